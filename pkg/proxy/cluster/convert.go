@@ -1,0 +1,327 @@
+package cluster
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	netutils "k8s.io/utils/net"
+)
+
+// Labels and names that k8s.io/api has no constant for.
+const (
+	labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
+	taintToBeDeleted      = "ToBeDeletedByClusterAutoscaler" // KEP-3836
+	maxAffinity           = 24 * time.Hour                   // the API's own limit
+)
+
+// converter turns API objects into this package's values. Strings and sets that repeat are shared.
+type converter struct {
+	node  string
+	zones map[string]*Zones
+}
+
+// served tells whether a Service is for this proxy at all.
+func served(s *corev1.Service) bool {
+	_, foreign := s.Labels[labelServiceProxyName]
+	return !foreign && s.Spec.Type != corev1.ServiceTypeExternalName &&
+		s.Spec.ClusterIP != "" && s.Spec.ClusterIP != corev1.ClusterIPNone
+}
+
+func (c *converter) service(object *corev1.Service) (*Service, []error) {
+	var p problems
+	spec := &object.Spec
+	s := &Service{
+		Name:            ServiceName{Namespace: share(object.Namespace), Name: object.Name},
+		Created:         object.CreationTimestamp.Time,
+		ExternalIPs:     p.addrs("spec.externalIPs", spec.ExternalIPs),
+		LoadBalancerIPs: loadBalancerIPs(object, &p),
+		ExternalPolicy:  PolicyCluster,
+		SourceRanges:    p.prefixes("spec.loadBalancerSourceRanges", spec.LoadBalancerSourceRanges),
+	}
+	clusterIPs := spec.ClusterIPs
+	if len(clusterIPs) == 0 {
+		clusterIPs = []string{spec.ClusterIP}
+	}
+	s.ClusterIPs = p.addrs("spec.clusterIPs", clusterIPs)
+	if spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal {
+		s.InternalPolicy = PolicyLocal
+	}
+	if spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+		s.ExternalPolicy = PolicyLocal
+	}
+	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		s.Affinity = affinity(spec.SessionAffinityConfig, &p)
+	}
+	if spec.Type == corev1.ServiceTypeLoadBalancer && s.ExternalPolicy == PolicyLocal {
+		s.HealthCheckNodePort = p.port("spec.healthCheckNodePort", spec.HealthCheckNodePort, true)
+	}
+	for i := range spec.Ports {
+		port := &spec.Ports[i]
+		at := fmt.Sprintf("spec.ports[%d]", i)
+		protocol, ok := p.protocol(at+".protocol", &port.Protocol)
+		number := p.port(at+".port", port.Port, false)
+		if ok && number != 0 {
+			s.Ports = append(s.Ports, ServicePort{Name: share(port.Name), Protocol: protocol, Port: number,
+				NodePort: p.port(at+".nodePort", port.NodePort, true)})
+		}
+	}
+	return s, p.found
+}
+
+// loadBalancerIPs are the addresses that a controller acknowledged in status, but for those whose traffic
+// has to pass the load balancer itself (ipMode Proxy, KEP-1860). spec.loadBalancerIP is a wish and not read.
+func loadBalancerIPs(object *corev1.Service, p *problems) []netip.Addr {
+	if object.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return nil
+	}
+	var ips []string
+	for _, ingress := range object.Status.LoadBalancer.Ingress {
+		if ingress.IP != "" && (ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP) {
+			ips = append(ips, ingress.IP)
+		}
+	}
+	return p.addrs("status.loadBalancer.ingress", ips)
+}
+
+func affinity(config *corev1.SessionAffinityConfig, p *problems) time.Duration {
+	timeout := time.Duration(corev1.DefaultClientIPServiceAffinitySeconds) * time.Second
+	if config != nil && config.ClientIP != nil && config.ClientIP.TimeoutSeconds != nil {
+		wanted := time.Duration(*config.ClientIP.TimeoutSeconds) * time.Second
+		if wanted >= time.Second && wanted <= maxAffinity {
+			return wanted
+		}
+		p.add("spec.sessionAffinityConfig.clientIP.timeoutSeconds: %d is not between 1 and %d; using %d",
+			*config.ClientIP.TimeoutSeconds, maxAffinity/time.Second, timeout/time.Second)
+	}
+	return timeout
+}
+
+// owner tells the Service that a slice belongs to; ok is false when no proxy should use the slice.
+func owner(object *discoveryv1.EndpointSlice) (name ServiceName, ok bool, found []error) {
+	if _, headless := object.Labels[corev1.IsHeadlessService]; headless {
+		return ServiceName{}, false, nil
+	}
+	if object.AddressType == discoveryv1.AddressTypeFQDN {
+		return ServiceName{}, false, nil
+	}
+	service := object.Labels[discoveryv1.LabelServiceName]
+	if service == "" {
+		return ServiceName{}, false, []error{fmt.Errorf("it belongs to no Service; set the label %s", discoveryv1.LabelServiceName)}
+	}
+	return ServiceName{Namespace: share(object.Namespace), Name: share(service)}, true, nil
+}
+
+func (c *converter) slice(object *discoveryv1.EndpointSlice) (*EndpointSlice, []error) {
+	var p problems
+	s := &EndpointSlice{Name: object.Name, Triggered: p.triggered(object)}
+	for i := range object.Ports {
+		port := &object.Ports[i]
+		at := fmt.Sprintf("ports[%d]", i)
+		if port.Name == nil || port.Port == nil {
+			p.add("%s: it has no name or no port, so no Service can use it", at)
+			continue
+		}
+		protocol, ok := p.protocol(at+".protocol", port.Protocol)
+		number := p.port(at+".port", *port.Port, false)
+		if ok && number != 0 {
+			s.Ports = append(s.Ports, EndpointPort{Name: share(*port.Name), Protocol: protocol, Port: number})
+		}
+	}
+	s.Endpoints = make([]Endpoint, 0, len(object.Endpoints))
+	for i := range object.Endpoints {
+		endpoint := &object.Endpoints[i]
+		if len(endpoint.Addresses) == 0 {
+			p.add("endpoints[%d].addresses: empty", i)
+			continue
+		}
+		addr, err := endpointAddr(object.AddressType, endpoint.Addresses[0])
+		if err != nil {
+			p.add("endpoints[%d].addresses[0]: %w", i, err)
+			continue
+		}
+		s.Endpoints = append(s.Endpoints, Endpoint{Addr: addr, Conditions: c.conditions(endpoint), Zones: c.zoneHints(endpoint)})
+	}
+	return s, p.found
+}
+
+// endpointAddr reads an endpoint's address and refuses those that would turn pods' traffic to the node
+// itself or to nowhere (CVE-2021-25737).
+func endpointAddr(kind discoveryv1.AddressType, text string) (netip.Addr, error) {
+	addr, err := parseAddr(text)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if addr.Is4() != (kind == discoveryv1.AddressTypeIPv4) {
+		return netip.Addr{}, fmt.Errorf("%s is not of the slice's addressType %s", addr, kind)
+	}
+	if addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsMulticast() || addr.IsUnspecified() {
+		return netip.Addr{}, fmt.Errorf("%s is a loopback, link-local, multicast or unspecified address and no endpoint", addr)
+	}
+	return addr, nil
+}
+
+func (c *converter) conditions(e *discoveryv1.Endpoint) Conditions {
+	is := func(value *bool, unset bool) bool { return value != nil && *value || value == nil && unset }
+	ready := is(e.Conditions.Ready, true)
+	var set Conditions
+	add := func(condition Conditions, holds bool) {
+		if holds {
+			set |= condition
+		}
+	}
+	add(Ready, ready)
+	add(Serving, is(e.Conditions.Serving, ready))
+	add(Terminating, is(e.Conditions.Terminating, false))
+	add(Local, e.NodeName != nil && *e.NodeName == c.node && c.node != "")
+	if e.Hints != nil {
+		add(NodeHint, len(e.Hints.ForNodes) > 0)
+		add(ThisNode, slices.ContainsFunc(e.Hints.ForNodes, func(n discoveryv1.ForNode) bool { return n.Name == c.node }))
+	}
+	return set
+}
+
+func (c *converter) zoneHints(e *discoveryv1.Endpoint) *Zones {
+	if e.Hints == nil || len(e.Hints.ForZones) == 0 {
+		return nil
+	}
+	names := make([]string, len(e.Hints.ForZones))
+	for i, zone := range e.Hints.ForZones {
+		names[i] = zone.Name
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	key := strings.Join(names, ",")
+	if _, known := c.zones[key]; !known {
+		c.zones[key] = &Zones{names: names}
+	}
+	return c.zones[key]
+}
+
+func (c *converter) nodeObject(object *corev1.Node) (*Node, []error) {
+	var p problems
+	node := &Node{
+		Name:     object.Name,
+		Zone:     object.Labels[corev1.LabelTopologyZone],
+		PodCIDRs: p.prefixes("spec.podCIDRs", object.Spec.PodCIDRs),
+		Draining: object.DeletionTimestamp != nil ||
+			slices.ContainsFunc(object.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintToBeDeleted }),
+	}
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		var ips []string
+		for _, address := range object.Status.Addresses {
+			if address.Type == kind {
+				ips = append(ips, address.Address)
+			}
+		}
+		if node.Addresses = p.addrs("status.addresses", ips); len(node.Addresses) > 0 {
+			break
+		}
+	}
+	return node, p.found
+}
+
+func serviceCIDR(object *networkingv1.ServiceCIDR) ([]netip.Prefix, []error) {
+	var p problems
+	return p.prefixes("spec.cidrs", object.Spec.CIDRs), p.found
+}
+
+// problems collects what an object holds that cannot be used.
+type problems struct {
+	found []error
+}
+
+func (p *problems) add(format string, args ...any) {
+	p.found = append(p.found, fmt.Errorf(format, args...))
+}
+
+// addrs reads addresses, without repetitions, in the order given.
+func (p *problems) addrs(field string, texts []string) []netip.Addr {
+	var addrs []netip.Addr
+	for i, text := range texts {
+		addr, err := parseAddr(text)
+		if err != nil {
+			p.add("%s[%d]: %w", field, i, err)
+		} else if !slices.Contains(addrs, addr) {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs
+}
+
+// prefixes reads CIDRs, padding allowed as the API's validation does, sorted and without repetitions.
+func (p *problems) prefixes(field string, texts []string) []netip.Prefix {
+	var prefixes []netip.Prefix
+	for i, text := range texts {
+		_, network, err := netutils.ParseCIDRSloppy(strings.TrimSpace(text))
+		if err != nil {
+			p.add("%s[%d]: %q is not a CIDR", field, i, text)
+			continue
+		}
+		addr, _ := netip.AddrFromSlice(network.IP)
+		ones, _ := network.Mask.Size()
+		prefixes = append(prefixes, netip.PrefixFrom(addr.Unmap(), ones))
+	}
+	slices.SortFunc(prefixes, netip.Prefix.Compare)
+	return slices.Compact(prefixes)
+}
+
+// port reads a port number; 0 is one only where none is needed.
+func (p *problems) port(field string, number int32, mayBeUnset bool) uint16 {
+	if number > 0 && number <= math.MaxUint16 {
+		return uint16(number)
+	}
+	if number != 0 || !mayBeUnset {
+		p.add("%s: %d is not a port number", field, number)
+	}
+	return 0
+}
+
+// protocol reads a protocol; unset is TCP.
+func (p *problems) protocol(field string, value *corev1.Protocol) (Protocol, bool) {
+	if value == nil || *value == "" {
+		return TCP, true
+	}
+	switch *value {
+	case corev1.ProtocolTCP:
+		return TCP, true
+	case corev1.ProtocolUDP:
+		return UDP, true
+	case corev1.ProtocolSCTP:
+		return SCTP, true
+	}
+	p.add("%s: %q is none of TCP, UDP and SCTP", field, *value)
+	return 0, false
+}
+
+func (p *problems) triggered(object *discoveryv1.EndpointSlice) time.Time {
+	text, ok := object.Annotations[corev1.EndpointsLastChangeTriggerTime]
+	if !ok {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		p.add("annotation %s: %q is not an RFC 3339 time", corev1.EndpointsLastChangeTriggerTime, text)
+	}
+	return at
+}
+
+// parseAddr reads an address the way the API server does, which lets leading zeros pass.
+func parseAddr(text string) (netip.Addr, error) {
+	ip := netutils.ParseIPSloppy(text)
+	addr, ok := netip.AddrFromSlice(ip)
+	if !ok {
+		return netip.Addr{}, fmt.Errorf("%q is not an IP address", text)
+	}
+	return addr.Unmap(), nil
+}
+
+// share returns the one copy of a string that all objects use.
+func share(s string) string { return unique.Make(s).Value() }
