@@ -1,0 +1,150 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// Compute decides what to do about a snapshot. before is an earlier plan or nil; it saves the work for
+// Services that did not change since and never alters the result.
+func Compute(snap *cluster.Snapshot, opts *Options, before *Plan) *Plan {
+	if before == nil || before.options != opts || !sameForServices(before.snapshot.Node, snap.Node) {
+		before = &Plan{snapshot: &cluster.Snapshot{}, Node: &Node{}}
+	}
+	c := &computation{
+		services:   before.Services.Edit(),
+		frontends:  before.Frontends.Edit(),
+		contested:  before.Contested.Edit(),
+		clusterIPs: before.ClusterIPs.Edit(),
+		hairpins:   before.Hairpins.Edit(),
+	}
+	for name, change := range cluster.Changes(before.snapshot.Services, snap.Services) {
+		var old, now *Service
+		if change.Was {
+			old, _ = before.Services.Get(name)
+		}
+		if change.Is {
+			now = decide(change.After, snap.Node, opts, old)
+		}
+		c.replace(name, old, now)
+	}
+	node := decideNode(snap, opts)
+	if node.equal(before.Node) {
+		node = before.Node
+	}
+	return &Plan{
+		Services:   c.services.Map(),
+		Frontends:  c.frontends.Map(),
+		Contested:  c.contested.Map(),
+		ClusterIPs: c.clusterIPs.Map(),
+		Hairpins:   c.hairpins.Map(),
+		Node:       node,
+		snapshot:   snap, options: opts,
+	}
+}
+
+// sameForServices tells whether two versions of the node lead to the same decisions about every Service.
+func sameForServices(a, b *cluster.Node) bool {
+	return a.Zone == b.Zone && slices.Equal(a.Addresses, b.Addresses)
+}
+
+// computation carries a plan from one snapshot to the next.
+type computation struct {
+	services   *cluster.Editor[cluster.ServiceName, *Service]
+	frontends  *cluster.Editor[Frontend, *Route]
+	contested  *cluster.Editor[Frontend, *Claims]
+	clusterIPs *cluster.Editor[netip.Addr, int]
+	hairpins   *cluster.Editor[netip.Addr, int]
+}
+
+// replace puts what a Service asks for now in the place of what it asked for. Either may be nil.
+func (c *computation) replace(name cluster.ServiceName, old, now *Service) {
+	if now == nil {
+		c.services.Delete(name)
+		now = &Service{}
+	} else {
+		c.services.Set(name, now)
+	}
+	if old == nil {
+		old = &Service{}
+	}
+	// A Service made anew has lost its seniority, and with it every claim.
+	kept := func(routes []*Route, route *Route) bool {
+		return old.Created.Equal(now.Created) && find(routes, route.Frontend) == route
+	}
+	for _, route := range old.Routes {
+		if !kept(now.Routes, route) {
+			c.withdraw(route)
+		}
+	}
+	for _, route := range now.Routes {
+		if !kept(old.Routes, route) {
+			c.claim(route)
+		}
+	}
+	count(c.clusterIPs, old.ClusterIPs, now.ClusterIPs)
+	count(c.hairpins, old.LocalAddrs, now.LocalAddrs)
+}
+
+// count keeps book of how many Services have an address.
+func count(counts *cluster.Editor[netip.Addr, int], before, after []netip.Addr) {
+	if slices.Equal(before, after) {
+		return
+	}
+	for _, addr := range after {
+		n, _ := counts.Get(addr)
+		counts.Set(addr, n+1)
+	}
+	for _, addr := range before {
+		if n, _ := counts.Get(addr); n > 1 {
+			counts.Set(addr, n-1)
+		} else {
+			counts.Delete(addr)
+		}
+	}
+}
+
+// claim gives a frontend to a route, unless an older Service has it.
+func (c *computation) claim(route *Route) {
+	holder, taken := c.frontends.Get(route.Frontend)
+	if !taken {
+		c.frontends.Set(route.Frontend, route)
+		return
+	}
+	claims := &Claims{Routes: []*Route{holder}}
+	if contested, ok := c.contested.Get(route.Frontend); ok {
+		claims.Routes = slices.Clone(contested.Routes)
+	}
+	claims.Routes = append(claims.Routes, route)
+	slices.SortFunc(claims.Routes, c.seniority)
+	c.contested.Set(route.Frontend, claims)
+	c.frontends.Set(route.Frontend, claims.Routes[0])
+}
+
+// withdraw takes a route's claim back and gives the frontend to whoever is next.
+func (c *computation) withdraw(route *Route) {
+	contested, ok := c.contested.Get(route.Frontend)
+	if !ok {
+		c.frontends.Delete(route.Frontend)
+		return
+	}
+	left := slices.DeleteFunc(slices.Clone(contested.Routes), func(r *Route) bool { return r == route })
+	if len(left) > 1 {
+		c.contested.Set(route.Frontend, &Claims{Routes: left})
+	} else {
+		c.contested.Delete(route.Frontend)
+	}
+	c.frontends.Set(route.Frontend, left[0])
+}
+
+// seniority sorts claims by the age of their Services, then by name.
+func (c *computation) seniority(a, b *Route) int {
+	first, _ := c.services.Get(a.Service)
+	second, _ := c.services.Get(b.Service)
+	if order := first.Created.Compare(second.Created); order != 0 {
+		return order
+	}
+	return a.Service.Compare(b.Service)
+}

@@ -1,0 +1,100 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// Packet opens a connection, seen before the dataplane touched it.
+type Packet struct {
+	Source netip.Addr
+	// Interface is the name of the one it arrived on; empty for what the node sends itself.
+	Interface string
+	To        netip.AddrPort
+	Protocol  cluster.Protocol
+}
+
+// Path is where a connection goes and why.
+type Path struct {
+	Verdict Verdict
+	// Route is the one that the packet met; nil where it met none.
+	Route *Route
+	// Pool holds the endpoints that it may go to when Verdict is Balance.
+	Pool *Pool
+	// Masqueraded tells whether the endpoint sees the node as the source.
+	Masqueraded bool
+	// Hairpin is the source's own address where the connection may come back to it: then, too, the endpoint
+	// sees the node as the source. Invalid otherwise.
+	Hairpin netip.Addr
+	// Why says it in words.
+	Why string
+}
+
+// Explain follows a packet through the plan.
+func (p *Plan) Explain(packet Packet) Path {
+	route := p.routeOf(packet)
+	if route == nil {
+		return p.unrouted(packet)
+	}
+	path := Path{Verdict: route.Verdict, Route: route, Pool: route.Pool, Why: route.Reason().String()}
+	if len(route.SourceRanges) > 0 && !within(route.SourceRanges, packet.Source) {
+		path.Verdict, path.Why = Drop, "the source is in none of the Service's source ranges"
+		return path
+	}
+	own := packet.Interface == "" || slices.Contains(p.Node.Addrs, packet.Source)
+	local := p.Node.LocalTraffic.Is(packet.Source, packet.Interface)
+	if route.ShortCut != nil && (own || local) {
+		path.Verdict, path.Pool = Balance, route.ShortCut
+		path.Masqueraded = own
+		path.Why = "local traffic needs no local endpoint: " + route.ShortCut.Reason.String()
+	} else {
+		path.Masqueraded = p.masquerades(route, local)
+	}
+	if _, here := p.Hairpins.Get(packet.Source); here && path.Verdict == Balance {
+		path.Hairpin = packet.Source
+	}
+	return path
+}
+
+// routeOf finds the route that a packet meets, if any.
+func (p *Plan) routeOf(packet Packet) *Route {
+	frontend := Frontend{Addr: packet.To.Addr(), Protocol: packet.Protocol, Port: packet.To.Port()}
+	if route, ok := p.Frontends.Get(frontend); ok {
+		return route
+	}
+	if !slices.Contains(p.Node.NodePortAddrs, frontend.Addr) {
+		return nil
+	}
+	frontend.Addr = anyAddr(frontend.Family())
+	route, _ := p.Frontends.Get(frontend)
+	return route
+}
+
+// unrouted is the path of a packet that meets no frontend. What addresses the node itself is left to it.
+func (p *Plan) unrouted(packet Packet) Path {
+	to := packet.To.Addr()
+	if _, known := p.ClusterIPs.Get(to); known {
+		return Path{Verdict: Reject, Why: "the cluster IP has no such port"}
+	}
+	if within(p.Node.ServiceCIDRs, to) {
+		return Path{Verdict: Drop, Why: "no Service has this cluster IP"}
+	}
+	return Path{Verdict: Pass, Why: "it is for no Service"}
+}
+
+func (p *Plan) masquerades(route *Route, local bool) bool {
+	switch route.Masquerade {
+	case MasqueradeAll:
+		return true
+	case MasqueradeOffCluster:
+		return !local && p.Node.LocalTraffic.Detects(route.Frontend.Family())
+	default:
+		return false
+	}
+}
+
+func within(ranges []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(addr) })
+}

@@ -1,0 +1,176 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// Reason tells why a pool holds the endpoints that it holds.
+type Reason uint8
+
+// The reasons for a pool, in the order in which they are considered.
+const (
+	// SameNode: every ready endpoint is hinted for a node, and these are for this one (KEP-3015).
+	SameNode Reason = iota
+	// SameZone: every ready endpoint is hinted for a zone, and these are for this node's (KEP-2433).
+	SameZone
+	// AllReady: every ready endpoint of the cluster.
+	AllReady
+	// AllTerminating: no endpoint is ready, and these still serve while they terminate (KEP-1669).
+	AllTerminating
+	// LocalReady: the ready endpoints on this node.
+	LocalReady
+	// LocalTerminating: no endpoint on this node is ready, and these still serve while they terminate.
+	LocalTerminating
+	// NoLocalEndpoints: the Service has usable endpoints, but none on this node.
+	NoLocalEndpoints
+	// NoEndpoints: the Service has no usable endpoint anywhere.
+	NoEndpoints
+)
+
+func (r Reason) String() string {
+	return [...]string{
+		"the ready endpoints hinted for this node",
+		"the ready endpoints hinted for this zone",
+		"all ready endpoints",
+		"no endpoint is ready: those that still serve while terminating",
+		"the ready endpoints on this node",
+		"no endpoint on this node is ready: those that still serve while terminating",
+		"no usable endpoint on this node",
+		"no usable endpoint",
+	}[r]
+}
+
+// candidate is an endpoint that serves one port of a Service.
+type candidate struct {
+	addr netip.AddrPort
+	*cluster.Endpoint
+}
+
+// unusable is the highest rank of a listing that no pool takes.
+const unusable = 1
+
+// rank is what a listing of an endpoint is worth: ready over serving and terminating over unusable, and
+// local first among equals.
+func (c *candidate) rank() int {
+	rank := 0
+	switch {
+	case c.Conditions.Has(cluster.Ready):
+		rank = 4
+	case c.Conditions.Has(cluster.Serving | cluster.Terminating):
+		rank = 2
+	}
+	if c.Conditions.Has(cluster.Local) {
+		rank++
+	}
+	return rank
+}
+
+// candidates are the endpoints of one family that serve a port, sorted and each once. Where an address is
+// listed several times the best listing counts: a pod's address may be listed for its dead predecessor too.
+func candidates(s *cluster.Service, port *cluster.ServicePort, family cluster.Family) []candidate {
+	var all []candidate
+	for _, slice := range s.Slices {
+		at := slices.IndexFunc(slice.Ports, func(p cluster.EndpointPort) bool {
+			return p.Name == port.Name && p.Protocol == port.Protocol
+		})
+		if at < 0 {
+			continue
+		}
+		all = slices.Grow(all, len(slice.Endpoints))
+		for i := range slice.Endpoints {
+			endpoint := &slice.Endpoints[i]
+			if cluster.FamilyOf(endpoint.Addr) == family {
+				all = append(all, candidate{netip.AddrPortFrom(endpoint.Addr, slice.Ports[at].Port), endpoint})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		if c := a.addr.Compare(b.addr); c != 0 {
+			return c
+		}
+		return b.rank() - a.rank()
+	})
+	return slices.CompactFunc(all, func(a, b candidate) bool { return a.addr == b.addr })
+}
+
+// test tells something of a candidate.
+type test func(*candidate) bool
+
+func has(all cluster.Conditions) test {
+	return func(c *candidate) bool { return c.Conditions.Has(all) }
+}
+
+// step is one way to choose a pool: the endpoints that takes accepts, provided that every ready endpoint
+// passes given (nil is always so). A step that yields nothing gives way to the next.
+type step struct {
+	reason Reason
+	takes  test
+	given  test
+}
+
+// clusterPool chooses among the endpoints of the whole cluster.
+func clusterPool(all []candidate, zone string) *Pool {
+	return choose(all, NoEndpoints,
+		step{SameNode, has(cluster.Ready | cluster.ThisNode), has(cluster.NodeHint)},
+		step{SameZone,
+			func(c *candidate) bool { return c.Conditions.Has(cluster.Ready) && c.Zones.Has(zone) },
+			func(c *candidate) bool { return c.Zones != nil }},
+		step{AllReady, has(cluster.Ready), nil},
+		step{AllTerminating, has(cluster.Serving | cluster.Terminating), nil})
+}
+
+// localPool chooses among the endpoints on this node; hints do not count there.
+func localPool(all []candidate) *Pool {
+	none := NoEndpoints
+	if slices.ContainsFunc(all, func(c candidate) bool { return c.rank() > unusable }) {
+		none = NoLocalEndpoints
+	}
+	return choose(all, none,
+		step{LocalReady, has(cluster.Local | cluster.Ready), nil},
+		step{LocalTerminating, has(cluster.Local | cluster.Serving | cluster.Terminating), nil})
+}
+
+// choose takes the first step that yields an endpoint; none is the reason when there is no such step.
+func choose(all []candidate, none Reason, steps ...step) *Pool {
+	for _, s := range steps {
+		if s.given != nil && !everyReady(all, s.given) {
+			continue
+		}
+		if endpoints := addrsOf(all, s.takes); len(endpoints) > 0 {
+			return &Pool{Endpoints: endpoints, Reason: s.reason}
+		}
+	}
+	return &Pool{Reason: none}
+}
+
+func everyReady(all []candidate, passes test) bool {
+	for i := range all {
+		if all[i].Conditions.Has(cluster.Ready) && !passes(&all[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// addrsOf lists the candidates that pass, in one allocation of the right size.
+func addrsOf(all []candidate, passes test) []netip.AddrPort {
+	n := 0
+	for i := range all {
+		if passes(&all[i]) {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	addrs := make([]netip.AddrPort, 0, n)
+	for i := range all {
+		if passes(&all[i]) {
+			addrs = append(addrs, all[i].addr)
+		}
+	}
+	return addrs
+}

@@ -1,0 +1,215 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// decide works out what one Service asks for. What it already asked for, and still does in the same way,
+// keeps its identity, so that later stages see at a glance what is new.
+func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Service) *Service {
+	d := &decision{service: s, node: node, opts: opts, before: before,
+		out: &Service{Name: s.Name, Created: s.Created, ClusterIPs: s.ClusterIPs}}
+	for i := range s.Ports {
+		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+			d.port(&s.Ports[i], family)
+		}
+	}
+	slices.SortStableFunc(d.out.Routes, func(a, b *Route) int { return a.Frontend.Compare(b.Frontend) })
+	// One address may be asked for in two ways, a load balancer IP that is an external IP too: the first counts.
+	d.out.Routes = slices.CompactFunc(d.out.Routes, func(a, b *Route) bool { return a.Frontend == b.Frontend })
+	d.out.LocalAddrs = sortedSet(d.out.LocalAddrs)
+	if s.HealthCheckNodePort != 0 {
+		d.out.HealthCheck = &HealthCheck{Port: s.HealthCheckNodePort, LocalEndpoints: readyLocalAddrs(s)}
+	}
+	if !opts.ServeExternalIPs {
+		d.out.WithheldExternalIPs = len(s.ExternalIPs)
+	}
+	return d.out
+}
+
+// decision is the work on one Service.
+type decision struct {
+	service *cluster.Service
+	node    *cluster.Node
+	opts    *Options
+	before  *Service
+	out     *Service
+}
+
+// address is one address of a Service under which a port may be asked for.
+type address struct {
+	kind Kind
+	addr netip.Addr
+	port uint16
+}
+
+// addresses are all addresses of one family under which a port is asked for.
+func (d *decision) addresses(port *cluster.ServicePort, family cluster.Family) []address {
+	var all []address
+	add := func(kind Kind, port uint16, addrs ...netip.Addr) {
+		for _, addr := range addrs {
+			// Nothing is ever matched by an address that is none (CVE-2021-25736).
+			if addr.IsValid() && !addr.IsUnspecified() && cluster.FamilyOf(addr) == family {
+				all = append(all, address{kind, addr, port})
+			}
+		}
+	}
+	add(ClusterIP, port.Port, d.service.ClusterIPs...)
+	add(LoadBalancerIP, port.Port, d.service.LoadBalancerIPs...)
+	if d.opts.ServeExternalIPs {
+		add(ExternalIP, port.Port, d.service.ExternalIPs...)
+	}
+	// A Service has node ports only in the families that it has a cluster IP of.
+	inFamily := slices.ContainsFunc(d.service.ClusterIPs, func(a netip.Addr) bool { return cluster.FamilyOf(a) == family })
+	if port.NodePort != 0 && inFamily {
+		all = append(all, address{NodePort, anyAddr(family), port.NodePort})
+	}
+	return all
+}
+
+func anyAddr(family cluster.Family) netip.Addr {
+	if family == cluster.IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
+// port decides every route of one port in one family.
+func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
+	addresses := d.addresses(port, family)
+	if len(addresses) == 0 {
+		return
+	}
+	all := candidates(d.service, port, family)
+	everywhere, here := clusterPool(all, d.node.Zone), localPool(all)
+	name := portName(d.service.Name, port.Name)
+	for _, a := range addresses {
+		route := &Route{
+			Frontend: Frontend{Addr: a.addr, Protocol: port.Protocol, Port: a.port},
+			Kind:     a.kind,
+			Service:  d.service.Name, Port: port.Name, Name: name,
+			Affinity: d.service.Affinity,
+		}
+		if a.kind == ClusterIP {
+			d.internal(route, everywhere, here)
+		} else {
+			d.external(route, everywhere, here)
+		}
+		d.out.Routes = append(d.out.Routes, d.known(route))
+	}
+	for i := range all {
+		if all[i].rank() > unusable && all[i].Conditions.Has(cluster.Local) {
+			d.out.LocalAddrs = append(d.out.LocalAddrs, all[i].addr.Addr())
+		}
+	}
+}
+
+// internal completes the route of a cluster IP.
+func (d *decision) internal(route *Route, everywhere, here *Pool) {
+	route.Policy, route.Pool = d.service.InternalPolicy, everywhere
+	if route.Policy == cluster.PolicyLocal {
+		route.Pool = here
+	}
+	route.Verdict = verdict(route.Pool)
+	route.Masquerade = MasqueradeOffCluster
+	if d.opts.MasqueradeAll {
+		route.Masquerade = MasqueradeAll
+	}
+}
+
+// external completes the route of any other address.
+func (d *decision) external(route *Route, everywhere, here *Pool) {
+	route.Policy, route.Pool = d.service.ExternalPolicy, everywhere
+	route.Masquerade = MasqueradeAll
+	if route.Policy == cluster.PolicyLocal {
+		route.Pool, route.Masquerade = here, MasqueradeNone
+		if len(everywhere.Endpoints) > 0 {
+			route.ShortCut = everywhere
+		}
+	}
+	route.Verdict = verdict(route.Pool)
+	if route.Kind == LoadBalancerIP {
+		route.SourceRanges = d.sourceRanges(route.Frontend.Family())
+	}
+}
+
+// sourceRanges are the sources that may use the Service's load balancer IPs of one family. A node that may
+// use them itself does so with such an address as its source, when an interface of it bears one.
+func (d *decision) sourceRanges(family cluster.Family) []netip.Prefix {
+	var ranges []netip.Prefix
+	own := false
+	for _, cidr := range d.service.SourceRanges {
+		if cluster.FamilyOf(cidr.Addr()) == family {
+			ranges = append(ranges, cidr)
+			own = own || slices.ContainsFunc(d.node.Addresses, cidr.Contains)
+		}
+	}
+	if own {
+		for _, vip := range d.service.LoadBalancerIPs {
+			if cluster.FamilyOf(vip) == family {
+				ranges = append(ranges, netip.PrefixFrom(vip, vip.BitLen()))
+			}
+		}
+	}
+	return ranges
+}
+
+// known returns the equal route of the former decision, if there is one.
+func (d *decision) known(route *Route) *Route {
+	if d.before != nil {
+		if old := find(d.before.Routes, route.Frontend); old != nil && old.equal(route) {
+			return old
+		}
+	}
+	return route
+}
+
+// find looks a frontend up in sorted routes.
+func find(routes []*Route, frontend Frontend) *Route {
+	at, found := slices.BinarySearchFunc(routes, frontend, func(r *Route, f Frontend) int { return r.Frontend.Compare(f) })
+	if !found {
+		return nil
+	}
+	return routes[at]
+}
+
+// verdict is what connections meet that the pool does not take.
+func verdict(pool *Pool) Verdict {
+	switch {
+	case len(pool.Endpoints) > 0:
+		return Balance
+	case pool.Reason == NoLocalEndpoints:
+		return Drop
+	default:
+		return Reject
+	}
+}
+
+// readyLocalAddrs counts the distinct addresses of a Service's ready endpoints on this node.
+func readyLocalAddrs(s *cluster.Service) int {
+	var addrs []netip.Addr
+	for _, slice := range s.Slices {
+		for i := range slice.Endpoints {
+			if slice.Endpoints[i].Conditions.Has(cluster.Ready | cluster.Local) {
+				addrs = append(addrs, slice.Endpoints[i].Addr)
+			}
+		}
+	}
+	return len(sortedSet(addrs))
+}
+
+func sortedSet(addrs []netip.Addr) []netip.Addr {
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return slices.Compact(addrs)
+}
+
+// portName is how users write a Service's port; one without a name is the Service itself.
+func portName(service cluster.ServiceName, port string) string {
+	if port == "" {
+		return service.String()
+	}
+	return service.String() + ":" + port
+}
