@@ -1,0 +1,45 @@
+// Package backend says what a dataplane has to be able to do. Each folder below holds one, written in its
+// own rule language; none knows another, and what they have in common is the plan they render.
+package backend
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// Backend makes the kernel do what a plan says. One goroutine uses it.
+type Backend interface {
+	// Sync takes the whole desired state and may be repeated. It writes only what differs from what the
+	// kernel holds. A family that fails keeps what it had and does not hold up the other; the next Sync
+	// reads the kernel again before it writes there.
+	Sync(ctx context.Context, p *plan.Plan) []Result
+	// Check looks, at next to no cost, whether somebody else changed what this backend wrote. What it finds
+	// is repaired by the next Sync.
+	Check(ctx context.Context) ([]Drift, error)
+	// Cleanup removes everything that this backend, or an earlier program in its place, wrote.
+	Cleanup(ctx context.Context) error
+	// Close releases what the backend holds open and leaves the rules in force.
+	Close() error
+}
+
+// Result is how a Sync went in one address family.
+type Result struct {
+	Family   cluster.Family
+	Duration time.Duration
+	// Read tells that the kernel's state was not known and had to be read.
+	Read bool
+	// Elements and Rules count what was written: map and set elements, which cost next to nothing, and
+	// chains with their rules, which do not.
+	Elements, Rules int
+	Err             error
+}
+
+// Drift is a change by somebody else.
+type Drift struct {
+	Family cluster.Family
+	// What differs, and the program that wrote last as the kernel knows it, in words.
+	What, Writer string
+}

@@ -1,0 +1,244 @@
+package nftables
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+)
+
+// maxTransaction is the number of element operations in one transaction. Larger ones are no faster, hold
+// the kernel's commit lock for longer, and cost more when they fail (design/netfilter-costs.md, 2.4).
+const maxTransaction = 10_000
+
+// applier writes one patch to a table.
+type applier struct {
+	ctx    context.Context
+	table  nft.Table
+	batch  *nft.Batch
+	writer *writer
+
+	elements, rules int
+	transactions    uint32
+}
+
+// apply writes the patch. Every transaction on the way leaves a correct dataplane: chains and elements are
+// complete before anything leads to them, and what used to stand there goes last.
+func (a *applier) apply(p *patch) error {
+	steps := []func(*patch) error{a.prepare, a.change, a.hook, a.tidy}
+	for _, step := range steps {
+		if err := step(p); err != nil {
+			return err
+		}
+	}
+	if p.skeleton == nil && len(p.addChains)+len(p.delChains) == 0 && p.leftovers.none() {
+		return nil
+	}
+	return a.record(p.after)
+}
+
+// prepare makes the sets and the sized chains, which nothing leads to yet.
+func (a *applier) prepare(p *patch) error {
+	tx := a.table.NewTransaction()
+	if p.skeleton != nil {
+		tx.Add(&knftables.Table{})
+		for _, s := range p.skeleton.sets {
+			s.declare(tx)
+		}
+		for _, k := range []kind{reject, drop} {
+			tx.Add(&knftables.Chain{Name: target{kind: k}.name()})
+		}
+	}
+	for _, t := range p.addChains {
+		a.write(tx, a.writer.chain(t))
+	}
+	return a.run(tx)
+}
+
+// change writes the elements.
+func (a *applier) change(p *patch) error {
+	a.batch.Reset()
+	for _, s := range p.strays {
+		a.batch.Delete(s.set, []byte(s.key))
+	}
+	var key, value [64]byte
+	for o := range p.ops() {
+		if a.batch.Len() >= maxTransaction {
+			if err := a.commit(); err != nil {
+				return err
+			}
+		}
+		a.encode(o, key[:0], value[:0])
+	}
+	return a.commit()
+}
+
+func (a *applier) commit() error {
+	if a.batch.Len() == 0 {
+		return nil
+	}
+	a.transactions++
+	if err := a.table.Commit(a.ctx, a.batch); err != nil {
+		return err
+	}
+	a.elements += a.batch.Len()
+	a.batch.Reset()
+	return nil
+}
+
+// encode adds one operation to the batch, into the space that key and value have.
+func (a *applier) encode(o op, key, value []byte) {
+	var e nft.Element
+	switch o.set {
+	case setClusterIPs, setNodeAddrs:
+		key = appendAddr(key, o.addr)
+	case setHairpins:
+		key = appendAddr(appendAddr(key, o.addr), o.addr)
+	case mapEndpoints, mapNodePortEnds, mapLocal, mapNodePortLocal:
+		key = appendSlot(appendFrontend(key, o.frontend), o.slot)
+		if o.verb != remove {
+			e.Value = appendEndpoint(value, o.to)
+		}
+	default:
+		key = appendFrontend(key, o.frontend)
+		if o.verb != remove {
+			e.Chain, e.Comment = o.goes.name(), o.comment
+		}
+	}
+	e.Key = key
+	if o.verb != add {
+		a.batch.Delete(o.set, key)
+	}
+	if o.verb != remove {
+		a.batch.Add(o.set, &e)
+	}
+}
+
+// hook writes the fixed chains in one transaction: from then on packets meet this ruleset and no other. Base
+// chains of another program in our table are unhooked by the same stroke.
+func (a *applier) hook(p *patch) error {
+	if p.skeleton == nil {
+		return nil
+	}
+	objects, err := a.table.Objects(a.ctx)
+	if err != nil {
+		return err
+	}
+	tx := a.table.NewTransaction()
+	for _, c := range objects.Chains {
+		at := slices.IndexFunc(p.skeleton.chains, func(o chain) bool { return o.name == c.Name })
+		if at < 0 && c.Type != "" || at >= 0 && !p.skeleton.chains[at].hookedAs(c) {
+			tx.Flush(&knftables.Chain{Name: c.Name})
+			tx.Delete(&knftables.Chain{Name: c.Name})
+		}
+	}
+	for _, c := range p.skeleton.chains { // all first, since they lead to each other
+		tx.Add(c.declaration())
+	}
+	for _, c := range p.skeleton.chains {
+		a.write(tx, c)
+	}
+	return a.run(tx)
+}
+
+// tidy removes what nothing leads to any more.
+func (a *applier) tidy(p *patch) error {
+	var gone []string
+	for _, t := range p.delChains {
+		gone = append(gone, t.name())
+	}
+	gone = append(gone, p.leftovers.chains...)
+	tx := a.table.NewTransaction()
+	for _, name := range gone {
+		// hook may have deleted it already.
+		tx.Add(&knftables.Chain{Name: name})
+		tx.Flush(&knftables.Chain{Name: name})
+	}
+	for _, name := range p.leftovers.maps {
+		tx.Flush(&knftables.Map{Name: name})
+		tx.Delete(&knftables.Map{Name: name})
+	}
+	for _, name := range p.leftovers.sets {
+		tx.Flush(&knftables.Set{Name: name})
+		tx.Delete(&knftables.Set{Name: name})
+	}
+	for _, name := range gone {
+		tx.Delete(&knftables.Chain{Name: name})
+	}
+	return a.run(tx)
+}
+
+// record notes in the table what its skeleton looks like now, so that whoever reads it next can tell whether
+// somebody else changed it.
+func (a *applier) record(after *ruleset) (err error) {
+	if after.fingerprint, err = a.table.Fingerprint(a.ctx, chainLayout); err != nil {
+		return err
+	}
+	tx := a.table.NewTransaction()
+	tx.Add(&knftables.Chain{Name: chainLayout})
+	tx.Delete(&knftables.Chain{Name: chainLayout})
+	tx.Add(&knftables.Chain{Name: chainLayout, Comment: knftables.PtrTo(layoutComment(after.skeleton.digest, after.fingerprint))})
+	return a.run(tx)
+}
+
+func (a *applier) run(tx *knftables.Transaction) error {
+	if tx.NumOperations() == 0 {
+		return nil
+	}
+	a.transactions++
+	return a.table.Run(a.ctx, tx)
+}
+
+// write makes a chain hold its rules and nothing else.
+func (a *applier) write(tx *knftables.Transaction, c chain) {
+	tx.Add(c.declaration())
+	tx.Flush(&knftables.Chain{Name: c.name})
+	for _, rule := range c.rules {
+		tx.Add(&knftables.Rule{Chain: c.name, Rule: rule})
+		a.rules++
+	}
+}
+
+func (c chain) declaration() *knftables.Chain {
+	declared := &knftables.Chain{Name: c.name}
+	if c.kind != "" {
+		declared.Type, declared.Hook, declared.Priority = &c.kind, &c.hook, &c.priority
+	}
+	return declared
+}
+
+// hookedAs tells whether a chain that exists is hooked as it should be.
+func (c chain) hookedAs(o nft.Chain) bool {
+	if c.kind == "" || o.Type == "" {
+		return string(c.kind) == o.Type
+	}
+	priority, err := knftables.ParsePriority(knftables.IPv4Family, string(c.priority))
+	return err == nil && string(c.kind) == o.Type && hookNumbers[c.hook] == o.Hook && int32(priority) == o.Priority
+}
+
+// hookNumbers are those of enum nf_inet_hooks.
+var hookNumbers = map[knftables.BaseChainHook]uint32{
+	knftables.PreroutingHook: 0, knftables.InputHook: 1, knftables.ForwardHook: 2,
+	knftables.OutputHook: 3, knftables.PostroutingHook: 4,
+}
+
+// declare adds the declaration of a set or map to a transaction.
+func (s set) declare(tx *knftables.Transaction) {
+	if s.isMap {
+		// knftables has no field for the counters of a map's elements.
+		tx.Add(&knftables.Map{Name: s.name, TypeOf: s.typeOf + "; counter"})
+		return
+	}
+	tx.Add(&knftables.Set{Name: s.name, Type: s.plainType})
+}
+
+// wrap tells which family an error is about.
+func wrap(family fmt.Stringer, err error) error {
+	if err != nil {
+		return fmt.Errorf("nftables %s: %w", family, err)
+	}
+	return nil
+}

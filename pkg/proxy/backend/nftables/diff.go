@@ -1,0 +1,256 @@
+package nftables
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// patch is what to write to get from one ruleset to another.
+type patch struct {
+	// skeleton is set when the table's fixed part must be written.
+	skeleton *skeleton
+	// addChains must exist before the operations, delChains are not needed after them.
+	addChains, delChains []target
+	frontends            []frontendChange
+	sets                 []op
+	// strays and leftovers are removed: those before anything is added, these when nothing uses them any more.
+	strays    []stray
+	leftovers leftovers
+	// after is the ruleset that the table holds when the patch has been written.
+	after *ruleset
+}
+
+// frontendChange is an entry before and after; the zero entry is none.
+type frontendChange struct {
+	frontend      plan.Frontend
+	before, after *entry
+}
+
+// verb is what is done to an element.
+type verb uint8
+
+const (
+	add verb = iota
+	replace
+	remove
+)
+
+// op is one operation on one element.
+type op struct {
+	verb verb
+	set  string
+	// frontend is the key in maps of frontends, addr in sets of addresses.
+	frontend plan.Frontend
+	addr     netip.Addr
+	slot     int
+	// to, goes and comment are the element's data where it has any.
+	to      netip.AddrPort
+	goes    target
+	comment string
+}
+
+// diff works out the patch from what a table holds to what it should. Each endpoint that stays keeps its
+// slot, so the patch of one endpoint's change is a few elements however large the pool.
+func diff(have, want *ruleset) *patch {
+	p := &patch{strays: have.strays, leftovers: have.leftovers}
+	after := *want
+	if have.skeleton == nil || have.skeleton.digest != want.skeleton.digest {
+		p.skeleton = want.skeleton
+	}
+	frontends := want.frontends.Edit()
+	for frontend, change := range cluster.Changes(have.frontends, want.frontends) {
+		c := frontendChange{frontend: frontend, before: change.Before, after: change.After}
+		if c.before == nil {
+			c.before = &entry{}
+		}
+		if c.after == nil {
+			c.after = &entry{}
+		} else {
+			c.after = place(c.before, c.after)
+			frontends.Set(frontend, c.after)
+		}
+		if c.before != c.after {
+			p.frontends = append(p.frontends, c)
+		}
+	}
+	after.frontends = frontends.Map()
+	for t, change := range cluster.Changes(have.targets, want.targets) {
+		switch {
+		case !change.Is:
+			p.delChains = append(p.delChains, t)
+		case !change.Was && p.skeleton == nil:
+			p.addChains = append(p.addChains, t)
+		}
+	}
+	if p.skeleton != nil { // no chain that is there can be trusted
+		for t := range want.targets.All() {
+			p.addChains = append(p.addChains, t)
+		}
+	}
+	slices.Reverse(p.delChains) // a chain goes before those that it goes to
+	p.members(setClusterIPs, have.clusterIPs, want.clusterIPs, want.holds)
+	p.members(setHairpins, have.hairpins, want.hairpins, want.holds)
+	for _, addr := range want.nodeAddrs {
+		if !slices.Contains(have.nodeAddrs, addr) {
+			p.sets = append(p.sets, op{verb: add, set: setNodeAddrs, addr: addr})
+		}
+	}
+	for _, addr := range have.nodeAddrs {
+		if !slices.Contains(want.nodeAddrs, addr) {
+			p.sets = append(p.sets, op{verb: remove, set: setNodeAddrs, addr: addr})
+		}
+	}
+	p.after = &after
+	return p
+}
+
+// members adds what to do to a set of addresses.
+func (p *patch) members(set string, have, want cluster.Map[netip.Addr, int], holds func(netip.Addr) bool) {
+	for addr, change := range cluster.Changes(have, want) {
+		switch {
+		case !holds(addr):
+		case !change.Was:
+			p.sets = append(p.sets, op{verb: add, set: set, addr: addr})
+		case !change.Is:
+			p.sets = append(p.sets, op{verb: remove, set: set, addr: addr})
+		}
+	}
+}
+
+// place puts the endpoints of want into slots, those that have holds already where they are. It returns
+// have itself when nothing differs.
+func place(have, want *entry) *entry {
+	placed := *want
+	placed.slots = assign(have.slots, want.slots)
+	placed.local = assign(have.local, want.local)
+	if placed.comment == have.comment && placed.goes == have.goes && placed.refused == have.refused &&
+		slices.Equal(placed.slots, have.slots) && slices.Equal(placed.local, have.local) {
+		return have
+	}
+	return &placed
+}
+
+// assign orders a pool: endpoints that sit in a slot that remains stay there, the others fill the gaps.
+func assign(have, pool []netip.AddrPort) []netip.AddrPort {
+	if len(have) == 0 {
+		return pool
+	}
+	sorted := pool // as the plan has it
+	if !slices.IsSortedFunc(sorted, netip.AddrPort.Compare) {
+		sorted = slices.SortedFunc(slices.Values(pool), netip.AddrPort.Compare)
+	}
+	slots := make([]netip.AddrPort, len(sorted))
+	seated := make([]bool, len(sorted))
+	for slot, endpoint := range have[:min(len(have), len(slots))] {
+		at, found := slices.BinarySearchFunc(sorted, endpoint, netip.AddrPort.Compare)
+		if found && !seated[at] {
+			slots[slot], seated[at] = endpoint, true
+		}
+	}
+	next := 0
+	for slot := range slots {
+		if slots[slot].IsValid() {
+			continue
+		}
+		for seated[next] {
+			next++
+		}
+		slots[slot], seated[next] = sorted[next], true
+	}
+	return slots
+}
+
+// empty tells whether there is nothing to write.
+func (p *patch) empty() bool {
+	return p.skeleton == nil && p.leftovers.none() &&
+		len(p.addChains)+len(p.delChains)+len(p.frontends)+len(p.sets)+len(p.strays) == 0
+}
+
+// ops yields the operations on elements in an order that is right at every step: first whatever makes slots
+// complete, then the verdicts that count on them, then the slots that no verdict counts on any more.
+func (p *patch) ops() iter.Seq[op] {
+	return func(yield func(op) bool) {
+		for _, o := range p.sets {
+			if !yield(o) {
+				return
+			}
+		}
+		for _, phase := range []func(*frontendChange, func(op) bool) bool{fillSlots, setVerdicts, clearSlots} {
+			for i := range p.frontends {
+				if !phase(&p.frontends[i], yield) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// slotMaps names the maps that hold a frontend's slots and its local ones.
+func slotMaps(f plan.Frontend) (slots, local string) {
+	if f.IsNodePort() {
+		return mapNodePortEnds, mapNodePortLocal
+	}
+	return mapEndpoints, mapLocal
+}
+
+// verdictMaps names the maps that hold a frontend's verdicts.
+func verdictMaps(f plan.Frontend) (goes, refused string) {
+	if f.IsNodePort() {
+		return mapNodePorts, mapUnservedPorts
+	}
+	return mapServices, mapUnserved
+}
+
+func fillSlots(c *frontendChange, yield func(op) bool) bool {
+	slots, local := slotMaps(c.frontend)
+	fill := func(set string, before, after []netip.AddrPort) bool {
+		for slot, to := range after {
+			o := op{verb: add, set: set, frontend: c.frontend, slot: slot, to: to}
+			if slot < len(before) && before[slot].IsValid() {
+				if before[slot] == to {
+					continue
+				}
+				o.verb = replace
+			}
+			if !yield(o) {
+				return false
+			}
+		}
+		return true
+	}
+	return fill(slots, c.before.slots, c.after.slots) && fill(local, c.before.local, c.after.local)
+}
+
+func setVerdicts(c *frontendChange, yield func(op) bool) bool {
+	goes, refused := verdictMaps(c.frontend)
+	set := func(set string, before, after target) bool {
+		o := op{verb: replace, set: set, frontend: c.frontend, goes: after, comment: c.after.comment}
+		switch {
+		case before == after && (c.before.comment == c.after.comment || after.kind == none):
+			return true
+		case before.kind == none:
+			o.verb = add
+		case after.kind == none:
+			o.verb = remove
+		}
+		return yield(o)
+	}
+	return set(goes, c.before.goes, c.after.goes) && set(refused, c.before.refused, c.after.refused)
+}
+
+func clearSlots(c *frontendChange, yield func(op) bool) bool {
+	slots, local := slotMaps(c.frontend)
+	clear := func(set string, before, after []netip.AddrPort) bool {
+		for slot := len(after); slot < len(before); slot++ {
+			if before[slot].IsValid() && !yield(op{verb: remove, set: set, frontend: c.frontend, slot: slot}) {
+				return false
+			}
+		}
+		return true
+	}
+	return clear(slots, c.before.slots, c.after.slots) && clear(local, c.before.local, c.after.local)
+}

@@ -1,0 +1,190 @@
+package nftables
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// ruleset is one family's table as a value: what it should hold, as render makes it, or what it does hold,
+// as apply leaves it and decode reads it. It never changes.
+//
+// Which endpoint sits in which slot is not part of its meaning: every slot has the same chance. So render
+// puts a pool in order, diff leaves in place what may stay, and equal compares pools as sets.
+type ruleset struct {
+	family   cluster.Family
+	skeleton *skeleton
+	// fingerprint is the kernel's table's, elements left out, when it was last known to be as it should.
+	fingerprint string
+	frontends   cluster.Map[plan.Frontend, *entry]
+	// targets counts the frontends that need a sized chain.
+	targets cluster.Map[target, int]
+	// clusterIPs and hairpins are keyed by address; those of the other family are not in the table.
+	clusterIPs, hairpins cluster.Map[netip.Addr, int]
+	nodeAddrs            []netip.Addr
+	// strays are elements in the kernel that have no place in the layout, leftovers chains and sets.
+	strays    []stray
+	leftovers leftovers
+	// from is the plan that was rendered; nil when the ruleset was read from the kernel.
+	from *plan.Plan
+}
+
+// entry is all that the table holds about one frontend.
+type entry struct {
+	// comment names the Service for whoever reads the listing.
+	comment string
+	// goes is the verdict in the frontend map, refused the one in the map of unserved frontends.
+	goes, refused target
+	// slots are the endpoint map's elements, local those of the local endpoint map. In what was read from the
+	// kernel an invalid address marks a slot that is missing.
+	slots, local []netip.AddrPort
+}
+
+// stray is an element that has no place in the layout.
+type stray struct {
+	set string
+	key string
+}
+
+// leftovers are what an earlier version, or another program in its place, left in the table.
+type leftovers struct {
+	chains, sets, maps []string
+}
+
+func (l leftovers) none() bool { return len(l.chains)+len(l.sets)+len(l.maps) == 0 }
+
+// render makes the ruleset of a plan for one family. have is what the table holds: frontends whose route is
+// the one that have was rendered from are taken over as they are. Without it (nil) nothing is, and the
+// result is equal.
+func render(family cluster.Family, p *plan.Plan, opts Options, have *ruleset) *ruleset {
+	if have == nil || have.from == nil {
+		have = &ruleset{from: &plan.Plan{Node: &plan.Node{}}}
+	}
+	want := &ruleset{
+		family:      family,
+		skeleton:    have.skeleton,
+		fingerprint: have.fingerprint,
+		clusterIPs:  p.ClusterIPs,
+		hairpins:    p.Hairpins,
+		from:        p,
+	}
+	if p.Node != have.from.Node {
+		want.skeleton = newWriter(family, p.Node, opts).skeleton()
+	}
+	for _, addr := range p.Node.NodePortAddrs {
+		if cluster.FamilyOf(addr) == family && !addr.IsLoopback() {
+			want.nodeAddrs = append(want.nodeAddrs, addr)
+		}
+	}
+	frontends, targets := have.frontends.Edit(), have.targets.Edit()
+	for frontend, change := range cluster.Changes(have.from.Frontends, p.Frontends) {
+		if frontend.Family() != family {
+			continue
+		}
+		old, _ := frontends.Get(frontend)
+		if !change.Is {
+			frontends.Delete(frontend)
+			need(targets, old, nil)
+			continue
+		}
+		now := renderRoute(change.After)
+		frontends.Set(frontend, now)
+		need(targets, old, now)
+	}
+	want.frontends, want.targets = frontends.Map(), targets.Map()
+	return want
+}
+
+// need keeps book of the chains that entries go to. Either may be nil.
+func need(targets *cluster.Editor[target, int], before, after *entry) {
+	if before != nil && after != nil && before.goes == after.goes {
+		return
+	}
+	if after != nil {
+		for _, t := range after.goes.needs() {
+			n, _ := targets.Get(t)
+			targets.Set(t, n+1)
+		}
+	}
+	if before != nil {
+		for _, t := range before.goes.needs() {
+			if n, _ := targets.Get(t); n > 1 {
+				targets.Set(t, n-1)
+			} else {
+				targets.Delete(t)
+			}
+		}
+	}
+}
+
+// renderRoute makes the elements of one frontend.
+func renderRoute(r *plan.Route) *entry {
+	e := &entry{comment: r.Name, slots: r.Pool.Endpoints}
+	t := target{nodePort: r.Frontend.IsNodePort(), n: uint32(len(r.Pool.Endpoints))}
+	switch {
+	case r.ShortCut != nil:
+		e.slots, e.local = r.ShortCut.Endpoints, r.Pool.Endpoints
+		t.kind, t.n, t.m = local, uint32(len(e.slots)), uint32(len(e.local))
+	case r.Verdict != plan.Balance:
+		t = target{}
+	case r.Masquerade == plan.MasqueradeAll:
+		t.kind = external
+	case r.Masquerade == plan.MasqueradeOffCluster:
+		t.kind = internal
+	default:
+		t.kind = pick
+	}
+	e.goes = t
+	switch r.Verdict {
+	case plan.Reject:
+		e.refused = target{kind: reject}
+	case plan.Drop:
+		e.refused = target{kind: drop}
+	}
+	return e
+}
+
+// equal tells whether two rulesets mean the same.
+func (r *ruleset) equal(o *ruleset) bool {
+	for _, change := range cluster.Changes(r.frontends, o.frontends) {
+		if !change.Was || !change.Is || !change.Before.equal(change.After) {
+			return false
+		}
+	}
+	return r.skeleton != nil && o.skeleton != nil && r.skeleton.digest == o.skeleton.digest &&
+		sameKeys(r.targets, o.targets, func(target) bool { return true }) &&
+		sameKeys(r.clusterIPs, o.clusterIPs, r.holds) &&
+		sameKeys(r.hairpins, o.hairpins, r.holds) &&
+		slices.Equal(r.nodeAddrs, o.nodeAddrs) &&
+		len(r.strays)+len(o.strays) == 0 && r.leftovers.none() && o.leftovers.none()
+}
+
+// holds tells whether an address is of the table's family.
+func (r *ruleset) holds(addr netip.Addr) bool { return cluster.FamilyOf(addr) == r.family }
+
+func sameKeys[K cluster.Key[K]](a, b cluster.Map[K, int], counts func(K) bool) bool {
+	for key, change := range cluster.Changes(a, b) {
+		if counts(key) && change.Was != change.Is {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *entry) equal(o *entry) bool {
+	return e == o || e.comment == o.comment && e.goes == o.goes && e.refused == o.refused &&
+		sameSet(e.slots, o.slots) && sameSet(e.local, o.local)
+}
+
+// sameSet compares pools without regard to slots.
+func sameSet(a, b []netip.AddrPort) bool {
+	if slices.Equal(a, b) {
+		return true
+	}
+	a, b = slices.Clone(a), slices.Clone(b)
+	slices.SortFunc(a, netip.AddrPort.Compare)
+	slices.SortFunc(b, netip.AddrPort.Compare)
+	return slices.Equal(a, b)
+}

@@ -1,0 +1,179 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
+)
+
+// Config is what a Proxy is made of.
+type Config struct {
+	Sources   []source.Source
+	Builder   *cluster.Builder
+	Backend   backend.Backend
+	Plan      *plan.Options
+	Observers []Observer
+	// MinSyncPeriod bounds how often rules are rewritten, and how often anything is written when that takes
+	// much of the time. It never delays the first change after a quiet time. 0 never holds back.
+	MinSyncPeriod time.Duration
+	// CheckPeriod is the time between looks whether somebody else changed the rules; 0 never looks.
+	CheckPeriod time.Duration
+	// Clock is the real one but in tests.
+	Clock clock.Clock
+}
+
+// Observer is told what the proxy does. Its methods are called by one goroutine and must not block.
+type Observer interface {
+	// Queued tells that something changed that the kernel does not have yet.
+	Queued(at time.Time)
+	// Synced tells how it went. Nobody may change what the Sync holds.
+	Synced(s *Sync)
+	// Drifted tells that somebody else changed what had been written. A sync follows.
+	Drifted(d backend.Drift)
+}
+
+// Sync is one passage through the pipeline.
+type Sync struct {
+	// Before is the snapshot of the last sync that went well, nil at first; After is that of this one.
+	Before, After *cluster.Snapshot
+	Plan          *plan.Plan
+	Results       []backend.Result
+	// Started and Finished are its times.
+	Started, Finished time.Time
+}
+
+// Err joins the errors of all families.
+func (s *Sync) Err() error {
+	var failed []error
+	for _, result := range s.Results {
+		failed = append(failed, result.Err)
+	}
+	return errors.Join(failed...)
+}
+
+// Proxy takes snapshots through the pipeline, one after another.
+type Proxy struct {
+	Config
+	pace  pacer
+	retry backoff
+	// plan and synced are those of the last sync, and of the last that went well.
+	plan   *plan.Plan
+	synced *cluster.Snapshot
+}
+
+// New makes a Proxy; Run starts it.
+func New(config Config) *Proxy {
+	return &Proxy{Config: config, pace: pacer{min: config.MinSyncPeriod}}
+}
+
+// Run proxies until ctx ends or a source fails, and leaves the rules in force. A sync in progress is
+// finished first.
+func (p *Proxy) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, len(p.Sources))
+	for _, s := range p.Sources {
+		go func() { ended <- s.Run(ctx, p.Builder) }()
+	}
+	for _, s := range p.Sources {
+		select {
+		case <-s.Complete():
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	klog.FromContext(ctx).Info("The sources are complete; programming begins")
+	return p.loop(ctx, ended)
+}
+
+// loop syncs when something changed, when a failed sync is due again, and when the rules were tampered with.
+func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
+	due := p.Clock.NewTimer(0) // the first sync is due at once
+	defer due.Stop()
+	var check <-chan time.Time
+	if p.CheckPeriod > 0 {
+		ticker := p.Clock.NewTicker(p.CheckPeriod)
+		defer ticker.Stop()
+		check = ticker.C()
+	}
+	changed := p.Builder.Changed()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-ended:
+			return err
+		case <-changed:
+			now := p.Clock.Now()
+			for _, o := range p.Observers {
+				o.Queued(now)
+			}
+			changed = nil // one change makes a sync due; the sync takes all that come until then
+			due.Reset(p.pace.wait(now))
+		case <-check:
+			if p.drifted(ctx) {
+				due.Reset(p.pace.wait(p.Clock.Now()))
+			}
+		case <-due.C():
+			changed = p.Builder.Changed()
+			if wait, failed := p.sync(ctx); failed {
+				due.Reset(wait)
+			}
+		}
+	}
+}
+
+// syncTimeout is how long a sync may take. One that the end of the process interrupts has that long too.
+const syncTimeout = time.Minute
+
+// sync takes the present snapshot through the pipeline. It tells when to try again if that failed.
+func (p *Proxy) sync(ctx context.Context) (wait time.Duration, failed bool) {
+	logger := klog.FromContext(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), syncTimeout)
+	defer cancel()
+	s := &Sync{Before: p.synced, Started: p.Clock.Now(), After: p.Builder.Snapshot()}
+	s.Plan = plan.Compute(s.After, p.Plan, p.plan)
+	s.Results = p.Backend.Sync(ctx, s.Plan)
+	s.Finished = p.Clock.Now()
+	p.plan = s.Plan
+	p.pace.record(s)
+	err := s.Err()
+	if err == nil {
+		p.synced = s.After
+		p.retry = backoff{}
+		logger.V(2).Info("Synced", "took", s.Finished.Sub(s.Started), "services", s.After.Services.Len(), "results", s.Results)
+	} else {
+		wait = p.retry.next()
+		logger.Error(err, "Sync failed; what was programmed before stays in force", "retryIn", wait)
+	}
+	for _, o := range p.Observers {
+		o.Synced(s)
+	}
+	return wait, err != nil
+}
+
+// drifted looks whether somebody else changed the rules.
+func (p *Proxy) drifted(ctx context.Context) bool {
+	logger := klog.FromContext(ctx)
+	drifts, err := p.Backend.Check(ctx)
+	if err != nil {
+		logger.Error(err, "Cannot tell whether the rules are still as written")
+	}
+	for _, d := range drifts {
+		logger.Info("Somebody else changed the rules; repairing", "family", d.Family, "what", d.What, "writer", d.Writer)
+		for _, o := range p.Observers {
+			o.Drifted(d)
+		}
+	}
+	return len(drifts) > 0
+}
