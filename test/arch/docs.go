@@ -23,7 +23,7 @@ func findUndocumentedPackages(t *Tree) ([]Violation, error) {
 // wellKnown are the methods that say all by implementing an interface that everybody knows.
 var wellKnown = []string{"Error", "Is", "String", "Unwrap", "Read", "Write", "Close", "ServeHTTP", "Len", "Less", "Swap"}
 
-// findUndocumented finds exported things without a doc comment: functions, methods of exported types, types, methods of
+// findUndocumented finds exported things without a doc comment: functions, types, methods of exported types, methods of
 // exported interfaces, constants and variables. A comment holds for the unbroken lines below it too, so that a group of
 // like things needs one comment; a struct's comment, for those of its fields that explain themselves. Test files are left
 // out.

@@ -2,6 +2,7 @@ package arch
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,7 +63,7 @@ func (t *Tree) exportData() (map[string]string, error) {
 		return exports, nil
 	}
 	// Without cgo, as the program is built: so the types come from the same build cache, and no C compiler is asked for.
-	cmd := exec.Command("go", args...)
+	cmd := exec.CommandContext(context.Background(), "go", args...)
 	cmd.Dir = t.Root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	var stderr bytes.Buffer
