@@ -23,6 +23,9 @@ LDFLAGS := -s -w $(addprefix -X k8s.io/component-base/version.,\
 COMMANDS := $(notdir $(wildcard cmd/*))
 LINTER   := .cache/golangci-lint
 
+# What packets in network namespaces need, in the words of build/need.sh.
+LABORATORY := namespaces nft iptables conntrack ip
+
 # Every module with Go code in it, and those beside the main one.
 MODULES := $(shell find . -name go.mod -not -path '*/testdata/*' -not -path '*/.*/*' | while read -r mod; do \
 	dir=$$(dirname $$mod); [ -z "$$(find $$dir -name '*.go' -print -quit)" ] || echo $$dir; done | sort)
@@ -60,22 +63,26 @@ $(LINTER): build/tools/go.mod build/tools/go.sum
 	go build -C build/tools -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@touch $@
 
-test: build test-unit test-kernel test-modules ## all tests; as root, installs what it needs on Debian
+test: ## all tests; as root on Debian, installs what it needs
+	@build/need.sh go cc $(LABORATORY)
+	@$(MAKE) build test-unit test-kernel test-modules
 
 test-unit: ## all tests but TestKernel..., with the race detector; needs no root
 	@build/need.sh go cc
 	CGO_ENABLED=1 go test -race -skip '^TestKernel' ./...
 
+# CI=true: a test that lacks something fails instead of skipping, for what it needs was seen to just before.
 test-kernel: ## the tests named TestKernel...: real packets in network namespaces; needs root
-	@build/need.sh go namespaces nft iptables conntrack ip
-	$(if $(KERNEL_TESTS),go test -count=1 -p 1 -run '^TestKernel' $(KERNEL_TESTS))
+	@build/need.sh go $(LABORATORY)
+	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 1 -run '^TestKernel' $(KERNEL_TESTS))
 
 test-modules: build ## the tests in modules of their own below test/; needs root
-	@build/need.sh go namespaces nft iptables conntrack ip
-	@for module in $(NESTED); do echo "test $$module"; (cd $$module && go test -count=1 -timeout 30m ./...); done
+	@build/need.sh go $(LABORATORY)
+	@for module in $(NESTED); do echo "test $$module"; (cd $$module && CI=true go test -count=1 -timeout 30m ./...); done
 
-demo: build ## show it at work in network namespaces; needs root
-	@build/need.sh go namespaces nft iptables conntrack ip
+demo: ## show it at work; as root on Debian, installs what it needs
+	@build/need.sh go $(LABORATORY)
+	@$(MAKE) build
 	$(if $(wildcard test/demo),go run ./test/demo)
 
 bench: build ## the Go benchmarks, with allocations
