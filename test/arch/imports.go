@@ -38,17 +38,14 @@ var rows = []row{
 	{"pkg/proxy/backend/iptables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/kernel/ipt/..."}},
 	{"pkg/proxy/backend/backendtest/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "test/..."}},
 
-	// The observers: the plan, and at most a door of their own.
-	{"pkg/proxy/health/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan"}},
-	{"pkg/proxy/conntrack/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/kernel/conntrack/..."}},
-	{"pkg/proxy/metrics/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan"}},
-	{"pkg/proxy/status/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan"}},
+	// The observers: what the loop tells them, which is the plan and how writing it went, and at most a door of their own.
+	{"pkg/proxy/health/...", observed},
+	{"pkg/proxy/conntrack/...", append([]string{"pkg/kernel/conntrack/..."}, observed...)},
+	{"pkg/proxy/metrics/...", observed},
+	{"pkg/proxy/status/...", observed},
 
-	// The loop, which names no backend, no source and no door.
-	{"pkg/proxy", []string{
-		"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend",
-		"pkg/proxy/health/...", "pkg/proxy/conntrack/...", "pkg/proxy/metrics/...", "pkg/proxy/status/...",
-	}},
+	// The loop, which names no backend, no door, no observer, and of the sources just what they have in common.
+	{"pkg/proxy", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source"}},
 
 	// What is not part of the program.
 	{"test/arch/...", nil},
@@ -56,6 +53,9 @@ var rows = []row{
 	{"test/...", []string{"pkg/..."}},
 	{"build/...", []string{"pkg/apis/..."}},
 }
+
+// observed is what an observer may import: the loop's Observer and what it is told of.
+var observed = []string{"pkg/proxy", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}
 
 // testImports is what the _test.go files of any package may import beside what its row says: they build the input of the
 // stage that they test, and use the tools below test/.
