@@ -156,4 +156,3 @@ func (b *Bench) show(t *testing.T, family cluster.Family) {
 	out, err := b.Lab.Node1.Command("nft", "list", "ruleset").CombinedOutput()
 	t.Logf("%s, nft list ruleset (%v):\n%s", family, err, strings.TrimSpace(string(out)))
 }
-
