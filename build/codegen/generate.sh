@@ -26,3 +26,8 @@ find pkg/apis/config -name 'zz_generated.*.go' -delete
 "$bin/conversion-gen" --go-header-file "$header" --output-file zz_generated.conversion.go --skip-unsafe \
 	--extra-peer-dirs k8s.io/component-base/config/v1alpha1 "$api/v1alpha1"
 "$bin/conversion-gen" --go-header-file "$header" --output-file zz_generated.conversion.go --skip-unsafe "$api/v1alpha2"
+
+mkdir -p docs
+go run ./cmd/kube-proxy config explain --markdown >"$bin/config.md"
+go run ./cmd/kube-proxy config feature-gates --markdown >"$bin/feature-gates.md"
+mv "$bin/config.md" "$bin/feature-gates.md" docs/

@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 )
 
@@ -64,7 +65,7 @@ func runProxy(cmd *cobra.Command, opts *options) error {
 		for _, warning := range loaded.warnings {
 			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", warning)
 		}
-		return writeConfig(opts.writeConfigTo, cmd.OutOrStdout(), loaded.cfg)
+		return writeConfig(opts.writeConfigTo, cmd.OutOrStdout(), loaded.cfg, v1alpha2.Version)
 	}
 	if !opts.cleanup {
 		if err := loaded.check(validation.Startable(loaded.cfg, runtime.GOOS)); err != nil {

@@ -226,6 +226,9 @@ func flagOf(path string, flags *pflag.FlagSet) string {
 	best := ""
 	flags.VisitAll(func(f *pflag.Flag) {
 		field := fieldOf(f.Name)
+		if field == "" {
+			field = loggingFieldOf(f.Name)
+		}
 		if field == "" || !(path == field || strings.HasPrefix(path, field+".") || strings.HasPrefix(path, field+"[")) {
 			return
 		}
@@ -237,4 +240,18 @@ func flagOf(path string, flags *pflag.FlagSet) string {
 		return path
 	}
 	return fmt.Sprintf("--%s", best)
+}
+
+// loggingFieldOf gives the path in v1alpha2 of the field that a logging flag sets; "" if it is none.
+func loggingFieldOf(flag string) string {
+	return map[string]string{
+		"logging-format":            "logging.format",
+		"log-flush-frequency":       "logging.flushFrequency",
+		"v":                         "logging.verbosity",
+		"vmodule":                   "logging.vmodule",
+		"log-text-split-stream":     "logging.options.text.splitStream",
+		"log-text-info-buffer-size": "logging.options.text.infoBufferSize",
+		"log-json-split-stream":     "logging.options.json.splitStream",
+		"log-json-info-buffer-size": "logging.options.json.infoBufferSize",
+	}[flag]
 }

@@ -226,9 +226,10 @@ func (l *loaded) check(errs field.ErrorList) error {
 	return errors.Join(named...)
 }
 
-// writeConfig writes a configuration to a file, once it is proven that reading the file gives the same configuration.
-func writeConfig(name string, stdout io.Writer, cfg *config.KubeProxyConfiguration) error {
-	data, err := configfile.Encode(cfg, v1alpha2.Version)
+// writeConfig writes a configuration to a file in a version. In the latest version it first proves that reading the
+// file gives the same configuration; v1alpha1 cannot say everything.
+func writeConfig(name string, stdout io.Writer, cfg *config.KubeProxyConfiguration, version string) error {
+	data, err := configfile.Encode(cfg, version)
 	if err != nil {
 		return err
 	}
@@ -236,8 +237,8 @@ func writeConfig(name string, stdout io.Writer, cfg *config.KubeProxyConfigurati
 	if err != nil {
 		return err
 	}
-	if !equality.Semantic.DeepEqual(cfg, again.Config) {
-		return fmt.Errorf("%s is not written: version %s cannot say all of this configuration; please report this", name, v1alpha2.Version)
+	if version == v1alpha2.Version && !equality.Semantic.DeepEqual(cfg, again.Config) {
+		return fmt.Errorf("%s is not written: version %s cannot say all of this configuration; please report this", name, version)
 	}
 	return writeTo(name, stdout, data)
 }

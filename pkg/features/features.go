@@ -135,6 +135,49 @@ func read(gate featuregate.FeatureGate) Gates {
 	}
 }
 
+// Description is what there is to say of one gate.
+type Description struct {
+	Name    string
+	Stage   string // alpha, beta, GA or deprecated
+	Default bool
+	Effect  string
+}
+
+// Describe lists all gates of this proxy by name.
+func Describe() []Description {
+	var all []Description
+	specs := New().GetAll()
+	for _, name := range slices.Sorted(maps.Keys(specs)) {
+		spec := specs[name]
+		stage := strings.ToLower(string(spec.PreRelease))
+		if spec.PreRelease == featuregate.GA {
+			stage = "GA"
+		}
+		all = append(all, Description{Name: string(name), Stage: stage, Default: spec.Default, Effect: effect(name)})
+	}
+	return all
+}
+
+// effect says what a gate switches.
+func effect(name featuregate.Feature) string {
+	return map[featuregate.Feature]string{
+		"AllAlpha": "Sets every alpha gate that is not set itself.",
+		"AllBeta":  "Sets every beta gate that is not set itself.",
+		AllowServiceExternalIPs: "Serves spec.externalIPs of Services. Off, they are ignored in every respect, since any user who may write " +
+			"Services could draw other people's traffic with them (CVE-2020-8554). On is for operators who need time.",
+		DisableNodeKubeProxyVersion: "Leaves status.nodeInfo.kubeProxyVersion unset in every Node that this project writes or makes up, and clears " +
+			"it where it was set. Off, it equals kubeletVersion.",
+		KubeProxyNFTablesLocalhostNodePorts: "In nftables mode, serves TCP NodePorts on loopback addresses if nodePortAddresses names a loopback " +
+			"range (localhost, or a CIDR within 127.0.0.0/8 or ::1).",
+		zpagesfeatures.ComponentStatusz:  "Serves /statusz on the metrics server.",
+		zpagesfeatures.ComponentFlagz:    "Serves /flagz on the metrics server.",
+		metricsfeatures.NativeHistograms: "Exposes histograms in Prometheus' native form too.",
+		logsapi.ContextualLogging:        "Lets log lines carry values of the code that called.",
+		logsapi.LoggingAlphaOptions:      "Unlocks logging options of alpha quality: split streams and their buffers.",
+		logsapi.LoggingBetaOptions:       "Unlocks logging options of beta quality: format json.",
+	}[name]
+}
+
 // kubernetesGates are the names of all feature gates of Kubernetes 1.20 to 1.37, and of client-go, one a line: those
 // that are in use somewhere and those that have graduated or gone.
 //

@@ -1,5 +1,7 @@
 package config
 
+// +k8s:deepcopy-gen=false
+
 // Loss is a setting that a conversion cannot carry over, and what becomes of it.
 type Loss struct {
 	// Field is the path of the setting in the version it is lost from.

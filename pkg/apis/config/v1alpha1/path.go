@@ -27,6 +27,8 @@ func moves() []move {
 		{here: "bindAddress", latest: "nodeIPOverride", list: true},
 		{here: "", latest: "configHardFail"},
 		{here: "", latest: "ipFamilyPolicy"},
+		{here: "", latest: "linux"}, // the sections themselves; their fields are above
+		{here: "", latest: "windows"},
 	}
 }
 
@@ -37,6 +39,9 @@ func Path(latest string, mode config.ProxyMode) string {
 		rest, found := strings.CutPrefix(latest, m.latest)
 		if !found || (rest != "" && rest[0] != '.' && rest[0] != '[') {
 			continue
+		}
+		if m.here == "" {
+			return ""
 		}
 		if m.list {
 			rest = ""

@@ -46,8 +46,8 @@ type KubeProxyConfiguration struct {
 	BindAddressHardFail *bool `json:"bindAddressHardFail"`
 	// enableProfiling serves /debug/pprof and the log level switch on the metrics server.
 	EnableProfiling bool `json:"enableProfiling"`
-	// showHiddenMetricsForVersion shows again the metrics that were hidden in that version, written as
-	// <major>.<minor>. Only the previous minor version is accepted. Empty shows none.
+	// showHiddenMetricsForVersion shows again the metrics that were hidden in that version, written as 1.36. Only the
+	// previous minor version is accepted. Empty shows none.
 	ShowHiddenMetricsForVersion string `json:"showHiddenMetricsForVersion"`
 
 	// configHardFail makes an error in the configuration end the process: an unknown or duplicate field, and a
