@@ -47,8 +47,13 @@ func (p Probe) String() string {
 	if p.From != nil {
 		name = p.From.Name
 	}
-	if p.Source != (netip.AddrPort{}) {
-		name += " (" + p.Source.String() + ")"
+	switch address, port := p.Source.Addr(), p.Source.Port(); {
+	case address.IsValid() && port != 0:
+		name += fmt.Sprintf(" (%v)", p.Source)
+	case address.IsValid():
+		name += fmt.Sprintf(" (%v)", address)
+	case port != 0:
+		name += fmt.Sprintf(" (port %d)", port)
 	}
 	return fmt.Sprintf("%s to %s %v", name, p.Protocol, p.To)
 }
@@ -149,7 +154,7 @@ func (f *Flow) Close() error {
 func (f *Flow) associate() {
 	f.port = f.probe.Source.Port()
 	if f.port == 0 {
-		f.port = uint16(32768 + f.probe.From.sctpPort.Add(1)%28000)
+		f.port = f.probe.From.nextPort()
 	}
 	f.tag = 1 + rand.Uint32N(1<<32-1) // never zero
 	f.socket.mine = func(offending []byte) bool {
