@@ -13,8 +13,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// tableName is the table in each family. Others recognise this proxy by it.
-const tableName = "kube-proxy"
+// TableName is the table in each family. Others recognise this proxy by it.
+const TableName = "kube-proxy"
 
 // The sets and maps. One whose declaration changes in a later version needs a new name, since the old one
 // stays in use until the new one is complete.
