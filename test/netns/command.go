@@ -78,7 +78,7 @@ func (h *Host) Command(name string, args ...string) *Cmd {
 
 // Start starts the command inside the host; see [exec.Cmd.Start].
 func (c *Cmd) Start() error {
-	err := c.host.launcher.run(func() error { return c.host.Do(c.Cmd.Start) })
+	err := c.host.lab.launcher.run(func() error { return c.host.Do(c.Cmd.Start) })
 	if err != nil {
 		return fmt.Errorf("start %s in %s: %w", c.Path, c.host.Name, err)
 	}
