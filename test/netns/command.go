@@ -55,8 +55,9 @@ func (l *launcher) stop() { close(l.done) }
 
 // Cmd is a command to be run in a host, as [exec.Cmd], whose fields are set before
 // it is started. It is in a process group of its own, so that the terminal's
-// Ctrl-C does not reach it; it is killed when the laboratory is closed or this
-// process dies.
+// Ctrl-C does not reach it. The group is killed when the laboratory is closed; if
+// this process dies before, the kernel kills the command, but not what the command
+// itself has started.
 //
 // Only the network is the host's: files, /sys and process ids are the machine's.
 type Cmd struct {
