@@ -62,6 +62,7 @@ func world(tx *knftables.Transaction) {
 	tx.Add(&knftables.Map{Name: "endpoints", TypeOf: endpointsType + " ; counter"})
 	tx.Add(&knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
 	tx.Add(&knftables.Map{Name: "unused-map", TypeOf: endpointsType})
+	tx.Add(&knftables.Map{Name: "typed", Type: "ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service"})
 	tx.Add(&knftables.Set{Name: "nodeports", Type: "inet_service"})
 	tx.Add(&knftables.Set{Name: "unused-set", Type: "ipv4_addr"})
 	tx.Add(&knftables.Set{Name: "full", Type: "ipv4_addr", Size: knftables.PtrTo[uint64](1)})
@@ -94,6 +95,9 @@ type conformanceCase struct {
 	// index is the operation that a *BatchError must blame.
 	index int
 }
+
+// errAny is an error of nft's own, that has no number.
+const errAny = unix.Errno(0xffff)
 
 func textCases() []conformanceCase {
 	return []conformanceCase{
@@ -148,6 +152,16 @@ func textCases() []conformanceCase {
 		{name: "add/rule/circle", want: unix.EMLINK, do: text(func(tx *knftables.Transaction) {
 			tx.Add(&knftables.Rule{Chain: "services", Rule: "goto unused"})
 			tx.Add(&knftables.Rule{Chain: "unused", Rule: "goto services"})
+		})},
+		{name: "add/rule/reads a loaded map", want: errAny, do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Rule{Chain: "unused", Rule: pickRule})
+		})},
+		{name: "add/rule/reads a new map", do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Map{Name: "new", TypeOf: endpointsType})
+			tx.Add(&knftables.Rule{Chain: "unused", Rule: strings.ReplaceAll(pickRule, "@endpoints", "@new")})
+		})},
+		{name: "add/rule/reads a loaded map declared with type", do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Rule{Chain: "unused", Rule: "dnat ip to ip daddr . meta l4proto . th dport map @typed"})
 		})},
 		{name: "add/rule/nat in a filter chain", want: unix.EOPNOTSUPP, do: text(func(tx *knftables.Transaction) {
 			tx.Add(&knftables.Chain{Name: "filter", Type: knftables.PtrTo(knftables.FilterType),
@@ -346,6 +360,12 @@ func checkError(t *testing.T, table Table, c conformanceCase, err error) {
 	if c.want == 0 {
 		if err != nil {
 			t.Errorf("%T: %v", table, err)
+		}
+		return
+	}
+	if c.want == errAny {
+		if err == nil {
+			t.Errorf("%T: no error", table)
 		}
 		return
 	}
