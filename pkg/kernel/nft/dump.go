@@ -131,7 +131,7 @@ func decodeChain(m message) (c Chain) {
 		case unix.NFTA_CHAIN_TYPE:
 			c.Type = a.str()
 		case nftaChainUserdata:
-			c.Comment = commentOf(a.data, udataObjectComment)
+			c.Comment = commentOf(a.data)
 		case unix.NFTA_CHAIN_HOOK:
 			for h := (attrs{rest: a.data}); h.next(); {
 				switch h.typ {
@@ -165,10 +165,10 @@ func decodeSet(m message) (s Set, anonymous bool) {
 }
 
 // commentOf finds the comment in an object's user data: a list of type, length and value.
-func commentOf(udata []byte, comment byte) string {
+func commentOf(udata []byte) string {
 	for len(udata) >= 2 && len(udata) >= 2+int(udata[1]) {
-		value := udata[2 : 2+udata[1]]
-		if udata[0] == comment {
+		value := udata[2 : 2+int(udata[1])]
+		if udata[0] == udataComment {
 			return string(trimNUL(value))
 		}
 		udata = udata[2+len(value):]
@@ -244,7 +244,7 @@ func decodeElement(b []byte) (e Element, _ error) {
 				}
 			}
 		case unix.NFTA_SET_ELEM_USERDATA:
-			e.Comment = commentOf(a.data, udataSetElemComment)
+			e.Comment = commentOf(a.data)
 		case unix.NFTA_SET_ELEM_EXPR:
 			decodeCounter(a.data, &e)
 		case nftaSetElemExprs:

@@ -99,11 +99,9 @@ func appendKeys(b []byte, table, set string, keys [][]byte) []byte {
 	b = appendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
 	b, list := beginNest(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	for _, key := range keys {
-		var elem, nest int
+		var elem int
 		b, elem = beginNest(b, unix.NFTA_LIST_ELEM)
-		b, nest = beginNest(b, unix.NFTA_SET_ELEM_KEY)
-		b = appendBytes(b, unix.NFTA_DATA_VALUE, key)
-		endNest(b, nest)
+		b = appendData(b, unix.NFTA_SET_ELEM_KEY, key)
 		endNest(b, elem)
 	}
 	endNest(b, list)
