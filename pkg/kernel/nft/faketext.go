@@ -354,8 +354,8 @@ func parseTypes(s string) ([]field, error) {
 
 // fieldOf is the type of an expression, or the type of that name.
 func fieldOf(s string) (field, bool) {
-	for _, f := range fields() {
-		if f.name == s {
+	for f := range field(1 << typeBits) {
+		if name, _ := f.spec(); name == s && s != "" {
 			return f, true
 		}
 	}
