@@ -27,7 +27,7 @@ type Config struct {
 	// CheckPeriod is the time between looks whether somebody else changed the rules; 0 never looks.
 	CheckPeriod time.Duration
 	// Clock is the real one but in tests.
-	Clock clock.Clock
+	Clock clock.WithTicker
 }
 
 // Observer is told what the proxy does. Its methods are called by one goroutine and must not block.

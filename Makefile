@@ -1,0 +1,103 @@
+# Every target says what it does; `make` alone lists them.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS   += --no-print-directory
+
+# One set of flags for everything that is compiled, so that build, tests and lint share one build cache. The race
+# detector is the one thing that needs cgo.
+export PATH        := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
+export CGO_ENABLED := 0
+export GOFLAGS     := $(strip $(shell go env GOFLAGS 2>/dev/null) -trimpath)
+
+# The version, from the tag if there is one. A build of the same commit gives the same bytes.
+COMMIT  := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+DATE    := $(shell TZ=UTC git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ 2>/dev/null || echo 1970-01-01T00:00:00Z)
+STATE   := $(if $(shell git status --porcelain 2>/dev/null),dirty,clean)
+VERSION ?= $(or $(shell git describe --tags --match 'v*' --dirty=+dirty 2>/dev/null),\
+	v0.0.0+$(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)$(if $(filter dirty,$(STATE)),.dirty))
+LDFLAGS := -s -w $(addprefix -X k8s.io/component-base/version.,\
+	gitVersion=$(VERSION) gitCommit=$(COMMIT) gitTreeState=$(STATE) buildDate=$(DATE))
+
+COMMANDS := $(notdir $(wildcard cmd/*))
+LINTER   := .cache/golangci-lint
+
+# What packets in network namespaces need, in the words of build/need.sh.
+LABORATORY := namespaces nft iptables conntrack ip
+
+# Every module with Go code in it, and those beside the main one.
+MODULES := $(shell find . -name go.mod -not -path '*/testdata/*' -not -path '*/.*/*' | while read -r mod; do \
+	dir=$$(dirname $$mod); [ -z "$$(find $$dir -name '*.go' -print -quit)" ] || echo $$dir; done | sort)
+NESTED  := $(filter-out .,$(MODULES))
+
+# The main module's packages whose test files have a line that matches $(1).
+packages = $(filter-out $(NESTED) $(NESTED:%=%/%),$(sort $(patsubst %/,%,$(dir \
+	$(shell grep -rlE --include='*_test.go' --exclude-dir=testdata --exclude-dir='.?*' '$(1)' .)))))
+KERNEL_TESTS = $(call packages,^func TestKernel)
+GOLDEN_TESTS = $(call packages,flag[.]Bool."update")
+BENCHMARKS   = $(call packages,^func Benchmark)
+DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
+
+.PHONY: help build lint test test-unit test-kernel test-modules demo bench golden docs generate clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+
+build: $(COMMANDS:%=bin/%) ## compile every command of cmd/ into bin/
+
+.PHONY: $(COMMANDS:%=bin/%)
+$(COMMANDS:%=bin/%): bin/%:
+	@build/need.sh go
+	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
+
+lint: $(LINTER) ## vet and golangci-lint (pinned in build/tools), in every module
+	@for module in $(MODULES); do \
+		echo "lint $$module"; \
+		(cd $$module && go vet ./... && $(CURDIR)/$(LINTER) run --config $(CURDIR)/.golangci.yml ./...); \
+	done
+
+$(LINTER): build/tools/go.mod build/tools/go.sum
+	@build/need.sh go
+	@echo "compiling golangci-lint: once, a minute or two"
+	go build -C build/tools -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+test: ## all tests; as root on Debian, installs what it needs
+	@build/need.sh go cc $(LABORATORY)
+	@$(MAKE) build test-unit test-kernel test-modules
+
+test-unit: ## all tests but TestKernel..., with the race detector; needs no root
+	@build/need.sh go cc
+	CGO_ENABLED=1 go test -race -skip '^TestKernel' ./...
+
+# CI=true: a test that lacks something fails instead of skipping, for what it needs was seen to just before.
+test-kernel: ## the tests named TestKernel...: real packets in network namespaces; needs root
+	@build/need.sh go $(LABORATORY)
+	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 1 -run '^TestKernel' $(KERNEL_TESTS))
+
+test-modules: build ## the tests in modules of their own below test/; needs root
+	@build/need.sh go $(LABORATORY)
+	@for module in $(NESTED); do echo "test $$module"; (cd $$module && CI=true go test -count=1 -timeout 30m ./...); done
+
+demo: ## show it at work; as root on Debian, installs what it needs
+	@build/need.sh go $(LABORATORY)
+	@$(MAKE) build
+	$(if $(wildcard test/demo),go run ./test/demo)
+
+bench: build ## the Go benchmarks, with allocations
+	$(if $(BENCHMARKS),go test -run '^$$' -bench . -benchmem $(BENCHMARKS))
+
+golden: ## write the golden files anew; look at the difference before you commit it
+	@build/need.sh go
+	$(if $(GOLDEN_TESTS),go test -run Golden $(GOLDEN_TESTS) -update)
+
+docs: generate ## write generated documentation anew: the golden files of tests named ...Docs...
+	$(if $(DOCS_TESTS),go test -run Docs $(DOCS_TESTS) -update)
+
+generate: ## write generated code anew
+	@build/need.sh go
+	$(wildcard build/codegen/generate.sh)
+
+clean: ## remove what make has made
+	rm -rf bin .cache

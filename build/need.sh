@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Sees to it that what is named is there. As root on Debian it installs what is missing; everywhere else it says what is
+# missing and how to get it, and fails.
+#
+# Usage: build/need.sh WHAT...
+#   WHAT is a command (go cc nft iptables conntrack ip) or "namespaces": the right to make network namespaces.
+set -euo pipefail
+
+# What a command is called as a package of Debian, Fedora, Alpine and Arch.
+packages() {
+	case $1 in
+	cc) echo "gcc|gcc|gcc|gcc" ;;
+	nft) echo "nftables|nftables|nftables|nftables" ;;
+	iptables) echo "iptables|iptables-nft|iptables|iptables-nft" ;;
+	conntrack) echo "conntrack|conntrack-tools|conntrack-tools|conntrack-tools" ;;
+	ip) echo "iproute2|iproute|iproute2|iproute2" ;;
+	*) echo "$1|$1|$1|$1" ;;
+	esac
+}
+
+# A C compiler is only of use with the C library's headers.
+works() {
+	case $1 in
+	cc) echo 'int main(void) { return 0; }' | cc -include stdlib.h -x c -o /dev/null - 2>/dev/null ;;
+	namespaces) unshare --net true 2>/dev/null ;;
+	*) command -v "$1" >/dev/null ;;
+	esac
+}
+
+missing() {
+	local what
+	for what in "$@"; do works "$what" || echo "$what"; done
+}
+
+# The packages of all arguments in the distribution of column $1.
+column() {
+	local n=$1 what
+	shift
+	for what in "$@"; do packages "$what" | cut -d'|' -f"$n"; done | tr '\n' ' '
+}
+
+install_on_debian() {
+	local wanted
+	wanted=$(column 1 "$@")
+	case " $* " in *" cc "*) wanted+="libc6-dev" ;; esac
+	echo "installing $wanted" >&2
+	export DEBIAN_FRONTEND=noninteractive
+	# shellcheck disable=SC2086 # one word for each package
+	(apt-get -q update && apt-get -q install -y --no-install-recommends $wanted) >&2
+}
+
+advise() {
+	local what how tools=()
+	for what in "$@"; do
+		case $what in
+		namespaces)
+			how="run make as root: sudo env \"PATH=\$PATH\" make ..."
+			if [ "$(uname -s)" != Linux ]; then
+				how="this needs a Linux kernel; here is $(uname -s)"
+			elif [ "$(id -u)" = 0 ]; then
+				how="root here lacks CAP_SYS_ADMIN or CAP_NET_ADMIN, as in most containers; use a machine or a privileged container"
+			fi
+			echo "  the right to make network namespaces: $how"
+			;;
+		go) echo "  Go $(sed -n 's/^go //p' go.mod) or newer, in PATH: https://go.dev/dl" ;;
+		*)
+			echo "  $what"
+			tools+=("$what")
+			;;
+		esac
+	done
+	[ ${#tools[@]} -gt 0 ] || return 0
+	echo "get the tools with one of"
+	echo "  Debian, Ubuntu:  apt-get install $(column 1 "${tools[@]}")$([[ " ${tools[*]} " != *" cc "* ]] || echo libc6-dev)"
+	echo "  Fedora:          dnf install $(column 2 "${tools[@]}")"
+	echo "  Alpine:          apk add $(column 3 "${tools[@]}")$([[ " ${tools[*]} " != *" cc "* ]] || echo musl-dev)"
+	echo "  Arch:            pacman -S $(column 4 "${tools[@]}")"
+}
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin # where Debian keeps them, but not in everybody's PATH
+
+mapfile -t lack < <(missing "$@")
+installable=()
+for what in "${lack[@]}"; do
+	case $what in go | namespaces) ;; *) installable+=("$what") ;; esac
+done
+if [ ${#installable[@]} -gt 0 ] && [ "$(id -u)" = 0 ] && [ -f /etc/debian_version ] && command -v apt-get >/dev/null; then
+	install_on_debian "${installable[@]}" || echo "apt-get failed; its words are above" >&2
+	mapfile -t lack < <(missing "$@")
+fi
+if [ ${#lack[@]} -gt 0 ]; then
+	{
+		echo "missing:"
+		advise "${lack[@]}"
+	} >&2
+	exit 1
+fi

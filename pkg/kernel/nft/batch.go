@@ -1,0 +1,231 @@
+package nft
+
+import (
+	"encoding/binary"
+	"fmt"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// maxMessageLen bounds the messages that several elements share. An attribute, and so a list of elements, is at most
+// 65,535 bytes; an element is well below 2,000.
+const maxMessageLen = 60_000
+
+// Batch collects changes to elements, and to a few chains, that [Table.Commit] makes in this order as one transaction.
+// An element is replaced by deleting and adding it. Make one with [Table.NewBatch].
+//
+// Operations are encoded as they come, into one buffer that Reset keeps, so that a batch in steady use allocates nothing.
+type Batch struct {
+	family byte
+	table  string
+	// knftablesFamily is family by its name.
+	knftablesFamily knftables.Family
+
+	buf []byte
+	// An open message takes further elements of the same set: where it and its list of elements begin in buf.
+	open              bool
+	msgStart, listPos int
+	command           int
+	set               []byte
+
+	messages, elements, others int
+	// rules are the rules that the batch adds, as nft would print them, in order.
+	rules []string
+	// err is the first operation that cannot even be encoded.
+	err error
+}
+
+// newBatch makes an empty batch for a table.
+func newBatch(family knftables.Family, table string) *Batch {
+	b := &Batch{family: familyNumber(family), knftablesFamily: family, table: table}
+	b.Reset()
+	return b
+}
+
+// Reset empties the batch.
+func (b *Batch) Reset() {
+	b.buf = appendMessage(b.buf[:0], batchMessageTypeBegin, unix.NLM_F_REQUEST, unix.AF_UNSPEC)
+	endMessage(b.buf, 0)
+	b.open, b.messages, b.elements, b.others, b.err = false, 1, 0, 0, nil
+	b.rules = b.rules[:0]
+}
+
+// Len is the number of operations in the batch.
+func (b *Batch) Len() int { return b.elements + b.others }
+
+// Add adds an element. Commit fails with EEXIST if its key is there already, with ENOENT if the set, or the chain that
+// the element goes to, is not.
+func (b *Batch) Add(set string, e *Element) {
+	if !b.check(set, e.Key) {
+		return
+	}
+	if len(e.Value) > 0 && e.Chain != "" || len(e.Value) > maxDataLen || len(e.Chain) > maxNameLen {
+		b.refuse("add", set, e.Key, "an element has either a value of at most %d bytes or a chain, not both", maxDataLen)
+		return
+	}
+	b.openMessage(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE|unix.NLM_F_EXCL, set)
+	elem := b.beginElement(e.Key)
+	switch {
+	case e.Chain != "":
+		b.buf = appendGoto(b.buf, e.Chain)
+	case len(e.Value) > 0:
+		var data int
+		b.buf, data = beginNest(b.buf, unix.NFTA_SET_ELEM_DATA)
+		b.buf = appendBytes(b.buf, unix.NFTA_DATA_VALUE, e.Value)
+		endNest(b.buf, data)
+	}
+	if e.Comment != "" {
+		b.buf = appendElementComment(b.buf, e.Comment)
+	}
+	b.endElement(elem)
+}
+
+// Delete deletes an element. Commit fails with ENOENT if it is not there.
+func (b *Batch) Delete(set string, key []byte) {
+	if !b.check(set, key) {
+		return
+	}
+	b.openMessage(unix.NFT_MSG_DELSETELEM, 0, set)
+	b.endElement(b.beginElement(key))
+}
+
+// maxDataLen is the longest key or value: NFT_DATA_VALUE_MAXLEN.
+const maxDataLen = 64
+
+// check refuses operations that cannot be encoded.
+func (b *Batch) check(set string, key []byte) bool {
+	if set == "" || len(set) > maxNameLen {
+		b.refuse("change", set, key, "a set's name has 1 to %d bytes", maxNameLen)
+		return false
+	}
+	if len(key) == 0 || len(key) > maxDataLen {
+		b.refuse("change", set, key, "a key has 1 to %d bytes", maxDataLen)
+		return false
+	}
+	return true
+}
+
+func (b *Batch) refuse(op, set string, key []byte, format string, args ...any) {
+	b.others++
+	if b.err == nil {
+		b.err = fmt.Errorf("nftables: cannot %s element %x of %q in table %s: %s", op, key, set, b.table, fmt.Sprintf(format, args...))
+	}
+}
+
+// openMessage makes sure that the open message is one for command and set.
+func (b *Batch) openMessage(command int, flags uint16, set string) {
+	b.elements++
+	if b.open && b.command == command && string(b.set) == set && len(b.buf)-b.msgStart < maxMessageLen {
+		return
+	}
+	b.begin(command, flags)
+	b.open = true
+	b.set = append(b.set[:0], set...)
+	b.buf = appendString(b.buf, unix.NFTA_SET_ELEM_LIST_TABLE, b.table)
+	b.buf = appendString(b.buf, unix.NFTA_SET_ELEM_LIST_SET, set)
+	b.buf, b.listPos = beginNest(b.buf, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+}
+
+// begin begins a message.
+func (b *Batch) begin(command int, flags uint16) {
+	b.open = false
+	b.messages++
+	b.command = command
+	b.msgStart = len(b.buf)
+	b.buf = appendMessage(b.buf, nftMessageType|uint16(command), unix.NLM_F_REQUEST|flags, b.family)
+}
+
+// beginElement appends an element's key and returns where the element begins, for endElement.
+func (b *Batch) beginElement(key []byte) (elem int) {
+	b.buf, elem = beginNest(b.buf, unix.NFTA_LIST_ELEM)
+	var nest int
+	b.buf, nest = beginNest(b.buf, unix.NFTA_SET_ELEM_KEY)
+	b.buf = appendBytes(b.buf, unix.NFTA_DATA_VALUE, key)
+	endNest(b.buf, nest)
+	return elem
+}
+
+// endElement sets the lengths of the element, of its list and of its message.
+func (b *Batch) endElement(elem int) {
+	endNest(b.buf, elem)
+	endNest(b.buf, b.listPos)
+	endMessage(b.buf, b.msgStart)
+}
+
+// appendGoto appends an element's verdict.
+func appendGoto(b []byte, chain string) []byte {
+	b, data := beginNest(b, unix.NFTA_SET_ELEM_DATA)
+	b = appendVerdict(b, verdictGoto, chain)
+	endNest(b, data)
+	return b
+}
+
+// appendVerdict appends NFTA_DATA_VERDICT.
+func appendVerdict(b []byte, code int32, chain string) []byte {
+	b, verdict := beginNest(b, unix.NFTA_DATA_VERDICT)
+	b = appendU32(b, unix.NFTA_VERDICT_CODE, uint32(code))
+	if chain != "" {
+		b = appendString(b, unix.NFTA_VERDICT_CHAIN, chain)
+	}
+	endNest(b, verdict)
+	return b
+}
+
+// appendElementComment appends a comment as nft keeps it in the user data: type, length, text, NUL.
+func appendElementComment(b []byte, comment string) []byte {
+	comment = cutComment(comment)
+	b = appendAttrHeader(b, unix.NFTA_SET_ELEM_USERDATA, len(comment)+3)
+	b = append(b, udataSetElemComment, byte(len(comment)+1))
+	b = append(b, comment...)
+	b = append(b, 0)
+	return appendPad(b, len(comment)+3)
+}
+
+// cutComment cuts a comment to what nft takes, between two characters.
+func cutComment(comment string) string {
+	if len(comment) < maxCommentLen {
+		return comment
+	}
+	n := maxCommentLen - 1
+	for n > 0 && !utf8.RuneStart(comment[n]) {
+		n--
+	}
+	return comment[:n]
+}
+
+// finish numbers the messages from seq on, asks for an acknowledgement of the last operation, and returns the batch with
+// its end, ready to be sent. It only has to be read from then on until it has been sent.
+//
+// The acknowledgement is not asked of the batch's end, since kernels before 6.10 ignore that.
+func (b *Batch) finish(seq uint32) (data []byte, lastSeq uint32) {
+	last := 0
+	for m := (messages{rest: b.buf}); m.next(); {
+		binary.NativeEndian.PutUint16(b.buf[m.off+6:], m.flags&^unix.NLM_F_ACK)
+		binary.NativeEndian.PutUint32(b.buf[m.off+8:], seq)
+		last, lastSeq = m.off, seq
+		seq++
+	}
+	flags := binary.NativeEndian.Uint16(b.buf[last+6:])
+	binary.NativeEndian.PutUint16(b.buf[last+6:], flags|unix.NLM_F_ACK)
+	n := len(b.buf)
+	data = appendMessage(b.buf, batchMessageTypeEnd, unix.NLM_F_REQUEST, unix.AF_UNSPEC)
+	endMessage(data, n)
+	binary.NativeEndian.PutUint32(data[n+8:], seq)
+	b.buf = data[:n] // keeps what the append may have grown
+	return data, lastSeq
+}
+
+// familyNumber is a family's NFPROTO_*.
+func familyNumber(f knftables.Family) byte {
+	switch f {
+	case knftables.IPv4Family:
+		return unix.NFPROTO_IPV4
+	case knftables.IPv6Family:
+		return unix.NFPROTO_IPV6
+	case knftables.InetFamily:
+		return unix.NFPROTO_INET
+	}
+	return unix.NFPROTO_UNSPEC
+}

@@ -1,0 +1,442 @@
+package nft
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// A step changes a table, by one of its two ways.
+type step struct {
+	text  func(tx *knftables.Transaction)
+	batch func(b *Batch)
+}
+
+func (s step) run(ctx context.Context, t Table) error {
+	if s.text != nil {
+		tx := t.NewTransaction()
+		s.text(tx)
+		return t.Run(ctx, tx)
+	}
+	b := t.NewBatch()
+	s.batch(b)
+	return t.Commit(ctx, b)
+}
+
+func text(f func(tx *knftables.Transaction)) step { return step{text: f} }
+func batch(f func(b *Batch)) step                 { return step{batch: f} }
+
+// frontendKey is `10.96.x.y . tcp . 80`, and slotKey the same with a slot.
+func frontendKey(i int) []byte {
+	return []byte{10, 96, byte(i >> 8), byte(i), unix.IPPROTO_TCP, 0, 0, 0, 0, 80, 0, 0}
+}
+
+func slotKey(i, slot int) []byte {
+	return binary.NativeEndian.AppendUint32(frontendKey(i), uint32(slot))
+}
+
+// endpointValue is `10.0.x.y . 8080`.
+func endpointValue(i int) []byte {
+	return []byte{10, 0, byte(i >> 8), byte(i), 0x1f, 0x90, 0, 0}
+}
+
+const (
+	endpointsType = "ip daddr . meta l4proto . th dport . numgen random mod 2 : ip daddr . th dport"
+	servicesType  = "ip daddr . meta l4proto . th dport : verdict"
+	pickRule      = "dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 2 map @endpoints"
+)
+
+// world is the table that all cases begin with: every kind of object, one of each use.
+func world(tx *knftables.Transaction) {
+	tx.Add(&knftables.Table{Comment: knftables.PtrTo("rules for kube-proxy")})
+	tx.Add(&knftables.Map{Name: "endpoints", TypeOf: endpointsType + " ; counter"})
+	tx.Add(&knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
+	tx.Add(&knftables.Map{Name: "unused-map", TypeOf: endpointsType})
+	tx.Add(&knftables.Set{Name: "nodeports", Type: "inet_service"})
+	tx.Add(&knftables.Set{Name: "unused-set", Type: "ipv4_addr"})
+	tx.Add(&knftables.Set{Name: "full", Type: "ipv4_addr", Size: knftables.PtrTo[uint64](1)})
+	tx.Add(&knftables.Element{Set: "full", Key: []string{"10.0.0.1"}})
+	tx.Add(&knftables.Set{Name: "pods", Type: "ipv4_addr", Flags: []knftables.SetFlag{knftables.IntervalFlag}})
+	tx.Add(&knftables.Chain{Name: "pick-2"})
+	tx.Add(&knftables.Rule{Chain: "pick-2", Rule: pickRule})
+	tx.Add(&knftables.Chain{Name: "unused"})
+	tx.Add(&knftables.Rule{Chain: "unused", Rule: "ip saddr @unused-set drop"})
+	tx.Add(&knftables.Chain{Name: "services", Comment: knftables.PtrTo("where a packet goes")})
+	tx.Add(&knftables.Rule{Chain: "services", Rule: "ip daddr . meta l4proto . th dport vmap @services"})
+	tx.Add(&knftables.Chain{Name: "prerouting", Type: knftables.PtrTo(knftables.NATType),
+		Hook: knftables.PtrTo(knftables.PreroutingHook), Priority: knftables.PtrTo(knftables.DNATPriority)})
+	tx.Add(&knftables.Rule{Chain: "prerouting", Rule: "jump services", Comment: knftables.PtrTo("the way in")})
+}
+
+// elements is what the world holds in its maps.
+func elements(b *Batch) {
+	b.Add("endpoints", &Element{Key: slotKey(1, 0), Value: endpointValue(1)})
+	b.Add("endpoints", &Element{Key: slotKey(1, 1), Value: endpointValue(2), Comment: "default/a-2"})
+	b.Add("services", &Element{Key: frontendKey(1), Chain: "pick-2", Comment: "default/a:http"})
+	b.Add("nodeports", &Element{Key: []byte{0x75, 0x30}})
+}
+
+// conformanceCase is one operation on the world. Its name is verb, object and situation.
+type conformanceCase struct {
+	name string
+	do   step
+	want unix.Errno
+	// index is the operation that a *BatchError must blame.
+	index int
+}
+
+func textCases() []conformanceCase {
+	return []conformanceCase{
+		{name: "add/table/present", do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Table{}) })},
+		{name: "create/table/present", do: text(func(tx *knftables.Transaction) { tx.Create(&knftables.Table{}) }), want: unix.EEXIST},
+		{name: "flush/table/present", do: text(func(tx *knftables.Transaction) { tx.Flush(&knftables.Table{}) })},
+		{name: "delete/table/present", do: text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Table{}) })},
+		{name: "delete/table/absent", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) {
+			tx.Delete(&knftables.Table{})
+			tx.Delete(&knftables.Table{})
+		})},
+		{name: "add/table/absent", do: text(func(tx *knftables.Transaction) {
+			tx.Delete(&knftables.Table{})
+			tx.Add(&knftables.Table{})
+		})},
+		{name: "add/chain/absent", do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Chain{Name: "new"}) })},
+		{name: "add/chain/present", do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Chain{Name: "services"}) })},
+		{name: "create/chain/present", want: unix.EEXIST, do: text(func(tx *knftables.Transaction) { tx.Create(&knftables.Chain{Name: "services"}) })},
+		{name: "flush/chain/present", do: text(func(tx *knftables.Transaction) { tx.Flush(&knftables.Chain{Name: "services"}) })},
+		{name: "flush/chain/absent", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) { tx.Flush(&knftables.Chain{Name: "none"}) })},
+		{name: "delete/chain/with rules", do: text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Chain{Name: "unused"}) })},
+		{name: "delete/chain/base", do: text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Chain{Name: "prerouting"}) })},
+		{name: "delete/chain/absent", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Chain{Name: "none"}) })},
+		{name: "delete/chain/used by a rule", want: unix.EBUSY, do: text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Chain{Name: "services"}) })},
+		{name: "delete/chain/used by an element", want: unix.EBUSY, do: text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Chain{Name: "pick-2"}) })},
+		{name: "delete/chain/used by a rule that goes first", do: text(func(tx *knftables.Transaction) {
+			tx.Flush(&knftables.Chain{Name: "prerouting"})
+			tx.Delete(&knftables.Chain{Name: "services"})
+		})},
+		{name: "delete/chain/used by a rule that goes later", want: unix.EBUSY, do: text(func(tx *knftables.Transaction) {
+			tx.Delete(&knftables.Chain{Name: "services"})
+			tx.Flush(&knftables.Chain{Name: "prerouting"})
+		})},
+		{name: "add/rule/plain", do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Rule{Chain: "unused", Rule: "ip saddr 10.0.0.1 accept"})
+		})},
+		{name: "insert/rule/plain", do: text(func(tx *knftables.Transaction) {
+			tx.Insert(&knftables.Rule{Chain: "unused", Rule: "ip saddr 10.0.0.1 accept"})
+		})},
+		{name: "add/rule/chain absent", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Rule{Chain: "none", Rule: "accept"})
+		})},
+		{name: "add/rule/target absent", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Rule{Chain: "unused", Rule: "goto none"})
+		})},
+		{name: "add/rule/target base", want: unix.EOPNOTSUPP, do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Rule{Chain: "unused", Rule: "goto prerouting"})
+		})},
+		{name: "add/rule/set absent", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Rule{Chain: "unused", Rule: "ip saddr @none accept"})
+		})},
+		{name: "add/rule/circle", want: unix.EMLINK, do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Rule{Chain: "services", Rule: "goto unused"})
+			tx.Add(&knftables.Rule{Chain: "unused", Rule: "goto services"})
+		})},
+		{name: "add/rule/nat in a filter chain", want: unix.EOPNOTSUPP, do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Chain{Name: "filter", Type: knftables.PtrTo(knftables.FilterType),
+				Hook: knftables.PtrTo(knftables.PreroutingHook), Priority: knftables.PtrTo(knftables.FilterPriority)})
+			tx.Add(&knftables.Rule{Chain: "filter", Rule: "goto services"})
+		})},
+		{name: "add/set/absent", do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Set{Name: "new", Type: "ipv4_addr"}) })},
+		{name: "add/set/present", do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Set{Name: "nodeports", Type: "inet_service"}) })},
+		{name: "add/set/other type", want: unix.EEXIST, do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Set{Name: "nodeports", Type: "ipv4_addr"}) })},
+		{name: "create/set/present", want: unix.EEXIST, do: text(func(tx *knftables.Transaction) { tx.Create(&knftables.Set{Name: "nodeports", Type: "inet_service"}) })},
+		{name: "flush/set/present", do: text(func(tx *knftables.Transaction) { tx.Flush(&knftables.Set{Name: "nodeports"}) })},
+		{name: "flush/set/absent", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) { tx.Flush(&knftables.Set{Name: "none"}) })},
+		{name: "delete/set/full", do: text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Set{Name: "full"}) })},
+		{name: "delete/set/absent", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Set{Name: "none"}) })},
+		{name: "delete/set/in use", want: unix.EBUSY, do: text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Set{Name: "unused-set"}) })},
+		{name: "add/map/absent", do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Map{Name: "new", Type: "ipv4_addr : verdict"}) })},
+		{name: "add/map/present", do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
+		})},
+		{name: "create/map/present", want: unix.EEXIST, do: text(func(tx *knftables.Transaction) {
+			tx.Create(&knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
+		})},
+		{name: "flush/map/present", do: text(func(tx *knftables.Transaction) { tx.Flush(&knftables.Map{Name: "services"}) })},
+		{name: "flush/map/absent", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) { tx.Flush(&knftables.Map{Name: "none"}) })},
+		{name: "delete/map/unused", do: text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Map{Name: "unused-map"}) })},
+		{name: "delete/map/in use", want: unix.EBUSY, do: text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Map{Name: "services"}) })},
+		{name: "delete/map/absent", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Map{Name: "none"}) })},
+		{name: "delete/chain/after its map is flushed", do: text(func(tx *knftables.Transaction) {
+			tx.Flush(&knftables.Map{Name: "services"})
+			tx.Delete(&knftables.Chain{Name: "pick-2"})
+		})},
+		{name: "add/element/interval", do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Element{Set: "pods", Key: []string{"10.0.0.0/8"}})
+		})},
+		{name: "add/element/present", do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Element{Set: "nodeports", Key: []string{"30000"}})
+		})},
+		{name: "create/element/present", want: unix.EEXIST, do: text(func(tx *knftables.Transaction) {
+			tx.Create(&knftables.Element{Set: "nodeports", Key: []string{"30000"}})
+		})},
+		{name: "delete/element/present", do: text(func(tx *knftables.Transaction) {
+			tx.Delete(&knftables.Element{Set: "nodeports", Key: []string{"30000"}})
+		})},
+		{name: "delete/element/absent", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) {
+			tx.Delete(&knftables.Element{Set: "nodeports", Key: []string{"30001"}})
+		})},
+		{name: "add/element/other value", want: unix.EEXIST, do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Chain{Name: "new"})
+			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.1", "tcp", "80"}, Value: []string{"goto new"}})
+		})},
+		{name: "add/element/verdict map", do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.2", "udp", "53"}, Value: []string{"goto pick-2"}, Comment: knftables.PtrTo("x")})
+		})},
+		{name: "add/element/no target", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.2", "udp", "53"}, Value: []string{"goto none"}})
+		})},
+		{name: "add/element/full set", want: unix.ENFILE, do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Element{Set: "full", Key: []string{"10.0.0.2"}})
+		})},
+	}
+}
+
+func batchCases() []conformanceCase {
+	endpoint := func(i, slot int) *Element { return &Element{Key: slotKey(i, slot), Value: endpointValue(i)} }
+	service := func(i int, chain string) *Element { return &Element{Key: frontendKey(i), Chain: chain} }
+	return []conformanceCase{
+		{name: "Add/map/new", do: batch(func(b *Batch) { b.Add("endpoints", endpoint(2, 0)) })},
+		{name: "Add/map/present", want: unix.EEXIST, index: 1, do: batch(func(b *Batch) {
+			b.Add("endpoints", endpoint(2, 0))
+			b.Add("endpoints", endpoint(1, 0))
+			b.Add("endpoints", endpoint(2, 1))
+		})},
+		{name: "Add/map/twice", want: unix.EEXIST, index: 1, do: batch(func(b *Batch) {
+			b.Add("endpoints", endpoint(2, 0))
+			b.Add("endpoints", endpoint(2, 0))
+		})},
+		{name: "Add/map/short key", want: unix.EINVAL, do: batch(func(b *Batch) {
+			b.Add("endpoints", &Element{Key: frontendKey(1), Value: endpointValue(1)})
+		})},
+		{name: "Add/map/short value", want: unix.EINVAL, do: batch(func(b *Batch) {
+			b.Add("endpoints", &Element{Key: slotKey(2, 0), Value: endpointValue(1)[:4]})
+		})},
+		{name: "Add/map/no value", want: unix.EINVAL, do: batch(func(b *Batch) { b.Add("endpoints", &Element{Key: slotKey(2, 0)}) })},
+		{name: "Add/map/verdict", want: unix.EINVAL, do: batch(func(b *Batch) {
+			b.Add("endpoints", &Element{Key: slotKey(2, 0), Chain: "pick-2"})
+		})},
+		{name: "Add/verdict map/new", do: batch(func(b *Batch) { b.Add("services", service(2, "pick-2")) })},
+		{name: "Add/verdict map/value", want: unix.EINVAL, do: batch(func(b *Batch) {
+			b.Add("services", &Element{Key: frontendKey(2), Value: endpointValue(1)})
+		})},
+		{name: "Add/verdict map/no target", want: unix.ENOENT, do: batch(func(b *Batch) { b.Add("services", service(2, "none")) })},
+		{name: "Add/verdict map/base chain", want: unix.EOPNOTSUPP, do: batch(func(b *Batch) { b.Add("services", service(2, "prerouting")) })},
+		{name: "Add/verdict map/circle", want: unix.EMLINK, do: batch(func(b *Batch) { b.Add("services", service(2, "services")) })},
+		{name: "Add/set/new", do: batch(func(b *Batch) { b.Add("nodeports", &Element{Key: []byte{0x75, 0x31}, Comment: "default/b:http"}) })},
+		{name: "Add/set/value", want: unix.EINVAL, do: batch(func(b *Batch) {
+			b.Add("nodeports", &Element{Key: []byte{0x75, 0x31}, Value: []byte{1, 2, 3, 4}})
+		})},
+		{name: "Add/set/full", want: unix.ENFILE, do: batch(func(b *Batch) { b.Add("full", &Element{Key: []byte{10, 0, 0, 2}}) })},
+		{name: "Add/set/absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.Add("none", service(2, "pick-2")) })},
+		{name: "Delete/map/present", do: batch(func(b *Batch) { b.Delete("endpoints", slotKey(1, 0)) })},
+		{name: "Delete/map/absent", want: unix.ENOENT, index: 1, do: batch(func(b *Batch) {
+			b.Delete("endpoints", slotKey(1, 0))
+			b.Delete("endpoints", slotKey(2, 0))
+		})},
+		{name: "Delete/map/twice", want: unix.ENOENT, index: 1, do: batch(func(b *Batch) {
+			b.Delete("endpoints", slotKey(1, 0))
+			b.Delete("endpoints", slotKey(1, 0))
+		})},
+		{name: "Delete/map/short key", want: unix.EINVAL, do: batch(func(b *Batch) { b.Delete("endpoints", frontendKey(1)) })},
+		{name: "Delete/verdict map/present", do: batch(func(b *Batch) { b.Delete("services", frontendKey(1)) })},
+		{name: "Delete/set/present", do: batch(func(b *Batch) { b.Delete("nodeports", []byte{0x75, 0x30}) })},
+		{name: "Delete/set/absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.Delete("none", frontendKey(1)) })},
+		{name: "Replace/map/present", do: batch(func(b *Batch) {
+			b.Delete("endpoints", slotKey(1, 0))
+			b.Add("endpoints", &Element{Key: slotKey(1, 0), Value: endpointValue(7), Comment: "new"})
+		})},
+		{name: "Replace/map/wrong order", want: unix.EEXIST, do: batch(func(b *Batch) {
+			b.Add("endpoints", endpoint(1, 0))
+			b.Delete("endpoints", slotKey(1, 0))
+		})},
+		{name: "Replace/verdict map/with its chain", do: batch(func(b *Batch) {
+			b.AddChain("new", "made in a batch")
+			b.AddRule("new", Rule{Verdict(Drop)})
+			b.Delete("services", frontendKey(1))
+			b.Add("services", service(1, "new"))
+			b.DeleteChain("pick-2")
+		})},
+		{name: "AddChain/chain/present", want: unix.EEXIST, do: batch(func(b *Batch) { b.AddChain("services", "") })},
+		{name: "DeleteChain/chain/with rules", do: batch(func(b *Batch) { b.DeleteChain("unused") })},
+		{name: "DeleteChain/chain/absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.DeleteChain("none") })},
+		{name: "DeleteChain/chain/in use", want: unix.EBUSY, index: 1, do: batch(func(b *Batch) {
+			b.Add("endpoints", endpoint(2, 0))
+			b.DeleteChain("pick-2")
+			b.Delete("services", frontendKey(1))
+		})},
+		{name: "FlushChain/chain/present", do: batch(func(b *Batch) { b.FlushChain("services") })},
+		{name: "FlushChain/chain/absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.FlushChain("none") })},
+		{name: "AddRule/rule/plain", do: batch(func(b *Batch) {
+			b.AddRule("unused", Rule{Lookup{Concat{SourceAddress}, "unused-set", true}, Verdict(Accept)})
+		})},
+		{name: "AddRule/rule/chain absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.AddRule("none", Rule{Verdict(Drop)}) })},
+		{name: "AddRule/rule/target absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.AddRule("unused", Rule{Goto("none")}) })},
+		{name: "AddRule/rule/target base", want: unix.EOPNOTSUPP, do: batch(func(b *Batch) { b.AddRule("unused", Rule{Jump("prerouting")}) })},
+		{name: "AddRule/rule/set absent", want: unix.ENOENT, do: batch(func(b *Batch) {
+			b.AddRule("unused", Rule{VerdictMap{Concat{SourceAddress}, "none"}})
+		})},
+		{name: "AddRule/rule/circle", want: unix.EMLINK, index: 1, do: batch(func(b *Batch) {
+			b.AddRule("services", Rule{Goto("unused")})
+			b.AddRule("unused", Rule{Goto("services")})
+		})},
+		{name: "AddChain/chain/absent", do: batch(func(b *Batch) { b.AddChain("new", "") })},
+		{name: "Add/map/nothing at all", do: batch(func(*Batch) {})},
+		{name: "Add/verdict map/circle among others", want: unix.EMLINK, index: 3, do: batch(func(b *Batch) {
+			b.Add("endpoints", endpoint(2, 0))
+			b.Add("services", service(2, "pick-2"))
+			b.Add("services", service(3, "unused"))
+			b.Add("services", service(4, "services"))
+			b.Add("services", service(5, "pick-2"))
+		})},
+	}
+}
+
+// TestConformance does each operation to the kernel's table and to the fake: both must take or refuse it, with the same
+// number, blame the same operation, and hold the same afterwards.
+func TestConformance(t *testing.T) {
+	for _, c := range slices.Concat(textCases(), batchCases()) {
+		t.Run(c.name, func(t *testing.T) {
+			kernel, fake := openKernel(t, knftables.IPv4Family), NewFake(knftables.IPv4Family, testTable)
+			for _, table := range []Table{kernel, fake} {
+				for _, s := range []step{text(world), batch(elements)} {
+					if err := s.run(t.Context(), table); err != nil {
+						t.Fatalf("%T: %v", table, err)
+					}
+				}
+			}
+			var moved [2]uint32
+			for i, table := range []Table{kernel, fake} {
+				before, _ := table.Generation(t.Context())
+				err := c.do.run(t.Context(), table)
+				after, _ := table.Generation(t.Context())
+				moved[i] = after.Since(before)
+				checkError(t, table, c, err)
+			}
+			if moved[0] != moved[1] {
+				t.Errorf("the kernel's generation moved by %d, the fake's by %d", moved[0], moved[1])
+			}
+			if diff := gocmp.Diff(content(t, kernel), content(t, fake), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("the kernel's table (-) and the fake (+) differ:\n%s", diff)
+			}
+		})
+	}
+}
+
+func checkError(t *testing.T, table Table, c conformanceCase, err error) {
+	t.Helper()
+	if c.want == 0 {
+		if err != nil {
+			t.Errorf("%T: %v", table, err)
+		}
+		return
+	}
+	if !errors.Is(err, c.want) {
+		t.Errorf("%T: error %v, want %q", table, err, c.want)
+		return
+	}
+	if c.do.text != nil && (c.want == unix.ENOENT) != knftables.IsNotFound(err) || (c.want == unix.EEXIST && c.do.text != nil) != knftables.IsAlreadyExists(err) {
+		t.Errorf("%T: knftables does not know %v", table, err)
+	}
+	var batchErr *BatchError
+	if c.do.batch != nil && (!errors.As(err, &batchErr) || batchErr.Index != c.index) {
+		t.Errorf("%T: the error blames another operation than %d: %+v", table, c.index, batchErr)
+	}
+}
+
+// tableContent is what a Table tells of itself.
+type tableContent struct {
+	Objects  Objects
+	Elements map[string][]Element
+}
+
+func content(t *testing.T, table Table) tableContent {
+	t.Helper()
+	o, err := table.Objects(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Handle = 0
+	for i := range o.Chains {
+		o.Chains[i].Handle = 0
+	}
+	slices.SortFunc(o.Chains, func(a, b Chain) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range o.Sets {
+		o.Sets[i].Handle = 0
+		if o.Sets[i].Name == "pods" {
+			o.Sets[i].Count = 0 // the kernel counts both ends of an interval
+		}
+	}
+	slices.SortFunc(o.Sets, func(a, b Set) int { return cmp.Compare(a.Name, b.Name) })
+	c := tableContent{Objects: o, Elements: map[string][]Element{}}
+	for _, s := range o.Sets {
+		if s.Name == "pods" {
+			continue
+		}
+		for e, err := range table.Elements(t.Context(), s.Name) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Elements[s.Name] = append(c.Elements[s.Name], e)
+		}
+		slices.SortFunc(c.Elements[s.Name], func(a, b Element) int { return slices.Compare(a.Key, b.Key) })
+	}
+	return c
+}
+
+// TestConformanceIsComplete fails when a verb that is used on a kind of object has no case in which it succeeds, or none
+// in which it is refused, and when a case is about a verb and object that are not listed.
+func TestConformanceIsComplete(t *testing.T) {
+	const both, succeeds, refused = "both", "succeeds", "refused"
+	want := map[string]string{
+		// `create` is `add` for what must not be there yet: its success is that of `add`.
+		"add/table": succeeds, "create/table": refused, "flush/table": succeeds, "delete/table": both,
+		"add/chain": succeeds, "create/chain": refused, "flush/chain": both, "delete/chain": both,
+		"add/rule": both, "insert/rule": succeeds,
+		"add/set": both, "create/set": refused, "flush/set": both, "delete/set": both,
+		"add/map": succeeds, "create/map": refused, "flush/map": both, "delete/map": both,
+		"add/element": both, "create/element": refused, "delete/element": both,
+		"Add/map": both, "Delete/map": both, "Replace/map": both,
+		"Add/verdict map": both, "Delete/verdict map": succeeds, "Replace/verdict map": succeeds,
+		"Add/set": both, "Delete/set": both,
+		"AddChain/chain": both, "DeleteChain/chain": both, "FlushChain/chain": both, "AddRule/rule": both,
+	}
+	seen := map[string]map[string]bool{}
+	for _, c := range slices.Concat(textCases(), batchCases()) {
+		verb, rest, _ := strings.Cut(c.name, "/")
+		object, _, _ := strings.Cut(rest, "/")
+		name := verb + "/" + object
+		if want[name] == "" {
+			t.Errorf("case %q is about a verb and object that the list lacks", c.name)
+		}
+		if seen[name] == nil {
+			seen[name] = map[string]bool{}
+		}
+		seen[name][map[bool]string{true: succeeds, false: refused}[c.want == 0]] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		for _, outcome := range []string{succeeds, refused} {
+			if (want[name] == outcome || want[name] == both) && !seen[name][outcome] {
+				t.Errorf("there is no case in which %s %s", name, outcome)
+			}
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// BatchError tells which operation of a batch the kernel refused. Nothing of the batch was done.
+// It unwraps to Errno: errors.Is(err, unix.EEXIST).
+type BatchError struct {
+	Family knftables.Family
+	Table  string
+	// Op is "add element", "delete element", "add chain", "flush chain", "delete chain" or "add rule"; "commit" where the
+	// kernel does not blame one operation.
+	Op string
+	// Set and Key are those of an element; Object names any other operation's chain.
+	Set    string
+	Key    []byte
+	Object string
+	// Index is the operation's number in the batch, from 0, and -1 where none is blamed.
+	Index int
+	Errno unix.Errno
+	// Text is what the kernel says beside the number; often "".
+	Text string
+
+	// what describes the element, if the set's type is known.
+	what string
+}
+
+// Error tells the operation, the cause and what to do.
+func (e *BatchError) Error() string {
+	s := "nftables: " + e.Op
+	switch {
+	case e.Set != "":
+		what := e.what
+		if what == "" {
+			what = fmt.Sprintf("%x", e.Key)
+		}
+		s += fmt.Sprintf(" {%s} of set %s in", what, e.Set)
+	case e.Object != "":
+		s += " " + e.Object + " in"
+	}
+	s += fmt.Sprintf(" table %s %s: %s", e.Family, e.Table, e.Errno.Error())
+	if e.Text != "" {
+		s += " (" + e.Text + ")"
+	}
+	if advice := e.advice(); advice != "" {
+		s += ": " + advice
+	}
+	return s
+}
+
+// Unwrap returns Errno.
+func (e *BatchError) Unwrap() error { return e.Errno }
+
+// advice says what an error number means here and what to do.
+func (e *BatchError) advice() string {
+	switch e.Errno {
+	case unix.EEXIST:
+		if e.Set != "" {
+			return "the element is there already; somebody else may have added it: read the set again and write the difference"
+		}
+		return "it is there already; somebody else may have added it: read the table again and write the difference"
+	case unix.ENOENT:
+		switch e.Op {
+		case "add element":
+			return "there is no such table, set, or chain to go to; somebody else may have removed it: write the skeleton again"
+		case "delete element":
+			return "the element or its set is not there; somebody else may have removed it: read the set again and write the difference"
+		}
+		return "there is no such table, chain or set; somebody else may have removed it: write the skeleton again"
+	case unix.EBUSY:
+		return "it is in use by a rule, or by an element that goes to it: remove those first"
+	case unix.EINVAL:
+		return "its shape does not fit: compare the length of key and value with the set's declaration"
+	}
+	return errnoAdvice(e.Errno)
+}
+
+// errnoAdvice is the advice that does not depend on the operation.
+func errnoAdvice(errno unix.Errno) string {
+	switch errno {
+	case unix.EPERM, unix.EACCES:
+		return "CAP_NET_ADMIN is missing in the user namespace that owns this network namespace (or another process owns the table)"
+	case unix.ENOBUFS:
+		return "the kernel could not deliver its answer; whether the change was made is unknown: read the table again"
+	case unix.ENOMEM:
+		return "the kernel, or this container's memory cgroup, is out of memory; rules and elements count towards the container's limit"
+	case unix.EMSGSIZE:
+		return "the batch is larger than the socket's send buffer may grow to: commit smaller batches"
+	case unix.ENFILE:
+		return "the set is full: declare it with a larger size"
+	case unix.EMLINK, unix.ELOOP:
+		return "chains jump to each other in a circle, or more than 16 deep"
+	case unix.EOPNOTSUPP:
+		return "this kernel lacks a feature of nf_tables, or a base chain was jumped to, or a statement does not fit its hook"
+	case unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT:
+		return "this kernel has no nf_tables: load the module nf_tables"
+	case unix.EAGAIN, unix.EINTR, unix.ERESTART:
+		return "the kernel was interrupted again and again by others' transactions: try later"
+	}
+	return ""
+}
+
+// wrap adds the operation and the table to an error, and advice if the error is a number.
+func wrap(op string, family knftables.Family, table string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var batchErr *BatchError
+	if errors.As(err, &batchErr) {
+		return err
+	}
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		if advice := errnoAdvice(errno); advice != "" {
+			return fmt.Errorf("nftables: %s (table %s %s): %w: %s", op, family, table, err, advice)
+		}
+	}
+	return fmt.Errorf("nftables: %s (table %s %s): %w", op, family, table, err)
+}

@@ -1,0 +1,334 @@
+package nft
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// ErrInjected is the cause of the failures that a Fake was told to have.
+var ErrInjected = errors.New("failure injected by a test")
+
+// Fake is a [Table] without a kernel, for tests, as strict as the kernel: what that refuses, the Fake refuses with the
+// same error number; a change is made as a whole or not at all. It reads batches from the very bytes that would be sent,
+// and transactions from the text that nft would get.
+//
+// Unlike a kernel's table it may be used from several goroutines.
+type Fake struct {
+	family knftables.Family
+	name   string
+	maker  *knftables.Fake
+
+	mu     sync.Mutex
+	state  fakeState
+	stats  FakeStats
+	closed bool
+	// failing and random make writes fail with a probability; failAt is the number of the write to fail.
+	failing float64
+	random  *rand.Rand
+	failAt  int
+	writes  int
+}
+
+// FakeStats counts what a Fake was asked to write since it was made. Operations of failed writes count too.
+type FakeStats struct {
+	// Commits and Runs are calls of these methods that had something to write; Failed of them failed.
+	Commits, Runs, Failed int
+	// ElementOps are elements added and deleted by Commit, ChainOps chains and rules; TextOps are Run's operations.
+	ElementOps, ChainOps, TextOps int
+	// Reads are calls of Objects, Fingerprint and Elements.
+	Reads int
+}
+
+// NewFake returns an empty Fake: its table does not exist yet.
+func NewFake(family knftables.Family, table string) *Fake {
+	return &Fake{
+		family: family, name: table, maker: knftables.NewFake(family, table),
+		state: fakeState{family: family, name: table, generation: 1},
+	}
+}
+
+// FailRandomly makes each write fail with probability p from now on, the same ones for the same seed.
+func (f *Fake) FailRandomly(p float64, seed uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failing, f.random = p, rand.New(rand.NewPCG(seed, seed))
+}
+
+// FailWrite makes the nth write from now on fail; 1 is the next. 0 takes that back.
+func (f *Fake) FailWrite(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failAt = 0
+	if n > 0 {
+		f.failAt = f.writes + n
+	}
+}
+
+// Stats returns what was counted so far.
+func (f *Fake) Stats() FakeStats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stats
+}
+
+// Family is part of [Table].
+func (f *Fake) Family() knftables.Family { return f.family }
+
+// Name is part of [Table].
+func (f *Fake) Name() string { return f.name }
+
+// NewTransaction is part of [Table].
+func (f *Fake) NewTransaction() *knftables.Transaction { return f.maker.NewTransaction() }
+
+// NewBatch is part of [Table].
+func (f *Fake) NewBatch() *Batch { return newBatch(f.family, f.name) }
+
+// Close is part of [Table]. What the table held is still there for Dump.
+func (f *Fake) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	return nil
+}
+
+// Run is part of [Table].
+func (f *Fake) Run(ctx context.Context, tx *knftables.Transaction) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	commands, err := parseTransaction(tx)
+	if err == nil && len(commands) == 0 {
+		return nil
+	}
+	if err == nil {
+		f.stats.Runs++
+		f.stats.TextOps += len(commands)
+		err = f.write(ctx, func() error { return f.state.runAll(commands) })
+	}
+	return wrap("run a transaction", f.family, f.name, err)
+}
+
+// Commit is part of [Table].
+func (f *Fake) Commit(ctx context.Context, b *Batch) error {
+	if b.err != nil {
+		return b.err
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Commits++
+	f.stats.ElementOps += b.elements
+	f.stats.ChainOps += b.others
+	return wrap("commit a batch", f.family, f.name, f.write(ctx, func() error { return f.state.commit(b) }))
+}
+
+// write makes a change, or fails on purpose.
+func (f *Fake) write(ctx context.Context, change func() error) error {
+	err := f.mayWrite(ctx)
+	if err == nil {
+		err = change()
+	}
+	if err != nil {
+		f.stats.Failed++
+	}
+	return err
+}
+
+func (f *Fake) mayWrite(ctx context.Context) error {
+	if err := f.mayRead(ctx); err != nil {
+		return err
+	}
+	f.writes++
+	if f.writes == f.failAt || f.random != nil && f.random.Float64() < f.failing {
+		return ErrInjected
+	}
+	return nil
+}
+
+func (f *Fake) mayRead(ctx context.Context) error {
+	if f.closed {
+		return errClosed
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// Objects is part of [Table].
+func (f *Fake) Objects(ctx context.Context) (Objects, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Reads++
+	if err := f.mayRead(ctx); err != nil {
+		return Objects{}, wrap("list the table's objects", f.family, f.name, err)
+	}
+	t := f.state.table
+	if t == nil {
+		return Objects{}, nil
+	}
+	o := Objects{Exists: true, Handle: t.handle}
+	for name, c := range t.chains {
+		chain := Chain{Name: name, Handle: c.handle, Comment: c.comment}
+		if c.base != nil {
+			chain.Type, chain.Hook, chain.Priority = c.base.typ, c.base.hook, c.base.priority
+		}
+		o.Chains = append(o.Chains, chain)
+	}
+	for name, s := range t.sets {
+		o.Sets = append(o.Sets, Set{Name: name, Handle: s.handle, Map: s.isMap, Count: s.len()})
+	}
+	// As the kernel: in the order in which they were made.
+	slices.SortFunc(o.Chains, func(a, b Chain) int { return cmp.Compare(a.Handle, b.Handle) })
+	slices.SortFunc(o.Sets, func(a, b Set) int { return cmp.Compare(a.Handle, b.Handle) })
+	return o, nil
+}
+
+// Fingerprint is part of [Table].
+func (f *Fake) Fingerprint(ctx context.Context, except string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Reads++
+	if err := f.mayRead(ctx); err != nil {
+		return "", wrap("fingerprint the table", f.family, f.name, err)
+	}
+	if f.state.table == nil {
+		return "", nil
+	}
+	sum := sha256.Sum256([]byte(f.state.dump(dumpOptions{except: except, skeleton: true})))
+	return hex.EncodeToString(sum[:fingerprintLen]), nil
+}
+
+// Elements is part of [Table]. The elements come in the order of their keys.
+func (f *Fake) Elements(ctx context.Context, set string) iter.Seq2[Element, error] {
+	return func(yield func(Element, error) bool) {
+		elements, err := f.elements(ctx, set)
+		if err != nil {
+			yield(Element{}, wrap("read the elements of "+set, f.family, f.name, err))
+			return
+		}
+		for _, e := range elements {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (f *Fake) elements(ctx context.Context, set string) ([]Element, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Reads++
+	if err := f.mayRead(ctx); err != nil {
+		return nil, err
+	}
+	if f.state.table == nil || f.state.table.sets[set] == nil {
+		return nil, unix.ENOENT
+	}
+	s := f.state.table.sets[set]
+	out := make([]Element, 0, s.len())
+	for key, e := range s.elements {
+		out = append(out, Element{
+			Key: []byte(key), Value: bytes.Clone(e.value), Chain: e.verdict.chain, Comment: e.comment,
+			Packets: e.packets, Bytes: e.bytes,
+		})
+	}
+	slices.SortFunc(out, func(a, b Element) int { return bytes.Compare(a.Key, b.Key) })
+	return out, nil
+}
+
+// Generation is part of [Table].
+func (f *Fake) Generation(ctx context.Context) (Generation, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.mayRead(ctx); err != nil {
+		return 0, wrap("read the generation", f.family, f.name, err)
+	}
+	return f.state.generation, nil
+}
+
+// Count moves an element's counter, as packets do. It panics if there is no such element, or none that counts.
+func (f *Fake) Count(set string, key []byte, packets, octets uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.state.table.sets[set]
+	e, ok := s.elements[string(key)]
+	if !ok || !s.counter {
+		panic("nft.Fake.Count: no such element, or " + set + " has no counter")
+	}
+	e.packets += packets
+	e.bytes += octets
+	s.elements[string(key)] = e
+}
+
+// Stranger does to the table what another process could. It does not fail on purpose and is not counted.
+func (f *Fake) Stranger() *Stranger { return &Stranger{f} }
+
+// Stranger is another process that changes a Fake's table.
+type Stranger struct{ fake *Fake }
+
+// Run makes a change of the skeleton, or of elements as text.
+func (s *Stranger) Run(tx *knftables.Transaction) error {
+	s.fake.mu.Lock()
+	defer s.fake.mu.Unlock()
+	commands, err := parseTransaction(tx)
+	if err != nil {
+		return err
+	}
+	return s.fake.state.runAll(commands)
+}
+
+// Commit makes a change of elements.
+func (s *Stranger) Commit(b *Batch) error {
+	s.fake.mu.Lock()
+	defer s.fake.mu.Unlock()
+	return s.fake.state.commit(b)
+}
+
+// DeleteElement deletes an element.
+func (s *Stranger) DeleteElement(set string, key []byte) error {
+	b := s.fake.NewBatch()
+	b.Delete(set, key)
+	return s.Commit(b)
+}
+
+// AddElement adds an element.
+func (s *Stranger) AddElement(set string, e *Element) error {
+	b := s.fake.NewBatch()
+	b.Add(set, e)
+	return s.Commit(b)
+}
+
+// AddRule appends a rule to a chain.
+func (s *Stranger) AddRule(chain, rule string) error {
+	tx := s.fake.NewTransaction()
+	tx.Add(&knftables.Rule{Chain: chain, Rule: rule})
+	return s.Run(tx)
+}
+
+// FlushRuleset removes the table and all in it, as `nft flush ruleset` does.
+func (s *Stranger) FlushRuleset() error {
+	tx := s.fake.NewTransaction()
+	tx.Add(&knftables.Table{})
+	tx.Delete(&knftables.Table{})
+	return s.Run(tx)
+}
+
+// Elsewhere makes a change in another table, which moves the generation only.
+func (s *Stranger) Elsewhere() {
+	s.fake.mu.Lock()
+	defer s.fake.mu.Unlock()
+	s.fake.state.nextGeneration()
+}

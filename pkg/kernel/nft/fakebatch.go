@@ -1,0 +1,126 @@
+package nft
+
+import (
+	"bytes"
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// commit does what a batch says as one transaction. As the kernel, it looks which operation is at fault when the table
+// turns out to be invalid as a whole.
+func (s *fakeState) commit(b *Batch) error {
+	run := func(eachStep bool) error {
+		return s.transact(func() error {
+			if e := s.batch(b, eachStep); e != nil {
+				return e
+			}
+			return nil
+		})
+	}
+	err := run(false)
+	var invalid *refusal
+	if errors.As(err, &invalid) {
+		err = run(true)
+	}
+	return err
+}
+
+// batch does what a batch says, read from the bytes that the kernel would get.
+func (s *fakeState) batch(b *Batch, eachStep bool) *BatchError {
+	index, rule := 0, 0
+	for m := (messages{rest: b.buf}); m.next(); {
+		if m.command() < 0 {
+			continue
+		}
+		op, object := describeMessage(m.message)
+		if isElementMessage(m.message) {
+			name := attrString(m.message, unix.NFTA_SET_ELEM_LIST_SET)
+			list, _ := attr(m.attrs(), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+			for a := (attrs{rest: list}); a.next(); index++ {
+				e, err := decodeElement(a.data)
+				if err == nil {
+					err = s.element(name, e, m.command() == unix.NFT_MSG_NEWSETELEM)
+				}
+				if err == nil && eachStep {
+					err = s.validate()
+				}
+				if err != nil {
+					return s.batchError(err, BatchError{
+						Op: op, Set: name, Key: bytes.Clone(e.Key), Index: index, what: s.describeKey(name, e.Key),
+					})
+				}
+			}
+			continue
+		}
+		text := ""
+		if m.command() == unix.NFT_MSG_NEWRULE {
+			text = b.rules[rule]
+			rule++
+		}
+		err := s.object(m.message, object, text)
+		if err == nil && eachStep {
+			err = s.validate()
+		}
+		if err != nil {
+			return s.batchError(err, BatchError{Op: op, Object: object, Index: index})
+		}
+		index++
+	}
+	return nil
+}
+
+// object does a batch's operation on a chain.
+func (s *fakeState) object(m message, chain, rule string) error {
+	switch m.command() {
+	case unix.NFT_MSG_NEWCHAIN:
+		udata, _ := attr(m.attrs(), nftaChainUserdata)
+		return s.addChain(chain, commentOf(udata, udataObjectComment), nil, true)
+	case unix.NFT_MSG_DELCHAIN:
+		return s.deleteChain(chain)
+	case unix.NFT_MSG_DELRULE:
+		return s.flushChain(chain)
+	case unix.NFT_MSG_NEWRULE:
+		return s.addRule(chain, parseRule(rule), -1)
+	}
+	return refuse(unix.EINVAL, "unknown message")
+}
+
+// element adds or deletes an element.
+func (s *fakeState) element(name string, e Element, add bool) error {
+	set, err := s.set(name)
+	if err != nil {
+		return err
+	}
+	if set.interval {
+		return refuse(unix.EINVAL, "an interval set is written as text")
+	}
+	if len(e.Key) != width(set.key) {
+		return refuse(unix.EINVAL, "the key has %d bytes; the set's has %d", len(e.Key), width(set.key))
+	}
+	if !add {
+		return s.deleteElement(set, set.elements, string(e.Key))
+	}
+	elem := fakeElement{value: bytes.Clone(e.Value), comment: e.Comment}
+	if e.Chain != "" {
+		elem.verdict = fakeVerdict{"goto", e.Chain}
+	}
+	return s.addElement(set, set.elements, string(e.Key), elem, true)
+}
+
+func (s *fakeState) batchError(err error, e BatchError) *BatchError {
+	e.Family, e.Table = s.family, s.name
+	e.Errno = unix.EINVAL
+	var r *refusal
+	if errors.As(err, &r) {
+		e.Errno, e.Text = r.errno, r.text
+	}
+	return &e
+}
+
+func (s *fakeState) describeKey(set string, key []byte) string {
+	if s.table == nil || s.table.sets[set] == nil {
+		return formatFields(nil, key)
+	}
+	return formatFields(s.table.sets[set].key, key)
+}

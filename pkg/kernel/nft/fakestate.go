@@ -1,0 +1,477 @@
+package nft
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// fakeState is what a Fake's kernel holds. Each change notes how to take it back.
+type fakeState struct {
+	family     knftables.Family
+	name       string
+	table      *fakeTable
+	handle     uint64
+	generation Generation
+
+	undo []func()
+	// jumps is set when a rule or element was added that goes to a chain: then the table is validated at the end.
+	jumps bool
+}
+
+type fakeTable struct {
+	handle  uint64
+	comment string
+	chains  map[string]*fakeChain
+	sets    map[string]*fakeSet
+}
+
+type fakeChain struct {
+	handle  uint64
+	comment string
+	base    *fakeBase
+	rules   []fakeRule
+	// users counts the rules and elements that go here.
+	users int
+}
+
+// fakeBase is what a base chain has in addition.
+type fakeBase struct {
+	typ      string
+	hook     uint32
+	priority int32
+	policy   string
+}
+
+type fakeRule struct {
+	text, comment string
+	chains, sets  []string // that it refers to
+}
+
+type fakeSet struct {
+	declaration string
+	handle      uint64
+	isMap       bool
+	key, value  []field
+	verdicts    bool
+	interval    bool
+	dynamic     bool
+	counter     bool
+	size        int
+	elements    map[string]fakeElement
+	// texts are an interval set's elements.
+	texts map[string]fakeElement
+	// users counts the rules that look it up.
+	users int
+	// goes counts the elements that go to a chain.
+	goes map[string]int
+}
+
+type fakeElement struct {
+	value          []byte
+	verdict        fakeVerdict
+	comment        string
+	packets, bytes uint64
+}
+
+// fakeVerdict is "goto" or "jump" and a chain, or "accept", "drop" or "return".
+type fakeVerdict struct{ word, chain string }
+
+func (s *fakeSet) len() int { return len(s.elements) + len(s.texts) }
+
+// refusal is an error with the kernel's number.
+type refusal struct {
+	errno unix.Errno
+	text  string
+}
+
+func (r *refusal) Error() string { return r.text + ": " + r.errno.Error() }
+
+// Unwrap gives the number, and what knftables.IsNotFound and IsAlreadyExists look for.
+func (r *refusal) Unwrap() []error { return []error{r.errno, knftablesError(r.errno)} }
+
+func refuse(errno unix.Errno, format string, args ...any) *refusal {
+	return &refusal{errno: errno, text: fmt.Sprintf(format, args...)}
+}
+
+// transact runs change, and takes it back if it fails.
+func (s *fakeState) transact(change func() error) error {
+	s.undo, s.jumps = s.undo[:0], false
+	err := change()
+	if err == nil && s.jumps {
+		err = s.validate()
+	}
+	if err != nil {
+		for _, f := range slices.Backward(s.undo) {
+			f()
+		}
+		return err
+	}
+	if len(s.undo) > 0 {
+		s.nextGeneration()
+	}
+	return nil
+}
+
+func (s *fakeState) nextGeneration() {
+	s.generation++
+	if s.generation == 0 {
+		s.generation = 1
+	}
+}
+
+func (s *fakeState) did(undo func()) { s.undo = append(s.undo, undo) }
+
+// touched notes an operation that changes nothing, but moves the generation all the same.
+func (s *fakeState) touched() { s.did(func() {}) }
+
+func (s *fakeState) nextHandle() uint64 { s.handle++; return s.handle }
+
+func (s *fakeState) needTable() error {
+	if s.table == nil {
+		return refuse(unix.ENOENT, "no table %s %s", s.family, s.name)
+	}
+	return nil
+}
+
+func (s *fakeState) chain(name string) (*fakeChain, error) {
+	if err := s.needTable(); err != nil {
+		return nil, err
+	}
+	if c := s.table.chains[name]; c != nil {
+		return c, nil
+	}
+	return nil, refuse(unix.ENOENT, "no chain %s", name)
+}
+
+func (s *fakeState) set(name string) (*fakeSet, error) {
+	if err := s.needTable(); err != nil {
+		return nil, err
+	}
+	if set := s.table.sets[name]; set != nil {
+		return set, nil
+	}
+	return nil, refuse(unix.ENOENT, "no set %s", name)
+}
+
+func (s *fakeState) addTable(comment string, exclusive bool) error {
+	if s.table != nil {
+		if exclusive {
+			return refuse(unix.EEXIST, "table %s", s.name)
+		}
+		return nil
+	}
+	s.table = &fakeTable{handle: s.nextHandle(), comment: comment, chains: map[string]*fakeChain{}, sets: map[string]*fakeSet{}}
+	s.did(func() { s.table = nil })
+	return nil
+}
+
+func (s *fakeState) deleteTable() error {
+	if err := s.needTable(); err != nil {
+		return err
+	}
+	old := s.table
+	s.table = nil
+	s.did(func() { s.table = old })
+	return nil
+}
+
+// flushTable removes all rules, and nothing else.
+func (s *fakeState) flushTable() error {
+	if err := s.needTable(); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.table.chains)) {
+		if err := s.flushChain(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *fakeState) addChain(name, comment string, base *fakeBase, exclusive bool) error {
+	if err := s.needTable(); err != nil {
+		return err
+	}
+	if old := s.table.chains[name]; old != nil {
+		if exclusive {
+			return refuse(unix.EEXIST, "chain %s", name)
+		}
+		if base != nil && (old.base == nil || *old.base != *base) {
+			return refuse(unix.EEXIST, "chain %s is attached elsewhere", name)
+		}
+		s.touched()
+		return nil
+	}
+	table := s.table
+	table.chains[name] = &fakeChain{handle: s.nextHandle(), comment: comment, base: base}
+	s.did(func() { delete(table.chains, name) })
+	return nil
+}
+
+func (s *fakeState) flushChain(name string) error {
+	c, err := s.chain(name)
+	if err != nil || len(c.rules) == 0 {
+		return err
+	}
+	for _, r := range c.rules {
+		s.useRule(r, -1)
+	}
+	old := c.rules
+	c.rules = nil
+	s.did(func() { c.rules = old })
+	return nil
+}
+
+func (s *fakeState) deleteChain(name string) error {
+	if err := s.flushChain(name); err != nil {
+		return err
+	}
+	c := s.table.chains[name]
+	if c.users > 0 {
+		return refuse(unix.EBUSY, "chain %s is in use", name)
+	}
+	table := s.table
+	delete(table.chains, name)
+	s.did(func() { table.chains[name] = c })
+	return nil
+}
+
+// addRule adds a rule at a position among the chain's rules; -1 is the end.
+func (s *fakeState) addRule(chain string, r fakeRule, at int) error {
+	c, err := s.chain(chain)
+	if err != nil {
+		return err
+	}
+	for _, name := range r.chains {
+		if target := s.table.chains[name]; target == nil {
+			return refuse(unix.ENOENT, "no chain %s", name)
+		} else if target.base != nil {
+			return refuse(unix.EOPNOTSUPP, "chain %s is a base chain", name)
+		}
+		s.jumps = true
+	}
+	for _, name := range r.sets {
+		if s.table.sets[name] == nil {
+			return refuse(unix.ENOENT, "no set %s", name)
+		}
+	}
+	if at < 0 {
+		at = len(c.rules)
+	}
+	old := c.rules
+	c.rules = slices.Insert(slices.Clone(old), at, r)
+	s.did(func() { c.rules = old })
+	s.useRule(r, 1)
+	s.jumps = s.jumps || len(r.sets) > 0
+	return nil
+}
+
+// useRule counts a rule's references, or with -1 no longer.
+func (s *fakeState) useRule(r fakeRule, n int) {
+	for _, name := range r.chains {
+		s.useChain(name, n)
+	}
+	for _, name := range r.sets {
+		set := s.table.sets[name]
+		set.users += n
+		s.did(func() { set.users -= n })
+	}
+}
+
+func (s *fakeState) useChain(name string, n int) {
+	c := s.table.chains[name]
+	c.users += n
+	s.did(func() { c.users -= n })
+}
+
+func (s *fakeState) addSet(name string, set *fakeSet, exclusive bool) error {
+	if err := s.needTable(); err != nil {
+		return err
+	}
+	if old := s.table.sets[name]; old != nil {
+		if exclusive || old.isMap != set.isMap || width(old.key) != width(set.key) || width(old.value) != width(set.value) || old.verdicts != set.verdicts {
+			return refuse(unix.EEXIST, "set %s", name)
+		}
+		s.touched()
+		return nil
+	}
+	table := s.table
+	set.handle = s.nextHandle()
+	table.sets[name] = set
+	s.did(func() { delete(table.sets, name) })
+	return nil
+}
+
+func (s *fakeState) flushSet(name string) error {
+	set, err := s.set(name)
+	if err != nil || set.len() == 0 {
+		return err
+	}
+	for _, e := range set.elements {
+		s.useElement(set, e, -1)
+	}
+	for _, e := range set.texts {
+		s.useElement(set, e, -1)
+	}
+	elements, texts := set.elements, set.texts
+	set.elements, set.texts = map[string]fakeElement{}, map[string]fakeElement{}
+	s.did(func() { set.elements, set.texts = elements, texts })
+	return nil
+}
+
+func (s *fakeState) deleteSet(name string) error {
+	set, err := s.set(name)
+	if err != nil {
+		return err
+	}
+	if set.users > 0 {
+		return refuse(unix.EBUSY, "set %s is in use", name)
+	}
+	if err := s.flushSet(name); err != nil {
+		return err
+	}
+	table := s.table
+	delete(table.sets, name)
+	s.did(func() { table.sets[name] = set })
+	return nil
+}
+
+func (s *fakeState) useElement(set *fakeSet, e fakeElement, n int) {
+	chain := e.verdict.chain
+	if chain == "" {
+		return
+	}
+	s.useChain(chain, n)
+	set.goes[chain] += n
+	s.did(func() { set.goes[chain] -= n })
+}
+
+// addElement adds an element to elements, which are one of the set's two maps.
+func (s *fakeState) addElement(set *fakeSet, elements map[string]fakeElement, key string, e fakeElement, exclusive bool) error {
+	if set.verdicts != (e.verdict.word != "") || !set.verdicts && len(e.value) != width(set.value) {
+		return refuse(unix.EINVAL, "the value's shape is not that of the map")
+	}
+	if e.verdict.chain != "" {
+		if c := s.table.chains[e.verdict.chain]; c == nil {
+			return refuse(unix.ENOENT, "no chain %s", e.verdict.chain)
+		} else if c.base != nil {
+			return refuse(unix.EOPNOTSUPP, "chain %s is a base chain", e.verdict.chain)
+		}
+	}
+	if old, ok := elements[key]; ok {
+		if exclusive || !bytes.Equal(old.value, e.value) || old.verdict != e.verdict {
+			return refuse(unix.EEXIST, "the element")
+		}
+		return nil
+	}
+	if set.size > 0 && set.len() >= set.size {
+		return refuse(unix.ENFILE, "the set holds no more than %d elements", set.size)
+	}
+	elements[key] = e
+	s.did(func() { delete(elements, key) })
+	s.useElement(set, e, 1)
+	s.jumps = s.jumps || e.verdict.chain != ""
+	return nil
+}
+
+func (s *fakeState) deleteElement(set *fakeSet, elements map[string]fakeElement, key string) error {
+	e, ok := elements[key]
+	if !ok {
+		return refuse(unix.ENOENT, "no such element")
+	}
+	s.useElement(set, e, -1)
+	delete(elements, key)
+	s.did(func() { elements[key] = e })
+	return nil
+}
+
+// maxJumps is how deep chains may jump: NFT_JUMP_STACK_SIZE.
+const maxJumps = 16
+
+// validate walks from the base chains, as the kernel does when something was added that goes to a chain.
+func (s *fakeState) validate() error {
+	if s.table == nil {
+		return nil
+	}
+	for name, c := range s.table.chains {
+		if c.base != nil {
+			w := walk{state: s, base: c.base, above: map[string]bool{}, depths: map[string]int{}}
+			if err := w.chain(name, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// walk is what a packet can meet from a base chain on.
+type walk struct {
+	state  *fakeState
+	base   *fakeBase
+	above  map[string]bool
+	depths map[string]int // at which chains were walked already, plus 1
+}
+
+func (w *walk) chain(name string, depth int) error {
+	if w.above[name] || depth >= maxJumps {
+		return refuse(unix.EMLINK, "chains from %s go in a circle, or too deep", name)
+	}
+	if w.depths[name] > depth {
+		return nil
+	}
+	w.depths[name] = depth + 1
+	w.above[name] = true
+	defer delete(w.above, name)
+	for _, r := range w.state.table.chains[name].rules {
+		if err := w.fits(r); err != nil {
+			return err
+		}
+		for _, target := range w.state.targets(r) {
+			if err := w.chain(target, depth+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fits refuses NAT where the kernel has none.
+func (w *walk) fits(r fakeRule) error {
+	hooks := []uint32(nil)
+	for word := range strings.FieldsSeq(r.text) {
+		switch word {
+		case "dnat", "redirect":
+			hooks = []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_OUT}
+		case "snat":
+			hooks = []uint32{unix.NF_INET_POST_ROUTING, unix.NF_INET_LOCAL_IN}
+		case "masquerade":
+			hooks = []uint32{unix.NF_INET_POST_ROUTING}
+		}
+	}
+	if hooks != nil && (w.base.typ != "nat" || !slices.Contains(hooks, w.base.hook)) {
+		return refuse(unix.EOPNOTSUPP, "%q cannot be reached from a %s chain at hook %d", r.text, w.base.typ, w.base.hook)
+	}
+	return nil
+}
+
+// targets are the chains that a rule goes to, itself or through a verdict map.
+func (s *fakeState) targets(r fakeRule) []string {
+	out := slices.Clone(r.chains)
+	for _, name := range r.sets {
+		if !strings.Contains(r.text, "vmap @"+name) {
+			continue
+		}
+		for chain, n := range s.table.sets[name].goes {
+			if n > 0 {
+				out = append(out, chain)
+			}
+		}
+	}
+	return out
+}

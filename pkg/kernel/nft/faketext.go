@@ -1,0 +1,373 @@
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// command is one line of a transaction, as knftables writes it for nft.
+type command struct {
+	verb, kind string
+	family     string
+	table      string
+	rest       string // what follows the table
+}
+
+// parseTransaction splits a transaction into its commands.
+func parseTransaction(tx *knftables.Transaction) ([]command, error) {
+	var out []command
+	for line := range strings.Lines(tx.String()) {
+		line = strings.TrimSuffix(line, "\n")
+		if text, ok := strings.CutPrefix(line, "# ERROR: "); ok {
+			return nil, errors.New(text)
+		}
+		f := strings.SplitN(line, " ", 5)
+		if len(f) < 4 {
+			return nil, fmt.Errorf("the fake does not understand %q", line)
+		}
+		c := command{verb: f[0], kind: f[1], family: f[2], table: f[3]}
+		if len(f) == 5 {
+			c.rest = f[4]
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+func (c command) String() string {
+	return strings.Join([]string{c.verb, c.kind, c.family, c.table, c.rest}, " ")
+}
+
+func (c command) unknown() error {
+	return fmt.Errorf("the fake does not understand %q", c.String())
+}
+
+// runAll does commands as one transaction.
+func (s *fakeState) runAll(commands []command) error {
+	return s.transact(func() error {
+		for _, c := range commands {
+			if err := s.run(c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// run does a command.
+func (s *fakeState) run(c command) error {
+	if c.family != string(s.family) || c.table != s.name {
+		return fmt.Errorf("%q is about another table", c.String())
+	}
+	if c.verb == "destroy" {
+		return fmt.Errorf("%q: nft before 1.0.8 does not know `destroy`: use Add and Delete", c.String())
+	}
+	if strings.HasPrefix(c.rest, "handle ") {
+		return fmt.Errorf("%q: the fake knows objects by name only", c.String())
+	}
+	name, rest, _ := strings.Cut(c.rest, " ")
+	var err error
+	switch c.kind {
+	case "table":
+		err = s.runTable(c)
+	case "chain":
+		err = s.runChain(c, name, rest)
+	case "rule":
+		err = s.runRule(c, name, rest)
+	case "set", "map":
+		err = s.runSet(c, name, rest)
+	case "element":
+		err = s.runElement(c, name, rest)
+	default:
+		err = c.unknown()
+	}
+	var r *refusal
+	if errors.As(err, &r) {
+		return fmt.Errorf("%s: %w", c.String(), err)
+	}
+	return err
+}
+
+func (s *fakeState) runTable(c command) error {
+	switch c.verb {
+	case "add", "create":
+		return s.addTable(parseProperties(c.rest).comment, c.verb == "create")
+	case "flush":
+		return s.flushTable()
+	case "delete":
+		return s.deleteTable()
+	}
+	return c.unknown()
+}
+
+func (s *fakeState) runChain(c command, name, rest string) error {
+	switch c.verb {
+	case "add", "create":
+		p := parseProperties(rest)
+		base, err := p.base()
+		if err != nil {
+			return err
+		}
+		return s.addChain(name, p.comment, base, c.verb == "create")
+	case "flush":
+		return s.flushChain(name)
+	case "delete":
+		return s.deleteChain(name)
+	}
+	return c.unknown()
+}
+
+func (s *fakeState) runRule(c command, chain, rest string) error {
+	at := -1
+	if c.verb == "insert" {
+		at = 0
+	}
+	if text, ok := strings.CutPrefix(rest, "handle "); ok {
+		return fmt.Errorf("the fake knows no handles: %q", text)
+	}
+	if text, ok := strings.CutPrefix(rest, "index "); ok {
+		number, text, _ := strings.Cut(text, " ")
+		n, err := strconv.Atoi(number)
+		target, chainErr := s.chain(chain)
+		if err != nil || chainErr != nil || n >= len(target.rules) {
+			return refuse(unix.ENOENT, "no rule %s in chain %s", number, chain)
+		}
+		at, rest = n, text
+		if c.verb == "add" {
+			at++
+		}
+	}
+	if c.verb != "add" && c.verb != "insert" {
+		return c.unknown()
+	}
+	return s.addRule(chain, parseRule(rest), at)
+}
+
+func (s *fakeState) runSet(c command, name, rest string) error {
+	switch c.verb {
+	case "add", "create":
+		set, err := parseProperties(rest).set(c.kind == "map")
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.String(), err)
+		}
+		return s.addSet(name, set, c.verb == "create")
+	case "flush":
+		return s.flushSet(name)
+	case "delete":
+		return s.deleteSet(name)
+	}
+	return c.unknown()
+}
+
+// runElement does `add element ... { key comment "..." : value }`.
+func (s *fakeState) runElement(c command, name, rest string) error {
+	set, err := s.set(name)
+	if err != nil {
+		return err
+	}
+	body := strings.TrimSuffix(strings.TrimPrefix(rest, "{ "), " }")
+	body, value, _ := strings.Cut(body, " : ")
+	key, comment := cutQuoted(body)
+	e := fakeElement{comment: cutComment(comment)}
+	elements := set.texts
+	if !set.interval {
+		b, err := parseFields(set.key, strings.Split(key, " . "))
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.String(), err)
+		}
+		key, elements = string(b), set.elements
+	}
+	switch {
+	case c.verb == "delete":
+		return s.deleteElement(set, elements, key)
+	case c.verb != "add" && c.verb != "create":
+		return c.unknown()
+	case set.verdicts:
+		word, chain, _ := strings.Cut(value, " ")
+		e.verdict = fakeVerdict{word, chain}
+	case set.isMap:
+		if e.value, err = parseFields(set.value, strings.Split(value, " . ")); err != nil {
+			return fmt.Errorf("%s: %w", c.String(), err)
+		}
+	}
+	return s.addElement(set, elements, key, e, c.verb == "create")
+}
+
+// cutQuoted cuts `comment "text"` off the end.
+func cutQuoted(s string) (before, comment string) {
+	before, quoted, ok := strings.Cut(s, " comment \"")
+	if !ok {
+		return s, ""
+	}
+	comment, err := strconv.Unquote("\"" + strings.TrimSpace(quoted))
+	if err != nil {
+		comment = quoted
+	}
+	return before, comment
+}
+
+// parseRule finds what a rule refers to.
+func parseRule(text string) fakeRule {
+	text, comment := cutQuoted(text)
+	r := fakeRule{text: text, comment: comment}
+	words := strings.Fields(text)
+	for i, w := range words {
+		if name, ok := strings.CutPrefix(w, "@"); ok && name != "" && !strings.Contains(name, ",") {
+			r.sets = append(r.sets, name)
+		}
+		if (w == "goto" || w == "jump") && i+1 < len(words) {
+			r.chains = append(r.chains, words[i+1])
+		}
+	}
+	return r
+}
+
+// properties are what stands in the braces of a declaration.
+type properties struct {
+	list    []string
+	comment string
+}
+
+func parseProperties(s string) (p properties) {
+	s = strings.TrimSuffix(strings.TrimPrefix(s, "{"), "}")
+	if before, quoted, ok := strings.Cut(" "+s, " comment "); ok {
+		if q, err := strconv.QuotedPrefix(quoted); err == nil {
+			p.comment, _ = strconv.Unquote(q)
+			s = before + strings.TrimPrefix(quoted, q)
+		}
+	}
+	for part := range strings.SplitSeq(s, ";") {
+		if part = strings.TrimSpace(part); part != "" {
+			p.list = append(p.list, part)
+		}
+	}
+	return p
+}
+
+// value is what follows a property's name.
+func (p properties) value(name string) (string, bool) {
+	for _, part := range p.list {
+		word, rest, _ := strings.Cut(part, " ")
+		if word == name {
+			return rest, true
+		}
+	}
+	return "", false
+}
+
+// base is a base chain's part: `type nat hook prerouting priority -100`.
+func (p properties) base() (*fakeBase, error) {
+	spec, ok := p.value("type")
+	if !ok {
+		return nil, nil
+	}
+	words := strings.Fields(spec)
+	hooks := []string{"prerouting", "input", "forward", "output", "postrouting"}
+	if len(words) != 5 || !slices.Contains(hooks, words[2]) {
+		return nil, fmt.Errorf("the fake does not understand the chain %q", spec)
+	}
+	priority, err := knftables.ParsePriority(knftables.IPv4Family, words[4])
+	if err != nil {
+		return nil, err
+	}
+	policy, ok := p.value("policy")
+	if !ok {
+		policy = "accept"
+	}
+	return &fakeBase{typ: words[0], hook: uint32(slices.Index(hooks, words[2])), priority: int32(priority), policy: policy}, nil
+}
+
+// set is a set's or map's declaration.
+func (p properties) set(isMap bool) (*fakeSet, error) {
+	s := &fakeSet{
+		isMap: isMap, elements: map[string]fakeElement{}, texts: map[string]fakeElement{}, goes: map[string]int{},
+		declaration: strings.Join(p.list, "; "),
+	}
+	types, ok := p.value("type")
+	if !ok {
+		types, _ = p.value("typeof")
+	}
+	key, value, hasValue := strings.Cut(types, " : ")
+	if hasValue != isMap {
+		return nil, errors.New("a map has a type of keys and one of values, a set has one of keys")
+	}
+	var err error
+	if s.key, err = parseTypes(key); err != nil {
+		return nil, err
+	}
+	if s.verdicts = value == "verdict"; isMap && !s.verdicts {
+		if s.value, err = parseTypes(value); err != nil {
+			return nil, err
+		}
+	}
+	flags, _ := p.value("flags")
+	s.interval = slices.Contains(strings.Split(flags, ","), "interval")
+	s.dynamic = slices.Contains(strings.Split(flags, ","), "dynamic")
+	_, s.counter = p.value("counter")
+	if size, ok := p.value("size"); ok {
+		if s.size, err = strconv.Atoi(size); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// parseTypes resolves `ipv4_addr . inet_proto` or `ip daddr . meta l4proto`.
+func parseTypes(s string) ([]field, error) {
+	var out []field
+	for part := range strings.SplitSeq(s, " . ") {
+		f, ok := fieldOf(strings.TrimSpace(part))
+		if !ok {
+			return nil, fmt.Errorf("the fake does not know the type of %q", part)
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+// fieldOf is the type of an expression, or the type of that name.
+func fieldOf(s string) (field, bool) {
+	for _, f := range fields() {
+		if f.name == s {
+			return f, true
+		}
+	}
+	switch s {
+	case "ip saddr", "ip daddr", "ct original ip saddr", "ct original ip daddr":
+		return fieldIPv4, true
+	case "ip6 saddr", "ip6 daddr", "ct original ip6 saddr", "ct original ip6 daddr":
+		return fieldIPv6, true
+	case "meta l4proto", "ip protocol", "ip6 nexthdr":
+		return fieldProto, true
+	case "th sport", "th dport", "tcp dport", "udp dport", "sctp dport", "tcp sport", "udp sport", "sctp sport", "ct original proto-dst":
+		return fieldPort, true
+	case "meta mark", "ct mark":
+		return fieldMark, true
+	case "iifname", "oifname", "meta iifname", "meta oifname":
+		return fieldIfName, true
+	}
+	return fieldInteger, strings.HasPrefix(s, "numgen ")
+}
+
+// knftablesError is an error that knftables.IsNotFound, or IsAlreadyExists, is true for; nil for other numbers.
+func knftablesError(errno unix.Errno) error {
+	fake := knftables.NewFake(knftables.IPv4Family, "t")
+	tx := fake.NewTransaction()
+	switch errno {
+	case unix.ENOENT:
+		tx.Delete(&knftables.Table{})
+	case unix.EEXIST:
+		tx.Add(&knftables.Table{})
+		tx.Create(&knftables.Table{})
+	default:
+		return nil
+	}
+	return fake.Check(context.Background(), tx)
+}

@@ -1,0 +1,246 @@
+package nft
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"hash"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Fingerprint is part of [Table].
+func (t *kernelTable) Fingerprint(ctx context.Context, except string) (string, error) {
+	var print string
+	_, err := t.socket.do(ctx, func() error {
+		var found string
+		err := t.socket.consistent(ctx, func() (err error) {
+			found, err = t.fingerprint(except)
+			return err
+		})
+		print = found
+		return err
+	})
+	if err != nil {
+		return "", wrap("fingerprint the table", t.family, t.name, err)
+	}
+	return print, nil
+}
+
+// fingerprintLen is how many bytes of the digest are kept: the result fits into a comment.
+const fingerprintLen = 16
+
+func (t *kernelTable) fingerprint(except string) (string, error) {
+	d := digest{sha256.New()}
+	err := t.get(unix.NFT_MSG_GETTABLE, false, unix.NFTA_TABLE_NAME, func(m message) error {
+		d.attrs(m.attrs(), unix.NFTA_TABLE_NAME, unix.NFTA_TABLE_FLAGS, nftaTableUserdata)
+		return nil
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	anonymous, err := t.fingerprintSets(d)
+	if err == nil {
+		err = t.fingerprintChains(d, except)
+	}
+	if err == nil {
+		err = t.fingerprintRules(d, except, anonymous)
+	}
+	if err == nil {
+		err = t.fingerprintOthers(d)
+	}
+	return d.String(), err
+}
+
+// fingerprintSets digests the declarations of sets, by name, and returns what the anonymous ones hold: they are part of
+// the rules that use them, and their names depend on what else was there when they were made.
+func (t *kernelTable) fingerprintSets(d digest) (anonymous map[string]string, _ error) {
+	declarations, anonymous := map[string]string{}, map[string]string{}
+	err := t.get(unix.NFT_MSG_GETSET, true, unix.NFTA_SET_TABLE, func(m message) error {
+		if attrString(m, unix.NFTA_SET_TABLE) != t.name {
+			return nil
+		}
+		set, isAnonymous := decodeSet(m)
+		one := digest{sha256.New()}
+		one.attrs(m.attrs(), unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_TYPE, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_TYPE,
+			unix.NFTA_SET_DATA_LEN, unix.NFTA_SET_POLICY, unix.NFTA_SET_DESC, unix.NFTA_SET_TIMEOUT,
+			unix.NFTA_SET_GC_INTERVAL, unix.NFTA_SET_USERDATA, unix.NFTA_SET_OBJ_TYPE)
+		if expr, ok := attr(m.attrs(), nftaSetExpr); ok {
+			one.expression(expr, nil)
+		}
+		if exprs, ok := attr(m.attrs(), nftaSetExpressions); ok {
+			one.expressions(exprs, nil)
+		}
+		if isAnonymous {
+			anonymous[set.Name] = one.String()
+		} else {
+			declarations[set.Name] = one.String()
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.sorted(declarations)
+	for name := range anonymous {
+		content, err := t.fingerprintElements(name)
+		if err != nil {
+			return nil, err
+		}
+		anonymous[name] += content
+	}
+	return anonymous, nil
+}
+
+// fingerprintElements digests a set's elements.
+func (t *kernelTable) fingerprintElements(set string) (string, error) {
+	var elements [][]byte
+	lists, err := t.elements(context.Background(), set)
+	if err != nil {
+		return "", err
+	}
+	for _, list := range lists {
+		for a := (attrs{rest: list}); a.next(); {
+			one := digest{sha256.New()}
+			one.attrs(a.data, unix.NFTA_SET_ELEM_KEY, unix.NFTA_SET_ELEM_DATA, unix.NFTA_SET_ELEM_FLAGS,
+				unix.NFTA_SET_ELEM_TIMEOUT, nftaSetElemKeyEnd)
+			elements = append(elements, one.Sum(nil))
+		}
+	}
+	slices.SortFunc(elements, bytes.Compare)
+	return string(bytes.Join(elements, nil)), nil
+}
+
+func (t *kernelTable) fingerprintChains(d digest, except string) error {
+	chains := map[string]string{}
+	err := t.get(unix.NFT_MSG_GETCHAIN, true, unix.NFTA_CHAIN_TABLE, func(m message) error {
+		name := attrString(m, unix.NFTA_CHAIN_NAME)
+		if attrString(m, unix.NFTA_CHAIN_TABLE) != t.name || name == except {
+			return nil
+		}
+		one := digest{sha256.New()}
+		one.attrs(m.attrs(), unix.NFTA_CHAIN_HOOK, unix.NFTA_CHAIN_POLICY, unix.NFTA_CHAIN_TYPE, nftaChainFlags,
+			nftaChainUserdata)
+		chains[name] = one.String()
+		return nil
+	})
+	d.sorted(chains)
+	return err
+}
+
+// fingerprintRules digests each chain's rules in their order.
+func (t *kernelTable) fingerprintRules(d digest, except string, anonymous map[string]string) error {
+	rules := map[string]string{}
+	err := t.get(unix.NFT_MSG_GETRULE, true, unix.NFTA_RULE_TABLE, func(m message) error {
+		chain := attrString(m, unix.NFTA_RULE_CHAIN)
+		if attrString(m, unix.NFTA_RULE_TABLE) != t.name || chain == except {
+			return nil
+		}
+		one := digest{sha256.New()}
+		exprs, _ := attr(m.attrs(), unix.NFTA_RULE_EXPRESSIONS)
+		one.expressions(exprs, anonymous)
+		one.attrs(m.attrs(), unix.NFTA_RULE_USERDATA)
+		rules[chain] += one.String()
+		return nil
+	})
+	d.sorted(rules)
+	return err
+}
+
+// fingerprintOthers digests what this package has no use for, so that a stranger's object is noticed: named counters,
+// quotas and the like, and flow tables.
+func (t *kernelTable) fingerprintOthers(d digest) error {
+	for _, kind := range []struct {
+		command           int
+		table, name, kind uint16
+	}{
+		{unix.NFT_MSG_GETOBJ, unix.NFTA_OBJ_TABLE, unix.NFTA_OBJ_NAME, unix.NFTA_OBJ_TYPE},
+		{unix.NFT_MSG_GETFLOWTABLE, nftaFlowtableTable, nftaFlowtableName, nftaFlowtableName},
+	} {
+		found := map[string]string{}
+		err := t.get(kind.command, true, kind.table, func(m message) error {
+			if attrString(m, kind.table) == t.name {
+				typ, _ := attr(m.attrs(), kind.kind)
+				found[attrString(m, kind.name)] = string(typ)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		d.sorted(found)
+	}
+	return nil
+}
+
+// digest hashes items so that different sequences of items never look alike.
+type digest struct{ hash.Hash }
+
+func (d digest) String() string { return hex.EncodeToString(d.Sum(nil)[:fingerprintLen]) }
+
+func (d digest) item(typ uint16, data []byte) {
+	var header [10]byte
+	binary.BigEndian.PutUint16(header[:], typ)
+	binary.BigEndian.PutUint64(header[2:], uint64(len(data)))
+	d.Write(header[:])
+	d.Write(data)
+}
+
+// attrs hashes the attributes of the given types. Others are left out on purpose: handles, use counts, and whatever a
+// later kernel adds.
+func (d digest) attrs(b []byte, types ...uint16) {
+	for a := (attrs{rest: b}); a.next(); {
+		if slices.Contains(types, a.typ) {
+			d.item(a.typ, a.data)
+		}
+	}
+}
+
+// sorted hashes a map in the order of its keys.
+func (d digest) sorted(m map[string]string) {
+	d.item(0, binary.BigEndian.AppendUint64(nil, uint64(len(m))))
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		d.item(1, []byte(k))
+		d.item(2, []byte(m[k]))
+	}
+}
+
+func (d digest) expressions(list []byte, anonymous map[string]string) {
+	for a := (attrs{rest: list}); a.next(); {
+		d.expression(a.data, anonymous)
+	}
+}
+
+// expression hashes an expression without what packets change in it, and with the content of an anonymous set in the
+// place of its name.
+func (d digest) expression(expr []byte, anonymous map[string]string) {
+	nameAttr, _ := attr(expr, unix.NFTA_EXPR_NAME)
+	name := string(trimNUL(nameAttr))
+	d.item(0, []byte(name))
+	data, _ := attr(expr, unix.NFTA_EXPR_DATA)
+	for a := (attrs{rest: data}); a.next(); {
+		switch {
+		case name == "counter" || name == "last" || name == "quota" && a.typ == unix.NFTA_QUOTA_CONSUMED:
+		case name == "dynset" && a.typ == nftaDynsetExpr:
+			d.expression(a.data, anonymous)
+		case name == "dynset" && a.typ == nftaDynsetExprs:
+			d.expressions(a.data, anonymous)
+		case name == "lookup" && a.typ == unix.NFTA_LOOKUP_SET && anonymous[a.str()] != "":
+			d.item(a.typ, []byte(anonymous[a.str()]))
+		default:
+			d.item(a.typ, a.data)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package nft
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// kernelTable is the kernel's table.
+type kernelTable struct {
+	family knftables.Family
+	name   string
+	socket *socket
+
+	// text is nft(8), made when it is first needed: knftables tries nft out then.
+	text knftables.Interface
+	// maker makes transactions without nft(8).
+	maker *knftables.Fake
+}
+
+// Open opens the door to a table in the network namespace of the calling thread. The table need not exist.
+// Reading and writing need CAP_NET_ADMIN, and Run needs the program nft (1.0.1 or later) in PATH and a caller in the same
+// network namespace.
+func Open(family knftables.Family, table string) (Table, error) {
+	if familyNumber(family) == 0 {
+		return nil, fmt.Errorf("nftables: open table %s %s: the family must be ip, ip6 or inet", family, table)
+	}
+	if table == "" || len(table) > maxNameLen {
+		return nil, fmt.Errorf("nftables: open table %s %q: a table's name has 1 to %d bytes", family, table, maxNameLen)
+	}
+	s, err := openSocket()
+	if err != nil {
+		return nil, wrap("open", family, table, err)
+	}
+	return &kernelTable{
+		family: family, name: table, socket: s,
+		maker: knftables.NewFake(family, table),
+	}, nil
+}
+
+// Family is part of [Table].
+func (t *kernelTable) Family() knftables.Family { return t.family }
+
+// Name is part of [Table].
+func (t *kernelTable) Name() string { return t.name }
+
+// NewBatch is part of [Table].
+func (t *kernelTable) NewBatch() *Batch { return newBatch(t.family, t.name) }
+
+// NewTransaction is part of [Table].
+func (t *kernelTable) NewTransaction() *knftables.Transaction { return t.maker.NewTransaction() }
+
+// Run is part of [Table].
+func (t *kernelTable) Run(ctx context.Context, tx *knftables.Transaction) error {
+	if tx.NumOperations() == 0 {
+		// nft would be started for nothing; but a transaction can hold an error only.
+		if err := t.maker.Check(ctx, tx); err != nil {
+			return wrap("run a transaction", t.family, t.name, err)
+		}
+		return nil
+	}
+	if t.text == nil {
+		text, err := knftables.New(t.family, t.name)
+		if err != nil {
+			return wrap("start nft", t.family, t.name, err)
+		}
+		t.text = text
+	}
+	return wrap("run a transaction", t.family, t.name, numbered(t.text.Run(ctx, tx)))
+}
+
+// numbered adds the kernel's error number to an error of nft's, so that errors.Is finds it.
+func numbered(err error) error {
+	if err == nil {
+		return nil
+	}
+	words, _, _ := strings.Cut(err.Error(), "\n")
+	for _, errno := range []unix.Errno{
+		unix.ENOENT, unix.EEXIST, unix.EBUSY, unix.EOPNOTSUPP, unix.EMLINK, unix.ELOOP, unix.EPERM, unix.ENFILE, unix.EINVAL,
+	} {
+		if strings.Contains(strings.ToLower(words), errno.Error()) {
+			return &textError{errno: errno, cause: err}
+		}
+	}
+	return err
+}
+
+// textError is an error of nft's with its number.
+type textError struct {
+	errno unix.Errno
+	cause error
+}
+
+func (e *textError) Error() string { return e.cause.Error() }
+
+// Unwrap gives both.
+func (e *textError) Unwrap() []error { return []error{e.errno, e.cause} }
+
+// Close is part of [Table].
+func (t *kernelTable) Close() error {
+	return wrap("close", t.family, t.name, t.socket.close())
+}

@@ -1,0 +1,247 @@
+package nft
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// Rule is a rule made of statements, that can be written both ways: [Rule.Text] is what to give to knftables, and
+// [Batch.AddRule] writes the same over netlink. In the kernel the two cannot be told apart.
+//
+// It knows only the statements that a batch has a use for; all others can be written as text.
+type Rule []Statement
+
+// Text is the rule as nft writes it.
+func (r Rule) Text(family knftables.Family) string {
+	parts := make([]string, 0, len(r))
+	for _, s := range r {
+		parts = append(parts, s.text(family))
+	}
+	return strings.Join(parts, " ")
+}
+
+// Statement is one part of a rule: a condition, or something to do.
+type Statement interface {
+	text(family knftables.Family) string
+	// appendTo appends the statement's expressions, each as an NFTA_LIST_ELEM.
+	appendTo(b []byte, family knftables.Family) []byte
+}
+
+// Operand is a property of a packet, or a number drawn for it.
+type Operand uint64
+
+// What can be looked up. Addresses are those of the table's family.
+const (
+	SourceAddress      Operand = (iota + 1) << 32 // ip saddr
+	DestinationAddress                            // ip daddr
+	Protocol                                      // meta l4proto
+	SourcePort                                    // th sport
+	DestinationPort                               // th dport
+	randomNumber                                  // numgen random mod n
+)
+
+// RandomNumber is a number from 0 to n-1, drawn evenly for each packet (`numgen random mod n`).
+func RandomNumber(n uint32) Operand { return randomNumber | Operand(n) }
+
+// Concat is a concatenation of operands, as a key of a set or map: `ip daddr . meta l4proto . th dport`.
+type Concat []Operand
+
+func (c Concat) text(family knftables.Family) string {
+	ip := string(family)
+	parts := make([]string, 0, len(c))
+	for _, o := range c {
+		switch kind, n := o&^0xffffffff, uint32(o); kind {
+		case SourceAddress:
+			parts = append(parts, ip+" saddr")
+		case DestinationAddress:
+			parts = append(parts, ip+" daddr")
+		case Protocol:
+			parts = append(parts, "meta l4proto")
+		case SourcePort:
+			parts = append(parts, "th sport")
+		case DestinationPort:
+			parts = append(parts, "th dport")
+		case randomNumber:
+			parts = append(parts, fmt.Sprintf("numgen random mod %d", n))
+		}
+	}
+	return strings.Join(parts, " . ")
+}
+
+// appendTo appends expressions that load the operands into registers, from the first on.
+func (c Concat) appendTo(b []byte, family knftables.Family) []byte {
+	at := 0
+	for _, o := range c {
+		switch kind, n := o&^0xffffffff, uint32(o); kind {
+		case SourceAddress:
+			b = appendPayload(b, at, payloadNetwork, sourceOffset(family), addressLen(family))
+			at += addressLen(family)
+		case DestinationAddress:
+			b = appendPayload(b, at, payloadNetwork, sourceOffset(family)+addressLen(family), addressLen(family))
+			at += addressLen(family)
+		case Protocol:
+			b = appendExpr(b, "meta", u32s{{unix.NFTA_META_DREG, register(at)}, {unix.NFTA_META_KEY, unix.NFT_META_L4PROTO}})
+			at += 4
+		case SourcePort:
+			b = appendPayload(b, at, payloadTransport, 0, 2)
+			at += 4
+		case DestinationPort:
+			b = appendPayload(b, at, payloadTransport, 2, 2)
+			at += 4
+		case randomNumber:
+			b = appendExpr(b, "numgen", u32s{
+				{unix.NFTA_NG_DREG, register(at)}, {unix.NFTA_NG_MODULUS, n}, {unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM}, {unix.NFTA_NG_OFFSET, 0},
+			})
+			at += 4
+		}
+	}
+	return b
+}
+
+const (
+	payloadNetwork   = unix.NFT_PAYLOAD_NETWORK_HEADER
+	payloadTransport = unix.NFT_PAYLOAD_TRANSPORT_HEADER
+)
+
+func addressLen(family knftables.Family) int {
+	if family == knftables.IPv6Family {
+		return 16
+	}
+	return 4
+}
+
+// sourceOffset is where the source address is in the network header.
+func sourceOffset(family knftables.Family) int {
+	if family == knftables.IPv6Family {
+		return 8
+	}
+	return 12
+}
+
+// register numbers the register at an offset: one of the 4 that have 16 bytes, or of the 16 that have 4.
+func register(offset int) uint32 {
+	if offset%16 == 0 {
+		return uint32(unix.NFT_REG_1 + offset/16)
+	}
+	return uint32(unix.NFT_REG32_00 + offset/4)
+}
+
+// Lookup is true for packets whose key is in a set: `ip saddr @name`, or with Not `ip saddr != @name`.
+type Lookup struct {
+	Key Concat
+	Set string
+	Not bool
+}
+
+func (l Lookup) text(family knftables.Family) string {
+	if l.Not {
+		return l.Key.text(family) + " != @" + l.Set
+	}
+	return l.Key.text(family) + " @" + l.Set
+}
+
+func (l Lookup) appendTo(b []byte, family knftables.Family) []byte {
+	b = l.Key.appendTo(b, family)
+	if l.Not {
+		return appendLookup(b, l.Set, u32s{{unix.NFTA_LOOKUP_FLAGS, unix.NFT_LOOKUP_F_INV}})
+	}
+	return appendLookup(b, l.Set, nil)
+}
+
+// VerdictMap does what a verdict map says for the key: `ip daddr . meta l4proto . th dport vmap @name`.
+type VerdictMap struct {
+	Key Concat
+	Map string
+}
+
+func (v VerdictMap) text(family knftables.Family) string {
+	return v.Key.text(family) + " vmap @" + v.Map
+}
+
+func (v VerdictMap) appendTo(b []byte, family knftables.Family) []byte {
+	return appendLookup(v.Key.appendTo(b, family), v.Map, u32s{{unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT}})
+}
+
+// DNAT sends packets whose key a data map has to the address and port that it maps the key to, and lets others pass:
+// `dnat ip to ip daddr . meta l4proto . th dport map @name`.
+type DNAT struct {
+	Key Concat
+	Map string
+}
+
+func (d DNAT) text(family knftables.Family) string {
+	return fmt.Sprintf("dnat %s to %s map @%s", family, d.Key.text(family), d.Map)
+}
+
+func (d DNAT) appendTo(b []byte, family knftables.Family) []byte {
+	b = appendLookup(d.Key.appendTo(b, family), d.Map, u32s{{unix.NFTA_LOOKUP_DREG, unix.NFT_REG_1}})
+	address, port := register(0), register(addressLen(family))
+	return appendExpr(b, "nat", u32s{
+		{unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT}, {unix.NFTA_NAT_FAMILY, uint32(familyNumber(family))},
+		{unix.NFTA_NAT_REG_ADDR_MIN, address}, {unix.NFTA_NAT_REG_ADDR_MAX, address},
+		{unix.NFTA_NAT_REG_PROTO_MIN, port}, {unix.NFTA_NAT_REG_PROTO_MAX, port},
+	})
+}
+
+// Goto goes to a chain and does not come back.
+type Goto string
+
+func (g Goto) text(knftables.Family) string { return "goto " + string(g) }
+
+func (g Goto) appendTo(b []byte, _ knftables.Family) []byte {
+	return appendImmediateVerdict(b, verdictGoto, string(g))
+}
+
+// Jump goes to a chain, and comes back if that does not decide.
+type Jump string
+
+func (j Jump) text(knftables.Family) string { return "jump " + string(j) }
+
+func (j Jump) appendTo(b []byte, _ knftables.Family) []byte {
+	return appendImmediateVerdict(b, verdictJump, string(j))
+}
+
+// Verdict ends the chain.
+type Verdict int32
+
+// The verdicts that name no chain.
+const (
+	Drop   Verdict = verdictDrop
+	Accept Verdict = verdictAccept
+	Return Verdict = verdictReturn
+)
+
+func (v Verdict) text(knftables.Family) string {
+	switch v {
+	case Drop:
+		return "drop"
+	case Accept:
+		return "accept"
+	}
+	return "return"
+}
+
+func (v Verdict) appendTo(b []byte, _ knftables.Family) []byte {
+	return appendImmediateVerdict(b, int32(v), "")
+}
+
+// SetMark sets bits of the packet's mark and leaves the others: `meta mark set meta mark | 0x00004000`.
+type SetMark uint32
+
+func (m SetMark) text(knftables.Family) string {
+	return fmt.Sprintf("meta mark set meta mark | 0x%08x", uint32(m))
+}
+
+func (m SetMark) appendTo(b []byte, _ knftables.Family) []byte {
+	b = appendExpr(b, "meta", u32s{{unix.NFTA_META_DREG, unix.NFT_REG_1}, {unix.NFTA_META_KEY, unix.NFT_META_MARK}})
+	b, end := beginExpr(b, "bitwise")
+	b = u32s{{unix.NFTA_BITWISE_SREG, unix.NFT_REG_1}, {unix.NFTA_BITWISE_DREG, unix.NFT_REG_1}, {unix.NFTA_BITWISE_LEN, 4}}.appendTo(b)
+	b = appendData(b, unix.NFTA_BITWISE_MASK, binary.NativeEndian.AppendUint32(nil, ^uint32(m)))
+	b = appendData(b, unix.NFTA_BITWISE_XOR, binary.NativeEndian.AppendUint32(nil, uint32(m)))
+	end(b)
+	return appendExpr(b, "meta", u32s{{unix.NFTA_META_KEY, unix.NFT_META_MARK}, {unix.NFTA_META_SREG, unix.NFT_REG_1}})
+}

@@ -1,0 +1,125 @@
+package nft
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// AddChain adds a chain that is not a base chain. Commit fails with EEXIST if there is one of that name.
+func (b *Batch) AddChain(name, comment string) {
+	b.others++
+	b.begin(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	b.buf = appendString(b.buf, unix.NFTA_CHAIN_TABLE, b.table)
+	b.buf = appendString(b.buf, unix.NFTA_CHAIN_NAME, name)
+	if comment != "" {
+		comment = cutComment(comment)
+		b.buf = appendAttrHeader(b.buf, nftaChainUserdata, len(comment)+3)
+		b.buf = append(b.buf, udataObjectComment, byte(len(comment)+1))
+		b.buf = append(append(b.buf, comment...), 0)
+		b.buf = appendPad(b.buf, len(comment)+3)
+	}
+	endMessage(b.buf, b.msgStart)
+}
+
+// DeleteChain deletes a chain with its rules. Commit fails with ENOENT if it is not there, with EBUSY if another rule
+// or an element goes to it.
+func (b *Batch) DeleteChain(name string) {
+	b.others++
+	b.begin(unix.NFT_MSG_DELCHAIN, 0)
+	b.buf = appendString(b.buf, unix.NFTA_CHAIN_TABLE, b.table)
+	b.buf = appendString(b.buf, unix.NFTA_CHAIN_NAME, name)
+	endMessage(b.buf, b.msgStart)
+}
+
+// FlushChain deletes a chain's rules.
+func (b *Batch) FlushChain(name string) {
+	b.others++
+	b.begin(unix.NFT_MSG_DELRULE, 0)
+	b.buf = appendString(b.buf, unix.NFTA_RULE_TABLE, b.table)
+	b.buf = appendString(b.buf, unix.NFTA_RULE_CHAIN, name)
+	endMessage(b.buf, b.msgStart)
+}
+
+// AddRule appends a rule to a chain. Commit fails with ENOENT if the chain, or one that the rule goes to, or a set that
+// it looks up, is not there.
+func (b *Batch) AddRule(chain string, r Rule) {
+	b.others++
+	family := b.knftablesFamily
+	b.begin(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
+	b.buf = appendString(b.buf, unix.NFTA_RULE_TABLE, b.table)
+	b.buf = appendString(b.buf, unix.NFTA_RULE_CHAIN, chain)
+	var list int
+	b.buf, list = beginNest(b.buf, unix.NFTA_RULE_EXPRESSIONS)
+	for _, s := range r {
+		b.buf = s.appendTo(b.buf, family)
+	}
+	endNest(b.buf, list)
+	endMessage(b.buf, b.msgStart)
+	b.rules = append(b.rules, r.Text(family))
+}
+
+// u32s are attributes that hold a number each.
+type u32s []struct {
+	typ   uint16
+	value uint32
+}
+
+func (v u32s) appendTo(b []byte) []byte {
+	for _, a := range v {
+		b = appendU32(b, a.typ, a.value)
+	}
+	return b
+}
+
+// beginExpr begins an expression; end, given the buffer, ends it.
+func beginExpr(b []byte, name string) (_ []byte, end func([]byte)) {
+	b, elem := beginNest(b, unix.NFTA_LIST_ELEM)
+	b = appendString(b, unix.NFTA_EXPR_NAME, name)
+	b, data := beginNest(b, unix.NFTA_EXPR_DATA)
+	return b, func(b []byte) {
+		endNest(b, data)
+		endNest(b, elem)
+	}
+}
+
+func appendExpr(b []byte, name string, v u32s) []byte {
+	b, end := beginExpr(b, name)
+	b = v.appendTo(b)
+	end(b)
+	return b
+}
+
+// appendPayload loads part of a header into the register at an offset.
+func appendPayload(b []byte, at int, base uint32, offset, length int) []byte {
+	return appendExpr(b, "payload", u32s{
+		{unix.NFTA_PAYLOAD_DREG, register(at)}, {unix.NFTA_PAYLOAD_BASE, base},
+		{unix.NFTA_PAYLOAD_OFFSET, uint32(offset)}, {unix.NFTA_PAYLOAD_LEN, uint32(length)},
+	})
+}
+
+// appendLookup looks the key in the first register up.
+func appendLookup(b []byte, set string, v u32s) []byte {
+	b, end := beginExpr(b, "lookup")
+	b = appendU32(b, unix.NFTA_LOOKUP_SREG, unix.NFT_REG_1)
+	b = v.appendTo(b)
+	b = appendString(b, unix.NFTA_LOOKUP_SET, set)
+	end(b)
+	return b
+}
+
+func appendImmediateVerdict(b []byte, code int32, chain string) []byte {
+	b, end := beginExpr(b, "immediate")
+	b = appendU32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
+	b, data := beginNest(b, unix.NFTA_IMMEDIATE_DATA)
+	b = appendVerdict(b, code, chain)
+	endNest(b, data)
+	end(b)
+	return b
+}
+
+// appendData appends an attribute that holds a value.
+func appendData(b []byte, typ uint16, v []byte) []byte {
+	b, nest := beginNest(b, typ)
+	b = appendBytes(b, unix.NFTA_DATA_VALUE, v)
+	endNest(b, nest)
+	return b
+}

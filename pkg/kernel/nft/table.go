@@ -1,0 +1,107 @@
+package nft
+
+import (
+	"context"
+	"iter"
+
+	"sigs.k8s.io/knftables"
+)
+
+// Table is one address family's table. [Open] gives the kernel's, [NewFake] one for tests.
+//
+// One goroutine owns a Table: its methods must not be called concurrently. A method whose context ends while the kernel
+// is still busy (another process may hold nf_tables' lock for long) returns at once; what it asked for may still happen.
+type Table interface {
+	// Family is the table's address family.
+	Family() knftables.Family
+	// Name is the table's name.
+	Name() string
+
+	// NewTransaction starts a change of the skeleton. To declare a map whose elements count packets, end its Type or
+	// TypeOf with "; counter": knftables has no field for it.
+	NewTransaction() *knftables.Transaction
+	// Run makes the change, all or nothing. The error wraps knftables' own, so that knftables.IsNotFound and
+	// knftables.IsAlreadyExists tell about it.
+	Run(ctx context.Context, tx *knftables.Transaction) error
+
+	// Objects lists what the table holds, except elements and rules. That there is no table is not an error.
+	Objects(ctx context.Context) (Objects, error)
+	// Fingerprint digests all of the table but elements, counters and handles, and without the chain named except (where
+	// the caller may keep the last fingerprint in a comment). Equal content has an equal fingerprint, in any process,
+	// whether it was written as text or by a Batch. Without a table it is "".
+	Fingerprint(ctx context.Context, except string) (string, error)
+
+	// NewBatch starts a change of elements. A Batch may be used for any number of commits: Reset it in between.
+	NewBatch() *Batch
+	// Commit makes the change, all or nothing. An error is a *BatchError where the kernel refused an operation, and tells
+	// which. An empty batch is nothing to do.
+	Commit(ctx context.Context, b *Batch) error
+	// Elements reads all elements of a set or map, in no order. An error ends the sequence; a set that does not exist is
+	// one (ENOENT). The Elements' Key and Value are parts of a larger buffer: clone what is to be kept for long.
+	Elements(ctx context.Context, set string) iter.Seq2[Element, error]
+
+	// Generation reads the number that the kernel raises by one with each transaction of anybody in this network
+	// namespace.
+	Generation(ctx context.Context) (Generation, error)
+
+	// Close releases the table's socket. It removes nothing.
+	Close() error
+}
+
+// Element is one element of a set or map.
+type Element struct {
+	// Key is the raw key. A concatenation's fields are each padded with zeros to 4 bytes, and in network order except
+	// those that netfilter keeps as the host's integers (numgen's number, marks, interface indices).
+	Key []byte
+	// Value is a data map's raw value, laid out as Key is; nil in sets and verdict maps.
+	Value []byte
+	// Chain is the chain that a verdict map's element goes to (`goto`); "" elsewhere.
+	Chain string
+	// Comment is shown by `nft list`. What exceeds 127 bytes is cut off between two characters.
+	Comment string
+	// Packets and Bytes are what the element's counter has counted, if its map counts. Ignored when writing.
+	Packets, Bytes uint64
+}
+
+// Objects is what a table holds.
+type Objects struct {
+	Exists bool
+	// Handle tells one table from another that later takes the same name.
+	Handle uint64
+	Chains []Chain
+	// Sets are sets and maps, without the anonymous ones that are part of a rule.
+	Sets []Set
+}
+
+// Chain is one chain of a table.
+type Chain struct {
+	Name   string
+	Handle uint64
+	// Type, Hook and Priority are a base chain's; Type is "" for other chains. Hook is a number of enum
+	// nf_inet_hooks (0 prerouting, 1 input, 2 forward, 3 output, 4 postrouting).
+	Type     string
+	Hook     uint32
+	Priority int32
+	Comment  string
+}
+
+// Set is one set or map of a table.
+type Set struct {
+	Name   string
+	Handle uint64
+	Map    bool
+	// Count is how many elements there are, or -1 where the kernel does not tell (before 6.17).
+	Count int
+}
+
+// Generation is the number of transactions that nf_tables has seen in a network namespace, modulo 2³²; it is never 0.
+type Generation uint32
+
+// Since tells how many transactions there were since an earlier reading.
+func (g Generation) Since(earlier Generation) uint32 {
+	n := uint32(g - earlier)
+	if g < earlier {
+		n-- // the kernel skips 0
+	}
+	return n
+}

@@ -1,0 +1,162 @@
+//go:build linux
+
+// Package backendtest is what a backend must pass: the cases of test/cases, asked with real packets of a
+// kernel that the backend has programmed, in both address families.
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// Ports are those that every pod and node serves, in TCP, UDP and SCTP.
+var Ports = []uint16{8080, 8081, 5353}
+
+// routed are the destinations that the client sends to node1: cluster IPs and addresses of load balancers.
+var routed = []netip.Prefix{
+	netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/48"),
+	netip.MustParsePrefix("192.0.0.0/8"), netip.MustParsePrefix("fd00:192::/32"),
+}
+
+// Open makes the backend to be tested. It is called inside the node's network namespace.
+type Open func() (backend.Backend, error)
+
+// Bench is a laboratory with a backend at work in node1.
+type Bench struct {
+	Lab     *netns.Lab
+	Backend backend.Backend
+}
+
+// NewBench builds a laboratory in which every pod serves Ports, and opens the backend in node1.
+func NewBench(t *testing.T, open Open) *Bench {
+	t.Helper()
+	b := &Bench{Lab: netns.Start(t, netns.Options{ClientRoutes: routed})}
+	for _, node := range b.Lab.Nodes() {
+		for _, host := range append(slices.Clone(node.Pods), node.Host) {
+			for _, protocol := range netns.Protocols() {
+				if _, err := host.Serve(protocol, Ports...); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if err := b.Lab.Node1.Do(func() (err error) { b.Backend, err = open(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Backend.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// Sync brings the kernel to a plan.
+func (b *Bench) Sync(t *testing.T, p *plan.Plan) []backend.Result {
+	t.Helper()
+	var results []backend.Result
+	_ = b.Lab.Node1.Do(func() error { results = b.Backend.Sync(context.Background(), p); return nil })
+	for _, result := range results {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+	return results
+}
+
+// Run takes one backend through all cases of a folder, one after another without a restart.
+func Run(t *testing.T, dir string, open Open) {
+	all, err := cases.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := NewBench(t, open)
+	for _, c := range all {
+		t.Run(c.Name, func(t *testing.T) {
+			b.Sync(t, c.Plan())
+			for _, packet := range c.Packets {
+				if err := b.ask(packet); err != nil {
+					t.Errorf("%s, packets, line %d: %v", c.Path, packet.Line, err)
+				}
+			}
+			if t.Failed() {
+				b.show(t, c.Family)
+			}
+		})
+	}
+}
+
+// probesPerEndpoint is how often an endpoint is drawn on average. That one of four is never drawn happens in
+// one of two million runs.
+const probesPerEndpoint = 16
+
+// ask sends a packet's question as often as it takes to see every endpoint, and compares the answers.
+func (b *Bench) ask(p cases.Packet) error {
+	from, err := b.Lab.Host(p.From)
+	if err != nil {
+		return err
+	}
+	probe := netns.Probe{From: from, To: p.To, Protocol: netns.Protocol(p.Protocol.String())}
+	if p.Verdict != plan.Balance {
+		answer := probe.Send()
+		want := netns.Dropped
+		// What is left alone and for the node itself meets a port that nobody listens on; all else the gateway swallows.
+		if p.Verdict == plan.Reject || p.Verdict == plan.Pass && slices.Contains(cases.Interfaces, p.To.Addr()) {
+			want = netns.Refused
+		}
+		if answer.Verdict != want {
+			return fmt.Errorf("%s: want %s, got %s", probe, want, answer)
+		}
+		return nil
+	}
+	tally := probe.Spread(probesPerEndpoint * len(p.Endpoints))
+	if tally.Failed() > 0 {
+		return fmt.Errorf("%s: %s", probe, tally)
+	}
+	var seen []string
+	for pair := range tally.Pairs {
+		seen = append(seen, pair.Endpoint)
+		want := p.SeenAs
+		if pair.Endpoint == p.From { // hairpin: its answer must come back through the node
+			want = cases.Node
+		}
+		if got := b.nameOf(pair.Source); got != want {
+			return fmt.Errorf("%s: %s saw %s (%s), want %s", probe, pair.Endpoint, got, pair.Source, want)
+		}
+	}
+	slices.Sort(seen)
+	if seen = slices.Compact(seen); !slices.Equal(seen, p.Endpoints) {
+		return fmt.Errorf("%s: want answers of %v, got %s", probe, p.Endpoints, tally)
+	}
+	return nil
+}
+
+// nameOf is the host that bears an address; the node bears its bridge's too.
+func (b *Bench) nameOf(addr netip.Addr) string {
+	for _, host := range b.Lab.Hosts() {
+		if host.IPv4 == addr || host.IPv6 == addr {
+			return host.Name
+		}
+	}
+	if slices.Contains(cases.Interfaces, addr) {
+		return cases.Node
+	}
+	return "nobody"
+}
+
+// show logs the ruleset in the kernel, for whoever has to find out what went wrong.
+func (b *Bench) show(t *testing.T, family cluster.Family) {
+	t.Helper()
+	out, err := b.Lab.Node1.Command("nft", "list", "ruleset").CombinedOutput()
+	t.Logf("%s, nft list ruleset (%v):\n%s", family, err, strings.TrimSpace(string(out)))
+}

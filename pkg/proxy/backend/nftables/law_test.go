@@ -1,0 +1,259 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+var testOptions = Options{Mark: 0x4000}
+
+// world is a cluster that changes at random, and the plan of what it looks like now.
+type world struct {
+	rnd      *rand.Rand
+	services map[int]*cluster.Service
+	node     *cluster.Node
+	opts     *plan.Options
+	now      *plan.Plan
+}
+
+func newWorld(seed uint64) *world {
+	return &world{
+		rnd:      rand.New(rand.NewPCG(seed, 7)),
+		services: map[int]*cluster.Service{},
+		node:     &cluster.Node{Name: "n", Addresses: []netip.Addr{netip.MustParseAddr("172.18.0.11"), netip.MustParseAddr("fd00:172:18::b")}},
+		opts: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true},
+			LocalTraffic: plan.LocalTraffic{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}},
+	}
+}
+
+// step changes up to three Services and plans again.
+func (w *world) step() *plan.Plan {
+	for range 1 + w.rnd.IntN(3) {
+		number := w.rnd.IntN(12)
+		if w.rnd.IntN(4) == 0 {
+			delete(w.services, number)
+		} else {
+			w.services[number] = w.service(number)
+		}
+	}
+	services := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()
+	for _, s := range w.services {
+		services.Set(s.Name, s)
+	}
+	snap := &cluster.Snapshot{Services: services.Map(), Node: w.node}
+	if w.rnd.IntN(10) == 0 {
+		snap.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
+	}
+	w.now = plan.Compute(snap, w.opts, w.now)
+	return w.now
+}
+
+func (w *world) service(number int) *cluster.Service {
+	s := &cluster.Service{
+		Name:       cluster.ServiceName{Namespace: "ns", Name: fmt.Sprint("s", number)},
+		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(number)}), netip.MustParseAddr(fmt.Sprintf("fd00:10:96::%x", number))},
+		Ports: []cluster.ServicePort{
+			{Name: "http", Protocol: cluster.TCP, Port: 80, NodePort: uint16(w.rnd.IntN(2) * (30000 + number))},
+			{Name: "dns", Protocol: cluster.UDP, Port: 53},
+		},
+		InternalPolicy: cluster.Policy(w.rnd.IntN(2)),
+		ExternalPolicy: cluster.Policy(w.rnd.IntN(2)),
+	}
+	if w.rnd.IntN(3) == 0 { // a few addresses that Services contest
+		s.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(w.rnd.IntN(3))})}
+	}
+	slice := &cluster.EndpointSlice{Name: "a", Ports: []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 8080}, {Name: "dns", Protocol: cluster.UDP, Port: 53}}}
+	for i := range 24 {
+		if w.rnd.IntN(3) > 0 {
+			continue
+		}
+		slice.Endpoints = append(slice.Endpoints,
+			cluster.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 244, byte(i % 2), byte(i)}), Conditions: cluster.Conditions(w.rnd.IntN(16))},
+			cluster.Endpoint{Addr: netip.MustParseAddr(fmt.Sprintf("fd00:10:244::%x", i)), Conditions: cluster.Conditions(w.rnd.IntN(16))})
+	}
+	s.Slices = []*cluster.EndpointSlice{slice}
+	return s
+}
+
+// fakes are a backend on two fake tables.
+func fakes() (*Backend, []*nft.Fake) {
+	v4 := nft.NewFake(dialectOf(cluster.IPv4).family, TableName)
+	v6 := nft.NewFake(dialectOf(cluster.IPv6).family, TableName)
+	return New(testOptions, v4, v6), []*nft.Fake{v4, v6}
+}
+
+// holds checks that the tables hold just what a plan says, and that a fresh process would see so.
+func holds(t *testing.T, b *Backend, p *plan.Plan) {
+	t.Helper()
+	for _, f := range b.families {
+		have, err := read(context.Background(), f.table, f.is)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := render(f.is, p, testOptions, nil)
+		if !have.equal(want) {
+			t.Fatalf("%s: the table differs from the plan (-want +have):\n%s", f.is, cmp.Diff(dump(want), dump(have)))
+		}
+		if patch := diff(have, want); !patch.empty() {
+			t.Fatalf("%s: the table equals the plan, but diff finds %d operations", f.is, len(slices.Collect(patch.ops())))
+		}
+	}
+}
+
+// dump writes a ruleset out for comparison.
+func dump(r *ruleset) []string {
+	var lines []string
+	for f, e := range r.frontends.All() {
+		slots, local := slices.Clone(e.slots), slices.Clone(e.local)
+		slices.SortFunc(slots, netip.AddrPort.Compare)
+		slices.SortFunc(local, netip.AddrPort.Compare)
+		lines = append(lines, fmt.Sprint(f, e.comment, e.goes.name(), e.refused.name(), slots, local))
+	}
+	for t := range r.targets.All() {
+		lines = append(lines, t.name())
+	}
+	for addr := range r.clusterIPs.All() {
+		if r.holds(addr) {
+			lines = append(lines, "cluster IP "+addr.String())
+		}
+	}
+	for addr := range r.hairpins.All() {
+		if r.holds(addr) {
+			lines = append(lines, "hairpin "+addr.String())
+		}
+	}
+	digest := "none"
+	if r.skeleton != nil {
+		digest = r.skeleton.digest
+	}
+	return append(lines, fmt.Sprint(r.nodeAddrs, len(r.strays), r.leftovers), "skeleton "+digest)
+}
+
+// sync expects success.
+func sync(t *testing.T, b *Backend, p *plan.Plan) (elements, rules int) {
+	t.Helper()
+	for _, result := range b.Sync(context.Background(), p) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+		elements, rules = elements+result.Elements, rules+result.Rules
+	}
+	return elements, rules
+}
+
+// TestTablesFollowPlans takes one running backend through random plans: after each, the tables are what a
+// fresh process would have written.
+func TestTablesFollowPlans(t *testing.T) {
+	for seed := range uint64(20) {
+		w := newWorld(seed)
+		b, _ := fakes()
+		for range 30 {
+			p := w.step()
+			sync(t, b, p)
+			holds(t, b, p)
+			if elements, rules := sync(t, b, p); elements+rules != 0 {
+				t.Fatalf("a second sync of one plan wrote %d elements and %d rules", elements, rules)
+			}
+		}
+	}
+}
+
+// TestCacheChangesNothing renders each plan with and without what was rendered before.
+func TestCacheChangesNothing(t *testing.T) {
+	w := newWorld(1)
+	have := map[cluster.Family]*ruleset{}
+	for range 100 {
+		p := w.step()
+		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+			cached, fresh := render(family, p, testOptions, have[family]), render(family, p, testOptions, nil)
+			if d := cmp.Diff(dump(fresh), dump(cached)); d != "" {
+				t.Fatalf("%s (-fresh +cached):\n%s", family, d)
+			}
+			have[family] = cached
+		}
+	}
+}
+
+// TestRestart hands the tables over to a new backend after each plan; with the same plan it writes nothing.
+func TestRestart(t *testing.T) {
+	w := newWorld(2)
+	b, _ := fakes()
+	for range 50 {
+		p := w.step()
+		sync(t, b, p)
+		b = New(testOptions, b.families[0].table, b.families[1].table)
+		if elements, rules := sync(t, b, p); elements+rules != 0 {
+			t.Fatalf("a restart with nothing changed wrote %d elements and %d rules", elements, rules)
+		}
+		b = New(testOptions, b.families[0].table, b.families[1].table)
+	}
+}
+
+// TestWritesThatFail lets one write in ten fail: a sync that is repeated until it succeeds gets there.
+func TestWritesThatFail(t *testing.T) {
+	w := newWorld(3)
+	b, tables := fakes()
+	for i, table := range tables {
+		table.FailRandomly(0.1, uint64(i))
+	}
+	for range 100 {
+		p := w.step()
+		for attempts := 0; ; attempts++ {
+			var failed []error
+			for _, result := range b.Sync(context.Background(), p) {
+				failed = append(failed, result.Err)
+			}
+			if errors.Join(failed...) == nil {
+				break
+			}
+			if attempts == 100 {
+				t.Fatal(errors.Join(failed...))
+			}
+		}
+		for _, table := range tables {
+			table.FailRandomly(0, 0)
+		}
+		holds(t, b, p)
+		for i, table := range tables {
+			table.FailRandomly(0.1, uint64(i))
+		}
+	}
+}
+
+// TestPatchSize fixes what one endpoint's change costs, at any size of the cluster.
+func TestPatchSize(t *testing.T) {
+	for _, services := range []int{10, 10_000} {
+		t.Run(fmt.Sprint(services), func(t *testing.T) {
+			c := newSized(services, 3)
+			b, _ := fakes()
+			sync(t, b, c.plan())
+			// A chain for four slots is made the first time that a pool has four.
+			for _, step := range []struct {
+				name            string
+				endpoints       int
+				elements, rules int
+			}{
+				{"one more endpoint", 4, 1 + 2, 3},
+				{"one fewer", 3, 2 + 1, 0},
+				{"one replaced", -3, 2, 0},
+			} {
+				c.set(5, step.endpoints)
+				elements, rules := sync(t, b, c.plan())
+				if elements != step.elements || rules != step.rules {
+					t.Errorf("%s: %d element operations and %d rules, want %d and %d", step.name, elements, rules, step.elements, step.rules)
+				}
+			}
+		})
+	}
+}

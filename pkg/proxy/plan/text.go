@@ -1,0 +1,69 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+)
+
+// String writes the plan for a person to read, frontends first, in a stable order.
+func (p *Plan) String() string {
+	var b strings.Builder
+	for _, route := range p.Frontends.All() {
+		fmt.Fprintf(&b, "%s is %s of %s\n", route.Frontend, route.Kind, route.Name)
+		route.describe(&b)
+	}
+	for frontend, claims := range p.Contested.All() {
+		for _, route := range claims.Routes[1:] {
+			fmt.Fprintf(&b, "%s is not served for %s: an older Service has it\n", frontend, route.Name)
+		}
+	}
+	for name, service := range p.Services.All() {
+		if h := service.HealthCheck; h != nil {
+			fmt.Fprintf(&b, "health check of %s on port %d: %d local endpoints\n", name, h.Port, h.LocalEndpoints)
+		}
+		if n := service.WithheldExternalIPs; n > 0 {
+			fmt.Fprintf(&b, "external IPs of %s that are not served: %d\n", name, n)
+		}
+	}
+	list(&b, "hairpin through", p.Hairpins.All())
+	fmt.Fprintf(&b, "node ports on %v\n", p.Node.NodePortAddrs)
+	return b.String()
+}
+
+// list writes the keys of a map on one line.
+func list[K, V any](b *strings.Builder, title string, all func(func(K, V) bool)) {
+	var keys []string
+	all(func(key K, _ V) bool {
+		keys = append(keys, fmt.Sprint(key))
+		return true
+	})
+	if len(keys) > 0 {
+		fmt.Fprintf(b, "%s %s\n", title, strings.Join(keys, " "))
+	}
+}
+
+func (r *Route) describe(b *strings.Builder) {
+	if len(r.SourceRanges) > 0 {
+		fmt.Fprintf(b, "  only from %v\n", r.SourceRanges)
+	}
+	if r.ShortCut != nil {
+		fmt.Fprintf(b, "  from local pods and the node itself: %s\n", r.ShortCut)
+	}
+	if r.Verdict == Balance {
+		fmt.Fprintf(b, "  policy %s, masquerade %s: %s\n", r.Policy, r.Masquerade, r.Pool)
+	} else {
+		fmt.Fprintf(b, "  policy %s: %s, %s\n", r.Policy, r.Verdict, r.Reason())
+	}
+	if r.Affinity > 0 {
+		fmt.Fprintf(b, "  a client stays with its endpoint for %s\n", r.Affinity)
+	}
+}
+
+// String lists the endpoints and why they are these.
+func (p *Pool) String() string {
+	texts := make([]string, len(p.Endpoints))
+	for i, endpoint := range p.Endpoints {
+		texts[i] = endpoint.String()
+	}
+	return strings.TrimSpace(strings.Join(texts, " ") + " (" + p.Reason.String() + ")")
+}

@@ -1,0 +1,3 @@
+package features
+
+func Exported() {}

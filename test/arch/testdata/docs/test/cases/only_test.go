@@ -1,0 +1,2 @@
+// Package cases has tests only, and a comment.
+package cases

@@ -1,0 +1,2 @@
+// Package features is part of an example.
+package features

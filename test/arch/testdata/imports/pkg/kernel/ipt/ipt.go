@@ -1,0 +1,2 @@
+// Package ipt is part of an example.
+package ipt

@@ -1,0 +1,8 @@
+// Package health is part of an example.
+package health
+
+import (
+	_ "house.test/pkg/kernel/conntrack" // bad: not its own door
+	_ "house.test/pkg/proxy/plan"
+	_ "house.test/pkg/proxy/status" // bad: another observer
+)

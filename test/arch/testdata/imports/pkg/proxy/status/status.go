@@ -1,0 +1,2 @@
+// Package status is part of an example.
+package status

@@ -1,0 +1,2 @@
+// Package surprise stands where the table has no row.
+package surprise // bad: no row

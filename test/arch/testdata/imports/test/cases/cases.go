@@ -1,0 +1,6 @@
+// Package cases is part of an example.
+package cases
+
+import (
+	_ "house.test/pkg/proxy/backend/iptables"
+)

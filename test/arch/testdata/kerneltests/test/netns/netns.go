@@ -1,0 +1,2 @@
+// Package netns is part of an example.
+package netns

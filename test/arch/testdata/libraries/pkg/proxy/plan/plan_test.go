@@ -1,0 +1,6 @@
+// Package plan is part of an example.
+package plan
+
+import (
+	_ "k8s.io/api/core/v1"
+)

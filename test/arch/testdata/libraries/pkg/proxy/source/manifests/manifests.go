@@ -1,0 +1,7 @@
+// Package manifests is part of an example.
+package manifests
+
+import (
+	_ "k8s.io/api/core/v1"
+	_ "k8s.io/client-go/kubernetes/scheme" // bad: only the other source
+)

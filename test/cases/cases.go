@@ -1,0 +1,278 @@
+// Package cases holds what the proxy promises, one readable file for each behaviour: objects in; the plan,
+// the ruleset and the fate of packets out.
+//
+// A file is a txtar archive. Its comment says what it is about; its parts are
+//
+//	objects.yaml   the API objects
+//	options        settings that are not the default, one "name: value" a line (see Options)
+//	packets        one question and its answer a line (see Packet)
+//	plan           what plan.Compute makes of it            (golden)
+//	nftables       the table that the nftables backend makes (golden)
+//
+// The objects and packets are written for the laboratory of test/netns, in IPv4. They are read a second time
+// in IPv6, with every address replaced by its counterpart, unless the options say "families: as written".
+package cases
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/tools/txtar"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
+)
+
+// Node is the name of the node that the proxy runs on.
+const Node = "node1"
+
+// Case is one behaviour in one address family.
+type Case struct {
+	// Name is the file's name without its ending, and the family after a slash.
+	Name string
+	// Path is the file, Archive its parts as written.
+	Path    string
+	Archive *txtar.Archive
+	Family  cluster.Family
+
+	Snapshot *cluster.Snapshot
+	Options  *plan.Options
+	Packets  []Packet
+}
+
+// Packet is a question and its answer, written
+//
+//	client > 10.96.0.10:80/TCP = pod1a pod2a, seen as node1
+//	pod1a > 10.96.0.11:53/UDP = refused
+//
+// The answer names the endpoints that share the connections and the host whose address they see as the
+// source; or says refused, dropped, or passed: left alone.
+type Packet struct {
+	Line      int
+	From      string
+	To        netip.AddrPort
+	Protocol  cluster.Protocol
+	Verdict   plan.Verdict
+	Endpoints []string
+	SeenAs    string
+}
+
+// Plan computes the case's plan.
+func (c *Case) Plan() *plan.Plan { return plan.Compute(c.Snapshot, c.Options, nil) }
+
+// Part is a part of the archive by name, empty if there is none.
+func (c *Case) Part(name string) string { return part(c.Archive, name) }
+
+func part(archive *txtar.Archive, name string) string {
+	for _, file := range archive.Files {
+		if file.Name == name {
+			return string(file.Data)
+		}
+	}
+	return ""
+}
+
+// Load reads every case of a folder, in each family that it is about.
+func Load(dir string) ([]*Case, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
+	if err != nil {
+		return nil, err
+	}
+	if len(paths) == 0 {
+		return nil, fmt.Errorf("no case in %s", dir)
+	}
+	var all []*Case
+	for _, path := range paths {
+		archive, err := txtar.ParseFile(path)
+		if err != nil {
+			return nil, err
+		}
+		families := []cluster.Family{cluster.IPv4, cluster.IPv6}
+		if strings.Contains(part(archive, "options"), "families: as written") {
+			families = families[:1]
+		}
+		for _, family := range families {
+			c := &Case{
+				Name: strings.TrimSuffix(filepath.Base(path), ".txtar") + "/" + family.String(),
+				Path: path, Archive: archive, Family: family,
+			}
+			if err := c.read(); err != nil {
+				return nil, fmt.Errorf("%s: %w", c.Name, err)
+			}
+			all = append(all, c)
+		}
+	}
+	return all, nil
+}
+
+func (c *Case) read() error {
+	translate := func(text string) string { return text }
+	if c.Family == cluster.IPv6 {
+		translate = toIPv6
+	}
+	var err error
+	if c.Options, err = parseOptions(translate(c.Part("options"))); err != nil {
+		return err
+	}
+	objects, err := manifests.Parse(c.Path, []byte(translate(c.Part("objects.yaml"))))
+	if err != nil {
+		return err
+	}
+	builder := cluster.NewBuilder(Node)
+	// What the builder leaves out is part of what a case may be about: its problems are no error here.
+	_ = builder.Update(func(u *cluster.Update) {
+		u.SetNode(node())
+		u.SetInterfaces(Interfaces)
+		manifests.Apply(u, objects)
+	})
+	c.Snapshot = builder.Snapshot()
+	for i, line := range strings.Split(translate(c.Part("packets")), "\n") {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		p, err := parsePacket(line)
+		if err != nil {
+			return fmt.Errorf("packets, line %d: %w", i+1, err)
+		}
+		p.Line = i + 1
+		c.Packets = append(c.Packets, p)
+	}
+	return nil
+}
+
+// Interfaces are the addresses that the laboratory's node1 bears.
+var Interfaces = []netip.Addr{
+	netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1"),
+	netip.MustParseAddr("172.18.0.11"), netip.MustParseAddr("fd00:172:18::b"),
+	netip.MustParseAddr("10.244.1.1"), netip.MustParseAddr("fd00:10:244:1::1"),
+}
+
+// node is node1's object, unless a case brings its own.
+func node() *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: Node},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: "172.18.0.11"},
+			{Type: corev1.NodeInternalIP, Address: "fd00:172:18::b"},
+		}},
+	}
+}
+
+// parseOptions reads the options part. The defaults are those of a cluster with dual-stack pod CIDRs.
+func parseOptions(text string) (*plan.Options, error) {
+	o := &plan.Options{
+		NodePorts: plan.NodePortAddresses{Primary: true},
+		LocalTraffic: plan.LocalTraffic{CIDRs: []netip.Prefix{
+			netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48"),
+		}},
+	}
+	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		var err error
+		switch name {
+		case "", "families":
+		case "masqueradeAll":
+			o.MasqueradeAll, err = strconv.ParseBool(value)
+		case "serveExternalIPs":
+			o.ServeExternalIPs, err = strconv.ParseBool(value)
+		case "localInterface":
+			o.LocalTraffic = plan.LocalTraffic{Interface: value}
+		case "detectLocal":
+			o.LocalTraffic = plan.LocalTraffic{}
+		case "nodePortAddresses":
+			o.NodePorts = plan.NodePortAddresses{}
+			for _, cidr := range strings.Split(value, ",") {
+				var prefix netip.Prefix
+				prefix, err = netip.ParsePrefix(cidr)
+				o.NodePorts.CIDRs = append(o.NodePorts.CIDRs, prefix)
+			}
+		default:
+			return nil, fmt.Errorf("option %q is not known", name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("option %s: %w", name, err)
+		}
+	}
+	return o, nil
+}
+
+var packetLine = regexp.MustCompile(`^(\S+) > (\S+)/(TCP|UDP|SCTP) = (.+)$`)
+
+func parsePacket(line string) (Packet, error) {
+	fields := packetLine.FindStringSubmatch(line)
+	if fields == nil {
+		return Packet{}, fmt.Errorf("%q is not HOST > ADDRESS:PORT/PROTOCOL = ANSWER", line)
+	}
+	p := Packet{From: fields[1]}
+	var err error
+	if p.To, err = netip.ParseAddrPort(fields[2]); err != nil {
+		return p, err
+	}
+	p.Protocol = map[string]cluster.Protocol{"TCP": cluster.TCP, "UDP": cluster.UDP, "SCTP": cluster.SCTP}[fields[3]]
+	switch fields[4] {
+	case "refused":
+		p.Verdict = plan.Reject
+	case "dropped":
+		p.Verdict = plan.Drop
+	case "passed":
+		p.Verdict = plan.Pass
+	default:
+		endpoints, seenAs, ok := strings.Cut(fields[4], ", seen as ")
+		if !ok {
+			return p, fmt.Errorf("%q says neither refused, dropped, passed, nor who answers and \", seen as\" whom", fields[4])
+		}
+		p.Endpoints, p.SeenAs = strings.Fields(endpoints), seenAs
+		slices.Sort(p.Endpoints)
+	}
+	return p, nil
+}
+
+var (
+	ipv4       = regexp.MustCompile(`\b(\d+)\.(\d+)\.(\d+)\.(\d+)\b(/\d+)?(:\d+)?`)
+	addressing = strings.NewReplacer("addressType: IPv4", "addressType: IPv6", "ipFamilies: [IPv4]", "ipFamilies: [IPv6]")
+)
+
+// toIPv6 replaces every IPv4 address, CIDR and address with port by its counterpart in the laboratory's plan.
+func toIPv6(text string) string {
+	return addressing.Replace(ipv4.ReplaceAllStringFunc(text, func(match string) string {
+		m := ipv4.FindStringSubmatch(match)
+		var n [4]int
+		for i := range n {
+			n[i], _ = strconv.Atoi(m[i+1])
+		}
+		addr, bits := counterpart(n, m[5])
+		if m[6] != "" {
+			return "[" + addr + "]" + m[6]
+		}
+		return addr + bits
+	}))
+}
+
+// counterpart is the IPv6 address that stands for an IPv4 one, the same numbers in the same places; and, of a
+// prefix, its length.
+func counterpart(n [4]int, bits string) (addr, newBits string) {
+	lengths := map[string]string{"": "", "/0": "/0", "/8": "/32", "/16": "/96", "/24": "/112", "/32": "/128"}
+	switch {
+	case n == [4]int{}:
+		addr = "::"
+	case n[0] == 127:
+		addr = "::1"
+	case n[0] == 10 && n[1] == 244: // pods: each node has a /64 of fd00:10:244::/48
+		lengths["/16"], lengths["/24"] = "/48", "/64"
+		addr = fmt.Sprintf("fd00:10:244:%d::%x", n[2], n[3])
+	case n[2] == 0:
+		addr = fmt.Sprintf("fd00:%d:%d::%x", n[0], n[1], n[3])
+	default:
+		addr = fmt.Sprintf("fd00:%d:%d::%x:%x", n[0], n[1], n[2], n[3])
+	}
+	return netip.MustParseAddr(addr).String(), lengths[bits]
+}

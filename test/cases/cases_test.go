@@ -1,0 +1,98 @@
+package cases
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/tools/txtar"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+var update = flag.Bool("update", false, "write the golden parts anew")
+
+// nftOptions are the nftables backend's in every case.
+var nftOptions = nftables.Options{Mark: 0x4000}
+
+func load(t *testing.T) []*Case {
+	t.Helper()
+	all, err := Load(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestGolden compares what the pure stages make of each case with what its file says.
+func TestGolden(t *testing.T) {
+	for _, c := range load(t) {
+		if c.Family != cluster.IPv4 {
+			continue // the same decisions, in other addresses
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			p := c.Plan()
+			golden(t, c, "plan", p.String())
+			golden(t, c, "nftables", nftables.Render(p, c.Family, nftOptions))
+		})
+	}
+}
+
+// golden compares a part of a case with what it should be, or writes it.
+func golden(t *testing.T, c *Case, name, got string) {
+	t.Helper()
+	if !*update {
+		if diff := cmp.Diff(c.Part(name), got); diff != "" {
+			t.Errorf("%s, part %s differs (-file +now); if it should, run make golden:\n%s", c.Path, name, diff)
+		}
+		return
+	}
+	found := false
+	for i := range c.Archive.Files {
+		if c.Archive.Files[i].Name == name {
+			c.Archive.Files[i].Data, found = []byte(got), true
+		}
+	}
+	if !found {
+		c.Archive.Files = append(c.Archive.Files, txtar.File{Name: name, Data: []byte(got)})
+	}
+	if err := os.WriteFile(c.Path, txtar.Format(c.Archive), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPackets asks the plan what becomes of each packet.
+func TestPackets(t *testing.T) {
+	packets := 0
+	for _, c := range load(t) {
+		t.Run(c.Name, func(t *testing.T) {
+			p := c.Plan()
+			for _, question := range c.Packets {
+				packets++
+				if diff := cmp.Diff(question, c.Explain(p, question), cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
+					t.Errorf("%s, packets, line %d (-file +plan):\n%s", c.Path, question.Line, diff)
+				}
+			}
+		})
+	}
+	t.Logf("%d packets", packets)
+}
+
+// TestKernelTakesRuleset feeds every ruleset to the real nft.
+func TestKernelTakesRuleset(t *testing.T) {
+	lab := netns.Start(t, netns.Options{})
+	for _, c := range load(t) {
+		text := "flush ruleset\n" + nftables.Render(c.Plan(), c.Family, nftOptions)
+		cmd := lab.Client.Command("nft", "-f", "-")
+		cmd.Stdin = strings.NewReader(text)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: nft: %v\n%s", c.Name, err, out)
+		}
+	}
+}

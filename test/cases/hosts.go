@@ -1,0 +1,72 @@
+package cases
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// host is a host of the laboratory (test/netns) as packets know it.
+type host struct {
+	name string
+	// addrs are its addresses in IPv4 and IPv6; arrives is node1's interface that its packets come in by.
+	addrs   [2]netip.Addr
+	arrives string
+}
+
+var hosts = []host{
+	{"client", addrs("172.18.0.100", "fd00:172:18::64"), "eth0"},
+	{"node1", addrs("172.18.0.11", "fd00:172:18::b"), ""},
+	{"node2", addrs("172.18.0.12", "fd00:172:18::c"), "eth0"},
+	{"pod1a", addrs("10.244.1.2", "fd00:10:244:1::2"), "cbr0"},
+	{"pod1b", addrs("10.244.1.3", "fd00:10:244:1::3"), "cbr0"},
+	{"pod2a", addrs("10.244.2.2", "fd00:10:244:2::2"), "eth0"},
+	{"pod2b", addrs("10.244.2.3", "fd00:10:244:2::3"), "eth0"},
+}
+
+func addrs(v4, v6 string) [2]netip.Addr {
+	return [2]netip.Addr{netip.MustParseAddr(v4), netip.MustParseAddr(v6)}
+}
+
+// hostNamed finds a host; a name that is none gives the zero host.
+func hostNamed(name string) host {
+	at := slices.IndexFunc(hosts, func(h host) bool { return h.name == name })
+	if at < 0 {
+		return host{}
+	}
+	return hosts[at]
+}
+
+// nameOf is the host that bears an address, or the address itself.
+func nameOf(addr netip.Addr) string {
+	at := slices.IndexFunc(hosts, func(h host) bool { return slices.Contains(h.addrs[:], addr) })
+	if at < 0 {
+		return addr.String()
+	}
+	return hosts[at].name
+}
+
+// Explain answers a packet's question from the plan alone, in the form of a Packet.
+func (c *Case) Explain(p *plan.Plan, question Packet) Packet {
+	from := hostNamed(question.From)
+	source := from.addrs[0]
+	if c.Family == cluster.IPv6 {
+		source = from.addrs[1]
+	}
+	path := p.Explain(plan.Packet{Source: source, Interface: from.arrives, To: question.To, Protocol: question.Protocol})
+	answer := Packet{Line: question.Line, From: question.From, To: question.To, Protocol: question.Protocol, Verdict: path.Verdict}
+	if path.Verdict != plan.Balance {
+		return answer
+	}
+	for _, endpoint := range path.Pool.Endpoints {
+		answer.Endpoints = append(answer.Endpoints, nameOf(endpoint.Addr()))
+	}
+	slices.Sort(answer.Endpoints)
+	answer.SeenAs = question.From
+	if path.Masqueraded {
+		answer.SeenAs = Node
+	}
+	return answer
+}

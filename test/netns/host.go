@@ -1,0 +1,308 @@
+//go:build linux
+
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	vnetns "github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Host is a machine of the laboratory: a network namespace.
+type Host struct {
+	// Name of the host, such as "pod1a".
+	Name string
+	// IPv4 and IPv6 are the host's own addresses, on [Uplink] ("segment" on the
+	// gateway).
+	IPv4, IPv6 netip.Addr
+	// Interface is the pod's interface on its node; empty for other hosts.
+	Interface string
+
+	namespace *os.File
+	netlink   *netlink.Handle
+	launcher  *launcher
+	lastPort  atomic.Uint32 // counts the source ports of UDP and SCTP probes
+
+	mu        sync.Mutex
+	processes map[*Cmd]struct{}
+	servers   []io.Closer
+	sctp      *sctpResponder
+}
+
+// newHost makes a namespace and a netlink socket in it.
+func newHost(name string, launcher *launcher) (*Host, error) {
+	namespace, err := newNamespace()
+	if err != nil {
+		return nil, err
+	}
+	handle, err := netlink.NewHandleAt(vnetns.NsHandle(namespace.Fd()), unix.NETLINK_ROUTE)
+	if err != nil {
+		namespace.Close()
+		return nil, fmt.Errorf("open netlink: %w", err)
+	}
+	host := &Host{Name: name, namespace: namespace, netlink: handle, launcher: launcher, processes: map[*Cmd]struct{}{}}
+	host.lastPort.Store(rand.Uint32())
+	if err := host.up("lo"); err != nil {
+		return nil, errors.Join(err, host.close())
+	}
+	return host, nil
+}
+
+// String is the host's name.
+func (h *Host) String() string { return h.Name }
+
+// Addr is the host's own address of the family.
+func (h *Host) Addr(family Family) netip.Addr {
+	if family == IPv6 {
+		return h.IPv6
+	}
+	return h.IPv4
+}
+
+// Path is where the namespace can be entered by other processes for as long as
+// the laboratory is there: nsenter --net=PATH COMMAND.
+func (h *Host) Path() string {
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.namespace.Fd())
+}
+
+// Do runs f inside the host's network namespace, on a thread locked to it, and
+// gives f's error. Sockets that f opens stay in the namespace for their life.
+// Goroutines that f starts are not inside, and a process that f starts by itself
+// is not ended with the laboratory: use [Host.Command].
+func (h *Host) Do(f func() error) error { return inside(h.namespace, f) }
+
+// Dial connects from the host, as [net.Dialer.DialContext] does. The address must
+// be numeric.
+func (h *Host) Dial(ctx context.Context, network, address string) (connection net.Conn, err error) {
+	err = h.Do(func() error {
+		connection, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	return connection, err
+}
+
+// Listen listens for streams on the host, as [net.Listen] does. The caller closes
+// the listener.
+func (h *Host) Listen(network, address string) (listener net.Listener, err error) {
+	err = h.Do(func() error {
+		listener, err = new(net.ListenConfig).Listen(context.Background(), network, address)
+		return err
+	})
+	return listener, err
+}
+
+// ListenPacket listens for datagrams on the host, as [net.ListenPacket] does. The
+// caller closes the connection.
+func (h *Host) ListenPacket(network, address string) (connection net.PacketConn, err error) {
+	err = h.Do(func() error {
+		connection, err = new(net.ListenConfig).ListenPacket(context.Background(), network, address)
+		return err
+	})
+	return connection, err
+}
+
+// AddAddress adds an address to the host's uplink, usable when it returns. Adding
+// it again changes nothing. The host goes on sending from its own addresses, unless
+// it is told otherwise.
+func (h *Host) AddAddress(address netip.Prefix) error {
+	added := &netlink.Addr{IPNet: ipNet(address)}
+	if address.Addr().Is6() {
+		// Not preferred: the kernel would rather send from the newest address.
+		added.ValidLft, added.PreferedLft = math.MaxUint32, 0
+	}
+	if err := h.addAddress(h.uplink(), added); err != nil {
+		return err
+	}
+	return settle([]*Host{h}, 5*time.Second)
+}
+
+// DelAddress takes an address off the host's uplink; routes through it go too.
+func (h *Host) DelAddress(address netip.Prefix) error {
+	link, err := h.netlink.LinkByName(h.uplink())
+	if err != nil {
+		return fmt.Errorf("find %s of %s: %w", h.uplink(), h.Name, err)
+	}
+	if err := h.netlink.AddrDel(link, &netlink.Addr{IPNet: ipNet(address)}); err != nil {
+		return fmt.Errorf("take the address %v off %s: %w", address, h.Name, err)
+	}
+	return nil
+}
+
+// RouteVia makes the host reach the destinations through another host, in place of
+// any route it had for exactly these.
+func (h *Host) RouteVia(gateway *Host, destinations ...netip.Prefix) error {
+	for _, destination := range destinations {
+		if err := h.route(destination, gateway.Addr(FamilyOf(destination.Addr())), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Unroute takes away routes that [Host.RouteVia] made.
+func (h *Host) Unroute(destinations ...netip.Prefix) error {
+	for _, destination := range destinations {
+		if err := h.netlink.RouteDel(&netlink.Route{Dst: ipNet(destination)}); err != nil {
+			return fmt.Errorf("take the route to %v off %s: %w", destination, h.Name, err)
+		}
+	}
+	return nil
+}
+
+// SetSysctl writes a value below /proc/sys/net of the host, such as
+// ("ipv4/ip_forward", "1").
+func (h *Host) SetSysctl(name, value string) error {
+	return h.Do(func() error {
+		if err := os.WriteFile(filepath.Join("/proc/sys/net", name), []byte(value), 0); err != nil {
+			return fmt.Errorf("set net/%s to %s on %s: %w", name, value, h.Name, err)
+		}
+		return nil
+	})
+}
+
+// nextPort gives the ports from 32768 up in turn. A port that the kernel chose
+// could be one that was used a moment ago, and then the packet would not be a new
+// connection to the routers on its way, but follow the old one.
+func (h *Host) nextPort() uint16 { return 1<<15 | uint16(h.lastPort.Add(1)) }
+
+// uplink is the interface that bears the host's own addresses.
+func (h *Host) uplink() string {
+	if h.Name == "gateway" {
+		return "segment"
+	}
+	return Uplink
+}
+
+// addAddress adds an address to an interface. It is usable some time later, when
+// the kernel has done what it puts off; see settle.
+func (h *Host) addAddress(name string, address *netlink.Addr) error {
+	link, err := h.netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find %s of %s: %w", name, h.Name, err)
+	}
+	if err := h.netlink.AddrReplace(link, address); err != nil {
+		return fmt.Errorf("give %s of %s the address %v: %w", name, h.Name, address.IPNet, err)
+	}
+	return nil
+}
+
+// route sets one route. With a link given, the gateway need not be in a range of
+// that link.
+func (h *Host) route(destination netip.Prefix, gateway netip.Addr, link int) error {
+	route := &netlink.Route{Dst: ipNet(destination), Gw: gateway.AsSlice(), LinkIndex: link}
+	if link != 0 {
+		route.SetFlag(netlink.FLAG_ONLINK)
+	}
+	if err := h.netlink.RouteReplace(route); err != nil {
+		return fmt.Errorf("route %v of %s via %v: %w", destination, h.Name, gateway, err)
+	}
+	return nil
+}
+
+func (h *Host) up(name string) error {
+	link, err := h.netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find %s of %s: %w", name, h.Name, err)
+	}
+	if err := h.netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("bring up %s of %s: %w", name, h.Name, err)
+	}
+	return nil
+}
+
+// unsettled names a link that carries nothing yet or an address not yet usable.
+func (h *Host) unsettled() (string, error) {
+	links, err := h.netlink.LinkList()
+	if err != nil {
+		return "", fmt.Errorf("list the links of %s: %w", h.Name, err)
+	}
+	for _, link := range links {
+		attrs := link.Attrs()
+		if attrs.Name != "lo" && attrs.Flags&net.FlagUp != 0 && attrs.OperState != netlink.OperUp {
+			return attrs.Name, nil
+		}
+	}
+	addresses, err := h.netlink.AddrList(nil, unix.AF_INET6)
+	if err != nil {
+		return "", fmt.Errorf("list the addresses of %s: %w", h.Name, err)
+	}
+	for _, address := range addresses {
+		// The kernel makes the route to an address of its own when it is usable.
+		routes, err := h.netlink.RouteGet(address.IP)
+		if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_LOCAL {
+			return address.String(), nil
+		}
+	}
+	return "", nil
+}
+
+// tune makes the host answer every packet at once and follow its routes only: no
+// waiting for duplicate addresses, no reverse path filter, no limit on the ICMP
+// errors it sends, and no redirects, by which a node would teach the client to go
+// around it. It comes before the host has links, as these take the defaults.
+func (h *Host) tune() error {
+	return h.sysctls([][2]string{
+		{"ipv6/conf/all/accept_dad", "0"},
+		{"ipv6/conf/default/accept_dad", "0"},
+		{"ipv6/conf/default/accept_ra", "0"},
+		{"ipv4/conf/all/rp_filter", "0"},
+		{"ipv4/conf/default/rp_filter", "0"},
+		{"ipv4/conf/all/accept_redirects", "0"},
+		{"ipv4/conf/default/accept_redirects", "0"},
+		{"ipv4/conf/all/send_redirects", "0"},
+		{"ipv4/conf/default/send_redirects", "0"},
+		{"ipv6/conf/default/accept_redirects", "0"},
+		{"ipv4/icmp_ratelimit", "0"},
+		{"ipv4/icmp_msgs_per_sec", "1000000"},
+		{"ipv4/icmp_msgs_burst", "100000"},
+		{"ipv6/icmp/ratelimit", "0"},
+	})
+}
+
+// forward makes the host a router, whose bridged packets meet the same rules as
+// its routed ones.
+func (h *Host) forward() error {
+	return h.sysctls([][2]string{
+		{"ipv4/ip_forward", "1"},
+		{"ipv6/conf/all/forwarding", "1"},
+		{"bridge/bridge-nf-call-iptables", "1"},
+		{"bridge/bridge-nf-call-ip6tables", "1"},
+	})
+}
+
+func (h *Host) sysctls(settings [][2]string) error {
+	for _, setting := range settings {
+		if err := h.SetSysctl(setting[0], setting[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close ends the host's servers and lets go of its namespace.
+func (h *Host) close() error {
+	h.mu.Lock()
+	servers := h.servers
+	h.servers = nil
+	h.mu.Unlock()
+	var errs []error
+	for _, server := range servers {
+		errs = append(errs, server.Close())
+	}
+	h.netlink.Close()
+	return errors.Join(append(errs, h.namespace.Close())...)
+}

@@ -1,0 +1,271 @@
+//go:build linux
+
+package netns
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket is a connected socket in a host's namespace that keeps the ICMP errors it
+// gets, which the standard library's sockets throw away. Deadlines of the file
+// apply to everything.
+type socket struct {
+	*os.File
+	raw syscall.RawConn
+	// early is what connecting failed with at once, if it did.
+	early error
+	// mine tells whether an ICMP error, given the start of the packet it is about
+	// (from the transport header on), belongs to this socket; nil means that the
+	// kernel sees to it.
+	mine func(offending []byte) bool
+}
+
+// dial makes a socket in the probe's host and connects it, without waiting for
+// the connection.
+func (p Probe) dial() (*socket, error) {
+	domain, kind, protocol := unix.AF_INET6, unix.SOCK_STREAM, 0
+	level, option := unix.SOL_IPV6, unix.IPV6_RECVERR
+	if p.To.Addr().Is4() {
+		domain, level, option = unix.AF_INET, unix.SOL_IP, unix.IP_RECVERR
+	}
+	switch p.Protocol {
+	case UDP:
+		kind = unix.SOCK_DGRAM
+	case SCTP: // the laboratory's own, as kernels often come without
+		kind, protocol = unix.SOCK_RAW, unix.IPPROTO_SCTP
+	}
+	fd := -1
+	err := p.From.Do(func() (err error) {
+		fd, err = unix.Socket(domain, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make a socket in %s: %w", p.From.Name, err)
+	}
+	if err = unix.SetsockoptInt(fd, level, option, 1); err == nil {
+		err = p.bind(fd)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	early := unix.Connect(fd, p.sockaddr(p.To))
+	if early == unix.EINPROGRESS {
+		early = nil
+	}
+	file := os.NewFile(uintptr(fd), "probe")
+	raw, err := file.SyscallConn()
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return &socket{File: file, raw: raw, early: early}, nil
+}
+
+// bind gives the socket the source that the probe asks for. For UDP a source port
+// is always chosen here (see nextPort); TCP's connections end with a reset, after
+// which routers take a re-used port for a new connection.
+func (p Probe) bind(fd int) error {
+	address, port := p.Source.Addr(), p.Source.Port()
+	if !address.IsValid() {
+		if port == 0 && p.Protocol != UDP {
+			return nil
+		}
+		address = netip.IPv6Unspecified()
+		if p.To.Addr().Is4() {
+			address = netip.IPv4Unspecified()
+		}
+	}
+	if p.Protocol == UDP && port == 0 {
+		return bindNext(fd, p, address)
+	}
+	// TCP: a given port may be in the last throes of an earlier connection. Without a
+	// port the kernel would reserve one for the address alone, not for the pair of
+	// addresses, and run out of them. UDP must not have the first: two sockets could
+	// get the same port.
+	var err error
+	switch {
+	case p.Protocol == TCP && port != 0:
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	case p.Protocol == TCP:
+		err = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+	}
+	source := netip.AddrPortFrom(address, port)
+	if err == nil {
+		err = unix.Bind(fd, p.sockaddr(source))
+	}
+	if err != nil {
+		return fmt.Errorf("send from %v: %w", source, err)
+	}
+	return nil
+}
+
+// bindNext binds to the host's next source port that is free.
+func bindNext(fd int, p Probe, address netip.Addr) error {
+	const tries = 1000
+	for range tries {
+		source := netip.AddrPortFrom(address, p.From.nextPort())
+		if err := unix.Bind(fd, p.sockaddr(source)); err != unix.EADDRINUSE {
+			return err
+		}
+	}
+	return fmt.Errorf("no free source port on %s in %d tries: %w", p.From.Name, tries, unix.EADDRINUSE)
+}
+
+// sockaddr is the address as the kernel wants it. Raw sockets have no ports.
+func (p Probe) sockaddr(address netip.AddrPort) unix.Sockaddr {
+	port := int(address.Port())
+	if p.Protocol == SCTP {
+		port = 0
+	}
+	if address.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: port, Addr: address.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: port, Addr: address.Addr().As16()}
+}
+
+// connected waits until a TCP connection is made or fails. An ICMP error ends the
+// wait even where the kernel itself would go on trying.
+func (s *socket) connected() (icmp ICMP, err error) {
+	waitErr := s.raw.Write(func(fd uintptr) bool {
+		if icmp = s.readError(int(fd)); icmp != (ICMP{}) {
+			return true
+		}
+		var errno int
+		if errno, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR); err != nil {
+			return true
+		}
+		if errno != 0 {
+			err = syscall.Errno(errno)
+			return true
+		}
+		_, err = unix.Getpeername(int(fd))
+		if err == unix.ENOTCONN {
+			err = nil
+			return false
+		}
+		return true
+	})
+	if waitErr != nil {
+		err = waitErr
+	}
+	return icmp, err
+}
+
+// receive reads once. Errors that belong to another socket's packet are passed
+// over.
+func (s *socket) receive(b []byte) (n int, icmp ICMP, err error) {
+	waitErr := s.raw.Read(func(fd uintptr) bool {
+		for {
+			n, err = unix.Read(int(fd), b)
+			switch {
+			case err == unix.EINTR:
+				continue
+			case err == unix.EAGAIN:
+				return false
+			case err == nil:
+				return true
+			}
+			if icmp = s.readError(int(fd)); icmp != (ICMP{}) || s.mine == nil {
+				return true
+			}
+		}
+	})
+	if waitErr != nil {
+		err = waitErr
+	}
+	return max(n, 0), icmp, err
+}
+
+// pending takes the ICMP error that is there, if any, without waiting.
+func (s *socket) pending() (icmp ICMP) {
+	s.raw.Control(func(fd uintptr) { icmp = s.readError(int(fd)) })
+	return icmp
+}
+
+// send writes once. A packet that the host's own rules dropped is reported as sent,
+// as an ICMP error may still come for it; otherwise it was dropped.
+func (s *socket) send(b []byte) error {
+	_, err := s.Write(b)
+	if errors.Is(err, unix.EPERM) {
+		return nil
+	}
+	return err
+}
+
+// readError takes this socket's next ICMP error from the kernel's queue (see
+// IP_RECVERR in ip(7)); zero means that there is none.
+func (s *socket) readError(fd int) ICMP {
+	var offending [256]byte
+	var control [256]byte
+	for {
+		n, controls, _, _, err := unix.Recvmsg(fd, offending[:], control[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return ICMP{}
+		}
+		icmp := parseError(control[:controls])
+		if icmp != (ICMP{}) && (s.mine == nil || s.mine(offending[:n])) {
+			return icmp
+		}
+	}
+}
+
+// parseError finds struct sock_extended_err (linux/errqueue.h), and the address
+// behind it, in a control message. Errors of another origin than ICMP give zero.
+func parseError(control []byte) ICMP {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return ICMP{}
+	}
+	for _, message := range messages {
+		four := message.Header.Level == unix.SOL_IP && message.Header.Type == unix.IP_RECVERR
+		six := message.Header.Level == unix.SOL_IPV6 && message.Header.Type == unix.IPV6_RECVERR
+		data := message.Data
+		switch {
+		case four && len(data) >= 24 && data[4] == unix.SO_EE_ORIGIN_ICMP:
+			return ICMP{Type: data[5], Code: data[6], From: offender(data[16:])}
+		case six && len(data) >= 40 && data[4] == unix.SO_EE_ORIGIN_ICMP6:
+			return ICMP{Type: data[5], Code: data[6], From: offender(data[16:])}
+		}
+	}
+	return ICMP{}
+}
+
+// offender reads a struct sockaddr_in or sockaddr_in6.
+func offender(sockaddr []byte) netip.Addr {
+	switch binary.NativeEndian.Uint16(sockaddr) {
+	case unix.AF_INET:
+		return netip.AddrFrom4([4]byte(sockaddr[4:8]))
+	case unix.AF_INET6:
+		return netip.AddrFrom16([16]byte(sockaddr[8:24]))
+	default:
+		return netip.Addr{}
+	}
+}
+
+// local is the source that the kernel chose.
+func (s *socket) local() (address netip.AddrPort) {
+	s.raw.Control(func(fd uintptr) {
+		name, err := unix.Getsockname(int(fd))
+		if err != nil {
+			return
+		}
+		switch name := name.(type) {
+		case *unix.SockaddrInet4:
+			address = netip.AddrPortFrom(netip.AddrFrom4(name.Addr), uint16(name.Port))
+		case *unix.SockaddrInet6:
+			address = netip.AddrPortFrom(netip.AddrFrom16(name.Addr), uint16(name.Port))
+		}
+	})
+	return address
+}
