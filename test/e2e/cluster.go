@@ -135,7 +135,9 @@ func (c *Cluster) config(user string) *rest.Config {
 		TLSClientConfig: rest.TLSClientConfig{
 			CAFile: c.path("ca.crt"), CertFile: c.path(user + ".crt"), KeyFile: c.path(user + ".key"),
 		},
-		Dial:  func(ctx context.Context, network, address string) (net.Conn, error) { return c.Host.Dial(ctx, network, address) },
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return c.Host.Dial(ctx, network, address)
+		},
 		QPS:   1000,
 		Burst: 1000,
 	}
