@@ -11,6 +11,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/version/verflag"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 )
 
@@ -221,8 +222,9 @@ func fieldOf(flag string) string {
 }
 
 // flagOf gives the flag that sets the field at a path, as it is written on a command line. Of several it gives the one
-// that was set, else the first by name that is not deprecated.
-func flagOf(path string, flags *pflag.FlagSet) string {
+// of the active mode, the one that was set, or the first by name that is not deprecated.
+func flagOf(path string, mode config.ProxyMode, flags *pflag.FlagSet) string {
+	ipvs := mode == config.ProxyModeIPVS
 	best := ""
 	flags.VisitAll(func(f *pflag.Flag) {
 		field := fieldOf(f.Name)
@@ -230,6 +232,9 @@ func flagOf(path string, flags *pflag.FlagSet) string {
 			field = loggingFieldOf(f.Name)
 		}
 		if field == "" || !(path == field || strings.HasPrefix(path, field+".") || strings.HasPrefix(path, field+"[")) {
+			return
+		}
+		if shared := field == "syncPeriod" || field == "minSyncPeriod"; shared && strings.HasPrefix(f.Name, "ipvs-") != ipvs {
 			return
 		}
 		if best == "" || f.Changed || (f.Deprecated == "" && flags.Lookup(best).Deprecated != "") {

@@ -128,6 +128,9 @@ func overrideLogging(logging *logsapi.LoggingConfiguration, flags *pflag.FlagSet
 	before := *logging
 	logsapi.AddFlags(logging, own)
 	*logging = before // registering flags resets some fields to the flags' defaults
+	if flags.Changed("vmodule") {
+		logging.VModule = nil // setting this flag appends
+	}
 	var errs []error
 	own.VisitAll(func(f *pflag.Flag) {
 		if set := flags.Lookup(f.Name); set != nil && set.Changed {
@@ -221,7 +224,7 @@ func (l *loaded) check(errs field.ErrorList) error {
 	}
 	var named []error
 	for _, e := range errs {
-		named = append(named, fmt.Errorf("%s: %s", flagOf(e.Field, l.flags), e.ErrorBody()))
+		named = append(named, fmt.Errorf("%s: %s", flagOf(e.Field, l.cfg.Mode, l.flags), e.ErrorBody()))
 	}
 	return errors.Join(named...)
 }
