@@ -34,7 +34,7 @@ func (q question) probe(lab *netns.Lab, family int) netns.Probe {
 // ask goes through the table: asks, and prints what became of it.
 func (d *demo) ask(ctx context.Context) error {
 	d.line("")
-	d.line("%s For each line %d connections over IPv4 and as many over IPv6; below each pod, how many it answered.",
+	d.line("%s On each line %d connections; below each pod, how many it answered.",
 		d.bold("The services of examples/."), connections(netns.Answered))
 	d.line("")
 	d.line("%s", d.faint(row{counts: d.pods(), seen: "saw them come from"}.String()))
@@ -54,13 +54,7 @@ func (d *demo) ask(ctx context.Context) error {
 
 // askOne asks a question in a family and prints a line, and another for each thing that is wrong with it.
 func (d *demo) askOne(q question, family int) {
-	probe := q.probe(d.lab, family)
-	if q.want.verdict != netns.Dropped {
-		probe.Timeout = 3 * time.Second // a busy machine's TCP may have to send twice
-	}
-	tally := probe.Spread(connections(q.want.verdict))
-	d.sent += tally.Sent
-
+	tally := d.spread(q, family)
 	line := row{to: q.to[family].String()}
 	if family == 0 {
 		line.from, line.way = q.from, string(q.protocol)+" "+q.way
@@ -74,6 +68,17 @@ func (d *demo) askOne(q question, family int) {
 		line.fate = fates(tally)
 	}
 	d.verdict(line.String(), d.judge(q, family, tally))
+}
+
+// spread asks a question in a family as many times as the table does.
+func (d *demo) spread(q question, family int) netns.Tally {
+	probe := q.probe(d.lab, family)
+	if q.want.verdict != netns.Dropped {
+		probe.Timeout = 3 * time.Second // a busy machine's TCP may have to send twice
+	}
+	tally := probe.Spread(connections(q.want.verdict))
+	d.sent += tally.Sent
+	return tally
 }
 
 // verdict prints a line, and what is wrong with it.
@@ -152,15 +157,16 @@ func (d *demo) judge(q question, family int, tally netns.Tally) (complaints []st
 	if n := tally.Verdicts[q.want.verdict]; n != tally.Sent {
 		complain("%d of %d were %v; all should be", n, tally.Sent, q.want.verdict)
 		if len(tally.Failures) > 0 {
-			complain("such as: %v", tally.Failures[0])
+			complain("for example: %v", tally.Failures[0])
 		}
+		return complaints
 	}
 	if q.want.verdict != netns.Answered {
-		return complaints
+		return unruly(q.want.verdict, tally)
 	}
 	for pod, n := range tally.Endpoints {
 		if !slices.Contains(q.want.pods, pod) {
-			complain("%s answered %d, but is none of its endpoints", pod, n)
+			complain("%s answered %d, and is none of the endpoints", pod, n)
 		}
 	}
 	for _, pod := range q.want.pods {
@@ -174,7 +180,7 @@ func (d *demo) judge(q question, family int, tally netns.Tally) (complaints []st
 			wanted = "node1"
 		}
 		if d.name(pair.Source) != wanted || netns.FamilyOf(pair.Source) != netns.Families()[family] {
-			complain("%s saw %v as the source of %d; it should see %s", pair.Endpoint, pair.Source, n, wanted)
+			complain("%s saw %d come from %v; it should see %s", pair.Endpoint, n, pair.Source, wanted)
 		}
 	}
 	for address, n := range tally.Reached {
@@ -182,6 +188,17 @@ func (d *demo) judge(q question, family int, tally netns.Tally) (complaints []st
 			complain("%d arrived at %v; the port should be %d", n, address, q.want.port)
 		}
 	}
-	slices.Sort(complaints[min(len(complaints), 2):])
+	slices.Sort(complaints)
 	return complaints
+}
+
+// unruly finds a refusal that is not the rules' own: a port where nobody listens refuses as well, by a TCP reset.
+func unruly(wanted netns.Verdict, tally netns.Tally) []string {
+	at := slices.IndexFunc(tally.Failures, func(a netns.Answer) bool {
+		return wanted == netns.Refused && a.Verdict == netns.Refused && a.ICMP == netns.ICMP{}
+	})
+	if at < 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("refused, but not by an ICMP error as the rules do: %v", tally.Failures[at])}
 }

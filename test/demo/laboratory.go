@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/test/netns"
@@ -17,11 +15,15 @@ import (
 
 // drawing is the laboratory, for people.
 const drawing = `
-                     client                    172.18.0.100  fd00:172:18::64
-             ───────────┼───────────
-           node1                 node2         172.18.0.11   172.18.0.12    fd00:172:18::b       ::c
-     ┌──[kube-proxy]──┐      ┌─────┴─────┐
-   pod1a            pod1b  pod2a       pod2b   10.244.1.0/24 10.244.2.0/24  fd00:10:244:1::/64 2::/64
+                         client
+                      172.18.0.100
+          ┌────────────────┴────────────────┐
+        node1                             node2
+     172.18.0.11                       172.18.0.12
+     [kube-proxy]
+   ┌──────┴──────┐                   ┌──────┴──────┐
+ pod1a         pod1b               pod2a         pod2b
+10.244.1.2    10.244.1.3          10.244.2.2    10.244.2.3
 `
 
 // demo is the laboratory with all that runs in it.
@@ -114,6 +116,15 @@ func (d *demo) kill(pod string) error {
 	return errors.Join(errs...)
 }
 
+// revive starts the servers of a pod that was killed.
+func (d *demo) revive(name string) error {
+	pod, err := d.lab.Host(name)
+	if err != nil {
+		return err
+	}
+	return d.serve(pod)
+}
+
 // pods are the names of all pods, as they are in the drawing.
 func (d *demo) pods() []string {
 	var names []string
@@ -127,74 +138,23 @@ func (d *demo) pods() []string {
 
 // start starts kube-proxy and waits for the first packet that it sends on.
 func (d *demo) start(ctx context.Context) error {
-	d.line("%s Two nodes, two pods on each, and a client outside, each a network namespace:", d.bold("kube-proxy in a laboratory."))
-	d.line("%s", d.faint(drawing))
+	d.line("%s Two nodes with two pods each and a client outside, every one a network namespace:", d.bold("The laboratory."))
+	d.line("")
+	d.line("%s", indent(drawing))
+	d.line("")
+	d.line("In IPv6 they are in fd00:172:18::/64, the pods in fd00:10:244:1::/64 and fd00:10:244:2::/64.")
+	d.line("")
 	started := time.Now()
 	if err := d.runProxy(); err != nil {
 		return err
 	}
 	first := question{from: "pod1a", to: at("10.96.0.80:80", "[fd00:10:96::80]:80")}
-	took, err := d.until(ctx, started, first.probe(d.lab, 0), func(a netns.Answer) bool { return a.Verdict == netns.Answered })
+	took, err := d.until(ctx, started, first.probe(d.lab, 0), isAnswered)
 	if err != nil {
 		return err
 	}
-	d.line("node1 runs %s %s", program, strings.Join(arguments("examples"), " "))
-	d.line("%s after its start the first connection was answered.", milliseconds(took))
+	d.line("%s It runs in node1, and answered the first connection %s after its start:", d.bold("kube-proxy."), milliseconds(took))
+	d.line("")
+	d.line("%s", indent(commandLine(program, arguments("examples"))))
 	return nil
 }
-
-// until asks until the answer is the wanted one, and tells how long after a moment that arrived.
-func (d *demo) until(ctx context.Context, since time.Time, probe netns.Probe, wanted func(netns.Answer) bool) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	_, answer, err := probe.Until(ctx, wanted)
-	d.sent++ // those before are only waiting
-	return answer.Sent.Add(answer.Latency).Sub(since), err
-}
-
-// folder is a copy of the examples that the demo may change.
-type folder struct {
-	// scratch is beside the folder that is watched, for files that are not finished.
-	scratch, dir string
-}
-
-func copyFolder(from string) (f folder, err error) {
-	if f.scratch, err = os.MkdirTemp("", "kube-proxy-demo-"); err != nil {
-		return f, err
-	}
-	f.dir = filepath.Join(f.scratch, filepath.Base(from))
-	return f, os.CopyFS(f.dir, os.DirFS(from))
-}
-
-func (f folder) remove() error {
-	if f.scratch == "" {
-		return nil
-	}
-	return os.RemoveAll(f.scratch)
-}
-
-// write puts a file in place in one step, and tells the moment just before.
-func (f folder) write(name, text string) (time.Time, error) {
-	draft := filepath.Join(f.scratch, name)
-	if err := os.WriteFile(draft, []byte(text), 0o644); err != nil {
-		return time.Time{}, err
-	}
-	moment := time.Now()
-	return moment, os.Rename(draft, filepath.Join(f.dir, name))
-}
-
-// edit replaces texts in a file, given as old and new in turn. Each old one must be there.
-func (f folder) edit(name string, oldNew ...string) (time.Time, error) {
-	data, err := os.ReadFile(filepath.Join(f.dir, name))
-	if err != nil {
-		return time.Time{}, err
-	}
-	for i := 0; i < len(oldNew); i += 2 {
-		if !strings.Contains(string(data), oldNew[i]) {
-			return time.Time{}, fmt.Errorf("%s does not have %q, which the demo changes", name, oldNew[i])
-		}
-	}
-	return f.write(name, strings.NewReplacer(oldNew...).Replace(string(data)))
-}
-
-func (f folder) delete(name string) error { return os.Remove(filepath.Join(f.dir, name)) }

@@ -21,26 +21,25 @@ import (
 // limit is how long the demo may take; it takes a quarter of that.
 const limit = 55 * time.Second
 
-// errWrong ends the demo when something was not as it should be; what it was has been printed by then.
-var errWrong = errors.New("not everything was as it should be")
+var (
+	// errWrong ends the demo when something was not as it should be; what it was has been printed by then.
+	errWrong = errors.New("not everything was as it should be")
+	// errStopped ends the demo when a person asks for it.
+	errStopped = errors.New("stopped")
+)
 
 func main() { os.Exit(run()) }
 
 // run is the demo with its exit code: 0, or 1 if something was wrong or could not be done, or 130 if it was stopped.
 func run() int {
-	// With SIGPIPE among the signals, `make demo | head` is tidied up after, too.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	defer stop()
-	context.AfterFunc(ctx, stop) // who asks twice is not to wait
-	timed, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the demo took more than %v", limit))
+	ctx, cancel := context.WithTimeoutCause(untilSignal(), limit, fmt.Errorf("the demo took more than %v", limit))
 	defer cancel()
-
 	s := newScreen(os.Stdout)
-	err := show(timed, s)
+	err := show(ctx, s)
 	switch {
 	case err == nil:
 		return 0
-	case ctx.Err() != nil:
+	case errors.Is(err, errStopped):
 		s.line("")
 		s.line("Stopped; everything is removed.")
 		return 130
@@ -49,6 +48,20 @@ func run() int {
 		s.line("%s", s.bad("The demo failed: "+err.Error()))
 	}
 	return 1
+}
+
+// untilSignal gives a context that ends with errStopped when somebody stops the demo. Who asks twice is not to wait.
+// Nobody reading on (`make demo | head`) is such a case, so that it, too, is tidied up after.
+func untilSignal() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	go func() {
+		<-signals
+		cancel(errStopped)
+		signal.Reset(os.Interrupt, syscall.SIGTERM)
+	}()
+	return ctx
 }
 
 // show sets everything up, shows it, and takes it away.
@@ -64,9 +77,11 @@ func show(ctx context.Context, s *screen) (err error) {
 
 	for _, part := range []func(context.Context) error{d.start, d.ask, d.change, d.grow, d.restart} {
 		if err := part(ctx); err != nil {
-			d.showLog(true)
 			if cause := context.Cause(ctx); cause != nil {
-				return cause
+				err = cause
+			}
+			if !errors.Is(err, errStopped) {
+				d.showLog(true)
 			}
 			return err
 		}

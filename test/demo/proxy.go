@@ -91,39 +91,39 @@ func (j *journal) Write(b []byte) (int, error) {
 }
 
 // alarm finds the lines by which a Go program with klog tells of errors.
-var alarm = regexp.MustCompile(`^([EF]\d{4} |panic: |fatal error: |WARNING: DATA RACE)`)
+var alarm = regexp.MustCompile(`^([EF]\d{4} |panic: |fatal error: |SIG[A-Z]+: )`)
 
-// lines are all that was logged; alarms those that tell of errors.
-func (j *journal) lines() (all, alarms []string) {
+// lines are all that was logged; alarms those that tell of errors, by their places.
+func (j *journal) lines() (all []string, alarms []int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for line := range strings.Lines(j.text.String()) {
 		line = strings.TrimRight(line, "\n")
-		all = append(all, line)
 		if alarm.MatchString(line) {
-			alarms = append(alarms, line)
+			alarms = append(alarms, len(all))
 		}
+		all = append(all, line)
 	}
 	return all, alarms
 }
 
-// showLog prints what kube-proxy logged: its errors if there are any, and the end of all of it if that is asked for.
+// showLog prints what kube-proxy logged from its first error on, or the end of it if that is asked for.
 func (d *demo) showLog(end bool) {
 	const most = 30
 	lines, alarms := d.log.lines()
-	what := "The log of kube-proxy"
+	what := "What kube-proxy logged"
 	switch {
-	case end:
 	case len(alarms) > 0:
-		what, lines = "kube-proxy logged errors", alarms
+		what += " from its first error on"
+		lines = lines[alarms[0]:]
+		lines = lines[:min(len(lines), most)]
+	case end && len(lines) > 0:
+		lines = lines[max(0, len(lines)-most):]
 	default:
 		return
 	}
 	d.line("")
-	if len(lines) > most {
-		what, lines = fmt.Sprintf("%s, the last %d of %d lines", what, most, len(lines)), lines[len(lines)-most:]
-	}
-	d.line("%s", d.bold(what+":"))
+	d.line("%s (up to %d lines):", d.bold(what), most)
 	for _, line := range lines {
 		d.line("  %s", line)
 	}

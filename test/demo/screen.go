@@ -60,7 +60,26 @@ func (r row) String() string {
 		fmt.Fprintf(&line, "%6s", count)
 	}
 	line.WriteString("  " + r.seen + r.fate)
-	return line.String()
+	return strings.TrimRight(line.String(), " ")
+}
+
+// indent moves a text to the right by two columns.
+func indent(text string) string {
+	return "  " + strings.ReplaceAll(strings.Trim(text, "\n"), "\n", "\n  ")
+}
+
+// commandLine is a command as a person may type it, in lines of up to 90 columns.
+func commandLine(program string, arguments []string) string {
+	text, width := program, len(program)
+	for pair := range slices.Chunk(arguments, 2) {
+		next := strings.Join(pair, " ")
+		if width += 1 + len(next); width > 88 {
+			text += " \\\n   "
+			width = 4 + len(next)
+		}
+		text += " " + next
+	}
+	return text
 }
 
 // count is a number of the table; nothing is a dot.
@@ -73,11 +92,7 @@ func count(n int) string {
 
 // milliseconds is a duration as people compare them.
 func milliseconds(d time.Duration) string {
-	ms := float64(d) / float64(time.Millisecond)
-	if ms >= 100 {
-		return fmt.Sprintf("%.0f ms", ms)
-	}
-	return fmt.Sprintf("%.1f ms", ms)
+	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }
 
 // thousands is a number with a comma after every third digit from the right.
@@ -97,10 +112,12 @@ func (t times) median() time.Duration {
 	return sorted[len(sorted)/2]
 }
 
-// String is the median and how far the others were from it.
-func (t times) String() string {
-	if len(t) == 1 {
-		return milliseconds(t[0])
-	}
-	return fmt.Sprintf("%s  (median of %d, %s to %s)", milliseconds(t.median()), len(t), milliseconds(slices.Min(t)), milliseconds(slices.Max(t)))
+// note tells how far the others were from the median.
+func (t times) note() string {
+	return fmt.Sprintf("median of %d, from %s to %s", len(t), milliseconds(slices.Min(t)), milliseconds(slices.Max(t)))
+}
+
+// effect is a line of the list of changes: what was done, a figure, and a note on it.
+func effect(what, figure, note string) string {
+	return strings.TrimRight(fmt.Sprintf("  %-52s %9s  %s", what, figure, note), " ")
 }
