@@ -12,6 +12,9 @@ import (
 // grow adds a thousand services, and looks at the cart once more. The chains and rules must not have become more.
 func (d *demo) grow(ctx context.Context) error {
 	const many = 1000
+	if err := wait(ctx, longRest); err != nil {
+		return err
+	}
 	before, err := kernelContents(d.lab.Node1.Host)
 	if err != nil {
 		return err
@@ -20,9 +23,6 @@ func (d *demo) grow(ctx context.Context) error {
 	d.line("%s They cost elements of maps, but neither chains nor rules:", d.bold("1,000 services more."))
 	d.line("")
 	d.line("%s", effect("the kernel holds, both families", "", before.String()))
-	if err := wait(ctx, longRest); err != nil {
-		return err
-	}
 	since, err := d.folder.write("more.yaml", manifests("more", many, "10.98", "fd00:10:98:"))
 	if err != nil {
 		return err
