@@ -50,6 +50,8 @@ type runOptions struct {
 	relistGuard bool
 	// gates are the feature gates.
 	gates features.Gates
+	// flags are all flags with their values.
+	flags map[string]string
 	// configFile watches the configuration file; nil if the flags are the configuration.
 	configFile *configWatch
 }
@@ -65,6 +67,8 @@ func newOptions() *options {
 
 func (o *options) runOptions(l *loaded, flags *pflag.FlagSet) runOptions {
 	run := runOptions{master: o.master, manifests: o.manifests, cleanup: o.cleanup, initOnly: o.initOnly, relistGuard: o.relistGuard, gates: l.features.Gates}
+	run.flags = map[string]string{}
+	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
 	if l.file != nil {
 		run.configFile = &configWatch{path: o.configFile, running: l.cfg, read: func() (*loaded, error) { return o.loadFile(flags) }}
 	}
