@@ -3,6 +3,7 @@ package nft
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"iter"
 
@@ -82,15 +83,8 @@ func (t *kernelTable) find(ctx context.Context, set string, keys [][]byte) ([][]
 
 // exists tells whether there is such a set: the kernel has the same number for a missing set and a missing element.
 func (t *kernelTable) exists(set string) bool {
-	found := false
-	err := t.socket.get(unix.NFT_MSG_GETSET, familyNumber(t.family), func(b []byte) []byte {
-		b = appendString(b, unix.NFTA_SET_TABLE, t.name)
-		return appendString(b, unix.NFTA_SET_NAME, set)
-	}, func(message) error {
-		found = true
-		return nil
-	})
-	return err == nil && found
+	_, err := t.getSet(set)
+	return err == nil
 }
 
 // appendKeys appends the attributes of a request for elements.
@@ -110,21 +104,14 @@ func appendKeys(b []byte, table, set string, keys [][]byte) []byte {
 
 // describeKey prints a key for an error, as nft would if the set can be asked for its type.
 func (t *kernelTable) describeKey(set string, key []byte) string {
-	var typ uint32
-	err := t.socket.get(unix.NFT_MSG_GETSET, familyNumber(t.family), func(b []byte) []byte {
-		b = appendString(b, unix.NFTA_SET_TABLE, t.name)
-		return appendString(b, unix.NFTA_SET_NAME, set)
-	}, func(m message) error {
-		for a := (attrs{rest: m.attrs()}); a.next(); {
-			if a.typ == unix.NFTA_SET_KEY_TYPE {
-				typ = a.u32()
-			}
-		}
-		return nil
-	})
+	m, err := t.getSet(set)
 	if err != nil {
 		return formatFields(nil, key)
 	}
-	fs, _ := fieldsOfType(typ)
+	typ, _ := attr(m.attrs(), unix.NFTA_SET_KEY_TYPE)
+	if len(typ) != 4 {
+		return formatFields(nil, key)
+	}
+	fs, _ := fieldsOfType(binary.BigEndian.Uint32(typ))
 	return formatFields(fs, key)
 }
