@@ -215,16 +215,8 @@ func (t *kernelTable) Elements(ctx context.Context, set string) iter.Seq2[Elemen
 			return
 		}
 		for _, list := range lists {
-			a := attrs{rest: list}
-			for a.next() {
-				e, err := decodeElement(a.data)
-				if err != nil {
-					yield(Element{}, wrap("read the elements of "+set, t.family, t.name, err))
-					return
-				}
-				if !yield(e, nil) {
-					return
-				}
+			if !t.yield(set, list, yield) {
+				return
 			}
 		}
 	}
