@@ -241,7 +241,7 @@ func (s *socket) dump(command int, family byte, build func([]byte) []byte, answe
 			return err
 		}
 		done, err := each(data, seq, func(m message) error {
-			interrupted = interrupted || m.flags&nlmFDumpIntr != 0
+			interrupted = interrupted || m.flags&unix.NLM_F_DUMP_INTR != 0
 			return answer(m)
 		})
 		if err != nil {
@@ -314,9 +314,9 @@ func resultOf(m message) result {
 	}
 	for a := (attrs{rest: m.body[capped:]}); a.next(); {
 		switch a.typ {
-		case nlmsgerrAttrMsg:
+		case unix.NLMSGERR_ATTR_MSG:
 			r.text = a.str()
-		case nlmsgerrAttrOffs:
+		case unix.NLMSGERR_ATTR_OFFS:
 			if len(a.data) == 4 {
 				r.offset = binary.NativeEndian.Uint32(a.data)
 			}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
 
@@ -50,9 +51,9 @@ func TestAbandonedDump(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := errors.New("enough")
-	err := table.socket.dump(12+1, familyNumber(table.family), func(b []byte) []byte {
-		b = appendString(b, 1, table.name)
-		return appendString(b, 2, "endpoints")
+	err := table.socket.dump(unix.NFT_MSG_GETSETELEM, familyNumber(table.family), func(b []byte) []byte {
+		b = appendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, table.name)
+		return appendString(b, unix.NFTA_SET_ELEM_LIST_SET, "endpoints")
 	}, func(message) error { return stop })
 	if !errors.Is(err, stop) {
 		t.Fatal(err)
