@@ -26,6 +26,7 @@ type configWatch struct {
 	path    string
 	running *config.KubeProxyConfiguration
 	read    func() (*loaded, error)
+	settle  time.Duration // settleTime, but in tests
 }
 
 // Wait blocks until the file holds a valid configuration that differs from the running one, and then returns true: the
@@ -48,10 +49,10 @@ func (w *configWatch) Wait(ctx context.Context, invalid func(error)) bool {
 		case <-ctx.Done():
 			return false
 		case <-events:
-			settled.Reset(settleTime)
+			settled.Reset(w.settle)
 		case err := <-errs:
 			logger.Error(err, "Watching the configuration file failed for a moment; looking at it again", "file", w.path)
-			settled.Reset(settleTime)
+			settled.Reset(w.settle)
 		case <-poll.C:
 			settled.Reset(0)
 		case <-settled.C:
@@ -60,7 +61,7 @@ func (w *configWatch) Wait(ctx context.Context, invalid func(error)) bool {
 				continue
 			}
 			first, seen = false, digest
-			if w.changed(logger, invalid) {
+			if w.changed(ctx, invalid) {
 				return true
 			}
 		}
@@ -68,7 +69,8 @@ func (w *configWatch) Wait(ctx context.Context, invalid func(error)) bool {
 }
 
 // changed reads the file and tells whether its meaning has changed.
-func (w *configWatch) changed(logger klog.Logger, invalid func(error)) bool {
+func (w *configWatch) changed(ctx context.Context, invalid func(error)) bool {
+	logger := klog.FromContext(ctx)
 	l, err := w.read()
 	if err != nil {
 		logger.Error(err, "The changed configuration file is invalid; going on with the configuration that is running", "file", w.path)
