@@ -222,6 +222,7 @@ func TestProcess(t *testing.T) {
 		{[]string{"--help"}, 0, "Connection tracking flags:", ""},
 		{[]string{"completion", "bash"}, 0, "kube-proxy", ""},
 		{[]string{"__complete", "config", "explain", "linux.oom"}, 0, "linux.oomScoreAdj", ""},
+		{[]string{"__complete", "--proxy-mode", "n"}, 0, "nftables", ""},
 		{[]string{"start"}, exitUsage, "", `unknown command or argument "start"`},
 		{[]string{"--no-such"}, exitUsage, "", "unknown flag: --no-such"},
 		{[]string{"--udp-timeout=1s"}, exitUsage, "", "unknown flag: --udp-timeout"},

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// settleTime is how long the file must be left alone before it is read: an editor writes in several steps.
+	// settleTime is how long after a sign of change the file is read: an editor writes in several steps. Further signs
+	// do not put it off, since a busy directory gives them without end.
 	settleTime = 500 * time.Millisecond
 	// pollTime is how often the file is looked at without being told, for file systems that tell nothing.
 	pollTime = time.Minute
@@ -41,21 +42,28 @@ func (w *configWatch) Wait(ctx context.Context, invalid func(error)) bool {
 	seen := w.digest()
 	poll := time.NewTicker(pollTime)
 	defer poll.Stop()
-	settled := time.NewTimer(0) // the file may have changed before the watch began
-	defer settled.Stop()
-	first := true
+	look := time.NewTimer(0) // the file may have changed before the watch began
+	defer look.Stop()
+	first, pending := true, true
+	soon := func() {
+		if !pending {
+			look.Reset(w.settle)
+			pending = true
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-events:
-			settled.Reset(w.settle)
+			soon()
 		case err := <-errs:
 			logger.Error(err, "Watching the configuration file failed for a moment; looking at it again", "file", w.path)
-			settled.Reset(w.settle)
+			soon()
 		case <-poll.C:
-			settled.Reset(0)
-		case <-settled.C:
+			soon()
+		case <-look.C:
+			pending = false
 			digest := w.digest()
 			if digest == seen && !first {
 				continue
