@@ -70,7 +70,7 @@ func (o *options) runOptions(l *loaded, flags *pflag.FlagSet) runOptions {
 	run.flags = map[string]string{}
 	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
 	if l.file != nil {
-		run.configFile = &configWatch{path: o.configFile, running: l.cfg, read: func() (*loaded, error) { return o.loadFile(flags) }}
+		run.configFile = &configWatch{path: o.configFile, running: l.cfg, read: func() (*loaded, error) { return o.loadFile(flags) }, settle: settleTime}
 	}
 	return run
 }
@@ -93,7 +93,7 @@ func (o *options) load(flags *pflag.FlagSet) (*loaded, error) {
 	if o.configFile != "" {
 		return o.loadFile(flags)
 	}
-	l := &loaded{flags: flags}
+	l := &loaded{flags: flags, warnings: deprecatedFlags(flags)}
 	var err error
 	if l.cfg, err = o.fromFlags(flags); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (o *options) loadFile(flags *pflag.FlagSet) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &loaded{cfg: file.Config, file: file, flags: flags}
+	l := &loaded{cfg: file.Config, file: file, flags: flags, warnings: deprecatedFlags(flags)}
 	for _, problem := range file.Warnings {
 		l.warnings = append(l.warnings, problem.String())
 	}
@@ -142,6 +142,17 @@ func overrideLogging(logging *logsapi.LoggingConfiguration, flags *pflag.FlagSet
 		}
 	})
 	return errors.Join(errs...)
+}
+
+// deprecatedFlags names the flags that were set and should not be.
+func deprecatedFlags(flags *pflag.FlagSet) []string {
+	var warnings []string
+	flags.Visit(func(f *pflag.Flag) {
+		if instead := deprecation(f.Name); instead != "" {
+			warnings = append(warnings, fmt.Sprintf("--%s is deprecated: %s", f.Name, instead))
+		}
+	})
+	return warnings
 }
 
 // ignoredFlags names the flags that were set and have no effect beside a file.
