@@ -53,6 +53,13 @@ Either --config names a file, and flags marked "Ignored with --config" have no e
 	for _, group := range groups.Order {
 		command.Flags().AddFlagSet(groups.FlagSets[group])
 	}
+	for flag, values := range map[string][]string{
+		"proxy-mode":        {"iptables", "nftables"},
+		"detect-local-mode": {"ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"},
+		"logging-format":    {"text", "json"},
+	} {
+		_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
 	setHelp(command, groups)
 	command.AddCommand(newConfigCommand())
 	return command

@@ -217,7 +217,7 @@ func TestPrecedence(t *testing.T) {
 		"--hostname-override=flag -v=5 --master=x": {leaves: map[string]string{"hostnameOverride": "flag", "logging.verbosity": "5", "logging.flushFrequency": "2s"}},
 		"--vmodule=a=1 --logging-format=text":      {leaves: map[string]string{"logging.verbosity": "1", "logging.vmodule": "[map[filePattern:a verbosity:1]]"}},
 		"--oom-score-adj=5 --cluster-cidr=10.0.0.0/8 --metrics-port=1": {leaves: map[string]string{"linux.oomScoreAdj": "7", "detectLocal.clusterCIDRs": ""},
-			warning: "ignored because --config is given: --cluster-cidr, --metrics-port, --oom-score-adj; write them into " + name + " instead"},
+			warning: "--metrics-port is deprecated: use --metrics-bind-address\nignored because --config is given: --cluster-cidr, --metrics-port, --oom-score-adj; write them into " + name + " instead"},
 	} {
 		got, err := load(t, append(strings.Fields(args), "--config="+name)...)
 		if err != nil {

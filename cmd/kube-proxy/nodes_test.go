@@ -43,13 +43,15 @@ func load(t *testing.T, args ...string) (*loaded, error) {
 	return opts.load(flags)
 }
 
-// TestNodes proves that command lines and files in the shape that installers give to their nodes are accepted, mean
-// what they meant, and come through both conversions unchanged.
-func TestNodes(t *testing.T) {
-	tests := map[string]struct {
-		expect   func(cfg *config.KubeProxyConfiguration) // sets what differs from v1alpha1's defaults
-		warnings []string
-	}{
+// node is what the command line of a node must mean.
+type node struct {
+	expect   func(cfg *config.KubeProxyConfiguration) // sets what differs from v1alpha1's defaults
+	warnings []string
+}
+
+// nodes are the directories of testdata/nodes.
+func nodes() map[string]node {
+	return map[string]node{
 		"kubeadm": {expect: func(cfg *config.KubeProxyConfiguration) {
 			cfg.HostnameOverride = "worker-1"
 			cfg.ClientConnection.Kubeconfig = "/var/lib/kube-proxy/kubeconfig.conf"
@@ -105,6 +107,12 @@ func TestNodes(t *testing.T) {
 			cfg.Logging.Verbosity = 2
 		}, warnings: []string{"feature gate EndpointSliceProxying has no effect", "feature gate RotateKubeletServerCertificate has no effect"}},
 	}
+}
+
+// TestNodes proves that command lines and files in the shape that installers give to their nodes are accepted, mean
+// what they meant, and come through both conversions unchanged.
+func TestNodes(t *testing.T) {
+	tests := nodes()
 	directories, err := os.ReadDir("testdata/nodes")
 	if err != nil || len(directories) != len(tests) {
 		t.Fatalf("%d directories for %d tests, %v", len(directories), len(tests), err)

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // log format json
 	sigsyaml "sigs.k8s.io/yaml"
@@ -19,7 +20,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
-	"github.com/seed-11a05479/kube-proxy/pkg/features"
 )
 
 // rule is what validation says of one field, as YAML values. A field without bad values accepts every value of its
@@ -42,30 +42,49 @@ const (
 
 // rules has a row for every field; the test fails if one is missing.
 func rules() map[string][]rule {
-	durations := func(bad ...string) []rule { return []rule{{good: []string{"0s", "1h"}, bad: append(bad, "-1s")}} }
-	text := []rule{{good: []string{`""`, `"anything at all"`}}}
-	boolean := []rule{{good: []string{"true", "false"}}}
-	positivePeriod := []rule{
-		{good: []string{"1s", "1h"}, bad: []string{"-1s"}},
-		{bad: []string{"0s"}, onlyLatest: zeroIsNone},
+	all := map[string][]rule{}
+	for _, part := range []map[string][]rule{commonRules(), nodeRules(), linuxRules(), backendRules(), winkernelRules()} {
+		maps.Copy(all, part)
 	}
-	bit := func(with string) []rule {
-		return []rule{{with: with, good: []string{"0", "31"}, bad: []string{"-1", "32"}}}
-	}
-	count := []rule{{good: []string{"0", "2147483647"}, bad: []string{"-1"}}}
-	address := []rule{
-		{good: []string{"0.0.0.0:10256", `"[::]:1"`, "127.0.0.1", "1.2.3.4:65535"}, bad: []string{"nowhere", "host:80", "1.2.3.4:0", "1.2.3.4:65536", `"1.2.3.4:"`, `":80"`, "1.2.3.4:http"}},
+	return all
+}
+
+// The rules that several fields share.
+func text() []rule    { return []rule{{good: []string{`""`, `"anything at all"`}}} }
+func boolean() []rule { return []rule{{good: []string{"true", "false"}}} }
+func count() []rule   { return []rule{{good: []string{"0", "2147483647"}, bad: []string{"-1"}}} }
+func duration() []rule {
+	return []rule{{good: []string{"0s", "1h"}, bad: []string{"-1s"}}}
+}
+func positivePeriod() []rule {
+	return []rule{{good: []string{"1s", "1h"}, bad: []string{"-1s"}}, {bad: []string{"0s"}, onlyLatest: zeroIsNone}}
+}
+func bit(with string) []rule {
+	return []rule{{with: with, good: []string{"0", "31"}, bad: []string{"-1", "32"}}}
+}
+func address() []rule {
+	return []rule{
+		{good: []string{"0.0.0.0:10256", `"[::]:1"`, "127.0.0.1", "1.2.3.4:65535"},
+			bad: []string{"nowhere", "host:80", "1.2.3.4:0", "1.2.3.4:65536", `"1.2.3.4:"`, `":80"`, "1.2.3.4:http"}},
 		{good: []string{`""`}}, // off in v1alpha2, the default in v1alpha1
 	}
-	ipvsTimeout := []rule{{with: "mode: ipvs", good: []string{"0s", "1h"}, bad: []string{"-1s"}}, {with: "mode: nftables", good: []string{"-1s"}}}
+}
+func alphaLogging(good, bad string) []rule {
+	return []rule{{good: []string{good}, bad: []string{bad}}, {with: "featureGates: {LoggingAlphaOptions: true}", good: []string{bad}}}
+}
+func ipvsTimeout() []rule {
+	return []rule{{with: "mode: ipvs", good: []string{"0s", "1h"}, bad: []string{"-1s"}}, {with: "mode: nftables", good: []string{"-1s"}}}
+}
 
+// commonRules are the rules of fields about what all components have.
+func commonRules() map[string][]rule {
 	return map[string][]rule{
 		"featureGates":                        {{good: []string{"{}", "{KubeProxyNFTablesLocalhostNodePorts: true}"}}}, // names: pkg/features
-		"clientConnection.kubeconfig":         text,
-		"clientConnection.acceptContentTypes": text,
-		"clientConnection.contentType":        text,
+		"clientConnection.kubeconfig":         text(),
+		"clientConnection.acceptContentTypes": text(),
+		"clientConnection.contentType":        text(),
 		"clientConnection.qps":                {{good: []string{"-1", "0", "0.5", "1e6"}}},
-		"clientConnection.burst":              count,
+		"clientConnection.burst":              count(),
 		"logging.format":                      {{good: []string{"text", "json"}, bad: []string{"xml"}}},
 		"logging.flushFrequency":              {{good: []string{"1s"}, bad: []string{"-1s"}}},
 		"logging.verbosity":                   {{good: []string{"0", "2147483647"}, bad: []string{"2147483648"}}},
@@ -73,32 +92,37 @@ func rules() map[string][]rule {
 			{good: []string{"[{filePattern: a*, verbosity: 3}]"}, bad: []string{"[{filePattern: '', verbosity: 1}]", "[{filePattern: 'a=b', verbosity: 1}]", "[{filePattern: a, verbosity: 4000000000}]"}},
 			{with: "logging: {format: json}", bad: []string{"[{filePattern: a, verbosity: 1}]"}},
 		},
-		"logging.options.text.splitStream":    {{good: []string{"false"}, bad: []string{"true"}}, {with: "featureGates: {LoggingAlphaOptions: true}", good: []string{"true"}}},
-		"logging.options.text.infoBufferSize": {{good: []string{"0"}, bad: []string{"1Ki"}}, {with: "featureGates: {LoggingAlphaOptions: true}", good: []string{"1Ki"}}},
-		"logging.options.json.splitStream":    {{good: []string{"false"}, bad: []string{"true"}}, {with: "featureGates: {LoggingAlphaOptions: true}", good: []string{"true"}}},
-		"logging.options.json.infoBufferSize": {{good: []string{"0"}, bad: []string{"1Ki"}}, {with: "featureGates: {LoggingAlphaOptions: true}", good: []string{"1Ki"}}},
+		"logging.options.text.splitStream":    alphaLogging("false", "true"),
+		"logging.options.text.infoBufferSize": alphaLogging("0", "1Ki"),
+		"logging.options.json.splitStream":    alphaLogging("false", "true"),
+		"logging.options.json.infoBufferSize": alphaLogging("0", "1Ki"),
+	}
+}
 
-		"hostnameOverride": text,
+// nodeRules are the rules of fields about this instance and its node.
+func nodeRules() map[string][]rule {
+	return map[string][]rule{
+		"hostnameOverride": text(),
 		"nodeIPOverride": {
 			{good: []string{"[]", "[10.0.0.1]", `["fd00::1"]`, "[010.0.0.1]"}, bad: []string{"[node]"},
 				oldGood: []string{`""`, "0.0.0.0", `"::"`, "10.0.0.1", `"fd00::1"`, "010.0.0.1"}, oldBad: []string{"node", "10.0.0.0/8"}},
 			{good: []string{`[10.0.0.1, "fd00::1"]`}, bad: []string{"[10.0.0.1, 10.0.0.2]", `["fd00::1", "fd00::2"]`, "[0.0.0.0]", `["::"]`}, onlyLatest: "bindAddress is one address"},
 		},
 		"ipFamilyPolicy":              {{good: []string{`""`, "SingleStack", "PreferDualStack", "RequireDualStack"}, bad: []string{"DualStack", "singleStack"}, onlyLatest: noSuch}},
-		"healthzBindAddress":          address,
-		"metricsBindAddress":          address,
-		"bindAddressHardFail":         boolean,
-		"enableProfiling":             boolean,
+		"healthzBindAddress":          address(),
+		"metricsBindAddress":          address(),
+		"bindAddressHardFail":         boolean(),
+		"enableProfiling":             boolean(),
 		"showHiddenMetricsForVersion": {{good: []string{`""`, `"1.36"`}, bad: []string{`"1.37"`, `"1.35"`, `"1.36.0"`, "old"}}},
 		"configHardFail":              {{good: []string{"true", "false"}, onlyLatest: noSuch}},
 		"mode":                        {{good: []string{`""`, "iptables", "ipvs", "nftables", "kernelspace"}, bad: []string{"userspace", "NFTables"}}},
-		"syncPeriod":                  append(positivePeriod, rule{with: "minSyncPeriod: 5s", bad: []string{"4s"}, at: "minSyncPeriod", onlyLatest: "its sections have both periods"}),
+		"syncPeriod":                  append(positivePeriod(), rule{with: "minSyncPeriod: 5s", bad: []string{"4s"}, at: "minSyncPeriod", onlyLatest: "its sections have both periods"}),
 		"minSyncPeriod": {
 			{good: []string{"0s", "30s"}, bad: []string{"-1s", "31s"}},
 			{with: "mode: ipvs", good: []string{"0s"}, bad: []string{"-1s", "31s"}},
 			{with: "mode: nftables", good: []string{"0s"}, bad: []string{"-1s", "31s"}},
 		},
-		"configSyncPeriod": positivePeriod,
+		"configSyncPeriod": positivePeriod(),
 		"detectLocalMode": {
 			{good: []string{`""`, "ClusterCIDR", "NodeCIDR"}, bad: []string{"clusterCIDR", "None"}},
 			{with: "detectLocal: {bridgeInterface: br0, interfaceNamePrefix: veth}", good: []string{"BridgeInterface", "InterfaceNamePrefix"}},
@@ -114,34 +138,49 @@ func rules() map[string][]rule {
 		"detectLocal.interfaceNamePrefix": {{good: []string{`""`, "veth"}}, {with: "detectLocalMode: InterfaceNamePrefix", good: []string{"veth"}, bad: []string{`""`}}},
 		"nodePortAddresses": {{good: []string{"[]", "[primary]", "[localhost, 10.0.0.0/8]", "[all, primary]", `["::/0"]`, "[010.0.0.0/8]"},
 			bad: []string{"[Primary]", "[10.0.0.1]", `[""]`, "[eth0]", "[primary, any]"}}},
+	}
+}
 
-		"linux.conntrack.maxPerCore":            count,
-		"linux.conntrack.min":                   count,
-		"linux.conntrack.tcpEstablishedTimeout": durations(),
-		"linux.conntrack.tcpCloseWaitTimeout":   durations(),
-		"linux.conntrack.tcpBeLiberal":          boolean,
-		"linux.conntrack.udpTimeout":            durations(),
-		"linux.conntrack.udpStreamTimeout":      durations(),
-		"linux.masqueradeAll":                   boolean,
+// linuxRules are the rules of fields about one platform.
+func linuxRules() map[string][]rule {
+	return map[string][]rule{
+		"linux.conntrack.maxPerCore":            count(),
+		"linux.conntrack.min":                   count(),
+		"linux.conntrack.tcpEstablishedTimeout": duration(),
+		"linux.conntrack.tcpCloseWaitTimeout":   duration(),
+		"linux.conntrack.tcpBeLiberal":          boolean(),
+		"linux.conntrack.udpTimeout":            duration(),
+		"linux.conntrack.udpStreamTimeout":      duration(),
+		"linux.masqueradeAll":                   boolean(),
 		"linux.oomScoreAdj":                     {{good: []string{"-1000", "0", "1000"}, bad: []string{"-1001", "1001"}}},
-		"windows.runAsService":                  boolean,
+		"windows.runAsService":                  boolean(),
+	}
+}
 
+// backendRules are the rules of fields about one backend.
+func backendRules() map[string][]rule {
+	return map[string][]rule{
 		"iptables.masqueradeBit":      append(bit(""), bit("mode: nftables")...),
-		"iptables.localhostNodePorts": boolean,
+		"iptables.localhostNodePorts": boolean(),
 		"ipvs.masqueradeBit":          bit("mode: ipvs"),
-		"ipvs.scheduler":              text,
+		"ipvs.scheduler":              text(),
 		"ipvs.excludeCIDRs":           {{with: "mode: ipvs", good: []string{"[]", "[10.0.0.0/8]"}, bad: []string{"[10.0.0.1]", "[x]"}}, {good: []string{"[x]"}}},
-		"ipvs.strictARP":              boolean,
-		"ipvs.tcpTimeout":             ipvsTimeout,
-		"ipvs.tcpFinTimeout":          ipvsTimeout,
-		"ipvs.udpTimeout":             ipvsTimeout,
+		"ipvs.strictARP":              boolean(),
+		"ipvs.tcpTimeout":             ipvsTimeout(),
+		"ipvs.tcpFinTimeout":          ipvsTimeout(),
+		"ipvs.udpTimeout":             ipvsTimeout(),
 		"nftables.masqueradeBit":      append(bit("mode: nftables"), rule{good: []string{"-1", "32"}}),
+	}
+}
 
-		"winkernel.networkName":           text,
-		"winkernel.sourceVip":             text,
-		"winkernel.enableDSR":             boolean,
-		"winkernel.rootHnsEndpointName":   text,
-		"winkernel.forwardHealthCheckVip": boolean,
+// winkernelRules are the rules of fields about the Windows kernel backend.
+func winkernelRules() map[string][]rule {
+	return map[string][]rule{
+		"winkernel.networkName":           text(),
+		"winkernel.sourceVip":             text(),
+		"winkernel.enableDSR":             boolean(),
+		"winkernel.rootHnsEndpointName":   text(),
+		"winkernel.forwardHealthCheckVip": boolean(),
 	}
 }
 
@@ -246,7 +285,16 @@ func check(t *testing.T, data []byte) error {
 	if len(read.Warnings) > 0 {
 		t.Fatalf("%v\n%s", read.Warnings, data)
 	}
-	return read.Check(validation.Validate(read.Config, features.Read(read.Config.FeatureGates).Gate))
+	gate := featuregate.NewFeatureGate()
+	if err := logsapi.AddFeatureGates(gate); err != nil {
+		t.Fatal(err)
+	}
+	if read.Config.FeatureGates[string(logsapi.LoggingAlphaOptions)] {
+		if err := gate.SetFromMap(map[string]bool{string(logsapi.LoggingAlphaOptions): true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return read.Check(validation.Validate(read.Config, gate))
 }
 
 // modeOf gives the mode that other fields set.
