@@ -70,6 +70,9 @@ func (d *demo) change(ctx context.Context) error {
 	d.line("")
 	d.line("%s From the moment a file is changed to the first connection that meets it:", d.bold("Changes."))
 	d.line("")
+	if err := wait(ctx, longRest); err != nil { // since the sync of the start
+		return err
+	}
 	bystander := d.bystander(ctx)
 	defer bystander.Stop()
 	took, err := d.moveCart(ctx)
