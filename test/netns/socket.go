@@ -165,12 +165,12 @@ func (s *socket) receive(b []byte) (n int, icmp ICMP, err error) {
 	waitErr := s.raw.Read(func(fd uintptr) bool {
 		for {
 			n, err = unix.Read(int(fd), b)
-			switch {
-			case err == unix.EINTR:
+			switch err {
+			case unix.EINTR:
 				continue
-			case err == unix.EAGAIN:
+			case unix.EAGAIN:
 				return false
-			case err == nil:
+			case nil:
 				return true
 			}
 			if icmp = s.readError(int(fd)); icmp != (ICMP{}) || s.mine == nil {
@@ -186,7 +186,7 @@ func (s *socket) receive(b []byte) (n int, icmp ICMP, err error) {
 
 // pending takes the ICMP error that is there, if any, without waiting.
 func (s *socket) pending() (icmp ICMP) {
-	s.raw.Control(func(fd uintptr) { icmp = s.readError(int(fd)) })
+	_ = s.raw.Control(func(fd uintptr) { icmp = s.readError(int(fd)) })
 	return icmp
 }
 
@@ -255,7 +255,7 @@ func offender(sockaddr []byte) netip.Addr {
 
 // local is the source that the kernel chose.
 func (s *socket) local() (address netip.AddrPort) {
-	s.raw.Control(func(fd uintptr) {
+	_ = s.raw.Control(func(fd uintptr) {
 		name, err := unix.Getsockname(int(fd))
 		if err != nil {
 			return
