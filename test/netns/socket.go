@@ -147,7 +147,7 @@ func (s *socket) connected() (icmp ICMP, err error) {
 			return true
 		}
 		_, err = unix.Getpeername(int(fd))
-		if err == unix.ENOTCONN {
+		if errors.Is(err, unix.ENOTCONN) {
 			err = nil
 			return false
 		}
@@ -165,12 +165,12 @@ func (s *socket) receive(b []byte) (n int, icmp ICMP, err error) {
 	waitErr := s.raw.Read(func(fd uintptr) bool {
 		for {
 			n, err = unix.Read(int(fd), b)
-			switch err {
-			case unix.EINTR:
+			switch {
+			case errors.Is(err, unix.EINTR):
 				continue
-			case unix.EAGAIN:
+			case errors.Is(err, unix.EAGAIN):
 				return false
-			case nil:
+			case err == nil:
 				return true
 			}
 			if icmp = s.readError(int(fd)); icmp != (ICMP{}) || s.mine == nil {
