@@ -3,15 +3,18 @@
 package netns
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -34,7 +37,7 @@ type Host struct {
 
 	namespace *os.File
 	netlink   *netlink.Handle
-	launcher  *launcher
+	lab       *Lab
 	lastPort  atomic.Uint32 // counts the source ports of UDP and SCTP probes
 
 	mu        sync.Mutex
@@ -44,7 +47,7 @@ type Host struct {
 }
 
 // newHost makes a namespace and a netlink socket in it.
-func newHost(name string, launcher *launcher) (*Host, error) {
+func newHost(name string, lab *Lab) (*Host, error) {
 	namespace, err := newNamespace()
 	if err != nil {
 		return nil, err
@@ -54,7 +57,7 @@ func newHost(name string, launcher *launcher) (*Host, error) {
 		namespace.Close()
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
-	host := &Host{Name: name, namespace: namespace, netlink: handle, launcher: launcher, processes: map[*Cmd]struct{}{}}
+	host := &Host{Name: name, namespace: namespace, netlink: handle, lab: lab, processes: map[*Cmd]struct{}{}}
 	host.lastPort.Store(rand.Uint32())
 	if err := host.up("lo"); err != nil {
 		return nil, errors.Join(err, host.close())
@@ -266,22 +269,26 @@ func (h *Host) tune() error {
 		{"ipv4/conf/all/send_redirects", "0"},
 		{"ipv4/conf/default/send_redirects", "0"},
 		{"ipv6/conf/default/accept_redirects", "0"},
-		{"ipv4/icmp_ratelimit", "0"},
-		{"ipv4/icmp_msgs_per_sec", "1000000"},
-		{"ipv4/icmp_msgs_burst", "100000"},
-		{"ipv6/icmp/ratelimit", "0"},
+		{"ipv4/icmp_ratemask", "0"},
+		{"ipv6/icmp/ratemask", "\n"}, // no type is limited
 	})
 }
 
-// forward makes the host a router, whose bridged packets meet the same rules as
-// its routed ones.
+// forward makes the host a router.
 func (h *Host) forward() error {
-	return h.sysctls([][2]string{
-		{"ipv4/ip_forward", "1"},
-		{"ipv6/conf/all/forwarding", "1"},
-		{"bridge/bridge-nf-call-iptables", "1"},
-		{"bridge/bridge-nf-call-ip6tables", "1"},
-	})
+	return h.sysctls([][2]string{{"ipv4/ip_forward", "1"}, {"ipv6/conf/all/forwarding", "1"}})
+}
+
+// filterBridged makes packets that only cross the host's bridge meet the same rules
+// as the routed ones, as a cluster's nodes must: an answer between two pods of a
+// node would otherwise miss its translation back.
+func (h *Host) filterBridged() error {
+	if _, err := os.Stat("/proc/sys/net/bridge"); errors.Is(err, fs.ErrNotExist) {
+		if output, err := exec.Command("modprobe", "br_netfilter").CombinedOutput(); err != nil {
+			return fmt.Errorf("the kernel module br_netfilter is needed and cannot be loaded: %w: %s", err, bytes.TrimSpace(output))
+		}
+	}
+	return h.sysctls([][2]string{{"bridge/bridge-nf-call-iptables", "1"}, {"bridge/bridge-nf-call-ip6tables", "1"}})
 }
 
 func (h *Host) sysctls(settings [][2]string) error {

@@ -265,6 +265,7 @@ func TestOptions(t *testing.T) {
 
 // TestInterfaces: the names that the detect-local modes match are there.
 func TestInterfaces(t *testing.T) {
+	Require(t, "ip")
 	for _, c := range []struct {
 		network PodNetwork
 		bridge  bool

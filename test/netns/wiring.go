@@ -29,6 +29,9 @@ func (l *Lab) build(options Options) error {
 	if l.Gateway, err = l.addHost("gateway", segment, 1); err != nil {
 		return err
 	}
+	if l.patience, err = newPatience(l.Gateway); err != nil {
+		return err
+	}
 	if err := l.Gateway.makeBridge("segment", segment, nil); err != nil {
 		return err
 	}
@@ -61,7 +64,7 @@ func (l *Lab) build(options Options) error {
 // addHost makes a host of its own: a namespace with a loopback, not yet wired.
 // Its addresses are the number-th of the network's ranges.
 func (l *Lab) addHost(name string, network [2]netip.Prefix, number int) (*Host, error) {
-	host, err := newHost(name, l.launcher)
+	host, err := newHost(name, l)
 	if err != nil {
 		return nil, fmt.Errorf("make the namespace of %s: %w", name, err)
 	}
@@ -102,6 +105,9 @@ func (l *Lab) addNode(number int, segment [2]netip.Prefix, options Options) (*No
 		return nil, err
 	}
 	if options.PodNetwork == Bridged {
+		if err := host.filterBridged(); err != nil {
+			return nil, err
+		}
 		// A fixed address keeps the bridge from taking over that of each new port.
 		mac := net.HardwareAddr{0x0a, 0x58, 10, 244, byte(number), 1}
 		if err := host.makeBridge(Bridge, pods, mac); err != nil {

@@ -1,0 +1,120 @@
+package nft
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"iter"
+
+	"golang.org/x/sys/unix"
+)
+
+// findGroup is how many keys one request of Find holds: the kernel answers with a message for each.
+const findGroup = 100
+
+// Find is part of [Table].
+func (t *kernelTable) Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[Element, error] {
+	return func(yield func(Element, error) bool) {
+		n := 0
+		var group []byte
+		give := func() bool {
+			found, err := t.find(ctx, set, group)
+			if !t.yield(set, found, yield) {
+				return false
+			}
+			if err != nil {
+				yield(Element{}, wrap("read elements of "+set, t.family, t.name, err))
+				return false
+			}
+			n, group = 0, nil // the request before may still be read
+			return true
+		}
+		for key := range keys {
+			if group == nil {
+				group = make([]byte, 0, findGroup*(attrHeaderLen*3+align4(len(key))))
+			}
+			group = appendKey(group, key)
+			if n++; n == findGroup && !give() {
+				return
+			}
+		}
+		give()
+	}
+}
+
+// yield yields a list of a set's elements, and returns false if no more are wanted.
+func (t *kernelTable) yield(set string, list []byte, yield func(Element, error) bool) bool {
+	for a := (attrs{rest: list}); a.next(); {
+		e, err := decodeElement(a.data)
+		if !yield(e, wrap("read elements of "+set, t.family, t.name, err)) || err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// find reads the elements of some keys: both are lists of NFTA_LIST_ELEM.
+func (t *kernelTable) find(ctx context.Context, set string, keys []byte) (found []byte, _ error) {
+	_, err := t.socket.do(ctx, func() error {
+		if len(keys) == 0 {
+			_, err := t.getSet(set)
+			return err
+		}
+		all := make([]byte, 0, 2*len(keys))
+		rest := attrs{rest: keys}
+		for len(rest.rest) > 0 {
+			err := t.socket.get(unix.NFT_MSG_GETSETELEM, familyNumber(t.family), func(b []byte) []byte {
+				b = appendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
+				b = appendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
+				return appendBytes(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS|nlaNested, rest.rest)
+			}, func(m message) error {
+				list, _ := attr(m.attrs(), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+				all = append(all, list...)
+				rest.next()
+				return nil
+			})
+			// The kernel stops at the first key that it does not have, and has the same number for a missing set.
+			if errors.Is(err, unix.ENOENT) && t.exists(set) {
+				rest.next()
+				err = nil
+			}
+			if err != nil {
+				return err
+			}
+		}
+		found = all
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// exists tells whether there is such a set.
+func (t *kernelTable) exists(set string) bool {
+	_, err := t.getSet(set)
+	return err == nil
+}
+
+// appendKey appends an element that has a key only.
+func appendKey(b, key []byte) []byte {
+	b, elem := beginNest(b, unix.NFTA_LIST_ELEM)
+	b = appendData(b, unix.NFTA_SET_ELEM_KEY, key)
+	endNest(b, elem)
+	return b
+}
+
+// describeKey prints a key for an error, as nft would if the set can be asked for its type.
+func (t *kernelTable) describeKey(set string, key []byte) string {
+	m, err := t.getSet(set)
+	if err != nil {
+		return formatFields(nil, key)
+	}
+	typ, _ := attr(m.attrs(), unix.NFTA_SET_KEY_TYPE)
+	if len(typ) != 4 {
+		return formatFields(nil, key)
+	}
+	fs, _ := fieldsOfType(binary.BigEndian.Uint32(typ))
+	return formatFields(fs, key)
+}
