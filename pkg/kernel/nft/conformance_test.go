@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -63,6 +64,8 @@ func world(tx *knftables.Transaction) {
 	tx.Add(&knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
 	tx.Add(&knftables.Map{Name: "unused-map", TypeOf: endpointsType})
 	tx.Add(&knftables.Map{Name: "typed", Type: "ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service"})
+	tx.Add(&knftables.Map{Name: "clients", TypeOf: "ip saddr : ip daddr . th dport", Size: knftables.PtrTo[uint64](2),
+		Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
 	tx.Add(&knftables.Set{Name: "nodeports", Type: "inet_service"})
 	tx.Add(&knftables.Set{Name: "unused-set", Type: "ipv4_addr"})
 	tx.Add(&knftables.Set{Name: "full", Type: "ipv4_addr", Size: knftables.PtrTo[uint64](1)})
@@ -85,6 +88,7 @@ func elements(b *Batch) {
 	b.Add("endpoints", &Element{Key: slotKey(1, 1), Value: endpointValue(2), Comment: "default/a-2"})
 	b.Add("services", &Element{Key: frontendKey(1), Chain: "pick-2", Comment: "default/a:http"})
 	b.Add("nodeports", &Element{Key: []byte{0x75, 0x30}})
+	b.Add("clients", &Element{Key: []byte{10, 0, 0, 1}, Value: endpointValue(1)})
 }
 
 // conformanceCase is one operation on the world. Its name is verb, object and situation.
@@ -308,6 +312,18 @@ func batchElementCases() []conformanceCase {
 			b.Add("endpoints", endpoint(1, 0))
 			b.Delete("endpoints", slotKey(1, 0))
 		})},
+		{name: "Discard/map/present", do: batch(func(b *Batch) {
+			b.Discard("clients", &Element{Key: []byte{10, 0, 0, 1}, Value: endpointValue(1)})
+		})},
+		{name: "Discard/map/absent", do: batch(func(b *Batch) {
+			b.Add("clients", &Element{Key: []byte{10, 0, 0, 2}, Value: endpointValue(1)})
+			b.Delete("clients", []byte{10, 0, 0, 2})
+			b.Discard("clients", &Element{Key: []byte{10, 0, 0, 3}, Value: endpointValue(1)})
+		})},
+		{name: "Discard/map/other value", want: unix.EEXIST, index: 2, do: batch(func(b *Batch) {
+			b.Discard("clients", &Element{Key: []byte{10, 0, 0, 3}, Value: endpointValue(1)})
+			b.Discard("clients", &Element{Key: []byte{10, 0, 0, 1}, Value: endpointValue(2)})
+		})},
 		{name: "Replace/verdict map/with its chain", do: batch(func(b *Batch) {
 			b.AddChain("new", "made in a batch")
 			b.AddRule("new", Rule{Verdict(Drop)})
@@ -347,6 +363,12 @@ func batchChainCases() []conformanceCase {
 		{name: "AddRule/rule/target base", want: unix.EOPNOTSUPP, do: batch(func(b *Batch) { b.AddRule("unused", Rule{Jump("prerouting")}) })},
 		{name: "AddRule/rule/set absent", want: unix.ENOENT, do: batch(func(b *Batch) {
 			b.AddRule("unused", Rule{VerdictMap{Concat{SourceAddress}, "none"}})
+		})},
+		{name: "AddRule/rule/update", do: batch(func(b *Batch) {
+			b.AddRule("unused", Rule{Update{Map: "clients", Key: Concat{SourceAddress}, Value: Concat{DestinationAddress, DestinationPort}, Timeout: time.Hour}})
+		})},
+		{name: "AddRule/rule/update without the flags", want: unix.EOPNOTSUPP, do: batch(func(b *Batch) {
+			b.AddRule("unused", Rule{Update{Map: "typed", Key: Concat{SourceAddress, Protocol, DestinationPort}, Value: Concat{DestinationAddress, DestinationPort}, Timeout: time.Hour}})
 		})},
 		{name: "AddRule/rule/circle", want: unix.EMLINK, index: 1, do: batch(func(b *Batch) {
 			b.AddRule("services", Rule{Goto("unused")})
@@ -471,7 +493,7 @@ func TestConformanceIsComplete(t *testing.T) {
 		"add/set": both, "create/set": refused, "flush/set": both, "delete/set": both,
 		"add/map": succeeds, "create/map": refused, "flush/map": both, "delete/map": both,
 		"add/element": both, "create/element": refused, "delete/element": both,
-		"Add/map": both, "Delete/map": both, "Replace/map": both,
+		"Add/map": both, "Delete/map": both, "Replace/map": both, "Discard/map": both,
 		"Add/verdict map": both, "Delete/verdict map": succeeds, "Replace/verdict map": succeeds,
 		"Add/set": both, "Delete/set": both,
 		"AddChain/chain": both, "DeleteChain/chain": both, "FlushChain/chain": both, "AddRule/rule": both,
