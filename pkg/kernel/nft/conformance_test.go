@@ -180,6 +180,11 @@ func ruleTextCases() []conformanceCase {
 		{name: "add/rule/reads a loaded map declared with type", do: text(func(tx *knftables.Transaction) {
 			tx.Add(&knftables.Rule{Chain: "unused", Rule: "dnat ip to ip daddr . meta l4proto . th dport map @typed"})
 		})},
+		{name: "add/rule/nat as a condition", do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Chain{Name: "filter", Type: knftables.PtrTo(knftables.FilterType),
+				Hook: knftables.PtrTo(knftables.PreroutingHook), Priority: knftables.PtrTo(knftables.FilterPriority)})
+			tx.Add(&knftables.Rule{Chain: "filter", Rule: "ct state new ct status dnat drop"})
+		})},
 		{name: "add/rule/nat in a filter chain", want: unix.EOPNOTSUPP, do: text(func(tx *knftables.Transaction) {
 			tx.Add(&knftables.Chain{Name: "filter", Type: knftables.PtrTo(knftables.FilterType),
 				Hook: knftables.PtrTo(knftables.PreroutingHook), Priority: knftables.PtrTo(knftables.FilterPriority)})

@@ -454,7 +454,8 @@ func (w *walk) chain(name string, depth int) error {
 // fits refuses NAT where the kernel has none.
 func (w *walk) fits(r fakeRule) error {
 	hooks := []uint32(nil)
-	for word := range strings.FieldsSeq(r.text) {
+	text := strings.ReplaceAll(r.text, "ct status dnat", "") // which is a condition
+	for word := range strings.FieldsSeq(text) {
 		switch word {
 		case "dnat", "redirect":
 			hooks = []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_OUT}
