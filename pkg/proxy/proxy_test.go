@@ -241,7 +241,9 @@ func TestFailureKeepsBefore(t *testing.T) {
 
 func TestObserversAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := started(t, func(r *run) { r.backend.takes, r.backend.result = 10*time.Millisecond, backend.Result{Rules: 1, Heavy: true} })
+		r := started(t, func(r *run) {
+			r.backend.takes, r.backend.result = 10*time.Millisecond, backend.Result{Rules: 1, Heavy: true}
+		})
 		r.pass(510 * time.Millisecond)
 		r.change()
 		r.change()

@@ -35,7 +35,7 @@ type Result struct {
 	Elements, Rules int
 	// Heavy tells that what was written costs more than what changed: such syncs keep their distance.
 	Heavy bool
-	Err             error
+	Err   error
 }
 
 // Drift is a change by somebody else.
