@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -54,6 +55,7 @@ func StartCluster(ctx context.Context, host *netns.Host, dir string) (*Cluster, 
 		ca.client("admin", "admin", "system:masters"),
 		// The user that the default ClusterRoleBinding system:node-proxier is for.
 		ca.client("proxy", "system:kube-proxy"),
+		ca.client("nobody", "nobody"),
 	)
 	if err != nil {
 		return nil, err
@@ -75,7 +77,7 @@ func (c *Cluster) StartServer(ctx context.Context) (err error) {
 	c.api, err = c.start(apiServer,
 		"--etcd-servers="+etcdURL, "--secure-port="+apiPort, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
 		"--tls-cert-file="+c.path("server.crt"), "--tls-private-key-file="+c.path("server.key"),
-		"--client-ca-file="+c.path("ca.crt"), "--authorization-mode=RBAC",
+		"--client-ca-file="+c.path("ca.crt"), "--authorization-mode=Node,RBAC",
 		"--service-account-issuer=https://e2e", "--service-account-key-file="+c.path("accounts.key"),
 		"--service-account-signing-key-file="+c.path("accounts.key"),
 		"--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112", "--endpoint-reconciler-type=none",
@@ -94,19 +96,35 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 		return last == nil, nil
 	})
 	if err != nil {
-		return fmt.Errorf("the API server is not ready: %w; see %s", last, c.path("kube-apiserver.log"))
+		return fmt.Errorf("the API server is not ready: %w: %w; its log ends with\n%s", err, last, c.logEnd())
 	}
 	return nil
 }
 
+// logEnd is the last of what the servers logged: their files end with the test.
+func (c *Cluster) logEnd() string {
+	const most = 4096
+	var end strings.Builder
+	for _, s := range []server{etcdServer, apiServer} {
+		text, err := os.ReadFile(c.path(s.name + ".log"))
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		fmt.Fprintf(&end, "%s:\n%s\n", s.name, text[max(0, len(text)-most):])
+	}
+	return end.String()
+}
+
 // StopServer ends the API server as an upgrade does (SIGTERM), and waits for its end.
 func (c *Cluster) StopServer() error {
-	if err := c.api.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
+	old := c.api
+	if err := old.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("end the API server: %w", err)
 	}
 	// It drains connections that watch; they need not be waited for.
-	time.AfterFunc(5*time.Second, func() { _ = c.api.Kill() })
-	_ = c.api.Wait()
+	impatience := time.AfterFunc(5*time.Second, func() { _ = old.Kill() })
+	defer impatience.Stop()
+	_ = old.Wait() // killed or not, it is gone
 	return nil
 }
 
