@@ -60,7 +60,7 @@ func StartCluster(ctx context.Context, host *netns.Host, dir string) (*Cluster, 
 	if err != nil {
 		return nil, err
 	}
-	if c.etcd, err = c.start(etcdServer, "--data-dir="+c.path("etcd"), "--listen-client-urls="+etcdURL,
+	if c.etcd, err = c.start(ctx, etcdServer, "--data-dir="+c.path("etcd"), "--listen-client-urls="+etcdURL,
 		"--advertise-client-urls="+etcdURL, "--listen-peer-urls="+peerURL, "--initial-advertise-peer-urls="+peerURL,
 		"--initial-cluster=default="+peerURL, "--unsafe-no-fsync"); err != nil {
 		return nil, err
@@ -69,12 +69,15 @@ func StartCluster(ctx context.Context, host *netns.Host, dir string) (*Cluster, 
 	if c.Client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	return c, c.StartServer(ctx)
+	if err := c.StartServer(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // StartServer starts the API server and waits until it is ready.
 func (c *Cluster) StartServer(ctx context.Context) (err error) {
-	c.api, err = c.start(apiServer,
+	c.api, err = c.start(ctx, apiServer,
 		"--etcd-servers="+etcdURL, "--secure-port="+apiPort, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
 		"--tls-cert-file="+c.path("server.crt"), "--tls-private-key-file="+c.path("server.key"),
 		"--client-ca-file="+c.path("ca.crt"), "--authorization-mode=Node,RBAC",
@@ -129,8 +132,8 @@ func (c *Cluster) StopServer() error {
 }
 
 // start starts a server with its log in Dir.
-func (c *Cluster) start(s server, args ...string) (*netns.Cmd, error) {
-	binary, err := s.binary()
+func (c *Cluster) start(ctx context.Context, s server, args ...string) (*netns.Cmd, error) {
+	binary, err := s.binary(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +144,10 @@ func (c *Cluster) start(s server, args ...string) (*netns.Cmd, error) {
 	defer log.Close() // the process has its own
 	cmd := c.Host.Command(binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	return cmd, cmd.Start()
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return cmd, nil
 }
 
 func (c *Cluster) path(name string) string { return filepath.Join(c.Dir, name) }
