@@ -54,16 +54,31 @@ type Case struct {
 //	pod1a > 10.96.0.11:53/UDP = refused
 //
 // The answer names the endpoints that share the connections and the host whose address they see as the
-// source; or says refused, dropped, or passed: left alone.
+// source; or says refused, dropped, or passed: left alone. Where session affinity has a client stay with its
+// endpoint, it says so; and that it is the endpoint of the line before, by whatever address:
+//
+//	client > 10.96.0.10:80/TCP = one of pod1a pod2a, seen as node1
+//	client > 192.0.2.10:80/TCP = the same of pod1a pod2a, seen as node1
 type Packet struct {
 	Line      int
 	From      string
 	To        netip.AddrPort
 	Protocol  cluster.Protocol
 	Verdict   plan.Verdict
+	Choice    Choice
 	Endpoints []string
 	SeenAs    string
 }
+
+// Choice is how a client's connections share the endpoints.
+type Choice string
+
+// Each connection may go to any endpoint; all go to one of them; all go to that of the line before.
+const (
+	Any     Choice = ""
+	OneOf   Choice = "one of "
+	TheSame Choice = "the same of "
+)
 
 // Plan computes the case's plan.
 func (c *Case) Plan() *plan.Plan { return plan.Compute(c.Snapshot, c.Options, nil) }
@@ -226,6 +241,11 @@ func parsePacket(line string) (Packet, error) {
 	case "passed":
 		p.Verdict = plan.Pass
 	default:
+		for _, choice := range []Choice{OneOf, TheSame} {
+			if rest, ok := strings.CutPrefix(fields[4], string(choice)); ok {
+				p.Choice, fields[4] = choice, rest
+			}
+		}
 		endpoints, seenAs, ok := strings.Cut(fields[4], ", seen as ")
 		if !ok {
 			return p, fmt.Errorf("%q says neither refused, dropped, passed, nor who answers and \", seen as\" whom", fields[4])

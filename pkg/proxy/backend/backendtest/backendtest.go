@@ -84,10 +84,13 @@ func Run(t *testing.T, dir string, open Open) {
 	for _, c := range all {
 		t.Run(c.Name, func(t *testing.T) {
 			b.Sync(t, c.Plan())
+			last := ""
 			for _, packet := range c.Packets {
-				if err := b.ask(packet); err != nil {
+				answered, err := b.ask(packet, last)
+				if err != nil {
 					t.Errorf("%s, packets, line %d: %v", c.Path, packet.Line, err)
 				}
+				last = answered
 			}
 			if t.Failed() {
 				b.show(t, c.Family)
@@ -100,28 +103,31 @@ func Run(t *testing.T, dir string, open Open) {
 // one of two million runs.
 const probesPerEndpoint = 16
 
-// ask sends a packet's question as often as it takes to see every endpoint, and compares the answers.
-func (b *Bench) ask(p cases.Packet) error {
+// ask sends a packet's question as often as it takes to see every endpoint, and compares the answers. last is
+// the endpoint that the line before found; the result is that of this line, where there is just one.
+func (b *Bench) ask(p cases.Packet, last string) (endpoint string, err error) {
 	from, err := b.Lab.Host(p.From)
 	if err != nil {
-		return err
+		return "", err
 	}
 	probe := netns.Probe{From: from, To: p.To, Protocol: netns.Protocol(p.Protocol.String())}
 	if p.Verdict != plan.Balance {
-		answer := probe.Send()
-		want := netns.Dropped
-		// What is left alone and for the node itself meets a port that nobody listens on; all else the gateway swallows.
-		if p.Verdict == plan.Reject || p.Verdict == plan.Pass && slices.Contains(cases.Interfaces, p.To.Addr()) {
-			want = netns.Refused
+		return "", b.expect(probe, p)
+	}
+	want := p.Endpoints
+	switch p.Choice {
+	case cases.OneOf: // the first connection decides
+		last = probe.Send().Endpoint
+		if !slices.Contains(p.Endpoints, last) {
+			return "", fmt.Errorf("%s: want one of %v, got %q", probe, p.Endpoints, last)
 		}
-		if answer.Verdict != want {
-			return fmt.Errorf("%s: want %s, got %s", probe, want, answer)
-		}
-		return nil
+		fallthrough
+	case cases.TheSame:
+		want = []string{last}
 	}
 	tally := probe.Spread(probesPerEndpoint * len(p.Endpoints))
 	if tally.Failed() > 0 {
-		return fmt.Errorf("%s: %s", probe, tally)
+		return "", fmt.Errorf("%s: %s", probe, tally)
 	}
 	var seen []string
 	for pair := range tally.Pairs {
@@ -131,12 +137,29 @@ func (b *Bench) ask(p cases.Packet) error {
 			want = cases.Node
 		}
 		if got := b.nameOf(pair.Source); got != want {
-			return fmt.Errorf("%s: %s saw %s (%s), want %s", probe, pair.Endpoint, got, pair.Source, want)
+			return "", fmt.Errorf("%s: %s saw %s (%s), want %s", probe, pair.Endpoint, got, pair.Source, want)
 		}
 	}
 	slices.Sort(seen)
-	if seen = slices.Compact(seen); !slices.Equal(seen, p.Endpoints) {
-		return fmt.Errorf("%s: want answers of %v, got %s", probe, p.Endpoints, tally)
+	if seen = slices.Compact(seen); !slices.Equal(seen, want) {
+		return "", fmt.Errorf("%s: want answers of %v, got %s", probe, want, tally)
+	}
+	if len(seen) == 1 {
+		endpoint = seen[0]
+	}
+	return endpoint, nil
+}
+
+// expect sends one packet that no endpoint should answer.
+func (b *Bench) expect(probe netns.Probe, p cases.Packet) error {
+	answer := probe.Send()
+	want := netns.Dropped
+	// What is left alone and for the node itself meets a port that nobody listens on; all else the gateway swallows.
+	if p.Verdict == plan.Reject || p.Verdict == plan.Pass && slices.Contains(cases.Interfaces, p.To.Addr()) {
+		want = netns.Refused
+	}
+	if answer.Verdict != want {
+		return fmt.Errorf("%s: want %s, got %s", probe, want, answer)
 	}
 	return nil
 }
