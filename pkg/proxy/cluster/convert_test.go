@@ -487,7 +487,7 @@ func TestServiceCIDRs(t *testing.T) {
 // TestWords spells the values that people read.
 func TestWords(t *testing.T) {
 	got := fmt.Sprint(PolicyCluster, PolicyLocal, TCP, UDP, SCTP, Protocol(1), IPv4, IPv6, ServiceName{"a", "b"}, SliceName{"a", "b"})
-	if want := "Cluster Local TCP UDP SCTP unknown IPv4 IPv6 a/b a/b"; got != want {
+	if want := "Cluster Local TCP UDP SCTP unknown IPv4 IPv6 a/b"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
