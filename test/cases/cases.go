@@ -25,6 +25,7 @@ import (
 	"golang.org/x/tools/txtar"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -43,6 +44,8 @@ type Case struct {
 	Archive *txtar.Archive
 	Family  cluster.Family
 
+	// Objects are the API objects, and Snapshot what they make in the order of the file.
+	Objects  []runtime.Object
 	Snapshot *cluster.Snapshot
 	Options  *plan.Options
 	Packets  []Packet
@@ -137,17 +140,12 @@ func (c *Case) read() error {
 	if c.Options, err = parseOptions(translate(c.Part("options"))); err != nil {
 		return err
 	}
-	objects, err := manifests.Parse(c.Path, []byte(translate(c.Part("objects.yaml"))))
-	if err != nil {
+	if c.Objects, err = manifests.Parse(c.Path, []byte(translate(c.Part("objects.yaml")))); err != nil {
 		return err
 	}
-	builder := cluster.NewBuilder(Node)
+	builder := NewBuilder()
 	// What the builder leaves out is part of what a case may be about: its problems are no error here.
-	_ = builder.Update(func(u *cluster.Update) {
-		u.SetNode(node())
-		u.SetInterfaces(Interfaces)
-		manifests.Apply(u, objects)
-	})
+	_ = builder.Update(func(u *cluster.Update) { manifests.Apply(u, c.Objects) })
 	c.Snapshot = builder.Snapshot()
 	for i, line := range strings.Split(translate(c.Part("packets")), "\n") {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
@@ -161,6 +159,16 @@ func (c *Case) read() error {
 		c.Packets = append(c.Packets, p)
 	}
 	return nil
+}
+
+// NewBuilder makes a builder that knows the laboratory's node1, and nothing else yet.
+func NewBuilder() *cluster.Builder {
+	builder := cluster.NewBuilder(Node)
+	_ = builder.Update(func(u *cluster.Update) {
+		u.SetNode(node())
+		u.SetInterfaces(Interfaces)
+	})
+	return builder
 }
 
 // Interfaces are the addresses that the laboratory's node1 bears.
