@@ -36,11 +36,7 @@ func (p *pacer) wait(now time.Time) time.Duration {
 
 // creditAt is the credit at a time after last.
 func (p *pacer) creditAt(now time.Time) time.Duration {
-	idle := now.Sub(p.last)
-	if idle > maxCredit*20 { // and it would overflow after some years
-		return maxCredit
-	}
-	return min(maxCredit, p.credit+time.Duration(float64(idle)*cheapShare))
+	return min(maxCredit, p.credit+time.Duration(float64(now.Sub(p.last))*cheapShare))
 }
 
 // record takes note of a sync.

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"net/netip"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
 var update = flag.Bool("update", false, "write the golden parts anew")
@@ -82,17 +80,4 @@ func TestPackets(t *testing.T) {
 		})
 	}
 	t.Logf("%d packets", packets)
-}
-
-// TestKernelTakesRuleset feeds every ruleset to the real nft.
-func TestKernelTakesRuleset(t *testing.T) {
-	lab := netns.Start(t, netns.Options{})
-	for _, c := range load(t) {
-		text := "flush ruleset\n" + nftables.Render(c.Plan(), c.Family, nftOptions)
-		cmd := lab.Client.Command("nft", "-f", "-")
-		cmd.Stdin = strings.NewReader(text)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%s: nft: %v\n%s", c.Name, err, out)
-		}
-	}
 }

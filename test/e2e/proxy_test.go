@@ -148,11 +148,13 @@ func serverRestart(w *world) {
 // proxyRestart ends the proxy, well and badly, and starts it again: rules stay in force all the time.
 func proxyRestart(w *world) {
 	end := w.stream()
-	w.stop()
-	w.start()
-	w.must(w.proxy.Process.Signal(syscall.SIGKILL))
-	_ = w.proxy.Wait() // killed, as it should be
-	w.start()
+	for range 5 {
+		w.stop()
+		w.start()
+		w.must(w.proxy.Process.Signal(syscall.SIGKILL))
+		_ = w.proxy.Wait() // killed, as it should be
+		w.start()
+	}
 	end()
 	w.slices("web", w.lab.Node2.Pods[1])
 	w.answers(w.lab.Node1.Pods[1], netns.TCP, "10.96.0.40:80", "pod2b")

@@ -52,9 +52,9 @@ func TestKernelProxyAndServer(t *testing.T) {
 		{"service lifecycle", serviceLifecycle},
 		{"selectors", selectors},
 		{"local policy", localPolicy},
-		{"server restart", serverRestart},
+		{"rights", rights}, // before the restart, after which a server that has not read its roles yet forbids everything
 		{"proxy restart", proxyRestart},
-		{"rights", rights},
+		{"server restart", serverRestart},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			run := *w
