@@ -134,7 +134,7 @@ func Load(dir string) ([]*Case, error) {
 func (c *Case) read() error {
 	translate := func(text string) string { return text }
 	if c.Family == cluster.IPv6 {
-		translate = toIPv6
+		translate = ToIPv6
 	}
 	var err error
 	if c.Options, err = parseOptions(translate(c.Part("options"))); err != nil {
@@ -269,8 +269,8 @@ var (
 	addressing = strings.NewReplacer("addressType: IPv4", "addressType: IPv6", "ipFamilies: [IPv4]", "ipFamilies: [IPv6]")
 )
 
-// toIPv6 replaces every IPv4 address, CIDR and address with port by its counterpart in the laboratory's plan.
-func toIPv6(text string) string {
+// ToIPv6 replaces every IPv4 address, CIDR and address with port by its counterpart in the laboratory's plan.
+func ToIPv6(text string) string {
 	return addressing.Replace(ipv4.ReplaceAllStringFunc(text, func(match string) string {
 		m := ipv4.FindStringSubmatch(match)
 		var n [4]int
