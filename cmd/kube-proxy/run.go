@@ -43,7 +43,7 @@ func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOption
 		return err
 	}
 	families := machineFamilies()
-	klog.FromContext(ctx).Info("Serving", "node", name, "mode", chosen.mode, "families", fmt.Sprint(families))
+	klog.FromContext(ctx).Info("Serving", "node", name, "mode", chosen.mode, "families", fmt.Sprint(string(families)))
 
 	builder := cluster.NewBuilder(name)
 	measured := metrics.New(metrics.Config{
