@@ -197,7 +197,7 @@ func parseOptions(text string) (*plan.Options, error) {
 			netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48"),
 		}},
 	}
-	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
 		name, value, _ := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
 		var err error
@@ -213,7 +213,7 @@ func parseOptions(text string) (*plan.Options, error) {
 			o.LocalTraffic = plan.LocalTraffic{}
 		case "nodePortAddresses":
 			o.NodePorts = plan.NodePortAddresses{}
-			for _, cidr := range strings.Split(value, ",") {
+			for cidr := range strings.SplitSeq(value, ",") {
 				var prefix netip.Prefix
 				prefix, err = netip.ParsePrefix(cidr)
 				o.NodePorts.CIDRs = append(o.NodePorts.CIDRs, prefix)

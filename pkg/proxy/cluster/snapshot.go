@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -35,6 +36,8 @@ func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 // Service is what traffic to a Service is decided by, and the endpoints it has in the whole cluster.
 type Service struct {
 	Name ServiceName
+	// UID tells the object from an earlier or later one of the same name; events name it. Empty without an API server.
+	UID string
 	// Created is the object's creation time: of two Services that claim one address, the older has it.
 	Created time.Time
 
@@ -123,12 +126,7 @@ func (z *Zones) Has(zone string) bool {
 	if z == nil {
 		return false
 	}
-	for _, name := range z.names {
-		if name == zone {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(z.names, zone)
 }
 
 // Node is the node that this proxy runs on.
