@@ -335,20 +335,34 @@ func batchElementCases() []conformanceCase {
 	}
 }
 
-// discardCases are a batch's deletions of what may be gone.
-func discardCases() []conformanceCase {
+// ensureCases are a batch's additions of what may be there.
+func ensureCases() []conformanceCase {
+	client := func(i int) []byte { return []byte{10, 0, 0, byte(i)} }
 	return []conformanceCase{
-		{name: "Discard/map/present", do: batch(func(b *Batch) {
-			b.Discard("clients", &Element{Key: []byte{10, 0, 0, 1}, Value: endpointValue(1)})
+		{name: "Ensure/map/present", do: batch(func(b *Batch) {
+			b.Ensure("clients", &Element{Key: client(1), Value: endpointValue(1)})
 		})},
-		{name: "Discard/map/absent", do: batch(func(b *Batch) {
-			b.Add("clients", &Element{Key: []byte{10, 0, 0, 2}, Value: endpointValue(1)})
-			b.Delete("clients", []byte{10, 0, 0, 2})
-			b.Discard("clients", &Element{Key: []byte{10, 0, 0, 3}, Value: endpointValue(1)})
+		{name: "Ensure/map/absent", do: batch(func(b *Batch) {
+			b.Ensure("clients", &Element{Key: client(2), Value: endpointValue(1)})
 		})},
-		{name: "Discard/map/other value", want: unix.EEXIST, index: 2, do: batch(func(b *Batch) {
-			b.Discard("clients", &Element{Key: []byte{10, 0, 0, 3}, Value: endpointValue(1)})
-			b.Discard("clients", &Element{Key: []byte{10, 0, 0, 1}, Value: endpointValue(2)})
+		{name: "Ensure/map/before Delete", do: batch(func(b *Batch) {
+			b.Ensure("clients", &Element{Key: client(1), Value: endpointValue(1)})
+			b.Ensure("clients", &Element{Key: client(2), Value: endpointValue(1)})
+			b.Delete("clients", client(1))
+			b.Delete("clients", client(2))
+		})},
+		{name: "Ensure/map/between others", want: unix.EEXIST, index: 2, do: batch(func(b *Batch) {
+			b.Ensure("clients", &Element{Key: client(1), Value: endpointValue(1)})
+			b.Add("clients", &Element{Key: client(2), Value: endpointValue(1)})
+			b.Add("clients", &Element{Key: client(1), Value: endpointValue(1)})
+		})},
+		{name: "Ensure/map/other value", want: unix.EEXIST, index: 1, do: batch(func(b *Batch) {
+			b.Ensure("clients", &Element{Key: client(3), Value: endpointValue(1)})
+			b.Ensure("clients", &Element{Key: client(1), Value: endpointValue(2)})
+		})},
+		{name: "Ensure/map/full", want: unix.ENFILE, index: 1, do: batch(func(b *Batch) {
+			b.Ensure("clients", &Element{Key: client(2), Value: endpointValue(1)})
+			b.Ensure("clients", &Element{Key: client(3), Value: endpointValue(1)})
 		})},
 	}
 }
@@ -391,7 +405,7 @@ func batchChainCases() []conformanceCase {
 
 // conformanceCases are all of them.
 func conformanceCases() []conformanceCase {
-	return slices.Concat(tableCases(), chainCases(), ruleTextCases(), setCases(), elementCases(), batchElementCases(), discardCases(), batchChainCases())
+	return slices.Concat(tableCases(), chainCases(), ruleTextCases(), setCases(), elementCases(), batchElementCases(), ensureCases(), batchChainCases())
 }
 
 // TestConformance does each operation to the kernel's table and to the fake: both must take or refuse it, with the same
@@ -504,7 +518,7 @@ func TestConformanceIsComplete(t *testing.T) {
 		"add/set": both, "create/set": refused, "flush/set": both, "delete/set": both,
 		"add/map": succeeds, "create/map": refused, "flush/map": both, "delete/map": both,
 		"add/element": both, "create/element": refused, "delete/element": both,
-		"Add/map": both, "Delete/map": both, "Replace/map": both, "Discard/map": both,
+		"Add/map": both, "Delete/map": both, "Replace/map": both, "Ensure/map": both,
 		"Add/verdict map": both, "Delete/verdict map": succeeds, "Replace/verdict map": succeeds,
 		"Add/set": both, "Delete/set": both,
 		"AddChain/chain": both, "DeleteChain/chain": both, "FlushChain/chain": both, "AddRule/rule": both,
