@@ -2,11 +2,13 @@ package cases
 
 import (
 	"flag"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/tools/txtar"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
@@ -73,7 +75,7 @@ func TestPackets(t *testing.T) {
 			p := c.Plan()
 			for _, question := range c.Packets {
 				packets++
-				if diff := cmp.Diff(question, c.Explain(p, question)); diff != "" {
+				if diff := cmp.Diff(question, c.Explain(p, question), cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
 					t.Errorf("%s, packets, line %d (-file +plan):\n%s", c.Path, question.Line, diff)
 				}
 			}

@@ -55,8 +55,9 @@ func (l *launcher) stop() { close(l.done) }
 
 // Cmd is a command to be run in a host, as [exec.Cmd], whose fields are set before
 // it is started. It is in a process group of its own, so that the terminal's
-// Ctrl-C does not reach it; it is killed when the laboratory is closed or this
-// process dies.
+// Ctrl-C does not reach it. The group is killed when the laboratory is closed; if
+// this process dies before, the kernel kills the command, but not what the command
+// itself has started.
 //
 // Only the network is the host's: files, /sys and process ids are the machine's.
 type Cmd struct {
@@ -78,7 +79,7 @@ func (h *Host) Command(name string, args ...string) *Cmd {
 
 // Start starts the command inside the host; see [exec.Cmd.Start].
 func (c *Cmd) Start() error {
-	err := c.host.launcher.run(func() error { return c.host.Do(c.Cmd.Start) })
+	err := c.host.lab.launcher.run(func() error { return c.host.Do(c.Cmd.Start) })
 	if err != nil {
 		return fmt.Errorf("start %s in %s: %w", c.Path, c.host.Name, err)
 	}

@@ -37,5 +37,6 @@
 // kill -9), any number of laboratories may run at once, and there is nothing to
 // sweep. To look into one that is running, use [Host.Path] with nsenter(1).
 //
-// It needs root and Linux; it writes nothing outside its own namespaces.
+// It needs root and Linux, and writes nothing outside its own namespaces; where the
+// kernel module br_netfilter is missing it loads it, as every node has it.
 package netns

@@ -3,17 +3,22 @@
 package netns
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	vnetns "github.com/vishvananda/netns"
@@ -32,8 +37,8 @@ type Host struct {
 
 	namespace *os.File
 	netlink   *netlink.Handle
-	launcher  *launcher
-	sctpPort  atomic.Uint32 // last source port of an SCTP probe
+	lab       *Lab
+	lastPort  atomic.Uint32 // counts the source ports of UDP and SCTP probes
 
 	mu        sync.Mutex
 	processes map[*Cmd]struct{}
@@ -42,7 +47,7 @@ type Host struct {
 }
 
 // newHost makes a namespace and a netlink socket in it.
-func newHost(name string, launcher *launcher) (*Host, error) {
+func newHost(name string, lab *Lab) (*Host, error) {
 	namespace, err := newNamespace()
 	if err != nil {
 		return nil, err
@@ -52,8 +57,8 @@ func newHost(name string, launcher *launcher) (*Host, error) {
 		namespace.Close()
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
-	host := &Host{Name: name, namespace: namespace, netlink: handle, launcher: launcher, processes: map[*Cmd]struct{}{}}
-	host.sctpPort.Store(rand.Uint32())
+	host := &Host{Name: name, namespace: namespace, netlink: handle, lab: lab, processes: map[*Cmd]struct{}{}}
+	host.lastPort.Store(rand.Uint32())
 	if err := host.up("lo"); err != nil {
 		return nil, errors.Join(err, host.close())
 	}
@@ -113,9 +118,20 @@ func (h *Host) ListenPacket(network, address string) (connection net.PacketConn,
 	return connection, err
 }
 
-// AddAddress adds an address to the host's uplink, usable at once. Adding it again
-// changes nothing.
-func (h *Host) AddAddress(address netip.Prefix) error { return h.addAddress(h.uplink(), address) }
+// AddAddress adds an address to the host's uplink, usable when it returns. Adding
+// it again changes nothing. The host goes on sending from its own addresses, unless
+// it is told otherwise.
+func (h *Host) AddAddress(address netip.Prefix) error {
+	added := &netlink.Addr{IPNet: ipNet(address)}
+	if address.Addr().Is6() {
+		// Not preferred: the kernel would rather send from the newest address.
+		added.ValidLft, added.PreferedLft = math.MaxUint32, 0
+	}
+	if err := h.addAddress(h.uplink(), added); err != nil {
+		return err
+	}
+	return settle([]*Host{h}, 5*time.Second)
+}
 
 // DelAddress takes an address off the host's uplink; routes through it go too.
 func (h *Host) DelAddress(address netip.Prefix) error {
@@ -161,6 +177,11 @@ func (h *Host) SetSysctl(name, value string) error {
 	})
 }
 
+// nextPort gives the ports from 32768 up in turn. A port that the kernel chose
+// could be one that was used a moment ago, and then the packet would not be a new
+// connection to the routers on its way, but follow the old one.
+func (h *Host) nextPort() uint16 { return 1<<15 | uint16(h.lastPort.Add(1)) }
+
 // uplink is the interface that bears the host's own addresses.
 func (h *Host) uplink() string {
 	if h.Name == "gateway" {
@@ -169,17 +190,15 @@ func (h *Host) uplink() string {
 	return Uplink
 }
 
-func (h *Host) addAddress(name string, address netip.Prefix) error {
+// addAddress adds an address to an interface. It is usable some time later, when
+// the kernel has done what it puts off; see settle.
+func (h *Host) addAddress(name string, address *netlink.Addr) error {
 	link, err := h.netlink.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("find %s of %s: %w", name, h.Name, err)
 	}
-	added := &netlink.Addr{IPNet: ipNet(address)}
-	if address.Addr().Is6() {
-		added.Flags = unix.IFA_F_NODAD
-	}
-	if err := h.netlink.AddrReplace(link, added); err != nil {
-		return fmt.Errorf("give %s of %s the address %v: %w", name, h.Name, address, err)
+	if err := h.netlink.AddrReplace(link, address); err != nil {
+		return fmt.Errorf("give %s of %s the address %v: %w", name, h.Name, address.IPNet, err)
 	}
 	return nil
 }
@@ -225,15 +244,19 @@ func (h *Host) unsettled() (string, error) {
 		return "", fmt.Errorf("list the addresses of %s: %w", h.Name, err)
 	}
 	for _, address := range addresses {
-		if address.Flags&unix.IFA_F_TENTATIVE != 0 {
+		// The kernel makes the route to an address of its own when it is usable.
+		routes, err := h.netlink.RouteGet(address.IP)
+		if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_LOCAL {
 			return address.String(), nil
 		}
 	}
 	return "", nil
 }
 
-// tune makes the host answer every packet at once: no waiting for duplicate
-// addresses, no reverse path filter, no limit on the ICMP errors it sends.
+// tune makes the host answer every packet at once and follow its routes only: no
+// waiting for duplicate addresses, no reverse path filter, no limit on the ICMP
+// errors it sends, and no redirects, by which a node would teach the client to go
+// around it. It comes before the host has links, as these take the defaults.
 func (h *Host) tune() error {
 	return h.sysctls([][2]string{
 		{"ipv6/conf/all/accept_dad", "0"},
@@ -241,22 +264,31 @@ func (h *Host) tune() error {
 		{"ipv6/conf/default/accept_ra", "0"},
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
-		{"ipv4/icmp_ratelimit", "0"},
-		{"ipv4/icmp_msgs_per_sec", "1000000"},
-		{"ipv4/icmp_msgs_burst", "100000"},
-		{"ipv6/icmp/ratelimit", "0"},
+		{"ipv4/conf/all/accept_redirects", "0"},
+		{"ipv4/conf/default/accept_redirects", "0"},
+		{"ipv4/conf/all/send_redirects", "0"},
+		{"ipv4/conf/default/send_redirects", "0"},
+		{"ipv6/conf/default/accept_redirects", "0"},
+		{"ipv4/icmp_ratemask", "0"},
+		{"ipv6/icmp/ratemask", "\n"}, // no type is limited
 	})
 }
 
-// forward makes the host a router, whose bridged packets meet the same rules as
-// its routed ones.
+// forward makes the host a router.
 func (h *Host) forward() error {
-	return h.sysctls([][2]string{
-		{"ipv4/ip_forward", "1"},
-		{"ipv6/conf/all/forwarding", "1"},
-		{"bridge/bridge-nf-call-iptables", "1"},
-		{"bridge/bridge-nf-call-ip6tables", "1"},
-	})
+	return h.sysctls([][2]string{{"ipv4/ip_forward", "1"}, {"ipv6/conf/all/forwarding", "1"}})
+}
+
+// filterBridged makes packets that only cross the host's bridge meet the same rules
+// as the routed ones, as a cluster's nodes must: an answer between two pods of a
+// node would otherwise miss its translation back.
+func (h *Host) filterBridged() error {
+	if _, err := os.Stat("/proc/sys/net/bridge"); errors.Is(err, fs.ErrNotExist) {
+		if output, err := exec.Command("modprobe", "br_netfilter").CombinedOutput(); err != nil {
+			return fmt.Errorf("the kernel module br_netfilter is needed and cannot be loaded: %w: %s", err, bytes.TrimSpace(output))
+		}
+	}
+	return h.sysctls([][2]string{{"bridge/bridge-nf-call-iptables", "1"}, {"bridge/bridge-nf-call-ip6tables", "1"}})
 }
 
 func (h *Host) sysctls(settings [][2]string) error {

@@ -58,6 +58,7 @@ type Lab struct {
 
 	hosts    []*Host
 	launcher *launcher
+	patience *patience
 	closing  sync.Once
 	closed   error
 }
@@ -109,6 +110,9 @@ func (l *Lab) Close() error {
 			errs = append(errs, host.close())
 		}
 		l.launcher.stop()
+		if l.patience != nil {
+			l.patience.stop()
+		}
 		l.closed = errors.Join(errs...)
 	})
 	return l.closed

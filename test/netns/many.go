@@ -6,8 +6,17 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
+
+// SendAll asks all the probes, up to 64 at once, and gives the answers in the
+// probes' order. Many drops take little longer than one.
+func SendAll(probes ...Probe) []Answer {
+	answers := make([]Answer, len(probes))
+	work(64, len(probes), func(i int) { answers[i] = probes[i].Send() })
+	return answers
+}
 
 // Spread asks n times, Parallel at once, and tells how the answers spread. A probe
 // with a fixed source port is asked one after the other.
@@ -17,21 +26,22 @@ func (p Probe) Spread(n int) Tally {
 		p.Parallel = 1
 	}
 	sum := newCounter()
-	turns := make(chan struct{}, n)
-	for range n {
-		turns <- struct{}{}
-	}
-	close(turns)
-	var workers sync.WaitGroup
-	for range min(p.Parallel, n) {
-		workers.Go(func() {
-			for range turns {
-				sum.add(p.Send())
+	work(p.Parallel, n, func(int) { sum.add(p.Send()) })
+	return sum.sum()
+}
+
+// work calls f for every number below n, by so many workers.
+func work(workers, n int, f func(i int)) {
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range min(workers, n) {
+		group.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				f(i)
 			}
 		})
 	}
-	workers.Wait()
-	return sum.sum()
+	group.Wait()
 }
 
 // Stream is a steady stream of new connections in the background.

@@ -15,10 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultTimeout is how long a probe waits before it calls its packet dropped. It
-// is below the second after which TCP would send its SYN again, so that one probe
-// is one packet; way above what a busy machine needs for an answer; and short
-// enough for a drop to be waited for.
+// DefaultTimeout is how long a probe waits before it calls its packet dropped:
+// below the second after which TCP sends its SYN again, so that one probe is one
+// packet, and short enough for a drop to be waited for.
+//
+// Time in which the machine does not keep pace is not counted, so that late is not
+// taken for dropped: a wait may be up to 20 times as long on a very busy machine.
 const DefaultTimeout = 400 * time.Millisecond
 
 // Probe is a question that is sent to a server of [Host.Serve]: who answers, and
@@ -33,7 +35,8 @@ type Probe struct {
 	// Source is the address and the port to send from. Either may be zero, and is
 	// then the kernel's choice. The address must be one of From's.
 	Source netip.AddrPort
-	// Timeout until a probe is called dropped; 0 means [DefaultTimeout].
+	// Timeout until a probe is called dropped; 0 means [DefaultTimeout], which also
+	// tells how it is counted.
 	Timeout time.Duration
 	// Parallel is how many probes of a [Probe.Spread] are under way at once; 0 means
 	// 32.
@@ -47,8 +50,13 @@ func (p Probe) String() string {
 	if p.From != nil {
 		name = p.From.Name
 	}
-	if p.Source != (netip.AddrPort{}) {
-		name += " (" + p.Source.String() + ")"
+	switch address, port := p.Source.Addr(), p.Source.Port(); {
+	case address.IsValid() && port != 0:
+		name += fmt.Sprintf(" (%v)", p.Source)
+	case address.IsValid():
+		name += fmt.Sprintf(" (%v)", address)
+	case port != 0:
+		name += fmt.Sprintf(" (port %d)", port)
 	}
 	return fmt.Sprintf("%s to %s %v", name, p.Protocol, p.To)
 }
@@ -149,7 +157,7 @@ func (f *Flow) Close() error {
 func (f *Flow) associate() {
 	f.port = f.probe.Source.Port()
 	if f.port == 0 {
-		f.port = uint16(32768 + f.probe.From.sctpPort.Add(1)%28000)
+		f.port = f.probe.From.nextPort()
 	}
 	f.tag = 1 + rand.Uint32N(1<<32-1) // never zero
 	f.socket.mine = func(offending []byte) bool {
@@ -160,7 +168,7 @@ func (f *Flow) associate() {
 // ask asks, unless the peer speaks first, and waits for the answer.
 func (f *Flow) ask(sent time.Time, speak bool) Answer {
 	answer := Answer{Sent: sent}
-	said, icmp, err := f.converse(sent.Add(f.probe.Timeout), speak)
+	said, icmp, err := f.converse(speak)
 	answer.Latency = time.Since(sent)
 	answer.Local = f.socket.local()
 	if f.probe.Protocol == SCTP {
@@ -180,13 +188,15 @@ func (f *Flow) ask(sent time.Time, speak bool) Answer {
 }
 
 // converse sends the question and reads until its answer.
-func (f *Flow) converse(deadline time.Time, speak bool) (line, ICMP, error) {
+func (f *Flow) converse(speak bool) (line, ICMP, error) {
 	if f.socket.early != nil {
 		return line{}, f.socket.pending(), f.socket.early
 	}
-	if err := f.socket.SetDeadline(deadline); err != nil {
+	if err := f.socket.SetDeadline(time.Time{}); err != nil {
 		return line{}, ICMP{}, err
 	}
+	stop := f.probe.From.lab.patience.after(f.probe.Timeout, func() { f.socket.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
 	if f.probe.Protocol == TCP && !speak {
 		if icmp, err := f.socket.connected(); err != nil || icmp != (ICMP{}) {
 			return line{}, icmp, err

@@ -4,6 +4,7 @@ package netns
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -71,7 +73,10 @@ func (s *Server) Close() error {
 		if tcp, ok := closer.(*net.TCPConn); ok {
 			tcp.SetLinger(0)
 		}
-		errs = append(errs, closer.Close())
+		// A connection may be closing itself just now.
+		if err := closer.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
 	}
 	s.working.Wait()
 	return errors.Join(errs...)
@@ -255,6 +260,13 @@ func (h *Host) sctpResponder() (*sctpResponder, error) {
 	defer h.mu.Unlock()
 	if h.sctp != nil {
 		return h.sctp, nil
+	}
+	protocols, err := os.ReadFile("/proc/net/protocols")
+	if err != nil {
+		return nil, fmt.Errorf("ask which protocols the kernel speaks: %w", err)
+	}
+	if bytes.Contains(protocols, []byte("\nSCTP ")) {
+		return nil, errors.New("the kernel's own SCTP would answer too, and refuse what the laboratory serves: unload it (modprobe -r sctp)")
 	}
 	responder := &sctpResponder{ports: map[uint16]bool{}}
 	sockets := &Server{open: map[io.Closer]struct{}{}}

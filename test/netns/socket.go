@@ -69,37 +69,54 @@ func (p Probe) dial() (*socket, error) {
 	return &socket{File: file, raw: raw, early: early}, nil
 }
 
-// bind gives the socket the source that the probe asks for.
+// bind gives the socket the source that the probe asks for. For UDP a source port
+// is always chosen here (see nextPort); TCP's connections end with a reset, after
+// which routers take a re-used port for a new connection.
 func (p Probe) bind(fd int) error {
-	if !p.Source.Addr().IsValid() && p.Source.Port() == 0 {
-		return nil
-	}
-	source := p.Source
-	if !source.Addr().IsValid() {
-		unspecified := netip.IPv6Unspecified()
+	address, port := p.Source.Addr(), p.Source.Port()
+	if !address.IsValid() {
+		if port == 0 && p.Protocol != UDP {
+			return nil
+		}
+		address = netip.IPv6Unspecified()
 		if p.To.Addr().Is4() {
-			unspecified = netip.IPv4Unspecified()
+			address = netip.IPv4Unspecified()
 		}
-		source = netip.AddrPortFrom(unspecified, source.Port())
 	}
+	if p.Protocol == UDP && port == 0 {
+		return bindNext(fd, p, address)
+	}
+	// TCP: a given port may be in the last throes of an earlier connection. Without a
+	// port the kernel would reserve one for the address alone, not for the pair of
+	// addresses, and run out of them. UDP must not have the first: two sockets could
+	// get the same port.
+	var err error
 	switch {
-	case p.Protocol == TCP && source.Port() != 0:
-		// The port may be in the last throes of an earlier connection. UDP must not
-		// have this: two sockets could get the same port.
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-			return fmt.Errorf("re-use the port: %w", err)
-		}
-	case source.Port() == 0:
-		// Without this the kernel would reserve a port for the address alone, not for
-		// the pair, and run out of them.
-		if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
-			return fmt.Errorf("bind without a port: %w", err)
-		}
+	case p.Protocol == TCP && port != 0:
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	case p.Protocol == TCP:
+		err = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 	}
-	if err := unix.Bind(fd, p.sockaddr(source)); err != nil {
+	source := netip.AddrPortFrom(address, port)
+	if err == nil {
+		err = unix.Bind(fd, p.sockaddr(source))
+	}
+	if err != nil {
 		return fmt.Errorf("send from %v: %w", source, err)
 	}
 	return nil
+}
+
+// bindNext binds to the host's next source port that is free.
+func bindNext(fd int, p Probe, address netip.Addr) error {
+	const tries = 1000
+	for range tries {
+		source := netip.AddrPortFrom(address, p.From.nextPort())
+		if err := unix.Bind(fd, p.sockaddr(source)); err != unix.EADDRINUSE {
+			return err
+		}
+	}
+	return fmt.Errorf("no free source port on %s in %d tries: %w", p.From.Name, tries, unix.EADDRINUSE)
 }
 
 // sockaddr is the address as the kernel wants it. Raw sockets have no ports.

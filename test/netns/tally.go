@@ -23,11 +23,19 @@ type Tally struct {
 	Endpoints map[string]int
 	Reached   map[netip.AddrPort]int
 	Sources   map[netip.Addr]int
+	// Pairs counts answers by who gave them and whom it saw.
+	Pairs map[Pair]int
 	// Failures are the first 100 that were not answered, as they came.
 	Failures []Answer
 	// LongestGap is the longest time that passed between the sending of two
 	// successive probes that were answered, in the order of sending.
 	LongestGap time.Duration
+}
+
+// Pair is an endpoint and the source that it saw.
+type Pair struct {
+	Endpoint string
+	Source   netip.Addr
 }
 
 // Failed is how many were not answered.
@@ -69,7 +77,7 @@ type counter struct {
 func newCounter() *counter {
 	return &counter{tally: Tally{
 		Verdicts: map[Verdict]int{}, Endpoints: map[string]int{},
-		Reached: map[netip.AddrPort]int{}, Sources: map[netip.Addr]int{},
+		Reached: map[netip.AddrPort]int{}, Sources: map[netip.Addr]int{}, Pairs: map[Pair]int{},
 	}}
 }
 
@@ -87,6 +95,7 @@ func (c *counter) add(answer Answer) {
 	c.tally.Endpoints[answer.Endpoint]++
 	c.tally.Reached[answer.Reached]++
 	c.tally.Sources[answer.Source.Addr()]++
+	c.tally.Pairs[Pair{answer.Endpoint, answer.Source.Addr()}]++
 	c.answered = append(c.answered, answer.Sent)
 }
 
@@ -97,6 +106,7 @@ func (c *counter) sum() Tally {
 	tally := c.tally
 	tally.Verdicts, tally.Endpoints = maps.Clone(tally.Verdicts), maps.Clone(tally.Endpoints)
 	tally.Reached, tally.Sources = maps.Clone(tally.Reached), maps.Clone(tally.Sources)
+	tally.Pairs = maps.Clone(tally.Pairs)
 	tally.Failures = slices.Clone(tally.Failures)
 	slices.SortFunc(c.answered, time.Time.Compare)
 	for i := 1; i < len(c.answered); i++ {

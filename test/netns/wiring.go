@@ -29,6 +29,9 @@ func (l *Lab) build(options Options) error {
 	if l.Gateway, err = l.addHost("gateway", segment, 1); err != nil {
 		return err
 	}
+	if l.patience, err = newPatience(l.Gateway); err != nil {
+		return err
+	}
 	if err := l.Gateway.makeBridge("segment", segment, nil); err != nil {
 		return err
 	}
@@ -55,13 +58,13 @@ func (l *Lab) build(options Options) error {
 	if err := l.Client.RouteVia(l.Node1.Host, options.ClientRoutes...); err != nil {
 		return err
 	}
-	return l.settle(5 * time.Second)
+	return settle(l.hosts, 5*time.Second)
 }
 
 // addHost makes a host of its own: a namespace with a loopback, not yet wired.
 // Its addresses are the number-th of the network's ranges.
 func (l *Lab) addHost(name string, network [2]netip.Prefix, number int) (*Host, error) {
-	host, err := newHost(name, l.launcher)
+	host, err := newHost(name, l)
 	if err != nil {
 		return nil, fmt.Errorf("make the namespace of %s: %w", name, err)
 	}
@@ -80,7 +83,7 @@ func (l *Lab) addToSegment(name string, segment [2]netip.Prefix, number int) (*H
 		return nil, err
 	}
 	for i, address := range []netip.Addr{host.IPv4, host.IPv6} {
-		if err := host.AddAddress(netip.PrefixFrom(address, segment[i].Bits())); err != nil {
+		if err := host.own(Uplink, netip.PrefixFrom(address, segment[i].Bits())); err != nil {
 			return nil, err
 		}
 	}
@@ -102,6 +105,9 @@ func (l *Lab) addNode(number int, segment [2]netip.Prefix, options Options) (*No
 		return nil, err
 	}
 	if options.PodNetwork == Bridged {
+		if err := host.filterBridged(); err != nil {
+			return nil, err
+		}
 		// A fixed address keeps the bridge from taking over that of each new port.
 		mac := net.HardwareAddr{0x0a, 0x58, 10, 244, byte(number), 1}
 		if err := host.makeBridge(Bridge, pods, mac); err != nil {
@@ -133,7 +139,7 @@ func (h *Host) bridgePod(pod *Host, network [2]netip.Prefix) error {
 		return err
 	}
 	for i, address := range []netip.Addr{pod.IPv4, pod.IPv6} {
-		if err := pod.AddAddress(netip.PrefixFrom(address, network[i].Bits())); err != nil {
+		if err := pod.own(Uplink, netip.PrefixFrom(address, network[i].Bits())); err != nil {
 			return err
 		}
 		if err := pod.route(defaults()[i], nth(network[i], 1), 0); err != nil {
@@ -160,7 +166,7 @@ func (h *Host) routePod(pod *Host) error {
 	gateways := []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")}
 	for i, address := range []netip.Addr{pod.IPv4, pod.IPv6} {
 		only := netip.PrefixFrom(address, address.BitLen())
-		if err := pod.AddAddress(only); err != nil {
+		if err := pod.own(Uplink, only); err != nil {
 			return err
 		}
 		if err := h.netlink.RouteReplace(&netlink.Route{LinkIndex: near.Attrs().Index, Dst: ipNet(only), Scope: unix.RT_SCOPE_LINK}); err != nil {
@@ -189,11 +195,16 @@ func (h *Host) makeBridge(name string, network [2]netip.Prefix, mac net.Hardware
 		return fmt.Errorf("make the bridge %s of %s: %w", name, h.Name, err)
 	}
 	for _, prefix := range network {
-		if err := h.addAddress(name, netip.PrefixFrom(nth(prefix, 1), prefix.Bits())); err != nil {
+		if err := h.own(name, netip.PrefixFrom(nth(prefix, 1), prefix.Bits())); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// own gives an interface an address of the host's own.
+func (h *Host) own(name string, address netip.Prefix) error {
+	return h.addAddress(name, &netlink.Addr{IPNet: ipNet(address)})
 }
 
 // swallow makes the host drop in silence what it has no route for.
@@ -233,9 +244,9 @@ func (h *Host) makeLink(name, bridge string, to *Host) error {
 
 // settle waits until every link carries packets and every address is usable.
 // With duplicate address detection off that is a matter of milliseconds.
-func (l *Lab) settle(within time.Duration) error {
+func settle(hosts []*Host, within time.Duration) error {
 	deadline := time.Now().Add(within)
-	for _, host := range l.hosts {
+	for _, host := range hosts {
 		for {
 			waiting, err := host.unsettled()
 			if err != nil {

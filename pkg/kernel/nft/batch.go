@@ -58,11 +58,12 @@ func (b *Batch) Len() int { return b.elements + b.others }
 // Add adds an element. Commit fails with EEXIST if its key is there already, with ENOENT if the set, or the chain that
 // the element goes to, is not.
 func (b *Batch) Add(set string, e *Element) {
-	if !b.check(set, e.Key) {
+	if !b.check("add", set, e.Key) {
 		return
 	}
 	if len(e.Value) > 0 && e.Chain != "" || len(e.Value) > maxDataLen || len(e.Chain) > maxNameLen {
-		b.refuse("add", set, e.Key, "an element has either a value of at most %d bytes or a chain, not both", maxDataLen)
+		b.refuse("nftables: cannot add element %x to set %s of table %s: an element has either a value of at most %d bytes or a chain",
+			e.Key, set, b.table, maxDataLen)
 		return
 	}
 	b.openMessage(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE|unix.NLM_F_EXCL, set)
@@ -71,20 +72,17 @@ func (b *Batch) Add(set string, e *Element) {
 	case e.Chain != "":
 		b.buf = appendGoto(b.buf, e.Chain)
 	case len(e.Value) > 0:
-		var data int
-		b.buf, data = beginNest(b.buf, unix.NFTA_SET_ELEM_DATA)
-		b.buf = appendBytes(b.buf, unix.NFTA_DATA_VALUE, e.Value)
-		endNest(b.buf, data)
+		b.buf = appendData(b.buf, unix.NFTA_SET_ELEM_DATA, e.Value)
 	}
 	if e.Comment != "" {
-		b.buf = appendElementComment(b.buf, e.Comment)
+		b.buf = appendComment(b.buf, unix.NFTA_SET_ELEM_USERDATA, e.Comment)
 	}
 	b.endElement(elem)
 }
 
 // Delete deletes an element. Commit fails with ENOENT if it is not there.
 func (b *Batch) Delete(set string, key []byte) {
-	if !b.check(set, key) {
+	if !b.check("delete", set, key) {
 		return
 	}
 	b.openMessage(unix.NFT_MSG_DELSETELEM, 0, set)
@@ -94,29 +92,26 @@ func (b *Batch) Delete(set string, key []byte) {
 // maxDataLen is the longest key or value: NFT_DATA_VALUE_MAXLEN.
 const maxDataLen = 64
 
-// check refuses operations that cannot be encoded.
-func (b *Batch) check(set string, key []byte) bool {
-	if set == "" || len(set) > maxNameLen {
-		b.refuse("change", set, key, "a set's name has 1 to %d bytes", maxNameLen)
-		return false
-	}
-	if len(key) == 0 || len(key) > maxDataLen {
-		b.refuse("change", set, key, "a key has 1 to %d bytes", maxDataLen)
+// check counts an operation on an element, and refuses what cannot be encoded.
+func (b *Batch) check(op, set string, key []byte) bool {
+	b.elements++
+	if set == "" || len(set) > maxNameLen || len(key) == 0 || len(key) > maxDataLen {
+		b.refuse("nftables: cannot %s element %x of set %q of table %s: a set's name has 1 to %d bytes, and a key 1 to %d",
+			op, key, set, b.table, maxNameLen, maxDataLen)
 		return false
 	}
 	return true
 }
 
-func (b *Batch) refuse(op, set string, key []byte, format string, args ...any) {
-	b.others++
+// refuse notes an operation that cannot be encoded: Commit returns the first.
+func (b *Batch) refuse(format string, args ...any) {
 	if b.err == nil {
-		b.err = fmt.Errorf("nftables: cannot %s element %x of %q in table %s: %s", op, key, set, b.table, fmt.Sprintf(format, args...))
+		b.err = fmt.Errorf(format, args...)
 	}
 }
 
 // openMessage makes sure that the open message is one for command and set.
 func (b *Batch) openMessage(command int, flags uint16, set string) {
-	b.elements++
 	if b.open && b.command == command && string(b.set) == set && len(b.buf)-b.msgStart < maxMessageLen {
 		return
 	}
@@ -140,10 +135,7 @@ func (b *Batch) begin(command int, flags uint16) {
 // beginElement appends an element's key and returns where the element begins, for endElement.
 func (b *Batch) beginElement(key []byte) (elem int) {
 	b.buf, elem = beginNest(b.buf, unix.NFTA_LIST_ELEM)
-	var nest int
-	b.buf, nest = beginNest(b.buf, unix.NFTA_SET_ELEM_KEY)
-	b.buf = appendBytes(b.buf, unix.NFTA_DATA_VALUE, key)
-	endNest(b.buf, nest)
+	b.buf = appendData(b.buf, unix.NFTA_SET_ELEM_KEY, key)
 	return elem
 }
 
@@ -162,6 +154,14 @@ func appendGoto(b []byte, chain string) []byte {
 	return b
 }
 
+// appendData appends an attribute that holds a value.
+func appendData(b []byte, typ uint16, v []byte) []byte {
+	b, nest := beginNest(b, typ)
+	b = appendBytes(b, unix.NFTA_DATA_VALUE, v)
+	endNest(b, nest)
+	return b
+}
+
 // appendVerdict appends NFTA_DATA_VERDICT.
 func appendVerdict(b []byte, code int32, chain string) []byte {
 	b, verdict := beginNest(b, unix.NFTA_DATA_VERDICT)
@@ -173,11 +173,11 @@ func appendVerdict(b []byte, code int32, chain string) []byte {
 	return b
 }
 
-// appendElementComment appends a comment as nft keeps it in the user data: type, length, text, NUL.
-func appendElementComment(b []byte, comment string) []byte {
+// appendComment appends user data with a comment as nft keeps it: type, length, text, NUL. The type is 0 for all objects.
+func appendComment(b []byte, typ uint16, comment string) []byte {
 	comment = cutComment(comment)
-	b = appendAttrHeader(b, unix.NFTA_SET_ELEM_USERDATA, len(comment)+3)
-	b = append(b, udataSetElemComment, byte(len(comment)+1))
+	b = appendAttrHeader(b, typ, len(comment)+3)
+	b = append(b, udataComment, byte(len(comment)+1))
 	b = append(b, comment...)
 	b = append(b, 0)
 	return appendPad(b, len(comment)+3)

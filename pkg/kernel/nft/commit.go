@@ -66,7 +66,7 @@ func (s *socket) commit(data []byte, lastSeq uint32) (result, error) {
 
 // exchange sends a batch and reads all answers. The kernel has given them when sending returns.
 func (s *socket) exchange(data []byte, lastSeq uint32) (first result, confirmed bool, _ error) {
-	if err := s.drain(); err != nil {
+	if err := s.begin(); err != nil {
 		return first, false, err
 	}
 	if err := s.send(data); err != nil {
@@ -76,6 +76,7 @@ func (s *socket) exchange(data []byte, lastSeq uint32) (first result, confirmed 
 	for {
 		answer, err := s.receive(false)
 		if answer == nil || err != nil {
+			s.dirty = err != nil
 			return first, confirmed, err
 		}
 		m := messages{rest: answer}

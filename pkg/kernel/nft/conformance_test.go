@@ -62,6 +62,7 @@ func world(tx *knftables.Transaction) {
 	tx.Add(&knftables.Map{Name: "endpoints", TypeOf: endpointsType + " ; counter"})
 	tx.Add(&knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
 	tx.Add(&knftables.Map{Name: "unused-map", TypeOf: endpointsType})
+	tx.Add(&knftables.Map{Name: "typed", Type: "ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service"})
 	tx.Add(&knftables.Set{Name: "nodeports", Type: "inet_service"})
 	tx.Add(&knftables.Set{Name: "unused-set", Type: "ipv4_addr"})
 	tx.Add(&knftables.Set{Name: "full", Type: "ipv4_addr", Size: knftables.PtrTo[uint64](1)})
@@ -95,7 +96,11 @@ type conformanceCase struct {
 	index int
 }
 
-func textCases() []conformanceCase {
+// errAny is an error of nft's own, that has no number.
+const errAny = unix.Errno(0xffff)
+
+// tableCases are operations as text on the table.
+func tableCases() []conformanceCase {
 	return []conformanceCase{
 		{name: "add/table/present", do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Table{}) })},
 		{name: "create/table/present", do: text(func(tx *knftables.Transaction) { tx.Create(&knftables.Table{}) }), want: unix.EEXIST},
@@ -109,6 +114,12 @@ func textCases() []conformanceCase {
 			tx.Delete(&knftables.Table{})
 			tx.Add(&knftables.Table{})
 		})},
+	}
+}
+
+// chainCases are operations as text on chains.
+func chainCases() []conformanceCase {
+	return []conformanceCase{
 		{name: "add/chain/absent", do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Chain{Name: "new"}) })},
 		{name: "add/chain/present", do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Chain{Name: "services"}) })},
 		{name: "create/chain/present", want: unix.EEXIST, do: text(func(tx *knftables.Transaction) { tx.Create(&knftables.Chain{Name: "services"}) })},
@@ -127,6 +138,12 @@ func textCases() []conformanceCase {
 			tx.Delete(&knftables.Chain{Name: "services"})
 			tx.Flush(&knftables.Chain{Name: "prerouting"})
 		})},
+	}
+}
+
+// ruleTextCases are operations as text on rules.
+func ruleTextCases() []conformanceCase {
+	return []conformanceCase{
 		{name: "add/rule/plain", do: text(func(tx *knftables.Transaction) {
 			tx.Add(&knftables.Rule{Chain: "unused", Rule: "ip saddr 10.0.0.1 accept"})
 		})},
@@ -149,11 +166,27 @@ func textCases() []conformanceCase {
 			tx.Add(&knftables.Rule{Chain: "services", Rule: "goto unused"})
 			tx.Add(&knftables.Rule{Chain: "unused", Rule: "goto services"})
 		})},
+		{name: "add/rule/reads a loaded map", want: errAny, do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Rule{Chain: "unused", Rule: pickRule})
+		})},
+		{name: "add/rule/reads a new map", do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Map{Name: "new", TypeOf: endpointsType})
+			tx.Add(&knftables.Rule{Chain: "unused", Rule: strings.ReplaceAll(pickRule, "@endpoints", "@new")})
+		})},
+		{name: "add/rule/reads a loaded map declared with type", do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Rule{Chain: "unused", Rule: "dnat ip to ip daddr . meta l4proto . th dport map @typed"})
+		})},
 		{name: "add/rule/nat in a filter chain", want: unix.EOPNOTSUPP, do: text(func(tx *knftables.Transaction) {
 			tx.Add(&knftables.Chain{Name: "filter", Type: knftables.PtrTo(knftables.FilterType),
 				Hook: knftables.PtrTo(knftables.PreroutingHook), Priority: knftables.PtrTo(knftables.FilterPriority)})
 			tx.Add(&knftables.Rule{Chain: "filter", Rule: "goto services"})
 		})},
+	}
+}
+
+// setCases are operations as text on sets and maps.
+func setCases() []conformanceCase {
+	return []conformanceCase{
 		{name: "add/set/absent", do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Set{Name: "new", Type: "ipv4_addr"}) })},
 		{name: "add/set/present", do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Set{Name: "nodeports", Type: "inet_service"}) })},
 		{name: "add/set/other type", want: unix.EEXIST, do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Set{Name: "nodeports", Type: "ipv4_addr"}) })},
@@ -179,6 +212,12 @@ func textCases() []conformanceCase {
 			tx.Flush(&knftables.Map{Name: "services"})
 			tx.Delete(&knftables.Chain{Name: "pick-2"})
 		})},
+	}
+}
+
+// elementCases are operations as text on elements.
+func elementCases() []conformanceCase {
+	return []conformanceCase{
 		{name: "add/element/interval", do: text(func(tx *knftables.Transaction) {
 			tx.Add(&knftables.Element{Set: "pods", Key: []string{"10.0.0.0/8"}})
 		})},
@@ -210,7 +249,8 @@ func textCases() []conformanceCase {
 	}
 }
 
-func batchCases() []conformanceCase {
+// batchElementCases are a batch's operations on elements.
+func batchElementCases() []conformanceCase {
 	endpoint := func(i, slot int) *Element { return &Element{Key: slotKey(i, slot), Value: endpointValue(i)} }
 	service := func(i int, chain string) *Element { return &Element{Key: frontendKey(i), Chain: chain} }
 	return []conformanceCase{
@@ -275,11 +315,25 @@ func batchCases() []conformanceCase {
 			b.Add("services", service(1, "new"))
 			b.DeleteChain("pick-2")
 		})},
+		{name: "Add/map/nothing at all", do: batch(func(*Batch) {})},
+		{name: "Add/verdict map/circle among others", want: unix.EMLINK, index: 3, do: batch(func(b *Batch) {
+			b.Add("endpoints", endpoint(2, 0))
+			b.Add("services", service(2, "pick-2"))
+			b.Add("services", service(3, "unused"))
+			b.Add("services", service(4, "services"))
+			b.Add("services", service(5, "pick-2"))
+		})},
+	}
+}
+
+// batchChainCases are a batch's operations on chains and rules.
+func batchChainCases() []conformanceCase {
+	return []conformanceCase{
 		{name: "AddChain/chain/present", want: unix.EEXIST, do: batch(func(b *Batch) { b.AddChain("services", "") })},
 		{name: "DeleteChain/chain/with rules", do: batch(func(b *Batch) { b.DeleteChain("unused") })},
 		{name: "DeleteChain/chain/absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.DeleteChain("none") })},
 		{name: "DeleteChain/chain/in use", want: unix.EBUSY, index: 1, do: batch(func(b *Batch) {
-			b.Add("endpoints", endpoint(2, 0))
+			b.Add("endpoints", &Element{Key: slotKey(2, 0), Value: endpointValue(2)})
 			b.DeleteChain("pick-2")
 			b.Delete("services", frontendKey(1))
 		})},
@@ -299,21 +353,18 @@ func batchCases() []conformanceCase {
 			b.AddRule("unused", Rule{Goto("services")})
 		})},
 		{name: "AddChain/chain/absent", do: batch(func(b *Batch) { b.AddChain("new", "") })},
-		{name: "Add/map/nothing at all", do: batch(func(*Batch) {})},
-		{name: "Add/verdict map/circle among others", want: unix.EMLINK, index: 3, do: batch(func(b *Batch) {
-			b.Add("endpoints", endpoint(2, 0))
-			b.Add("services", service(2, "pick-2"))
-			b.Add("services", service(3, "unused"))
-			b.Add("services", service(4, "services"))
-			b.Add("services", service(5, "pick-2"))
-		})},
 	}
+}
+
+// conformanceCases are all of them.
+func conformanceCases() []conformanceCase {
+	return slices.Concat(tableCases(), chainCases(), ruleTextCases(), setCases(), elementCases(), batchElementCases(), batchChainCases())
 }
 
 // TestConformance does each operation to the kernel's table and to the fake: both must take or refuse it, with the same
 // number, blame the same operation, and hold the same afterwards.
 func TestConformance(t *testing.T) {
-	for _, c := range slices.Concat(textCases(), batchCases()) {
+	for _, c := range conformanceCases() {
 		t.Run(c.name, func(t *testing.T) {
 			kernel, fake := openKernel(t, knftables.IPv4Family), NewFake(knftables.IPv4Family, testTable)
 			for _, table := range []Table{kernel, fake} {
@@ -346,6 +397,12 @@ func checkError(t *testing.T, table Table, c conformanceCase, err error) {
 	if c.want == 0 {
 		if err != nil {
 			t.Errorf("%T: %v", table, err)
+		}
+		return
+	}
+	if c.want == errAny {
+		if err == nil {
+			t.Errorf("%T: no error", table)
 		}
 		return
 	}
@@ -420,7 +477,7 @@ func TestConformanceIsComplete(t *testing.T) {
 		"AddChain/chain": both, "DeleteChain/chain": both, "FlushChain/chain": both, "AddRule/rule": both,
 	}
 	seen := map[string]map[string]bool{}
-	for _, c := range slices.Concat(textCases(), batchCases()) {
+	for _, c := range conformanceCases() {
 		verb, rest, _ := strings.Cut(c.name, "/")
 		object, _, _ := strings.Cut(rest, "/")
 		name := verb + "/" + object

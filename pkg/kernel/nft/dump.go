@@ -24,7 +24,7 @@ func (t *kernelTable) Generation(ctx context.Context) (Generation, error) {
 }
 
 func (s *socket) generation() (g Generation, _ error) {
-	err := s.get(unix.NFT_MSG_GETGEN, unix.AF_UNSPEC, false, nil, func(m message) error {
+	err := s.get(unix.NFT_MSG_GETGEN, unix.AF_UNSPEC, nil, func(m message) error {
 		for a := (attrs{rest: m.attrs()}); a.next(); {
 			if a.typ == unix.NFTA_GEN_ID {
 				g = Generation(a.u32())
@@ -37,7 +37,7 @@ func (s *socket) generation() (g Generation, _ error) {
 
 // consistent runs read, which makes several requests, until no transaction comes in between.
 func (s *socket) consistent(ctx context.Context, read func() error) error {
-	return s.dump(ctx, func() error {
+	return undisturbed(ctx, func() error {
 		before, err := s.generation()
 		if err != nil {
 			return err
@@ -72,7 +72,7 @@ func (t *kernelTable) Objects(ctx context.Context) (Objects, error) {
 }
 
 func (t *kernelTable) objects() (o Objects, _ error) {
-	err := t.get(unix.NFT_MSG_GETTABLE, false, unix.NFTA_TABLE_NAME, func(m message) error {
+	err := t.get(unix.NFT_MSG_GETTABLE, unix.NFTA_TABLE_NAME, func(m message) error {
 		o.Exists = true
 		for a := (attrs{rest: m.attrs()}); a.next(); {
 			if a.typ == nftaTableHandle {
@@ -87,7 +87,7 @@ func (t *kernelTable) objects() (o Objects, _ error) {
 	if err != nil {
 		return Objects{}, err
 	}
-	err = t.get(unix.NFT_MSG_GETCHAIN, true, unix.NFTA_CHAIN_TABLE, func(m message) error {
+	err = t.dump(unix.NFT_MSG_GETCHAIN, unix.NFTA_CHAIN_TABLE, func(m message) error {
 		if attrString(m, unix.NFTA_CHAIN_TABLE) == t.name {
 			o.Chains = append(o.Chains, decodeChain(m))
 		}
@@ -96,7 +96,7 @@ func (t *kernelTable) objects() (o Objects, _ error) {
 	if err != nil {
 		return Objects{}, err
 	}
-	err = t.get(unix.NFT_MSG_GETSET, true, unix.NFTA_SET_TABLE, func(m message) error {
+	err = t.dump(unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, func(m message) error {
 		if attrString(m, unix.NFTA_SET_TABLE) == t.name {
 			if set, anonymous := decodeSet(m); !anonymous {
 				o.Sets = append(o.Sets, set)
@@ -108,8 +108,15 @@ func (t *kernelTable) objects() (o Objects, _ error) {
 }
 
 // get makes a request about the table.
-func (t *kernelTable) get(command int, dump bool, tableAttr uint16, answer func(message) error) error {
-	return t.socket.get(command, familyNumber(t.family), dump, func(b []byte) []byte {
+func (t *kernelTable) get(command int, tableAttr uint16, answer func(message) error) error {
+	return t.socket.get(command, familyNumber(t.family), func(b []byte) []byte {
+		return appendString(b, tableAttr, t.name)
+	}, answer)
+}
+
+// dump requests all objects of a kind in the table. Not all kernels heed the table.
+func (t *kernelTable) dump(command int, tableAttr uint16, answer func(message) error) error {
+	return t.socket.dump(command, familyNumber(t.family), func(b []byte) []byte {
 		return appendString(b, tableAttr, t.name)
 	}, answer)
 }
@@ -124,7 +131,7 @@ func decodeChain(m message) (c Chain) {
 		case unix.NFTA_CHAIN_TYPE:
 			c.Type = a.str()
 		case nftaChainUserdata:
-			c.Comment = commentOf(a.data, udataObjectComment)
+			c.Comment = commentOf(a.data)
 		case unix.NFTA_CHAIN_HOOK:
 			for h := (attrs{rest: a.data}); h.next(); {
 				switch h.typ {
@@ -158,10 +165,10 @@ func decodeSet(m message) (s Set, anonymous bool) {
 }
 
 // commentOf finds the comment in an object's user data: a list of type, length and value.
-func commentOf(udata []byte, comment byte) string {
+func commentOf(udata []byte) string {
 	for len(udata) >= 2 && len(udata) >= 2+int(udata[1]) {
-		value := udata[2 : 2+udata[1]]
-		if udata[0] == comment {
+		value := udata[2 : 2+int(udata[1])]
+		if udata[0] == udataComment {
 			return string(trimNUL(value))
 		}
 		udata = udata[2+len(value):]
@@ -202,9 +209,9 @@ func (t *kernelTable) Elements(ctx context.Context, set string) iter.Seq2[Elemen
 
 // elements reads the lists of elements of a set, a list for each message.
 func (t *kernelTable) elements(ctx context.Context, set string) (lists [][]byte, _ error) {
-	err := t.socket.dump(ctx, func() error {
+	err := undisturbed(ctx, func() error {
 		lists = nil
-		return t.socket.get(unix.NFT_MSG_GETSETELEM, familyNumber(t.family), true, func(b []byte) []byte {
+		return t.socket.dump(unix.NFT_MSG_GETSETELEM, familyNumber(t.family), func(b []byte) []byte {
 			b = appendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
 			return appendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
 		}, func(m message) error {
@@ -237,7 +244,7 @@ func decodeElement(b []byte) (e Element, _ error) {
 				}
 			}
 		case unix.NFTA_SET_ELEM_USERDATA:
-			e.Comment = commentOf(a.data, udataSetElemComment)
+			e.Comment = commentOf(a.data)
 		case unix.NFTA_SET_ELEM_EXPR:
 			decodeCounter(a.data, &e)
 		case nftaSetElemExprs:
@@ -266,25 +273,4 @@ func decodeCounter(expr []byte, e *Element) {
 			e.Bytes = c.u64()
 		}
 	}
-}
-
-// describeKey prints a key for an error, as nft would if the set can be asked for its type.
-func (t *kernelTable) describeKey(set string, key []byte) string {
-	var typ uint32
-	err := t.socket.get(unix.NFT_MSG_GETSET, familyNumber(t.family), false, func(b []byte) []byte {
-		b = appendString(b, unix.NFTA_SET_TABLE, t.name)
-		return appendString(b, unix.NFTA_SET_NAME, set)
-	}, func(m message) error {
-		for a := (attrs{rest: m.attrs()}); a.next(); {
-			if a.typ == unix.NFTA_SET_KEY_TYPE {
-				typ = a.u32()
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return formatFields(nil, key)
-	}
-	fs, _ := fieldsOfType(typ)
-	return formatFields(fs, key)
 }

@@ -249,6 +249,36 @@ func (f *Fake) elements(ctx context.Context, set string) ([]Element, error) {
 	return out, nil
 }
 
+// Find is part of [Table].
+func (f *Fake) Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[Element, error] {
+	return func(yield func(Element, error) bool) {
+		elements, err := f.elements(ctx, set)
+		if err != nil {
+			yield(Element{}, wrap("read elements of "+set, f.family, f.name, err))
+			return
+		}
+		for key := range keys {
+			if len(key) != f.keyLen(set) {
+				yield(Element{}, wrap("read elements of "+set, f.family, f.name, unix.EINVAL))
+				return
+			}
+			i, ok := slices.BinarySearchFunc(elements, key, func(e Element, key []byte) int { return bytes.Compare(e.Key, key) })
+			if ok && !yield(elements[i], nil) {
+				return
+			}
+		}
+	}
+}
+
+func (f *Fake) keyLen(set string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.state.table == nil || f.state.table.sets[set] == nil {
+		return 0
+	}
+	return width(f.state.table.sets[set].key)
+}
+
 // Generation is part of [Table].
 func (f *Fake) Generation(ctx context.Context) (Generation, error) {
 	f.mu.Lock()

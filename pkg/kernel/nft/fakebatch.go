@@ -75,7 +75,7 @@ func (s *fakeState) object(m message, chain, rule string) error {
 	switch m.command() {
 	case unix.NFT_MSG_NEWCHAIN:
 		udata, _ := attr(m.attrs(), nftaChainUserdata)
-		return s.addChain(chain, commentOf(udata, udataObjectComment), nil, true)
+		return s.addChain(chain, commentOf(udata), nil, true)
 	case unix.NFT_MSG_DELCHAIN:
 		return s.deleteChain(chain)
 	case unix.NFT_MSG_DELRULE:

@@ -20,6 +20,8 @@ type fakeState struct {
 	generation Generation
 
 	undo []func()
+	// declared are the sets that this transaction declared.
+	declared map[string]bool
 	// jumps is set when a rule or element was added that goes to a chain: then the table is validated at the end.
 	jumps bool
 }
@@ -62,6 +64,8 @@ type fakeSet struct {
 	interval    bool
 	dynamic     bool
 	counter     bool
+	// typedByPort says that values have a port and were declared with typeof.
+	typedByPort bool
 	size        int
 	elements    map[string]fakeElement
 	// texts are an interval set's elements.
@@ -101,7 +105,7 @@ func refuse(errno unix.Errno, format string, args ...any) *refusal {
 
 // transact runs change, and takes it back if it fails.
 func (s *fakeState) transact(change func() error) error {
-	s.undo, s.jumps = s.undo[:0], false
+	s.undo, s.jumps, s.declared = s.undo[:0], false, map[string]bool{}
 	err := change()
 	if err == nil && s.jumps {
 		err = s.validate()
@@ -304,6 +308,7 @@ func (s *fakeState) addSet(name string, set *fakeSet, exclusive bool) error {
 	table := s.table
 	set.handle = s.nextHandle()
 	table.sets[name] = set
+	s.declared[name] = true
 	s.did(func() { delete(table.sets, name) })
 	return nil
 }

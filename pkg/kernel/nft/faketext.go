@@ -147,7 +147,25 @@ func (s *fakeState) runRule(c command, chain, rest string) error {
 	if c.verb != "add" && c.verb != "insert" {
 		return c.unknown()
 	}
-	return s.addRule(chain, parseRule(rest), at)
+	r := parseRule(rest)
+	if err := s.readable(r); err != nil {
+		return err
+	}
+	return s.addRule(chain, r, at)
+}
+
+// readable refuses what nft 1.0.6 does: when it has to ask the kernel what a map holds that was declared with
+// `typeof ... : ip daddr . th dport`, it takes the port for a condition of the rule. See README.md.
+func (s *fakeState) readable(r fakeRule) error {
+	if !strings.Contains(r.text, "dnat ") {
+		return nil
+	}
+	for _, name := range r.sets {
+		if s.table != nil && s.table.sets[name] != nil && s.table.sets[name].typedByPort && !s.declared[name] {
+			return fmt.Errorf("%q: nft 1.0.6 says `conflicting protocols specified`: map %s was declared earlier, with typeof and a port among its values: use Batch.AddRule", r.text, name)
+		}
+	}
+	return nil
 }
 
 func (s *fakeState) runSet(c command, name, rest string) error {
@@ -307,6 +325,8 @@ func (p properties) set(isMap bool) (*fakeSet, error) {
 			return nil, err
 		}
 	}
+	_, typeof := p.value("typeof")
+	s.typedByPort = typeof && slices.Contains(s.value, fieldPort)
 	flags, _ := p.value("flags")
 	s.interval = slices.Contains(strings.Split(flags, ","), "interval")
 	s.dynamic = slices.Contains(strings.Split(flags, ","), "dynamic")
@@ -334,8 +354,8 @@ func parseTypes(s string) ([]field, error) {
 
 // fieldOf is the type of an expression, or the type of that name.
 func fieldOf(s string) (field, bool) {
-	for _, f := range fields() {
-		if f.name == s {
+	for f := range field(1 << typeBits) {
+		if name, _ := f.spec(); name == s && s != "" {
 			return f, true
 		}
 	}

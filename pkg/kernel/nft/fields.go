@@ -12,28 +12,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// field is a data type of nft, as a set's declaration names it.
-type field struct {
-	name string
-	id   uint32 // nft's number of the type (enum datatypes), which it stores in NFTA_SET_KEY_TYPE
-	size int    // in bytes, before padding
-}
+// field is a data type of nft: the number by which nft stores it in NFTA_SET_KEY_TYPE (enum datatypes).
+type field uint32
 
 // The data types that keys and values are made of.
-var (
-	fieldInteger = field{"integer", 4, 4}
-	fieldIPv4    = field{"ipv4_addr", 7, 4}
-	fieldIPv6    = field{"ipv6_addr", 8, 16}
-	fieldProto   = field{"inet_proto", 12, 1}
-	fieldPort    = field{"inet_service", 13, 2}
-	fieldMark    = field{"mark", 19, 4}
-	fieldIfIndex = field{"iface_index", 20, 4}
-	fieldIfName  = field{"ifname", 41, 16}
+const (
+	fieldInteger field = 4
+	fieldIPv4    field = 7
+	fieldIPv6    field = 8
+	fieldProto   field = 12
+	fieldPort    field = 13
+	fieldMark    field = 19
+	fieldIfIndex field = 20
+	fieldIfName  field = 41
 )
 
-// fields lists them.
-func fields() []field {
-	return []field{fieldInteger, fieldIPv4, fieldIPv6, fieldProto, fieldPort, fieldMark, fieldIfIndex, fieldIfName}
+// spec is the type's name in a declaration, and its size in bytes before padding; 0 for types that are not ours.
+func (f field) spec() (name string, size int) {
+	switch f {
+	case fieldInteger:
+		return "integer", 4
+	case fieldIPv4:
+		return "ipv4_addr", 4
+	case fieldIPv6:
+		return "ipv6_addr", 16
+	case fieldProto:
+		return "inet_proto", 1
+	case fieldPort:
+		return "inet_service", 2
+	case fieldMark:
+		return "mark", 4
+	case fieldIfIndex:
+		return "iface_index", 4
+	case fieldIfName:
+		return "ifname", 16
+	}
+	return "", 0
+}
+
+func (f field) size() int {
+	_, n := f.spec()
+	return n
 }
 
 // typeBits is how many bits a type's number takes in that of a concatenation.
@@ -43,11 +62,11 @@ const typeBits = 6
 func fieldsOfType(typ uint32) ([]field, bool) {
 	var out []field
 	for ; typ != 0; typ >>= typeBits {
-		i := slices.IndexFunc(fields(), func(f field) bool { return f.id == typ&(1<<typeBits-1) })
-		if i < 0 {
+		f := field(typ & (1<<typeBits - 1))
+		if f.size() == 0 {
 			return nil, false
 		}
-		out = append(out, fields()[i])
+		out = append(out, f)
 	}
 	slices.Reverse(out)
 	return out, len(out) > 0
@@ -56,11 +75,11 @@ func fieldsOfType(typ uint32) ([]field, bool) {
 // width is the length of the fields in a key: each is padded to 4 bytes, unless it stands alone.
 func width(fs []field) int {
 	if len(fs) == 1 {
-		return fs[0].size
+		return fs[0].size()
 	}
 	n := 0
 	for _, f := range fs {
-		n += align4(f.size)
+		n += align4(f.size())
 	}
 	return n
 }
@@ -72,18 +91,18 @@ func formatFields(fs []field, b []byte) string {
 	}
 	parts := make([]string, 0, len(fs))
 	for _, f := range fs {
-		parts = append(parts, f.format(b[:f.size]))
-		b = b[min(align4(f.size), len(b)):]
+		parts = append(parts, f.format(b[:f.size()]))
+		b = b[min(align4(f.size()), len(b)):]
 	}
 	return strings.Join(parts, " . ")
 }
 
 func (f field) format(b []byte) string {
-	switch f.id {
-	case fieldIPv4.id, fieldIPv6.id:
+	switch f {
+	case fieldIPv4, fieldIPv6:
 		a, _ := netip.AddrFromSlice(b)
 		return a.String()
-	case fieldProto.id:
+	case fieldProto:
 		switch b[0] {
 		case unix.IPPROTO_TCP:
 			return "tcp"
@@ -93,11 +112,11 @@ func (f field) format(b []byte) string {
 			return "sctp"
 		}
 		return strconv.Itoa(int(b[0]))
-	case fieldPort.id:
+	case fieldPort:
 		return strconv.Itoa(int(binary.BigEndian.Uint16(b)))
-	case fieldMark.id:
+	case fieldMark:
 		return fmt.Sprintf("0x%08x", binary.NativeEndian.Uint32(b))
-	case fieldIfName.id:
+	case fieldIfName:
 		return strconv.Quote(strings.TrimRight(string(b), "\x00"))
 	}
 	return strconv.FormatUint(uint64(binary.NativeEndian.Uint32(b)), 10)
@@ -123,32 +142,33 @@ func parseFields(fs []field, text []string) ([]byte, error) {
 }
 
 func (f field) parse(s string) ([]byte, error) {
-	switch f.id {
-	case fieldIPv4.id, fieldIPv6.id:
+	name, size := f.spec()
+	switch f {
+	case fieldIPv4, fieldIPv6:
 		a, err := netip.ParseAddr(s)
-		if err != nil || len(a.AsSlice()) != f.size {
-			return nil, fmt.Errorf("%q is not an %s", s, f.name)
+		if err != nil || len(a.AsSlice()) != size {
+			return nil, fmt.Errorf("%q is not an %s", s, name)
 		}
 		return a.AsSlice(), nil
-	case fieldProto.id:
+	case fieldProto:
 		known := map[string]byte{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP, "sctp": unix.IPPROTO_SCTP}
 		if n, ok := known[s]; ok {
 			return []byte{n}, nil
 		}
-	case fieldIfName.id:
-		if name := strings.Trim(s, `"`); name != "" && len(name) < f.size {
-			return append([]byte(name), make([]byte, f.size-len(name))...), nil
+	case fieldIfName:
+		if s := strings.Trim(s, `"`); s != "" && len(s) < size {
+			return append([]byte(s), make([]byte, size-len(s))...), nil
 		}
 		return nil, fmt.Errorf("%q is not an interface's name", s)
 	}
-	n, err := strconv.ParseUint(s, 0, 8*f.size)
+	n, err := strconv.ParseUint(s, 0, 8*size)
 	if err != nil {
-		return nil, fmt.Errorf("%q is not a value of type %s", s, f.name)
+		return nil, fmt.Errorf("%q is not a value of type %s", s, name)
 	}
-	switch f.id {
-	case fieldProto.id:
+	switch f {
+	case fieldProto:
 		return []byte{byte(n)}, nil
-	case fieldPort.id:
+	case fieldPort:
 		return binary.BigEndian.AppendUint16(nil, uint16(n)), nil
 	}
 	return binary.NativeEndian.AppendUint32(nil, uint32(n)), nil

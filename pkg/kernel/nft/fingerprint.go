@@ -36,7 +36,7 @@ const fingerprintLen = 16
 
 func (t *kernelTable) fingerprint(except string) (string, error) {
 	d := digest{sha256.New()}
-	err := t.get(unix.NFT_MSG_GETTABLE, false, unix.NFTA_TABLE_NAME, func(m message) error {
+	err := t.get(unix.NFT_MSG_GETTABLE, unix.NFTA_TABLE_NAME, func(m message) error {
 		d.attrs(m.attrs(), unix.NFTA_TABLE_NAME, unix.NFTA_TABLE_FLAGS, nftaTableUserdata)
 		return nil
 	})
@@ -63,7 +63,7 @@ func (t *kernelTable) fingerprint(except string) (string, error) {
 // the rules that use them, and their names depend on what else was there when they were made.
 func (t *kernelTable) fingerprintSets(d digest) (anonymous map[string]string, _ error) {
 	declarations, anonymous := map[string]string{}, map[string]string{}
-	err := t.get(unix.NFT_MSG_GETSET, true, unix.NFTA_SET_TABLE, func(m message) error {
+	err := t.dump(unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, func(m message) error {
 		if attrString(m, unix.NFTA_SET_TABLE) != t.name {
 			return nil
 		}
@@ -120,7 +120,7 @@ func (t *kernelTable) fingerprintElements(set string) (string, error) {
 
 func (t *kernelTable) fingerprintChains(d digest, except string) error {
 	chains := map[string]string{}
-	err := t.get(unix.NFT_MSG_GETCHAIN, true, unix.NFTA_CHAIN_TABLE, func(m message) error {
+	err := t.dump(unix.NFT_MSG_GETCHAIN, unix.NFTA_CHAIN_TABLE, func(m message) error {
 		name := attrString(m, unix.NFTA_CHAIN_NAME)
 		if attrString(m, unix.NFTA_CHAIN_TABLE) != t.name || name == except {
 			return nil
@@ -138,7 +138,7 @@ func (t *kernelTable) fingerprintChains(d digest, except string) error {
 // fingerprintRules digests each chain's rules in their order.
 func (t *kernelTable) fingerprintRules(d digest, except string, anonymous map[string]string) error {
 	rules := map[string]string{}
-	err := t.get(unix.NFT_MSG_GETRULE, true, unix.NFTA_RULE_TABLE, func(m message) error {
+	err := t.dump(unix.NFT_MSG_GETRULE, unix.NFTA_RULE_TABLE, func(m message) error {
 		chain := attrString(m, unix.NFTA_RULE_CHAIN)
 		if attrString(m, unix.NFTA_RULE_TABLE) != t.name || chain == except {
 			return nil
@@ -165,7 +165,7 @@ func (t *kernelTable) fingerprintOthers(d digest) error {
 		{unix.NFT_MSG_GETFLOWTABLE, nftaFlowtableTable, nftaFlowtableName, nftaFlowtableName},
 	} {
 		found := map[string]string{}
-		err := t.get(kind.command, true, kind.table, func(m message) error {
+		err := t.dump(kind.command, kind.table, func(m message) error {
 			if attrString(m, kind.table) == t.name {
 				typ, _ := attr(m.attrs(), kind.kind)
 				found[attrString(m, kind.name)] = string(typ)

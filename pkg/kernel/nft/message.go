@@ -32,8 +32,7 @@ const (
 	nlmFAckTLVs           = 0x200
 	nlaTypeMask           = 0x3fff
 	nlaNested             = 0x8000
-	udataSetElemComment   = 0 // NFTNL_UDATA_SET_ELEM_COMMENT
-	udataObjectComment    = 0 // NFTNL_UDATA_{TABLE,CHAIN,RULE}_COMMENT
+	udataComment          = 0 // NFTNL_UDATA_{SET_ELEM,CHAIN,RULE,TABLE}_COMMENT
 	messageHeaderLen      = unix.NLMSG_HDRLEN + nfgenmsgLen
 	nfgenmsgLen           = 4
 	attrHeaderLen         = 4

@@ -6,16 +6,14 @@ import (
 
 // AddChain adds a chain that is not a base chain. Commit fails with EEXIST if there is one of that name.
 func (b *Batch) AddChain(name, comment string) {
-	b.others++
+	if !b.checkChain("add", name) {
+		return
+	}
 	b.begin(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	b.buf = appendString(b.buf, unix.NFTA_CHAIN_TABLE, b.table)
 	b.buf = appendString(b.buf, unix.NFTA_CHAIN_NAME, name)
 	if comment != "" {
-		comment = cutComment(comment)
-		b.buf = appendAttrHeader(b.buf, nftaChainUserdata, len(comment)+3)
-		b.buf = append(b.buf, udataObjectComment, byte(len(comment)+1))
-		b.buf = append(append(b.buf, comment...), 0)
-		b.buf = appendPad(b.buf, len(comment)+3)
+		b.buf = appendComment(b.buf, nftaChainUserdata, comment)
 	}
 	endMessage(b.buf, b.msgStart)
 }
@@ -23,7 +21,9 @@ func (b *Batch) AddChain(name, comment string) {
 // DeleteChain deletes a chain with its rules. Commit fails with ENOENT if it is not there, with EBUSY if another rule
 // or an element goes to it.
 func (b *Batch) DeleteChain(name string) {
-	b.others++
+	if !b.checkChain("delete", name) {
+		return
+	}
 	b.begin(unix.NFT_MSG_DELCHAIN, 0)
 	b.buf = appendString(b.buf, unix.NFTA_CHAIN_TABLE, b.table)
 	b.buf = appendString(b.buf, unix.NFTA_CHAIN_NAME, name)
@@ -32,7 +32,9 @@ func (b *Batch) DeleteChain(name string) {
 
 // FlushChain deletes a chain's rules.
 func (b *Batch) FlushChain(name string) {
-	b.others++
+	if !b.checkChain("flush", name) {
+		return
+	}
 	b.begin(unix.NFT_MSG_DELRULE, 0)
 	b.buf = appendString(b.buf, unix.NFTA_RULE_TABLE, b.table)
 	b.buf = appendString(b.buf, unix.NFTA_RULE_CHAIN, name)
@@ -42,7 +44,13 @@ func (b *Batch) FlushChain(name string) {
 // AddRule appends a rule to a chain. Commit fails with ENOENT if the chain, or one that the rule goes to, or a set that
 // it looks up, is not there.
 func (b *Batch) AddRule(chain string, r Rule) {
-	b.others++
+	if !b.checkChain("add a rule to", chain) {
+		return
+	}
+	if len(r) == 0 {
+		b.refuse("nftables: cannot add a rule to chain %q of table %s: it is empty", chain, b.table)
+		return
+	}
 	family := b.knftablesFamily
 	b.begin(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
 	b.buf = appendString(b.buf, unix.NFTA_RULE_TABLE, b.table)
@@ -55,6 +63,16 @@ func (b *Batch) AddRule(chain string, r Rule) {
 	endNest(b.buf, list)
 	endMessage(b.buf, b.msgStart)
 	b.rules = append(b.rules, r.Text(family))
+}
+
+// checkChain counts an operation on a chain, and refuses what cannot be encoded.
+func (b *Batch) checkChain(op, chain string) bool {
+	b.others++
+	if chain == "" || len(chain) > maxNameLen {
+		b.refuse("nftables: cannot %s chain %q of table %s: a chain's name has 1 to %d bytes", op, chain, b.table, maxNameLen)
+		return false
+	}
+	return true
 }
 
 // u32s are attributes that hold a number each.
@@ -113,13 +131,5 @@ func appendImmediateVerdict(b []byte, code int32, chain string) []byte {
 	b = appendVerdict(b, code, chain)
 	endNest(b, data)
 	end(b)
-	return b
-}
-
-// appendData appends an attribute that holds a value.
-func appendData(b []byte, typ uint16, v []byte) []byte {
-	b, nest := beginNest(b, typ)
-	b = appendBytes(b, unix.NFTA_DATA_VALUE, v)
-	endNest(b, nest)
 	return b
 }

@@ -28,6 +28,9 @@ const (
 // errDumpInterrupted says that the ruleset changed between two chunks of a dump.
 var errDumpInterrupted = errors.New("the ruleset changed while it was read")
 
+// errNoAnswer says that the kernel took a request and said nothing.
+var errNoAnswer = errors.New("the kernel did not answer")
+
 // errClosed is what a closed table answers.
 var errClosed = errors.New("the table is closed")
 
@@ -42,6 +45,9 @@ type socket struct {
 	seq     atomic.Uint32
 	request []byte // reused
 	answer  []byte // reused
+
+	// dirty says that a request may have left answers behind.
+	dirty bool
 
 	turn chan struct{} // holds a value while a request runs
 }
@@ -184,26 +190,46 @@ func (s *socket) drain() error {
 	}
 }
 
-// get sends one request whose attributes build appends, and calls answer with each message of the answer.
-// With dump the request is for all objects.
-func (s *socket) get(command int, family byte, dump bool, build func([]byte) []byte, answer func(message) error) error {
-	if err := s.drain(); err != nil {
+// begin prepares the socket for a request: nothing of an earlier one must be left.
+func (s *socket) begin() error {
+	if s.dirty {
+		if err := s.drain(); err != nil {
+			return err
+		}
+	}
+	s.dirty = true
+	return nil
+}
+
+// get sends one request whose attributes build appends, and calls answer with each message of the answer. The kernel has
+// given all of it when sending returns.
+func (s *socket) get(command int, family byte, build func([]byte) []byte, answer func(message) error) error {
+	seq, err := s.ask(command, 0, family, build)
+	if err != nil {
 		return err
 	}
-	flags := uint16(unix.NLM_F_REQUEST)
-	if dump {
-		flags |= unix.NLM_F_DUMP
-	} else {
-		flags |= unix.NLM_F_ACK
+	for answered := false; ; answered = true {
+		data, err := s.receive(false)
+		if err != nil {
+			return err
+		}
+		if data == nil {
+			s.dirty = false
+			if !answered {
+				return errNoAnswer
+			}
+			return nil
+		}
+		if _, err := each(data, seq, answer); err != nil {
+			return err
+		}
 	}
-	seq := s.reserve(1)
-	s.request = appendMessage(s.request[:0], nftMessageType|uint16(command), flags, family)
-	binary.NativeEndian.PutUint32(s.request[8:], seq)
-	if build != nil {
-		s.request = build(s.request)
-	}
-	endMessage(s.request, 0)
-	if err := s.send(s.request); err != nil {
+}
+
+// dump is get for a request for all objects of a kind. The kernel gives the answer as it is read.
+func (s *socket) dump(command int, family byte, build func([]byte) []byte, answer func(message) error) error {
+	seq, err := s.ask(command, unix.NLM_F_DUMP, family, build)
+	if err != nil {
 		return err
 	}
 	interrupted := false
@@ -212,29 +238,58 @@ func (s *socket) get(command int, family byte, dump bool, build func([]byte) []b
 		if err != nil {
 			return err
 		}
-		m := messages{rest: data}
-		for m.next() {
-			if m.seq != seq {
-				continue
-			}
+		done, err := each(data, seq, func(m message) error {
 			interrupted = interrupted || m.flags&nlmFDumpIntr != 0
-			if m.typ == unix.NLMSG_DONE || m.typ == unix.NLMSG_ERROR {
-				if err := resultOf(m.message).errno; err != 0 {
-					return err
-				}
-				if interrupted {
-					return errDumpInterrupted
-				}
-				return nil
-			}
-			if err := answer(m.message); err != nil {
-				return err
-			}
+			return answer(m)
+		})
+		if err != nil {
+			return err
 		}
-		if m.bad {
-			return errMalformed
+		if done {
+			s.dirty = false
+			if interrupted {
+				return errDumpInterrupted
+			}
+			return nil
 		}
 	}
+}
+
+func (s *socket) ask(command int, flags uint16, family byte, build func([]byte) []byte) (seq uint32, _ error) {
+	if err := s.begin(); err != nil {
+		return 0, err
+	}
+	seq = s.reserve(1)
+	s.request = appendMessage(s.request[:0], nftMessageType|uint16(command), unix.NLM_F_REQUEST|flags, family)
+	binary.NativeEndian.PutUint32(s.request[8:], seq)
+	if build != nil {
+		s.request = build(s.request)
+	}
+	endMessage(s.request, 0)
+	return seq, s.send(s.request)
+}
+
+// each calls answer with the messages of a request's answer. done says that it ended.
+func each(data []byte, seq uint32, answer func(message) error) (done bool, _ error) {
+	m := messages{rest: data}
+	for m.next() {
+		switch {
+		case m.seq != seq:
+		case m.typ == unix.NLMSG_DONE || m.typ == unix.NLMSG_ERROR:
+			done = true
+			if errno := resultOf(m.message).errno; errno != 0 {
+				return true, errno
+			}
+		default:
+			if err := answer(m.message); err != nil {
+				return done, err
+			}
+		}
+	}
+	if m.bad {
+		return done, errMalformed
+	}
+	return done, nil
 }
 
 // result is what NLMSG_ERROR or NLMSG_DONE says.
@@ -268,8 +323,8 @@ func resultOf(m message) result {
 	return r
 }
 
-// dump runs read, which dumps something, until no transaction comes in between.
-func (s *socket) dump(ctx context.Context, read func() error) error {
+// undisturbed runs read, which reads much, until no transaction comes in between.
+func undisturbed(ctx context.Context, read func() error) error {
 	for attempt := 1; ; attempt++ {
 		err := read()
 		if !errors.Is(err, errDumpInterrupted) && !errors.Is(err, unix.EINTR) {

@@ -81,7 +81,8 @@ func (b *Builder) Endpoints() int {
 }
 
 // Update applies changes of any number of objects as one: no Snapshot shows a part of them. What an object
-// holds that cannot be used is left out and told in the error; everything else has been applied.
+// holds that cannot be used is left out and told in the error, which joins Problems; everything else has been
+// applied.
 func (b *Builder) Update(change func(*Update)) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,9 +105,10 @@ type Update struct {
 	problems []error
 }
 
-func (u *Update) report(object fmt.Stringer, kind string, problems []error) {
+func (u *Update) report(object fmt.Stringer, kind string, problems []*Problem) {
 	for _, problem := range problems {
-		u.problems = append(u.problems, fmt.Errorf("%s %s: %w", kind, object, problem))
+		problem.Kind, problem.Object = kind, object.String()
+		u.problems = append(u.problems, problem)
 	}
 }
 

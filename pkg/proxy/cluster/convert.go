@@ -35,7 +35,7 @@ func served(s *corev1.Service) bool {
 		s.Spec.ClusterIP != "" && s.Spec.ClusterIP != corev1.ClusterIPNone
 }
 
-func (c *converter) service(object *corev1.Service) (*Service, []error) {
+func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
 	var p problems
 	spec := &object.Spec
 	s := &Service{
@@ -82,13 +82,14 @@ func loadBalancerIPs(object *corev1.Service, p *problems) []netip.Addr {
 	if object.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil
 	}
-	var ips []string
-	for _, ingress := range object.Status.LoadBalancer.Ingress {
+	var addrs addrList
+	for i := range object.Status.LoadBalancer.Ingress {
+		ingress := &object.Status.LoadBalancer.Ingress[i]
 		if ingress.IP != "" && (ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP) {
-			ips = append(ips, ingress.IP)
+			addrs.add(p, fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i), ingress.IP)
 		}
 	}
-	return p.addrs("status.loadBalancer.ingress", ips)
+	return addrs
 }
 
 func affinity(config *corev1.SessionAffinityConfig, p *problems) time.Duration {
@@ -98,35 +99,43 @@ func affinity(config *corev1.SessionAffinityConfig, p *problems) time.Duration {
 		if wanted >= time.Second && wanted <= maxAffinity {
 			return wanted
 		}
-		p.add("spec.sessionAffinityConfig.clientIP.timeoutSeconds: %d is not between 1 and %d; using %d",
+		p.add("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "%d is not between 1 and %d; using %d",
 			*config.ClientIP.TimeoutSeconds, maxAffinity/time.Second, timeout/time.Second)
 	}
 	return timeout
 }
 
 // owner tells the Service that a slice belongs to; ok is false when no proxy should use the slice.
-func owner(object *discoveryv1.EndpointSlice) (name ServiceName, ok bool, found []error) {
+func owner(object *discoveryv1.EndpointSlice) (name ServiceName, ok bool, found []*Problem) {
 	if _, headless := object.Labels[corev1.IsHeadlessService]; headless {
 		return ServiceName{}, false, nil
 	}
-	if object.AddressType == discoveryv1.AddressTypeFQDN {
-		return ServiceName{}, false, nil
-	}
+	var p problems
 	service := object.Labels[discoveryv1.LabelServiceName]
+	switch object.AddressType {
+	case discoveryv1.AddressTypeFQDN:
+		return ServiceName{}, false, nil
+	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
+	default:
+		p.add("addressType", "%q is none of IPv4, IPv6 and FQDN", object.AddressType)
+	}
 	if service == "" {
-		return ServiceName{}, false, []error{fmt.Errorf("it belongs to no Service; set the label %s", discoveryv1.LabelServiceName)}
+		p.add("metadata.labels", "it belongs to no Service; set the label %s", discoveryv1.LabelServiceName)
+	}
+	if len(p.found) > 0 {
+		return ServiceName{}, false, p.found
 	}
 	return ServiceName{Namespace: share(object.Namespace), Name: share(service)}, true, nil
 }
 
-func (c *converter) slice(object *discoveryv1.EndpointSlice) (*EndpointSlice, []error) {
+func (c *converter) slice(object *discoveryv1.EndpointSlice) (*EndpointSlice, []*Problem) {
 	var p problems
 	s := &EndpointSlice{Name: object.Name, Triggered: p.triggered(object)}
 	for i := range object.Ports {
 		port := &object.Ports[i]
 		at := fmt.Sprintf("ports[%d]", i)
 		if port.Name == nil || port.Port == nil {
-			p.add("%s: it has no name or no port, so no Service can use it", at)
+			p.add(at, "it has no name or no port, so no Service can use it")
 			continue
 		}
 		protocol, ok := p.protocol(at+".protocol", port.Protocol)
@@ -139,12 +148,12 @@ func (c *converter) slice(object *discoveryv1.EndpointSlice) (*EndpointSlice, []
 	for i := range object.Endpoints {
 		endpoint := &object.Endpoints[i]
 		if len(endpoint.Addresses) == 0 {
-			p.add("endpoints[%d].addresses: empty", i)
+			p.add(fmt.Sprintf("endpoints[%d].addresses", i), "it is empty")
 			continue
 		}
 		addr, err := endpointAddr(object.AddressType, endpoint.Addresses[0])
 		if err != nil {
-			p.add("endpoints[%d].addresses[0]: %w", i, err)
+			p.add(fmt.Sprintf("endpoints[%d].addresses[0]", i), "%w", err)
 			continue
 		}
 		s.Endpoints = append(s.Endpoints, Endpoint{Addr: addr, Conditions: c.conditions(endpoint), Zones: c.zoneHints(endpoint)})
@@ -205,7 +214,7 @@ func (c *converter) zoneHints(e *discoveryv1.Endpoint) *Zones {
 	return c.zones[key]
 }
 
-func (c *converter) nodeObject(object *corev1.Node) (*Node, []error) {
+func (c *converter) nodeObject(object *corev1.Node) (*Node, []*Problem) {
 	var p problems
 	node := &Node{
 		Name:     object.Name,
@@ -215,45 +224,67 @@ func (c *converter) nodeObject(object *corev1.Node) (*Node, []error) {
 			slices.ContainsFunc(object.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintToBeDeleted }),
 	}
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
-		var ips []string
-		for _, address := range object.Status.Addresses {
+		var addrs addrList
+		for i, address := range object.Status.Addresses {
 			if address.Type == kind {
-				ips = append(ips, address.Address)
+				addrs.add(&p, fmt.Sprintf("status.addresses[%d].address", i), address.Address)
 			}
 		}
-		if node.Addresses = p.addrs("status.addresses", ips); len(node.Addresses) > 0 {
+		if node.Addresses = addrs; len(addrs) > 0 {
 			break
 		}
 	}
 	return node, p.found
 }
 
-func serviceCIDR(object *networkingv1.ServiceCIDR) ([]netip.Prefix, []error) {
+func serviceCIDR(object *networkingv1.ServiceCIDR) ([]netip.Prefix, []*Problem) {
 	var p problems
 	return p.prefixes("spec.cidrs", object.Spec.CIDRs), p.found
 }
 
-// problems collects what an object holds that cannot be used.
-type problems struct {
-	found []error
+// Problem is a part of an object that cannot be used and was left out.
+type Problem struct {
+	// Kind and Object name the object: "Service", "default/web".
+	Kind, Object string
+	// Field is the path of the part, as the API writes it: "spec.ports[0].port".
+	Field string
+	Err   error
 }
 
-func (p *problems) add(format string, args ...any) {
-	p.found = append(p.found, fmt.Errorf(format, args...))
+func (p *Problem) Error() string {
+	return fmt.Sprintf("%s %s: %s: %v", p.Kind, p.Object, p.Field, p.Err)
+}
+
+func (p *Problem) Unwrap() error { return p.Err }
+
+// problems collects what an object holds that cannot be used.
+type problems struct {
+	found []*Problem
+}
+
+func (p *problems) add(field, format string, args ...any) {
+	p.found = append(p.found, &Problem{Field: field, Err: fmt.Errorf(format, args...)})
 }
 
 // addrs reads addresses, without repetitions, in the order given.
 func (p *problems) addrs(field string, texts []string) []netip.Addr {
-	var addrs []netip.Addr
+	var addrs addrList
 	for i, text := range texts {
-		addr, err := parseAddr(text)
-		if err != nil {
-			p.add("%s[%d]: %w", field, i, err)
-		} else if !slices.Contains(addrs, addr) {
-			addrs = append(addrs, addr)
-		}
+		addrs.add(p, fmt.Sprintf("%s[%d]", field, i), text)
 	}
 	return addrs
+}
+
+// addrList is a list of addresses without repetitions.
+type addrList []netip.Addr
+
+func (l *addrList) add(p *problems, field, text string) {
+	addr, err := parseAddr(text)
+	if err != nil {
+		p.add(field, "%w", err)
+	} else if !slices.Contains(*l, addr) {
+		*l = append(*l, addr)
+	}
 }
 
 // prefixes reads CIDRs, padding allowed as the API's validation does, sorted and without repetitions.
@@ -262,7 +293,7 @@ func (p *problems) prefixes(field string, texts []string) []netip.Prefix {
 	for i, text := range texts {
 		_, network, err := netutils.ParseCIDRSloppy(strings.TrimSpace(text))
 		if err != nil {
-			p.add("%s[%d]: %q is not a CIDR", field, i, text)
+			p.add(fmt.Sprintf("%s[%d]", field, i), "%q is not a CIDR", text)
 			continue
 		}
 		addr, _ := netip.AddrFromSlice(network.IP)
@@ -279,7 +310,7 @@ func (p *problems) port(field string, number int32, mayBeUnset bool) uint16 {
 		return uint16(number)
 	}
 	if number != 0 || !mayBeUnset {
-		p.add("%s: %d is not a port number", field, number)
+		p.add(field, "%d is not a port number", number)
 	}
 	return 0
 }
@@ -297,7 +328,7 @@ func (p *problems) protocol(field string, value *corev1.Protocol) (Protocol, boo
 	case corev1.ProtocolSCTP:
 		return SCTP, true
 	}
-	p.add("%s: %q is none of TCP, UDP and SCTP", field, *value)
+	p.add(field, "%q is none of TCP, UDP and SCTP", *value)
 	return 0, false
 }
 
@@ -308,7 +339,7 @@ func (p *problems) triggered(object *discoveryv1.EndpointSlice) time.Time {
 	}
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		p.add("annotation %s: %q is not an RFC 3339 time", corev1.EndpointsLastChangeTriggerTime, text)
+		p.add("metadata.annotations."+corev1.EndpointsLastChangeTriggerTime, "%q is not an RFC 3339 time", text)
 	}
 	return at
 }

@@ -40,39 +40,57 @@ func (a *applier) apply(p *patch) error {
 	return a.record(p.after)
 }
 
-// prepare makes the sets and the sized chains, which nothing leads to yet.
+// prepare declares the sets, and the two chains that frontends without an endpoint go to.
 func (a *applier) prepare(p *patch) error {
-	tx := a.table.NewTransaction()
-	if p.skeleton != nil {
-		tx.Add(&knftables.Table{})
-		for _, s := range p.skeleton.sets {
-			s.declare(tx)
-		}
-		for _, k := range []kind{reject, drop} {
-			tx.Add(&knftables.Chain{Name: target{kind: k}.name()})
-		}
+	if p.skeleton == nil {
+		return nil
 	}
-	for _, t := range p.addChains {
-		a.write(tx, a.writer.chain(t))
+	tx := a.table.NewTransaction()
+	tx.Add(&knftables.Table{})
+	for _, s := range p.skeleton.sets {
+		s.declare(tx)
+	}
+	for _, k := range []kind{reject, drop} {
+		tx.Add(&knftables.Chain{Name: target{kind: k}.name()})
 	}
 	return a.run(tx)
 }
 
-// change writes the elements.
+// change writes the sized chains and the elements.
+//
+// The chains go over netlink like the elements: in the same transaction, without starting nft, which moreover
+// cannot add a rule that looks a key of several fields up in a map that is there already (1.0.6 says
+// "conflicting protocols specified").
 func (a *applier) change(p *patch) error {
 	a.batch.Reset()
+	for _, t := range p.addChains {
+		a.batch.AddChain(t.name(), "")
+	}
+	for _, t := range p.rewriteChains {
+		a.batch.FlushChain(t.name())
+	}
+	for _, t := range slices.Concat(p.addChains, p.rewriteChains) {
+		for _, rule := range a.writer.sized(t) {
+			a.batch.AddRule(t.name(), rule)
+			a.rules++
+		}
+	}
+	written := a.batch.Len() // which counts what is no element, too
 	for _, s := range p.strays {
 		a.batch.Delete(s.set, []byte(s.key))
 	}
 	var key, value [64]byte
 	for o := range p.ops() {
 		if a.batch.Len() >= maxTransaction {
+			a.elements += a.batch.Len() - written
 			if err := a.commit(); err != nil {
 				return err
 			}
+			written = 0
 		}
 		a.encode(o, key[:0], value[:0])
 	}
+	a.elements += a.batch.Len() - written
 	return a.commit()
 }
 
@@ -81,12 +99,9 @@ func (a *applier) commit() error {
 		return nil
 	}
 	a.transactions++
-	if err := a.table.Commit(a.ctx, a.batch); err != nil {
-		return err
-	}
-	a.elements += a.batch.Len()
+	err := a.table.Commit(a.ctx, a.batch)
 	a.batch.Reset()
-	return nil
+	return err
 }
 
 // encode adds one operation to the batch, into the space that key and value have.
@@ -146,13 +161,15 @@ func (a *applier) hook(p *patch) error {
 
 // tidy removes what nothing leads to any more.
 func (a *applier) tidy(p *patch) error {
-	var gone []string
 	for _, t := range p.delChains {
-		gone = append(gone, t.name())
+		a.batch.FlushChain(t.name())
+		a.batch.DeleteChain(t.name())
 	}
-	gone = append(gone, p.leftovers.chains...)
+	if err := a.commit(); err != nil {
+		return err
+	}
 	tx := a.table.NewTransaction()
-	for _, name := range gone {
+	for _, name := range p.leftovers.chains {
 		// hook may have deleted it already.
 		tx.Add(&knftables.Chain{Name: name})
 		tx.Flush(&knftables.Chain{Name: name})
@@ -165,7 +182,7 @@ func (a *applier) tidy(p *patch) error {
 		tx.Flush(&knftables.Set{Name: name})
 		tx.Delete(&knftables.Set{Name: name})
 	}
-	for _, name := range gone {
+	for _, name := range p.leftovers.chains {
 		tx.Delete(&knftables.Chain{Name: name})
 	}
 	return a.run(tx)
@@ -177,11 +194,15 @@ func (a *applier) record(after *ruleset) (err error) {
 	if after.fingerprint, err = a.table.Fingerprint(a.ctx, chainLayout); err != nil {
 		return err
 	}
-	tx := a.table.NewTransaction()
-	tx.Add(&knftables.Chain{Name: chainLayout})
-	tx.Delete(&knftables.Chain{Name: chainLayout})
-	tx.Add(&knftables.Chain{Name: chainLayout, Comment: knftables.PtrTo(layoutComment(after.skeleton.digest, after.fingerprint))})
-	return a.run(tx)
+	objects, err := a.table.Objects(a.ctx)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(objects.Chains, func(c nft.Chain) bool { return c.Name == chainLayout }) {
+		a.batch.DeleteChain(chainLayout)
+	}
+	a.batch.AddChain(chainLayout, layoutComment(after.skeleton.digest, after.fingerprint))
+	return a.commit()
 }
 
 func (a *applier) run(tx *knftables.Transaction) error {

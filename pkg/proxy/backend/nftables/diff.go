@@ -13,10 +13,11 @@ import (
 type patch struct {
 	// skeleton is set when the table's fixed part must be written.
 	skeleton *skeleton
-	// addChains must exist before the operations, delChains are not needed after them.
-	addChains, delChains []target
-	frontends            []frontendChange
-	sets                 []op
+	// addChains and rewriteChains, which exist already, are needed by the operations; delChains by nothing
+	// after them.
+	addChains, rewriteChains, delChains []target
+	frontends                           []frontendChange
+	sets                                []op
 	// strays and leftovers are removed: those before anything is added, these when nothing uses them any more.
 	strays    []stray
 	leftovers leftovers
@@ -82,13 +83,15 @@ func diff(have, want *ruleset) *patch {
 		switch {
 		case !change.Is:
 			p.delChains = append(p.delChains, t)
-		case !change.Was && p.skeleton == nil:
+		case !change.Was:
 			p.addChains = append(p.addChains, t)
 		}
 	}
 	if p.skeleton != nil { // no chain that is there can be trusted
 		for t := range want.targets.All() {
-			p.addChains = append(p.addChains, t)
+			if _, exists := have.targets.Get(t); exists {
+				p.rewriteChains = append(p.rewriteChains, t)
+			}
 		}
 	}
 	slices.Reverse(p.delChains) // a chain goes before those that it goes to
@@ -167,7 +170,7 @@ func assign(have, pool []netip.AddrPort) []netip.AddrPort {
 // empty tells whether there is nothing to write.
 func (p *patch) empty() bool {
 	return p.skeleton == nil && p.leftovers.none() &&
-		len(p.addChains)+len(p.delChains)+len(p.frontends)+len(p.sets)+len(p.strays) == 0
+		len(p.addChains)+len(p.rewriteChains)+len(p.delChains)+len(p.frontends)+len(p.sets)+len(p.strays) == 0
 }
 
 // ops yields the operations on elements in an order that is right at every step: first whatever makes slots
@@ -190,8 +193,8 @@ func (p *patch) ops() iter.Seq[op] {
 }
 
 // slotMaps names the maps that hold a frontend's slots and its local ones.
-func slotMaps(f plan.Frontend) (slots, local string) {
-	if f.IsNodePort() {
+func slotMaps(nodePort bool) (slots, local string) {
+	if nodePort {
 		return mapNodePortEnds, mapNodePortLocal
 	}
 	return mapEndpoints, mapLocal
@@ -206,7 +209,7 @@ func verdictMaps(f plan.Frontend) (goes, refused string) {
 }
 
 func fillSlots(c *frontendChange, yield func(op) bool) bool {
-	slots, local := slotMaps(c.frontend)
+	slots, local := slotMaps(c.frontend.IsNodePort())
 	fill := func(set string, before, after []netip.AddrPort) bool {
 		for slot, to := range after {
 			o := op{verb: add, set: set, frontend: c.frontend, slot: slot, to: to}
@@ -243,7 +246,7 @@ func setVerdicts(c *frontendChange, yield func(op) bool) bool {
 }
 
 func clearSlots(c *frontendChange, yield func(op) bool) bool {
-	slots, local := slotMaps(c.frontend)
+	slots, local := slotMaps(c.frontend.IsNodePort())
 	clear := func(set string, before, after []netip.AddrPort) bool {
 		for slot := len(after); slot < len(before); slot++ {
 			if before[slot].IsValid() && !yield(op{verb: remove, set: set, frontend: c.frontend, slot: slot}) {

@@ -88,8 +88,8 @@ func (w *world) service(number int) *cluster.Service {
 
 // fakes are a backend on two fake tables.
 func fakes() (*Backend, []*nft.Fake) {
-	v4 := nft.NewFake(dialectOf(cluster.IPv4).family, tableName)
-	v6 := nft.NewFake(dialectOf(cluster.IPv6).family, tableName)
+	v4 := nft.NewFake(dialectOf(cluster.IPv4).family, TableName)
+	v6 := nft.NewFake(dialectOf(cluster.IPv6).family, TableName)
 	return New(testOptions, v4, v6), []*nft.Fake{v4, v6}
 }
 

@@ -5,16 +5,16 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// tableName is the table in each family. Others recognise this proxy by it.
-const tableName = "kube-proxy"
+// TableName is the table in each family. Others recognise this proxy by it.
+const TableName = "kube-proxy"
 
 // The sets and maps. One whose declaration changes in a later version needs a new name, since the old one
 // stays in use until the new one is complete.
@@ -83,12 +83,12 @@ type chain struct {
 type writer struct {
 	dialect
 	node *plan.Node
-	mark string
+	mark uint32
 	cidr netip.Prefix
 }
 
 func newWriter(family cluster.Family, node *plan.Node, opts Options) *writer {
-	w := &writer{dialect: dialectOf(family), node: node, mark: fmt.Sprintf("0x%x", opts.Mark)}
+	w := &writer{dialect: dialectOf(family), node: node, mark: opts.Mark}
 	w.cidr, _ = node.LocalTraffic.CIDR(family)
 	return w
 }
@@ -133,13 +133,14 @@ func (w *writer) sets() []set {
 
 // baseChains hook the table into the packets' way. Their hooks and priorities are a promise to others.
 func (w *writer) baseChains() []chain {
-	masquerade := "masquerade fully-random"
+	const masquerade = "masquerade fully-random"
+	mark := fmt.Sprintf("0x%x", w.mark)
 	return []chain{
 		{"nat-prerouting", knftables.NATType, knftables.PreroutingHook, knftables.DNATPriority, []string{"jump " + chainServices}},
 		{"nat-output", knftables.NATType, knftables.OutputHook, "-100", []string{"jump " + chainServices}},
 		{"nat-postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority, []string{
 			// The mark is taken off again: a packet that passes here twice, as through a tunnel, is masqueraded once.
-			"meta mark & " + w.mark + " == " + w.mark + " meta mark set meta mark ^ " + w.mark + " " + masquerade,
+			"meta mark & " + mark + " == " + mark + " meta mark set meta mark ^ " + mark + " " + masquerade,
 			"ct status dnat " + w.ip + " saddr . " + w.ip + " daddr @" + setHairpins + " " + masquerade,
 		}},
 		{"filter-input", knftables.FilterType, knftables.InputHook, knftables.FilterPriority, []string{"ct state new jump " + chainUnserved}},
@@ -181,66 +182,64 @@ func (w *writer) undefinedPorts() []string {
 	return rules
 }
 
-// chain renders a sized chain.
-func (w *writer) chain(t target) chain {
-	onward := func(k kind, n uint32) string { return "goto " + target{kind: k, nodePort: t.nodePort, n: n}.name() }
-	mark := "meta mark set meta mark | " + w.mark
-	c := chain{name: t.name()}
+// sized renders the rules of a sized chain.
+func (w *writer) sized(t target) []nft.Rule {
+	onward := func(k kind, n uint32) nft.Goto { return nft.Goto(target{kind: k, nodePort: t.nodePort, n: n}.name()) }
+	var rules []nft.Rule
 	switch t.kind {
 	case pick, pickLocal:
-		c.rules = []string{w.pick(t)}
+		return []nft.Rule{{w.pick(t)}}
 	case internal:
-		if sources := w.sources(false); sources != "" {
-			c.rules = append(c.rules, sources+" "+mark)
+		if fromElsewhere := w.source(false); fromElsewhere != nil {
+			rules = append(rules, nft.Rule{fromElsewhere, nft.SetMark(w.mark)})
 		}
-		c.rules = append(c.rules, onward(pick, t.n))
+		return append(rules, nft.Rule{onward(pick, t.n)})
 	case external:
-		c.rules = []string{mark, onward(pick, t.n)}
+		return []nft.Rule{{nft.SetMark(w.mark)}, {onward(pick, t.n)}}
 	case local:
 		// The node's own connections may go anywhere, but their answers must come back through the node.
-		c.rules = []string{"fib saddr type local " + onward(external, t.n)}
-		if sources := w.sources(true); sources != "" {
-			c.rules = append(c.rules, sources+" "+onward(pick, t.n))
+		rules = append(rules, nft.Rule{nft.SourceIsLocal{}, onward(external, t.n)})
+		if fromPods := w.source(true); fromPods != nil {
+			rules = append(rules, nft.Rule{fromPods, onward(pick, t.n)})
 		}
 		if t.m > 0 {
-			c.rules = append(c.rules, onward(pickLocal, t.m))
+			rules = append(rules, nft.Rule{onward(pickLocal, t.m)})
 		}
+	}
+	return rules
+}
+
+// chain is a sized chain as text.
+func (w *writer) chain(t target) chain {
+	c := chain{name: t.name()}
+	for _, rule := range w.sized(t) {
+		c.rules = append(c.rules, rule.Text(w.family))
 	}
 	return c
 }
 
 // pick draws one of n slots and sends the connection to the endpoint in it.
-func (w *writer) pick(t target) string {
-	key, from := w.ip+" daddr . meta l4proto . th dport", mapEndpoints
-	switch {
-	case t.nodePort && t.kind == pickLocal:
-		from = mapNodePortLocal
-	case t.nodePort:
-		from = mapNodePortEnds
-	case t.kind == pickLocal:
-		from = mapLocal
-	}
+func (w *writer) pick(t target) nft.DNAT {
+	d := nft.DNAT{Key: nft.Concat{nft.DestinationAddress, nft.Protocol, nft.DestinationPort, nft.RandomNumber(t.n)}}
+	slots, local := slotMaps(t.nodePort)
 	if t.nodePort {
-		key = "meta l4proto . th dport"
+		d.Key = d.Key[1:]
 	}
-	// Only these protocols have ports to translate; nft wants to be told so.
-	return fmt.Sprintf("meta l4proto { tcp, udp, sctp } dnat %s to %s . numgen random mod %d map @%s", w.ip, key, t.n, from)
+	d.Map = slots
+	if t.kind == pickLocal {
+		d.Map = local
+	}
+	return d
 }
 
-// sources matches what is local traffic, or what is not; it is empty where that cannot be told.
-func (w *writer) sources(local bool) string {
-	op := " != "
-	if local {
-		op = " "
-	}
+// source matches what is local traffic, or what is not; it is nil where that cannot be told.
+func (w *writer) source(local bool) nft.Statement {
 	switch {
 	case w.node.LocalTraffic.Interface != "":
-		return "iifname" + op + quote(w.node.LocalTraffic.Interface)
+		return nft.InputInterface{Name: w.node.LocalTraffic.Interface, Not: !local}
 	case w.cidr.IsValid():
-		return w.ip + " saddr" + op + w.cidr.Masked().String()
+		return nft.SourceIn{Prefix: w.cidr, Not: !local}
 	default:
-		return ""
+		return nil
 	}
 }
-
-func quote(s string) string { return `"` + strings.ReplaceAll(s, `"`, "") + `"` }

@@ -38,11 +38,11 @@ const (
 )
 
 var kindNames = [...]string{none: "", pick: "pick", pickLocal: "pick-local", internal: "internal", external: "external",
-	local: "local", reject: "reject", drop: "drop"}
+	local: "local", reject: "rejected", drop: "dropped"}
 
 const nodePortPrefix = "nodeport-"
 
-// name is the chain's name: nodeport-local-3-2, external-3, reject.
+// name is the chain's name: nodeport-local-3-2, external-3, rejected.
 func (t target) name() string {
 	name := kindNames[t.kind]
 	if t.nodePort {

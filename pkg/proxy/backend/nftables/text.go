@@ -20,7 +20,7 @@ func Render(p *plan.Plan, family cluster.Family, opts Options) string {
 	for o := range patch.ops() {
 		elements[o.set] = append(elements[o.set], t.element(o))
 	}
-	t.line(0, "table %s %s {", t.family, tableName)
+	t.line(0, "table %s %s {", t.family, TableName)
 	for _, s := range want.skeleton.sets {
 		t.set(s, elements[s.name])
 	}

@@ -12,7 +12,7 @@ import (
 
 // oneFake is a backend on one fake table; two would each have a generation number, unlike the kernel's.
 func oneFake() (*Backend, *nft.Fake) {
-	table := nft.NewFake(knftables.IPv4Family, tableName)
+	table := nft.NewFake(knftables.IPv4Family, TableName)
 	return New(testOptions, table), table
 }
 

@@ -1,0 +1,22 @@
+// The code generators, pinned apart from the proxy's own requirements.
+module github.com/seed-11a05479/kube-proxy/build/codegen
+
+go 1.26.0
+
+tool (
+	k8s.io/code-generator/cmd/conversion-gen
+	k8s.io/code-generator/cmd/deepcopy-gen
+	k8s.io/code-generator/cmd/defaulter-gen
+)
+
+require (
+	github.com/go-logr/logr v1.4.3 // indirect
+	github.com/spf13/pflag v1.0.10 // indirect
+	golang.org/x/mod v0.37.0 // indirect
+	golang.org/x/sync v0.22.0 // indirect
+	golang.org/x/tools v0.47.0 // indirect
+	k8s.io/apimachinery v0.37.2 // indirect
+	k8s.io/code-generator v0.37.2 // indirect
+	k8s.io/gengo/v2 v2.0.0-20260408192533-25e2208e0dc3 // indirect
+	k8s.io/klog/v2 v2.140.0 // indirect
+)

@@ -1,0 +1,72 @@
+// kube-proxy serves Kubernetes Services on a node, in place of Kubernetes' own kube-proxy: the same command line, the
+// same configuration files, the same names in the kernel.
+//
+// This package is the only place that wires concrete things together:
+//
+//	main.go      the process: signals, exit codes
+//	command.go   the root command: from a command line to a call of run
+//	flags.go     every flag, in groups
+//	options.go   flags and file to one checked configuration
+//	watch.go     what happens when the file changes
+//	configcmd.go the subcommands "config ..."
+//	run.go       sources, backend, loop and servers
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"k8s.io/component-base/logs"
+	_ "k8s.io/component-base/logs/json/register" // log format json
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
+)
+
+// The exit codes: a failure of any kind, and a command line that cannot be understood.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+func main() {
+	os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// execute runs one command line to its end and returns the exit code.
+func execute(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	defer logs.FlushLogs()
+
+	command := newCommand()
+	command.SetArgs(args)
+	command.SetOut(stdout)
+	command.SetErr(stderr)
+	err := command.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var usage usageError
+	var problems configfile.Problems
+	switch {
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "error: %v\nSee \"kube-proxy --help\".\n", err)
+		return exitUsage
+	case errors.As(err, &problems):
+		fmt.Fprintln(stderr, err) // each line begins with file and line
+	default:
+		for line := range strings.Lines(err.Error()) {
+			fmt.Fprintf(stderr, "error: %s\n", strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return exitFailure
+}
+
+// usageError is a command line that cannot be understood.
+type usageError struct{ error }

@@ -1,0 +1,229 @@
+package configfile
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
+)
+
+// maxProblems bounds what is told of one file; the rest is more of the same.
+const maxProblems = 50
+
+// maxMerges bounds how deep YAML merge keys are followed; they may form a loop.
+const maxMerges = 10
+
+// walk compares a tree of YAML nodes with a Go type.
+type walk struct {
+	file    string
+	version string
+	lines   map[string]int
+	wrong   Problems // values that cannot be decoded
+	strict  Problems // unknown and duplicate fields
+}
+
+// walkTree goes through a document that is to be decoded into an object of object's type.
+func walkTree(file, version string, root *yaml.Node, object any) *walk {
+	w := &walk{file: file, version: version, lines: map[string]int{}}
+	w.value(root, reflect.TypeOf(object).Elem(), "")
+	return w
+}
+
+// value checks that a node can be decoded into a type, and notes its line.
+func (w *walk) value(n *yaml.Node, t reflect.Type, path string) {
+	if len(w.wrong)+len(w.strict) >= maxProblems {
+		return
+	}
+	line := n.Line
+	for hops := 0; n.Kind == yaml.AliasNode && hops < maxMerges; hops++ {
+		n = n.Alias
+	}
+	if path != "" {
+		w.lines[path] = line
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+		return
+	}
+	switch {
+	case reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()):
+		w.scalar(n, t, path)
+	case t.Kind() == reflect.Struct:
+		if w.kind(n, yaml.MappingNode, path, "a section with fields") {
+			fields := map[string]reflect.Type{}
+			jsonFields(t, fields)
+			w.mapping(n, fields, path, map[string]int{}, 0)
+		}
+	case t.Kind() == reflect.Map:
+		if w.kind(n, yaml.MappingNode, path, "a set of names with values") {
+			for i := 0; i+1 < len(n.Content); i += 2 {
+				w.value(n.Content[i+1], t.Elem(), join(path, n.Content[i].Value))
+			}
+		}
+	case t.Kind() == reflect.Slice:
+		if w.kind(n, yaml.SequenceNode, path, "a list") {
+			for i, item := range n.Content {
+				w.value(item, t.Elem(), fmt.Sprintf("%s[%d]", path, i))
+			}
+		}
+	default:
+		w.scalar(n, t, path)
+	}
+}
+
+// mapping checks the fields of a section. Those that a merge key brings in are checked like its own.
+func (w *walk) mapping(n *yaml.Node, fields map[string]reflect.Type, path string, seen map[string]int, merges int) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		at := join(path, key.Value)
+		if key.Tag == "!!merge" {
+			if value.Kind == yaml.AliasNode && value.Alias.Kind == yaml.MappingNode && merges < maxMerges {
+				w.mapping(value.Alias, fields, path, map[string]int{}, merges+1)
+			}
+			continue
+		}
+		if first, again := seen[key.Value]; again {
+			w.strict = append(w.strict, Problem{File: w.file, Line: key.Line, Field: at,
+				Detail: fmt.Sprintf("duplicate field; the first is in line %d", first)})
+		}
+		seen[key.Value] = key.Line
+		t, known := fields[key.Value]
+		if !known {
+			w.strict = append(w.strict, Problem{File: w.file, Line: key.Line, Field: at,
+				Detail: "unknown field" + w.hint(at, key.Value, fields)})
+			continue
+		}
+		w.value(value, t, at)
+	}
+}
+
+// hint says where an unknown field belongs in this version, or which one is spelled nearly so.
+func (w *walk) hint(path, name string, fields map[string]reflect.Type) string {
+	if w.version == v1alpha1.Version {
+		if here := v1alpha1.Path(path, ""); here != path && here != "" {
+			return fmt.Sprintf("; in v1alpha1 it is %s", here)
+		}
+	} else if latest := v1alpha1.LatestPath(path); latest == "" {
+		return "; v1alpha2 has dropped it, as it had no effect"
+	} else if latest != path {
+		return fmt.Sprintf("; in v1alpha2 it is %s", latest)
+	}
+	for candidate := range fields {
+		if strings.EqualFold(candidate, name) {
+			return fmt.Sprintf("; did you mean %s?", candidate)
+		}
+	}
+	return ""
+}
+
+// kind tells whether a node has the kind that its type needs.
+func (w *walk) kind(n *yaml.Node, want yaml.Kind, path, what string) bool {
+	if n.Kind != want {
+		w.wrong = append(w.wrong, Problem{File: w.file, Line: n.Line, Field: path, Detail: fmt.Sprintf("want %s, not %s", what, describe(n))})
+		return false
+	}
+	return true
+}
+
+// scalar checks that a single value can be decoded, with the decoder that will decode it.
+func (w *walk) scalar(n *yaml.Node, t reflect.Type, path string) {
+	if n.Kind == yaml.ScalarNode {
+		asJSON, err := scalarJSON(n)
+		if err == nil {
+			err = json.Unmarshal(asJSON, reflect.New(t).Interface())
+		}
+		if err == nil {
+			return
+		}
+	}
+	w.wrong = append(w.wrong, Problem{File: w.file, Line: n.Line, Field: path, Detail: fmt.Sprintf("want %s, not %s", wants(t, n), describe(n))})
+}
+
+// scalarJSON gives the JSON that sigs.k8s.io/yaml makes of a value.
+func scalarJSON(n *yaml.Node) ([]byte, error) {
+	const quoted = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
+	if n.Style&quoted != 0 {
+		return json.Marshal(n.Value)
+	}
+	return sigsyaml.YAMLToJSON([]byte(n.Value))
+}
+
+// wants says what a type's values look like.
+func wants(t reflect.Type, n *yaml.Node) string {
+	switch t {
+	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[logsapi.TimeOrMetaDuration]():
+		return `a duration with its unit, such as "30s" or "1h30m"`
+	case reflect.TypeFor[resource.QuantityValue]():
+		return "a size in bytes, such as 512, 1Ki or 5M"
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		if n.Kind == yaml.ScalarNode {
+			return "a string in quotes"
+		}
+		return "a string"
+	case reflect.Uint32:
+		return "a whole number from 0 to 4294967295"
+	case reflect.Int32:
+		return "a whole number from -2147483648 to 2147483647"
+	default:
+		return "a number"
+	}
+}
+
+// describe says what a node is.
+func describe(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a section with fields"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.AliasNode:
+		return "an alias"
+	}
+	value := n.Value
+	if len(value) > 40 {
+		value = value[:40] + "…"
+	}
+	switch n.Tag {
+	case "!!int", "!!float":
+		return "the number " + value
+	case "!!bool":
+		return value
+	default:
+		return fmt.Sprintf("%q", value)
+	}
+}
+
+// jsonFields collects the fields of a struct by their names in a file, those of embedded structs included.
+func jsonFields(t reflect.Type, into map[string]reflect.Type) {
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			jsonFields(f.Type, into)
+		case name != "" && name != "-":
+			into[name] = f.Type
+		}
+	}
+}
+
+// join appends a name to a path.
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}

@@ -1,0 +1,77 @@
+package configfile
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/scheme"
+)
+
+// Encode writes a configuration in a version, as YAML with every default spelled out.
+func Encode(cfg *config.KubeProxyConfiguration, version string) ([]byte, error) {
+	s := scheme.New()
+	gvk := schema.GroupVersionKind{Group: config.GroupName, Version: version, Kind: config.Kind}
+	versioned, err := s.New(gvk)
+	if err != nil {
+		return nil, fmt.Errorf("version %q is not served; want one of %v", version, scheme.Versions())
+	}
+	if err := s.Convert(cfg, versioned, nil); err != nil {
+		return nil, err
+	}
+	versioned.GetObjectKind().SetGroupVersionKind(gvk)
+	return sigsyaml.Marshal(versioned)
+}
+
+// Write puts data into a file in one step: whoever reads the file sees the old content or the new. What is no regular
+// file is written to as it is.
+func Write(name string, data []byte) (err error) {
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		name = target
+	}
+	mode := os.FileMode(0o644)
+	if info, err := os.Stat(name); err == nil {
+		if !info.Mode().IsRegular() {
+			return os.WriteFile(name, data, 0)
+		}
+		mode = info.Mode().Perm()
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(temporary.Name())
+		}
+	}()
+	_, err = temporary.Write(data)
+	for _, step := range []func() error{temporary.Sync, func() error { return temporary.Chmod(mode) }} {
+		if err == nil {
+			err = step()
+		}
+	}
+	if closed := temporary.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(temporary.Name(), name)
+}
+
+// Defaults gives the configuration that a file of a version means which says nothing.
+func Defaults(version string) (*config.KubeProxyConfiguration, error) {
+	s := scheme.New()
+	versioned, err := s.New(schema.GroupVersionKind{Group: config.GroupName, Version: version, Kind: config.Kind})
+	if err != nil {
+		return nil, fmt.Errorf("version %q is not served; want one of %v", version, scheme.Versions())
+	}
+	s.Default(versioned)
+	cfg := &config.KubeProxyConfiguration{}
+	return cfg, s.Convert(versioned, cfg, nil)
+}

@@ -1,0 +1,80 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
+)
+
+// Markdown writes the whole reference. flag gives the flag that sets the field at a path, or "".
+func Markdown(fields []Field, flag func(path string) string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# Configuration file
+
+Generated from the doc comments of pkg/apis/config/v1alpha2/types.go; do not edit.
+
+A file begins with
+
+    apiVersion: %s/%s
+    kind: %s
+
+and every field may be left out. v1alpha1 is read too: "kube-proxy config convert --from FILE" turns it into this version.
+Durations are written with their unit, such as 30s or 1h30m. A flag counts only where no file is given with --config,
+except for --hostname-override and the logging flags, which win over the file.
+`, config.GroupName, v1alpha2.Version, config.Kind)
+
+	for _, section := range sections(fields) {
+		heading := "The root"
+		if section != "" {
+			heading = section
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n| field | type | default | flag | in v1alpha1 | meaning |\n|---|---|---|---|---|---|\n", heading)
+		for _, f := range fields {
+			if sectionOf(f) == section {
+				fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", f.Path, f.Type, code(f.Default), code(flag(f.Path)), oldPlace(f), escape(f.Doc))
+			}
+		}
+	}
+	return b.String()
+}
+
+// sections lists the places that fields are in, the root ("") first.
+func sections(fields []Field) []string {
+	var all []string
+	for _, f := range fields {
+		if s := sectionOf(f); !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// sectionOf gives the place that a field is in.
+func sectionOf(f Field) string {
+	return f.Path[:max(strings.LastIndex(f.Path, "."), 0)]
+}
+
+// oldPlace tells where v1alpha1 has a field.
+func oldPlace(f Field) string {
+	switch f.V1alpha1 {
+	case f.Path:
+		return "same"
+	case "":
+		return "-"
+	default:
+		return code(f.V1alpha1)
+	}
+}
+
+func code(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "`" + s + "`"
+}
+
+// escape keeps a text within its cell of a table.
+func escape(s string) string { return strings.ReplaceAll(s, "|", `\|`) }

@@ -1,0 +1,85 @@
+package v1alpha1
+
+import (
+	"net"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	upstream "k8s.io/kube-proxy/config/v1alpha1"
+	netutils "k8s.io/utils/net"
+	"k8s.io/utils/ptr"
+)
+
+// The ports that the two servers have where none is given.
+const (
+	HealthzPort = "10256"
+	MetricsPort = "10249"
+)
+
+// SetDefaults_KubeProxyConfiguration fills in what a file of this version leaves out. A zero duration counts as left
+// out wherever the default is not zero: the version has no way to tell them apart.
+func SetDefaults_KubeProxyConfiguration(obj *upstream.KubeProxyConfiguration) {
+	setServerDefaults(obj)
+	setConntrackDefaults(&obj.Conntrack)
+
+	fill(&obj.ClientConnection.ContentType, "application/vnd.kubernetes.protobuf")
+	fill(&obj.ClientConnection.QPS, 5)
+	fill(&obj.ClientConnection.Burst, 10)
+	logsapi.SetRecommendedLoggingConfiguration(&obj.Logging)
+	// Only how the duration is spelled; fixed so that 5000000000 and "5s" compare equal.
+	obj.Logging.FlushFrequency.SerializeAsString = true
+
+	fill(&obj.ConfigSyncPeriod.Duration, 15*time.Minute)
+	fill(&obj.IPTables.SyncPeriod.Duration, 30*time.Second)
+	fill(&obj.IPTables.MinSyncPeriod.Duration, time.Second)
+	fill(&obj.NFTables.SyncPeriod.Duration, 30*time.Second)
+	fill(&obj.NFTables.MinSyncPeriod.Duration, time.Second)
+	fill(&obj.IPVS.SyncPeriod.Duration, 30*time.Second)
+	fill(&obj.IPTables.MasqueradeBit, ptr.To[int32](14))
+	fill(&obj.NFTables.MasqueradeBit, ptr.To[int32](14))
+	fill(&obj.IPTables.LocalhostNodePorts, ptr.To(true))
+	fill(&obj.OOMScoreAdj, ptr.To[int32](-999))
+}
+
+// setServerDefaults gives the servers an address of the family that bindAddress has, and a port.
+func setServerDefaults(obj *upstream.KubeProxyConfiguration) {
+	fill(&obj.BindAddress, "0.0.0.0")
+	healthz, metrics := ServerAddresses(netutils.IsIPv6String(obj.BindAddress))
+	fill(&obj.HealthzBindAddress, healthz)
+	fill(&obj.MetricsBindAddress, metrics)
+	obj.HealthzBindAddress = AppendPort(obj.HealthzBindAddress, HealthzPort)
+	obj.MetricsBindAddress = AppendPort(obj.MetricsBindAddress, MetricsPort)
+}
+
+// ServerAddresses are the addresses of the health check and metrics servers where none are given: IP:port, for a node
+// whose primary family is IPv6 or not.
+func ServerAddresses(ipv6 bool) (healthz, metrics string) {
+	if ipv6 {
+		return net.JoinHostPort("::", HealthzPort), net.JoinHostPort("::1", MetricsPort)
+	}
+	return net.JoinHostPort("0.0.0.0", HealthzPort), net.JoinHostPort("127.0.0.1", MetricsPort)
+}
+
+// AppendPort gives an address that is a bare IP the port; anything else it leaves for validation to judge.
+func AppendPort(address, port string) string {
+	if ip := netutils.ParseIPSloppy(address); ip != nil {
+		return net.JoinHostPort(address, port)
+	}
+	return address
+}
+
+func setConntrackDefaults(c *upstream.KubeProxyConntrackConfiguration) {
+	fill(&c.MaxPerCore, ptr.To[int32](32*1024))
+	fill(&c.Min, ptr.To[int32](128*1024))
+	fill(&c.TCPEstablishedTimeout, &metav1.Duration{Duration: 24 * time.Hour})
+	fill(&c.TCPCloseWaitTimeout, &metav1.Duration{Duration: time.Hour})
+}
+
+// fill sets a field that is still zero.
+func fill[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

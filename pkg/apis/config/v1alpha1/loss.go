@@ -1,0 +1,84 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"time"
+
+	upstream "k8s.io/kube-proxy/config/v1alpha1"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+)
+
+// Dropped tells which settings of a file of this version, before its defaults are filled in, the internal form does
+// not keep: portRange, and what the sections of inactive modes say differently from the active one's. A zero there
+// counts as left out, since programs that write such files (kubeadm) write every field.
+func Dropped(in *upstream.KubeProxyConfiguration) []config.Loss {
+	var losses []config.Loss
+	if in.PortRange != "" {
+		losses = append(losses, config.Loss{Field: "portRange", Detail: "dropped; it has had no effect for years"})
+	}
+
+	defaulted := in.DeepCopy()
+	SetDefaults_KubeProxyConfiguration(defaulted)
+	kept := sharedSettings(defaulted)
+	mode := in.Mode
+	if mode == "" {
+		mode = upstream.ProxyMode(config.ProxyModeIPTables)
+	}
+	lose := func(field string, value, keep any) {
+		losses = append(losses, config.Loss{Field: field,
+			Detail: fmt.Sprintf("%v dropped; all modes share one setting, and mode %s has %v", value, mode, keep)})
+	}
+	period := func(section, name string, value, keep time.Duration) {
+		if section != kept.section && value != 0 && value != keep {
+			lose(section+"."+name, value, keep)
+		}
+	}
+	period("iptables", "syncPeriod", in.IPTables.SyncPeriod.Duration, kept.syncPeriod)
+	period("iptables", "minSyncPeriod", in.IPTables.MinSyncPeriod.Duration, kept.minSyncPeriod)
+	period("ipvs", "syncPeriod", in.IPVS.SyncPeriod.Duration, kept.syncPeriod)
+	period("ipvs", "minSyncPeriod", in.IPVS.MinSyncPeriod.Duration, kept.minSyncPeriod)
+	period("nftables", "syncPeriod", in.NFTables.SyncPeriod.Duration, kept.syncPeriod)
+	period("nftables", "minSyncPeriod", in.NFTables.MinSyncPeriod.Duration, kept.minSyncPeriod)
+	if in.IPTables.MasqueradeAll && !kept.masqueradeAll {
+		lose("iptables.masqueradeAll", true, false)
+	}
+	if in.NFTables.MasqueradeAll && !kept.masqueradeAll {
+		lose("nftables.masqueradeAll", true, false)
+	}
+	return losses
+}
+
+// MissingIn tells which settings of a configuration this version cannot say, by their names in v1alpha2.
+func MissingIn(in *config.KubeProxyConfiguration) []config.Loss {
+	var losses []config.Loss
+	lose := func(field, format string, args ...any) {
+		losses = append(losses, config.Loss{Field: field, Detail: fmt.Sprintf(format, args...)})
+	}
+	if len(in.NodeIPOverride) > 1 {
+		lose("nodeIPOverride", "only %s is kept, as bindAddress, which holds one address", in.NodeIPOverride[0])
+	}
+	if in.IPFamilyPolicy != "" {
+		lose("ipFamilyPolicy", "%s dropped; v1alpha1 serves the families that there are", in.IPFamilyPolicy)
+	}
+	if in.ConfigHardFail {
+		lose("configHardFail", "true dropped; v1alpha1 warns and goes on")
+	}
+	if in.HealthzBindAddress == "" {
+		lose("healthzBindAddress", "the server cannot be switched off in v1alpha1; it listens on its default address")
+	}
+	if in.MetricsBindAddress == "" {
+		lose("metricsBindAddress", "the server cannot be switched off in v1alpha1; it listens on its default address")
+	}
+	if in.MinSyncPeriod.Duration == 0 && in.Mode != config.ProxyModeIPVS {
+		lose("minSyncPeriod", "0s is written as 1ns, which behaves alike; in v1alpha1 0s means the default of 1s")
+	}
+	switch ipt, ipvs := in.IPTables.MasqueradeBit, in.IPVS.MasqueradeBit; {
+	case ipt == ipvs:
+	case in.Mode == config.ProxyModeIPVS:
+		lose("iptables.masqueradeBit", "%d dropped; iptables and ipvs share one bit in v1alpha1, and mode ipvs has %d", ipt, ipvs)
+	default:
+		lose("ipvs.masqueradeBit", "%d dropped; iptables and ipvs share one bit in v1alpha1, and the iptables section has %d", ipvs, ipt)
+	}
+	return losses
+}

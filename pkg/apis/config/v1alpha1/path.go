@@ -1,0 +1,87 @@
+package v1alpha1
+
+import (
+	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+)
+
+// move is a field, or a section, that this version keeps in another place than v1alpha2.
+type move struct {
+	here   string // the place in this version; "" if it has none, "*" stands for the active mode's section
+	latest string // the place in v1alpha2
+	list   bool   // the field is a list in v1alpha2 and a single value here
+}
+
+// moves are all fields whose place differs.
+func moves() []move {
+	return []move{
+		{here: "conntrack", latest: "linux.conntrack"},
+		{here: "oomScoreAdj", latest: "linux.oomScoreAdj"},
+		{here: "*.masqueradeAll", latest: "linux.masqueradeAll"},
+		{here: "*.syncPeriod", latest: "syncPeriod"},
+		{here: "*.minSyncPeriod", latest: "minSyncPeriod"},
+		{here: "clusterCIDR", latest: "detectLocal.clusterCIDRs", list: true},
+		{here: "windowsRunAsService", latest: "windows.runAsService"},
+		{here: "iptables.masqueradeBit", latest: "ipvs.masqueradeBit"},
+		{here: "bindAddress", latest: "nodeIPOverride", list: true},
+		{here: "", latest: "configHardFail"},
+		{here: "", latest: "ipFamilyPolicy"},
+		{here: "", latest: "linux"}, // the sections themselves; their fields are above
+		{here: "", latest: "windows"},
+	}
+}
+
+// Path gives the place in this version of a field at a path of v1alpha2, with the given mode active; "" if this version
+// has no such field.
+func Path(latest string, mode config.ProxyMode) string {
+	for _, m := range moves() {
+		rest, found := strings.CutPrefix(latest, m.latest)
+		if !found || (rest != "" && rest[0] != '.' && rest[0] != '[') {
+			continue
+		}
+		if m.here == "" {
+			return ""
+		}
+		if m.list {
+			rest = ""
+		}
+		if name, shared := strings.CutPrefix(m.here, "*."); shared {
+			return activeSection(mode, name) + "." + name
+		}
+		return m.here + rest
+	}
+	return latest
+}
+
+// LatestPath gives the place in v1alpha2 of a field at a path of this version; "" if it has been dropped.
+func LatestPath(path string) string {
+	if path == "portRange" {
+		return ""
+	}
+	for _, m := range moves() {
+		if name, shared := strings.CutPrefix(m.here, "*."); shared {
+			section, field, _ := strings.Cut(path, ".")
+			if field == name && (section == "iptables" || section == "nftables" || section == "ipvs") {
+				return m.latest
+			}
+			continue
+		}
+		if rest, found := strings.CutPrefix(path, m.here); found && m.here != "" && m.latest != "ipvs.masqueradeBit" && (rest == "" || rest[0] == '.') {
+			return m.latest + rest
+		}
+	}
+	return path
+}
+
+// activeSection names the section that a shared field is read from.
+func activeSection(mode config.ProxyMode, field string) string {
+	switch {
+	case mode == config.ProxyModeNFTables:
+		return "nftables"
+	case mode == config.ProxyModeIPVS && field != "masqueradeAll":
+		return "ipvs"
+	default:
+		return "iptables"
+	}
+}

@@ -1,0 +1,16 @@
+package v1alpha1
+
+import (
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	upstream "k8s.io/kube-proxy/config/v1alpha1"
+)
+
+// Validate checks the fields of this version that the internal form has no place for.
+func Validate(in *upstream.KubeProxyConfiguration) field.ErrorList {
+	var errs field.ErrorList
+	if _, err := utilnet.ParsePortRange(in.PortRange); err != nil {
+		errs = append(errs, field.Invalid(field.NewPath("portRange"), in.PortRange, err.Error()))
+	}
+	return errs
+}

@@ -1,0 +1,95 @@
+package validation
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+)
+
+// Startable tells why a valid configuration cannot be started on a platform (a GOOS), if it cannot.
+func Startable(cfg *config.KubeProxyConfiguration, goos string) field.ErrorList {
+	path := field.NewPath("mode")
+	switch windows := goos == "windows"; {
+	case cfg.Mode == config.ProxyModeIPVS:
+		return field.ErrorList{field.Invalid(path, cfg.Mode, "this proxy has no ipvs backend, which Kubernetes has deprecated; use nftables, which scales better")}
+	case cfg.Mode == config.ProxyModeKernelspace && !windows:
+		return field.ErrorList{field.Invalid(path, cfg.Mode, "exists on Windows only; use nftables or iptables")}
+	case windows && cfg.Mode != "" && cfg.Mode != config.ProxyModeKernelspace:
+		return field.ErrorList{field.Invalid(path, cfg.Mode, "does not exist on Windows; use kernelspace")}
+	}
+	return nil
+}
+
+// Families tells which IP families a node has in use.
+type Families struct {
+	IPv4, IPv6 bool
+}
+
+// has tells whether a family is in use.
+func (f Families) has(family netutils.IPFamily) bool {
+	return (family == netutils.IPv4 && f.IPv4) || (family == netutils.IPv6 && f.IPv6)
+}
+
+// CheckFamilies compares a valid configuration with the families in use. What it returns in fatal cannot work: the
+// only cluster CIDRs are of a family that is not there. What it returns in doubtful is for configHardFail to decide:
+// fatal if true, a warning if false.
+func CheckFamilies(cfg *config.KubeProxyConfiguration, use Families) (fatal, doubtful field.ErrorList) {
+	clusterCIDRs := cfg.DetectLocal.ClusterCIDRs
+	if (cfg.DetectLocalMode == config.LocalModeClusterCIDR || cfg.DetectLocalMode == "") && len(clusterCIDRs) > 0 {
+		wrong := wrongFamily(clusterCIDRs, field.NewPath("detectLocal", "clusterCIDRs"), use)
+		if single := use.IPv4 != use.IPv6; single && len(wrong) == len(clusterCIDRs) {
+			fatal = append(fatal, wrong...)
+		} else {
+			doubtful = append(doubtful, wrong...)
+		}
+	}
+	doubtful = append(doubtful, wrongFamily(cfg.NodeIPOverride, field.NewPath("nodeIPOverride"), use)...)
+	doubtful = append(doubtful, oneSided(cfg.NodePortAddresses, use)...)
+	return fatal, doubtful
+}
+
+// wrongFamily names the IPs and CIDRs whose family is not in use.
+func wrongFamily(values []string, path *field.Path, use Families) field.ErrorList {
+	var errs field.ErrorList
+	for i, value := range values {
+		if family := familyOf(value); !use.has(family) {
+			errs = append(errs, field.Invalid(path.Index(i), value, fmt.Sprintf("this node has no IPv%s", family)))
+		}
+	}
+	return errs
+}
+
+// oneSided names the families in use for which a list of NodePort addresses has nothing, so that upstream, and this
+// proxy, accept NodePorts on all of that family's addresses. Keywords stand for both families.
+func oneSided(entries []string, use Families) field.ErrorList {
+	if len(entries) == 0 {
+		return nil
+	}
+	covered := map[netutils.IPFamily]bool{}
+	for _, entry := range entries {
+		switch entry {
+		case config.NodePortAddressesPrimary, config.NodePortAddressesLocalhost, config.NodePortAddressesAll:
+			return nil
+		}
+		covered[familyOf(entry)] = true
+	}
+	var errs field.ErrorList
+	for _, family := range []netutils.IPFamily{netutils.IPv4, netutils.IPv6} {
+		if use.has(family) && !covered[family] {
+			errs = append(errs, field.Invalid(field.NewPath("nodePortAddresses"), entries,
+				fmt.Sprintf("no entry for IPv%s: NodePorts are accepted on all IPv%s addresses of this node", family, family)))
+		}
+	}
+	return errs
+}
+
+// familyOf tells the family of an IP or CIDR.
+func familyOf(value string) netutils.IPFamily {
+	if family := netutils.IPFamilyOfCIDRString(value); family != netutils.IPFamilyUnknown {
+		return family
+	}
+	return netutils.IPFamilyOfString(value)
+}

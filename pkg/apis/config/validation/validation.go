@@ -1,0 +1,246 @@
+package validation
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/component-base/featuregate"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	baseversion "k8s.io/component-base/version"
+	netutils "k8s.io/utils/net"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+)
+
+// Validate checks every field, on any platform: settings of another platform or of an inactive backend are checked
+// where v1alpha1 checks them. The feature gates themselves are pkg/features' to check; gate only unlocks fields.
+func Validate(cfg *config.KubeProxyConfiguration, gate featuregate.FeatureGate) field.ErrorList {
+	var errs field.ErrorList
+	errs = append(errs, validateClient(cfg)...)
+	errs = append(errs, logsapi.Validate(&cfg.Logging, gate, field.NewPath("logging"))...)
+	errs = append(errs, validateNode(cfg)...)
+	errs = append(errs, validateServers(cfg)...)
+	errs = append(errs, validateMode(cfg)...)
+	errs = append(errs, validatePeriods(cfg)...)
+	errs = append(errs, validateDetectLocal(cfg)...)
+	errs = append(errs, validateNodePortAddresses(cfg.NodePortAddresses, field.NewPath("nodePortAddresses"))...)
+	errs = append(errs, validateLinux(&cfg.Linux, field.NewPath("linux"))...)
+	errs = append(errs, validateBackends(cfg)...)
+	return errs
+}
+
+func validateClient(cfg *config.KubeProxyConfiguration) field.ErrorList {
+	return notNegative(int64(cfg.ClientConnection.Burst), field.NewPath("clientConnection", "burst"))
+}
+
+// validateNode checks what the configuration says of the node it runs on.
+func validateNode(cfg *config.KubeProxyConfiguration) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("nodeIPOverride")
+	first := map[netutils.IPFamily]string{}
+	for i, address := range cfg.NodeIPOverride {
+		ip := netutils.ParseIPSloppy(address)
+		family := netutils.IPFamilyOf(ip)
+		switch {
+		case ip == nil:
+			errs = append(errs, field.Invalid(path.Index(i), address, "must be an IP address"))
+		case ip.IsUnspecified():
+			errs = append(errs, field.Invalid(path.Index(i), address, "must be an address of this node; leave the list empty to override nothing"))
+		case first[family] != "":
+			errs = append(errs, field.Invalid(path.Index(i), address, fmt.Sprintf("at most one IPv%s address; there is %s already", family, first[family])))
+		default:
+			first[family] = address
+		}
+	}
+	policies := []config.IPFamilyPolicy{config.IPFamilyPolicySingleStack, config.IPFamilyPolicyPreferDualStack, config.IPFamilyPolicyRequireDualStack}
+	return append(errs, oneOf(cfg.IPFamilyPolicy, policies, field.NewPath("ipFamilyPolicy"))...)
+}
+
+// validateServers checks the addresses of the two servers, and what the metrics server shows.
+func validateServers(cfg *config.KubeProxyConfiguration) field.ErrorList {
+	var errs field.ErrorList
+	errs = append(errs, validateAddress(cfg.HealthzBindAddress, field.NewPath("healthzBindAddress"))...)
+	errs = append(errs, validateAddress(cfg.MetricsBindAddress, field.NewPath("metricsBindAddress"))...)
+
+	previous := version.MustParseGeneric(baseversion.DefaultKubeBinaryVersion).SubtractMinor(1).String()
+	if shown := cfg.ShowHiddenMetricsForVersion; shown != "" && shown != previous {
+		errs = append(errs, field.Invalid(field.NewPath("showHiddenMetricsForVersion"), shown,
+			fmt.Sprintf("only the previous minor version, %s, can be shown", previous)))
+	}
+	return errs
+}
+
+// validateAddress checks IP:port; empty means that the server is off.
+func validateAddress(address string, path *field.Path) field.ErrorList {
+	if address == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return field.ErrorList{field.Invalid(path, address, "must be IP:port, such as 0.0.0.0:10256 or [::]:10256")}
+	}
+	var errs field.ErrorList
+	if netutils.ParseIPSloppy(host) == nil {
+		errs = append(errs, field.Invalid(path, address, fmt.Sprintf("%q must be an IP address", host)))
+	}
+	if number, err := strconv.Atoi(port); err != nil || number < 1 || number > 65535 {
+		errs = append(errs, field.Invalid(path, address, fmt.Sprintf("port %q must be a number from 1 to 65535", port)))
+	}
+	return errs
+}
+
+func validateMode(cfg *config.KubeProxyConfiguration) field.ErrorList {
+	modes := []config.ProxyMode{config.ProxyModeIPTables, config.ProxyModeNFTables, config.ProxyModeIPVS, config.ProxyModeKernelspace}
+	return oneOf(cfg.Mode, modes, field.NewPath("mode"))
+}
+
+func validatePeriods(cfg *config.KubeProxyConfiguration) field.ErrorList {
+	errs := positive(cfg.SyncPeriod, field.NewPath("syncPeriod"))
+	errs = append(errs, notNegativeDuration(cfg.MinSyncPeriod, field.NewPath("minSyncPeriod"))...)
+	errs = append(errs, positive(cfg.ConfigSyncPeriod, field.NewPath("configSyncPeriod"))...)
+	if cfg.MinSyncPeriod.Duration > cfg.SyncPeriod.Duration {
+		errs = append(errs, field.Invalid(field.NewPath("minSyncPeriod"), cfg.MinSyncPeriod.Duration.String(),
+			fmt.Sprintf("must not be greater than syncPeriod, which is %s", cfg.SyncPeriod.Duration)))
+	}
+	return errs
+}
+
+// validateDetectLocal checks what the mode in use needs; the others' settings have no effect.
+func validateDetectLocal(cfg *config.KubeProxyConfiguration) field.ErrorList {
+	path := field.NewPath("detectLocal")
+	switch cfg.DetectLocalMode {
+	case config.LocalModeBridgeInterface:
+		return required(cfg.DetectLocal.BridgeInterface, path.Child("bridgeInterface"), "needed in detectLocalMode BridgeInterface")
+	case config.LocalModeInterfaceNamePrefix:
+		return required(cfg.DetectLocal.InterfaceNamePrefix, path.Child("interfaceNamePrefix"), "needed in detectLocalMode InterfaceNamePrefix")
+	case config.LocalModeClusterCIDR, "":
+		return validateClusterCIDRs(cfg.DetectLocal.ClusterCIDRs, path.Child("clusterCIDRs"))
+	}
+	modes := []config.LocalMode{config.LocalModeClusterCIDR, config.LocalModeNodeCIDR, config.LocalModeBridgeInterface, config.LocalModeInterfaceNamePrefix}
+	return oneOf(cfg.DetectLocalMode, modes, field.NewPath("detectLocalMode"))
+}
+
+func validateClusterCIDRs(cidrs []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	first := map[netutils.IPFamily]string{}
+	for i, cidr := range cidrs {
+		_, network, err := netutils.ParseCIDRSloppy(cidr)
+		family := netutils.IPFamilyOfCIDR(network)
+		switch {
+		case err != nil:
+			errs = append(errs, field.Invalid(path.Index(i), cidr, "must be a CIDR, such as 10.244.0.0/16 or fd00:10:244::/56"))
+		case first[family] != "":
+			errs = append(errs, field.Invalid(path.Index(i), cidr, fmt.Sprintf("at most one IPv%s CIDR; there is %s already", family, first[family])))
+		default:
+			first[family] = cidr
+		}
+	}
+	return errs
+}
+
+func validateNodePortAddresses(entries []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, entry := range entries {
+		switch entry {
+		case config.NodePortAddressesPrimary, config.NodePortAddressesLocalhost, config.NodePortAddressesAll:
+			continue
+		}
+		if _, _, err := netutils.ParseCIDRSloppy(entry); err != nil {
+			errs = append(errs, field.Invalid(path.Index(i), entry, "must be a CIDR or one of primary, localhost, all"))
+		}
+	}
+	return errs
+}
+
+func validateLinux(linux *config.KubeProxyLinuxConfiguration, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if linux.OOMScoreAdj < -1000 || linux.OOMScoreAdj > 1000 {
+		errs = append(errs, field.Invalid(path.Child("oomScoreAdj"), linux.OOMScoreAdj, "must be from -1000 to 1000"))
+	}
+	ct, at := &linux.Conntrack, path.Child("conntrack")
+	errs = append(errs, notNegative(int64(ct.MaxPerCore), at.Child("maxPerCore"))...)
+	errs = append(errs, notNegative(int64(ct.Min), at.Child("min"))...)
+	errs = append(errs, notNegativeDuration(ct.TCPEstablishedTimeout, at.Child("tcpEstablishedTimeout"))...)
+	errs = append(errs, notNegativeDuration(ct.TCPCloseWaitTimeout, at.Child("tcpCloseWaitTimeout"))...)
+	errs = append(errs, notNegativeDuration(ct.UDPTimeout, at.Child("udpTimeout"))...)
+	errs = append(errs, notNegativeDuration(ct.UDPStreamTimeout, at.Child("udpStreamTimeout"))...)
+	return errs
+}
+
+// validateBackends checks the sections of single backends: iptables' always, the others' when they are active, as a
+// v1alpha1 file may hold anything there.
+func validateBackends(cfg *config.KubeProxyConfiguration) field.ErrorList {
+	errs := markBit(cfg.IPTables.MasqueradeBit, field.NewPath("iptables", "masqueradeBit"))
+	switch cfg.Mode {
+	case config.ProxyModeNFTables:
+		errs = append(errs, markBit(cfg.NFTables.MasqueradeBit, field.NewPath("nftables", "masqueradeBit"))...)
+	case config.ProxyModeIPVS:
+		errs = append(errs, validateIPVS(&cfg.IPVS, field.NewPath("ipvs"))...)
+	}
+	return errs
+}
+
+func validateIPVS(ipvs *config.KubeProxyIPVSConfiguration, path *field.Path) field.ErrorList {
+	errs := markBit(ipvs.MasqueradeBit, path.Child("masqueradeBit"))
+	errs = append(errs, notNegativeDuration(ipvs.TCPTimeout, path.Child("tcpTimeout"))...)
+	errs = append(errs, notNegativeDuration(ipvs.TCPFinTimeout, path.Child("tcpFinTimeout"))...)
+	errs = append(errs, notNegativeDuration(ipvs.UDPTimeout, path.Child("udpTimeout"))...)
+	for i, cidr := range ipvs.ExcludeCIDRs {
+		if _, _, err := netutils.ParseCIDRSloppy(cidr); err != nil {
+			errs = append(errs, field.Invalid(path.Child("excludeCIDRs").Index(i), cidr, "must be a CIDR"))
+		}
+	}
+	return errs
+}
+
+// oneOf accepts an empty value too.
+func oneOf[T ~string](value T, values []T, path *field.Path) field.ErrorList {
+	for _, v := range values {
+		if value == v {
+			return nil
+		}
+	}
+	if value == "" {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, value, values)}
+}
+
+func required(value string, path *field.Path, detail string) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, detail)}
+	}
+	return nil
+}
+
+func markBit(bit int32, path *field.Path) field.ErrorList {
+	if bit < 0 || bit > 31 {
+		return field.ErrorList{field.Invalid(path, bit, "must be a bit from 0 to 31")}
+	}
+	return nil
+}
+
+func notNegative(value int64, path *field.Path) field.ErrorList {
+	if value < 0 {
+		return field.ErrorList{field.Invalid(path, value, "must not be negative")}
+	}
+	return nil
+}
+
+func notNegativeDuration(value metav1.Duration, path *field.Path) field.ErrorList {
+	if value.Duration < 0 {
+		return field.ErrorList{field.Invalid(path, value.Duration.String(), "must not be negative")}
+	}
+	return nil
+}
+
+func positive(value metav1.Duration, path *field.Path) field.ErrorList {
+	if value.Duration <= 0 {
+		return field.ErrorList{field.Invalid(path, value.Duration.String(), "must be greater than 0")}
+	}
+	return nil
+}

@@ -1,0 +1,274 @@
+package nft
+
+import (
+	"bytes"
+	"encoding/binary"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// operation is one operation on an element, as a batch should hold it.
+type operation struct {
+	Add     bool
+	Set     string
+	Element Element
+}
+
+// decodeBatch reads a batch's operations on elements from its bytes.
+func decodeBatch(t *testing.T, data []byte) (ops []operation) {
+	t.Helper()
+	m := messages{rest: data}
+	for m.next() {
+		if !isElementMessage(m.message) {
+			continue
+		}
+		if table := attrString(m.message, unix.NFTA_SET_ELEM_LIST_TABLE); table != testTable {
+			t.Fatalf("a message is about table %q", table)
+		}
+		list, _ := attr(m.attrs(), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		a := attrs{rest: list}
+		for a.next() {
+			e, err := decodeElement(a.data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ops = append(ops, operation{
+				Add: m.command() == unix.NFT_MSG_NEWSETELEM, Set: attrString(m.message, unix.NFTA_SET_ELEM_LIST_SET), Element: e,
+			})
+		}
+		if a.bad {
+			t.Fatal("a list of elements is malformed")
+		}
+	}
+	if m.bad {
+		t.Fatal("the batch is malformed")
+	}
+	return ops
+}
+
+// FuzzBatch encodes operations made from arbitrary bytes, and decodes them.
+func FuzzBatch(f *testing.F) {
+	f.Add([]byte("\x01\x03\x04abcdefghijklmnopqrstuvwxyz"))
+	f.Add(bytes.Repeat([]byte{0, 1, 2, 3, 255, 64, 7}, 60))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		take := func(n int) []byte {
+			n = min(n, len(data))
+			out := data[:n:n]
+			data = data[n:]
+			return out
+		}
+		b := newBatch(knftables.IPv4Family, testTable)
+		var want []operation
+		for len(data) > 4 {
+			head := take(4)
+			op := operation{
+				Add: head[0]&1 == 1, Set: []string{"services", "endpoints", "a"}[head[0]>>1%3],
+				Element: Element{Key: take(1 + int(head[1])%maxDataLen)},
+			}
+			if len(op.Element.Key) == 0 {
+				break
+			}
+			if !op.Add {
+				b.Delete(op.Set, op.Element.Key)
+				want = append(want, op)
+				continue
+			}
+			switch head[2] % 3 {
+			case 0:
+				if v := take(int(head[2]) % (maxDataLen + 1)); len(v) > 0 {
+					op.Element.Value = v
+				}
+			case 1:
+				op.Element.Chain = "pick-" + strings.Repeat("1", int(head[2])%200)
+			}
+			op.Element.Comment = strings.ReplaceAll(string(take(int(head[3]))), "\x00", "0")
+			b.Add(op.Set, &op.Element)
+			op.Element.Comment = cutComment(op.Element.Comment)
+			want = append(want, op)
+		}
+		sent, _ := b.finish(1)
+		if b.err != nil {
+			t.Fatal(b.err)
+		}
+		if got := decodeBatch(t, sent); !reflect.DeepEqual(got, want) { // cmp is too slow for fuzzing
+			t.Error(gocmp.Diff(want, got))
+		}
+		if b.Len() != len(want) {
+			t.Errorf("Len is %d, want %d", b.Len(), len(want))
+		}
+	})
+}
+
+// FuzzDecode gives the decoders arbitrary bytes: they must not panic, nor go on for ever.
+func FuzzDecode(f *testing.F) {
+	b := newBatch(knftables.IPv4Family, testTable)
+	b.Add("services", &Element{Key: frontendKey(1), Chain: "pick-2", Comment: "default/a:http"})
+	sent, _ := b.finish(1)
+	f.Add(sent)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for m := (messages{rest: data}); m.next(); {
+			decodeChain(m.message)
+			decodeSet(m.message)
+			resultOf(m.message)
+			describeMessage(m.message)
+			elementAt(m.message, 60)
+			elementKey(m.message, 1)
+			operations(m.message)
+			for a := (attrs{rest: m.attrs()}); a.next(); {
+				_, _ = decodeElement(a.data)
+				commentOf(a.data)
+			}
+		}
+		_, _ = decodeElement(data)
+		commentOf(data)
+	})
+}
+
+// TestBatchAllocatesNothing fills a batch that has been filled before.
+func TestBatchAllocatesNothing(t *testing.T) {
+	b := newBatch(knftables.IPv4Family, testTable)
+	endpoint := &Element{Key: slotKey(1, 0), Value: endpointValue(1)}
+	service := &Element{Key: frontendKey(1), Chain: "pick-2", Comment: strings.Repeat("default/some-service:http ", 10)}
+	fill := func() {
+		b.Reset()
+		for i := range 5000 {
+			binary.NativeEndian.PutUint32(endpoint.Key[12:], uint32(i))
+			b.Add("endpoints", endpoint)
+			b.Delete("endpoints", endpoint.Key)
+			b.Add("services", service)
+		}
+		b.finish(1)
+	}
+	fill()
+	if n := testing.AllocsPerRun(10, fill); n != 0 {
+		t.Errorf("a batch of 15,000 operations made %v allocations", n)
+	}
+}
+
+// TestBatchMessages checks what messages operations are packed in.
+func TestBatchMessages(t *testing.T) {
+	b := newBatch(knftables.IPv6Family, testTable)
+	for i := range 3000 {
+		b.Add("endpoints", &Element{Key: slotKey(i, 0), Value: endpointValue(i)})
+	}
+	b.Delete("endpoints", slotKey(1, 0))
+	b.Add("endpoints", &Element{Key: slotKey(1, 0), Value: endpointValue(1)})
+	b.Add("services", &Element{Key: frontendKey(1), Chain: "pick-1"})
+	sent, lastSeq := b.finish(100)
+	type header struct {
+		Command, Operations int
+		Flags               uint16
+	}
+	var got []header
+	seq := uint32(100)
+	for m := (messages{rest: sent}); m.next(); seq++ {
+		if m.seq != seq {
+			t.Errorf("message %d has number %d", seq, m.seq)
+		}
+		if len(m.body)+unix.NLMSG_HDRLEN > maxMessageLen+200 {
+			t.Errorf("message %d has %d bytes", seq, len(m.body))
+		}
+		if m.command() >= 0 {
+			got = append(got, header{m.command(), operations(m.message), m.flags})
+			if m.body[0] != unix.NFPROTO_IPV6 {
+				t.Errorf("message %d is of family %d", seq, m.body[0])
+			}
+		}
+	}
+	const add = unix.NLM_F_REQUEST | unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	want := []header{
+		// An element with a key of 16 bytes and a value of 8 takes 44 bytes.
+		{unix.NFT_MSG_NEWSETELEM, 1363, add}, {unix.NFT_MSG_NEWSETELEM, 1363, add}, {unix.NFT_MSG_NEWSETELEM, 274, add},
+		{unix.NFT_MSG_DELSETELEM, 1, unix.NLM_F_REQUEST}, {unix.NFT_MSG_NEWSETELEM, 1, add},
+		{unix.NFT_MSG_NEWSETELEM, 1, add | unix.NLM_F_ACK},
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if lastSeq != seq-2 {
+		t.Errorf("the last operation is said to have number %d; the batch's end has %d", lastSeq, seq-1)
+	}
+	// The batch can go on after it was sent.
+	b.Add("services", &Element{Key: frontendKey(2), Chain: "pick-1"})
+	if n := len(decodeBatch(t, b.buf)); n != b.Len() || n != 3004 {
+		t.Errorf("the batch has %d operations and says %d; want 3004", n, b.Len())
+	}
+	b.Reset()
+	if n := len(decodeBatch(t, b.buf)); n != 0 || b.Len() != 0 {
+		t.Errorf("after Reset the batch has %d operations and says %d", n, b.Len())
+	}
+}
+
+// TestBatchRefuses checks that what cannot be encoded is an error that says why, and that nothing is sent.
+func TestBatchRefuses(t *testing.T) {
+	long := strings.Repeat("x", 256)
+	for name, f := range map[string]func(b *Batch){
+		"no set":            func(b *Batch) { b.Delete("", frontendKey(1)) },
+		"long set":          func(b *Batch) { b.Delete(long, frontendKey(1)) },
+		"no key":            func(b *Batch) { b.Delete("services", nil) },
+		"long key":          func(b *Batch) { b.Add("services", &Element{Key: make([]byte, 65)}) },
+		"long value":        func(b *Batch) { b.Add("services", &Element{Key: frontendKey(1), Value: make([]byte, 65)}) },
+		"value and verdict": func(b *Batch) { b.Add("services", &Element{Key: frontendKey(1), Value: frontendKey(1), Chain: "a"}) },
+		"long chain to go":  func(b *Batch) { b.Add("services", &Element{Key: frontendKey(1), Chain: long}) },
+		"no chain":          func(b *Batch) { b.AddChain("", "") },
+		"long chain":        func(b *Batch) { b.DeleteChain(long) },
+		"rule of no chain":  func(b *Batch) { b.AddRule("", Rule{Verdict(Drop)}) },
+		"empty rule":        func(b *Batch) { b.AddRule("a", nil) },
+		"flush of no chain": func(b *Batch) { b.FlushChain("") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := NewFake(knftables.IPv4Family, testTable)
+			b := fake.NewBatch()
+			b.Add("services", &Element{Key: frontendKey(1), Chain: "pick-1"})
+			f(b)
+			if b.Len() != 2 {
+				t.Errorf("Len is %d", b.Len())
+			}
+			err := fake.Commit(t.Context(), b)
+			if err == nil || !strings.HasPrefix(err.Error(), "nftables: cannot ") {
+				t.Errorf("Commit's error is %v", err)
+			}
+			if fake.Stats().Commits != 0 {
+				t.Error("the batch was sent")
+			}
+			b.Reset()
+			if err := fake.Commit(t.Context(), b); err != nil {
+				t.Errorf("after Reset: %v", err)
+			}
+		})
+	}
+}
+
+// TestCutComment checks that a comment is cut between two characters.
+func TestCutComment(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"", ""},
+		{strings.Repeat("a", 127), strings.Repeat("a", 127)},
+		{strings.Repeat("a", 128), strings.Repeat("a", 127)},
+		{strings.Repeat("é", 64), strings.Repeat("é", 63)},
+		{strings.Repeat("a", 125) + "語", strings.Repeat("a", 125)},
+	} {
+		got := cutComment(c.in)
+		if got != c.want || !utf8.ValidString(got) {
+			t.Errorf("%q (%d bytes) became %q (%d bytes)", c.in, len(c.in), got, len(got))
+		}
+	}
+}
+
+// TestGenerationSince counts over the number that the kernel skips.
+func TestGenerationSince(t *testing.T) {
+	for _, c := range []struct {
+		later, earlier Generation
+		want           uint32
+	}{{5, 5, 0}, {6, 5, 1}, {1, 0xffffffff, 1}, {3, 0xfffffffe, 4}} {
+		if got := c.later.Since(c.earlier); got != c.want {
+			t.Errorf("%d since %d is %d, want %d", c.later, c.earlier, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// The sizes of the benchmarks' cluster: 45,000 frontends, of which 5,000 have 50 endpoints each.
+const (
+	benchFrontends = 45_000
+	benchEndpoints = 250_000
+	benchChunk     = 10_000
+)
+
+// BenchmarkEncode is the cost of one element in a batch, without the kernel.
+func BenchmarkEncode(b *testing.B) {
+	batch := newBatch(knftables.IPv4Family, testTable)
+	e := &Element{Key: slotKey(1, 0), Value: endpointValue(1), Comment: "default/some-service:http"}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if i%benchChunk == 0 {
+			batch.Reset()
+		}
+		binary.NativeEndian.PutUint32(e.Key[12:], uint32(i))
+		batch.Add("endpoints", e)
+	}
+}
+
+// benchTable is a table with the cluster loaded, in a namespace of its own.
+func benchTable(b *testing.B) *kernelTable {
+	b.Helper()
+	table := openKernel(b, knftables.IPv4Family)
+	if err := text(world).run(b.Context(), table); err != nil {
+		b.Fatal(err)
+	}
+	loadEndpoints(b, table)
+	batch := table.NewBatch()
+	for i := range benchFrontends {
+		batch.Add("services", &Element{Key: frontendKey(i), Chain: "pick-2", Comment: "default/some-service:http"})
+	}
+	if err := table.Commit(b.Context(), batch); err != nil {
+		b.Fatal(err)
+	}
+	return table
+}
+
+// loadEndpoints adds the endpoints in chunks.
+func loadEndpoints(b *testing.B, table *kernelTable) {
+	b.Helper()
+	batch := table.NewBatch()
+	e := &Element{Key: slotKey(0, 0), Value: endpointValue(0)}
+	for i := range benchEndpoints {
+		binary.BigEndian.PutUint16(e.Key[2:], uint16(i/50))
+		binary.NativeEndian.PutUint32(e.Key[12:], uint32(i%50))
+		binary.BigEndian.PutUint32(e.Value, 10<<24|uint32(i))
+		batch.Add("endpoints", e)
+		if batch.Len() == benchChunk || i == benchEndpoints-1 {
+			if err := table.Commit(b.Context(), batch); err != nil {
+				b.Fatal(err)
+			}
+			batch.Reset()
+		}
+	}
+}
+
+// benchCommit measures a batch that f fills.
+func benchCommit(b *testing.B, f func(batch *Batch)) {
+	b.Helper()
+	table := benchTable(b)
+	batch := table.NewBatch()
+	b.ReportAllocs()
+	for b.Loop() {
+		batch.Reset()
+		f(batch)
+		if err := table.Commit(b.Context(), batch); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// benchCall measures a method on the loaded table.
+func benchCall(b *testing.B, f func(table *kernelTable) error) {
+	b.Helper()
+	table := benchTable(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := f(table); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkWrite measures writes of elements.
+func BenchmarkWrite(b *testing.B) {
+	b.Run("load 250k endpoints", func(b *testing.B) {
+		table := openKernel(b, knftables.IPv4Family)
+		for b.Loop() {
+			b.StopTimer()
+			err := text(func(tx *knftables.Transaction) {
+				tx.Add(&knftables.Table{})
+				tx.Delete(&knftables.Table{})
+				world(tx)
+			}).run(b.Context(), table)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+			loadEndpoints(b, table)
+		}
+	})
+	b.Run("replace one endpoint", func(b *testing.B) {
+		benchCommit(b, func(batch *Batch) {
+			batch.Delete("endpoints", slotKey(7, 3))
+			batch.Add("endpoints", &Element{Key: slotKey(7, 3), Value: endpointValue(1)})
+		})
+	})
+	b.Run("replace one verdict", func(b *testing.B) {
+		benchCommit(b, func(batch *Batch) {
+			batch.Delete("services", frontendKey(7))
+			batch.Add("services", &Element{Key: frontendKey(7), Chain: "pick-2"})
+		})
+	})
+	b.Run("refuse the last of 10k endpoints", func(b *testing.B) {
+		table := benchTable(b)
+		full := table.NewBatch()
+		for i := range benchChunk {
+			full.Add("endpoints", &Element{Key: slotKey(10_000+i, 0), Value: endpointValue(i)})
+		}
+		full.Add("endpoints", &Element{Key: slotKey(1, 1), Value: endpointValue(1)})
+		for b.Loop() {
+			if err := table.Commit(b.Context(), full); !errors.Is(err, unix.EEXIST) {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkChain measures what a new chain with a rule costs, by either way.
+func BenchmarkChain(b *testing.B) {
+	pick := Rule{DNAT{Concat{DestinationAddress, Protocol, DestinationPort, RandomNumber(17)}, "endpoints"}}
+	dispatch := Rule{VerdictMap{Concat{DestinationAddress, Protocol, DestinationPort}, "services"}}
+	for name, rule := range map[string]Rule{"endpoints": pick, "services": dispatch} {
+		b.Run("add one that reads "+name, func(b *testing.B) {
+			i := 0
+			benchCommit(b, func(batch *Batch) {
+				if i > 0 {
+					batch.DeleteChain(fmt.Sprint("chain-", i))
+				}
+				i++
+				batch.AddChain(fmt.Sprint("chain-", i), "")
+				batch.AddRule(fmt.Sprint("chain-", i), rule)
+			})
+		})
+	}
+	b.Run("add one that reads services, as text", func(b *testing.B) {
+		i := 0
+		benchCall(b, func(table *kernelTable) error {
+			i++
+			return text(func(tx *knftables.Transaction) {
+				tx.Add(&knftables.Chain{Name: fmt.Sprint("chain-", i)})
+				tx.Add(&knftables.Rule{Chain: fmt.Sprint("chain-", i), Rule: dispatch.Text(table.family)})
+				if i > 1 {
+					tx.Delete(&knftables.Chain{Name: fmt.Sprint("chain-", i-1)})
+				}
+			}).run(b.Context(), table)
+		})
+	})
+	b.Run("add and delete an empty one, as text", func(b *testing.B) {
+		benchCall(b, func(table *kernelTable) error {
+			return text(func(tx *knftables.Transaction) {
+				tx.Add(&knftables.Chain{Name: "gone"})
+				tx.Delete(&knftables.Chain{Name: "gone"})
+			}).run(b.Context(), table)
+		})
+	})
+}
+
+// BenchmarkRead measures reads.
+func BenchmarkRead(b *testing.B) {
+	b.Run("generation", func(b *testing.B) {
+		benchCall(b, func(table *kernelTable) error { _, err := table.Generation(b.Context()); return err })
+	})
+	b.Run("objects", func(b *testing.B) {
+		benchCall(b, func(table *kernelTable) error { _, err := table.Objects(b.Context()); return err })
+	})
+	b.Run("fingerprint", func(b *testing.B) {
+		benchCall(b, func(table *kernelTable) error { _, err := table.Fingerprint(b.Context(), ""); return err })
+	})
+	b.Run("elements of 250k endpoints", func(b *testing.B) {
+		benchCall(b, func(table *kernelTable) error {
+			return countElements(table.Elements(b.Context(), "endpoints"), benchEndpoints)
+		})
+	})
+	b.Run("find 250k endpoints", func(b *testing.B) {
+		benchCall(b, func(table *kernelTable) error {
+			return countElements(table.Find(b.Context(), "endpoints", func(yield func([]byte) bool) {
+				for i := range benchEndpoints {
+					if !yield(slotKey(i/50, i%50)) {
+						return
+					}
+				}
+			}), benchEndpoints)
+		})
+	})
+}
+
+// countElements ranges over elements, and fails if there are not as many as there should be.
+func countElements(elements iter.Seq2[Element, error], want int) error {
+	n := 0
+	for _, err := range elements {
+		if err != nil {
+			return err
+		}
+		n++
+	}
+	if n != want {
+		return fmt.Errorf("read %d elements, want %d", n, want)
+	}
+	return nil
+}

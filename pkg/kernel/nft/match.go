@@ -1,0 +1,93 @@
+package nft
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// SourceIn is true for packets from a prefix of the table's family: `ip saddr 10.0.0.0/8`; with Not for all others.
+type SourceIn struct {
+	Prefix netip.Prefix
+	Not    bool
+}
+
+func (s SourceIn) text(family knftables.Family) string {
+	return fmt.Sprintf("%s saddr%s %s", family, operator(s.Not), s.Prefix.Masked())
+}
+
+// appendTo compares just the bytes that the prefix fills where it ends at one, as nft does.
+func (s SourceIn) appendTo(b []byte, family knftables.Family) []byte {
+	value, bits := s.Prefix.Masked().Addr().AsSlice(), s.Prefix.Bits()
+	if bits > 0 && bits%8 == 0 {
+		value = value[:bits/8]
+		return appendCompare(appendPayload(b, 0, payloadNetwork, sourceOffset(family), len(value)), s.Not, value)
+	}
+	b = appendPayload(b, 0, payloadNetwork, sourceOffset(family), len(value))
+	mask := make([]byte, len(value))
+	for i := range bits {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	b, end := beginExpr(b, "bitwise")
+	b = u32s{{unix.NFTA_BITWISE_SREG, unix.NFT_REG_1}, {unix.NFTA_BITWISE_DREG, unix.NFT_REG_1}, {unix.NFTA_BITWISE_LEN, uint32(len(value))}}.appendTo(b)
+	b = appendData(b, unix.NFTA_BITWISE_MASK, mask)
+	b = appendData(b, unix.NFTA_BITWISE_XOR, make([]byte, len(value)))
+	end(b)
+	return appendCompare(b, s.Not, value)
+}
+
+// InputInterface is true for packets that arrived on the interface of that name, or, where the name ends in *, on any
+// that begins so: `iifname "cbr0"`; with Not for all others.
+type InputInterface struct {
+	Name string
+	Not  bool
+}
+
+func (i InputInterface) text(knftables.Family) string {
+	return fmt.Sprintf("iifname%s %q", operator(i.Not), i.Name)
+}
+
+func (i InputInterface) appendTo(b []byte, _ knftables.Family) []byte {
+	value, wild := strings.CutSuffix(i.Name, "*")
+	b = appendExpr(b, "meta", u32s{{unix.NFTA_META_DREG, unix.NFT_REG_1}, {unix.NFTA_META_KEY, unix.NFT_META_IIFNAME}})
+	if !wild { // up to the name's end, so that no longer name is equal
+		value += strings.Repeat("\x00", max(0, unix.IFNAMSIZ-len(value)))
+	}
+	return appendCompare(b, i.Not, []byte(value))
+}
+
+// SourceIsLocal is true for packets whose source is an address of this machine: `fib saddr type local`.
+type SourceIsLocal struct{}
+
+func (SourceIsLocal) text(knftables.Family) string { return "fib saddr type local" }
+
+func (SourceIsLocal) appendTo(b []byte, _ knftables.Family) []byte {
+	// Of linux/netfilter/nf_tables.h: enum nft_fib_attributes, nft_fib_result and nft_fib_flags.
+	const dreg, result, flags, resultAddrType, flagSource = 1, 2, 3, 3, 1
+	b = appendExpr(b, "fib", u32s{{dreg, unix.NFT_REG_1}, {result, resultAddrType}, {flags, flagSource}})
+	return appendCompare(b, false, binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL))
+}
+
+func operator(not bool) string {
+	if not {
+		return " !="
+	}
+	return ""
+}
+
+// appendCompare compares the first register.
+func appendCompare(b []byte, not bool, value []byte) []byte {
+	op := uint32(unix.NFT_CMP_EQ)
+	if not {
+		op = unix.NFT_CMP_NEQ
+	}
+	b, end := beginExpr(b, "cmp")
+	b = u32s{{unix.NFTA_CMP_SREG, unix.NFT_REG_1}, {unix.NFTA_CMP_OP, op}}.appendTo(b)
+	b = appendData(b, unix.NFTA_CMP_DATA, value)
+	end(b)
+	return b
+}

@@ -1,0 +1,387 @@
+package manifests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/klog/v2"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
+)
+
+var _ source.Source = (*Source)(nil)
+
+// bench is a running Source, the folder that it reads and what it says.
+type bench struct {
+	*testing.T
+	dir     string
+	builder *cluster.Builder
+
+	mu  sync.Mutex
+	log []string
+}
+
+// patience bounds waiting for what must happen; nothing waits that long when it does.
+const patience = 20 * time.Second
+
+func run(t *testing.T, dir string, options ...Option) *bench {
+	b := &bench{T: t, dir: dir, builder: cluster.NewBuilder("n1")}
+	logger := funcr.New(func(_, args string) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.log = append(b.log, args)
+	}, funcr.Options{})
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logger))
+	s := New(dir, "n1", options...)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx, b.builder) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	select {
+	case <-s.Complete():
+	case err := <-ended:
+		ended <- nil
+		t.Fatalf("Run ended: %v", err)
+	case <-time.After(patience):
+		t.Fatal("never complete")
+	}
+	return b
+}
+
+func (b *bench) write(name, text string) {
+	b.Helper()
+	if err := os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o644); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// names are the Services in force, with the number of their endpoints.
+func (b *bench) names() string {
+	var names []string
+	for _, service := range b.builder.Snapshot().Services.All() {
+		endpoints := 0
+		for _, slice := range service.Slices {
+			endpoints += len(slice.Endpoints)
+		}
+		names = append(names, fmt.Sprintf("%s=%d", service.Name.Name, endpoints))
+	}
+	return strings.Join(names, " ")
+}
+
+// want waits until these Services are in force, and no other was meanwhile but those before.
+func (b *bench) want(want string) {
+	b.Helper()
+	before := b.names()
+	b.until(fmt.Sprintf("Services %q", want), func() bool {
+		now := b.names()
+		if now != before && now != want {
+			b.Fatalf("Services %q were in force on the way from %q to %q", now, before, want)
+		}
+		return now == want
+	})
+}
+
+func (b *bench) until(what string, met func() bool) {
+	b.Helper()
+	for deadline := time.Now().Add(patience); !met(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatalf("%s never came; in force is %q, the log says\n%s", what, b.names(), strings.Join(b.logged(), "\n"))
+		}
+	}
+}
+
+func (b *bench) logged() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.log)
+}
+
+// says waits until the log has a line with all of the parts.
+func (b *bench) says(parts ...string) {
+	b.Helper()
+	b.until(fmt.Sprintf("a log line with %q", parts), func() bool {
+		return slices.ContainsFunc(b.logged(), func(line string) bool {
+			return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) })
+		})
+	})
+}
+
+// service is a manifest of a Service and its slice.
+func service(name string, endpoints int) string {
+	text := strings.ReplaceAll(goodService+"---\n"+goodSlice, "web", name)
+	text = strings.TrimSuffix(text, "- addresses: [10.1.0.1]\n")
+	for i := range endpoints {
+		text += fmt.Sprintf("- addresses: [10.1.%d.%d]\n", i/250, i%250+1)
+	}
+	return text
+}
+
+// TestFolder walks through what people and programs do to a folder.
+func TestFolder(t *testing.T) {
+	dir := t.TempDir()
+	for _, leftover := range []string{".hidden.yaml", "a.yaml~", "a.yaml.bak", "#a.yaml#", "README.md"} {
+		if err := os.WriteFile(filepath.Join(dir, leftover), []byte("nonsense: ["), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "inside.yaml"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := run(t, dir)
+	b.want("")
+	b.write("a.yaml", service("a", 1))
+	b.want("a=1")
+	b.write("b.json", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"b"},"spec":{"clusterIP":"10.0.0.2","ports":[{"port":1}]}}`)
+	b.want("a=1 b=0")
+	b.write("a.yaml", service("a", 3))
+	b.want("a=3 b=0")
+
+	t.Log("an atomic rename")
+	b.write("a.tmp", service("a", 4))
+	if err := os.Rename(filepath.Join(dir, "a.tmp"), filepath.Join(dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	b.want("a=4 b=0")
+
+	t.Log("a file written slowly and in steps: empty, a part that does not parse, the rest")
+	file, err := os.Create(filepath.Join(dir, "a.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := service("a", 5)
+	for _, part := range []string{"", text[:30], text[30:]} {
+		if _, err := file.WriteString(part); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * quiet)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.want("a=5 b=0")
+
+	t.Log("removed files remove their objects")
+	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	b.want("b=0")
+	b.write("b.json", "") // an empty file says nothing; see TestBadFile
+	b.write("c.yaml", service("c", 1))
+	b.want("b=0 c=1")
+	b.write("c.yaml", "# none\n")
+	b.want("b=0")
+}
+
+// TestBadFile keeps the last good content of a bad file, names what is wrong, and goes on with the others.
+func TestBadFile(t *testing.T) {
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad.yaml")
+	if err := os.WriteFile(bad, []byte("nonsense: ["), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b := run(t, dir)
+	b.says("bad.yaml:1: not YAML", "A manifest is bad")
+	b.write("good.yaml", service("a", 1))
+	b.want("a=1")
+	b.write("good.yaml", service("a", 2)+"unknown: field\n")
+	b.says("good.yaml:22: unknown field", "A manifest is bad")
+	b.write("bad.yaml", service("b", 1))
+	b.want("a=1 b=1")
+	b.says("good again", "bad.yaml")
+	b.write("good.yaml", "")
+	b.says("good.yaml:1: the file is empty")
+	if err := os.Remove(filepath.Join(dir, "good.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	b.want("b=1")
+
+	t.Log("what cannot be read is no reason to forget")
+	if err := os.Remove(bad); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere", bad); err != nil {
+		t.Fatal(err)
+	}
+	b.says("bad.yaml", "link to nothing")
+	if err := os.Mkdir(filepath.Join(dir, "nowhere"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.write("c.yaml", service("c", 1))
+	b.want("c=1") // now it is a folder, and no file any more
+}
+
+// TestBadFileOnce tells a fault once, not with every event.
+func TestBadFileOnce(t *testing.T) {
+	b := run(t, t.TempDir())
+	b.write("bad.yaml", "nonsense: [")
+	b.says("A manifest is bad")
+	for i := range 5 {
+		b.write("good.yaml", service("a", i+1))
+		b.want(fmt.Sprintf("a=%d", i+1))
+	}
+	count := 0
+	for _, line := range b.logged() {
+		if strings.Contains(line, "A manifest is bad") {
+			count++
+		}
+	}
+	if count != 1 {
+		t.Errorf("told %d times:\n%s", count, strings.Join(b.logged(), "\n"))
+	}
+}
+
+// TestSameObject lets the first file by name have an object that two files hold.
+func TestSameObject(t *testing.T) {
+	b := run(t, t.TempDir())
+	b.write("b.yaml", service("web", 2))
+	b.want("web=2")
+	b.write("a.yaml", service("web", 1))
+	b.want("web=1")
+	b.says("b.yaml: Service default/web is in a.yaml already")
+	if err := os.Remove(filepath.Join(b.dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	b.want("web=2")
+}
+
+// TestConfigMap swaps content the way kubelet does in a mounted ConfigMap: files are links through ..data, a
+// link that is renamed over.
+func TestConfigMap(t *testing.T) {
+	dir := t.TempDir()
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	swap := func(version, text string) {
+		t.Helper()
+		do(os.Mkdir(filepath.Join(dir, version), 0o755))
+		do(os.WriteFile(filepath.Join(dir, version, "web.yaml"), []byte(text), 0o644))
+		do(os.Symlink(version, filepath.Join(dir, "..data_tmp")))
+		do(os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+	}
+	swap("..2026_1", service("web", 1))
+	do(os.Symlink("..data/web.yaml", filepath.Join(dir, "web.yaml")))
+	b := run(t, dir)
+	b.want("web=1")
+	for i := range 3 {
+		swap(fmt.Sprintf("..2026_%d", i+2), service("web", i+2))
+		do(os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..2026_%d", i+1))))
+		b.want(fmt.Sprintf("web=%d", i+2))
+	}
+}
+
+// TestFolderReplaced follows the folder's name to another folder, and through its absence.
+func TestFolderReplaced(t *testing.T) {
+	top := t.TempDir()
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, name := range []string{"v1", "v2"} {
+		do(os.Mkdir(filepath.Join(top, name), 0o755))
+		do(os.WriteFile(filepath.Join(top, name, "a.yaml"), []byte(service("a", i+1)), 0o644))
+	}
+	link := filepath.Join(top, "current")
+	do(os.Symlink("v1", link))
+	b := run(t, link)
+	b.want("a=1")
+	do(os.Symlink("v2", link+"_new"))
+	do(os.Rename(link+"_new", link))
+	b.want("a=2")
+	b.write("a.yaml", service("a", 3))
+	b.want("a=3")
+	do(os.Remove(link))
+	b.says("what it held stays in force")
+	do(os.Symlink("v1", link))
+	b.want("a=1")
+	do(os.RemoveAll(filepath.Join(top, "v1")))
+	do(os.Mkdir(filepath.Join(top, "v1"), 0o755))
+	b.write("a.yaml", service("a", 5))
+	b.until("the new folder's file", func() bool { return b.names() == "a=5" })
+}
+
+// TestNode makes a Node from the machine only as long as no file has it.
+func TestNode(t *testing.T) {
+	var mu sync.Mutex
+	var failure error
+	machine := func() ([]netip.Addr, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}, failure
+	}
+	failure = errors.New("out of luck")
+	b := run(t, t.TempDir(), WithMachine(machine))
+	addresses := func(want string) {
+		t.Helper()
+		b.until("the node's addresses "+want, func() bool { return fmt.Sprint(b.builder.Snapshot().Node.Addresses) == want })
+	}
+	b.says("find the machine's addresses", "out of luck")
+	mu.Lock()
+	failure = nil
+	mu.Unlock()
+	b.write("other.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: n2}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.8}]}\n")
+	addresses("[192.0.2.1 2001:db8::1]")
+	b.write("own.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.9}]}\n")
+	addresses("[192.0.2.9]")
+	if err := os.Remove(filepath.Join(b.dir, "own.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	addresses("[192.0.2.1 2001:db8::1]")
+	if b.builder.Snapshot().Node.Draining {
+		t.Error("the machine's node is draining")
+	}
+}
+
+// TestNoFolder fails at the start, and says what to do.
+func TestNoFolder(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a.yaml")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{filepath.Join(dir, "none"): "no such file or directory; create it", file: "is a file; name the folder"} {
+		err := New(path, "n1").Run(context.Background(), cluster.NewBuilder("n1"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Run(%s) gave the error %v, want %q", path, err, want)
+		}
+	}
+}
+
+// TestStrangeFiles reads no pipe, which would block, and nothing that is too large.
+func TestStrangeFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe.yaml"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "large.yaml"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(dir, "large.yaml"), maxSize+1); err != nil {
+		t.Fatal(err)
+	}
+	b := run(t, dir)
+	b.says("pipe.yaml is not a regular file")
+	b.says("large.yaml has 268435457 bytes")
+	b.write("a.yaml", service("a", 1))
+	b.want("a=1")
+}

@@ -1,0 +1,208 @@
+package manifests
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	netutils "k8s.io/utils/net"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// wrong is what an object says that cannot be.
+type wrong struct {
+	field string
+	err   error
+}
+
+// validator holds an object against the rules of the API that concern a proxy.
+type validator struct {
+	found []wrong
+}
+
+// validate checks an object with its defaults filled in.
+func validate(object runtime.Object) []wrong {
+	v := &validator{}
+	name := ""
+	switch o := object.(type) {
+	case *corev1.Service:
+		v.names(&o.ObjectMeta, validation.IsDNS1123Label)
+		v.service(&o.Spec)
+		v.ingress(o.Status.LoadBalancer.Ingress)
+	case *discoveryv1.EndpointSlice:
+		v.names(&o.ObjectMeta, validation.IsDNS1123Subdomain)
+		v.slice(o)
+	case *corev1.Node:
+		name = o.Name
+		v.clusterWide(&o.ObjectMeta, "Nodes")
+	case *networkingv1.ServiceCIDR:
+		v.clusterWide(&o.ObjectMeta, "ServiceCIDRs")
+		if len(o.Spec.CIDRs) == 0 {
+			v.add("spec.cidrs", "at least one CIDR is needed")
+		}
+	}
+	v.unusable(name, object)
+	return v.found
+}
+
+func (v *validator) add(field, format string, args ...any) {
+	v.found = append(v.found, wrong{field, fmt.Errorf(format, args...)})
+}
+
+// unusable asks the Builder what it would leave out of the object.
+func (v *validator) unusable(nodeName string, object runtime.Object) {
+	err := cluster.NewBuilder(nodeName).Update(func(u *cluster.Update) { Apply(u, []runtime.Object{object}) })
+	if err == nil {
+		return
+	}
+	for _, err := range err.(interface{ Unwrap() []error }).Unwrap() {
+		var problem *cluster.Problem
+		if !errors.As(err, &problem) {
+			v.add("", "%w", err)
+			continue
+		}
+		field := problem.Field
+		if field == "spec.clusterIPs[0]" { // most files have the other of the two
+			field = "spec.clusterIP"
+		}
+		if !v.has(field) {
+			v.add(field, "%w", problem.Err)
+		}
+	}
+}
+
+// has tells whether something is known to be wrong with a field, so that it is told once.
+func (v *validator) has(field string) bool {
+	return slices.ContainsFunc(v.found, func(w wrong) bool { return w.field == field })
+}
+
+func (v *validator) names(meta *metav1.ObjectMeta, nameRule func(string) []string) {
+	v.name("metadata.name", meta.Name, nameRule)
+	v.name("metadata.namespace", meta.Namespace, validation.IsDNS1123Label)
+}
+
+func (v *validator) clusterWide(meta *metav1.ObjectMeta, kinds string) {
+	v.name("metadata.name", meta.Name, validation.IsDNS1123Subdomain)
+	if meta.Namespace != "" {
+		v.add("metadata.namespace", "%s are not in a namespace; remove it", kinds)
+	}
+}
+
+func (v *validator) name(field, name string, rule func(string) []string) {
+	if name == "" {
+		v.add(field, "it has no name")
+	} else if complaints := rule(name); len(complaints) > 0 {
+		v.add(field, "%q: %s", name, strings.Join(complaints, "; "))
+	}
+}
+
+// oneOf checks a value of which the API knows a few.
+func oneOf[T ~string](v *validator, field string, value T, known ...T) {
+	if !slices.Contains(known, value) {
+		v.add(field, "%q is none of %q", value, known)
+	}
+}
+
+func (v *validator) service(spec *corev1.ServiceSpec) {
+	oneOf(v, "spec.type", spec.Type, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort,
+		corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName)
+	oneOf(v, "spec.sessionAffinity", spec.SessionAffinity, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
+	if spec.InternalTrafficPolicy != nil {
+		oneOf(v, "spec.internalTrafficPolicy", *spec.InternalTrafficPolicy,
+			corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
+	}
+	if spec.ExternalTrafficPolicy != "" {
+		oneOf(v, "spec.externalTrafficPolicy", spec.ExternalTrafficPolicy,
+			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
+	}
+	if spec.Type == corev1.ServiceTypeExternalName {
+		return // nothing more of it is read
+	}
+	v.clusterIPs(spec)
+	if len(spec.Ports) == 0 && spec.ClusterIP != corev1.ClusterIPNone {
+		v.add("spec.ports", "at least one port is needed")
+	}
+	v.servicePorts(spec)
+}
+
+func (v *validator) clusterIPs(spec *corev1.ServiceSpec) {
+	ips := spec.ClusterIPs
+	switch {
+	case spec.ClusterIP == "":
+		v.add("spec.clusterIP", "nothing allocates addresses here; give one, or None for a headless Service")
+	case ips[0] != spec.ClusterIP:
+		v.add("spec.clusterIPs[0]", "%q is not the clusterIP, which is %q", ips[0], spec.ClusterIP)
+	case len(ips) > 2:
+		v.add("spec.clusterIPs", "%d addresses; there may be one of each family", len(ips))
+	case len(ips) == 2 && netutils.IsIPv6String(ips[0]) == netutils.IsIPv6String(ips[1]):
+		v.add("spec.clusterIPs[1]", "%s is of the same family as %s; there may be one of each family", ips[1], ips[0])
+	}
+}
+
+// portKey is what two ports of a Service or a slice must not have in common.
+type portKey struct {
+	protocol corev1.Protocol
+	number   int32
+}
+
+func (v *validator) servicePorts(spec *corev1.ServiceSpec) {
+	names, numbers, nodePorts := map[string]int{}, map[portKey]int{}, map[portKey]int{}
+	for i := range spec.Ports {
+		port := &spec.Ports[i]
+		at := element("spec.ports", i)
+		if len(spec.Ports) > 1 && port.Name == "" {
+			v.add(at+".name", "every port needs a name where there are several")
+		} else if port.Name != "" {
+			v.name(at+".name", port.Name, validation.IsDNS1123Label)
+			unique(v, names, port.Name, at+".name")
+		}
+		unique(v, numbers, portKey{port.Protocol, port.Port}, at+".port")
+		switch {
+		case port.NodePort != 0 && spec.Type == corev1.ServiceTypeClusterIP:
+			v.add(at+".nodePort", "a Service of type ClusterIP has no node ports; use type NodePort or LoadBalancer")
+		case port.NodePort != 0:
+			unique(v, nodePorts, portKey{port.Protocol, port.NodePort}, at+".nodePort")
+		case spec.Type == corev1.ServiceTypeNodePort:
+			v.add(at+".nodePort", "nothing allocates node ports here; give one, usually of 30000-32767")
+		}
+	}
+}
+
+// unique notes a value that an earlier item of the list has, too.
+func unique[K comparable](v *validator, seen map[K]int, value K, field string) {
+	if first, twice := seen[value]; twice {
+		v.add(field, "%v is that of item %d already", value, first)
+		return
+	}
+	seen[value] = len(seen)
+}
+
+func (k portKey) String() string { return fmt.Sprintf("%d/%s", k.number, k.protocol) }
+
+func (v *validator) ingress(ingress []corev1.LoadBalancerIngress) {
+	for i := range ingress {
+		if mode := ingress[i].IPMode; mode != nil {
+			oneOf(v, element("status.loadBalancer.ingress", i)+".ipMode", *mode,
+				corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeProxy)
+		}
+	}
+}
+
+func (v *validator) slice(slice *discoveryv1.EndpointSlice) {
+	names := map[string]int{}
+	for i, port := range slice.Ports {
+		at := element("ports", i)
+		if *port.Name != "" {
+			v.name(at+".name", *port.Name, validation.IsDNS1123Label)
+		}
+		unique(v, names, *port.Name, at+".name")
+	}
+}

@@ -1,0 +1,193 @@
+//go:build linux
+
+package netns
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is the clock by which probes wait. It counts only the time in which the
+// machine kept pace: one whose processors are too busy delivers packets late, and
+// late must not be taken for dropped. Every tick, each processor has to pass on a
+// packet; a tick that takes too long by that does not count.
+type patience struct {
+	witnesses []*witness
+	done      chan struct{} // closed when nobody needs the clock any more
+
+	mu      sync.Mutex
+	counted time.Duration
+	waiting map[*waiter]struct{}
+}
+
+// waiter is somebody who waits on the clock.
+type waiter struct {
+	until  time.Duration // on the clock
+	latest time.Time     // by real time: patience has an end
+	run    func()
+}
+
+const (
+	// patienceTick is how often the clock looks, and also how late a tick may be to
+	// count.
+	patienceTick = 10 * time.Millisecond
+	// patienceLimit is how many times longer than by the clock a wait may be.
+	patienceLimit = 20
+	// maxProcessors is how many a unix.CPUSet has room for.
+	maxProcessors = 1024
+)
+
+// newPatience makes the clock, with a witness on every processor that this process
+// may use. They pass packets over the loopback of the host.
+func newPatience(host *Host) (*patience, error) {
+	p := &patience{done: make(chan struct{}), waiting: map[*waiter]struct{}{}}
+	var mine unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &mine); err != nil {
+		return nil, fmt.Errorf("ask which processors there are: %w", err)
+	}
+	for cpu := range maxProcessors {
+		if mine.IsSet(cpu) {
+			w, err := newWitness(host, cpu, p.done)
+			if err != nil {
+				p.stop()
+				return nil, err
+			}
+			p.witnesses = append(p.witnesses, w)
+		}
+	}
+	return p, nil
+}
+
+// after calls f when d has passed on the clock. After stop has returned, f is not
+// running and will not be called.
+func (p *patience) after(d time.Duration, f func()) (stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := &waiter{until: p.counted + d, latest: time.Now().Add(patienceLimit * d), run: f}
+	p.waiting[w] = struct{}{}
+	if len(p.waiting) == 1 {
+		go p.tick()
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.waiting, w)
+	}
+}
+
+// tick moves the clock for as long as anybody waits.
+func (p *patience) tick() {
+	for {
+		slept := time.Now()
+		time.Sleep(patienceTick)
+		for _, w := range p.witnesses {
+			w.ask()
+		}
+		for _, w := range p.witnesses {
+			w.hear()
+		}
+		p.mu.Lock()
+		now := time.Now()
+		if took := now.Sub(slept); took < 2*patienceTick {
+			p.counted += took
+		}
+		for w := range p.waiting {
+			if p.counted >= w.until || now.After(w.latest) {
+				delete(p.waiting, w)
+				w.run()
+			}
+		}
+		idle := len(p.waiting) == 0
+		p.mu.Unlock()
+		if idle {
+			return
+		}
+	}
+}
+
+// stop ends the witnesses; the clock goes on without them for who still waits.
+func (p *patience) stop() { close(p.done) }
+
+// witness is a thread on one processor that, when asked, sends a packet to itself.
+// It comes back when all that waited to be passed on by this processor is done.
+type witness struct {
+	asked, heard, done chan struct{}
+}
+
+func newWitness(host *Host, cpu int, done chan struct{}) (*witness, error) {
+	w := &witness{asked: make(chan struct{}), heard: make(chan struct{}, 1), done: done}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread stays on its processor
+		var only unix.CPUSet
+		only.Set(cpu)
+		if err := unix.SchedSetaffinity(0, &only); err != nil {
+			started <- fmt.Errorf("stay on processor %d: %w", cpu, err)
+			return
+		}
+		socket, err := toItself(host)
+		started <- err
+		if err != nil {
+			return
+		}
+		defer unix.Close(socket)
+		packet := make([]byte, 1)
+		for {
+			select {
+			case <-w.asked:
+			case <-w.done:
+				return
+			}
+			// Errors are those of a laboratory that is being closed.
+			unix.Write(socket, packet)
+			unix.Read(socket, packet)
+			w.heard <- struct{}{}
+		}
+	}()
+	return w, <-started
+}
+
+func (w *witness) ask() {
+	select {
+	case w.asked <- struct{}{}:
+	case <-w.done:
+	}
+}
+
+func (w *witness) hear() {
+	select {
+	case <-w.heard:
+	case <-w.done:
+	}
+}
+
+// toItself gives a UDP socket on the host's loopback that is connected to itself.
+func toItself(host *Host) (socket int, err error) {
+	err = host.Do(func() error {
+		socket, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return -1, fmt.Errorf("make the witness's socket: %w", err)
+	}
+	second := unix.NsecToTimeval(time.Second.Nanoseconds())
+	if err = unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &second); err == nil {
+		err = unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	}
+	var name unix.Sockaddr
+	if err == nil {
+		name, err = unix.Getsockname(socket)
+	}
+	if err == nil {
+		err = unix.Connect(socket, name)
+	}
+	if err != nil {
+		unix.Close(socket)
+		return -1, fmt.Errorf("connect the witness's socket: %w", err)
+	}
+	return socket, nil
+}

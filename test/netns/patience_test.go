@@ -1,0 +1,71 @@
+//go:build linux
+
+package netns
+
+import (
+	"testing"
+	"time"
+)
+
+// slow makes a clock whose only witness takes its time.
+func slow(t *testing.T, delay func() time.Duration) *patience {
+	p := &patience{done: make(chan struct{}), waiting: map[*waiter]struct{}{}}
+	w := &witness{asked: make(chan struct{}), heard: make(chan struct{}, 1), done: p.done}
+	go func() {
+		for {
+			select {
+			case <-w.asked:
+				time.Sleep(delay())
+				w.heard <- struct{}{}
+			case <-w.done:
+				return
+			}
+		}
+	}()
+	p.witnesses = []*witness{w}
+	t.Cleanup(p.stop)
+	return p
+}
+
+// TestPatienceWaits: while the machine does not keep pace no time is counted, up to
+// the limit.
+func TestPatienceWaits(t *testing.T) {
+	p := slow(t, func() time.Duration { return 3 * patienceTick })
+	const wait = 5 * patienceTick
+	started, rung := time.Now(), make(chan struct{})
+	p.after(wait, func() { close(rung) })
+	<-rung
+	if took := time.Since(started); took < patienceLimit*wait {
+		t.Errorf("waited %v, although the machine never kept pace; want the limit, %v", took, patienceLimit*wait)
+	}
+}
+
+// TestPatienceResumes: what waited goes on when the machine is at ease again.
+func TestPatienceResumes(t *testing.T) {
+	const wait, busy = 50 * patienceTick, 60 * patienceTick
+	started := time.Now()
+	p := slow(t, func() time.Duration {
+		if time.Since(started) < busy {
+			return 3 * patienceTick
+		}
+		return 0
+	})
+	rung := make(chan struct{})
+	p.after(wait, func() { close(rung) })
+	<-rung
+	// The tick in which it changes may count or not.
+	if took := time.Since(started); took < busy+wait-4*patienceTick {
+		t.Errorf("waited %v, want the busy %v and then %v", took, busy, wait)
+	}
+}
+
+func TestPatienceStop(t *testing.T) {
+	p := slow(t, func() time.Duration { return 0 })
+	rung := make(chan string, 2)
+	stop := p.after(2*patienceTick, func() { rung <- "stopped" })
+	p.after(5*patienceTick, func() { rung <- "kept" })
+	stop()
+	if got := <-rung; got != "kept" {
+		t.Error("what was stopped was called")
+	}
+}
