@@ -23,12 +23,18 @@ type dataplane struct {
 	mode config.ProxyMode
 	// nodePorts selects the node ports' addresses where the configuration names none.
 	nodePorts string
-	open      func(cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error)
+	// syncFailures and cleanupFailures name the metrics, below kubeproxy_, that count its failures.
+	syncFailures, cleanupFailures string
+	open                          func(cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error)
 }
 
 // dataplanes are all there are. A new backend is a row here.
 var dataplanes = []dataplane{
-	{config.ProxyModeNFTables, config.NodePortAddressesPrimary, openNFTables},
+	{
+		mode: config.ProxyModeNFTables, nodePorts: config.NodePortAddressesPrimary, open: openNFTables,
+		syncFailures:    "sync_proxy_rules_nftables_sync_failures_total",
+		cleanupFailures: "sync_proxy_rules_nftables_cleanup_failures_total",
+	},
 }
 
 // chooseDataplane finds the one that the configuration names. Where it names none it is nftables, since this

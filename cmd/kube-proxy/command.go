@@ -2,7 +2,10 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"os/signal"
 	"runtime"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -50,6 +53,13 @@ Either --config names a file, and flags marked "Ignored with --config" have no e
 	for _, group := range groups.Order {
 		command.Flags().AddFlagSet(groups.FlagSets[group])
 	}
+	for flag, values := range map[string][]string{
+		"proxy-mode":        {"iptables", "nftables"},
+		"detect-local-mode": {"ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"},
+		"logging-format":    {"text", "json"},
+	} {
+		_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
 	setHelp(command, groups)
 	command.AddCommand(newConfigCommand())
 	return command
@@ -84,7 +94,10 @@ func runProxy(cmd *cobra.Command, opts *options) error {
 	if loaded.cfg.ShowHiddenMetricsForVersion != "" {
 		metrics.SetShowHidden()
 	}
-	return run(cmd.Context(), loaded.cfg, opts.runOptions(loaded, cmd.Flags()))
+	// Only a running proxy has something to finish; everything before may end where it stands.
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return run(ctx, loaded.cfg, opts.runOptions(loaded, cmd.Flags()))
 }
 
 // setHelp prints the root command's flags in groups, and leaves the subcommands' help as it is.

@@ -113,7 +113,7 @@ func flagFor(path string) string {
 	groups := newOptions().flagSets()
 	for _, group := range groups.Order {
 		groups.FlagSets[group].VisitAll(func(f *pflag.Flag) {
-			if f.Deprecated == "" && (fieldOf(f.Name) == path || loggingFieldOf(f.Name) == path) {
+			if deprecation(f.Name) == "" && (fieldOf(f.Name) == path || loggingFieldOf(f.Name) == path) {
 				names = append(names, "--"+f.Name)
 			}
 		})

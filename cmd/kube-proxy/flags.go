@@ -11,6 +11,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/version/verflag"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 )
 
@@ -49,6 +50,7 @@ func (o *options) flagSets() cliflag.NamedFlagSets {
 
 	for _, fs := range groups.FlagSets {
 		fs.VisitAll(func(f *pflag.Flag) {
+			f.Hidden = f.Hidden || deprecation(f.Name) != ""
 			if field := fieldOf(f.Name); field != "" && f.Name != hostnameFlag {
 				first, rest, more := strings.Cut(f.Usage, "\n")
 				f.Usage = first + " Ignored with --config."
@@ -77,7 +79,6 @@ func (o *options) addRunFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.flags.ConfigSyncPeriod.Duration, "config-sync-period", o.flags.ConfigSyncPeriod.Duration, "How often all objects from the API server are gone through again. Greater than 0.")
 	for _, name := range []string{"boot-id-file", "machine-id-file"} {
 		fs.String(name, "", "No effect.")
-		_ = fs.MarkDeprecated(name, "it has no effect on a proxy")
 	}
 }
 
@@ -123,8 +124,6 @@ func (o *options) addServerFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.flags.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", o.flags.ShowHiddenMetricsForVersion, "Show again the metrics hidden in this `version`, which must be the previous minor one.")
 	fs.Int32Var(&o.translated.healthzPort, "healthz-port", 10256, "Port of the health check server; 0 switches it off.")
 	fs.Int32Var(&o.translated.metricsPort, "metrics-port", 10249, "Port of the metrics server; 0 switches it off.")
-	_ = fs.MarkDeprecated("healthz-port", "use --healthz-bind-address")
-	_ = fs.MarkDeprecated("metrics-port", "use --metrics-bind-address")
 }
 
 func (o *options) addConntrackFlags(fs *pflag.FlagSet) {
@@ -221,8 +220,9 @@ func fieldOf(flag string) string {
 }
 
 // flagOf gives the flag that sets the field at a path, as it is written on a command line. Of several it gives the one
-// that was set, else the first by name that is not deprecated.
-func flagOf(path string, flags *pflag.FlagSet) string {
+// of the active mode, the one that was set, or the first by name that is not deprecated.
+func flagOf(path string, mode config.ProxyMode, flags *pflag.FlagSet) string {
+	ipvs := mode == config.ProxyModeIPVS
 	best := ""
 	flags.VisitAll(func(f *pflag.Flag) {
 		field := fieldOf(f.Name)
@@ -232,7 +232,10 @@ func flagOf(path string, flags *pflag.FlagSet) string {
 		if field == "" || !(path == field || strings.HasPrefix(path, field+".") || strings.HasPrefix(path, field+"[")) {
 			return
 		}
-		if best == "" || f.Changed || (f.Deprecated == "" && flags.Lookup(best).Deprecated != "") {
+		if shared := field == "syncPeriod" || field == "minSyncPeriod"; shared && strings.HasPrefix(f.Name, "ipvs-") != ipvs {
+			return
+		}
+		if best == "" || f.Changed || (deprecation(f.Name) == "" && deprecation(best) != "") {
 			best = f.Name
 		}
 	})
@@ -240,6 +243,19 @@ func flagOf(path string, flags *pflag.FlagSet) string {
 		return path
 	}
 	return fmt.Sprintf("--%s", best)
+}
+
+// deprecation says what to do in place of using a flag that is on its way out; "" if it is not.
+func deprecation(flag string) string {
+	switch flag {
+	case "healthz-port":
+		return "use --healthz-bind-address"
+	case "metrics-port":
+		return "use --metrics-bind-address"
+	case "boot-id-file", "machine-id-file":
+		return "it has no effect, leave it out"
+	}
+	return ""
 }
 
 // loggingFieldOf gives the path in v1alpha2 of the field that a logging flag sets; "" if it is none.

@@ -3,8 +3,8 @@
 //
 // This package is the only place that wires concrete things together:
 //
-//	main.go      the process: signals, exit codes
-//	command.go   the root command: from a command line to a call of run
+//	main.go      the process: exit codes
+//	command.go   the root command: from a command line to a call of run, which signals end
 //	flags.go     every flag, in groups
 //	options.go   flags and file to one checked configuration
 //	watch.go     what happens when the file changes
@@ -18,9 +18,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"k8s.io/component-base/logs"
 	_ "k8s.io/component-base/logs/json/register" // log format json
@@ -40,15 +38,13 @@ func main() {
 
 // execute runs one command line to its end and returns the exit code.
 func execute(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	defer logs.FlushLogs()
 
 	command := newCommand()
 	command.SetArgs(args)
 	command.SetOut(stdout)
 	command.SetErr(stderr)
-	err := command.ExecuteContext(ctx)
+	err := command.ExecuteContext(context.Background())
 	if err == nil {
 		return 0
 	}

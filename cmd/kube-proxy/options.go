@@ -50,6 +50,8 @@ type runOptions struct {
 	relistGuard bool
 	// gates are the feature gates.
 	gates features.Gates
+	// flags are all flags with their values.
+	flags map[string]string
 	// configFile watches the configuration file; nil if the flags are the configuration.
 	configFile *configWatch
 }
@@ -65,8 +67,10 @@ func newOptions() *options {
 
 func (o *options) runOptions(l *loaded, flags *pflag.FlagSet) runOptions {
 	run := runOptions{master: o.master, manifests: o.manifests, cleanup: o.cleanup, initOnly: o.initOnly, relistGuard: o.relistGuard, gates: l.features.Gates}
+	run.flags = map[string]string{}
+	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
 	if l.file != nil {
-		run.configFile = &configWatch{path: o.configFile, running: l.cfg, read: func() (*loaded, error) { return o.loadFile(flags) }}
+		run.configFile = &configWatch{path: o.configFile, running: l.cfg, read: func() (*loaded, error) { return o.loadFile(flags) }, settle: settleTime}
 	}
 	return run
 }
@@ -89,7 +93,7 @@ func (o *options) load(flags *pflag.FlagSet) (*loaded, error) {
 	if o.configFile != "" {
 		return o.loadFile(flags)
 	}
-	l := &loaded{flags: flags}
+	l := &loaded{flags: flags, warnings: deprecatedFlags(flags)}
 	var err error
 	if l.cfg, err = o.fromFlags(flags); err != nil {
 		return nil, err
@@ -103,7 +107,7 @@ func (o *options) loadFile(flags *pflag.FlagSet) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &loaded{cfg: file.Config, file: file, flags: flags}
+	l := &loaded{cfg: file.Config, file: file, flags: flags, warnings: deprecatedFlags(flags)}
 	for _, problem := range file.Warnings {
 		l.warnings = append(l.warnings, problem.String())
 	}
@@ -128,6 +132,9 @@ func overrideLogging(logging *logsapi.LoggingConfiguration, flags *pflag.FlagSet
 	before := *logging
 	logsapi.AddFlags(logging, own)
 	*logging = before // registering flags resets some fields to the flags' defaults
+	if flags.Changed("vmodule") {
+		logging.VModule = nil // setting this flag appends
+	}
 	var errs []error
 	own.VisitAll(func(f *pflag.Flag) {
 		if set := flags.Lookup(f.Name); set != nil && set.Changed {
@@ -135,6 +142,17 @@ func overrideLogging(logging *logsapi.LoggingConfiguration, flags *pflag.FlagSet
 		}
 	})
 	return errors.Join(errs...)
+}
+
+// deprecatedFlags names the flags that were set and should not be.
+func deprecatedFlags(flags *pflag.FlagSet) []string {
+	var warnings []string
+	flags.Visit(func(f *pflag.Flag) {
+		if instead := deprecation(f.Name); instead != "" {
+			warnings = append(warnings, fmt.Sprintf("--%s is deprecated: %s", f.Name, instead))
+		}
+	})
+	return warnings
 }
 
 // ignoredFlags names the flags that were set and have no effect beside a file.
@@ -221,7 +239,7 @@ func (l *loaded) check(errs field.ErrorList) error {
 	}
 	var named []error
 	for _, e := range errs {
-		named = append(named, fmt.Errorf("%s: %s", flagOf(e.Field, l.flags), e.ErrorBody()))
+		named = append(named, fmt.Errorf("%s: %s", flagOf(e.Field, l.cfg.Mode, l.flags), e.ErrorBody()))
 	}
 	return errors.Join(named...)
 }

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// settleTime is how long the file must be left alone before it is read: an editor writes in several steps.
+	// settleTime is how long after a sign of change the file is read: an editor writes in several steps. Further signs
+	// do not put it off, since a busy directory gives them without end.
 	settleTime = 500 * time.Millisecond
 	// pollTime is how often the file is looked at without being told, for file systems that tell nothing.
 	pollTime = time.Minute
@@ -26,6 +27,7 @@ type configWatch struct {
 	path    string
 	running *config.KubeProxyConfiguration
 	read    func() (*loaded, error)
+	settle  time.Duration // settleTime, but in tests
 }
 
 // Wait blocks until the file holds a valid configuration that differs from the running one, and then returns true: the
@@ -40,27 +42,34 @@ func (w *configWatch) Wait(ctx context.Context, invalid func(error)) bool {
 	seen := w.digest()
 	poll := time.NewTicker(pollTime)
 	defer poll.Stop()
-	settled := time.NewTimer(0) // the file may have changed before the watch began
-	defer settled.Stop()
-	first := true
+	look := time.NewTimer(0) // the file may have changed before the watch began
+	defer look.Stop()
+	first, pending := true, true
+	soon := func() {
+		if !pending {
+			look.Reset(w.settle)
+			pending = true
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-events:
-			settled.Reset(settleTime)
+			soon()
 		case err := <-errs:
 			logger.Error(err, "Watching the configuration file failed for a moment; looking at it again", "file", w.path)
-			settled.Reset(settleTime)
+			soon()
 		case <-poll.C:
-			settled.Reset(0)
-		case <-settled.C:
+			soon()
+		case <-look.C:
+			pending = false
 			digest := w.digest()
 			if digest == seen && !first {
 				continue
 			}
 			first, seen = false, digest
-			if w.changed(logger, invalid) {
+			if w.changed(ctx, invalid) {
 				return true
 			}
 		}
@@ -68,7 +77,8 @@ func (w *configWatch) Wait(ctx context.Context, invalid func(error)) bool {
 }
 
 // changed reads the file and tells whether its meaning has changed.
-func (w *configWatch) changed(logger klog.Logger, invalid func(error)) bool {
+func (w *configWatch) changed(ctx context.Context, invalid func(error)) bool {
+	logger := klog.FromContext(ctx)
 	l, err := w.read()
 	if err != nil {
 		logger.Error(err, "The changed configuration file is invalid; going on with the configuration that is running", "file", w.path)

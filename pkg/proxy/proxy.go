@@ -126,6 +126,10 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 			}
 		case <-due.C():
 			changed = p.Builder.Changed()
+			select {
+			case <-changed: // it is in the snapshot that this sync takes
+			default:
+			}
 			if wait, failed := p.sync(ctx); failed {
 				due.Reset(wait)
 			}

@@ -38,6 +38,9 @@ var rows = []row{
 	{"pkg/proxy/backend/iptables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/kernel/ipt/..."}},
 	{"pkg/proxy/backend/backendtest/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "test/..."}},
 
+	// What the observers that speak HTTP have in common.
+	{"pkg/proxy/serve/...", nil},
+
 	// The observers: what the loop tells them, which is the plan and how writing it went, and at most a door of their own.
 	{"pkg/proxy/health/...", observed},
 	{"pkg/proxy/conntrack/...", append([]string{"pkg/kernel/conntrack/..."}, observed...)},
@@ -54,8 +57,8 @@ var rows = []row{
 	{"build/...", []string{"pkg/apis/..."}},
 }
 
-// observed is what an observer may import: the loop's Observer and what it is told of.
-var observed = []string{"pkg/proxy", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}
+// observed is what an observer may import: the loop's Observer, what it is told of, and HTTP.
+var observed = []string{"pkg/proxy", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/serve"}
 
 // testImports is what the _test.go files of any package may import beside what its row says: they build the input of the
 // stage that they test, and use the tools below test/.

@@ -46,7 +46,7 @@ func newBatch(family knftables.Family, table string) *Batch {
 
 // Reset empties the batch.
 func (b *Batch) Reset() {
-	b.buf = appendMessage(b.buf[:0], batchMessageTypeBegin, unix.NLM_F_REQUEST, unix.AF_UNSPEC)
+	b.buf = appendMessage(b.buf[:0], nfnlMsgBatchBegin, unix.NLM_F_REQUEST, unix.AF_UNSPEC)
 	endMessage(b.buf, 0)
 	b.open, b.messages, b.elements, b.others, b.err = false, 1, 0, 0, nil
 	b.rules = b.rules[:0]
@@ -210,7 +210,7 @@ func (b *Batch) finish(seq uint32) (data []byte, lastSeq uint32) {
 	flags := binary.NativeEndian.Uint16(b.buf[last+6:])
 	binary.NativeEndian.PutUint16(b.buf[last+6:], flags|unix.NLM_F_ACK)
 	n := len(b.buf)
-	data = appendMessage(b.buf, batchMessageTypeEnd, unix.NLM_F_REQUEST, unix.AF_UNSPEC)
+	data = appendMessage(b.buf, nfnlMsgBatchEnd, unix.NLM_F_REQUEST, unix.AF_UNSPEC)
 	endMessage(data, n)
 	binary.NativeEndian.PutUint32(data[n+8:], seq)
 	b.buf = data[:n] // keeps what the append may have grown

@@ -106,7 +106,7 @@ func (t *kernelTable) blame(data []byte, r result) *BatchError {
 			index += operations(m.message)
 			continue
 		}
-		if m.typ == batchMessageTypeBegin || m.typ == batchMessageTypeEnd {
+		if m.typ == nfnlMsgBatchBegin || m.typ == nfnlMsgBatchEnd {
 			return e
 		}
 		e.Op, e.Object = describeMessage(m.message)

@@ -1,10 +1,14 @@
 package nft
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"iter"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,22 +39,37 @@ func (s *socket) generation() (g Generation, _ error) {
 	return g, err
 }
 
-// consistent runs read, which makes several requests, until no transaction comes in between.
+// consistent runs read until no transaction comes in between.
 func (s *socket) consistent(ctx context.Context, read func() error) error {
-	return undisturbed(ctx, func() error {
+	for attempt := range readAttempts {
+		if attempt > 0 && !sleep(ctx, readPause<<attempt) {
+			return context.Cause(ctx)
+		}
 		before, err := s.generation()
 		if err != nil {
 			return err
 		}
-		if err := read(); err != nil {
+		err = read()
+		interrupted := errors.Is(err, errInterrupted) || errors.Is(err, unix.EINTR)
+		if err != nil && !interrupted {
 			return err
 		}
 		after, err := s.generation()
-		if err == nil && before != after {
-			err = errDumpInterrupted
+		if err != nil || before == after && !interrupted {
+			return err
 		}
-		return err
-	})
+	}
+	return fmt.Errorf("%w, %d times in a row: try later", errInterrupted, readAttempts)
+}
+
+// sleep waits, and returns false if ctx ends.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // Objects is part of [Table].
@@ -98,7 +117,7 @@ func (t *kernelTable) objects() (o Objects, _ error) {
 	}
 	err = t.dump(unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, func(m message) error {
 		if attrString(m, unix.NFTA_SET_TABLE) == t.name {
-			if set, anonymous := decodeSet(m); !anonymous {
+			if set, flags := decodeSet(m); flags&unix.NFT_SET_ANONYMOUS == 0 {
 				o.Sets = append(o.Sets, set)
 			}
 		}
@@ -146,7 +165,7 @@ func decodeChain(m message) (c Chain) {
 	return c
 }
 
-func decodeSet(m message) (s Set, anonymous bool) {
+func decodeSet(m message) (s Set, flags uint32) {
 	s.Count = -1
 	for a := (attrs{rest: m.attrs()}); a.next(); {
 		switch a.typ {
@@ -155,13 +174,13 @@ func decodeSet(m message) (s Set, anonymous bool) {
 		case nftaSetHandle:
 			s.Handle = a.u64()
 		case unix.NFTA_SET_FLAGS:
-			s.Map = a.u32()&unix.NFT_SET_MAP != 0
-			anonymous = a.u32()&unix.NFT_SET_ANONYMOUS != 0
+			flags = a.u32()
+			s.Map = flags&unix.NFT_SET_MAP != 0
 		case nftaSetCount:
 			s.Count = int(a.u32())
 		}
 	}
-	return s, anonymous
+	return s, flags
 }
 
 // commentOf finds the comment in an object's user data: a list of type, length and value.
@@ -183,25 +202,21 @@ func (t *kernelTable) Elements(ctx context.Context, set string) iter.Seq2[Elemen
 	return func(yield func(Element, error) bool) {
 		var lists [][]byte
 		_, err := t.socket.do(ctx, func() error {
-			found, err := t.elements(ctx, set)
-			lists = found
-			return err
+			return t.socket.consistent(ctx, func() (err error) {
+				lists, err = t.elements(ctx, set)
+				if err == nil {
+					err = t.complete(set, lists)
+				}
+				return err
+			})
 		})
 		if err != nil {
 			yield(Element{}, wrap("read the elements of "+set, t.family, t.name, err))
 			return
 		}
 		for _, list := range lists {
-			a := attrs{rest: list}
-			for a.next() {
-				e, err := decodeElement(a.data)
-				if err != nil {
-					yield(Element{}, wrap("read the elements of "+set, t.family, t.name, err))
-					return
-				}
-				if !yield(e, nil) {
-					return
-				}
+			if !t.yield(set, list, yield) {
+				return
 			}
 		}
 	}
@@ -209,21 +224,59 @@ func (t *kernelTable) Elements(ctx context.Context, set string) iter.Seq2[Elemen
 
 // elements reads the lists of elements of a set, a list for each message.
 func (t *kernelTable) elements(ctx context.Context, set string) (lists [][]byte, _ error) {
-	err := undisturbed(ctx, func() error {
-		lists = nil
-		return t.socket.dump(unix.NFT_MSG_GETSETELEM, familyNumber(t.family), func(b []byte) []byte {
-			b = appendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
-			return appendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
-		}, func(m message) error {
-			if err := ctx.Err(); err != nil {
-				return fmt.Errorf("read %d messages: %w", len(lists), context.Cause(ctx))
-			}
-			list, _ := attr(m.attrs(), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-			lists = append(lists, append([]byte(nil), list...))
-			return nil
-		})
+	err := t.socket.dump(unix.NFT_MSG_GETSETELEM, familyNumber(t.family), func(b []byte) []byte {
+		b = appendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
+		return appendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
+	}, func(m message) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		list, _ := attr(m.attrs(), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		lists = append(lists, bytes.Clone(list))
+		return nil
 	})
 	return lists, err
+}
+
+// complete refuses a dump that does not hold each element once. For each chunk of a dump the kernel walks the hash table
+// anew and skips as many elements as it has told already; while it is growing or shrinking the table, for some
+// milliseconds after many elements were added or removed, their order changes meanwhile.
+func (t *kernelTable) complete(name string, lists [][]byte) error {
+	m, err := t.getSet(name)
+	if err != nil {
+		return err
+	}
+	set, flags := decodeSet(m)
+	if flags&(unix.NFT_SET_INTERVAL|unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0 {
+		return nil // no hash table; or one that packets change all the time
+	}
+	seed := maphash.MakeSeed()
+	var keys []uint64
+	for _, list := range lists {
+		for a := (attrs{rest: list}); a.next(); {
+			key, _ := attr(a.data, unix.NFTA_SET_ELEM_KEY)
+			keys = append(keys, maphash.Bytes(seed, key))
+		}
+	}
+	told := len(keys)
+	slices.Sort(keys)
+	if distinct := len(slices.Compact(keys)); distinct != told || set.Count >= 0 && set.Count != told {
+		return fmt.Errorf("%w: read %d elements, of which %d differ", errInterrupted, told, distinct)
+	}
+	return nil
+}
+
+// getSet asks for a set's declaration.
+func (t *kernelTable) getSet(name string) (found message, _ error) {
+	err := t.socket.get(unix.NFT_MSG_GETSET, familyNumber(t.family), func(b []byte) []byte {
+		b = appendString(b, unix.NFTA_SET_TABLE, t.name)
+		return appendString(b, unix.NFTA_SET_NAME, name)
+	}, func(m message) error {
+		m.body = bytes.Clone(m.body)
+		found = m
+		return nil
+	})
+	return found, err
 }
 
 // decodeElement decodes what NFTA_LIST_ELEM holds. The result's Key and Value are parts of it.

@@ -1,8 +1,8 @@
 package nft
 
 import (
-	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"iter"
 
@@ -15,60 +15,68 @@ const findGroup = 100
 // Find is part of [Table].
 func (t *kernelTable) Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[Element, error] {
 	return func(yield func(Element, error) bool) {
-		fail := func(err error) { yield(Element{}, wrap("read elements of "+set, t.family, t.name, err)) }
-		give := func(group [][]byte) bool {
+		n := 0
+		var group []byte
+		give := func() bool {
 			found, err := t.find(ctx, set, group)
-			for _, b := range found {
-				e, err := decodeElement(b)
-				if err != nil {
-					fail(err)
-					return false
-				}
-				if !yield(e, nil) {
-					return false
-				}
+			if !t.yield(set, found, yield) {
+				return false
 			}
 			if err != nil {
-				fail(err)
+				yield(Element{}, wrap("read elements of "+set, t.family, t.name, err))
+				return false
 			}
-			return err == nil
+			n, group = 0, nil // the request before may still be read
+			return true
 		}
-		group := make([][]byte, 0, findGroup)
 		for key := range keys {
-			if group = append(group, bytes.Clone(key)); len(group) == findGroup {
-				if !give(group) {
-					return
-				}
-				group = group[:0]
+			if group == nil {
+				group = make([]byte, 0, findGroup*(attrHeaderLen*3+align4(len(key))))
+			}
+			group = appendKey(group, key)
+			if n++; n == findGroup && !give() {
+				return
 			}
 		}
-		give(group)
+		give()
 	}
 }
 
-// find reads the elements of some keys.
-func (t *kernelTable) find(ctx context.Context, set string, keys [][]byte) ([][]byte, error) {
-	var found [][]byte
-	_, err := t.socket.do(ctx, func() error {
-		rest := keys
-		var all [][]byte
-		if len(keys) == 0 && !t.exists(set) {
-			return unix.ENOENT
+// yield yields a list of a set's elements, and returns false if no more are wanted.
+func (t *kernelTable) yield(set string, list []byte, yield func(Element, error) bool) bool {
+	for a := (attrs{rest: list}); a.next(); {
+		e, err := decodeElement(a.data)
+		if !yield(e, wrap("read elements of "+set, t.family, t.name, err)) || err != nil {
+			return false
 		}
-		for len(rest) > 0 {
-			n := len(all)
+	}
+	return true
+}
+
+// find reads the elements of some keys: both are lists of NFTA_LIST_ELEM.
+func (t *kernelTable) find(ctx context.Context, set string, keys []byte) (found []byte, _ error) {
+	_, err := t.socket.do(ctx, func() error {
+		if len(keys) == 0 {
+			_, err := t.getSet(set)
+			return err
+		}
+		all := make([]byte, 0, 2*len(keys))
+		rest := attrs{rest: keys}
+		for len(rest.rest) > 0 {
 			err := t.socket.get(unix.NFT_MSG_GETSETELEM, familyNumber(t.family), func(b []byte) []byte {
-				return appendKeys(b, t.name, set, rest)
+				b = appendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
+				b = appendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
+				return appendBytes(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS|nlaNested, rest.rest)
 			}, func(m message) error {
 				list, _ := attr(m.attrs(), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-				element, _ := attr(list, unix.NFTA_LIST_ELEM)
-				all = append(all, bytes.Clone(element))
+				all = append(all, list...)
+				rest.next()
 				return nil
 			})
-			rest = rest[min(len(all)-n, len(rest)):]
-			if errors.Is(err, unix.ENOENT) && len(rest) > 0 && t.exists(set) {
-				rest = rest[1:] // the kernel stops at the first key that it does not have
-				continue
+			// The kernel stops at the first key that it does not have, and has the same number for a missing set.
+			if errors.Is(err, unix.ENOENT) && t.exists(set) {
+				rest.next()
+				err = nil
 			}
 			if err != nil {
 				return err
@@ -77,54 +85,36 @@ func (t *kernelTable) find(ctx context.Context, set string, keys [][]byte) ([][]
 		found = all
 		return nil
 	})
-	return found, err
-}
-
-// exists tells whether there is such a set: the kernel has the same number for a missing set and a missing element.
-func (t *kernelTable) exists(set string) bool {
-	found := false
-	err := t.socket.get(unix.NFT_MSG_GETSET, familyNumber(t.family), func(b []byte) []byte {
-		b = appendString(b, unix.NFTA_SET_TABLE, t.name)
-		return appendString(b, unix.NFTA_SET_NAME, set)
-	}, func(message) error {
-		found = true
-		return nil
-	})
-	return err == nil && found
-}
-
-// appendKeys appends the attributes of a request for elements.
-func appendKeys(b []byte, table, set string, keys [][]byte) []byte {
-	b = appendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, table)
-	b = appendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
-	b, list := beginNest(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	for _, key := range keys {
-		var elem int
-		b, elem = beginNest(b, unix.NFTA_LIST_ELEM)
-		b = appendData(b, unix.NFTA_SET_ELEM_KEY, key)
-		endNest(b, elem)
+	if err != nil {
+		return nil, err
 	}
-	endNest(b, list)
+	return found, nil
+}
+
+// exists tells whether there is such a set.
+func (t *kernelTable) exists(set string) bool {
+	_, err := t.getSet(set)
+	return err == nil
+}
+
+// appendKey appends an element that has a key only.
+func appendKey(b, key []byte) []byte {
+	b, elem := beginNest(b, unix.NFTA_LIST_ELEM)
+	b = appendData(b, unix.NFTA_SET_ELEM_KEY, key)
+	endNest(b, elem)
 	return b
 }
 
 // describeKey prints a key for an error, as nft would if the set can be asked for its type.
 func (t *kernelTable) describeKey(set string, key []byte) string {
-	var typ uint32
-	err := t.socket.get(unix.NFT_MSG_GETSET, familyNumber(t.family), func(b []byte) []byte {
-		b = appendString(b, unix.NFTA_SET_TABLE, t.name)
-		return appendString(b, unix.NFTA_SET_NAME, set)
-	}, func(m message) error {
-		for a := (attrs{rest: m.attrs()}); a.next(); {
-			if a.typ == unix.NFTA_SET_KEY_TYPE {
-				typ = a.u32()
-			}
-		}
-		return nil
-	})
+	m, err := t.getSet(set)
 	if err != nil {
 		return formatFields(nil, key)
 	}
-	fs, _ := fieldsOfType(typ)
+	typ, _ := attr(m.attrs(), unix.NFTA_SET_KEY_TYPE)
+	if len(typ) != 4 {
+		return formatFields(nil, key)
+	}
+	fs, _ := fieldsOfType(binary.BigEndian.Uint32(typ))
 	return formatFields(fs, key)
 }

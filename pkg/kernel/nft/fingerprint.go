@@ -67,7 +67,7 @@ func (t *kernelTable) fingerprintSets(d digest) (anonymous map[string]string, _ 
 		if attrString(m, unix.NFTA_SET_TABLE) != t.name {
 			return nil
 		}
-		set, isAnonymous := decodeSet(m)
+		set, flags := decodeSet(m)
 		one := digest{sha256.New()}
 		one.attrs(m.attrs(), unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_TYPE, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_TYPE,
 			unix.NFTA_SET_DATA_LEN, unix.NFTA_SET_POLICY, unix.NFTA_SET_DESC, unix.NFTA_SET_TIMEOUT,
@@ -78,7 +78,7 @@ func (t *kernelTable) fingerprintSets(d digest) (anonymous map[string]string, _ 
 		if exprs, ok := attr(m.attrs(), nftaSetExpressions); ok {
 			one.expressions(exprs, nil)
 		}
-		if isAnonymous {
+		if flags&unix.NFT_SET_ANONYMOUS != 0 {
 			anonymous[set.Name] = one.String()
 		} else {
 			declarations[set.Name] = one.String()

@@ -7,46 +7,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Netlink and nf_tables constants that golang.org/x/sys/unix lacks (linux/netfilter/nf_tables.h, nfnetlink.h).
+// Constants of linux/netlink.h, nfnetlink.h and nf_tables.h that golang.org/x/sys/unix lacks.
 const (
 	nfnlMsgBatchBegin = 0x10 // NFNL_MSG_BATCH_BEGIN
 	nfnlMsgBatchEnd   = 0x11 // NFNL_MSG_BATCH_END
 
-	nftaTableHandle       = 4
-	nftaTableUserdata     = 6
-	nftaChainFlags        = 10
-	nftaChainUserdata     = 12
-	nftaSetHandle         = 16
-	nftaSetExpr           = 17
-	nftaSetExpressions    = 18
-	nftaSetCount          = 20 // since Linux 6.17
-	nftaSetElemExprs      = 11
-	nftaSetElemKeyEnd     = 10
-	nftaDynsetExpr        = 7
-	nftaDynsetExprs       = 10
-	nftaFlowtableTable    = 1
-	nftaFlowtableName     = 2
-	nlmsgerrAttrMsg       = 1 // NLMSGERR_ATTR_MSG
-	nlmsgerrAttrOffs      = 2 // NLMSGERR_ATTR_OFFS
-	nlmFDumpIntr          = 0x10
-	nlmFAckTLVs           = 0x200
-	nlaTypeMask           = 0x3fff
-	nlaNested             = 0x8000
-	udataComment          = 0 // NFTNL_UDATA_{SET_ELEM,CHAIN,RULE,TABLE}_COMMENT
-	messageHeaderLen      = unix.NLMSG_HDRLEN + nfgenmsgLen
-	nfgenmsgLen           = 4
-	attrHeaderLen         = 4
-	maxNameLen            = 255 // NFT_NAME_MAXLEN without the final NUL
-	maxCommentLen         = 128 // nft's limit, with the final NUL
-	dataVerdictType       = 0xffffff00
-	verdictGoto           = -4 // NFT_GOTO
-	verdictJump           = -3 // NFT_JUMP
-	verdictReturn         = -5 // NFT_RETURN
-	verdictDrop           = 0  // NF_DROP
-	verdictAccept         = 1  // NF_ACCEPT
-	nftMessageType        = unix.NFNL_SUBSYS_NFTABLES << 8
-	batchMessageTypeBegin = nfnlMsgBatchBegin
-	batchMessageTypeEnd   = nfnlMsgBatchEnd
+	nlmFAckTLVs = 0x200  // NLM_F_ACK_TLVS
+	nlaNested   = 0x8000 // NLA_F_NESTED
+	nlaTypeMask = 0x3fff // NLA_TYPE_MASK
+
+	nftaTableHandle    = 4  // NFTA_TABLE_HANDLE
+	nftaTableUserdata  = 6  // NFTA_TABLE_USERDATA
+	nftaChainFlags     = 10 // NFTA_CHAIN_FLAGS
+	nftaChainUserdata  = 12 // NFTA_CHAIN_USERDATA
+	nftaSetHandle      = 16 // NFTA_SET_HANDLE
+	nftaSetExpr        = 17 // NFTA_SET_EXPR
+	nftaSetExpressions = 18 // NFTA_SET_EXPRESSIONS
+	nftaSetCount       = 20 // NFTA_SET_COUNT, newer than 6.12
+	nftaSetElemKeyEnd  = 10 // NFTA_SET_ELEM_KEY_END
+	nftaSetElemExprs   = 11 // NFTA_SET_ELEM_EXPRESSIONS
+	nftaDynsetExpr     = 7  // NFTA_DYNSET_EXPR
+	nftaDynsetExprs    = 10 // NFTA_DYNSET_EXPRESSIONS
+	nftaFlowtableTable = 1  // NFTA_FLOWTABLE_TABLE
+	nftaFlowtableName  = 2  // NFTA_FLOWTABLE_NAME
+
+	verdictDrop   = 0  // NF_DROP
+	verdictAccept = 1  // NF_ACCEPT
+	verdictJump   = -3 // NFT_JUMP
+	verdictGoto   = -4 // NFT_GOTO
+	verdictReturn = -5 // NFT_RETURN
+)
+
+const (
+	nfgenmsgLen    = 4
+	attrHeaderLen  = 4
+	maxNameLen     = 255 // NFT_NAME_MAXLEN without the final NUL
+	maxCommentLen  = 128 // nft's limit, with the final NUL
+	udataComment   = 0   // NFTNL_UDATA_{TABLE,CHAIN,RULE,SET_ELEM}_COMMENT
+	nftMessageType = unix.NFNL_SUBSYS_NFTABLES << 8
 )
 
 // errMalformed says that a message does not have the shape that its header promises.
@@ -63,7 +61,7 @@ func appendMessage(b []byte, typ, flags uint16, family byte) []byte {
 	b = binary.NativeEndian.AppendUint16(b, flags)
 	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0) // sequence number and port id
 	var resID uint16
-	if typ == batchMessageTypeBegin || typ == batchMessageTypeEnd {
+	if typ == nfnlMsgBatchBegin || typ == nfnlMsgBatchEnd {
 		resID = unix.NFNL_SUBSYS_NFTABLES
 	}
 	b = append(b, family, unix.NFNETLINK_V0)

@@ -21,12 +21,14 @@ const (
 	receiveQueue = 8 << 20
 	// receiveTimeout bounds the wait for an answer that the kernel gives while the request is sent.
 	receiveTimeout = 10 * time.Second
-	// dumpAttempts is how often a dump is tried that others' transactions interrupt.
-	dumpAttempts = 5
+	// readAttempts is how often something is read that others' transactions interrupt.
+	readAttempts = 6
+	// readPause, doubled each time, is how long to wait before reading again.
+	readPause = 10 * time.Millisecond
 )
 
-// errDumpInterrupted says that the ruleset changed between two chunks of a dump.
-var errDumpInterrupted = errors.New("the ruleset changed while it was read")
+// errInterrupted says that somebody's transaction came in between.
+var errInterrupted = errors.New("the ruleset changed while it was read")
 
 // errNoAnswer says that the kernel took a request and said nothing.
 var errNoAnswer = errors.New("the kernel did not answer")
@@ -239,7 +241,7 @@ func (s *socket) dump(command int, family byte, build func([]byte) []byte, answe
 			return err
 		}
 		done, err := each(data, seq, func(m message) error {
-			interrupted = interrupted || m.flags&nlmFDumpIntr != 0
+			interrupted = interrupted || m.flags&unix.NLM_F_DUMP_INTR != 0
 			return answer(m)
 		})
 		if err != nil {
@@ -248,7 +250,7 @@ func (s *socket) dump(command int, family byte, build func([]byte) []byte, answe
 		if done {
 			s.dirty = false
 			if interrupted {
-				return errDumpInterrupted
+				return errInterrupted
 			}
 			return nil
 		}
@@ -312,29 +314,13 @@ func resultOf(m message) result {
 	}
 	for a := (attrs{rest: m.body[capped:]}); a.next(); {
 		switch a.typ {
-		case nlmsgerrAttrMsg:
+		case unix.NLMSGERR_ATTR_MSG:
 			r.text = a.str()
-		case nlmsgerrAttrOffs:
+		case unix.NLMSGERR_ATTR_OFFS:
 			if len(a.data) == 4 {
 				r.offset = binary.NativeEndian.Uint32(a.data)
 			}
 		}
 	}
 	return r
-}
-
-// undisturbed runs read, which reads much, until no transaction comes in between.
-func undisturbed(ctx context.Context, read func() error) error {
-	for attempt := 1; ; attempt++ {
-		err := read()
-		if !errors.Is(err, errDumpInterrupted) && !errors.Is(err, unix.EINTR) {
-			return err
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if attempt == dumpAttempts {
-			return fmt.Errorf("%w, %d times in a row", errDumpInterrupted, dumpAttempts)
-		}
-	}
 }

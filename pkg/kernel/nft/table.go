@@ -47,7 +47,7 @@ type Table interface {
 	Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[Element, error]
 
 	// Generation reads the number that the kernel raises by one with each transaction of anybody in this network
-	// namespace.
+	// namespace. It does not tell whose they were: the process that the kernel names beside it is the reader.
 	Generation(ctx context.Context) (Generation, error)
 
 	// Close releases the table's socket. It removes nothing.
@@ -96,7 +96,7 @@ type Set struct {
 	Name   string
 	Handle uint64
 	Map    bool
-	// Count is how many elements there are, or -1 where the kernel does not tell (before 6.17).
+	// Count is how many elements there are, or -1 where the kernel does not tell (6.12 does not, 6.18 does).
 	Count int
 }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -148,17 +150,28 @@ func (u *Update) DeleteService(name ServiceName) {
 	u.changed = true
 }
 
-// RetainServices deletes every Service that keep does not name: what is left after a new list.
-func (u *Update) RetainServices(keep func(ServiceName) bool) {
-	var gone []ServiceName
-	for name := range u.b.services.Map().All() {
-		if !keep(name) {
-			gone = append(gone, name)
+// Services visits the names of all known Services, in order. The update may go on meanwhile.
+func (u *Update) Services() iter.Seq[ServiceName] {
+	return func(yield func(ServiceName) bool) {
+		for name := range u.b.services.Map().All() {
+			if !yield(name) {
+				return
+			}
 		}
 	}
-	for _, name := range gone {
-		u.DeleteService(name)
+}
+
+// ServiceEndpoints is the number of endpoints that a Service has; 0 if it is not known.
+func (u *Update) ServiceEndpoints(name ServiceName) int {
+	service, _ := u.b.services.Get(name)
+	if service == nil {
+		return 0
 	}
+	count := 0
+	for _, slice := range service.Slices {
+		count += len(slice.Endpoints)
+	}
+	return count
 }
 
 // SetEndpointSlice takes an EndpointSlice as it is now.
@@ -189,25 +202,38 @@ func (u *Update) DeleteEndpointSlice(name SliceName) {
 	u.replaceSlice(service, name.Name, nil)
 }
 
-// RetainEndpointSlices deletes every slice that keep does not name: what is left after a new list.
-func (u *Update) RetainEndpointSlices(keep func(SliceName) bool) {
-	for name := range u.b.belongs {
-		if !keep(name) {
-			u.DeleteEndpointSlice(name)
-		}
+// EndpointSlices visits the names of all known slices, in no order. The update may go on meanwhile.
+func (u *Update) EndpointSlices() iter.Seq[SliceName] { return maps.Keys(u.b.belongs) }
+
+// SliceEndpoints is the number of endpoints that a slice has; 0 if it is not known.
+func (u *Update) SliceEndpoints(name SliceName) int {
+	service, known := u.b.belongs[name]
+	if !known {
+		return 0
 	}
+	all, _ := u.slicesOf(service)
+	if at, found := findSlice(all, name.Name); found {
+		return len(all[at].Endpoints)
+	}
+	return 0
+}
+
+// slicesOf are the slices of a Service, sorted by name. owner is nil if the Service is not known.
+func (u *Update) slicesOf(service ServiceName) (all []*EndpointSlice, owner *Service) {
+	if owner, served := u.b.services.Get(service); served {
+		return owner.Slices, owner
+	}
+	return u.b.orphans[service], nil
+}
+
+func findSlice(all []*EndpointSlice, name string) (at int, found bool) {
+	return slices.BinarySearchFunc(all, name, func(s *EndpointSlice, name string) int { return cmp.Compare(s.Name, name) })
 }
 
 // replaceSlice puts a slice in the place of the one of that name, or takes that one away when slice is nil.
 func (u *Update) replaceSlice(service ServiceName, name string, slice *EndpointSlice) {
-	owner, served := u.b.services.Get(service)
-	all := u.b.orphans[service]
-	if served {
-		all = owner.Slices
-	}
-	at, found := slices.BinarySearchFunc(all, name, func(s *EndpointSlice, name string) int {
-		return cmp.Compare(s.Name, name)
-	})
+	all, owner := u.slicesOf(service)
+	at, found := findSlice(all, name)
 	if found {
 		if slice != nil && slice.equal(all[at]) {
 			return
@@ -224,7 +250,7 @@ func (u *Update) replaceSlice(service ServiceName, name string, slice *EndpointS
 	}
 	replaced = append(replaced, all[at:]...)
 	switch {
-	case served:
+	case owner != nil:
 		changed := *owner
 		changed.Slices = replaced
 		u.b.services.Set(service, &changed)
@@ -289,14 +315,8 @@ func (u *Update) DeleteServiceCIDR(name string) {
 	}
 }
 
-// RetainServiceCIDRs deletes every ServiceCIDR that keep does not name: what is left after a new list.
-func (u *Update) RetainServiceCIDRs(keep func(name string) bool) {
-	for name := range u.b.serviceCIDRs {
-		if !keep(name) {
-			u.DeleteServiceCIDR(name)
-		}
-	}
-}
+// ServiceCIDRs visits the names of all known ServiceCIDRs, in no order. The update may go on meanwhile.
+func (u *Update) ServiceCIDRs() iter.Seq[string] { return maps.Keys(u.b.serviceCIDRs) }
 
 // nodeName lets a name without a namespace be reported.
 type nodeName string

@@ -2,8 +2,8 @@ package cluster
 
 import "slices"
 
-// equal compares what two versions of a Service say, slices by identity.
-func (s *Service) equal(o *Service) bool {
+// SameSpec tells whether two versions of a Service say the same, whatever endpoints they have.
+func (s *Service) SameSpec(o *Service) bool {
 	return s.Name == o.Name && s.Created.Equal(o.Created) &&
 		slices.Equal(s.ClusterIPs, o.ClusterIPs) &&
 		slices.Equal(s.LoadBalancerIPs, o.LoadBalancerIPs) &&
@@ -12,8 +12,12 @@ func (s *Service) equal(o *Service) bool {
 		s.InternalPolicy == o.InternalPolicy && s.ExternalPolicy == o.ExternalPolicy &&
 		s.Affinity == o.Affinity &&
 		slices.Equal(s.SourceRanges, o.SourceRanges) &&
-		s.HealthCheckNodePort == o.HealthCheckNodePort &&
-		slices.Equal(s.Slices, o.Slices)
+		s.HealthCheckNodePort == o.HealthCheckNodePort
+}
+
+// equal compares what two versions of a Service say, slices by identity.
+func (s *Service) equal(o *Service) bool {
+	return s.SameSpec(o) && slices.Equal(s.Slices, o.Slices)
 }
 
 // equal compares two versions of a slice. When its pods changed does not count: the same endpoints are no news.

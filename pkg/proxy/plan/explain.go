@@ -50,7 +50,7 @@ func (p *Plan) Explain(packet Packet) Path {
 		path.Masqueraded = own
 		path.Why = "local traffic needs no local endpoint: " + route.ShortCut.Reason.String()
 	} else {
-		path.Masqueraded = p.masquerades(route, local)
+		path.Masqueraded = path.Verdict == Balance && p.masquerades(route, local)
 	}
 	if _, here := p.Hairpins.Get(packet.Source); here && path.Verdict == Balance {
 		path.Hairpin = packet.Source

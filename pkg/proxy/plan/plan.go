@@ -51,7 +51,8 @@ type Service struct {
 type HealthCheck struct {
 	// Port is the node's TCP port where it asks.
 	Port uint16
-	// LocalEndpoints is the number of distinct addresses of ready endpoints on this node.
+	// LocalEndpoints is the number of distinct addresses of ready endpoints on this node, in the family that has
+	// more of them.
 	LocalEndpoints int
 }
 

@@ -188,17 +188,19 @@ func verdict(pool *Pool) Verdict {
 	}
 }
 
-// readyLocalAddrs counts the distinct addresses of a Service's ready endpoints on this node.
+// readyLocalAddrs counts the distinct addresses of a Service's ready endpoints on this node, in the family that
+// has more of them: a pod with an address of each is one endpoint.
 func readyLocalAddrs(s *cluster.Service) int {
-	var addrs []netip.Addr
+	addrs := map[cluster.Family][]netip.Addr{}
 	for _, slice := range s.Slices {
 		for i := range slice.Endpoints {
-			if slice.Endpoints[i].Conditions.Has(cluster.Ready | cluster.Local) {
-				addrs = append(addrs, slice.Endpoints[i].Addr)
+			if e := &slice.Endpoints[i]; e.Conditions.Has(cluster.Ready | cluster.Local) {
+				family := cluster.FamilyOf(e.Addr)
+				addrs[family] = append(addrs[family], e.Addr)
 			}
 		}
 	}
-	return len(sortedSet(addrs))
+	return max(len(sortedSet(addrs[cluster.IPv4])), len(sortedSet(addrs[cluster.IPv6])))
 }
 
 func sortedSet(addrs []netip.Addr) []netip.Addr {

@@ -24,7 +24,7 @@ import (
 )
 
 // rounds is how many random configurations each round trip is tried with.
-const rounds = 300
+const rounds = 150
 
 // newFiller fills objects with random values of every field; the fields with a choice of meanings get those.
 func newFiller(seed int64) *randfill.Filler {

@@ -18,9 +18,6 @@ import (
 // maxProblems bounds what is told of one file; the rest is more of the same.
 const maxProblems = 50
 
-// maxMerges bounds how deep YAML merge keys are followed; they may form a loop.
-const maxMerges = 10
-
 // walk compares a tree of YAML nodes with a Go type.
 type walk struct {
 	file    string
@@ -37,17 +34,13 @@ func walkTree(file, version string, root *yaml.Node, object any) *walk {
 	return w
 }
 
-// value checks that a node can be decoded into a type, and notes its line.
+// value checks that a node can be decoded into a type.
 func (w *walk) value(n *yaml.Node, t reflect.Type, path string) {
 	if len(w.wrong)+len(w.strict) >= maxProblems {
 		return
 	}
-	line := n.Line
-	for hops := 0; n.Kind == yaml.AliasNode && hops < maxMerges; hops++ {
-		n = n.Alias
-	}
-	if path != "" {
-		w.lines[path] = line
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias // the parser resolves an alias to what has the anchor, never to another alias
 	}
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -62,18 +55,22 @@ func (w *walk) value(n *yaml.Node, t reflect.Type, path string) {
 		if w.kind(n, yaml.MappingNode, path, "a section with fields") {
 			fields := map[string]reflect.Type{}
 			jsonFields(t, fields)
-			w.mapping(n, fields, path, map[string]int{}, 0)
+			w.mapping(n, fields, path, map[*yaml.Node]bool{})
 		}
 	case t.Kind() == reflect.Map:
 		if w.kind(n, yaml.MappingNode, path, "a set of names with values") {
 			for i := 0; i+1 < len(n.Content); i += 2 {
-				w.value(n.Content[i+1], t.Elem(), join(path, n.Content[i].Value))
+				at := join(path, n.Content[i].Value)
+				w.lines[at] = n.Content[i].Line
+				w.value(n.Content[i+1], t.Elem(), at)
 			}
 		}
 	case t.Kind() == reflect.Slice:
 		if w.kind(n, yaml.SequenceNode, path, "a list") {
 			for i, item := range n.Content {
-				w.value(item, t.Elem(), fmt.Sprintf("%s[%d]", path, i))
+				at := fmt.Sprintf("%s[%d]", path, i)
+				w.lines[at] = item.Line
+				w.value(item, t.Elem(), at)
 			}
 		}
 	default:
@@ -81,14 +78,17 @@ func (w *walk) value(n *yaml.Node, t reflect.Type, path string) {
 	}
 }
 
-// mapping checks the fields of a section. Those that a merge key brings in are checked like its own.
-func (w *walk) mapping(n *yaml.Node, fields map[string]reflect.Type, path string, seen map[string]int, merges int) {
+// mapping checks the fields of a section. Those that a merge key brings in are checked like its own, each mapping once:
+// they may form a loop.
+func (w *walk) mapping(n *yaml.Node, fields map[string]reflect.Type, path string, merged map[*yaml.Node]bool) {
+	merged[n] = true
+	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		at := join(path, key.Value)
 		if key.Tag == "!!merge" {
-			if value.Kind == yaml.AliasNode && value.Alias.Kind == yaml.MappingNode && merges < maxMerges {
-				w.mapping(value.Alias, fields, path, map[string]int{}, merges+1)
+			if value.Kind == yaml.AliasNode && value.Alias.Kind == yaml.MappingNode && !merged[value.Alias] {
+				w.mapping(value.Alias, fields, path, merged)
 			}
 			continue
 		}
@@ -103,6 +103,7 @@ func (w *walk) mapping(n *yaml.Node, fields map[string]reflect.Type, path string
 				Detail: "unknown field" + w.hint(at, key.Value, fields)})
 			continue
 		}
+		w.lines[at] = key.Line
 		w.value(value, t, at)
 	}
 }

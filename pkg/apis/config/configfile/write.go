@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	sigsyaml "sigs.k8s.io/yaml"
 
@@ -14,6 +15,15 @@ import (
 
 // Encode writes a configuration in a version, as YAML with every default spelled out.
 func Encode(cfg *config.KubeProxyConfiguration, version string) ([]byte, error) {
+	versioned, err := Versioned(cfg, version)
+	if err != nil {
+		return nil, err
+	}
+	return sigsyaml.Marshal(versioned)
+}
+
+// Versioned makes the object of a version that says what a configuration does, with every default spelled out.
+func Versioned(cfg *config.KubeProxyConfiguration, version string) (runtime.Object, error) {
 	s := scheme.New()
 	gvk := schema.GroupVersionKind{Group: config.GroupName, Version: version, Kind: config.Kind}
 	versioned, err := s.New(gvk)
@@ -24,7 +34,7 @@ func Encode(cfg *config.KubeProxyConfiguration, version string) ([]byte, error) 
 		return nil, err
 	}
 	versioned.GetObjectKind().SetGroupVersionKind(gvk)
-	return sigsyaml.Marshal(versioned)
+	return versioned, nil
 }
 
 // Write puts data into a file in one step: whoever reads the file sees the old content or the new. What is no regular

@@ -10,7 +10,7 @@ import (
 func Validate(in *upstream.KubeProxyConfiguration) field.ErrorList {
 	var errs field.ErrorList
 	if _, err := utilnet.ParsePortRange(in.PortRange); err != nil {
-		errs = append(errs, field.Invalid(field.NewPath("portRange"), in.PortRange, err.Error()))
+		errs = append(errs, field.Invalid(field.NewPath("portRange"), in.PortRange, "must be a range of ports, such as 10000-20000"))
 	}
 	return errs
 }

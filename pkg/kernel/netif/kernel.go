@@ -1,0 +1,174 @@
+package netif
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Kernel is the real Interfaces: those of the network namespace that its methods are called in.
+type Kernel struct{}
+
+// New opens nothing yet: each method opens the sockets that it needs.
+func New() *Kernel { return &Kernel{} }
+
+var _ Interfaces = (*Kernel)(nil)
+
+const (
+	// dumpTries is how often a listing that was interrupted by a change is begun anew.
+	dumpTries = 5
+	// resubscribe is the time before a broken subscription is renewed.
+	resubscribe = 100 * time.Millisecond
+	// receiveBuffer is the size of the socket's buffer in bytes, enough for some thousand changes at once.
+	receiveBuffer = 1 << 20
+)
+
+// Addrs implements Interfaces.
+func (k *Kernel) Addrs() ([]netip.Addr, error) {
+	list, err := dump()
+	if err != nil {
+		return nil, err
+	}
+	return sorted(list, func(a address) bool { return !a.addr.IsLinkLocalUnicast() || a.addr.Is4() }), nil
+}
+
+// NodeAddrs implements Interfaces.
+func (k *Kernel) NodeAddrs() ([]netip.Addr, error) {
+	list, err := dump()
+	if err != nil {
+		return nil, err
+	}
+	loopback := map[int]bool{}
+	for _, a := range list {
+		loopback[a.link] = loopback[a.link] || a.addr.IsLoopback()
+	}
+	addrs := sorted(list, func(a address) bool { return a.addr.IsGlobalUnicast() && !loopback[a.link] })
+	return primaryFirst(addrs, sourceTowards), nil
+}
+
+// address is an address and the index of the interface that bears it.
+type address struct {
+	addr netip.Addr
+	link int
+}
+
+// dump lists all addresses that work.
+func dump() ([]address, error) {
+	var list []netlink.Addr
+	var err error
+	for range dumpTries {
+		list, err = netlink.AddrList(nil, netlink.FAMILY_ALL)
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the addresses of the interfaces (RTM_GETADDR): %w", err)
+	}
+	var found []address
+	for _, a := range list {
+		if a.IPNet == nil || a.Flags&unix.IFA_F_DADFAILED != 0 {
+			continue
+		}
+		if addr, ok := netip.AddrFromSlice(a.IP); ok {
+			found = append(found, address{addr.Unmap(), a.LinkIndex})
+		}
+	}
+	return found, nil
+}
+
+func sorted(list []address, keep func(address) bool) []netip.Addr {
+	var addrs []netip.Addr
+	for _, a := range list {
+		if keep(a) {
+			addrs = append(addrs, a.addr)
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return slices.Compact(addrs)
+}
+
+// faraway are addresses for documentation (RFC 5737, RFC 3849): nobody has them, so the way to them is the
+// default route. They are only asked about; nothing is sent.
+func faraway() []netip.Addr {
+	return []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
+}
+
+// primaryFirst moves to the front, of each family, the address that packets to far away would bear.
+func primaryFirst(addrs []netip.Addr, source func(netip.Addr) (netip.Addr, bool)) []netip.Addr {
+	var front []netip.Addr
+	for _, there := range faraway() {
+		family := func(a netip.Addr) bool { return a.Is4() == there.Is4() }
+		primary, ok := source(there)
+		if at := slices.Index(addrs, primary); !ok || at < 0 {
+			// Without a default route, the first is as good as any.
+			at = slices.IndexFunc(addrs, family)
+			if at < 0 {
+				continue
+			}
+			primary = addrs[at]
+		}
+		front = append(front, primary)
+		addrs = slices.DeleteFunc(addrs, func(a netip.Addr) bool { return a == primary })
+	}
+	return append(front, addrs...)
+}
+
+// sourceTowards is the address that the kernel would send from.
+func sourceTowards(there netip.Addr) (netip.Addr, bool) {
+	routes, err := netlink.RouteGet(net.IP(there.AsSlice()))
+	if err != nil || len(routes) == 0 {
+		return netip.Addr{}, false
+	}
+	addr, ok := netip.AddrFromSlice(routes[0].Src)
+	return addr.Unmap(), ok
+}
+
+// Watch implements Interfaces. A subscription that broke, because more changed at once than its buffer
+// holds, is renewed, and counts as a change.
+func (k *Kernel) Watch(ctx context.Context) <-chan struct{} {
+	changed := make(chan struct{}, 1)
+	updates, err := subscribe(ctx)
+	go func() {
+		for {
+			if err == nil {
+				forward(updates, changed)
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(resubscribe):
+			}
+			updates, err = subscribe(ctx)
+			notify(changed)
+		}
+	}()
+	return changed
+}
+
+func subscribe(ctx context.Context) (<-chan netlink.AddrUpdate, error) {
+	updates := make(chan netlink.AddrUpdate)
+	err := netlink.AddrSubscribeWithOptions(updates, ctx.Done(), netlink.AddrSubscribeOptions{ReceiveBufferSize: receiveBuffer})
+	return updates, err
+}
+
+// forward tells of every update, until there are no more.
+func forward(updates <-chan netlink.AddrUpdate, changed chan<- struct{}) {
+	for range updates {
+		notify(changed)
+	}
+}
+
+func notify(changed chan<- struct{}) {
+	select {
+	case changed <- struct{}{}:
+	default:
+	}
+}

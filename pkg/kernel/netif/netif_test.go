@@ -1,0 +1,174 @@
+package netif
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// patience bounds waiting for what must happen; nothing waits that long when it does.
+const patience = 20 * time.Second
+
+func addrs(texts ...string) []netip.Addr {
+	var list []netip.Addr
+	for _, text := range texts {
+		list = append(list, netip.MustParseAddr(text))
+	}
+	return list
+}
+
+func texts(addrs []netip.Addr) []string {
+	list := []string{}
+	for _, addr := range addrs {
+		list = append(list, addr.String())
+	}
+	return list
+}
+
+// enterNamespace moves the test's thread to a network namespace of its own, which ends with the test.
+func enterNamespace(t *testing.T) {
+	t.Helper()
+	err := errors.New("the program ip is not in PATH; install iproute2")
+	if _, lookErr := exec.LookPath("ip"); lookErr == nil {
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the test
+		err = unix.Unshare(unix.CLONE_NEWNET)
+	}
+	switch {
+	case err == nil:
+	case os.Getenv("CI") == "true":
+		t.Fatalf("a network namespace is needed (run as root): %v", err)
+	default:
+		t.Skipf("a network namespace is needed (run as root): %v", err)
+	}
+}
+
+func ip(t *testing.T, command string, args ...any) {
+	t.Helper()
+	words := strings.Fields(fmt.Sprintf(command, args...))
+	if out, err := exec.Command("ip", words...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v\n%s", strings.Join(words, " "), err, out)
+	}
+}
+
+// TestKernel asks a real kernel.
+func TestKernel(t *testing.T) {
+	enterNamespace(t)
+	k := New()
+	want := func(what string, get func() ([]netip.Addr, error), want ...string) {
+		t.Helper()
+		got, err := get()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if diff := cmp.Diff(append([]string{}, want...), texts(got)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	want("Addrs of nothing", k.Addrs)
+	want("NodeAddrs of nothing", k.NodeAddrs)
+	ip(t, "link set lo up")
+	ip(t, "address add 198.51.100.7/32 dev lo")
+	ip(t, "link add veth0 type veth peer name veth1")
+	ip(t, "link set veth0 up")
+	ip(t, "link set veth1 up")
+	for _, address := range []string{"203.0.113.1/24", "203.0.113.9/24", "10.0.0.1/8", "169.254.1.1/16", "2001:db8:1::1/64 nodad", "2001:db8:1::9/64 nodad", "fd00::1/64 nodad"} {
+		ip(t, "address add %s dev veth0", address)
+	}
+	want("Addrs", k.Addrs, "10.0.0.1", "127.0.0.1", "169.254.1.1", "198.51.100.7", "203.0.113.1", "203.0.113.9", "::1", "2001:db8:1::1", "2001:db8:1::9", "fd00::1")
+	want("NodeAddrs without a default route", k.NodeAddrs, "10.0.0.1", "2001:db8:1::1", "203.0.113.1", "203.0.113.9", "2001:db8:1::9", "fd00::1")
+	ip(t, "route add default via 203.0.113.2 src 203.0.113.9")
+	ip(t, "-6 route add default via 2001:db8:1::2 dev veth0 src 2001:db8:1::9")
+	want("NodeAddrs", k.NodeAddrs, "203.0.113.9", "2001:db8:1::9", "10.0.0.1", "203.0.113.1", "2001:db8:1::1", "fd00::1")
+}
+
+// TestKernelWatch wants a value after every change of a real kernel's addresses.
+func TestKernelWatch(t *testing.T) {
+	enterNamespace(t)
+	k := New()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ip(t, "link set lo up")
+	changed := k.Watch(ctx)
+	add := netip.MustParseAddr("198.51.100.7")
+	for i := range 6 {
+		verb, present := "add", true
+		if i%2 == 1 {
+			verb, present = "delete", false
+		}
+		ip(t, "address %s %s/32 dev lo", verb, add)
+		select {
+		case <-changed:
+		case <-time.After(patience):
+			t.Fatalf("no word after ip address %s", verb)
+		}
+		have, err := k.Addrs()
+		if err != nil || slices.Contains(have, add) != present {
+			t.Fatalf("after ip address %s and the word of it: %v, %v", verb, have, err)
+		}
+	}
+}
+
+// TestPrimaryFirst covers what a namespace cannot easily show.
+func TestPrimaryFirst(t *testing.T) {
+	tests := []struct {
+		name                string
+		addrs, source, want []string
+	}{
+		{"no addresses", nil, []string{"192.0.2.9"}, nil},
+		{"source that no interface bears", []string{"10.0.0.1", "10.0.0.2"}, []string{"192.0.2.9"}, []string{"10.0.0.1", "10.0.0.2"}},
+		{"only IPv6", []string{"fd00::1", "fd00::2"}, []string{"fd00::2"}, []string{"fd00::2", "fd00::1"}},
+		{"both", []string{"10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2"}, []string{"10.0.0.2", "fd00::2"}, []string{"10.0.0.2", "fd00::2", "10.0.0.1", "fd00::1"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := primaryFirst(addrs(test.addrs...), func(there netip.Addr) (netip.Addr, bool) {
+				for _, a := range addrs(test.source...) {
+					if a.Is4() == there.Is4() {
+						return a, true
+					}
+				}
+				return netip.Addr{}, false
+			})
+			if diff := cmp.Diff(append([]string{}, test.want...), texts(got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestFake holds the fake to what the kernel does.
+func TestFake(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	f := NewFake(addrs("10.0.0.2", "10.0.0.1", "fe80::1", "127.0.0.1", "10.0.0.1")...)
+	got, err := f.Addrs()
+	if diff := cmp.Diff([]string{"10.0.0.1", "10.0.0.2", "127.0.0.1"}, texts(got)); diff != "" || err != nil {
+		t.Errorf("Addrs: %v (-want +got):\n%s", err, diff)
+	}
+	got, err = f.NodeAddrs()
+	if diff := cmp.Diff([]string{"10.0.0.2", "10.0.0.1"}, texts(got)); diff != "" || err != nil {
+		t.Errorf("NodeAddrs: %v (-want +got):\n%s", err, diff)
+	}
+	f.Fail(1)
+	if _, err := f.Addrs(); err == nil {
+		t.Error("no failure")
+	}
+	changed := f.Watch(ctx)
+	f.Set(addrs("10.0.0.3")...)
+	f.Set(addrs("10.0.0.4")...)
+	<-changed
+	if got, err := f.Addrs(); err != nil || len(got) != 1 || got[0] != netip.MustParseAddr("10.0.0.4") {
+		t.Errorf("Addrs after Set: %v, %v", got, err)
+	}
+}

@@ -1,0 +1,281 @@
+package nft
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+func loadedFake(t *testing.T) *Fake {
+	t.Helper()
+	fake := NewFake(knftables.IPv4Family, testTable)
+	mustRun(t, fake, text(world))
+	mustRun(t, fake, batch(elements))
+	return fake
+}
+
+// TestFakeDump is the golden of a dump.
+func TestFakeDump(t *testing.T) {
+	fake := loadedFake(t)
+	fake.Count("services", frontendKey(1), 2, 120)
+	mustRun(t, fake, text(func(tx *knftables.Transaction) {
+		tx.Add(&knftables.Element{Set: "pods", Key: []string{"10.0.0.0/8"}})
+		tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.2", "udp", "53"}, Value: []string{"drop"}, Comment: knftables.PtrTo("kube-system/dns")})
+	}))
+	const want = `table ip kube-proxy {
+		comment "rules for kube-proxy"
+	map endpoints {
+		typeof ip daddr . meta l4proto . th dport . numgen random mod 2 : ip daddr . th dport; counter
+		10.96.0.1 . tcp . 80 . 0 : 10.0.0.1 . 8080
+		10.96.0.1 . tcp . 80 . 1 comment "default/a-2" : 10.0.0.2 . 8080
+	}
+	set full {
+		type ipv4_addr; size 1
+		10.0.0.1
+	}
+	set nodeports {
+		type inet_service
+		30000
+	}
+	set pods {
+		type ipv4_addr; flags interval
+		10.0.0.0/8
+	}
+	map services {
+		typeof ip daddr . meta l4proto . th dport : verdict; counter
+		10.96.0.1 . tcp . 80 counter packets 2 bytes 120 comment "default/a:http" : goto pick-2
+		10.96.0.2 . udp . 53 comment "kube-system/dns" : drop
+	}
+	map typed {
+		type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service
+	}
+	map unused-map {
+		typeof ip daddr . meta l4proto . th dport . numgen random mod 2 : ip daddr . th dport
+	}
+	set unused-set {
+		type ipv4_addr
+	}
+	chain pick-2 {
+		dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 2 map @endpoints
+	}
+	chain prerouting {
+		type nat hook prerouting priority -100; policy accept;
+		jump services comment "the way in"
+	}
+	chain services {
+		comment "where a packet goes"
+		ip daddr . meta l4proto . th dport vmap @services
+	}
+	chain unused {
+		ip saddr @unused-set drop
+	}
+}
+`
+	if diff := gocmp.Diff(want, fake.Dump()); diff != "" {
+		t.Error(diff)
+	}
+	if dump := NewFake(knftables.IPv4Family, testTable).Dump(); dump != "" {
+		t.Errorf("a table that is not there is dumped as %q", dump)
+	}
+}
+
+// TestFakeIsAtomic makes each write fail at its last operation: the dump, the counts of use and the generation must be
+// those of before.
+func TestFakeIsAtomic(t *testing.T) {
+	fake := loadedFake(t)
+	before := fake.Dump()
+	generation, _ := fake.Generation(t.Context())
+	for _, s := range []step{
+		batch(func(b *Batch) {
+			b.AddChain("new", "")
+			b.AddRule("new", Rule{Goto("pick-2")})
+			b.FlushChain("prerouting")
+			b.DeleteChain("unused")
+			b.Delete("services", frontendKey(1))
+			b.Add("services", &Element{Key: frontendKey(1), Chain: "new"})
+			b.Delete("endpoints", slotKey(1, 0))
+			b.Delete("endpoints", slotKey(1, 0))
+		}),
+		text(func(tx *knftables.Transaction) {
+			tx.Flush(&knftables.Map{Name: "services"})
+			tx.Delete(&knftables.Chain{Name: "pick-2"})
+			tx.Delete(&knftables.Table{})
+			tx.Add(&knftables.Table{})
+			tx.Add(&knftables.Chain{Name: "pick-2"})
+			tx.Create(&knftables.Chain{Name: "pick-2"})
+		}),
+	} {
+		if err := s.run(t.Context(), fake); err == nil {
+			t.Fatal("no error")
+		}
+		if diff := gocmp.Diff(before, fake.Dump()); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if after, _ := fake.Generation(t.Context()); after != generation {
+		t.Errorf("the generation went from %d to %d", generation, after)
+	}
+	// Counts of use are right: the chain is in use by one element, and not by more.
+	err := batch(func(b *Batch) { b.DeleteChain("pick-2") }).run(t.Context(), fake)
+	if !errors.Is(err, unix.EBUSY) {
+		t.Errorf("delete a chain in use: %v", err)
+	}
+	mustRun(t, fake, batch(func(b *Batch) {
+		b.Delete("services", frontendKey(1))
+		b.DeleteChain("pick-2")
+	}))
+}
+
+// TestFakeFails checks failures on purpose.
+func TestFakeFails(t *testing.T) {
+	write := batch(func(b *Batch) {
+		b.Delete("nodeports", []byte{0x75, 0x30})
+		b.Add("nodeports", &Element{Key: []byte{0x75, 0x30}})
+	})
+	run := func(f *Fake, n int) (failed []int) {
+		for i := range n {
+			if err := write.run(t.Context(), f); errors.Is(err, ErrInjected) {
+				failed = append(failed, i+1)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return failed
+	}
+	fake := loadedFake(t)
+	fake.FailWrite(3)
+	if got := run(fake, 6); len(got) != 1 || got[0] != 3 {
+		t.Errorf("writes %v failed, want the third", got)
+	}
+	fake.FailWrite(2)
+	fake.FailWrite(0)
+	if got := run(fake, 6); got != nil {
+		t.Errorf("writes %v failed, want none", got)
+	}
+	stats := fake.Stats()
+	if want := (FakeStats{Commits: 13, Runs: 1, Failed: 1, ElementOps: 4 + 24, TextOps: stats.TextOps}); stats != want || stats.TextOps < 10 {
+		t.Errorf("%+v, want %+v", stats, want)
+	}
+	var failed [2][]int
+	for i := range failed {
+		fake := loadedFake(t)
+		fake.FailRandomly(0.1, 42)
+		failed[i] = run(fake, 200)
+	}
+	if n := len(failed[0]); n < 5 || n > 50 || gocmp.Diff(failed[0], failed[1]) != "" {
+		t.Errorf("with the same seed writes %v and %v of 200 failed", failed[0], failed[1])
+	}
+	if err := text(func(tx *knftables.Transaction) { tx.Add(&knftables.Table{}) }).run(t.Context(), fake); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFakeStranger checks what another process can do.
+func TestFakeStranger(t *testing.T) {
+	for name, c := range map[string]struct {
+		do          func(*Stranger) error
+		fingerprint bool // moves
+		content     bool // changes
+	}{
+		"elsewhere":      {do: func(s *Stranger) error { s.Elsewhere(); return nil }},
+		"delete element": {do: func(s *Stranger) error { return s.DeleteElement("services", frontendKey(1)) }, content: true},
+		"add element": {do: func(s *Stranger) error {
+			return s.AddElement("services", &Element{Key: frontendKey(2), Chain: "pick-2"})
+		}, content: true},
+		"add rule":      {do: func(s *Stranger) error { return s.AddRule("services", "drop") }, fingerprint: true, content: true},
+		"flush ruleset": {do: func(s *Stranger) error { return s.FlushRuleset() }, fingerprint: true, content: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := loadedFake(t)
+			fake.FailRandomly(1, 1) // a stranger does not fail
+			ctx := context.Background()
+			g1, _ := fake.Generation(ctx)
+			p1, _ := fake.Fingerprint(ctx, "")
+			d1 := fake.Dump()
+			if err := c.do(fake.Stranger()); err != nil {
+				t.Fatal(err)
+			}
+			g2, _ := fake.Generation(ctx)
+			p2, _ := fake.Fingerprint(ctx, "")
+			if g2.Since(g1) != 1 {
+				t.Errorf("the generation moved by %d", g2.Since(g1))
+			}
+			if (p1 != p2) != c.fingerprint {
+				t.Errorf("the fingerprint moved: %v, want %v", p1 != p2, c.fingerprint)
+			}
+			if changed := d1 != fake.Dump(); changed != c.content {
+				t.Errorf("the content changed: %v, want %v", changed, c.content)
+			}
+		})
+	}
+}
+
+// TestFakeDoesNotUnderstand checks that the fake says so rather than guess.
+func TestFakeDoesNotUnderstand(t *testing.T) {
+	for name, f := range map[string]func(tx *knftables.Transaction){
+		"destroy": func(tx *knftables.Transaction) { tx.Destroy(&knftables.Chain{Name: "x"}) },
+		"handle":  func(tx *knftables.Transaction) { tx.Delete(&knftables.Chain{Handle: knftables.PtrTo(1)}) },
+		"rule by handle": func(tx *knftables.Transaction) {
+			tx.Delete(&knftables.Rule{Chain: "services", Handle: knftables.PtrTo(1)})
+		},
+		"replace": func(tx *knftables.Transaction) {
+			tx.Replace(&knftables.Rule{Chain: "services", Rule: "drop", Handle: knftables.PtrTo(1)})
+		},
+		"flow table":      func(tx *knftables.Transaction) { tx.Add(&knftables.Flowtable{Name: "x"}) },
+		"another table":   func(tx *knftables.Transaction) { tx.Add(&knftables.Table{Family: "inet", Name: "x"}) },
+		"unknown type":    func(tx *knftables.Transaction) { tx.Add(&knftables.Set{Name: "x", Type: "ether_addr"}) },
+		"invalid":         func(tx *knftables.Transaction) { tx.Add(&knftables.Chain{}) },
+		"malformed key":   func(tx *knftables.Transaction) { tx.Add(&knftables.Element{Set: "nodeports", Key: []string{"ssh"}}) },
+		"unknown counter": func(tx *knftables.Transaction) { tx.Reset(&knftables.Counter{Name: "x"}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := loadedFake(t)
+			before := fake.Dump()
+			err := text(f).run(t.Context(), fake)
+			if err == nil || !strings.HasPrefix(err.Error(), "nftables: run a transaction (table ip kube-proxy): ") {
+				t.Errorf("error %v", err)
+			}
+			if diff := gocmp.Diff(before, fake.Dump()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestFields prints and parses keys of every type.
+func TestFields(t *testing.T) {
+	for _, c := range []struct{ types, text string }{
+		{"ip daddr . meta l4proto . th dport . numgen random mod 2", "10.96.0.1 . tcp . 80 . 3"},
+		{"ip6 saddr . inet_proto . inet_service", "fd00::1 . sctp . 65535"},
+		{"inet_service", "53"},
+		{"meta l4proto . th dport", "17 . 53"},
+		{"mark . iface_index", "0x00004000 . 7"},
+		{"ifname . ipv4_addr", `"eth0" . 0.0.0.0`},
+	} {
+		fs, err := parseTypes(c.types)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := parseFields(fs, strings.Split(c.text, " . "))
+		if err != nil || len(b) != width(fs) {
+			t.Fatalf("%q became %x, %v", c.text, b, err)
+		}
+		want := strings.Replace(c.text, "17 .", "udp .", 1)
+		if got := formatFields(fs, b); got != want {
+			t.Errorf("%q became %q", c.text, got)
+		}
+		if got := formatFields(fs, b[:len(b)-1]); !strings.HasPrefix(got, "0x") {
+			t.Errorf("a key that is too short is printed as %q", got)
+		}
+	}
+	for _, text := range []string{"fd00::1", "10.0.0", "", "10.0.0.1 . 80"} {
+		if b, err := parseFields([]field{fieldIPv4}, strings.Split(text, " . ")); err == nil {
+			t.Errorf("%q was parsed to %x", text, b)
+		}
+	}
+}

@@ -1,0 +1,494 @@
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// loaded is the kernel's table with the world in it.
+func loaded(t *testing.T) *kernelTable {
+	t.Helper()
+	table := openKernel(t, knftables.IPv4Family)
+	for _, s := range []step{text(world), batch(elements)} {
+		if err := s.run(t.Context(), table); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return table
+}
+
+func mustRun(t *testing.T, table Table, s step) {
+	t.Helper()
+	if err := s.run(t.Context(), table); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNftListsWhatABatchWrote compares nft's listing of elements that nft wrote with that of elements that a batch wrote.
+func TestNftListsWhatABatchWrote(t *testing.T) {
+	long := strings.Repeat("é", 70)
+	var lists []string
+	for _, s := range []step{
+		text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Element{Map: "endpoints", Key: []string{"10.96.0.1", "tcp", "80", "1"}, Value: []string{"10.0.0.1", "8080"}, Comment: knftables.PtrTo("default/a-1")})
+			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.1", "tcp", "80"}, Value: []string{"goto pick-2"}, Comment: knftables.PtrTo(strings.Repeat("é", 63))})
+			tx.Add(&knftables.Element{Set: "nodeports", Key: []string{"30000"}})
+		}),
+		batch(func(b *Batch) {
+			b.Add("endpoints", &Element{Key: slotKey(1, 1), Value: endpointValue(1), Comment: "default/a-1"})
+			b.Add("services", &Element{Key: frontendKey(1), Chain: "pick-2", Comment: long})
+			b.Add("nodeports", &Element{Key: []byte{0x75, 0x30}})
+		}),
+	} {
+		t.Run("", func(t *testing.T) {
+			table := openKernel(t, knftables.IPv4Family)
+			mustRun(t, table, text(world))
+			mustRun(t, table, s)
+			lists = append(lists, nft(t, "list", "ruleset"))
+		})
+	}
+	if len(lists) == 2 && lists[0] != lists[1] {
+		t.Errorf("written by nft:\n%s\nwritten by a batch:\n%s", lists[0], lists[1])
+	}
+	for _, want := range []string{
+		`10.96.0.1 . tcp . 80 . 1 counter packets 0 bytes 0 comment "default/a-1" : 10.0.0.1 . 8080`,
+		`comment "` + strings.Repeat("é", 63) + `" : goto pick-2`,
+	} {
+		if len(lists) == 2 && !strings.Contains(lists[1], want) {
+			t.Errorf("the listing lacks %q:\n%s", want, lists[1])
+		}
+	}
+}
+
+// TestManyElements writes, reads, finds and removes more than fits into one message, or one read.
+func TestManyElements(t *testing.T) {
+	table := loaded(t)
+	const n = 20_000
+	b := table.NewBatch()
+	for i := range n {
+		b.Add("endpoints", &Element{Key: slotKey(100+i, 0), Value: endpointValue(i), Comment: fmt.Sprint("default/endpoint-", i)})
+	}
+	if err := table.Commit(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := table.Objects(t.Context()); err != nil || o.Sets[0].Count != n+2 && o.Sets[0].Count != -1 {
+		t.Errorf("%+v, %v: want %d elements", o.Sets[0], err, n+2)
+	}
+	seen := map[string]bool{}
+	for e, err := range table.Elements(t.Context(), "endpoints") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[string(e.Key)+string(e.Value)+e.Comment] = true
+	}
+	if len(seen) != n+2 {
+		t.Errorf("read %d elements, want %d", len(seen), n+2)
+	}
+	// Every seventh key is not there.
+	var want, got []string
+	keys := func(yield func([]byte) bool) {
+		for i := range n {
+			key := slotKey(100+i, 0)
+			if i%7 == 0 {
+				key = slotKey(100+i, 3)
+			} else {
+				want = append(want, string(key))
+			}
+			if !yield(key) {
+				return
+			}
+		}
+	}
+	for e, err := range table.Find(t.Context(), "endpoints", keys) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(e.Key))
+	}
+	if !slices.Equal(want, got) {
+		t.Errorf("found %d elements, want %d", len(got), len(want))
+	}
+	b.Reset()
+	for i := range n {
+		b.Delete("endpoints", slotKey(100+i, 0))
+	}
+	if err := table.Commit(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBlame puts a fault at every place of a batch of several messages: the error must name that element, and the kernel
+// must hold nothing of the batch. With blind, the kernel's hint is not used, as if it gave none.
+func TestBlame(t *testing.T) {
+	table := loaded(t)
+	const n = 3500
+	before, err := table.Fingerprint(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []int{0, 1, 1361, 1362, 1363, 2800, n - 1} {
+		for _, blind := range []bool{false, true} {
+			b := table.NewBatch()
+			for i := range n {
+				key := slotKey(100+i, 0)
+				if i == at {
+					key = slotKey(1, 1)
+				}
+				b.Add("endpoints", &Element{Key: key, Value: endpointValue(i)})
+			}
+			b.Add("services", &Element{Key: frontendKey(2), Chain: "none"}) // a second fault, later
+			var got *BatchError
+			if blind {
+				data, lastSeq := b.finish(table.socket.reserve(b.messages + 1))
+				r, err := table.socket.commit(data, lastSeq)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.offset = 0
+				got = table.blame(data, r)
+			} else if err := table.Commit(t.Context(), b); !errors.As(err, &got) {
+				t.Fatal(err)
+			}
+			if got.Index != at || got.Set != "endpoints" || string(got.Key) != string(slotKey(1, 1)) || got.Errno != unix.EEXIST {
+				t.Errorf("blind %v: the fault at %d was told to be %+v", blind, at, got)
+			}
+		}
+	}
+	if o, err := table.Objects(t.Context()); err != nil || o.Sets[0].Count > 2 {
+		t.Errorf("after batches that failed: %+v, %v", o.Sets, err)
+	}
+	if after, err := table.Fingerprint(t.Context(), ""); err != nil || before != after {
+		t.Errorf("the fingerprint went from %s to %s, %v", before, after, err)
+	}
+}
+
+// TestErrorsAdvise checks what an error says.
+func TestErrorsAdvise(t *testing.T) {
+	for name, table := range map[string]func(t *testing.T) Table{
+		"kernel": func(t *testing.T) Table { return loaded(t) },
+		"fake": func(t *testing.T) Table {
+			fake := NewFake(knftables.IPv4Family, testTable)
+			mustRun(t, fake, text(world))
+			mustRun(t, fake, batch(elements))
+			return fake
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := table(t)
+			err := batch(func(b *Batch) { b.Add("services", &Element{Key: frontendKey(2), Chain: "pick-9"}) }).run(t.Context(), table)
+			for _, want := range []string{
+				"nftables: add element {10.96.0.2 . tcp . 80} of set services in table ip kube-proxy: ",
+				"no such file or directory", "chain to go to", "write the skeleton again",
+			} {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%v\nlacks %q", err, want)
+				}
+			}
+			err = text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Chain{Name: "pick-2"}) }).run(t.Context(), table)
+			if want := "nftables: run a transaction (table ip kube-proxy): "; err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%v\ndoes not begin with %q", err, want)
+			}
+		})
+	}
+}
+
+// TestNoPrivilege drops CAP_NET_ADMIN on this thread.
+func TestNoPrivilege(t *testing.T) {
+	table := loaded(t)
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	if err := unix.Capget(&header, &caps[0]); err != nil {
+		t.Fatal(err)
+	}
+	caps[0].Effective &^= 1 << unix.CAP_NET_ADMIN
+	if err := unix.Capset(&header, &caps[0]); err != nil {
+		t.Fatal(err)
+	}
+	// With a context that cannot end, the request is sent on this thread.
+	ctx := context.Background()
+	b := table.NewBatch()
+	elements(b)
+	err := table.Commit(ctx, b)
+	if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "CAP_NET_ADMIN") {
+		t.Errorf("Commit: %v", err)
+	}
+	if _, err := table.Objects(ctx); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "CAP_NET_ADMIN") {
+		t.Errorf("Objects: %v", err)
+	}
+}
+
+// TestFingerprint checks what moves a fingerprint.
+func TestFingerprint(t *testing.T) {
+	table := loaded(t)
+	print := func() string {
+		t.Helper()
+		p, err := table.Fingerprint(t.Context(), "unused")
+		if err != nil || p == "" {
+			t.Fatalf("%q, %v", p, err)
+		}
+		return p
+	}
+	first := print()
+	guard := func(rule string) step {
+		return text(func(tx *knftables.Transaction) { tx.Add(&knftables.Rule{Chain: "services", Rule: rule}) })
+	}
+	for name, c := range map[string]struct {
+		do    step
+		moves bool
+	}{
+		"an element":         {batch(func(b *Batch) { b.Add("endpoints", &Element{Key: slotKey(9, 9), Value: endpointValue(9)}) }), false},
+		"the chain left out": {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Rule{Chain: "unused", Rule: "counter"}) }), false},
+		"a rule":             {guard("ip saddr 10.0.0.1 drop"), true},
+		"an anonymous set":   {guard("meta l4proto { tcp, udp } drop"), true},
+		"another one":        {guard("meta l4proto { tcp, sctp } drop"), true},
+		"a rule's comment": {text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Rule{Chain: "services", Rule: "accept", Comment: knftables.PtrTo("x")})
+		}), true},
+		"a chain":   {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Chain{Name: "new"}) }), true},
+		"a set":     {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Set{Name: "new", Type: "ipv4_addr"}) }), true},
+		"a counter": {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Counter{Name: "new"}) }), true},
+		"a chain less": {text(func(tx *knftables.Transaction) {
+			tx.Flush(&knftables.Chain{Name: "prerouting"})
+			tx.Delete(&knftables.Chain{Name: "prerouting"})
+		}), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table = loaded(t)
+			if got := print(); got != first {
+				t.Fatalf("the same table has the fingerprint %s in one namespace and %s in another", first, got)
+			}
+			mustRun(t, table, c.do)
+			if moved := print() != first; moved != c.moves {
+				t.Errorf("moved: %v, want %v", moved, c.moves)
+			}
+		})
+	}
+}
+
+// TestFingerprintForgetsHistory checks that neither handles, nor the numbers of anonymous sets, nor counters count.
+func TestFingerprintForgetsHistory(t *testing.T) {
+	rules := []string{"meta l4proto { tcp, udp } counter accept", "ip saddr { 10.0.0.1, 10.0.0.2 } counter drop"}
+	var prints []string
+	for _, detour := range []bool{false, true} {
+		t.Run("", func(t *testing.T) {
+			table := loaded(t)
+			mustRun(t, table, text(func(tx *knftables.Transaction) {
+				if detour {
+					tx.Add(&knftables.Chain{Name: "detour"})
+					tx.Add(&knftables.Rule{Chain: "detour", Rule: rules[1]})
+				}
+				for _, r := range rules {
+					if detour {
+						r = strings.Replace(r, "counter", "counter packets 7 bytes 500", 1)
+					}
+					tx.Add(&knftables.Rule{Chain: "services", Rule: r})
+				}
+			}))
+			if detour {
+				mustRun(t, table, text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Chain{Name: "detour"}) }))
+			}
+			p, err := table.Fingerprint(t.Context(), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			prints = append(prints, p)
+		})
+	}
+	if len(prints) == 2 && prints[0] != prints[1] {
+		t.Errorf("straight: %s, with a detour: %s", prints[0], prints[1])
+	}
+}
+
+// TestGenerationOfOthers checks that anybody's transaction moves the generation by one.
+func TestGenerationOfOthers(t *testing.T) {
+	table := loaded(t)
+	before, err := table.Generation(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	nft(t, "add", "table", "inet", "other")
+	mustRun(t, table, batch(func(b *Batch) { b.Delete("services", frontendKey(1)) }))
+	after, err := table.Generation(t.Context())
+	if err != nil || after.Since(before) != 2 {
+		t.Errorf("the generation went from %d to %d, %v; want 2 transactions", before, after, err)
+	}
+}
+
+// TestNoTable checks what the methods say when there is no table.
+func TestNoTable(t *testing.T) {
+	table := openKernel(t, knftables.IPv6Family)
+	for _, table := range []Table{table, NewFake(knftables.IPv6Family, testTable)} {
+		if o, err := table.Objects(t.Context()); err != nil || o.Exists || o.Chains != nil || o.Sets != nil {
+			t.Errorf("%T: Objects: %+v, %v", table, o, err)
+		}
+		if p, err := table.Fingerprint(t.Context(), ""); p != "" || err != nil {
+			t.Errorf("%T: Fingerprint: %q, %v", table, p, err)
+		}
+		none := iter.Seq[[]byte](func(func([]byte) bool) {})
+		for name, elements := range map[string]iter.Seq2[Element, error]{
+			"Elements": table.Elements(t.Context(), "services"), "Find": table.Find(t.Context(), "services", none),
+			"Find a key": table.Find(t.Context(), "services", slices.Values([][]byte{frontendKey(1)})),
+		} {
+			n := 0
+			for _, err := range elements {
+				if n++; !errors.Is(err, unix.ENOENT) {
+					t.Errorf("%T: %s: %v", table, name, err)
+				}
+			}
+			if n != 1 {
+				t.Errorf("%T: %s gave %d times", table, name, n)
+			}
+		}
+		err := batch(func(b *Batch) { b.Add("services", &Element{Key: frontendKey(1), Chain: "x"}) }).run(t.Context(), table)
+		if !errors.Is(err, unix.ENOENT) {
+			t.Errorf("%T: Commit: %v", table, err)
+		}
+	}
+}
+
+// TestClosedAndCancelled checks that a closed table, and an ended context, are errors and not hangs.
+func TestClosedAndCancelled(t *testing.T) {
+	kernel := openKernel(t, knftables.IPv4Family)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, table := range []Table{kernel, NewFake(knftables.IPv4Family, testTable)} {
+		check := func(ctx context.Context, want error) {
+			t.Helper()
+			_, objectsErr := table.Objects(ctx)
+			_, printErr := table.Fingerprint(ctx, "")
+			_, generationErr := table.Generation(ctx)
+			errs := []error{objectsErr, printErr, generationErr, batch(elements).run(ctx, table)}
+			for _, err := range table.Elements(ctx, "services") {
+				errs = append(errs, err)
+			}
+			for i, err := range errs {
+				if !errors.Is(err, want) {
+					t.Errorf("%T: method %d: error %v, want %v", table, i, err, want)
+				}
+			}
+		}
+		check(ended, context.Canceled)
+		if err := errors.Join(table.Close(), table.Close()); err != nil {
+			t.Errorf("%T: Close: %v", table, err)
+		}
+		check(t.Context(), errClosed)
+	}
+}
+
+// TestOthersWriteMeanwhile reads a large set while another socket changes it all the time: what is read must be of one
+// moment, or an error that says why it is not.
+func TestOthersWriteMeanwhile(t *testing.T) {
+	table := loaded(t)
+	other, err := Open(knftables.IPv4Family, testTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := table.NewBatch()
+	for i := range 3000 {
+		b.Add("endpoints", &Element{Key: slotKey(100+i, 0), Value: endpointValue(i)})
+	}
+	if err := table.Commit(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan struct{}), make(chan error)
+	go func() {
+		// Two elements that are there, or not, at the same time.
+		b, present := other.NewBatch(), false
+		for {
+			select {
+			case <-stop:
+				stopped <- other.Close()
+				return
+			default:
+			}
+			b.Reset()
+			for _, slot := range []int{7, 8} {
+				if present {
+					b.Delete("endpoints", slotKey(1, slot))
+				} else {
+					b.Add("endpoints", &Element{Key: slotKey(1, slot), Value: endpointValue(slot)})
+				}
+			}
+			present = !present
+			if err := other.Commit(context.Background(), b); err != nil {
+				stopped <- err
+				return
+			}
+		}
+	}()
+	for range 20 {
+		n := 0
+		for _, err := range table.Elements(t.Context(), "endpoints") {
+			if errors.Is(err, errInterrupted) {
+				n = 3002
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if n != 3002 && n != 3004 {
+			t.Errorf("read %d elements, want 3002 or 3004", n)
+		}
+	}
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOpenRefuses checks the arguments of Open.
+func TestOpenRefuses(t *testing.T) {
+	for _, c := range []struct {
+		family knftables.Family
+		table  string
+	}{{"", "x"}, {knftables.BridgeFamily, "x"}, {knftables.IPv4Family, ""}, {knftables.IPv4Family, strings.Repeat("x", 256)}} {
+		if table, err := Open(c.family, c.table); err == nil {
+			t.Errorf("Open(%q, %q) gave %v", c.family, c.table, table)
+		}
+	}
+}
+
+// TestCountersCount sends packets through a map with counters, and reads them.
+func TestCountersCount(t *testing.T) {
+	table := openKernel(t, knftables.IPv4Family)
+	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		missing(t, fmt.Sprintf("ip link set lo up: %v: %s: install iproute2", err, out))
+	}
+	mustRun(t, table, text(func(tx *knftables.Transaction) {
+		tx.Add(&knftables.Table{})
+		tx.Add(&knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
+		tx.Add(&knftables.Chain{Name: "found"})
+		tx.Add(&knftables.Chain{Name: "output", Type: knftables.PtrTo(knftables.FilterType),
+			Hook: knftables.PtrTo(knftables.OutputHook), Priority: knftables.PtrTo(knftables.FilterPriority)})
+		tx.Add(&knftables.Rule{Chain: "output", Rule: "ip daddr . meta l4proto . th dport vmap @services"})
+	}))
+	key := []byte{127, 0, 0, 1, unix.IPPROTO_UDP, 0, 0, 0, 0x75, 0x30, 0, 0}
+	mustRun(t, table, batch(func(b *Batch) { b.Add("services", &Element{Key: key, Chain: "found"}) }))
+	// On this thread, and so in this namespace.
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	for range 3 {
+		if err := unix.Sendto(fd, make([]byte, 72), 0, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: 30000}); err != nil && err != unix.ECONNREFUSED {
+			t.Fatal(err)
+		}
+	}
+	for e, err := range table.Elements(t.Context(), "services") {
+		if err != nil || e.Packets != 3 || e.Bytes != 300 {
+			t.Errorf("%+v, %v: want 3 packets of 100 bytes", e, err)
+		}
+	}
+}

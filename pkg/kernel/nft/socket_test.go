@@ -1,0 +1,102 @@
+package nft
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// TestBusyKernel stands in for a kernel that does not answer, since another process holds its lock: the caller must get
+// an error when its context ends, and the next one must wait for the request before.
+func TestBusyKernel(t *testing.T) {
+	table := loaded(t)
+	hold, held := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-held
+		cancel()
+	}()
+	finished, err := table.socket.do(ctx, func() error {
+		close(held)
+		<-hold
+		return nil
+	})
+	if finished || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "may still take effect") {
+		t.Errorf("a request that hangs: finished %v, %v", finished, err)
+	}
+	b := table.NewBatch()
+	b.Delete("services", frontendKey(1))
+	if err := table.Commit(ctx, b); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "still busy") {
+		t.Errorf("a request while another hangs: %v", err)
+	}
+	close(hold)
+	// The batch is still whole, and the socket works.
+	if err := table.Commit(t.Context(), b); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAbandonedDump leaves a dump half read: the next request must not take its answers for its own.
+func TestAbandonedDump(t *testing.T) {
+	table := loaded(t)
+	b := table.NewBatch()
+	for i := range 3000 {
+		b.Add("endpoints", &Element{Key: slotKey(100+i, 0), Value: endpointValue(i)})
+	}
+	if err := table.Commit(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	stop := errors.New("enough")
+	err := table.socket.dump(unix.NFT_MSG_GETSETELEM, familyNumber(table.family), func(b []byte) []byte {
+		b = appendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, table.name)
+		return appendString(b, unix.NFTA_SET_ELEM_LIST_SET, "endpoints")
+	}, func(message) error { return stop })
+	if !errors.Is(err, stop) {
+		t.Fatal(err)
+	}
+	if o, err := table.Objects(t.Context()); err != nil || len(o.Sets) != 8 {
+		t.Errorf("%d sets, %v", len(o.Sets), err)
+	}
+	n := 0
+	for _, err := range table.Elements(t.Context(), "endpoints") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if n != 3002 {
+		t.Errorf("read %d elements", n)
+	}
+}
+
+// TestLargeBatch sends more than the socket takes at first.
+func TestLargeBatch(t *testing.T) {
+	table := openKernel(t, knftables.IPv6Family)
+	mustRun(t, table, text(func(tx *knftables.Transaction) {
+		tx.Add(&knftables.Table{})
+		tx.Add(&knftables.Map{Name: "endpoints", TypeOf: "ip6 daddr . meta l4proto . th dport . numgen random mod 2 : ip6 daddr . th dport"})
+	}))
+	b := table.NewBatch()
+	comment := strings.Repeat("x", 127)
+	const n = 15_000
+	for i := range n {
+		key := make([]byte, 28)
+		key[0], key[1], key[2] = 0xfd, byte(i>>8), byte(i)
+		b.Add("endpoints", &Element{Key: key, Value: key[:20], Comment: comment})
+	}
+	if len(b.buf) < 2*(1<<20) {
+		t.Fatalf("the batch has %d bytes only", len(b.buf))
+	}
+	if err := table.Commit(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := table.getSet("endpoints"); err != nil {
+		t.Error(err)
+	} else if set, _ := decodeSet(m); set.Count != n && set.Count != -1 {
+		t.Errorf("%d elements, want %d", set.Count, n)
+	}
+}

@@ -1,0 +1,206 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// fakeSource is complete, and fails, when the test says so.
+type fakeSource struct {
+	complete chan struct{}
+	fail     chan error
+}
+
+func newSource() *fakeSource {
+	return &fakeSource{complete: make(chan struct{}), fail: make(chan error)}
+}
+
+func (s *fakeSource) Complete() <-chan struct{} { return s.complete }
+
+func (s *fakeSource) Run(ctx context.Context, _ *cluster.Builder) error {
+	select {
+	case err := <-s.fail:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// fakeBackend notes when it was asked, and answers as the test says. Time is that of a bubble.
+type fakeBackend struct {
+	mu sync.Mutex
+	// takes is how long a sync takes; result is how it goes.
+	takes  time.Duration
+	result backend.Result
+	// hangs makes it wait for the end of its context.
+	hangs bool
+	// drifts and checkErr are what Check finds.
+	drifts   []backend.Drift
+	checkErr error
+
+	started []time.Time
+	plans   []*plan.Plan
+	checks  int
+	others  []string // calls that the loop has no business to make
+}
+
+func (b *fakeBackend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
+	b.mu.Lock()
+	b.started = append(b.started, time.Now())
+	b.plans = append(b.plans, p)
+	takes, result := b.takes, b.result
+	if b.hangs {
+		takes = time.Hour
+	}
+	b.mu.Unlock()
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+		result.Err = context.Cause(ctx)
+	}
+	return []backend.Result{{Family: cluster.IPv6}, result}
+}
+
+func (b *fakeBackend) Check(context.Context) ([]backend.Drift, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.checks++
+	return b.drifts, b.checkErr
+}
+
+func (b *fakeBackend) Cleanup(context.Context) error {
+	b.others = append(b.others, "Cleanup")
+	return nil
+}
+
+func (b *fakeBackend) Close() error {
+	b.others = append(b.others, "Close")
+	return nil
+}
+
+// set changes how the backend behaves from now on.
+func (b *fakeBackend) set(change func(*fakeBackend)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(b)
+}
+
+// fakeObserver notes all that it is told.
+type fakeObserver struct {
+	queued []time.Time
+	synced []*Sync
+	drifts []backend.Drift
+}
+
+func (o *fakeObserver) Queued(at time.Time)     { o.queued = append(o.queued, at) }
+func (o *fakeObserver) Synced(s *Sync)          { o.synced = append(o.synced, s) }
+func (o *fakeObserver) Drifted(d backend.Drift) { o.drifts = append(o.drifts, d) }
+
+// run is a Proxy at work in a bubble, where time passes only when everything waits for it.
+type run struct {
+	t *testing.T
+	Config
+	sources  []*fakeSource
+	backend  *fakeBackend
+	observer *fakeObserver
+	began    time.Time
+	changes  int
+	end      context.CancelFunc
+	ended    chan error
+}
+
+// prepare makes a Proxy with one source; nothing runs yet.
+func prepare(t *testing.T) *run {
+	t.Helper()
+	r := &run{
+		t: t, sources: []*fakeSource{newSource()}, backend: &fakeBackend{result: backend.Result{Family: cluster.IPv4, Elements: 1}},
+		observer: &fakeObserver{}, ended: make(chan error, 1),
+	}
+	r.Config = Config{
+		Builder: cluster.NewBuilder("node"), Backend: r.backend, Plan: &plan.Options{}, Observers: []Observer{r.observer},
+		MinSyncPeriod: time.Second, Clock: clock.RealClock{},
+	}
+	return r
+}
+
+// start lets it run until the test's end.
+func (r *run) start() {
+	r.t.Helper()
+	for _, s := range r.sources {
+		r.Sources = append(r.Sources, source.Source(s))
+	}
+	ctx, cancel := context.WithCancel(r.t.Context())
+	r.end, r.began = cancel, time.Now()
+	go func() { r.ended <- New(r.Config).Run(ctx) }()
+	r.t.Cleanup(cancel)
+	synctest.Wait()
+}
+
+// started prepares and starts a Proxy whose source is complete: it has synced once.
+func started(t *testing.T, change ...func(*run)) *run {
+	t.Helper()
+	r := prepare(t)
+	for _, c := range change {
+		c(r)
+	}
+	close(r.sources[0].complete)
+	r.start()
+	return r
+}
+
+// change makes the cluster another one.
+func (r *run) change() {
+	r.t.Helper()
+	r.changes++
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("service-%d", r.changes)}}
+	s.Spec.ClusterIP = "172.30.0.1"
+	if err := r.Builder.Update(func(u *cluster.Update) { u.SetService(s) }); err != nil {
+		r.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// pass lets time pass.
+func (r *run) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// syncs are the times at which the backend was asked to sync, since the beginning.
+func (r *run) syncs() []time.Duration {
+	r.backend.mu.Lock()
+	defer r.backend.mu.Unlock()
+	var times []time.Duration
+	for _, at := range r.backend.started {
+		times = append(times, at.Sub(r.began))
+	}
+	return times
+}
+
+// services is the number of Services in the plan of a sync, counted from 0.
+func (r *run) services(sync int) int {
+	r.backend.mu.Lock()
+	defer r.backend.mu.Unlock()
+	return r.backend.plans[sync].Services.Len()
+}
+
+// latest is the plan of the last sync.
+func (r *run) latest() *plan.Plan {
+	r.backend.mu.Lock()
+	defer r.backend.mu.Unlock()
+	return r.backend.plans[len(r.backend.plans)-1]
+}

@@ -1,0 +1,311 @@
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// harness runs a Services whose ports are real ones on loopback, and whose port numbers are names for them:
+// so no test takes a port that something else on the machine uses.
+type harness struct {
+	t *testing.T
+	*Services
+	healthy  atomic.Bool
+	events   []Event
+	services cluster.Map[cluster.ServiceName, *plan.Service]
+
+	mu     sync.Mutex
+	taken  map[string]bool   // addresses that cannot be had
+	at     map[string]string // real address by the one asked for
+	opened []string
+}
+
+func newHarness(t *testing.T, all bool) *harness {
+	t.Helper()
+	h := &harness{t: t, taken: map[string]bool{}, at: map[string]string{}}
+	h.healthy.Store(true)
+	h.Services = NewServices(ServicesConfig{
+		AllAddresses: all, Healthy: h.healthy.Load, Recorder: h,
+		Clock: testclock.NewFakeClock(epoch),
+	})
+	h.open = h.listenFor
+	t.Cleanup(h.end)
+	return h
+}
+
+func (h *harness) Event(e Event) { h.events = append(h.events, e) }
+
+// released is a listener that tells when it is closed.
+type released struct {
+	net.Listener
+	close func()
+}
+
+func (r *released) Close() error {
+	r.close()
+	return r.Listener.Close()
+}
+
+func (h *harness) listenFor(address string) (net.Listener, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.taken[address] {
+		return nil, fmt.Errorf("listen tcp %s: address already in use", address)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(h.t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	h.taken[address], h.at[address] = true, listener.Addr().String()
+	h.opened = append(h.opened, address)
+	return &released{listener, func() { h.release(address) }}, nil
+}
+
+func (h *harness) release(address string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.taken, address)
+	delete(h.at, address)
+}
+
+// sync plans for these Services, on nodes with these node port addresses.
+func (h *harness) sync(addrs []netip.Addr) {
+	h.Synced(&proxy.Sync{Plan: &plan.Plan{Services: h.services, Node: &plan.Node{NodePortAddrs: addrs}}})
+}
+
+// set gives a Service a health check; port 0 takes it away.
+func (h *harness) set(name string, port uint16, endpoints int) {
+	key := cluster.ServiceName{Namespace: "ns", Name: name}
+	service := &plan.Service{Name: key}
+	if port != 0 {
+		service.HealthCheck = &plan.HealthCheck{Port: port, LocalEndpoints: endpoints}
+	}
+	h.services = h.services.Set(key, service)
+}
+
+func (h *harness) remove(name string) {
+	h.services = h.services.Delete(cluster.ServiceName{Namespace: "ns", Name: name})
+}
+
+// seen is what a load balancer sees.
+type seen struct {
+	Code    int
+	Weight  string
+	Service string
+	Local   int
+	Healthy bool
+}
+
+// ask asks at an address, as it was asked for; the zero answer is that nobody listens.
+func (h *harness) ask(address string) seen {
+	h.t.Helper()
+	h.mu.Lock()
+	where, ok := h.at[address]
+	h.mu.Unlock()
+	if !ok {
+		return seen{}
+	}
+	response, err := http.Get("http://" + where + "/any/path")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var body struct {
+		Service             struct{ Namespace, Name string }
+		LocalEndpoints      int
+		ServiceProxyHealthy bool
+	}
+	if err := json.NewDecoder(response.Body).Decode(&body); err != nil {
+		h.t.Fatal(err)
+	}
+	return seen{
+		response.StatusCode, response.Header.Get("X-Load-Balancing-Endpoint-Weight"),
+		body.Service.Namespace + "/" + body.Service.Name, body.LocalEndpoints, body.ServiceProxyHealthy,
+	}
+}
+
+func (h *harness) expect(address string, want seen) {
+	h.t.Helper()
+	if diff := cmp.Diff(want, h.ask(address)); diff != "" {
+		h.t.Errorf("asking %s (-want +got):\n%s", address, diff)
+	}
+}
+
+func good(service string, endpoints int) seen {
+	return seen{http.StatusOK, strconv.Itoa(endpoints), "ns/" + service, endpoints, true}
+}
+
+func bad(service string, endpoints int, healthy bool) seen {
+	return seen{http.StatusServiceUnavailable, strconv.Itoa(endpoints), "ns/" + service, endpoints, healthy}
+}
+
+func TestServices(t *testing.T) {
+	h := newHarness(t, true)
+	h.set("a", 30001, 2)
+	h.set("b", 30002, 0)
+	h.set("c", 0, 0)
+	h.sync(nil)
+	h.expect(":30001", good("a", 2))
+	h.expect(":30002", bad("b", 0, true))
+
+	h.healthy.Store(false)
+	h.expect(":30001", bad("a", 2, false))
+	h.healthy.Store(true)
+
+	h.set("a", 30001, 0)
+	h.set("b", 30002, 1)
+	h.sync(nil)
+	h.expect(":30001", bad("a", 0, true))
+	h.expect(":30002", good("b", 1))
+	if len(h.opened) != 2 {
+		t.Errorf("a changed number of endpoints opened ports anew: %v", h.opened)
+	}
+
+	h.set("a", 30003, 4)
+	h.remove("b")
+	h.sync(nil)
+	h.expect(":30001", seen{})
+	h.expect(":30002", seen{})
+	h.expect(":30003", good("a", 4))
+
+	h.set("a", 0, 0)
+	h.set("c", 30003, 5) // the port passes on in one update
+	h.sync(nil)
+	h.expect(":30003", good("c", 5))
+
+	h.end()
+	h.expect(":30003", seen{})
+	h.set("d", 30004, 1)
+	h.sync(nil)
+	h.expect(":30004", seen{})
+	if len(h.events) != 0 {
+		t.Errorf("unexpected events: %v", h.events)
+	}
+}
+
+func TestServicesPortTaken(t *testing.T) {
+	h := newHarness(t, true)
+	h.taken[":30001"] = true
+	h.set("a", 30001, 1)
+	h.set("b", 30002, 1)
+	h.sync(nil)
+	h.sync(nil)
+	h.expect(":30002", good("b", 1))
+	if len(h.events) != 1 {
+		t.Fatalf("got %d events, want one: %v", len(h.events), h.events)
+	}
+	event := h.events[0]
+	if !strings.Contains(event.Message, "30001") || !strings.Contains(event.Message, "already in use") {
+		t.Errorf("the message says neither port nor cause: %s", event.Message)
+	}
+	event.Message = ""
+	if diff := cmp.Diff(Event{
+		Kind: "Service", Namespace: "ns", Name: "a", Warning: true, Reason: "FailedToStartServiceHealthcheck", Action: "Listen",
+	}, event); diff != "" {
+		t.Errorf("event (-want +got):\n%s", diff)
+	}
+	h.release(":30001")
+	h.sync(nil)
+	h.expect(":30001", good("a", 1))
+}
+
+// TestServicesRetry lets time pass instead of syncing.
+func TestServicesRetry(t *testing.T) {
+	h := newHarness(t, true)
+	clock := testclock.NewFakeClock(epoch)
+	h.config.Clock = clock
+	h.taken[":30001"] = true
+	h.set("a", 30001, 1)
+	h.sync(nil)
+	h.release(":30001")
+
+	opened := make(chan struct{})
+	h.open = func(address string) (net.Listener, error) {
+		defer close(opened)
+		return h.listenFor(address)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- h.Run(ctx) }()
+	for !clock.HasWaiters() {
+		runtime.Gosched()
+	}
+	clock.Step(retryPeriod)
+	<-opened
+	h.expect(":30001", good("a", 1))
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	h.expect(":30001", seen{})
+}
+
+// TestServicesAddresses moves the addresses on which node ports are served.
+func TestServicesAddresses(t *testing.T) {
+	one, two, link := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::2"), netip.MustParseAddr("fe80::1")
+	h := newHarness(t, false)
+	h.set("a", 30001, 1)
+	h.sync(nil)
+	h.sync([]netip.Addr{one})
+	h.expect("192.0.2.1:30001", good("a", 1))
+	h.sync([]netip.Addr{one, two, link})
+	h.expect("192.0.2.1:30001", good("a", 1))
+	h.expect("[2001:db8::2]:30001", good("a", 1))
+	h.sync([]netip.Addr{two})
+	h.expect("192.0.2.1:30001", seen{})
+	h.expect("[2001:db8::2]:30001", good("a", 1))
+	if diff := cmp.Diff([]string{"192.0.2.1:30001", "[2001:db8::2]:30001"}, h.opened); diff != "" {
+		t.Errorf("opened (-want +got):\n%s", diff)
+	}
+	h.taken["192.0.2.1:30001"] = true // an address fails, the other goes on
+	h.sync([]netip.Addr{one, two})
+	h.expect("[2001:db8::2]:30001", good("a", 1))
+	if len(h.events) != 1 {
+		t.Errorf("got %d events, want one: %v", len(h.events), h.events)
+	}
+}
+
+// TestServicesReal opens a port of the machine, and gives it back at once.
+func TestServicesReal(t *testing.T) {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := netip.MustParseAddrPort(listener.Addr().String())
+	h := newHarness(t, true)
+	h.open = NewServices(h.config).open
+	h.set("a", address.Port(), 1)
+	h.sync(nil)
+	if len(h.events) != 1 {
+		t.Errorf("a port in use gave %d events, want one", len(h.events))
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.sync(nil)
+	h.at["real"] = net.JoinHostPort("127.0.0.1", strconv.Itoa(int(address.Port())))
+	h.expect("real", good("a", 1))
+	h.end()
+	if _, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", h.at["real"]); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("after the end: %v, want connection refused", err)
+	}
+}

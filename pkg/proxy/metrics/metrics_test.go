@@ -1,0 +1,353 @@
+package metrics
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+var start = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
+
+// fixture is a Metrics of both families with a cluster of values to change.
+type fixture struct {
+	t *testing.T
+	*Metrics
+	registry metrics.KubeRegistry
+	services cluster.Map[cluster.ServiceName, *cluster.Service]
+	options  *plan.Options
+	before   *plan.Plan
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{t: t, registry: metrics.NewKubeRegistry(), options: &plan.Options{}}
+	f.Metrics = New(Config{
+		Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Start: start, Snapshot: f.snapshot,
+		SyncFailures:    "sync_proxy_rules_nftables_sync_failures_total",
+		CleanupFailures: "sync_proxy_rules_nftables_cleanup_failures_total",
+	}, f.registry.MustRegister)
+	return f
+}
+
+func (f *fixture) snapshot() *cluster.Snapshot {
+	return &cluster.Snapshot{Services: f.services, Node: &cluster.Node{}}
+}
+
+// change makes a new version of a Service, at first one with a port on addresses of both families.
+func (f *fixture) change(name string, change func(*cluster.Service)) {
+	key := cluster.ServiceName{Namespace: "ns", Name: name}
+	service := &cluster.Service{
+		Name: key, Ports: []cluster.ServicePort{{Protocol: cluster.TCP, Port: 80, NodePort: 30080}},
+		ClusterIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
+	}
+	if old, known := f.services.Get(key); known {
+		copied := *old
+		service = &copied
+	}
+	change(service)
+	f.services = f.services.Set(key, service)
+}
+
+// slice gives a Service one slice, with one remote endpoint ("" is none), in the place of what it had.
+func (f *fixture) slice(name, endpoint string, triggered time.Time) {
+	slice := &cluster.EndpointSlice{Name: "slice", Triggered: triggered, Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Port: 80}}}
+	if endpoint != "" {
+		slice.Endpoints = []cluster.Endpoint{{Addr: netip.MustParseAddr(endpoint), Conditions: cluster.Ready}}
+	}
+	f.change(name, func(s *cluster.Service) { s.Slices = []*cluster.EndpointSlice{slice} })
+}
+
+func read(family cluster.Family) backend.Result {
+	return backend.Result{Family: family, Read: true, Duration: 3 * time.Millisecond, Elements: 7, Rules: 2}
+}
+
+func wrote(family cluster.Family) backend.Result {
+	return backend.Result{Family: family, Duration: time.Millisecond, Elements: 1}
+}
+
+func failed(family cluster.Family) backend.Result {
+	return backend.Result{Family: family, Duration: time.Millisecond, Err: errors.New("the kernel said no")}
+}
+
+// sync tells of a sync of what there is now.
+func (f *fixture) sync(finished time.Time, results ...backend.Result) {
+	s := &proxy.Sync{After: f.snapshot(), Results: results, Finished: finished}
+	s.Plan = plan.Compute(s.After, f.options, f.before)
+	f.before = s.Plan
+	f.Synced(s)
+}
+
+// expect compares samples, written as "name{labels} value" with the namespace kubeproxy_ left out; samples of
+// the same names that are not listed are an error too.
+func (f *fixture) expect(samples string) {
+	f.t.Helper()
+	wanted := map[string]string{}
+	for line := range strings.Lines(samples) {
+		if sample, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			wanted[sample] = value
+		}
+	}
+	for sample, want := range wanted {
+		if got := f.value(sample); got != want {
+			f.t.Errorf("%s: got %s, want %s", sample, got, want)
+		}
+	}
+}
+
+// value finds one sample; a histogram's is its count.
+func (f *fixture) value(sample string) string {
+	f.t.Helper()
+	name, labels, _ := strings.Cut(strings.TrimSuffix(sample, "}"), "{")
+	filter := map[string]string{}
+	for pair := range strings.SplitSeq(labels, ",") {
+		if key, value, ok := strings.Cut(pair, "="); ok {
+			filter[key] = value
+		}
+	}
+	if !strings.HasPrefix(name, "serviceproxy_") {
+		name = "kubeproxy_" + name
+	}
+	families, err := f.registry.Gather()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			if testutil.LabelsMatch(metric, filter) {
+				return fmt.Sprint(metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount()))
+			}
+		}
+	}
+	return "none"
+}
+
+func TestBeginning(t *testing.T) {
+	f := newFixture(t)
+	f.expect(`
+		sync_proxy_rules_nftables_sync_failures_total{ip_family=IPv4} 0
+		sync_proxy_rules_nftables_cleanup_failures_total{ip_family=IPv6} 0
+		serviceproxy_rules_repaired_total{ip_family=IPv6} 0
+		serviceproxy_relists_held_total 0
+		sync_proxy_rules_no_local_endpoints_total{ip_family=IPv6,traffic_policy=internal} 0
+		sync_proxy_rules_endpoint_changes_pending 0
+		sync_proxy_rules_duration_seconds{ip_family=IPv4} none
+	`)
+}
+
+func TestCounters(t *testing.T) {
+	f := newFixture(t)
+	f.RelistHeld()
+	f.Healthz(200)
+	f.Healthz(200)
+	f.Healthz(503)
+	f.Livez(200)
+	f.Drifted(backend.Drift{Family: cluster.IPv6})
+	f.Queued(time.Unix(1000, 0))
+	f.expect(`
+		serviceproxy_relists_held_total 1
+		proxy_healthz_total{code=200} 2
+		proxy_healthz_total{code=503} 1
+		proxy_livez_total{code=200} 1
+		serviceproxy_rules_repaired_total{ip_family=IPv4} 0
+		serviceproxy_rules_repaired_total{ip_family=IPv6} 1
+		sync_proxy_rules_last_queued_timestamp_seconds{ip_family=IPv4} 1000
+		sync_proxy_rules_last_queued_timestamp_seconds{ip_family=IPv6} 1000
+	`)
+}
+
+func TestSyncs(t *testing.T) {
+	f := newFixture(t)
+	f.sync(time.Unix(1000, 5e8), read(cluster.IPv4), failed(cluster.IPv6))
+	f.expect(`
+		sync_proxy_rules_duration_seconds{ip_family=IPv4} 1
+		sync_full_proxy_rules_duration_seconds{ip_family=IPv4} 1
+		sync_partial_proxy_rules_duration_seconds{ip_family=IPv4} none
+		sync_proxy_rules_duration_seconds{ip_family=IPv6} 1
+		sync_proxy_rules_last_timestamp_seconds{ip_family=IPv4} 1000.5
+		sync_proxy_rules_last_timestamp_seconds{ip_family=IPv6} none
+		sync_proxy_rules_nftables_sync_failures_total{ip_family=IPv4} 0
+		sync_proxy_rules_nftables_sync_failures_total{ip_family=IPv6} 1
+		serviceproxy_elements_written_total{ip_family=IPv4} 7
+		serviceproxy_rules_written_total{ip_family=IPv4} 2
+	`)
+	f.sync(time.Unix(1001, 0), wrote(cluster.IPv4), wrote(cluster.IPv6))
+	f.expect(`
+		sync_full_proxy_rules_duration_seconds{ip_family=IPv4} 1
+		sync_partial_proxy_rules_duration_seconds{ip_family=IPv4} 1
+		sync_proxy_rules_duration_seconds{ip_family=IPv4} 2
+		sync_proxy_rules_last_timestamp_seconds{ip_family=IPv6} 1001
+		serviceproxy_elements_written_total{ip_family=IPv4} 8
+	`)
+}
+
+// TestNoFailureNames lets a backend have no names for failures.
+func TestNoFailureNames(t *testing.T) {
+	f := newFixture(t)
+	f.registry = metrics.NewKubeRegistry()
+	f.Metrics = New(Config{Families: []cluster.Family{cluster.IPv4}, Snapshot: f.snapshot}, f.registry.MustRegister)
+	f.sync(start, failed(cluster.IPv4))
+	f.expect(`
+		sync_proxy_rules_nftables_sync_failures_total{ip_family=IPv4} none
+		sync_proxy_rules_duration_seconds{ip_family=IPv4} 1
+	`)
+}
+
+func TestChanges(t *testing.T) {
+	f := newFixture(t)
+	expect := func(servicesPending, slicesPending, services, slices int) {
+		t.Helper()
+		f.expect(fmt.Sprintf(`
+			sync_proxy_rules_service_changes_pending %d
+			sync_proxy_rules_endpoint_changes_pending %d
+			sync_proxy_rules_service_changes_total %d
+			sync_proxy_rules_endpoint_changes_total %d
+		`, servicesPending, slicesPending, services, slices))
+	}
+	f.slice("a", "10.0.0.1", time.Time{})
+	f.change("b", func(*cluster.Service) {})
+	expect(2, 1, 0, 0)
+	f.sync(start, wrote(cluster.IPv4), failed(cluster.IPv6))
+	expect(2, 1, 0, 0)
+	f.sync(start, wrote(cluster.IPv4), wrote(cluster.IPv6))
+	expect(0, 0, 2, 1)
+	f.slice("a", "10.0.0.2", time.Time{})
+	expect(0, 1, 2, 1)
+	f.change("a", func(s *cluster.Service) { s.Affinity = time.Minute })
+	expect(1, 1, 2, 1)
+	f.sync(start, wrote(cluster.IPv4), wrote(cluster.IPv6))
+	expect(0, 0, 3, 2)
+	f.services = f.services.Delete(cluster.ServiceName{Namespace: "ns", Name: "a"})
+	expect(1, 1, 3, 2)
+}
+
+func TestSliceChanges(t *testing.T) {
+	slices := map[byte]*cluster.EndpointSlice{}
+	for _, c := range []byte("abcdABCD") {
+		slices[c] = &cluster.EndpointSlice{Name: strings.ToLower(string(c))}
+	}
+	service := func(names string) *cluster.Service {
+		if names == "" {
+			return nil
+		}
+		s := &cluster.Service{}
+		for _, c := range []byte(names) {
+			s.Slices = append(s.Slices, slices[c])
+		}
+		return s
+	}
+	// A capital is another version of the slice of that name.
+	for _, test := range []struct{ before, after, want string }{
+		{"", "", ""},
+		{"", "ab", "+a+b"},
+		{"ab", "", "-a-b"},
+		{"abc", "abc", ""},
+		{"abc", "aBc", "~b"},
+		{"ac", "abcd", "+b+d"},
+		{"abcd", "bd", "-a-c"},
+		{"ab", "cd", "-a-b+c+d"},
+		{"acd", "AbD", "~a+b-c~d"},
+	} {
+		var got strings.Builder
+		for old, now := range sliceChanges(service(test.before), service(test.after)) {
+			switch {
+			case now == nil:
+				got.WriteString("-" + old.Name)
+			case old == nil:
+				got.WriteString("+" + now.Name)
+			default:
+				got.WriteString("~" + now.Name)
+			}
+		}
+		if got.String() != test.want {
+			t.Errorf("from %q to %q: got %q, want %q", test.before, test.after, got.String(), test.want)
+		}
+	}
+}
+
+func TestNetworkProgramming(t *testing.T) {
+	f := newFixture(t)
+	both := []backend.Result{wrote(cluster.IPv4), wrote(cluster.IPv6)}
+	expect := func(v4, v6 string) {
+		t.Helper()
+		f.expect("network_programming_duration_seconds{ip_family=IPv4} " + v4 + "\nnetwork_programming_duration_seconds{ip_family=IPv6} " + v6)
+	}
+	at := func(second int) time.Time { return start.Add(time.Duration(second) * time.Second) }
+	f.slice("old", "10.0.0.1", at(-1)) // from before this process
+	f.slice("none", "10.0.0.2", time.Time{})
+	f.slice("new", "10.0.0.3", at(1))
+	f.sync(at(2), both...)
+	expect("1", "0")
+	f.slice("new", "10.0.0.4", at(3))
+	f.slice("six", "2001:db8::2", at(3))
+	f.sync(at(4), wrote(cluster.IPv4), failed(cluster.IPv6))
+	expect("2", "0")
+	f.sync(at(5), both...) // what IPv4 has already does not count again
+	expect("2", "1")
+	f.slice("six", "", at(6)) // an emptied slice is of the family that it was
+	f.sync(at(7), both...)
+	expect("2", "2")
+	f.services = f.services.Delete(cluster.ServiceName{Namespace: "ns", Name: "new"})
+	f.sync(at(8), both...)
+	expect("2", "2")
+	f.slice("future", "10.0.0.5", at(100)) // clocks differ
+	f.sync(at(9), both...)
+	expect("3", "2")
+}
+
+func TestNoLocalEndpoints(t *testing.T) {
+	f := newFixture(t)
+	both := []backend.Result{wrote(cluster.IPv4), wrote(cluster.IPv6)}
+	expect := func(internal4, external4, internal6, external6 int) {
+		t.Helper()
+		f.sync(start, both...)
+		f.expect(fmt.Sprintf(`
+			sync_proxy_rules_no_local_endpoints_total{ip_family=IPv4,traffic_policy=internal} %d
+			sync_proxy_rules_no_local_endpoints_total{ip_family=IPv4,traffic_policy=external} %d
+			sync_proxy_rules_no_local_endpoints_total{ip_family=IPv6,traffic_policy=internal} %d
+			sync_proxy_rules_no_local_endpoints_total{ip_family=IPv6,traffic_policy=external} %d
+		`, internal4, external4, internal6, external6))
+	}
+	f.slice("a", "10.0.0.1", time.Time{})
+	expect(0, 0, 0, 0)
+	f.change("a", func(s *cluster.Service) { s.InternalPolicy = cluster.PolicyLocal })
+	expect(1, 0, 0, 0)
+	f.change("a", func(s *cluster.Service) {
+		s.ExternalPolicy = cluster.PolicyLocal
+		s.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("198.51.100.1")} // one port however many addresses
+	})
+	expect(1, 1, 0, 0)
+	f.change("a", func(s *cluster.Service) { s.InternalPolicy = cluster.PolicyCluster })
+	expect(0, 1, 0, 0)
+	f.slice("a", "2001:db8::2", time.Time{})
+	expect(0, 0, 0, 1)
+	f.slice("a", "", time.Time{}) // no endpoint anywhere is another matter
+	expect(0, 0, 0, 0)
+	f.slice("a", "10.0.0.1", time.Time{})
+	expect(0, 1, 0, 0)
+	f.services = f.services.Delete(cluster.ServiceName{Namespace: "ns", Name: "a"})
+	expect(0, 0, 0, 0)
+}
+
+func TestContested(t *testing.T) {
+	f := newFixture(t)
+	f.change("a", func(*cluster.Service) {})
+	f.sync(start, wrote(cluster.IPv4))
+	f.expect("serviceproxy_contested_frontends 0")
+	f.change("b", func(*cluster.Service) {}) // the same two cluster IPs and, in both families, node port
+	f.sync(start, wrote(cluster.IPv4))
+	f.expect("serviceproxy_contested_frontends 4")
+}

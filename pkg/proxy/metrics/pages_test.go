@@ -1,0 +1,152 @@
+package metrics
+
+import (
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/klog/v2"
+	testclock "k8s.io/utils/clock/testing"
+)
+
+func pages() *Pages {
+	return &Pages{
+		Mode:      "nftables",
+		Metrics:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "up 1") }),
+		Profiling: true,
+		Statusz:   &Statusz{Start: start, Clock: testclock.NewFakePassiveClock(start.Add(90 * time.Minute))},
+		Flagz:     &Flagz{Flags: map[string]string{"v": "2", "cleanup": "false"}},
+	}
+}
+
+// request sends a request; header is the value of Accept.
+func request(handler http.Handler, method, path, accept, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	if accept != "" {
+		r.Header.Set("Accept", accept)
+	}
+	recorder := httptest.NewRecorder()
+	handler.ServeHTTP(recorder, r)
+	return recorder
+}
+
+func TestPages(t *testing.T) {
+	full := pages().Handler()
+	bare := (&Pages{Mode: "iptables", Metrics: http.NotFoundHandler()}).Handler()
+	for _, test := range []struct {
+		handler        http.Handler
+		path           string
+		code           int
+		body, contains string
+	}{
+		{full, "/healthz", 200, "ok", ""},
+		{full, "/proxyMode", 200, "nftables", ""},
+		{bare, "/proxyMode", 200, "iptables", ""},
+		{full, "/metrics", 200, "up 1", ""},
+		{full, "/metrics/slis", 200, "", `kubernetes_healthcheck{name="ping",type="healthz"} 1`},
+		{full, "/configz", 200, "{}", ""},
+		{full, "/debug/pprof/", 200, "", "goroutine"},
+		{full, "/debug/pprof", 301, "", ""},
+		{full, "/debug/pprof/goroutine?debug=1", 200, "", "TestPages"},
+		{bare, "/debug/pprof/", 404, "", ""},
+		{full, "/debug/flags/v", 405, "", "PUT"},
+		{bare, "/debug/flags/v", 404, "", ""},
+		{bare, "/statusz", 404, "", ""},
+		{bare, "/flagz", 404, "", ""},
+		{full, "/", 404, "", ""},
+	} {
+		answer := request(test.handler, http.MethodGet, test.path, "", "")
+		body := answer.Body.String()
+		if answer.Code != test.code || test.body != "" && body != test.body || !strings.Contains(body, test.contains) {
+			t.Errorf("%s: got %d %q, want %d %q", test.path, answer.Code, body, test.code, test.body+test.contains)
+		}
+	}
+}
+
+func TestProxyModeIsPlainText(t *testing.T) {
+	answer := request(pages().Handler(), http.MethodGet, "/proxyMode", "", "")
+	if got := answer.Header().Get("Content-Type"); got != "text/plain; charset=utf-8" {
+		t.Errorf("Content-Type %q", got)
+	}
+	if got := answer.Header().Get("X-Content-Type-Options"); got != "nosniff" {
+		t.Errorf("X-Content-Type-Options %q", got)
+	}
+}
+
+func TestVerbosity(t *testing.T) {
+	handler := pages().Handler()
+	var flags flag.FlagSet
+	klog.InitFlags(&flags)
+	was := flags.Lookup("v").Value.String()
+	t.Cleanup(func() { _ = flags.Set("v", was) })
+	for _, test := range []struct {
+		body string
+		code int
+		v    string
+	}{
+		{"7", 200, "7"},
+		{"many", 400, "7"},
+		{strings.Repeat("1", 100), 400, "7"},
+		{"3", 200, "3"},
+	} {
+		answer := request(handler, http.MethodPut, "/debug/flags/v", "", test.body)
+		if v := flags.Lookup("v").Value.String(); answer.Code != test.code || v != test.v {
+			t.Errorf("PUT %s: got %d and verbosity %s, want %d and %s: %s", test.body, answer.Code, v, test.code, test.v, answer.Body)
+		}
+	}
+}
+
+func TestZPages(t *testing.T) {
+	handler := pages().Handler()
+	for _, test := range []struct {
+		path, accept string
+		code         int
+		media        string
+		contains     []string
+	}{
+		{"/statusz", "", 200, "text/plain; charset=utf-8", []string{
+			"kube-proxy statusz\n", "Started: Tue Sep  1 12:00:00 UTC 2026\nUp: 1h30m0s\n", "Paths: /configz /debug/flags/v ", " /statusz\n"}},
+		{"/statusz", "*/*", 200, "text/plain; charset=utf-8", []string{"kube-proxy statusz"}},
+		{"/statusz", "text/html, text/plain;q=0.5", 200, "text/plain; charset=utf-8", []string{"kube-proxy statusz"}},
+		{"/statusz", "application/json", 406, "text/plain; charset=utf-8", []string{"as=Statusz"}},
+		{"/statusz", "application/json;g=config.k8s.io;v=v1beta1;as=Flagz", 406, "text/plain; charset=utf-8", nil},
+		{"/statusz", "application/json;g=config.k8s.io;v=v9;as=Statusz", 406, "text/plain; charset=utf-8", nil},
+		{"/statusz", "application/json;g=config.k8s.io;v=v1beta1;as=Statusz", 200, "application/json", []string{
+			`"kind":"Statusz"`, `"apiVersion":"config.k8s.io/v1beta1"`, `"metadata":{"name":"kube-proxy"}`,
+			`"startTime":"2026-09-01T12:00:00Z"`, `"uptimeSeconds":5400`, `"/proxyMode"`}},
+		{"/flagz", "", 200, "text/plain; charset=utf-8", []string{"kube-proxy flags\n", "\n\ncleanup=false\nv=2\n"}},
+		{"/flagz", "application/json;v=v1alpha1;g=config.k8s.io;as=Flagz", 200, "application/json", []string{
+			`"apiVersion":"config.k8s.io/v1alpha1"`, `"flags":{"cleanup":"false","v":"2"}`}},
+		{"/flagz", "application/yaml;v=v1beta1;g=config.k8s.io;as=Flagz", 200, "application/yaml", []string{
+			"flags:\n  cleanup: \"false\"\n  v: \"2\"\n"}},
+	} {
+		answer := request(handler, http.MethodGet, test.path, test.accept, "")
+		if answer.Code != test.code || answer.Header().Get("Content-Type") != test.media {
+			t.Errorf("%s as %q: got %d %s, want %d %s", test.path, test.accept,
+				answer.Code, answer.Header().Get("Content-Type"), test.code, test.media)
+		}
+		for _, part := range test.contains {
+			if !strings.Contains(answer.Body.String(), part) {
+				t.Errorf("%s as %q: no %q in\n%s", test.path, test.accept, part, answer.Body)
+			}
+		}
+	}
+}
+
+// TestHandlersAreIndependent makes several, as tests and restarts within a process do.
+func TestHandlersAreIndependent(t *testing.T) {
+	first, second := pages(), pages()
+	second.Mode = "iptables"
+	var got []string
+	for _, p := range []*Pages{first, second} {
+		got = append(got, request(p.Handler(), http.MethodGet, "/proxyMode", "", "").Body.String())
+	}
+	if diff := cmp.Diff([]string{"nftables", "iptables"}, got); diff != "" {
+		t.Error(diff)
+	}
+}

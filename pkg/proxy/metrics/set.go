@@ -1,0 +1,146 @@
+package metrics
+
+import (
+	"slices"
+
+	"k8s.io/component-base/metrics"
+)
+
+// Namespaces of names: kube-proxy's, and our own.
+const (
+	upstream = "kubeproxy"
+	own      = "serviceproxy"
+)
+
+// metricSet is every metric there is.
+type metricSet struct {
+	syncDuration, fullSyncDuration, partialSyncDuration *metrics.HistogramVec
+	networkProgramming                                  *metrics.HistogramVec
+	lastSynced, lastQueued                              *metrics.GaugeVec
+	endpointChanges, serviceChanges                     *metrics.Counter
+	endpointsPending, servicesPending                   *scraped
+	noLocalEndpoints                                    *metrics.GaugeVec
+	healthz, livez                                      *metrics.CounterVec
+	// These two are nil where the backend has no name for them.
+	syncFailures, cleanupFailures *metrics.CounterVec
+
+	rulesRepaired                 *metrics.CounterVec
+	elementsWritten, rulesWritten *metrics.CounterVec
+	relistsHeld                   *metrics.Counter
+	contested                     *metrics.Gauge
+}
+
+const (
+	familyLabel = "ip_family"
+	policyLabel = "traffic_policy"
+	codeLabel   = "code"
+)
+
+func newMetricSet(config *Config, pending func() changeCount) metricSet {
+	return metricSet{
+		syncDuration: histogram("sync_proxy_rules_duration_seconds", "Time that one sync took.", syncBuckets()),
+		fullSyncDuration: histogram("sync_full_proxy_rules_duration_seconds",
+			"Time that one sync took which had to read the kernel's state first.", syncBuckets()),
+		partialSyncDuration: histogram("sync_partial_proxy_rules_duration_seconds",
+			"Time that one sync took which wrote just what changed since the last one.", syncBuckets()),
+		networkProgramming: histogram("network_programming_duration_seconds",
+			"Time from a change of pods, as their EndpointSlice tells it, to its being in force on this node.", programmingBuckets()),
+
+		lastSynced: gauges(upstream, "sync_proxy_rules_last_timestamp_seconds",
+			"When a sync last succeeded, in seconds since 1970.", familyLabel),
+		lastQueued: gauges(upstream, "sync_proxy_rules_last_queued_timestamp_seconds",
+			"When a sync was last asked for, in seconds since 1970.", familyLabel),
+		endpointChanges: counter(upstream, "sync_proxy_rules_endpoint_changes_total",
+			"EndpointSlices whose change was programmed."),
+		serviceChanges: counter(upstream, "sync_proxy_rules_service_changes_total",
+			"Services whose change, apart from their endpoints, was programmed."),
+		endpointsPending: &scraped{
+			Gauge: gauge(upstream, "sync_proxy_rules_endpoint_changes_pending", "EndpointSlices whose change is not programmed yet."),
+			value: func() float64 { return float64(pending().slices) },
+		},
+		servicesPending: &scraped{
+			Gauge: gauge(upstream, "sync_proxy_rules_service_changes_pending",
+				"Services whose change, apart from their endpoints, is not programmed yet."),
+			value: func() float64 { return float64(pending().services) },
+		},
+		noLocalEndpoints: gauges(upstream, "sync_proxy_rules_no_local_endpoints_total",
+			"Ports of Services that have endpoints, but none on this node where their traffic policy is Local.", familyLabel, policyLabel),
+		healthz: counters(upstream, "proxy_healthz_total", "Answers of /healthz by their HTTP status.", codeLabel),
+		livez:   counters(upstream, "proxy_livez_total", "Answers of /livez by their HTTP status.", codeLabel),
+
+		syncFailures:    named(config.SyncFailures, "Syncs that failed; what was programmed before stayed in force."),
+		cleanupFailures: named(config.CleanupFailures, "Removals of what is no longer used that failed."),
+
+		rulesRepaired:   counters(own, "rules_repaired_total", "Changes to this proxy's rules by another program that were found, and then undone.", familyLabel),
+		elementsWritten: counters(own, "elements_written_total", "Map and set elements added and deleted in the kernel.", familyLabel),
+		rulesWritten:    counters(own, "rules_written_total", "Chains added, replaced and deleted in the kernel.", familyLabel),
+		relistsHeld: counter(own, "relists_held_total",
+			"Lists of the API server that were not believed at first, as they would have taken nearly all endpoints away."),
+		contested: gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim; the oldest has it."),
+	}
+}
+
+// all lists what there is, for registration.
+func (s *metricSet) all() []metrics.Registerable {
+	all := []metrics.Registerable{
+		s.syncDuration, s.fullSyncDuration, s.partialSyncDuration, s.networkProgramming,
+		s.lastSynced, s.lastQueued,
+		s.endpointChanges, s.serviceChanges, s.endpointsPending, s.servicesPending,
+		s.noLocalEndpoints, s.healthz, s.livez,
+		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.contested,
+	}
+	if s.syncFailures != nil {
+		all = append(all, s.syncFailures)
+	}
+	if s.cleanupFailures != nil {
+		all = append(all, s.cleanupFailures)
+	}
+	return all
+}
+
+// syncBuckets go from 1 ms to 16 s, each twice the one before.
+func syncBuckets() []float64 { return metrics.ExponentialBuckets(0.001, 2, 15) }
+
+// programmingBuckets are fine up to a minute, in which the SLO lies, and go to five.
+func programmingBuckets() []float64 {
+	return slices.Concat(
+		metrics.LinearBuckets(0.25, 0.25, 2),
+		metrics.LinearBuckets(1, 1, 59),
+		metrics.LinearBuckets(60, 5, 12),
+		metrics.LinearBuckets(120, 30, 7),
+	)
+}
+
+func histogram(name, help string, buckets []float64) *metrics.HistogramVec {
+	return metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Namespace: upstream, Name: name, Help: help, Buckets: buckets, StabilityLevel: metrics.ALPHA,
+	}, []string{familyLabel})
+}
+
+func counters(namespace, name, help string, labels ...string) *metrics.CounterVec {
+	return metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: namespace, Name: name, Help: help, StabilityLevel: metrics.ALPHA,
+	}, labels)
+}
+
+// named is a counter by family that a backend has a name for; nil where it has none.
+func named(name, help string) *metrics.CounterVec {
+	if name == "" {
+		return nil
+	}
+	return counters(upstream, name, help, familyLabel)
+}
+
+func counter(namespace, name, help string) *metrics.Counter {
+	return metrics.NewCounter(&metrics.CounterOpts{Namespace: namespace, Name: name, Help: help, StabilityLevel: metrics.ALPHA})
+}
+
+func gauges(namespace, name, help string, labels ...string) *metrics.GaugeVec {
+	return metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Namespace: namespace, Name: name, Help: help, StabilityLevel: metrics.ALPHA,
+	}, labels)
+}
+
+func gauge(namespace, name, help string) *metrics.Gauge {
+	return metrics.NewGauge(&metrics.GaugeOpts{Namespace: namespace, Name: name, Help: help, StabilityLevel: metrics.ALPHA})
+}

@@ -1,0 +1,69 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// large is a cluster of so many Services, each with one port, a node port and so many endpoints.
+func large(services, endpoints int) *cluster.Snapshot {
+	all := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()
+	for i := range services {
+		name := cluster.ServiceName{Namespace: "ns", Name: fmt.Sprintf("service-%05d", i)}
+		all.Set(name, &cluster.Service{
+			Name:       name,
+			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{172, 30, byte(i >> 8), byte(i)})},
+			Ports:      []cluster.ServicePort{{Protocol: cluster.TCP, Port: 80, NodePort: uint16(1 + i)}},
+			Slices:     []*cluster.EndpointSlice{manyEndpoints(i*endpoints, endpoints)},
+		})
+	}
+	return &cluster.Snapshot{Services: all.Map(), Node: &cluster.Node{Name: thisNode}}
+}
+
+func manyEndpoints(first, count int) *cluster.EndpointSlice {
+	s := &cluster.EndpointSlice{Name: "slice", Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Port: 8080}}}
+	for i := first; i < first+count; i++ {
+		s.Endpoints = append(s.Endpoints, cluster.Endpoint{
+			Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), Conditions: cluster.Ready | cluster.Serving,
+		})
+	}
+	return s
+}
+
+// sizes are clusters as they are found: many small Services, and fewer large ones.
+var sizes = []struct{ services, endpoints int }{{1000, 2}, {10000, 2}, {5000, 50}, {45000, 1}}
+
+func BenchmarkCold(b *testing.B) {
+	for _, size := range sizes {
+		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {
+			snap, opts := large(size.services, size.endpoints), &Options{}
+			b.ReportAllocs()
+			for b.Loop() {
+				Compute(snap, opts, nil)
+			}
+		})
+	}
+}
+
+// BenchmarkOneEndpoint plans back and forth between two versions of one Service that differ in an endpoint.
+func BenchmarkOneEndpoint(b *testing.B) {
+	for _, size := range sizes {
+		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {
+			snap, opts := large(size.services, size.endpoints), &Options{}
+			name := cluster.ServiceName{Namespace: "ns", Name: fmt.Sprintf("service-%05d", size.services/2)}
+			old, _ := snap.Services.Get(name)
+			service := *old
+			service.Slices = []*cluster.EndpointSlice{manyEndpoints(1<<23, size.endpoints+1)}
+			other := &cluster.Snapshot{Services: snap.Services.Set(name, &service), Node: snap.Node}
+			p := Compute(snap, opts, nil)
+			b.ReportAllocs()
+			for b.Loop() {
+				snap, other = other, snap
+				p = Compute(snap, opts, p)
+			}
+		})
+	}
+}

@@ -1,0 +1,157 @@
+package plan
+
+import (
+	"maps"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// claimants lists who claims a frontend, by seniority. The first must be who has it.
+func claimants(t *testing.T, p *Plan, frontend Frontend) string {
+	t.Helper()
+	holder, served := p.Frontends.Get(frontend)
+	claims, contested := p.Contested.Get(frontend)
+	if !contested {
+		if !served {
+			return ""
+		}
+		return holder.Service.Name
+	}
+	if len(claims.Routes) < 2 || claims.Routes[0] != holder {
+		t.Errorf("%s is contested by %d, and the first does not have it", frontend, len(claims.Routes))
+	}
+	var names []string
+	for _, route := range claims.Routes {
+		names = append(names, route.Service.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// TestContested lets Services claim one address, one update after another: the older has it.
+func TestContested(t *testing.T) {
+	w := newWorld(t)
+	shared := Frontend{netip.MustParseAddr(virtualIP), cluster.TCP, 80}
+	claim := func(name, ip string, hour int) func(*cluster.Update) {
+		return func(u *cluster.Update) {
+			u.SetService(service(named(name), on(ip), created(hour), func(s *corev1.Service) {
+				s.Spec.Type = corev1.ServiceTypeLoadBalancer
+				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: virtualIP}}
+			}))
+		}
+	}
+	remove := func(name string) func(*cluster.Update) {
+		return func(u *cluster.Update) { u.DeleteService(cluster.ServiceName{Namespace: "ns", Name: name}) }
+	}
+	var before *Plan
+	for _, step := range []struct {
+		name   string
+		update func(*cluster.Update)
+		want   string
+	}{
+		{"alone", claim("b", "172.30.0.2", 2), "b"},
+		{"a younger one comes", claim("c", "172.30.0.3", 3), "b c"},
+		{"an older one comes", claim("a", "172.30.0.1", 1), "a b c"},
+		{"an equally old one comes: the name decides", claim("b2", "172.30.0.4", 2), "a b b2 c"},
+		{"the holder goes", remove("a"), "b b2 c"},
+		{"the holder is born again", claim("b", "172.30.0.2", 4), "b2 c b"},
+		{"one in the middle goes", remove("c"), "b2 b"},
+		{"one stops to claim", func(u *cluster.Update) { u.SetService(service(named("b2"), on("172.30.0.4"), created(2))) }, "b"},
+		{"and claims again", claim("b2", "172.30.0.4", 2), "b2 b"},
+		{"all change in one update", func(u *cluster.Update) {
+			remove("b2")(u)
+			claim("b", "172.30.0.2", 9)(u)
+			claim("d", "172.30.0.5", 8)(u)
+			claim("e", "172.30.0.6", 7)(u)
+		}, "e d b"},
+		{"deleted and made anew in one update", func(u *cluster.Update) {
+			remove("e")(u)
+			claim("e", "172.30.0.6", 10)(u)
+		}, "d b e"},
+		{"all go", func(u *cluster.Update) {
+			for _, name := range []string{"d", "b", "e"} {
+				remove(name)(u)
+			}
+		}, ""},
+	} {
+		w.update(step.update)
+		p := Compute(w.builder.Snapshot(), w.options, before)
+		if got := claimants(t, p, shared); got != step.want {
+			t.Errorf("%s: got %q, want %q", step.name, got, step.want)
+		}
+		if diff := differs(contentsOf(w.plan()), contentsOf(p)); diff != "" {
+			t.Errorf("%s: an earlier plan changes the result (-without +with):\n%s", step.name, diff)
+		}
+		before = p
+	}
+}
+
+// TestNotContested: the same address on other ports and protocols is nobody else's.
+func TestNotContested(t *testing.T) {
+	w := newWorld(t)
+	w.update(func(u *cluster.Update) {
+		for i, port := range []corev1.ServicePort{
+			{Protocol: corev1.ProtocolTCP, Port: 80}, {Protocol: corev1.ProtocolUDP, Port: 80}, {Protocol: corev1.ProtocolTCP, Port: 81},
+		} {
+			u.SetService(service(named(string(rune('a'+i))), on("172.30.0."+string(rune('1'+i))), everywhere, func(s *corev1.Service) {
+				s.Spec.ExternalIPs = nil
+				s.Spec.Ports = []corev1.ServicePort{port}
+			}))
+		}
+	})
+	p := w.plan()
+	if p.Contested.Len() != 0 {
+		t.Errorf("contested: %v", maps.Collect(p.Contested.All()))
+	}
+	if got := p.Frontends.Len(); got != 6 {
+		t.Errorf("got %d frontends, want 6", got)
+	}
+}
+
+// TestClusterIPMoves from a deleted Service to a new one in one update.
+func TestClusterIPMoves(t *testing.T) {
+	w := newWorld(t)
+	w.update(func(u *cluster.Update) { u.SetService(service(created(1))) })
+	before := w.plan()
+	w.update(func(u *cluster.Update) {
+		u.SetService(service(named("new"), created(2)))
+		u.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "web"})
+	})
+	after := Compute(w.builder.Snapshot(), w.options, before)
+	if diff := cmp.Diff([]string{"172.30.0.1:80/TCP cluster IP of ns/new"}, routes(after)); diff != "" {
+		t.Errorf("frontends (-want +got):\n%s", diff)
+	}
+	if n, _ := after.ClusterIPs.Get(netip.MustParseAddr(clusterIP)); n != 1 {
+		t.Errorf("the cluster IP is counted %d times", n)
+	}
+}
+
+// TestTypeChanges takes a Service back and forth between types.
+func TestTypeChanges(t *testing.T) {
+	w := newWorld(t)
+	types := map[string]*corev1.Service{
+		"ClusterIP":    service(),
+		"LoadBalancer": service(everywhere),
+		"ExternalName": service(func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }),
+		"headless":     service(on(corev1.ClusterIPNone)),
+	}
+	w.update(func(u *cluster.Update) { u.SetEndpointSlice(slice("s", "10.2.0.1")) })
+	var before *Plan
+	for step, name := range strings.Fields("ClusterIP LoadBalancer ExternalName LoadBalancer headless ClusterIP ExternalName ClusterIP LoadBalancer ClusterIP") {
+		w.update(func(u *cluster.Update) { u.SetService(types[name]) })
+		p := Compute(w.builder.Snapshot(), w.options, before)
+		want := map[string]int{"ClusterIP": 1, "LoadBalancer": 4}[name]
+		if p.Frontends.Len() != want {
+			t.Errorf("step %d, %s: got %d frontends, want %d", step, name, p.Frontends.Len(), want)
+		}
+		if want > 0 && ask(p, localPod, clusterIP+":80") != "10.2.0.1" {
+			t.Errorf("step %d, %s: the endpoint is lost", step, name)
+		}
+		before = p
+	}
+}

@@ -1,0 +1,293 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// contents are all that a plan holds, in plain maps.
+type contents struct {
+	Services   map[cluster.ServiceName]*Service
+	Frontends  map[Frontend]*Route
+	Contested  map[Frontend][]*Route
+	ClusterIPs map[netip.Addr]int
+	Hairpins   map[netip.Addr]int
+	Node       *Node
+}
+
+func contentsOf(p *Plan) contents {
+	c := contents{Contested: map[Frontend][]*Route{}, Node: p.Node}
+	c.Services, c.Frontends = maps.Collect(p.Services.All()), maps.Collect(p.Frontends.All())
+	c.ClusterIPs, c.Hairpins = maps.Collect(p.ClusterIPs.All()), maps.Collect(p.Hairpins.All())
+	for frontend, claims := range p.Contested.All() {
+		c.Contested[frontend] = claims.Routes
+	}
+	return c
+}
+
+// expected works out from the Services alone, in the simplest way, what the rest of a plan must be.
+func expected(p *Plan) contents {
+	want := contents{
+		Services: maps.Collect(p.Services.All()), Frontends: map[Frontend]*Route{}, Contested: map[Frontend][]*Route{},
+		ClusterIPs: map[netip.Addr]int{}, Hairpins: map[netip.Addr]int{}, Node: p.Node,
+	}
+	age := func(r *Route) time.Time { return want.Services[r.Service].Created }
+	claims := map[Frontend][]*Route{}
+	for _, service := range p.Services.All() {
+		for _, route := range service.Routes {
+			claims[route.Frontend] = append(claims[route.Frontend], route)
+		}
+		for _, addr := range service.ClusterIPs {
+			want.ClusterIPs[addr]++
+		}
+		for _, addr := range service.LocalAddrs {
+			want.Hairpins[addr]++
+		}
+	}
+	for frontend, routes := range claims {
+		slices.SortStableFunc(routes, func(a, b *Route) int { return age(a).Compare(age(b)) }) // they come by name
+		want.Frontends[frontend] = routes[0]
+		if len(routes) > 1 {
+			want.Contested[frontend] = routes
+		}
+	}
+	return want
+}
+
+func differs(want, got contents) string {
+	return cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}))
+}
+
+// chance draws what comes next.
+type chance struct {
+	// below draws a number below n, n > 0.
+	below func(n int) int
+	// zones are hints for zones; only a Builder can make them.
+	zones []*cluster.Zones
+}
+
+func newChance(t *testing.T, below func(n int) int) *chance {
+	t.Helper()
+	w := newWorld(t)
+	w.update(func(u *cluster.Update) {
+		u.SetService(service())
+		u.SetEndpointSlice(slice("s", "10.2.0.1", "10.2.0.2 zone=a", "10.2.0.3 zone=a/b", "10.2.0.4 zone=b"))
+	})
+	c := &chance{below: below}
+	for s := range w.builder.Snapshot().Services.Values() {
+		for _, e := range s.Slices[0].Endpoints {
+			c.zones = append(c.zones, e.Zones)
+		}
+	}
+	return c
+}
+
+func (c *chance) yes() bool { return c.below(2) == 1 }
+
+func pick[T any](c *chance, from ...T) T { return from[c.below(len(from))] }
+
+// some picks up to limit values, each once.
+func some[T comparable](c *chance, limit int, from ...T) []T {
+	var picked []T
+	for range c.below(limit + 1) {
+		if value := pick(c, from...); !slices.Contains(picked, value) {
+			picked = append(picked, value)
+		}
+	}
+	return picked
+}
+
+// randomService is one of few possible, so that Services get in each other's way.
+func randomService(c *chance, name cluster.ServiceName) *cluster.Service {
+	s := &cluster.Service{
+		Name:            name,
+		Created:         time.Unix(int64(c.below(3)), 0),
+		ClusterIPs:      append(some(c, 1, addrs("172.30.0.1", "172.30.0.2")...), some(c, 1, addrs("fd00:30::1", "fd00:30::2")...)...),
+		LoadBalancerIPs: some(c, 2, addrs("198.51.100.1", "198.51.100.2", "2001:db8::1")...),
+		ExternalIPs:     some(c, 2, addrs("198.51.100.1", "172.30.0.1", "0.0.0.0")...),
+		InternalPolicy:  pick(c, cluster.PolicyCluster, cluster.PolicyLocal),
+		ExternalPolicy:  pick(c, cluster.PolicyCluster, cluster.PolicyLocal),
+		Affinity:        pick(c, 0, time.Second),
+		SourceRanges:    some(c, 2, prefixes("192.168.0.0/24", "203.0.113.0/24", "2001:db8::/32")...),
+	}
+	s.HealthCheckNodePort = uint16(c.below(2) * 31000)
+	for i := range c.below(3) {
+		s.Ports = append(s.Ports, cluster.ServicePort{
+			Name: pick(c, "", "http"), Protocol: pick(c, cluster.TCP, cluster.UDP), Port: uint16(80 + i), NodePort: uint16(30000 + c.below(3)),
+		})
+		if s.Ports[i].NodePort == 30000 {
+			s.Ports[i].NodePort = 0
+		}
+	}
+	for i := range c.below(3) {
+		s.Slices = append(s.Slices, randomSlice(c, fmt.Sprint(i)))
+	}
+	return s
+}
+
+func randomSlice(c *chance, name string) *cluster.EndpointSlice {
+	s := &cluster.EndpointSlice{Name: name}
+	for range c.below(3) {
+		s.Ports = append(s.Ports, cluster.EndpointPort{Name: pick(c, "", "http"), Protocol: pick(c, cluster.TCP, cluster.UDP), Port: uint16(8080 + c.below(2))})
+	}
+	pool := addrs("10.1.0.1", "10.1.0.2", "10.2.0.1")
+	if c.yes() {
+		pool = addrs("fd00:1::1", "fd00:1::2", "fd00:2::1")
+	}
+	for range c.below(4) {
+		s.Endpoints = append(s.Endpoints, cluster.Endpoint{
+			Addr: pick(c, pool...), Conditions: cluster.Conditions(c.below(64)), Zones: pick(c, c.zones...),
+		})
+	}
+	return s
+}
+
+// randomChange makes a snapshot of another by one change.
+func randomChange(c *chance, s *cluster.Snapshot) *cluster.Snapshot {
+	next := *s
+	name := cluster.ServiceName{Namespace: "ns", Name: pick(c, "a", "b", "c", "d")}
+	old, known := s.Services.Get(name)
+	switch c.below(10) {
+	case 0:
+		node := *s.Node
+		node.Zone = pick(c, "", "a")
+		node.Addresses = some(c, 2, addrs("192.168.0.1", "192.168.0.2", "fd00:9::1")...)
+		next.Node = &node
+	case 1:
+		node := *s.Node
+		node.Interfaces = some(c, 2, addrs("192.168.0.1", "127.0.0.1", "fd00:9::1")...)
+		node.PodCIDRs = some(c, 1, prefixes("10.1.0.0/24")...)
+		next.Node = &node
+	case 2:
+		next.ServiceCIDRs = some(c, 2, prefixes("172.30.0.0/16", "fd00:30::/108")...)
+	case 3, 4:
+		next.Services = s.Services.Delete(name)
+	case 5, 6:
+		if known && len(old.Slices) > 0 { // as most changes are: one slice, and the rest is shared
+			changed := *old
+			at := c.below(len(old.Slices))
+			changed.Slices = slices.Clone(old.Slices)
+			changed.Slices[at] = randomSlice(c, changed.Slices[at].Name)
+			next.Services = s.Services.Set(name, &changed)
+			break
+		}
+		fallthrough
+	default:
+		next.Services = s.Services.Set(name, randomService(c, name))
+	}
+	return &next
+}
+
+// walk goes through many snapshots and holds every plan against the laws.
+func walk(t *testing.T, c *chance, steps int) {
+	t.Helper()
+	opts := &Options{
+		NodePorts:        NodePortAddresses{Primary: c.yes(), Loopback: c.yes()},
+		NodeCIDR:         c.yes(),
+		MasqueradeAll:    c.yes(),
+		ServeExternalIPs: c.yes(),
+	}
+	snap := &cluster.Snapshot{Node: &cluster.Node{Name: thisNode}}
+	plans := []*Plan{nil}
+	for range steps {
+		for range 1 + c.below(3) { // syncs coalesce
+			snap = randomChange(c, snap)
+		}
+		before := plans[len(plans)-1]
+		if c.below(4) == 0 {
+			before = pick(c, plans...)
+		}
+		got := Compute(snap, opts, before)
+		if diff := differs(contentsOf(Compute(snap, opts, nil)), contentsOf(got)); diff != "" {
+			t.Fatalf("an earlier plan changes the result (-without +with):\n%s", diff)
+		}
+		if diff := differs(expected(got), contentsOf(got)); diff != "" {
+			t.Fatalf("the Services ask for something else (-want +got):\n%s", diff)
+		}
+		checkIdentity(t, before, got)
+		checkRoutes(t, got)
+		plans = append(plans, got)
+	}
+}
+
+// checkIdentity holds: what is decided as before is the same pointer, so that whoever looks for changes finds
+// no others. A node that changes what it means for Services may make all of them anew.
+func checkIdentity(t *testing.T, before, after *Plan) {
+	t.Helper()
+	if before == nil || !sameForServices(before.snapshot.Node, after.snapshot.Node) {
+		return
+	}
+	for frontend, change := range cluster.Changes(before.Frontends, after.Frontends) {
+		if change.Was && change.Is && change.Before.Service == change.After.Service && change.Before.Port == change.After.Port &&
+			change.Before.equal(change.After) {
+			t.Fatalf("the route of %s is new and says the same", frontend)
+		}
+	}
+	if before.Node != after.Node && before.Node.equal(after.Node) {
+		t.Fatal("the node is new and says the same")
+	}
+}
+
+// checkRoutes holds what is true of every route that there is.
+func checkRoutes(t *testing.T, p *Plan) {
+	t.Helper()
+	for frontend, route := range p.Frontends.All() {
+		empty := len(route.Pool.Endpoints) == 0
+		sorted := slices.IsSortedFunc(route.Pool.Endpoints, netip.AddrPort.Compare)
+		distinct := len(slices.Compact(slices.Clone(route.Pool.Endpoints))) == len(route.Pool.Endpoints)
+		switch {
+		case frontend != route.Frontend:
+			t.Fatalf("%s leads to the route of %s", frontend, route.Frontend)
+		case !frontend.Addr.IsValid() || frontend.Port == 0 || frontend.IsNodePort() != (route.Kind == NodePort):
+			t.Fatalf("%s is no frontend of kind %s", frontend, route.Kind)
+		case empty != (route.Verdict != Balance):
+			t.Fatalf("%s has verdict %s with %d endpoints", frontend, route.Verdict, len(route.Pool.Endpoints))
+		case !sorted || !distinct:
+			t.Fatalf("the endpoints of %s are not a sorted set: %v", frontend, route.Pool.Endpoints)
+		case slices.ContainsFunc(route.Pool.Endpoints, func(e netip.AddrPort) bool { return cluster.FamilyOf(e.Addr()) != frontend.Family() }):
+			t.Fatalf("%s has endpoints of another family: %v", frontend, route.Pool.Endpoints)
+		case route.ShortCut != nil && (route.Policy != cluster.PolicyLocal || route.Kind == ClusterIP || len(route.ShortCut.Endpoints) == 0):
+			t.Fatalf("%s has a short cut under policy %s", frontend, route.Policy)
+		case len(route.SourceRanges) > 0 && route.Kind != LoadBalancerIP:
+			t.Fatalf("%s of kind %s has source ranges", frontend, route.Kind)
+		}
+	}
+}
+
+func TestLaws(t *testing.T) {
+	for seed := range uint64(60) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		walk(t, newChance(t, random.IntN), 30)
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// FuzzLaws walks as the input's bytes say.
+func FuzzLaws(f *testing.F) {
+	f.Add([]byte("a short walk"))
+	f.Add([]byte(strings.Repeat("\x07\x00\x01\x02\x01\x01\x02\x00\x03\x01\x02", 20)))
+	f.Fuzz(func(t *testing.T, steps []byte) {
+		next := func(n int) int {
+			if len(steps) == 0 {
+				return 0
+			}
+			value := int(steps[0]) % n
+			steps = steps[1:]
+			return value
+		}
+		walk(t, newChance(t, next), 1+min(len(steps)/40, 20))
+	})
+}

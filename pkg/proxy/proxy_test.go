@@ -1,0 +1,385 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+var errRefused = errors.New("the kernel said no")
+
+func (r *run) wantSyncs(when string, want ...time.Duration) {
+	r.t.Helper()
+	if diff := cmp.Diff(want, r.syncs()); diff != "" {
+		r.t.Errorf("%s: times of syncs since the start (-want +got):\n%s", when, diff)
+	}
+}
+
+// wantEnd waits for Run's end.
+func (r *run) wantEnd(want error) {
+	r.t.Helper()
+	if got := <-r.ended; !errors.Is(got, want) {
+		r.t.Errorf("Run returned %v, want %v", got, want)
+	}
+	if len(r.backend.others) > 0 {
+		r.t.Errorf("the rules were not left alone: %v", r.backend.others)
+	}
+}
+
+func TestStartsWhenAllSourcesAreComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := prepare(t)
+		r.sources = append(r.sources, newSource())
+		r.start()
+		r.change()
+		r.pass(time.Hour)
+		r.wantSyncs("no source is complete")
+		close(r.sources[1].complete)
+		r.pass(time.Hour)
+		r.wantSyncs("one source is complete")
+		close(r.sources[0].complete)
+		synctest.Wait()
+		r.wantSyncs("both are complete", 2*time.Hour)
+		if n := r.services(0); n != 1 {
+			t.Errorf("the first plan has %d Services, want 1", n)
+		}
+	})
+}
+
+// TestFirstSyncOfNothing clears what an earlier process left, even if there is no object at all.
+func TestFirstSyncOfNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t)
+		r.pass(time.Hour)
+		r.wantSyncs("nothing ever changed", 0)
+	})
+}
+
+func TestFirstChangeAfterQuietIsImmediate(t *testing.T) {
+	for _, rules := range []int{0, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			r := started(t, func(r *run) { r.backend.result.Rules = rules })
+			r.pass(time.Second)
+			r.change()
+			r.wantSyncs("a second after the start", 0, time.Second)
+			r.pass(time.Hour)
+			r.change()
+			r.wantSyncs("an hour later", 0, time.Second, time.Second+time.Hour)
+		})
+	}
+}
+
+func TestCoalesces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) { r.backend.result.Rules = 1 })
+		for range 9 {
+			r.pass(100 * time.Millisecond)
+			r.change()
+		}
+		r.wantSyncs("within the minimum period", 0)
+		r.pass(100 * time.Millisecond)
+		r.wantSyncs("after it", 0, time.Second)
+		if n := r.services(1); n != 9 {
+			t.Errorf("the second plan has %d Services, want 9", n)
+		}
+		r.pass(time.Hour)
+		r.wantSyncs("an hour later", 0, time.Second)
+	})
+}
+
+// TestPace changes the cluster every 100 ms for 10 s.
+func TestPace(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		min    time.Duration
+		takes  time.Duration
+		result backend.Result
+		// The number of syncs, and the longest time between the end of one and the start of the next.
+		syncs int
+		gap   time.Duration
+	}{
+		{"what rewrites rules keeps the minimum period", time.Second, 0, backend.Result{Rules: 1}, 11, time.Second},
+		{"what reads the kernel does", time.Second, 0, backend.Result{Read: true}, 11, time.Second},
+		{"a minimum period of 0 never holds back", 0, 50 * time.Millisecond, backend.Result{Rules: 1}, 101, 100 * time.Millisecond},
+		{"what costs little is free", time.Second, 5 * time.Millisecond, backend.Result{Elements: 1}, 101, 100 * time.Millisecond},
+		// The credit of 50 ms is worth four syncs of 20 ms; after that one is due every 400 ms, or 220 ms.
+		{"what costs much gets its share", time.Second, 20 * time.Millisecond, backend.Result{Elements: 1}, 29, 380 * time.Millisecond},
+		{"and is not held back longer than rules are", 200 * time.Millisecond, 20 * time.Millisecond, backend.Result{Elements: 1}, 49, 200 * time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := started(t, func(r *run) {
+					r.MinSyncPeriod, r.backend.takes, r.backend.result = test.min, test.takes, test.result
+				})
+				r.pass(test.takes) // the first sync
+				for range 100 {
+					r.change()
+					r.pass(100 * time.Millisecond)
+				}
+				r.pass(time.Minute)
+				times := r.syncs()
+				if len(times) != test.syncs {
+					t.Errorf("got %d syncs, want %d: %v", len(times), test.syncs, times)
+				}
+				for i := range times[1:] {
+					if gap := times[i+1] - times[i] - test.takes; gap > test.gap {
+						t.Errorf("after sync %d at %s the next had to wait for %s, want %s at most", i, times[i], gap, test.gap)
+					}
+				}
+				if n := r.services(len(times) - 1); n != 100 {
+					t.Errorf("the last plan has %d Services, want 100", n)
+				}
+			})
+		})
+	}
+}
+
+// TestChangeDuringSync is taken by the next one.
+func TestChangeDuringSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) { r.backend.takes = 400 * time.Millisecond })
+		r.pass(100 * time.Millisecond)
+		r.change()
+		r.pass(time.Hour)
+		r.wantSyncs("an hour later", 0, 1400*time.Millisecond)
+		if n := r.services(1); n != 1 {
+			t.Errorf("the second plan has %d Services, want 1", n)
+		}
+	})
+}
+
+// TestPlanIsCarriedOn: what did not change is not decided again.
+func TestPlanIsCarriedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t)
+		var decided []*plan.Service
+		for range 2 {
+			r.pass(time.Second)
+			r.change()
+			first, _ := r.latest().Services.Get(cluster.ServiceName{Namespace: "ns", Name: "service-1"})
+			decided = append(decided, first)
+		}
+		if decided[0] == nil || decided[0] != decided[1] {
+			t.Errorf("the same Service was decided twice: %p, %p", decided[0], decided[1])
+		}
+	})
+}
+
+func TestBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) { r.backend.result.Err = errRefused })
+		r.pass(2 * time.Minute)
+		ms := time.Millisecond
+		want := []time.Duration{
+			0, 100 * ms, 300 * ms, 700 * ms, 1500 * ms, 3100 * ms, 6300 * ms, 12700 * ms, 25500 * ms, 51100 * ms, 81100 * ms, 111100 * ms,
+		}
+		r.wantSyncs("while it fails", want...)
+
+		r.backend.set(func(b *fakeBackend) { b.result.Err = nil })
+		r.pass(time.Minute)
+		want = append(want, 141100*ms)
+		r.wantSyncs("it succeeds and rests", want...)
+
+		r.backend.set(func(b *fakeBackend) { b.result.Err = errRefused })
+		r.change()
+		r.pass(250 * ms)
+		r.wantSyncs("it fails anew, from 100 ms", append(want, 180000*ms, 180100*ms)...)
+	})
+}
+
+// TestChangeDuringBackoff may be the one that helps, so it is not made to wait for the backoff.
+func TestChangeDuringBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) { r.backend.result.Err = errRefused })
+		r.pass(52 * time.Second) // the last attempt was at 51.1 s, the next is due at 81.1 s
+		before := len(r.syncs())
+		r.backend.set(func(b *fakeBackend) { b.result.Err = nil })
+		r.change()
+		r.pass(time.Hour)
+		if got := r.syncs()[before:]; len(got) != 1 || got[0] != 52100*time.Millisecond {
+			t.Errorf("got syncs at %v, want one at 52.1s: a minimum period after the last", got)
+		}
+	})
+}
+
+func TestFailureKeepsBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t)
+		first := r.Builder.Snapshot()
+		r.backend.set(func(b *fakeBackend) { b.result.Err = errRefused })
+		r.pass(time.Second)
+		r.change()
+		r.pass(10 * time.Millisecond)
+		r.backend.set(func(b *fakeBackend) { b.result.Err = nil })
+		r.pass(time.Minute)
+		r.change()
+		told := r.observer.synced
+		if len(told) != 4 {
+			t.Fatalf("got %d syncs, want 4", len(told))
+		}
+		if told[0].Before != nil || told[0].After != first || told[0].Err() != nil {
+			t.Errorf("first sync: %+v", told[0])
+		}
+		if told[1].Before != first || !errors.Is(told[1].Err(), errRefused) {
+			t.Errorf("failed sync: from %p, want %p; error %v", told[1].Before, first, told[1].Err())
+		}
+		if told[2].Before != first || told[2].After != told[1].After || told[2].Err() != nil {
+			t.Errorf("the sync after the failure starts from %p, want %p; error %v", told[2].Before, first, told[2].Err())
+		}
+		if told[3].Before != told[2].After || told[3].Plan != r.latest() {
+			t.Errorf("the last sync starts from %p, want %p", told[3].Before, told[2].After)
+		}
+	})
+}
+
+func TestObserversAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) { r.backend.takes, r.backend.result.Rules = 10*time.Millisecond, 1 })
+		r.pass(510 * time.Millisecond)
+		r.change()
+		r.change()
+		r.pass(time.Hour)
+		if diff := cmp.Diff([]time.Time{r.began.Add(510 * time.Millisecond)}, r.observer.queued); diff != "" {
+			t.Errorf("queued (-want +got):\n%s", diff)
+		}
+		s := r.observer.synced[1]
+		got := []time.Duration{s.Started.Sub(r.began), s.Finished.Sub(r.began)}
+		if diff := cmp.Diff([]time.Duration{1010 * time.Millisecond, 1020 * time.Millisecond}, got); diff != "" {
+			t.Errorf("start and end of the second sync (-want +got):\n%s", diff)
+		}
+		if len(s.Results) != 2 || s.Results[1].Rules != 1 {
+			t.Errorf("results: %+v", s.Results)
+		}
+	})
+}
+
+func TestDrift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) { r.CheckPeriod = 10 * time.Second })
+		r.pass(9 * time.Second)
+		r.backend.set(func(b *fakeBackend) { b.checkErr = errRefused })
+		r.pass(time.Second)
+		r.wantSyncs("a check that fails finds nothing", 0)
+		drift := backend.Drift{Family: cluster.IPv6, What: "a table", Writer: "somebody"}
+		r.backend.set(func(b *fakeBackend) { b.drifts = []backend.Drift{drift} })
+		r.pass(10 * time.Second)
+		r.wantSyncs("a drift is found in spite of an error", 0, 20*time.Second)
+		r.backend.set(func(b *fakeBackend) { b.drifts, b.checkErr = nil, nil })
+		r.pass(time.Minute)
+		r.wantSyncs("it is repaired", 0, 20*time.Second)
+		if diff := cmp.Diff([]backend.Drift{drift}, r.observer.drifts); diff != "" {
+			t.Errorf("drifts told (-want +got):\n%s", diff)
+		}
+		if r.backend.checks != 8 {
+			t.Errorf("got %d checks in 80 s, want 8", r.backend.checks)
+		}
+	})
+}
+
+func TestNoChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t)
+		r.pass(24 * time.Hour)
+		if r.backend.checks != 0 {
+			t.Errorf("got %d checks with a period of 0", r.backend.checks)
+		}
+	})
+}
+
+func TestEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t)
+		r.end()
+		r.wantEnd(nil)
+		r.change()
+		r.wantSyncs("after the end", 0)
+	})
+}
+
+func TestEndBeforeComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := prepare(t)
+		r.start()
+		r.end()
+		r.wantEnd(nil)
+		r.wantSyncs("nothing was complete")
+	})
+}
+
+// TestEndDuringSync lets the sync go on to its end.
+func TestEndDuringSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) { r.backend.takes = 10 * time.Second })
+		r.pass(time.Second)
+		r.change()
+		r.end()
+		r.pass(time.Second)
+		if len(r.ended) > 0 {
+			t.Error("Run ended before its sync")
+		}
+		r.wantEnd(nil)
+		if took := time.Since(r.began); took != 10*time.Second {
+			t.Errorf("Run ended after %s, want 10s", took)
+		}
+		if told := r.observer.synced; len(told) != 1 || told[0].Err() != nil {
+			t.Errorf("the sync was not finished: %+v", told)
+		}
+	})
+}
+
+// TestSyncThatHangs is given up after a minute, and tried again.
+func TestSyncThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) { r.backend.hangs = true })
+		r.pass(time.Minute)
+		if told := r.observer.synced; len(told) != 1 || !errors.Is(told[0].Err(), context.DeadlineExceeded) {
+			t.Fatalf("got %+v, want one sync that ran out of time", told)
+		}
+		r.backend.set(func(b *fakeBackend) { b.hangs = false })
+		r.pass(time.Minute)
+		r.wantSyncs("after the first", 0, 60100*time.Millisecond)
+	})
+}
+
+func TestSourceFails(t *testing.T) {
+	for _, complete := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := prepare(t)
+			if complete {
+				close(r.sources[0].complete)
+			}
+			r.sources = append(r.sources, newSource())
+			r.start()
+			r.sources[1].fail <- errRefused
+			r.wantEnd(errRefused)
+		})
+	}
+}
+
+// TestPacer asks the pacer itself at its edges.
+func TestPacer(t *testing.T) {
+	now := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
+	fresh := pacer{min: time.Second}
+	if got := fresh.wait(now); got != 0 {
+		t.Errorf("before the first sync: wait for %s", got)
+	}
+	p := pacer{min: time.Second}
+	p.record(&Sync{Started: now, Finished: now.Add(10 * time.Minute), Results: []backend.Result{{Elements: 1}}})
+	if got := p.wait(p.last); got != time.Second {
+		t.Errorf("right after a long sync: wait for %s", got)
+	}
+	if got := p.wait(p.last.Add(time.Second)); got != 0 {
+		t.Errorf("a period after a long sync: wait for %s", got)
+	}
+	if got := p.wait(p.last.AddDate(1000, 0, 0)); got != 0 {
+		t.Errorf("after centuries: wait for %s", got)
+	}
+}

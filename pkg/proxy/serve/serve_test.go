@@ -1,0 +1,136 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
+)
+
+// taken listens somewhere on loopback.
+func taken(t *testing.T) net.Listener {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener
+}
+
+// hello serves a word.
+func hello(address string, clock *testclock.FakeClock) *Server {
+	return &Server{
+		Name: "hello", Address: address, Clock: clock,
+		HTTP: HTTP(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }), time.Second),
+	}
+}
+
+// get asks until somebody listens, which takes as long as a goroutine takes to begin.
+func get(t *testing.T, address string) string {
+	t.Helper()
+	response, err := http.Get("http://" + address)
+	for err != nil {
+		runtime.Gosched()
+		response, err = http.Get("http://" + address)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+func TestServerWaitsForItsAddress(t *testing.T) {
+	listener, clock := taken(t), testclock.NewFakeClock(time.Now())
+	address := listener.Addr().String()
+	server := hello(address, clock)
+	failures := make(chan error, 10)
+	server.Failed = func(err error) { failures <- err }
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- server.Run(ctx) }()
+	if err := <-failures; !strings.Contains(err.Error(), "hello cannot be served on "+address) {
+		t.Errorf("unclear error: %v", err)
+	}
+	next := func() {
+		for !clock.HasWaiters() {
+			runtime.Gosched()
+		}
+		clock.Step(retry)
+	}
+	next() // the second failure is no news
+	for !clock.HasWaiters() {
+		runtime.Gosched()
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next()
+	if got := get(t, address); got != "hello" {
+		t.Errorf("got %q", got)
+	}
+	if len(failures) != 0 {
+		t.Errorf("the same failure was told %d times more", len(failures))
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if _, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address); err == nil {
+		t.Error("it still listens after its end")
+	}
+}
+
+func TestServerEndsWhileItWaits(t *testing.T) {
+	clock := testclock.NewFakeClock(time.Now())
+	server := hello(taken(t).Addr().String(), clock)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- server.Run(ctx) }()
+	for !clock.HasWaiters() {
+		runtime.Gosched()
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestServerFailsHard(t *testing.T) {
+	server := hello(taken(t).Addr().String(), testclock.NewFakeClock(time.Now()))
+	server.HardFail = true
+	told := 0
+	server.Failed = func(error) { told++ }
+	if err := server.Run(t.Context()); err == nil || told != 1 {
+		t.Errorf("got error %v, told %d times; want an error, told once", err, told)
+	}
+}
+
+func TestHeadersAreLimited(t *testing.T) {
+	listener := taken(t)
+	server := HTTP(http.NotFoundHandler(), time.Second)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String(), http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Long", strings.Repeat("x", 64<<10))
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return // cut off while it was still sending: refused as well
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("got %s, want 431", response.Status)
+	}
+}

@@ -1,0 +1,172 @@
+package apiserver
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// full is a server with twenty Services of ten endpoints each, and a Source that knows them.
+func full(t *testing.T, options Options, configure ...func(*fakeAPI)) (b *bench, objects []runtime.Object) {
+	api := newFakeAPI(t, configure...)
+	for i := range 20 {
+		name := fmt.Sprintf("s%02d", i)
+		objects = append(objects, service(name), slice(name, 10))
+	}
+	api.put(objects...)
+	b = run(t, api, options).complete()
+	b.want(all(20))
+	return b, objects
+}
+
+// all is what bench.known says of the first Services of full.
+func all(services int) string {
+	var names []string
+	for i := range services {
+		names = append(names, fmt.Sprintf("s%02d=10", i))
+	}
+	return strings.Join(names, " ")
+}
+
+// wantDoubts wants OnDoubt to have been called once for each of these resources, with all 200 endpoints lost.
+func (b *bench) wantDoubts(resources ...string) {
+	b.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var got []string
+	for _, d := range b.doubts {
+		got = append(got, d.Resource)
+		if d.Lost != 200 || d.Known < 200 {
+			b.Errorf("doubt %+v, want 200 lost", d)
+		}
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(resources, got); diff != "" {
+		b.Errorf("doubts (-want +got):\n%s", diff)
+	}
+}
+
+// bothKinds runs a test with a server that streams lists and one that does not.
+func bothKinds(t *testing.T, test func(t *testing.T, kind func(*fakeAPI))) {
+	for _, kind := range []string{"streams, protobuf", "lists in pages"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			test(t, servers[kind])
+		})
+	}
+}
+
+// TestGuardSecondList keeps what an empty list lacks, takes what it adds, and believes a second one.
+func TestGuardSecondList(t *testing.T) {
+	bothKinds(t, func(t *testing.T, kind func(*fakeAPI)) {
+		b, objects := full(t, Options{}, kind)
+		b.api.lose(objects...)
+		b.api.put(service("new"), slice("new", 3))
+		b.relisted(b.api.restart)
+		b.want("new=3 " + all(20))
+		b.says("lacks almost all endpoints", `"lostEndpoints"=200`, "endpointslices")
+		b.says("lacks almost all endpoints", `"lostEndpoints"=200`, "services")
+
+		b.relisted(b.api.restart)
+		b.want("new=3")
+		b.says("A second list lacks the same objects", "endpointslices")
+		b.wantDoubts("endpointslices", "services")
+	})
+}
+
+// TestGuardTime believes a list when nothing contradicted it for a minute.
+func TestGuardTime(t *testing.T) {
+	bothKinds(t, func(t *testing.T, kind func(*fakeAPI)) {
+		b, objects := full(t, Options{}, kind)
+		b.api.lose(objects...)
+		b.relisted(b.api.restart)
+		b.clock.Step(doubtTime - 1)
+		b.api.put(service("new"))
+		b.want("new=0 " + all(20))
+		b.api.remove(service("new"))
+		b.want(all(20))
+		b.clock.Step(1)
+		b.want("")
+		b.says("the time of doubt is over")
+	})
+}
+
+// TestGuardContradicted forgets its doubts when a second list has the objects again.
+func TestGuardContradicted(t *testing.T) {
+	b, objects := full(t, Options{})
+	b.api.lose(objects...)
+	b.relisted(b.api.restart)
+	b.api.put(objects...)
+	b.relisted(b.api.restart)
+	b.clock.Step(2 * doubtTime)
+	b.relisted(b.api.restart)
+	b.want(all(20))
+}
+
+// TestGuardEvents believes an ordinary watch whatever it says, during a doubt as well.
+func TestGuardEvents(t *testing.T) {
+	b, objects := full(t, Options{})
+	b.api.remove(objects...)
+	b.want("")
+	b.wantDoubts()
+
+	b.api.put(objects...)
+	b.want(all(20))
+	b.api.lose(objects...)
+	b.relisted(b.api.restart)
+	b.want(all(20))
+	b.api.remove(objects[0], objects[1]) // the server does know them, it seems
+	b.want(strings.TrimPrefix(all(20), "s00=10 "))
+	b.api.put(objects[2], slice("s01", 4))
+	b.want("s01=4" + strings.TrimPrefix(all(20), "s00=10 s01=10"))
+	b.clock.Step(doubtTime)
+	b.want("s01=4") // what an event spoke of is no longer doubted
+}
+
+// TestGuardLimits doubts no list that takes away 90 % or less, or that few endpoints know.
+func TestGuardLimits(t *testing.T) {
+	t.Run("90 percent", func(t *testing.T) {
+		b, objects := full(t, Options{})
+		b.api.lose(objects[2*2:]...)
+		b.relisted(b.api.restart)
+		b.want(all(2))
+		b.wantDoubts()
+	})
+	t.Run("95 percent", func(t *testing.T) {
+		b, objects := full(t, Options{})
+		b.api.lose(objects[1*2:]...)
+		b.relisted(b.api.restart)
+		b.want(all(20))
+	})
+	for endpoints, want := range map[int]string{99: "", 100: "few=100"} {
+		t.Run(fmt.Sprint(endpoints), func(t *testing.T) {
+			api := newFakeAPI(t)
+			objects := []runtime.Object{service("few"), slice("few", endpoints)}
+			api.put(objects...)
+			b := run(t, api, Options{}).complete()
+			api.lose(objects...)
+			b.relisted(api.restart)
+			b.want(want)
+		})
+	}
+}
+
+// TestGuardFirstList believes whatever the server says first, after a restart of the proxy.
+func TestGuardFirstList(t *testing.T) {
+	b := run(t, newFakeAPI(t), Options{}).complete()
+	b.want("")
+	b.wantDoubts()
+}
+
+// TestGuardOff believes everything.
+func TestGuardOff(t *testing.T) {
+	b, objects := full(t, Options{TrustLists: true})
+	b.api.lose(objects...)
+	b.relisted(b.api.restart)
+	b.want("")
+	b.wantDoubts()
+}

@@ -1,0 +1,91 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// listed is the name of an object that a list had; the object itself has been taken.
+type listed cache.ObjectName
+
+// GetObjectKind implements runtime.Object, as what is in a list must.
+func (listed) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object.
+func (l listed) DeepCopyObject() runtime.Object { return l }
+
+// listWatch asks the API server on a Reflector's behalf.
+type listWatch struct {
+	ctx        context.Context // of the Source: a Reflector does not give its own to lists
+	client     rest.Interface
+	store      *store
+	complaints *complaints
+}
+
+// ListWithContext asks for a page of a list, takes what it has, and returns the names.
+func (l *listWatch) ListWithContext(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	if options.Continue == "" {
+		l.store.listBegins()
+	}
+	page, err := l.request(&options).Do(l.ctx).Get()
+	l.complaints.note(err)
+	if err != nil {
+		if l.store.optional && isMissing(err) {
+			l.store.doWithout()
+		}
+		return nil, err
+	}
+	of, err := meta.ListAccessor(page)
+	if err != nil {
+		return nil, fmt.Errorf("the API server answered with %T in place of a list of %s: %w", page, l.store.name, err)
+	}
+	names := &metainternal.List{ListMeta: metav1.ListMeta{
+		ResourceVersion: of.GetResourceVersion(), Continue: of.GetContinue(), RemainingItemCount: of.GetRemainingItemCount()}}
+	take := l.store.Transformer()
+	err = meta.EachListItem(page, func(object runtime.Object) error {
+		name, err := take(object)
+		if err == nil {
+			names.Items = append(names.Items, name.(listed))
+		}
+		return err
+	})
+	return names, err
+}
+
+// WatchWithContext asks for events, with all objects first if the options say so.
+func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	streamed := options.SendInitialEvents != nil && *options.SendInitialEvents
+	if streamed {
+		l.store.listBegins()
+	}
+	options.Watch = true
+	events, err := l.request(&options).Watch(ctx)
+	if !streamed || !isRefusal(err) { // a server that cannot stream is asked for a list next
+		l.complaints.note(err)
+	}
+	return events, err
+}
+
+func (l *listWatch) request(options *metav1.ListOptions) *rest.Request {
+	options.FieldSelector, options.LabelSelector = l.store.fields, l.store.labels
+	return l.client.Get().Resource(l.store.name).VersionedParams(options, metav1.ParameterCodec)
+}
+
+// List implements cache.ListerWatcher; a Reflector calls ListWithContext.
+func (l *listWatch) List(options metav1.ListOptions) (runtime.Object, error) {
+	return l.ListWithContext(l.ctx, options)
+}
+
+// Watch implements cache.ListerWatcher; a Reflector calls WatchWithContext.
+func (l *listWatch) Watch(options metav1.ListOptions) (watch.Interface, error) {
+	return l.WatchWithContext(l.ctx, options)
+}

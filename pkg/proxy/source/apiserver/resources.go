@@ -1,0 +1,120 @@
+package apiserver
+
+import (
+	"iter"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// resource is one kind of objects: how it is asked for, and what the Builder is told about it.
+type resource struct {
+	name    string
+	version schema.GroupVersion
+	example runtime.Object
+	// fields and labels select on the server's side.
+	fields, labels string
+	// optional resources may be missing, or be forbidden: a proxy works without them.
+	optional bool
+
+	set    func(u *cluster.Update, object any)
+	remove func(u *cluster.Update, name cache.ObjectName)
+	known  func(u *cluster.Update) iter.Seq[cache.ObjectName]
+	// endpoints counts what is lost with an object; nil where that is nothing.
+	endpoints func(u *cluster.Update, name cache.ObjectName) int
+}
+
+// The labels that tell Services and slices which are not for this proxy.
+const (
+	labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
+	fieldWithClusterIP    = "spec.clusterIP!=" + corev1.ClusterIPNone
+)
+
+// resources are those that a proxy on the node of that name watches.
+func resources(nodeName string) []*resource {
+	return []*resource{services(), endpointSlices(), nodes(nodeName), serviceCIDRs()}
+}
+
+func services() *resource {
+	name := func(n cache.ObjectName) cluster.ServiceName { return cluster.ServiceName(n) }
+	return &resource{
+		name: "services", version: corev1.SchemeGroupVersion, example: &corev1.Service{},
+		fields: fieldWithClusterIP, labels: "!" + labelServiceProxyName,
+		set:       func(u *cluster.Update, object any) { u.SetService(object.(*corev1.Service)) },
+		remove:    func(u *cluster.Update, n cache.ObjectName) { u.DeleteService(name(n)) },
+		known:     func(u *cluster.Update) iter.Seq[cache.ObjectName] { return renamed(u.Services()) },
+		endpoints: func(u *cluster.Update, n cache.ObjectName) int { return u.ServiceEndpoints(name(n)) },
+	}
+}
+
+func endpointSlices() *resource {
+	name := func(n cache.ObjectName) cluster.SliceName { return cluster.SliceName(n) }
+	return &resource{
+		name: "endpointslices", version: discoveryv1.SchemeGroupVersion, example: &discoveryv1.EndpointSlice{},
+		labels:    "!" + corev1.IsHeadlessService,
+		set:       func(u *cluster.Update, object any) { u.SetEndpointSlice(object.(*discoveryv1.EndpointSlice)) },
+		remove:    func(u *cluster.Update, n cache.ObjectName) { u.DeleteEndpointSlice(name(n)) },
+		known:     func(u *cluster.Update) iter.Seq[cache.ObjectName] { return renamed(u.EndpointSlices()) },
+		endpoints: func(u *cluster.Update, n cache.ObjectName) int { return u.SliceEndpoints(name(n)) },
+	}
+}
+
+// nodes is this node's own object. The Builder has a node from the start; that it is gone is news only after
+// it has been there.
+func nodes(nodeName string) *resource {
+	seen := false
+	return &resource{
+		name: "nodes", version: corev1.SchemeGroupVersion, example: &corev1.Node{},
+		fields: "metadata.name=" + nodeName,
+		set: func(u *cluster.Update, object any) {
+			seen = true
+			u.SetNode(object.(*corev1.Node))
+		},
+		remove: func(u *cluster.Update, _ cache.ObjectName) {
+			seen = false
+			u.DeleteNode()
+		},
+		known: func(*cluster.Update) iter.Seq[cache.ObjectName] {
+			return func(yield func(cache.ObjectName) bool) {
+				if seen {
+					yield(cache.ObjectName{Name: nodeName})
+				}
+			}
+		},
+	}
+}
+
+func serviceCIDRs() *resource {
+	return &resource{
+		name: "servicecidrs", version: networkingv1.SchemeGroupVersion, example: &networkingv1.ServiceCIDR{},
+		optional: true, // since Kubernetes 1.33
+		set:      func(u *cluster.Update, object any) { u.SetServiceCIDR(object.(*networkingv1.ServiceCIDR)) },
+		remove:   func(u *cluster.Update, n cache.ObjectName) { u.DeleteServiceCIDR(n.Name) },
+		known: func(u *cluster.Update) iter.Seq[cache.ObjectName] {
+			return func(yield func(cache.ObjectName) bool) {
+				for name := range u.ServiceCIDRs() {
+					if !yield(cache.ObjectName{Name: name}) {
+						return
+					}
+				}
+			}
+		},
+	}
+}
+
+// renamed gives the Builder's names the type that all resources' names have here.
+func renamed[N ~struct{ Namespace, Name string }](names iter.Seq[N]) iter.Seq[cache.ObjectName] {
+	return func(yield func(cache.ObjectName) bool) {
+		for name := range names {
+			if !yield(cache.ObjectName(name)) {
+				return
+			}
+		}
+	}
+}

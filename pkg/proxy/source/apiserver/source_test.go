@@ -1,0 +1,397 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
+)
+
+var _ source.Source = (*Source)(nil)
+
+func service(name string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"}, Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+}
+
+// slice is the one slice of a Service, with this many endpoints.
+func slice(name string, endpoints int) *discoveryv1.EndpointSlice {
+	portName, port := "", int32(8080)
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &portName, Port: &port}},
+	}
+	for i := range endpoints {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.%d.%d", i/250, i%250+1)}})
+	}
+	return s
+}
+
+// bench is a running Source, the server that it watches, and what it says.
+type bench struct {
+	*testing.T
+	api     *fakeAPI
+	builder *cluster.Builder
+	clock   *clocktesting.FakeClock
+	source  *Source
+	stop    func()
+
+	mu     sync.Mutex
+	log    []string
+	doubts []Doubt
+}
+
+// patience bounds waiting for what must happen; nothing waits that long when it does.
+const patience = 30 * time.Second
+
+// run starts a Source; it does not wait until it is complete.
+func run(t *testing.T, api *fakeAPI, options Options) *bench {
+	b := &bench{T: t, api: api, builder: cluster.NewBuilder("n1"), clock: clocktesting.NewFakeClock(time.Now())}
+	logger := funcr.New(func(_, args string) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.log = append(b.log, args)
+	}, funcr.Options{})
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logger))
+	options.Clock = b.clock
+	options.Backoff = &wait.Backoff{Duration: time.Millisecond, Cap: 5 * time.Millisecond, Steps: 10, Factor: 2}
+	options.OnDoubt = func(d Doubt) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.doubts = append(b.doubts, d)
+	}
+	s, err := New(api.config(), "n1", options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.source = s
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx, b.builder) }()
+	b.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(b.stop)
+	return b
+}
+
+func (b *bench) complete() *bench {
+	b.Helper()
+	select {
+	case <-b.source.Complete():
+	case <-time.After(patience):
+		b.Fatalf("never complete; the log says\n%s", strings.Join(b.logged(), "\n"))
+	}
+	return b
+}
+
+func (b *bench) logged() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.log)
+}
+
+func (b *bench) until(what string, met func() bool) {
+	b.Helper()
+	for deadline := time.Now().Add(patience); !met(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatalf("%s never came; known is %q, the log says\n%s", what, b.known(), strings.Join(b.logged(), "\n"))
+		}
+	}
+}
+
+// known are the Services, with the number of their endpoints.
+func (b *bench) known() string {
+	var names []string
+	for name, service := range b.builder.Snapshot().Services.All() {
+		endpoints := 0
+		for _, slice := range service.Slices {
+			endpoints += len(slice.Endpoints)
+		}
+		names = append(names, fmt.Sprintf("%s=%d", name.Name, endpoints))
+	}
+	return strings.Join(names, " ")
+}
+
+func (b *bench) want(want string) {
+	b.Helper()
+	b.until(fmt.Sprintf("Services %q", want), func() bool { return b.known() == want })
+}
+
+// relisted makes a change that ends watches and waits until new lists have been worked on to their ends.
+func (b *bench) relisted(change func()) {
+	b.Helper()
+	counts := func() (n []int) {
+		for _, r := range resources("n1") {
+			n = append(n, b.api.count("stream "+r.name)+b.api.count("list "+r.name))
+		}
+		return n
+	}
+	before := counts()
+	change()
+	b.until("new lists", func() bool {
+		for i, n := range counts() {
+			if n <= before[i] {
+				return false
+			}
+		}
+		return true
+	})
+	// An addition may be part of a list; a removal is told by the watch that follows.
+	mark, markSlice := service("zz-mark"), slice("zz-mark", 1)
+	b.api.put(mark, markSlice)
+	b.until("new objects", func() bool { return strings.Contains(b.known(), "zz-mark=1") })
+	b.api.remove(markSlice)
+	b.until("the end of a list of slices", func() bool { return strings.Contains(b.known(), "zz-mark=0") })
+	b.api.remove(mark)
+	b.until("the end of a list of Services", func() bool { return !strings.Contains(b.known(), "zz-mark") })
+}
+
+// says waits until the log has a line with all of the parts, and returns how many have.
+func (b *bench) says(parts ...string) (lines int) {
+	b.Helper()
+	b.until(fmt.Sprintf("a log line with %q", parts), func() bool {
+		lines = 0
+		for _, line := range b.logged() {
+			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+				lines++
+			}
+		}
+		return lines > 0
+	})
+	return lines
+}
+
+// servers are the kinds of servers that there are.
+var servers = map[string]func(*fakeAPI){
+	"streams, protobuf": func(*fakeAPI) {},
+	"streams, JSON":     func(f *fakeAPI) { f.mediaType = runtime.ContentTypeJSON },
+	"lists, protobuf":   func(f *fakeAPI) { f.noStreams = true },
+	"lists, JSON":       func(f *fakeAPI) { f.noStreams, f.mediaType = true, runtime.ContentTypeJSON },
+	"lists in pages":    func(f *fakeAPI) { f.noStreams, f.pageLimit = true, 3 },
+	"no ServiceCIDRs":   func(f *fakeAPI) { f.noCIDRs = true },
+}
+
+// TestSource follows objects through their lives, with every kind of server.
+func TestSource(t *testing.T) {
+	for name, kind := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			api := newFakeAPI(t, kind)
+			want := ""
+			for i := range 10 {
+				name := fmt.Sprintf("s%d", i)
+				api.put(service(name), slice(name, i))
+				want += fmt.Sprintf("%s=%d ", name, i)
+			}
+			want = strings.TrimSpace(want)
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelTopologyZone: "z1"}}}
+			cidr := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.0.0.0/16"}}}
+			api.put(node, cidr)
+			b := run(t, api, Options{}).complete()
+			if got := b.known(); got != want {
+				t.Fatalf("complete with %q, want %q", got, want)
+			}
+			snap := b.builder.Snapshot()
+			if snap.Node.Zone != "z1" || (len(snap.ServiceCIDRs) == 1) == api.noCIDRs {
+				t.Errorf("complete with zone %q and ServiceCIDRs %v", snap.Node.Zone, snap.ServiceCIDRs)
+			}
+
+			api.put(slice("s0", 5))
+			b.want(strings.Replace(want, "s0=0", "s0=5", 1))
+			api.remove(service("s1"))
+			b.want("s0=5" + strings.TrimPrefix(want, "s0=0 s1=1"))
+			api.put(service("s1")) // its slice was there all the time
+			b.want("s0=5" + strings.TrimPrefix(want, "s0=0"))
+			api.remove(slice("s1", 1))
+			b.want("s0=5 s1=0" + strings.TrimPrefix(want, "s0=0 s1=1"))
+
+			t.Log("a watch that ends goes on where it was, without a list")
+			lists := api.count("stream endpointslices") + api.count("list endpointslices")
+			api.hangUp()
+			api.put(slice("s1", 7))
+			b.want("s0=5 s1=7" + strings.TrimPrefix(want, "s0=0 s1=1"))
+			if now := api.count("stream endpointslices") + api.count("list endpointslices"); now != lists {
+				t.Errorf("%d more lists", now-lists)
+			}
+
+			t.Log("a server that forgot is listed again, and what happened meanwhile is found")
+			api.lose(service("s2"), slice("s3", 3))
+			b.relisted(api.restart)
+			b.want("s0=5 s1=7 s3=0" + strings.TrimPrefix(want, "s0=0 s1=1 s2=2 s3=3"))
+
+			api.remove(node, cidr)
+			b.until("draining", func() bool { return b.builder.Snapshot().Node.Draining })
+			b.until("no ServiceCIDRs", func() bool { return len(b.builder.Snapshot().ServiceCIDRs) == 0 })
+		})
+	}
+}
+
+// TestSelectors wants the server to leave out what is not for this proxy.
+func TestSelectors(t *testing.T) {
+	api := newFakeAPI(t)
+	run(t, api, Options{}).complete().stop()
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	want := map[string]map[string]string{
+		"services":       {"fields": "spec.clusterIP!=None", "labels": "!service.kubernetes.io/service-proxy-name", "accept": protoOrJSON},
+		"endpointslices": {"fields": "", "labels": "!service.kubernetes.io/headless", "accept": protoOrJSON},
+		"nodes":          {"fields": "metadata.name=n1", "labels": "", "accept": protoOrJSON},
+		"servicecidrs":   {"fields": "", "labels": "", "accept": protoOrJSON},
+	}
+	for resource, query := range api.lastQuery {
+		query["accept"] = strings.ReplaceAll(strings.ReplaceAll(query["accept"], ";stream=watch", ""), ";type=watch", "")
+		if diff := cmp.Diff(want[resource], query); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", resource, diff)
+		}
+		delete(want, resource)
+	}
+	if len(want) > 0 {
+		t.Errorf("never asked for: %v", want)
+	}
+}
+
+// TestRefusals keeps what is known, and says what to do, whatever a server answers.
+func TestRefusals(t *testing.T) {
+	resource := schema.GroupResource{Resource: "x"}
+	tests := []struct {
+		name   string
+		err    *apierrors.StatusError
+		advice string
+	}{
+		{"unauthorized", apierrors.NewUnauthorized("who are you"), "the credentials are not accepted"},
+		{"forbidden", apierrors.NewForbidden(resource, "", nil), "bind the ClusterRole system:node-proxier"},
+		{"not found", apierrors.NewNotFound(resource, "x"), "check that its address leads to a Kubernetes API server"},
+		{"too many requests", apierrors.NewTooManyRequests("later", 0), "too much to do"},
+		{"internal error", apierrors.NewInternalError(fmt.Errorf("oops")), "cannot be reached or has a fault"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			api := newFakeAPI(t)
+			api.put(service("a"), slice("a", 1))
+			refuse := func(*http.Request) *metav1.Status { return &test.err.ErrStatus }
+			api.set(func(f *fakeAPI) { f.refuse = refuse })
+			b := run(t, api, Options{})
+			b.says(test.advice)
+			select {
+			case <-b.source.Complete():
+				t.Error("complete without an answer")
+			default:
+			}
+			api.set(func(f *fakeAPI) { f.refuse = nil })
+			b.complete().want("a=1")
+			b.says("The API server answers again")
+
+			api.set(func(f *fakeAPI) { f.refuse = refuse })
+			before := len(api.snapshotRequests())
+			api.restart()
+			b.until("many tries", func() bool { return len(api.snapshotRequests()) > before+40 })
+			b.want("a=1")
+			if lines := b.says(test.advice, `"resource"="endpointslices"`); lines != 2 {
+				t.Errorf("the advice is told %d times, want once for each time of refusals", lines)
+			}
+			api.set(func(f *fakeAPI) { f.refuse = nil })
+			api.put(slice("a", 2))
+			b.want("a=2")
+		})
+	}
+}
+
+func (f *fakeAPI) snapshotRequests() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.requests)
+}
+
+// TestOptionalForbidden starts without ServiceCIDRs where nobody allowed them, and says so.
+func TestOptionalForbidden(t *testing.T) {
+	api := newFakeAPI(t, func(f *fakeAPI) {
+		f.refuse = func(r *http.Request) *metav1.Status {
+			if strings.Contains(r.URL.Path, "servicecidrs") {
+				return &apierrors.NewForbidden(schema.GroupResource{Resource: "servicecidrs"}, "", nil).ErrStatus
+			}
+			return nil
+		}
+	})
+	b := run(t, api, Options{}).complete()
+	b.says("allow list and watch of servicecidrs")
+}
+
+// TestUnreachable waits for a server that is not there yet, and outlives its absence.
+func TestUnreachable(t *testing.T) {
+	api := newFakeAPI(t)
+	api.put(service("a"), slice("a", 1))
+	b := run(t, api, Options{}).complete()
+	b.want("a=1")
+	api.CloseClientConnections()
+	api.put(slice("a", 2))
+	b.want("a=2")
+	api.Listener.Close()
+	api.CloseClientConnections()
+	b.says("cannot be reached")
+	b.want("a=2")
+}
+
+// TestBadObjects takes what is usable of objects in any shape, and tells the rest once for every version.
+func TestBadObjects(t *testing.T) {
+	api := newFakeAPI(t)
+	bad := service("bad")
+	bad.Spec.ExternalIPs = []string{"192.0.2.1", "nonsense"}
+	stray := slice("a", 1)
+	stray.Name, stray.Labels = "stray", nil
+	api.put(slice("late", 1000), stray, bad, slice("bad", 2))
+	b := run(t, api, Options{}).complete()
+	b.want("bad=2")
+	api.put(service("late"))
+	b.want("bad=2 late=1000")
+	if lines := b.says(`spec.externalIPs[1]: \"nonsense\" is not an IP address`); lines != 1 {
+		t.Errorf("told %d times", lines)
+	}
+	b.says("EndpointSlice ns/stray: metadata.labels: it belongs to no Service")
+	b.relisted(api.restart)
+	if lines := b.says("nonsense"); lines != 1 {
+		t.Errorf("the same version is told %d times", lines)
+	}
+	api.put(bad)
+	b.until("a second line", func() bool { return b.says("nonsense") == 2 })
+	bad.Spec.ExternalIPs = nil
+	api.put(bad)
+	b.until("the good Service", func() bool {
+		s, _ := b.builder.Snapshot().Services.Get(cluster.ServiceName{Namespace: "ns", Name: "bad"})
+		return len(s.ExternalIPs) == 0
+	})
+}
+
+// TestConfig tells a config that contradicts itself.
+func TestConfig(t *testing.T) {
+	if _, err := New(&rest.Config{Host: "http://127.0.0.1", TLSClientConfig: rest.TLSClientConfig{CAFile: "/nowhere/ca.crt"}}, "n1", Options{}); err == nil {
+		t.Error("no error without the CA's certificate")
+	}
+}

@@ -1,0 +1,110 @@
+package interfaces
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
+)
+
+var _ source.Source = (*Source)(nil)
+
+// machine has the addresses that a test says.
+type machine struct {
+	changed chan struct{}
+
+	mu       sync.Mutex
+	addrs    []netip.Addr
+	failures int
+	listings int
+}
+
+func (m *machine) Addrs() ([]netip.Addr, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.listings++
+	if m.failures > 0 {
+		m.failures--
+		return nil, errors.New("told to fail")
+	}
+	return m.addrs, nil
+}
+
+func (m *machine) Watch(context.Context) <-chan struct{} { return m.changed }
+
+func (m *machine) set(failures int, texts ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failures, m.addrs = failures, nil
+	for _, text := range texts {
+		m.addrs = append(m.addrs, netip.MustParseAddr(text))
+	}
+}
+
+func (m *machine) listed() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.listings
+}
+
+// TestSource follows the addresses, through failures too, in a bubble whose clock only the sleepers move.
+func TestSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		m := &machine{changed: make(chan struct{}, 1)}
+		m.set(3, "10.0.0.1")
+		s, b := New(m), cluster.NewBuilder("n")
+		ended := make(chan error)
+		go func() { ended <- s.Run(ctx, b) }()
+		want := func(what string) {
+			t.Helper()
+			synctest.Wait()
+			if got := fmt.Sprint(b.Snapshot().Node.Interfaces); got != what {
+				t.Errorf("interfaces %s, want %s", got, what)
+			}
+		}
+		want("[]")
+		select {
+		case <-s.Complete():
+			t.Error("complete before the first listing that went well")
+		default:
+		}
+		time.Sleep(retry + 2*retry + 4*retry)
+		<-s.Complete()
+		want("[10.0.0.1]")
+
+		m.set(0, "10.0.0.1", "fd00::1")
+		m.changed <- struct{}{}
+		want("[10.0.0.1 fd00::1]")
+
+		m.set(1, "10.0.0.2")
+		m.changed <- struct{}{}
+		want("[10.0.0.1 fd00::1]") // a listing that failed empties nothing
+		time.Sleep(retry)
+		want("[10.0.0.2]")
+
+		m.set(0, "10.0.0.3") // and no word of it
+		time.Sleep(patrol)
+		want("[10.0.0.3]")
+
+		m.set(1000)
+		before := m.listed()
+		m.changed <- struct{}{}
+		time.Sleep(time.Hour)
+		if tries := m.listed() - before; tries > 75 {
+			t.Errorf("%d listings in an hour of failures", tries)
+		}
+		want("[10.0.0.3]")
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}

@@ -1,0 +1,155 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+const (
+	// In a namespace of its own a server may have any port.
+	etcdURL = "http://127.0.0.1:2379"
+	peerURL = "http://127.0.0.1:2380"
+	apiPort = "6443"
+	apiURL  = "https://127.0.0.1:" + apiPort
+
+	startTimeout = 2 * time.Minute
+)
+
+// Cluster is an API server with its etcd, on the loopback of a laboratory host.
+type Cluster struct {
+	Host *netns.Host
+	// Dir holds certificates, data and logs.
+	Dir string
+	// Client is the administrator's.
+	Client kubernetes.Interface
+
+	etcd, api *netns.Cmd
+}
+
+// StartCluster starts etcd and the API server and waits until it is ready.
+func StartCluster(ctx context.Context, host *netns.Host, dir string) (*Cluster, error) {
+	c := &Cluster{Host: host, Dir: dir}
+	ca, err := newAuthority(dir)
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(
+		ca.server("server"), ca.client("accounts", "accounts"),
+		ca.client("admin", "admin", "system:masters"),
+		// The user that the default ClusterRoleBinding system:node-proxier is for.
+		ca.client("proxy", "system:kube-proxy"),
+	)
+	if err != nil {
+		return nil, err
+	}
+	if c.etcd, err = c.start(etcdServer, "--data-dir="+c.path("etcd"), "--listen-client-urls="+etcdURL,
+		"--advertise-client-urls="+etcdURL, "--listen-peer-urls="+peerURL, "--initial-advertise-peer-urls="+peerURL,
+		"--initial-cluster=default="+peerURL, "--unsafe-no-fsync"); err != nil {
+		return nil, err
+	}
+	config := c.config("admin")
+	if c.Client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	return c, c.StartServer(ctx)
+}
+
+// StartServer starts the API server and waits until it is ready.
+func (c *Cluster) StartServer(ctx context.Context) (err error) {
+	c.api, err = c.start(apiServer,
+		"--etcd-servers="+etcdURL, "--secure-port="+apiPort, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+		"--tls-cert-file="+c.path("server.crt"), "--tls-private-key-file="+c.path("server.key"),
+		"--client-ca-file="+c.path("ca.crt"), "--authorization-mode=RBAC",
+		"--service-account-issuer=https://e2e", "--service-account-key-file="+c.path("accounts.key"),
+		"--service-account-signing-key-file="+c.path("accounts.key"),
+		"--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112", "--endpoint-reconciler-type=none",
+		"--disable-admission-plugins=ServiceAccount", "--v=1")
+	if err != nil {
+		return err
+	}
+	return c.waitReady(ctx)
+}
+
+// waitReady waits until the server is ready and its default roles are there.
+func (c *Cluster) waitReady(ctx context.Context) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
+		_, last = c.Client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("the API server is not ready: %w; see %s", last, c.path("kube-apiserver.log"))
+	}
+	return nil
+}
+
+// StopServer ends the API server as an upgrade does (SIGTERM), and waits for its end.
+func (c *Cluster) StopServer() error {
+	if err := c.api.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	// It drains connections that watch; they need not be waited for.
+	time.AfterFunc(5*time.Second, func() { _ = c.api.Kill() })
+	_ = c.api.Wait()
+	return nil
+}
+
+// start starts a server with its log in Dir.
+func (c *Cluster) start(s server, args ...string) (*netns.Cmd, error) {
+	binary, err := s.binary()
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.OpenFile(c.path(s.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // the process has its own
+	cmd := c.Host.Command(binary, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	return cmd, cmd.Start()
+}
+
+func (c *Cluster) path(name string) string { return filepath.Join(c.Dir, name) }
+
+// config is how a user of this process reaches the server: through the host's namespace.
+func (c *Cluster) config(user string) *rest.Config {
+	return &rest.Config{
+		Host: apiURL,
+		TLSClientConfig: rest.TLSClientConfig{
+			CAFile: c.path("ca.crt"), CertFile: c.path(user + ".crt"), KeyFile: c.path(user + ".key"),
+		},
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return c.Host.Dial(ctx, network, address)
+		},
+		QPS:   1000,
+		Burst: 1000,
+	}
+}
+
+// Kubeconfig writes a kubeconfig for a user and returns its path.
+func (c *Cluster) Kubeconfig(user string) (string, error) {
+	config := clientcmdapi.NewConfig()
+	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: apiURL, CertificateAuthority: c.path("ca.crt")}
+	config.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificate: c.path(user + ".crt"), ClientKey: c.path(user + ".key")}
+	config.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: user}
+	config.CurrentContext = "e2e"
+	path := c.path(user + ".kubeconfig")
+	return path, clientcmd.WriteToFile(*config, path)
+}

@@ -1,0 +1,306 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+const (
+	healthz = "127.0.0.1:10256"
+	// patience is how long a change through the API may take to be met by a packet, on a busy machine.
+	patience = 20 * time.Second
+)
+
+// world is a laboratory with an API server and a proxy in node1. All tests share it.
+type world struct {
+	t       *testing.T
+	lab     *netns.Lab
+	cluster *Cluster
+	client  kubernetes.Interface
+	binary  string
+	proxy   *netns.Cmd
+	log     string
+}
+
+// TestKernelProxyAndServer runs everything against one API server, since starting one takes some seconds.
+func TestKernelProxyAndServer(t *testing.T) {
+	netns.Require(t, "nft")
+	w := newWorld(t)
+	for _, test := range []struct {
+		name string
+		run  func(*world)
+	}{
+		{"service lifecycle", serviceLifecycle},
+		{"selectors", selectors},
+		{"local policy", localPolicy},
+		{"server restart", serverRestart},
+		{"proxy restart", proxyRestart},
+		{"rights", rights},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			run := *w
+			run.t = t
+			run.start()
+			t.Cleanup(func() {
+				run.stop()
+				run.clear()
+				if t.Failed() {
+					t.Logf("the proxy's log:\n%s", run.logged())
+				}
+			})
+			test.run(&run)
+		})
+	}
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	binary := os.Getenv("KUBE_PROXY_BIN")
+	if binary == "" {
+		binary = filepath.Join("..", "..", "bin", "kube-proxy")
+	}
+	binary, err := filepath.Abs(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(binary); err != nil {
+		t.Fatalf("%v; run make build first", err)
+	}
+	lab := netns.Start(t, netns.Options{ClientRoutes: []netip.Prefix{
+		netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112"), netip.MustParsePrefix("192.0.2.0/24")}})
+	for _, node := range lab.Nodes() {
+		for _, pod := range node.Pods {
+			for _, protocol := range []netns.Protocol{netns.TCP, netns.UDP} {
+				if _, err := pod.Serve(protocol, 8080); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute) // the servers may have to be built
+	defer cancel()
+	dir := t.TempDir()
+	cluster, err := StartCluster(ctx, lab.Node1.Host, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, lab: lab, cluster: cluster, client: cluster.Client, binary: binary, log: filepath.Join(dir, "kube-proxy.log")}
+	w.createNode()
+	return w
+}
+
+func (w *world) createNode() {
+	w.t.Helper()
+	ctx := context.Background()
+	node, err := w.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.lab.Node1.Name}}, metav1.CreateOptions{})
+	w.must(err)
+	node.Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeInternalIP, Address: w.lab.Node1.IPv4.String()},
+		{Type: corev1.NodeInternalIP, Address: w.lab.Node1.IPv6.String()},
+	}
+	_, err = w.client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	w.must(err)
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// start starts the proxy and waits until it is healthy: until it has programmed what there is.
+func (w *world) start() {
+	w.t.Helper()
+	kubeconfig, err := w.cluster.Kubeconfig("proxy")
+	w.must(err)
+	log, err := os.OpenFile(w.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	w.must(err)
+	defer log.Close()
+	w.proxy = w.lab.Node1.Command(w.binary, "--kubeconfig="+kubeconfig, "--hostname-override="+w.lab.Node1.Name,
+		"--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
+		"--healthz-bind-address="+healthz, "--metrics-bind-address=127.0.0.1:10249", "-v=2")
+	w.proxy.Stdout, w.proxy.Stderr = log, log
+	w.must(w.proxy.Start())
+	w.eventually("the proxy is healthy", func() string {
+		code, body := w.get("http://" + healthz + "/healthz")
+		if code == http.StatusOK {
+			return ""
+		}
+		return fmt.Sprintf("%d %s\n%s", code, body, w.logged())
+	})
+}
+
+// stop ends the proxy as a kubelet does and expects that it ends well.
+func (w *world) stop() {
+	w.t.Helper()
+	w.must(w.proxy.Process.Signal(syscall.SIGTERM))
+	if err := w.proxy.Wait(); err != nil {
+		w.t.Errorf("the proxy ended with %v", err)
+	}
+}
+
+func (w *world) logged() string {
+	text, err := os.ReadFile(w.log)
+	w.must(err)
+	return string(text)
+}
+
+// get asks a server on node1.
+func (w *world) get(url string) (code int, body string) {
+	client := http.Client{Transport: &http.Transport{DialContext: w.lab.Node1.Dial, DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	response, err := client.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	w.must(err)
+	return response.StatusCode, string(text)
+}
+
+// eventually repeats a check until it has nothing to complain of.
+func (w *world) eventually(what string, check func() (complaint string)) {
+	w.t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		complaint := check()
+		if complaint == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s: not within %s: %s", what, patience, complaint)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// answers expects that a frontend is, before long, shared by just these endpoints.
+func (w *world) answers(from *netns.Host, protocol netns.Protocol, to string, endpoints ...string) netns.Tally {
+	w.t.Helper()
+	probe := netns.Probe{From: from, To: netip.MustParseAddrPort(to), Protocol: protocol}
+	var tally netns.Tally
+	w.eventually(probe.String(), func() string {
+		tally = probe.Spread(16 * len(endpoints))
+		if tally.Failed() > 0 || len(tally.Endpoints) != len(endpoints) {
+			return tally.String()
+		}
+		for _, endpoint := range endpoints {
+			if tally.Endpoints[endpoint] == 0 {
+				return tally.String()
+			}
+		}
+		return ""
+	})
+	return tally
+}
+
+// silent expects that a frontend, before long, is answered by nobody.
+func (w *world) silent(from *netns.Host, protocol netns.Protocol, to string) {
+	w.t.Helper()
+	probe := netns.Probe{From: from, To: netip.MustParseAddrPort(to), Protocol: protocol}
+	w.eventually("no answer of "+probe.String(), func() string {
+		if answer := probe.Send(); answer.Verdict == netns.Answered {
+			return answer.String()
+		}
+		return ""
+	})
+}
+
+// service makes a dual-stack Service on port 80, TCP and UDP.
+func (w *world) service(name, ipv4, ipv6 string, edit ...func(*corev1.Service)) {
+	w.t.Helper()
+	policy := corev1.IPFamilyPolicyRequireDualStack
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
+		ClusterIP: ipv4, ClusterIPs: []string{ipv4, ipv6}, IPFamilyPolicy: &policy,
+		Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}, {Name: "udp", Port: 80, Protocol: corev1.ProtocolUDP}},
+	}}
+	for _, e := range edit {
+		e(s)
+	}
+	_, err := w.client.CoreV1().Services("default").Create(context.Background(), s, metav1.CreateOptions{})
+	w.must(err)
+}
+
+// slices makes or replaces a Service's slices, one of each family.
+func (w *world) slices(service string, pods ...*netns.Host) {
+	w.t.Helper()
+	for _, family := range netns.Families() {
+		kind := discoveryv1.AddressType(family.String())
+		slice := &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Name: service + "-" + strings.ToLower(string(kind)), Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+			AddressType: kind,
+			Ports:       []discoveryv1.EndpointPort{port("http", corev1.ProtocolTCP), port("udp", corev1.ProtocolUDP)},
+		}
+		for _, pod := range pods {
+			node := w.lab.Node1.Name
+			if strings.HasPrefix(pod.Name, "pod2") {
+				node = w.lab.Node2.Name
+			}
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{pod.Addr(family).String()}, NodeName: &node})
+		}
+		w.apply(slice)
+	}
+}
+
+func (w *world) apply(slice *discoveryv1.EndpointSlice) {
+	w.t.Helper()
+	ctx, api := context.Background(), w.client.DiscoveryV1().EndpointSlices("default")
+	old, err := api.Get(ctx, slice.Name, metav1.GetOptions{})
+	if err != nil {
+		_, err = api.Create(ctx, slice, metav1.CreateOptions{})
+	} else {
+		slice.ResourceVersion = old.ResourceVersion
+		_, err = api.Update(ctx, slice, metav1.UpdateOptions{})
+	}
+	w.must(err)
+}
+
+func port(name string, protocol corev1.Protocol) discoveryv1.EndpointPort {
+	number := int32(8080)
+	return discoveryv1.EndpointPort{Name: &name, Protocol: &protocol, Port: &number}
+}
+
+// clear deletes what a test made.
+func (w *world) clear() {
+	w.t.Helper()
+	ctx := context.Background()
+	services, err := w.client.CoreV1().Services("default").List(ctx, metav1.ListOptions{})
+	w.must(err)
+	for _, s := range services.Items {
+		if s.Name != "kubernetes" {
+			w.must(w.client.CoreV1().Services("default").Delete(ctx, s.Name, metav1.DeleteOptions{}))
+		}
+	}
+	w.must(w.client.DiscoveryV1().EndpointSlices("default").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+}
+
+// lines are those of the proxy's log that hold a word.
+func (w *world) lines(word string) []string {
+	var found []string
+	for line := range bytes.Lines([]byte(w.logged())) {
+		if bytes.Contains(bytes.ToLower(line), []byte(word)) {
+			found = append(found, string(line))
+		}
+	}
+	return found
+}
