@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/tools/txtar"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
@@ -20,6 +21,9 @@ var update = flag.Bool("update", false, "write the golden parts anew")
 
 // nftOptions are the nftables backend's in every case.
 var nftOptions = nftables.Options{Mark: 0x4000}
+
+// iptOptions are the iptables backend's.
+var iptOptions = iptables.Options{Mark: 0x4000}
 
 func load(t *testing.T) []*Case {
 	t.Helper()
@@ -40,6 +44,7 @@ func TestGolden(t *testing.T) {
 			p := c.Plan()
 			golden(t, c, "plan", p.String())
 			golden(t, c, "nftables", nftables.Render(p, c.Family, nftOptions))
+			golden(t, c, "iptables", iptables.Render(p, c.Family, iptOptions))
 		})
 	}
 }
@@ -93,6 +98,21 @@ func TestKernelTakesRuleset(t *testing.T) {
 		cmd.Stdin = strings.NewReader(text)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%s: nft: %v\n%s", c.Name, err, out)
+		}
+	}
+}
+
+// TestKernelTakesRules feeds every set of rules to the real iptables-restore, of both variants.
+func TestKernelTakesRules(t *testing.T) {
+	lab := netns.Start(t, netns.Options{})
+	stems := map[cluster.Family]string{cluster.IPv4: "iptables", cluster.IPv6: "ip6tables"}
+	for _, c := range load(t) {
+		for _, variant := range []string{"nft", "legacy"} {
+			cmd := lab.Client.Command(stems[c.Family]+"-"+variant+"-restore", "--test", "--noflush")
+			cmd.Stdin = strings.NewReader(iptables.Render(c.Plan(), c.Family, iptOptions))
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%s: %s: %v\n%s", c.Name, cmd.Args[0], err, out)
+			}
 		}
 	}
 }

@@ -75,7 +75,10 @@ func (b *Bench) Sync(t *testing.T, p *plan.Plan) []backend.Result {
 }
 
 // Run takes one backend through all cases of a folder, one after another without a restart.
-func Run(t *testing.T, dir string, open Open) {
+func Run(t *testing.T, dir string, open Open) { RunAs(t, dir, "", open) }
+
+// RunAs is Run for a backend that some cases name, since it is known to answer otherwise there.
+func RunAs(t *testing.T, dir, name string, open Open) {
 	all, err := cases.Load(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +88,7 @@ func Run(t *testing.T, dir string, open Open) {
 		t.Run(c.Name, func(t *testing.T) {
 			b.Sync(t, c.Plan())
 			for _, packet := range c.Packets {
-				if err := b.ask(packet); err != nil {
+				if err := b.ask(packet.By(name)); err != nil {
 					t.Errorf("%s, packets, line %d: %v", c.Path, packet.Line, err)
 				}
 			}
