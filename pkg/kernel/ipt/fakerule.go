@@ -9,6 +9,9 @@ import (
 	"strings"
 )
 
+// maxComment is XT_MAX_COMMENT_LEN without the zero at the end. The rest is cut off.
+const maxComment = 255
+
 // dialect is what a rule's meaning depends on.
 type dialect struct {
 	family Family
@@ -212,10 +215,7 @@ func (p *ruleParser) value(negation, option, value string) (string, error) {
 	text := option + " " + value
 	switch option {
 	case "--comment":
-		if len(value) > 255 {
-			return "", fmt.Errorf("the comment is longer than 255 bytes: %q", value)
-		}
-		text = option + " " + quoted(value)
+		text = option + " " + quoted(value[:min(len(value), maxComment)])
 	case "--probability":
 		f, err := strconv.ParseFloat(value, 64)
 		if err != nil || f < 0 || f > 1 {

@@ -20,7 +20,8 @@ const (
 	tableNameLen  = 32                             // XT_TABLE_MAXNAMELEN
 	infoSize      = tableNameLen + 4 + 5*4*2 + 2*4 // struct ipt_getinfo
 	entriesHeader = tableNameLen + 8               // struct ipt_get_entries up to the entries
-	targetData    = 32                             // struct xt_entry_target up to its data
+	targetData    = 32                             // struct xt_entry_target, or xt_entry_match, up to its data
+	nameAt        = 2                              // where in these the name is, 29 bytes with a zero at its end
 	errorTarget   = "ERROR"                        // XT_ERROR_TARGET begins a chain
 )
 
@@ -165,22 +166,49 @@ func (s *legacySentinel) sumUp(entries []byte, i *info) (map[string]uint64, erro
 		}
 		sum.Reset()
 		sum.Write(entry[:s.match])
-		sum.Write(entry[s.size : len(entry)-len(target)])
-		if len(target) >= targetData+4 && target[2] == 0 { // the standard target has no name, and a verdict
-			verdict := binary.NativeEndian.Uint32(target[targetData:])
-			if to, jump := chains[verdict]; jump && int32(verdict) >= 0 {
-				sum.WriteString("to " + to)
-			} else if int32(verdict) >= 0 {
-				sum.WriteString("goes on")
-			} else {
-				sum.Write(target[targetData : targetData+4])
-			}
-		} else {
-			sum.Write(target)
-		}
+		hashMatches(&sum, entry[s.size:len(entry)-len(target)])
+		hashTarget(&sum, target, chains)
 		out[chain] = chained(out[chain], sum.Sum64())
 	})
 	return out, err
+}
+
+// hashMatches adds a rule's matches.
+func hashMatches(sum *maphash.Hash, matches []byte) {
+	for len(matches) >= targetData {
+		size := int(binary.NativeEndian.Uint16(matches))
+		if size < targetData || size > len(matches) {
+			sum.Write(matches)
+			return
+		}
+		hashExtension(sum, matches[:size])
+		matches = matches[size:]
+	}
+}
+
+// hashExtension adds a match or a target, without what its name's field holds after the name.
+func hashExtension(sum *maphash.Hash, extension []byte) {
+	name, _, _ := bytes.Cut(extension[nameAt:targetData-1], []byte{0})
+	sum.Write(name)
+	sum.Write(extension[targetData-1:])
+}
+
+// hashTarget adds a rule's target; a jump by the name of the chain.
+func hashTarget(sum *maphash.Hash, target []byte, chains map[uint32]string) {
+	if target[nameAt] != 0 || len(target) < targetData+4 {
+		hashExtension(sum, target)
+		return
+	}
+	// The standard target has no name, and a verdict.
+	verdict := binary.NativeEndian.Uint32(target[targetData:])
+	switch to, jump := chains[verdict]; {
+	case int32(verdict) < 0:
+		sum.Write(target[targetData : targetData+4])
+	case jump:
+		sum.WriteString("to " + to)
+	default:
+		sum.WriteString("goes on")
+	}
 }
 
 // walk visits the entries with their offsets and targets.
@@ -204,7 +232,7 @@ func (s *legacySentinel) walk(entries []byte, visit func(at uint32, entry, targe
 // chainHead is the name of the chain whose rules follow an entry with the error target. The table's last entry has that
 // target too, and bears its name: nothing follows.
 func chainHead(target []byte) (string, bool) {
-	if !bytes.HasPrefix(target[2:], []byte(errorTarget+"\x00")) {
+	if !bytes.HasPrefix(target[nameAt:], []byte(errorTarget+"\x00")) {
 		return "", false
 	}
 	name, _, _ := bytes.Cut(target[targetData:], []byte{0})

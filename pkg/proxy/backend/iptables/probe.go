@@ -10,9 +10,11 @@ type Options struct {
 	Mark uint32
 }
 
-// Settings reads and writes kernel settings by their path below /proc/sys. A setting that the kernel lacks is an error.
+// Settings are the kernel's, by their path below /proc/sys. A setting that the kernel lacks is an error.
 type Settings interface {
+	// Read gives a setting's value without the newline.
 	Read(name string) (string, error)
+	// Write sets a value.
 	Write(name, value string) error
 }
 
