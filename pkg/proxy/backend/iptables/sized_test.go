@@ -60,3 +60,11 @@ func (c *sized) plan() *plan.Plan {
 	c.last = plan.Compute(&cluster.Snapshot{Services: c.services.Map(), Node: &cluster.Node{}, ServiceCIDRs: c.cidrs}, c.opts, c.last)
 	return c.last
 }
+
+func addrs(texts ...string) []netip.Addr {
+	var all []netip.Addr
+	for _, text := range texts {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
