@@ -54,6 +54,9 @@ func diff(have, want *ruleset) *patch {
 			return cmp.Or(cmp.Compare(a.rank, b.rank), strings.Compare(a.unit, b.unit), strings.Compare(a.name, b.name))
 		})
 	}
+	for _, names := range p.deletes {
+		slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(deleteRank(a), deleteRank(b)) })
+	}
 	for _, j := range want.jumps {
 		if !slices.ContainsFunc(have.jumps, j.equal) {
 			p.jumps = append(p.jumps, j)
@@ -93,6 +96,19 @@ func rankOf(name string) int {
 		}
 	}
 	return rankPort
+}
+
+// deleteRank sorts chains so that one comes before those that it goes to.
+func deleteRank(name string) int {
+	for rank, prefix := range []string{prefixFirewall, prefixExternal, prefixOldLocal, prefixLocal, prefixCluster, prefixEndpoint} {
+		if strings.HasPrefix(name, prefix) && rankOf(name) == rankPort {
+			return rank
+		}
+	}
+	if rankOf(name) == rankFixed {
+		return rankTop
+	}
+	return -rankOf(name)
 }
 
 // sameRules tells whether two chains mean the same. Lines that iptables wrote may have their parts in another order.

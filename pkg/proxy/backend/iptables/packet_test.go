@@ -180,10 +180,10 @@ func (all tablesOf) fate(t *testing.T, p plan.Packet, own bool) *walker {
 func TestPacketsFareAsPlanned(t *testing.T) {
 	sources := addrs("10.244.0.9", "172.18.0.77", "192.168.1.1", "fd00:10:244::9", "fd00:172:18::77", "fd00:1::1")
 	for _, many := range []int{12, 150} {
-		for seed := range uint64(3) {
+		for seed := range uint64(2) {
 			w := newWorld(seed, many)
 			b, doors := fakes(ipt.NFT)
-			for range 5 {
+			for range 4 {
 				p := w.step()
 				sync(t, b, p)
 				for i, door := range doors {
@@ -281,14 +281,15 @@ func (o *observed) Insert(table, chain string, rule ...string) error {
 // is served all the time, by endpoints of either; who is refused in both is refused; and who is the one before and the
 // other after is never left alone.
 func TestEveryStepIsRight(t *testing.T) {
-	for _, many := range []int{10, 120} {
+	for _, many := range []int{10, 130} {
 		for seed := range uint64(3) {
 			w := newWorld(seed, many)
 			door := &observed{Fake: ipt.NewFake(ipt.IPv4, ipt.NFT), after: func() {}}
 			b := New(testOptions, noSettings{}, door)
+			b.families[0].can.chunk = 2 // as if it were a large cluster
 			before := w.step()
 			sync(t, b, before)
-			for range 12 {
+			for range 6 {
 				after := w.step()
 				door.after = func() { rightBetween(t, parsed(t, door.Dump()), before, after) }
 				sync(t, b, after)
@@ -315,8 +316,9 @@ func rightBetween(t *testing.T, rules tablesOf, before, after *plan.Plan) {
 		total := 0.0
 		for endpoint, share := range got.shares {
 			total += share
-			if !slices.Contains(was.Pool.Endpoints, endpoint) && !slices.Contains(is.Pool.Endpoints, endpoint) {
-				t.Fatalf("%s is sent to %s, which is in neither plan", frontend, endpoint)
+			// For a moment, one plan's policy may choose among the other's endpoints.
+			if !has(before, was.Route, endpoint) && !has(after, is.Route, endpoint) {
+				t.Fatalf("%s is sent to %s, which is its in neither plan", frontend, endpoint)
 			}
 		}
 		served := math.Abs(total-1) < 0.01
@@ -329,6 +331,15 @@ func rightBetween(t *testing.T, rules tablesOf, before, after *plan.Plan) {
 			t.Fatalf("%s is left alone on the way from %s to %s", frontend, was.Verdict, is.Verdict)
 		}
 	}
+}
+
+// has tells whether an endpoint is in any pool of a route's port.
+func has(p *plan.Plan, r *plan.Route, endpoint netip.AddrPort) bool {
+	service, _ := p.Services.Get(r.Service)
+	return slices.ContainsFunc(service.Routes, func(o *plan.Route) bool {
+		return keyOf(o) == keyOf(r) && (slices.Contains(o.Pool.Endpoints, endpoint) ||
+			o.ShortCut != nil && slices.Contains(o.ShortCut.Endpoints, endpoint))
+	})
 }
 
 // TestAffinity keeps the list of an endpoint's clients under the endpoint's name, counts each connection, and asks the
