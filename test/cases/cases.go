@@ -198,12 +198,14 @@ func parseOptions(text string) (*plan.Options, error) {
 			o.MasqueradeAll, err = strconv.ParseBool(value)
 		case "serveExternalIPs":
 			o.ServeExternalIPs, err = strconv.ParseBool(value)
+		case "loopbackNodePorts":
+			o.NodePorts.Loopback, err = strconv.ParseBool(value)
 		case "localInterface":
 			o.LocalTraffic = plan.LocalTraffic{Interface: value}
 		case "detectLocal":
 			o.LocalTraffic = plan.LocalTraffic{}
 		case "nodePortAddresses":
-			o.NodePorts = plan.NodePortAddresses{}
+			o.NodePorts = plan.NodePortAddresses{Loopback: o.NodePorts.Loopback}
 			for _, cidr := range strings.Split(value, ",") {
 				var prefix netip.Prefix
 				prefix, err = netip.ParsePrefix(cidr)

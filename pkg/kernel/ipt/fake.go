@@ -333,7 +333,7 @@ func (f *Fake) Stamp(tables ...string) (uint64, string, error) {
 }
 
 // Digests is part of [Tables].
-func (f *Fake) Digests(ctx context.Context, table string) (map[string]uint64, error) {
+func (f *Fake) Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stats.Digests++
@@ -343,7 +343,9 @@ func (f *Fake) Digests(ctx context.Context, table string) (map[string]uint64, er
 	out := map[string]uint64{}
 	if t := f.tables[table]; t != nil {
 		for name, chain := range t.chains {
-			out[name] = chain.digest()
+			if len(chains) == 0 || slices.Contains(chains, name) {
+				out[name] = chain.digest()
+			}
 		}
 	}
 	return out, nil

@@ -26,7 +26,7 @@ type kernelTables struct {
 // sentinel looks at the kernel's rules without a program.
 type sentinel interface {
 	stamp(tables []string) (uint64, string, error)
-	digests(ctx context.Context, table string) (map[string]uint64, error)
+	digests(ctx context.Context, table string, chains []string) (map[string]uint64, error)
 	close() error
 }
 
@@ -184,8 +184,8 @@ func (t *kernelTables) Stamp(tables ...string) (uint64, string, error) {
 }
 
 // Digests is part of [Tables].
-func (t *kernelTables) Digests(ctx context.Context, table string) (map[string]uint64, error) {
-	digests, err := t.look.digests(ctx, table)
+func (t *kernelTables) Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error) {
+	digests, err := t.look.digests(ctx, table, chains)
 	if err != nil {
 		return nil, fmt.Errorf("iptables %s: sum up table %s: %w", t.family, table, err)
 	}

@@ -207,6 +207,9 @@ func TestKernelStampsAndDigests(t *testing.T) {
 		if first["A"] == first["B"] || first["A"] == 0 || first["C"] == first["A"] {
 			t.Fatalf("digests %v", first)
 		}
+		if some, err := tables.Digests(context.Background(), "nat", "B", "A"); err != nil || some["A"] != first["A"] || some["B"] != first["B"] {
+			t.Errorf("asked for two: %v, %v; all are %v", some, err, first)
+		}
 		if again := digests(); fmt.Sprint(again) != fmt.Sprint(first) || stamp() != at {
 			t.Errorf("nothing changed, but digests were %v and are %v", first, again)
 		}

@@ -77,9 +77,27 @@ func (s *nftSentinel) stamp([]string) (stamp uint64, writer string, err error) {
 }
 
 // digests sums up what nf_tables says about each rule, in the order of the rules.
-func (s *nftSentinel) digests(ctx context.Context, table string) (map[string]uint64, error) {
+func (s *nftSentinel) digests(ctx context.Context, table string, chains []string) (map[string]uint64, error) {
 	out := map[string]uint64{}
-	err := s.ask(nftGetChain, unix.NLM_F_DUMP, nil, func(attrs []byte) {
+	inTable := attr(ruleTable, append([]byte(table), 0))
+	if len(chains) == 0 {
+		if err := s.chains(table, out); err != nil || ctx.Err() != nil {
+			return nil, errors.Join(err, ctx.Err())
+		}
+		return out, s.sumUp(table, inTable, out)
+	}
+	for _, chain := range chains {
+		out[chain] = 0
+		if err := s.sumUp(table, append(inTable[:len(inTable):len(inTable)], attr(ruleChain, append([]byte(chain), 0))...), out); err != nil {
+			return nil, err
+		}
+	}
+	return out, ctx.Err()
+}
+
+// chains finds out which chains there are.
+func (s *nftSentinel) chains(table string, out map[string]uint64) error {
+	return s.ask(nftGetChain, unix.NLM_F_DUMP, nil, func(attrs []byte) {
 		var in, name string
 		eachAttr(attrs, func(kind uint16, value []byte) {
 			switch kind {
@@ -93,12 +111,13 @@ func (s *nftSentinel) digests(ctx context.Context, table string) (map[string]uin
 			out[name] = 0
 		}
 	})
-	if err != nil || ctx.Err() != nil {
-		return nil, errors.Join(err, ctx.Err())
-	}
+}
+
+// sumUp adds the rules that a request finds to their chains' digests.
+func (s *nftSentinel) sumUp(table string, request []byte, out map[string]uint64) error {
 	var sum maphash.Hash
 	sum.SetSeed(digestSeed)
-	err = s.ask(nftGetRule, unix.NLM_F_DUMP, attr(ruleTable, append([]byte(table), 0)), func(attrs []byte) {
+	return s.ask(nftGetRule, unix.NLM_F_DUMP, request, func(attrs []byte) {
 		var in, chain []byte
 		sum.Reset()
 		eachAttr(attrs, func(kind uint16, value []byte) {
@@ -118,7 +137,6 @@ func (s *nftSentinel) digests(ctx context.Context, table string) (map[string]uin
 			out[name] = chained(out[name], sum.Sum64())
 		}
 	})
-	return out, err
 }
 
 // chained adds a rule's digest to its chain's.

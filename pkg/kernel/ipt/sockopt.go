@@ -113,8 +113,8 @@ func (s *legacySentinel) getsockopt(option int, value []byte) error {
 	return nil
 }
 
-// digests reads a table's entries and sums up each chain's.
-func (s *legacySentinel) digests(ctx context.Context, table string) (map[string]uint64, error) {
+// digests reads a table's entries and sums up each chain's; the kernel gives all or none.
+func (s *legacySentinel) digests(ctx context.Context, table string, _ []string) (map[string]uint64, error) {
 	i, err := s.info(table)
 	if err != nil || ctx.Err() != nil {
 		return nil, err

@@ -38,7 +38,7 @@ type family struct {
 func New(opts Options, settings Settings, doors ...ipt.Tables) *Backend {
 	b := &Backend{settings: settings}
 	for _, door := range doors {
-		f := &family{is: cluster.IPv4, door: door, stuck: map[chainName]bool{}, watch: watch{fresh: map[chainName]bool{}}}
+		f := &family{is: cluster.IPv4, door: door, stuck: map[chainName]bool{}}
 		if door.Family() == ipt.IPv6 {
 			f.is = cluster.IPv6
 		}
@@ -99,7 +99,6 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (res
 		patch := diff(have, want)
 		a := &applier{ctx: ctx, door: f.door, settings: settings, stuck: f.stuck,
 			writer: newWriter(f.is, p.Node, f.opts, f.can)}
-		f.watch.writing(patch)
 		err := a.apply(patch)
 		result.Rules += a.rules
 		transactions += a.transactions
@@ -107,9 +106,7 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (res
 		switch {
 		case err == nil:
 			f.have, f.last = want, want
-			if result.Read {
-				f.baseline(ctx)
-			}
+			f.record(ctx, patch, result.Read)
 			return result, transactions
 		case errors.As(err, &refused) && len(told) < maxRefusals:
 			told = append(told, err)

@@ -3,13 +3,18 @@ package iptables_test
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
 // settings are those of the network namespace that they are used in.
@@ -44,9 +49,181 @@ func variants(t *testing.T, test func(t *testing.T, variant ipt.Variant)) {
 	}
 }
 
-// TestKernelCases asks real packets what the cases promise.
+// opener is open as backendtest wants it.
+func opener(variant ipt.Variant) backendtest.Open {
+	return func() (backend.Backend, error) { return open(variant) }
+}
+
+// TestKernelCases asks real packets what the cases promise, those that every backend has to pass and those of this one.
 func TestKernelCases(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		backendtest.RunAs(t, "../../../../test/cases", "iptables", func() (backend.Backend, error) { return open(variant) })
+		for _, dir := range []string{"../../../../test/cases", own} {
+			backendtest.RunAs(t, dir, "iptables", opener(variant))
+		}
+	})
+}
+
+// own are the cases of this backend alone.
+const own = "testdata/cases"
+
+// case4 is one of our own cases in IPv4.
+func case4(t *testing.T, name string) *cases.Case {
+	t.Helper()
+	all, err := cases.Load(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		if c.Name == name+"/IPv4" {
+			return c
+		}
+	}
+	t.Fatalf("no case %s", name)
+	return nil
+}
+
+// TestKernelAffinity asks again and again from one client, by two addresses of a Service; and from another client, until
+// it meets another endpoint.
+func TestKernelAffinity(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b := backendtest.NewBench(t, opener(variant))
+		b.Sync(t, case4(t, "affinity").Plan())
+		from := func(host *netns.Host, to string) string {
+			t.Helper()
+			tally := netns.Probe{From: host, To: netip.MustParseAddrPort(to), Protocol: netns.TCP}.Spread(24)
+			var seen []string
+			for pair := range tally.Pairs {
+				seen = append(seen, pair.Endpoint)
+			}
+			slices.Sort(seen)
+			if seen = slices.Compact(seen); tally.Failed() > 0 || len(seen) != 1 {
+				t.Fatalf("%s to %s: %s", host, to, tally)
+			}
+			return seen[0]
+		}
+		// Its first connections are one after another: those under way at once may each draw.
+		first := netns.Probe{From: b.Lab.Client, To: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: netns.TCP}.Send()
+		if got := from(b.Lab.Client, "10.96.0.10:80"); got != first.Endpoint {
+			t.Errorf("first %s, then %s", first, got)
+		}
+		if got := from(b.Lab.Client, "172.18.0.11:30080"); got != first.Endpoint {
+			t.Errorf("by the cluster IP %s, by the node port %s", first, got)
+		}
+	})
+}
+
+// rules counts what was written.
+func rules(results []backend.Result) (rules int) {
+	for _, result := range results {
+		rules += result.Rules
+	}
+	return rules
+}
+
+// reopen replaces a bench's backend by a new one, as a restart does.
+func reopen(t *testing.T, b *backendtest.Bench, variant ipt.Variant) {
+	t.Helper()
+	if err := b.Backend.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Lab.Node1.Do(func() (err error) { b.Backend, err = open(variant); return err }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKernelRestart writes nothing when a new process finds what it would write, whatever the case.
+func TestKernelRestart(t *testing.T) {
+	all, err := cases.Load("../../../../test/cases")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, err := cases.Load(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b := backendtest.NewBench(t, opener(variant))
+		for _, c := range append(all, mine...) {
+			b.Sync(t, c.Plan())
+			reopen(t, b, variant)
+			if n := rules(b.Sync(t, c.Plan())); n != 0 {
+				t.Errorf("%s: a restart wrote %d rules", c.Name, n)
+			}
+		}
+	})
+}
+
+// TestKernelDrift has a stranger change rules with iptables itself: Check tells of it at once, the next Sync repairs, and
+// what is not ours is left alone.
+func TestKernelDrift(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b := backendtest.NewBench(t, opener(variant))
+		p := case4(t, "source-ranges").Plan()
+		b.Sync(t, p)
+		check := func(after string, want int) {
+			t.Helper()
+			var drifts []backend.Drift
+			err := b.Lab.Node1.Do(func() (err error) { drifts, err = b.Backend.Check(t.Context()); return err })
+			if err != nil || len(drifts) != want {
+				t.Fatalf("after %q Check says %v, %v; want %d drifts", after, drifts, err, want)
+			}
+		}
+		save := func() string {
+			t.Helper()
+			out, err := b.Lab.Node1.Command("iptables-"+string(variant)+"-save", "-t", "nat").Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kept []string
+			for line := range strings.Lines(string(out)) {
+				if line[0] == '-' {
+					kept = append(kept, line)
+				}
+			}
+			return strings.Join(kept, "")
+		}
+		want := save()
+		check("", 0)
+		for _, tamper := range []string{
+			"-t nat -F", "-t nat -F KUBE-SERVICES", "-t nat -D OUTPUT 1", "-t nat -I KUBE-SERVICES -j RETURN", "-t filter -F",
+			"-t nat -R KUBE-MARK-MASQ 1 -j MARK --set-xmark 0x8000/0x8000", "-t mangle -X KUBE-PROXY-CANARY",
+		} {
+			if out, err := b.Lab.Node1.Command("iptables-"+string(variant), strings.Fields(tamper)...).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v: %s", tamper, err, out)
+			}
+			check(tamper, 1)
+			b.Sync(t, p)
+			if now := save(); now != want {
+				t.Fatalf("after %s was repaired there is\n%s\nwant\n%s", tamper, now, want)
+			}
+		}
+		if out, err := b.Lab.Node1.Command("iptables-"+string(variant), "-t", "nat", "-I", "PREROUTING", "-j", "ACCEPT").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		check("a rule of somebody else's", 0)
+	})
+}
+
+// TestKernelCleanup leaves nothing behind.
+func TestKernelCleanup(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b := backendtest.NewBench(t, opener(variant))
+		for _, name := range []string{"source-ranges", "localhost-node-ports"} {
+			b.Sync(t, case4(t, name).Plan())
+		}
+		if err := b.Lab.Node1.Do(func() error { return b.Backend.Cleanup(t.Context()) }); err != nil {
+			t.Fatal(err)
+		}
+		for _, program := range []string{"iptables-", "ip6tables-"} {
+			out, err := b.Lab.Node1.Command(program + string(variant) + "-save").Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(out)) {
+				if strings.Contains(line, "KUBE") && !strings.Contains(line, "KUBE-FIREWALL") {
+					t.Errorf("left: %s", line)
+				}
+			}
+		}
 	})
 }

@@ -3,16 +3,32 @@ package iptables
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
-// auditShare bounds what looking costs: a look at all rules that took t is followed by none of its kind for this many
-// times t. There are two kinds, those that a stamp asks for and those that none does, so that they take at most 0.5 % of
-// a core however often others write.
-const auditShare = 399
+// allowance bounds what looking at all rules costs: an unspent part of the time is kept for later, up to a limit, so that
+// one change is looked at at once, and many are as often as that part of the time allows.
+type allowance struct {
+	credit time.Duration
+	at     time.Time
+}
+
+// There are two allowances, for looks that a stamp asks for and for those that none does: at most 0.5 % of a core.
+const (
+	auditShare = 0.0025
+	maxCredit  = 200 * time.Millisecond
+)
+
+// allows tells whether there is some left.
+func (a *allowance) allows(now time.Time) bool {
+	a.credit = min(maxCredit, a.credit+time.Duration(auditShare*float64(now.Sub(a.at))))
+	a.at = now
+	return a.credit > 0
+}
 
 // watch notices that others changed our rules: that they changed anything by a stamp, which costs microseconds, and
 // whether it was ours by the digests of chains as the kernel has them.
@@ -21,11 +37,10 @@ type watch struct {
 	stamped bool
 	// suspect tells that something may have changed since the digests were taken.
 	suspect bool
-	// digests are the chains' when they were last known to be as they should; fresh are those written since.
+	// digests are the chains' as they were written, or found to be right; nil where that is not known.
 	digests map[chainName]uint64
-	fresh   map[chainName]bool
-	// asked and unasked are when all chains may be looked at next, because of a stamp and without one.
-	asked, unasked time.Time
+	// asked and unasked are the allowances for looks that a stamp asks for, and for others.
+	asked, unasked allowance
 }
 
 // wrote takes note of a sync: of the stamp before it and after it, and how many transactions of our own were between.
@@ -38,21 +53,6 @@ func (w *watch) wrote(before, after uint64, variant ipt.Variant, own, ownOfAll i
 		w.suspect = true
 	}
 	w.stamp, w.stamped = after, true
-}
-
-// writing takes note of chains that are about to be written.
-func (w *watch) writing(p *patch) {
-	for table, writes := range p.writes {
-		for _, change := range writes {
-			w.fresh[chainName{table, change.name}] = true
-		}
-	}
-	for _, j := range p.jumps {
-		w.fresh[j.from] = true
-	}
-	if p.localnet {
-		w.fresh[chainName{tableFilter, chainLocalnet}] = true
-	}
 }
 
 // Check finds out whether somebody else changed our chains or jumps. A change that replaces rules of the legacy variant by
@@ -83,16 +83,16 @@ func (f *family) check(ctx context.Context) (*backend.Drift, error) {
 	if stamp != f.watch.stamp {
 		f.watch.suspect, f.watch.stamp = true, stamp
 	}
-	next := &f.watch.unasked
+	purse := &f.watch.unasked
 	if f.watch.suspect {
-		next = &f.watch.asked
+		purse = &f.watch.asked
 	}
 	start := time.Now()
-	if !f.watch.suspect && f.door.Features().Variant == ipt.NFT || start.Before(*next) {
+	if !f.watch.suspect && f.door.Features().Variant == ipt.NFT || !purse.allows(start) {
 		return nil, nil
 	}
 	what, err := f.audit(ctx)
-	*next = time.Now().Add(auditShare * time.Since(start))
+	purse.credit -= time.Since(start)
 	if errors.Is(err, ipt.ErrBusy) {
 		return nil, nil // somebody is writing right now: look again next time
 	}
@@ -116,7 +116,7 @@ func (f *family) audit(ctx context.Context) (what string, err error) {
 		switch {
 		case !exists:
 			chains.Delete(name)
-		case recorded && digest != known && !f.watch.fresh[name]:
+		case recorded && digest != known:
 			chains.Set(name, &chain{lines: []line{{text: "changed by somebody else"}}})
 		default:
 			continue
@@ -134,7 +134,6 @@ func (f *family) audit(ctx context.Context) (what string, err error) {
 	}
 	f.have = &repaired
 	f.watch.digests, f.watch.suspect = found, false
-	clear(f.watch.fresh)
 	return what, nil
 }
 
@@ -165,7 +164,7 @@ func (f *family) lostJumps(have *ruleset, found map[chainName]uint64) (what stri
 		kept = append(kept, j)
 	}
 	have.jumps = kept
-	if shared := (chainName{tableFilter, chainLocalnet}); have.localnet && changed(shared) && !f.watch.fresh[shared] && f.watch.digests != nil {
+	if shared := (chainName{tableFilter, chainLocalnet}); have.localnet && changed(shared) && f.watch.digests != nil {
 		have.localnet = false // it is appended where it is not there
 		what = "the chain " + chainLocalnet
 	}
@@ -184,11 +183,45 @@ func (f *family) jumpsIn(name chainName) ([]jump, error) {
 	return jumps, err
 }
 
-// baseline takes the digests of what was just read or repaired. Without them the next Check takes what it finds for right.
-func (f *family) baseline(ctx context.Context) {
-	found, err := f.digests(ctx)
-	f.watch.digests, f.watch.suspect = found, err != nil
-	clear(f.watch.fresh)
+// maxRecorded is how many chains are summed up one by one; all at once cost less when there are more.
+const maxRecorded = 64
+
+// record takes the digests of what was just written, or of everything where everything was just read. Where that fails,
+// the next Check takes what it finds for right.
+func (f *family) record(ctx context.Context, p *patch, read bool) {
+	written := map[string][]string{}
+	for table, writes := range p.writes {
+		for _, w := range writes {
+			written[table] = append(written[table], w.name)
+		}
+	}
+	for _, j := range p.jumps {
+		if !slices.Contains(written[j.from.table], j.from.name) {
+			written[j.from.table] = append(written[j.from.table], j.from.name)
+		}
+	}
+	if p.localnet {
+		written[tableFilter] = append(written[tableFilter], chainLocalnet)
+	}
+	all := read || f.watch.digests == nil
+	for _, names := range written {
+		all = all || len(names) > maxRecorded
+	}
+	if all {
+		found, err := f.digests(ctx)
+		f.watch.digests, f.watch.suspect = found, err != nil
+		return
+	}
+	for table, names := range written {
+		digests, err := f.door.Digests(ctx, table, names...)
+		if err != nil {
+			f.watch.digests, f.watch.suspect = nil, true
+			return
+		}
+		for _, name := range names {
+			f.watch.digests[chainName{table, name}] = digests[name]
+		}
+	}
 }
 
 // digests are those of all chains of all tables that we have chains in.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -22,7 +23,7 @@ func oneFake(variant ipt.Variant) (*Backend, *ipt.Fake) {
 func check(t *testing.T, b *Backend, want int) {
 	t.Helper()
 	for _, f := range b.families {
-		f.watch.asked, f.watch.unasked = f.watch.asked.Add(-1<<40), f.watch.unasked.Add(-1<<40)
+		f.watch.asked, f.watch.unasked = allowance{}, allowance{}
 	}
 	drifts, err := b.Check(context.Background())
 	if err != nil || len(drifts) != want {
@@ -58,6 +59,11 @@ func TestCheckFindsTampering(t *testing.T) {
 				saves := door.Stats().Saves
 				sync(t, b, p)
 				holds(t, b, p)
+				if err := door.Stranger("*nat\n-F KUBE-MARK-MASQ\nCOMMIT\n"); err != nil {
+					t.Fatal(err)
+				}
+				check(t, b, 1) // what was just repaired is watched, too
+				sync(t, b, p)
 				if read := door.Stats().Saves - saves; read != len(tables()) { // that is holds
 					t.Errorf("the repair read the tables: %d times", read)
 				}
@@ -198,9 +204,13 @@ func TestStrangersReference(t *testing.T) {
 // missing, and blame the wrong line, the right one or none.
 func TestRefusedService(t *testing.T) {
 	for name, blame := range map[string]func(input, bad string) *ipt.RestoreError{
-		"no line":    func(_, _ string) *ipt.RestoreError { return &ipt.RestoreError{} },
-		"right line": func(input, bad string) *ipt.RestoreError { return &ipt.RestoreError{Line: 1, Text: lineWith(input, bad)} },
-		"other line": func(input, _ string) *ipt.RestoreError { return &ipt.RestoreError{Line: 1, Text: lineWith(input, ".0.7:8080")} },
+		"no line": func(_, _ string) *ipt.RestoreError { return &ipt.RestoreError{} },
+		"right line": func(input, bad string) *ipt.RestoreError {
+			return &ipt.RestoreError{Line: 1, Text: lineWith(input, bad)}
+		},
+		"other line": func(input, _ string) *ipt.RestoreError {
+			return &ipt.RestoreError{Line: 1, Text: lineWith(input, ".0.7:8080")}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			variants(t, func(t *testing.T, variant ipt.Variant) {
@@ -338,5 +348,32 @@ func TestInvalidPackets(t *testing.T) {
 		if got := strings.Contains(door.Dump(), "INVALID -j DROP"); got != want {
 			t.Errorf("with %q: dropped %v, want %v", value, got, want)
 		}
+	}
+}
+
+// TestAllowance lets a burst through, and then a quarter of a percent of the time.
+func TestAllowance(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	a := &allowance{}
+	const cost = 10 * time.Millisecond
+	looks := 0
+	for range 100_000 { // one check every second
+		if now = now.Add(time.Second); a.allows(now) {
+			looks++
+			a.credit -= cost
+		}
+	}
+	if spent := time.Duration(looks) * cost; spent > 250*time.Second+maxCredit+cost || spent < 249*time.Second {
+		t.Errorf("in 100,000 s it spent %s", spent)
+	}
+	a = &allowance{}
+	for burst := range 20 {
+		if !a.allows(now) {
+			t.Fatalf("after %d looks there is nothing left", burst)
+		}
+		a.credit -= cost
+	}
+	if a.allows(now) {
+		t.Error("there is no end to it")
 	}
 }
