@@ -9,10 +9,7 @@ import (
 	"os"
 	"strings"
 
-	"sigs.k8s.io/knftables"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -55,19 +52,7 @@ func chooseDataplane(mode config.ProxyMode) (dataplane, error) {
 }
 
 func openNFTables(cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error) {
-	var tables []nft.Table
-	for _, family := range families {
-		of := knftables.IPv4Family
-		if family == cluster.IPv6 {
-			of = knftables.IPv6Family
-		}
-		table, err := nft.Open(of, nftables.TableName)
-		if err != nil {
-			return nil, err
-		}
-		tables = append(tables, table)
-	}
-	return nftables.New(nftables.Options{Mark: 1 << cfg.NFTables.MasqueradeBit}, tables...), nil
+	return nftables.Open(nftables.Options{Mark: 1 << cfg.NFTables.MasqueradeBit}, families...)
 }
 
 // cleanup removes what any backend left on this machine, and tells everything that could not be removed.

@@ -12,11 +12,11 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
-// pacer decides how soon the next sync may begin. What rewrites rules keeps the minimum period; what only
-// writes elements is free as long as it takes less than cheapShare of the time.
+// pacer decides how soon the next sync may begin. What is heavy keeps the minimum period, and so does what
+// failed; everything else is free as long as it takes less than cheapShare of the time.
 type pacer struct {
 	min time.Duration
-	// last is when the last sync ended, heavy whether it rewrote rules.
+	// last is when the last sync ended, heavy whether it keeps the next at a distance.
 	last  time.Time
 	heavy bool
 	// credit is the time that cheap syncs may still take, as of last.
@@ -36,18 +36,14 @@ func (p *pacer) wait(now time.Time) time.Duration {
 
 // creditAt is the credit at a time after last.
 func (p *pacer) creditAt(now time.Time) time.Duration {
-	idle := now.Sub(p.last)
-	if idle > maxCredit*20 { // and it would overflow after some years
-		return maxCredit
-	}
-	return min(maxCredit, p.credit+time.Duration(float64(idle)*cheapShare))
+	return min(maxCredit, p.credit+time.Duration(float64(now.Sub(p.last))*cheapShare))
 }
 
 // record takes note of a sync.
 func (p *pacer) record(s *Sync) {
 	p.heavy = false
 	for _, result := range s.Results {
-		p.heavy = p.heavy || result.Rules > 0 || result.Read || result.Err != nil
+		p.heavy = p.heavy || result.Heavy || result.Err != nil
 	}
 	p.credit = p.creditAt(s.Finished) - s.Finished.Sub(s.Started)
 	p.last = s.Finished

@@ -26,6 +26,7 @@ import (
 	"golang.org/x/tools/txtar"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -44,6 +45,8 @@ type Case struct {
 	Archive *txtar.Archive
 	Family  cluster.Family
 
+	// Objects are the API objects, and Snapshot what they make in the order of the file.
+	Objects  []runtime.Object
 	Snapshot *cluster.Snapshot
 	Options  *plan.Options
 	Packets  []Packet
@@ -55,8 +58,13 @@ type Case struct {
 //	pod1a > 10.96.0.11:53/UDP = refused
 //
 // The answer names the endpoints that share the connections and the host whose address they see as the
-// source; or says refused, dropped, or passed: left alone. Where a backend is known not to do what the plan says,
-// its own answer follows, without endpoints:
+// source; or says refused, dropped, or passed: left alone. Where session affinity has a client stay with its
+// endpoint, it says so; and that it is the endpoint of the line before, by whatever address:
+//
+//	client > 10.96.0.10:80/TCP = one of pod1a pod2a, seen as node1
+//	client > 192.0.2.10:80/TCP = the same of pod1a pod2a, seen as node1
+//
+// Where a backend is known not to do what the plan says, its own answer follows, without endpoints:
 //
 //	pod1b > 10.96.0.10:9999/TCP = refused (iptables: passed)
 type Packet struct {
@@ -65,6 +73,7 @@ type Packet struct {
 	To        netip.AddrPort
 	Protocol  cluster.Protocol
 	Verdict   plan.Verdict
+	Choice    Choice
 	Endpoints []string
 	SeenAs    string
 	// Except are the backends with another answer.
@@ -78,6 +87,16 @@ func (p Packet) By(backend string) Packet {
 	}
 	return p
 }
+
+// Choice is how a client's connections share the endpoints.
+type Choice string
+
+// Each connection may go to any endpoint; all go to one of them; all go to that of the line before.
+const (
+	Any     Choice = ""
+	OneOf   Choice = "one of "
+	TheSame Choice = "the same of "
+)
 
 // Plan computes the case's plan.
 func (c *Case) Plan() *plan.Plan { return plan.Compute(c.Snapshot, c.Options, nil) }
@@ -136,17 +155,12 @@ func (c *Case) read() error {
 	if c.Options, err = parseOptions(translate(c.Part("options"))); err != nil {
 		return err
 	}
-	objects, err := manifests.Parse(c.Path, []byte(translate(c.Part("objects.yaml"))))
-	if err != nil {
+	if c.Objects, err = manifests.Parse(c.Path, []byte(translate(c.Part("objects.yaml")))); err != nil {
 		return err
 	}
-	builder := cluster.NewBuilder(Node)
+	builder := NewBuilder()
 	// What the builder leaves out is part of what a case may be about: its problems are no error here.
-	_ = builder.Update(func(u *cluster.Update) {
-		u.SetNode(node())
-		u.SetInterfaces(Interfaces)
-		manifests.Apply(u, objects)
-	})
+	_ = builder.Update(func(u *cluster.Update) { manifests.Apply(u, c.Objects) })
 	c.Snapshot = builder.Snapshot()
 	for i, line := range strings.Split(translate(c.Part("packets")), "\n") {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
@@ -160,6 +174,16 @@ func (c *Case) read() error {
 		c.Packets = append(c.Packets, p)
 	}
 	return nil
+}
+
+// NewBuilder makes a builder that knows the laboratory's node1, and nothing else yet.
+func NewBuilder() *cluster.Builder {
+	builder := cluster.NewBuilder(Node)
+	_ = builder.Update(func(u *cluster.Update) {
+		u.SetNode(node())
+		u.SetInterfaces(Interfaces)
+	})
+	return builder
 }
 
 // Interfaces are the addresses that the laboratory's node1 bears.
@@ -188,7 +212,7 @@ func parseOptions(text string) (*plan.Options, error) {
 			netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48"),
 		}},
 	}
-	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
 		name, value, _ := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
 		var err error
@@ -206,7 +230,7 @@ func parseOptions(text string) (*plan.Options, error) {
 			o.LocalTraffic = plan.LocalTraffic{}
 		case "nodePortAddresses":
 			o.NodePorts = plan.NodePortAddresses{Loopback: o.NodePorts.Loopback}
-			for _, cidr := range strings.Split(value, ",") {
+			for cidr := range strings.SplitSeq(value, ",") {
 				var prefix netip.Prefix
 				prefix, err = netip.ParsePrefix(cidr)
 				o.NodePorts.CIDRs = append(o.NodePorts.CIDRs, prefix)
@@ -248,6 +272,11 @@ func parsePacket(line string) (Packet, error) {
 	if known {
 		p.Verdict = verdict
 		return p, nil
+	}
+	for _, choice := range []Choice{OneOf, TheSame} {
+		if rest, ok := strings.CutPrefix(fields[4], string(choice)); ok {
+			p.Choice, fields[4] = choice, rest
+		}
 	}
 	endpoints, seenAs, ok := strings.Cut(fields[4], ", seen as ")
 	if !ok {

@@ -53,19 +53,19 @@ func (f Family) String() string { return fmt.Sprintf("IPv%d", int(f)) }
 type Verdict int
 
 const (
-	// Unsent: the probe could not be made; Answer.Err says why.
+	// Unsent tells that the probe could not be made; Answer.Err says why.
 	Unsent Verdict = iota
-	// Answered: an endpoint answered.
+	// Answered tells that an endpoint answered.
 	Answered
-	// Refused: something said no: a TCP reset, an SCTP ABORT, or an ICMP error
+	// Refused tells that something said no: a TCP reset, an SCTP ABORT, or an ICMP error
 	// for the port, the protocol or by an administrator's rule (Answer.ICMP).
 	Refused
-	// Unreachable: an ICMP error said that there is no way to the host or the
+	// Unreachable tells that an ICMP error said that there is no way to the host or the
 	// network (Answer.ICMP), or the sender itself has no route.
 	Unreachable
-	// Dropped: nothing came back within the time.
+	// Dropped tells that nothing came back within the time.
 	Dropped
-	// Broken: a connection was made, and ended without an answer.
+	// Broken tells that a connection was made, and ended without an answer.
 	Broken
 )
 

@@ -145,7 +145,7 @@ func (c *Cmd) Kill() error {
 	if err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("kill %s in %s: %w", c.Path, c.host.Name, err)
 	}
-	c.Wait() // its error only tells of the kill
+	_ = c.Wait() // its error only tells of the kill
 	return nil
 }
 

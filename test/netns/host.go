@@ -247,7 +247,7 @@ func (h *Host) unsettled() (string, error) {
 		// The kernel makes the route to an address of its own when it is usable.
 		routes, err := h.netlink.RouteGet(address.IP)
 		if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_LOCAL {
-			return address.String(), nil
+			return address.String(), nil //nolint:nilerr // that there is no route yet is the answer
 		}
 	}
 	return "", nil

@@ -90,7 +90,7 @@ func TestGone(t *testing.T) {
 				told = append(told, lines.Text())
 			}
 			if len(told) != 9 { // a process, and eight namespaces
-				player.Process.Kill()
+				_ = player.Process.Kill()
 				t.Fatalf("the laboratory told %q", told)
 			}
 			if err := act(player); err != nil {
@@ -337,7 +337,7 @@ func TestDo(t *testing.T) {
 		if node == home {
 			t.Error("Do did not enter the namespace")
 		}
-		lab.Client.Do(func() error {
+		_ = lab.Client.Do(func() error {
 			if here() == node {
 				t.Error("a Do in a Do did not enter the other namespace")
 			}
@@ -352,8 +352,8 @@ func TestDo(t *testing.T) {
 		t.Errorf("Do gives %v", err)
 	}
 	func() {
-		defer func() { recover() }()
-		lab.Node1.Do(func() error { panic("inside") })
+		defer func() { _ = recover() }()
+		_ = lab.Node1.Do(func() error { panic("inside") })
 	}()
 	if here() != home {
 		t.Error("a panic in Do left the thread in the namespace")

@@ -141,12 +141,12 @@ func (f *Flow) Ask() Answer { return f.ask(time.Now(), true) }
 func (f *Flow) Close() error {
 	switch f.probe.Protocol {
 	case TCP:
-		f.socket.raw.Control(func(fd uintptr) {
-			unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		_ = f.socket.raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		})
 	case SCTP:
 		if f.peer != 0 {
-			f.socket.send(sctpPacket{source: f.port, destination: f.probe.To.Port(), tag: f.peer, chunk: sctpAbort}.encode())
+			_ = f.socket.send(sctpPacket{source: f.port, destination: f.probe.To.Port(), tag: f.peer, chunk: sctpAbort}.encode())
 		}
 	}
 	return f.socket.Close()
@@ -195,7 +195,7 @@ func (f *Flow) converse(speak bool) (line, ICMP, error) {
 	if err := f.socket.SetDeadline(time.Time{}); err != nil {
 		return line{}, ICMP{}, err
 	}
-	stop := f.probe.From.lab.patience.after(f.probe.Timeout, func() { f.socket.SetDeadline(time.Unix(1, 0)) })
+	stop := f.probe.From.lab.patience.after(f.probe.Timeout, func() { _ = f.socket.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if f.probe.Protocol == TCP && !speak {
 		if icmp, err := f.socket.connected(); err != nil || icmp != (ICMP{}) {

@@ -41,8 +41,8 @@ func (p sctpPacket) encode() []byte {
 	b = binary.BigEndian.AppendUint16(b, p.source)
 	b = binary.BigEndian.AppendUint16(b, p.destination)
 	b = binary.BigEndian.AppendUint32(b, p.tag)
-	b = append(b, 0, 0, 0, 0) // the checksum, below
-	b = append(b, p.chunk, p.flags, 0, 0)
+	b = append(b, 0, 0, 0, 0, // the checksum, below
+		p.chunk, p.flags, 0, 0)
 	if p.chunk == sctpInit || p.chunk == sctpInitAck {
 		b = binary.BigEndian.AppendUint32(b, p.initiate)
 		b = binary.BigEndian.AppendUint32(b, 65536) // receiver window

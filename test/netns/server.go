@@ -71,7 +71,7 @@ func (s *Server) Close() error {
 	var errs []error
 	for closer := range open {
 		if tcp, ok := closer.(*net.TCPConn); ok {
-			tcp.SetLinger(0)
+			_ = tcp.SetLinger(0)
 		}
 		// A connection may be closing itself just now.
 		if err := closer.Close(); !errors.Is(err, net.ErrClosed) {
@@ -170,7 +170,7 @@ func (s *Server) udp(h *Host, port uint16) error {
 					endpoint: h.Name, reached: netip.AddrPortFrom(destination, port),
 					source: addrPort(source), asked: strings.TrimSpace(string(question[:n])),
 				}
-				socket.WriteMsgUDPAddrPort([]byte(answer.String()), back, source)
+				_, _, _ = socket.WriteMsgUDPAddrPort([]byte(answer.String()), back, source)
 			}
 		})
 	}
@@ -232,6 +232,7 @@ type sctpPort struct {
 	port      uint16
 }
 
+// Close stops serving the port.
 func (p sctpPort) Close() error {
 	p.responder.mu.Lock()
 	defer p.responder.mu.Unlock()
@@ -270,13 +271,13 @@ func (h *Host) sctpResponder() (*sctpResponder, error) {
 	}
 	responder := &sctpResponder{ports: map[uint16]bool{}}
 	sockets := &Server{open: map[io.Closer]struct{}{}}
-	for network, any := range map[string]string{"ip4:132": "0.0.0.0", "ip6:132": "::"} {
-		listener, err := listenWithAddress(h, network, any)
+	for network, wildcard := range map[string]string{"ip4:132": "0.0.0.0", "ip6:132": "::"} {
+		listener, err := listenWithAddress(h, network, wildcard)
 		if err != nil {
 			return nil, errors.Join(err, sockets.Close())
 		}
 		sockets.keep(listener)
-		sockets.working.Go(func() { responder.answer(h.Name, listener.(*net.IPConn), any == "0.0.0.0") })
+		sockets.working.Go(func() { responder.answer(h.Name, listener.(*net.IPConn), wildcard == "0.0.0.0") })
 	}
 	h.servers = append(h.servers, sockets)
 	h.sctp = responder
@@ -307,7 +308,7 @@ func (r *sctpResponder) answer(name string, socket *net.IPConn, four bool) {
 			continue // RFC 9260 section 6.8: a packet with a wrong checksum is discarded
 		}
 		if reply, ok := r.reply(name, asked, destination, source.Unmap()); ok {
-			socket.WriteMsgIP(reply.encode(), back, from)
+			_, _, _ = socket.WriteMsgIP(reply.encode(), back, from)
 		}
 	}
 }

@@ -147,7 +147,7 @@ func (s *socket) connected() (icmp ICMP, err error) {
 			return true
 		}
 		_, err = unix.Getpeername(int(fd))
-		if err == unix.ENOTCONN {
+		if errors.Is(err, unix.ENOTCONN) {
 			err = nil
 			return false
 		}
@@ -166,9 +166,9 @@ func (s *socket) receive(b []byte) (n int, icmp ICMP, err error) {
 		for {
 			n, err = unix.Read(int(fd), b)
 			switch {
-			case err == unix.EINTR:
+			case errors.Is(err, unix.EINTR):
 				continue
-			case err == unix.EAGAIN:
+			case errors.Is(err, unix.EAGAIN):
 				return false
 			case err == nil:
 				return true
@@ -186,7 +186,7 @@ func (s *socket) receive(b []byte) (n int, icmp ICMP, err error) {
 
 // pending takes the ICMP error that is there, if any, without waiting.
 func (s *socket) pending() (icmp ICMP) {
-	s.raw.Control(func(fd uintptr) { icmp = s.readError(int(fd)) })
+	_ = s.raw.Control(func(fd uintptr) { icmp = s.readError(int(fd)) })
 	return icmp
 }
 
@@ -255,7 +255,7 @@ func offender(sockaddr []byte) netip.Addr {
 
 // local is the source that the kernel chose.
 func (s *socket) local() (address netip.AddrPort) {
-	s.raw.Control(func(fd uintptr) {
+	_ = s.raw.Control(func(fd uintptr) {
 		name, err := unix.Getsockname(int(fd))
 		if err != nil {
 			return

@@ -55,12 +55,12 @@ func TestSCTPPackets(t *testing.T) {
 func FuzzDecodeSCTP(f *testing.F) {
 	f.Add(sctpPacket{chunk: sctpInit, initiate: 7}.encode())
 	f.Add(sctpPacket{chunk: sctpInitAck, initiate: 7, cookie: []byte("cookie")}.encode())
-	f.Fuzz(func(t *testing.T, packet []byte) {
+	f.Fuzz(func(_ *testing.T, packet []byte) {
 		if len(packet) >= sctpHeader { // get past the checksum
 			sum := sctpChecksum(packet)
 			copy(packet[8:], []byte{byte(sum), byte(sum >> 8), byte(sum >> 16), byte(sum >> 24)})
 		}
-		decodeSCTP(packet)
+		_, _ = decodeSCTP(packet)
 	})
 }
 

@@ -28,6 +28,7 @@ type Batch struct {
 	open              bool
 	msgStart, listPos int
 	command           int
+	flags             uint16
 	set               []byte
 
 	messages, elements, others int
@@ -58,6 +59,18 @@ func (b *Batch) Len() int { return b.elements + b.others }
 // Add adds an element. Commit fails with EEXIST if its key is there already, with ENOENT if the set, or the chain that
 // the element goes to, is not.
 func (b *Batch) Add(set string, e *Element) {
+	b.add(set, e, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+}
+
+// Discard deletes an element that may be gone already, as those of a map with timeouts: it is added first, which changes
+// nothing if it is there, and then deleted. (A command for this came with Linux 6.3.) It counts as two operations. Commit
+// fails with EEXIST if the key is there with another value.
+func (b *Batch) Discard(set string, e *Element) {
+	b.add(set, e, unix.NLM_F_CREATE)
+	b.Delete(set, e.Key)
+}
+
+func (b *Batch) add(set string, e *Element, flags uint16) {
 	if !b.check("add", set, e.Key) {
 		return
 	}
@@ -66,7 +79,7 @@ func (b *Batch) Add(set string, e *Element) {
 			e.Key, set, b.table, maxDataLen)
 		return
 	}
-	b.openMessage(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE|unix.NLM_F_EXCL, set)
+	b.openMessage(unix.NFT_MSG_NEWSETELEM, flags, set)
 	elem := b.beginElement(e.Key)
 	switch {
 	case e.Chain != "":
@@ -112,7 +125,7 @@ func (b *Batch) refuse(format string, args ...any) {
 
 // openMessage makes sure that the open message is one for command and set.
 func (b *Batch) openMessage(command int, flags uint16, set string) {
-	if b.open && b.command == command && string(b.set) == set && len(b.buf)-b.msgStart < maxMessageLen {
+	if b.open && b.command == command && b.flags == flags && string(b.set) == set && len(b.buf)-b.msgStart < maxMessageLen {
 		return
 	}
 	b.begin(command, flags)
@@ -127,7 +140,7 @@ func (b *Batch) openMessage(command int, flags uint16, set string) {
 func (b *Batch) begin(command int, flags uint16) {
 	b.open = false
 	b.messages++
-	b.command = command
+	b.command, b.flags = command, flags
 	b.msgStart = len(b.buf)
 	b.buf = appendMessage(b.buf, nftMessageType|uint16(command), unix.NLM_F_REQUEST|flags, b.family)
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -63,6 +64,8 @@ func world(tx *knftables.Transaction) {
 	tx.Add(&knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
 	tx.Add(&knftables.Map{Name: "unused-map", TypeOf: endpointsType})
 	tx.Add(&knftables.Map{Name: "typed", Type: "ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service"})
+	tx.Add(&knftables.Map{Name: "clients", TypeOf: "ip saddr : ip daddr . th dport", Size: knftables.PtrTo[uint64](2),
+		Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
 	tx.Add(&knftables.Set{Name: "nodeports", Type: "inet_service"})
 	tx.Add(&knftables.Set{Name: "unused-set", Type: "ipv4_addr"})
 	tx.Add(&knftables.Set{Name: "full", Type: "ipv4_addr", Size: knftables.PtrTo[uint64](1)})
@@ -85,6 +88,7 @@ func elements(b *Batch) {
 	b.Add("endpoints", &Element{Key: slotKey(1, 1), Value: endpointValue(2), Comment: "default/a-2"})
 	b.Add("services", &Element{Key: frontendKey(1), Chain: "pick-2", Comment: "default/a:http"})
 	b.Add("nodeports", &Element{Key: []byte{0x75, 0x30}})
+	b.Add("clients", &Element{Key: []byte{10, 0, 0, 1}, Value: endpointValue(1)})
 }
 
 // conformanceCase is one operation on the world. Its name is verb, object and situation.
@@ -175,6 +179,11 @@ func ruleTextCases() []conformanceCase {
 		})},
 		{name: "add/rule/reads a loaded map declared with type", do: text(func(tx *knftables.Transaction) {
 			tx.Add(&knftables.Rule{Chain: "unused", Rule: "dnat ip to ip daddr . meta l4proto . th dport map @typed"})
+		})},
+		{name: "add/rule/nat as a condition", do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Chain{Name: "filter", Type: knftables.PtrTo(knftables.FilterType),
+				Hook: knftables.PtrTo(knftables.PreroutingHook), Priority: knftables.PtrTo(knftables.FilterPriority)})
+			tx.Add(&knftables.Rule{Chain: "filter", Rule: "ct state new ct status dnat drop"})
 		})},
 		{name: "add/rule/nat in a filter chain", want: unix.EOPNOTSUPP, do: text(func(tx *knftables.Transaction) {
 			tx.Add(&knftables.Chain{Name: "filter", Type: knftables.PtrTo(knftables.FilterType),
@@ -326,6 +335,24 @@ func batchElementCases() []conformanceCase {
 	}
 }
 
+// discardCases are a batch's deletions of what may be gone.
+func discardCases() []conformanceCase {
+	return []conformanceCase{
+		{name: "Discard/map/present", do: batch(func(b *Batch) {
+			b.Discard("clients", &Element{Key: []byte{10, 0, 0, 1}, Value: endpointValue(1)})
+		})},
+		{name: "Discard/map/absent", do: batch(func(b *Batch) {
+			b.Add("clients", &Element{Key: []byte{10, 0, 0, 2}, Value: endpointValue(1)})
+			b.Delete("clients", []byte{10, 0, 0, 2})
+			b.Discard("clients", &Element{Key: []byte{10, 0, 0, 3}, Value: endpointValue(1)})
+		})},
+		{name: "Discard/map/other value", want: unix.EEXIST, index: 2, do: batch(func(b *Batch) {
+			b.Discard("clients", &Element{Key: []byte{10, 0, 0, 3}, Value: endpointValue(1)})
+			b.Discard("clients", &Element{Key: []byte{10, 0, 0, 1}, Value: endpointValue(2)})
+		})},
+	}
+}
+
 // batchChainCases are a batch's operations on chains and rules.
 func batchChainCases() []conformanceCase {
 	return []conformanceCase{
@@ -348,6 +375,12 @@ func batchChainCases() []conformanceCase {
 		{name: "AddRule/rule/set absent", want: unix.ENOENT, do: batch(func(b *Batch) {
 			b.AddRule("unused", Rule{VerdictMap{Concat{SourceAddress}, "none"}})
 		})},
+		{name: "AddRule/rule/update", do: batch(func(b *Batch) {
+			b.AddRule("unused", Rule{Update{Map: "clients", Key: Concat{SourceAddress}, Value: Concat{DestinationAddress, DestinationPort}, Timeout: time.Hour}})
+		})},
+		{name: "AddRule/rule/update without the flags", want: unix.EOPNOTSUPP, do: batch(func(b *Batch) {
+			b.AddRule("unused", Rule{Update{Map: "typed", Key: Concat{SourceAddress, Protocol, DestinationPort}, Value: Concat{DestinationAddress, DestinationPort}, Timeout: time.Hour}})
+		})},
 		{name: "AddRule/rule/circle", want: unix.EMLINK, index: 1, do: batch(func(b *Batch) {
 			b.AddRule("services", Rule{Goto("unused")})
 			b.AddRule("unused", Rule{Goto("services")})
@@ -358,7 +391,7 @@ func batchChainCases() []conformanceCase {
 
 // conformanceCases are all of them.
 func conformanceCases() []conformanceCase {
-	return slices.Concat(tableCases(), chainCases(), ruleTextCases(), setCases(), elementCases(), batchElementCases(), batchChainCases())
+	return slices.Concat(tableCases(), chainCases(), ruleTextCases(), setCases(), elementCases(), batchElementCases(), discardCases(), batchChainCases())
 }
 
 // TestConformance does each operation to the kernel's table and to the fake: both must take or refuse it, with the same
@@ -471,7 +504,7 @@ func TestConformanceIsComplete(t *testing.T) {
 		"add/set": both, "create/set": refused, "flush/set": both, "delete/set": both,
 		"add/map": succeeds, "create/map": refused, "flush/map": both, "delete/map": both,
 		"add/element": both, "create/element": refused, "delete/element": both,
-		"Add/map": both, "Delete/map": both, "Replace/map": both,
+		"Add/map": both, "Delete/map": both, "Replace/map": both, "Discard/map": both,
 		"Add/verdict map": both, "Delete/verdict map": succeeds, "Replace/verdict map": succeeds,
 		"Add/set": both, "Delete/set": both,
 		"AddChain/chain": both, "DeleteChain/chain": both, "FlushChain/chain": both, "AddRule/rule": both,

@@ -303,6 +303,20 @@ func (f *Fake) Count(set string, key []byte, packets, octets uint64) {
 	s.elements[string(key)] = e
 }
 
+// Learn writes an element into a dynamic map, as a packet does that meets an [Update]: a key that is there keeps its value,
+// a map that is full takes none, and the generation does not move. It panics if there is no such map.
+func (f *Fake) Learn(set string, e *Element) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.state.table.sets[set]
+	if !s.dynamic || len(e.Key) != width(s.key) || len(e.Value) != width(s.value) {
+		panic("nft.Fake.Learn: " + set + " is not dynamic, or the element does not fit")
+	}
+	if _, ok := s.elements[string(e.Key)]; !ok && (s.size == 0 || s.len() < s.size) {
+		s.elements[string(e.Key)] = fakeElement{value: bytes.Clone(e.Value)}
+	}
+}
+
 // Stranger does to the table what another process could. It does not fail on purpose and is not counted.
 func (f *Fake) Stranger() *Stranger { return &Stranger{f} }
 

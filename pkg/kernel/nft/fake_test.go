@@ -29,6 +29,10 @@ func TestFakeDump(t *testing.T) {
 	}))
 	const want = `table ip kube-proxy {
 		comment "rules for kube-proxy"
+	map clients {
+		typeof ip saddr : ip daddr . th dport; flags dynamic,timeout; size 2
+		10.0.0.1 : 10.0.0.1 . 8080
+	}
 	map endpoints {
 		typeof ip daddr . meta l4proto . th dport . numgen random mod 2 : ip daddr . th dport; counter
 		10.96.0.1 . tcp . 80 . 0 : 10.0.0.1 . 8080
@@ -158,7 +162,7 @@ func TestFakeFails(t *testing.T) {
 		t.Errorf("writes %v failed, want none", got)
 	}
 	stats := fake.Stats()
-	if want := (FakeStats{Commits: 13, Runs: 1, Failed: 1, ElementOps: 4 + 24, TextOps: stats.TextOps}); stats != want || stats.TextOps < 10 {
+	if want := (FakeStats{Commits: 13, Runs: 1, Failed: 1, ElementOps: 5 + 24, TextOps: stats.TextOps}); stats != want || stats.TextOps < 10 {
 		t.Errorf("%+v, want %+v", stats, want)
 	}
 	var failed [2][]int

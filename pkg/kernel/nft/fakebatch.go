@@ -40,7 +40,7 @@ func (s *fakeState) batch(b *Batch, eachStep bool) *BatchError {
 			for a := (attrs{rest: list}); a.next(); index++ {
 				e, err := decodeElement(a.data)
 				if err == nil {
-					err = s.element(name, e, m.command() == unix.NFT_MSG_NEWSETELEM)
+					err = s.element(name, e, m.command(), m.flags)
 				}
 				if err == nil && eachStep {
 					err = s.validate()
@@ -87,7 +87,7 @@ func (s *fakeState) object(m message, chain, rule string) error {
 }
 
 // element adds or deletes an element.
-func (s *fakeState) element(name string, e Element, add bool) error {
+func (s *fakeState) element(name string, e Element, command int, flags uint16) error {
 	set, err := s.set(name)
 	if err != nil {
 		return err
@@ -98,14 +98,14 @@ func (s *fakeState) element(name string, e Element, add bool) error {
 	if len(e.Key) != width(set.key) {
 		return refuse(unix.EINVAL, "the key has %d bytes; the set's has %d", len(e.Key), width(set.key))
 	}
-	if !add {
+	if command == unix.NFT_MSG_DELSETELEM {
 		return s.deleteElement(set, set.elements, string(e.Key))
 	}
 	elem := fakeElement{value: bytes.Clone(e.Value), comment: e.Comment}
 	if e.Chain != "" {
 		elem.verdict = fakeVerdict{"goto", e.Chain}
 	}
-	return s.addElement(set, set.elements, string(e.Key), elem, true)
+	return s.addElement(set, set.elements, string(e.Key), elem, flags&unix.NLM_F_EXCL != 0)
 }
 
 func (s *fakeState) batchError(err error, e BatchError) *BatchError {

@@ -63,6 +63,7 @@ type fakeSet struct {
 	verdicts    bool
 	interval    bool
 	dynamic     bool
+	timeout     bool
 	counter     bool
 	// typedByPort says that values have a port and were declared with typeof.
 	typedByPort bool
@@ -261,8 +262,12 @@ func (s *fakeState) addRule(chain string, r fakeRule, at int) error {
 		s.jumps = true
 	}
 	for _, name := range r.sets {
-		if s.table.sets[name] == nil {
+		set := s.table.sets[name]
+		if set == nil {
 			return refuse(unix.ENOENT, "no set %s", name)
+		}
+		if strings.Contains(r.text, "update @"+name+" {") && !(set.dynamic && set.timeout) {
+			return refuse(unix.EOPNOTSUPP, "packets cannot write set %s: it lacks a flag", name)
 		}
 	}
 	if at < 0 {
@@ -449,7 +454,8 @@ func (w *walk) chain(name string, depth int) error {
 // fits refuses NAT where the kernel has none.
 func (w *walk) fits(r fakeRule) error {
 	hooks := []uint32(nil)
-	for word := range strings.FieldsSeq(r.text) {
+	text := strings.ReplaceAll(r.text, "ct status dnat", "") // which is a condition
+	for word := range strings.FieldsSeq(text) {
 		switch word {
 		case "dnat", "redirect":
 			hooks = []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_OUT}

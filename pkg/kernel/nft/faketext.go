@@ -330,6 +330,7 @@ func (p properties) set(isMap bool) (*fakeSet, error) {
 	flags, _ := p.value("flags")
 	s.interval = slices.Contains(strings.Split(flags, ","), "interval")
 	s.dynamic = slices.Contains(strings.Split(flags, ","), "dynamic")
+	s.timeout = slices.Contains(strings.Split(flags, ","), "timeout")
 	_, s.counter = p.value("counter")
 	if size, ok := p.value("size"); ok {
 		if s.size, err = strconv.Atoi(size); err != nil {

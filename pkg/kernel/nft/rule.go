@@ -42,10 +42,15 @@ const (
 	SourcePort                                    // th sport
 	DestinationPort                               // th dport
 	randomNumber                                  // numgen random mod n
+	constant                                      // numgen random mod 1 offset n
 )
 
 // RandomNumber is a number from 0 to n-1, drawn evenly for each packet (`numgen random mod n`).
 func RandomNumber(n uint32) Operand { return randomNumber | Operand(n) }
+
+// Constant is n for every packet. nft 1.0.6 knows no constants in a key that is looked up, so it is written as a random
+// choice among one number: `numgen random mod 1 offset n`. Its field in the key is the host's integer.
+func Constant(n uint32) Operand { return constant | Operand(n) }
 
 // Concat is a concatenation of operands, as a key of a set or map: `ip daddr . meta l4proto . th dport`.
 type Concat []Operand
@@ -67,39 +72,65 @@ func (c Concat) text(family knftables.Family) string {
 			parts = append(parts, "th dport")
 		case randomNumber:
 			parts = append(parts, fmt.Sprintf("numgen random mod %d", n))
+		case constant:
+			part := "numgen random mod 1"
+			if n != 0 {
+				part += fmt.Sprintf(" offset %d", n)
+			}
+			parts = append(parts, part)
 		}
 	}
 	return strings.Join(parts, " . ")
 }
 
 // appendTo appends expressions that load the operands into registers, from the first on.
-func (c Concat) appendTo(b []byte, family knftables.Family) []byte {
-	at := 0
+func (c Concat) appendTo(b []byte, family knftables.Family) []byte { return c.appendAt(b, family, 0) }
+
+// appendAt loads the operands into registers from an offset on.
+func (c Concat) appendAt(b []byte, family knftables.Family, at int) []byte {
 	for _, o := range c {
 		switch kind, n := o&^0xffffffff, uint32(o); kind {
 		case SourceAddress:
 			b = appendPayload(b, at, payloadNetwork, sourceOffset(family), addressLen(family))
-			at += addressLen(family)
 		case DestinationAddress:
 			b = appendPayload(b, at, payloadNetwork, sourceOffset(family)+addressLen(family), addressLen(family))
-			at += addressLen(family)
 		case Protocol:
 			b = appendExpr(b, "meta", u32s{{unix.NFTA_META_DREG, register(at)}, {unix.NFTA_META_KEY, unix.NFT_META_L4PROTO}})
-			at += 4
 		case SourcePort:
 			b = appendPayload(b, at, payloadTransport, 0, 2)
-			at += 4
 		case DestinationPort:
 			b = appendPayload(b, at, payloadTransport, 2, 2)
-			at += 4
 		case randomNumber:
-			b = appendExpr(b, "numgen", u32s{
-				{unix.NFTA_NG_DREG, register(at)}, {unix.NFTA_NG_MODULUS, n}, {unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM}, {unix.NFTA_NG_OFFSET, 0},
-			})
-			at += 4
+			b = appendNumber(b, at, n, 0)
+		case constant:
+			b = appendNumber(b, at, 1, n)
 		}
+		at += o.width(family)
 	}
 	return b
+}
+
+// width is how many bytes of registers, or of a key, the operands take.
+func (c Concat) width(family knftables.Family) int {
+	n := 0
+	for _, o := range c {
+		n += o.width(family)
+	}
+	return n
+}
+
+func (o Operand) width(family knftables.Family) int {
+	if kind := o &^ 0xffffffff; kind == SourceAddress || kind == DestinationAddress {
+		return addressLen(family)
+	}
+	return 4
+}
+
+// appendNumber draws one of n numbers, the least being offset, into the register at an offset.
+func appendNumber(b []byte, at int, n, offset uint32) []byte {
+	return appendExpr(b, "numgen", u32s{
+		{unix.NFTA_NG_DREG, register(at)}, {unix.NFTA_NG_MODULUS, n}, {unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM}, {unix.NFTA_NG_OFFSET, offset},
+	})
 }
 
 const (

@@ -58,7 +58,7 @@ func TestAbandonedDump(t *testing.T) {
 	if !errors.Is(err, stop) {
 		t.Fatal(err)
 	}
-	if o, err := table.Objects(t.Context()); err != nil || len(o.Sets) != 8 {
+	if o, err := table.Objects(t.Context()); err != nil || len(o.Sets) != 9 {
 		t.Errorf("%d sets, %v", len(o.Sets), err)
 	}
 	n := 0

@@ -44,7 +44,7 @@ func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
 		ExternalIPs:     p.addrs("spec.externalIPs", spec.ExternalIPs),
 		LoadBalancerIPs: loadBalancerIPs(object, &p),
 		ExternalPolicy:  PolicyCluster,
-		SourceRanges:    p.prefixes("spec.loadBalancerSourceRanges", spec.LoadBalancerSourceRanges),
+		SourceRanges:    p.sourceRanges(spec.LoadBalancerSourceRanges),
 	}
 	clusterIPs := spec.ClusterIPs
 	if len(clusterIPs) == 0 {
@@ -302,6 +302,19 @@ func (p *problems) prefixes(field string, texts []string) []netip.Prefix {
 	}
 	slices.SortFunc(prefixes, netip.Prefix.Compare)
 	return slices.Compact(prefixes)
+}
+
+// nobody matches no source there is. It stands for ranges that cannot be read.
+var nobody = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32), netip.PrefixFrom(netip.IPv6Unspecified(), 128)}
+
+// sourceRanges reads who may use a Service. Where ranges are given and none can be read nobody may, for whoever
+// wrote them did not want everybody.
+func (p *problems) sourceRanges(texts []string) []netip.Prefix {
+	ranges := p.prefixes("spec.loadBalancerSourceRanges", texts)
+	if len(ranges) == 0 && len(texts) > 0 {
+		return nobody
+	}
+	return ranges
 }
 
 // port reads a port number; 0 is one only where none is needed.

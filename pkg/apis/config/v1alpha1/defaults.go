@@ -38,7 +38,7 @@ func SetDefaults_KubeProxyConfiguration(obj *upstream.KubeProxyConfiguration) {
 	fill(&obj.IPVS.SyncPeriod.Duration, 30*time.Second)
 	fill(&obj.IPTables.MasqueradeBit, ptr.To[int32](14))
 	fill(&obj.NFTables.MasqueradeBit, ptr.To[int32](14))
-	fill(&obj.IPTables.LocalhostNodePorts, ptr.To(true))
+	fill(&obj.IPTables.LocalhostNodePorts, new(true))
 	fill(&obj.OOMScoreAdj, ptr.To[int32](-999))
 }
 

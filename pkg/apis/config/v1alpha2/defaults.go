@@ -22,8 +22,8 @@ func SetDefaults_KubeProxyConfiguration(obj *KubeProxyConfiguration) {
 	fill(&obj.Logging.Format, "text")
 	fill(&obj.Logging.FlushFrequency.Duration, 5*time.Second)
 
-	fill(&obj.BindAddressHardFail, ptr.To(true))
-	fill(&obj.ConfigHardFail, ptr.To(true))
+	fill(&obj.BindAddressHardFail, new(true))
+	fill(&obj.ConfigHardFail, new(true))
 	fill(&obj.SyncPeriod, &metav1.Duration{Duration: 30 * time.Second})
 	fill(&obj.MinSyncPeriod, &metav1.Duration{Duration: time.Second})
 	fill(&obj.ConfigSyncPeriod, &metav1.Duration{Duration: 15 * time.Minute})

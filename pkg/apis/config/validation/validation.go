@@ -3,6 +3,7 @@ package validation
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -199,10 +200,8 @@ func validateIPVS(ipvs *config.KubeProxyIPVSConfiguration, path *field.Path) fie
 
 // oneOf accepts an empty value too.
 func oneOf[T ~string](value T, values []T, path *field.Path) field.ErrorList {
-	for _, v := range values {
-		if value == v {
-			return nil
-		}
+	if slices.Contains(values, value) {
+		return nil
 	}
 	if value == "" {
 		return nil

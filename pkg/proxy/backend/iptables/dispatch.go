@@ -164,9 +164,6 @@ func (w *writer) inParent(d *dispatch, t *tree, gates ...string) []line {
 	}
 	var lines []line
 	for _, gate := range gates {
-		if gate != "" {
-			gate += " "
-		}
 		lines = append(lines, line{text: gate + "-j " + d.nodeChain(nil).name})
 	}
 	return lines
@@ -221,8 +218,8 @@ func (w *writer) restricted(r *plan.Route, head, match string) []line {
 	owner := keyOf(r).String()
 	var lines []line
 	if r.Verdict == plan.Reject {
-		for _, source := range r.SourceRanges {
-			lines = append(lines, line{"-s " + source.Masked().String() + " " + head + dport(r.Frontend.Protocol, r.Frontend.Port) + " -j RETURN", owner})
+		for _, from := range r.SourceRanges {
+			lines = append(lines, line{source(from) + head + dport(r.Frontend.Protocol, r.Frontend.Port) + " -j RETURN", owner})
 		}
 	}
 	return append(lines, line{"-d " + host(r.Frontend.Addr) + " " + match + " -j DROP", owner})
@@ -258,7 +255,7 @@ func (w *writer) gates() []string {
 	var gates []string
 	for _, cidr := range w.node.ServiceCIDRs {
 		if cluster.FamilyOf(cidr.Addr()) == w.family {
-			gates = append(gates, "-d "+cidr.Masked().String())
+			gates = append(gates, strings.Replace(source(cidr), "-s", "-d", 1))
 		}
 	}
 	if gates == nil {

@@ -3,9 +3,7 @@ package iptables_test
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +12,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
-	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
 // settings are those of the network namespace that they are used in.
@@ -57,19 +54,22 @@ func opener(variant ipt.Variant) backendtest.Open {
 // TestKernelCases asks real packets what the cases promise, those that every backend has to pass and those of this one.
 func TestKernelCases(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		for _, dir := range []string{"../../../../test/cases", own} {
+		for _, dir := range []string{shared, own} {
 			backendtest.RunAs(t, dir, "iptables", opener(variant))
 		}
 	})
 }
 
-// own are the cases of this backend alone.
-const own = "testdata/cases"
+// shared are the cases of all backends, own those of this one alone.
+const (
+	shared = "../../../../test/cases"
+	own    = "testdata/cases"
+)
 
-// case4 is one of our own cases in IPv4.
-func case4(t *testing.T, name string) *cases.Case {
+// case4 is a case in IPv4.
+func case4(t *testing.T, dir, name string) *cases.Case {
 	t.Helper()
-	all, err := cases.Load(own)
+	all, err := cases.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,38 +78,8 @@ func case4(t *testing.T, name string) *cases.Case {
 			return c
 		}
 	}
-	t.Fatalf("no case %s", name)
+	t.Fatalf("no case %s in %s", name, dir)
 	return nil
-}
-
-// TestKernelAffinity asks again and again from one client, by two addresses of a Service; and from another client, until
-// it meets another endpoint.
-func TestKernelAffinity(t *testing.T) {
-	variants(t, func(t *testing.T, variant ipt.Variant) {
-		b := backendtest.NewBench(t, opener(variant))
-		b.Sync(t, case4(t, "affinity").Plan())
-		from := func(host *netns.Host, to string) string {
-			t.Helper()
-			tally := netns.Probe{From: host, To: netip.MustParseAddrPort(to), Protocol: netns.TCP}.Spread(24)
-			var seen []string
-			for pair := range tally.Pairs {
-				seen = append(seen, pair.Endpoint)
-			}
-			slices.Sort(seen)
-			if seen = slices.Compact(seen); tally.Failed() > 0 || len(seen) != 1 {
-				t.Fatalf("%s to %s: %s", host, to, tally)
-			}
-			return seen[0]
-		}
-		// Its first connections are one after another: those under way at once may each draw.
-		first := netns.Probe{From: b.Lab.Client, To: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: netns.TCP}.Send()
-		if got := from(b.Lab.Client, "10.96.0.10:80"); got != first.Endpoint {
-			t.Errorf("first %s, then %s", first, got)
-		}
-		if got := from(b.Lab.Client, "172.18.0.11:30080"); got != first.Endpoint {
-			t.Errorf("by the cluster IP %s, by the node port %s", first, got)
-		}
-	})
 }
 
 // rules counts what was written.
@@ -133,7 +103,7 @@ func reopen(t *testing.T, b *backendtest.Bench, variant ipt.Variant) {
 
 // TestKernelRestart writes nothing when a new process finds what it would write, whatever the case.
 func TestKernelRestart(t *testing.T) {
-	all, err := cases.Load("../../../../test/cases")
+	all, err := cases.Load(shared)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +128,7 @@ func TestKernelRestart(t *testing.T) {
 func TestKernelDrift(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b := backendtest.NewBench(t, opener(variant))
-		p := case4(t, "source-ranges").Plan()
+		p := case4(t, shared, "source-ranges").Plan()
 		b.Sync(t, p)
 		check := func(after string, want int) {
 			t.Helper()
@@ -208,9 +178,8 @@ func TestKernelDrift(t *testing.T) {
 func TestKernelCleanup(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b := backendtest.NewBench(t, opener(variant))
-		for _, name := range []string{"source-ranges", "localhost-node-ports"} {
-			b.Sync(t, case4(t, name).Plan())
-		}
+		b.Sync(t, case4(t, shared, "source-ranges").Plan())
+		b.Sync(t, case4(t, own, "localhost-node-ports").Plan())
 		if err := b.Lab.Node1.Do(func() error { return b.Backend.Cleanup(t.Context()) }); err != nil {
 			t.Fatal(err)
 		}

@@ -387,7 +387,8 @@ func TestHostileNames(t *testing.T) {
 			t.Errorf("%q becomes %q, %v", name, words, err)
 		}
 		w := newWriter(cluster.IPv4, &plan.Node{LocalTraffic: plan.LocalTraffic{Interface: name}}, testOptions, capabilities{})
-		if words, err := ipt.Words(w.fromLocal(true, netip.Addr{})); err != nil || len(words) != 2 {
+		head, _ := w.fromLocal(true, netip.Addr{})
+		if words, err := ipt.Words(head); err != nil || len(words) != 2 {
 			t.Errorf("%q becomes %q, %v", name, words, err)
 		}
 	}

@@ -98,8 +98,8 @@ func (w *writer) poolChain(key portKey, c *poolChain) []line {
 	owner := key.String()
 	var lines []line
 	for _, r := range c.clusterIPs {
-		if head := w.masqueradeHead(r); head != "" {
-			lines = append(lines, line{head + " -p " + protocolName(key.protocol) + comment(key.name+" "+r.Kind.String()) +
+		if head, ok := w.masqueradeHead(r); ok {
+			lines = append(lines, line{head + "-p " + protocolName(key.protocol) + comment(key.name+" "+r.Kind.String()) +
 				dport(key.protocol, r.Frontend.Port) + " -j " + chainMark, owner})
 		}
 	}
@@ -130,15 +130,15 @@ func (w *writer) poolChain(key portKey, c *poolChain) []line {
 	return lines
 }
 
-// masqueradeHead is the head of the rule that marks a cluster IP's connections; empty if none is.
-func (w *writer) masqueradeHead(r *plan.Route) string {
+// masqueradeHead is the head of the rule that marks a cluster IP's connections, if any are to be.
+func (w *writer) masqueradeHead(r *plan.Route) (head string, ok bool) {
 	switch r.Masquerade {
 	case plan.MasqueradeAll:
-		return "-d " + host(r.Frontend.Addr)
+		return "-d " + host(r.Frontend.Addr) + " ", true
 	case plan.MasqueradeOffCluster:
 		return w.fromLocal(false, r.Frontend.Addr)
 	default:
-		return ""
+		return "", false
 	}
 }
 
@@ -147,9 +147,6 @@ func (w *writer) externalChain(r *plan.Route) []line {
 	key := keyOf(r)
 	owner := key.String()
 	say := func(head, what, target string) line {
-		if head != "" {
-			head += " "
-		}
 		return line{head + comment(key.name + what)[1:] + " -j " + target, owner}
 	}
 	if r.ShortCut == nil {
@@ -168,7 +165,7 @@ func (w *writer) externalChain(r *plan.Route) []line {
 		{comment(key.name + " from this node")[1:] + own + " -j " + chainMark, owner},
 		{own[1:] + " -j " + key.chain(prefixCluster), owner},
 	}
-	if head := w.fromLocal(true, netip.Addr{}); head != "" {
+	if head, ok := w.fromLocal(true, netip.Addr{}); ok {
 		lines = append(lines, say(head, " from local pods", key.chain(prefixCluster)))
 	}
 	if len(r.Pool.Endpoints) > 0 {
@@ -182,8 +179,8 @@ func (w *writer) externalChain(r *plan.Route) []line {
 func (w *writer) firewallChain(r *plan.Route) []line {
 	key := keyOf(r)
 	var lines []line
-	for _, source := range r.SourceRanges {
-		lines = append(lines, line{"-s " + source.Masked().String() + comment(key.name+" let in") + " -j " + key.chain(prefixExternal), key.String()})
+	for _, from := range r.SourceRanges {
+		lines = append(lines, line{source(from) + comment(key.name + " let in")[1:] + " -j " + key.chain(prefixExternal), key.String()})
 	}
 	return lines
 }

@@ -97,23 +97,33 @@ func (w *writer) arrivesOn() string {
 }
 
 // fromLocal renders the head of a rule for local traffic to one destination (or to any, an invalid one), or for
-// everything else. It is empty where local traffic cannot be told.
-func (w *writer) fromLocal(local bool, to netip.Addr) string {
+// everything else. No packet is meant where local traffic cannot be told, or is everything.
+func (w *writer) fromLocal(local bool, to netip.Addr) (head string, ok bool) {
 	not, destination := "", ""
 	if !local {
 		not = "! "
 	}
 	if to.IsValid() {
-		destination = "-d " + host(to)
+		destination = "-d " + host(to) + " "
 	}
 	switch name := w.arrivesOn(); {
 	case name != "":
-		return strings.TrimSpace(destination + " " + not + "-i " + name)
-	case w.cidr.IsValid():
-		return strings.TrimSpace(not + "-s " + w.cidr.Masked().String() + " " + destination)
+		return destination + not + "-i " + name + " ", true
+	case !w.cidr.IsValid() || w.cidr.Bits() == 0 && !local:
+		return "", false
+	case w.cidr.Bits() == 0:
+		return destination, true
 	default:
+		return not + source(w.cidr) + destination, true
+	}
+}
+
+// source renders the match of a range of sources; all there are need none.
+func source(from netip.Prefix) string {
+	if from.Bits() == 0 {
 		return ""
 	}
+	return "-s " + from.Masked().String() + " "
 }
 
 // masquerade is the target that gives connections the node's address.

@@ -239,7 +239,7 @@ func (w *writer) topChains(r *ruleset) []namedChain {
 	for h := range r.health.All() {
 		health = append(health, line{text: "-p tcp" + comment(h.service.String()+" health check node port") + dport(cluster.TCP, h.port) + " -j ACCEPT"})
 	}
-	postrouting := append(parent(natHairpins, "-m conntrack --ctstate DNAT"),
+	postrouting := append(parent(natHairpins, "-m conntrack --ctstate DNAT "),
 		line{text: "-m mark ! --mark " + w.mark + "/" + w.mark + " -j RETURN"},
 		// The mark is taken off again: a packet that passes here twice, as through a tunnel, is masqueraded once.
 		line{text: "-j MARK --set-xmark " + w.mark + "/0x0"},

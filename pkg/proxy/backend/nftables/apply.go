@@ -23,12 +23,14 @@ type applier struct {
 
 	elements, rules int
 	transactions    uint32
+	// text tells that nft was started, which takes longer the more the table holds.
+	text bool
 }
 
 // apply writes the patch. Every transaction on the way leaves a correct dataplane: chains and elements are
 // complete before anything leads to them, and what used to stand there goes last.
 func (a *applier) apply(p *patch) error {
-	steps := []func(*patch) error{a.prepare, a.change, a.hook, a.tidy}
+	steps := []func(*patch) error{a.prepare, a.change, a.hook, a.tidy, a.forget}
 	for _, step := range steps {
 		if err := step(p); err != nil {
 			return err
@@ -40,18 +42,26 @@ func (a *applier) apply(p *patch) error {
 	return a.record(p.after)
 }
 
-// prepare declares the sets, and the two chains that frontends without an endpoint go to.
+// prepare declares the sets, and writes the chains that are text and that elements go to: those of source
+// ranges, and the two for frontends without an endpoint.
 func (a *applier) prepare(p *patch) error {
-	if p.skeleton == nil {
-		return nil
-	}
 	tx := a.table.NewTransaction()
-	tx.Add(&knftables.Table{})
-	for _, s := range p.skeleton.sets {
-		s.declare(tx)
+	if p.skeleton != nil {
+		tx.Add(&knftables.Table{})
+		for _, s := range p.skeleton.sets {
+			s.declare(tx)
+		}
+		for _, k := range []kind{reject, drop} {
+			tx.Add(&knftables.Chain{Name: target{kind: k}.name()})
+		}
 	}
-	for _, k := range []kind{reject, drop} {
-		tx.Add(&knftables.Chain{Name: target{kind: k}.name()})
+	for _, t := range p.addTimeouts {
+		a.writer.clients(t).declare(tx)
+	}
+	for _, t := range slices.Concat(p.addChains, p.rewriteChains) {
+		if list, ok := p.after.lists.Get(t); ok {
+			a.write(tx, a.writer.fromChain(t, list))
+		}
 	}
 	return a.run(tx)
 }
@@ -63,10 +73,11 @@ func (a *applier) prepare(p *patch) error {
 // "conflicting protocols specified").
 func (a *applier) change(p *patch) error {
 	a.batch.Reset()
-	for _, t := range p.addChains {
+	isText := func(t target) bool { return t.kind == from } // and written already
+	for _, t := range slices.DeleteFunc(slices.Clone(p.addChains), isText) {
 		a.batch.AddChain(t.name(), "")
 	}
-	for _, t := range p.rewriteChains {
+	for _, t := range slices.DeleteFunc(slices.Clone(p.rewriteChains), isText) {
 		a.batch.FlushChain(t.name())
 	}
 	for _, t := range slices.Concat(p.addChains, p.rewriteChains) {
@@ -112,6 +123,8 @@ func (a *applier) encode(o op, key, value []byte) {
 		key = appendAddr(key, o.addr)
 	case setHairpins:
 		key = appendAddr(appendAddr(key, o.addr), o.addr)
+	case setSticky:
+		key = appendPool(appendEndpoint(key, o.to), o.pool)
 	case mapEndpoints, mapNodePortEnds, mapLocal, mapNodePortLocal:
 		key = appendSlot(appendFrontend(key, o.frontend), o.slot)
 		if o.verb != remove {
@@ -174,6 +187,10 @@ func (a *applier) tidy(p *patch) error {
 		tx.Add(&knftables.Chain{Name: name})
 		tx.Flush(&knftables.Chain{Name: name})
 	}
+	for _, t := range p.delTimeouts {
+		tx.Flush(&knftables.Map{Name: t.name()})
+		tx.Delete(&knftables.Map{Name: t.name()})
+	}
 	for _, name := range p.leftovers.maps {
 		tx.Flush(&knftables.Map{Name: name})
 		tx.Delete(&knftables.Map{Name: name})
@@ -210,6 +227,7 @@ func (a *applier) run(tx *knftables.Transaction) error {
 		return nil
 	}
 	a.transactions++
+	a.text = true
 	return a.table.Run(a.ctx, tx)
 }
 
@@ -248,12 +266,18 @@ var hookNumbers = map[knftables.BaseChainHook]uint32{
 
 // declare adds the declaration of a set or map to a transaction.
 func (s set) declare(tx *knftables.Transaction) {
-	if s.isMap {
+	switch {
+	case s.clients:
+		tx.Add(&knftables.Map{Name: s.name, TypeOf: s.typeOf, Size: knftables.PtrTo[uint64](maxClients),
+			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
+	case s.isMap && s.typeOf != "":
 		// knftables has no field for the counters of a map's elements.
 		tx.Add(&knftables.Map{Name: s.name, TypeOf: s.typeOf + "; counter"})
-		return
+	case s.isMap:
+		tx.Add(&knftables.Map{Name: s.name, Type: s.plainType})
+	default:
+		tx.Add(&knftables.Set{Name: s.name, Type: s.plainType, TypeOf: s.typeOf})
 	}
-	tx.Add(&knftables.Set{Name: s.name, Type: s.plainType})
 }
 
 // wrap tells which family an error is about.

@@ -29,6 +29,19 @@ type family struct {
 	have *ruleset
 }
 
+// Open makes a backend for the network namespace that it is called in, with a table for each family.
+func Open(opts Options, families ...cluster.Family) (*Backend, error) {
+	var tables []nft.Table
+	for _, family := range families {
+		table, err := nft.Open(dialectOf(family).family, TableName)
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, table)
+	}
+	return New(opts, tables...), nil
+}
+
 // New makes a backend that writes the given tables, one for each family to be served.
 func New(opts Options, tables ...nft.Table) *Backend {
 	b := &Backend{opts: opts}
@@ -74,7 +87,7 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, opts Options) (result b
 	if !patch.empty() {
 		result.Err = a.apply(patch)
 	}
-	result.Elements, result.Rules = a.elements, a.rules
+	result.Elements, result.Rules, result.Heavy = a.elements, a.rules, a.text
 	if result.Err == nil {
 		f.have = patch.after
 	}

@@ -18,6 +18,9 @@ type patch struct {
 	addChains, rewriteChains, delChains []target
 	frontends                           []frontendChange
 	sets                                []op
+	// addTimeouts and delTimeouts are affinity maps that come and go; in those of forget, clients may be
+	// remembered with endpoints that left.
+	addTimeouts, delTimeouts, forget []timeout
 	// strays and leftovers are removed: those before anything is added, these when nothing uses them any more.
 	strays    []stray
 	leftovers leftovers
@@ -48,6 +51,8 @@ type op struct {
 	frontend plan.Frontend
 	addr     netip.Addr
 	slot     int
+	// pool and to are the key in the set of sticky endpoints.
+	pool poolID
 	// to, goes and comment are the element's data where it has any.
 	to      netip.AddrPort
 	goes    target
@@ -97,6 +102,7 @@ func diff(have, want *ruleset) *patch {
 	slices.Reverse(p.delChains) // a chain goes before those that it goes to
 	p.members(setClusterIPs, have.clusterIPs, want.clusterIPs, want.holds)
 	p.members(setHairpins, have.hairpins, want.hairpins, want.holds)
+	p.affinity(have, want)
 	for _, addr := range want.nodeAddrs {
 		if !slices.Contains(have.nodeAddrs, addr) {
 			p.sets = append(p.sets, op{verb: add, set: setNodeAddrs, addr: addr})
@@ -131,6 +137,7 @@ func place(have, want *entry) *entry {
 	placed.slots = assign(have.slots, want.slots)
 	placed.local = assign(have.local, want.local)
 	if placed.comment == have.comment && placed.goes == have.goes && placed.refused == have.refused &&
+		placed.from == have.from && placed.remember == have.remember &&
 		slices.Equal(placed.slots, have.slots) && slices.Equal(placed.local, have.local) {
 		return have
 	}
@@ -170,11 +177,12 @@ func assign(have, pool []netip.AddrPort) []netip.AddrPort {
 // empty tells whether there is nothing to write.
 func (p *patch) empty() bool {
 	return p.skeleton == nil && p.leftovers.none() &&
-		len(p.addChains)+len(p.rewriteChains)+len(p.delChains)+len(p.frontends)+len(p.sets)+len(p.strays) == 0
+		len(p.addChains)+len(p.rewriteChains)+len(p.delChains)+len(p.frontends)+len(p.sets)+len(p.strays)+
+			len(p.addTimeouts)+len(p.delTimeouts)+len(p.forget) == 0
 }
 
 // ops yields the operations on elements in an order that is right at every step: first whatever makes slots
-// complete, then the verdicts that count on them, then the slots that no verdict counts on any more.
+// complete and guards the frontend, then the verdicts that count on it, then what no verdict counts on any more.
 func (p *patch) ops() iter.Seq[op] {
 	return func(yield func(op) bool) {
 		for _, o := range p.sets {
@@ -182,7 +190,7 @@ func (p *patch) ops() iter.Seq[op] {
 				return
 			}
 		}
-		for _, phase := range []func(*frontendChange, func(op) bool) bool{fillSlots, setVerdicts, clearSlots} {
+		for _, phase := range []func(*frontendChange, func(op) bool) bool{fillSlots, setGuards, setVerdicts, clearGuards, clearSlots} {
 			for i := range p.frontends {
 				if !phase(&p.frontends[i], yield) {
 					return
@@ -201,11 +209,11 @@ func slotMaps(nodePort bool) (slots, local string) {
 }
 
 // verdictMaps names the maps that hold a frontend's verdicts.
-func verdictMaps(f plan.Frontend) (goes, refused string) {
+func verdictMaps(f plan.Frontend) (goes, refused, sticky string) {
 	if f.IsNodePort() {
-		return mapNodePorts, mapUnservedPorts
+		return mapNodePorts, mapUnservedPorts, mapStickyPorts
 	}
-	return mapServices, mapUnserved
+	return mapServices, mapUnserved, mapSticky
 }
 
 func fillSlots(c *frontendChange, yield func(op) bool) bool {
@@ -228,21 +236,34 @@ func fillSlots(c *frontendChange, yield func(op) bool) bool {
 	return fill(slots, c.before.slots, c.after.slots) && fill(local, c.before.local, c.after.local)
 }
 
-func setVerdicts(c *frontendChange, yield func(op) bool) bool {
-	goes, refused := verdictMaps(c.frontend)
-	set := func(set string, before, after target) bool {
-		o := op{verb: replace, set: set, frontend: c.frontend, goes: after, comment: c.after.comment}
-		switch {
-		case before == after && (c.before.comment == c.after.comment || after.kind == none):
-			return true
-		case before.kind == none:
-			o.verb = add
-		case after.kind == none:
-			o.verb = remove
-		}
-		return yield(o)
+// setVerdict writes one verdict of a frontend.
+func (c *frontendChange) setVerdict(set string, before, after target, yield func(op) bool) bool {
+	o := op{verb: replace, set: set, frontend: c.frontend, goes: after, comment: c.after.comment}
+	switch {
+	case before == after && (c.before.comment == c.after.comment || after.kind == none):
+		return true
+	case before.kind == none:
+		o.verb = add
+	case after.kind == none:
+		o.verb = remove
 	}
-	return set(goes, c.before.goes, c.after.goes) && set(refused, c.before.refused, c.after.refused)
+	return yield(o)
+}
+
+func setVerdicts(c *frontendChange, yield func(op) bool) bool {
+	goes, refused, sticky := verdictMaps(c.frontend)
+	return c.setVerdict(sticky, c.before.remember, c.after.remember, yield) &&
+		c.setVerdict(goes, c.before.goes, c.after.goes, yield) &&
+		c.setVerdict(refused, c.before.refused, c.after.refused, yield)
+}
+
+// setGuards lets in no more than the source ranges before anything leads to the frontend.
+func setGuards(c *frontendChange, yield func(op) bool) bool {
+	return c.after.from.kind == none || c.setVerdict(mapFirewall, c.before.from, c.after.from, yield)
+}
+
+func clearGuards(c *frontendChange, yield func(op) bool) bool {
+	return c.after.from.kind != none || c.setVerdict(mapFirewall, c.before.from, c.after.from, yield)
 }
 
 func clearSlots(c *frontendChange, yield func(op) bool) bool {

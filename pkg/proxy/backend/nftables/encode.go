@@ -38,6 +38,12 @@ func appendEndpoint(b []byte, e netip.AddrPort) []byte {
 	return append(b, byte(e.Port()>>8), byte(e.Port()), 0, 0)
 }
 
+// appendPool encodes the two constants that name a pool.
+func appendPool(b []byte, pool poolID) []byte {
+	high, low := pool.words()
+	return binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(b, high), low)
+}
+
 // decoder reads keys and values of one family.
 type decoder struct {
 	family cluster.Family
@@ -62,6 +68,10 @@ func (f *fields) take(n int) []byte {
 
 func (f *fields) port() uint16 { return binary.BigEndian.Uint16(f.take(2)) }
 
+func (f *fields) number() uint32 { return binary.NativeEndian.Uint32(f.take(4)) }
+
+func (f *fields) pool() poolID { return poolID(f.number())<<32 | poolID(f.number()) }
+
 func (d decoder) addr(f *fields) netip.Addr {
 	n := 4
 	if d.family == cluster.IPv6 {
@@ -85,7 +95,7 @@ func (d decoder) frontend(key []byte, nodePort, slotted bool) (frontend plan.Fro
 	frontend.Protocol = cluster.Protocol(f.take(1)[0])
 	frontend.Port = f.port()
 	if slotted {
-		slot = int(binary.NativeEndian.Uint32(f.take(4)))
+		slot = int(f.number())
 	}
 	if !f.ok || len(f.rest) > 0 {
 		return plan.Frontend{}, 0, fmt.Errorf("key %x has another layout", key)
@@ -111,4 +121,27 @@ func (d decoder) member(key []byte, pair bool) (netip.Addr, error) {
 		return netip.Addr{}, fmt.Errorf("key %x has another layout", key)
 	}
 	return addr, nil
+}
+
+// sticky reads a key of the set of sticky endpoints.
+func (d decoder) sticky(key []byte) (pool poolID, endpoint netip.AddrPort, err error) {
+	f := fields{rest: key, ok: true}
+	addr, port := d.addr(&f), f.port()
+	pool = f.pool()
+	if !f.ok || len(f.rest) > 0 {
+		return 0, netip.AddrPort{}, fmt.Errorf("key %x has another layout", key)
+	}
+	return pool, netip.AddrPortFrom(addr, port), nil
+}
+
+// client reads, of a key of an affinity map, whose client it is.
+func (d decoder) client(key []byte) (poolID, error) {
+	f := fields{rest: key, ok: true}
+	d.addr(&f)
+	f.take(1)
+	pool := f.pool()
+	if !f.ok || len(f.rest) > 0 {
+		return 0, fmt.Errorf("key %x has another layout", key)
+	}
+	return pool, nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -71,8 +72,14 @@ func (w *world) service(number int) *cluster.Service {
 		ExternalPolicy: cluster.Policy(w.rnd.IntN(2)),
 	}
 	if w.rnd.IntN(3) == 0 { // a few addresses that Services contest
-		s.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(w.rnd.IntN(3))})}
+		s.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(w.rnd.IntN(3))}), netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", w.rnd.IntN(3)))}
 	}
+	for _, text := range []string{"0.0.0.0/0", "10.0.0.0/8", "10.244.0.0/16", "192.0.2.7/32", "172.18.0.0/16", "fd00::/16", "::/0"} {
+		if w.rnd.IntN(6) == 0 {
+			s.SourceRanges = append(s.SourceRanges, netip.MustParsePrefix(text))
+		}
+	}
+	s.Affinity = []time.Duration{0, 0, time.Second, 10 * time.Second, 3 * time.Hour}[w.rnd.IntN(5)]
 	slice := &cluster.EndpointSlice{Name: "a", Ports: []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 8080}, {Name: "dns", Protocol: cluster.UDP, Port: 53}}}
 	for i := range 24 {
 		if w.rnd.IntN(3) > 0 {
@@ -105,8 +112,18 @@ func holds(t *testing.T, b *Backend, p *plan.Plan) {
 		if !have.equal(want) {
 			t.Fatalf("%s: the table differs from the plan (-want +have):\n%s", f.is, cmp.Diff(dump(want), dump(have)))
 		}
-		if patch := diff(have, want); !patch.empty() {
+		patch := diff(have, want)
+		patch.forget = nil // what is read is always looked through
+		if !patch.empty() {
 			t.Fatalf("%s: the table equals the plan, but diff finds %d operations", f.is, len(slices.Collect(patch.ops())))
+		}
+		for timeout := range want.timeouts.All() {
+			for e := range f.table.Elements(context.Background(), timeout.name()) {
+				pool, _ := decoder{f.is}.client(e.Key)
+				if endpoint, err := (decoder{f.is}).endpoint(e.Value); err != nil || !want.remembers(timeout, pool, endpoint) {
+					t.Fatalf("%s: %s sends a client to %s, which its pool %x does not have (%v)", f.is, timeout.name(), endpoint, uint64(pool), err)
+				}
+			}
 		}
 	}
 }
@@ -118,10 +135,16 @@ func dump(r *ruleset) []string {
 		slots, local := slices.Clone(e.slots), slices.Clone(e.local)
 		slices.SortFunc(slots, netip.AddrPort.Compare)
 		slices.SortFunc(local, netip.AddrPort.Compare)
-		lines = append(lines, fmt.Sprint(f, e.comment, e.goes.name(), e.refused.name(), slots, local))
+		lines = append(lines, fmt.Sprint(f, e.comment, e.goes.name(), e.refused.name(), e.from.name(), e.remember.name(), slots, local))
 	}
 	for t := range r.targets.All() {
 		lines = append(lines, t.name())
+	}
+	for t := range r.timeouts.All() {
+		lines = append(lines, t.name())
+	}
+	for pool, m := range r.pools.All() {
+		lines = append(lines, fmt.Sprint(pool, slices.SortedFunc(slices.Values(m.endpoints), netip.AddrPort.Compare)))
 	}
 	for addr := range r.clusterIPs.All() {
 		if r.holds(addr) {
@@ -165,6 +188,7 @@ func TestTablesFollowPlans(t *testing.T) {
 			if elements, rules := sync(t, b, p); elements+rules != 0 {
 				t.Fatalf("a second sync of one plan wrote %d elements and %d rules", elements, rules)
 			}
+			w.visit(b)
 		}
 	}
 }
@@ -192,6 +216,7 @@ func TestRestart(t *testing.T) {
 	for range 50 {
 		p := w.step()
 		sync(t, b, p)
+		w.visit(b)
 		b = New(testOptions, b.families[0].table, b.families[1].table)
 		if elements, rules := sync(t, b, p); elements+rules != 0 {
 			t.Fatalf("a restart with nothing changed wrote %d elements and %d rules", elements, rules)
@@ -225,6 +250,7 @@ func TestWritesThatFail(t *testing.T) {
 			table.FailRandomly(0, 0)
 		}
 		holds(t, b, p)
+		w.visit(b)
 		for i, table := range tables {
 			table.FailRandomly(0.1, uint64(i))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
@@ -85,15 +86,22 @@ func (r *reader) skeleton(objects nft.Objects) error {
 
 // elements reads what a set holds.
 func (r *reader) elements(set nft.Set) {
+	if t, ok := parseTimeout(set.Name); ok && set.Map {
+		timeouts := r.out.timeouts.Edit()
+		timeouts.Set(t, 1)
+		r.out.timeouts = timeouts.Map()
+		return // which clients it remembers is the packets' business
+	}
 	var take func(nft.Element) error
-	nodePort := set.Name == mapNodePorts || set.Name == mapUnservedPorts || set.Name == mapNodePortEnds || set.Name == mapNodePortLocal
+	nodePort := strings.Contains(set.Name, "nodeport")
 	switch set.Name {
-	case mapServices, mapNodePorts, mapUnserved, mapUnservedPorts:
-		refused := set.Name == mapUnserved || set.Name == mapUnservedPorts
-		take = func(e nft.Element) error { return r.verdict(e, nodePort, refused) }
+	case mapServices, mapNodePorts, mapUnserved, mapUnservedPorts, mapFirewall, mapSticky, mapStickyPorts:
+		take = func(e nft.Element) error { return r.verdict(e, set.Name, nodePort) }
 	case mapEndpoints, mapNodePortEnds, mapLocal, mapNodePortLocal:
 		local := set.Name == mapLocal || set.Name == mapNodePortLocal
 		take = func(e nft.Element) error { return r.slot(e, nodePort, local) }
+	case setSticky:
+		take = r.sticky
 	case setClusterIPs:
 		r.out.clusterIPs = r.members(set.Name, false)
 		return
@@ -138,7 +146,7 @@ func (r *reader) entry(f plan.Frontend) *entry {
 	return e
 }
 
-func (r *reader) verdict(element nft.Element, nodePort, refused bool) error {
+func (r *reader) verdict(element nft.Element, set string, nodePort bool) error {
 	frontend, _, err := r.frontend(element.Key, nodePort, false)
 	if err != nil {
 		return err
@@ -149,11 +157,29 @@ func (r *reader) verdict(element nft.Element, nodePort, refused bool) error {
 	}
 	e := r.entry(frontend)
 	e.comment = element.Comment
-	if refused {
+	switch set {
+	case mapUnserved, mapUnservedPorts:
 		e.refused = t
-	} else {
+	case mapSticky, mapStickyPorts:
+		e.remember = t
+	case mapFirewall:
+		e.from = t
+	default:
 		e.goes = t
 	}
+	return nil
+}
+
+// sticky reads an endpoint that clients may stay with.
+func (r *reader) sticky(element nft.Element) error {
+	pool, endpoint, err := r.decoder.sticky(element.Key)
+	if err != nil {
+		return err
+	}
+	m, _ := r.out.pools.Get(pool)
+	pools := r.out.pools.Edit()
+	pools.Set(pool, &members{users: 1, endpoints: append(slices.Clone(m.list()), endpoint)})
+	r.out.pools = pools.Map()
 	return nil
 }
 

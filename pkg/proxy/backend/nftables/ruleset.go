@@ -19,8 +19,8 @@ type ruleset struct {
 	// fingerprint is the kernel's table's, elements left out, when it was last known to be as it should.
 	fingerprint string
 	frontends   cluster.Map[plan.Frontend, *entry]
-	// targets counts the frontends that need a sized chain.
-	targets cluster.Map[target, int]
+	// books are what the frontends need.
+	books
 	// clusterIPs and hairpins are keyed by address; those of the other family are not in the table.
 	clusterIPs, hairpins cluster.Map[netip.Addr, int]
 	nodeAddrs            []netip.Addr
@@ -37,6 +37,11 @@ type entry struct {
 	comment string
 	// goes is the verdict in the frontend map, refused the one in the map of unserved frontends.
 	goes, refused target
+	// from is the verdict in the firewall map, and sources what it lets in; these are not read from the kernel.
+	from    target
+	sources *sources
+	// remember is the verdict in the map of frontends whose clients stay with their endpoints.
+	remember target
 	// slots are the endpoint map's elements, local those of the local endpoint map. In what was read from the
 	// kernel an invalid address marks a slot that is missing.
 	slots, local []netip.AddrPort
@@ -78,7 +83,7 @@ func render(family cluster.Family, p *plan.Plan, opts Options, have *ruleset) *r
 			want.nodeAddrs = append(want.nodeAddrs, addr)
 		}
 	}
-	frontends, targets := have.frontends.Edit(), have.targets.Edit()
+	frontends, books := have.frontends.Edit(), have.books.edit()
 	for frontend, change := range cluster.Changes(have.from.Frontends, p.Frontends) {
 		if frontend.Family() != family {
 			continue
@@ -86,37 +91,15 @@ func render(family cluster.Family, p *plan.Plan, opts Options, have *ruleset) *r
 		old, _ := frontends.Get(frontend)
 		if !change.Is {
 			frontends.Delete(frontend)
-			need(targets, old, nil)
+			books.replace(old, nil)
 			continue
 		}
 		now := renderRoute(change.After)
 		frontends.Set(frontend, now)
-		need(targets, old, now)
+		books.replace(old, now)
 	}
-	want.frontends, want.targets = frontends.Map(), targets.Map()
+	want.frontends, want.books = frontends.Map(), books.close()
 	return want
-}
-
-// need keeps book of the chains that entries go to. Either may be nil.
-func need(targets *cluster.Editor[target, int], before, after *entry) {
-	if before != nil && after != nil && before.goes == after.goes {
-		return
-	}
-	if after != nil {
-		for _, t := range after.goes.needs() {
-			n, _ := targets.Get(t)
-			targets.Set(t, n+1)
-		}
-	}
-	if before != nil {
-		for _, t := range before.goes.needs() {
-			if n, _ := targets.Get(t); n > 1 {
-				targets.Set(t, n-1)
-			} else {
-				targets.Delete(t)
-			}
-		}
-	}
 }
 
 // renderRoute makes the elements of one frontend.
@@ -143,6 +126,8 @@ func renderRoute(r *plan.Route) *entry {
 	case plan.Drop:
 		e.refused = target{kind: drop}
 	}
+	e.stick(r)
+	e.guard(r)
 	return e
 }
 
@@ -154,7 +139,7 @@ func (r *ruleset) equal(o *ruleset) bool {
 		}
 	}
 	return r.skeleton != nil && o.skeleton != nil && r.skeleton.digest == o.skeleton.digest &&
-		sameKeys(r.targets, o.targets, func(target) bool { return true }) &&
+		r.books.equal(&o.books) &&
 		sameKeys(r.clusterIPs, o.clusterIPs, r.holds) &&
 		sameKeys(r.hairpins, o.hairpins, r.holds) &&
 		slices.Equal(r.nodeAddrs, o.nodeAddrs) &&
@@ -164,17 +149,8 @@ func (r *ruleset) equal(o *ruleset) bool {
 // holds tells whether an address is of the table's family.
 func (r *ruleset) holds(addr netip.Addr) bool { return cluster.FamilyOf(addr) == r.family }
 
-func sameKeys[K cluster.Key[K]](a, b cluster.Map[K, int], counts func(K) bool) bool {
-	for key, change := range cluster.Changes(a, b) {
-		if counts(key) && change.Was != change.Is {
-			return false
-		}
-	}
-	return true
-}
-
 func (e *entry) equal(o *entry) bool {
-	return e == o || e.comment == o.comment && e.goes == o.goes && e.refused == o.refused &&
+	return e == o || e.comment == o.comment && e.goes == o.goes && e.refused == o.refused && e.from == o.from && e.remember == o.remember &&
 		sameSet(e.slots, o.slots) && sameSet(e.local, o.local)
 }
 

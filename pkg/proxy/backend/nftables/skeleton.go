@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"slices"
+	"time"
 
 	"sigs.k8s.io/knftables"
 
@@ -27,6 +29,10 @@ const (
 	mapLocal         = "local-endpoints"          // the same, under an external Local policy
 	mapNodePortEnds  = "nodeport-endpoints"       // node port, slot -> endpoint
 	mapNodePortLocal = "nodeport-local-endpoints" // the same, under an external Local policy
+	mapFirewall      = "firewall"                 // frontend -> source ranges
+	mapSticky        = "sticky-services"          // frontend -> remember
+	mapStickyPorts   = "sticky-nodeports"         // node port -> remember
+	setSticky        = "sticky-endpoints"         // endpoint, pool
 	setClusterIPs    = "cluster-addresses"
 	setNodeAddrs     = "node-addresses"
 	setHairpins      = "hairpins"
@@ -34,6 +40,7 @@ const (
 	chainServices    = "services"
 	chainUnserved    = "unserved"
 	chainClusterIPs  = "undefined-cluster-ports"
+	chainSticky      = "sticky"
 )
 
 // Options are the settings that this backend alone understands.
@@ -68,6 +75,8 @@ type skeleton struct {
 type set struct {
 	name, typeOf, plainType string
 	isMap                   bool
+	// clients tells that packets write it.
+	clients bool
 }
 
 // chain is a chain with its rules.
@@ -105,8 +114,14 @@ func (w *writer) skeleton() *skeleton {
 		fmt.Fprintln(text, chain)
 	}
 	for _, k := range []kind{pick, pickLocal, internal, external, local} { // one of each stands for all
-		fmt.Fprintln(text, w.chain(target{kind: k, n: 1, m: 1}), w.chain(target{kind: k, nodePort: true, n: 1, m: 1}))
+		for _, t := range []target{{kind: k, n: 1, m: 1}, {kind: k, n: 1, m: 1, seconds: 1}} {
+			fmt.Fprintln(text, w.chain(t))
+			t.nodePort = true
+			fmt.Fprintln(text, w.chain(t))
+		}
 	}
+	fmt.Fprintln(text, w.chain(target{kind: remember, seconds: 1}), w.clients(1))
+	fmt.Fprintln(text, w.fromChain(target{kind: from}, &sources{ranges: []netip.Prefix{w.everybody()}}))
 	s.digest = hex.EncodeToString(text.Sum(nil)[:8])
 	return s
 }
@@ -123,6 +138,10 @@ func (w *writer) sets() []set {
 		{name: mapNodePorts, typeOf: nodePort + " : verdict", isMap: true},
 		{name: mapLocal, typeOf: frontend + slot + endpoint, isMap: true},
 		{name: mapNodePortLocal, typeOf: nodePort + slot + endpoint, isMap: true},
+		{name: mapFirewall, typeOf: frontend + " : verdict", isMap: true},
+		{name: setSticky, typeOf: w.ip + " daddr . th dport" + slot + slot},
+		{name: mapSticky, plainType: w.addr + " . inet_proto . inet_service : verdict", isMap: true},
+		{name: mapStickyPorts, plainType: "inet_proto . inet_service : verdict", isMap: true},
 		{name: setHairpins, plainType: w.addr + " . " + w.addr},
 		{name: mapUnserved, typeOf: frontend + " : verdict", isMap: true},
 		{name: mapUnservedPorts, typeOf: nodePort + " : verdict", isMap: true},
@@ -131,13 +150,34 @@ func (w *writer) sets() []set {
 	}
 }
 
+// clients declares the affinity map of a timeout.
+func (w *writer) clients(t timeout) set {
+	const pool = "numgen random mod 2 . numgen random mod 2"
+	return set{name: t.name(), isMap: true, clients: true,
+		typeOf: w.ip + " saddr . meta l4proto . " + pool + " : " + w.ip + " daddr . th dport"}
+}
+
+// everybody is the range of all addresses.
+func (w *writer) everybody() netip.Prefix {
+	if w.ip == "ip6" {
+		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+}
+
 // baseChains hook the table into the packets' way. Their hooks and priorities are a promise to others.
 func (w *writer) baseChains() []chain {
 	const masquerade = "masquerade fully-random"
+	const sent = "ct state new ct status dnat jump " + chainSticky
 	mark := fmt.Sprintf("0x%x", w.mark)
+	guarded := "ct state new " + w.ip + " daddr . meta l4proto . th dport vmap @" + mapFirewall
 	return []chain{
+		{"filter-prerouting-pre-dnat", knftables.FilterType, knftables.PreroutingHook, "-110", []string{guarded}},
+		{"filter-output-pre-dnat", knftables.FilterType, knftables.OutputHook, "-110", []string{guarded}},
 		{"nat-prerouting", knftables.NATType, knftables.PreroutingHook, knftables.DNATPriority, []string{"jump " + chainServices}},
 		{"nat-output", knftables.NATType, knftables.OutputHook, "-100", []string{"jump " + chainServices}},
+		{"filter-prerouting-post-dnat", knftables.FilterType, knftables.PreroutingHook, "-99", []string{sent}},
+		{"filter-output-post-dnat", knftables.FilterType, knftables.OutputHook, "-99", []string{sent}},
 		{"nat-postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority, []string{
 			// The mark is taken off again: a packet that passes here twice, as through a tunnel, is masqueraded once.
 			"meta mark & " + mark + " == " + mark + " meta mark set meta mark ^ " + mark + " " + masquerade,
@@ -160,6 +200,7 @@ func (w *writer) sharedChains() []chain {
 			frontend + " vmap @" + mapServices,
 			onNode + " vmap @" + mapNodePorts,
 		}},
+		{name: chainSticky, rules: w.sentFrom()},
 		{name: chainUnserved, rules: []string{
 			frontend + " vmap @" + mapUnserved,
 			onNode + " vmap @" + mapUnservedPorts,
@@ -168,6 +209,19 @@ func (w *writer) sharedChains() []chain {
 		{name: target{kind: reject}.name(), rules: []string{"reject"}},
 		{name: target{kind: drop}.name(), rules: []string{"drop"}},
 	}
+}
+
+// sentFrom finds out, after DNAT, which frontend a connection met. nft understands the original port only
+// where the protocol is known.
+func (w *writer) sentFrom() []string {
+	var rules []string
+	for _, protocol := range []string{"tcp", "udp", "sctp"} {
+		original := "meta l4proto " + protocol + " ct original " + w.ip + " daddr"
+		rules = append(rules,
+			original+" . meta l4proto . ct original proto-dst vmap @"+mapSticky,
+			original+" @"+setNodeAddrs+" meta l4proto . ct original proto-dst vmap @"+mapStickyPorts)
+	}
+	return rules
 }
 
 // undefinedPorts refuses what still has a cluster IP after DNAT: it is for a port that the Service does not
@@ -182,13 +236,19 @@ func (w *writer) undefinedPorts() []string {
 	return rules
 }
 
-// sized renders the rules of a sized chain.
+// sized renders the rules of a chain that is written over netlink.
 func (w *writer) sized(t target) []nft.Rule {
-	onward := func(k kind, n uint32) nft.Goto { return nft.Goto(target{kind: k, nodePort: t.nodePort, n: n}.name()) }
+	onward := func(k kind, n uint32) nft.Goto { return nft.Goto(t.onward(k, n).name()) }
 	var rules []nft.Rule
 	switch t.kind {
 	case pick, pickLocal:
-		return []nft.Rule{{w.pick(t)}}
+		if t.seconds == 0 {
+			return []nft.Rule{{w.pick(t)}}
+		}
+		return []nft.Rule{
+			{nft.DNAT{Key: poolID(t.id).client(), Map: t.seconds.name()}},
+			{nft.Goto(t.forgetful().name())},
+		}
 	case internal:
 		if fromElsewhere := w.source(false); fromElsewhere != nil {
 			rules = append(rules, nft.Rule{fromElsewhere, nft.SetMark(w.mark)})
@@ -205,8 +265,21 @@ func (w *writer) sized(t target) []nft.Rule {
 		if t.m > 0 {
 			rules = append(rules, nft.Rule{onward(pickLocal, t.m)})
 		}
+	case remember:
+		return []nft.Rule{w.remember(t.seconds, poolID(t.id)), w.remember(t.seconds, poolID(t.id)|localBit)}
 	}
 	return rules
+}
+
+// remember writes down where a client was sent, or that it was there again. It asks whether the pool still
+// has the endpoint: what a client without an answer repeats is a new connection each time, and must not bring
+// back an endpoint that is gone.
+func (w *writer) remember(t timeout, pool poolID) nft.Rule {
+	endpoint := nft.Concat{nft.DestinationAddress, nft.DestinationPort}
+	return nft.Rule{
+		nft.Lookup{Key: slices.Concat(endpoint, pool.operands()), Set: setSticky},
+		nft.Update{Map: t.name(), Key: pool.client(), Value: endpoint, Timeout: time.Duration(t) * time.Second},
+	}
 }
 
 // chain is a sized chain as text.

@@ -15,6 +15,10 @@ type target struct {
 	nodePort bool
 	// n is the number of slots; of a local target, that of the short cut, and m that of the local pool.
 	n, m uint32
+	// seconds is how long clients stay with their endpoints; 0 is not at all. id is then their pool's; of a
+	// remember target that of the service port, of a from target the digest of its list.
+	seconds timeout
+	id      uint64
 }
 
 // kind is how a target treats connections.
@@ -32,19 +36,33 @@ const (
 	external
 	// local takes the short cut for local traffic and picks among local endpoints for everything else.
 	local
+	// from drops what comes from outside a list of source ranges.
+	from
+	// remember writes down where a client was sent.
+	remember
 	// reject and drop are for frontends that no endpoint serves.
 	reject
 	drop
 )
 
 var kindNames = [...]string{none: "", pick: "pick", pickLocal: "pick-local", internal: "internal", external: "external",
-	local: "local", reject: "rejected", drop: "dropped"}
+	local: "local", from: "from", remember: "remember", reject: "rejected", drop: "dropped"}
 
-const nodePortPrefix = "nodeport-"
+const (
+	nodePortPrefix = "nodeport-"
+	stickyInfix    = "-sticky-"
+)
 
-// name is the chain's name: nodeport-local-3-2, external-3, rejected.
+// name is the chain's name: nodeport-local-3-2, external-3, pick-3-sticky-10800-0123456789abcdef,
+// from-0123456789abcdef, remember-10800-0123456789abcdef, rejected.
 func (t target) name() string {
 	name := kindNames[t.kind]
+	switch t.kind {
+	case from:
+		return fmt.Sprintf("%s-%016x", name, t.id)
+	case remember:
+		return fmt.Sprintf("%s-%d-%016x", name, t.seconds, t.id)
+	}
 	if t.nodePort {
 		name = nodePortPrefix + name
 	}
@@ -54,6 +72,9 @@ func (t target) name() string {
 	if t.kind == local {
 		name += "-" + strconv.FormatUint(uint64(t.m), 10)
 	}
+	if t.seconds > 0 {
+		name += fmt.Sprintf("%s%d-%016x", stickyInfix, t.seconds, t.id)
+	}
 	return name
 }
 
@@ -62,28 +83,26 @@ func parseTarget(name string) (target, error) {
 	var t target
 	rest, nodePort := strings.CutPrefix(name, nodePortPrefix)
 	t.nodePort = nodePort
-	var numbers []uint32
-	for len(numbers) < 2 {
-		dash := strings.LastIndexByte(rest, '-')
-		if dash < 0 {
-			break
-		}
-		number, err := strconv.ParseUint(rest[dash+1:], 10, 32)
-		if err != nil {
-			break
-		}
-		numbers, rest = append([]uint32{uint32(number)}, numbers...), rest[:dash]
-	}
-	for k, known := range kindNames {
-		if known == rest {
+	sized, sticky, _ := strings.Cut(rest, stickyInfix)
+	for k, known := range kindNames { // the longest that fits: pick-local begins as pick does
+		if (sized == known || strings.HasPrefix(sized, known+"-")) && len(known) > len(kindNames[t.kind]) {
 			t.kind = kind(k)
 		}
 	}
-	if len(numbers) > 0 {
-		t.n = numbers[0]
+	numbers := strings.Split(strings.TrimPrefix(sized[len(kindNames[t.kind]):], "-")+"-", "-")
+	number := func(text string, base int) uint64 { // what is none leads to another name
+		n, _ := strconv.ParseUint(text, base, 64)
+		return n
 	}
-	if len(numbers) > 1 {
-		t.m = numbers[1]
+	switch t.kind {
+	case from:
+		t.id = number(numbers[0], 16)
+	case remember:
+		t.seconds, t.id = timeout(number(numbers[0], 10)), number(numbers[1], 16)
+	default:
+		seconds, id, _ := strings.Cut(sticky, "-")
+		t.n, t.m = uint32(number(numbers[0], 10)), uint32(number(numbers[1], 10))
+		t.seconds, t.id = timeout(number(seconds, 10)), number(id, 16)
 	}
 	if t.kind == none || t.name() != name {
 		return target{}, fmt.Errorf("%q is not a chain of this proxy", name)
@@ -102,26 +121,42 @@ func (t target) Compare(o target) int {
 		}
 		return 1
 	}
-	if c := cmp.Compare(t.n, o.n); c != 0 {
-		return c
-	}
-	return cmp.Compare(t.m, o.m)
+	return cmp.Or(cmp.Compare(t.n, o.n), cmp.Compare(t.m, o.m), cmp.Compare(t.seconds, o.seconds), cmp.Compare(t.id, o.id))
 }
 
-// needs lists the target and every sized chain that it goes on to.
+// onward is the target that t goes on to, for the same clients.
+func (t target) onward(k kind, n uint32) target {
+	next := target{kind: k, nodePort: t.nodePort, n: n, seconds: t.seconds, id: t.id}
+	if k == pickLocal && t.seconds > 0 {
+		next.id |= uint64(localBit)
+	}
+	return next
+}
+
+// forgetful is the target that balances whoever the client is.
+func (t target) forgetful() target {
+	t.seconds, t.id = 0, 0
+	return t
+}
+
+// needs lists the target and every chain that it goes on to.
 func (t target) needs() []target {
-	onward := func(k kind, n uint32) target { return target{kind: k, nodePort: t.nodePort, n: n} }
 	switch t.kind {
 	case pick, pickLocal:
+		if t.seconds > 0 {
+			return []target{t.forgetful(), t}
+		}
 		return []target{t}
 	case internal, external:
-		return []target{onward(pick, t.n), t}
+		return append(t.onward(pick, t.n).needs(), t)
 	case local:
-		all := []target{onward(pick, t.n), onward(external, t.n), t}
+		all := append(t.onward(external, t.n).needs(), t)
 		if t.m > 0 {
-			all = append(all, onward(pickLocal, t.m))
+			all = append(all, t.onward(pickLocal, t.m).needs()...)
 		}
 		return all
+	case from, remember:
+		return []target{t}
 	default: // reject and drop are always there
 		return nil
 	}

@@ -24,9 +24,16 @@ func Render(p *plan.Plan, family cluster.Family, opts Options) string {
 	for _, s := range want.skeleton.sets {
 		t.set(s, elements[s.name])
 	}
+	for timeout := range want.timeouts.All() {
+		t.set(t.clients(timeout), nil)
+	}
 	chains := slices.Clone(want.skeleton.chains)
 	for target := range want.targets.All() {
-		chains = append(chains, t.chain(target))
+		if list, ok := want.lists.Get(target); ok {
+			chains = append(chains, t.fromChain(target, list))
+		} else {
+			chains = append(chains, t.chain(target))
+		}
 	}
 	for _, c := range chains {
 		t.rules(c)
@@ -48,13 +55,21 @@ func (t *text) line(depth int, format string, args ...any) {
 }
 
 func (t *text) set(s set, elements []string) {
+	kind, types := "set", "typeof "+s.typeOf
 	if s.isMap {
-		t.line(1, "map %s {", s.name)
-		t.line(2, "typeof %s", s.typeOf)
+		kind = "map"
+	}
+	if s.plainType != "" {
+		types = "type " + s.plainType
+	}
+	t.line(1, "%s %s {", kind, s.name)
+	t.line(2, "%s", types)
+	switch {
+	case s.clients:
+		t.line(2, "size %d", maxClients)
+		t.line(2, "flags dynamic,timeout")
+	case s.isMap && s.typeOf != "":
 		t.line(2, "counter")
-	} else {
-		t.line(1, "set %s {", s.name)
-		t.line(2, "type %s", s.plainType)
 	}
 	if len(elements) > 0 {
 		t.line(2, "elements = {")
@@ -87,6 +102,9 @@ func (t *text) element(o op) string {
 	case setHairpins:
 		addr(o.addr)
 		addr(o.addr)
+	case setSticky:
+		high, low := o.pool.words()
+		return fmt.Sprintf("%s . %d . %d . %d", o.to.Addr(), o.to.Port(), high, low)
 	default:
 		if !o.frontend.IsNodePort() {
 			addr(o.frontend.Addr)

@@ -113,13 +113,14 @@ func TestTakeOver(t *testing.T) {
 	tx.Add(&knftables.Chain{Name: "nat-prerouting", Type: knftables.PtrTo(knftables.NATType), Hook: knftables.PtrTo(knftables.PreroutingHook), Priority: knftables.PtrTo(knftables.BaseChainPriority("-50"))})
 	tx.Add(&knftables.Rule{Chain: "nat-prerouting", Rule: "ip daddr . meta l4proto . th dport vmap @service-ips"})
 	tx.Add(&knftables.Chain{Name: "filter-prerouting-pre-dnat", Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.PreroutingHook), Priority: knftables.PtrTo(knftables.BaseChainPriority("-110"))})
+	tx.Add(&knftables.Rule{Chain: "filter-prerouting-pre-dnat", Rule: "ip saddr 1.2.3.4 drop"})
 	if err := table.Run(context.Background(), tx); err != nil {
 		t.Fatal(err)
 	}
 	p := newSized(5, 3).plan()
 	sync(t, b, p)
 	holds(t, b, p)
-	if text := table.Dump(); strings.Contains(text, "service-ips") || strings.Contains(text, "pre-dnat") || strings.Contains(text, "priority -50") {
+	if text := table.Dump(); strings.Contains(text, "service-ips") || strings.Contains(text, "1.2.3.4") || strings.Contains(text, "priority -50") {
 		t.Errorf("something of the other program is left:\n%s", text)
 	}
 }

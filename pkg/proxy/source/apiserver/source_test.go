@@ -296,10 +296,10 @@ func TestRefusals(t *testing.T) {
 			t.Parallel()
 			api := newFakeAPI(t)
 			api.put(service("a"), slice("a", 1))
-			refuse := func(*http.Request) *metav1.Status { return &test.err.ErrStatus }
+			refuse := func(*http.Request) *metav1.Status { return test.err.ErrStatus.DeepCopy() }
 			api.set(func(f *fakeAPI) { f.refuse = refuse })
 			b := run(t, api, Options{})
-			b.says(test.advice)
+			b.says(test.advice, `"resource"="endpointslices"`)
 			select {
 			case <-b.source.Complete():
 				t.Error("complete without an answer")
@@ -307,14 +307,16 @@ func TestRefusals(t *testing.T) {
 			}
 			api.set(func(f *fakeAPI) { f.refuse = nil })
 			b.complete().want("a=1")
-			b.says("The API server answers again")
+			b.says("The API server answers again", `"resource"="endpointslices"`)
 
 			api.set(func(f *fakeAPI) { f.refuse = refuse })
 			before := len(api.snapshotRequests())
 			api.restart()
-			b.until("many tries", func() bool { return len(api.snapshotRequests()) > before+40 })
+			told := func() int { return b.says(test.advice, `"resource"="endpointslices"`) }
+			b.until("the advice once more", func() bool { return told() == 2 })
+			b.until("many tries", func() bool { return len(api.snapshotRequests()) > before+100 })
 			b.want("a=1")
-			if lines := b.says(test.advice, `"resource"="endpointslices"`); lines != 2 {
+			if lines := told(); lines != 2 {
 				t.Errorf("the advice is told %d times, want once for each time of refusals", lines)
 			}
 			api.set(func(f *fakeAPI) { f.refuse = nil })

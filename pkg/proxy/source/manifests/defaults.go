@@ -13,6 +13,10 @@ func setDefaults(object runtime.Object) {
 	case *corev1.Service:
 		defaultNamespace(&o.ObjectMeta)
 		defaultServiceSpec(&o.Spec)
+	case *corev1.Node:
+		if len(o.Spec.PodCIDRs) == 0 && o.Spec.PodCIDR != "" {
+			o.Spec.PodCIDRs = []string{o.Spec.PodCIDR}
+		}
 	case *discoveryv1.EndpointSlice:
 		defaultNamespace(&o.ObjectMeta)
 		for i := range o.Ports {

@@ -169,7 +169,8 @@ func (p *parser) decode(path string, data []byte, into any) bool {
 	}
 	for _, err := range strict {
 		field := ""
-		if fieldError, ok := err.(kjson.FieldError); ok {
+		var fieldError kjson.FieldError
+		if errors.As(err, &fieldError) {
 			field = fieldError.FieldPath()
 		}
 		p.fail(member(path, field), "%v", err)
@@ -183,8 +184,11 @@ func (p *parser) decodeError(path string, data []byte, err error) {
 		p.fail(path, "%v", err)
 		return
 	}
-	field := pathAt(data, mismatch.Offset)
-	p.fail(member(path, field), "%s: %s where %s is wanted", field, mismatch.Value, shape(mismatch.Type))
+	field, hint := pathAt(data, mismatch.Offset), ""
+	if mismatch.Type.Kind() == reflect.String && mismatch.Value != "object" && mismatch.Value != "array" {
+		hint = "; put it in quotes" // YAML takes on, no, y and 1.0 for something else
+	}
+	p.fail(member(path, field), "%s: %s where %s is wanted%s", field, mismatch.Value, shape(mismatch.Type), hint)
 }
 
 // shape says in words what a manifest should have in place of a Go type.

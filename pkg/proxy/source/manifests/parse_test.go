@@ -110,13 +110,42 @@ func TestParseDefaults(t *testing.T) {
 	if got := objects[0].(*corev1.Service).Spec.ClusterIP; got != "fd00::1" {
 		t.Errorf("clusterIP %q, want the first of clusterIPs", got)
 	}
+	objects, err = Parse("a.yaml", []byte("apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nspec: {podCIDR: 10.1.0.0/24}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := objects[0].(*corev1.Node).Spec.PodCIDRs; len(got) != 1 || got[0] != "10.1.0.0/24" {
+		t.Errorf("podCIDRs %q, want podCIDR", got)
+	}
 }
 
-// TestParseFaults wants every fault named with the line that it is in.
-func TestParseFaults(t *testing.T) {
-	with := func(old, new string) string { return strings.Replace(goodService, old, new, 1) }
-	slice := func(old, new string) string { return strings.Replace(goodSlice, old, new, 1) }
-	tests := []struct{ name, data, want string }{
+// faultTest is a file and the first line of the error that it must give, after the file's name.
+type faultTest struct{ name, data, want string }
+
+// checkFaults wants each file refused as a whole, for one fault that is named with the line that it is in.
+func checkFaults(t *testing.T, tests []faultTest) {
+	t.Helper()
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			objects, err := Parse("dir/a.yaml", []byte(test.data))
+			if err == nil || objects != nil {
+				t.Fatalf("Parse gave %d objects and the error %v, want none and an error", len(objects), err)
+			}
+			if want := "dir/a.yaml:" + test.want; !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("error\n%v\nwant\n%s", err, want)
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("one fault is told in several lines:\n%v", err)
+			}
+		})
+	}
+}
+
+// TestParseFaultsOfFiles is about what cannot be read as objects.
+func TestParseFaultsOfFiles(t *testing.T) {
+	with := func(old, other string) string { return strings.Replace(goodService, old, other, 1) }
+	slice := func(old, other string) string { return strings.Replace(goodSlice, old, other, 1) }
+	checkFaults(t, []faultTest{
 		{"empty", "", "1: the file is empty"},
 		{"white space", "\n \n", "1: the file is empty"},
 		{"syntax", with("spec:", "spec: :"), "5: not YAML: mapping values"},
@@ -134,13 +163,19 @@ func TestParseFaults(t *testing.T) {
 		{"number wanted", with("80", "eighty"), "8: spec.ports[0].port: string where a whole number of int32 is wanted"},
 		{"number too large", with("80", "8000000000"), "8: spec.ports[0].port: number 8000000000 where a whole number of int32 is wanted"},
 		{"list wanted", with("- port", "  port"), "7: spec.ports: object where a list is wanted"},
-		{"string wanted", with("name: web", "name: on"), "4: metadata.name: bool where a string is wanted"},
+		{"string wanted", with("name: web", "name: on"), "4: metadata.name: bool where a string is wanted; put it in quotes"},
 		{"kind is a list", with("kind: Service", "kind: [Service]"), "2: kind: array where a string is wanted"},
 		{"in a list item", "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata:\n    name: a\n    nom: b\n", `8: unknown field "metadata.nom"`},
 		{"List of another group", "apiVersion: v2\nkind: List\n", `1: apiVersion "v2" of kind List`},
 		{"null item", "apiVersion: v1\nkind: List\nitems:\n-\n", "4: an object is wanted here"},
 		{"same object twice", goodService + "---\n" + goodService, "13: Service default/web is in the document of line 1 already"},
+	})
+}
 
+// TestParseFaultsOfServices is about names, and about Services.
+func TestParseFaultsOfServices(t *testing.T) {
+	with := func(old, other string) string { return strings.Replace(goodService, old, other, 1) }
+	checkFaults(t, []faultTest{
 		{"no name", with("name: web", "labels: {}"), "3: Service default/: metadata.name: it has no name"},
 		{"name", with("web", "Web"), `4: Service default/Web: metadata.name: "Web": a lowercase RFC 1123 label`},
 		{"namespace", with("name: web", "name: web\n  namespace: a/b"), `5: Service a/b/web: metadata.namespace: "a/b"`},
@@ -169,7 +204,13 @@ func TestParseFaults(t *testing.T) {
 			`9: Service default/web: status.loadBalancer.ingress[1].ip: "x" is not an IP address`},
 		{"ipMode", with("spec:", "status:\n  loadBalancer:\n    ingress:\n    - {ip: 192.0.2.1, ipMode: proxy}\nspec:\n  type: LoadBalancer"),
 			`8: Service default/web: status.loadBalancer.ingress[0].ipMode: "proxy" is none of`},
+	})
+}
 
+// TestParseFaultsOfSlices is about EndpointSlices.
+func TestParseFaultsOfSlices(t *testing.T) {
+	slice := func(old, other string) string { return strings.Replace(goodSlice, old, other, 1) }
+	checkFaults(t, []faultTest{
 		{"slice of no Service", slice("kubernetes.io/service-name", "app"), "5: EndpointSlice default/web-1: metadata.labels: it belongs to no Service"},
 		{"address type", slice("addressType: IPv4", "addressType: ipv4"), `7: EndpointSlice default/web-1: addressType: "ipv4" is none of IPv4, IPv6 and FQDN`},
 		{"no address type", slice("addressType: IPv4\n", ""), `1: EndpointSlice default/web-1: addressType: "" is none of IPv4, IPv6 and FQDN`},
@@ -178,31 +219,22 @@ func TestParseFaults(t *testing.T) {
 		{"no address", slice("[10.1.0.1]", "[]"), "11: EndpointSlice default/web-1: endpoints[0].addresses: it is empty"},
 		{"no slice port", slice("port: 8080", "name: web"), "9: EndpointSlice default/web-1: ports[0]: it has no name or no port"},
 		{"slice port name", slice("port: 8080", "{name: a, port: 1}\n- {name: a, port: 2}"), "10: EndpointSlice default/web-1: ports[1].name: a is that of item 0 already"},
+	})
+}
 
+// TestParseFaultsOfOthers is about Nodes and ServiceCIDRs.
+func TestParseFaultsOfOthers(t *testing.T) {
+	checkFaults(t, []faultTest{
 		{"pod CIDR", "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec:\n  podCIDRs: [10.0.0.0/33]\n", `5: Node a: spec.podCIDRs[0]: "10.0.0.0/33" is not a CIDR`},
 		{"node address", "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nstatus:\n  addresses:\n  - {type: Hostname, address: a}\n  - {type: InternalIP, address: b}\n",
 			`7: Node a: status.addresses[1].address: "b" is not an IP address`},
 		{"no CIDRs", "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: a}\nspec: {cidrs: []}\n", "4: ServiceCIDR a: spec.cidrs: at least one"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			objects, err := Parse("dir/a.yaml", []byte(test.data))
-			if err == nil || objects != nil {
-				t.Fatalf("Parse gave %d objects and the error %v, want none and an error", len(objects), err)
-			}
-			if want := "dir/a.yaml:" + test.want; !strings.HasPrefix(err.Error(), want) {
-				t.Errorf("error\n%v\nwant\n%s", err, want)
-			}
-			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("one fault is told in several lines:\n%v", err)
-			}
-		})
-	}
+	})
 }
 
-// TestParseFaultsJSON is TestParseFaults for the lines of JSON files.
+// TestParseFaultsJSON is about the lines of JSON files.
 func TestParseFaultsJSON(t *testing.T) {
-	tests := []struct{ name, data, want string }{
+	tests := []faultTest{
 		{"syntax", "{\n\"kind\": \"Node\",\n}", "3: not JSON: invalid character '}'"},
 		{"cut off", "{\n\"kind\": \"Node\"\n", "3: not JSON: unexpected EOF"},
 		{"type", "{\"apiVersion\": \"v1\",\n\t\"kind\": \"Node\",\n\t\"metadata\": {\n\t\t\"name\": 5}}", "4: metadata.name: number where a string is wanted"},

@@ -1,0 +1,363 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// newService is a Service with one port.
+func newService(name, clusterIP string, change ...func(*corev1.Service)) *corev1.Service {
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: clusterIP, ClusterIPs: []string{clusterIP}, Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}}},
+	}
+	for _, c := range change {
+		c(s)
+	}
+	return s
+}
+
+// newSlice is an EndpointSlice with one port and these IPv4 addresses.
+func newSlice(name, service string, addresses ...string) *discoveryv1.EndpointSlice {
+	portName, port, protocol := "", int32(8080), corev1.ProtocolTCP
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &portName, Port: &port, Protocol: &protocol}},
+	}
+	for _, address := range addresses {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}})
+	}
+	return s
+}
+
+func newNode(name string, addresses ...string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, address := range addresses {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
+	}
+	return n
+}
+
+func newCIDR(name string, cidrs ...string) *networkingv1.ServiceCIDR {
+	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
+}
+
+// describe writes all that a snapshot says, so that equal ones are equal text.
+func describe(s *Snapshot) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "node %+v\nServiceCIDRs %v\n", *s.Node, s.ServiceCIDRs)
+	for name, service := range s.Services.All() {
+		plain := *service
+		plain.Slices = nil
+		fmt.Fprintf(&text, "%s %+v\n", name, plain)
+		for _, slice := range service.Slices {
+			fmt.Fprintf(&text, "\t%s %v %v\n", slice.Name, slice.Ports, slice.Triggered.UnixNano())
+			for _, e := range slice.Endpoints {
+				fmt.Fprintf(&text, "\t\t%v %v %+v\n", e.Addr, e.Conditions, e.Zones)
+			}
+		}
+	}
+	return text.String()
+}
+
+// apply makes one Update and returns what could not be used.
+func apply(b *Builder, change func(*Update)) []string {
+	var told []string
+	if err := b.Update(change); err != nil {
+		for _, problem := range err.(interface{ Unwrap() []error }).Unwrap() {
+			told = append(told, problem.Error())
+		}
+	}
+	return told
+}
+
+// notified takes the builder's notification, if there is one.
+func notified(b *Builder) bool {
+	select {
+	case <-b.Changed():
+		return true
+	default:
+		return false
+	}
+}
+
+// history is a life of a cluster: objects come, change and go.
+func history() []func(*Update) {
+	return []func(*Update){
+		func(u *Update) { u.SetService(newService("a", "10.0.0.1")) },
+		func(u *Update) { u.SetEndpointSlice(newSlice("a-1", "a", "10.1.0.1", "10.1.0.2")) },
+		func(u *Update) { u.SetEndpointSlice(newSlice("a-2", "a", "10.1.0.3")) },
+		func(u *Update) { u.SetEndpointSlice(newSlice("a-0", "a", "10.1.0.2")) }, // it has an endpoint of a-1
+		func(u *Update) { u.SetService(newService("b", "10.0.0.2")) },
+		func(u *Update) { u.SetEndpointSlice(newSlice("late-1", "late", "10.1.0.4")) }, // no such Service
+		func(u *Update) { u.SetNode(newNode("n1", "192.0.2.1")) },
+		func(u *Update) { u.SetNode(newNode("n2", "192.0.2.2")) },
+		func(u *Update) { u.SetServiceCIDR(newCIDR("x", "10.0.0.0/16", "fd00::/112")) },
+		func(u *Update) { u.SetServiceCIDR(newCIDR("y", "10.0.0.0/16")) },
+		func(u *Update) {
+			u.SetInterfaces([]netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("127.0.0.1")})
+		},
+	}
+}
+
+// TestOrder wants the same snapshot from objects in any order, in updates of any size.
+func TestOrder(t *testing.T) {
+	events := history()
+	build := func(events []func(*Update), at func(i int) bool) string {
+		b := NewBuilder("n1")
+		for len(events) > 0 {
+			n := 1
+			for n < len(events) && at(n) {
+				n++
+			}
+			apply(b, func(u *Update) {
+				for _, event := range events[:n] {
+					event(u)
+				}
+			})
+			events = events[n:]
+			b.Snapshot() // which freezes, and must not matter
+		}
+		return describe(b.Snapshot())
+	}
+	want := build(events, func(int) bool { return false })
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		r.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
+		if diff := cmp.Diff(want, build(events, func(int) bool { return r.IntN(3) > 0 })); diff != "" {
+			t.Fatalf("seed %d: (-want +got):\n%s", seed, diff)
+		}
+	}
+}
+
+// TestOldSnapshots wants snapshots never to change, whatever happens later.
+func TestOldSnapshots(t *testing.T) {
+	b := NewBuilder("n1")
+	var snapshots []*Snapshot
+	var texts []string
+	events := append(history(),
+		func(u *Update) { u.SetEndpointSlice(newSlice("a-1", "a", "10.1.0.9")) },
+		func(u *Update) { u.DeleteEndpointSlice(SliceName{"ns", "a-2"}) },
+		func(u *Update) { u.DeleteService(ServiceName{"ns", "a"}) },
+		func(u *Update) { u.DeleteNode() },
+		func(u *Update) { u.DeleteServiceCIDR("x") },
+		func(u *Update) { u.SetInterfaces(nil) })
+	for _, event := range events {
+		apply(b, event)
+		snapshots = append(snapshots, b.Snapshot())
+		texts = append(texts, describe(b.Snapshot()))
+	}
+	for i, snapshot := range snapshots {
+		if diff := cmp.Diff(texts[i], describe(snapshot)); diff != "" {
+			t.Errorf("snapshot %d has changed (-before +now):\n%s", i, diff)
+		}
+	}
+}
+
+// TestNoNews wants neither a notification nor a new snapshot when an update says what is known, or nothing that
+// a proxy uses.
+func TestNoNews(t *testing.T) {
+	b := NewBuilder("n1")
+	apply(b, func(u *Update) {
+		for _, event := range history() {
+			event(u)
+		}
+	})
+	if !notified(b) {
+		t.Fatal("no notification of the first update")
+	}
+	b.Snapshot()
+	more := []func(*Update){
+		func(*Update) {},
+		func(u *Update) { u.SetEndpointSlice(newSlice("late-2", "late", "10.1.0.5")) },
+		func(u *Update) { u.DeleteEndpointSlice(SliceName{"ns", "late-2"}) },
+		func(u *Update) { u.DeleteEndpointSlice(SliceName{"ns", "unknown"}) },
+		func(u *Update) { u.DeleteService(ServiceName{"ns", "unknown"}) },
+		func(u *Update) { u.DeleteServiceCIDR("unknown") },
+		func(u *Update) { u.SetService(newService("headless", "None")) },
+		func(u *Update) {
+			s := newService("a", "10.0.0.1")
+			s.Annotations, s.Labels, s.Spec.Selector = map[string]string{"a": "b"}, map[string]string{"a": "b"}, map[string]string{"a": "b"}
+			u.SetService(s)
+		},
+		func(u *Update) {
+			s := newSlice("a-1", "a", "10.1.0.1", "10.1.0.2")
+			s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-01-02T03:04:05Z"}
+			u.SetEndpointSlice(s)
+		},
+	}
+	for i, event := range append(history(), more...) {
+		before := b.Snapshot()
+		apply(b, event)
+		if notified(b) || b.Snapshot() != before {
+			t.Errorf("event %d, which has no news, made a change", i)
+		}
+	}
+	for i := range 3 {
+		apply(b, func(u *Update) { u.SetService(newService("a", fmt.Sprintf("10.0.0.%d", 10+i))) })
+	}
+	if !notified(b) || notified(b) {
+		t.Error("three updates were not told as one change")
+	}
+}
+
+// TestSliceMoves follows slices that change hands, and Services that come and go without their slices.
+func TestSliceMoves(t *testing.T) {
+	b := NewBuilder("n1")
+	want := func(endpoints int, services ...string) {
+		t.Helper()
+		var got []string
+		for name, service := range b.Snapshot().Services.All() {
+			text := name.Name
+			for _, slice := range service.Slices {
+				text += fmt.Sprintf(" %s=%d", slice.Name, len(slice.Endpoints))
+			}
+			got = append(got, text)
+		}
+		if diff := cmp.Diff(services, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if b.Endpoints() != endpoints {
+			t.Errorf("%d endpoints, want %d", b.Endpoints(), endpoints)
+		}
+	}
+	do := func(change func(*Update)) { apply(b, change) }
+	do(func(u *Update) { u.SetEndpointSlice(newSlice("s", "a", "10.1.0.1", "10.1.0.2")) })
+	want(2)
+	do(func(u *Update) { u.SetService(newService("a", "10.0.0.1")); u.SetService(newService("b", "10.0.0.2")) })
+	want(2, "a s=2", "b")
+	do(func(u *Update) { u.SetEndpointSlice(newSlice("s", "b", "10.1.0.1", "10.1.0.2", "10.1.0.3")) })
+	want(3, "a", "b s=3")
+	do(func(u *Update) { u.DeleteService(ServiceName{"ns", "b"}) })
+	want(3, "a")
+	do(func(u *Update) { u.SetEndpointSlice(newSlice("r", "b", "10.1.0.9")) })
+	do(func(u *Update) { u.SetService(newService("b", "10.0.0.3")) })
+	want(4, "a", "b r=1 s=3")
+	do(func(u *Update) { u.SetService(newService("b", "None")) }) // it became headless
+	want(4, "a")
+	do(func(u *Update) { u.SetService(newService("b", "10.0.0.3")) })
+	want(4, "a", "b r=1 s=3")
+	do(func(u *Update) {
+		s := newSlice("s", "b", "10.1.0.1")
+		s.Labels[corev1.IsHeadlessService] = ""
+		u.SetEndpointSlice(s)
+	})
+	want(1, "a", "b r=1")
+	do(func(u *Update) { u.SetEndpointSlice(newSlice("r", "", "10.1.0.1")) })
+	want(0, "a", "b")
+}
+
+// TestVisits tells what an Update knows, while it changes it.
+func TestVisits(t *testing.T) {
+	b := NewBuilder("n1")
+	for _, event := range history() {
+		apply(b, event)
+	}
+	apply(b, func(u *Update) {
+		services := slices.Collect(u.Services())
+		if diff := cmp.Diff([]ServiceName{{"ns", "a"}, {"ns", "b"}}, services); diff != "" {
+			t.Errorf("Services (-want +got):\n%s", diff)
+		}
+		endpoints := 0
+		for name := range u.EndpointSlices() {
+			endpoints += u.SliceEndpoints(name)
+			u.DeleteEndpointSlice(name)
+		}
+		if endpoints != 5 || b.endpoints != 0 {
+			t.Errorf("%d endpoints, and %d after their deletion", endpoints, b.endpoints)
+		}
+		for name := range u.Services() {
+			u.DeleteService(name)
+		}
+		for name := range u.ServiceCIDRs() {
+			u.DeleteServiceCIDR(name)
+		}
+		if n := u.ServiceEndpoints(ServiceName{"ns", "a"}) + u.SliceEndpoints(SliceName{"ns", "a-1"}); n != 0 {
+			t.Errorf("%d endpoints of what is gone", n)
+		}
+	})
+	s := b.Snapshot()
+	if s.Services.Len() != 0 || len(s.ServiceCIDRs) != 0 || len(b.orphans) != 0 || len(b.belongs) != 0 {
+		t.Errorf("left over: %s", describe(s))
+	}
+}
+
+// TestProblemsAreStructured wants problems to tell their parts, joined by the update.
+func TestProblemsAreStructured(t *testing.T) {
+	err := NewBuilder("n1").Update(func(u *Update) { u.SetServiceCIDR(newCIDR("x", "10.0.0.0/16", "y")) })
+	var problem *Problem
+	if !errors.As(err, &problem) {
+		t.Fatalf("no Problem in %v", err)
+	}
+	if problem.Kind != "ServiceCIDR" || problem.Object != "x" || problem.Field != "spec.cidrs[1]" || problem.Err.Error() != `"y" is not a CIDR` {
+		t.Errorf("%+v", problem)
+	}
+}
+
+// TestUpdateCost wants the cost of one slice's change to follow the change, not the cluster.
+func TestUpdateCost(t *testing.T) {
+	cost := func(services int) float64 {
+		b := fullBuilder(services)
+		versions := []*discoveryv1.EndpointSlice{newSlice("s5-1", "s5", "10.1.0.1", "10.1.0.2"), newSlice("s5-1", "s5", "10.1.0.1", "10.1.0.3")}
+		i := 0
+		return testing.AllocsPerRun(20, func() {
+			i++
+			before := b.Snapshot()
+			apply(b, func(u *Update) { u.SetEndpointSlice(versions[i%2]) })
+			for range Changes(before.Services, b.Snapshot().Services) {
+				continue
+			}
+		})
+	}
+	few, many := cost(10), cost(10000)
+	t.Logf("allocations for a change among 10 Services: %v, among 10,000: %v", few, many)
+	if many > few+80 {
+		t.Errorf("a change among 10,000 Services allocates %v times, among 10 only %v times", many, few)
+	}
+}
+
+func fullBuilder(services int) *Builder {
+	b := NewBuilder("n1")
+	apply(b, func(u *Update) {
+		for i := range services {
+			name := fmt.Sprintf("s%d", i)
+			u.SetService(newService(name, fmt.Sprintf("10.%d.%d.%d", 100+i>>16, i>>8&255, i&255)))
+			u.SetEndpointSlice(newSlice(name+"-1", name, "10.1.0.1", "10.1.0.2"))
+		}
+	})
+	return b
+}
+
+// BenchmarkSliceChange changes one slice of 10,000 Services and finds the change.
+func BenchmarkSliceChange(bench *testing.B) {
+	b := fullBuilder(10000)
+	versions := []*discoveryv1.EndpointSlice{newSlice("s5-1", "s5", "10.1.0.1", "10.1.0.2"), newSlice("s5-1", "s5", "10.1.0.1", "10.1.0.3")}
+	bench.ReportAllocs()
+	for i := 0; bench.Loop(); i++ {
+		before := b.Snapshot()
+		apply(b, func(u *Update) { u.SetEndpointSlice(versions[(i+1)%2]) })
+		for range Changes(before.Services, b.Snapshot().Services) {
+			continue
+		}
+	}
+}
+
+// BenchmarkFill builds a cluster of 10,000 Services with two endpoints each.
+func BenchmarkFill(bench *testing.B) {
+	bench.ReportAllocs()
+	for bench.Loop() {
+		fullBuilder(10000).Snapshot()
+	}
+}
