@@ -268,3 +268,10 @@ func (c *Cluster) since(version int64) (events []event, more <-chan struct{}, ok
 	at := len(c.history) - int(c.version-version)
 	return c.history[max(0, at):], c.woken, true
 }
+
+// Next is the number that the next Service to be created will have.
+func (c *Cluster) Next() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.size.Services + c.created
+}
