@@ -17,6 +17,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/externalips"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 )
@@ -42,7 +43,7 @@ func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOption
 		return err
 	}
 	families := machineFamilies()
-	klog.FromContext(ctx).Info("Serving", "node", name, "mode", chosen.mode, "families", fmt.Sprint(families))
+	klog.FromContext(ctx).Info("Serving", "node", name, "mode", chosen.mode, "families", fmt.Sprint(string(families)))
 
 	builder := cluster.NewBuilder(name)
 	measured := metrics.New(metrics.Config{
@@ -61,13 +62,14 @@ func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOption
 		AllAddresses: len(cfg.NodePortAddresses) == 0, Healthy: checker.Healthy,
 		Recorder: in.recorder, Clock: clock.RealClock{},
 	})
+	unacknowledged := externalips.New(externalips.Config{Recorder: in.recorder, Counted: measured.ExternalIPs, Logger: klog.FromContext(ctx)})
 	dataplane, err := chosen.open(cfg, families)
 	if err != nil {
 		return err
 	}
 	loop := proxy.New(proxy.Config{
 		Sources: in.sources, Builder: builder, Backend: dataplane, Plan: planning,
-		Observers:     []proxy.Observer{checker, services, measured},
+		Observers:     []proxy.Observer{checker, services, measured, unacknowledged},
 		MinSyncPeriod: cfg.MinSyncPeriod.Duration, CheckPeriod: checkPeriod, Clock: clock.RealClock{},
 	})
 	serving := &servers{cfg: cfg, opts: opts, node: name, mode: chosen.mode, recorder: in.recorder}
@@ -84,9 +86,9 @@ func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOption
 }
 
 // followConfig returns, and so ends the process in good order, when the configuration file has a new meaning.
-func followConfig(ctx context.Context, file *configWatch, events health.Recorder, node string) error {
+func followConfig(ctx context.Context, file *configWatch, events proxy.Recorder, node string) error {
 	changed := file.Wait(ctx, func(err error) {
-		events.Event(health.Event{
+		events.Event(proxy.Event{
 			Kind: "Node", Name: node, Warning: true,
 			Reason: "InvalidConfiguration", Action: "ReadConfiguration",
 			Message: "The changed configuration file is invalid and not used: " + err.Error(),

@@ -59,7 +59,7 @@ const (
 
 // world is the table that all cases begin with: every kind of object, one of each use.
 func world(tx *knftables.Transaction) {
-	tx.Add(&knftables.Table{Comment: knftables.PtrTo("rules for kube-proxy")})
+	tx.Add(&knftables.Table{Comment: new("rules for kube-proxy")})
 	tx.Add(&knftables.Map{Name: "endpoints", TypeOf: endpointsType + " ; counter"})
 	tx.Add(&knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
 	tx.Add(&knftables.Map{Name: "unused-map", TypeOf: endpointsType})
@@ -75,11 +75,11 @@ func world(tx *knftables.Transaction) {
 	tx.Add(&knftables.Rule{Chain: "pick-2", Rule: pickRule})
 	tx.Add(&knftables.Chain{Name: "unused"})
 	tx.Add(&knftables.Rule{Chain: "unused", Rule: "ip saddr @unused-set drop"})
-	tx.Add(&knftables.Chain{Name: "services", Comment: knftables.PtrTo("where a packet goes")})
+	tx.Add(&knftables.Chain{Name: "services", Comment: new("where a packet goes")})
 	tx.Add(&knftables.Rule{Chain: "services", Rule: "ip daddr . meta l4proto . th dport vmap @services"})
 	tx.Add(&knftables.Chain{Name: "prerouting", Type: knftables.PtrTo(knftables.NATType),
 		Hook: knftables.PtrTo(knftables.PreroutingHook), Priority: knftables.PtrTo(knftables.DNATPriority)})
-	tx.Add(&knftables.Rule{Chain: "prerouting", Rule: "jump services", Comment: knftables.PtrTo("the way in")})
+	tx.Add(&knftables.Rule{Chain: "prerouting", Rule: "jump services", Comment: new("the way in")})
 }
 
 // elements is what the world holds in its maps.
@@ -247,7 +247,7 @@ func elementCases() []conformanceCase {
 			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.1", "tcp", "80"}, Value: []string{"goto new"}})
 		})},
 		{name: "add/element/verdict map", do: text(func(tx *knftables.Transaction) {
-			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.2", "udp", "53"}, Value: []string{"goto pick-2"}, Comment: knftables.PtrTo("x")})
+			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.2", "udp", "53"}, Value: []string{"goto pick-2"}, Comment: new("x")})
 		})},
 		{name: "add/element/no target", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) {
 			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.2", "udp", "53"}, Value: []string{"goto none"}})
@@ -319,7 +319,7 @@ func batchElementCases() []conformanceCase {
 		})},
 		{name: "Replace/verdict map/with its chain", do: batch(func(b *Batch) {
 			b.AddChain("new", "made in a batch")
-			b.AddRule("new", Rule{Verdict(Drop)})
+			b.AddRule("new", Rule{Drop})
 			b.Delete("services", frontendKey(1))
 			b.Add("services", service(1, "new"))
 			b.DeleteChain("pick-2")
@@ -367,9 +367,9 @@ func batchChainCases() []conformanceCase {
 		{name: "FlushChain/chain/present", do: batch(func(b *Batch) { b.FlushChain("services") })},
 		{name: "FlushChain/chain/absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.FlushChain("none") })},
 		{name: "AddRule/rule/plain", do: batch(func(b *Batch) {
-			b.AddRule("unused", Rule{Lookup{Concat{SourceAddress}, "unused-set", true}, Verdict(Accept)})
+			b.AddRule("unused", Rule{Lookup{Concat{SourceAddress}, "unused-set", true}, Accept})
 		})},
-		{name: "AddRule/rule/chain absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.AddRule("none", Rule{Verdict(Drop)}) })},
+		{name: "AddRule/rule/chain absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.AddRule("none", Rule{Drop}) })},
 		{name: "AddRule/rule/target absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.AddRule("unused", Rule{Goto("none")}) })},
 		{name: "AddRule/rule/target base", want: unix.EOPNOTSUPP, do: batch(func(b *Batch) { b.AddRule("unused", Rule{Jump("prerouting")}) })},
 		{name: "AddRule/rule/set absent", want: unix.ENOENT, do: batch(func(b *Batch) {

@@ -58,9 +58,10 @@ func New(config Config, register func(...metrics.Registerable)) *Metrics {
 
 // begin shows what counts from zero, so that the first increase can be seen.
 func (m *Metrics) begin() {
+	m.ExternalIPs(0, 0)
 	for _, family := range m.config.Families {
 		for _, c := range []*metrics.CounterVec{
-			m.syncFailures, m.cleanupFailures, m.rulesRepaired, m.elementsWritten, m.rulesWritten,
+			m.syncFailures, m.cleanupFailures, m.rulesRepaired, m.elementsWritten, m.rulesWritten, m.conntrackDeleted,
 		} {
 			if c != nil {
 				c.WithLabelValues(family.String())
@@ -88,11 +89,24 @@ func (m *Metrics) Drifted(d backend.Drift) {
 // nearly all endpoints away. It may be called by any goroutine.
 func (m *Metrics) RelistHeld() { m.relistsHeld.Inc() }
 
+// ExternalIPs tells how many Services ask for external IPs: those whose are served, and those whose are not. It may be
+// called by any goroutine.
+func (m *Metrics) ExternalIPs(served, ignored int) {
+	m.withExternalIPs.WithLabelValues("true").Set(float64(served))
+	m.withExternalIPs.WithLabelValues("false").Set(float64(ignored))
+}
+
 // Healthz counts an answer of /healthz by its code. It may be called by any goroutine.
 func (m *Metrics) Healthz(code int) { m.healthz.WithLabelValues(strconv.Itoa(code)).Inc() }
 
 // Livez counts an answer of /livez by its code. It may be called by any goroutine.
 func (m *Metrics) Livez(code int) { m.livez.WithLabelValues(strconv.Itoa(code)).Inc() }
+
+// ConntrackSwept measures a search for stale UDP flows. It may be called by any goroutine.
+func (m *Metrics) ConntrackSwept(family cluster.Family, took time.Duration, deleted int) {
+	m.conntrackDuration.WithLabelValues(family.String()).Observe(took.Seconds())
+	m.conntrackDeleted.WithLabelValues(family.String()).Add(float64(deleted))
+}
 
 // Synced measures a sync. Its cost follows what changed.
 func (m *Metrics) Synced(s *proxy.Sync) {

@@ -34,8 +34,8 @@ proxy_healthz_total                                               counter   code
 proxy_livez_total                                                 counter   code                     here
 sync_proxy_rules_nftables_sync_failures_total                     counter   ip_family                here
 sync_proxy_rules_nftables_cleanup_failures_total                  counter   ip_family                here
-conntrack_reconciler_sync_duration_seconds                        histogram ip_family                conntrack
-conntrack_reconciler_deleted_entries_total                        counter   ip_family                conntrack
+conntrack_reconciler_sync_duration_seconds                        histogram ip_family                here
+conntrack_reconciler_deleted_entries_total                        counter   ip_family                here
 sync_proxy_rules_iptables_total                                   gauge     ip_family,table          iptables
 sync_proxy_rules_iptables_last                                    gauge     ip_family,table          iptables
 sync_proxy_rules_iptables_restore_failures_total                  counter   ip_family                iptables
@@ -48,6 +48,11 @@ nftables_localhost_nodeport_rejected_packets_total                counter   ip_f
 sync_proxy_rules_winkernel_lb_create_failures_total               counter   ip_family,lb_type,error  windows
 sync_proxy_rules_winkernel_lb_update_failures_total               counter   ip_family,lb_type,error  windows
 sync_proxy_rules_winkernel_lb_delete_failures_total               counter   ip_family,lb_type,error  windows
+`
+
+// agreedNames are ours below kubeproxy_, where operators look for what concerns a gate of kube-proxy.
+const agreedNames = `
+services_with_external_ips gauge served here
 `
 
 const ownNames = `
@@ -67,6 +72,7 @@ func exercised(t *testing.T) metrics.KubeRegistry {
 	f.RelistHeld()
 	f.Healthz(200)
 	f.Livez(503)
+	f.ConntrackSwept(cluster.IPv6, time.Millisecond, 2)
 	f.slice("a", "10.0.0.1", start.Add(time.Second))
 	f.sync(start.Add(2*time.Second), read(cluster.IPv4), wrote(cluster.IPv6))
 	return f.registry
@@ -81,7 +87,7 @@ func TestNames(t *testing.T) {
 	for _, family := range families {
 		got = append(got, describe(family))
 	}
-	want := append(namesHere("kubeproxy_", upstreamNames), namesHere("serviceproxy_", ownNames)...)
+	want := slices.Concat(namesHere("kubeproxy_", upstreamNames), namesHere("kubeproxy_", agreedNames), namesHere("serviceproxy_", ownNames))
 	slices.Sort(got)
 	slices.Sort(want)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -137,6 +143,7 @@ func TestBuckets(t *testing.T) {
 	}
 	want["kubeproxy_sync_full_proxy_rules_duration_seconds"] = want["kubeproxy_sync_proxy_rules_duration_seconds"]
 	want["kubeproxy_sync_partial_proxy_rules_duration_seconds"] = want["kubeproxy_sync_proxy_rules_duration_seconds"]
+	want["kubeproxy_conntrack_reconciler_sync_duration_seconds"] = want["kubeproxy_sync_proxy_rules_duration_seconds"]
 	got := map[string]string{}
 	for _, family := range families {
 		if family.GetType().String() != "HISTOGRAM" {

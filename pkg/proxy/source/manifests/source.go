@@ -33,8 +33,11 @@ const (
 type Source struct {
 	nodeName string
 	machine  func() ([]netip.Addr, error)
-	folder   folder
-	complete chan struct{}
+	// proxyVersion is the gate DisableNodeKubeProxyVersion switched off.
+	proxyVersion bool
+	folder       folder
+	patrol       time.Duration
+	complete     chan struct{}
 
 	// applied is what the builder was told last, machineNode the Node made for want of one in the files.
 	applied     map[key]placed
@@ -52,6 +55,12 @@ func WithMachine(addrs func() ([]netip.Addr, error)) Option {
 	return func(s *Source) { s.machine = addrs }
 }
 
+// WithNodeKubeProxyVersion tells whether the Node that is made from the machine reports nodeInfo.kubeProxyVersion: the
+// feature gate DisableNodeKubeProxyVersion says that it does not, and so does a Source without this option.
+func WithNodeKubeProxyVersion(report bool) Option {
+	return func(s *Source) { s.proxyVersion = report }
+}
+
 // New makes a source of the files in dir for the node of that name.
 func New(dir, nodeName string, options ...Option) *Source {
 	if absolute, err := filepath.Abs(dir); err == nil {
@@ -61,6 +70,7 @@ func New(dir, nodeName string, options ...Option) *Source {
 		nodeName: nodeName,
 		machine:  func() ([]netip.Addr, error) { return nil, nil },
 		folder:   folder{dir: dir, files: map[string]*file{}},
+		patrol:   patrol,
 		complete: make(chan struct{}),
 		applied:  map[key]placed{},
 		told:     map[string]bool{},
@@ -105,10 +115,10 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 			touched[everything] = true
 			timer.Reset(0)
 		case <-timer.C:
-			w.follow(ctx)
+			follows := w.follow(ctx)
 			s.sync(ctx, b, touched)
 			clear(touched)
-			timer.Reset(s.next())
+			timer.Reset(s.next(follows))
 			s.markComplete()
 		}
 	}
@@ -125,14 +135,18 @@ func (s *Source) markComplete() {
 	}
 }
 
-// next tells when to look again without an event: soon, when a file is bad and nobody knows yet.
-func (s *Source) next() time.Duration {
+// next tells when to look again without an event: soon, when there is no folder that events could come from,
+// or a file is bad and nobody knows yet.
+func (s *Source) next(follows bool) time.Duration {
+	if !follows {
+		return settle
+	}
 	for _, f := range s.folder.files {
 		if f.err != nil && f.told != f.err.Error() {
 			return settle
 		}
 	}
-	return patrol
+	return s.patrol
 }
 
 // sync reads what changed and tells the builder the difference to what it was told before.
@@ -177,6 +191,7 @@ func (s *Source) makeNode() error {
 			ObjectMeta: metav1.ObjectMeta{Name: s.nodeName, Labels: map[string]string{corev1.LabelHostname: s.nodeName}},
 			Status:     corev1.NodeStatus{Addresses: addresses},
 		}
+		setKubeProxyVersion(s.machineNode, s.proxyVersion)
 	}
 	return err
 }
