@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
@@ -66,14 +65,4 @@ func cleanup(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
 		failed = append(failed, err)
 	}
 	return errors.Join(failed...)
-}
-
-// machineFamilies are the address families that this machine can serve.
-func machineFamilies() []cluster.Family {
-	families := []cluster.Family{cluster.IPv4}
-	disabled, err := os.ReadFile("/proc/sys/net/ipv6/conf/all/disable_ipv6")
-	if _, missing := os.Stat("/proc/net/if_inet6"); missing == nil && err == nil && strings.TrimSpace(string(disabled)) != "1" {
-		families = append(families, cluster.IPv6)
-	}
-	return families
 }

@@ -45,6 +45,7 @@ var rows = []row{
 	{"pkg/proxy/health/...", observed},
 	{"pkg/proxy/conntrack/...", append([]string{"pkg/kernel/conntrack/..."}, observed...)},
 	{"pkg/proxy/metrics/...", observed},
+	{"pkg/proxy/node/...", observed},
 	{"pkg/proxy/status/...", observed},
 	{"pkg/proxy/externalips/...", observed},
 
