@@ -38,7 +38,7 @@ type family struct {
 func New(opts Options, settings Settings, doors ...ipt.Tables) *Backend {
 	b := &Backend{settings: settings}
 	for _, door := range doors {
-		f := &family{is: cluster.IPv4, door: door, stuck: map[chainName]bool{}}
+		f := &family{is: cluster.IPv4, door: door, stuck: map[chainName]bool{}, watch: watch{fresh: map[chainName]bool{}}}
 		if door.Family() == ipt.IPv6 {
 			f.is = cluster.IPv6
 		}
