@@ -190,7 +190,7 @@ func TestKernelStampsAndDigests(t *testing.T) {
 		}
 		stamp := func() uint64 {
 			t.Helper()
-			stamp, _, err := tables.Stamp("nat")
+			stamp, err := tables.Stamp("nat")
 			if err != nil {
 				t.Fatal(err)
 			}

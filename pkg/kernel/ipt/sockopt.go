@@ -89,17 +89,17 @@ func (s *legacySentinel) info(table string) (info, error) {
 }
 
 // stamp sums up how many entries the tables have, of what size, and where the built-in chains begin.
-func (s *legacySentinel) stamp(tables []string) (uint64, string, error) {
+func (s *legacySentinel) stamp(tables []string) (uint64, error) {
 	var sum maphash.Hash
 	sum.SetSeed(digestSeed)
 	for _, table := range tables {
 		i, err := s.info(table)
 		if err != nil {
-			return 0, "", err
+			return 0, err
 		}
 		sum.Write(i.raw)
 	}
-	return sum.Sum64(), "", nil
+	return sum.Sum64(), nil
 }
 
 func (s *legacySentinel) getsockopt(option int, value []byte) error {

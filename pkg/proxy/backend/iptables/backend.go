@@ -71,7 +71,7 @@ func (b *Backend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
 
 // stamp is the door's; 0 where it cannot be told, which makes the next Check look.
 func (f *family) stamp() uint64 {
-	stamp, _, err := f.door.Stamp(tables()...)
+	stamp, err := f.door.Stamp(tables()...)
 	if err != nil {
 		return 0
 	}

@@ -78,7 +78,7 @@ func (f *family) check(ctx context.Context) (*backend.Drift, error) {
 	if f.have == nil {
 		return nil, nil // the next sync reads everything anyway
 	}
-	stamp, writer, err := f.door.Stamp(tables()...)
+	stamp, err := f.door.Stamp(tables()...)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (f *family) check(ctx context.Context) (*backend.Drift, error) {
 	if err != nil || what == "" {
 		return nil, err
 	}
-	return &backend.Drift{Family: f.is, What: what, Writer: writer}, nil
+	return &backend.Drift{Family: f.is, What: what}, nil
 }
 
 // audit compares all chains with what was written, and forgets those that differ, so that the next sync writes them. It
