@@ -268,9 +268,10 @@ func (f *Fake) Append(table, chain string, rule ...string) error {
 // Delete is part of [Tables].
 func (f *Fake) Delete(table, chain string, rule ...string) error {
 	f.mu.Lock()
-	_, missing := f.chain(table, chain)
+	t := f.tables[table]
+	exists := t != nil && t.chains[chain] != nil
 	f.mu.Unlock()
-	if missing != nil {
+	if !exists {
 		return nil
 	}
 	return f.single(table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {

@@ -121,7 +121,8 @@ func (t *kernelTables) refused(input string, stderr []byte) *RestoreError {
 func lineOf(text string, n int) string {
 	at := 0
 	for line := range strings.Lines(text) {
-		if at++; at == n {
+		at++
+		if at == n {
 			return strings.TrimSpace(line)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -85,7 +86,7 @@ func (s *nftSentinel) digests(ctx context.Context, table string, chains []string
 	}
 	for _, chain := range chains {
 		out[chain] = 0
-		if err := s.sumUp(table, append(inTable[:len(inTable):len(inTable)], attr(ruleChain, append([]byte(chain), 0))...), out); err != nil {
+		if err := s.sumUp(table, append(slices.Clip(inTable), attr(ruleChain, append([]byte(chain), 0))...), out); err != nil {
 			return nil, err
 		}
 	}

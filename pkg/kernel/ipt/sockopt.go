@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"runtime"
@@ -126,11 +127,11 @@ func (s *legacySentinel) digests(ctx context.Context, table string, _ []string) 
 	clear(raw[:entriesHeader])
 	copy(raw[:tableNameLen-1], table)
 	binary.NativeEndian.PutUint32(raw[tableNameLen:], i.size)
-	switch err := s.getsockopt(optEntries, raw); err {
-	case nil:
-	case unix.EAGAIN: // another size by now
+	err = s.getsockopt(optEntries, raw)
+	if errors.Is(err, unix.EAGAIN) { // another size by now
 		return nil, ErrBusy
-	default:
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read the entries: %w", err)
 	}
 	return s.sumUp(raw[entriesHeader:], &i)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -120,10 +121,7 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (res
 
 // leaveOut remembers that a port is refused, and with which routes.
 func (f *family) leaveOut(owner string, want *ruleset) {
-	without := map[portKey][]*plan.Route{}
-	for key, routes := range f.without {
-		without[key] = routes
-	}
+	without := maps.Clone(f.without)
 	for key, port := range want.ports.All() {
 		if key.String() == owner {
 			without[key] = port.routes

@@ -11,7 +11,7 @@ import (
 )
 
 // allowance bounds what looking at all rules costs: an unspent part of the time is kept for later, up to a limit, so that
-// one change is looked at at once, and many are as often as that part of the time allows.
+// one change is looked into at once, and many are as often as that part of the time allows.
 type allowance struct {
 	credit time.Duration
 	at     time.Time
