@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -80,7 +81,7 @@ func CleanupAll(ctx context.Context, opts Options, settings Settings) error {
 func New(opts Options, settings Settings, doors ...ipt.Tables) *Backend {
 	b := &Backend{settings: settings}
 	for _, door := range doors {
-		f := &family{is: cluster.IPv4, door: door, stuck: map[chainName]bool{}}
+		f := &family{is: cluster.IPv4, door: door, stuck: map[chainName]bool{}, watch: watch{fresh: map[chainName]bool{}}}
 		if door.Family() == ipt.IPv6 {
 			f.is = cluster.IPv6
 		}
@@ -113,7 +114,7 @@ func (b *Backend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
 
 // stamp is the door's; 0 where it cannot be told, which makes the next Check look.
 func (f *family) stamp() uint64 {
-	stamp, _, err := f.door.Stamp(tables()...)
+	stamp, err := f.door.Stamp(tables()...)
 	if err != nil {
 		return 0
 	}
@@ -163,10 +164,7 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (res
 
 // leaveOut remembers that a port is refused, and with which routes.
 func (f *family) leaveOut(owner string, want *ruleset) {
-	without := map[portKey][]*plan.Route{}
-	for key, routes := range f.without {
-		without[key] = routes
-	}
+	without := maps.Clone(f.without)
 	for key, port := range want.ports.All() {
 		if key.String() == owner {
 			without[key] = port.routes
