@@ -54,6 +54,8 @@ func StartCluster(ctx context.Context, host *netns.Host, dir string) (*Cluster, 
 		ca.client("admin", "admin", "system:masters"),
 		// The user that the default ClusterRoleBinding system:node-proxier is for.
 		ca.client("proxy", "system:kube-proxy"),
+		// Somebody who may do nothing until a test says so.
+		ca.client("auditor", "auditor"),
 	)
 	if err != nil {
 		return nil, err

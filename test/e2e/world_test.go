@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	healthz = "127.0.0.1:10256"
+	healthz        = "127.0.0.1:10256"
+	metricsAddress = "127.0.0.1:10249"
 	// patience is how long a change through the API may take to be met by a packet, on a busy machine.
 	patience = 20 * time.Second
 )
@@ -52,6 +53,11 @@ func TestKernelProxyAndServer(t *testing.T) {
 		{"service lifecycle", serviceLifecycle},
 		{"selectors", selectors},
 		{"local policy", localPolicy},
+		{"acknowledged addresses", acknowledgedAddresses},
+		{"external IPs", externalIPs},
+		{"external IPs served", externalIPsServed},
+		{"audit", auditCluster},
+		{"policies", policies},
 		{"rights", rights}, // before the restart, after which a server that has not read its roles yet forbids everything
 		{"proxy restart", proxyRestart},
 		{"server restart", serverRestart},
@@ -128,17 +134,17 @@ func (w *world) must(err error) {
 	}
 }
 
-// start starts the proxy and waits until it is healthy: until it has programmed what there is.
-func (w *world) start() {
+// start starts the proxy, with more flags, and waits until it is healthy: until it has programmed what there is.
+func (w *world) start(flags ...string) {
 	w.t.Helper()
 	kubeconfig, err := w.cluster.Kubeconfig("proxy")
 	w.must(err)
 	log, err := os.OpenFile(w.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	w.must(err)
 	defer log.Close()
-	w.proxy = w.lab.Node1.Command(w.binary, "--kubeconfig="+kubeconfig, "--hostname-override="+w.lab.Node1.Name,
+	w.proxy = w.lab.Node1.Command(w.binary, append([]string{"--kubeconfig=" + kubeconfig, "--hostname-override=" + w.lab.Node1.Name,
 		"--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
-		"--healthz-bind-address="+healthz, "--metrics-bind-address=127.0.0.1:10249", "-v=2")
+		"--healthz-bind-address=" + healthz, "--metrics-bind-address=" + metricsAddress, "-v=2"}, flags...)...)
 	w.proxy.Stdout, w.proxy.Stderr = log, log
 	w.must(w.proxy.Start())
 	w.eventually("the proxy is healthy", func() string {
