@@ -51,11 +51,12 @@ $(COMMANDS:%=bin/%): bin/%:
 	@build/need.sh go
 	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
 
-lint: $(LINTER) ## vet and golangci-lint (pinned in build/tools), in every module
+lint: $(LINTER) ## vet and golangci-lint (pinned in build/tools) in every module; generated code is fresh
 	@for module in $(MODULES); do \
 		echo "lint $$module"; \
 		(cd $$module && go vet ./... && $(CURDIR)/$(LINTER) run --config $(CURDIR)/.golangci.yml ./...); \
 	done
+	@build/codegen/verify.sh
 
 $(LINTER): build/tools/go.mod build/tools/go.sum
 	@build/need.sh go
@@ -83,7 +84,7 @@ test-modules: build ## the tests in modules of their own below test/; needs root
 demo: ## show it at work; as root on Debian, installs what it needs
 	@build/need.sh go $(LABORATORY)
 	@$(MAKE) build
-	$(if $(wildcard test/demo),go run ./test/demo)
+	@go run ./test/demo
 
 bench: build ## the Go benchmarks, with allocations
 	$(if $(BENCHMARKS),go test -run '^$$' -bench . -benchmem $(BENCHMARKS))
@@ -97,7 +98,7 @@ docs: generate ## write generated documentation anew: the golden files of tests 
 
 generate: ## write generated code anew
 	@build/need.sh go
-	$(wildcard build/codegen/generate.sh)
+	build/codegen/generate.sh
 
 clean: ## remove what make has made
 	rm -rf bin .cache

@@ -12,11 +12,11 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
-// pacer decides how soon the next sync may begin. What rewrites rules keeps the minimum period; what only
-// writes elements is free as long as it takes less than cheapShare of the time.
+// pacer decides how soon the next sync may begin. What is heavy keeps the minimum period, and so does what
+// failed; everything else is free as long as it takes less than cheapShare of the time.
 type pacer struct {
 	min time.Duration
-	// last is when the last sync ended, heavy whether it rewrote rules.
+	// last is when the last sync ended, heavy whether it keeps the next at a distance.
 	last  time.Time
 	heavy bool
 	// credit is the time that cheap syncs may still take, as of last.
@@ -43,7 +43,7 @@ func (p *pacer) creditAt(now time.Time) time.Duration {
 func (p *pacer) record(s *Sync) {
 	p.heavy = false
 	for _, result := range s.Results {
-		p.heavy = p.heavy || result.Rules > 0 || result.Read || result.Err != nil
+		p.heavy = p.heavy || result.Heavy || result.Err != nil
 	}
 	p.credit = p.creditAt(s.Finished) - s.Finished.Sub(s.Started)
 	p.last = s.Finished

@@ -64,9 +64,9 @@ func TestFirstSyncOfNothing(t *testing.T) {
 }
 
 func TestFirstChangeAfterQuietIsImmediate(t *testing.T) {
-	for _, rules := range []int{0, 3} {
+	for _, heavy := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			r := started(t, func(r *run) { r.backend.result.Rules = rules })
+			r := started(t, func(r *run) { r.backend.result.Heavy = heavy })
 			r.pass(time.Second)
 			r.change()
 			r.wantSyncs("a second after the start", 0, time.Second)
@@ -79,7 +79,7 @@ func TestFirstChangeAfterQuietIsImmediate(t *testing.T) {
 
 func TestCoalesces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := started(t, func(r *run) { r.backend.result.Rules = 1 })
+		r := started(t, func(r *run) { r.backend.result.Heavy = true })
 		for range 9 {
 			r.pass(100 * time.Millisecond)
 			r.change()
@@ -106,9 +106,8 @@ func TestPace(t *testing.T) {
 		syncs int
 		gap   time.Duration
 	}{
-		{"what rewrites rules keeps the minimum period", time.Second, 0, backend.Result{Rules: 1}, 11, time.Second},
-		{"what reads the kernel does", time.Second, 0, backend.Result{Read: true}, 11, time.Second},
-		{"a minimum period of 0 never holds back", 0, 50 * time.Millisecond, backend.Result{Rules: 1}, 101, 100 * time.Millisecond},
+		{"what is heavy keeps the minimum period", time.Second, 0, backend.Result{Heavy: true}, 11, time.Second},
+		{"a minimum period of 0 never holds back", 0, 50 * time.Millisecond, backend.Result{Heavy: true}, 101, 100 * time.Millisecond},
 		{"what costs little is free", time.Second, 5 * time.Millisecond, backend.Result{Elements: 1}, 101, 100 * time.Millisecond},
 		// The credit of 50 ms is worth four syncs of 20 ms; after that one is due every 400 ms, or 220 ms.
 		{"what costs much gets its share", time.Second, 20 * time.Millisecond, backend.Result{Elements: 1}, 29, 380 * time.Millisecond},
@@ -242,7 +241,9 @@ func TestFailureKeepsBefore(t *testing.T) {
 
 func TestObserversAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := started(t, func(r *run) { r.backend.takes, r.backend.result.Rules = 10*time.Millisecond, 1 })
+		r := started(t, func(r *run) {
+			r.backend.takes, r.backend.result = 10*time.Millisecond, backend.Result{Rules: 1, Heavy: true}
+		})
 		r.pass(510 * time.Millisecond)
 		r.change()
 		r.change()

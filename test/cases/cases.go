@@ -25,6 +25,7 @@ import (
 	"golang.org/x/tools/txtar"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -43,6 +44,8 @@ type Case struct {
 	Archive *txtar.Archive
 	Family  cluster.Family
 
+	// Objects are the API objects, and Snapshot what they make in the order of the file.
+	Objects  []runtime.Object
 	Snapshot *cluster.Snapshot
 	Options  *plan.Options
 	Packets  []Packet
@@ -54,16 +57,31 @@ type Case struct {
 //	pod1a > 10.96.0.11:53/UDP = refused
 //
 // The answer names the endpoints that share the connections and the host whose address they see as the
-// source; or says refused, dropped, or passed: left alone.
+// source; or says refused, dropped, or passed: left alone. Where session affinity has a client stay with its
+// endpoint, it says so; and that it is the endpoint of the line before, by whatever address:
+//
+//	client > 10.96.0.10:80/TCP = one of pod1a pod2a, seen as node1
+//	client > 192.0.2.10:80/TCP = the same of pod1a pod2a, seen as node1
 type Packet struct {
 	Line      int
 	From      string
 	To        netip.AddrPort
 	Protocol  cluster.Protocol
 	Verdict   plan.Verdict
+	Choice    Choice
 	Endpoints []string
 	SeenAs    string
 }
+
+// Choice is how a client's connections share the endpoints.
+type Choice string
+
+// Each connection may go to any endpoint; all go to one of them; all go to that of the line before.
+const (
+	Any     Choice = ""
+	OneOf   Choice = "one of "
+	TheSame Choice = "the same of "
+)
 
 // Plan computes the case's plan.
 func (c *Case) Plan() *plan.Plan { return plan.Compute(c.Snapshot, c.Options, nil) }
@@ -116,23 +134,18 @@ func Load(dir string) ([]*Case, error) {
 func (c *Case) read() error {
 	translate := func(text string) string { return text }
 	if c.Family == cluster.IPv6 {
-		translate = toIPv6
+		translate = ToIPv6
 	}
 	var err error
 	if c.Options, err = parseOptions(translate(c.Part("options"))); err != nil {
 		return err
 	}
-	objects, err := manifests.Parse(c.Path, []byte(translate(c.Part("objects.yaml"))))
-	if err != nil {
+	if c.Objects, err = manifests.Parse(c.Path, []byte(translate(c.Part("objects.yaml")))); err != nil {
 		return err
 	}
-	builder := cluster.NewBuilder(Node)
+	builder := NewBuilder()
 	// What the builder leaves out is part of what a case may be about: its problems are no error here.
-	_ = builder.Update(func(u *cluster.Update) {
-		u.SetNode(node())
-		u.SetInterfaces(Interfaces)
-		manifests.Apply(u, objects)
-	})
+	_ = builder.Update(func(u *cluster.Update) { manifests.Apply(u, c.Objects) })
 	c.Snapshot = builder.Snapshot()
 	for i, line := range strings.Split(translate(c.Part("packets")), "\n") {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
@@ -146,6 +159,16 @@ func (c *Case) read() error {
 		c.Packets = append(c.Packets, p)
 	}
 	return nil
+}
+
+// NewBuilder makes a builder that knows the laboratory's node1, and nothing else yet.
+func NewBuilder() *cluster.Builder {
+	builder := cluster.NewBuilder(Node)
+	_ = builder.Update(func(u *cluster.Update) {
+		u.SetNode(node())
+		u.SetInterfaces(Interfaces)
+	})
+	return builder
 }
 
 // Interfaces are the addresses that the laboratory's node1 bears.
@@ -226,6 +249,11 @@ func parsePacket(line string) (Packet, error) {
 	case "passed":
 		p.Verdict = plan.Pass
 	default:
+		for _, choice := range []Choice{OneOf, TheSame} {
+			if rest, ok := strings.CutPrefix(fields[4], string(choice)); ok {
+				p.Choice, fields[4] = choice, rest
+			}
+		}
 		endpoints, seenAs, ok := strings.Cut(fields[4], ", seen as ")
 		if !ok {
 			return p, fmt.Errorf("%q says neither refused, dropped, passed, nor who answers and \", seen as\" whom", fields[4])
@@ -241,8 +269,8 @@ var (
 	addressing = strings.NewReplacer("addressType: IPv4", "addressType: IPv6", "ipFamilies: [IPv4]", "ipFamilies: [IPv6]")
 )
 
-// toIPv6 replaces every IPv4 address, CIDR and address with port by its counterpart in the laboratory's plan.
-func toIPv6(text string) string {
+// ToIPv6 replaces every IPv4 address, CIDR and address with port by its counterpart in the laboratory's plan.
+func ToIPv6(text string) string {
 	return addressing.Replace(ipv4.ReplaceAllStringFunc(text, func(match string) string {
 		m := ipv4.FindStringSubmatch(match)
 		var n [4]int

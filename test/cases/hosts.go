@@ -52,13 +52,19 @@ func nameOf(addr netip.Addr) string {
 func (c *Case) Explain(p *plan.Plan, question Packet) Packet {
 	from := hostNamed(question.From)
 	source := from.addrs[0]
-	if c.Family == cluster.IPv6 {
+	if cluster.FamilyOf(question.To.Addr()) == cluster.IPv6 {
 		source = from.addrs[1]
 	}
 	path := p.Explain(plan.Packet{Source: source, Interface: from.arrives, To: question.To, Protocol: question.Protocol})
 	answer := Packet{Line: question.Line, From: question.From, To: question.To, Protocol: question.Protocol, Verdict: path.Verdict}
 	if path.Verdict != plan.Balance {
 		return answer
+	}
+	if path.Route.Affinity > 0 {
+		answer.Choice = OneOf
+		if question.Choice == TheSame { // which only packets can tell
+			answer.Choice = TheSame
+		}
 	}
 	for _, endpoint := range path.Pool.Endpoints {
 		answer.Endpoints = append(answer.Endpoints, nameOf(endpoint.Addr()))

@@ -35,13 +35,16 @@ func newAuthority(dir string) (*authority, error) {
 		Subject: pkix.Name{CommonName: "e2e"}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
-	return a, a.issue("ca", a.cert, key)
+	if err := a.issue("ca", a.cert, key); err != nil {
+		return nil, err
+	}
+	return a, nil
 }
 
 // client makes NAME.crt and NAME.key for a user of the API server.
 func (a *authority) client(name, user string, groups ...string) error {
 	return a.leaf(name, &x509.Certificate{
-		Subject:     pkix.Name{CommonName: user, Organization: groups},
+		Subject:     pkix.Name{CommonName: user, Organization: groups}, //nolint:misspell // X.509's name
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 }

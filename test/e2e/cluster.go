@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -54,13 +55,13 @@ func StartCluster(ctx context.Context, host *netns.Host, dir string) (*Cluster, 
 		ca.client("admin", "admin", "system:masters"),
 		// The user that the default ClusterRoleBinding system:node-proxier is for.
 		ca.client("proxy", "system:kube-proxy"),
-		// Somebody who may do nothing until a test says so.
-		ca.client("auditor", "auditor"),
+		ca.client("nobody", "nobody"),
+		ca.client("auditor", "auditor"), // gets the role of build/manifests
 	)
 	if err != nil {
 		return nil, err
 	}
-	if c.etcd, err = c.start(etcdServer, "--data-dir="+c.path("etcd"), "--listen-client-urls="+etcdURL,
+	if c.etcd, err = c.start(ctx, etcdServer, "--data-dir="+c.path("etcd"), "--listen-client-urls="+etcdURL,
 		"--advertise-client-urls="+etcdURL, "--listen-peer-urls="+peerURL, "--initial-advertise-peer-urls="+peerURL,
 		"--initial-cluster=default="+peerURL, "--unsafe-no-fsync"); err != nil {
 		return nil, err
@@ -69,15 +70,18 @@ func StartCluster(ctx context.Context, host *netns.Host, dir string) (*Cluster, 
 	if c.Client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	return c, c.StartServer(ctx)
+	if err := c.StartServer(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // StartServer starts the API server and waits until it is ready.
 func (c *Cluster) StartServer(ctx context.Context) (err error) {
-	c.api, err = c.start(apiServer,
+	c.api, err = c.start(ctx, apiServer,
 		"--etcd-servers="+etcdURL, "--secure-port="+apiPort, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
 		"--tls-cert-file="+c.path("server.crt"), "--tls-private-key-file="+c.path("server.key"),
-		"--client-ca-file="+c.path("ca.crt"), "--authorization-mode=RBAC",
+		"--client-ca-file="+c.path("ca.crt"), "--authorization-mode=Node,RBAC",
 		"--service-account-issuer=https://e2e", "--service-account-key-file="+c.path("accounts.key"),
 		"--service-account-signing-key-file="+c.path("accounts.key"),
 		"--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112", "--endpoint-reconciler-type=none",
@@ -96,25 +100,41 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 		return last == nil, nil
 	})
 	if err != nil {
-		return fmt.Errorf("the API server is not ready: %w; see %s", last, c.path("kube-apiserver.log"))
+		return fmt.Errorf("the API server is not ready: %w: %w; its log ends with\n%s", err, last, c.logEnd())
 	}
 	return nil
+}
+
+// logEnd is the last of what the servers logged: their files end with the test.
+func (c *Cluster) logEnd() string {
+	const most = 4096
+	var end strings.Builder
+	for _, s := range []server{etcdServer, apiServer} {
+		text, err := os.ReadFile(c.path(s.name + ".log"))
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		fmt.Fprintf(&end, "%s:\n%s\n", s.name, text[max(0, len(text)-most):])
+	}
+	return end.String()
 }
 
 // StopServer ends the API server as an upgrade does (SIGTERM), and waits for its end.
 func (c *Cluster) StopServer() error {
-	if err := c.api.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
+	old := c.api
+	if err := old.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("end the API server: %w", err)
 	}
 	// It drains connections that watch; they need not be waited for.
-	time.AfterFunc(5*time.Second, func() { _ = c.api.Kill() })
-	_ = c.api.Wait()
+	impatience := time.AfterFunc(5*time.Second, func() { _ = old.Kill() })
+	defer impatience.Stop()
+	_ = old.Wait() // killed or not, it is gone
 	return nil
 }
 
 // start starts a server with its log in Dir.
-func (c *Cluster) start(s server, args ...string) (*netns.Cmd, error) {
-	binary, err := s.binary()
+func (c *Cluster) start(ctx context.Context, s server, args ...string) (*netns.Cmd, error) {
+	binary, err := s.binary(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +145,10 @@ func (c *Cluster) start(s server, args ...string) (*netns.Cmd, error) {
 	defer log.Close() // the process has its own
 	cmd := c.Host.Command(binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	return cmd, cmd.Start()
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return cmd, nil
 }
 
 func (c *Cluster) path(name string) string { return filepath.Join(c.Dir, name) }

@@ -3,14 +3,13 @@
 package e2e
 
 import (
-	"context"
 	"net/http"
 	"net/netip"
-	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/seed-11a05479/kube-proxy/test/netns"
@@ -21,7 +20,7 @@ func serviceLifecycle(w *world) {
 	pod1a, pod1b, pod2a := w.lab.Node1.Pods[0], w.lab.Node1.Pods[1], w.lab.Node2.Pods[0]
 	w.service("web", "10.96.0.10", "fd00:10:96::a", nodePort(30080))
 	w.silent(pod1b, netns.TCP, "10.96.0.10:80")
-	w.slices("web", pod1a, pod2a)
+	w.endpoints("web", pod1a, pod2a)
 	for _, to := range []string{"10.96.0.10:80", "[fd00:10:96::a]:80"} {
 		for _, protocol := range []netns.Protocol{netns.TCP, netns.UDP} {
 			w.answers(pod1b, protocol, to, "pod1a", "pod2a")
@@ -32,16 +31,21 @@ func serviceLifecycle(w *world) {
 	w.answers(w.lab.Client, netns.TCP, "172.18.0.11:30080", "pod1a", "pod2a")
 	w.answers(w.lab.Client, netns.TCP, "[fd00:172:18::b]:30080", "pod1a", "pod2a")
 
-	w.slices("web", pod2a, w.lab.Node2.Pods[1]) // pod1a goes, pod2b comes
-	w.answers(pod1b, netns.TCP, "10.96.0.10:80", "pod2a", "pod2b")
-	w.answers(pod1b, netns.UDP, "[fd00:10:96::a]:80", "pod2a", "pod2b")
+	w.endpoints("web", pod2a, w.lab.Node2.Pods[1]) // pod1a goes, pod2b comes
+	for _, to := range []string{"10.96.0.10:80", "[fd00:10:96::a]:80"} {
+		for _, protocol := range []netns.Protocol{netns.TCP, netns.UDP} {
+			w.answers(pod1b, protocol, to, "pod2a", "pod2b")
+		}
+	}
+	w.answers(w.lab.Client, netns.TCP, "172.18.0.11:30080", "pod2a", "pod2b")
 
-	ctx := context.Background()
-	w.must(w.client.CoreV1().Services("default").Delete(ctx, "web", metav1.DeleteOptions{}))
+	w.remove("web")
 	w.silent(pod1b, netns.TCP, "10.96.0.10:80")
+	w.silent(pod1b, netns.UDP, "[fd00:10:96::a]:80")
 	w.silent(w.lab.Client, netns.TCP, "172.18.0.11:30080")
 	w.service("web", "10.96.0.10", "fd00:10:96::a")
 	w.answers(pod1b, netns.TCP, "10.96.0.10:80", "pod2a", "pod2b") // its slices were there all the time
+	w.answers(pod1b, netns.UDP, "[fd00:10:96::a]:80", "pod2a", "pod2b")
 }
 
 func nodePort(number int32) func(*corev1.Service) {
@@ -51,23 +55,52 @@ func nodePort(number int32) func(*corev1.Service) {
 	}
 }
 
-// selectors leaves alone what is for others.
+// udpFlow asks on the same two UDP sockets all the time. For the kernel that is one connection, which it would go on
+// sending to an endpoint that is gone.
+func udpFlow(w *world) {
+	w.service("dns", "10.96.0.50", "fd00:10:96::32")
+	w.endpoints("dns", w.lab.Node1.Pods[0])
+	var flows []*netns.Flow
+	for _, to := range []string{"10.96.0.50:80", "[fd00:10:96::32]:80"} {
+		probe := netns.Probe{From: w.lab.Node1.Pods[1], To: netip.MustParseAddrPort(to), Protocol: netns.UDP}
+		w.answers(probe.From, netns.UDP, to, "pod1a")
+		flow, answer := probe.Open()
+		if flow == nil {
+			w.t.Fatalf("%s: %s", probe, answer)
+		}
+		w.t.Cleanup(func() { flow.Close() })
+		flows = append(flows, flow)
+	}
+	w.endpoints("dns", w.lab.Node2.Pods[0])
+	for _, flow := range flows {
+		w.eventually("the flow is answered by the new endpoint", func() string {
+			if answer := flow.Ask(); answer.Endpoint != "pod2a" {
+				return answer.String()
+			}
+			return ""
+		})
+	}
+}
+
+// selectors leaves alone what is for others, and takes it up when that changes.
 func selectors(w *world) {
 	pod1a, pod1b := w.lab.Node1.Pods[0], w.lab.Node1.Pods[1]
 	w.service("foreign", "10.96.0.20", "fd00:10:96::14", func(s *corev1.Service) {
 		s.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "another"}
 	})
-	w.slices("foreign", pod1a)
+	w.endpoints("foreign", pod1a)
 	w.service("web", "10.96.0.21", "fd00:10:96::15")
-	w.slices("web", pod1a)
+	w.endpoints("web", pod1a)
 	headless := w.headless("web", w.lab.Node2.Pods[0])
-	w.answers(pod1b, netns.TCP, "10.96.0.21:80", "pod1a")
+	w.answers(pod1b, netns.TCP, "10.96.0.21:80", "pod1a") // what was written before has arrived, too
 	w.silent(pod1b, netns.TCP, "10.96.0.20:80")
 
-	// Without the label the slice counts, so it was the label that kept it out.
+	// Without the labels they count, so it was the labels that kept them out.
 	delete(headless.Labels, corev1.IsHeadlessService)
 	w.apply(headless)
 	w.answers(pod1b, netns.TCP, "10.96.0.21:80", "pod1a", "pod2a")
+	w.change("foreign", func(s *corev1.Service) { s.Labels = nil })
+	w.answers(pod1b, netns.TCP, "10.96.0.20:80", "pod1a")
 }
 
 // headless makes a slice that says it belongs to a headless Service.
@@ -89,41 +122,84 @@ func localPolicy(w *world) {
 	w.service("web", "10.96.0.30", "fd00:10:96::1e", nodePort(30090), func(s *corev1.Service) {
 		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	})
-	w.slices("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[0])
+	w.endpoints("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[0])
 	tally := w.answers(w.lab.Client, netns.TCP, "172.18.0.11:30090", "pod1a")
 	if tally.Sources[w.lab.Client.IPv4] != tally.Sent {
 		w.t.Errorf("the client's address is not kept: %s", tally)
 	}
-	api, ctx := w.client.CoreV1().Services("default"), context.Background()
-	s, err := api.Get(ctx, "web", metav1.GetOptions{})
-	w.must(err)
-	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
-	_, err = api.Update(ctx, s, metav1.UpdateOptions{})
-	w.must(err)
+	w.change("web", func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster })
 	w.answers(w.lab.Client, netns.TCP, "172.18.0.11:30090", "pod1a", "pod2a")
 }
 
-// stream sends new connections to a Service all the time, from a pod and, through a node port, from outside.
-func (w *world) stream() func() {
+// serviceCIDR adds a range of cluster IPs to the cluster: from then on nothing for an address in it leaves the node,
+// unless a Service has it. Before and after, it is an address like any other, and the gateway's.
+func serviceCIDR(w *world) {
+	const taken = "10.97.0.9:80"
+	w.must(w.lab.Gateway.AddAddress(netip.MustParsePrefix("10.97.0.9/32")))
+	server, err := w.lab.Gateway.Serve(netns.TCP, 80)
+	w.must(err)
+	w.t.Cleanup(func() { server.Close() })
+	w.answers(w.lab.Node1.Host, netns.TCP, taken, "gateway")
+
+	api := w.client.NetworkingV1().ServiceCIDRs()
+	_, err = api.Create(w.t.Context(), &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.97.0.0/24"}},
+	}, metav1.CreateOptions{})
+	w.must(err)
+	w.silent(w.lab.Node1.Host, netns.TCP, taken)
+	w.must(api.Delete(w.t.Context(), "more", metav1.DeleteOptions{}))
+	w.answers(w.lab.Node1.Host, netns.TCP, taken, "gateway")
+}
+
+// rights looks whether the role system:node-proxier suffices: for the first lists, which a Service that is served proves
+// to be done, and for the watches, by which its endpoints change. It also looks whether the log would tell.
+func rights(w *world) {
+	w.service("web", "10.96.0.60", "fd00:10:96::3c")
+	w.endpoints("web", w.lab.Node1.Pods[0])
+	w.answers(w.lab.Node1.Pods[1], netns.TCP, "10.96.0.60:80", "pod1a")
+	w.endpoints("web", w.lab.Node2.Pods[0])
+	w.answers(w.lab.Node1.Pods[1], netns.TCP, "10.96.0.60:80", "pod2a")
+	w.stop()
+	if refused := w.lines("forbidden"); len(refused) > 0 {
+		w.t.Errorf("the role system:node-proxier does not suffice: %s", refused)
+	}
+
+	w.start("nobody")
+	w.eventually("a proxy without rights tells so", func() string {
+		if len(w.lines("forbidden")) > 0 {
+			return ""
+		}
+		return "it logs no line with forbidden"
+	})
+	w.kill()
+	w.start("proxy")
+	w.healthy()
+	w.answers(w.lab.Node1.Pods[1], netns.TCP, "10.96.0.60:80", "pod2a")
+}
+
+// stream sends new connections to a Service all the time, from a pod in both families and, through a node port, from
+// outside. The function returned ends it, and expects that not one connection failed.
+func (w *world) stream() (end func()) {
 	w.t.Helper()
 	w.service("web", "10.96.0.40", "fd00:10:96::28", nodePort(30100))
-	w.slices("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[0])
-	w.answers(w.lab.Node1.Pods[1], netns.TCP, "10.96.0.40:80", "pod1a", "pod2a")
-	w.answers(w.lab.Client, netns.TCP, "172.18.0.11:30100", "pod1a", "pod2a")
-	var streams []*netns.Stream
-	for _, probe := range []netns.Probe{
+	w.endpoints("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[0])
+	probes := []netns.Probe{
 		{From: w.lab.Node1.Pods[1], To: netip.MustParseAddrPort("10.96.0.40:80"), Protocol: netns.TCP},
+		{From: w.lab.Node1.Pods[1], To: netip.MustParseAddrPort("[fd00:10:96::28]:80"), Protocol: netns.UDP},
 		{From: w.lab.Client, To: netip.MustParseAddrPort("172.18.0.11:30100"), Protocol: netns.TCP},
-	} {
-		streams = append(streams, probe.Stream(context.Background(), 100))
+	}
+	var streams []*netns.Stream
+	for _, probe := range probes {
+		w.answers(probe.From, probe.Protocol, probe.To.String(), "pod1a", "pod2a")
+		streams = append(streams, probe.Stream(w.t.Context(), 70))
 	}
 	return func() {
 		w.t.Helper()
-		for _, s := range streams {
+		for i, s := range streams {
 			tally := s.Stop()
-			w.t.Logf("%s", tally)
+			w.t.Logf("%s: %s", probes[i], tally)
 			if tally.Failed() > 0 || tally.Sent == 0 {
-				w.t.Errorf("connections failed: %s; the first: %s", tally, tally.Failures[:min(1, len(tally.Failures))])
+				w.t.Errorf("%s: connections failed: %s; the first: %s", probes[i], tally, tally.Failures[:min(1, len(tally.Failures))])
 			}
 		}
 	}
@@ -135,34 +211,53 @@ func serverRestart(w *world) {
 	w.must(w.cluster.StopServer())
 	for range 20 {
 		if code, body := w.get("http://" + healthz + "/healthz"); code != http.StatusOK {
-			w.t.Fatalf("healthz without an API server: %d %s", code, body)
+			w.t.Errorf("healthz without an API server: %d %s", code, body)
 		}
 		time.Sleep(100 * time.Millisecond) // the outage, not a wait for something
 	}
-	w.must(w.cluster.StartServer(context.Background()))
-	end()
-	w.slices("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[1])
+	w.must(w.cluster.StartServer(w.t.Context()))
+	// Each kind of object is watched again. The streams go on, as a first list after an outage is when endpoints get lost.
+	w.endpoints("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[1])
 	w.answers(w.lab.Node1.Pods[1], netns.TCP, "10.96.0.40:80", "pod1a", "pod2b")
-}
-
-// proxyRestart ends the proxy, well and badly, and starts it again: rules stay in force all the time.
-func proxyRestart(w *world) {
-	end := w.stream()
-	for range 5 {
-		w.stop()
-		w.start()
-		w.must(w.proxy.Process.Signal(syscall.SIGKILL))
-		_ = w.proxy.Wait() // killed, as it should be
-		w.start()
-	}
+	w.service("late", "10.96.0.41", "fd00:10:96::29")
+	w.endpoints("late", w.lab.Node2.Pods[0])
+	w.answers(w.lab.Node1.Pods[1], netns.TCP, "10.96.0.41:80", "pod2a")
 	end()
-	w.slices("web", w.lab.Node2.Pods[1])
-	w.answers(w.lab.Node1.Pods[1], netns.TCP, "10.96.0.40:80", "pod2b")
+	if code, body := w.get("http://" + healthz + "/healthz"); code != http.StatusOK {
+		w.t.Errorf("healthz after the API server's return: %d %s", code, body)
+	}
 }
 
-// rights looks whether the role system:node-proxier was enough in all that went before.
-func rights(w *world) {
-	if refused := w.lines("forbidden"); len(refused) > 0 {
-		w.t.Errorf("the role system:node-proxier does not suffice: %s", refused)
+// proxyRestart ends the proxy, well and badly, and starts it again: rules stay in force all the time, and what changed
+// meanwhile arrives.
+func proxyRestart(w *world) {
+	pod := w.lab.Node1.Pods[1]
+	w.service("gone", "10.96.0.42", "fd00:10:96::2a")
+	w.endpoints("gone", w.lab.Node1.Pods[0])
+	w.answers(pod, netns.TCP, "10.96.0.42:80", "pod1a")
+	end := w.stream()
+
+	w.stop()
+	w.answers(pod, netns.TCP, "10.96.0.42:80", "pod1a")
+	w.remove("gone")
+	w.endpoints("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[1])
+	w.start("proxy")
+	w.silent(pod, netns.TCP, "10.96.0.42:80")
+	w.answers(pod, netns.TCP, "10.96.0.40:80", "pod1a", "pod2b")
+
+	w.kill()
+	w.endpoints("web", w.lab.Node2.Pods[1])
+	w.start("proxy")
+	w.answers(pod, netns.TCP, "10.96.0.40:80", "pod2b")
+	for range 4 {
+		w.healthy()
+		w.stop()
+		w.start("proxy")
+		w.healthy()
+		w.kill()
+		w.start("proxy")
 	}
+	w.endpoints("web", w.lab.Node2.Pods[0])
+	w.answers(pod, netns.TCP, "10.96.0.40:80", "pod2a")
+	end()
 }

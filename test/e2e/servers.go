@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,8 +29,8 @@ var (
 )
 
 // binary is the path of the server's program, built if the cache does not have that version.
-func (s server) binary() (string, error) {
-	version, err := s.golang("list", "-m", "-f", "{{.Version}}", s.module)
+func (s server) binary(ctx context.Context) (string, error) {
+	version, err := s.golang(ctx, "list", "-m", "-f", "{{.Version}}", s.module)
 	if err != nil {
 		return "", err
 	}
@@ -44,21 +46,21 @@ func (s server) binary() (string, error) {
 	// Built beside and renamed, so that nobody runs half a program.
 	half := fmt.Sprintf("%s.%d", path, os.Getpid())
 	defer os.Remove(half)
-	if _, err := s.golang("build", "-trimpath", "-ldflags", s.ldflags(version), "-o", half, s.main); err != nil {
+	if _, err := s.golang(ctx, "build", "-trimpath", "-ldflags", s.ldflags(version), "-o", half, s.main); err != nil {
 		return "", err
 	}
 	return path, os.Rename(half, path)
 }
 
 // golang runs the go command in the servers' module.
-func (s server) golang(args ...string) (string, error) {
-	cmd := exec.Command("go", args...)
+func (s server) golang(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = "servers"
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	out, err := cmd.Output()
 	if err != nil {
 		detail := ""
-		if exit, ok := err.(*exec.ExitError); ok {
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 			detail = strings.TrimSpace(string(exit.Stderr))
 		}
 		return "", fmt.Errorf("go %s, for %s: %w: %s", args[0], s.name, err, detail)

@@ -29,7 +29,7 @@ func acknowledgedAddresses(w *world) {
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer
 		s.Spec.LoadBalancerIP = "192.0.2.30"
 	})
-	w.slices("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[0])
+	w.endpoints("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[0])
 	acknowledge := func(ingress ...corev1.LoadBalancerIngress) {
 		w.t.Helper()
 		s, err := api.Get(ctx, "web", metav1.GetOptions{})
@@ -79,22 +79,11 @@ func (w *world) ignoredSoon(name string, count int) []corev1.Event {
 	return found
 }
 
-// edit changes a Service.
-func (w *world) edit(name string, change func(*corev1.Service)) {
-	w.t.Helper()
-	api, ctx := w.client.CoreV1().Services("default"), context.Background()
-	s, err := api.Get(ctx, name, metav1.GetOptions{})
-	w.must(err)
-	change(s)
-	_, err = api.Update(ctx, s, metav1.UpdateOptions{})
-	w.must(err)
-}
-
 // externalIPs are not served, and that is seen: in the log, in a metric, and in one Event on the Service, which neither
 // a restart nor another change repeats.
 func externalIPs(w *world) {
 	w.service("web", "10.96.0.60", "fd00:10:96::3c", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.20"} })
-	w.slices("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[0])
+	w.endpoints("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[0])
 	w.answers(w.lab.Client, netns.TCP, "10.96.0.60:80", "pod1a", "pod2a")
 	w.silent(w.lab.Client, netns.TCP, "192.0.2.20:80")
 	first := w.ignoredSoon("web", 1)[0]
@@ -105,21 +94,22 @@ func externalIPs(w *world) {
 
 	w.stop()
 	before := len(w.lines("external ips of services are not served"))
-	w.start()
+	w.start("proxy")
+	w.healthy()
 	told := w.lines("external ips of services are not served")
 	if len(told) != before+1 || !strings.Contains(told[before], "services=1") {
 		w.t.Errorf("the start says %q", told[before:])
 	}
-	w.edit("web", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
+	w.change("web", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
 	w.answers(w.lab.Client, netns.TCP, "10.96.0.60:81", "pod1a", "pod2a")
 	// Events are published in their order: once this one is there, the former would have been, too.
-	w.edit("web", func(s *corev1.Service) { s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, "192.0.2.21") })
+	w.change("web", func(s *corev1.Service) { s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, "192.0.2.21") })
 	for _, e := range w.ignoredSoon("web", 2) {
 		if e.Name == first.Name && (e.ResourceVersion != first.ResourceVersion || e.Series != nil) {
 			w.t.Errorf("the first event was published again: %+v", e)
 		}
 	}
-	w.edit("web", func(s *corev1.Service) { s.Spec.ExternalIPs = nil })
+	w.change("web", func(s *corev1.Service) { s.Spec.ExternalIPs = nil })
 	w.metric(`kubeproxy_services_with_external_ips{served="false"} 0`)
 }
 
@@ -142,18 +132,20 @@ func (w *world) metric(lines ...string) {
 func externalIPsServed(w *world) {
 	end := w.stream()
 	w.service("outside", "10.96.0.61", "fd00:10:96::3d", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.20"} })
-	w.slices("outside", w.lab.Node1.Pods[0])
+	w.endpoints("outside", w.lab.Node1.Pods[0])
 	w.answers(w.lab.Client, netns.TCP, "10.96.0.61:80", "pod1a")
 	w.silent(w.lab.Client, netns.TCP, "192.0.2.20:80")
 	w.stop()
-	w.start("--feature-gates=AllowServiceExternalIPs=true")
+	w.start("proxy", "--feature-gates=AllowServiceExternalIPs=true")
+	w.healthy()
 	w.answers(w.lab.Client, netns.TCP, "192.0.2.20:80", "pod1a")
 	w.metric(`kubeproxy_services_with_external_ips{served="false"} 0`, `kubeproxy_services_with_external_ips{served="true"} 1`)
 	if told := w.lines("feature gate allowserviceexternalips is deprecated"); len(told) != 1 {
 		w.t.Errorf("the deprecation is told %d times, want once", len(told))
 	}
 	w.stop()
-	w.start()
+	w.start("proxy")
+	w.healthy()
 	w.silent(w.lab.Client, netns.TCP, "192.0.2.20:80")
 	end()
 }
@@ -213,7 +205,7 @@ func (w *world) replace(manifest string) {
 	w.t.Helper()
 	var service corev1.Service
 	w.must(yaml.UnmarshalStrict([]byte(manifest), &service))
-	w.edit(service.Name, func(s *corev1.Service) {
+	w.change(service.Name, func(s *corev1.Service) {
 		clusterIP, clusterIPs := s.Spec.ClusterIP, s.Spec.ClusterIPs
 		s.Spec = service.Spec
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = clusterIP, clusterIPs

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,19 +28,26 @@ import (
 const (
 	healthz        = "127.0.0.1:10256"
 	metricsAddress = "127.0.0.1:10249"
-	// patience is how long a change through the API may take to be met by a packet, on a busy machine.
-	patience = 20 * time.Second
+	// patience is how long a change through the API may take to be met by a packet, on a busy machine. Whoever lost the
+	// server asks again after up to 30 s, client-go's longest back-off.
+	patience = time.Minute
 )
 
-// world is a laboratory with an API server and a proxy in node1. All tests share it.
+// world is a laboratory with an API server and a proxy in node1. The tests share all but the proxy and its log.
 type world struct {
 	t       *testing.T
 	lab     *netns.Lab
 	cluster *Cluster
 	client  kubernetes.Interface
 	binary  string
-	proxy   *netns.Cmd
+	proxy   *process
 	log     string
+}
+
+// process is a proxy that was started.
+type process struct {
+	*netns.Cmd
+	ended chan struct{} // closed at its end
 }
 
 // TestKernelProxyAndServer runs everything against one API server, since starting one takes some seconds.
@@ -51,28 +59,32 @@ func TestKernelProxyAndServer(t *testing.T) {
 		run  func(*world)
 	}{
 		{"service lifecycle", serviceLifecycle},
+		{"udp flow", udpFlow},
 		{"selectors", selectors},
 		{"local policy", localPolicy},
+		{"service cidr", serviceCIDR},
 		{"acknowledged addresses", acknowledgedAddresses},
 		{"external IPs", externalIPs},
 		{"external IPs served", externalIPsServed},
 		{"audit", auditCluster},
 		{"policies", policies},
-		{"rights", rights}, // before the restart, after which a server that has not read its roles yet forbids everything
-		{"proxy restart", proxyRestart},
+		{"rights", rights},
 		{"server restart", serverRestart},
+		{"proxy restart", proxyRestart},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			run := *w
 			run.t = t
-			run.start()
+			run.log = filepath.Join(t.TempDir(), "kube-proxy.log")
 			t.Cleanup(func() {
-				run.stop()
-				run.clear()
 				if t.Failed() {
 					t.Logf("the proxy's log:\n%s", run.logged())
 				}
 			})
+			t.Cleanup(run.clear)
+			run.start("proxy")
+			t.Cleanup(run.stop)
+			run.healthy()
 			test.run(&run)
 		})
 	}
@@ -109,14 +121,14 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, lab: lab, cluster: cluster, client: cluster.Client, binary: binary, log: filepath.Join(dir, "kube-proxy.log")}
+	w := &world{t: t, lab: lab, cluster: cluster, client: cluster.Client, binary: binary}
 	w.createNode()
 	return w
 }
 
 func (w *world) createNode() {
 	w.t.Helper()
-	ctx := context.Background()
+	ctx := w.t.Context()
 	node, err := w.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.lab.Node1.Name}}, metav1.CreateOptions{})
 	w.must(err)
 	node.Status.Addresses = []corev1.NodeAddress{
@@ -134,35 +146,67 @@ func (w *world) must(err error) {
 	}
 }
 
-// start starts the proxy, with more flags, and waits until it is healthy: until it has programmed what there is.
-func (w *world) start(flags ...string) {
+// start starts the proxy as a user of the API server, with more flags than every proxy has here.
+func (w *world) start(user string, flags ...string) {
 	w.t.Helper()
-	kubeconfig, err := w.cluster.Kubeconfig("proxy")
+	kubeconfig, err := w.cluster.Kubeconfig(user)
 	w.must(err)
 	log, err := os.OpenFile(w.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	w.must(err)
-	defer log.Close()
-	w.proxy = w.lab.Node1.Command(w.binary, append([]string{"--kubeconfig=" + kubeconfig, "--hostname-override=" + w.lab.Node1.Name,
+	defer log.Close() // the process has its own
+	command := w.lab.Node1.Command(w.binary, append([]string{"--kubeconfig=" + kubeconfig, "--hostname-override=" + w.lab.Node1.Name,
 		"--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
+		"--conntrack-max-per-core=0", // the size of conntrack's table is the machine's
 		"--healthz-bind-address=" + healthz, "--metrics-bind-address=" + metricsAddress, "-v=2"}, flags...)...)
-	w.proxy.Stdout, w.proxy.Stderr = log, log
-	w.must(w.proxy.Start())
+	command.Stdout, command.Stderr = log, log
+	w.must(command.Start())
+	w.proxy = &process{Cmd: command, ended: make(chan struct{})}
+	go func(p *process) {
+		_ = p.Wait() // tells the same when asked again
+		close(p.ended)
+	}(w.proxy)
+}
+
+// healthy waits until the proxy says that it is.
+func (w *world) healthy() {
+	w.t.Helper()
 	w.eventually("the proxy is healthy", func() string {
-		code, body := w.get("http://" + healthz + "/healthz")
-		if code == http.StatusOK {
-			return ""
+		select {
+		case <-w.proxy.ended:
+			w.t.Fatalf("the proxy ended: %v", w.proxy.Wait())
+		default:
 		}
-		return fmt.Sprintf("%d %s\n%s", code, body, w.logged())
+		if code, body := w.get("http://" + healthz + "/healthz"); code != http.StatusOK {
+			return fmt.Sprintf("%d %s", code, body)
+		}
+		return ""
 	})
 }
 
-// stop ends the proxy as a kubelet does and expects that it ends well.
+// stop ends the proxy as a kubelet does and expects that it ends well. It does nothing when the proxy has ended.
 func (w *world) stop() {
 	w.t.Helper()
-	w.must(w.proxy.Process.Signal(syscall.SIGTERM))
+	select {
+	case <-w.proxy.ended:
+	default:
+		w.must(w.proxy.Process.Signal(syscall.SIGTERM))
+	}
+	select {
+	case <-w.proxy.ended:
+	case <-time.After(patience):
+		w.t.Errorf("the proxy did not end within %v of SIGTERM", patience)
+		w.must(w.proxy.Kill())
+	}
 	if err := w.proxy.Wait(); err != nil {
 		w.t.Errorf("the proxy ended with %v", err)
 	}
+}
+
+// kill ends the proxy without a word.
+func (w *world) kill() {
+	w.t.Helper()
+	w.must(w.proxy.Kill())
+	<-w.proxy.ended
 }
 
 func (w *world) logged() string {
@@ -200,7 +244,8 @@ func (w *world) eventually(what string, check func() (complaint string)) {
 	}
 }
 
-// answers expects that a frontend is, before long, shared by just these endpoints.
+// answers expects that a frontend is, before long, shared by just these endpoints, and that the others stay
+// away.
 func (w *world) answers(from *netns.Host, protocol netns.Protocol, to string, endpoints ...string) netns.Tally {
 	w.t.Helper()
 	probe := netns.Probe{From: from, To: netip.MustParseAddrPort(to), Protocol: protocol}
@@ -217,6 +262,11 @@ func (w *world) answers(from *netns.Host, protocol netns.Protocol, to string, en
 		}
 		return ""
 	})
+	for endpoint := range probe.Spread(16 * len(endpoints)).Endpoints {
+		if !slices.Contains(endpoints, endpoint) {
+			w.t.Fatalf("%s: %s answers again, when it had gone", probe, endpoint)
+		}
+	}
 	return tally
 }
 
@@ -243,12 +293,29 @@ func (w *world) service(name, ipv4, ipv6 string, edit ...func(*corev1.Service)) 
 	for _, e := range edit {
 		e(s)
 	}
-	_, err := w.client.CoreV1().Services("default").Create(context.Background(), s, metav1.CreateOptions{})
+	_, err := w.client.CoreV1().Services("default").Create(w.t.Context(), s, metav1.CreateOptions{})
 	w.must(err)
 }
 
-// slices makes or replaces a Service's slices, one of each family.
-func (w *world) slices(service string, pods ...*netns.Host) {
+// change changes a Service.
+func (w *world) change(name string, edit func(*corev1.Service)) {
+	w.t.Helper()
+	api := w.client.CoreV1().Services("default")
+	s, err := api.Get(w.t.Context(), name, metav1.GetOptions{})
+	w.must(err)
+	edit(s)
+	_, err = api.Update(w.t.Context(), s, metav1.UpdateOptions{})
+	w.must(err)
+}
+
+// remove deletes a Service and leaves its slices.
+func (w *world) remove(name string) {
+	w.t.Helper()
+	w.must(w.client.CoreV1().Services("default").Delete(w.t.Context(), name, metav1.DeleteOptions{}))
+}
+
+// endpoints makes or replaces a Service's slices, one of each family.
+func (w *world) endpoints(service string, pods ...*netns.Host) {
 	w.t.Helper()
 	for _, family := range netns.Families() {
 		kind := discoveryv1.AddressType(family.String())
@@ -270,7 +337,7 @@ func (w *world) slices(service string, pods ...*netns.Host) {
 
 func (w *world) apply(slice *discoveryv1.EndpointSlice) {
 	w.t.Helper()
-	ctx, api := context.Background(), w.client.DiscoveryV1().EndpointSlices("default")
+	ctx, api := w.t.Context(), w.client.DiscoveryV1().EndpointSlices("default")
 	old, err := api.Get(ctx, slice.Name, metav1.GetOptions{})
 	if err != nil {
 		_, err = api.Create(ctx, slice, metav1.CreateOptions{})
@@ -289,7 +356,7 @@ func port(name string, protocol corev1.Protocol) discoveryv1.EndpointPort {
 // clear deletes what a test made.
 func (w *world) clear() {
 	w.t.Helper()
-	ctx := context.Background()
+	ctx := context.Background() // the test's own has ended by now
 	services, err := w.client.CoreV1().Services("default").List(ctx, metav1.ListOptions{})
 	w.must(err)
 	for _, s := range services.Items {

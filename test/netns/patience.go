@@ -21,6 +21,7 @@ type patience struct {
 
 	mu      sync.Mutex
 	counted time.Duration
+	ticking bool
 	waiting map[*waiter]struct{}
 }
 
@@ -69,7 +70,8 @@ func (p *patience) after(d time.Duration, f func()) (stop func()) {
 	defer p.mu.Unlock()
 	w := &waiter{until: p.counted + d, latest: time.Now().Add(patienceLimit * d), run: f}
 	p.waiting[w] = struct{}{}
-	if len(p.waiting) == 1 {
+	if !p.ticking {
+		p.ticking = true
 		go p.tick()
 	}
 	return func() {
@@ -102,6 +104,9 @@ func (p *patience) tick() {
 			}
 		}
 		idle := len(p.waiting) == 0
+		if idle {
+			p.ticking = false
+		}
 		p.mu.Unlock()
 		if idle {
 			return

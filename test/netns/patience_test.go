@@ -59,6 +59,21 @@ func TestPatienceResumes(t *testing.T) {
 	}
 }
 
+// TestPatienceOneClock: waits that are taken back do not make the clock go faster.
+func TestPatienceOneClock(t *testing.T) {
+	p := slow(t, func() time.Duration { return 0 })
+	for range 50 {
+		p.after(time.Hour, func() {})()
+	}
+	const wait = 20 * patienceTick
+	started, rung := time.Now(), make(chan struct{})
+	p.after(wait, func() { close(rung) })
+	<-rung
+	if took := time.Since(started); took < wait-2*patienceTick {
+		t.Errorf("waited %v, want %v", took, wait)
+	}
+}
+
 func TestPatienceStop(t *testing.T) {
 	p := slow(t, func() time.Duration { return 0 })
 	rung := make(chan string, 2)

@@ -1,7 +1,6 @@
 package netif
 
 import (
-	"context"
 	"net/netip"
 	"testing"
 
@@ -54,8 +53,7 @@ func TestPrimaryFirst(t *testing.T) {
 
 // TestFake holds the fake to what the kernel does.
 func TestFake(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	ctx := t.Context()
 	f := NewFake(addrs("10.0.0.2", "10.0.0.1", "fe80::1", "127.0.0.1", "10.0.0.1")...)
 	got, err := f.Addrs()
 	if diff := cmp.Diff([]string{"10.0.0.1", "10.0.0.2", "127.0.0.1"}, texts(got)); diff != "" || err != nil {

@@ -1,7 +1,6 @@
 package netif
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -80,8 +79,7 @@ func TestKernel(t *testing.T) {
 func TestKernelWatch(t *testing.T) {
 	enterNamespace(t)
 	k := New()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	ctx := t.Context()
 	ip(t, "link set lo up")
 	changed := k.Watch(ctx)
 	add := netip.MustParseAddr("198.51.100.7")

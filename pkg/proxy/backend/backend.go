@@ -31,10 +31,11 @@ type Result struct {
 	Duration time.Duration
 	// Read tells that the kernel's state was not known and had to be read.
 	Read bool
-	// Elements and Rules count what was written: map and set elements, which cost next to nothing, and
-	// chains with their rules, which do not.
+	// Elements and Rules count what was written: operations on elements of maps and sets, and rules.
 	Elements, Rules int
-	Err             error
+	// Heavy tells that what was written costs more than what changed: such syncs keep their distance.
+	Heavy bool
+	Err   error
 }
 
 // Drift is a change by somebody else.

@@ -129,6 +129,9 @@ func TestServiceFields(t *testing.T) {
 			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.128/25", " 10.0.0.0/8 ", "10.1.2.3/8", "2001:db8::/32", "10.0.0.1"}
 		}, func(s *Service) any { return s.SourceRanges }, "[10.0.0.0/8 192.0.2.128/25 2001:db8::/32]", []string{`spec.loadBalancerSourceRanges[4]: "10.0.0.1" is not a CIDR`}},
 
+		{"source ranges that all are unreadable let nobody in", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"x"} },
+			func(s *Service) any { return s.SourceRanges }, "[0.0.0.0/32 ::/128]", []string{`spec.loadBalancerSourceRanges[0]: "x" is not a CIDR`}},
+
 		{"ports", func(s *corev1.Service) {
 			s.Spec.Ports = []corev1.ServicePort{{Name: "b", Protocol: "UDP", Port: 53, NodePort: 30053}, {Name: "a", Protocol: "SCTP", Port: 65535}, {Name: "c", Port: 1}}
 		}, func(s *Service) any { return s.Ports }, "[{b UDP 53 30053} {a SCTP 65535 0} {c TCP 1 0}]", nil},
@@ -487,8 +490,8 @@ func TestServiceCIDRs(t *testing.T) {
 
 // TestWords spells the values that people read.
 func TestWords(t *testing.T) {
-	got := fmt.Sprint(PolicyCluster, PolicyLocal, TCP, UDP, SCTP, Protocol(1), IPv4, IPv6, ServiceName{"a", "b"}, SliceName{"a", "b"})
-	if want := "Cluster Local TCP UDP SCTP unknown IPv4 IPv6 a/b a/b"; got != want {
+	got := fmt.Sprint(PolicyCluster, PolicyLocal, TCP, UDP, SCTP, Protocol(1), IPv4, IPv6, ServiceName{"a", "b"}, SliceName{"c", "d"})
+	if want := "Cluster Local TCP UDP SCTP unknown IPv4 IPv6 a/b c/d"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -125,12 +126,7 @@ func (z *Zones) Has(zone string) bool {
 	if z == nil {
 		return false
 	}
-	for _, name := range z.names {
-		if name == zone {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(z.names, zone)
 }
 
 // Node is the node that this proxy runs on.

@@ -61,7 +61,7 @@ func (m *Metrics) begin() {
 	m.ExternalIPs(0, 0)
 	for _, family := range m.config.Families {
 		for _, c := range []*metrics.CounterVec{
-			m.syncFailures, m.cleanupFailures, m.rulesRepaired, m.elementsWritten, m.rulesWritten,
+			m.syncFailures, m.cleanupFailures, m.rulesRepaired, m.elementsWritten, m.rulesWritten, m.conntrackDeleted,
 		} {
 			if c != nil {
 				c.WithLabelValues(family.String())
@@ -101,6 +101,12 @@ func (m *Metrics) Healthz(code int) { m.healthz.WithLabelValues(strconv.Itoa(cod
 
 // Livez counts an answer of /livez by its code. It may be called by any goroutine.
 func (m *Metrics) Livez(code int) { m.livez.WithLabelValues(strconv.Itoa(code)).Inc() }
+
+// ConntrackSwept measures a search for stale UDP flows. It may be called by any goroutine.
+func (m *Metrics) ConntrackSwept(family cluster.Family, took time.Duration, deleted int) {
+	m.conntrackDuration.WithLabelValues(family.String()).Observe(took.Seconds())
+	m.conntrackDeleted.WithLabelValues(family.String()).Add(float64(deleted))
+}
 
 // Synced measures a sync. Its cost follows what changed.
 func (m *Metrics) Synced(s *proxy.Sync) {

@@ -34,8 +34,8 @@ proxy_healthz_total                                               counter   code
 proxy_livez_total                                                 counter   code                     here
 sync_proxy_rules_nftables_sync_failures_total                     counter   ip_family                here
 sync_proxy_rules_nftables_cleanup_failures_total                  counter   ip_family                here
-conntrack_reconciler_sync_duration_seconds                        histogram ip_family                conntrack
-conntrack_reconciler_deleted_entries_total                        counter   ip_family                conntrack
+conntrack_reconciler_sync_duration_seconds                        histogram ip_family                here
+conntrack_reconciler_deleted_entries_total                        counter   ip_family                here
 sync_proxy_rules_iptables_total                                   gauge     ip_family,table          iptables
 sync_proxy_rules_iptables_last                                    gauge     ip_family,table          iptables
 sync_proxy_rules_iptables_restore_failures_total                  counter   ip_family                iptables
@@ -72,6 +72,7 @@ func exercised(t *testing.T) metrics.KubeRegistry {
 	f.RelistHeld()
 	f.Healthz(200)
 	f.Livez(503)
+	f.ConntrackSwept(cluster.IPv6, time.Millisecond, 2)
 	f.slice("a", "10.0.0.1", start.Add(time.Second))
 	f.sync(start.Add(2*time.Second), read(cluster.IPv4), wrote(cluster.IPv6))
 	return f.registry
@@ -142,6 +143,7 @@ func TestBuckets(t *testing.T) {
 	}
 	want["kubeproxy_sync_full_proxy_rules_duration_seconds"] = want["kubeproxy_sync_proxy_rules_duration_seconds"]
 	want["kubeproxy_sync_partial_proxy_rules_duration_seconds"] = want["kubeproxy_sync_proxy_rules_duration_seconds"]
+	want["kubeproxy_conntrack_reconciler_sync_duration_seconds"] = want["kubeproxy_sync_proxy_rules_duration_seconds"]
 	got := map[string]string{}
 	for _, family := range families {
 		if family.GetType().String() != "HISTOGRAM" {

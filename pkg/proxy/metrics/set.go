@@ -21,6 +21,8 @@ type metricSet struct {
 	endpointsPending, servicesPending                   *scraped
 	noLocalEndpoints                                    *metrics.GaugeVec
 	healthz, livez                                      *metrics.CounterVec
+	conntrackDuration                                   *metrics.HistogramVec
+	conntrackDeleted                                    *metrics.CounterVec
 	withExternalIPs                                     *metrics.GaugeVec
 	// These two are nil where the backend has no name for them.
 	syncFailures, cleanupFailures *metrics.CounterVec
@@ -69,6 +71,10 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 			"Ports of Services that have endpoints, but none on this node where their traffic policy is Local.", familyLabel, policyLabel),
 		healthz: counters(upstream, "proxy_healthz_total", "Answers of /healthz by their HTTP status.", codeLabel),
 		livez:   counters(upstream, "proxy_livez_total", "Answers of /livez by their HTTP status.", codeLabel),
+		conntrackDuration: histogram("conntrack_reconciler_sync_duration_seconds",
+			"Time that one search of the kernel's tracked connections for stale UDP flows took.", syncBuckets()),
+		conntrackDeleted: counters(upstream, "conntrack_reconciler_deleted_entries_total",
+			"Tracked UDP flows that were deleted because their endpoint no longer serves.", familyLabel),
 
 		withExternalIPs: gauges(upstream, "services_with_external_ips",
 			"Services that ask for external IPs, by whether these are served (feature gate AllowServiceExternalIPs).", servedLabel),
@@ -91,7 +97,8 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.syncDuration, s.fullSyncDuration, s.partialSyncDuration, s.networkProgramming,
 		s.lastSynced, s.lastQueued,
 		s.endpointChanges, s.serviceChanges, s.endpointsPending, s.servicesPending,
-		s.noLocalEndpoints, s.healthz, s.livez, s.withExternalIPs,
+		s.noLocalEndpoints, s.healthz, s.livez, s.conntrackDuration, s.conntrackDeleted,
+		s.withExternalIPs,
 		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.contested,
 	}
 	if s.syncFailures != nil {

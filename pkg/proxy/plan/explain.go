@@ -34,7 +34,7 @@ type Path struct {
 
 // Explain follows a packet through the plan.
 func (p *Plan) Explain(packet Packet) Path {
-	route := p.routeOf(packet)
+	route := p.RouteTo(packet.To, packet.Protocol)
 	if route == nil {
 		return p.unrouted(packet)
 	}
@@ -56,20 +56,6 @@ func (p *Plan) Explain(packet Packet) Path {
 		path.Hairpin = packet.Source
 	}
 	return path
-}
-
-// routeOf finds the route that a packet meets, if any.
-func (p *Plan) routeOf(packet Packet) *Route {
-	frontend := Frontend{Addr: packet.To.Addr(), Protocol: packet.Protocol, Port: packet.To.Port()}
-	if route, ok := p.Frontends.Get(frontend); ok {
-		return route
-	}
-	if !slices.Contains(p.Node.NodePortAddrs, frontend.Addr) {
-		return nil
-	}
-	frontend.Addr = anyAddr(frontend.Family())
-	route, _ := p.Frontends.Get(frontend)
-	return route
 }
 
 // unrouted is the path of a packet that meets no frontend. What addresses the node itself is left to it.

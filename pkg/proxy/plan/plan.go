@@ -41,6 +41,8 @@ type Service struct {
 	ClusterIPs []netip.Addr
 	// LocalAddrs are the addresses of this node's endpoints that a route may use, sorted.
 	LocalAddrs []netip.Addr
+	// Serving tells which endpoints may keep their flows: for every UDP port in each family that it has an address of.
+	Serving []Serving
 	// HealthCheck is set where a load balancer asks for this node's endpoints.
 	HealthCheck *HealthCheck
 	// WithheldExternalIPs is the number of external IPs that are not served because nobody acknowledged them.

@@ -100,6 +100,9 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 		}
 		d.out.Routes = append(d.out.Routes, d.known(route))
 	}
+	if port.Protocol == cluster.UDP {
+		d.out.Serving = append(d.out.Serving, d.serving(port.Name, family, all, everywhere))
+	}
 	for i := range all {
 		if all[i].rank() > unusable && all[i].Conditions.Has(cluster.Local) {
 			d.out.LocalAddrs = append(d.out.LocalAddrs, all[i].addr.Addr())

@@ -84,11 +84,7 @@ func Run(t *testing.T, dir string, open Open) {
 	for _, c := range all {
 		t.Run(c.Name, func(t *testing.T) {
 			b.Sync(t, c.Plan())
-			for _, packet := range c.Packets {
-				if err := b.ask(packet); err != nil {
-					t.Errorf("%s, packets, line %d: %v", c.Path, packet.Line, err)
-				}
-			}
+			b.Ask(t, c)
 			if t.Failed() {
 				b.show(t, c.Family)
 			}
@@ -96,32 +92,62 @@ func Run(t *testing.T, dir string, open Open) {
 	}
 }
 
+// Ask asks all packets of a case; those that nobody should answer at once, for they take time.
+func (b *Bench) Ask(t *testing.T, c *cases.Case) {
+	t.Helper()
+	var probes []netns.Probe
+	var unanswered []cases.Packet
+	last := ""
+	for _, packet := range c.Packets {
+		from, err := b.Lab.Host(packet.From)
+		if err != nil {
+			t.Fatalf("%s, packets, line %d: %v", c.Path, packet.Line, err)
+		}
+		probe := netns.Probe{From: from, To: packet.To, Protocol: netns.Protocol(packet.Protocol.String())}
+		if packet.Verdict != plan.Balance {
+			probes, unanswered = append(probes, probe), append(unanswered, packet)
+			continue
+		}
+		answered, err := b.ask(probe, packet, last)
+		if err != nil {
+			t.Errorf("%s, packets, line %d: %v", c.Path, packet.Line, err)
+		}
+		last = answered
+	}
+	for i, answer := range netns.SendAll(probes...) {
+		packet := unanswered[i]
+		want := netns.Dropped
+		// What is left alone and for the node itself meets a port that nobody listens on; all else the gateway swallows.
+		if packet.Verdict == plan.Reject || packet.Verdict == plan.Pass && slices.Contains(cases.Interfaces, packet.To.Addr()) {
+			want = netns.Refused
+		}
+		if answer.Verdict != want {
+			t.Errorf("%s, packets, line %d: %s: want %s, got %s", c.Path, packet.Line, probes[i], want, answer)
+		}
+	}
+}
+
 // probesPerEndpoint is how often an endpoint is drawn on average. That one of four is never drawn happens in
 // one of two million runs.
 const probesPerEndpoint = 16
 
-// ask sends a packet's question as often as it takes to see every endpoint, and compares the answers.
-func (b *Bench) ask(p cases.Packet) error {
-	from, err := b.Lab.Host(p.From)
-	if err != nil {
-		return err
-	}
-	probe := netns.Probe{From: from, To: p.To, Protocol: netns.Protocol(p.Protocol.String())}
-	if p.Verdict != plan.Balance {
-		answer := probe.Send()
-		want := netns.Dropped
-		// What is left alone and for the node itself meets a port that nobody listens on; all else the gateway swallows.
-		if p.Verdict == plan.Reject || p.Verdict == plan.Pass && slices.Contains(cases.Interfaces, p.To.Addr()) {
-			want = netns.Refused
+// ask sends a packet's question as often as it takes to see every endpoint, and compares the answers. last is
+// the endpoint that the line before found; the result is that of this line, where there is just one.
+func (b *Bench) ask(probe netns.Probe, p cases.Packet, last string) (endpoint string, err error) {
+	want := p.Endpoints
+	switch p.Choice {
+	case cases.OneOf: // the first connection decides
+		last = probe.Send().Endpoint
+		if !slices.Contains(p.Endpoints, last) {
+			return "", fmt.Errorf("%s: want one of %v, got %q", probe, p.Endpoints, last)
 		}
-		if answer.Verdict != want {
-			return fmt.Errorf("%s: want %s, got %s", probe, want, answer)
-		}
-		return nil
+		fallthrough
+	case cases.TheSame:
+		want = []string{last}
 	}
 	tally := probe.Spread(probesPerEndpoint * len(p.Endpoints))
 	if tally.Failed() > 0 {
-		return fmt.Errorf("%s: %s", probe, tally)
+		return "", fmt.Errorf("%s: %s; the first failure: %s", probe, tally, tally.Failures[0])
 	}
 	var seen []string
 	for pair := range tally.Pairs {
@@ -131,14 +157,17 @@ func (b *Bench) ask(p cases.Packet) error {
 			want = cases.Node
 		}
 		if got := b.nameOf(pair.Source); got != want {
-			return fmt.Errorf("%s: %s saw %s (%s), want %s", probe, pair.Endpoint, got, pair.Source, want)
+			return "", fmt.Errorf("%s: %s saw %s (%s), want %s", probe, pair.Endpoint, got, pair.Source, want)
 		}
 	}
 	slices.Sort(seen)
-	if seen = slices.Compact(seen); !slices.Equal(seen, p.Endpoints) {
-		return fmt.Errorf("%s: want answers of %v, got %s", probe, p.Endpoints, tally)
+	if seen = slices.Compact(seen); !slices.Equal(seen, want) {
+		return "", fmt.Errorf("%s: want answers of %v, got %s", probe, want, tally)
 	}
-	return nil
+	if len(seen) == 1 {
+		endpoint = seen[0]
+	}
+	return endpoint, nil
 }
 
 // nameOf is the host that bears an address; the node bears its bridge's too.

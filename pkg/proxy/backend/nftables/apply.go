@@ -23,6 +23,8 @@ type applier struct {
 
 	elements, rules int
 	transactions    uint32
+	// text tells that nft was started, which takes longer the more the table holds.
+	text bool
 }
 
 // apply writes the patch. Every transaction on the way leaves a correct dataplane: chains and elements are
@@ -225,6 +227,7 @@ func (a *applier) run(tx *knftables.Transaction) error {
 		return nil
 	}
 	a.transactions++
+	a.text = true
 	return a.table.Run(a.ctx, tx)
 }
 

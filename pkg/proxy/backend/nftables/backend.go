@@ -87,7 +87,7 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, opts Options) (result b
 	if !patch.empty() {
 		result.Err = a.apply(patch)
 	}
-	result.Elements, result.Rules = a.elements, a.rules
+	result.Elements, result.Rules, result.Heavy = a.elements, a.rules, a.text
 	if result.Err == nil {
 		f.have = patch.after
 	}

@@ -64,6 +64,7 @@ type op struct {
 func diff(have, want *ruleset) *patch {
 	p := &patch{strays: have.strays, leftovers: have.leftovers}
 	after := *want
+	after.fingerprint = have.fingerprint // until apply writes something that it covers
 	if have.skeleton == nil || have.skeleton.digest != want.skeleton.digest {
 		p.skeleton = want.skeleton
 	}

@@ -68,12 +68,11 @@ func render(family cluster.Family, p *plan.Plan, opts Options, have *ruleset) *r
 		have = &ruleset{from: &plan.Plan{Node: &plan.Node{}}}
 	}
 	want := &ruleset{
-		family:      family,
-		skeleton:    have.skeleton,
-		fingerprint: have.fingerprint,
-		clusterIPs:  p.ClusterIPs,
-		hairpins:    p.Hairpins,
-		from:        p,
+		family:     family,
+		skeleton:   have.skeleton,
+		clusterIPs: p.ClusterIPs,
+		hairpins:   p.Hairpins,
+		from:       p,
 	}
 	if p.Node != have.from.Node {
 		want.skeleton = newWriter(family, p.Node, opts).skeleton()

@@ -225,7 +225,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // media is the format to answer in.
 func (f *fakeAPI) media(r *http.Request) runtime.SerializerInfo {
-	wanted := strings.Split(strings.Split(r.Header.Get("Accept"), ",")[0], ";")[0]
+	wanted, _, _ := strings.Cut(strings.Split(r.Header.Get("Accept"), ",")[0], ";")
 	if f.mediaType != "" {
 		wanted = f.mediaType
 	}

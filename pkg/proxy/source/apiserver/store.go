@@ -99,7 +99,6 @@ func (s *store) Delete(object any) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.guard.exists(name) // so far; there is nothing to doubt about it any more
 	s.drop([]cache.ObjectName{name})
 	return nil
 }

@@ -121,7 +121,7 @@ func (f *file) read(path string, touched bool) bool {
 func versionOf(info fs.FileInfo) version {
 	v := version{size: uint64(info.Size())}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		v.device, v.inode, v.modified, v.changed = uint64(stat.Dev), stat.Ino, stat.Mtim, stat.Ctim
+		v.device, v.inode, v.modified, v.changed = stat.Dev, stat.Ino, stat.Mtim, stat.Ctim
 	}
 	return v
 }

@@ -169,7 +169,8 @@ func (p *parser) decode(path string, data []byte, into any) bool {
 	}
 	for _, err := range strict {
 		field := ""
-		if fieldError, ok := err.(kjson.FieldError); ok {
+		var fieldError kjson.FieldError
+		if errors.As(err, &fieldError) {
 			field = fieldError.FieldPath()
 		}
 		p.fail(member(path, field), "%v", err)

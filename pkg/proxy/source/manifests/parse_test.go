@@ -143,8 +143,8 @@ func checkFaults(t *testing.T, tests []faultTest) {
 
 // TestParseFaultsOfFiles is about what cannot be read as objects.
 func TestParseFaultsOfFiles(t *testing.T) {
-	with := func(old, new string) string { return strings.Replace(goodService, old, new, 1) }
-	slice := func(old, new string) string { return strings.Replace(goodSlice, old, new, 1) }
+	with := func(old, other string) string { return strings.Replace(goodService, old, other, 1) }
+	slice := func(old, other string) string { return strings.Replace(goodSlice, old, other, 1) }
 	checkFaults(t, []faultTest{
 		{"empty", "", "1: the file is empty"},
 		{"white space", "\n \n", "1: the file is empty"},
@@ -174,7 +174,7 @@ func TestParseFaultsOfFiles(t *testing.T) {
 
 // TestParseFaultsOfServices is about names, and about Services.
 func TestParseFaultsOfServices(t *testing.T) {
-	with := func(old, new string) string { return strings.Replace(goodService, old, new, 1) }
+	with := func(old, other string) string { return strings.Replace(goodService, old, other, 1) }
 	checkFaults(t, []faultTest{
 		{"no name", with("name: web", "labels: {}"), "3: Service default/: metadata.name: it has no name"},
 		{"name", with("web", "Web"), `4: Service default/Web: metadata.name: "Web": a lowercase RFC 1123 label`},
@@ -209,7 +209,7 @@ func TestParseFaultsOfServices(t *testing.T) {
 
 // TestParseFaultsOfSlices is about EndpointSlices.
 func TestParseFaultsOfSlices(t *testing.T) {
-	slice := func(old, new string) string { return strings.Replace(goodSlice, old, new, 1) }
+	slice := func(old, other string) string { return strings.Replace(goodSlice, old, other, 1) }
 	checkFaults(t, []faultTest{
 		{"slice of no Service", slice("kubernetes.io/service-name", "app"), "5: EndpointSlice default/web-1: metadata.labels: it belongs to no Service"},
 		{"address type", slice("addressType: IPv4", "addressType: ipv4"), `7: EndpointSlice default/web-1: addressType: "ipv4" is none of IPv4, IPv6 and FQDN`},

@@ -36,6 +36,7 @@ type Source struct {
 	// proxyVersion is the gate DisableNodeKubeProxyVersion switched off.
 	proxyVersion bool
 	folder       folder
+	patrol       time.Duration
 	complete     chan struct{}
 
 	// applied is what the builder was told last, machineNode the Node made for want of one in the files.
@@ -69,6 +70,7 @@ func New(dir, nodeName string, options ...Option) *Source {
 		nodeName: nodeName,
 		machine:  func() ([]netip.Addr, error) { return nil, nil },
 		folder:   folder{dir: dir, files: map[string]*file{}},
+		patrol:   patrol,
 		complete: make(chan struct{}),
 		applied:  map[key]placed{},
 		told:     map[string]bool{},
@@ -113,10 +115,10 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 			touched[everything] = true
 			timer.Reset(0)
 		case <-timer.C:
-			w.follow(ctx)
+			follows := w.follow(ctx)
 			s.sync(ctx, b, touched)
 			clear(touched)
-			timer.Reset(s.next())
+			timer.Reset(s.next(follows))
 			s.markComplete()
 		}
 	}
@@ -133,14 +135,18 @@ func (s *Source) markComplete() {
 	}
 }
 
-// next tells when to look again without an event: soon, when a file is bad and nobody knows yet.
-func (s *Source) next() time.Duration {
+// next tells when to look again without an event: soon, when there is no folder that events could come from,
+// or a file is bad and nobody knows yet.
+func (s *Source) next(follows bool) time.Duration {
+	if !follows {
+		return settle
+	}
 	for _, f := range s.folder.files {
 		if f.err != nil && f.told != f.err.Error() {
 			return settle
 		}
 	}
-	return patrol
+	return s.patrol
 }
 
 // sync reads what changed and tells the builder the difference to what it was told before.

@@ -16,6 +16,8 @@ type watch struct {
 	watcher *fsnotify.Watcher // nil if the system gives none
 	// watched is the directory that events come from. dir may be a link that names another one tomorrow.
 	watched os.FileInfo
+	// told tells that a person knows that the directory cannot be watched.
+	told bool
 }
 
 func newWatch(ctx context.Context, dir string) *watch {
@@ -62,19 +64,28 @@ func (w *watch) concerns(event fsnotify.Event) bool {
 	return event.Name == w.dir || filepath.Dir(event.Name) == w.dir
 }
 
-// follow makes events come from the directory that has the name now.
-func (w *watch) follow(ctx context.Context) {
+// follow makes events come from the directory that has the name now. It is false if there is none at the
+// moment, or none that can be watched; where the system gives no events at all, there is nothing to wait for.
+func (w *watch) follow(ctx context.Context) bool {
 	if w.watcher == nil {
-		return
+		return true
 	}
 	now, err := os.Stat(w.dir)
-	if err != nil || w.watched != nil && os.SameFile(now, w.watched) {
-		return
+	if err != nil {
+		w.watched = nil
+		return false
 	}
-	_ = w.watcher.Remove(w.dir) // it fails when nothing is watched yet, or no more
+	if w.watched != nil && os.SameFile(now, w.watched) {
+		return true
+	}
+	_ = w.watcher.Remove(w.dir) // a folder that had the name; this fails if there is none
 	if err := w.watcher.Add(w.dir); err != nil {
-		klog.FromContext(ctx).Error(err, "The folder of manifests cannot be watched, so changes take effect seconds later", "folder", w.dir)
-		return
+		if !w.told {
+			klog.FromContext(ctx).Error(err, "The folder of manifests cannot be watched, so changes take a moment longer", "folder", w.dir)
+		}
+		w.told = true
+		return false
 	}
-	w.watched = now
+	w.watched, w.told = now, false
+	return true
 }

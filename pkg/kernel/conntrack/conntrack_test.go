@@ -1,0 +1,82 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestFake holds the fake to what TestKernelSweep holds the kernel to.
+func TestFake(t *testing.T) {
+	f := &Fake{}
+	sweepAlike(t, f, func(flow Flow) {
+		if err := f.Add(flow); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestFakeRefuses(t *testing.T) {
+	f := &Fake{}
+	if err := f.Add(toA); err != nil {
+		t.Fatal(err)
+	}
+	mixed := toB
+	mixed.Destination = toB6.Destination
+	for _, test := range []struct {
+		flow Flow
+		want error
+	}{
+		{toA, unix.EEXIST},
+		{mixed, unix.EINVAL},
+		{Flow{Source: toA.Source}, unix.EINVAL},
+	} {
+		if err := f.Add(test.flow); !errors.Is(err, test.want) {
+			t.Errorf("%v: got %v, want %v", test.flow, err, test.want)
+		}
+	}
+	if _, err := f.SweepUDP(context.Background(), 4, never); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("a family that is none: %v", err)
+	}
+}
+
+func TestFakeFails(t *testing.T) {
+	ctx := context.Background()
+	f := &Fake{FailReads: 1, FailDeletes: 2, Interrupt: 1}
+	for _, flow := range []Flow{toA, toB, plain} {
+		if err := f.Add(flow); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.SweepUDP(ctx, IPv4, all); !errors.Is(err, unix.ENOBUFS) {
+		t.Errorf("the read does not fail: %v", err)
+	}
+	if got, err := f.SweepUDP(ctx, IPv4, never); got != (Swept{Seen: 1, Partial: true}) || err != nil {
+		t.Errorf("interrupted: %+v, %v", got, err)
+	}
+	got, err := f.SweepUDP(ctx, IPv4, all)
+	if got != (Swept{Seen: 3, Deleted: 1}) || !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "10.0.0.1:1001 to 10.96.0.10:53") || !strings.Contains(err.Error(), "1 more") {
+		t.Errorf("two deletions fail: %+v, %v", got, err)
+	}
+	if got, err := f.SweepUDP(ctx, IPv4, all); got != (Swept{Seen: 2, Deleted: 2}) || err != nil {
+		t.Errorf("afterwards: %+v, %v", got, err)
+	}
+	if f.Sweeps != 4 || len(f.Flows()) != 0 {
+		t.Errorf("%d sweeps, %v", f.Sweeps, f.Flows())
+	}
+}
+
+// FuzzParse: no answer makes the reader fail in any other way than with an error.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte{2, 0, 0, 0, 8, 0, 1, 0x80, 4, 0, 1, 0x80})
+	f.Add([]byte{2, 0, 0, 0, 5, 0, 12, 0, 9})
+	f.Fuzz(func(t *testing.T, message []byte) {
+		var e entry
+		if err := e.parse(message); err != nil && !errors.Is(err, errMalformed) {
+			t.Error(err)
+		}
+	})
+}

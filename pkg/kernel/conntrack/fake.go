@@ -1,0 +1,83 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Fake is a Table in memory. Like the kernel it has one entry for two ends, does not notice what is added behind
+// its reader, and may fail.
+type Fake struct {
+	flows []Flow
+	// Sweeps counts the sweeps that were begun, Seen the entries that they saw.
+	Sweeps, Seen int
+	// Interrupt makes as many sweeps end in the middle of the table, and say so.
+	Interrupt int
+	// FailReads and FailDeletes make as many of these fail.
+	FailReads, FailDeletes int
+}
+
+var _ Table = (*Fake)(nil)
+
+// Add begins a flow. A flow whose family is mixed, or whose ends have an entry already, is refused as the kernel
+// would.
+func (f *Fake) Add(flow Flow) error {
+	switch {
+	case !flow.Source.IsValid() || !flow.Destination.IsValid() || !flow.ReplySource.IsValid():
+		return fmt.Errorf("add the flow %v: %w: an end is missing", flow, unix.EINVAL)
+	case flow.Source.Addr().Is4() != flow.Destination.Addr().Is4() || flow.Source.Addr().Is4() != flow.ReplySource.Addr().Is4():
+		return fmt.Errorf("add the flow %v: %w: its ends are of two families", flow, unix.EINVAL)
+	case slices.ContainsFunc(f.flows, func(o Flow) bool { return o.Source == flow.Source && o.Destination == flow.Destination }):
+		return fmt.Errorf("add the flow %v: %w", flow, unix.EEXIST)
+	}
+	f.flows = append(f.flows, flow)
+	return nil
+}
+
+// Flows are the entries there are, in the order in which they were added.
+func (f *Fake) Flows() []Flow { return slices.Clone(f.flows) }
+
+// SweepUDP is part of [Table].
+func (f *Fake) SweepUDP(ctx context.Context, family Family, stale func(*Flow) bool) (Swept, error) {
+	f.Sweeps++
+	if f.FailReads > 0 {
+		f.FailReads--
+		return Swept{}, fmt.Errorf("read the table of tracked %s connections: the fake was told to fail: %w", family, unix.ENOBUFS)
+	}
+	if family != IPv4 && family != IPv6 {
+		return Swept{}, fmt.Errorf("read the table of tracked connections of family %d: %w", family, unix.EINVAL)
+	}
+	all := slices.DeleteFunc(slices.Clone(f.flows), func(flow Flow) bool { return flow.Source.Addr().Is4() != (family == IPv4) })
+	var done Swept
+	if f.Interrupt > 0 {
+		f.Interrupt--
+		all, done.Partial = all[:len(all)/2], true
+	}
+	var failed failures
+	for _, flow := range all {
+		if err := ctx.Err(); err != nil {
+			return done, errors.Join(err, failed.err())
+		}
+		done.Seen++
+		f.Seen++
+		told := flow // what stale does to it must not reach the table
+		if !stale(&told) {
+			continue
+		}
+		if f.FailDeletes > 0 {
+			f.FailDeletes--
+			failed.add(&flow, unix.EBUSY)
+			continue
+		}
+		f.flows = slices.DeleteFunc(f.flows, func(o Flow) bool { return o == flow })
+		done.Deleted++
+	}
+	return done, failed.err()
+}
+
+// Close is part of [Table].
+func (f *Fake) Close() error { return nil }

@@ -1,0 +1,136 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Kernel is the real Table.
+type Kernel struct {
+	// Entries are deleted on another socket than the one that a dump is being read from.
+	reading, deleting *nl.SocketHandle
+}
+
+var _ Table = (*Kernel)(nil)
+
+// Open opens the table of the network namespace of the calling thread; it stays that one, whichever thread uses it.
+func Open() (*Kernel, error) {
+	k := &Kernel{}
+	var err error
+	if k.reading, err = openSocket(); err != nil {
+		return nil, err
+	}
+	if k.deleting, err = openSocket(); err != nil {
+		k.reading.Close()
+		return nil, err
+	}
+	return k, nil
+}
+
+func openSocket() (*nl.SocketHandle, error) {
+	socket, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_NETFILTER)
+	if err == nil {
+		err = errors.Join(socket.SetReceiveTimeout(&nl.SocketTimeoutTv), socket.SetSendTimeout(&nl.SocketTimeoutTv))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open a netfilter netlink socket: %w", err)
+	}
+	return &nl.SocketHandle{Socket: socket}, nil
+}
+
+// Close is part of [Table].
+func (k *Kernel) Close() error {
+	k.reading.Close()
+	k.deleting.Close()
+	return nil
+}
+
+// SweepUDP is part of [Table].
+func (k *Kernel) SweepUDP(ctx context.Context, family Family, stale func(*Flow) bool) (Swept, error) {
+	var done Swept
+	var failed failures
+	var e entry
+	var broken error
+	request := request(k.reading, family, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
+	for _, data := range udpOnly() {
+		request.AddData(data)
+	}
+	err := request.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(message []byte) bool {
+		if broken = e.parse(message); broken == nil {
+			broken = ctx.Err()
+		}
+		if broken != nil {
+			return false
+		}
+		if e.protocol != unix.IPPROTO_UDP {
+			return true
+		}
+		done.Seen++
+		if !stale(&e.Flow) {
+			return true
+		}
+		switch err := k.delete(family, &e); {
+		case err == nil:
+			done.Deleted++
+		case !errors.Is(err, unix.ENOENT): // it may have ended by itself
+			failed.add(&e.Flow, err)
+		}
+		return true
+	})
+	switch {
+	case errors.Is(err, netlink.ErrDumpInterrupted), errors.Is(err, unix.EINTR):
+		done.Partial, err = true, nil
+	case err != nil:
+		err = fmt.Errorf("read the table of tracked %s connections (IPCTNL_MSG_CT_GET): %w%s", family, err, hint(err))
+	}
+	return done, errors.Join(broken, err, failed.err())
+}
+
+func (k *Kernel) delete(family Family, e *entry) error {
+	request := request(k.deleting, family, nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK)
+	request.AddRawData(e.key)
+	return request.ExecuteIter(unix.NETLINK_NETFILTER, 0, func([]byte) bool { return true })
+}
+
+func request(on *nl.SocketHandle, family Family, operation, flags int) *nl.NetlinkRequest {
+	r := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|operation, flags)
+	r.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_NETFILTER: on}
+	r.AddData(&nl.Nfgenmsg{NfgenFamily: uint8(family), Version: nl.NFNETLINK_V0})
+	return r
+}
+
+// hint says what to do about an error.
+func hint(err error) string {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return "; run with CAP_NET_ADMIN"
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
+		return "; load the kernel module nf_conntrack_netlink"
+	}
+	return ""
+}
+
+// failures sums up deletions that failed: the first says why.
+type failures struct {
+	first error
+	count int
+}
+
+func (f *failures) add(flow *Flow, err error) {
+	if f.count++; f.count == 1 {
+		f.first = fmt.Errorf("delete the tracked UDP flow %s to %s (IPCTNL_MSG_CT_DELETE): %w%s", flow.Source, flow.Destination, err, hint(err))
+	}
+}
+
+func (f *failures) err() error {
+	if f.count > 1 {
+		return fmt.Errorf("%w, and %d more", f.first, f.count-1)
+	}
+	return f.first
+}

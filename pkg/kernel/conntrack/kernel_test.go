@@ -1,0 +1,227 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// enterNamespace moves the test's goroutine, and no other, to a network namespace of its own, which goes when the test
+// ends, and opens its table.
+func enterNamespace(t *testing.T) *Kernel {
+	t.Helper()
+	runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("a network namespace is needed (run as root): %v", err)
+		}
+		t.Skipf("a network namespace is needed (run as root): %v", err)
+	}
+	k, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return k
+}
+
+// track makes an entry in the kernel's table.
+func track(t *testing.T, protocol uint8, flow Flow) {
+	t.Helper()
+	family := netlink.InetFamily(unix.AF_INET6)
+	if flow.Source.Addr().Is4() {
+		family = unix.AF_INET
+	}
+	ip := func(a netip.AddrPort) net.IP { return a.Addr().AsSlice() }
+	made := &netlink.ConntrackFlow{
+		FamilyType: uint8(family), TimeOut: 3600,
+		Forward: netlink.IPTuple{Protocol: protocol, SrcIP: ip(flow.Source), SrcPort: flow.Source.Port(), DstIP: ip(flow.Destination), DstPort: flow.Destination.Port()},
+		Reverse: netlink.IPTuple{Protocol: protocol, SrcIP: ip(flow.ReplySource), SrcPort: flow.ReplySource.Port(), DstIP: ip(flow.Source), DstPort: flow.Source.Port()},
+	}
+	if protocol == unix.IPPROTO_TCP {
+		made.ProtoInfo = &netlink.ProtoInfoTCP{State: 3} // ESTABLISHED
+	}
+	if err := netlink.ConntrackCreate(netlink.ConntrackTable, family, made); err != nil {
+		t.Fatalf("track %v: %v", flow, err)
+	}
+}
+
+// insert makes toA's entry with conntrack(8), which knows zones.
+func insert(t *testing.T, more ...string) {
+	t.Helper()
+	if _, err := exec.LookPath("conntrack"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("the program conntrack is not in PATH: install it")
+		}
+		t.Skip("the program conntrack is not in PATH: install it")
+	}
+	args := append([]string{"-I", "-p", "udp", "-t", "3600", "--src", "10.0.0.1", "--sport", "1001", "--dst", "10.96.0.10", "--dport", "53",
+		"--reply-src", "10.244.0.1", "--reply-port-src", "5353"}, more...)
+	if out, err := exec.Command("conntrack", args...).CombinedOutput(); err != nil {
+		t.Fatalf("conntrack %q: %v\n%s", args, err, out)
+	}
+}
+
+func flow(source, destination, replies string) Flow {
+	return Flow{netip.MustParseAddrPort(source), netip.MustParseAddrPort(destination), netip.MustParseAddrPort(replies)}
+}
+
+var (
+	toA     = flow("10.0.0.1:1001", "10.96.0.10:53", "10.244.0.1:5353")
+	toB     = flow("10.0.0.1:1002", "10.96.0.10:53", "10.244.0.2:5353")
+	plain   = flow("10.0.0.1:1003", "192.0.2.1:53", "192.0.2.1:53")
+	toA6    = flow("[fd00::1]:1001", "[fd00:96::10]:53", "[fd00:244::1]:5353")
+	toB6    = flow("[fd00::1]:1002", "[fd00:96::10]:53", "[fd00:244::2]:5353")
+	never   = func(*Flow) bool { return false }
+	all     = func(*Flow) bool { return true }
+	compare = func(a, b Flow) int { return a.Source.Compare(b.Source) }
+)
+
+// list sees the flows of a family, sorted.
+func list(t *testing.T, table Table, family Family) []Flow {
+	t.Helper()
+	var flows []Flow
+	if _, err := table.SweepUDP(context.Background(), family, func(f *Flow) bool {
+		flows = append(flows, *f)
+		return false
+	}); err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(flows, compare)
+	return flows
+}
+
+// comparable lets cmp look into addresses.
+var comparable = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
+
+func wantFlows(t *testing.T, table Table, family Family, want ...Flow) {
+	t.Helper()
+	if diff := cmp.Diff(want, list(t, table, family), comparable); diff != "" {
+		t.Errorf("%s entries (-want +got):\n%s", family, diff)
+	}
+}
+
+// sweepAlike is what the kernel and the fake must do alike.
+func sweepAlike(t *testing.T, table Table, add func(Flow)) {
+	t.Helper()
+	for _, f := range []Flow{toA, toB, plain, toA6, toB6} {
+		add(f)
+	}
+	wantFlows(t, table, IPv4, toA, toB, plain)
+	wantFlows(t, table, IPv6, toA6, toB6)
+	if !toA.Translated() || plain.Translated() {
+		t.Error("Translated is wrong")
+	}
+	ctx := context.Background()
+	got, err := table.SweepUDP(ctx, IPv4, func(f *Flow) bool { return f.ReplySource == toA.ReplySource })
+	if want := (Swept{Seen: 3, Deleted: 1}); got != want || err != nil {
+		t.Errorf("one stale: got %+v, %v, want %+v", got, err, want)
+	}
+	wantFlows(t, table, IPv4, toB, plain)
+	wantFlows(t, table, IPv6, toA6, toB6)
+	if got, err := table.SweepUDP(ctx, IPv6, all); got != (Swept{Seen: 2, Deleted: 2}) || err != nil {
+		t.Errorf("all stale: %+v, %v", got, err)
+	}
+	wantFlows(t, table, IPv6)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if got, err := table.SweepUDP(ended, IPv4, all); got.Deleted != 0 || !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that ended: %+v, %v", got, err)
+	}
+	wantFlows(t, table, IPv4, toB, plain)
+}
+
+func TestKernelSweep(t *testing.T) {
+	k := enterNamespace(t)
+	sweepAlike(t, k, func(f Flow) { track(t, unix.IPPROTO_UDP, f) })
+}
+
+// TestKernelLeavesOthers has the same ends in TCP, which is not told at all, and in another zone, which is.
+func TestKernelLeavesOthers(t *testing.T) {
+	k := enterNamespace(t)
+	track(t, unix.IPPROTO_TCP, toA)
+	for _, zone := range []string{"7", "8"} {
+		insert(t, "--zone", zone)
+	}
+	visited := 0
+	got, err := k.SweepUDP(context.Background(), IPv4, func(*Flow) bool { visited++; return visited == 1 })
+	if want := (Swept{Seen: 2, Deleted: 1}); got != want || err != nil {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	wantFlows(t, k, IPv4, toA)
+	left, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+	if err != nil || len(left) != 2 {
+		t.Errorf("%d entries left (%v), want that of TCP and that of one zone", len(left), err)
+	}
+}
+
+// TestKernelEntryAnew deletes an entry whose place has been taken by another one meanwhile: that one stays.
+func TestKernelEntryAnew(t *testing.T) {
+	k := enterNamespace(t)
+	track(t, unix.IPPROTO_UDP, toA)
+	anew := Flow{toA.Source, toA.Destination, toB.ReplySource}
+	got, err := k.SweepUDP(context.Background(), IPv4, func(*Flow) bool {
+		if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
+			t.Error(err)
+		}
+		track(t, unix.IPPROTO_UDP, anew)
+		return true
+	})
+	if got.Deleted != 0 || err != nil {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	wantFlows(t, k, IPv4, anew)
+}
+
+// TestKernelLargeTable sweeps 200,000 entries, half of them stale, and looks at the memory in use meanwhile.
+func TestKernelLargeTable(t *testing.T) {
+	k := enterNamespace(t)
+	const count = 200_000
+	load := func(n int) {
+		f := Flow{ReplySource: toA.ReplySource, Destination: toA.Destination}
+		if n%2 == 0 {
+			f.ReplySource = toB.ReplySource
+		}
+		f.Source = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(n >> 15), 1}), uint16(n&0x7fff)|0x8000)
+		track(t, unix.IPPROTO_UDP, f)
+	}
+	for n := range count {
+		load(n)
+	}
+	runtime.GC()
+	var before, now runtime.MemStats
+	runtime.ReadMemStats(&before)
+	seen, peak := 0, uint64(0)
+	got, err := k.SweepUDP(context.Background(), IPv4, func(f *Flow) bool {
+		if seen++; seen%10_000 == 0 {
+			runtime.ReadMemStats(&now)
+			peak = max(peak, now.HeapInuse)
+		}
+		return f.ReplySource == toA.ReplySource
+	})
+	if want := (Swept{Seen: count, Deleted: count / 2}); got != want || err != nil {
+		t.Fatalf("got %+v, %v, want %+v", got, err, want)
+	}
+	grown := int64(peak) - int64(before.HeapInuse)
+	t.Logf("%d entries: the heap grew by %d KiB at most", count, grown>>10)
+	if grown > 16<<20 {
+		t.Errorf("the heap grew by %d MiB", grown>>20)
+	}
+	if left := list(t, k, IPv4); len(left) != count/2 {
+		t.Errorf("%d entries left, want %d", len(left), count/2)
+	}
+}

@@ -1,0 +1,33 @@
+package nftables
+
+import (
+	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// FuzzDiff holds diff to its law between any two plans: what the table holds after the patch is what was
+// wanted, and from there to the same there is nothing to do. The plans need not follow one another.
+func FuzzDiff(f *testing.F) {
+	f.Add(uint64(1), uint64(2), uint8(3), uint8(5))
+	f.Add(uint64(7), uint64(7), uint8(0), uint8(30))
+	f.Fuzz(func(t *testing.T, first, second uint64, steps, more uint8) {
+		from, to := newWorld(first), newWorld(second)
+		for range 1 + int(steps)%40 {
+			from.step()
+		}
+		for range 1 + int(more)%40 {
+			to.step()
+		}
+		b, _ := fakes()
+		sync(t, b, from.now)
+		sync(t, b, to.now)
+		holds(t, b, to.now)
+		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+			want := render(family, to.now, testOptions, nil)
+			if patch := diff(want, want); !patch.empty() {
+				t.Fatalf("%s: from a ruleset to itself there is something to do", family)
+			}
+		}
+	})
+}

@@ -1,0 +1,341 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// table is a Fake that takes its time.
+type table struct {
+	conntrack.Fake
+	takes time.Duration
+}
+
+func (l *table) SweepUDP(ctx context.Context, family conntrack.Family, stale func(*conntrack.Flow) bool) (conntrack.Swept, error) {
+	time.Sleep(l.takes)
+	return l.Fake.SweepUDP(ctx, family, stale)
+}
+
+// fixture is a Reconciler at work on a fake table and a small cluster, in a bubble of time.
+type fixture struct {
+	*testing.T
+	*Reconciler
+	*table
+	deleted  int
+	services cluster.Map[cluster.ServiceName, *cluster.Service]
+	options  *plan.Options
+	node     *cluster.Node
+	plan     *plan.Plan
+}
+
+var (
+	families = []cluster.Family{cluster.IPv4, cluster.IPv6}
+	dns      = cluster.ServiceName{Namespace: "kube-system", Name: "dns"}
+)
+
+// run starts a fixture with the given flows ("destination reply-source"), and ends it after the test.
+func run(t *testing.T, test func(f *fixture), flows ...string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fixture{T: t, table: &table{}, options: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}},
+			node: &cluster.Node{Name: "n", Addresses: addrs("192.0.2.1", "2001:db8::1")}}
+		f.Reconciler = New(Config{Families: families, Table: f.table,
+			Swept: func(_ cluster.Family, _ time.Duration, deleted int) { f.deleted += deleted }})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- f.Reconciler.Run(ctx) }()
+		for i, text := range flows {
+			f.flow(uint16(1000+i), text)
+		}
+		test(f)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func addrs(texts ...string) (all []netip.Addr) {
+	for _, text := range texts {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
+
+func (f *fixture) flow(port uint16, text string) {
+	f.Helper()
+	var destination, reply string
+	for i, r := range text {
+		if r == ' ' {
+			destination, reply = text[:i], text[i+1:]
+		}
+	}
+	source := netip.MustParseAddr("203.0.113.1")
+	to := netip.MustParseAddrPort(destination)
+	if to.Addr().Is6() {
+		source = netip.MustParseAddr("2001:db8::2")
+	}
+	flow := conntrack.Flow{Source: netip.AddrPortFrom(source, port), Destination: to, ReplySource: netip.MustParseAddrPort(reply)}
+	if err := f.Add(flow); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// wantFlows settles, and wants exactly these flows to be left.
+func (f *fixture) wantFlows(want ...string) {
+	f.Helper()
+	synctest.Wait()
+	var got []string
+	for _, flow := range f.Flows() {
+		got = append(got, flow.Destination.String()+" "+flow.ReplySource.String())
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		f.Errorf("flows (-want +got):\n%s", diff)
+	}
+}
+
+// service is a UDP Service with an address of each family and node port 30053, with these endpoints: a ! marks one
+// that no longer serves, a ~ one that terminates.
+func service(name cluster.ServiceName, ips []netip.Addr, endpoints ...string) *cluster.Service {
+	s := &cluster.Service{Name: name, ClusterIPs: ips,
+		Ports: []cluster.ServicePort{{Protocol: cluster.UDP, Port: 53, NodePort: 30053}}}
+	slice := &cluster.EndpointSlice{Name: "s", Ports: []cluster.EndpointPort{{Protocol: cluster.UDP, Port: 5353}}}
+	for _, text := range endpoints {
+		conditions := cluster.Ready | cluster.Serving
+		switch text[0] {
+		case '!':
+			text, conditions = text[1:], cluster.Terminating
+		case '~':
+			text, conditions = text[1:], cluster.Serving|cluster.Terminating
+		}
+		slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{Addr: netip.MustParseAddr(text), Conditions: conditions})
+	}
+	s.Slices = []*cluster.EndpointSlice{slice}
+	return s
+}
+
+func (f *fixture) set(s *cluster.Service) { f.services = f.services.Set(s.Name, s) }
+
+// sync programs what there is now in both families, but for those named.
+func (f *fixture) sync(failing ...cluster.Family) {
+	snap := &cluster.Snapshot{Services: f.services, Node: f.node}
+	f.plan = plan.Compute(snap, f.options, f.plan)
+	s := &proxy.Sync{After: snap, Plan: f.plan}
+	for _, family := range families {
+		result := backend.Result{Family: family}
+		if slices.Contains(failing, family) {
+			result.Err = errors.New("the kernel said no")
+		}
+		s.Results = append(s.Results, result)
+	}
+	f.Synced(s)
+}
+
+var dnsIPs = addrs("10.96.0.10", "fd00:96::10")
+
+const (
+	toA  = "10.96.0.10:53 10.244.0.1:5353"
+	toB  = "10.96.0.10:53 10.244.0.2:5353"
+	toA6 = "[fd00:96::10]:53 [fd00:244::1]:5353"
+	npA  = "192.0.2.1:30053 10.244.0.1:5353"
+)
+
+// TestEndpoints: flows stay with endpoints that serve, and with no other.
+func TestEndpoints(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		endpoints []string
+		want      []string
+	}{
+		{"all serve", []string{"10.244.0.1", "10.244.0.2", "fd00:244::1"}, []string{toA, toB, toA6, npA}},
+		{"one left", []string{"10.244.0.2", "fd00:244::1"}, []string{toB, toA6}},
+		{"one no longer serves", []string{"!10.244.0.1", "10.244.0.2", "fd00:244::1"}, []string{toB, toA6}},
+		{"one terminates and serves", []string{"~10.244.0.1", "10.244.0.2", "fd00:244::1"}, []string{toA, toB, toA6, npA}},
+		{"one of IPv6 left", []string{"10.244.0.1", "10.244.0.2"}, []string{toA, toB, npA}},
+		{"none", nil, nil},
+		{"a new one", []string{"10.244.0.1", "10.244.0.2", "10.244.0.3", "fd00:244::1"}, []string{toA, toB, toA6, npA}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			run(t, func(f *fixture) {
+				f.set(service(dns, dnsIPs, "10.244.0.1", "10.244.0.2", "fd00:244::1"))
+				f.sync()
+				f.wantFlows(toA, toB, toA6, npA)
+				f.set(service(dns, dnsIPs, test.endpoints...))
+				time.Sleep(longestPause)
+				f.sync()
+				f.wantFlows(test.want...)
+				if f.deleted != 4-len(test.want) {
+					f.Errorf("%d deletions were told, want %d", f.deleted, 4-len(test.want))
+				}
+			}, toA, toB, toA6, npA)
+		})
+	}
+}
+
+// TestAtStart: what happened while no proxy ran is made good at the first sync.
+func TestAtStart(t *testing.T) {
+	const (
+		untranslated = "10.96.0.10:53 10.96.0.10:53"
+		elsewhere    = "198.51.100.1:53 198.51.100.1:53"
+		otherProxy   = "10.96.0.99:53 10.244.0.9:5353"
+		samePort     = "203.0.113.7:30053 203.0.113.7:30053"
+	)
+	run(t, func(f *fixture) {
+		f.set(service(dns, dnsIPs, "10.244.0.2"))
+		f.sync()
+		f.wantFlows(toB, elsewhere, otherProxy, samePort)
+	}, toA, toB, untranslated, elsewhere, otherProxy, samePort, npA)
+}
+
+// TestServiceGone: what went to it is taken away, and only what was translated.
+func TestServiceGone(t *testing.T) {
+	const own = "192.0.2.1:53 192.0.2.1:53"
+	run(t, func(f *fixture) {
+		f.set(service(dns, dnsIPs, "10.244.0.1", "fd00:244::1"))
+		f.sync()
+		f.wantFlows(toA, toA6, npA, own)
+		f.services = f.services.Delete(dns)
+		f.flow(2000, "192.0.2.1:30053 192.0.2.1:30053")
+		time.Sleep(longestPause)
+		f.sync()
+		f.wantFlows(own, "192.0.2.1:30053 192.0.2.1:30053")
+	}, toA, toA6, npA, own)
+}
+
+// TestAddressMoves: flows of the Service that had an address do not stay when another one has it.
+func TestAddressMoves(t *testing.T) {
+	run(t, func(f *fixture) {
+		f.set(service(dns, dnsIPs, "10.244.0.1", "fd00:244::1"))
+		f.sync()
+		f.wantFlows(toA, toA6, npA)
+		f.flow(2000, toB)
+		f.services = f.services.Delete(dns)
+		f.set(service(cluster.ServiceName{Namespace: "ns", Name: "other"}, dnsIPs, "10.244.0.2", "fd00:244::1"))
+		time.Sleep(longestPause)
+		f.sync()
+		f.wantFlows(toB, toA6)
+	}, toA, toA6, npA)
+}
+
+// TestNodeAddress: node ports come to be served on an address that had its flows before.
+func TestNodeAddress(t *testing.T) {
+	const before = "192.0.2.2:30053 192.0.2.2:30053"
+	run(t, func(f *fixture) {
+		f.set(service(dns, dnsIPs, "10.244.0.1"))
+		f.sync()
+		f.wantFlows(npA, before)
+		f.node = &cluster.Node{Name: "n", Addresses: addrs("192.0.2.2", "2001:db8::1")}
+		time.Sleep(longestPause)
+		f.sync()
+		f.wantFlows(npA)
+	}, npA, before)
+}
+
+// TestNoWork: what cannot make a flow stale costs no look at the table.
+func TestNoWork(t *testing.T) {
+	run(t, func(f *fixture) {
+		f.sync()
+		tcp := service(cluster.ServiceName{Namespace: "ns", Name: "web"}, addrs("10.96.0.20"), "10.244.0.1")
+		tcp.Ports[0].Protocol = cluster.TCP
+		f.set(tcp)
+		f.sync()
+		synctest.Wait()
+		if f.Sweeps != 0 {
+			f.Errorf("%d sweeps without a UDP Service", f.Sweeps)
+		}
+		f.set(service(dns, dnsIPs, "10.244.0.1", "fd00:244::1"))
+		f.sync()
+		synctest.Wait()
+		first := f.Sweeps
+		local := service(dns, dnsIPs, "10.244.0.1", "10.244.0.2", "fd00:244::1")
+		local.InternalPolicy, local.ExternalPolicy = cluster.PolicyLocal, cluster.PolicyLocal
+		f.set(local)
+		time.Sleep(longestPause)
+		f.sync()
+		synctest.Wait()
+		if first != 2 || f.Sweeps != first {
+			f.Errorf("%d sweeps at first and %d then, want one a family and no more", first, f.Sweeps)
+		}
+	})
+}
+
+// TestFailedSync: rules that are not in force yet make nothing stale.
+func TestFailedSync(t *testing.T) {
+	run(t, func(f *fixture) {
+		f.set(service(dns, dnsIPs, "10.244.0.1", "fd00:244::1"))
+		f.sync()
+		synctest.Wait()
+		f.set(service(dns, dnsIPs, "10.244.0.2"))
+		time.Sleep(longestPause)
+		f.sync(cluster.IPv4)
+		f.wantFlows(toA)
+		f.sync()
+		time.Sleep(longestPause)
+		f.wantFlows()
+	}, toA, toA6)
+}
+
+// TestCoalesces: however many changes come in a second, few sweeps are made, and the newest plan counts.
+func TestCoalesces(t *testing.T) {
+	run(t, func(f *fixture) {
+		f.takes = 20 * time.Millisecond
+		for range 200 {
+			f.set(service(dns, dnsIPs, "10.244.0.2", "10.244.0.3"))
+			f.sync()
+			f.set(service(dns, dnsIPs, "10.244.0.2"))
+			f.sync()
+			time.Sleep(5 * time.Millisecond)
+		}
+		f.set(service(dns, dnsIPs, "10.244.0.2", "10.244.0.4"))
+		f.sync()
+		time.Sleep(longestPause)
+		f.wantFlows(toB)
+		// A second of changes, of which a tenth may be spent on two families at 20 ms each.
+		if f.Sweeps > 12 {
+			f.Errorf("%d sweeps", f.Sweeps)
+		}
+	}, toA, toB)
+}
+
+// TestRetries: a table that cannot be read, or be read in full, or be written is tried again until it can be.
+func TestRetries(t *testing.T) {
+	for name, fail := range map[string]func(*table){
+		"read":      func(l *table) { l.FailReads = 6 },
+		"interrupt": func(l *table) { l.Interrupt = 6 },
+		"delete":    func(l *table) { l.FailDeletes = 6 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(f *fixture) {
+				f.set(service(dns, dnsIPs, "10.244.0.1", "10.244.0.2", "fd00:244::1"))
+				f.sync()
+				synctest.Wait()
+				time.Sleep(longestPause)
+				fail(f.table)
+				f.services = f.services.Delete(dns)
+				f.sync()
+				time.Sleep(time.Minute)
+				f.wantFlows()
+				sweeps := f.Sweeps
+				time.Sleep(time.Hour)
+				if synctest.Wait(); f.Sweeps != sweeps {
+					f.Errorf("%d sweeps after all was done", f.Sweeps-sweeps)
+				}
+			}, toA, toB, toA6)
+		})
+	}
+}

@@ -1,0 +1,169 @@
+package cases
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
+)
+
+// event is one thing that a source tells.
+type event struct {
+	object  runtime.Object
+	deleted bool
+}
+
+// tell does what an event says.
+func (e event) tell(u *cluster.Update) {
+	if !e.deleted {
+		manifests.Apply(u, []runtime.Object{e.object})
+		return
+	}
+	switch o := e.object.(type) {
+	case *corev1.Service:
+		u.DeleteService(cluster.ServiceName{Namespace: o.Namespace, Name: o.Name})
+	case *discoveryv1.EndpointSlice:
+		u.DeleteEndpointSlice(cluster.SliceName{Namespace: o.Namespace, Name: o.Name})
+	case *networkingv1.ServiceCIDR:
+		u.DeleteServiceCIDR(o.Name)
+	}
+}
+
+// orders are ways in which objects may arrive. Each ends with all of them there.
+var orders = map[string]func([]runtime.Object, *rand.Rand) []event{
+	"as written": func(o []runtime.Object, _ *rand.Rand) []event { return arrive(o) },
+	"backwards": func(o []runtime.Object, _ *rand.Rand) []event {
+		o = slices.Clone(o)
+		slices.Reverse(o)
+		return arrive(o)
+	},
+	"services first": func(o []runtime.Object, _ *rand.Rand) []event { return arrive(slicesLast(o)) },
+	"slices first": func(o []runtime.Object, _ *rand.Rand) []event {
+		o = slicesLast(o)
+		slices.Reverse(o)
+		return arrive(o)
+	},
+	"repeated": func(o []runtime.Object, _ *rand.Rand) []event { return append(arrive(o), arrive(o)...) },
+	"removed and back": func(o []runtime.Object, rnd *rand.Rand) []event {
+		events := arrive(o)
+		for _, i := range rnd.Perm(len(o)) {
+			events = append(events, event{o[i], true}, event{o[i], false})
+		}
+		return events
+	},
+	"all removed and back": func(o []runtime.Object, rnd *rand.Rand) []event {
+		events := arrive(o)
+		for _, i := range rnd.Perm(len(o)) {
+			events = append(events, event{o[i], true})
+		}
+		return append(events, arrive(o)...)
+	},
+	"shuffled": func(o []runtime.Object, rnd *rand.Rand) []event {
+		o = slices.Clone(o)
+		rnd.Shuffle(len(o), func(i, j int) { o[i], o[j] = o[j], o[i] })
+		return arrive(o)
+	},
+	"endpoints one by one": func(o []runtime.Object, _ *rand.Rand) []event { return growing(o) },
+	"split in two slices":  func(o []runtime.Object, _ *rand.Rand) []event { return arrive(halved(o)) },
+}
+
+func arrive(objects []runtime.Object) []event {
+	var events []event
+	for _, o := range objects {
+		events = append(events, event{o, false})
+	}
+	return events
+}
+
+func slicesLast(objects []runtime.Object) []runtime.Object {
+	objects = slices.Clone(objects)
+	slices.SortStableFunc(objects, func(a, b runtime.Object) int {
+		rank := func(o runtime.Object) int {
+			if _, ok := o.(*discoveryv1.EndpointSlice); ok {
+				return 1
+			}
+			return 0
+		}
+		return rank(a) - rank(b)
+	})
+	return objects
+}
+
+// growing lets slices begin empty and get one endpoint after another.
+func growing(objects []runtime.Object) []event {
+	var events []event
+	for _, o := range objects {
+		if slice, ok := o.(*discoveryv1.EndpointSlice); ok {
+			for n := range slice.Endpoints {
+				part := slice.DeepCopy()
+				part.Endpoints = part.Endpoints[:n]
+				events = append(events, event{part, false})
+			}
+		}
+		events = append(events, event{o, false})
+	}
+	return events
+}
+
+// halved puts the endpoints of each slice into two.
+func halved(objects []runtime.Object) []runtime.Object {
+	var all []runtime.Object
+	for _, o := range objects {
+		slice, ok := o.(*discoveryv1.EndpointSlice)
+		if !ok || len(slice.Endpoints) < 2 {
+			all = append(all, o)
+			continue
+		}
+		first, second := slice.DeepCopy(), slice.DeepCopy()
+		first.Endpoints, second.Endpoints = first.Endpoints[:1], second.Endpoints[1:]
+		second.Name += "-second"
+		all = append(all, second, first)
+	}
+	return all
+}
+
+// TestOrders enters each case by different ways, in updates of one event and of several, with a plan after
+// each update: all end in the plan and the ruleset of the case.
+func TestOrders(t *testing.T) {
+	entered := 0
+	for _, c := range load(t) {
+		want := outcome(c, c.Plan())
+		for name, order := range orders {
+			for seed := range uint64(4) {
+				rnd := rand.New(rand.NewPCG(seed, 1))
+				builder := NewBuilder()
+				var p *plan.Plan
+				for events := order(c.Objects, rnd); len(events) > 0; {
+					n := min(1+rnd.IntN(1+int(seed)), len(events))
+					_ = builder.Update(func(u *cluster.Update) { // whose problems are the case's
+						for _, e := range events[:n] {
+							e.tell(u)
+						}
+					})
+					events = events[n:]
+					p = plan.Compute(builder.Snapshot(), c.Options, p)
+				}
+				entered++
+				if diff := cmp.Diff(want, outcome(c, p)); diff != "" {
+					t.Fatalf("%s, %s, seed %d (-case +this order):\n%s", c.Name, name, seed, diff)
+				}
+			}
+		}
+	}
+	t.Logf("%d ways", entered)
+}
+
+// outcome is all that a plan decides, and what becomes of it.
+func outcome(c *Case, p *plan.Plan) []string {
+	return []string{p.String(), nftables.Render(p, c.Family, nftOptions)}
+}
