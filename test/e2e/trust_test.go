@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
@@ -210,4 +212,43 @@ func (w *world) replace(manifest string) {
 		s.Spec = service.Spec
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = clusterIP, clusterIPs
 	})
+}
+
+// guide follows docs/external-ips.md: from the Service with external IPs to one whose address somebody acknowledged, with
+// the very manifests and the patch that stand there.
+func guide(w *world) {
+	ctx := w.t.Context()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "external-ips.md"))
+	w.must(err)
+	var services []corev1.Service
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		for _, document := range strings.Split(block[1], "---\n") {
+			var s corev1.Service
+			if strings.Contains(document, "kind: Service\n") {
+				w.must(yaml.UnmarshalStrict([]byte(document), &s))
+				services = append(services, s)
+			}
+		}
+	}
+	patch := regexp.MustCompile(`-p '(.*)'`).FindStringSubmatch(string(text))
+	if len(services) != 2 || patch == nil {
+		w.t.Fatalf("the guide has %d Services, want what was and what to write instead, and the patch %q", len(services), patch)
+	}
+	api := w.client.CoreV1().Services("default")
+	_, err = api.Create(ctx, &services[0], metav1.CreateOptions{})
+	w.must(err)
+	w.endpoints("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[0])
+	w.ignoredSoon("web", 1)
+	w.silent(w.lab.Client, netns.TCP, "192.0.2.10:80")
+
+	w.change("web", func(s *corev1.Service) {
+		written := services[1].Spec
+		written.ClusterIP, written.ClusterIPs = s.Spec.ClusterIP, s.Spec.ClusterIPs
+		s.Spec = written
+	})
+	w.metric(`kubeproxy_services_with_external_ips{served="false"} 0`)
+	w.silent(w.lab.Client, netns.TCP, "192.0.2.10:80")
+	_, err = api.Patch(ctx, "web", types.MergePatchType, []byte(patch[1]), metav1.PatchOptions{}, "status")
+	w.must(err)
+	w.answers(w.lab.Client, netns.TCP, "192.0.2.10:80", "pod1a", "pod2a")
 }

@@ -66,6 +66,7 @@ func TestKernelProxyAndServer(t *testing.T) {
 		{"acknowledged addresses", acknowledgedAddresses},
 		{"external IPs", externalIPs},
 		{"external IPs served", externalIPsServed},
+		{"guide", guide},
 		{"audit", auditCluster},
 		{"policies", policies},
 		{"rights", rights},
