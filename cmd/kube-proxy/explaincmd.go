@@ -126,7 +126,7 @@ func newGatesCommand() *cobra.Command {
 	var markdown bool
 	command := &cobra.Command{
 		Use:   "feature-gates",
-		Short: "List the feature gates with stage, default and effect",
+		Short: "List the feature gates with stage, default, effect and planned end",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if markdown {
@@ -134,7 +134,7 @@ func newGatesCommand() *cobra.Command {
 				return nil
 			}
 			for _, gate := range features.Describe() {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s (%s, default %t)\n  %s\n", gate.Name, gate.Stage, gate.Default, wrap(gate.Effect, 100))
+				fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s\nPlanned end: %s.\n\n", gate, wrap(gate.Effect, 100), gate.End)
 			}
 			return nil
 		},
@@ -152,13 +152,23 @@ Generated from pkg/features; do not edit.
 
 A gate is set with featureGates in the configuration file, or with --feature-gates where there is no file. Gates are
 read once, at start. A gate that Kubernetes knows and this proxy has no use for is accepted with a warning, since shared
-configurations set such; a name that nobody knows is an error.
+configurations set such; a name that nobody knows is an error. What is in force, whoever set it, is shown as feature-gates
+on the page /flagz of the metrics server.
 
-| gate | stage | default | effect |
-|---|---|---|---|
+| gate | stage | default | planned end | effect |
+|---|---|---|---|---|
 `)
 	for _, gate := range features.Describe() {
-		fmt.Fprintf(&b, "| %s | %s | %t | %s |\n", gate.Name, gate.Stage, gate.Default, gate.Effect)
+		fmt.Fprintf(&b, "| %s | %s | %t | %s | %s |\n", gate.Name, gate.Stage, gate.Default, gate.End, gate.Effect)
 	}
 	return b.String()
+}
+
+// gateLines lists the gates for --help, one a line.
+func gateLines() string {
+	var lines []string
+	for _, gate := range features.Describe() {
+		lines = append(lines, gate.String())
+	}
+	return strings.Join(lines, "\n")
 }

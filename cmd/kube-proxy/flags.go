@@ -12,7 +12,6 @@ import (
 	"k8s.io/component-base/version/verflag"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/features"
 )
 
 // translated are flags whose value reaches the configuration by way of a rule; see options.fromFlags.
@@ -67,7 +66,7 @@ func (o *options) addFileFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.configFile, "config", "", "`file` to read the configuration from, in version v1alpha2 or v1alpha1.")
 	fs.StringVar(&o.writeConfigTo, "write-config-to", "", "`file` to write the whole configuration to, in version v1alpha2 with every default spelled out; then exit.")
 	fs.Var(cliflag.NewMapStringBool(&o.flags.FeatureGates), "feature-gates",
-		"Comma-separated list of name=true|false that switches features.\n"+strings.Join(features.New().KnownFeatures(), "\n"))
+		"Comma-separated list of name=true|false that switches features; \"kube-proxy config feature-gates\" tells their effects.\n"+gateLines())
 }
 
 func (o *options) addRunFlags(fs *pflag.FlagSet) {
@@ -229,7 +228,7 @@ func flagOf(path string, mode config.ProxyMode, flags *pflag.FlagSet) string {
 		if field == "" {
 			field = loggingFieldOf(f.Name)
 		}
-		if field == "" || !(path == field || strings.HasPrefix(path, field+".") || strings.HasPrefix(path, field+"[")) {
+		if field == "" || (path != field && !strings.HasPrefix(path, field+".") && !strings.HasPrefix(path, field+"[")) {
 			return
 		}
 		if shared := field == "syncPeriod" || field == "minSyncPeriod"; shared && strings.HasPrefix(f.Name, "ipvs-") != ipvs {

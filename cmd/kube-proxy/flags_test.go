@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
 )
 
 // flagRow is what a flag must be: its default, a value to try, and how that shows in a file of v1alpha2. A flag that
@@ -125,7 +128,7 @@ func TestFlags(t *testing.T) {
 			switch at := path == field || strings.HasPrefix(path, field+"."); {
 			case at && value != row.shows:
 				t.Errorf("--%s: %s is %q, want %q", f.Name, path, value, row.shows)
-			case !at && value != plain[path] && !(path == "mode" && len(args) > 1) && path != "ipvs.masqueradeBit":
+			case !at && value != plain[path] && (path != "mode" || len(args) <= 1) && path != "ipvs.masqueradeBit":
 				t.Errorf("--%s changes %s to %q", f.Name, path, value)
 			}
 		}
@@ -267,5 +270,42 @@ func TestNodeName(t *testing.T) {
 	}
 	if _, err := nodeName("", func() (string, error) { return "", os.ErrPermission }); err == nil {
 		t.Error("a host without a name is accepted")
+	}
+}
+
+// TestGatesAgree proves that --help, the reference, the subcommand and /flagz tell the same of every gate.
+func TestGatesAgree(t *testing.T) {
+	var help bytes.Buffer
+	if code := execute([]string{"--help"}, &help, io.Discard); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	_, listed, _ := subcommand("feature-gates")
+	reference, err := os.ReadFile(filepath.Join("..", "..", "docs", "feature-gates.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	directory := files(t, map[string]string{"config": latestHead + "mode: nftables\nfeatureGates: {AllowServiceExternalIPs: true}\n"})
+	opts := newOptions()
+	opts.configFile = filepath.Join(directory, "config")
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.String("feature-gates", "", "")
+	loaded, err := opts.load(flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := opts.runOptions(loaded, flags).flags["feature-gates"]
+	for _, gate := range features.Describe() {
+		inForce := fmt.Sprintf("%s=%t", gate.Name, gate.Default || gate.Name == "AllowServiceExternalIPs")
+		for where, text := range map[string]struct{ in, want string }{
+			"--help":             {help.String(), gate.Name + "=true|false (" + gate.Stage + ", default "},
+			"feature-gates":      {listed, gate.End},
+			"docs":               {string(reference), fmt.Sprintf("| %s | %s | %t | %s | %s |", gate.Name, gate.Stage, gate.Default, gate.End, gate.Effect)},
+			"/flagz":             {"," + page + ",", "," + inForce + ","},
+			"help tells default": {help.String(), gate.String()},
+		} {
+			if !strings.Contains(text.in, text.want) {
+				t.Errorf("%s: no %q in\n%s", where, text.want, text.in)
+			}
+		}
 	}
 }

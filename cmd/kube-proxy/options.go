@@ -50,7 +50,7 @@ type runOptions struct {
 	relistGuard bool
 	// gates are the feature gates.
 	gates features.Gates
-	// flags are all flags with their values.
+	// flags are all flags with their values, of the gates those in force.
 	flags map[string]string
 	// check turns errors of the configuration into one that names lines or flags; nil if there are none.
 	check func(field.ErrorList) error
@@ -71,6 +71,7 @@ func (o *options) runOptions(l *loaded, flags *pflag.FlagSet) runOptions {
 	run := runOptions{master: o.master, manifests: o.manifests, cleanup: o.cleanup, initOnly: o.initOnly, relistGuard: o.relistGuard, gates: l.features.Gates}
 	run.check, run.flags = l.check, map[string]string{}
 	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
+	run.flags["feature-gates"] = l.features.InForce() // a gate may have been set by the file
 	if l.file != nil {
 		run.configFile = &configWatch{path: o.configFile, running: l.cfg, read: func() (*loaded, error) { return o.loadFile(flags) }, settle: settleTime}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/externalips"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
@@ -92,7 +93,7 @@ func (p *process) relistHeld() {
 
 // announce tells the API's users that a proxy begins.
 func (p *process) announce(ctx context.Context) {
-	event := health.Event{Kind: "Node", Name: p.name, Reason: "Starting", Action: "StartKubeProxy",
+	event := proxy.Event{Kind: "Node", Name: p.name, Reason: "Starting", Action: "StartKubeProxy",
 		Message: fmt.Sprintf("kube-proxy begins in %s mode for %v", p.chosen.mode, p.families)}
 	p.in.recorder.Event(event)
 	if p.cfg.Mode != "" {
@@ -136,7 +137,8 @@ func (p *process) run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, dataplane.Close())
 	}
-	observers := []proxy.Observer{checker, measured}
+	unacknowledged := externalips.New(externalips.Config{Recorder: p.in.recorder, Counted: measured.ExternalIPs, Logger: klog.FromContext(ctx)})
+	observers := []proxy.Observer{checker, measured, unacknowledged}
 	parts := []func(context.Context) error{p.in.publish, serving.health(checker.Handler()), pages}
 	for _, w := range p.workers(checker, measured, tracked) {
 		observers, parts = append(observers, w), append(parts, w.Run)
@@ -167,9 +169,9 @@ func (p *process) workers(checker *health.Checker, measured *metrics.Metrics, tr
 }
 
 // followConfig returns, and so ends the process in good order, when the configuration file has a new meaning.
-func followConfig(ctx context.Context, file *configWatch, events health.Recorder, node string) error {
+func followConfig(ctx context.Context, file *configWatch, events proxy.Recorder, node string) error {
 	changed := file.Wait(ctx, func(err error) {
-		events.Event(health.Event{
+		events.Event(proxy.Event{
 			Kind: "Node", Name: node, Warning: true,
 			Reason: "InvalidConfiguration", Action: "ReadConfiguration",
 			Message: "The changed configuration file is invalid and not used: " + err.Error(),

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 )
@@ -32,7 +32,7 @@ type servers struct {
 	opts     runOptions
 	node     string
 	mode     config.ProxyMode
-	recorder health.Recorder
+	recorder proxy.Recorder
 }
 
 // health serves /healthz and /livez.
@@ -65,7 +65,7 @@ func (s *servers) serve(name, address, reason string, server *http.Server) func(
 	return (&serve.Server{
 		Name: name, Address: address, HTTP: server, HardFail: s.cfg.BindAddressHardFail, Clock: clock.RealClock{},
 		Failed: func(err error) {
-			s.recorder.Event(health.Event{Kind: "Node", Name: s.node, Warning: true,
+			s.recorder.Event(proxy.Event{Kind: "Node", Name: s.node, Warning: true,
 				Reason: reason, Action: "StartKubeProxy", Message: err.Error()})
 		},
 	}).Run

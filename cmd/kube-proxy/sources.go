@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver/events"
@@ -23,7 +23,7 @@ import (
 // inputs are where objects come from, and where what there is to say about them goes.
 type inputs struct {
 	sources  []source.Source
-	recorder health.Recorder
+	recorder proxy.Recorder
 	// standalone tells that there is no API server.
 	standalone bool
 	// publish runs as long as the proxy does.
@@ -37,7 +37,8 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	in := &inputs{sources: []source.Source{interfaces.New(machine)}}
 	if opts.manifests != "" {
 		in.standalone = true
-		in.sources = append(in.sources, manifests.New(opts.manifests, node, manifests.WithMachine(machine.NodeAddrs)))
+		in.sources = append(in.sources, manifests.New(opts.manifests, node, manifests.WithMachine(machine.NodeAddrs),
+			manifests.WithNodeKubeProxyVersion(!opts.gates.DisableNodeKubeProxyVersion)))
 		in.recorder = recorder{events.Log{Logger: klog.FromContext(ctx)}}
 		in.publish = func(ctx context.Context) error { <-ctx.Done(); return nil }
 		return in, nil
@@ -80,4 +81,4 @@ type recorder struct {
 }
 
 // Event publishes one event.
-func (r recorder) Event(e health.Event) { r.to.Event(events.Event(e)) }
+func (r recorder) Event(e proxy.Event) { r.to.Event(events.Event(e)) }

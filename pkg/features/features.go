@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	metricsfeatures "k8s.io/component-base/metrics/features"
@@ -61,7 +60,7 @@ type Result struct {
 func New() featuregate.MutableVersionedFeatureGate {
 	gate := featuregate.NewFeatureGate()
 	err := errors.Join(
-		gate.AddVersioned(own()),
+		gate.AddVersioned(specs()),
 		logsapi.AddFeatureGates(gate),
 		metricsfeatures.AddFeatureGates(gate),
 		zpagesfeatures.AddFeatureGates(gate),
@@ -72,27 +71,12 @@ func New() featuregate.MutableVersionedFeatureGate {
 	return gate
 }
 
-// own are the features that this proxy defines or gives a default of its own.
-func own() map[featuregate.Feature]featuregate.VersionedSpecs {
-	return map[featuregate.Feature]featuregate.VersionedSpecs{
-		AllowServiceExternalIPs: {
-			{Version: version.MajorMinor(1, 0), Default: true, PreRelease: featuregate.GA},
-			{Version: version.MajorMinor(1, 36), Default: false, PreRelease: featuregate.Deprecated},
-		},
-		DisableNodeKubeProxyVersion: {
-			{Version: version.MajorMinor(1, 29), Default: false, PreRelease: featuregate.Alpha},
-			{Version: version.MajorMinor(1, 33), Default: true, PreRelease: featuregate.Deprecated},
-		},
-		KubeProxyNFTablesLocalhostNodePorts: {
-			{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
-		},
-	}
-}
-
 // Read reads a map of gates. A gate that Kubernetes knows and this proxy does not need gives a warning, a name that
 // nobody knows an error.
-func Read(set map[string]bool) Result {
-	gate := New()
+func Read(set map[string]bool) Result { return readInto(New(), set) }
+
+// readInto sets the gates of a registry.
+func readInto(gate featuregate.MutableVersionedFeatureGate, set map[string]bool) Result {
 	result := Result{Errors: map[string]error{}}
 	known := gate.GetAll()
 	needed := map[string]bool{}
@@ -107,7 +91,8 @@ func Read(set map[string]bool) Result {
 			result.Errors[name] = fmt.Errorf("this feature gate is locked to %t", spec.Default)
 		default:
 			if spec.PreRelease == featuregate.Deprecated && set[name] != spec.Default {
-				result.Warnings = append(result.Warnings, fmt.Sprintf("feature gate %s is deprecated and will go away; its default is %t", name, spec.Default))
+				result.Warnings = append(result.Warnings, fmt.Sprintf("feature gate %s is deprecated; its default is %t, and its end: %s",
+					name, spec.Default, find(featuregate.Feature(name)).end))
 			}
 			needed[name] = set[name]
 		}
@@ -135,49 +120,6 @@ func read(gate featuregate.FeatureGate) Gates {
 	}
 }
 
-// Description is what there is to say of one gate.
-type Description struct {
-	Name    string
-	Stage   string // alpha, beta, GA or deprecated
-	Default bool
-	Effect  string
-}
-
-// Describe lists all gates of this proxy by name.
-func Describe() []Description {
-	var all []Description
-	specs := New().GetAll()
-	for _, name := range slices.Sorted(maps.Keys(specs)) {
-		spec := specs[name]
-		stage := strings.ToLower(string(spec.PreRelease))
-		if spec.PreRelease == featuregate.GA {
-			stage = "GA"
-		}
-		all = append(all, Description{Name: string(name), Stage: stage, Default: spec.Default, Effect: effect(name)})
-	}
-	return all
-}
-
-// effect says what a gate switches.
-func effect(name featuregate.Feature) string {
-	return map[featuregate.Feature]string{
-		"AllAlpha": "Sets every alpha gate that is not set itself.",
-		"AllBeta":  "Sets every beta gate that is not set itself.",
-		AllowServiceExternalIPs: "Serves spec.externalIPs of Services. Off, they are ignored in every respect, since any user who may write " +
-			"Services could draw other people's traffic with them (CVE-2020-8554). On is for operators who need time.",
-		DisableNodeKubeProxyVersion: "Leaves status.nodeInfo.kubeProxyVersion unset in every Node that this project writes or makes up, and clears " +
-			"it where it was set. Off, it equals kubeletVersion.",
-		KubeProxyNFTablesLocalhostNodePorts: "In nftables mode, serves TCP NodePorts on loopback addresses if nodePortAddresses names a loopback " +
-			"range (localhost, or a CIDR within 127.0.0.0/8 or ::1).",
-		zpagesfeatures.ComponentStatusz:  "Serves /statusz on the metrics server.",
-		zpagesfeatures.ComponentFlagz:    "Serves /flagz on the metrics server.",
-		metricsfeatures.NativeHistograms: "Exposes histograms in Prometheus' native form too.",
-		logsapi.ContextualLogging:        "Lets log lines carry values of the code that called.",
-		logsapi.LoggingAlphaOptions:      "Unlocks logging options of alpha quality: split streams and their buffers.",
-		logsapi.LoggingBetaOptions:       "Unlocks logging options of beta quality: format json.",
-	}[name]
-}
-
 // kubernetesGates are the names of all feature gates of Kubernetes 1.20 to 1.37, and of client-go, one a line: those
 // that are in use somewhere and those that have graduated or gone.
 //
@@ -190,14 +132,21 @@ func KnownToKubernetes(name string) bool {
 	return found
 }
 
-// suggestion names the gate that differs in the case of letters only.
+// suggestion names the gate that differs in the case of letters only, or of this proxy's the one that the name is the
+// beginning of.
 func suggestion(name string, known map[featuregate.Feature]featuregate.FeatureSpec) string {
-	names := strings.Fields(kubernetesGates)
+	var names []string
 	for feature := range known {
 		names = append(names, string(feature))
 	}
-	for _, n := range names {
+	slices.Sort(names)
+	for _, n := range append(names, strings.Fields(kubernetesGates)...) {
 		if strings.EqualFold(n, name) {
+			return fmt.Sprintf("; did you mean %s?", n)
+		}
+	}
+	for _, n := range names {
+		if len(name) > len(n)/2 && strings.HasPrefix(strings.ToLower(n), strings.ToLower(name)) {
 			return fmt.Sprintf("; did you mean %s?", n)
 		}
 	}

@@ -4,6 +4,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/component-base/featuregate"
 )
 
 // TestDefaults proves the defaults that operators rely on.
@@ -55,11 +58,63 @@ func TestKubernetesGates(t *testing.T) {
 	}
 }
 
-// TestEveryGateIsDescribed proves that the reference leaves nothing out.
-func TestEveryGateIsDescribed(t *testing.T) {
+// TestTableIsComplete proves that every gate has its row, and every row its gate, so that the reference, --help and
+// /flagz leave nothing out.
+func TestTableIsComplete(t *testing.T) {
+	var described, rows []string
 	for _, gate := range Describe() {
-		if gate.Effect == "" || gate.Stage == "" {
-			t.Errorf("gate %s has no description", gate.Name)
+		described = append(described, gate.Name)
+		if gate.Effect == "" || gate.Stage == "" || gate.End == "" {
+			t.Errorf("gate %s lacks something: %+v", gate.Name, gate)
 		}
+	}
+	for _, r := range table() {
+		rows = append(rows, string(r.name))
+	}
+	if !slices.Equal(described, rows) {
+		t.Errorf("the table has the rows\n%v\nand component-base and this proxy have the gates\n%v", rows, described)
+	}
+}
+
+// TestInForce proves that what is shown as in force is what was read, and can be given as a flag again.
+func TestInForce(t *testing.T) {
+	read := Read(map[string]bool{"AllowServiceExternalIPs": true, "AllAlpha": true, "KubeletPodResources": true})
+	shown := read.InForce()
+	again := map[string]bool{}
+	for pair := range strings.SplitSeq(shown, ",") {
+		name, value, _ := strings.Cut(pair, "=")
+		again[name] = value == "true"
+	}
+	if len(again) != len(Describe()) || !again["AllowServiceExternalIPs"] || !again["KubeProxyNFTablesLocalhostNodePorts"] || again["LoggingAlphaOptions"] != true {
+		t.Errorf("in force is said to be %s", shown)
+	}
+	if got := Read(again); got.Gates != read.Gates || len(got.Errors) > 0 {
+		t.Errorf("read again, %s gives %+v and %v, want %+v", shown, got.Gates, got.Errors, read.Gates)
+	}
+}
+
+// TestBadNames proves what is said of a name misspelt, and of a gate that is locked.
+func TestBadNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"allowserviceexternalips":  "did you mean AllowServiceExternalIPs?",
+		"AllowServiceExternalIP":   "did you mean AllowServiceExternalIPs?",
+		"DisableNodeKubproxyVers":  "neither this proxy nor Kubernetes knows this feature gate",
+		"DisableNodeKubeProxyVers": "did you mean DisableNodeKubeProxyVersion?",
+	} {
+		err := Read(map[string]bool{name: true}).Errors[name]
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+	locked := featuregate.VersionedSpecs{{Version: version.MajorMinor(1, 0), Default: true, PreRelease: featuregate.GA, LockToDefault: true}}
+	gate := New()
+	if err := gate.AddVersioned(map[featuregate.Feature]featuregate.VersionedSpecs{"Settled": locked}); err != nil {
+		t.Fatal(err)
+	}
+	if got := readInto(gate, map[string]bool{"Settled": false}); got.Errors["Settled"] == nil || !strings.Contains(got.Errors["Settled"].Error(), "locked to true") {
+		t.Errorf("a locked gate: %v", got.Errors)
+	}
+	if got := readInto(gate, map[string]bool{"Settled": true}); len(got.Errors) > 0 {
+		t.Errorf("a locked gate at its default: %v", got.Errors)
 	}
 }

@@ -47,6 +47,7 @@ var rows = []row{
 	{"pkg/proxy/metrics/...", observed},
 	{"pkg/proxy/node/...", observed},
 	{"pkg/proxy/status/...", observed},
+	{"pkg/proxy/externalips/...", observed},
 
 	// The loop, which names no backend, no door, no observer, and of the sources just what they have in common.
 	{"pkg/proxy", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source"}},
@@ -63,7 +64,7 @@ var observed = []string{"pkg/proxy", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg
 
 // testImports is what the _test.go files of any package may import beside what its row says: they build the input of the
 // stage that they test, and use the tools below test/.
-var testImports = []string{"test/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend/backendtest/..."}
+var testImports = []string{"test/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend/backendtest/...", "pkg/proxy/source/manifests"}
 
 // library says who may import some packages that are not ours. A user is a pattern as in [row] or, if it ends in .go, a
 // pattern of file names.

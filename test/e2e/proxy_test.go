@@ -55,6 +55,33 @@ func nodePort(number int32) func(*corev1.Service) {
 	}
 }
 
+// udpFlow asks on the same two UDP sockets all the time. For the kernel that is one connection, which it would go on
+// sending to an endpoint that is gone.
+func udpFlow(w *world) {
+	w.service("dns", "10.96.0.50", "fd00:10:96::32")
+	w.endpoints("dns", w.lab.Node1.Pods[0])
+	var flows []*netns.Flow
+	for _, to := range []string{"10.96.0.50:80", "[fd00:10:96::32]:80"} {
+		probe := netns.Probe{From: w.lab.Node1.Pods[1], To: netip.MustParseAddrPort(to), Protocol: netns.UDP}
+		w.answers(probe.From, netns.UDP, to, "pod1a")
+		flow, answer := probe.Open()
+		if flow == nil {
+			w.t.Fatalf("%s: %s", probe, answer)
+		}
+		w.t.Cleanup(func() { flow.Close() })
+		flows = append(flows, flow)
+	}
+	w.endpoints("dns", w.lab.Node2.Pods[0])
+	for _, flow := range flows {
+		w.eventually("the flow is answered by the new endpoint", func() string {
+			if answer := flow.Ask(); answer.Endpoint != "pod2a" {
+				return answer.String()
+			}
+			return ""
+		})
+	}
+}
+
 // selectors leaves alone what is for others, and takes it up when that changes.
 func selectors(w *world) {
 	pod1a, pod1b := w.lab.Node1.Pods[0], w.lab.Node1.Pods[1]

@@ -58,6 +58,7 @@ func TestKernelProxyAndServer(t *testing.T) {
 		run  func(*world)
 	}{
 		{"service lifecycle", serviceLifecycle},
+		{"udp flow", udpFlow},
 		{"selectors", selectors},
 		{"local policy", localPolicy},
 		{"service cidr", serviceCIDR},

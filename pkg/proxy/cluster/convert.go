@@ -41,6 +41,7 @@ func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
 	spec := &object.Spec
 	s := &Service{
 		Name:            ServiceName{Namespace: share(object.Namespace), Name: object.Name},
+		UID:             string(object.UID),
 		Created:         object.CreationTimestamp.Time,
 		ExternalIPs:     p.addrs("spec.externalIPs", spec.ExternalIPs),
 		LoadBalancerIPs: loadBalancerIPs(object, &p),

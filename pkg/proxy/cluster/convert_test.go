@@ -151,6 +151,7 @@ func TestServiceFields(t *testing.T) {
 		{"health check of another type", func(s *corev1.Service) {
 			s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = corev1.ServiceExternalTrafficPolicyLocal, 31000
 		}, func(s *Service) any { return s.HealthCheckNodePort }, "0", nil},
+		{"identity", func(s *corev1.Service) { s.UID = "8f0c" }, func(s *Service) any { return s.UID }, "8f0c", nil},
 		{"age", func(s *corev1.Service) { s.CreationTimestamp = metav1.Unix(1000, 0) }, func(s *Service) any { return s.Created.Unix() }, "1000", nil},
 	})
 }

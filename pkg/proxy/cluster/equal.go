@@ -4,7 +4,7 @@ import "slices"
 
 // SameSpec tells whether two versions of a Service say the same, whatever endpoints they have.
 func (s *Service) SameSpec(o *Service) bool {
-	return s.Name == o.Name && s.Created.Equal(o.Created) &&
+	return s.Name == o.Name && s.UID == o.UID && s.Created.Equal(o.Created) &&
 		slices.Equal(s.ClusterIPs, o.ClusterIPs) &&
 		slices.Equal(s.LoadBalancerIPs, o.LoadBalancerIPs) &&
 		slices.Equal(s.ExternalIPs, o.ExternalIPs) &&

@@ -36,6 +36,8 @@ func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 // Service is what traffic to a Service is decided by, and the endpoints it has in the whole cluster.
 type Service struct {
 	Name ServiceName
+	// UID tells the object from an earlier or later one of the same name; events name it. Empty without an API server.
+	UID string
 	// Created is the object's creation time: of two Services that claim one address, the older has it.
 	Created time.Time
 

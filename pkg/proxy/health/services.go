@@ -29,22 +29,6 @@ const (
 	answerTimeout = 10 * time.Second
 )
 
-// Recorder publishes what happened to objects.
-type Recorder interface {
-	// Event publishes one event, sooner or later. It must not block.
-	Event(e Event)
-}
-
-// Event is what happened to an object, for kubectl describe.
-type Event struct {
-	// Kind, Namespace and Name tell the object.
-	Kind, Namespace, Name string
-	// Warning tells that somebody should look at it.
-	Warning bool
-	// Reason and Action are CamelCase words, Message is a sentence.
-	Reason, Action, Message string
-}
-
 // ServicesConfig is what a Services is made of.
 type ServicesConfig struct {
 	// AllAddresses serves on every address of the machine; otherwise the ports are served where node ports
@@ -52,7 +36,7 @@ type ServicesConfig struct {
 	AllAddresses bool
 	// Healthy tells whether the proxy as a whole is: Checker.Healthy.
 	Healthy  func() bool
-	Recorder Recorder
+	Recorder proxy.Recorder
 	// Clock is the real one but in tests.
 	Clock clock.WithTicker
 }
@@ -207,7 +191,7 @@ func (s *Services) listen(logger klog.Logger) {
 		} else if !c.told {
 			c.told = true
 			logger.Error(failed, "Cannot serve a health check node port", "service", c.name)
-			s.config.Recorder.Event(Event{
+			s.config.Recorder.Event(proxy.Event{
 				Kind: "Service", Namespace: c.name.Namespace, Name: c.name.Name,
 				Warning: true, Reason: "FailedToStartServiceHealthcheck", Action: "Listen", Message: failed.Error(),
 			})

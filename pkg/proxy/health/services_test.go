@@ -30,7 +30,7 @@ type harness struct {
 	t *testing.T
 	*Services
 	healthy  atomic.Bool
-	events   []Event
+	events   []proxy.Event
 	services cluster.Map[cluster.ServiceName, *plan.Service]
 
 	mu     sync.Mutex
@@ -52,7 +52,7 @@ func newHarness(t *testing.T, all bool) *harness {
 	return h
 }
 
-func (h *harness) Event(e Event) { h.events = append(h.events, e) }
+func (h *harness) Event(e proxy.Event) { h.events = append(h.events, e) }
 
 // released is a listener that tells when it is closed.
 type released struct {
@@ -218,7 +218,7 @@ func TestServicesPortTaken(t *testing.T) {
 		t.Errorf("the message says neither port nor cause: %s", event.Message)
 	}
 	event.Message = ""
-	if diff := cmp.Diff(Event{
+	if diff := cmp.Diff(proxy.Event{
 		Kind: "Service", Namespace: "ns", Name: "a", Warning: true, Reason: "FailedToStartServiceHealthcheck", Action: "Listen",
 	}, event); diff != "" {
 		t.Errorf("event (-want +got):\n%s", diff)

@@ -58,6 +58,7 @@ func New(config Config, register func(...metrics.Registerable)) *Metrics {
 
 // begin shows what counts from zero, so that the first increase can be seen.
 func (m *Metrics) begin() {
+	m.ExternalIPs(0, 0)
 	for _, family := range m.config.Families {
 		for _, c := range []*metrics.CounterVec{
 			m.syncFailures, m.cleanupFailures, m.rulesRepaired, m.elementsWritten, m.rulesWritten, m.conntrackDeleted,
@@ -87,6 +88,13 @@ func (m *Metrics) Drifted(d backend.Drift) {
 // RelistHeld counts a list of the API server that was not believed at first, because it would have taken
 // nearly all endpoints away. It may be called by any goroutine.
 func (m *Metrics) RelistHeld() { m.relistsHeld.Inc() }
+
+// ExternalIPs tells how many Services ask for external IPs: those whose are served, and those whose are not. It may be
+// called by any goroutine.
+func (m *Metrics) ExternalIPs(served, ignored int) {
+	m.withExternalIPs.WithLabelValues("true").Set(float64(served))
+	m.withExternalIPs.WithLabelValues("false").Set(float64(ignored))
+}
 
 // Healthz counts an answer of /healthz by its code. It may be called by any goroutine.
 func (m *Metrics) Healthz(code int) { m.healthz.WithLabelValues(strconv.Itoa(code)).Inc() }

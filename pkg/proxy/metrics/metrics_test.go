@@ -351,3 +351,13 @@ func TestContested(t *testing.T) {
 	f.sync(start, wrote(cluster.IPv4))
 	f.expect("serviceproxy_contested_frontends 4")
 }
+
+// TestExternalIPs shows the numbers as they were last told, from zero on.
+func TestExternalIPs(t *testing.T) {
+	f := newFixture(t)
+	f.expect(`services_with_external_ips{served=false} 0
+		services_with_external_ips{served=true} 0`)
+	f.ExternalIPs(2, 3)
+	f.expect(`services_with_external_ips{served=false} 3
+		services_with_external_ips{served=true} 2`)
+}

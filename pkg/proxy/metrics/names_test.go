@@ -50,6 +50,11 @@ sync_proxy_rules_winkernel_lb_update_failures_total               counter   ip_f
 sync_proxy_rules_winkernel_lb_delete_failures_total               counter   ip_family,lb_type,error  windows
 `
 
+// agreedNames are ours below kubeproxy_, where operators look for what concerns a gate of kube-proxy.
+const agreedNames = `
+services_with_external_ips gauge served here
+`
+
 const ownNames = `
 rules_repaired_total   counter ip_family here
 elements_written_total counter ip_family here
@@ -82,7 +87,7 @@ func TestNames(t *testing.T) {
 	for _, family := range families {
 		got = append(got, describe(family))
 	}
-	want := append(namesHere("kubeproxy_", upstreamNames), namesHere("serviceproxy_", ownNames)...)
+	want := slices.Concat(namesHere("kubeproxy_", upstreamNames), namesHere("kubeproxy_", agreedNames), namesHere("serviceproxy_", ownNames))
 	slices.Sort(got)
 	slices.Sort(want)
 	if diff := cmp.Diff(want, got); diff != "" {

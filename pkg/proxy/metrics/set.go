@@ -23,6 +23,7 @@ type metricSet struct {
 	healthz, livez                                      *metrics.CounterVec
 	conntrackDuration                                   *metrics.HistogramVec
 	conntrackDeleted                                    *metrics.CounterVec
+	withExternalIPs                                     *metrics.GaugeVec
 	// These two are nil where the backend has no name for them.
 	syncFailures, cleanupFailures *metrics.CounterVec
 
@@ -36,6 +37,7 @@ const (
 	familyLabel = "ip_family"
 	policyLabel = "traffic_policy"
 	codeLabel   = "code"
+	servedLabel = "served"
 )
 
 func newMetricSet(config *Config, pending func() changeCount) metricSet {
@@ -74,6 +76,9 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 		conntrackDeleted: counters(upstream, "conntrack_reconciler_deleted_entries_total",
 			"Tracked UDP flows that were deleted because their endpoint no longer serves.", familyLabel),
 
+		withExternalIPs: gauges(upstream, "services_with_external_ips",
+			"Services that ask for external IPs, by whether these are served (feature gate AllowServiceExternalIPs).", servedLabel),
+
 		syncFailures:    named(config.SyncFailures, "Syncs that failed; what was programmed before stayed in force."),
 		cleanupFailures: named(config.CleanupFailures, "Removals of what is no longer used that failed."),
 
@@ -93,6 +98,7 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.lastSynced, s.lastQueued,
 		s.endpointChanges, s.serviceChanges, s.endpointsPending, s.servicesPending,
 		s.noLocalEndpoints, s.healthz, s.livez, s.conntrackDuration, s.conntrackDeleted,
+		s.withExternalIPs,
 		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.contested,
 	}
 	if s.syncFailures != nil {

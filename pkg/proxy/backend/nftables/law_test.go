@@ -118,7 +118,10 @@ func holds(t *testing.T, b *Backend, p *plan.Plan) {
 			t.Fatalf("%s: the table equals the plan, but diff finds %d operations", f.is, len(slices.Collect(patch.ops())))
 		}
 		for timeout := range want.timeouts.All() {
-			for e := range f.table.Elements(context.Background(), timeout.name()) {
+			for e, err := range f.table.Elements(context.Background(), timeout.name()) {
+				if err != nil {
+					t.Fatal(err)
+				}
 				pool, _ := decoder{f.is}.client(e.Key)
 				if endpoint, err := (decoder{f.is}).endpoint(e.Value); err != nil || !want.remembers(timeout, pool, endpoint) {
 					t.Fatalf("%s: %s sends a client to %s, which its pool %x does not have (%v)", f.is, timeout.name(), endpoint, uint64(pool), err)

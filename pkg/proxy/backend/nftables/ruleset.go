@@ -68,12 +68,11 @@ func render(family cluster.Family, p *plan.Plan, opts Options, have *ruleset) *r
 		have = &ruleset{from: &plan.Plan{Node: &plan.Node{}}}
 	}
 	want := &ruleset{
-		family:      family,
-		skeleton:    have.skeleton,
-		fingerprint: have.fingerprint,
-		clusterIPs:  p.ClusterIPs,
-		hairpins:    p.Hairpins,
-		from:        p,
+		family:     family,
+		skeleton:   have.skeleton,
+		clusterIPs: p.ClusterIPs,
+		hairpins:   p.Hairpins,
+		from:       p,
 	}
 	if p.Node != have.from.Node {
 		want.skeleton = newWriter(family, p.Node, opts).skeleton()
@@ -83,7 +82,7 @@ func render(family cluster.Family, p *plan.Plan, opts Options, have *ruleset) *r
 			want.nodeAddrs = append(want.nodeAddrs, addr)
 		}
 	}
-	frontends, books := have.frontends.Edit(), have.books.edit()
+	frontends, books := have.frontends.Edit(), have.edit()
 	for frontend, change := range cluster.Changes(have.from.Frontends, p.Frontends) {
 		if frontend.Family() != family {
 			continue

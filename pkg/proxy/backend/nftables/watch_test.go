@@ -102,6 +102,19 @@ func TestOthersTables(t *testing.T) {
 	}
 }
 
+// TestOthersTablesAfterRestart is the same for a process that found everything as it should be.
+func TestOthersTablesAfterRestart(t *testing.T) {
+	b, table := oneFake()
+	p := newSized(5, 3).plan()
+	sync(t, b, p)
+	b = New(testOptions, table)
+	sync(t, b, p)
+	table.Stranger().Elsewhere()
+	if drifts, err := b.Check(context.Background()); err != nil || len(drifts) > 0 {
+		t.Fatalf("Check says %v, %v; want nothing", drifts, err)
+	}
+}
+
 // TestTakeOver starts on a table in which another program of our name left chains, sets and elements.
 func TestTakeOver(t *testing.T) {
 	b, table := oneFake()

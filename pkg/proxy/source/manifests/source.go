@@ -33,9 +33,11 @@ const (
 type Source struct {
 	nodeName string
 	machine  func() ([]netip.Addr, error)
-	folder   folder
-	patrol   time.Duration
-	complete chan struct{}
+	// proxyVersion is the gate DisableNodeKubeProxyVersion switched off.
+	proxyVersion bool
+	folder       folder
+	patrol       time.Duration
+	complete     chan struct{}
 
 	// applied is what the builder was told last, machineNode the Node made for want of one in the files.
 	applied     map[key]placed
@@ -51,6 +53,12 @@ type Option func(*Source)
 // none: global unicast addresses, the primary one first. Without this option that Node has no addresses.
 func WithMachine(addrs func() ([]netip.Addr, error)) Option {
 	return func(s *Source) { s.machine = addrs }
+}
+
+// WithNodeKubeProxyVersion tells whether the Node that is made from the machine reports nodeInfo.kubeProxyVersion: the
+// feature gate DisableNodeKubeProxyVersion says that it does not, and so does a Source without this option.
+func WithNodeKubeProxyVersion(report bool) Option {
+	return func(s *Source) { s.proxyVersion = report }
 }
 
 // New makes a source of the files in dir for the node of that name.
@@ -183,6 +191,7 @@ func (s *Source) makeNode() error {
 			ObjectMeta: metav1.ObjectMeta{Name: s.nodeName, Labels: map[string]string{corev1.LabelHostname: s.nodeName}},
 			Status:     corev1.NodeStatus{Addresses: addresses},
 		}
+		setKubeProxyVersion(s.machineNode, s.proxyVersion)
 	}
 	return err
 }

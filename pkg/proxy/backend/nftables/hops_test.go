@@ -1,0 +1,103 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// openIn opens a backend on the tables of a host of the laboratory.
+func openIn(t *testing.T, host *netns.Host) *Backend {
+	t.Helper()
+	var tables []nft.Table
+	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		err := host.Do(func() error {
+			table, err := nft.Open(dialectOf(family).family, TableName)
+			tables = append(tables, table)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := New(testOptions, tables...)
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+// syncErr syncs and tells what failed.
+func syncErr(b *Backend, p *plan.Plan) error {
+	var failed []error
+	for _, result := range b.Sync(context.Background(), p) {
+		failed = append(failed, result.Err)
+	}
+	return errors.Join(failed...)
+}
+
+// list has nft list the tables of a host, without elements: sets and chains, sorted.
+func list(t *testing.T, host *netns.Host) []string {
+	t.Helper()
+	var objects []string
+	for _, family := range []string{"ip", "ip6"} {
+		if out, err := host.Command("nft", "list", "table", family, TableName).CombinedOutput(); err != nil {
+			t.Fatalf("nft cannot list the tables: %v\n%s", err, out)
+		}
+		out, err := host.Command("nft", "-s", "-t", "list", "table", family, TableName).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, strings.Split(string(out), "\n\n")...)
+	}
+	slices.Sort(objects)
+	return objects
+}
+
+// TestKernelHops takes one running backend through the cases in random order, now and then with a restart: after
+// each hop the kernel's tables are what a fresh backend writes into an empty namespace, and nft can list them.
+func TestKernelHops(t *testing.T) {
+	all, err := cases.Load("../../../../test/cases")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab := netns.Start(t, netns.Options{})
+	rnd := rand.New(rand.NewPCG(1, 2))
+	b := openIn(t, lab.Node1.Host)
+	hops := 0
+	for range 2 {
+		for _, at := range rnd.Perm(len(all)) {
+			c := all[at]
+			if rnd.IntN(8) == 0 {
+				b = openIn(t, lab.Node1.Host)
+			}
+			p := c.Plan()
+			fresh := openIn(t, lab.Node2.Host)
+			err := errors.Join(
+				lab.Node1.Do(func() error { return syncErr(b, p) }),
+				lab.Node2.Do(func() error { return errors.Join(fresh.Cleanup(context.Background()), syncErr(fresh, p)) }))
+			if err != nil {
+				t.Fatalf("hop %d, to %s: %v", hops, c.Name, err)
+			}
+			holds(t, b, p)
+			for i, f := range b.families {
+				if got, want := f.have.fingerprint, fresh.families[i].have.fingerprint; got != want {
+					t.Fatalf("hop %d, to %s: the %s table differs from a fresh one (-fresh +hopped):\n%s", hops, c.Name, f.is,
+						cmp.Diff(list(t, lab.Node2.Host), list(t, lab.Node1.Host)))
+				}
+			}
+			list(t, lab.Node1.Host)
+			hops++
+		}
+	}
+	t.Logf("%d hops between %d cases", hops, len(all))
+}

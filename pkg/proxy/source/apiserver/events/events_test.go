@@ -1,0 +1,152 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// server keeps Events as an API server does, which a proxy may create and not read.
+type server struct {
+	mu       sync.Mutex
+	kept     map[string]*eventsv1.Event
+	requests int
+	// refusals are the codes of the next answers.
+	refusals []int
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests++
+	var event eventsv1.Event
+	code, reason := http.StatusCreated, metav1.StatusReason("")
+	switch err := json.NewDecoder(r.Body).Decode(&event); {
+	case err != nil || r.Method != http.MethodPost:
+		code, reason = http.StatusForbidden, metav1.StatusReasonForbidden
+	case len(s.refusals) > 0:
+		code, s.refusals = s.refusals[0], s.refusals[1:]
+		reason = map[int]metav1.StatusReason{403: metav1.StatusReasonForbidden, 500: metav1.StatusReasonInternalError}[code]
+	case s.kept[event.Namespace+"/"+event.Name] != nil:
+		code, reason = http.StatusConflict, metav1.StatusReasonAlreadyExists
+	default:
+		s.kept[event.Namespace+"/"+event.Name] = &event
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	var answer any = &event
+	if code != http.StatusCreated {
+		answer = &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: int32(code), Reason: reason}
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// direct takes requests to the server without a network, so that time can be that of a bubble.
+type direct struct{ s *server }
+
+func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	recorder := httptest.NewRecorder()
+	d.s.ServeHTTP(recorder, r)
+	return recorder.Result(), nil
+}
+
+// publish lets a new process publish events.
+func publish(t *testing.T, s *server, all ...Event) {
+	t.Helper()
+	config := &rest.Config{Host: "http://server", Transport: direct{s}, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	recorder, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		recorder.Event(e)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	if err := recorder.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func about(once string) Event {
+	return Event{Kind: "Service", Namespace: "shop", Name: "web", UID: "8f0c", Warning: true, Reason: "ExternalIPsIgnored",
+		Action: "ServeExternalIPs", Message: "It is not served.", Once: once}
+}
+
+// TestOnce proves that an Event of the kind Once is there once, whoever publishes it and how often.
+func TestOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{kept: map[string]*eventsv1.Event{}}
+		publish(t, s, about("192.0.2.1"), about("192.0.2.1"))
+		publish(t, s, about("192.0.2.1"))
+		if len(s.kept) != 1 || s.requests != 3 {
+			t.Fatalf("%d events after %d requests", len(s.kept), s.requests)
+		}
+		publish(t, s, about("192.0.2.2"))
+		made := about("192.0.2.1")
+		made.UID = "77aa"
+		publish(t, s, made)
+		if len(s.kept) != 3 {
+			t.Errorf("%d events, want one for each Service and field", len(s.kept))
+		}
+		for name, event := range s.kept {
+			if !strings.HasPrefix(name, "shop/web.") || event.Type != "Warning" || event.ReportingController != "kube-proxy" ||
+				!strings.HasPrefix(event.ReportingInstance, "kube-proxy-") || event.Regarding.Kind != "Service" || event.Regarding.UID == "" || event.EventTime.IsZero() {
+				t.Errorf("%s is %+v", name, event)
+			}
+		}
+	})
+}
+
+// TestRetries proves that what may pass is tried again, and what cannot is not.
+func TestRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{kept: map[string]*eventsv1.Event{}, refusals: []int{500, 500}}
+		publish(t, s, about("192.0.2.1"))
+		if len(s.kept) != 1 {
+			t.Errorf("%d events after a server's failures, %d requests", len(s.kept), s.requests)
+		}
+		s = &server{kept: map[string]*eventsv1.Event{}, refusals: []int{403}}
+		publish(t, s, about("192.0.2.1"), about("192.0.2.2"))
+		if len(s.kept) != 1 || s.requests != 2 {
+			t.Errorf("%d events and %d requests after one was forbidden", len(s.kept), s.requests)
+		}
+	})
+}
+
+// TestBacklogIsBounded proves that telling never blocks and that what waits has a limit.
+func TestBacklogIsBounded(t *testing.T) {
+	recorder, err := New(&rest.Config{Host: "http://server"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range backlog + 10 {
+		recorder.Event(about("192.0.2.1"))
+	}
+	if len(recorder.once) != backlog {
+		t.Errorf("%d events wait, want %d", len(recorder.once), backlog)
+	}
+}
+
+// TestNote proves that a long message is cut at the API's limit, between characters.
+func TestNote(t *testing.T) {
+	e := Event{Message: strings.Repeat("ä", noteLimit)}
+	if got := e.note(); len(got) > noteLimit || !strings.HasSuffix(got, "ä...") {
+		t.Errorf("%d bytes, ending in %q", len(got), got[len(got)-8:])
+	}
+	e.Message = "short"
+	if diff := cmp.Diff("short", e.note()); diff != "" {
+		t.Error(diff)
+	}
+}

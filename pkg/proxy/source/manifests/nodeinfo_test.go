@@ -1,0 +1,46 @@
+//nolint:staticcheck // what this file is about is a deprecated field
+package manifests
+
+import (
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestKubeProxyVersion proves the three behaviours of the gate DisableNodeKubeProxyVersion: left unset, cleared, and
+// equal to kubeletVersion.
+func TestKubeProxyVersion(t *testing.T) {
+	for _, test := range []struct {
+		name            string
+		before, kubelet string
+		report          bool
+		want            string
+	}{
+		{"left unset", "", "v1.37.2", false, ""},
+		{"cleared", "v1.36.0", "v1.37.2", false, ""},
+		{"off: set", "", "v1.37.2", true, "v1.37.2"},
+		{"off: corrected", "v1.36.0", "v1.37.2", true, "v1.37.2"},
+		{"off, without a kubelet", "v1.36.0", "", true, ""},
+	} {
+		node := &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeProxyVersion: test.before, KubeletVersion: test.kubelet}}}
+		setKubeProxyVersion(node, test.report)
+		if got := node.Status.NodeInfo; got.KubeProxyVersion != test.want || got.KubeletVersion != test.kubelet {
+			t.Errorf("%s: kubeProxyVersion %q, kubeletVersion %q; want %q, %q", test.name, got.KubeProxyVersion, got.KubeletVersion, test.want, test.kubelet)
+		}
+	}
+}
+
+// TestMachineNodeHasNoProxyVersion proves that the Node that is made here obeys, whatever the gate says: it has no kubelet.
+func TestMachineNodeHasNoProxyVersion(t *testing.T) {
+	for _, report := range []bool{false, true} {
+		s := New(t.TempDir(), "n", WithNodeKubeProxyVersion(report),
+			WithMachine(func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil }))
+		if err := s.makeNode(); err != nil {
+			t.Fatal(err)
+		}
+		if info := s.machineNode.Status.NodeInfo; info.KubeProxyVersion != info.KubeletVersion || info.KubeProxyVersion != "" {
+			t.Errorf("report %t: %+v", report, info)
+		}
+	}
+}
