@@ -138,9 +138,8 @@ func (p *process) run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, dataplane.Close())
 	}
-	observers := []proxy.Observer{checker, measured, externalips.New(externalips.Config{
-		Recorder: p.in.recorder, Counted: measured.ExternalIPs, Logger: klog.FromContext(ctx),
-	})}
+	unacknowledged := externalips.New(externalips.Config{Recorder: p.in.recorder, Counted: measured.ExternalIPs, Logger: klog.FromContext(ctx)})
+	observers := []proxy.Observer{checker, measured, unacknowledged}
 	parts := []func(context.Context) error{p.in.publish, serving.health(checker.Handler()), pages}
 	for _, w := range p.workers(checker, measured, tracked) {
 		observers, parts = append(observers, w), append(parts, w.Run)
