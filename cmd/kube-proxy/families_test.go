@@ -115,3 +115,22 @@ func TestNodeIPOverride(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestLoopbackFamilies(t *testing.T) {
+	for entries, want := range map[string]string{
+		"":                        "[]",
+		"primary all":             "[]",
+		"0.0.0.0/0 ::/0":          "[]",
+		"192.0.2.0/24":            "[]",
+		"127.0.0.5/32":            "[]",
+		"localhost":               "[IPv4 IPv6]",
+		"primary localhost":       "[IPv4 IPv6]",
+		"127.0.0.0/8":             "[IPv4]",
+		"127.0.0.1/32 10.0.0.0/8": "[IPv4]",
+		"::1/128":                 "[IPv6]",
+	} {
+		if got := fmt.Sprint(loopbackFamilies(strings.Fields(entries))); got != want {
+			t.Errorf("%q: got %s, want %s", entries, got, want)
+		}
+	}
+}

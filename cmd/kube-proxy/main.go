@@ -10,6 +10,8 @@
 //	watch.go     what happens when the file changes
 //	configcmd.go the subcommands "config ..."
 //	run.go       sources, backend, loop and servers
+//	identity.go  waiting until it is known who this node is; families.go what it serves then
+//	tuning.go    kernel settings at the start
 package main
 
 import (

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/externalips"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/localhost"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -190,10 +192,25 @@ func (p *process) workers(checker *health.Checker, measured *metrics.Metrics, tr
 	if !p.in.standalone {
 		all = append(all, node.NewWatch(p.identity))
 	}
+	if families := p.localhostFamilies(); len(families) > 0 {
+		all = append(all, localhost.New(localhost.Config{
+			Families: families, Listening: measured.LocalhostListening, ListenFailed: measured.LocalhostFailed,
+		}))
+	}
 	if len(p.untuned) > 0 {
 		all = append(all, newLateTuning(sysctl.Kernel{}, p.untuned))
 	}
 	return all
+}
+
+// localhostFamilies are those on whose loopback address this process itself serves node ports: in nftables mode, where
+// the kernel cannot.
+func (p *process) localhostFamilies() []cluster.Family {
+	if p.chosen.mode != config.ProxyModeNFTables || !p.opts.gates.KubeProxyNFTablesLocalhostNodePorts {
+		return nil
+	}
+	named := loopbackFamilies(p.cfg.NodePortAddresses)
+	return slices.DeleteFunc(named, func(f cluster.Family) bool { return !slices.Contains(p.families, f) })
 }
 
 // followConfig returns, and so ends the process in good order, when the configuration file has a new meaning.
