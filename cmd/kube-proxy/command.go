@@ -61,7 +61,7 @@ Either --config names a file, and flags marked "Ignored with --config" have no e
 		_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	setHelp(command, groups)
-	command.AddCommand(newConfigCommand())
+	command.AddCommand(newConfigCommand(), newAuditCommand())
 	return command
 }
 

@@ -250,3 +250,29 @@ func TestProcess(t *testing.T) {
 		t.Errorf("the target holds %q, %v", data, err)
 	}
 }
+
+// TestExternalIPsGuide proves that the configuration in docs/external-ips.md is one, and does what it is there for.
+func TestExternalIPsGuide(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "external-ips.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for i, block := range strings.Split(string(text), "```yaml\n") {
+		block, _, _ = strings.Cut(block, "```")
+		if i == 0 || !strings.Contains(block, "kind: KubeProxyConfiguration") {
+			continue
+		}
+		found++
+		name := filepath.Join(files(t, map[string]string{"config": block}), "config")
+		opts := newOptions()
+		opts.configFile = name
+		loaded, err := opts.loadFile(newCommand().Flags())
+		if err != nil || !loaded.features.Gates.AllowServiceExternalIPs || len(loaded.warnings) != 1 {
+			t.Errorf("the guide's configuration: %v, %+v", err, loaded)
+		}
+	}
+	if found != 1 {
+		t.Errorf("the guide has %d configurations, want 1", found)
+	}
+}

@@ -9,6 +9,7 @@
 //	options.go   flags and file to one checked configuration
 //	watch.go     what happens when the file changes
 //	configcmd.go the subcommands "config ..."
+//	auditcmd.go  the subcommand "audit", which reads through auditread.go
 //	run.go       sources, backend, loop and servers
 //	identity.go  waiting until it is known who this node is; families.go what it serves then
 //	tuning.go    kernel settings at the start
@@ -50,6 +51,12 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
+	var own exitCode
+	if errors.As(err, &own) {
+		if err = own.err; err == nil {
+			return own.code
+		}
+	}
 	var usage usageError
 	var problems configfile.Problems
 	switch {
@@ -63,8 +70,21 @@ func execute(args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintf(stderr, "error: %s\n", strings.TrimSuffix(line, "\n"))
 		}
 	}
+	if own.code != 0 {
+		return own.code
+	}
 	return exitFailure
 }
 
 // usageError is a command line that cannot be understood.
 type usageError struct{ error }
+
+// exitCode ends the program with a code of its own. Without an error everything has been said.
+type exitCode struct {
+	code int
+	err  error
+}
+
+func (e exitCode) Error() string { return fmt.Sprintf("%v (exit code %d)", e.err, e.code) }
+
+func (e exitCode) Unwrap() error { return e.err }

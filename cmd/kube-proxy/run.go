@@ -49,6 +49,7 @@ func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOption
 	if p.planning, err = planOptions(cfg, opts.gates, p.chosen.nodePorts); err != nil {
 		return err
 	}
+	p.planning.NodePorts.Loopback = p.chosen.mode == config.ProxyModeIPTables && cfg.IPTables.LocalhostNodePorts
 	given, err := nodeIPOverride(cfg)
 	if err != nil {
 		return err
@@ -155,7 +156,7 @@ func (p *process) run(ctx context.Context) error {
 		return err
 	}
 	defer tracked.Close()
-	dataplane, err := p.chosen.open(p.cfg, p.families)
+	dataplane, err := p.chosen.open(ctx, p.cfg, p.families)
 	if err != nil {
 		return err
 	}
@@ -187,6 +188,7 @@ func (p *process) workers(checker *health.Checker, measured *metrics.Metrics, tr
 			AllAddresses: len(p.cfg.NodePortAddresses) == 0, Healthy: checker.Healthy,
 			Recorder: p.in.recorder, Clock: clock.RealClock{},
 		}),
+		newSuccessor(p.cfg, p.chosen.mode),
 		conntrack.New(conntrack.Config{Families: p.families, Table: tracked, Swept: measured.ConntrackSwept}),
 	}
 	if !p.in.standalone {

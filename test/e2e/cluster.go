@@ -56,6 +56,7 @@ func StartCluster(ctx context.Context, host *netns.Host, dir string) (*Cluster, 
 		// The user that the default ClusterRoleBinding system:node-proxier is for.
 		ca.client("proxy", "system:kube-proxy"),
 		ca.client("nobody", "nobody"),
+		ca.client("auditor", "auditor"), // gets the role of build/manifests
 	)
 	if err != nil {
 		return nil, err

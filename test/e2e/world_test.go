@@ -26,7 +26,8 @@ import (
 )
 
 const (
-	healthz = "127.0.0.1:10256"
+	healthz        = "127.0.0.1:10256"
+	metricsAddress = "127.0.0.1:10249"
 	// patience is how long a change through the API may take to be met by a packet, on a busy machine. Whoever lost the
 	// server asks again after up to 30 s, client-go's longest back-off.
 	patience = time.Minute
@@ -62,6 +63,12 @@ func TestKernelProxyAndServer(t *testing.T) {
 		{"selectors", selectors},
 		{"local policy", localPolicy},
 		{"service cidr", serviceCIDR},
+		{"acknowledged addresses", acknowledgedAddresses},
+		{"external IPs", externalIPs},
+		{"external IPs served", externalIPsServed},
+		{"guide", guide},
+		{"audit", auditCluster},
+		{"policies", policies},
 		{"rights", rights},
 		{"server restart", serverRestart},
 		{"proxy restart", proxyRestart},
@@ -149,18 +156,18 @@ func (w *world) must(err error) {
 	}
 }
 
-// start starts the proxy as a user of the API server.
-func (w *world) start(user string) {
+// start starts the proxy as a user of the API server, with more flags than every proxy has here.
+func (w *world) start(user string, flags ...string) {
 	w.t.Helper()
 	kubeconfig, err := w.cluster.Kubeconfig(user)
 	w.must(err)
 	log, err := os.OpenFile(w.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	w.must(err)
 	defer log.Close() // the process has its own
-	command := w.lab.Node1.Command(w.binary, "--kubeconfig="+kubeconfig, "--hostname-override="+w.lab.Node1.Name,
+	command := w.lab.Node1.Command(w.binary, append([]string{"--kubeconfig=" + kubeconfig, "--hostname-override=" + w.lab.Node1.Name,
 		"--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
 		"--conntrack-max-per-core=0", // the size of conntrack's table is the machine's
-		"--healthz-bind-address="+healthz, "--metrics-bind-address=127.0.0.1:10249", "-v=2")
+		"--healthz-bind-address=" + healthz, "--metrics-bind-address=" + metricsAddress, "-v=2"}, flags...)...)
 	command.Stdout, command.Stderr = log, log
 	w.must(command.Start())
 	w.proxy = &process{Cmd: command, ended: make(chan struct{})}

@@ -102,6 +102,19 @@ func Detect(ctx context.Context) (Variant, error) {
 	return Legacy, nil
 }
 
+// InUse lists the variants that may hold rules: those that are installed, and legacy only where it has tables, since
+// looking would make them. Neither is no error.
+func InUse(ctx context.Context) []Variant {
+	var used []Variant
+	for _, variant := range []Variant{NFT, Legacy} {
+		_, err := find(ctx, IPv4, variant)
+		if err == nil && (variant == NFT || legacyTableExists(IPv4, "nat") || legacyTableExists(IPv6, "nat")) {
+			used = append(used, variant)
+		}
+	}
+	return used
+}
+
 // anyFamilyHolds tells whether a table has one of the words. A table that cannot be read has none.
 func anyFamilyHolds(ctx context.Context, variant Variant, table string, words []string) bool {
 	for _, family := range []Family{IPv4, IPv6} {

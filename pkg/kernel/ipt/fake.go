@@ -26,7 +26,6 @@ type Fake struct {
 	tables map[string]*fakeTable
 	// generation counts changes, as nf_tables does.
 	generation uint64
-	writer     string
 	// failing and random make writes fail with a probability; refuse fails those that it says.
 	failing float64
 	random  *rand.Rand
@@ -102,7 +101,7 @@ func (f *Fake) Restore(ctx context.Context, input string) error {
 		err = f.refuse(input)
 	}
 	if err == nil {
-		err = f.restore(input, "iptables-restore")
+		err = f.restore(input)
 	}
 	f.stats.Restores++
 	if err != nil {
@@ -129,7 +128,7 @@ func (f *Fake) mayRead(ctx context.Context) error {
 }
 
 // restore takes a whole input; each table's part at its COMMIT.
-func (f *Fake) restore(input, writer string) error {
+func (f *Fake) restore(input string) error {
 	var table *fakeTable
 	name, number := "", 0
 	for line := range strings.Lines(input) {
@@ -151,7 +150,6 @@ func (f *Fake) restore(input, writer string) error {
 			if err = table.loops(); err == nil {
 				f.tables[name], table = table, nil
 				f.generation++
-				f.writer = writer
 			}
 		default:
 			if strings.HasPrefix(line, "-A") || strings.HasPrefix(line, "[") {
@@ -270,9 +268,10 @@ func (f *Fake) Append(table, chain string, rule ...string) error {
 // Delete is part of [Tables].
 func (f *Fake) Delete(table, chain string, rule ...string) error {
 	f.mu.Lock()
-	_, missing := f.chain(table, chain)
+	t := f.tables[table]
+	exists := t != nil && t.chains[chain] != nil
 	f.mu.Unlock()
-	if missing != nil {
+	if !exists {
 		return nil
 	}
 	return f.single(table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
@@ -308,20 +307,19 @@ func (f *Fake) single(table, chain string, rule []string, change func(*fakeTable
 	if t.save() != f.tables[table].save() {
 		f.tables[table] = t
 		f.generation++
-		f.writer = "iptables"
 	}
 	return nil
 }
 
 // Stamp is part of [Tables]. Of the legacy variant it counts entries, as the kernel's does.
-func (f *Fake) Stamp(tables ...string) (uint64, string, error) {
+func (f *Fake) Stamp(tables ...string) (uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
-		return 0, "", errors.New("the tables are closed")
+		return 0, errors.New("the tables are closed")
 	}
 	if f.features.Variant == NFT {
-		return f.generation, f.writer, nil
+		return f.generation, nil
 	}
 	stamp := uint64(0)
 	for _, name := range tables {
@@ -329,7 +327,7 @@ func (f *Fake) Stamp(tables ...string) (uint64, string, error) {
 			stamp = stamp*31 + uint64(len(f.tables[name].chains[chain].rules))
 		}
 	}
-	return stamp, "", nil
+	return stamp, nil
 }
 
 // Digests is part of [Tables].
@@ -355,7 +353,7 @@ func (f *Fake) Digests(ctx context.Context, table string, chains ...string) (map
 func (f *Fake) Stranger(input string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.restore(input, "stranger")
+	return f.restore(input)
 }
 
 // Count lets packets meet a rule: those of the chain whose text holds the words.

@@ -159,7 +159,7 @@ func (p *ruleParser) head(option, negation string) error {
 		}
 		p.protocol = value
 	default:
-		if len(value) == 0 || len(value) > 15 || strings.ContainsAny(value, " /!") {
+		if value == "" || len(value) > 15 || strings.ContainsAny(value, " /!") {
 			return fmt.Errorf("%q is no interface name", value)
 		}
 	}
@@ -231,7 +231,7 @@ func (p *ruleParser) value(negation, option, value string) (string, error) {
 			return "", fmt.Errorf("need TCP, UDP, SCTP or DCCP with port specification")
 		}
 	case "--dport", "--sport":
-		for _, port := range strings.Split(value, ":") {
+		for port := range strings.SplitSeq(value, ":") {
 			if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 				return "", fmt.Errorf("invalid port/service `%s' specified", value)
 			}

@@ -172,7 +172,7 @@ func (t *fakeTable) declare(words []string) error {
 		t.chains[name] = &fakeChain{policy: words[1], rules: chain.rules}
 		return nil
 	}
-	if len(name) == 0 || len(name) > maxChainName || strings.ContainsAny(name, "!- ") && strings.IndexAny(name, "!-") == 0 {
+	if name == "" || len(name) > maxChainName || strings.IndexAny(name, "!-") == 0 {
 		return fmt.Errorf("Invalid chain name `%s' (%d chars max)", name, maxChainName) //nolint:staticcheck // iptables' own words
 	}
 	if words[1] != "-" {

@@ -25,7 +25,7 @@ type kernelTables struct {
 
 // sentinel looks at the kernel's rules without a program.
 type sentinel interface {
-	stamp(tables []string) (uint64, string, error)
+	stamp(tables []string) (uint64, error)
 	digests(ctx context.Context, table string, chains []string) (map[string]uint64, error)
 	close() error
 }
@@ -121,7 +121,8 @@ func (t *kernelTables) refused(input string, stderr []byte) *RestoreError {
 func lineOf(text string, n int) string {
 	at := 0
 	for line := range strings.Lines(text) {
-		if at++; at == n {
+		at++
+		if at == n {
 			return strings.TrimSpace(line)
 		}
 	}
@@ -175,12 +176,12 @@ func (t *kernelTables) single(what, table, chain string, err error) error {
 }
 
 // Stamp is part of [Tables].
-func (t *kernelTables) Stamp(tables ...string) (uint64, string, error) {
-	stamp, writer, err := t.look.stamp(tables)
+func (t *kernelTables) Stamp(tables ...string) (uint64, error) {
+	stamp, err := t.look.stamp(tables)
 	if err != nil {
-		return 0, "", fmt.Errorf("iptables %s: look whether somebody changed the rules: %w", t.family, err)
+		return 0, fmt.Errorf("iptables %s: look whether somebody changed the rules: %w", t.family, err)
 	}
-	return stamp, writer, nil
+	return stamp, nil
 }
 
 // Digests is part of [Tables].

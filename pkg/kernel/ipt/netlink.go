@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,7 @@ const (
 	nftGetRule  = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETRULE
 	nftGetChain = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN
 
-	genID, genWriter          = 1, 3    // NFTA_GEN_ID, NFTA_GEN_PROC_NAME
+	genID                     = 1       // NFTA_GEN_ID
 	ruleTable, ruleChain      = 1, 2    // NFTA_RULE_TABLE, NFTA_RULE_CHAIN
 	ruleExprs, ruleUser       = 4, 7    // NFTA_RULE_EXPRESSIONS, NFTA_RULE_USERDATA
 	chainTable, chainName     = 1, 3    // NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME
@@ -62,18 +63,15 @@ func openNFTSentinel(family Family) (sentinel, error) {
 func (s *nftSentinel) close() error { return unix.Close(s.socket) }
 
 // stamp is nf_tables' generation number, which every transaction in the network namespace raises.
-func (s *nftSentinel) stamp([]string) (stamp uint64, writer string, err error) {
+func (s *nftSentinel) stamp([]string) (stamp uint64, err error) {
 	err = s.ask(nftGetGen, 0, nil, func(attrs []byte) {
 		eachAttr(attrs, func(kind uint16, value []byte) {
-			switch {
-			case kind == genID && len(value) == 4:
+			if kind == genID && len(value) == 4 {
 				stamp = uint64(binary.BigEndian.Uint32(value))
-			case kind == genWriter:
-				writer = text(value)
 			}
 		})
 	})
-	return stamp, writer, err
+	return stamp, err
 }
 
 // digests sums up what nf_tables says about each rule, in the order of the rules.
@@ -88,7 +86,7 @@ func (s *nftSentinel) digests(ctx context.Context, table string, chains []string
 	}
 	for _, chain := range chains {
 		out[chain] = 0
-		if err := s.sumUp(table, append(inTable[:len(inTable):len(inTable)], attr(ruleChain, append([]byte(chain), 0))...), out); err != nil {
+		if err := s.sumUp(table, append(slices.Clip(inTable), attr(ruleChain, append([]byte(chain), 0))...), out); err != nil {
 			return nil, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"runtime"
@@ -89,17 +90,17 @@ func (s *legacySentinel) info(table string) (info, error) {
 }
 
 // stamp sums up how many entries the tables have, of what size, and where the built-in chains begin.
-func (s *legacySentinel) stamp(tables []string) (uint64, string, error) {
+func (s *legacySentinel) stamp(tables []string) (uint64, error) {
 	var sum maphash.Hash
 	sum.SetSeed(digestSeed)
 	for _, table := range tables {
 		i, err := s.info(table)
 		if err != nil {
-			return 0, "", err
+			return 0, err
 		}
 		sum.Write(i.raw)
 	}
-	return sum.Sum64(), "", nil
+	return sum.Sum64(), nil
 }
 
 func (s *legacySentinel) getsockopt(option int, value []byte) error {
@@ -126,11 +127,11 @@ func (s *legacySentinel) digests(ctx context.Context, table string, _ []string) 
 	clear(raw[:entriesHeader])
 	copy(raw[:tableNameLen-1], table)
 	binary.NativeEndian.PutUint32(raw[tableNameLen:], i.size)
-	switch err := s.getsockopt(optEntries, raw); err {
-	case nil:
-	case unix.EAGAIN: // another size by now
+	err = s.getsockopt(optEntries, raw)
+	if errors.Is(err, unix.EAGAIN) { // another size by now
 		return nil, ErrBusy
-	default:
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read the entries: %w", err)
 	}
 	return s.sumUp(raw[entriesHeader:], &i)

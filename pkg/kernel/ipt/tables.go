@@ -63,9 +63,9 @@ type Tables interface {
 	Delete(table, chain string, rule ...string) error
 
 	// Stamp is a number that differs after others' changes of the given tables; of the nft variant, after anybody's
-	// change of anything in nf_tables. Writer is the program that made the last change, where the kernel tells. It may
-	// miss a change of the legacy variant that replaces rules by as many of the same size.
-	Stamp(tables ...string) (stamp uint64, writer string, err error)
+	// change of anything in nf_tables. It may miss a change of the legacy variant that replaces rules by as many of the
+	// same size.
+	Stamp(tables ...string) (uint64, error)
 	// Digests sums up each chain of a table as the kernel has it, counters left out: all of them, or those given, which
 	// costs less in the nft variant. Equal digests are equal rules in the same order, within one process and one Tables.
 	// A chain given that is not there has the digest of an empty one. Others' writes meanwhile may make it [ErrBusy].

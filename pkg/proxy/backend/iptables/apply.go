@@ -120,7 +120,7 @@ func (a *applier) write(table string, writes []write, deletes []string) error {
 			err, last = a.restore(table, writes[:n], nil), false
 		}
 		if err != nil {
-			if err = a.isolate(table, writes[:n], err); err != nil {
+			if err := a.isolate(table, writes[:n], err); err != nil {
 				return err
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,12 +34,54 @@ type family struct {
 	watch      watch
 }
 
+// Open makes a backend for the network namespace that it is called in, in the variant of iptables that the node uses.
+func Open(ctx context.Context, opts Options, settings Settings, families ...cluster.Family) (*Backend, error) {
+	variant, err := ipt.Detect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return openVariant(ctx, variant, opts, settings, families)
+}
+
+func openVariant(ctx context.Context, variant ipt.Variant, opts Options, settings Settings, families []cluster.Family) (*Backend, error) {
+	var doors []ipt.Tables
+	for _, family := range families {
+		of := ipt.IPv4
+		if family == cluster.IPv6 {
+			of = ipt.IPv6
+		}
+		door, err := ipt.Open(ctx, of, variant)
+		if err != nil {
+			for _, opened := range doors {
+				_ = opened.Close() // the error that matters is at hand
+			}
+			return nil, err
+		}
+		doors = append(doors, door)
+	}
+	return New(opts, settings, doors...), nil
+}
+
+// CleanupAll removes what this backend, or an earlier program in its place, wrote in either variant of iptables. A
+// machine without iptables has nothing to remove.
+func CleanupAll(ctx context.Context, opts Options, settings Settings) error {
+	var failed []error
+	for _, variant := range ipt.InUse(ctx) {
+		b, err := openVariant(ctx, variant, opts, settings, []cluster.Family{cluster.IPv4, cluster.IPv6})
+		if err == nil {
+			err = errors.Join(b.Cleanup(ctx), b.Close())
+		}
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
+}
+
 // New makes a backend that writes the given tables, one for each family to be served. Whether invalid packets are dropped
 // is decided here, by the settings of the kernel.
 func New(opts Options, settings Settings, doors ...ipt.Tables) *Backend {
 	b := &Backend{settings: settings}
 	for _, door := range doors {
-		f := &family{is: cluster.IPv4, door: door, stuck: map[chainName]bool{}}
+		f := &family{is: cluster.IPv4, door: door, stuck: map[chainName]bool{}, watch: watch{fresh: map[chainName]bool{}}}
 		if door.Family() == ipt.IPv6 {
 			f.is = cluster.IPv6
 		}
@@ -71,7 +114,7 @@ func (b *Backend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
 
 // stamp is the door's; 0 where it cannot be told, which makes the next Check look.
 func (f *family) stamp() uint64 {
-	stamp, _, err := f.door.Stamp(tables()...)
+	stamp, err := f.door.Stamp(tables()...)
 	if err != nil {
 		return 0
 	}
@@ -101,6 +144,7 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (res
 			writer: newWriter(f.is, p.Node, f.opts, f.can)}
 		err := a.apply(patch)
 		result.Rules += a.rules
+		result.Heavy = result.Rules > 0
 		transactions += a.transactions
 		var refused *refusal
 		switch {
@@ -120,10 +164,7 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (res
 
 // leaveOut remembers that a port is refused, and with which routes.
 func (f *family) leaveOut(owner string, want *ruleset) {
-	without := map[portKey][]*plan.Route{}
-	for key, routes := range f.without {
-		without[key] = routes
-	}
+	without := maps.Clone(f.without)
 	for key, port := range want.ports.All() {
 		if key.String() == owner {
 			without[key] = port.routes

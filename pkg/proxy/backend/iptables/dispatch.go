@@ -3,6 +3,7 @@ package iptables
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -146,7 +147,7 @@ func (w *writer) nodeLines(d *dispatch, path []int, t *tree) []line {
 	var lines []line
 	for digit, branch := range t.branches {
 		if branch != nil {
-			below := append(path[:len(path):len(path)], digit)
+			below := slices.Concat(path, []int{digit})
 			lines = append(lines, line{text: w.match(d.shape, below) + " -g " + d.nodeChain(below).name})
 		}
 	}

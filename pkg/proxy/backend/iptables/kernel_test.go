@@ -3,6 +3,7 @@ package iptables_test
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
 // settings are those of the network namespace that they are used in.
@@ -193,6 +195,62 @@ func TestKernelCleanup(t *testing.T) {
 					t.Errorf("left: %s", line)
 				}
 			}
+		}
+	})
+}
+
+// layout is the case's Service as Kubernetes' kube-proxy programs it, with a chain for each endpoint.
+const layout = `*filter
+:KUBE-SERVICES - [0:0]
+-A OUTPUT -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+COMMIT
+*nat
+:KUBE-MARK-MASQ - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-CDGGSHYLG3RE2FKL - [0:0]
+:KUBE-SEP-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-SEP-BBBBBBBBBBBBBBBB - [0:0]
+-A KUBE-MARK-MASQ -j MARK --or-mark 0x4000
+-A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN
+-A KUBE-POSTROUTING -j MARK --xor-mark 0x4000
+-A KUBE-POSTROUTING -j MASQUERADE --random-fully
+-A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m comment --comment "default/web:http cluster IP" -m tcp --dport 80 -j KUBE-SVC-CDGGSHYLG3RE2FKL
+-A KUBE-SVC-CDGGSHYLG3RE2FKL ! -s 10.244.0.0/16 -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j KUBE-MARK-MASQ
+-A KUBE-SVC-CDGGSHYLG3RE2FKL -m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-AAAAAAAAAAAAAAAA
+-A KUBE-SVC-CDGGSHYLG3RE2FKL -j KUBE-SEP-BBBBBBBBBBBBBBBB
+-A KUBE-SEP-AAAAAAAAAAAAAAAA -p tcp -m tcp -j DNAT --to-destination 10.244.1.2:8080
+-A KUBE-SEP-BBBBBBBBBBBBBBBB -p tcp -m tcp -j DNAT --to-destination 10.244.2.2:8080
+-A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
+-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+COMMIT
+`
+
+// TestKernelTakeOver asks all the while: another program's rules become ours, processes are replaced and rules deleted
+// and repaired, and no connection fails but where there were no rules.
+func TestKernelTakeOver(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b := backendtest.NewBench(t, opener(variant))
+		load := b.Lab.Node1.Command("iptables-"+string(variant)+"-restore", "--noflush")
+		load.Stdin = strings.NewReader(layout)
+		if out, err := load.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		p := case4(t, shared, "load-balancer").Plan()
+		stream := netns.Probe{From: b.Lab.Client, To: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: netns.TCP}.Stream(t.Context(), 500)
+		b.Sync(t, p)
+		for range 5 {
+			reopen(t, b, variant)
+			b.Sync(t, p)
+			b.Sync(t, case4(t, shared, "node-port").Plan()) // the same Service, and others beside it
+		}
+		if tally := stream.Stop(); tally.Failed() > 0 || len(tally.Pairs) == 0 {
+			t.Errorf("%s", tally)
+		}
+		out, err := b.Lab.Node1.Command("iptables-" + string(variant) + "-save").Output()
+		if err != nil || strings.Contains(string(out), "KUBE-SEP") || strings.Count(string(out), "-A OUTPUT") != 3 {
+			t.Errorf("%v, there is\n%s", err, out)
 		}
 	})
 }

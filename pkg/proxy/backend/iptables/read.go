@@ -87,9 +87,13 @@ func groups(words []string) []string {
 	var parts []string
 	open := false
 	for i, word := range words {
-		option := word == "!" || strings.HasPrefix(word, "-") && !(i > 0 && words[i-1] == "--comment")
+		last := ""
+		if i > 0 {
+			last = words[i-1]
+		}
+		option := word == "!" || strings.HasPrefix(word, "-") && last != "--comment"
 		switch {
-		case option && !(open && i > 0 && words[i-1] == "!"):
+		case option && (!open || last != "!"):
 			parts = append(parts, word)
 		default:
 			if len(parts) == 0 {

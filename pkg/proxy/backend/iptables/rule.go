@@ -51,16 +51,6 @@ func chance(n int) string {
 	return fmt.Sprintf(" -m statistic --mode random --probability %.11f", math.Round(one/float64(n))/one)
 }
 
-// recent renders a match of the list of an endpoint's clients: one that is on it and connected within the time (update,
-// which counts this connection too), or anyone, who is put on it (set).
-func (w *writer) recent(set bool, list string, within time.Duration) string {
-	what := "--set"
-	if !set {
-		what = fmt.Sprintf("--update --seconds %d --reap", within/time.Second)
-	}
-	return " -m recent " + what + " --name " + list + " --mask " + w.fullMask + " --rsource"
-}
-
 // writer renders the rules of one family.
 type writer struct {
 	family       cluster.Family
@@ -70,6 +60,16 @@ type writer struct {
 
 	fullMask, loopback, reject string
 	cidr                       netip.Prefix
+}
+
+// recent renders a match of the list of an endpoint's clients: one that is on it and connected within the time (update,
+// which counts this connection too), or anyone, who is put on it (set).
+func (w *writer) recent(set bool, list string, within time.Duration) string {
+	what := "--set"
+	if !set {
+		what = fmt.Sprintf("--update --seconds %d --reap", within/time.Second)
+	}
+	return " -m recent " + what + " --name " + list + " --mask " + w.fullMask + " --rsource"
 }
 
 func newWriter(family cluster.Family, node *plan.Node, opts Options, can capabilities) *writer {

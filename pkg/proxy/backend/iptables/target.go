@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -69,17 +70,8 @@ func (c chainName) ours() bool {
 	case tableMangle:
 		return c.name == chainCanary
 	}
-	for _, name := range shared {
-		if c.name == name {
-			return true
-		}
-	}
-	for _, prefix := range prefixes {
-		if strings.HasPrefix(c.name, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(shared, c.name) ||
+		slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(c.name, prefix) })
 }
 
 // portKey is one port of a Service, by the name that users write and its protocol.

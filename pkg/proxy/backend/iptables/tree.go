@@ -158,7 +158,7 @@ func walk(before, after *tree, path []int, visit func(path []int, before, after 
 		return
 	}
 	for digit := range radix {
-		walk(before.branch(digit), after.branch(digit), append(path[:len(path):len(path)], digit), visit)
+		walk(before.branch(digit), after.branch(digit), append(slices.Clip(path), digit), visit)
 	}
 	visit(path, before, after)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // allowance bounds what looking at all rules costs: an unspent part of the time is kept for later, up to a limit, so that
-// one change is looked at at once, and many are as often as that part of the time allows.
+// one change is looked into at once, and many are as often as that part of the time allows.
 type allowance struct {
 	credit time.Duration
 	at     time.Time
@@ -39,6 +39,8 @@ type watch struct {
 	suspect bool
 	// digests are the chains' as they were written, or found to be right; nil where that is not known.
 	digests map[chainName]uint64
+	// fresh are the chains written since, where summing them up at once would cost too much.
+	fresh map[chainName]bool
 	// asked and unasked are the allowances for looks that a stamp asks for, and for others.
 	asked, unasked allowance
 }
@@ -76,7 +78,7 @@ func (f *family) check(ctx context.Context) (*backend.Drift, error) {
 	if f.have == nil {
 		return nil, nil // the next sync reads everything anyway
 	}
-	stamp, writer, err := f.door.Stamp(tables()...)
+	stamp, err := f.door.Stamp(tables()...)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +101,7 @@ func (f *family) check(ctx context.Context) (*backend.Drift, error) {
 	if err != nil || what == "" {
 		return nil, err
 	}
-	return &backend.Drift{Family: f.is, What: what, Writer: writer}, nil
+	return &backend.Drift{Family: f.is, What: what}, nil
 }
 
 // audit compares all chains with what was written, and forgets those that differ, so that the next sync writes them. It
@@ -113,10 +115,19 @@ func (f *family) audit(ctx context.Context) (what string, err error) {
 	for name := range f.have.chains.All() {
 		digest, exists := found[name]
 		known, recorded := f.watch.digests[name]
+		same := !recorded || digest == known
+		if f.watch.fresh[name] {
+			// Where nobody else wrote meanwhile, it is as we wrote it.
+			if same = !f.watch.suspect; exists && !same {
+				if same, err = f.asWritten(name); err != nil {
+					return "", err
+				}
+			}
+		}
 		switch {
 		case !exists:
 			chains.Delete(name)
-		case recorded && digest != known:
+		case !same:
 			chains.Set(name, &chain{lines: []line{{text: "changed by somebody else"}}})
 		default:
 			continue
@@ -134,7 +145,22 @@ func (f *family) audit(ctx context.Context) (what string, err error) {
 	}
 	f.have = &repaired
 	f.watch.digests, f.watch.suspect = found, false
+	clear(f.watch.fresh)
 	return what, nil
+}
+
+// asWritten compares one chain with what was written, rule by rule.
+func (f *family) asWritten(name chainName) (bool, error) {
+	rules, err := f.door.Rules(name.table, name.name)
+	if err != nil {
+		return false, err
+	}
+	found := &chain{read: true}
+	for _, rule := range rules {
+		found.lines = append(found.lines, line{text: rule})
+	}
+	written, ok := f.have.chains.Get(name)
+	return ok && sameRules(written, found), nil
 }
 
 // lostJumps looks for our rules in the built-in chains that somebody changed.
@@ -164,7 +190,7 @@ func (f *family) lostJumps(have *ruleset, found map[chainName]uint64) (what stri
 		kept = append(kept, j)
 	}
 	have.jumps = kept
-	if shared := (chainName{tableFilter, chainLocalnet}); have.localnet && changed(shared) && f.watch.digests != nil {
+	if shared := (chainName{tableFilter, chainLocalnet}); have.localnet && changed(shared) && !f.watch.fresh[shared] && f.watch.digests != nil {
 		have.localnet = false // it is appended where it is not there
 		what = "the chain " + chainLocalnet
 	}
@@ -210,9 +236,16 @@ func (f *family) record(ctx context.Context, p *patch, read bool) {
 	if all {
 		found, err := f.digests(ctx)
 		f.watch.digests, f.watch.suspect = found, err != nil
+		clear(f.watch.fresh)
 		return
 	}
 	for table, names := range written {
+		if f.door.Features().Variant == ipt.Legacy { // the kernel gives all rules or none
+			for _, name := range names {
+				f.watch.fresh[chainName{table, name}] = true
+			}
+			continue
+		}
 		digests, err := f.door.Digests(ctx, table, names...)
 		if err != nil {
 			f.watch.digests, f.watch.suspect = nil, true

@@ -90,6 +90,35 @@ func TestTamperingBetweenSyncs(t *testing.T) {
 	})
 }
 
+// TestFreshChains are watched too: what was just written and then changed is found, and what others write elsewhere right
+// after it is not taken for a change of it.
+func TestFreshChains(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b, door := oneFake(variant)
+		c := newSized(5, 3)
+		sync(t, b, c.plan())
+		name := portKey{"default/service-4", cluster.TCP}.chain(prefixCluster)
+		for step, stranger := range []struct {
+			input string
+			want  int
+		}{
+			{"*nat\n-F " + name + "\nCOMMIT\n", 1},
+			{"*nat\n-A POSTROUTING -j ACCEPT\nCOMMIT\n", 0},
+			{"*nat\n-A " + name + " -j RETURN\nCOMMIT\n", 1},
+		} {
+			c.set(4, 3-6*(step%2))
+			sync(t, b, c.plan())
+			if err := door.Stranger(stranger.input); err != nil {
+				t.Fatal(err)
+			}
+			check(t, b, stranger.want)
+			sync(t, b, c.plan())
+			holds(t, b, c.plan())
+			check(t, b, 0)
+		}
+	})
+}
+
 // TestOthersRules does not take a change of somebody else's rules for one of ours, and leaves them alone.
 func TestOthersRules(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {

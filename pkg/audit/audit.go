@@ -1,0 +1,157 @@
+// Package audit finds, in the objects of a cluster, what this proxy serves otherwise than people may expect: addresses
+// that nobody acknowledged, fields that nobody should read, and what depends on the proxy's mode. It is a plain function
+// of objects, one at a time, so that a cluster of any size passes through it; what it keeps are findings and addresses.
+package audit
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	netutils "k8s.io/utils/net"
+)
+
+// Check is a kind of finding. Its name never changes.
+type Check string
+
+// The checks that there are.
+const (
+	// ExternalIPs finds Services with spec.externalIPs: not served without the feature gate AllowServiceExternalIPs.
+	ExternalIPs Check = "ExternalIPs"
+	// ExternalIPCapture finds external IPs that are a node's address or another Service's cluster IP: with the gate on,
+	// such a Service draws traffic that is not its own.
+	ExternalIPCapture Check = "ExternalIPCapture"
+	// LoadBalancerIP finds Services whose spec.loadBalancerIP no controller acknowledged in status.
+	LoadBalancerIP Check = "LoadBalancerIPNotAcknowledged"
+	// NodePorts finds Services whose node ports are served on other addresses in nftables than in iptables mode.
+	NodePorts Check = "NodePortsDifferByMode"
+	// NodeKubeProxyVersion finds Nodes that report status.nodeInfo.kubeProxyVersion.
+	NodeKubeProxyVersion Check = "NodeKubeProxyVersion"
+	// Configuration finds what is deprecated in a configuration file.
+	Configuration Check = "DeprecatedConfiguration"
+)
+
+// Checks lists all checks, in the order of a report.
+func Checks() []Check {
+	return []Check{ExternalIPs, ExternalIPCapture, LoadBalancerIP, NodePorts, NodeKubeProxyVersion, Configuration}
+}
+
+// Remedy says what to do about the findings of a check.
+func (c Check) Remedy() string {
+	return map[Check]string{
+		ExternalIPs: "Let a controller acknowledge an address: a Service of type LoadBalancer, a Gateway or an Ingress. The manifests " +
+			"to write instead: -o manifests. For a while, the feature gate AllowServiceExternalIPs serves external IPs. See docs/external-ips.md.",
+		ExternalIPCapture: "Find out who wrote the Service. It draws traffic that is meant for others as long as external IPs are served.",
+		LoadBalancerIP: "spec.loadBalancerIP is a request, and deprecated; only what status.loadBalancer.ingress acknowledges is served. " +
+			"See whether the controller for load balancers runs and may give that address, or remove the field.",
+		NodePorts: "Before a change of mode, let clients use the node's primary address, or say in nodePortAddresses where node ports are wanted.",
+		NodeKubeProxyVersion: "kubelet filled the field in, which does not know the proxy's version; read the metric kubernetes_build_info of the proxy " +
+			"instead. kubelet leaves it unset with the feature gate DisableNodeKubeProxyVersion.",
+		Configuration: "\"kube-proxy config convert\" writes the file in the latest version; \"kube-proxy config explain\" tells of each field.",
+	}[c]
+}
+
+// Finding is something to look at.
+type Finding struct {
+	Check Check `json:"check"`
+	// Kind, Namespace and Name tell the object: a Service, a Node without namespace, or a File by its path.
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// Message is what is so, and what stops working.
+	Message string `json:"message"`
+	// Manifest is what to write instead, in YAML, where that can be told.
+	Manifest string `json:"manifest,omitempty"`
+}
+
+func (f *Finding) compare(o *Finding) int {
+	return cmp.Or(
+		cmp.Compare(slices.Index(Checks(), f.Check), slices.Index(Checks(), o.Check)),
+		cmp.Compare(f.Kind, o.Kind), cmp.Compare(f.Namespace, o.Namespace), cmp.Compare(f.Name, o.Name), cmp.Compare(f.Message, o.Message),
+	)
+}
+
+// Report is what an Auditor found, and how much it looked at.
+type Report struct {
+	Services int `json:"services"`
+	Nodes    int `json:"nodes"`
+	// Findings are sorted by check, then by object; never nil.
+	Findings []Finding `json:"findings"`
+}
+
+// Options tell what is known of the proxy's configuration.
+type Options struct {
+	// NodePortsOnAll tells that iptables mode serves node ports on every address of a node, and nftables mode on the primary
+	// ones: so it is where nodePortAddresses names none.
+	NodePortsOnAll bool
+	// NodePortsOnLocalhost tells that iptables mode serves node ports on 127.0.0.1 and nftables mode does not.
+	NodePortsOnLocalhost bool
+	// Skip are the checks to leave out.
+	Skip []Check
+}
+
+// Auditor looks at objects.
+type Auditor struct {
+	options  Options
+	report   Report
+	nodes    map[netip.Addr]string // owners of addresses, by name
+	clusters map[netip.Addr]string // Services of cluster IPs, by namespace/name
+	claims   []claim
+}
+
+// claim is an external IP of a Service.
+type claim struct {
+	addr            netip.Addr
+	namespace, name string
+}
+
+// New makes an Auditor that has seen nothing yet.
+func New(options Options) *Auditor {
+	return &Auditor{options: options, report: Report{Findings: []Finding{}}, nodes: map[netip.Addr]string{}, clusters: map[netip.Addr]string{}}
+}
+
+// Node looks at a Node. It may be changed or dropped afterwards.
+func (a *Auditor) Node(node *corev1.Node) {
+	a.report.Nodes++
+	for _, address := range node.Status.Addresses {
+		if addr, ok := parse(address.Address); ok {
+			a.nodes[addr] = node.Name
+		}
+	}
+	if version := node.Status.NodeInfo.KubeProxyVersion; version != "" { //nolint:staticcheck // that it is deprecated is the finding
+		a.Add(Finding{Check: NodeKubeProxyVersion, Kind: "Node", Name: node.Name,
+			Message: "status.nodeInfo.kubeProxyVersion says " + version + ", which is kubelet's version"})
+	}
+}
+
+// Add notes a finding that another has made.
+func (a *Auditor) Add(f Finding) {
+	if !slices.Contains(a.options.Skip, f.Check) {
+		a.report.Findings = append(a.report.Findings, f)
+	}
+}
+
+// Report tells what was found in the objects so far. Nothing may be added afterwards.
+func (a *Auditor) Report() *Report {
+	for _, c := range a.claims {
+		owner := ""
+		if node, ok := a.nodes[c.addr]; ok {
+			owner = "an address of node " + node
+		} else if service, ok := a.clusters[c.addr]; ok && service != c.namespace+"/"+c.name {
+			owner = "the cluster IP of Service " + service
+		}
+		if owner != "" {
+			a.Add(Finding{Check: ExternalIPCapture, Kind: "Service", Namespace: c.namespace, Name: c.name,
+				Message: "external IP " + c.addr.String() + " is " + owner + ": with external IPs served, it draws that traffic"})
+		}
+	}
+	slices.SortFunc(a.report.Findings, func(x, y Finding) int { return x.compare(&y) })
+	return &a.report
+}
+
+// parse reads an address as the API server does, which lets leading zeros pass in old objects.
+func parse(text string) (netip.Addr, bool) {
+	addr, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
+	return addr.Unmap(), ok
+}

@@ -1,0 +1,149 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// labelServiceProxyName marks Services that are another proxy's.
+const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
+
+// Service looks at a Service. It may be changed or dropped afterwards.
+func (a *Auditor) Service(s *corev1.Service) {
+	a.report.Services++
+	if s.Namespace == "" {
+		s.Namespace = corev1.NamespaceDefault // as in a file
+	}
+	for _, text := range clusterIPs(s) {
+		if addr, ok := parse(text); ok {
+			a.clusters[addr] = s.Namespace + "/" + s.Name
+		}
+	}
+	a.externalIPs(s)
+	a.loadBalancerIP(s)
+	a.nodePorts(s)
+}
+
+// found notes a finding about a Service.
+func (a *Auditor) found(check Check, s *corev1.Service, message, manifest string) {
+	a.Add(Finding{Check: check, Kind: "Service", Namespace: s.Namespace, Name: s.Name, Message: message, Manifest: manifest})
+}
+
+func clusterIPs(s *corev1.Service) []string {
+	if len(s.Spec.ClusterIPs) > 0 {
+		return s.Spec.ClusterIPs
+	}
+	return []string{s.Spec.ClusterIP}
+}
+
+// externalIPs finds what stops working when external IPs are not served.
+func (a *Auditor) externalIPs(s *corev1.Service) {
+	if len(s.Spec.ExternalIPs) == 0 {
+		return
+	}
+	switch reason := unserved(s); {
+	case reason != "":
+		a.found(ExternalIPs, s, strings.Join(s.Spec.ExternalIPs, ", ")+": no effect, and so nothing to lose: "+reason, instead(s))
+		return
+	case len(acknowledged(s)) > 0:
+		a.found(ExternalIPs, s, frontends(s)+": stop working; acknowledged are "+strings.Join(acknowledged(s), ", "), instead(s))
+	default:
+		a.found(ExternalIPs, s, frontends(s)+": stop working", instead(s))
+	}
+	for _, text := range s.Spec.ExternalIPs {
+		if addr, ok := parse(text); ok {
+			a.claims = append(a.claims, claim{addr, s.Namespace, s.Name})
+		}
+	}
+}
+
+// unserved says why this proxy serves no address of a Service at all, or "" if it does.
+func unserved(s *corev1.Service) string {
+	switch name, foreign := s.Labels[labelServiceProxyName]; {
+	case foreign:
+		return "the Service is left to the proxy " + name
+	case s.Spec.Type == corev1.ServiceTypeExternalName:
+		return "the Service is an ExternalName"
+	case s.Spec.ClusterIP == corev1.ClusterIPNone:
+		return "the Service is headless"
+	}
+	return ""
+}
+
+// frontends lists every external address and port that clients may use.
+func frontends(s *corev1.Service) string {
+	var all []string
+	for _, addr := range s.Spec.ExternalIPs {
+		if strings.Contains(addr, ":") {
+			addr = "[" + addr + "]"
+		}
+		for _, port := range s.Spec.Ports {
+			all = append(all, fmt.Sprintf("%s:%d/%s", addr, port.Port, protocol(&port)))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+func protocol(port *corev1.ServicePort) corev1.Protocol {
+	if port.Protocol == "" {
+		return corev1.ProtocolTCP
+	}
+	return port.Protocol
+}
+
+// acknowledged are the addresses that a controller acknowledged.
+func acknowledged(s *corev1.Service) []string {
+	var addrs []string
+	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		for _, ingress := range s.Status.LoadBalancer.Ingress {
+			if ingress.IP != "" {
+				addrs = append(addrs, ingress.IP)
+			}
+		}
+	}
+	return addrs
+}
+
+// loadBalancerIP finds a request that nobody granted.
+func (a *Auditor) loadBalancerIP(s *corev1.Service) {
+	asked := s.Spec.LoadBalancerIP //nolint:staticcheck // that it is deprecated is part of the finding
+	if asked == "" || s.Spec.Type != corev1.ServiceTypeLoadBalancer || unserved(s) != "" {
+		return
+	}
+	granted := acknowledged(s)
+	wanted, ok := parse(asked)
+	if slices.ContainsFunc(granted, func(text string) bool { addr, is := parse(text); return text == asked || ok && is && addr == wanted }) {
+		return
+	}
+	message := "asks for " + asked + ", which status does not acknowledge: no traffic to it is served"
+	if len(granted) > 0 {
+		message += "; acknowledged are " + strings.Join(granted, ", ")
+	}
+	a.found(LoadBalancerIP, s, message, "")
+}
+
+// nodePorts finds node ports that a change of mode moves.
+func (a *Auditor) nodePorts(s *corev1.Service) {
+	var ports []string
+	for _, port := range s.Spec.Ports {
+		if port.NodePort != 0 {
+			ports = append(ports, fmt.Sprintf("%d/%s", port.NodePort, protocol(&port)))
+		}
+	}
+	if len(ports) == 0 || unserved(s) != "" {
+		return
+	}
+	list := strings.Join(ports, ", ")
+	const localhost = "127.0.0.1, which clients on the node may use"
+	switch {
+	case a.options.NodePortsOnAll && a.options.NodePortsOnLocalhost:
+		a.found(NodePorts, s, list+": iptables mode serves them on every address of a node and on "+localhost+"; nftables mode on the primary addresses", "")
+	case a.options.NodePortsOnAll:
+		a.found(NodePorts, s, list+": iptables mode serves them on every address of a node; nftables mode on the primary addresses", "")
+	case a.options.NodePortsOnLocalhost:
+		a.found(NodePorts, s, list+": iptables mode serves them on "+localhost+"; nftables mode does not", "")
+	}
+}

@@ -1,0 +1,254 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// acknowledgedAddresses follows a request for an address: it draws no traffic until status grants it, and none from
+// the moment that status takes it back.
+func acknowledgedAddresses(w *world) {
+	const vip = "192.0.2.30:80"
+	api, ctx := w.client.CoreV1().Services("default"), context.Background()
+	w.service("web", "10.96.0.50", "fd00:10:96::32", func(s *corev1.Service) {
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Spec.LoadBalancerIP = "192.0.2.30"
+	})
+	w.endpoints("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[0])
+	acknowledge := func(ingress ...corev1.LoadBalancerIngress) {
+		w.t.Helper()
+		s, err := api.Get(ctx, "web", metav1.GetOptions{})
+		w.must(err)
+		s.Status.LoadBalancer.Ingress = ingress
+		_, err = api.UpdateStatus(ctx, s, metav1.UpdateOptions{})
+		w.must(err)
+	}
+	w.answers(w.lab.Client, netns.TCP, "10.96.0.50:80", "pod1a", "pod2a") // so the Service is programmed
+	w.silent(w.lab.Client, netns.TCP, vip)
+	acknowledge(corev1.LoadBalancerIngress{IP: "192.0.2.30"})
+	w.answers(w.lab.Client, netns.TCP, vip, "pod1a", "pod2a")
+	acknowledge()
+	w.silent(w.lab.Client, netns.TCP, vip)
+	mode := corev1.LoadBalancerIPModeProxy
+	acknowledge(corev1.LoadBalancerIngress{IP: "192.0.2.30", IPMode: &mode}, corev1.LoadBalancerIngress{IP: "192.0.2.31"})
+	w.answers(w.lab.Client, netns.TCP, "192.0.2.31:80", "pod1a", "pod2a") // so the status has been read
+	w.silent(w.lab.Client, netns.TCP, vip)
+}
+
+// ignored are the Events about external IPs that kubectl describe shows of a Service.
+func (w *world) ignored(name string) []corev1.Event {
+	w.t.Helper()
+	s, err := w.client.CoreV1().Services("default").Get(context.Background(), name, metav1.GetOptions{})
+	w.must(err)
+	list, err := w.client.CoreV1().Events("default").SearchWithContext(context.Background(), scheme.Scheme, s)
+	w.must(err)
+	var found []corev1.Event
+	for _, e := range list.Items {
+		if e.Reason == "ExternalIPsIgnored" {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// ignoredSoon waits until a Service has a number of such Events.
+func (w *world) ignoredSoon(name string, count int) []corev1.Event {
+	w.t.Helper()
+	var found []corev1.Event
+	w.eventually("events about external IPs", func() string {
+		if found = w.ignored(name); len(found) == count {
+			return ""
+		}
+		return fmt.Sprintf("%d of %d", len(found), count)
+	})
+	return found
+}
+
+// externalIPs are not served, and that is seen: in the log, in a metric, and in one Event on the Service, which neither
+// a restart nor another change repeats.
+func externalIPs(w *world) {
+	w.service("web", "10.96.0.60", "fd00:10:96::3c", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.20"} })
+	w.endpoints("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[0])
+	w.answers(w.lab.Client, netns.TCP, "10.96.0.60:80", "pod1a", "pod2a")
+	w.silent(w.lab.Client, netns.TCP, "192.0.2.20:80")
+	first := w.ignoredSoon("web", 1)[0]
+	if first.Type != "Warning" || first.ReportingController != "kube-proxy" || !strings.Contains(first.Message, "192.0.2.20") {
+		w.t.Errorf("the event is %+v", first)
+	}
+	w.metric(`kubeproxy_services_with_external_ips{served="false"} 1`, `kubeproxy_services_with_external_ips{served="true"} 0`)
+
+	w.stop()
+	before := len(w.lines("external ips of services are not served"))
+	w.start("proxy")
+	w.healthy()
+	told := w.lines("external ips of services are not served")
+	if len(told) != before+1 || !strings.Contains(told[before], "services=1") {
+		w.t.Errorf("the start says %q", told[before:])
+	}
+	w.change("web", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
+	w.answers(w.lab.Client, netns.TCP, "10.96.0.60:81", "pod1a", "pod2a")
+	// Events are published in their order: once this one is there, the former would have been, too.
+	w.change("web", func(s *corev1.Service) { s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, "192.0.2.21") })
+	for _, e := range w.ignoredSoon("web", 2) {
+		if e.Name == first.Name && (e.ResourceVersion != first.ResourceVersion || e.Series != nil) {
+			w.t.Errorf("the first event was published again: %+v", e)
+		}
+	}
+	w.change("web", func(s *corev1.Service) { s.Spec.ExternalIPs = nil })
+	w.metric(`kubeproxy_services_with_external_ips{served="false"} 0`)
+}
+
+// metric waits until the metrics have these lines.
+func (w *world) metric(lines ...string) {
+	w.t.Helper()
+	w.eventually("metrics", func() string {
+		_, body := w.get("http://" + metricsAddress + "/metrics")
+		for _, line := range lines {
+			if !strings.Contains(body, "\n"+line+"\n") {
+				return "no " + line
+			}
+		}
+		return ""
+	})
+}
+
+// externalIPsServed restarts the proxy with the gate on and off again: external IPs come and go, and no connection to
+// anything else fails.
+func externalIPsServed(w *world) {
+	end := w.stream()
+	w.service("outside", "10.96.0.61", "fd00:10:96::3d", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.20"} })
+	w.endpoints("outside", w.lab.Node1.Pods[0])
+	w.answers(w.lab.Client, netns.TCP, "10.96.0.61:80", "pod1a")
+	w.silent(w.lab.Client, netns.TCP, "192.0.2.20:80")
+	w.stop()
+	w.start("proxy", "--feature-gates=AllowServiceExternalIPs=true")
+	w.healthy()
+	w.answers(w.lab.Client, netns.TCP, "192.0.2.20:80", "pod1a")
+	w.metric(`kubeproxy_services_with_external_ips{served="false"} 0`, `kubeproxy_services_with_external_ips{served="true"} 1`)
+	if told := w.lines("feature gate allowserviceexternalips is deprecated"); len(told) != 1 {
+		w.t.Errorf("the deprecation is told %d times, want once", len(told))
+	}
+	w.stop()
+	w.start("proxy")
+	w.healthy()
+	w.silent(w.lab.Client, netns.TCP, "192.0.2.20:80")
+	end()
+}
+
+// auditCluster runs the audit as somebody who may only list.
+func auditCluster(w *world) {
+	ctx := context.Background()
+	w.service("outside", "10.96.0.70", "fd00:10:96::46", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.20", "172.18.0.11"} })
+	kubeconfig, err := w.cluster.Kubeconfig("auditor")
+	w.must(err)
+	run := func() (code int, out, errs string) {
+		cmd := w.lab.Node1.Command(w.binary, "audit", "--kubeconfig="+kubeconfig, "-o=json")
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		w.must(cmd.Start())
+		_ = cmd.Wait() // the code tells
+		return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
+	}
+	if code, out, errs := run(); code != 2 || out != "" || !strings.Contains(errs, "forbidden") {
+		w.t.Errorf("without rights: exit code %d, %s\n%s", code, out, errs)
+	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "build", "manifests", "audit-role.yaml"))
+	w.must(err)
+	var role rbacv1.ClusterRole
+	w.must(yaml.UnmarshalStrict(text, &role))
+	_, err = w.client.RbacV1().ClusterRoles().Create(ctx, &role, metav1.CreateOptions{})
+	w.must(err)
+	_, err = w.client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "auditor"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "auditor"}},
+	}, metav1.CreateOptions{})
+	w.must(err)
+	w.eventually("the audit", func() string { // rights take a moment
+		code, out, errs := run()
+		var report struct {
+			Services, Nodes int
+			Findings        []struct{ Check, Name, Message, Manifest string }
+		}
+		if code != 1 || json.Unmarshal([]byte(out), &report) != nil {
+			return fmt.Sprintf("exit code %d, %s\n%s", code, out, errs)
+		}
+		if len(report.Findings) != 2 || report.Findings[0].Check != "ExternalIPs" || report.Findings[1].Check != "ExternalIPCapture" ||
+			report.Findings[0].Name != "outside" || report.Services != 2 || report.Nodes != 1 {
+			w.t.Errorf("the report is %+v", report)
+		}
+		w.replace(report.Findings[0].Manifest)
+		return ""
+	})
+	if code, out, errs := run(); code != 1 || !strings.Contains(out, "NodePortsDifferByMode") || strings.Contains(out, "ExternalIP") {
+		w.t.Errorf("after the manifest was applied: exit code %d, %s\n%s", code, out, errs)
+	}
+}
+
+// replace applies the manifest that the audit says to write instead, as kubectl apply does where nobody applied before.
+func (w *world) replace(manifest string) {
+	w.t.Helper()
+	var service corev1.Service
+	w.must(yaml.UnmarshalStrict([]byte(manifest), &service))
+	w.change(service.Name, func(s *corev1.Service) {
+		clusterIP, clusterIPs := s.Spec.ClusterIP, s.Spec.ClusterIPs
+		s.Spec = service.Spec
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = clusterIP, clusterIPs
+	})
+}
+
+// guide follows docs/external-ips.md: from the Service with external IPs to one whose address somebody acknowledged, with
+// the very manifests and the patch that stand there.
+func guide(w *world) {
+	ctx := w.t.Context()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "external-ips.md"))
+	w.must(err)
+	var services []corev1.Service
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		for _, document := range strings.Split(block[1], "---\n") {
+			var s corev1.Service
+			if strings.Contains(document, "kind: Service\n") {
+				w.must(yaml.UnmarshalStrict([]byte(document), &s))
+				services = append(services, s)
+			}
+		}
+	}
+	patch := regexp.MustCompile(`-p '(.*)'`).FindStringSubmatch(string(text))
+	if len(services) != 2 || patch == nil {
+		w.t.Fatalf("the guide has %d Services, want what was and what to write instead, and the patch %q", len(services), patch)
+	}
+	api := w.client.CoreV1().Services("default")
+	_, err = api.Create(ctx, &services[0], metav1.CreateOptions{})
+	w.must(err)
+	w.endpoints("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[0])
+	w.ignoredSoon("web", 1)
+	w.silent(w.lab.Client, netns.TCP, "192.0.2.10:80")
+
+	w.change("web", func(s *corev1.Service) {
+		written := services[1].Spec
+		written.ClusterIP, written.ClusterIPs = s.Spec.ClusterIP, s.Spec.ClusterIPs
+		s.Spec = written
+	})
+	w.metric(`kubeproxy_services_with_external_ips{served="false"} 0`)
+	w.silent(w.lab.Client, netns.TCP, "192.0.2.10:80")
+	_, err = api.Patch(ctx, "web", types.MergePatchType, []byte(patch[1]), metav1.PatchOptions{}, "status")
+	w.must(err)
+	w.answers(w.lab.Client, netns.TCP, "192.0.2.10:80", "pod1a", "pod2a")
+}
