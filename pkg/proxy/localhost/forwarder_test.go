@@ -3,13 +3,17 @@ package localhost
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -68,15 +72,22 @@ func start(t *testing.T, families ...cluster.Family) *fixture {
 	return f
 }
 
-// freePort is a port that nobody had a moment ago.
-func freePort(t *testing.T, address string) uint16 {
+// freePort is a port that nobody has, below those that the kernel gives to clients by itself.
+func freePort(t *testing.T, host string) uint16 {
 	t.Helper()
-	socket, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Skipf("skipped: this machine has no %s: %v", address, err)
+	for range 1000 {
+		port := uint16(20000 + rand.IntN(10000))
+		socket, err := net.Listen("tcp", net.JoinHostPort(host, fmt.Sprint(port)))
+		if err == nil {
+			socket.Close()
+			return port
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			t.Skipf("skipped: this machine has no %s: %v", host, err)
+		}
 	}
-	defer socket.Close()
-	return netip.MustParseAddrPort(socket.Addr().String()).Port()
+	t.Fatalf("no port of %s is free", host)
+	return 0
 }
 
 // service is default/web with a node port and these endpoints.
@@ -186,7 +197,7 @@ func TestForwards(t *testing.T) {
 	for family, address := range map[cluster.Family]string{cluster.IPv4: "127.0.0.1:0", cluster.IPv6: "[::1]:0"} {
 		t.Run(family.String(), func(t *testing.T) {
 			host, _, _ := net.SplitHostPort(address)
-			port := freePort(t, address)
+			port := freePort(t, host)
 			f := start(t, family)
 			f.sync(service(port, echo(t, "a", address)))
 			f.wait(family, 1, 0)
@@ -207,7 +218,7 @@ func TestForwards(t *testing.T) {
 
 // TestEndpointsChange: new connections follow, old ones stay; without an endpoint nobody listens, and all ends.
 func TestEndpointsChange(t *testing.T) {
-	port := freePort(t, "127.0.0.1:0")
+	port := freePort(t, "127.0.0.1")
 	a, b := echo(t, "a", "127.0.0.1:0"), echo(t, "b", "127.0.0.1:0")
 	f := start(t, cluster.IPv4)
 	f.sync(service(port, a))
@@ -243,7 +254,7 @@ func TestEndpointsChange(t *testing.T) {
 
 // TestPolicyLocal serves this node's endpoints only.
 func TestPolicyLocal(t *testing.T) {
-	port := freePort(t, "127.0.0.1:0")
+	port := freePort(t, "127.0.0.1")
 	f := start(t, cluster.IPv4)
 	s := service(port, echo(t, "a", "127.0.0.1:0"), echo(t, "b", "127.0.0.1:0"))
 	s.ExternalPolicy = cluster.PolicyLocal
@@ -257,12 +268,19 @@ func TestPolicyLocal(t *testing.T) {
 
 // TestDeadEndpoint resets the client.
 func TestDeadEndpoint(t *testing.T) {
-	port, nobody := freePort(t, "127.0.0.1:0"), freePort(t, "127.0.0.1:0")
+	port := freePort(t, "127.0.0.1")
+	const nobody = 1 // tcpmux, which no machine serves
 	f := start(t, cluster.IPv4)
 	f.sync(service(port, netip.AddrPortFrom(loopback(cluster.IPv4), nobody)))
 	f.wait(cluster.IPv4, 1, 0)
-	if line, err := dial(t, "127.0.0.1", port).lines.ReadString('\n'); err == nil || err == io.EOF {
-		t.Errorf("got %q, %v; want a reset", line, err)
+	connection, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), patience)
+	if err == nil { // or the reset came before dialling was over
+		defer connection.Close()
+		_ = connection.SetDeadline(time.Now().Add(patience))
+		_, err = connection.Read(make([]byte, 1))
+	}
+	if !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("got %v, want a reset", err)
 	}
 }
 
@@ -274,7 +292,7 @@ func TestPortTaken(t *testing.T) {
 	}
 	defer socket.Close()
 	port := netip.MustParseAddrPort(socket.Addr().String()).Port()
-	free := freePort(t, "127.0.0.1:0")
+	free := freePort(t, "127.0.0.1")
 	f := start(t, cluster.IPv4)
 	endpoint := echo(t, "a", "127.0.0.1:0")
 	s := service(port, endpoint)
@@ -328,7 +346,7 @@ func TestPick(t *testing.T) {
 
 // TestBound: connections beyond the bound wait, and are served when there is room.
 func TestBound(t *testing.T) {
-	port := freePort(t, "127.0.0.1:0")
+	port := freePort(t, "127.0.0.1")
 	f := start(t, cluster.IPv4)
 	f.slots = make(chan struct{}, 2) // Run has not looked at it yet
 	f.sync(service(port, echo(t, "a", "127.0.0.1:0")))
