@@ -24,7 +24,7 @@ func TestMachineFamilies(t *testing.T) {
 		{"a kernel without IPv6", fstest.MapFS{}, "[IPv4]"},
 		{"no such setting", fstest.MapFS{"net/if_inet6": file("")}, "[IPv4]"},
 	} {
-		if got := fmt.Sprint(machineFamilies(test.proc)); got != test.want {
+		if got := fmt.Sprintf("%v", machineFamilies(test.proc)); got != test.want {
 			t.Errorf("%s: got %s, want %s", test.name, got, test.want)
 		}
 	}
@@ -50,7 +50,7 @@ func TestServedFamilies(t *testing.T) {
 		{config.IPFamilyPolicySingleStack, cluster.IPv6, one, "primary address is of family IPv6"},
 	} {
 		got, err := servedFamilies(test.policy, test.primary, test.machine)
-		if err == nil && fmt.Sprint(got) != test.want || err != nil && !strings.Contains(err.Error(), test.want) {
+		if err == nil && fmt.Sprintf("%v", got) != test.want || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("policy %q, primary %s, machine %v: got %v, %v; want %s", test.policy, test.primary, test.machine, got, err, test.want)
 		}
 		if err != nil && strings.Contains(err.Error(), "%!") {
@@ -113,5 +113,24 @@ func TestNodeIPOverride(t *testing.T) {
 	cfg.NodeIPOverride = []string{"x"}
 	if _, err := nodeIPOverride(cfg); err == nil || !strings.Contains(err.Error(), `nodeIPOverride: "x"`) {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestLoopbackFamilies(t *testing.T) {
+	for entries, want := range map[string]string{
+		"":                        "[]",
+		"primary all":             "[]",
+		"0.0.0.0/0 ::/0":          "[]",
+		"192.0.2.0/24":            "[]",
+		"127.0.0.5/32":            "[]",
+		"localhost":               "[IPv4 IPv6]",
+		"primary localhost":       "[IPv4 IPv6]",
+		"127.0.0.0/8":             "[IPv4]",
+		"127.0.0.1/32 10.0.0.0/8": "[IPv4]",
+		"::1/128":                 "[IPv6]",
+	} {
+		if got := fmt.Sprintf("%v", loopbackFamilies(strings.Fields(entries))); got != want {
+			t.Errorf("%q: got %s, want %s", entries, got, want)
+		}
 	}
 }

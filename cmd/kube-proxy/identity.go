@@ -73,6 +73,6 @@ func chooseFamilies(ctx context.Context, cfg *config.KubeProxyConfiguration, opt
 	if err := opts.check(doubtful); err != nil {
 		logger.Info("The configuration does not fit the address families of this node; set configHardFail to make this fatal", "warning", err.Error())
 	}
-	logger.Info("Serving", "node", identity.Name, "addresses", identity.Addresses, "families", fmt.Sprint(families))
+	logger.Info("Serving", "node", identity.Name, "addresses", identity.Addresses, "families", fmt.Sprintf("%v", families))
 	return families, nil
 }

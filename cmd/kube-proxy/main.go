@@ -11,6 +11,8 @@
 //	configcmd.go the subcommands "config ..."
 //	auditcmd.go  the subcommand "audit", which reads through auditread.go
 //	run.go       sources, backend, loop and servers
+//	identity.go  waiting until it is known who this node is; families.go what it serves then
+//	tuning.go    kernel settings at the start
 package main
 
 import (

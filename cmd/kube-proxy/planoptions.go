@@ -3,11 +3,13 @@ package main
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	netutils "k8s.io/utils/net"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
@@ -45,6 +47,33 @@ func planOptions(cfg *config.KubeProxyConfiguration, gates features.Gates, nodeP
 
 // loopbacks are what the keyword localhost stands for.
 var loopbacks = []string{"127.0.0.0/8", "::1/128"}
+
+// loopbackFamilies are those whose loopback address a valid list of node port addresses names: by the keyword, or by a
+// range of loopback addresses that holds it. A range that is for all addresses names none.
+func loopbackFamilies(entries []string) []cluster.Family {
+	var families []cluster.Family
+	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		if slices.ContainsFunc(entries, func(entry string) bool { return namesLoopback(entry, family) }) {
+			families = append(families, family)
+		}
+	}
+	return families
+}
+
+func namesLoopback(entry string, family cluster.Family) bool {
+	if entry == config.NodePortAddressesLocalhost {
+		return true
+	}
+	cidrs, err := parseCIDRs([]string{entry})
+	if err != nil { // another keyword
+		return false
+	}
+	whole, address := netip.MustParsePrefix(loopbacks[0]), netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if family == cluster.IPv6 {
+		whole, address = netip.MustParsePrefix(loopbacks[1]), netip.IPv6Loopback()
+	}
+	return cidrs[0].Contains(address) && cidrs[0].Bits() >= whole.Bits()
+}
 
 // nodePortAddresses reads CIDRs and keywords.
 func nodePortAddresses(entries []string) (plan.NodePortAddresses, error) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,11 +18,13 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	trackedflows "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/externalips"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/localhost"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -49,6 +52,9 @@ func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOption
 	p.planning.NodePorts.Loopback = p.chosen.mode == config.ProxyModeIPTables && cfg.IPTables.LocalhostNodePorts
 	given, err := nodeIPOverride(cfg)
 	if err != nil {
+		return err
+	}
+	if err := p.prepare(ctx); err != nil || opts.initOnly {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -82,6 +88,27 @@ type process struct {
 	identity node.Identity
 	families []cluster.Family
 	measured atomic.Pointer[metrics.Metrics]
+	// untuned are kernel settings that did not exist at the start.
+	untuned []setting
+}
+
+// prepare does what needs more rights than the rest. That it fails ends only a process that has nothing else to do:
+// Services are worth more than tuning (docs/decisions/0006).
+func (p *process) prepare(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	if err := adjustOOMScore("/proc/self/oom_score_adj", p.cfg.Linux.OOMScoreAdj); err != nil {
+		logger.V(2).Info("The process keeps its OOM score", "reason", err.Error())
+	}
+	missing, err := prepareMachine(ctx, p.cfg, sysctl.Kernel{})
+	p.untuned = missing
+	for _, s := range missing {
+		logger.Info("This kernel has no such setting, at least not yet", "name", s.name, "wanted", s.value)
+	}
+	if err != nil && !p.opts.initOnly {
+		logger.Error(err, "Connection tracking is not set up as configured; Services work all the same. Run an init container with --init-only and the rights for it")
+		return nil
+	}
+	return err
 }
 
 // relistHeld counts a list that is not believed. None is before the metrics are there: the first list has nothing to
@@ -167,7 +194,25 @@ func (p *process) workers(checker *health.Checker, measured *metrics.Metrics, tr
 	if !p.in.standalone {
 		all = append(all, node.NewWatch(p.identity))
 	}
+	if families := p.localhostFamilies(); len(families) > 0 {
+		all = append(all, localhost.New(localhost.Config{
+			Families: families, Listening: measured.LocalhostListening, ListenFailed: measured.LocalhostFailed,
+		}))
+	}
+	if len(p.untuned) > 0 {
+		all = append(all, newLateTuning(sysctl.Kernel{}, p.untuned))
+	}
 	return all
+}
+
+// localhostFamilies are those on whose loopback address this process itself serves node ports: in nftables mode, where
+// the kernel cannot.
+func (p *process) localhostFamilies() []cluster.Family {
+	if p.chosen.mode != config.ProxyModeNFTables || !p.opts.gates.KubeProxyNFTablesLocalhostNodePorts {
+		return nil
+	}
+	named := loopbackFamilies(p.cfg.NodePortAddresses)
+	return slices.DeleteFunc(named, func(f cluster.Family) bool { return !slices.Contains(p.families, f) })
 }
 
 // followConfig returns, and so ends the process in good order, when the configuration file has a new meaning.

@@ -4,7 +4,7 @@
 //		 API server ─┐
 //		             ├─ source ──► cluster.Snapshot ──► plan.Plan ──► ruleset ──► patch ──► kernel door
 //		 manifests ──┘                                      │
-//		                                                    └─► observers: health, metrics
+//		                                                    └─► observers: health, conntrack, metrics ...
 //
 //	  - A source (package source) learns what the cluster looks like and tells a cluster.Builder. It deals in
 //	    Kubernetes objects; nothing after it does.

@@ -45,6 +45,7 @@ var rows = []row{
 	// The observers: what the loop tells them, which is the plan and how writing it went, and at most a door of their own.
 	{"pkg/proxy/health/...", observed},
 	{"pkg/proxy/conntrack/...", append([]string{"pkg/kernel/conntrack/..."}, observed...)},
+	{"pkg/proxy/localhost/...", observed},
 	{"pkg/proxy/metrics/...", observed},
 	{"pkg/proxy/node/...", observed},
 	{"pkg/proxy/status/...", observed},

@@ -5,6 +5,7 @@ package e2e
 import (
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -260,4 +261,29 @@ func proxyRestart(w *world) {
 	w.endpoints("web", w.lab.Node2.Pods[0])
 	w.answers(pod, netns.TCP, "10.96.0.40:80", "pod2a")
 	end()
+}
+
+// nodeChanges ends the proxy when its node has become another one, and lets it wait for a node that is not there yet.
+func nodeChanges(w *world) {
+	own := []string{w.lab.Node1.IPv4.String(), w.lab.Node1.IPv6.String()}
+	w.nodeAddresses("172.18.0.211", own[1])
+	w.fails("has other addresses: [172.18.0.211 ")
+	w.start("proxy")
+	w.healthy()
+	w.nodeAddresses(own...)
+	w.fails("has other addresses: [" + own[0])
+
+	w.start("proxy")
+	w.healthy()
+	w.must(w.client.CoreV1().Nodes().Delete(w.t.Context(), w.lab.Node1.Name, metav1.DeleteOptions{}))
+	w.fails("has been deleted")
+	w.start("proxy")
+	w.eventually("the proxy waits for its node", func() string {
+		if log := w.logged(); !strings.Contains(log, "is not known to the API server") {
+			return log
+		}
+		return ""
+	})
+	w.createNode()
+	w.healthy()
 }

@@ -72,6 +72,7 @@ func TestKernelProxyAndServer(t *testing.T) {
 		{"rights", rights},
 		{"server restart", serverRestart},
 		{"proxy restart", proxyRestart},
+		{"node changes", nodeChanges},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			run := *w
@@ -129,14 +130,22 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) createNode() {
 	w.t.Helper()
-	ctx := w.t.Context()
-	node, err := w.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.lab.Node1.Name}}, metav1.CreateOptions{})
+	_, err := w.client.CoreV1().Nodes().Create(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.lab.Node1.Name}}, metav1.CreateOptions{})
 	w.must(err)
-	node.Status.Addresses = []corev1.NodeAddress{
-		{Type: corev1.NodeInternalIP, Address: w.lab.Node1.IPv4.String()},
-		{Type: corev1.NodeInternalIP, Address: w.lab.Node1.IPv6.String()},
+	w.nodeAddresses(w.lab.Node1.IPv4.String(), w.lab.Node1.IPv6.String())
+}
+
+// nodeAddresses makes these the addresses of node1's Node.
+func (w *world) nodeAddresses(addresses ...string) {
+	w.t.Helper()
+	nodes := w.client.CoreV1().Nodes()
+	node, err := nodes.Get(w.t.Context(), w.lab.Node1.Name, metav1.GetOptions{})
+	w.must(err)
+	node.Status.Addresses = nil
+	for _, address := range addresses {
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
 	}
-	_, err = w.client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	_, err = nodes.UpdateStatus(w.t.Context(), node, metav1.UpdateOptions{})
 	w.must(err)
 }
 
@@ -200,6 +209,19 @@ func (w *world) stop() {
 	}
 	if err := w.proxy.Wait(); err != nil {
 		w.t.Errorf("the proxy ended with %v", err)
+	}
+}
+
+// fails expects that the proxy ends by itself, with exit code 1 and this word.
+func (w *world) fails(because string) {
+	w.t.Helper()
+	select {
+	case <-w.proxy.ended:
+	case <-time.After(patience):
+		w.t.Fatalf("the proxy did not end within %v", patience)
+	}
+	if code := w.proxy.ProcessState.ExitCode(); code != 1 || !strings.Contains(w.logged(), because) {
+		w.t.Errorf("the proxy ended with exit code %d, want 1 and the word %q", code, because)
 	}
 }
 

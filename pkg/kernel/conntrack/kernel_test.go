@@ -16,9 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// space is a network namespace's table, with another way to write it.
+type space struct {
+	*Kernel
+	handle *netlink.Handle
+}
+
 // enterNamespace moves the test's goroutine, and no other, to a network namespace of its own, which goes when the test
 // ends, and opens its table.
-func enterNamespace(t *testing.T) *Kernel {
+func enterNamespace(t *testing.T) *space {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -36,11 +42,16 @@ func enterNamespace(t *testing.T) *Kernel {
 			t.Error(err)
 		}
 	})
-	return k
+	handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(handle.Close)
+	return &space{k, handle}
 }
 
 // track makes an entry in the kernel's table.
-func track(t *testing.T, protocol uint8, flow Flow) {
+func (s *space) track(t *testing.T, protocol uint8, flow Flow) {
 	t.Helper()
 	family := netlink.InetFamily(unix.AF_INET6)
 	if flow.Source.Addr().Is4() {
@@ -55,7 +66,7 @@ func track(t *testing.T, protocol uint8, flow Flow) {
 	if protocol == unix.IPPROTO_TCP {
 		made.ProtoInfo = &netlink.ProtoInfoTCP{State: 3} // ESTABLISHED
 	}
-	if err := netlink.ConntrackCreate(netlink.ConntrackTable, family, made); err != nil {
+	if err := s.handle.ConntrackCreate(netlink.ConntrackTable, family, made); err != nil {
 		t.Fatalf("track %v: %v", flow, err)
 	}
 }
@@ -147,13 +158,13 @@ func sweepAlike(t *testing.T, table Table, add func(Flow)) {
 
 func TestKernelSweep(t *testing.T) {
 	k := enterNamespace(t)
-	sweepAlike(t, k, func(f Flow) { track(t, unix.IPPROTO_UDP, f) })
+	sweepAlike(t, k, func(f Flow) { k.track(t, unix.IPPROTO_UDP, f) })
 }
 
 // TestKernelLeavesOthers has the same ends in TCP, which is not told at all, and in another zone, which is.
 func TestKernelLeavesOthers(t *testing.T) {
 	k := enterNamespace(t)
-	track(t, unix.IPPROTO_TCP, toA)
+	k.track(t, unix.IPPROTO_TCP, toA)
 	for _, zone := range []string{"7", "8"} {
 		insert(t, "--zone", zone)
 	}
@@ -172,13 +183,13 @@ func TestKernelLeavesOthers(t *testing.T) {
 // TestKernelEntryAnew deletes an entry whose place has been taken by another one meanwhile: that one stays.
 func TestKernelEntryAnew(t *testing.T) {
 	k := enterNamespace(t)
-	track(t, unix.IPPROTO_UDP, toA)
+	k.track(t, unix.IPPROTO_UDP, toA)
 	anew := Flow{toA.Source, toA.Destination, toB.ReplySource}
 	got, err := k.SweepUDP(context.Background(), IPv4, func(*Flow) bool {
 		if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
 			t.Error(err)
 		}
-		track(t, unix.IPPROTO_UDP, anew)
+		k.track(t, unix.IPPROTO_UDP, anew)
 		return true
 	})
 	if got.Deleted != 0 || err != nil {
@@ -197,7 +208,7 @@ func TestKernelLargeTable(t *testing.T) {
 			f.ReplySource = toB.ReplySource
 		}
 		f.Source = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(n >> 15), 1}), uint16(n&0x7fff)|0x8000)
-		track(t, unix.IPPROTO_UDP, f)
+		k.track(t, unix.IPPROTO_UDP, f)
 	}
 	for n := range count {
 		load(n)

@@ -108,6 +108,18 @@ func (m *Metrics) ConntrackSwept(family cluster.Family, took time.Duration, dele
 	m.conntrackDeleted.WithLabelValues(family.String()).Add(float64(deleted))
 }
 
+// LocalhostListening tells the number of node ports that are listened for on a family's loopback address. It may be
+// called by any goroutine.
+func (m *Metrics) LocalhostListening(family cluster.Family, listeners int) {
+	m.localhostListeners.WithLabelValues(family.String()).Set(float64(listeners))
+	m.localhostFailures.WithLabelValues(family.String()) // shows that there were none
+}
+
+// LocalhostFailed counts a node port that could not be listened for. It may be called by any goroutine.
+func (m *Metrics) LocalhostFailed(family cluster.Family) {
+	m.localhostFailures.WithLabelValues(family.String()).Inc()
+}
+
 // Synced measures a sync. Its cost follows what changed.
 func (m *Metrics) Synced(s *proxy.Sync) {
 	for _, result := range s.Results {

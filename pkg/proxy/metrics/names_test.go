@@ -42,8 +42,8 @@ sync_proxy_rules_iptables_restore_failures_total                  counter   ip_f
 sync_proxy_rules_iptables_partial_restore_failures_total          counter   ip_family                iptables
 iptables_ct_state_invalid_dropped_packets_total                   counter   -                        iptables
 iptables_localhost_nodeports_accepted_packets_total               counter   -                        iptables
-nftables_localhost_nodeport_listeners                             gauge     ip_family                localhost
-nftables_localhost_nodeport_listener_creation_failures_total      counter   ip_family                localhost
+nftables_localhost_nodeport_listeners                             gauge     ip_family                here
+nftables_localhost_nodeport_listener_creation_failures_total      counter   ip_family                here
 nftables_localhost_nodeport_rejected_packets_total                counter   ip_family,protocol       localhost
 sync_proxy_rules_winkernel_lb_create_failures_total               counter   ip_family,lb_type,error  windows
 sync_proxy_rules_winkernel_lb_update_failures_total               counter   ip_family,lb_type,error  windows
@@ -73,6 +73,8 @@ func exercised(t *testing.T) metrics.KubeRegistry {
 	f.Healthz(200)
 	f.Livez(503)
 	f.ConntrackSwept(cluster.IPv6, time.Millisecond, 2)
+	f.LocalhostListening(cluster.IPv4, 3)
+	f.LocalhostFailed(cluster.IPv4)
 	f.slice("a", "10.0.0.1", start.Add(time.Second))
 	f.sync(start.Add(2*time.Second), read(cluster.IPv4), wrote(cluster.IPv6))
 	return f.registry

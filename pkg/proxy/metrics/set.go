@@ -23,6 +23,8 @@ type metricSet struct {
 	healthz, livez                                      *metrics.CounterVec
 	conntrackDuration                                   *metrics.HistogramVec
 	conntrackDeleted                                    *metrics.CounterVec
+	localhostListeners                                  *metrics.GaugeVec
+	localhostFailures                                   *metrics.CounterVec
 	withExternalIPs                                     *metrics.GaugeVec
 	// These two are nil where the backend has no name for them.
 	syncFailures, cleanupFailures *metrics.CounterVec
@@ -78,6 +80,10 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 
 		withExternalIPs: gauges(upstream, "services_with_external_ips",
 			"Services that ask for external IPs, by whether these are served (feature gate AllowServiceExternalIPs).", servedLabel),
+		localhostListeners: gauges(upstream, "nftables_localhost_nodeport_listeners",
+			"Node ports that are listened for on a loopback address.", familyLabel),
+		localhostFailures: counters(upstream, "nftables_localhost_nodeport_listener_creation_failures_total",
+			"Node ports that could not be listened for on a loopback address, at each try.", familyLabel),
 
 		syncFailures:    named(config.SyncFailures, "Syncs that failed; what was programmed before stayed in force."),
 		cleanupFailures: named(config.CleanupFailures, "Removals of what is no longer used that failed."),
@@ -98,6 +104,7 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.lastSynced, s.lastQueued,
 		s.endpointChanges, s.serviceChanges, s.endpointsPending, s.servicesPending,
 		s.noLocalEndpoints, s.healthz, s.livez, s.conntrackDuration, s.conntrackDeleted,
+		s.localhostListeners, s.localhostFailures,
 		s.withExternalIPs,
 		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.contested,
 	}

@@ -1,0 +1,170 @@
+// Package localhost serves TCP node ports on the loopback addresses, which a dataplane cannot do whose translated
+// packets would have to leave the machine with a source of 127.0.0.1. A Forwarder, an observer of the proxy's loop,
+// listens there itself and passes connections on to the endpoints that the plan has for connections from outside (the
+// external traffic policy). It is for processes of this machine, such as a container runtime that pulls images from a
+// registry in the cluster; it is slower than the kernel, and the endpoint sees the node as its client.
+package localhost
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+const (
+	// retryPeriod is how often a port that could not be had is tried again.
+	retryPeriod = 30 * time.Second
+	// maxConnections bounds the connections that are forwarded at once, of all ports. More wait to be accepted.
+	maxConnections = 4096
+)
+
+// Config is what a Forwarder is made of.
+type Config struct {
+	// Families are those on whose loopback address node ports are served.
+	Families []cluster.Family
+	// Listening is told the number of listeners of a family when it changes, ListenFailed of every port that could
+	// not be had. They must not block.
+	Listening    func(family cluster.Family, listeners int)
+	ListenFailed func(family cluster.Family)
+}
+
+// Forwarder serves node ports on loopback addresses. It is a proxy.Observer: being told costs what changed; the work is
+// done by Run.
+type Forwarder struct {
+	config Config
+	wake   chan struct{}
+	slots  chan struct{} // holds a value for each connection
+
+	mu   sync.Mutex
+	seen cluster.Map[plan.Frontend, *plan.Route]
+	// pending are the frontends that Run has not looked at yet; nil is one that is not served any more.
+	pending map[plan.Frontend]*plan.Route
+}
+
+// New makes a Forwarder; Run starts it.
+func New(config Config) *Forwarder {
+	return &Forwarder{config: config, wake: make(chan struct{}, 1), slots: make(chan struct{}, maxConnections),
+		pending: map[plan.Frontend]*plan.Route{}}
+}
+
+// Queued does nothing: only what is decided is served.
+func (f *Forwarder) Queued(time.Time) {}
+
+// Drifted does nothing: rules do not matter here.
+func (f *Forwarder) Drifted(backend.Drift) {}
+
+// Synced notes which node ports have changed.
+func (f *Forwarder) Synced(s *proxy.Sync) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for frontend, change := range cluster.Changes(f.seen, s.Plan.Frontends) {
+		if !frontend.IsNodePort() || frontend.Protocol != cluster.TCP {
+			continue
+		}
+		f.pending[frontend] = nil
+		if change.Is && change.After.Verdict == plan.Balance {
+			f.pending[frontend] = change.After
+		}
+	}
+	f.seen = s.Plan.Frontends
+	if len(f.pending) > 0 {
+		select {
+		case f.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// loopback is the address that node ports of a family are served on.
+func loopback(family cluster.Family) netip.Addr {
+	if family == cluster.IPv6 {
+		return netip.IPv6Loopback()
+	}
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+}
+
+// Run listens until ctx ends, and then ends all connections.
+func (f *Forwarder) Run(ctx context.Context) error {
+	listeners, failed := map[plan.Frontend]*listener{}, map[plan.Frontend]*plan.Route{}
+	defer func() {
+		for _, l := range listeners {
+			l.close()
+		}
+	}()
+	again := time.NewTicker(retryPeriod)
+	defer again.Stop()
+	for {
+		var work map[plan.Frontend]*plan.Route
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.wake:
+			f.mu.Lock()
+			work, f.pending = f.pending, map[plan.Frontend]*plan.Route{}
+			f.mu.Unlock()
+		case <-again.C:
+			work = maps.Clone(failed)
+		}
+		for _, family := range f.config.Families {
+			for frontend, route := range work {
+				if frontend.Family() == family {
+					f.apply(ctx, frontend, route, listeners, failed)
+				}
+			}
+			f.config.Listening(family, count(listeners, family))
+		}
+	}
+}
+
+func count(listeners map[plan.Frontend]*listener, family cluster.Family) int {
+	n := 0
+	for frontend := range listeners {
+		if frontend.Family() == family {
+			n++
+		}
+	}
+	return n
+}
+
+// apply brings one node port to what its route says; nil is nothing.
+func (f *Forwarder) apply(ctx context.Context, frontend plan.Frontend, route *plan.Route, listeners map[plan.Frontend]*listener, failed map[plan.Frontend]*plan.Route) {
+	told := failed[frontend] != nil
+	delete(failed, frontend)
+	l := listeners[frontend]
+	switch {
+	case route == nil && l != nil:
+		l.close()
+		delete(listeners, frontend)
+	case route != nil && l != nil && l.route.Load().Service == route.Service:
+		l.route.Store(route)
+	case route != nil:
+		if l != nil { // of another Service, whose connections end with it
+			l.close()
+			delete(listeners, frontend)
+		}
+		address := net.JoinHostPort(loopback(frontend.Family()).String(), strconv.Itoa(int(frontend.Port)))
+		socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		if err != nil {
+			failed[frontend] = route
+			f.config.ListenFailed(frontend.Family())
+			if !told {
+				klog.FromContext(ctx).Error(fmt.Errorf("node port %d of %s cannot be served on %s; free the port, or take localhost out of nodePortAddresses: %w",
+					frontend.Port, route.Name, address, err), "A node port is not served on localhost", "retryIn", retryPeriod)
+			}
+			return
+		}
+		listeners[frontend] = listen(ctx, socket, route, f.slots)
+	}
+}

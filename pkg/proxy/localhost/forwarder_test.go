@@ -1,0 +1,363 @@
+package localhost
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// patience bounds waiting for what must happen.
+const patience = 20 * time.Second
+
+// fixture is a Forwarder at work on this machine's loopback addresses.
+type fixture struct {
+	*testing.T
+	*Forwarder
+	snapshot *cluster.Snapshot
+	options  *plan.Options
+	plan     *plan.Plan
+
+	mu        sync.Mutex
+	listeners map[cluster.Family]int
+	failures  int
+	changed   chan struct{}
+}
+
+func start(t *testing.T, families ...cluster.Family) *fixture {
+	t.Helper()
+	f := &fixture{T: t, options: &plan.Options{}, listeners: map[cluster.Family]int{}, changed: make(chan struct{}, 1),
+		snapshot: &cluster.Snapshot{Node: &cluster.Node{}}}
+	note := func() {
+		select {
+		case f.changed <- struct{}{}:
+		default:
+		}
+	}
+	f.Forwarder = New(Config{Families: families,
+		Listening: func(family cluster.Family, n int) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.listeners[family] = n
+			note()
+		},
+		ListenFailed: func(cluster.Family) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.failures++
+			note()
+		}})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- f.Forwarder.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// freePort is a port that nobody has, below those that the kernel gives to clients by itself.
+func freePort(t *testing.T, host string) uint16 {
+	t.Helper()
+	for range 1000 {
+		port := uint16(20000 + rand.IntN(10000))
+		socket, err := net.Listen("tcp", net.JoinHostPort(host, fmt.Sprint(port)))
+		if err == nil {
+			socket.Close()
+			return port
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			t.Skipf("skipped: this machine has no %s: %v", host, err)
+		}
+	}
+	t.Fatalf("no port of %s is free", host)
+	return 0
+}
+
+// service is default/web with a node port and these endpoints.
+func service(port uint16, endpoints ...netip.AddrPort) *cluster.Service {
+	s := &cluster.Service{Name: cluster.ServiceName{Namespace: "default", Name: "web"},
+		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00::10")},
+		Ports:      []cluster.ServicePort{{Protocol: cluster.TCP, Port: 80, NodePort: port}, {Name: "udp", Protocol: cluster.UDP, Port: 80, NodePort: port + 1}}}
+	for i, e := range endpoints {
+		s.Slices = append(s.Slices, &cluster.EndpointSlice{Name: fmt.Sprint(i), Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Port: e.Port()}},
+			Endpoints: []cluster.Endpoint{{Addr: e.Addr(), Conditions: cluster.Ready | cluster.Serving}}})
+	}
+	return s
+}
+
+// sync tells of a plan with this Service; nil is none.
+func (f *fixture) sync(s *cluster.Service) {
+	services := cluster.Map[cluster.ServiceName, *cluster.Service]{}
+	if s != nil {
+		services = services.Set(s.Name, s)
+	}
+	f.snapshot = &cluster.Snapshot{Node: f.snapshot.Node, Services: services}
+	f.plan = plan.Compute(f.snapshot, f.options, f.plan)
+	f.Synced(&proxy.Sync{After: f.snapshot, Plan: f.plan})
+}
+
+// wait waits until there are as many listeners and failures.
+func (f *fixture) wait(family cluster.Family, listeners, failures int) {
+	f.Helper()
+	limit := time.After(patience)
+	for {
+		f.mu.Lock()
+		have, failed := f.listeners[family], f.failures
+		f.mu.Unlock()
+		if have == listeners && failed == failures {
+			return
+		}
+		select {
+		case <-f.changed:
+		case <-limit:
+			f.Fatalf("%d listeners and %d failures, want %d and %d", have, failed, listeners, failures)
+		}
+	}
+}
+
+// echo is an endpoint that says its name, then repeats each line until its client has said all, and then says bye.
+func echo(t *testing.T, name, address string) netip.AddrPort {
+	t.Helper()
+	socket, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Skipf("skipped: this machine has no %s: %v", address, err)
+	}
+	t.Cleanup(func() { socket.Close() })
+	go func() {
+		for {
+			connection, err := socket.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer connection.Close()
+				fmt.Fprintln(connection, name)
+				lines := bufio.NewScanner(connection)
+				for lines.Scan() {
+					fmt.Fprintln(connection, lines.Text())
+				}
+				fmt.Fprintln(connection, "bye")
+			}()
+		}
+	}()
+	return netip.MustParseAddrPort(socket.Addr().String())
+}
+
+// client is a connection to a node port.
+type client struct {
+	*testing.T
+	*net.TCPConn
+	lines *bufio.Reader
+}
+
+func dial(t *testing.T, host string, port uint16) *client {
+	t.Helper()
+	connection, err := net.DialTimeout("tcp", net.JoinHostPort(host, fmt.Sprint(port)), patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { connection.Close() })
+	_ = connection.SetDeadline(time.Now().Add(patience))
+	return &client{t, connection.(*net.TCPConn), bufio.NewReader(connection)}
+}
+
+func (c *client) wants(line string) {
+	c.Helper()
+	if got, err := c.lines.ReadString('\n'); err != nil || got != line+"\n" {
+		c.Fatalf("got %q, %v; want %q", got, err, line)
+	}
+}
+
+func (c *client) says(line string) {
+	c.Helper()
+	if _, err := fmt.Fprintln(c, line); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// TestForwards, in both families, both ways, and with one way ended.
+func TestForwards(t *testing.T) {
+	for family, address := range map[cluster.Family]string{cluster.IPv4: "127.0.0.1:0", cluster.IPv6: "[::1]:0"} {
+		t.Run(family.String(), func(t *testing.T) {
+			host, _, _ := net.SplitHostPort(address)
+			port := freePort(t, host)
+			f := start(t, family)
+			f.sync(service(port, echo(t, "a", address)))
+			f.wait(family, 1, 0)
+			c := dial(t, host, port)
+			c.wants("a")
+			c.says("hello")
+			c.wants("hello")
+			if err := c.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			c.wants("bye")
+			if _, err := c.lines.ReadByte(); err != io.EOF {
+				t.Errorf("at the end: %v", err)
+			}
+		})
+	}
+}
+
+// TestEndpointsChange: new connections follow, old ones stay; without an endpoint nobody listens, and all ends.
+func TestEndpointsChange(t *testing.T) {
+	port := freePort(t, "127.0.0.1")
+	a, b := echo(t, "a", "127.0.0.1:0"), echo(t, "b", "127.0.0.1:0")
+	f := start(t, cluster.IPv4)
+	f.sync(service(port, a))
+	f.wait(cluster.IPv4, 1, 0)
+	old := dial(t, "127.0.0.1", port)
+	old.wants("a")
+	f.sync(service(port, b))
+	for limit := time.Now().Add(patience); ; {
+		c := dial(t, "127.0.0.1", port)
+		if name, _ := c.lines.ReadString('\n'); name == "b\n" {
+			break
+		} else if time.Now().After(limit) {
+			t.Fatalf("still %q", name)
+		}
+	}
+	old.says("still here")
+	old.wants("still here")
+	f.sync(service(port))
+	f.wait(cluster.IPv4, 0, 0)
+	if _, err := old.lines.ReadString('\n'); err == nil || err == io.EOF {
+		t.Errorf("the connection was not cut: %v", err)
+	}
+	if c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+		c.Close()
+		t.Error("somebody still listens")
+	}
+	f.sync(service(port, b))
+	f.wait(cluster.IPv4, 1, 0)
+	dial(t, "127.0.0.1", port).wants("b")
+	f.sync(nil)
+	f.wait(cluster.IPv4, 0, 0)
+}
+
+// TestPolicyLocal serves this node's endpoints only.
+func TestPolicyLocal(t *testing.T) {
+	port := freePort(t, "127.0.0.1")
+	f := start(t, cluster.IPv4)
+	s := service(port, echo(t, "a", "127.0.0.1:0"), echo(t, "b", "127.0.0.1:0"))
+	s.ExternalPolicy = cluster.PolicyLocal
+	s.Slices[1].Endpoints[0].Conditions |= cluster.Local
+	f.sync(s)
+	f.wait(cluster.IPv4, 1, 0)
+	for range 8 {
+		dial(t, "127.0.0.1", port).wants("b")
+	}
+}
+
+// TestDeadEndpoint resets the client.
+func TestDeadEndpoint(t *testing.T) {
+	port := freePort(t, "127.0.0.1")
+	const nobody = 1 // tcpmux, which no machine serves
+	f := start(t, cluster.IPv4)
+	f.sync(service(port, netip.AddrPortFrom(loopback(cluster.IPv4), nobody)))
+	f.wait(cluster.IPv4, 1, 0)
+	connection, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), patience)
+	if err == nil { // or the reset came before dialling was over
+		defer connection.Close()
+		_ = connection.SetDeadline(time.Now().Add(patience))
+		_, err = connection.Read(make([]byte, 1))
+	}
+	if !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("got %v, want a reset", err)
+	}
+}
+
+// TestPortTaken leaves the others alone, and is told once a try.
+func TestPortTaken(t *testing.T) {
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	port := netip.MustParseAddrPort(socket.Addr().String()).Port()
+	free := freePort(t, "127.0.0.1")
+	f := start(t, cluster.IPv4)
+	endpoint := echo(t, "a", "127.0.0.1:0")
+	s := service(port, endpoint)
+	s.Ports = append(s.Ports, cluster.ServicePort{Name: "free", Protocol: cluster.TCP, Port: 81, NodePort: free})
+	s.Slices[0].Ports = append(s.Slices[0].Ports, cluster.EndpointPort{Name: "free", Protocol: cluster.TCP, Port: endpoint.Port()})
+	f.sync(s)
+	f.wait(cluster.IPv4, 1, 1)
+	dial(t, "127.0.0.1", free).wants("a")
+}
+
+// TestPick: affinity keeps all clients with one endpoint, for as long as they come and it is there.
+func TestPick(t *testing.T) {
+	pool := func(texts ...string) *plan.Pool {
+		p := &plan.Pool{}
+		for _, text := range texts {
+			p.Endpoints = append(p.Endpoints, netip.MustParseAddrPort(text))
+		}
+		return p
+	}
+	now := time.Unix(1_000_000, 0)
+	all := pool("10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80")
+	seen := map[netip.AddrPort]int{}
+	l := &listener{}
+	for range 400 {
+		seen[l.pick(&plan.Route{Pool: all}, now)]++
+	}
+	if len(seen) != 4 {
+		t.Errorf("without affinity: %v", seen)
+	}
+	sticky := &plan.Route{Pool: all, Affinity: time.Minute}
+	first := l.pick(sticky, now)
+	for range 100 {
+		now = now.Add(59 * time.Second)
+		if got := l.pick(sticky, now); got != first {
+			t.Fatalf("moved from %s to %s", first, got)
+		}
+	}
+	expired := map[netip.AddrPort]int{}
+	for range 400 {
+		now = now.Add(time.Minute)
+		expired[l.pick(sticky, now)]++
+	}
+	if len(expired) != 4 {
+		t.Errorf("after each time-out: %v", expired)
+	}
+	only := &plan.Route{Pool: pool("10.0.0.9:80"), Affinity: time.Minute}
+	if got := l.pick(only, now); got != only.Pool.Endpoints[0] {
+		t.Errorf("an endpoint that is gone keeps its clients: %s", got)
+	}
+}
+
+// TestBound: connections beyond the bound wait, and are served when there is room.
+func TestBound(t *testing.T) {
+	port := freePort(t, "127.0.0.1")
+	f := start(t, cluster.IPv4)
+	f.slots = make(chan struct{}, 2) // Run has not looked at it yet
+	f.sync(service(port, echo(t, "a", "127.0.0.1:0")))
+	f.wait(cluster.IPv4, 1, 0)
+	one, two := dial(t, "127.0.0.1", port), dial(t, "127.0.0.1", port)
+	one.wants("a")
+	two.wants("a")
+	three := dial(t, "127.0.0.1", port)
+	if len(f.slots) != 2 {
+		t.Errorf("%d connections under way", len(f.slots))
+	}
+	one.Close()
+	three.wants("a")
+}
