@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
@@ -30,7 +29,7 @@ type harness struct {
 
 func newHarness(serve bool) *harness {
 	h := &harness{options: &plan.Options{ServeExternalIPs: serve}}
-	var logger klog.Logger = textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&h.log)))
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&h.log)))
 	h.Watcher = New(Config{Recorder: h, Logger: logger, Counted: func(served, ignored int) { h.served, h.ignored = served, ignored }})
 	return h
 }
