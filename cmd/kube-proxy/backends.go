@@ -6,11 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -22,23 +28,50 @@ type dataplane struct {
 	nodePorts string
 	// syncFailures and cleanupFailures name the metrics, below kubeproxy_, that count its failures.
 	syncFailures, cleanupFailures string
-	open                          func(cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error)
+	open                          func(ctx context.Context, cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error)
+	// cleanup removes all that it, or Kubernetes' kube-proxy in this mode, left on this machine.
+	cleanup func(ctx context.Context, cfg *config.KubeProxyConfiguration) error
 }
 
-// dataplanes are all there are. A new backend is a row here.
+// dataplanes are all there are. A new backend is a row here. The first is the default.
 var dataplanes = []dataplane{
 	{
-		mode: config.ProxyModeNFTables, nodePorts: config.NodePortAddressesPrimary, open: openNFTables,
+		mode: config.ProxyModeIPTables, nodePorts: config.NodePortAddressesAll,
+		syncFailures: "sync_proxy_rules_iptables_restore_failures_total",
+		open: func(ctx context.Context, cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error) {
+			return iptables.Open(ctx, iptablesOptions(cfg), sysctl.Kernel{}, families...)
+		},
+		cleanup: func(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
+			return iptables.CleanupAll(ctx, iptablesOptions(cfg), sysctl.Kernel{})
+		},
+	},
+	{
+		mode: config.ProxyModeNFTables, nodePorts: config.NodePortAddressesPrimary,
 		syncFailures:    "sync_proxy_rules_nftables_sync_failures_total",
 		cleanupFailures: "sync_proxy_rules_nftables_cleanup_failures_total",
+		open:            openNFTables,
+		cleanup: func(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
+			b, err := openNFTables(ctx, cfg, []cluster.Family{cluster.IPv4, cluster.IPv6})
+			if err != nil {
+				return err
+			}
+			return errors.Join(b.Cleanup(ctx), b.Close())
+		},
 	},
 }
 
-// chooseDataplane finds the one that the configuration names. Where it names none it is nftables, since this
-// proxy has no iptables backend to default to as Kubernetes' does.
+func iptablesOptions(cfg *config.KubeProxyConfiguration) iptables.Options {
+	return iptables.Options{Mark: 1 << cfg.IPTables.MasqueradeBit}
+}
+
+func openNFTables(_ context.Context, cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error) {
+	return nftables.Open(nftables.Options{Mark: 1 << cfg.NFTables.MasqueradeBit}, families...)
+}
+
+// chooseDataplane finds the one that the configuration names.
 func chooseDataplane(mode config.ProxyMode) (dataplane, error) {
 	if mode == "" {
-		mode = config.ProxyModeNFTables
+		return dataplanes[0], nil
 	}
 	var names []string
 	for _, d := range dataplanes {
@@ -51,29 +84,57 @@ func chooseDataplane(mode config.ProxyMode) (dataplane, error) {
 		mode, strings.Join(names, " or "))
 }
 
-func openNFTables(cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error) {
-	return nftables.Open(nftables.Options{Mark: 1 << cfg.NFTables.MasqueradeBit}, families...)
-}
-
-// cleanup removes what any backend left on this machine, and tells everything that could not be removed.
+// cleanup removes what any dataplane left on this machine, and tells everything that could not be removed.
 func cleanup(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
 	var failed []error
 	for _, d := range dataplanes {
-		b, err := d.open(cfg, []cluster.Family{cluster.IPv4, cluster.IPv6})
-		if err == nil {
-			err = errors.Join(b.Cleanup(ctx), b.Close())
-		}
-		failed = append(failed, err)
+		failed = append(failed, d.cleanup(ctx, cfg))
 	}
 	return errors.Join(failed...)
 }
 
-// machineFamilies are the address families that this machine can serve.
-func machineFamilies() []cluster.Family {
-	families := []cluster.Family{cluster.IPv4}
-	disabled, err := os.ReadFile("/proc/sys/net/ipv6/conf/all/disable_ipv6")
-	if _, missing := os.Stat("/proc/net/if_inet6"); missing == nil && err == nil && strings.TrimSpace(string(disabled)) != "1" {
-		families = append(families, cluster.IPv6)
+// successor removes the rules of the other dataplanes once those of the chosen one are in force: new connections
+// always meet one or the other. It is an observer.
+type successor struct {
+	cfg    *config.KubeProxyConfiguration
+	chosen config.ProxyMode
+	synced chan struct{}
+	once   sync.Once
+}
+
+func newSuccessor(cfg *config.KubeProxyConfiguration, chosen config.ProxyMode) *successor {
+	return &successor{cfg: cfg, chosen: chosen, synced: make(chan struct{})}
+}
+
+// Queued is part of proxy.Observer.
+func (s *successor) Queued(time.Time) {}
+
+// Drifted is part of proxy.Observer.
+func (s *successor) Drifted(backend.Drift) {}
+
+// Synced notes that the chosen dataplane's rules are in force.
+func (s *successor) Synced(done *proxy.Sync) {
+	if done.Err() == nil {
+		s.once.Do(func() { close(s.synced) })
 	}
-	return families
+}
+
+// Run removes the others' rules after the first sync, and then waits for ctx. What cannot be removed is told and left:
+// it does no harm but the time that a packet takes to pass it.
+func (s *successor) Run(ctx context.Context) error {
+	select {
+	case <-s.synced:
+	case <-ctx.Done():
+		return nil
+	}
+	for _, d := range dataplanes {
+		if d.mode == s.chosen {
+			continue
+		}
+		if err := d.cleanup(ctx, s.cfg); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot remove the rules of another mode; kube-proxy --cleanup removes those of all", "mode", d.mode)
+		}
+	}
+	<-ctx.Done()
+	return nil
 }

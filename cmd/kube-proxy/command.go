@@ -33,7 +33,7 @@ Either --config names a file, and flags marked "Ignored with --config" have no e
 "kube-proxy config" works with such files on any machine.`,
 		Example: `  kube-proxy --config=/var/lib/kube-proxy/config.conf --hostname-override=$(NODE_NAME)
   kube-proxy --proxy-mode=nftables --cluster-cidr=10.244.0.0/16 --write-config-to=kube-proxy.yaml`,
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usageError{fmt.Errorf("unknown command or argument %q", args[0])}
 			}

@@ -111,7 +111,7 @@ func TestConvertWritesNothingOnError(t *testing.T) {
 	code, out, errs := subcommand("convert", "--from", from, "-o", target)
 	want := from + ":3: syncPeriod: Invalid value: \"0s\": must be greater than 0\n" +
 		from + ":3: minSyncPeriod"
-	if code != exitFailure || out != "" || !strings.HasPrefix(errs, want[:strings.Index(want, "\n")]) || !strings.Contains(errs, from+":4: linux.oomScoreAdj: ") {
+	if code != exitFailure || out != "" || !strings.HasPrefix(errs, strings.Split(want, "\n")[0]) || !strings.Contains(errs, from+":4: linux.oomScoreAdj: ") {
 		t.Errorf("exit code %d, output %q, errors:\n%s", code, out, errs)
 	}
 	if data, err := os.ReadFile(target); err != nil || string(data) != "precious" {

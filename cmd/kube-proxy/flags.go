@@ -228,7 +228,7 @@ func flagOf(path string, mode config.ProxyMode, flags *pflag.FlagSet) string {
 		if field == "" {
 			field = loggingFieldOf(f.Name)
 		}
-		if field == "" || !(path == field || strings.HasPrefix(path, field+".") || strings.HasPrefix(path, field+"[")) {
+		if field == "" || (path != field && !strings.HasPrefix(path, field+".") && !strings.HasPrefix(path, field+"[")) {
 			return
 		}
 		if shared := field == "syncPeriod" || field == "minSyncPeriod"; shared && strings.HasPrefix(f.Name, "ipvs-") != ipvs {

@@ -43,15 +43,15 @@ func load(t *testing.T, args ...string) (*loaded, error) {
 	return opts.load(flags)
 }
 
-// node is what the command line of a node must mean.
-type node struct {
+// installed is what the command line of a node must mean.
+type installed struct {
 	expect   func(cfg *config.KubeProxyConfiguration) // sets what differs from v1alpha1's defaults
 	warnings []string
 }
 
 // nodes are the directories of testdata/nodes.
-func nodes() map[string]node {
-	return map[string]node{
+func nodes() map[string]installed {
+	return map[string]installed{
 		"kubeadm": {expect: func(cfg *config.KubeProxyConfiguration) {
 			cfg.HostnameOverride = "worker-1"
 			cfg.ClientConnection.Kubeconfig = "/var/lib/kube-proxy/kubeconfig.conf"

@@ -52,6 +52,8 @@ type runOptions struct {
 	gates features.Gates
 	// flags are all flags with their values, of the gates those in force.
 	flags map[string]string
+	// check turns errors of the configuration into one that names lines or flags; nil if there are none.
+	check func(field.ErrorList) error
 	// configFile watches the configuration file; nil if the flags are the configuration.
 	configFile *configWatch
 }
@@ -67,7 +69,7 @@ func newOptions() *options {
 
 func (o *options) runOptions(l *loaded, flags *pflag.FlagSet) runOptions {
 	run := runOptions{master: o.master, manifests: o.manifests, cleanup: o.cleanup, initOnly: o.initOnly, relistGuard: o.relistGuard, gates: l.features.Gates}
-	run.flags = map[string]string{}
+	run.check, run.flags = l.check, map[string]string{}
 	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
 	run.flags["feature-gates"] = l.features.InForce() // a gate may have been set by the file
 	if l.file != nil {

@@ -81,3 +81,12 @@ func parseCIDRs(texts []string) ([]netip.Prefix, error) {
 	}
 	return cidrs, nil
 }
+
+// parseAddr reads an address as validation does, which lets leading zeros pass.
+func parseAddr(text string) (netip.Addr, error) {
+	addr, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
+	if !ok {
+		return netip.Addr{}, fmt.Errorf("%q is not an IP address", text)
+	}
+	return addr.Unmap(), nil
+}

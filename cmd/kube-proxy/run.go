@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -15,74 +16,158 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	trackedflows "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/externalips"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
 // checkPeriod is the time between looks whether somebody else changed the rules. A look costs microseconds.
 const checkPeriod = 250 * time.Millisecond
 
-// run wires sources, backend, loop, observers and servers, and proxies until ctx ends.
+// run learns who this node is, and then proxies until ctx ends.
 func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) error {
 	if opts.cleanup {
 		return cleanup(ctx, cfg)
 	}
-	chosen, err := chooseDataplane(cfg.Mode)
+	p := &process{cfg: cfg, opts: opts}
+	var err error
+	if p.chosen, err = chooseDataplane(cfg.Mode); err != nil {
+		return err
+	}
+	if p.name, err = nodeName(cfg.HostnameOverride, os.Hostname); err != nil {
+		return err
+	}
+	if p.planning, err = planOptions(cfg, opts.gates, p.chosen.nodePorts); err != nil {
+		return err
+	}
+	p.planning.NodePorts.Loopback = p.chosen.mode == config.ProxyModeIPTables && cfg.IPTables.LocalhostNodePorts
+	given, err := nodeIPOverride(cfg)
 	if err != nil {
 		return err
 	}
-	name, err := nodeName(cfg.HostnameOverride, os.Hostname)
-	if err != nil {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p.builder = cluster.NewBuilder(p.name, given...)
+	if p.in, err = openInputs(ctx, cfg, p.name, opts, p.relistHeld); err != nil {
 		return err
 	}
-	planning, err := planOptions(cfg, opts.gates, chosen.nodePorts)
-	if err != nil {
+	if p.identity, err = p.in.identify(ctx, p.builder, p.planning.NodeCIDR); err != nil {
+		if ctx.Err() != nil {
+			return nil // told to end while it waited
+		}
 		return err
 	}
-	families := machineFamilies()
-	klog.FromContext(ctx).Info("Serving", "node", name, "mode", chosen.mode, "families", fmt.Sprint(families))
+	if p.families, err = chooseFamilies(ctx, cfg, opts, p.identity); err != nil {
+		return err
+	}
+	p.announce(ctx)
+	return p.run(ctx)
+}
 
-	builder := cluster.NewBuilder(name)
-	measured := metrics.New(metrics.Config{
-		Families: families, Start: time.Now(), Snapshot: builder.Snapshot,
-		SyncFailures: chosen.syncFailures, CleanupFailures: chosen.cleanupFailures,
-	}, legacyregistry.MustRegister)
-	in, err := openInputs(ctx, cfg, name, opts, measured.RelistHeld)
-	if err != nil {
-		return err
+// process is what run finds out before it puts the proxy together.
+type process struct {
+	cfg      *config.KubeProxyConfiguration
+	opts     runOptions
+	name     string
+	chosen   dataplane
+	planning *plan.Options
+	builder  *cluster.Builder
+	in       *inputs
+	identity node.Identity
+	families []cluster.Family
+	measured atomic.Pointer[metrics.Metrics]
+}
+
+// relistHeld counts a list that is not believed. None is before the metrics are there: the first list has nothing to
+// be compared with.
+func (p *process) relistHeld() {
+	if m := p.measured.Load(); m != nil {
+		m.RelistHeld()
 	}
+}
+
+// announce tells the API's users that a proxy begins.
+func (p *process) announce(ctx context.Context) {
+	event := proxy.Event{Kind: "Node", Name: p.name, Reason: "Starting", Action: "StartKubeProxy",
+		Message: fmt.Sprintf("kube-proxy begins in %s mode for %v", p.chosen.mode, p.families)}
+	p.in.recorder.Event(event)
+	if p.cfg.Mode != "" {
+		return
+	}
+	event.Warning, event.Reason = true, "ProxyModeDefaulted"
+	event.Message = fmt.Sprintf("The proxy mode is not set, and was taken to be %s. The default may be another one in a later version; "+
+		"set mode in the configuration file (or --proxy-mode) to the one that you want", p.chosen.mode)
+	klog.FromContext(ctx).Info(event.Message)
+	p.in.recorder.Event(event)
+}
+
+// worker is an observer that does something of its own.
+type worker interface {
+	proxy.Observer
+	Run(ctx context.Context) error
+}
+
+// run wires sources, backend, loop, observers and servers, and proxies until ctx ends.
+func (p *process) run(ctx context.Context) error {
+	measured := metrics.New(metrics.Config{
+		Families: p.families, Start: time.Now(), Snapshot: p.builder.Snapshot,
+		SyncFailures: p.chosen.syncFailures, CleanupFailures: p.chosen.cleanupFailures,
+	}, legacyregistry.MustRegister)
+	p.measured.Store(measured)
 	checker := health.NewChecker(health.Config{
-		Families: families, SyncPeriod: cfg.SyncPeriod.Duration, Clock: clock.RealClock{},
+		Families: p.families, SyncPeriod: p.cfg.SyncPeriod.Duration, Clock: clock.RealClock{},
 		HealthzAnswered: measured.Healthz, LivezAnswered: measured.Livez,
 	})
-	services := health.NewServices(health.ServicesConfig{
-		AllAddresses: len(cfg.NodePortAddresses) == 0, Healthy: checker.Healthy,
-		Recorder: in.recorder, Clock: clock.RealClock{},
-	})
-	unacknowledged := externalips.New(externalips.Config{Recorder: in.recorder, Counted: measured.ExternalIPs, Logger: klog.FromContext(ctx)})
-	dataplane, err := chosen.open(cfg, families)
+	tracked, err := trackedflows.Open()
 	if err != nil {
 		return err
 	}
-	loop := proxy.New(proxy.Config{
-		Sources: in.sources, Builder: builder, Backend: dataplane, Plan: planning,
-		Observers:     []proxy.Observer{checker, services, measured, unacknowledged},
-		MinSyncPeriod: cfg.MinSyncPeriod.Duration, CheckPeriod: checkPeriod, Clock: clock.RealClock{},
-	})
-	serving := &servers{cfg: cfg, opts: opts, node: name, mode: chosen.mode, recorder: in.recorder}
-	parts := []func(context.Context) error{in.publish, loop.Run, services.Run, serving.health(checker.Handler())}
+	defer tracked.Close()
+	dataplane, err := p.chosen.open(ctx, p.cfg, p.families)
+	if err != nil {
+		return err
+	}
+	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.name, mode: p.chosen.mode, recorder: p.in.recorder}
 	pages, err := serving.metrics()
 	if err != nil {
 		return errors.Join(err, dataplane.Close())
 	}
-	parts = append(parts, pages)
-	if opts.configFile != nil {
-		parts = append(parts, func(ctx context.Context) error { return followConfig(ctx, opts.configFile, in.recorder, name) })
+	unacknowledged := externalips.New(externalips.Config{Recorder: p.in.recorder, Counted: measured.ExternalIPs, Logger: klog.FromContext(ctx)})
+	observers := []proxy.Observer{checker, measured, unacknowledged}
+	parts := []func(context.Context) error{p.in.publish, serving.health(checker.Handler()), pages}
+	for _, w := range p.workers(checker, measured, tracked) {
+		observers, parts = append(observers, w), append(parts, w.Run)
 	}
-	return errors.Join(together(ctx, parts...), dataplane.Close())
+	if p.opts.configFile != nil {
+		parts = append(parts, func(ctx context.Context) error { return followConfig(ctx, p.opts.configFile, p.in.recorder, p.name) })
+	}
+	loop := proxy.New(proxy.Config{
+		Sources: p.in.sources, Builder: p.builder, Backend: dataplane, Plan: p.planning, Observers: observers,
+		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, CheckPeriod: checkPeriod, Clock: clock.RealClock{},
+	})
+	return errors.Join(together(ctx, append(parts, loop.Run)...), dataplane.Close())
+}
+
+// workers are the observers that do something of their own.
+func (p *process) workers(checker *health.Checker, measured *metrics.Metrics, tracked trackedflows.Table) []worker {
+	all := []worker{
+		health.NewServices(health.ServicesConfig{
+			AllAddresses: len(p.cfg.NodePortAddresses) == 0, Healthy: checker.Healthy,
+			Recorder: p.in.recorder, Clock: clock.RealClock{},
+		}),
+		newSuccessor(p.cfg, p.chosen.mode),
+		conntrack.New(conntrack.Config{Families: p.families, Table: tracked, Swept: measured.ConntrackSwept}),
+	}
+	if !p.in.standalone {
+		all = append(all, node.NewWatch(p.identity))
+	}
+	return all
 }
 
 // followConfig returns, and so ends the process in good order, when the configuration file has a new meaning.

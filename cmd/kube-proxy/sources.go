@@ -24,6 +24,8 @@ import (
 type inputs struct {
 	sources  []source.Source
 	recorder proxy.Recorder
+	// standalone tells that there is no API server.
+	standalone bool
 	// publish runs as long as the proxy does.
 	publish func(context.Context) error
 }
@@ -34,6 +36,7 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	machine := netif.New()
 	in := &inputs{sources: []source.Source{interfaces.New(machine)}}
 	if opts.manifests != "" {
+		in.standalone = true
 		in.sources = append(in.sources, manifests.New(opts.manifests, node, manifests.WithMachine(machine.NodeAddrs),
 			manifests.WithNodeKubeProxyVersion(!opts.gates.DisableNodeKubeProxyVersion)))
 		in.recorder = recorder{events.Log{Logger: klog.FromContext(ctx)}}

@@ -46,6 +46,7 @@ var rows = []row{
 	{"pkg/proxy/health/...", observed},
 	{"pkg/proxy/conntrack/...", append([]string{"pkg/kernel/conntrack/..."}, observed...)},
 	{"pkg/proxy/metrics/...", observed},
+	{"pkg/proxy/node/...", observed},
 	{"pkg/proxy/status/...", observed},
 	{"pkg/proxy/externalips/...", observed},
 
@@ -64,7 +65,7 @@ var observed = []string{"pkg/proxy", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg
 
 // testImports is what the _test.go files of any package may import beside what its row says: they build the input of the
 // stage that they test, and use the tools below test/.
-var testImports = []string{"test/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend/backendtest/..."}
+var testImports = []string{"test/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend/backendtest/...", "pkg/proxy/source/manifests"}
 
 // library says who may import some packages that are not ours. A user is a pattern as in [row] or, if it ends in .go, a
 // pattern of file names.

@@ -8,6 +8,7 @@
 //	packets        one question and its answer a line (see Packet)
 //	plan           what plan.Compute makes of it            (golden)
 //	nftables       the table that the nftables backend makes (golden)
+//	iptables       the rules that the iptables backend makes (golden)
 //
 // The objects and packets are written for the laboratory of test/netns, in IPv4. They are read a second time
 // in IPv6, with every address replaced by its counterpart, unless the options say "families: as written".
@@ -62,6 +63,10 @@ type Case struct {
 //
 //	client > 10.96.0.10:80/TCP = one of pod1a pod2a, seen as node1
 //	client > 192.0.2.10:80/TCP = the same of pod1a pod2a, seen as node1
+//
+// Where a backend is known not to do what the plan says, its own answer follows, without endpoints:
+//
+//	pod1b > 10.96.0.10:9999/TCP = refused (iptables: passed)
 type Packet struct {
 	Line      int
 	From      string
@@ -71,6 +76,16 @@ type Packet struct {
 	Choice    Choice
 	Endpoints []string
 	SeenAs    string
+	// Except are the backends with another answer.
+	Except map[string]plan.Verdict
+}
+
+// By is the packet with the answer that a backend gives.
+func (p Packet) By(backend string) Packet {
+	if verdict, ok := p.Except[backend]; ok {
+		p.Verdict, p.Endpoints, p.SeenAs = verdict, nil, ""
+	}
+	return p
 }
 
 // Choice is how a client's connections share the endpoints.
@@ -207,12 +222,14 @@ func parseOptions(text string) (*plan.Options, error) {
 			o.MasqueradeAll, err = strconv.ParseBool(value)
 		case "serveExternalIPs":
 			o.ServeExternalIPs, err = strconv.ParseBool(value)
+		case "loopbackNodePorts":
+			o.NodePorts.Loopback, err = strconv.ParseBool(value)
 		case "localInterface":
 			o.LocalTraffic = plan.LocalTraffic{Interface: value}
 		case "detectLocal":
 			o.LocalTraffic = plan.LocalTraffic{}
 		case "nodePortAddresses":
-			o.NodePorts = plan.NodePortAddresses{}
+			o.NodePorts = plan.NodePortAddresses{Loopback: o.NodePorts.Loopback}
 			for cidr := range strings.SplitSeq(value, ",") {
 				var prefix netip.Prefix
 				prefix, err = netip.ParsePrefix(cidr)
@@ -228,12 +245,15 @@ func parseOptions(text string) (*plan.Options, error) {
 	return o, nil
 }
 
-var packetLine = regexp.MustCompile(`^(\S+) > (\S+)/(TCP|UDP|SCTP) = (.+)$`)
+var (
+	packetLine = regexp.MustCompile(`^(\S+) > (\S+)/(TCP|UDP|SCTP) = ([^(]+?)( \(([a-z]+): (\S+)\))?$`)
+	verdicts   = map[string]plan.Verdict{"refused": plan.Reject, "dropped": plan.Drop, "passed": plan.Pass}
+)
 
 func parsePacket(line string) (Packet, error) {
 	fields := packetLine.FindStringSubmatch(line)
 	if fields == nil {
-		return Packet{}, fmt.Errorf("%q is not HOST > ADDRESS:PORT/PROTOCOL = ANSWER", line)
+		return Packet{}, fmt.Errorf("%q is not HOST > ADDRESS:PORT/PROTOCOL = ANSWER, or that and (BACKEND: ANSWER)", line)
 	}
 	p := Packet{From: fields[1]}
 	var err error
@@ -241,26 +261,29 @@ func parsePacket(line string) (Packet, error) {
 		return p, err
 	}
 	p.Protocol = map[string]cluster.Protocol{"TCP": cluster.TCP, "UDP": cluster.UDP, "SCTP": cluster.SCTP}[fields[3]]
-	switch fields[4] {
-	case "refused":
-		p.Verdict = plan.Reject
-	case "dropped":
-		p.Verdict = plan.Drop
-	case "passed":
-		p.Verdict = plan.Pass
-	default:
-		for _, choice := range []Choice{OneOf, TheSame} {
-			if rest, ok := strings.CutPrefix(fields[4], string(choice)); ok {
-				p.Choice, fields[4] = choice, rest
-			}
+	if backend := fields[6]; backend != "" {
+		verdict, known := verdicts[fields[7]]
+		if !known {
+			return p, fmt.Errorf("(%s: %s): a backend's own answer is refused, dropped or passed", backend, fields[7])
 		}
-		endpoints, seenAs, ok := strings.Cut(fields[4], ", seen as ")
-		if !ok {
-			return p, fmt.Errorf("%q says neither refused, dropped, passed, nor who answers and \", seen as\" whom", fields[4])
-		}
-		p.Endpoints, p.SeenAs = strings.Fields(endpoints), seenAs
-		slices.Sort(p.Endpoints)
+		p.Except = map[string]plan.Verdict{backend: verdict}
 	}
+	verdict, known := verdicts[fields[4]]
+	if known {
+		p.Verdict = verdict
+		return p, nil
+	}
+	for _, choice := range []Choice{OneOf, TheSame} {
+		if rest, ok := strings.CutPrefix(fields[4], string(choice)); ok {
+			p.Choice, fields[4] = choice, rest
+		}
+	}
+	endpoints, seenAs, ok := strings.Cut(fields[4], ", seen as ")
+	if !ok {
+		return p, fmt.Errorf("%q says neither refused, dropped, passed, nor who answers and \", seen as\" whom", fields[4])
+	}
+	p.Endpoints, p.SeenAs = strings.Fields(endpoints), seenAs
+	slices.Sort(p.Endpoints)
 	return p, nil
 }
 

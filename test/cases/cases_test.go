@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/tools/txtar"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -18,6 +19,9 @@ var update = flag.Bool("update", false, "write the golden parts anew")
 
 // nftOptions are the nftables backend's in every case.
 var nftOptions = nftables.Options{Mark: 0x4000}
+
+// iptOptions are the iptables backend's.
+var iptOptions = iptables.Options{Mark: 0x4000}
 
 func load(t *testing.T) []*Case {
 	t.Helper()
@@ -38,6 +42,7 @@ func TestGolden(t *testing.T) {
 			p := c.Plan()
 			golden(t, c, "plan", p.String())
 			golden(t, c, "nftables", nftables.Render(p, c.Family, nftOptions))
+			golden(t, c, "iptables", iptables.Render(p, c.Family, iptOptions))
 		})
 	}
 }

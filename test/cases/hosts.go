@@ -56,7 +56,8 @@ func (c *Case) Explain(p *plan.Plan, question Packet) Packet {
 		source = from.addrs[1]
 	}
 	path := p.Explain(plan.Packet{Source: source, Interface: from.arrives, To: question.To, Protocol: question.Protocol})
-	answer := Packet{Line: question.Line, From: question.From, To: question.To, Protocol: question.Protocol, Verdict: path.Verdict}
+	answer := Packet{Line: question.Line, From: question.From, To: question.To, Protocol: question.Protocol, Verdict: path.Verdict,
+		Except: question.Except}
 	if path.Verdict != plan.Balance {
 		return answer
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
@@ -21,6 +22,21 @@ func TestKernelTakesRuleset(t *testing.T) {
 		cmd.Stdin = strings.NewReader(text)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%s: nft: %v\n%s", c.Name, err, out)
+		}
+	}
+}
+
+// TestKernelTakesRules feeds every set of rules to the real iptables-restore, of both variants.
+func TestKernelTakesRules(t *testing.T) {
+	lab := netns.Start(t, netns.Options{})
+	stems := map[cluster.Family]string{cluster.IPv4: "iptables", cluster.IPv6: "ip6tables"}
+	for _, c := range load(t) {
+		for _, variant := range []string{"nft", "legacy"} {
+			cmd := lab.Client.Command(stems[c.Family]+"-"+variant+"-restore", "--test", "--noflush")
+			cmd.Stdin = strings.NewReader(iptables.Render(c.Plan(), c.Family, iptOptions))
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%s: %s: %v\n%s", c.Name, cmd.Args[0], err, out)
+			}
 		}
 	}
 }

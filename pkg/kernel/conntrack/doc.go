@@ -43,7 +43,7 @@ type Flow struct {
 }
 
 // Translated tells whether the flow's destination is translated (DNAT).
-func (f *Flow) Translated() bool { return f.Destination != f.ReplySource }
+func (f Flow) Translated() bool { return f.Destination != f.ReplySource }
 
 // Swept is what a sweep came to.
 type Swept struct {

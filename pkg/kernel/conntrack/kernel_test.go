@@ -105,12 +105,12 @@ func list(t *testing.T, table Table, family Family) []Flow {
 	return flows
 }
 
-// comparable lets cmp look into addresses.
-var comparable = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
+// addresses lets cmp look into addresses.
+var addresses = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 
 func wantFlows(t *testing.T, table Table, family Family, want ...Flow) {
 	t.Helper()
-	if diff := cmp.Diff(want, list(t, table, family), comparable); diff != "" {
+	if diff := cmp.Diff(want, list(t, table, family), addresses); diff != "" {
 		t.Errorf("%s entries (-want +got):\n%s", family, diff)
 	}
 }
@@ -123,7 +123,7 @@ func sweepAlike(t *testing.T, table Table, add func(Flow)) {
 	}
 	wantFlows(t, table, IPv4, toA, toB, plain)
 	wantFlows(t, table, IPv6, toA6, toB6)
-	if !toA.Translated() || plain.Translated() {
+	if a, p := toA, plain; !a.Translated() || p.Translated() {
 		t.Error("Translated is wrong")
 	}
 	ctx := context.Background()

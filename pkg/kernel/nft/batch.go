@@ -62,12 +62,10 @@ func (b *Batch) Add(set string, e *Element) {
 	b.add(set, e, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 }
 
-// Discard deletes an element that may be gone already, as those of a map with timeouts: it is added first, which changes
-// nothing if it is there, and then deleted. (A command for this came with Linux 6.3.) It counts as two operations. Commit
-// fails with EEXIST if the key is there with another value.
-func (b *Batch) Discard(set string, e *Element) {
+// Ensure adds an element unless it is there. Commit fails with EEXIST if its key is there with another value. An element
+// that may time out is deleted by Ensure and then Delete, of which the latter alone could find nothing.
+func (b *Batch) Ensure(set string, e *Element) {
 	b.add(set, e, unix.NLM_F_CREATE)
-	b.Delete(set, e.Key)
 }
 
 func (b *Batch) add(set string, e *Element, flags uint16) {

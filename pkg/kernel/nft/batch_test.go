@@ -111,7 +111,7 @@ func FuzzDecode(f *testing.F) {
 	b.Add("services", &Element{Key: frontendKey(1), Chain: "pick-2", Comment: "default/a:http"})
 	sent, _ := b.finish(1)
 	f.Add(sent)
-	f.Fuzz(func(t *testing.T, data []byte) {
+	f.Fuzz(func(_ *testing.T, data []byte) {
 		for m := (messages{rest: data}); m.next(); {
 			decodeChain(m.message)
 			decodeSet(m.message)
@@ -218,7 +218,7 @@ func TestBatchRefuses(t *testing.T) {
 		"long chain to go":  func(b *Batch) { b.Add("services", &Element{Key: frontendKey(1), Chain: long}) },
 		"no chain":          func(b *Batch) { b.AddChain("", "") },
 		"long chain":        func(b *Batch) { b.DeleteChain(long) },
-		"rule of no chain":  func(b *Batch) { b.AddRule("", Rule{Verdict(Drop)}) },
+		"rule of no chain":  func(b *Batch) { b.AddRule("", Rule{Drop}) },
 		"empty rule":        func(b *Batch) { b.AddRule("a", nil) },
 		"flush of no chain": func(b *Batch) { b.FlushChain("") },
 	} {

@@ -55,7 +55,7 @@ func (s *socket) commit(data []byte, lastSeq uint32) (result, error) {
 			}
 			time.Sleep(time.Duration(attempt) * time.Millisecond)
 		case first.errno != 0:
-			return first, nil
+			return first, nil //nolint:nilerr // the caller words it
 		case !confirmed:
 			return result{}, errUnconfirmed
 		default:

@@ -59,7 +59,7 @@ const (
 
 // world is the table that all cases begin with: every kind of object, one of each use.
 func world(tx *knftables.Transaction) {
-	tx.Add(&knftables.Table{Comment: knftables.PtrTo("rules for kube-proxy")})
+	tx.Add(&knftables.Table{Comment: new("rules for kube-proxy")})
 	tx.Add(&knftables.Map{Name: "endpoints", TypeOf: endpointsType + " ; counter"})
 	tx.Add(&knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
 	tx.Add(&knftables.Map{Name: "unused-map", TypeOf: endpointsType})
@@ -75,11 +75,11 @@ func world(tx *knftables.Transaction) {
 	tx.Add(&knftables.Rule{Chain: "pick-2", Rule: pickRule})
 	tx.Add(&knftables.Chain{Name: "unused"})
 	tx.Add(&knftables.Rule{Chain: "unused", Rule: "ip saddr @unused-set drop"})
-	tx.Add(&knftables.Chain{Name: "services", Comment: knftables.PtrTo("where a packet goes")})
+	tx.Add(&knftables.Chain{Name: "services", Comment: new("where a packet goes")})
 	tx.Add(&knftables.Rule{Chain: "services", Rule: "ip daddr . meta l4proto . th dport vmap @services"})
 	tx.Add(&knftables.Chain{Name: "prerouting", Type: knftables.PtrTo(knftables.NATType),
 		Hook: knftables.PtrTo(knftables.PreroutingHook), Priority: knftables.PtrTo(knftables.DNATPriority)})
-	tx.Add(&knftables.Rule{Chain: "prerouting", Rule: "jump services", Comment: knftables.PtrTo("the way in")})
+	tx.Add(&knftables.Rule{Chain: "prerouting", Rule: "jump services", Comment: new("the way in")})
 }
 
 // elements is what the world holds in its maps.
@@ -247,7 +247,7 @@ func elementCases() []conformanceCase {
 			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.1", "tcp", "80"}, Value: []string{"goto new"}})
 		})},
 		{name: "add/element/verdict map", do: text(func(tx *knftables.Transaction) {
-			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.2", "udp", "53"}, Value: []string{"goto pick-2"}, Comment: knftables.PtrTo("x")})
+			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.2", "udp", "53"}, Value: []string{"goto pick-2"}, Comment: new("x")})
 		})},
 		{name: "add/element/no target", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) {
 			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.2", "udp", "53"}, Value: []string{"goto none"}})
@@ -319,7 +319,7 @@ func batchElementCases() []conformanceCase {
 		})},
 		{name: "Replace/verdict map/with its chain", do: batch(func(b *Batch) {
 			b.AddChain("new", "made in a batch")
-			b.AddRule("new", Rule{Verdict(Drop)})
+			b.AddRule("new", Rule{Drop})
 			b.Delete("services", frontendKey(1))
 			b.Add("services", service(1, "new"))
 			b.DeleteChain("pick-2")
@@ -335,20 +335,34 @@ func batchElementCases() []conformanceCase {
 	}
 }
 
-// discardCases are a batch's deletions of what may be gone.
-func discardCases() []conformanceCase {
+// ensureCases are a batch's additions of what may be there.
+func ensureCases() []conformanceCase {
+	client := func(i int) []byte { return []byte{10, 0, 0, byte(i)} }
 	return []conformanceCase{
-		{name: "Discard/map/present", do: batch(func(b *Batch) {
-			b.Discard("clients", &Element{Key: []byte{10, 0, 0, 1}, Value: endpointValue(1)})
+		{name: "Ensure/map/present", do: batch(func(b *Batch) {
+			b.Ensure("clients", &Element{Key: client(1), Value: endpointValue(1)})
 		})},
-		{name: "Discard/map/absent", do: batch(func(b *Batch) {
-			b.Add("clients", &Element{Key: []byte{10, 0, 0, 2}, Value: endpointValue(1)})
-			b.Delete("clients", []byte{10, 0, 0, 2})
-			b.Discard("clients", &Element{Key: []byte{10, 0, 0, 3}, Value: endpointValue(1)})
+		{name: "Ensure/map/absent", do: batch(func(b *Batch) {
+			b.Ensure("clients", &Element{Key: client(2), Value: endpointValue(1)})
 		})},
-		{name: "Discard/map/other value", want: unix.EEXIST, index: 2, do: batch(func(b *Batch) {
-			b.Discard("clients", &Element{Key: []byte{10, 0, 0, 3}, Value: endpointValue(1)})
-			b.Discard("clients", &Element{Key: []byte{10, 0, 0, 1}, Value: endpointValue(2)})
+		{name: "Ensure/map/before Delete", do: batch(func(b *Batch) {
+			b.Ensure("clients", &Element{Key: client(1), Value: endpointValue(1)})
+			b.Ensure("clients", &Element{Key: client(2), Value: endpointValue(1)})
+			b.Delete("clients", client(1))
+			b.Delete("clients", client(2))
+		})},
+		{name: "Ensure/map/between others", want: unix.EEXIST, index: 2, do: batch(func(b *Batch) {
+			b.Ensure("clients", &Element{Key: client(1), Value: endpointValue(1)})
+			b.Add("clients", &Element{Key: client(2), Value: endpointValue(1)})
+			b.Add("clients", &Element{Key: client(1), Value: endpointValue(1)})
+		})},
+		{name: "Ensure/map/other value", want: unix.EEXIST, index: 1, do: batch(func(b *Batch) {
+			b.Ensure("clients", &Element{Key: client(3), Value: endpointValue(1)})
+			b.Ensure("clients", &Element{Key: client(1), Value: endpointValue(2)})
+		})},
+		{name: "Ensure/map/full", want: unix.ENFILE, index: 1, do: batch(func(b *Batch) {
+			b.Ensure("clients", &Element{Key: client(2), Value: endpointValue(1)})
+			b.Ensure("clients", &Element{Key: client(3), Value: endpointValue(1)})
 		})},
 	}
 }
@@ -367,9 +381,9 @@ func batchChainCases() []conformanceCase {
 		{name: "FlushChain/chain/present", do: batch(func(b *Batch) { b.FlushChain("services") })},
 		{name: "FlushChain/chain/absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.FlushChain("none") })},
 		{name: "AddRule/rule/plain", do: batch(func(b *Batch) {
-			b.AddRule("unused", Rule{Lookup{Concat{SourceAddress}, "unused-set", true}, Verdict(Accept)})
+			b.AddRule("unused", Rule{Lookup{Concat{SourceAddress}, "unused-set", true}, Accept})
 		})},
-		{name: "AddRule/rule/chain absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.AddRule("none", Rule{Verdict(Drop)}) })},
+		{name: "AddRule/rule/chain absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.AddRule("none", Rule{Drop}) })},
 		{name: "AddRule/rule/target absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.AddRule("unused", Rule{Goto("none")}) })},
 		{name: "AddRule/rule/target base", want: unix.EOPNOTSUPP, do: batch(func(b *Batch) { b.AddRule("unused", Rule{Jump("prerouting")}) })},
 		{name: "AddRule/rule/set absent", want: unix.ENOENT, do: batch(func(b *Batch) {
@@ -391,7 +405,7 @@ func batchChainCases() []conformanceCase {
 
 // conformanceCases are all of them.
 func conformanceCases() []conformanceCase {
-	return slices.Concat(tableCases(), chainCases(), ruleTextCases(), setCases(), elementCases(), batchElementCases(), discardCases(), batchChainCases())
+	return slices.Concat(tableCases(), chainCases(), ruleTextCases(), setCases(), elementCases(), batchElementCases(), ensureCases(), batchChainCases())
 }
 
 // TestConformance does each operation to the kernel's table and to the fake: both must take or refuse it, with the same
@@ -504,7 +518,7 @@ func TestConformanceIsComplete(t *testing.T) {
 		"add/set": both, "create/set": refused, "flush/set": both, "delete/set": both,
 		"add/map": succeeds, "create/map": refused, "flush/map": both, "delete/map": both,
 		"add/element": both, "create/element": refused, "delete/element": both,
-		"Add/map": both, "Delete/map": both, "Replace/map": both, "Discard/map": both,
+		"Add/map": both, "Delete/map": both, "Replace/map": both, "Ensure/map": both,
 		"Add/verdict map": both, "Delete/verdict map": succeeds, "Replace/verdict map": succeeds,
 		"Add/set": both, "Delete/set": both,
 		"AddChain/chain": both, "DeleteChain/chain": both, "FlushChain/chain": both, "AddRule/rule": both,

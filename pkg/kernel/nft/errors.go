@@ -110,12 +110,10 @@ func wrap(op string, family knftables.Family, table string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var batchErr *BatchError
-	if errors.As(err, &batchErr) {
+	if _, ok := errors.AsType[*BatchError](err); ok {
 		return err
 	}
-	var errno unix.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		if advice := errnoAdvice(errno); advice != "" {
 			return fmt.Errorf("nftables: %s (table %s %s): %w: %s", op, family, table, err, advice)
 		}

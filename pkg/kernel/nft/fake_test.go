@@ -25,7 +25,7 @@ func TestFakeDump(t *testing.T) {
 	fake.Count("services", frontendKey(1), 2, 120)
 	mustRun(t, fake, text(func(tx *knftables.Transaction) {
 		tx.Add(&knftables.Element{Set: "pods", Key: []string{"10.0.0.0/8"}})
-		tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.2", "udp", "53"}, Value: []string{"drop"}, Comment: knftables.PtrTo("kube-system/dns")})
+		tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.2", "udp", "53"}, Value: []string{"drop"}, Comment: new("kube-system/dns")})
 	}))
 	const want = `table ip kube-proxy {
 		comment "rules for kube-proxy"
@@ -223,12 +223,12 @@ func TestFakeStranger(t *testing.T) {
 func TestFakeDoesNotUnderstand(t *testing.T) {
 	for name, f := range map[string]func(tx *knftables.Transaction){
 		"destroy": func(tx *knftables.Transaction) { tx.Destroy(&knftables.Chain{Name: "x"}) },
-		"handle":  func(tx *knftables.Transaction) { tx.Delete(&knftables.Chain{Handle: knftables.PtrTo(1)}) },
+		"handle":  func(tx *knftables.Transaction) { tx.Delete(&knftables.Chain{Handle: new(1)}) },
 		"rule by handle": func(tx *knftables.Transaction) {
-			tx.Delete(&knftables.Rule{Chain: "services", Handle: knftables.PtrTo(1)})
+			tx.Delete(&knftables.Rule{Chain: "services", Handle: new(1)})
 		},
 		"replace": func(tx *knftables.Transaction) {
-			tx.Replace(&knftables.Rule{Chain: "services", Rule: "drop", Handle: knftables.PtrTo(1)})
+			tx.Replace(&knftables.Rule{Chain: "services", Rule: "drop", Handle: new(1)})
 		},
 		"flow table":      func(tx *knftables.Transaction) { tx.Add(&knftables.Flowtable{Name: "x"}) },
 		"another table":   func(tx *knftables.Transaction) { tx.Add(&knftables.Table{Family: "inet", Name: "x"}) },

@@ -19,8 +19,7 @@ func (s *fakeState) commit(b *Batch) error {
 		})
 	}
 	err := run(false)
-	var invalid *refusal
-	if errors.As(err, &invalid) {
+	if _, ok := errors.AsType[*refusal](err); ok {
 		err = run(true)
 	}
 	return err
@@ -111,8 +110,7 @@ func (s *fakeState) element(name string, e Element, command int, flags uint16) e
 func (s *fakeState) batchError(err error, e BatchError) *BatchError {
 	e.Family, e.Table = s.family, s.name
 	e.Errno = unix.EINVAL
-	var r *refusal
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*refusal](err); ok {
 		e.Errno, e.Text = r.errno, r.text
 	}
 	return &e

@@ -266,7 +266,7 @@ func (s *fakeState) addRule(chain string, r fakeRule, at int) error {
 		if set == nil {
 			return refuse(unix.ENOENT, "no set %s", name)
 		}
-		if strings.Contains(r.text, "update @"+name+" {") && !(set.dynamic && set.timeout) {
+		if strings.Contains(r.text, "update @"+name+" {") && (!set.dynamic || !set.timeout) {
 			return refuse(unix.EOPNOTSUPP, "packets cannot write set %s: it lacks a flag", name)
 		}
 	}

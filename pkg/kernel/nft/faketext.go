@@ -88,8 +88,7 @@ func (s *fakeState) run(c command) error {
 	default:
 		err = c.unknown()
 	}
-	var r *refusal
-	if errors.As(err, &r) {
+	if _, ok := errors.AsType[*refusal](err); ok {
 		return fmt.Errorf("%s: %w", c.String(), err)
 	}
 	return err

@@ -15,20 +15,20 @@ import (
 
 // Fingerprint is part of [Table].
 func (t *kernelTable) Fingerprint(ctx context.Context, except string) (string, error) {
-	var print string
+	var digest string
 	_, err := t.socket.do(ctx, func() error {
 		var found string
 		err := t.socket.consistent(ctx, func() (err error) {
 			found, err = t.fingerprint(except)
 			return err
 		})
-		print = found
+		digest = found
 		return err
 	})
 	if err != nil {
 		return "", wrap("fingerprint the table", t.family, t.name, err)
 	}
-	return print, nil
+	return digest, nil
 }
 
 // fingerprintLen is how many bytes of the digest are kept: the result fits into a comment.

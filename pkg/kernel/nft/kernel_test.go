@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -39,8 +40,8 @@ func TestNftListsWhatABatchWrote(t *testing.T) {
 	var lists []string
 	for _, s := range []step{
 		text(func(tx *knftables.Transaction) {
-			tx.Add(&knftables.Element{Map: "endpoints", Key: []string{"10.96.0.1", "tcp", "80", "1"}, Value: []string{"10.0.0.1", "8080"}, Comment: knftables.PtrTo("default/a-1")})
-			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.1", "tcp", "80"}, Value: []string{"goto pick-2"}, Comment: knftables.PtrTo(strings.Repeat("é", 63))})
+			tx.Add(&knftables.Element{Map: "endpoints", Key: []string{"10.96.0.1", "tcp", "80", "1"}, Value: []string{"10.0.0.1", "8080"}, Comment: new("default/a-1")})
+			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.1", "tcp", "80"}, Value: []string{"goto pick-2"}, Comment: new(strings.Repeat("é", 63))})
 			tx.Add(&knftables.Element{Set: "nodeports", Key: []string{"30000"}})
 		}),
 		batch(func(b *Batch) {
@@ -158,7 +159,7 @@ func TestBlame(t *testing.T) {
 			} else if err := table.Commit(t.Context(), b); !errors.As(err, &got) {
 				t.Fatal(err)
 			}
-			if got.Index != at || got.Set != "endpoints" || string(got.Key) != string(slotKey(1, 1)) || got.Errno != unix.EEXIST {
+			if got.Index != at || got.Set != "endpoints" || !bytes.Equal(got.Key, slotKey(1, 1)) || got.Errno != unix.EEXIST {
 				t.Errorf("blind %v: the fault at %d was told to be %+v", blind, at, got)
 			}
 		}
@@ -229,7 +230,7 @@ func TestNoPrivilege(t *testing.T) {
 // TestFingerprint checks what moves a fingerprint.
 func TestFingerprint(t *testing.T) {
 	table := loaded(t)
-	print := func() string {
+	digest := func() string {
 		t.Helper()
 		p, err := table.Fingerprint(t.Context(), "unused")
 		if err != nil || p == "" {
@@ -237,7 +238,7 @@ func TestFingerprint(t *testing.T) {
 		}
 		return p
 	}
-	first := print()
+	first := digest()
 	guard := func(rule string) step {
 		return text(func(tx *knftables.Transaction) { tx.Add(&knftables.Rule{Chain: "services", Rule: rule}) })
 	}
@@ -251,7 +252,7 @@ func TestFingerprint(t *testing.T) {
 		"an anonymous set":   {guard("meta l4proto { tcp, udp } drop"), true},
 		"another one":        {guard("meta l4proto { tcp, sctp } drop"), true},
 		"a rule's comment": {text(func(tx *knftables.Transaction) {
-			tx.Add(&knftables.Rule{Chain: "services", Rule: "accept", Comment: knftables.PtrTo("x")})
+			tx.Add(&knftables.Rule{Chain: "services", Rule: "accept", Comment: new("x")})
 		}), true},
 		"a chain":   {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Chain{Name: "new"}) }), true},
 		"a set":     {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Set{Name: "new", Type: "ipv4_addr"}) }), true},
@@ -263,11 +264,11 @@ func TestFingerprint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			table = loaded(t)
-			if got := print(); got != first {
+			if got := digest(); got != first {
 				t.Fatalf("the same table has the fingerprint %s in one namespace and %s in another", first, got)
 			}
 			mustRun(t, table, c.do)
-			if moved := print() != first; moved != c.moves {
+			if moved := digest() != first; moved != c.moves {
 				t.Errorf("moved: %v, want %v", moved, c.moves)
 			}
 		})

@@ -40,15 +40,17 @@ type SliceName struct {
 
 func (n SliceName) String() string { return n.Namespace + "/" + n.Name }
 
-// NewBuilder makes an empty builder for the node of that name, which decides what is local.
-func NewBuilder(nodeName string) *Builder {
+// NewBuilder makes an empty builder for the node of that name, which decides what is local. Addresses that are given,
+// at most one of each family, are believed in place of what the Node object tells of that family; the first one
+// is the primary.
+func NewBuilder(nodeName string, addrs ...netip.Addr) *Builder {
 	return &Builder{
 		changed:      make(chan struct{}, 1),
-		convert:      converter{node: nodeName, zones: map[string]*Zones{}},
+		convert:      converter{node: nodeName, addrs: addrs, zones: map[string]*Zones{}},
 		services:     Map[ServiceName, *Service]{}.Edit(),
 		orphans:      map[ServiceName][]*EndpointSlice{},
 		belongs:      map[SliceName]ServiceName{},
-		node:         &Node{Name: nodeName},
+		node:         &Node{Name: nodeName, Addresses: addrs},
 		serviceCIDRs: map[string][]netip.Prefix{},
 	}
 }
@@ -277,7 +279,7 @@ func (u *Update) SetNode(object *corev1.Node) {
 // longer part of the cluster load balancers should go elsewhere.
 func (u *Update) DeleteNode() {
 	node := *u.b.node
-	node.Draining = true
+	node.Exists, node.Draining = false, true
 	u.setNode(&node)
 }
 

@@ -25,6 +25,7 @@ const (
 // converter turns API objects into this package's values. Strings and sets that repeat are shared.
 type converter struct {
 	node  string
+	addrs []netip.Addr // of the node, as the user gave them
 	zones map[string]*Zones
 }
 
@@ -219,6 +220,7 @@ func (c *converter) nodeObject(object *corev1.Node) (*Node, []*Problem) {
 	var p problems
 	node := &Node{
 		Name:     object.Name,
+		Exists:   true,
 		Zone:     object.Labels[corev1.LabelTopologyZone],
 		PodCIDRs: p.prefixes("spec.podCIDRs", object.Spec.PodCIDRs),
 		Draining: object.DeletionTimestamp != nil ||
@@ -235,7 +237,18 @@ func (c *converter) nodeObject(object *corev1.Node) (*Node, []*Problem) {
 			break
 		}
 	}
+	node.Addresses = c.override(node.Addresses)
 	return node, p.found
+}
+
+// override puts the addresses that the user gave in the place of those of their families.
+func (c *converter) override(told []netip.Addr) []netip.Addr {
+	if len(c.addrs) == 0 {
+		return told
+	}
+	return append(slices.Clone(c.addrs), slices.DeleteFunc(told, func(t netip.Addr) bool {
+		return slices.ContainsFunc(c.addrs, func(given netip.Addr) bool { return FamilyOf(given) == FamilyOf(t) })
+	})...)
 }
 
 func serviceCIDR(object *networkingv1.ServiceCIDR) ([]netip.Prefix, []*Problem) {

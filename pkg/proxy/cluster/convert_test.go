@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -430,7 +431,7 @@ func TestNode(t *testing.T) {
 	b := NewBuilder("n1")
 	told := apply(b, func(u *Update) { u.SetNode(node); u.SetNode(newNode("n2", "192.0.2.9")) })
 	checkTold(t, "Node n1: ", []string{`spec.podCIDRs[2]: "bad" is not a CIDR`, `status.addresses[3].address: "x" is not an IP address`}, told)
-	want := "{Name:n1 Addresses:[10.9.0.2 10.9.0.1 fd00::9] Interfaces:[] PodCIDRs:[10.1.0.0/24 fd00:1::/64] Zone:z1 Draining:false}"
+	want := "{Name:n1 Exists:true Addresses:[10.9.0.2 10.9.0.1 fd00::9] Interfaces:[] PodCIDRs:[10.1.0.0/24 fd00:1::/64] Zone:z1 Draining:false}"
 	if got := fmt.Sprintf("%+v", *b.Snapshot().Node); got != want {
 		t.Errorf("node\n%s\nwant\n%s", got, want)
 	}
@@ -462,6 +463,31 @@ func TestNode(t *testing.T) {
 		apply(b, drain)
 		if !b.Snapshot().Node.Draining {
 			t.Errorf("%s: the node does not drain", name)
+		}
+		if exists := b.Snapshot().Node.Exists; exists != (name != "gone") {
+			t.Errorf("%s: the node exists: %t", name, exists)
+		}
+	}
+}
+
+// TestNodeAddressesGiven puts addresses that the user gave in the place of their families'.
+func TestNodeAddressesGiven(t *testing.T) {
+	for given, want := range map[string]string{
+		"192.0.2.9":             "[192.0.2.9 fd00::9]",
+		"2001:db8::9":           "[2001:db8::9 10.9.0.1 10.9.0.2]",
+		"2001:db8::9 192.0.2.9": "[2001:db8::9 192.0.2.9]",
+	} {
+		var addrs []netip.Addr
+		for text := range strings.FieldsSeq(given) {
+			addrs = append(addrs, netip.MustParseAddr(text))
+		}
+		b := NewBuilder("n1", addrs...)
+		if got := b.Snapshot().Node; fmt.Sprint(got.Addresses) != fmt.Sprint(addrs) || got.Exists {
+			t.Errorf("%s: before there is an object: %+v", given, got)
+		}
+		apply(b, func(u *Update) { u.SetNode(newNode("n1", "10.9.0.1", "10.9.0.2", "fd00::9")) })
+		if got := fmt.Sprint(b.Snapshot().Node.Addresses); got != want {
+			t.Errorf("%s: got %s, want %s", given, got, want)
 		}
 	}
 }

@@ -132,8 +132,10 @@ func (z *Zones) Has(zone string) bool {
 // Node is the node that this proxy runs on.
 type Node struct {
 	Name string
+	// Exists tells that there is such an object. What it said last stays in force when it is deleted.
+	Exists bool
 	// Addresses are the node's own addresses as its object tells them, the primary one first: InternalIPs,
-	// or ExternalIPs where there is none.
+	// or ExternalIPs where there is none. Those that the Builder was made with take their family's place.
 	Addresses []netip.Addr
 	// Interfaces are the addresses that this machine's interfaces bear, sorted.
 	Interfaces []netip.Addr

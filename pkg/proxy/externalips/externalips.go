@@ -71,6 +71,9 @@ func (w *Watcher) begin() {
 			"This is deprecated; move away from spec.externalIPs while the feature gate AllowServiceExternalIPs is there", "services", w.served)
 		return
 	}
+	if w.ignored == 0 {
+		return
+	}
 	w.config.Logger.Info("External IPs of Services are not served, since nobody acknowledged them (CVE-2020-8554). "+
 		`"kube-proxy audit" tells what to write instead; the feature gate AllowServiceExternalIPs serves them for a while`, "services", w.ignored)
 }

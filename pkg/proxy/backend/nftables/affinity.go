@@ -54,7 +54,7 @@ type timeout uint32
 const affinityPrefix = "affinity-"
 
 // maxClients is how many clients an affinity map remembers. It bounds the memory that strangers' packets can
-// take (some 10 MB), and the time in which a map is searched for those of an endpoint that left (0.1 s).
+// take (some 10 MB), and the time in which a map is searched for those of an endpoint that left (below 1 s).
 const maxClients = 65_536
 
 // Compare sorts by length.

@@ -51,3 +51,11 @@ func clients(t *testing.T, f *family, seconds timeout) map[string]netip.AddrPort
 	}
 	return found
 }
+
+// fill writes a client, a thousand at a time.
+func fill(a *applier, seconds timeout, key []byte, endpoint netip.AddrPort) {
+	a.batch.Add(seconds.name(), &nft.Element{Key: key, Value: appendEndpoint(nil, endpoint)})
+	if a.batch.Len() >= 1000 {
+		_ = a.commit() // the last one tells
+	}
+}

@@ -269,7 +269,7 @@ func clearGuards(c *frontendChange, yield func(op) bool) bool {
 
 func clearSlots(c *frontendChange, yield func(op) bool) bool {
 	slots, local := slotMaps(c.frontend.IsNodePort())
-	clear := func(set string, before, after []netip.AddrPort) bool {
+	empty := func(set string, before, after []netip.AddrPort) bool {
 		for slot := len(after); slot < len(before); slot++ {
 			if before[slot].IsValid() && !yield(op{verb: remove, set: set, frontend: c.frontend, slot: slot}) {
 				return false
@@ -277,5 +277,5 @@ func clearSlots(c *frontendChange, yield func(op) bool) bool {
 		}
 		return true
 	}
-	return clear(slots, c.before.slots, c.after.slots) && clear(local, c.before.local, c.after.local)
+	return empty(slots, c.before.slots, c.after.slots) && empty(local, c.before.local, c.after.local)
 }

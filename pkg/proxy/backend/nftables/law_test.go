@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -108,6 +109,7 @@ func holds(t *testing.T, b *Backend, p *plan.Plan) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		readAlike(t, f.table)
 		want := render(f.is, p, testOptions, nil)
 		if !have.equal(want) {
 			t.Fatalf("%s: the table differs from the plan (-want +have):\n%s", f.is, cmp.Diff(dump(want), dump(have)))
@@ -118,13 +120,36 @@ func holds(t *testing.T, b *Backend, p *plan.Plan) {
 			t.Fatalf("%s: the table equals the plan, but diff finds %d operations", f.is, len(slices.Collect(patch.ops())))
 		}
 		for timeout := range want.timeouts.All() {
-			for e := range f.table.Elements(context.Background(), timeout.name()) {
+			for e, err := range f.table.Elements(context.Background(), timeout.name()) {
+				if err != nil {
+					t.Fatal(err)
+				}
 				pool, _ := decoder{f.is}.client(e.Key)
 				if endpoint, err := (decoder{f.is}).endpoint(e.Value); err != nil || !want.remembers(timeout, pool, endpoint) {
 					t.Fatalf("%s: %s sends a client to %s, which its pool %x does not have (%v)", f.is, timeout.name(), endpoint, uint64(pool), err)
 				}
 			}
 		}
+	}
+}
+
+// readAlike checks that a table reads the same in full and by the keys that its sets should have.
+func readAlike(t *testing.T, table nft.Table) {
+	t.Helper()
+	family := cluster.IPv4
+	if table.Family() == dialectOf(cluster.IPv6).family {
+		family = cluster.IPv6
+	}
+	full, err := readBy(context.Background(), table, family, math.MaxInt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := readBy(context.Background(), table, family, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(dump(full), dump(found)); d != "" {
+		t.Fatalf("%s: by its keys the table reads otherwise (-full +by keys):\n%s", family, d)
 	}
 }
 

@@ -1,8 +1,10 @@
 package nftables
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,18 +14,29 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// maxSlots bounds the slots of a frontend that are believed when a table is read.
-const maxSlots = 1 << 20
+// maxSlots bounds the slots of a frontend that are believed when a table is read, maxBelieved those that room
+// is made for before they are seen.
+const maxSlots, maxBelieved = 1 << 20, 1 << 10
 
 // layoutComment is what the chain "layout" says: the digest of the skeleton that was written, and the
 // fingerprint that the kernel's table had then.
 func layoutComment(digest, fingerprint string) string { return digest + " " + fingerprint }
 
+// largeSet is the number of elements from which on a set is read by keys that it should have, where they can be
+// told: the kernel's time for reading all of a set grows with the square of its size, and passes that of
+// finding as many keys about here.
+const largeSet = 50_000
+
 // read makes a ruleset of what the kernel's table holds. Its skeleton is nil unless it is, to the letter,
 // what this program or an equal one before it wrote.
 func read(ctx context.Context, table nft.Table, family cluster.Family) (*ruleset, error) {
+	return readBy(ctx, table, family, largeSet)
+}
+
+// readBy reads with another idea of what a large set is; that changes the time and never the result.
+func readBy(ctx context.Context, table nft.Table, family cluster.Family, large int) (*ruleset, error) {
 	r := &reader{ctx: ctx, table: table, decoder: decoder{family}, entries: map[plan.Frontend]*entry{},
-		out: &ruleset{family: family}}
+		large: large, out: &ruleset{family: family}}
 	objects, err := table.Objects(ctx)
 	if err != nil || !objects.Exists {
 		return r.out, err
@@ -31,6 +44,7 @@ func read(ctx context.Context, table nft.Table, family cluster.Family) (*ruleset
 	if err := r.skeleton(objects); err != nil {
 		return nil, err
 	}
+	slices.SortStableFunc(objects.Sets, func(a, b nft.Set) int { return cmp.Compare(phase(a.Name), phase(b.Name)) })
 	for _, set := range objects.Sets {
 		if r.err == nil {
 			r.elements(set)
@@ -44,11 +58,24 @@ func read(ctx context.Context, table nft.Table, family cluster.Family) (*ruleset
 	return r.out, r.err
 }
 
+// phase puts sets in an order in which each can be told by those before it: the verdicts tell how many slots
+// a frontend has, and the slots which endpoints there are.
+func phase(set string) int {
+	switch set {
+	case mapEndpoints, mapNodePortEnds, mapLocal, mapNodePortLocal:
+		return 1
+	case setHairpins, setClusterIPs:
+		return 2
+	}
+	return 0
+}
+
 // reader is the work of reading one table.
 type reader struct {
 	decoder
 	ctx     context.Context
 	table   nft.Table
+	large   int
 	entries map[plan.Frontend]*entry
 	out     *ruleset
 	err     error
@@ -93,23 +120,25 @@ func (r *reader) elements(set nft.Set) {
 		return // which clients it remembers is the packets' business
 	}
 	var take func(nft.Element) error
+	var keys iter.Seq[[]byte]
 	nodePort := strings.Contains(set.Name, "nodeport")
 	switch set.Name {
 	case mapServices, mapNodePorts, mapUnserved, mapUnservedPorts, mapFirewall, mapSticky, mapStickyPorts:
 		take = func(e nft.Element) error { return r.verdict(e, set.Name, nodePort) }
 	case mapEndpoints, mapNodePortEnds, mapLocal, mapNodePortLocal:
 		local := set.Name == mapLocal || set.Name == mapNodePortLocal
+		keys = r.slotKeys(nodePort, local)
 		take = func(e nft.Element) error { return r.slot(e, nodePort, local) }
 	case setSticky:
 		take = r.sticky
 	case setClusterIPs:
-		r.out.clusterIPs = r.members(set.Name, false)
+		r.out.clusterIPs = r.members(set, false)
 		return
 	case setHairpins:
-		r.out.hairpins = r.members(set.Name, true)
+		r.out.hairpins = r.members(set, true)
 		return
 	case setNodeAddrs:
-		for addr := range r.members(set.Name, false).All() {
+		for addr := range r.members(set, false).All() {
 			r.out.nodeAddrs = append(r.out.nodeAddrs, addr)
 		}
 		return
@@ -121,18 +150,86 @@ func (r *reader) elements(set nft.Set) {
 		}
 		return
 	}
-	r.each(set.Name, take)
+	r.each(set, keys, take)
 }
 
-// each reads a set; an element that does not decode is a stray.
-func (r *reader) each(set string, take func(nft.Element) error) {
-	for e, err := range r.table.Elements(r.ctx, set) {
+// each reads a set; an element that does not decode is a stray. keys are those that the set should have; nil
+// where nobody can tell.
+func (r *reader) each(set nft.Set, keys iter.Seq[[]byte], take func(nft.Element) error) {
+	strays := len(r.out.strays)
+	if keys != nil && set.Count >= r.large {
+		found := r.takeAll(set.Name, r.table.Find(r.ctx, set.Name, keys), take)
+		if r.err != nil || found == set.Count {
+			return // all that there is was found
+		}
+	}
+	// What was taken is taken again.
+	r.out.strays = r.out.strays[:strays]
+	r.takeAll(set.Name, r.table.Elements(r.ctx, set.Name), take)
+}
+
+// takeAll takes elements, and counts them.
+func (r *reader) takeAll(set string, elements iter.Seq2[nft.Element, error], take func(nft.Element) error) (count int) {
+	for e, err := range elements {
 		if err != nil {
 			r.err = fmt.Errorf("read %s: %w", set, err)
-			return
+			return count
 		}
+		count++
 		if take(e) != nil {
 			r.out.strays = append(r.out.strays, stray{set: set, key: string(e.Key)})
+		}
+	}
+	return count
+}
+
+// slotKeys are the keys of a slot map, told by the verdicts that count on them.
+func (r *reader) slotKeys(nodePort, local bool) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		var key [64]byte
+		for frontend, e := range r.entries {
+			n, m := e.goes.slots()
+			if local {
+				n = m
+			}
+			if frontend.IsNodePort() != nodePort {
+				n = 0
+			}
+			for slot := range int(min(n, maxSlots)) {
+				if !yield(appendSlot(appendFrontend(key[:0], frontend), slot)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// memberKeys are the keys of a set of addresses: those of the frontends, or of the endpoints where they are
+// pairs.
+func (r *reader) memberKeys(pair bool) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		var addrs []netip.Addr
+		for frontend, e := range r.entries {
+			if !pair {
+				addrs = append(addrs, frontend.Addr)
+				continue
+			}
+			for _, endpoint := range slices.Concat(e.slots, e.local) {
+				if endpoint.IsValid() {
+					addrs = append(addrs, endpoint.Addr())
+				}
+			}
+		}
+		slices.SortFunc(addrs, netip.Addr.Compare)
+		var key [32]byte
+		for _, addr := range slices.Compact(addrs) {
+			k := appendAddr(key[:0], addr)
+			if pair {
+				k = appendAddr(k, addr)
+			}
+			if !yield(k) {
+				return
+			}
 		}
 	}
 }
@@ -196,9 +293,13 @@ func (r *reader) slot(element nft.Element, nodePort, local bool) error {
 		return fmt.Errorf("slot %d is out of range", slot)
 	}
 	e := r.entry(frontend)
+	n, m := e.goes.slots()
 	slots := &e.slots
 	if local {
-		slots = &e.local
+		slots, n = &e.local, m
+	}
+	if *slots == nil {
+		*slots = make([]netip.AddrPort, 0, min(n, maxBelieved))
 	}
 	for len(*slots) <= slot {
 		*slots = append(*slots, netip.AddrPort{})
@@ -207,9 +308,9 @@ func (r *reader) slot(element nft.Element, nodePort, local bool) error {
 	return nil
 }
 
-func (r *reader) members(set string, pair bool) cluster.Map[netip.Addr, int] {
+func (r *reader) members(set nft.Set, pair bool) cluster.Map[netip.Addr, int] {
 	addrs := cluster.Map[netip.Addr, int]{}.Edit()
-	r.each(set, func(e nft.Element) error {
+	r.each(set, r.memberKeys(pair), func(e nft.Element) error {
 		addr, err := r.member(e.Key, pair)
 		if err == nil {
 			addrs.Set(addr, 1)

@@ -82,7 +82,7 @@ func render(family cluster.Family, p *plan.Plan, opts Options, have *ruleset) *r
 			want.nodeAddrs = append(want.nodeAddrs, addr)
 		}
 	}
-	frontends, books := have.frontends.Edit(), have.books.edit()
+	frontends, books := have.frontends.Edit(), have.edit()
 	for frontend, change := range cluster.Changes(have.from.Frontends, p.Frontends) {
 		if frontend.Family() != family {
 			continue

@@ -124,6 +124,17 @@ func (t target) Compare(o target) int {
 	return cmp.Or(cmp.Compare(t.n, o.n), cmp.Compare(t.m, o.m), cmp.Compare(t.seconds, o.seconds), cmp.Compare(t.id, o.id))
 }
 
+// slots is how many slots of the endpoint map and of the local endpoint map a frontend has that goes to t.
+func (t target) slots() (shared, own uint32) {
+	switch t.kind {
+	case pick, internal, external, local:
+		return t.n, t.m
+	case pickLocal:
+		return 0, t.n
+	}
+	return 0, 0
+}
+
 // onward is the target that t goes on to, for the same clients.
 func (t target) onward(k kind, n uint32) target {
 	next := target{kind: k, nodePort: t.nodePort, n: n, seconds: t.seconds, id: t.id}

@@ -64,6 +64,7 @@ func TestCheckFindsTampering(t *testing.T) {
 			if err := tamper(t, table); err != nil {
 				t.Fatal(err)
 			}
+			readAlike(t, table)
 			drifts, err := b.Check(context.Background())
 			if err != nil || len(drifts) != 1 {
 				t.Fatalf("Check says %v, %v; want one drift", drifts, err)

@@ -1,3 +1,4 @@
+//nolint:staticcheck // what this file is about is a deprecated field
 package manifests
 
 import (

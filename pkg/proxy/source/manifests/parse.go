@@ -169,8 +169,7 @@ func (p *parser) decode(path string, data []byte, into any) bool {
 	}
 	for _, err := range strict {
 		field := ""
-		var fieldError kjson.FieldError
-		if errors.As(err, &fieldError) {
+		if fieldError, ok := errors.AsType[kjson.FieldError](err); ok {
 			field = fieldError.FieldPath()
 		}
 		p.fail(member(path, field), "%v", err)

@@ -1,0 +1,170 @@
+package ipt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+)
+
+// programs are the paths of one variant's programs for one family.
+type programs struct {
+	iptables, restore, save string
+	version                 string
+}
+
+// stem is how a family's programs are called.
+func (f Family) stem() string {
+	if f == IPv6 {
+		return "ip6tables"
+	}
+	return "iptables"
+}
+
+var versionWords = regexp.MustCompile(`v(\d+\.\d+(?:\.\d+)?)(?: \((nf_tables|legacy)\))?`)
+
+// find looks for a variant's programs: under names of their own, or else behind the plain names.
+func find(ctx context.Context, family Family, variant Variant) (programs, error) {
+	var failed error
+	for _, stem := range []string{family.stem() + "-" + string(variant), family.stem()} {
+		p, err := try(ctx, stem, variant)
+		if err == nil {
+			return p, nil
+		}
+		failed = err
+	}
+	return programs{}, fmt.Errorf("iptables %s, variant %s: %w", family, variant, failed)
+}
+
+// try finds the programs of one stem and asks their version and variant.
+func try(ctx context.Context, stem string, variant Variant) (p programs, err error) {
+	for _, at := range []struct {
+		path *string
+		name string
+	}{{&p.iptables, stem}, {&p.restore, stem + "-restore"}, {&p.save, stem + "-save"}} {
+		if *at.path, err = exec.LookPath(at.name); err != nil {
+			return p, fmt.Errorf("%s is not in PATH: %w", at.name, ErrMissing)
+		}
+	}
+	out, err := exec.CommandContext(ctx, p.iptables, "--version").CombinedOutput()
+	if err != nil {
+		return p, fmt.Errorf("%s --version: %w: %s", p.iptables, err, brief(out))
+	}
+	words := versionWords.FindSubmatch(out)
+	if words == nil {
+		return p, fmt.Errorf("%s --version says %q, which tells no version: is it iptables?", p.iptables, brief(out))
+	}
+	p.version = string(words[1])
+	speaks := Legacy
+	if string(words[2]) == "nf_tables" {
+		speaks = NFT
+	}
+	if speaks != variant {
+		return p, fmt.Errorf("%s is of the variant %s: %w", p.iptables, speaks, ErrMissing)
+	}
+	return p, nil
+}
+
+// hints are the chains that a kubelet leaves, in the table mangle, in the variant that the node uses (KEP-3178; before
+// Kubernetes 1.24 the second only).
+var hints = []string{":KUBE-IPTABLES-HINT ", ":KUBE-KUBELET-CANARY "}
+
+// Detect tells which variant this node uses: that with the kubelet's hint, nft before legacy; else that with any chain
+// of Kubernetes; else nft, if it is installed. It changes nothing: tables of the legacy variant are looked at only where
+// they exist, since looking would make them.
+func Detect(ctx context.Context) (Variant, error) {
+	installed := map[Variant]bool{}
+	var failed []error
+	for _, variant := range []Variant{NFT, Legacy} {
+		_, err := find(ctx, IPv4, variant)
+		installed[variant] = err == nil
+		failed = append(failed, err)
+	}
+	if !installed[NFT] && !installed[Legacy] {
+		return "", errors.Join(failed...)
+	}
+	for _, look := range []struct {
+		table string
+		words []string
+	}{{"mangle", hints}, {"nat", []string{":KUBE-"}}} {
+		for _, variant := range []Variant{NFT, Legacy} {
+			if installed[variant] && anyFamilyHolds(ctx, variant, look.table, look.words) {
+				return variant, nil
+			}
+		}
+	}
+	if installed[NFT] {
+		return NFT, nil
+	}
+	return Legacy, nil
+}
+
+// InUse lists the variants that may hold rules: those that are installed, and legacy only where it has tables, since
+// looking would make them. Neither is no error.
+func InUse(ctx context.Context) []Variant {
+	var used []Variant
+	for _, variant := range []Variant{NFT, Legacy} {
+		_, err := find(ctx, IPv4, variant)
+		if err == nil && (variant == NFT || legacyTableExists(IPv4, "nat") || legacyTableExists(IPv6, "nat")) {
+			used = append(used, variant)
+		}
+	}
+	return used
+}
+
+// anyFamilyHolds tells whether a table has one of the words. A table that cannot be read has none.
+func anyFamilyHolds(ctx context.Context, variant Variant, table string, words []string) bool {
+	for _, family := range []Family{IPv4, IPv6} {
+		p, err := find(ctx, family, variant)
+		if err != nil || variant == Legacy && !legacyTableExists(family, table) {
+			continue
+		}
+		out, err := exec.CommandContext(ctx, p.save, "-t", table).Output()
+		if err != nil {
+			continue
+		}
+		for _, word := range words {
+			if strings.Contains(string(out), word) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// legacyTableExists looks a table up in the kernel's list for this network namespace, without making it.
+func legacyTableExists(family Family, table string) bool {
+	list := "/proc/thread-self/net/ip_tables_names"
+	if family == IPv6 {
+		list = "/proc/thread-self/net/ip6_tables_names"
+	}
+	names, err := os.ReadFile(list)
+	if err != nil {
+		return false
+	}
+	for name := range strings.Lines(string(names)) {
+		if strings.TrimSpace(name) == table {
+			return true
+		}
+	}
+	return false
+}
+
+// brief cuts a program's output to the lines that matter, on one line.
+func brief(out []byte) string {
+	var kept []string
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "Try `") {
+			continue
+		}
+		kept = append(kept, line)
+	}
+	if len(kept) > 4 {
+		kept = append(kept[:4], "...")
+	}
+	return strings.Join(kept, "; ")
+}

@@ -1,0 +1,368 @@
+package ipt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// ErrInjected is the cause of the failures that a Fake was told to have.
+var ErrInjected = errors.New("failure injected by a test")
+
+// Fake is a [Tables] without a kernel, for tests, as strict as iptables: a jump to a chain that is not there, the
+// deletion of one that is gone to, a rule that does not parse, a target in a table where it has no place are refused, and
+// then nothing of that table's changes is made. It keeps the counters of what is not rewritten, and prints rules the way
+// that iptables does.
+type Fake struct {
+	family   Family
+	features Features
+
+	mu     sync.Mutex
+	tables map[string]*fakeTable
+	// generation counts changes, as nf_tables does.
+	generation uint64
+	// failing and random make writes fail with a probability; refuse fails those that it says.
+	failing float64
+	random  *rand.Rand
+	refuse  func(input string) error
+	stats   FakeStats
+	closed  bool
+}
+
+// FakeStats counts what a Fake was asked to do since it was made.
+type FakeStats struct {
+	// Restores are inputs taken, Lines the rules in them, Singles the changes of single rules, Failed what was refused.
+	Restores, Lines, Singles, Failed int
+	// Saves, Digests and Listed are what was read.
+	Saves, Digests, Listed int
+}
+
+var _ Tables = (*Fake)(nil)
+
+// NewFake returns tables with nothing but the built-in chains.
+func NewFake(family Family, variant Variant) *Fake {
+	f := &Fake{
+		family:   family,
+		features: Features{Variant: variant, Version: "1.8.9", RandomFully: true},
+		tables:   map[string]*fakeTable{}, generation: 1,
+	}
+	for name, chains := range builtin {
+		f.tables[name] = newFakeTable(chains)
+	}
+	return f
+}
+
+// FailRandomly makes each write fail with probability p from now on, the same ones for the same seed.
+func (f *Fake) FailRandomly(p float64, seed uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failing, f.random = p, rand.New(rand.NewPCG(seed, seed))
+}
+
+// Refuse makes the inputs fail for which the function gives an error; nil takes that back.
+func (f *Fake) Refuse(refuse func(input string) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refuse = refuse
+}
+
+// Stats returns what was counted so far.
+func (f *Fake) Stats() FakeStats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stats
+}
+
+// Family is part of [Tables].
+func (f *Fake) Family() Family { return f.family }
+
+// Features is part of [Tables].
+func (f *Fake) Features() Features { return f.features }
+
+// Close is part of [Tables]. What the tables held is still there for Dump.
+func (f *Fake) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	return nil
+}
+
+// Restore is part of [Tables].
+func (f *Fake) Restore(ctx context.Context, input string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.mayWrite(ctx)
+	if err == nil && f.refuse != nil {
+		err = f.refuse(input)
+	}
+	if err == nil {
+		err = f.restore(input)
+	}
+	f.stats.Restores++
+	if err != nil {
+		f.stats.Failed++
+	}
+	return err
+}
+
+func (f *Fake) mayWrite(ctx context.Context) error {
+	if err := f.mayRead(ctx); err != nil {
+		return err
+	}
+	if f.random != nil && f.random.Float64() < f.failing {
+		return fmt.Errorf("iptables %s: %w", f.family, ErrInjected)
+	}
+	return nil
+}
+
+func (f *Fake) mayRead(ctx context.Context) error {
+	if f.closed {
+		return errors.New("the tables are closed")
+	}
+	return ctx.Err()
+}
+
+// restore takes a whole input; each table's part at its COMMIT.
+func (f *Fake) restore(input string) error {
+	var table *fakeTable
+	name, number := "", 0
+	for line := range strings.Lines(input) {
+		number++
+		line = strings.TrimSpace(line)
+		var err error
+		switch {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case strings.HasPrefix(line, "*"):
+			known := f.tables[line[1:]]
+			if table != nil || known == nil {
+				err = fmt.Errorf("can't initialize iptables table `%s': Table does not exist (do you need to insmod?)", line[1:])
+				break
+			}
+			name, table = line[1:], known.clone()
+		case table == nil:
+			err = errors.New("a line outside of any table")
+		case line == "COMMIT":
+			if err = table.loops(); err == nil {
+				f.tables[name], table = table, nil
+				f.generation++
+			}
+		default:
+			if strings.HasPrefix(line, "-A") || strings.HasPrefix(line, "[") {
+				f.stats.Lines++
+			}
+			err = table.line(line, f.dialect(name))
+		}
+		if err != nil {
+			return &RestoreError{Family: f.family, Line: number, Text: line, Output: err.Error()}
+		}
+	}
+	if table != nil {
+		return &RestoreError{Family: f.family, Output: "the COMMIT of table " + name + " is missing"}
+	}
+	return nil
+}
+
+func (f *Fake) dialect(table string) dialect { return dialect{family: f.family, table: table} }
+
+// Save is part of [Tables].
+func (f *Fake) Save(ctx context.Context, table string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Saves++
+	if err := f.mayRead(ctx); err != nil {
+		return "", err
+	}
+	return f.save(table, true), nil
+}
+
+func (f *Fake) save(table string, counters bool) string {
+	t := f.tables[table]
+	if t == nil {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Generated by iptables-save\n*%s\n", table)
+	names := t.names()
+	for _, name := range names {
+		policy := t.chains[name].policy
+		fmt.Fprintf(&b, ":%s %s [0:0]\n", name, policy)
+	}
+	for _, name := range names {
+		for _, rule := range t.chains[name].rules {
+			if counters {
+				fmt.Fprintf(&b, "[%d:%d] ", rule.packets, rule.bytes)
+			}
+			fmt.Fprintf(&b, "-A %s %s\n", name, rule.text)
+		}
+	}
+	b.WriteString("COMMIT\n")
+	return b.String()
+}
+
+// Dump writes all tables that hold anything, for people and for comparisons.
+func (f *Fake) Dump() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(f.tables)) {
+		if !f.tables[name].untouched() {
+			b.WriteString(strings.TrimPrefix(f.save(name, false), "# Generated by iptables-save\n"))
+		}
+	}
+	return b.String()
+}
+
+// Rules is part of [Tables].
+func (f *Fake) Rules(table, chain string) ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Listed++
+	c, err := f.chain(table, chain)
+	if err != nil {
+		return nil, err
+	}
+	var rules []string
+	for _, rule := range c.rules {
+		rules = append(rules, rule.text)
+	}
+	return rules, nil
+}
+
+func (f *Fake) chain(table, chain string) (*fakeChain, error) {
+	if t := f.tables[table]; t != nil && t.chains[chain] != nil {
+		return t.chains[chain], nil
+	}
+	return nil, fmt.Errorf("iptables %s: no chain %s in table %s", f.family, chain, table)
+}
+
+// Insert is part of [Tables].
+func (f *Fake) Insert(table, chain string, rule ...string) error {
+	return f.single(table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
+		if !c.holds(r) {
+			t.put(chain, append([]fakeRule{r}, c.rules...))
+		}
+	})
+}
+
+// Append is part of [Tables].
+func (f *Fake) Append(table, chain string, rule ...string) error {
+	f.mu.Lock()
+	if t := f.tables[table]; t != nil && t.chains[chain] == nil {
+		f.tables[table] = t.clone()
+		f.tables[table].chains[chain] = &fakeChain{policy: "-"}
+		f.generation++
+	}
+	f.mu.Unlock()
+	return f.single(table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
+		if !c.holds(r) {
+			t.put(chain, append(slices.Clone(c.rules), r))
+		}
+	})
+}
+
+// Delete is part of [Tables].
+func (f *Fake) Delete(table, chain string, rule ...string) error {
+	f.mu.Lock()
+	t := f.tables[table]
+	exists := t != nil && t.chains[chain] != nil
+	f.mu.Unlock()
+	if !exists {
+		return nil
+	}
+	return f.single(table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
+		for i := range c.rules {
+			if c.rules[i].text == r.text {
+				t.put(chain, slices.Delete(slices.Clone(c.rules), i, i+1))
+				return
+			}
+		}
+	})
+}
+
+// single changes one rule.
+func (f *Fake) single(table, chain string, rule []string, change func(*fakeTable, *fakeChain, fakeRule)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Singles++
+	err := f.mayWrite(context.Background())
+	if err == nil {
+		_, err = f.chain(table, chain)
+	}
+	if err != nil {
+		f.stats.Failed++
+		return err
+	}
+	t := f.tables[table].clone()
+	parsed, err := f.dialect(table).parse(rule, t)
+	if err != nil {
+		f.stats.Failed++
+		return fmt.Errorf("iptables %s: table %s, chain %s: %w", f.family, table, chain, err)
+	}
+	change(t, t.chains[chain], parsed)
+	if t.save() != f.tables[table].save() {
+		f.tables[table] = t
+		f.generation++
+	}
+	return nil
+}
+
+// Stamp is part of [Tables]. Of the legacy variant it counts entries, as the kernel's does.
+func (f *Fake) Stamp(tables ...string) (uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return 0, errors.New("the tables are closed")
+	}
+	if f.features.Variant == NFT {
+		return f.generation, nil
+	}
+	stamp := uint64(0)
+	for _, name := range tables {
+		for _, chain := range f.tables[name].names() {
+			stamp = stamp*31 + uint64(len(f.tables[name].chains[chain].rules))
+		}
+	}
+	return stamp, nil
+}
+
+// Digests is part of [Tables].
+func (f *Fake) Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Digests++
+	if err := f.mayRead(ctx); err != nil {
+		return nil, err
+	}
+	out := map[string]uint64{}
+	if t := f.tables[table]; t != nil {
+		for name, chain := range t.chains {
+			if len(chains) == 0 || slices.Contains(chains, name) {
+				out[name] = chain.digest()
+			}
+		}
+	}
+	return out, nil
+}
+
+// Stranger changes the tables as another program would: never made to fail.
+func (f *Fake) Stranger(input string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.restore(input)
+}
+
+// Count lets packets meet a rule: those of the chain whose text holds the words.
+func (f *Fake) Count(table, chain, words string, packets uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.tables[table].chains[chain].rules {
+		if rule := &f.tables[table].chains[chain].rules[i]; strings.Contains(rule.text, words) {
+			rule.packets += packets
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package ipt
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxComment is XT_MAX_COMMENT_LEN without the zero at the end. The rest is cut off.
+const maxComment = 255
+
+// dialect is what a rule's meaning depends on.
+type dialect struct {
+	family Family
+	table  string
+}
+
+// modules are the matches that the fake knows and their options, each with how many words follow it.
+var modules = map[string]map[string]int{
+	"comment":   {"--comment": 1},
+	"tcp":       {"--dport": 1, "--sport": 1},
+	"udp":       {"--dport": 1, "--sport": 1},
+	"sctp":      {"--dport": 1, "--sport": 1},
+	"conntrack": {"--ctstate": 1},
+	"addrtype":  {"--dst-type": 1, "--src-type": 1},
+	"mark":      {"--mark": 1},
+	"statistic": {"--mode": 1, "--probability": 1},
+	"recent":    {"--rcheck": 0, "--update": 0, "--set": 0, "--seconds": 1, "--reap": 0, "--name": 1, "--mask": 1, "--rsource": 0},
+}
+
+// targets are the targets that the fake knows: the tables they have a place in, none meaning all, and their options.
+var targets = map[string]struct {
+	tables  []string
+	options map[string]int
+}{
+	"ACCEPT":     {},
+	"DROP":       {},
+	"RETURN":     {},
+	"MARK":       {options: map[string]int{"--set-xmark": 1, "--or-mark": 1, "--xor-mark": 1}},
+	"DNAT":       {tables: []string{"nat"}, options: map[string]int{"--to-destination": 1}},
+	"MASQUERADE": {tables: []string{"nat"}, options: map[string]int{"--random-fully": 0}},
+	"REJECT":     {tables: []string{"filter"}, options: map[string]int{"--reject-with": 1}},
+}
+
+// ruleParser reads the words of one rule.
+type ruleParser struct {
+	dialect
+	words    []string
+	protocol string
+	module   string
+	target   string
+	// general are the parts that iptables prints first, in its order: -s, -d, -i, -o, -p; rest the others.
+	general [5]string
+	rest    []string
+}
+
+// parse reads a rule and writes it out as iptables would.
+func (d dialect) parse(words []string, t *fakeTable) (fakeRule, error) {
+	p := &ruleParser{dialect: d, words: words}
+	for len(p.words) > 0 {
+		if err := p.part(t); err != nil {
+			return fakeRule{}, err
+		}
+	}
+	var parts []string
+	for _, part := range append(p.general[:], p.rest...) {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return fakeRule{text: strings.Join(parts, " "), target: p.target}, nil
+}
+
+func (p *ruleParser) take(option string) (string, error) {
+	if len(p.words) == 0 {
+		return "", fmt.Errorf("option %q requires an argument", option)
+	}
+	word := p.words[0]
+	p.words = p.words[1:]
+	return word, nil
+}
+
+// part reads one option with its words.
+func (p *ruleParser) part(t *fakeTable) error {
+	option, _ := p.take("")
+	negation := ""
+	if option == "!" {
+		negation = "! "
+		var err error
+		if option, err = p.take("!"); err != nil {
+			return err
+		}
+	}
+	switch option {
+	case "-s", "-d", "-i", "-o", "-p":
+		return p.head(option, negation)
+	case "-m":
+		module, err := p.take(option)
+		if err != nil {
+			return err
+		}
+		if modules[module] == nil {
+			return fmt.Errorf("Couldn't load match `%s'", module) //nolint:staticcheck // iptables' own words
+		}
+		if slices.Contains([]string{"tcp", "udp", "sctp"}, module) && module != p.protocol {
+			return fmt.Errorf("the match %s needs -p %s", module, module)
+		}
+		p.module = module
+		p.rest = append(p.rest, "-m "+module)
+		return nil
+	case "-j", "-g":
+		return p.goes(option, t)
+	}
+	words, known := modules[p.module][option]
+	if p.target != "" {
+		words, known = targets[p.target].options[option]
+		if strings.HasPrefix(p.target, "KUBE") {
+			known = false
+		}
+	}
+	if !known {
+		return fmt.Errorf("unknown option %q", option)
+	}
+	text := negation + option
+	if words == 1 {
+		value, err := p.take(option)
+		if err != nil {
+			return err
+		}
+		if text, err = p.value(negation, option, value); err != nil {
+			return err
+		}
+	}
+	p.rest = append(p.rest, text)
+	return nil
+}
+
+// head reads an option of the rule's head.
+func (p *ruleParser) head(option, negation string) error {
+	value, err := p.take(option)
+	if err != nil {
+		return err
+	}
+	at := slices.Index([]string{"-s", "-d", "-i", "-o", "-p"}, option)
+	if p.general[at] != "" {
+		return fmt.Errorf("multiple %s flags not allowed", option)
+	}
+	switch option {
+	case "-s", "-d":
+		if value, err = p.addr(value); err != nil {
+			return err
+		}
+	case "-p":
+		if !slices.Contains([]string{"tcp", "udp", "sctp"}, value) {
+			return fmt.Errorf("unknown protocol %q", value)
+		}
+		p.protocol = value
+	default:
+		if value == "" || len(value) > 15 || strings.ContainsAny(value, " /!") {
+			return fmt.Errorf("%q is no interface name", value)
+		}
+	}
+	p.general[at] = negation + option + " " + value
+	return nil
+}
+
+// addr reads ADDRESS, ADDRESS/BITS or ADDRESS/MASK.
+func (p *ruleParser) addr(value string) (string, error) {
+	addr, mask, masked := strings.Cut(value, "/")
+	a, err := netip.ParseAddr(addr)
+	if err != nil || a.Is4() != (p.family == IPv4) {
+		return "", fmt.Errorf("host/network `%s' not found", value)
+	}
+	if !masked {
+		return fmt.Sprintf("%s/%d", a, a.BitLen()), nil
+	}
+	if m, err := netip.ParseAddr(mask); err == nil && m.BitLen() == a.BitLen() {
+		return value, nil
+	}
+	prefix, err := netip.ParsePrefix(value)
+	if err != nil {
+		return "", fmt.Errorf("invalid mask `%s' specified", mask)
+	}
+	return prefix.Masked().String(), nil
+}
+
+// goes reads the target.
+func (p *ruleParser) goes(option string, t *fakeTable) error {
+	target, err := p.take(option)
+	if err != nil {
+		return err
+	}
+	known, isTarget := targets[target]
+	chain := t.chains[target]
+	switch {
+	case p.target != "":
+		return fmt.Errorf("multiple -j flags not allowed")
+	case option == "-g" && chain == nil, chain == nil && !isTarget:
+		return fmt.Errorf("Chain '%s' does not exist", target) //nolint:staticcheck // iptables' own words
+	case chain != nil && chain.policy != "-":
+		return fmt.Errorf("%s is built in", target)
+	case len(known.tables) > 0 && !slices.Contains(known.tables, p.table):
+		return fmt.Errorf("%s: only valid in the table %s", target, known.tables)
+	}
+	p.target, p.module = target, ""
+	p.rest = append(p.rest, option+" "+target)
+	return nil
+}
+
+// value checks an option's value and writes both as iptables prints them.
+func (p *ruleParser) value(negation, option, value string) (string, error) {
+	text := option + " " + value
+	switch option {
+	case "--comment":
+		text = option + " " + quoted(value[:min(len(value), maxComment)])
+	case "--probability":
+		f, err := strconv.ParseFloat(value, 64)
+		if err != nil || f < 0 || f > 1 {
+			return "", fmt.Errorf("%s is no probability", value)
+		}
+		text = fmt.Sprintf("%s %.11f", option, math.Round(f*0x80000000)/0x80000000)
+	case "--to-destination":
+		to, err := netip.ParseAddrPort(value)
+		if err != nil || to.Addr().Is4() != (p.family == IPv4) || to.Port() == 0 {
+			return "", fmt.Errorf("bad destination %q", value)
+		}
+		if p.protocol == "" {
+			return "", fmt.Errorf("need TCP, UDP, SCTP or DCCP with port specification")
+		}
+	case "--dport", "--sport":
+		for port := range strings.SplitSeq(value, ":") {
+			if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+				return "", fmt.Errorf("invalid port/service `%s' specified", value)
+			}
+		}
+	case "--or-mark":
+		text = "--set-xmark " + value + "/" + value
+	case "--xor-mark":
+		text = "--set-xmark " + value + "/0x0"
+	}
+	return negation + text, nil
+}
+
+// quoted writes a word as iptables does: in quotation marks, if it has anything but letters, digits and _ . -
+func quoted(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_.-", r)
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(word) + `"`
+}

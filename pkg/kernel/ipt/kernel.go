@@ -1,0 +1,197 @@
+package ipt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-iptables/iptables"
+)
+
+// kernelTables are the kernel's tables.
+type kernelTables struct {
+	family   Family
+	features Features
+	programs programs
+	rules    *iptables.IPTables
+	look     sentinel
+}
+
+// sentinel looks at the kernel's rules without a program.
+type sentinel interface {
+	stamp(tables []string) (uint64, error)
+	digests(ctx context.Context, table string, chains []string) (map[string]uint64, error)
+	close() error
+}
+
+// Open opens the door to one family's tables in the network namespace of the calling thread. It needs the variant's
+// programs in PATH ([ErrMissing]) and CAP_NET_ADMIN.
+func Open(ctx context.Context, family Family, variant Variant) (Tables, error) {
+	found, err := find(ctx, family, variant)
+	if err != nil {
+		return nil, err
+	}
+	protocol := iptables.ProtocolIPv4
+	if family == IPv6 {
+		protocol = iptables.ProtocolIPv6
+	}
+	rules, err := iptables.New(iptables.IPFamily(protocol), iptables.Path(found.iptables), iptables.Timeout(LockWait))
+	if err != nil {
+		return nil, fmt.Errorf("iptables %s: %w", family, err)
+	}
+	t := &kernelTables{family: family, programs: found, rules: rules,
+		features: Features{Variant: variant, Version: found.version, RandomFully: rules.HasRandomFully()}}
+	if variant == NFT {
+		t.look, err = openNFTSentinel(family)
+	} else {
+		t.look, err = openLegacySentinel(family)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("iptables %s: look at the kernel's rules: %w: CAP_NET_ADMIN may be missing", family, err)
+	}
+	return t, nil
+}
+
+// Family is part of [Tables].
+func (t *kernelTables) Family() Family { return t.family }
+
+// Features is part of [Tables].
+func (t *kernelTables) Features() Features { return t.features }
+
+// Restore is part of [Tables].
+func (t *kernelTables) Restore(ctx context.Context, input string) error {
+	_, err := t.run(ctx, input, t.programs.restore, "--noflush", "--counters", "--wait", strconv.Itoa(LockWait))
+	return err
+}
+
+// Save is part of [Tables].
+func (t *kernelTables) Save(ctx context.Context, table string) (string, error) {
+	if t.features.Variant == Legacy && !legacyTableExists(t.family, table) {
+		return "", nil // asking would make it
+	}
+	return t.run(ctx, "", t.programs.save, "--counters", "--table", table)
+}
+
+// run runs a program and gives its output.
+func (t *kernelTables) run(ctx context.Context, input, program string, args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	command := exec.CommandContext(ctx, program, args...)
+	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(input), &stdout, &stderr
+	command.WaitDelay = time.Second
+	err := command.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return stdout.String(), nil
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("iptables %s: %s did not end in time: %w", t.family, program, context.Cause(ctx))
+	case !errors.As(err, &exit):
+		return "", fmt.Errorf("iptables %s: run %s: %w: %w", t.family, program, err, ErrMissing)
+	case strings.Contains(stderr.String(), "xtables lock"):
+		return "", fmt.Errorf("iptables %s: %s gave up after %d s: %w", t.family, program, LockWait, ErrLocked)
+	case input == "" || exit.ExitCode() < 0:
+		return "", fmt.Errorf("iptables %s: %s: %w: %s%s", t.family, program, err, brief(stderr.Bytes()), adviceFor(stderr.String()))
+	}
+	return "", t.refused(input, stderr.Bytes())
+}
+
+var blamedLine = regexp.MustCompile(`(?:line:? )(\d+)`)
+
+// refused says what was wrong with an input.
+func (t *kernelTables) refused(input string, stderr []byte) *RestoreError {
+	e := &RestoreError{Family: t.family, Output: brief(stderr)}
+	match := blamedLine.FindSubmatch(stderr)
+	if match == nil {
+		return e
+	}
+	number, _ := strconv.Atoi(string(match[1]))
+	if text := lineOf(input, number); text != "" && text != "COMMIT" {
+		e.Line, e.Text = number, text
+	}
+	return e
+}
+
+// lineOf is the nth line of a text, from 1.
+func lineOf(text string, n int) string {
+	at := 0
+	for line := range strings.Lines(text) {
+		at++
+		if at == n {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+// Rules is part of [Tables].
+func (t *kernelTables) Rules(table, chain string) ([]string, error) {
+	lines, err := t.rules.List(table, chain)
+	var rules []string
+	for _, line := range lines {
+		if rule, ok := strings.CutPrefix(line, "-A "+chain+" "); ok {
+			rules = append(rules, rule)
+		}
+	}
+	return rules, t.single("list the rules of", table, chain, err)
+}
+
+// Insert is part of [Tables].
+func (t *kernelTables) Insert(table, chain string, rule ...string) error {
+	return t.single("insert a rule into", table, chain, t.rules.InsertUnique(table, chain, 1, rule...))
+}
+
+// Append is part of [Tables].
+func (t *kernelTables) Append(table, chain string, rule ...string) error {
+	exists, err := t.rules.ChainExists(table, chain)
+	if err == nil && !exists {
+		err = t.rules.NewChain(table, chain)
+	}
+	if err == nil {
+		err = t.rules.AppendUnique(table, chain, rule...)
+	}
+	return t.single("append a rule to", table, chain, err)
+}
+
+// Delete is part of [Tables].
+func (t *kernelTables) Delete(table, chain string, rule ...string) error {
+	return t.single("delete a rule from", table, chain, t.rules.DeleteIfExists(table, chain, rule...))
+}
+
+// single tells what happened to one rule.
+func (t *kernelTables) single(what, table, chain string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case strings.Contains(err.Error(), "xtables lock"):
+		return fmt.Errorf("iptables %s: %s %s in table %s: %w", t.family, what, chain, table, ErrLocked)
+	default:
+		return fmt.Errorf("iptables %s: %s %s in table %s: %w%s", t.family, what, chain, table, err, adviceFor(err.Error()))
+	}
+}
+
+// Stamp is part of [Tables].
+func (t *kernelTables) Stamp(tables ...string) (uint64, error) {
+	stamp, err := t.look.stamp(tables)
+	if err != nil {
+		return 0, fmt.Errorf("iptables %s: look whether somebody changed the rules: %w", t.family, err)
+	}
+	return stamp, nil
+}
+
+// Digests is part of [Tables].
+func (t *kernelTables) Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error) {
+	digests, err := t.look.digests(ctx, table, chains)
+	if err != nil {
+		return nil, fmt.Errorf("iptables %s: sum up table %s: %w", t.family, table, err)
+	}
+	return digests, nil
+}
+
+// Close is part of [Tables].
+func (t *kernelTables) Close() error { return t.look.close() }

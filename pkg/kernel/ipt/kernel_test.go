@@ -1,0 +1,348 @@
+package ipt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// enterNamespace moves the test's goroutine, and no other, to a network namespace of its own, which goes when the test
+// ends.
+func enterNamespace(t testing.TB) {
+	t.Helper()
+	for _, program := range []string{"iptables-nft", "iptables-legacy"} {
+		if _, err := exec.LookPath(program); err != nil {
+			missing(t, "the program "+program+" is not in PATH: install iptables")
+		}
+	}
+	// The thread is never unlocked, so that it ends with the goroutine, and the namespace with it.
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		missing(t, "cannot make a network namespace ("+err.Error()+"): run as root")
+	}
+}
+
+// missing fails in CI and skips elsewhere.
+func missing(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(what)
+	}
+	t.Skip(what)
+}
+
+// openKernel opens tables in a new namespace.
+func openKernel(t testing.TB, family Family, variant Variant) Tables {
+	t.Helper()
+	enterNamespace(t)
+	tables, err := Open(context.Background(), family, variant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tables.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tables
+}
+
+// everyKernel runs a test on the kernel's tables of each variant and family.
+func everyKernel(t *testing.T, test func(t *testing.T, tables Tables)) {
+	for _, variant := range []Variant{NFT, Legacy} {
+		for _, family := range []Family{IPv4, IPv6} {
+			t.Run(fmt.Sprint(variant, family), func(t *testing.T) { test(t, openKernel(t, family, variant)) })
+		}
+	}
+}
+
+// conformance is inputs, one after another, and whether iptables takes them. The addresses are written for IPv4.
+var conformance = []struct {
+	name, input string
+	refused     bool
+}{
+	{"chains that go to each other", "*nat\n:A - [0:0]\n:B - [0:0]\n-A A -j B\n-A B -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1:80\nCOMMIT\n", false},
+	{"a jump to a chain that is not there", "*nat\n:C - [0:0]\n-A C -j NOWHERE\nCOMMIT\n", true},
+	{"nothing of a refused input is there", "*nat\n-A C -j RETURN\nCOMMIT\n", true},
+	{"a chain that is gone to cannot be deleted", "*nat\n:B - [0:0]\n-X B\nCOMMIT\n", true},
+	{"a chain that does not exist cannot be deleted", "*nat\n-X NOWHERE\nCOMMIT\n", true},
+	{"a rewritten chain has its new rules only", "*nat\n:B - [0:0]\n-A B -p udp -m udp --dport 53 -j RETURN\nCOMMIT\n", false},
+	{"an address that is none", "*nat\n:C - [0:0]\n-A C -d 10.0.0.300/32 -j RETURN\nCOMMIT\n", true},
+	{"a port without a protocol", "*nat\n:C - [0:0]\n-A C -j DNAT --to-destination 10.0.0.1:80\nCOMMIT\n", true},
+	{"an unknown match", "*nat\n:C - [0:0]\n-A C -m nonesuch -j RETURN\nCOMMIT\n", true},
+	{"a target of another table", "*nat\n:C - [0:0]\n-A PREROUTING -j C\n-A C -j REJECT\nCOMMIT\n", true},
+	{"a name that is too long", "*nat\n:" + strings.Repeat("X", 29) + " - [0:0]\nCOMMIT\n", true},
+	{"the longest name", "*nat\n:" + strings.Repeat("X", 28) + " - [0:0]\nCOMMIT\n", false},
+	{"a comment that is cut off", "*nat\n:C - [0:0]\n-A C -m comment --comment \"" + strings.Repeat("x", 256) + "\" -j RETURN\nCOMMIT\n", false},
+	{"masks with holes, and goto", "*nat\n:D - [0:0]\n:E - [0:0]\n-A D -d 0.0.0.5/0.0.0.15 -g E\nCOMMIT\n", false},
+	{"lists of clients", "*nat\n:D - [0:0]\n-A D -p tcp -m comment --comment \"ns/name:port\" -m statistic --mode random --probability 0.33333 -m recent --set --name LIST --mask 255.255.255.255 --rsource -j DNAT --to-destination 10.0.0.1:80\nCOMMIT\n", false},
+	{"marks", "*nat\n:D - [0:0]\n-A D -j MARK --or-mark 0x4000\n-A D -j MARK --xor-mark 0x4000\n-A D -m mark ! --mark 0x4000/0x4000 -j MASQUERADE --random-fully\nCOMMIT\n", false},
+	{"types of addresses, states", "*filter\n:D - [0:0]\n-A D ! -d 127.0.0.0/8 -p sctp -m addrtype --dst-type LOCAL -m sctp --dport 1:9 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j REJECT --reject-with icmp-port-unreachable\n-A D ! -i cbr+ -j DROP\nCOMMIT\n", false},
+	{"a built-in chain keeps its rules", "*filter\n:INPUT ACCEPT [0:0]\n-I INPUT -m comment --comment x -j D\nCOMMIT\n", false},
+	{"the declaration of a built-in chain empties nothing", "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n", false},
+	{"a table that is none", "*nonesuch\nCOMMIT\n", true},
+	{"chains are deleted from the top down", "*nat\n:A - [0:0]\n:B - [0:0]\n-X A\n-X B\nCOMMIT\n", false},
+}
+
+// in6 writes an input for IPv6.
+func in6(input string) string {
+	return strings.NewReplacer("10.0.0.1:80", "[fd00::1]:80", "10.0.0.300/32", "fd00::10000/128", "0.0.0.5/0.0.0.15", "::5/::f",
+		"255.255.255.255", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "127.0.0.0/8", "::1/128", "icmp-port", "icmp6-port").Replace(input)
+}
+
+// TestKernelConformance feeds the same inputs to the kernel's tables and to a Fake: both take and refuse the same, and
+// print the same.
+func TestKernelConformance(t *testing.T) {
+	everyKernel(t, func(t *testing.T, tables Tables) {
+		fake := NewFake(tables.Family(), tables.Features().Variant)
+		for _, step := range conformance {
+			if tables.Family() == IPv6 {
+				step.input = in6(step.input)
+			}
+			for name, door := range map[string]Tables{"kernel": tables, "fake": fake} {
+				err := door.Restore(context.Background(), step.input)
+				var refused *RestoreError
+				if (err != nil) != step.refused || err != nil && !errors.As(err, &refused) {
+					t.Errorf("%s: the %s gives %v", step.name, name, err)
+				}
+			}
+			for _, table := range []string{"nat", "filter"} {
+				if kernel, fake := saved(t, tables, table), saved(t, fake, table); kernel != fake {
+					t.Fatalf("%s: the kernel has\n%s\nthe fake\n%s", step.name, kernel, fake)
+				}
+			}
+		}
+	})
+}
+
+// saved is what a table holds, without comments and chains' counters.
+func saved(t *testing.T, tables Tables, table string) string {
+	t.Helper()
+	text, err := tables.Save(context.Background(), table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []string
+	for line := range strings.Lines(text) {
+		if line[0] == ':' {
+			line, _, _ = strings.Cut(line, "[")
+		}
+		if line[0] != '#' && !strings.HasPrefix(line, ":INPUT") && line != "COMMIT\n" && line[0] != '*' {
+			kept = append(kept, strings.TrimSpace(line))
+		}
+	}
+	// A legacy table that nobody asked about is not there; one with built-in chains only is no more.
+	out := strings.Join(kept, "\n")
+	if slices.Contains([]string{":PREROUTING ACCEPT\n:OUTPUT ACCEPT\n:POSTROUTING ACCEPT", ":FORWARD ACCEPT\n:OUTPUT ACCEPT"}, out) {
+		return ""
+	}
+	return out
+}
+
+// TestKernelSingleRules puts rules into a built-in chain and takes them out.
+func TestKernelSingleRules(t *testing.T) {
+	everyKernel(t, func(t *testing.T, tables Tables) {
+		for name, door := range map[string]Tables{"kernel": tables, "fake": NewFake(tables.Family(), tables.Features().Variant)} {
+			steps := []error{
+				door.Restore(context.Background(), "*nat\n:MINE - [0:0]\nCOMMIT\n"),
+				door.Insert("nat", "PREROUTING", "-m", "comment", "--comment", "to mine", "-j", "MINE"),
+				door.Insert("nat", "PREROUTING", "-m", "comment", "--comment", "to mine", "-j", "MINE"),
+				door.Insert("nat", "PREROUTING", "-j", "RETURN"),
+				door.Append("nat", "SHARED", "-j", "RETURN"),
+				door.Append("nat", "SHARED", "-j", "RETURN"),
+				door.Delete("nat", "PREROUTING", "-j", "RETURN"),
+				door.Delete("nat", "PREROUTING", "-j", "RETURN"),
+			}
+			if err := errors.Join(steps...); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			for chain, want := range map[string]string{"PREROUTING": `[-m comment --comment "to mine" -j MINE]`, "SHARED": "[-j RETURN]"} {
+				if rules, err := door.Rules("nat", chain); err != nil || fmt.Sprint(rules) != want {
+					t.Errorf("%s: %s has %v, %v; want %s", name, chain, rules, err, want)
+				}
+			}
+			if err := door.Insert("nat", "PREROUTING", "-j", "NOWHERE"); err == nil {
+				t.Errorf("%s: a jump to a chain that is not there was taken", name)
+			}
+		}
+	})
+}
+
+// TestKernelStampsAndDigests changes rules: the stamp tells of it, and the digests of the chain's and no other's.
+func TestKernelStampsAndDigests(t *testing.T) {
+	everyKernel(t, func(t *testing.T, tables Tables) {
+		digests := func() map[string]uint64 {
+			t.Helper()
+			found, err := tables.Digests(context.Background(), "nat")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return found
+		}
+		stamp := func() uint64 {
+			t.Helper()
+			stamp, err := tables.Stamp("nat")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return stamp
+		}
+		restore := func(input string) {
+			t.Helper()
+			if err := tables.Restore(context.Background(), input); err != nil {
+				t.Fatal(err)
+			}
+		}
+		restore("*nat\n:A - [0:0]\n:B - [0:0]\n:C - [0:0]\n-A A -p tcp -m tcp --dport 80 -j B\n-A A -j C\n-A B -m comment --comment x -j RETURN\n-A OUTPUT -j A\nCOMMIT\n")
+		first, at := digests(), stamp()
+		if first["A"] == first["B"] || first["A"] == 0 || first["C"] == first["A"] {
+			t.Fatalf("digests %v", first)
+		}
+		if some, err := tables.Digests(context.Background(), "nat", "B", "A"); err != nil || some["A"] != first["A"] || some["B"] != first["B"] {
+			t.Errorf("asked for two: %v, %v; all are %v", some, err, first)
+		}
+		if again := digests(); fmt.Sprint(again) != fmt.Sprint(first) || stamp() != at {
+			t.Errorf("nothing changed, but digests were %v and are %v", first, again)
+		}
+		for _, change := range []struct {
+			input   string
+			changed []string
+		}{
+			{"*nat\n:B - [0:0]\n-A B -m comment --comment y -j RETURN\nCOMMIT\n", []string{"B"}},
+			{"*nat\n:C - [0:0]\n-A C -j RETURN\n-A C -j RETURN\nCOMMIT\n", []string{"C"}},
+			{"*nat\n:A - [0:0]\n-A A -p tcp -m tcp --dport 80 -j C\n-A A -j C\nCOMMIT\n", []string{"A"}},
+			{"*nat\n:A - [0:0]\n-A A -j C\n-A A -p tcp -m tcp --dport 80 -j C\nCOMMIT\n", []string{"A"}},
+			{"*nat\n-I PREROUTING -j A\nCOMMIT\n", []string{"PREROUTING"}},
+			{"*nat\n:B - [0:0]\n-X B\nCOMMIT\n", []string{"B"}},
+		} {
+			before, was := digests(), stamp()
+			restore(change.input)
+			after := digests()
+			var changed []string
+			for _, chain := range []string{"A", "B", "C", "PREROUTING", "OUTPUT"} {
+				b, existed := before[chain]
+				a, exists := after[chain]
+				if a != b || existed != exists {
+					changed = append(changed, chain)
+				}
+			}
+			if fmt.Sprint(changed) != fmt.Sprint(change.changed) {
+				t.Errorf("after %q the digests of %v changed, want %v", change.input, changed, change.changed)
+			}
+			sameSize := tables.Features().Variant == Legacy && (strings.Contains(change.input, ":B - [0:0]\n-A") || strings.Contains(change.input, ":A"))
+			if stamp() == was && !sameSize {
+				t.Errorf("after %q the stamp is the same", change.input)
+			}
+		}
+	})
+}
+
+// TestKernelLock holds the lock: the error says so and what to do.
+func TestKernelLock(t *testing.T) {
+	tables := openKernel(t, IPv4, Legacy)
+	t.Setenv("XTABLES_LOCKFILE", t.TempDir()+"/lock")
+	file, err := os.Create(os.Getenv("XTABLES_LOCKFILE"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	err = tables.Restore(context.Background(), "*nat\n:A - [0:0]\nCOMMIT\n")
+	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "fuser") {
+		t.Errorf("the lock is held, and the error is %v", err)
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_UN); err != nil {
+		t.Fatal(err)
+	}
+	if err := tables.Restore(context.Background(), "*nat\n:A - [0:0]\nCOMMIT\n"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKernelDetect leaves the chains by which a variant is known, and looks which one is found.
+func TestKernelDetect(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		// nft and legacy are what is in these variants.
+		nft, legacy string
+		want        Variant
+	}{
+		{"nothing", "", "", NFT},
+		{"the kubelet's hint", "", "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n", Legacy},
+		{"an older kubelet's", "", "*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n", Legacy},
+		{"both", "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n", "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n", NFT},
+		{"a hint counts more than rules", "*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n", "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n", Legacy},
+		{"another proxy's rules", "", "*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n", Legacy},
+		{"somebody else's rules", "", "*nat\n:DOCKER - [0:0]\nCOMMIT\n", NFT},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			enterNamespace(t)
+			for variant, input := range map[Variant]string{NFT: test.nft, Legacy: test.legacy} {
+				tables, err := Open(context.Background(), IPv4, variant)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if input != "" {
+					err = tables.Restore(context.Background(), input)
+				}
+				if err := errors.Join(err, tables.Close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got, err := Detect(context.Background()); err != nil || got != test.want {
+				t.Errorf("found %s, %v; want %s", got, err, test.want)
+			}
+			if test.legacy == "" && legacyTableExists(IPv4, "mangle") {
+				t.Error("looking made a legacy table")
+			}
+		})
+	}
+}
+
+// TestNoPrograms looks for programs where there are none, or others.
+func TestNoPrograms(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	if _, err := Detect(context.Background()); !errors.Is(err, ErrMissing) {
+		t.Errorf("without programs: %v", err)
+	}
+	for _, name := range []string{"iptables", "iptables-save", "iptables-restore"} {
+		if err := os.WriteFile(dir+"/"+name, []byte("#!/bin/sh\necho what?\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Open(context.Background(), IPv4, NFT); err == nil || !strings.Contains(err.Error(), "what?") {
+		t.Errorf("with a program that is not iptables: %v", err)
+	}
+	if err := os.WriteFile(dir+"/iptables", []byte("#!/bin/sh\necho iptables v1.8.10 '(legacy)'\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := find(context.Background(), IPv4, NFT); !errors.Is(err, ErrMissing) {
+		t.Errorf("with the other variant only: %v", err)
+	}
+	if found, err := find(context.Background(), IPv4, Legacy); err != nil || found.version != "1.8.10" {
+		t.Errorf("behind the plain name: %+v, %v", found, err)
+	}
+	if err := os.WriteFile(dir+"/iptables-restore", []byte("#!/bin/sh\necho the disk is on fire >&2\nexit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	door := &kernelTables{family: IPv4, programs: programs{restore: dir + "/iptables-restore"}}
+	var refused *RestoreError
+	if err := door.Restore(context.Background(), "*nat\nCOMMIT\n"); !errors.As(err, &refused) || !strings.Contains(err.Error(), "the disk is on fire") {
+		t.Errorf("a program that fails: %v", err)
+	}
+	door.programs.restore = dir + "/gone"
+	if err := door.Restore(context.Background(), "*nat\nCOMMIT\n"); !errors.Is(err, ErrMissing) {
+		t.Errorf("a program that is gone: %v", err)
+	}
+}

@@ -1,0 +1,259 @@
+package ipt
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Numbers of linux/netfilter/nfnetlink.h and nf_tables.h that x/sys lacks or names at length.
+const (
+	nftGetGen   = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN
+	nftGetRule  = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETRULE
+	nftGetChain = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN
+
+	genID                     = 1       // NFTA_GEN_ID
+	ruleTable, ruleChain      = 1, 2    // NFTA_RULE_TABLE, NFTA_RULE_CHAIN
+	ruleExprs, ruleUser       = 4, 7    // NFTA_RULE_EXPRESSIONS, NFTA_RULE_USERDATA
+	chainTable, chainName     = 1, 3    // NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME
+	exprName                  = 1       // NFTA_EXPR_NAME
+	attrTypeMask              = 0x3fff  // without NLA_F_NESTED and NLA_F_NET_BYTEORDER
+	netlinkHeader, nfnlHeader = 16, 4   // sizes of nlmsghdr and nfgenmsg
+	netlinkBuffer             = 1 << 16 // the kernel fills up to 32 KiB at a time
+)
+
+// ErrBusy tells that others changed the rules while they were read. Try again.
+var ErrBusy = errors.New("the rules changed while they were read")
+
+// digestSeed makes digests unpredictable. They are compared within one process only.
+var digestSeed = maphash.MakeSeed()
+
+// nftSentinel asks nf_tables over netlink.
+type nftSentinel struct {
+	socket int
+	family byte
+	buffer []byte
+	seq    uint32
+}
+
+func openNFTSentinel(family Family) (sentinel, error) {
+	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, err
+	}
+	// No answer takes long: the kernel reads without the lock that writers hold.
+	wait := unix.NsecToTimeval(int64(10 * time.Second))
+	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait); err != nil {
+		unix.Close(socket)
+		return nil, err
+	}
+	s := &nftSentinel{socket: socket, family: unix.NFPROTO_IPV4, buffer: make([]byte, netlinkBuffer)}
+	if family == IPv6 {
+		s.family = unix.NFPROTO_IPV6
+	}
+	return s, nil
+}
+
+func (s *nftSentinel) close() error { return unix.Close(s.socket) }
+
+// stamp is nf_tables' generation number, which every transaction in the network namespace raises.
+func (s *nftSentinel) stamp([]string) (stamp uint64, err error) {
+	err = s.ask(nftGetGen, 0, nil, func(attrs []byte) {
+		eachAttr(attrs, func(kind uint16, value []byte) {
+			if kind == genID && len(value) == 4 {
+				stamp = uint64(binary.BigEndian.Uint32(value))
+			}
+		})
+	})
+	return stamp, err
+}
+
+// digests sums up what nf_tables says about each rule, in the order of the rules.
+func (s *nftSentinel) digests(ctx context.Context, table string, chains []string) (map[string]uint64, error) {
+	out := map[string]uint64{}
+	inTable := attr(ruleTable, append([]byte(table), 0))
+	if len(chains) == 0 {
+		if err := s.chains(table, out); err != nil || ctx.Err() != nil {
+			return nil, errors.Join(err, ctx.Err())
+		}
+		return out, s.sumUp(table, inTable, out)
+	}
+	for _, chain := range chains {
+		out[chain] = 0
+		if err := s.sumUp(table, append(slices.Clip(inTable), attr(ruleChain, append([]byte(chain), 0))...), out); err != nil {
+			return nil, err
+		}
+	}
+	return out, ctx.Err()
+}
+
+// chains finds out which chains there are.
+func (s *nftSentinel) chains(table string, out map[string]uint64) error {
+	return s.ask(nftGetChain, unix.NLM_F_DUMP, nil, func(attrs []byte) {
+		var in, name string
+		eachAttr(attrs, func(kind uint16, value []byte) {
+			switch kind {
+			case chainTable:
+				in = text(value)
+			case chainName:
+				name = text(value)
+			}
+		})
+		if in == table {
+			out[name] = 0
+		}
+	})
+}
+
+// sumUp adds the rules that a request finds to their chains' digests.
+func (s *nftSentinel) sumUp(table string, request []byte, out map[string]uint64) error {
+	var sum maphash.Hash
+	sum.SetSeed(digestSeed)
+	return s.ask(nftGetRule, unix.NLM_F_DUMP, request, func(attrs []byte) {
+		var in, chain []byte
+		sum.Reset()
+		eachAttr(attrs, func(kind uint16, value []byte) {
+			switch kind {
+			case ruleTable:
+				in = value
+			case ruleChain:
+				chain = value
+			case ruleExprs:
+				hashExpressions(&sum, value)
+			case ruleUser:
+				sum.Write(value)
+			}
+		})
+		if text(in) == table {
+			name := text(chain)
+			out[name] = chained(out[name], sum.Sum64())
+		}
+	})
+}
+
+// chained adds a rule's digest to its chain's.
+func chained(chain, rule uint64) uint64 {
+	var sum maphash.Hash
+	sum.SetSeed(digestSeed)
+	var both [16]byte
+	binary.NativeEndian.PutUint64(both[:8], chain)
+	binary.NativeEndian.PutUint64(both[8:], rule)
+	sum.Write(both[:])
+	return sum.Sum64() | 1 // 0 is an empty chain's
+}
+
+// hashExpressions adds a rule's expressions, but for counters.
+func hashExpressions(sum *maphash.Hash, list []byte) {
+	eachAttr(list, func(_ uint16, expression []byte) {
+		counter := false
+		eachAttr(expression, func(kind uint16, value []byte) {
+			if kind == exprName && text(value) == "counter" {
+				counter = true
+			}
+		})
+		if !counter {
+			sum.Write(expression)
+		}
+	})
+}
+
+// ask sends one request and hands each answer's attributes to take.
+func (s *nftSentinel) ask(kind, flags uint16, attrs []byte, take func(attrs []byte)) error {
+	s.seq++
+	request := make([]byte, netlinkHeader+nfnlHeader, netlinkHeader+nfnlHeader+len(attrs))
+	request[netlinkHeader] = s.family
+	request = append(request, attrs...)
+	binary.NativeEndian.PutUint32(request, uint32(len(request)))
+	binary.NativeEndian.PutUint16(request[4:], kind)
+	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|flags)
+	binary.NativeEndian.PutUint32(request[8:], s.seq)
+	if err := unix.Sendto(s.socket, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("ask nf_tables: %w", err)
+	}
+	interrupted := false
+	for {
+		n, _, err := unix.Recvfrom(s.socket, s.buffer, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read nf_tables' answer: %w", err)
+		}
+		for rest := s.buffer[:n]; len(rest) >= netlinkHeader; {
+			size := int(binary.NativeEndian.Uint32(rest))
+			if size < netlinkHeader || size > len(rest) {
+				return fmt.Errorf("nf_tables' answer is cut short: %w", unix.EBADMSG)
+			}
+			message := rest[:size]
+			rest = rest[min(len(rest), (size+3)&^3):]
+			if binary.NativeEndian.Uint32(message[8:]) != s.seq {
+				continue // left over from a request that was given up
+			}
+			interrupted = interrupted || binary.NativeEndian.Uint16(message[6:])&unix.NLM_F_DUMP_INTR != 0
+			switch binary.NativeEndian.Uint16(message[4:]) {
+			case unix.NLMSG_ERROR, unix.NLMSG_DONE:
+				if interrupted {
+					return ErrBusy
+				}
+				return answered(message)
+			default:
+				if size >= netlinkHeader+nfnlHeader {
+					take(message[netlinkHeader+nfnlHeader:])
+				}
+			}
+			if flags&unix.NLM_F_DUMP == 0 {
+				return nil
+			}
+		}
+	}
+}
+
+// answered is the result that the last message of an answer tells.
+func answered(message []byte) error {
+	if len(message) < netlinkHeader+4 {
+		return nil
+	}
+	switch number := unix.Errno(-int32(binary.NativeEndian.Uint32(message[netlinkHeader:]))); number {
+	case 0, unix.ENOENT: // a table that is not there has no rules
+		return nil
+	case unix.EINTR:
+		return ErrBusy
+	default:
+		return fmt.Errorf("nf_tables answers: %w", number)
+	}
+}
+
+// attr encodes one netlink attribute.
+func attr(kind uint16, value []byte) []byte {
+	out := make([]byte, 4, 4+(len(value)+3)&^3)
+	binary.NativeEndian.PutUint16(out, uint16(4+len(value)))
+	binary.NativeEndian.PutUint16(out[2:], kind)
+	out = append(out, value...)
+	return out[:cap(out)]
+}
+
+// eachAttr visits netlink attributes; what is cut short ends it.
+func eachAttr(attrs []byte, visit func(kind uint16, value []byte)) {
+	for len(attrs) >= 4 {
+		size := int(binary.NativeEndian.Uint16(attrs))
+		if size < 4 || size > len(attrs) {
+			return
+		}
+		visit(binary.NativeEndian.Uint16(attrs[2:])&attrTypeMask, attrs[4:size])
+		attrs = attrs[min(len(attrs), (size+3)&^3):]
+	}
+}
+
+// text is an attribute's string without the zero at its end.
+func text(value []byte) string {
+	if n := len(value); n > 0 && value[n-1] == 0 {
+		value = value[:n-1]
+	}
+	return string(value)
+}

@@ -1,0 +1,241 @@
+package ipt
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options of getsockopt, the same numbers in both families (linux/netfilter_ipv4/ip_tables.h, netfilter_ipv6).
+const (
+	optInfo    = 64 // IPT_SO_GET_INFO
+	optEntries = 65 // IPT_SO_GET_ENTRIES
+
+	tableNameLen  = 32                             // XT_TABLE_MAXNAMELEN
+	infoSize      = tableNameLen + 4 + 5*4*2 + 2*4 // struct ipt_getinfo
+	entriesHeader = tableNameLen + 8               // struct ipt_get_entries up to the entries
+	targetData    = 32                             // struct xt_entry_target, or xt_entry_match, up to its data
+	nameAt        = 2                              // where in these the name is, 29 bytes with a zero at its end
+	errorTarget   = "ERROR"                        // XT_ERROR_TARGET begins a chain
+)
+
+// shape is where a family's entries have what is looked at: struct ipt_entry, struct ip6t_entry.
+type shape struct {
+	level                      int
+	match                      int // size of the part with addresses, interfaces and protocol
+	targetOffset, nextOffset   int
+	size                       int // where an entry's matches begin
+	builtin                    [5]string
+	socketFamily, socketNumber int
+}
+
+func shapeOf(family Family) shape {
+	// By hook number, enum nf_inet_hooks.
+	s := shape{builtin: [5]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}}
+	if family == IPv6 {
+		s.level, s.socketFamily, s.socketNumber = unix.SOL_IPV6, unix.AF_INET6, unix.IPPROTO_RAW
+		s.match, s.targetOffset, s.nextOffset, s.size = 136, 140, 142, 168
+		return s
+	}
+	s.level, s.socketFamily, s.socketNumber = unix.SOL_IP, unix.AF_INET, unix.IPPROTO_RAW
+	s.match, s.targetOffset, s.nextOffset, s.size = 84, 88, 90, 112
+	return s
+}
+
+// legacySentinel asks x_tables through a raw socket.
+type legacySentinel struct {
+	shape
+	socket int
+	buffer []byte
+}
+
+func openLegacySentinel(family Family) (sentinel, error) {
+	s := &legacySentinel{shape: shapeOf(family)}
+	var err error
+	s.socket, err = unix.Socket(s.socketFamily, unix.SOCK_RAW|unix.SOCK_CLOEXEC, s.socketNumber)
+	return s, err
+}
+
+func (s *legacySentinel) close() error { return unix.Close(s.socket) }
+
+// info is struct ipt_getinfo.
+type info struct {
+	raw     []byte
+	hooks   uint32
+	entry   [5]uint32
+	entries uint32
+	size    uint32
+}
+
+func (s *legacySentinel) info(table string) (info, error) {
+	raw := make([]byte, infoSize)
+	copy(raw[:tableNameLen-1], table)
+	if err := s.getsockopt(optInfo, raw); err != nil {
+		return info{}, fmt.Errorf("ask x_tables about table %s: %w", table, err)
+	}
+	i := info{raw: raw, hooks: binary.NativeEndian.Uint32(raw[tableNameLen:])}
+	for hook := range i.entry {
+		i.entry[hook] = binary.NativeEndian.Uint32(raw[tableNameLen+4+4*hook:])
+	}
+	i.entries = binary.NativeEndian.Uint32(raw[infoSize-8:])
+	i.size = binary.NativeEndian.Uint32(raw[infoSize-4:])
+	return i, nil
+}
+
+// stamp sums up how many entries the tables have, of what size, and where the built-in chains begin.
+func (s *legacySentinel) stamp(tables []string) (uint64, error) {
+	var sum maphash.Hash
+	sum.SetSeed(digestSeed)
+	for _, table := range tables {
+		i, err := s.info(table)
+		if err != nil {
+			return 0, err
+		}
+		sum.Write(i.raw)
+	}
+	return sum.Sum64(), nil
+}
+
+func (s *legacySentinel) getsockopt(option int, value []byte) error {
+	size := uint32(len(value))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.socket), uintptr(s.level), uintptr(option),
+		uintptr(unsafe.Pointer(&value[0])), uintptr(unsafe.Pointer(&size)), 0)
+	runtime.KeepAlive(value)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// digests reads a table's entries and sums up each chain's; the kernel gives all or none.
+func (s *legacySentinel) digests(ctx context.Context, table string, _ []string) (map[string]uint64, error) {
+	i, err := s.info(table)
+	if err != nil || ctx.Err() != nil {
+		return nil, err
+	}
+	if need := entriesHeader + int(i.size); cap(s.buffer) < need {
+		s.buffer = make([]byte, need)
+	}
+	raw := s.buffer[:entriesHeader+int(i.size)]
+	clear(raw[:entriesHeader])
+	copy(raw[:tableNameLen-1], table)
+	binary.NativeEndian.PutUint32(raw[tableNameLen:], i.size)
+	err = s.getsockopt(optEntries, raw)
+	if errors.Is(err, unix.EAGAIN) { // another size by now
+		return nil, ErrBusy
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the entries: %w", err)
+	}
+	return s.sumUp(raw[entriesHeader:], &i)
+}
+
+// sumUp walks over a table's entries twice: to learn where chains begin, since a jump is an offset, and to digest.
+func (s *legacySentinel) sumUp(entries []byte, i *info) (map[string]uint64, error) {
+	chains := map[uint32]string{}
+	for hook, at := range i.entry {
+		if i.hooks&(1<<hook) != 0 {
+			chains[at] = s.builtin[hook]
+		}
+	}
+	err := s.walk(entries, func(at uint32, entry, target []byte) {
+		if name, ok := chainHead(target); ok {
+			chains[at+uint32(len(entry))] = name
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]uint64{}
+	chain := ""
+	var sum maphash.Hash
+	sum.SetSeed(digestSeed)
+	err = s.walk(entries, func(at uint32, entry, target []byte) {
+		if _, head := chainHead(target); head {
+			return
+		}
+		if name, begins := chains[at]; begins {
+			chain = name
+			out[chain] = 0
+		}
+		sum.Reset()
+		sum.Write(entry[:s.match])
+		hashMatches(&sum, entry[s.size:len(entry)-len(target)])
+		hashTarget(&sum, target, chains)
+		out[chain] = chained(out[chain], sum.Sum64())
+	})
+	return out, err
+}
+
+// hashMatches adds a rule's matches.
+func hashMatches(sum *maphash.Hash, matches []byte) {
+	for len(matches) >= targetData {
+		size := int(binary.NativeEndian.Uint16(matches))
+		if size < targetData || size > len(matches) {
+			sum.Write(matches)
+			return
+		}
+		hashExtension(sum, matches[:size])
+		matches = matches[size:]
+	}
+}
+
+// hashExtension adds a match or a target, without what its name's field holds after the name.
+func hashExtension(sum *maphash.Hash, extension []byte) {
+	name, _, _ := bytes.Cut(extension[nameAt:targetData-1], []byte{0})
+	sum.Write(name)
+	sum.Write(extension[targetData-1:])
+}
+
+// hashTarget adds a rule's target; a jump by the name of the chain.
+func hashTarget(sum *maphash.Hash, target []byte, chains map[uint32]string) {
+	if target[nameAt] != 0 || len(target) < targetData+4 {
+		hashExtension(sum, target)
+		return
+	}
+	// The standard target has no name, and a verdict.
+	verdict := binary.NativeEndian.Uint32(target[targetData:])
+	switch to, jump := chains[verdict]; {
+	case int32(verdict) < 0:
+		sum.Write(target[targetData : targetData+4])
+	case jump:
+		sum.WriteString("to " + to)
+	default:
+		sum.WriteString("goes on")
+	}
+}
+
+// walk visits the entries with their offsets and targets.
+func (s *legacySentinel) walk(entries []byte, visit func(at uint32, entry, target []byte)) error {
+	for at := 0; at < len(entries); {
+		rest := entries[at:]
+		if len(rest) < s.size {
+			return fmt.Errorf("the table ends within an entry: %w", unix.EBADMSG)
+		}
+		target := int(binary.NativeEndian.Uint16(rest[s.targetOffset:]))
+		next := int(binary.NativeEndian.Uint16(rest[s.nextOffset:]))
+		if target < s.size || next < target+targetData || next > len(rest) {
+			return fmt.Errorf("an entry has an impossible size: %w", unix.EBADMSG)
+		}
+		visit(uint32(at), rest[:next], rest[target:next])
+		at += next
+	}
+	return nil
+}
+
+// chainHead is the name of the chain whose rules follow an entry with the error target. The table's last entry has that
+// target too, and bears its name: nothing follows.
+func chainHead(target []byte) (string, bool) {
+	if !bytes.HasPrefix(target[nameAt:], []byte(errorTarget+"\x00")) {
+		return "", false
+	}
+	name, _, _ := bytes.Cut(target[targetData:], []byte{0})
+	return string(name), true
+}

@@ -1,0 +1,111 @@
+// Package sysctl is the door to the kernel's settings below /proc/sys.
+package sysctl
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Settings reads and writes kernel settings by their path below /proc/sys, such as net/ipv4/ip_forward.
+type Settings interface {
+	// Read gives a setting's value without the newline. Where the kernel has no such setting, the error is
+	// fs.ErrNotExist.
+	Read(name string) (string, error)
+	// Write sets a value. Most settings below net belong to the network namespace of the calling thread.
+	Write(name, value string) error
+}
+
+// Kernel is the running kernel's settings.
+type Kernel struct{}
+
+var _ Settings = Kernel{}
+
+const root = "/proc/sys"
+
+// Read is part of [Settings].
+func (Kernel) Read(name string) (string, error) {
+	path, err := locate(name)
+	if err != nil {
+		return "", err
+	}
+	value, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read the kernel setting %s: %w%s", name, err, hint(err))
+	}
+	return strings.TrimSpace(string(value)), nil
+}
+
+// Write is part of [Settings].
+func (Kernel) Write(name, value string) error {
+	path, err := locate(name)
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY, 0) // never makes a file where there is no such setting
+	if err == nil {
+		_, err = file.WriteString(value)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("set the kernel setting %s to %q: %w%s", name, value, err, hint(err))
+	}
+	return nil
+}
+
+// locate is the file of a setting.
+func locate(name string) (string, error) {
+	if !filepath.IsLocal(name) {
+		return "", fmt.Errorf("%q is no kernel setting: name it by its path below %s, such as net/ipv4/ip_forward", name, root)
+	}
+	return filepath.Join(root, name), nil
+}
+
+func hint(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return ": this kernel has no such setting; the module that brings it may not be loaded"
+	case errors.Is(err, fs.ErrPermission):
+		return ": run as root, in a container with a writable /proc/sys (privileged), or set it beforehand"
+	}
+	return ""
+}
+
+// Fake is settings in memory: a setting exists when the map has its name. A nil value of Refuse lets all
+// writes through; an error is what each of them gives.
+type Fake struct {
+	Values map[string]string
+	Refuse error
+	// Written lists the writes, as name=value.
+	Written []string
+}
+
+var _ Settings = (*Fake)(nil)
+
+// Read is part of [Settings].
+func (f *Fake) Read(name string) (string, error) {
+	if _, err := locate(name); err != nil {
+		return "", err
+	}
+	value, ok := f.Values[name]
+	if !ok {
+		return "", fmt.Errorf("read the kernel setting %s: %w%s", name, fs.ErrNotExist, hint(fs.ErrNotExist))
+	}
+	return value, nil
+}
+
+// Write is part of [Settings].
+func (f *Fake) Write(name, value string) error {
+	if _, err := f.Read(name); err != nil {
+		return err
+	}
+	if f.Refuse != nil {
+		return fmt.Errorf("set the kernel setting %s to %q: %w", name, value, f.Refuse)
+	}
+	f.Values[name] = value
+	f.Written = append(f.Written, name+"="+value)
+	return nil
+}

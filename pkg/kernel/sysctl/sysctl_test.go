@@ -1,0 +1,48 @@
+package sysctl
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestBothRefuseTheSame holds the fake against the kernel.
+func TestBothRefuseTheSame(t *testing.T) {
+	for name, s := range map[string]Settings{"kernel": Kernel{}, "fake": &Fake{Values: map[string]string{"kernel/ostype": "Linux"}}} {
+		t.Run(name, func(t *testing.T) {
+			if got, err := s.Read("kernel/ostype"); err != nil || got != "Linux" {
+				t.Errorf("kernel/ostype is %q, %v", got, err)
+			}
+			for _, bad := range []string{"../../etc/passwd", "/etc/passwd", ""} {
+				if _, err := s.Read(bad); err == nil || !strings.Contains(err.Error(), "no kernel setting") {
+					t.Errorf("reading %q gives %v", bad, err)
+				}
+				if err := s.Write(bad, "1"); err == nil {
+					t.Errorf("%q could be written", bad)
+				}
+			}
+			if _, err := s.Read("net/ipv4/no_such_thing"); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("a setting that does not exist gives %v", err)
+			}
+			if err := s.Write("net/ipv4/no_such_thing", "1"); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+				t.Errorf("writing a setting that does not exist gives %v", err)
+			}
+		})
+	}
+	if _, err := os.Stat("/proc/sys/net/ipv4/no_such_thing"); err == nil {
+		t.Error("a file was made")
+	}
+}
+
+func TestFakeRefuses(t *testing.T) {
+	f := &Fake{Values: map[string]string{"a": "0"}}
+	if err := f.Write("a", "1"); err != nil || f.Values["a"] != "1" || len(f.Written) != 1 {
+		t.Errorf("after a write: %v, %v", f, err)
+	}
+	f.Refuse = fs.ErrPermission
+	if err := f.Write("a", "2"); !errors.Is(err, fs.ErrPermission) || f.Values["a"] != "1" {
+		t.Errorf("a refused write: %v, %v", f, err)
+	}
+}

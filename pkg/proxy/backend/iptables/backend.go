@@ -1,0 +1,256 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// Backend is the iptables dataplane. It implements backend.Backend.
+type Backend struct {
+	settings Settings
+	families []*family
+}
+
+var _ backend.Backend = (*Backend)(nil)
+
+// family is one address family's tables and what is known of them.
+type family struct {
+	renderer
+	is   cluster.Family
+	door ipt.Tables
+	// have is what the kernel holds; nil when that has to be read. last is what was last rendered.
+	have, last *ruleset
+	stuck      map[chainName]bool
+	watch      watch
+}
+
+// Open makes a backend for the network namespace that it is called in, in the variant of iptables that the node uses.
+func Open(ctx context.Context, opts Options, settings Settings, families ...cluster.Family) (*Backend, error) {
+	variant, err := ipt.Detect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return openVariant(ctx, variant, opts, settings, families)
+}
+
+func openVariant(ctx context.Context, variant ipt.Variant, opts Options, settings Settings, families []cluster.Family) (*Backend, error) {
+	var doors []ipt.Tables
+	for _, family := range families {
+		of := ipt.IPv4
+		if family == cluster.IPv6 {
+			of = ipt.IPv6
+		}
+		door, err := ipt.Open(ctx, of, variant)
+		if err != nil {
+			for _, opened := range doors {
+				_ = opened.Close() // the error that matters is at hand
+			}
+			return nil, err
+		}
+		doors = append(doors, door)
+	}
+	return New(opts, settings, doors...), nil
+}
+
+// CleanupAll removes what this backend, or an earlier program in its place, wrote in either variant of iptables. A
+// machine without iptables has nothing to remove.
+func CleanupAll(ctx context.Context, opts Options, settings Settings) error {
+	var failed []error
+	for _, variant := range ipt.InUse(ctx) {
+		b, err := openVariant(ctx, variant, opts, settings, []cluster.Family{cluster.IPv4, cluster.IPv6})
+		if err == nil {
+			err = errors.Join(b.Cleanup(ctx), b.Close())
+		}
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
+}
+
+// New makes a backend that writes the given tables, one for each family to be served. Whether invalid packets are dropped
+// is decided here, by the settings of the kernel.
+func New(opts Options, settings Settings, doors ...ipt.Tables) *Backend {
+	b := &Backend{settings: settings}
+	for _, door := range doors {
+		f := &family{is: cluster.IPv4, door: door, stuck: map[chainName]bool{}, watch: watch{fresh: map[chainName]bool{}}}
+		if door.Family() == ipt.IPv6 {
+			f.is = cluster.IPv6
+		}
+		f.renderer = renderer{family: f.is, opts: opts, can: probe(door.Features(), settings), without: map[portKey][]*plan.Route{}}
+		b.families = append(b.families, f)
+	}
+	return b
+}
+
+// Sync makes the tables hold what the plan says. The error of a Service that iptables refuses is told once; it stays left
+// out until it changes or the tables are read again.
+func (b *Backend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
+	results := make([]backend.Result, len(b.families))
+	before := make([]uint64, len(b.families))
+	own, all := make([]int, len(b.families)), 0
+	for i, f := range b.families {
+		before[i] = f.stamp()
+	}
+	for i, f := range b.families {
+		start := time.Now()
+		results[i], own[i] = f.sync(ctx, p, b.settings)
+		results[i].Family, results[i].Duration = f.is, time.Since(start)
+		all += own[i]
+	}
+	for i, f := range b.families {
+		f.watch.wrote(before[i], f.stamp(), f.door.Features().Variant, own[i], all)
+	}
+	return results
+}
+
+// stamp is the door's; 0 where it cannot be told, which makes the next Check look.
+func (f *family) stamp() uint64 {
+	stamp, err := f.door.Stamp(tables()...)
+	if err != nil {
+		return 0
+	}
+	return stamp
+}
+
+// maxRefusals bounds how many Services are left out in one sync: each costs a reading of the tables.
+const maxRefusals = 16
+
+// sync brings one family to the plan.
+func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (result backend.Result, transactions int) {
+	var told []error
+	defer func() { result.Err = errors.Join(append(told, result.Err)...) }()
+	f.reconsider(p)
+	for {
+		have := f.have
+		f.have = nil // unless all goes well
+		if have == nil {
+			result.Read = true
+			if have, result.Err = read(ctx, f.door, f.is); result.Err != nil {
+				return result, transactions
+			}
+		}
+		want := f.render(p, f.last)
+		patch := diff(have, want)
+		a := &applier{ctx: ctx, door: f.door, settings: settings, stuck: f.stuck,
+			writer: newWriter(f.is, p.Node, f.opts, f.can)}
+		err := a.apply(patch)
+		result.Rules += a.rules
+		result.Heavy = result.Rules > 0
+		transactions += a.transactions
+		var refused *refusal
+		switch {
+		case err == nil:
+			f.have, f.last = want, want
+			f.record(ctx, patch, result.Read)
+			return result, transactions
+		case errors.As(err, &refused) && len(told) < maxRefusals:
+			told = append(told, err)
+			f.leaveOut(refused.owner, want)
+		default:
+			result.Err = err
+			return result, transactions
+		}
+	}
+}
+
+// leaveOut remembers that a port is refused, and with which routes.
+func (f *family) leaveOut(owner string, want *ruleset) {
+	without := maps.Clone(f.without)
+	for key, port := range want.ports.All() {
+		if key.String() == owner {
+			without[key] = port.routes
+		}
+	}
+	f.without, f.last = without, nil
+}
+
+// reconsider takes up again what was left out and changed since.
+func (f *family) reconsider(p *plan.Plan) {
+	without := map[portKey][]*plan.Route{}
+	for key, routes := range f.without {
+		if slices.ContainsFunc(routes, func(r *plan.Route) bool {
+			now, ok := p.Frontends.Get(r.Frontend)
+			return !ok || now != r
+		}) {
+			continue
+		}
+		without[key] = routes
+	}
+	f.without = without
+}
+
+// LeftOut names the ports of Services whose rules iptables refused: namespace/name:port/protocol.
+func (b *Backend) LeftOut() []string {
+	var names []string
+	for _, f := range b.families {
+		for key := range f.without {
+			names = append(names, key.String())
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Connections counts the connections that met each port's frontends, by namespace/name:port, as the rules' counters tell.
+// A count begins anew when a chain that holds the rule is rewritten, as a counter does when a process restarts: take
+// differences. Reading costs as much as a restart does.
+func (b *Backend) Connections(ctx context.Context) (map[string]uint64, error) {
+	counts := map[string]uint64{}
+	for _, f := range b.families {
+		text, err := f.door.Save(ctx, tableNAT)
+		if err != nil {
+			return nil, err
+		}
+		for row := range strings.Lines(text) {
+			if name, packets, ok := counted(row); ok {
+				counts[name] += packets
+			}
+		}
+	}
+	return counts, nil
+}
+
+// counted reads the counter of a rule that tells frontends apart: it goes from a chain that all share to one of a port.
+func counted(row string) (name string, packets uint64, ok bool) {
+	words, err := ipt.Words(strings.TrimSpace(row))
+	if err != nil || len(words) < 5 || words[1] != "-A" || rankOf(words[2]) < rankTree || rankOf(words[len(words)-1]) != rankPort {
+		return "", 0, false
+	}
+	if _, err := fmt.Sscanf(words[0], "[%d:", &packets); err != nil {
+		return "", 0, false
+	}
+	at := slices.Index(words, "--comment")
+	if at < 0 {
+		return "", 0, false
+	}
+	name, _, _ = strings.Cut(words[at+1], " ")
+	return name, packets, true
+}
+
+// Cleanup removes our chains and the jumps to them, and those of another program in our place.
+func (b *Backend) Cleanup(ctx context.Context) error {
+	var failed []error
+	for _, f := range b.families {
+		f.have = nil
+		failed = append(failed, f.cleanup(ctx))
+	}
+	return errors.Join(failed...)
+}
+
+// Close leaves the tables as they are.
+func (b *Backend) Close() error {
+	var failed []error
+	for _, f := range b.families {
+		failed = append(failed, f.door.Close())
+	}
+	return errors.Join(failed...)
+}

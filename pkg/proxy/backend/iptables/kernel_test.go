@@ -1,0 +1,256 @@
+package iptables_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// settings are those of the network namespace that they are used in.
+type settings struct{}
+
+func (settings) Read(name string) (string, error) {
+	value, err := os.ReadFile("/proc/sys/" + name)
+	return string(value[:max(0, len(value)-1)]), err
+}
+
+func (settings) Write(name, value string) error {
+	return os.WriteFile("/proc/sys/"+name, []byte(value), 0)
+}
+
+// open opens the backend on the tables of the network namespace that it is called in.
+func open(variant ipt.Variant) (*iptables.Backend, error) {
+	var doors []ipt.Tables
+	for _, family := range []ipt.Family{ipt.IPv4, ipt.IPv6} {
+		door, err := ipt.Open(context.Background(), family, variant)
+		if err != nil {
+			return nil, fmt.Errorf("install the package iptables: %w", err)
+		}
+		doors = append(doors, door)
+	}
+	return iptables.New(iptables.Options{Mark: 0x4000}, settings{}, doors...), nil
+}
+
+// variants runs a test for both.
+func variants(t *testing.T, test func(t *testing.T, variant ipt.Variant)) {
+	for _, variant := range []ipt.Variant{ipt.NFT, ipt.Legacy} {
+		t.Run(string(variant), func(t *testing.T) { test(t, variant) })
+	}
+}
+
+// opener is open as backendtest wants it.
+func opener(variant ipt.Variant) backendtest.Open {
+	return func() (backend.Backend, error) { return open(variant) }
+}
+
+// TestKernelCases asks real packets what the cases promise, those that every backend has to pass and those of this one.
+func TestKernelCases(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		for _, dir := range []string{shared, own} {
+			backendtest.RunAs(t, dir, "iptables", opener(variant))
+		}
+	})
+}
+
+// shared are the cases of all backends, own those of this one alone.
+const (
+	shared = "../../../../test/cases"
+	own    = "testdata/cases"
+)
+
+// case4 is a case in IPv4.
+func case4(t *testing.T, dir, name string) *cases.Case {
+	t.Helper()
+	all, err := cases.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		if c.Name == name+"/IPv4" {
+			return c
+		}
+	}
+	t.Fatalf("no case %s in %s", name, dir)
+	return nil
+}
+
+// rules counts what was written.
+func rules(results []backend.Result) (rules int) {
+	for _, result := range results {
+		rules += result.Rules
+	}
+	return rules
+}
+
+// reopen replaces a bench's backend by a new one, as a restart does.
+func reopen(t *testing.T, b *backendtest.Bench, variant ipt.Variant) {
+	t.Helper()
+	if err := b.Backend.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Lab.Node1.Do(func() (err error) { b.Backend, err = open(variant); return err }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKernelRestart writes nothing when a new process finds what it would write, whatever the case.
+func TestKernelRestart(t *testing.T) {
+	all, err := cases.Load(shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, err := cases.Load(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b := backendtest.NewBench(t, opener(variant))
+		for _, c := range append(all, mine...) {
+			b.Sync(t, c.Plan())
+			reopen(t, b, variant)
+			if n := rules(b.Sync(t, c.Plan())); n != 0 {
+				t.Errorf("%s: a restart wrote %d rules", c.Name, n)
+			}
+		}
+	})
+}
+
+// TestKernelDrift has a stranger change rules with iptables itself: Check tells of it at once, the next Sync repairs, and
+// what is not ours is left alone.
+func TestKernelDrift(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b := backendtest.NewBench(t, opener(variant))
+		p := case4(t, shared, "source-ranges").Plan()
+		b.Sync(t, p)
+		check := func(after string, want int) {
+			t.Helper()
+			var drifts []backend.Drift
+			err := b.Lab.Node1.Do(func() (err error) { drifts, err = b.Backend.Check(t.Context()); return err })
+			if err != nil || len(drifts) != want {
+				t.Fatalf("after %q Check says %v, %v; want %d drifts", after, drifts, err, want)
+			}
+		}
+		save := func() string {
+			t.Helper()
+			out, err := b.Lab.Node1.Command("iptables-"+string(variant)+"-save", "-t", "nat").Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kept []string
+			for line := range strings.Lines(string(out)) {
+				if line[0] == '-' {
+					kept = append(kept, line)
+				}
+			}
+			return strings.Join(kept, "")
+		}
+		want := save()
+		check("", 0)
+		for _, tamper := range []string{
+			"-t nat -F", "-t nat -F KUBE-SERVICES", "-t nat -D OUTPUT 1", "-t nat -I KUBE-SERVICES -j RETURN", "-t filter -F",
+			"-t nat -R KUBE-MARK-MASQ 1 -j MARK --set-xmark 0x8000/0x8000", "-t mangle -X KUBE-PROXY-CANARY",
+		} {
+			if out, err := b.Lab.Node1.Command("iptables-"+string(variant), strings.Fields(tamper)...).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v: %s", tamper, err, out)
+			}
+			check(tamper, 1)
+			b.Sync(t, p)
+			if now := save(); now != want {
+				t.Fatalf("after %s was repaired there is\n%s\nwant\n%s", tamper, now, want)
+			}
+		}
+		if out, err := b.Lab.Node1.Command("iptables-"+string(variant), "-t", "nat", "-I", "PREROUTING", "-j", "ACCEPT").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		check("a rule of somebody else's", 0)
+	})
+}
+
+// TestKernelCleanup leaves nothing behind.
+func TestKernelCleanup(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b := backendtest.NewBench(t, opener(variant))
+		b.Sync(t, case4(t, shared, "source-ranges").Plan())
+		b.Sync(t, case4(t, own, "localhost-node-ports").Plan())
+		if err := b.Lab.Node1.Do(func() error { return b.Backend.Cleanup(t.Context()) }); err != nil {
+			t.Fatal(err)
+		}
+		for _, program := range []string{"iptables-", "ip6tables-"} {
+			out, err := b.Lab.Node1.Command(program + string(variant) + "-save").Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(out)) {
+				if strings.Contains(line, "KUBE") && !strings.Contains(line, "KUBE-FIREWALL") {
+					t.Errorf("left: %s", line)
+				}
+			}
+		}
+	})
+}
+
+// layout is the case's Service as Kubernetes' kube-proxy programs it, with a chain for each endpoint.
+const layout = `*filter
+:KUBE-SERVICES - [0:0]
+-A OUTPUT -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+COMMIT
+*nat
+:KUBE-MARK-MASQ - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-CDGGSHYLG3RE2FKL - [0:0]
+:KUBE-SEP-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-SEP-BBBBBBBBBBBBBBBB - [0:0]
+-A KUBE-MARK-MASQ -j MARK --or-mark 0x4000
+-A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN
+-A KUBE-POSTROUTING -j MARK --xor-mark 0x4000
+-A KUBE-POSTROUTING -j MASQUERADE --random-fully
+-A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m comment --comment "default/web:http cluster IP" -m tcp --dport 80 -j KUBE-SVC-CDGGSHYLG3RE2FKL
+-A KUBE-SVC-CDGGSHYLG3RE2FKL ! -s 10.244.0.0/16 -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j KUBE-MARK-MASQ
+-A KUBE-SVC-CDGGSHYLG3RE2FKL -m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-AAAAAAAAAAAAAAAA
+-A KUBE-SVC-CDGGSHYLG3RE2FKL -j KUBE-SEP-BBBBBBBBBBBBBBBB
+-A KUBE-SEP-AAAAAAAAAAAAAAAA -p tcp -m tcp -j DNAT --to-destination 10.244.1.2:8080
+-A KUBE-SEP-BBBBBBBBBBBBBBBB -p tcp -m tcp -j DNAT --to-destination 10.244.2.2:8080
+-A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
+-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+COMMIT
+`
+
+// TestKernelTakeOver asks all the while: another program's rules become ours, processes are replaced and rules deleted
+// and repaired, and no connection fails but where there were no rules.
+func TestKernelTakeOver(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b := backendtest.NewBench(t, opener(variant))
+		load := b.Lab.Node1.Command("iptables-"+string(variant)+"-restore", "--noflush")
+		load.Stdin = strings.NewReader(layout)
+		if out, err := load.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		p := case4(t, shared, "load-balancer").Plan()
+		stream := netns.Probe{From: b.Lab.Client, To: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: netns.TCP}.Stream(t.Context(), 500)
+		b.Sync(t, p)
+		for range 5 {
+			reopen(t, b, variant)
+			b.Sync(t, p)
+			b.Sync(t, case4(t, shared, "node-port").Plan()) // the same Service, and others beside it
+		}
+		if tally := stream.Stop(); tally.Failed() > 0 || len(tally.Pairs) == 0 {
+			t.Errorf("%s", tally)
+		}
+		out, err := b.Lab.Node1.Command("iptables-" + string(variant) + "-save").Output()
+		if err != nil || strings.Contains(string(out), "KUBE-SEP") || strings.Count(string(out), "-A OUTPUT") != 3 {
+			t.Errorf("%v, there is\n%s", err, out)
+		}
+	})
+}

@@ -1,0 +1,395 @@
+package iptables
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// tablesOf are rules in the form in which packets walk through them: table and chain to rules in words.
+type tablesOf map[string]map[string][][]string
+
+func parsed(t *testing.T, dump string) tablesOf {
+	t.Helper()
+	all := tablesOf{}
+	table := ""
+	for line := range strings.Lines(dump) {
+		words, err := ipt.Words(strings.TrimSpace(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case words[0][0] == '*':
+			table = words[0][1:]
+			all[table] = map[string][][]string{}
+		case words[0] == "-A":
+			all[table][words[1]] = append(all[table][words[1]], words[2:])
+		}
+	}
+	return all
+}
+
+// walker is a packet on its way through one table.
+type walker struct {
+	t      *testing.T
+	rules  map[string][][]string
+	packet plan.Packet
+	// own is whether the source is this machine's.
+	own bool
+	// shares are the endpoints that it may be sent to, each with its chance.
+	shares map[netip.AddrPort]float64
+	// verdict is what ended the way; Balance where nothing did.
+	verdict plan.Verdict
+	marked  bool
+}
+
+// walk goes through a chain with a chance, and gives that with which the packet comes back.
+func (w *walker) walk(chain string, chance float64) float64 {
+	for _, rule := range w.rules[chain] {
+		p := w.matches(rule)
+		if p == 0 {
+			continue
+		}
+		at := slices.IndexFunc(rule, func(word string) bool { return word == "-j" || word == "-g" })
+		switch target := rule[at+1]; target {
+		case "RETURN":
+			return chance
+		case "ACCEPT":
+			return 0
+		case "REJECT", "DROP":
+			w.verdict = plan.Reject
+			if target == "DROP" {
+				w.verdict = plan.Drop
+			}
+			return 0
+		case "MARK":
+			w.marked = true
+		case "DNAT":
+			to := netip.MustParseAddrPort(rule[at+3])
+			w.shares[to] += chance * p
+			chance *= 1 - p
+		default:
+			back := w.walk(target, chance*p)
+			if rule[at] == "-g" {
+				return back
+			}
+			chance = chance*(1-p) + back
+		}
+		if chance == 0 {
+			return 0
+		}
+	}
+	return chance
+}
+
+// matches is the chance that the packet matches a rule. Nobody is on a list of clients.
+func (w *walker) matches(rule []string) float64 {
+	not := false
+	is := func(holds bool) bool { return holds != not }
+	chance := 1.0
+	for i, word := range rule {
+		switch word {
+		case "-d", "-s":
+			addr := w.packet.To.Addr()
+			if word == "-s" {
+				addr = w.packet.Source
+			}
+			if !is(within(addr, rule[i+1])) {
+				return 0
+			}
+		case "-p":
+			if !is(protocolName(w.packet.Protocol) == rule[i+1]) {
+				return 0
+			}
+		case "--dport":
+			low, high, ranged := strings.Cut(rule[i+1], ":")
+			if !ranged {
+				high = low
+			}
+			from, _ := strconv.Atoi(low)
+			to, _ := strconv.Atoi(high)
+			if port := int(w.packet.To.Port()); !is(port >= from && port <= to) {
+				return 0
+			}
+		case "--src-type":
+			if !is(w.own) {
+				return 0
+			}
+		case "--ctstate":
+			if !is(rule[i+1] == "NEW") {
+				return 0
+			}
+		case "--mark", "--update":
+			return 0
+		case "--probability":
+			chance, _ = strconv.ParseFloat(rule[i+1], 64)
+		case "--dst-type", "-i":
+			w.t.Fatalf("the walker does not know %v", rule)
+		}
+		not = word == "!"
+	}
+	return chance
+}
+
+// within tells whether an address matches ADDRESS/BITS or ADDRESS/MASK.
+func within(addr netip.Addr, match string) bool {
+	if prefix, err := netip.ParsePrefix(match); err == nil {
+		return prefix.Contains(addr)
+	}
+	value, mask, _ := strings.Cut(match, "/")
+	v, m, a := netip.MustParseAddr(value).AsSlice(), netip.MustParseAddr(mask).AsSlice(), addr.AsSlice()
+	for i := range a {
+		if a[i]&m[i] != v[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// fate is what becomes of a packet.
+func (all tablesOf) fate(t *testing.T, p plan.Packet, own bool) *walker {
+	w := &walker{t: t, packet: p, own: own, shares: map[netip.AddrPort]float64{}}
+	w.rules = all[tableNAT]
+	first := "PREROUTING"
+	if p.Interface == "" {
+		first = "OUTPUT"
+	}
+	if left := w.walk(first, 1); left > 1e-9 {
+		marked := w.marked
+		w.rules = all[tableFilter]
+		for _, chain := range []string{"INPUT", "FORWARD"} { // one of them, and they differ in nothing that matters here
+			w.walk(chain, 1)
+		}
+		w.marked = marked
+	}
+	return w
+}
+
+// TestPacketsFareAsPlanned walks packets through the rules of random plans: each meets what the plan explains, and each
+// endpoint has its equal share to within 1 %.
+func TestPacketsFareAsPlanned(t *testing.T) {
+	sources := addrs("10.244.0.9", "172.18.0.77", "192.168.1.1", "fd00:10:244::9", "fd00:172:18::77", "fd00:1::1")
+	for _, many := range []int{12, 150} {
+		for seed := range uint64(2) {
+			w := newWorld(seed, many)
+			b, doors := fakes(ipt.NFT)
+			for range 4 {
+				p := w.step()
+				sync(t, b, p)
+				for i, door := range doors {
+					rules := parsed(t, door.Dump())
+					for frontend := range p.Frontends.All() {
+						if frontend.Family() != b.families[i].is {
+							continue
+						}
+						to := frontend.Addr
+						if frontend.IsNodePort() {
+							to = p.Node.NodePortAddrs[i]
+						}
+						for _, source := range sources {
+							if source.Is4() == to.Is4() {
+								compare(t, rules, p, plan.Packet{Source: source, Interface: "eth0", To: netip.AddrPortFrom(to, frontend.Port), Protocol: frontend.Protocol})
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// compare holds the fate of a packet against the plan.
+func compare(t *testing.T, rules tablesOf, p *plan.Plan, packet plan.Packet) {
+	t.Helper()
+	path, got := p.Explain(packet), rules.fate(t, packet, false)
+	where := fmt.Sprintf("%s to %s/%s, %s", packet.Source, packet.To, packet.Protocol, path.Why)
+	if path.Verdict != plan.Balance {
+		if len(got.shares) > 0 || got.verdict != path.Verdict {
+			t.Fatalf("%s: want %s, got %s, %v", where, path.Verdict, got.verdict, got.shares)
+		}
+		return
+	}
+	if len(got.shares) != len(path.Pool.Endpoints) || got.verdict != plan.Balance || got.marked != path.Masqueraded {
+		t.Fatalf("%s: want %v, masqueraded %v; got %v, %v, %s", where, path.Pool.Endpoints, path.Masqueraded, got.shares, got.marked, got.verdict)
+	}
+	for _, endpoint := range path.Pool.Endpoints {
+		if share := got.shares[endpoint] * float64(len(path.Pool.Endpoints)); math.Abs(share-1) > 0.01 {
+			t.Fatalf("%s: %s has %v of its share", where, endpoint, share)
+		}
+	}
+}
+
+// TestShares computes what part of the connections each of 2 to 1,000 endpoints gets.
+func TestShares(t *testing.T) {
+	w := newWriter(cluster.IPv4, &plan.Node{}, testOptions, capabilities{})
+	for n := 1; n <= 1000; n++ {
+		pool := &plan.Pool{}
+		for i := range n {
+			pool.Endpoints = append(pool.Endpoints, netip.AddrPortFrom(addrAt(10<<24, i), 80))
+		}
+		key := portKey{"ns/a", cluster.TCP}
+		packet := plan.Packet{To: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: cluster.TCP}
+		rules := map[string][][]string{}
+		for _, l := range w.poolChain(key, &poolChain{pool: pool, route: &plan.Route{}}) {
+			words, err := ipt.Words(l.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules["x"] = append(rules["x"], words)
+		}
+		walk := &walker{t: t, rules: rules, packet: packet, shares: map[netip.AddrPort]float64{}}
+		if left := walk.walk("x", 1); left > 1e-9 || len(walk.shares) != n {
+			t.Fatalf("%d endpoints: %d get connections, %v get none", n, len(walk.shares), left)
+		}
+		for endpoint, share := range walk.shares {
+			if off := math.Abs(share*float64(n) - 1); off > 0.0001 {
+				t.Errorf("%d endpoints: %s is off by %v", n, endpoint, off)
+			}
+		}
+	}
+}
+
+// observed tells of every transaction.
+type observed struct {
+	*ipt.Fake
+	after func()
+}
+
+func (o *observed) Restore(ctx context.Context, input string) error {
+	err := o.Fake.Restore(ctx, input)
+	o.after()
+	return err
+}
+
+func (o *observed) Insert(table, chain string, rule ...string) error {
+	err := o.Fake.Insert(table, chain, rule...)
+	o.after()
+	return err
+}
+
+// TestEveryStepIsRight looks at packets after each transaction on the way from one plan to another: who is served in both
+// is served all the time, by endpoints of either; who is refused in both is refused; and who is the one before and the
+// other after is never left alone.
+func TestEveryStepIsRight(t *testing.T) {
+	for _, many := range []int{10, 130} {
+		for seed := range uint64(3) {
+			w := newWorld(seed, many)
+			door := &observed{Fake: ipt.NewFake(ipt.IPv4, ipt.NFT), after: func() {}}
+			b := New(testOptions, noSettings{}, door)
+			b.families[0].can.chunk = 2 // as if it were a large cluster
+			before := w.step()
+			sync(t, b, before)
+			for range 6 {
+				after := w.step()
+				door.after = func() { rightBetween(t, parsed(t, door.Dump()), before, after) }
+				sync(t, b, after)
+				before = after
+			}
+		}
+	}
+}
+
+// rightBetween checks one step.
+func rightBetween(t *testing.T, rules tablesOf, before, after *plan.Plan) {
+	t.Helper()
+	source := netip.MustParseAddr("172.18.0.77")
+	for frontend := range before.Frontends.All() {
+		if _, stays := after.Frontends.Get(frontend); !stays || frontend.Family() != cluster.IPv4 {
+			continue
+		}
+		to := frontend.Addr
+		if frontend.IsNodePort() {
+			to = before.Node.NodePortAddrs[0]
+		}
+		packet := plan.Packet{Source: source, Interface: "eth0", To: netip.AddrPortFrom(to, frontend.Port), Protocol: frontend.Protocol}
+		was, is, got := before.Explain(packet), after.Explain(packet), rules.fate(t, packet, false)
+		total := 0.0
+		for endpoint, share := range got.shares {
+			total += share
+			// For a moment, one plan's policy may choose among the other's endpoints.
+			if !has(before, was.Route, endpoint) && !has(after, is.Route, endpoint) {
+				t.Fatalf("%s is sent to %s, which is its in neither plan", frontend, endpoint)
+			}
+		}
+		served := math.Abs(total-1) < 0.01
+		switch {
+		case was.Verdict == plan.Balance && is.Verdict == plan.Balance && !served:
+			t.Fatalf("%s is served before and after, and between %v", frontend, got.shares)
+		case was.Verdict != plan.Balance && is.Verdict != plan.Balance && got.verdict != was.Verdict && got.verdict != is.Verdict:
+			t.Fatalf("%s is refused before and after, and between %s, %v", frontend, got.verdict, got.shares)
+		case !served && got.verdict == plan.Balance:
+			t.Fatalf("%s is left alone on the way from %s to %s", frontend, was.Verdict, is.Verdict)
+		}
+	}
+}
+
+// has tells whether an endpoint is in any pool of a route's port.
+func has(p *plan.Plan, r *plan.Route, endpoint netip.AddrPort) bool {
+	service, _ := p.Services.Get(r.Service)
+	return slices.ContainsFunc(service.Routes, func(o *plan.Route) bool {
+		return keyOf(o) == keyOf(r) && (slices.Contains(o.Pool.Endpoints, endpoint) ||
+			o.ShortCut != nil && slices.Contains(o.ShortCut.Endpoints, endpoint))
+	})
+}
+
+// TestAffinity keeps the list of an endpoint's clients under the endpoint's name, counts each connection, and asks the
+// lists before it draws.
+func TestAffinity(t *testing.T) {
+	w := newWriter(cluster.IPv6, &plan.Node{}, testOptions, capabilities{})
+	key := portKey{"ns/a:http", cluster.UDP}
+	pool := &plan.Pool{Endpoints: []netip.AddrPort{netip.MustParseAddrPort("[fd00::1]:53"), netip.MustParseAddrPort("[fd00::2]:53")}}
+	var got []string
+	for _, l := range w.poolChain(key, &poolChain{pool: pool, route: &plan.Route{Affinity: 3 * time.Hour}}) {
+		got = append(got, l.text)
+	}
+	first, second := key.endpoint(pool.Endpoints[0]), key.endpoint(pool.Endpoints[1])
+	const mask = " --mask ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff --rsource -j DNAT --to-destination "
+	want := []string{
+		`-p udp -m comment --comment "ns/a:http" -m recent --update --seconds 10800 --reap --name ` + first + mask + "[fd00::1]:53",
+		"-p udp -m recent --update --seconds 10800 --reap --name " + second + mask + "[fd00::2]:53",
+		"-p udp -m statistic --mode random --probability 0.50000000000 -m recent --set --name " + first + mask + "[fd00::1]:53",
+		"-p udp -m recent --set --name " + second + mask + "[fd00::2]:53",
+	}
+	if !slices.Equal(got, want) || !strings.HasPrefix(first, "KUBE-SEP-") || len(first) != 25 || first == second {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestNames fixes the scheme of names, which other programs compute: an example from the wild.
+func TestNames(t *testing.T) {
+	// Any cluster's API server and DNS: shown in many an issue of Kubernetes.
+	for name, want := range map[portKey]string{
+		{"default/kubernetes:https", cluster.TCP}:     "KUBE-SVC-NPX46M4PTMTKRN6Y",
+		{"kube-system/kube-dns:dns", cluster.UDP}:     "KUBE-SVC-TCOU7JCQXEZGVUNU",
+		{"kube-system/kube-dns:dns-tcp", cluster.TCP}: "KUBE-SVC-ERIFXISQEP7F7OF4",
+	} {
+		if got := name.chain(prefixCluster); got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+}
+
+// TestHostileNames cannot break out of a comment, nor can an interface's name out of a rule.
+func TestHostileNames(t *testing.T) {
+	for _, name := range []string{"a\" -j ACCEPT\n-A INPUT -j ACCEPT", strings.Repeat("x", 500), "a\\", "ü/µ", "$(reboot)", "a\tb"} {
+		words, err := ipt.Words(comment(name)[1:] + " -j RETURN")
+		if err != nil || len(words) != 6 || words[5] != "RETURN" || len(words[3]) > maxComment {
+			t.Errorf("%q becomes %q, %v", name, words, err)
+		}
+		w := newWriter(cluster.IPv4, &plan.Node{LocalTraffic: plan.LocalTraffic{Interface: name}}, testOptions, capabilities{})
+		head, _ := w.fromLocal(true, netip.Addr{})
+		if words, err := ipt.Words(head); err != nil || len(words) != 2 {
+			t.Errorf("%q becomes %q, %v", name, words, err)
+		}
+	}
+}

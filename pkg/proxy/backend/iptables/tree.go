@@ -1,0 +1,171 @@
+package iptables
+
+import (
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// entry is the rules that one frontend needs in a place where frontends are told apart.
+type entry struct {
+	frontend plan.Frontend
+	lines    []line
+}
+
+// edit sets a frontend's rules, or takes them away: nil.
+type edit struct {
+	frontend plan.Frontend
+	lines    []line
+}
+
+// tree sorts frontends by digits of what they are matched by, so that a packet tries few rules before it finds its own,
+// and a change of one frontend rewrites one leaf. It never changes; two versions share what is equal. A nil tree is empty.
+//
+// Its shape follows from its frontends alone: a node branches where there are too many for a leaf.
+type tree struct {
+	// entries are a leaf's, sorted; branches are any other node's, one for each digit.
+	entries  []*entry
+	branches *[radix]*tree
+	size     int
+}
+
+// radix is how many ways a node branches; digit reads one digit of a frontend, from level 0 to levels-1.
+const radix = 16
+
+// shape is what a tree branches by.
+type shape struct {
+	// leaf is the most frontends that are tried one after another.
+	leaf   int
+	levels int
+	digit  func(f plan.Frontend, level int) int
+}
+
+func (t *tree) len() int {
+	if t == nil {
+		return 0
+	}
+	return t.size
+}
+
+// edit makes another version of a tree.
+func (s *shape) edit(t *tree, edits []edit) *tree {
+	slices.SortStableFunc(edits, func(a, b edit) int { return a.frontend.Compare(b.frontend) })
+	return s.editNode(t, 0, edits)
+}
+
+func (s *shape) editNode(t *tree, level int, edits []edit) *tree {
+	if len(edits) == 0 {
+		return t
+	}
+	if t == nil || t.branches == nil {
+		return s.grow(merge(t.all(), edits), level)
+	}
+	var parts [radix][]edit
+	for _, e := range edits {
+		digit := s.digit(e.frontend, level)
+		parts[digit] = append(parts[digit], e)
+	}
+	branches, size, used := *t.branches, 0, 0
+	var last *tree
+	for digit := range branches {
+		branches[digit] = s.editNode(branches[digit], level+1, parts[digit])
+		if branches[digit] != nil {
+			size, used, last = size+branches[digit].size, used+1, branches[digit]
+		}
+	}
+	now := &tree{branches: &branches, size: size}
+	switch {
+	case size <= s.leaf:
+		return s.grow(now.all(), level)
+	case used == 1 && last.branches == nil && alike(last.entries):
+		return last
+	}
+	return now
+}
+
+// grow makes a tree of sorted entries.
+func (s *shape) grow(entries []*entry, level int) *tree {
+	if len(entries) == 0 {
+		return nil
+	}
+	if len(entries) <= s.leaf || level == s.levels || alike(entries) {
+		return &tree{entries: entries, size: len(entries)}
+	}
+	var parts [radix][]*entry
+	for _, e := range entries {
+		digit := s.digit(e.frontend, level)
+		parts[digit] = append(parts[digit], e)
+	}
+	t := &tree{branches: new([radix]*tree), size: len(entries)}
+	for digit, part := range parts {
+		t.branches[digit] = s.grow(part, level+1)
+	}
+	return t
+}
+
+// alike tells whether no digit of an address tells entries apart. Node ports all have another port.
+func alike(entries []*entry) bool {
+	first, last := entries[0].frontend, entries[len(entries)-1].frontend
+	return first.Addr == last.Addr && !first.IsNodePort()
+}
+
+// merge makes edits to sorted entries; both are in the same order.
+func merge(entries []*entry, edits []edit) []*entry {
+	merged := make([]*entry, 0, len(entries)+len(edits))
+	for _, e := range edits {
+		for len(entries) > 0 && entries[0].frontend.Compare(e.frontend) < 0 {
+			merged, entries = append(merged, entries[0]), entries[1:]
+		}
+		if len(entries) > 0 && entries[0].frontend == e.frontend {
+			entries = entries[1:]
+		}
+		if e.lines != nil {
+			merged = append(merged, &entry{e.frontend, e.lines})
+		}
+	}
+	return append(merged, entries...)
+}
+
+// all lists the entries, sorted.
+func (t *tree) all() []*entry {
+	if t == nil || t.branches == nil {
+		if t == nil {
+			return nil
+		}
+		return t.entries
+	}
+	var all []*entry
+	for _, branch := range t.branches {
+		all = append(all, branch.all()...)
+	}
+	slices.SortFunc(all, func(a, b *entry) int { return a.frontend.Compare(b.frontend) })
+	return all
+}
+
+// lines are the rules of a leaf.
+func (t *tree) lines() []line {
+	var lines []line
+	for _, e := range t.all() {
+		lines = append(lines, e.lines...)
+	}
+	return lines
+}
+
+// walk visits the nodes that two versions of a tree do not share, the deepest first, each with its path: one digit after
+// another from the root. Either may be nil.
+func walk(before, after *tree, path []int, visit func(path []int, before, after *tree)) {
+	if before == after {
+		return
+	}
+	for digit := range radix {
+		walk(before.branch(digit), after.branch(digit), append(slices.Clip(path), digit), visit)
+	}
+	visit(path, before, after)
+}
+
+func (t *tree) branch(digit int) *tree {
+	if t == nil || t.branches == nil {
+		return nil
+	}
+	return t.branches[digit]
+}

@@ -1,0 +1,408 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// oneFake is a backend on one fake.
+func oneFake(variant ipt.Variant) (*Backend, *ipt.Fake) {
+	door := ipt.NewFake(ipt.IPv4, variant)
+	return New(testOptions, noSettings{}, door), door
+}
+
+// check expects as many drifts. Looks are bounded by what they cost, which is no matter here.
+func check(t *testing.T, b *Backend, want int) {
+	t.Helper()
+	for _, f := range b.families {
+		f.watch.asked, f.watch.unasked = allowance{}, allowance{}
+	}
+	drifts, err := b.Check(context.Background())
+	if err != nil || len(drifts) != want {
+		t.Fatalf("Check says %v, %v; want %d drifts", drifts, err, want)
+	}
+}
+
+// TestCheckFindsTampering has a stranger change each kind of thing in each table; Check tells, and the next Sync repairs.
+func TestCheckFindsTampering(t *testing.T) {
+	service := portKey{"default/service-1", cluster.TCP}.chain(prefixCluster)
+	for name, input := range map[string]string{
+		"empty a service":        "*nat\n-F " + service + "\nCOMMIT\n",
+		"empty the dispatch":     "*nat\n-F KUBE-SERVICES\nCOMMIT\n",
+		"add a rule":             "*nat\n-I KUBE-SERVICES -j RETURN\nCOMMIT\n",
+		"replace a rule":         "*nat\n:KUBE-MARK-MASQ - [0:0]\n-A KUBE-MARK-MASQ -j MARK --set-xmark 0x8000/0x8000\nCOMMIT\n",
+		"empty the built-in one": "*nat\n-F PREROUTING\nCOMMIT\n",
+		"delete one jump":        "*nat\n-D OUTPUT -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\nCOMMIT\n",
+		"delete a canary":        "*mangle\n-X KUBE-PROXY-CANARY\nCOMMIT\n",
+		"empty the filter table": "*filter\n-F INPUT\n-F FORWARD\n-F OUTPUT\n-F KUBE-FORWARD\nCOMMIT\n",
+		"delete everything": "*filter\n-F INPUT\n-F FORWARD\n-F OUTPUT\n-F KUBE-FORWARD\n-X KUBE-FORWARD\n-X KUBE-SERVICES\n-X KUBE-EXTERNAL-SERVICES\nCOMMIT\n" +
+			"*nat\n-F PREROUTING\n-F OUTPUT\n-F POSTROUTING\n-F KUBE-SERVICES\n-X KUBE-SERVICES\n-F " + service + "\n-X " + service + "\nCOMMIT\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			variants(t, func(t *testing.T, variant ipt.Variant) {
+				b, door := oneFake(variant)
+				p := newSized(5, 3).plan()
+				sync(t, b, p)
+				check(t, b, 0)
+				if err := door.Stranger(input); err != nil {
+					t.Fatal(err)
+				}
+				check(t, b, 1)
+				saves := door.Stats().Saves
+				sync(t, b, p)
+				holds(t, b, p)
+				if err := door.Stranger("*nat\n-F KUBE-MARK-MASQ\nCOMMIT\n"); err != nil {
+					t.Fatal(err)
+				}
+				check(t, b, 1) // what was just repaired is watched, too
+				sync(t, b, p)
+				if read := door.Stats().Saves - saves; read != len(tables()) { // that is holds
+					t.Errorf("the repair read the tables: %d times", read)
+				}
+				check(t, b, 0)
+			})
+		})
+	}
+}
+
+// TestTamperingBetweenSyncs is noticed although a sync of our own came right after it.
+func TestTamperingBetweenSyncs(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b, door := oneFake(variant)
+		c := newSized(5, 3)
+		sync(t, b, c.plan())
+		if err := door.Stranger("*nat\n-F KUBE-SERVICES\nCOMMIT\n"); err != nil {
+			t.Fatal(err)
+		}
+		c.set(4, -3)
+		sync(t, b, c.plan())
+		check(t, b, 1)
+		sync(t, b, c.plan())
+		holds(t, b, c.plan())
+	})
+}
+
+// TestFreshChains are watched too: what was just written and then changed is found, and what others write elsewhere right
+// after it is not taken for a change of it.
+func TestFreshChains(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b, door := oneFake(variant)
+		c := newSized(5, 3)
+		sync(t, b, c.plan())
+		name := portKey{"default/service-4", cluster.TCP}.chain(prefixCluster)
+		for step, stranger := range []struct {
+			input string
+			want  int
+		}{
+			{"*nat\n-F " + name + "\nCOMMIT\n", 1},
+			{"*nat\n-A POSTROUTING -j ACCEPT\nCOMMIT\n", 0},
+			{"*nat\n-A " + name + " -j RETURN\nCOMMIT\n", 1},
+		} {
+			c.set(4, 3-6*(step%2))
+			sync(t, b, c.plan())
+			if err := door.Stranger(stranger.input); err != nil {
+				t.Fatal(err)
+			}
+			check(t, b, stranger.want)
+			sync(t, b, c.plan())
+			holds(t, b, c.plan())
+			check(t, b, 0)
+		}
+	})
+}
+
+// TestOthersRules does not take a change of somebody else's rules for one of ours, and leaves them alone.
+func TestOthersRules(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b, door := oneFake(variant)
+		sync(t, b, newSized(5, 3).plan())
+		other := "*nat\n:CNI-HOSTPORT - [0:0]\n-A CNI-HOSTPORT -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1:80\n-I PREROUTING -j CNI-HOSTPORT\nCOMMIT\n" +
+			"*filter\n:KUBE-FIREWALL - [0:0]\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"
+		if err := door.Stranger(other); err != nil {
+			t.Fatal(err)
+		}
+		check(t, b, 0)
+		b = New(testOptions, noSettings{}, door)
+		sync(t, b, newSized(3, 3).plan())
+		if err := b.Cleanup(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		clean := ipt.NewFake(ipt.IPv4, variant)
+		if err := clean.Stranger(other); err != nil {
+			t.Fatal(err)
+		}
+		if door.Dump() != clean.Dump() {
+			t.Errorf("after the clean-up there is\n%s\nwant\n%s", door.Dump(), clean.Dump())
+		}
+	})
+}
+
+// upstream is what Kubernetes' kube-proxy leaves: a chain for each endpoint, and one rule for each Service.
+const upstream = `*filter
+:KUBE-EXTERNAL-SERVICES - [0:0]
+:KUBE-FORWARD - [0:0]
+:KUBE-SERVICES - [0:0]
+-I FORWARD -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A KUBE-FORWARD -m comment --comment "kubernetes forwarding rules" -m mark --mark 0x4000/0x4000 -j ACCEPT
+COMMIT
+*nat
+:KUBE-MARK-MASQ - [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-%[1]s - [0:0]
+:KUBE-SEP-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-SVC-OLDOLDOLDOLDOLDO - [0:0]
+:KUBE-SEP-BBBBBBBBBBBBBBBB - [0:0]
+-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000
+-A KUBE-SERVICES -d 172.0.0.1/32 -p tcp -m comment --comment "default/service-1 cluster IP" -m tcp --dport 80 -j KUBE-SVC-%[1]s
+-A KUBE-SERVICES -d 172.0.1.1/32 -p tcp -m comment --comment "default/gone cluster IP" -m tcp --dport 80 -j KUBE-SVC-OLDOLDOLDOLDOLDO
+-A KUBE-SVC-%[1]s -m comment --comment "default/service-1 -> 10.0.1.0:8080" -j KUBE-SEP-AAAAAAAAAAAAAAAA
+-A KUBE-SEP-AAAAAAAAAAAAAAAA -s 10.0.1.0/32 -m comment --comment default/service-1 -j KUBE-MARK-MASQ
+-A KUBE-SEP-AAAAAAAAAAAAAAAA -p tcp -m comment --comment default/service-1 -m tcp -j DNAT --to-destination 10.0.1.0:8080
+-A KUBE-SVC-OLDOLDOLDOLDOLDO -j KUBE-SEP-BBBBBBBBBBBBBBBB
+-A KUBE-SEP-BBBBBBBBBBBBBBBB -p tcp -m tcp -j DNAT --to-destination 10.0.9.9:8080
+-I PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+COMMIT
+`
+
+// TestTakeOver starts on another program's rules: none of them is left, and its jumps are not doubled.
+func TestTakeOver(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b, door := oneFake(variant)
+		suffix := strings.TrimPrefix(portKey{"default/service-1", cluster.TCP}.chain(""), "")
+		if err := door.Stranger(fmt.Sprintf(upstream, suffix)); err != nil {
+			t.Fatal(err)
+		}
+		p := newSized(5, 3).plan()
+		sync(t, b, p)
+		holds(t, b, p)
+		if text := door.Dump(); strings.Contains(text, "KUBE-SEP") || strings.Contains(text, "OLDOLD") || strings.Count(text, "-A PREROUTING") != 1 {
+			t.Errorf("something of the other program is left, or doubled:\n%s", text)
+		}
+	})
+}
+
+// TestStrangersReference has somebody else's rule go to a chain of a Service that is then deleted: the chain is left,
+// empty, and all else is done; told once, not tried with every sync, and no error.
+func TestStrangersReference(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b, door := oneFake(variant)
+		c := newSized(80, 3)
+		sync(t, b, c.plan())
+		held := portKey{"default/service-1", cluster.TCP}.chain(prefixCluster)
+		if err := door.Stranger("*nat\n:SUBMARINER - [0:0]\n-A SUBMARINER -j " + held + "\nCOMMIT\n"); err != nil {
+			t.Fatal(err)
+		}
+		for _, gone := range []int{1, 2, 3} {
+			c.services.Delete(nameAt(gone))
+		}
+		sync(t, b, c.plan())
+		want := c.plan()
+		rules, err := door.Rules(tableNAT, held)
+		if err != nil || len(rules) > 0 {
+			t.Errorf("the chain holds %v, %v; want nothing", rules, err)
+		}
+		if strings.Contains(door.Dump(), portKey{"default/service-2", cluster.TCP}.chain(prefixCluster)) {
+			t.Error("the others are not deleted")
+		}
+		failed := door.Stats().Failed
+		sync(t, b, want)
+		if door.Stats().Failed != failed {
+			t.Error("the deletion is tried again and again")
+		}
+		if err := b.Cleanup(context.Background()); err == nil || !strings.Contains(err.Error(), held) {
+			t.Errorf("the clean-up says %v", err)
+		}
+		if err := door.Stranger("*nat\n-F SUBMARINER\n-X SUBMARINER\nCOMMIT\n"); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Cleanup(context.Background()); err != nil || door.Dump() != "" {
+			t.Errorf("the clean-up says %v, and leaves\n%s", err, door.Dump())
+		}
+	})
+}
+
+// TestRefusedService has iptables refuse the rules of two Services, as it does where a line is wrong or a module is
+// missing, and blame the wrong line, the right one or none.
+func TestRefusedService(t *testing.T) {
+	for name, blame := range map[string]func(input, bad string) *ipt.RestoreError{
+		"no line": func(_, _ string) *ipt.RestoreError { return &ipt.RestoreError{} },
+		"right line": func(input, bad string) *ipt.RestoreError {
+			return &ipt.RestoreError{Line: 1, Text: lineWith(input, bad)}
+		},
+		"other line": func(input, _ string) *ipt.RestoreError {
+			return &ipt.RestoreError{Line: 1, Text: lineWith(input, ".0.7:8080")}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			variants(t, func(t *testing.T, variant ipt.Variant) {
+				b, door := oneFake(variant)
+				c := newSized(600, 1)
+				door.Refuse(func(input string) error {
+					for _, bad := range []string{" 10.1.44.0:8080", " 10.0.33.0:8080"} { // services 300 and 33
+						if strings.Contains(input, bad) {
+							refused := blame(input, bad)
+							refused.Output = "no chance"
+							return refused
+						}
+					}
+					return nil
+				})
+				err := joined(b.Sync(context.Background(), c.plan()))
+				if err == nil || !strings.Contains(err.Error(), "default/service-33/TCP") || !strings.Contains(err.Error(), "default/service-300/TCP") {
+					t.Fatalf("the error is %v", err)
+				}
+				if left := b.LeftOut(); len(left) != 2 {
+					t.Errorf("left out are %v", left)
+				}
+				if n := strings.Count(door.Dump(), "DNAT --to"); n != 598 {
+					t.Errorf("%d Services are programmed, want 598", n)
+				}
+				if err := joined(b.Sync(context.Background(), c.plan())); err != nil {
+					t.Errorf("the next sync says it again: %v", err)
+				}
+				c.set(33, -1)
+				door.Refuse(nil)
+				sync(t, b, c.plan())
+				if left := b.LeftOut(); len(left) != 1 || left[0] != "default/service-300/TCP" {
+					t.Errorf("after one changed, left out are %v", left)
+				}
+			})
+		})
+	}
+}
+
+func lineWith(input, words string) string {
+	for line := range strings.Lines(input) {
+		if strings.Contains(line, words) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+// TestErrorsThatAreNoRefusal are told as they are, and no Service is left out for them.
+func TestErrorsThatAreNoRefusal(t *testing.T) {
+	b, door := oneFake(ipt.Legacy)
+	door.Refuse(func(string) error { return ipt.ErrLocked })
+	if err := joined(b.Sync(context.Background(), newSized(3, 1).plan())); !errors.Is(err, ipt.ErrLocked) || len(b.LeftOut()) > 0 {
+		t.Errorf("%v, left out %v", err, b.LeftOut())
+	}
+}
+
+// TestConnections counts what met each Service's rule.
+func TestConnections(t *testing.T) {
+	b, door := oneFake(ipt.NFT)
+	sync(t, b, newSized(3, 2).plan())
+	door.Count(tableNAT, chainServices, "service-1 ", 7)
+	door.Count(tableNAT, portKey{"default/service-1", cluster.TCP}.chain(prefixCluster), "", 100)
+	counts, err := b.Connections(context.Background())
+	if err != nil || counts["default/service-1"] != 7 || counts["default/service-2"] != 0 {
+		t.Errorf("counted %v, %v", counts, err)
+	}
+}
+
+// settings are settings in memory.
+type settings map[string]string
+
+func (s settings) Read(name string) (string, error) {
+	if value, ok := s[name]; ok {
+		return value, nil
+	}
+	return "", errors.New("no such setting")
+}
+
+func (s settings) Write(name, value string) error {
+	if s["refuse"] != "" {
+		return errors.New(s["refuse"])
+	}
+	s[name] = value
+	return nil
+}
+
+// TestLocalhostNodePorts writes the rule that keeps neighbours out before the setting that would let them in; a chain
+// that the kubelet has too is neither emptied nor deleted.
+func TestLocalhostNodePorts(t *testing.T) {
+	c := newSized(1, 1)
+	c.opts.NodePorts = plan.NodePortAddresses{Loopback: true}
+	p := plan.Compute(&cluster.Snapshot{Services: c.services.Map(), Node: &cluster.Node{Interfaces: addrs("10.0.0.9", "127.0.0.1")}}, c.opts, nil)
+	door := ipt.NewFake(ipt.IPv4, ipt.NFT)
+	if err := door.Stranger("*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n"); err != nil {
+		t.Fatal(err)
+	}
+	kernel := settings{routeLocalnet: "0", "refuse": "read-only"}
+	b := New(testOptions, kernel, door)
+	if err := joined(b.Sync(context.Background(), p)); err == nil || !strings.Contains(err.Error(), "localhostNodePorts") {
+		t.Errorf("the setting cannot be written, and the error is %v", err)
+	}
+	const rule = `-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP`
+	if !strings.Contains(door.Dump(), rule) {
+		t.Fatalf("the rule is missing:\n%s", door.Dump())
+	}
+	delete(kernel, "refuse")
+	sync(t, b, p)
+	text := door.Dump()
+	if kernel[routeLocalnet] != "1" || strings.Count(text, rule) != 1 || strings.Count(text, "-A INPUT -j KUBE-FIREWALL") != 1 ||
+		strings.Count(text, "-A OUTPUT -j KUBE-FIREWALL") != 1 || !strings.Contains(text, "0x8000/0x8000 -j DROP") ||
+		!strings.Contains(text, `-A KUBE-SERVICES -m comment --comment "node ports" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS`) {
+		t.Errorf("route_localnet is %s, and there is\n%s", kernel[routeLocalnet], text)
+	}
+	check(t, b, 0)
+	if err := door.Stranger("*filter\n-F KUBE-FIREWALL\nCOMMIT\n"); err != nil {
+		t.Fatal(err)
+	}
+	check(t, b, 1)
+	sync(t, b, p)
+	if !strings.Contains(door.Dump(), rule) {
+		t.Errorf("the rule is not repaired:\n%s", door.Dump())
+	}
+}
+
+// TestInvalidPackets are dropped unless conntrack takes TCP liberally.
+func TestInvalidPackets(t *testing.T) {
+	for value, want := range map[string]bool{"": true, "0": true, "1": false} {
+		kernel := settings{}
+		if value != "" {
+			kernel[tcpBeLiberal] = value
+		}
+		door := ipt.NewFake(ipt.IPv6, ipt.Legacy)
+		sync(t, New(testOptions, kernel, door), newSized(1, 1).plan())
+		if got := strings.Contains(door.Dump(), "INVALID -j DROP"); got != want {
+			t.Errorf("with %q: dropped %v, want %v", value, got, want)
+		}
+	}
+}
+
+// TestAllowance lets a burst through, and then a quarter of a percent of the time.
+func TestAllowance(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	a := &allowance{}
+	const cost = 10 * time.Millisecond
+	looks := 0
+	for range 100_000 { // one check every second
+		if now = now.Add(time.Second); a.allows(now) {
+			looks++
+			a.credit -= cost
+		}
+	}
+	if spent := time.Duration(looks) * cost; spent > 250*time.Second+maxCredit+cost || spent < 249*time.Second {
+		t.Errorf("in 100,000 s it spent %s", spent)
+	}
+	a = &allowance{}
+	for burst := range 20 {
+		if !a.allows(now) {
+			t.Fatalf("after %d looks there is nothing left", burst)
+		}
+		a.credit -= cost
+	}
+	if a.allows(now) {
+		t.Error("there is no end to it")
+	}
+}

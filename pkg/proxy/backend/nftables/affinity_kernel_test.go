@@ -1,0 +1,390 @@
+package nftables
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// sticky is a laboratory with a Service that remembers clients for some seconds; 0 is not at all.
+type sticky struct {
+	t       *testing.T
+	lab     *netns.Lab
+	backend *Backend
+	family  cluster.Family
+	seconds int
+	// endpoints are in the words of the YAML.
+	endpoints []string
+}
+
+const (
+	ep1a = "{addresses: [10.244.1.2], nodeName: node1}"
+	ep2a = "{addresses: [10.244.2.2], nodeName: node2}"
+	ep2b = "{addresses: [10.244.2.3], nodeName: node2}"
+	// dead has an address that nobody answers at.
+	dead = "{addresses: [172.18.0.99], nodeName: node2}"
+)
+
+func newSticky(t *testing.T, family cluster.Family) *sticky {
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/48"),
+		netip.MustParsePrefix("192.0.0.0/8"), netip.MustParsePrefix("fd00:192::/32")}
+	lab := netns.Start(t, netns.Options{ClientRoutes: ranges})
+	for _, node := range lab.Nodes() {
+		for _, pod := range node.Pods {
+			if _, err := pod.Serve(netns.TCP, 8080); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s := &sticky{t: t, lab: lab, family: family, seconds: 300, endpoints: []string{ep1a, ep2a, ep2b}}
+	s.backend = openIn(t, lab.Node1.Host)
+	s.sync()
+	return s
+}
+
+func (s *sticky) text(text string) string {
+	if s.family == cluster.IPv6 {
+		return cases.ToIPv6(text)
+	}
+	return text
+}
+
+// plan is that of the Service as it is now, and of as many like it with other timeouts.
+func (s *sticky) plan(others ...int) *plan.Plan {
+	affinity := func(seconds int) string {
+		if seconds == 0 {
+			return "None"
+		}
+		return fmt.Sprintf("ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: %d}}", seconds)
+	}
+	var yaml strings.Builder
+	for i, seconds := range append([]int{s.seconds}, others...) {
+		fmt.Fprintf(&yaml, `---
+apiVersion: v1
+kind: Service
+metadata: {name: web-%d, namespace: default}
+spec:
+  clusterIP: 10.96.0.%d
+  ports: [{name: http, port: 80, nodePort: %d}]
+  type: LoadBalancer
+  sessionAffinity: %s
+status: {loadBalancer: {ingress: [{ip: 192.0.2.%d}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-%d, namespace: default, labels: {kubernetes.io/service-name: web-%d}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [%s]
+`, i, 10+i, 30080+i, affinity(seconds), 10+i, i, i, strings.Join(s.endpoints, ", "))
+	}
+	objects, err := manifests.Parse("affinity.yaml", []byte(s.text(strings.TrimPrefix(yaml.String(), "---\n"))))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	builder := cases.NewBuilder()
+	if err := builder.Update(func(u *cluster.Update) { manifests.Apply(u, objects) }); err != nil {
+		s.t.Fatal(err)
+	}
+	return plan.Compute(builder.Snapshot(), &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, MasqueradeAll: true}, nil)
+}
+
+func (s *sticky) sync(others ...int) {
+	s.t.Helper()
+	p := s.plan(others...)
+	var err error
+	_ = s.lab.Node1.Do(func() error { err = syncErr(s.backend, p); return nil })
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	holds(s.t, s.backend, p)
+}
+
+// addresses are the nth Service's.
+func (s *sticky) addresses(n int) []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, text := range []string{fmt.Sprintf("10.96.0.%d:80", 10+n), fmt.Sprintf("192.0.2.%d:80", 10+n), fmt.Sprintf("172.18.0.11:%d", 30080+n)} {
+		all = append(all, netip.MustParseAddrPort(s.text(text)))
+	}
+	return all
+}
+
+// ask connects once.
+func (s *sticky) ask(from *netns.Host, to netip.AddrPort) string {
+	s.t.Helper()
+	answer := netns.Probe{From: from, To: to}.Send()
+	if answer.Verdict != netns.Answered {
+		s.t.Fatalf("%s to %s: %s", from, to, answer)
+	}
+	return answer.Endpoint
+}
+
+// stays checks that a client's connections, by each address, have one endpoint, and tells it.
+func (s *sticky) stays(from *netns.Host, service int) string {
+	s.t.Helper()
+	first := s.ask(from, s.addresses(service)[0])
+	for range 8 {
+		for _, to := range s.addresses(service) {
+			if got := s.ask(from, to); got != first {
+				s.t.Fatalf("%s to %s: answered by %s after %s", from, to, got, first)
+			}
+		}
+	}
+	return first
+}
+
+// spreads tells whether 32 connections have several endpoints; that they have one by chance is out of question.
+func (s *sticky) spreads(from *netns.Host) bool {
+	s.t.Helper()
+	return len(netns.Probe{From: from, To: s.addresses(0)[0]}.Spread(32).Endpoints) > 1
+}
+
+// remembered counts the clients in a timeout's map.
+func (s *sticky) remembered(seconds int) int {
+	s.t.Helper()
+	at := 0
+	if s.family == cluster.IPv6 {
+		at = 1
+	}
+	return len(clients(s.t, s.backend.families[at], timeout(seconds)))
+}
+
+// inFamilies runs a test in both families, each with a laboratory of its own.
+func inFamilies(t *testing.T, test func(*sticky)) {
+	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		t.Run(family.String(), func(t *testing.T) { test(newSticky(t, family)) })
+	}
+}
+
+// without leaves a pod's endpoint out.
+func without(endpoints []string, pod string) []string {
+	names := map[string]string{"pod1a": ep1a, "pod2a": ep2a, "pod2b": ep2b}
+	return slices.DeleteFunc(slices.Clone(endpoints), func(e string) bool { return e == names[pod] })
+}
+
+// TestKernelAffinityMoves takes endpoints away, by removal and by readiness, also while no process runs: just their
+// clients move, and stay where they moved to.
+func TestKernelAffinityMoves(t *testing.T) {
+	inFamilies(t, func(s *sticky) {
+		all := s.endpoints
+		hosts := []*netns.Host{s.lab.Client, s.lab.Node1.Host, s.lab.Node1.Pods[0], s.lab.Node1.Pods[1]}
+		at := map[*netns.Host]string{}
+		for _, host := range hosts {
+			at[host] = s.stays(host, 0)
+		}
+		for step, leave := range []func(pod string){
+			func(pod string) { s.endpoints = without(all, pod); s.sync() },
+			func(pod string) {
+				gone := map[string]string{"pod1a": ep1a, "pod2a": ep2a, "pod2b": ep2b}[pod]
+				s.endpoints = append(without(all, pod), strings.Replace(gone, "}", ", conditions: {ready: false, serving: true, terminating: true}}", 1))
+				s.sync()
+			},
+			func(pod string) {
+				s.endpoints = without(all, pod)
+				s.backend = openIn(s.t, s.lab.Node1.Host)
+				s.sync()
+			},
+		} {
+			gone := at[s.lab.Client]
+			leave(gone)
+			for _, host := range hosts {
+				now := s.stays(host, 0)
+				if now == gone || at[host] != gone && now != at[host] {
+					s.t.Errorf("step %d: %s left; %s went from %s to %s", step, gone, host, at[host], now)
+				}
+				at[host] = now
+			}
+			s.endpoints = all
+			s.sync()
+			for _, host := range hosts {
+				if now := s.stays(host, 0); now != at[host] {
+					s.t.Errorf("step %d: %s is back, and %s went from %s to %s", step, gone, host, at[host], now)
+				}
+			}
+		}
+	})
+}
+
+// TestKernelAffinitySwitches switches affinity off, on and to other timeouts on a running backend.
+func TestKernelAffinitySwitches(t *testing.T) {
+	inFamilies(t, func(s *sticky) {
+		s.stays(s.lab.Client, 0)
+		for _, seconds := range []int{0, 60, 86_400, 0, 300} {
+			s.seconds = seconds
+			s.sync()
+			if seconds == 0 {
+				if !s.spreads(s.lab.Client) {
+					s.t.Error("affinity is off, and all connections go to one endpoint")
+				}
+				continue
+			}
+			s.stays(s.lab.Client, 0)
+			if n := s.remembered(seconds); n != 1 {
+				s.t.Errorf("%d clients are remembered for %d seconds, want 1", n, seconds)
+			}
+		}
+	})
+}
+
+// TestKernelAffinityTimeouts has Services of many timeouts at once, and one that forgets.
+func TestKernelAffinityTimeouts(t *testing.T) {
+	inFamilies(t, func(s *sticky) {
+		var others []int
+		for i := range 20 {
+			others = append(others, 3600+i*4000) // up to 79,600
+		}
+		s.seconds = 1
+		s.sync(others...)
+		for i := range others {
+			s.stays(s.lab.Client, 1+i)
+		}
+		s.ask(s.lab.Client, s.addresses(0)[0])
+		for deadline := time.Now().Add(30 * time.Second); s.remembered(1) > 0; time.Sleep(100 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				s.t.Fatal("a client is remembered for more than 30 s although the timeout is 1 s")
+			}
+		}
+		for _, seconds := range others {
+			if n := s.remembered(seconds); n != 1 {
+				s.t.Errorf("%d clients are remembered for %d seconds, want 1", n, seconds)
+			}
+		}
+	})
+}
+
+// TestKernelAffinitySlides lets time pass between a client's connections: each starts the timeout again.
+func TestKernelAffinitySlides(t *testing.T) {
+	inFamilies(t, func(s *sticky) {
+		s.seconds = 100
+		s.sync()
+		s.ask(s.lab.Client, s.addresses(0)[0])
+		// On a machine that stands still for longer than the sleep it takes another try.
+		for range 10 {
+			before := s.expires()
+			time.Sleep(2 * time.Second)
+			s.ask(s.lab.Client, s.addresses(0)[0])
+			if s.expires() > before {
+				return
+			}
+		}
+		s.t.Error("connections do not prolong the time for which their client is remembered")
+	})
+}
+
+// expires is what is left of the only client's time.
+func (s *sticky) expires() time.Duration {
+	s.t.Helper()
+	table := string(dialectOf(s.family).family)
+	out, err := s.lab.Node1.Command("nft", "list", "map", table, TableName, timeout(s.seconds).name()).Output()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(out), " expires ")
+	text, _, _ := strings.Cut(rest, " ")
+	left, err := time.ParseDuration(text)
+	if err != nil {
+		s.t.Fatalf("%v in\n%s", err, out)
+	}
+	return left
+}
+
+// TestKernelAffinityForgetsTheDead lets a client go on asking an endpoint that has left and never answers: what it
+// repeats does not bring the endpoint back for its next connection.
+func TestKernelAffinityForgetsTheDead(t *testing.T) {
+	inFamilies(t, func(s *sticky) {
+		s.endpoints = []string{dead}
+		s.sync()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if c, err := s.lab.Client.Dial(ctx, "tcp", s.addresses(0)[0].String()); err == nil {
+				c.Close()
+			}
+		}()
+		for deadline := time.Now().Add(30 * time.Second); s.remembered(s.seconds) == 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				s.t.Fatal("the client is not remembered")
+			}
+		}
+		s.endpoints = []string{dead, ep2a}
+		s.sync()
+		s.endpoints = []string{ep2a}
+		s.sync()
+		time.Sleep(4 * time.Second) // TCP repeats after 1 s and 3 s
+		if n := s.remembered(s.seconds); n != 0 {
+			s.t.Errorf("%d clients are remembered with an endpoint that left", n)
+		}
+		if got := s.stays(s.lab.Client, 0); got != "pod2a" {
+			s.t.Errorf("answered by %s", got)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+// TestKernelAffinityFull fills a map: new clients get through and are not remembered, old ones stay, and an
+// endpoint's leaving makes room.
+func TestKernelAffinityFull(t *testing.T) {
+	inFamilies(t, func(s *sticky) {
+		at := s.stays(s.lab.Client, 0)
+		f := s.backend.families[0]
+		if s.family == cluster.IPv6 {
+			f = s.backend.families[1]
+		}
+		before := f.have
+		var pool poolID
+		var ends []netip.AddrPort
+		for id, m := range before.pools.All() {
+			pool, ends = id, m.endpoints
+		}
+		full := time.Now()
+		writer := &applier{ctx: t.Context(), table: f.table, batch: f.batch}
+		f.batch.Reset()
+		for i := range maxClients - 1 {
+			fill(writer, timeout(s.seconds), clientKey(s.family, pool, i), ends[i%len(ends)])
+		}
+		if err := writer.commit(); err != nil {
+			s.t.Fatal(err)
+		}
+		filled := time.Since(full)
+		// While the kernel resizes the map its answers lack some.
+		for deadline := time.Now().Add(30 * time.Second); s.remembered(s.seconds) != maxClients; time.Sleep(100 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				s.t.Fatalf("%d clients are remembered, want %d", s.remembered(s.seconds), maxClients)
+			}
+		}
+		for range 50 {
+			s.ask(s.lab.Node1.Pods[1], s.addresses(0)[0])
+		}
+		if now := s.stays(s.lab.Client, 0); now != at {
+			s.t.Errorf("the client went from %s to %s", at, now)
+		}
+		other := map[string]string{"pod1a": "pod2a", "pod2a": "pod2b", "pod2b": "pod1a"}[at]
+		s.endpoints = without(s.endpoints, other)
+		p, started := s.plan(), time.Now()
+		if err := s.lab.Node1.Do(func() error { return syncErr(s.backend, p) }); err != nil {
+			s.t.Fatal(err)
+		}
+		s.t.Logf("%d clients written in %v; one of 3 endpoints left: its clients forgot it in %v", maxClients, filled, time.Since(started))
+		holds(s.t, s.backend, p)
+		if n := s.remembered(s.seconds); n < maxClients/2 || n > maxClients*3/4 {
+			s.t.Errorf("%d clients are remembered after one of 3 endpoints left", n)
+		}
+		if now := s.stays(s.lab.Client, 0); now != at {
+			s.t.Errorf("the client went from %s to %s", at, now)
+		}
+		s.stays(s.lab.Node1.Pods[1], 0)
+	})
+}

@@ -1,0 +1,401 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
+)
+
+// plan says how much is measured.
+type plan struct {
+	// changes is how many changes of each kind are measured, rates and churn the churn's changes a second and length.
+	changes int
+	rates   []int
+	churn   time.Duration
+	// defaults are the largest clusters that the default settings are tried with.
+	defaults int
+	api      synthetic.Options
+}
+
+// patient is how long a change, or a start, is waited for; enough is the time after which no more changes of a kind
+// are measured, be they few.
+const patient, enough = 10 * time.Minute, 2 * time.Minute
+
+// bench measures one program with one cluster.
+type bench struct {
+	*plan
+	*world
+	run     *Run
+	program string
+	process *process
+	prober  *prober
+	say     func(format string, args ...any)
+}
+
+// measure takes all figures. What it returns is as far as it came.
+func (p *plan) measure(program, mode string, size synthetic.Size, say func(string, ...any)) (_ *Run, err error) {
+	run := &Run{Program: program, Mode: mode, Size: size.String(), Services: size.Services, Endpoints: size.Services * size.Endpoints}
+	w, err := newWorld(size, p.api)
+	if err != nil {
+		return run, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	b := &bench{plan: p, world: w, run: run, program: program, say: say, prober: &prober{from: w.asker}}
+	steps := []struct {
+		name string
+		do   func() error
+	}{
+		{"cold start", b.coldStart}, {"changes", b.endpointChanges}, {"new and deleted Services", b.serviceChanges},
+		{"connect time", b.connectTime}, {"churn", b.churns}, {"restarts", b.restarts}, {"default settings", b.defaultSettings},
+	}
+	for _, step := range steps {
+		b.say("%s", step.name)
+		if err := step.do(); err != nil {
+			run.Failed = step.name + ": " + err.Error()
+			return run, fmt.Errorf("%s %s %s: %s: %w", program, mode, size, step.name, err)
+		}
+	}
+	return run, nil
+}
+
+// launch starts the proxy.
+func (b *bench) launch(soon bool) error {
+	config, err := b.configure(b.run.Mode, soon)
+	if err != nil {
+		return err
+	}
+	b.process, err = b.world.start(b.program, config)
+	return err
+}
+
+// wait asks a Service until it answers as it should. It ends early when the proxy does.
+func (b *bench) wait(service int, begin func() (time.Time, func(netip.Addr) bool)) (time.Duration, error) {
+	took, err := b.prober.untilAnswered(synthetic.VIP(service), patient, begin)
+	if err != nil {
+		err = errors.Join(err, b.process.alive())
+	}
+	return took, err
+}
+
+// anybody accepts every answer.
+func anybody(netip.Addr) bool { return true }
+
+func (b *bench) coldStart() error {
+	if err := b.launch(true); err != nil {
+		return err
+	}
+	took, err := b.wait(b.last(), func() (time.Time, func(netip.Addr) bool) { return b.process.started, anybody })
+	if err != nil {
+		return err
+	}
+	b.run.add("cold start", "ms", milliseconds(took))
+	rested, err := b.process.rest(patient)
+	if err != nil {
+		return err
+	}
+	used, err := b.process.cpu()
+	if err != nil {
+		return err
+	}
+	b.run.add("cold start, until it rests", "ms", milliseconds(rested.Sub(b.process.started)))
+	b.run.add("cold start, CPU", "ms", milliseconds(used))
+	b.run.add("API server sent", "MB", megabytes(b.Sent()))
+	if err := b.memory("cold start"); err != nil {
+		return err
+	}
+	idle, err := b.idle()
+	b.run.add("CPU at rest", "% of a core", 100*idle)
+	return err
+}
+
+// memory notes what the process has in RAM.
+func (b *bench) memory(when string) error {
+	now, peak, err := b.process.memory()
+	b.run.add("memory after "+when, "MB", megabytes(now))
+	b.run.add("peak memory, "+when, "MB", megabytes(peak))
+	return err
+}
+
+// idle measures the part of a core that the proxy uses while nothing happens.
+func (b *bench) idle() (float64, error) {
+	before, err := b.process.cpu()
+	if err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	time.Sleep(2 * time.Second)
+	after, err := b.process.cpu()
+	return float64(after-before) / float64(time.Since(start)), err
+}
+
+// series measures changes one after another, with a pause after each, and the CPU that each takes.
+func (b *bench) series(name string, one func(turn int) (time.Duration, error)) error {
+	idle, err := b.idle()
+	if err != nil {
+		return err
+	}
+	before, err := b.process.cpu()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	var took []time.Duration
+	for turn := 0; turn < b.changes && (turn < 5 || time.Since(start) < enough); turn++ {
+		d, err := one(turn)
+		if err != nil {
+			return err
+		}
+		took = append(took, d)
+		b.pause()
+	}
+	after, err := b.process.cpu()
+	if err != nil {
+		return err
+	}
+	b.run.spread(name, "ms", took)
+	used := max(0, after-before-time.Duration(idle*float64(time.Since(start))))
+	b.run.add(name+", CPU each", "ms", milliseconds(used)/float64(len(took)))
+	return nil
+}
+
+// pause is about 50 ms, so that changes keep no time with anything.
+func (b *bench) pause() { time.Sleep(40*time.Millisecond + rand.N(20*time.Millisecond)) }
+
+// replaceEndpoint changes an endpoint of a Service and waits for the answer of the new one.
+func (b *bench) replaceEndpoint(turn int) (time.Duration, error) {
+	service := b.target(turn)
+	return b.wait(service, func() (time.Time, func(netip.Addr) bool) {
+		start := time.Now()
+		fresh := b.ReplaceEndpoint(service)
+		return start, func(by netip.Addr) bool { return by == fresh }
+	})
+}
+
+func (b *bench) endpointChanges() error { return b.series("endpoint's change", b.replaceEndpoint) }
+
+func (b *bench) serviceChanges() error {
+	var made []int
+	err := b.series("new service", func(int) (time.Duration, error) {
+		// Where it will be is known beforehand, so that the first question can wait for nothing.
+		next := b.Next()
+		return b.wait(next, func() (time.Time, func(netip.Addr) bool) {
+			start := time.Now()
+			made = append(made, b.Create())
+			return start, anybody
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return b.series("deleted service", func(turn int) (time.Duration, error) {
+		if turn >= len(made) {
+			return 0, errors.New("fewer Services were made than are to be deleted")
+		}
+		return b.prober.untilSilent(synthetic.VIP(made[turn]), patient, func() time.Time {
+			start := time.Now()
+			b.Delete(made[turn])
+			return start
+		})
+	})
+}
+
+func (b *bench) connectTime() error {
+	service := b.Size().Services / 2
+	direct := netip.AddrPortFrom(b.Endpoints(service)[0], synthetic.EndpointPort)
+	took, err := b.prober.connects(2000, synthetic.VIP(service), direct)
+	if err != nil {
+		return err
+	}
+	b.run.spread("connect", "µs", took[0])
+	b.run.spread("connect directly", "µs", took[1])
+	b.run.add("connect p50, compared with direct", "times", float64(quantile(took[0], 0.5))/float64(quantile(took[1], 0.5)))
+	return nil
+}
+
+func (b *bench) churns() error {
+	for _, rate := range b.rates {
+		if err := b.churnAt(rate); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// churnAt changes endpoints all over the cluster at a steady rate, and every now and then one that packets tell of: by
+// the time until they do the proxy is behind.
+func (b *bench) churnAt(rate int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), b.churn)
+	defer cancel()
+	before, err := b.process.cpu()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	var changed int
+	var wg sync.WaitGroup
+	wg.Go(func() { changed = b.churnUntil(ctx, rate) })
+	var behind []time.Duration
+	var peak int64
+	for turn := 0; ctx.Err() == nil; turn++ {
+		d, err := b.replaceEndpoint(turn)
+		now, _, memoryErr := b.process.memory()
+		if err := errors.Join(err, memoryErr); err != nil {
+			cancel()
+			wg.Wait()
+			return err
+		}
+		behind, peak = append(behind, d), max(peak, now)
+		time.Sleep(100*time.Millisecond + rand.N(50*time.Millisecond))
+	}
+	wg.Wait()
+	passed := time.Since(start)
+	after, err := b.process.cpu()
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("churn of %d/s", rate)
+	b.run.spread(name+", behind", "ms", behind)
+	b.run.add(name+", changes reached", "1/s", float64(changed+len(behind))/passed.Seconds())
+	b.run.add(name+", CPU", "% of a core", 100*float64(after-before)/float64(passed))
+	b.run.add(name+", memory", "MB", megabytes(peak))
+	return nil
+}
+
+// churnUntil makes changes until the context ends, and tells how many.
+func (b *bench) churnUntil(ctx context.Context, rate int) (changed int) {
+	start, others := time.Now(), b.Size().Services-synthetic.Targets
+	ticker := time.NewTicker(max(time.Millisecond, time.Second/time.Duration(rate)))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return changed
+		case <-ticker.C:
+		}
+		for ; float64(changed) < time.Since(start).Seconds()*float64(rate); changed++ {
+			b.ReplaceEndpoint(changed * 7919 % max(others, 1))
+		}
+	}
+}
+
+func (b *bench) restarts() error {
+	if err := b.restartUnchanged(); err != nil {
+		return err
+	}
+	if err := b.process.stop(); err != nil {
+		return err
+	}
+	service := b.target(0)
+	fresh := b.ReplaceEndpoint(service)
+	if err := b.launch(true); err != nil {
+		return err
+	}
+	took, err := b.wait(service, func() (time.Time, func(netip.Addr) bool) {
+		return b.process.started, func(by netip.Addr) bool { return by == fresh }
+	})
+	if err != nil {
+		return err
+	}
+	b.run.add("restart with one change", "ms", milliseconds(took))
+	_, err = b.process.rest(patient)
+	return errors.Join(err, b.memory("restart"))
+}
+
+// restartUnchanged restarts the proxy while connections are made all the time.
+func (b *bench) restartUnchanged() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var lost, made int
+	var asking error
+	var wg sync.WaitGroup
+	wg.Go(func() { made, lost, asking = b.askAlong(ctx) })
+	defer wg.Wait()
+	defer cancel()
+	watches := b.Watches()
+	if err := b.process.stop(); err != nil {
+		return err
+	}
+	generation, err := b.table.Generation(ctx)
+	if err != nil {
+		return err
+	}
+	for b.Watches() > 0 { // until the server has noticed
+		time.Sleep(time.Millisecond)
+	}
+	if err := b.launch(true); err != nil {
+		return err
+	}
+	// Its watches follow on its lists, and what it does after them is what it comes to rest from.
+	for deadline := time.Now().Add(patient); b.Watches() < watches; time.Sleep(5 * time.Millisecond) {
+		if err := b.process.alive(); err != nil || time.Now().After(deadline) {
+			return errors.Join(errors.New("the restarted proxy does not watch"), err)
+		}
+	}
+	rested, err := b.process.rest(patient)
+	if err != nil {
+		return err
+	}
+	now, err := b.table.Generation(ctx)
+	if err != nil {
+		return err
+	}
+	used, err := b.process.cpu()
+	if err != nil {
+		return err
+	}
+	cancel()
+	wg.Wait()
+	b.run.add("restart, until it rests", "ms", milliseconds(rested.Sub(b.process.started)))
+	b.run.add("restart, CPU", "ms", milliseconds(used))
+	b.run.add("restart, nf_tables transactions", "", float64(now.Since(generation)))
+	b.run.add("restart, connections lost", "", float64(lost))
+	b.run.add("restart, connections made", "", float64(made))
+	return asking
+}
+
+// askAlong makes connections until the context ends, and counts them and those that were not answered.
+func (b *bench) askAlong(ctx context.Context) (made, lost int, err error) {
+	along := &prober{from: b.asker, port: lastPort / 2}
+	to := synthetic.VIP(b.last())
+	err = along.run(func() error {
+		for ; ctx.Err() == nil; made++ {
+			if err := along.step(to, 5*time.Millisecond, func(_ question, by netip.Addr) {
+				if !by.IsValid() {
+					lost++
+				}
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return made, lost, err
+}
+
+// defaultSettings measures an endpoint's change with the default minSyncPeriod.
+func (b *bench) defaultSettings() error {
+	if b.run.Services > b.defaults {
+		return nil
+	}
+	if err := b.process.stop(); err != nil {
+		return err
+	}
+	if err := b.launch(false); err != nil {
+		return err
+	}
+	if _, err := b.replaceEndpoint(0); err != nil { // once it is met the proxy is at work
+		return err
+	}
+	if _, err := b.process.rest(patient); err != nil {
+		return err
+	}
+	return b.series("endpoint's change, default settings", b.replaceEndpoint)
+}
