@@ -179,7 +179,7 @@ func nodePortsByMode(cfg *config.KubeProxyConfiguration, nftablesLocalhost bool)
 		within = within || cidr.Addr().Is4() && (cidr.Bits() == 0 || cidr.Addr().IsLoopback())
 		named = named || cidr.Addr().IsLoopback()
 	}
-	return false, within && cfg.IPTables.LocalhostNodePorts && !(named && nftablesLocalhost)
+	return false, within && cfg.IPTables.LocalhostNodePorts && (!named || !nftablesLocalhost)
 }
 
 // configFindings are what is deprecated in a file.
@@ -195,7 +195,7 @@ func configFindings(path string, l *loaded) []audit.Finding {
 		add(strings.TrimPrefix(warning, path+":"))
 	}
 	for _, loss := range l.file.Dropped {
-		add(fmt.Sprint(loss))
+		add(loss.String())
 	}
 	return all
 }

@@ -19,7 +19,7 @@ func (a *Auditor) Documents(name string, from io.Reader) error {
 	for number := 1; ; number++ {
 		var document json.RawMessage
 		err := decoder.Decode(&document)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err == nil {

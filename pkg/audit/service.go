@@ -109,7 +109,7 @@ func acknowledged(s *corev1.Service) []string {
 
 // loadBalancerIP finds a request that nobody granted.
 func (a *Auditor) loadBalancerIP(s *corev1.Service) {
-	asked := s.Spec.LoadBalancerIP //nolint:staticcheck // that it is deprecated is part of the finding
+	asked := s.Spec.LoadBalancerIP
 	if asked == "" || s.Spec.Type != corev1.ServiceTypeLoadBalancer || unserved(s) != "" {
 		return
 	}

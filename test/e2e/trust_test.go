@@ -222,7 +222,7 @@ func guide(w *world) {
 	w.must(err)
 	var services []corev1.Service
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		for _, document := range strings.Split(block[1], "---\n") {
+		for document := range strings.SplitSeq(block[1], "---\n") {
 			var s corev1.Service
 			if strings.Contains(document, "kind: Service\n") {
 				w.must(yaml.UnmarshalStrict([]byte(document), &s))

@@ -29,7 +29,7 @@ type harness struct {
 
 func newHarness(serve bool) *harness {
 	h := &harness{options: &plan.Options{ServeExternalIPs: serve}}
-	var logger = textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&h.log)))
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&h.log)))
 	h.Watcher = New(Config{Recorder: h, Logger: logger, Counted: func(served, ignored int) { h.served, h.ignored = served, ignored }})
 	return h
 }

@@ -10,6 +10,8 @@ import (
 
 // TestKubeProxyVersion proves the three behaviours of the gate DisableNodeKubeProxyVersion: left unset, cleared, and
 // equal to kubeletVersion.
+//
+//nolint:staticcheck // deprecated is what the field is here for
 func TestKubeProxyVersion(t *testing.T) {
 	for _, test := range []struct {
 		name            string
@@ -32,6 +34,8 @@ func TestKubeProxyVersion(t *testing.T) {
 }
 
 // TestMachineNodeHasNoProxyVersion proves that the Node that is made here obeys, whatever the gate says: it has no kubelet.
+//
+//nolint:staticcheck // the same
 func TestMachineNodeHasNoProxyVersion(t *testing.T) {
 	for _, report := range []bool{false, true} {
 		s := New(t.TempDir(), "n", WithNodeKubeProxyVersion(report),
