@@ -69,13 +69,12 @@ func (p Probe) dial() (*socket, error) {
 	return &socket{File: file, raw: raw, early: early}, nil
 }
 
-// bind gives the socket the source that the probe asks for. For UDP a source port
-// is always chosen here (see nextPort); TCP's connections end with a reset, after
-// which routers take a re-used port for a new connection.
+// bind gives the socket the source that the probe asks for. Where it asks for no
+// port one is chosen here (see nextPort); SCTP's are in its packets.
 func (p Probe) bind(fd int) error {
 	address, port := p.Source.Addr(), p.Source.Port()
 	if !address.IsValid() {
-		if port == 0 && p.Protocol != UDP {
+		if p.Protocol == SCTP {
 			return nil
 		}
 		address = netip.IPv6Unspecified()
@@ -83,19 +82,14 @@ func (p Probe) bind(fd int) error {
 			address = netip.IPv4Unspecified()
 		}
 	}
-	if p.Protocol == UDP && port == 0 {
+	if port == 0 && p.Protocol != SCTP {
 		return bindNext(fd, p, address)
 	}
-	// TCP: a given port may be in the last throes of an earlier connection. Without a
-	// port the kernel would reserve one for the address alone, not for the pair of
-	// addresses, and run out of them. UDP must not have the first: two sockets could
-	// get the same port.
+	// TCP: a given port may be in the last throes of an earlier connection. UDP must
+	// not have this: two sockets could get the same port.
 	var err error
-	switch {
-	case p.Protocol == TCP && port != 0:
+	if p.Protocol == TCP {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-	case p.Protocol == TCP:
-		err = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 	}
 	source := netip.AddrPortFrom(address, port)
 	if err == nil {
@@ -112,7 +106,7 @@ func bindNext(fd int, p Probe, address netip.Addr) error {
 	const tries = 1000
 	for range tries {
 		source := netip.AddrPortFrom(address, p.From.nextPort())
-		if err := unix.Bind(fd, p.sockaddr(source)); err != unix.EADDRINUSE {
+		if err := unix.Bind(fd, p.sockaddr(source)); !errors.Is(err, unix.EADDRINUSE) {
 			return err
 		}
 	}
