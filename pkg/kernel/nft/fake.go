@@ -94,6 +94,9 @@ func (f *Fake) NewTransaction() *knftables.Transaction { return f.maker.NewTrans
 // NewBatch is part of [Table].
 func (f *Fake) NewBatch() *Batch { return newBatch(f.family, f.name) }
 
+// Settle is part of [Table]. There are no packets.
+func (f *Fake) Settle(context.Context) error { return nil }
+
 // Close is part of [Table]. What the table held is still there for Dump.
 func (f *Fake) Close() error {
 	f.mu.Lock()

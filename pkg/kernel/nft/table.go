@@ -50,6 +50,11 @@ type Table interface {
 	// namespace. It does not tell whose they were: the process that the kernel names beside it is the reader.
 	Generation(ctx context.Context) (Generation, error)
 
+	// Settle waits until every packet that was on its way through the rules when it was called has passed, some
+	// milliseconds at most. A packet may meet a chain that it was sent to before a transaction, and then looks sets up as
+	// they are after it; so what nothing leads to any more can be deleted without harm only after Settle.
+	Settle(ctx context.Context) error
+
 	// Close releases the table's socket. It removes nothing.
 	Close() error
 }

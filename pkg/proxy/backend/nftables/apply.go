@@ -68,7 +68,7 @@ func (a *applier) prepare(p *patch) error {
 
 // change writes the sized chains and the elements.
 //
-// The chains go over netlink like the elements: in the same transaction, without starting nft, which moreover
+// The chains go over netlink like the elements: without starting nft, which moreover
 // cannot add a rule that looks a key of several fields up in a map that is there already (1.0.6 says
 // "conflicting protocols specified").
 func (a *applier) change(p *patch) error {
@@ -86,22 +86,25 @@ func (a *applier) change(p *patch) error {
 			a.rules++
 		}
 	}
-	written := a.batch.Len() // which counts what is no element, too
+	// Chains have a transaction of their own before the elements that lead to them: a packet that came before it and
+	// finds such an element would meet an empty chain.
+	if err := a.commit(); err != nil {
+		return err
+	}
 	for _, s := range p.strays {
 		a.batch.Delete(s.set, []byte(s.key))
 	}
 	var key, value [64]byte
 	for o := range p.ops() {
 		if a.batch.Len() >= maxTransaction {
-			a.elements += a.batch.Len() - written
+			a.elements += a.batch.Len()
 			if err := a.commit(); err != nil {
 				return err
 			}
-			written = 0
 		}
 		a.encode(o, key[:0], value[:0])
 	}
-	a.elements += a.batch.Len() - written
+	a.elements += a.batch.Len()
 	return a.commit()
 }
 
@@ -172,8 +175,13 @@ func (a *applier) hook(p *patch) error {
 	return a.run(tx)
 }
 
-// tidy removes what nothing leads to any more.
+// tidy removes what nothing leads to any more, packets on their way included.
 func (a *applier) tidy(p *patch) error {
+	if len(p.delChains) > 0 {
+		if err := a.table.Settle(a.ctx); err != nil {
+			return err
+		}
+	}
 	for _, t := range p.delChains {
 		a.batch.FlushChain(t.name())
 		a.batch.DeleteChain(t.name())

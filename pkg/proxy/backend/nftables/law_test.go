@@ -295,7 +295,7 @@ func TestPatchSize(t *testing.T) {
 				endpoints       int
 				elements, rules int
 			}{
-				{"one more endpoint", 4, 1 + 2, 3},
+				{"one more endpoint", 4, 1 + 2, 4},
 				{"one fewer", 3, 2 + 1, 0},
 				{"one replaced", -3, 2, 0},
 			} {

@@ -114,7 +114,7 @@ func (w *writer) skeleton() *skeleton {
 		fmt.Fprintln(text, chain)
 	}
 	for _, k := range []kind{pick, pickLocal, internal, external, local} { // one of each stands for all
-		for _, t := range []target{{kind: k, n: 1, m: 1}, {kind: k, n: 1, m: 1, seconds: 1}} {
+		for _, t := range []target{{kind: k, n: 2, m: 2}, {kind: k, n: 2, m: 2, seconds: 1}} {
 			fmt.Fprintln(text, w.chain(t))
 			t.nodePort = true
 			fmt.Fprintln(text, w.chain(t))
@@ -242,13 +242,18 @@ func (w *writer) sized(t target) []nft.Rule {
 	var rules []nft.Rule
 	switch t.kind {
 	case pick, pickLocal:
-		if t.seconds == 0 {
-			return []nft.Rule{{w.pick(t)}}
+		if t.seconds > 0 {
+			return []nft.Rule{
+				{nft.DNAT{Key: poolID(t.id).client(), Map: t.seconds.name()}},
+				{nft.Goto(t.forgetful().name())},
+			}
 		}
-		return []nft.Rule{
-			{nft.DNAT{Key: poolID(t.id).client(), Map: t.seconds.name()}},
-			{nft.Goto(t.forgetful().name())},
+		rules = []nft.Rule{{w.pick(t)}}
+		if t.n > 1 {
+			// A transaction may take the slot away between a packet's draw and its lookup: the first one is left.
+			rules = append(rules, nft.Rule{nft.Goto(t.first().name())})
 		}
+		return rules
 	case internal:
 		if fromElsewhere := w.source(false); fromElsewhere != nil {
 			rules = append(rules, nft.Rule{fromElsewhere, nft.SetMark(w.mark)})

@@ -150,12 +150,18 @@ func (t target) forgetful() target {
 	return t
 }
 
+// first is the target that takes the endpoint in slot 0.
+func (t target) first() target { return target{kind: t.kind, nodePort: t.nodePort, n: 1} }
+
 // needs lists the target and every chain that it goes on to.
 func (t target) needs() []target {
 	switch t.kind {
 	case pick, pickLocal:
-		if t.seconds > 0 {
-			return []target{t.forgetful(), t}
+		switch {
+		case t.seconds > 0:
+			return append(t.forgetful().needs(), t)
+		case t.n > 1:
+			return []target{t.first(), t}
 		}
 		return []target{t}
 	case internal, external:
