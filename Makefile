@@ -39,7 +39,7 @@ GOLDEN_TESTS = $(call packages,flag[.]Bool."update")
 BENCHMARKS   = $(call packages,^func Benchmark)
 DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 
-.PHONY: help build lint test test-unit test-kernel test-modules demo bench golden docs generate clean
+.PHONY: help build lint test test-unit test-kernel test-modules demo bench bench-quick bench-once golden docs generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -66,7 +66,7 @@ $(LINTER): build/tools/go.mod build/tools/go.sum
 
 test: ## all tests; as root on Debian, installs what it needs
 	@build/need.sh go cc $(LABORATORY)
-	@$(MAKE) build test-unit test-kernel test-modules
+	@$(MAKE) build test-unit bench-once test-kernel test-modules
 
 test-unit: ## all tests but TestKernel..., with the race detector; needs no root
 	@build/need.sh go cc
@@ -86,8 +86,18 @@ demo: ## show it at work; as root on Debian, installs what it needs
 	@$(MAKE) build
 	@go run ./test/demo
 
-bench: build ## the Go benchmarks, with allocations
-	$(if $(BENCHMARKS),go test -run '^$$' -bench . -benchmem $(BENCHMARKS))
+bench: build ## measure: each stage alone, then the whole from outside; needs root, takes 20 minutes
+	@build/need.sh go $(LABORATORY)
+	go test -run '^$$' -bench . -benchmem $(BENCHMARKS)
+	@go run ./test/bench
+
+bench-quick: build ## measure a little, from outside; needs root, takes 3 minutes
+	@build/need.sh go $(LABORATORY)
+	@go run ./test/bench -quick
+
+bench-once: ## run each benchmark of a pure stage once, so that none can rot; needs no root
+	@build/need.sh go
+	go test -run '^$$' -bench . -benchtime 1x $(filter-out ./pkg/kernel/%,$(BENCHMARKS))
 
 golden: ## write the golden files anew; look at the difference before you commit it
 	@build/need.sh go

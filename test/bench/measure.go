@@ -66,9 +66,9 @@ func (p *plan) measure(program, mode string, size synthetic.Size, say func(strin
 	return run, nil
 }
 
-// launch starts the proxy.
-func (b *bench) launch(soon bool) error {
-	config, err := b.configure(b.run.Mode, soon)
+// launch starts the proxy, with some more lines in its configuration.
+func (b *bench) launch(lines ...string) error {
+	config, err := b.configure(b.run.Mode, lines...)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (b *bench) wait(service int, begin func() (time.Time, func(netip.Addr) bool
 func anybody(netip.Addr) bool { return true }
 
 func (b *bench) coldStart() error {
-	if err := b.launch(true); err != nil {
+	if err := b.launch(atOnce(b.run.Mode)); err != nil {
 		return err
 	}
 	took, err := b.wait(b.last(), func() (time.Time, func(netip.Addr) bool) { return b.process.started, anybody })
@@ -295,7 +295,7 @@ func (b *bench) restarts() error {
 	}
 	service := b.target(0)
 	fresh := b.ReplaceEndpoint(service)
-	if err := b.launch(true); err != nil {
+	if err := b.launch(atOnce(b.run.Mode)); err != nil {
 		return err
 	}
 	took, err := b.wait(service, func() (time.Time, func(netip.Addr) bool) {
@@ -330,7 +330,7 @@ func (b *bench) restartUnchanged() error {
 	for b.Watches() > 0 { // until the server has noticed
 		time.Sleep(time.Millisecond)
 	}
-	if err := b.launch(true); err != nil {
+	if err := b.launch(atOnce(b.run.Mode)); err != nil {
 		return err
 	}
 	// Its watches follow on its lists, and what it does after them is what it comes to rest from.
@@ -388,7 +388,7 @@ func (b *bench) defaultSettings() error {
 	if err := b.process.stop(); err != nil {
 		return err
 	}
-	if err := b.launch(false); err != nil {
+	if err := b.launch(); err != nil {
 		return err
 	}
 	if _, err := b.replaceEndpoint(0); err != nil { // once it is met the proxy is at work

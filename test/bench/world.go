@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
@@ -133,15 +134,14 @@ current-context: bench
 users: [{name: proxy, user: {}}]
 `
 
-// configure writes a configuration and returns its path. With soon set, no change is held back.
-func (w *world) configure(mode string, soon bool) (string, error) {
+// configure writes a configuration, which ends with the given lines, and returns its path.
+func (w *world) configure(mode string, lines ...string) (string, error) {
 	credentials, config := filepath.Join(w.folder, "kubeconfig"), filepath.Join(w.folder, "config.yaml")
-	periods := ""
-	if soon {
-		periods = mode + ": {minSyncPeriod: 1ms}\n"
-	}
 	return config, errors.Join(
 		os.WriteFile(credentials, fmt.Appendf(nil, kubeconfig, w.url), 0o600),
-		os.WriteFile(config, fmt.Appendf(nil, configuration, mode, credentials, periods), 0o600),
+		os.WriteFile(config, fmt.Appendf(nil, configuration, mode, credentials, strings.Join(lines, "\n")), 0o600),
 	)
 }
+
+// atOnce is the configuration's line by which no change is held back.
+func atOnce(mode string) string { return mode + ": {minSyncPeriod: 1ms}" }

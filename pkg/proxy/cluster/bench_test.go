@@ -1,0 +1,85 @@
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// objects are a cluster of so many Services, each with so many endpoints.
+type objects struct {
+	services []*corev1.Service
+	slices   []*discoveryv1.EndpointSlice
+}
+
+func newObjects(services, endpoints int) *objects {
+	o := &objects{}
+	for i := range services {
+		name := fmt.Sprintf("service-%06d", i)
+		var addresses []string
+		for j := i * endpoints; j < (i+1)*endpoints; j++ {
+			addresses = append(addresses, netip.AddrFrom4([4]byte{10, byte(j >> 16), byte(j >> 8), byte(j)}).String())
+		}
+		o.services = append(o.services, newService(name, netip.AddrFrom4([4]byte{172, 30, byte(i >> 8), byte(i)}).String()))
+		o.slices = append(o.slices, newSlice(name+"-x7k2p", name, addresses...))
+	}
+	return o
+}
+
+// all tells a Builder of the whole cluster, object by object as a source does.
+func (o *objects) all(b *Builder) {
+	for _, s := range o.services {
+		_ = b.Update(func(u *Update) { u.SetService(s) })
+	}
+	for _, s := range o.slices {
+		_ = b.Update(func(u *Update) { u.SetEndpointSlice(s) })
+	}
+}
+
+// sizes are clusters as they are found: many small Services, and fewer large ones.
+var sizes = [...]struct{ services, endpoints int }{{1000, 2}, {10000, 2}, {5000, 50}, {45000, 1}}
+
+// BenchmarkCold builds a cluster from nothing.
+func BenchmarkCold(b *testing.B) {
+	for _, size := range sizes {
+		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {
+			o := newObjects(size.services, size.endpoints)
+			b.ReportAllocs()
+			for b.Loop() {
+				builder := NewBuilder("n1")
+				o.all(builder)
+				if n := builder.Snapshot().Services.Len(); n != size.services {
+					b.Fatalf("%d Services", n)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkOneEndpoint changes one endpoint back and forth, with a snapshot each time.
+func BenchmarkOneEndpoint(b *testing.B) {
+	for _, size := range sizes {
+		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {
+			o := newObjects(size.services, size.endpoints)
+			builder := NewBuilder("n1")
+			o.all(builder)
+			old := o.slices[size.services/2]
+			other := old.DeepCopy()
+			other.Endpoints[0].Addresses[0] = "10.255.0.1"
+			before := builder.Snapshot()
+			b.ReportAllocs()
+			for b.Loop() {
+				old, other = other, old
+				_ = builder.Update(func(u *Update) { u.SetEndpointSlice(old) })
+				after := builder.Snapshot()
+				if after == before {
+					b.Fatal("nothing changed")
+				}
+				before = after
+			}
+		})
+	}
+}

@@ -1,0 +1,106 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// TestKernelMemory fixes what an endpoint costs in the memory of the running program, in all stages together: the heaps
+// that are live with 100,000 endpoints more and with fewer differ by at most 200 bytes for each of them.
+func TestKernelMemory(t *testing.T) {
+	netns.Require(t, "nft")
+	program := build(t)
+	const most, more, services = 200, 100_000, 2500
+	small := liveHeap(t, program, synthetic.Size{Services: services, Endpoints: 10})
+	large := liveHeap(t, program, synthetic.Size{Services: services, Endpoints: 10 + more/(services-synthetic.Targets)})
+	each := float64(large-small) / float64((services-synthetic.Targets)*(more/(services-synthetic.Targets)))
+	t.Logf("the live heap is %d and %d bytes: %.0f for an endpoint", small, large, each)
+	if each > most {
+		t.Errorf("an endpoint takes %.0f bytes, want at most %d", each, most)
+	}
+	if each < 8 {
+		t.Errorf("an endpoint takes %.0f bytes, less than its address and port: this does not measure what it should", each)
+	}
+}
+
+// build compiles the program under test.
+func build(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "kube-proxy")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/kube-proxy").CombinedOutput(); err != nil {
+		t.Fatalf("build kube-proxy: %v\n%s", err, out)
+	}
+	return program
+}
+
+// size reads a size.
+func size(t *testing.T, text string) synthetic.Size {
+	t.Helper()
+	s, err := synthetic.ParseSize(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// liveHeap runs a program until it has programmed a cluster, and gives the bytes that its live objects take.
+func liveHeap(t *testing.T, program string, size synthetic.Size) int64 {
+	t.Helper()
+	w, err := newWorld(size, synthetic.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := w.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	config, err := w.configure("nftables", atOnce("nftables"), "enableProfiling: true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy, err := w.start(program, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asker := &prober{from: w.asker}
+	_, err = asker.untilAnswered(synthetic.VIP(w.last()), 2*time.Minute, func() (time.Time, func(netip.Addr) bool) { return time.Now(), anybody })
+	if err != nil {
+		t.Fatal(err, proxy.log.end())
+	}
+	if _, err := proxy.rest(2 * time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: w.node.Dial}, Timeout: time.Minute}
+	response, err := client.Get("http://127.0.0.1:10249/debug/pprof/heap?gc=1&debug=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	page, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`).FindSubmatch(page)
+	if response.StatusCode != http.StatusOK || found == nil {
+		t.Fatal(fmt.Errorf("%s: the page says nothing of the heap: %.200s", response.Status, page))
+	}
+	live, err := strconv.ParseInt(string(found[1]), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return live
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestQuantile takes the time that a part of the times does not exceed.
+func TestQuantile(t *testing.T) {
+	var hundred []time.Duration
+	for i := range 100 {
+		hundred = append(hundred, time.Duration(100-i))
+	}
+	for _, c := range []struct {
+		times []time.Duration
+		part  float64
+		want  time.Duration
+	}{
+		{nil, 0.5, 0}, {[]time.Duration{7}, 0.5, 7}, {[]time.Duration{7}, 1, 7}, {[]time.Duration{3, 1, 2}, 0.5, 2},
+		{hundred, 0.5, 50}, {hundred, 0.99, 99}, {hundred, 1, 100}, {hundred[:50], 0.99, 100},
+	} {
+		if got := quantile(c.times, c.part); got != c.want {
+			t.Errorf("quantile(%v, %v) = %d, want %d", c.times, c.part, got, c.want)
+		}
+	}
+}
+
+// example is a report of two programs and two sizes, one of which a peer did not finish.
+func example() *Report {
+	run := func(program, size string, services, endpoints int, failed string, values ...float64) *Run {
+		r := &Run{Program: program, Mode: "nftables", Size: size, Services: services, Endpoints: endpoints, Failed: failed}
+		for i, v := range values {
+			r.add([]string{"cold start", "endpoint's change, p50", "peak memory, cold start"}[i], []string{"ms", "ms", "MB"}[i], v)
+		}
+		return r
+	}
+	return &Report{
+		Machine: Machine{Time: "2026-11-21T12:00:00Z", Kernel: "6.18", Cores: 2, LoadBefore: "0.1", LoadAfter: "1.5"},
+		Runs: []*Run{
+			run("a", "5000x50", 5000, 250000, "", 1666, 1.48, 81.8), run("b", "5000x50", 5000, 250000, "changes: too <slow>", 6700),
+			run("a", "1000x2", 1000, 2000, "", 163, 1.43, 39.8), run("b", "1000x2", 1000, 2000, "", 700, 111, 83),
+		},
+	}
+}
+
+// TestTable lays programs side by side.
+func TestTable(t *testing.T) {
+	var b strings.Builder
+	if err := example().write(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := `2026-11-21T12:00:00Z, 2 cores, Linux 6.18, load before: 0.1, after: 1.5
+ours: a
+peer: b
+
+nftables
+                               5000x50 ours  5000x50 peer  ratio  1000x2 ours  1000x2 peer  ratio
+               cold start  ms          1666          6700   4.02          163          700   4.29
+   endpoint's change, p50  ms          1.48             -      -         1.43          111   77.6
+  peak memory, cold start  MB          81.8             -      -         39.8         83.0   2.09
+b nftables 5000x50 ended early: changes: too <slow>
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestDrawing is well-formed, and has a point for every figure that is drawn.
+func TestDrawing(t *testing.T) {
+	var b strings.Builder
+	if err := example().draw(&b); err != nil {
+		t.Fatal(err)
+	}
+	points := 0
+	for decoder := xml.NewDecoder(strings.NewReader(b.String())); ; {
+		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "circle" {
+			points++
+		}
+	}
+	if points != 10 {
+		t.Errorf("%d points, want 10", points)
+	}
+	if strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "Inf") {
+		t.Error("a coordinate is no number")
+	}
+	if at := strings.Index(b.String(), ">1000x2<"); at < 0 || at > strings.Index(b.String(), ">5000x50<") {
+		t.Error("the smaller cluster is not before the larger one")
+	}
+	if err := (&Report{}).draw(io.Discard); err != nil {
+		t.Error(err)
+	}
+}
