@@ -16,7 +16,7 @@ import (
 )
 
 // Session affinity is remembered per client and pool, so that all addresses of a service port share it; a
-// service port has a pool for each traffic policy. docs/decisions/0002-session-affinity.md tells why so.
+// service port has a pool for each traffic policy. docs/decisions/0010-session-affinity.md tells why so.
 
 // poolID tells the pools of service ports apart, in rules and keys: two constants of 32 bits. The lowest bit
 // is 1 for the pool of the Local policy.
