@@ -72,7 +72,7 @@ func (b *bench) launch(lines ...string) error {
 	if err != nil {
 		return err
 	}
-	b.process, err = b.world.start(b.program, config)
+	b.process, err = b.start(b.program, config)
 	return err
 }
 

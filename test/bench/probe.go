@@ -50,7 +50,7 @@ func (p *prober) untilAnswered(to netip.AddrPort, within time.Duration, begin fu
 		start, want := begin()
 		for time.Since(start) < within {
 			var met time.Time
-			err := p.step(to, spacing(time.Since(start)), func(q question, by netip.Addr) {
+			err := p.step(to, spacing(time.Since(start)), func(_ question, by netip.Addr) {
 				if by.IsValid() && want(by) && met.IsZero() {
 					met = time.Now()
 				}

@@ -23,7 +23,7 @@ const nodeName = "node1"
 // world is a laboratory with an API server on node1's loopback, a pod that asks, and one that answers for all
 // endpoints of the cluster.
 type world struct {
-	*synthetic.Server
+	*api
 	lab    *netns.Lab
 	asker  *netns.Host
 	server *netns.Host
@@ -32,6 +32,9 @@ type world struct {
 	folder string
 	table  nft.Table // of the node, to count transactions by anybody
 }
+
+// api is the API server; the name keeps it apart from the server of a pod.
+type api = synthetic.Server
 
 // newWorld builds it. The caller must close it.
 func newWorld(size synthetic.Size, options synthetic.Options) (w *world, err error) {
@@ -61,7 +64,7 @@ func newWorld(size synthetic.Size, options synthetic.Options) (w *world, err err
 		return w, fmt.Errorf("listen for the API server: %w", err)
 	}
 	w.url = "http://" + listener.Addr().String()
-	w.Server = synthetic.Serve(listener, synthetic.New(size, nodeName), options)
+	w.api = synthetic.Serve(listener, synthetic.New(size, nodeName), options)
 	if w.folder, err = os.MkdirTemp("", "bench-"); err != nil {
 		return w, err
 	}
@@ -94,8 +97,8 @@ func (w *world) close() error {
 	if w.lab != nil {
 		errs = append(errs, w.lab.Close()) // and with it the proxy, which would complain of a server that is gone
 	}
-	if w.Server != nil {
-		errs = append(errs, w.Server.Close())
+	if api := w.api; api != nil {
+		errs = append(errs, api.Close())
 	}
 	if w.folder != "" {
 		errs = append(errs, os.RemoveAll(w.folder))

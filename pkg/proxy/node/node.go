@@ -21,10 +21,11 @@ import (
 )
 
 const (
-	// period is the time between looks, and patience how long to wait in all: a cloud's controllers may take
-	// minutes to give a new node its addresses.
-	period   = time.Second
+	// patience is how long to wait in all: a cloud's controllers may take minutes to give a new node its addresses.
+	// The time between looks doubles from soon, since most nodes are known within milliseconds of the start, to period.
 	patience = 5 * time.Minute
+	soon     = time.Millisecond
+	period   = time.Second
 )
 
 // Identity is what a node must not change while a proxy runs on it.
@@ -58,13 +59,13 @@ func (i Identity) Primary() cluster.Family {
 	return cluster.FamilyOf(i.Addresses[0])
 }
 
-// Await looks once a second, for five minutes, until the node's object exists, has addresses, and pod CIDRs where they
+// Await looks again and again, for five minutes, until the node's object exists, has addresses, and pod CIDRs where they
 // are needed. The error says what was still missing then; it is that of ctx if ctx ends first.
 func Await(ctx context.Context, snapshot func() *cluster.Snapshot, needPodCIDRs bool) (Identity, error) {
 	logger := klog.FromContext(ctx)
 	deadline := time.Now().Add(patience)
 	told := ""
-	for {
+	for pause := soon; ; pause = min(2*pause, period) {
 		node := snapshot().Node
 		missing := lacks(node, needPodCIDRs)
 		if missing == "" {
@@ -81,7 +82,7 @@ func Await(ctx context.Context, snapshot func() *cluster.Snapshot, needPodCIDRs 
 		select {
 		case <-ctx.Done():
 			return Identity{}, ctx.Err()
-		case <-time.After(period):
+		case <-time.After(min(pause, time.Until(deadline))):
 		}
 	}
 }

@@ -76,7 +76,7 @@ func TestAwait(t *testing.T) {
 					}
 					return
 				}
-				if err != nil || waited > test.after {
+				if err != nil || waited > test.after+100*time.Millisecond {
 					t.Fatalf("after %s: %v", waited, err)
 				}
 				want := Identity{Name: "n", Addresses: addrs("192.0.2.1", "2001:db8::1")}

@@ -78,8 +78,8 @@ func (w *protoWriter) event(typ watch.EventType, o object) ([]byte, error) {
 	}
 	meta := w.typeMeta(w.name)
 	unknown := len(protoMagic) + len(meta) + fieldSize(len(content))
-	frame := append(w.frame[:0], 0, 0, 0, 0)
-	frame = appendField(frame, tagFirst, []byte(typ))
+	var length [4]byte
+	frame := appendField(append(w.frame[:0], length[:]...), tagFirst, []byte(typ))
 	frame = binary.AppendUvarint(append(frame, tagSecond), uint64(fieldSize(unknown)))
 	frame = binary.AppendUvarint(append(frame, tagFirst), uint64(unknown))
 	frame = append(append(frame, protoMagic...), meta...)

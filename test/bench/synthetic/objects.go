@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 )
 
 // object is what all objects here can do.
@@ -142,7 +141,7 @@ func (s *service) meta(manager, fields string, version int64) metav1.ObjectMeta 
 		Labels:            map[string]string{"app": name, "app.kubernetes.io/managed-by": "Helm"},
 		ManagedFields: []metav1.ManagedFieldsEntry{{
 			Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &born,
-			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)},
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
 		}},
 	}
 }
@@ -163,8 +162,8 @@ func (s *service) object() *corev1.Service {
 	vip := VIP(s.number).Addr().String()
 	o.Spec = corev1.ServiceSpec{
 		Type: corev1.ServiceTypeClusterIP, ClusterIP: vip, ClusterIPs: []string{vip},
-		IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicySingleStack),
-		InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster),
+		IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, IPFamilyPolicy: new(corev1.IPFamilyPolicySingleStack),
+		InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyCluster),
 		SessionAffinity:       corev1.ServiceAffinityNone,
 		Selector:              map[string]string{"app": o.Name},
 	}
@@ -175,7 +174,7 @@ func (s *service) object() *corev1.Service {
 func (s *service) slice(number int) *discoveryv1.EndpointSlice {
 	meta := s.meta("kube-controller-manager", sliceFields, s.changed)
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Service", Name: meta.Name, UID: meta.UID,
-		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}
+		Controller: new(true), BlockOwnerDeletion: new(true)}
 	meta.OwnerReferences = []metav1.OwnerReference{owner}
 	meta.Labels[discoveryv1.LabelServiceName] = meta.Name
 	meta.Labels[discoveryv1.LabelManagedBy] = "endpointslice-controller.k8s.io"
@@ -183,15 +182,15 @@ func (s *service) slice(number int) *discoveryv1.EndpointSlice {
 	meta.GenerateName = meta.Name + "-"
 	meta.Name += fmt.Sprintf("-%05x", (s.number*maxSliceEndpoints+number)*2654435761&0xfffff)
 	o := &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4}
-	o.Ports = []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(int32(EndpointPort))}}
-	yes, no := ptr.To(true), ptr.To(false)
+	o.Ports = []discoveryv1.EndpointPort{{Name: new("http"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(EndpointPort))}}
+	yes, no := new(true), new(false)
 	endpoints := s.endpoints[number*maxSliceEndpoints:]
 	for _, n := range endpoints[:min(len(endpoints), maxSliceEndpoints)] {
 		o.Endpoints = append(o.Endpoints, discoveryv1.Endpoint{
 			Addresses:  []string{endpointAddr(n).String()},
 			Conditions: discoveryv1.EndpointConditions{Ready: yes, Serving: yes, Terminating: no},
-			NodeName:   ptr.To(numbered("node-", 0x1000+n%5000, 5)),
-			Zone:       ptr.To(numbered("zone-", n%3, 1)),
+			NodeName:   new(numbered("node-", 0x1000+n%5000, 5)),
+			Zone:       new(numbered("zone-", n%3, 1)),
 			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: meta.Namespace,
 				Name: numbered(meta.GenerateName+"5d8c7b9f4-", n, 5),
 				UID:  types.UID(numbered("0c2b6c5e-0000-4000-8000-0000", n, 8))},

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
@@ -132,7 +131,7 @@ func TestWatch(t *testing.T) {
 				t.Errorf("a version from long ago: %v", err)
 			}
 			_, err = client.CoreV1().Services("").Watch(t.Context(), metav1.ListOptions{
-				SendInitialEvents: ptr.To(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true,
+				SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true,
 			})
 			if (err != nil) != options.NoStreams || err != nil && !apierrors.IsInvalid(err) {
 				t.Errorf("a streaming list: %v", err)
@@ -162,7 +161,12 @@ func TestSource(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			builder, ended := cluster.NewBuilder("node1"), make(chan error, 1)
 			go func() { ended <- source.Run(ctx, builder) }()
-			defer func() { cancel(); <-ended }()
+			defer func() {
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}()
 			select {
 			case <-source.Complete():
 			case <-ctx.Done():
