@@ -172,7 +172,7 @@ func (p *process) run(ctx context.Context) error {
 		observers, parts = append(observers, w), append(parts, w.Run)
 	}
 	if p.opts.configFile != nil {
-		parts = append(parts, func(ctx context.Context) error { return followConfig(ctx, p.opts.configFile, p.in.recorder, p.name) })
+		parts = append(parts, func(ctx context.Context) error { return p.followConfig(ctx, measured.ConfigRefused) })
 	}
 	loop := proxy.New(proxy.Config{
 		Sources: p.in.sources, Builder: p.builder, Backend: dataplane, Plan: p.planning, Observers: observers,
@@ -216,10 +216,11 @@ func (p *process) localhostFamilies() []cluster.Family {
 }
 
 // followConfig returns, and so ends the process in good order, when the configuration file has a new meaning.
-func followConfig(ctx context.Context, file *configWatch, events proxy.Recorder, node string) error {
-	changed := file.Wait(ctx, func(err error) {
-		events.Event(proxy.Event{
-			Kind: "Node", Name: node, Warning: true,
+func (p *process) followConfig(ctx context.Context, refused func()) error {
+	changed := p.opts.configFile.Wait(ctx, func(err error) {
+		refused()
+		p.in.recorder.Event(proxy.Event{
+			Kind: "Node", Name: p.name, Warning: true,
 			Reason: "InvalidConfiguration", Action: "ReadConfiguration",
 			Message: "The changed configuration file is invalid and not used: " + err.Error(),
 		})

@@ -89,6 +89,9 @@ func (m *Metrics) Drifted(d backend.Drift) {
 // nearly all endpoints away. It may be called by any goroutine.
 func (m *Metrics) RelistHeld() { m.relistsHeld.Inc() }
 
+// ConfigRefused counts a new content of the configuration file that is invalid.
+func (m *Metrics) ConfigRefused() { m.configRefused.Inc() }
+
 // ExternalIPs tells how many Services ask for external IPs: those whose are served, and those whose are not. It may be
 // called by any goroutine.
 func (m *Metrics) ExternalIPs(served, ignored int) {

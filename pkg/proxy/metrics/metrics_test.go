@@ -151,6 +151,7 @@ func TestBeginning(t *testing.T) {
 func TestCounters(t *testing.T) {
 	f := newFixture(t)
 	f.RelistHeld()
+	f.ConfigRefused()
 	f.Healthz(200)
 	f.Healthz(200)
 	f.Healthz(503)
@@ -159,6 +160,7 @@ func TestCounters(t *testing.T) {
 	f.Queued(time.Unix(1000, 0))
 	f.expect(`
 		serviceproxy_relists_held_total 1
+		serviceproxy_config_refused_total 1
 		proxy_healthz_total{code=200} 2
 		proxy_healthz_total{code=503} 1
 		proxy_livez_total{code=200} 1

@@ -31,7 +31,7 @@ type metricSet struct {
 
 	rulesRepaired                 *metrics.CounterVec
 	elementsWritten, rulesWritten *metrics.CounterVec
-	relistsHeld                   *metrics.Counter
+	relistsHeld, configRefused    *metrics.Counter
 	contested                     *metrics.Gauge
 }
 
@@ -93,6 +93,8 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 		rulesWritten:    counters(own, "rules_written_total", "Chains added, replaced and deleted in the kernel.", familyLabel),
 		relistsHeld: counter(own, "relists_held_total",
 			"Lists of the API server that were not believed at first, as they would have taken nearly all endpoints away."),
+		configRefused: counter(own, "config_refused_total",
+			"New contents of the configuration file that were invalid; the configuration from the start stayed in force."),
 		contested: gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim; the oldest has it."),
 	}
 }
@@ -106,7 +108,7 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.noLocalEndpoints, s.healthz, s.livez, s.conntrackDuration, s.conntrackDeleted,
 		s.localhostListeners, s.localhostFailures,
 		s.withExternalIPs,
-		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.contested,
+		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.contested,
 	}
 	if s.syncFailures != nil {
 		all = append(all, s.syncFailures)
