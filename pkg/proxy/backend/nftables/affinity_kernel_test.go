@@ -24,6 +24,8 @@ type sticky struct {
 	seconds int
 	// endpoints are in the words of the YAML.
 	endpoints []string
+	// ranges are the only sources of the load balancer IPs.
+	ranges []string
 }
 
 const (
@@ -69,6 +71,7 @@ spec:
   clusterIP: 10.96.0.%d
   ports: [{name: http, port: 80, nodePort: %d}]
   type: LoadBalancer
+  loadBalancerSourceRanges: [%s]
   sessionAffinity: %s
 status: {loadBalancer: {ingress: [{ip: 192.0.2.%d}]}}
 ---
@@ -78,7 +81,7 @@ metadata: {name: web-%d, namespace: default, labels: {kubernetes.io/service-name
 addressType: IPv4
 ports: [{name: http, port: 8080}]
 endpoints: [%s]
-`, i, 10+i, 30080+i, affinity(seconds), 10+i, i, i, strings.Join(s.endpoints, ", "))
+`, i, 10+i, 30080+i, strings.Join(s.ranges, ", "), affinity(seconds), 10+i, i, i, strings.Join(s.endpoints, ", "))
 	}
 	snap, err := cases.Snapshot(strings.TrimPrefix(yaml.String(), "---\n"), s.family)
 	if err != nil {
@@ -376,5 +379,41 @@ func TestKernelAffinityFull(t *testing.T) {
 			s.t.Errorf("the client went from %s to %s", at, now)
 		}
 		s.stays(s.lab.Node1.Pods[1], 0)
+	})
+}
+
+// TestKernelManySourceRanges restricts a load balancer IP to hundreds of ranges, which is one rule, and changes them on
+// a running backend.
+func TestKernelManySourceRanges(t *testing.T) {
+	inFamilies(t, func(s *sticky) {
+		s.seconds = 0
+		vip := s.addresses(0)[1]
+		lets := func(want netns.Verdict) {
+			s.t.Helper()
+			if answer := (netns.Probe{From: s.lab.Client, To: vip}).Send(); answer.Verdict != want {
+				s.t.Errorf("with %d ranges the client meets %s, want %s", len(s.ranges), answer, want)
+			}
+		}
+		var many []string
+		for i := range 500 {
+			many = append(many, fmt.Sprintf("10.%d.%d.0/24", 1+i/250, 1+i%250))
+		}
+		for _, step := range []struct {
+			ranges []string
+			want   netns.Verdict
+		}{
+			{many, netns.Dropped}, {append(slices.Clone(many), "172.18.0.100/32"), netns.Answered}, {many[:400], netns.Dropped},
+			{nil, netns.Answered}, {many, netns.Dropped}, {append(slices.Clone(many), `"0.0.0.0/0"`), netns.Answered},
+		} {
+			s.ranges = step.ranges
+			s.sync()
+			lets(step.want)
+			for of := range s.backend.families[0].have.lists.All() {
+				out, err := s.lab.Node1.Command("nft", "-a", "list", "chain", "ip", TableName, of.name()).Output()
+				if err != nil || strings.Count(string(out), "# handle") != 2 { // the chain's and the rule's
+					s.t.Errorf("chain %s: %v\n%s", of.name(), err, out)
+				}
+			}
+		}
 	})
 }
