@@ -142,6 +142,7 @@ func TestBeginning(t *testing.T) {
 		sync_proxy_rules_nftables_cleanup_failures_total{ip_family=IPv6} 0
 		serviceproxy_rules_repaired_total{ip_family=IPv6} 0
 		serviceproxy_relists_held_total 0
+		serviceproxy_config_refused_total 0
 		sync_proxy_rules_no_local_endpoints_total{ip_family=IPv6,traffic_policy=internal} 0
 		sync_proxy_rules_endpoint_changes_pending 0
 		sync_proxy_rules_duration_seconds{ip_family=IPv4} none
