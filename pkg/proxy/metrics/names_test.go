@@ -60,6 +60,7 @@ rules_repaired_total   counter ip_family here
 elements_written_total counter ip_family here
 rules_written_total    counter ip_family here
 relists_held_total     counter -         here
+config_refused_total   counter -         here
 contested_frontends    gauge   -         here
 `
 
