@@ -149,7 +149,7 @@ func Load(dir string) ([]*Case, error) {
 func (c *Case) read() error {
 	translate := func(text string) string { return text }
 	if c.Family == cluster.IPv6 {
-		translate = ToIPv6
+		translate = toIPv6
 	}
 	var err error
 	if c.Options, err = parseOptions(translate(c.Part("options"))); err != nil {
@@ -184,6 +184,20 @@ func NewBuilder() *cluster.Builder {
 		u.SetInterfaces(Interfaces)
 	})
 	return builder
+}
+
+// Snapshot is what objects make in a family; they are YAML, written in IPv4.
+func Snapshot(objects string, family cluster.Family) (*cluster.Snapshot, error) {
+	if family == cluster.IPv6 {
+		objects = toIPv6(objects)
+	}
+	parsed, err := manifests.Parse("objects.yaml", []byte(objects))
+	if err != nil {
+		return nil, err
+	}
+	builder := NewBuilder()
+	err = builder.Update(func(u *cluster.Update) { manifests.Apply(u, parsed) })
+	return builder.Snapshot(), err
 }
 
 // Interfaces are the addresses that the laboratory's node1 bears.
@@ -292,8 +306,8 @@ var (
 	addressing = strings.NewReplacer("addressType: IPv4", "addressType: IPv6", "ipFamilies: [IPv4]", "ipFamilies: [IPv6]")
 )
 
-// ToIPv6 replaces every IPv4 address, CIDR and address with port by its counterpart in the laboratory's plan.
-func ToIPv6(text string) string {
+// toIPv6 replaces every IPv4 address, CIDR and address with port by its counterpart in the laboratory's plan.
+func toIPv6(text string) string {
 	return addressing.Replace(ipv4.ReplaceAllStringFunc(text, func(match string) string {
 		m := ipv4.FindStringSubmatch(match)
 		var n [4]int

@@ -29,7 +29,7 @@ func TestKernelQuiet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer door.Close()
+		t.Cleanup(func() { _ = door.Close() })
 		doors = append(doors, door)
 	}
 	b := New(testOptions, noSettings{}, doors...)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
@@ -52,13 +51,6 @@ func newSticky(t *testing.T, family cluster.Family) *sticky {
 	return s
 }
 
-func (s *sticky) text(text string) string {
-	if s.family == cluster.IPv6 {
-		return cases.ToIPv6(text)
-	}
-	return text
-}
-
 // plan is that of the Service as it is now, and of as many like it with other timeouts.
 func (s *sticky) plan(others ...int) *plan.Plan {
 	affinity := func(seconds int) string {
@@ -88,15 +80,11 @@ ports: [{name: http, port: 8080}]
 endpoints: [%s]
 `, i, 10+i, 30080+i, affinity(seconds), 10+i, i, i, strings.Join(s.endpoints, ", "))
 	}
-	objects, err := manifests.Parse("affinity.yaml", []byte(s.text(strings.TrimPrefix(yaml.String(), "---\n"))))
+	snap, err := cases.Snapshot(strings.TrimPrefix(yaml.String(), "---\n"), s.family)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	builder := cases.NewBuilder()
-	if err := builder.Update(func(u *cluster.Update) { manifests.Apply(u, objects) }); err != nil {
-		s.t.Fatal(err)
-	}
-	return plan.Compute(builder.Snapshot(), &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, MasqueradeAll: true}, nil)
+	return plan.Compute(snap, &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, MasqueradeAll: true}, nil)
 }
 
 func (s *sticky) sync(others ...int) {
@@ -110,13 +98,15 @@ func (s *sticky) sync(others ...int) {
 	holds(s.t, s.backend, p)
 }
 
-// addresses are the nth Service's.
+// addresses are the nth Service's: cluster IP, load balancer IP and node port.
 func (s *sticky) addresses(n int) []netip.AddrPort {
-	var all []netip.AddrPort
-	for _, text := range []string{fmt.Sprintf("10.96.0.%d:80", 10+n), fmt.Sprintf("192.0.2.%d:80", 10+n), fmt.Sprintf("172.18.0.11:%d", 30080+n)} {
-		all = append(all, netip.MustParseAddrPort(s.text(text)))
+	texts := []string{"10.96.0.%d", "192.0.2.%d", "172.18.0.11"}
+	if s.family == cluster.IPv6 {
+		texts = []string{"fd00:10:96::%x", "fd00:192::2:%x", "fd00:172:18::b"}
 	}
-	return all
+	ip := func(format string) netip.Addr { return netip.MustParseAddr(fmt.Sprintf(format, 10+n)) }
+	return []netip.AddrPort{netip.AddrPortFrom(ip(texts[0]), 80), netip.AddrPortFrom(ip(texts[1]), 80),
+		netip.AddrPortFrom(netip.MustParseAddr(texts[2]), uint16(30080+n))}
 }
 
 // ask connects once.

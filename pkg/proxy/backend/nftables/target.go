@@ -104,7 +104,8 @@ func parseTarget(name string) (target, error) {
 		t.n, t.m = uint32(number(numbers[0], 10)), uint32(number(numbers[1], 10))
 		t.seconds, t.id = timeout(number(seconds, 10)), number(id, 16)
 	}
-	if t.kind == none || t.name() != name {
+	empty := t.n == 0 && t.kind >= pick && t.kind <= local
+	if t.kind == none || empty || t.name() != name {
 		return target{}, fmt.Errorf("%q is not a chain of this proxy", name)
 	}
 	return t, nil
