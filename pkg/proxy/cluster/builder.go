@@ -185,6 +185,7 @@ func (u *Update) SetEndpointSlice(object *discoveryv1.EndpointSlice) {
 		u.DeleteEndpointSlice(name)
 		return
 	}
+	service = u.known(service)
 	slice, problems := u.b.convert.slice(object)
 	u.report(name, "EndpointSlice", problems)
 	if before, known := u.b.belongs[name]; known && before != service {
@@ -226,6 +227,18 @@ func (u *Update) slicesOf(service ServiceName) (all []*EndpointSlice, owner *Ser
 		return owner.Slices, owner
 	}
 	return u.b.orphans[service], nil
+}
+
+// known is the same name in the words that it has been told in before, so that one copy of them is kept.
+func (u *Update) known(service ServiceName) ServiceName {
+	all, owner := u.slicesOf(service)
+	switch {
+	case owner != nil:
+		return owner.Name
+	case len(all) > 0:
+		return u.b.belongs[SliceName{Namespace: service.Namespace, Name: all[0].Name}]
+	}
+	return service
 }
 
 func findSlice(all []*EndpointSlice, name string) (at int, found bool) {

@@ -63,16 +63,16 @@ func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
 		s.Affinity = affinity(spec.SessionAffinityConfig, &p)
 	}
 	if spec.Type == corev1.ServiceTypeLoadBalancer && s.ExternalPolicy == PolicyLocal {
-		s.HealthCheckNodePort = p.port("spec.healthCheckNodePort", spec.HealthCheckNodePort, true)
+		s.HealthCheckNodePort = p.port(path{name: "spec.healthCheckNodePort"}, spec.HealthCheckNodePort, true)
 	}
 	for i := range spec.Ports {
 		port := &spec.Ports[i]
-		at := fmt.Sprintf("spec.ports[%d]", i)
-		protocol, ok := p.protocol(at+".protocol", &port.Protocol)
-		number := p.port(at+".port", port.Port, false)
+		at := path{list: "spec.ports", index: i}
+		protocol, ok := p.protocol(at.field("protocol"), &port.Protocol)
+		number := p.port(at.field("port"), port.Port, false)
 		if ok && number != 0 {
 			s.Ports = append(s.Ports, ServicePort{Name: share(port.Name), Protocol: protocol, Port: number,
-				NodePort: p.port(at+".nodePort", port.NodePort, true)})
+				NodePort: p.port(at.field("nodePort"), port.NodePort, true)})
 		}
 	}
 	return s, p.found
@@ -88,7 +88,7 @@ func loadBalancerIPs(object *corev1.Service, p *problems) []netip.Addr {
 	for i := range object.Status.LoadBalancer.Ingress {
 		ingress := &object.Status.LoadBalancer.Ingress[i]
 		if ingress.IP != "" && (ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP) {
-			addrs.add(p, fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i), ingress.IP)
+			addrs.add(p, path{list: "status.loadBalancer.ingress", index: i, name: "ip"}, ingress.IP)
 		}
 	}
 	return addrs
@@ -101,7 +101,7 @@ func affinity(config *corev1.SessionAffinityConfig, p *problems) time.Duration {
 		if wanted >= time.Second && wanted <= maxAffinity {
 			return wanted
 		}
-		p.add("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "%d is not between 1 and %d; using %d",
+		p.add(path{name: "spec.sessionAffinityConfig.clientIP.timeoutSeconds"}, "%d is not between 1 and %d; using %d",
 			*config.ClientIP.TimeoutSeconds, maxAffinity/time.Second, timeout/time.Second)
 	}
 	return timeout
@@ -119,15 +119,15 @@ func owner(object *discoveryv1.EndpointSlice) (name ServiceName, ok bool, found 
 		return ServiceName{}, false, nil
 	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
 	default:
-		p.add("addressType", "%q is none of IPv4, IPv6 and FQDN", object.AddressType)
+		p.add(path{name: "addressType"}, "%q is none of IPv4, IPv6 and FQDN", object.AddressType)
 	}
 	if service == "" {
-		p.add("metadata.labels", "it belongs to no Service; set the label %s", discoveryv1.LabelServiceName)
+		p.add(path{name: "metadata.labels"}, "it belongs to no Service; set the label %s", discoveryv1.LabelServiceName)
 	}
 	if len(p.found) > 0 {
 		return ServiceName{}, false, p.found
 	}
-	return ServiceName{Namespace: share(object.Namespace), Name: share(service)}, true, nil
+	return ServiceName{Namespace: share(object.Namespace), Name: service}, true, nil
 }
 
 func (c *converter) slice(object *discoveryv1.EndpointSlice) (*EndpointSlice, []*Problem) {
@@ -135,13 +135,13 @@ func (c *converter) slice(object *discoveryv1.EndpointSlice) (*EndpointSlice, []
 	s := &EndpointSlice{Name: object.Name, Triggered: p.triggered(object)}
 	for i := range object.Ports {
 		port := &object.Ports[i]
-		at := fmt.Sprintf("ports[%d]", i)
+		at := path{list: "ports", index: i}
 		if port.Name == nil || port.Port == nil {
 			p.add(at, "it has no name or no port, so no Service can use it")
 			continue
 		}
-		protocol, ok := p.protocol(at+".protocol", port.Protocol)
-		number := p.port(at+".port", *port.Port, false)
+		protocol, ok := p.protocol(at.field("protocol"), port.Protocol)
+		number := p.port(at.field("port"), *port.Port, false)
 		if ok && number != 0 {
 			s.Ports = append(s.Ports, EndpointPort{Name: share(*port.Name), Protocol: protocol, Port: number})
 		}
@@ -150,12 +150,12 @@ func (c *converter) slice(object *discoveryv1.EndpointSlice) (*EndpointSlice, []
 	for i := range object.Endpoints {
 		endpoint := &object.Endpoints[i]
 		if len(endpoint.Addresses) == 0 {
-			p.add(fmt.Sprintf("endpoints[%d].addresses", i), "it is empty")
+			p.add(path{list: "endpoints", index: i, name: "addresses"}, "it is empty")
 			continue
 		}
 		addr, err := endpointAddr(object.AddressType, endpoint.Addresses[0])
 		if err != nil {
-			p.add(fmt.Sprintf("endpoints[%d].addresses[0]", i), "%w", err)
+			p.add(path{list: "endpoints", index: i, name: "addresses[0]"}, "%w", err)
 			continue
 		}
 		s.Endpoints = append(s.Endpoints, Endpoint{Addr: addr, Conditions: c.conditions(endpoint), Zones: c.zoneHints(endpoint)})
@@ -230,7 +230,7 @@ func (c *converter) nodeObject(object *corev1.Node) (*Node, []*Problem) {
 		var addrs addrList
 		for i, address := range object.Status.Addresses {
 			if address.Type == kind {
-				addrs.add(&p, fmt.Sprintf("status.addresses[%d].address", i), address.Address)
+				addrs.add(&p, path{list: "status.addresses", index: i, name: "address"}, address.Address)
 			}
 		}
 		if node.Addresses = addrs; len(addrs) > 0 {
@@ -276,15 +276,39 @@ type problems struct {
 	found []*Problem
 }
 
-func (p *problems) add(field, format string, args ...any) {
-	p.found = append(p.found, &Problem{Field: field, Err: fmt.Errorf(format, args...)})
+func (p *problems) add(field path, format string, args ...any) {
+	p.found = append(p.found, &Problem{Field: field.String(), Err: fmt.Errorf(format, args...)})
+}
+
+// path is a field's place in an object: list[index].name, or either part of it. It is spelled out only where
+// there is a problem, as hardly ever.
+type path struct {
+	list  string
+	index int
+	name  string
+}
+
+// field is a field of the list's element.
+func (p path) field(name string) path {
+	p.name = name
+	return p
+}
+
+func (p path) String() string {
+	switch {
+	case p.list == "":
+		return p.name
+	case p.name == "":
+		return fmt.Sprintf("%s[%d]", p.list, p.index)
+	}
+	return fmt.Sprintf("%s[%d].%s", p.list, p.index, p.name)
 }
 
 // addrs reads addresses, without repetitions, in the order given.
 func (p *problems) addrs(field string, texts []string) []netip.Addr {
 	var addrs addrList
 	for i, text := range texts {
-		addrs.add(p, fmt.Sprintf("%s[%d]", field, i), text)
+		addrs.add(p, path{list: field, index: i}, text)
 	}
 	return addrs
 }
@@ -292,7 +316,7 @@ func (p *problems) addrs(field string, texts []string) []netip.Addr {
 // addrList is a list of addresses without repetitions.
 type addrList []netip.Addr
 
-func (l *addrList) add(p *problems, field, text string) {
+func (l *addrList) add(p *problems, field path, text string) {
 	addr, err := parseAddr(text)
 	if err != nil {
 		p.add(field, "%w", err)
@@ -307,7 +331,7 @@ func (p *problems) prefixes(field string, texts []string) []netip.Prefix {
 	for i, text := range texts {
 		_, network, err := netutils.ParseCIDRSloppy(strings.TrimSpace(text))
 		if err != nil {
-			p.add(fmt.Sprintf("%s[%d]", field, i), "%q is not a CIDR", text)
+			p.add(path{list: field, index: i}, "%q is not a CIDR", text)
 			continue
 		}
 		addr, _ := netip.AddrFromSlice(network.IP)
@@ -332,7 +356,7 @@ func (p *problems) sourceRanges(texts []string) []netip.Prefix {
 }
 
 // port reads a port number; 0 is one only where none is needed.
-func (p *problems) port(field string, number int32, mayBeUnset bool) uint16 {
+func (p *problems) port(field path, number int32, mayBeUnset bool) uint16 {
 	if number > 0 && number <= math.MaxUint16 {
 		return uint16(number)
 	}
@@ -343,7 +367,7 @@ func (p *problems) port(field string, number int32, mayBeUnset bool) uint16 {
 }
 
 // protocol reads a protocol; unset is TCP.
-func (p *problems) protocol(field string, value *corev1.Protocol) (Protocol, bool) {
+func (p *problems) protocol(field path, value *corev1.Protocol) (Protocol, bool) {
 	if value == nil || *value == "" {
 		return TCP, true
 	}
@@ -366,13 +390,16 @@ func (p *problems) triggered(object *discoveryv1.EndpointSlice) time.Time {
 	}
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		p.add("metadata.annotations."+corev1.EndpointsLastChangeTriggerTime, "%q is not an RFC 3339 time", text)
+		p.add(path{name: "metadata.annotations." + corev1.EndpointsLastChangeTriggerTime}, "%q is not an RFC 3339 time", text)
 	}
 	return at
 }
 
 // parseAddr reads an address the way the API server does, which lets leading zeros pass.
 func parseAddr(text string) (netip.Addr, error) {
+	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+		return addr.Unmap(), nil // as nearly all of them
+	}
 	ip := netutils.ParseIPSloppy(text)
 	addr, ok := netip.AddrFromSlice(ip)
 	if !ok {

@@ -119,10 +119,7 @@ func (e *Editor[K, V]) Delete(key K) {
 
 // own returns n itself when this editor made it, or else a copy that it may change.
 func (e *Editor[K, V]) own(n *node[K, V]) *node[K, V] {
-	if e.self == nil {
-		e.self = new(token)
-	}
-	if n.owner == e.self {
+	if n.owner == e.sign() {
 		return n
 	}
 	c := *n
@@ -130,9 +127,17 @@ func (e *Editor[K, V]) own(n *node[K, V]) *node[K, V] {
 	return &c
 }
 
+// sign is what this editor's own nodes bear.
+func (e *Editor[K, V]) sign() *token {
+	if e.self == nil {
+		e.self = new(token)
+	}
+	return e.self
+}
+
 func (e *Editor[K, V]) set(n *node[K, V], key K, value V) *node[K, V] {
 	if n == nil {
-		return e.own(&node[K, V]{key: key, value: value, priority: maphash.Comparable(seed, key), size: 1})
+		return &node[K, V]{key: key, value: value, priority: maphash.Comparable(seed, key), size: 1, owner: e.sign()}
 	}
 	n = e.own(n)
 	switch order := key.Compare(n.key); {

@@ -68,15 +68,16 @@ func diff(have, want *ruleset) *patch {
 	if have.skeleton == nil || have.skeleton.digest != want.skeleton.digest {
 		p.skeleton = want.skeleton
 	}
-	frontends := want.frontends.Edit()
+	p.frontends = make([]frontendChange, 0, max(0, want.frontends.Len()-have.frontends.Len()))
+	frontends, nothing := want.frontends.Edit(), &entry{}
 	for frontend, change := range cluster.Changes(have.frontends, want.frontends) {
 		c := frontendChange{frontend: frontend, before: change.Before, after: change.After}
-		if c.before == nil {
-			c.before = &entry{}
-		}
-		if c.after == nil {
-			c.after = &entry{}
-		} else {
+		switch {
+		case !change.Was:
+			c.before = nothing // so any slots are right, and the plan's own can be kept
+		case !change.Is:
+			c.after = nothing
+		default:
 			c.after = place(c.before, c.after)
 			frontends.Set(frontend, c.after)
 		}
@@ -120,6 +121,7 @@ func diff(have, want *ruleset) *patch {
 
 // members adds what to do to a set of addresses.
 func (p *patch) members(set string, have, want cluster.Map[netip.Addr, int], holds func(netip.Addr) bool) {
+	p.sets = slices.Grow(p.sets, max(0, want.Len()-have.Len()))
 	for addr, change := range cluster.Changes(have, want) {
 		switch {
 		case !holds(addr):
