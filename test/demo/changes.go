@@ -160,6 +160,10 @@ func (d *demo) killPod(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The families are written one after the other, and the frontend is asked in both.
+	if _, err := d.until(ctx, since, cart().probe(d.lab, 1), refusedByRules); err != nil {
+		return err
+	}
 	d.line("%s", effect("pod1a dies, and cart with it, which now refuses", milliseconds(took), ""))
 	figure, complaints := d.askBereaved(pod)
 	d.verdict(effect("frontend lives on in the other three", figure, "connections answered"), complaints)
