@@ -70,7 +70,7 @@ func TestTargetNames(t *testing.T) {
 		{kind: external, nodePort: true, n: 2}, {kind: local, n: 3}, {kind: local, n: 3, m: 2, nodePort: true},
 		{kind: pick, n: 3, seconds: 1, id: 0}, {kind: pickLocal, n: 3, seconds: 86_400, id: math.MaxUint64},
 		{kind: local, n: 3, m: 2, seconds: 10_800, id: 0x1234567890123456, nodePort: true},
-		{kind: from, id: 0x1000000000000000}, {kind: from}, {kind: remember, seconds: 10, id: 42}, {kind: reject}, {kind: drop},
+		{kind: from, id: 0x1000000000000000}, {kind: from}, {kind: remember, seconds: 10, id: 42},
 	} {
 		if got, err := parseTarget(want.name()); err != nil || got != want {
 			t.Errorf("%s is read as %+v, %v; want %+v", want.name(), got, err, want)

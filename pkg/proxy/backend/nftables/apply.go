@@ -27,32 +27,36 @@ type applier struct {
 	text bool
 }
 
-// apply writes the patch. Every transaction on the way leaves a correct dataplane: chains and elements are
-// complete before anything leads to them, and what used to stand there goes last.
-func (a *applier) apply(p *patch) error {
-	steps := []func(*patch) error{a.prepare, a.change, a.hook, a.tidy, a.forget}
+// put writes what the patch brings. Every transaction on the way leaves a correct dataplane: chains and elements
+// are complete before anything leads to them, and what used to stand there goes last, in tidyUp.
+func (a *applier) put(p *patch) error {
+	return a.take(p, a.prepare, a.change, a.hook)
+}
+
+// tidyUp removes what the patch has no use for any more, which no packet needs, and takes note of it.
+func (a *applier) tidyUp(p *patch) error {
+	return a.take(p, a.tidy, a.forget, a.record)
+}
+
+func (a *applier) take(p *patch, steps ...func(*patch) error) error {
+	if p.empty() {
+		return nil
+	}
 	for _, step := range steps {
 		if err := step(p); err != nil {
 			return err
 		}
 	}
-	if p.skeleton == nil && len(p.addChains)+len(p.delChains) == 0 && p.leftovers.none() {
-		return nil
-	}
-	return a.record(p.after)
+	return nil
 }
 
-// prepare declares the sets, and writes the chains that are text and that elements go to: those of source
-// ranges, and the two for frontends without an endpoint.
+// prepare declares the sets, and writes the chains that are text and that elements go to: those of source ranges.
 func (a *applier) prepare(p *patch) error {
 	tx := a.table.NewTransaction()
 	if p.skeleton != nil {
 		tx.Add(&knftables.Table{})
 		for _, s := range p.skeleton.sets {
 			s.declare(tx)
-		}
-		for _, k := range []kind{reject, drop} {
-			tx.Add(&knftables.Chain{Name: target{kind: k}.name()})
 		}
 	}
 	for _, t := range p.addTimeouts {
@@ -215,7 +219,11 @@ func (a *applier) tidy(p *patch) error {
 
 // record notes in the table what its skeleton looks like now, so that whoever reads it next can tell whether
 // somebody else changed it.
-func (a *applier) record(after *ruleset) (err error) {
+func (a *applier) record(p *patch) (err error) {
+	if p.skeleton == nil && len(p.addChains)+len(p.delChains) == 0 && p.leftovers.none() {
+		return nil
+	}
+	after := p.after
 	if after.fingerprint, err = a.table.Fingerprint(a.ctx, chainLayout); err != nil {
 		return err
 	}
@@ -274,17 +282,18 @@ var hookNumbers = map[knftables.BaseChainHook]uint32{
 
 // declare adds the declaration of a set or map to a transaction.
 func (s set) declare(tx *knftables.Transaction) {
+	typeOf := s.typeOf
+	if s.counts {
+		typeOf += "; counter" // for which knftables has no field
+	}
 	switch {
 	case s.clients:
 		tx.Add(&knftables.Map{Name: s.name, TypeOf: s.typeOf, Size: knftables.PtrTo[uint64](maxClients),
 			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
-	case s.isMap && s.typeOf != "":
-		// knftables has no field for the counters of a map's elements.
-		tx.Add(&knftables.Map{Name: s.name, TypeOf: s.typeOf + "; counter"})
 	case s.isMap:
-		tx.Add(&knftables.Map{Name: s.name, Type: s.plainType})
+		tx.Add(&knftables.Map{Name: s.name, Type: s.plainType, TypeOf: typeOf})
 	default:
-		tx.Add(&knftables.Set{Name: s.name, Type: s.plainType, TypeOf: s.typeOf})
+		tx.Add(&knftables.Set{Name: s.name, Type: s.plainType, TypeOf: typeOf})
 	}
 }
 

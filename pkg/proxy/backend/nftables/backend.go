@@ -55,43 +55,63 @@ func New(opts Options, tables ...nft.Table) *Backend {
 	return b
 }
 
-// Sync makes the tables hold what the plan says.
+// Sync makes the tables hold what the plan says. Both families' packets meet it before anything is tidied up, for
+// which packets on their way are waited for.
 func (b *Backend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
-	results := make([]backend.Result, 0, len(b.families))
 	before := b.generation(ctx)
-	own := uint32(0)
+	passages := make([]*passage, 0, len(b.families))
 	for _, f := range b.families {
-		start := time.Now()
-		result, transactions := f.sync(ctx, p, b.opts)
-		own += transactions
-		result.Family, result.Duration = f.is, time.Since(start)
-		result.Err = wrap(f.is, result.Err)
-		results = append(results, result)
+		passages = append(passages, f.put(ctx, p, b.opts))
+	}
+	results := make([]backend.Result, 0, len(b.families))
+	own := uint32(0)
+	for _, s := range passages {
+		results = append(results, s.finish())
+		own += s.applier.transactions
 	}
 	b.watch.wrote(before, b.generation(ctx), own)
 	return results
 }
 
-// sync brings one table to the plan.
-func (f *family) sync(ctx context.Context, p *plan.Plan, opts Options) (result backend.Result, transactions uint32) {
+// passage is one family's part of a Sync.
+type passage struct {
+	*family
+	applier *applier
+	patch   *patch
+	result  backend.Result
+}
+
+// put brings one table to where packets meet what the plan says.
+func (f *family) put(ctx context.Context, p *plan.Plan, opts Options) *passage {
+	start := time.Now()
+	s := &passage{family: f, applier: &applier{ctx: ctx, table: f.table, batch: f.batch, writer: newWriter(f.is, p.Node, opts)}}
 	have := f.have
 	f.have = nil // unless all goes well
 	if have == nil {
-		result.Read = true
-		if have, result.Err = read(ctx, f.table, f.is); result.Err != nil {
-			return result, 0
-		}
+		s.result.Read = true
+		have, s.result.Err = read(ctx, f.table, f.is)
 	}
-	patch := diff(have, render(f.is, p, opts, have))
-	a := &applier{ctx: ctx, table: f.table, batch: f.batch, writer: newWriter(f.is, p.Node, opts)}
-	if !patch.empty() {
-		result.Err = a.apply(patch)
+	if s.result.Err == nil {
+		s.patch = diff(have, render(f.is, p, opts, have))
+		s.result.Err = s.applier.put(s.patch)
 	}
-	result.Elements, result.Rules, result.Heavy = a.elements, a.rules, a.text
-	if result.Err == nil {
-		f.have = patch.after
+	s.result.Duration = time.Since(start)
+	return s
+}
+
+// finish tidies the table up, and tells how it all went.
+func (s *passage) finish() backend.Result {
+	start := time.Now()
+	if s.result.Err == nil {
+		s.result.Err = s.applier.tidyUp(s.patch)
 	}
-	return result, a.transactions
+	if s.result.Err == nil {
+		s.have = s.patch.after
+	}
+	s.result.Family, s.result.Err = s.is, wrap(s.is, s.result.Err)
+	s.result.Duration += time.Since(start)
+	s.result.Elements, s.result.Rules, s.result.Heavy = s.applier.elements, s.applier.rules, s.applier.text
+	return s.result
 }
 
 // Cleanup removes the tables.

@@ -212,11 +212,19 @@ func slotMaps(nodePort bool) (slots, local string) {
 }
 
 // verdictMaps names the maps that hold a frontend's verdicts.
-func verdictMaps(f plan.Frontend) (goes, refused, sticky string) {
+func verdictMaps(f plan.Frontend) (goes, sticky string) {
 	if f.IsNodePort() {
-		return mapNodePorts, mapUnservedPorts, mapStickyPorts
+		return mapNodePorts, mapStickyPorts
 	}
-	return mapServices, mapUnserved, mapSticky
+	return mapServices, mapSticky
+}
+
+// refusalSets names the sets of frontends that no endpoint serves.
+func refusalSets(f plan.Frontend) (rejected, dropped string) {
+	if f.IsNodePort() {
+		return setRejectedPorts, setDroppedPorts
+	}
+	return setRejected, setDropped
 }
 
 func fillSlots(c *frontendChange, yield func(op) bool) bool {
@@ -254,10 +262,27 @@ func (c *frontendChange) setVerdict(set string, before, after target, yield func
 }
 
 func setVerdicts(c *frontendChange, yield func(op) bool) bool {
-	goes, refused, sticky := verdictMaps(c.frontend)
+	goes, sticky := verdictMaps(c.frontend)
+	rejected, dropped := refusalSets(c.frontend)
 	return c.setVerdict(sticky, c.before.remember, c.after.remember, yield) &&
 		c.setVerdict(goes, c.before.goes, c.after.goes, yield) &&
-		c.setVerdict(refused, c.before.refused, c.after.refused, yield)
+		c.setRefusal(rejected, plan.Reject, yield) &&
+		c.setRefusal(dropped, plan.Drop, yield)
+}
+
+// setRefusal puts a frontend into the set of those with a verdict, or takes it out.
+func (c *frontendChange) setRefusal(set string, verdict plan.Verdict, yield func(op) bool) bool {
+	was, is := c.before.refused == verdict, c.after.refused == verdict
+	o := op{set: set, frontend: c.frontend, comment: c.after.comment}
+	switch {
+	case !was && !is, was && is && c.before.comment == c.after.comment:
+		return true
+	case was && is:
+		o.verb = replace
+	case was:
+		o.verb = remove
+	}
+	return yield(o)
 }
 
 // setGuards lets in no more than the source ranges before anything leads to the frontend.

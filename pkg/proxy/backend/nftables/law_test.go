@@ -160,7 +160,7 @@ func dump(r *ruleset) []string {
 		slots, local := slices.Clone(e.slots), slices.Clone(e.local)
 		slices.SortFunc(slots, netip.AddrPort.Compare)
 		slices.SortFunc(local, netip.AddrPort.Compare)
-		lines = append(lines, fmt.Sprint(f, e.comment, e.goes.name(), e.refused.name(), e.from.name(), e.remember.name(), slots, local))
+		lines = append(lines, fmt.Sprint(f, e.comment, e.goes.name(), e.refused, e.from.name(), e.remember.name(), slots, local))
 	}
 	for t := range r.targets.All() {
 		lines = append(lines, t.name())

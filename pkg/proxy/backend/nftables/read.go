@@ -123,8 +123,12 @@ func (r *reader) elements(set nft.Set) {
 	var keys iter.Seq[[]byte]
 	nodePort := strings.Contains(set.Name, "nodeport")
 	switch set.Name {
-	case mapServices, mapNodePorts, mapUnserved, mapUnservedPorts, mapFirewall, mapSticky, mapStickyPorts:
+	case mapServices, mapNodePorts, mapFirewall, mapSticky, mapStickyPorts:
 		take = func(e nft.Element) error { return r.verdict(e, set.Name, nodePort) }
+	case setRejected, setRejectedPorts:
+		take = func(e nft.Element) error { return r.refusal(e, plan.Reject, nodePort) }
+	case setDropped, setDroppedPorts:
+		take = func(e nft.Element) error { return r.refusal(e, plan.Drop, nodePort) }
 	case mapEndpoints, mapNodePortEnds, mapLocal, mapNodePortLocal:
 		local := set.Name == mapLocal || set.Name == mapNodePortLocal
 		keys = r.slotKeys(nodePort, local)
@@ -255,8 +259,6 @@ func (r *reader) verdict(element nft.Element, set string, nodePort bool) error {
 	e := r.entry(frontend)
 	e.comment = element.Comment
 	switch set {
-	case mapUnserved, mapUnservedPorts:
-		e.refused = t
 	case mapSticky, mapStickyPorts:
 		e.remember = t
 	case mapFirewall:
@@ -264,6 +266,20 @@ func (r *reader) verdict(element nft.Element, set string, nodePort bool) error {
 	default:
 		e.goes = t
 	}
+	return nil
+}
+
+// refusal reads a frontend that no endpoint serves. One that is in both sets is a stray in the other.
+func (r *reader) refusal(element nft.Element, verdict plan.Verdict, nodePort bool) error {
+	frontend, _, err := r.frontend(element.Key, nodePort, false)
+	if err != nil {
+		return err
+	}
+	e := r.entry(frontend)
+	if e.refused != plan.Balance && e.refused != verdict {
+		return fmt.Errorf("%v is to be refused in two ways", frontend)
+	}
+	e.comment, e.refused = element.Comment, verdict
 	return nil
 }
 

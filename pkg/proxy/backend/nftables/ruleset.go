@@ -35,8 +35,10 @@ type ruleset struct {
 type entry struct {
 	// comment names the Service for whoever reads the listing.
 	comment string
-	// goes is the verdict in the frontend map, refused the one in the map of unserved frontends.
-	goes, refused target
+	// goes is the verdict in the frontend map.
+	goes target
+	// refused tells, of a frontend that goes nowhere, which of the sets it is in: plan.Reject or plan.Drop.
+	refused plan.Verdict
 	// from is the verdict in the firewall map, and sources what it lets in; these are not read from the kernel.
 	from    target
 	sources *sources
@@ -119,11 +121,8 @@ func renderRoute(r *plan.Route) *entry {
 		t.kind = pick
 	}
 	e.goes = t
-	switch r.Verdict {
-	case plan.Reject:
-		e.refused = target{kind: reject}
-	case plan.Drop:
-		e.refused = target{kind: drop}
+	if r.Verdict == plan.Reject || r.Verdict == plan.Drop {
+		e.refused = r.Verdict
 	}
 	e.stick(r)
 	e.guard(r)

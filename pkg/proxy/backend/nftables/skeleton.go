@@ -23,8 +23,6 @@ const TableName = "kube-proxy"
 const (
 	mapServices      = "services"                 // frontend -> target
 	mapNodePorts     = "nodeports"                // node port -> target
-	mapUnserved      = "unserved"                 // frontend -> reject or drop
-	mapUnservedPorts = "unserved-nodeports"       // node port -> reject or drop
 	mapEndpoints     = "endpoints"                // frontend, slot -> endpoint
 	mapLocal         = "local-endpoints"          // the same, under an external Local policy
 	mapNodePortEnds  = "nodeport-endpoints"       // node port, slot -> endpoint
@@ -33,6 +31,10 @@ const (
 	mapSticky        = "sticky-services"          // frontend -> remember
 	mapStickyPorts   = "sticky-nodeports"         // node port -> remember
 	setSticky        = "sticky-endpoints"         // endpoint, pool
+	setRejected      = "rejected"                 // frontends without an endpoint
+	setRejectedPorts = "rejected-nodeports"       // node ports without one
+	setDropped       = "dropped"                  // frontends with endpoints elsewhere only, under a Local policy
+	setDroppedPorts  = "dropped-nodeports"        // such node ports
 	setClusterIPs    = "cluster-addresses"
 	setNodeAddrs     = "node-addresses"
 	setHairpins      = "hairpins"
@@ -75,6 +77,8 @@ type skeleton struct {
 type set struct {
 	name, typeOf, plainType string
 	isMap                   bool
+	// counts tells that its elements count the packets that they meet.
+	counts bool
 	// clients tells that packets write it.
 	clients bool
 }
@@ -132,19 +136,21 @@ func (w *writer) sets() []set {
 	const nodePort, slot = "meta l4proto . th dport", " . numgen random mod 2"
 	endpoint := " : " + w.ip + " daddr . th dport"
 	return []set{
-		{name: mapEndpoints, typeOf: frontend + slot + endpoint, isMap: true},
-		{name: mapServices, typeOf: frontend + " : verdict", isMap: true},
-		{name: mapNodePortEnds, typeOf: nodePort + slot + endpoint, isMap: true},
-		{name: mapNodePorts, typeOf: nodePort + " : verdict", isMap: true},
-		{name: mapLocal, typeOf: frontend + slot + endpoint, isMap: true},
-		{name: mapNodePortLocal, typeOf: nodePort + slot + endpoint, isMap: true},
-		{name: mapFirewall, typeOf: frontend + " : verdict", isMap: true},
+		{name: mapEndpoints, typeOf: frontend + slot + endpoint, isMap: true, counts: true},
+		{name: mapServices, typeOf: frontend + " : verdict", isMap: true, counts: true},
+		{name: mapNodePortEnds, typeOf: nodePort + slot + endpoint, isMap: true, counts: true},
+		{name: mapNodePorts, typeOf: nodePort + " : verdict", isMap: true, counts: true},
+		{name: mapLocal, typeOf: frontend + slot + endpoint, isMap: true, counts: true},
+		{name: mapNodePortLocal, typeOf: nodePort + slot + endpoint, isMap: true, counts: true},
+		{name: mapFirewall, typeOf: frontend + " : verdict", isMap: true, counts: true},
 		{name: setSticky, typeOf: w.ip + " daddr . th dport" + slot + slot},
 		{name: mapSticky, plainType: w.addr + " . inet_proto . inet_service : verdict", isMap: true},
 		{name: mapStickyPorts, plainType: "inet_proto . inet_service : verdict", isMap: true},
 		{name: setHairpins, plainType: w.addr + " . " + w.addr},
-		{name: mapUnserved, typeOf: frontend + " : verdict", isMap: true},
-		{name: mapUnservedPorts, typeOf: nodePort + " : verdict", isMap: true},
+		{name: setRejected, typeOf: frontend, counts: true},
+		{name: setDropped, typeOf: frontend, counts: true},
+		{name: setRejectedPorts, typeOf: nodePort, counts: true},
+		{name: setDroppedPorts, typeOf: nodePort, counts: true},
 		{name: setClusterIPs, plainType: w.addr},
 		{name: setNodeAddrs, plainType: w.addr},
 	}
@@ -202,12 +208,12 @@ func (w *writer) sharedChains() []chain {
 		}},
 		{name: chainSticky, rules: w.sentFrom()},
 		{name: chainUnserved, rules: []string{
-			frontend + " vmap @" + mapUnserved,
-			onNode + " vmap @" + mapUnservedPorts,
+			frontend + " @" + setRejected + " reject",
+			frontend + " @" + setDropped + " drop",
+			onNode + " @" + setRejectedPorts + " reject",
+			onNode + " @" + setDroppedPorts + " drop",
 		}},
 		{name: chainClusterIPs, rules: w.undefinedPorts()},
-		{name: target{kind: reject}.name(), rules: []string{"reject"}},
-		{name: target{kind: drop}.name(), rules: []string{"drop"}},
 	}
 }
 

@@ -40,13 +40,10 @@ const (
 	from
 	// remember writes down where a client was sent.
 	remember
-	// reject and drop are for frontends that no endpoint serves.
-	reject
-	drop
 )
 
 var kindNames = [...]string{none: "", pick: "pick", pickLocal: "pick-local", internal: "internal", external: "external",
-	local: "local", from: "from", remember: "remember", reject: "rejected", drop: "dropped"}
+	local: "local", from: "from", remember: "remember"}
 
 const (
 	nodePortPrefix = "nodeport-"
@@ -54,7 +51,7 @@ const (
 )
 
 // name is the chain's name: nodeport-local-3-2, external-3, pick-3-sticky-10800-0123456789abcdef,
-// from-0123456789abcdef, remember-10800-0123456789abcdef, rejected.
+// from-0123456789abcdef, remember-10800-0123456789abcdef.
 func (t target) name() string {
 	name := kindNames[t.kind]
 	switch t.kind {
@@ -175,7 +172,7 @@ func (t target) needs() []target {
 		return all
 	case from, remember:
 		return []target{t}
-	default: // reject and drop are always there
+	default:
 		return nil
 	}
 }

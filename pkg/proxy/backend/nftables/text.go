@@ -68,7 +68,7 @@ func (t *text) set(s set, elements []string) {
 	case s.clients:
 		t.line(2, "size %d", maxClients)
 		t.line(2, "flags dynamic,timeout")
-	case s.isMap && s.typeOf != "":
+	case s.counts:
 		t.line(2, "counter")
 	}
 	if len(elements) > 0 {
@@ -116,6 +116,8 @@ func (t *text) element(o op) string {
 		return fmt.Sprintf("%s . %d : %s . %d", strings.Join(key, " . "), o.slot, o.to.Addr(), o.to.Port())
 	case o.goes.kind != none:
 		return fmt.Sprintf("%s comment %q : goto %s", strings.Join(key, " . "), o.comment, o.goes.name())
+	case o.comment != "":
+		return fmt.Sprintf("%s comment %q", strings.Join(key, " . "), o.comment)
 	default:
 		return strings.Join(key, " . ")
 	}
