@@ -7,14 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"time"
 
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
@@ -93,48 +90,16 @@ func cleanup(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
 	return errors.Join(failed...)
 }
 
-// successor removes the rules of the other dataplanes once those of the chosen one are in force: new connections
-// always meet one or the other. It is an observer.
-type successor struct {
-	cfg    *config.KubeProxyConfiguration
-	chosen config.ProxyMode
-	synced chan struct{}
-	once   sync.Once
-}
-
-func newSuccessor(cfg *config.KubeProxyConfiguration, chosen config.ProxyMode) *successor {
-	return &successor{cfg: cfg, chosen: chosen, synced: make(chan struct{})}
-}
-
-// Queued is part of proxy.Observer.
-func (s *successor) Queued(time.Time) {}
-
-// Drifted is part of proxy.Observer.
-func (s *successor) Drifted(backend.Drift) {}
-
-// Synced notes that the chosen dataplane's rules are in force.
-func (s *successor) Synced(done *proxy.Sync) {
-	if done.Err() == nil {
-		s.once.Do(func() { close(s.synced) })
-	}
-}
-
-// Run removes the others' rules after the first sync, and then waits for ctx. What cannot be removed is told and left:
-// it does no harm but the time that a packet takes to pass it.
-func (s *successor) Run(ctx context.Context) error {
-	select {
-	case <-s.synced:
-	case <-ctx.Done():
-		return nil
-	}
+// succeed removes the rules of the other dataplanes, once those of the chosen one are in force: new connections always
+// meet one or the other. What cannot be removed is told and left: it does no harm but the time that a packet takes to
+// pass it.
+func succeed(ctx context.Context, cfg *config.KubeProxyConfiguration, chosen config.ProxyMode) {
 	for _, d := range dataplanes {
-		if d.mode == s.chosen {
+		if d.mode == chosen {
 			continue
 		}
-		if err := d.cleanup(ctx, s.cfg); err != nil {
+		if err := d.cleanup(ctx, cfg); err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot remove the rules of another mode; kube-proxy --cleanup removes those of all", "mode", d.mode)
 		}
 	}
-	<-ctx.Done()
-	return nil
 }

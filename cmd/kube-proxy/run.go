@@ -188,7 +188,7 @@ func (p *process) workers(checker *health.Checker, measured *metrics.Metrics, tr
 			AllAddresses: len(p.cfg.NodePortAddresses) == 0, Healthy: checker.Healthy,
 			Recorder: p.in.recorder, Clock: clock.RealClock{},
 		}),
-		newSuccessor(p.cfg, p.chosen.mode),
+		newAfterSync(func(ctx context.Context) { succeed(ctx, p.cfg, p.chosen.mode) }),
 		conntrack.New(conntrack.Config{Families: p.families, Table: tracked, Swept: measured.ConntrackSwept}),
 	}
 	if !p.in.standalone {
@@ -200,7 +200,7 @@ func (p *process) workers(checker *health.Checker, measured *metrics.Metrics, tr
 		}))
 	}
 	if len(p.untuned) > 0 {
-		all = append(all, newLateTuning(sysctl.Kernel{}, p.untuned))
+		all = append(all, newAfterSync(func(ctx context.Context) { tuneLate(ctx, sysctl.Kernel{}, p.untuned) }))
 	}
 	return all
 }

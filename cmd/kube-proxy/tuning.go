@@ -9,15 +9,12 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
 const (
@@ -121,47 +118,16 @@ func cpus(sys fs.FS) int {
 	return count
 }
 
-// lateTuning applies settings that did not exist at the start: the rules' first mention of connection tracking loads
-// its module. It is a proxy.Observer.
-type lateTuning struct {
-	kernel   sysctl.Settings
-	settings []setting
-	once     sync.Once
-	synced   chan struct{}
-}
-
-func newLateTuning(kernel sysctl.Settings, settings []setting) *lateTuning {
-	return &lateTuning{kernel: kernel, settings: settings, synced: make(chan struct{})}
-}
-
-// Queued does nothing.
-func (l *lateTuning) Queued(time.Time) {}
-
-// Drifted does nothing.
-func (l *lateTuning) Drifted(backend.Drift) {}
-
-// Synced notes the first sync that went well.
-func (l *lateTuning) Synced(s *proxy.Sync) {
-	if s.Err() == nil {
-		l.once.Do(func() { close(l.synced) })
+// tuneLate applies settings that did not exist at the start, once rules are there: their first mention of connection
+// tracking loads its module.
+func tuneLate(ctx context.Context, kernel sysctl.Settings, settings []setting) {
+	if err := tune(ctx, kernel, settings); err != nil {
+		klog.FromContext(ctx).Error(err, "Connection tracking is not set up as configured; Services work all the same")
 	}
-}
-
-// Run tunes after the first sync, and then waits for the end.
-func (l *lateTuning) Run(ctx context.Context) error {
-	select {
-	case <-l.synced:
-		if err := tune(ctx, l.kernel, l.settings); err != nil {
-			klog.FromContext(ctx).Error(err, "Connection tracking is not set up as configured; Services work all the same")
-		}
-	case <-ctx.Done():
-	}
-	<-ctx.Done()
-	return nil
 }
 
 // prepareMachine does the part of the start that needs more rights than proxying: an init container may do it with
-// --init-only. It returns the settings that do not exist, at least not yet (see lateTuning), and what else failed.
+// --init-only. It returns the settings that do not exist, at least not yet (see tuneLate), and what else failed.
 func prepareMachine(ctx context.Context, cfg *config.KubeProxyConfiguration, kernel sysctl.Settings) (missing []setting, failed error) {
 	for _, s := range trackingSettings(&cfg.Linux.Conntrack, cpus(os.DirFS("/sys"))) {
 		switch err := tune(ctx, kernel, []setting{s}); {

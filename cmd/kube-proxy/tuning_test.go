@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -10,15 +9,12 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
 // untouched is a kernel as it comes.
@@ -94,31 +90,6 @@ func TestPrepareMachine(t *testing.T) {
 	if len(missing) != 0 || !errors.Is(err, fs.ErrPermission) || strings.Count(err.Error(), "tcp_timeout") != 2 {
 		t.Errorf("refused: missing %v, error %v", missing, err)
 	}
-}
-
-// TestLateTuning waits for a sync that goes well.
-func TestLateTuning(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		kernel := untouched()
-		l := newLateTuning(kernel, []setting{{name: trackedMax, value: 7}})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- l.Run(ctx) }()
-		l.Synced(&proxy.Sync{Results: []backend.Result{{Err: errors.New("no")}}})
-		if synctest.Wait(); len(kernel.Written) != 0 {
-			t.Errorf("written before it can be: %v", kernel.Written)
-		}
-		for range 3 {
-			l.Synced(&proxy.Sync{})
-		}
-		if synctest.Wait(); len(kernel.Written) != 1 {
-			t.Errorf("written: %v", kernel.Written)
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func TestCPUs(t *testing.T) {
