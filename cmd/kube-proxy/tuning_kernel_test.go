@@ -5,12 +5,9 @@ package main
 import (
 	"errors"
 	"io/fs"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
@@ -19,11 +16,7 @@ import (
 // TestKernelTuning sets what a network namespace has of its own; the size of the table is the whole machine's, which
 // refuses it there.
 func TestKernelTuning(t *testing.T) {
-	netns.Require(t)
-	runtime.LockOSThread() // never unlocked, so that the thread ends with the test
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
+	netns.Enter(t)
 	cfg := newOptions().flags
 	cfg.Linux.Conntrack.TCPBeLiberal = true
 	missing, err := prepareMachine(t.Context(), cfg, sysctl.Kernel{})

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Check tells what is missing for a laboratory on this machine: the right to make
@@ -38,6 +41,17 @@ func Require(t testing.TB, tools ...string) {
 		t.Fatalf("%v", err)
 	default:
 		t.Skipf("skipped: %v", err)
+	}
+}
+
+// Enter moves the test's goroutine, and no other, to a network namespace of its own, which goes when the test ends.
+// It ends the test as [Require] does where that cannot be, or one of the tools is missing.
+func Enter(t testing.TB, tools ...string) {
+	t.Helper()
+	Require(t, tools...)
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and the namespace with it
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("unshare the network namespace: %v", err)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
 // space is a network namespace's table, with another way to write it.
@@ -22,17 +24,10 @@ type space struct {
 	handle *netlink.Handle
 }
 
-// enterNamespace moves the test's goroutine, and no other, to a network namespace of its own, which goes when the test
-// ends, and opens its table.
-func enterNamespace(t *testing.T) *space {
+// openKernel moves the test to a network namespace of its own and opens its table.
+func openKernel(t *testing.T) *space {
 	t.Helper()
-	runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("a network namespace is needed (run as root): %v", err)
-		}
-		t.Skipf("a network namespace is needed (run as root): %v", err)
-	}
+	netns.Enter(t)
 	k, err := Open()
 	if err != nil {
 		t.Fatal(err)
@@ -157,13 +152,13 @@ func sweepAlike(t *testing.T, table Table, add func(Flow)) {
 }
 
 func TestKernelSweep(t *testing.T) {
-	k := enterNamespace(t)
+	k := openKernel(t)
 	sweepAlike(t, k, func(f Flow) { k.track(t, unix.IPPROTO_UDP, f) })
 }
 
 // TestKernelLeavesOthers has the same ends in TCP, which is not told at all, and in another zone, which is.
 func TestKernelLeavesOthers(t *testing.T) {
-	k := enterNamespace(t)
+	k := openKernel(t)
 	k.track(t, unix.IPPROTO_TCP, toA)
 	for _, zone := range []string{"7", "8"} {
 		insert(t, "--zone", zone)
@@ -182,7 +177,7 @@ func TestKernelLeavesOthers(t *testing.T) {
 
 // TestKernelEntryAnew deletes an entry whose place has been taken by another one meanwhile: that one stays.
 func TestKernelEntryAnew(t *testing.T) {
-	k := enterNamespace(t)
+	k := openKernel(t)
 	k.track(t, unix.IPPROTO_UDP, toA)
 	anew := Flow{toA.Source, toA.Destination, toB.ReplySource}
 	got, err := k.SweepUDP(context.Background(), IPv4, func(*Flow) bool {
@@ -200,7 +195,7 @@ func TestKernelEntryAnew(t *testing.T) {
 
 // TestKernelLargeTable sweeps 200,000 entries, half of them stale, and looks at the memory in use meanwhile.
 func TestKernelLargeTable(t *testing.T) {
-	k := enterNamespace(t)
+	k := openKernel(t)
 	const count = 200_000
 	load := func(n int) {
 		f := Flow{ReplySource: toA.ReplySource, Destination: toA.Destination}

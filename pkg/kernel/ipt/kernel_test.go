@@ -5,44 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
-
-// enterNamespace moves the test's goroutine, and no other, to a network namespace of its own, which goes when the test
-// ends.
-func enterNamespace(t testing.TB) {
-	t.Helper()
-	for _, program := range []string{"iptables-nft", "iptables-legacy"} {
-		if _, err := exec.LookPath(program); err != nil {
-			missing(t, "the program "+program+" is not in PATH: install iptables")
-		}
-	}
-	// The thread is never unlocked, so that it ends with the goroutine, and the namespace with it.
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		missing(t, "cannot make a network namespace ("+err.Error()+"): run as root")
-	}
-}
-
-// missing fails in CI and skips elsewhere.
-func missing(t testing.TB, what string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(what)
-	}
-	t.Skip(what)
-}
 
 // openKernel opens tables in a new namespace.
 func openKernel(t testing.TB, family Family, variant Variant) Tables {
 	t.Helper()
-	enterNamespace(t)
+	netns.Enter(t, "iptables-nft", "iptables-legacy")
 	tables, err := Open(context.Background(), family, variant)
 	if err != nil {
 		t.Fatal(err)
@@ -286,7 +261,7 @@ func TestKernelDetect(t *testing.T) {
 		{"somebody else's rules", "", "*nat\n:DOCKER - [0:0]\nCOMMIT\n", NFT},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			enterNamespace(t)
+			netns.Enter(t, "iptables-nft", "iptables-legacy")
 			for variant, input := range map[Variant]string{NFT: test.nft, Legacy: test.legacy} {
 				tables, err := Open(context.Background(), IPv4, variant)
 				if err != nil {
@@ -306,43 +281,5 @@ func TestKernelDetect(t *testing.T) {
 				t.Error("looking made a legacy table")
 			}
 		})
-	}
-}
-
-// TestNoPrograms looks for programs where there are none, or others.
-func TestNoPrograms(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("PATH", dir)
-	if _, err := Detect(context.Background()); !errors.Is(err, ErrMissing) {
-		t.Errorf("without programs: %v", err)
-	}
-	for _, name := range []string{"iptables", "iptables-save", "iptables-restore"} {
-		if err := os.WriteFile(dir+"/"+name, []byte("#!/bin/sh\necho what?\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := Open(context.Background(), IPv4, NFT); err == nil || !strings.Contains(err.Error(), "what?") {
-		t.Errorf("with a program that is not iptables: %v", err)
-	}
-	if err := os.WriteFile(dir+"/iptables", []byte("#!/bin/sh\necho iptables v1.8.10 '(legacy)'\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := find(context.Background(), IPv4, NFT); !errors.Is(err, ErrMissing) {
-		t.Errorf("with the other variant only: %v", err)
-	}
-	if found, err := find(context.Background(), IPv4, Legacy); err != nil || found.version != "1.8.10" {
-		t.Errorf("behind the plain name: %+v, %v", found, err)
-	}
-	if err := os.WriteFile(dir+"/iptables-restore", []byte("#!/bin/sh\necho the disk is on fire >&2\nexit 3\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	door := &kernelTables{family: IPv4, programs: programs{restore: dir + "/iptables-restore"}}
-	var refused *RestoreError
-	if err := door.Restore(context.Background(), "*nat\nCOMMIT\n"); !errors.As(err, &refused) || !strings.Contains(err.Error(), "the disk is on fire") {
-		t.Errorf("a program that fails: %v", err)
-	}
-	door.programs.restore = dir + "/gone"
-	if err := door.Restore(context.Background(), "*nat\nCOMMIT\n"); !errors.Is(err, ErrMissing) {
-		t.Errorf("a program that is gone: %v", err)
 	}
 }

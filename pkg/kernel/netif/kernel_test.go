@@ -1,40 +1,21 @@
 package netif
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
 // patience bounds waiting for what must happen; nothing waits that long when it does.
 const patience = 20 * time.Second
-
-// enterNamespace moves the test's thread to a network namespace of its own, which ends with the test.
-func enterNamespace(t *testing.T) {
-	t.Helper()
-	err := errors.New("the program ip is not in PATH; install iproute2")
-	if _, lookErr := exec.LookPath("ip"); lookErr == nil {
-		runtime.LockOSThread() // never unlocked, so that the thread ends with the test
-		err = unix.Unshare(unix.CLONE_NEWNET)
-	}
-	switch {
-	case err == nil:
-	case os.Getenv("CI") == "true":
-		t.Fatalf("a network namespace is needed (run as root): %v", err)
-	default:
-		t.Skipf("a network namespace is needed (run as root): %v", err)
-	}
-}
 
 func ip(t *testing.T, command string, args ...any) {
 	t.Helper()
@@ -46,7 +27,7 @@ func ip(t *testing.T, command string, args ...any) {
 
 // TestKernel asks a real kernel.
 func TestKernel(t *testing.T) {
-	enterNamespace(t)
+	netns.Enter(t, "ip")
 	k := New()
 	want := func(what string, get func() ([]netip.Addr, error), want ...string) {
 		t.Helper()
@@ -77,7 +58,7 @@ func TestKernel(t *testing.T) {
 
 // TestKernelWatch wants a value after every change of a real kernel's addresses.
 func TestKernelWatch(t *testing.T) {
-	enterNamespace(t)
+	netns.Enter(t, "ip")
 	k := New()
 	ctx := t.Context()
 	ip(t, "link set lo up")

@@ -408,9 +408,9 @@ func conformanceCases() []conformanceCase {
 	return slices.Concat(tableCases(), chainCases(), ruleTextCases(), setCases(), elementCases(), batchElementCases(), ensureCases(), batchChainCases())
 }
 
-// TestConformance does each operation to the kernel's table and to the fake: both must take or refuse it, with the same
+// TestKernelConformance does each operation to the kernel's table and to the fake: both must take or refuse it, with the same
 // number, blame the same operation, and hold the same afterwards.
-func TestConformance(t *testing.T) {
+func TestKernelConformance(t *testing.T) {
 	for _, c := range conformanceCases() {
 		t.Run(c.name, func(t *testing.T) {
 			kernel, fake := openKernel(t, knftables.IPv4Family), NewFake(knftables.IPv4Family, testTable)

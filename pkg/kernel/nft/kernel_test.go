@@ -34,8 +34,8 @@ func mustRun(t *testing.T, table Table, s step) {
 	}
 }
 
-// TestNftListsWhatABatchWrote compares nft's listing of elements that nft wrote with that of elements that a batch wrote.
-func TestNftListsWhatABatchWrote(t *testing.T) {
+// TestKernelNftListsWhatABatchWrote compares nft's listing of elements that nft wrote with that of elements that a batch wrote.
+func TestKernelNftListsWhatABatchWrote(t *testing.T) {
 	long := strings.Repeat("é", 70)
 	var lists []string
 	for _, s := range []step{
@@ -70,8 +70,8 @@ func TestNftListsWhatABatchWrote(t *testing.T) {
 	}
 }
 
-// TestManyElements writes, reads, finds and removes more than fits into one message, or one read.
-func TestManyElements(t *testing.T) {
+// TestKernelManyElements writes, reads, finds and removes more than fits into one message, or one read.
+func TestKernelManyElements(t *testing.T) {
 	table := loaded(t)
 	const n = 20_000
 	b := table.NewBatch()
@@ -127,9 +127,9 @@ func TestManyElements(t *testing.T) {
 	}
 }
 
-// TestBlame puts a fault at every place of a batch of several messages: the error must name that element, and the kernel
+// TestKernelBlame puts a fault at every place of a batch of several messages: the error must name that element, and the kernel
 // must hold nothing of the batch. With blind, the kernel's hint is not used, as if it gave none.
-func TestBlame(t *testing.T) {
+func TestKernelBlame(t *testing.T) {
 	table := loaded(t)
 	const n = 3500
 	before, err := table.Fingerprint(t.Context(), "")
@@ -172,8 +172,8 @@ func TestBlame(t *testing.T) {
 	}
 }
 
-// TestErrorsAdvise checks what an error says.
-func TestErrorsAdvise(t *testing.T) {
+// TestKernelErrorsAdvise checks what an error says.
+func TestKernelErrorsAdvise(t *testing.T) {
 	for name, table := range map[string]func(t *testing.T) Table{
 		"kernel": func(t *testing.T) Table { return loaded(t) },
 		"fake": func(t *testing.T) Table {
@@ -202,8 +202,8 @@ func TestErrorsAdvise(t *testing.T) {
 	}
 }
 
-// TestNoPrivilege drops CAP_NET_ADMIN on this thread.
-func TestNoPrivilege(t *testing.T) {
+// TestKernelNoPrivilege drops CAP_NET_ADMIN on this thread.
+func TestKernelNoPrivilege(t *testing.T) {
 	table := loaded(t)
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var caps [2]unix.CapUserData
@@ -227,8 +227,8 @@ func TestNoPrivilege(t *testing.T) {
 	}
 }
 
-// TestFingerprint checks what moves a fingerprint.
-func TestFingerprint(t *testing.T) {
+// TestKernelFingerprint checks what moves a fingerprint.
+func TestKernelFingerprint(t *testing.T) {
 	table := loaded(t)
 	digest := func() string {
 		t.Helper()
@@ -275,8 +275,8 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// TestFingerprintForgetsHistory checks that neither handles, nor the numbers of anonymous sets, nor counters count.
-func TestFingerprintForgetsHistory(t *testing.T) {
+// TestKernelFingerprintForgetsHistory checks that neither handles, nor the numbers of anonymous sets, nor counters count.
+func TestKernelFingerprintForgetsHistory(t *testing.T) {
 	rules := []string{"meta l4proto { tcp, udp } counter accept", "ip saddr { 10.0.0.1, 10.0.0.2 } counter drop"}
 	var prints []string
 	for _, detour := range []bool{false, true} {
@@ -309,8 +309,8 @@ func TestFingerprintForgetsHistory(t *testing.T) {
 	}
 }
 
-// TestGenerationOfOthers checks that anybody's transaction moves the generation by one.
-func TestGenerationOfOthers(t *testing.T) {
+// TestKernelGenerationOfOthers checks that anybody's transaction moves the generation by one.
+func TestKernelGenerationOfOthers(t *testing.T) {
 	table := loaded(t)
 	before, err := table.Generation(t.Context())
 	if err != nil {
@@ -324,8 +324,8 @@ func TestGenerationOfOthers(t *testing.T) {
 	}
 }
 
-// TestNoTable checks what the methods say when there is no table.
-func TestNoTable(t *testing.T) {
+// TestKernelNoTable checks what the methods say when there is no table.
+func TestKernelNoTable(t *testing.T) {
 	table := openKernel(t, knftables.IPv6Family)
 	for _, table := range []Table{table, NewFake(knftables.IPv6Family, testTable)} {
 		if o, err := table.Objects(t.Context()); err != nil || o.Exists || o.Chains != nil || o.Sets != nil {
@@ -356,8 +356,8 @@ func TestNoTable(t *testing.T) {
 	}
 }
 
-// TestClosedAndCancelled checks that a closed table, and an ended context, are errors and not hangs.
-func TestClosedAndCancelled(t *testing.T) {
+// TestKernelClosedAndCancelled checks that a closed table, and an ended context, are errors and not hangs.
+func TestKernelClosedAndCancelled(t *testing.T) {
 	kernel := openKernel(t, knftables.IPv4Family)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -385,9 +385,9 @@ func TestClosedAndCancelled(t *testing.T) {
 	}
 }
 
-// TestOthersWriteMeanwhile reads a large set while another socket changes it all the time: what is read must be of one
+// TestKernelOthersWriteMeanwhile reads a large set while another socket changes it all the time: what is read must be of one
 // moment, or an error that says why it is not.
-func TestOthersWriteMeanwhile(t *testing.T) {
+func TestKernelOthersWriteMeanwhile(t *testing.T) {
 	table := loaded(t)
 	other, err := Open(knftables.IPv4Family, testTable)
 	if err != nil {
@@ -460,11 +460,11 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestCountersCount sends packets through a map with counters, and reads them.
-func TestCountersCount(t *testing.T) {
+// TestKernelCountersCount sends packets through a map with counters, and reads them.
+func TestKernelCountersCount(t *testing.T) {
 	table := openKernel(t, knftables.IPv4Family)
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		missing(t, fmt.Sprintf("ip link set lo up: %v: %s: install iproute2", err, out))
+		t.Fatalf("ip link set lo up: %v: %s", err, out)
 	}
 	mustRun(t, table, text(func(tx *knftables.Transaction) {
 		tx.Add(&knftables.Table{})

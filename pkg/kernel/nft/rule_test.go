@@ -70,8 +70,8 @@ func ruleWorld(family knftables.Family) func(tx *knftables.Transaction) {
 	}
 }
 
-// TestRulesAsText writes each rule as text and as a batch: nft must list the same, and the fingerprint be the same.
-func TestRulesAsText(t *testing.T) {
+// TestKernelRulesAsText writes each rule as text and as a batch: nft must list the same, and the fingerprint be the same.
+func TestKernelRulesAsText(t *testing.T) {
 	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
 		type outcome struct{ list, fingerprint string }
 		written := map[string]outcome{}

@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// TestBusyKernel stands in for a kernel that does not answer, since another process holds its lock: the caller must get
+// TestKernelBusyKernel stands in for a kernel that does not answer, since another process holds its lock: the caller must get
 // an error when its context ends, and the next one must wait for the request before.
-func TestBusyKernel(t *testing.T) {
+func TestKernelBusyKernel(t *testing.T) {
 	table := loaded(t)
 	hold, held := make(chan struct{}), make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -40,8 +40,8 @@ func TestBusyKernel(t *testing.T) {
 	}
 }
 
-// TestAbandonedDump leaves a dump half read: the next request must not take its answers for its own.
-func TestAbandonedDump(t *testing.T) {
+// TestKernelAbandonedDump leaves a dump half read: the next request must not take its answers for its own.
+func TestKernelAbandonedDump(t *testing.T) {
 	table := loaded(t)
 	b := table.NewBatch()
 	for i := range 3000 {
@@ -73,8 +73,8 @@ func TestAbandonedDump(t *testing.T) {
 	}
 }
 
-// TestLargeBatch sends more than the socket takes at first.
-func TestLargeBatch(t *testing.T) {
+// TestKernelLargeBatch sends more than the socket takes at first.
+func TestKernelLargeBatch(t *testing.T) {
 	table := openKernel(t, knftables.IPv6Family)
 	mustRun(t, table, text(func(tx *knftables.Transaction) {
 		tx.Add(&knftables.Table{})

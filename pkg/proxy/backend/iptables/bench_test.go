@@ -5,26 +5,20 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
 // kernelBackend is a backend in a network namespace of the benchmark's own, and a function that moves the goroutine of a
 // part of the benchmark there, for its end.
 func kernelBackend(b *testing.B, variant ipt.Variant) (backend *Backend, enter func()) {
 	b.Helper()
-	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-	if _, err := exec.LookPath("iptables-" + string(variant)); err != nil {
-		b.Skip("skipped: install iptables")
-	}
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		b.Skipf("skipped: cannot make a network namespace (%v): run as root", err)
-	}
+	netns.Enter(b, "iptables-"+string(variant))
 	door, err := ipt.Open(context.Background(), ipt.IPv4, variant)
 	if err != nil {
 		b.Fatal(err)

@@ -2,27 +2,16 @@ package iptables
 
 import (
 	"context"
-	"os"
-	"os/exec"
-	"runtime"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
 // TestKernelQuiet syncs in both families of the nft variant: our own transactions are told from others', so that no look
 // at all rules follows a sync.
 func TestKernelQuiet(t *testing.T) {
-	_, missing := exec.LookPath("iptables-nft")
-	runtime.LockOSThread() // never unlocked: the thread, and the namespace with it, ends with the goroutine
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil || missing != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("run as root, and install iptables:", err, missing)
-		}
-		t.Skip("skipped: run as root, and install iptables:", err, missing)
-	}
+	netns.Enter(t, "iptables-nft")
 	var doors []ipt.Tables
 	for _, family := range []ipt.Family{ipt.IPv4, ipt.IPv6} {
 		door, err := ipt.Open(context.Background(), family, ipt.NFT)
