@@ -218,7 +218,7 @@ func (f *family) putOff(refused bool, now time.Time, result *backend.Result) {
 		f.retryAfter = min(max(firstRetry, 2*f.retryAfter), lastRetry)
 		f.retryAt = now.Add(f.retryAfter)
 	}
-	result.Again = f.retryAt.Sub(now)
+	result.Again = max(f.retryAt.Sub(now), time.Millisecond) // this sync may have taken until then
 	for key, left := range f.without {
 		result.Refused = append(result.Refused, backend.Refusal{Service: left.routes[0].Service, Port: key.String(), Cause: left.cause})
 	}
