@@ -28,6 +28,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/refusals"
 )
 
 // checkPeriod is the time between looks whether somebody else changed the rules. A look costs microseconds.
@@ -166,7 +167,7 @@ func (p *process) run(ctx context.Context) error {
 		return errors.Join(err, dataplane.Close())
 	}
 	unacknowledged := externalips.New(externalips.Config{Recorder: p.in.recorder, Counted: measured.ExternalIPs, Logger: klog.FromContext(ctx)})
-	observers := []proxy.Observer{checker, measured, unacknowledged}
+	observers := []proxy.Observer{checker, measured, unacknowledged, refusals.New(p.in.recorder)}
 	parts := []func(context.Context) error{p.in.publish, serving.health(checker.Handler()), pages}
 	for _, w := range p.workers(checker, measured, tracked) {
 		observers, parts = append(observers, w), append(parts, w.Run)

@@ -59,6 +59,16 @@ func (s *Sync) Err() error {
 	return errors.Join(failed...)
 }
 
+// again is how soon a family asks for another sync.
+func (s *Sync) again() (soonest time.Duration) {
+	for _, result := range s.Results {
+		if result.Again > 0 && (soonest == 0 || result.Again < soonest) {
+			soonest = result.Again
+		}
+	}
+	return soonest
+}
+
 // Proxy takes snapshots through the pipeline, one after another.
 type Proxy struct {
 	Config
@@ -130,7 +140,7 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 			case <-changed: // it is in the snapshot that this sync takes
 			default:
 			}
-			if wait, failed := p.sync(ctx); failed {
+			if wait := p.sync(ctx); wait > 0 {
 				due.Reset(wait)
 			}
 		}
@@ -140,8 +150,9 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 // syncTimeout is how long a sync may take. One that the end of the process interrupts has that long too.
 const syncTimeout = time.Minute
 
-// sync takes the present snapshot through the pipeline. It tells when to try again if that failed.
-func (p *Proxy) sync(ctx context.Context) (wait time.Duration, failed bool) {
+// sync takes the present snapshot through the pipeline. It tells when to do so again though nothing changes: if it failed,
+// or the backend asks for it; 0 is never.
+func (p *Proxy) sync(ctx context.Context) (wait time.Duration) {
 	logger := klog.FromContext(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), syncTimeout)
 	defer cancel()
@@ -155,6 +166,7 @@ func (p *Proxy) sync(ctx context.Context) (wait time.Duration, failed bool) {
 	if err == nil {
 		p.synced = s.After
 		p.retry = backoff{}
+		wait = s.again()
 		logger.V(2).Info("Synced", "took", s.Finished.Sub(s.Started), "services", s.After.Services.Len(), "results", s.Results)
 	} else {
 		wait = p.retry.next()
@@ -163,7 +175,7 @@ func (p *Proxy) sync(ctx context.Context) (wait time.Duration, failed bool) {
 	for _, o := range p.Observers {
 		o.Synced(s)
 	}
-	return wait, err != nil
+	return wait
 }
 
 // drifted looks whether somebody else changed the rules.

@@ -195,6 +195,21 @@ func TestBackoff(t *testing.T) {
 }
 
 // TestChangeDuringBackoff may be the one that helps, so it is not made to wait for the backoff.
+// TestAgain syncs when the backend asks for it, and no later for a change meanwhile.
+func TestAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) { r.backend.result.Again = time.Minute })
+		r.pass(90 * time.Second)
+		r.wantSyncs("nothing changed", 0, time.Minute)
+		r.change()
+		r.backend.set(func(b *fakeBackend) { b.result.Again = 0 })
+		r.pass(time.Minute)
+		r.wantSyncs("after a change", 0, time.Minute, 90*time.Second, 150*time.Second)
+		r.pass(time.Hour)
+		r.wantSyncs("it asks no more", 0, time.Minute, 90*time.Second, 150*time.Second)
+	})
+}
+
 func TestChangeDuringBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := started(t, func(r *run) { r.backend.result.Err = errRefused })

@@ -81,7 +81,7 @@ type trial struct {
 	kills, writes int
 }
 
-// newTrial starts everything, and gives a probe for each address of the Services.
+// newTrial makes everything but kube-proxy, and gives a probe for each address of the Services.
 func newTrial(t *testing.T) (*trial, []netns.Probe) {
 	r := &trial{t: t, lab: netns.Start(t, netns.Options{ClientRoutes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}),
 		program: build(t), dir: t.TempDir(), random: rand.New(rand.NewPCG(rand.Uint64(), 0))}
@@ -103,18 +103,33 @@ func newTrial(t *testing.T) (*trial, []netns.Probe) {
 			netns.Probe{From: r.lab.Node1.Pods[1], To: netip.AddrPortFrom(clusterIP, 80), Timeout: patience},
 			netns.Probe{From: r.lab.Client, To: netip.AddrPortFrom(r.lab.Node1.IPv4, nodePort), Timeout: patience})
 	}
-	r.start()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	return r, probes
+}
+
+// start starts kube-proxy.
+func (r *trial) start(mode string) {
+	r.t.Helper()
+	r.proxy = r.lab.Node1.Command(r.program, "--manifests", r.dir, "--proxy-mode", mode, "--hostname-override", "node1",
+		"--cluster-cidr", "10.244.0.0/16", "--healthz-bind-address", "127.0.0.1:10256", "--metrics-bind-address", "127.0.0.1:10249")
+	r.proxy.Stdout, r.proxy.Stderr = &r.log, &r.log
+	if err := r.proxy.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// serves waits until the probes are answered.
+func (r *trial) serves(probes []netns.Probe) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 	defer cancel()
 	for _, probe := range probes {
 		// Node1 itself asks whether the rules are there: of a connection that is made before them conntrack keeps for two
 		// minutes that it is not translated, and the streams may use its port again.
 		probe.From = r.lab.Node1.Host
 		if _, _, err := probe.Until(ctx, func(a netns.Answer) bool { return a.Verdict == netns.Answered }); err != nil {
-			t.Fatalf("%v\n%s", err, r.log.String())
+			r.t.Fatalf("%v\n%s", err, r.log.String())
 		}
 	}
-	return r, probes
 }
 
 // address gives the nth Service's cluster IP and node port.
@@ -131,16 +146,6 @@ func (r *trial) write(n int, pods []pod) {
 	}
 }
 
-func (r *trial) start() {
-	r.t.Helper()
-	r.proxy = r.lab.Node1.Command(r.program, "--manifests", r.dir, "--proxy-mode", "nftables", "--hostname-override", "node1",
-		"--cluster-cidr", "10.244.0.0/16", "--healthz-bind-address", "127.0.0.1:10256", "--metrics-bind-address", "127.0.0.1:10249")
-	r.proxy.Stdout, r.proxy.Stderr = &r.log, &r.log
-	if err := r.proxy.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
 // kill ends kube-proxy and starts it again a moment later.
 func (r *trial) kill() {
 	r.t.Helper()
@@ -149,7 +154,7 @@ func (r *trial) kill() {
 	}
 	r.kills++
 	time.Sleep(time.Duration(r.random.Int64N(int64(time.Second))))
-	r.start()
+	r.start(nftables)
 }
 
 // disturb changes endpoints and kills kube-proxy until all kills are done and enough is enough.
@@ -173,31 +178,51 @@ func (r *trial) disturb(enough func() bool) {
 	}
 }
 
+// streams are connections made all the time, to all addresses.
+type streams []stream
+
+type stream struct {
+	*netns.Stream
+	probe netns.Probe
+}
+
+func (r *trial) stream(probes []netns.Probe) (all streams) {
+	for _, probe := range probes {
+		all = append(all, stream{probe.Stream(r.t.Context(), perSecond/len(probes)), probe})
+	}
+	return all
+}
+
+func (all streams) sent() (sent int) {
+	for _, s := range all {
+		sent += s.Tally().Sent
+	}
+	return sent
+}
+
+// stop ends the streams and sums them up. A connection that failed fails the test.
+func (all streams) stop(t *testing.T) (failed, total int) {
+	t.Helper()
+	for _, s := range all {
+		tally := s.Stop()
+		failed, total = failed+tally.Failed(), total+tally.Sent
+		if tally.Failed() > 0 {
+			t.Errorf("%s: %s; first %s", s.probe, tally, tally.Failures[0])
+		}
+	}
+	return failed, total
+}
+
 // TestKernelRestarts kills kube-proxy (SIGKILL) at random moments, also while it starts, and starts it again at random
 // moments, while its Services' endpoints change all the time. No connection may fail, by cluster IP or node port: the
 // kernel's rules are right after every transaction, and a restart takes none away.
 func TestKernelRestarts(t *testing.T) {
 	r, probes := newTrial(t)
-	var streams []*netns.Stream
-	for _, probe := range probes {
-		streams = append(streams, probe.Stream(t.Context(), perSecond/len(probes)))
-	}
-	began := time.Now()
-	r.disturb(func() bool {
-		sent := 0
-		for _, s := range streams {
-			sent += s.Tally().Sent
-		}
-		return sent >= connections || time.Since(began) > longest
-	})
-	failed, total := 0, 0
-	for i, s := range streams {
-		tally := s.Stop()
-		failed, total = failed+tally.Failed(), total+tally.Sent
-		if tally.Failed() > 0 {
-			t.Errorf("%s: %s; first %s", probes[i], tally, tally.Failures[0])
-		}
-	}
+	r.start(nftables)
+	r.serves(probes)
+	began, streams := time.Now(), r.stream(probes)
+	r.disturb(func() bool { return streams.sent() >= connections || time.Since(began) > longest })
+	failed, total := streams.stop(t)
 	if err := r.proxy.Kill(); err != nil {
 		t.Error(err)
 	}

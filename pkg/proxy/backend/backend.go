@@ -35,7 +35,20 @@ type Result struct {
 	Elements, Rules int
 	// Heavy tells that what was written costs more than what changed: such syncs keep their distance.
 	Heavy bool
+	// Refused are the ports of Services that the kernel does not take, sorted by name. They are left out; everything else
+	// is in force. Err has each one's cause too, but only when it was tried.
+	Refused []Refusal
+	// Again is when there is something to do though nothing changes: to try again what was refused. 0 is never.
+	Again time.Duration
 	Err   error
+}
+
+// Refusal is a port of a Service that is left out.
+type Refusal struct {
+	Service cluster.ServiceName
+	// Port is namespace/name:port/protocol, as users write them.
+	Port  string
+	Cause error
 }
 
 // Drift is a change by somebody else.

@@ -149,6 +149,7 @@ func (m *Metrics) result(s *proxy.Sync, result *backend.Result) {
 	}
 	m.elementsWritten.WithLabelValues(family).Add(float64(result.Elements))
 	m.rulesWritten.WithLabelValues(family).Add(float64(result.Rules))
+	m.refused.WithLabelValues(family).Set(float64(len(result.Refused)))
 	if result.Err != nil {
 		if m.syncFailures != nil {
 			m.syncFailures.WithLabelValues(family).Inc()

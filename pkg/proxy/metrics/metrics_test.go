@@ -355,6 +355,18 @@ func TestContested(t *testing.T) {
 	f.expect("serviceproxy_contested_frontends 4")
 }
 
+// TestRefused shows how many ports are left out now, in a sync that went well or not.
+func TestRefused(t *testing.T) {
+	f := newFixture(t)
+	result := wrote(cluster.IPv4)
+	result.Refused, result.Err = make([]backend.Refusal, 2), errors.New("refused")
+	f.sync(start, result)
+	f.expect("serviceproxy_refused_service_ports{ip_family=IPv4} 2")
+	result.Refused, result.Err = result.Refused[:1], nil
+	f.sync(start, result)
+	f.expect("serviceproxy_refused_service_ports{ip_family=IPv4} 1")
+}
+
 // TestExternalIPs shows the numbers as they were last told, from zero on.
 func TestExternalIPs(t *testing.T) {
 	f := newFixture(t)

@@ -62,6 +62,7 @@ rules_written_total    counter ip_family here
 relists_held_total     counter -         here
 config_refused_total   counter -         here
 contested_frontends    gauge   -         here
+refused_service_ports  gauge   ip_family here
 `
 
 // exercised is a Metrics to which everything has happened once, so that it has every series.

@@ -33,6 +33,7 @@ type metricSet struct {
 	elementsWritten, rulesWritten *metrics.CounterVec
 	relistsHeld, configRefused    *metrics.Counter
 	contested                     *metrics.Gauge
+	refused                       *metrics.GaugeVec
 }
 
 const (
@@ -95,6 +96,8 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 			"Lists of the API server that were not believed at first, as they would have taken nearly all endpoints away."),
 		configRefused: counter(own, "config_refused_total",
 			"New contents of the configuration file that were invalid; the configuration from the start stayed in force."),
+		refused: gauges(own, "refused_service_ports",
+			"Ports of Services that are left out, since the kernel refuses their rules; log and Events tell why.", familyLabel),
 		contested: gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim; the oldest has it."),
 	}
 }
@@ -108,7 +111,7 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.noLocalEndpoints, s.healthz, s.livez, s.conntrackDuration, s.conntrackDeleted,
 		s.localhostListeners, s.localhostFailures,
 		s.withExternalIPs,
-		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.contested,
+		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.contested, s.refused,
 	}
 	if s.syncFailures != nil {
 		all = append(all, s.syncFailures)

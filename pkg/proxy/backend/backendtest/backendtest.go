@@ -52,11 +52,18 @@ func NewBench(t *testing.T, open Open) *Bench {
 			}
 		}
 	}
-	if err := b.Lab.Node1.Do(func() (err error) { b.Backend, err = open(); return err }); err != nil {
+	b.Backend = openIn(t, b.Lab, open)
+	return b
+}
+
+// openIn opens a backend in node1, until the test ends.
+func openIn(t *testing.T, lab *netns.Lab, open Open) (b backend.Backend) {
+	t.Helper()
+	if err := lab.Node1.Do(func() (err error) { b, err = open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := b.Backend.Close(); err != nil {
+		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -66,8 +73,14 @@ func NewBench(t *testing.T, open Open) *Bench {
 // Sync brings the kernel to a plan.
 func (b *Bench) Sync(t *testing.T, p *plan.Plan) []backend.Result {
 	t.Helper()
+	return syncIn(t, b.Lab, b.Backend, p)
+}
+
+// syncIn brings node1's kernel to a plan.
+func syncIn(t *testing.T, lab *netns.Lab, b backend.Backend, p *plan.Plan) []backend.Result {
+	t.Helper()
 	var results []backend.Result
-	_ = b.Lab.Node1.Do(func() error { results = b.Backend.Sync(context.Background(), p); return nil })
+	_ = lab.Node1.Do(func() error { results = b.Sync(context.Background(), p); return nil })
 	for _, result := range results {
 		if result.Err != nil {
 			t.Fatal(result.Err)

@@ -32,6 +32,9 @@ type family struct {
 	have, last *ruleset
 	stuck      map[chainName]bool
 	watch      watch
+	// retryAt is when what iptables refused is tried again, and retryAfter how long that was put off.
+	retryAt    time.Time
+	retryAfter time.Duration
 }
 
 // Open makes a backend for the network namespace that it is called in, in the variant of iptables that the node uses.
@@ -85,14 +88,14 @@ func New(opts Options, settings Settings, doors ...ipt.Tables) *Backend {
 		if door.Family() == ipt.IPv6 {
 			f.is = cluster.IPv6
 		}
-		f.renderer = renderer{family: f.is, opts: opts, can: probe(door.Features(), settings), without: map[portKey][]*plan.Route{}}
+		f.renderer = renderer{family: f.is, opts: opts, can: probe(door.Features(), settings), without: map[portKey]*leftOut{}}
 		b.families = append(b.families, f)
 	}
 	return b
 }
 
-// Sync makes the tables hold what the plan says. The error of a Service that iptables refuses is told once; it stays left
-// out until it changes or the tables are read again.
+// Sync makes the tables hold what the plan says. A Service that iptables refuses stays left out until it changes, and is
+// tried again now and then; its error is told each time.
 func (b *Backend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
 	results := make([]backend.Result, len(b.families))
 	before := make([]uint64, len(b.families))
@@ -127,8 +130,11 @@ const maxRefusals = 16
 // sync brings one family to the plan.
 func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (result backend.Result, transactions int) {
 	var told []error
-	defer func() { result.Err = errors.Join(append(told, result.Err)...) }()
-	f.reconsider(p)
+	defer func() {
+		f.putOff(len(told) > 0, time.Now(), &result)
+		result.Err = errors.Join(append(told, result.Err)...)
+	}()
+	f.reconsider(p, time.Now())
 	for {
 		have := f.have
 		f.have = nil // unless all goes well
@@ -154,7 +160,7 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (res
 			return result, transactions
 		case errors.As(err, &refused) && len(told) < maxRefusals:
 			told = append(told, err)
-			f.leaveOut(refused.owner, want)
+			f.leaveOut(refused, want)
 		default:
 			result.Err = err
 			return result, transactions
@@ -162,42 +168,61 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (res
 	}
 }
 
-// leaveOut remembers that a port is refused, and with which routes.
-func (f *family) leaveOut(owner string, want *ruleset) {
+// leftOut is a port that iptables refuses.
+type leftOut struct {
+	// routes are those that it had then.
+	routes []*plan.Route
+	cause  error
+}
+
+// leaveOut remembers that a port is refused.
+func (f *family) leaveOut(r *refusal, want *ruleset) {
 	without := maps.Clone(f.without)
 	for key, port := range want.ports.All() {
-		if key.String() == owner {
-			without[key] = port.routes
+		if key.String() == r.owner {
+			without[key] = &leftOut{port.routes, r.cause}
 		}
 	}
 	f.without, f.last = without, nil
 }
 
-// reconsider takes up again what was left out and changed since.
-func (f *family) reconsider(p *plan.Plan) {
-	without := map[portKey][]*plan.Route{}
-	for key, routes := range f.without {
-		if slices.ContainsFunc(routes, func(r *plan.Route) bool {
-			now, ok := p.Frontends.Get(r.Frontend)
-			return !ok || now != r
-		}) {
-			continue
+// What is refused is tried again after firstRetry, and twice as long each time up to lastRetry: a try costs a reading of
+// the tables for each.
+const (
+	firstRetry = time.Minute
+	lastRetry  = time.Hour
+)
+
+// reconsider takes up again what was left out and changed since, or everything where it is time for that.
+func (f *family) reconsider(p *plan.Plan, now time.Time) {
+	without := map[portKey]*leftOut{}
+	for key, left := range f.without {
+		changed := slices.ContainsFunc(left.routes, func(r *plan.Route) bool {
+			current, ok := p.Frontends.Get(r.Frontend)
+			return !ok || current != r
+		})
+		if !changed && now.Before(f.retryAt) {
+			without[key] = left
 		}
-		without[key] = routes
 	}
 	f.without = without
 }
 
-// LeftOut names the ports of Services whose rules iptables refused: namespace/name:port/protocol.
-func (b *Backend) LeftOut() []string {
-	var names []string
-	for _, f := range b.families {
-		for key := range f.without {
-			names = append(names, key.String())
-		}
+// putOff decides when what is left out is tried again, and tells of it.
+func (f *family) putOff(refused bool, now time.Time, result *backend.Result) {
+	if len(f.without) == 0 {
+		f.retryAfter = 0
+		return
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	if refused {
+		f.retryAfter = min(max(firstRetry, 2*f.retryAfter), lastRetry)
+		f.retryAt = now.Add(f.retryAfter)
+	}
+	result.Again = max(f.retryAt.Sub(now), time.Millisecond) // this sync may have taken until then
+	for key, left := range f.without {
+		result.Refused = append(result.Refused, backend.Refusal{Service: left.routes[0].Service, Port: key.String(), Cause: left.cause})
+	}
+	slices.SortFunc(result.Refused, func(a, b backend.Refusal) int { return strings.Compare(a.Port, b.Port) })
 }
 
 // Connections counts the connections that met each port's frontends, by namespace/name:port, as the rules' counters tell.

@@ -23,7 +23,7 @@ type ruleset struct {
 
 	// The rest is what render goes on from; a ruleset that was read has none of it.
 	from    *plan.Plan
-	without map[portKey][]*plan.Route
+	without map[portKey]*leftOut
 	ports   cluster.Map[portKey, *port]
 	trees   [places]*tree
 	health  cluster.Map[healthPort, bool]
@@ -66,8 +66,8 @@ type renderer struct {
 	family cluster.Family
 	opts   Options
 	can    capabilities
-	// without are ports that iptables refused, with the routes that they had then.
-	without map[portKey][]*plan.Route
+	// without are the ports that iptables refused.
+	without map[portKey]*leftOut
 }
 
 // render makes the ruleset of a plan. last is an earlier ruleset by the same renderer or nil; what it was made of and
@@ -115,7 +115,7 @@ func sameKeys[K comparable, V any](a, b map[K]V) bool {
 // composition is the work on one ruleset.
 type composition struct {
 	*writer
-	without map[portKey][]*plan.Route
+	without map[portKey]*leftOut
 	chains  *cluster.Editor[chainName, *chain]
 	ports   *cluster.Editor[portKey, *port]
 	touched map[portKey]bool

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -255,28 +258,76 @@ func TestRefusedService(t *testing.T) {
 					}
 					return nil
 				})
-				err := joined(b.Sync(context.Background(), c.plan()))
-				if err == nil || !strings.Contains(err.Error(), "default/service-33/TCP") || !strings.Contains(err.Error(), "default/service-300/TCP") {
+				results := b.Sync(context.Background(), c.plan())
+				if err := joined(results); err == nil || !strings.Contains(err.Error(), "default/service-33/TCP") || !strings.Contains(err.Error(), "default/service-300/TCP") {
 					t.Fatalf("the error is %v", err)
 				}
-				if left := b.LeftOut(); len(left) != 2 {
-					t.Errorf("left out are %v", left)
-				}
+				refused(t, results, "default/service-300/TCP", "default/service-33/TCP")
 				if n := strings.Count(door.Dump(), "DNAT --to"); n != 598 {
 					t.Errorf("%d Services are programmed, want 598", n)
 				}
-				if err := joined(b.Sync(context.Background(), c.plan())); err != nil {
+				results = b.Sync(context.Background(), c.plan())
+				refused(t, results, "default/service-300/TCP", "default/service-33/TCP")
+				if err := joined(results); err != nil {
 					t.Errorf("the next sync says it again: %v", err)
 				}
 				c.set(33, -1)
 				door.Refuse(nil)
-				sync(t, b, c.plan())
-				if left := b.LeftOut(); len(left) != 1 || left[0] != "default/service-300/TCP" {
-					t.Errorf("after one changed, left out are %v", left)
-				}
+				results = b.Sync(context.Background(), c.plan())
+				refused(t, results, "default/service-300/TCP")
 			})
 		})
 	}
+}
+
+// refused compares the ports that are left out.
+func refused(t *testing.T, results []backend.Result, want ...string) {
+	t.Helper()
+	var got []string
+	for _, r := range results[0].Refused {
+		got = append(got, r.Port)
+		if name, _, _ := strings.Cut(r.Port, "/TCP"); r.Service.String() != name || r.Cause == nil {
+			t.Errorf("%s is said to be of %s, left out for %v", r.Port, r.Service, r.Cause)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("left out are %v, want %v", got, want)
+	}
+}
+
+// TestRefusedIsTriedAgain though nothing changes, ever more rarely, until iptables takes it.
+func TestRefusedIsTriedAgain(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		synctest.Test(t, func(t *testing.T) {
+			b, door := oneFake(variant)
+			c := newSized(80, 1)
+			door.Refuse(func(input string) error {
+				if strings.Contains(input, " 10.0.33.0:8080") {
+					return &ipt.RestoreError{Output: "a module is missing"}
+				}
+				return nil
+			})
+			for _, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+				results := b.Sync(context.Background(), c.plan())
+				refused(t, results, "default/service-33/TCP")
+				if results[0].Err == nil || results[0].Again != wait*time.Minute {
+					t.Fatalf("it says %v, and asks for another try in %s; want %d min", results[0].Err, results[0].Again, wait)
+				}
+				time.Sleep(results[0].Again - time.Second)
+				if results = b.Sync(context.Background(), c.plan()); results[0].Err != nil || results[0].Again != time.Second {
+					t.Fatalf("too early it says %v, and asks for another try in %s", results[0].Err, results[0].Again)
+				}
+				time.Sleep(time.Second)
+			}
+			door.Refuse(nil)
+			results := b.Sync(context.Background(), c.plan())
+			refused(t, results)
+			if results[0].Err != nil || results[0].Again != 0 {
+				t.Errorf("once it is taken, it says %v and asks for another try in %s", results[0].Err, results[0].Again)
+			}
+			holds(t, b, c.plan())
+		})
+	})
 }
 
 func lineWith(input, words string) string {
@@ -292,8 +343,10 @@ func lineWith(input, words string) string {
 func TestErrorsThatAreNoRefusal(t *testing.T) {
 	b, door := oneFake(ipt.Legacy)
 	door.Refuse(func(string) error { return ipt.ErrLocked })
-	if err := joined(b.Sync(context.Background(), newSized(3, 1).plan())); !errors.Is(err, ipt.ErrLocked) || len(b.LeftOut()) > 0 {
-		t.Errorf("%v, left out %v", err, b.LeftOut())
+	results := b.Sync(context.Background(), newSized(3, 1).plan())
+	refused(t, results)
+	if err := joined(results); !errors.Is(err, ipt.ErrLocked) {
+		t.Errorf("it says %v", err)
 	}
 }
 

@@ -1,0 +1,175 @@
+//go:build linux
+
+package backendtest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// Picks draws endpoints as fast as the kernel can: node1 sends datagrams to a cluster IP, and a table of the test's
+// own drops them after DNAT, before conntrack keeps them, so that each is a new connection.
+type Picks struct {
+	Lab     *netns.Lab
+	Backend backend.Backend
+
+	t        *testing.T
+	services *cluster.Editor[cluster.ServiceName, *cluster.Service]
+	last     *plan.Plan
+}
+
+// picksVIP is the cluster IP, port 53 in UDP.
+var picksVIP = [4]byte{10, 96, 0, 10}
+
+// NewPicks builds a laboratory and opens the backend in node1.
+func NewPicks(t *testing.T, open Open) *Picks {
+	t.Helper()
+	p := &Picks{t: t, Lab: netns.Start(t, netns.Options{}), services: cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()}
+	p.Backend = openIn(t, p.Lab, open)
+	// The counter of what kept the cluster IP, and that of what was sent to an endpoint that was taken away.
+	p.nft("add", "table", "ip", "test")
+	p.nft("add", "counter", "ip", "test", "untranslated")
+	p.nft("add", "counter", "ip", "test", "removed")
+	p.nft("add", "set", "ip", "test", "gone", "{ type ipv4_addr; }")
+	p.nft("add", "chain", "ip", "test", "after", "{ type filter hook output priority -50; }")
+	p.nft("add", "rule", "ip", "test", "after", "ip daddr 10.96.0.10 counter name untranslated drop")
+	p.nft("add", "rule", "ip", "test", "after", "ip daddr @gone counter name removed drop")
+	p.nft("add", "rule", "ip", "test", "after", "udp dport 5353 drop")
+	return p
+}
+
+func (p *Picks) nft(args ...string) string {
+	p.t.Helper()
+	out, err := p.Lab.Node1.Command("nft", args...).Output()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(out)
+}
+
+// counted reads one of the counters.
+func (p *Picks) counted(name string) (packets int) {
+	p.t.Helper()
+	out := p.nft("list", "counter", "ip", "test", name)
+	var table, counter string
+	if _, err := fmt.Sscanf(out, "table ip %s {\n counter %s {\n packets %d", &table, &counter, &packets); err != nil {
+		p.t.Fatalf("%v in\n%s", err, out)
+	}
+	return packets
+}
+
+// scale gives the Service its first n endpoints, and syncs.
+func (p *Picks) scale(n int) {
+	p.t.Helper()
+	p.set(0, n)
+	p.last = plan.Compute(&cluster.Snapshot{Services: p.services.Map(), Node: &cluster.Node{}}, &plan.Options{}, p.last)
+	syncIn(p.t, p.Lab, p.Backend, p.last)
+}
+
+// set gives a Service its first n endpoints, from 10.244.2.0:5353; packets go to that of number 0.
+func (p *Picks) set(number, n int) {
+	slice := &cluster.EndpointSlice{Name: "a", Ports: []cluster.EndpointPort{{Protocol: cluster.UDP, Port: 5353}}}
+	for i := range n {
+		addr := netip.AddrFrom4([4]byte{10, 244, byte(2 + i>>8), byte(i)})
+		slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{Addr: addr, Conditions: cluster.Ready | cluster.Serving})
+	}
+	name := cluster.ServiceName{Namespace: "default", Name: fmt.Sprint("dns-", number)}
+	vip := picksVIP
+	vip[2] += byte(number)
+	p.services.Set(name, &cluster.Service{Name: name, ClusterIPs: []netip.Addr{netip.AddrFrom4(vip)},
+		Ports: []cluster.ServicePort{{Protocol: cluster.UDP, Port: 53}}, Slices: []*cluster.EndpointSlice{slice}})
+}
+
+// send sends datagrams until stop says so, and tells how many.
+func (p *Picks) send(stop func(sent int) bool) (sent int) {
+	err := p.Lab.Node1.Do(func() error {
+		socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(socket)
+		to := &unix.SockaddrInet4{Addr: picksVIP, Port: 53}
+		for ; !stop(sent); sent++ {
+			if err := unix.Sendto(socket, []byte{0}, 0, to); !errors.Is(err, unix.EPERM) {
+				return fmt.Errorf("a datagram was not dropped: %w", err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		p.t.Error(err)
+	}
+	return sent
+}
+
+// Uniform draws so many times from pools of 2 to 1,000 endpoints, and fails where the choice is not fair. Drawn counts, by
+// endpoint, what was drawn since the pool last changed, or since before then.
+//
+// Every endpoint's part of all picks may differ from the fair one by 1 % of all picks. That says little where there are
+// many endpoints, and no number of picks could bound each one's deviation there; chi-square sums up all. Its bound is one
+// that a fair choice exceeds once in 10⁹ times (by Wilson and Hilferty's approximation).
+func (p *Picks) Uniform(picks int, drawn func() map[netip.AddrPort]uint64) {
+	p.t.Helper()
+	for _, n := range []int{2, 10, 100, 1000} {
+		p.scale(n)
+		before := drawn()
+		p.send(func(sent int) bool { return sent == picks })
+		sum, chi, off := 0.0, 0.0, 0.0
+		want := float64(picks) / float64(n)
+		for endpoint, count := range drawn() {
+			got := float64(count - before[endpoint])
+			sum, chi = sum+got, chi+(got-want)*(got-want)/want
+			off = max(off, math.Abs(got-want)/float64(picks))
+		}
+		free := float64(n - 1)
+		bound := free * math.Pow(1-2/(9*free)+6*math.Sqrt(2/(9*free)), 3)
+		p.t.Logf("%d picks among %d endpoints: chi-square %.1f, bound %.1f; shares off by at most %.3f %%", picks, n, chi, bound, 100*off)
+		if sum != float64(picks) || chi > bound || off > 0.01 {
+			p.t.Errorf("%d endpoints: %.0f of %d picks found one; chi-square %.1f, want at most %.1f; a share is off by %.3f %%, want at most 1 %%",
+				n, sum, picks, chi, bound, 100*off)
+		}
+	}
+}
+
+// AmidChanges draws while pools grow and shrink, and fails where a connection found no endpoint, or one that was taken
+// away before it began.
+func (p *Picks) AmidChanges() {
+	p.t.Helper()
+	p.scale(4)
+	var stop atomic.Bool
+	sent := make(chan int)
+	go func() { sent <- p.send(func(int) bool { return stop.Load() }) }()
+	changes := 0
+	scale := func() {
+		for began := time.Now(); time.Since(began) < 4*time.Second; changes++ {
+			p.scale(1 + (changes*7)%4)
+		}
+	}
+	scale() // where what a backend has for as many endpoints comes and goes with the pool
+	for number := range 4 {
+		p.set(1+number, 1+number)
+	}
+	scale() // where other Services need it too
+	p.scale(1)
+	p.nft("add", "element", "ip", "test", "gone", "{ 10.244.2.1, 10.244.2.2, 10.244.2.3 }")
+	time.Sleep(100 * time.Millisecond)
+	stop.Store(true)
+	n := <-sent
+	untranslated, removed := p.counted("untranslated"), p.counted("removed")
+	p.t.Logf("%d picks amid %d changes: %d found no endpoint, %d one that was gone", n, changes, untranslated, removed)
+	if untranslated+removed > 0 {
+		p.t.Errorf("of %d picks amid %d changes %d found no endpoint, and %d one that was gone", n, changes, untranslated, removed)
+	}
+}

@@ -1,0 +1,42 @@
+package iptables_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
+)
+
+// TestKernelPicksAreUniform draws 100,000 times from each pool, as the rules' counters tell.
+func TestKernelPicksAreUniform(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		p := backendtest.NewPicks(t, opener(variant))
+		p.Uniform(100_000, func() map[netip.AddrPort]uint64 {
+			out, err := p.Lab.Node1.Command("iptables-"+string(variant)+"-save", "-c", "-t", "nat").Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts := map[netip.AddrPort]uint64{}
+			for line := range strings.Lines(string(out)) {
+				rule, to, found := strings.Cut(strings.TrimSpace(line), " -j DNAT --to-destination ")
+				if !found {
+					continue
+				}
+				var packets uint64
+				if _, err := fmt.Sscanf(rule, "[%d:", &packets); err != nil {
+					t.Fatalf("%v in %s", err, line)
+				}
+				counts[netip.MustParseAddrPort(to)] = packets
+			}
+			return counts
+		})
+	})
+}
+
+// TestKernelPicksAmidChanges rewrites the chain that packets are in.
+func TestKernelPicksAmidChanges(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) { backendtest.NewPicks(t, opener(variant)).AmidChanges() })
+}

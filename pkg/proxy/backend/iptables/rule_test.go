@@ -1,0 +1,27 @@
+package iptables
+
+import (
+	"fmt"
+	"math"
+	"testing"
+)
+
+// TestSharesAreEqual works out from the rules' probabilities, as the kernel keeps them, what part of the connections each
+// endpoint gets: the fair part to within a millionth of it.
+func TestSharesAreEqual(t *testing.T) {
+	var chances [1001]float64
+	chances[1] = 1
+	for n := 2; n < len(chances); n++ {
+		if _, err := fmt.Sscanf(chance(n), " -m statistic --mode random --probability %f", &chances[n]); err != nil {
+			t.Fatal(err)
+		}
+		chances[n] = math.Round(chances[n]*(1<<31)) / (1 << 31)
+		left := 1.0
+		for i := n; i > 0; i-- {
+			if off := left*chances[i]*float64(n) - 1; math.Abs(off) > 1e-6 {
+				t.Fatalf("endpoint %d of %d gets %g of the fair share more", n-i, n, off)
+			}
+			left *= 1 - chances[i]
+		}
+	}
+}
