@@ -28,9 +28,11 @@ type world struct {
 	asker  *netns.Host
 	server *netns.Host
 	node   *netns.Host
-	url    string
-	folder string
-	table  nft.Table // of the node, to count transactions by anybody
+	// answers is the server in the pod of that name.
+	answers *netns.Server
+	url     string
+	folder  string
+	table   nft.Table // of the node, to count transactions by anybody
 }
 
 // api is the API server; the name keeps it apart from the server of a pod.
@@ -84,7 +86,8 @@ func (w *world) answerForAll() error {
 	if _, err := w.server.Command("ip", "route", "add", "local", endpoints.String(), "dev", "lo").Output(); err != nil {
 		return err
 	}
-	_, err := w.server.Serve(netns.TCP, synthetic.EndpointPort)
+	var err error
+	w.answers, err = w.server.Serve(netns.TCP, synthetic.EndpointPort)
 	return err
 }
 
