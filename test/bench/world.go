@@ -67,6 +67,9 @@ func newWorld(size synthetic.Size, options synthetic.Options) (w *world, err err
 	}
 	w.url = "http://" + listener.Addr().String()
 	w.api = synthetic.Serve(listener, synthetic.New(size, nodeName), options)
+	if err := w.Prepare(); err != nil {
+		return w, err
+	}
 	if w.folder, err = os.MkdirTemp("", "bench-"); err != nil {
 		return w, err
 	}
