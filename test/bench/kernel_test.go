@@ -61,7 +61,7 @@ func TestKernelProber(t *testing.T) {
 	if took < after {
 		t.Errorf("silent %v after the start, and served until %v at least", took, after)
 	}
-	if _, err := asker.connects(1, to); err == nil {
+	if _, err := asker.connects(1, func(int) netip.AddrPort { return to }); err == nil {
 		t.Error("a port that nobody serves was connected to")
 	}
 }
@@ -81,7 +81,8 @@ func TestKernelBench(t *testing.T) {
 	for _, name := range []string{
 		"cold start", "cold start, CPU", "memory after cold start", "peak memory, cold start", "API server sent",
 		"endpoint's change, p50", "endpoint's change, CPU each", "new service, p50", "deleted service, p50", "connect, p50",
-		"connect directly, p50", "churn of 50/s, behind, p50", "churn of 50/s, changes reached", "restart, until it rests",
+		"connect directly, p50", "connect p50, compared with direct", "connect p50, a single dnat rule, compared with direct",
+		"churn of 50/s, behind, p50", "churn of 50/s, changes reached", "restart, until it rests",
 		"restart, connections made", "restart with one change", "endpoint's change, default settings, p50",
 	} {
 		if v, ok := run.value(name); !ok || v <= 0 {

@@ -53,7 +53,8 @@ func (p *plan) measure(program, mode string, size synthetic.Size, say func(strin
 		name string
 		do   func() error
 	}{
-		{"cold start", b.coldStart}, {"changes", b.endpointChanges}, {"new and deleted Services", b.serviceChanges},
+		{"connect time without a proxy", b.connectFloor}, {"cold start", b.coldStart},
+		{"changes", b.endpointChanges}, {"new and deleted Services", b.serviceChanges},
 		{"connect time", b.connectTime}, {"churn", b.churns}, {"restarts", b.restarts}, {"default settings", b.defaultSettings},
 	}
 	for _, step := range steps {
@@ -205,19 +206,6 @@ func (b *bench) serviceChanges() error {
 			return start
 		})
 	})
-}
-
-func (b *bench) connectTime() error {
-	service := b.Size().Services / 2
-	direct := netip.AddrPortFrom(b.Endpoints(service)[0], synthetic.EndpointPort)
-	took, err := b.prober.connects(2000, synthetic.VIP(service), direct)
-	if err != nil {
-		return err
-	}
-	b.run.spread("connect", "µs", took[0])
-	b.run.spread("connect directly", "µs", took[1])
-	b.run.add("connect p50, compared with direct", "times", float64(quantile(took[0], 0.5))/float64(quantile(took[1], 0.5)))
-	return nil
 }
 
 func (b *bench) churns() error {

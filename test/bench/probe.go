@@ -199,27 +199,3 @@ func heard(fd int) netip.Addr {
 	}
 	return met.Addr()
 }
-
-// connects measures how long connections to each of some addresses take, in turn, so that all meet the same machine.
-func (p *prober) connects(times int, to ...netip.AddrPort) (took [][]time.Duration, err error) {
-	took = make([][]time.Duration, len(to))
-	err = p.run(func() error {
-		for range times {
-			for i, address := range to {
-				fd, err := p.socket(0)
-				if err != nil {
-					return err
-				}
-				start := time.Now()
-				err = unix.Connect(fd, &unix.SockaddrInet4{Addr: address.Addr().As4(), Port: int(address.Port())})
-				took[i] = append(took[i], time.Since(start))
-				_ = unix.Close(fd)
-				if err != nil {
-					return fmt.Errorf("connect to %v: %w", address, err)
-				}
-			}
-		}
-		return nil
-	})
-	return took, err
-}

@@ -31,6 +31,33 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
+// TestRatioOfRounds compares rounds, so that one that was disturbed does not count, and tells how far the others differ.
+func TestRatioOfRounds(t *testing.T) {
+	var one, other []time.Duration
+	for round := range 9 {
+		for range 3 {
+			one, other = append(one, 1100), append(other, 1000)
+		}
+		one = append(one, time.Duration(5000*round)) // the slowest of a round is no matter
+		other = append(other, 900)
+	}
+	if ratio, off := ratioOfRounds(one, other, 4); ratio != 1.1 || off != 0 {
+		t.Errorf("the ratio of equal rounds is %v ± %v", ratio, off)
+	}
+	for i := range 4 {
+		one[i] *= 7
+	}
+	if ratio, off := ratioOfRounds(one, other, 4); ratio != 1.1 || off != 0 {
+		t.Errorf("with one round disturbed the ratio is %v ± %v", ratio, off)
+	}
+	for i := range 16 {
+		one[i] = 1300
+	}
+	if ratio, off := ratioOfRounds(one, other, 4); ratio != 1.1 || off < 0.05 || off > 0.1 {
+		t.Errorf("with four rounds of 1.3 the ratio is %v ± %v", ratio, off)
+	}
+}
+
 // example is a report of two programs and two sizes, one of which a peer did not finish.
 func example() *Report {
 	run := func(program, size string, services, endpoints int, failed string, values ...float64) *Run {

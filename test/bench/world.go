@@ -28,9 +28,11 @@ type world struct {
 	asker  *netns.Host
 	server *netns.Host
 	node   *netns.Host
-	url    string
-	folder string
-	table  nft.Table // of the node, to count transactions by anybody
+	// answers is the server in the pod of that name.
+	answers *netns.Server
+	url     string
+	folder  string
+	table   nft.Table // of the node, to count transactions by anybody
 }
 
 // api is the API server; the name keeps it apart from the server of a pod.
@@ -65,6 +67,9 @@ func newWorld(size synthetic.Size, options synthetic.Options) (w *world, err err
 	}
 	w.url = "http://" + listener.Addr().String()
 	w.api = synthetic.Serve(listener, synthetic.New(size, nodeName), options)
+	if err := w.Prepare(); err != nil {
+		return w, err
+	}
 	if w.folder, err = os.MkdirTemp("", "bench-"); err != nil {
 		return w, err
 	}
@@ -84,7 +89,8 @@ func (w *world) answerForAll() error {
 	if _, err := w.server.Command("ip", "route", "add", "local", endpoints.String(), "dev", "lo").Output(); err != nil {
 		return err
 	}
-	_, err := w.server.Serve(netns.TCP, synthetic.EndpointPort)
+	var err error
+	w.answers, err = w.server.Serve(netns.TCP, synthetic.EndpointPort)
 	return err
 }
 

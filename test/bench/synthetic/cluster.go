@@ -87,6 +87,8 @@ type view struct {
 	version int64 // the resourceVersion
 	// changed are the Services that are not as at the start.
 	changed map[int]*service
+	// prepared are objects that need not be encoded, for those who take protobuf; nil if there are none.
+	prepared *prepared
 }
 
 // service is what of a Service can change.

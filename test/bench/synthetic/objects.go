@@ -113,16 +113,28 @@ func (v *view) each(k *kind, from int, visit func(o object, next int) bool) {
 		if s == nil {
 			continue
 		}
-		pieces := 1
-		if k.resource == endpointSlices {
-			pieces = s.slices()
-		}
-		for piece := range pieces {
-			if at := number*places + piece; at >= from && !visit(k.of(s, piece), at+1) {
+		for piece := range v.pieces(k, s) {
+			at := number*places + piece
+			if at < from {
+				continue
+			}
+			o := v.ready(k, number, piece)
+			if o == nil {
+				o = k.of(s, piece)
+			}
+			if !visit(o, at+1) {
 				return
 			}
 		}
 	}
+}
+
+// pieces is how many objects of a kind a Service consists of.
+func (v *view) pieces(k *kind, s *service) int {
+	if k.resource == endpointSlices {
+		return s.slices()
+	}
+	return 1
 }
 
 // Name is that of a Service, and of its object; all are in a few namespaces.

@@ -34,6 +34,7 @@ type Server struct {
 	served  chan error
 	// bytes counts what was sent, events the Events that were published, watches those that have caught up.
 	bytes, events, watches atomic.Int64
+	prepared               atomic.Pointer[prepared]
 }
 
 // Serve answers on a listener until Close.
@@ -124,6 +125,9 @@ func (s *Server) collection(k *kind, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	media, writer := format(r.Header.Get("Accept"), k, s.options.OnlyJSON)
+	if media == protobuf {
+		v.prepared = s.prepared.Load()
+	}
 	to := bufio.NewWriterSize(&counting{w, &s.bytes}, 1<<16)
 	w.Header().Set("Content-Type", media)
 	if q.watching {

@@ -1,0 +1,177 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// Connect times are compared in rounds, after one that counts for nothing. What disturbs the machine for a while then
+// disturbs few of the rounds, and of a round's connections both kinds alike, for they take turns.
+const connectRounds, connectsEach = 100, 100
+
+// connectTime compares connections to a Service with direct ones: from pod to pod through the same node, whose rules
+// they meet as all packets do, and to the same endpoints, but not to the Service.
+func (b *bench) connectTime() error {
+	service, direct := b.connectTargets()
+	took, err := b.alternate(service, direct)
+	if err != nil {
+		return err
+	}
+	b.run.spread("connect", "µs", took[0])
+	b.run.spread("connect directly", "µs", took[1])
+	b.compare("connect p50, compared with direct", took)
+	return nil
+}
+
+// connectFloor takes the same with no proxy at work: what a direct connection costs where no rule has made the kernel
+// track connections, and what a Service costs by the least there is, one rule that sends one address to one endpoint.
+func (b *bench) connectFloor() error {
+	service, direct := b.connectTargets()
+	took, err := b.alternate(direct)
+	if err != nil {
+		return err
+	}
+	b.run.spread("connect directly, no rules at all", "µs", took[0])
+	const rule = `table ip bench { chain c { type nat hook prerouting priority dstnat; ip daddr %v tcp dport %d dnat to %v; }; }`
+	to := service(0)
+	if out, err := b.node.Command("nft", fmt.Sprintf(rule, to.Addr(), to.Port(), direct(0))).CombinedOutput(); err != nil {
+		return fmt.Errorf("nft: add a rule: %w: %s", err, out)
+	}
+	if took, err = b.alternate(service, direct); err == nil {
+		b.compare("connect p50, a single dnat rule, compared with direct", took)
+	}
+	if out, deleted := b.node.Command("nft", "delete table ip bench").CombinedOutput(); deleted != nil {
+		err = errors.Join(err, fmt.Errorf("nft: delete a table: %w: %s", deleted, out))
+	}
+	return err
+}
+
+// connectTargets are a Service and its endpoints in turn.
+func (b *bench) connectTargets() (service, direct func(turn int) netip.AddrPort) {
+	number := b.Size().Services / 2
+	endpoints := b.Endpoints(number)
+	return func(int) netip.AddrPort { return synthetic.VIP(number) },
+		func(turn int) netip.AddrPort {
+			return netip.AddrPortFrom(endpoints[turn%len(endpoints)], synthetic.EndpointPort)
+		}
+}
+
+// compare notes the ratio of two kinds of connections, the median of the rounds' ratios of medians, and how far off that
+// is likely to be (its standard error, from the quartiles, as if the rounds' ratios were distributed normally).
+func (b *bench) compare(name string, took [][]time.Duration) {
+	ratio, uncertainty := ratioOfRounds(took[0], took[1], connectsEach)
+	b.run.add(name, "times", ratio)
+	b.run.add(name+", ±", "%", 100*uncertainty/ratio)
+}
+
+// ratioOfRounds compares two series that were taken in turn, each of them so many at a time.
+func ratioOfRounds(a, b []time.Duration, each int) (ratio, uncertainty float64) {
+	const precision = 1e6 // quantile works on whole numbers
+	var ratios []time.Duration
+	for at := 0; at < min(len(a), len(b)); at += each {
+		one, other := quantile(a[at:min(at+each, len(a))], 0.5), quantile(b[at:min(at+each, len(b))], 0.5)
+		ratios = append(ratios, time.Duration(precision*float64(one)/float64(other)))
+	}
+	deviation := float64(quantile(ratios, 0.75)-quantile(ratios, 0.25)) / 1.35
+	return float64(quantile(ratios, 0.5)) / precision, 1.25 * deviation / precision / math.Sqrt(float64(len(ratios)))
+}
+
+// alternate measures how long connections to each of some addresses take. While it does nobody takes them: the kernel
+// alone answers, and they are put away between the rounds.
+func (b *bench) alternate(to ...func(turn int) netip.AddrPort) (took [][]time.Duration, err error) {
+	queue, err := b.beSilent()
+	if err != nil {
+		return nil, err
+	}
+	took = make([][]time.Duration, len(to))
+	for round := range connectRounds + 1 {
+		all, err := b.prober.connects(connectsEach, to...)
+		if err == nil {
+			err = empty(queue)
+		}
+		if err != nil {
+			return nil, errors.Join(err, b.beHeard(queue))
+		}
+		for i := range to {
+			if round > 0 {
+				took[i] = append(took[i], all[i]...)
+			}
+		}
+	}
+	return took, b.beHeard(queue)
+}
+
+// beSilent puts a socket that only listens in the place of the server that answers.
+func (w *world) beSilent() (queue int, err error) {
+	if err := w.answers.Close(); err != nil {
+		return 0, err
+	}
+	err = w.server.Do(func() error {
+		if queue, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
+			return fmt.Errorf("open a socket: %w", err)
+		}
+		return errors.Join(unix.SetsockoptInt(queue, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+			unix.Bind(queue, &unix.SockaddrInet4{Port: synthetic.EndpointPort}), unix.Listen(queue, 4*connectsEach))
+	})
+	return queue, err
+}
+
+// beHeard undoes beSilent.
+func (w *world) beHeard(queue int) (err error) {
+	if err = unix.Close(queue); err != nil {
+		return err
+	}
+	w.answers, err = w.server.Serve(netns.TCP, synthetic.EndpointPort)
+	return err
+}
+
+// empty takes what waits at a socket.
+func empty(queue int) error {
+	for {
+		fd, _, err := unix.Accept(queue)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case errors.Is(err, unix.EINTR) || errors.Is(err, unix.ECONNABORTED):
+			continue
+		case err != nil:
+			return fmt.Errorf("accept: %w", err)
+		}
+		_ = unix.Close(fd)
+	}
+}
+
+// connects measures how long connections to each of some addresses take, one after another and in turn.
+func (p *prober) connects(times int, to ...func(turn int) netip.AddrPort) (took [][]time.Duration, err error) {
+	took = make([][]time.Duration, len(to))
+	err = p.run(func() error {
+		for turn := range times * len(to) {
+			// Each comes first as often as the others: 0 1, 1 0, 0 1 and so on.
+			i := (turn + turn/len(to)) % len(to)
+			fd, err := p.socket(0)
+			if err != nil {
+				return err
+			}
+			address := to[i](turn / len(to) / 2)
+			start := time.Now()
+			err = unix.Connect(fd, &unix.SockaddrInet4{Addr: address.Addr().As4(), Port: int(address.Port())})
+			took[i] = append(took[i], time.Since(start))
+			_ = unix.Close(fd)
+			if err != nil {
+				return fmt.Errorf("connect to %v: %w", address, err)
+			}
+		}
+		return nil
+	})
+	return took, err
+}
