@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -15,6 +16,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 	"github.com/seed-11a05479/kube-proxy/pkg/audit"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // auditOptions is what the command line of "kube-proxy audit" says.
@@ -127,7 +129,7 @@ func runAudit(cmd *cobra.Command, opts *auditOptions) error {
 // audit looks at everything that the command line names.
 func (o *auditOptions) audit(cmd *cobra.Command) (*audit.Report, error) {
 	// Without a file, the defaults of kube-proxy are taken to be in force: iptables mode, node ports everywhere.
-	options := audit.Options{NodePortsOnAll: true, NodePortsOnLocalhost: true}
+	options := audit.Options{NodePortsOnAll: true, NodePortsOnLocalhost: audit.LocalhostNone}
 	for _, name := range o.skip {
 		options.Skip = append(options.Skip, audit.Check(name))
 	}
@@ -161,25 +163,27 @@ func (o *auditOptions) audit(cmd *cobra.Command) (*audit.Report, error) {
 }
 
 // nodePortsByMode tells what a change from iptables to nftables mode would mean for node ports: whether they are now on
-// all addresses since none are named, and whether they are on 127.0.0.1 and would not be. nftablesLocalhost is the gate
-// that serves them there in nftables mode as well, where a loopback range is named.
-func nodePortsByMode(cfg *config.KubeProxyConfiguration, nftablesLocalhost bool) (all, localhost bool) {
+// all addresses since none are named, and what becomes of those on 127.0.0.1. nftablesLocalhost is the gate that serves TCP
+// there in nftables mode as well, where a loopback range is named.
+func nodePortsByMode(cfg *config.KubeProxyConfiguration, nftablesLocalhost bool) (all bool, localhost audit.Localhost) {
 	if cfg.Mode == config.ProxyModeNFTables {
-		return false, false // the change has been made
-	}
-	if len(cfg.NodePortAddresses) == 0 {
-		return true, cfg.IPTables.LocalhostNodePorts
+		return false, audit.LocalhostSame // the change has been made
 	}
 	selected, err := nodePortAddresses(cfg.NodePortAddresses)
 	if err != nil {
-		return false, false // validation has said so
+		return false, audit.LocalhostSame // validation has said so
 	}
-	within, named := false, false
-	for _, cidr := range selected.CIDRs {
-		within = within || cidr.Addr().Is4() && (cidr.Bits() == 0 || cidr.Addr().IsLoopback())
-		named = named || cidr.Addr().IsLoopback()
+	all = len(cfg.NodePortAddresses) == 0
+	within := all || slices.ContainsFunc(selected.CIDRs, func(cidr netip.Prefix) bool {
+		return cidr.Addr().Is4() && (cidr.Bits() == 0 || cidr.Addr().IsLoopback())
+	})
+	switch {
+	case !within || !cfg.IPTables.LocalhostNodePorts:
+		return all, audit.LocalhostSame
+	case nftablesLocalhost && slices.Contains(loopbackFamilies(cfg.NodePortAddresses), cluster.IPv4):
+		return all, audit.LocalhostTCP
 	}
-	return false, within && cfg.IPTables.LocalhostNodePorts && (!named || !nftablesLocalhost)
+	return all, audit.LocalhostNone
 }
 
 // configFindings are what is deprecated in a file.

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/audit"
 )
 
 // apiServer lists Services and Nodes in pages, to whoever may only list.
@@ -233,26 +234,27 @@ func TestAuditProgress(t *testing.T) {
 // TestNodePortsByMode proves when a change of mode moves node ports.
 func TestNodePortsByMode(t *testing.T) {
 	for _, test := range []struct {
-		mode                          config.ProxyMode
-		addresses                     []string
-		localhost, gate               bool
-		wantEverywhere, wantLocalhost bool
+		mode            config.ProxyMode
+		addresses       []string
+		localhost, gate bool
+		wantEverywhere  bool
+		wantLocalhost   audit.Localhost
 	}{
-		{config.ProxyModeIPTables, nil, true, false, true, true},
-		{"", nil, true, true, true, true}, // the gate asks for a range that is named
-		{config.ProxyModeIPTables, nil, false, false, true, false},
-		{config.ProxyModeNFTables, nil, true, false, false, false},
-		{config.ProxyModeIPTables, []string{"primary"}, true, false, false, false},
-		{config.ProxyModeIPTables, []string{"primary", "localhost"}, true, false, false, true},
-		{config.ProxyModeIPTables, []string{"primary", "127.0.0.0/8"}, true, true, false, false},
-		{config.ProxyModeIPTables, []string{"0.0.0.0/0"}, true, false, false, true},
-		{config.ProxyModeIPTables, []string{"all"}, true, true, false, true},
-		{config.ProxyModeIPTables, []string{"10.0.0.0/8"}, true, false, false, false},
+		{config.ProxyModeIPTables, nil, true, false, true, audit.LocalhostNone},
+		{"", nil, true, true, true, audit.LocalhostNone}, // the gate asks for a range that is named
+		{config.ProxyModeIPTables, nil, false, false, true, audit.LocalhostSame},
+		{config.ProxyModeNFTables, nil, true, false, false, audit.LocalhostSame},
+		{config.ProxyModeIPTables, []string{"primary"}, true, false, false, audit.LocalhostSame},
+		{config.ProxyModeIPTables, []string{"primary", "localhost"}, true, false, false, audit.LocalhostNone},
+		{config.ProxyModeIPTables, []string{"primary", "127.0.0.0/8"}, true, true, false, audit.LocalhostTCP},
+		{config.ProxyModeIPTables, []string{"0.0.0.0/0"}, true, false, false, audit.LocalhostNone},
+		{config.ProxyModeIPTables, []string{"all"}, true, true, false, audit.LocalhostNone},
+		{config.ProxyModeIPTables, []string{"10.0.0.0/8"}, true, false, false, audit.LocalhostSame},
 	} {
 		cfg := &config.KubeProxyConfiguration{Mode: test.mode, NodePortAddresses: test.addresses}
 		cfg.IPTables.LocalhostNodePorts = test.localhost
 		if all, localhost := nodePortsByMode(cfg, test.gate); all != test.wantEverywhere || localhost != test.wantLocalhost {
-			t.Errorf("%+v: got %t, %t", test, all, localhost)
+			t.Errorf("%+v: got %t, %d", test, all, localhost)
 		}
 	}
 }

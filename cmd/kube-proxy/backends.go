@@ -26,6 +26,9 @@ type dataplane struct {
 	// syncFailures and cleanupFailures name the metrics, below kubeproxy_, that count its failures.
 	syncFailures, cleanupFailures string
 	open                          func(ctx context.Context, cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error)
+	// rejectedOnLocalhost reads how many packets to node ports it rejected on loopback addresses; nil where it serves
+	// these itself, and rejects none.
+	rejectedOnLocalhost func(ctx context.Context, family cluster.Family) (map[cluster.Protocol]uint64, error)
 	// cleanup removes all that it, or Kubernetes' kube-proxy in this mode, left on this machine.
 	cleanup func(ctx context.Context, cfg *config.KubeProxyConfiguration) error
 }
@@ -46,7 +49,7 @@ var dataplanes = []dataplane{
 		mode: config.ProxyModeNFTables, nodePorts: config.NodePortAddressesPrimary,
 		syncFailures:    "sync_proxy_rules_nftables_sync_failures_total",
 		cleanupFailures: "sync_proxy_rules_nftables_cleanup_failures_total",
-		open:            openNFTables,
+		open:            openNFTables, rejectedOnLocalhost: nftables.RejectedOnLocalhost,
 		cleanup: func(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
 			b, err := openNFTables(ctx, cfg, []cluster.Family{cluster.IPv4, cluster.IPv6})
 			if err != nil {

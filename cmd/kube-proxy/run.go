@@ -73,6 +73,7 @@ func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOption
 	if p.families, err = chooseFamilies(ctx, cfg, opts, p.identity); err != nil {
 		return err
 	}
+	p.planning.Localhost = plan.Localhost{Reject: p.rejectsOnLocalhost(), Forwarded: p.localhostFamilies()}
 	p.announce(ctx)
 	return p.run(ctx)
 }
@@ -146,6 +147,7 @@ func (p *process) run(ctx context.Context) error {
 	measured := metrics.New(metrics.Config{
 		Families: p.families, Start: time.Now(), Snapshot: p.builder.Snapshot,
 		SyncFailures: p.chosen.syncFailures, CleanupFailures: p.chosen.cleanupFailures,
+		RejectedOnLocalhost: p.rejectedOnLocalhost(ctx),
 	}, legacyregistry.MustRegister)
 	p.measured.Store(measured)
 	checker := health.NewChecker(health.Config{
@@ -206,10 +208,29 @@ func (p *process) workers(checker *health.Checker, measured *metrics.Metrics, tr
 	return all
 }
 
-// localhostFamilies are those on whose loopback address this process itself serves node ports: in nftables mode, where
-// the kernel cannot.
+// rejectsOnLocalhost tells whether node ports on loopback addresses are rejected that this process does not serve.
+func (p *process) rejectsOnLocalhost() bool {
+	return p.chosen.rejectedOnLocalhost != nil && p.opts.gates.KubeProxyNFTablesLocalhostNodePorts
+}
+
+// readTimeout is how long reading the kernel's counters may take for one scrape of the metrics.
+const readTimeout = 2 * time.Second
+
+// rejectedOnLocalhost reads how many packets were rejected there; nil where none are.
+func (p *process) rejectedOnLocalhost(ctx context.Context) func(cluster.Family) (map[cluster.Protocol]uint64, error) {
+	if !p.rejectsOnLocalhost() {
+		return nil
+	}
+	return func(family cluster.Family) (map[cluster.Protocol]uint64, error) {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		return p.chosen.rejectedOnLocalhost(ctx, family)
+	}
+}
+
+// localhostFamilies are those on whose loopback address this process itself serves node ports.
 func (p *process) localhostFamilies() []cluster.Family {
-	if p.chosen.mode != config.ProxyModeNFTables || !p.opts.gates.KubeProxyNFTablesLocalhostNodePorts {
+	if !p.rejectsOnLocalhost() {
 		return nil
 	}
 	named := loopbackFamilies(p.cfg.NodePortAddresses)

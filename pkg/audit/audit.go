@@ -84,12 +84,22 @@ type Report struct {
 type Options struct {
 	// NodePortsOnAll tells that iptables mode serves node ports on every address of a node, and nftables mode on the primary
 	// ones: so it is where nodePortAddresses names none.
-	NodePortsOnAll bool
-	// NodePortsOnLocalhost tells that iptables mode serves node ports on 127.0.0.1 and nftables mode does not.
-	NodePortsOnLocalhost bool
+	NodePortsOnAll       bool
+	NodePortsOnLocalhost Localhost
 	// Skip are the checks to leave out.
 	Skip []Check
 }
+
+// Localhost is what a change to nftables mode makes of node ports on 127.0.0.1.
+type Localhost uint8
+
+// It changes nothing, since iptables mode serves none there; takes all away; takes all away but TCP (the feature gate
+// KubeProxyNFTablesLocalhostNodePorts).
+const (
+	LocalhostSame Localhost = iota
+	LocalhostNone
+	LocalhostTCP
+)
 
 // Auditor looks at objects.
 type Auditor struct {

@@ -127,23 +127,30 @@ func (a *Auditor) loadBalancerIP(s *corev1.Service) {
 
 // nodePorts finds node ports that a change of mode moves.
 func (a *Auditor) nodePorts(s *corev1.Service) {
-	var ports []string
+	var ports, notTCP []string
 	for _, port := range s.Spec.Ports {
-		if port.NodePort != 0 {
-			ports = append(ports, fmt.Sprintf("%d/%s", port.NodePort, protocol(&port)))
+		if port.NodePort == 0 {
+			continue
+		}
+		text := fmt.Sprintf("%d/%s", port.NodePort, protocol(&port))
+		ports = append(ports, text)
+		if protocol(&port) != corev1.ProtocolTCP {
+			notTCP = append(notTCP, text)
 		}
 	}
 	if len(ports) == 0 || unserved(s) != "" {
 		return
 	}
-	list := strings.Join(ports, ", ")
+	list, onLocalhost := strings.Join(ports, ", "), a.options.NodePortsOnLocalhost
 	const localhost = "127.0.0.1, which clients on the node may use"
 	switch {
-	case a.options.NodePortsOnAll && a.options.NodePortsOnLocalhost:
+	case a.options.NodePortsOnAll && onLocalhost != LocalhostSame:
 		a.found(NodePorts, s, list+": iptables mode serves them on every address of a node and on "+localhost+"; nftables mode on the primary addresses", "")
 	case a.options.NodePortsOnAll:
 		a.found(NodePorts, s, list+": iptables mode serves them on every address of a node; nftables mode on the primary addresses", "")
-	case a.options.NodePortsOnLocalhost:
+	case onLocalhost == LocalhostNone:
 		a.found(NodePorts, s, list+": iptables mode serves them on "+localhost+"; nftables mode does not", "")
+	case onLocalhost == LocalhostTCP && len(notTCP) > 0:
+		a.found(NodePorts, s, strings.Join(notTCP, ", ")+": iptables mode serves them on "+localhost+"; nftables mode serves TCP there and rejects them", "")
 	}
 }

@@ -64,7 +64,7 @@ func table() []row {
 				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
 			},
 			effect: "In nftables mode, serves TCP NodePorts on loopback addresses if nodePortAddresses names a loopback " +
-				"range (localhost, or a CIDR within 127.0.0.0/8 or ::1).",
+				"range (localhost, or a CIDR within 127.0.0.0/8 or ::1). Other NodePorts there are rejected.",
 			end: mayChange,
 		},
 		{name: logsapi.LoggingAlphaOptions, effect: "Unlocks logging options of alpha quality: split streams and their buffers.", end: mayChange},

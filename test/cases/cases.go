@@ -238,6 +238,9 @@ func parseOptions(text string) (*plan.Options, error) {
 			o.ServeExternalIPs, err = strconv.ParseBool(value)
 		case "loopbackNodePorts":
 			o.NodePorts.Loopback, err = strconv.ParseBool(value)
+		case "localhost": // the families whose TCP node ports are forwarded there; everything else is rejected
+			o.Localhost.Reject = true
+			o.Localhost.Forwarded, err = parseFamilies(value)
 		case "localInterface":
 			o.LocalTraffic = plan.LocalTraffic{Interface: value}
 		case "detectLocal":
@@ -257,6 +260,22 @@ func parseOptions(text string) (*plan.Options, error) {
 		}
 	}
 	return o, nil
+}
+
+// parseFamilies reads a list of families: "IPv4 IPv6", or "none".
+func parseFamilies(value string) (families []cluster.Family, err error) {
+	for word := range strings.FieldsSeq(value) {
+		switch word {
+		case "IPv4":
+			families = append(families, cluster.IPv4)
+		case "IPv6":
+			families = append(families, cluster.IPv6)
+		case "none":
+		default:
+			err = fmt.Errorf("%q is neither IPv4, IPv6 nor none", word)
+		}
+	}
+	return families, err
 }
 
 var (

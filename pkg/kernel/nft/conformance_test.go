@@ -71,10 +71,13 @@ func world(tx *knftables.Transaction) {
 	tx.Add(&knftables.Set{Name: "full", Type: "ipv4_addr", Size: knftables.PtrTo[uint64](1)})
 	tx.Add(&knftables.Element{Set: "full", Key: []string{"10.0.0.1"}})
 	tx.Add(&knftables.Set{Name: "pods", Type: "ipv4_addr", Flags: []knftables.SetFlag{knftables.IntervalFlag}})
+	tx.Add(&knftables.Counter{Name: "unused-counter"})
+	tx.Add(&knftables.Counter{Name: "counted"})
 	tx.Add(&knftables.Chain{Name: "pick-2"})
 	tx.Add(&knftables.Rule{Chain: "pick-2", Rule: pickRule})
 	tx.Add(&knftables.Chain{Name: "unused"})
 	tx.Add(&knftables.Rule{Chain: "unused", Rule: "ip saddr @unused-set drop"})
+	tx.Add(&knftables.Rule{Chain: "unused", Rule: "counter name counted"})
 	tx.Add(&knftables.Chain{Name: "services", Comment: new("where a packet goes")})
 	tx.Add(&knftables.Rule{Chain: "services", Rule: "ip daddr . meta l4proto . th dport vmap @services"})
 	tx.Add(&knftables.Chain{Name: "prerouting", Type: knftables.PtrTo(knftables.NATType),
@@ -189,6 +192,25 @@ func ruleTextCases() []conformanceCase {
 			tx.Add(&knftables.Chain{Name: "filter", Type: knftables.PtrTo(knftables.FilterType),
 				Hook: knftables.PtrTo(knftables.PreroutingHook), Priority: knftables.PtrTo(knftables.FilterPriority)})
 			tx.Add(&knftables.Rule{Chain: "filter", Rule: "goto services"})
+		})},
+	}
+}
+
+// counterCases are operations as text on named counters.
+func counterCases() []conformanceCase {
+	return []conformanceCase{
+		{name: "add/counter/absent", do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Counter{Name: "new"}) })},
+		{name: "add/counter/present", do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Counter{Name: "counted"}) })},
+		{name: "create/counter/present", want: unix.EEXIST, do: text(func(tx *knftables.Transaction) { tx.Create(&knftables.Counter{Name: "counted"}) })},
+		{name: "delete/counter/present", do: text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Counter{Name: "unused-counter"}) })},
+		{name: "delete/counter/absent", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Counter{Name: "none"}) })},
+		{name: "delete/counter/in use", want: unix.EBUSY, do: text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Counter{Name: "counted"}) })},
+		{name: "delete/counter/of a rule that goes first", do: text(func(tx *knftables.Transaction) {
+			tx.Flush(&knftables.Chain{Name: "unused"})
+			tx.Delete(&knftables.Counter{Name: "counted"})
+		})},
+		{name: "add/rule/counter absent", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) {
+			tx.Add(&knftables.Rule{Chain: "unused", Rule: "counter name none"})
 		})},
 	}
 }
@@ -405,7 +427,7 @@ func batchChainCases() []conformanceCase {
 
 // conformanceCases are all of them.
 func conformanceCases() []conformanceCase {
-	return slices.Concat(tableCases(), chainCases(), ruleTextCases(), setCases(), elementCases(), batchElementCases(), ensureCases(), batchChainCases())
+	return slices.Concat(tableCases(), chainCases(), ruleTextCases(), setCases(), counterCases(), elementCases(), batchElementCases(), ensureCases(), batchChainCases())
 }
 
 // TestKernelConformance does each operation to the kernel's table and to the fake: both must take or refuse it, with the same
@@ -470,6 +492,7 @@ func checkError(t *testing.T, table Table, c conformanceCase, err error) {
 type tableContent struct {
 	Objects  Objects
 	Elements map[string][]Element
+	Counters []Counter
 }
 
 func content(t *testing.T, table Table) tableContent {
@@ -503,6 +526,10 @@ func content(t *testing.T, table Table) tableContent {
 		}
 		slices.SortFunc(c.Elements[s.Name], func(a, b Element) int { return slices.Compare(a.Key, b.Key) })
 	}
+	if c.Counters, err = table.Counters(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(c.Counters, func(a, b Counter) int { return cmp.Compare(a.Name, b.Name) })
 	return c
 }
 
@@ -517,6 +544,7 @@ func TestConformanceIsComplete(t *testing.T) {
 		"add/rule": both, "insert/rule": succeeds,
 		"add/set": both, "create/set": refused, "flush/set": both, "delete/set": both,
 		"add/map": succeeds, "create/map": refused, "flush/map": both, "delete/map": both,
+		"add/counter": succeeds, "create/counter": refused, "delete/counter": both,
 		"add/element": both, "create/element": refused, "delete/element": both,
 		"Add/map": both, "Delete/map": both, "Replace/map": both, "Ensure/map": both,
 		"Add/verdict map": both, "Delete/verdict map": succeeds, "Replace/verdict map": succeeds,

@@ -318,12 +318,5 @@ func decodeCounter(expr []byte, e *Element) {
 		return
 	}
 	data, _ := attr(expr, unix.NFTA_EXPR_DATA)
-	for c := (attrs{rest: data}); c.next(); {
-		switch c.typ {
-		case unix.NFTA_COUNTER_PACKETS:
-			e.Packets = c.u64()
-		case unix.NFTA_COUNTER_BYTES:
-			e.Bytes = c.u64()
-		}
-	}
+	e.Packets, e.Bytes = decodeCounts(data)
 }

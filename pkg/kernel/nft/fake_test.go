@@ -29,6 +29,12 @@ func TestFakeDump(t *testing.T) {
 	}))
 	const want = `table ip kube-proxy {
 		comment "rules for kube-proxy"
+	counter counted {
+		packets 0 bytes 0
+	}
+	counter unused-counter {
+		packets 0 bytes 0
+	}
 	map clients {
 		typeof ip saddr : ip daddr . th dport; flags dynamic,timeout; size 2
 		10.0.0.1 : 10.0.0.1 . 8080
@@ -77,6 +83,7 @@ func TestFakeDump(t *testing.T) {
 	}
 	chain unused {
 		ip saddr @unused-set drop
+		counter name counted
 	}
 }
 `

@@ -28,6 +28,9 @@ func (s *fakeState) dump(o dumpOptions) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "table %s %s {\n", s.family, s.name)
 	dumpComment(&b, s.table.comment)
+	for _, name := range slices.Sorted(maps.Keys(s.table.counters)) {
+		s.table.counters[name].dump(&b, name, o)
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.table.sets)) {
 		s.table.sets[name].dump(&b, name, o)
 	}

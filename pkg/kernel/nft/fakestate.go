@@ -27,10 +27,11 @@ type fakeState struct {
 }
 
 type fakeTable struct {
-	handle  uint64
-	comment string
-	chains  map[string]*fakeChain
-	sets    map[string]*fakeSet
+	handle   uint64
+	comment  string
+	chains   map[string]*fakeChain
+	sets     map[string]*fakeSet
+	counters map[string]*fakeCounter
 }
 
 type fakeChain struct {
@@ -51,8 +52,8 @@ type fakeBase struct {
 }
 
 type fakeRule struct {
-	text, comment string
-	chains, sets  []string // that it refers to
+	text, comment          string
+	chains, sets, counters []string // that it refers to
 }
 
 type fakeSet struct {
@@ -171,7 +172,7 @@ func (s *fakeState) addTable(comment string, exclusive bool) error {
 		}
 		return nil
 	}
-	s.table = &fakeTable{handle: s.nextHandle(), comment: comment, chains: map[string]*fakeChain{}, sets: map[string]*fakeSet{}}
+	s.table = &fakeTable{handle: s.nextHandle(), comment: comment, chains: map[string]*fakeChain{}, sets: map[string]*fakeSet{}, counters: map[string]*fakeCounter{}}
 	s.did(func() { s.table = nil })
 	return nil
 }
@@ -270,6 +271,11 @@ func (s *fakeState) addRule(chain string, r fakeRule, at int) error {
 			return refuse(unix.EOPNOTSUPP, "packets cannot write set %s: it lacks a flag", name)
 		}
 	}
+	for _, name := range r.counters {
+		if s.table.counters[name] == nil {
+			return refuse(unix.ENOENT, "no counter %s", name)
+		}
+	}
 	if at < 0 {
 		at = len(c.rules)
 	}
@@ -290,6 +296,11 @@ func (s *fakeState) useRule(r fakeRule, n int) {
 		set := s.table.sets[name]
 		set.users += n
 		s.did(func() { set.users -= n })
+	}
+	for _, name := range r.counters {
+		counter := s.table.counters[name]
+		counter.users += n
+		s.did(func() { counter.users -= n })
 	}
 }
 

@@ -83,6 +83,8 @@ func (s *fakeState) run(c command) error {
 		err = s.runRule(c, name, rest)
 	case "set", "map":
 		err = s.runSet(c, name, rest)
+	case "counter":
+		err = s.runCounter(c, name)
 	case "element":
 		err = s.runElement(c, name, rest)
 	default:
@@ -238,6 +240,9 @@ func parseRule(text string) fakeRule {
 	for i, w := range words {
 		if name, ok := strings.CutPrefix(w, "@"); ok && name != "" && !strings.Contains(name, ",") {
 			r.sets = append(r.sets, name)
+		}
+		if w == "name" && i > 0 && words[i-1] == "counter" && i+1 < len(words) {
+			r.counters = append(r.counters, words[i+1])
 		}
 		if (w == "goto" || w == "jump") && i+1 < len(words) {
 			r.chains = append(r.chains, words[i+1])

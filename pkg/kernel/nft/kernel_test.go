@@ -334,6 +334,9 @@ func TestKernelNoTable(t *testing.T) {
 		if p, err := table.Fingerprint(t.Context(), ""); p != "" || err != nil {
 			t.Errorf("%T: Fingerprint: %q, %v", table, p, err)
 		}
+		if c, err := table.Counters(t.Context()); len(c) > 0 || err != nil {
+			t.Errorf("%T: Counters: %+v, %v", table, c, err)
+		}
 		none := iter.Seq[[]byte](func(func([]byte) bool) {})
 		for name, elements := range map[string]iter.Seq2[Element, error]{
 			"Elements": table.Elements(t.Context(), "services"), "Find": table.Find(t.Context(), "services", none),
@@ -469,7 +472,9 @@ func TestKernelCountersCount(t *testing.T) {
 	mustRun(t, table, text(func(tx *knftables.Transaction) {
 		tx.Add(&knftables.Table{})
 		tx.Add(&knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
+		tx.Add(&knftables.Counter{Name: "sent"})
 		tx.Add(&knftables.Chain{Name: "found"})
+		tx.Add(&knftables.Rule{Chain: "found", Rule: "counter name sent"})
 		tx.Add(&knftables.Chain{Name: "output", Type: knftables.PtrTo(knftables.FilterType),
 			Hook: knftables.PtrTo(knftables.OutputHook), Priority: knftables.PtrTo(knftables.FilterPriority)})
 		tx.Add(&knftables.Rule{Chain: "output", Rule: "ip daddr . meta l4proto . th dport vmap @services"})
@@ -491,5 +496,8 @@ func TestKernelCountersCount(t *testing.T) {
 		if err != nil || e.Packets != 3 || e.Bytes != 300 {
 			t.Errorf("%+v, %v: want 3 packets of 100 bytes", e, err)
 		}
+	}
+	if named, err := table.Counters(t.Context()); err != nil || !slices.Equal(named, []Counter{{"sent", 3, 300}}) {
+		t.Errorf("named counters: %+v, %v: want 3 packets of 100 bytes", named, err)
 	}
 }

@@ -46,6 +46,9 @@ type Table interface {
 	// holds just what it should. Others' transactions may come in between: compare Generation before and after.
 	Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[Element, error]
 
+	// Counters reads the named counters, in no order. Without a table there are none.
+	Counters(ctx context.Context) ([]Counter, error)
+
 	// Generation reads the number that the kernel raises by one with each transaction of anybody in this network
 	// namespace. It does not tell whose they were: the process that the kernel names beside it is the reader.
 	Generation(ctx context.Context) (Generation, error)

@@ -26,6 +26,9 @@ type Config struct {
 	// SyncFailures and CleanupFailures are the names, below kubeproxy_, under which the backend's failures
 	// are counted: each backend has its own. Without a name they are not.
 	SyncFailures, CleanupFailures string
+	// RejectedOnLocalhost reads how many packets to node ports the kernel has rejected on a family's loopback addresses, by
+	// protocol. It is called at each scrape; nil is a backend that rejects none.
+	RejectedOnLocalhost func(family cluster.Family) (map[cluster.Protocol]uint64, error)
 }
 
 // Metrics measures. It is a proxy.Observer.

@@ -27,6 +27,8 @@ type fixture struct {
 	services cluster.Map[cluster.ServiceName, *cluster.Service]
 	options  *plan.Options
 	before   *plan.Plan
+	// rejected are the kernel's counters of IPv4; where they are nil, they cannot be read.
+	rejected map[cluster.Protocol]uint64
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -36,6 +38,15 @@ func newFixture(t *testing.T) *fixture {
 		Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Start: start, Snapshot: f.snapshot,
 		SyncFailures:    "sync_proxy_rules_nftables_sync_failures_total",
 		CleanupFailures: "sync_proxy_rules_nftables_cleanup_failures_total",
+		RejectedOnLocalhost: func(family cluster.Family) (map[cluster.Protocol]uint64, error) {
+			if f.rejected == nil {
+				return nil, errors.New("no answer")
+			}
+			if family == cluster.IPv6 {
+				return nil, nil
+			}
+			return f.rejected, nil
+		},
 	}, f.registry.MustRegister)
 	return f
 }
@@ -365,6 +376,24 @@ func TestRefused(t *testing.T) {
 	result.Refused, result.Err = result.Refused[:1], nil
 	f.sync(start, result)
 	f.expect("serviceproxy_refused_service_ports{ip_family=IPv4} 1")
+}
+
+// TestRejectedOnLocalhost follows the kernel's counters, also where they begin anew, and keeps what cannot be read.
+func TestRejectedOnLocalhost(t *testing.T) {
+	f := newFixture(t)
+	for _, test := range []struct {
+		kernel map[cluster.Protocol]uint64
+		want   string
+	}{
+		{map[cluster.Protocol]uint64{cluster.UDP: 3, cluster.SCTP: 0}, "3"},
+		{map[cluster.Protocol]uint64{cluster.UDP: 5, cluster.SCTP: 0}, "5"},
+		{nil, "5"},
+		{map[cluster.Protocol]uint64{cluster.UDP: 2, cluster.SCTP: 0}, "7"},
+	} {
+		f.rejected = test.kernel
+		f.expect("nftables_localhost_nodeport_rejected_packets_total{ip_family=IPv4,protocol=UDP} " + test.want +
+			"\nnftables_localhost_nodeport_rejected_packets_total{ip_family=IPv4,protocol=SCTP} 0")
+	}
 }
 
 // TestExternalIPs shows the numbers as they were last told, from zero on.

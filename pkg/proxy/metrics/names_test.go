@@ -44,7 +44,7 @@ iptables_ct_state_invalid_dropped_packets_total                   counter   -   
 iptables_localhost_nodeports_accepted_packets_total               counter   -                        iptables
 nftables_localhost_nodeport_listeners                             gauge     ip_family                here
 nftables_localhost_nodeport_listener_creation_failures_total      counter   ip_family                here
-nftables_localhost_nodeport_rejected_packets_total                counter   ip_family,protocol       localhost
+nftables_localhost_nodeport_rejected_packets_total                counter   ip_family,protocol       here
 sync_proxy_rules_winkernel_lb_create_failures_total               counter   ip_family,lb_type,error  windows
 sync_proxy_rules_winkernel_lb_update_failures_total               counter   ip_family,lb_type,error  windows
 sync_proxy_rules_winkernel_lb_delete_failures_total               counter   ip_family,lb_type,error  windows
@@ -77,6 +77,7 @@ func exercised(t *testing.T) metrics.KubeRegistry {
 	f.ConntrackSwept(cluster.IPv6, time.Millisecond, 2)
 	f.LocalhostListening(cluster.IPv4, 3)
 	f.LocalhostFailed(cluster.IPv4)
+	f.rejected = map[cluster.Protocol]uint64{cluster.UDP: 1}
 	f.slice("a", "10.0.0.1", start.Add(time.Second))
 	f.sync(start.Add(2*time.Second), read(cluster.IPv4), wrote(cluster.IPv6))
 	return f.registry

@@ -25,7 +25,9 @@ type metricSet struct {
 	conntrackDeleted                                    *metrics.CounterVec
 	localhostListeners                                  *metrics.GaugeVec
 	localhostFailures                                   *metrics.CounterVec
-	withExternalIPs                                     *metrics.GaugeVec
+	// localhostRejected is nil where nobody counts.
+	localhostRejected *rejectedOnLocalhost
+	withExternalIPs   *metrics.GaugeVec
 	// These two are nil where the backend has no name for them.
 	syncFailures, cleanupFailures *metrics.CounterVec
 
@@ -37,10 +39,11 @@ type metricSet struct {
 }
 
 const (
-	familyLabel = "ip_family"
-	policyLabel = "traffic_policy"
-	codeLabel   = "code"
-	servedLabel = "served"
+	familyLabel   = "ip_family"
+	policyLabel   = "traffic_policy"
+	protocolLabel = "protocol"
+	codeLabel     = "code"
+	servedLabel   = "served"
 )
 
 func newMetricSet(config *Config, pending func() changeCount) metricSet {
@@ -85,6 +88,7 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 			"Node ports that are listened for on a loopback address.", familyLabel),
 		localhostFailures: counters(upstream, "nftables_localhost_nodeport_listener_creation_failures_total",
 			"Node ports that could not be listened for on a loopback address, at each try.", familyLabel),
+		localhostRejected: newRejectedOnLocalhost(config),
 
 		syncFailures:    named(config.SyncFailures, "Syncs that failed; what was programmed before stayed in force."),
 		cleanupFailures: named(config.CleanupFailures, "Removals of what is no longer used that failed."),
@@ -118,6 +122,9 @@ func (s *metricSet) all() []metrics.Registerable {
 	}
 	if s.cleanupFailures != nil {
 		all = append(all, s.cleanupFailures)
+	}
+	if s.localhostRejected != nil {
+		all = append(all, s.localhostRejected)
 	}
 	return all
 }

@@ -61,6 +61,9 @@ func (p *Plan) Explain(packet Packet) Path {
 // unrouted is the path of a packet that meets no frontend. What addresses the node itself is left to it.
 func (p *Plan) unrouted(packet Packet) Path {
 	to := packet.To.Addr()
+	if route := p.onLocalhost(packet); route != nil && route.RejectOnLocalhost {
+		return Path{Verdict: Reject, Route: route, Why: "the node port is not served on localhost"}
+	}
 	if _, known := p.ClusterIPs.Get(to); known {
 		return Path{Verdict: Reject, Why: "the cluster IP has no such port"}
 	}
@@ -68,6 +71,16 @@ func (p *Plan) unrouted(packet Packet) Path {
 		return Path{Verdict: Drop, Why: "no Service has this cluster IP"}
 	}
 	return Path{Verdict: Pass, Why: "it is for no Service"}
+}
+
+// onLocalhost finds the node port that a packet to a loopback address names; nil if that is none.
+func (p *Plan) onLocalhost(packet Packet) *Route {
+	if !packet.To.Addr().IsLoopback() {
+		return nil
+	}
+	family := cluster.FamilyOf(packet.To.Addr())
+	route, _ := p.Frontends.Get(Frontend{Addr: anyAddr(family), Protocol: packet.Protocol, Port: packet.To.Port()})
+	return route
 }
 
 func (p *Plan) masquerades(route *Route, local bool) bool {

@@ -12,6 +12,8 @@ import (
 type Options struct {
 	// NodePorts selects the addresses on which node ports are served.
 	NodePorts NodePortAddresses
+	// Localhost says what becomes of node ports on loopback addresses that are not among those.
+	Localhost Localhost
 	// LocalTraffic tells local pods' connections from others. NodeCIDR adds the node's own pod CIDRs to it.
 	LocalTraffic LocalTraffic
 	NodeCIDR     bool
@@ -30,6 +32,20 @@ type NodePortAddresses struct {
 	CIDRs []netip.Prefix
 	// Loopback takes loopback addresses too, where the CIDRs hold them. A backend has to be able to.
 	Loopback bool
+}
+
+// Localhost is what becomes of connections to node ports on the loopback addresses, where the dataplane does not serve
+// them. The zero value leaves them to whoever listens there.
+type Localhost struct {
+	// Reject rejects them, but for those that the proxy itself listens for.
+	Reject bool
+	// Forwarded are the families whose TCP node ports the proxy itself listens for.
+	Forwarded []cluster.Family
+}
+
+// rejects tells whether connections to a node port are rejected there.
+func (l *Localhost) rejects(f Frontend) bool {
+	return l.Reject && (f.Protocol != cluster.TCP || !slices.Contains(l.Forwarded, f.Family()))
 }
 
 // LocalTraffic tells the connections of this node's pods (or of the cluster's, by CIDR) from others. At most

@@ -126,6 +126,8 @@ type Route struct {
 	Affinity time.Duration
 	// SourceRanges are the only sources let in, of the frontend's family; empty lets in everybody.
 	SourceRanges []netip.Prefix
+	// RejectOnLocalhost tells that connections to the node port on a loopback address are rejected.
+	RejectOnLocalhost bool
 }
 
 // Reason tells why connections that meet the frontend fare as they do.
@@ -135,7 +137,7 @@ func (r *Route) equal(o *Route) bool {
 	return r.Frontend == o.Frontend && r.Kind == o.Kind && r.Name == o.Name && r.Policy == o.Policy &&
 		r.Pool.equal(o.Pool) && r.ShortCut.equal(o.ShortCut) &&
 		r.Masquerade == o.Masquerade && r.Verdict == o.Verdict && r.Affinity == o.Affinity &&
-		slices.Equal(r.SourceRanges, o.SourceRanges)
+		slices.Equal(r.SourceRanges, o.SourceRanges) && r.RejectOnLocalhost == o.RejectOnLocalhost
 }
 
 // Pool is the endpoints that share a frontend's connections, each with the same chance.

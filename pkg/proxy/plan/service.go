@@ -137,6 +137,7 @@ func (d *decision) external(route *Route, everywhere, here *Pool) {
 	if route.Kind == LoadBalancerIP {
 		route.SourceRanges = d.sourceRanges(route.Frontend.Family())
 	}
+	route.RejectOnLocalhost = route.Kind == NodePort && d.opts.Localhost.rejects(route.Frontend)
 }
 
 // sourceRanges are the sources that may use the Service's load balancer IPs of one family. A node that may

@@ -54,6 +54,9 @@ func (r *Route) describe(b *strings.Builder) {
 	} else {
 		fmt.Fprintf(b, "  policy %s: %s, %s\n", r.Policy, r.Verdict, r.Reason())
 	}
+	if r.RejectOnLocalhost {
+		fmt.Fprintf(b, "  on localhost: %s\n", Reject)
+	}
 	if r.Affinity > 0 {
 		fmt.Fprintf(b, "  a client stays with its endpoint for %s\n", r.Affinity)
 	}

@@ -136,15 +136,24 @@ func (b *Bench) Ask(t *testing.T, c *cases.Case) {
 	}
 	for i, answer := range netns.SendAll(probes...) {
 		packet := unanswered[i]
-		want := netns.Dropped
-		// What is left alone and for the node itself meets a port that nobody listens on; all else the gateway swallows.
-		if packet.Verdict == plan.Reject || packet.Verdict == plan.Pass && slices.Contains(cases.Interfaces, packet.To.Addr()) {
-			want = netns.Refused
-		}
-		if answer.Verdict != want {
+		if want := unserved(packet); answer.Verdict != want {
 			t.Errorf("%s, packets, line %d: %s: want %s, got %s", c.Path, packet.Line, probes[i], want, answer)
 		}
 	}
+}
+
+// unserved is what becomes of a packet that no endpoint answers. What is left alone and for the node itself meets the
+// node's own servers, or a port that nobody listens on; all else that is left alone the gateway swallows.
+func unserved(packet cases.Packet) netns.Verdict {
+	switch {
+	case packet.Verdict == plan.Reject:
+		return netns.Refused
+	case packet.Verdict == plan.Drop || !slices.Contains(cases.Interfaces, packet.To.Addr()):
+		return netns.Dropped
+	case slices.Contains(Ports, packet.To.Port()):
+		return netns.Answered
+	}
+	return netns.Refused
 }
 
 // probesPerEndpoint is how often an endpoint is drawn on average. That one of four is never drawn happens in

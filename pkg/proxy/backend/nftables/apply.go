@@ -50,13 +50,17 @@ func (a *applier) take(p *patch, steps ...func(*patch) error) error {
 	return nil
 }
 
-// prepare declares the sets, and writes the chains that are text and that elements go to: those of source ranges.
+// prepare declares the counters and sets, and writes the chains that are text and that elements go to: those of source
+// ranges.
 func (a *applier) prepare(p *patch) error {
 	tx := a.table.NewTransaction()
 	if p.skeleton != nil {
 		tx.Add(&knftables.Table{})
 		for _, s := range p.skeleton.sets {
 			s.declare(tx)
+		}
+		for _, protocol := range protocols {
+			tx.Add(&knftables.Counter{Name: localhostCounter(protocol)})
 		}
 	}
 	for _, t := range p.addTimeouts {

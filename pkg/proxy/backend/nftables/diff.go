@@ -140,7 +140,7 @@ func place(have, want *entry) *entry {
 	placed.slots = assign(have.slots, want.slots)
 	placed.local = assign(have.local, want.local)
 	if placed.comment == have.comment && placed.goes == have.goes && placed.refused == have.refused &&
-		placed.from == have.from && placed.remember == have.remember &&
+		placed.from == have.from && placed.remember == have.remember && placed.onLocalhost == have.onLocalhost &&
 		slices.Equal(placed.slots, have.slots) && slices.Equal(placed.local, have.local) {
 		return have
 	}
@@ -193,7 +193,7 @@ func (p *patch) ops() iter.Seq[op] {
 				return
 			}
 		}
-		for _, phase := range []func(*frontendChange, func(op) bool) bool{fillSlots, setGuards, setVerdicts, clearGuards, clearSlots} {
+		for _, phase := range []func(*frontendChange, func(op) bool) bool{fillSlots, setGuards, setVerdicts, clearGuards, clearSlots, setLocalhost} {
 			for i := range p.frontends {
 				if !phase(&p.frontends[i], yield) {
 					return
@@ -292,6 +292,15 @@ func setGuards(c *frontendChange, yield func(op) bool) bool {
 
 func clearGuards(c *frontendChange, yield func(op) bool) bool {
 	return c.after.from.kind != none || c.setVerdict(mapFirewall, c.before.from, c.after.from, yield)
+}
+
+// setLocalhost writes whether a node port is rejected on loopback addresses.
+func setLocalhost(c *frontendChange, yield func(op) bool) bool {
+	o := op{verb: add, set: setOnLocalhost, frontend: c.frontend}
+	if c.before.onLocalhost {
+		o.verb = remove
+	}
+	return c.before.onLocalhost == c.after.onLocalhost || yield(o)
 }
 
 func clearSlots(c *frontendChange, yield func(op) bool) bool {

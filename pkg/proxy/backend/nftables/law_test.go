@@ -35,6 +35,7 @@ func newWorld(seed uint64) *world {
 		services: map[int]*cluster.Service{},
 		node:     &cluster.Node{Name: "n", Addresses: []netip.Addr{netip.MustParseAddr("172.18.0.11"), netip.MustParseAddr("fd00:172:18::b")}},
 		opts: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true},
+			Localhost:    plan.Localhost{Reject: true, Forwarded: []cluster.Family{cluster.IPv4}},
 			LocalTraffic: plan.LocalTraffic{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}},
 	}
 }
@@ -67,7 +68,7 @@ func (w *world) service(number int) *cluster.Service {
 		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(number)}), netip.MustParseAddr(fmt.Sprintf("fd00:10:96::%x", number))},
 		Ports: []cluster.ServicePort{
 			{Name: "http", Protocol: cluster.TCP, Port: 80, NodePort: uint16(w.rnd.IntN(2) * (30000 + number))},
-			{Name: "dns", Protocol: cluster.UDP, Port: 53},
+			{Name: "dns", Protocol: cluster.UDP, Port: 53, NodePort: uint16(w.rnd.IntN(2) * (30000 + number))},
 		},
 		InternalPolicy: cluster.Policy(w.rnd.IntN(2)),
 		ExternalPolicy: cluster.Policy(w.rnd.IntN(2)),

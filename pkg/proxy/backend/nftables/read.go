@@ -135,6 +135,8 @@ func (r *reader) elements(set nft.Set) {
 		take = func(e nft.Element) error { return r.slot(e, nodePort, local) }
 	case setSticky:
 		take = r.sticky
+	case setOnLocalhost:
+		take = r.onLocalhost
 	case setClusterIPs:
 		r.out.clusterIPs = r.members(set, false)
 		return
@@ -281,6 +283,15 @@ func (r *reader) refusal(element nft.Element, verdict plan.Verdict, nodePort boo
 	}
 	e.comment, e.refused = element.Comment, verdict
 	return nil
+}
+
+// onLocalhost reads a node port that is rejected on loopback addresses.
+func (r *reader) onLocalhost(element nft.Element) error {
+	frontend, _, err := r.frontend(element.Key, true, false)
+	if err == nil {
+		r.entry(frontend).onLocalhost = true
+	}
+	return err
 }
 
 // sticky reads an endpoint that clients may stay with.

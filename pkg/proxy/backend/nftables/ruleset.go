@@ -44,6 +44,8 @@ type entry struct {
 	sources *sources
 	// remember is the verdict in the map of frontends whose clients stay with their endpoints.
 	remember target
+	// onLocalhost tells that connections to the node port are rejected on loopback addresses.
+	onLocalhost bool
 	// slots are the endpoint map's elements, local those of the local endpoint map. In what was read from the
 	// kernel an invalid address marks a slot that is missing.
 	slots, local []netip.AddrPort
@@ -105,7 +107,7 @@ func render(family cluster.Family, p *plan.Plan, opts Options, have *ruleset) *r
 
 // renderRoute makes the elements of one frontend.
 func renderRoute(r *plan.Route) *entry {
-	e := &entry{comment: r.Name, slots: r.Pool.Endpoints}
+	e := &entry{comment: r.Name, slots: r.Pool.Endpoints, onLocalhost: r.RejectOnLocalhost}
 	t := target{nodePort: r.Frontend.IsNodePort(), n: uint32(len(r.Pool.Endpoints))}
 	switch {
 	case r.ShortCut != nil:
@@ -149,7 +151,7 @@ func (r *ruleset) holds(addr netip.Addr) bool { return cluster.FamilyOf(addr) ==
 
 func (e *entry) equal(o *entry) bool {
 	return e == o || e.comment == o.comment && e.goes == o.goes && e.refused == o.refused && e.from == o.from && e.remember == o.remember &&
-		sameSet(e.slots, o.slots) && sameSet(e.local, o.local)
+		e.onLocalhost == o.onLocalhost && sameSet(e.slots, o.slots) && sameSet(e.local, o.local)
 }
 
 // sameSet compares pools without regard to slots.

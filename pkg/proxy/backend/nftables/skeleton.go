@@ -38,11 +38,13 @@ const (
 	setClusterIPs    = "cluster-addresses"
 	setNodeAddrs     = "node-addresses"
 	setHairpins      = "hairpins"
-	chainLayout      = "layout" // bears, in its comment, what the skeleton looked like when it was written
+	setOnLocalhost   = "localhost-nodeports" // node ports that are rejected on loopback addresses
+	chainLayout      = "layout"              // bears, in its comment, what the skeleton looked like when it was written
 	chainServices    = "services"
 	chainUnserved    = "unserved"
 	chainClusterIPs  = "undefined-cluster-ports"
 	chainSticky      = "sticky"
+	chainLocalhost   = "rejected-on-localhost"
 )
 
 // Options are the settings that this backend alone understands.
@@ -56,13 +58,15 @@ type dialect struct {
 	family knftables.Family
 	ip     string // what its header is called
 	addr   string // the type of its addresses
+	// localhost are its loopback addresses.
+	localhost string
 }
 
 func dialectOf(family cluster.Family) dialect {
 	if family == cluster.IPv6 {
-		return dialect{family: knftables.IPv6Family, ip: "ip6", addr: "ipv6_addr"}
+		return dialect{family: knftables.IPv6Family, ip: "ip6", addr: "ipv6_addr", localhost: "::1"}
 	}
-	return dialect{family: knftables.IPv4Family, ip: "ip", addr: "ipv4_addr"}
+	return dialect{family: knftables.IPv4Family, ip: "ip", addr: "ipv4_addr", localhost: "127.0.0.0/8"}
 }
 
 // skeleton is everything in the table but the elements that come and go with Services, and the sized chains
@@ -153,6 +157,7 @@ func (w *writer) sets() []set {
 		{name: setDroppedPorts, typeOf: nodePort, counts: true},
 		{name: setClusterIPs, plainType: w.addr},
 		{name: setNodeAddrs, plainType: w.addr},
+		{name: setOnLocalhost, typeOf: nodePort},
 	}
 }
 
@@ -175,6 +180,7 @@ func (w *writer) everybody() netip.Prefix {
 func (w *writer) baseChains() []chain {
 	const masquerade = "masquerade fully-random"
 	const sent = "ct state new ct status dnat jump " + chainSticky
+	onLocalhost := "ct state new " + w.ip + " daddr " + w.localhost + " meta l4proto . th dport @" + setOnLocalhost + " goto " + chainLocalhost
 	mark := fmt.Sprintf("0x%x", w.mark)
 	guarded := "ct state new " + w.ip + " daddr . meta l4proto . th dport vmap @" + mapFirewall
 	return []chain{
@@ -193,7 +199,7 @@ func (w *writer) baseChains() []chain {
 		{"filter-forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority, []string{
 			"ct state new jump " + chainUnserved, "ct state new jump " + chainClusterIPs}},
 		{"filter-output", knftables.FilterType, knftables.OutputHook, knftables.FilterPriority, []string{
-			"ct state new jump " + chainUnserved, "ct state new jump " + chainClusterIPs}},
+			"ct state new jump " + chainUnserved, "ct state new jump " + chainClusterIPs, onLocalhost}},
 	}
 }
 
@@ -214,6 +220,7 @@ func (w *writer) sharedChains() []chain {
 			onNode + " @" + setDroppedPorts + " drop",
 		}},
 		{name: chainClusterIPs, rules: w.undefinedPorts()},
+		{name: chainLocalhost, rules: w.rejectOnLocalhost()},
 	}
 }
 

@@ -21,6 +21,10 @@ func Render(p *plan.Plan, family cluster.Family, opts Options) string {
 		elements[o.set] = append(elements[o.set], t.element(o))
 	}
 	t.line(0, "table %s %s {", t.family, TableName)
+	for _, protocol := range protocols {
+		t.line(1, "counter %s {", localhostCounter(protocol))
+		t.line(1, "}")
+	}
 	for _, s := range want.skeleton.sets {
 		t.set(s, elements[s.name])
 	}
