@@ -11,17 +11,18 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
 // visit has clients come to every sticky pool, as packets would write it.
-func (w *world) visit(b *Backend) {
+func visit(r *clusters.Random, b *Backend) {
 	for _, f := range b.families {
 		if f.have == nil {
 			continue
 		}
 		for pool, m := range f.have.pools.All() {
 			for range 3 {
-				learn(f, m.seconds, pool, w.rnd.IntN(50), m.endpoints[w.rnd.IntN(len(m.endpoints))])
+				learn(f, m.seconds, pool, r.IntN(50), m.endpoints[r.IntN(len(m.endpoints))])
 			}
 		}
 	}
@@ -33,7 +34,7 @@ func learn(f *family, seconds timeout, pool poolID, client int, endpoint netip.A
 }
 
 func clientKey(family cluster.Family, pool poolID, client int) []byte {
-	source := addrAt(192<<24|168<<16, client)
+	source := clusters.AddrAt(192<<24|168<<16, client)
 	if family == cluster.IPv6 {
 		source = netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", client))
 	}
@@ -107,20 +108,20 @@ func TestDisjoint(t *testing.T) {
 
 // TestStickyPatchSize fixes what a change costs where clients are remembered and sources restricted.
 func TestStickyPatchSize(t *testing.T) {
-	c := newSized(1000, 3)
+	c := clusters.NewSized(1000, 3)
 	b, _ := fakes()
 	s := func(seconds int, ranges ...string) {
-		service, _ := c.services.Get(cluster.ServiceName{Namespace: "default", Name: "service-5"})
+		service, _ := c.Services.Get(cluster.ServiceName{Namespace: "default", Name: "service-5"})
 		changed := *service
 		changed.Affinity, changed.SourceRanges = time.Duration(seconds)*time.Second, nil
-		changed.LoadBalancerIPs = []netip.Addr{addrAt(192<<24, 1)}
+		changed.LoadBalancerIPs = []netip.Addr{clusters.AddrAt(192<<24, 1)}
 		for _, text := range ranges {
 			changed.SourceRanges = append(changed.SourceRanges, netip.MustParsePrefix(text))
 		}
-		c.services.Set(changed.Name, &changed)
+		c.Services.Set(changed.Name, &changed)
 	}
 	s(0)
-	sync(t, b, c.plan())
+	sync(t, b, c.Plan())
 	for _, step := range []struct {
 		name            string
 		change          func()
@@ -135,7 +136,7 @@ func TestStickyPatchSize(t *testing.T) {
 		{"affinity off", func() { s(0) }, 2*2 + 2 + 3, 2},
 	} {
 		step.change()
-		elements, rules := sync(t, b, c.plan())
+		elements, rules := sync(t, b, c.Plan())
 		if elements != step.elements || rules != step.rules {
 			t.Errorf("%s: %d element operations and %d rules, want %d and %d", step.name, elements, rules, step.elements, step.rules)
 		}

@@ -5,17 +5,18 @@ import (
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
 // sizes are clusters as they are found: many small Services, and fewer large ones.
 var sizes = [...]struct{ services, endpoints int }{{1000, 2}, {10000, 2}, {5000, 50}, {45000, 1}}
 
 // eachSize runs a benchmark with a cluster of each size.
-func eachSize(b *testing.B, run func(b *testing.B, c *sized)) {
+func eachSize(b *testing.B, run func(b *testing.B, c *clusters.Sized)) {
 	for _, size := range sizes {
 		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {
-			c := newSized(size.services, size.endpoints)
-			c.plan()
+			c := clusters.NewSized(size.services, size.endpoints)
+			c.Plan()
 			b.ReportAllocs()
 			run(b, c)
 		})
@@ -24,19 +25,19 @@ func eachSize(b *testing.B, run func(b *testing.B, c *sized)) {
 
 // BenchmarkRender renders a whole plan.
 func BenchmarkRender(b *testing.B) {
-	eachSize(b, func(b *testing.B, c *sized) {
+	eachSize(b, func(b *testing.B, c *clusters.Sized) {
 		for b.Loop() {
-			render(cluster.IPv4, c.last, testOptions, nil)
+			render(cluster.IPv4, c.Last, testOptions, nil)
 		}
 	})
 }
 
 // BenchmarkRenderOneEndpoint renders back and forth between two plans that differ in an endpoint.
 func BenchmarkRenderOneEndpoint(b *testing.B) {
-	eachSize(b, func(b *testing.B, c *sized) {
-		one := c.last
-		c.change()
-		other := c.plan()
+	eachSize(b, func(b *testing.B, c *clusters.Sized) {
+		one := c.Last
+		change(c)
+		other := c.Plan()
 		have := render(cluster.IPv4, one, testOptions, nil)
 		for b.Loop() {
 			one, other = other, one
@@ -47,8 +48,8 @@ func BenchmarkRenderOneEndpoint(b *testing.B) {
 
 // BenchmarkDiff works out all operations that fill an empty table.
 func BenchmarkDiff(b *testing.B) {
-	eachSize(b, func(b *testing.B, c *sized) {
-		want := render(cluster.IPv4, c.last, testOptions, nil)
+	eachSize(b, func(b *testing.B, c *clusters.Sized) {
+		want := render(cluster.IPv4, c.Last, testOptions, nil)
 		for b.Loop() {
 			operations(diff(&ruleset{family: cluster.IPv4}, want))
 		}
@@ -57,10 +58,10 @@ func BenchmarkDiff(b *testing.B) {
 
 // BenchmarkDiffOneEndpoint works out the operations of an endpoint's change, back and forth.
 func BenchmarkDiffOneEndpoint(b *testing.B) {
-	eachSize(b, func(b *testing.B, c *sized) {
-		one := render(cluster.IPv4, c.last, testOptions, nil)
-		c.change()
-		other := render(cluster.IPv4, c.plan(), testOptions, one)
+	eachSize(b, func(b *testing.B, c *clusters.Sized) {
+		one := render(cluster.IPv4, c.Last, testOptions, nil)
+		change(c)
+		other := render(cluster.IPv4, c.Plan(), testOptions, one)
 		for b.Loop() {
 			one, other = other, one
 			if n := operations(diff(one, other)); n != 1 { // the slot is replaced
@@ -71,11 +72,10 @@ func BenchmarkDiffOneEndpoint(b *testing.B) {
 }
 
 // change replaces one endpoint of a Service in the middle.
-func (c *sized) change() {
-	number := c.services.Map().Len() / 2
-	name := cluster.ServiceName{Namespace: "default", Name: fmt.Sprint("service-", number)}
-	service, _ := c.services.Get(name)
-	c.set(number, -len(service.Slices[0].Endpoints))
+func change(c *clusters.Sized) {
+	number := c.Services.Map().Len() / 2
+	service, _ := c.Services.Get(clusters.NameAt(number))
+	c.Set(number, -len(service.Slices[0].Endpoints))
 }
 
 func operations(p *patch) (n int) {

@@ -1,68 +1,18 @@
 package nftables
 
 import (
-	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
-
-// withExternalIPs is a cluster of which every tenth Service has an external IP beside two ports, and every fifth an
-// acknowledged address and a node port.
-func withExternalIPs(services int) *cluster.Snapshot {
-	all := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()
-	for n := range services {
-		s := &cluster.Service{
-			Name:       cluster.ServiceName{Namespace: "default", Name: fmt.Sprint("service-", n)},
-			ClusterIPs: []netip.Addr{addrAt(172<<24, n), netip.MustParseAddr(fmt.Sprintf("fd00:10:96::%x", n))},
-			Ports:      []cluster.ServicePort{{Name: "http", Protocol: cluster.TCP, Port: 80}, {Name: "dns", Protocol: cluster.UDP, Port: 53}},
-			Slices: []*cluster.EndpointSlice{{
-				Name:  "a",
-				Ports: []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 8080}, {Name: "dns", Protocol: cluster.UDP, Port: 53}},
-				Endpoints: []cluster.Endpoint{
-					{Addr: addrAt(10<<24, 2*n), Conditions: cluster.Ready | cluster.Serving},
-					{Addr: addrAt(10<<24, 2*n+1), Conditions: cluster.Ready | cluster.Serving | cluster.Local},
-				},
-			}},
-		}
-		if n%5 == 0 {
-			s.LoadBalancerIPs = []netip.Addr{addrAt(203<<24, n)}
-			s.Ports[0].NodePort = uint16(30000 + n)
-		}
-		if n%10 == 0 {
-			s.ExternalIPs = []netip.Addr{addrAt(198<<24, n)}
-		}
-		all.Set(s.Name, s)
-	}
-	return &cluster.Snapshot{Services: all.Map(), Node: &cluster.Node{Name: "n", Addresses: []netip.Addr{netip.MustParseAddr("172.18.0.11")}}}
-}
-
-// changedLines are the lines that only one of two dumps has.
-func changedLines(before, after string) []string {
-	count := map[string]int{}
-	for line := range strings.Lines(before) {
-		count[line]--
-	}
-	for line := range strings.Lines(after) {
-		count[line]++
-	}
-	var changed []string
-	for line, n := range count {
-		if n != 0 {
-			changed = append(changed, strings.TrimSpace(line))
-		}
-	}
-	return changed
-}
 
 // TestGateRestart restarts from one value of AllowServiceExternalIPs to the other, both ways: just the elements of external
 // IPs come and go, no rule is written, and a table that has known them is the same as one that never has.
 func TestGateRestart(t *testing.T) {
 	const services = 200
-	snapshot := withExternalIPs(services)
+	snapshot := clusters.WithExternalIPs(services)
 	off := plan.Compute(snapshot, &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}}, nil)
 	on := plan.Compute(snapshot, &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, ServeExternalIPs: true}, nil)
 
@@ -82,13 +32,13 @@ func TestGateRestart(t *testing.T) {
 			t.Errorf("the restart wrote %d elements and %d rules, want %d and 0", elements, rules, want)
 		}
 		after := tables[0].Dump()
-		for _, line := range changedLines(before, after) {
+		for _, line := range clusters.ChangedLines(before, after) {
 			if !strings.Contains(line, "198.0.0.") {
 				t.Errorf("the restart changed what is no external IP's: %s", line)
 			}
 		}
 		if next == off && after != never {
-			t.Errorf("something is left over: %q", changedLines(never, after))
+			t.Errorf("something is left over: %q", clusters.ChangedLines(never, after))
 		}
 		before = after
 	}
@@ -96,14 +46,7 @@ func TestGateRestart(t *testing.T) {
 
 // TestGateWithoutEndpoints does the same where external IPs would be refused or dropped.
 func TestGateWithoutEndpoints(t *testing.T) {
-	snapshot := withExternalIPs(20)
-	services := snapshot.Services.Edit()
-	for name, s := range snapshot.Services.All() {
-		bare := *s
-		bare.Slices, bare.ExternalPolicy = nil, cluster.PolicyLocal
-		services.Set(name, &bare)
-	}
-	bare := &cluster.Snapshot{Services: services.Map(), Node: snapshot.Node}
+	bare := clusters.WithoutEndpoints(clusters.WithExternalIPs(20))
 	b, tables := fakes()
 	off := plan.Compute(bare, &plan.Options{}, nil)
 	sync(t, b, off)
@@ -118,6 +61,6 @@ func TestGateWithoutEndpoints(t *testing.T) {
 	b = New(testOptions, b.families[0].table, b.families[1].table)
 	sync(t, b, off)
 	if after := tables[0].Dump(); after != never || strings.Contains(after, "198.0.0.") {
-		t.Errorf("something is left over: %q", changedLines(never, after))
+		t.Errorf("something is left over: %q", clusters.ChangedLines(never, after))
 	}
 }

@@ -5,95 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
 var testOptions = Options{Mark: 0x4000}
-
-// world is a cluster that changes at random, and the plan of what it looks like now.
-type world struct {
-	rnd      *rand.Rand
-	services map[int]*cluster.Service
-	node     *cluster.Node
-	opts     *plan.Options
-	now      *plan.Plan
-}
-
-func newWorld(seed uint64) *world {
-	return &world{
-		rnd:      rand.New(rand.NewPCG(seed, 7)),
-		services: map[int]*cluster.Service{},
-		node:     &cluster.Node{Name: "n", Addresses: []netip.Addr{netip.MustParseAddr("172.18.0.11"), netip.MustParseAddr("fd00:172:18::b")}},
-		opts: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true},
-			Localhost:    plan.Localhost{Reject: true, Forwarded: []cluster.Family{cluster.IPv4}},
-			LocalTraffic: plan.LocalTraffic{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}},
-	}
-}
-
-// step changes up to three Services and plans again.
-func (w *world) step() *plan.Plan {
-	for range 1 + w.rnd.IntN(3) {
-		number := w.rnd.IntN(12)
-		if w.rnd.IntN(4) == 0 {
-			delete(w.services, number)
-		} else {
-			w.services[number] = w.service(number)
-		}
-	}
-	services := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()
-	for _, s := range w.services {
-		services.Set(s.Name, s)
-	}
-	snap := &cluster.Snapshot{Services: services.Map(), Node: w.node}
-	if w.rnd.IntN(10) == 0 {
-		snap.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
-	}
-	w.now = plan.Compute(snap, w.opts, w.now)
-	return w.now
-}
-
-func (w *world) service(number int) *cluster.Service {
-	s := &cluster.Service{
-		Name:       cluster.ServiceName{Namespace: "ns", Name: fmt.Sprint("s", number)},
-		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(number)}), netip.MustParseAddr(fmt.Sprintf("fd00:10:96::%x", number))},
-		Ports: []cluster.ServicePort{
-			{Name: "http", Protocol: cluster.TCP, Port: 80, NodePort: uint16(w.rnd.IntN(2) * (30000 + number))},
-			{Name: "dns", Protocol: cluster.UDP, Port: 53, NodePort: uint16(w.rnd.IntN(2) * (30000 + number))},
-		},
-		InternalPolicy: cluster.Policy(w.rnd.IntN(2)),
-		ExternalPolicy: cluster.Policy(w.rnd.IntN(2)),
-	}
-	if w.rnd.IntN(3) == 0 { // a few addresses that Services contest
-		s.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(w.rnd.IntN(3))}), netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", w.rnd.IntN(3)))}
-	}
-	for _, text := range []string{"0.0.0.0/0", "10.0.0.0/8", "10.244.0.0/16", "192.0.2.7/32", "172.18.0.0/16", "fd00::/16", "::/0"} {
-		if w.rnd.IntN(6) == 0 {
-			s.SourceRanges = append(s.SourceRanges, netip.MustParsePrefix(text))
-		}
-	}
-	s.Affinity = []time.Duration{0, 0, time.Second, 10 * time.Second, 3 * time.Hour}[w.rnd.IntN(5)]
-	slice := &cluster.EndpointSlice{Name: "a", Ports: []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 8080}, {Name: "dns", Protocol: cluster.UDP, Port: 53}}}
-	for i := range 24 {
-		if w.rnd.IntN(3) > 0 {
-			continue
-		}
-		slice.Endpoints = append(slice.Endpoints,
-			cluster.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 244, byte(i % 2), byte(i)}), Conditions: cluster.Conditions(w.rnd.IntN(16))},
-			cluster.Endpoint{Addr: netip.MustParseAddr(fmt.Sprintf("fd00:10:244::%x", i)), Conditions: cluster.Conditions(w.rnd.IntN(16))})
-	}
-	s.Slices = []*cluster.EndpointSlice{slice}
-	return s
-}
 
 // fakes are a backend on two fake tables.
 func fakes() (*Backend, []*nft.Fake) {
@@ -205,26 +129,26 @@ func sync(t *testing.T, b *Backend, p *plan.Plan) (elements, rules int) {
 // fresh process would have written.
 func TestTablesFollowPlans(t *testing.T) {
 	for seed := range uint64(20) {
-		w := newWorld(seed)
+		w := clusters.NewRandom(seed, 12)
 		b, _ := fakes()
 		for range 30 {
-			p := w.step()
+			p := w.Step()
 			sync(t, b, p)
 			holds(t, b, p)
 			if elements, rules := sync(t, b, p); elements+rules != 0 {
 				t.Fatalf("a second sync of one plan wrote %d elements and %d rules", elements, rules)
 			}
-			w.visit(b)
+			visit(w, b)
 		}
 	}
 }
 
 // TestCacheChangesNothing renders each plan with and without what was rendered before.
 func TestCacheChangesNothing(t *testing.T) {
-	w := newWorld(1)
+	w := clusters.NewRandom(1, 12)
 	have := map[cluster.Family]*ruleset{}
 	for range 100 {
-		p := w.step()
+		p := w.Step()
 		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 			cached, fresh := render(family, p, testOptions, have[family]), render(family, p, testOptions, nil)
 			if d := cmp.Diff(dump(fresh), dump(cached)); d != "" {
@@ -237,12 +161,12 @@ func TestCacheChangesNothing(t *testing.T) {
 
 // TestRestart hands the tables over to a new backend after each plan; with the same plan it writes nothing.
 func TestRestart(t *testing.T) {
-	w := newWorld(2)
+	w := clusters.NewRandom(2, 12)
 	b, _ := fakes()
 	for range 50 {
-		p := w.step()
+		p := w.Step()
 		sync(t, b, p)
-		w.visit(b)
+		visit(w, b)
 		b = New(testOptions, b.families[0].table, b.families[1].table)
 		if elements, rules := sync(t, b, p); elements+rules != 0 {
 			t.Fatalf("a restart with nothing changed wrote %d elements and %d rules", elements, rules)
@@ -253,13 +177,13 @@ func TestRestart(t *testing.T) {
 
 // TestWritesThatFail lets one write in ten fail: a sync that is repeated until it succeeds gets there.
 func TestWritesThatFail(t *testing.T) {
-	w := newWorld(3)
+	w := clusters.NewRandom(3, 12)
 	b, tables := fakes()
 	for i, table := range tables {
 		table.FailRandomly(0.1, uint64(i))
 	}
 	for range 100 {
-		p := w.step()
+		p := w.Step()
 		for attempts := 0; ; attempts++ {
 			var failed []error
 			for _, result := range b.Sync(context.Background(), p) {
@@ -276,7 +200,7 @@ func TestWritesThatFail(t *testing.T) {
 			table.FailRandomly(0, 0)
 		}
 		holds(t, b, p)
-		w.visit(b)
+		visit(w, b)
 		for i, table := range tables {
 			table.FailRandomly(0.1, uint64(i))
 		}
@@ -287,9 +211,9 @@ func TestWritesThatFail(t *testing.T) {
 func TestPatchSize(t *testing.T) {
 	for _, services := range []int{10, 10_000} {
 		t.Run(fmt.Sprint(services), func(t *testing.T) {
-			c := newSized(services, 3)
+			c := clusters.NewSized(services, 3)
 			b, _ := fakes()
-			sync(t, b, c.plan())
+			sync(t, b, c.Plan())
 			// A chain for four slots is made the first time that a pool has four.
 			for _, step := range []struct {
 				name            string
@@ -300,8 +224,8 @@ func TestPatchSize(t *testing.T) {
 				{"one fewer", 3, 2 + 1, 0},
 				{"one replaced", -3, 2, 0},
 			} {
-				c.set(5, step.endpoints)
-				elements, rules := sync(t, b, c.plan())
+				c.Set(5, step.endpoints)
+				elements, rules := sync(t, b, c.Plan())
 				if elements != step.elements || rules != step.rules {
 					t.Errorf("%s: %d element operations and %d rules, want %d and %d", step.name, elements, rules, step.elements, step.rules)
 				}

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
 // oneFake is a backend on one fake table; two would each have a generation number, unlike the kernel's.
@@ -56,7 +57,7 @@ func TestCheckFindsTampering(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, table := oneFake()
-			p := newSized(5, 3).plan()
+			p := clusters.NewSized(5, 3).Plan()
 			sync(t, b, p)
 			if drifts, err := b.Check(context.Background()); err != nil || len(drifts) > 0 {
 				t.Fatalf("untouched, but Check says %v, %v", drifts, err)
@@ -81,13 +82,13 @@ func TestCheckFindsTampering(t *testing.T) {
 // TestTamperingBetweenSyncs is noticed although a sync of our own came right after it.
 func TestTamperingBetweenSyncs(t *testing.T) {
 	b, table := oneFake()
-	c := newSized(5, 3)
-	sync(t, b, c.plan())
+	c := clusters.NewSized(5, 3)
+	sync(t, b, c.Plan())
 	if err := table.Stranger().DeleteElement(mapServices, firstKey(t, table, mapServices)); err != nil {
 		t.Fatal(err)
 	}
-	c.set(4, -3)
-	sync(t, b, c.plan())
+	c.Set(4, -3)
+	sync(t, b, c.Plan())
 	if drifts, err := b.Check(context.Background()); err != nil || len(drifts) != 1 {
 		t.Fatalf("Check says %v, %v; want one drift", drifts, err)
 	}
@@ -96,7 +97,7 @@ func TestTamperingBetweenSyncs(t *testing.T) {
 // TestOthersTables does not take a change of somebody else's table for one of ours.
 func TestOthersTables(t *testing.T) {
 	b, table := oneFake()
-	sync(t, b, newSized(5, 3).plan())
+	sync(t, b, clusters.NewSized(5, 3).Plan())
 	table.Stranger().Elsewhere()
 	if drifts, err := b.Check(context.Background()); err != nil || len(drifts) > 0 {
 		t.Fatalf("Check says %v, %v; want nothing", drifts, err)
@@ -106,7 +107,7 @@ func TestOthersTables(t *testing.T) {
 // TestOthersTablesAfterRestart is the same for a process that found everything as it should be.
 func TestOthersTablesAfterRestart(t *testing.T) {
 	b, table := oneFake()
-	p := newSized(5, 3).plan()
+	p := clusters.NewSized(5, 3).Plan()
 	sync(t, b, p)
 	b = New(testOptions, table)
 	sync(t, b, p)
@@ -131,7 +132,7 @@ func TestTakeOver(t *testing.T) {
 	if err := table.Run(context.Background(), tx); err != nil {
 		t.Fatal(err)
 	}
-	p := newSized(5, 3).plan()
+	p := clusters.NewSized(5, 3).Plan()
 	sync(t, b, p)
 	holds(t, b, p)
 	if text := table.Dump(); strings.Contains(text, "service-ips") || strings.Contains(text, "1.2.3.4") || strings.Contains(text, "priority -50") {

@@ -1,0 +1,21 @@
+package clusters
+
+import "strings"
+
+// ChangedLines are the lines that only one of two texts has, without the space around them.
+func ChangedLines(before, after string) []string {
+	count := map[string]int{}
+	for line := range strings.Lines(before) {
+		count[line]--
+	}
+	for line := range strings.Lines(after) {
+		count[line]++
+	}
+	var changed []string
+	for line, n := range count {
+		if n != 0 {
+			changed = append(changed, strings.TrimSpace(line))
+		}
+	}
+	return changed
+}

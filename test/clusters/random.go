@@ -1,0 +1,107 @@
+package clusters
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// Random is a cluster that changes at random.
+type Random struct {
+	*rand.Rand
+	// many is how many Services there may be.
+	many     int
+	services map[int]*cluster.Service
+	node     *cluster.Node
+	opts     *plan.Options
+	last     *plan.Plan
+}
+
+// NewRandom makes an empty cluster that will have up to that many Services. The seed tells what becomes of it.
+func NewRandom(seed uint64, many int) *Random {
+	return &Random{
+		Rand:     rand.New(rand.NewPCG(seed, 7)),
+		many:     many,
+		services: map[int]*cluster.Service{},
+		node:     &cluster.Node{Name: "n", Addresses: []netip.Addr{netip.MustParseAddr("172.18.0.11"), netip.MustParseAddr("fd00:172:18::b")}},
+		opts: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true},
+			LocalTraffic: plan.LocalTraffic{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}},
+	}
+}
+
+// Step changes some Services, and plans again.
+func (r *Random) Step() *plan.Plan {
+	for range 1 + r.IntN(1+r.many/4) {
+		number := r.IntN(r.many)
+		if r.IntN(4) == 0 {
+			delete(r.services, number)
+		} else {
+			r.services[number] = r.service(number)
+		}
+	}
+	if r.IntN(10) == 0 {
+		clear(r.services)
+	}
+	services := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()
+	for _, s := range r.services {
+		services.Set(s.Name, s)
+	}
+	snapshot := &cluster.Snapshot{Services: services.Map(), Node: r.node}
+	if r.IntN(10) == 0 {
+		snapshot.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
+	}
+	r.last = plan.Compute(snapshot, r.opts, r.last)
+	return r.last
+}
+
+func (r *Random) service(number int) *cluster.Service {
+	s := &cluster.Service{
+		Name:       cluster.ServiceName{Namespace: "ns", Name: fmt.Sprint("s", number)},
+		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(number >> 8), byte(number)}), netip.MustParseAddr(fmt.Sprintf("fd00:10:96::%x", number))},
+		Ports: []cluster.ServicePort{
+			{Name: "http", Protocol: cluster.TCP, Port: 80, NodePort: uint16(r.IntN(2) * (30000 + number))},
+			{Name: "dns", Protocol: cluster.UDP, Port: 53},
+		},
+		InternalPolicy: cluster.Policy(r.IntN(2)),
+		ExternalPolicy: cluster.Policy(r.IntN(2)),
+		Affinity:       []time.Duration{0, 0, time.Second, 10 * time.Second, 3 * time.Hour}[r.IntN(5)],
+	}
+	for port := range uint16(r.IntN(2) * r.many / 2) { // more on one address than fit in a leaf of a tree
+		if number < 2 {
+			s.Ports = append(s.Ports, cluster.ServicePort{Name: fmt.Sprint("p", port), Protocol: cluster.UDP, Port: 1000 + port})
+		}
+	}
+	if r.IntN(3) == 0 { // a few addresses that Services contest
+		s.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(3))}), netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", r.IntN(3)))}
+		s.HealthCheckNodePort = uint16(32000 + number)
+	}
+	for text := range strings.FieldsSeq("0.0.0.0/0 10.0.0.0/8 10.244.0.0/16 192.0.2.7/32 172.18.0.0/16 fd00::/16 ::/0") {
+		if r.IntN(6) == 0 {
+			s.SourceRanges = append(s.SourceRanges, netip.MustParsePrefix(text))
+		}
+	}
+	s.Slices = []*cluster.EndpointSlice{r.slice()}
+	return s
+}
+
+func (r *Random) slice() *cluster.EndpointSlice {
+	slice := &cluster.EndpointSlice{Name: "a", Ports: []cluster.EndpointPort{
+		{Name: "http", Protocol: cluster.TCP, Port: 8080}, {Name: "dns", Protocol: cluster.UDP, Port: 53},
+		{Name: "p7", Protocol: cluster.UDP, Port: 7}, {Name: "p50", Protocol: cluster.UDP, Port: 7},
+	}}
+	none := r.IntN(6) == 0
+	for i := range 24 {
+		if none || r.IntN(3) > 0 {
+			continue
+		}
+		slice.Endpoints = append(slice.Endpoints,
+			cluster.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 244, byte(i % 2), byte(i)}), Conditions: cluster.Conditions(r.IntN(16))},
+			cluster.Endpoint{Addr: netip.MustParseAddr(fmt.Sprintf("fd00:10:244::%x", i)), Conditions: cluster.Conditions(r.IntN(16))})
+	}
+	return slice
+}
