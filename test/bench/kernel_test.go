@@ -82,7 +82,8 @@ func TestKernelBench(t *testing.T) {
 		"cold start", "cold start, CPU", "memory after cold start", "peak memory, cold start", "API server sent",
 		"endpoint's change, p50", "endpoint's change, CPU each", "new service, p50", "deleted service, p50", "connect, p50",
 		"connect directly, p50", "connect p50, compared with direct", "connect p50, a single dnat rule, compared with direct",
-		"churn of 50/s, behind, p50", "churn of 50/s, changes reached", "restart, until it rests",
+		"bare write of as many elements", "bare read of the same objects", "cold start, compared with bare reading and writing",
+		"cold start, CPU of API server and questions", "churn of 50/s, behind, p50", "churn of 50/s, changes reached", "restart, until it rests",
 		"restart, connections made", "restart with one change", "endpoint's change, default settings, p50",
 	} {
 		if v, ok := run.value(name); !ok || v <= 0 {

@@ -37,7 +37,9 @@ type bench struct {
 	program string
 	process *process
 	prober  *prober
-	say     func(format string, args ...any)
+	// least is what the bare costs of a cold start are; 0 if they are not known.
+	least time.Duration
+	say   func(format string, args ...any)
 }
 
 // measure takes all figures. What it returns is as far as it came.
@@ -53,7 +55,7 @@ func (p *plan) measure(program, mode string, size synthetic.Size, say func(strin
 		name string
 		do   func() error
 	}{
-		{"connect time without a proxy", b.connectFloor}, {"cold start", b.coldStart},
+		{"connect time without a proxy", b.connectFloor}, {"bare reading and writing", b.bare}, {"cold start", b.coldStart},
 		{"changes", b.endpointChanges}, {"new and deleted Services", b.serviceChanges},
 		{"connect time", b.connectTime}, {"churn", b.churns}, {"restarts", b.restarts}, {"default settings", b.defaultSettings},
 	}
@@ -90,6 +92,15 @@ func (b *bench) wait(service int, begin func() (time.Time, func(netip.Addr) bool
 func anybody(netip.Addr) bool { return true }
 
 func (b *bench) coldStart() error {
+	kernel, err := kernelMemory()
+	if err != nil {
+		return err
+	}
+	sent := b.Sent()
+	before, err := ownCPU()
+	if err != nil {
+		return err
+	}
 	if err := b.launch(atOnce(b.run.Mode)); err != nil {
 		return err
 	}
@@ -97,7 +108,14 @@ func (b *bench) coldStart() error {
 	if err != nil {
 		return err
 	}
+	around, err := ownCPU()
+	if err != nil {
+		return err
+	}
 	b.run.add("cold start", "ms", milliseconds(took))
+	if b.least > 0 {
+		b.run.add("cold start, compared with bare reading and writing", "times", float64(took)/float64(b.least))
+	}
 	rested, err := b.process.rest(patient)
 	if err != nil {
 		return err
@@ -108,7 +126,13 @@ func (b *bench) coldStart() error {
 	}
 	b.run.add("cold start, until it rests", "ms", milliseconds(rested.Sub(b.process.started)))
 	b.run.add("cold start, CPU", "ms", milliseconds(used))
-	b.run.add("API server sent", "MB", megabytes(b.Sent()))
+	b.run.add("cold start, CPU of API server and questions", "ms", milliseconds(around-before))
+	kernelNow, err := kernelMemory()
+	if err != nil {
+		return err
+	}
+	b.run.add("kernel memory", "MB", megabytes(kernelNow-kernel))
+	b.run.add("API server sent", "MB", megabytes(b.Sent()-sent))
 	if err := b.memory("cold start"); err != nil {
 		return err
 	}

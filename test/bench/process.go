@@ -104,6 +104,13 @@ func (p *process) cpu() (time.Duration, error) {
 	return max(own, precise) + children, nil
 }
 
+// ownCPU is the processor time that this process has used: the API server, and questions and answers.
+func ownCPU() (time.Duration, error) {
+	var usage syscall.Rusage
+	err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), err
+}
+
 // memory is what the process has in RAM, now and at most so far, in bytes.
 func (p *process) memory() (now, peak int64, err error) {
 	status, err := p.proc("status")

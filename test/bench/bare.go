@@ -1,0 +1,216 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
+)
+
+// bare is what no proxy that programs nf_tables can do without: it reads the same objects and writes as many elements,
+// with nothing in between.
+func (b *bench) bare() error {
+	if b.run.Mode != "nftables" {
+		return nil
+	}
+	wrote, err := b.bareWrite()
+	if err != nil {
+		return err
+	}
+	read, err := b.bareRead()
+	if err != nil {
+		return err
+	}
+	b.least = wrote + read
+	b.run.add("bare write of as many elements", "ms", milliseconds(wrote))
+	b.run.add("bare read of the same objects", "ms", milliseconds(read))
+	return nil
+}
+
+// bareWrite writes for each Service an address and a verdict, and for each endpoint a slot, into maps like those of
+// pkg/proxy/backend/nftables in another namespace, which no rule reads.
+func (b *bench) bareWrite() (took time.Duration, err error) {
+	var table nft.Table
+	if err := b.lab.Node2.Do(func() (err error) { table, err = nft.Open(knftables.IPv4Family, "bench"); return err }); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, table.Close()) }()
+	const frontend = "ip daddr . meta l4proto . th dport"
+	tx := table.NewTransaction()
+	tx.Add(&knftables.Table{})
+	tx.Add(&knftables.Chain{Name: "pick"})
+	tx.Add(&knftables.Map{Name: "endpoints", TypeOf: frontend + " . numgen random mod 2 : ip daddr . th dport"})
+	tx.Add(&knftables.Map{Name: "services", TypeOf: frontend + " : verdict"})
+	tx.Add(&knftables.Set{Name: "addresses", Type: "ipv4_addr"})
+	// knftables' text goes to nft(8), which has to run in that namespace, too.
+	ctx := context.Background()
+	if err := b.lab.Node2.Do(func() error { return table.Run(ctx, tx) }); err != nil {
+		return 0, err
+	}
+	before, err := kernelMemory()
+	if err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	elements, err := b.writeElements(ctx, table)
+	if err != nil {
+		return 0, err
+	}
+	took = time.Since(start)
+	after, err := kernelMemory()
+	if err != nil {
+		return 0, err
+	}
+	b.run.add("kernel memory for each element", "B", float64(after-before)/float64(elements))
+	tx = table.NewTransaction()
+	tx.Delete(&knftables.Table{})
+	return took, b.lab.Node2.Do(func() error { return table.Run(ctx, tx) })
+}
+
+// writeElements writes the elements, and tells how many.
+func (b *bench) writeElements(ctx context.Context, table nft.Table) (elements int, err error) {
+	const chunk = 10_000
+	batch := table.NewBatch()
+	commit := func(atLeast int) error {
+		if batch.Len() < atLeast {
+			return nil
+		}
+		elements += batch.Len()
+		err := table.Commit(ctx, batch)
+		batch.Reset()
+		return err
+	}
+	key, value := make([]byte, 16), make([]byte, 8)
+	for number := range b.Size().Services {
+		service := synthetic.VIP(number)
+		put(key, service)
+		key[4] = 6 // TCP
+		namespace, name := synthetic.Name(number)
+		batch.Add("addresses", &nft.Element{Key: key[:4]})
+		batch.Add("services", &nft.Element{Key: key[:12], Chain: "pick", Comment: namespace + "/" + name + ":http"})
+		for slot, endpoint := range b.Endpoints(number) {
+			binary.NativeEndian.PutUint32(key[12:], uint32(slot))
+			copy(value, endpoint.AsSlice())
+			binary.BigEndian.PutUint16(value[4:], synthetic.EndpointPort)
+			batch.Add("endpoints", &nft.Element{Key: key, Value: value})
+			if err := commit(chunk); err != nil {
+				return 0, err
+			}
+		}
+		if err := commit(chunk); err != nil {
+			return 0, err
+		}
+	}
+	return elements, commit(1)
+}
+
+// put writes an address and a port as the first and third field of a key.
+func put(key []byte, service netip.AddrPort) {
+	copy(key, service.Addr().AsSlice())
+	binary.BigEndian.PutUint16(key[8:], service.Port())
+}
+
+// message is an object in protobuf.
+type message interface{ Unmarshal([]byte) error }
+
+// bareRead reads the streams that a proxy reads, both at a time, and decodes each object with Kubernetes' own code.
+func (b *bench) bareRead() (time.Duration, error) {
+	start := time.Now()
+	ended := make(chan error)
+	go func() { ended <- b.stream("/api/v1/services", func() message { return &corev1.Service{} }) }()
+	go func() {
+		ended <- b.stream("/apis/discovery.k8s.io/v1/endpointslices", func() message { return &discoveryv1.EndpointSlice{} })
+	}()
+	err := errors.Join(<-ended, <-ended)
+	return time.Since(start), err
+}
+
+// stream reads a streaming list up to its end.
+func (b *bench) stream(path string, fresh func() message) error {
+	client := http.Client{Transport: &http.Transport{DialContext: b.node.Dial, DisableKeepAlives: true}}
+	const query = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	request, err := http.NewRequest(http.MethodGet, b.url+path+query, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Accept", "application/vnd.kubernetes.protobuf;stream=watch")
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("read %s: %s", path, response.Status)
+	}
+	from := bufio.NewReaderSize(response.Body, 1<<16)
+	var frame []byte
+	for {
+		var length [4]byte
+		if _, err := io.ReadFull(from, length[:]); err != nil {
+			return fmt.Errorf("read %s: %w", path, err)
+		}
+		frame = append(frame[:0], make([]byte, binary.BigEndian.Uint32(length[:]))...)
+		if _, err := io.ReadFull(from, frame); err != nil {
+			return fmt.Errorf("read %s: %w", path, err)
+		}
+		var event metav1.WatchEvent
+		var object runtime.Unknown
+		if err := event.Unmarshal(frame); err != nil {
+			return fmt.Errorf("decode an event of %s: %w", path, err)
+		}
+		if event.Type == string(watch.Bookmark) {
+			return nil
+		}
+		const magic = 4 // bytes before each object
+		if err := object.Unmarshal(event.Object.Raw[magic:]); err != nil {
+			return fmt.Errorf("decode an event of %s: %w", path, err)
+		}
+		if err := fresh().Unmarshal(object.Raw); err != nil {
+			return fmt.Errorf("decode an object of %s: %w", path, err)
+		}
+	}
+}
+
+// kernelMemory is what the kernel has allocated and cannot drop, in bytes: that of all namespaces.
+func kernelMemory() (int64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	var sum int64
+	found := 0
+	for line := range strings.Lines(string(text)) {
+		// Large tables of hashes are in the second.
+		if fields := strings.Fields(line); fields[0] == "SUnreclaim:" || fields[0] == "VmallocUsed:" {
+			kilobytes, err := strconv.ParseInt(fields[1], 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("/proc/meminfo: %w", err)
+			}
+			sum, found = sum+kilobytes<<10, found+1
+		}
+	}
+	if found != 2 {
+		return 0, errors.New("/proc/meminfo tells not both of SUnreclaim and VmallocUsed")
+	}
+	return sum, nil
+}
