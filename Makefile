@@ -39,7 +39,7 @@ GOLDEN_TESTS = $(call packages,flag[.]Bool."update")
 BENCHMARKS   = $(call packages,^func Benchmark)
 DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 
-.PHONY: help build lint test test-unit test-kernel test-modules demo bench bench-quick bench-once golden docs generate clean
+.PHONY: help build lint test test-unit test-kernel test-modules demo bench bench-quick bench-once peer golden docs generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -86,14 +86,24 @@ demo: ## show it at work; as root on Debian, installs what it needs
 	@$(MAKE) build
 	@go run ./test/demo
 
-bench: build ## measure: each stage alone, then the whole from outside; needs root, takes 20 minutes
+# PEER is a program to measure beside ours, or 1 for Kubernetes' own, which gets up to 5 minutes more for each mode and size.
+PEER ?=
+define bench
+	peer='$(PEER)'; [ "$$peer" != 1 ] || peer=$$(go run -C test/e2e ./peer); go run ./test/bench $(1) $${peer:+-peer "$$peer"}
+endef
+
+bench: build ## measure: each stage alone, then the whole from outside; needs root, takes 20 minutes (PEER=1: an hour)
 	@build/need.sh go $(LABORATORY)
 	go test -run '^$$' -bench . -benchmem $(BENCHMARKS)
-	@go run ./test/bench
+	@$(call bench)
 
-bench-quick: build ## measure a little, from outside; needs root, takes 3 minutes
+bench-quick: build ## measure a little, from outside; needs root, takes 3 minutes (PEER=1: 18)
 	@build/need.sh go $(LABORATORY)
-	@go run ./test/bench -quick
+	@$(call bench,-quick)
+
+peer: ## build Kubernetes' own kube-proxy, for PEER=1, and say where it is; once, some minutes
+	@build/need.sh go
+	@go run -C test/e2e ./peer
 
 bench-once: ## run each benchmark of a pure stage once, so that none can rot; needs no root
 	@build/need.sh go

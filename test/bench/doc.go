@@ -2,9 +2,13 @@
 // a process of its own in a network namespace of its own, against a synthetic API server, and looks from outside: at
 // packets and at /proc, and nowhere else.
 //
-//	make bench          the default sizes, at most 20 minutes
+//	make bench          both modes and all sizes, at most 20 minutes
 //	make bench-quick    at most 3 minutes
-//	go run ./test/bench -peer /path/to/another/kube-proxy
+//	make bench PEER=1   beside Kubernetes' own kube-proxy, which is built for it (make peer); at most an hour
+//	go run ./test/bench -h
+//
+// How much of each mode is measured is said by -h, and above each table. What is not done when the time is over is left
+// out, and listed below the tables: so is what a peer does not end in the time that it has for a mode and size.
 //
 // A time counts from the moment before the API server sends an event to the answer of the first connection that meets
 // it; connections begin 0.1 ms apart. A cold start counts from the start of the process to the first answer from the

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -21,11 +22,20 @@ type Run struct {
 	Mode    string `json:"mode"`
 	Size    string `json:"size"`
 	// Services and Endpoints are the cluster's, all in all.
-	Services  int      `json:"services"`
-	Endpoints int      `json:"endpoints"`
-	Figures   []Figure `json:"figures"`
+	Services  int `json:"services"`
+	Endpoints int `json:"endpoints"`
+	// Amount is how much of the mode was to be measured.
+	Amount  string   `json:"amount"`
+	Figures []Figure `json:"figures"`
+	// Notes tell what was left out or cut short.
+	Notes []string `json:"notes,omitempty"`
 	// Failed tells why it ended early, if it did.
 	Failed string `json:"failed,omitempty"`
+}
+
+// note tells of something that was not measured as it should have been.
+func (r *Run) note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
 // add notes a figure.

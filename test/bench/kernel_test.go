@@ -4,6 +4,9 @@ package main
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,7 +73,7 @@ func TestKernelProber(t *testing.T) {
 // fixes no times.
 func TestKernelBench(t *testing.T) {
 	netns.Require(t, "nft")
-	small := plan{changes: 3, rates: []int{50}, churn: time.Second, defaults: 1000}
+	small := plan{changes: 3, rates: []int{50}, churn: time.Second, defaults: 1000, until: time.Now().Add(5 * time.Minute)}
 	run, err := small.measure(build(t), "nftables", size(t, "20x3"), t.Logf)
 	if err != nil {
 		t.Fatal(err)
@@ -94,6 +97,25 @@ func TestKernelBench(t *testing.T) {
 		if v, ok := run.value(name); !ok || v != 0 {
 			t.Errorf("%s is %v, %v, want 0", name, v, ok)
 		}
+	}
+}
+
+// TestKernelTooSlow gives a proxy that never serves a moment, and is told what was left out for it.
+func TestKernelTooSlow(t *testing.T) {
+	netns.Require(t, "nft")
+	program := filepath.Join(t.TempDir(), "slow")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	hasty := plan{changes: 3, rates: []int{50}, churn: time.Second, defaults: 1000, until: time.Now().Add(10 * time.Second)}
+	run, err := hasty.measure(program, "iptables", size(t, "20x3"), t.Logf)
+	if err != nil || len(run.Notes) != 7 || !strings.Contains(run.Notes[0], "cold start: did not end in time") ||
+		!strings.Contains(run.Notes[6], "default settings: left out") {
+		t.Errorf("%v, %q", err, run.Notes)
+	}
+	run, err = hasty.measure(program, "iptables", size(t, "20x3"), t.Logf)
+	if err != nil || len(run.Figures) > 0 || len(run.Notes) != 1 {
+		t.Errorf("after the time was over: %v, %+v", err, run)
 	}
 }
 

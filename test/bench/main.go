@@ -19,10 +19,12 @@ import (
 
 // options are the command line.
 type options struct {
-	programs, modes []string
-	sizes           []synthetic.Size
-	plan            plan
-	folder          string
+	programs []string
+	modes    []*mode
+	folder   string
+	// within is how long the first program may be measured, all in all; peerWithin how long each of the others in one
+	// mode and with one cluster.
+	within, peerWithin time.Duration
 }
 
 func main() {
@@ -34,6 +36,9 @@ func main() {
 
 func run(args []string) error {
 	o, err := parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -49,23 +54,37 @@ func run(args []string) error {
 		Time: time.Now().UTC().Format(time.RFC3339), Kernel: word("/proc/sys/kernel/osrelease"),
 		Cores: runtime.NumCPU(), LoadBefore: word("/proc/loadavg"),
 	}}
+	return errors.Join(o.measure(report), report.write(os.Stdout))
+}
+
+// measure takes all figures, program beside program so that they meet the same machine.
+func (o *options) measure(report *Report) error {
 	var failed []error
+	left := o.within
 	for _, mode := range o.modes {
-		for _, size := range o.sizes {
-			for _, program := range o.programs {
-				begun := time.Now()
-				say := func(format string, args ...any) {
-					fmt.Fprintf(os.Stderr, "%6.1f s  %s %s %s: %s\n", time.Since(begun).Seconds(), program, mode, size, fmt.Sprintf(format, args...))
+		for _, size := range mode.sizes {
+			for i, program := range o.programs {
+				begun, may := time.Now(), left
+				if i > 0 {
+					may = o.peerWithin
 				}
-				result, err := o.plan.measure(program, mode, size, say)
+				say := func(format string, args ...any) {
+					fmt.Fprintf(os.Stderr, "%6.1f s  %s %s %s: %s\n", time.Since(begun).Seconds(), program, mode.name, size, fmt.Sprintf(format, args...))
+				}
+				mode.plan.until = begun.Add(may)
+				result, err := mode.plan.measure(program, mode.name, size, say)
 				failed = append(failed, err)
+				if i == 0 {
+					left -= time.Since(begun)
+				}
+				result.Amount = mode.amount.String()
 				report.Runs = append(report.Runs, result)
 				report.Machine.LoadAfter = word("/proc/loadavg")
 				failed = append(failed, report.save(o.folder)) // what has been measured is not lost with what comes next
 			}
 		}
 	}
-	return errors.Join(append(failed, report.write(os.Stdout))...)
+	return errors.Join(failed...)
 }
 
 // save writes the report for machines and as a drawing.
@@ -99,59 +118,44 @@ func parse(args []string) (*options, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	program := f.String("proxy", "bin/kube-proxy", "the program to measure")
 	peer := f.String("peer", "", "programs to measure beside it, separated by commas: any that takes a Kubernetes kube-proxy's --config")
-	modes := f.String("proxy-mode", "nftables", "the modes to measure, separated by commas")
-	sizes := f.String("sizes", "", "the clusters: Services x endpoints of each, separated by commas (default 1000x2,10000x2,5000x50,45000x1)")
+	modes := f.String("proxy-mode", "nftables,iptables", "the modes to measure, separated by commas")
 	quick := f.Bool("quick", false, "measure little, in 3 minutes")
 	f.StringVar(&o.folder, "out", "bin/bench", "the folder for bench.json and bench.svg")
-	f.BoolVar(&o.plan.api.OnlyJSON, "api-json", false, "let the API server answer in JSON only")
-	f.BoolVar(&o.plan.api.NoStreams, "api-lists", false, "let the API server refuse streaming lists, as those before Kubernetes 1.34 did")
-	changes := f.Int("changes", 0, "how many changes of each kind are measured (default 60)")
-	churn := f.Duration("churn", 0, "how long each rate of churn lasts (default 30s)")
-	rates := f.String("churn-rates", "", "changes a second, separated by commas, or none (default 10,100,1000)")
+	f.DurationVar(&o.within, "within", 0, fmt.Sprintf("how long -proxy may be measured; what is not done then is left out (default %v, -quick %v)",
+		within(false), within(true)))
+	f.DurationVar(&o.peerWithin, "peer-within", 5*time.Minute, "the same for each -peer, in each mode and with each cluster")
+	var api synthetic.Options
+	f.BoolVar(&api.OnlyJSON, "api-json", false, "let the API server answer in JSON only")
+	f.BoolVar(&api.NoStreams, "api-lists", false, "let the API server refuse streaming lists, as those before Kubernetes 1.34 did")
+	var said amount
+	f.StringVar(&said.sizes, "sizes", "", "the clusters: Services x endpoints of each, separated by commas (default below)")
+	f.IntVar(&said.changes, "changes", 0, "how many changes of each kind are measured (default below)")
+	f.DurationVar(&said.churn, "churn", 0, "how long each rate of churn lasts (default below)")
+	f.StringVar(&said.rates, "churn-rates", "", "changes a second, separated by commas, or none (default below)")
+	f.Usage = func() {
+		fmt.Fprintln(f.Output(), "Usage of bench:")
+		f.PrintDefaults()
+		for _, name := range []string{"nftables", "iptables"} {
+			fmt.Fprintf(f.Output(), "By default, of %s: %s.\n With -quick: %s.\n", name, amountOf(name, false), amountOf(name, true))
+		}
+		fmt.Fprintf(f.Output(), "A kind of changes ends after %v, be they few.\n", enough)
+	}
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
 	if f.NArg() > 0 {
 		return nil, fmt.Errorf("%q is not known; everything is told by flags", f.Args())
 	}
-	defaults := defaultsOf(*quick)
-	o.plan.changes, o.plan.churn, o.plan.defaults = orElse(*changes, defaults.changes), orElse(*churn, defaults.churn), 1000
-	o.programs, o.modes = append([]string{*program}, list(*peer)...), list(*modes)
-	for _, text := range list(orElse(*sizes, defaults.sizes)) {
-		size, err := synthetic.ParseSize(text)
+	o.within = orElse(o.within, within(*quick))
+	o.programs = append([]string{*program}, list(*peer)...)
+	for _, name := range list(*modes) {
+		m, err := amountOf(name, *quick).or(said).of(name, api)
 		if err != nil {
 			return nil, err
 		}
-		o.sizes = append(o.sizes, size)
-	}
-	for _, text := range list(orElse(*rates, defaults.rates)) {
-		var rate int
-		if text == "none" {
-			continue
-		}
-		if _, err := fmt.Sscanf(text, "%d", &rate); err != nil || rate < 1 {
-			return nil, fmt.Errorf("-churn-rates: %q is not a number from 1 on", text)
-		}
-		o.plan.rates = append(o.plan.rates, rate)
-	}
-	if o.plan.changes < 1 || o.plan.churn < time.Second {
-		return nil, errors.New("-changes must be 1 or more, and -churn a second or more")
+		o.modes = append(o.modes, m)
 	}
 	return o, nil
-}
-
-// defaults are what is measured unless the command line says otherwise.
-type defaults struct {
-	sizes, rates string
-	changes      int
-	churn        time.Duration
-}
-
-func defaultsOf(quick bool) defaults {
-	if quick {
-		return defaults{sizes: "1000x2,5000x50", rates: "100", changes: 50, churn: 5 * time.Second}
-	}
-	return defaults{sizes: "1000x2,10000x2,5000x50,45000x1", rates: "10,100,1000", changes: 60, churn: 30 * time.Second}
 }
 
 // orElse gives a value, or another one in place of nothing.

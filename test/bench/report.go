@@ -84,7 +84,7 @@ func (r *Report) write(to io.Writer) error {
 		fmt.Fprintf(to, "%s: %s\n", label(i), program)
 	}
 	for _, mode := range r.order(func(r *Run) string { return r.Mode }) {
-		fmt.Fprintf(to, "\n%s\n", mode)
+		fmt.Fprintf(to, "\n%s: %s\n", mode, r.amount(mode))
 		table := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
 		var head strings.Builder
 		var shown []*Run
@@ -117,11 +117,19 @@ func (r *Report) write(to io.Writer) error {
 		}
 	}
 	for _, run := range columns {
+		for _, note := range run.Notes {
+			fmt.Fprintf(to, "%s %s %s: %s\n", run.Program, run.Mode, run.Size, note)
+		}
 		if run.Failed != "" {
 			fmt.Fprintf(to, "%s %s %s ended early: %s\n", run.Program, run.Mode, run.Size, run.Failed)
 		}
 	}
 	return nil
+}
+
+// amount is how much of a mode was to be measured.
+func (r *Report) amount(mode string) string {
+	return r.Runs[slices.IndexFunc(r.Runs, func(r *Run) bool { return r.Mode == mode })].Amount
 }
 
 // label is a program in a table's head: the first one is this project's.

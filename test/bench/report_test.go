@@ -61,16 +61,18 @@ func TestRatioOfRounds(t *testing.T) {
 // example is a report of two programs and two sizes, one of which a peer did not finish.
 func example() *Report {
 	run := func(program, size string, services, endpoints int, failed string, values ...float64) *Run {
-		r := &Run{Program: program, Mode: "nftables", Size: size, Services: services, Endpoints: endpoints, Failed: failed}
+		r := &Run{Program: program, Mode: "nftables", Size: size, Services: services, Endpoints: endpoints, Failed: failed, Amount: "a few changes"}
 		for i, v := range values {
 			r.add([]string{"cold start", "endpoint's change, p50", "peak memory, cold start"}[i], []string{"ms", "ms", "MB"}[i], v)
 		}
 		return r
 	}
+	slow := run("b", "5000x50", 5000, 250000, "changes: too <slow>", 6700)
+	slow.note("changes: %d in place of 60, for want of time", 7)
 	return &Report{
 		Machine: Machine{Time: "2026-11-21T12:00:00Z", Kernel: "6.18", Cores: 2, LoadBefore: "0.1", LoadAfter: "1.5"},
 		Runs: []*Run{
-			run("a", "5000x50", 5000, 250000, "", 1666, 1.48, 81.8), run("b", "5000x50", 5000, 250000, "changes: too <slow>", 6700),
+			run("a", "5000x50", 5000, 250000, "", 1666, 1.48, 81.8), slow,
 			run("a", "1000x2", 1000, 2000, "", 163, 1.43, 39.8), run("b", "1000x2", 1000, 2000, "", 700, 111, 83),
 		},
 	}
@@ -86,11 +88,12 @@ func TestTable(t *testing.T) {
 ours: a
 peer: b
 
-nftables
+nftables: a few changes
                                5000x50 ours  5000x50 peer  ratio  1000x2 ours  1000x2 peer  ratio
                cold start  ms          1666          6700   4.02          163          700   4.29
    endpoint's change, p50  ms          1.48             -      -         1.43          111   77.6
   peak memory, cold start  MB          81.8             -      -         39.8         83.0   2.09
+b nftables 5000x50: changes: 7 in place of 60, for want of time
 b nftables 5000x50 ended early: changes: too <slow>
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {

@@ -3,7 +3,7 @@
 //
 // It is a module of its own so that the product's go.mod stays lean; the servers are pinned in a third one,
 // in the folder servers, which holds no code. They are built when first needed, which takes some minutes on
-// two cores, and kept in the user's cache, keyed by version.
+// two cores, and kept in the user's cache, keyed by version. So is Kubernetes' own kube-proxy, for test/bench.
 //
 // The tests write Services and EndpointSlices through client-go, as a cluster's controllers would, and ask
 // with packets what became of them.

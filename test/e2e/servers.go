@@ -20,13 +20,20 @@ type server struct {
 var (
 	etcdServer = server{name: "etcd", module: "go.etcd.io/etcd/server/v3", main: "go.etcd.io/etcd/server/v3",
 		ldflags: func(string) string { return "-s -w" }}
-	apiServer = server{name: "kube-apiserver", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kube-apiserver",
-		ldflags: func(version string) string {
-			const set = " -X k8s.io/component-base/version."
-			parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
-			return "-s -w" + set + "gitVersion=" + version + set + "gitMajor=" + parts[0] + set + "gitMinor=" + parts[1]
-		}}
+	apiServer = server{name: "kube-apiserver", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kube-apiserver", ldflags: ofKubernetes}
+	// peer is what this repository's program is measured beside.
+	peer = server{name: "kube-proxy", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kube-proxy", ldflags: ofKubernetes}
 )
+
+// ofKubernetes sets what a program of Kubernetes tells of its version.
+func ofKubernetes(version string) string {
+	const set = " -X k8s.io/component-base/version."
+	parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
+	return "-s -w" + set + "gitVersion=" + version + set + "gitMajor=" + parts[0] + set + "gitMinor=" + parts[1]
+}
+
+// Peer is the path of Kubernetes' own kube-proxy, built if the cache does not have it. The working directory is test/e2e.
+func Peer(ctx context.Context) (string, error) { return peer.binary(ctx) }
 
 // binary is the path of the server's program, built if the cache does not have that version.
 func (s server) binary(ctx context.Context) (string, error) {
@@ -41,6 +48,9 @@ func (s server) binary(ctx context.Context) (string, error) {
 	path := filepath.Join(cache, "kube-proxy-e2e", s.name+"-"+version)
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return "", err
 	}
 	fmt.Fprintf(os.Stderr, "building %s %s into %s: once, some minutes\n", s.name, version, path)
 	// Built beside and renamed, so that nobody runs half a program.
