@@ -19,6 +19,7 @@ type Random struct {
 	services map[int]*cluster.Service
 	node     *cluster.Node
 	opts     *plan.Options
+	snapshot *cluster.Snapshot
 	last     *plan.Plan
 }
 
@@ -51,13 +52,16 @@ func (r *Random) Step() *plan.Plan {
 	for _, s := range r.services {
 		services.Set(s.Name, s)
 	}
-	snapshot := &cluster.Snapshot{Services: services.Map(), Node: r.node}
+	r.snapshot = &cluster.Snapshot{Services: services.Map(), Node: r.node}
 	if r.IntN(10) == 0 {
-		snapshot.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
+		r.snapshot.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
 	}
-	r.last = plan.Compute(snapshot, r.opts, r.last)
+	r.last = plan.Compute(r.snapshot, r.opts, r.last)
 	return r.last
 }
+
+// Anew plans the last step's cluster once more, without an earlier plan.
+func (r *Random) Anew() *plan.Plan { return plan.Compute(r.snapshot, r.opts, nil) }
 
 func (r *Random) service(number int) *cluster.Service {
 	s := &cluster.Service{

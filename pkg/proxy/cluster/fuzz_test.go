@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"testing"
 
@@ -134,39 +135,58 @@ func (w *world) build() *Builder {
 	return b
 }
 
-// FuzzBuilder wants a snapshot to depend on what there is and not on what happened; a notification exactly when
-// the snapshot is another; and a count of endpoints that is right.
+// live takes a builder through a script, and wants its snapshot to depend on what there is and not on what happened; a
+// notification exactly when the snapshot is another; and a count of endpoints that is right.
+func live(t *testing.T, data []byte) {
+	t.Helper()
+	s := &script{data}
+	w := &world{services: map[string]*corev1.Service{}, slices: map[string]*discoveryv1.EndpointSlice{}, cidrs: map[string]*networkingv1.ServiceCIDR{}}
+	b := NewBuilder("n1")
+	before := b.Snapshot()
+	for len(s.data) > 0 {
+		freeze := s.next(2) > 0
+		apply(b, func(u *Update) {
+			for range 1 + s.next(3) {
+				s.event(u, w)
+			}
+		})
+		if !freeze {
+			continue
+		}
+		after := b.Snapshot()
+		if notified(b) != (after != before) {
+			t.Fatal("a notification without another snapshot, or the reverse")
+		}
+		before = after
+	}
+	fresh := w.build()
+	if diff := cmp.Diff(describe(fresh.Snapshot()), describe(b.Snapshot())); diff != "" {
+		t.Fatalf("the past shows (-fresh +grown):\n%s", diff)
+	}
+	if b.Endpoints() != fresh.Endpoints() {
+		t.Fatalf("%d endpoints, and %d in a new builder", b.Endpoints(), fresh.Endpoints())
+	}
+}
+
+// TestAnyHistory goes through random scripts: a builder that shares and keeps ends up where a new one does.
+func TestAnyHistory(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		data := make([]byte, 600)
+		for i := range data {
+			data[i] = byte(random.Uint32())
+		}
+		live(t, data)
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// FuzzBuilder does so as the input's bytes say.
 func FuzzBuilder(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 3, 0, 0, 0, 2, 1, 1, 1, 1, 2, 0, 5, 0})
 	f.Add([]byte{3, 0, 0, 0, 0, 3, 1, 1, 1, 1, 1, 0, 1, 2, 0, 0, 1, 1, 0, 0, 3, 0, 1, 0, 0, 2, 0, 5, 0})
 	f.Add([]byte{7, 0, 1, 1, 0, 1, 1, 6, 0, 1, 1, 6, 1, 1, 1, 255, 254, 253, 252, 0, 0, 0, 4, 4, 4})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		s := &script{data}
-		w := &world{services: map[string]*corev1.Service{}, slices: map[string]*discoveryv1.EndpointSlice{}, cidrs: map[string]*networkingv1.ServiceCIDR{}}
-		b := NewBuilder("n1")
-		before := b.Snapshot()
-		for len(s.data) > 0 {
-			freeze := s.next(2) > 0
-			apply(b, func(u *Update) {
-				for range 1 + s.next(3) {
-					s.event(u, w)
-				}
-			})
-			if !freeze {
-				continue
-			}
-			after := b.Snapshot()
-			if notified(b) != (after != before) {
-				t.Fatal("a notification without another snapshot, or the reverse")
-			}
-			before = after
-		}
-		fresh := w.build()
-		if diff := cmp.Diff(describe(fresh.Snapshot()), describe(b.Snapshot())); diff != "" {
-			t.Fatalf("the past shows (-fresh +grown):\n%s", diff)
-		}
-		if b.Endpoints() != fresh.Endpoints() {
-			t.Fatalf("%d endpoints, and %d in a new builder", b.Endpoints(), fresh.Endpoints())
-		}
-	})
+	f.Fuzz(live)
 }
