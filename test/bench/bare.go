@@ -149,7 +149,7 @@ func (b *bench) bareRead() (time.Duration, error) {
 func (b *bench) stream(path string, fresh func() message) error {
 	client := http.Client{Transport: &http.Transport{DialContext: b.node.Dial, DisableKeepAlives: true}}
 	const query = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-	request, err := http.NewRequest(http.MethodGet, b.url+path+query, nil)
+	request, err := http.NewRequest(http.MethodGet, b.url+path+query, http.NoBody)
 	if err != nil {
 		return err
 	}

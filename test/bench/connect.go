@@ -128,7 +128,7 @@ func (w *world) beSilent() (queue int, err error) {
 
 // beHeard undoes beSilent.
 func (w *world) beHeard(queue int) (err error) {
-	if err = unix.Close(queue); err != nil {
+	if err := unix.Close(queue); err != nil {
 		return err
 	}
 	w.answers, err = w.server.Serve(netns.TCP, synthetic.EndpointPort)

@@ -108,7 +108,7 @@ func TestPrepared(t *testing.T) {
 	s, config := start(t, Size{Services: 40, Endpoints: 150}, Options{})
 	get := func(k *kind, query string) string {
 		t.Helper()
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+k.path()+query, nil)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+k.path()+query, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
