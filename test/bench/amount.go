@@ -41,11 +41,11 @@ func amountOf(mode string, quick bool) amount {
 	case quick && mode == "nftables":
 		return amount{sizes: "1000x2,5000x50", rates: "100", changes: 50, churn: 5 * time.Second}
 	case quick:
-		return amount{sizes: "1000x2", rates: "100", changes: 50, churn: 5 * time.Second}
+		return amount{sizes: "1000x2", rates: "100", changes: 25, churn: 5 * time.Second}
 	case mode == "nftables":
 		return amount{sizes: large, rates: "10,100,1000", changes: 60, churn: 30 * time.Second}
 	}
-	return amount{sizes: large, rates: "10,100", changes: 50, churn: 10 * time.Second}
+	return amount{sizes: large, rates: "10,100", changes: 50, churn: 5 * time.Second}
 }
 
 // String is for a person.
