@@ -22,6 +22,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/contest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/externalips"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/localhost"
@@ -169,7 +170,8 @@ func (p *process) run(ctx context.Context) error {
 		return errors.Join(err, dataplane.Close())
 	}
 	unacknowledged := externalips.New(externalips.Config{Recorder: p.in.recorder, Counted: measured.ExternalIPs, Logger: klog.FromContext(ctx)})
-	observers := []proxy.Observer{checker, measured, unacknowledged, refusals.New(p.in.recorder)}
+	contests := contest.New(contest.Config{Recorder: p.in.recorder, Logger: klog.FromContext(ctx)})
+	observers := []proxy.Observer{checker, measured, unacknowledged, contests, refusals.New(p.in.recorder)}
 	parts := []func(context.Context) error{p.in.publish, serving.health(checker.Handler()), pages}
 	for _, w := range p.workers(checker, measured, tracked) {
 		observers, parts = append(observers, w), append(parts, w.Run)

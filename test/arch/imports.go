@@ -50,6 +50,7 @@ var rows = []row{
 	{"pkg/proxy/node/...", observed},
 	{"pkg/proxy/status/...", observed},
 	{"pkg/proxy/externalips/...", observed},
+	{"pkg/proxy/contest/...", observed},
 	{"pkg/proxy/refusals/...", observed},
 
 	// The loop, which names no backend, no door, no observer, and of the sources just what they have in common.

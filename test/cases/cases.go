@@ -10,6 +10,9 @@
 //	nftables       the table that the nftables backend makes (golden)
 //	iptables       the rules that the iptables backend makes (golden)
 //
+// A case may go on: the parts "objects.yaml 2" and "packets 2" change objects in one update, and ask again; those with
+// a deletionTimestamp are deleted. Of such steps, which are cases of their own, only the part "plan 2" is golden.
+//
 // The objects and packets are written for the laboratory of test/netns, in IPv4. They are read a second time
 // in IPv6, with every address replaced by its counterpart, unless the options say "families: as written".
 package cases
@@ -50,6 +53,13 @@ type Case struct {
 	Snapshot *cluster.Snapshot
 	Options  *plan.Options
 	Packets  []Packet
+	// Bears are addresses that node1 bears beside its own.
+	Bears []netip.Addr
+	// Before is the step before this one; nil at the first.
+	Before *Case
+
+	step    int // from 2 on; 0 is the first
+	builder *cluster.Builder
 }
 
 // Packet is a question and its answer, written
@@ -98,11 +108,24 @@ const (
 	TheSame Choice = "the same of "
 )
 
-// Plan computes the case's plan.
-func (c *Case) Plan() *plan.Plan { return plan.Compute(c.Snapshot, c.Options, nil) }
+// Plan computes the case's plan, from that of the step before it if there is one.
+func (c *Case) Plan() *plan.Plan {
+	var before *plan.Plan
+	if c.Before != nil {
+		before = c.Before.Plan()
+	}
+	return plan.Compute(c.Snapshot, c.Options, before)
+}
 
 // Part is a part of the archive by name, empty if there is none.
-func (c *Case) Part(name string) string { return part(c.Archive, name) }
+func (c *Case) Part(name string) string { return part(c.Archive, c.partName(name)) }
+
+func (c *Case) partName(name string) string {
+	if c.step > 0 {
+		return fmt.Sprint(name, " ", c.step)
+	}
+	return name
+}
 
 func part(archive *txtar.Archive, name string) string {
 	for _, file := range archive.Files {
@@ -140,7 +163,11 @@ func Load(dir string) ([]*Case, error) {
 			if err := c.read(); err != nil {
 				return nil, fmt.Errorf("%s: %w", c.Name, err)
 			}
-			all = append(all, c)
+			steps, err := c.steps()
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.Name, err)
+			}
+			all = append(all, steps...)
 		}
 	}
 	return all, nil
@@ -152,16 +179,16 @@ func (c *Case) read() error {
 		translate = toIPv6
 	}
 	var err error
-	if c.Options, err = parseOptions(translate(c.Part("options"))); err != nil {
+	if c.Before == nil {
+		if c.Options, c.Bears, err = parseOptions(translate(c.Part("options"))); err != nil {
+			return err
+		}
+	}
+	objects, err := manifests.Parse(c.Path, []byte(translate(c.Part("objects.yaml"))))
+	if err != nil {
 		return err
 	}
-	if c.Objects, err = manifests.Parse(c.Path, []byte(translate(c.Part("objects.yaml")))); err != nil {
-		return err
-	}
-	builder := NewBuilder()
-	// What the builder leaves out is part of what a case may be about: its problems are no error here.
-	_ = builder.Update(func(u *cluster.Update) { manifests.Apply(u, c.Objects) })
-	c.Snapshot = builder.Snapshot()
+	c.build(objects)
 	for i, line := range strings.Split(translate(c.Part("packets")), "\n") {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 			continue
@@ -176,12 +203,12 @@ func (c *Case) read() error {
 	return nil
 }
 
-// NewBuilder makes a builder that knows the laboratory's node1, and nothing else yet.
-func NewBuilder() *cluster.Builder {
+// newBuilder makes a builder that knows the laboratory's node1, and nothing else yet.
+func (c *Case) newBuilder() *cluster.Builder {
 	builder := cluster.NewBuilder(Node)
 	_ = builder.Update(func(u *cluster.Update) {
 		u.SetNode(node())
-		u.SetInterfaces(Interfaces)
+		u.SetInterfaces(slices.Concat(Interfaces, c.Bears))
 	})
 	return builder
 }
@@ -195,7 +222,7 @@ func Snapshot(objects string, family cluster.Family) (*cluster.Snapshot, error) 
 	if err != nil {
 		return nil, err
 	}
-	builder := NewBuilder()
+	builder := (&Case{}).newBuilder()
 	err = builder.Update(func(u *cluster.Update) { manifests.Apply(u, parsed) })
 	return builder.Snapshot(), err
 }
@@ -218,8 +245,9 @@ func node() *corev1.Node {
 	}
 }
 
-// parseOptions reads the options part. The defaults are those of a cluster with dual-stack pod CIDRs.
-func parseOptions(text string) (*plan.Options, error) {
+// parseOptions reads the options part. The defaults are those of a cluster with dual-stack pod CIDRs. bears are the
+// addresses that node1 is to bear.
+func parseOptions(text string) (options *plan.Options, bears []netip.Addr, err error) {
 	o := &plan.Options{
 		NodePorts: plan.NodePortAddresses{Primary: true},
 		LocalTraffic: plan.LocalTraffic{CIDRs: []netip.Prefix{
@@ -229,9 +257,12 @@ func parseOptions(text string) (*plan.Options, error) {
 	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
 		name, value, _ := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
-		var err error
 		switch name {
 		case "", "families":
+		case "nodeBears":
+			var addr netip.Addr
+			addr, err = netip.ParseAddr(value)
+			bears = append(bears, addr)
 		case "masqueradeAll":
 			o.MasqueradeAll, err = strconv.ParseBool(value)
 		case "serveExternalIPs":
@@ -253,13 +284,13 @@ func parseOptions(text string) (*plan.Options, error) {
 				o.NodePorts.CIDRs = append(o.NodePorts.CIDRs, prefix)
 			}
 		default:
-			return nil, fmt.Errorf("option %q is not known", name)
+			return nil, nil, fmt.Errorf("option %q is not known", name)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("option %s: %w", name, err)
+			return nil, nil, fmt.Errorf("option %s: %w", name, err)
 		}
 	}
-	return o, nil
+	return o, bears, nil
 }
 
 // parseFamilies reads a list of families: "IPv4 IPv6", or "none".

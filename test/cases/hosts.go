@@ -55,6 +55,9 @@ func (c *Case) Explain(p *plan.Plan, question Packet) Packet {
 	if cluster.FamilyOf(question.To.Addr()) == cluster.IPv6 {
 		source = from.addrs[1]
 	}
+	if from.name == Node && slices.Contains(c.Bears, question.To.Addr()) {
+		source = question.To.Addr() // as the kernel chooses it for an address of its own
+	}
 	path := p.Explain(plan.Packet{Source: source, Interface: from.arrives, To: question.To, Protocol: question.Protocol})
 	answer := Packet{Line: question.Line, From: question.From, To: question.To, Protocol: question.Protocol, Verdict: path.Verdict,
 		Except: question.Except}

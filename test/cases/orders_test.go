@@ -6,9 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
@@ -29,14 +27,7 @@ func (e event) tell(u *cluster.Update) {
 		manifests.Apply(u, []runtime.Object{e.object})
 		return
 	}
-	switch o := e.object.(type) {
-	case *corev1.Service:
-		u.DeleteService(cluster.ServiceName{Namespace: o.Namespace, Name: o.Name})
-	case *discoveryv1.EndpointSlice:
-		u.DeleteEndpointSlice(cluster.SliceName{Namespace: o.Namespace, Name: o.Name})
-	case *networkingv1.ServiceCIDR:
-		u.DeleteServiceCIDR(o.Name)
-	}
+	remove(u, e.object)
 }
 
 // orders are ways in which objects may arrive. Each ends with all of them there.
@@ -141,7 +132,7 @@ func TestOrders(t *testing.T) {
 		for name, order := range orders {
 			for seed := range uint64(4) {
 				rnd := rand.New(rand.NewPCG(seed, 1))
-				builder := NewBuilder()
+				builder := c.newBuilder()
 				var p *plan.Plan
 				for events := order(c.Objects, rnd); len(events) > 0; {
 					n := min(1+rnd.IntN(1+int(seed)), len(events))

@@ -71,6 +71,7 @@ func NewServices(config ServicesConfig) *Services {
 // check answers for one Service.
 type check struct {
 	name      cluster.ServiceName
+	uid       string
 	port      uint16
 	endpoints atomic.Int64
 	// servers are those that listen, by address; the invalid address is all of them.
@@ -150,6 +151,9 @@ func (s *Services) replace(name cluster.ServiceName, service *plan.Service) {
 		s.checks[name] = have
 		s.incomplete[have] = true
 	}
+	if have.uid != service.UID { // another object of the name, which has been told nothing
+		have.uid, have.told = service.UID, false
+	}
 	have.endpoints.Store(int64(want.LocalEndpoints))
 }
 
@@ -192,7 +196,7 @@ func (s *Services) listen(logger klog.Logger) {
 			c.told = true
 			logger.Error(failed, "Cannot serve a health check node port", "service", c.name)
 			s.config.Recorder.Event(proxy.Event{
-				Kind: "Service", Namespace: c.name.Namespace, Name: c.name.Name,
+				Kind: "Service", Namespace: c.name.Namespace, Name: c.name.Name, UID: c.uid,
 				Warning: true, Reason: "FailedToStartServiceHealthcheck", Action: "Listen", Message: failed.Error(),
 			})
 		}

@@ -95,7 +95,7 @@ func (h *harness) sync(addrs []netip.Addr) {
 // set gives a Service a health check; port 0 takes it away.
 func (h *harness) set(name string, port uint16, endpoints int) {
 	key := cluster.ServiceName{Namespace: "ns", Name: name}
-	service := &plan.Service{Name: key}
+	service := &plan.Service{Name: key, UID: name + "-1"}
 	if port != 0 {
 		service.HealthCheck = &plan.HealthCheck{Port: port, LocalEndpoints: endpoints}
 	}
@@ -219,10 +219,17 @@ func TestServicesPortTaken(t *testing.T) {
 	}
 	event.Message = ""
 	if diff := cmp.Diff(proxy.Event{
-		Kind: "Service", Namespace: "ns", Name: "a", Warning: true, Reason: "FailedToStartServiceHealthcheck", Action: "Listen",
+		Kind: "Service", Namespace: "ns", Name: "a", UID: "a-1", Warning: true, Reason: "FailedToStartServiceHealthcheck", Action: "Listen",
 	}, event); diff != "" {
 		t.Errorf("event (-want +got):\n%s", diff)
 	}
+	name := cluster.ServiceName{Namespace: "ns", Name: "a"}
+	h.services = h.services.Set(name, &plan.Service{Name: name, UID: "a-2", HealthCheck: &plan.HealthCheck{Port: 30001}})
+	h.sync(nil)
+	if len(h.events) != 2 || h.events[1].UID != "a-2" {
+		t.Errorf("the Service was made anew: %+v", h.events[1:])
+	}
+	h.set("a", 30001, 1)
 	h.release(":30001")
 	h.sync(nil)
 	h.expect(":30001", good("a", 1))

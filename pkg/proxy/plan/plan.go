@@ -33,6 +33,8 @@ type Plan struct {
 // Service is what one Service asks for.
 type Service struct {
 	Name cluster.ServiceName
+	// UID tells the object from another of the same name; events name it. Empty without an API server.
+	UID string
 	// Created decides who has a contested frontend: the older Service.
 	Created time.Time
 	// Routes are sorted by frontend.

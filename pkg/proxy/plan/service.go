@@ -11,7 +11,7 @@ import (
 // keeps its identity, so that later stages see at a glance what is new.
 func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Service) *Service {
 	d := &decision{service: s, node: node, opts: opts, before: before,
-		out: &Service{Name: s.Name, Created: s.Created, ClusterIPs: s.ClusterIPs}}
+		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created, ClusterIPs: s.ClusterIPs}}
 	for i := range s.Ports {
 		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 			d.port(&s.Ports[i], family)

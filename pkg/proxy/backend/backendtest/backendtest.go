@@ -114,6 +114,17 @@ func RunAs(t *testing.T, dir, name string, open Open) {
 // Ask asks all packets of a case; those that nobody should answer at once, for they take time.
 func (b *Bench) Ask(t *testing.T, c *cases.Case) {
 	t.Helper()
+	for _, addr := range c.Bears {
+		address := netip.PrefixFrom(addr, addr.BitLen())
+		if err := b.Lab.Node1.AddAddress(address); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := b.Lab.Node1.DelAddress(address); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
 	var probes []netns.Probe
 	var unanswered []cases.Packet
 	last := ""

@@ -1,0 +1,148 @@
+package contest
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// harness is a Watcher with a cluster to watch.
+type harness struct {
+	*Watcher
+	services cluster.Map[cluster.ServiceName, *cluster.Service]
+	options  *plan.Options
+	plan     *plan.Plan
+	events   []proxy.Event
+	log      bytes.Buffer
+}
+
+func newHarness() *harness {
+	h := &harness{options: &plan.Options{}}
+	h.Watcher = New(Config{Recorder: h, Logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&h.log)))})
+	return h
+}
+
+func (h *harness) Event(e proxy.Event) { h.events = append(h.events, e) }
+
+// set makes or replaces a Service as old as its name is long, with these load balancer IPs, and lets the Watcher see it.
+func (h *harness) set(name, uid string, endpoints int, addrs ...string) {
+	s := &cluster.Service{
+		Name: cluster.ServiceName{Namespace: "ns", Name: name}, UID: uid, Created: time.Unix(1000-int64(len(name)), 0),
+		Ports: []cluster.ServicePort{{Name: "http", Protocol: cluster.TCP, Port: 80}},
+	}
+	for _, addr := range addrs {
+		s.LoadBalancerIPs = append(s.LoadBalancerIPs, netip.MustParseAddr(addr))
+	}
+	slice := &cluster.EndpointSlice{Name: "a", Ports: []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 8080}}}
+	for i := range endpoints {
+		slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}), Conditions: cluster.Ready})
+	}
+	s.Slices = []*cluster.EndpointSlice{slice}
+	h.services = h.services.Set(s.Name, s)
+	h.sync()
+}
+
+func (h *harness) remove(name string) {
+	h.services = h.services.Delete(cluster.ServiceName{Namespace: "ns", Name: name})
+	h.sync()
+}
+
+func (h *harness) sync() {
+	snapshot := &cluster.Snapshot{Services: h.services, Node: &cluster.Node{}}
+	h.plan = plan.Compute(snapshot, h.options, h.plan)
+	h.Synced(&proxy.Sync{After: snapshot, Plan: h.plan})
+}
+
+// take returns what was published since, and checks that the log has a line for each.
+func (h *harness) take(t *testing.T) (told []string) {
+	t.Helper()
+	for _, e := range h.events {
+		told = append(told, fmt.Sprintf("%s/%s %s: %s", e.Namespace, e.Name, e.UID, e.Once))
+		if !strings.Contains(h.log.String(), e.Message) || !strings.Contains(e.Message, e.Once) {
+			t.Errorf("the event says %q, the log %q", e.Message, h.log.String())
+		}
+	}
+	if lines := strings.Count(h.log.String(), "\n"); lines != len(h.events) {
+		t.Errorf("%d lines in the log, and %d events", lines, len(h.events))
+	}
+	h.events = nil
+	h.log.Reset()
+	return told
+}
+
+// TestOncePerContest tells the loser when a contest begins or has another winner, and at no other time.
+func TestOncePerContest(t *testing.T) {
+	const one, two = "192.0.2.1", "192.0.2.2"
+	lost := func(addr, holder string) string {
+		return "load balancer IP " + addr + ":80/TCP is served for ns/" + holder + ":http"
+	}
+	h := newHarness()
+	for _, step := range []struct {
+		what string
+		do   func()
+		want []string
+	}{
+		{"alone", func() { h.set("a", "1", 1, one) }, nil},
+		{"an older one comes", func() { h.set("older", "2", 1, one) }, []string{"ns/a 1: " + lost(one, "older")}},
+		{"nothing happens", h.sync, nil},
+		{"endpoints come", func() { h.set("a", "1", 2, one); h.set("older", "2", 3, one) }, nil},
+		{"the loser asks for another address too", func() { h.set("a", "1", 2, one, two) }, nil},
+		{"which the winner asks for as well", func() { h.set("older", "2", 3, one, two) },
+			[]string{"ns/a 1: " + lost(one, "older") + ", " + lost(two, "older")}},
+		{"the loser is made anew", func() { h.set("a", "3", 2, one, two) },
+			[]string{"ns/a 3: " + lost(one, "older") + ", " + lost(two, "older")}},
+		{"the oldest comes", func() { h.set("the oldest", "4", 1, one) },
+			[]string{"ns/a 3: " + lost(one, "the oldest") + ", " + lost(two, "older"), "ns/older 2: " + lost(one, "the oldest")}},
+		{"it goes: the next has its place", func() { h.remove("the oldest") }, []string{"ns/a 3: " + lost(one, "older") + ", " + lost(two, "older")}},
+		{"the winner goes", func() { h.remove("older") }, nil},
+		{"and comes back", func() { h.set("older", "5", 1, two) }, []string{"ns/a 3: " + lost(two, "older")}},
+	} {
+		step.do()
+		if diff := cmp.Diff(step.want, h.take(t)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.what, diff)
+		}
+	}
+}
+
+// TestRestartTellsTheSame proves what makes the server refuse the second Event: a process that finds all contests at once
+// says what one said that saw them begin.
+func TestRestartTellsTheSame(t *testing.T) {
+	first := newHarness()
+	first.set("a", "1", 1, "192.0.2.1", "192.0.2.2")
+	first.set("older", "2", 1, "192.0.2.1")
+	first.set("older", "2", 1, "192.0.2.1", "192.0.2.2")
+	second := newHarness()
+	second.services = first.services
+	second.sync()
+	if diff := cmp.Diff(first.events[1:], second.events); diff != "" || len(second.events) != 1 {
+		t.Errorf("the second process says otherwise (-first +second):\n%s", diff)
+	}
+	if e := second.events[0]; !e.Warning || e.Kind != "Service" || e.UID != "1" || e.Reason == "" || e.Action == "" {
+		t.Errorf("the event is %+v", e)
+	}
+}
+
+// TestManyContests bounds the message, and tells by Once what it leaves out.
+func TestManyContests(t *testing.T) {
+	h := newHarness()
+	var addrs []string
+	for i := range 3 * maxListed {
+		addrs = append(addrs, fmt.Sprintf("192.0.2.%d", i))
+	}
+	h.set("older", "1", 1, addrs...)
+	h.set("a", "2", 1, addrs...)
+	if len(h.events) != 1 || !strings.Contains(h.events[0].Message, fmt.Sprintf("and %d more", 2*maxListed)) ||
+		strings.Count(h.events[0].Message, " is served for ") != maxListed || strings.Count(h.events[0].Once, " is served for ") != len(addrs) {
+		t.Errorf("got %+v", h.events)
+	}
+}

@@ -1,0 +1,75 @@
+package cases
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
+)
+
+// steps are the case and all that follow it in its file.
+func (c *Case) steps() ([]*Case, error) {
+	all := []*Case{c}
+	for n := 2; part(c.Archive, fmt.Sprint("objects.yaml ", n)) != ""; n++ {
+		name, family, _ := strings.Cut(c.Name, "/")
+		next := &Case{
+			Name: fmt.Sprintf("%s %d/%s", name, n, family), Path: c.Path, Archive: c.Archive, Family: c.Family, step: n,
+			Options: c.Options, Bears: c.Bears, Before: all[len(all)-1],
+		}
+		if err := next.read(); err != nil {
+			return nil, fmt.Errorf("step %d: %w", n, err)
+		}
+		all = append(all, next)
+	}
+	return all, nil
+}
+
+// build makes the objects and snapshot of a case: its own, or, where there is a step before it, what these make of that in
+// one update. Objects with a deletionTimestamp are deleted.
+func (c *Case) build(changes []runtime.Object) {
+	if c.Before == nil {
+		c.builder = c.newBuilder()
+	} else {
+		c.builder = c.Before.builder
+		c.Objects = slices.Clone(c.Before.Objects)
+	}
+	// What the builder leaves out is part of what a case may be about: its problems are no error here.
+	_ = c.builder.Update(func(u *cluster.Update) {
+		for _, object := range changes {
+			c.Objects = slices.DeleteFunc(c.Objects, func(o runtime.Object) bool { return identity(o) == identity(object) })
+			if object.(metav1.Object).GetDeletionTimestamp() != nil {
+				remove(u, object)
+				continue
+			}
+			c.Objects = append(c.Objects, object)
+			manifests.Apply(u, []runtime.Object{object})
+		}
+	})
+	c.Snapshot = c.builder.Snapshot()
+}
+
+// identity tells objects apart.
+func identity(object runtime.Object) string {
+	named := object.(metav1.Object)
+	return fmt.Sprintf("%T %s/%s", object, named.GetNamespace(), named.GetName())
+}
+
+// remove tells that an object is gone.
+func remove(u *cluster.Update, object runtime.Object) {
+	switch o := object.(type) {
+	case *corev1.Service:
+		u.DeleteService(cluster.ServiceName{Namespace: o.Namespace, Name: o.Name})
+	case *discoveryv1.EndpointSlice:
+		u.DeleteEndpointSlice(cluster.SliceName{Namespace: o.Namespace, Name: o.Name})
+	case *networkingv1.ServiceCIDR:
+		u.DeleteServiceCIDR(o.Name)
+	}
+}
