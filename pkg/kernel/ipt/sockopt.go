@@ -54,10 +54,12 @@ type legacySentinel struct {
 	shape
 	socket int
 	buffer []byte
+	// last is the stamp of each table when it was last asked for changes.
+	last map[string]uint64
 }
 
 func openLegacySentinel(family Family) (sentinel, error) {
-	s := &legacySentinel{shape: shapeOf(family)}
+	s := &legacySentinel{shape: shapeOf(family), last: map[string]uint64{}}
 	var err error
 	s.socket, err = unix.Socket(s.socketFamily, unix.SOCK_RAW|unix.SOCK_CLOEXEC, s.socketNumber)
 	return s, err
@@ -89,18 +91,22 @@ func (s *legacySentinel) info(table string) (info, error) {
 	return i, nil
 }
 
-// stamp sums up how many entries the tables have, of what size, and where the built-in chains begin.
-func (s *legacySentinel) stamp(tables []string) (uint64, error) {
-	var sum maphash.Hash
-	sum.SetSeed(digestSeed)
+// changes sums up how many entries the tables have, of what size, and where the built-in chains begin: if that is not as
+// before, something changed.
+func (s *legacySentinel) changes(tables []string) (*Changes, error) {
+	c := &Changes{}
 	for _, table := range tables {
 		i, err := s.info(table)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		sum.Write(i.raw)
+		now := maphash.Bytes(digestSeed, i.raw)
+		if before, known := s.last[table]; !known || before != now {
+			c.More = true
+		}
+		s.last[table] = now
 	}
-	return sum.Sum64(), nil
+	return c, nil
 }
 
 func (s *legacySentinel) getsockopt(option int, value []byte) error {
