@@ -63,12 +63,14 @@ type Tables interface {
 	Delete(table, chain string, rule ...string) error
 
 	// Changes tells what anybody, this process too, changed since it was last called, or since the door was opened. In the
-	// nft variant the kernel tells of every chain. In the legacy variant it does not: that anything changed in the given
-	// tables is seen by their sizes, which may miss a change that replaces rules by as many of the same size.
+	// nft variant the kernel tells of every chain. In the legacy variant it does not: that anything may have changed in the
+	// given tables is told when their sizes are others, or a program took the xtables lock, on any table. A program that
+	// writes without the lock as many rules of the same size is missed.
 	Changes(tables ...string) (*Changes, error)
 	// Digests sums up each chain of a table as the kernel has it, counters left out: all of them, or those given, which
 	// costs less in the nft variant. Equal digests are equal rules in the same order, within one process and one Tables.
-	// An empty chain's is 0; one that is not there has none. Others' writes meanwhile may make it [ErrBusy].
+	// An empty chain's is 0; one that is not there has none. Others' writes meanwhile may make it [ErrBusy]. The caller does
+	// not change the map.
 	Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error)
 
 	// Close releases what is held open. It removes nothing.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"maps"
 	"slices"
 	"time"
 
@@ -44,11 +43,19 @@ type watch struct {
 	touched map[chainName]string
 	suspect bool
 	// digests are the chains' as they were written, or found to be right; nil where that is not known.
-	digests map[chainName]uint64
+	digests digests
 	// fresh are the chains written since, where summing them up at once would cost too much.
 	fresh map[chainName]bool
 	// asked and unasked are the allowances for looks at what may have changed, and for others.
 	asked, unasked allowance
+}
+
+// digests are chains', by table and name.
+type digests map[string]map[string]uint64
+
+func (d digests) of(name chainName) (digest uint64, known bool) {
+	digest, known = d[name.table][name.name]
+	return digest, known
 }
 
 // hear takes note of what was changed since it was last called.
@@ -123,7 +130,7 @@ func (f *family) check(ctx context.Context, families time.Duration) (*backend.Dr
 // them, or those that were touched where no other can have been. It tells what differs; nil is nothing.
 func (f *family) audit(ctx context.Context) (*backend.Drift, error) {
 	touched := f.watch.touched
-	if f.watch.suspect || f.door.Features().Variant == ipt.Legacy {
+	if f.watch.suspect || f.watch.digests == nil || f.door.Features().Variant == ipt.Legacy {
 		touched = nil
 	}
 	found, err := f.digests(ctx, touched)
@@ -153,8 +160,9 @@ func (f *family) audit(ctx context.Context) (*backend.Drift, error) {
 		if _, looked := touched[name]; touched != nil && !looked {
 			return false
 		}
-		known, recorded := f.watch.digests[name]
-		return !recorded || known != found[name]
+		known, recorded := f.watch.digests.of(name)
+		now, _ := found.of(name)
+		return !recorded || known != now
 	}
 	lost, from, err := f.lostJumps(&repaired, changed)
 	if err != nil {
@@ -194,9 +202,9 @@ const (
 	gone
 )
 
-func (f *family) compare(name chainName, found map[chainName]uint64) (as int, err error) {
-	digest, exists := found[name]
-	known, recorded := f.watch.digests[name]
+func (f *family) compare(name chainName, found digests) (as int, err error) {
+	digest, exists := found.of(name)
+	known, recorded := f.watch.digests.of(name)
 	same := !recorded || digest == known
 	if f.watch.fresh[name] {
 		// Where nobody else wrote meanwhile, it is as we wrote it.
@@ -214,14 +222,16 @@ func (f *family) compare(name chainName, found map[chainName]uint64) (as int, er
 }
 
 // compared takes the digests found for right from now on: what differed is written again.
-func (f *family) compared(touched map[chainName]string, found map[chainName]uint64) {
-	if touched == nil || f.watch.digests == nil {
+func (f *family) compared(touched map[chainName]string, found digests) {
+	if touched == nil {
 		f.watch.digests, f.watch.suspect = found, false
-	} else {
-		for name := range touched {
-			delete(f.watch.digests, name)
+	}
+	for name := range touched {
+		if digest, exists := found.of(name); exists {
+			f.watch.digests[name.table][name.name] = digest
+		} else {
+			delete(f.watch.digests[name.table], name.name)
 		}
-		maps.Copy(f.watch.digests, found)
 	}
 	clear(f.watch.touched)
 	clear(f.watch.fresh)
@@ -325,21 +335,21 @@ func (f *family) record(ctx context.Context, p *patch, read bool) {
 			}
 			continue
 		}
-		digests, err := f.door.Digests(ctx, table, names...)
+		found, err := f.door.Digests(ctx, table, names...)
 		if err != nil {
 			f.watch.digests, f.watch.suspect = nil, true
 			return
 		}
 		for _, name := range names {
-			f.watch.digests[chainName{table, name}] = digests[name]
+			f.watch.digests[table][name] = found[name]
 			delete(f.watch.touched, chainName{table, name})
 		}
 	}
 }
 
 // digests are those of the given chains, or where that is nil of all chains of all tables that we have chains in.
-func (f *family) digests(ctx context.Context, given map[chainName]string) (map[chainName]uint64, error) {
-	found := map[chainName]uint64{}
+func (f *family) digests(ctx context.Context, given map[chainName]string) (digests, error) {
+	found := digests{}
 	byTable := map[string][]string{}
 	for name := range given {
 		byTable[name.table] = append(byTable[name.table], name.name)
@@ -348,12 +358,9 @@ func (f *family) digests(ctx context.Context, given map[chainName]string) (map[c
 		if given != nil && byTable[table] == nil {
 			continue
 		}
-		digests, err := f.door.Digests(ctx, table, byTable[table]...)
-		if err != nil {
+		var err error
+		if found[table], err = f.door.Digests(ctx, table, byTable[table]...); err != nil {
 			return nil, err
-		}
-		for name, digest := range digests {
-			found[chainName{table, name}] = digest
 		}
 	}
 	return found, nil
