@@ -74,6 +74,7 @@ type trial struct {
 	t             *testing.T
 	lab           *netns.Lab
 	program, dir  string
+	env           []string // of kube-proxy; nil is the test's own
 	pods          []pod
 	log           bytes.Buffer
 	proxy         *netns.Cmd
@@ -111,7 +112,7 @@ func (r *trial) start(mode string) {
 	r.t.Helper()
 	r.proxy = r.lab.Node1.Command(r.program, "--manifests", r.dir, "--proxy-mode", mode, "--hostname-override", "node1",
 		"--cluster-cidr", "10.244.0.0/16", "--healthz-bind-address", "127.0.0.1:10256", "--metrics-bind-address", "127.0.0.1:10249")
-	r.proxy.Stdout, r.proxy.Stderr = &r.log, &r.log
+	r.proxy.Stdout, r.proxy.Stderr, r.proxy.Env = &r.log, &r.log, r.env
 	if err := r.proxy.Start(); err != nil {
 		r.t.Fatal(err)
 	}

@@ -24,8 +24,9 @@ type Fake struct {
 
 	mu     sync.Mutex
 	tables map[string]*fakeTable
-	// generation counts changes, as nf_tables does.
-	generation uint64
+	// told are the chains' digests, or the tables' sizes, when Changes was last asked; deaf makes it miss what follows.
+	told map[ChainName]uint64
+	deaf bool
 	// failing and random make writes fail with a probability; refuse fails those that it says.
 	failing float64
 	random  *rand.Rand
@@ -49,10 +50,13 @@ func NewFake(family Family, variant Variant) *Fake {
 	f := &Fake{
 		family:   family,
 		features: Features{Variant: variant, Version: "1.8.9", RandomFully: true},
-		tables:   map[string]*fakeTable{}, generation: 1,
+		tables:   map[string]*fakeTable{},
 	}
 	for name, chains := range builtin {
 		f.tables[name] = newFakeTable(chains)
+	}
+	if variant == NFT { // whose kernel tells of what changes from now on
+		f.told = f.state(nil)
 	}
 	return f
 }
@@ -149,7 +153,6 @@ func (f *Fake) restore(input string) error {
 		case line == "COMMIT":
 			if err = table.loops(); err == nil {
 				f.tables[name], table = table, nil
-				f.generation++
 			}
 		default:
 			if strings.HasPrefix(line, "-A") || strings.HasPrefix(line, "[") {
@@ -255,7 +258,6 @@ func (f *Fake) Append(table, chain string, rule ...string) error {
 	if t := f.tables[table]; t != nil && t.chains[chain] == nil {
 		f.tables[table] = t.clone()
 		f.tables[table].chains[chain] = &fakeChain{policy: "-"}
-		f.generation++
 	}
 	f.mu.Unlock()
 	return f.single(table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
@@ -306,28 +308,59 @@ func (f *Fake) single(table, chain string, rule []string, change func(*fakeTable
 	change(t, t.chains[chain], parsed)
 	if t.save() != f.tables[table].save() {
 		f.tables[table] = t
-		f.generation++
 	}
 	return nil
 }
 
-// Stamp is part of [Tables]. Of the legacy variant it counts entries, as the kernel's does.
-func (f *Fake) Stamp(tables ...string) (uint64, error) {
+// Deafen makes the next Changes tell that there were more than it knows.
+func (f *Fake) Deafen() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.deaf = true
+}
+
+// fakeWriter is who changes a Fake, in Changes.
+const fakeWriter = "iptables-nft-re"
+
+// Changes is part of [Tables]. Of the legacy variant it counts entries, as the kernel's does.
+func (f *Fake) Changes(tables ...string) (*Changes, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
-		return 0, errors.New("the tables are closed")
+		return nil, errors.New("the tables are closed")
 	}
-	if f.features.Variant == NFT {
-		return f.generation, nil
-	}
-	stamp := uint64(0)
-	for _, name := range tables {
-		for _, chain := range f.tables[name].names() {
-			stamp = stamp*31 + uint64(len(f.tables[name].chains[chain].rules))
+	c := &Changes{Chains: map[ChainName]string{}, More: f.deaf}
+	now := f.state(tables)
+	for _, of := range []map[ChainName]uint64{f.told, now} {
+		for name := range of {
+			before, was := f.told[name]
+			if after, is := now[name]; was == is && before == after {
+				continue
+			}
+			if f.features.Variant == Legacy {
+				c.More = true
+			} else if !f.deaf {
+				c.Chains[name] = fakeWriter
+			}
 		}
 	}
-	return stamp, nil
+	f.told, f.deaf = now, false
+	return c, nil
+}
+
+// state is what the kernel tells changes by: the chains' digests, or in the legacy variant the tables' sizes.
+func (f *Fake) state(tables []string) map[ChainName]uint64 {
+	state := map[ChainName]uint64{}
+	for table, t := range f.tables {
+		for chain, rules := range t.chains {
+			if f.features.Variant == NFT {
+				state[ChainName{table, chain}] = rules.digest()
+			} else if slices.Contains(tables, table) {
+				state[ChainName{table, ""}] += 1 + uint64(len(rules.rules))
+			}
+		}
+	}
+	return state
 }
 
 // Digests is part of [Tables].

@@ -25,7 +25,7 @@ type kernelTables struct {
 
 // sentinel looks at the kernel's rules without a program.
 type sentinel interface {
-	stamp(tables []string) (uint64, error)
+	changes(tables []string) (*Changes, error)
 	digests(ctx context.Context, table string, chains []string) (map[string]uint64, error)
 	close() error
 }
@@ -175,13 +175,13 @@ func (t *kernelTables) single(what, table, chain string, err error) error {
 	}
 }
 
-// Stamp is part of [Tables].
-func (t *kernelTables) Stamp(tables ...string) (uint64, error) {
-	stamp, err := t.look.stamp(tables)
+// Changes is part of [Tables].
+func (t *kernelTables) Changes(tables ...string) (*Changes, error) {
+	changes, err := t.look.changes(tables)
 	if err != nil {
-		return 0, fmt.Errorf("iptables %s: look whether somebody changed the rules: %w", t.family, err)
+		return nil, fmt.Errorf("iptables %s: look whether somebody changed the rules: %w", t.family, err)
 	}
-	return stamp, nil
+	return changes, nil
 }
 
 // Digests is part of [Tables].

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -151,8 +152,9 @@ func TestKernelSingleRules(t *testing.T) {
 	})
 }
 
-// TestKernelStampsAndDigests changes rules: the stamp tells of it, and the digests of the chain's and no other's.
-func TestKernelStampsAndDigests(t *testing.T) {
+// TestKernelChangesAndDigests changes rules: the kernel tells of it, and the digests of the chain's and no other's.
+func TestKernelChangesAndDigests(t *testing.T) {
+	t.Setenv("XTABLES_LOCKFILE", t.TempDir()+"/lock") // that nobody else on this machine takes
 	everyKernel(t, func(t *testing.T, tables Tables) {
 		digests := func() map[string]uint64 {
 			t.Helper()
@@ -162,13 +164,13 @@ func TestKernelStampsAndDigests(t *testing.T) {
 			}
 			return found
 		}
-		stamp := func() uint64 {
+		changes := func() *Changes {
 			t.Helper()
-			stamp, err := tables.Stamp("nat")
+			changes, err := tables.Changes("nat")
 			if err != nil {
 				t.Fatal(err)
 			}
-			return stamp
+			return changes
 		}
 		restore := func(input string) {
 			t.Helper()
@@ -177,15 +179,17 @@ func TestKernelStampsAndDigests(t *testing.T) {
 			}
 		}
 		restore("*nat\n:A - [0:0]\n:B - [0:0]\n:C - [0:0]\n-A A -p tcp -m tcp --dport 80 -j B\n-A A -j C\n-A B -m comment --comment x -j RETURN\n-A OUTPUT -j A\nCOMMIT\n")
-		first, at := digests(), stamp()
+		first := digests()
+		changes()
 		if first["A"] == first["B"] || first["A"] == 0 || first["C"] == first["A"] {
 			t.Fatalf("digests %v", first)
 		}
-		if some, err := tables.Digests(context.Background(), "nat", "B", "A"); err != nil || some["A"] != first["A"] || some["B"] != first["B"] {
+		some, err := tables.Digests(context.Background(), "nat", "B", "A", "NONE")
+		if _, none := some["NONE"]; err != nil || some["A"] != first["A"] || some["B"] != first["B"] || none {
 			t.Errorf("asked for two: %v, %v; all are %v", some, err, first)
 		}
-		if again := digests(); fmt.Sprint(again) != fmt.Sprint(first) || stamp() != at {
-			t.Errorf("nothing changed, but digests were %v and are %v", first, again)
+		if again, told := digests(), changes(); fmt.Sprint(again) != fmt.Sprint(first) || len(told.Chains) > 0 || told.More {
+			t.Errorf("nothing changed, but the kernel told of %v, and digests were %v and are %v", told, first, again)
 		}
 		for _, change := range []struct {
 			input   string
@@ -198,7 +202,7 @@ func TestKernelStampsAndDigests(t *testing.T) {
 			{"*nat\n-I PREROUTING -j A\nCOMMIT\n", []string{"PREROUTING"}},
 			{"*nat\n:B - [0:0]\n-X B\nCOMMIT\n", []string{"B"}},
 		} {
-			before, was := digests(), stamp()
+			before := digests()
 			restore(change.input)
 			after := digests()
 			var changed []string
@@ -212,12 +216,79 @@ func TestKernelStampsAndDigests(t *testing.T) {
 			if fmt.Sprint(changed) != fmt.Sprint(change.changed) {
 				t.Errorf("after %q the digests of %v changed, want %v", change.input, changed, change.changed)
 			}
-			sameSize := tables.Features().Variant == Legacy && (strings.Contains(change.input, ":B - [0:0]\n-A") || strings.Contains(change.input, ":A"))
-			if stamp() == was && !sameSize {
-				t.Errorf("after %q the stamp is the same", change.input)
+			told := changes()
+			if tables.Features().Variant == NFT {
+				writer := told.Chains[ChainName{"nat", change.changed[0]}]
+				if len(told.Chains) != 1 || told.More || !strings.Contains(writer, "tables-nft-r") {
+					t.Errorf("after %q the kernel told of %v", change.input, told)
+				}
+				continue
+			}
+			if !told.More || len(told.Chains) > 0 {
+				t.Errorf("after %q the kernel told of %v", change.input, told)
 			}
 		}
 	})
+}
+
+// TestKernelWatchesLock notices a program by the lock that it takes, also where somebody deletes the file now and then, and
+// a change without the lock by the tables' sizes.
+func TestKernelWatchesLock(t *testing.T) {
+	tables := openKernel(t, IPv4, Legacy)
+	lock := t.TempDir() + "/lock"
+	t.Setenv("XTABLES_LOCKFILE", lock)
+	run := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("iptables-legacy", args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	want := func(when string, more bool) {
+		t.Helper()
+		if changes, err := tables.Changes("nat"); err != nil || changes.More != more {
+			t.Errorf("%s: %v, %v; want %v", when, changes, err, more)
+		}
+	}
+	run("-t", "nat", "-A", "OUTPUT", "-d", "10.0.0.1", "-j", "ACCEPT")
+	want("at first", true)
+	want("when nothing happened", false)
+	for range 2 {
+		run("-t", "nat", "-R", "OUTPUT", "1", "-d", "10.0.0.2", "-j", "ACCEPT")
+		want("after a change that keeps the size", true)
+		want("when nothing happened", false)
+		if err := os.Remove(lock); err != nil {
+			t.Fatal(err)
+		}
+		want("the lock was deleted", true)
+		want("there is no lock", false)
+	}
+	t.Setenv("XTABLES_LOCKFILE", lock+"-of-another-mount")
+	run("-t", "nat", "-A", "OUTPUT", "-d", "10.0.0.1", "-j", "ACCEPT")
+	t.Setenv("XTABLES_LOCKFILE", lock)
+	want("after a change of the size without the lock", true)
+}
+
+// TestKernelTellsOfTooMuch changes more than the kernel keeps notices of: that it is so is told once.
+func TestKernelTellsOfTooMuch(t *testing.T) {
+	tables := openKernel(t, IPv4, NFT)
+	told := tables.(*kernelTables).look.(*nftSentinel).notices
+	if err := unix.SetsockoptInt(told.socket, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4096); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		input string
+		more  bool
+	}{
+		{"*nat\n:A - [0:0]\n" + strings.Repeat("-A A -p tcp -m tcp --dport 80 -j RETURN\n", 1000) + "COMMIT\n", true},
+		{"*nat\n:B - [0:0]\n-A B -j RETURN\nCOMMIT\n", false},
+	} {
+		if err := tables.Restore(context.Background(), test.input); err != nil {
+			t.Fatal(err)
+		}
+		if changes, err := tables.Changes(); err != nil || changes.More != test.more {
+			t.Errorf("after %.30q there are %v, %v", test.input, changes, err)
+		}
+	}
 }
 
 // TestKernelLock holds the lock: the error says so and what to do.

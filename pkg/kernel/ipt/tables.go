@@ -62,17 +62,32 @@ type Tables interface {
 	// Delete takes a rule out of a chain. That it is not there is no error.
 	Delete(table, chain string, rule ...string) error
 
-	// Stamp is a number that differs after others' changes of the given tables; of the nft variant, after anybody's
-	// change of anything in nf_tables. It may miss a change of the legacy variant that replaces rules by as many of the
-	// same size.
-	Stamp(tables ...string) (uint64, error)
+	// Changes tells what anybody, this process too, changed since it was last called, or since the door was opened. In the
+	// nft variant the kernel tells of every chain. In the legacy variant it does not: that anything may have changed in the
+	// given tables is told when their sizes are others, or a program took the xtables lock, on any table. A program that
+	// writes without the lock as many rules of the same size is missed.
+	Changes(tables ...string) (*Changes, error)
 	// Digests sums up each chain of a table as the kernel has it, counters left out: all of them, or those given, which
 	// costs less in the nft variant. Equal digests are equal rules in the same order, within one process and one Tables.
-	// A chain given that is not there has the digest of an empty one. Others' writes meanwhile may make it [ErrBusy].
+	// An empty chain's is 0; one that is not there has none. Others' writes meanwhile may make it [ErrBusy]. The caller does
+	// not change the map.
 	Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error)
 
 	// Close releases what is held open. It removes nothing.
 	Close() error
+}
+
+// ChainName names a chain of a family.
+type ChainName struct {
+	Table, Chain string
+}
+
+// Changes is what was changed, perhaps to what it was before.
+type Changes struct {
+	// Chains are those known, with the name of the program that wrote each last, as the kernel has it: 15 bytes at most.
+	Chains map[ChainName]string
+	// More tells that others may have been changed too.
+	More bool
 }
 
 // LockWait is how many seconds a program waits for the xtables lock.

@@ -52,22 +52,21 @@ func NewBench(t *testing.T, open Open) *Bench {
 			}
 		}
 	}
-	b.Backend = openIn(t, b.Lab, open)
+	openIn(t, b.Lab, &b.Backend, open)
 	return b
 }
 
-// openIn opens a backend in node1, until the test ends.
-func openIn(t *testing.T, lab *netns.Lab, open Open) (b backend.Backend) {
+// openIn opens a backend in node1. When the test ends, the one is closed that there is then.
+func openIn(t *testing.T, lab *netns.Lab, b *backend.Backend, open Open) {
 	t.Helper()
-	if err := lab.Node1.Do(func() (err error) { b, err = open(); return err }); err != nil {
+	if err := lab.Node1.Do(func() (err error) { *b, err = open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
+		if err := (*b).Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return b
 }
 
 // Sync brings the kernel to a plan.

@@ -37,7 +37,7 @@ var picksVIP = [4]byte{10, 96, 0, 10}
 func NewPicks(t *testing.T, open Open) *Picks {
 	t.Helper()
 	p := &Picks{t: t, Lab: netns.Start(t, netns.Options{}), services: cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()}
-	p.Backend = openIn(t, p.Lab, open)
+	openIn(t, p.Lab, &p.Backend, open)
 	// The counter of what kept the cluster IP, and that of what was sent to an endpoint that was taken away.
 	p.nft("add", "table", "ip", "test")
 	p.nft("add", "counter", "ip", "test", "untranslated")

@@ -21,7 +21,7 @@ type applier struct {
 	// stuck are chains that could not be deleted since a rule of somebody else's goes to them; each is told of once.
 	stuck map[chainName]bool
 
-	rules, transactions int
+	rules int
 }
 
 // refusal tells that iptables does not take what there is for one port of a Service.
@@ -75,7 +75,6 @@ func (a *applier) hook(jumps []jump) error {
 			return err
 		}
 		a.rules++
-		a.transactions++
 	}
 	return nil
 }
@@ -94,7 +93,6 @@ func (a *applier) localnet() error {
 	if err := a.door.Append(tableFilter, chainLocalnet, a.writer.localnetRule()...); err != nil {
 		return err
 	}
-	a.transactions++
 	if value, err := a.settings.Read(routeLocalnet); err == nil && value == "1" {
 		return nil
 	}
@@ -171,7 +169,6 @@ func (a *applier) restore(table string, writes []write, deletes []string) error 
 		fmt.Fprintf(&b, "-X %s\n", name)
 	}
 	b.WriteString("COMMIT\n")
-	a.transactions++
 	err := a.door.Restore(a.ctx, b.String())
 	if err == nil {
 		a.rules += rules + len(deletes)

@@ -84,7 +84,7 @@ func CleanupAll(ctx context.Context, opts Options, settings Settings) error {
 func New(opts Options, settings Settings, doors ...ipt.Tables) *Backend {
 	b := &Backend{settings: settings}
 	for _, door := range doors {
-		f := &family{is: cluster.IPv4, door: door, stuck: map[chainName]bool{}, watch: watch{fresh: map[chainName]bool{}}}
+		f := &family{is: cluster.IPv4, door: door, stuck: map[chainName]bool{}, watch: watch{fresh: map[chainName]bool{}, touched: map[chainName]string{}}}
 		if door.Family() == ipt.IPv6 {
 			f.is = cluster.IPv6
 		}
@@ -98,37 +98,20 @@ func New(opts Options, settings Settings, doors ...ipt.Tables) *Backend {
 // tried again now and then; its error is told each time.
 func (b *Backend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
 	results := make([]backend.Result, len(b.families))
-	before := make([]uint64, len(b.families))
-	own, all := make([]int, len(b.families)), 0
-	for i, f := range b.families {
-		before[i] = f.stamp()
-	}
 	for i, f := range b.families {
 		start := time.Now()
-		results[i], own[i] = f.sync(ctx, p, b.settings)
+		f.hear()
+		results[i] = f.sync(ctx, p, b.settings)
 		results[i].Family, results[i].Duration = f.is, time.Since(start)
-		all += own[i]
-	}
-	for i, f := range b.families {
-		f.watch.wrote(before[i], f.stamp(), f.door.Features().Variant, own[i], all)
 	}
 	return results
-}
-
-// stamp is the door's; 0 where it cannot be told, which makes the next Check look.
-func (f *family) stamp() uint64 {
-	stamp, err := f.door.Stamp(tables()...)
-	if err != nil {
-		return 0
-	}
-	return stamp
 }
 
 // maxRefusals bounds how many Services are left out in one sync: each costs a reading of the tables.
 const maxRefusals = 16
 
 // sync brings one family to the plan.
-func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (result backend.Result, transactions int) {
+func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (result backend.Result) {
 	var told []error
 	defer func() {
 		f.putOff(len(told) > 0, time.Now(), &result)
@@ -141,7 +124,7 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (res
 		if have == nil {
 			result.Read = true
 			if have, result.Err = read(ctx, f.door, f.is); result.Err != nil {
-				return result, transactions
+				return result
 			}
 		}
 		want := f.render(p, f.last)
@@ -151,19 +134,18 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (res
 		err := a.apply(patch)
 		result.Rules += a.rules
 		result.Heavy = result.Rules > 0
-		transactions += a.transactions
 		var refused *refusal
 		switch {
 		case err == nil:
 			f.have, f.last = want, want
 			f.record(ctx, patch, result.Read)
-			return result, transactions
+			return result
 		case errors.As(err, &refused) && len(told) < maxRefusals:
 			told = append(told, err)
 			f.leaveOut(refused, want)
 		default:
 			result.Err = err
-			return result, transactions
+			return result
 		}
 	}
 }

@@ -3,6 +3,7 @@ package iptables
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"time"
 
@@ -17,7 +18,8 @@ type allowance struct {
 	at     time.Time
 }
 
-// There are two allowances, for looks that a stamp asks for and for those that none does: at most 0.5 % of a core.
+// There are two allowances, for looks at what may have changed and for those at what seems not to have: at most 0.5 % of a
+// core, of all families together.
 const (
 	auditShare = 0.0025
 	maxCredit  = 200 * time.Millisecond
@@ -30,40 +32,66 @@ func (a *allowance) allows(now time.Time) bool {
 	return a.credit > 0
 }
 
-// watch notices that others changed our rules: that they changed anything by a stamp, which costs microseconds, and
-// whether it was ours by the digests of chains as the kernel has them.
+// spend takes the cost of a look from it.
+func (a *allowance) spend(cost time.Duration) { a.credit -= cost }
+
+// watch notices that others changed our rules: that they changed anything by what the door hears, which costs
+// microseconds, and whether it is still as we wrote it by the digests of chains as the kernel has them.
 type watch struct {
-	stamp   uint64
-	stamped bool
-	// suspect tells that something may have changed since the digests were taken.
+	// touched are chains of ours, and those that lead to them, that anybody wrote since their digests were compared, with
+	// the program's name; suspect tells that others may have been, too.
+	touched map[chainName]string
 	suspect bool
 	// digests are the chains' as they were written, or found to be right; nil where that is not known.
-	digests map[chainName]uint64
+	digests digests
 	// fresh are the chains written since, where summing them up at once would cost too much.
 	fresh map[chainName]bool
-	// asked and unasked are the allowances for looks that a stamp asks for, and for others.
+	// asked and unasked are the allowances for looks at what may have changed, and for others.
 	asked, unasked allowance
 }
 
-// wrote takes note of a sync: of the stamp before it and after it, and how many transactions of our own were between.
-// In the nft variant each raises the stamp by one, whichever family it was for.
-func (w *watch) wrote(before, after uint64, variant ipt.Variant, own, ownOfAll int) {
-	if w.stamped && before != w.stamp {
-		w.suspect = true
-	}
-	if passed := int(after - before); variant == ipt.NFT && passed != own && passed != ownOfAll {
-		w.suspect = true
-	}
-	w.stamp, w.stamped = after, true
+// digests are chains', by table and name.
+type digests map[string]map[string]uint64
+
+func (d digests) of(name chainName) (digest uint64, known bool) {
+	digest, known = d[name.table][name.name]
+	return digest, known
 }
 
-// Check finds out whether somebody else changed our chains or jumps. A change that replaces rules of the legacy variant by
-// as many of the same size is found as soon as the cost of looking at all of them allows.
+// hear takes note of what was changed since it was last called.
+func (f *family) hear() {
+	changes, err := f.door.Changes(tables()...)
+	if err != nil {
+		f.watch.suspect = true // whatever it was that could not be heard
+		return
+	}
+	f.watch.suspect = f.watch.suspect || changes.More
+	for name, writer := range changes.Chains {
+		if own := (chainName{name.Table, name.Chain}); f.minds(own) {
+			f.watch.touched[own] = writer
+		}
+	}
+}
+
+// minds tells whether it matters what a chain holds: it is ours, or is to lead to ours.
+func (f *family) minds(name chainName) bool {
+	if f.have == nil {
+		return false // everything is read anyway before anything is written
+	}
+	if _, ours := f.have.chains.Get(name); ours || name == (chainName{tableFilter, chainLocalnet}) {
+		return true
+	}
+	return slices.ContainsFunc(f.have.jumps, func(j jump) bool { return j.from == name })
+}
+
+// Check finds out whether somebody else changed our chains or jumps. In the nft variant the kernel tells which chains were
+// written, and only those are looked at. In the legacy variant all are, when a table's size is another; a change that
+// replaces rules by as many of the same size is found as soon as the cost of looking at all of them allows.
 func (b *Backend) Check(ctx context.Context) ([]backend.Drift, error) {
 	var drifts []backend.Drift
 	var failed []error
 	for _, f := range b.families {
-		drift, err := f.check(ctx)
+		drift, err := f.check(ctx, time.Duration(len(b.families)))
 		if err != nil {
 			failed = append(failed, err)
 		}
@@ -74,79 +102,139 @@ func (b *Backend) Check(ctx context.Context) ([]backend.Drift, error) {
 	return drifts, errors.Join(failed...)
 }
 
-func (f *family) check(ctx context.Context) (*backend.Drift, error) {
+// check is Check for one of so many families, which share the allowance.
+func (f *family) check(ctx context.Context, families time.Duration) (*backend.Drift, error) {
 	if f.have == nil {
 		return nil, nil // the next sync reads everything anyway
 	}
-	stamp, err := f.door.Stamp(tables()...)
-	if err != nil {
-		return nil, err
+	start, purse := time.Now(), &f.watch.asked
+	if !purse.allows(start) {
+		return nil, nil // the door keeps what there is to hear
 	}
-	if stamp != f.watch.stamp {
-		f.watch.suspect, f.watch.stamp = true, stamp
+	f.hear()
+	if !f.watch.suspect && len(f.watch.touched) == 0 {
+		purse.spend(families * time.Since(start))
+		if purse = &f.watch.unasked; f.door.Features().Variant == ipt.NFT || !purse.allows(start) {
+			return nil, nil
+		}
 	}
-	purse := &f.watch.unasked
-	if f.watch.suspect {
-		purse = &f.watch.asked
-	}
-	start := time.Now()
-	if !f.watch.suspect && f.door.Features().Variant == ipt.NFT || !purse.allows(start) {
-		return nil, nil
-	}
-	what, err := f.audit(ctx)
-	purse.credit -= time.Since(start)
+	drift, err := f.audit(ctx)
+	purse.spend(families * time.Since(start))
 	if errors.Is(err, ipt.ErrBusy) {
 		return nil, nil // somebody is writing right now: look again next time
 	}
-	if err != nil || what == "" {
-		return nil, err
-	}
-	return &backend.Drift{Family: f.is, What: what}, nil
+	return drift, err
 }
 
-// audit compares all chains with what was written, and forgets those that differ, so that the next sync writes them. It
-// tells what differs, in words.
-func (f *family) audit(ctx context.Context) (what string, err error) {
-	found, err := f.digests(ctx)
-	if err != nil {
-		return "", err
+// audit compares chains with what was written, and forgets those that differ, so that the next sync writes them: all of
+// them, or those that were touched where no other can have been. It tells what differs; nil is nothing.
+func (f *family) audit(ctx context.Context) (*backend.Drift, error) {
+	touched := f.watch.touched
+	if f.watch.suspect || f.watch.digests == nil || f.door.Features().Variant == ipt.Legacy {
+		touched = nil
 	}
+	found, err := f.digests(ctx, touched)
+	if err != nil {
+		return nil, err
+	}
+	var drift *backend.Drift
+	note := func(what, writer string) { drift = &backend.Drift{Family: f.is, What: what, Writer: writer} }
 	chains := f.have.chains.Edit()
-	for name := range f.have.chains.All() {
-		digest, exists := found[name]
-		known, recorded := f.watch.digests[name]
-		same := !recorded || digest == known
-		if f.watch.fresh[name] {
-			// Where nobody else wrote meanwhile, it is as we wrote it.
-			if same = !f.watch.suspect; exists && !same {
-				if same, err = f.asWritten(name); err != nil {
-					return "", err
-				}
-			}
-		}
+	for name := range f.looked(touched) {
+		as, err := f.compare(name, found)
 		switch {
-		case !exists:
+		case err != nil:
+			return nil, err
+		case as == gone:
 			chains.Delete(name)
-		case !same:
+		case as == altered:
 			chains.Set(name, &chain{lines: []line{{text: "changed by somebody else"}}})
 		default:
 			continue
 		}
-		what = "the chain " + name.name + " of table " + name.table
+		note("the chain "+name.name+" of table "+name.table, f.watch.touched[name])
 	}
 	repaired := *f.have
 	repaired.chains = chains.Map()
-	lost, err := f.lostJumps(&repaired, found)
+	changed := func(name chainName) bool {
+		if _, looked := touched[name]; touched != nil && !looked {
+			return false
+		}
+		known, recorded := f.watch.digests.of(name)
+		now, _ := found.of(name)
+		return !recorded || known != now
+	}
+	lost, from, err := f.lostJumps(&repaired, changed)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if lost != "" {
-		what = lost
+		note(lost, f.watch.touched[from])
 	}
 	f.have = &repaired
-	f.watch.digests, f.watch.suspect = found, false
+	f.compared(touched, found)
+	return drift, nil
+}
+
+// looked are the chains of ours that are looked at: those touched, or all where that is nil.
+func (f *family) looked(touched map[chainName]string) iter.Seq[chainName] {
+	return func(yield func(chainName) bool) {
+		if touched != nil {
+			for name := range touched {
+				if _, ours := f.have.chains.Get(name); ours && !yield(name) {
+					return
+				}
+			}
+			return
+		}
+		for name := range f.have.chains.All() {
+			if !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// What a chain is, compared with what was written.
+const (
+	right = iota
+	altered
+	gone
+)
+
+func (f *family) compare(name chainName, found digests) (as int, err error) {
+	digest, exists := found.of(name)
+	known, recorded := f.watch.digests.of(name)
+	same := !recorded || digest == known
+	if f.watch.fresh[name] {
+		// Where nobody else wrote meanwhile, it is as we wrote it.
+		if same = !f.watch.suspect; exists && !same {
+			same, err = f.asWritten(name)
+		}
+	}
+	switch {
+	case !exists:
+		return gone, err
+	case !same:
+		return altered, err
+	}
+	return right, err
+}
+
+// compared takes the digests found for right from now on: what differed is written again.
+func (f *family) compared(touched map[chainName]string, found digests) {
+	if touched == nil {
+		f.watch.digests, f.watch.suspect = found, false
+	}
+	for name := range touched {
+		if digest, exists := found.of(name); exists {
+			f.watch.digests[name.table][name.name] = digest
+		} else {
+			delete(f.watch.digests[name.table], name.name)
+		}
+	}
+	clear(f.watch.touched)
 	clear(f.watch.fresh)
-	return what, nil
 }
 
 // asWritten compares one chain with what was written, rule by rule.
@@ -163,19 +251,15 @@ func (f *family) asWritten(name chainName) (bool, error) {
 	return ok && sameRules(written, found), nil
 }
 
-// lostJumps looks for our rules in the built-in chains that somebody changed.
-func (f *family) lostJumps(have *ruleset, found map[chainName]uint64) (what string, err error) {
-	changed := func(name chainName) bool {
-		known, recorded := f.watch.digests[name]
-		return !recorded || known != found[name]
-	}
+// lostJumps looks for our rules in the built-in chains that somebody changed. It tells what is lost, and from where.
+func (f *family) lostJumps(have *ruleset, changed func(chainName) bool) (what string, from chainName, err error) {
 	listed := map[chainName][]jump{}
 	var kept []jump
 	for _, j := range have.jumps {
 		if changed(j.from) {
 			if _, done := listed[j.from]; !done {
 				if listed[j.from], err = f.jumpsIn(j.from); err != nil {
-					return "", err
+					return "", from, err
 				}
 			}
 			here := false
@@ -183,7 +267,7 @@ func (f *family) lostJumps(have *ruleset, found map[chainName]uint64) (what stri
 				here = here || j.equal(other)
 			}
 			if !here {
-				what = "the jump to " + j.String()
+				what, from = "the jump to "+j.String(), j.from
 				continue
 			}
 		}
@@ -192,9 +276,9 @@ func (f *family) lostJumps(have *ruleset, found map[chainName]uint64) (what stri
 	have.jumps = kept
 	if shared := (chainName{tableFilter, chainLocalnet}); have.localnet && changed(shared) && !f.watch.fresh[shared] && f.watch.digests != nil {
 		have.localnet = false // it is appended where it is not there
-		what = "the chain " + chainLocalnet
+		what, from = "the chain "+chainLocalnet, shared
 	}
-	return what, nil
+	return what, from, nil
 }
 
 // jumpsIn lists our rules in one built-in chain.
@@ -233,10 +317,15 @@ func (f *family) record(ctx context.Context, p *patch, read bool) {
 	for _, names := range written {
 		all = all || len(names) > maxRecorded
 	}
+	suspect := f.watch.suspect
+	f.hear()
+	if f.door.Features().Variant == ipt.Legacy {
+		f.watch.suspect = suspect // it was ourselves who changed the tables' sizes
+	}
 	if all {
-		found, err := f.digests(ctx)
-		f.watch.digests, f.watch.suspect = found, err != nil
-		clear(f.watch.fresh)
+		found, err := f.digests(ctx, nil)
+		f.compared(nil, found)
+		f.watch.suspect = err != nil
 		return
 	}
 	for table, names := range written {
@@ -246,27 +335,32 @@ func (f *family) record(ctx context.Context, p *patch, read bool) {
 			}
 			continue
 		}
-		digests, err := f.door.Digests(ctx, table, names...)
+		found, err := f.door.Digests(ctx, table, names...)
 		if err != nil {
 			f.watch.digests, f.watch.suspect = nil, true
 			return
 		}
 		for _, name := range names {
-			f.watch.digests[chainName{table, name}] = digests[name]
+			f.watch.digests[table][name] = found[name]
+			delete(f.watch.touched, chainName{table, name})
 		}
 	}
 }
 
-// digests are those of all chains of all tables that we have chains in.
-func (f *family) digests(ctx context.Context) (map[chainName]uint64, error) {
-	found := map[chainName]uint64{}
+// digests are those of the given chains, or where that is nil of all chains of all tables that we have chains in.
+func (f *family) digests(ctx context.Context, given map[chainName]string) (digests, error) {
+	found := digests{}
+	byTable := map[string][]string{}
+	for name := range given {
+		byTable[name.table] = append(byTable[name.table], name.name)
+	}
 	for _, table := range tables() {
-		digests, err := f.door.Digests(ctx, table)
-		if err != nil {
-			return nil, err
+		if given != nil && byTable[table] == nil {
+			continue
 		}
-		for name, digest := range digests {
-			found[chainName{table, name}] = digest
+		var err error
+		if found[table], err = f.door.Digests(ctx, table, byTable[table]...); err != nil {
+			return nil, err
 		}
 	}
 	return found, nil

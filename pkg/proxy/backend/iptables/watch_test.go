@@ -93,6 +93,24 @@ func TestTamperingBetweenSyncs(t *testing.T) {
 	})
 }
 
+// TestMoreThanIsKnown finds a change that the kernel could not tell of, since there were too many at a time.
+func TestMoreThanIsKnown(t *testing.T) {
+	b, door := oneFake(ipt.NFT)
+	c := newSized(5, 3)
+	sync(t, b, c.plan())
+	door.Deafen()
+	name := portKey{"default/service-4", cluster.TCP}.chain(prefixCluster)
+	if err := door.Stranger("*nat\n-F " + name + "\nCOMMIT\n"); err != nil {
+		t.Fatal(err)
+	}
+	c.set(3, -3)
+	sync(t, b, c.plan())
+	check(t, b, 1)
+	sync(t, b, c.plan())
+	holds(t, b, c.plan())
+	check(t, b, 0)
+}
+
 // TestFreshChains are watched too: what was just written and then changed is found, and what others write elsewhere right
 // after it is not taken for a change of it.
 func TestFreshChains(t *testing.T) {

@@ -1,0 +1,79 @@
+package ipt
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockPath is the file that the programs of the legacy variant lock while they write.
+func lockPath() string {
+	if path := os.Getenv("XTABLES_LOCKFILE"); path != "" {
+		return path
+	}
+	return "/run/xtables.lock"
+}
+
+// lockWatch tells whether a program of the legacy variant ran, on whatever tables, since it was last asked: each opens the
+// lock. Those of containers do too, where the file is the host's, as it has to be.
+type lockWatch struct {
+	inotify int
+	// gone tells that the file is not watched, because there is none, or it was replaced.
+	gone   bool
+	buffer [1 << 12]byte
+}
+
+func openLockWatch() (*lockWatch, error) {
+	inotify, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", lockPath(), err)
+	}
+	return &lockWatch{inotify: inotify, gone: true}, nil
+}
+
+func (w *lockWatch) close() error { return unix.Close(w.inotify) }
+
+// opened tells whether the lock was opened. As long as there is no such file none was; when it appears, one was.
+func (w *lockWatch) opened() (bool, error) {
+	ran := false
+	for {
+		n, err := unix.Read(w.inotify, w.buffer[:])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if errors.Is(err, unix.EAGAIN) {
+			break
+		}
+		if err != nil {
+			return false, fmt.Errorf("watch %s: %w", lockPath(), err)
+		}
+		ran = true
+		w.gone = w.gone || replaced(w.buffer[:n])
+	}
+	if w.gone {
+		switch _, err := unix.InotifyAddWatch(w.inotify, lockPath(), unix.IN_OPEN|unix.IN_DELETE_SELF|unix.IN_MOVE_SELF); {
+		case err == nil:
+			w.gone, ran = false, true
+		case !errors.Is(err, unix.ENOENT):
+			return false, fmt.Errorf("watch %s: %w", lockPath(), err)
+		}
+	}
+	return ran, nil
+}
+
+// replaced tells whether the file that is watched has lost its name.
+func replaced(events []byte) bool {
+	const header = unix.SizeofInotifyEvent
+	for len(events) >= header {
+		mask := binary.NativeEndian.Uint32(events[4:])
+		size := header + int(binary.NativeEndian.Uint32(events[12:]))
+		if mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF|unix.IN_IGNORED) != 0 {
+			return true
+		}
+		events = events[min(size, len(events)):]
+	}
+	return false
+}

@@ -1,0 +1,234 @@
+//go:build linux
+
+package restart
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// programs makes a folder with iptables' programs as kube-proxy finds them: scripts, of which the one named is given, and
+// the others run the real ones. It gives the environment that has nothing else in its PATH but a shell's tools.
+func (r *trial) programs(script map[string]string) {
+	r.t.Helper()
+	dir := r.t.TempDir()
+	r.env = append(os.Environ(), "PATH="+dir)
+	tools := []string{"sh", "cat", "grep", "head", "cut"}
+	for _, stem := range []string{"iptables", "ip6tables"} {
+		for _, variant := range []string{"", "-nft", "-legacy"} {
+			for _, verb := range []string{"", "-save", "-restore"} {
+				tools = append(tools, stem+variant+verb)
+			}
+		}
+	}
+	for _, name := range tools {
+		real, err := exec.LookPath(name)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		text := "#!/bin/sh\nexec " + real + " \"$@\"\n"
+		for suffix, other := range script {
+			if strings.Contains(name, "tables") && strings.HasSuffix(name, suffix) {
+				text = "#!/bin/sh\nreal=" + real + "\n" + other + "\n"
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// page gives what kube-proxy serves at an address inside node1; empty where nothing does.
+func (r *trial) page(address, path string) (status int, body string) {
+	r.t.Helper()
+	_ = r.lab.Node1.Do(func() error {
+		connection, err := net.DialTimeout("tcp4", address, time.Second)
+		if err != nil {
+			return err
+		}
+		defer connection.Close()
+		fmt.Fprintf(connection, "GET %s HTTP/1.0\r\n\r\n", path)
+		answer, err := http.ReadResponse(bufio.NewReader(connection), nil)
+		if err != nil {
+			return err
+		}
+		text, err := io.ReadAll(answer.Body)
+		status, body = answer.StatusCode, string(text)
+		return err
+	})
+	return status, body
+}
+
+// shows waits until the metrics have a line.
+func (r *trial) shows(line string) {
+	r.t.Helper()
+	name, _, _ := strings.Cut(line, "{")
+	var last []string
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		_, body := r.page("127.0.0.1:10249", "/metrics")
+		last = nil
+		for shown := range strings.Lines(body) {
+			if shown = strings.TrimSpace(shown); shown == line {
+				return
+			} else if strings.HasPrefix(shown, name) {
+				last = append(last, shown)
+			}
+		}
+	}
+	r.t.Errorf("the metrics never show %s, but %q", line, last)
+}
+
+// ended kills kube-proxy and checks that its log has some words.
+func (r *trial) ended(words ...string) {
+	r.t.Helper()
+	if err := r.proxy.Kill(); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, w := range words {
+		if !strings.Contains(r.log.String(), w) {
+			r.t.Errorf("the log does not say %q:\n%s", w, r.log.String())
+		}
+	}
+}
+
+// TestKernelNoIPTables starts kube-proxy where iptables is missing or does not work: it ends, and says why and what to do.
+func TestKernelNoIPTables(t *testing.T) {
+	for name, test := range map[string]struct {
+		prepare func(r *trial)
+		words   []string
+	}{
+		"none":  {func(r *trial) { r.env = append(os.Environ(), "PATH="+t.TempDir()) }, []string{"iptables is not installed", "install the iptables package", "nftables mode"}},
+		"fails": {func(r *trial) { r.programs(map[string]string{"": "echo the disk is on fire >&2; exit 1"}) }, []string{"iptables --version: exit status 1", "the disk is on fire"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := newTrial(t)
+			test.prepare(r)
+			r.start(iptables)
+			if err := r.proxy.Wait(); err == nil {
+				t.Error("it ends in success")
+			}
+			r.ended(test.words...)
+		})
+	}
+}
+
+// TestKernelMissingModule has iptables-restore say what it says where the kernel has no module for a table: kube-proxy is
+// not healthy and tells what to load; once that is done, it serves without being started again.
+func TestKernelMissingModule(t *testing.T) {
+	r, probes := newTrial(t)
+	missing := filepath.Join(t.TempDir(), "missing")
+	if err := os.WriteFile(missing, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.programs(map[string]string{"-restore": `
+if [ -e ` + missing + ` ]; then
+	echo "iptables-restore v1.8.9 (legacy): iptables-restore: unable to initialize table 'nat'" >&2
+	echo "Error occurred at line: 1" >&2
+	echo "do you need to insmod?" >&2
+	exit 2
+fi
+exec $real "$@"`})
+	r.start(iptables)
+	r.shows(`kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family="IPv4"} 3`)
+	if status, body := r.page("127.0.0.1:10256", "/healthz"); status != http.StatusServiceUnavailable {
+		t.Errorf("/healthz is %d: %s", status, body)
+	}
+	if err := os.Remove(missing); err != nil {
+		t.Fatal(err)
+	}
+	r.serves(probes)
+	r.ended("unable to initialize table 'nat'", "load the modules iptable_nat and iptable_filter")
+}
+
+// TestKernelRefusedLine has iptables-restore refuse one Service's line: the other is served, and the one that is not is
+// named with the line in the log and an Event, and counted. When it changes, it is tried again.
+func TestKernelRefusedLine(t *testing.T) {
+	r, probes := newTrial(t)
+	refuse := filepath.Join(t.TempDir(), "refuse")
+	if err := os.WriteFile(refuse, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.programs(map[string]string{"-restore": `
+input=$(cat)
+line=$(echo "$input" | grep -n web-30081 | head -n 1 | cut -d : -f 1)
+if [ -e ` + refuse + ` ] && [ "$line" ]; then
+	echo "iptables-restore v1.8.9 (nf_tables): line $line: RULE_APPEND failed (No such file or directory)" >&2
+	exit 4
+fi
+echo "$input" | $real "$@"`})
+	r.start(iptables)
+	r.serves(probes[:2])
+	r.shows(`serviceproxy_refused_service_ports{ip_family="IPv4"} 1`)
+	probe := probes[2]
+	probe.From = r.lab.Node1.Host
+	if answer := probe.Send(); answer.Verdict == netns.Answered {
+		t.Errorf("the Service that is refused answers: %v", answer)
+	}
+	if err := os.Remove(refuse); err != nil {
+		t.Fatal(err)
+	}
+	r.write(1, r.pods[1:])
+	r.serves(probes)
+	r.shows(`serviceproxy_refused_service_ports{ip_family="IPv4"} 0`)
+	r.ended("the rules of default/web-30081:http/TCP are refused, and left out", `default/web-30081:http from outside`,
+		"RULE_APPEND failed (No such file or directory)", `reason="RulesRefused"`, "node node1 does not serve default/web-30081:http/TCP in IPv4")
+}
+
+// half is what a program leaves that was killed between two transactions: chains without rules, jumps to them that are
+// there twice, and rules of Services that are gone, in the way of those that there are.
+const half = `*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-SEP-AAAAAAAAAAAAAAAA - [0:0]
+-A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j KUBE-SVC-AAAAAAAAAAAAAAAA
+-A KUBE-SERVICES -d 10.96.0.11/32 -j RETURN
+-A KUBE-SVC-AAAAAAAAAAAAAAAA -j KUBE-SEP-AAAAAAAAAAAAAAAA
+-A KUBE-SEP-AAAAAAAAAAAAAAAA -p tcp -m tcp -j DNAT --to-destination 10.244.9.9:8080
+-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+COMMIT
+*filter
+:KUBE-SERVICES - [0:0]
+:KUBE-FORWARD - [0:0]
+-A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable
+-A OUTPUT -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A FORWARD -j KUBE-FORWARD
+COMMIT
+`
+
+// TestKernelHalfWritten starts on half of another program's rules, in each variant: everything is served, and nothing of
+// them is left, nor after --cleanup.
+func TestKernelHalfWritten(t *testing.T) {
+	for _, variant := range []string{"nft", "legacy"} {
+		t.Run(variant, func(t *testing.T) {
+			r, probes := newTrial(t)
+			n := newNode(t, r.lab.Node1.Host, variant)
+			before := n.rules()
+			n.restore("iptables-"+variant, half)
+			r.start(iptables)
+			r.serves(probes)
+			if rules := n.rules(); strings.Contains(rules, "AAAAAAAA") || strings.Contains(rules, "10.96.0.11/32 -j RETURN") {
+				t.Errorf("there is still\n%s", rules)
+			}
+			r.ended()
+			if out, err := r.cleanup(); err != nil {
+				t.Errorf("--cleanup: %v: %s", err, out)
+			}
+			if after := n.rules(); after != before {
+				t.Errorf("--cleanup leaves\n%s\nof what was before\n%s", after, before)
+			}
+		})
+	}
+}
