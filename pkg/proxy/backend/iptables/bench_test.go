@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -41,10 +42,10 @@ func kernelBackend(b *testing.B, variant ipt.Variant) (backend *Backend, enter f
 func BenchmarkIptables(b *testing.B) {
 	const services = 10_000
 	for _, variant := range []ipt.Variant{ipt.NFT, ipt.Legacy} {
-		c := newSized(services, 2)
-		c.cidrs = []netip.Prefix{netip.MustParsePrefix("172.0.0.0/8")}
+		c := clusters.NewSized(services, 2)
+		c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("172.0.0.0/8")}
 		sync := func(b *testing.B, backend *Backend) {
-			if err := joined(backend.Sync(context.Background(), c.plan())); err != nil {
+			if err := joined(backend.Sync(context.Background(), c.Plan())); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -62,7 +63,7 @@ func BenchmarkIptables(b *testing.B) {
 			b.Run("change", func(b *testing.B) {
 				enter()
 				for n := range b.N {
-					c.set(5, 2-4*(n%2))
+					c.Set(5, 2-4*(n%2))
 					sync(b, backend)
 				}
 			})

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -17,94 +14,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
 var testOptions = Options{Mark: 0x4000}
-
-// world is a cluster that changes at random, and the plan of what it looks like now.
-type world struct {
-	rnd      *rand.Rand
-	services map[int]*cluster.Service
-	node     *cluster.Node
-	opts     *plan.Options
-	now      *plan.Plan
-	// many is how many Services there may be: enough of them to make trees grow and shrink.
-	many int
-}
-
-func newWorld(seed uint64, many int) *world {
-	return &world{
-		rnd:      rand.New(rand.NewPCG(seed, 7)),
-		services: map[int]*cluster.Service{},
-		many:     many,
-		node:     &cluster.Node{Name: "n", Addresses: []netip.Addr{netip.MustParseAddr("172.18.0.11"), netip.MustParseAddr("fd00:172:18::b")}},
-		opts: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true},
-			LocalTraffic: plan.LocalTraffic{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}},
-	}
-}
-
-// step changes some Services and plans again.
-func (w *world) step() *plan.Plan {
-	for range 1 + w.rnd.IntN(1+w.many/4) {
-		number := w.rnd.IntN(w.many)
-		if w.rnd.IntN(4) == 0 {
-			delete(w.services, number)
-		} else {
-			w.services[number] = w.service(number)
-		}
-	}
-	if w.rnd.IntN(10) == 0 {
-		clear(w.services)
-	}
-	services := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()
-	for _, s := range w.services {
-		services.Set(s.Name, s)
-	}
-	snap := &cluster.Snapshot{Services: services.Map(), Node: w.node}
-	if w.rnd.IntN(10) == 0 {
-		snap.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
-	}
-	w.now = plan.Compute(snap, w.opts, w.now)
-	return w.now
-}
-
-func (w *world) service(number int) *cluster.Service {
-	s := &cluster.Service{
-		Name:       cluster.ServiceName{Namespace: "ns", Name: fmt.Sprint("s", number)},
-		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(number >> 8), byte(number)}), netip.MustParseAddr(fmt.Sprintf("fd00:10:96::%x", number))},
-		Ports: []cluster.ServicePort{
-			{Name: "http", Protocol: cluster.TCP, Port: 80, NodePort: uint16(w.rnd.IntN(2) * (30000 + number))},
-			{Name: "dns", Protocol: cluster.UDP, Port: 53},
-		},
-		InternalPolicy: cluster.Policy(w.rnd.IntN(2)),
-		ExternalPolicy: cluster.Policy(w.rnd.IntN(2)),
-		Affinity:       time.Duration(w.rnd.IntN(3)/2) * time.Hour,
-	}
-	for port := range uint16(w.rnd.IntN(2) * w.many / 2) { // more on one address than fit in a leaf
-		if number < 2 {
-			s.Ports = append(s.Ports, cluster.ServicePort{Name: fmt.Sprint("p", port), Protocol: cluster.UDP, Port: 1000 + port})
-		}
-	}
-	if w.rnd.IntN(3) == 0 { // a few addresses that Services contest
-		s.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(w.rnd.IntN(3))})}
-		if w.rnd.IntN(2) == 0 {
-			s.SourceRanges = []netip.Prefix{netip.MustParsePrefix("172.18.0.0/16"), netip.MustParsePrefix("fd00:172::/32")}
-		}
-		s.HealthCheckNodePort = uint16(32000 + number)
-	}
-	slice := &cluster.EndpointSlice{Name: "a", Ports: []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 8080}, {Name: "dns", Protocol: cluster.UDP, Port: 53}, {Name: "p7", Protocol: cluster.UDP, Port: 7}, {Name: "p50", Protocol: cluster.UDP, Port: 7}}}
-	none := w.rnd.IntN(6) == 0
-	for i := range 24 {
-		if none || w.rnd.IntN(3) > 0 {
-			continue
-		}
-		slice.Endpoints = append(slice.Endpoints,
-			cluster.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 244, byte(i % 2), byte(i)}), Conditions: cluster.Conditions(w.rnd.IntN(16))},
-			cluster.Endpoint{Addr: netip.MustParseAddr(fmt.Sprintf("fd00:10:244::%x", i)), Conditions: cluster.Conditions(w.rnd.IntN(16))})
-	}
-	s.Slices = []*cluster.EndpointSlice{slice}
-	return s
-}
 
 // fakes are a backend on fake tables of both families.
 func fakes(variant ipt.Variant) (*Backend, []*ipt.Fake) {
@@ -183,10 +96,10 @@ func TestTablesFollowPlans(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		for _, many := range []int{5, 12, 140} {
 			for seed := range uint64(2) {
-				w := newWorld(seed, many)
+				w := clusters.NewRandom(seed, many)
 				b, _ := fakes(variant)
 				for range 15 {
-					p := w.step()
+					p := w.Step()
 					sync(t, b, p)
 					holds(t, b, p)
 					if rules := sync(t, b, p); rules != 0 {
@@ -201,11 +114,11 @@ func TestTablesFollowPlans(t *testing.T) {
 // TestCacheChangesNothing renders each plan with and without what was rendered before.
 func TestCacheChangesNothing(t *testing.T) {
 	for _, many := range []int{12, 200} {
-		w := newWorld(1, many)
+		w := clusters.NewRandom(1, many)
 		r := map[cluster.Family]*renderer{}
 		last := map[cluster.Family]*ruleset{}
 		for range 60 {
-			p := w.step()
+			p := w.Step()
 			for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 				r[family] = &renderer{family: family, opts: testOptions}
 				cached, fresh := r[family].render(p, last[family]), r[family].render(p, nil)
@@ -221,10 +134,10 @@ func TestCacheChangesNothing(t *testing.T) {
 // TestRestart hands the tables over to a new backend after each plan; with the same plan it writes nothing.
 func TestRestart(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		w := newWorld(2, 40)
+		w := clusters.NewRandom(2, 40)
 		b, doors := fakes(variant)
 		for range 30 {
-			p := w.step()
+			p := w.Step()
 			sync(t, b, p)
 			b = restarted(doors)
 			if rules := sync(t, b, p); rules != 0 {
@@ -238,15 +151,15 @@ func TestRestart(t *testing.T) {
 // TestWritesThatFail lets one write in ten fail: a sync that is repeated until it succeeds gets there.
 func TestWritesThatFail(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		w := newWorld(3, 20)
+		w := clusters.NewRandom(3, 20)
 		b, doors := fakes(variant)
 		fail := func(p float64) {
 			for i, door := range doors {
-				door.FailRandomly(p, w.rnd.Uint64()+uint64(i))
+				door.FailRandomly(p, w.Uint64()+uint64(i))
 			}
 		}
 		for range 60 {
-			p := w.step()
+			p := w.Step()
 			fail(0.1)
 			for attempts := 0; ; attempts++ {
 				err := joined(b.Sync(context.Background(), p))
@@ -267,9 +180,9 @@ func TestWritesThatFail(t *testing.T) {
 func TestPatchSize(t *testing.T) {
 	for _, services := range []int{10, 10_000} {
 		t.Run(fmt.Sprint(services), func(t *testing.T) {
-			c := newSized(services, 3)
+			c := clusters.NewSized(services, 3)
 			b, doors := fakes(ipt.NFT)
-			sync(t, b, c.plan())
+			sync(t, b, c.Plan())
 			for _, step := range []struct {
 				name      string
 				endpoints int
@@ -279,16 +192,16 @@ func TestPatchSize(t *testing.T) {
 				{"one fewer", 3, 1 + 1 + 3},
 				{"one replaced", -3, 1 + 1 + 3},
 			} {
-				c.set(5, step.endpoints)
+				c.Set(5, step.endpoints)
 				before := doors[0].Stats().Restores
-				rules := sync(t, b, c.plan())
+				rules := sync(t, b, c.Plan())
 				if restores := doors[0].Stats().Restores - before; rules != step.rules || restores != 1 {
 					t.Errorf("%s: %d rules in %d transactions, want %d in 1", step.name, rules, restores, step.rules)
 				}
 			}
-			c.set(services, 3)
+			c.Set(services, 3)
 			// A new Service: its chain, and one leaf with at most 64 others.
-			if rules := sync(t, b, c.plan()); rules > 1+1+3+1+leaf {
+			if rules := sync(t, b, c.Plan()); rules > 1+1+3+1+leaf {
 				t.Errorf("one more Service: %d rules", rules)
 			}
 		})

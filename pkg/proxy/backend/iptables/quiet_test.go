@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -40,8 +41,8 @@ func TestKernelQuiet(t *testing.T) {
 	}
 	ipv4 := doors[0].(*attentive)
 	b := New(testOptions, noSettings{}, doors...)
-	c := newSized(5, 2)
-	sync(t, b, c.plan())
+	c := clusters.NewSized(5, 2)
+	sync(t, b, c.Plan())
 	ipv4.all = 0
 	stranger := func(input string) {
 		t.Helper()
@@ -51,8 +52,8 @@ func TestKernelQuiet(t *testing.T) {
 	}
 	for _, endpoints := range []int{3, -3, 1, 0, 2} {
 		stranger("*nat\n:OTHER - [0:0]\n" + strings.Repeat("-A OTHER -p tcp -m tcp --dport 80 -j RETURN\n", 500) + "COMMIT\n*filter\n:OTHER - [0:0]\nCOMMIT\n")
-		c.set(4, endpoints)
-		sync(t, b, c.plan())
+		c.Set(4, endpoints)
+		sync(t, b, c.Plan())
 		check(t, b, 0)
 		if ipv4.all > 0 || ipv4.some > 20 {
 			t.Errorf("with %d endpoints of our own, there were %d looks at whole tables and %d at chains", endpoints, ipv4.all, ipv4.some)
@@ -68,6 +69,6 @@ func TestKernelQuiet(t *testing.T) {
 	if ipv4.all != 0 || ipv4.some != 1 {
 		t.Errorf("for that there were %d looks at whole tables and %d at chains, want one chain", ipv4.all, ipv4.some)
 	}
-	sync(t, b, c.plan())
-	holds(t, b, c.plan())
+	sync(t, b, c.Plan())
+	holds(t, b, c.Plan())
 }

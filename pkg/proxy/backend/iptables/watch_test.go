@@ -14,6 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
 // oneFake is a backend on one fake.
@@ -52,7 +53,7 @@ func TestCheckFindsTampering(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			variants(t, func(t *testing.T, variant ipt.Variant) {
 				b, door := oneFake(variant)
-				p := newSized(5, 3).plan()
+				p := clusters.NewSized(5, 3).Plan()
 				sync(t, b, p)
 				check(t, b, 0)
 				if err := door.Stranger(input); err != nil {
@@ -80,34 +81,34 @@ func TestCheckFindsTampering(t *testing.T) {
 func TestTamperingBetweenSyncs(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)
-		c := newSized(5, 3)
-		sync(t, b, c.plan())
+		c := clusters.NewSized(5, 3)
+		sync(t, b, c.Plan())
 		if err := door.Stranger("*nat\n-F KUBE-SERVICES\nCOMMIT\n"); err != nil {
 			t.Fatal(err)
 		}
-		c.set(4, -3)
-		sync(t, b, c.plan())
+		c.Set(4, -3)
+		sync(t, b, c.Plan())
 		check(t, b, 1)
-		sync(t, b, c.plan())
-		holds(t, b, c.plan())
+		sync(t, b, c.Plan())
+		holds(t, b, c.Plan())
 	})
 }
 
 // TestMoreThanIsKnown finds a change that the kernel could not tell of, since there were too many at a time.
 func TestMoreThanIsKnown(t *testing.T) {
 	b, door := oneFake(ipt.NFT)
-	c := newSized(5, 3)
-	sync(t, b, c.plan())
+	c := clusters.NewSized(5, 3)
+	sync(t, b, c.Plan())
 	door.Deafen()
 	name := portKey{"default/service-4", cluster.TCP}.chain(prefixCluster)
 	if err := door.Stranger("*nat\n-F " + name + "\nCOMMIT\n"); err != nil {
 		t.Fatal(err)
 	}
-	c.set(3, -3)
-	sync(t, b, c.plan())
+	c.Set(3, -3)
+	sync(t, b, c.Plan())
 	check(t, b, 1)
-	sync(t, b, c.plan())
-	holds(t, b, c.plan())
+	sync(t, b, c.Plan())
+	holds(t, b, c.Plan())
 	check(t, b, 0)
 }
 
@@ -116,8 +117,8 @@ func TestMoreThanIsKnown(t *testing.T) {
 func TestFreshChains(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)
-		c := newSized(5, 3)
-		sync(t, b, c.plan())
+		c := clusters.NewSized(5, 3)
+		sync(t, b, c.Plan())
 		name := portKey{"default/service-4", cluster.TCP}.chain(prefixCluster)
 		for step, stranger := range []struct {
 			input string
@@ -127,14 +128,14 @@ func TestFreshChains(t *testing.T) {
 			{"*nat\n-A POSTROUTING -j ACCEPT\nCOMMIT\n", 0},
 			{"*nat\n-A " + name + " -j RETURN\nCOMMIT\n", 1},
 		} {
-			c.set(4, 3-6*(step%2))
-			sync(t, b, c.plan())
+			c.Set(4, 3-6*(step%2))
+			sync(t, b, c.Plan())
 			if err := door.Stranger(stranger.input); err != nil {
 				t.Fatal(err)
 			}
 			check(t, b, stranger.want)
-			sync(t, b, c.plan())
-			holds(t, b, c.plan())
+			sync(t, b, c.Plan())
+			holds(t, b, c.Plan())
 			check(t, b, 0)
 		}
 	})
@@ -144,7 +145,7 @@ func TestFreshChains(t *testing.T) {
 func TestOthersRules(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)
-		sync(t, b, newSized(5, 3).plan())
+		sync(t, b, clusters.NewSized(5, 3).Plan())
 		other := "*nat\n:CNI-HOSTPORT - [0:0]\n-A CNI-HOSTPORT -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1:80\n-I PREROUTING -j CNI-HOSTPORT\nCOMMIT\n" +
 			"*filter\n:KUBE-FIREWALL - [0:0]\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"
 		if err := door.Stranger(other); err != nil {
@@ -152,7 +153,7 @@ func TestOthersRules(t *testing.T) {
 		}
 		check(t, b, 0)
 		b = New(testOptions, noSettings{}, door)
-		sync(t, b, newSized(3, 3).plan())
+		sync(t, b, clusters.NewSized(3, 3).Plan())
 		if err := b.Cleanup(context.Background()); err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +202,7 @@ func TestTakeOver(t *testing.T) {
 		if err := door.Stranger(fmt.Sprintf(upstream, suffix)); err != nil {
 			t.Fatal(err)
 		}
-		p := newSized(5, 3).plan()
+		p := clusters.NewSized(5, 3).Plan()
 		sync(t, b, p)
 		holds(t, b, p)
 		if text := door.Dump(); strings.Contains(text, "KUBE-SEP") || strings.Contains(text, "OLDOLD") || strings.Count(text, "-A PREROUTING") != 1 {
@@ -215,17 +216,17 @@ func TestTakeOver(t *testing.T) {
 func TestStrangersReference(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)
-		c := newSized(80, 3)
-		sync(t, b, c.plan())
+		c := clusters.NewSized(80, 3)
+		sync(t, b, c.Plan())
 		held := portKey{"default/service-1", cluster.TCP}.chain(prefixCluster)
 		if err := door.Stranger("*nat\n:SUBMARINER - [0:0]\n-A SUBMARINER -j " + held + "\nCOMMIT\n"); err != nil {
 			t.Fatal(err)
 		}
 		for _, gone := range []int{1, 2, 3} {
-			c.services.Delete(nameAt(gone))
+			c.Services.Delete(clusters.NameAt(gone))
 		}
-		sync(t, b, c.plan())
-		want := c.plan()
+		sync(t, b, c.Plan())
+		want := c.Plan()
 		rules, err := door.Rules(tableNAT, held)
 		if err != nil || len(rules) > 0 {
 			t.Errorf("the chain holds %v, %v; want nothing", rules, err)
@@ -265,7 +266,7 @@ func TestRefusedService(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			variants(t, func(t *testing.T, variant ipt.Variant) {
 				b, door := oneFake(variant)
-				c := newSized(600, 1)
+				c := clusters.NewSized(600, 1)
 				door.Refuse(func(input string) error {
 					for _, bad := range []string{" 10.1.44.0:8080", " 10.0.33.0:8080"} { // services 300 and 33
 						if strings.Contains(input, bad) {
@@ -276,7 +277,7 @@ func TestRefusedService(t *testing.T) {
 					}
 					return nil
 				})
-				results := b.Sync(context.Background(), c.plan())
+				results := b.Sync(context.Background(), c.Plan())
 				if err := joined(results); err == nil || !strings.Contains(err.Error(), "default/service-33/TCP") || !strings.Contains(err.Error(), "default/service-300/TCP") {
 					t.Fatalf("the error is %v", err)
 				}
@@ -284,14 +285,14 @@ func TestRefusedService(t *testing.T) {
 				if n := strings.Count(door.Dump(), "DNAT --to"); n != 598 {
 					t.Errorf("%d Services are programmed, want 598", n)
 				}
-				results = b.Sync(context.Background(), c.plan())
+				results = b.Sync(context.Background(), c.Plan())
 				refused(t, results, "default/service-300/TCP", "default/service-33/TCP")
 				if err := joined(results); err != nil {
 					t.Errorf("the next sync says it again: %v", err)
 				}
-				c.set(33, -1)
+				c.Set(33, -1)
 				door.Refuse(nil)
-				results = b.Sync(context.Background(), c.plan())
+				results = b.Sync(context.Background(), c.Plan())
 				refused(t, results, "default/service-300/TCP")
 			})
 		})
@@ -318,7 +319,7 @@ func TestRefusedIsTriedAgain(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		synctest.Test(t, func(t *testing.T) {
 			b, door := oneFake(variant)
-			c := newSized(80, 1)
+			c := clusters.NewSized(80, 1)
 			door.Refuse(func(input string) error {
 				if strings.Contains(input, " 10.0.33.0:8080") {
 					return &ipt.RestoreError{Output: "a module is missing"}
@@ -326,24 +327,24 @@ func TestRefusedIsTriedAgain(t *testing.T) {
 				return nil
 			})
 			for _, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
-				results := b.Sync(context.Background(), c.plan())
+				results := b.Sync(context.Background(), c.Plan())
 				refused(t, results, "default/service-33/TCP")
 				if results[0].Err == nil || results[0].Again != wait*time.Minute {
 					t.Fatalf("it says %v, and asks for another try in %s; want %d min", results[0].Err, results[0].Again, wait)
 				}
 				time.Sleep(results[0].Again - time.Second)
-				if results = b.Sync(context.Background(), c.plan()); results[0].Err != nil || results[0].Again != time.Second {
+				if results = b.Sync(context.Background(), c.Plan()); results[0].Err != nil || results[0].Again != time.Second {
 					t.Fatalf("too early it says %v, and asks for another try in %s", results[0].Err, results[0].Again)
 				}
 				time.Sleep(time.Second)
 			}
 			door.Refuse(nil)
-			results := b.Sync(context.Background(), c.plan())
+			results := b.Sync(context.Background(), c.Plan())
 			refused(t, results)
 			if results[0].Err != nil || results[0].Again != 0 {
 				t.Errorf("once it is taken, it says %v and asks for another try in %s", results[0].Err, results[0].Again)
 			}
-			holds(t, b, c.plan())
+			holds(t, b, c.Plan())
 		})
 	})
 }
@@ -361,7 +362,7 @@ func lineWith(input, words string) string {
 func TestErrorsThatAreNoRefusal(t *testing.T) {
 	b, door := oneFake(ipt.Legacy)
 	door.Refuse(func(string) error { return ipt.ErrLocked })
-	results := b.Sync(context.Background(), newSized(3, 1).plan())
+	results := b.Sync(context.Background(), clusters.NewSized(3, 1).Plan())
 	refused(t, results)
 	if err := joined(results); !errors.Is(err, ipt.ErrLocked) {
 		t.Errorf("it says %v", err)
@@ -371,7 +372,7 @@ func TestErrorsThatAreNoRefusal(t *testing.T) {
 // TestConnections counts what met each Service's rule.
 func TestConnections(t *testing.T) {
 	b, door := oneFake(ipt.NFT)
-	sync(t, b, newSized(3, 2).plan())
+	sync(t, b, clusters.NewSized(3, 2).Plan())
 	door.Count(tableNAT, chainServices, "service-1 ", 7)
 	door.Count(tableNAT, portKey{"default/service-1", cluster.TCP}.chain(prefixCluster), "", 100)
 	counts, err := b.Connections(context.Background())
@@ -401,9 +402,9 @@ func (s settings) Write(name, value string) error {
 // TestLocalhostNodePorts writes the rule that keeps neighbours out before the setting that would let them in; a chain
 // that the kubelet has too is neither emptied nor deleted.
 func TestLocalhostNodePorts(t *testing.T) {
-	c := newSized(1, 1)
-	c.opts.NodePorts = plan.NodePortAddresses{Loopback: true}
-	p := plan.Compute(&cluster.Snapshot{Services: c.services.Map(), Node: &cluster.Node{Interfaces: addrs("10.0.0.9", "127.0.0.1")}}, c.opts, nil)
+	c := clusters.NewSized(1, 1)
+	c.Options.NodePorts = plan.NodePortAddresses{Loopback: true}
+	p := plan.Compute(&cluster.Snapshot{Services: c.Services.Map(), Node: &cluster.Node{Interfaces: addrs("10.0.0.9", "127.0.0.1")}}, c.Options, nil)
 	door := ipt.NewFake(ipt.IPv4, ipt.NFT)
 	if err := door.Stranger("*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n"); err != nil {
 		t.Fatal(err)
@@ -444,7 +445,7 @@ func TestInvalidPackets(t *testing.T) {
 			kernel[tcpBeLiberal] = value
 		}
 		door := ipt.NewFake(ipt.IPv6, ipt.Legacy)
-		sync(t, New(testOptions, kernel, door), newSized(1, 1).plan())
+		sync(t, New(testOptions, kernel, door), clusters.NewSized(1, 1).Plan())
 		if got := strings.Contains(door.Dump(), "INVALID -j DROP"); got != want {
 			t.Errorf("with %q: dropped %v, want %v", value, got, want)
 		}
