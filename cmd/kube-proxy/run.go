@@ -61,7 +61,7 @@ func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOption
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p.builder = cluster.NewBuilder(p.name, given...)
+	p.builder, p.loaded = cluster.NewBuilder(p.name, given...), loading()
 	if p.in, err = openInputs(ctx, cfg, p.name, opts, p.relistHeld); err != nil {
 		return err
 	}
@@ -91,6 +91,8 @@ type process struct {
 	identity node.Identity
 	families []cluster.Family
 	measured atomic.Pointer[metrics.Metrics]
+	// loaded ends the time of the first lists.
+	loaded func()
 	// untuned are kernel settings that did not exist at the start.
 	untuned []setting
 }
@@ -193,6 +195,7 @@ func (p *process) workers(checker *health.Checker, measured *metrics.Metrics, tr
 			AllAddresses: len(p.cfg.NodePortAddresses) == 0, Healthy: checker.Healthy,
 			Recorder: p.in.recorder, Clock: clock.RealClock{},
 		}),
+		newAfterSync(func(context.Context) { p.loaded() }),
 		newAfterSync(func(ctx context.Context) { succeed(ctx, p.cfg, p.chosen.mode) }),
 		conntrack.New(conntrack.Config{Families: p.families, Table: tracked, Swept: measured.ConntrackSwept}),
 	}
