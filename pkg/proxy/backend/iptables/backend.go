@@ -3,7 +3,6 @@ package iptables
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -205,42 +204,6 @@ func (f *family) putOff(refused bool, now time.Time, result *backend.Result) {
 		result.Refused = append(result.Refused, backend.Refusal{Service: left.routes[0].Service, Port: key.String(), Cause: left.cause})
 	}
 	slices.SortFunc(result.Refused, func(a, b backend.Refusal) int { return strings.Compare(a.Port, b.Port) })
-}
-
-// Connections counts the connections that met each port's frontends, by namespace/name:port, as the rules' counters tell.
-// A count begins anew when a chain that holds the rule is rewritten, as a counter does when a process restarts: take
-// differences. Reading costs as much as a restart does.
-func (b *Backend) Connections(ctx context.Context) (map[string]uint64, error) {
-	counts := map[string]uint64{}
-	for _, f := range b.families {
-		text, err := f.door.Save(ctx, tableNAT)
-		if err != nil {
-			return nil, err
-		}
-		for row := range strings.Lines(text) {
-			if name, packets, ok := counted(row); ok {
-				counts[name] += packets
-			}
-		}
-	}
-	return counts, nil
-}
-
-// counted reads the counter of a rule that tells frontends apart: it goes from a chain that all share to one of a port.
-func counted(row string) (name string, packets uint64, ok bool) {
-	words, err := ipt.Words(strings.TrimSpace(row))
-	if err != nil || len(words) < 5 || words[1] != "-A" || rankOf(words[2]) < rankTree || rankOf(words[len(words)-1]) != rankPort {
-		return "", 0, false
-	}
-	if _, err := fmt.Sscanf(words[0], "[%d:", &packets); err != nil {
-		return "", 0, false
-	}
-	at := slices.Index(words, "--comment")
-	if at < 0 {
-		return "", 0, false
-	}
-	name, _, _ = strings.Cut(words[at+1], " ")
-	return name, packets, true
 }
 
 // Cleanup removes our chains and the jumps to them, and those of another program in our place.

@@ -369,18 +369,6 @@ func TestErrorsThatAreNoRefusal(t *testing.T) {
 	}
 }
 
-// TestConnections counts what met each Service's rule.
-func TestConnections(t *testing.T) {
-	b, door := oneFake(ipt.NFT)
-	sync(t, b, clusters.NewSized(3, 2).Plan())
-	door.Count(tableNAT, chainServices, "service-1 ", 7)
-	door.Count(tableNAT, portKey{"default/service-1", cluster.TCP}.chain(prefixCluster), "", 100)
-	counts, err := b.Connections(context.Background())
-	if err != nil || counts["default/service-1"] != 7 || counts["default/service-2"] != 0 {
-		t.Errorf("counted %v, %v", counts, err)
-	}
-}
-
 // settings are settings in memory.
 type settings map[string]string
 
