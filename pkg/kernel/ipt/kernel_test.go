@@ -354,22 +354,3 @@ func TestKernelDetect(t *testing.T) {
 		})
 	}
 }
-
-// TestFakeKeepsCounters of the rules that are not rewritten, as the kernel does.
-func TestFakeKeepsCounters(t *testing.T) {
-	fake := NewFake(IPv4, NFT)
-	restore := func(input string) {
-		t.Helper()
-		if err := fake.Restore(context.Background(), "*nat\n"+input+"COMMIT\n"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	restore(":A - [0:0]\n:B - [0:0]\n-A A -j B\n-A B -j RETURN\n")
-	fake.Count("nat", "A", "-j B", 7)
-	fake.Count("nat", "B", "RETURN", 5)
-	restore(":B - [0:0]\n-A B -p tcp -j RETURN\n-A A -j RETURN\n")
-	text, err := fake.Save(context.Background(), "nat")
-	if err != nil || !strings.Contains(text, "[7:0] -A A -j B\n") || !strings.Contains(text, "[0:0] -A B -p tcp -j RETURN\n") {
-		t.Errorf("%v; the table is\n%s", err, text)
-	}
-}

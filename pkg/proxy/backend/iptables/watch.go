@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"runtime"
 	"slices"
 	"time"
 
@@ -19,21 +20,18 @@ type allowance struct {
 }
 
 // There are two allowances, for looks at what may have changed and for those at what seems not to have: at most 0.5 % of a
-// core, of all families together.
+// core, of all families together. What is unspent is the family's own.
 const (
 	auditShare = 0.0025
 	maxCredit  = 200 * time.Millisecond
 )
 
-// allows tells whether there is some left.
-func (a *allowance) allows(now time.Time) bool {
-	a.credit = min(maxCredit, a.credit+time.Duration(auditShare*float64(now.Sub(a.at))))
+// allows tells whether there is some left, for one of so many families.
+func (a *allowance) allows(now time.Time, families int) bool {
+	a.credit = min(maxCredit, a.credit+time.Duration(auditShare/float64(families)*float64(now.Sub(a.at))))
 	a.at = now
 	return a.credit > 0
 }
-
-// spend takes the cost of a look from it.
-func (a *allowance) spend(cost time.Duration) { a.credit -= cost }
 
 // watch notices that others changed our rules: that they changed anything by what the door hears, which costs
 // microseconds, and whether it is still as we wrote it by the digests of chains as the kernel has them.
@@ -90,8 +88,10 @@ func (f *family) minds(name chainName) bool {
 func (b *Backend) Check(ctx context.Context) ([]backend.Drift, error) {
 	var drifts []backend.Drift
 	var failed []error
+	runtime.LockOSThread() // whose processor time is what a look costs
+	defer runtime.UnlockOSThread()
 	for _, f := range b.families {
-		drift, err := f.check(ctx, time.Duration(len(b.families)))
+		drift, err := f.check(ctx, len(b.families))
 		if err != nil {
 			failed = append(failed, err)
 		}
@@ -102,24 +102,25 @@ func (b *Backend) Check(ctx context.Context) ([]backend.Drift, error) {
 	return drifts, errors.Join(failed...)
 }
 
-// check is Check for one of so many families, which share the allowance.
-func (f *family) check(ctx context.Context, families time.Duration) (*backend.Drift, error) {
+// check is Check for one of so many families.
+func (f *family) check(ctx context.Context, families int) (*backend.Drift, error) {
 	if f.have == nil {
 		return nil, nil // the next sync reads everything anyway
 	}
-	start, purse := time.Now(), &f.watch.asked
-	if !purse.allows(start) {
+	now, purse := time.Now(), &f.watch.asked
+	if !purse.allows(now, families) {
 		return nil, nil // the door keeps what there is to hear
 	}
+	before := ipt.Spent()
+	defer func() { purse.credit -= ipt.Spent() - before }()
 	f.hear()
 	if !f.watch.suspect && len(f.watch.touched) == 0 {
-		purse.spend(families * time.Since(start))
-		if purse = &f.watch.unasked; f.door.Features().Variant == ipt.NFT || !purse.allows(start) {
+		if f.door.Features().Variant == ipt.NFT || !f.watch.unasked.allows(now, families) {
 			return nil, nil
 		}
+		purse = &f.watch.unasked
 	}
 	drift, err := f.audit(ctx)
-	purse.spend(families * time.Since(start))
 	if errors.Is(err, ipt.ErrBusy) {
 		return nil, nil // somebody is writing right now: look again next time
 	}
