@@ -163,7 +163,10 @@ func (p *process) run(ctx context.Context) error {
 	}
 	defer tracked.Close()
 	dataplane, err := p.chosen.open(ctx, p.cfg, p.families)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil // told to end while it looked around
+	case err != nil:
 		return err
 	}
 	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.name, mode: p.chosen.mode, recorder: p.in.recorder}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -70,7 +72,7 @@ func try(ctx context.Context, stem string, variant Variant) (p programs, err err
 
 // hints are the chains that a kubelet leaves, in the table mangle, in the variant that the node uses (KEP-3178; before
 // Kubernetes 1.24 the second only).
-var hints = []string{":KUBE-IPTABLES-HINT ", ":KUBE-KUBELET-CANARY "}
+var hints = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
 
 // Detect tells which variant this node uses: that with the kubelet's hint, nft before legacy; else that with any chain
 // of Kubernetes; else nft, if it is installed. It changes nothing: tables of the legacy variant are looked at only where
@@ -88,10 +90,13 @@ func Detect(ctx context.Context) (Variant, error) {
 	}
 	for _, look := range []struct {
 		table string
-		words []string
-	}{{"mangle", hints}, {"nat", []string{":KUBE-"}}} {
+		tells func(chain string) bool
+	}{
+		{"mangle", func(chain string) bool { return slices.Contains(hints, chain) }},
+		{"nat", func(chain string) bool { return strings.HasPrefix(chain, "KUBE-") }},
+	} {
 		for _, variant := range []Variant{NFT, Legacy} {
-			if installed[variant] && anyFamilyHolds(ctx, variant, look.table, look.words) {
+			if installed[variant] && slices.ContainsFunc(chainsOf(ctx, variant, look.table), look.tells) {
 				return variant, nil
 			}
 		}
@@ -115,24 +120,42 @@ func InUse(ctx context.Context) []Variant {
 	return used
 }
 
-// anyFamilyHolds tells whether a table has one of the words. A table that cannot be read has none.
-func anyFamilyHolds(ctx context.Context, variant Variant, table string, words []string) bool {
+// chainsOf lists the chains of a table in both families. A table that cannot be read has none.
+func chainsOf(ctx context.Context, variant Variant, table string) []string {
+	var all []string
 	for _, family := range []Family{IPv4, IPv6} {
+		if variant == NFT {
+			all = append(all, nftChains(family, table)...)
+			continue
+		}
 		p, err := find(ctx, family, variant)
-		if err != nil || variant == Legacy && !legacyTableExists(family, table) {
+		if err != nil || !legacyTableExists(family, table) {
 			continue
 		}
-		out, err := exec.CommandContext(ctx, p.save, "-t", table).Output()
-		if err != nil {
-			continue
-		}
-		for _, word := range words {
-			if strings.Contains(string(out), word) {
-				return true
+		out, _ := exec.CommandContext(ctx, p.save, "-t", table).Output()
+		for line := range strings.Lines(string(out)) {
+			if chain, ok := strings.CutPrefix(line, ":"); ok {
+				name, _, _ := strings.Cut(chain, " ")
+				all = append(all, name)
 			}
 		}
 	}
-	return false
+	return all
+}
+
+// nftChains asks the kernel itself: iptables-nft-save takes half a minute for 45,000 chains, since it sorts them into a
+// list.
+func nftChains(family Family, table string) []string {
+	s, err := openNFTSentinel(family)
+	if err != nil {
+		return nil
+	}
+	defer s.close()
+	found := map[string]uint64{}
+	if err := s.chains(table, nil, found); err != nil {
+		return nil
+	}
+	return slices.Collect(maps.Keys(found))
 }
 
 // legacyTableExists looks a table up in the kernel's list for this network namespace, without making it.

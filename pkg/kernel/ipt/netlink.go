@@ -41,7 +41,7 @@ type nftSentinel struct {
 	seq    uint32
 }
 
-func openNFTSentinel(family Family) (sentinel, error) {
+func openNFTSentinel(family Family) (*nftSentinel, error) {
 	s := &nftSentinel{socket: -1, family: unix.NFPROTO_IPV4, buffer: make([]byte, netlinkBuffer)}
 	if family == IPv6 {
 		s.family = unix.NFPROTO_IPV6
