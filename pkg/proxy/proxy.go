@@ -147,8 +147,10 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// syncTimeout is how long a sync may take. One that the end of the process interrupts has that long too.
-const syncTimeout = time.Minute
+// syncTimeout is how long a sync may take: longer than any that gets there, such as the one that begins with
+// iptables-nft-save reading the rules of 45,000 Services (35 s). One that the end of the process interrupts has that long
+// too.
+const syncTimeout = 5 * time.Minute
 
 // sync takes the present snapshot through the pipeline. It tells when to do so again though nothing changes: if it failed,
 // or the backend asks for it; 0 is never.
