@@ -351,17 +351,17 @@ func TestEndDuringSync(t *testing.T) {
 	})
 }
 
-// TestSyncThatHangs is given up after a minute, and tried again.
+// TestSyncThatHangs is given up at last, and tried again.
 func TestSyncThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := started(t, func(r *run) { r.backend.hangs = true })
-		r.pass(time.Minute)
+		r.pass(syncTimeout)
 		if told := r.observer.synced; len(told) != 1 || !errors.Is(told[0].Err(), context.DeadlineExceeded) {
 			t.Fatalf("got %+v, want one sync that ran out of time", told)
 		}
 		r.backend.set(func(b *fakeBackend) { b.hangs = false })
-		r.pass(time.Minute)
-		r.wantSyncs("after the first", 0, 60100*time.Millisecond)
+		r.pass(syncTimeout)
+		r.wantSyncs("after the first", 0, syncTimeout+firstRetry)
 	})
 }
 
