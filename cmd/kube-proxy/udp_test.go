@@ -141,20 +141,32 @@ func (w *udpWorld) open(probe netns.Probe, pods ...*netns.Host) (*netns.Flow, st
 	}
 }
 
+// longestGap is how long a flow may go on to where nobody serves it any more, of the time in which the machine kept pace.
+const longestGap = 2 * time.Second
+
+// becomes asks on a flow until the answer is as wanted, which it must be in time.
+func (w *udpWorld) becomes(flow *netns.Flow, what string, wanted func(netns.Answer) bool) {
+	w.Helper()
+	late := make(chan struct{})
+	defer w.lab.After(longestGap, func() { close(late) })()
+	for began := time.Now(); ; {
+		answer := flow.Ask()
+		if wanted(answer) {
+			w.Logf("%s after %s", what, time.Since(began).Round(time.Millisecond))
+			return
+		}
+		select {
+		case <-late:
+			w.Fatalf("after %s: %s, want: %s", time.Since(began), answer, what)
+		default:
+		}
+	}
+}
+
 // moves asks on a flow until the pod answers.
 func (w *udpWorld) moves(flow *netns.Flow, to *netns.Host) {
 	w.Helper()
-	began := time.Now()
-	for {
-		answer := flow.Ask()
-		if answer.Verdict == netns.Answered && answer.Endpoint == to.Name {
-			w.Logf("moved to %s after %s", to.Name, time.Since(began).Round(time.Millisecond))
-			return
-		}
-		if time.Since(began) > patience {
-			w.Fatalf("after %s: %s, want an answer of %s", time.Since(began), answer, to.Name)
-		}
-	}
+	w.becomes(flow, "moved to "+to.Name, func(a netns.Answer) bool { return a.Verdict == netns.Answered && a.Endpoint == to.Name })
 }
 
 var idOf = regexp.MustCompile(`\bid=(\d+)`)
@@ -206,6 +218,7 @@ func TestKernelUDPFlows(t *testing.T) {
 func (w *udpWorld) flows(probe netns.Probe, a, b *netns.Host) {
 	tcp := probe
 	tcp.Protocol = netns.TCP
+	probe.Timeout = 100 * time.Millisecond // so that asking in vain does not take much of the time that there is
 	own := netip.AddrPortFrom(probe.From.Addr(netns.FamilyOf(probe.To.Addr())), 20000)
 	live := probe
 	live.Source = own
@@ -254,24 +267,11 @@ func (w *udpWorld) flows(probe netns.Probe, a, b *netns.Host) {
 // refused asks until there is nobody any more.
 func (w *udpWorld) refused(flow *netns.Flow) {
 	w.Helper()
-	w.ends(flow, func(v netns.Verdict) bool { return v == netns.Refused })
+	w.becomes(flow, "refused", func(a netns.Answer) bool { return a.Verdict == netns.Refused })
 }
 
 // unanswered asks until there is no answer any more, of whatever kind.
 func (w *udpWorld) unanswered(flow *netns.Flow) {
 	w.Helper()
-	w.ends(flow, func(v netns.Verdict) bool { return v != netns.Answered })
-}
-
-func (w *udpWorld) ends(flow *netns.Flow, as func(netns.Verdict) bool) {
-	w.Helper()
-	for began := time.Now(); ; {
-		answer := flow.Ask()
-		if as(answer.Verdict) {
-			return
-		}
-		if time.Since(began) > patience {
-			w.Fatalf("after %s: %s", time.Since(began), answer)
-		}
-	}
+	w.becomes(flow, "unanswered", func(a netns.Answer) bool { return a.Verdict != netns.Answered })
 }

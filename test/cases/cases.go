@@ -272,6 +272,9 @@ func parseOptions(text string) (options *plan.Options, bears []netip.Addr, err e
 		case "localhost": // the families whose TCP node ports are forwarded there; everything else is rejected
 			o.Localhost.Reject = true
 			o.Localhost.Forwarded, err = parseFamilies(value)
+		case "nodeCIDR":
+			o.LocalTraffic = plan.LocalTraffic{}
+			o.NodeCIDR, err = strconv.ParseBool(value)
 		case "localInterface":
 			o.LocalTraffic = plan.LocalTraffic{Interface: value}
 		case "detectLocal":

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // PodNetwork is how the pods of a node are wired to it.
@@ -97,6 +98,10 @@ func (l *Lab) Host(name string) (*Host, error) {
 	}
 	return nil, fmt.Errorf("no host %q in the laboratory: it has %s", name, strings.Join(names, ", "))
 }
+
+// After calls f once the machine has kept pace for d, as probes wait: time in which it delivered packets late does not
+// count, up to twenty times d. After stop has returned, f is not running and will not be called.
+func (l *Lab) After(d time.Duration, f func()) (stop func()) { return l.patience.after(d, f) }
 
 // Close ends the processes and servers started in the laboratory and removes it.
 // It may be called again, and by several goroutines.

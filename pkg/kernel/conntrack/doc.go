@@ -57,7 +57,8 @@ type Swept struct {
 // Table is the table of one network namespace. Kernel is the real one, Fake one for tests. Its methods may not be
 // called by several goroutines at once.
 type Table interface {
-	// SweepUDP visits every UDP entry of a family, of any zone, and deletes those that stale says are. It reads the
+	// SweepUDP visits every UDP entry of a family, of any zone, and deletes those that stale says are. It first waits until
+	// the packets that are on their way have passed, some milliseconds, so that it sees what they make. It reads the
 	// table once and keeps no part of it: what it costs in memory does not depend on how many entries there are.
 	// The flow is valid until stale returns. An entry that cannot be deleted does not keep the others; it is told
 	// in the error. When ctx ends, the sweep ends with its error.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -53,6 +54,7 @@ func (k *Kernel) Close() error {
 
 // SweepUDP is part of [Table].
 func (k *Kernel) SweepUDP(ctx context.Context, family Family, stale func(*Flow) bool) (Swept, error) {
+	settle()
 	var done Swept
 	var failed failures
 	var e entry
@@ -90,6 +92,21 @@ func (k *Kernel) SweepUDP(ctx context.Context, family Family, stale func(*Flow) 
 		err = fmt.Errorf("read the table of tracked %s connections (IPCTNL_MSG_CT_GET): %w%s", family, err, hint(err))
 	}
 	return done, errors.Join(broken, err, failed.err())
+}
+
+const (
+	// settleTime is how long settle waits where the kernel cannot tell.
+	settleTime = 20 * time.Millisecond
+
+	membarrierCmdGlobal = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
+)
+
+// settle waits until the packets that met rules of before are in the table, some milliseconds at most: for an RCU grace
+// period (membarrier(2), "synchronize_rcu"), since packets are received in an RCU read-side critical section.
+func settle() {
+	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierCmdGlobal, 0, 0); errno != 0 {
+		time.Sleep(settleTime)
+	}
 }
 
 func (k *Kernel) delete(family Family, e *entry) error {

@@ -202,6 +202,21 @@ func TestAtStart(t *testing.T) {
 	}, toA, toB, untranslated, elsewhere, otherProxy, samePort, npA)
 }
 
+// TestFirstEndpoint: a packet on its way when the first endpoint comes is neither translated nor refused.
+func TestFirstEndpoint(t *testing.T) {
+	const onItsWay = "192.0.2.1:30053 192.0.2.1:30053"
+	run(t, func(f *fixture) {
+		f.set(service(dns, dnsIPs))
+		f.sync()
+		f.wantFlows()
+		f.flow(2000, onItsWay)
+		f.set(service(dns, dnsIPs, "10.244.0.1"))
+		time.Sleep(longestPause)
+		f.sync()
+		f.wantFlows()
+	})
+}
+
 // TestServiceGone: what went to it is taken away, and only what was translated.
 func TestServiceGone(t *testing.T) {
 	const own = "192.0.2.1:53 192.0.2.1:53"

@@ -113,17 +113,8 @@ func RunAs(t *testing.T, dir, name string, open Open) {
 // Ask asks all packets of a case; those that nobody should answer at once, for they take time.
 func (b *Bench) Ask(t *testing.T, c *cases.Case) {
 	t.Helper()
-	for _, addr := range c.Bears {
-		address := netip.PrefixFrom(addr, addr.BitLen())
-		if err := b.Lab.Node1.AddAddress(address); err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := b.Lab.Node1.DelAddress(address); err != nil {
-				t.Error(err)
-			}
-		}()
-	}
+	each(t, c.Bears, b.Lab.Node1.AddAddress)
+	defer each(t, c.Bears, b.Lab.Node1.DelAddress)
 	var probes []netns.Probe
 	var unanswered []cases.Packet
 	last := ""
@@ -148,6 +139,16 @@ func (b *Bench) Ask(t *testing.T, c *cases.Case) {
 		packet := unanswered[i]
 		if want := unserved(packet); answer.Verdict != want {
 			t.Errorf("%s, packets, line %d: %s: want %s, got %s", c.Path, packet.Line, probes[i], want, answer)
+		}
+	}
+}
+
+// each changes single addresses of a host.
+func each(t *testing.T, addrs []netip.Addr, change func(netip.Prefix) error) {
+	t.Helper()
+	for _, addr := range addrs {
+		if err := change(netip.PrefixFrom(addr, addr.BitLen())); err != nil {
+			t.Error(err)
 		}
 	}
 }
