@@ -3,6 +3,7 @@
 package restart
 
 import (
+	"errors"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -210,8 +211,8 @@ func TestKernelCleanupFails(t *testing.T) {
 			const held = "*nat\n-A CNI-HOSTPORT -p udp -j KUBE-MARK-MASQ\nCOMMIT\n*filter\n-A KUBERNETES-AUDIT -j KUBE-FORWARD\nCOMMIT\n"
 			n.restore("iptables-"+variant, held)
 			out, err := r.cleanup()
-			exit, failed := err.(*exec.ExitError)
-			if !failed || exit.ExitCode() != 1 {
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != 1 {
 				t.Errorf("--cleanup ends with %v, want exit status 1", err)
 			}
 			for _, words := range []string{"chain KUBE-MARK-MASQ of table nat", "chain KUBE-FORWARD of table filter", "a rule of another program goes to it"} {

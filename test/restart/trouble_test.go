@@ -33,14 +33,14 @@ func (r *trial) programs(script map[string]string) {
 		}
 	}
 	for _, name := range tools {
-		real, err := exec.LookPath(name)
+		path, err := exec.LookPath(name)
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		text := "#!/bin/sh\nexec " + real + " \"$@\"\n"
+		text := "#!/bin/sh\nexec " + path + " \"$@\"\n"
 		for suffix, other := range script {
 			if strings.Contains(name, "tables") && strings.HasSuffix(name, suffix) {
-				text = "#!/bin/sh\nreal=" + real + "\n" + other + "\n"
+				text = "#!/bin/sh\nreal=" + path + "\n" + other + "\n"
 			}
 		}
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {

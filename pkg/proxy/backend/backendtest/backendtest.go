@@ -31,10 +31,44 @@ var routed = []netip.Prefix{
 // Open makes the backend to be tested. It is called inside the node's network namespace.
 type Open func() (backend.Backend, error)
 
-// Bench is a laboratory with a backend at work in node1.
-type Bench struct {
-	Lab     *netns.Lab
+// Site is a laboratory with a backend at work in node1.
+type Site struct {
+	Lab *netns.Lab
+	// Backend may be replaced; the one that there is when the test ends is closed then.
 	Backend backend.Backend
+}
+
+// newSite builds a laboratory, and opens the backend.
+func newSite(t *testing.T, options netns.Options, open Open) *Site {
+	t.Helper()
+	s := &Site{Lab: netns.Start(t, options)}
+	if err := s.Lab.Node1.Do(func() (err error) { s.Backend, err = open(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Backend.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Sync brings the kernel to a plan.
+func (s *Site) Sync(t *testing.T, p *plan.Plan) []backend.Result {
+	t.Helper()
+	var results []backend.Result
+	_ = s.Lab.Node1.Do(func() error { results = s.Backend.Sync(context.Background(), p); return nil })
+	for _, result := range results {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+	return results
+}
+
+// Bench is a site where questions are asked.
+type Bench struct {
+	*Site
 	// As is the name by which some cases name the backend, since it is known to answer otherwise there.
 	As string
 }
@@ -42,7 +76,7 @@ type Bench struct {
 // NewBench builds a laboratory in which every pod serves Ports, and opens the backend in node1.
 func NewBench(t *testing.T, open Open) *Bench {
 	t.Helper()
-	b := &Bench{Lab: netns.Start(t, netns.Options{ClientRoutes: routed})}
+	b := &Bench{Site: newSite(t, netns.Options{ClientRoutes: routed}, open)}
 	for _, node := range b.Lab.Nodes() {
 		for _, host := range append(slices.Clone(node.Pods), node.Host) {
 			for _, protocol := range netns.Protocols() {
@@ -52,40 +86,7 @@ func NewBench(t *testing.T, open Open) *Bench {
 			}
 		}
 	}
-	openIn(t, b.Lab, &b.Backend, open)
 	return b
-}
-
-// openIn opens a backend in node1. When the test ends, the one is closed that there is then.
-func openIn(t *testing.T, lab *netns.Lab, b *backend.Backend, open Open) {
-	t.Helper()
-	if err := lab.Node1.Do(func() (err error) { *b, err = open(); return err }); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := (*b).Close(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// Sync brings the kernel to a plan.
-func (b *Bench) Sync(t *testing.T, p *plan.Plan) []backend.Result {
-	t.Helper()
-	return syncIn(t, b.Lab, b.Backend, p)
-}
-
-// syncIn brings node1's kernel to a plan.
-func syncIn(t *testing.T, lab *netns.Lab, b backend.Backend, p *plan.Plan) []backend.Result {
-	t.Helper()
-	var results []backend.Result
-	_ = lab.Node1.Do(func() error { results = b.Sync(context.Background(), p); return nil })
-	for _, result := range results {
-		if result.Err != nil {
-			t.Fatal(result.Err)
-		}
-	}
-	return results
 }
 
 // Run takes one backend through all cases of a folder, one after another without a restart.

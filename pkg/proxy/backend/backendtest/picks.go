@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
@@ -22,9 +21,7 @@ import (
 // Picks draws endpoints as fast as the kernel can: node1 sends datagrams to a cluster IP, and a table of the test's
 // own drops them after DNAT, before conntrack keeps them, so that each is a new connection.
 type Picks struct {
-	Lab     *netns.Lab
-	Backend backend.Backend
-
+	*Site
 	t        *testing.T
 	services *cluster.Editor[cluster.ServiceName, *cluster.Service]
 	last     *plan.Plan
@@ -36,8 +33,7 @@ var picksVIP = [4]byte{10, 96, 0, 10}
 // NewPicks builds a laboratory and opens the backend in node1.
 func NewPicks(t *testing.T, open Open) *Picks {
 	t.Helper()
-	p := &Picks{t: t, Lab: netns.Start(t, netns.Options{}), services: cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()}
-	openIn(t, p.Lab, &p.Backend, open)
+	p := &Picks{t: t, Site: newSite(t, netns.Options{}, open), services: cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()}
 	// The counter of what kept the cluster IP, and that of what was sent to an endpoint that was taken away.
 	p.nft("add", "table", "ip", "test")
 	p.nft("add", "counter", "ip", "test", "untranslated")
@@ -75,7 +71,7 @@ func (p *Picks) scale(n int) {
 	p.t.Helper()
 	p.set(0, n)
 	p.last = plan.Compute(&cluster.Snapshot{Services: p.services.Map(), Node: &cluster.Node{}}, &plan.Options{}, p.last)
-	syncIn(p.t, p.Lab, p.Backend, p.last)
+	p.Sync(p.t, p.last)
 }
 
 // set gives a Service its first n endpoints, from 10.244.2.0:5353; packets go to that of number 0.
