@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -380,6 +381,20 @@ func (f *Fake) Digests(ctx context.Context, table string, chains ...string) (map
 		}
 	}
 	return out, nil
+}
+
+// RuleDigests is part of [Tables].
+func (f *Fake) RuleDigests(table, chain string) (digests []uint64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, err := f.chain(table, chain)
+	if err != nil || f.features.Variant == Legacy {
+		return nil, err
+	}
+	for _, rule := range c.rules {
+		digests = append(digests, maphash.String(digestSeed, rule.text))
+	}
+	return digests, nil
 }
 
 // Stranger changes the tables as another program would: never made to fail.

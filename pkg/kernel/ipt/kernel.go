@@ -27,6 +27,7 @@ type kernelTables struct {
 type sentinel interface {
 	changes(tables []string) (*Changes, error)
 	digests(ctx context.Context, table string, chains []string) (map[string]uint64, error)
+	ruleDigests(table, chain string) ([]uint64, error)
 	close() error
 }
 
@@ -189,6 +190,15 @@ func (t *kernelTables) Digests(ctx context.Context, table string, chains ...stri
 	digests, err := t.look.digests(ctx, table, chains)
 	if err != nil {
 		return nil, fmt.Errorf("iptables %s: sum up table %s: %w", t.family, table, err)
+	}
+	return digests, nil
+}
+
+// RuleDigests is part of [Tables].
+func (t *kernelTables) RuleDigests(table, chain string) ([]uint64, error) {
+	digests, err := t.look.ruleDigests(table, chain)
+	if err != nil {
+		return nil, fmt.Errorf("iptables %s: sum up chain %s of table %s: %w", t.family, chain, table, err)
 	}
 	return digests, nil
 }

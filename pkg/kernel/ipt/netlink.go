@@ -118,8 +118,20 @@ func (s *nftSentinel) chains(table string, given []string, out map[string]uint64
 	return nil
 }
 
+// ruleDigests sums up a chain's rules, each by itself.
+func (s *nftSentinel) ruleDigests(table, chain string) (digests []uint64, err error) {
+	of := append(attr(ruleTable, append([]byte(table), 0)), attr(ruleChain, append([]byte(chain), 0))...)
+	err = s.eachRule(table, of, func(_ string, digest uint64) { digests = append(digests, digest) })
+	return digests, err
+}
+
 // sumUp adds the rules that a request finds to their chains' digests.
 func (s *nftSentinel) sumUp(table string, request []byte, out map[string]uint64) error {
+	return s.eachRule(table, request, func(chain string, digest uint64) { out[chain] = chained(out[chain], digest) })
+}
+
+// eachRule visits the rules of a table that a request finds.
+func (s *nftSentinel) eachRule(table string, request []byte, visit func(chain string, digest uint64)) error {
 	var sum maphash.Hash
 	sum.SetSeed(digestSeed)
 	return s.ask(nftGetRule, unix.NLM_F_DUMP, request, func(attrs []byte) {
@@ -138,8 +150,7 @@ func (s *nftSentinel) sumUp(table string, request []byte, out map[string]uint64)
 			}
 		})
 		if text(in) == table {
-			name := text(chain)
-			out[name] = chained(out[name], sum.Sum64())
+			visit(text(chain), sum.Sum64())
 		}
 	})
 }

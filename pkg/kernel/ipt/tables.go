@@ -73,6 +73,10 @@ type Tables interface {
 	// not change the map.
 	Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error)
 
+	// RuleDigests sums up the rules of a chain, each by itself, in the order in which Rules lists them, but without a program.
+	// In the legacy variant, where that would cost more than it saves, there are none.
+	RuleDigests(table, chain string) ([]uint64, error)
+
 	// Close releases what is held open. It removes nothing.
 	Close() error
 }

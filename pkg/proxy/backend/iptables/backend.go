@@ -83,7 +83,7 @@ func CleanupAll(ctx context.Context, opts Options, settings Settings) error {
 func New(opts Options, settings Settings, doors ...ipt.Tables) *Backend {
 	b := &Backend{settings: settings}
 	for _, door := range doors {
-		f := &family{is: cluster.IPv4, door: door, stuck: map[chainName]bool{}, watch: watch{fresh: map[chainName]bool{}, touched: map[chainName]string{}}}
+		f := &family{is: cluster.IPv4, door: door, stuck: map[chainName]bool{}, watch: newWatch()}
 		if door.Family() == ipt.IPv6 {
 			f.is = cluster.IPv6
 		}

@@ -16,6 +16,13 @@ type attentive struct {
 	ipt.Tables
 	// all counts looks at a whole table, some chains looked at alone.
 	all, some int
+	// lists counts chains listed by a program.
+	lists int
+}
+
+func (d *attentive) Rules(table, chain string) ([]string, error) {
+	d.lists++
+	return d.Tables.Rules(table, chain)
 }
 
 func (d *attentive) Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error) {
@@ -71,4 +78,40 @@ func TestKernelQuiet(t *testing.T) {
 	}
 	sync(t, b, c.Plan())
 	holds(t, b, c.Plan())
+}
+
+// TestKernelBusyNeighbour changes a built-in chain again and again: a program lists it once, and is needed again only when a
+// jump of ours is gone.
+func TestKernelBusyNeighbour(t *testing.T) {
+	netns.Enter(t, "iptables-nft")
+	kernel, err := ipt.Open(context.Background(), ipt.IPv4, ipt.NFT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = kernel.Close() })
+	door := &attentive{Tables: kernel}
+	b, c := New(testOptions, noSettings{}, door), clusters.NewSized(5, 2)
+	sync(t, b, c.Plan())
+	stranger := func(rule string, want int) {
+		t.Helper()
+		if err := kernel.Restore(t.Context(), "*nat\n"+rule+"\nCOMMIT\n"); err != nil {
+			t.Fatal(err)
+		}
+		check(t, b, want)
+	}
+	for range 5 {
+		stranger("-I OUTPUT -d 198.51.100.1/32 -j ACCEPT", 0)
+		stranger("-D OUTPUT -d 198.51.100.1/32 -j ACCEPT", 0)
+	}
+	if door.lists != 1 {
+		t.Errorf("a program listed a chain %d times, want once", door.lists)
+	}
+	for range 2 {
+		stranger("-D OUTPUT 1", 1)
+		sync(t, b, c.Plan())
+		holds(t, b, c.Plan())
+		check(t, b, 0)
+		stranger("-I OUTPUT 1 -d 198.51.100.1/32 -j ACCEPT", 0)
+		stranger("-D OUTPUT 1", 0)
+	}
 }

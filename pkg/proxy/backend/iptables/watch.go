@@ -44,8 +44,14 @@ type watch struct {
 	digests digests
 	// fresh are the chains written since, where summing them up at once would cost too much.
 	fresh map[chainName]bool
+	// jumps are the rules in built-in chains that lead to ours, by their digests, where these are known.
+	jumps map[chainName][]uint64
 	// asked and unasked are the allowances for looks at what may have changed, and for others.
 	asked, unasked allowance
+}
+
+func newWatch() watch {
+	return watch{touched: map[chainName]string{}, fresh: map[chainName]bool{}, jumps: map[chainName][]uint64{}}
 }
 
 // digests are chains', by table and name.
@@ -254,20 +260,16 @@ func (f *family) asWritten(name chainName) (bool, error) {
 
 // lostJumps looks for our rules in the built-in chains that somebody changed. It tells what is lost, and from where.
 func (f *family) lostJumps(have *ruleset, changed func(chainName) bool) (what string, from chainName, err error) {
-	listed := map[chainName][]jump{}
+	there := map[chainName][]jump{}
 	var kept []jump
 	for _, j := range have.jumps {
-		if changed(j.from) {
-			if _, done := listed[j.from]; !done {
-				if listed[j.from], err = f.jumpsIn(j.from); err != nil {
+		if changed(j.from) && !f.allJumps(j.from) {
+			if _, listed := there[j.from]; !listed {
+				if there[j.from], err = f.jumpsIn(j.from); err != nil {
 					return "", from, err
 				}
 			}
-			here := false
-			for _, other := range listed[j.from] {
-				here = here || j.equal(other)
-			}
-			if !here {
+			if !slices.ContainsFunc(there[j.from], j.equal) {
 				what, from = "the jump to "+j.String(), j.from
 				continue
 			}
@@ -282,16 +284,32 @@ func (f *family) lostJumps(have *ruleset, changed func(chainName) bool) (what st
 	return what, from, nil
 }
 
-// jumpsIn lists our rules in one built-in chain.
-func (f *family) jumpsIn(name chainName) ([]jump, error) {
+// allJumps tells, without a program, that all our rules are still in a built-in chain.
+func (f *family) allJumps(name chainName) bool {
+	known := f.watch.jumps[name]
+	now, err := f.door.RuleDigests(name.table, name.name)
+	return err == nil && len(known) > 0 && !slices.ContainsFunc(known, func(digest uint64) bool { return !slices.Contains(now, digest) })
+}
+
+// jumpsIn has a program list our rules in one built-in chain, and remembers their digests where nobody changed it meanwhile.
+func (f *family) jumpsIn(name chainName) (jumps []jump, err error) {
+	before, errBefore := f.door.RuleDigests(name.table, name.name)
 	rules, err := f.door.Rules(name.table, name.name)
-	var jumps []jump
-	for _, rule := range rules {
+	after, errAfter := f.door.RuleDigests(name.table, name.name)
+	if err := errors.Join(err, errBefore, errAfter); err != nil {
+		return nil, err
+	}
+	steady := slices.Equal(before, after) && len(after) == len(rules)
+	delete(f.watch.jumps, name)
+	for i, rule := range rules {
 		if j, ok := jumpOf(name.table, name.name, rule); ok {
 			jumps = append(jumps, j)
+			if steady {
+				f.watch.jumps[name] = append(f.watch.jumps[name], after[i])
+			}
 		}
 	}
-	return jumps, err
+	return jumps, nil
 }
 
 // maxRecorded is how many chains are summed up one by one; all at once cost less when there are more.
@@ -307,6 +325,7 @@ func (f *family) record(ctx context.Context, p *patch, read bool) {
 		}
 	}
 	for _, j := range p.jumps {
+		delete(f.watch.jumps, j.from)
 		if !slices.Contains(written[j.from.table], j.from.name) {
 			written[j.from.table] = append(written[j.from.table], j.from.name)
 		}
