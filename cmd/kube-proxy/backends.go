@@ -16,6 +16,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 )
 
 // dataplane is a backend that a user may choose.
@@ -23,9 +24,9 @@ type dataplane struct {
 	mode config.ProxyMode
 	// nodePorts selects the node ports' addresses where the configuration names none.
 	nodePorts string
-	// syncFailures and cleanupFailures name the metrics, below kubeproxy_, that count its failures.
-	syncFailures, cleanupFailures string
-	open                          func(ctx context.Context, cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error)
+	// names are those of the metrics that it alone has.
+	names metrics.Names
+	open  func(ctx context.Context, cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error)
 	// rejectedOnLocalhost reads how many packets to node ports it rejected on loopback addresses; nil where it serves
 	// these itself, and rejects none.
 	rejectedOnLocalhost func(ctx context.Context, family cluster.Family) (map[cluster.Protocol]uint64, error)
@@ -37,7 +38,12 @@ type dataplane struct {
 var dataplanes = []dataplane{
 	{
 		mode: config.ProxyModeIPTables, nodePorts: config.NodePortAddressesAll,
-		syncFailures: "sync_proxy_rules_iptables_restore_failures_total",
+		names: metrics.Names{
+			SyncFailures:        "sync_proxy_rules_iptables_restore_failures_total",
+			PartialSyncFailures: "sync_proxy_rules_iptables_partial_restore_failures_total",
+			TableRules:          "sync_proxy_rules_iptables_total",
+			TableRulesWritten:   "sync_proxy_rules_iptables_last",
+		},
 		open: func(ctx context.Context, cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error) {
 			return iptables.Open(ctx, iptablesOptions(cfg), sysctl.Kernel{}, families...)
 		},
@@ -47,9 +53,11 @@ var dataplanes = []dataplane{
 	},
 	{
 		mode: config.ProxyModeNFTables, nodePorts: config.NodePortAddressesPrimary,
-		syncFailures:    "sync_proxy_rules_nftables_sync_failures_total",
-		cleanupFailures: "sync_proxy_rules_nftables_cleanup_failures_total",
-		open:            openNFTables, rejectedOnLocalhost: nftables.RejectedOnLocalhost,
+		names: metrics.Names{
+			SyncFailures:    "sync_proxy_rules_nftables_sync_failures_total",
+			CleanupFailures: "sync_proxy_rules_nftables_cleanup_failures_total",
+		},
+		open: openNFTables, rejectedOnLocalhost: nftables.RejectedOnLocalhost,
 		cleanup: func(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
 			b, err := openNFTables(ctx, cfg, []cluster.Family{cluster.IPv4, cluster.IPv6})
 			if err != nil {

@@ -149,7 +149,7 @@ type worker interface {
 func (p *process) run(ctx context.Context) error {
 	measured := metrics.New(metrics.Config{
 		Families: p.families, Start: time.Now(), Snapshot: p.builder.Snapshot,
-		SyncFailures: p.chosen.syncFailures, CleanupFailures: p.chosen.cleanupFailures,
+		Names:               p.chosen.names,
 		RejectedOnLocalhost: p.rejectedOnLocalhost(ctx),
 	}, legacyregistry.MustRegister)
 	p.measured.Store(measured)

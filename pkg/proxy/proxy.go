@@ -172,7 +172,7 @@ func (p *Proxy) sync(ctx context.Context) (wait time.Duration) {
 		logger.V(2).Info("Synced", "took", s.Finished.Sub(s.Started), "services", s.After.Services.Len(), "results", s.Results)
 	} else {
 		wait = p.retry.next()
-		logger.Error(err, "Sync failed; what was programmed before stays in force", "retryIn", wait)
+		logger.Error(err, "Sync failed, at least in part; where it did, what was programmed before stays in force", "retryIn", wait)
 	}
 	for _, o := range p.Observers {
 		o.Synced(s)

@@ -33,6 +33,8 @@ type Result struct {
 	Read bool
 	// Elements and Rules count what was written: operations on elements of maps and sets, and rules.
 	Elements, Rules int
+	// Tables count the rules in each table, where rules follow the Services.
+	Tables []Table
 	// Heavy tells that what was written costs more than what changed: such syncs keep their distance.
 	Heavy bool
 	// Refused are the ports of Services that the kernel does not take, sorted by name. They are left out; everything else
@@ -41,6 +43,12 @@ type Result struct {
 	// Again is when there is something to do though nothing changes: to try again what was refused. 0 is never.
 	Again time.Duration
 	Err   error
+}
+
+// Table is how many rules of this proxy a table has, and how many of them the last Sync wrote.
+type Table struct {
+	Name           string
+	Rules, Written int
 }
 
 // Refusal is a port of a Service that is left out.

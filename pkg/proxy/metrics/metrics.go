@@ -23,12 +23,18 @@ type Config struct {
 	Start time.Time
 	// Snapshot is what is known now, programmed or not: cluster.Builder.Snapshot.
 	Snapshot func() *cluster.Snapshot
-	// SyncFailures and CleanupFailures are the names, below kubeproxy_, under which the backend's failures
-	// are counted: each backend has its own. Without a name they are not.
-	SyncFailures, CleanupFailures string
+	Names    Names
 	// RejectedOnLocalhost reads how many packets to node ports the kernel has rejected on a family's loopback addresses, by
 	// protocol. It is called at each scrape; nil is a backend that rejects none.
 	RejectedOnLocalhost func(family cluster.Family) (map[cluster.Protocol]uint64, error)
+}
+
+// Names are those, below kubeproxy_, that a backend has for what is counted of it alone. What has no name is not shown.
+type Names struct {
+	// SyncFailures counts syncs that failed, PartialSyncFailures those among them that wrote just what had changed.
+	SyncFailures, PartialSyncFailures, CleanupFailures string
+	// TableRules is how many rules each table has, TableRulesWritten how many of them the last sync wrote.
+	TableRules, TableRulesWritten string
 }
 
 // Metrics measures. It is a proxy.Observer.
@@ -64,7 +70,7 @@ func (m *Metrics) begin() {
 	m.ExternalIPs(0, 0)
 	for _, family := range m.config.Families {
 		for _, c := range []*metrics.CounterVec{
-			m.syncFailures, m.cleanupFailures, m.rulesRepaired, m.elementsWritten, m.rulesWritten, m.conntrackDeleted,
+			m.syncFailures, m.partialSyncFailures, m.cleanupFailures, m.rulesRepaired, m.elementsWritten, m.rulesWritten, m.conntrackDeleted,
 		} {
 			if c != nil {
 				c.WithLabelValues(family.String())
@@ -153,9 +159,18 @@ func (m *Metrics) result(s *proxy.Sync, result *backend.Result) {
 	m.elementsWritten.WithLabelValues(family).Add(float64(result.Elements))
 	m.rulesWritten.WithLabelValues(family).Add(float64(result.Rules))
 	m.refused.WithLabelValues(family).Set(float64(len(result.Refused)))
+	if m.tableRules != nil {
+		for _, t := range result.Tables {
+			m.tableRules.WithLabelValues(family, t.Name).Set(float64(t.Rules))
+			m.tableRulesWritten.WithLabelValues(family, t.Name).Set(float64(t.Written))
+		}
+	}
 	if result.Err != nil {
 		if m.syncFailures != nil {
 			m.syncFailures.WithLabelValues(family).Inc()
+		}
+		if m.partialSyncFailures != nil && !result.Read {
+			m.partialSyncFailures.WithLabelValues(family).Inc()
 		}
 		return
 	}

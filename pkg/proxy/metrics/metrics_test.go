@@ -36,8 +36,13 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{t: t, registry: metrics.NewKubeRegistry(), options: &plan.Options{}}
 	f.Metrics = New(Config{
 		Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Start: start, Snapshot: f.snapshot,
-		SyncFailures:    "sync_proxy_rules_nftables_sync_failures_total",
-		CleanupFailures: "sync_proxy_rules_nftables_cleanup_failures_total",
+		Names: Names{
+			SyncFailures:        "sync_proxy_rules_nftables_sync_failures_total",
+			PartialSyncFailures: "sync_proxy_rules_iptables_partial_restore_failures_total",
+			CleanupFailures:     "sync_proxy_rules_nftables_cleanup_failures_total",
+			TableRules:          "sync_proxy_rules_iptables_total",
+			TableRulesWritten:   "sync_proxy_rules_iptables_last",
+		},
 		RejectedOnLocalhost: func(family cluster.Family) (map[cluster.Protocol]uint64, error) {
 			if f.rejected == nil {
 				return nil, errors.New("no answer")
@@ -364,6 +369,29 @@ func TestContested(t *testing.T) {
 	f.change("b", func(*cluster.Service) {}) // the same two cluster IPs and, in both families, node port
 	f.sync(start, wrote(cluster.IPv4))
 	f.expect("serviceproxy_contested_frontends 4")
+}
+
+// TestTables shows each table's rules as the last sync left them, and counts failures by what was tried.
+func TestTables(t *testing.T) {
+	f := newFixture(t)
+	result := read(cluster.IPv4)
+	result.Tables = []backend.Table{{Name: "nat", Rules: 70, Written: 70}, {Name: "filter", Rules: 5, Written: 5}}
+	f.sync(start, result)
+	result = wrote(cluster.IPv4)
+	result.Tables = []backend.Table{{Name: "nat", Rules: 71, Written: 3}, {Name: "filter", Rules: 5}}
+	f.sync(start, result)
+	f.sync(start, failed(cluster.IPv4))
+	result = failed(cluster.IPv4)
+	result.Read = true
+	f.sync(start, result)
+	f.expect(`sync_proxy_rules_iptables_total{ip_family=IPv4,table=nat} 71
+		sync_proxy_rules_iptables_total{ip_family=IPv4,table=filter} 5
+		sync_proxy_rules_iptables_last{ip_family=IPv4,table=nat} 3
+		sync_proxy_rules_iptables_last{ip_family=IPv4,table=filter} 0
+		sync_proxy_rules_iptables_partial_restore_failures_total{ip_family=IPv4} 1
+		sync_proxy_rules_iptables_partial_restore_failures_total{ip_family=IPv6} 0
+		sync_proxy_rules_nftables_sync_failures_total{ip_family=IPv4} 2
+		sync_proxy_rules_nftables_sync_failures_total{ip_family=IPv6} 0`)
 }
 
 // TestRefused shows how many ports are left out now, in a sync that went well or not.

@@ -36,10 +36,10 @@ sync_proxy_rules_nftables_sync_failures_total                     counter   ip_f
 sync_proxy_rules_nftables_cleanup_failures_total                  counter   ip_family                here
 conntrack_reconciler_sync_duration_seconds                        histogram ip_family                here
 conntrack_reconciler_deleted_entries_total                        counter   ip_family                here
-sync_proxy_rules_iptables_total                                   gauge     ip_family,table          iptables
-sync_proxy_rules_iptables_last                                    gauge     ip_family,table          iptables
+sync_proxy_rules_iptables_total                                   gauge     ip_family,table          here
+sync_proxy_rules_iptables_last                                    gauge     ip_family,table          here
 sync_proxy_rules_iptables_restore_failures_total                  counter   ip_family                iptables
-sync_proxy_rules_iptables_partial_restore_failures_total          counter   ip_family                iptables
+sync_proxy_rules_iptables_partial_restore_failures_total          counter   ip_family                here
 iptables_ct_state_invalid_dropped_packets_total                   counter   -                        iptables
 iptables_localhost_nodeports_accepted_packets_total               counter   -                        iptables
 nftables_localhost_nodeport_listeners                             gauge     ip_family                here
@@ -79,7 +79,9 @@ func exercised(t *testing.T) metrics.KubeRegistry {
 	f.LocalhostFailed(cluster.IPv4)
 	f.rejected = map[cluster.Protocol]uint64{cluster.UDP: 1}
 	f.slice("a", "10.0.0.1", start.Add(time.Second))
-	f.sync(start.Add(2*time.Second), read(cluster.IPv4), wrote(cluster.IPv6))
+	tables := read(cluster.IPv4)
+	tables.Tables = []backend.Table{{Name: "nat", Rules: 1, Written: 1}}
+	f.sync(start.Add(2*time.Second), tables, wrote(cluster.IPv6))
 	return f.registry
 }
 

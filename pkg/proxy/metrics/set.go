@@ -28,8 +28,9 @@ type metricSet struct {
 	// localhostRejected is nil where nobody counts.
 	localhostRejected *rejectedOnLocalhost
 	withExternalIPs   *metrics.GaugeVec
-	// These two are nil where the backend has no name for them.
-	syncFailures, cleanupFailures *metrics.CounterVec
+	// These are nil where the backend has no name for them.
+	syncFailures, partialSyncFailures, cleanupFailures *metrics.CounterVec
+	tableRules, tableRulesWritten                      *metrics.GaugeVec
 
 	rulesRepaired                 *metrics.CounterVec
 	elementsWritten, rulesWritten *metrics.CounterVec
@@ -44,6 +45,7 @@ const (
 	protocolLabel = "protocol"
 	codeLabel     = "code"
 	servedLabel   = "served"
+	tableLabel    = "table"
 )
 
 func newMetricSet(config *Config, pending func() changeCount) metricSet {
@@ -90,8 +92,12 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 			"Node ports that could not be listened for on a loopback address, at each try.", familyLabel),
 		localhostRejected: newRejectedOnLocalhost(config),
 
-		syncFailures:    named(config.SyncFailures, "Syncs that failed; what was programmed before stayed in force."),
-		cleanupFailures: named(config.CleanupFailures, "Removals of what is no longer used that failed."),
+		syncFailures: named(config.Names.SyncFailures, "Syncs that failed; what was programmed before stayed in force."),
+		partialSyncFailures: named(config.Names.PartialSyncFailures,
+			"Syncs that wrote just what changed and failed; the next one reads the kernel's state first."),
+		cleanupFailures:   named(config.Names.CleanupFailures, "Removals of what is no longer used that failed."),
+		tableRules:        byTable(config.Names.TableRules, "Rules of this proxy in a table."),
+		tableRulesWritten: byTable(config.Names.TableRulesWritten, "Rules that the last sync wrote to a table."),
 
 		rulesRepaired:   counters(own, "rules_repaired_total", "Changes to this proxy's rules by another program that were found, and then undone.", familyLabel),
 		elementsWritten: counters(own, "elements_written_total", "Map and set elements added and deleted in the kernel.", familyLabel),
@@ -117,11 +123,15 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.withExternalIPs,
 		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.contested, s.refused,
 	}
-	if s.syncFailures != nil {
-		all = append(all, s.syncFailures)
+	for _, c := range []*metrics.CounterVec{s.syncFailures, s.partialSyncFailures, s.cleanupFailures} {
+		if c != nil {
+			all = append(all, c)
+		}
 	}
-	if s.cleanupFailures != nil {
-		all = append(all, s.cleanupFailures)
+	for _, g := range []*metrics.GaugeVec{s.tableRules, s.tableRulesWritten} {
+		if g != nil {
+			all = append(all, g)
+		}
 	}
 	if s.localhostRejected != nil {
 		all = append(all, s.localhostRejected)
@@ -160,6 +170,14 @@ func named(name, help string) *metrics.CounterVec {
 		return nil
 	}
 	return counters(upstream, name, help, familyLabel)
+}
+
+// byTable is a gauge by family and table that a backend has a name for; nil where it has none.
+func byTable(name, help string) *metrics.GaugeVec {
+	if name == "" {
+		return nil
+	}
+	return gauges(upstream, name, help, familyLabel, tableLabel)
 }
 
 func counter(namespace, name, help string) *metrics.Counter {

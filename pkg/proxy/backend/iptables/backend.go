@@ -30,7 +30,9 @@ type family struct {
 	// have is what the kernel holds; nil when that has to be read. last is what was last rendered.
 	have, last *ruleset
 	stuck      map[chainName]bool
-	watch      watch
+	// rules is how many each table has, as of last.
+	rules map[string]int
+	watch watch
 	// retryAt is when what iptables refused is tried again, and retryAfter how long that was put off.
 	retryAt    time.Time
 	retryAfter time.Duration
@@ -136,6 +138,7 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (res
 		var refused *refusal
 		switch {
 		case err == nil:
+			result.Tables = f.count(want, patch)
 			f.have, f.last = want, want
 			f.record(ctx, patch, result.Read)
 			return result
@@ -147,6 +150,19 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (res
 			return result
 		}
 	}
+}
+
+// count follows the number of rules in the tables that users ask about.
+func (f *family) count(want *ruleset, p *patch) (counts []backend.Table) {
+	if f.last == nil {
+		f.rules = map[string]int{}
+	}
+	growth := want.growth(f.last)
+	for _, table := range []string{tableFilter, tableNAT} {
+		f.rules[table] += growth[table]
+		counts = append(counts, backend.Table{Name: table, Rules: f.rules[table], Written: p.written(table)})
+	}
+	return counts
 }
 
 // leftOut is a port that iptables refuses.

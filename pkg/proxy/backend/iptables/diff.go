@@ -128,6 +128,14 @@ func sameRules(a, b *chain) bool {
 	return true
 }
 
+// written counts the rules that are written to a table.
+func (p *patch) written(table string) (n int) {
+	for _, w := range p.writes[table] {
+		n += len(w.lines)
+	}
+	return n
+}
+
 // gains tells whether any chain of a table gets a rule that it had not.
 func (p *patch) gains(table string) bool {
 	return slices.ContainsFunc(p.writes[table], func(w write) bool { return len(missing(w.lines, w.before)) > 0 })

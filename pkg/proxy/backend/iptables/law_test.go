@@ -43,6 +43,11 @@ func holds(t *testing.T, b *Backend, p *plan.Plan) {
 		if p := diff(have, want); len(p.writes)+len(p.deletes)+len(p.jumps) > 0 {
 			t.Fatalf("%s: the tables equal the plan, but diff finds %v", f.is, p)
 		}
+		for table, rules := range have.growth(nil) {
+			if f.have != nil && table != tableMangle && f.rules[table] != rules {
+				t.Fatalf("%s: table %s has %d rules, and is said to have %d", f.is, table, rules, f.rules[table])
+			}
+		}
 	}
 }
 

@@ -36,6 +36,26 @@ type chain struct {
 	read bool
 }
 
+// growth is how many rules each table has more than in an earlier ruleset; nil is an empty one.
+func (r *ruleset) growth(earlier *ruleset) map[string]int {
+	if earlier == nil {
+		earlier = &ruleset{}
+	}
+	more := map[string]int{}
+	for name, change := range cluster.Changes(earlier.chains, r.chains) {
+		more[name.table] += change.After.len() - change.Before.len()
+	}
+	return more
+}
+
+// len is the number of rules; that of no chain is 0.
+func (c *chain) len() int {
+	if c == nil {
+		return 0
+	}
+	return len(c.lines)
+}
+
 // jump is a rule in a built-in chain that leads to a chain of ours.
 type jump struct {
 	from chainName
