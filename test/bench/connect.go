@@ -123,7 +123,10 @@ func (w *world) beSilent() (queue int, err error) {
 		return errors.Join(unix.SetsockoptInt(queue, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
 			unix.Bind(queue, &unix.SockaddrInet4{Port: synthetic.EndpointPort}), unix.Listen(queue, 4*connectsEach))
 	})
-	return queue, err
+	if err != nil {
+		return 0, errors.Join(err, w.beHeard(queue))
+	}
+	return queue, nil
 }
 
 // beHeard undoes beSilent.

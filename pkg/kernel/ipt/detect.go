@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // programs are the paths of one variant's programs for one family.
@@ -146,11 +148,11 @@ func chainsOf(ctx context.Context, variant Variant, table string) []string {
 // nftChains asks the kernel itself: iptables-nft-save takes half a minute for 45,000 chains, since it sorts them into a
 // list.
 func nftChains(family Family, table string) []string {
-	s, err := openNFTSentinel(family)
+	s, err := openRequests(family)
 	if err != nil {
 		return nil
 	}
-	defer s.close()
+	defer unix.Close(s.socket)
 	found := map[string]uint64{}
 	if err := s.chains(table, nil, found); err != nil {
 		return nil

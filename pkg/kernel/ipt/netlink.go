@@ -41,15 +41,24 @@ type nftSentinel struct {
 	seq    uint32
 }
 
-func openNFTSentinel(family Family) (*nftSentinel, error) {
-	s := &nftSentinel{socket: -1, family: unix.NFPROTO_IPV4, buffer: make([]byte, netlinkBuffer)}
+func openNFTSentinel(family Family) (sentinel, error) {
+	s, err := openRequests(family)
+	if err != nil {
+		return nil, err
+	}
+	if s.notices, err = openNotices(s.family); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen to nf_tables: %w", err), unix.Close(s.socket))
+	}
+	return s, nil
+}
+
+// openRequests makes a sentinel that only asks; its socket is the caller's to close.
+func openRequests(family Family) (*nftSentinel, error) {
+	s := &nftSentinel{family: unix.NFPROTO_IPV4, buffer: make([]byte, netlinkBuffer)}
 	if family == IPv6 {
 		s.family = unix.NFPROTO_IPV6
 	}
 	var err error
-	if s.notices, err = openNotices(s.family); err != nil {
-		return nil, err
-	}
 	s.socket, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err == nil {
 		// No answer takes long: the kernel reads without the lock that writers hold.
@@ -57,18 +66,12 @@ func openNFTSentinel(family Family) (*nftSentinel, error) {
 		err = unix.SetsockoptTimeval(s.socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait)
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, fmt.Errorf("open a socket to nf_tables: %w", err)
 	}
 	return s, nil
 }
 
-func (s *nftSentinel) close() error {
-	err := s.notices.close()
-	if s.socket >= 0 {
-		err = errors.Join(err, unix.Close(s.socket))
-	}
-	return err
-}
+func (s *nftSentinel) close() error { return errors.Join(s.notices.close(), unix.Close(s.socket)) }
 
 // changes are those that the kernel told of.
 func (s *nftSentinel) changes([]string) (*Changes, error) { return s.heard() }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"runtime"
 	"unsafe"
 
@@ -164,11 +165,11 @@ func (s *legacySentinel) digests(ctx context.Context, table string, _ []string) 
 		return nil, err
 	}
 	if known, ok := s.summed[table]; ok && known.all == all {
-		return known.digests, nil
+		return maps.Clone(known.digests), nil
 	}
 	digests, err := s.sumUp(raw[entriesHeader:], &i)
 	if err == nil {
-		s.summed[table] = summed{all, digests}
+		s.summed[table] = summed{all, maps.Clone(digests)}
 	}
 	return digests, err
 }

@@ -69,8 +69,7 @@ type Tables interface {
 	Changes(tables ...string) (*Changes, error)
 	// Digests sums up each chain of a table as the kernel has it, counters left out: all of them, or those given, which
 	// costs less in the nft variant. Equal digests are equal rules in the same order, within one process and one Tables.
-	// An empty chain's is 0; one that is not there has none. Others' writes meanwhile may make it [ErrBusy]. The caller does
-	// not change the map.
+	// An empty chain's is 0; one that is not there has none. Others' writes meanwhile may make it [ErrBusy].
 	Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error)
 
 	// RuleDigests sums up the rules of a chain, each by itself, in the order in which Rules lists them, but without a program.

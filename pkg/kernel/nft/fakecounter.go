@@ -74,12 +74,3 @@ func (f *Fake) Counters(ctx context.Context) ([]Counter, error) {
 	slices.SortFunc(found, func(a, b Counter) int { return cmp.Compare(a.Name, b.Name) })
 	return found, nil
 }
-
-// CountNamed moves a named counter, as packets do. It panics if there is no such counter.
-func (f *Fake) CountNamed(name string, packets, octets uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c := f.state.table.counters[name]
-	c.packets += packets
-	c.bytes += octets
-}

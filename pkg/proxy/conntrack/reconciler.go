@@ -102,8 +102,8 @@ func (r *Reconciler) add(family cluster.Family, w *work) {
 }
 
 // compare tells what may have become stale from one plan to the next in a family; nil is nothing. An endpoint more
-// makes no flow stale. The first one may: a packet that was on its way is neither sent to it nor refused any more, and
-// the kernel remembers a flow to the frontend itself.
+// makes no flow stale. The first one may, or another way of refusing: a packet that was on its way is neither sent on nor
+// refused any more, and the kernel remembers a flow to the frontend itself.
 func compare(before, after *plan.Plan, family cluster.Family) *work {
 	w, stale := &work{gone: map[plan.Frontend]bool{}}, false
 	for frontend, change := range cluster.Changes(before.Frontends, after.Frontends) {
@@ -114,7 +114,7 @@ func compare(before, after *plan.Plan, family cluster.Family) *work {
 			w.gone[frontend] = true
 		}
 		same := change.Was && change.Is && change.Before.Service == change.After.Service && change.Before.Port == change.After.Port
-		stale = stale || !same || change.Before.Verdict != plan.Balance && change.After.Verdict == plan.Balance
+		stale = stale || !same || change.Before.Verdict != plan.Balance && change.After.Verdict != change.Before.Verdict
 	}
 	for _, change := range cluster.Changes(before.Services, after.Services) {
 		stale = stale || lost(change.Before, change.After, family)

@@ -98,12 +98,21 @@ func New(opts Options, settings Settings, doors ...ipt.Tables) *Backend {
 // Sync makes the tables hold what the plan says. A Service that iptables refuses stays left out until it changes, and is
 // tried again now and then; its error is told each time.
 func (b *Backend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
+	for _, f := range b.families { // before our own programs are heard
+		f.hear()
+	}
 	results := make([]backend.Result, len(b.families))
+	ran := false
 	for i, f := range b.families {
 		start := time.Now()
-		f.hear()
 		results[i] = f.sync(ctx, p, b.settings)
 		results[i].Family, results[i].Duration = f.is, time.Since(start)
+		ran = ran || results[i].Read || results[i].Rules > 0
+	}
+	for _, f := range b.families {
+		if ran && f.door.Features().Variant == ipt.Legacy {
+			f.passOver() // one family's programs take the lock that the other listens to
+		}
 	}
 	return results
 }
@@ -114,16 +123,23 @@ const maxRefusals = 16
 // sync brings one family to the plan.
 func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (result backend.Result) {
 	var told []error
+	without := f.without
 	defer func() {
+		if result.Err != nil { // nothing is known of what was to be tried again
+			without = maps.Clone(without)
+			maps.Copy(without, f.without)
+			f.without = without
+		}
 		f.putOff(len(told) > 0, time.Now(), &result)
 		result.Err = errors.Join(append(told, result.Err)...)
 	}()
 	f.reconsider(p, time.Now())
+	result.Read = f.have == nil
 	for {
 		have := f.have
 		f.have = nil // unless all goes well
-		if have == nil {
-			result.Read = true
+		unknown := have == nil
+		if unknown {
 			if have, result.Err = read(ctx, f.door, f.is); result.Err != nil {
 				return result
 			}
@@ -140,7 +156,7 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (res
 		case err == nil:
 			result.Tables = f.count(want, patch)
 			f.have, f.last = want, want
-			f.record(ctx, patch, result.Read)
+			f.record(ctx, patch, unknown)
 			return result
 		case errors.As(err, &refused) && len(told) < maxRefusals:
 			told = append(told, err)

@@ -43,6 +43,14 @@ func holds(t *testing.T, b *Backend, p *plan.Plan) {
 		if p := diff(have, want); len(p.writes)+len(p.deletes)+len(p.jumps) > 0 {
 			t.Fatalf("%s: the tables equal the plan, but diff finds %v", f.is, p)
 		}
+		for table, digests := range f.watch.digests {
+			for name := range digests {
+				of := chainName{table, name}
+				if _, there := have.chains.Get(of); f.have != nil && of.ours() && !there {
+					t.Fatalf("%s: the digest of %v is kept, which is gone", f.is, of)
+				}
+			}
+		}
 		for table, rules := range have.growth(nil) {
 			if f.have != nil && table != tableMangle && f.rules[table] != rules {
 				t.Fatalf("%s: table %s has %d rules, and is said to have %d", f.is, table, rules, f.rules[table])

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -33,21 +34,65 @@ func (d *attentive) Digests(ctx context.Context, table string, chains ...string)
 	return d.Tables.Digests(ctx, table, chains...)
 }
 
-// TestKernelQuiet syncs in both families of the nft variant while another program writes rules elsewhere, many at a time:
-// none of ours is looked at but those just written. Once it alters a chain of ours, that one is, and found.
-func TestKernelQuiet(t *testing.T) {
-	netns.Enter(t, "iptables-nft")
+// attended is a backend of both families in a network namespace of its own.
+func attended(t *testing.T, variant ipt.Variant) (*Backend, []*attentive) {
+	t.Helper()
+	netns.Enter(t, "iptables-"+string(variant))
 	var doors []ipt.Tables
+	var seen []*attentive
 	for _, family := range []ipt.Family{ipt.IPv4, ipt.IPv6} {
-		door, err := ipt.Open(context.Background(), family, ipt.NFT)
+		door, err := ipt.Open(context.Background(), family, variant)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = door.Close() })
-		doors = append(doors, &attentive{Tables: door})
+		seen = append(seen, &attentive{Tables: door})
+		doors = append(doors, seen[len(seen)-1])
 	}
-	ipv4 := doors[0].(*attentive)
-	b := New(testOptions, noSettings{}, doors...)
+	return New(testOptions, noSettings{}, doors...), seen
+}
+
+// TestKernelQuietLegacy syncs in both families of the legacy variant, whose programs take one lock: neither family takes
+// the other's for somebody else's.
+func TestKernelQuietLegacy(t *testing.T) {
+	b, doors := attended(t, ipt.Legacy)
+	c := clusters.NewSized(5, 2)
+	sync(t, b, c.Plan())
+	for _, endpoints := range []int{3, -3, 1, 0, 2} {
+		for _, door := range doors {
+			door.all, door.lists = 0, 0
+		}
+		c.Set(4, endpoints)
+		sync(t, b, c.Plan())
+		for _, f := range b.families {
+			f.watch.unasked = allowance{credit: -time.Hour, at: time.Now()} // no look that nothing asked for
+			if f.watch.suspect {
+				t.Errorf("%s: after a sync with %d endpoints somebody else is suspected", f.is, endpoints)
+			}
+		}
+		_, err := b.Check(t.Context())
+		for _, door := range doors {
+			if err != nil || door.all+door.lists > 0 {
+				t.Errorf("%s: after a sync with %d endpoints %d tables are looked at and %d chains listed, %v",
+					door.Family(), endpoints, door.all, door.lists, err)
+			}
+		}
+	}
+	for _, door := range doors { // and one that is somebody else's
+		if err := door.Tables.Restore(t.Context(), "*nat\n:STRANGER - [0:0]\nCOMMIT\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Check(t.Context()); err != nil || doors[0].all == 0 || doors[1].all == 0 {
+		t.Errorf("a stranger's change is not looked at: %v", err)
+	}
+}
+
+// TestKernelQuiet syncs in both families of the nft variant while another program writes rules elsewhere, many at a time:
+// none of ours is looked at but those just written. Once it alters a chain of ours, that one is, and found.
+func TestKernelQuiet(t *testing.T) {
+	b, doors := attended(t, ipt.NFT)
+	ipv4 := doors[0]
 	c := clusters.NewSized(5, 2)
 	sync(t, b, c.Plan())
 	ipv4.all = 0

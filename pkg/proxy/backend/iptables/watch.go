@@ -77,6 +77,13 @@ func (f *family) hear() {
 	}
 }
 
+// passOver takes what there is to hear for our own doing.
+func (f *family) passOver() {
+	suspect := f.watch.suspect
+	f.hear()
+	f.watch.suspect = suspect
+}
+
 // minds tells whether it matters what a chain holds: it is ours, or is to lead to ours.
 func (f *family) minds(name chainName) bool {
 	if f.have == nil {
@@ -89,8 +96,8 @@ func (f *family) minds(name chainName) bool {
 }
 
 // Check finds out whether somebody else changed our chains or jumps. In the nft variant the kernel tells which chains were
-// written, and only those are looked at. In the legacy variant all are, when a table's size is another; a change that
-// replaces rules by as many of the same size is found as soon as the cost of looking at all of them allows.
+// written, and only those are looked at. In the legacy variant all are, when a program took the xtables lock or a table's
+// size is another; a change of neither is found as soon as the cost of looking at all of them allows.
 func (b *Backend) Check(ctx context.Context) ([]backend.Drift, error) {
 	var drifts []backend.Drift
 	var failed []error
@@ -337,16 +344,21 @@ func (f *family) record(ctx context.Context, p *patch, read bool) {
 	for _, names := range written {
 		all = all || len(names) > maxRecorded
 	}
-	suspect := f.watch.suspect
-	f.hear()
 	if f.door.Features().Variant == ipt.Legacy {
-		f.watch.suspect = suspect // it was ourselves who changed the tables' sizes
+		f.passOver() // it was ourselves who took the lock, and changed the tables' sizes
+	} else {
+		f.hear()
 	}
 	if all {
 		found, err := f.digests(ctx, nil)
 		f.compared(nil, found)
 		f.watch.suspect = err != nil
 		return
+	}
+	for table, names := range p.deletes {
+		for _, name := range names {
+			delete(f.watch.digests[table], name)
+		}
 	}
 	for table, names := range written {
 		if f.door.Features().Variant == ipt.Legacy { // the kernel gives all rules or none

@@ -263,11 +263,14 @@ func (c *frontendChange) setVerdict(set string, before, after target, yield func
 
 func setVerdicts(c *frontendChange, yield func(op) bool) bool {
 	goes, sticky := verdictMaps(c.frontend)
+	if !c.setVerdict(sticky, c.before.remember, c.after.remember, yield) || !c.setVerdict(goes, c.before.goes, c.after.goes, yield) {
+		return false
+	}
 	rejected, dropped := refusalSets(c.frontend)
-	return c.setVerdict(sticky, c.before.remember, c.after.remember, yield) &&
-		c.setVerdict(goes, c.before.goes, c.after.goes, yield) &&
-		c.setRefusal(rejected, plan.Reject, yield) &&
-		c.setRefusal(dropped, plan.Drop, yield)
+	if c.after.refused == plan.Drop { // into the one set before out of the other
+		return c.setRefusal(dropped, plan.Drop, yield) && c.setRefusal(rejected, plan.Reject, yield)
+	}
+	return c.setRefusal(rejected, plan.Reject, yield) && c.setRefusal(dropped, plan.Drop, yield)
 }
 
 // setRefusal puts a frontend into the set of those with a verdict, or takes it out.
