@@ -84,7 +84,8 @@ type Report struct {
 type Options struct {
 	// NodePortsOnAll tells that iptables mode serves node ports on every address of a node, and nftables mode on the primary
 	// ones: so it is where nodePortAddresses names none.
-	NodePortsOnAll       bool
+	NodePortsOnAll bool
+	// NodePortsOnLocalhost is what becomes of those on 127.0.0.1.
 	NodePortsOnLocalhost Localhost
 	// Skip are the checks to leave out.
 	Skip []Check
@@ -93,11 +94,12 @@ type Options struct {
 // Localhost is what a change to nftables mode makes of node ports on 127.0.0.1.
 type Localhost uint8
 
-// It changes nothing, since iptables mode serves none there; takes all away; takes all away but TCP (the feature gate
-// KubeProxyNFTablesLocalhostNodePorts).
 const (
+	// LocalhostSame is that nothing changes, since iptables mode serves none there.
 	LocalhostSame Localhost = iota
+	// LocalhostNone is that all go.
 	LocalhostNone
+	// LocalhostTCP is that all go but those of TCP (feature gate KubeProxyNFTablesLocalhostNodePorts).
 	LocalhostTCP
 )
 
