@@ -79,7 +79,7 @@ func TestKernelQuietLegacy(t *testing.T) {
 		}
 	}
 	for _, door := range doors { // and one that is somebody else's
-		if err := door.Tables.Restore(t.Context(), "*nat\n:STRANGER - [0:0]\nCOMMIT\n"); err != nil {
+		if err := door.Restore(t.Context(), "*nat\n:STRANGER - [0:0]\nCOMMIT\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,7 +98,7 @@ func TestKernelQuiet(t *testing.T) {
 	ipv4.all = 0
 	stranger := func(input string) {
 		t.Helper()
-		if err := ipv4.Tables.Restore(t.Context(), input); err != nil {
+		if err := ipv4.Restore(t.Context(), input); err != nil {
 			t.Fatal(err)
 		}
 	}
