@@ -207,7 +207,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	f.requests = append(f.requests, verb+" "+resource)
 	f.lastQuery[resource] = map[string]string{"fields": query.Get("fieldSelector"), "labels": query.Get("labelSelector"), "accept": r.Header.Get("Accept")}
-	refusal := f.refusal(r, resource, query.Get("resourceVersion"), streaming)
+	refusal, epoch := f.refusal(r, resource, query.Get("resourceVersion"), streaming), f.epoch
 	f.mu.Unlock()
 	media := f.media(r)
 	if refusal != nil {
@@ -217,10 +217,20 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if watching {
-		f.serveWatch(w, r, media, resource)
+		f.serveWatch(w, r, media, resource, epoch)
 		return
 	}
-	f.serveList(w, r, media, resource)
+	f.serveList(w, r, media, resource, epoch)
+}
+
+// lockIn locks for a request that came in that epoch. If it is over, the connection breaks: the request has been counted, and
+// must not be answered by the server that came after.
+func (f *fakeAPI) lockIn(epoch int) {
+	f.mu.Lock()
+	if f.epoch != epoch {
+		f.mu.Unlock()
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // media is the format to answer in.
@@ -262,8 +272,8 @@ func (f *fakeAPI) write(w http.ResponseWriter, s runtime.Serializer, object runt
 }
 
 // serveList answers with a page, in the order of names; a continue token is the name that the page begins after.
-func (f *fakeAPI) serveList(w http.ResponseWriter, r *http.Request, media runtime.SerializerInfo, resource string) {
-	f.mu.Lock()
+func (f *fakeAPI) serveList(w http.ResponseWriter, r *http.Request, media runtime.SerializerInfo, resource string, epoch int) {
+	f.lockIn(epoch)
 	defer f.mu.Unlock()
 	names := slices.SortedFunc(maps.Keys(f.objects[resource]), func(a, b cache.ObjectName) int { return strings.Compare(a.String(), b.String()) })
 	query := r.URL.Query()
@@ -310,7 +320,7 @@ func listOf(resource string) (runtime.Object, schema.GroupVersion) {
 }
 
 // serveWatch tells events until the client goes or the epoch ends.
-func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request, media runtime.SerializerInfo, resource string) {
+func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request, media runtime.SerializerInfo, resource string, epoch int) {
 	query := r.URL.Query()
 	at, _ := strconv.Atoi(query.Get("resourceVersion"))
 	_, version := listOf(resource)
@@ -326,8 +336,7 @@ func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request, media runti
 			return // the client has gone, as the request's context will tell
 		}
 	}
-	f.mu.Lock()
-	epoch := f.epoch
+	f.lockIn(epoch)
 	if query.Get("sendInitialEvents") == "true" {
 		for _, object := range f.objects[resource] {
 			tell(watch.Added, object)
