@@ -24,6 +24,7 @@ func arguments(manifests string) []string {
 		"--manifests", manifests, "--proxy-mode", "nftables", "--hostname-override", "node1",
 		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48",
 		"--healthz-bind-address", "127.0.0.1:10256", "--metrics-bind-address", "127.0.0.1:10249",
+		"--conntrack-max-per-core", "0", // the limit is the machine's, which is not ours to change
 	}
 }
 
