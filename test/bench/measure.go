@@ -31,8 +31,16 @@ type plan struct {
 // are measured, be they few.
 const patient, enough = 10 * time.Minute, 45 * time.Second
 
-// left is how long something may be waited for.
-func (p *plan) left() time.Duration { return min(patient, time.Until(p.until)) }
+// over says whether no more is to be measured.
+func (p *plan) over() bool { return !time.Now().Before(p.until) }
+
+// deadline is until when something that begins now may be waited for.
+func (p *plan) deadline() time.Time {
+	if soon := time.Now().Add(patient); soon.Before(p.until) {
+		return soon
+	}
+	return p.until
+}
 
 // bench measures one program with one cluster.
 type bench struct {
@@ -50,7 +58,7 @@ type bench struct {
 // measure takes all figures. What it returns is as far as it came.
 func (p *plan) measure(program, mode string, size synthetic.Size, say func(string, ...any)) (_ *Run, err error) {
 	run := &Run{Program: program, Mode: mode, Size: size.String(), Services: size.Services, Endpoints: size.Services * size.Endpoints}
-	if p.left() <= 0 {
+	if p.over() {
 		run.note("all of it: left out, the time was over")
 		return run, nil
 	}
@@ -69,14 +77,14 @@ func (p *plan) measure(program, mode string, size synthetic.Size, say func(strin
 		{"connect time", b.connectTime}, {"churn", b.churns}, {"restarts", b.restarts}, {"default settings", b.defaultSettings},
 	}
 	for _, step := range steps {
-		if p.left() <= 0 {
+		if p.over() {
 			run.note("%s: left out, the time was over", step.name)
 			continue
 		}
 		b.say("%s", step.name)
 		err := step.do()
 		switch {
-		case err != nil && p.left() <= 0:
+		case err != nil && p.over():
 			run.note("%s: did not end in time: %v", step.name, err)
 		case err != nil:
 			run.Failed = step.name + ": " + err.Error()
@@ -98,7 +106,7 @@ func (b *bench) launch(lines ...string) error {
 
 // wait asks a Service until it answers as it should. It ends early when the proxy does.
 func (b *bench) wait(service int, begin func() (time.Time, func(netip.Addr) bool)) (time.Duration, error) {
-	took, err := b.prober.untilAnswered(synthetic.VIP(service), b.left(), begin)
+	took, err := b.prober.untilAnswered(synthetic.VIP(service), b.deadline(), begin)
 	if err != nil {
 		err = errors.Join(err, b.process.alive())
 	}
@@ -133,7 +141,7 @@ func (b *bench) coldStart() error {
 	if b.least > 0 {
 		b.run.add("cold start, compared with bare reading and writing", "times", float64(took)/float64(b.least))
 	}
-	rested, err := b.process.rest(b.left())
+	rested, err := b.process.rest(b.deadline())
 	if err != nil {
 		return err
 	}
@@ -190,7 +198,7 @@ func (b *bench) series(name string, one func(turn int) (time.Duration, error)) e
 	}
 	start := time.Now()
 	var took []time.Duration
-	for turn := 0; turn < b.changes && (turn < 5 || time.Since(start) < enough) && b.left() > 0; turn++ {
+	for turn := 0; turn < b.changes && (turn < 5 || time.Since(start) < enough) && !b.over(); turn++ {
 		d, err := one(turn)
 		if err != nil {
 			return err
@@ -244,7 +252,7 @@ func (b *bench) serviceChanges() error {
 		if turn >= len(made) {
 			return 0, errors.New("fewer Services were made than are to be deleted")
 		}
-		return b.prober.untilSilent(synthetic.VIP(made[turn]), b.left(), func() time.Time {
+		return b.prober.untilSilent(synthetic.VIP(made[turn]), b.deadline(), func() time.Time {
 			start := time.Now()
 			b.Delete(made[turn])
 			return start
@@ -264,7 +272,7 @@ func (b *bench) churns() error {
 // churnAt changes endpoints all over the cluster at a steady rate, and every now and then one that packets tell of: by
 // the time until they do the proxy is behind.
 func (b *bench) churnAt(rate int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), min(b.churn, b.left()))
+	ctx, cancel := context.WithTimeout(context.Background(), min(b.churn, time.Until(b.deadline())))
 	defer cancel()
 	before, err := b.process.cpu()
 	if err != nil {
@@ -337,7 +345,7 @@ func (b *bench) restarts() error {
 		return err
 	}
 	b.run.add("restart with one change", "ms", milliseconds(took))
-	_, err = b.process.rest(b.left())
+	_, err = b.process.rest(b.deadline())
 	return errors.Join(err, b.memory("restart"))
 }
 
@@ -366,12 +374,12 @@ func (b *bench) restartUnchanged() error {
 		return err
 	}
 	// Its watches follow on its lists, and what it does after them is what it comes to rest from.
-	for deadline := time.Now().Add(b.left()); b.Watches() < watches; time.Sleep(5 * time.Millisecond) {
+	for deadline := b.deadline(); b.Watches() < watches; time.Sleep(5 * time.Millisecond) {
 		if err := b.process.alive(); err != nil || time.Now().After(deadline) {
 			return errors.Join(errors.New("the restarted proxy does not watch"), err)
 		}
 	}
-	rested, err := b.process.rest(b.left())
+	rested, err := b.process.rest(b.deadline())
 	if err != nil {
 		return err
 	}
@@ -426,7 +434,7 @@ func (b *bench) defaultSettings() error {
 	if _, err := b.replaceEndpoint(0); err != nil { // once it is met the proxy is at work
 		return err
 	}
-	if _, err := b.process.rest(b.left()); err != nil {
+	if _, err := b.process.rest(b.deadline()); err != nil {
 		return err
 	}
 	return b.series("endpoint's change, default settings", b.replaceEndpoint)

@@ -77,11 +77,11 @@ func liveHeap(t *testing.T, program string, size synthetic.Size) int64 {
 		t.Fatal(err)
 	}
 	asker := &prober{from: w.asker}
-	_, err = asker.untilAnswered(synthetic.VIP(w.last()), 2*time.Minute, func() (time.Time, func(netip.Addr) bool) { return time.Now(), anybody })
+	_, err = asker.untilAnswered(synthetic.VIP(w.last()), time.Now().Add(2*time.Minute), func() (time.Time, func(netip.Addr) bool) { return time.Now(), anybody })
 	if err != nil {
 		t.Fatal(err, proxy.log.end())
 	}
-	if _, err := proxy.rest(2 * time.Minute); err != nil {
+	if _, err := proxy.rest(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	client := http.Client{Transport: &http.Transport{DialContext: w.node.Dial}, Timeout: time.Minute}

@@ -44,11 +44,11 @@ func spacing(elapsed time.Duration) time.Duration {
 }
 
 // untilAnswered runs begin, which makes something happen and tells from when on time counts, and asks until an answer
-// comes from an address that want accepts. It gives the time of that answer.
-func (p *prober) untilAnswered(to netip.AddrPort, within time.Duration, begin func() (time.Time, func(netip.Addr) bool)) (took time.Duration, err error) {
+// comes from an address that want accepts, but no longer than the deadline. It gives the time of that answer.
+func (p *prober) untilAnswered(to netip.AddrPort, deadline time.Time, begin func() (time.Time, func(netip.Addr) bool)) (took time.Duration, err error) {
 	err = p.run(func() error {
 		start, want := begin()
-		for time.Since(start) < within {
+		for time.Now().Before(deadline) {
 			var met time.Time
 			err := p.step(to, spacing(time.Since(start)), func(_ question, by netip.Addr) {
 				if by.IsValid() && want(by) && met.IsZero() {
@@ -63,18 +63,18 @@ func (p *prober) untilAnswered(to netip.AddrPort, within time.Duration, begin fu
 				return nil
 			}
 		}
-		return fmt.Errorf("%v did not answer as it should within %v", to, within)
+		return fmt.Errorf("%v did not answer as it should within %v", to, time.Since(start).Round(time.Millisecond))
 	})
 	return took, err
 }
 
-// untilSilent runs begin and asks until no answers come any more. It gives the time of the first question that was not
+// untilSilent runs begin and asks until no answers come any more, but no longer than the deadline. It gives the time of the first question that was not
 // answered.
-func (p *prober) untilSilent(to netip.AddrPort, within time.Duration, begin func() time.Time) (took time.Duration, err error) {
+func (p *prober) untilSilent(to netip.AddrPort, deadline time.Time, begin func() time.Time) (took time.Duration, err error) {
 	err = p.run(func() error {
 		start := begin()
 		var unanswered []time.Time // when the questions after the last one that was answered were sent
-		for time.Since(start) < within {
+		for time.Now().Before(deadline) {
 			unanswered = append(unanswered, time.Now())
 			if err := p.step(to, spacing(time.Since(start)), func(q question, by netip.Addr) {
 				for by.IsValid() && len(unanswered) > 0 && !unanswered[0].After(q.sent) {
@@ -88,7 +88,7 @@ func (p *prober) untilSilent(to netip.AddrPort, within time.Duration, begin func
 				return nil
 			}
 		}
-		return fmt.Errorf("%v still answers after %v", to, within)
+		return fmt.Errorf("%v still answers after %v", to, time.Since(start).Round(time.Millisecond))
 	})
 	return took, err
 }

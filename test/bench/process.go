@@ -136,14 +136,15 @@ func (p *process) memory() (now, peak int64, err error) {
 
 // rest waits until the process does next to nothing, and tells since when. It takes part of the work that follows a
 // start, such as reading lists, for granted: the caller waits for that by other means.
-func (p *process) rest(within time.Duration) (time.Time, error) {
+func (p *process) rest(deadline time.Time) (time.Time, error) {
 	const window, step, idle = 400 * time.Millisecond, 20 * time.Millisecond, 0.05
 	type sample struct {
 		at  time.Time
 		cpu time.Duration
 	}
 	var samples []sample
-	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(step) {
+	start := time.Now()
+	for ; time.Now().Before(deadline); time.Sleep(step) {
 		used, err := p.cpu()
 		if err != nil {
 			return time.Time{}, err
@@ -157,7 +158,7 @@ func (p *process) rest(within time.Duration) (time.Time, error) {
 			return first.at, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%s is still busy after %v", p.command.Path, within)
+	return time.Time{}, fmt.Errorf("%s is still busy after %v", p.command.Path, time.Since(start).Round(time.Millisecond))
 }
 
 // journal keeps the end of what a process says.
