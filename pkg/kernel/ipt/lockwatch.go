@@ -18,7 +18,7 @@ func lockPath() string {
 }
 
 // lockWatch tells whether a program of the legacy variant ran, on whatever tables, since it was last asked: each opens the
-// lock. Those of containers do too, where the file is the host's, as it has to be.
+// lock, and closes it once it has written. Those of containers do too, where the file is the host's, as it has to be.
 type lockWatch struct {
 	inotify int
 	// gone tells that the file is not watched, because there is none, or it was replaced.
@@ -36,8 +36,8 @@ func openLockWatch() (*lockWatch, error) {
 
 func (w *lockWatch) close() error { return unix.Close(w.inotify) }
 
-// opened tells whether the lock was opened. As long as there is no such file none was; when it appears, one was.
-func (w *lockWatch) opened() (bool, error) {
+// closed tells whether somebody closed the lock. As long as there is no such file nobody had it; when it appears, somebody did.
+func (w *lockWatch) closed() (bool, error) {
 	ran := false
 	for {
 		n, err := unix.Read(w.inotify, w.buffer[:])
@@ -54,7 +54,7 @@ func (w *lockWatch) opened() (bool, error) {
 		w.gone = w.gone || replaced(w.buffer[:n])
 	}
 	if w.gone {
-		switch _, err := unix.InotifyAddWatch(w.inotify, lockPath(), unix.IN_OPEN|unix.IN_DELETE_SELF|unix.IN_MOVE_SELF); {
+		switch _, err := unix.InotifyAddWatch(w.inotify, lockPath(), unix.IN_CLOSE|unix.IN_DELETE_SELF|unix.IN_MOVE_SELF); {
 		case err == nil:
 			w.gone, ran = false, true
 		case !errors.Is(err, unix.ENOENT):

@@ -108,9 +108,9 @@ func (s *legacySentinel) info(table string) (info, error) {
 }
 
 // changes sums up how many entries the tables have, of what size, and where the built-in chains begin: if that is not as
-// before, something changed. Something may have if a program took the lock.
+// before, something changed. Something may have if a program has had the lock.
 func (s *legacySentinel) changes(tables []string) (*Changes, error) {
-	ran, err := s.lock.opened()
+	ran, err := s.lock.closed()
 	if err != nil {
 		return nil, err
 	}

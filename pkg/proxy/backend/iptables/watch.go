@@ -19,16 +19,18 @@ type allowance struct {
 	at     time.Time
 }
 
-// There are two allowances, for looks at what may have changed and for those at what seems not to have: at most 0.5 % of a
-// core, of all families together. What is unspent is the family's own.
+// There are two allowances, parts of a core that all families share: for looks at what seems not to have changed, which is
+// polling, and for those that somebody's writing asks for. Whoever writes without pause in the legacy variant spends more
+// than the latter on it, since each write is a look, too.
 const (
-	auditShare = 0.0025
-	maxCredit  = 200 * time.Millisecond
+	unaskedShare = 0.005
+	askedShare   = 0.2
+	maxCredit    = 200 * time.Millisecond
 )
 
-// allows tells whether there is some left, for one of so many families.
-func (a *allowance) allows(now time.Time, families int) bool {
-	a.credit = min(maxCredit, a.credit+time.Duration(auditShare/float64(families)*float64(now.Sub(a.at))))
+// allows tells whether there is some left, where a share of a core may be used.
+func (a *allowance) allows(now time.Time, share float64) bool {
+	a.credit = min(maxCredit, a.credit+time.Duration(share*float64(now.Sub(a.at))))
 	a.at = now
 	return a.credit > 0
 }
@@ -121,14 +123,14 @@ func (f *family) check(ctx context.Context, families int) (*backend.Drift, error
 		return nil, nil // the next sync reads everything anyway
 	}
 	now, purse := time.Now(), &f.watch.asked
-	if !purse.allows(now, families) {
+	if !purse.allows(now, askedShare/float64(families)) {
 		return nil, nil // the door keeps what there is to hear
 	}
 	before := ipt.Spent()
 	defer func() { purse.credit -= ipt.Spent() - before }()
 	f.hear()
 	if !f.watch.suspect && len(f.watch.touched) == 0 {
-		if f.door.Features().Variant == ipt.NFT || !f.watch.unasked.allows(now, families) {
+		if f.door.Features().Variant == ipt.NFT || !f.watch.unasked.allows(now, unaskedShare/float64(families)) {
 			return nil, nil
 		}
 		purse = &f.watch.unasked

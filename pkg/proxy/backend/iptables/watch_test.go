@@ -440,14 +440,14 @@ func TestInvalidPackets(t *testing.T) {
 	}
 }
 
-// TestAllowance lets a burst through, and then a quarter of a percent of the time; families share that.
+// TestAllowance lets a burst through, and then its share of the time.
 func TestAllowance(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	a := &allowance{}
 	const cost = 10 * time.Millisecond
 	looks := 0
 	for range 100_000 { // one check every second
-		if now = now.Add(time.Second); a.allows(now, 1) {
+		if now = now.Add(time.Second); a.allows(now, 0.0025) {
 			looks++
 			a.credit -= cost
 		}
@@ -455,18 +455,14 @@ func TestAllowance(t *testing.T) {
 	if spent := time.Duration(looks) * cost; spent > 250*time.Second+maxCredit+cost || spent < 249*time.Second {
 		t.Errorf("in 100,000 s it spent %s", spent)
 	}
-	a = &allowance{at: now}
-	if a.allows(now.Add(time.Second), 2); a.credit != 1250*time.Microsecond {
-		t.Errorf("of a second one of two families may spend %s", a.credit)
-	}
 	a = &allowance{}
 	for burst := range 20 {
-		if !a.allows(now, 1) {
+		if !a.allows(now, 0.0025) {
 			t.Fatalf("after %d looks there is nothing left", burst)
 		}
 		a.credit -= cost
 	}
-	if a.allows(now, 1) {
+	if a.allows(now, 0.0025) {
 		t.Error("there is no end to it")
 	}
 }
