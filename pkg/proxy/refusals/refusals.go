@@ -18,10 +18,11 @@ type Watcher struct {
 	known map[refused]string
 }
 
-// refused is a port of a Service in one family.
+// refused is a port of a Service in one family. Another Service of the same name has another UID.
 type refused struct {
 	family cluster.Family
 	port   string
+	uid    string
 }
 
 // New makes a Watcher that has seen nothing yet.
@@ -39,23 +40,28 @@ func (w *Watcher) Synced(s *proxy.Sync) {
 	now := map[refused]string{}
 	for _, result := range s.Results {
 		for _, r := range result.Refused {
-			key, cause := refused{result.Family, r.Port}, r.Cause.Error()
+			key, cause := refused{result.Family, r.Port, uid(s.After, r.Service)}, r.Cause.Error()
 			if now[key] = cause; w.known[key] != cause {
-				w.recorder.Event(event(s.After, result.Family, r))
+				w.recorder.Event(event(s.After, key, r))
 			}
 		}
 	}
 	w.known = now
 }
 
-func event(snapshot *cluster.Snapshot, family cluster.Family, r backend.Refusal) proxy.Event {
-	uid := ""
-	if service, ok := snapshot.Services.Get(r.Service); ok {
-		uid = service.UID
-	}
+func event(snapshot *cluster.Snapshot, what refused, r backend.Refusal) proxy.Event {
 	return proxy.Event{
-		Kind: "Service", Namespace: r.Service.Namespace, Name: r.Service.Name, UID: uid,
+		Kind: "Service", Namespace: r.Service.Namespace, Name: r.Service.Name, UID: what.uid,
 		Warning: true, Reason: "RulesRefused", Action: "ProgramService",
-		Message: fmt.Sprintf("node %s does not serve %s in %s, since its kernel refuses the rules: %v", snapshot.Node.Name, r.Port, family, r.Cause),
+		Message: fmt.Sprintf("node %s does not serve %s in %s, since its kernel refuses the rules: %v",
+			snapshot.Node.Name, what.port, what.family, r.Cause),
 	}
+}
+
+// uid is the Service's, or empty if it is gone.
+func uid(snapshot *cluster.Snapshot, name cluster.ServiceName) string {
+	if service, ok := snapshot.Services.Get(name); ok {
+		return service.UID
+	}
+	return ""
 }
