@@ -312,7 +312,7 @@ func TestUntil(t *testing.T) {
 			})
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	p := Probe{From: lab.Client, To: netip.AddrPortFrom(lab.Node1.IPv4, 9), Protocol: TCP}
 	if _, got, err := p.Until(ctx, isAnswered); !errors.Is(err, context.DeadlineExceeded) || got.Verdict != Refused {
