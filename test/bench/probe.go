@@ -83,7 +83,7 @@ func (p *prober) untilSilent(to netip.AddrPort, deadline time.Time, begin func()
 			}); err != nil {
 				return err
 			}
-			if len(unanswered) > 0 && time.Since(unanswered[0]) > patience/4 {
+			if len(unanswered) > 0 && time.Since(unanswered[0]) > patience/2 {
 				took = max(0, unanswered[0].Sub(start))
 				return nil
 			}
