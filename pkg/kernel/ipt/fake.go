@@ -397,6 +397,21 @@ func (f *Fake) RuleDigests(table, chain string) (digests []uint64, err error) {
 	return digests, nil
 }
 
+// Packets is part of [Tables].
+func (f *Fake) Packets(table, chain string) (packets []uint64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, errors.New("the tables are closed")
+	}
+	if c, err := f.chain(table, chain); err == nil {
+		for _, rule := range c.rules {
+			packets = append(packets, rule.packets)
+		}
+	}
+	return packets, nil
+}
+
 // Stranger changes the tables as another program would: never made to fail.
 func (f *Fake) Stranger(input string) error {
 	f.mu.Lock()

@@ -203,5 +203,18 @@ func (t *kernelTables) RuleDigests(table, chain string) ([]uint64, error) {
 	return digests, nil
 }
 
+// Packets is part of [Tables].
+func (t *kernelTables) Packets(table, chain string) ([]uint64, error) {
+	read := nftPackets
+	if t.features.Variant == Legacy {
+		read = legacyPackets
+	}
+	packets, err := read(t.family, table, chain)
+	if err != nil {
+		return nil, fmt.Errorf("iptables %s: read the counters of chain %s of table %s: %w", t.family, chain, table, err)
+	}
+	return packets, nil
+}
+
 // Close is part of [Tables].
 func (t *kernelTables) Close() error { return t.look.close() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -18,7 +19,7 @@ import (
 // openKernel opens tables in a new namespace.
 func openKernel(t testing.TB, family Family, variant Variant) Tables {
 	t.Helper()
-	netns.Enter(t, "iptables-nft", "iptables-legacy")
+	netns.Enter(t, "iptables-nft", "iptables-legacy", "ip")
 	tables, err := Open(context.Background(), family, variant)
 	if err != nil {
 		t.Fatal(err)
@@ -62,6 +63,7 @@ var conformance = []struct {
 	{"lists of clients", "*nat\n:D - [0:0]\n-A D -p tcp -m comment --comment \"ns/name:port\" -m statistic --mode random --probability 0.33333 -m recent --set --name LIST --mask 255.255.255.255 --rsource -j DNAT --to-destination 10.0.0.1:80\nCOMMIT\n", false},
 	{"marks", "*nat\n:D - [0:0]\n-A D -j MARK --or-mark 0x4000\n-A D -j MARK --xor-mark 0x4000\n-A D -m mark ! --mark 0x4000/0x4000 -j MASQUERADE --random-fully\nCOMMIT\n", false},
 	{"types of addresses, states", "*filter\n:D - [0:0]\n-A D ! -d 127.0.0.0/8 -p sctp -m addrtype --dst-type LOCAL -m sctp --dport 1:9 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j REJECT --reject-with icmp-port-unreachable\n-A D ! -i cbr+ -j DROP\nCOMMIT\n", false},
+	{"a rule without a target, the state that a connection began in", "*filter\n:D - [0:0]\n-A D -m comment --comment \"counted only\" -m mark --mark 0x4000/0x4000 -m conntrack --ctorigdst 10.0.0.0/8 ! --ctstatus CONFIRMED\nCOMMIT\n", false},
 	{"a built-in chain keeps its rules", "*filter\n:INPUT ACCEPT [0:0]\n-I INPUT -m comment --comment x -j D\nCOMMIT\n", false},
 	{"the declaration of a built-in chain empties nothing", "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n", false},
 	{"a table that is none", "*nonesuch\nCOMMIT\n", true},
@@ -70,7 +72,7 @@ var conformance = []struct {
 
 // in6 writes an input for IPv6.
 func in6(input string) string {
-	return strings.NewReplacer("10.0.0.1:80", "[fd00::1]:80", "10.0.0.300/32", "fd00::10000/128", "0.0.0.5/0.0.0.15", "::5/::f",
+	return strings.NewReplacer("10.0.0.1:80", "[fd00::1]:80", "10.0.0.0/8", "fd00::/8", "10.0.0.300/32", "fd00::10000/128", "0.0.0.5/0.0.0.15", "::5/::f",
 		"255.255.255.255", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "127.0.0.0/8", "::1/128", "icmp-port", "icmp6-port").Replace(input)
 }
 
@@ -229,6 +231,71 @@ func TestKernelChangesAndDigests(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestKernelPackets sends packets past rules and reads what these counted: of a chain among others, of a built-in one, of a
+// chain and a table that are not there, and of a chain that was written anew.
+func TestKernelPackets(t *testing.T) {
+	everyKernel(t, func(t *testing.T, tables Tables) {
+		fake := NewFake(tables.Family(), tables.Features().Variant)
+		const past, counted = 3, "-p udp -m udp --dport 9"
+		for _, door := range []Tables{tables, fake} {
+			want := func(table, chain string, want ...uint64) {
+				t.Helper()
+				if packets, err := door.Packets(table, chain); err != nil || !slices.Equal(packets, want) {
+					t.Errorf("%T: the rules of %s in table %s have met %v packets, %v; want %v", door, chain, table, packets, err, want)
+				}
+			}
+			restore := func(input string) {
+				t.Helper()
+				if err := door.Restore(context.Background(), "*filter\n"+input+"COMMIT\n"); err != nil {
+					t.Fatalf("%T: %v", door, err)
+				}
+			}
+			want("filter", "B")
+			restore(":A - [0:0]\n:B - [0:0]\n:C - [0:0]\n-A A -p tcp -j B\n-A B -p tcp -j DROP\n-A B " + counted + "\n-A B -p tcp\n" +
+				"-A OUTPUT " + counted + " -j B\n-A OUTPUT -p tcp -j A\n")
+			if door == fake {
+				fake.Count("filter", "OUTPUT", counted, past)
+				fake.Count("filter", "B", counted, past)
+			} else {
+				toItself(t, door.Family(), past)
+			}
+			want("filter", "A", 0)
+			want("filter", "B", 0, past, 0)
+			want("filter", "C")
+			want("filter", "OUTPUT", past, 0)
+			want("filter", "NONE")
+			want("nat", "A")
+			restore(":B - [0:0]\n-A B " + counted + "\n")
+			want("filter", "B", 0)
+		}
+		if tables.Features().Variant == Legacy && legacyTableExists(tables.Family(), "nat") {
+			t.Error("looking made a legacy table")
+		}
+	})
+}
+
+// toItself sends some datagrams to the namespace's own loopback address, port 9.
+func toItself(t *testing.T, family Family, datagrams int) {
+	t.Helper()
+	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	loopback := net.IPv4(127, 0, 0, 1)
+	if family == IPv6 {
+		loopback = net.IPv6loopback
+	}
+	from, err := net.ListenUDP("udp", &net.UDPAddr{IP: loopback})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	for range datagrams {
+		if _, err := from.WriteTo([]byte("counted"), &net.UDPAddr{IP: loopback, Port: 9}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestKernelWatchesLock notices a program by the lock that it takes, also where somebody deletes the file now and then, and

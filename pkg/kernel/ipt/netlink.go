@@ -20,7 +20,8 @@ const (
 	ruleTable, ruleChain      = 1, 2    // NFTA_RULE_TABLE, NFTA_RULE_CHAIN
 	ruleExprs, ruleUser       = 4, 7    // NFTA_RULE_EXPRESSIONS, NFTA_RULE_USERDATA
 	chainTable, chainName     = 1, 3    // NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME
-	exprName                  = 1       // NFTA_EXPR_NAME
+	exprName, exprData        = 1, 2    // NFTA_EXPR_NAME, NFTA_EXPR_DATA
+	counterPackets            = 2       // NFTA_COUNTER_PACKETS
 	attrTypeMask              = 0x3fff  // without NLA_F_NESTED and NLA_F_NET_BYTEORDER
 	netlinkHeader, nfnlHeader = 16, 4   // sizes of nlmsghdr and nfgenmsg
 	netlinkBuffer             = 1 << 16 // the kernel fills up to 32 KiB at a time
@@ -123,10 +124,40 @@ func (s *nftSentinel) chains(table string, given []string, out map[string]uint64
 
 // ruleDigests sums up a chain's rules, each by itself.
 func (s *nftSentinel) ruleDigests(table, chain string) (digests []uint64, err error) {
-	of := append(attr(ruleTable, append([]byte(table), 0)), attr(ruleChain, append([]byte(chain), 0))...)
-	err = s.eachRule(table, of, func(_ string, digest uint64) { digests = append(digests, digest) })
+	err = s.eachRule(table, rulesOf(table, chain), func(_ string, digest uint64) { digests = append(digests, digest) })
 	return digests, err
 }
+
+// rulesOf asks for the rules of one chain.
+func rulesOf(table, chain string) []byte {
+	return append(attr(ruleTable, append([]byte(table), 0)), attr(ruleChain, append([]byte(chain), 0))...)
+}
+
+// nftPackets reads the counters of a chain's rules by a socket of its own. The kernel walks no other chain for it.
+func nftPackets(family Family, table, chain string) (packets []uint64, err error) {
+	s, err := openRequests(family)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(s.socket)
+	err = s.ask(nftGetRule, unix.NLM_F_DUMP, rulesOf(table, chain), func(attrs []byte) {
+		packets = append(packets, countedBy(attrOf(attrs, ruleExprs)))
+	})
+	return packets, err
+}
+
+// countedBy is what the counter among a rule's expressions says. A rule without one, which iptables never makes, counts 0.
+func countedBy(list []byte) (packets uint64) {
+	eachAttr(list, func(_ uint16, expression []byte) {
+		said := attrOf(attrOf(expression, exprData), counterPackets)
+		if isCounter(expression) && len(said) == 8 {
+			packets = binary.BigEndian.Uint64(said)
+		}
+	})
+	return packets
+}
+
+func isCounter(expression []byte) bool { return text(attrOf(expression, exprName)) == "counter" }
 
 // sumUp adds the rules that a request finds to their chains' digests.
 func (s *nftSentinel) sumUp(table string, request []byte, out map[string]uint64) error {
@@ -172,13 +203,7 @@ func chained(chain, rule uint64) uint64 {
 // hashExpressions adds a rule's expressions, but for counters.
 func hashExpressions(sum *maphash.Hash, list []byte) {
 	eachAttr(list, func(_ uint16, expression []byte) {
-		counter := false
-		eachAttr(expression, func(kind uint16, value []byte) {
-			if kind == exprName && text(value) == "counter" {
-				counter = true
-			}
-		})
-		if !counter {
+		if !isCounter(expression) {
 			sum.Write(expression)
 		}
 	})
@@ -269,6 +294,16 @@ func eachAttr(attrs []byte, visit func(kind uint16, value []byte)) {
 		visit(binary.NativeEndian.Uint16(attrs[2:])&attrTypeMask, attrs[4:size])
 		attrs = attrs[min(len(attrs), (size+3)&^3):]
 	}
+}
+
+// attrOf is the value of the attribute of a kind; nil where there is none.
+func attrOf(attrs []byte, kind uint16) (found []byte) {
+	eachAttr(attrs, func(k uint16, value []byte) {
+		if k == kind {
+			found = value
+		}
+	})
+	return found
 }
 
 // text is an attribute's string without the zero at its end.

@@ -70,13 +70,22 @@ type summed struct {
 }
 
 func openLegacySentinel(family Family) (sentinel, error) {
-	s := &legacySentinel{shape: shapeOf(family), last: map[string]uint64{}, summed: map[string]summed{}}
-	var err error
-	if s.socket, err = unix.Socket(s.socketFamily, unix.SOCK_RAW|unix.SOCK_CLOEXEC, s.socketNumber); err != nil {
+	s, err := openLegacyRequests(family)
+	if err != nil {
 		return nil, err
 	}
 	if s.lock, err = openLockWatch(); err != nil {
 		return nil, errors.Join(err, unix.Close(s.socket))
+	}
+	return s, nil
+}
+
+// openLegacyRequests makes a sentinel that only asks; its socket is the caller's to close.
+func openLegacyRequests(family Family) (*legacySentinel, error) {
+	s := &legacySentinel{shape: shapeOf(family), last: map[string]uint64{}, summed: map[string]summed{}}
+	var err error
+	if s.socket, err = unix.Socket(s.socketFamily, unix.SOCK_RAW|unix.SOCK_CLOEXEC, s.socketNumber); err != nil {
+		return nil, fmt.Errorf("open a socket to x_tables: %w", err)
 	}
 	return s, nil
 }
@@ -140,11 +149,11 @@ func (s *legacySentinel) getsockopt(option int, value []byte) error {
 	return nil
 }
 
-// digests reads a table's entries and sums up each chain's; the kernel gives all or none.
-func (s *legacySentinel) digests(ctx context.Context, table string, _ []string) (map[string]uint64, error) {
+// entries reads a table's; the kernel gives all or none. They are in the sentinel's buffer.
+func (s *legacySentinel) entries(table string) ([]byte, *info, error) {
 	i, err := s.info(table)
-	if err != nil || ctx.Err() != nil {
-		return nil, err
+	if err != nil {
+		return nil, nil, err
 	}
 	if need := entriesHeader + int(i.size); cap(s.buffer) < need {
 		s.buffer = make([]byte, need)
@@ -155,19 +164,31 @@ func (s *legacySentinel) digests(ctx context.Context, table string, _ []string) 
 	binary.NativeEndian.PutUint32(raw[tableNameLen:], i.size)
 	err = s.getsockopt(optEntries, raw)
 	if errors.Is(err, unix.EAGAIN) { // another size by now
-		return nil, ErrBusy
+		return nil, nil, ErrBusy
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the entries: %w", err)
+		return nil, nil, fmt.Errorf("read the entries: %w", err)
 	}
-	all, err := s.sumUpAll(raw[entriesHeader:])
+	return raw[entriesHeader:], &i, nil
+}
+
+// digests sums up the entries of each chain.
+func (s *legacySentinel) digests(ctx context.Context, table string, _ []string) (map[string]uint64, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	entries, i, err := s.entries(table)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.sumUpAll(entries)
 	if err != nil {
 		return nil, err
 	}
 	if known, ok := s.summed[table]; ok && known.all == all {
 		return maps.Clone(known.digests), nil
 	}
-	digests, err := s.sumUp(raw[entriesHeader:], &i)
+	digests, err := s.sumUp(entries, i)
 	if err == nil {
 		s.summed[table] = summed{all, maps.Clone(digests)}
 	}
@@ -188,8 +209,43 @@ func (s *legacySentinel) sumUpAll(entries []byte) (uint64, error) {
 	return sum.Sum64(), err
 }
 
-// sumUp walks over a table's entries twice: to learn where chains begin, since a jump is an offset, and to digest.
-func (s *legacySentinel) sumUp(entries []byte, i *info) (map[string]uint64, error) {
+// legacyPackets reads the counters of a chain's rules by a socket of its own. All of the table is read for it.
+func legacyPackets(family Family, table, chain string) ([]uint64, error) {
+	if !legacyTableExists(family, table) {
+		return nil, nil // asking would make it
+	}
+	s, err := openLegacyRequests(family)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(s.socket)
+	entries, i, err := s.entries(table)
+	if err != nil {
+		return nil, err
+	}
+	chains, err := s.chains(entries, i)
+	if err != nil {
+		return nil, err
+	}
+	var packets []uint64
+	in := ""
+	err = s.walk(entries, func(at uint32, entry, target []byte) {
+		if name, begins := chains[at]; begins {
+			in = name
+		}
+		if _, head := chainHead(target); head {
+			in = ""
+		}
+		if in == chain {
+			packets = append(packets, binary.NativeEndian.Uint64(entry[s.size-countersSize:]))
+		}
+	})
+	// The last entry of a chain is no rule: it is the policy, or leads back.
+	return packets[:max(0, len(packets)-1)], err
+}
+
+// chains are the names of chains by the offsets of their first entries.
+func (s *legacySentinel) chains(entries []byte, i *info) (map[uint32]string, error) {
 	chains := map[uint32]string{}
 	for hook, at := range i.entry {
 		if i.hooks&(1<<hook) != 0 {
@@ -201,6 +257,12 @@ func (s *legacySentinel) sumUp(entries []byte, i *info) (map[string]uint64, erro
 			chains[at+uint32(len(entry))] = name
 		}
 	})
+	return chains, err
+}
+
+// sumUp walks over a table's entries twice: to learn where chains begin, since a jump is an offset, and to digest.
+func (s *legacySentinel) sumUp(entries []byte, i *info) (map[string]uint64, error) {
+	chains, err := s.chains(entries, i)
 	if err != nil {
 		return nil, err
 	}

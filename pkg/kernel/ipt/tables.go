@@ -37,7 +37,7 @@ type Features struct {
 
 // Tables is one address family's tables. [Open] gives the kernel's, [NewFake] some for tests.
 //
-// One goroutine owns a Tables. Programs run in the network namespace of the calling thread, which must be that in which
+// One goroutine owns a Tables; only Packets is for any. Programs run in the network namespace of the calling thread, which must be that in which
 // it was opened. They share /run/xtables.lock with others and wait for it up to [LockWait]; if that is not enough, the
 // error is [ErrLocked].
 type Tables interface {
@@ -75,6 +75,12 @@ type Tables interface {
 	// RuleDigests sums up the rules of a chain, each by itself, in the order in which Rules lists them, but without a program.
 	// In the legacy variant, where that would cost more than it saves, there are none.
 	RuleDigests(table, chain string) ([]uint64, error)
+
+	// Packets tells how many packets have met each rule of a chain since it was written, in the order in which Rules lists
+	// them, but without a program. A chain that is not there has none. In the legacy variant the kernel hands out the whole
+	// table for it. Any goroutine may ask, in the network namespace of the door. Others' writes meanwhile may make it
+	// [ErrBusy].
+	Packets(table, chain string) ([]uint64, error)
 
 	// Close releases what is held open. It removes nothing.
 	Close() error
