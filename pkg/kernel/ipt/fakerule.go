@@ -24,7 +24,7 @@ var modules = map[string]map[string]int{
 	"tcp":       {"--dport": 1, "--sport": 1},
 	"udp":       {"--dport": 1, "--sport": 1},
 	"sctp":      {"--dport": 1, "--sport": 1},
-	"conntrack": {"--ctstate": 1, "--ctorigdst": 1, "--ctstatus": 1},
+	"conntrack": {"--ctstate": 1, "--ctorigdst": 1},
 	"addrtype":  {"--dst-type": 1, "--src-type": 1},
 	"mark":      {"--mark": 1},
 	"statistic": {"--mode": 1, "--probability": 1},

@@ -25,6 +25,15 @@ type Backend interface {
 	Close() error
 }
 
+// PacketCounter is what a Backend may be besides: one whose rules count packets of a family that users ask about. A count
+// begins anew when the rule is written anew, and is 0 where there is no such rule. Any goroutine may read it at any time.
+type PacketCounter interface {
+	// InvalidDropped is how many packets were dropped because conntrack took them for invalid.
+	InvalidDropped(family cluster.Family) (uint64, error)
+	// LocalhostAccepted is how many connections to a node port on a loopback address were let through, by their first packet.
+	LocalhostAccepted(family cluster.Family) (uint64, error)
+}
+
 // Result is how a Sync went in one address family.
 type Result struct {
 	Family   cluster.Family

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
@@ -16,6 +17,7 @@ import (
 
 // Backend is the iptables dataplane. It implements backend.Backend.
 type Backend struct {
+	opts     Options
 	settings Settings
 	families []*family
 }
@@ -29,7 +31,9 @@ type family struct {
 	door ipt.Tables
 	// have is what the kernel holds; nil when that has to be read. last is what was last rendered.
 	have, last *ruleset
-	stuck      map[chainName]bool
+	// applied is what was last written, for those who only read.
+	applied atomic.Pointer[ruleset]
+	stuck   map[chainName]bool
 	// rules is how many each table has, as of last.
 	rules map[string]int
 	watch watch
@@ -83,7 +87,7 @@ func CleanupAll(ctx context.Context, opts Options, settings Settings) error {
 // New makes a backend that writes the given tables, one for each family to be served. Whether invalid packets are dropped
 // is decided here, by the settings of the kernel.
 func New(opts Options, settings Settings, doors ...ipt.Tables) *Backend {
-	b := &Backend{settings: settings}
+	b := &Backend{opts: opts, settings: settings}
 	for _, door := range doors {
 		f := &family{is: cluster.IPv4, door: door, stuck: map[chainName]bool{}, watch: newWatch()}
 		if door.Family() == ipt.IPv6 {
@@ -156,6 +160,7 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (res
 		case err == nil:
 			result.Tables = f.count(want, patch)
 			f.have, f.last = want, want
+			f.applied.Store(want)
 			f.record(ctx, patch, unknown)
 			return result
 		case errors.As(err, &refused) && len(told) < maxRefusals:
@@ -243,6 +248,7 @@ func (b *Backend) Cleanup(ctx context.Context) error {
 	var failed []error
 	for _, f := range b.families {
 		f.have = nil
+		f.applied.Store(nil)
 		failed = append(failed, f.cleanup(ctx))
 	}
 	return errors.Join(failed...)

@@ -73,7 +73,7 @@ func (w *writer) recent(set bool, list string, within time.Duration) string {
 }
 
 func newWriter(family cluster.Family, node *plan.Node, opts Options, can capabilities) *writer {
-	w := &writer{family: family, node: node, mark: fmt.Sprintf("0x%x", opts.Mark), capabilities: can,
+	w := &writer{family: family, node: node, mark: markOf(opts), capabilities: can,
 		fullMask: "255.255.255.255", loopback: "127.0.0.0/8", reject: "icmp-port-unreachable"}
 	if family == cluster.IPv6 {
 		w.fullMask, w.loopback, w.reject = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "::1/128", "icmp6-port-unreachable"
@@ -81,6 +81,9 @@ func newWriter(family cluster.Family, node *plan.Node, opts Options, can capabil
 	w.cidr, _ = node.LocalTraffic.CIDR(family)
 	return w
 }
+
+// markOf is how iptables writes the mark.
+func markOf(opts Options) string { return fmt.Sprintf("0x%x", opts.Mark) }
 
 // arrivesOn is iptables' way to write the interface of local traffic; empty where it is told otherwise.
 func (w *writer) arrivesOn() string {

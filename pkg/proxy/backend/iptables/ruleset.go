@@ -266,7 +266,7 @@ func (w *writer) topChains(r *ruleset) []namedChain {
 		line{text: comment("kubernetes service traffic requiring SNAT")[1:] + " " + w.masquerade()})
 	var forward []line
 	if w.capabilities.dropInvalid {
-		forward = append(forward, line{text: "-m conntrack --ctstate INVALID -j DROP"})
+		forward = append(forward, line{text: ruleInvalid})
 	}
 	forward = append(forward,
 		line{text: comment("kubernetes forwarding rules")[1:] + " -m mark --mark " + w.mark + "/" + w.mark + " -j ACCEPT"},
@@ -278,7 +278,7 @@ func (w *writer) topChains(r *ruleset) []namedChain {
 		{chainName{tableNAT, chainServices}, services},
 		{chainName{tableFilter, chainServices}, parent(filterClusterIPs, "")},
 		{chainName{tableFilter, chainExternal}, slices.Concat(parent(filterOthers, ""), parent(filterNodePorts, ""))},
-		{chainName{tableFilter, chainFirewall}, parent(filterRestricted, "")},
+		{chainName{tableFilter, chainFirewall}, slices.Concat(parent(filterRestricted, ""), w.localhostCounter())},
 		{chainName{tableFilter, chainNodePorts}, health},
 		{chainName{tableFilter, chainForward}, forward},
 		{chainName{tableFilter, chainCanary}, nil},

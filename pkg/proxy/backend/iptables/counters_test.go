@@ -1,0 +1,116 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// values are the settings of a kernel.
+type values map[string]string
+
+func (v values) Read(name string) (string, error) {
+	value, ok := v[name]
+	if !ok {
+		return "", fmt.Errorf("no setting %s", name)
+	}
+	return value, nil
+}
+
+func (v values) Write(name, value string) error {
+	v[name] = value
+	return nil
+}
+
+// onLocalhost is the plan of a node that may serve node ports on its loopback addresses, with a load balancer's address
+// that not everybody may use, or without one.
+func onLocalhost(loopback, restricted bool) *plan.Plan {
+	service := &cluster.Service{
+		Name: cluster.ServiceName{Namespace: "default", Name: "web"}, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")},
+		Ports: []cluster.ServicePort{{Protocol: cluster.TCP, Port: 80, NodePort: 30080}},
+	}
+	if restricted {
+		service.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("192.0.2.10")}
+		service.SourceRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+	}
+	services := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Set(service.Name, service)
+	node := &cluster.Node{Interfaces: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}}
+	return plan.Compute(&cluster.Snapshot{Services: services, Node: node},
+		&plan.Options{NodePorts: plan.NodePortAddresses{Loopback: loopback}}, nil)
+}
+
+// wantCounted compares what is counted: packets dropped in each family, connections let through in IPv4.
+func wantCounted(t *testing.T, b *Backend, dropped, accepted uint64) {
+	t.Helper()
+	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		if family == cluster.IPv6 {
+			accepted = 0
+		}
+		d, err := b.InvalidDropped(family)
+		a, also := b.LocalhostAccepted(family)
+		if err := errors.Join(err, also); err != nil || d != dropped || a != accepted {
+			t.Errorf("%s: %d packets dropped, %d connections let through, %v; want %d and %d", family, d, a, err, dropped, accepted)
+		}
+	}
+}
+
+// TestCounters reads what our rules count among others, and nothing where they are not.
+func TestCounters(t *testing.T) {
+	for _, test := range []struct {
+		name              string
+		liberal           string
+		plan              *plan.Plan
+		dropped, accepted uint64
+	}{
+		{"alone", "0", onLocalhost(true, false), 7, 5},
+		{"among others", "0", onLocalhost(true, true), 7, 5},
+		{"no node ports on localhost", "0", onLocalhost(false, true), 7, 0},
+		{"no invalid packets", "1", onLocalhost(true, false), 0, 5},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			variants(t, func(t *testing.T, variant ipt.Variant) {
+				doors := []*ipt.Fake{ipt.NewFake(ipt.IPv4, variant), ipt.NewFake(ipt.IPv6, variant)}
+				b := New(testOptions, values{tcpBeLiberal: test.liberal}, doors[0], doors[1])
+				wantCounted(t, b, 0, 0)
+				sync(t, b, test.plan)
+				for _, door := range doors {
+					door.Count(tableFilter, chainForward, "INVALID", 7)
+					door.Count(tableFilter, chainForward, "ACCEPT", 100)
+					door.Count(tableFilter, chainFirewall, "--ctorigdst", 5)
+					door.Count(tableFilter, chainFirewall, "-j DROP", 100)
+				}
+				wantCounted(t, b, test.dropped, test.accepted)
+				if err := b.Cleanup(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				wantCounted(t, b, 0, 0)
+			})
+		})
+	}
+}
+
+// TestCountersBesideStrangers asks while the chain is not as it was written: whose the counters are cannot be told until
+// that is repaired.
+func TestCountersBesideStrangers(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b, doors := fakes(variant)
+		p := onLocalhost(false, false)
+		sync(t, b, p)
+		doors[0].Count(tableFilter, chainForward, "INVALID", 7)
+		if err := doors[0].Stranger("*filter\n[9:90] -I KUBE-FORWARD -p tcp -j ACCEPT\nCOMMIT\n"); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := b.InvalidDropped(cluster.IPv4); !errors.Is(err, ipt.ErrBusy) {
+			t.Errorf("with a stranger's rule: %d, %v", n, err)
+		}
+		check(t, b, 1)
+		sync(t, b, p)
+		wantCounted(t, b, 0, 0)
+	})
+}
