@@ -43,6 +43,8 @@ var dataplanes = []dataplane{
 			PartialSyncFailures: "sync_proxy_rules_iptables_partial_restore_failures_total",
 			TableRules:          "sync_proxy_rules_iptables_total",
 			TableRulesWritten:   "sync_proxy_rules_iptables_last",
+			InvalidDropped:      "iptables_ct_state_invalid_dropped_packets_total",
+			LocalhostAccepted:   "iptables_localhost_nodeports_accepted_packets_total",
 		},
 		open: func(ctx context.Context, cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error) {
 			return iptables.Open(ctx, iptablesOptions(cfg), sysctl.Kernel{}, families...)

@@ -20,6 +20,7 @@ import (
 	trackedflows "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/contest"
@@ -147,10 +148,20 @@ type worker interface {
 
 // run wires sources, backend, loop, observers and servers, and proxies until ctx ends.
 func (p *process) run(ctx context.Context) error {
+	began := time.Now()
+	dataplane, err := p.chosen.open(ctx, p.cfg, p.families)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil // told to end while it looked around
+	case err != nil:
+		return err
+	}
+	packets, _ := dataplane.(backend.PacketCounter)
 	measured := metrics.New(metrics.Config{
-		Families: p.families, Start: time.Now(), Snapshot: p.builder.Snapshot,
+		Families: p.families, Start: began, Snapshot: p.builder.Snapshot,
 		Names:               p.chosen.names,
 		RejectedOnLocalhost: p.rejectedOnLocalhost(ctx),
+		Packets:             packets,
 	}, legacyregistry.MustRegister)
 	p.measured.Store(measured)
 	checker := health.NewChecker(health.Config{
@@ -159,16 +170,9 @@ func (p *process) run(ctx context.Context) error {
 	})
 	tracked, err := trackedflows.Open()
 	if err != nil {
-		return err
+		return errors.Join(err, dataplane.Close())
 	}
 	defer tracked.Close()
-	dataplane, err := p.chosen.open(ctx, p.cfg, p.families)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil // told to end while it looked around
-	case err != nil:
-		return err
-	}
 	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.name, mode: p.chosen.mode, recorder: p.in.recorder}
 	pages, err := serving.metrics()
 	if err != nil {

@@ -27,6 +27,8 @@ type Config struct {
 	// RejectedOnLocalhost reads how many packets to node ports the kernel has rejected on a family's loopback addresses, by
 	// protocol. It is called at each scrape; nil is a backend that rejects none.
 	RejectedOnLocalhost func(family cluster.Family) (map[cluster.Protocol]uint64, error)
+	// Packets reads what the backend's rules count. It is called at each scrape; nil is a backend whose rules do not.
+	Packets backend.PacketCounter
 }
 
 // Names are those, below kubeproxy_, that a backend has for what is counted of it alone. What has no name is not shown.
@@ -35,6 +37,8 @@ type Names struct {
 	SyncFailures, PartialSyncFailures, CleanupFailures string
 	// TableRules is how many rules each table has, TableRulesWritten how many of them the last sync wrote.
 	TableRules, TableRulesWritten string
+	// InvalidDropped and LocalhostAccepted are what backend.PacketCounter tells, of all families together.
+	InvalidDropped, LocalhostAccepted string
 }
 
 // Metrics measures. It is a proxy.Observer.

@@ -29,6 +29,24 @@ type fixture struct {
 	before   *plan.Plan
 	// rejected are the kernel's counters of IPv4; where they are nil, they cannot be read.
 	rejected map[cluster.Protocol]uint64
+	// packets are those that rules count, too.
+	packets packets
+}
+
+// packets are the kernel's counters by family; what is missing cannot be read.
+type packets struct{ dropped, accepted map[cluster.Family]uint64 }
+
+func (p *packets) InvalidDropped(family cluster.Family) (uint64, error) { return of(p.dropped, family) }
+
+func (p *packets) LocalhostAccepted(family cluster.Family) (uint64, error) {
+	return of(p.accepted, family)
+}
+
+func of(counters map[cluster.Family]uint64, family cluster.Family) (uint64, error) {
+	if n, ok := counters[family]; ok {
+		return n, nil
+	}
+	return 0, errors.New("no answer")
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -42,7 +60,10 @@ func newFixture(t *testing.T) *fixture {
 			CleanupFailures:     "sync_proxy_rules_nftables_cleanup_failures_total",
 			TableRules:          "sync_proxy_rules_iptables_total",
 			TableRulesWritten:   "sync_proxy_rules_iptables_last",
+			InvalidDropped:      "iptables_ct_state_invalid_dropped_packets_total",
+			LocalhostAccepted:   "iptables_localhost_nodeports_accepted_packets_total",
 		},
+		Packets: &f.packets,
 		RejectedOnLocalhost: func(family cluster.Family) (map[cluster.Protocol]uint64, error) {
 			if f.rejected == nil {
 				return nil, errors.New("no answer")
@@ -421,6 +442,27 @@ func TestRejectedOnLocalhost(t *testing.T) {
 		f.rejected = test.kernel
 		f.expect("nftables_localhost_nodeport_rejected_packets_total{ip_family=IPv4,protocol=UDP} " + test.want +
 			"\nnftables_localhost_nodeport_rejected_packets_total{ip_family=IPv4,protocol=SCTP} 0")
+	}
+}
+
+// TestCounted follows the kernel's counters of both families together, also where one begins anew or cannot be read.
+func TestCounted(t *testing.T) {
+	f := newFixture(t)
+	type byFamily = map[cluster.Family]uint64
+	for _, test := range []struct {
+		dropped, accepted byFamily
+		want, wantAlso    string
+	}{
+		{nil, nil, "0", "0"},
+		{byFamily{cluster.IPv4: 3, cluster.IPv6: 4}, byFamily{cluster.IPv4: 1, cluster.IPv6: 0}, "7", "1"},
+		{byFamily{cluster.IPv4: 3, cluster.IPv6: 6}, byFamily{cluster.IPv6: 0}, "9", "1"},
+		{byFamily{cluster.IPv6: 7}, byFamily{cluster.IPv4: 5, cluster.IPv6: 0}, "10", "5"},
+		{byFamily{cluster.IPv4: 2, cluster.IPv6: 7}, byFamily{cluster.IPv4: 0, cluster.IPv6: 0}, "12", "5"},
+		{byFamily{cluster.IPv4: 2, cluster.IPv6: 7}, byFamily{cluster.IPv4: 2, cluster.IPv6: 0}, "12", "7"},
+	} {
+		f.packets = packets{test.dropped, test.accepted}
+		f.expect("iptables_ct_state_invalid_dropped_packets_total " + test.want +
+			"\niptables_localhost_nodeports_accepted_packets_total " + test.wantAlso)
 	}
 }
 

@@ -40,8 +40,8 @@ sync_proxy_rules_iptables_total                                   gauge     ip_f
 sync_proxy_rules_iptables_last                                    gauge     ip_family,table          here
 sync_proxy_rules_iptables_restore_failures_total                  counter   ip_family                iptables
 sync_proxy_rules_iptables_partial_restore_failures_total          counter   ip_family                here
-iptables_ct_state_invalid_dropped_packets_total                   counter   -                        iptables
-iptables_localhost_nodeports_accepted_packets_total               counter   -                        iptables
+iptables_ct_state_invalid_dropped_packets_total                   counter   -                        here
+iptables_localhost_nodeports_accepted_packets_total               counter   -                        here
 nftables_localhost_nodeport_listeners                             gauge     ip_family                here
 nftables_localhost_nodeport_listener_creation_failures_total      counter   ip_family                here
 nftables_localhost_nodeport_rejected_packets_total                counter   ip_family,protocol       here

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"k8s.io/component-base/metrics"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
 // Namespaces of names: kube-proxy's, and our own.
@@ -31,6 +33,7 @@ type metricSet struct {
 	// These are nil where the backend has no name for them.
 	syncFailures, partialSyncFailures, cleanupFailures *metrics.CounterVec
 	tableRules, tableRulesWritten                      *metrics.GaugeVec
+	invalidDropped, localhostAccepted                  *counted
 
 	rulesRepaired                 *metrics.CounterVec
 	elementsWritten, rulesWritten *metrics.CounterVec
@@ -98,6 +101,10 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 		cleanupFailures:   named(config.Names.CleanupFailures, "Removals of what is no longer used that failed."),
 		tableRules:        byTable(config.Names.TableRules, "Rules of this proxy in a table."),
 		tableRulesWritten: byTable(config.Names.TableRulesWritten, "Rules that the last sync wrote to a table."),
+		invalidDropped: newCounted(config, config.Names.InvalidDropped,
+			"Packets that were dropped because conntrack took them for invalid.", backend.PacketCounter.InvalidDropped),
+		localhostAccepted: newCounted(config, config.Names.LocalhostAccepted,
+			"Connections to node ports on loopback addresses that were let through, by their first packet.", backend.PacketCounter.LocalhostAccepted),
 
 		rulesRepaired:   counters(own, "rules_repaired_total", "Changes to this proxy's rules by another program that were found, and then undone.", familyLabel),
 		elementsWritten: counters(own, "elements_written_total", "Map and set elements added and deleted in the kernel.", familyLabel),
@@ -131,6 +138,11 @@ func (s *metricSet) all() []metrics.Registerable {
 	for _, g := range []*metrics.GaugeVec{s.tableRules, s.tableRulesWritten} {
 		if g != nil {
 			all = append(all, g)
+		}
+	}
+	for _, c := range []*counted{s.invalidDropped, s.localhostAccepted} {
+		if c != nil {
+			all = append(all, c)
 		}
 	}
 	if s.localhostRejected != nil {

@@ -1,0 +1,102 @@
+package metrics
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/component-base/metrics"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// readings are what counters of the kernel said last, which begin anew with the table or the rule that they are in.
+type readings[K comparable] map[K]uint64
+
+// growth is what a counter counted since its last reading.
+func (r readings[K]) growth(of K, now uint64) float64 {
+	before := r[of]
+	if now < before {
+		before = 0
+	}
+	r[of] = now
+	return float64(now - before)
+}
+
+// counted counts packets that the kernel has counted, of all families together.
+type counted struct {
+	*metrics.Counter
+	families []cluster.Family
+	packets  func(cluster.Family) (uint64, error)
+
+	mu   sync.Mutex
+	read readings[cluster.Family]
+}
+
+// newCounted makes a counter that a backend has a name for; nil where it has none, or does not count.
+func newCounted(config *Config, name, help string, packets func(backend.PacketCounter, cluster.Family) (uint64, error)) *counted {
+	if name == "" || config.Packets == nil {
+		return nil
+	}
+	return &counted{
+		Counter: counter(upstream, name, help), families: config.Families, read: readings[cluster.Family]{},
+		packets: func(family cluster.Family) (uint64, error) { return packets(config.Packets, family) },
+	}
+}
+
+// Collect reads the kernel's counters. What cannot be read keeps its value.
+func (c *counted) Collect(to chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, family := range c.families {
+		if now, err := c.packets(family); err == nil {
+			c.Add(c.read.growth(family, now))
+		}
+	}
+	c.Counter.Collect(to)
+}
+
+// rejectedOnLocalhost counts packets that the kernel has counted, by family and protocol.
+type rejectedOnLocalhost struct {
+	*metrics.CounterVec
+	config *Config
+
+	mu   sync.Mutex
+	read readings[localhostPackets]
+}
+
+// localhostPackets is how rejectedOnLocalhost is told apart.
+type localhostPackets struct {
+	family   cluster.Family
+	protocol cluster.Protocol
+}
+
+// newRejectedOnLocalhost makes the counter; nil where nobody can read the kernel's.
+func newRejectedOnLocalhost(config *Config) *rejectedOnLocalhost {
+	if config.RejectedOnLocalhost == nil {
+		return nil
+	}
+	return &rejectedOnLocalhost{
+		CounterVec: counters(upstream, "nftables_localhost_nodeport_rejected_packets_total",
+			"Packets to node ports that were rejected on a loopback address.", familyLabel, protocolLabel),
+		config: config,
+		read:   readings[localhostPackets]{},
+	}
+}
+
+// Collect reads the kernel's counters. What cannot be read keeps its value.
+func (r *rejectedOnLocalhost) Collect(to chan<- prometheus.Metric) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, family := range r.config.Families {
+		packets, err := r.config.RejectedOnLocalhost(family)
+		if err != nil {
+			continue
+		}
+		for protocol, now := range packets {
+			grown := r.read.growth(localhostPackets{family, protocol}, now)
+			r.WithLabelValues(family.String(), protocol.String()).Add(grown)
+		}
+	}
+	r.CounterVec.Collect(to)
+}
