@@ -70,7 +70,7 @@ func nodeIPOverride(cfg *config.KubeProxyConfiguration) ([]netip.Addr, error) {
 	var addrs []netip.Addr
 	var failed []error
 	for _, text := range cfg.NodeIPOverride {
-		addr, err := parseAddr(text)
+		addr, err := cluster.ParseAddr(text)
 		if err != nil {
 			failed = append(failed, fmt.Errorf("nodeIPOverride: %w", err))
 			continue

@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	netutils "k8s.io/utils/net"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -96,26 +94,15 @@ func nodePortAddresses(entries []string) (plan.NodePortAddresses, error) {
 	return selection, err
 }
 
-// parseCIDRs reads CIDRs as validation does, which lets leading zeros and host bits pass.
+// parseCIDRs reads CIDRs as validation does.
 func parseCIDRs(texts []string) ([]netip.Prefix, error) {
 	var cidrs []netip.Prefix
 	for _, text := range texts {
-		_, network, err := netutils.ParseCIDRSloppy(text)
+		cidr, err := cluster.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("%q is not a CIDR: %w", text, err)
+			return nil, err
 		}
-		addr, _ := netip.AddrFromSlice(network.IP)
-		ones, _ := network.Mask.Size()
-		cidrs = append(cidrs, netip.PrefixFrom(addr.Unmap(), ones))
+		cidrs = append(cidrs, cidr)
 	}
 	return cidrs, nil
-}
-
-// parseAddr reads an address as validation does, which lets leading zeros pass.
-func parseAddr(text string) (netip.Addr, error) {
-	addr, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
-	if !ok {
-		return netip.Addr{}, fmt.Errorf("%q is not an IP address", text)
-	}
-	return addr.Unmap(), nil
 }

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	netutils "k8s.io/utils/net"
 )
 
 // Labels and names that k8s.io/api has no constant for.
@@ -166,7 +165,7 @@ func (c *converter) slice(object *discoveryv1.EndpointSlice) (*EndpointSlice, []
 // endpointAddr reads an endpoint's address and refuses those that would turn pods' traffic to the node
 // itself or to nowhere (CVE-2021-25737).
 func endpointAddr(kind discoveryv1.AddressType, text string) (netip.Addr, error) {
-	addr, err := parseAddr(text)
+	addr, err := ParseAddr(text)
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -317,7 +316,7 @@ func (p *problems) addrs(field string, texts []string) []netip.Addr {
 type addrList []netip.Addr
 
 func (l *addrList) add(p *problems, field path, text string) {
-	addr, err := parseAddr(text)
+	addr, err := ParseAddr(text)
 	if err != nil {
 		p.add(field, "%w", err)
 	} else if !slices.Contains(*l, addr) {
@@ -329,14 +328,12 @@ func (l *addrList) add(p *problems, field path, text string) {
 func (p *problems) prefixes(field string, texts []string) []netip.Prefix {
 	var prefixes []netip.Prefix
 	for i, text := range texts {
-		_, network, err := netutils.ParseCIDRSloppy(strings.TrimSpace(text))
+		prefix, err := ParsePrefix(strings.TrimSpace(text))
 		if err != nil {
-			p.add(path{list: field, index: i}, "%q is not a CIDR", text)
+			p.add(path{list: field, index: i}, "%w", err)
 			continue
 		}
-		addr, _ := netip.AddrFromSlice(network.IP)
-		ones, _ := network.Mask.Size()
-		prefixes = append(prefixes, netip.PrefixFrom(addr.Unmap(), ones))
+		prefixes = append(prefixes, prefix)
 	}
 	slices.SortFunc(prefixes, netip.Prefix.Compare)
 	return slices.Compact(prefixes)
@@ -393,19 +390,6 @@ func (p *problems) triggered(object *discoveryv1.EndpointSlice) time.Time {
 		p.add(path{name: "metadata.annotations." + corev1.EndpointsLastChangeTriggerTime}, "%q is not an RFC 3339 time", text)
 	}
 	return at
-}
-
-// parseAddr reads an address the way the API server does, which lets leading zeros pass.
-func parseAddr(text string) (netip.Addr, error) {
-	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
-		return addr.Unmap(), nil // as nearly all of them
-	}
-	ip := netutils.ParseIPSloppy(text)
-	addr, ok := netip.AddrFromSlice(ip)
-	if !ok {
-		return netip.Addr{}, fmt.Errorf("%q is not an IP address", text)
-	}
-	return addr.Unmap(), nil
 }
 
 // share returns the one copy of a string that all objects use.

@@ -130,6 +130,12 @@ func TestServiceFields(t *testing.T) {
 			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.128/25", " 10.0.0.0/8 ", "10.1.2.3/8", "2001:db8::/32", "10.0.0.1"}
 		}, func(s *Service) any { return s.SourceRanges }, "[10.0.0.0/8 192.0.2.128/25 2001:db8::/32]", []string{`spec.loadBalancerSourceRanges[4]: "10.0.0.1" is not a CIDR`}},
 
+		{"source ranges of IPv4 written as IPv6", func(s *corev1.Service) {
+			s.Spec.LoadBalancerSourceRanges = []string{"::ffff:10.0.0.0/104", "::ffff:192.0.2.1/128"}
+		}, func(s *Service) any { return s.SourceRanges }, "[10.0.0.0/8 192.0.2.1/32]", nil},
+		{"all of IPv4 written as IPv6", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"::ffff:0:0/96"} },
+			func(s *Service) any { return s.SourceRanges }, "[0.0.0.0/0]", nil},
+
 		{"source ranges that all are unreadable let nobody in", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"x"} },
 			func(s *Service) any { return s.SourceRanges }, "[0.0.0.0/32 ::/128]", []string{`spec.loadBalancerSourceRanges[0]: "x" is not a CIDR`}},
 

@@ -44,7 +44,7 @@ func (s *script) service() *corev1.Service {
 		o.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicy(s.pick("", "Cluster", "Local"))
 		o.Spec.SessionAffinity = corev1.ServiceAffinity(s.pick("None", "ClientIP"))
 		o.Spec.ExternalIPs = []string{s.address()}
-		o.Spec.LoadBalancerSourceRanges = []string{s.address() + s.pick("/8", "/33", "")}
+		o.Spec.LoadBalancerSourceRanges = []string{s.address() + s.pick("/8", "/33", "/104", "")}
 		o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: s.address()}}
 		o.Spec.HealthCheckNodePort = int32(s.next(3)) - 1
 		for range s.next(3) {
