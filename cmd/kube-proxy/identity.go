@@ -37,20 +37,32 @@ func (e *begun) Run(ctx context.Context, _ *cluster.Builder) error {
 	}
 }
 
+// completed waits until the source is complete, or has failed.
+func (e *begun) completed(ctx context.Context) error {
+	select {
+	case <-e.Complete():
+		return nil
+	case err := <-e.ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // identify begins all sources, and waits until they tell who this node is. Without an API server it is whoever the
 // manifests say, if they do.
 func (in *inputs) identify(ctx context.Context, b *cluster.Builder, needPodCIDRs bool) (node.Identity, error) {
+	all := make([]*begun, len(in.sources))
 	for i, s := range in.sources {
-		in.sources[i] = begin(ctx, s, b)
+		all[i] = begin(ctx, s, b)
+		in.sources[i] = all[i]
 	}
 	if !in.standalone {
 		return node.Await(ctx, b.Snapshot, needPodCIDRs)
 	}
-	for _, s := range in.sources {
-		select {
-		case <-s.Complete():
-		case <-ctx.Done():
-			return node.Identity{}, ctx.Err()
+	for _, s := range all {
+		if err := s.completed(ctx); err != nil {
+			return node.Identity{}, err
 		}
 	}
 	return node.Of(b.Snapshot().Node, needPodCIDRs), nil
