@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,11 +47,12 @@ type Recorder struct {
 	broadcaster events.EventBroadcaster
 	recorder    events.EventRecorder
 	instance    string
-	// once are the Events to be published unless they have been.
-	once chan *eventsv1.Event
+	// plain are the Events to be published, once those to be published unless they have been.
+	plain chan Event
+	once  chan *eventsv1.Event
 }
 
-// backlog is how many Events of the kind Once may wait. The client's rate limit bounds how fast they go.
+// backlog is how many Events of either kind may wait. The client's rate limit bounds how fast they go.
 const backlog = 1000
 
 // New makes a Recorder that publishes once Run runs.
@@ -66,7 +68,7 @@ func New(config *rest.Config) (*Recorder, error) {
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client})
 	return &Recorder{
 		client: client, broadcaster: broadcaster, recorder: broadcaster.NewRecorder(scheme.Scheme, controller),
-		instance: controller + "-" + hostname, once: make(chan *eventsv1.Event, backlog),
+		instance: controller + "-" + hostname, plain: make(chan Event, backlog), once: make(chan *eventsv1.Event, backlog),
 	}, nil
 }
 
@@ -76,27 +78,53 @@ func (r *Recorder) Run(ctx context.Context) error {
 	if err := r.broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return fmt.Errorf("publish events: %w", err)
 	}
+	var both sync.WaitGroup
+	both.Go(func() {
+		each(ctx, r.plain, func(e Event) { r.recorder.Eventf(e.object(), nil, e.kind(), e.Reason, e.Action, "%s", e.note()) })
+	})
+	both.Go(func() { // apart, since it waits for the server
+		each(ctx, r.once, func(event *eventsv1.Event) { r.publish(ctx, event) })
+	})
+	both.Wait()
+	return nil
+}
+
+// each takes what comes until ctx ends.
+func each[E any](ctx context.Context, from <-chan E, take func(E)) {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case event := <-r.once:
-			r.publish(ctx, event)
+			return
+		case e := <-from:
+			take(e)
 		}
 	}
 }
 
-// Event publishes one event, sooner or later. It does not block.
+// Event publishes one event, sooner or later. It does not block. What is told before Run waits for it: a broadcaster that
+// nobody listens to would drop it.
 func (r *Recorder) Event(e Event) {
+	if !r.enqueue(e) {
+		klog.Background().Info("Too many events to publish; this one is only here", "kind", e.Kind, "namespace", e.Namespace,
+			"name", e.Name, "reason", e.Reason, "message", e.Message)
+	}
+}
+
+// enqueue lets an event wait, if there is room.
+func (r *Recorder) enqueue(e Event) bool {
 	if e.Once == "" {
-		r.recorder.Eventf(e.object(), nil, e.kind(), e.Reason, e.Action, "%s", e.note())
-		return
+		select {
+		case r.plain <- e:
+			return true
+		default:
+			return false
+		}
 	}
 	select {
 	case r.once <- r.named(e):
+		return true
 	default:
-		klog.Background().Info("Too many events to publish; this one is only here", "kind", e.Kind, "namespace", e.Namespace,
-			"name", e.Name, "reason", e.Reason, "message", e.Message)
+		return false
 	}
 }
 

@@ -72,6 +72,7 @@ func publish(t *testing.T, s *server, all ...Event) {
 	for _, e := range all {
 		recorder.Event(e)
 	}
+	synctest.Wait() // what is told may be told long before Run
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
 	if err := recorder.Run(ctx); err != nil {
@@ -109,6 +110,24 @@ func TestOnce(t *testing.T) {
 	})
 }
 
+// TestBeforeRun proves that what is told before anything can be published, as that a proxy begins, is not lost.
+func TestBeforeRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{kept: map[string]*eventsv1.Event{}}
+		publish(t, s, Event{Kind: "Node", Name: "node1", Reason: "Starting", Action: "StartKubeProxy", Message: "It begins."})
+		s.mu.Lock() // the client-go goroutine that published is not waited for
+		defer s.mu.Unlock()
+		if len(s.kept) != 1 {
+			t.Fatalf("%d events, want one", len(s.kept))
+		}
+		for name, event := range s.kept {
+			if !strings.HasPrefix(name, "default/node1.") || event.Regarding.UID != "node1" || event.Note != "It begins." {
+				t.Errorf("%s is %+v", name, event)
+			}
+		}
+	})
+}
+
 // TestRetries proves that what may pass is tried again, and what cannot is not.
 func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -133,9 +152,10 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 	for range backlog + 10 {
 		recorder.Event(about("192.0.2.1"))
+		recorder.Event(about(""))
 	}
-	if len(recorder.once) != backlog {
-		t.Errorf("%d events wait, want %d", len(recorder.once), backlog)
+	if len(recorder.once) != backlog || len(recorder.plain) != backlog {
+		t.Errorf("%d and %d events wait, want %d of each kind", len(recorder.once), len(recorder.plain), backlog)
 	}
 }
 
