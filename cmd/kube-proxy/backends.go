@@ -17,6 +17,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
 // dataplane is a backend that a user may choose.
@@ -27,6 +28,8 @@ type dataplane struct {
 	// names are those of the metrics that it alone has.
 	names metrics.Names
 	open  func(ctx context.Context, cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error)
+	// prepare does what takes a privileged process, beside the settings of connection tracking; nil is nothing.
+	prepare func(ctx context.Context, cfg *config.KubeProxyConfiguration, planning *plan.Options) error
 	// rejectedOnLocalhost reads how many packets to node ports it rejected on loopback addresses; nil where it serves
 	// these itself, and rejects none.
 	rejectedOnLocalhost func(ctx context.Context, family cluster.Family) (map[cluster.Protocol]uint64, error)
@@ -48,6 +51,9 @@ var dataplanes = []dataplane{
 		},
 		open: func(ctx context.Context, cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error) {
 			return iptables.Open(ctx, iptablesOptions(cfg), sysctl.Kernel{}, families...)
+		},
+		prepare: func(ctx context.Context, cfg *config.KubeProxyConfiguration, planning *plan.Options) error {
+			return iptables.Prepare(ctx, iptablesOptions(cfg), sysctl.Kernel{}, planning)
 		},
 		cleanup: func(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
 			return iptables.CleanupAll(ctx, iptablesOptions(cfg), sysctl.Kernel{})

@@ -99,7 +99,7 @@ type process struct {
 }
 
 // prepare does what needs more rights than the rest. That it fails ends only a process that has nothing else to do:
-// Services are worth more than tuning (docs/decisions/0006).
+// Services are worth more than tuning (docs/decisions/0009).
 func (p *process) prepare(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	if err := adjustOOMScore("/proc/self/oom_score_adj", p.cfg.Linux.OOMScoreAdj); err != nil {
@@ -113,6 +113,9 @@ func (p *process) prepare(ctx context.Context) error {
 	if err != nil && !p.opts.initOnly {
 		logger.Error(err, "Connection tracking is not set up as configured; Services work all the same. Run an init container with --init-only and the rights for it")
 		return nil
+	}
+	if p.opts.initOnly && p.chosen.prepare != nil {
+		err = errors.Join(err, p.chosen.prepare(ctx, p.cfg, p.planning))
 	}
 	return err
 }

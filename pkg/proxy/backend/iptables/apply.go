@@ -61,11 +61,14 @@ func (a *applier) apply(p *patch) error {
 		}
 	}
 	if p.localnet {
-		if err := a.localnet(); err != nil {
+		if err := guardLocalnet(a.door, a.writer); err != nil {
 			return err
 		}
 	}
-	return a.hook(p.jumps)
+	if err := a.hook(p.jumps); err != nil || !p.localnet {
+		return err
+	}
+	return routeLocalnet(a.settings)
 }
 
 // hook puts jumps into the built-in chains, after all that they lead to.
@@ -86,20 +89,6 @@ func (a *applier) unhook(jumps []jump) error {
 		failed = append(failed, a.door.Delete(j.from.table, j.from.name, j.rule()...))
 	}
 	return errors.Join(failed...)
-}
-
-// localnet lets packets to 127.0.0.0/8 be routed, after neighbours are kept from making use of it.
-func (a *applier) localnet() error {
-	if err := a.door.Append(tableFilter, chainLocalnet, a.writer.localnetRule()...); err != nil {
-		return err
-	}
-	if value, err := a.settings.Read(routeLocalnet); err == nil && value == "1" {
-		return nil
-	}
-	if err := a.settings.Write(routeLocalnet, "1"); err != nil {
-		return fmt.Errorf("node ports on localhost: %w; set it beforehand (--init-only does), or do without them (localhostNodePorts: false)", err)
-	}
-	return nil
 }
 
 // write makes and rewrites chains, and deletes those that nothing goes to after that, in as few transactions as the

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
@@ -253,4 +255,37 @@ func TestKernelTakeOver(t *testing.T) {
 			t.Errorf("%v, there is\n%s", err, out)
 		}
 	})
+}
+
+// TestKernelPrepare makes node ports on localhost possible where they are wanted, once, and does nothing elsewhere.
+func TestKernelPrepare(t *testing.T) {
+	netns.Enter(t, "iptables")
+	prepare := func(serve bool) string {
+		t.Helper()
+		options := &plan.Options{NodePorts: plan.NodePortAddresses{Loopback: serve}}
+		if err := iptables.Prepare(t.Context(), iptables.Options{Mark: 0x4000}, settings{}, options); err != nil {
+			t.Fatal(err)
+		}
+		routed, err := settings{}.Read("net/ipv4/conf/all/route_localnet")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules, err := exec.Command("iptables", "-S").CombinedOutput()
+		if err != nil {
+			t.Fatalf("iptables -S: %v\n%s", err, rules)
+		}
+		return "route_localnet " + routed + "\n" + string(rules)
+	}
+	if got := prepare(false); !strings.HasPrefix(got, "route_localnet 0") || strings.Contains(got, "KUBE-") {
+		t.Errorf("without node ports on localhost:\n%s", got)
+	}
+	once, twice := prepare(true), prepare(true)
+	for _, want := range []string{"route_localnet 1\n", "-A INPUT -j KUBE-FIREWALL\n", "-A OUTPUT -j KUBE-FIREWALL\n", "-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8"} {
+		if strings.Count(once, want) != 1 {
+			t.Errorf("%q is not there once:\n%s", want, once)
+		}
+	}
+	if once != twice {
+		t.Errorf("the second time:\n%s\nwant\n%s", twice, once)
+	}
 }

@@ -22,8 +22,8 @@ type Settings interface {
 const (
 	// tcpBeLiberal makes conntrack take TCP segments outside of their window for valid.
 	tcpBeLiberal = "net/netfilter/nf_conntrack_tcp_be_liberal"
-	// routeLocalnet lets packets to 127.0.0.0/8 be routed, which node ports on localhost need.
-	routeLocalnet = "net/ipv4/conf/all/route_localnet"
+	// localnetRouted lets packets to 127.0.0.0/8 be routed, which node ports on localhost need.
+	localnetRouted = "net/ipv4/conf/all/route_localnet"
 )
 
 // capabilities are what was found out about the machine, once, and how rules differ by it.

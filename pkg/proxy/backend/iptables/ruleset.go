@@ -314,23 +314,9 @@ func (w *writer) jumps() []jump {
 		in(tableNAT, "PREROUTING", said(portals), chainServices),
 	}
 	if w.localnet() {
-		jumps = append(jumps, in(tableFilter, "OUTPUT", nil, chainLocalnet), in(tableFilter, "INPUT", nil, chainLocalnet))
+		jumps = append(jumps, localnetJumps()...)
 	}
 	return jumps
-}
-
-// localnet tells whether node ports are served on 127.0.0.0/8.
-func (w *writer) localnet() bool {
-	return slices.ContainsFunc(w.node.NodePortAddrs, func(a netip.Addr) bool {
-		return w.family == cluster.IPv4 && a.Is4() && a.IsLoopback()
-	})
-}
-
-// localnetRule keeps neighbours from reaching what listens on localhost only, which route_localnet would let them
-// (CVE-2020-8558). The kubelet makes the same rule.
-func (w *writer) localnetRule() []string {
-	return []string{"!", "-s", w.loopback, "-d", w.loopback, "-m", "comment", "--comment", "block incoming localnet connections",
-		"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED,DNAT", "-j", "DROP"}
 }
 
 // String names a jump.

@@ -387,8 +387,8 @@ func (s settings) Write(name, value string) error {
 	return nil
 }
 
-// TestLocalhostNodePorts writes the rule that keeps neighbours out before the setting that would let them in; a chain
-// that the kubelet has too is neither emptied nor deleted.
+// TestLocalhostNodePorts writes the rule that keeps neighbours out before the setting that would let them in; Services are
+// served even where the setting is refused. A chain that the kubelet has too is neither emptied nor deleted.
 func TestLocalhostNodePorts(t *testing.T) {
 	c := clusters.NewSized(1, 1)
 	c.Options.NodePorts = plan.NodePortAddresses{Loopback: true}
@@ -397,22 +397,22 @@ func TestLocalhostNodePorts(t *testing.T) {
 	if err := door.Stranger("*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n"); err != nil {
 		t.Fatal(err)
 	}
-	kernel := settings{routeLocalnet: "0", "refuse": "read-only"}
+	kernel := settings{localnetRouted: "0", "refuse": "read-only"}
 	b := New(testOptions, kernel, door)
 	if err := joined(b.Sync(context.Background(), p)); err == nil || !strings.Contains(err.Error(), "localhostNodePorts") {
 		t.Errorf("the setting cannot be written, and the error is %v", err)
 	}
 	const rule = `-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP`
-	if !strings.Contains(door.Dump(), rule) {
-		t.Fatalf("the rule is missing:\n%s", door.Dump())
+	if text := door.Dump(); !strings.Contains(text, rule) || !strings.Contains(text, "-A PREROUTING -m comment") {
+		t.Fatalf("the rule is missing, or Services are not served:\n%s", text)
 	}
 	delete(kernel, "refuse")
 	sync(t, b, p)
 	text := door.Dump()
-	if kernel[routeLocalnet] != "1" || strings.Count(text, rule) != 1 || strings.Count(text, "-A INPUT -j KUBE-FIREWALL") != 1 ||
+	if kernel[localnetRouted] != "1" || strings.Count(text, rule) != 1 || strings.Count(text, "-A INPUT -j KUBE-FIREWALL") != 1 ||
 		strings.Count(text, "-A OUTPUT -j KUBE-FIREWALL") != 1 || !strings.Contains(text, "0x8000/0x8000 -j DROP") ||
 		!strings.Contains(text, `-A KUBE-SERVICES -m comment --comment "node ports" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS`) {
-		t.Errorf("route_localnet is %s, and there is\n%s", kernel[routeLocalnet], text)
+		t.Errorf("route_localnet is %s, and there is\n%s", kernel[localnetRouted], text)
 	}
 	check(t, b, 0)
 	if err := door.Stranger("*filter\n-F KUBE-FIREWALL\nCOMMIT\n"); err != nil {
