@@ -193,7 +193,8 @@ func (p *process) run(ctx context.Context) error {
 	}
 	loop := proxy.New(proxy.Config{
 		Sources: p.in.sources, Builder: p.builder, Backend: dataplane, Plan: p.planning, Observers: observers,
-		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, CheckPeriod: checkPeriod, Clock: clock.RealClock{},
+		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,
+		Clock: clock.RealClock{},
 	})
 	return errors.Join(together(ctx, append(parts, loop.Run)...), dataplane.Close())
 }

@@ -132,7 +132,7 @@ func prepare(t *testing.T) *run {
 	}
 	r.Config = Config{
 		Builder: cluster.NewBuilder("node"), Backend: r.backend, Plan: &plan.Options{}, Observers: []Observer{r.observer},
-		MinSyncPeriod: time.Second, Clock: clock.RealClock{},
+		MinSyncPeriod: time.Second, SyncPeriod: 30 * time.Second, Clock: clock.RealClock{},
 	}
 	return r
 }

@@ -8,8 +8,8 @@ const (
 	// maxCredit is how much unused time counts for later.
 	maxCredit = 50 * time.Millisecond
 
+	// firstRetry is how soon after a sync that failed the next is due.
 	firstRetry = 100 * time.Millisecond
-	lastRetry  = 30 * time.Second
 )
 
 // pacer decides how soon the next sync may begin. What is heavy keeps the minimum period, and so does what
@@ -49,12 +49,12 @@ func (p *pacer) record(s *Sync) {
 	p.last = s.Finished
 }
 
-// backoff spaces the attempts after failures: 100 ms, and twice as long each time up to 30 s.
+// backoff spaces the attempts after failures: firstRetry, and twice as long each time, up to a limit.
 type backoff struct {
 	last time.Duration
 }
 
-func (b *backoff) next() time.Duration {
-	b.last = min(max(firstRetry, 2*b.last), lastRetry)
+func (b *backoff) next(limit time.Duration) time.Duration {
+	b.last = max(firstRetry, min(2*b.last, limit))
 	return b.last
 }

@@ -24,6 +24,8 @@ type Config struct {
 	// MinSyncPeriod bounds how often rules are rewritten, and how often anything is written when that takes
 	// much of the time. It never delays the first change after a quiet time. 0 never holds back.
 	MinSyncPeriod time.Duration
+	// SyncPeriod bounds the time until a sync that failed is tried again.
+	SyncPeriod time.Duration
 	// CheckPeriod is the time between looks whether somebody else changed the rules; 0 never looks.
 	CheckPeriod time.Duration
 	// Clock is the real one but in tests.
@@ -171,7 +173,7 @@ func (p *Proxy) sync(ctx context.Context) (wait time.Duration) {
 		wait = s.again()
 		logger.V(2).Info("Synced", "took", s.Finished.Sub(s.Started), "services", s.After.Services.Len(), "results", s.Results)
 	} else {
-		wait = p.retry.next()
+		wait = p.retry.next(p.SyncPeriod)
 		logger.Error(err, "Sync failed, at least in part; where it did, what was programmed before stays in force", "retryIn", wait)
 	}
 	for _, o := range p.Observers {

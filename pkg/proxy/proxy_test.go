@@ -194,7 +194,16 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// TestChangeDuringBackoff may be the one that helps, so it is not made to wait for the backoff.
+// TestBackoffIsBounded tries again at least every sync period.
+func TestBackoffIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) { r.backend.result.Err, r.SyncPeriod = errRefused, time.Second })
+		r.pass(4 * time.Second)
+		ms := time.Millisecond
+		r.wantSyncs("while it fails", 0, 100*ms, 300*ms, 700*ms, 1500*ms, 2500*ms, 3500*ms)
+	})
+}
+
 // TestAgain syncs when the backend asks for it, and no later for a change meanwhile.
 func TestAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -210,6 +219,7 @@ func TestAgain(t *testing.T) {
 	})
 }
 
+// TestChangeDuringBackoff proves that a change, which may be the one that helps, does not wait for the backoff.
 func TestChangeDuringBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := started(t, func(r *run) { r.backend.result.Err = errRefused })
