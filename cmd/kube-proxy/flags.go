@@ -75,7 +75,7 @@ func (o *options) addRunFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to serve in place of an API server's objects (standalone mode).")
 	fs.BoolVar(&o.relistGuard, "relist-guard", true, "Hold back a new list from the API server that would remove more than 90 % of at least 100 known endpoints, until it is told again.")
 	fs.Int32Var(&o.flags.Linux.OOMScoreAdj, "oom-score-adj", o.flags.Linux.OOMScoreAdj, "oom_score_adj of this process, from -1000 to 1000.")
-	fs.DurationVar(&o.flags.ConfigSyncPeriod.Duration, "config-sync-period", o.flags.ConfigSyncPeriod.Duration, "How often all objects from the API server are gone through again. Greater than 0.")
+	fs.DurationVar(&o.flags.ConfigSyncPeriod.Duration, "config-sync-period", o.flags.ConfigSyncPeriod.Duration, "No effect. Greater than 0.")
 	for _, name := range []string{"boot-id-file", "machine-id-file"} {
 		fs.String(name, "", "No effect.")
 	}
@@ -85,7 +85,7 @@ func (o *options) addClientFlags(fs *pflag.FlagSet) {
 	client := &o.flags.ClientConnection
 	fs.StringVar(&client.Kubeconfig, "kubeconfig", client.Kubeconfig, "kubeconfig `file`. Without it and without --master, the pod's service account is used.")
 	fs.StringVar(&o.master, "master", "", "`URL` of the API server. Wins over the kubeconfig.")
-	fs.StringVar(&client.ContentType, "kube-api-content-type", client.ContentType, "Media type of requests to the API server.")
+	fs.StringVar(&client.ContentType, "kube-api-content-type", client.ContentType, "Media type in which Events are sent to the API server.")
 	fs.Float32Var(&client.QPS, "kube-api-qps", client.QPS, "Requests a second to the API server, on average.")
 	fs.Int32Var(&client.Burst, "kube-api-burst", client.Burst, "Requests to the API server at once, above --kube-api-qps.")
 }
@@ -103,8 +103,8 @@ func (o *options) addModeFlags(fs *pflag.FlagSet) {
 	fs.Int32Var(&o.flags.IPTables.MasqueradeBit, "iptables-masquerade-bit", o.flags.IPTables.MasqueradeBit, "Bit of the packet mark, 0 to 31, that asks for masquerading, in iptables mode.")
 	fs.BoolVar(&o.flags.Linux.MasqueradeAll, "masquerade-all", o.flags.Linux.MasqueradeAll, "Masquerade all traffic to cluster IPs.")
 	fs.BoolVar(&o.flags.IPTables.LocalhostNodePorts, "iptables-localhost-nodeports", o.flags.IPTables.LocalhostNodePorts, "Accept NodePort traffic to 127.0.0.1 in iptables mode.")
-	fs.DurationVar(&o.translated.iptablesPeriod.sync, "iptables-sync-period", o.flags.SyncPeriod.Duration, "Longest time between checks of the rules, and until a failed sync is tried again, in iptables and nftables mode. Greater than 0.")
-	fs.DurationVar(&o.translated.iptablesPeriod.minSync, "iptables-min-sync-period", o.flags.MinSyncPeriod.Duration, "Least time between syncs, in iptables and nftables mode. 0 means none.")
+	fs.DurationVar(&o.translated.iptablesPeriod.sync, "iptables-sync-period", o.flags.SyncPeriod.Duration, "Longest time until a failed sync is tried again, in iptables and nftables mode. Greater than 0.")
+	fs.DurationVar(&o.translated.iptablesPeriod.minSync, "iptables-min-sync-period", o.flags.MinSyncPeriod.Duration, "Least time from a sync to the next, in iptables and nftables mode. 0 means none.")
 }
 
 func (o *options) addTrafficFlags(fs *pflag.FlagSet) {

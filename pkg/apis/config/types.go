@@ -42,11 +42,11 @@ type KubeProxyConfiguration struct {
 
 	// Mode chooses the backend; empty means iptables on Linux.
 	Mode ProxyMode
-	// SyncPeriod bounds the time between checks of the kernel's state, and until a failed sync is repeated.
+	// SyncPeriod bounds the time until a failed sync is repeated; a change that waits for twice as long is unhealthy.
 	SyncPeriod metav1.Duration
 	// MinSyncPeriod bounds the rate of syncs; 0 means not at all.
 	MinSyncPeriod metav1.Duration
-	// ConfigSyncPeriod is the resync period of the informers.
+	// ConfigSyncPeriod has no effect; it was the resync period of informers.
 	ConfigSyncPeriod metav1.Duration
 
 	// DetectLocalMode tells how local traffic is recognised; empty means ClusterCIDR.

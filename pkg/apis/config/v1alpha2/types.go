@@ -59,15 +59,15 @@ type KubeProxyConfiguration struct {
 	// that such a file can be converted, but it cannot be started. Empty means iptables on Linux and
 	// kernelspace on Windows.
 	Mode ProxyMode `json:"mode"`
-	// syncPeriod bounds the time between two checks that nothing of the proxy's rules was altered, where there is
-	// no cheaper sign of it, and the time after which a failed sync is tried again. A duration greater than 0.
+	// syncPeriod bounds the time after which a failed sync is tried again. A change that is not in force after twice as
+	// long makes /healthz and /livez fail. Whether somebody altered the rules is looked at several times a second, whatever
+	// it says. A duration greater than 0.
 	SyncPeriod *metav1.Duration `json:"syncPeriod"`
-	// minSyncPeriod bounds the rate of syncs: the least time between the starts of two. It never delays the first
+	// minSyncPeriod bounds the rate of syncs: the least time from the end of one to the next. It never delays the first
 	// change after a quiet time, and in nftables mode it does not hold back patches of elements as long as syncing
 	// takes less than 5 % of the time. A duration; 0 means never hold back. It must not exceed syncPeriod.
 	MinSyncPeriod *metav1.Duration `json:"minSyncPeriod"`
-	// configSyncPeriod is how often the objects from the API server are gone through again although no change was
-	// told. A duration greater than 0.
+	// configSyncPeriod has no effect: no object is kept that could be gone through again. A duration greater than 0.
 	ConfigSyncPeriod *metav1.Duration `json:"configSyncPeriod"`
 
 	// detectLocalMode tells how traffic from pods of this node is recognised: ClusterCIDR, NodeCIDR,
@@ -100,9 +100,10 @@ type KubeProxyConfiguration struct {
 type ClientConnectionConfiguration struct {
 	// kubeconfig is the path of a kubeconfig file. Empty means the service account of the pod.
 	Kubeconfig string `json:"kubeconfig"`
-	// acceptContentTypes is the Accept header of requests. Empty leaves it to the client library.
+	// acceptContentTypes is the Accept header of requests that publish Events. Empty leaves it to the client library. What
+	// is watched is asked for in protobuf, or in JSON where the server has no other.
 	AcceptContentTypes string `json:"acceptContentTypes"`
-	// contentType is the media type in which objects are sent and asked for.
+	// contentType is the media type in which Events are sent.
 	ContentType string `json:"contentType"`
 	// qps is the number of requests allowed in a second, on average; negative means no limit. 0 means the default.
 	QPS float32 `json:"qps"`
