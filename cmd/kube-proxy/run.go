@@ -75,8 +75,6 @@ func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOption
 	if p.families, err = chooseFamilies(ctx, cfg, opts, p.identity); err != nil {
 		return err
 	}
-	p.planning.Localhost = plan.Localhost{Reject: p.rejectsOnLocalhost(), Forwarded: p.localhostFamilies()}
-	p.announce(ctx)
 	return p.run(ctx)
 }
 
@@ -152,14 +150,21 @@ type worker interface {
 // run wires sources, backend, loop, observers and servers, and proxies until ctx ends.
 func (p *process) run(ctx context.Context) error {
 	began := time.Now()
-	dataplane, err := p.chosen.open(ctx, p.cfg, p.families)
+	tracked, err := trackedflows.Open()
+	if err != nil {
+		return err
+	}
+	defer tracked.Close()
+	opened, err := p.open(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil // told to end while it looked around
 	case err != nil:
 		return err
 	}
-	packets, _ := dataplane.(backend.PacketCounter)
+	packets, _ := opened.(backend.PacketCounter)
+	p.planning.Localhost = plan.Localhost{Reject: p.rejectsOnLocalhost(), Forwarded: p.localhostFamilies()}
+	p.announce(ctx)
 	measured := metrics.New(metrics.Config{
 		Families: p.families, Start: began, Snapshot: p.builder.Snapshot,
 		Names:               p.chosen.names,
@@ -171,15 +176,10 @@ func (p *process) run(ctx context.Context) error {
 		Families: p.families, SyncPeriod: p.cfg.SyncPeriod.Duration, Clock: clock.RealClock{},
 		HealthzAnswered: measured.Healthz, LivezAnswered: measured.Livez,
 	})
-	tracked, err := trackedflows.Open()
-	if err != nil {
-		return errors.Join(err, dataplane.Close())
-	}
-	defer tracked.Close()
 	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.name, mode: p.chosen.mode, recorder: p.in.recorder}
 	pages, err := serving.metrics()
 	if err != nil {
-		return errors.Join(err, dataplane.Close())
+		return errors.Join(err, opened.Close())
 	}
 	unacknowledged := externalips.New(externalips.Config{Recorder: p.in.recorder, Counted: measured.ExternalIPs, Logger: klog.FromContext(ctx)})
 	contests := contest.New(contest.Config{Recorder: p.in.recorder, Logger: klog.FromContext(ctx)})
@@ -192,11 +192,28 @@ func (p *process) run(ctx context.Context) error {
 		parts = append(parts, func(ctx context.Context) error { return p.followConfig(ctx, measured.ConfigRefused) })
 	}
 	loop := proxy.New(proxy.Config{
-		Sources: p.in.sources, Builder: p.builder, Backend: dataplane, Plan: p.planning, Observers: observers,
+		Sources: p.in.sources, Builder: p.builder, Backend: opened, Plan: p.planning, Observers: observers,
 		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,
 		Clock: clock.RealClock{},
 	})
-	return errors.Join(together(ctx, append(parts, loop.Run)...), dataplane.Close())
+	return errors.Join(together(ctx, append(parts, loop.Run)...), opened.Close())
+}
+
+// open opens the backend for the families that are served. A secondary one that it cannot be opened for, as where there is no
+// ip6tables, is left out unless the configuration requires both.
+func (p *process) open(ctx context.Context) (backend.Backend, error) {
+	opened, err := p.chosen.open(ctx, p.cfg, p.families)
+	if err == nil || ctx.Err() != nil || len(p.families) < 2 || p.cfg.IPFamilyPolicy == config.IPFamilyPolicyRequireDualStack {
+		return opened, err
+	}
+	primary := p.families[:1]
+	opened, alone := p.chosen.open(ctx, p.cfg, primary)
+	if alone != nil {
+		return nil, err
+	}
+	klog.FromContext(ctx).Error(err, "Only the node's primary address family is served; ipFamilyPolicy SingleStack says that this is meant", "family", primary[0])
+	p.families = primary
+	return opened, nil
 }
 
 // workers are the observers that do something of their own.
