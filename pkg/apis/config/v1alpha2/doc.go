@@ -2,7 +2,7 @@
 // reference (docs/config.md, "kube-proxy config explain"), its defaults and its conversions.
 //
 // v1alpha1 is flat and mixes settings of one instance, one platform or one backend with those that all share. Here
-// each setting has one place; spec/config-v1alpha2.md tells where each field of v1alpha1 went.
+// each setting has one place; docs/config.md tells where each field of v1alpha1 went.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:conversion-gen=github.com/seed-11a05479/kube-proxy/pkg/apis/config

@@ -11,7 +11,7 @@ import (
 )
 
 // maxTransaction is the number of element operations in one transaction. Larger ones are no faster, hold
-// the kernel's commit lock for longer, and cost more when they fail (design/netfilter-costs.md, 2.4).
+// the kernel's commit lock for longer, and cost more when they fail.
 const maxTransaction = 10_000
 
 // applier writes one patch to a table.
@@ -76,9 +76,7 @@ func (a *applier) prepare(p *patch) error {
 
 // change writes the sized chains and the elements.
 //
-// The chains go over netlink like the elements: without starting nft, which moreover
-// cannot add a rule that looks a key of several fields up in a map that is there already (1.0.6 says
-// "conflicting protocols specified").
+// The chains go over netlink like the elements: nft is not started, and 1.0.6 could not write them (docs/decisions 0003).
 func (a *applier) change(p *patch) error {
 	a.batch.Reset()
 	isText := func(t target) bool { return t.kind == from } // and written already
@@ -304,7 +302,7 @@ func (s set) declare(tx *knftables.Transaction) {
 // wrap tells which family an error is about.
 func wrap(family fmt.Stringer, err error) error {
 	if err != nil {
-		return fmt.Errorf("nftables %s: %w", family, err)
+		return fmt.Errorf("%s: %w", family, err)
 	}
 	return nil
 }

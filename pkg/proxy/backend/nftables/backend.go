@@ -35,7 +35,10 @@ func Open(opts Options, families ...cluster.Family) (*Backend, error) {
 	for _, family := range families {
 		table, err := nft.Open(dialectOf(family).family, TableName)
 		if err != nil {
-			return nil, err
+			for _, opened := range tables {
+				_ = opened.Close() // the error that matters is at hand
+			}
+			return nil, wrap(family, err)
 		}
 		tables = append(tables, table)
 	}

@@ -3,5 +3,5 @@
 // what each connection meets.
 //
 // The stages are pure: render makes a ruleset of a plan, diff a patch of two rulesets; apply writes a patch
-// through the door pkg/kernel/nft, and decode reads a ruleset back from it.
+// through the door pkg/kernel/nft, and read makes a ruleset of what is there.
 package nftables

@@ -9,7 +9,7 @@ import (
 )
 
 // ruleset is one family's table as a value: what it should hold, as render makes it, or what it does hold,
-// as apply leaves it and decode reads it. It never changes.
+// as apply leaves it and read finds it. It never changes.
 //
 // Which endpoint sits in which slot is not part of its meaning: every slot has the same chance. So render
 // puts a pool in order, diff leaves in place what may stay, and equal compares pools as sets.
