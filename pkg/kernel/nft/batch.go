@@ -160,7 +160,7 @@ func (b *Batch) endElement(elem int) {
 // appendGoto appends an element's verdict.
 func appendGoto(b []byte, chain string) []byte {
 	b, data := beginNest(b, unix.NFTA_SET_ELEM_DATA)
-	b = appendVerdict(b, verdictGoto, chain)
+	b = appendVerdict(b, chain)
 	endNest(b, data)
 	return b
 }
@@ -173,13 +173,11 @@ func appendData(b []byte, typ uint16, v []byte) []byte {
 	return b
 }
 
-// appendVerdict appends NFTA_DATA_VERDICT.
-func appendVerdict(b []byte, code int32, chain string) []byte {
+// appendVerdict appends the verdict (NFTA_DATA_VERDICT) that goes to a chain.
+func appendVerdict(b []byte, chain string) []byte {
 	b, verdict := beginNest(b, unix.NFTA_DATA_VERDICT)
-	b = appendU32(b, unix.NFTA_VERDICT_CODE, uint32(code))
-	if chain != "" {
-		b = appendString(b, unix.NFTA_VERDICT_CHAIN, chain)
-	}
+	b = appendU32(b, unix.NFTA_VERDICT_CODE, verdictGoto)
+	b = appendString(b, unix.NFTA_VERDICT_CHAIN, chain)
 	endNest(b, verdict)
 	return b
 }

@@ -218,7 +218,7 @@ func TestBatchRefuses(t *testing.T) {
 		"long chain to go":  func(b *Batch) { b.Add("services", &Element{Key: frontendKey(1), Chain: long}) },
 		"no chain":          func(b *Batch) { b.AddChain("", "") },
 		"long chain":        func(b *Batch) { b.DeleteChain(long) },
-		"rule of no chain":  func(b *Batch) { b.AddRule("", Rule{Drop}) },
+		"rule of no chain":  func(b *Batch) { b.AddRule("", Rule{SetMark(1)}) },
 		"empty rule":        func(b *Batch) { b.AddRule("a", nil) },
 		"flush of no chain": func(b *Batch) { b.FlushChain("") },
 	} {

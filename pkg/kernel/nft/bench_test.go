@@ -144,27 +144,24 @@ func BenchmarkWrite(b *testing.B) {
 // BenchmarkChain measures what a new chain with a rule costs, by either way.
 func BenchmarkChain(b *testing.B) {
 	pick := Rule{DNAT{Concat{DestinationAddress, Protocol, DestinationPort, RandomNumber(17)}, "endpoints"}}
-	dispatch := Rule{VerdictMap{Concat{DestinationAddress, Protocol, DestinationPort}, "services"}}
-	for name, rule := range map[string]Rule{"endpoints": pick, "services": dispatch} {
-		b.Run("add one that reads "+name, func(b *testing.B) {
-			i := 0
-			benchCommit(b, func(batch *Batch) {
-				if i > 0 {
-					batch.DeleteChain(fmt.Sprint("chain-", i))
-				}
-				i++
-				batch.AddChain(fmt.Sprint("chain-", i), "")
-				batch.AddRule(fmt.Sprint("chain-", i), rule)
-			})
+	b.Run("add one that reads endpoints", func(b *testing.B) {
+		i := 0
+		benchCommit(b, func(batch *Batch) {
+			if i > 0 {
+				batch.DeleteChain(fmt.Sprint("chain-", i))
+			}
+			i++
+			batch.AddChain(fmt.Sprint("chain-", i), "")
+			batch.AddRule(fmt.Sprint("chain-", i), pick)
 		})
-	}
+	})
 	b.Run("add one that reads services, as text", func(b *testing.B) {
 		i := 0
 		benchCall(b, func(table *kernelTable) error {
 			i++
 			return text(func(tx *knftables.Transaction) {
 				tx.Add(&knftables.Chain{Name: fmt.Sprint("chain-", i)})
-				tx.Add(&knftables.Rule{Chain: fmt.Sprint("chain-", i), Rule: dispatch.Text(table.family)})
+				tx.Add(&knftables.Rule{Chain: fmt.Sprint("chain-", i), Rule: "ip daddr . meta l4proto . th dport vmap @services"})
 				if i > 1 {
 					tx.Delete(&knftables.Chain{Name: fmt.Sprint("chain-", i-1)})
 				}

@@ -341,7 +341,7 @@ func batchElementCases() []conformanceCase {
 		})},
 		{name: "Replace/verdict map/with its chain", do: batch(func(b *Batch) {
 			b.AddChain("new", "made in a batch")
-			b.AddRule("new", Rule{Drop})
+			b.AddRule("new", Rule{SetMark(1)})
 			b.Delete("services", frontendKey(1))
 			b.Add("services", service(1, "new"))
 			b.DeleteChain("pick-2")
@@ -403,13 +403,13 @@ func batchChainCases() []conformanceCase {
 		{name: "FlushChain/chain/present", do: batch(func(b *Batch) { b.FlushChain("services") })},
 		{name: "FlushChain/chain/absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.FlushChain("none") })},
 		{name: "AddRule/rule/plain", do: batch(func(b *Batch) {
-			b.AddRule("unused", Rule{Lookup{Concat{SourceAddress}, "unused-set", true}, Accept})
+			b.AddRule("unused", Rule{Lookup{Concat{SourceAddress}, "unused-set"}, SetMark(1)})
 		})},
-		{name: "AddRule/rule/chain absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.AddRule("none", Rule{Drop}) })},
+		{name: "AddRule/rule/chain absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.AddRule("none", Rule{SetMark(1)}) })},
 		{name: "AddRule/rule/target absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.AddRule("unused", Rule{Goto("none")}) })},
-		{name: "AddRule/rule/target base", want: unix.EOPNOTSUPP, do: batch(func(b *Batch) { b.AddRule("unused", Rule{Jump("prerouting")}) })},
+		{name: "AddRule/rule/target base", want: unix.EOPNOTSUPP, do: batch(func(b *Batch) { b.AddRule("unused", Rule{Goto("prerouting")}) })},
 		{name: "AddRule/rule/set absent", want: unix.ENOENT, do: batch(func(b *Batch) {
-			b.AddRule("unused", Rule{VerdictMap{Concat{SourceAddress}, "none"}})
+			b.AddRule("unused", Rule{Lookup{Concat{SourceAddress}, "none"}})
 		})},
 		{name: "AddRule/rule/update", do: batch(func(b *Batch) {
 			b.AddRule("unused", Rule{Update{Map: "clients", Key: Concat{SourceAddress}, Value: Concat{DestinationAddress, DestinationPort}, Timeout: time.Hour}})

@@ -31,11 +31,7 @@ const (
 	nftaFlowtableTable = 1  // NFTA_FLOWTABLE_TABLE
 	nftaFlowtableName  = 2  // NFTA_FLOWTABLE_NAME
 
-	verdictDrop   = 0  // NF_DROP
-	verdictAccept = 1  // NF_ACCEPT
-	verdictJump   = -3 // NFT_JUMP
-	verdictGoto   = -4 // NFT_GOTO
-	verdictReturn = -5 // NFT_RETURN
+	verdictGoto = 1<<32 - 4 // NFT_GOTO, which is -4, as the number of 32 bits that it is sent as
 )
 
 const (

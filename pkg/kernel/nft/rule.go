@@ -39,7 +39,6 @@ const (
 	SourceAddress      Operand = (iota + 1) << 32 // ip saddr
 	DestinationAddress                            // ip daddr
 	Protocol                                      // meta l4proto
-	SourcePort                                    // th sport
 	DestinationPort                               // th dport
 	randomNumber                                  // numgen random mod n
 	constant                                      // numgen random mod 1 offset n
@@ -66,8 +65,6 @@ func (c Concat) text(family knftables.Family) string {
 			parts = append(parts, ip+" daddr")
 		case Protocol:
 			parts = append(parts, "meta l4proto")
-		case SourcePort:
-			parts = append(parts, "th sport")
 		case DestinationPort:
 			parts = append(parts, "th dport")
 		case randomNumber:
@@ -96,8 +93,6 @@ func (c Concat) appendAt(b []byte, family knftables.Family, at int) []byte {
 			b = appendPayload(b, at, payloadNetwork, sourceOffset(family)+addressLen(family), addressLen(family))
 		case Protocol:
 			b = appendExpr(b, "meta", u32s{{unix.NFTA_META_DREG, register(at)}, {unix.NFTA_META_KEY, unix.NFT_META_L4PROTO}})
-		case SourcePort:
-			b = appendPayload(b, at, payloadTransport, 0, 2)
 		case DestinationPort:
 			b = appendPayload(b, at, payloadTransport, 2, 2)
 		case randomNumber:
@@ -161,40 +156,16 @@ func register(offset int) uint32 {
 	return uint32(unix.NFT_REG32_00 + offset/4)
 }
 
-// Lookup is true for packets whose key is in a set: `ip saddr @name`, or with Not `ip saddr != @name`.
+// Lookup is true for packets whose key is in a set: `ip saddr @name`.
 type Lookup struct {
 	Key Concat
 	Set string
-	Not bool
 }
 
-func (l Lookup) text(family knftables.Family) string {
-	if l.Not {
-		return l.Key.text(family) + " != @" + l.Set
-	}
-	return l.Key.text(family) + " @" + l.Set
-}
+func (l Lookup) text(family knftables.Family) string { return l.Key.text(family) + " @" + l.Set }
 
 func (l Lookup) appendTo(b []byte, family knftables.Family) []byte {
-	b = l.Key.appendTo(b, family)
-	if l.Not {
-		return appendLookup(b, l.Set, u32s{{unix.NFTA_LOOKUP_FLAGS, unix.NFT_LOOKUP_F_INV}})
-	}
-	return appendLookup(b, l.Set, nil)
-}
-
-// VerdictMap does what a verdict map says for the key: `ip daddr . meta l4proto . th dport vmap @name`.
-type VerdictMap struct {
-	Key Concat
-	Map string
-}
-
-func (v VerdictMap) text(family knftables.Family) string {
-	return v.Key.text(family) + " vmap @" + v.Map
-}
-
-func (v VerdictMap) appendTo(b []byte, family knftables.Family) []byte {
-	return appendLookup(v.Key.appendTo(b, family), v.Map, u32s{{unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT}})
+	return appendLookup(l.Key.appendTo(b, family), l.Set, nil)
 }
 
 // DNAT sends packets whose key a data map has to the address and port that it maps the key to, and lets others pass:
@@ -224,40 +195,7 @@ type Goto string
 func (g Goto) text(knftables.Family) string { return "goto " + string(g) }
 
 func (g Goto) appendTo(b []byte, _ knftables.Family) []byte {
-	return appendImmediateVerdict(b, verdictGoto, string(g))
-}
-
-// Jump goes to a chain, and comes back if that does not decide.
-type Jump string
-
-func (j Jump) text(knftables.Family) string { return "jump " + string(j) }
-
-func (j Jump) appendTo(b []byte, _ knftables.Family) []byte {
-	return appendImmediateVerdict(b, verdictJump, string(j))
-}
-
-// Verdict ends the chain.
-type Verdict int32
-
-// The verdicts that name no chain.
-const (
-	Drop   Verdict = verdictDrop
-	Accept Verdict = verdictAccept
-	Return Verdict = verdictReturn
-)
-
-func (v Verdict) text(knftables.Family) string {
-	switch v {
-	case Drop:
-		return "drop"
-	case Accept:
-		return "accept"
-	}
-	return "return"
-}
-
-func (v Verdict) appendTo(b []byte, _ knftables.Family) []byte {
-	return appendImmediateVerdict(b, int32(v), "")
+	return appendImmediateGoto(b, string(g))
 }
 
 // SetMark sets bits of the packet's mark and leaves the others: `meta mark set meta mark | 0x00004000`.

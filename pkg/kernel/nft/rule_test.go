@@ -11,26 +11,18 @@ import (
 
 // ruleCases are rules with every statement and operand.
 func ruleCases() map[string]Rule {
-	frontend := Concat{DestinationAddress, Protocol, DestinationPort}
 	return map[string]Rule{
 		"pick":     {DNAT{Concat{DestinationAddress, Protocol, DestinationPort, RandomNumber(17)}, "endpoints"}},
 		"sticky":   {DNAT{Concat{SourceAddress, DestinationAddress, Protocol, DestinationPort}, "affinity"}},
-		"dispatch": {VerdictMap{frontend, "services"}},
-		"ports":    {VerdictMap{Concat{Protocol, DestinationPort}, "nodeports"}},
-		"inside":   {Lookup{Concat{SourceAddress}, "pods", false}, Goto("target")},
-		"outside":  {Lookup{Concat{SourceAddress}, "pods", true}, SetMark(0x4000)},
-		"hairpin":  {Lookup{Concat{SourceAddress, DestinationAddress, Protocol, DestinationPort}, "hairpins", false}, Jump("target")},
-		"replies":  {Lookup{Concat{SourceAddress, Protocol, SourcePort}, "replies", false}, Return},
+		"inside":   {Lookup{Concat{SourceAddress}, "pods"}, Goto("target")},
+		"marked":   {Lookup{Concat{SourceAddress}, "pods"}, SetMark(0x4000)},
+		"hairpin":  {Lookup{Concat{SourceAddress, DestinationAddress, Protocol, DestinationPort}, "hairpins"}, Goto("target")},
 		"goto":     {Goto("target")},
-		"jump":     {Jump("target")},
-		"drop":     {Drop},
-		"accept":   {Accept},
-		"return":   {Return},
 		"mark":     {SetMark(0x80004000)},
-		"member":   {Lookup{Concat{DestinationAddress, DestinationPort, Constant(0xffffffff), Constant(0)}, "members", false}, Jump("target")},
+		"member":   {Lookup{Concat{DestinationAddress, DestinationPort, Constant(0xffffffff), Constant(0)}, "members"}, Goto("target")},
 		"recall":   {DNAT{Concat{SourceAddress, Protocol, Constant(7), Constant(0x80000000)}, "clients"}},
 		"remember": {remember(3 * time.Hour)},
-		"briefly":  {Lookup{Concat{DestinationAddress, DestinationPort, Constant(7), Constant(8)}, "members", false}, remember(time.Second)},
+		"briefly":  {Lookup{Concat{DestinationAddress, DestinationPort, Constant(7), Constant(8)}, "members"}, remember(time.Second)},
 		"long":     {remember(86399 * time.Second)},
 	}
 }
@@ -57,11 +49,8 @@ func ruleWorld(family knftables.Family) func(tx *knftables.Transaction) {
 		tx.Add(&knftables.Table{})
 		tx.Add(&knftables.Map{Name: "endpoints", TypeOf: strings.ReplaceAll(endpointsType, "ip", ip)})
 		tx.Add(&knftables.Map{Name: "affinity", TypeOf: ip + " saddr . " + ip + " daddr . meta l4proto . th dport : " + ip + " daddr . th dport"})
-		tx.Add(&knftables.Map{Name: "services", TypeOf: strings.ReplaceAll(servicesType, "ip", ip)})
-		tx.Add(&knftables.Map{Name: "nodeports", TypeOf: "meta l4proto . th dport : verdict"})
 		tx.Add(&knftables.Set{Name: "pods", TypeOf: ip + " saddr", Flags: []knftables.SetFlag{knftables.IntervalFlag}})
 		tx.Add(&knftables.Set{Name: "hairpins", TypeOf: ip + " saddr . " + ip + " daddr . meta l4proto . th dport"})
-		tx.Add(&knftables.Set{Name: "replies", TypeOf: ip + " saddr . meta l4proto . th sport"})
 		tx.Add(&knftables.Set{Name: "members", TypeOf: ip + " daddr . th dport . numgen random mod 2 . numgen random mod 2"})
 		tx.Add(&knftables.Map{Name: "clients", Size: knftables.PtrTo[uint64](4),
 			TypeOf: ip + " saddr . meta l4proto . numgen random mod 2 . numgen random mod 2 : " + ip + " daddr . th dport",

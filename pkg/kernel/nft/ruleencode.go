@@ -124,11 +124,12 @@ func appendLookup(b []byte, set string, v u32s) []byte {
 	return b
 }
 
-func appendImmediateVerdict(b []byte, code int32, chain string) []byte {
+// appendImmediateGoto goes to a chain, whatever the packet.
+func appendImmediateGoto(b []byte, chain string) []byte {
 	b, end := beginExpr(b, "immediate")
 	b = appendU32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
 	b, data := beginNest(b, unix.NFTA_IMMEDIATE_DATA)
-	b = appendVerdict(b, code, chain)
+	b = appendVerdict(b, chain)
 	endNest(b, data)
 	end(b)
 	return b
