@@ -3,16 +3,21 @@
 //
 // This package is the only place that wires concrete things together:
 //
-//	main.go      the process: exit codes
-//	command.go   the root command: from a command line to a call of run, which signals end
-//	flags.go     every flag, in groups
-//	options.go   flags and file to one checked configuration
-//	watch.go     what happens when the file changes
-//	configcmd.go the subcommands "config ..."
-//	auditcmd.go  the subcommand "audit", which reads through auditread.go
-//	run.go       sources, backend, loop and servers
-//	identity.go  waiting until it is known who this node is; families.go what it serves then
-//	tuning.go    kernel settings at the start
+//	main.go        the process: exit codes
+//	command.go     the root command: from a command line to a call of run, which signals end
+//	flags.go       every flag, in groups
+//	options.go     flags and file to one checked configuration
+//	watch.go       what happens when the file changes
+//	configcmd.go   the subcommands "config ..."
+//	explaincmd.go  the subcommands "config explain" and "config feature-gates"
+//	auditcmd.go    the subcommand "audit", which reads through auditread.go
+//	run.go         puts sources, backend, loop and servers together
+//	sources.go     where objects come from, and where Events go
+//	identity.go    waiting until it is known who this node is; families.go what it serves then
+//	backends.go    the modes; planoptions.go what of the configuration the plan wants to know
+//	servers.go     health, metrics and the other pages
+//	aftersync.go   what waits until rules are in force
+//	tuning.go      kernel settings at the start; memory.go the garbage collector's
 package main
 
 import (

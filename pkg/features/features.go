@@ -56,8 +56,8 @@ type Result struct {
 	Errors map[string]error
 }
 
-// New returns a gate with all features of this proxy registered at their defaults.
-func New() featuregate.MutableVersionedFeatureGate {
+// newGate returns a gate with all features of this proxy registered at their defaults.
+func newGate() featuregate.MutableVersionedFeatureGate {
 	gate := featuregate.NewFeatureGate()
 	err := errors.Join(
 		gate.AddVersioned(specs()),
@@ -73,7 +73,7 @@ func New() featuregate.MutableVersionedFeatureGate {
 
 // Read reads a map of gates. A gate that Kubernetes knows and this proxy does not need gives a warning, a name that
 // nobody knows an error.
-func Read(set map[string]bool) Result { return readInto(New(), set) }
+func Read(set map[string]bool) Result { return readInto(newGate(), set) }
 
 // readInto sets the gates of a registry.
 func readInto(gate featuregate.MutableVersionedFeatureGate, set map[string]bool) Result {
@@ -83,7 +83,7 @@ func readInto(gate featuregate.MutableVersionedFeatureGate, set map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		spec, ok := known[featuregate.Feature(name)]
 		switch {
-		case !ok && KnownToKubernetes(name):
+		case !ok && knownToKubernetes(name):
 			result.Warnings = append(result.Warnings, fmt.Sprintf("feature gate %s has no effect: Kubernetes knows it, this proxy has no use for it", name))
 		case !ok:
 			result.Errors[name] = fmt.Errorf("neither this proxy nor Kubernetes knows this feature gate%s", suggestion(name, known))
@@ -126,8 +126,8 @@ func read(gate featuregate.FeatureGate) Gates {
 //go:embed kubernetes.txt
 var kubernetesGates string
 
-// KnownToKubernetes tells whether some component of Kubernetes has, or had, a gate of this name.
-func KnownToKubernetes(name string) bool {
+// knownToKubernetes tells whether some component of Kubernetes has, or had, a gate of this name.
+func knownToKubernetes(name string) bool {
 	_, found := slices.BinarySearch(strings.Fields(kubernetesGates), name)
 	return found
 }

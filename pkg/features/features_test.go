@@ -52,7 +52,7 @@ func TestKubernetesGates(t *testing.T) {
 	for _, name := range []string{"KubeProxyIPVS", "NFTablesNetlink", "NFTablesProxyMode", "LoadBalancerIPMode", "ServiceTrafficDistribution", "TopologyAwareHints",
 		"KubeProxyDrainingTerminatingNodes", "WinDSR", "WinOverlay", "PreferSameTrafficDistribution", "MultiCIDRServiceAllocator", "WatchListClient",
 		"EndpointSliceProxying", "ServiceInternalTrafficPolicy", "ProxyTerminatingEndpoints", "MinimizeIPTablesRestore"} {
-		if !KnownToKubernetes(name) {
+		if !knownToKubernetes(name) {
 			t.Errorf("%s is missing", name)
 		}
 	}
@@ -107,7 +107,7 @@ func TestBadNames(t *testing.T) {
 		}
 	}
 	locked := featuregate.VersionedSpecs{{Version: version.MajorMinor(1, 0), Default: true, PreRelease: featuregate.GA, LockToDefault: true}}
-	gate := New()
+	gate := newGate()
 	if err := gate.AddVersioned(map[featuregate.Feature]featuregate.VersionedSpecs{"Settled": locked}); err != nil {
 		t.Fatal(err)
 	}

@@ -111,7 +111,7 @@ func (d Description) String() string {
 // Describe lists all gates of this proxy by name.
 func Describe() []Description {
 	var all []Description
-	registered := New().GetAll()
+	registered := newGate().GetAll()
 	for _, name := range slices.Sorted(maps.Keys(registered)) {
 		spec, told := registered[name], find(name)
 		stage := strings.ToLower(string(spec.PreRelease))

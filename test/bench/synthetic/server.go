@@ -32,9 +32,9 @@ type Server struct {
 	options Options
 	http    http.Server
 	served  chan error
-	// bytes counts what was sent, events the Events that were published, watches those that have caught up.
-	bytes, events, watches atomic.Int64
-	prepared               atomic.Pointer[prepared]
+	// bytes counts what was sent, watches those that have caught up.
+	bytes, watches atomic.Int64
+	prepared       atomic.Pointer[prepared]
 }
 
 // Serve answers on a listener until Close.
@@ -68,9 +68,6 @@ func (s *Server) Close() error {
 
 // Sent is how many bytes of objects have been sent, before whatever HTTP adds.
 func (s *Server) Sent() int64 { return s.bytes.Load() }
-
-// Published is how many Events have been posted.
-func (s *Server) Published() int64 { return s.events.Load() }
 
 // Watches is how many watches there are that have been told everything up to a moment ago.
 func (s *Server) Watches() int { return int(s.watches.Load()) }
@@ -222,7 +219,6 @@ func (s *Server) publish(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, "only Events are accepted here")
 		return
 	}
-	s.events.Add(1)
 	w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
 	w.WriteHeader(http.StatusCreated)
 	_, _ = w.Write(body)
