@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -288,6 +289,39 @@ func TestServicesAddresses(t *testing.T) {
 	h.expect("[2001:db8::2]:30001", good("a", 1))
 	if len(h.events) != 1 {
 		t.Errorf("got %d events, want one: %v", len(h.events), h.events)
+	}
+	h.release("192.0.2.1:30001")
+	h.sync([]netip.Addr{one, two})
+	h.expect("192.0.2.1:30001", good("a", 1))
+	h.sync([]netip.Addr{two})
+	h.taken["192.0.2.1:30001"] = true // it was served in between, so this is news
+	h.sync([]netip.Addr{one, two})
+	if len(h.events) != 2 {
+		t.Errorf("got %d events, want two: %v", len(h.events), h.events)
+	}
+}
+
+// TestServicesForget has nothing listen for a Service that is gone, or needs no health check any more: neither when node
+// ports are served elsewhere, nor when a port can be had that it once waited for.
+func TestServicesForget(t *testing.T) {
+	one, two := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	h := newHarness(t, false)
+	h.taken["192.0.2.1:30003"] = true
+	h.set("deleted", 30001, 1)
+	h.set("changed", 30002, 1)
+	h.set("waits", 30003, 1)
+	h.sync([]netip.Addr{one})
+	h.remove("deleted")
+	h.set("changed", 0, 0)
+	h.remove("waits")
+	h.release("192.0.2.1:30003")
+	h.sync([]netip.Addr{one})
+	h.sync([]netip.Addr{two})
+	if diff := cmp.Diff([]string{"192.0.2.1:30001", "192.0.2.1:30002"}, slices.Sorted(slices.Values(h.opened))); diff != "" {
+		t.Errorf("opened (-want +got):\n%s", diff)
+	}
+	if len(h.at) > 0 {
+		t.Errorf("still open: %v", h.at)
 	}
 }
 
