@@ -69,7 +69,8 @@ type Case struct {
 //
 // The answer names the endpoints that share the connections and the host whose address they see as the
 // source; or says refused, dropped, or passed: left alone. Where session affinity has a client stay with its
-// endpoint, it says so; and that it is the endpoint of the line before, by whatever address:
+// endpoint, it says so; and that it is the endpoint of the line before, by whatever address, be it the last line of the
+// step before:
 //
 //	client > 10.96.0.10:80/TCP = one of pod1a pod2a, seen as node1
 //	client > 192.0.2.10:80/TCP = the same of pod1a pod2a, seen as node1
