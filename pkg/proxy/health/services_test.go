@@ -1,10 +1,12 @@
 package health
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -330,6 +332,41 @@ func TestServicesForget(t *testing.T) {
 	}
 	for _, address := range h.opened {
 		h.expect(address, seen{})
+	}
+}
+
+// TestServicesCut ends the connections to a port that is given up: a load balancer that keeps one must not be told any more
+// what was so once.
+func TestServicesCut(t *testing.T) {
+	h := newHarness(t, true)
+	h.set("a", 30001, 1)
+	h.sync(nil)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", h.at[":30001"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	answers := bufio.NewReader(conn)
+	ask := func() error {
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: node\r\n\r\n"); err != nil {
+			return err
+		}
+		response, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, response.Body)
+		return errors.Join(err, response.Body.Close())
+	}
+	for range 2 {
+		if err := ask(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.remove("a")
+	h.sync(nil)
+	if err := ask(); err == nil {
+		t.Error("the Service is gone, and its connection still answers")
 	}
 }
 

@@ -113,6 +113,25 @@ func TestNotContested(t *testing.T) {
 	}
 }
 
+// TestNoContestWithItself: a Service may ask for one address in two ways, of which the load balancer's counts.
+func TestNoContestWithItself(t *testing.T) {
+	w := newWorld(t)
+	w.options.ServeExternalIPs = true
+	w.update(func(u *cluster.Update) {
+		u.SetService(service(everywhere, func(s *corev1.Service) {
+			s.Spec.ExternalIPs = []string{virtualIP}
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: virtualIP}}
+		}))
+	})
+	p := w.plan()
+	if p.Contested.Len() != 0 {
+		t.Errorf("contested: %v", maps.Collect(p.Contested.All()))
+	}
+	if route := p.RouteTo(netip.MustParseAddrPort(virtualIP+":80"), cluster.TCP); route == nil || route.Kind != LoadBalancerIP {
+		t.Errorf("the address is served as %+v", route)
+	}
+}
+
 // TestClusterIPMoves from a deleted Service to a new one in one update.
 func TestClusterIPMoves(t *testing.T) {
 	w := newWorld(t)
