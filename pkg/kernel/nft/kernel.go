@@ -2,7 +2,9 @@ package nft
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -66,11 +68,19 @@ func (t *kernelTable) Run(ctx context.Context, tx *knftables.Transaction) error 
 	if t.text == nil {
 		text, err := knftables.New(t.family, t.name)
 		if err != nil {
-			return wrap("start nft", t.family, t.name, err)
+			return wrap("start nft", t.family, t.name, unstarted(err))
 		}
 		t.text = text
 	}
 	return wrap("run a transaction", t.family, t.name, numbered(t.text.Run(ctx, tx)))
+}
+
+// unstarted says what to do where nft is missing or too old. Where it runs and says no, its words and number do.
+func unstarted(err error) error {
+	if errors.Is(err, exec.ErrNotFound) || strings.Contains(err.Error(), "nft version") {
+		return fmt.Errorf("%w: install nftables 1.0.1 or later", err)
+	}
+	return numbered(err)
 }
 
 // numbered adds the kernel's error number to an error of nft's, so that errors.Is finds it.
