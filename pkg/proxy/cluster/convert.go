@@ -342,13 +342,20 @@ func (p *problems) prefixes(field string, texts []string) []netip.Prefix {
 // nobody matches no source there is. It stands for ranges that cannot be read.
 var nobody = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32), netip.PrefixFrom(netip.IPv6Unspecified(), 128)}
 
-// sourceRanges reads who may use a Service. Where ranges are given and none can be read nobody may, for whoever
-// wrote them did not want everybody.
+// sourceRanges reads who may use a Service. Where a range cannot be read, a family that has no other is open to nobody:
+// whoever wrote it did not want everybody.
 func (p *problems) sourceRanges(texts []string) []netip.Prefix {
+	known := len(p.found)
 	ranges := p.prefixes("spec.loadBalancerSourceRanges", texts)
-	if len(ranges) == 0 && len(texts) > 0 {
-		return nobody
+	if len(p.found) == known {
+		return ranges
 	}
+	for _, none := range nobody {
+		if !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Addr().Is4() == none.Addr().Is4() }) {
+			ranges = append(ranges, none)
+		}
+	}
+	slices.SortFunc(ranges, netip.Prefix.Compare)
 	return ranges
 }
 

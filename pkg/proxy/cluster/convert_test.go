@@ -136,6 +136,8 @@ func TestServiceFields(t *testing.T) {
 		{"all of IPv4 written as IPv6", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"::ffff:0:0/96"} },
 			func(s *Service) any { return s.SourceRanges }, "[0.0.0.0/0]", nil},
 
+		{"an unreadable source range may have been a family's only one", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"2001:db8::/32", "10.0.0.0/33"} },
+			func(s *Service) any { return s.SourceRanges }, "[0.0.0.0/32 2001:db8::/32]", []string{`spec.loadBalancerSourceRanges[1]: "10.0.0.0/33" is not a CIDR`}},
 		{"source ranges that all are unreadable let nobody in", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"x"} },
 			func(s *Service) any { return s.SourceRanges }, "[0.0.0.0/32 ::/128]", []string{`spec.loadBalancerSourceRanges[0]: "x" is not a CIDR`}},
 
