@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,13 +30,23 @@ func NewRandom(seed uint64, many int) *Random {
 		Rand:     rand.New(rand.NewPCG(seed, 7)),
 		many:     many,
 		services: map[int]*cluster.Service{},
-		node:     &cluster.Node{Name: "n", Addresses: []netip.Addr{netip.MustParseAddr("172.18.0.11"), netip.MustParseAddr("fd00:172:18::b")}},
+		node:     node(11, 0),
 		opts: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true},
 			LocalTraffic: plan.LocalTraffic{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}},
 	}
 }
 
-// Step changes some Services, and plans again.
+// node has a primary address of each family, which end in a number, and bears these and some others.
+func node(number byte, others int) *cluster.Node {
+	addrs := []netip.Addr{netip.AddrFrom4([4]byte{172, 18, 0, number}), netip.MustParseAddr(fmt.Sprintf("fd00:172:18::%x", number))}
+	n := &cluster.Node{Name: "n", Addresses: addrs, Interfaces: addrs}
+	for i := range others {
+		n.Interfaces = append(slices.Clone(n.Interfaces), netip.AddrFrom4([4]byte{172, 19, 0, byte(i)}), netip.MustParseAddr(fmt.Sprintf("fd00:172:19::%x", i)))
+	}
+	return n
+}
+
+// Step changes some Services, and now and then the node, and plans again.
 func (r *Random) Step() *plan.Plan {
 	for range 1 + r.IntN(1+r.many/4) {
 		number := r.IntN(r.many)
@@ -47,6 +58,9 @@ func (r *Random) Step() *plan.Plan {
 	}
 	if r.IntN(10) == 0 {
 		clear(r.services)
+	}
+	if r.IntN(6) == 0 {
+		r.node = node(byte(11+r.IntN(2)), r.IntN(3))
 	}
 	services := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()
 	for _, s := range r.services {

@@ -134,12 +134,21 @@ func (w *walker) matches(rule []string) float64 {
 			return 0
 		case "--probability":
 			chance, _ = strconv.ParseFloat(rule[i+1], 64)
-		case "--dst-type", "-i":
+		case "--dst-type":
+			if !is(slices.ContainsFunc(nodes(), func(p netip.Prefix) bool { return p.Contains(w.packet.To.Addr()) })) {
+				return 0
+			}
+		case "-i":
 			w.t.Fatalf("the walker does not know %v", rule)
 		}
 		not = word == "!"
 	}
 	return chance
+}
+
+// nodes are the ranges of the addresses that the machine of a random cluster bears.
+func nodes() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("fd00:172::/32")}
 }
 
 // within tells whether an address matches ADDRESS/BITS or ADDRESS/MASK.
