@@ -22,9 +22,12 @@ import (
 type table struct {
 	conntrack.Fake
 	takes time.Duration
+	// tries is when sweeps began.
+	tries []time.Time
 }
 
 func (l *table) SweepUDP(ctx context.Context, family conntrack.Family, stale func(*conntrack.Flow) bool) (conntrack.Swept, error) {
+	l.tries = append(l.tries, time.Now())
 	time.Sleep(l.takes)
 	return l.Fake.SweepUDP(ctx, family, stale)
 }
@@ -353,4 +356,34 @@ func TestRetries(t *testing.T) {
 			}, toA, toB, toA6)
 		})
 	}
+}
+
+// TestRetriesSlowDown: the time between tries grows while they fail, and begins anew after one that does not.
+func TestRetriesSlowDown(t *testing.T) {
+	run(t, func(f *fixture) {
+		f.set(service(dns, dnsIPs, "10.244.0.1"))
+		f.sync()
+		var began []time.Time
+		for _, endpoint := range []string{"10.244.0.2", "10.244.0.3"} {
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			f.FailReads = 10
+			began = append(began, time.Now())
+			f.set(service(dns, dnsIPs, endpoint))
+			f.sync()
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		for _, start := range began {
+			tries := 0
+			for _, at := range f.tries {
+				if !at.Before(start) && at.Before(start.Add(time.Minute)) {
+					tries++
+				}
+			}
+			if tries != 7 { // after 0, 0.5, 1.5, 3.5, 7.5, 15.5 and 31.5 s
+				f.Errorf("%d tries in a minute, want 7", tries)
+			}
+		}
+	})
 }
