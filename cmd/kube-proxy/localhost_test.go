@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -36,7 +37,7 @@ func TestKernelLocalhostNodePorts(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := &trial{T: t, lab: w.lab, program: w.program, dir: w.dir}
-			w.proxy(test.flags...)
+			w.proxy(config.ProxyModeNFTables, test.flags...)
 			for family, loopback := range map[string]string{"IPv4": "127.0.0.1", "IPv6": "::1"} {
 				for protocol, endpoint := range map[netns.Protocol]string{netns.TCP: test.tcp, netns.UDP: test.rest, netns.SCTP: test.rest} {
 					probe := netns.Probe{From: w.lab.Node1.Host, To: netip.AddrPortFrom(netip.MustParseAddr(loopback), 30080), Protocol: protocol}

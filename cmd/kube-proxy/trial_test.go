@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -80,11 +81,11 @@ func (w *trial) serve(host *netns.Host, protocol netns.Protocol, port uint16) {
 	}
 }
 
-// proxy runs kube-proxy in node1 until the test ends, and waits until it has written its rules.
-func (w *trial) proxy(flags ...string) {
+// proxy runs kube-proxy in node1 in a mode until the test ends, and waits until it has written its rules.
+func (w *trial) proxy(mode config.ProxyMode, flags ...string) {
 	w.Helper()
 	var log bytes.Buffer
-	cmd := w.lab.Node1.Command(w.program, append([]string{"--manifests", w.dir, "--proxy-mode", "nftables", "--hostname-override", "node1",
+	cmd := w.lab.Node1.Command(w.program, append([]string{"--manifests", w.dir, "--proxy-mode", string(mode), "--hostname-override", "node1",
 		"--bind-address", w.lab.Node1.IPv4.String(), "--metrics-bind-address", "127.0.0.1:10249"}, flags...)...)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
