@@ -61,3 +61,28 @@ func TestKernelLocalhostNodePorts(t *testing.T) {
 		})
 	}
 }
+
+// TestKernelLocalhostNodePortsRouted asks for a node port on the loopback addresses in iptables mode, where the kernel routes
+// them in IPv4, unless a flag says no.
+func TestKernelLocalhostNodePortsRouted(t *testing.T) {
+	w := newTrial(t)
+	for _, on := range []bool{false, true} { // what lets them be routed stays
+		t.Run(strconv.FormatBool(on), func(t *testing.T) {
+			w := &trial{T: t, lab: w.lab, program: w.program, dir: w.dir}
+			w.proxy(config.ProxyModeIPTables, "--iptables-localhost-nodeports="+strconv.FormatBool(on))
+			for _, loopback := range []string{"127.0.0.1", "::1"} {
+				for _, protocol := range []netns.Protocol{netns.TCP, netns.UDP} {
+					to := netip.AddrPortFrom(netip.MustParseAddr(loopback), 30080)
+					probe := netns.Probe{From: w.lab.Node1.Host, To: to, Protocol: protocol}
+					want, endpoint := netns.Refused, ""
+					if on && to.Addr().Is4() {
+						want, endpoint = netns.Answered, w.endpoint().Name
+					}
+					if answer := probe.Send(); answer.Verdict != want || answer.Endpoint != endpoint {
+						t.Errorf("%s: %s, want %s %s", probe, answer, want, endpoint)
+					}
+				}
+			}
+		})
+	}
+}
