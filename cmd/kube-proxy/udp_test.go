@@ -17,10 +17,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	trackedflows "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
@@ -37,12 +40,10 @@ type udpWorld struct {
 
 var udpServiceIPs = []string{"10.96.0.10", "fd00:10:96::10"}
 
-func newUDPWorld(t *testing.T) *udpWorld {
+func newUDPWorld(t *testing.T, open backendtest.Open) *udpWorld {
 	t.Helper()
 	netns.Require(t, "conntrack")
-	bench := backendtest.NewBench(t, func() (backend.Backend, error) {
-		return nftables.Open(nftables.Options{Mark: 0x4000}, cluster.IPv4, cluster.IPv6)
-	})
+	bench := backendtest.NewBench(t, open)
 	w := &udpWorld{T: t, lab: bench.Lab, builder: cluster.NewBuilder("node1")}
 	var table *trackedflows.Kernel
 	if err := w.lab.Node1.Do(func() (err error) { table, err = trackedflows.Open(); return err }); err != nil {
@@ -190,9 +191,21 @@ func (w *udpWorld) tracked(from netip.AddrPort) []string {
 	return ids
 }
 
-// TestKernelUDPFlows keeps flows open while their endpoints and their Service come and go.
+// TestKernelUDPFlows keeps flows open while their endpoints and their Service come and go, in each mode.
 func TestKernelUDPFlows(t *testing.T) {
-	w := newUDPWorld(t)
+	families := []cluster.Family{cluster.IPv4, cluster.IPv6}
+	for mode, open := range map[config.ProxyMode]backendtest.Open{
+		config.ProxyModeNFTables: func() (backend.Backend, error) { return nftables.Open(nftables.Options{Mark: 0x4000}, families...) },
+		config.ProxyModeIPTables: func() (backend.Backend, error) {
+			return iptables.Open(t.Context(), iptables.Options{Mark: 0x4000}, sysctl.Kernel{}, families...)
+		},
+	} {
+		t.Run(string(mode), func(t *testing.T) { newUDPWorld(t, open).all(t) })
+	}
+}
+
+// all keeps flows open to a cluster IP and to a node port, in both families.
+func (w *udpWorld) all(t *testing.T) {
 	a, b := w.lab.Node1.Pods[0], w.lab.Node2.Pods[0]
 	for _, test := range []struct {
 		name string
