@@ -185,6 +185,47 @@ echo "$input" | $real "$@"`})
 		"RULE_APPEND failed (No such file or directory)", `reason="RulesRefused"`, "node node1 does not serve default/web-30081:http/TCP in IPv4")
 }
 
+// TestKernelCleanupWithoutPrograms cleans up where iptables is missing or does not work: kube-proxy tells why it cannot
+// remove what there is, and fails; where there is nothing to remove, that is no failure.
+func TestKernelCleanupWithoutPrograms(t *testing.T) {
+	for name, test := range map[string]struct {
+		variant string
+		prepare func(r *trial)
+		words   string
+	}{
+		"none": {"nft", func(r *trial) { r.env = append(os.Environ(), "PATH="+t.TempDir()) }, "iptables is not installed"},
+		"fail": {"legacy", func(r *trial) { r.programs(map[string]string{"": "echo the disk is on fire >&2; exit 1"}) }, "the disk is on fire"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, probes := newTrial(t)
+			n := newNode(t, r.lab.Node1.Host, test.variant)
+			before := n.rules()
+			r.start(iptables)
+			r.serves(probes)
+			r.ended()
+			test.prepare(r)
+			cleanup := func() (string, error) {
+				command := r.lab.Node1.Command(r.program, "--cleanup")
+				command.Env = r.env
+				out, err := command.CombinedOutput()
+				return string(out), err
+			}
+			if out, err := cleanup(); err == nil || !strings.Contains(out, test.words) {
+				t.Errorf("--cleanup ends with %v and does not say %q:\n%s", err, test.words, out)
+			}
+			if out, err := r.cleanup(); err != nil {
+				t.Fatalf("--cleanup with iptables: %v: %s", err, out)
+			}
+			if after := n.rules(); after != before {
+				t.Errorf("--cleanup leaves\n%s\nof what was before\n%s", after, before)
+			}
+			if out, err := cleanup(); err != nil {
+				t.Errorf("--cleanup of nothing: %v: %s", err, out)
+			}
+		})
+	}
+}
+
 // half is what a program leaves that was killed between two transactions: chains without rules, jumps to them that are
 // there twice, and rules of Services that are gone, in the way of those that there are.
 const half = `*nat

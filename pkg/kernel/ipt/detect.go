@@ -109,55 +109,64 @@ func Detect(ctx context.Context) (Variant, error) {
 	return Legacy, nil
 }
 
-// InUse lists the variants that may hold rules: those that are installed, and legacy only where it has tables, since
-// looking would make them. Neither is no error.
-func InUse(ctx context.Context) []Variant {
-	var used []Variant
+// Holding lists the variants that hold a chain which counts, in any of the tables of either family. It asks the kernel
+// itself, so that what is there is found whether or not there is a program to remove it; and it makes no table.
+func Holding(ctx context.Context, tables []string, counts func(table, chain string) bool) ([]Variant, error) {
+	var holding []Variant
+	var failed []error
 	for _, variant := range []Variant{NFT, Legacy} {
-		_, err := find(ctx, IPv4, variant)
-		if err == nil && (variant == NFT || legacyTableExists(IPv4, "nat") || legacyTableExists(IPv6, "nat")) {
-			used = append(used, variant)
+		found := false
+		for _, family := range []Family{IPv4, IPv6} {
+			for _, table := range tables {
+				chains, err := chainsIn(ctx, family, variant, table)
+				if err != nil {
+					failed = append(failed, fmt.Errorf("look for chains of iptables %s, variant %s, table %s: %w", family, variant, table, err))
+				}
+				found = found || slices.ContainsFunc(chains, func(chain string) bool { return counts(table, chain) })
+			}
+		}
+		if found {
+			holding = append(holding, variant)
 		}
 	}
-	return used
+	return holding, errors.Join(failed...)
+}
+
+// chainsIn lists a table's chains, none if there is no such table, without a program: iptables-nft-save takes half a minute
+// for 45,000 chains, since it sorts them into a list.
+func chainsIn(ctx context.Context, family Family, variant Variant, table string) ([]string, error) {
+	found := map[string]uint64{}
+	switch {
+	case variant == NFT:
+		s, err := openRequests(family)
+		if err != nil {
+			return nil, err
+		}
+		defer unix.Close(s.socket)
+		if err := s.chains(table, nil, found); err != nil {
+			return nil, err
+		}
+	case legacyTableExists(family, table): // looking would make it
+		s, err := openLegacySentinel(family)
+		if err != nil {
+			return nil, err
+		}
+		defer s.close()
+		if found, err = s.digests(ctx, table, nil); err != nil {
+			return nil, err
+		}
+	}
+	return slices.Collect(maps.Keys(found)), nil
 }
 
 // chainsOf lists the chains of a table in both families. A table that cannot be read has none.
 func chainsOf(ctx context.Context, variant Variant, table string) []string {
 	var all []string
 	for _, family := range []Family{IPv4, IPv6} {
-		if variant == NFT {
-			all = append(all, nftChains(family, table)...)
-			continue
-		}
-		p, err := find(ctx, family, variant)
-		if err != nil || !legacyTableExists(family, table) {
-			continue
-		}
-		out, _ := exec.CommandContext(ctx, p.save, "-t", table).Output()
-		for line := range strings.Lines(string(out)) {
-			if chain, ok := strings.CutPrefix(line, ":"); ok {
-				name, _, _ := strings.Cut(chain, " ")
-				all = append(all, name)
-			}
-		}
+		chains, _ := chainsIn(ctx, family, variant, table)
+		all = append(all, chains...)
 	}
 	return all
-}
-
-// nftChains asks the kernel itself: iptables-nft-save takes half a minute for 45,000 chains, since it sorts them into a
-// list.
-func nftChains(family Family, table string) []string {
-	s, err := openRequests(family)
-	if err != nil {
-		return nil
-	}
-	defer unix.Close(s.socket)
-	found := map[string]uint64{}
-	if err := s.chains(table, nil, found); err != nil {
-		return nil
-	}
-	return slices.Collect(maps.Keys(found))
 }
 
 // legacyTableExists looks a table up in the kernel's list for this network namespace, without making it.

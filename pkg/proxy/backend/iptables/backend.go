@@ -70,11 +70,12 @@ func openVariant(ctx context.Context, variant ipt.Variant, opts Options, setting
 	return New(opts, settings, doors...), nil
 }
 
-// CleanupAll removes what this backend, or an earlier program in its place, wrote in either variant of iptables. A
-// machine without iptables has nothing to remove.
+// CleanupAll removes what this backend, or an earlier program in its place, wrote in either variant of iptables. Where
+// there is nothing of that, iptables need not be installed.
 func CleanupAll(ctx context.Context, opts Options, settings Settings) error {
-	var failed []error
-	for _, variant := range ipt.InUse(ctx) {
+	holding, err := ipt.Holding(ctx, tables(), func(table, chain string) bool { return chainName{table, chain}.ours() })
+	failed := []error{err}
+	for _, variant := range holding {
 		b, err := openVariant(ctx, variant, opts, settings, []cluster.Family{cluster.IPv4, cluster.IPv6})
 		if err == nil {
 			err = errors.Join(b.Cleanup(ctx), b.Close())
