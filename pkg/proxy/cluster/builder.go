@@ -185,14 +185,14 @@ func (u *Update) SetEndpointSlice(object *discoveryv1.EndpointSlice) {
 		u.DeleteEndpointSlice(name)
 		return
 	}
-	service = u.known(service)
 	slice, problems := u.b.convert.slice(object)
 	u.report(name, "EndpointSlice", problems)
 	if before, known := u.b.belongs[name]; known && before != service {
 		u.DeleteEndpointSlice(name)
 	}
-	u.b.belongs[SliceName{Namespace: service.Namespace, Name: slice.Name}] = service
-	u.replaceSlice(service, slice.Name, slice)
+	of := u.slicesOf(service)
+	u.b.belongs[SliceName{Namespace: of.service.Namespace, Name: slice.Name}] = of.service
+	u.replaceSlice(&of, slice.Name, slice)
 }
 
 // DeleteEndpointSlice forgets an EndpointSlice.
@@ -201,8 +201,9 @@ func (u *Update) DeleteEndpointSlice(name SliceName) {
 	if !known {
 		return
 	}
+	of := u.slicesOf(service)
 	delete(u.b.belongs, name)
-	u.replaceSlice(service, name.Name, nil)
+	u.replaceSlice(&of, name.Name, nil)
 }
 
 // EndpointSlices visits the names of all known slices, in no order. The update may go on meanwhile.
@@ -214,31 +215,31 @@ func (u *Update) SliceEndpoints(name SliceName) int {
 	if !known {
 		return 0
 	}
-	all, _ := u.slicesOf(service)
-	if at, found := findSlice(all, name.Name); found {
-		return len(all[at].Endpoints)
+	of := u.slicesOf(service)
+	if at, found := findSlice(of.slices, name.Name); found {
+		return len(of.slices[at].Endpoints)
 	}
 	return 0
 }
 
-// slicesOf are the slices of a Service, sorted by name. owner is nil if the Service is not known.
-func (u *Update) slicesOf(service ServiceName) (all []*EndpointSlice, owner *Service) {
-	if owner, served := u.b.services.Get(service); served {
-		return owner.Slices, owner
-	}
-	return u.b.orphans[service], nil
+// family is a Service's slices, sorted by name.
+type family struct {
+	// service is the Service's name in the words that it has been told in before, so that one copy of them is kept.
+	service ServiceName
+	slices  []*EndpointSlice
+	// owner is nil if the Service is not known.
+	owner *Service
 }
 
-// known is the same name in the words that it has been told in before, so that one copy of them is kept.
-func (u *Update) known(service ServiceName) ServiceName {
-	all, owner := u.slicesOf(service)
-	switch {
-	case owner != nil:
-		return owner.Name
-	case len(all) > 0:
-		return u.b.belongs[SliceName{Namespace: service.Namespace, Name: all[0].Name}]
+func (u *Update) slicesOf(service ServiceName) family {
+	if owner, served := u.b.services.Get(service); served {
+		return family{service: owner.Name, slices: owner.Slices, owner: owner}
 	}
-	return service
+	orphans := u.b.orphans[service]
+	if len(orphans) > 0 {
+		service = u.b.belongs[SliceName{Namespace: service.Namespace, Name: orphans[0].Name}]
+	}
+	return family{service: service, slices: orphans}
 }
 
 func findSlice(all []*EndpointSlice, name string) (at int, found bool) {
@@ -246,8 +247,8 @@ func findSlice(all []*EndpointSlice, name string) (at int, found bool) {
 }
 
 // replaceSlice puts a slice in the place of the one of that name, or takes that one away when slice is nil.
-func (u *Update) replaceSlice(service ServiceName, name string, slice *EndpointSlice) {
-	all, owner := u.slicesOf(service)
+func (u *Update) replaceSlice(of *family, name string, slice *EndpointSlice) {
+	all := of.slices
 	at, found := findSlice(all, name)
 	if found {
 		if slice != nil && slice.equal(all[at]) {
@@ -265,15 +266,15 @@ func (u *Update) replaceSlice(service ServiceName, name string, slice *EndpointS
 	}
 	replaced = append(replaced, all[at:]...)
 	switch {
-	case owner != nil:
-		changed := *owner
+	case of.owner != nil:
+		changed := *of.owner
 		changed.Slices = replaced
-		u.b.services.Set(service, &changed)
+		u.b.services.Set(of.service, &changed)
 		u.changed = true
 	case len(replaced) == 0:
-		delete(u.b.orphans, service)
+		delete(u.b.orphans, of.service)
 	default:
-		u.b.orphans[service] = replaced
+		u.b.orphans[of.service] = replaced
 	}
 }
 

@@ -104,9 +104,7 @@ func (e *Editor[K, V]) Get(key K) (V, bool) { return Map[K, V]{root: e.root}.Get
 
 // Set puts value at key. Setting the value that is there changes nothing and keeps all sharing.
 func (e *Editor[K, V]) Set(key K, value V) {
-	if old, ok := e.Get(key); ok && old == value {
-		return
-	}
+	e.sign()
 	e.root = e.set(e.root, key, value)
 }
 
@@ -137,24 +135,35 @@ func (e *Editor[K, V]) sign() *token {
 
 func (e *Editor[K, V]) set(n *node[K, V], key K, value V) *node[K, V] {
 	if n == nil {
-		return &node[K, V]{key: key, value: value, priority: maphash.Comparable(seed, key), size: 1, owner: e.sign()}
+		return &node[K, V]{key: key, value: value, priority: maphash.Comparable(seed, key), size: 1, owner: e.self}
 	}
-	n = e.own(n)
 	switch order := key.Compare(n.key); {
 	case order < 0:
-		n.left = e.set(n.left, key, value)
-		if n.left.above(n) {
+		before := size(n.left)
+		left := e.set(n.left, key, value)
+		if left.owner != e.self { // the value was there
+			return n
+		}
+		n = e.own(n)
+		n.left, n.size = left, n.size+left.size-before
+		if left.above(n) {
 			return n.rotateRight()
 		}
 	case order > 0:
-		n.right = e.set(n.right, key, value)
-		if n.right.above(n) {
+		before := size(n.right)
+		right := e.set(n.right, key, value)
+		if right.owner != e.self {
+			return n
+		}
+		n = e.own(n)
+		n.right, n.size = right, n.size+right.size-before
+		if right.above(n) {
 			return n.rotateLeft()
 		}
-	default:
+	case n.value != value:
+		n = e.own(n)
 		n.value = value
 	}
-	n.resize()
 	return n
 }
 
