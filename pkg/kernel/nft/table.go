@@ -39,7 +39,7 @@ type Table interface {
 	// Elements reads all elements of a set or map, in no order. An error ends the sequence; a set that does not exist is
 	// one (ENOENT). The Elements' Key and Value are parts of a larger buffer: clone what is to be kept for long.
 	//
-	// The kernel's time for it grows with the square of the set's size: 5 s for 250,000 elements with counters.
+	// The kernel's time for it grows with the square of the set's size: seconds for 250,000 elements.
 	Elements(ctx context.Context, set string) iter.Seq2[Element, error]
 	// Find reads the elements that have the given keys, in the order of the keys, and leaves out keys that are not there.
 	// Its time grows with the number of keys only: 1 s for 250,000. Together with [Set.Count] it proves that a large set

@@ -35,7 +35,8 @@ func newScheme() *runtime.Scheme {
 
 // newClients makes a client for every group of the resources. They share connections.
 func newClients(config *rest.Config, resources []*resource) (map[schema.GroupVersion]rest.Interface, error) {
-	codecs := serializer.NewCodecFactory(newScheme())
+	scheme := newScheme()
+	codecs := newLean(serializer.NewCodecFactory(scheme).WithoutConversion(), scheme)
 	transport, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("prepare connections to the API server: %w", err)
@@ -48,7 +49,7 @@ func newClients(config *rest.Config, resources []*resource) (map[schema.GroupVer
 		if r.version.Group == "" {
 			c.APIPath = "/api"
 		}
-		c.NegotiatedSerializer = codecs.WithoutConversion()
+		c.NegotiatedSerializer = codecs
 		c.ContentType, c.AcceptContentTypes = protobuf, protoOrJSON
 		client, err := rest.RESTClientForConfigAndClient(c, transport)
 		if err != nil {
