@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -14,7 +15,8 @@ import (
 func TestKernelCounters(t *testing.T) {
 	w := newTrial(t)
 	for _, test := range []struct {
-		name, mode string
+		name string
+		mode config.ProxyMode
 		// legacy leaves a kubelet's hint that the node uses that variant.
 		legacy      bool
 		connections int
@@ -34,7 +36,7 @@ func TestKernelCounters(t *testing.T) {
 					t.Fatalf("%v: %s", err, out)
 				}
 			}
-			w.proxy("--proxy-mode", test.mode)
+			w.proxy(test.mode)
 			probe := netns.Probe{From: w.lab.Node1.Host, To: netip.MustParseAddrPort("127.0.0.1:30080"), Protocol: netns.TCP}
 			if tally := probe.Spread(test.connections); tally.Failed() > 0 {
 				t.Errorf("%s: %s", probe, tally)
