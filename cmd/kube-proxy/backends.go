@@ -65,23 +65,18 @@ var dataplanes = []dataplane{
 			SyncFailures:    "sync_proxy_rules_nftables_sync_failures_total",
 			CleanupFailures: "sync_proxy_rules_nftables_cleanup_failures_total",
 		},
-		open: openNFTables, rejectedOnLocalhost: nftables.RejectedOnLocalhost,
-		cleanup: func(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
-			b, err := openNFTables(ctx, cfg, []cluster.Family{cluster.IPv4, cluster.IPv6})
-			if err != nil {
-				return err
-			}
-			return errors.Join(b.Cleanup(ctx), b.Close())
+		open: func(_ context.Context, cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error) {
+			return nftables.Open(nftables.Options{Mark: 1 << cfg.NFTables.MasqueradeBit}, families...)
+		},
+		rejectedOnLocalhost: nftables.RejectedOnLocalhost,
+		cleanup: func(ctx context.Context, _ *config.KubeProxyConfiguration) error {
+			return nftables.CleanupAll(ctx)
 		},
 	},
 }
 
 func iptablesOptions(cfg *config.KubeProxyConfiguration) iptables.Options {
 	return iptables.Options{Mark: 1 << cfg.IPTables.MasqueradeBit}
-}
-
-func openNFTables(_ context.Context, cfg *config.KubeProxyConfiguration, families []cluster.Family) (backend.Backend, error) {
-	return nftables.Open(nftables.Options{Mark: 1 << cfg.NFTables.MasqueradeBit}, families...)
 }
 
 // chooseDataplane finds the one that the configuration names.

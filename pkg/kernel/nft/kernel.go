@@ -2,9 +2,7 @@ package nft
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os/exec"
 	"strings"
 	"time"
 
@@ -18,7 +16,7 @@ type kernelTable struct {
 	name   string
 	socket *socket
 
-	// text is nft(8), made when it is first needed: knftables tries nft out then.
+	// text is nft(8), made by start: when it is first needed, or before.
 	text knftables.Interface
 	// maker makes transactions without nft(8).
 	maker *knftables.Fake
@@ -26,8 +24,16 @@ type kernelTable struct {
 
 // Open opens the door to a table in the network namespace of the calling thread. The table need not exist.
 // Reading and writing need CAP_NET_ADMIN, and Run needs the program nft (1.0.1 or later) in PATH and a caller in the same
-// network namespace.
+// network namespace; whether it can work is only known then ([OpenUsable] asks at once).
 func Open(family knftables.Family, table string) (Table, error) {
+	opened, err := open(family, table)
+	if err != nil {
+		return nil, err // not a Table that holds nil
+	}
+	return opened, nil
+}
+
+func open(family knftables.Family, table string) (*kernelTable, error) {
 	if familyNumber(family) == 0 {
 		return nil, fmt.Errorf("nftables: open table %s %s: the family must be ip, ip6 or inet", family, table)
 	}
@@ -66,21 +72,11 @@ func (t *kernelTable) Run(ctx context.Context, tx *knftables.Transaction) error 
 		return nil
 	}
 	if t.text == nil {
-		text, err := knftables.New(t.family, t.name)
-		if err != nil {
-			return wrap("start nft", t.family, t.name, unstarted(err))
+		if err := t.start(); err != nil {
+			return err
 		}
-		t.text = text
 	}
 	return wrap("run a transaction", t.family, t.name, numbered(t.text.Run(ctx, tx)))
-}
-
-// unstarted says what to do where nft is missing or too old. Where it runs and says no, its words and number do.
-func unstarted(err error) error {
-	if errors.Is(err, exec.ErrNotFound) || strings.Contains(err.Error(), "nft version") {
-		return fmt.Errorf("%w: install nftables 1.0.1 or later", err)
-	}
-	return numbered(err)
 }
 
 // numbered adds the kernel's error number to an error of nft's, so that errors.Is finds it.

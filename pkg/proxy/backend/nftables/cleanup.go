@@ -2,11 +2,24 @@ package nftables
 
 import (
 	"context"
+	"errors"
 
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
+
+// CleanupAll removes the tables of both families from the network namespace that it is called in. Where there are none it
+// does without the program nft: a machine that is served in another mode need not have it.
+func CleanupAll(ctx context.Context) error {
+	tables, err := openTables(nft.Open, []cluster.Family{cluster.IPv4, cluster.IPv6})
+	if err != nil {
+		return err
+	}
+	b := New(Options{}, tables...)
+	return errors.Join(b.Cleanup(ctx), b.Close())
+}
 
 // cleanup removes a table with everything in it; that there is none is fine.
 func cleanup(ctx context.Context, table nft.Table) error {

@@ -1,0 +1,49 @@
+package nft
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// TestKernelUsable opens a table that can be used, which makes no table; one on what says to be Linux 2.6; and one without
+// CAP_NET_ADMIN.
+func TestKernelUsable(t *testing.T) {
+	netns.Enter(t, "nft")
+	usable := func() error {
+		table, err := OpenUsable(knftables.IPv4Family, testTable)
+		if err == nil {
+			err = table.Close()
+		}
+		return err
+	}
+	if err := usable(); err != nil {
+		t.Error(err)
+	}
+	if list := nft(t, "list", "ruleset"); list != "" {
+		t.Errorf("there is now:\n%s", list)
+	}
+
+	// Both are the thread's, which ends with the test.
+	const uname26 = 0x0020000 // UNAME26 of linux/personality.h
+	if _, _, errno := unix.Syscall(unix.SYS_PERSONALITY, uname26, 0, 0); errno != 0 {
+		t.Fatal(errno)
+	}
+	if err := usable(); err == nil || !strings.Contains(err.Error(), "2.6") || !strings.Contains(err.Error(), anyKernel+"=1") {
+		t.Errorf("with an old kernel: %v", err)
+	}
+	t.Setenv(anyKernel, "1")
+	if err := usable(); err != nil {
+		t.Errorf("with an old kernel that is not asked for its version: %v", err)
+	}
+	if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_NET_ADMIN, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := usable(); err == nil || !strings.Contains(err.Error(), "Operation not permitted: CAP_NET_ADMIN is missing") {
+		t.Errorf("without CAP_NET_ADMIN: %v", err)
+	}
+}
