@@ -41,21 +41,32 @@ func (s *socket) generation() (g Generation, _ error) {
 
 // consistent runs read until no transaction comes in between.
 func (s *socket) consistent(ctx context.Context, read func() error) error {
-	for attempt := range readAttempts {
-		if attempt > 0 && !sleep(ctx, readPause<<attempt) {
+	return again(ctx, func() error { return s.quiet(read) })
+}
+
+// quiet runs read, and returns errInterrupted if a transaction came in between.
+func (s *socket) quiet(read func() error) error {
+	before, err := s.generation()
+	if err != nil {
+		return err
+	}
+	if err := read(); err != nil {
+		return err
+	}
+	after, err := s.generation()
+	if err == nil && before != after {
+		err = errInterrupted
+	}
+	return err
+}
+
+// again makes attempts until one is not interrupted.
+func again(ctx context.Context, attempt func() error) error {
+	for n := range readAttempts {
+		if n > 0 && !sleep(ctx, readPause<<n) {
 			return context.Cause(ctx)
 		}
-		before, err := s.generation()
-		if err != nil {
-			return err
-		}
-		err = read()
-		interrupted := errors.Is(err, errInterrupted) || errors.Is(err, unix.EINTR)
-		if err != nil && !interrupted {
-			return err
-		}
-		after, err := s.generation()
-		if err != nil || before == after && !interrupted {
+		if err := attempt(); !errors.Is(err, errInterrupted) && !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}
@@ -197,18 +208,13 @@ func commentOf(udata []byte) string {
 
 // Elements is part of [Table].
 //
-// All is read before the first element is given, since a transaction in between makes the kernel's answer useless.
+// All is read before the first element is given, since a transaction in between can make the kernel's answer useless.
 func (t *kernelTable) Elements(ctx context.Context, set string) iter.Seq2[Element, error] {
 	return func(yield func(Element, error) bool) {
 		var lists [][]byte
-		_, err := t.socket.do(ctx, func() error {
-			return t.socket.consistent(ctx, func() (err error) {
-				lists, err = t.elements(ctx, set)
-				if err == nil {
-					err = t.complete(set, lists)
-				}
-				return err
-			})
+		_, err := t.socket.do(ctx, func() (err error) {
+			lists, err = t.ofOneMoment(ctx, set)
+			return err
 		})
 		if err != nil {
 			yield(Element{}, wrap("read the elements of "+set, t.family, t.name, err))
@@ -220,6 +226,60 @@ func (t *kernelTable) Elements(ctx context.Context, set string) iter.Seq2[Elemen
 			}
 		}
 	}
+}
+
+// ofOneMoment reads the lists of elements of a set until no transaction comes in between, or until two whole dumps say
+// the same. For others may never be quiet for as long as the dump of a large set takes; but what they write elsewhere does
+// not alter this set, and what they write into it makes the next dump differ.
+func (t *kernelTable) ofOneMoment(ctx context.Context, set string) (lists [][]byte, _ error) {
+	seed := maphash.MakeSeed()
+	last := summary{count: -1}
+	err := again(ctx, func() error {
+		interrupted := t.socket.quiet(func() (err error) {
+			lists, err = t.elements(ctx, set) // all of them, also if it returns errInterrupted
+			return err
+		})
+		if interrupted != nil && !errors.Is(interrupted, errInterrupted) {
+			return interrupted
+		}
+		if err := t.complete(set, lists); err != nil || interrupted == nil {
+			return err
+		}
+		before := last
+		last = summaryOf(seed, lists)
+		if last == before {
+			return nil
+		}
+		return interrupted
+	})
+	return lists, err
+}
+
+// summary is what a dump of a set says, but for the order and for what packets change.
+type summary struct {
+	count int
+	sum   uint64
+}
+
+// summaryOf digests lists of elements.
+func summaryOf(seed maphash.Seed, lists [][]byte) (s summary) {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for _, list := range lists {
+		for e := (attrs{rest: list}); e.next(); {
+			h.Reset()
+			for a := (attrs{rest: e.data}); a.next(); {
+				switch a.typ {
+				case unix.NFTA_SET_ELEM_KEY, nftaSetElemKeyEnd, unix.NFTA_SET_ELEM_FLAGS, unix.NFTA_SET_ELEM_DATA, unix.NFTA_SET_ELEM_USERDATA:
+					maphash.WriteComparable(&h, [2]int{int(a.typ), len(a.data)})
+					h.Write(a.data)
+				}
+			}
+			s.count++
+			s.sum += h.Sum64()
+		}
+	}
+	return s
 }
 
 // elements reads the lists of elements of a set, a list for each message.

@@ -388,69 +388,6 @@ func TestKernelClosedAndCancelled(t *testing.T) {
 	}
 }
 
-// TestKernelOthersWriteMeanwhile reads a large set while another socket changes it all the time: what is read must be of one
-// moment, or an error that says why it is not.
-func TestKernelOthersWriteMeanwhile(t *testing.T) {
-	table := loaded(t)
-	other, err := Open(knftables.IPv4Family, testTable)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := table.NewBatch()
-	for i := range 3000 {
-		b.Add("endpoints", &Element{Key: slotKey(100+i, 0), Value: endpointValue(i)})
-	}
-	if err := table.Commit(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
-	stop, stopped := make(chan struct{}), make(chan error)
-	go func() {
-		// Two elements that are there, or not, at the same time.
-		b, present := other.NewBatch(), false
-		for {
-			select {
-			case <-stop:
-				stopped <- other.Close()
-				return
-			default:
-			}
-			b.Reset()
-			for _, slot := range []int{7, 8} {
-				if present {
-					b.Delete("endpoints", slotKey(1, slot))
-				} else {
-					b.Add("endpoints", &Element{Key: slotKey(1, slot), Value: endpointValue(slot)})
-				}
-			}
-			present = !present
-			if err := other.Commit(context.Background(), b); err != nil {
-				stopped <- err
-				return
-			}
-		}
-	}()
-	for range 20 {
-		n := 0
-		for _, err := range table.Elements(t.Context(), "endpoints") {
-			if errors.Is(err, errInterrupted) {
-				n = 3002
-				break
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			n++
-		}
-		if n != 3002 && n != 3004 {
-			t.Errorf("read %d elements, want 3002 or 3004", n)
-		}
-	}
-	close(stop)
-	if err := <-stopped; err != nil {
-		t.Error(err)
-	}
-}
-
 // TestOpenRefuses checks the arguments of Open.
 func TestOpenRefuses(t *testing.T) {
 	for _, c := range []struct {

@@ -1,0 +1,184 @@
+package nft
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// amid is a context that calls do at each message of a dump of elements, which looks whether its context has ended: so
+// tests write in the middle of a dump, each time and at the same place.
+type amid struct {
+	context.Context
+	do func()
+}
+
+func (a amid) Err() error {
+	a.do()
+	return a.Context.Err()
+}
+
+// other opens the table a second time, as another process would.
+func other(t *testing.T) Table {
+	t.Helper()
+	table, err := Open(knftables.IPv4Family, testTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := table.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return table
+}
+
+// filled is the world with n more endpoints.
+func filled(t *testing.T, n int) *kernelTable {
+	t.Helper()
+	table := loaded(t)
+	mustRun(t, table, batch(func(b *Batch) {
+		for i := range n {
+			b.Add("endpoints", &Element{Key: slotKey(100+i, 0), Value: endpointValue(i), Comment: fmt.Sprint("default/endpoint-", i)})
+		}
+	}))
+	return table
+}
+
+// TestKernelOthersWriteElsewhere reads a large set while others write to other sets all the time, so that no dump has a
+// generation of its own.
+func TestKernelOthersWriteElsewhere(t *testing.T) {
+	const n = 20_000
+	table, stranger := filled(t, n), other(t)
+	writes := 0
+	ctx := amid{context.Background(), func() {
+		writes++
+		mustRun(t, stranger, batch(func(b *Batch) {
+			if key := []byte{0x75, 0x31}; writes%2 == 1 {
+				b.Add("nodeports", &Element{Key: key})
+			} else {
+				b.Delete("nodeports", key)
+			}
+		}))
+	}}
+	found := map[string]bool{}
+	for e, err := range table.Elements(ctx, "endpoints") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[string(e.Key)+string(e.Value)+e.Comment] = true
+	}
+	for i := range n {
+		if !found[string(slotKey(100+i, 0))+string(endpointValue(i))+fmt.Sprint("default/endpoint-", i)] {
+			t.Fatalf("endpoint %d was not read", i)
+		}
+	}
+	if len(found) != n+2 {
+		t.Errorf("read %d elements, want %d", len(found), n+2)
+	}
+	if writes < 4 {
+		t.Errorf("only %d writes came in between", writes)
+	}
+}
+
+// TestKernelOthersWriteIntoTheSet replaces the element that a dump tells first and the one that it tells last, in one
+// transaction, while the dump is between them, and writes elsewhere all the time: what is read must be from before or
+// after, or refused.
+func TestKernelOthersWriteIntoTheSet(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		until int // the last message of a dump at which there is a write into the set
+		want  error
+	}{
+		{"during the first dump", 1, nil},
+		{"during all dumps", 1 << 30, errInterrupted},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			table, stranger := filled(t, 3000), other(t)
+			var keys [][]byte
+			for e, err := range table.Elements(t.Context(), "endpoints") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				keys = append(keys, e.Key)
+			}
+			ends := [][]byte{keys[0], keys[len(keys)-1]}
+			message := 0
+			ctx := amid{context.Background(), func() {
+				message++
+				mustRun(t, stranger, batch(func(b *Batch) {
+					b.Add("nodeports", &Element{Key: binary.BigEndian.AppendUint16(nil, uint16(message))})
+					for _, key := range ends {
+						if message <= c.until {
+							b.Delete("endpoints", key)
+							b.Add("endpoints", &Element{Key: key, Value: endpointValue(10_000 + message)})
+						}
+					}
+				}))
+			}}
+			var values [][]byte
+			var failed error
+			for e, err := range table.Elements(ctx, "endpoints") {
+				failed = err
+				if slices.ContainsFunc(ends, func(key []byte) bool { return slices.Equal(key, e.Key) }) {
+					values = append(values, e.Value)
+				}
+			}
+			if !errors.Is(failed, c.want) {
+				t.Errorf("%v, want %v", failed, c.want)
+			}
+			want := endpointValue(10_000 + c.until)
+			if c.want == nil && (len(values) != 2 || !slices.Equal(values[0], want) || !slices.Equal(values[1], want)) {
+				t.Errorf("read %v, want %v twice", values, want)
+			}
+		})
+	}
+}
+
+// TestSummaryOf checks what makes two dumps differ.
+func TestSummaryOf(t *testing.T) {
+	seed := maphash.MakeSeed()
+	element := func(e Element) []byte {
+		b, elem := beginNest(nil, unix.NFTA_LIST_ELEM)
+		b = appendData(b, unix.NFTA_SET_ELEM_KEY, e.Key)
+		if e.Value != nil {
+			b = appendData(b, unix.NFTA_SET_ELEM_DATA, e.Value)
+		}
+		b = appendBytes(b, unix.NFTA_SET_ELEM_EXPR, []byte{byte(e.Packets)})
+		b = appendBytes(b, unix.NFTA_SET_ELEM_USERDATA, []byte(e.Comment))
+		endNest(b, elem)
+		return b
+	}
+	key, key2 := frontendKey(1), frontendKey(2)
+	a, b := element(Element{Key: key, Value: key, Comment: "c"}), element(Element{Key: key2})
+	whole := summaryOf(seed, [][]byte{a, b})
+	for _, same := range [][][]byte{
+		{b, a},
+		{slices.Concat(b, a)},
+		{a, element(Element{Key: key2, Packets: 1})},
+	} {
+		if got := summaryOf(seed, same); got != whole {
+			t.Errorf("%x: %v, want %v", same, got, whole)
+		}
+	}
+	for _, differs := range [][][]byte{
+		{},
+		{a},
+		{a, b, b},
+		{a, element(Element{Key: key})},
+		{b, element(Element{Key: key, Value: key2, Comment: "c"})},
+		{b, element(Element{Key: key, Value: key, Comment: "d"})},
+		{b, element(Element{Key: key, Comment: "c"})},
+	} {
+		if got := summaryOf(seed, differs); got == whole {
+			t.Errorf("%x: the same as %x, %x", differs, a, b)
+		}
+	}
+}
