@@ -126,6 +126,17 @@ func (a *applier) commit() error {
 
 // encode adds one operation to the batch, into the space that key and value have.
 func (a *applier) encode(o op, key, value []byte) {
+	e := o.element(key, value)
+	if o.verb != add {
+		a.batch.Delete(o.set, e.Key)
+	}
+	if o.verb != remove {
+		a.batch.Add(o.set, &e)
+	}
+}
+
+// element is what an operation adds, or removes, of which there is the key alone. It is in the space that key and value have.
+func (o *op) element(key, value []byte) nft.Element {
 	var e nft.Element
 	switch o.set {
 	case setClusterIPs, setNodeAddrs:
@@ -146,12 +157,7 @@ func (a *applier) encode(o op, key, value []byte) {
 		}
 	}
 	e.Key = key
-	if o.verb != add {
-		a.batch.Delete(o.set, key)
-	}
-	if o.verb != remove {
-		a.batch.Add(o.set, &e)
-	}
+	return e
 }
 
 // hook writes the fixed chains in one transaction: from then on packets meet this ruleset and no other. Base

@@ -29,6 +29,9 @@ type family struct {
 	batch *nft.Batch
 	// have is what the table holds; nil when that has to be read.
 	have *ruleset
+	// audit is the one that is under way, census that of the ruleset whose elements were last counted.
+	audit  *audit
+	census census
 }
 
 // Open makes a backend for the network namespace that it is called in, with a table for each family. It fails where
@@ -143,6 +146,7 @@ func (b *Backend) Cleanup(ctx context.Context) error {
 func (b *Backend) Close() error {
 	var failed []error
 	for _, f := range b.families {
+		f.endAudit()
 		failed = append(failed, wrap(f.is, f.table.Close()))
 	}
 	return errors.Join(failed...)

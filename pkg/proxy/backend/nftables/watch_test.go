@@ -1,13 +1,19 @@
 package nftables
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"iter"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
@@ -30,6 +36,63 @@ func firstKey(t *testing.T, table nft.Table, set string) []byte {
 	return nil
 }
 
+// lastKey is the greatest key of a set.
+func lastKey(t *testing.T, table nft.Table, set string) (last []byte) {
+	t.Helper()
+	for e, err := range table.Elements(context.Background(), set) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Compare(e.Key, last) > 0 {
+			last = bytes.Clone(e.Key)
+		}
+	}
+	return last
+}
+
+// unreadable is a table whose elements cannot be looked up as long as there is an error.
+type unreadable struct {
+	*nft.Fake
+	err error
+}
+
+func (u *unreadable) Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[nft.Element, error] {
+	if u.err != nil {
+		return func(yield func(nft.Element, error) bool) { yield(nft.Element{}, u.err) }
+	}
+	return u.Fake.Find(ctx, set, keys)
+}
+
+// TestAuditFails looks again at a part that could not be looked up.
+func TestAuditFails(t *testing.T) {
+	table := &unreadable{Fake: nft.NewFake(knftables.IPv4Family, TableName)}
+	b, p := New(testOptions, table), clusters.NewSized(6000, 3).Plan()
+	sync(t, b, p)
+	if err := replaceEndpoint(table.Fake, lastKey(t, table, mapEndpoints)); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{nil, errors.New("no memory"), errors.New("no memory")} {
+		table.err = err
+		if drifts, got := b.Check(t.Context()); !errors.Is(got, err) || len(drifts) > 0 {
+			t.Errorf("Check says %v, %v; want %v", drifts, got, err)
+		}
+	}
+	table.err = nil
+	for range 20 {
+		b.watch.auditAfter = time.Time{}
+		if drifts, err := b.Check(t.Context()); err != nil || len(drifts) > 0 {
+			return
+		}
+	}
+	t.Error("the replaced endpoint is never found")
+}
+
+// replaceEndpoint has a stranger lead a slot elsewhere.
+func replaceEndpoint(f *nft.Fake, key []byte) error {
+	elsewhere := nft.Element{Key: key, Value: []byte{192, 0, 2, 1, 0, 80, 0, 0}}
+	return errors.Join(f.Stranger().DeleteElement(mapEndpoints, key), f.Stranger().AddElement(mapEndpoints, &elsewhere))
+}
+
 // TestCheckFindsTampering has a stranger change each kind of thing; Check tells, and the next Sync repairs.
 func TestCheckFindsTampering(t *testing.T) {
 	other := nft.Element{Key: []byte{10, 96, 0, 200}}
@@ -39,6 +102,19 @@ func TestCheckFindsTampering(t *testing.T) {
 		"add an element":   func(_ *testing.T, f *nft.Fake) error { return f.Stranger().AddElement(setClusterIPs, &other) },
 		"delete an endpoint": func(t *testing.T, f *nft.Fake) error {
 			return f.Stranger().DeleteElement(mapEndpoints, firstKey(t, f, mapEndpoints))
+		},
+		"replace an endpoint": func(t *testing.T, f *nft.Fake) error {
+			return replaceEndpoint(f, firstKey(t, f, mapEndpoints))
+		},
+		"replace a cluster IP": func(t *testing.T, f *nft.Fake) error {
+			return errors.Join(f.Stranger().DeleteElement(setClusterIPs, firstKey(t, f, setClusterIPs)), f.Stranger().AddElement(setClusterIPs, &other))
+		},
+		"replace the last cluster IP": func(t *testing.T, f *nft.Fake) error {
+			return errors.Join(f.Stranger().DeleteElement(setClusterIPs, lastKey(t, f, setClusterIPs)), f.Stranger().AddElement(setClusterIPs, &other))
+		},
+		"lead a service elsewhere": func(t *testing.T, f *nft.Fake) error {
+			elsewhere := nft.Element{Key: firstKey(t, f, mapServices), Chain: chainLayout}
+			return errors.Join(f.Stranger().DeleteElement(mapServices, elsewhere.Key), f.Stranger().AddElement(mapServices, &elsewhere))
 		},
 		"delete a service": func(t *testing.T, f *nft.Fake) error {
 			return f.Stranger().DeleteElement(mapServices, firstKey(t, f, mapServices))
@@ -92,6 +168,85 @@ func TestTamperingBetweenSyncs(t *testing.T) {
 	if drifts, err := b.Check(context.Background()); err != nil || len(drifts) != 1 {
 		t.Fatalf("Check says %v, %v; want one drift", drifts, err)
 	}
+}
+
+// untilRested calls Check until it has compared all elements, with a sync in between, and gives the drifts and how often.
+func untilRested(t *testing.T, b *Backend, sync func()) (drifts []backend.Drift, checks int) {
+	t.Helper()
+	for checks == 0 || b.watch.auditing {
+		found, err := b.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		drifts, checks = append(drifts, found...), checks+1
+		sync()
+	}
+	return drifts, checks
+}
+
+// TestAuditInParts compares more elements than it does at a time, while the cluster goes on changing. What is changed by its
+// own syncs is no drift; what a stranger replaces in a part that comes late is.
+func TestAuditInParts(t *testing.T) {
+	b, table := oneFake()
+	c := clusters.NewSized(6000, 3)
+	sync(t, b, c.Plan())
+	turn := 0
+	change := func() {
+		turn++
+		c.Set(turn*37%2000, 1+turn%4)
+		sync(t, b, c.Plan())
+	}
+	table.Stranger().Elsewhere()
+	if drifts, checks := untilRested(t, b, change); len(drifts) > 0 || checks < 3 {
+		t.Errorf("after %d checks: %v; want nothing, after some", checks, drifts)
+	}
+	if drifts, _ := untilRested(t, b, func() {}); len(drifts) > 0 {
+		t.Errorf("nobody else wrote, but: %v", drifts)
+	}
+	var last plan.Frontend
+	for frontend := range b.families[0].have.frontends.All() {
+		last = frontend
+	}
+	if err := replaceEndpoint(table, appendSlot(appendFrontend(nil, last), 1)); err != nil {
+		t.Fatal(err)
+	}
+	b.watch.auditAfter = time.Time{}
+	if drifts, checks := untilRested(t, b, change); len(drifts) != 1 || checks < 2 {
+		t.Errorf("after %d checks: %v; want one drift, not at once", checks, drifts)
+	}
+	change()
+	holds(t, b, c.Plan())
+}
+
+// countless is a table of a kernel that does not tell how many elements there are.
+type countless struct{ *nft.Fake }
+
+func (c countless) Objects(ctx context.Context) (nft.Objects, error) {
+	o, err := c.Fake.Objects(ctx)
+	for i := range o.Sets {
+		o.Sets[i].Count = -1
+	}
+	return o, err
+}
+
+// TestCheckWithoutCounts has a stranger add an element, which nothing but a look at the set tells.
+func TestCheckWithoutCounts(t *testing.T) {
+	table := nft.NewFake(knftables.IPv4Family, TableName)
+	b, p := New(testOptions, countless{table}), clusters.NewSized(5, 3).Plan()
+	sync(t, b, p)
+	table.Stranger().Elsewhere()
+	if drifts, err := b.Check(t.Context()); err != nil || len(drifts) > 0 {
+		t.Fatalf("untouched, but Check says %v, %v", drifts, err)
+	}
+	if err := table.Stranger().AddElement(setClusterIPs, &nft.Element{Key: []byte{10, 96, 0, 200}}); err != nil {
+		t.Fatal(err)
+	}
+	b.watch.auditAfter = time.Time{}
+	if drifts, err := b.Check(t.Context()); err != nil || len(drifts) != 1 {
+		t.Fatalf("Check says %v, %v; want one drift", drifts, err)
+	}
+	sync(t, b, p)
+	holds(t, b, p)
 }
 
 // TestOthersTables does not take a change of somebody else's table for one of ours.
