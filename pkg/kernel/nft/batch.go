@@ -184,7 +184,7 @@ func appendVerdict(b []byte, chain string) []byte {
 
 // appendComment appends user data with a comment as nft keeps it: type, length, text, NUL. The type is 0 for all objects.
 func appendComment(b []byte, typ uint16, comment string) []byte {
-	comment = cutComment(comment)
+	comment = CutComment(comment)
 	b = appendAttrHeader(b, typ, len(comment)+3)
 	b = append(b, udataComment, byte(len(comment)+1))
 	b = append(b, comment...)
@@ -192,8 +192,8 @@ func appendComment(b []byte, typ uint16, comment string) []byte {
 	return appendPad(b, len(comment)+3)
 }
 
-// cutComment cuts a comment to what nft takes, between two characters.
-func cutComment(comment string) string {
+// CutComment gives what is kept of a comment: as much as nft takes, 127 bytes, cut off between two characters.
+func CutComment(comment string) string {
 	if len(comment) < maxCommentLen {
 		return comment
 	}

@@ -89,7 +89,7 @@ func FuzzBatch(f *testing.F) {
 			}
 			op.Element.Comment = strings.ReplaceAll(string(take(int(head[3]))), "\x00", "0")
 			b.Add(op.Set, &op.Element)
-			op.Element.Comment = cutComment(op.Element.Comment)
+			op.Element.Comment = CutComment(op.Element.Comment)
 			want = append(want, op)
 		}
 		sent, _ := b.finish(1)
@@ -254,7 +254,7 @@ func TestCutComment(t *testing.T) {
 		{strings.Repeat("é", 64), strings.Repeat("é", 63)},
 		{strings.Repeat("a", 125) + "語", strings.Repeat("a", 125)},
 	} {
-		got := cutComment(c.in)
+		got := CutComment(c.in)
 		if got != c.want || !utf8.ValidString(got) {
 			t.Errorf("%q (%d bytes) became %q (%d bytes)", c.in, len(c.in), got, len(got))
 		}

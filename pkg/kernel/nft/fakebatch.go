@@ -100,7 +100,7 @@ func (s *fakeState) element(name string, e Element, command int, flags uint16) e
 	if command == unix.NFT_MSG_DELSETELEM {
 		return s.deleteElement(set, set.elements, string(e.Key))
 	}
-	elem := fakeElement{value: bytes.Clone(e.Value), comment: e.Comment}
+	elem := fakeElement{value: bytes.Clone(e.Value), comment: CutComment(e.Comment)}
 	if e.Chain != "" {
 		elem.verdict = fakeVerdict{"goto", e.Chain}
 	}

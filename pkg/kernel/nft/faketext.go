@@ -194,7 +194,7 @@ func (s *fakeState) runElement(c command, name, rest string) error {
 	body := strings.TrimSuffix(strings.TrimPrefix(rest, "{ "), " }")
 	body, value, _ := strings.Cut(body, " : ")
 	key, comment := cutQuoted(body)
-	e := fakeElement{comment: cutComment(comment)}
+	e := fakeElement{comment: CutComment(comment)}
 	elements := set.texts
 	if !set.interval {
 		b, err := parseFields(set.key, strings.Split(key, " . "))

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -172,6 +173,22 @@ func TestRestart(t *testing.T) {
 			t.Fatalf("a restart with nothing changed wrote %d elements and %d rules", elements, rules)
 		}
 		b = New(testOptions, b.families[0].table, b.families[1].table)
+	}
+}
+
+// TestRestartLongName restarts with a Service whose name and port are longer than a comment may be.
+func TestRestartLongName(t *testing.T) {
+	c := clusters.NewSized(1, 2)
+	service, _ := c.Services.Get(clusters.NameAt(0))
+	long := *service
+	long.Name = cluster.ServiceName{Namespace: strings.Repeat("n", 63), Name: strings.Repeat("s", 63)}
+	long.Ports = []cluster.ServicePort{{Name: strings.Repeat("p", 15), Protocol: cluster.TCP, Port: 80}}
+	c.Services.Set(long.Name, &long)
+	c.Services.Delete(service.Name)
+	b, table := oneFake()
+	sync(t, b, c.Plan())
+	if elements, rules := sync(t, New(testOptions, table), c.Plan()); elements+rules != 0 {
+		t.Errorf("a restart with nothing changed wrote %d elements and %d rules", elements, rules)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -107,7 +108,7 @@ func render(family cluster.Family, p *plan.Plan, opts Options, have *ruleset) *r
 
 // renderRoute makes the elements of one frontend.
 func renderRoute(r *plan.Route) *entry {
-	e := &entry{comment: r.Name, slots: r.Pool.Endpoints, onLocalhost: r.RejectOnLocalhost}
+	e := &entry{comment: nft.CutComment(r.Name), slots: r.Pool.Endpoints, onLocalhost: r.RejectOnLocalhost}
 	t := target{nodePort: r.Frontend.IsNodePort(), n: uint32(len(r.Pool.Endpoints))}
 	switch {
 	case r.ShortCut != nil:
