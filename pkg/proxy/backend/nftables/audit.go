@@ -39,6 +39,19 @@ func (f *family) endAudit() {
 	f.audit = nil
 }
 
+// take gives the elements that are next, by their sets, and tells whether they are the last.
+func (a *audit) take(most int) (parts map[string][]op, last bool) {
+	parts = map[string][]op{}
+	for range most {
+		o, more := a.next()
+		if !more {
+			return parts, true
+		}
+		parts[o.set] = append(parts[o.set], o)
+	}
+	return parts, false
+}
+
 // auditPart goes on with the audit by so many elements, and tells whether they are as they should be. With the last it ends.
 func (f *family) auditPart(ctx context.Context, most int) (right bool, _ error) {
 	if !f.audit.begun {
@@ -47,14 +60,9 @@ func (f *family) auditPart(ctx context.Context, most int) (right bool, _ error) 
 		}
 		f.audit.begun = true
 	}
-	parts := map[string][]op{}
-	for range most {
-		o, more := f.audit.next()
-		if !more {
-			defer f.endAudit()
-			break
-		}
-		parts[o.set] = append(parts[o.set], o)
+	parts, last := f.audit.take(most)
+	if last {
+		defer f.endAudit()
 	}
 	for set, part := range parts {
 		amiss, err := f.amiss(ctx, set, part)
