@@ -43,6 +43,7 @@ func (e *begun) completed(ctx context.Context) error {
 	case <-e.Complete():
 		return nil
 	case err := <-e.ended:
+		e.ended <- err // for Run
 		return err
 	case <-ctx.Done():
 		return ctx.Err()

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -109,6 +110,9 @@ func Detect(ctx context.Context) (Variant, error) {
 	return Legacy, nil
 }
 
+// readAttempts is how often what others change meanwhile is read, and readPause the time in between.
+const readAttempts, readPause = 10, 50 * time.Millisecond
+
 // Holding lists the variants that hold a chain which counts, in any of the tables of either family. It asks the kernel
 // itself, so that what is there is found whether or not there is a program to remove it; and it makes no table.
 func Holding(ctx context.Context, tables []string, counts func(table, chain string) bool) ([]Variant, error) {
@@ -119,6 +123,10 @@ func Holding(ctx context.Context, tables []string, counts func(table, chain stri
 		for _, family := range []Family{IPv4, IPv6} {
 			for _, table := range tables {
 				chains, err := chainsIn(ctx, family, variant, table)
+				for attempt := 1; attempt < readAttempts && errors.Is(err, ErrBusy) && ctx.Err() == nil; attempt++ {
+					time.Sleep(readPause)
+					chains, err = chainsIn(ctx, family, variant, table)
+				}
 				if err != nil {
 					failed = append(failed, fmt.Errorf("look for chains of iptables %s, variant %s, table %s: %w", family, variant, table, err))
 				}

@@ -77,6 +77,7 @@ func New(opts Options, tables ...nft.Table) *Backend {
 // which packets on their way are waited for.
 func (b *Backend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
 	before := b.generation(ctx)
+	_ = b.compareShapes(ctx, before) // before any of it is taken for our own; if it fails, Check tries again and tells
 	passages := make([]*passage, 0, len(b.families))
 	for _, f := range b.families {
 		passages = append(passages, f.put(ctx, p, b.opts))
@@ -137,6 +138,7 @@ func (b *Backend) Cleanup(ctx context.Context) error {
 	var failed []error
 	for _, f := range b.families {
 		f.have = nil
+		f.endAudit()
 		failed = append(failed, wrap(f.is, cleanup(ctx, f.table)))
 	}
 	return errors.Join(failed...)

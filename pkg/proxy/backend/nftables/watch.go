@@ -19,8 +19,11 @@ const auditPart = 8192
 // watch notices that others wrote nf_tables. It listens to no events, which would make the kernel describe
 // every element of our own bulk loads; it compares the generation number, which costs about 6 µs.
 type watch struct {
-	// generation is the kernel's after our last write or look.
+	// generation is the kernel's when the tables last had the shape that they should, and all since was our own; 0 before
+	// they were read.
 	generation nft.Generation
+	// found are drifts that Check has not told of yet.
+	found []backend.Drift
 	// suspect tells that somebody wrote something since the last audit began.
 	suspect bool
 	// auditing tells that one is under way, which took spent so far; auditAfter is when the next may begin.
@@ -29,10 +32,14 @@ type watch struct {
 	auditAfter time.Time
 }
 
-// wrote takes note of a Sync of own transactions between two readings.
+// wrote takes note of a Sync of own transactions between two readings. Where others wrote too, the shape is to be looked at.
 func (w *watch) wrote(before, after nft.Generation, own uint32) {
-	if w.generation != 0 && before != w.generation || after.Since(before) != own {
+	if w.generation == 0 {
+		w.generation = before // the Sync has read all that there was
+	}
+	if w.generation != before || after.Since(before) != own {
 		w.suspect = true
+		return
 	}
 	w.generation = after
 }
@@ -51,52 +58,55 @@ func (b *Backend) generation(ctx context.Context) nft.Generation {
 
 // Check finds out whether somebody else changed our tables: at once where chains, rules or sets are concerned, or how many
 // elements there are, and part by part, as soon as the cost of it allows, where it is what the elements say.
-func (b *Backend) Check(ctx context.Context) ([]backend.Drift, error) {
-	g := b.generation(ctx)
-	if g == b.watch.generation && !b.watch.suspect && !b.watch.auditing {
-		return nil, nil
-	}
-	var drifts []backend.Drift
-	if g != b.watch.generation {
-		b.watch.suspect = true
-		for _, f := range b.families {
-			if err := f.compareShape(ctx, &drifts); err != nil {
-				return drifts, wrap(f.is, err)
-			}
-		}
-		b.watch.generation = g
-	}
-	if len(drifts) > 0 {
-		return drifts, nil
+func (b *Backend) Check(ctx context.Context) (drifts []backend.Drift, _ error) {
+	err := b.compareShapes(ctx, b.generation(ctx))
+	drifts, b.watch.found = b.watch.found, nil
+	if err != nil || len(drifts) > 0 {
+		return drifts, err
 	}
 	return b.auditOn(ctx)
 }
 
+// compareShapes compares all but what elements say, if others wrote since that was last done.
+func (b *Backend) compareShapes(ctx context.Context, now nft.Generation) error {
+	if now == b.watch.generation || b.watch.generation == 0 {
+		return nil
+	}
+	b.watch.suspect = true
+	for _, f := range b.families {
+		if err := f.compareShape(ctx, &b.watch.found); err != nil {
+			return wrap(f.is, err)
+		}
+	}
+	b.watch.generation = now
+	return nil
+}
+
 // auditOn begins an audit where one is called for, and goes on with the one that is under way.
-func (b *Backend) auditOn(ctx context.Context) (drifts []backend.Drift, _ error) {
+func (b *Backend) auditOn(ctx context.Context) (drifts []backend.Drift, err error) {
 	w, start := &b.watch, time.Now()
-	if !w.auditing && (!w.suspect || start.Before(w.auditAfter)) {
-		return nil, nil
+	if !w.auditing {
+		if !w.suspect || start.Before(w.auditAfter) {
+			return nil, nil
+		}
+		w.suspect, w.auditing, w.spent = false, true, 0
+		for _, f := range b.families {
+			f.beginAudit()
+		}
 	}
 	done := true
 	for _, f := range b.families {
-		if !w.auditing {
-			f.beginAudit()
-		}
-		if err := f.compareElements(ctx, auditPart/len(b.families), &drifts); err != nil {
-			w.suspect = true // and the audit goes on with what comes next
-			return drifts, wrap(f.is, err)
+		if err = f.compareElements(ctx, auditPart/len(b.families), &drifts); err != nil {
+			w.suspect, done, err = true, true, wrap(f.is, err) // another audit begins with all
+			break
 		}
 		done = done && f.audit == nil
-	}
-	if !w.auditing {
-		w.suspect, w.auditing, w.spent = false, true, 0
 	}
 	w.spent += time.Since(start)
 	if done {
 		w.auditing, w.auditAfter = false, time.Now().Add(auditShare*w.spent)
 	}
-	return drifts, nil
+	return drifts, err
 }
 
 // compareShape compares all but what elements say: the skeleton, and how many elements there are.

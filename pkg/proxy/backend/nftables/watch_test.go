@@ -72,7 +72,7 @@ func TestAuditFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, err := range []error{nil, errors.New("no memory"), errors.New("no memory")} {
-		table.err = err
+		table.err, b.watch.auditAfter = err, time.Time{}
 		if drifts, got := b.Check(t.Context()); !errors.Is(got, err) || len(drifts) > 0 {
 			t.Errorf("Check says %v, %v; want %v", drifts, got, err)
 		}
@@ -155,18 +155,29 @@ func TestCheckFindsTampering(t *testing.T) {
 	}
 }
 
-// TestTamperingBetweenSyncs is noticed although a sync of our own came right after it.
+// TestTamperingBetweenSyncs is noticed although a sync of our own came right after it, which may have chains to write.
 func TestTamperingBetweenSyncs(t *testing.T) {
-	b, table := oneFake()
-	c := clusters.NewSized(5, 3)
-	sync(t, b, c.Plan())
-	if err := table.Stranger().DeleteElement(mapServices, firstKey(t, table, mapServices)); err != nil {
-		t.Fatal(err)
-	}
-	c.Set(4, -3)
-	sync(t, b, c.Plan())
-	if drifts, err := b.Check(context.Background()); err != nil || len(drifts) != 1 {
-		t.Fatalf("Check says %v, %v; want one drift", drifts, err)
+	for name, tamper := range map[string]func(*testing.T, *nft.Fake) error{
+		"an element": func(t *testing.T, f *nft.Fake) error {
+			return f.Stranger().DeleteElement(mapServices, firstKey(t, f, mapServices))
+		},
+		"a rule": func(_ *testing.T, f *nft.Fake) error { return f.Stranger().AddRule("nat-prerouting", "accept") },
+	} {
+		for _, endpoints := range []int{-3, 4} {
+			b, table := oneFake()
+			c := clusters.NewSized(5, 3)
+			sync(t, b, c.Plan())
+			if err := tamper(t, table); err != nil {
+				t.Fatal(err)
+			}
+			c.Set(4, endpoints)
+			sync(t, b, c.Plan())
+			if drifts, err := b.Check(t.Context()); err != nil || len(drifts) != 1 {
+				t.Fatalf("%s, then a sync with %d endpoints: Check says %v, %v; want one drift", name, endpoints, drifts, err)
+			}
+			sync(t, b, c.Plan())
+			holds(t, b, c.Plan())
+		}
 	}
 }
 
