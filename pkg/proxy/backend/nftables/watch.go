@@ -12,7 +12,7 @@ import (
 // a node where others write nf_tables all the time spends at most 5 % on it.
 const auditShare = 19
 
-// auditPart is how many elements are compared at a time, in all families together: some 40 ms, which a change that comes
+// auditPart is how many elements are compared at a time, in all families together: some 50 ms, which a change that comes
 // just then has to wait.
 const auditPart = 8192
 
