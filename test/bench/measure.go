@@ -232,7 +232,9 @@ func (b *bench) replaceEndpoint(turn int) (time.Duration, error) {
 	})
 }
 
-func (b *bench) endpointChanges() error { return b.series("endpoint's change", b.changes, b.replaceEndpoint) }
+func (b *bench) endpointChanges() error {
+	return b.series("endpoint's change", b.changes, b.replaceEndpoint)
+}
 
 func (b *bench) serviceChanges() error {
 	var made []int
