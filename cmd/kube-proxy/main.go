@@ -1,95 +1,13 @@
 // kube-proxy serves Kubernetes Services on a node, in place of Kubernetes' own kube-proxy: the same command line, the
 // same configuration files, the same names in the kernel.
-//
-// This package is the only place that wires concrete things together:
-//
-//	main.go        the process: exit codes
-//	command.go     the root command: from a command line to a call of run, which signals end
-//	flags.go       every flag, in groups
-//	options.go     flags and file to one checked configuration
-//	watch.go       what happens when the file changes
-//	configcmd.go   the subcommands "config ..."
-//	explaincmd.go  the subcommands "config explain" and "config feature-gates"
-//	auditcmd.go    the subcommand "audit", which reads through auditread.go
-//	run.go         puts sources, backend, loop and servers together
-//	sources.go     where objects come from, and where Events go
-//	identity.go    waiting until it is known who this node is; families.go what it serves then
-//	backends.go    the modes; planoptions.go what of the configuration the plan wants to know
-//	servers.go     health, metrics and the other pages
-//	aftersync.go   what waits until rules are in force
-//	tuning.go      kernel settings at the start; memory.go the garbage collector's
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"io"
 	"os"
-	"strings"
 
-	"k8s.io/component-base/logs"
-	_ "k8s.io/component-base/logs/json/register" // log format json
-
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
-)
-
-// The exit codes: a failure of any kind, and a command line that cannot be understood.
-const (
-	exitFailure = 1
-	exitUsage   = 2
+	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 )
 
 func main() {
-	os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(app.Run(os.Args[1:], os.Stdout, os.Stderr))
 }
-
-// execute runs one command line to its end and returns the exit code.
-func execute(args []string, stdout, stderr io.Writer) int {
-	defer logs.FlushLogs()
-
-	command := newCommand()
-	command.SetArgs(args)
-	command.SetOut(stdout)
-	command.SetErr(stderr)
-	err := command.ExecuteContext(context.Background())
-	if err == nil {
-		return 0
-	}
-	var own exitCode
-	if errors.As(err, &own) {
-		if err = own.err; err == nil {
-			return own.code
-		}
-	}
-	var usage usageError
-	var problems configfile.Problems
-	switch {
-	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "error: %v\nSee \"kube-proxy --help\".\n", err)
-		return exitUsage
-	case errors.As(err, &problems):
-		fmt.Fprintln(stderr, err) // each line begins with file and line
-	default:
-		for line := range strings.Lines(err.Error()) {
-			fmt.Fprintf(stderr, "error: %s\n", strings.TrimSuffix(line, "\n"))
-		}
-	}
-	if own.code != 0 {
-		return own.code
-	}
-	return exitFailure
-}
-
-// usageError is a command line that cannot be understood.
-type usageError struct{ error }
-
-// exitCode ends the program with a code of its own. Without an error everything has been said.
-type exitCode struct {
-	code int
-	err  error
-}
-
-func (e exitCode) Error() string { return fmt.Sprintf("%v (exit code %d)", e.err, e.code) }
-
-func (e exitCode) Unwrap() error { return e.err }

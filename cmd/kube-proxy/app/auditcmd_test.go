@@ -1,0 +1,260 @@
+package app
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/audit"
+)
+
+// apiServer lists Services and Nodes in pages, to whoever may only list.
+type apiServer struct {
+	services, nodes int
+	// service and node make the objects of a number.
+	service func(n int) corev1.Service
+	node    func(n int) corev1.Node
+	// forbidden is a resource that may not be listed.
+	forbidden string
+
+	limits []string
+	// peak is the most memory that was in use when a page was asked for, in bytes, after a collection.
+	peak uint64
+}
+
+func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	resource := filepath.Base(r.URL.Path)
+	query := r.URL.Query()
+	s.limits = append(s.limits, resource+" "+query.Get("limit"))
+	if len(s.limits)%10 == 0 {
+		runtime.GC()
+		var now runtime.MemStats
+		runtime.ReadMemStats(&now)
+		s.peak = max(s.peak, now.HeapAlloc)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if r.Method != http.MethodGet || resource == s.forbidden {
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure",
+			Message: resource + " is forbidden", Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden})
+		return
+	}
+	from, _ := strconv.Atoi(query.Get("continue"))
+	limit, _ := strconv.Atoi(query.Get("limit"))
+	total := map[string]int{"services": s.services, "nodes": s.nodes}[resource]
+	to := min(from+limit, total)
+	var page metav1.ListMeta
+	if left := int64(total - to); left > 0 {
+		page = metav1.ListMeta{Continue: strconv.Itoa(to), RemainingItemCount: &left}
+	}
+	if resource == "nodes" {
+		list := corev1.NodeList{TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}, ListMeta: page}
+		for n := from; n < to; n++ {
+			list.Items = append(list.Items, s.node(n))
+		}
+		_ = json.NewEncoder(w).Encode(list)
+		return
+	}
+	list := corev1.ServiceList{TypeMeta: metav1.TypeMeta{Kind: "ServiceList", APIVersion: "v1"}, ListMeta: page}
+	for n := from; n < to; n++ {
+		list.Items = append(list.Items, s.service(n))
+	}
+	_ = json.NewEncoder(w).Encode(list)
+}
+
+// kubeconfig lets the program reach the server.
+func (s *apiServer) kubeconfig(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	return filepath.Join(files(t, map[string]string{"kubeconfig": fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q}}]\n"+
+		"contexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n", server.URL)}), "kubeconfig")
+}
+
+func audited(args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = Run(append([]string{"audit"}, args...), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func plainService(n int) corev1.Service {
+	return corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("s", n), Annotations: map[string]string{"note": strings.Repeat("x", 500)}},
+		Spec: corev1.ServiceSpec{ClusterIP: fmt.Sprintf("10.%d.%d.%d", 96+n>>16, n>>8&255, n&255),
+			Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}}},
+	}
+}
+
+func plainNode(n int) corev1.Node {
+	return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", n)},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("172.18.%d.%d", n>>8, n&255)}}}}
+}
+
+// TestAuditLargeCluster goes through 50,000 Services and 1,000 Nodes with one finding in them: in pages, and without
+// keeping what was looked at. The Services alone are more than 50 MB when decoded.
+func TestAuditLargeCluster(t *testing.T) {
+	s := &apiServer{services: 50_000, nodes: 1_000, node: plainNode, service: func(n int) corev1.Service {
+		service := plainService(n)
+		if n == 49_999 {
+			service.Spec.ExternalIPs = []string{"172.18.3.5", "10.96.0.7"}
+		}
+		return service
+	}}
+	kubeconfig := s.kubeconfig(t)
+	runtime.GC()
+	var before runtime.MemStats
+	runtime.ReadMemStats(&before)
+	code, out, errs := audited("--kubeconfig", kubeconfig, "-o", "json")
+	if code != exitFindings || errs != "" {
+		t.Fatalf("exit code %d, %s", code, errs)
+	}
+	var report struct {
+		Services, Nodes int
+		Findings        []struct{ Check, Name, Message string }
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Fatal(err)
+	}
+	if report.Services != s.services || report.Nodes != s.nodes || len(report.Findings) != 3 || report.Findings[0].Name != "s49999" {
+		t.Errorf("the report is %+v", report)
+	}
+	if len(s.limits) != 10+100 || s.limits[0] != "nodes 100" || s.limits[109] != "services 500" {
+		t.Errorf("%d requests: %v", len(s.limits), s.limits)
+	}
+	kept := (int64(s.peak) - int64(before.HeapAlloc)) >> 20
+	t.Logf("at most %d MiB more in use than before", kept)
+	if kept > 32 {
+		t.Errorf("%d MiB are kept, want at most 32", kept)
+	}
+}
+
+// TestAuditExitCodes proves what CI can rely on, and that what is wrong is told on standard error alone.
+func TestAuditExitCodes(t *testing.T) {
+	directory := files(t, map[string]string{
+		"good.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}\n",
+		"other.txt": "not read",
+		"ours":      oldHead + "mode: nftables\nfeatureGates: {AllowServiceExternalIPs: true}\n",
+		"fresh":     latestHead + "mode: nftables\n",
+		"bad":       latestHead + "mode: [\n",
+	})
+	at := func(name string) string { return filepath.Join(directory, name) }
+	bad := files(t, map[string]string{"bad.yaml": "kind: [\n"})
+	clean := &apiServer{services: 3, nodes: 1, service: plainService, node: plainNode}
+	forbidden := &apiServer{services: 3, nodes: 1, service: plainService, node: plainNode, forbidden: "services"}
+	for _, test := range []struct {
+		args      []string
+		code      int
+		out, errs string
+	}{
+		{[]string{"--kubeconfig", clean.kubeconfig(t)}, 0, "Nothing found in 3 Services and 1 Nodes.\n", ""},
+		{[]string{"--kubeconfig", forbidden.kubeconfig(t)}, exitCouldNotAudit, "", "could not look: list Services after 0: services is forbidden"},
+		{[]string{"--kubeconfig", at("missing")}, exitCouldNotAudit, "", "could not look: cannot tell how to reach the API server"},
+		{[]string{"--manifests", directory}, 0, "Nothing found in 1 Services and 0 Nodes.\n", ""},
+		{[]string{"--manifests", at("good.yaml"), "-o", "json"}, 0, `"findings": []`, ""},
+		{[]string{"--manifests", bad}, exitCouldNotAudit, "", "bad.yaml, document 1: "},
+		{[]string{"--manifests", at("missing")}, exitCouldNotAudit, "", "no such file"},
+		{[]string{"--manifests", t.TempDir()}, exitCouldNotAudit, "", "holds no .yaml, .yml or .json file"},
+		{[]string{"--manifests", directory, "--config", at("fresh")}, 0, "Nothing found", ""},
+		{[]string{"--manifests", directory, "--config", at("ours")}, exitFindings, "version v1alpha1 is not the latest, v1alpha2", ""},
+		{[]string{"--manifests", directory, "--config", at("ours")}, exitFindings, "feature gate AllowServiceExternalIPs is deprecated", ""},
+		{[]string{"--manifests", directory, "--config", at("ours"), "--skip", "DeprecatedConfiguration"}, 0, "Nothing found", ""},
+		{[]string{"--manifests", directory, "--config", at("bad")}, exitCouldNotAudit, "", "is not YAML"},
+		{[]string{"--manifests", directory, "--kubeconfig", "x"}, exitUsage, "", "exclude each other"},
+		{[]string{"--skip", "externalips"}, exitUsage, "", `there is no check "externalips"`},
+		{[]string{"-o", "xml"}, exitUsage, "", "none of table, json and manifests"},
+		{[]string{"web"}, exitUsage, "", "unknown command"},
+	} {
+		code, out, errs := audited(test.args...)
+		if code != test.code || !strings.Contains(out, test.out) || !strings.Contains(errs, test.errs) || (test.out == "") != (out == "") || (test.errs == "") != (errs == "") {
+			t.Errorf("%q: exit code %d, want %d, output and errors:\n%s\n%s", test.args, code, test.code, out, errs)
+		}
+	}
+}
+
+// TestAuditOutputs shows the same findings as a table, as JSON and as manifests.
+func TestAuditOutputs(t *testing.T) {
+	s := &apiServer{services: 2, nodes: 1, node: plainNode, service: func(n int) corev1.Service {
+		service := plainService(n)
+		service.Annotations = nil
+		if n == 1 {
+			service.Spec.ExternalIPs = []string{"192.0.2.10"}
+		}
+		return service
+	}}
+	kubeconfig := s.kubeconfig(t)
+	code, out, _ := audited("--kubeconfig", kubeconfig)
+	want := "CHECK         OBJECT               FINDING\nExternalIPs   Service default/s1   192.0.2.10:80/TCP: stop working\n\nExternalIPs\nLet a controller"
+	if code != exitFindings || !strings.HasPrefix(out, want) || !strings.HasSuffix(out, "\n\n1 findings in 2 Services and 1 Nodes.\n") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	_, instead, _ := audited("--kubeconfig", kubeconfig, "-o", "manifests")
+	if !strings.HasPrefix(instead, "---\n# A controller") || !strings.Contains(instead, "  name: s1\n") || !strings.HasSuffix(instead, "  type: LoadBalancer\n") {
+		t.Errorf("manifests:\n%s", instead)
+	}
+	_, out, _ = audited("--kubeconfig", kubeconfig, "-o", "json")
+	var report map[string]any
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]any{
+		"kind": "AuditReport", "version": "v1", "services": 2.0, "nodes": 1.0,
+		"findings": []any{map[string]any{"check": "ExternalIPs", "kind": "Service", "namespace": "default", "name": "s1",
+			"message": "192.0.2.10:80/TCP: stop working", "manifest": strings.TrimPrefix(instead, "---\n")}},
+	}, report); diff != "" {
+		t.Errorf("JSON (-want +got):\n%s", diff)
+	}
+}
+
+// TestAuditProgress proves that a terminal shows how far it is and is left clean, and that nothing else is written to.
+func TestAuditProgress(t *testing.T) {
+	var out bytes.Buffer
+	left := int64(40)
+	for _, p := range []*progress{{}, {out: &out}} {
+		p.show("Services", 10, &left)
+		p.show("Services", 50, nil)
+		p.clear()
+	}
+	if want := "\r\x1b[KLooked at 10 of 50 Services\r\x1b[KLooked at 50 Services\r\x1b[K"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
+// TestNodePortsByMode proves when a change of mode moves node ports.
+func TestNodePortsByMode(t *testing.T) {
+	for _, test := range []struct {
+		mode            config.ProxyMode
+		addresses       []string
+		localhost, gate bool
+		wantEverywhere  bool
+		wantLocalhost   audit.Localhost
+	}{
+		{config.ProxyModeIPTables, nil, true, false, true, audit.LocalhostNone},
+		{"", nil, true, true, true, audit.LocalhostNone}, // the gate asks for a range that is named
+		{config.ProxyModeIPTables, nil, false, false, true, audit.LocalhostSame},
+		{config.ProxyModeNFTables, nil, true, false, false, audit.LocalhostSame},
+		{config.ProxyModeIPTables, []string{"primary"}, true, false, false, audit.LocalhostSame},
+		{config.ProxyModeIPTables, []string{"primary", "localhost"}, true, false, false, audit.LocalhostNone},
+		{config.ProxyModeIPTables, []string{"primary", "127.0.0.0/8"}, true, true, false, audit.LocalhostTCP},
+		{config.ProxyModeIPTables, []string{"0.0.0.0/0"}, true, false, false, audit.LocalhostNone},
+		{config.ProxyModeIPTables, []string{"all"}, true, true, false, audit.LocalhostNone},
+		{config.ProxyModeIPTables, []string{"10.0.0.0/8"}, true, false, false, audit.LocalhostSame},
+	} {
+		cfg := &config.KubeProxyConfiguration{Mode: test.mode, NodePortAddresses: test.addresses}
+		cfg.IPTables.LocalhostNodePorts = test.localhost
+		if all, localhost := nodePortsByMode(cfg, test.gate); all != test.wantEverywhere || localhost != test.wantLocalhost {
+			t.Errorf("%+v: got %t, %d", test, all, localhost)
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package app
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/scheme"
+)
+
+// asProgram makes the test binary behave as kube-proxy, so that what ends the process can be tested.
+const asProgram = "KUBE_PROXY_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		os.Exit(Run(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// program runs kube-proxy as a process of its own.
+func program(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), os.Args[0], args...)
+	command.Env = append(os.Environ(), asProgram+"=1")
+	var out, errs bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errs
+	if err := command.Run(); command.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return command.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// subcommand runs "kube-proxy config ..." within the test.
+func subcommand(args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = Run(append([]string{"config"}, args...), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// files writes files and gives their directory.
+func files(t *testing.T, contents map[string]string) string {
+	t.Helper()
+	directory := t.TempDir()
+	for name, content := range contents {
+		mustWrite(filepath.Join(directory, name), content)
+	}
+	return directory
+}
+
+const (
+	oldHead    = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+	latestHead = watchedHead
+)
+
+// TestConvertKeepsBehaviour proves that what v1alpha2 would take differently is spelled out.
+func TestConvertKeepsBehaviour(t *testing.T) {
+	directory := files(t, map[string]string{"old": oldHead + "mode: nftables\nclusterCIDR: 10.0.0.0/8\nwindowsRunAsService: true\nwinkernel: {networkName: net}\n"})
+	code, out, errs := subcommand("convert", "--from", filepath.Join(directory, "old"))
+	if code != 0 || errs != "" {
+		t.Fatalf("exit code %d, %s", code, errs)
+	}
+	for _, line := range []string{"apiVersion: kubeproxy.config.k8s.io/v1alpha2\n", "bindAddressHardFail: false\n", "configHardFail: false\n",
+		"  localhostNodePorts: true\n", "  clusterCIDRs:\n  - 10.0.0.0/8\n", "  runAsService: true\n", "  networkName: net\n"} {
+		if !strings.Contains(out, line) {
+			t.Errorf("%q is not in:\n%s", line, out)
+		}
+	}
+	if strings.Contains(out, "nodeIPOverride") {
+		t.Errorf("an unspecified bindAddress became an override:\n%s", out)
+	}
+}
+
+// TestConvertSaysLosses proves that what cannot be carried is told, one line a field, and that standard output has
+// nothing but the file.
+func TestConvertSaysLosses(t *testing.T) {
+	directory := files(t, map[string]string{
+		"old":    oldHead + "portRange: 1-2\nipvs: {syncPeriod: 5s}\nfoo: 1\n",
+		"latest": latestHead + "ipFamilyPolicy: SingleStack\nminSyncPeriod: 0s\n",
+	})
+	for from, want := range map[string][]string{
+		"old": {"warning: " + filepath.Join(directory, "old") + ":5: foo: unknown field",
+			"not carried over: portRange: dropped; it has had no effect for years",
+			"not carried over: ipvs.syncPeriod: 5s dropped; all modes share one setting, and mode iptables has 30s"},
+		"latest": {"not carried over: ipFamilyPolicy: SingleStack dropped; v1alpha1 serves the families that there are",
+			"not carried over: configHardFail: true dropped; v1alpha1 warns and goes on",
+			"not carried over: minSyncPeriod: 0s is written as 1ns, which behaves alike; in v1alpha1 0s means the default of 1s"},
+	} {
+		to := map[string]string{"old": "v1alpha2", "latest": "v1alpha1"}[from]
+		code, out, errs := subcommand("convert", "--from", filepath.Join(directory, from), "--to", to)
+		if diff := cmp.Diff(want, strings.Split(strings.TrimSpace(errs), "\n")); code != 0 || diff != "" {
+			t.Errorf("%s: exit code %d (-want +got):\n%s", from, code, diff)
+		}
+		if file, err := configfile.Parse(from, []byte(out)); err != nil || file.Version != to || len(file.Warnings) > 0 {
+			t.Errorf("%s: what was written: %v, %v", from, err, out)
+		}
+	}
+}
+
+// TestConvertWritesNothingOnError proves that the target is left alone when anything is wrong.
+func TestConvertWritesNothingOnError(t *testing.T) {
+	directory := files(t, map[string]string{"bad": latestHead + "syncPeriod: 0s\nlinux: {oomScoreAdj: 9999}\n", "target": "precious"})
+	from, target := filepath.Join(directory, "bad"), filepath.Join(directory, "target")
+	code, out, errs := subcommand("convert", "--from", from, "-o", target)
+	want := from + ":3: syncPeriod: Invalid value: \"0s\": must be greater than 0\n" +
+		from + ":3: minSyncPeriod"
+	if code != exitFailure || out != "" || !strings.HasPrefix(errs, strings.Split(want, "\n")[0]) || !strings.Contains(errs, from+":4: linux.oomScoreAdj: ") {
+		t.Errorf("exit code %d, output %q, errors:\n%s", code, out, errs)
+	}
+	if data, err := os.ReadFile(target); err != nil || string(data) != "precious" {
+		t.Errorf("the target holds %q, %v", data, err)
+	}
+	good := files(t, map[string]string{"old": oldHead})
+	if code, _, errs := subcommand("convert", "--from", filepath.Join(good, "old"), "-o", target); code != 0 {
+		t.Fatalf("exit code %d, %s", code, errs)
+	}
+	if file, err := configfile.Read(target); err != nil || file.Version != "v1alpha2" {
+		t.Errorf("what was written: %v", err)
+	}
+}
+
+// TestValidate proves the verdicts and the exit codes.
+func TestValidate(t *testing.T) {
+	directory := files(t, map[string]string{
+		"good": latestHead, "doubtful": oldHead + "foo: 1\n", "bad": latestHead + "mode: x\nfoo: 1\n", "ipvs": oldHead + "mode: ipvs\n",
+		"windows": latestHead + "mode: kernelspace\nwindows: {runAsService: true}\nwinkernel: {enableDSR: true}\n",
+	})
+	at := func(name string) string { return filepath.Join(directory, name) }
+	tests := []struct {
+		args      []string
+		code      int
+		out, errs []string
+	}{
+		{[]string{at("good"), at("windows")}, 0, []string{at("good") + ": valid (v1alpha2)", at("windows") + ": valid (v1alpha2)"}, nil},
+		{[]string{at("doubtful")}, 0, []string{at("doubtful") + ": valid (v1alpha1)"}, []string{at("doubtful") + ":3: foo: unknown field"}},
+		{[]string{"--strict", at("doubtful")}, exitFailure, nil, []string{at("doubtful") + ":3: foo: unknown field"}},
+		{[]string{at("bad"), at("good")}, exitFailure, []string{at("good") + ": valid"}, []string{at("bad") + ":3: mode: Unsupported value", at("bad") + ":4: foo: unknown field"}},
+		{[]string{at("ipvs")}, 0, []string{"valid (v1alpha1)"}, []string{"cannot be started: " + at("ipvs") + ":3: mode: ", "use nftables"}},
+		{[]string{at("none")}, exitFailure, nil, []string{"no such file"}},
+		{nil, exitUsage, nil, []string{"requires at least 1 arg"}},
+	}
+	for _, tt := range tests {
+		code, out, errs := subcommand(append([]string{"validate"}, tt.args...)...)
+		if code != tt.code {
+			t.Errorf("%v: exit code %d, want %d", tt.args, code, tt.code)
+		}
+		if len(tt.out) == 0 && out != "" {
+			t.Errorf("%v: output %q", tt.args, out)
+		}
+		for _, want := range tt.out {
+			if !strings.Contains(out, want) {
+				t.Errorf("%v: %q is not in the output:\n%s", tt.args, want, out)
+			}
+		}
+		for _, want := range tt.errs {
+			if !strings.Contains(errs, want) {
+				t.Errorf("%v: %q is not in the errors:\n%s", tt.args, want, errs)
+			}
+		}
+	}
+}
+
+// TestDefaultsAreTheFile proves that the printed defaults mean what an empty file means.
+func TestDefaultsAreTheFile(t *testing.T) {
+	for _, version := range scheme.Versions() {
+		code, out, errs := subcommand("defaults", "--version", version)
+		if code != 0 || errs != "" {
+			t.Fatalf("exit code %d, %s", code, errs)
+		}
+		file, err := configfile.Parse(version, []byte(out))
+		if err != nil || file.Version != version {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		want, err := configfile.Defaults(version)
+		if err != nil || !equality.Semantic.DeepEqual(want, file.Config) {
+			t.Errorf("%v (-want +got):\n%s", err, cmp.Diff(want, file.Config))
+		}
+	}
+}
+
+// TestExplain proves that a field is explained with everything that is known of it.
+func TestExplain(t *testing.T) {
+	code, out, _ := subcommand("explain", "conntrack.maxPerCore")
+	for _, want := range []string{"FIELD:    linux.conntrack.maxPerCore <integer>", "DEFAULT:  32768", "FLAG:     --conntrack-max-per-core", "V1ALPHA1: conntrack.maxPerCore", "for each CPU core"} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("exit code %d, %q is not in:\n%s", code, want, out)
+		}
+	}
+	if code, _, errs := subcommand("explain", "nothing"); code != exitFailure || !strings.Contains(errs, `no field "nothing"`) {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
+}
+
+// TestReferencesAreFresh proves that the generated documents are what the program says now.
+func TestReferencesAreFresh(t *testing.T) {
+	for name, args := range map[string][]string{"config.md": {"explain", "--markdown"}, "feature-gates.md": {"feature-gates", "--markdown"}} {
+		_, out, _ := subcommand(args...)
+		if data, err := os.ReadFile(filepath.Join("..", "..", "docs", name)); err != nil || string(data) != out {
+			t.Errorf("docs/%s is stale (%v): run build/codegen/generate.sh", name, err)
+		}
+	}
+}
+
+// TestProcess proves exit codes and streams of the whole program, as far as it goes without a kernel.
+func TestProcess(t *testing.T) {
+	directory := files(t, map[string]string{"ipvs": oldHead + "mode: ipvs\n", "bad": "mode: [\n", "target": "precious", "odd": oldHead + "foo: 1\n"})
+	at := func(name string) string { return filepath.Join(directory, name) }
+	tests := []struct {
+		args      []string
+		code      int
+		out, errs string
+	}{
+		{[]string{"--version"}, 0, "Kubernetes v", ""},
+		{[]string{"--version=v1.37.2-x"}, exitFailure, "", ""},
+		{[]string{"--help"}, 0, "Connection tracking flags:", ""},
+		{[]string{"completion", "bash"}, 0, "kube-proxy", ""},
+		{[]string{"__complete", "config", "explain", "linux.oom"}, 0, "linux.oomScoreAdj", ""},
+		{[]string{"__complete", "--proxy-mode", "n"}, 0, "nftables", ""},
+		{[]string{"start"}, exitUsage, "", `unknown command or argument "start"`},
+		{[]string{"--no-such"}, exitUsage, "", "unknown flag: --no-such"},
+		{[]string{"--udp-timeout=1s"}, exitUsage, "", "unknown flag: --udp-timeout"},
+		{[]string{"--oom-score-adj=x"}, exitUsage, "", "invalid argument"},
+		{[]string{"config", "convert", "--from", "x", "--to", "v2"}, exitUsage, "", `version "v2" is not served`},
+		{[]string{"--config", at("ipvs")}, exitFailure, "", at("ipvs") + ":3: mode: Invalid value: \"ipvs\": this proxy has no ipvs backend"},
+		{[]string{"--proxy-mode=ipvs"}, exitFailure, "", "error: --proxy-mode: Invalid value: \"ipvs\""},
+		{[]string{"--config", at("bad"), "--write-config-to", at("target")}, exitFailure, "", at("bad") + ":1: is not YAML"},
+		{[]string{"--config", directory}, exitFailure, "", directory + ": is a directory"},
+		{[]string{"--oom-score-adj=9999", "--write-config-to", at("target")}, exitFailure, "", "error: --oom-score-adj: "},
+		{[]string{"--manifests=x", "--master=y"}, exitUsage, "", "exclude each other"},
+		{[]string{"--healthz-port=0", "--write-config-to=-"}, 0, "healthzBindAddress: \"\"\n", "warning: --healthz-port is deprecated: use --healthz-bind-address"},
+		{[]string{"--config", at("odd"), "--masquerade-all", "--write-config-to=/dev/stdout"}, 0, "masqueradeAll: false\n", "ignored because --config is given: --masquerade-all"},
+	}
+	for _, tt := range tests {
+		code, out, errs := program(t, tt.args...)
+		if tt.args[0] == "--version=v1.37.2-x" {
+			tt.code = code // whether a version may be set depends on how the binary was built; it only must not start
+		}
+		if code != tt.code || !strings.Contains(out, tt.out) || !strings.Contains(errs, tt.errs) {
+			t.Errorf("%q: exit code %d, want %d, output and errors:\n%.600s\n%.600s", tt.args, code, tt.code, out, errs)
+		}
+	}
+	if data, err := os.ReadFile(at("target")); err != nil || string(data) != "precious" {
+		t.Errorf("the target holds %q, %v", data, err)
+	}
+}
+
+// TestExternalIPsGuide proves that the configuration in docs/external-ips.md is one, and does what it is there for.
+func TestExternalIPsGuide(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "external-ips.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for i, block := range strings.Split(string(text), "```yaml\n") {
+		block, _, _ = strings.Cut(block, "```")
+		if i == 0 || !strings.Contains(block, "kind: KubeProxyConfiguration") {
+			continue
+		}
+		found++
+		name := filepath.Join(files(t, map[string]string{"config": block}), "config")
+		opts := newOptions()
+		opts.configFile = name
+		loaded, err := opts.loadFile(newCommand().Flags())
+		if err != nil || !loaded.features.Gates.AllowServiceExternalIPs || len(loaded.warnings) != 1 {
+			t.Errorf("the guide's configuration: %v, %+v", err, loaded)
+		}
+	}
+	if found != 1 {
+		t.Errorf("the guide has %d configurations, want 1", found)
+	}
+}

@@ -1,0 +1,174 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/explain"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
+)
+
+func newExplainCommand() *cobra.Command {
+	var markdown bool
+	command := &cobra.Command{
+		Use:     "explain [FIELD]",
+		Short:   "Say what a field does, its unit and its default",
+		Long:    "Says what a field does, its unit and its default. Without FIELD it lists all fields. Names of v1alpha1 are understood too.",
+		Example: "  kube-proxy config explain linux.conntrack.maxPerCore",
+		Args:    usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			fields, err := explain.Fields()
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			switch {
+			case markdown:
+				fmt.Fprint(out, explain.Markdown(fields, flagFor))
+			case len(args) == 0:
+				printFields(out, fields)
+			default:
+				field, within, err := explain.Find(fields, args[0])
+				if err != nil {
+					return err
+				}
+				printField(out, field)
+				printFields(out, within)
+			}
+			return nil
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			fields, err := explain.Fields()
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveError
+			}
+			var paths []string
+			for _, f := range fields {
+				paths = append(paths, f.Path)
+			}
+			return paths, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	command.Flags().BoolVar(&markdown, "markdown", false, "Write the whole reference as Markdown (docs/config.md).")
+	return command
+}
+
+// printField says everything of one field.
+func printField(out io.Writer, f explain.Field) {
+	fmt.Fprintf(out, "FIELD:    %s <%s>\n", f.Path, f.Type)
+	for _, row := range [][2]string{{"DEFAULT", f.Default}, {"FLAG", flagFor(f.Path)}} {
+		if row[1] != "" {
+			fmt.Fprintf(out, "%-9s %s\n", row[0]+":", row[1])
+		}
+	}
+	if f.V1alpha1 != f.Path && f.V1alpha1 != "" {
+		fmt.Fprintf(out, "V1ALPHA1: %s\n", f.V1alpha1)
+	}
+	fmt.Fprintf(out, "\n%s\n", wrap(f.Doc, 100))
+}
+
+// printFields lists fields, one a line.
+func printFields(out io.Writer, fields []explain.Field) {
+	if len(fields) == 0 {
+		return
+	}
+	fmt.Fprintln(out, "\nFIELDS:")
+	for _, f := range fields {
+		def := ""
+		if f.Default != "" {
+			def = " (default " + f.Default + ")"
+		}
+		fmt.Fprintf(out, "  %s <%s>%s\n", f.Path, f.Type, def)
+	}
+}
+
+// wrap breaks a paragraph into lines of at most width runes.
+func wrap(text string, width int) string {
+	var b strings.Builder
+	column := 0
+	for word := range strings.FieldsSeq(text) {
+		switch length := len([]rune(word)); {
+		case column == 0:
+			column = length
+		case column+1+length > width:
+			b.WriteByte('\n')
+			column = length
+		default:
+			b.WriteByte(' ')
+			column += 1 + length
+		}
+		b.WriteString(word)
+	}
+	return b.String()
+}
+
+// flagFor gives the flags that set the field at a path, or "".
+func flagFor(path string) string {
+	var names []string
+	groups := newOptions().flagSets()
+	for _, group := range groups.Order {
+		groups.FlagSets[group].VisitAll(func(f *pflag.Flag) {
+			if deprecation(f.Name) == "" && (fieldOf(f.Name) == path || loggingFieldOf(f.Name) == path) {
+				names = append(names, "--"+f.Name)
+			}
+		})
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+func newGatesCommand() *cobra.Command {
+	var markdown bool
+	command := &cobra.Command{
+		Use:   "feature-gates",
+		Short: "List the feature gates with stage, default, effect and planned end",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if markdown {
+				fmt.Fprint(cmd.OutOrStdout(), gatesMarkdown())
+				return nil
+			}
+			for _, gate := range features.Describe() {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s\nPlanned end: %s.\n\n", gate, wrap(gate.Effect, 100), gate.End)
+			}
+			return nil
+		},
+	}
+	command.Flags().BoolVar(&markdown, "markdown", false, "Write the list as Markdown (docs/feature-gates.md).")
+	return command
+}
+
+// gatesMarkdown writes docs/feature-gates.md.
+func gatesMarkdown() string {
+	var b strings.Builder
+	b.WriteString(`# Feature gates
+
+Generated from pkg/features; do not edit.
+
+A gate is set with featureGates in the configuration file, or with --feature-gates where there is no file. Gates are
+read once, at start. A gate that Kubernetes knows and this proxy has no use for is accepted with a warning, since shared
+configurations set such; a name that nobody knows is an error. What is in force, whoever set it, is shown as feature-gates
+on the page /flagz of the metrics server.
+
+| gate | stage | default | planned end | effect |
+|---|---|---|---|---|
+`)
+	for _, gate := range features.Describe() {
+		fmt.Fprintf(&b, "| %s | %s | %t | %s | %s |\n", gate.Name, gate.Stage, gate.Default, gate.End, gate.Effect)
+	}
+	return b.String()
+}
+
+// gateLines lists the gates for --help, one a line.
+func gateLines() string {
+	var lines []string
+	for _, gate := range features.Describe() {
+		lines = append(lines, gate.String())
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,272 @@
+package app
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/version/verflag"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+)
+
+// translated are flags whose value reaches the configuration by way of a rule; see options.fromFlags.
+type translated struct {
+	bindAddress    string
+	clusterCIDR    string
+	healthzPort    int32
+	metricsPort    int32
+	iptablesPeriod periods
+	ipvsPeriod     periods
+}
+
+// periods are the two bounds on syncs that each mode has flags for.
+type periods struct{ sync, minSync time.Duration }
+
+// loggingGroup is the group of the flags that win over a configuration file.
+const loggingGroup = "logging"
+
+// flagSets registers every flag. The defaults are those of v1alpha1, as Kubernetes' flags have them.
+func (o *options) flagSets() cliflag.NamedFlagSets {
+	groups := cliflag.NamedFlagSets{NormalizeNameFunc: cliflag.WordSepNormalizeFunc}
+	o.addFileFlags(groups.FlagSet("configuration file"))
+	o.addRunFlags(groups.FlagSet("running"))
+	o.addClientFlags(groups.FlagSet("API server"))
+	o.addNodeFlags(groups.FlagSet("node"))
+	o.addModeFlags(groups.FlagSet("proxy mode"))
+	o.addTrafficFlags(groups.FlagSet("traffic"))
+	o.addServerFlags(groups.FlagSet("health and metrics"))
+	o.addConntrackFlags(groups.FlagSet("connection tracking"))
+	o.addIPVSFlags(groups.FlagSet("ipvs"))
+	o.addPlatformFlags(groups.FlagSet("windows"))
+	logsapi.AddFlags(&o.flags.Logging, groups.FlagSet(loggingGroup))
+	verflag.AddFlags(groups.FlagSet("general"))
+	groups.FlagSet("general").BoolP("help", "h", false, "Print this help.")
+
+	for _, fs := range groups.FlagSets {
+		fs.VisitAll(func(f *pflag.Flag) {
+			f.Hidden = f.Hidden || deprecation(f.Name) != ""
+			if field := fieldOf(f.Name); field != "" && f.Name != hostnameFlag {
+				first, rest, more := strings.Cut(f.Usage, "\n")
+				f.Usage = first + " Ignored with --config."
+				if more {
+					f.Usage += "\n" + rest
+				}
+			}
+		})
+	}
+	return groups
+}
+
+func (o *options) addFileFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.configFile, "config", "", "`file` to read the configuration from, in version v1alpha2 or v1alpha1.")
+	fs.StringVar(&o.writeConfigTo, "write-config-to", "", "`file` to write the whole configuration to, in version v1alpha2 with every default spelled out; then exit.")
+	fs.Var(cliflag.NewMapStringBool(&o.flags.FeatureGates), "feature-gates",
+		"Comma-separated list of name=true|false that switches features; \"kube-proxy config feature-gates\" tells their effects.\n"+gateLines())
+}
+
+func (o *options) addRunFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.cleanup, "cleanup", false, "Remove all rules of every mode from this node, then exit.")
+	fs.BoolVar(&o.initOnly, "init-only", false, "Do what needs a privileged process, then exit. The proxy itself then needs CAP_NET_ADMIN only.")
+	fs.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to serve in place of an API server's objects (standalone mode).")
+	fs.BoolVar(&o.relistGuard, "relist-guard", true, "Hold back a new list from the API server that would remove more than 90 % of at least 100 known endpoints, until it is told again.")
+	fs.Int32Var(&o.flags.Linux.OOMScoreAdj, "oom-score-adj", o.flags.Linux.OOMScoreAdj, "oom_score_adj of this process, from -1000 to 1000.")
+	fs.DurationVar(&o.flags.ConfigSyncPeriod.Duration, "config-sync-period", o.flags.ConfigSyncPeriod.Duration, "No effect. Greater than 0.")
+	for _, name := range []string{"boot-id-file", "machine-id-file"} {
+		fs.String(name, "", "No effect.")
+	}
+}
+
+func (o *options) addClientFlags(fs *pflag.FlagSet) {
+	client := &o.flags.ClientConnection
+	fs.StringVar(&client.Kubeconfig, "kubeconfig", client.Kubeconfig, "kubeconfig `file`. Without it and without --master, the pod's service account is used.")
+	fs.StringVar(&o.master, "master", "", "`URL` of the API server. Wins over the kubeconfig.")
+	fs.StringVar(&client.ContentType, "kube-api-content-type", client.ContentType, "Media type in which Events are sent to the API server.")
+	fs.Float32Var(&client.QPS, "kube-api-qps", client.QPS, "Requests a second to the API server, on average.")
+	fs.Int32Var(&client.Burst, "kube-api-burst", client.Burst, "Requests to the API server at once, above --kube-api-qps.")
+}
+
+// hostnameFlag is the one flag of a configuration field that wins over a file.
+const hostnameFlag = "hostname-override"
+
+func (o *options) addNodeFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.flags.HostnameOverride, hostnameFlag, o.flags.HostnameOverride, "`name` of this node; empty means the host name. Wins over the configuration file.")
+	fs.StringVar(&o.translated.bindAddress, "bind-address", "0.0.0.0", "`IP` that replaces the primary IP of this node; 0.0.0.0 and :: replace nothing. No socket is bound to it.")
+}
+
+func (o *options) addModeFlags(fs *pflag.FlagSet) {
+	fs.StringVar((*string)(&o.flags.Mode), "proxy-mode", string(o.flags.Mode), "`mode` of programming the kernel: iptables or nftables on Linux, kernelspace on Windows. Empty means iptables on Linux.")
+	fs.Int32Var(&o.flags.IPTables.MasqueradeBit, "iptables-masquerade-bit", o.flags.IPTables.MasqueradeBit, "Bit of the packet mark, 0 to 31, that asks for masquerading, in iptables mode.")
+	fs.BoolVar(&o.flags.Linux.MasqueradeAll, "masquerade-all", o.flags.Linux.MasqueradeAll, "Masquerade all traffic to cluster IPs.")
+	fs.BoolVar(&o.flags.IPTables.LocalhostNodePorts, "iptables-localhost-nodeports", o.flags.IPTables.LocalhostNodePorts, "Accept NodePort traffic to 127.0.0.1 in iptables mode.")
+	fs.DurationVar(&o.translated.iptablesPeriod.sync, "iptables-sync-period", o.flags.SyncPeriod.Duration, "Longest time until a failed sync is tried again, in iptables and nftables mode. Greater than 0.")
+	fs.DurationVar(&o.translated.iptablesPeriod.minSync, "iptables-min-sync-period", o.flags.MinSyncPeriod.Duration, "Least time from a sync to the next, in iptables and nftables mode. 0 means none.")
+}
+
+func (o *options) addTrafficFlags(fs *pflag.FlagSet) {
+	fs.StringVar((*string)(&o.flags.DetectLocalMode), "detect-local-mode", string(o.flags.DetectLocalMode), "How traffic of local pods is recognised: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix. Empty means ClusterCIDR.")
+	fs.StringVar(&o.translated.clusterCIDR, "cluster-cidr", "", "`CIDR` of the pods, or two with a comma, one of each family. For --detect-local-mode=ClusterCIDR.")
+	fs.StringVar(&o.flags.DetectLocal.BridgeInterface, "pod-bridge-interface", o.flags.DetectLocal.BridgeInterface, "Bridge of the local pods. For --detect-local-mode=BridgeInterface.")
+	fs.StringVar(&o.flags.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", o.flags.DetectLocal.InterfaceNamePrefix, "How names of local pods' interfaces begin. For --detect-local-mode=InterfaceNamePrefix.")
+	fs.StringSliceVar(&o.flags.NodePortAddresses, "nodeport-addresses", o.flags.NodePortAddresses, "CIDRs of the addresses that accept NodePort traffic, and the keywords primary, localhost and all. Empty means all in iptables mode and primary in nftables mode.")
+}
+
+func (o *options) addServerFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.flags.HealthzBindAddress, "healthz-bind-address", o.flags.HealthzBindAddress, "`IP:port` of the health check server; empty switches it off.")
+	fs.StringVar(&o.flags.MetricsBindAddress, "metrics-bind-address", o.flags.MetricsBindAddress, "`IP:port` of the metrics server; empty means the default.")
+	fs.BoolVar(&o.flags.BindAddressHardFail, "bind-address-hard-fail", o.flags.BindAddressHardFail, "End the process when one of these addresses cannot be bound.")
+	fs.BoolVar(&o.flags.EnableProfiling, "profiling", o.flags.EnableProfiling, "Serve /debug/pprof on the metrics server.")
+	fs.StringVar(&o.flags.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", o.flags.ShowHiddenMetricsForVersion, "Show again the metrics hidden in this `version`, which must be the previous minor one.")
+	fs.Int32Var(&o.translated.healthzPort, "healthz-port", 10256, "Port of the health check server; 0 switches it off.")
+	fs.Int32Var(&o.translated.metricsPort, "metrics-port", 10249, "Port of the metrics server; 0 switches it off.")
+}
+
+func (o *options) addConntrackFlags(fs *pflag.FlagSet) {
+	ct := &o.flags.Linux.Conntrack
+	fs.Int32Var(&ct.MaxPerCore, "conntrack-max-per-core", ct.MaxPerCore, "Tracked connections for each CPU core; 0 leaves the limit alone.")
+	fs.Int32Var(&ct.Min, "conntrack-min", ct.Min, "Least number of tracked connections, however few cores.")
+	fs.DurationVar(&ct.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established", ct.TCPEstablishedTimeout.Duration, "How long an idle TCP connection is remembered; 0 leaves it alone.")
+	fs.DurationVar(&ct.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait", ct.TCPCloseWaitTimeout.Duration, "How long an idle TCP connection in CLOSE_WAIT is remembered; 0 leaves it alone.")
+	fs.BoolVar(&ct.TCPBeLiberal, "conntrack-tcp-be-liberal", ct.TCPBeLiberal, "Do not mark TCP packets outside of the window INVALID.")
+	fs.DurationVar(&ct.UDPTimeout.Duration, "conntrack-udp-timeout", ct.UDPTimeout.Duration, "How long an unanswered UDP flow is remembered; 0 leaves it alone.")
+	fs.DurationVar(&ct.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", ct.UDPStreamTimeout.Duration, "How long an answered UDP flow is remembered; 0 leaves it alone.")
+}
+
+// addIPVSFlags registers the flags of a mode that this proxy does not have, so that a command line with them can be
+// written to a file and converted.
+func (o *options) addIPVSFlags(fs *pflag.FlagSet) {
+	ipvs := &o.flags.IPVS
+	fs.DurationVar(&o.translated.ipvsPeriod.sync, "ipvs-sync-period", o.flags.SyncPeriod.Duration, "As --iptables-sync-period, in ipvs mode.")
+	fs.DurationVar(&o.translated.ipvsPeriod.minSync, "ipvs-min-sync-period", o.flags.MinSyncPeriod.Duration, "As --iptables-min-sync-period, in ipvs mode.")
+	fs.StringVar(&ipvs.Scheduler, "ipvs-scheduler", ipvs.Scheduler, "Name of the IPVS scheduler.")
+	fs.StringSliceVar(&ipvs.ExcludeCIDRs, "ipvs-exclude-cidrs", ipvs.ExcludeCIDRs, "CIDRs whose virtual servers are left alone.")
+	fs.BoolVar(&ipvs.StrictARP, "ipvs-strict-arp", ipvs.StrictARP, "Answer ARP only on the interface that has the address.")
+	fs.DurationVar(&ipvs.TCPTimeout.Duration, "ipvs-tcp-timeout", ipvs.TCPTimeout.Duration, "How long an idle TCP session is kept; 0 leaves it alone.")
+	fs.DurationVar(&ipvs.TCPFinTimeout.Duration, "ipvs-tcpfin-timeout", ipvs.TCPFinTimeout.Duration, "How long a TCP session is kept after a FIN; 0 leaves it alone.")
+	fs.DurationVar(&ipvs.UDPTimeout.Duration, "ipvs-udp-timeout", ipvs.UDPTimeout.Duration, "How long an idle UDP session is kept; 0 leaves it alone.")
+}
+
+// addPlatformFlags registers the flags that exist on Windows only.
+func (o *options) addPlatformFlags(fs *pflag.FlagSet) {
+	if runtime.GOOS != "windows" {
+		return
+	}
+	kernel := &o.flags.Winkernel
+	fs.BoolVar(&o.flags.Windows.RunAsService, "windows-service", o.flags.Windows.RunAsService, "Report to the service control manager.")
+	fs.StringVar(&kernel.NetworkName, "network-name", kernel.NetworkName, "Name of the HNS network.")
+	fs.StringVar(&kernel.SourceVip, "source-vip", kernel.SourceVip, "`IP` that load-balanced traffic is translated from.")
+	fs.BoolVar(&kernel.EnableDSR, "enable-dsr", kernel.EnableDSR, "Let answers go directly to the client.")
+	fs.StringVar(&kernel.RootHnsEndpointName, "root-hnsendpoint-name", kernel.RootHnsEndpointName, "HNS endpoint that joins the root namespace to the bridge.")
+	fs.BoolVar(&kernel.ForwardHealthCheckVip, "forward-healthcheck-vip", kernel.ForwardHealthCheckVip, "Forward the service's virtual IP on its health check port.")
+}
+
+// fieldOf gives the path in v1alpha2 of the configuration field that a flag sets; "" if it sets none, or logging's.
+func fieldOf(flag string) string {
+	return map[string]string{
+		"feature-gates":                     "featureGates",
+		"oom-score-adj":                     "linux.oomScoreAdj",
+		"config-sync-period":                "configSyncPeriod",
+		"kubeconfig":                        "clientConnection.kubeconfig",
+		"kube-api-content-type":             "clientConnection.contentType",
+		"kube-api-qps":                      "clientConnection.qps",
+		"kube-api-burst":                    "clientConnection.burst",
+		hostnameFlag:                        "hostnameOverride",
+		"bind-address":                      "nodeIPOverride",
+		"proxy-mode":                        "mode",
+		"iptables-masquerade-bit":           "iptables.masqueradeBit",
+		"masquerade-all":                    "linux.masqueradeAll",
+		"iptables-localhost-nodeports":      "iptables.localhostNodePorts",
+		"iptables-sync-period":              "syncPeriod",
+		"iptables-min-sync-period":          "minSyncPeriod",
+		"detect-local-mode":                 "detectLocalMode",
+		"cluster-cidr":                      "detectLocal.clusterCIDRs",
+		"pod-bridge-interface":              "detectLocal.bridgeInterface",
+		"pod-interface-name-prefix":         "detectLocal.interfaceNamePrefix",
+		"nodeport-addresses":                "nodePortAddresses",
+		"healthz-bind-address":              "healthzBindAddress",
+		"metrics-bind-address":              "metricsBindAddress",
+		"healthz-port":                      "healthzBindAddress",
+		"metrics-port":                      "metricsBindAddress",
+		"bind-address-hard-fail":            "bindAddressHardFail",
+		"profiling":                         "enableProfiling",
+		"show-hidden-metrics-for-version":   "showHiddenMetricsForVersion",
+		"conntrack-max-per-core":            "linux.conntrack.maxPerCore",
+		"conntrack-min":                     "linux.conntrack.min",
+		"conntrack-tcp-timeout-established": "linux.conntrack.tcpEstablishedTimeout",
+		"conntrack-tcp-timeout-close-wait":  "linux.conntrack.tcpCloseWaitTimeout",
+		"conntrack-tcp-be-liberal":          "linux.conntrack.tcpBeLiberal",
+		"conntrack-udp-timeout":             "linux.conntrack.udpTimeout",
+		"conntrack-udp-timeout-stream":      "linux.conntrack.udpStreamTimeout",
+		"ipvs-sync-period":                  "syncPeriod",
+		"ipvs-min-sync-period":              "minSyncPeriod",
+		"ipvs-scheduler":                    "ipvs.scheduler",
+		"ipvs-exclude-cidrs":                "ipvs.excludeCIDRs",
+		"ipvs-strict-arp":                   "ipvs.strictARP",
+		"ipvs-tcp-timeout":                  "ipvs.tcpTimeout",
+		"ipvs-tcpfin-timeout":               "ipvs.tcpFinTimeout",
+		"ipvs-udp-timeout":                  "ipvs.udpTimeout",
+		"windows-service":                   "windows.runAsService",
+		"network-name":                      "winkernel.networkName",
+		"source-vip":                        "winkernel.sourceVip",
+		"enable-dsr":                        "winkernel.enableDSR",
+		"root-hnsendpoint-name":             "winkernel.rootHnsEndpointName",
+		"forward-healthcheck-vip":           "winkernel.forwardHealthCheckVip",
+	}[flag]
+}
+
+// flagOf gives the flag that sets the field at a path, as it is written on a command line. Of several it gives the one
+// of the active mode, the one that was set, or the first by name that is not deprecated.
+func flagOf(path string, mode config.ProxyMode, flags *pflag.FlagSet) string {
+	ipvs := mode == config.ProxyModeIPVS
+	best := ""
+	flags.VisitAll(func(f *pflag.Flag) {
+		field := fieldOf(f.Name)
+		if field == "" {
+			field = loggingFieldOf(f.Name)
+		}
+		if field == "" || (path != field && !strings.HasPrefix(path, field+".") && !strings.HasPrefix(path, field+"[")) {
+			return
+		}
+		if shared := field == "syncPeriod" || field == "minSyncPeriod"; shared && strings.HasPrefix(f.Name, "ipvs-") != ipvs {
+			return
+		}
+		if best == "" || f.Changed || (deprecation(f.Name) == "" && deprecation(best) != "") {
+			best = f.Name
+		}
+	})
+	if best == "" {
+		return path
+	}
+	return fmt.Sprintf("--%s", best)
+}
+
+// deprecation says what to do in place of using a flag that is on its way out; "" if it is not.
+func deprecation(flag string) string {
+	switch flag {
+	case "healthz-port":
+		return "use --healthz-bind-address"
+	case "metrics-port":
+		return "use --metrics-bind-address"
+	case "boot-id-file", "machine-id-file":
+		return "it has no effect, leave it out"
+	}
+	return ""
+}
+
+// loggingFieldOf gives the path in v1alpha2 of the field that a logging flag sets; "" if it is none.
+func loggingFieldOf(flag string) string {
+	return map[string]string{
+		"logging-format":            "logging.format",
+		"log-flush-frequency":       "logging.flushFrequency",
+		"v":                         "logging.verbosity",
+		"vmodule":                   "logging.vmodule",
+		"log-text-split-stream":     "logging.options.text.splitStream",
+		"log-text-info-buffer-size": "logging.options.text.infoBufferSize",
+		"log-json-split-stream":     "logging.options.json.splitStream",
+		"log-json-info-buffer-size": "logging.options.json.infoBufferSize",
+	}[flag]
+}

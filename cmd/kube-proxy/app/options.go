@@ -1,0 +1,291 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	netutils "k8s.io/utils/net"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
+)
+
+// options is what the command line says.
+type options struct {
+	configFile    string
+	writeConfigTo string
+	master        string
+	manifests     string
+	cleanup       bool
+	initOnly      bool
+	relistGuard   bool
+
+	flags      *config.KubeProxyConfiguration // the fields that have flags
+	translated translated
+}
+
+// runOptions is what run needs and no configuration field holds.
+type runOptions struct {
+	// master is the URL of the API server; it wins over the kubeconfig. Empty means the kubeconfig's.
+	master string
+	// manifests is a directory to serve in place of an API server's objects. Empty means there is an API server.
+	manifests string
+	// cleanup removes all rules and ends.
+	cleanup bool
+	// initOnly does the privileged part of the start and ends.
+	initOnly bool
+	// relistGuard holds back a re-list that would remove more than 90 % of at least 100 known endpoints.
+	relistGuard bool
+	// gates are the feature gates.
+	gates features.Gates
+	// flags are all flags with their values, of the gates those in force.
+	flags map[string]string
+	// check turns errors of the configuration into one that names lines or flags; nil if there are none.
+	check func(field.ErrorList) error
+	// configFile watches the configuration file; nil if the flags are the configuration.
+	configFile *configWatch
+}
+
+// newOptions returns options whose flags have the defaults of v1alpha1, as Kubernetes' flags have them.
+func newOptions() *options {
+	cfg, err := configfile.Defaults(v1alpha1.Version)
+	if err != nil {
+		panic(err) // the version is in the scheme
+	}
+	return &options{flags: cfg}
+}
+
+func (o *options) runOptions(l *loaded, flags *pflag.FlagSet) runOptions {
+	run := runOptions{master: o.master, manifests: o.manifests, cleanup: o.cleanup, initOnly: o.initOnly, relistGuard: o.relistGuard, gates: l.features.Gates}
+	run.check, run.flags = l.check, map[string]string{}
+	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
+	run.flags["feature-gates"] = l.features.InForce() // a gate may have been set by the file
+	if l.file != nil {
+		run.configFile = &configWatch{path: o.configFile, running: l.cfg, read: func() (*loaded, error) { return o.loadFile(flags) }, settle: settleTime}
+	}
+	return run
+}
+
+// loaded is a checked configuration with what is to be said about it.
+type loaded struct {
+	cfg      *config.KubeProxyConfiguration
+	features features.Result
+	warnings []string
+
+	file  *configfile.File // nil if the flags are the configuration
+	flags *pflag.FlagSet
+}
+
+// load makes one checked configuration of the command line and the file that it may name.
+func (o *options) load(flags *pflag.FlagSet) (*loaded, error) {
+	if o.manifests != "" && o.master != "" {
+		return nil, usageError{errors.New("--manifests and --master exclude each other: objects come from one place")}
+	}
+	if o.configFile != "" {
+		return o.loadFile(flags)
+	}
+	l := &loaded{flags: flags, warnings: deprecatedFlags(flags)}
+	var err error
+	if l.cfg, err = o.fromFlags(flags); err != nil {
+		return nil, err
+	}
+	return l, l.validate()
+}
+
+// loadFile reads the configuration file, over which logging flags and --hostname-override win.
+func (o *options) loadFile(flags *pflag.FlagSet) (*loaded, error) {
+	file, err := configfile.Read(o.configFile)
+	if err != nil {
+		return nil, err
+	}
+	l := &loaded{cfg: file.Config, file: file, flags: flags, warnings: deprecatedFlags(flags)}
+	for _, problem := range file.Warnings {
+		l.warnings = append(l.warnings, problem.String())
+	}
+	for _, loss := range file.Dropped {
+		l.warnings = append(l.warnings, fmt.Sprintf("%s: %s", file.Name, loss))
+	}
+	if flags.Changed(hostnameFlag) {
+		l.cfg.HostnameOverride = o.flags.HostnameOverride
+	}
+	if err := overrideLogging(&l.cfg.Logging, flags); err != nil {
+		return nil, err
+	}
+	if ignored := ignoredFlags(flags); len(ignored) > 0 {
+		l.warnings = append(l.warnings, fmt.Sprintf("ignored because --config is given: %s; write them into %s instead", strings.Join(ignored, ", "), o.configFile))
+	}
+	return l, l.validate()
+}
+
+// overrideLogging applies the logging flags that were set to a file's logging section.
+func overrideLogging(logging *logsapi.LoggingConfiguration, flags *pflag.FlagSet) error {
+	own := pflag.NewFlagSet(loggingGroup, pflag.ContinueOnError)
+	before := *logging
+	logsapi.AddFlags(logging, own)
+	*logging = before // registering flags resets some fields to the flags' defaults
+	if flags.Changed("vmodule") {
+		logging.VModule = nil // setting this flag appends
+	}
+	var errs []error
+	own.VisitAll(func(f *pflag.Flag) {
+		if set := flags.Lookup(f.Name); set != nil && set.Changed {
+			errs = append(errs, f.Value.Set(set.Value.String()))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// deprecatedFlags names the flags that were set and should not be.
+func deprecatedFlags(flags *pflag.FlagSet) []string {
+	var warnings []string
+	flags.Visit(func(f *pflag.Flag) {
+		if instead := deprecation(f.Name); instead != "" {
+			warnings = append(warnings, fmt.Sprintf("--%s is deprecated: %s", f.Name, instead))
+		}
+	})
+	return warnings
+}
+
+// ignoredFlags names the flags that were set and have no effect beside a file.
+func ignoredFlags(flags *pflag.FlagSet) []string {
+	var names []string
+	flags.Visit(func(f *pflag.Flag) {
+		if fieldOf(f.Name) != "" && f.Name != hostnameFlag {
+			names = append(names, "--"+f.Name)
+		}
+	})
+	return names
+}
+
+// fromFlags makes a configuration of the flags alone, with v1alpha1's rules for those that stand for several fields.
+func (o *options) fromFlags(flags *pflag.FlagSet) (*config.KubeProxyConfiguration, error) {
+	cfg := o.flags.DeepCopy()
+	t := &o.translated
+
+	period := t.iptablesPeriod
+	if cfg.Mode == config.ProxyModeIPVS {
+		period = t.ipvsPeriod
+	}
+	cfg.SyncPeriod.Duration, cfg.MinSyncPeriod.Duration = period.sync, period.minSync
+	cfg.IPVS.MasqueradeBit = cfg.IPTables.MasqueradeBit
+
+	if ip := netutils.ParseIPSloppy(t.bindAddress); t.bindAddress != "" && (ip == nil || !ip.IsUnspecified()) {
+		cfg.NodeIPOverride = []string{t.bindAddress}
+	}
+	if t.clusterCIDR != "" {
+		cfg.DetectLocal.ClusterCIDRs = strings.Split(t.clusterCIDR, ",")
+	}
+
+	healthz, metrics := v1alpha1.ServerAddresses(netutils.IsIPv6String(t.bindAddress))
+	if !flags.Changed("healthz-bind-address") {
+		cfg.HealthzBindAddress = healthz
+	}
+	if !flags.Changed("metrics-bind-address") || cfg.MetricsBindAddress == "" {
+		cfg.MetricsBindAddress = metrics
+	}
+	cfg.HealthzBindAddress = v1alpha1.AppendPort(cfg.HealthzBindAddress, v1alpha1.HealthzPort)
+	cfg.MetricsBindAddress = v1alpha1.AppendPort(cfg.MetricsBindAddress, v1alpha1.MetricsPort)
+	if flags.Changed("healthz-port") {
+		cfg.HealthzBindAddress = withPort(cfg.HealthzBindAddress, t.healthzPort)
+	}
+	if flags.Changed("metrics-port") {
+		cfg.MetricsBindAddress = withPort(cfg.MetricsBindAddress, t.metricsPort)
+	}
+	return cfg, nil
+}
+
+// withPort replaces the port of an address; 0 switches the server off.
+func withPort(address string, port int32) string {
+	if port == 0 || address == "" {
+		return ""
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address // validation tells what is wrong with it
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+// validate checks everything at once: values, feature gates, and what the file's version is strict about.
+func (l *loaded) validate() error {
+	l.features = features.Read(l.cfg.FeatureGates)
+	l.warnings = append(l.warnings, l.features.Warnings...)
+	errs := validation.Validate(l.cfg, l.features.Gate)
+	for name, err := range l.features.Errors {
+		errs = append(errs, field.Invalid(field.NewPath("featureGates").Child(name), l.cfg.FeatureGates[name], err.Error()))
+	}
+	if l.cfg.MetricsBindAddress == "" {
+		l.warnings = append(l.warnings, "metricsBindAddress is empty: the metrics server is off")
+	}
+	if l.cfg.HealthzBindAddress == "" {
+		l.warnings = append(l.warnings, "healthzBindAddress is empty: the health check server is off")
+	}
+	return l.check(errs)
+}
+
+// check turns errors with paths of v1alpha2 into ones that name the file's lines, or the flags.
+func (l *loaded) check(errs field.ErrorList) error {
+	if l.file != nil {
+		return l.file.Check(errs)
+	}
+	var named []error
+	for _, e := range errs {
+		named = append(named, fmt.Errorf("%s: %s", flagOf(e.Field, l.cfg.Mode, l.flags), e.ErrorBody()))
+	}
+	return errors.Join(named...)
+}
+
+// writeConfig writes a configuration to a file in a version. In the latest version it first proves that reading the
+// file gives the same configuration; v1alpha1 cannot say everything.
+func writeConfig(name string, stdout io.Writer, cfg *config.KubeProxyConfiguration, version string) error {
+	data, err := configfile.Encode(cfg, version)
+	if err != nil {
+		return err
+	}
+	again, err := configfile.Parse(name, data)
+	if err != nil {
+		return err
+	}
+	if version == v1alpha2.Version && !equality.Semantic.DeepEqual(cfg, again.Config) {
+		return fmt.Errorf("%s is not written: version %s cannot say all of this configuration; please report this", name, version)
+	}
+	return writeTo(name, stdout, data)
+}
+
+// writeTo writes to a file, or to standard output if that is what name means. The latter may be redirected to a file,
+// which must go on as it is and not be replaced.
+func writeTo(name string, stdout io.Writer, data []byte) error {
+	if name == "" || name == "-" || name == "/dev/stdout" {
+		_, err := stdout.Write(data)
+		return err
+	}
+	return configfile.Write(name, data)
+}
+
+// nodeName is the name of the Node that this proxy runs on.
+func nodeName(override string, hostname func() (string, error)) (string, error) {
+	name := override
+	if name == "" {
+		var err error
+		if name, err = hostname(); err != nil {
+			return "", fmt.Errorf("the name of this host is unknown, set --%s: %w", hostnameFlag, err)
+		}
+	}
+	name = strings.ToLower(strings.TrimSpace(name))
+	if name == "" {
+		return "", fmt.Errorf("the name of this node is blank; set --%s", hostnameFlag)
+	}
+	return name, nil
+}

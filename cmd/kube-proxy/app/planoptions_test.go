@@ -1,0 +1,94 @@
+package app
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// machine is a node with two addresses of each family, loopback apart, of which the first are primary.
+func machine(t *testing.T) *cluster.Snapshot {
+	t.Helper()
+	b := cluster.NewBuilder("node1")
+	err := b.Update(func(u *cluster.Update) {
+		u.SetNode(&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "node1"},
+			Spec:       corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24", "fd00:244:1::/64"}},
+			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+				{Type: corev1.NodeInternalIP, Address: "172.18.0.11"}, {Type: corev1.NodeInternalIP, Address: "fd00:18::b"}}},
+		})
+		var addrs []netip.Addr
+		for _, text := range []string{"127.0.0.1", "172.18.0.11", "192.0.2.1", "::1", "fd00:18::b", "2001:db8::1"} {
+			addrs = append(addrs, netip.MustParseAddr(text))
+		}
+		u.SetInterfaces(addrs)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Snapshot()
+}
+
+// TestPlanOptions takes flags to what the plan makes of them: on which of a node's addresses node ports are served, and
+// whose connections are local.
+func TestPlanOptions(t *testing.T) {
+	const all, primary = config.NodePortAddressesAll, config.NodePortAddressesPrimary
+	const every = "[127.0.0.1 172.18.0.11 192.0.2.1 ::1 2001:db8::1 fd00:18::b]"
+	for _, test := range []struct {
+		byDefault string // selects addresses where the flags do not
+		flags     []string
+		ports     string
+		local     string
+	}{
+		{primary, nil, "[172.18.0.11 fd00:18::b]", "{[] }"},
+		{all, nil, every, "{[] }"},
+		{all, []string{"--nodeport-addresses=primary"}, "[172.18.0.11 fd00:18::b]", "{[] }"},
+		{primary, []string{"--nodeport-addresses=all"}, every, "{[] }"},
+		{primary, []string{"--nodeport-addresses=localhost"}, "[127.0.0.1 ::1]", "{[] }"},
+		{primary, []string{"--nodeport-addresses=primary,localhost"}, "[127.0.0.1 172.18.0.11 ::1 fd00:18::b]", "{[] }"},
+		{primary, []string{"--nodeport-addresses=primary,192.0.2.0/24"}, "[172.18.0.11 192.0.2.1 fd00:18::b]", "{[] }"},
+		{all, []string{"--nodeport-addresses=192.0.2.7/24,2001:db8::/32"}, "[192.0.2.1 2001:db8::1]", "{[] }"},
+		{primary, []string{"--nodeport-addresses=192.0.2.0/24"}, "[192.0.2.1 ::1 2001:db8::1 fd00:18::b]", "{[] }"},
+		{primary, []string{"--cluster-cidr=10.244.0.0/16,fd00:244::/48"}, "", "{[10.244.0.0/16 fd00:244::/48] }"},
+		{primary, []string{"--detect-local-mode=ClusterCIDR", "--cluster-cidr=10.244.9.9/16"}, "", "{[10.244.0.0/16] }"},
+		{primary, []string{"--detect-local-mode=NodeCIDR", "--cluster-cidr=10.244.0.0/16"}, "", "{[10.244.1.0/24 fd00:244:1::/64] }"},
+		{primary, []string{"--detect-local-mode=BridgeInterface", "--pod-bridge-interface=cbr0"}, "", "{[] cbr0}"},
+		{primary, []string{"--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth"}, "", "{[] veth*}"},
+	} {
+		t.Run(fmt.Sprint(test.byDefault, test.flags), func(t *testing.T) {
+			options, err := planOptions(configOf(t, test.flags...), features.Gates{}, test.byDefault)
+			if err != nil {
+				t.Fatal(err)
+			}
+			options.NodePorts.Loopback = true // what a backend makes of loopback addresses is another matter
+			node := plan.Compute(machine(t), options, nil).Node
+			if got := fmt.Sprint(node.NodePortAddrs); test.ports != "" && got != test.ports {
+				t.Errorf("node ports are served on %s, want %s", got, test.ports)
+			}
+			if got := fmt.Sprint(node.LocalTraffic); got != test.local {
+				t.Errorf("local traffic is %s, want %s", got, test.local)
+			}
+		})
+	}
+}
+
+// TestPlanSwitches takes the switches of the command line to the plan.
+func TestPlanSwitches(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		options, err := planOptions(configOf(t, fmt.Sprint("--masquerade-all=", on)), features.Gates{AllowServiceExternalIPs: on}, config.NodePortAddressesAll)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if options.MasqueradeAll != on || options.ServeExternalIPs != on {
+			t.Errorf("%v: %+v", on, options)
+		}
+	}
+}

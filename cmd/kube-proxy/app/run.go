@@ -1,0 +1,303 @@
+//go:build linux
+
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	trackedflows "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/contest"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/externalips"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/localhost"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/refusals"
+)
+
+// checkPeriod is the time between looks whether somebody else changed the rules. A look costs microseconds.
+const checkPeriod = 250 * time.Millisecond
+
+// run learns who this node is, and then proxies until ctx ends.
+func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) error {
+	if opts.cleanup {
+		return cleanup(ctx, cfg)
+	}
+	p := &process{cfg: cfg, opts: opts}
+	var err error
+	if p.chosen, err = chooseDataplane(cfg.Mode); err != nil {
+		return err
+	}
+	if p.name, err = nodeName(cfg.HostnameOverride, os.Hostname); err != nil {
+		return err
+	}
+	if p.planning, err = planOptions(cfg, opts.gates, p.chosen.nodePorts); err != nil {
+		return err
+	}
+	p.planning.NodePorts.Loopback = p.chosen.mode == config.ProxyModeIPTables && cfg.IPTables.LocalhostNodePorts
+	given, err := nodeIPOverride(cfg)
+	if err != nil {
+		return err
+	}
+	if err := p.prepare(ctx); err != nil || opts.initOnly {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p.builder, p.loaded = cluster.NewBuilder(p.name, given...), loading()
+	if p.in, err = openInputs(ctx, cfg, p.name, opts, p.relistHeld); err != nil {
+		return err
+	}
+	if p.identity, err = p.in.identify(ctx, p.builder, p.planning.NodeCIDR); err != nil {
+		if ctx.Err() != nil {
+			return nil // told to end while it waited
+		}
+		return err
+	}
+	if p.families, err = chooseFamilies(ctx, cfg, opts, p.identity); err != nil {
+		return err
+	}
+	return p.run(ctx)
+}
+
+// process is what run finds out before it puts the proxy together.
+type process struct {
+	cfg      *config.KubeProxyConfiguration
+	opts     runOptions
+	name     string
+	chosen   dataplane
+	planning *plan.Options
+	builder  *cluster.Builder
+	in       *inputs
+	identity node.Identity
+	families []cluster.Family
+	measured atomic.Pointer[metrics.Metrics]
+	// loaded ends the time of the first lists.
+	loaded func()
+	// untuned are kernel settings that did not exist at the start.
+	untuned []setting
+}
+
+// prepare does what needs more rights than the rest. That it fails ends only a process that has nothing else to do:
+// Services are worth more than tuning (docs/decisions/0009).
+func (p *process) prepare(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	if err := adjustOOMScore("/proc/self/oom_score_adj", p.cfg.Linux.OOMScoreAdj); err != nil {
+		logger.V(2).Info("The process keeps its OOM score", "reason", err.Error())
+	}
+	missing, err := prepareMachine(ctx, p.cfg, sysctl.Kernel{})
+	p.untuned = missing
+	for _, s := range missing {
+		logger.Info("This kernel has no such setting, at least not yet", "name", s.name, "wanted", s.value)
+	}
+	if err != nil && !p.opts.initOnly {
+		logger.Error(err, "Connection tracking is not set up as configured; Services work all the same. Run an init container with --init-only and the rights for it")
+		return nil
+	}
+	if p.opts.initOnly && p.chosen.prepare != nil {
+		err = errors.Join(err, p.chosen.prepare(ctx, p.cfg, p.planning))
+	}
+	return err
+}
+
+// relistHeld counts a list that is not believed. None is before the metrics are there: the first list has nothing to
+// be compared with.
+func (p *process) relistHeld() {
+	if m := p.measured.Load(); m != nil {
+		m.RelistHeld()
+	}
+}
+
+// announce tells the API's users that a proxy begins.
+func (p *process) announce(ctx context.Context) {
+	event := proxy.Event{Kind: "Node", Name: p.name, Reason: "Starting", Action: "StartKubeProxy",
+		Message: fmt.Sprintf("kube-proxy begins in %s mode for %v", p.chosen.mode, p.families)}
+	p.in.recorder.Event(event)
+	if p.cfg.Mode != "" {
+		return
+	}
+	event.Warning, event.Reason = true, "ProxyModeDefaulted"
+	event.Message = fmt.Sprintf("The proxy mode is not set, and was taken to be %s. The default may be another one in a later version; "+
+		"set mode in the configuration file (or --proxy-mode) to the one that you want", p.chosen.mode)
+	klog.FromContext(ctx).Info(event.Message)
+	p.in.recorder.Event(event)
+}
+
+// worker is an observer that does something of its own.
+type worker interface {
+	proxy.Observer
+	Run(ctx context.Context) error
+}
+
+// run wires sources, backend, loop, observers and servers, and proxies until ctx ends.
+func (p *process) run(ctx context.Context) error {
+	began := time.Now()
+	tracked, err := trackedflows.Open()
+	if err != nil {
+		return err
+	}
+	defer tracked.Close()
+	opened, err := p.open(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil // told to end while it looked around
+	case err != nil:
+		return err
+	}
+	packets, _ := opened.(backend.PacketCounter)
+	p.planning.Localhost = plan.Localhost{Reject: p.rejectsOnLocalhost(), Forwarded: p.localhostFamilies()}
+	p.announce(ctx)
+	measured := metrics.New(metrics.Config{
+		Families: p.families, Start: began, Snapshot: p.builder.Snapshot,
+		Names:               p.chosen.names,
+		RejectedOnLocalhost: p.rejectedOnLocalhost(ctx),
+		Packets:             packets,
+	}, legacyregistry.MustRegister)
+	p.measured.Store(measured)
+	checker := health.NewChecker(health.Config{
+		Families: p.families, SyncPeriod: p.cfg.SyncPeriod.Duration, Clock: clock.RealClock{},
+		HealthzAnswered: measured.Healthz, LivezAnswered: measured.Livez,
+	})
+	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.name, mode: p.chosen.mode, recorder: p.in.recorder}
+	pages, err := serving.metrics()
+	if err != nil {
+		return errors.Join(err, opened.Close())
+	}
+	unacknowledged := externalips.New(externalips.Config{Recorder: p.in.recorder, Counted: measured.ExternalIPs, Logger: klog.FromContext(ctx)})
+	contests := contest.New(contest.Config{Recorder: p.in.recorder, Logger: klog.FromContext(ctx)})
+	observers := []proxy.Observer{checker, measured, unacknowledged, contests, refusals.New(p.in.recorder)}
+	parts := []func(context.Context) error{p.in.publish, serving.health(checker.Handler()), pages}
+	for _, w := range p.workers(checker, measured, tracked) {
+		observers, parts = append(observers, w), append(parts, w.Run)
+	}
+	if p.opts.configFile != nil {
+		parts = append(parts, func(ctx context.Context) error { return p.followConfig(ctx, measured.ConfigRefused) })
+	}
+	loop := proxy.New(proxy.Config{
+		Sources: p.in.sources, Builder: p.builder, Backend: opened, Plan: p.planning, Observers: observers,
+		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,
+		Clock: clock.RealClock{},
+	})
+	return errors.Join(together(ctx, append(parts, loop.Run)...), opened.Close())
+}
+
+// open opens the backend for the families that are served. A secondary one that it cannot be opened for, as where there is no
+// ip6tables, is left out unless the configuration requires both.
+func (p *process) open(ctx context.Context) (backend.Backend, error) {
+	opened, err := p.chosen.open(ctx, p.cfg, p.families)
+	if err == nil || ctx.Err() != nil || len(p.families) < 2 || p.cfg.IPFamilyPolicy == config.IPFamilyPolicyRequireDualStack {
+		return opened, err
+	}
+	primary := p.families[:1]
+	opened, alone := p.chosen.open(ctx, p.cfg, primary)
+	if alone != nil {
+		return nil, err
+	}
+	klog.FromContext(ctx).Error(err, "Only the node's primary address family is served; ipFamilyPolicy SingleStack says that this is meant", "family", primary[0])
+	p.families = primary
+	return opened, nil
+}
+
+// workers are the observers that do something of their own.
+func (p *process) workers(checker *health.Checker, measured *metrics.Metrics, tracked trackedflows.Table) []worker {
+	all := []worker{
+		health.NewServices(health.ServicesConfig{
+			AllAddresses: len(p.cfg.NodePortAddresses) == 0, Healthy: checker.Healthy,
+			Recorder: p.in.recorder, Clock: clock.RealClock{},
+		}),
+		newAfterSync(func(context.Context) { p.loaded() }),
+		newAfterSync(func(ctx context.Context) { succeed(ctx, p.cfg, p.chosen.mode) }),
+		conntrack.New(conntrack.Config{Families: p.families, Table: tracked, Swept: measured.ConntrackSwept}),
+	}
+	if !p.in.standalone {
+		all = append(all, node.NewWatch(p.identity))
+	}
+	if families := p.localhostFamilies(); len(families) > 0 {
+		all = append(all, localhost.New(localhost.Config{
+			Families: families, Listening: measured.LocalhostListening, ListenFailed: measured.LocalhostFailed,
+		}))
+	}
+	if len(p.untuned) > 0 {
+		all = append(all, newAfterSync(func(ctx context.Context) { tuneLate(ctx, sysctl.Kernel{}, p.untuned) }))
+	}
+	return all
+}
+
+// rejectsOnLocalhost tells whether node ports on loopback addresses are rejected that this process does not serve.
+func (p *process) rejectsOnLocalhost() bool {
+	return p.chosen.rejectedOnLocalhost != nil && p.opts.gates.KubeProxyNFTablesLocalhostNodePorts
+}
+
+// readTimeout is how long reading the kernel's counters may take for one scrape of the metrics.
+const readTimeout = 2 * time.Second
+
+// rejectedOnLocalhost reads how many packets were rejected there; nil where none are.
+func (p *process) rejectedOnLocalhost(ctx context.Context) func(cluster.Family) (map[cluster.Protocol]uint64, error) {
+	if !p.rejectsOnLocalhost() {
+		return nil
+	}
+	return func(family cluster.Family) (map[cluster.Protocol]uint64, error) {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		return p.chosen.rejectedOnLocalhost(ctx, family)
+	}
+}
+
+// localhostFamilies are those on whose loopback address this process itself serves node ports.
+func (p *process) localhostFamilies() []cluster.Family {
+	if !p.rejectsOnLocalhost() {
+		return nil
+	}
+	named := loopbackFamilies(p.cfg.NodePortAddresses)
+	return slices.DeleteFunc(named, func(f cluster.Family) bool { return !slices.Contains(p.families, f) })
+}
+
+// followConfig returns, and so ends the process in good order, when the configuration file has a new meaning.
+func (p *process) followConfig(ctx context.Context, refused func()) error {
+	changed := p.opts.configFile.Wait(ctx, func(err error) {
+		refused()
+		p.in.recorder.Event(proxy.Event{
+			Kind: "Node", Name: p.name, Warning: true,
+			Reason: "InvalidConfiguration", Action: "ReadConfiguration",
+			Message: "The changed configuration file is invalid and not used: " + err.Error(),
+		})
+	})
+	if changed {
+		klog.FromContext(ctx).Info("The configuration file has changed; ending, to be started with it")
+	}
+	return nil
+}
+
+// together runs all parts until ctx ends or one of them does, and then ends the others.
+func together(ctx context.Context, parts ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	errs := make([]error, len(parts))
+	for i, part := range parts {
+		wg.Go(func() {
+			defer cancel()
+			errs[i] = part(ctx)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

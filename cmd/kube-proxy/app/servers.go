@@ -1,0 +1,85 @@
+//go:build linux
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/component-base/configz"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client_* and workqueue_*
+	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
+	"k8s.io/utils/clock"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
+)
+
+// answerTimeout is how long an answer about health may take.
+const answerTimeout = 10 * time.Second
+
+// servers are the HTTP servers of a proxy: health, and metrics with what else one asks a running program. An
+// empty address is none.
+type servers struct {
+	cfg      *config.KubeProxyConfiguration
+	opts     runOptions
+	node     string
+	mode     config.ProxyMode
+	recorder proxy.Recorder
+}
+
+// health serves /healthz and /livez.
+func (s *servers) health(handler http.Handler) func(context.Context) error {
+	return s.serve("healthz", s.cfg.HealthzBindAddress, "FailedToStartProxierHealthcheck", serve.HTTP(handler, answerTimeout))
+}
+
+// metrics serves /metrics and the other pages.
+func (s *servers) metrics() (func(context.Context) error, error) {
+	if err := publishConfig(s.cfg); err != nil {
+		return nil, err
+	}
+	pages := &metrics.Pages{
+		Mode: string(s.mode), Metrics: legacyregistry.HandlerWithReset(), Profiling: s.cfg.EnableProfiling,
+	}
+	if s.opts.gates.ComponentStatusz {
+		pages.Statusz = &metrics.Statusz{Start: time.Now(), Clock: clock.RealClock{}}
+	}
+	if s.opts.gates.ComponentFlagz {
+		pages.Flagz = &metrics.Flagz{Flags: s.opts.flags}
+	}
+	// A profile is sampled for as long as the reader asks, so answers have no time limit.
+	return s.serve("metrics", s.cfg.MetricsBindAddress, "FailedToStartMetricServer", serve.HTTP(pages.Handler(), 0)), nil
+}
+
+func (s *servers) serve(name, address, reason string, server *http.Server) func(context.Context) error {
+	if address == "" {
+		return func(ctx context.Context) error { <-ctx.Done(); return nil }
+	}
+	return (&serve.Server{
+		Name: name, Address: address, HTTP: server, HardFail: s.cfg.BindAddressHardFail, Clock: clock.RealClock{},
+		Failed: func(err error) {
+			s.recorder.Event(proxy.Event{Kind: "Node", Name: s.node, Warning: true,
+				Reason: reason, Action: "StartKubeProxy", Message: err.Error()})
+		},
+	}).Run
+}
+
+// publishConfig makes /configz show the configuration in force, in its latest version.
+func publishConfig(cfg *config.KubeProxyConfiguration) error {
+	shown, err := configfile.Versioned(cfg, v1alpha2.Version)
+	if err != nil {
+		return err
+	}
+	page, err := configz.New(config.GroupName)
+	if err != nil {
+		return fmt.Errorf("show the configuration: %w", err)
+	}
+	return page.Set(shown)
+}

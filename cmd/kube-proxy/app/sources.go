@@ -1,0 +1,84 @@
+//go:build linux
+
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver/events"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/interfaces"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
+)
+
+// inputs are where objects come from, and where what there is to say about them goes.
+type inputs struct {
+	sources  []source.Source
+	recorder proxy.Recorder
+	// standalone tells that there is no API server.
+	standalone bool
+	// publish runs as long as the proxy does.
+	publish func(context.Context) error
+}
+
+// openInputs makes the sources that the command line asks for. onDoubt is told of a list that is not believed
+// at once.
+func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node string, opts runOptions, onDoubt func()) (*inputs, error) {
+	machine := netif.New()
+	in := &inputs{sources: []source.Source{interfaces.New(machine)}}
+	if opts.manifests != "" {
+		in.standalone = true
+		in.sources = append(in.sources, manifests.New(opts.manifests, node, manifests.WithMachine(machine.NodeAddrs),
+			manifests.WithNodeKubeProxyVersion(!opts.gates.DisableNodeKubeProxyVersion)))
+		in.recorder = recorder{events.Log{Logger: klog.FromContext(ctx)}}
+		in.publish = func(ctx context.Context) error { <-ctx.Done(); return nil }
+		return in, nil
+	}
+	client, err := clientConfig(cfg, opts.master)
+	if err != nil {
+		return nil, err
+	}
+	api, err := apiserver.New(client, node, apiserver.Options{
+		TrustLists: !opts.relistGuard,
+		OnDoubt:    func(apiserver.Doubt) { onDoubt() },
+	})
+	if err != nil {
+		return nil, err
+	}
+	published, err := events.New(client)
+	if err != nil {
+		return nil, err
+	}
+	in.sources = append(in.sources, api)
+	in.recorder, in.publish = recorder{published}, published.Run
+	return in, nil
+}
+
+// clientConfig says how to reach the API server: by a kubeconfig, by a URL, or as a pod of the cluster does.
+func clientConfig(cfg *config.KubeProxyConfiguration, master string) (*rest.Config, error) {
+	connection := &cfg.ClientConnection
+	client, err := clientcmd.BuildConfigFromFlags(master, connection.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell how to reach the API server: %w; give --kubeconfig, --master, or --manifests to go without one", err)
+	}
+	client.QPS, client.Burst = connection.QPS, int(connection.Burst)
+	client.ContentType, client.AcceptContentTypes = connection.ContentType, connection.AcceptContentTypes
+	return rest.AddUserAgent(client, "kube-proxy"), nil
+}
+
+// recorder lets observers publish events.
+type recorder struct {
+	to interface{ Event(events.Event) }
+}
+
+// Event publishes one event.
+func (r recorder) Event(e proxy.Event) { r.to.Event(events.Event(e)) }

@@ -1,0 +1,290 @@
+//go:build linux
+
+package app
+
+import (
+	"context"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	trackedflows "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// udpWorld is a proxy at work in node1, with a Service default/dns on UDP and TCP port 53 and node port 30053.
+type udpWorld struct {
+	*testing.T
+	lab     *netns.Lab
+	builder *cluster.Builder
+}
+
+var udpServiceIPs = []string{"10.96.0.10", "fd00:10:96::10"}
+
+func newUDPWorld(t *testing.T, open backendtest.Open) *udpWorld {
+	t.Helper()
+	netns.Require(t, "conntrack")
+	bench := backendtest.NewBench(t, open)
+	w := &udpWorld{T: t, lab: bench.Lab, builder: cluster.NewBuilder("node1")}
+	var table *trackedflows.Kernel
+	if err := w.lab.Node1.Do(func() (err error) { table, err = trackedflows.Open(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	reconciler := conntrack.New(conntrack.Config{Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Table: table,
+		Swept: func(cluster.Family, time.Duration, int) {}})
+	loop := proxy.New(proxy.Config{Builder: w.builder, Backend: bench.Backend, Observers: []proxy.Observer{reconciler},
+		Plan: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}}, Clock: clock.RealClock{}})
+	w.update(func(u *cluster.Update) {
+		u.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: w.lab.Node1.IPv4.String()}, {Type: corev1.NodeInternalIP, Address: w.lab.Node1.IPv6.String()}}}})
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	inNode := func(ctx context.Context) error { // where the backend starts nft
+		return w.lab.Node1.Do(func() error { return loop.Run(ctx) })
+	}
+	go func() { ended <- together(ctx, inNode, reconciler.Run) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := table.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+func (w *udpWorld) update(change func(*cluster.Update)) {
+	w.Helper()
+	if err := w.builder.Update(change); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// serve makes the Service, with these pods as its endpoints.
+func (w *udpWorld) serve(pods ...*netns.Host) {
+	w.Helper()
+	w.update(func(u *cluster.Update) {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "dns"}}
+		s.Spec.Type, s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ServiceTypeNodePort, udpServiceIPs[0], udpServiceIPs
+		for _, protocol := range []corev1.Protocol{corev1.ProtocolUDP, corev1.ProtocolTCP} {
+			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: strings.ToLower(string(protocol)), Protocol: protocol, Port: 53, NodePort: 30053})
+		}
+		u.SetService(s)
+		for _, family := range []netns.Family{netns.IPv4, netns.IPv6} {
+			u.SetEndpointSlice(endpointSlice(family, pods))
+		}
+	})
+}
+
+func endpointSlice(family netns.Family, pods []*netns.Host) *discoveryv1.EndpointSlice {
+	kind := discoveryv1.AddressTypeIPv4
+	if family == netns.IPv6 {
+		kind = discoveryv1.AddressTypeIPv6
+	}
+	slice := &discoveryv1.EndpointSlice{AddressType: kind, ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "dns-" + strings.ToLower(string(kind)), Labels: map[string]string{discoveryv1.LabelServiceName: "dns"}}}
+	port := int32(5353)
+	for _, protocol := range []corev1.Protocol{corev1.ProtocolUDP, corev1.ProtocolTCP} {
+		name := strings.ToLower(string(protocol))
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &name, Protocol: &protocol, Port: &port})
+	}
+	for _, pod := range pods {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{pod.Addr(family).String()}})
+	}
+	return slice
+}
+
+func (w *udpWorld) unserve() {
+	w.update(func(u *cluster.Update) { u.DeleteService(cluster.ServiceName{Namespace: "default", Name: "dns"}) })
+}
+
+// patience bounds the wait for what takes a moment: mostly the rules are in force in milliseconds, and stale flows
+// gone right then.
+const patience = 30 * time.Second
+
+// open opens a flow that one of the pods answers.
+func (w *udpWorld) open(probe netns.Probe, pods ...*netns.Host) (*netns.Flow, string) {
+	w.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		flow, answer := probe.Open()
+		if flow != nil && slices.ContainsFunc(pods, func(h *netns.Host) bool { return h.Name == answer.Endpoint }) {
+			w.Cleanup(func() { flow.Close() })
+			return flow, answer.Endpoint
+		}
+		if flow != nil {
+			flow.Close()
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("%s: no answer of %v: %s", probe, pods, answer)
+		}
+	}
+}
+
+// longestGap is how long a flow may go on to where nobody serves it any more, of the time in which the machine kept pace.
+const longestGap = 2 * time.Second
+
+// becomes asks on a flow until the answer is as wanted, which it must be in time.
+func (w *udpWorld) becomes(flow *netns.Flow, what string, wanted func(netns.Answer) bool) {
+	w.Helper()
+	late := make(chan struct{})
+	defer w.lab.After(longestGap, func() { close(late) })()
+	for began := time.Now(); ; {
+		answer := flow.Ask()
+		if wanted(answer) {
+			w.Logf("%s after %s", what, time.Since(began).Round(time.Millisecond))
+			return
+		}
+		select {
+		case <-late:
+			w.Fatalf("after %s: %s, want: %s", time.Since(began), answer, what)
+		default:
+		}
+	}
+}
+
+// moves asks on a flow until the pod answers.
+func (w *udpWorld) moves(flow *netns.Flow, to *netns.Host) {
+	w.Helper()
+	w.becomes(flow, "moved to "+to.Name, func(a netns.Answer) bool { return a.Verdict == netns.Answered && a.Endpoint == to.Name })
+}
+
+var idOf = regexp.MustCompile(`\bid=(\d+)`)
+
+// tracked are the identities of node1's UDP entries from an address and port.
+func (w *udpWorld) tracked(from netip.AddrPort) []string {
+	w.Helper()
+	family := "ipv4"
+	if from.Addr().Is6() {
+		family = "ipv6"
+	}
+	out, err := w.lab.Node1.Command("conntrack", "-L", "-f", family, "-p", "udp", "-o", "id",
+		"--src", from.Addr().String(), "--sport", strconv.Itoa(int(from.Port()))).Output()
+	if err != nil {
+		w.Fatalf("conntrack -L: %v", err)
+	}
+	var ids []string
+	for _, match := range idOf.FindAllStringSubmatch(string(out), -1) {
+		ids = append(ids, match[1])
+	}
+	return ids
+}
+
+// TestKernelUDPFlows keeps flows open while their endpoints and their Service come and go, in each mode.
+func TestKernelUDPFlows(t *testing.T) {
+	families := []cluster.Family{cluster.IPv4, cluster.IPv6}
+	for mode, open := range map[config.ProxyMode]backendtest.Open{
+		config.ProxyModeNFTables: func() (backend.Backend, error) { return nftables.Open(nftables.Options{Mark: 0x4000}, families...) },
+		config.ProxyModeIPTables: func() (backend.Backend, error) {
+			return iptables.Open(t.Context(), iptables.Options{Mark: 0x4000}, sysctl.Kernel{}, families...)
+		},
+	} {
+		t.Run(string(mode), func(t *testing.T) { newUDPWorld(t, open).all(t) })
+	}
+}
+
+// all keeps flows open to a cluster IP and to a node port, in both families.
+func (w *udpWorld) all(t *testing.T) {
+	a, b := w.lab.Node1.Pods[0], w.lab.Node2.Pods[0]
+	for _, test := range []struct {
+		name string
+		from *netns.Host
+		to   func(netns.Family) netip.AddrPort
+	}{
+		{"cluster IP", w.lab.Node1.Pods[1], func(f netns.Family) netip.AddrPort {
+			return netip.AddrPortFrom(netip.MustParseAddr(udpServiceIPs[map[netns.Family]int{netns.IPv4: 0, netns.IPv6: 1}[f]]), 53)
+		}},
+		{"node port", w.lab.Client, func(f netns.Family) netip.AddrPort { return netip.AddrPortFrom(w.lab.Node1.Addr(f), 30053) }},
+	} {
+		for _, family := range []netns.Family{netns.IPv4, netns.IPv6} {
+			t.Run(test.name+" "+family.String(), func(t *testing.T) {
+				w := *w
+				w.T = t
+				w.flows(netns.Probe{From: test.from, To: test.to(family), Protocol: netns.UDP}, a, b)
+			})
+		}
+	}
+}
+
+// flows takes a flow from one endpoint to the other in all ways.
+func (w *udpWorld) flows(probe netns.Probe, a, b *netns.Host) {
+	tcp := probe
+	tcp.Protocol = netns.TCP
+	probe.Timeout = 100 * time.Millisecond // so that asking in vain does not take much of the time that there is
+	own := netip.AddrPortFrom(probe.From.Addr(netns.FamilyOf(probe.To.Addr())), 20000)
+	live := probe
+	live.Source = own
+
+	w.serve(b)
+	stays, _ := w.open(live, b)
+	w.serve(a)
+	flow, _ := w.open(probe, a)
+	connection, _ := w.open(tcp, a)
+	w.moves(stays, a)
+
+	w.serve(b) // its endpoint leaves
+	w.moves(flow, b)
+	w.moves(stays, b)
+
+	entry := w.tracked(own)
+	other, _ := w.open(probe, b)
+	w.serve(a, b)
+	leaves, _ := w.open(probe, a)
+	w.serve(b) // a sweep, of which the flow to the other endpoint knows nothing
+	w.moves(leaves, b)
+	w.moves(stays, b)
+	if after := w.tracked(own); len(entry) != 1 || !slices.Equal(after, entry) {
+		w.Errorf("entries of the flow that stays: %v, and before %v; want one and the same", after, entry)
+	}
+
+	w.serve() // scaled to zero
+	w.refused(other)
+	w.serve(a) // and back
+	w.moves(other, a)
+	w.moves(flow, a)
+
+	w.unserve()
+	w.serve(b)
+	w.moves(other, b)
+	w.unserve() // deleted, and made anew later
+	w.unanswered(flow)
+	w.serve(a)
+	w.moves(flow, a)
+
+	if answer := connection.Ask(); answer.Verdict != netns.Answered || answer.Endpoint != a.Name {
+		w.Errorf("the TCP connection to %s: %s", a.Name, answer)
+	}
+}
+
+// refused asks until there is nobody any more.
+func (w *udpWorld) refused(flow *netns.Flow) {
+	w.Helper()
+	w.becomes(flow, "refused", func(a netns.Answer) bool { return a.Verdict == netns.Refused })
+}
+
+// unanswered asks until there is no answer any more, of whatever kind.
+func (w *udpWorld) unanswered(flow *netns.Flow) {
+	w.Helper()
+	w.becomes(flow, "unanswered", func(a netns.Answer) bool { return a.Verdict != netns.Answered })
+}
