@@ -10,6 +10,8 @@
 //	nftables       the table that the nftables backend makes (golden)
 //	iptables       the rules that the iptables backend makes (golden)
 //
+// The last two hold only what differs from testdata/skeleton.txtar, the rules of a node without Services.
+//
 // A case may go on: the parts "objects.yaml 2" and "packets 2" change objects in one update, and ask again; those with
 // a deletionTimestamp are deleted. Of such steps, which are cases of their own, only the part "plan 2" is golden.
 //

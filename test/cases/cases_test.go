@@ -4,6 +4,7 @@ import (
 	"flag"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -34,42 +35,40 @@ func load(t *testing.T) []*Case {
 
 // TestGolden compares what the pure stages make of each case with what its file says.
 func TestGolden(t *testing.T) {
+	skeleton := renderSkeleton(t)
 	for _, c := range load(t) {
 		if c.Family != cluster.IPv4 {
 			continue // the same decisions, in other addresses
 		}
 		t.Run(c.Name, func(t *testing.T) {
 			p := c.Plan()
-			golden(t, c, "plan", p.String())
+			golden(t, c.Path, c.Archive, c.partName("plan"), p.String())
 			if c.Before != nil {
 				return // the rules follow from the plan
 			}
-			golden(t, c, "nftables", nftables.Render(p, c.Family, nftOptions))
-			golden(t, c, "iptables", iptables.Render(p, c.Family, iptOptions))
+			rules := renderBoth(p)
+			golden(t, c.Path, c.Archive, "nftables", added(rules.nftables, skeleton.nftables))
+			golden(t, c.Path, c.Archive, "iptables", added(rules.iptables, skeleton.iptables))
 		})
 	}
 }
 
-// golden compares a part of a case with what it should be, or writes it.
-func golden(t *testing.T, c *Case, name, got string) {
+// golden compares a part of an archive, read from path, with what it should be, or writes it.
+func golden(t *testing.T, path string, archive *txtar.Archive, name, got string) {
 	t.Helper()
 	if !*update {
-		if diff := cmp.Diff(c.Part(name), got); diff != "" {
-			t.Errorf("%s, part %s differs (-file +now); if it should, run make golden:\n%s", c.Path, name, diff)
+		if diff := cmp.Diff(part(archive, name), got); diff != "" {
+			t.Errorf("%s, part %s differs (-file +now); if it should, run make golden:\n%s", path, name, diff)
 		}
 		return
 	}
-	found := false
-	name = c.partName(name)
-	for i := range c.Archive.Files {
-		if c.Archive.Files[i].Name == name {
-			c.Archive.Files[i].Data, found = []byte(got), true
-		}
+	i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == name })
+	if i < 0 {
+		i = len(archive.Files)
+		archive.Files = append(archive.Files, txtar.File{Name: name})
 	}
-	if !found {
-		c.Archive.Files = append(c.Archive.Files, txtar.File{Name: name, Data: []byte(got)})
-	}
-	if err := os.WriteFile(c.Path, txtar.Format(c.Archive), 0o644); err != nil {
+	archive.Files[i].Data = []byte(got)
+	if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
