@@ -14,6 +14,7 @@ export GOFLAGS     := $(strip $(shell go env GOFLAGS 2>/dev/null) -trimpath)
 # The version, from the tag if there is one. A build of the same commit gives the same bytes.
 COMMIT  := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 DATE    := $(shell TZ=UTC git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ 2>/dev/null || echo 1970-01-01T00:00:00Z)
+CREATED := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 STATE   := $(if $(shell git status --porcelain 2>/dev/null),dirty,clean)
 VERSION ?= $(or $(shell git describe --tags --match 'v*' --dirty=+dirty 2>/dev/null),\
 	v0.0.0+$(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)$(if $(filter dirty,$(STATE)),.dirty))
@@ -39,7 +40,7 @@ GOLDEN_TESTS = $(call packages,flag[.]Bool."update")
 BENCHMARKS   = $(call packages,^func Benchmark)
 DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 
-.PHONY: help build lint test test-unit test-kernel test-modules demo bench bench-quick bench-once peer golden docs generate clean
+.PHONY: help image image-packages build lint test test-unit test-kernel test-modules demo bench bench-quick bench-once peer golden docs generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -50,6 +51,24 @@ build: $(COMMANDS:%=bin/%) ## compile every command of cmd/ into bin/
 $(COMMANDS:%=bin/%): bin/%:
 	@build/need.sh go
 	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
+
+# The image's name and tag, and the folder it is written to.
+IMAGE     ?= localhost/kube-proxy:$(VERSION)
+IMAGE_DIR := bin/image
+
+image: ## build the image for amd64 and arm64, as an OCI layout and archive in bin/image, without a container engine; needs Debian
+	@build/need.sh go
+	@for arch in amd64 arm64; do \
+		for command in $(COMMANDS); do \
+			GOARCH=$$arch go build -ldflags '$(LDFLAGS)' -o $(IMAGE_DIR)/linux_$$arch/$$command ./cmd/$$command; \
+		done; \
+	done
+	@go run -C build/image . -cache $(CURDIR)/.cache/deb -binaries $(CURDIR)/$(IMAGE_DIR) -out $(CURDIR)/$(IMAGE_DIR) \
+		-ref '$(IMAGE)' -version '$(VERSION)' -revision '$(COMMIT)' -created $(CREATED)
+
+image-packages: ## pin the newest Debian packages of the image's release in build/image/packages.json
+	@build/need.sh go
+	@go run -C build/image . -update -cache $(CURDIR)/.cache/deb
 
 lint: $(LINTER) ## vet and golangci-lint (pinned in build/tools) in every module; generated code is fresh
 	@for module in $(MODULES); do \
