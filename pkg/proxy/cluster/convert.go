@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Labels and names that k8s.io/api has no constant for.
@@ -179,17 +180,15 @@ func endpointAddr(kind discoveryv1.AddressType, text string) (netip.Addr, error)
 }
 
 func (c *converter) conditions(e *discoveryv1.Endpoint) Conditions {
-	is := func(value *bool, unset bool) bool { return value != nil && *value || value == nil && unset }
-	ready := is(e.Conditions.Ready, true)
 	var set Conditions
 	add := func(condition Conditions, holds bool) {
 		if holds {
 			set |= condition
 		}
 	}
-	add(Ready, ready)
-	add(Serving, is(e.Conditions.Serving, ready))
-	add(Terminating, is(e.Conditions.Terminating, false))
+	add(Ready, ptr.Deref(e.Conditions.Ready, true))
+	add(Serving, ptr.Deref(e.Conditions.Serving, true))
+	add(Terminating, ptr.Deref(e.Conditions.Terminating, false))
 	add(Local, e.NodeName != nil && *e.NodeName == c.node && c.node != "")
 	if e.Hints != nil {
 		add(NodeHint, len(e.Hints.ForNodes) > 0)

@@ -238,10 +238,7 @@ func TestConditions(t *testing.T) {
 				s.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: ready, Serving: serving, Terminating: terminating}
 				got, _ := convertSlice(t, s)
 				isReady := ready == nil || *ready
-				isServing := isReady
-				if serving != nil {
-					isServing = *serving
-				}
+				isServing := serving == nil || *serving
 				c := got.Endpoints[0].Conditions
 				if c.Has(Ready) != isReady || c.Has(Serving) != isServing || c.Has(Terminating) != (terminating == &yes) {
 					t.Errorf("ready %v, serving %v, terminating %v became %03b", ready, serving, terminating, c)

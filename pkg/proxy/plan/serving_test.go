@@ -33,6 +33,7 @@ func TestServing(t *testing.T) {
 	}{
 		{"ready", service(udp), []string{"10.1.0.1 here", "10.2.0.1"}, "[10.1.0.1:8080 10.2.0.1:8080]"},
 		{"draining beside ready", service(udp), []string{"10.1.0.1 draining", "10.2.0.1"}, "[10.1.0.1:8080 10.2.0.1:8080]"},
+		{"terminating, serving not set", service(udp), []string{"10.1.0.1 leaving", "10.2.0.1"}, "[10.1.0.1:8080 10.2.0.1:8080]"},
 		{"dead and unready", service(udp), []string{"10.1.0.1 dead", "10.2.0.1 unready", "10.2.0.2"}, "[10.2.0.2:8080]"},
 		{"serving, not ready yet", service(udp), []string{"10.1.0.1 warming", "10.2.0.1"}, "[10.1.0.1:8080 10.2.0.1:8080]"},
 		{"policy Local", service(udp, internalLocal), []string{"10.1.0.1 here", "10.2.0.1"}, "[10.1.0.1:8080 10.2.0.1:8080]"},

@@ -101,8 +101,8 @@ func internalLocal(s *corev1.Service) {
 }
 
 // slice is an EndpointSlice of ns/web for its port without a name. An endpoint is written as its address and
-// what is special about it: here (on node-1), draining (terminating and serving), dead (terminating and not
-// serving), unready, warming (serving and not ready), zone=a/b, node=node-1.
+// what is special about it: here (on node-1), draining (terminating and serving), leaving (terminating, serving not set),
+// dead (terminating and not serving), unready, warming (serving and not ready), zone=a/b, node=node-1.
 func slice(name string, endpoints ...string) *discoveryv1.EndpointSlice {
 	none, port, protocol := "", int32(8080), corev1.ProtocolTCP
 	s := &discoveryv1.EndpointSlice{
@@ -131,6 +131,8 @@ func endpoint(text string) discoveryv1.Endpoint {
 			e.NodeName = &here
 		case "draining":
 			e.Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}
+		case "leaving":
+			e.Conditions = discoveryv1.EndpointConditions{Ready: &no, Terminating: &yes}
 		case "dead":
 			e.Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &no, Terminating: &yes}
 		case "unready":
