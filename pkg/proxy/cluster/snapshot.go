@@ -63,6 +63,11 @@ type Service struct {
 	Slices []*EndpointSlice
 }
 
+// InFamily reports whether the Service exists in a family: whether it has a cluster IP of it.
+func (s *Service) InFamily(family Family) bool {
+	return slices.ContainsFunc(s.ClusterIPs, func(a netip.Addr) bool { return FamilyOf(a) == family })
+}
+
 // ServicePort is one port of a Service.
 type ServicePort struct {
 	Name     string

@@ -38,7 +38,8 @@ func (h *harness) Event(e proxy.Event) { h.events = append(h.events, e) }
 func (h *harness) set(name, uid string, endpoints int, addrs ...string) {
 	s := &cluster.Service{
 		Name: cluster.ServiceName{Namespace: "ns", Name: name}, UID: uid, Created: time.Unix(1000-int64(len(name)), 0),
-		Ports: []cluster.ServicePort{{Name: "http", Protocol: cluster.TCP, Port: 80}},
+		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(len(name))})},
+		Ports:      []cluster.ServicePort{{Name: "http", Protocol: cluster.TCP, Port: 80}},
 	}
 	for _, addr := range addrs {
 		s.LoadBalancerIPs = append(s.LoadBalancerIPs, netip.MustParseAddr(addr))

@@ -46,12 +46,17 @@ type address struct {
 	port uint16
 }
 
-// addresses are all addresses of one family under which a port is asked for.
+// addresses lists the addresses of one family under which a port is served, best kind first. There are none where the
+// Service has no cluster IP of the family: clouds give a single-stack Service load balancer IPs of both families, and the
+// node must not capture the one that it cannot serve.
 func (d *decision) addresses(port *cluster.ServicePort, family cluster.Family) []address {
+	if !d.service.InFamily(family) {
+		return nil
+	}
 	var all []address
 	add := func(kind Kind, port uint16, addrs ...netip.Addr) {
 		for _, addr := range addrs {
-			// Nothing is ever matched by an address that is none (CVE-2021-25736).
+			// An unspecified address never matches (CVE-2021-25736).
 			if addr.IsValid() && !addr.IsUnspecified() && cluster.FamilyOf(addr) == family {
 				all = append(all, address{kind, addr, port})
 			}
@@ -62,9 +67,7 @@ func (d *decision) addresses(port *cluster.ServicePort, family cluster.Family) [
 	if d.opts.ServeExternalIPs {
 		add(ExternalIP, port.Port, d.service.ExternalIPs...)
 	}
-	// A Service has node ports only in the families that it has a cluster IP of.
-	inFamily := slices.ContainsFunc(d.service.ClusterIPs, func(a netip.Addr) bool { return cluster.FamilyOf(a) == family })
-	if port.NodePort != 0 && inFamily {
+	if port.NodePort != 0 {
 		all = append(all, address{NodePort, anyAddr(family), port.NodePort})
 	}
 	return all
