@@ -1,5 +1,6 @@
-// Package contest tells of Services that are not served on an address, protocol and port because an older Service claims
-// the same. The plan decides who has it; here its loser is told, once for each contest, in the log and by an Event.
+// Package contest reports Services that are not served on an address, protocol and port because another Service claims
+// the same. The plan decides which one is served; this package reports it to the other one, once for each contest, in the
+// log and by an Event.
 package contest
 
 import (
@@ -16,12 +17,12 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// maxListed bounds the frontends that one message names.
+// maxListed is the number of frontends that one message names at most.
 const maxListed = 8
 
 // Config is what a Watcher is made of.
 type Config struct {
-	// Recorder publishes the Events of Services that lose a contest.
+	// Recorder publishes the Events of Services that are not served.
 	Recorder proxy.Recorder
 	Logger   klog.Logger
 }
@@ -33,16 +34,16 @@ type Watcher struct {
 	seen *plan.Plan
 }
 
-// New makes a Watcher that has seen nothing yet.
+// New makes a Watcher that has not seen a plan yet.
 func New(config Config) *Watcher { return &Watcher{config: config, seen: &plan.Plan{}} }
 
-// Queued does nothing: only what is decided is told.
+// Queued does nothing: only plans matter here.
 func (w *Watcher) Queued(time.Time) {}
 
 // Drifted does nothing: rules do not matter here.
 func (w *Watcher) Drifted(backend.Drift) {}
 
-// Synced tells of contests that are new. Its cost follows what changed.
+// Synced reports the contests that are new. Its cost is proportional to what changed.
 func (w *Watcher) Synced(s *proxy.Sync) {
 	var losers []cluster.ServiceName
 	for _, change := range cluster.Changes(w.seen.Contested, s.Plan.Contested) {
@@ -50,56 +51,58 @@ func (w *Watcher) Synced(s *proxy.Sync) {
 			continue
 		}
 		for _, route := range change.After.Routes[1:] {
-			if !has(change.Before, change.After.Routes[0].Service, route.Service) {
+			if !has(change.Before, change.After.Routes[0], route) {
 				losers = append(losers, route.Service)
 			}
 		}
 	}
 	for name, change := range cluster.Changes(w.seen.Services, s.Plan.Services) {
-		if change.Was && change.Is && change.Before.UID != change.After.UID { // another object of the name
+		if change.Was && change.Is && change.Before.UID != change.After.UID { // deleted and created again
 			losers = append(losers, name)
 		}
 	}
 	slices.SortFunc(losers, cluster.ServiceName.Compare)
 	for _, name := range slices.Compact(losers) {
-		w.tell(name, s.Plan)
+		w.report(name, s.Plan)
 	}
 	w.seen = s.Plan
 }
 
-// has tells whether one Service had a frontend that another claimed in vain; nobody claimed it where claims is nil.
-func has(claims *plan.Claims, holder, loser cluster.ServiceName) bool {
-	return claims != nil && claims.Routes[0].Service == holder &&
-		slices.ContainsFunc(claims.Routes[1:], func(r *plan.Route) bool { return r.Service == loser })
+// has reports whether claims, which may be nil, already had these two Services claim their frontend as the same kinds of
+// address, the first one with success.
+func has(claims *plan.Claims, served, other *plan.Route) bool {
+	same := func(a, b *plan.Route) bool { return a.Service == b.Service && a.Kind == b.Kind }
+	return claims != nil && same(claims.Routes[0], served) &&
+		slices.ContainsFunc(claims.Routes[1:], func(r *plan.Route) bool { return same(r, other) })
 }
 
-// tell names all frontends that a Service does not get, if any, and who has them. It is the same for the same contests, whoever
-// finds them and in whatever order they began.
-func (w *Watcher) tell(name cluster.ServiceName, p *plan.Plan) {
+// report names all frontends of a Service that are not served, if any, and says why. Its text depends on the plan only, so
+// that a restarted process repeats the Event of its predecessor, and the API server can count the two as one.
+func (w *Watcher) report(name cluster.ServiceName, p *plan.Plan) {
 	service, _ := p.Services.Get(name)
 	var lost []string
 	for _, route := range service.Routes {
-		if holder, _ := p.Frontends.Get(route.Frontend); holder.Service != name {
-			lost = append(lost, fmt.Sprintf("%s %s is served for %s", route.Kind, describe(route.Frontend), holder.Name))
+		if why := p.Lost(route); why != "" {
+			lost = append(lost, fmt.Sprintf("%s %s is %s", route.Kind, describe(route.Frontend), why))
 		}
 	}
 	if len(lost) == 0 {
 		return
 	}
-	all := strings.Join(lost, ", ")
+	all := strings.Join(lost, "; ")
 	if more := len(lost) - maxListed; more > 0 {
 		lost = append(lost[:maxListed], fmt.Sprintf("and %d more", more))
 	}
-	message := fmt.Sprintf("Older Services claim the same address, protocol and port, and have it: %s. Give one of them another address or port.",
-		strings.Join(lost, ", "))
-	w.config.Logger.Info(message, "service", name)
+	named := strings.Join(lost, "; ")
+	w.config.Logger.Info("Service shares addresses with other Services and is not served on them", "service", name, "addresses", named)
 	w.config.Recorder.Event(proxy.Event{
 		Kind: "Service", Namespace: name.Namespace, Name: name.Name, UID: service.UID,
-		Warning: true, Reason: "AddressConflict", Action: "ServeAddress", Once: all, Message: message,
+		Warning: true, Reason: "AddressConflict", Action: "ServeAddress", Once: all,
+		Message: fmt.Sprintf("Other Services have the same address, protocol and port: %s. Give one of them another address or port.", named),
 	})
 }
 
-// describe names a frontend; a node port's address is none.
+// describe names a frontend. A node port has no address.
 func describe(f plan.Frontend) string {
 	if f.IsNodePort() {
 		return fmt.Sprintf("%d/%s (%s)", f.Port, f.Protocol, f.Family())

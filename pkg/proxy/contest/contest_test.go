@@ -69,8 +69,8 @@ func (h *harness) take(t *testing.T) (told []string) {
 	t.Helper()
 	for _, e := range h.events {
 		told = append(told, fmt.Sprintf("%s/%s %s: %s", e.Namespace, e.Name, e.UID, e.Once))
-		if !strings.Contains(h.log.String(), e.Message) || !strings.Contains(e.Message, e.Once) {
-			t.Errorf("the event says %q, the log %q", e.Message, h.log.String())
+		if !strings.Contains(h.log.String(), e.Once) || !strings.Contains(e.Message, e.Once) {
+			t.Errorf("the event's message is %q, the log %q, and neither may lack %q", e.Message, h.log.String(), e.Once)
 		}
 	}
 	if lines := strings.Count(h.log.String(), "\n"); lines != len(h.events) {
@@ -85,7 +85,7 @@ func (h *harness) take(t *testing.T) (told []string) {
 func TestOncePerContest(t *testing.T) {
 	const one, two = "192.0.2.1", "192.0.2.2"
 	lost := func(addr, holder string) string {
-		return "load balancer IP " + addr + ":80/TCP is served for ns/" + holder + ":http"
+		return "load balancer IP " + addr + ":80/TCP is served for ns/" + holder + ":http, which is older"
 	}
 	h := newHarness()
 	for _, step := range []struct {
@@ -99,18 +99,52 @@ func TestOncePerContest(t *testing.T) {
 		{"endpoints come", func() { h.set("a", "1", 2, one); h.set("older", "2", 3, one) }, nil},
 		{"the loser asks for another address too", func() { h.set("a", "1", 2, one, two) }, nil},
 		{"which the winner asks for as well", func() { h.set("older", "2", 3, one, two) },
-			[]string{"ns/a 1: " + lost(one, "older") + ", " + lost(two, "older")}},
+			[]string{"ns/a 1: " + lost(one, "older") + "; " + lost(two, "older")}},
 		{"the loser is made anew", func() { h.set("a", "3", 2, one, two) },
-			[]string{"ns/a 3: " + lost(one, "older") + ", " + lost(two, "older")}},
+			[]string{"ns/a 3: " + lost(one, "older") + "; " + lost(two, "older")}},
 		{"the oldest comes", func() { h.set("the oldest", "4", 1, one) },
-			[]string{"ns/a 3: " + lost(one, "the oldest") + ", " + lost(two, "older"), "ns/older 2: " + lost(one, "the oldest")}},
-		{"it goes: the next has its place", func() { h.remove("the oldest") }, []string{"ns/a 3: " + lost(one, "older") + ", " + lost(two, "older")}},
+			[]string{"ns/a 3: " + lost(one, "the oldest") + "; " + lost(two, "older"), "ns/older 2: " + lost(one, "the oldest")}},
+		{"it goes: the next has its place", func() { h.remove("the oldest") }, []string{"ns/a 3: " + lost(one, "older") + "; " + lost(two, "older")}},
 		{"the winner goes", func() { h.remove("older") }, nil},
 		{"and comes back", func() { h.set("older", "5", 1, two) }, []string{"ns/a 3: " + lost(two, "older")}},
 	} {
 		step.do()
 		if diff := cmp.Diff(step.want, h.take(t)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.what, diff)
+		}
+	}
+}
+
+// TestReason reports the rule that decided, and reports again when another one does.
+func TestReason(t *testing.T) {
+	h := newHarness()
+	h.options.ServeExternalIPs = true
+	add := func(name string, change func(*cluster.Service)) {
+		s := &cluster.Service{
+			Name: cluster.ServiceName{Namespace: "ns", Name: name}, UID: name, Created: time.Unix(1000, 0),
+			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, name[0]})},
+			Ports:      []cluster.ServicePort{{Protocol: cluster.TCP, Port: 80}},
+		}
+		change(s)
+		h.services = h.services.Set(s.Name, s)
+		h.sync()
+	}
+	shared := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	add("a", func(s *cluster.Service) { s.ExternalIPs, s.Created = shared, time.Unix(1, 0) })
+	for _, step := range []struct {
+		name   string
+		change func(*cluster.Service)
+		want   string
+	}{
+		{"b", func(s *cluster.Service) { s.LoadBalancerIPs = shared }, "ns/a a: external IP 192.0.2.1:80/TCP is served for ns/b, which has it as its load balancer IP"},
+		{"b", func(s *cluster.Service) { s.ClusterIPs = shared }, "ns/a a: external IP 192.0.2.1:80/TCP is served for ns/b, which has it as its cluster IP"},
+		{"b", func(s *cluster.Service) { s.ExternalIPs = shared }, "ns/b b: external IP 192.0.2.1:80/TCP is served for ns/a, which is older"},
+		{"a", func(s *cluster.Service) { s.ExternalIPs, s.UID = shared, "a2" }, ""},
+		{"b", func(s *cluster.Service) { s.ExternalIPs, s.UID = shared, "b2" }, "ns/b b2: external IP 192.0.2.1:80/TCP is served for ns/a, which is as old and whose name sorts first"},
+	} {
+		add(step.name, step.change)
+		if got := strings.Join(h.take(t), " | "); got != step.want {
+			t.Errorf("got %q, want %q", got, step.want)
 		}
 	}
 }

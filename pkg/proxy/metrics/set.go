@@ -115,7 +115,7 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 			"New contents of the configuration file that were invalid; the configuration from the start stayed in force."),
 		refused: gauges(own, "refused_service_ports",
 			"Ports of Services that are left out, since the kernel refuses their rules; log and Events tell why.", familyLabel),
-		contested: gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim; the oldest has it."),
+		contested: gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim; only one of them is served, and Events on the others report why."),
 	}
 }
 

@@ -70,7 +70,7 @@ func (c *computation) replace(name cluster.ServiceName, old, now *Service) {
 	if old == nil {
 		old = &Service{}
 	}
-	// A Service made anew has lost its seniority, and with it every claim.
+	// A Service that was deleted and created again may be younger now, so it claims everything again.
 	kept := func(routes []*Route, route *Route) bool {
 		return old.Created.Equal(now.Created) && find(routes, route.Frontend) == route
 	}
@@ -104,47 +104,4 @@ func count(counts *cluster.Editor[netip.Addr, int], before, after []netip.Addr) 
 			counts.Delete(addr)
 		}
 	}
-}
-
-// claim gives a frontend to a route, unless an older Service has it.
-func (c *computation) claim(route *Route) {
-	holder, taken := c.frontends.Get(route.Frontend)
-	if !taken {
-		c.frontends.Set(route.Frontend, route)
-		return
-	}
-	claims := &Claims{Routes: []*Route{holder}}
-	if contested, ok := c.contested.Get(route.Frontend); ok {
-		claims.Routes = slices.Clone(contested.Routes)
-	}
-	claims.Routes = append(claims.Routes, route)
-	slices.SortFunc(claims.Routes, c.seniority)
-	c.contested.Set(route.Frontend, claims)
-	c.frontends.Set(route.Frontend, claims.Routes[0])
-}
-
-// withdraw takes a route's claim back and gives the frontend to whoever is next.
-func (c *computation) withdraw(route *Route) {
-	contested, ok := c.contested.Get(route.Frontend)
-	if !ok {
-		c.frontends.Delete(route.Frontend)
-		return
-	}
-	left := slices.DeleteFunc(slices.Clone(contested.Routes), func(r *Route) bool { return r == route })
-	if len(left) > 1 {
-		c.contested.Set(route.Frontend, &Claims{Routes: left})
-	} else {
-		c.contested.Delete(route.Frontend)
-	}
-	c.frontends.Set(route.Frontend, left[0])
-}
-
-// seniority sorts claims by the age of their Services, then by name.
-func (c *computation) seniority(a, b *Route) int {
-	first, _ := c.services.Get(a.Service)
-	second, _ := c.services.Get(b.Service)
-	if order := first.Created.Compare(second.Created); order != 0 {
-		return order
-	}
-	return a.Service.Compare(b.Service)
 }

@@ -33,7 +33,7 @@ func claimants(t *testing.T, p *Plan, frontend Frontend) string {
 	return strings.Join(names, " ")
 }
 
-// TestContested lets Services claim one address, one update after another: the older has it.
+// TestContested lets Services claim one address, one update after another: the older one is served.
 func TestContested(t *testing.T) {
 	w := newWorld(t)
 	shared := Frontend{netip.MustParseAddr(virtualIP), cluster.TCP, 80}
@@ -88,6 +88,71 @@ func TestContested(t *testing.T) {
 			t.Errorf("%s: an earlier plan changes the result (-without +with):\n%s", step.name, diff)
 		}
 		before = p
+	}
+}
+
+// TestContestedKinds lets Services claim one address as different kinds: the kind decides before the age.
+func TestContestedKinds(t *testing.T) {
+	w := newWorld(t)
+	w.options.ServeExternalIPs = true
+	external := func(s *corev1.Service) { s.Spec.ExternalIPs = []string{clusterIP} }
+	balanced := func(s *corev1.Service) {
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: clusterIP}}
+	}
+	shared := Frontend{netip.MustParseAddr(clusterIP), cluster.TCP, 80}
+	var before *Plan
+	for _, step := range []struct {
+		name    string
+		service *corev1.Service
+		want    string
+		lost    string
+	}{
+		{"an external IP", service(named("a"), on("172.30.0.11"), created(1), external), "a", ""},
+		{"a younger load balancer IP", service(named("b"), on("172.30.0.12"), created(2), balanced), "b a",
+			"served for ns/b, which has it as its load balancer IP"},
+		{"a still younger cluster IP", service(named("c"), on(clusterIP), created(3)), "c b a",
+			"served for ns/c, which has it as its cluster IP"},
+		{"an older external IP", service(named("d"), on("172.30.0.14"), created(0), external), "c b d a",
+			"served for ns/c, which has it as its cluster IP"},
+		{"the cluster IP moves away", service(named("c"), on("172.30.0.13"), created(3)), "b d a",
+			"served for ns/b, which has it as its load balancer IP"},
+		{"the load balancer IP becomes an external IP", service(named("b"), on("172.30.0.12"), created(2), external), "d a b",
+			"served for ns/d, which is older"},
+		{"the oldest becomes as old", service(named("d"), on("172.30.0.14"), created(1), external), "a d b", "served for ns/a, which is older"},
+		{"the last one becomes as old", service(named("b"), on("172.30.0.12"), created(1), external), "a b d",
+			"served for ns/a, which is as old and whose name sorts first"},
+	} {
+		w.update(func(u *cluster.Update) { u.SetService(step.service) })
+		p := Compute(w.builder.Snapshot(), w.options, before)
+		if got := claimants(t, p, shared); got != step.want {
+			t.Errorf("%s: got %q, want %q", step.name, got, step.want)
+		}
+		if claims, contested := p.Contested.Get(shared); contested {
+			if got := p.Lost(claims.Routes[len(claims.Routes)-1]); got != step.lost {
+				t.Errorf("%s: the last claim is %q, want %q", step.name, got, step.lost)
+			}
+			if got := p.Lost(claims.Routes[0]); got != "" {
+				t.Errorf("%s: the first claim is %q", step.name, got)
+			}
+		}
+		if diff := differs(contentsOf(w.plan()), contentsOf(p)); diff != "" {
+			t.Errorf("%s: an earlier plan changes the result (-without +with):\n%s", step.name, diff)
+		}
+		before = p
+	}
+}
+
+// TestContestedNodePort lets Services claim one node port, as after a restore of the API server's storage: the older one is
+// served, in each family.
+func TestContestedNodePort(t *testing.T) {
+	w := newWorld(t)
+	w.update(func(u *cluster.Update) {
+		u.SetService(service(named("a"), on("172.30.0.11"), created(2), everywhere))
+		u.SetService(service(named("b"), on("172.30.0.12"), created(1), everywhere))
+	})
+	if got := claimants(t, w.plan(), Frontend{netip.IPv4Unspecified(), cluster.TCP, 30080}); got != "b a" {
+		t.Errorf("got %q, want %q", got, "b a")
 	}
 }
 

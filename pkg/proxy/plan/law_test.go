@@ -43,6 +43,7 @@ func expected(p *Plan) contents {
 		ClusterIPs: map[netip.Addr]int{}, Hairpins: map[netip.Addr]int{}, Node: p.Node,
 	}
 	age := func(r *Route) time.Time { return want.Services[r.Service].Created }
+	rank := map[Kind]int{ClusterIP: 1, LoadBalancerIP: 2, ExternalIP: 3, NodePort: 3}
 	claims := map[Frontend][]*Route{}
 	for _, service := range p.Services.All() {
 		for _, route := range service.Routes {
@@ -57,6 +58,7 @@ func expected(p *Plan) contents {
 	}
 	for frontend, routes := range claims {
 		slices.SortStableFunc(routes, func(a, b *Route) int { return age(a).Compare(age(b)) }) // they come by name
+		slices.SortStableFunc(routes, func(a, b *Route) int { return rank[a.Kind] - rank[b.Kind] })
 		want.Frontends[frontend] = routes[0]
 		if len(routes) > 1 {
 			want.Contested[frontend] = routes

@@ -16,7 +16,7 @@ type Plan struct {
 	Services cluster.Map[cluster.ServiceName, *Service]
 	// Frontends is what will be served: one route for every frontend.
 	Frontends cluster.Map[Frontend, *Route]
-	// Contested are the frontends that several Services claim. The first claim has the frontend.
+	// Contested are the frontends that several Services claim. The first claim is served; Why reports the reason.
 	Contested cluster.Map[Frontend, *Claims]
 	// ClusterIPs counts the Services that have a cluster IP: its undefined ports are rejected.
 	ClusterIPs cluster.Map[netip.Addr, int]
@@ -35,7 +35,7 @@ type Service struct {
 	Name cluster.ServiceName
 	// UID tells the object from another of the same name; events name it. Empty without an API server.
 	UID string
-	// Created decides who has a contested frontend: the older Service.
+	// Created decides between claims of the same kind for one frontend: the older Service is served.
 	Created time.Time
 	// Routes are sorted by frontend.
 	Routes []*Route
@@ -89,19 +89,21 @@ func (f Frontend) String() string {
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(f.Addr, f.Port), f.Protocol)
 }
 
-// Kind tells what a frontend is to its Service.
+// Kind is what a frontend is to its Service.
 type Kind uint8
 
-// The kinds of frontends.
+// The kinds of frontends. Where Services claim the same address, an earlier kind beats a later one: a cluster IP is
+// allocated by the API server, a load balancer IP is acknowledged by a controller, and an external IP is only asked for
+// by the Service's author (CVE-2020-8554). Node ports have no address of their own and meet only other node ports.
 const (
 	ClusterIP Kind = iota
-	ExternalIP
 	LoadBalancerIP
+	ExternalIP
 	NodePort
 )
 
 func (k Kind) String() string {
-	return [...]string{"cluster IP", "external IP", "load balancer IP", "node port"}[k]
+	return [...]string{"cluster IP", "load balancer IP", "external IP", "node port"}[k]
 }
 
 // Route is what happens to new connections that meet a frontend.
@@ -184,11 +186,6 @@ const (
 )
 
 func (v Verdict) String() string { return [...]string{"balance", "reject", "drop", "pass"}[v] }
-
-// Claims are the routes of several Services for one frontend, by seniority. The first is served.
-type Claims struct {
-	Routes []*Route
-}
 
 // Node is what holds for the node as a whole.
 type Node struct {

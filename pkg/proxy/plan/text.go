@@ -14,7 +14,7 @@ func (p *Plan) String() string {
 	}
 	for frontend, claims := range p.Contested.All() {
 		for _, route := range claims.Routes[1:] {
-			fmt.Fprintf(&b, "%s is not served for %s: an older Service has it\n", frontend, route.Name)
+			fmt.Fprintf(&b, "%s is not %s of %s: %s\n", frontend, route.Kind, route.Name, p.Lost(route))
 		}
 	}
 	for name, service := range p.Services.All() {
