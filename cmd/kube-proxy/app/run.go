@@ -220,7 +220,7 @@ func (p *process) open(ctx context.Context) (backend.Backend, error) {
 func (p *process) workers(checker *health.Checker, measured *metrics.Metrics, tracked trackedflows.Table) []worker {
 	all := []worker{
 		health.NewServices(health.ServicesConfig{
-			AllAddresses: len(p.cfg.NodePortAddresses) == 0, Healthy: checker.Healthy,
+			Families: p.families, AllAddresses: p.planning.NodePorts.Everywhere, Healthy: checker.Healthy,
 			Recorder: p.in.recorder, Clock: clock.RealClock{},
 		}),
 		newAfterSync(func(context.Context) { p.loaded() }),

@@ -23,45 +23,51 @@ import (
 )
 
 const (
-	// retryPeriod is how often ports that could not be had are tried again when no sync does so earlier.
+	// retryPeriod is the time between attempts to listen on a port that is in use, when no sync comes earlier.
 	retryPeriod = 30 * time.Second
-	// answerTimeout is how long an answer may take to be read.
+	// answerTimeout is how long a client may take to read the answer.
 	answerTimeout = 10 * time.Second
 )
 
 // ServicesConfig is what a Services is made of.
 type ServicesConfig struct {
-	// AllAddresses serves on every address of the machine; otherwise the ports are served where node ports
-	// are, on plan.Node.NodePortAddrs.
-	AllAddresses bool
-	// Healthy tells whether the proxy as a whole is: Checker.Healthy.
+	// Families are those that the backend serves.
+	Families []cluster.Family
+	// AllAddresses reports whether a family's ports are served on every address of the machine. Otherwise they are served
+	// where node ports are, on plan.Node.NodePortAddrs.
+	AllAddresses func(cluster.Family) bool
+	// Healthy reports whether the proxy as a whole is healthy: Checker.Healthy.
 	Healthy  func() bool
 	Recorder proxy.Recorder
-	// Clock is the real one but in tests.
+	// Clock is a fake in tests.
 	Clock clock.WithTicker
 }
 
 // Services serves the health check node ports of Services. It is a proxy.Observer.
+//
+// Each family answers for itself, on sockets of its own: a load balancer that asks by IPv6 learns how many IPv6 endpoints
+// are here. A Service that does not exist in a family has no listener there.
 type Services struct {
 	config ServicesConfig
-	// open makes a listener.
-	open func(address string) (net.Listener, error)
+	// open makes a listener; the network is tcp4 or tcp6.
+	open func(network, address string) (net.Listener, error)
 
 	mu    sync.Mutex
 	ended bool
 	seen  cluster.Map[cluster.ServiceName, *plan.Service]
+	// addrs are the addresses to listen on; an unspecified one is every address of its family.
 	addrs []netip.Addr
-	// checks are the Services to answer for; incomplete those of them that do not listen everywhere yet.
+	// checks are the Services to answer for; incomplete are those that may lack a listener.
 	checks     map[cluster.ServiceName]*check
 	incomplete map[*check]bool
 }
 
-// NewServices makes a Services that serves nothing yet.
+// NewServices makes a Services that does not listen yet.
 func NewServices(config ServicesConfig) *Services {
 	return &Services{
 		config: config,
-		open: func(address string) (net.Listener, error) {
-			return (&net.ListenConfig{}).Listen(context.Background(), "tcp", address)
+		open: func(network, address string) (net.Listener, error) {
+			return (&net.ListenConfig{}).Listen(context.Background(), network, address)
 		},
 		checks:     map[cluster.ServiceName]*check{},
 		incomplete: map[*check]bool{},
@@ -70,17 +76,17 @@ func NewServices(config ServicesConfig) *Services {
 
 // check answers for one Service.
 type check struct {
-	name      cluster.ServiceName
-	uid       string
-	port      uint16
-	endpoints atomic.Int64
-	// servers are those that listen, by address; the invalid address is all of them.
+	name cluster.ServiceName
+	uid  string
+	// want is what to answer. Its port never changes.
+	want atomic.Pointer[plan.HealthCheck]
+	// servers are those that listen, by address.
 	servers map[netip.Addr]*server
-	// told tells that the failure to listen has been reported.
-	told bool
+	// reported is set when a failure to listen has been reported, until all addresses are listened on.
+	reported bool
 }
 
-// Run tries ports again that could not be had, until ctx ends; then it closes all.
+// Run retries to listen where that failed, until ctx ends; then it closes all listeners.
 func (s *Services) Run(ctx context.Context) error {
 	ticker := s.config.Clock.NewTicker(retryPeriod)
 	defer ticker.Stop()
@@ -106,14 +112,14 @@ func (s *Services) end() {
 	}
 }
 
-// Queued does nothing: only what is decided is served.
+// Queued does nothing: only plans matter here.
 func (s *Services) Queued(time.Time) {}
 
 // Drifted does nothing: rules do not matter here.
 func (s *Services) Drifted(backend.Drift) {}
 
-// Synced follows the plan, also where the kernel did not: a load balancer had better learn at once that the
-// endpoints here are gone, and that nothing is programmed for long makes every answer bad.
+// Synced follows the plan, even if it could not be programmed: a load balancer should learn at once that the endpoints
+// here are gone. If nothing can be programmed for long, Healthy makes every answer 503.
 func (s *Services) Synced(sync *proxy.Sync) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,16 +134,15 @@ func (s *Services) Synced(sync *proxy.Sync) {
 	s.listen(klog.Background())
 }
 
-// replace puts what a Service asks for now in the place of what it asked for; service is nil when it is gone.
-// A port that is given up is closed here, and all that are new are opened later: it may pass from one Service
-// to another.
+// replace follows a change of a Service; service is nil when it is gone. Ports that are given up are closed here, and new
+// ones are opened later by listen, so that a port may pass from one Service to another.
 func (s *Services) replace(name cluster.ServiceName, service *plan.Service) {
 	var want *plan.HealthCheck
 	if service != nil {
 		want = service.HealthCheck
 	}
 	have := s.checks[name]
-	if have != nil && (want == nil || want.Port != have.port) {
+	if have != nil && (want == nil || want.Port != have.want.Load().Port) {
 		have.closeExcept(nil)
 		delete(s.checks, name)
 		delete(s.incomplete, have)
@@ -147,25 +152,42 @@ func (s *Services) replace(name cluster.ServiceName, service *plan.Service) {
 		return
 	}
 	if have == nil {
-		have = &check{name: name, port: want.Port, servers: map[netip.Addr]*server{}}
+		have = &check{name: name, servers: map[netip.Addr]*server{}}
 		s.checks[name] = have
-		s.incomplete[have] = true
 	}
-	if have.uid != service.UID { // another object of the name, which has been told nothing
-		have.uid, have.told = service.UID, false
+	if have.uid != service.UID { // deleted and created again: nothing has been reported on this object
+		have.uid, have.reported = service.UID, false
 	}
-	have.endpoints.Store(int64(want.LocalEndpoints))
+	have.want.Store(want)
+	have.closeExcept(s.addrs)
+	s.incomplete[have] = true
 }
 
-// wanted are the addresses to serve on. A link-local address would need a zone to be listened on.
+// wanted are the addresses to listen on. A link-local address is left out: it would need a zone.
 func (s *Services) wanted(node *plan.Node) []netip.Addr {
-	if s.config.AllAddresses {
-		return []netip.Addr{{}}
+	var addrs []netip.Addr
+	for _, family := range s.config.Families {
+		if s.config.AllAddresses(family) {
+			addrs = append(addrs, unspecified(family))
+			continue
+		}
+		for _, addr := range node.NodePortAddrs {
+			if cluster.FamilyOf(addr) == family && !addr.IsLinkLocalUnicast() {
+				addrs = append(addrs, addr)
+			}
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(node.NodePortAddrs), netip.Addr.IsLinkLocalUnicast)
+	return addrs
 }
 
-// moveTo makes the addresses those to serve on.
+func unspecified(family cluster.Family) netip.Addr {
+	if family == cluster.IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
+// moveTo changes the addresses to listen on.
 func (s *Services) moveTo(addrs []netip.Addr) {
 	if slices.Equal(addrs, s.addrs) {
 		return
@@ -191,10 +213,10 @@ func (s *Services) listen(logger klog.Logger) {
 		}
 		if failed == nil {
 			delete(s.incomplete, c)
-			c.told = false
-		} else if !c.told {
-			c.told = true
-			logger.Error(failed, "Cannot serve a health check node port", "service", c.name)
+			c.reported = false
+		} else if !c.reported {
+			c.reported = true
+			logger.Error(failed, "Failed to listen on a health check node port", "service", c.name, "retryIn", retryPeriod)
 			s.config.Recorder.Event(proxy.Event{
 				Kind: "Service", Namespace: c.name.Namespace, Name: c.name.Name, UID: c.uid,
 				Warning: true, Reason: "FailedToStartServiceHealthcheck", Action: "Listen", Message: failed.Error(),
@@ -203,25 +225,25 @@ func (s *Services) listen(logger klog.Logger) {
 	}
 }
 
-// listenOn starts a server on one address unless there is one.
+// listenOn starts a server on one address, unless there is one or the Service does not exist in the address's family.
 func (s *Services) listenOn(c *check, addr netip.Addr) error {
-	if c.servers[addr] != nil {
+	if c.servers[addr] != nil || !c.serves(addr) {
 		return nil
 	}
-	host := ""
-	if addr.IsValid() {
-		host = addr.String()
+	family, port := cluster.FamilyOf(addr), c.want.Load().Port
+	network := "tcp4"
+	if family == cluster.IPv6 {
+		network = "tcp6" // for :: this does not take IPv4 connections, so that both families may have the port
 	}
-	listener, err := s.open(net.JoinHostPort(host, strconv.Itoa(int(c.port))))
+	listener, err := s.open(network, netip.AddrPortFrom(addr, port).String())
 	if err != nil {
-		return fmt.Errorf("health check node port %d cannot be served on this node, so that load balancers will not use it; "+
-			"free the port: %w", c.port, err)
+		return fmt.Errorf("listen on health check node port %d in %s: %w; load balancers will not use this node until the port is free", port, family, err)
 	}
-	c.servers[addr] = start(listener, s.handler(c))
+	c.servers[addr] = start(listener, s.handler(c, family))
 	return nil
 }
 
-// server is one that listens.
+// server is an HTTP server that listens.
 type server struct {
 	http     *http.Server
 	listener net.Listener
@@ -229,20 +251,24 @@ type server struct {
 
 func start(listener net.Listener, handler http.Handler) *server {
 	s := &server{http: serve.HTTP(handler, answerTimeout), listener: listener}
-	go func() { _ = s.http.Serve(listener) }() // returns when it is closed
+	go func() { _ = s.http.Serve(listener) }() // returns when closed
 	return s
 }
 
-// close gives the port back before it returns, even if the server has not begun to serve yet.
+// close frees the port before it returns, even if the server has not begun to serve yet.
 func (s *server) close() {
 	_ = s.listener.Close()
 	_ = s.http.Close()
 }
 
-// closeExcept closes the servers on all but the given addresses, and the connections to them.
+// serves reports whether the Service exists in the family of an address.
+func (c *check) serves(addr netip.Addr) bool { return c.want.Load().In(cluster.FamilyOf(addr)) }
+
+// closeExcept closes the servers, and their connections, on all addresses but those to keep. Of these it closes the ones in a
+// family that the Service no longer has.
 func (c *check) closeExcept(keep []netip.Addr) {
 	for addr, server := range c.servers {
-		if !slices.Contains(keep, addr) {
+		if !slices.Contains(keep, addr) || !c.serves(addr) {
 			server.close()
 			delete(c.servers, addr)
 		}
@@ -252,7 +278,7 @@ func (c *check) closeExcept(keep []netip.Addr) {
 // checkReport is the body of an answer.
 type checkReport struct {
 	Service             serviceName `json:"service"`
-	LocalEndpoints      int64       `json:"localEndpoints"`
+	LocalEndpoints      int         `json:"localEndpoints"`
 	ServiceProxyHealthy bool        `json:"serviceProxyHealthy"`
 }
 
@@ -261,15 +287,15 @@ type serviceName struct {
 	Name      string `json:"name"`
 }
 
-// handler answers on any path. Load balancers may spread connections by the header.
-func (s *Services) handler(c *check) http.Handler {
+// handler answers for one family, on any path. Load balancers may weigh nodes by the header.
+func (s *Services) handler(c *check, family cluster.Family) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		report := checkReport{
 			Service:             serviceName{c.name.Namespace, c.name.Name},
-			LocalEndpoints:      c.endpoints.Load(),
+			LocalEndpoints:      c.want.Load().LocalEndpoints[family],
 			ServiceProxyHealthy: s.config.Healthy(),
 		}
-		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.FormatInt(report.LocalEndpoints, 10))
+		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(report.LocalEndpoints))
 		answer(w, report.LocalEndpoints > 0 && report.ServiceProxyHealthy, report, nil)
 	})
 }

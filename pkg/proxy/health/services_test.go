@@ -47,7 +47,9 @@ func newHarness(t *testing.T, all bool) *harness {
 	h := &harness{t: t, taken: map[string]bool{}, at: map[string]string{}}
 	h.healthy.Store(true)
 	h.Services = NewServices(ServicesConfig{
-		AllAddresses: all, Healthy: h.healthy.Load, Recorder: h,
+		Families:     []cluster.Family{cluster.IPv4, cluster.IPv6},
+		AllAddresses: func(cluster.Family) bool { return all },
+		Healthy:      h.healthy.Load, Recorder: h,
 		Clock: testclock.NewFakeClock(epoch),
 	})
 	h.open = h.listenFor
@@ -69,9 +71,16 @@ func (r *released) Close() error {
 	return r.Listener.Close()
 }
 
-func (h *harness) listenFor(address string) (net.Listener, error) {
+func (h *harness) listenFor(network, address string) (net.Listener, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	want := "tcp4"
+	if netip.MustParseAddrPort(address).Addr().Is6() {
+		want = "tcp6"
+	}
+	if network != want {
+		h.t.Errorf("%s is listened on in the network %s, want %s", address, network, want)
+	}
 	if h.taken[address] {
 		return nil, fmt.Errorf("listen tcp %s: address already in use", address)
 	}
@@ -103,8 +112,12 @@ func (h *harness) sync(addrs []netip.Addr) {
 	h.Synced(&proxy.Sync{Plan: &plan.Plan{Services: h.services, Node: &plan.Node{NodePortAddrs: addrs}}})
 }
 
-// set gives a Service a health check; port 0 takes it away.
+// set gives an IPv4 Service a health check; port 0 takes it away.
 func (h *harness) set(name string, port uint16, endpoints int) {
+	h.setFamilies(name, port, map[cluster.Family]int{cluster.IPv4: endpoints})
+}
+
+func (h *harness) setFamilies(name string, port uint16, endpoints map[cluster.Family]int) {
 	key := cluster.ServiceName{Namespace: "ns", Name: name}
 	service := &plan.Service{Name: key, UID: name + "-1"}
 	if port != 0 {
@@ -175,18 +188,18 @@ func TestServices(t *testing.T) {
 	h.set("b", 30002, 0)
 	h.set("c", 0, 0)
 	h.sync(nil)
-	h.expect(":30001", good("a", 2))
-	h.expect(":30002", bad("b", 0, true))
+	h.expect("0.0.0.0:30001", good("a", 2))
+	h.expect("0.0.0.0:30002", bad("b", 0, true))
 
 	h.healthy.Store(false)
-	h.expect(":30001", bad("a", 2, false))
+	h.expect("0.0.0.0:30001", bad("a", 2, false))
 	h.healthy.Store(true)
 
 	h.set("a", 30001, 0)
 	h.set("b", 30002, 1)
 	h.sync(nil)
-	h.expect(":30001", bad("a", 0, true))
-	h.expect(":30002", good("b", 1))
+	h.expect("0.0.0.0:30001", bad("a", 0, true))
+	h.expect("0.0.0.0:30002", good("b", 1))
 	if len(h.opened) != 2 {
 		t.Errorf("a changed number of endpoints opened ports anew: %v", h.opened)
 	}
@@ -194,20 +207,20 @@ func TestServices(t *testing.T) {
 	h.set("a", 30003, 4)
 	h.remove("b")
 	h.sync(nil)
-	h.expect(":30001", seen{})
-	h.expect(":30002", seen{})
-	h.expect(":30003", good("a", 4))
+	h.expect("0.0.0.0:30001", seen{})
+	h.expect("0.0.0.0:30002", seen{})
+	h.expect("0.0.0.0:30003", good("a", 4))
 
 	h.set("a", 0, 0)
 	h.set("c", 30003, 5) // the port passes on in one update
 	h.sync(nil)
-	h.expect(":30003", good("c", 5))
+	h.expect("0.0.0.0:30003", good("c", 5))
 
 	h.end()
-	h.expect(":30003", seen{})
+	h.expect("0.0.0.0:30003", seen{})
 	h.set("d", 30004, 1)
 	h.sync(nil)
-	h.expect(":30004", seen{})
+	h.expect("0.0.0.0:30004", seen{})
 	if len(h.events) != 0 {
 		t.Errorf("unexpected events: %v", h.events)
 	}
@@ -215,12 +228,12 @@ func TestServices(t *testing.T) {
 
 func TestServicesPortTaken(t *testing.T) {
 	h := newHarness(t, true)
-	h.take(":30001")
+	h.take("0.0.0.0:30001")
 	h.set("a", 30001, 1)
 	h.set("b", 30002, 1)
 	h.sync(nil)
 	h.sync(nil)
-	h.expect(":30002", good("b", 1))
+	h.expect("0.0.0.0:30002", good("b", 1))
 	if len(h.events) != 1 {
 		t.Fatalf("got %d events, want one: %v", len(h.events), h.events)
 	}
@@ -235,15 +248,15 @@ func TestServicesPortTaken(t *testing.T) {
 		t.Errorf("event (-want +got):\n%s", diff)
 	}
 	name := cluster.ServiceName{Namespace: "ns", Name: "a"}
-	h.services = h.services.Set(name, &plan.Service{Name: name, UID: "a-2", HealthCheck: &plan.HealthCheck{Port: 30001}})
+	h.services = h.services.Set(name, &plan.Service{Name: name, UID: "a-2", HealthCheck: &plan.HealthCheck{Port: 30001, LocalEndpoints: map[cluster.Family]int{cluster.IPv4: 1}}})
 	h.sync(nil)
 	if len(h.events) != 2 || h.events[1].UID != "a-2" {
 		t.Errorf("the Service was made anew: %+v", h.events[1:])
 	}
 	h.set("a", 30001, 1)
-	h.release(":30001")
+	h.release("0.0.0.0:30001")
 	h.sync(nil)
-	h.expect(":30001", good("a", 1))
+	h.expect("0.0.0.0:30001", good("a", 1))
 }
 
 // TestServicesRetry lets time pass instead of syncing.
@@ -251,15 +264,15 @@ func TestServicesRetry(t *testing.T) {
 	h := newHarness(t, true)
 	clock := testclock.NewFakeClock(epoch)
 	h.config.Clock = clock
-	h.take(":30001")
+	h.take("0.0.0.0:30001")
 	h.set("a", 30001, 1)
 	h.sync(nil)
-	h.release(":30001")
+	h.release("0.0.0.0:30001")
 
 	opened := make(chan struct{})
-	h.open = func(address string) (net.Listener, error) {
+	h.open = func(network, address string) (net.Listener, error) {
 		defer close(opened)
-		return h.listenFor(address)
+		return h.listenFor(network, address)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -269,19 +282,19 @@ func TestServicesRetry(t *testing.T) {
 	}
 	clock.Step(retryPeriod)
 	<-opened
-	h.expect(":30001", good("a", 1))
+	h.expect("0.0.0.0:30001", good("a", 1))
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	h.expect(":30001", seen{})
+	h.expect("0.0.0.0:30001", seen{})
 }
 
 // TestServicesAddresses moves the addresses on which node ports are served.
 func TestServicesAddresses(t *testing.T) {
 	one, two, link := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::2"), netip.MustParseAddr("fe80::1")
 	h := newHarness(t, false)
-	h.set("a", 30001, 1)
+	h.setFamilies("a", 30001, map[cluster.Family]int{cluster.IPv4: 1, cluster.IPv6: 1})
 	h.sync(nil)
 	h.sync([]netip.Addr{one})
 	h.expect("192.0.2.1:30001", good("a", 1))
@@ -308,6 +321,45 @@ func TestServicesAddresses(t *testing.T) {
 	h.sync([]netip.Addr{one, two})
 	if len(h.events) != 2 {
 		t.Errorf("got %d events, want two: %v", len(h.events), h.events)
+	}
+}
+
+// TestServicesFamilies lets each family answer for itself, on a wildcard socket of its own; a family that a Service does not
+// have has no listener.
+func TestServicesFamilies(t *testing.T) {
+	h := newHarness(t, true)
+	const four, six = "0.0.0.0:30001", "[::]:30001"
+	both := func(ipv4, ipv6 int) map[cluster.Family]int {
+		return map[cluster.Family]int{cluster.IPv4: ipv4, cluster.IPv6: ipv6}
+	}
+	for _, step := range []struct {
+		endpoints map[cluster.Family]int
+		four, six seen
+	}{
+		{both(1, 2), good("a", 1), good("a", 2)},
+		{both(1, 0), good("a", 1), bad("a", 0, true)},
+		{map[cluster.Family]int{cluster.IPv4: 1}, good("a", 1), seen{}},
+		{map[cluster.Family]int{cluster.IPv6: 3}, seen{}, good("a", 3)},
+		{both(0, 3), bad("a", 0, true), good("a", 3)},
+	} {
+		h.setFamilies("a", 30001, step.endpoints)
+		h.sync(nil)
+		h.expect(four, step.four)
+		h.expect(six, step.six)
+	}
+	if diff := cmp.Diff([]string{four, six, six, four}, h.opened); diff != "" {
+		t.Errorf("opened (-want +got):\n%s", diff)
+	}
+}
+
+// TestServicesBackendFamily does not listen in a family that the backend does not serve.
+func TestServicesBackendFamily(t *testing.T) {
+	h := newHarness(t, false)
+	h.config.Families = []cluster.Family{cluster.IPv6}
+	h.setFamilies("a", 30001, map[cluster.Family]int{cluster.IPv4: 1, cluster.IPv6: 1})
+	h.sync([]netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::2")})
+	if diff := cmp.Diff([]string{"[2001:db8::2]:30001"}, h.opened); diff != "" {
+		t.Errorf("opened (-want +got):\n%s", diff)
 	}
 }
 
@@ -341,7 +393,7 @@ func TestServicesCut(t *testing.T) {
 	h := newHarness(t, true)
 	h.set("a", 30001, 1)
 	h.sync(nil)
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", h.at[":30001"])
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", h.at["0.0.0.0:30001"])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,16 +422,16 @@ func TestServicesCut(t *testing.T) {
 	}
 }
 
-// TestServicesReal opens a port of the machine, and gives it back at once.
+// TestServicesReal opens a port of the machine in both families at once, and frees it.
 func TestServicesReal(t *testing.T) {
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", ":0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", ":0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	address := netip.MustParseAddrPort(listener.Addr().String())
 	h := newHarness(t, true)
 	h.open = NewServices(h.config).open
-	h.set("a", address.Port(), 1)
+	h.setFamilies("a", address.Port(), map[cluster.Family]int{cluster.IPv4: 1, cluster.IPv6: 2})
 	h.sync(nil)
 	if len(h.events) != 1 {
 		t.Errorf("a port in use gave %d events, want one", len(h.events))
@@ -388,10 +440,14 @@ func TestServicesReal(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.sync(nil)
-	h.at["real"] = net.JoinHostPort("127.0.0.1", strconv.Itoa(int(address.Port())))
-	h.expect("real", good("a", 1))
+	port := strconv.Itoa(int(address.Port()))
+	h.at["IPv4"], h.at["IPv6"] = net.JoinHostPort("127.0.0.1", port), net.JoinHostPort("::1", port)
+	h.expect("IPv4", good("a", 1))
+	h.expect("IPv6", good("a", 2))
 	h.end()
-	if _, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", h.at["real"]); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("after the end: %v, want connection refused", err)
+	for _, family := range []string{"IPv4", "IPv6"} {
+		if _, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", h.at[family]); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s after the end: %v, want connection refused", family, err)
+		}
 	}
 }

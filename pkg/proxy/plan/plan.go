@@ -45,19 +45,10 @@ type Service struct {
 	LocalAddrs []netip.Addr
 	// Serving tells which endpoints may keep their flows: for every UDP port in each family that it has an address of.
 	Serving []Serving
-	// HealthCheck is set where a load balancer asks for this node's endpoints.
+	// HealthCheck is nil unless load balancers ask whether this node has endpoints.
 	HealthCheck *HealthCheck
 	// WithheldExternalIPs is the number of external IPs that are not served because nobody acknowledged them.
 	WithheldExternalIPs int
-}
-
-// HealthCheck tells a load balancer whether to send a Service's traffic to this node.
-type HealthCheck struct {
-	// Port is the node's TCP port where it asks.
-	Port uint16
-	// LocalEndpoints is the number of distinct addresses of ready endpoints on this node, in the family that has
-	// more of them.
-	LocalEndpoints int
 }
 
 // Frontend is an address, protocol and port that a packet can meet. A node port's address is unspecified

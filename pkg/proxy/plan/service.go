@@ -21,9 +21,7 @@ func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Servi
 	// One address may be asked for in two ways, a load balancer IP that is an external IP too: the first counts.
 	d.out.Routes = slices.CompactFunc(d.out.Routes, func(a, b *Route) bool { return a.Frontend == b.Frontend })
 	d.out.LocalAddrs = sortedSet(d.out.LocalAddrs)
-	if s.HealthCheckNodePort != 0 {
-		d.out.HealthCheck = &HealthCheck{Port: s.HealthCheckNodePort, LocalEndpoints: readyLocalAddrs(s)}
-	}
+	d.out.HealthCheck = healthCheck(s)
 	if !opts.ServeExternalIPs {
 		d.out.WithheldExternalIPs = len(s.ExternalIPs)
 	}
@@ -193,21 +191,6 @@ func verdict(pool *Pool) Verdict {
 	default:
 		return Reject
 	}
-}
-
-// readyLocalAddrs counts the distinct addresses of a Service's ready endpoints on this node, in the family that
-// has more of them: a pod with an address of each is one endpoint.
-func readyLocalAddrs(s *cluster.Service) int {
-	addrs := map[cluster.Family][]netip.Addr{}
-	for _, slice := range s.Slices {
-		for i := range slice.Endpoints {
-			if e := &slice.Endpoints[i]; e.Conditions.Has(cluster.Ready | cluster.Local) {
-				family := cluster.FamilyOf(e.Addr)
-				addrs[family] = append(addrs[family], e.Addr)
-			}
-		}
-	}
-	return max(len(sortedSet(addrs[cluster.IPv4])), len(sortedSet(addrs[cluster.IPv6])))
 }
 
 func sortedSet(addrs []netip.Addr) []netip.Addr {

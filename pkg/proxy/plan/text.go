@@ -2,6 +2,8 @@ package plan
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -19,7 +21,7 @@ func (p *Plan) String() string {
 	}
 	for name, service := range p.Services.All() {
 		if h := service.HealthCheck; h != nil {
-			fmt.Fprintf(&b, "health check of %s on port %d: %d local endpoints\n", name, h.Port, h.LocalEndpoints)
+			fmt.Fprintf(&b, "health check of %s on port %d: %s\n", name, h.Port, h)
 		}
 		if n := service.WithheldExternalIPs; n > 0 {
 			fmt.Fprintf(&b, "external IPs of %s that are not served: %d\n", name, n)
@@ -28,6 +30,15 @@ func (p *Plan) String() string {
 	list(&b, "hairpin through", p.Hairpins.All())
 	fmt.Fprintf(&b, "node ports on %v\n", p.Node.NodePortAddrs)
 	return b.String()
+}
+
+// String lists the number of local endpoints in each family.
+func (h *HealthCheck) String() string {
+	var counts []string
+	for _, family := range slices.Sorted(maps.Keys(h.LocalEndpoints)) {
+		counts = append(counts, fmt.Sprintf("%d in %s", h.LocalEndpoints[family], family))
+	}
+	return "local endpoints: " + strings.Join(counts, ", ")
 }
 
 // list writes the keys of a map on one line.

@@ -112,7 +112,7 @@ func (r *renderer) render(p *plan.Plan, last *ruleset) *ruleset {
 	for key := range c.touched {
 		c.port(last, key)
 	}
-	want := &ruleset{family: r.family, from: p, without: r.without, ports: c.ports.Map(), health: healthPorts(last, p),
+	want := &ruleset{family: r.family, from: p, without: r.without, ports: c.ports.Map(), health: healthPorts(last, p, r.family),
 		localnet: w.localnet()}
 	want.trees = c.grow(last.trees)
 	for _, named := range w.topChains(want) {
@@ -233,14 +233,14 @@ func (c *composition) grow(before [places]*tree) (after [places]*tree) {
 	return after
 }
 
-// healthPorts lists the ports where load balancers ask.
-func healthPorts(last *ruleset, p *plan.Plan) cluster.Map[healthPort, bool] {
+// healthPorts lists the health check node ports of a family.
+func healthPorts(last *ruleset, p *plan.Plan, family cluster.Family) cluster.Map[healthPort, bool] {
 	health := last.health.Edit()
 	for name, change := range cluster.Changes(last.from.Services, p.Services) {
 		if change.Was && change.Before.HealthCheck != nil {
 			health.Delete(healthPort{change.Before.HealthCheck.Port, name})
 		}
-		if change.Is && change.After.HealthCheck != nil {
+		if change.Is && change.After.HealthCheck.In(family) {
 			health.Set(healthPort{change.After.HealthCheck.Port, name}, true)
 		}
 	}

@@ -1,0 +1,61 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// HealthCheck is what a load balancer is told that asks whether to send a Service's traffic to this node.
+type HealthCheck struct {
+	// Port is the node's TCP port where it asks.
+	Port uint16
+	// LocalEndpoints is the number of distinct addresses of ready endpoints on this node, for each family that the Service
+	// has. A load balancer that sends IPv6 traffic asks by IPv6, and IPv4 endpoints do not help it.
+	LocalEndpoints map[cluster.Family]int
+}
+
+// In reports whether the Service answers health checks in a family. h may be nil.
+func (h *HealthCheck) In(family cluster.Family) bool {
+	if h == nil {
+		return false
+	}
+	_, ok := h.LocalEndpoints[family]
+	return ok
+}
+
+// healthCheck is the health check of a Service, nil if it has none.
+func healthCheck(s *cluster.Service) *HealthCheck {
+	if s.HealthCheckNodePort == 0 {
+		return nil
+	}
+	h := &HealthCheck{Port: s.HealthCheckNodePort, LocalEndpoints: map[cluster.Family]int{}}
+	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		if s.InFamily(family) {
+			h.LocalEndpoints[family] = readyLocalAddrs(s, family)
+		}
+	}
+	return h
+}
+
+// readyLocalAddrs counts the distinct addresses of a Service's ready endpoints on this node.
+func readyLocalAddrs(s *cluster.Service, family cluster.Family) int {
+	var addrs []netip.Addr
+	for _, slice := range s.Slices {
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if e.Conditions.Has(cluster.Ready|cluster.Local) && cluster.FamilyOf(e.Addr) == family {
+				addrs = append(addrs, e.Addr)
+			}
+		}
+	}
+	return len(sortedSet(addrs))
+}
+
+// Everywhere reports whether node ports of a family are served on every address of this machine, whichever it has.
+func (sel *NodePortAddresses) Everywhere(family cluster.Family) bool {
+	of := func(cidr netip.Prefix) bool { return cluster.FamilyOf(cidr.Addr()) == family }
+	whole := func(cidr netip.Prefix) bool { return of(cidr) && cidr.Bits() == 0 }
+	return slices.ContainsFunc(sel.CIDRs, whole) || !sel.Primary && !slices.ContainsFunc(sel.CIDRs, of)
+}
