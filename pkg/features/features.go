@@ -54,7 +54,12 @@ type Result struct {
 	Warnings []string
 	// Errors tells what is wrong with single gates, by name.
 	Errors map[string]error
+
+	gate featuregate.MutableFeatureGate
 }
+
+// AddMetrics publishes every gate's stage and value as the metric kubernetes_feature_enabled.
+func (r *Result) AddMetrics() { r.gate.AddMetrics() }
 
 // newGate returns a gate with all features of this proxy registered at their defaults.
 func newGate() featuregate.MutableVersionedFeatureGate {
@@ -102,7 +107,7 @@ func readInto(gate featuregate.MutableVersionedFeatureGate, set map[string]bool)
 	if err := setter.SetFromMapWithLogger(logr.Discard(), needed); err != nil {
 		result.Errors[""] = err
 	}
-	result.Gate = gate
+	result.Gate, result.gate = gate, gate
 	result.Gates = read(gate)
 	return result
 }

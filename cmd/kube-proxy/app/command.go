@@ -91,6 +91,7 @@ func runProxy(cmd *cobra.Command, opts *options) error {
 		logger.Info("Configuration warning", "warning", warning)
 	}
 	metricsfeatures.ApplyFeatureGates(loaded.features.Gate)
+	loaded.features.AddMetrics()
 	if loaded.cfg.ShowHiddenMetricsForVersion != "" {
 		metrics.SetShowHidden()
 	}

@@ -69,9 +69,11 @@ func New(config Config, register func(...metrics.Registerable)) *Metrics {
 	return m
 }
 
-// begin shows what counts from zero, so that the first increase can be seen.
+// begin shows the metrics that have a value before the first sync: counters are zero, so that their first increase can be
+// seen, and the first sync has been queued since the start.
 func (m *Metrics) begin() {
 	m.ExternalIPs(0, 0)
+	m.Queued(m.config.Start)
 	for _, family := range m.config.Families {
 		for _, c := range []*metrics.CounterVec{
 			m.syncFailures, m.partialSyncFailures, m.cleanupFailures, m.rulesRepaired, m.elementsWritten, m.rulesWritten, m.conntrackDeleted,
@@ -86,7 +88,7 @@ func (m *Metrics) begin() {
 	}
 }
 
-// Queued notes when something was last found to be programmed.
+// Queued notes when something was last found that is not programmed yet.
 func (m *Metrics) Queued(at time.Time) {
 	for _, family := range m.config.Families {
 		m.lastQueued.WithLabelValues(family.String()).Set(seconds(at))

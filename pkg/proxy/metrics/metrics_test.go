@@ -172,9 +172,12 @@ func (f *fixture) value(sample string) string {
 	return "none"
 }
 
+// TestBeginning shows what there is before the first sync. The start of the process asks for that sync.
 func TestBeginning(t *testing.T) {
 	f := newFixture(t)
-	f.expect(`
+	f.expect(fmt.Sprintf(`
+		sync_proxy_rules_last_queued_timestamp_seconds{ip_family=IPv4} %[1]v
+		sync_proxy_rules_last_queued_timestamp_seconds{ip_family=IPv6} %[1]v
 		sync_proxy_rules_nftables_sync_failures_total{ip_family=IPv4} 0
 		sync_proxy_rules_nftables_cleanup_failures_total{ip_family=IPv6} 0
 		serviceproxy_rules_repaired_total{ip_family=IPv6} 0
@@ -183,7 +186,7 @@ func TestBeginning(t *testing.T) {
 		sync_proxy_rules_no_local_endpoints_total{ip_family=IPv6,traffic_policy=internal} 0
 		sync_proxy_rules_endpoint_changes_pending 0
 		sync_proxy_rules_duration_seconds{ip_family=IPv4} none
-	`)
+	`, float64(start.Unix())))
 }
 
 func TestCounters(t *testing.T) {
