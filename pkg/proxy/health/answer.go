@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// answer writes 200 or 503 with a body, and tells the code to told, if there is one.
+// answer writes 200 or 503 with a body. It calls told, unless that is nil, with the code.
 func answer(w http.ResponseWriter, good bool, body any, told func(code int)) {
 	code := http.StatusServiceUnavailable
 	if good {
@@ -14,7 +14,7 @@ func answer(w http.ResponseWriter, good bool, body any, told func(code int)) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	// The only error is that the client left, and there is nobody else to tell.
+	// An error means that the client has left.
 	_ = json.NewEncoder(w).Encode(body)
 	if told != nil {
 		told(code)

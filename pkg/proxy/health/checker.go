@@ -14,37 +14,37 @@ import (
 
 // Config is what a Checker is made of.
 type Config struct {
-	// Families are those that the backend serves. Each has to be programmed for the whole to be healthy.
+	// Families are those that the backend serves. The proxy is healthy if each of them is.
 	Families []cluster.Family
-	// SyncPeriod is the time in which a change should be programmed. A family for which that takes more
+	// SyncPeriod is the time in which a change should be programmed. A family with a change that has waited more
 	// than twice as long is unhealthy.
 	SyncPeriod time.Duration
-	// Clock is the real one but in tests.
+	// Clock is a fake in tests.
 	Clock clock.PassiveClock
-	// HealthzAnswered and LivezAnswered are told the code of every answer; nil is told nothing.
+	// HealthzAnswered and LivezAnswered, if set, are called with the code of every answer.
 	HealthzAnswered, LivezAnswered func(code int)
 }
 
-// Checker judges whether the proxy keeps up with the cluster. It is a proxy.Observer, and may be asked by
+// Checker reports whether the proxy keeps up with the cluster. It is a proxy.Observer. Its other methods may be called by
 // several goroutines.
 type Checker struct {
 	config Config
 
 	mu       sync.Mutex
 	families map[cluster.Family]*family
-	// draining is what the node's object says.
+	// draining is Node.Draining of the last snapshot.
 	draining bool
 }
 
-// family is how far one address family is.
+// family is the state of one address family.
 type family struct {
-	// updated is when a sync last went well; zero before the first.
+	// updated is when a sync last succeeded; zero before the first.
 	updated time.Time
-	// waiting is since when something waits to be programmed; zero when nothing does.
+	// waiting is since when the oldest change waits to be programmed; zero if none does.
 	waiting time.Time
 }
 
-// NewChecker makes a Checker that has seen nothing yet: it is alive and not healthy.
+// NewChecker makes a Checker that has not seen a sync yet: /livez is 200 and /healthz is 503.
 func NewChecker(config Config) *Checker {
 	c := &Checker{config: config, families: map[cluster.Family]*family{}}
 	for _, f := range config.Families {
@@ -53,7 +53,7 @@ func NewChecker(config Config) *Checker {
 	return c
 }
 
-// Queued notes that something waits from then on, unless something already does.
+// Queued notes that a change waits to be programmed since then, unless an older one does.
 func (c *Checker) Queued(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,8 +62,8 @@ func (c *Checker) Queued(at time.Time) {
 	}
 }
 
-// Synced notes which families have caught up. One that failed waits from its first attempt on, even if no
-// change asked for that.
+// Synced notes which families are up to date. One that failed waits since its first attempt, even if no change was
+// queued.
 func (c *Checker) Synced(s *proxy.Sync) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,7 +80,7 @@ func (c *Checker) Synced(s *proxy.Sync) {
 	}
 }
 
-// Drifted does nothing: the sync that follows tells.
+// Drifted does nothing: a sync follows.
 func (c *Checker) Drifted(backend.Drift) {}
 
 func (f *family) waitSince(at time.Time) {
@@ -89,8 +89,8 @@ func (f *family) waitSince(at time.Time) {
 	}
 }
 
-// Healthy tells whether every family was programmed at least once and keeps up since. It is about the proxy
-// and not about its node: a node that drains is healthy all the same.
+// Healthy reports whether every family has been programmed at least once and keeps up. It does not consider whether the
+// node is draining.
 func (c *Checker) Healthy() bool { return c.report(true).Healthy }
 
 // report is the body of an answer.
