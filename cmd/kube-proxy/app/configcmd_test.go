@@ -202,7 +202,7 @@ func TestExplain(t *testing.T) {
 func TestReferencesAreFresh(t *testing.T) {
 	for name, args := range map[string][]string{"config.md": {"explain", "--markdown"}, "feature-gates.md": {"feature-gates", "--markdown"}} {
 		_, out, _ := subcommand(args...)
-		if data, err := os.ReadFile(filepath.Join("..", "..", "docs", name)); err != nil || string(data) != out {
+		if data, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", name)); err != nil || string(data) != out {
 			t.Errorf("docs/%s is stale (%v): run build/codegen/generate.sh", name, err)
 		}
 	}
@@ -253,7 +253,7 @@ func TestProcess(t *testing.T) {
 
 // TestExternalIPsGuide proves that the configuration in docs/external-ips.md is one, and does what it is there for.
 func TestExternalIPsGuide(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "external-ips.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "external-ips.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

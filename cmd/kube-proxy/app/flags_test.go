@@ -280,7 +280,7 @@ func TestGatesAgree(t *testing.T) {
 		t.Fatalf("exit code %d", code)
 	}
 	_, listed, _ := subcommand("feature-gates")
-	reference, err := os.ReadFile(filepath.Join("..", "..", "docs", "feature-gates.md"))
+	reference, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "feature-gates.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
