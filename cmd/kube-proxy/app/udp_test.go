@@ -52,7 +52,7 @@ func newUDPWorld(t *testing.T, open backendtest.Open) *udpWorld {
 	reconciler := conntrack.New(conntrack.Config{Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Table: table,
 		Swept: func(cluster.Family, time.Duration, int) {}})
 	loop := proxy.New(proxy.Config{Builder: w.builder, Backend: bench.Backend, Observers: []proxy.Observer{reconciler},
-		Plan: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}}, Clock: clock.RealClock{}})
+		Plan: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, ServeExternalIPs: true}, Clock: clock.RealClock{}})
 	w.update(func(u *cluster.Update) {
 		u.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
 			{Type: corev1.NodeInternalIP, Address: w.lab.Node1.IPv4.String()}, {Type: corev1.NodeInternalIP, Address: w.lab.Node1.IPv6.String()}}}})
@@ -191,15 +191,20 @@ func (w *udpWorld) tracked(from netip.AddrPort) []string {
 	return ids
 }
 
-// TestKernelUDPFlows keeps flows open while their endpoints and their Service come and go, in each mode.
-func TestKernelUDPFlows(t *testing.T) {
+// modes opens the backend of each mode, for both families.
+func modes(t *testing.T) map[config.ProxyMode]backendtest.Open {
 	families := []cluster.Family{cluster.IPv4, cluster.IPv6}
-	for mode, open := range map[config.ProxyMode]backendtest.Open{
+	return map[config.ProxyMode]backendtest.Open{
 		config.ProxyModeNFTables: func() (backend.Backend, error) { return nftables.Open(nftables.Options{Mark: 0x4000}, families...) },
 		config.ProxyModeIPTables: func() (backend.Backend, error) {
 			return iptables.Open(t.Context(), iptables.Options{Mark: 0x4000}, sysctl.Kernel{}, families...)
 		},
-	} {
+	}
+}
+
+// TestKernelUDPFlows keeps flows open while their endpoints and their Service come and go, in each mode.
+func TestKernelUDPFlows(t *testing.T) {
+	for mode, open := range modes(t) {
 		t.Run(string(mode), func(t *testing.T) { newUDPWorld(t, open).all(t) })
 	}
 }

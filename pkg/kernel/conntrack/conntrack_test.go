@@ -38,7 +38,7 @@ func TestFakeRefuses(t *testing.T) {
 			t.Errorf("%v: got %v, want %v", test.flow, err, test.want)
 		}
 	}
-	if _, err := f.SweepUDP(context.Background(), 4, never); !errors.Is(err, unix.EINVAL) {
+	if _, err := f.Sweep(context.Background(), 4, UDP, never); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("a family that is none: %v", err)
 	}
 }
@@ -51,17 +51,17 @@ func TestFakeFails(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := f.SweepUDP(ctx, IPv4, all); !errors.Is(err, unix.ENOBUFS) {
+	if _, err := f.Sweep(ctx, IPv4, UDP, all); !errors.Is(err, unix.ENOBUFS) {
 		t.Errorf("the read does not fail: %v", err)
 	}
-	if got, err := f.SweepUDP(ctx, IPv4, never); got != (Swept{Seen: 1, Partial: true}) || err != nil {
+	if got, err := f.Sweep(ctx, IPv4, UDP, never); got != (Swept{Seen: 1, Partial: true}) || err != nil {
 		t.Errorf("interrupted: %+v, %v", got, err)
 	}
-	got, err := f.SweepUDP(ctx, IPv4, all)
+	got, err := f.Sweep(ctx, IPv4, UDP, all)
 	if got != (Swept{Seen: 3, Deleted: 1}) || !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "10.0.0.1:1001 to 10.96.0.10:53") || !strings.Contains(err.Error(), "1 more") {
 		t.Errorf("two deletions fail: %+v, %v", got, err)
 	}
-	if got, err := f.SweepUDP(ctx, IPv4, all); got != (Swept{Seen: 2, Deleted: 2}) || err != nil {
+	if got, err := f.Sweep(ctx, IPv4, UDP, all); got != (Swept{Seen: 2, Deleted: 2}) || err != nil {
 		t.Errorf("afterwards: %+v, %v", got, err)
 	}
 	if f.Sweeps != 4 || len(f.Flows()) != 0 {

@@ -1,15 +1,17 @@
 // Package conntrack is the door to the kernel's table of tracked connections (nf_conntrack), as far as a service
-// proxy needs it: to take out UDP entries that send packets where nobody listens any more. It speaks ctnetlink
+// proxy needs it: to delete UDP entries that send packets where nobody listens any more, and entries of TCP
+// connections that were begun before there were rules for them. It speaks ctnetlink
 // (linux/netfilter/nfnetlink_conntrack.h) and has a fake for tests.
 //
-// Facts relied on, each proven by a test against the kernel:
+// It relies on these facts; a test against the kernel proves each:
 //
-//   - A dump with CTA_FILTER (Linux 5.8) tells the entries of one protocol only, so that a table full of TCP costs
-//     the kernel's walk and no copying. Older kernels ignore the attribute; what they tell is filtered here.
-//   - An entry that is deleted by the two ends of its answers (CTA_TUPLE_REPLY) and its CTA_ID is deleted only if
-//     it still sends packets where it did when it was seen. By the ends of its requests, a later entry of the same
-//     two, sent elsewhere, could be hit: CTA_ID is made of the entry's place in memory, which is soon used again.
-//   - Entries may be deleted on one socket while another dumps them.
+//   - A dump with CTA_FILTER (Linux 5.8) returns the entries of one protocol only, and with CTA_STATUS_MASK (Linux
+//     5.15) those with some status bits only. A table full of other entries then costs the kernel's walk and no
+//     copying. Older kernels ignore these attributes, so every entry is also filtered here.
+//   - An entry that is deleted by its reply tuple (CTA_TUPLE_REPLY) and its CTA_ID is deleted only if it still sends
+//     packets where it did when it was seen. Deletion by the original tuple could hit a later entry of the same
+//     client that is sent elsewhere: CTA_ID is made of the entry's place in memory, which is soon used again.
+//   - Entries may be deleted on one socket while another one dumps them.
 package conntrack
 
 import (
@@ -33,8 +35,28 @@ func (f Family) String() string {
 	return "IPv4"
 }
 
+// Kind selects the entries that a sweep visits.
+type Kind uint8
+
+const (
+	// UDP selects all UDP entries.
+	UDP Kind = iota
+	// UnansweredTCP selects the TCP entries in state SYN_SENT that no packet answered, and whose destination is not
+	// translated (no IPS_SEEN_REPLY, no IPS_DST_NAT). Nothing that works has such an entry. One whose source is
+	// translated is among them: many pod networks masquerade what leaves them.
+	UnansweredTCP
+)
+
+func (k Kind) String() string {
+	if k == UnansweredTCP {
+		return "unanswered TCP"
+	}
+	return "UDP"
+}
+
 // Flow is an entry: two ends, before and after the translation of addresses.
 type Flow struct {
+	Kind Kind
 	// Source and Destination are those of the packet that began the flow, before anything translated it.
 	Source, Destination netip.AddrPort
 	// ReplySource is whom answers are expected from: where packets are really sent. It is Destination where that
@@ -57,12 +79,13 @@ type Swept struct {
 // Table is the table of one network namespace. Kernel is the real one, Fake one for tests. Its methods may not be
 // called by several goroutines at once.
 type Table interface {
-	// SweepUDP visits every UDP entry of a family, of any zone, and deletes those that stale says are. It first waits until
-	// the packets that are on their way have passed, some milliseconds, so that it sees what they make. It reads the
-	// table once and keeps no part of it: what it costs in memory does not depend on how many entries there are.
-	// The flow is valid until stale returns. An entry that cannot be deleted does not keep the others; it is told
-	// in the error. When ctx ends, the sweep ends with its error.
-	SweepUDP(ctx context.Context, family Family, stale func(*Flow) bool) (Swept, error)
+	// Sweep visits every entry of a family and a kind, of any zone, and deletes those for which unwanted returns
+	// true. It first waits until packets that met earlier rules have passed, some milliseconds, so that it sees the
+	// entries that they make. An unanswered TCP connection is looked at again just before it is deleted, and left
+	// alone if it was answered meanwhile. Sweep reads the table once and keeps no part of it: its memory does not
+	// depend on the number of entries. The flow is valid until unwanted returns. An entry that cannot be deleted
+	// does not stop the sweep; the error reports it. When ctx ends, the sweep ends with its error.
+	Sweep(ctx context.Context, family Family, kind Kind, unwanted func(*Flow) bool) (Swept, error)
 	// Close lets go of the table.
 	Close() error
 }

@@ -31,7 +31,11 @@ func (f *Fake) Add(flow Flow) error {
 		return fmt.Errorf("add the flow %v: %w: an end is missing", flow, unix.EINVAL)
 	case flow.Source.Addr().Is4() != flow.Destination.Addr().Is4() || flow.Source.Addr().Is4() != flow.ReplySource.Addr().Is4():
 		return fmt.Errorf("add the flow %v: %w: its ends are of two families", flow, unix.EINVAL)
-	case slices.ContainsFunc(f.flows, func(o Flow) bool { return o.Source == flow.Source && o.Destination == flow.Destination }):
+	case flow.Kind == UnansweredTCP && flow.Translated():
+		return fmt.Errorf("add the flow %v: %w: an unanswered TCP connection of this kind is not translated", flow, unix.EINVAL)
+	case slices.ContainsFunc(f.flows, func(o Flow) bool {
+		return o.Kind == flow.Kind && o.Source == flow.Source && o.Destination == flow.Destination
+	}):
 		return fmt.Errorf("add the flow %v: %w", flow, unix.EEXIST)
 	}
 	f.flows = append(f.flows, flow)
@@ -41,8 +45,8 @@ func (f *Fake) Add(flow Flow) error {
 // Flows are the entries there are, in the order in which they were added.
 func (f *Fake) Flows() []Flow { return slices.Clone(f.flows) }
 
-// SweepUDP is part of [Table].
-func (f *Fake) SweepUDP(ctx context.Context, family Family, stale func(*Flow) bool) (Swept, error) {
+// Sweep is part of [Table].
+func (f *Fake) Sweep(ctx context.Context, family Family, kind Kind, unwanted func(*Flow) bool) (Swept, error) {
 	f.Sweeps++
 	if f.FailReads > 0 {
 		f.FailReads--
@@ -51,7 +55,7 @@ func (f *Fake) SweepUDP(ctx context.Context, family Family, stale func(*Flow) bo
 	if family != IPv4 && family != IPv6 {
 		return Swept{}, fmt.Errorf("read the table of tracked connections of family %d: %w", family, unix.EINVAL)
 	}
-	all := slices.DeleteFunc(slices.Clone(f.flows), func(flow Flow) bool { return flow.Source.Addr().Is4() != (family == IPv4) })
+	all := slices.DeleteFunc(slices.Clone(f.flows), func(flow Flow) bool { return flow.Kind != kind || flow.Source.Addr().Is4() != (family == IPv4) })
 	var done Swept
 	if f.Interrupt > 0 {
 		f.Interrupt--
@@ -64,8 +68,8 @@ func (f *Fake) SweepUDP(ctx context.Context, family Family, stale func(*Flow) bo
 		}
 		done.Seen++
 		f.Seen++
-		told := flow // what stale does to it must not reach the table
-		if !stale(&told) {
+		seen := flow // what unwanted does to it must not reach the table
+		if !unwanted(&seen) {
 			continue
 		}
 		if f.FailDeletes > 0 {

@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -52,15 +53,15 @@ func (k *Kernel) Close() error {
 	return nil
 }
 
-// SweepUDP is part of [Table].
-func (k *Kernel) SweepUDP(ctx context.Context, family Family, stale func(*Flow) bool) (Swept, error) {
+// Sweep is part of [Table].
+func (k *Kernel) Sweep(ctx context.Context, family Family, kind Kind, unwanted func(*Flow) bool) (Swept, error) {
 	settle()
 	var done Swept
 	var failed failures
 	var e entry
 	var broken error
 	request := request(k.reading, family, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
-	for _, data := range udpOnly() {
+	for _, data := range filter(kind) {
 		request.AddData(data)
 	}
 	err := request.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(message []byte) bool {
@@ -70,18 +71,18 @@ func (k *Kernel) SweepUDP(ctx context.Context, family Family, stale func(*Flow) 
 		if broken != nil {
 			return false
 		}
-		if e.protocol != unix.IPPROTO_UDP {
+		if !e.is(kind) {
 			return true
 		}
 		done.Seen++
-		if !stale(&e.Flow) {
+		if !unwanted(&e.Flow) {
 			return true
 		}
-		switch err := k.delete(family, &e); {
-		case err == nil:
-			done.Deleted++
-		case !errors.Is(err, unix.ENOENT): // it may have ended by itself
+		switch deleted, err := k.delete(family, kind, &e); {
+		case err != nil:
 			failed.add(&e.Flow, err)
+		case deleted:
+			done.Deleted++
 		}
 		return true
 	})
@@ -109,10 +110,38 @@ func settle() {
 	}
 }
 
-func (k *Kernel) delete(family Family, e *entry) error {
+// delete deletes an entry, unless it ended by itself or is no longer of its kind.
+func (k *Kernel) delete(family Family, kind Kind, e *entry) (deleted bool, err error) {
+	if kind == UnansweredTCP {
+		if same, err := k.stillIs(family, kind, e); err != nil || !same {
+			return false, err
+		}
+	}
 	request := request(k.deleting, family, nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK)
 	request.AddRawData(e.key)
-	return request.ExecuteIter(unix.NETLINK_NETFILTER, 0, func([]byte) bool { return true })
+	err = request.ExecuteIter(unix.NETLINK_NETFILTER, 0, func([]byte) bool { return true })
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// stillIs looks at an entry again: some milliseconds may have passed since the kernel put it into the dump, time
+// enough for an answer. No request deletes an entry only in a certain state, so microseconds remain.
+func (k *Kernel) stillIs(family Family, kind Kind, e *entry) (bool, error) {
+	var now entry
+	var broken error
+	// The kernel marks the one entry as part of a series (NLM_F_MULTI) that nothing ends: the acknowledgement does.
+	request := request(k.deleting, family, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_ACK)
+	request.AddRawData(e.key)
+	err := request.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(message []byte) bool {
+		broken = now.parse(message)
+		return true
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return now.is(kind) && bytes.Equal(now.key, e.key), errors.Join(err, broken)
 }
 
 func request(on *nl.SocketHandle, family Family, operation, flags int) *nl.NetlinkRequest {
@@ -141,7 +170,7 @@ type failures struct {
 
 func (f *failures) add(flow *Flow, err error) {
 	if f.count++; f.count == 1 {
-		f.first = fmt.Errorf("delete the tracked UDP flow %s to %s (IPCTNL_MSG_CT_DELETE): %w%s", flow.Source, flow.Destination, err, hint(err))
+		f.first = fmt.Errorf("delete the tracked %s flow %s to %s (IPCTNL_MSG_CT_DELETE): %w%s", flow.Kind, flow.Source, flow.Destination, err, hint(err))
 	}
 }
 

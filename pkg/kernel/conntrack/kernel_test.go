@@ -46,8 +46,15 @@ func openKernel(t *testing.T) *space {
 	return &space{k, handle}
 }
 
-// track makes an entry in the kernel's table.
+// track makes an entry in the kernel's table; one of TCP is established.
 func (s *space) track(t *testing.T, protocol uint8, flow Flow) {
+	t.Helper()
+	const established = 3
+	s.trackIn(t, protocol, established, flow)
+}
+
+// trackIn makes an entry; state is that of TCP.
+func (s *space) trackIn(t *testing.T, protocol, state uint8, flow Flow) {
 	t.Helper()
 	family := netlink.InetFamily(unix.AF_INET6)
 	if flow.Source.Addr().Is4() {
@@ -60,7 +67,7 @@ func (s *space) track(t *testing.T, protocol uint8, flow Flow) {
 		Reverse: netlink.IPTuple{Protocol: protocol, SrcIP: ip(flow.ReplySource), SrcPort: flow.ReplySource.Port(), DstIP: ip(flow.Source), DstPort: flow.Source.Port()},
 	}
 	if protocol == unix.IPPROTO_TCP {
-		made.ProtoInfo = &netlink.ProtoInfoTCP{State: 3} // ESTABLISHED
+		made.ProtoInfo = &netlink.ProtoInfoTCP{State: state}
 	}
 	if err := s.handle.ConntrackCreate(netlink.ConntrackTable, family, made); err != nil {
 		t.Fatalf("track %v: %v", flow, err)
@@ -70,21 +77,26 @@ func (s *space) track(t *testing.T, protocol uint8, flow Flow) {
 // insert makes toA's entry with conntrack(8), which knows zones.
 func insert(t *testing.T, more ...string) {
 	t.Helper()
+	conntrack(t, append([]string{"-I", "-p", "udp", "-t", "3600", "--src", "10.0.0.1", "--sport", "1001", "--dst", "10.96.0.10", "--dport", "53",
+		"--reply-src", "10.244.0.1", "--reply-port-src", "5353"}, more...)...)
+}
+
+// conntrack runs conntrack(8).
+func conntrack(t *testing.T, args ...string) {
+	t.Helper()
 	if _, err := exec.LookPath("conntrack"); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("the program conntrack is not in PATH: install it")
 		}
 		t.Skip("the program conntrack is not in PATH: install it")
 	}
-	args := append([]string{"-I", "-p", "udp", "-t", "3600", "--src", "10.0.0.1", "--sport", "1001", "--dst", "10.96.0.10", "--dport", "53",
-		"--reply-src", "10.244.0.1", "--reply-port-src", "5353"}, more...)
 	if out, err := exec.Command("conntrack", args...).CombinedOutput(); err != nil {
 		t.Fatalf("conntrack %q: %v\n%s", args, err, out)
 	}
 }
 
 func flow(source, destination, replies string) Flow {
-	return Flow{netip.MustParseAddrPort(source), netip.MustParseAddrPort(destination), netip.MustParseAddrPort(replies)}
+	return Flow{Source: netip.MustParseAddrPort(source), Destination: netip.MustParseAddrPort(destination), ReplySource: netip.MustParseAddrPort(replies)}
 }
 
 var (
@@ -102,7 +114,7 @@ var (
 func list(t *testing.T, table Table, family Family) []Flow {
 	t.Helper()
 	var flows []Flow
-	if _, err := table.SweepUDP(context.Background(), family, func(f *Flow) bool {
+	if _, err := table.Sweep(context.Background(), family, UDP, func(f *Flow) bool {
 		flows = append(flows, *f)
 		return false
 	}); err != nil {
@@ -134,19 +146,19 @@ func sweepAlike(t *testing.T, table Table, add func(Flow)) {
 		t.Error("Translated is wrong")
 	}
 	ctx := context.Background()
-	got, err := table.SweepUDP(ctx, IPv4, func(f *Flow) bool { return f.ReplySource == toA.ReplySource })
+	got, err := table.Sweep(ctx, IPv4, UDP, func(f *Flow) bool { return f.ReplySource == toA.ReplySource })
 	if want := (Swept{Seen: 3, Deleted: 1}); got != want || err != nil {
 		t.Errorf("one stale: got %+v, %v, want %+v", got, err, want)
 	}
 	wantFlows(t, table, IPv4, toB, plain)
 	wantFlows(t, table, IPv6, toA6, toB6)
-	if got, err := table.SweepUDP(ctx, IPv6, all); got != (Swept{Seen: 2, Deleted: 2}) || err != nil {
+	if got, err := table.Sweep(ctx, IPv6, UDP, all); got != (Swept{Seen: 2, Deleted: 2}) || err != nil {
 		t.Errorf("all stale: %+v, %v", got, err)
 	}
 	wantFlows(t, table, IPv6)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if got, err := table.SweepUDP(ended, IPv4, all); got.Deleted != 0 || !errors.Is(err, context.Canceled) {
+	if got, err := table.Sweep(ended, IPv4, UDP, all); got.Deleted != 0 || !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that ended: %+v, %v", got, err)
 	}
 	wantFlows(t, table, IPv4, toB, plain)
@@ -165,7 +177,7 @@ func TestKernelLeavesOthers(t *testing.T) {
 		insert(t, "--zone", zone)
 	}
 	visited := 0
-	got, err := k.SweepUDP(context.Background(), IPv4, func(*Flow) bool { visited++; return visited == 1 })
+	got, err := k.Sweep(context.Background(), IPv4, UDP, func(*Flow) bool { visited++; return visited == 1 })
 	if want := (Swept{Seen: 2, Deleted: 1}); got != want || err != nil {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
@@ -180,8 +192,8 @@ func TestKernelLeavesOthers(t *testing.T) {
 func TestKernelEntryAnew(t *testing.T) {
 	k := openKernel(t)
 	k.track(t, unix.IPPROTO_UDP, toA)
-	anew := Flow{toA.Source, toA.Destination, toB.ReplySource}
-	got, err := k.SweepUDP(context.Background(), IPv4, func(*Flow) bool {
+	anew := Flow{Source: toA.Source, Destination: toA.Destination, ReplySource: toB.ReplySource}
+	got, err := k.Sweep(context.Background(), IPv4, UDP, func(*Flow) bool {
 		if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
 			t.Error(err)
 		}
@@ -213,7 +225,7 @@ func TestKernelLargeTable(t *testing.T) {
 	var before, now runtime.MemStats
 	runtime.ReadMemStats(&before)
 	seen, peak, began := 0, uint64(0), time.Now()
-	got, err := k.SweepUDP(context.Background(), IPv4, func(f *Flow) bool {
+	got, err := k.Sweep(context.Background(), IPv4, UDP, func(f *Flow) bool {
 		if seen++; seen%10_000 == 0 {
 			runtime.ReadMemStats(&now)
 			peak = max(peak, now.HeapInuse)
@@ -231,5 +243,66 @@ func TestKernelLargeTable(t *testing.T) {
 	}
 	if left := list(t, k, IPv4); len(left) != count/2 {
 		t.Errorf("%d entries left, want %d", len(left), count/2)
+	}
+}
+
+// early is a TCP connection that was begun before there was a rule for it.
+var early = Flow{Kind: UnansweredTCP, Source: plain.Source, Destination: toA.Destination, ReplySource: toA.Destination}
+
+// TestKernelUnanswered: of all TCP entries only those are visited that nothing answered and whose destination nothing
+// translates, whether their source is translated or not.
+func TestKernelUnanswered(t *testing.T) {
+	k := openKernel(t)
+	early6 := flow("[fd00::1]:1003", "[fd00:96::10]:53", "[fd00:96::10]:53")
+	early6.Kind = UnansweredTCP
+	k.trackIn(t, unix.IPPROTO_TCP, stateSynSent, early)
+	k.trackIn(t, unix.IPPROTO_TCP, stateSynSent, early6)
+	k.trackIn(t, unix.IPPROTO_UDP, 0, flow("10.0.0.1:1004", "10.96.0.10:53", "10.96.0.10:53"))
+	k.trackIn(t, unix.IPPROTO_TCP, stateSynSent, toA) // translated
+	k.track(t, unix.IPPROTO_TCP, flow("10.0.0.1:1005", "10.96.0.10:53", "10.96.0.10:53"))
+	masqueraded := flow("10.0.0.1:1006", "10.96.0.10:53", "10.96.0.10:53")
+	masqueraded.Kind = UnansweredTCP
+	conntrack(t, "-I", "-p", "tcp", "--state", "SYN_SENT", "-t", "120", "--src", "10.0.0.1", "--sport", "1006", "--dst", "10.96.0.10", "--dport", "53",
+		"--reply-src", "10.96.0.10", "--reply-port-src", "53", "--reply-dst", "192.0.2.9", "--reply-port-dst", "1006")
+	conntrack(t, "-I", "-p", "tcp", "--state", "SYN_SENT", "-u", "SEEN_REPLY", "-t", "120", "--src", "10.0.0.1", "--sport", "1007", "--dst", "10.96.0.10", "--dport", "53")
+	want := func(family Family, want ...Flow) {
+		t.Helper()
+		var got []Flow
+		if _, err := k.Sweep(context.Background(), family, UnansweredTCP, func(f *Flow) bool {
+			got = append(got, *f)
+			return false
+		}); err != nil {
+			t.Fatal(err)
+		}
+		slices.SortFunc(got, compare)
+		if diff := cmp.Diff(want, got, addresses); diff != "" {
+			t.Errorf("unanswered %s connections (-want +got):\n%s", family, diff)
+		}
+	}
+	want(IPv4, early, masqueraded)
+	want(IPv6, early6)
+	got, err := k.Sweep(context.Background(), IPv4, UnansweredTCP, func(f *Flow) bool { return *f == early })
+	if want := (Swept{Seen: 2, Deleted: 1}); got != want || err != nil {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	want(IPv4, masqueraded)
+	want(IPv6, early6)
+}
+
+// TestKernelAnsweredMeanwhile: a connection that is answered after the kernel has put it into the dump stays.
+func TestKernelAnsweredMeanwhile(t *testing.T) {
+	k := openKernel(t)
+	k.trackIn(t, unix.IPPROTO_TCP, stateSynSent, early)
+	got, err := k.Sweep(context.Background(), IPv4, UnansweredTCP, func(*Flow) bool {
+		conntrack(t, "-U", "-p", "tcp", "--state", "ESTABLISHED", "-u", "SEEN_REPLY,ASSURED", "--src", "10.0.0.1", "--sport", "1003",
+			"--dst", "10.96.0.10", "--dport", "53")
+		return true
+	})
+	if want := (Swept{Seen: 1}); got != want || err != nil {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	left, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+	if err != nil || len(left) != 1 {
+		t.Errorf("%d entries left (%v), want 1", len(left), err)
 	}
 }

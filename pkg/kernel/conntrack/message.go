@@ -16,6 +16,15 @@ const (
 	ctaFilterOrigFlags = 1
 	// filterProtocol is the flag that says: by CTA_PROTO_NUM (net/netfilter/nf_internals.h).
 	filterProtocol = 1 << 3
+	// ctaStatusMask says which bits of CTA_STATUS a dump goes by.
+	ctaStatusMask = 26
+)
+
+// What linux/netfilter/nf_conntrack_common.h and nf_conntrack_tcp.h have and the library lacks.
+const (
+	statusSeenReply = 1 << 1 // IPS_SEEN_REPLY
+	statusDstNAT    = 1 << 5 // IPS_DST_NAT
+	stateSynSent    = 1      // TCP_CONNTRACK_SYN_SENT
 )
 
 // genmsgLen is the size of struct nfgenmsg, which comes before the attributes.
@@ -63,13 +72,23 @@ func eachAttribute(series []byte, visit func(attribute) error) error {
 	return nil
 }
 
-// entry is a Flow with what the kernel needs to find it again.
+// entry is a Flow with what else the kernel knows of it.
 type entry struct {
 	Flow
 	protocol uint8
-	// key are the attributes that tell this entry from all others: the two ends of its answers, its zone and its
-	// identity.
+	// status are the IPS_ bits, and state the state of TCP.
+	status uint32
+	state  uint8
+	// key are the attributes that identify this entry: its reply tuple, its zone and its CTA_ID.
 	key []byte
+}
+
+// is reports whether the entry is of a kind.
+func (e *entry) is(kind Kind) bool {
+	if kind == UDP {
+		return e.protocol == unix.IPPROTO_UDP
+	}
+	return e.protocol == unix.IPPROTO_TCP && e.state == stateSynSent && e.status&(statusSeenReply|statusDstNAT) == 0 && !e.Translated()
 }
 
 // parse reads one entry of a dump. It reuses the entry's memory.
@@ -78,7 +97,7 @@ func (e *entry) parse(message []byte) error {
 		return errMalformed
 	}
 	*e = entry{key: e.key[:0]}
-	return eachAttribute(message[genmsgLen:], func(a attribute) error {
+	err := eachAttribute(message[genmsgLen:], func(a attribute) error {
 		switch a.kind {
 		case nl.CTA_TUPLE_ORIG:
 			t, err := parseTuple(a.data)
@@ -91,8 +110,34 @@ func (e *entry) parse(message []byte) error {
 			return err
 		case nl.CTA_ZONE, nl.CTA_ID:
 			e.key = append(e.key, a.whole...)
+		case nl.CTA_STATUS:
+			if len(a.data) < 4 {
+				return errMalformed
+			}
+			e.status = binary.BigEndian.Uint32(a.data)
+		case nl.CTA_PROTOINFO:
+			return e.parseState(a.data)
 		}
 		return nil
+	})
+	if e.protocol == unix.IPPROTO_TCP {
+		e.Kind = UnansweredTCP // the only TCP entries that anybody is shown
+	}
+	return err
+}
+
+// parseState reads the state of TCP from CTA_PROTOINFO.
+func (e *entry) parseState(data []byte) error {
+	return eachAttribute(data, func(info attribute) error {
+		if info.kind != nl.CTA_PROTOINFO_TCP {
+			return nil
+		}
+		return eachAttribute(info.data, func(a attribute) error {
+			if a.kind == nl.CTA_PROTOINFO_TCP_STATE && len(a.data) >= 1 {
+				e.state = a.data[0]
+			}
+			return nil
+		})
 	})
 }
 
@@ -126,13 +171,23 @@ func parseTuple(data []byte) (tuple, error) {
 	return tuple{netip.AddrPortFrom(from, fromPort), netip.AddrPortFrom(to, toPort), protocol}, err
 }
 
-// udpOnly are the attributes that make a dump tell UDP entries only.
-func udpOnly() []nl.NetlinkRequestData {
+// filter are the attributes that make the kernel leave other entries than those of a kind out of a dump. It knows no
+// filter for the state of TCP.
+func filter(kind Kind) []nl.NetlinkRequestData {
+	number := byte(unix.IPPROTO_UDP)
+	var status []nl.NetlinkRequestData
+	if kind == UnansweredTCP {
+		number = unix.IPPROTO_TCP
+		status = []nl.NetlinkRequestData{
+			nl.NewRtAttr(nl.CTA_STATUS, nl.BEUint32Attr(0)),
+			nl.NewRtAttr(ctaStatusMask, nl.BEUint32Attr(statusSeenReply|statusDstNAT)),
+		}
+	}
 	ends := nl.NewRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_ORIG, nil)
 	protocol := nl.NewRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_PROTO, nil)
-	protocol.AddRtAttr(nl.CTA_PROTO_NUM, []byte{unix.IPPROTO_UDP})
+	protocol.AddRtAttr(nl.CTA_PROTO_NUM, []byte{number})
 	ends.AddChild(protocol)
-	filter := nl.NewRtAttr(unix.NLA_F_NESTED|ctaFilter, nil)
-	filter.AddRtAttr(ctaFilterOrigFlags, nl.Uint32Attr(filterProtocol))
-	return []nl.NetlinkRequestData{ends, filter}
+	by := nl.NewRtAttr(unix.NLA_F_NESTED|ctaFilter, nil)
+	by.AddRtAttr(ctaFilterOrigFlags, nl.Uint32Attr(filterProtocol))
+	return append(status, ends, by)
 }

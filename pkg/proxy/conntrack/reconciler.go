@@ -18,11 +18,12 @@ import (
 )
 
 const (
-	// longestPause bounds the time between two sweeps while changes keep coming. A flow is not lost for longer than
-	// this and what two sweeps take.
-	longestPause = time.Second
-	// restShare is how many times as long as a sweep took the next one is put off, up to longestPause.
+	// restShare is how many times as long as a sweep took the next one is put off, up to longestPause: however often
+	// frontends come and go, sweeps take a tenth of a core at most while they last less than a ninth of longestPause.
 	restShare = 9
+	// longestPause also bounds how long a flow waits that became stale just after a sweep. Only a table of some
+	// million entries takes so long to sweep that this counts.
+	longestPause = 5 * time.Second
 	// firstRetry doubles with each failure in a row, up to lastRetry.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 5 * time.Minute
@@ -33,12 +34,12 @@ type Config struct {
 	// Families are those that the backend serves.
 	Families []cluster.Family
 	Table    conntrack.Table
-	// Swept is told how long each sweep took, and how many entries it deleted. It must not block.
+	// Swept is called after each sweep, with how long it took and how many entries it deleted. It must not block.
 	Swept func(family cluster.Family, took time.Duration, deleted int)
 }
 
-// Reconciler takes stale UDP flows out of the kernel's table. It is a proxy.Observer: being told costs what changed;
-// the work is done by Run, on the newest plan.
+// Reconciler deletes stale UDP flows, and TCP connections that were begun too early, from the kernel's table. It is a
+// proxy.Observer: Synced costs what changed; Run does the work, on the newest plan.
 type Reconciler struct {
 	config Config
 	wake   chan struct{}
@@ -46,20 +47,31 @@ type Reconciler struct {
 	mu sync.Mutex
 	// plans are those whose rules each family has, dirty the work that they made.
 	plans map[cluster.Family]*plan.Plan
-	dirty map[cluster.Family]*work
+	dirty map[cluster.Family]work
+	// bare are the families whose rules somebody else changed since their last sync.
+	bare map[cluster.Family]bool
 }
 
-// work is a reason to sweep.
+// work is what to sweep.
 type work struct {
+	udp, tcp bool
 	// gone are UDP frontends that no Service has any more.
 	gone map[plan.Frontend]bool
+}
+
+// and joins work.
+func (w work) and(o work) work {
+	gone := map[plan.Frontend]bool{}
+	maps.Copy(gone, w.gone)
+	maps.Copy(gone, o.gone)
+	return work{udp: w.udp || o.udp, tcp: w.tcp || o.tcp, gone: gone}
 }
 
 // New makes a Reconciler; Run starts it.
 func New(config Config) *Reconciler {
 	r := &Reconciler{
 		config: config, wake: make(chan struct{}, 1),
-		plans: map[cluster.Family]*plan.Plan{}, dirty: map[cluster.Family]*work{},
+		plans: map[cluster.Family]*plan.Plan{}, dirty: map[cluster.Family]work{}, bare: map[cluster.Family]bool{},
 	}
 	for _, family := range config.Families {
 		r.plans[family] = &plan.Plan{}
@@ -70,8 +82,12 @@ func New(config Config) *Reconciler {
 // Queued does nothing: what is not in the rules yet would be undone by the next packet.
 func (r *Reconciler) Queued(time.Time) {}
 
-// Drifted does nothing: the sync that follows tells.
-func (r *Reconciler) Drifted(backend.Drift) {}
+// Drifted notes that packets may have met other rules than ours, or none. The sync that follows repairs them.
+func (r *Reconciler) Drifted(d backend.Drift) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bare[d.Family] = true
+}
 
 // Synced notes what may have become stale in the families whose rules have been written.
 func (r *Reconciler) Synced(s *proxy.Sync) {
@@ -83,49 +99,67 @@ func (r *Reconciler) Synced(s *proxy.Sync) {
 			continue
 		}
 		r.plans[result.Family] = s.Plan
-		if w := compare(before, s.Plan, result.Family); w != nil {
-			r.add(result.Family, w)
+		w := compare(before, s.Plan, result.Family)
+		if r.bare[result.Family] {
+			w.udp, w.tcp = true, true
+			delete(r.bare, result.Family)
 		}
+		r.add(result.Family, w)
 	}
 }
 
 // add joins work to what there is, and wakes Run. The caller holds the lock.
-func (r *Reconciler) add(family cluster.Family, w *work) {
-	if known := r.dirty[family]; known != nil {
-		maps.Copy(w.gone, known.gone)
+func (r *Reconciler) add(family cluster.Family, w work) {
+	if !w.udp && !w.tcp {
+		return
 	}
-	r.dirty[family] = w
+	r.dirty[family] = r.dirty[family].and(w)
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-// compare tells what may have become stale from one plan to the next in a family; nil is nothing. An endpoint more
-// makes no flow stale. The first one may, or another way of refusing: a packet that was on its way is neither sent on nor
-// refused any more, and the kernel remembers a flow to the frontend itself.
-func compare(before, after *plan.Plan, family cluster.Family) *work {
-	w, stale := &work{gone: map[plan.Frontend]bool{}}, false
+// compare finds what to sweep after one plan has replaced another in a family.
+func compare(before, after *plan.Plan, family cluster.Family) work {
+	w := work{gone: map[plan.Frontend]bool{}}
 	for frontend, change := range cluster.Changes(before.Frontends, after.Frontends) {
-		if frontend.Protocol != cluster.UDP || frontend.Family() != family {
+		if frontend.Family() != family {
 			continue
 		}
-		if !change.Is {
-			w.gone[frontend] = true
+		switch frontend.Protocol {
+		case cluster.UDP:
+			w.udp = w.udp || redirected(change)
+			if !change.Is {
+				w.gone[frontend] = true
+			}
+		case cluster.TCP:
+			w.tcp = w.tcp || served(change.After) && !served(change.Before)
 		}
-		same := change.Was && change.Is && change.Before.Service == change.After.Service && change.Before.Port == change.After.Port
-		stale = stale || !same || change.Before.Verdict != plan.Balance && change.After.Verdict != change.Before.Verdict
 	}
 	for _, change := range cluster.Changes(before.Services, after.Services) {
-		stale = stale || lost(change.Before, change.After, family)
+		w.udp = w.udp || lost(change.Before, change.After, family)
 	}
-	if stale || gained(before.Node, after.Node, family) {
-		return w
+	if gained(before.Node, after.Node, family) {
+		w.udp, w.tcp = true, true
 	}
-	return nil
+	return w
 }
 
-// lost tells whether an endpoint no longer serves one of the Service's UDP ports.
+// redirected reports whether a change of a UDP frontend may make a flow stale. One more endpoint does not. The first one
+// may, or another way of refusing: a packet on its way may meet the frontend while it is neither sent on nor refused,
+// and the kernel remembers a flow to the frontend itself.
+func redirected(c cluster.Change[*plan.Route]) bool {
+	same := c.Was && c.Is && c.Before.Service == c.After.Service && c.Before.Port == c.After.Port
+	return !same || c.Before.Verdict != plan.Balance && c.After.Verdict != c.Before.Verdict
+}
+
+// served reports whether any connection to a frontend is sent to an endpoint; the route may be nil.
+func served(route *plan.Route) bool {
+	return route != nil && (route.Verdict == plan.Balance || route.ShortCut != nil && len(route.ShortCut.Endpoints) > 0)
+}
+
+// lost reports whether an endpoint no longer serves one of the Service's UDP ports.
 func lost(before, after *plan.Service, family cluster.Family) bool {
 	if before == nil {
 		return false
@@ -142,7 +176,7 @@ func lost(before, after *plan.Service, family cluster.Family) bool {
 	return false
 }
 
-// gained tells whether node ports are served on an address more: a flow to it may have begun before.
+// gained reports whether node ports are served on an address more: a flow to it may have begun before.
 func gained(before, after *plan.Node, family cluster.Family) bool {
 	of := func(addrs []netip.Addr) (all []netip.Addr) {
 		for _, addr := range addrs {
@@ -156,7 +190,7 @@ func gained(before, after *plan.Node, family cluster.Family) bool {
 	return before != nil && before != after && !within(of(after.NodePortAddrs), of(before.NodePortAddrs))
 }
 
-// within tells whether a sorted list holds all of another one.
+// within reports whether a sorted list holds all of another one.
 func within[T interface{ Compare(T) int }](part, whole []T) bool {
 	for _, item := range part {
 		for len(whole) > 0 && whole[0].Compare(item) < 0 {
@@ -183,7 +217,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		pause := min(longestPause, restShare*time.Since(began))
 		if err != nil && ctx.Err() == nil {
 			pause, retry = retry, min(2*retry, lastRetry)
-			klog.FromContext(ctx).Error(err, "Cannot take all stale UDP flows away; some clients may send to endpoints that are gone", "retryIn", pause)
+			klog.FromContext(ctx).Error(err, "Cannot delete all stale connection tracking entries; some clients may send to endpoints that are gone, or wait in vain", "retryIn", pause)
 		} else {
 			retry = firstRetry
 		}
@@ -195,7 +229,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// sweepAll does the work of all families. What could not be done remains work.
+// sweepAll does the work of all families. What failed remains work.
 func (r *Reconciler) sweepAll(ctx context.Context) error {
 	var failed error
 	for _, family := range r.config.Families {
@@ -203,39 +237,45 @@ func (r *Reconciler) sweepAll(ctx context.Context) error {
 		w, p := r.dirty[family], r.plans[family]
 		delete(r.dirty, family)
 		r.mu.Unlock()
-		if w == nil {
-			continue
+		var left work
+		if w.udp {
+			if err := r.sweep(ctx, family, conntrack.UDP, func(flow *conntrack.Flow) bool { return w.stale(p, flow) }); err != nil {
+				failed, left.udp, left.gone = err, true, w.gone
+			}
 		}
-		if err := r.sweep(ctx, family, p, w); err != nil {
-			failed = err
-			r.mu.Lock()
-			r.add(family, w)
-			r.mu.Unlock()
+		if w.tcp {
+			if err := r.sweep(ctx, family, conntrack.UnansweredTCP, func(flow *conntrack.Flow) bool { return early(p, flow) }); err != nil {
+				failed, left.tcp = err, true
+			}
 		}
+		r.mu.Lock()
+		r.add(family, left)
+		r.mu.Unlock()
 	}
 	return failed
 }
 
-// sweep goes through the table once, and takes away what the plan does not want.
-func (r *Reconciler) sweep(ctx context.Context, family cluster.Family, p *plan.Plan, w *work) error {
+// sweep goes through the table once, and deletes the flows that are unwanted.
+func (r *Reconciler) sweep(ctx context.Context, family cluster.Family, kind conntrack.Kind, unwanted func(*conntrack.Flow) bool) error {
 	table := conntrack.IPv4
 	if family == cluster.IPv6 {
 		table = conntrack.IPv6
 	}
 	began := time.Now()
-	done, err := r.config.Table.SweepUDP(ctx, table, func(flow *conntrack.Flow) bool { return w.stale(p, flow) })
+	done, err := r.config.Table.Sweep(ctx, table, kind, unwanted)
 	took := time.Since(began)
 	r.config.Swept(family, took, done.Deleted)
-	klog.FromContext(ctx).V(2).Info("Looked for stale UDP flows", "family", family, "took", took, "seen", done.Seen, "deleted", done.Deleted)
+	klog.FromContext(ctx).V(2).Info("Looked for stale connection tracking entries", "family", family, "kind", kind, "took", took,
+		"seen", done.Seen, "deleted", done.Deleted)
 	if err == nil && done.Partial {
 		err = fmt.Errorf("the table of tracked %s connections changed while it was read: %d entries were seen, some may have been missed", family, done.Seen)
 	}
 	return err
 }
 
-// stale tells whether a flow goes where the plan would never have sent it. One to an address that a Service has must
-// go to one of its endpoints; one to an address that a Service had must not be translated any more.
-func (w *work) stale(p *plan.Plan, flow *conntrack.Flow) bool {
+// stale reports whether a UDP flow goes where the plan would never have sent it. One to an address that a Service has
+// must go to one of its endpoints; one to an address that a Service had must not be translated any more.
+func (w work) stale(p *plan.Plan, flow *conntrack.Flow) bool {
 	if route := p.RouteTo(flow.Destination, cluster.UDP); route != nil {
 		return !p.Serves(route, flow.ReplySource)
 	}
@@ -245,4 +285,9 @@ func (w *work) stale(p *plan.Plan, flow *conntrack.Flow) bool {
 		}
 	}
 	return false
+}
+
+// early reports whether an unanswered TCP connection is for a frontend that is served now: its SYN met no rule.
+func early(p *plan.Plan, flow *conntrack.Flow) bool {
+	return served(p.RouteTo(flow.Destination, cluster.TCP))
 }

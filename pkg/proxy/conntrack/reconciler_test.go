@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,10 +27,10 @@ type table struct {
 	tries []time.Time
 }
 
-func (l *table) SweepUDP(ctx context.Context, family conntrack.Family, stale func(*conntrack.Flow) bool) (conntrack.Swept, error) {
+func (l *table) Sweep(ctx context.Context, family conntrack.Family, kind conntrack.Kind, unwanted func(*conntrack.Flow) bool) (conntrack.Swept, error) {
 	l.tries = append(l.tries, time.Now())
 	time.Sleep(l.takes)
-	return l.Fake.SweepUDP(ctx, family, stale)
+	return l.Fake.Sweep(ctx, family, kind, unwanted)
 }
 
 // fixture is a Reconciler at work on a fake table and a small cluster, in a bubble of time.
@@ -53,7 +54,7 @@ var (
 func run(t *testing.T, test func(f *fixture), flows ...string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fixture{T: t, table: &table{}, options: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}},
+		f := &fixture{T: t, table: &table{}, options: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, ServeExternalIPs: true},
 			node: &cluster.Node{Name: "n", Addresses: addrs("192.0.2.1", "2001:db8::1")}}
 		f.Reconciler = New(Config{Families: families, Table: f.table,
 			Swept: func(_ cluster.Family, _ time.Duration, deleted int) { f.deleted += deleted }})
@@ -78,20 +79,19 @@ func addrs(texts ...string) (all []netip.Addr) {
 	return all
 }
 
+// flow adds one of UDP, or a TCP connection without an answer if the text ends in "tcp".
 func (f *fixture) flow(port uint16, text string) {
 	f.Helper()
-	var destination, reply string
-	for i, r := range text {
-		if r == ' ' {
-			destination, reply = text[:i], text[i+1:]
-		}
-	}
+	ends := strings.Fields(text)
 	source := netip.MustParseAddr("203.0.113.1")
-	to := netip.MustParseAddrPort(destination)
+	to := netip.MustParseAddrPort(ends[0])
 	if to.Addr().Is6() {
 		source = netip.MustParseAddr("2001:db8::2")
 	}
-	flow := conntrack.Flow{Source: netip.AddrPortFrom(source, port), Destination: to, ReplySource: netip.MustParseAddrPort(reply)}
+	flow := conntrack.Flow{Source: netip.AddrPortFrom(source, port), Destination: to, ReplySource: netip.MustParseAddrPort(ends[1])}
+	if len(ends) > 2 {
+		flow.Kind = conntrack.UnansweredTCP
+	}
 	if err := f.Add(flow); err != nil {
 		f.Fatal(err)
 	}
@@ -103,7 +103,11 @@ func (f *fixture) wantFlows(want ...string) {
 	synctest.Wait()
 	var got []string
 	for _, flow := range f.Flows() {
-		got = append(got, flow.Destination.String()+" "+flow.ReplySource.String())
+		text := flow.Destination.String() + " " + flow.ReplySource.String()
+		if flow.Kind == conntrack.UnansweredTCP {
+			text += " tcp"
+		}
+		got = append(got, text)
 	}
 	slices.Sort(got)
 	slices.Sort(want)
@@ -264,31 +268,110 @@ func TestNodeAddress(t *testing.T) {
 	}, npA, before)
 }
 
+// web is a TCP Service with these endpoints.
+func web(endpoints ...string) *cluster.Service {
+	s := service(cluster.ServiceName{Namespace: "ns", Name: "web"}, addrs("10.96.0.20", "fd00:96::20"), endpoints...)
+	s.Ports[0].Protocol, s.Slices[0].Ports[0].Protocol = cluster.TCP, cluster.TCP
+	s.ExternalIPs = addrs("198.51.100.7")
+	return s
+}
+
 // TestNoWork: what cannot make a flow stale costs no look at the table.
 func TestNoWork(t *testing.T) {
 	run(t, func(f *fixture) {
-		f.sync()
-		tcp := service(cluster.ServiceName{Namespace: "ns", Name: "web"}, addrs("10.96.0.20"), "10.244.0.1")
-		tcp.Ports[0].Protocol = cluster.TCP
-		f.set(tcp)
-		f.sync()
-		synctest.Wait()
-		if f.Sweeps != 0 {
-			f.Errorf("%d sweeps without a UDP Service", f.Sweeps)
+		wantSweeps := func(want int, when string) {
+			f.Helper()
+			time.Sleep(longestPause)
+			f.sync()
+			synctest.Wait()
+			if f.Sweeps != want {
+				f.Errorf("%d sweeps %s, want %d", f.Sweeps, when, want)
+			}
 		}
+		wantSweeps(0, "without a Service")
+		f.set(web())
+		wantSweeps(0, "with a TCP Service that has no endpoint")
+		f.set(web("10.244.0.1"))
+		wantSweeps(1, "with its first endpoint, in one family")
+		f.set(web("10.244.0.1", "10.244.0.2"))
+		wantSweeps(1, "with another one")
+		f.set(web())
+		wantSweeps(1, "with none again")
+		f.services = f.services.Delete(cluster.ServiceName{Namespace: "ns", Name: "web"})
+		wantSweeps(1, "without the TCP Service")
 		f.set(service(dns, dnsIPs, "10.244.0.1", "fd00:244::1"))
-		f.sync()
-		synctest.Wait()
-		first := f.Sweeps
+		wantSweeps(3, "with a UDP Service, in two families")
 		local := service(dns, dnsIPs, "10.244.0.1", "10.244.0.2", "fd00:244::1")
 		local.InternalPolicy, local.ExternalPolicy = cluster.PolicyLocal, cluster.PolicyLocal
 		f.set(local)
+		wantSweeps(3, "with another policy and endpoint")
+	})
+}
+
+// The TCP connections without an answer of TestEarlyClients.
+const (
+	earlyClusterIP  = "10.96.0.20:53 10.96.0.20:53 tcp"
+	earlyClusterIP6 = "[fd00:96::20]:53 [fd00:96::20]:53 tcp"
+	earlyExternalIP = "198.51.100.7:53 198.51.100.7:53 tcp"
+	earlyNodePort   = "192.0.2.1:30053 192.0.2.1:30053 tcp"
+	otherPort       = "10.96.0.20:54 10.96.0.20:54 tcp"
+	otherNode       = "192.0.2.2:30053 192.0.2.2:30053 tcp"
+	sameInUDP       = "10.96.0.99:53 10.96.0.99:53"
+)
+
+// TestEarlyClients: TCP connections to a frontend that were begun before it was served are deleted, and no others.
+func TestEarlyClients(t *testing.T) {
+	all := []string{earlyClusterIP, earlyClusterIP6, earlyExternalIP, earlyNodePort, otherPort, otherNode, sameInUDP}
+	run(t, func(f *fixture) {
+		f.sync()
+		f.wantFlows(all...)
+		f.set(web())
+		f.sync()
+		f.wantFlows(all...)
+		f.set(web("10.244.0.1"))
+		f.sync()
+		f.wantFlows(earlyClusterIP6, otherPort, otherNode, sameInUDP)
+		f.set(web("10.244.0.1", "fd00:244::1"))
 		time.Sleep(longestPause)
 		f.sync()
+		f.wantFlows(otherPort, otherNode, sameInUDP)
+		f.node = &cluster.Node{Name: "n", Addresses: addrs("192.0.2.2", "2001:db8::1")}
+		time.Sleep(longestPause)
+		f.sync()
+		f.wantFlows(otherPort, sameInUDP)
+	}, all...)
+}
+
+// TestEarlyShortCut: under an external Local policy, only connections from the node and its pods are served where no
+// endpoint is local.
+func TestEarlyShortCut(t *testing.T) {
+	run(t, func(f *fixture) {
+		local := web("10.244.0.1")
+		local.ExternalPolicy = cluster.PolicyLocal
+		f.set(local)
+		f.sync()
+		f.wantFlows()
+	}, earlyExternalIP, earlyNodePort)
+}
+
+// TestDrift: packets may have met no rule while somebody else's change was in force.
+func TestDrift(t *testing.T) {
+	run(t, func(f *fixture) {
+		f.set(web("10.244.0.1"))
+		f.set(service(dns, dnsIPs, "10.244.0.1"))
+		f.sync()
 		synctest.Wait()
-		if first != 2 || f.Sweeps != first {
-			f.Errorf("%d sweeps at first and %d then, want one a family and no more", first, f.Sweeps)
-		}
+		time.Sleep(longestPause)
+		f.flow(2000, earlyClusterIP)
+		f.flow(2001, "10.96.0.10:53 10.96.0.10:53")
+		f.sync()
+		f.wantFlows(earlyClusterIP, "10.96.0.10:53 10.96.0.10:53")
+		f.Drifted(backend.Drift{Family: cluster.IPv4})
+		f.wantFlows(earlyClusterIP, "10.96.0.10:53 10.96.0.10:53")
+		f.sync(cluster.IPv4)
+		f.wantFlows(earlyClusterIP, "10.96.0.10:53 10.96.0.10:53")
+		f.sync()
+		f.wantFlows()
 	})
 }
 
