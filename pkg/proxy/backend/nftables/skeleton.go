@@ -181,6 +181,10 @@ func (w *writer) baseChains() []chain {
 	const masquerade = "masquerade fully-random"
 	const sent = "ct state new ct status dnat jump " + chainSticky
 	onLocalhost := "ct state new " + w.ip + " daddr " + w.localhost + " meta l4proto . th dport @" + setOnLocalhost + " goto " + chainLocalhost
+	// docs/decisions/0015: what conntrack takes for no part of a connection is not translated back, and reaches the client
+	// with the endpoint's own address. Of that only the plain segments of servers on this node are dropped.
+	stray := "ct state invalid tcp sport < 32768 tcp flags & (fin | syn | rst | ack) == ack " +
+		w.ip + " saddr . " + w.ip + " saddr @" + setHairpins + " drop"
 	mark := fmt.Sprintf("0x%x", w.mark)
 	guarded := "ct state new " + w.ip + " daddr . meta l4proto . th dport vmap @" + mapFirewall
 	return []chain{
@@ -188,7 +192,7 @@ func (w *writer) baseChains() []chain {
 		{"filter-output-pre-dnat", knftables.FilterType, knftables.OutputHook, "-110", []string{guarded}},
 		{"nat-prerouting", knftables.NATType, knftables.PreroutingHook, knftables.DNATPriority, []string{"jump " + chainServices}},
 		{"nat-output", knftables.NATType, knftables.OutputHook, "-100", []string{"jump " + chainServices}},
-		{"filter-prerouting-post-dnat", knftables.FilterType, knftables.PreroutingHook, "-99", []string{sent}},
+		{"filter-prerouting-post-dnat", knftables.FilterType, knftables.PreroutingHook, "-99", []string{sent, stray}},
 		{"filter-output-post-dnat", knftables.FilterType, knftables.OutputHook, "-99", []string{sent}},
 		{"nat-postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority, []string{
 			// The mark is taken off again: a packet that passes here twice, as through a tunnel, is masqueraded once.
