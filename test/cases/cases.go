@@ -206,11 +206,14 @@ func (c *Case) read() error {
 	return nil
 }
 
-// newBuilder makes a builder that knows the laboratory's node1, and nothing else yet.
-func (c *Case) newBuilder() *cluster.Builder {
+// newBuilder makes a builder that knows the laboratory's node1, unless the objects have its Node, and nothing else yet.
+func (c *Case) newBuilder(objects []runtime.Object) *cluster.Builder {
+	isNode := func(object runtime.Object) bool { _, ok := object.(*corev1.Node); return ok }
 	builder := cluster.NewBuilder(Node)
 	_ = builder.Update(func(u *cluster.Update) {
-		u.SetNode(node())
+		if !slices.ContainsFunc(objects, isNode) {
+			u.SetNode(node())
+		}
 		u.SetInterfaces(slices.Concat(Interfaces, c.Bears))
 	})
 	return builder
@@ -225,7 +228,7 @@ func Snapshot(objects string, family cluster.Family) (*cluster.Snapshot, error) 
 	if err != nil {
 		return nil, err
 	}
-	builder := (&Case{}).newBuilder()
+	builder := (&Case{}).newBuilder(parsed)
 	err = builder.Update(func(u *cluster.Update) { manifests.Apply(u, parsed) })
 	return builder.Snapshot(), err
 }
@@ -268,6 +271,8 @@ func parseOptions(text string) (options *plan.Options, bears []netip.Addr, err e
 			bears = append(bears, addr)
 		case "masqueradeAll":
 			o.MasqueradeAll, err = strconv.ParseBool(value)
+		case "singleStack":
+			o.SingleStack, err = strconv.ParseBool(value)
 		case "serveExternalIPs":
 			o.ServeExternalIPs, err = strconv.ParseBool(value)
 		case "loopbackNodePorts":

@@ -132,7 +132,7 @@ func TestOrders(t *testing.T) {
 		for name, order := range orders {
 			for seed := range uint64(4) {
 				rnd := rand.New(rand.NewPCG(seed, 1))
-				builder := c.newBuilder()
+				builder := c.newBuilder(c.Objects)
 				var p *plan.Plan
 				for events := order(c.Objects, rnd); len(events) > 0; {
 					n := min(1+rnd.IntN(1+int(seed)), len(events))

@@ -40,7 +40,7 @@ func renderSkeleton(t *testing.T) rulesets {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := plan.Compute((&Case{}).newBuilder().Snapshot(), options, nil)
+	p := plan.Compute((&Case{}).newBuilder(nil).Snapshot(), options, nil)
 	rules := renderBoth(p)
 	golden(t, path, archive, "nftables", added(rules.nftables, nil))
 	golden(t, path, archive, "iptables", added(rules.iptables, nil))

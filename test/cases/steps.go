@@ -36,7 +36,7 @@ func (c *Case) steps() ([]*Case, error) {
 // one update. Objects with a deletionTimestamp are deleted.
 func (c *Case) build(changes []runtime.Object) {
 	if c.Before == nil {
-		c.builder = c.newBuilder()
+		c.builder = c.newBuilder(changes)
 	} else {
 		c.builder = c.Before.builder
 		c.Objects = slices.Clone(c.Before.Objects)

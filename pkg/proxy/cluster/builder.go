@@ -278,7 +278,8 @@ func (u *Update) replaceSlice(of *family, name string, slice *EndpointSlice) {
 	}
 }
 
-// SetNode takes this node's object as it is now; any other node's is ignored.
+// SetNode takes this node's object as it is now; any other node's is ignored. Addresses and pod CIDRs that the object does
+// not have keep the values of its earlier versions.
 func (u *Update) SetNode(object *corev1.Node) {
 	if object.Name != u.b.node.Name {
 		return
@@ -286,6 +287,13 @@ func (u *Update) SetNode(object *corev1.Node) {
 	node, problems := u.b.convert.nodeObject(object)
 	u.report(nodeName(object.Name), "Node", problems)
 	node.Interfaces = u.b.node.Interfaces
+	// A Node that was deleted and created again has neither at first, but the machine and its pods still have theirs.
+	if len(node.Addresses) == 0 {
+		node.Addresses = u.b.node.Addresses
+	}
+	if len(node.PodCIDRs) == 0 {
+		node.PodCIDRs = u.b.node.PodCIDRs
+	}
 	u.setNode(node)
 }
 

@@ -224,29 +224,27 @@ func (c *converter) nodeObject(object *corev1.Node) (*Node, []*Problem) {
 		Draining: object.DeletionTimestamp != nil ||
 			slices.ContainsFunc(object.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintToBeDeleted }),
 	}
+	addrs := addrList(slices.Clone(c.addrs))
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
-		var addrs addrList
 		for i, address := range object.Status.Addresses {
 			if address.Type == kind {
 				addrs.add(&p, path{list: "status.addresses", index: i, name: "address"}, address.Address)
 			}
 		}
-		if node.Addresses = addrs; len(addrs) > 0 {
-			break
-		}
 	}
-	node.Addresses = c.override(node.Addresses)
+	node.Addresses = firstOfEachFamily(addrs)
 	return node, p.found
 }
 
-// override puts the addresses that the user gave in the place of those of their families.
-func (c *converter) override(told []netip.Addr) []netip.Addr {
-	if len(c.addrs) == 0 {
-		return told
+// firstOfEachFamily returns the first address, and the first one of the other family.
+func firstOfEachFamily(addrs []netip.Addr) []netip.Addr {
+	var first []netip.Addr
+	for _, addr := range addrs {
+		if !slices.ContainsFunc(first, func(a netip.Addr) bool { return FamilyOf(a) == FamilyOf(addr) }) {
+			first = append(first, addr)
+		}
 	}
-	return append(slices.Clone(c.addrs), slices.DeleteFunc(told, func(t netip.Addr) bool {
-		return slices.ContainsFunc(c.addrs, func(given netip.Addr) bool { return FamilyOf(given) == FamilyOf(t) })
-	})...)
+	return first
 }
 
 func serviceCIDR(object *networkingv1.ServiceCIDR) ([]netip.Prefix, []*Problem) {

@@ -436,7 +436,7 @@ func TestNode(t *testing.T) {
 	b := NewBuilder("n1")
 	told := apply(b, func(u *Update) { u.SetNode(node); u.SetNode(newNode("n2", "192.0.2.9")) })
 	checkTold(t, "Node n1: ", []string{`spec.podCIDRs[2]: "bad" is not a CIDR`, `status.addresses[3].address: "x" is not an IP address`}, told)
-	want := "{Name:n1 Exists:true Addresses:[10.9.0.2 10.9.0.1 fd00::9] Interfaces:[] PodCIDRs:[10.1.0.0/24 fd00:1::/64] Zone:z1 Draining:false}"
+	want := "{Name:n1 Exists:true Addresses:[10.9.0.2 fd00::9] Interfaces:[] PodCIDRs:[10.1.0.0/24 fd00:1::/64] Zone:z1 Draining:false}"
 	if got := fmt.Sprintf("%+v", *b.Snapshot().Node); got != want {
 		t.Errorf("node\n%s\nwant\n%s", got, want)
 	}
@@ -445,6 +445,17 @@ func TestNode(t *testing.T) {
 	apply(b, func(u *Update) { u.SetNode(node) })
 	if got := fmt.Sprint(b.Snapshot().Node.Addresses); got != "[192.0.2.1]" {
 		t.Errorf("addresses without an InternalIP: %s", got)
+	}
+	again := newNode("n1")
+	apply(b, func(u *Update) { u.DeleteNode(); u.SetNode(again) })
+	if got := fmt.Sprintf("%v %v", b.Snapshot().Node.Addresses, b.Snapshot().Node.PodCIDRs); got != "[192.0.2.1] [10.1.0.0/24 fd00:1::/64]" {
+		t.Errorf("created again without addresses and pod CIDRs, it has %s", got)
+	}
+	again.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "2001:db8::7"},
+		{Type: corev1.NodeExternalIP, Address: "192.0.2.7"}, {Type: corev1.NodeInternalIP, Address: "10.9.0.7"}}
+	apply(b, func(u *Update) { u.SetNode(again) })
+	if got := fmt.Sprint(b.Snapshot().Node.Addresses); got != "[10.9.0.7 2001:db8::7]" {
+		t.Errorf("an InternalIP and ExternalIPs: %s", got)
 	}
 
 	drains := map[string]func(u *Update){
@@ -479,7 +490,7 @@ func TestNode(t *testing.T) {
 func TestNodeAddressesGiven(t *testing.T) {
 	for given, want := range map[string]string{
 		"192.0.2.9":             "[192.0.2.9 fd00::9]",
-		"2001:db8::9":           "[2001:db8::9 10.9.0.1 10.9.0.2]",
+		"2001:db8::9":           "[2001:db8::9 10.9.0.1]",
 		"2001:db8::9 192.0.2.9": "[2001:db8::9 192.0.2.9]",
 	} {
 		var addrs []netip.Addr

@@ -75,7 +75,9 @@ type world struct {
 	slices   map[string]*discoveryv1.EndpointSlice
 	cidrs    map[string]*networkingv1.ServiceCIDR
 	node     *corev1.Node
-	addrs    []netip.Addr
+	// addressed is the last version of node that had an address: a Node without one keeps it.
+	addressed *corev1.Node
+	addrs     []netip.Addr
 }
 
 // event applies one event to a builder and to the world.
@@ -98,9 +100,13 @@ func (s *script) event(u *Update, w *world) {
 		delete(w.slices, name)
 		u.DeleteEndpointSlice(SliceName{"ns", name})
 	case 6:
-		o := newNode(s.pick("n1", "n2"), s.address())
+		addr := s.address()
+		o := newNode(s.pick("n1", "n2"), addr)
 		if o.Name == "n1" {
 			w.node = o
+			if _, err := ParseAddr(addr); err == nil {
+				w.addressed = o
+			}
 		}
 		u.SetNode(o)
 	case 7:
@@ -126,6 +132,9 @@ func (w *world) build() *Builder {
 		}
 		for _, o := range w.cidrs {
 			u.SetServiceCIDR(o)
+		}
+		if w.addressed != nil {
+			u.SetNode(w.addressed)
 		}
 		if w.node != nil {
 			u.SetNode(w.node)

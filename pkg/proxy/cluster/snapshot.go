@@ -139,8 +139,9 @@ type Node struct {
 	Name string
 	// Exists tells that there is such an object. What it said last stays in force when it is deleted.
 	Exists bool
-	// Addresses are the node's own addresses as its object tells them, the primary one first: InternalIPs,
-	// or ExternalIPs where there is none. Those that the Builder was made with take their family's place.
+	// Addresses are the node's own, at most one of each family, the primary one first: those that the Builder was
+	// made with, then the first of a family among the object's InternalIPs and then its ExternalIPs. None are known
+	// of a Node that a cloud's controller has not initialized yet.
 	Addresses []netip.Addr
 	// Interfaces are the addresses that this machine's interfaces bear, sorted.
 	Interfaces []netip.Addr
@@ -151,6 +152,24 @@ type Node struct {
 	// Draining tells that load balancers should leave this node: it is being deleted, or the cluster
 	// autoscaler's taint says that it will be (KEP-3836).
 	Draining bool
+}
+
+// Primary returns the family of the node's primary address, and false while no address is known.
+func (n *Node) Primary() (Family, bool) {
+	if len(n.Addresses) == 0 {
+		return 0, false
+	}
+	return FamilyOf(n.Addresses[0]), true
+}
+
+// Address returns the node's address of a family, and false if none is known.
+func (n *Node) Address(family Family) (netip.Addr, bool) {
+	for _, addr := range n.Addresses {
+		if FamilyOf(addr) == family {
+			return addr, true
+		}
+	}
+	return netip.Addr{}, false
 }
 
 // Policy tells which endpoints traffic may be sent to.

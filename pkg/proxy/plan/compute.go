@@ -10,7 +10,7 @@ import (
 // Compute decides what to do about a snapshot. before is an earlier plan or nil; it saves the work for
 // Services that did not change since and never alters the result.
 func Compute(snap *cluster.Snapshot, opts *Options, before *Plan) *Plan {
-	if before == nil || before.options != opts || !sameForServices(before.snapshot.Node, snap.Node) {
+	if before == nil || before.options != opts || !opts.sameForServices(before.snapshot.Node, snap.Node) {
 		before = &Plan{snapshot: &cluster.Snapshot{}, Node: &Node{}}
 	}
 	c := &computation{
@@ -43,11 +43,6 @@ func Compute(snap *cluster.Snapshot, opts *Options, before *Plan) *Plan {
 		Node:       node,
 		snapshot:   snap, options: opts,
 	}
-}
-
-// sameForServices tells whether two versions of the node lead to the same decisions about every Service.
-func sameForServices(a, b *cluster.Node) bool {
-	return a.Zone == b.Zone && slices.Equal(a.Addresses, b.Addresses)
 }
 
 // computation carries a plan from one snapshot to the next.

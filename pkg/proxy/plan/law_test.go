@@ -227,7 +227,7 @@ func walk(t *testing.T, c *chance, steps int) {
 // no others. A node that changes what it means for Services may make all of them anew.
 func checkIdentity(t *testing.T, before, after *Plan) {
 	t.Helper()
-	if before == nil || !sameForServices(before.snapshot.Node, after.snapshot.Node) {
+	if before == nil || !after.options.sameForServices(before.snapshot.Node, after.snapshot.Node) {
 		return
 	}
 	for frontend, change := range cluster.Changes(before.Frontends, after.Frontends) {

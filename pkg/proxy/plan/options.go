@@ -14,19 +14,22 @@ type Options struct {
 	NodePorts NodePortAddresses
 	// Localhost says what becomes of node ports on loopback addresses that are not among those.
 	Localhost Localhost
-	// LocalTraffic tells local pods' connections from others. NodeCIDR adds the node's own pod CIDRs to it.
+	// LocalTraffic tells local pods' connections from others. With NodeCIDR, the node's own pod CIDRs do. Until these are
+	// known, connections to cluster IPs are all masqueraded (docs/decisions/0017).
 	LocalTraffic LocalTraffic
 	NodeCIDR     bool
+	// SingleStack serves only the family of the node's primary address, and both families until that is known.
+	SingleStack bool
 	// MasqueradeAll masquerades every connection to a cluster IP.
 	MasqueradeAll bool
 	// ServeExternalIPs believes spec.externalIPs, which nobody acknowledged (CVE-2020-8554).
 	ServeExternalIPs bool
 }
 
-// NodePortAddresses selects among the addresses of this machine. A family that no CIDR names, where one
-// names the other family, is unrestricted.
+// NodePortAddresses selects among the addresses of this machine. A family for which it has no CIDR is unrestricted.
 type NodePortAddresses struct {
-	// Primary takes the first address of each family that the Node object tells.
+	// Primary selects the Node's address of each family. It is the CIDR of that address alone, and none in a family of
+	// which the Node has no address.
 	Primary bool
 	// CIDRs take the interfaces' addresses within them.
 	CIDRs []netip.Prefix
@@ -87,13 +90,37 @@ func (l LocalTraffic) Is(source netip.Addr, arrived string) bool {
 	return ok && cidr.Contains(source)
 }
 
+// serves reports whether a family is served on a node.
+func (o *Options) serves(node *cluster.Node, family cluster.Family) bool {
+	primary, known := node.Primary()
+	return !o.SingleStack || !known || family == primary
+}
+
+// podCIDRsUnknown reports whether local traffic is to be detected by pod CIDRs that the node does not have yet.
+func (o *Options) podCIDRsUnknown(node *cluster.Node) bool {
+	return o.NodeCIDR && len(node.PodCIDRs) == 0
+}
+
+// sameForServices reports whether two versions of the node lead to the same decisions about every Service.
+func (o *Options) sameForServices(a, b *cluster.Node) bool {
+	return a.Zone == b.Zone && slices.Equal(a.Addresses, b.Addresses) && o.podCIDRsUnknown(a) == o.podCIDRsUnknown(b)
+}
+
 // decideNode works out what holds for the node as a whole.
 func decideNode(snap *cluster.Snapshot, opts *Options) *Node {
 	node := &Node{
-		NodePortAddrs: nodePortAddrs(snap.Node, &opts.NodePorts),
-		LocalTraffic:  opts.LocalTraffic,
-		Addrs:         snap.Node.Interfaces,
-		ServiceCIDRs:  snap.ServiceCIDRs,
+		LocalTraffic: opts.LocalTraffic,
+		Addrs:        snap.Node.Interfaces,
+	}
+	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		if opts.serves(snap.Node, family) {
+			node.NodePortAddrs = append(node.NodePortAddrs, opts.NodePorts.of(snap.Node, family)...)
+		}
+	}
+	for _, cidr := range snap.ServiceCIDRs {
+		if opts.serves(snap.Node, cluster.FamilyOf(cidr.Addr())) {
+			node.ServiceCIDRs = append(node.ServiceCIDRs, cidr)
+		}
 	}
 	if opts.NodeCIDR {
 		node.LocalTraffic.CIDRs = snap.Node.PodCIDRs
@@ -101,33 +128,37 @@ func decideNode(snap *cluster.Snapshot, opts *Options) *Node {
 	return node
 }
 
-func nodePortAddrs(node *cluster.Node, sel *NodePortAddresses) []netip.Addr {
+// of returns the node's addresses of a family that are selected, sorted.
+func (sel *NodePortAddresses) of(node *cluster.Node, family cluster.Family) []netip.Addr {
 	var addrs []netip.Addr
-	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-		of := func(a netip.Addr) bool { return cluster.FamilyOf(a) == family }
-		if sel.Primary {
-			if at := slices.IndexFunc(node.Addresses, of); at >= 0 {
-				addrs = append(addrs, node.Addresses[at])
-			}
-		}
-		for _, addr := range node.Interfaces {
-			if of(addr) && sel.selects(addr) && (sel.Loopback || !addr.IsLoopback()) {
-				addrs = append(addrs, addr)
-			}
+	if primary, known := sel.primary(node, family); known {
+		addrs = append(addrs, primary)
+	}
+	everything := sel.Unrestricted(node, family)
+	for _, addr := range node.Interfaces {
+		within := func(cidr netip.Prefix) bool { return cidr.Contains(addr) }
+		if cluster.FamilyOf(addr) == family && (everything || slices.ContainsFunc(sel.CIDRs, within)) && (sel.Loopback || !addr.IsLoopback()) {
+			addrs = append(addrs, addr)
 		}
 	}
-	slices.SortFunc(addrs, netip.Addr.Compare)
-	return slices.Compact(addrs)
+	return sortedSet(addrs)
 }
 
-// selects tells whether the CIDRs take an address of this machine.
-func (sel *NodePortAddresses) selects(addr netip.Addr) bool {
-	named := false
+// Unrestricted reports whether node ports of a family are served on all addresses of the machine, because no CIDR of the
+// family is selected. Whether Primary selects one is not known before the Node has any address: until then the family is
+// restricted.
+func (sel *NodePortAddresses) Unrestricted(node *cluster.Node, family cluster.Family) bool {
 	for _, cidr := range sel.CIDRs {
-		if cidr.Contains(addr) {
-			return true
+		if cluster.FamilyOf(cidr.Addr()) == family {
+			return false
 		}
-		named = named || cluster.FamilyOf(cidr.Addr()) == cluster.FamilyOf(addr)
 	}
-	return !named && !sel.Primary
+	_, selected := sel.primary(node, family)
+	return !selected && (!sel.Primary || len(node.Addresses) > 0)
+}
+
+// primary returns the node's address of a family if Primary selects it. A loopback address is nobody's primary one.
+func (sel *NodePortAddresses) primary(node *cluster.Node, family cluster.Family) (netip.Addr, bool) {
+	addr, known := node.Address(family)
+	return addr, sel.Primary && known && !addr.IsLoopback()
 }

@@ -11,10 +11,17 @@ import (
 // keeps its identity, so that later stages see at a glance what is new.
 func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Service) *Service {
 	d := &decision{service: s, node: node, opts: opts, before: before,
-		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created, ClusterIPs: s.ClusterIPs}}
+		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created}}
+	for _, addr := range s.ClusterIPs {
+		if opts.serves(node, cluster.FamilyOf(addr)) {
+			d.out.ClusterIPs = append(d.out.ClusterIPs, addr)
+		}
+	}
 	for i := range s.Ports {
 		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-			d.port(&s.Ports[i], family)
+			if opts.serves(node, family) {
+				d.port(&s.Ports[i], family)
+			}
 		}
 	}
 	slices.SortStableFunc(d.out.Routes, func(a, b *Route) int { return a.Frontend.Compare(b.Frontend) })
@@ -119,7 +126,7 @@ func (d *decision) internal(route *Route, everywhere, here *Pool) {
 	}
 	route.Verdict = verdict(route.Pool)
 	route.Masquerade = MasqueradeOffCluster
-	if d.opts.MasqueradeAll {
+	if d.opts.MasqueradeAll || d.opts.podCIDRsUnknown(d.node) {
 		route.Masquerade = MasqueradeAll
 	}
 }
