@@ -104,7 +104,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-	klog.FromContext(ctx).Info("The sources are complete; programming begins")
+	klog.FromContext(ctx).Info("Caches synced; starting the first sync")
 	return p.loop(ctx, ended)
 }
 

@@ -16,6 +16,7 @@ import (
 // A Reflector that tries again every second would fill the log.
 type complaints struct {
 	resource *resource
+	progress *progress
 	logger   klog.Logger
 	clock    clock.PassiveClock
 
@@ -32,6 +33,7 @@ func (c *complaints) note(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
+		c.progress.failed(c.resource.name, "")
 		if c.told != "" {
 			c.logger.Info("The API server answers again")
 			c.told = ""
@@ -39,12 +41,15 @@ func (c *complaints) note(err error) {
 		return
 	}
 	what, hint := advice(err, c.resource)
+	if hint != "" {
+		c.progress.failed(c.resource.name, what)
+	}
 	if hint == "" || what == c.told && c.clock.Since(c.at) < again {
 		c.logger.V(4).Info("A request failed and is repeated", "reason", err)
 		return
 	}
 	c.told, c.at = what, c.clock.Now()
-	c.logger.Error(err, "The API server does not answer with what is asked for; what is known stays in force", "hint", hint)
+	c.logger.Error(err, "List or watch failed; keeping the last known state", "hint", hint)
 }
 
 // advice sorts errors by what can be done about them, and says that. There is no hint where nothing need be

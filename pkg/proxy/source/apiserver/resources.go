@@ -71,7 +71,8 @@ func nodes(nodeName string) *resource {
 	seen := false
 	return &resource{
 		name: "nodes", version: corev1.SchemeGroupVersion, example: &corev1.Node{},
-		fields: "metadata.name=" + nodeName,
+		fields:   "metadata.name=" + nodeName,
+		optional: true, // Services are served without the Node, but not what depends on it
 		set: func(u *cluster.Update, object any) {
 			seen = true
 			u.SetNode(object.(*corev1.Node))

@@ -33,6 +33,7 @@ type Source struct {
 	resources []*resource
 	clients   map[schema.GroupVersion]rest.Interface
 	complete  chan struct{}
+	progress  *progress
 }
 
 // New makes a source of the objects that a proxy on the node of that name needs. The config's content types
@@ -49,8 +50,11 @@ func New(config *rest.Config, nodeName string, options Options) (*Source, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Source{options: options, resources: all, clients: clients, complete: make(chan struct{})}, nil
+	return &Source{options: options, resources: all, clients: clients, complete: make(chan struct{}), progress: newProgress(all)}, nil
 }
+
+// Missing describes the lists that have not arrived yet, and why; "" when all have. It may be called by any goroutine.
+func (s *Source) Missing() string { return s.progress.missing() }
 
 // Complete is closed when all resources have been listed in full.
 func (s *Source) Complete() <-chan struct{} { return s.complete }
@@ -60,6 +64,7 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 	var stores []*store
 	for _, r := range s.resources {
 		store := newStore(ctx, r, b, &s.options)
+		store.listed = func() { s.progress.listed(r.name) }
 		stores = append(stores, store)
 		go s.follow(ctx, store)
 	}
@@ -83,7 +88,7 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 func (s *Source) follow(ctx context.Context, to *store) {
 	from := &listWatch{
 		ctx: ctx, client: s.clients[to.version], store: to,
-		complaints: &complaints{resource: to.resource, logger: to.logger, clock: s.options.Clock},
+		complaints: &complaints{resource: to.resource, progress: s.progress, logger: to.logger, clock: s.options.Clock},
 	}
 	backoff := s.options.Backoff
 	reflector := cache.NewReflectorWithOptions(from, to.example, to, cache.ReflectorOptions{Name: to.name, Backoff: backoff})

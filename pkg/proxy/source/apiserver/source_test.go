@@ -282,14 +282,15 @@ func TestRefusals(t *testing.T) {
 	resource := schema.GroupResource{Resource: "x"}
 	tests := []struct {
 		name   string
+		kind   string
 		err    *apierrors.StatusError
 		advice string
 	}{
-		{"unauthorized", apierrors.NewUnauthorized("who are you"), "the credentials are not accepted"},
-		{"forbidden", apierrors.NewForbidden(resource, "", nil), "bind the ClusterRole system:node-proxier"},
-		{"not found", apierrors.NewNotFound(resource, "x"), "check that its address leads to a Kubernetes API server"},
-		{"too many requests", apierrors.NewTooManyRequests("later", 0), "too much to do"},
-		{"internal error", apierrors.NewInternalError(fmt.Errorf("oops")), "cannot be reached or has a fault"},
+		{"unauthorized", "unauthorized", apierrors.NewUnauthorized("who are you"), "the credentials are not accepted"},
+		{"forbidden", "forbidden", apierrors.NewForbidden(resource, "", nil), "bind the ClusterRole system:node-proxier"},
+		{"not found", "missing", apierrors.NewNotFound(resource, "x"), "check that its address leads to a Kubernetes API server"},
+		{"too many requests", "busy", apierrors.NewTooManyRequests("later", 0), "too much to do"},
+		{"internal error", "unreachable", apierrors.NewInternalError(fmt.Errorf("oops")), "cannot be reached or has a fault"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -300,6 +301,9 @@ func TestRefusals(t *testing.T) {
 			api.set(func(f *fakeAPI) { f.refuse = refuse })
 			b := run(t, api, Options{})
 			b.says(test.advice, `"resource"="endpointslices"`)
+			b.until("the reason in what is missing", func() bool {
+				return strings.Contains(b.source.Missing(), "endpointslices ("+test.kind+")")
+			})
 			select {
 			case <-b.source.Complete():
 				t.Error("complete without an answer")
@@ -307,6 +311,9 @@ func TestRefusals(t *testing.T) {
 			}
 			api.set(func(f *fakeAPI) { f.refuse = nil })
 			b.complete().want("a=1")
+			if missing := b.source.Missing(); missing != "" {
+				t.Errorf("complete without %s", missing)
+			}
 			b.says("The API server answers again", `"resource"="endpointslices"`)
 
 			api.set(func(f *fakeAPI) { f.refuse = refuse })
@@ -332,18 +339,20 @@ func (f *fakeAPI) snapshotRequests() []string {
 	return slices.Clone(f.requests)
 }
 
-// TestOptionalForbidden starts without ServiceCIDRs where nobody allowed them, and says so.
+// TestOptionalForbidden starts without ServiceCIDRs and the Node where nobody allowed them, and says so.
 func TestOptionalForbidden(t *testing.T) {
-	api := newFakeAPI(t, func(f *fakeAPI) {
-		f.refuse = func(r *http.Request) *metav1.Status {
-			if strings.Contains(r.URL.Path, "servicecidrs") {
-				return &apierrors.NewForbidden(schema.GroupResource{Resource: "servicecidrs"}, "", nil).ErrStatus
+	for _, resource := range []string{"servicecidrs", "nodes"} {
+		api := newFakeAPI(t, func(f *fakeAPI) {
+			f.refuse = func(r *http.Request) *metav1.Status {
+				if strings.Contains(r.URL.Path, resource) {
+					return &apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil).ErrStatus
+				}
+				return nil
 			}
-			return nil
-		}
-	})
-	b := run(t, api, Options{}).complete()
-	b.says("allow list and watch of servicecidrs")
+		})
+		b := run(t, api, Options{}).complete()
+		b.says("allow list and watch of " + resource)
+	}
 }
 
 // TestUnreachable waits for a server that is not there yet, and outlives its absence.

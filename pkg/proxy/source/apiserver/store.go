@@ -20,6 +20,7 @@ type store struct {
 	// stopped tells that the Source has ended; the Reflector may end later, and must not be heard any more.
 	stopped func() bool
 	synced  chan struct{} // closed when a list has arrived in full
+	listed  func()        // called when it is closed
 
 	mu    sync.Mutex
 	guard guard
@@ -171,6 +172,7 @@ func (s *store) markSynced() {
 	select {
 	case <-s.synced:
 	default:
+		s.listed()
 		close(s.synced)
 	}
 }
