@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -263,27 +264,37 @@ func proxyRestart(w *world) {
 	end()
 }
 
-// nodeChanges ends the proxy when its node has become another one, and lets it wait for a node that is not there yet.
+// nodeChanges changes, deletes and creates the Node again under a stream of connections to a cluster IP: none fails, node
+// ports follow the Node's addresses, and /healthz shows what is waited for.
 func nodeChanges(w *world) {
 	own := []string{w.lab.Node1.IPv4.String(), w.lab.Node1.IPv6.String()}
-	w.nodeAddresses("172.18.0.211", own[1])
-	w.fails("has other addresses: [172.18.0.211 ")
-	w.start("proxy")
-	w.healthy()
-	w.nodeAddresses(own...)
-	w.fails("has other addresses: [" + own[0])
+	w.service("web", "10.96.0.10", "fd00:10:96::a", nodePort(30080))
+	w.endpoints("web", w.lab.Node2.Pods[0])
+	for _, to := range []string{"10.96.0.10:80", "[fd00:10:96::a]:80"} {
+		w.answers(w.lab.Node1.Pods[1], netns.TCP, to, "pod2a")
+		stream := netns.Probe{From: w.lab.Node1.Pods[1], To: netip.MustParseAddrPort(to), Timeout: 900 * time.Millisecond}.Stream(w.t.Context(), 50)
+		defer func() {
+			if tally := stream.Stop(); tally.Failed() > 0 || tally.Sent == 0 {
+				w.t.Errorf("connections to %s failed: %s", to, tally)
+			}
+		}()
+	}
+	w.answers(w.lab.Client, netns.TCP, own[0]+":30080", "pod2a")
+	w.must(w.lab.Node1.AddAddress(netip.MustParsePrefix("192.0.2.211/32")))
+	w.nodeAddresses("192.0.2.211", own[1])
+	w.answers(w.lab.Client, netns.TCP, "192.0.2.211:30080", "pod2a")
+	w.silent(w.lab.Client, netns.TCP, own[0]+":30080")
 
-	w.start("proxy")
-	w.healthy()
 	w.must(w.client.CoreV1().Nodes().Delete(w.t.Context(), w.lab.Node1.Name, metav1.DeleteOptions{}))
-	w.fails("has been deleted")
-	w.start("proxy")
 	w.eventually("the proxy waits for its node", func() string {
-		if log := w.logged(); !strings.Contains(log, "is not known to the API server") {
-			return log
+		if code, body := w.get("http://" + healthz + "/healthz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "the Node object") {
+			return fmt.Sprintf("%d %s", code, body)
 		}
 		return ""
 	})
+	w.answers(w.lab.Client, netns.TCP, "192.0.2.211:30080", "pod2a")
 	w.createNode()
 	w.healthy()
+	w.answers(w.lab.Client, netns.TCP, own[0]+":30080", "pod2a")
+	w.silent(w.lab.Client, netns.TCP, "192.0.2.211:30080")
 }

@@ -212,19 +212,6 @@ func (w *world) stop() {
 	}
 }
 
-// fails expects that the proxy ends by itself, with exit code 1 and this word.
-func (w *world) fails(because string) {
-	w.t.Helper()
-	select {
-	case <-w.proxy.ended:
-	case <-time.After(patience):
-		w.t.Fatalf("the proxy did not end within %v", patience)
-	}
-	if code := w.proxy.ProcessState.ExitCode(); code != 1 || !strings.Contains(w.logged(), because) {
-		w.t.Errorf("the proxy ended with exit code %d, want 1 and the word %q", code, because)
-	}
-}
-
 // kill ends the proxy without a word.
 func (w *world) kill() {
 	w.t.Helper()

@@ -11,7 +11,7 @@
 //	auditcmd.go    the subcommand "audit", which reads through auditread.go
 //	run.go         puts sources, backend, loop and servers together
 //	sources.go     where objects come from, and where Events go
-//	identity.go    waiting until it is known who this node is; families.go what it serves then
+//	families.go    the address families of machine and configuration
 //	backends.go    the modes; planoptions.go what of the configuration the plan wants to know
 //	servers.go     health, metrics and the other pages
 //	aftersync.go   what waits until rules are in force

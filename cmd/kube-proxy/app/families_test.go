@@ -2,14 +2,15 @@ package app
 
 import (
 	"fmt"
-	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 )
 
 func TestMachineFamilies(t *testing.T) {
@@ -30,75 +31,43 @@ func TestMachineFamilies(t *testing.T) {
 	}
 }
 
-func TestServedFamilies(t *testing.T) {
-	both, one := []cluster.Family{cluster.IPv4, cluster.IPv6}, []cluster.Family{cluster.IPv4}
-	for _, test := range []struct {
-		policy  config.IPFamilyPolicy
-		primary cluster.Family
-		machine []cluster.Family
-		want    string // families, or a part of the error
-	}{
-		{"", cluster.IPv4, both, "[IPv4 IPv6]"},
-		{"", cluster.IPv6, both, "[IPv6 IPv4]"},
-		{"", cluster.IPv4, one, "[IPv4]"},
-		{"", cluster.IPv6, one, "primary address is of family IPv6"},
-		{config.IPFamilyPolicyPreferDualStack, cluster.IPv4, one, "[IPv4]"},
-		{config.IPFamilyPolicyRequireDualStack, cluster.IPv4, both, "[IPv4 IPv6]"},
-		{config.IPFamilyPolicyRequireDualStack, cluster.IPv4, one, "ipFamilyPolicy is RequireDualStack, and this machine does not have IPv6"},
-		{config.IPFamilyPolicySingleStack, cluster.IPv4, both, "[IPv4]"},
-		{config.IPFamilyPolicySingleStack, cluster.IPv6, both, "[IPv6]"},
-		{config.IPFamilyPolicySingleStack, cluster.IPv6, one, "primary address is of family IPv6"},
-	} {
-		got, err := servedFamilies(test.policy, test.primary, test.machine)
-		if err == nil && fmt.Sprintf("%v", got) != test.want || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("policy %q, primary %s, machine %v: got %v, %v; want %s", test.policy, test.primary, test.machine, got, err, test.want)
-		}
-		if err != nil && strings.Contains(err.Error(), "%!") {
-			t.Errorf("the error is badly made: %v", err)
-		}
-	}
-}
-
+// TestCheckFamilies tells what cannot work on a machine from what may not be intended.
 func TestCheckFamilies(t *testing.T) {
 	both, one := []cluster.Family{cluster.IPv4, cluster.IPv6}, []cluster.Family{cluster.IPv4}
 	for _, test := range []struct {
 		name     string
 		change   func(*config.KubeProxyConfiguration)
-		podCIDR  string
 		families []cluster.Family
-		doubtful int
-		fatal    int
-		fails    bool
+		checked  []int // the number of errors in each list that is checked
+		fatal    bool
 	}{
-		{name: "nothing wrong", families: both},
-		{name: "a cluster CIDR of a family that is not there", families: one, doubtful: 1,
+		{name: "nothing wrong", families: both, checked: []int{0, 0}},
+		{name: "a cluster CIDR of a family that is not there", families: one, checked: []int{0, 1},
 			change: func(c *config.KubeProxyConfiguration) {
 				c.DetectLocal.ClusterCIDRs = []string{"10.0.0.0/8", "fd00::/8"}
 			}},
-		{name: "the same, and hard fail", families: one, fatal: 1,
+		{name: "the same, and hard fail", families: one, checked: []int{1}, fatal: true,
 			change: func(c *config.KubeProxyConfiguration) {
 				c.DetectLocal.ClusterCIDRs, c.ConfigHardFail = []string{"10.0.0.0/8", "fd00::/8"}, true
 			}},
-		{name: "no cluster CIDR that is any good", families: one, fatal: 1,
+		{name: "no cluster CIDR that is any good", families: one, checked: []int{1}, fatal: true,
 			change: func(c *config.KubeProxyConfiguration) { c.DetectLocal.ClusterCIDRs = []string{"fd00::/8"} }},
-		{name: "node ports of one family", families: both, doubtful: 1,
+		{name: "node ports of one family", families: both, checked: []int{0, 1},
 			change: func(c *config.KubeProxyConfiguration) { c.NodePortAddresses = []string{"192.0.2.0/24"} }},
-		{name: "pod CIDRs", families: one, podCIDR: "10.244.1.0/24"},
-		{name: "pod CIDRs of the other family", families: one, podCIDR: "fd00::/64", fails: true},
-		{name: "pod CIDRs of one of both families", families: both, podCIDR: "fd00::/64"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cfg := newOptions().flags
 			if test.change != nil {
 				test.change(cfg)
 			}
-			identity := node.Identity{}
-			if test.podCIDR != "" {
-				identity.PodCIDRs = []netip.Prefix{netip.MustParsePrefix(test.podCIDR)}
-			}
-			doubtful, fatal, err := checkFamilies(cfg, identity, test.families)
-			if len(doubtful) != test.doubtful || len(fatal) != test.fatal || (err != nil) != test.fails {
-				t.Errorf("doubtful %v, fatal %v, error %v", doubtful, fatal, err)
+			var checked []int
+			opts := runOptions{check: func(errs field.ErrorList) error {
+				checked = append(checked, len(errs))
+				return errs.ToAggregate()
+			}}
+			err := checkFamilies(t.Context(), cfg, opts, test.families)
+			if !slices.Equal(checked, test.checked) || (err != nil) != test.fatal {
+				t.Errorf("%v errors, and %v; want %v", checked, err, test.checked)
 			}
 		})
 	}

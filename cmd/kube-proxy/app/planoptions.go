@@ -17,6 +17,7 @@ func planOptions(cfg *config.KubeProxyConfiguration, gates features.Gates, nodeP
 	o := &plan.Options{
 		MasqueradeAll:    cfg.Linux.MasqueradeAll,
 		ServeExternalIPs: gates.AllowServiceExternalIPs,
+		SingleStack:      cfg.IPFamilyPolicy == config.IPFamilyPolicySingleStack,
 	}
 	switch cfg.DetectLocalMode {
 	case config.LocalModeNodeCIDR:

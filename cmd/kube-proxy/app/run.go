@@ -6,10 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -36,64 +36,59 @@ import (
 // checkPeriod is the time between looks whether somebody else changed the rules. A look costs microseconds.
 const checkPeriod = 250 * time.Millisecond
 
-// run learns who this node is, and then proxies until ctx ends.
+// run proxies until ctx ends.
 func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) error {
 	if opts.cleanup {
 		return cleanup(ctx, cfg)
 	}
-	p := &process{cfg: cfg, opts: opts}
-	var err error
-	if p.chosen, err = chooseDataplane(cfg.Mode); err != nil {
-		return err
-	}
-	if p.name, err = nodeName(cfg.HostnameOverride, os.Hostname); err != nil {
-		return err
-	}
-	if p.planning, err = planOptions(cfg, opts.gates, p.chosen.nodePorts); err != nil {
-		return err
-	}
-	p.planning.NodePorts.Loopback = p.chosen.mode == config.ProxyModeIPTables && cfg.IPTables.LocalhostNodePorts
-	given, err := nodeIPOverride(cfg)
+	p, err := newProcess(ctx, cfg, opts)
 	if err != nil {
 		return err
 	}
 	if err := p.prepare(ctx); err != nil || opts.initOnly {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	p.builder, p.loaded = cluster.NewBuilder(p.name, given...), loading()
-	if p.in, err = openInputs(ctx, cfg, p.name, opts, p.relistHeld); err != nil {
-		return err
-	}
-	if p.identity, err = p.in.identify(ctx, p.builder, p.planning.NodeCIDR); err != nil {
-		if ctx.Err() != nil {
-			return nil // told to end while it waited
-		}
-		return err
-	}
-	if p.families, err = chooseFamilies(ctx, cfg, opts, p.identity); err != nil {
-		return err
-	}
 	return p.run(ctx)
 }
 
-// process is what run finds out before it puts the proxy together.
+// process is a proxy. Its fields hold what is decided once: from the command line, the configuration and the machine.
 type process struct {
 	cfg      *config.KubeProxyConfiguration
 	opts     runOptions
 	name     string
 	chosen   dataplane
 	planning *plan.Options
-	builder  *cluster.Builder
-	in       *inputs
-	identity node.Identity
+	// given are the addresses that the user puts in place of the Node's.
+	given []netip.Addr
+	// families are those to open the backend for, and then those that it is open for.
 	families []cluster.Family
-	measured atomic.Pointer[metrics.Metrics]
-	// loaded ends the time of the first lists.
-	loaded func()
+	in       *inputs
 	// untuned are kernel settings that did not exist at the start.
 	untuned []setting
+}
+
+// newProcess decides what can be decided before anything is opened.
+func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) (*process, error) {
+	p := &process{cfg: cfg, opts: opts}
+	var err error
+	if p.chosen, err = chooseDataplane(cfg.Mode); err != nil {
+		return nil, err
+	}
+	if p.name, err = nodeName(cfg.HostnameOverride, os.Hostname); err != nil {
+		return nil, err
+	}
+	if p.given, err = nodeIPOverride(cfg); err != nil {
+		return nil, err
+	}
+	if p.families, err = node.Families(machineFamilies(os.DirFS("/proc")), familyPolicy(cfg), p.given); err != nil {
+		return nil, err
+	}
+	if p.planning, err = planOptions(cfg, opts.gates, p.chosen.nodePorts); err != nil {
+		return nil, err
+	}
+	p.planning.NodePorts.Loopback = p.chosen.mode == config.ProxyModeIPTables && cfg.IPTables.LocalhostNodePorts
+	p.planning.Localhost = plan.Localhost{Reject: p.rejectsOnLocalhost(), Forwarded: p.localhostFamilies()}
+	return p, checkFamilies(ctx, cfg, opts, p.families)
 }
 
 // prepare does what needs more rights than the rest. That it fails ends only a process that has nothing else to do:
@@ -118,19 +113,12 @@ func (p *process) prepare(ctx context.Context) error {
 	return err
 }
 
-// relistHeld counts a list that is not believed. None is before the metrics are there: the first list has nothing to
-// be compared with.
-func (p *process) relistHeld() {
-	if m := p.measured.Load(); m != nil {
-		m.RelistHeld()
-	}
-}
-
 // announce tells the API's users that a proxy begins.
 func (p *process) announce(ctx context.Context) {
 	event := proxy.Event{Kind: "Node", Name: p.name, Reason: "Starting", Action: "StartKubeProxy",
 		Message: fmt.Sprintf("kube-proxy begins in %s mode for %v", p.chosen.mode, p.families)}
 	p.in.recorder.Event(event)
+	klog.FromContext(ctx).Info("Serving", "node", p.name, "mode", p.chosen.mode, "families", fmt.Sprintf("%v", p.families))
 	if p.cfg.Mode != "" {
 		return
 	}
@@ -147,9 +135,9 @@ type worker interface {
 	Run(ctx context.Context) error
 }
 
-// run wires sources, backend, loop, observers and servers, and proxies until ctx ends.
-func (p *process) run(ctx context.Context) error {
-	began := time.Now()
+// run wires backend, sources, loop, observers and servers, each to those before it, and proxies until ctx ends.
+func (p *process) run(ctx context.Context) (err error) {
+	began, loaded := time.Now(), loading()
 	tracked, err := trackedflows.Open()
 	if err != nil {
 		return err
@@ -162,58 +150,71 @@ func (p *process) run(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	builder := cluster.NewBuilder(p.name, p.given...)
 	packets, _ := opened.(backend.PacketCounter)
-	p.planning.Localhost = plan.Localhost{Reject: p.rejectsOnLocalhost(), Forwarded: p.localhostFamilies()}
-	p.announce(ctx)
 	measured := metrics.New(metrics.Config{
-		Families: p.families, Start: began, Snapshot: p.builder.Snapshot,
+		Families: p.families, Start: began, Snapshot: builder.Snapshot,
 		Names:               p.chosen.names,
 		RejectedOnLocalhost: p.rejectedOnLocalhost(ctx),
 		Packets:             packets,
 	}, legacyregistry.MustRegister)
-	p.measured.Store(measured)
+	if p.in, err = openInputs(ctx, p.cfg, p.name, p.opts, measured.RelistHeld); err != nil {
+		return err
+	}
+	p.announce(ctx)
+	watch := node.NewWatch(node.Config{
+		Families: p.families, Plan: p.planning, NodePortsByDefault: len(p.cfg.NodePortAddresses) == 0,
+		Snapshot: builder.Snapshot, Unlisted: p.in.unlisted, Waiting: measured.Waiting,
+		Logger: klog.FromContext(ctx), Clock: clock.RealClock{},
+	})
 	checker := health.NewChecker(health.Config{
-		Families: p.families, SyncPeriod: p.cfg.SyncPeriod.Duration, Clock: clock.RealClock{},
+		Families: p.families, SyncPeriod: p.cfg.SyncPeriod.Duration, Waiting: watch.WaitingFor, Clock: clock.RealClock{},
 		HealthzAnswered: measured.Healthz, LivezAnswered: measured.Livez,
 	})
 	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.name, mode: p.chosen.mode, recorder: p.in.recorder}
 	pages, err := serving.metrics()
 	if err != nil {
-		return errors.Join(err, opened.Close())
+		return err
 	}
 	unacknowledged := externalips.New(externalips.Config{Recorder: p.in.recorder, Counted: measured.ExternalIPs, Logger: klog.FromContext(ctx)})
 	contests := contest.New(contest.Config{Recorder: p.in.recorder, Logger: klog.FromContext(ctx)})
 	observers := []proxy.Observer{checker, measured, unacknowledged, contests, refusals.New(p.in.recorder)}
 	parts := []func(context.Context) error{p.in.publish, serving.health(checker.Handler()), pages}
-	for _, w := range p.workers(checker, measured, tracked) {
+	afterSync := newAfterSync(func(context.Context) { loaded() })
+	for _, w := range append(p.workers(checker, measured, tracked), watch, afterSync) {
 		observers, parts = append(observers, w), append(parts, w.Run)
 	}
 	if p.opts.configFile != nil {
 		parts = append(parts, func(ctx context.Context) error { return p.followConfig(ctx, measured.ConfigRefused) })
 	}
 	loop := proxy.New(proxy.Config{
-		Sources: p.in.sources, Builder: p.builder, Backend: opened, Plan: p.planning, Observers: observers,
+		Sources: p.in.sources, Builder: builder, Backend: opened, Plan: p.planning, Observers: observers,
 		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,
 		Clock: clock.RealClock{},
 	})
-	return errors.Join(together(ctx, append(parts, loop.Run)...), opened.Close())
+	return together(ctx, append(parts, loop.Run)...)
 }
 
-// open opens the backend for the families that are served. A secondary one that it cannot be opened for, as where there is no
-// ip6tables, is left out unless the configuration requires both.
+// open opens the backend for the families that are served. One that it cannot be opened for, as where there is no ip6tables,
+// is left out, unless the configuration makes it the primary one or requires both.
 func (p *process) open(ctx context.Context) (backend.Backend, error) {
 	opened, err := p.chosen.open(ctx, p.cfg, p.families)
 	if err == nil || ctx.Err() != nil || len(p.families) < 2 || p.cfg.IPFamilyPolicy == config.IPFamilyPolicyRequireDualStack {
 		return opened, err
 	}
-	primary := p.families[:1]
-	opened, alone := p.chosen.open(ctx, p.cfg, primary)
-	if alone != nil {
-		return nil, err
+	for i := range p.families {
+		if i > 0 && len(p.given) > 0 {
+			break // the first one is the primary one
+		}
+		family := p.families[i : i+1]
+		if opened, failed := p.chosen.open(ctx, p.cfg, family); failed == nil {
+			klog.FromContext(ctx).Error(err, "Only one address family is served, because the other cannot be; set ipFamilyPolicy to SingleStack if this is intended", "family", family[0])
+			p.families = family
+			return opened, nil
+		}
 	}
-	klog.FromContext(ctx).Error(err, "Only the node's primary address family is served; ipFamilyPolicy SingleStack says that this is meant", "family", primary[0])
-	p.families = primary
-	return opened, nil
+	return nil, err
 }
 
 // workers are the observers that do something of their own.
@@ -223,12 +224,8 @@ func (p *process) workers(checker *health.Checker, measured *metrics.Metrics, tr
 			Families: p.families, AllAddresses: p.planning.NodePorts.Everywhere, Healthy: checker.Healthy,
 			Recorder: p.in.recorder, Clock: clock.RealClock{},
 		}),
-		newAfterSync(func(context.Context) { p.loaded() }),
 		newAfterSync(func(ctx context.Context) { succeed(ctx, p.cfg, p.chosen.mode) }),
 		conntrack.New(conntrack.Config{Families: p.families, Table: tracked, Swept: measured.ConntrackSwept}),
-	}
-	if !p.in.standalone {
-		all = append(all, node.NewWatch(p.identity))
 	}
 	if families := p.localhostFamilies(); len(families) > 0 {
 		all = append(all, localhost.New(localhost.Config{

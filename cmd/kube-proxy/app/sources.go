@@ -24,19 +24,19 @@ import (
 type inputs struct {
 	sources  []source.Source
 	recorder proxy.Recorder
-	// standalone tells that there is no API server.
-	standalone bool
+	// unlisted describes what the API server has not listed yet; "" without one.
+	unlisted func() string
 	// publish runs as long as the proxy does.
 	publish func(context.Context) error
 }
 
-// openInputs makes the sources that the command line asks for. onDoubt is told of a list that is not believed
-// at once.
+// openInputs makes the sources that the command line asks for. onDoubt is called for every list that the relist guard does
+// not believe at once.
 func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node string, opts runOptions, onDoubt func()) (*inputs, error) {
 	machine := netif.New()
 	in := &inputs{sources: []source.Source{interfaces.New(machine)}}
 	if opts.manifests != "" {
-		in.standalone = true
+		in.unlisted = func() string { return "" }
 		in.sources = append(in.sources, manifests.New(opts.manifests, node, manifests.WithMachine(machine.NodeAddrs),
 			manifests.WithNodeKubeProxyVersion(!opts.gates.DisableNodeKubeProxyVersion)))
 		in.recorder = recorder{events.Log{Logger: klog.FromContext(ctx)}}
@@ -58,7 +58,7 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	if err != nil {
 		return nil, err
 	}
-	in.sources = append(in.sources, api)
+	in.sources, in.unlisted = append(in.sources, api), api.Missing
 	in.recorder, in.publish = recorder{published}, published.Run
 	return in, nil
 }

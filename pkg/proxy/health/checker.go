@@ -19,6 +19,8 @@ type Config struct {
 	// SyncPeriod is the time in which a change should be programmed. A family with a change that has waited more
 	// than twice as long is unhealthy.
 	SyncPeriod time.Duration
+	// Waiting returns the names of what the proxy waits for, for /healthz to show; nil returns none.
+	Waiting func() []string
 	// Clock is a fake in tests.
 	Clock clock.PassiveClock
 	// HealthzAnswered and LivezAnswered, if set, are called with the code of every answer.
@@ -103,6 +105,9 @@ type report struct {
 	NodeEligible *bool                   `json:"nodeEligible,omitempty"`
 	Healthy      bool                    `json:"healthy"`
 	Status       map[string]familyReport `json:"status"`
+	// WaitingFor is shown by healthz only. A proxy that has synced is healthy all the same: it serves what does not
+	// depend on these.
+	WaitingFor []string `json:"waitingFor,omitempty"`
 }
 
 // familyReport is the state of one family. LastUpdated is when it was last programmed, null if it never was.
@@ -151,6 +156,9 @@ func (c *Checker) Handler() http.Handler {
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		r, eligible := c.report(true), c.eligible()
 		r.NodeEligible = &eligible
+		if c.config.Waiting != nil {
+			r.WaitingFor = c.config.Waiting()
+		}
 		r.Healthy = r.Healthy && eligible
 		answer(w, r.Healthy, r, c.config.HealthzAnswered)
 	})

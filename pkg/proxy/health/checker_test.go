@@ -104,9 +104,10 @@ func ask(handler http.Handler, path string) *httptest.ResponseRecorder {
 }
 
 func TestCheckerBody(t *testing.T) {
+	waiting := []string{"the Node object"}
 	checker := NewChecker(Config{
 		Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, SyncPeriod: 30 * time.Second,
-		Clock: testclock.NewFakePassiveClock(at(100)),
+		Waiting: func() []string { return waiting }, Clock: testclock.NewFakePassiveClock(at(100)),
 	})
 	check := func(name, path, want string) {
 		t.Helper()
@@ -129,6 +130,12 @@ func TestCheckerBody(t *testing.T) {
 		"lastUpdated": "2026-09-01T12:01:40Z", "currentTime": "2026-09-01T12:01:40Z", "healthy": true,
 		"status": {"IPv4": {"lastUpdated": null, "healthy": true}, "IPv6": {"lastUpdated": null, "healthy": true}}}`)
 	checker.Synced(synced(10, false))
+	check("healthy and waiting", "/healthz", `{
+		"lastUpdated": "2026-09-01T12:01:40Z", "currentTime": "2026-09-01T12:01:40Z", "nodeEligible": true, "healthy": true,
+		"status": {"IPv4": {"lastUpdated": "2026-09-01T12:00:10Z", "healthy": true},
+		           "IPv6": {"lastUpdated": "2026-09-01T12:00:10Z", "healthy": true}},
+		"waitingFor": ["the Node object"]}`)
+	waiting = nil
 	check("healthy", "/healthz", `{
 		"lastUpdated": "2026-09-01T12:01:40Z", "currentTime": "2026-09-01T12:01:40Z", "nodeEligible": true, "healthy": true,
 		"status": {"IPv4": {"lastUpdated": "2026-09-01T12:00:10Z", "healthy": true},

@@ -104,6 +104,15 @@ func (m *Metrics) Drifted(d backend.Drift) {
 // nearly all endpoints away. It may be called by any goroutine.
 func (m *Metrics) RelistHeld() { m.relistsHeld.Inc() }
 
+// Waiting shows whether the proxy waits for a reason. It may be called by any goroutine.
+func (m *Metrics) Waiting(reason string, waiting bool) {
+	value := 0.0
+	if waiting {
+		value = 1
+	}
+	m.waiting.WithLabelValues(reason).Set(value)
+}
+
 // ConfigRefused counts a new content of the configuration file that is invalid.
 func (m *Metrics) ConfigRefused() { m.configRefused.Inc() }
 

@@ -192,6 +192,9 @@ func TestBeginning(t *testing.T) {
 func TestCounters(t *testing.T) {
 	f := newFixture(t)
 	f.RelistHeld()
+	f.Waiting("node", true)
+	f.Waiting("pod_cidrs", true)
+	f.Waiting("pod_cidrs", false)
 	f.ConfigRefused()
 	f.Healthz(200)
 	f.Healthz(200)
@@ -201,6 +204,8 @@ func TestCounters(t *testing.T) {
 	f.Queued(time.Unix(1000, 0))
 	f.expect(`
 		serviceproxy_relists_held_total 1
+		serviceproxy_waiting{reason=node} 1
+		serviceproxy_waiting{reason=pod_cidrs} 0
 		serviceproxy_config_refused_total 1
 		proxy_healthz_total{code=200} 2
 		proxy_healthz_total{code=503} 1

@@ -63,6 +63,7 @@ relists_held_total     counter -         here
 config_refused_total   counter -         here
 contested_frontends    gauge   -         here
 refused_service_ports  gauge   ip_family here
+waiting                gauge   reason    here
 `
 
 // exercised is a Metrics to which everything has happened once, so that it has every series.
@@ -72,6 +73,7 @@ func exercised(t *testing.T) metrics.KubeRegistry {
 	f.Queued(start)
 	f.Drifted(backend.Drift{Family: cluster.IPv4})
 	f.RelistHeld()
+	f.Waiting("node", true)
 	f.Healthz(200)
 	f.Livez(503)
 	f.ConntrackSwept(cluster.IPv6, time.Millisecond, 2)

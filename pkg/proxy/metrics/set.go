@@ -40,6 +40,7 @@ type metricSet struct {
 	relistsHeld, configRefused    *metrics.Counter
 	contested                     *metrics.Gauge
 	refused                       *metrics.GaugeVec
+	waiting                       *metrics.GaugeVec
 }
 
 const (
@@ -49,6 +50,7 @@ const (
 	codeLabel     = "code"
 	servedLabel   = "served"
 	tableLabel    = "table"
+	reasonLabel   = "reason"
 )
 
 func newMetricSet(config *Config, pending func() changeCount) metricSet {
@@ -115,6 +117,9 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 			"New contents of the configuration file that were invalid; the configuration from the start stayed in force."),
 		refused: gauges(own, "refused_service_ports",
 			"Ports of Services that are left out, since the kernel refuses their rules; log and Events tell why.", familyLabel),
+		waiting: gauges(own, "waiting",
+			"1 for each reason that the proxy waits for now: api_server (nothing is served before it has listed what there is), node, node_addresses, pod_cidrs (served is what does not depend on them).",
+			reasonLabel),
 		contested: gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim; only one of them is served, and Events on the others report why."),
 	}
 }
@@ -128,7 +133,7 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.noLocalEndpoints, s.healthz, s.livez, s.conntrackDuration, s.conntrackDeleted,
 		s.localhostListeners, s.localhostFailures,
 		s.withExternalIPs,
-		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.contested, s.refused,
+		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.contested, s.refused, s.waiting,
 	}
 	for _, c := range []*metrics.CounterVec{s.syncFailures, s.partialSyncFailures, s.cleanupFailures} {
 		if c != nil {

@@ -1,0 +1,48 @@
+package node
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// FamilyPolicy is how many address families have to be usable.
+type FamilyPolicy uint8
+
+// The zero value serves both families where the machine has them.
+const (
+	PreferDualStack FamilyPolicy = iota
+	RequireDualStack
+	SingleStack
+)
+
+// Families chooses the families to serve among those of the machine, the primary one first where it is known. given are the
+// addresses that the configuration puts in place of the Node's: the first one's family is the primary one. A single-stack
+// node whose primary family is not known yet gets both, and the plan chooses (plan.Options.SingleStack).
+func Families(machine []cluster.Family, policy FamilyPolicy, given []netip.Addr) ([]cluster.Family, error) {
+	const remedy = "set up %[1]s on this machine (for IPv6: net.ipv6.conf.all.disable_ipv6=0)"
+	families := slices.Clone(machine)
+	if len(given) > 0 {
+		primary := cluster.FamilyOf(given[0])
+		at := slices.Index(families, primary)
+		if at < 0 {
+			return nil, fmt.Errorf("nodeIPOverride (--bind-address) makes %[1]s the primary address family, which this machine does not have; "+
+				remedy+", or give an address of another family", primary)
+		}
+		families[0], families[at] = families[at], families[0]
+		if policy == SingleStack {
+			families = families[:1]
+		}
+	}
+	if policy == RequireDualStack && len(families) < 2 {
+		missing := cluster.IPv6
+		if families[0] == cluster.IPv6 {
+			missing = cluster.IPv4
+		}
+		return nil, fmt.Errorf("ipFamilyPolicy is RequireDualStack, and this machine does not have %[1]s; "+
+			remedy+", or choose PreferDualStack", missing)
+	}
+	return families, nil
+}

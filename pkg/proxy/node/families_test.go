@@ -1,0 +1,57 @@
+package node
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+func addrs(texts ...string) (all []netip.Addr) {
+	for _, text := range texts {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
+
+func prefixes(texts ...string) (all []netip.Prefix) {
+	for _, text := range texts {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}
+
+func TestFamilies(t *testing.T) {
+	both, one := []cluster.Family{cluster.IPv4, cluster.IPv6}, []cluster.Family{cluster.IPv4}
+	for _, test := range []struct {
+		policy  FamilyPolicy
+		given   string
+		machine []cluster.Family
+		want    string // families, or a part of the error
+	}{
+		{PreferDualStack, "", both, "[IPv4 IPv6]"},
+		{PreferDualStack, "2001:db8::1", both, "[IPv6 IPv4]"},
+		{PreferDualStack, "192.0.2.1", both, "[IPv4 IPv6]"},
+		{PreferDualStack, "", one, "[IPv4]"},
+		{PreferDualStack, "2001:db8::1", one, "makes IPv6 the primary address family, which this machine does not have"},
+		{RequireDualStack, "", both, "[IPv4 IPv6]"},
+		{RequireDualStack, "", one, "ipFamilyPolicy is RequireDualStack, and this machine does not have IPv6"},
+		{SingleStack, "", one, "[IPv4]"},
+		{SingleStack, "", both, "[IPv4 IPv6]"}, // until the primary one is known
+		{SingleStack, "2001:db8::1", both, "[IPv6]"},
+		{SingleStack, "2001:db8::1", one, "makes IPv6 the primary"},
+	} {
+		got, err := Families(test.machine, test.policy, addrs(strings.Fields(test.given)...))
+		if err == nil && fmt.Sprintf("%v", got) != test.want || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("policy %d, given %q, machine %v: got %v, %v; want %s", test.policy, test.given, test.machine, got, err, test.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "%!") {
+			t.Errorf("the error is badly made: %v", err)
+		}
+	}
+	if fmt.Sprintf("%v", both) != "[IPv4 IPv6]" {
+		t.Errorf("the machine's families were changed: %v", both)
+	}
+}

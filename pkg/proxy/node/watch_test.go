@@ -1,0 +1,211 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// story is a Watch of a node that changes.
+type story struct {
+	*Watch
+	node     *cluster.Node
+	unlisted string
+	metric   map[string]bool
+	logger   klog.Logger
+}
+
+// begin makes a Watch that serves IPv4, and more families if they are given.
+func begin(options plan.Options, more ...cluster.Family) *story {
+	s := &story{metric: map[string]bool{}, node: &cluster.Node{Name: "n", Interfaces: addrs("192.0.2.1")}}
+	s.logger = ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	s.Watch = NewWatch(Config{
+		Families: append([]cluster.Family{cluster.IPv4}, more...), Plan: &options, NodePortsByDefault: true, Logger: s.logger,
+		Snapshot: func() *cluster.Snapshot { return &cluster.Snapshot{Node: s.node} },
+		Unlisted: func() string { return s.unlisted },
+		Waiting:  func(reason string, waiting bool) { s.metric[reason] = waiting },
+		Clock:    clock.RealClock{},
+	})
+	return s
+}
+
+// sync shows the Watch a sync for the node as it is, with a Service that has a node port in these families.
+func (s *story) sync(nodePorts ...string) {
+	b := cluster.NewBuilder("n")
+	_ = b.Update(func(u *cluster.Update) { // a valid Service
+		u.SetService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: corev1.ServiceSpec{
+			ClusterIPs: nodePorts, ClusterIP: strings.Join(nodePorts[:min(1, len(nodePorts))], ""),
+			Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080}}, Type: corev1.ServiceTypeNodePort}})
+	})
+	snapshot := *b.Snapshot()
+	snapshot.Node = s.node
+	s.Synced(&proxy.Sync{After: &snapshot, Plan: plan.Compute(&snapshot, s.config.Plan, nil)})
+}
+
+// logged counts the lines of the log that hold some words.
+func (s *story) logged(words string) int {
+	return strings.Count(s.logger.GetSink().(ktesting.Underlier).GetBuffer().String(), words)
+}
+
+// TestWaiting lets a node come to be as it does in a cloud, step by step: what is waited for is returned, measured, and logged
+// once for each time.
+func TestWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := begin(plan.Options{NodeCIDR: true})
+		s.unlisted = "services (unreachable)"
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.Run(ctx) }()
+		for _, step := range []struct {
+			change func()
+			want   []Reason
+			says   string
+		}{
+			{func() {}, []Reason{APIServer}, "the API server to list services (unreachable)"},
+			{func() { s.unlisted = "" }, []Reason{Object}, "--hostname-override"},
+			{func() { s.node = &cluster.Node{Name: "n", Exists: true} }, []Reason{Addresses, PodCIDRs}, "nodeIPOverride"},
+			{func() { s.node = &cluster.Node{Name: "n", Exists: true, Addresses: addrs("192.0.2.1")} }, []Reason{PodCIDRs}, "spec.podCIDRs"},
+			{func() {
+				s.node = &cluster.Node{Name: "n", Exists: true, Addresses: addrs("192.0.2.1"), PodCIDRs: prefixes("10.244.1.0/24")}
+			}, nil, `No longer waiting`},
+			{func() { gone := *s.node; gone.Exists = false; s.node = &gone }, []Reason{Object}, "the Node object"},
+		} {
+			step.change()
+			synctest.Wait()
+			time.Sleep(3 * period)
+			synctest.Wait()
+			var got []Reason
+			for _, wait := range s.Waiting() {
+				got = append(got, wait.Reason)
+			}
+			measured := slices.Sorted(maps.Keys(s.metric))
+			if len(measured) != len(Reasons()) {
+				t.Errorf("the metric has %v", measured)
+			}
+			for reason, waiting := range s.metric {
+				if waiting != slices.Contains(step.want, Reason(reason)) {
+					t.Errorf("the metric of %s is %t, want %v", reason, waiting, step.want)
+				}
+			}
+			if !slices.Equal(got, step.want) || s.logged(step.says) == 0 {
+				t.Errorf("waits for %v, want %v and the words %q in the log", got, step.want, step.says)
+			}
+		}
+		if s.logged("spec.podCIDRs") != 1 || s.logged("--hostname-override") != 2 {
+			t.Errorf("logged %d and %d times, want once and twice", s.logged("spec.podCIDRs"), s.logged("--hostname-override"))
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestWarnings warns once of what a user may not expect, and of nothing else.
+func TestWarnings(t *testing.T) {
+	primary := plan.NodePortAddresses{Primary: true}
+	cidrs := func(texts ...string) plan.LocalTraffic { return plan.LocalTraffic{CIDRs: prefixes(texts...)} }
+	dual := cluster.Node{Addresses: addrs("192.0.2.1", "2001:db8::1")}
+	for _, test := range []struct {
+		name    string
+		options plan.Options
+		node    cluster.Node
+		says    string // empty is nothing
+	}{
+		{"nothing to warn of", plan.Options{NodePorts: primary, LocalTraffic: cidrs("10.244.0.0/16", "fd00::/48")}, dual, ""},
+		{"one family on a single-stack node", plan.Options{NodePorts: primary, LocalTraffic: cidrs("10.244.0.0/16")},
+			cluster.Node{Addresses: addrs("192.0.2.1", "2001:db8::1")[:1]}, `because the Node has no address of it family="IPv6"`},
+		{"the node is not known yet", plan.Options{NodePorts: primary, LocalTraffic: cidrs("10.244.0.0/16")}, cluster.Node{}, ""},
+		{"no cluster CIDR", plan.Options{NodePorts: primary}, dual, "there is no cluster CIDR"},
+		{"an interface in its place", plan.Options{NodePorts: primary, LocalTraffic: plan.LocalTraffic{Interface: "cbr0"}}, dual, ""},
+		{"a cluster CIDR of one family", plan.Options{NodePorts: primary, LocalTraffic: cidrs("10.244.0.0/16")}, dual, "There is no cluster CIDR of a family"},
+		{"node ports everywhere", plan.Options{LocalTraffic: cidrs("10.244.0.0/16", "fd00::/48")}, dual, "to primary"},
+		{"pod CIDRs are not there yet", plan.Options{NodePorts: primary, NodeCIDR: true}, dual, ""},
+		{"pod CIDRs of one family", plan.Options{NodePorts: primary, NodeCIDR: true},
+			cluster.Node{Addresses: dual.Addresses, PodCIDRs: prefixes("10.244.1.0/24")}, "The Node has no pod CIDR of a family"},
+		{"no interfaces", plan.Options{NodePorts: primary, LocalTraffic: plan.LocalTraffic{Interface: "cbr0"}},
+			cluster.Node{Addresses: dual.Addresses, Interfaces: addrs("127.0.0.1", "::1", "fe80::1")}, "no addresses but loopback and link-local ones"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := begin(test.options, cluster.IPv6)
+			if test.node.Interfaces == nil {
+				test.node.Interfaces = s.node.Interfaces
+			}
+			test.node.Name, test.node.Exists = "n", true
+			s.node = &test.node
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := s.Run(ended); err != nil {
+				t.Fatal(err)
+			}
+			s.sync("10.96.0.1", "fd00:96::1")
+			s.sync("10.96.0.1", "fd00:96::1")
+			lines, log := 0, s.logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+			if test.says != "" {
+				lines = 1
+			}
+			if got := strings.Count(log, "\n"); got != lines || !strings.Contains(log, test.says) {
+				t.Errorf("want %d lines with %q:\n%s", lines, test.says, log)
+			}
+		})
+	}
+}
+
+// TestNodePortsOfOneFamily does not warn of a family without node ports: most machines have IPv6, and no use for it.
+func TestNodePortsOfOneFamily(t *testing.T) {
+	s := begin(plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}}, cluster.IPv6)
+	s.node = &cluster.Node{Name: "n", Exists: true, Addresses: addrs("192.0.2.1"), Interfaces: s.node.Interfaces}
+	s.sync("10.96.0.1")
+	if n := s.logged("on all addresses"); n != 0 {
+		t.Errorf("warned of node ports that nobody has")
+	}
+	s.sync("10.96.0.1", "fd00:96::1")
+	if n := s.logged("on all addresses"); n != 1 {
+		t.Errorf("warned %d times of IPv6 node ports on all addresses", n)
+	}
+}
+
+// TestPrimary ends a proxy whose primary family is not served, unless it has ever been another one.
+func TestPrimary(t *testing.T) {
+	for _, test := range []struct {
+		steps []string // primary addresses
+		fails bool
+	}{
+		{[]string{"192.0.2.1"}, false},
+		{[]string{"", "2001:db8::1", "2001:db8::1"}, true},
+		{[]string{"", "192.0.2.1", "2001:db8::1", "2001:db8::1"}, false},
+	} {
+		s := begin(plan.Options{})
+		for _, addr := range test.steps {
+			s.node = &cluster.Node{Name: "n", Exists: true, Addresses: addrs(strings.Fields(addr)...), Interfaces: s.node.Interfaces}
+			s.sync()
+		}
+		ended, cancel := context.WithTimeout(t.Context(), time.Second)
+		if !test.fails {
+			cancel()
+		}
+		err := s.Run(ended)
+		cancel()
+		if test.fails != (err != nil) || err != nil && !strings.Contains(err.Error(), "the primary address 2001:db8::1 of the Node \"n\" is of family IPv6, which is not served here") {
+			t.Errorf("%v: %v", test.steps, err)
+		}
+		if changed := fmt.Sprint(test.steps) == "[ 192.0.2.1 2001:db8::1 2001:db8::1]"; changed != (s.logged("now of a family that is not served") == 1) {
+			t.Errorf("%v: the change is not logged, or not once", test.steps)
+		}
+	}
+}
