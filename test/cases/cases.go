@@ -187,7 +187,7 @@ func (c *Case) read() error {
 			return err
 		}
 	}
-	objects, err := manifests.Parse(c.Path, []byte(translate(c.Part("objects.yaml"))))
+	objects, err := parse(c.Path, []byte(translate(c.Part("objects.yaml"))))
 	if err != nil {
 		return err
 	}
@@ -204,6 +204,15 @@ func (c *Case) read() error {
 		c.Packets = append(c.Packets, p)
 	}
 	return nil
+}
+
+// parse parses manifests of which everything must be good, and everything must be served.
+func parse(name string, data []byte) ([]runtime.Object, error) {
+	file := manifests.Parse(name, data)
+	if file.Err == nil && len(file.PassedOver) > 0 {
+		return nil, fmt.Errorf("%s: kinds that are not served: %v", name, file.PassedOver)
+	}
+	return file.Objects, file.Err
 }
 
 // newBuilder makes a builder that knows the laboratory's node1, unless the objects have its Node, and nothing else yet.
@@ -224,7 +233,7 @@ func Snapshot(objects string, family cluster.Family) (*cluster.Snapshot, error) 
 	if family == cluster.IPv6 {
 		objects = toIPv6(objects)
 	}
-	parsed, err := manifests.Parse("objects.yaml", []byte(objects))
+	parsed, err := parse("objects.yaml", []byte(objects))
 	if err != nil {
 		return nil, err
 	}

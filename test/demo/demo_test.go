@@ -147,16 +147,16 @@ func TestExamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects, err := source.Parse(path, data)
-		if err != nil || len(objects) != 3 {
-			t.Errorf("%s: %d objects of 3 (a Service and two EndpointSlices), %v", path, len(objects), err)
+		file := source.Parse(path, data)
+		if file.Err != nil || len(file.Objects) != 3 || file.PassedOver != nil {
+			t.Errorf("%s: %d objects of 3 (a Service and two EndpointSlices), %v", path, len(file.Objects), file.Err)
 		}
 		if !strings.Contains(string(readme), "("+filepath.Base(path)+")") {
 			t.Errorf("the README of the examples does not mention %s", path)
 		}
 	}
-	if _, err := source.Parse("more", []byte(manifests("more", 300, "10.98", "fd00:10:98:"))); err != nil {
-		t.Error(err)
+	if file := source.Parse("more", []byte(manifests("more", 300, "10.98", "fd00:10:98:"))); file.Err != nil {
+		t.Error(file.Err)
 	}
 }
 

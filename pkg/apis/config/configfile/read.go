@@ -1,15 +1,9 @@
 package configfile
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -23,12 +17,13 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/scheme"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
 // MaxSize is the size in bytes beyond which a file is refused unread. A ConfigMap cannot hold more.
 const MaxSize = 1 << 20
 
-// File is a configuration file that could be decoded. Whether its values are valid is for Check to say.
+// File is a configuration file. Whether its values are valid is for Check to report.
 type File struct {
 	// Name is the path it was read from.
 	Name string
@@ -41,20 +36,18 @@ type File struct {
 	// Dropped are settings that the internal form has no place for.
 	Dropped []config.Loss
 
-	lines   map[string]int  // path of each field in the file to its line
+	doc     *yamldoc.Document
+	wrong   Problems        // values that could not be decoded
 	invalid field.ErrorList // values of fields that the internal form has no place for
 }
 
 // Read reads a file. The error is of type Problems if the file's content is to blame.
 func Read(name string) (*File, error) {
-	f, err := os.Open(name)
+	f, err := open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return nil, Problems{{File: name, Detail: "is a directory; name a file in it"}}
-	}
 	return ReadFrom(name, f)
 }
 
@@ -70,13 +63,10 @@ func ReadFrom(name string, r io.Reader) (*File, error) {
 	return Parse(name, data)
 }
 
-// Parse decodes the content of a file; name is for messages. The error is of type Problems and tells all of them.
+// Parse decodes the content of a file; name is for messages. It returns an error, of type Problems, only if nothing can be
+// made of the content. Values that cannot be decoded count as left out, and Check reports them with everything else.
 func Parse(name string, data []byte) (*File, error) {
-	if json.Valid(data) {
-		// YAML allows no tabs between tokens and JSON does; in JSON they are never anything else.
-		data = bytes.ReplaceAll(data, []byte("\t"), []byte(" "))
-	}
-	root, problem := parseTree(name, data)
+	doc, root, problem := parseTree(name, data)
 	if problem != nil {
 		return nil, Problems{*problem}
 	}
@@ -91,11 +81,19 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, Problems{{File: name, Detail: err.Error()}}
 	}
 	walk := walkTree(name, gv.Version, root, versioned)
+	file := &File{Name: name, Version: gv.Version, Config: &config.KubeProxyConfiguration{}, Warnings: walk.strict.sorted(), wrong: walk.wrong, doc: doc}
+	text := doc.Text
 	if len(walk.wrong) > 0 {
-		return nil, append(walk.wrong, walk.strict...).sorted()
+		prune(root)
+		text, err = yaml.Marshal(root) // without the values that are wrong
 	}
-	file := &File{Name: name, Version: gv.Version, Config: &config.KubeProxyConfiguration{}, Warnings: walk.strict.sorted(), lines: walk.lines}
-	if err := file.decode(s, data, versioned); err != nil {
+	if err == nil {
+		err = file.decode(s, text, versioned)
+	}
+	switch {
+	case err != nil && len(walk.wrong) > 0:
+		return nil, append(walk.wrong, walk.strict...).sorted()
+	case err != nil:
 		return nil, Problems{{File: name, Detail: err.Error()}}
 	}
 	return file, nil
@@ -119,44 +117,32 @@ func (f *File) decode(s *runtime.Scheme, data []byte, versioned runtime.Object) 
 }
 
 // parseTree parses the one document of a file.
-func parseTree(name string, data []byte) (*yaml.Node, *Problem) {
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
+func parseTree(name string, data []byte) (*yamldoc.Document, *yaml.Node, *Problem) {
+	docs, errs := yamldoc.Split(name, data)
+	if len(errs) > 0 {
+		return nil, nil, &Problem{File: name, Line: errs[0].Line, Detail: "is " + errs[0].Err.Error()}
+	}
+	var doc *yamldoc.Document
 	var root *yaml.Node
-	for {
-		var document yaml.Node
-		err := decoder.Decode(&document)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, syntaxProblem(name, err)
-		}
-		content := document.Content[0]
-		if content.Kind == yaml.ScalarNode && content.Tag == "!!null" {
+	for _, d := range docs {
+		n, errs := d.Node()
+		switch {
+		case len(errs) > 0:
+			return nil, nil, &Problem{File: name, Line: errs[0].Line, Detail: "is " + errs[0].Err.Error()}
+		case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
 			continue
+		case root != nil:
+			return nil, nil, &Problem{File: name, Line: n.Line, Detail: "a second document begins here; a configuration is one document"}
 		}
-		if root != nil {
-			return nil, &Problem{File: name, Line: content.Line, Detail: "a second document begins here; a configuration is one document"}
-		}
-		root = content
+		doc, root = d, n
 	}
 	switch {
 	case root == nil:
-		return nil, &Problem{File: name, Detail: "is empty; " + wanted()}
+		return nil, nil, &Problem{File: name, Detail: "is empty; " + wanted()}
 	case root.Kind != yaml.MappingNode:
-		return nil, &Problem{File: name, Line: root.Line, Detail: fmt.Sprintf("is %s, not a set of fields; %s", describe(root), wanted())}
+		return nil, nil, &Problem{File: name, Line: root.Line, Detail: fmt.Sprintf("is %s, not a set of fields; %s", describe(root), wanted())}
 	}
-	return root, nil
-}
-
-// syntaxProblem takes the line out of the parser's words.
-func syntaxProblem(name string, err error) *Problem {
-	p := &Problem{File: name, Detail: "is not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
-	if m := regexp.MustCompile(`^yaml: line (\d+): (.*)`).FindStringSubmatch(err.Error()); m != nil {
-		p.Line, _ = strconv.Atoi(m[1])
-		p.Detail = "is not YAML: " + m[2]
-	}
-	return p
+	return doc, root, nil
 }
 
 // version reads apiVersion and kind.
@@ -165,6 +151,8 @@ func version(name string, root *yaml.Node) (schema.GroupVersion, *Problem) {
 	kind, kindLine := scalarField(root, "kind")
 	gv, err := schema.ParseGroupVersion(apiVersion)
 	switch {
+	case kind == "ConfigMap":
+		return gv, &Problem{File: name, Line: kindLine, Field: "kind", Detail: "a ConfigMap is not a configuration but holds one; \"kube-proxy config convert\" takes it out"}
 	case apiVersion == "":
 		return gv, &Problem{File: name, Line: apiLine, Field: "apiVersion", Detail: "missing; " + wanted()}
 	case kind == "":
@@ -186,21 +174,20 @@ func wanted() string {
 	return fmt.Sprintf("want kind %s with apiVersion %s", config.Kind, strings.Join(versions, " or "))
 }
 
-// scalarField gives the value and the line of a field of a mapping.
+// scalarField gives the value and the line of a field of a mapping; "" if it has no such field.
 func scalarField(mapping *yaml.Node, name string) (string, int) {
-	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		if value := mapping.Content[i+1]; mapping.Content[i].Value == name && value.Kind == yaml.ScalarNode {
-			return value.Value, value.Line
-		}
+	if value := child(mapping, name); value != nil && value.Kind == yaml.ScalarNode {
+		return value.Value, value.Line
 	}
 	return "", 0
 }
 
-// Check joins what validation says of Config with what only the file knows: lines, the names of its version, and with
-// configHardFail its unknown and duplicate fields. The paths of errs are those of v1alpha2. It returns Problems, or nil.
+// Check joins the errors of validation with what only the file knows: lines, the names of its version, values that could
+// not be decoded, and with configHardFail its unknown and duplicate fields. The paths of errs are those of v1alpha2. It
+// returns Problems, or nil.
 func (f *File) Check(errs field.ErrorList) error {
-	var problems Problems
-	if f.Config.ConfigHardFail {
+	problems := slices.Clone(f.wrong)
+	if f.Config.ConfigHardFail || len(f.wrong) > 0 {
 		problems = append(problems, f.Warnings...)
 	}
 	for _, e := range f.invalid {
@@ -211,21 +198,31 @@ func (f *File) Check(errs field.ErrorList) error {
 		if f.Version == v1alpha1.Version {
 			path = v1alpha1.Path(e.Field, f.Config.Mode)
 		}
-		problems = append(problems, f.locate(e, path))
+		if !f.undecoded(path) {
+			problems = append(problems, f.locate(e, path))
+		}
 	}
 	return problems.orNil()
+}
+
+// undecoded reports whether an error of the field at path only follows from a value that could not be decoded: one of the
+// field itself, of a section around it, or of the syncPeriod that a minSyncPeriod is compared with.
+func (f *File) undecoded(path string) bool {
+	compared := path
+	if section, found := strings.CutSuffix(path, "minSyncPeriod"); found {
+		compared = section + "syncPeriod"
+	}
+	return slices.ContainsFunc(f.wrong, func(p Problem) bool {
+		rest, found := strings.CutPrefix(path, p.Field)
+		return p.Field == compared || found && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
 }
 
 // locate gives the line of a field, or of the section that lacks it.
 func (f *File) locate(e *field.Error, path string) Problem {
 	p := Problem{File: f.Name, Field: path, Detail: e.ErrorBody()}
-	for at := path; at != ""; {
-		if line, ok := f.lines[at]; ok {
-			p.Line = line
-			break
-		}
-		cut := strings.LastIndexAny(at, ".[")
-		at = at[:max(cut, 0)]
+	if line, found := f.doc.Find(path); found {
+		p.Line = line
 	}
 	return p
 }

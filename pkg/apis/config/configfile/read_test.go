@@ -54,7 +54,10 @@ func TestBadInput(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := Parse("f", []byte(tt.in))
+			file, err := Parse("f", []byte(tt.in))
+			if err == nil {
+				err = file.Check(nil)
+			}
 			var problems Problems
 			if !errors.As(err, &problems) {
 				t.Fatalf("error is %v, not Problems", err)

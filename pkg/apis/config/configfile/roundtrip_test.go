@@ -21,6 +21,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/scheme"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
+	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
 // rounds is how many random configurations each round trip is tried with.
@@ -266,7 +267,7 @@ func flatten(object any) map[string]string {
 			}
 		case map[string]any:
 			for name, v := range value {
-				visit(join(path, name), v)
+				visit(yamldoc.Member(path, name), v)
 			}
 		default:
 			leaves[path] = fmt.Sprint(value)

@@ -13,23 +13,24 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
 // maxProblems bounds what is told of one file; the rest is more of the same.
 const maxProblems = 50
 
-// walk compares a tree of YAML nodes with a Go type.
+// walk compares a tree of YAML nodes with a Go type. It takes values that cannot be decoded out of the tree, so that the
+// rest can be.
 type walk struct {
 	file    string
 	version string
-	lines   map[string]int
 	wrong   Problems // values that cannot be decoded
 	strict  Problems // unknown and duplicate fields
 }
 
 // walkTree goes through a document that is to be decoded into an object of object's type.
 func walkTree(file, version string, root *yaml.Node, object any) *walk {
-	w := &walk{file: file, version: version, lines: map[string]int{}}
+	w := &walk{file: file, version: version}
 	w.value(root, reflect.TypeOf(object).Elem(), "")
 	return w
 }
@@ -60,17 +61,13 @@ func (w *walk) value(n *yaml.Node, t reflect.Type, path string) {
 	case t.Kind() == reflect.Map:
 		if w.kind(n, yaml.MappingNode, path, "a set of names with values") {
 			for i := 0; i+1 < len(n.Content); i += 2 {
-				at := join(path, n.Content[i].Value)
-				w.lines[at] = n.Content[i].Line
-				w.value(n.Content[i+1], t.Elem(), at)
+				w.value(n.Content[i+1], t.Elem(), yamldoc.Member(path, n.Content[i].Value))
 			}
 		}
 	case t.Kind() == reflect.Slice:
 		if w.kind(n, yaml.SequenceNode, path, "a list") {
 			for i, item := range n.Content {
-				at := fmt.Sprintf("%s[%d]", path, i)
-				w.lines[at] = item.Line
-				w.value(item, t.Elem(), at)
+				w.value(item, t.Elem(), yamldoc.Element(path, i))
 			}
 		}
 	default:
@@ -85,7 +82,7 @@ func (w *walk) mapping(n *yaml.Node, fields map[string]reflect.Type, path string
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
-		at := join(path, key.Value)
+		at := yamldoc.Member(path, key.Value)
 		if key.Tag == "!!merge" {
 			if value.Kind == yaml.AliasNode && value.Alias.Kind == yaml.MappingNode && !merged[value.Alias] {
 				w.mapping(value.Alias, fields, path, merged)
@@ -103,7 +100,6 @@ func (w *walk) mapping(n *yaml.Node, fields map[string]reflect.Type, path string
 				Detail: "unknown field" + w.hint(at, key.Value, fields)})
 			continue
 		}
-		w.lines[at] = key.Line
 		w.value(value, t, at)
 	}
 }
@@ -130,7 +126,7 @@ func (w *walk) hint(path, name string, fields map[string]reflect.Type) string {
 // kind tells whether a node has the kind that its type needs.
 func (w *walk) kind(n *yaml.Node, want yaml.Kind, path, what string) bool {
 	if n.Kind != want {
-		w.wrong = append(w.wrong, Problem{File: w.file, Line: n.Line, Field: path, Detail: fmt.Sprintf("want %s, not %s", what, describe(n))})
+		w.reject(n, path, what)
 		return false
 	}
 	return true
@@ -147,7 +143,39 @@ func (w *walk) scalar(n *yaml.Node, t reflect.Type, path string) {
 			return
 		}
 	}
-	w.wrong = append(w.wrong, Problem{File: w.file, Line: n.Line, Field: path, Detail: fmt.Sprintf("want %s, not %s", wants(t, n), describe(n))})
+	w.reject(n, path, wants(t, n))
+}
+
+// reject notes a value that cannot be decoded and takes it out of the tree.
+func (w *walk) reject(n *yaml.Node, path, want string) {
+	w.wrong = append(w.wrong, Problem{File: w.file, Line: n.Line, Field: path, Detail: fmt.Sprintf("want %s, not %s", want, describe(n))})
+	*n = yaml.Node{Kind: yaml.ScalarNode, Tag: rejectedTag, Anchor: n.Anchor}
+}
+
+// rejectedTag marks a value that was taken out of the tree.
+const rejectedTag = "!rejected"
+
+// prune removes rejected fields from a mapping, and makes rejected items of a list null, which keeps the others' places.
+func prune(n *yaml.Node) {
+	var kept []*yaml.Node
+	for i, child := range n.Content {
+		field := n.Kind == yaml.MappingNode
+		switch {
+		case field && i%2 == 1:
+			continue // its key decides
+		case field && n.Content[i+1].Tag == rejectedTag:
+			continue
+		case field:
+			kept = append(kept, child, n.Content[i+1])
+			prune(n.Content[i+1])
+			continue
+		case child.Tag == rejectedTag:
+			child.Tag, child.Value = "!!null", "null"
+		}
+		prune(child)
+		kept = append(kept, child)
+	}
+	n.Content = kept
 }
 
 // scalarJSON gives the JSON that sigs.k8s.io/yaml makes of a value.
@@ -219,12 +247,4 @@ func jsonFields(t reflect.Type, into map[string]reflect.Type) {
 			into[name] = f.Type
 		}
 	}
-}
-
-// join appends a name to a path.
-func join(path, name string) string {
-	if path == "" {
-		return name
-	}
-	return path + "." + name
 }

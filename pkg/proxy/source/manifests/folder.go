@@ -25,13 +25,16 @@ type folder struct {
 type file struct {
 	version version
 	sum     [sha256.Size]byte
-	// objects are the last good content; nil as long as there was none.
+	// objects are in force: the good ones of the present content and, while anything is wrong with it, those that the
+	// file held before and has no good one of now.
 	objects []runtime.Object
-	// parsed is what Parse said of the content that sum is of; err tells why the present content is not in
-	// force, which may also be that it cannot be read. nil if it is in force.
+	// parsed is the error of the content that sum is of; err is why the present content is not in force in full, which
+	// may also be that it cannot be read. nil if it is in force.
 	parsed, err error
 	// told is the last error that was logged.
 	told string
+	// passedOver are the objects of other kinds that have not been logged yet.
+	passedOver []PassedOver
 }
 
 // version tells whether a file may have changed without reading it.
@@ -108,14 +111,29 @@ func (f *file) read(path string, touched bool) bool {
 		return true
 	}
 	if sum := sha256.Sum256(data); sum != f.sum {
-		var objects []runtime.Object
-		if objects, f.parsed = Parse(path, data); f.parsed == nil {
-			f.objects = objects
-		}
+		f.take(Parse(path, data))
 		f.sum = sum
 	}
 	f.err = f.parsed
 	return true
+}
+
+// take puts a new content in force. As long as anything is wrong with it, nothing that the file held before is removed:
+// it may be in the part that could not be read.
+func (f *file) take(content File) {
+	objects := content.Objects
+	if content.Err != nil {
+		kept := map[key]bool{}
+		for _, object := range objects {
+			kept[keyOf(object)] = true
+		}
+		for _, object := range f.objects {
+			if !kept[keyOf(object)] {
+				objects = append(objects, object)
+			}
+		}
+	}
+	f.objects, f.parsed, f.passedOver = objects, content.Err, content.PassedOver
 }
 
 func versionOf(info fs.FileInfo) version {

@@ -16,36 +16,57 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
 // errEmpty is the fault of a file that says nothing at all, not even in a comment.
 var errEmpty = errors.New("the file is empty; remove it, or write a comment into it, to remove the objects that it held")
 
-// Parse reads the objects of one file, with the API server's defaults filled in: *Service, *EndpointSlice,
-// *Node and *ServiceCIDR of the API's v1 packages, in the order of the file. name is told in errors, and its
-// ending tells JSON from YAML. Anything wrong makes the whole file bad: then the error joins one Fault for
-// every thing that is wrong, up to ten, and there are no objects.
-func Parse(name string, data []byte) ([]runtime.Object, error) {
+// File is what a file holds.
+type File struct {
+	// Objects are the good ones, with the API server's defaults filled in, in the order of the file: *Service,
+	// *EndpointSlice, *Node and *ServiceCIDR of the API's v1 packages.
+	Objects []runtime.Object
+	// PassedOver are objects of other kinds, which have no effect.
+	PassedOver []PassedOver
+	// Err is what is wrong with the rest of the file: one Fault for each thing, up to ten. nil if nothing is.
+	Err error
+}
+
+// PassedOver is an object of a kind that a service proxy has no use for.
+type PassedOver struct {
+	Line             int // from 1
+	APIVersion, Kind string
+}
+
+// String gives "Deployment (apps/v1) in line 3".
+func (o PassedOver) String() string {
+	return fmt.Sprintf("%s (%s) in line %d", o.Kind, o.APIVersion, o.Line)
+}
+
+// MarshalText lets a log in JSON have an array of strings.
+func (o PassedOver) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// Parse reads one file. name is for errors, and its ending tells JSON from YAML. An object with a fault is left out, and
+// so is a document that cannot be read; the others of the file are good.
+func Parse(name string, data []byte) File {
 	if len(bytes.TrimSpace(data)) == 0 {
-		return nil, &Fault{File: name, Line: 1, Err: errEmpty}
+		return File{Err: &Fault{File: name, Line: 1, Err: errEmpty}}
 	}
-	docs, flaws := documents(name, data)
-	var objects []runtime.Object
-	lines := map[key]int{}
+	docs, errs := yamldoc.Split(name, data)
+	p := &parser{seen: map[key]int{}, errs: errs}
 	for _, doc := range docs {
-		p := &parser{doc: doc, objects: objects, seen: lines}
-		p.value("", doc.json, metav1.TypeMeta{})
-		objects = p.objects
-		flaws = append(flaws, p.flaws...)
+		asJSON, errs := doc.JSON()
+		if p.errs = append(p.errs, errs...); errs == nil {
+			p.doc = doc
+			p.value("", asJSON, metav1.TypeMeta{})
+		}
 	}
-	if len(flaws) == 0 {
-		return objects, nil
+	faults := make([]*Fault, len(p.errs))
+	for i, e := range p.errs {
+		faults[i] = &Fault{File: name, Line: e.Line, Err: e.Err}
 	}
-	faults := make([]*Fault, len(flaws))
-	for i, f := range flaws {
-		faults[i] = &Fault{File: name, Line: f.line, Err: f.err}
-	}
-	return nil, join(faults)
+	return File{Objects: p.objects, PassedOver: p.passedOver, Err: join(faults)}
 }
 
 // Apply tells a builder the objects that Parse gave.
@@ -64,25 +85,18 @@ func Apply(u *cluster.Update, objects []runtime.Object) {
 	}
 }
 
-// parser reads one document.
+// parser reads the documents of one file.
 type parser struct {
-	doc     *document
-	places  []place // filled when first needed
-	objects []runtime.Object
-	seen    map[key]int // the document's line of every object of the file so far
-	flaws   []flaw
+	doc        *yamldoc.Document
+	objects    []runtime.Object
+	passedOver []PassedOver
+	seen       map[key]int // the line of the document that every object so far is in
+	errs       []*yamldoc.Error
 }
 
 // fail notes what is wrong with a field of the document.
 func (p *parser) fail(path, format string, args ...any) {
-	if p.places == nil {
-		p.places = p.doc.lines(p.doc.text)
-	}
-	line, found := find(p.places, path)
-	if !found {
-		line = 1
-	}
-	p.flaws = append(p.flaws, flaw{p.doc.line + int(line) - 1, fmt.Errorf(format, args...)})
+	p.errs = append(p.errs, &yamldoc.Error{Line: p.doc.LineOf(path), Err: fmt.Errorf(format, args...)})
 }
 
 // value reads an object or a list that stands at path. Inside lists, what it lacks of kind and apiVersion is
@@ -97,33 +111,41 @@ func (p *parser) value(path string, data []byte, meta metav1.TypeMeta) {
 		p.decodeError(path, data, err)
 		return
 	}
-	if kind, isList := strings.CutSuffix(meta.Kind, "List"); isList {
-		p.list(path, data, metav1.TypeMeta{APIVersion: meta.APIVersion, Kind: kind})
-		return
-	}
 	object, apiVersion := newObject(meta.Kind)
+	item, isList := strings.CutSuffix(meta.Kind, "List")
+	listed, _ := newObject(item)
 	switch {
+	case isList && (item == "" || listed != nil):
+		p.list(path, data, metav1.TypeMeta{APIVersion: meta.APIVersion, Kind: item})
 	case meta.Kind == "":
 		p.fail(path, "it has no kind; known are %s", knownKinds)
-	case object == nil:
-		p.fail(member(path, "kind"), "a service proxy has no use for kind %s; known are %s", meta.Kind, knownKinds)
+	case object == nil || group(meta.APIVersion) != group(apiVersion):
+		p.passedOver = append(p.passedOver, PassedOver{p.doc.LineOf(yamldoc.Member(path, "kind")), meta.APIVersion, meta.Kind})
 	case meta.APIVersion != apiVersion:
-		p.fail(member(path, "apiVersion"), "apiVersion %q of kind %s is unknown; use %s", meta.APIVersion, meta.Kind, apiVersion)
+		p.fail(yamldoc.Member(path, "apiVersion"), "apiVersion %q of kind %s is unknown; use %s", meta.APIVersion, meta.Kind, apiVersion)
 	case p.decode(path, data, object):
-		setDefaults(object)
-		for _, w := range validate(object) {
-			p.fail(member(path, w.field), "%s: %s: %v", describe(object), w.field, w.err)
-		}
-		if first, twice := p.seen[keyOf(object)]; twice {
-			p.fail(member(path, "metadata.name"), "%s is in the document of line %d already", describe(object), first)
-		}
-		p.seen[keyOf(object)] = p.doc.line
+		p.object(path, object)
+	}
+}
+
+// object checks an object that stands at path, and takes it if it is good.
+func (p *parser) object(path string, object runtime.Object) {
+	before := len(p.errs)
+	setDefaults(object)
+	for _, w := range validate(object) {
+		p.fail(yamldoc.Member(path, w.field), "%s: %s: %v", describe(object), w.field, w.err)
+	}
+	if first, twice := p.seen[keyOf(object)]; twice {
+		p.fail(yamldoc.Member(path, "metadata.name"), "%s is in the document of line %d already", describe(object), first)
+	}
+	if len(p.errs) == before {
+		p.seen[keyOf(object)] = p.doc.Line
 		p.objects = append(p.objects, object)
 	}
 }
 
-// list reads what a list at path holds. member gives the kind of items that do not tell theirs: those of a
-// ServiceList and its like, as the API server itself sends them.
+// list reads the items of a list at path. typed is the kind of items that do not have one: those of a ServiceList and its
+// like, as the API server itself sends them.
 func (p *parser) list(path string, data []byte, typed metav1.TypeMeta) {
 	var list struct {
 		metav1.TypeMeta `json:",inline"`
@@ -132,15 +154,24 @@ func (p *parser) list(path string, data []byte, typed metav1.TypeMeta) {
 	}
 	if typed.Kind == "" { // a plain List says nothing about its items
 		if typed.APIVersion != corev1.SchemeGroupVersion.String() {
-			p.fail(member(path, "apiVersion"), "apiVersion %q of kind List is unknown; use %s", typed.APIVersion, corev1.SchemeGroupVersion)
+			p.fail(yamldoc.Member(path, "apiVersion"), "apiVersion %q of kind List is unknown; use %s", typed.APIVersion, corev1.SchemeGroupVersion)
 		}
 		typed = metav1.TypeMeta{}
 	}
 	if p.decode(path, data, &list) {
 		for i, item := range list.Items {
-			p.value(element(member(path, "items"), i), item, typed)
+			p.value(yamldoc.Element(yamldoc.Member(path, "items"), i), item, typed)
 		}
 	}
+}
+
+// group is the API group of an apiVersion; "" is the core group.
+func group(apiVersion string) string {
+	group, _, named := strings.Cut(apiVersion, "/")
+	if !named {
+		return ""
+	}
+	return group
 }
 
 const knownKinds = "Service, EndpointSlice, Node, ServiceCIDR and List"
@@ -172,7 +203,7 @@ func (p *parser) decode(path string, data []byte, into any) bool {
 		if fieldError, ok := errors.AsType[kjson.FieldError](err); ok {
 			field = fieldError.FieldPath()
 		}
-		p.fail(member(path, field), "%v", err)
+		p.fail(yamldoc.Member(path, field), "%v", err)
 	}
 	return len(strict) == 0
 }
@@ -183,11 +214,11 @@ func (p *parser) decodeError(path string, data []byte, err error) {
 		p.fail(path, "%v", err)
 		return
 	}
-	field, hint := pathAt(data, mismatch.Offset), ""
+	field, hint := yamldoc.PathAt(data, mismatch.Offset), ""
 	if mismatch.Type.Kind() == reflect.String && mismatch.Value != "object" && mismatch.Value != "array" {
 		hint = "; put it in quotes" // YAML takes on, no, y and 1.0 for something else
 	}
-	p.fail(member(path, field), "%s: %s where %s is wanted%s", field, mismatch.Value, shape(mismatch.Type), hint)
+	p.fail(yamldoc.Member(path, field), "%s: %s where %s is wanted%s", field, mismatch.Value, shape(mismatch.Type), hint)
 }
 
 // shape says in words what a manifest should have in place of a Go type.

@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -65,12 +67,12 @@ func TestParseKinds(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			objects, err := Parse(test.file, []byte(test.data))
-			if err != nil {
-				t.Fatalf("Parse: %v", err)
+			parsed := Parse(test.file, []byte(test.data))
+			if parsed.Err != nil || parsed.PassedOver != nil {
+				t.Fatalf("Parse: %v, passed over %v", parsed.Err, parsed.PassedOver)
 			}
 			var got []string
-			for _, object := range objects {
+			for _, object := range parsed.Objects {
 				got = append(got, describe(object))
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -82,7 +84,7 @@ func TestParseKinds(t *testing.T) {
 
 // TestParseDefaults compares what is filled in with what the API server fills in.
 func TestParseDefaults(t *testing.T) {
-	objects, err := Parse("a.yaml", []byte(goodService+"  externalIPs: [192.0.2.1]\n---\n"+goodSlice))
+	objects, err := parseAll("a.yaml", []byte(goodService+"  externalIPs: [192.0.2.1]\n---\n"+goodSlice))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,14 +105,14 @@ func TestParseDefaults(t *testing.T) {
 	if *slice.Ports[0].Name != "" || *slice.Ports[0].Protocol != corev1.ProtocolTCP {
 		t.Errorf("slice port %+v, want an empty name and TCP", slice.Ports[0])
 	}
-	objects, err = Parse("a.yaml", []byte("apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  clusterIPs: [fd00::1, 10.0.0.1]\n  ports: [{port: 1}]\n"))
+	objects, err = parseAll("a.yaml", []byte("apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  clusterIPs: [fd00::1, 10.0.0.1]\n  ports: [{port: 1}]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := objects[0].(*corev1.Service).Spec.ClusterIP; got != "fd00::1" {
 		t.Errorf("clusterIP %q, want the first of clusterIPs", got)
 	}
-	objects, err = Parse("a.yaml", []byte("apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nspec: {podCIDR: 10.1.0.0/24}\n"))
+	objects, err = parseAll("a.yaml", []byte("apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nspec: {podCIDR: 10.1.0.0/24}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,17 +121,56 @@ func TestParseDefaults(t *testing.T) {
 	}
 }
 
+// parseAll parses a file of which everything should be good.
+func parseAll(name string, data []byte) ([]runtime.Object, error) {
+	file := Parse(name, data)
+	return file.Objects, file.Err
+}
+
+// TestParseSetsAside proves that one bad object leaves the file's others good, that objects of other kinds are passed over
+// with their line, and that an old version of a kind that is served is an error.
+func TestParseSetsAside(t *testing.T) {
+	bad := strings.Replace(goodService, "10.0.0.1", "10.0.0.256", 1)
+	deployment := "apiVersion: apps/v1\nkind: Deployment\nspec: {replicas: 1}\n"
+	knative := "apiVersion: serving.knative.dev/v1\nkind: Service\nspec: {template: {}}\n"
+	file := Parse("a.yaml", []byte(bad+"---\n"+goodSlice+"---\nkind: [\n---\n"+deployment+"---\n"+knative+
+		"---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod}\n- {apiVersion: v1, kind: Node, metadata: {name: n1}}\n- {apiVersion: v1, kind: Node, metadata: {name: n2, x: 1}}\n"))
+	var objects, passed []string
+	for _, object := range file.Objects {
+		objects = append(objects, describe(object))
+	}
+	for _, o := range file.PassedOver {
+		passed = append(passed, o.String())
+	}
+	if diff := cmp.Diff([]string{"EndpointSlice default/web-1", "Node n1"}, objects); diff != "" {
+		t.Errorf("objects (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"Deployment (apps/v1) in line 25", "Service (serving.knative.dev/v1) in line 29", "Pod (v1) in line 35"}, passed); diff != "" {
+		t.Errorf("passed over (-want +got):\n%s", diff)
+	}
+	want := []string{"a.yaml:6: Service default/web: spec.clusterIP", "a.yaml:22: not YAML", `a.yaml:37: unknown field "metadata.x"`}
+	lines := strings.Split(fmt.Sprint(file.Err), "\n")
+	if len(lines) != len(want) {
+		t.Fatalf("errors:\n%v\nwant\n%q", file.Err, want)
+	}
+	for i := range want {
+		if !strings.HasPrefix(lines[i], want[i]) {
+			t.Errorf("error %d is %s, want %s", i, lines[i], want[i])
+		}
+	}
+}
+
 // faultTest is a file and the first line of the error that it must give, after the file's name.
 type faultTest struct{ name, data, want string }
 
-// checkFaults wants each file refused as a whole, for one fault that is named with the line that it is in.
+// checkFaults wants one fault of each file, named with the line that it is in.
 func checkFaults(t *testing.T, tests []faultTest) {
 	t.Helper()
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			objects, err := Parse("dir/a.yaml", []byte(test.data))
-			if err == nil || objects != nil {
-				t.Fatalf("Parse gave %d objects and the error %v, want none and an error", len(objects), err)
+			objects, err := parseAll("dir/a.yaml", []byte(test.data))
+			if want := strings.Count(test.data, goodService+"---"); err == nil || len(objects) != want {
+				t.Fatalf("Parse gave %d objects and the error %v, want %d and an error", len(objects), err, want)
 			}
 			if want := "dir/a.yaml:" + test.want; !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("error\n%v\nwant\n%s", err, want)
@@ -156,7 +197,6 @@ func TestParseFaultsOfFiles(t *testing.T) {
 		{"unknown anchor", with("web", "*web"), "1: not YAML: unknown anchor 'web'"},
 		{"no mapping", "- a\n- b\n", "1: an object is wanted here"},
 		{"no kind", "metadata: {name: a}\n", "1: it has no kind"},
-		{"foreign kind", with("kind: Service", "kind: Pod"), "2: a service proxy has no use for kind Pod"},
 		{"old apiVersion", slice("discovery.k8s.io/v1", "discovery.k8s.io/v1beta1"), `1: apiVersion "discovery.k8s.io/v1beta1" of kind EndpointSlice is unknown; use discovery.k8s.io/v1`},
 		{"unknown field", with("clusterIP:", "clusterip:"), `6: unknown field "spec.clusterip"`},
 		{"unknown field in a list", with("port: 80", "port: 80\n    porto: 5"), `9: unknown field "spec.ports[0].porto"`},
@@ -240,11 +280,11 @@ func TestParseFaultsJSON(t *testing.T) {
 		{"type", "{\"apiVersion\": \"v1\",\n\t\"kind\": \"Node\",\n\t\"metadata\": {\n\t\t\"name\": 5}}", "4: metadata.name: number where a string is wanted"},
 		{"unknown field", "{\"apiVersion\": \"v1\",\n\"kind\": \"Node\", \"metadata\": {\"name\": \"a\"},\n\"spec\": {\n\"a\": 1}}", `4: unknown field "spec.a"`},
 		{"field twice", "{\"apiVersion\": \"v1\",\n\"kind\": \"Node\", \"metadata\": {\"name\": \"a\",\n\"name\": \"a\"}}", `3: duplicate field "metadata.name"`},
-		{"second value", "{\"apiVersion\": \"v1\",\n\"kind\": \"Node\", \"metadata\": {\"name\": \"a\"}}\n\n{\n\"kind\": \"Pod\"}", "5: a service proxy has no use"},
+		{"second value", "{\"apiVersion\": \"v1\",\n\"kind\": \"Node\", \"metadata\": {\"name\": \"a\"}}\n\n{\n\"metadata\": {}}", "4: it has no kind"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := Parse("a.json", []byte(test.data))
+			_, err := parseAll("a.json", []byte(test.data))
 			if err == nil || !strings.HasPrefix(err.Error(), "a.json:"+test.want) {
 				t.Errorf("error\n%v\nwant\na.json:%s", err, test.want)
 			}
@@ -254,8 +294,8 @@ func TestParseFaultsJSON(t *testing.T) {
 
 // TestParseManyFaults wants faults told in the order of lines, and not thousands of them.
 func TestParseManyFaults(t *testing.T) {
-	data := goodService + "---\nkind: [\n" + strings.Repeat("---\nkind: Pod\n", 20) + "---\nkind: {\n"
-	_, err := Parse("a.yaml", []byte(data))
+	data := goodService + "---\nkind: [\n" + strings.Repeat("---\nmetadata: {}\n", 20) + "---\nkind: {\n"
+	_, err := parseAll("a.yaml", []byte(data))
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -278,7 +318,7 @@ func TestParseLarge(t *testing.T) {
 	}
 	for _, test := range tests {
 		repetitions := test.size / len(test.endpoint)
-		objects, err := Parse(test.name, []byte(test.head+strings.Repeat(test.endpoint, repetitions)+test.end))
+		objects, err := parseAll(test.name, []byte(test.head+strings.Repeat(test.endpoint, repetitions)+test.end))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -301,11 +341,8 @@ func FuzzParse(f *testing.F) {
 		if isJSON {
 			name = "a.json"
 		}
-		objects, err := Parse(name, data)
+		objects, err := parseAll(name, data)
 		if err != nil {
-			if len(objects) > 0 {
-				t.Errorf("objects beside the error %v", err)
-			}
 			if !strings.HasPrefix(err.Error(), name+":") {
 				t.Errorf("the error names no line: %v", err)
 			}
@@ -329,7 +366,7 @@ func TestExamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Parse(name, data); err != nil {
+		if _, err := parseAll(name, data); err != nil {
 			t.Error(err)
 		}
 	}

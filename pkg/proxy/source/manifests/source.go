@@ -229,18 +229,22 @@ func remove(u *cluster.Update, k key) {
 	}
 }
 
-// tellFiles logs what is wrong with files: once, and when it was so at the last look, too.
+// tellFiles logs what is wrong with files, once, and only if it was wrong at the last look too; and what was passed over.
 func (s *Source) tellFiles(ctx context.Context, bad map[string]string) {
 	logger := klog.FromContext(ctx)
 	for name, f := range s.folder.files {
 		path := filepath.Join(s.folder.dir, name)
 		switch {
 		case f.err == nil && f.told != "":
-			logger.Info("A manifest is good again", "file", path, "objects", len(f.objects))
+			logger.Info("Manifest is valid again", "file", path, "objects", len(f.objects))
 			f.told = ""
 		case f.err != nil && f.told != f.err.Error() && bad[name] == f.err.Error():
 			f.told = f.err.Error()
-			logger.Error(f.err, "A manifest is bad; its last good content stays in force", "file", path, "objectsInForce", len(f.objects))
+			logger.Error(f.err, "Manifest has errors; its valid objects are in force, and nothing it held before is removed", "file", path, "objectsInForce", len(f.objects))
+		}
+		if len(f.passedOver) > 0 {
+			logger.Info("Passed over objects in a manifest because a service proxy does not use their kinds", "file", path, "objects", f.passedOver)
+			f.passedOver = nil
 		}
 	}
 }

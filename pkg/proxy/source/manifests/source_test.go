@@ -197,14 +197,14 @@ func TestBadFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := run(t, dir)
-	b.says("bad.yaml:1: not YAML", "A manifest is bad")
+	b.says("bad.yaml:1: not YAML", "Manifest has errors")
 	b.write("good.yaml", service("a", 1))
 	b.want("a=1")
 	b.write("good.yaml", service("a", 2)+"unknown: field\n")
-	b.says("good.yaml:22: unknown field", "A manifest is bad")
+	b.says("good.yaml:22: unknown field", "Manifest has errors")
 	b.write("bad.yaml", service("b", 1))
 	b.want("a=1 b=1")
-	b.says("good again", "bad.yaml")
+	b.says("Manifest is valid again", "bad.yaml")
 	b.write("good.yaml", "")
 	b.says("good.yaml:1: the file is empty")
 	if err := os.Remove(filepath.Join(dir, "good.yaml")); err != nil {
@@ -227,18 +227,33 @@ func TestBadFile(t *testing.T) {
 	b.want("c=1") // now it is a folder, and no file any more
 }
 
+// TestBadObject proves that one bad object keeps its last good form and the file's others change, that nothing is removed
+// while anything is wrong, and that other kinds are passed over with a line.
+func TestBadObject(t *testing.T) {
+	b := run(t, t.TempDir())
+	b.write("all.yaml", service("a", 1)+"---\n"+service("b", 1)+"---\n"+service("c", 1))
+	b.want("a=1 b=1 c=1")
+	badB := strings.Replace(service("b", 3), "port: 80\n", "port: 99999\n", 1)
+	b.write("all.yaml", service("a", 2)+"---\n"+strings.Split(badB, "---\n")[0])
+	b.says("all.yaml:30: Service default/b: spec.ports[0].port: 99999", "Manifest has errors")
+	b.want("a=2 b=1 c=1")
+	b.write("all.yaml", service("a", 2)+"---\napiVersion: apps/v1\nkind: Deployment\n")
+	b.want("a=2")
+	b.says("Passed over objects", "all.yaml", "Deployment (apps/v1) in line")
+}
+
 // TestBadFileOnce tells a fault once, not with every event.
 func TestBadFileOnce(t *testing.T) {
 	b := run(t, t.TempDir())
 	b.write("bad.yaml", "nonsense: [")
-	b.says("A manifest is bad")
+	b.says("Manifest has errors")
 	for i := range 5 {
 		b.write("good.yaml", service("a", i+1))
 		b.want(fmt.Sprintf("a=%d", i+1))
 	}
 	count := 0
 	for _, line := range b.logged() {
-		if strings.Contains(line, "A manifest is bad") {
+		if strings.Contains(line, "Manifest has errors") {
 			count++
 		}
 	}

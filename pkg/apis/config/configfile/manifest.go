@@ -1,0 +1,144 @@
+package configfile
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
+)
+
+// maxManifestSize is the size in bytes beyond which a manifest is refused: a List may hold every ConfigMap of a cluster.
+const maxManifestSize = 64 << 20
+
+// ReadManifest reads a configuration from a file or, if name is "-", from stdin. Unlike Read it also understands a
+// ConfigMap with a configuration in its data, or a List with such a ConfigMap, as kubectl prints them.
+func ReadManifest(name string, stdin io.Reader) (*File, error) {
+	from := stdin
+	if name == "-" {
+		name = "<stdin>"
+	} else {
+		f, err := open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		from = f
+	}
+	data, err := io.ReadAll(io.LimitReader(from, maxManifestSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxManifestSize {
+		return nil, Problems{{File: name, Detail: "larger than 64 MiB, which no manifest of a configuration is; is it the right file?"}}
+	}
+	held, err := inConfigMaps(name, data)
+	switch {
+	case err != nil:
+		return nil, err
+	case held == nil:
+		return ReadFrom(name, strings.NewReader(string(data)))
+	case len(held) == 1:
+		return Parse(held[0].name, held[0].text)
+	}
+	var places []string
+	for _, c := range held {
+		places = append(places, c.place)
+	}
+	return nil, Problems{{File: name, Detail: fmt.Sprintf("holds %d values with a configuration, want one: %s", len(held), strings.Join(places, ", "))}}
+}
+
+func open(name string) (*os.File, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		f.Close()
+		return nil, Problems{{File: name, Detail: "is a directory; name a file in it"}}
+	}
+	return f, nil
+}
+
+// content is a configuration in a ConfigMap.
+type content struct {
+	name  string // of the file, for messages
+	place string // in the file
+	text  []byte
+}
+
+// inConfigMaps finds the configurations in the ConfigMaps of a file; nil if it holds no ConfigMap and no List.
+func inConfigMaps(name string, data []byte) ([]content, error) {
+	docs, errs := yamldoc.Split(name, data)
+	if len(errs) > 0 || len(docs) != 1 {
+		return nil, nil // Parse reports what is wrong
+	}
+	root, errs := docs[0].Node()
+	if len(errs) > 0 || root.Kind != yaml.MappingNode {
+		return nil, nil
+	}
+	objects := []*yaml.Node{root}
+	switch kind, _ := scalarField(root, "kind"); kind {
+	case "ConfigMap":
+	case "List", "ConfigMapList":
+		objects = nil
+		if items := child(root, "items"); items != nil {
+			objects = items.Content
+		}
+	default:
+		return nil, nil
+	}
+	var found []content
+	for _, object := range objects {
+		found = append(found, inConfigMap(name, object)...)
+	}
+	if len(found) == 0 {
+		return nil, Problems{{File: name, Detail: "no data of a ConfigMap in it is a " + config.Kind + "; " + wanted()}}
+	}
+	return found, nil
+}
+
+// inConfigMap finds the configurations in one ConfigMap. Lines of a literal block are those of the file; any other scalar
+// has lines of its own.
+func inConfigMap(name string, object *yaml.Node) (found []content) {
+	data := child(object, "data")
+	for i := 0; data != nil && i+1 < len(data.Content); i += 2 {
+		key, value := data.Content[i].Value, data.Content[i+1]
+		inner, errs := yamldoc.Split(name, []byte(value.Value))
+		if value.Kind != yaml.ScalarNode || len(errs) > 0 || len(inner) == 0 {
+			continue
+		}
+		// A configuration that does not parse is one, if it looks like one: its errors are wanted.
+		if root, errs := inner[0].Node(); len(errs) == 0 {
+			if kind, _ := scalarField(root, "kind"); kind != config.Kind {
+				continue
+			}
+		} else if !strings.Contains(value.Value, "kind: "+config.Kind) {
+			continue
+		}
+		namespace, _ := scalarField(child(object, "metadata"), "namespace")
+		called, _ := scalarField(child(object, "metadata"), "name")
+		c := content{name: name, place: fmt.Sprintf("%s/%s %s (line %d)", namespace, called, key, data.Content[i].Line), text: []byte(value.Value)}
+		if value.Style&yaml.LiteralStyle != 0 {
+			c.text = append([]byte(strings.Repeat("\n", value.Line)), c.text...)
+		} else {
+			c.name = fmt.Sprintf("%s, data[%q]", name, key)
+		}
+		found = append(found, c)
+	}
+	return found
+}
+
+// child gives the value of a field of a mapping; nil if there is none.
+func child(mapping *yaml.Node, name string) *yaml.Node {
+	for i := 0; mapping != nil && mapping.Kind == yaml.MappingNode && i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == name {
+			return mapping.Content[i+1]
+		}
+	}
+	return nil
+}
