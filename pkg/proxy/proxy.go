@@ -61,6 +61,20 @@ func (s *Sync) Err() error {
 	return errors.Join(failed...)
 }
 
+// logged are the keys and values of the log line of a sync that went well: durations, and counts over all families.
+func (s *Sync) logged() []any {
+	keys := []any{"took", s.Finished.Sub(s.Started), "services", s.After.Services.Len()}
+	elements, rules, refused, reread := 0, 0, 0, 0
+	for _, result := range s.Results {
+		keys = append(keys, "took"+result.Family.String(), result.Duration)
+		elements, rules, refused = elements+result.Elements, rules+result.Rules, refused+len(result.Refused)
+		if result.Read {
+			reread++
+		}
+	}
+	return append(keys, "elementsWritten", elements, "rulesWritten", rules, "refusedPorts", refused, "familiesRead", reread)
+}
+
 // again is how soon a family asks for another sync.
 func (s *Sync) again() (soonest time.Duration) {
 	for _, result := range s.Results {
@@ -171,7 +185,9 @@ func (p *Proxy) sync(ctx context.Context) (wait time.Duration) {
 		p.synced = s.After
 		p.retry = backoff{}
 		wait = s.again()
-		logger.V(2).Info("Synced", "took", s.Finished.Sub(s.Started), "services", s.After.Services.Len(), "results", s.Results)
+		if logger := logger.V(2); logger.Enabled() {
+			logger.Info("Synced", s.logged()...)
+		}
 	} else {
 		wait = p.retry.next(p.SyncPeriod)
 		logger.Error(err, "Sync failed, at least in part; where it did, what was programmed before stays in force", "retryIn", wait)

@@ -227,6 +227,9 @@ func (f Family) String() string {
 	return "IPv4"
 }
 
+// MarshalText makes a list of families an array of their names in a log in JSON.
+func (f Family) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
 // FamilyOf is the family of an address, which must be valid and not IPv4-mapped.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
