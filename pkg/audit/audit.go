@@ -80,10 +80,12 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Options tell what is known of the proxy's configuration.
+// Options are what is known of the proxy's configuration. The zero value does not check node ports: nobody changes the mode.
 type Options struct {
-	// NodePortsOnAll tells that iptables mode serves node ports on every address of a node, and nftables mode on the primary
-	// ones: so it is where nodePortAddresses names none.
+	// OtherMode is the mode, iptables or ipvs, that nftables mode is compared with for node ports.
+	OtherMode string
+	// NodePortsOnAll is that OtherMode serves node ports on every address of a node, and nftables mode on the primary ones,
+	// as where nodePortAddresses is empty.
 	NodePortsOnAll bool
 	// NodePortsOnLocalhost is what becomes of those on 127.0.0.1.
 	NodePortsOnLocalhost Localhost
@@ -95,7 +97,7 @@ type Options struct {
 type Localhost uint8
 
 const (
-	// LocalhostSame is that nothing changes, since iptables mode serves none there.
+	// LocalhostSame is that nothing changes, because OtherMode serves none there.
 	LocalhostSame Localhost = iota
 	// LocalhostNone is that all go.
 	LocalhostNone

@@ -14,7 +14,7 @@ import (
 func look(t *testing.T, options Options, text string) *Report {
 	t.Helper()
 	a := New(options)
-	if err := a.Documents("objects", strings.NewReader(text)); err != nil {
+	if _, err := a.Documents("objects", []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	return a.Report()
@@ -37,7 +37,7 @@ func service(name, spec string) string {
 
 // TestFindings has a row for every check, and for what comes close to one.
 func TestFindings(t *testing.T) {
-	both := Options{NodePortsOnAll: true, NodePortsOnLocalhost: LocalhostNone}
+	both := Options{OtherMode: "iptables", NodePortsOnAll: true, NodePortsOnLocalhost: LocalhostNone}
 	ports := "type: NodePort\nclusterIP: 10.96.0.10\nports: [{port: 80, nodePort: 30080}, {port: 53, protocol: UDP, nodePort: 30053}]"
 	plainPorts := strings.Replace(service("web", ports), "  ports: [{name: http, port: 80}, {name: dns, port: 53, protocol: UDP}]\n", "", 1)
 	node := "---\napiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}, {type: Hostname, address: n1}]%s}\n"
@@ -76,13 +76,13 @@ func TestFindings(t *testing.T) {
 		{"a request of another type", service("web", "clusterIP: 10.96.0.10\nloadBalancerIP: 192.0.2.9"), both, nil},
 		{"node ports", plainPorts, both, []string{"NodePortsDifferByMode Service shop/web: 30080/TCP, 30053/UDP: iptables mode serves them on every address of a node " +
 			"and on 127.0.0.1, which clients on the node may use; nftables mode on the primary addresses"}},
-		{"node ports on addresses that are named", plainPorts, Options{NodePortsOnLocalhost: LocalhostNone}, []string{
+		{"node ports on addresses that are named", plainPorts, Options{OtherMode: "iptables", NodePortsOnLocalhost: LocalhostNone}, []string{
 			"NodePortsDifferByMode Service shop/web: 30080/TCP, 30053/UDP: iptables mode serves them on 127.0.0.1, which clients on the node may use; nftables mode does not"}},
-		{"node ports on localhost by the feature gate", plainPorts, Options{NodePortsOnLocalhost: LocalhostTCP}, []string{
+		{"node ports on localhost by the feature gate", plainPorts, Options{OtherMode: "iptables", NodePortsOnLocalhost: LocalhostTCP}, []string{
 			"NodePortsDifferByMode Service shop/web: 30053/UDP: iptables mode serves them on 127.0.0.1, which clients on the node may use; nftables mode serves TCP there and rejects them"}},
 		{"a TCP node port on localhost by the feature gate", strings.Replace(plainPorts, ", {port: 53, protocol: UDP, nodePort: 30053}", "", 1),
-			Options{NodePortsOnLocalhost: LocalhostTCP}, nil},
-		{"node ports without localhost", plainPorts, Options{NodePortsOnAll: true}, []string{
+			Options{OtherMode: "iptables", NodePortsOnLocalhost: LocalhostTCP}, nil},
+		{"node ports without localhost", plainPorts, Options{OtherMode: "iptables", NodePortsOnAll: true}, []string{
 			"NodePortsDifferByMode Service shop/web: 30080/TCP, 30053/UDP: iptables mode serves them on every address of a node; nftables mode on the primary addresses"}},
 		{"node ports that are the same everywhere", plainPorts, Options{}, nil},
 		{"a node", fmt.Sprintf(node, ""), both, nil},
@@ -146,18 +146,25 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestBadDocuments proves that what cannot be read is told with its place.
+// TestBadDocuments proves that what cannot be read is reported with its line, and that the rest is audited.
 func TestBadDocuments(t *testing.T) {
+	good := "---\napiVersion: v1\nkind: Service\nmetadata: {name: good}\nspec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}\n"
 	for text, want := range map[string]string{
-		"a: b\n---\nkind: [": "objects, document 2: ",
-		"apiVersion: v1\nkind: Service\nspec: {ports: 5}\n": "objects, document 1: ",
-		"{{ template }}\n":                         "objects, document 1: ",
-		"apiVersion: v1\nkind: List\nitems: [3]\n": "objects, document 1: ",
-		"apiVersion: v1\nkind: Node\nstatus: {nodeInfo: {kubeProxyVersion: {a: b}}}\n":           "objects, document 1: ",
-		"apiVersion: v1\nkind: ServiceList\nitems: [{metadata: {name: a}, spec: {ports: {}}}]\n": "objects, document 1: ",
+		"a: b\n":    "objects:1: no object, it has no kind",
+		"kind: [\n": "objects:1: not YAML: ",
+		"apiVersion: v1\nkind: Service\nspec: {ports: 5}\n": "objects:3: spec.ports: number cannot be used as []v1.ServicePort",
+		"{{ template }}\n":                          "objects:1: not YAML",
+		"apiVersion: v1\nkind: List\nitems:\n- 3\n": "objects:4: ",
+		"apiVersion: v1\nkind: Node\nstatus: {nodeInfo: {kubeProxyVersion: {a: b}}}\n":              "objects:3: status.nodeInfo.kubeProxyVersion: object cannot be used as string",
+		"apiVersion: v1\nkind: ServiceList\nitems: [\n {metadata: {name: a}, spec: {ports: {}}}]\n": "objects:4: spec.ports: object",
 	} {
-		if err := New(Options{}).Documents("objects", strings.NewReader(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
+		auditor := New(Options{})
+		_, err := auditor.Documents("objects", []byte(text+good))
+		if got := fmt.Sprint(err); !strings.HasPrefix(got, want) {
 			t.Errorf("%q: %v, want %q...", text, err, want)
+		}
+		if auditor.Report().Services != 1 {
+			t.Errorf("%q: %d Services were audited, want the good one", text, auditor.Report().Services)
 		}
 	}
 }

@@ -4,77 +4,94 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
-// Documents looks at the Services and Nodes among the YAML or JSON documents of a file, and at those in lists. Other
-// kinds are passed over. name is told in errors.
-func (a *Auditor) Documents(name string, from io.Reader) error {
-	decoder := yaml.NewYAMLOrJSONDecoder(from, 4096)
-	for number := 1; ; number++ {
-		var document json.RawMessage
-		err := decoder.Decode(&document)
-		if errors.Is(err, io.EOF) {
-			return nil
+// Documents audits the Services and Nodes among the YAML or JSON documents of a file, and those in lists. name is for
+// errors, and its ending tells JSON from YAML. passedOver counts objects of other kinds, by "Kind (apiVersion)". An object
+// that cannot be read is set aside and the others are audited; the error joins one line for each.
+func (a *Auditor) Documents(name string, data []byte) (passedOver map[string]int, err error) {
+	r := reader{auditor: a, name: name, passedOver: map[string]int{}}
+	docs, errs := yamldoc.Split(name, data)
+	r.note(errs)
+	for _, doc := range docs {
+		asJSON, errs := doc.JSON()
+		if r.note(errs); errs == nil {
+			r.doc = doc
+			r.object("", asJSON, metav1.TypeMeta{})
 		}
-		if err == nil {
-			err = a.object(document)
-		}
-		if err != nil {
-			return fmt.Errorf("%s, document %d: %w", name, number, err)
-		}
+	}
+	return r.passedOver, errors.Join(r.errs...)
+}
+
+// reader reads the documents of one file.
+type reader struct {
+	auditor    *Auditor
+	name       string
+	doc        *yamldoc.Document
+	passedOver map[string]int
+	errs       []error
+}
+
+func (r *reader) note(errs []*yamldoc.Error) {
+	for _, e := range errs {
+		r.errs = append(r.errs, fmt.Errorf("%s:%d: %w", r.name, e.Line, e.Err))
 	}
 }
 
-// object looks at a Service, a Node, or a list of such; other kinds are none of its business.
-func (a *Auditor) object(document []byte) error {
-	if len(document) == 0 || string(document) == "null" {
-		return nil // nothing but comments
+// object audits the object at path: a Service, a Node, or a list of such. meta is what it is if it does not say so itself.
+func (r *reader) object(path string, data []byte, meta metav1.TypeMeta) {
+	if string(data) == "null" {
+		return // nothing but comments
 	}
-	var object struct {
-		metav1.TypeMeta
+	list := struct {
+		*metav1.TypeMeta
 		Items []json.RawMessage `json:"items"`
+	}{TypeMeta: &meta}
+	if !r.decode(path, data, &list) {
+		return
 	}
-	if err := json.Unmarshal(document, &object); err != nil {
-		return err
-	}
-	var err error
-	switch {
-	case object.APIVersion == "v1" && object.Kind == "Service":
+	item, isList := strings.CutSuffix(meta.Kind, "List")
+	switch core := meta.APIVersion == corev1.SchemeGroupVersion.String(); {
+	case core && meta.Kind == "Service":
 		var service corev1.Service
-		if err = json.Unmarshal(document, &service); err == nil {
-			a.Service(&service)
+		if r.decode(path, data, &service) {
+			r.auditor.Service(&service)
 		}
-	case object.APIVersion == "v1" && object.Kind == "Node":
+	case core && meta.Kind == "Node":
 		var node corev1.Node
-		if err = json.Unmarshal(document, &node); err == nil {
-			a.Node(&node)
+		if r.decode(path, data, &node) {
+			r.auditor.Node(&node)
 		}
-	case object.APIVersion == "v1" && strings.HasSuffix(object.Kind, "List"):
-		for _, item := range object.Items {
-			err = errors.Join(err, a.item(item, strings.TrimSuffix(object.Kind, "List")))
+	case core && isList:
+		typed := metav1.TypeMeta{}
+		if item != "" {
+			typed = metav1.TypeMeta{APIVersion: meta.APIVersion, Kind: item}
 		}
+		for i, text := range list.Items {
+			r.object(yamldoc.Element(yamldoc.Member(path, "items"), i), text, typed)
+		}
+	case meta.Kind == "":
+		r.errs = append(r.errs, fmt.Errorf("%s:%d: no object, it has no kind", r.name, r.doc.LineOf(path)))
+	default:
+		r.passedOver[fmt.Sprintf("%s (%s)", meta.Kind, meta.APIVersion)]++
 	}
-	return err
 }
 
-// item looks at an item of a list. Those of a ServiceList or NodeList may leave out what they are.
-func (a *Auditor) item(item []byte, kind string) error {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(item, &fields); err != nil {
-		return err
+// decode reads the JSON at path and reports whether it could.
+func (r *reader) decode(path string, data []byte, into any) bool {
+	err := json.Unmarshal(data, into)
+	if mismatch := (*json.UnmarshalTypeError)(nil); errors.As(err, &mismatch) {
+		field := yamldoc.PathAt(data, mismatch.Offset)
+		path, err = yamldoc.Member(path, field), fmt.Errorf("%s: %s cannot be used as %s", field, mismatch.Value, mismatch.Type)
 	}
-	if _, told := fields["kind"]; !told && kind != "" {
-		fields["kind"], fields["apiVersion"] = json.RawMessage(`"`+kind+`"`), json.RawMessage(`"v1"`)
-		var err error
-		if item, err = json.Marshal(fields); err != nil {
-			return err
-		}
+	if err != nil {
+		r.errs = append(r.errs, fmt.Errorf("%s:%d: %w", r.name, r.doc.LineOf(path), err))
 	}
-	return a.object(item)
+	return err == nil
 }

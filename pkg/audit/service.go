@@ -141,16 +141,16 @@ func (a *Auditor) nodePorts(s *corev1.Service) {
 	if len(ports) == 0 || unserved(s) != "" {
 		return
 	}
-	list, onLocalhost := strings.Join(ports, ", "), a.options.NodePortsOnLocalhost
+	list, mode, onLocalhost := strings.Join(ports, ", "), a.options.OtherMode, a.options.NodePortsOnLocalhost
 	const localhost = "127.0.0.1, which clients on the node may use"
 	switch {
 	case a.options.NodePortsOnAll && onLocalhost != LocalhostSame:
-		a.found(NodePorts, s, list+": iptables mode serves them on every address of a node and on "+localhost+"; nftables mode on the primary addresses", "")
+		a.found(NodePorts, s, list+": "+mode+" mode serves them on every address of a node and on "+localhost+"; nftables mode on the primary addresses", "")
 	case a.options.NodePortsOnAll:
-		a.found(NodePorts, s, list+": iptables mode serves them on every address of a node; nftables mode on the primary addresses", "")
+		a.found(NodePorts, s, list+": "+mode+" mode serves them on every address of a node; nftables mode on the primary addresses", "")
 	case onLocalhost == LocalhostNone:
-		a.found(NodePorts, s, list+": iptables mode serves them on "+localhost+"; nftables mode does not", "")
+		a.found(NodePorts, s, list+": "+mode+" mode serves them on "+localhost+"; nftables mode does not", "")
 	case onLocalhost == LocalhostTCP && len(notTCP) > 0:
-		a.found(NodePorts, s, strings.Join(notTCP, ", ")+": iptables mode serves them on "+localhost+"; nftables mode serves TCP there and rejects them", "")
+		a.found(NodePorts, s, strings.Join(notTCP, ", ")+": "+mode+" mode serves them on "+localhost+"; nftables mode serves TCP there and rejects them", "")
 	}
 }

@@ -5,10 +5,12 @@
 //	command.go     the root command: from a command line to a call of run, which signals end
 //	flags.go       every flag, in groups
 //	options.go     flags and file to one checked configuration
-//	watch.go       what happens when the file changes
+//	watch.go       reports changes of the configuration file
 //	configcmd.go   the subcommands "config ..."
 //	explaincmd.go  the subcommands "config explain" and "config feature-gates"
-//	auditcmd.go    the subcommand "audit", which reads through auditread.go
+//	validatecmd.go the subcommand "config validate"
+//	auditcmd.go    the subcommand "audit"
+//	output.go      -o json|yaml, and the subcommand "version"
 //	run.go         puts sources, backend, loop and servers together
 //	sources.go     where objects come from, and where Events go
 //	families.go    the address families of machine and configuration

@@ -1,7 +1,7 @@
 package app
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +15,10 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 	"github.com/seed-11a05479/kube-proxy/pkg/audit"
+	"github.com/seed-11a05479/kube-proxy/pkg/audit/listing"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -24,7 +27,9 @@ type auditOptions struct {
 	kubeconfig, context string
 	manifests           string
 	configFile          string
+	toMode              string
 	output              string
+	checkOutput         func() error
 	skip                []string
 }
 
@@ -34,45 +39,46 @@ const (
 	exitCouldNotAudit = 2
 )
 
-const (
-	outputTable     = "table"
-	outputJSON      = "json"
-	outputManifests = "manifests"
-)
-
 func newAuditCommand() *cobra.Command {
 	opts := &auditOptions{}
 	command := &cobra.Command{
-		Use:   "audit [--kubeconfig FILE | --manifests DIR] [--config FILE]",
-		Short: "Find Services and Nodes that rely on what is not served, or not for long",
-		Long: `Looks at every Service and Node of a cluster, or of manifests, and finds
+		Use:   "audit [--kubeconfig FILE | --manifests DIR] [--config FILE] [--to-mode MODE]",
+		Short: "Find Services and Nodes that use unsupported or deprecated features",
+		Long: `Reads every Service and Node of a cluster, or of manifests, and finds
 
-  external IPs, which are not served unless a feature gate says so, and what to write instead;
+  external IPs, which are not served unless a feature gate allows them, and what to write instead;
   load balancer IPs that were asked for and never acknowledged;
-  node ports that iptables and nftables modes serve on different addresses;
-  nodes that report the version of a kube-proxy that they do not know;
-  what is deprecated in a configuration file (--config).
+  node ports that a change of the proxy mode moves to other addresses (--to-mode, or --config with mode ipvs);
+  nodes that report a kube-proxy version, which kubelet does not know;
+  deprecated or unsupported settings of a configuration file (--config).
 
 It only reads: listing Services and Nodes is all it needs (build/manifests/audit-role.yaml).
 
-Exits with 0 if there is nothing to tell, with 1 if there are findings, and with 2 if it could not look.`,
+Exits with 0 if nothing was found, with 1 if there are findings, and with 2 if not everything could be read. A manifest with
+an object that cannot be read is audited without that object.`,
 		Example: `  kube-proxy audit
-  kube-proxy audit --kubeconfig ~/.kube/config --config /var/lib/kube-proxy/config.conf -o json
+  kube-proxy audit --kubeconfig ~/.kube/config --config /var/lib/kube-proxy/config.conf --to-mode nftables -o json
   kube-proxy audit -o manifests > instead.yaml
-  kubectl get services,nodes -A -o yaml | kube-proxy audit --manifests - --skip NodePortsDifferByMode`,
-		Args: usageArgs(cobra.NoArgs),
+  kubectl get services,nodes -A -o yaml | kube-proxy audit --manifests -`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runAudit(cmd, opts) },
 	}
 	flags := command.Flags()
 	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "kubeconfig `file`. By default as kubectl finds it, or a pod's service account.")
 	flags.StringVar(&opts.context, "context", "", "`name` of the kubeconfig's context to use.")
-	flags.StringVar(&opts.manifests, "manifests", "", "`directory` of manifests, or one file, to look at in place of a cluster; - is standard input. Other kinds are passed over.")
-	flags.StringVar(&opts.configFile, "config", "", "configuration `file` to look at, too. It also tells what a change of mode means for node ports.")
-	flags.StringVarP(&opts.output, "output", "o", outputTable, "`format`: table, json, or manifests: those to write instead.")
+	flags.StringVar(&opts.manifests, "manifests", "", "`directory` of manifests, or one file, to audit in place of a cluster; - is standard input. Other kinds are passed over.")
+	flags.StringVar(&opts.configFile, "config", "", "configuration `file` to audit, too; also a ConfigMap with one.")
+	flags.StringVar(&opts.toMode, "to-mode", "", "proxy `mode` that the cluster is to change to, from that of --config or iptables: iptables or nftables.")
 	flags.StringSliceVar(&opts.skip, "skip", nil, "Comma-separated `checks` to leave out: "+strings.Join(checkNames(), ", ")+".")
-	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{outputTable, outputJSON, outputManifests}, cobra.ShellCompDirectiveNoFileComp))
+	opts.checkOutput = outputFlag(command, &opts.output, outputTable, outputJSON, outputManifests)
+	_ = command.RegisterFlagCompletionFunc("to-mode", cobra.FixedCompletions(servedModes(), cobra.ShellCompDirectiveNoFileComp))
 	_ = command.RegisterFlagCompletionFunc("skip", cobra.FixedCompletions(checkNames(), cobra.ShellCompDirectiveNoFileComp))
 	return command
+}
+
+// servedModes are the modes that a cluster can change to.
+func servedModes() []string {
+	return []string{string(config.ProxyModeIPTables), string(config.ProxyModeNFTables)}
 }
 
 func checkNames() []string {
@@ -85,8 +91,11 @@ func checkNames() []string {
 
 // check refuses a command line that cannot be meant.
 func (o *auditOptions) check() error {
-	if !slices.Contains([]string{outputTable, outputJSON, outputManifests}, o.output) {
-		return usageError{fmt.Errorf("--output %q is none of table, json and manifests", o.output)}
+	if err := o.checkOutput(); err != nil {
+		return err
+	}
+	if o.toMode != "" && !slices.Contains(servedModes(), o.toMode) {
+		return usageError{fmt.Errorf("--to-mode %q is none of %s", o.toMode, strings.Join(servedModes(), ", "))}
 	}
 	if o.manifests != "" && (o.kubeconfig != "" || o.context != "") {
 		return usageError{errors.New("--manifests and --kubeconfig or --context exclude each other: objects come from one place")}
@@ -99,14 +108,14 @@ func (o *auditOptions) check() error {
 	return nil
 }
 
-// runAudit looks, prints, and tells by its exit code.
+// runAudit audits, prints, and reports by its exit code.
 func runAudit(cmd *cobra.Command, opts *auditOptions) error {
 	if err := opts.check(); err != nil {
 		return err
 	}
-	report, err := opts.audit(cmd)
+	report, bad, err := opts.audit(cmd)
 	if err != nil {
-		return exitCode{exitCouldNotAudit, fmt.Errorf("could not look: %w", err)}
+		return exitCode{exitCouldNotAudit, fmt.Errorf("audit failed: %w", err)}
 	}
 	out := cmd.OutOrStdout()
 	switch opts.output {
@@ -117,76 +126,98 @@ func runAudit(cmd *cobra.Command, opts *auditOptions) error {
 	default:
 		err = printReport(out, report)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return exitCode{exitCouldNotAudit, err}
-	}
-	if len(report.Findings) > 0 {
+	case bad != nil:
+		return exitCode{exitCouldNotAudit, fmt.Errorf("these objects could not be read and were not audited:\n%w", bad)}
+	case len(report.Findings) > 0:
 		return exitCode{exitFindings, nil}
 	}
 	return nil
 }
 
-// audit looks at everything that the command line names.
-func (o *auditOptions) audit(cmd *cobra.Command) (*audit.Report, error) {
-	// Without a file, the defaults of kube-proxy are taken to be in force: iptables mode, node ports everywhere.
-	options := audit.Options{NodePortsOnAll: true, NodePortsOnLocalhost: audit.LocalhostNone}
-	for _, name := range o.skip {
-		options.Skip = append(options.Skip, audit.Check(name))
-	}
+// audit audits everything that the command line names. bad are objects that could not be read.
+func (o *auditOptions) audit(cmd *cobra.Command) (report *audit.Report, bad, err error) {
+	// Without a file, the defaults of kube-proxy's flags are taken to be in force.
+	cfg, localhostGate := o.defaults()
 	var deprecated []audit.Finding
 	if o.configFile != "" {
 		l, err := loadConfig(cmd, o.configFile)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = l.validate("")
 		}
-		options.NodePortsOnAll, options.NodePortsOnLocalhost = nodePortsByMode(l.cfg, l.features.Gates.KubeProxyNFTablesLocalhostNodePorts)
+		if err != nil {
+			return nil, nil, err
+		}
+		cfg, localhostGate = l.cfg, l.features.Gates.KubeProxyNFTablesLocalhostNodePorts
 		deprecated = configFindings(o.configFile, l)
+	}
+	options := nodePortsByMode(cfg, config.ProxyMode(o.toMode), localhostGate)
+	for _, name := range o.skip {
+		options.Skip = append(options.Skip, audit.Check(name))
 	}
 	auditor := audit.New(options)
 	for _, finding := range deprecated {
 		auditor.Add(finding)
 	}
-	var err error
 	if o.manifests != "" {
-		err = auditManifests(o.manifests, cmd.InOrStdin(), auditor)
-	} else {
-		progress := &progress{}
-		if _, _, notTerminal := term.TerminalSize(cmd.ErrOrStderr()); notTerminal == nil {
-			progress.out = cmd.ErrOrStderr()
+		passedOver, bad, err := listing.Files(o.manifests, cmd.InOrStdin(), auditor)
+		for _, line := range passedOver {
+			fmt.Fprintln(cmd.ErrOrStderr(), line)
 		}
-		err = o.auditCluster(cmd.Context(), auditor, progress)
+		return auditor.Report(), bad, err
 	}
+	client, err := listing.Client(o.kubeconfig, o.context)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return auditor.Report(), nil
+	progress := &listing.Progress{}
+	if _, _, notTerminal := term.TerminalSize(cmd.ErrOrStderr()); notTerminal == nil {
+		progress.Out = cmd.ErrOrStderr()
+	}
+	err = listing.Cluster(cmd.Context(), client, auditor, progress)
+	return auditor.Report(), nil, err
 }
 
-// nodePortsByMode tells what a change from iptables to nftables mode would mean for node ports: whether they are now on
-// all addresses since none are named, and what becomes of those on 127.0.0.1. nftablesLocalhost is the gate that serves TCP
-// there in nftables mode as well, where a loopback range is named.
-func nodePortsByMode(cfg *config.KubeProxyConfiguration, nftablesLocalhost bool) (all bool, localhost audit.Localhost) {
-	if cfg.Mode == config.ProxyModeNFTables {
-		return false, audit.LocalhostSame // the change has been made
+// defaults are the configuration that is taken to be in force without a file, and the gate of nodePortsByMode.
+func (o *auditOptions) defaults() (cfg *config.KubeProxyConfiguration, localhostGate bool) {
+	return newOptions().flags, features.Read(nil).Gates.KubeProxyNFTablesLocalhostNodePorts
+}
+
+// nodePortsByMode reports what a change of the mode means for node ports: whether they are on all addresses in the mode
+// that is not nftables, because none are named, and what becomes of those on 127.0.0.1. There is a change if to is given
+// and not the mode of cfg, or if that is ipvs, which is not served: then it is one to nftables. localhostGate is the gate
+// that serves TCP on 127.0.0.1 in nftables mode as well, where a loopback range is named.
+func nodePortsByMode(cfg *config.KubeProxyConfiguration, to config.ProxyMode, localhostGate bool) audit.Options {
+	from := cmp.Or(cfg.Mode, config.ProxyModeIPTables)
+	if to == "" && from == config.ProxyModeIPVS {
+		to = config.ProxyModeNFTables
 	}
 	selected, err := nodePortAddresses(cfg.NodePortAddresses)
-	if err != nil {
-		return false, audit.LocalhostSame // validation has said so
+	if to == "" || to == from || err != nil || from != config.ProxyModeNFTables && to != config.ProxyModeNFTables {
+		return audit.Options{} // iptables and ipvs modes serve the same; a wrong address has been reported by validation
 	}
-	all = len(cfg.NodePortAddresses) == 0
+	other := from
+	if from == config.ProxyModeNFTables {
+		other = to
+	}
+	all := len(cfg.NodePortAddresses) == 0
+	options := audit.Options{OtherMode: string(other), NodePortsOnAll: all}
 	within := all || slices.ContainsFunc(selected.CIDRs, func(cidr netip.Prefix) bool {
 		return cidr.Addr().Is4() && (cidr.Bits() == 0 || cidr.Addr().IsLoopback())
 	})
 	switch {
-	case !within || !cfg.IPTables.LocalhostNodePorts:
-		return all, audit.LocalhostSame
-	case nftablesLocalhost && slices.Contains(loopbackFamilies(cfg.NodePortAddresses), cluster.IPv4):
-		return all, audit.LocalhostTCP
+	case !within || other != config.ProxyModeIPTables || !cfg.IPTables.LocalhostNodePorts:
+	case localhostGate && slices.Contains(loopbackFamilies(cfg.NodePortAddresses), cluster.IPv4):
+		options.NodePortsOnLocalhost = audit.LocalhostTCP
+	default:
+		options.NodePortsOnLocalhost = audit.LocalhostNone
 	}
-	return all, audit.LocalhostNone
+	return options
 }
 
-// configFindings are what is deprecated in a file.
+// configFindings are what is deprecated, or not served, in a file.
 func configFindings(path string, l *loaded) []audit.Finding {
 	var all []audit.Finding
 	add := func(message string) {
@@ -194,6 +225,9 @@ func configFindings(path string, l *loaded) []audit.Finding {
 	}
 	if l.file.Version != v1alpha2.Version {
 		add(fmt.Sprintf("version %s is not the latest, %s", l.file.Version, v1alpha2.Version))
+	}
+	if err := l.check(validation.Startable(l.cfg, "linux")); err != nil && l.cfg.Mode != config.ProxyModeKernelspace {
+		add(strings.TrimPrefix(err.Error(), path+":"))
 	}
 	for _, warning := range l.warnings {
 		add(strings.TrimPrefix(warning, path+":"))
@@ -205,10 +239,7 @@ func configFindings(path string, l *loaded) []audit.Finding {
 }
 
 func printReportJSON(out io.Writer, report *audit.Report) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(struct {
+	return printObject(out, outputJSON, struct {
 		Kind    string `json:"kind"`
 		Version string `json:"version"`
 		*audit.Report
@@ -230,7 +261,7 @@ func printInstead(out io.Writer, report *audit.Report) error {
 // printReport prints a table for people, and what to do about each kind of finding.
 func printReport(out io.Writer, report *audit.Report) error {
 	if len(report.Findings) == 0 {
-		_, err := fmt.Fprintf(out, "Nothing found in %d Services and %d Nodes.\n", report.Services, report.Nodes)
+		_, err := fmt.Fprintf(out, "Nothing found in %s and %s.\n", count(report.Services, "Service"), count(report.Nodes, "Node"))
 		return err
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
@@ -252,6 +283,14 @@ func printReport(out io.Writer, report *audit.Report) error {
 	for _, check := range checks {
 		fmt.Fprintf(out, "\n%s\n%s\n", check, wrap(check.Remedy(), 100))
 	}
-	_, err := fmt.Fprintf(out, "\n%d findings in %d Services and %d Nodes.\n", len(report.Findings), report.Services, report.Nodes)
+	_, err := fmt.Fprintf(out, "\n%s in %s and %s.\n", count(len(report.Findings), "finding"), count(report.Services, "Service"), count(report.Nodes, "Node"))
 	return err
+}
+
+// count gives "1 Node" or "2 Nodes".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

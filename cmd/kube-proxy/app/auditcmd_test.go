@@ -143,6 +143,9 @@ func TestAuditLargeCluster(t *testing.T) {
 // TestAuditExitCodes proves what CI can rely on, and that what is wrong is told on standard error alone.
 func TestAuditExitCodes(t *testing.T) {
 	directory := files(t, map[string]string{
+		"web.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: ports}\nspec: {clusterIP: 10.96.0.2, type: NodePort, ports: [{port: 80, nodePort: 30080}]}\n" +
+			"---\napiVersion: apps/v1\nkind: Deployment\n---\napiVersion: apps/v1\nkind: Deployment\n",
+		"ipvs": oldHead + "mode: ipvs\n", "nft": latestHead + "mode: nftables\n",
 		"good.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}\n",
 		"other.txt": "not read",
 		"ours":      oldHead + "mode: nftables\nfeatureGates: {AllowServiceExternalIPs: true}\n",
@@ -151,6 +154,8 @@ func TestAuditExitCodes(t *testing.T) {
 	})
 	at := func(name string) string { return filepath.Join(directory, name) }
 	bad := files(t, map[string]string{"bad.yaml": "kind: [\n"})
+	mixed := filepath.Join(files(t, map[string]string{"mixed.yaml": "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata: {name: a}\n  spec: {ports: [{port: x}]}\n" +
+		"- apiVersion: v1\n  kind: Service\n  metadata: {name: b}\n  spec: {externalIPs: [192.0.2.1], ports: [{port: 80}]}\n"}), "mixed.yaml")
 	clean := &apiServer{services: 3, nodes: 1, service: plainService, node: plainNode}
 	forbidden := &apiServer{services: 3, nodes: 1, service: plainService, node: plainNode, forbidden: "services"}
 	for _, test := range []struct {
@@ -158,22 +163,29 @@ func TestAuditExitCodes(t *testing.T) {
 		code      int
 		out, errs string
 	}{
-		{[]string{"--kubeconfig", clean.kubeconfig(t)}, 0, "Nothing found in 3 Services and 1 Nodes.\n", ""},
-		{[]string{"--kubeconfig", forbidden.kubeconfig(t)}, exitCouldNotAudit, "", "could not look: list Services after 0: services is forbidden"},
-		{[]string{"--kubeconfig", at("missing")}, exitCouldNotAudit, "", "could not look: cannot tell how to reach the API server"},
-		{[]string{"--manifests", directory}, 0, "Nothing found in 1 Services and 0 Nodes.\n", ""},
+		{[]string{"--kubeconfig", clean.kubeconfig(t)}, 0, "Nothing found in 3 Services and 1 Node.\n", ""},
+		{[]string{"--kubeconfig", forbidden.kubeconfig(t)}, exitCouldNotAudit, "", "audit failed: list Services after 0: services is forbidden"},
+		{[]string{"--kubeconfig", at("missing")}, exitCouldNotAudit, "", "audit failed: find the API server"},
+		{[]string{"--manifests", directory}, 0, "Nothing found in 2 Services and 0 Nodes.\n", "web.yaml: passed over 2 Deployment (apps/v1)\n"},
+		{[]string{"--manifests", at("good.yaml")}, 0, "Nothing found in 1 Service and 0 Nodes.\n", ""},
+		{[]string{"--manifests", at("web.yaml"), "--to-mode", "nftables"}, exitFindings, "30080/TCP: iptables mode serves them on every address", "passed over"},
+		{[]string{"--manifests", at("web.yaml"), "--to-mode", "nftables", "--config", at("nft")}, 0, "Nothing found", "passed over"},
+		{[]string{"--manifests", at("web.yaml"), "--config", at("ipvs")}, exitFindings, "30080/TCP: ipvs mode serves them on every address", "passed over"},
+		{[]string{"--manifests", at("good.yaml"), "--config", at("ipvs")}, exitFindings, "3: mode: Invalid value: \"ipvs\": this proxy has no ipvs backend", ""},
+		{[]string{"--to-mode", "ipvs"}, exitUsage, "", "is none of iptables, nftables"},
+		{[]string{"--manifests", mixed}, exitCouldNotAudit, "192.0.2.1:80/TCP: stop working", "mixed.yaml:7: spec.ports[0].port: string cannot be used as int32"},
 		{[]string{"--manifests", at("good.yaml"), "-o", "json"}, 0, `"findings": []`, ""},
-		{[]string{"--manifests", bad}, exitCouldNotAudit, "", "bad.yaml, document 1: "},
+		{[]string{"--manifests", bad}, exitCouldNotAudit, "Nothing found in 0 Services and 0 Nodes.", "bad.yaml:1: not YAML: "},
 		{[]string{"--manifests", at("missing")}, exitCouldNotAudit, "", "no such file"},
 		{[]string{"--manifests", t.TempDir()}, exitCouldNotAudit, "", "holds no .yaml, .yml or .json file"},
-		{[]string{"--manifests", directory, "--config", at("fresh")}, 0, "Nothing found", ""},
-		{[]string{"--manifests", directory, "--config", at("ours")}, exitFindings, "version v1alpha1 is not the latest, v1alpha2", ""},
-		{[]string{"--manifests", directory, "--config", at("ours")}, exitFindings, "feature gate AllowServiceExternalIPs is deprecated", ""},
-		{[]string{"--manifests", directory, "--config", at("ours"), "--skip", "DeprecatedConfiguration"}, 0, "Nothing found", ""},
-		{[]string{"--manifests", directory, "--config", at("bad")}, exitCouldNotAudit, "", "is not YAML"},
+		{[]string{"--manifests", at("good.yaml"), "--config", at("fresh")}, 0, "Nothing found", ""},
+		{[]string{"--manifests", at("good.yaml"), "--config", at("ours")}, exitFindings, "version v1alpha1 is not the latest, v1alpha2", ""},
+		{[]string{"--manifests", at("good.yaml"), "--config", at("ours")}, exitFindings, "feature gate AllowServiceExternalIPs is deprecated", ""},
+		{[]string{"--manifests", at("good.yaml"), "--config", at("ours"), "--skip", "DeprecatedConfiguration"}, 0, "Nothing found", ""},
+		{[]string{"--manifests", at("good.yaml"), "--config", at("bad")}, exitCouldNotAudit, "", "is not YAML"},
 		{[]string{"--manifests", directory, "--kubeconfig", "x"}, exitUsage, "", "exclude each other"},
 		{[]string{"--skip", "externalips"}, exitUsage, "", `there is no check "externalips"`},
-		{[]string{"-o", "xml"}, exitUsage, "", "none of table, json and manifests"},
+		{[]string{"-o", "xml"}, exitUsage, "", "none of table, json, manifests"},
 		{[]string{"web"}, exitUsage, "", "unknown command"},
 	} {
 		code, out, errs := audited(test.args...)
@@ -196,7 +208,7 @@ func TestAuditOutputs(t *testing.T) {
 	kubeconfig := s.kubeconfig(t)
 	code, out, _ := audited("--kubeconfig", kubeconfig)
 	want := "CHECK         OBJECT               FINDING\nExternalIPs   Service default/s1   192.0.2.10:80/TCP: stop working\n\nExternalIPs\nLet a controller"
-	if code != exitFindings || !strings.HasPrefix(out, want) || !strings.HasSuffix(out, "\n\n1 findings in 2 Services and 1 Nodes.\n") {
+	if code != exitFindings || !strings.HasPrefix(out, want) || !strings.HasSuffix(out, "\n\n1 finding in 2 Services and 1 Node.\n") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	_, instead, _ := audited("--kubeconfig", kubeconfig, "-o", "manifests")
@@ -217,44 +229,40 @@ func TestAuditOutputs(t *testing.T) {
 	}
 }
 
-// TestAuditProgress proves that a terminal shows how far it is and is left clean, and that nothing else is written to.
-func TestAuditProgress(t *testing.T) {
-	var out bytes.Buffer
-	left := int64(40)
-	for _, p := range []*progress{{}, {out: &out}} {
-		p.show("Services", 10, &left)
-		p.show("Services", 50, nil)
-		p.clear()
-	}
-	if want := "\r\x1b[KLooked at 10 of 50 Services\r\x1b[KLooked at 50 Services\r\x1b[K"; out.String() != want {
-		t.Errorf("got %q, want %q", out.String(), want)
-	}
-}
-
-// TestNodePortsByMode proves when a change of mode moves node ports.
+// TestNodePortsByMode proves when a change of mode moves node ports, and that without a change nothing is compared.
 func TestNodePortsByMode(t *testing.T) {
+	none := audit.Options{}
+	iptables := func(all bool, localhost audit.Localhost) audit.Options {
+		return audit.Options{OtherMode: "iptables", NodePortsOnAll: all, NodePortsOnLocalhost: localhost}
+	}
 	for _, test := range []struct {
-		mode            config.ProxyMode
+		mode, to        config.ProxyMode
 		addresses       []string
 		localhost, gate bool
-		wantEverywhere  bool
-		wantLocalhost   audit.Localhost
+		want            audit.Options
 	}{
-		{config.ProxyModeIPTables, nil, true, false, true, audit.LocalhostNone},
-		{"", nil, true, true, true, audit.LocalhostNone}, // the gate asks for a range that is named
-		{config.ProxyModeIPTables, nil, false, false, true, audit.LocalhostSame},
-		{config.ProxyModeNFTables, nil, true, false, false, audit.LocalhostSame},
-		{config.ProxyModeIPTables, []string{"primary"}, true, false, false, audit.LocalhostSame},
-		{config.ProxyModeIPTables, []string{"primary", "localhost"}, true, false, false, audit.LocalhostNone},
-		{config.ProxyModeIPTables, []string{"primary", "127.0.0.0/8"}, true, true, false, audit.LocalhostTCP},
-		{config.ProxyModeIPTables, []string{"0.0.0.0/0"}, true, false, false, audit.LocalhostNone},
-		{config.ProxyModeIPTables, []string{"all"}, true, true, false, audit.LocalhostNone},
-		{config.ProxyModeIPTables, []string{"10.0.0.0/8"}, true, false, false, audit.LocalhostSame},
+		{"iptables", "", nil, true, false, none},
+		{"", "", nil, true, false, none},
+		{"nftables", "nftables", nil, true, false, none},
+		{"iptables", "iptables", nil, true, false, none},
+		{"", "iptables", nil, true, false, none},
+		{"ipvs", "iptables", nil, true, false, none},
+		{"ipvs", "", nil, true, false, audit.Options{OtherMode: "ipvs", NodePortsOnAll: true}},
+		{"iptables", "nftables", nil, true, false, iptables(true, audit.LocalhostNone)},
+		{"", "nftables", nil, true, true, iptables(true, audit.LocalhostNone)}, // the gate asks for a range that is named
+		{"nftables", "iptables", nil, true, false, iptables(true, audit.LocalhostNone)},
+		{"iptables", "nftables", nil, false, false, iptables(true, audit.LocalhostSame)},
+		{"iptables", "nftables", []string{"primary"}, true, false, iptables(false, audit.LocalhostSame)},
+		{"iptables", "nftables", []string{"primary", "localhost"}, true, false, iptables(false, audit.LocalhostNone)},
+		{"iptables", "nftables", []string{"primary", "127.0.0.0/8"}, true, true, iptables(false, audit.LocalhostTCP)},
+		{"iptables", "nftables", []string{"0.0.0.0/0"}, true, false, iptables(false, audit.LocalhostNone)},
+		{"iptables", "nftables", []string{"all"}, true, true, iptables(false, audit.LocalhostNone)},
+		{"iptables", "nftables", []string{"10.0.0.0/8"}, true, false, iptables(false, audit.LocalhostSame)},
 	} {
 		cfg := &config.KubeProxyConfiguration{Mode: test.mode, NodePortAddresses: test.addresses}
 		cfg.IPTables.LocalhostNodePorts = test.localhost
-		if all, localhost := nodePortsByMode(cfg, test.gate); all != test.wantEverywhere || localhost != test.wantLocalhost {
-			t.Errorf("%+v: got %t, %d", test, all, localhost)
+		if diff := cmp.Diff(test.want, nodePortsByMode(cfg, test.to, test.gate)); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", test, diff)
 		}
 	}
 }

@@ -1,10 +1,12 @@
 package app
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -17,8 +19,8 @@ import (
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 )
 
 // newCommand builds the root command with its subcommands.
@@ -33,14 +35,11 @@ Either --config names a file, and flags marked "Ignored with --config" have no e
 "kube-proxy config" works with such files on any machine.`,
 		Example: `  kube-proxy --config=/var/lib/kube-proxy/config.conf --hostname-override=$(NODE_NAME)
   kube-proxy --proxy-mode=nftables --cluster-cidr=10.244.0.0/16 --write-config-to=kube-proxy.yaml`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("unknown command or argument %q", args[0])}
-			}
-			return nil
-		},
+		Args:          noArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
+
+		SuggestionsMinimumDistance: 2,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			verflag.PrintAndExitIfRequested()
 			return runProxy(cmd, opts)
@@ -61,26 +60,33 @@ Either --config names a file, and flags marked "Ignored with --config" have no e
 		_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	setHelp(command, groups)
-	command.AddCommand(newConfigCommand(), newAuditCommand())
+	command.AddCommand(newConfigCommand(), newAuditCommand(), newVersionCommand())
 	return command
+}
+
+// noArgs refuses arguments, and suggests the subcommands that the first one may have been meant for.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+		hint = "; did you mean " + strings.Join(similar, " or ") + "?"
+	}
+	return usageError{fmt.Errorf("unknown command or argument %q for %q%s", args[0], cmd.CommandPath(), hint)}
 }
 
 // runProxy goes from the parsed flags to a running proxy.
 func runProxy(cmd *cobra.Command, opts *options) error {
 	loaded, err := opts.load(cmd.Flags())
 	if err != nil {
-		return err
+		return loaded.fatal(err)
 	}
 	if opts.writeConfigTo != "" {
 		for _, warning := range loaded.warnings {
 			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", warning)
 		}
 		return writeConfig(opts.writeConfigTo, cmd.OutOrStdout(), loaded.cfg, v1alpha2.Version)
-	}
-	if !opts.cleanup {
-		if err := loaded.check(validation.Startable(loaded.cfg, runtime.GOOS)); err != nil {
-			return err
-		}
 	}
 	if err := logsapi.ValidateAndApply(&loaded.cfg.Logging, loaded.features.Gate); err != nil {
 		return err
@@ -96,9 +102,47 @@ func runProxy(cmd *cobra.Command, opts *options) error {
 		metrics.SetShowHidden()
 	}
 	// Only a running proxy has something to finish; everything before may end where it stands.
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
-	return run(ctx, loaded.cfg, opts.runOptions(loaded, cmd.Flags()))
+	if err := run(ctx, loaded.cfg, opts.runOptions(loaded, cmd.Flags())); err != nil {
+		logger.Error(err, "kube-proxy failed")
+		return exitCode{exitFailure, nil}
+	}
+	logger.Info("kube-proxy ended")
+	return nil
+}
+
+// fatal logs an invalid configuration if its own logging section, or a flag, asks for JSON: whoever collects the log
+// expects an object in each line. In any other case the error is returned, to be printed as text.
+func (l *loaded) fatal(err error) error {
+	if l == nil || l.cfg.Logging.Format != logsapi.JSONLogFormat || logsapi.ValidateAndApply(&l.cfg.Logging, l.features.Gate) != nil {
+		return err
+	}
+	var problems configfile.Problems
+	if !errors.As(err, &problems) {
+		klog.ErrorS(err, "Invalid configuration")
+	}
+	for _, p := range problems {
+		klog.ErrorS(nil, "Invalid configuration", "file", p.File, "line", p.Line, "field", p.Field, "detail", p.Detail)
+	}
+	return exitCode{exitFailure, nil}
+}
+
+// untilSignal returns a context that ends at the first SIGINT or SIGTERM, which is logged. A second one ends the process.
+func untilSignal(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(parent)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		defer signal.Stop(signals)
+		select {
+		case received := <-signals:
+			klog.FromContext(ctx).Info("Received a signal; finishing the current sync and ending. Rules stay in force", "signal", received.String())
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // setHelp prints the root command's flags in groups, and leaves the subcommands' help as it is.

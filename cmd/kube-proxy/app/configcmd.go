@@ -3,17 +3,17 @@ package app
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/explain"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/scheme"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 )
 
 // newConfigCommand builds "kube-proxy config", which works on any machine, without a cluster and without root.
@@ -21,8 +21,10 @@ func newConfigCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "config",
 		Short: "Convert, check and explain configuration files",
-		Args:  usageArgs(cobra.NoArgs),
+		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		SuggestionsMinimumDistance: 2,
 	}
 	command.AddCommand(newConvertCommand(), newValidateCommand(), newDefaultsCommand(), newExplainCommand(), newGatesCommand())
 	return command
@@ -55,16 +57,25 @@ func checkVersion(version string) error {
 func newConvertCommand() *cobra.Command {
 	var from, to, output string
 	command := &cobra.Command{
-		Use:   "convert --from FILE [--to VERSION] [-o FILE]",
+		Use:   "convert FILE [--to VERSION] [-o FILE]",
 		Short: "Write a configuration file in another version",
-		Long: `Writes the configuration of FILE in another version, with every default spelled out, so that it behaves as
-before. What the other version cannot say is told on standard error, one line a field.`,
-		Example: `  kube-proxy config convert --from config.conf > kube-proxy.yaml
-  kube-proxy config convert --from kube-proxy.yaml --to v1alpha1 -o config.conf`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if from == "" {
-				return usageError{errors.New("--from is missing: name the file to convert, or - for standard input")}
+		Long: `Writes the configuration in FILE in another version, with every default spelled out, so that it behaves as
+before. What the other version cannot express is reported on standard error, one line for each field.
+
+FILE may also be a ConfigMap with a configuration in its data, or a List with such a ConfigMap, as kubectl prints them;
+- is standard input.`,
+		Example: `  kube-proxy config convert config.conf > kube-proxy.yaml
+  kube-proxy config convert kube-proxy.yaml --to v1alpha1 -o config.conf
+  kubectl -n kube-system get configmap kube-proxy -o yaml | kube-proxy config convert -`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 1 && from != "":
+				return usageError{errors.New("FILE and --from exclude each other: name one file to convert")}
+			case len(args) == 1:
+				from = args[0]
+			case from == "":
+				return usageError{errors.New("FILE is missing: name the file to convert, or - for standard input")}
 			}
 			if err := checkVersion(to); err != nil {
 				return err
@@ -72,7 +83,7 @@ before. What the other version cannot say is told on standard error, one line a 
 			return convert(cmd, from, to, output)
 		},
 	}
-	command.Flags().StringVar(&from, "from", "", "`file` to convert; - is standard input.")
+	command.Flags().StringVar(&from, "from", "", "`file` to convert, in place of FILE.")
 	command.Flags().StringVarP(&output, "output", "o", "", "`file` to write; standard output by default.")
 	versionFlag(command, &to, "to", "`version` to write")
 	return command
@@ -81,6 +92,9 @@ before. What the other version cannot say is told on standard error, one line a 
 // convert writes a file in another version and tells what is lost.
 func convert(cmd *cobra.Command, from, to, output string) error {
 	l, err := loadConfig(cmd, from)
+	if err == nil {
+		err = l.validate("")
+	}
 	if err != nil {
 		return err
 	}
@@ -100,15 +114,9 @@ func convert(cmd *cobra.Command, from, to, output string) error {
 	return nil
 }
 
-// loadConfig reads and checks a file as the proxy would, with no flags.
+// loadConfig reads a file, a ConfigMap or a List of these, as the proxy would with no flags. It does not validate.
 func loadConfig(cmd *cobra.Command, name string) (*loaded, error) {
-	var file *configfile.File
-	var err error
-	if name == "-" {
-		file, err = configfile.ReadFrom("<stdin>", cmd.InOrStdin())
-	} else {
-		file, err = configfile.Read(name)
-	}
+	file, err := configfile.ReadManifest(name, cmd.InOrStdin())
 	if err != nil {
 		return nil, err
 	}
@@ -118,77 +126,53 @@ func loadConfig(cmd *cobra.Command, name string) (*loaded, error) {
 			l.warnings = append(l.warnings, problem.String())
 		}
 	}
-	return l, l.validate()
-}
-
-func newValidateCommand() *cobra.Command {
-	var strict bool
-	command := &cobra.Command{
-		Use:   "validate FILE...",
-		Short: "Check configuration files",
-		Long: `Checks configuration files of any version, and tells every error with its file, line and field. Exits with 0 if
-all are valid, with 1 if one is not.`,
-		Args: usageArgs(cobra.MinimumNArgs(1)),
-		RunE: func(cmd *cobra.Command, names []string) error {
-			return validateFiles(cmd, names, strict)
-		},
-	}
-	command.Flags().BoolVar(&strict, "strict", false, "Let warnings count as errors.")
-	return command
-}
-
-// errInvalid ends "config validate" when everything has been said.
-var errInvalid = errors.New("not all files are valid")
-
-// validateFiles checks each file and says its verdict.
-func validateFiles(cmd *cobra.Command, names []string, strict bool) error {
-	failed := false
-	for _, name := range names {
-		l, err := loadConfig(cmd, name)
-		if err != nil {
-			fmt.Fprintln(cmd.ErrOrStderr(), err)
-			failed = true
-			continue
-		}
-		warnings := l.warnings
-		for _, loss := range l.file.Dropped {
-			warnings = append(warnings, fmt.Sprintf("%s: %s", name, loss))
-		}
-		if err := l.check(validation.Startable(l.cfg, "linux")); err != nil && l.cfg.Mode != config.ProxyModeKernelspace {
-			warnings = append(warnings, "cannot be started: "+err.Error())
-		}
-		for _, warning := range warnings {
-			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", warning)
-		}
-		if strict && len(warnings) > 0 {
-			failed = true
-			continue
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: valid (%s)\n", name, l.file.Version)
-	}
-	if failed {
-		return errInvalid
-	}
-	return nil
+	return l, nil
 }
 
 func newDefaultsCommand() *cobra.Command {
-	var version string
+	var version, output string
+	var check func() error
 	command := &cobra.Command{
-		Use:   "defaults [--version VERSION]",
-		Short: "Print the configuration that a file means which says nothing",
-		Args:  usageArgs(cobra.NoArgs),
+		Use:   "defaults [--version VERSION] [-o yaml|json]",
+		Short: "Print the default configuration",
+		Long: `Prints the default configuration of a version, every field spelled out. The two versions do not have the same defaults;
+a comment in YAML says where they differ. Where no file is given with --config, those of v1alpha1 hold, as for
+Kubernetes' flags.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkVersion(version); err != nil {
+			if err := errors.Join(check(), checkVersion(version)); err != nil {
 				return err
 			}
-			cfg, err := configfile.Defaults(version)
-			if err != nil {
-				return err
-			}
-			return writeConfig("", cmd.OutOrStdout(), cfg, version)
+			return printDefaults(cmd.OutOrStdout(), version, output)
 		},
 	}
 	versionFlag(command, &version, "version", "`version` to print")
+	check = outputFlag(command, &output, outputYAML, outputJSON)
 	return command
+}
+
+// printDefaults prints the defaults of a version, in YAML below a comment with those that differ in the other version.
+func printDefaults(out io.Writer, version, output string) error {
+	cfg, err := configfile.Defaults(version)
+	if err != nil {
+		return err
+	}
+	versioned, err := configfile.Versioned(cfg, version)
+	if err != nil {
+		return err
+	}
+	if output == outputJSON {
+		return printObject(out, output, versioned)
+	}
+	fields, err := explain.Fields()
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(out, "# Defaults that differ between the versions; flags without --config have those of v1alpha1:\n")
+	for _, f := range fields {
+		if f.OldDefault != "" {
+			fmt.Fprintf(out, "#   %s: %s in v1alpha2, %s in v1alpha1\n", f.Path, f.Default, f.OldDefault)
+		}
+	}
+	return printObject(out, outputYAML, versioned)
 }

@@ -129,7 +129,9 @@ func TestConvertWritesNothingOnError(t *testing.T) {
 // TestValidate proves the verdicts and the exit codes.
 func TestValidate(t *testing.T) {
 	directory := files(t, map[string]string{
-		"good": latestHead, "doubtful": oldHead + "foo: 1\n", "bad": latestHead + "mode: x\nfoo: 1\n", "ipvs": oldHead + "mode: ipvs\n",
+		"good": latestHead, "doubtful": oldHead + "foo: 1\n", "bad": latestHead + "mode: x\nfoo: 1\n", "ipvs": oldHead + "mode: ipvs\niptables: {syncPeriod: 30}\n",
+		"all":     latestHead + "mode: x\nsyncPeriod: 30\nlinux: {oomScoreAdj: 5000}\nfoo: 1\n",
+		"map":     "apiVersion: v1\nkind: ConfigMap\ndata:\n  config.conf: |\n    " + strings.ReplaceAll(oldHead, "\n", "\n    ") + "mode: nftables\n",
 		"windows": latestHead + "mode: kernelspace\nwindows: {runAsService: true}\nwinkernel: {enableDSR: true}\n",
 	})
 	at := func(name string) string { return filepath.Join(directory, name) }
@@ -142,7 +144,13 @@ func TestValidate(t *testing.T) {
 		{[]string{at("doubtful")}, 0, []string{at("doubtful") + ": valid (v1alpha1)"}, []string{at("doubtful") + ":3: foo: unknown field"}},
 		{[]string{"--strict", at("doubtful")}, exitFailure, nil, []string{at("doubtful") + ":3: foo: unknown field"}},
 		{[]string{at("bad"), at("good")}, exitFailure, []string{at("good") + ": valid"}, []string{at("bad") + ":3: mode: Unsupported value", at("bad") + ":4: foo: unknown field"}},
-		{[]string{at("ipvs")}, 0, []string{"valid (v1alpha1)"}, []string{"cannot be started: " + at("ipvs") + ":3: mode: ", "use nftables"}},
+		{[]string{at("ipvs")}, exitFailure, nil, []string{at("ipvs") + ":3: mode: Invalid value", "use nftables", at("ipvs") + ":4: iptables.syncPeriod: want a duration"}},
+		{[]string{at("all")}, exitFailure, nil, []string{at("all") + ":3: mode: Unsupported value", at("all") + ":4: syncPeriod: want a duration",
+			at("all") + ":5: linux.oomScoreAdj: Invalid value", at("all") + ":6: foo: unknown field"}},
+		{[]string{at("map")}, 0, []string{"valid (v1alpha1)"}, nil},
+		{[]string{at("good"), "-o", "json"}, 0, []string{`"file": "` + at("good") + `"`, `"valid": true`, `"errors": []`}, nil},
+		{[]string{at("bad"), "-o", "yaml"}, exitFailure, []string{"  valid: false\n", "  - field: mode\n    line: 3\n    message: 'Unsupported value"}, nil},
+		{[]string{at("bad"), "-o", "xml"}, exitUsage, nil, []string{"none of text, json, yaml"}},
 		{[]string{at("none")}, exitFailure, nil, []string{"no such file"}},
 		{nil, exitUsage, nil, []string{"requires at least 1 arg"}},
 	}
@@ -210,7 +218,8 @@ func TestReferencesAreFresh(t *testing.T) {
 
 // TestProcess proves exit codes and streams of the whole program, as far as it goes without a kernel.
 func TestProcess(t *testing.T) {
-	directory := files(t, map[string]string{"ipvs": oldHead + "mode: ipvs\n", "bad": "mode: [\n", "target": "precious", "odd": oldHead + "foo: 1\n"})
+	directory := files(t, map[string]string{"ipvs": oldHead + "mode: ipvs\n", "bad": "mode: [\n", "target": "precious", "odd": oldHead + "foo: 1\n",
+		"json": latestHead + "mode: x\nlogging: {format: json}\n", "two": latestHead + "syncPeriod: 30\nmode: ipvs\n"})
 	at := func(name string) string { return filepath.Join(directory, name) }
 	tests := []struct {
 		args      []string
@@ -224,6 +233,23 @@ func TestProcess(t *testing.T) {
 		{[]string{"__complete", "config", "explain", "linux.oom"}, 0, "linux.oomScoreAdj", ""},
 		{[]string{"__complete", "--proxy-mode", "n"}, 0, "nftables", ""},
 		{[]string{"start"}, exitUsage, "", `unknown command or argument "start"`},
+		{[]string{"conifg"}, exitUsage, "", "did you mean config?"},
+		{[]string{"config", "convrt"}, exitUsage, "", "did you mean convert?"},
+		{[]string{"config", "convert", at("ipvs")}, 0, "mode: ipvs\n", ""},
+		{[]string{"config", "convert", at("ipvs"), "--from", "x"}, exitUsage, "", "exclude each other"},
+		{[]string{"config", "convert"}, exitUsage, "", "FILE is missing"},
+		{[]string{"config", "defaults"}, 0, "#   iptables.localhostNodePorts: false in v1alpha2, true in v1alpha1\n", ""},
+		{[]string{"config", "defaults", "-o", "json"}, 0, `"kind": "KubeProxyConfiguration"`, ""},
+		{[]string{"config", "feature-gates", "-o", "json"}, 0, `"kind": "FeatureGateList"`, ""},
+		{[]string{"config", "feature-gates", "-o", "yaml"}, 0, "  name: AllowServiceExternalIPs\n", ""},
+		{[]string{"config", "explain", "bindAddressHardFail"}, 0, "DEFAULT:  true (false in v1alpha1 and without --config)", ""},
+		{[]string{"version"}, 0, "v", ""},
+		{[]string{"version", "-o", "json"}, 0, `"gitVersion": "v`, ""},
+		{[]string{"version", "-o", "yaml"}, 0, "\ngitVersion: v", ""},
+		{[]string{"--logging-format=json", "--proxy-mode=ipvs"}, exitFailure, "", `"msg":"Invalid configuration"`},
+		{[]string{"--config", at("json")}, exitFailure, "", `"msg":"Invalid configuration","file":"` + at("json") + `","line":3,"field":"mode","detail":"Unsupported value`},
+		{[]string{"--config", at("two")}, exitFailure, "", at("two") + ":4: mode: Invalid value: \"ipvs\""},
+		{[]string{"--config", at("two")}, exitFailure, "", at("two") + ":3: syncPeriod: want a duration"},
 		{[]string{"--no-such"}, exitUsage, "", "unknown flag: --no-such"},
 		{[]string{"--udp-timeout=1s"}, exitUsage, "", "unknown flag: --udp-timeout"},
 		{[]string{"--oom-score-adj=x"}, exitUsage, "", "invalid argument"},

@@ -61,7 +61,11 @@ func newExplainCommand() *cobra.Command {
 // printField says everything of one field.
 func printField(out io.Writer, f explain.Field) {
 	fmt.Fprintf(out, "FIELD:    %s <%s>\n", f.Path, f.Type)
-	for _, row := range [][2]string{{"DEFAULT", f.Default}, {"FLAG", flagFor(f.Path)}} {
+	def := f.Default
+	if f.OldDefault != "" {
+		def = fmt.Sprintf("%s (%s in v1alpha1 and without --config)", f.Default, f.OldDefault)
+	}
+	for _, row := range [][2]string{{"DEFAULT", def}, {"FLAG", flagFor(f.Path)}} {
 		if row[1] != "" {
 			fmt.Fprintf(out, "%-9s %s\n", row[0]+":", row[1])
 		}
@@ -124,23 +128,51 @@ func flagFor(path string) string {
 
 func newGatesCommand() *cobra.Command {
 	var markdown bool
+	var output string
+	var check func() error
 	command := &cobra.Command{
-		Use:   "feature-gates",
+		Use:   "feature-gates [-o text|json|yaml]",
 		Short: "List the feature gates with stage, default, effect and planned end",
-		Args:  usageArgs(cobra.NoArgs),
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := check(); err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
 			if markdown {
-				fmt.Fprint(cmd.OutOrStdout(), gatesMarkdown())
+				fmt.Fprint(out, gatesMarkdown())
 				return nil
 			}
+			if output != outputText {
+				return printGates(out, output)
+			}
 			for _, gate := range features.Describe() {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s\nPlanned end: %s.\n\n", gate, wrap(gate.Effect, 100), gate.End)
+				fmt.Fprintf(out, "%s\n%s\nPlanned end: %s.\n\n", gate, wrap(gate.Effect, 100), gate.End)
 			}
 			return nil
 		},
 	}
 	command.Flags().BoolVar(&markdown, "markdown", false, "Write the list as Markdown (docs/feature-gates.md).")
+	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
 	return command
+}
+
+// gate is a feature gate as it is printed in JSON and YAML.
+type gate struct {
+	Name    string `json:"name"`
+	Stage   string `json:"stage"`
+	Default bool   `json:"default"`
+	Effect  string `json:"effect"`
+	End     string `json:"plannedEnd"`
+}
+
+// printGates prints all gates as one object.
+func printGates(out io.Writer, output string) error {
+	var gates []gate
+	for _, g := range features.Describe() {
+		gates = append(gates, gate{fmt.Sprint(g.Name), fmt.Sprint(g.Stage), g.Default, g.Effect, g.End})
+	}
+	return printObject(out, output, map[string]any{"kind": "FeatureGateList", "version": "v1", "items": gates})
 }
 
 // gatesMarkdown writes docs/feature-gates.md.

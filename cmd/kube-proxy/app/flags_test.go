@@ -142,11 +142,7 @@ func TestFlags(t *testing.T) {
 func configOf(t *testing.T, args ...string) *config.KubeProxyConfiguration {
 	t.Helper()
 	opts, flags := parse(t, args...)
-	cfg, err := opts.fromFlags(flags)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cfg
+	return opts.fromFlags(flags)
 }
 
 // leaves gives every value of a configuration as it is written in v1alpha2, by its path.

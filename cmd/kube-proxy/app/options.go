@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile/watch"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
@@ -54,8 +56,8 @@ type runOptions struct {
 	flags map[string]string
 	// check turns errors of the configuration into one that names lines or flags; nil if there are none.
 	check func(field.ErrorList) error
-	// configFile watches the configuration file; nil if the flags are the configuration.
-	configFile *configWatch
+	// configFile is the configuration file that is followed; nil if the flags are the configuration.
+	configFile *watch.File
 }
 
 // newOptions returns options whose flags have the defaults of v1alpha1, as Kubernetes' flags have them.
@@ -73,7 +75,7 @@ func (o *options) runOptions(l *loaded, flags *pflag.FlagSet) runOptions {
 	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
 	run.flags["feature-gates"] = l.features.InForce() // a gate may have been set by the file
 	if l.file != nil {
-		run.configFile = &configWatch{path: o.configFile, running: l.cfg, read: func() (*loaded, error) { return o.loadFile(flags) }, settle: settleTime}
+		run.configFile = watch.New(watch.Config{Path: o.configFile, Differs: func() (bool, error) { return o.differs(l.cfg, flags) }})
 	}
 	return run
 }
@@ -96,15 +98,21 @@ func (o *options) load(flags *pflag.FlagSet) (*loaded, error) {
 	if o.configFile != "" {
 		return o.loadFile(flags)
 	}
-	l := &loaded{flags: flags, warnings: deprecatedFlags(flags)}
-	var err error
-	if l.cfg, err = o.fromFlags(flags); err != nil {
-		return nil, err
-	}
-	return l, l.validate()
+	l := &loaded{flags: flags, warnings: deprecatedFlags(flags), cfg: o.fromFlags(flags)}
+	return l, l.validate(o.platform())
 }
 
-// loadFile reads the configuration file, over which logging flags and --hostname-override win.
+// platform is where the configuration is to be started; "" if it is only written or if rules are only removed, which
+// a configuration for another platform must not prevent.
+func (o *options) platform() string {
+	if o.writeConfigTo != "" || o.cleanup {
+		return ""
+	}
+	return runtime.GOOS
+}
+
+// loadFile reads the configuration file, over which logging flags and --hostname-override win. A configuration that is
+// invalid is returned with the error, so that its logging section can be used.
 func (o *options) loadFile(flags *pflag.FlagSet) (*loaded, error) {
 	file, err := configfile.Read(o.configFile)
 	if err != nil {
@@ -126,7 +134,16 @@ func (o *options) loadFile(flags *pflag.FlagSet) (*loaded, error) {
 	if ignored := ignoredFlags(flags); len(ignored) > 0 {
 		l.warnings = append(l.warnings, fmt.Sprintf("ignored because --config is given: %s; write them into %s instead", strings.Join(ignored, ", "), o.configFile))
 	}
-	return l, l.validate()
+	return l, l.validate(o.platform())
+}
+
+// differs reports whether the configuration file, read now, means something else than the configuration in force.
+func (o *options) differs(inForce *config.KubeProxyConfiguration, flags *pflag.FlagSet) (bool, error) {
+	l, err := o.loadFile(flags)
+	if err != nil {
+		return false, err
+	}
+	return !equality.Semantic.DeepEqual(inForce, l.cfg), nil
 }
 
 // overrideLogging applies the logging flags that were set to a file's logging section.
@@ -170,7 +187,7 @@ func ignoredFlags(flags *pflag.FlagSet) []string {
 }
 
 // fromFlags makes a configuration of the flags alone, with v1alpha1's rules for those that stand for several fields.
-func (o *options) fromFlags(flags *pflag.FlagSet) (*config.KubeProxyConfiguration, error) {
+func (o *options) fromFlags(flags *pflag.FlagSet) *config.KubeProxyConfiguration {
 	cfg := o.flags.DeepCopy()
 	t := &o.translated
 
@@ -203,7 +220,7 @@ func (o *options) fromFlags(flags *pflag.FlagSet) (*config.KubeProxyConfiguratio
 	if flags.Changed("metrics-port") {
 		cfg.MetricsBindAddress = withPort(cfg.MetricsBindAddress, t.metricsPort)
 	}
-	return cfg, nil
+	return cfg
 }
 
 // withPort replaces the port of an address; 0 switches the server off.
@@ -218,11 +235,15 @@ func withPort(address string, port int32) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// validate checks everything at once: values, feature gates, and what the file's version is strict about.
-func (l *loaded) validate() error {
+// validate checks everything at once: values, feature gates, what the file's version is strict about, and whether the
+// configuration can be started on a platform (a GOOS; "" leaves that out).
+func (l *loaded) validate(goos string) error {
 	l.features = features.Read(l.cfg.FeatureGates)
 	l.warnings = append(l.warnings, l.features.Warnings...)
 	errs := validation.Validate(l.cfg, l.features.Gate)
+	if goos != "" {
+		errs = append(errs, validation.Startable(l.cfg, goos)...)
+	}
 	for name, err := range l.features.Errors {
 		errs = append(errs, field.Invalid(field.NewPath("featureGates").Child(name), l.cfg.FeatureGates[name], err.Error()))
 	}
@@ -255,6 +276,9 @@ func writeConfig(name string, stdout io.Writer, cfg *config.KubeProxyConfigurati
 		return err
 	}
 	again, err := configfile.Parse(name, data)
+	if err == nil {
+		err = again.Check(nil)
+	}
 	if err != nil {
 		return err
 	}

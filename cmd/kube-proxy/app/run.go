@@ -186,7 +186,9 @@ func (p *process) run(ctx context.Context) (err error) {
 		observers, parts = append(observers, w), append(parts, w.Run)
 	}
 	if p.opts.configFile != nil {
-		parts = append(parts, func(ctx context.Context) error { return p.followConfig(ctx, measured.ConfigRefused) })
+		parts = append(parts, func(ctx context.Context) error {
+			return p.followConfig(ctx, measured.ConfigDiffers, measured.ConfigRefused)
+		})
 	}
 	loop := proxy.New(proxy.Config{
 		Sources: p.in.sources, Builder: builder, Backend: opened, Plan: p.planning, Observers: observers,
@@ -265,22 +267,6 @@ func (p *process) localhostFamilies() []cluster.Family {
 	}
 	named := loopbackFamilies(p.cfg.NodePortAddresses)
 	return slices.DeleteFunc(named, func(f cluster.Family) bool { return !slices.Contains(p.families, f) })
-}
-
-// followConfig returns, and so ends the process in good order, when the configuration file has a new meaning.
-func (p *process) followConfig(ctx context.Context, refused func()) error {
-	changed := p.opts.configFile.Wait(ctx, func(err error) {
-		refused()
-		p.in.recorder.Event(proxy.Event{
-			Kind: "Node", Name: p.name, Warning: true,
-			Reason: "InvalidConfiguration", Action: "ReadConfiguration",
-			Message: "The changed configuration file is invalid and not used: " + err.Error(),
-		})
-	})
-	if changed {
-		klog.FromContext(ctx).Info("The configuration file has changed; ending, to be started with it")
-	}
-	return nil
 }
 
 // together runs all parts until ctx ends or one of them does, and then ends the others.

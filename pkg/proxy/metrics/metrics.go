@@ -116,6 +116,15 @@ func (m *Metrics) Waiting(reason string, waiting bool) {
 // ConfigRefused counts a new content of the configuration file that is invalid.
 func (m *Metrics) ConfigRefused() { m.configRefused.Inc() }
 
+// ConfigDiffers sets whether the configuration file differs from the configuration in force.
+func (m *Metrics) ConfigDiffers(differs bool) {
+	if differs {
+		m.configDiffers.Set(1)
+	} else {
+		m.configDiffers.Set(0)
+	}
+}
+
 // ExternalIPs tells how many Services ask for external IPs: those whose are served, and those whose are not. It may be
 // called by any goroutine.
 func (m *Metrics) ExternalIPs(served, ignored int) {

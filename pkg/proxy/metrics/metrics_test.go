@@ -183,6 +183,7 @@ func TestBeginning(t *testing.T) {
 		serviceproxy_rules_repaired_total{ip_family=IPv6} 0
 		serviceproxy_relists_held_total 0
 		serviceproxy_config_refused_total 0
+		serviceproxy_config_differs 0
 		sync_proxy_rules_no_local_endpoints_total{ip_family=IPv6,traffic_policy=internal} 0
 		sync_proxy_rules_endpoint_changes_pending 0
 		sync_proxy_rules_duration_seconds{ip_family=IPv4} none
@@ -196,6 +197,7 @@ func TestCounters(t *testing.T) {
 	f.Waiting("pod_cidrs", true)
 	f.Waiting("pod_cidrs", false)
 	f.ConfigRefused()
+	f.ConfigDiffers(true)
 	f.Healthz(200)
 	f.Healthz(200)
 	f.Healthz(503)
@@ -207,6 +209,7 @@ func TestCounters(t *testing.T) {
 		serviceproxy_waiting{reason=node} 1
 		serviceproxy_waiting{reason=pod_cidrs} 0
 		serviceproxy_config_refused_total 1
+		serviceproxy_config_differs 1
 		proxy_healthz_total{code=200} 2
 		proxy_healthz_total{code=503} 1
 		proxy_livez_total{code=200} 1

@@ -61,6 +61,7 @@ elements_written_total counter ip_family here
 rules_written_total    counter ip_family here
 relists_held_total     counter -         here
 config_refused_total   counter -         here
+config_differs         gauge   -         here
 contested_frontends    gauge   -         here
 refused_service_ports  gauge   ip_family here
 waiting                gauge   reason    here

@@ -38,7 +38,7 @@ type metricSet struct {
 	rulesRepaired                 *metrics.CounterVec
 	elementsWritten, rulesWritten *metrics.CounterVec
 	relistsHeld, configRefused    *metrics.Counter
-	contested                     *metrics.Gauge
+	contested, configDiffers      *metrics.Gauge
 	refused                       *metrics.GaugeVec
 	waiting                       *metrics.GaugeVec
 }
@@ -115,6 +115,8 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 			"Lists of the API server that were not believed at first, as they would have taken nearly all endpoints away."),
 		configRefused: counter(own, "config_refused_total",
 			"New contents of the configuration file that were invalid; the configuration from the start stayed in force."),
+		configDiffers: gauge(own, "config_differs",
+			"1 if the configuration file differs from the configuration in force, as after a ConfigMap changed or when the file is invalid; else 0."),
 		refused: gauges(own, "refused_service_ports",
 			"Ports of Services that are left out, since the kernel refuses their rules; log and Events tell why.", familyLabel),
 		waiting: gauges(own, "waiting",
@@ -133,7 +135,7 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.noLocalEndpoints, s.healthz, s.livez, s.conntrackDuration, s.conntrackDeleted,
 		s.localhostListeners, s.localhostFailures,
 		s.withExternalIPs,
-		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.contested, s.refused, s.waiting,
+		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.refused, s.waiting,
 	}
 	for _, c := range []*metrics.CounterVec{s.syncFailures, s.partialSyncFailures, s.cleanupFailures} {
 		if c != nil {

@@ -27,6 +27,8 @@ type Field struct {
 	Type string
 	// Default is the value that is filled in, as YAML; empty for sections and for what stays empty.
 	Default string
+	// OldDefault is the default in v1alpha1, and of a flag, if it is another one; empty if it is the same.
+	OldDefault string
 	// V1alpha1 tells its place in v1alpha1; empty if it has none there.
 	V1alpha1 string
 	// Doc is what it does, with its unit; one paragraph.
@@ -41,11 +43,13 @@ func Fields() ([]Field, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the types of %s cannot be read: %w", v1alpha2.Version, err)
 	}
-	defaults, err := defaultValues()
-	if err != nil {
+	r := reader{structs: map[string]*ast.StructType{}}
+	if r.defaults, err = defaultValues(v1alpha2.Version); err != nil {
 		return nil, err
 	}
-	r := reader{structs: map[string]*ast.StructType{}, defaults: defaults}
+	if r.oldDefaults, err = defaultValues(v1alpha1.Version); err != nil {
+		return nil, err
+	}
 	for _, declaration := range file.Decls {
 		if types, ok := declaration.(*ast.GenDecl); ok && types.Tok == token.TYPE {
 			for _, spec := range types.Specs {
@@ -61,10 +65,15 @@ func Fields() ([]Field, error) {
 
 // Find gives the field at a path and, of a section, the fields in it. The path may be one of v1alpha1.
 func Find(fields []Field, path string) (Field, []Field, error) {
-	at := func(path string) int { return slices.IndexFunc(fields, func(f Field) bool { return f.Path == path }) }
+	at := func(path string) int {
+		return slices.IndexFunc(fields, func(f Field) bool { return strings.EqualFold(f.Path, path) })
+	}
 	i := at(path)
 	if i < 0 {
 		i = at(v1alpha1.LatestPath(path))
+	}
+	if i < 0 && v1alpha1.LatestPath(path) == "" {
+		return Field{}, nil, fmt.Errorf("field %q of v1alpha1 has no effect, and v1alpha2 does not have it", path)
 	}
 	if i < 0 {
 		return Field{}, nil, fmt.Errorf("no field %q; \"kube-proxy config explain\" lists all", path)
@@ -80,9 +89,10 @@ func Find(fields []Field, path string) (Field, []Field, error) {
 
 // reader collects fields from the syntax tree of the types.
 type reader struct {
-	structs  map[string]*ast.StructType
-	defaults map[string]any
-	fields   []Field
+	structs map[string]*ast.StructType
+	// defaults and oldDefaults are those of v1alpha2 and of v1alpha1, both in the form of v1alpha2.
+	defaults, oldDefaults map[string]any
+	fields                []Field
 }
 
 // read collects the fields of a struct whose place is prefix.
@@ -99,7 +109,11 @@ func (r *reader) read(name, prefix string) {
 		if old != v1alpha1.Path(path, config.ProxyModeNFTables) {
 			old = "<active mode>." + path[strings.LastIndex(path, ".")+1:]
 		}
-		r.fields = append(r.fields, Field{Path: path, Type: words, Default: r.defaultOf(path), V1alpha1: old,
+		def, oldDefault := defaultOf(r.defaults, path), defaultOf(r.oldDefaults, path)
+		if oldDefault == def || old == "" && oldDefault != "false" {
+			oldDefault = ""
+		}
+		r.fields = append(r.fields, Field{Path: path, Type: words, Default: def, OldDefault: oldDefault, V1alpha1: old,
 			Doc: strings.Join(strings.Fields(f.Doc.Text()), " "), Section: section != ""})
 		if section != "" {
 			dot := "."
@@ -143,8 +157,8 @@ func (r *reader) words(t ast.Expr) (words, section string) {
 }
 
 // defaultOf gives the default of a field as YAML; empty strings and lists are no default worth telling.
-func (r *reader) defaultOf(path string) string {
-	var value any = r.defaults
+func defaultOf(defaults map[string]any, path string) string {
+	var value any = defaults
 	for name := range strings.SplitSeq(path, ".") {
 		section, ok := value.(map[string]any)
 		if !ok {
@@ -160,9 +174,9 @@ func (r *reader) defaultOf(path string) string {
 	}
 }
 
-// defaultValues is the default configuration as it is written to a file.
-func defaultValues() (map[string]any, error) {
-	cfg, err := configfile.Defaults(v1alpha2.Version)
+// defaultValues is the default configuration of a version, as a file of v1alpha2 has it.
+func defaultValues(version string) (map[string]any, error) {
+	cfg, err := configfile.Defaults(version)
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,15 @@
 package explain
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
 // TestEveryFieldIsExplained proves that each field has a comment that begins with its name, and that durations and
@@ -52,7 +59,65 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: got %+v with %d fields, %v; want %+v", path, f, len(within), err, want)
 		}
 	}
-	if _, _, err := Find(fields, "portRange"); err == nil {
-		t.Error("a field that is gone was found")
+	if _, _, err := Find(fields, "portRange"); err == nil || !strings.Contains(err.Error(), "has no effect") {
+		t.Errorf("a field that is gone: %v", err)
+	}
+}
+
+// TestFindV1alpha1 proves that every field of v1alpha1 is found by its name there.
+func TestFindV1alpha1(t *testing.T) {
+	fields, err := Fields()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := configfile.Defaults(v1alpha1.Version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := configfile.Encode(cfg, v1alpha1.Version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree map[string]any
+	if err := sigsyaml.Unmarshal(data, &tree); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	var visit func(path string, value any)
+	visit = func(path string, value any) {
+		if section, ok := value.(map[string]any); ok {
+			for name, inner := range section {
+				visit(yamldoc.Member(path, name), inner)
+			}
+		}
+		if path == "" || path == "apiVersion" || path == "kind" || path == "portRange" {
+			return
+		}
+		found++
+		if _, _, err := Find(fields, path); err != nil {
+			t.Error(err)
+		}
+	}
+	visit("", tree)
+	if found < 60 {
+		t.Errorf("only %d fields of v1alpha1 were tried", found)
+	}
+}
+
+// TestOldDefaults proves that exactly the defaults that differ between the versions are told apart.
+func TestOldDefaults(t *testing.T) {
+	fields, err := Fields()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var differ []string
+	for _, f := range fields {
+		if f.OldDefault != "" {
+			differ = append(differ, f.Path+" "+f.Default+" "+f.OldDefault)
+		}
+	}
+	want := []string{"bindAddressHardFail true false", "configHardFail true false", "iptables.localhostNodePorts false true"}
+	if !slices.Equal(differ, want) {
+		t.Errorf("got %q, want %q", differ, want)
 	}
 }

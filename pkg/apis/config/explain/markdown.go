@@ -23,7 +23,14 @@ A file begins with
 
 and every field may be left out. v1alpha1 is read too: "kube-proxy config convert --from FILE" turns it into this version.
 Durations are written with their unit, such as 30s or 1h30m. A flag counts only where no file is given with --config,
-except for --hostname-override and the logging flags, which win over the file.
+except for --hostname-override and the logging flags, which win over the file. Without a file the defaults are those of
+v1alpha1.
+
+While the proxy runs, it follows the file. A file that is written in place, or that another file is renamed over, and that
+is valid and means something else, ends the process with exit code 1, so that systemd's Restart=on-failure starts it again
+with the new configuration; rules stay in force meanwhile. A ConfigMap does not end it, because kubelet swaps the file on
+all nodes at about the same time: restart the pods, node by node, with "kubectl rollout restart". Until then, and while a
+file is invalid, the log and an Event on the Node say so, and the gauge serviceproxy_config_differs is 1.
 `, config.GroupName, v1alpha2.Version, config.Kind)
 
 	for _, section := range sections(fields) {
@@ -34,7 +41,7 @@ except for --hostname-override and the logging flags, which win over the file.
 		fmt.Fprintf(&b, "\n## %s\n\n| field | type | default | flag | in v1alpha1 | meaning |\n|---|---|---|---|---|---|\n", heading)
 		for _, f := range fields {
 			if sectionOf(f) == section {
-				fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", f.Path, f.Type, code(f.Default), code(flag(f.Path)), oldPlace(f), escape(f.Doc))
+				fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", f.Path, f.Type, defaults(f), code(flag(f.Path)), oldPlace(f), escape(f.Doc))
 			}
 		}
 	}
@@ -55,6 +62,14 @@ func sections(fields []Field) []string {
 // sectionOf gives the place that a field is in.
 func sectionOf(f Field) string {
 	return f.Path[:max(strings.LastIndex(f.Path, "."), 0)]
+}
+
+// defaults gives the default, and that of v1alpha1 if it is another one.
+func defaults(f Field) string {
+	if f.OldDefault == "" {
+		return code(f.Default)
+	}
+	return fmt.Sprintf("%s (%s in v1alpha1 and without a file)", code(f.Default), code(f.OldDefault))
 }
 
 // oldPlace tells where v1alpha1 has a field.

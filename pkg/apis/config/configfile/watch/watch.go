@@ -1,0 +1,233 @@
+// Package watch follows the configuration file of a running proxy.
+//
+// A file that is written in place, or that another file is renamed over, ends the process if it means something else
+// than the configuration in force: whoever wrote it wants it now, and whoever supervises the process starts it again. A
+// ConfigMap is different: kubelet swaps a symbolic link on the way to the file, on all nodes of a cluster within about a
+// minute. That must not restart them all at once, so a swap is reported and the process goes on until it is restarted
+// by a rollout.
+package watch
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// settleTime is the time from a sign of change until the file is read, because an editor writes in several steps.
+	// Further signs do not postpone it: a busy directory gives them without end.
+	settleTime = 500 * time.Millisecond
+	// pollPeriod is the time between looks without a sign, for file systems that give none.
+	pollPeriod = time.Minute
+)
+
+// ErrChanged ends a watch when the file was changed in place and means something else than before.
+var ErrChanged = errors.New("the configuration file was changed; the process ends so that it is started again with the new configuration")
+
+// Change is what a new content of the file means.
+type Change struct {
+	// Differs reports whether the file differs from the configuration in force. An invalid file does.
+	Differs bool
+	// Err is why the file cannot be used, nil if it is valid.
+	Err error
+}
+
+// Config is what a File is made of.
+type Config struct {
+	// Path is the file.
+	Path string
+	// Differs reads the file and reports whether it means something else than the configuration in force. Its error is why
+	// the file cannot be used.
+	Differs func() (bool, error)
+	// Settle replaces settleTime, in tests; 0 does not.
+	Settle time.Duration
+}
+
+// File is a file that is being followed.
+type File struct {
+	Config
+	// seen is the state that was judged last.
+	seen state
+}
+
+// New returns a File. Changes count from this call on, so it belongs right after the file was read.
+func New(config Config) *File {
+	if config.Settle == 0 {
+		config.Settle = settleTime
+	}
+	return &File{Config: config, seen: stateOf(config.Path)}
+}
+
+// Run follows the file until ctx ends, and then returns nil, or until the file was changed in place, and then returns
+// ErrChanged. It calls changed for each new content that does not end the process.
+func (f *File) Run(ctx context.Context, changed func(Change)) error {
+	signs := subscribe(klog.FromContext(ctx), f.Path)
+	defer signs.close()
+	poll := time.NewTicker(pollPeriod)
+	defer poll.Stop()
+	look := time.NewTimer(0) // the file may have changed before anybody watched it
+	defer look.Stop()
+	first, pending := true, true
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-look.C:
+			pending = false
+			signs.add(placeOf(f.Path)) // before the file is read, so that a later change is not missed
+			now := stateOf(f.Path)
+			if first || now.content != f.seen.content {
+				change, end := f.judge(ctx, now)
+				if end {
+					return ErrChanged
+				}
+				if !first || change.Differs {
+					changed(change)
+				}
+				first = false
+			}
+			f.seen = now.orPlaceOf(f.seen)
+			continue
+		case <-signs.events():
+		case err := <-signs.errors():
+			klog.FromContext(ctx).Error(err, "Events of the configuration file were lost; reading it again", "file", f.Path)
+		case <-poll.C:
+		}
+		if !pending {
+			look.Reset(f.Settle)
+			pending = true
+		}
+	}
+}
+
+// judge reads a new content and reports what it means, and whether it ends the process.
+func (f *File) judge(ctx context.Context, now state) (change Change, end bool) {
+	logger := klog.FromContext(ctx)
+	differs, err := f.Differs()
+	switch {
+	case err != nil:
+		logger.Error(err, "The changed configuration file is invalid; keeping the configuration in force", "file", f.Path)
+	case differs && !now.place.swapped(f.seen.place):
+		return Change{Differs: true}, true
+	case differs:
+		logger.Info("The configuration file was swapped, as a ConfigMap is, and differs from the configuration in force; restart the pod to use it", "file", f.Path)
+	default:
+		logger.V(2).Info("The configuration file means the same as the configuration in force", "file", f.Path)
+	}
+	return Change{Differs: differs || err != nil, Err: err}, false
+}
+
+// state is what a path leads to at one moment.
+type state struct {
+	place   place
+	content [sha256.Size]byte // a file that cannot be read has a digest of its own
+}
+
+// stateOf reads a state in which place and content belong together, although links may be swapped meanwhile.
+func stateOf(path string) state {
+	for at := placeOf(path); ; {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			data = []byte("unreadable: " + err.Error())
+		}
+		again := placeOf(path)
+		if again == at {
+			return state{at, sha256.Sum256(data)}
+		}
+		at = again
+	}
+}
+
+// orPlaceOf keeps the place of before while there is no file: one that comes back to it was changed in place.
+func (s state) orPlaceOf(before state) state {
+	if s.place == (place{}) {
+		s.place = before.place
+	}
+	return s
+}
+
+// place is where a path leads to: the file and its directory without symbolic links. It is empty if there is no file.
+type place struct {
+	directory, file string
+	link            bool // the path itself is a symbolic link
+}
+
+func placeOf(path string) place {
+	directory, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return place{}
+	}
+	file, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return place{}
+	}
+	info, err := os.Lstat(path)
+	return place{directory, file, err == nil && info.Mode()&os.ModeSymlink != 0}
+}
+
+// swapped reports whether a symbolic link on the way to the file leads elsewhere than before. A file that took the place
+// of a link is not a swap.
+func (p place) swapped(before place) bool {
+	return p.directory != before.directory || p.link && p.file != before.file
+}
+
+// signs are events in the directories that matter: that of the path, because a ConfigMap's link is in it, and that of
+// the file. Where the kernel gives no events, only polling remains.
+type signs struct {
+	watcher *fsnotify.Watcher // nil if the kernel gives no events
+	logger  klog.Logger
+}
+
+func subscribe(logger klog.Logger, path string) *signs {
+	s := &signs{logger: logger}
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		logger.Error(err, "Cannot watch the configuration file; reading it periodically", "file", path, "period", pollPeriod)
+		return s
+	}
+	s.watcher = watcher
+	s.watch(filepath.Dir(path))
+	return s
+}
+
+// add watches the directory of the file itself, which is another one after a swap.
+func (s *signs) add(p place) {
+	if p.file != "" {
+		s.watch(filepath.Dir(p.file))
+	}
+}
+
+func (s *signs) watch(directory string) {
+	if s.watcher == nil {
+		return
+	}
+	if err := s.watcher.Add(directory); err != nil {
+		s.logger.Error(err, "Cannot watch the directory of the configuration file; reading the file periodically", "directory", directory, "period", pollPeriod)
+	}
+}
+
+func (s *signs) events() <-chan fsnotify.Event {
+	if s.watcher == nil {
+		return nil
+	}
+	return s.watcher.Events
+}
+
+func (s *signs) errors() <-chan error {
+	if s.watcher == nil {
+		return nil
+	}
+	return s.watcher.Errors
+}
+
+func (s *signs) close() {
+	if s.watcher != nil {
+		s.watcher.Close()
+	}
+}

@@ -1,0 +1,178 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// followed is a file that is being followed. A content that begins with "invalid" is, and "same" means what is in force.
+type followed struct {
+	*testing.T
+	path    string
+	changes chan Change
+	result  chan error
+	cancel  context.CancelFunc
+}
+
+func differs(path string) (bool, error) {
+	data, err := os.ReadFile(path)
+	switch {
+	case err != nil:
+		return false, err
+	case len(data) == 0 || strings.HasPrefix(string(data), "invalid"):
+		return false, errors.New(string(data))
+	}
+	return !strings.HasPrefix(string(data), "same"), nil
+}
+
+func follow(t *testing.T, path string) *followed {
+	t.Helper()
+	// The limit is for a test that hangs; a test that passes never waits for it.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	f := &followed{T: t, path: path, changes: make(chan Change, 10), result: make(chan error, 1), cancel: cancel}
+	file := New(Config{
+		Path: path, Settle: 10 * time.Millisecond,
+		Differs: func() (bool, error) { return differs(path) },
+	})
+	go func() { f.result <- file.Run(ctx, func(c Change) { f.changes <- c }) }()
+	return f
+}
+
+// expect waits for a report.
+func (f *followed) expect(differs bool, words string) {
+	f.Helper()
+	select {
+	case c := <-f.changes:
+		if c.Differs != differs || (c.Err == nil) != (words == "") || c.Err != nil && !strings.Contains(c.Err.Error(), words) {
+			f.Errorf("reported is %+v, want %t, %q", c, differs, words)
+		}
+	case err := <-f.result:
+		f.Fatalf("the watch ended with %v", err)
+	}
+}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	must(t, os.WriteFile(path, []byte(content), 0o600))
+}
+
+// replace exchanges a file in one step, so that nothing half-written can be read.
+func (f *followed) replace(content string) {
+	f.Helper()
+	write(f.T, f.path+".new", content)
+	must(f.T, os.Rename(f.path+".new", f.path))
+}
+
+func plain(t *testing.T, directory string) string {
+	path := filepath.Join(directory, "config.conf")
+	write(t, path, "same")
+	return path
+}
+
+// configMap lays a file out as kubelet does: config.conf -> ..data/config.conf, ..data -> ..1.
+func configMap(t *testing.T, directory string) string {
+	must(t, os.Mkdir(filepath.Join(directory, "..1"), 0o700))
+	write(t, filepath.Join(directory, "..1", "config.conf"), "same")
+	must(t, os.Symlink("..1", filepath.Join(directory, "..data")),
+		os.Symlink(filepath.Join("..data", "config.conf"), filepath.Join(directory, "config.conf")))
+	return filepath.Join(directory, "config.conf")
+}
+
+// swap exchanges the content as kubelet does.
+func swap(t *testing.T, directory, old, next, content string) {
+	t.Helper()
+	must(t, os.Mkdir(filepath.Join(directory, next), 0o700))
+	write(t, filepath.Join(directory, next, "config.conf"), content)
+	must(t, os.Symlink(next, filepath.Join(directory, "..data_tmp")),
+		os.Rename(filepath.Join(directory, "..data_tmp"), filepath.Join(directory, "..data")),
+		os.RemoveAll(filepath.Join(directory, old)))
+}
+
+// TestInPlace proves that each way to change the file itself ends the watch with an error, which becomes exit code 1.
+func TestInPlace(t *testing.T) {
+	for name, test := range map[string]struct {
+		layout func(*testing.T, string) string
+		change func(t *testing.T, path string)
+	}{
+		"written":          {plain, func(t *testing.T, path string) { write(t, path, "other") }},
+		"renamed over":     {plain, func(t *testing.T, path string) { (&followed{T: t, path: path}).replace("other") }},
+		"removed, written": {plain, func(t *testing.T, path string) { must(t, os.Remove(path)); write(t, path, "other") }},
+		"behind a link": {func(t *testing.T, directory string) string {
+			must(t, os.Mkdir(filepath.Join(directory, "real"), 0o700))
+			plain(t, filepath.Join(directory, "real"))
+			must(t, os.Symlink(filepath.Join("real", "config.conf"), filepath.Join(directory, "config.conf")))
+			return filepath.Join(directory, "config.conf")
+		}, func(t *testing.T, path string) { write(t, path, "other") }},
+		"a file in place of a link": {configMap, func(t *testing.T, path string) { (&followed{T: t, path: path}).replace("other") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := follow(t, test.layout(t, t.TempDir()))
+			test.change(t, f.path)
+			if err := <-f.result; !errors.Is(err, ErrChanged) {
+				t.Errorf("the watch ended with %v, want ErrChanged", err)
+			}
+		})
+	}
+}
+
+// TestConfigMap proves that a ConfigMap's swap is reported and ends nothing, whichever of its links the path leads
+// through, and that a change in place ends the watch afterwards, too.
+func TestConfigMap(t *testing.T) {
+	for _, name := range []string{"config.conf", "..data/config.conf"} {
+		t.Run(name, func(t *testing.T) {
+			directory := t.TempDir()
+			configMap(t, directory)
+			f := follow(t, filepath.Join(directory, name))
+			swap(t, directory, "..1", "..2", "other")
+			f.expect(true, "")
+			swap(t, directory, "..2", "..3", "invalid")
+			f.expect(true, "invalid")
+			swap(t, directory, "..3", "..4", "same again")
+			f.expect(false, "")
+			write(t, filepath.Join(directory, "..4", "config.conf"), "other")
+			if err := <-f.result; !errors.Is(err, ErrChanged) {
+				t.Errorf("the watch ended with %v, want ErrChanged", err)
+			}
+		})
+	}
+}
+
+// TestGoesOn proves that neither an invalid file nor one that means the same ends the watch, and that ctx does.
+func TestGoesOn(t *testing.T) {
+	f := follow(t, plain(t, t.TempDir()))
+	f.replace("invalid: one")
+	f.expect(true, "invalid: one")
+	f.replace("same but longer")
+	f.expect(false, "")
+	must(t, os.Remove(f.path))
+	f.expect(true, "no such file")
+	f.replace("invalid: two")
+	f.expect(true, "invalid: two")
+	f.cancel()
+	if err := <-f.result; err != nil {
+		t.Errorf("the watch ended with %v", err)
+	}
+}
+
+// TestChangedBefore proves that a change is found that came between New and Run.
+func TestChangedBefore(t *testing.T) {
+	path := plain(t, t.TempDir())
+	file := New(Config{Path: path, Differs: func() (bool, error) { return differs(path) }})
+	write(t, path, "other")
+	if err := file.Run(t.Context(), nil); !errors.Is(err, ErrChanged) {
+		t.Errorf("the watch ended with %v, want ErrChanged", err)
+	}
+}
