@@ -409,3 +409,17 @@ func TestPacer(t *testing.T) {
 		t.Errorf("after centuries: wait for %s", got)
 	}
 }
+
+// TestSyncIsLoggedInKeys proves that the line of a sync has durations and counts, and no Go structs.
+func TestSyncIsLoggedInKeys(t *testing.T) {
+	began := time.Unix(0, 0)
+	s := &Sync{Started: began, Finished: began.Add(5 * time.Millisecond), After: cluster.NewBuilder("n").Snapshot(), Results: []backend.Result{
+		{Family: cluster.IPv4, Duration: 2 * time.Millisecond, Read: true, Elements: 3, Rules: 1},
+		{Family: cluster.IPv6, Duration: 3 * time.Millisecond, Elements: 4, Refused: make([]backend.Refusal, 2)},
+	}}
+	want := []any{"took", 5 * time.Millisecond, "services", 0, "tookIPv4", 2 * time.Millisecond, "tookIPv6", 3 * time.Millisecond,
+		"elementsWritten", 7, "rulesWritten", 1, "refusedPorts", 2, "familiesRead", 1}
+	if diff := cmp.Diff(want, s.logged()); diff != "" {
+		t.Errorf("keys and values (-want +got):\n%s", diff)
+	}
+}

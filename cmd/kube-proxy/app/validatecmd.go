@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -108,14 +109,14 @@ func validateFile(cmd *cobra.Command, name string, strict bool) (verdict, error)
 			v.Warnings = append(v.Warnings, fmt.Sprintf("%s: %s", name, loss))
 		}
 	}
-	var problems configfile.Problems
-	if errors.As(err, &problems) {
+	if problems, ok := errors.AsType[configfile.Problems](err); ok {
 		for _, p := range problems {
 			v.Errors = append(v.Errors, problem{p.Line, p.Field, p.Detail})
+			v.Warnings = slices.DeleteFunc(v.Warnings, func(warning string) bool { return warning == p.String() })
 		}
 	} else if err != nil {
 		v.Errors = append(v.Errors, problem{Message: err.Error()})
 	}
-	v.Valid = err == nil && !(strict && len(v.Warnings) > 0)
+	v.Valid = err == nil && (!strict || len(v.Warnings) == 0)
 	return v, err
 }

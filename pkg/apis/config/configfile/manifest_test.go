@@ -62,7 +62,7 @@ func TestReadManifest(t *testing.T) {
 			t.Errorf("%s: mode is in line %d", name, file.doc.LineOf("mode"))
 		}
 	}
-	if _, err := Parse("f", []byte(good)); err == nil || !strings.Contains(err.Error(), `f:10: kind: a ConfigMap is not a configuration but holds one; "kube-proxy config convert" takes it out`) {
+	if _, err := Parse("f", []byte(good)); err == nil || !strings.Contains(err.Error(), `f:10: kind: a ConfigMap is not a configuration; "kube-proxy config convert" takes the one out that it holds`) {
 		t.Errorf("a ConfigMap as --config: %v", err)
 	}
 }

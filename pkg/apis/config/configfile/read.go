@@ -151,8 +151,9 @@ func version(name string, root *yaml.Node) (schema.GroupVersion, *Problem) {
 	kind, kindLine := scalarField(root, "kind")
 	gv, err := schema.ParseGroupVersion(apiVersion)
 	switch {
-	case kind == "ConfigMap":
-		return gv, &Problem{File: name, Line: kindLine, Field: "kind", Detail: "a ConfigMap is not a configuration but holds one; \"kube-proxy config convert\" takes it out"}
+	case kind == "ConfigMap" || kind == "List" || kind == "ConfigMapList":
+		return gv, &Problem{File: name, Line: kindLine, Field: "kind",
+			Detail: fmt.Sprintf("a %s is not a configuration; \"kube-proxy config convert\" takes the one out that it holds", kind)}
 	case apiVersion == "":
 		return gv, &Problem{File: name, Line: apiLine, Field: "apiVersion", Detail: "missing; " + wanted()}
 	case kind == "":

@@ -1,0 +1,132 @@
+//go:build linux
+
+package app
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// following is a proxy with a configuration file that logs in JSON, in node1.
+type following struct {
+	*trial
+	cmd *netns.Cmd
+	log bytes.Buffer
+}
+
+// follow starts a proxy with the configuration file at path, and waits for its first sync.
+func (w *trial) follow(path string) *following {
+	w.Helper()
+	f := &following{trial: w}
+	f.cmd = w.lab.Node1.Command(w.program, "--manifests", w.dir, "--hostname-override", "node1", "--config", path)
+	f.cmd.Stdout, f.cmd.Stderr = &f.log, &f.log
+	if err := f.cmd.Start(); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		if err := f.cmd.Kill(); err != nil {
+			w.Error(err)
+		}
+	})
+	f.wait(`kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv6"}`, func(value string) bool { return value != "" })
+	f.wait("serviceproxy_config_differs", func(value string) bool { return value == "0" })
+	return f
+}
+
+// wait waits until a metric has a value.
+func (f *following) wait(sample string, met func(value string) bool) {
+	f.Helper()
+	for began := time.Now(); !met(f.metric(sample)); time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > patience {
+			f.Fatalf("%s is %q after %s", sample, f.metric(sample), time.Since(began))
+		}
+	}
+}
+
+// end waits for the process's end and returns its exit code and the lines of its log.
+func (f *following) end() (code int, lines []map[string]any) {
+	f.Helper()
+	var exit *exec.ExitError
+	if err := f.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		f.Fatal(err)
+	}
+	for line := range strings.Lines(f.log.String()) {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			f.Errorf("not JSON: %s", line)
+		}
+		lines = append(lines, fields)
+	}
+	return f.cmd.ProcessState.ExitCode(), lines
+}
+
+// logged finds the line with a message.
+func logged(lines []map[string]any, message string) map[string]any {
+	i := slices.IndexFunc(lines, func(line map[string]any) bool {
+		text, _ := line["msg"].(string)
+		return strings.HasPrefix(text, message)
+	})
+	if i < 0 {
+		return nil
+	}
+	return lines[i]
+}
+
+// TestKernelFollowConfig proves that a ConfigMap's swap does not end the process, that SIGTERM ends it with 0 and a line in
+// the log, that a file written in place ends it with 1, and that all of it is logged in JSON, the fatal error too.
+func TestKernelFollowConfig(t *testing.T) {
+	w := newTrial(t)
+	text := func(mode string) string {
+		return watchedHead + "mode: nftables\nlogging: {format: json, verbosity: 2}\nnodeIPOverride: [" + w.lab.Node1.IPv4.String() + "]\n" + mode
+	}
+	directory := t.TempDir()
+	put := func(version, more string) {
+		t.Helper()
+		must(os.Mkdir(filepath.Join(directory, version), 0o700))
+		mustWrite(filepath.Join(directory, version, "config.conf"), text(more))
+		must(os.Symlink(version, filepath.Join(directory, "..data_tmp")))
+		must(os.Rename(filepath.Join(directory, "..data_tmp"), filepath.Join(directory, "..data")))
+	}
+	put("..1", "")
+	path := filepath.Join(directory, "config.conf")
+	must(os.Symlink(filepath.Join("..data", "config.conf"), path))
+
+	f := w.follow(path)
+	put("..2", "syncPeriod: 20s\n")
+	f.wait("serviceproxy_config_differs", func(value string) bool { return value == "1" })
+	if err := f.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	code, lines := f.end()
+	if signal := logged(lines, "Received a signal"); code != 0 || signal["signal"] != "terminated" || logged(lines, "The configuration file was swapped") == nil {
+		t.Errorf("after SIGTERM: exit code %d, log:\n%s", code, f.log.String())
+	}
+	if diff := cmp.Diff([]any{"IPv4", "IPv6"}, logged(lines, "Serving")["families"]); diff != "" {
+		t.Errorf("the families in the log are no array (-want +got):\n%s", diff)
+	}
+	if synced := logged(lines, "Synced"); synced["results"] != nil || synced["elementsWritten"] == nil {
+		t.Errorf("the line of a sync is %v", synced)
+	}
+
+	plain := filepath.Join(t.TempDir(), "config.conf")
+	mustWrite(plain, text(""))
+	f = w.follow(plain)
+	mustWrite(plain, text("syncPeriod: 20s\n"))
+	code, lines = f.end()
+	if failed := logged(lines, "kube-proxy failed"); code != exitFailure || failed == nil || !strings.Contains(failed["err"].(string), "configuration file was changed") {
+		t.Errorf("written in place: exit code %d, log:\n%s", code, f.log.String())
+	}
+}
