@@ -2,10 +2,13 @@ package app
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,10 +22,45 @@ import (
 const asProgram = "KUBE_PROXY_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) == "writing" {
+		writeSlowly()
+		return
+	}
 	if os.Getenv(asProgram) != "" {
 		os.Exit(Run(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
+}
+
+// writeSlowly is a program that writes until its standard input ends.
+func writeSlowly() {
+	_ = uninterrupted(func() error {
+		fmt.Println("writing")
+		_, err := io.ReadAll(os.Stdin)
+		fmt.Println("written")
+		return err
+	})
+}
+
+// TestWritingIsNotInterrupted proves that SIGTERM does not end the process while it writes, which would leave a temporary
+// file behind.
+func TestWritingIsNotInterrupted(t *testing.T) {
+	command := exec.CommandContext(t.Context(), os.Args[0])
+	command.Env = append(os.Environ(), asProgram+"=writing")
+	in, err := command.StdinPipe()
+	must(err)
+	out, err := command.StdoutPipe()
+	must(err)
+	must(command.Start())
+	begun := make([]byte, len("writing\n"))
+	_, err = io.ReadFull(out, begun)
+	must(err)
+	must(command.Process.Signal(syscall.SIGTERM))
+	must(in.Close())
+	rest, err := io.ReadAll(out)
+	if waited := command.Wait(); err != nil || waited != nil || string(rest) != "written\n" {
+		t.Errorf("%v, %v, output %q after SIGTERM, want that writing is finished", err, waited, rest)
+	}
 }
 
 // program runs kube-proxy as a process of its own.

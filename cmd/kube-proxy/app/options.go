@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"os/signal"
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -295,7 +298,16 @@ func writeTo(name string, stdout io.Writer, data []byte) error {
 		_, err := stdout.Write(data)
 		return err
 	}
-	return configfile.Write(name, data)
+	return uninterrupted(func() error { return configfile.Write(name, data) })
+}
+
+// uninterrupted lets write finish although the process is told to end, so that no temporary file stays behind. The process
+// ends after writing in any case.
+func uninterrupted(write func() error) error {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	return write()
 }
 
 // nodeName is the name of the Node that this proxy runs on.
