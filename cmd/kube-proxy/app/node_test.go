@@ -118,11 +118,11 @@ func clusterIPs() []netip.AddrPort {
 // newNodeTrial makes everything but the proxy. The API server has the Service and its endpoint, and no Node.
 func newNodeTrial(t *testing.T) *nodeTrial {
 	w := &nodeTrial{trial: newTrial(t), api: newAPI()}
-	objects, err := manifests.Parse("web.yaml", []byte(nodePortService))
-	if err != nil {
-		t.Fatal(err)
+	file := manifests.Parse("web.yaml", []byte(nodePortService))
+	if file.Err != nil {
+		t.Fatal(file.Err)
 	}
-	for _, object := range objects {
+	for _, object := range file.Objects {
 		w.api.put(object)
 	}
 	return w

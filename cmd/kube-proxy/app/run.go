@@ -118,7 +118,7 @@ func (p *process) announce(ctx context.Context) {
 	event := proxy.Event{Kind: "Node", Name: p.name, Reason: "Starting", Action: "StartKubeProxy",
 		Message: fmt.Sprintf("kube-proxy begins in %s mode for %v", p.chosen.mode, p.families)}
 	p.in.recorder.Event(event)
-	klog.FromContext(ctx).Info("Serving", "node", p.name, "mode", p.chosen.mode, "families", fmt.Sprintf("%v", p.families))
+	klog.FromContext(ctx).Info("Serving", "node", p.name, "mode", p.chosen.mode, "families", p.families)
 	if p.cfg.Mode != "" {
 		return
 	}
