@@ -39,7 +39,7 @@ const checkPeriod = 250 * time.Millisecond
 // run proxies until ctx ends.
 func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) error {
 	if opts.cleanup {
-		return cleanup(ctx, cfg)
+		return alone(ctx, func() error { return cleanup(ctx, cfg) })
 	}
 	p, err := newProcess(ctx, cfg, opts)
 	if err != nil {

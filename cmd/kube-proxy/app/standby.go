@@ -1,0 +1,103 @@
+//go:build linux
+
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	"k8s.io/component-base/version"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
+)
+
+// self describes this process to others that want the lock.
+func self(mode string) netlock.Owner {
+	return netlock.Owner{Mode: mode, Version: version.Get().GitVersion}
+}
+
+// takeLock takes the lock on this network namespace, so that one proxy at a time writes its rules. While another one holds
+// it, this one stands by: its sources fill the builder, so that it takes over at once when the other ends. It changes
+// nothing in the kernel before that. ok is false when ctx ended first. Where there is no such lock, the proxy goes on
+// without: Services are worth more.
+func (p *process) takeLock(ctx context.Context) (release func(), ok bool) {
+	logger := klog.FromContext(ctx)
+	var waitingFor atomic.Pointer[netlock.Owner]
+	standby, stop := context.WithCancel(ctx)
+	defer stop()
+	stopped := make(chan struct{})
+	lock, err := netlock.Acquire(ctx, netlock.Name, self(string(p.chosen.mode)), func(owner netlock.Owner) {
+		logger.Info("Another kube-proxy serves this node; waiting until it ends",
+			"pid", owner.PID, "mode", owner.Mode, "version", owner.Version, "since", owner.Since)
+		if waitingFor.Swap(&owner) == nil {
+			go func() {
+				defer close(stopped)
+				p.serveStandby(standby, &waitingFor)
+			}()
+		}
+	})
+	if waitingFor.Load() != nil {
+		stop()
+		<-stopped // its address is to be free
+	}
+	switch {
+	case ctx.Err() != nil:
+		if lock != nil {
+			_ = lock.Release()
+		}
+		return nil, false
+	case err != nil:
+		logger.Error(err, "Cannot lock this network namespace; make sure that no other kube-proxy runs on this node")
+		return func() {}, true
+	case waitingFor.Load() != nil:
+		logger.Info("The other kube-proxy ended; taking over")
+	}
+	return func() { _ = lock.Release() }, true
+}
+
+// serveStandby serves the health pages while the proxy waits, where their address is free: usually the proxy that is waited
+// for has it, and answers for the node.
+func (p *process) serveStandby(ctx context.Context, waitingFor *atomic.Pointer[netlock.Owner]) {
+	if p.cfg.HealthzBindAddress == "" {
+		return
+	}
+	pages := &health.Standby{
+		Ready:      p.in.complete,
+		WaitingFor: func() string { return (&netlock.HeldError{Owner: *waitingFor.Load()}).Error() },
+	}
+	server := &serve.Server{Name: "healthz", Address: p.cfg.HealthzBindAddress, HTTP: serve.HTTP(pages.Handler(), answerTimeout), Clock: clock.RealClock{}}
+	_ = server.Run(klog.NewContext(ctx, logr.Discard())) // that the address is taken is no news
+}
+
+// complete reports whether all sources are.
+func (in *inputs) complete() bool {
+	for _, s := range in.sources {
+		select {
+		case <-s.Complete():
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// alone calls do while it holds the lock. It refuses where a proxy runs, which would write again what do removes.
+func alone(ctx context.Context, do func() error) error {
+	lock, err := netlock.Try(netlock.Name, self("cleanup"))
+	var held *netlock.HeldError
+	switch {
+	case errors.As(err, &held):
+		return fmt.Errorf("nothing is removed: %w; stop it first", err)
+	case err != nil:
+		klog.FromContext(ctx).Error(err, "Cannot lock this network namespace; make sure that no kube-proxy runs on this node")
+		return do()
+	}
+	return errors.Join(do(), lock.Release())
+}

@@ -1,0 +1,54 @@
+//go:build linux
+
+package netlock
+
+import (
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// nobody is a user without rights.
+const nobody = 65534
+
+// TestKernelOtherUser has a process without rights take the name first: the caller is told, and not made to wait.
+func TestKernelOtherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to become another user")
+	}
+	name := fresh(t)
+	var socket int
+	listening := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread is another user's from now on, and ends with this goroutine
+		var err error
+		socket, err = listenAs(nobody, name)
+		listening <- err
+	}()
+	if err := <-listening; err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(socket)
+	lock, err := Acquire(t.Context(), name, Owner{}, func(o Owner) { t.Errorf("waits for %+v", o) })
+	if lock != nil || err == nil || !strings.Contains(err.Error(), "a process of user 65534") {
+		t.Errorf("got %v, %v", lock, err)
+	}
+}
+
+// listenAs listens on an abstract name as a user.
+func listenAs(user uintptr, name string) (socket int, err error) {
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, user, user, user); errno != 0 {
+		return -1, errno
+	}
+	socket, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Bind(socket, &unix.SockaddrUnix{Name: "@" + name})
+	}
+	if err == nil {
+		err = unix.Listen(socket, 1)
+	}
+	return socket, err
+}

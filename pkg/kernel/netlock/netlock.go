@@ -1,0 +1,280 @@
+//go:build linux
+
+package netlock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Name is the lock that all kube-proxies of this project take.
+const Name = "kube-proxy-lock"
+
+const (
+	// introduction bounds how long a holder may take to say who it is. One that is stopped says nothing, and is waited for
+	// all the same.
+	introduction = time.Second
+	// pause is the time between two attempts where the holder is just ending, or too many others wait.
+	pause = 10 * time.Millisecond
+	// maxWaiting is how many connections a holder keeps open. Others wait in the kernel's queue without an introduction.
+	maxWaiting = 16
+	// attempts bounds how often a name is asked for that is bound, and not listened on: longer than it takes a process
+	// to go from the one to the other.
+	attempts = 100
+	// maxIntroduction bounds what is read of a holder, in bytes.
+	maxIntroduction = 4 << 10
+)
+
+// Owner is a process that holds the lock.
+type Owner struct {
+	// PID is the process id: in the caller's process namespace where the process has one there, and in its own otherwise.
+	// 0 is unknown.
+	PID int `json:"pid,omitempty"`
+	// Mode, Version and Since are the proxy mode, the program's version, and the time from which it holds the lock; empty
+	// where the owner does not answer.
+	Mode    string    `json:"mode,omitempty"`
+	Version string    `json:"version,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+}
+
+// HeldError reports that another process holds the lock.
+type HeldError struct{ Owner Owner }
+
+func (e *HeldError) Error() string {
+	o := e.Owner
+	text := "another kube-proxy holds this network namespace"
+	if o.PID != 0 {
+		text += fmt.Sprintf(": process %d", o.PID)
+	}
+	if o.Mode == "" {
+		return text + " (it does not answer)"
+	}
+	return text + fmt.Sprintf(", mode %s, version %s, since %s", o.Mode, o.Version, o.Since.Format(time.RFC3339))
+}
+
+// Lock is held until Release, or until the process ends.
+type Lock struct {
+	listener *net.UnixListener
+	owner    Owner
+
+	mu      sync.Mutex
+	waiting map[*net.UnixConn]struct{}
+	slots   chan struct{}
+	done    sync.WaitGroup
+}
+
+// Try takes the lock of that name for a process that describes itself as self; its PID and Since are filled in here. The
+// error is a [*HeldError] where another process of the same user holds it.
+func Try(name string, self Owner) (*Lock, error) {
+	lock, held, err := attempt(name, self)
+	if held == nil {
+		return lock, err
+	}
+	if held.connection != nil {
+		_ = held.connection.Close() // only the owner was of interest
+	}
+	return nil, &HeldError{held.owner}
+}
+
+// Acquire takes the lock of that name, as [Try] does, and waits as long as another process of the same user holds it.
+// waiting is called with each owner that is waited for. The error is ctx's when ctx ended first; any other means that this
+// machine has no such lock, or that a process of another user occupies its name.
+func Acquire(ctx context.Context, name string, self Owner, waiting func(Owner)) (*Lock, error) {
+	var last Owner
+	for told := false; ; {
+		lock, held, err := attempt(name, self)
+		if held == nil {
+			return lock, err
+		}
+		if !held.ended && (!told || held.owner != last) {
+			told, last = true, held.owner
+			waiting(held.owner)
+		}
+		if err := held.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// attempt takes the lock, or connects to the process that holds it. Exactly one of the results is set.
+func attempt(name string, self Owner) (*Lock, *holder, error) {
+	address := &net.UnixAddr{Net: "unix", Name: "@" + name}
+	for range attempts {
+		listener, err := net.ListenUnix("unix", address)
+		if err == nil {
+			return newLock(listener, self), nil, nil
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return nil, nil, fmt.Errorf("lock this network namespace by the abstract unix socket %s: %w", address, err)
+		}
+		connection, err := net.DialUnix("unix", nil, address)
+		switch {
+		case err == nil:
+			held, err := meet(connection)
+			return nil, held, err
+		case errors.Is(err, unix.ECONNREFUSED): // it ended meanwhile
+		case errors.Is(err, unix.EAGAIN): // its queue is full
+			return nil, &holder{}, nil
+		default:
+			return nil, nil, fmt.Errorf("ask who holds the abstract unix socket %s: %w", address, err)
+		}
+		time.Sleep(pause)
+	}
+	return nil, nil, fmt.Errorf("a process occupies the abstract unix socket %s without listening on it; find it with ss -xap", address)
+}
+
+// holder is a process that holds the lock, seen from one that waits. Without a connection nothing is known of it.
+type holder struct {
+	connection *net.UnixConn
+	owner      Owner
+	// ended reports that the process closed the connection at once: it is about to end.
+	ended bool
+}
+
+// meet learns who is at the other end.
+func meet(connection *net.UnixConn) (*holder, error) {
+	peer, err := credentials(connection)
+	if err == nil && int(peer.Uid) != os.Geteuid() {
+		err = fmt.Errorf("a process of user %d (process %d) occupies the abstract unix socket %s, by which kube-proxies lock a "+
+			"network namespace; find it with ss -xlp", peer.Uid, peer.Pid, connection.RemoteAddr())
+	}
+	if err != nil {
+		return nil, errors.Join(err, connection.Close())
+	}
+	h := &holder{connection: connection}
+	line := make([]byte, maxIntroduction)
+	_ = connection.SetReadDeadline(time.Now().Add(introduction))
+	n, err := connection.Read(line)
+	if err == nil {
+		_ = json.Unmarshal(line[:n], &h.owner) // what cannot be read stays unknown
+	}
+	h.ended = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+	if peer.Pid != 0 {
+		h.owner.PID = int(peer.Pid)
+	}
+	return h, nil
+}
+
+// wait returns nil when the process may have ended, and ctx's error when ctx ended first.
+func (h *holder) wait(ctx context.Context) error {
+	if h.connection == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(introduction):
+		}
+		return context.Cause(ctx)
+	}
+	_ = h.connection.SetReadDeadline(time.Time{})
+	stop := context.AfterFunc(ctx, func() { _ = h.connection.Close() })
+	defer stop()
+	rest := make([]byte, maxIntroduction)
+	for {
+		if _, err := h.connection.Read(rest); err != nil { // the end: nothing more is ever said
+			break
+		}
+	}
+	_ = h.connection.Close()
+	select {
+	case <-ctx.Done():
+	case <-time.After(pause): // the kernel closes what a process has open one by one
+	}
+	return context.Cause(ctx)
+}
+
+// newLock answers those who wait, in the background.
+func newLock(listener *net.UnixListener, self Owner) *Lock {
+	self.PID, self.Since = os.Getpid(), time.Now().UTC().Truncate(time.Second)
+	l := &Lock{listener: listener, owner: self, waiting: map[*net.UnixConn]struct{}{}, slots: make(chan struct{}, maxWaiting)}
+	l.done.Go(l.accept)
+	return l
+}
+
+// Owner is this process, as others are told of it.
+func (l *Lock) Owner() Owner { return l.owner }
+
+// Release gives the lock up. One who waits takes it at once.
+func (l *Lock) Release() error {
+	err := l.listener.Close() // first, so that the name is free when the connections break
+	l.mu.Lock()
+	for connection := range l.waiting {
+		_ = connection.Close()
+	}
+	l.waiting = nil
+	l.mu.Unlock()
+	l.done.Wait()
+	return err
+}
+
+// accept answers until the listener is closed.
+func (l *Lock) accept() {
+	for {
+		l.slots <- struct{}{}
+		connection, err := l.listener.AcceptUnix()
+		switch {
+		case err == nil && l.keep(connection):
+			l.done.Go(func() { l.introduce(connection) })
+			continue
+		case err == nil:
+			_ = connection.Close()
+		case errors.Is(err, net.ErrClosed):
+			return
+		default: // such as too many open files
+			time.Sleep(introduction)
+		}
+		<-l.slots
+	}
+}
+
+// keep reports whether a connection is to be answered: it is of the same user, and the lock is still held.
+func (l *Lock) keep(connection *net.UnixConn) bool {
+	peer, err := credentials(connection)
+	if err != nil || int(peer.Uid) != os.Geteuid() {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting == nil {
+		return false
+	}
+	l.waiting[connection] = struct{}{}
+	return true
+}
+
+// introduce says who holds the lock, and keeps the connection until the other end or Release closes it.
+func (l *Lock) introduce(connection *net.UnixConn) {
+	defer func() { <-l.slots }()
+	line, err := json.Marshal(l.owner)
+	if err == nil {
+		_, err = connection.Write(append(line, '\n'))
+	}
+	for err == nil {
+		_, err = connection.Read(make([]byte, maxIntroduction))
+	}
+	_ = connection.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.waiting, connection)
+}
+
+// credentials are those of the process at the other end: of a listener, the one that called listen(2).
+func credentials(connection *net.UnixConn) (peer *unix.Ucred, err error) {
+	raw, err := connection.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	if failed := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); failed != nil {
+		err = failed
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the credentials of the peer of %s: %w", connection.LocalAddr(), err)
+	}
+	return peer, nil
+}

@@ -1,0 +1,163 @@
+//go:build linux
+
+package restart
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// journal is the log of a process that is still running.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write is part of io.Writer.
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// says waits until the log has a line with all these words.
+func (j *journal) says(t *testing.T, words ...string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		for line := range strings.Lines(j.String()) {
+			missing := 0
+			for _, word := range words {
+				if !strings.Contains(line, word) {
+					missing++
+				}
+			}
+			if missing == 0 {
+				return
+			}
+		}
+	}
+	t.Fatalf("the log has no line with %q:\n%s", words, j)
+}
+
+// another starts one more kube-proxy in node1, with flags that override those of start.
+func (r *trial) another(mode string, flags ...string) (*netns.Cmd, *journal) {
+	r.t.Helper()
+	log := &journal{}
+	cmd := r.lab.Node1.Command(r.program, append([]string{"--manifests", r.dir, "--proxy-mode", mode, "--hostname-override", "node1",
+		"--cluster-cidr", "10.244.0.0/16", "--healthz-bind-address", "127.0.0.1:10256", "--metrics-bind-address", "127.0.0.1:10249"}, flags...)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	return cmd, log
+}
+
+// terminate ends a proxy as a kubelet does, and expects it to end well.
+func terminate(t *testing.T, cmd *netns.Cmd) {
+	t.Helper()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+}
+
+// healthy waits until /healthz at an address in node1 answers 200 with some words.
+func (r *trial) healthy(address, words string) {
+	r.t.Helper()
+	var status int
+	var body string
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if status, body = r.page(address, "/healthz"); status == http.StatusOK && strings.Contains(body, words) {
+			return
+		}
+	}
+	r.t.Errorf("/healthz at %s gives %d %s, want 200 with %q", address, status, body, words)
+}
+
+// TestKernelSecondProxy starts a second proxy beside one that runs: it says for whom it waits, writes nothing, and takes over
+// when the first ends, by SIGTERM or SIGKILL, without a failed connection. Clean-up is refused meanwhile, and --init-only is
+// not.
+func TestKernelSecondProxy(t *testing.T) {
+	for _, modes := range [][2]string{{nftables, nftables}, {iptables, iptables}, {nftables, iptables}, {iptables, nftables}} {
+		t.Run(modes[0]+"-"+modes[1], func(t *testing.T) {
+			r, probes := newTrial(t)
+			n := newNode(t, r.lab.Node1.Host, "nft")
+			first, log := r.another(modes[0])
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("the first:\n%s", log)
+				}
+			})
+			r.serves(probes)
+			if other := map[string]string{nftables: iptables, iptables: nftables}[modes[0]]; !n.onlyIn(modes[0], other) {
+				t.Fatal("the first proxy does not serve")
+			}
+			before := n.rules()
+			streams := r.stream(probes)
+
+			second, waiting := r.another(modes[1], "--healthz-bind-address", "127.0.0.1:20256")
+			waiting.says(t, "Another kube-proxy serves this node", fmt.Sprintf("pid=%d", first.Process.Pid), `mode="`+modes[0]+`"`, "version=", "since=")
+			r.healthy("127.0.0.1:20256", fmt.Sprintf("process %d, mode %s", first.Process.Pid, modes[0]))
+			if out, err := r.cleanup(); exitCode(err) != 1 || !strings.Contains(out, fmt.Sprintf("process %d", first.Process.Pid)) {
+				t.Errorf("--cleanup beside a proxy: %v: %s", err, out)
+			}
+			prepare := r.lab.Node1.Command(r.program, "--init-only", "--proxy-mode", modes[1], "--hostname-override", "node1",
+				"--conntrack-max-per-core", "0") // no namespace may set the machine's
+			if out, err := prepare.CombinedOutput(); err != nil {
+				t.Errorf("--init-only beside a proxy: %v: %s", err, out)
+			}
+			third, impatient := r.another(modes[1])
+			impatient.says(t, "Another kube-proxy serves this node")
+			terminate(t, third)
+			if after := n.rules(); after != before {
+				t.Errorf("beside the first proxy, others changed its rules to\n%s\nfrom\n%s", after, before)
+			}
+
+			terminate(t, first)
+			waiting.says(t, "The other kube-proxy ended; taking over")
+			r.healthy("127.0.0.1:20256", "lastUpdated")
+			if other := map[string]string{nftables: iptables, iptables: nftables}[modes[1]]; !n.onlyIn(modes[1], other) {
+				t.Errorf("the second proxy does not serve: there is\n%s\n%s", n.rules(), waiting)
+			}
+			fourth, last := r.another(modes[1])
+			last.says(t, "Another kube-proxy serves this node", fmt.Sprintf("pid=%d", second.Process.Pid))
+			if err := second.Kill(); err != nil {
+				t.Error(err)
+			}
+			last.says(t, "The other kube-proxy ended; taking over")
+			r.healthy("127.0.0.1:10256", "lastUpdated")
+			streams.stop(t)
+			terminate(t, fourth)
+		})
+	}
+}
+
+// exitCode is that of a process that ended with err; 0 is success, -1 that it did not run.
+func exitCode(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	return -1
+}
