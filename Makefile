@@ -40,7 +40,7 @@ GOLDEN_TESTS = $(call packages,flag[.]Bool."update")
 BENCHMARKS   = $(call packages,^func Benchmark)
 DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 
-.PHONY: help image image-packages build lint test test-unit test-kernel test-modules demo bench bench-quick bench-once peer golden docs generate clean
+.PHONY: help image image-packages build lint test test-unit test-kernel test-modules demo kernels bench bench-quick bench-once peer golden docs generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -100,6 +100,10 @@ test-modules: build ## the tests in modules of their own below test/; needs root
 	@build/need.sh go $(LABORATORY)
 	@for module in $(NESTED); do echo "test $$module"; (cd $$module && CI=true go test -count=1 -timeout 30m ./...); done
 
+kernels: ## tests on the emulated kernel of another release, with ip_vs; 4 minutes (PEER=1: Kubernetes' own leaves ipvs mode's rules)
+	@build/need.sh go qemu-system-x86_64
+	@$(call peer,test/kernels)
+
 demo: ## show it at work; as root on Debian, installs what it needs
 	@build/need.sh go $(LABORATORY)
 	@$(MAKE) build
@@ -107,18 +111,16 @@ demo: ## show it at work; as root on Debian, installs what it needs
 
 # PEER is a program to measure beside ours, or 1 for Kubernetes' own, which gets up to 5 minutes more for each mode and size.
 PEER ?=
-define bench
-	peer='$(PEER)'; [ "$$peer" != 1 ] || peer=$$(go run -C test/e2e ./peer); go run ./test/bench $(1) $${peer:+-peer "$$peer"}
-endef
+peer = peer='$(PEER)'; [ "$$peer" != 1 ] || peer=$$(go run -C test/e2e ./peer); go run ./$(1) $${peer:+-peer "$$peer"}
 
 bench: build ## measure: each stage alone, then the whole from outside; needs root, takes 20 minutes (PEER=1: an hour)
 	@build/need.sh go $(LABORATORY)
 	go test -run '^$$' -bench . -benchmem $(BENCHMARKS)
-	@$(call bench)
+	@$(call peer,test/bench)
 
 bench-quick: build ## measure a little, from outside; needs root, takes 3 minutes (PEER=1: 18)
 	@build/need.sh go $(LABORATORY)
-	@$(call bench,-quick)
+	@$(call peer,test/bench -quick)
 
 peer: ## build Kubernetes' own kube-proxy, for PEER=1, and say where it is; once, some minutes
 	@build/need.sh go

@@ -13,6 +13,7 @@ packages() {
 	nft) echo "nftables|nftables|nftables|nftables" ;;
 	iptables) echo "iptables|iptables-nft|iptables|iptables-nft" ;;
 	conntrack) echo "conntrack|conntrack-tools|conntrack-tools|conntrack-tools" ;;
+	qemu-system-x86_64) echo "qemu-system-x86|qemu-system-x86-core|qemu-system-x86_64|qemu-system-x86" ;;
 	ip) echo "iproute2|iproute|iproute2|iproute2" ;;
 	*) echo "$1|$1|$1|$1" ;;
 	esac

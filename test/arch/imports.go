@@ -43,6 +43,9 @@ var rows = []row{
 	{"pkg/proxy/backend/iptables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/kernel/ipt/..."}},
 	{"pkg/proxy/backend/backendtest/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "test/..."}},
 
+	// What modes that are no more have left behind.
+	{"pkg/proxy/leftovers/...", []string{"pkg/kernel/ipvs/..."}},
+
 	// What the observers that speak HTTP have in common.
 	{"pkg/proxy/serve/...", nil},
 

@@ -11,11 +11,13 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/leftovers"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -101,7 +103,16 @@ func cleanup(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
 	for _, d := range dataplanes {
 		failed = append(failed, d.cleanup(ctx, cfg))
 	}
-	return errors.Join(failed...)
+	return errors.Join(append(failed, cleanupIPVS(ctx, cfg))...)
+}
+
+// cleanupIPVS removes what ipvs mode left, after all rules that use it.
+func cleanupIPVS(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
+	excluded, err := parseCIDRs(cfg.IPVS.ExcludeCIDRs)
+	if err != nil {
+		return fmt.Errorf("ipvs.excludeCIDRs: %w", err)
+	}
+	return leftovers.Cleanup(ctx, ipvs.Kernel{}, excluded)
 }
 
 // succeed removes the rules of the other dataplanes, once those of the chosen one are in force: new connections always
@@ -115,5 +126,8 @@ func succeed(ctx context.Context, cfg *config.KubeProxyConfiguration, chosen con
 		if err := d.cleanup(ctx, cfg); err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot remove the rules of another mode; kube-proxy --cleanup removes those of all", "mode", d.mode)
 		}
+	}
+	if err := cleanupIPVS(ctx, cfg); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot remove what ipvs mode left; end this proxy and run kube-proxy --cleanup, or restart the node")
 	}
 }

@@ -39,6 +39,9 @@ func (e *refusal) Unwrap() error { return e.cause }
 // apply writes the patch. Every transaction on the way leaves a correct dataplane. Between the tables that means: what
 // is refused in the filter table begins before the nat table lets go of it, and ends after the nat table took it up.
 func (a *applier) apply(p *patch) error {
+	if err := a.unhook(p.retired()); err != nil { // or their chains could not be deleted
+		return err
+	}
 	early, late := p.writes[tableFilter], []write(nil)
 	if losses := losing(early); len(p.writes[tableNAT]) > 0 && len(losses) > 0 {
 		early, late = both(early), losses

@@ -14,8 +14,8 @@ type patch struct {
 	// there, and complete, before the rule is. deletes are the chains that nothing goes to after that.
 	writes  map[string][]write
 	deletes map[string][]string
-	// jumps are missing in built-in chains. Strays are there and not wanted; only a clean-up touches them, since somebody
-	// else may have made them.
+	// jumps are missing in built-in chains. Strays are there and not wanted; only a clean-up touches them, because somebody
+	// else may have made them, except for those that lead to chains of ipvs mode.
 	jumps, strays []jump
 	// localnet asks for node ports on 127.0.0.0/8 to be made possible, and safe.
 	localnet bool
@@ -68,6 +68,11 @@ func diff(have, want *ruleset) *patch {
 		}
 	}
 	return p
+}
+
+// retired are the strays that only ipvs mode makes.
+func (p *patch) retired() []jump {
+	return slices.DeleteFunc(slices.Clone(p.strays), func(j jump) bool { return !(chainName{j.from.table, j.to}).retired() })
 }
 
 func (j jump) equal(o jump) bool {

@@ -61,6 +61,9 @@ func (c chainName) Compare(o chainName) int {
 func (c chainName) ours() bool {
 	shared := []string{chainServices, chainNodePorts, chainCanary}
 	prefixes := []string{prefixCluster}
+	if c.retired() {
+		return true
+	}
 	switch c.table {
 	case tableFilter:
 		shared = append(shared, chainExternal, chainForward, chainFirewall)
@@ -72,6 +75,19 @@ func (c chainName) ours() bool {
 	}
 	return slices.Contains(shared, c.name) ||
 		slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(c.name, prefix) })
+}
+
+// retired reports whether only ipvs mode, which this proxy does not have, writes a chain.
+func (c chainName) retired() bool {
+	switch c.name {
+	case "KUBE-NODE-PORT":
+		return c.table == tableFilter || c.table == tableNAT
+	case "KUBE-LOAD-BALANCER":
+		return c.table == tableNAT
+	case "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER":
+		return c.table == tableFilter
+	}
+	return false
 }
 
 // portKey is one port of a Service, by the name that users write and its protocol.

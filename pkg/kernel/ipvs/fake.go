@@ -1,0 +1,76 @@
+package ipvs
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// Fake is objects in memory. Like the kernel it does not delete a set that a rule uses, nor a device that is no dummy.
+type Fake struct {
+	Virtual []Server
+	// Named are the sets, and Used those of them that rules use.
+	Named map[string][]Entry
+	Used  map[string]bool
+	// Dummies are the dummy devices with their addresses, Others all other addresses.
+	Dummies map[string][]netip.Addr
+	Others  []netip.Addr
+	// Refuse, where it is set, is the error of every deletion of a virtual server.
+	Refuse error
+}
+
+var _ Objects = (*Fake)(nil)
+
+// Servers is part of [Objects].
+func (f *Fake) Servers() ([]Server, error) { return slices.Clone(f.Virtual), nil }
+
+// DeleteServer is part of [Objects].
+func (f *Fake) DeleteServer(s Server) error {
+	if f.Refuse != nil {
+		return fmt.Errorf("delete the virtual server %s: %w", s, f.Refuse)
+	}
+	f.Virtual = slices.DeleteFunc(f.Virtual, func(o Server) bool { return o == s })
+	return nil
+}
+
+// Sets is part of [Objects].
+func (f *Fake) Sets(wanted func(name string) bool) ([]Set, error) {
+	var sets []Set
+	for _, name := range slices.Sorted(maps.Keys(f.Named)) {
+		if wanted(name) {
+			sets = append(sets, Set{Name: name, Entries: slices.Clone(f.Named[name])})
+		}
+	}
+	return sets, nil
+}
+
+// DeleteSet is part of [Objects].
+func (f *Fake) DeleteSet(name string) error {
+	if f.Used[name] {
+		return fmt.Errorf("delete the set %s: %w", name, ErrBusy)
+	}
+	delete(f.Named, name)
+	return nil
+}
+
+// Device is part of [Objects].
+func (f *Fake) Device(name string) (addrs []netip.Addr, exists bool, err error) {
+	addrs, exists = f.Dummies[name]
+	return slices.Clone(addrs), exists, nil
+}
+
+// DeleteDevice is part of [Objects].
+func (f *Fake) DeleteDevice(name string) error {
+	delete(f.Dummies, name)
+	return nil
+}
+
+// LocalAddrs is part of [Objects].
+func (f *Fake) LocalAddrs() ([]netip.Addr, error) {
+	all := slices.Clone(f.Others)
+	for _, addrs := range f.Dummies {
+		all = append(all, addrs...)
+	}
+	return all, nil
+}

@@ -1,0 +1,142 @@
+// Package leftovers removes what Kubernetes' kube-proxy leaves behind in ipvs mode, which this proxy does not have: virtual
+// servers, sets, and a dummy device that answers for every Service address of old. Its chains are the iptables backend's to
+// remove.
+package leftovers
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
+)
+
+// device bears the addresses of all Services.
+const device = "kube-ipvs0"
+
+// The prefixes of a set's name, for IPv4 and IPv6.
+const (
+	prefix     = "KUBE-"
+	prefixIPv6 = "KUBE-6-"
+)
+
+// Protocol numbers of /etc/protocols.
+const (
+	tcp  = 6
+	udp  = 17
+	sctp = 132
+)
+
+// busyPause and busyPatience are how often, and for how long, a set is tried to be deleted that a rule still uses: the
+// kernel lets go of a deleted rule's set a moment later.
+const (
+	busyPause    = 50 * time.Millisecond
+	busyPatience = 3 * time.Second
+)
+
+// sets are the names without their prefix.
+func sets() []string {
+	return []string{
+		"LOOP-BACK", "CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER", "LOAD-BALANCER-FW", "LOAD-BALANCER-LOCAL",
+		"LOAD-BALANCER-SOURCE-CIDR", "LOAD-BALANCER-SOURCE-IP", "NODE-PORT-TCP", "NODE-PORT-UDP", "NODE-PORT-SCTP-HASH",
+		"NODE-PORT-LOCAL-TCP", "NODE-PORT-LOCAL-UDP", "NODE-PORT-LOCAL-SCTP-HASH", "HEALTH-CHECK-NODE-PORT", "IPVS-IPS",
+	}
+}
+
+// short is a set's name without its prefix, where it is one of kube-proxy's.
+func short(name string) (string, bool) {
+	text, ok := strings.CutPrefix(name, prefixIPv6)
+	if !ok {
+		text, ok = strings.CutPrefix(name, prefix)
+	}
+	return text, ok && slices.Contains(sets(), text)
+}
+
+// Cleanup removes everything. Chains have to be removed before, because their rules use the sets. What cannot be removed
+// is reported, and another call goes on with it. Where there is nothing, Cleanup does nothing. Virtual servers on excluded
+// addresses stay.
+func Cleanup(ctx context.Context, objects ipvs.Objects, excluded []netip.Prefix) error {
+	there, err := objects.Sets(func(name string) bool { _, ours := short(name); return ours })
+	if err != nil {
+		return err
+	}
+	addrs, exists, err := objects.Device(device)
+	if err != nil {
+		return err
+	}
+	// Sets and device tell which virtual servers are kube-proxy's: they stay as long as there are any.
+	if err := deleteServers(objects, addrs, there, excluded); err != nil {
+		return err
+	}
+	var failed []error
+	for _, set := range there {
+		failed = append(failed, deleteSet(ctx, objects, set.Name))
+	}
+	if exists {
+		failed = append(failed, objects.DeleteDevice(device))
+	}
+	return errors.Join(failed...)
+}
+
+// Present reports whether there is the device of ipvs mode.
+func Present(objects ipvs.Objects) (bool, error) {
+	_, exists, err := objects.Device(device)
+	return exists, err
+}
+
+// deleteServers deletes the virtual servers that are kube-proxy's: those on an address of its device, and those of node
+// ports, which its sets name, on this machine's addresses. Others may be a load balancer's that is also run here.
+func deleteServers(objects ipvs.Objects, addrs []netip.Addr, sets []ipvs.Set, excluded []netip.Prefix) error {
+	servers, err := objects.Servers()
+	if err != nil || len(servers) == 0 {
+		return err
+	}
+	local, err := objects.LocalAddrs()
+	failed := []error{err}
+	ports := nodePorts(sets)
+	for _, s := range servers {
+		if slices.ContainsFunc(excluded, func(p netip.Prefix) bool { return p.Contains(s.Addr.Addr()) }) {
+			continue
+		}
+		nodePort := ports[port{s.Protocol, s.Addr.Port()}] && slices.Contains(local, s.Addr.Addr())
+		if nodePort || slices.Contains(addrs, s.Addr.Addr()) {
+			failed = append(failed, objects.DeleteServer(s))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// port is a port of a transport protocol.
+type port struct {
+	protocol uint8
+	number   uint16
+}
+
+// nodePorts are those in the sets. Sets for TCP and UDP hold ports alone.
+func nodePorts(sets []ipvs.Set) map[port]bool {
+	ports := map[port]bool{}
+	for _, set := range sets {
+		name, _ := short(set.Name)
+		protocol, ok := map[string]uint8{"NODE-PORT-TCP": tcp, "NODE-PORT-UDP": udp, "NODE-PORT-SCTP-HASH": sctp}[name]
+		if !ok {
+			continue
+		}
+		for _, entry := range set.Entries {
+			ports[port{protocol, entry.Addr.Port()}] = true
+		}
+	}
+	return ports
+}
+
+// deleteSet deletes a set as soon as no rule uses it.
+func deleteSet(ctx context.Context, objects ipvs.Objects, name string) error {
+	err := objects.DeleteSet(name)
+	for deadline := time.Now().Add(busyPatience); errors.Is(err, ipvs.ErrBusy) && ctx.Err() == nil && time.Now().Before(deadline); {
+		time.Sleep(busyPause)
+		err = objects.DeleteSet(name)
+	}
+	return err
+}

@@ -1,0 +1,99 @@
+package leftovers
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
+)
+
+func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
+
+func server(protocol uint8, addr string) ipvs.Server {
+	return ipvs.Server{Protocol: protocol, Addr: netip.MustParseAddrPort(addr)}
+}
+
+// nodeWith is a node that ipvs mode served, beside a load balancer of somebody else's.
+func nodeWith() *ipvs.Fake {
+	return &ipvs.Fake{
+		Virtual: []ipvs.Server{
+			server(tcp, "10.96.0.10:80"), server(udp, "10.96.0.10:53"), server(tcp, "[fd00::10]:80"), // cluster IPs
+			server(tcp, "192.0.2.1:30080"), server(udp, "192.0.2.1:30053"), server(sctp, "192.0.2.1:30132"), server(tcp, "[2001:db8::1]:30080"), // node ports
+			server(tcp, "192.0.2.1:443"), server(udp, "192.0.2.1:30080"), server(tcp, "198.51.100.1:30080"), // somebody else's
+		},
+		Named: map[string][]ipvs.Entry{
+			"KUBE-CLUSTER-IP":            {{Protocol: tcp, Addr: netip.MustParseAddrPort("10.96.0.10:80")}},
+			"KUBE-6-CLUSTER-IP":          nil,
+			"KUBE-NODE-PORT-TCP":         {{Addr: netip.AddrPortFrom(netip.Addr{}, 30080)}},
+			"KUBE-6-NODE-PORT-UDP":       {{Addr: netip.AddrPortFrom(netip.Addr{}, 30053)}},
+			"KUBE-NODE-PORT-SCTP-HASH":   {{Protocol: sctp, Addr: netip.MustParseAddrPort("192.0.2.1:30132")}},
+			"KUBE-ROUTER-NODES":          nil,
+			"KUBE-NODE-PORT-LOCAL-OTHER": nil,
+			"CLUSTER-IP":                 nil,
+		},
+		Used:    map[string]bool{},
+		Dummies: map[string][]netip.Addr{device: {addr("10.96.0.10"), addr("fd00::10")}, "nodelocaldns": {addr("169.254.20.10")}},
+		Others:  []netip.Addr{addr("192.0.2.1"), addr("2001:db8::1"), addr("127.0.0.1")},
+	}
+}
+
+func TestCleanup(t *testing.T) {
+	objects := nodeWith()
+	want := nodeWith()
+	want.Virtual = want.Virtual[7:]
+	want.Named = map[string][]ipvs.Entry{"KUBE-ROUTER-NODES": nil, "KUBE-NODE-PORT-LOCAL-OTHER": nil, "CLUSTER-IP": nil}
+	delete(want.Dummies, device)
+	for range 2 { // the second finds nothing
+		if err := Cleanup(t.Context(), objects, nil); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, objects, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+// TestCleanupLeavesExcluded has the configuration exclude a range of addresses.
+func TestCleanupLeavesExcluded(t *testing.T) {
+	objects := nodeWith()
+	if err := Cleanup(t.Context(), objects, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}); err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Delete(nodeWith().Virtual, 0, 3) // the cluster IPs
+	want = slices.Delete(want, 3, 4)                // the IPv6 node port
+	if diff := cmp.Diff(want, objects.Virtual, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
+		t.Errorf("virtual servers (-want +got):\n%s", diff)
+	}
+}
+
+// TestCleanupFails has a set, and then a virtual server, that cannot be removed: what is needed to go on later stays.
+func TestCleanupFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // or it would take as long as a set is tried
+		objects := nodeWith()
+		objects.Used["KUBE-CLUSTER-IP"] = true
+		if err := Cleanup(t.Context(), objects, nil); !errors.Is(err, ipvs.ErrBusy) {
+			t.Errorf("got %v, want ErrBusy", err)
+		}
+		if _, ok := objects.Named["KUBE-CLUSTER-IP"]; !ok || len(objects.Named) != 4 || len(objects.Virtual) != 3 || len(objects.Dummies) != 1 {
+			t.Errorf("left are %+v; want the set that is used, and nothing else of kube-proxy's", objects)
+		}
+	})
+	objects := nodeWith()
+	objects.Refuse = errors.New("no")
+	if err := Cleanup(t.Context(), objects, nil); !errors.Is(err, objects.Refuse) {
+		t.Errorf("got %v, want the refusal", err)
+	}
+	if before := nodeWith(); len(objects.Named) != len(before.Named) || len(objects.Dummies) != len(before.Dummies) {
+		t.Errorf("left are %+v; want sets and device, by which the next attempt knows the virtual servers", objects)
+	}
+	objects.Refuse = nil
+	if err := Cleanup(t.Context(), objects, nil); err != nil || len(objects.Virtual) != 3 || len(objects.Named) != 3 || len(objects.Dummies) != 1 {
+		t.Errorf("the second attempt: %v; left are %+v", err, objects)
+	}
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+)
+
+// patience is how long one suite may take.
+const patience = 15 * time.Minute
+
+func main() {
+	var o options
+	flag.StringVar(&o.release, "release", "bookworm", "Debian `release` whose kernel and tools are used")
+	flag.StringVar(&o.peer, "peer", "", "`path` of Kubernetes' own kube-proxy, to leave behind what it leaves; without it ip, ipvsadm and ipset do")
+	flag.StringVar(&o.command, "command", "", "run this shell `script` instead of the suites")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := o.run(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "error: %v\n", err)
+		stop()
+		os.Exit(1) //nolint:gocritic // stop was called
+	}
+}
+
+// options is the command line.
+type options struct {
+	release, peer, command string
+}
+
+// run fetches what is needed, and runs all suites.
+func (o *options) run(ctx context.Context) error {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	root, err := release(o.release).fetch(filepath.Join(cache, "kube-proxy-kernels"))
+	if err != nil {
+		return err
+	}
+	m := &machine{root: root, files: map[string]string{}, console: os.Stdout}
+	if o.command != "" {
+		return m.expect(ctx, o.command)
+	}
+	built, err := os.MkdirTemp("", "kernels-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(built)
+	if err := run("go", "build", "-o", filepath.Join(built, "kube-proxy"), "./cmd/kube-proxy"); err != nil {
+		return err
+	}
+	m.files["/kube-proxy"] = filepath.Join(built, "kube-proxy")
+	if o.peer != "" {
+		m.files["/peer"] = o.peer
+	}
+	var failed []error
+	for i, s := range suites() {
+		binary := filepath.Join(built, fmt.Sprintf("test-%d", i))
+		if err := run("go", "test", "-c", "-o", binary, s.folder); err != nil {
+			return err
+		}
+		m.files["/test"] = binary
+		fmt.Printf("%s on %s\n", s.folder, o.release)
+		if err := m.expect(ctx, s.command()); err != nil {
+			failed = append(failed, fmt.Errorf("%s on %s: %w", s.folder, o.release, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// expect runs a script that is to end with exit code 0.
+func (m *machine) expect(ctx context.Context, command string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	code, err := m.run(ctx, command)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("exit code %d", code)
+	}
+	return err
+}
