@@ -59,6 +59,7 @@ var rows = []row{
 	{"pkg/proxy/externalips/...", observed},
 	{"pkg/proxy/contest/...", observed},
 	{"pkg/proxy/refusals/...", observed},
+	{"pkg/proxy/rivals/...", observed},
 
 	// The loop, which names no backend, no door, no observer, and of the sources just what they have in common.
 	{"pkg/proxy", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source"}},

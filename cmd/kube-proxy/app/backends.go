@@ -35,6 +35,8 @@ type dataplane struct {
 	// rejectedOnLocalhost reads how many packets to node ports it rejected on loopback addresses; nil where it serves
 	// these itself, and rejects none.
 	rejectedOnLocalhost func(ctx context.Context, family cluster.Family) (map[cluster.Protocol]uint64, error)
+	// present reports whether there are rules of this mode, by whatever program.
+	present func(ctx context.Context) (bool, error)
 	// cleanup removes all that it, or Kubernetes' kube-proxy in this mode, left on this machine.
 	cleanup func(ctx context.Context, cfg *config.KubeProxyConfiguration) error
 }
@@ -57,6 +59,7 @@ var dataplanes = []dataplane{
 		prepare: func(ctx context.Context, cfg *config.KubeProxyConfiguration, planning *plan.Options) error {
 			return iptables.Prepare(ctx, iptablesOptions(cfg), sysctl.Kernel{}, planning)
 		},
+		present: iptables.Present,
 		cleanup: func(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
 			return iptables.CleanupAll(ctx, iptablesOptions(cfg), sysctl.Kernel{})
 		},
@@ -71,6 +74,7 @@ var dataplanes = []dataplane{
 			return nftables.Open(nftables.Options{Mark: 1 << cfg.NFTables.MasqueradeBit}, families...)
 		},
 		rejectedOnLocalhost: nftables.RejectedOnLocalhost,
+		present:             nftables.Present,
 		cleanup: func(ctx context.Context, _ *config.KubeProxyConfiguration) error {
 			return nftables.CleanupAll(ctx)
 		},

@@ -182,7 +182,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	observers := []proxy.Observer{checker, measured, unacknowledged, contests, refusals.New(p.in.recorder)}
 	parts := []func(context.Context) error{p.in.publish, serving.health(checker.Handler()), pages}
 	afterSync := newAfterSync(func(context.Context) { loaded() })
-	for _, w := range append(p.workers(checker, measured, tracked), watch, afterSync) {
+	for _, w := range append(p.workers(ctx, checker, measured, tracked), watch, afterSync) {
 		observers, parts = append(observers, w), append(parts, w.Run)
 	}
 	if p.opts.configFile != nil {
@@ -220,8 +220,9 @@ func (p *process) open(ctx context.Context) (backend.Backend, error) {
 }
 
 // workers are the observers that do something of their own.
-func (p *process) workers(checker *health.Checker, measured *metrics.Metrics, tracked trackedflows.Table) []worker {
+func (p *process) workers(ctx context.Context, checker *health.Checker, measured *metrics.Metrics, tracked trackedflows.Table) []worker {
 	all := []worker{
+		p.rivals(ctx, measured.OtherProxySeen),
 		health.NewServices(health.ServicesConfig{
 			Families: p.families, AllAddresses: p.planning.NodePorts.Everywhere, Healthy: checker.Healthy,
 			Recorder: p.in.recorder, Clock: clock.RealClock{},

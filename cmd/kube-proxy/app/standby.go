@@ -7,14 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/leftovers"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/rivals"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 )
 
@@ -100,4 +105,21 @@ func alone(ctx context.Context, do func() error) error {
 		return do()
 	}
 	return errors.Join(do(), lock.Release())
+}
+
+// rivals looks for another kube-proxy that takes no lock. seen is called with the mode of each.
+func (p *process) rivals(ctx context.Context, seen func(mode string, at time.Time)) *rivals.Watch {
+	others := []rivals.Mode{{
+		Name: string(config.ProxyModeIPVS), Present: func(context.Context) (bool, error) { return leftovers.Present(ipvs.Kernel{}) },
+	}}
+	for _, d := range dataplanes {
+		if d.mode != p.chosen.mode {
+			others = append(others, rivals.Mode{Name: string(d.mode), Present: d.present})
+		}
+	}
+	return rivals.New(rivals.Config{
+		Mode: string(p.chosen.mode), Others: others, Seen: seen,
+		Processes: func() ([]int, error) { return netlock.Processes("kube-proxy") },
+		Clock:     clock.RealClock{}, Logger: klog.FromContext(ctx),
+	})
 }

@@ -73,4 +73,6 @@ type Drift struct {
 	Family cluster.Family
 	// What differs, and the program that wrote last as the kernel knows it, in words.
 	What, Writer string
+	// Rival reports that there is something now that only another kube-proxy writes.
+	Rival bool
 }

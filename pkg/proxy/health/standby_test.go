@@ -22,7 +22,7 @@ func TestStandby(t *testing.T) {
 	} {
 		ready = test.ready
 		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.path, nil))
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.path, http.NoBody))
 		if w.Code != test.code || w.Body.String() != test.body+"\n" && w.Body.String() != test.body {
 			t.Errorf("ready %t: %s gives %d %s, want %d %s", test.ready, test.path, w.Code, w.Body, test.code, test.body)
 		}

@@ -113,6 +113,11 @@ func (m *Metrics) Waiting(reason string, waiting bool) {
 	m.waiting.WithLabelValues(reason).Set(value)
 }
 
+// OtherProxySeen notes that another kube-proxy of a mode was seen to write rules. It may be called by any goroutine.
+func (m *Metrics) OtherProxySeen(mode string, at time.Time) {
+	m.otherProxySeen.WithLabelValues(mode).Set(seconds(at))
+}
+
 // ConfigRefused counts a new content of the configuration file that is invalid.
 func (m *Metrics) ConfigRefused() { m.configRefused.Inc() }
 

@@ -41,6 +41,7 @@ type metricSet struct {
 	contested, configDiffers      *metrics.Gauge
 	refused                       *metrics.GaugeVec
 	waiting                       *metrics.GaugeVec
+	otherProxySeen                *metrics.GaugeVec
 }
 
 const (
@@ -51,6 +52,7 @@ const (
 	servedLabel   = "served"
 	tableLabel    = "table"
 	reasonLabel   = "reason"
+	modeLabel     = "mode"
 )
 
 func newMetricSet(config *Config, pending func() changeCount) metricSet {
@@ -117,6 +119,8 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 			"New contents of the configuration file that were invalid; the configuration from the start stayed in force."),
 		configDiffers: gauge(own, "config_differs",
 			"1 if the configuration file differs from the configuration in force, as after a ConfigMap changed or when the file is invalid; else 0."),
+		otherProxySeen: gauges(own, "other_proxy_last_seen_timestamp_seconds",
+			"When rules of another kube-proxy were last seen, in seconds since 1970, by its mode; none until then.", modeLabel),
 		refused: gauges(own, "refused_service_ports",
 			"Ports of Services that are left out, since the kernel refuses their rules; log and Events tell why.", familyLabel),
 		waiting: gauges(own, "waiting",
@@ -135,7 +139,7 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.noLocalEndpoints, s.healthz, s.livez, s.conntrackDuration, s.conntrackDeleted,
 		s.localhostListeners, s.localhostFailures,
 		s.withExternalIPs,
-		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.refused, s.waiting,
+		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.refused, s.waiting, s.otherProxySeen,
 	}
 	for _, c := range []*metrics.CounterVec{s.syncFailures, s.partialSyncFailures, s.cleanupFailures} {
 		if c != nil {

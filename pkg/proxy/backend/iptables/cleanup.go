@@ -4,7 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 )
+
+// Present reports whether either variant of iptables holds rules of this mode, by whatever program.
+func Present(ctx context.Context) (bool, error) {
+	holding, err := ipt.Holding(ctx, []string{tableNAT}, func(table, chain string) bool {
+		return strings.HasPrefix(chain, prefixCluster) || chain == chainServices
+	})
+	return len(holding) > 0, err
+}
 
 // cleanup removes one family's chains and jumps. What cannot be removed does not keep the rest from it, and is told.
 func (f *family) cleanup(ctx context.Context) error {

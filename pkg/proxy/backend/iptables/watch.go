@@ -6,6 +6,7 @@ import (
 	"iter"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
@@ -42,6 +43,8 @@ type watch struct {
 	// the program's name; suspect tells that others may have been, too.
 	touched map[chainName]string
 	suspect bool
+	// rival tells that a chain was written that only another kube-proxy has.
+	rival bool
 	// digests are the chains' as they were written, or found to be right; nil where that is not known.
 	digests digests
 	// fresh are the chains written since, where summing them up at once would cost too much.
@@ -73,6 +76,7 @@ func (f *family) hear() {
 	}
 	f.watch.suspect = f.watch.suspect || changes.More
 	for name, writer := range changes.Chains {
+		f.watch.rival = f.watch.rival || foreign(name.Table, name.Chain)
 		if own := (chainName{name.Table, name.Chain}); f.minds(own) {
 			f.watch.touched[own] = writer
 		}
@@ -154,7 +158,11 @@ func (f *family) audit(ctx context.Context) (*backend.Drift, error) {
 		return nil, err
 	}
 	var drift *backend.Drift
-	note := func(what, writer string) { drift = &backend.Drift{Family: f.is, What: what, Writer: writer} }
+	rival := f.watch.rival || rivalIn(found[tableNAT])
+	f.watch.rival = false
+	note := func(what, writer string) {
+		drift = &backend.Drift{Family: f.is, What: what, Writer: writer, Rival: rival}
+	}
 	chains := f.have.chains.Edit()
 	for name := range f.looked(touched) {
 		as, err := f.compare(name, found)
@@ -190,6 +198,21 @@ func (f *family) audit(ctx context.Context) (*backend.Drift, error) {
 	f.have = &repaired
 	f.compared(touched, found)
 	return drift, nil
+}
+
+// foreign tells whether only another kube-proxy has a chain: one for each endpoint.
+func foreign(table, chain string) bool {
+	return table == tableNAT && strings.HasPrefix(chain, prefixEndpoint)
+}
+
+// rivalIn looks for such a chain, which there was none of after the last sync.
+func rivalIn(chains map[string]uint64) bool {
+	for name := range chains {
+		if foreign(tableNAT, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // looked are the chains of ours that are looked at: those touched, or all where that is nil.

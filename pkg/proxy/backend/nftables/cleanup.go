@@ -21,6 +21,21 @@ func CleanupAll(ctx context.Context) error {
 	return errors.Join(b.Cleanup(ctx), b.Close())
 }
 
+// Present reports whether there is a table of this mode, by whatever program.
+func Present(ctx context.Context) (present bool, _ error) {
+	tables, err := openTables(nft.Open, []cluster.Family{cluster.IPv4, cluster.IPv6})
+	if err != nil {
+		return false, err
+	}
+	var failed []error
+	for _, table := range tables {
+		objects, err := table.Objects(ctx)
+		present = present || err == nil && objects.Exists
+		failed = append(failed, err, table.Close())
+	}
+	return present, errors.Join(failed...)
+}
+
 // cleanup removes a table with everything in it; that there is none is fine.
 func cleanup(ctx context.Context, table nft.Table) error {
 	objects, err := table.Objects(ctx)

@@ -2,6 +2,8 @@ package nftables
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
@@ -120,6 +122,7 @@ func (f *family) compareShape(ctx context.Context, drifts *[]backend.Drift) erro
 	}
 	if fingerprint != f.have.fingerprint {
 		f.drifted(drifts, "its chains, rules or sets")
+		(*drifts)[len(*drifts)-1].Rival = f.rival(ctx)
 		return nil
 	}
 	right, err := f.sized(ctx, false)
@@ -127,6 +130,12 @@ func (f *family) compareShape(ctx context.Context, drifts *[]backend.Drift) erro
 		f.drifted(drifts, "its elements")
 	}
 	return err
+}
+
+// rival reports whether the table has chains as only another kube-proxy writes them, named by a Service.
+func (f *family) rival(ctx context.Context) bool {
+	objects, err := f.table.Objects(ctx)
+	return err == nil && slices.ContainsFunc(objects.Chains, func(c nft.Chain) bool { return strings.Contains(c.Name, "/") })
 }
 
 // compareElements goes on with the audit, if there is one, by so many elements.

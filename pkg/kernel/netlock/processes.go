@@ -1,0 +1,38 @@
+//go:build linux
+
+package netlock
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Processes lists the ids of the other processes of a name in this network namespace, as far as they can be seen: a pod
+// that does not share the host's process namespace sees none but its own.
+func Processes(name string) ([]int, error) {
+	own, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("find this process's network namespace: %w", err)
+	}
+	folders, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, folder := range folders {
+		pid, err := strconv.Atoi(filepath.Base(folder))
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		// A process that ended meanwhile has neither.
+		command, _ := os.ReadFile(filepath.Join(folder, "comm"))
+		namespace, _ := os.Readlink(filepath.Join(folder, "ns/net"))
+		if strings.TrimSpace(string(command)) == name && namespace == own {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}

@@ -1,0 +1,74 @@
+package rivals
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/utils/clock"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+)
+
+// TestWatch runs a Watch in nftables mode, beside one other mode, through a sequence of states.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen, logged []string
+		present, failure := true, error(nil)
+		w := New(Config{
+			Mode: "nftables",
+			Others: []Mode{{Name: "iptables", Present: func(context.Context) (bool, error) {
+				return present, failure
+			}}},
+			Seen:      func(mode string, _ time.Time) { seen = append(seen, mode) },
+			Processes: func() ([]int, error) { return []int{7}, nil },
+			Clock:     clock.RealClock{},
+			Logger:    funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{}),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.Run(ctx) }()
+		expect := func(when string, want []string, lines int) {
+			t.Helper()
+			synctest.Wait()
+			if !slices.Equal(seen, want) || len(logged) != lines {
+				t.Errorf("%s: seen %q, logged %q; want seen %q and %d lines", when, seen, logged, want, lines)
+			}
+			seen, logged = nil, nil
+		}
+		time.Sleep(3*period + 1)
+		expect("rules from before the start", nil, 0)
+		present = false
+		time.Sleep(period)
+		expect("none", nil, 0)
+		failure, present = errors.New("no answer"), true
+		time.Sleep(period)
+		expect("no answer", nil, 0)
+		failure = nil
+		time.Sleep(period)
+		expect("rules that came back", []string{"iptables"}, 1)
+		time.Sleep(2 * period)
+		expect("rules that are still there", []string{"iptables", "iptables"}, 0)
+		present = false
+		time.Sleep(quiet)
+		expect("none again", nil, 0)
+		w.Drifted(backend.Drift{What: "a rule that somebody deleted"})
+		expect("a drift that anybody may have caused", nil, 0)
+		w.Drifted(backend.Drift{Rival: true})
+		expect("a drift by a rival", []string{"nftables"}, 1)
+		present = true
+		time.Sleep(period)
+		synctest.Wait()
+		if len(logged) != 1 || logged[0] != `"level"=0 "msg"="Another kube-proxy, which takes no lock, writes rules on this node; stop one of the two" "mode"="iptables" "pids"=[7]` {
+			t.Errorf("logged %q", logged)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
