@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Processes lists the ids of the other processes of a name in this network namespace, as far as they can be seen: a pod
+// Processes lists the ids of the other processes whose name has a prefix in this network namespace, as far as they can be seen: a pod
 // that does not share the host's process namespace sees none but its own.
-func Processes(name string) ([]int, error) {
+func Processes(prefix string) ([]int, error) {
 	own, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		return nil, fmt.Errorf("find this process's network namespace: %w", err)
@@ -30,7 +30,7 @@ func Processes(name string) ([]int, error) {
 		// A process that ended meanwhile has neither.
 		command, _ := os.ReadFile(filepath.Join(folder, "comm"))
 		namespace, _ := os.Readlink(filepath.Join(folder, "ns/net"))
-		if strings.TrimSpace(string(command)) == name && namespace == own {
+		if strings.HasPrefix(string(command), prefix) && namespace == own {
 			pids = append(pids, pid)
 		}
 	}

@@ -113,5 +113,9 @@ func (w *Watch) seen(mode string) {
 	if err != nil {
 		w.config.Logger.V(2).Info("Cannot look for other processes", "err", err.Error())
 	}
-	w.config.Logger.Info("Another kube-proxy, which takes no lock, writes rules on this node; stop one of the two", "mode", mode, "pids", pids)
+	logger := w.config.Logger.WithValues("mode", mode)
+	if len(pids) > 0 {
+		logger = logger.WithValues("pids", pids)
+	}
+	logger.Info("Another kube-proxy, which takes no lock, writes rules on this node; stop one of the two")
 }
