@@ -28,6 +28,8 @@ type Config struct {
 	SyncPeriod time.Duration
 	// CheckPeriod is the time between looks whether somebody else changed the rules; 0 never looks.
 	CheckPeriod time.Duration
+	// Begin is closed when the first sync may be done; nil is at once. The sources run before that.
+	Begin <-chan struct{}
 	// Clock is the real one but in tests.
 	Clock clock.WithTicker
 }
@@ -112,6 +114,15 @@ func (p *Proxy) Run(ctx context.Context) error {
 	for _, s := range p.Sources {
 		select {
 		case <-s.Complete():
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	if p.Begin != nil {
+		select {
+		case <-p.Begin:
 		case err := <-ended:
 			return err
 		case <-ctx.Done():

@@ -162,7 +162,6 @@ func (p *process) run(ctx context.Context) (err error) {
 	if p.in, err = openInputs(ctx, p.cfg, p.name, p.opts, measured.RelistHeld); err != nil {
 		return err
 	}
-	p.announce(ctx)
 	watch := node.NewWatch(node.Config{
 		Families: p.families, Plan: p.planning, NodePortsByDefault: len(p.cfg.NodePortAddresses) == 0,
 		Snapshot: builder.Snapshot, Unlisted: p.in.unlisted, Waiting: measured.Waiting,
@@ -180,7 +179,9 @@ func (p *process) run(ctx context.Context) (err error) {
 	unacknowledged := externalips.New(externalips.Config{Recorder: p.in.recorder, Counted: measured.ExternalIPs, Logger: klog.FromContext(ctx)})
 	contests := contest.New(contest.Config{Recorder: p.in.recorder, Logger: klog.FromContext(ctx)})
 	observers := []proxy.Observer{checker, measured, unacknowledged, contests, refusals.New(p.in.recorder)}
-	parts := []func(context.Context) error{p.in.publish, serving.health(checker.Handler()), pages}
+	turn := &turn{cfg: p.cfg, mode: string(p.chosen.mode), ready: p.in.complete, begun: p.announce, held: make(chan struct{})}
+	defer func() { err = errors.Join(err, turn.release()) }()
+	parts := []func(context.Context) error{turn.run, p.in.publish, turn.after(serving.health(checker.Handler())), turn.after(pages)}
 	afterSync := newAfterSync(func(context.Context) { loaded() })
 	for _, w := range append(p.workers(ctx, checker, measured, tracked), watch, afterSync) {
 		observers, parts = append(observers, w), append(parts, w.Run)
@@ -193,7 +194,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	loop := proxy.New(proxy.Config{
 		Sources: p.in.sources, Builder: builder, Backend: opened, Plan: p.planning, Observers: observers,
 		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,
-		Clock: clock.RealClock{},
+		Begin: turn.held, Clock: clock.RealClock{},
 	})
 	return together(ctx, append(parts, loop.Run)...)
 }

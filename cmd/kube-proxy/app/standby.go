@@ -28,57 +28,89 @@ func self(mode string) netlock.Owner {
 	return netlock.Owner{Mode: mode, Version: version.Get().GitVersion}
 }
 
-// takeLock takes the lock on this network namespace, so that one proxy at a time writes its rules. While another one holds
-// it, this one stands by: its sources fill the builder, so that it takes over at once when the other ends. It changes
-// nothing in the kernel before that. ok is false when ctx ended first. Where there is no such lock, the proxy goes on
-// without: Services are worth more.
-func (p *process) takeLock(ctx context.Context) (release func(), ok bool) {
+// turn is the lock on this network namespace, so that one proxy at a time writes its rules. While another one holds it, this
+// one stands by: its sources fill the builder, so that it takes over at once when the other ends.
+type turn struct {
+	cfg  *config.KubeProxyConfiguration
+	mode string
+	// ready reports whether this proxy could take over at once.
+	ready func() bool
+	// begun is called once the lock is held, before anything else begins.
+	begun func(ctx context.Context)
+
+	held chan struct{} // closed once the lock is held and begun has run
+	lock *netlock.Lock
+}
+
+// run takes the lock and keeps it; release gives it up. Where there is no such lock, the proxy goes on without: Services
+// are worth more.
+func (t *turn) run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	var waitingFor atomic.Pointer[netlock.Owner]
 	standby, stop := context.WithCancel(ctx)
 	defer stop()
 	stopped := make(chan struct{})
-	lock, err := netlock.Acquire(ctx, netlock.Name, self(string(p.chosen.mode)), func(owner netlock.Owner) {
+	lock, err := netlock.Acquire(ctx, netlock.Name, self(t.mode), func(owner netlock.Owner) {
 		logger.Info("Another kube-proxy serves this node; waiting until it ends",
 			"pid", owner.PID, "mode", owner.Mode, "version", owner.Version, "since", owner.Since)
 		if waitingFor.Swap(&owner) == nil {
 			go func() {
 				defer close(stopped)
-				p.serveStandby(standby, &waitingFor)
+				t.serveStandby(standby, &waitingFor)
 			}()
 		}
 	})
+	t.lock = lock
 	if waitingFor.Load() != nil {
 		stop()
-		<-stopped // its address is to be free
+		<-stopped // its address must be free for the health server
 	}
 	switch {
 	case ctx.Err() != nil:
-		if lock != nil {
-			_ = lock.Release()
-		}
-		return nil, false
+		return nil
 	case err != nil:
 		logger.Error(err, "Cannot lock this network namespace; make sure that no other kube-proxy runs on this node")
-		return func() {}, true
 	case waitingFor.Load() != nil:
 		logger.Info("The other kube-proxy ended; taking over")
 	}
-	return func() { _ = lock.Release() }, true
+	t.begun(ctx)
+	close(t.held)
+	<-ctx.Done()
+	return nil
+}
+
+// after is a part that begins once the lock is held.
+func (t *turn) after(part func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-t.held:
+			return part(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// release gives the lock up, if it is held. Nothing may be written to the kernel after that.
+func (t *turn) release() error {
+	if t.lock == nil {
+		return nil
+	}
+	return t.lock.Release()
 }
 
 // serveStandby serves the health pages while the proxy waits, where their address is free: usually the proxy that is waited
 // for has it, and answers for the node.
-func (p *process) serveStandby(ctx context.Context, waitingFor *atomic.Pointer[netlock.Owner]) {
-	if p.cfg.HealthzBindAddress == "" {
+func (t *turn) serveStandby(ctx context.Context, waitingFor *atomic.Pointer[netlock.Owner]) {
+	if t.cfg.HealthzBindAddress == "" {
 		return
 	}
 	pages := &health.Standby{
-		Ready:      p.in.complete,
+		Ready:      t.ready,
 		WaitingFor: func() string { return (&netlock.HeldError{Owner: *waitingFor.Load()}).Error() },
 	}
-	server := &serve.Server{Name: "healthz", Address: p.cfg.HealthzBindAddress, HTTP: serve.HTTP(pages.Handler(), answerTimeout), Clock: clock.RealClock{}}
-	_ = server.Run(klog.NewContext(ctx, logr.Discard())) // that the address is taken is no news
+	server := &serve.Server{Name: "healthz", Address: t.cfg.HealthzBindAddress, HTTP: serve.HTTP(pages.Handler(), answerTimeout), Clock: clock.RealClock{}}
+	_ = server.Run(klog.NewContext(ctx, logr.Discard())) // a failure means that the other proxy has the address
 }
 
 // complete reports whether all sources are.
