@@ -30,7 +30,8 @@ var rows = []row{
 	{"pkg/yamldoc", nil},
 
 	// The ends: doors know nothing of ours, sources fill a snapshot.
-	{"pkg/kernel/*/...", nil},
+	{"pkg/kernel/internal/...", nil},
+	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/..."}},
 	{"pkg/proxy/source", []string{"pkg/proxy/cluster"}},
 	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/yamldoc"}},
 	{"pkg/proxy/source/*/...", []string{"pkg/proxy/cluster", "pkg/proxy/source"}},

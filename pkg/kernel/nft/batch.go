@@ -1,12 +1,13 @@
 package nft
 
 import (
-	"encoding/binary"
 	"fmt"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // maxMessageLen bounds the messages that several elements share. An attribute, and so a list of elements, is at most
@@ -47,8 +48,8 @@ func newBatch(family knftables.Family, table string) *Batch {
 
 // Reset empties the batch.
 func (b *Batch) Reset() {
-	b.buf = appendMessage(b.buf[:0], nfnlMsgBatchBegin, unix.NLM_F_REQUEST, unix.AF_UNSPEC)
-	endMessage(b.buf, 0)
+	b.buf = netlink.AppendMessage(b.buf[:0], netlink.Header{Type: unix.NFNL_MSG_BATCH_BEGIN, Flags: unix.NLM_F_REQUEST})
+	netlink.EndMessage(b.buf, 0)
 	b.open, b.messages, b.elements, b.others, b.err = false, 1, 0, 0, nil
 	b.rules = b.rules[:0]
 }
@@ -129,9 +130,9 @@ func (b *Batch) openMessage(command int, flags uint16, set string) {
 	b.begin(command, flags)
 	b.open = true
 	b.set = append(b.set[:0], set...)
-	b.buf = appendString(b.buf, unix.NFTA_SET_ELEM_LIST_TABLE, b.table)
-	b.buf = appendString(b.buf, unix.NFTA_SET_ELEM_LIST_SET, set)
-	b.buf, b.listPos = beginNest(b.buf, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	b.buf = netlink.AppendString(b.buf, unix.NFTA_SET_ELEM_LIST_TABLE, b.table)
+	b.buf = netlink.AppendString(b.buf, unix.NFTA_SET_ELEM_LIST_SET, set)
+	b.buf, b.listPos = netlink.BeginNest(b.buf, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 }
 
 // begin begins a message.
@@ -140,56 +141,58 @@ func (b *Batch) begin(command int, flags uint16) {
 	b.messages++
 	b.command, b.flags = command, flags
 	b.msgStart = len(b.buf)
-	b.buf = appendMessage(b.buf, nftMessageType|uint16(command), unix.NLM_F_REQUEST|flags, b.family)
+	b.buf = netlink.AppendMessage(b.buf, header(command, unix.NLM_F_REQUEST|flags, b.family))
 }
 
 // beginElement appends an element's key and returns where the element begins, for endElement.
 func (b *Batch) beginElement(key []byte) (elem int) {
-	b.buf, elem = beginNest(b.buf, unix.NFTA_LIST_ELEM)
+	b.buf, elem = netlink.BeginNest(b.buf, unix.NFTA_LIST_ELEM)
 	b.buf = appendData(b.buf, unix.NFTA_SET_ELEM_KEY, key)
 	return elem
 }
 
 // endElement sets the lengths of the element, of its list and of its message.
 func (b *Batch) endElement(elem int) {
-	endNest(b.buf, elem)
-	endNest(b.buf, b.listPos)
-	endMessage(b.buf, b.msgStart)
+	netlink.EndNest(b.buf, elem)
+	netlink.EndNest(b.buf, b.listPos)
+	netlink.EndMessage(b.buf, b.msgStart)
 }
 
 // appendGoto appends an element's verdict.
 func appendGoto(b []byte, chain string) []byte {
-	b, data := beginNest(b, unix.NFTA_SET_ELEM_DATA)
+	b, data := netlink.BeginNest(b, unix.NFTA_SET_ELEM_DATA)
 	b = appendVerdict(b, chain)
-	endNest(b, data)
+	netlink.EndNest(b, data)
 	return b
 }
 
 // appendData appends an attribute that holds a value.
 func appendData(b []byte, typ uint16, v []byte) []byte {
-	b, nest := beginNest(b, typ)
-	b = appendBytes(b, unix.NFTA_DATA_VALUE, v)
-	endNest(b, nest)
+	b, nest := netlink.BeginNest(b, typ)
+	b = netlink.AppendBytes(b, unix.NFTA_DATA_VALUE, v)
+	netlink.EndNest(b, nest)
 	return b
 }
 
+// verdictGoto is NFT_GOTO as the number of 32 bits that it is sent as.
+const verdictGoto = 1<<32 + unix.NFT_GOTO
+
 // appendVerdict appends the verdict (NFTA_DATA_VERDICT) that goes to a chain.
 func appendVerdict(b []byte, chain string) []byte {
-	b, verdict := beginNest(b, unix.NFTA_DATA_VERDICT)
-	b = appendU32(b, unix.NFTA_VERDICT_CODE, verdictGoto)
-	b = appendString(b, unix.NFTA_VERDICT_CHAIN, chain)
-	endNest(b, verdict)
+	b, verdict := netlink.BeginNest(b, unix.NFTA_DATA_VERDICT)
+	b = netlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, verdictGoto)
+	b = netlink.AppendString(b, unix.NFTA_VERDICT_CHAIN, chain)
+	netlink.EndNest(b, verdict)
 	return b
 }
 
 // appendComment appends user data with a comment as nft keeps it: type, length, text, NUL. The type is 0 for all objects.
 func appendComment(b []byte, typ uint16, comment string) []byte {
 	comment = CutComment(comment)
-	b = appendAttrHeader(b, typ, len(comment)+3)
-	b = append(b, udataComment, byte(len(comment)+1))
-	b = append(b, comment...)
-	b = append(b, 0)
-	return appendPad(b, len(comment)+3)
+	var buf [2 + maxCommentLen]byte
+	v := append(buf[:0], udataComment, byte(len(comment)+1))
+	v = append(v, comment...)
+	return netlink.AppendBytes(b, typ, append(v, 0))
 }
 
 // CutComment gives what is kept of a comment: as much as nft takes, 127 bytes, cut off between two characters.
@@ -209,19 +212,19 @@ func CutComment(comment string) string {
 //
 // The acknowledgement is not asked of the batch's end, since kernels before 6.10 ignore that.
 func (b *Batch) finish(seq uint32) (data []byte, lastSeq uint32) {
-	last := 0
-	for m := (messages{rest: b.buf}); m.next(); {
-		binary.NativeEndian.PutUint16(b.buf[m.off+6:], m.flags&^unix.NLM_F_ACK)
-		binary.NativeEndian.PutUint32(b.buf[m.off+8:], seq)
-		last, lastSeq = m.off, seq
+	last, lastFlags := 0, uint16(0)
+	for m := netlink.ReadMessages(b.buf); m.Next(); {
+		netlink.SetFlags(b.buf, m.Offset, m.Flags&^unix.NLM_F_ACK)
+		netlink.SetSeq(b.buf, m.Offset, seq)
+		last, lastSeq = m.Offset, seq
+		lastFlags = m.Flags
 		seq++
 	}
-	flags := binary.NativeEndian.Uint16(b.buf[last+6:])
-	binary.NativeEndian.PutUint16(b.buf[last+6:], flags|unix.NLM_F_ACK)
+	netlink.SetFlags(b.buf, last, lastFlags|unix.NLM_F_ACK)
 	n := len(b.buf)
-	data = appendMessage(b.buf, nfnlMsgBatchEnd, unix.NLM_F_REQUEST, unix.AF_UNSPEC)
-	endMessage(data, n)
-	binary.NativeEndian.PutUint32(data[n+8:], seq)
+	data = netlink.AppendMessage(b.buf, netlink.Header{Type: unix.NFNL_MSG_BATCH_END, Flags: unix.NLM_F_REQUEST})
+	netlink.EndMessage(data, n)
+	netlink.SetSeq(data, n, seq)
 	b.buf = data[:n] // keeps what the append may have grown
 	return data, lastSeq
 }

@@ -11,6 +11,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // operation is one operation on an element, as a batch should hold it.
@@ -23,30 +25,29 @@ type operation struct {
 // decodeBatch reads a batch's operations on elements from its bytes.
 func decodeBatch(t *testing.T, data []byte) (ops []operation) {
 	t.Helper()
-	m := messages{rest: data}
-	for m.next() {
-		if !isElementMessage(m.message) {
+	m := netlink.ReadMessages(data)
+	for m.Next() {
+		if !isElementMessage(m.Message) {
 			continue
 		}
-		if table := attrString(m.message, unix.NFTA_SET_ELEM_LIST_TABLE); table != testTable {
+		if table := m.AttrString(unix.NFTA_SET_ELEM_LIST_TABLE); table != testTable {
 			t.Fatalf("a message is about table %q", table)
 		}
-		list, _ := attr(m.attrs(), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-		a := attrs{rest: list}
-		for a.next() {
-			e, err := decodeElement(a.data)
+		a := elementsOf(m.Message)
+		for a.Next() {
+			e, err := decodeElement(a.Data)
 			if err != nil {
 				t.Fatal(err)
 			}
 			ops = append(ops, operation{
-				Add: m.command() == unix.NFT_MSG_NEWSETELEM, Set: attrString(m.message, unix.NFTA_SET_ELEM_LIST_SET), Element: e,
+				Add: commandOf(m.Message) == unix.NFT_MSG_NEWSETELEM, Set: m.AttrString(unix.NFTA_SET_ELEM_LIST_SET), Element: e,
 			})
 		}
-		if a.bad {
+		if a.Malformed() {
 			t.Fatal("a list of elements is malformed")
 		}
 	}
-	if m.bad {
+	if m.Malformed() {
 		t.Fatal("the batch is malformed")
 	}
 	return ops
@@ -112,17 +113,17 @@ func FuzzDecode(f *testing.F) {
 	sent, _ := b.finish(1)
 	f.Add(sent)
 	f.Fuzz(func(_ *testing.T, data []byte) {
-		for m := (messages{rest: data}); m.next(); {
-			decodeChain(m.message)
-			decodeSet(m.message)
-			resultOf(m.message)
-			describeMessage(m.message)
-			elementAt(m.message, 60)
-			elementKey(m.message, 1)
-			operations(m.message)
-			for a := (attrs{rest: m.attrs()}); a.next(); {
-				_, _ = decodeElement(a.data)
-				commentOf(a.data)
+		for m := netlink.ReadMessages(data); m.Next(); {
+			decodeChain(m.Message)
+			decodeSet(m.Message)
+			m.Result()
+			describeMessage(m.Message)
+			elementAt(m.Message, 60)
+			elementKey(m.Message, 1)
+			operations(m.Message)
+			for a := m.Attrs(); a.Next(); {
+				_, _ = decodeElement(a.Data)
+				commentOf(a.Data)
 			}
 		}
 		_, _ = decodeElement(data)
@@ -160,29 +161,30 @@ func TestBatchMessages(t *testing.T) {
 	b.Delete("endpoints", slotKey(1, 0))
 	b.Add("endpoints", &Element{Key: slotKey(1, 0), Value: endpointValue(1)})
 	b.Add("services", &Element{Key: frontendKey(1), Chain: "pick-1"})
-	sent, lastSeq := b.finish(100)
-	type header struct {
+	data, lastSeq := b.finish(100)
+	type sent struct {
 		Command, Operations int
 		Flags               uint16
 	}
-	var got []header
-	seq := uint32(100)
-	for m := (messages{rest: sent}); m.next(); seq++ {
-		if m.seq != seq {
-			t.Errorf("message %d has number %d", seq, m.seq)
+	var got []sent
+	seq, last := uint32(100), 0
+	for m := netlink.ReadMessages(data); m.Next(); seq++ {
+		if m.Seq != seq {
+			t.Errorf("message %d has number %d", seq, m.Seq)
 		}
-		if len(m.body)+unix.NLMSG_HDRLEN > maxMessageLen+200 {
-			t.Errorf("message %d has %d bytes", seq, len(m.body))
+		if size := m.Offset - last; size > maxMessageLen+200 {
+			t.Errorf("message %d has %d bytes", seq-1, size)
 		}
-		if m.command() >= 0 {
-			got = append(got, header{m.command(), operations(m.message), m.flags})
-			if m.body[0] != unix.NFPROTO_IPV6 {
-				t.Errorf("message %d is of family %d", seq, m.body[0])
+		last = m.Offset
+		if commandOf(m.Message) >= 0 {
+			got = append(got, sent{commandOf(m.Message), operations(m.Message), m.Flags})
+			if m.Family != unix.NFPROTO_IPV6 {
+				t.Errorf("message %d is of family %d", seq, m.Family)
 			}
 		}
 	}
 	const add = unix.NLM_F_REQUEST | unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	want := []header{
+	want := []sent{
 		// An element with a key of 16 bytes and a value of 8 takes 44 bytes.
 		{unix.NFT_MSG_NEWSETELEM, 1363, add}, {unix.NFT_MSG_NEWSETELEM, 1363, add}, {unix.NFT_MSG_NEWSETELEM, 274, add},
 		{unix.NFT_MSG_DELSETELEM, 1, unix.NLM_F_REQUEST}, {unix.NFT_MSG_NEWSETELEM, 1, add},

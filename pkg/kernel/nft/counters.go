@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // Counter is a named counter of a table, which rules count with (`counter name`).
@@ -15,27 +17,11 @@ type Counter struct {
 
 // Counters is part of [Table].
 func (t *kernelTable) Counters(ctx context.Context) ([]Counter, error) {
-	var found []Counter
-	_, err := t.socket.do(ctx, func() error {
-		var counters []Counter
-		err := t.socket.consistent(ctx, func() (err error) {
-			counters, err = t.counters()
-			return err
-		})
-		found = counters
-		return err
-	})
-	if err != nil {
-		return nil, wrap("read the counters", t.family, t.name, err)
-	}
-	return found, nil
+	return consistent(ctx, t, "read the counters", t.counters)
 }
 
 func (t *kernelTable) counters() (found []Counter, _ error) {
-	err := t.dump(unix.NFT_MSG_GETOBJ, unix.NFTA_OBJ_TABLE, func(m message) error {
-		if attrString(m, unix.NFTA_OBJ_TABLE) != t.name {
-			return nil
-		}
+	err := t.dump(unix.NFT_MSG_GETOBJ, unix.NFTA_OBJ_TABLE, func(m netlink.Message) error {
 		if c, ok := decodeNamedCounter(m); ok {
 			found = append(found, c)
 		}
@@ -48,15 +34,15 @@ func (t *kernelTable) counters() (found []Counter, _ error) {
 }
 
 // decodeNamedCounter decodes a stateful object; ok is false where it is no counter.
-func decodeNamedCounter(m message) (c Counter, ok bool) {
-	for a := (attrs{rest: m.attrs()}); a.next(); {
-		switch a.typ {
+func decodeNamedCounter(m netlink.Message) (c Counter, ok bool) {
+	for a := m.Attrs(); a.Next(); {
+		switch a.Type {
 		case unix.NFTA_OBJ_NAME:
-			c.Name = a.str()
+			c.Name = a.String()
 		case unix.NFTA_OBJ_TYPE:
-			ok = a.u32() == unix.NFT_OBJECT_COUNTER
+			ok = a.Uint32() == unix.NFT_OBJECT_COUNTER
 		case unix.NFTA_OBJ_DATA:
-			c.Packets, c.Bytes = decodeCounts(a.data)
+			c.Packets, c.Bytes = decodeCounts(a.Data)
 		}
 	}
 	return c, ok
@@ -64,12 +50,12 @@ func decodeNamedCounter(m message) (c Counter, ok bool) {
 
 // decodeCounts reads what a counter has counted.
 func decodeCounts(data []byte) (packets, octets uint64) {
-	for c := (attrs{rest: data}); c.next(); {
-		switch c.typ {
+	for c := netlink.ReadAttrs(data); c.Next(); {
+		switch c.Type {
 		case unix.NFTA_COUNTER_PACKETS:
-			packets = c.u64()
+			packets = c.Uint64()
 		case unix.NFTA_COUNTER_BYTES:
-			octets = c.u64()
+			octets = c.Uint64()
 		}
 	}
 	return packets, octets

@@ -8,17 +8,17 @@ import (
 	"hash/maphash"
 	"iter"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // Generation is part of [Table].
 func (t *kernelTable) Generation(ctx context.Context) (Generation, error) {
 	var g Generation
-	_, err := t.socket.do(ctx, func() error {
-		n, err := t.socket.generation()
-		g = n
+	_, err := t.socket.do(ctx, func() (err error) {
+		g, err = t.socket.generation()
 		return err
 	})
 	if err != nil {
@@ -28,10 +28,10 @@ func (t *kernelTable) Generation(ctx context.Context) (Generation, error) {
 }
 
 func (s *socket) generation() (g Generation, _ error) {
-	err := s.get(unix.NFT_MSG_GETGEN, unix.AF_UNSPEC, nil, func(m message) error {
-		for a := (attrs{rest: m.attrs()}); a.next(); {
-			if a.typ == unix.NFTA_GEN_ID {
-				g = Generation(a.u32())
+	err := s.Get(header(unix.NFT_MSG_GETGEN, 0, unix.AF_UNSPEC), nil, func(m netlink.Message) error {
+		for a := m.Attrs(); a.Next(); {
+			if a.Type == unix.NFTA_GEN_ID {
+				g = Generation(a.Uint32())
 			}
 		}
 		return nil
@@ -39,12 +39,25 @@ func (s *socket) generation() (g Generation, _ error) {
 	return g, err
 }
 
-// consistent runs read until no transaction comes in between.
-func (s *socket) consistent(ctx context.Context, read func() error) error {
-	return again(ctx, func() error { return s.quiet(read) })
+// consistent returns the result of read, which it calls until no transaction comes in between.
+func consistent[T any](ctx context.Context, t *kernelTable, op string, read func() (T, error)) (T, error) {
+	var found T
+	_, err := t.socket.do(ctx, func() error {
+		return netlink.Retry(ctx, func() error {
+			return t.socket.quiet(func() (err error) {
+				found, err = read()
+				return err
+			})
+		})
+	})
+	if err != nil {
+		var none T
+		return none, wrap(op, t.family, t.name, err)
+	}
+	return found, nil
 }
 
-// quiet runs read, and returns errInterrupted if a transaction came in between.
+// quiet runs read, and returns netlink.ErrInterrupted if a transaction came in between.
 func (s *socket) quiet(read func() error) error {
 	before, err := s.generation()
 	if err != nil {
@@ -55,58 +68,22 @@ func (s *socket) quiet(read func() error) error {
 	}
 	after, err := s.generation()
 	if err == nil && before != after {
-		err = errInterrupted
+		err = netlink.ErrInterrupted
 	}
 	return err
 }
 
-// again makes attempts until one is not interrupted.
-func again(ctx context.Context, attempt func() error) error {
-	for n := range readAttempts {
-		if n > 0 && !sleep(ctx, readPause<<n) {
-			return context.Cause(ctx)
-		}
-		if err := attempt(); !errors.Is(err, errInterrupted) && !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-	return fmt.Errorf("%w, %d times in a row: try later", errInterrupted, readAttempts)
-}
-
-// sleep waits, and returns false if ctx ends.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // Objects is part of [Table].
 func (t *kernelTable) Objects(ctx context.Context) (Objects, error) {
-	var found Objects
-	_, err := t.socket.do(ctx, func() error {
-		var o Objects
-		err := t.socket.consistent(ctx, func() (err error) {
-			o, err = t.objects()
-			return err
-		})
-		found = o
-		return err
-	})
-	if err != nil {
-		return Objects{}, wrap("list the table's objects", t.family, t.name, err)
-	}
-	return found, nil
+	return consistent(ctx, t, "list the table's objects", t.objects)
 }
 
 func (t *kernelTable) objects() (o Objects, _ error) {
-	err := t.get(unix.NFT_MSG_GETTABLE, unix.NFTA_TABLE_NAME, func(m message) error {
+	err := t.get(unix.NFT_MSG_GETTABLE, unix.NFTA_TABLE_NAME, func(m netlink.Message) error {
 		o.Exists = true
-		for a := (attrs{rest: m.attrs()}); a.next(); {
-			if a.typ == nftaTableHandle {
-				o.Handle = a.u64()
+		for a := m.Attrs(); a.Next(); {
+			if a.Type == nftaTableHandle {
+				o.Handle = a.Uint64()
 			}
 		}
 		return nil
@@ -117,58 +94,64 @@ func (t *kernelTable) objects() (o Objects, _ error) {
 	if err != nil {
 		return Objects{}, err
 	}
-	err = t.dump(unix.NFT_MSG_GETCHAIN, unix.NFTA_CHAIN_TABLE, func(m message) error {
-		if attrString(m, unix.NFTA_CHAIN_TABLE) == t.name {
-			o.Chains = append(o.Chains, decodeChain(m))
-		}
+	err = t.dump(unix.NFT_MSG_GETCHAIN, unix.NFTA_CHAIN_TABLE, func(m netlink.Message) error {
+		o.Chains = append(o.Chains, decodeChain(m))
 		return nil
 	})
 	if err != nil {
 		return Objects{}, err
 	}
-	err = t.dump(unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, func(m message) error {
-		if attrString(m, unix.NFTA_SET_TABLE) == t.name {
-			if set, flags := decodeSet(m); flags&unix.NFT_SET_ANONYMOUS == 0 {
-				o.Sets = append(o.Sets, set)
-			}
+	err = t.dump(unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, func(m netlink.Message) error {
+		if set := decodeSet(m); set.flags&unix.NFT_SET_ANONYMOUS == 0 {
+			o.Sets = append(o.Sets, set.Set)
 		}
 		return nil
 	})
 	return o, err
 }
 
+// header is the header of a request about the table.
+func (t *kernelTable) header(command int) netlink.Header {
+	return header(command, 0, familyNumber(t.family))
+}
+
 // get makes a request about the table.
-func (t *kernelTable) get(command int, tableAttr uint16, answer func(message) error) error {
-	return t.socket.get(command, familyNumber(t.family), func(b []byte) []byte {
-		return appendString(b, tableAttr, t.name)
+func (t *kernelTable) get(command int, tableAttr uint16, answer func(netlink.Message) error) error {
+	return t.socket.Get(t.header(command), func(b []byte) []byte {
+		return netlink.AppendString(b, tableAttr, t.name)
 	}, answer)
 }
 
-// dump requests all objects of a kind in the table. Not all kernels heed the table.
-func (t *kernelTable) dump(command int, tableAttr uint16, answer func(message) error) error {
-	return t.socket.dump(command, familyNumber(t.family), func(b []byte) []byte {
-		return appendString(b, tableAttr, t.name)
-	}, answer)
+// dump requests all objects of a kind in the table. Some kernels send those of other tables too: they are skipped.
+func (t *kernelTable) dump(command int, tableAttr uint16, answer func(netlink.Message) error) error {
+	return t.socket.Dump(t.header(command), func(b []byte) []byte {
+		return netlink.AppendString(b, tableAttr, t.name)
+	}, func(m netlink.Message) error {
+		if m.AttrString(tableAttr) != t.name {
+			return nil
+		}
+		return answer(m)
+	})
 }
 
-func decodeChain(m message) (c Chain) {
-	for a := (attrs{rest: m.attrs()}); a.next(); {
-		switch a.typ {
+func decodeChain(m netlink.Message) (c Chain) {
+	for a := m.Attrs(); a.Next(); {
+		switch a.Type {
 		case unix.NFTA_CHAIN_NAME:
-			c.Name = a.str()
+			c.Name = a.String()
 		case unix.NFTA_CHAIN_HANDLE:
-			c.Handle = a.u64()
+			c.Handle = a.Uint64()
 		case unix.NFTA_CHAIN_TYPE:
-			c.Type = a.str()
+			c.Type = a.String()
 		case nftaChainUserdata:
-			c.Comment = commentOf(a.data)
+			c.Comment = commentOf(a.Data)
 		case unix.NFTA_CHAIN_HOOK:
-			for h := (attrs{rest: a.data}); h.next(); {
-				switch h.typ {
+			for h := a.Nested(); h.Next(); {
+				switch h.Type {
 				case unix.NFTA_HOOK_HOOKNUM:
-					c.Hook = h.u32()
+					c.Hook = h.Uint32()
 				case unix.NFTA_HOOK_PRIORITY:
-					c.Priority = int32(h.u32())
+					c.Priority = int32(h.Uint32())
 				}
 			}
 		}
@@ -176,22 +159,30 @@ func decodeChain(m message) (c Chain) {
 	return c
 }
 
-func decodeSet(m message) (s Set, flags uint32) {
+// declaration is a set with what its declaration says.
+type declaration struct {
+	Set
+	flags, keyType uint32 // NFT_SET_*, NFTA_SET_KEY_TYPE
+}
+
+func decodeSet(m netlink.Message) (s declaration) {
 	s.Count = -1
-	for a := (attrs{rest: m.attrs()}); a.next(); {
-		switch a.typ {
+	for a := m.Attrs(); a.Next(); {
+		switch a.Type {
 		case unix.NFTA_SET_NAME:
-			s.Name = a.str()
+			s.Name = a.String()
 		case nftaSetHandle:
-			s.Handle = a.u64()
+			s.Handle = a.Uint64()
 		case unix.NFTA_SET_FLAGS:
-			flags = a.u32()
-			s.Map = flags&unix.NFT_SET_MAP != 0
+			s.flags = a.Uint32()
+			s.Map = s.flags&unix.NFT_SET_MAP != 0
+		case unix.NFTA_SET_KEY_TYPE:
+			s.keyType = a.Uint32()
 		case nftaSetCount:
-			s.Count = int(a.u32())
+			s.Count = int(a.Uint32())
 		}
 	}
-	return s, flags
+	return s
 }
 
 // commentOf finds the comment in an object's user data: a list of type, length and value.
@@ -199,7 +190,7 @@ func commentOf(udata []byte) string {
 	for len(udata) >= 2 && len(udata) >= 2+int(udata[1]) {
 		value := udata[2 : 2+int(udata[1])]
 		if udata[0] == udataComment {
-			return string(trimNUL(value))
+			return netlink.String(value)
 		}
 		udata = udata[2+len(value):]
 	}
@@ -234,13 +225,13 @@ func (t *kernelTable) Elements(ctx context.Context, set string) iter.Seq2[Elemen
 func (t *kernelTable) ofOneMoment(ctx context.Context, set string) (lists [][]byte, _ error) {
 	seed := maphash.MakeSeed()
 	last := summary{count: -1}
-	err := again(ctx, func() error {
+	err := netlink.Retry(ctx, func() error {
 		interrupted := t.socket.quiet(func() (err error) {
-			lists, err = t.elements(ctx, set) // all of them, also if it returns errInterrupted
+			lists, err = t.elements(ctx, set)
 			return err
 		})
-		if interrupted != nil && !errors.Is(interrupted, errInterrupted) {
-			return interrupted
+		if interrupted != nil && (!errors.Is(interrupted, netlink.ErrInterrupted) || errors.Is(interrupted, unix.EINTR)) {
+			return interrupted // or else there is a whole dump
 		}
 		if err := t.complete(set, lists); err != nil || interrupted == nil {
 			return err
@@ -266,13 +257,13 @@ func summaryOf(seed maphash.Seed, lists [][]byte) (s summary) {
 	var h maphash.Hash
 	h.SetSeed(seed)
 	for _, list := range lists {
-		for e := (attrs{rest: list}); e.next(); {
+		for e := netlink.ReadAttrs(list); e.Next(); {
 			h.Reset()
-			for a := (attrs{rest: e.data}); a.next(); {
-				switch a.typ {
+			for a := e.Nested(); a.Next(); {
+				switch a.Type {
 				case unix.NFTA_SET_ELEM_KEY, nftaSetElemKeyEnd, unix.NFTA_SET_ELEM_FLAGS, unix.NFTA_SET_ELEM_DATA, unix.NFTA_SET_ELEM_USERDATA:
-					maphash.WriteComparable(&h, [2]int{int(a.typ), len(a.data)})
-					h.Write(a.data)
+					maphash.WriteComparable(&h, [2]int{int(a.Type), len(a.Data)})
+					h.Write(a.Data)
 				}
 			}
 			s.count++
@@ -284,15 +275,14 @@ func summaryOf(seed maphash.Seed, lists [][]byte) (s summary) {
 
 // elements reads the lists of elements of a set, a list for each message.
 func (t *kernelTable) elements(ctx context.Context, set string) (lists [][]byte, _ error) {
-	err := t.socket.dump(unix.NFT_MSG_GETSETELEM, familyNumber(t.family), func(b []byte) []byte {
-		b = appendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
-		return appendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
-	}, func(m message) error {
+	err := t.socket.Dump(t.header(unix.NFT_MSG_GETSETELEM), func(b []byte) []byte {
+		b = netlink.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
+		return netlink.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
+	}, func(m netlink.Message) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		list, _ := attr(m.attrs(), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-		lists = append(lists, bytes.Clone(list))
+		lists = append(lists, bytes.Clone(m.Attr(unix.NFTA_SET_ELEM_LIST_ELEMENTS)))
 		return nil
 	})
 	return lists, err
@@ -302,38 +292,36 @@ func (t *kernelTable) elements(ctx context.Context, set string) (lists [][]byte,
 // anew and skips as many elements as it has told already; while it is growing or shrinking the table, for some
 // milliseconds after many elements were added or removed, their order changes meanwhile.
 func (t *kernelTable) complete(name string, lists [][]byte) error {
-	m, err := t.getSet(name)
+	set, err := t.getSet(name)
 	if err != nil {
 		return err
 	}
-	set, flags := decodeSet(m)
-	if flags&(unix.NFT_SET_INTERVAL|unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0 {
+	if set.flags&(unix.NFT_SET_INTERVAL|unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0 {
 		return nil // no hash table; or one that packets change all the time
 	}
 	seed := maphash.MakeSeed()
 	var keys []uint64
 	for _, list := range lists {
-		for a := (attrs{rest: list}); a.next(); {
-			key, _ := attr(a.data, unix.NFTA_SET_ELEM_KEY)
+		for a := netlink.ReadAttrs(list); a.Next(); {
+			key := netlink.Attr(a.Data, unix.NFTA_SET_ELEM_KEY)
 			keys = append(keys, maphash.Bytes(seed, key))
 		}
 	}
 	told := len(keys)
 	slices.Sort(keys)
 	if distinct := len(slices.Compact(keys)); distinct != told || set.Count >= 0 && set.Count != told {
-		return fmt.Errorf("%w: read %d elements, of which %d differ", errInterrupted, told, distinct)
+		return fmt.Errorf("%w: read %d elements, of which %d differ", netlink.ErrInterrupted, told, distinct)
 	}
 	return nil
 }
 
 // getSet asks for a set's declaration.
-func (t *kernelTable) getSet(name string) (found message, _ error) {
-	err := t.socket.get(unix.NFT_MSG_GETSET, familyNumber(t.family), func(b []byte) []byte {
-		b = appendString(b, unix.NFTA_SET_TABLE, t.name)
-		return appendString(b, unix.NFTA_SET_NAME, name)
-	}, func(m message) error {
-		m.body = bytes.Clone(m.body)
-		found = m
+func (t *kernelTable) getSet(name string) (found declaration, _ error) {
+	err := t.socket.Get(t.header(unix.NFT_MSG_GETSET), func(b []byte) []byte {
+		b = netlink.AppendString(b, unix.NFTA_SET_TABLE, t.name)
+		return netlink.AppendString(b, unix.NFTA_SET_NAME, name)
+	}, func(m netlink.Message) error {
+		found = decodeSet(m)
 		return nil
 	})
 	return found, err
@@ -341,42 +329,39 @@ func (t *kernelTable) getSet(name string) (found message, _ error) {
 
 // decodeElement decodes what NFTA_LIST_ELEM holds. The result's Key and Value are parts of it.
 func decodeElement(b []byte) (e Element, _ error) {
-	a := attrs{rest: b}
-	for a.next() {
-		switch a.typ {
+	a := netlink.ReadAttrs(b)
+	for a.Next() {
+		switch a.Type {
 		case unix.NFTA_SET_ELEM_KEY:
-			e.Key, _ = attr(a.data, unix.NFTA_DATA_VALUE)
+			e.Key = netlink.Attr(a.Data, unix.NFTA_DATA_VALUE)
 		case unix.NFTA_SET_ELEM_DATA:
-			for d := (attrs{rest: a.data}); d.next(); {
-				switch d.typ {
+			for d := a.Nested(); d.Next(); {
+				switch d.Type {
 				case unix.NFTA_DATA_VALUE:
-					e.Value = d.data
+					e.Value = d.Data
 				case unix.NFTA_DATA_VERDICT:
-					chain, _ := attr(d.data, unix.NFTA_VERDICT_CHAIN)
-					e.Chain = string(trimNUL(chain))
+					e.Chain = netlink.String(netlink.Attr(d.Data, unix.NFTA_VERDICT_CHAIN))
 				}
 			}
 		case unix.NFTA_SET_ELEM_USERDATA:
-			e.Comment = commentOf(a.data)
+			e.Comment = commentOf(a.Data)
 		case unix.NFTA_SET_ELEM_EXPR:
-			decodeCounter(a.data, &e)
+			decodeCounter(a.Data, &e)
 		case nftaSetElemExprs:
-			for x := (attrs{rest: a.data}); x.next(); {
-				decodeCounter(x.data, &e)
+			for x := a.Nested(); x.Next(); {
+				decodeCounter(x.Data, &e)
 			}
 		}
 	}
-	if a.bad || e.Key == nil {
-		return Element{}, fmt.Errorf("an element: %w", errMalformed)
+	if a.Malformed() || e.Key == nil {
+		return Element{}, fmt.Errorf("an element: %w", netlink.ErrMalformed)
 	}
 	return e, nil
 }
 
 // decodeCounter takes a counter expression's numbers.
 func decodeCounter(expr []byte, e *Element) {
-	if name, _ := attr(expr, unix.NFTA_EXPR_NAME); string(trimNUL(name)) != "counter" {
-		return
+	if netlink.String(netlink.Attr(expr, unix.NFTA_EXPR_NAME)) == "counter" {
+		e.Packets, e.Bytes = decodeCounts(netlink.Attr(expr, unix.NFTA_EXPR_DATA))
 	}
-	data, _ := attr(expr, unix.NFTA_EXPR_DATA)
-	e.Packets, e.Bytes = decodeCounts(data)
 }

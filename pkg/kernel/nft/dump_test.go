@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // amid is a context that calls do at each message of a dump of elements, which looks whether its context has ended: so
@@ -98,7 +100,7 @@ func TestKernelOthersWriteIntoTheSet(t *testing.T) {
 		want  error
 	}{
 		{"during the first dump", 1, nil},
-		{"during all dumps", 1 << 30, errInterrupted},
+		{"during all dumps", 1 << 30, netlink.ErrInterrupted},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			table, stranger := filled(t, 3000), other(t)
@@ -146,14 +148,14 @@ func TestKernelOthersWriteIntoTheSet(t *testing.T) {
 func TestSummaryOf(t *testing.T) {
 	seed := maphash.MakeSeed()
 	element := func(e Element) []byte {
-		b, elem := beginNest(nil, unix.NFTA_LIST_ELEM)
+		b, elem := netlink.BeginNest(nil, unix.NFTA_LIST_ELEM)
 		b = appendData(b, unix.NFTA_SET_ELEM_KEY, e.Key)
 		if e.Value != nil {
 			b = appendData(b, unix.NFTA_SET_ELEM_DATA, e.Value)
 		}
-		b = appendBytes(b, unix.NFTA_SET_ELEM_EXPR, []byte{byte(e.Packets)})
-		b = appendBytes(b, unix.NFTA_SET_ELEM_USERDATA, []byte(e.Comment))
-		endNest(b, elem)
+		b = netlink.AppendBytes(b, unix.NFTA_SET_ELEM_EXPR, []byte{byte(e.Packets)})
+		b = netlink.AppendBytes(b, unix.NFTA_SET_ELEM_USERDATA, []byte(e.Comment))
+		netlink.EndNest(b, elem)
 		return b
 	}
 	key, key2 := frontendKey(1), frontendKey(2)

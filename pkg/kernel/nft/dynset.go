@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // Update lets a packet write an element into a dynamic map, or refresh the element's timeout if the map has the key
@@ -37,8 +39,8 @@ func (u Update) appendTo(b []byte, family knftables.Family) []byte {
 		{unix.NFTA_DYNSET_SREG_KEY, unix.NFT_REG_1}, {unix.NFTA_DYNSET_SREG_DATA, register(at)},
 		{unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE},
 	}.appendTo(b)
-	b = appendBytes(b, unix.NFTA_DYNSET_TIMEOUT, binary.BigEndian.AppendUint64(nil, uint64(u.Timeout.Milliseconds())))
-	b = appendString(b, unix.NFTA_DYNSET_SET_NAME, u.Map)
+	b = netlink.AppendBytes(b, unix.NFTA_DYNSET_TIMEOUT, binary.BigEndian.AppendUint64(nil, uint64(u.Timeout.Milliseconds())))
+	b = netlink.AppendString(b, unix.NFTA_DYNSET_SET_NAME, u.Map)
 	end(b)
 	return b
 }

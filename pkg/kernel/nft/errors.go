@@ -6,6 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // BatchError tells which operation of a batch the kernel refused. Nothing of the batch was done.
@@ -84,11 +86,7 @@ func (e *BatchError) advice() string {
 func errnoAdvice(errno unix.Errno) string {
 	switch errno {
 	case unix.EPERM, unix.EACCES:
-		return "CAP_NET_ADMIN is missing in the user namespace that owns this network namespace (or another process owns the table)"
-	case unix.ENOBUFS:
-		return "the kernel could not deliver its answer; whether the change was made is unknown: read the table again"
-	case unix.ENOMEM:
-		return "the kernel, or this container's memory cgroup, is out of memory; rules and elements count towards the container's limit"
+		return netlink.NeedsNetAdmin + " (or another process owns the table)"
 	case unix.EMSGSIZE:
 		return "the batch is larger than the socket's send buffer may grow to: commit smaller batches"
 	case unix.ENFILE:
@@ -99,10 +97,8 @@ func errnoAdvice(errno unix.Errno) string {
 		return "this kernel lacks a feature of nf_tables, or a base chain was jumped to, or a statement does not fit its hook"
 	case unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT:
 		return "this kernel has no nf_tables: load the module nf_tables"
-	case unix.EAGAIN, unix.EINTR, unix.ERESTART:
-		return "the kernel was interrupted again and again by others' transactions: try later"
 	}
-	return ""
+	return netlink.Advice(errno)
 }
 
 // wrap adds the operation and the table to an error, and advice if the error is a number.
@@ -113,10 +109,5 @@ func wrap(op string, family knftables.Family, table string, err error) error {
 	if _, ok := errors.AsType[*BatchError](err); ok {
 		return err
 	}
-	if errno, ok := errors.AsType[unix.Errno](err); ok {
-		if advice := errnoAdvice(errno); advice != "" {
-			return fmt.Errorf("nftables: %s (table %s %s): %w: %s", op, family, table, err, advice)
-		}
-	}
-	return fmt.Errorf("nftables: %s (table %s %s): %w", op, family, table, err)
+	return fmt.Errorf("nftables: %s (table %s %s): %w", op, family, table, netlink.WithAdvice(err, errnoAdvice))
 }

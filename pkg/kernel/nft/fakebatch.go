@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // commit does what a batch says as one transaction. As the kernel, it looks which operation is at fault when the table
@@ -28,18 +30,17 @@ func (s *fakeState) commit(b *Batch) error {
 // batch does what a batch says, read from the bytes that the kernel would get.
 func (s *fakeState) batch(b *Batch, eachStep bool) *BatchError {
 	index, rule := 0, 0
-	for m := (messages{rest: b.buf}); m.next(); {
-		if m.command() < 0 {
+	for m := netlink.ReadMessages(b.buf); m.Next(); {
+		if commandOf(m.Message) < 0 {
 			continue
 		}
-		op, object := describeMessage(m.message)
-		if isElementMessage(m.message) {
-			name := attrString(m.message, unix.NFTA_SET_ELEM_LIST_SET)
-			list, _ := attr(m.attrs(), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-			for a := (attrs{rest: list}); a.next(); index++ {
-				e, err := decodeElement(a.data)
+		op, object := describeMessage(m.Message)
+		if isElementMessage(m.Message) {
+			name := m.AttrString(unix.NFTA_SET_ELEM_LIST_SET)
+			for a := elementsOf(m.Message); a.Next(); index++ {
+				e, err := decodeElement(a.Data)
 				if err == nil {
-					err = s.element(name, e, m.command(), m.flags)
+					err = s.element(name, e, commandOf(m.Message), m.Flags)
 				}
 				if err == nil && eachStep {
 					err = s.validate()
@@ -53,11 +54,11 @@ func (s *fakeState) batch(b *Batch, eachStep bool) *BatchError {
 			continue
 		}
 		text := ""
-		if m.command() == unix.NFT_MSG_NEWRULE {
+		if commandOf(m.Message) == unix.NFT_MSG_NEWRULE {
 			text = b.rules[rule]
 			rule++
 		}
-		err := s.object(m.message, object, text)
+		err := s.object(m.Message, object, text)
 		if err == nil && eachStep {
 			err = s.validate()
 		}
@@ -70,11 +71,10 @@ func (s *fakeState) batch(b *Batch, eachStep bool) *BatchError {
 }
 
 // object does a batch's operation on a chain.
-func (s *fakeState) object(m message, chain, rule string) error {
-	switch m.command() {
+func (s *fakeState) object(m netlink.Message, chain, rule string) error {
+	switch commandOf(m) {
 	case unix.NFT_MSG_NEWCHAIN:
-		udata, _ := attr(m.attrs(), nftaChainUserdata)
-		return s.addChain(chain, commentOf(udata), nil, true)
+		return s.addChain(chain, commentOf(m.Attr(nftaChainUserdata)), nil, true)
 	case unix.NFT_MSG_DELCHAIN:
 		return s.deleteChain(chain)
 	case unix.NFT_MSG_DELRULE:

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // field is a data type of nft: the number by which nft stores it in NFTA_SET_KEY_TYPE (enum datatypes).
@@ -79,7 +81,7 @@ func width(fs []field) int {
 	}
 	n := 0
 	for _, f := range fs {
-		n += align4(f.size())
+		n += netlink.Align(f.size())
 	}
 	return n
 }
@@ -92,7 +94,7 @@ func formatFields(fs []field, b []byte) string {
 	parts := make([]string, 0, len(fs))
 	for _, f := range fs {
 		parts = append(parts, f.format(b[:f.size()]))
-		b = b[min(align4(f.size()), len(b)):]
+		b = b[min(netlink.Align(f.size()), len(b)):]
 	}
 	return strings.Join(parts, " . ")
 }
@@ -135,7 +137,7 @@ func parseFields(fs []field, text []string) ([]byte, error) {
 		}
 		b = append(b, v...)
 		if len(fs) > 1 {
-			b = appendPad(b, len(v))
+			b = append(b, make([]byte, netlink.Align(len(v))-len(v))...)
 		}
 	}
 	return b, nil

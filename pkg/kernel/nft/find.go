@@ -2,11 +2,12 @@ package nft
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"iter"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // findGroup is how many keys one request of Find holds: the kernel answers with a message for each.
@@ -31,7 +32,7 @@ func (t *kernelTable) Find(ctx context.Context, set string, keys iter.Seq[[]byte
 		}
 		for key := range keys {
 			if group == nil {
-				group = make([]byte, 0, findGroup*(attrHeaderLen*3+align4(len(key))))
+				group = make([]byte, 0, findGroup*(netlink.AttrHeaderLen*3+netlink.Align(len(key))))
 			}
 			group = appendKey(group, key)
 			if n++; n == findGroup && !give() {
@@ -44,8 +45,8 @@ func (t *kernelTable) Find(ctx context.Context, set string, keys iter.Seq[[]byte
 
 // yield yields a list of a set's elements, and returns false if no more are wanted.
 func (t *kernelTable) yield(set string, list []byte, yield func(Element, error) bool) bool {
-	for a := (attrs{rest: list}); a.next(); {
-		e, err := decodeElement(a.data)
+	for a := netlink.ReadAttrs(list); a.Next(); {
+		e, err := decodeElement(a.Data)
 		if !yield(e, wrap("read elements of "+set, t.family, t.name, err)) || err != nil {
 			return false
 		}
@@ -61,21 +62,20 @@ func (t *kernelTable) find(ctx context.Context, set string, keys []byte) (found 
 			return err
 		}
 		all := make([]byte, 0, 2*len(keys))
-		rest := attrs{rest: keys}
-		for len(rest.rest) > 0 {
-			err := t.socket.get(unix.NFT_MSG_GETSETELEM, familyNumber(t.family), func(b []byte) []byte {
-				b = appendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
-				b = appendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
-				return appendBytes(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS|nlaNested, rest.rest)
-			}, func(m message) error {
-				list, _ := attr(m.attrs(), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-				all = append(all, list...)
-				rest.next()
+		rest := netlink.ReadAttrs(keys)
+		for len(rest.Rest()) > 0 {
+			err := t.socket.Get(t.header(unix.NFT_MSG_GETSETELEM), func(b []byte) []byte {
+				b = netlink.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
+				b = netlink.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
+				return netlink.AppendBytes(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS|unix.NLA_F_NESTED, rest.Rest())
+			}, func(m netlink.Message) error {
+				all = append(all, m.Attr(unix.NFTA_SET_ELEM_LIST_ELEMENTS)...)
+				rest.Next()
 				return nil
 			})
 			// The kernel stops at the first key that it does not have, and has the same number for a missing set.
 			if errors.Is(err, unix.ENOENT) && t.exists(set) {
-				rest.next()
+				rest.Next()
 				err = nil
 			}
 			if err != nil {
@@ -99,22 +99,18 @@ func (t *kernelTable) exists(set string) bool {
 
 // appendKey appends an element that has a key only.
 func appendKey(b, key []byte) []byte {
-	b, elem := beginNest(b, unix.NFTA_LIST_ELEM)
+	b, elem := netlink.BeginNest(b, unix.NFTA_LIST_ELEM)
 	b = appendData(b, unix.NFTA_SET_ELEM_KEY, key)
-	endNest(b, elem)
+	netlink.EndNest(b, elem)
 	return b
 }
 
 // describeKey prints a key for an error, as nft would if the set can be asked for its type.
-func (t *kernelTable) describeKey(set string, key []byte) string {
-	m, err := t.getSet(set)
+func (t *kernelTable) describeKey(name string, key []byte) string {
+	set, err := t.getSet(name)
 	if err != nil {
 		return formatFields(nil, key)
 	}
-	typ, _ := attr(m.attrs(), unix.NFTA_SET_KEY_TYPE)
-	if len(typ) != 4 {
-		return formatFields(nil, key)
-	}
-	fs, _ := fieldsOfType(binary.BigEndian.Uint32(typ))
+	fs, _ := fieldsOfType(set.keyType)
 	return formatFields(fs, key)
 }

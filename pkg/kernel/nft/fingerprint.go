@@ -11,24 +11,13 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // Fingerprint is part of [Table].
 func (t *kernelTable) Fingerprint(ctx context.Context, except string) (string, error) {
-	var digest string
-	_, err := t.socket.do(ctx, func() error {
-		var found string
-		err := t.socket.consistent(ctx, func() (err error) {
-			found, err = t.fingerprint(except)
-			return err
-		})
-		digest = found
-		return err
-	})
-	if err != nil {
-		return "", wrap("fingerprint the table", t.family, t.name, err)
-	}
-	return digest, nil
+	return consistent(ctx, t, "fingerprint the table", func() (string, error) { return t.fingerprint(except) })
 }
 
 // fingerprintLen is how many bytes of the digest are kept: the result fits into a comment.
@@ -36,8 +25,8 @@ const fingerprintLen = 16
 
 func (t *kernelTable) fingerprint(except string) (string, error) {
 	d := digest{sha256.New()}
-	err := t.get(unix.NFT_MSG_GETTABLE, unix.NFTA_TABLE_NAME, func(m message) error {
-		d.attrs(m.attrs(), unix.NFTA_TABLE_NAME, unix.NFTA_TABLE_FLAGS, nftaTableUserdata)
+	err := t.get(unix.NFT_MSG_GETTABLE, unix.NFTA_TABLE_NAME, func(m netlink.Message) error {
+		d.attrs(m.Attrs(), unix.NFTA_TABLE_NAME, unix.NFTA_TABLE_FLAGS, nftaTableUserdata)
 		return nil
 	})
 	if errors.Is(err, unix.ENOENT) {
@@ -63,22 +52,19 @@ func (t *kernelTable) fingerprint(except string) (string, error) {
 // the rules that use them, and their names depend on what else was there when they were made.
 func (t *kernelTable) fingerprintSets(d digest) (anonymous map[string]string, _ error) {
 	declarations, anonymous := map[string]string{}, map[string]string{}
-	err := t.dump(unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, func(m message) error {
-		if attrString(m, unix.NFTA_SET_TABLE) != t.name {
-			return nil
-		}
-		set, flags := decodeSet(m)
+	err := t.dump(unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, func(m netlink.Message) error {
+		set := decodeSet(m)
 		one := digest{sha256.New()}
-		one.attrs(m.attrs(), unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_TYPE, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_TYPE,
+		one.attrs(m.Attrs(), unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_TYPE, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_TYPE,
 			unix.NFTA_SET_DATA_LEN, unix.NFTA_SET_POLICY, unix.NFTA_SET_DESC, unix.NFTA_SET_TIMEOUT,
 			unix.NFTA_SET_GC_INTERVAL, unix.NFTA_SET_USERDATA, unix.NFTA_SET_OBJ_TYPE)
-		if expr, ok := attr(m.attrs(), nftaSetExpr); ok {
+		if expr := m.Attr(nftaSetExpr); expr != nil {
 			one.expression(expr, nil)
 		}
-		if exprs, ok := attr(m.attrs(), nftaSetExpressions); ok {
+		if exprs := m.Attr(nftaSetExpressions); exprs != nil {
 			one.expressions(exprs, nil)
 		}
-		if flags&unix.NFT_SET_ANONYMOUS != 0 {
+		if set.flags&unix.NFT_SET_ANONYMOUS != 0 {
 			anonymous[set.Name] = one.String()
 		} else {
 			declarations[set.Name] = one.String()
@@ -107,9 +93,9 @@ func (t *kernelTable) fingerprintElements(set string) (string, error) {
 		return "", err
 	}
 	for _, list := range lists {
-		for a := (attrs{rest: list}); a.next(); {
+		for a := netlink.ReadAttrs(list); a.Next(); {
 			one := digest{sha256.New()}
-			one.attrs(a.data, unix.NFTA_SET_ELEM_KEY, unix.NFTA_SET_ELEM_DATA, unix.NFTA_SET_ELEM_FLAGS,
+			one.attrs(a.Nested(), unix.NFTA_SET_ELEM_KEY, unix.NFTA_SET_ELEM_DATA, unix.NFTA_SET_ELEM_FLAGS,
 				unix.NFTA_SET_ELEM_TIMEOUT, nftaSetElemKeyEnd)
 			elements = append(elements, one.Sum(nil))
 		}
@@ -120,13 +106,13 @@ func (t *kernelTable) fingerprintElements(set string) (string, error) {
 
 func (t *kernelTable) fingerprintChains(d digest, except string) error {
 	chains := map[string]string{}
-	err := t.dump(unix.NFT_MSG_GETCHAIN, unix.NFTA_CHAIN_TABLE, func(m message) error {
-		name := attrString(m, unix.NFTA_CHAIN_NAME)
-		if attrString(m, unix.NFTA_CHAIN_TABLE) != t.name || name == except {
+	err := t.dump(unix.NFT_MSG_GETCHAIN, unix.NFTA_CHAIN_TABLE, func(m netlink.Message) error {
+		name := m.AttrString(unix.NFTA_CHAIN_NAME)
+		if name == except {
 			return nil
 		}
 		one := digest{sha256.New()}
-		one.attrs(m.attrs(), unix.NFTA_CHAIN_HOOK, unix.NFTA_CHAIN_POLICY, unix.NFTA_CHAIN_TYPE, nftaChainFlags,
+		one.attrs(m.Attrs(), unix.NFTA_CHAIN_HOOK, unix.NFTA_CHAIN_POLICY, unix.NFTA_CHAIN_TYPE, nftaChainFlags,
 			nftaChainUserdata)
 		chains[name] = one.String()
 		return nil
@@ -138,15 +124,14 @@ func (t *kernelTable) fingerprintChains(d digest, except string) error {
 // fingerprintRules digests each chain's rules in their order.
 func (t *kernelTable) fingerprintRules(d digest, except string, anonymous map[string]string) error {
 	rules := map[string]string{}
-	err := t.dump(unix.NFT_MSG_GETRULE, unix.NFTA_RULE_TABLE, func(m message) error {
-		chain := attrString(m, unix.NFTA_RULE_CHAIN)
-		if attrString(m, unix.NFTA_RULE_TABLE) != t.name || chain == except {
+	err := t.dump(unix.NFT_MSG_GETRULE, unix.NFTA_RULE_TABLE, func(m netlink.Message) error {
+		chain := m.AttrString(unix.NFTA_RULE_CHAIN)
+		if chain == except {
 			return nil
 		}
 		one := digest{sha256.New()}
-		exprs, _ := attr(m.attrs(), unix.NFTA_RULE_EXPRESSIONS)
-		one.expressions(exprs, anonymous)
-		one.attrs(m.attrs(), unix.NFTA_RULE_USERDATA)
+		one.expressions(m.Attr(unix.NFTA_RULE_EXPRESSIONS), anonymous)
+		one.attrs(m.Attrs(), unix.NFTA_RULE_USERDATA)
 		rules[chain] += one.String()
 		return nil
 	})
@@ -165,11 +150,8 @@ func (t *kernelTable) fingerprintOthers(d digest) error {
 		{unix.NFT_MSG_GETFLOWTABLE, nftaFlowtableTable, nftaFlowtableName, nftaFlowtableName},
 	} {
 		found := map[string]string{}
-		err := t.dump(kind.command, kind.table, func(m message) error {
-			if attrString(m, kind.table) == t.name {
-				typ, _ := attr(m.attrs(), kind.kind)
-				found[attrString(m, kind.name)] = string(typ)
-			}
+		err := t.dump(kind.command, kind.table, func(m netlink.Message) error {
+			found[m.AttrString(kind.name)] = string(m.Attr(kind.kind))
 			return nil
 		})
 		if err != nil {
@@ -195,10 +177,10 @@ func (d digest) item(typ uint16, data []byte) {
 
 // attrs hashes the attributes of the given types. Others are left out on purpose: handles, use counts, and whatever a
 // later kernel adds.
-func (d digest) attrs(b []byte, types ...uint16) {
-	for a := (attrs{rest: b}); a.next(); {
-		if slices.Contains(types, a.typ) {
-			d.item(a.typ, a.data)
+func (d digest) attrs(a netlink.Attrs, types ...uint16) {
+	for a.Next() {
+		if slices.Contains(types, a.Type) {
+			d.item(a.Type, a.Data)
 		}
 	}
 }
@@ -218,29 +200,27 @@ func (d digest) sorted(m map[string]string) {
 }
 
 func (d digest) expressions(list []byte, anonymous map[string]string) {
-	for a := (attrs{rest: list}); a.next(); {
-		d.expression(a.data, anonymous)
+	for a := netlink.ReadAttrs(list); a.Next(); {
+		d.expression(a.Data, anonymous)
 	}
 }
 
 // expression hashes an expression without what packets change in it, and with the content of an anonymous set in the
 // place of its name.
 func (d digest) expression(expr []byte, anonymous map[string]string) {
-	nameAttr, _ := attr(expr, unix.NFTA_EXPR_NAME)
-	name := string(trimNUL(nameAttr))
+	name := netlink.String(netlink.Attr(expr, unix.NFTA_EXPR_NAME))
 	d.item(0, []byte(name))
-	data, _ := attr(expr, unix.NFTA_EXPR_DATA)
-	for a := (attrs{rest: data}); a.next(); {
+	for a := netlink.ReadAttrs(netlink.Attr(expr, unix.NFTA_EXPR_DATA)); a.Next(); {
 		switch {
-		case name == "counter" || name == "last" || name == "quota" && a.typ == unix.NFTA_QUOTA_CONSUMED:
-		case name == "dynset" && a.typ == nftaDynsetExpr:
-			d.expression(a.data, anonymous)
-		case name == "dynset" && a.typ == nftaDynsetExprs:
-			d.expressions(a.data, anonymous)
-		case name == "lookup" && a.typ == unix.NFTA_LOOKUP_SET && anonymous[a.str()] != "":
-			d.item(a.typ, []byte(anonymous[a.str()]))
+		case name == "counter" || name == "last" || name == "quota" && a.Type == unix.NFTA_QUOTA_CONSUMED:
+		case name == "dynset" && a.Type == unix.NFTA_DYNSET_EXPR:
+			d.expression(a.Data, anonymous)
+		case name == "dynset" && a.Type == nftaDynsetExprs:
+			d.expressions(a.Data, anonymous)
+		case name == "lookup" && a.Type == unix.NFTA_LOOKUP_SET && anonymous[a.String()] != "":
+			d.item(a.Type, []byte(anonymous[a.String()]))
 		default:
-			d.item(a.typ, a.data)
+			d.item(a.Type, a.Data)
 		}
 	}
 }

@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // kernelTable is the kernel's table.
@@ -106,27 +107,9 @@ func (e *textError) Error() string { return e.cause.Error() }
 // Unwrap gives both.
 func (e *textError) Unwrap() []error { return []error{e.errno, e.cause} }
 
-// settleTime is how long Settle waits where the kernel cannot tell.
-const (
-	settleTime = 20 * time.Millisecond
-
-	membarrierCmdGlobal = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
-)
-
 // Settle is part of [Table].
-//
-// MEMBARRIER_CMD_GLOBAL waits for an RCU grace period (membarrier(2), "synchronize_rcu"), and packets pass netfilter in an
-// RCU read-side critical section. Kernels that run without a tick on some processors do not have it.
 func (t *kernelTable) Settle(ctx context.Context) error {
-	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierCmdGlobal, 0, 0); errno == 0 {
-		return nil
-	}
-	select {
-	case <-ctx.Done():
-		return wrap("wait for packets", t.family, t.name, context.Cause(ctx))
-	case <-time.After(settleTime):
-		return nil
-	}
+	return wrap("wait for packets", t.family, t.name, netlink.Settle(ctx))
 }
 
 // Close is part of [Table].

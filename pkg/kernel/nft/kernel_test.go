@@ -149,12 +149,13 @@ func TestKernelBlame(t *testing.T) {
 			b.Add("services", &Element{Key: frontendKey(2), Chain: "none"}) // a second fault, later
 			var got *BatchError
 			if blind {
-				data, lastSeq := b.finish(table.socket.reserve(b.messages + 1))
-				r, err := table.socket.commit(data, lastSeq)
+				firstSeq := table.socket.Reserve(b.messages + 1)
+				data, lastSeq := b.finish(firstSeq)
+				r, err := table.socket.commit(data, firstSeq, lastSeq)
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.offset = 0
+				r.Offset = 0
 				got = table.blame(data, r)
 			} else if err := table.Commit(t.Context(), b); !errors.As(err, &got) {
 				t.Fatal(err)

@@ -2,6 +2,8 @@ package nft
 
 import (
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // AddChain adds a chain that is not a base chain. Commit fails with EEXIST if there is one of that name.
@@ -10,12 +12,12 @@ func (b *Batch) AddChain(name, comment string) {
 		return
 	}
 	b.begin(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	b.buf = appendString(b.buf, unix.NFTA_CHAIN_TABLE, b.table)
-	b.buf = appendString(b.buf, unix.NFTA_CHAIN_NAME, name)
+	b.buf = netlink.AppendString(b.buf, unix.NFTA_CHAIN_TABLE, b.table)
+	b.buf = netlink.AppendString(b.buf, unix.NFTA_CHAIN_NAME, name)
 	if comment != "" {
 		b.buf = appendComment(b.buf, nftaChainUserdata, comment)
 	}
-	endMessage(b.buf, b.msgStart)
+	netlink.EndMessage(b.buf, b.msgStart)
 }
 
 // DeleteChain deletes a chain with its rules. Commit fails with ENOENT if it is not there, with EBUSY if another rule
@@ -25,9 +27,9 @@ func (b *Batch) DeleteChain(name string) {
 		return
 	}
 	b.begin(unix.NFT_MSG_DELCHAIN, 0)
-	b.buf = appendString(b.buf, unix.NFTA_CHAIN_TABLE, b.table)
-	b.buf = appendString(b.buf, unix.NFTA_CHAIN_NAME, name)
-	endMessage(b.buf, b.msgStart)
+	b.buf = netlink.AppendString(b.buf, unix.NFTA_CHAIN_TABLE, b.table)
+	b.buf = netlink.AppendString(b.buf, unix.NFTA_CHAIN_NAME, name)
+	netlink.EndMessage(b.buf, b.msgStart)
 }
 
 // FlushChain deletes a chain's rules.
@@ -36,9 +38,9 @@ func (b *Batch) FlushChain(name string) {
 		return
 	}
 	b.begin(unix.NFT_MSG_DELRULE, 0)
-	b.buf = appendString(b.buf, unix.NFTA_RULE_TABLE, b.table)
-	b.buf = appendString(b.buf, unix.NFTA_RULE_CHAIN, name)
-	endMessage(b.buf, b.msgStart)
+	b.buf = netlink.AppendString(b.buf, unix.NFTA_RULE_TABLE, b.table)
+	b.buf = netlink.AppendString(b.buf, unix.NFTA_RULE_CHAIN, name)
+	netlink.EndMessage(b.buf, b.msgStart)
 }
 
 // AddRule appends a rule to a chain. Commit fails with ENOENT if the chain, or one that the rule goes to, or a set that
@@ -53,15 +55,15 @@ func (b *Batch) AddRule(chain string, r Rule) {
 	}
 	family := b.knftablesFamily
 	b.begin(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
-	b.buf = appendString(b.buf, unix.NFTA_RULE_TABLE, b.table)
-	b.buf = appendString(b.buf, unix.NFTA_RULE_CHAIN, chain)
+	b.buf = netlink.AppendString(b.buf, unix.NFTA_RULE_TABLE, b.table)
+	b.buf = netlink.AppendString(b.buf, unix.NFTA_RULE_CHAIN, chain)
 	var list int
-	b.buf, list = beginNest(b.buf, unix.NFTA_RULE_EXPRESSIONS)
+	b.buf, list = netlink.BeginNest(b.buf, unix.NFTA_RULE_EXPRESSIONS)
 	for _, s := range r {
 		b.buf = s.appendTo(b.buf, family)
 	}
-	endNest(b.buf, list)
-	endMessage(b.buf, b.msgStart)
+	netlink.EndNest(b.buf, list)
+	netlink.EndMessage(b.buf, b.msgStart)
 	b.rules = append(b.rules, r.Text(family))
 }
 
@@ -83,19 +85,19 @@ type u32s []struct {
 
 func (v u32s) appendTo(b []byte) []byte {
 	for _, a := range v {
-		b = appendU32(b, a.typ, a.value)
+		b = netlink.AppendUint32(b, a.typ, a.value)
 	}
 	return b
 }
 
 // beginExpr begins an expression; end, given the buffer, ends it.
 func beginExpr(b []byte, name string) (_ []byte, end func([]byte)) {
-	b, elem := beginNest(b, unix.NFTA_LIST_ELEM)
-	b = appendString(b, unix.NFTA_EXPR_NAME, name)
-	b, data := beginNest(b, unix.NFTA_EXPR_DATA)
+	b, elem := netlink.BeginNest(b, unix.NFTA_LIST_ELEM)
+	b = netlink.AppendString(b, unix.NFTA_EXPR_NAME, name)
+	b, data := netlink.BeginNest(b, unix.NFTA_EXPR_DATA)
 	return b, func(b []byte) {
-		endNest(b, data)
-		endNest(b, elem)
+		netlink.EndNest(b, data)
+		netlink.EndNest(b, elem)
 	}
 }
 
@@ -117,9 +119,9 @@ func appendPayload(b []byte, at int, base uint32, offset, length int) []byte {
 // appendLookup looks the key in the first register up.
 func appendLookup(b []byte, set string, v u32s) []byte {
 	b, end := beginExpr(b, "lookup")
-	b = appendU32(b, unix.NFTA_LOOKUP_SREG, unix.NFT_REG_1)
+	b = netlink.AppendUint32(b, unix.NFTA_LOOKUP_SREG, unix.NFT_REG_1)
 	b = v.appendTo(b)
-	b = appendString(b, unix.NFTA_LOOKUP_SET, set)
+	b = netlink.AppendString(b, unix.NFTA_LOOKUP_SET, set)
 	end(b)
 	return b
 }
@@ -127,10 +129,10 @@ func appendLookup(b []byte, set string, v u32s) []byte {
 // appendImmediateGoto goes to a chain, whatever the packet.
 func appendImmediateGoto(b []byte, chain string) []byte {
 	b, end := beginExpr(b, "immediate")
-	b = appendU32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
-	b, data := beginNest(b, unix.NFTA_IMMEDIATE_DATA)
+	b = netlink.AppendUint32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
+	b, data := netlink.BeginNest(b, unix.NFTA_IMMEDIATE_DATA)
 	b = appendVerdict(b, chain)
-	endNest(b, data)
+	netlink.EndNest(b, data)
 	end(b)
 	return b
 }

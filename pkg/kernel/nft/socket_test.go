@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // TestKernelBusyKernel stands in for a kernel that does not answer, since another process holds its lock: the caller must get
@@ -51,10 +53,10 @@ func TestKernelAbandonedDump(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := errors.New("enough")
-	err := table.socket.dump(unix.NFT_MSG_GETSETELEM, familyNumber(table.family), func(b []byte) []byte {
-		b = appendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, table.name)
-		return appendString(b, unix.NFTA_SET_ELEM_LIST_SET, "endpoints")
-	}, func(message) error { return stop })
+	err := table.socket.Dump(table.header(unix.NFT_MSG_GETSETELEM), func(b []byte) []byte {
+		b = netlink.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, table.name)
+		return netlink.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, "endpoints")
+	}, func(netlink.Message) error { return stop })
 	if !errors.Is(err, stop) {
 		t.Fatal(err)
 	}
@@ -94,9 +96,9 @@ func TestKernelLargeBatch(t *testing.T) {
 	if err := table.Commit(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := table.getSet("endpoints"); err != nil {
+	if set, err := table.getSet("endpoints"); err != nil {
 		t.Error(err)
-	} else if set, _ := decodeSet(m); set.Count != n && set.Count != -1 {
+	} else if set.Count != n && set.Count != -1 {
 		t.Errorf("%d elements, want %d", set.Count, n)
 	}
 }

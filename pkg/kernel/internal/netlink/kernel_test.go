@@ -1,0 +1,152 @@
+package netlink
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+func nftHeader(command int, flags uint16) Header {
+	return Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | uint16(command), Flags: unix.NLM_F_REQUEST | flags, Family: unix.NFPROTO_IPV4}
+}
+
+// tables builds a batch that adds nf_tables' tables 0 to n-1.
+func tables(s *Socket, n int) []byte {
+	seq := s.Reserve(n + 2)
+	var b []byte
+	add := func(h Header, table string) {
+		start := len(b)
+		b = AppendMessage(b, h)
+		SetSeq(b, start, seq)
+		if table != "" {
+			b = AppendString(b, unix.NFTA_TABLE_NAME, table)
+		}
+		EndMessage(b, start)
+		seq++
+	}
+	add(Header{Type: unix.NFNL_MSG_BATCH_BEGIN, Flags: unix.NLM_F_REQUEST}, "")
+	for i := range n {
+		add(nftHeader(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE), fmt.Sprint("table", i))
+	}
+	add(Header{Type: unix.NFNL_MSG_BATCH_END, Flags: unix.NLM_F_REQUEST}, "")
+	return b
+}
+
+func openKernel(t *testing.T, open func() (*Socket, error)) *Socket {
+	t.Helper()
+	s, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// TestKernelSocket makes each kind of request.
+func TestKernelSocket(t *testing.T) {
+	netns.Enter(t)
+	s := openKernel(t, Open)
+	const count = 2000 // a dump of several chunks
+	if err := s.Exchange(tables(s, count), func(m Message) error { return m.Result().Err() }); err != nil {
+		t.Fatal(err)
+	}
+	stop := errors.New("enough")
+	err := s.Dump(nftHeader(unix.NFT_MSG_GETTABLE, 0), nil, func(Message) error { return stop })
+	if !errors.Is(err, stop) {
+		t.Fatalf("a dump that the caller ends: %v", err)
+	}
+	named := func(name string) func(b []byte) []byte {
+		return func(b []byte) []byte { return AppendString(b, unix.NFTA_TABLE_NAME, name) }
+	}
+	var found []string
+	note := func(m Message) error {
+		found = append(found, m.AttrString(unix.NFTA_TABLE_NAME))
+		return nil
+	}
+	if err := s.Get(nftHeader(unix.NFT_MSG_GETTABLE, 0), named("table7"), note); err != nil || !slices.Equal(found, []string{"table7"}) {
+		t.Errorf("after a dump that was abandoned, one table: %v, %v", found, err)
+	}
+	if err := s.Get(nftHeader(unix.NFT_MSG_GETTABLE, 0), named("none"), note); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("a table that does not exist: %v", err)
+	}
+	found = nil
+	if err := s.Dump(nftHeader(unix.NFT_MSG_GETTABLE, 0), nil, note); err != nil || len(found) != count {
+		t.Errorf("all tables: %d, %v, want %d", len(found), err, count)
+	}
+	if err := s.Get(Header{Type: unix.NLMSG_NOOP}, nil, note); !errors.Is(err, ErrNoAnswer) {
+		t.Errorf("a message that the kernel ignores: %v", err)
+	}
+	if err := s.Get(Header{Type: unix.NLMSG_NOOP, Flags: unix.NLM_F_ACK}, nil, nil); err != nil {
+		t.Errorf("a message that the kernel only acknowledges: %v", err)
+	}
+}
+
+// TestKernelInterrupted adds tables during a dump.
+func TestKernelInterrupted(t *testing.T) {
+	netns.Enter(t)
+	s, other := openKernel(t, Open), openKernel(t, Open)
+	ignore := func(Message) error { return nil }
+	if err := s.Exchange(tables(s, 2000), ignore); err != nil {
+		t.Fatal(err)
+	}
+	messages := 0
+	err := s.Dump(nftHeader(unix.NFT_MSG_GETTABLE, 0), nil, func(Message) error {
+		if messages++; messages == 1 {
+			return other.Exchange(tables(other, 2001), ignore)
+		}
+		return nil
+	})
+	if !errors.Is(err, ErrInterrupted) || messages < 2000 {
+		t.Errorf("%v after %d messages", err, messages)
+	}
+}
+
+// TestKernelDrain receives notifications, first all of them, then more than the socket holds.
+func TestKernelDrain(t *testing.T) {
+	netns.Enter(t)
+	s := openKernel(t, Open)
+	listen := func(queue int) *Socket {
+		return openKernel(t, func() (*Socket, error) { return Subscribe(unix.NFNLGRP_NFTABLES, queue) })
+	}
+	large, small := listen(1<<20), listen(4096)
+	drain := func(listener *Socket, n int) (added int, lost bool) {
+		t.Helper()
+		if err := s.Exchange(tables(s, n), func(m Message) error { return m.Result().Err() }); err != nil {
+			t.Fatal(err)
+		}
+		lost, err := listener.Drain(func(m Message) {
+			if m.Type == nftHeader(unix.NFT_MSG_NEWTABLE, 0).Type {
+				added++
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return added, lost
+	}
+	if added, lost := drain(large, 10); added != 10 || lost {
+		t.Errorf("got %d notifications, lost %v, want 10", added, lost)
+	}
+	if added, lost := drain(small, 2000); added >= 2000 || !lost {
+		t.Errorf("got %d notifications of 2000 on a small socket, lost %v", added, lost)
+	}
+	if added, lost := drain(small, 2001); added != 1 || lost {
+		t.Errorf("afterwards got %d notifications, lost %v, want that of the one new table", added, lost)
+	}
+}
+
+// TestKernelSettle only shows that it returns.
+func TestKernelSettle(t *testing.T) {
+	if err := Settle(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
