@@ -10,9 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // programs are the paths of one variant's programs for one family.
@@ -110,9 +109,6 @@ func Detect(ctx context.Context) (Variant, error) {
 	return Legacy, nil
 }
 
-// readAttempts is how often what others change meanwhile is read, and readPause the time in between.
-const readAttempts, readPause = 10, 50 * time.Millisecond
-
 // Holding lists the variants that hold a chain which counts, in any of the tables of either family. It asks the kernel
 // itself, so that what is there is found whether or not there is a program to remove it; and it makes no table.
 func Holding(ctx context.Context, tables []string, counts func(table, chain string) bool) ([]Variant, error) {
@@ -122,11 +118,11 @@ func Holding(ctx context.Context, tables []string, counts func(table, chain stri
 		found := false
 		for _, family := range []Family{IPv4, IPv6} {
 			for _, table := range tables {
-				chains, err := chainsIn(ctx, family, variant, table)
-				for attempt := 1; attempt < readAttempts && errors.Is(err, ErrBusy) && ctx.Err() == nil; attempt++ {
-					time.Sleep(readPause)
+				var chains []string
+				err := netlink.Retry(ctx, func() (err error) {
 					chains, err = chainsIn(ctx, family, variant, table)
-				}
+					return err
+				})
 				if err != nil {
 					failed = append(failed, fmt.Errorf("look for chains of iptables %s, variant %s, table %s: %w", family, variant, table, err))
 				}
@@ -146,12 +142,11 @@ func chainsIn(ctx context.Context, family Family, variant Variant, table string)
 	found := map[string]uint64{}
 	switch {
 	case variant == NFT:
-		s, err := openRequests(family)
+		r, err := openRequests(family)
 		if err != nil {
 			return nil, err
 		}
-		defer unix.Close(s.socket)
-		if err := s.chains(table, nil, found); err != nil {
+		if err := errors.Join(r.chains(table, nil, found), r.close()); err != nil {
 			return nil, err
 		}
 	case legacyTableExists(family, table): // looking would make it

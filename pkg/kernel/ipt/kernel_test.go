@@ -335,13 +335,18 @@ func TestKernelWatchesLock(t *testing.T) {
 	want("after a change of the size without the lock", true)
 }
 
-// TestKernelTellsOfTooMuch changes more than the kernel keeps notices of: that it is so is told once.
-func TestKernelTellsOfTooMuch(t *testing.T) {
+// TestKernelLostNotifications makes more changes than the socket holds notifications of: Changes reports that once.
+func TestKernelLostNotifications(t *testing.T) {
 	tables := openKernel(t, IPv4, NFT)
-	told := tables.(*kernelTables).look.(*nftSentinel).notices
-	if err := unix.SetsockoptInt(told.socket, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4096); err != nil {
+	small, err := openNotices(unix.NFPROTO_IPV4, 4096)
+	if err != nil {
 		t.Fatal(err)
 	}
+	look := tables.(*kernelTables).look.(*nftSentinel)
+	if err := look.notices.close(); err != nil {
+		t.Fatal(err)
+	}
+	look.notices = small
 	for _, test := range []struct {
 		input string
 		more  bool

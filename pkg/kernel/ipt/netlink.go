@@ -6,187 +6,176 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
-// Numbers of linux/netfilter/nfnetlink.h and nf_tables.h that x/sys lacks or names at length.
-const (
-	nftGetRule  = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETRULE
-	nftGetChain = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN
-
-	ruleTable, ruleChain      = 1, 2    // NFTA_RULE_TABLE, NFTA_RULE_CHAIN
-	ruleExprs, ruleUser       = 4, 7    // NFTA_RULE_EXPRESSIONS, NFTA_RULE_USERDATA
-	chainTable, chainName     = 1, 3    // NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME
-	exprName, exprData        = 1, 2    // NFTA_EXPR_NAME, NFTA_EXPR_DATA
-	counterPackets            = 2       // NFTA_COUNTER_PACKETS
-	attrTypeMask              = 0x3fff  // without NLA_F_NESTED and NLA_F_NET_BYTEORDER
-	netlinkHeader, nfnlHeader = 16, 4   // sizes of nlmsghdr and nfgenmsg
-	netlinkBuffer             = 1 << 16 // the kernel fills up to 32 KiB at a time
-)
-
-// ErrBusy tells that others changed the rules while they were read. Try again.
-var ErrBusy = errors.New("the rules changed while they were read")
+// ErrBusy means that others changed the rules while they were read. Try again.
+var ErrBusy = netlink.ErrInterrupted
 
 // digestSeed makes digests unpredictable. They are compared within one process only.
 var digestSeed = maphash.MakeSeed()
 
-// nftSentinel asks nf_tables over netlink, and hears what it tells.
+// nftSentinel asks nf_tables over netlink, and receives its notifications.
 type nftSentinel struct {
+	nftRequests
 	*notices
-	socket int
-	family byte
-	buffer []byte
-	seq    uint32
 }
 
 func openNFTSentinel(family Family) (sentinel, error) {
-	s, err := openRequests(family)
+	requests, err := openRequests(family)
 	if err != nil {
 		return nil, err
 	}
-	if s.notices, err = openNotices(s.family); err != nil {
-		return nil, errors.Join(fmt.Errorf("listen to nf_tables: %w", err), unix.Close(s.socket))
+	notices, err := openNotices(requests.family, noticesQueue)
+	if err != nil {
+		return nil, errors.Join(err, requests.socket.Close())
 	}
-	return s, nil
+	return &nftSentinel{requests, notices}, nil
 }
 
-// openRequests makes a sentinel that only asks; its socket is the caller's to close.
-func openRequests(family Family) (*nftSentinel, error) {
-	s := &nftSentinel{family: unix.NFPROTO_IPV4, buffer: make([]byte, netlinkBuffer)}
+func (s *nftSentinel) close() error { return errors.Join(s.notices.close(), s.nftRequests.close()) }
+
+// changes returns the changes that the kernel has notified.
+func (s *nftSentinel) changes([]string) (*Changes, error) { return s.received() }
+
+// nftRequests asks nf_tables for the chains and rules of iptables-nft.
+type nftRequests struct {
+	socket *netlink.Socket
+	family byte
+}
+
+func openRequests(family Family) (nftRequests, error) {
+	socket, err := netlink.Open()
+	number := byte(unix.NFPROTO_IPV4)
 	if family == IPv6 {
-		s.family = unix.NFPROTO_IPV6
+		number = unix.NFPROTO_IPV6
 	}
-	var err error
-	s.socket, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-	if err == nil {
-		// No answer takes long: the kernel reads without the lock that writers hold.
-		wait := unix.NsecToTimeval(int64(10 * time.Second))
-		err = unix.SetsockoptTimeval(s.socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open a socket to nf_tables: %w", err)
-	}
-	return s, nil
+	return nftRequests{socket, number}, err
 }
 
-func (s *nftSentinel) close() error { return errors.Join(s.notices.close(), unix.Close(s.socket)) }
+func (r nftRequests) close() error { return r.socket.Close() }
 
-// changes are those that the kernel told of.
-func (s *nftSentinel) changes([]string) (*Changes, error) { return s.heard() }
-
-// digests sums up what nf_tables says about each rule, chain by chain: the dump of a whole table begins at its first rule
-// again for every 32 KiB, which at 10,000 Services takes half as long again (0.45 s of a processor, not 0.29 s).
-func (s *nftSentinel) digests(ctx context.Context, table string, chains []string) (map[string]uint64, error) {
+// digests returns the digests of chains, which it reads one by one: the dump of a whole table begins at its first rule again for every 32 KiB,
+// which at 10,000 Services takes half as long again (0.45 s of a processor, not 0.29 s).
+func (r nftRequests) digests(ctx context.Context, table string, chains []string) (map[string]uint64, error) {
 	out := map[string]uint64{}
-	if err := s.chains(table, chains, out); err != nil {
+	if err := r.chains(table, chains, out); err != nil {
 		return nil, err
 	}
-	request := attr(ruleTable, append([]byte(table), 0))
 	for chain := range out {
-		of := append(slices.Clip(request), attr(ruleChain, append([]byte(chain), 0))...)
-		if err := errors.Join(ctx.Err(), s.sumUp(table, of, out)); err != nil {
+		err := r.eachRule(table, chain, func(rule uint64) { out[chain] = chained(out[chain], rule) })
+		if err := errors.Join(ctx.Err(), err); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// chains finds out which chains there are, of all or of those given.
-func (s *nftSentinel) chains(table string, given []string, out map[string]uint64) error {
-	found := func(attrs []byte) {
-		var in, name string
-		eachAttr(attrs, func(kind uint16, value []byte) {
-			switch kind {
-			case chainTable:
-				in = text(value)
-			case chainName:
-				name = text(value)
-			}
-		})
-		if in == table {
-			out[name] = 0
+// chains adds the chains of a table to out: all of them, or those given.
+func (r nftRequests) chains(table string, given []string, out map[string]uint64) error {
+	found := func(m netlink.Message) error {
+		if equal(table, m.Attr(unix.NFTA_CHAIN_TABLE)) {
+			out[m.AttrString(unix.NFTA_CHAIN_NAME)] = 0
 		}
+		return nil
 	}
 	if len(given) == 0 {
-		return s.ask(nftGetChain, unix.NLM_F_DUMP, nil, found)
+		return existing(r.socket.Dump(r.header(unix.NFT_MSG_GETCHAIN), nil, found))
 	}
 	for _, name := range given {
-		one := append(attr(chainTable, append([]byte(table), 0)), attr(chainName, append([]byte(name), 0))...)
-		if err := s.ask(nftGetChain, 0, one, found); err != nil {
+		err := existing(r.socket.Get(r.header(unix.NFT_MSG_GETCHAIN), func(b []byte) []byte {
+			b = netlink.AppendString(b, unix.NFTA_CHAIN_TABLE, table)
+			return netlink.AppendString(b, unix.NFTA_CHAIN_NAME, name)
+		}, found))
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ruleDigests sums up a chain's rules, each by itself.
-func (s *nftSentinel) ruleDigests(table, chain string) (digests []uint64, err error) {
-	err = s.eachRule(table, rulesOf(table, chain), func(_ string, digest uint64) { digests = append(digests, digest) })
+// ruleDigests digests a chain's rules, each by itself.
+func (r nftRequests) ruleDigests(table, chain string) (digests []uint64, err error) {
+	err = r.eachRule(table, chain, func(rule uint64) { digests = append(digests, rule) })
 	return digests, err
 }
 
-// rulesOf asks for the rules of one chain.
-func rulesOf(table, chain string) []byte {
-	return append(attr(ruleTable, append([]byte(table), 0)), attr(ruleChain, append([]byte(chain), 0))...)
-}
-
-// nftPackets reads the counters of a chain's rules by a socket of its own. The kernel walks no other chain for it.
+// nftPackets reads the counters of a chain's rules on a socket of its own.
 func nftPackets(family Family, table, chain string) (packets []uint64, err error) {
-	s, err := openRequests(family)
+	r, err := openRequests(family)
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(s.socket)
-	err = s.ask(nftGetRule, unix.NLM_F_DUMP, rulesOf(table, chain), func(attrs []byte) {
-		packets = append(packets, countedBy(attrOf(attrs, ruleExprs)))
+	err = r.rules(table, chain, func(m netlink.Message) {
+		packets = append(packets, counted(m.Attr(unix.NFTA_RULE_EXPRESSIONS)))
 	})
-	return packets, err
+	return packets, errors.Join(err, r.close())
 }
 
-// countedBy is what the counter among a rule's expressions says. A rule without one, which iptables never makes, counts 0.
-func countedBy(list []byte) (packets uint64) {
-	eachAttr(list, func(_ uint16, expression []byte) {
-		said := attrOf(attrOf(expression, exprData), counterPackets)
-		if isCounter(expression) && len(said) == 8 {
-			packets = binary.BigEndian.Uint64(said)
+// counted returns what the counter among a rule's expressions counted. A rule without one, which iptables never makes,
+// counts 0.
+func counted(expressions []byte) (packets uint64) {
+	for e := netlink.ReadAttrs(expressions); e.Next(); {
+		if !isCounter(e.Data) {
+			continue
 		}
-	})
+		for a := netlink.ReadAttrs(netlink.Attr(e.Data, unix.NFTA_EXPR_DATA)); a.Next(); {
+			if a.Type == unix.NFTA_COUNTER_PACKETS {
+				packets = a.Uint64()
+			}
+		}
+	}
 	return packets
 }
 
-func isCounter(expression []byte) bool { return text(attrOf(expression, exprName)) == "counter" }
-
-// sumUp adds the rules that a request finds to their chains' digests.
-func (s *nftSentinel) sumUp(table string, request []byte, out map[string]uint64) error {
-	return s.eachRule(table, request, func(chain string, digest uint64) { out[chain] = chained(out[chain], digest) })
+func isCounter(expression []byte) bool {
+	return string(netlink.Attr(expression, unix.NFTA_EXPR_NAME)) == "counter\x00"
 }
 
-// eachRule visits the rules of a table that a request finds.
-func (s *nftSentinel) eachRule(table string, request []byte, visit func(chain string, digest uint64)) error {
+// eachRule visits the digests of a chain's rules.
+func (r nftRequests) eachRule(table, chain string, visit func(rule uint64)) error {
 	var sum maphash.Hash
 	sum.SetSeed(digestSeed)
-	return s.ask(nftGetRule, unix.NLM_F_DUMP, request, func(attrs []byte) {
-		var in, chain []byte
+	return r.rules(table, chain, func(m netlink.Message) {
 		sum.Reset()
-		eachAttr(attrs, func(kind uint16, value []byte) {
-			switch kind {
-			case ruleTable:
-				in = value
-			case ruleChain:
-				chain = value
-			case ruleExprs:
-				hashExpressions(&sum, value)
-			case ruleUser:
-				sum.Write(value)
+		for a := m.Attrs(); a.Next(); {
+			switch a.Type {
+			case unix.NFTA_RULE_EXPRESSIONS:
+				hashExpressions(&sum, a.Nested())
+			case unix.NFTA_RULE_USERDATA:
+				sum.Write(a.Data)
 			}
-		})
-		if text(in) == table {
-			visit(text(chain), sum.Sum64())
 		}
+		visit(sum.Sum64())
 	})
+}
+
+// rules visits the rules of a chain. The kernel walks no other chain for it.
+func (r nftRequests) rules(table, chain string, visit func(m netlink.Message)) error {
+	return existing(r.socket.Dump(r.header(unix.NFT_MSG_GETRULE), func(b []byte) []byte {
+		b = netlink.AppendString(b, unix.NFTA_RULE_TABLE, table)
+		return netlink.AppendString(b, unix.NFTA_RULE_CHAIN, chain)
+	}, func(m netlink.Message) error {
+		if equal(table, m.Attr(unix.NFTA_RULE_TABLE)) {
+			visit(m)
+		}
+		return nil
+	}))
+}
+
+func (r nftRequests) header(command uint16) netlink.Header {
+	return netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | command, Family: r.family}
+}
+
+// existing drops the error that an object does not exist: a table that is not there has no chains, and no rules.
+func existing(err error) error {
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return fmt.Errorf("read from nf_tables: %w", netlink.WithAdvice(err, netlink.Advice))
 }
 
 // chained adds a rule's digest to its chain's.
@@ -200,116 +189,11 @@ func chained(chain, rule uint64) uint64 {
 	return sum.Sum64() | 1 // 0 is an empty chain's
 }
 
-// hashExpressions adds a rule's expressions, but for counters.
-func hashExpressions(sum *maphash.Hash, list []byte) {
-	eachAttr(list, func(_ uint16, expression []byte) {
-		if !isCounter(expression) {
-			sum.Write(expression)
-		}
-	})
-}
-
-// ask sends one request and hands each answer's attributes to take.
-func (s *nftSentinel) ask(kind, flags uint16, attrs []byte, take func(attrs []byte)) error {
-	s.seq++
-	request := make([]byte, netlinkHeader+nfnlHeader, netlinkHeader+nfnlHeader+len(attrs))
-	request[netlinkHeader] = s.family
-	request = append(request, attrs...)
-	binary.NativeEndian.PutUint32(request, uint32(len(request)))
-	binary.NativeEndian.PutUint16(request[4:], kind)
-	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|flags)
-	binary.NativeEndian.PutUint32(request[8:], s.seq)
-	if err := unix.Sendto(s.socket, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return fmt.Errorf("ask nf_tables: %w", err)
-	}
-	interrupted := false
-	for {
-		n, _, err := unix.Recvfrom(s.socket, s.buffer, 0)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("read nf_tables' answer: %w", err)
-		}
-		for rest := s.buffer[:n]; len(rest) >= netlinkHeader; {
-			size := int(binary.NativeEndian.Uint32(rest))
-			if size < netlinkHeader || size > len(rest) {
-				return fmt.Errorf("nf_tables' answer is cut short: %w", unix.EBADMSG)
-			}
-			message := rest[:size]
-			rest = rest[min(len(rest), (size+3)&^3):]
-			if binary.NativeEndian.Uint32(message[8:]) != s.seq {
-				continue // left over from a request that was given up
-			}
-			interrupted = interrupted || binary.NativeEndian.Uint16(message[6:])&unix.NLM_F_DUMP_INTR != 0
-			switch binary.NativeEndian.Uint16(message[4:]) {
-			case unix.NLMSG_ERROR, unix.NLMSG_DONE:
-				if interrupted {
-					return ErrBusy
-				}
-				return answered(message)
-			default:
-				if size >= netlinkHeader+nfnlHeader {
-					take(message[netlinkHeader+nfnlHeader:])
-				}
-			}
-			if flags&unix.NLM_F_DUMP == 0 {
-				return nil
-			}
+// hashExpressions adds a rule's expressions, except counters.
+func hashExpressions(sum *maphash.Hash, expressions netlink.Attrs) {
+	for expressions.Next() {
+		if !isCounter(expressions.Data) {
+			sum.Write(expressions.Data)
 		}
 	}
-}
-
-// answered is the result that the last message of an answer tells.
-func answered(message []byte) error {
-	if len(message) < netlinkHeader+4 {
-		return nil
-	}
-	switch number := unix.Errno(-int32(binary.NativeEndian.Uint32(message[netlinkHeader:]))); number {
-	case 0, unix.ENOENT: // a table that is not there has no rules
-		return nil
-	case unix.EINTR:
-		return ErrBusy
-	default:
-		return fmt.Errorf("nf_tables answers: %w", number)
-	}
-}
-
-// attr encodes one netlink attribute.
-func attr(kind uint16, value []byte) []byte {
-	out := make([]byte, 4, 4+(len(value)+3)&^3)
-	binary.NativeEndian.PutUint16(out, uint16(4+len(value)))
-	binary.NativeEndian.PutUint16(out[2:], kind)
-	out = append(out, value...)
-	return out[:cap(out)]
-}
-
-// eachAttr visits netlink attributes; what is cut short ends it.
-func eachAttr(attrs []byte, visit func(kind uint16, value []byte)) {
-	for len(attrs) >= 4 {
-		size := int(binary.NativeEndian.Uint16(attrs))
-		if size < 4 || size > len(attrs) {
-			return
-		}
-		visit(binary.NativeEndian.Uint16(attrs[2:])&attrTypeMask, attrs[4:size])
-		attrs = attrs[min(len(attrs), (size+3)&^3):]
-	}
-}
-
-// attrOf is the value of the attribute of a kind; nil where there is none.
-func attrOf(attrs []byte, kind uint16) (found []byte) {
-	eachAttr(attrs, func(k uint16, value []byte) {
-		if k == kind {
-			found = value
-		}
-	})
-	return found
-}
-
-// text is an attribute's string without the zero at its end.
-func text(value []byte) string {
-	if n := len(value); n > 0 && value[n-1] == 0 {
-		value = value[:n-1]
-	}
-	return string(value)
 }

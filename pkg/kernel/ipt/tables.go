@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // Family is an address family.
@@ -136,8 +138,8 @@ func (e *RestoreError) Error() string {
 func adviceFor(output string) string {
 	for _, known := range []struct{ words, advice string }{
 		{"do you need to insmod", "the kernel has no such table: load the modules iptable_nat and iptable_filter (ip6table_... for IPv6), or use the nft variant"},
-		{"Permission denied", "CAP_NET_ADMIN is missing in the user namespace that owns this network namespace"},
-		{"Operation not permitted", "CAP_NET_ADMIN is missing in the user namespace that owns this network namespace"},
+		{"Permission denied", netlink.NeedsNetAdmin},
+		{"Operation not permitted", netlink.NeedsNetAdmin},
 		{"Table does not exist", "the kernel lacks x_tables: use the nft variant"},
 		{"Device or resource busy", "a rule of somebody else's still goes to the chain: find it with iptables-save"},
 		{"RULE_APPEND failed", "the kernel refuses the rule: one of the modules that it needs (xt_...) may be missing"},
