@@ -13,24 +13,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel is the real Interfaces: those of the network namespace that its methods are called in.
+// Kernel is the interfaces of the network namespace that its methods are called in.
 type Kernel struct{}
 
 // New opens nothing yet: each method opens the sockets that it needs.
 func New() *Kernel { return &Kernel{} }
 
-var _ Interfaces = (*Kernel)(nil)
-
 const (
-	// dumpTries is how often a listing that was interrupted by a change is begun anew.
+	// dumpTries is how often addresses are listed until no change interrupts that.
 	dumpTries = 5
-	// resubscribe is the time before a broken subscription is renewed.
+	// resubscribe is the pause before a broken subscription is renewed.
 	resubscribe = 100 * time.Millisecond
 	// receiveBuffer is the size of the socket's buffer in bytes, enough for some thousand changes at once.
 	receiveBuffer = 1 << 20
 )
 
-// Addrs implements Interfaces.
+// Addrs lists the addresses of all interfaces of both families, sorted, each once, including loopback. It leaves out those
+// that nobody can use to reach the machine: IPv6 link-local addresses, which need the name of a link, and addresses that
+// failed duplicate address detection.
 func (k *Kernel) Addrs() ([]netip.Addr, error) {
 	list, err := dump()
 	if err != nil {
@@ -39,7 +39,9 @@ func (k *Kernel) Addrs() ([]netip.Addr, error) {
 	return sorted(list, func(a address) bool { return !a.addr.IsLinkLocalUnicast() || a.addr.Is4() }), nil
 }
 
-// NodeAddrs implements Interfaces.
+// NodeAddrs lists the addresses by which other machines may know this one: global unicast addresses of interfaces other
+// than loopback. First comes the address of each family, IPv4 before IPv6, that the kernel uses towards the default route,
+// then the others in order.
 func (k *Kernel) NodeAddrs() ([]netip.Addr, error) {
 	list, err := dump()
 	if err != nil {
@@ -53,13 +55,13 @@ func (k *Kernel) NodeAddrs() ([]netip.Addr, error) {
 	return primaryFirst(addrs, sourceTowards), nil
 }
 
-// address is an address and the index of the interface that bears it.
+// address is an address and the index of the interface that has it.
 type address struct {
 	addr netip.Addr
 	link int
 }
 
-// dump lists all addresses that work.
+// dump lists all addresses except those that failed duplicate address detection.
 func dump() ([]address, error) {
 	var list []netlink.Addr
 	var err error
@@ -95,13 +97,13 @@ func sorted(list []address, keep func(address) bool) []netip.Addr {
 	return slices.Compact(addrs)
 }
 
-// faraway are addresses for documentation (RFC 5737, RFC 3849): nobody has them, so the way to them is the
-// default route. They are only asked about; nothing is sent.
+// faraway are addresses for documentation (RFC 5737, RFC 3849): nobody has them, so the route to them is the default
+// route. They are only looked up; nothing is sent.
 func faraway() []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
 }
 
-// primaryFirst moves to the front, of each family, the address that packets to far away would bear.
+// primaryFirst moves the source address of packets to faraway to the front, for each family.
 func primaryFirst(addrs []netip.Addr, source func(netip.Addr) (netip.Addr, bool)) []netip.Addr {
 	var front []netip.Addr
 	for _, there := range faraway() {
@@ -121,7 +123,7 @@ func primaryFirst(addrs []netip.Addr, source func(netip.Addr) (netip.Addr, bool)
 	return append(front, addrs...)
 }
 
-// sourceTowards is the address that the kernel would send from.
+// sourceTowards returns the source address that the kernel would use.
 func sourceTowards(there netip.Addr) (netip.Addr, bool) {
 	routes, err := netlink.RouteGet(net.IP(there.AsSlice()))
 	if err != nil || len(routes) == 0 {
@@ -131,8 +133,9 @@ func sourceTowards(there netip.Addr) (netip.Addr, bool) {
 	return addr.Unmap(), ok
 }
 
-// Watch implements Interfaces. A subscription that broke, because more changed at once than its buffer
-// holds, is renewed, and counts as a change.
+// Watch returns a channel that receives a value after addresses may have changed, until ctx ends. Several changes may give
+// one value. A change after Watch returned is not missed: a subscription that broke, because more changed at once than its
+// buffer holds, is renewed and counts as a change.
 func (k *Kernel) Watch(ctx context.Context) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	updates, err := subscribe(ctx)
@@ -159,7 +162,7 @@ func subscribe(ctx context.Context) (<-chan netlink.AddrUpdate, error) {
 	return updates, err
 }
 
-// forward tells of every update, until there are no more.
+// forward notifies of every update until the channel closes.
 func forward(updates <-chan netlink.AddrUpdate, changed chan<- struct{}) {
 	for range updates {
 		notify(changed)

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// patience bounds waiting for what must happen; nothing waits that long when it does.
+// patience bounds the wait for a value, which normally takes no time.
 const patience = 20 * time.Second
 
 func ip(t *testing.T, command string, args ...any) {
@@ -25,7 +25,7 @@ func ip(t *testing.T, command string, args ...any) {
 	}
 }
 
-// TestKernel asks a real kernel.
+// TestKernel compares addresses with those of a real kernel.
 func TestKernel(t *testing.T) {
 	netns.Enter(t, "ip")
 	k := New()
@@ -56,7 +56,7 @@ func TestKernel(t *testing.T) {
 	want("NodeAddrs", k.NodeAddrs, "203.0.113.9", "2001:db8:1::9", "10.0.0.1", "203.0.113.1", "2001:db8:1::1", "fd00::1")
 }
 
-// TestKernelWatch wants a value after every change of a real kernel's addresses.
+// TestKernelWatch expects a value after every change of a real kernel's addresses.
 func TestKernelWatch(t *testing.T) {
 	netns.Enter(t, "ip")
 	k := New()
@@ -73,11 +73,11 @@ func TestKernelWatch(t *testing.T) {
 		select {
 		case <-changed:
 		case <-time.After(patience):
-			t.Fatalf("no word after ip address %s", verb)
+			t.Fatalf("no value after ip address %s", verb)
 		}
 		have, err := k.Addrs()
 		if err != nil || slices.Contains(have, add) != present {
-			t.Fatalf("after ip address %s and the word of it: %v, %v", verb, have, err)
+			t.Fatalf("after ip address %s and a value: %v, %v", verb, have, err)
 		}
 	}
 }

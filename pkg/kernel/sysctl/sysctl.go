@@ -12,8 +12,7 @@ import (
 
 // Settings reads and writes kernel settings by their path below /proc/sys, such as net/ipv4/ip_forward.
 type Settings interface {
-	// Read gives a setting's value without the newline. Where the kernel has no such setting, the error is
-	// fs.ErrNotExist.
+	// Read returns a setting's value without the newline. If the kernel has no such setting, the error is fs.ErrNotExist.
 	Read(name string) (string, error)
 	// Write sets a value. Most settings below net belong to the network namespace of the calling thread.
 	Write(name, value string) error
@@ -45,7 +44,7 @@ func (Kernel) Write(name, value string) error {
 	if err != nil {
 		return err
 	}
-	file, err := os.OpenFile(path, os.O_WRONLY, 0) // never makes a file where there is no such setting
+	file, err := os.OpenFile(path, os.O_WRONLY, 0) // does not create a file if there is no such setting
 	if err == nil {
 		_, err = file.WriteString(value)
 		err = errors.Join(err, file.Close())
@@ -56,10 +55,10 @@ func (Kernel) Write(name, value string) error {
 	return nil
 }
 
-// locate is the file of a setting.
+// locate returns the file of a setting.
 func locate(name string) (string, error) {
 	if !filepath.IsLocal(name) {
-		return "", fmt.Errorf("%q is no kernel setting: name it by its path below %s, such as net/ipv4/ip_forward", name, root)
+		return "", fmt.Errorf("%q is not a kernel setting: give its path below %s, such as net/ipv4/ip_forward", name, root)
 	}
 	return filepath.Join(root, name), nil
 }
@@ -67,15 +66,14 @@ func locate(name string) (string, error) {
 func hint(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return ": this kernel has no such setting; the module that brings it may not be loaded"
+		return ": this kernel has no such setting; its module may not be loaded"
 	case errors.Is(err, fs.ErrPermission):
 		return ": run as root, in a container with a writable /proc/sys (privileged), or set it beforehand"
 	}
 	return ""
 }
 
-// Fake is settings in memory: a setting exists when the map has its name. A nil value of Refuse lets all
-// writes through; an error is what each of them gives.
+// Fake is settings in memory, those in Values. If Refuse is not nil, every write fails with it.
 type Fake struct {
 	Values map[string]string
 	Refuse error

@@ -8,31 +8,31 @@ import (
 	"testing"
 )
 
-// TestBothRefuseTheSame holds the fake against the kernel.
-func TestBothRefuseTheSame(t *testing.T) {
+// TestSettings checks that the kernel and the fake return the same errors.
+func TestSettings(t *testing.T) {
 	for name, s := range map[string]Settings{"kernel": Kernel{}, "fake": &Fake{Values: map[string]string{"kernel/ostype": "Linux"}}} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := s.Read("kernel/ostype"); err != nil || got != "Linux" {
 				t.Errorf("kernel/ostype is %q, %v", got, err)
 			}
 			for _, bad := range []string{"../../etc/passwd", "/etc/passwd", ""} {
-				if _, err := s.Read(bad); err == nil || !strings.Contains(err.Error(), "no kernel setting") {
-					t.Errorf("reading %q gives %v", bad, err)
+				if _, err := s.Read(bad); err == nil || !strings.Contains(err.Error(), "not a kernel setting") {
+					t.Errorf("Read(%q): %v", bad, err)
 				}
 				if err := s.Write(bad, "1"); err == nil {
-					t.Errorf("%q could be written", bad)
+					t.Errorf("Write(%q) succeeded", bad)
 				}
 			}
 			if _, err := s.Read("net/ipv4/no_such_thing"); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("a setting that does not exist gives %v", err)
+				t.Errorf("Read of a setting that does not exist: %v", err)
 			}
 			if err := s.Write("net/ipv4/no_such_thing", "1"); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
-				t.Errorf("writing a setting that does not exist gives %v", err)
+				t.Errorf("Write of a setting that does not exist: %v", err)
 			}
 		})
 	}
 	if _, err := os.Stat("/proc/sys/net/ipv4/no_such_thing"); err == nil {
-		t.Error("a file was made")
+		t.Error("a file was created")
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Machine tells what addresses there are; netif.Interfaces is one.
+// Machine tells what addresses there are; netif.Kernel is one.
 type Machine interface {
 	// Addrs lists the addresses of all interfaces.
 	Addrs() ([]netip.Addr, error)
