@@ -17,7 +17,6 @@ import (
 // programs are the paths of one variant's programs for one family.
 type programs struct {
 	iptables, restore, save string
-	version                 string
 }
 
 // stem is how a family's programs are called.
@@ -28,7 +27,7 @@ func (f Family) stem() string {
 	return "iptables"
 }
 
-var versionWords = regexp.MustCompile(`v(\d+\.\d+(?:\.\d+)?)(?: \((nf_tables|legacy)\))?`)
+var versionWords = regexp.MustCompile(`v\d+\.\d+(?:\.\d+)?(?: \((nf_tables|legacy)\))?`)
 
 // find looks for a variant's programs: under names of their own, or else behind the plain names.
 func find(ctx context.Context, family Family, variant Variant) (programs, error) {
@@ -61,9 +60,8 @@ func try(ctx context.Context, stem string, variant Variant) (p programs, err err
 	if words == nil {
 		return p, fmt.Errorf("%s --version says %q, which tells no version: is it iptables?", p.iptables, brief(out))
 	}
-	p.version = string(words[1])
 	speaks := Legacy
-	if string(words[2]) == "nf_tables" {
+	if string(words[1]) == "nf_tables" {
 		speaks = NFT
 	}
 	if speaks != variant {

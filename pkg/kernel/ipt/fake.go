@@ -36,12 +36,10 @@ type Fake struct {
 	closed  bool
 }
 
-// FakeStats counts what a Fake was asked to do since it was made.
+// FakeStats counts the calls of a Fake.
 type FakeStats struct {
-	// Restores are inputs taken, Lines the rules in them, Singles the changes of single rules, Failed what was refused.
-	Restores, Lines, Singles, Failed int
-	// Saves, Digests and Listed are what was read.
-	Saves, Digests, Listed int
+	// Restores and Saves are the calls of these methods; Failed are failed writes.
+	Restores, Saves, Failed int
 }
 
 var _ Tables = (*Fake)(nil)
@@ -50,7 +48,7 @@ var _ Tables = (*Fake)(nil)
 func NewFake(family Family, variant Variant) *Fake {
 	f := &Fake{
 		family:   family,
-		features: Features{Variant: variant, Version: "1.8.9", RandomFully: true},
+		features: Features{Variant: variant, RandomFully: true},
 		tables:   map[string]*fakeTable{},
 	}
 	for name, chains := range builtin {
@@ -156,9 +154,6 @@ func (f *Fake) restore(input string) error {
 				f.tables[name], table = table, nil
 			}
 		default:
-			if strings.HasPrefix(line, "-A") || strings.HasPrefix(line, "[") {
-				f.stats.Lines++
-			}
 			err = table.line(line, f.dialect(name))
 		}
 		if err != nil {
@@ -225,7 +220,6 @@ func (f *Fake) Dump() string {
 func (f *Fake) Rules(table, chain string) ([]string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stats.Listed++
 	c, err := f.chain(table, chain)
 	if err != nil {
 		return nil, err
@@ -291,7 +285,6 @@ func (f *Fake) Delete(table, chain string, rule ...string) error {
 func (f *Fake) single(table, chain string, rule []string, change func(*fakeTable, *fakeChain, fakeRule)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stats.Singles++
 	err := f.mayWrite(context.Background())
 	if err == nil {
 		_, err = f.chain(table, chain)
@@ -368,7 +361,6 @@ func (f *Fake) state(tables []string) map[ChainName]uint64 {
 func (f *Fake) Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stats.Digests++
 	if err := f.mayRead(ctx); err != nil {
 		return nil, err
 	}

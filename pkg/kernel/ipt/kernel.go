@@ -47,7 +47,7 @@ func Open(ctx context.Context, family Family, variant Variant) (Tables, error) {
 		return nil, fmt.Errorf("iptables %s: %w", family, err)
 	}
 	t := &kernelTables{family: family, programs: found, rules: rules,
-		features: Features{Variant: variant, Version: found.version, RandomFully: rules.HasRandomFully()}}
+		features: Features{Variant: variant, RandomFully: rules.HasRandomFully()}}
 	if variant == NFT {
 		t.look, err = openNFTSentinel(family)
 	} else {

@@ -31,8 +31,6 @@ const (
 // Features is what the programs can do.
 type Features struct {
 	Variant Variant
-	// Version is that of the programs, such as 1.8.9.
-	Version string
 	// RandomFully tells that MASQUERADE takes --random-fully (iptables 1.6.2).
 	RandomFully bool
 }

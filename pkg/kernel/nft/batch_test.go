@@ -236,8 +236,8 @@ func TestBatchRefuses(t *testing.T) {
 			if err == nil || !strings.HasPrefix(err.Error(), "nftables: cannot ") {
 				t.Errorf("Commit's error is %v", err)
 			}
-			if fake.Stats().Commits != 0 {
-				t.Error("the batch was sent")
+			if g, err := fake.Generation(t.Context()); err != nil || g != 1 {
+				t.Errorf("the generation is %d, %v: the batch was sent", g, err)
 			}
 			b.Reset()
 			if err := fake.Commit(t.Context(), b); err != nil {

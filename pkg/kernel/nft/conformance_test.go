@@ -501,13 +501,8 @@ func content(t *testing.T, table Table) tableContent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Handle = 0
-	for i := range o.Chains {
-		o.Chains[i].Handle = 0
-	}
 	slices.SortFunc(o.Chains, func(a, b Chain) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range o.Sets {
-		o.Sets[i].Handle = 0
 		if o.Sets[i].Name == "pods" {
 			o.Sets[i].Count = 0 // the kernel counts both ends of an interval
 		}

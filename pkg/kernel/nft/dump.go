@@ -79,13 +79,8 @@ func (t *kernelTable) Objects(ctx context.Context) (Objects, error) {
 }
 
 func (t *kernelTable) objects() (o Objects, _ error) {
-	err := t.get(unix.NFT_MSG_GETTABLE, unix.NFTA_TABLE_NAME, func(m netlink.Message) error {
+	err := t.get(unix.NFT_MSG_GETTABLE, unix.NFTA_TABLE_NAME, func(netlink.Message) error {
 		o.Exists = true
-		for a := m.Attrs(); a.Next(); {
-			if a.Type == nftaTableHandle {
-				o.Handle = a.Uint64()
-			}
-		}
 		return nil
 	})
 	if errors.Is(err, unix.ENOENT) {
@@ -139,8 +134,6 @@ func decodeChain(m netlink.Message) (c Chain) {
 		switch a.Type {
 		case unix.NFTA_CHAIN_NAME:
 			c.Name = a.String()
-		case unix.NFTA_CHAIN_HANDLE:
-			c.Handle = a.Uint64()
 		case unix.NFTA_CHAIN_TYPE:
 			c.Type = a.String()
 		case nftaChainUserdata:
@@ -171,8 +164,6 @@ func decodeSet(m netlink.Message) (s declaration) {
 		switch a.Type {
 		case unix.NFTA_SET_NAME:
 			s.Name = a.String()
-		case nftaSetHandle:
-			s.Handle = a.Uint64()
 		case unix.NFTA_SET_FLAGS:
 			s.flags = a.Uint32()
 			s.Map = s.flags&unix.NFT_SET_MAP != 0

@@ -27,33 +27,20 @@ var ErrInjected = errors.New("failure injected by a test")
 type Fake struct {
 	family knftables.Family
 	name   string
-	maker  *knftables.Fake
+	transactions
 
 	mu     sync.Mutex
 	state  fakeState
-	stats  FakeStats
 	closed bool
-	// failing and random make writes fail with a probability; failAt is the number of the write to fail.
+	// failing and random make writes fail with a probability.
 	failing float64
 	random  *rand.Rand
-	failAt  int
-	writes  int
-}
-
-// FakeStats counts what a Fake was asked to write since it was made. Operations of failed writes count too.
-type FakeStats struct {
-	// Commits and Runs are calls of these methods that had something to write; Failed of them failed.
-	Commits, Runs, Failed int
-	// ElementOps are elements added and deleted by Commit, ChainOps chains and rules; TextOps are Run's operations.
-	ElementOps, ChainOps, TextOps int
-	// Reads are calls of Objects, Fingerprint and Elements.
-	Reads int
 }
 
 // NewFake returns an empty Fake: its table does not exist yet.
 func NewFake(family knftables.Family, table string) *Fake {
 	return &Fake{
-		family: family, name: table, maker: knftables.NewFake(family, table),
+		family: family, name: table, transactions: newTransactions(family, table),
 		state: fakeState{family: family, name: table, generation: 1},
 	}
 }
@@ -65,31 +52,11 @@ func (f *Fake) FailRandomly(p float64, seed uint64) {
 	f.failing, f.random = p, rand.New(rand.NewPCG(seed, seed))
 }
 
-// FailWrite makes the nth write from now on fail; 1 is the next. 0 takes that back.
-func (f *Fake) FailWrite(n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.failAt = 0
-	if n > 0 {
-		f.failAt = f.writes + n
-	}
-}
-
-// Stats returns what was counted so far.
-func (f *Fake) Stats() FakeStats {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.stats
-}
-
 // Family is part of [Table].
 func (f *Fake) Family() knftables.Family { return f.family }
 
 // Name is part of [Table].
 func (f *Fake) Name() string { return f.name }
-
-// NewTransaction is part of [Table].
-func (f *Fake) NewTransaction() *knftables.Transaction { return f.maker.NewTransaction() }
 
 // NewBatch is part of [Table].
 func (f *Fake) NewBatch() *Batch { return newBatch(f.family, f.name) }
@@ -114,8 +81,6 @@ func (f *Fake) Run(ctx context.Context, tx *knftables.Transaction) error {
 		return nil
 	}
 	if err == nil {
-		f.stats.Runs++
-		f.stats.TextOps += len(commands)
 		err = f.write(ctx, func() error { return f.state.runAll(commands) })
 	}
 	return wrap("run a transaction", f.family, f.name, err)
@@ -131,33 +96,18 @@ func (f *Fake) Commit(ctx context.Context, b *Batch) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stats.Commits++
-	f.stats.ElementOps += b.elements
-	f.stats.ChainOps += b.others
 	return wrap("commit a batch", f.family, f.name, f.write(ctx, func() error { return f.state.commit(b) }))
 }
 
 // write makes a change, or fails on purpose.
 func (f *Fake) write(ctx context.Context, change func() error) error {
-	err := f.mayWrite(ctx)
-	if err == nil {
-		err = change()
-	}
-	if err != nil {
-		f.stats.Failed++
-	}
-	return err
-}
-
-func (f *Fake) mayWrite(ctx context.Context) error {
 	if err := f.mayRead(ctx); err != nil {
 		return err
 	}
-	f.writes++
-	if f.writes == f.failAt || f.random != nil && f.random.Float64() < f.failing {
+	if f.random != nil && f.random.Float64() < f.failing {
 		return ErrInjected
 	}
-	return nil
+	return change()
 }
 
 func (f *Fake) mayRead(ctx context.Context) error {
@@ -174,7 +124,6 @@ func (f *Fake) mayRead(ctx context.Context) error {
 func (f *Fake) Objects(ctx context.Context) (Objects, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stats.Reads++
 	if err := f.mayRead(ctx); err != nil {
 		return Objects{}, wrap("list the table's objects", f.family, f.name, err)
 	}
@@ -182,20 +131,19 @@ func (f *Fake) Objects(ctx context.Context) (Objects, error) {
 	if t == nil {
 		return Objects{}, nil
 	}
-	o := Objects{Exists: true, Handle: t.handle}
+	o := Objects{Exists: true}
 	for name, c := range t.chains {
-		chain := Chain{Name: name, Handle: c.handle, Comment: c.comment}
+		chain := Chain{Name: name, Comment: c.comment}
 		if c.base != nil {
 			chain.Type, chain.Hook, chain.Priority = c.base.typ, c.base.hook, c.base.priority
 		}
 		o.Chains = append(o.Chains, chain)
 	}
 	for name, s := range t.sets {
-		o.Sets = append(o.Sets, Set{Name: name, Handle: s.handle, Map: s.isMap, Count: s.len()})
+		o.Sets = append(o.Sets, Set{Name: name, Map: s.isMap, Count: s.len()})
 	}
-	// As the kernel: in the order in which they were made.
-	slices.SortFunc(o.Chains, func(a, b Chain) int { return cmp.Compare(a.Handle, b.Handle) })
-	slices.SortFunc(o.Sets, func(a, b Set) int { return cmp.Compare(a.Handle, b.Handle) })
+	slices.SortFunc(o.Chains, func(a, b Chain) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.Sets, func(a, b Set) int { return cmp.Compare(a.Name, b.Name) })
 	return o, nil
 }
 
@@ -203,7 +151,6 @@ func (f *Fake) Objects(ctx context.Context) (Objects, error) {
 func (f *Fake) Fingerprint(ctx context.Context, except string) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stats.Reads++
 	if err := f.mayRead(ctx); err != nil {
 		return "", wrap("fingerprint the table", f.family, f.name, err)
 	}
@@ -233,7 +180,6 @@ func (f *Fake) Elements(ctx context.Context, set string) iter.Seq2[Element, erro
 func (f *Fake) elements(ctx context.Context, set string) ([]Element, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stats.Reads++
 	if err := f.mayRead(ctx); err != nil {
 		return nil, err
 	}

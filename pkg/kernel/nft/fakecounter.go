@@ -60,7 +60,6 @@ func (c *fakeCounter) dump(b *strings.Builder, name string, o dumpOptions) {
 func (f *Fake) Counters(ctx context.Context) ([]Counter, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stats.Reads++
 	if err := f.mayRead(ctx); err != nil {
 		return nil, wrap("read the counters", f.family, f.name, err)
 	}

@@ -16,7 +16,6 @@ type fakeState struct {
 	family     knftables.Family
 	name       string
 	table      *fakeTable
-	handle     uint64
 	generation Generation
 
 	undo []func()
@@ -27,7 +26,6 @@ type fakeState struct {
 }
 
 type fakeTable struct {
-	handle   uint64
 	comment  string
 	chains   map[string]*fakeChain
 	sets     map[string]*fakeSet
@@ -35,7 +33,6 @@ type fakeTable struct {
 }
 
 type fakeChain struct {
-	handle  uint64
 	comment string
 	base    *fakeBase
 	rules   []fakeRule
@@ -58,7 +55,6 @@ type fakeRule struct {
 
 type fakeSet struct {
 	declaration string
-	handle      uint64
 	isMap       bool
 	key, value  []field
 	verdicts    bool
@@ -136,8 +132,6 @@ func (s *fakeState) did(undo func()) { s.undo = append(s.undo, undo) }
 // touched notes an operation that changes nothing, but moves the generation all the same.
 func (s *fakeState) touched() { s.did(func() {}) }
 
-func (s *fakeState) nextHandle() uint64 { s.handle++; return s.handle }
-
 func (s *fakeState) needTable() error {
 	if s.table == nil {
 		return refuse(unix.ENOENT, "no table %s %s", s.family, s.name)
@@ -172,7 +166,7 @@ func (s *fakeState) addTable(comment string, exclusive bool) error {
 		}
 		return nil
 	}
-	s.table = &fakeTable{handle: s.nextHandle(), comment: comment, chains: map[string]*fakeChain{}, sets: map[string]*fakeSet{}, counters: map[string]*fakeCounter{}}
+	s.table = &fakeTable{comment: comment, chains: map[string]*fakeChain{}, sets: map[string]*fakeSet{}, counters: map[string]*fakeCounter{}}
 	s.did(func() { s.table = nil })
 	return nil
 }
@@ -215,7 +209,7 @@ func (s *fakeState) addChain(name, comment string, base *fakeBase, exclusive boo
 		return nil
 	}
 	table := s.table
-	table.chains[name] = &fakeChain{handle: s.nextHandle(), comment: comment, base: base}
+	table.chains[name] = &fakeChain{comment: comment, base: base}
 	s.did(func() { delete(table.chains, name) })
 	return nil
 }
@@ -322,7 +316,6 @@ func (s *fakeState) addSet(name string, set *fakeSet, exclusive bool) error {
 		return nil
 	}
 	table := s.table
-	set.handle = s.nextHandle()
 	table.sets[name] = set
 	s.declared[name] = true
 	s.did(func() { delete(table.sets, name) })

@@ -8,11 +8,9 @@ import (
 
 // Attributes of linux/netfilter/nf_tables.h that golang.org/x/sys/unix lacks.
 const (
-	nftaTableHandle    = 4  // NFTA_TABLE_HANDLE
 	nftaTableUserdata  = 6  // NFTA_TABLE_USERDATA
 	nftaChainFlags     = 10 // NFTA_CHAIN_FLAGS
 	nftaChainUserdata  = 12 // NFTA_CHAIN_USERDATA
-	nftaSetHandle      = 16 // NFTA_SET_HANDLE
 	nftaSetExpr        = 17 // NFTA_SET_EXPR
 	nftaSetExpressions = 18 // NFTA_SET_EXPRESSIONS
 	nftaSetCount       = 20 // NFTA_SET_COUNT, newer than 6.12

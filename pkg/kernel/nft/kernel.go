@@ -17,10 +17,9 @@ type kernelTable struct {
 	name   string
 	socket *socket
 
-	// text is nft(8), made by start: when it is first needed, or before.
+	// text runs nft(8). start sets it: when it is first needed, or before.
 	text knftables.Interface
-	// maker makes transactions without nft(8).
-	maker *knftables.Fake
+	transactions
 }
 
 // Open opens the door to a table in the network namespace of the calling thread. The table need not exist.
@@ -45,10 +44,7 @@ func open(family knftables.Family, table string) (*kernelTable, error) {
 	if err != nil {
 		return nil, wrap("open", family, table, err)
 	}
-	return &kernelTable{
-		family: family, name: table, socket: s,
-		maker: knftables.NewFake(family, table),
-	}, nil
+	return &kernelTable{family: family, name: table, socket: s, transactions: newTransactions(family, table)}, nil
 }
 
 // Family is part of [Table].
@@ -60,17 +56,11 @@ func (t *kernelTable) Name() string { return t.name }
 // NewBatch is part of [Table].
 func (t *kernelTable) NewBatch() *Batch { return newBatch(t.family, t.name) }
 
-// NewTransaction is part of [Table].
-func (t *kernelTable) NewTransaction() *knftables.Transaction { return t.maker.NewTransaction() }
-
 // Run is part of [Table].
 func (t *kernelTable) Run(ctx context.Context, tx *knftables.Transaction) error {
 	if tx.NumOperations() == 0 {
-		// nft would be started for nothing; but a transaction can hold an error only.
-		if err := t.maker.Check(ctx, tx); err != nil {
-			return wrap("run a transaction", t.family, t.name, err)
-		}
-		return nil
+		// nft has nothing to do, but a transaction without operations can hold an error.
+		return wrap("run a transaction", t.family, t.name, t.check(ctx, tx))
 	}
 	if t.text == nil {
 		if err := t.start(); err != nil {

@@ -80,8 +80,6 @@ type Element struct {
 // Objects is what a table holds.
 type Objects struct {
 	Exists bool
-	// Handle tells one table from another that later takes the same name.
-	Handle uint64
 	Chains []Chain
 	// Sets are sets and maps, without the anonymous ones that are part of a rule.
 	Sets []Set
@@ -89,8 +87,7 @@ type Objects struct {
 
 // Chain is one chain of a table.
 type Chain struct {
-	Name   string
-	Handle uint64
+	Name string
 	// Type, Hook and Priority are a base chain's; Type is "" for other chains. Hook is a number of enum
 	// nf_inet_hooks (0 prerouting, 1 input, 2 forward, 3 output, 4 postrouting).
 	Type     string
@@ -101,9 +98,8 @@ type Chain struct {
 
 // Set is one set or map of a table.
 type Set struct {
-	Name   string
-	Handle uint64
-	Map    bool
+	Name string
+	Map  bool
 	// Count is how many elements there are, or -1 where the kernel does not tell (6.12 does not, 6.18 does).
 	Count int
 }
