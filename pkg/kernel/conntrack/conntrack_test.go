@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // TestFake holds the fake to what TestKernelSweep holds the kernel to.
@@ -69,13 +71,13 @@ func TestFakeFails(t *testing.T) {
 	}
 }
 
-// FuzzParse: no answer makes the reader fail in any other way than with an error.
+// FuzzParse checks that bad attributes give an error.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte{2, 0, 0, 0, 8, 0, 1, 0x80, 4, 0, 1, 0x80})
-	f.Add([]byte{2, 0, 0, 0, 5, 0, 12, 0, 9})
-	f.Fuzz(func(t *testing.T, message []byte) {
+	f.Add([]byte{8, 0, 1, 0x80, 4, 0, 1, 0x80})
+	f.Add([]byte{5, 0, 12, 0, 9})
+	f.Fuzz(func(t *testing.T, attrs []byte) {
 		var e entry
-		if err := e.parse(message); err != nil && !errors.Is(err, errMalformed) {
+		if err := e.parse(netlink.ReadAttrs(attrs)); err != nil && !errors.Is(err, netlink.ErrMalformed) {
 			t.Error(err)
 		}
 	})

@@ -5,109 +5,71 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // Kernel is the real Table.
 type Kernel struct {
 	// Entries are deleted on another socket than the one that a dump is being read from.
-	reading, deleting *nl.SocketHandle
+	reading, deleting *netlink.Socket
 }
 
 var _ Table = (*Kernel)(nil)
 
 // Open opens the table of the network namespace of the calling thread; it stays that one, whichever thread uses it.
 func Open() (*Kernel, error) {
-	k := &Kernel{}
-	var err error
-	if k.reading, err = openSocket(); err != nil {
-		return nil, err
-	}
-	if k.deleting, err = openSocket(); err != nil {
-		k.reading.Close()
-		return nil, err
-	}
-	return k, nil
-}
-
-func openSocket() (*nl.SocketHandle, error) {
-	socket, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_NETFILTER)
-	if err == nil {
-		err = errors.Join(socket.SetReceiveTimeout(&nl.SocketTimeoutTv), socket.SetSendTimeout(&nl.SocketTimeoutTv))
-	}
+	reading, err := netlink.Open()
 	if err != nil {
-		return nil, fmt.Errorf("open a netfilter netlink socket: %w", err)
+		return nil, err
 	}
-	return &nl.SocketHandle{Socket: socket}, nil
+	deleting, err := netlink.Open()
+	if err != nil {
+		return nil, errors.Join(err, reading.Close())
+	}
+	return &Kernel{reading, deleting}, nil
 }
 
 // Close is part of [Table].
-func (k *Kernel) Close() error {
-	k.reading.Close()
-	k.deleting.Close()
-	return nil
-}
+func (k *Kernel) Close() error { return errors.Join(k.reading.Close(), k.deleting.Close()) }
 
 // Sweep is part of [Table].
 func (k *Kernel) Sweep(ctx context.Context, family Family, kind Kind, unwanted func(*Flow) bool) (Swept, error) {
-	settle()
 	var done Swept
 	var failed failures
-	var e entry
-	var broken error
-	request := request(k.reading, family, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
-	for _, data := range filter(kind) {
-		request.AddData(data)
+	err := netlink.Settle(ctx)
+	if err == nil {
+		var e entry
+		err = k.reading.Dump(header(family, nl.IPCTNL_MSG_CT_GET, 0), kind.appendFilter, func(m netlink.Message) error {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err := e.parse(m.Attrs()); err != nil || !e.is(kind) {
+				return err
+			}
+			done.Seen++
+			if !unwanted(&e.Flow) {
+				return nil
+			}
+			switch deleted, err := k.delete(family, kind, &e); {
+			case err != nil:
+				failed.add(&e.Flow, err)
+			case deleted:
+				done.Deleted++
+			}
+			return nil
+		})
 	}
-	err := request.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(message []byte) bool {
-		if broken = e.parse(message); broken == nil {
-			broken = ctx.Err()
-		}
-		if broken != nil {
-			return false
-		}
-		if !e.is(kind) {
-			return true
-		}
-		done.Seen++
-		if !unwanted(&e.Flow) {
-			return true
-		}
-		switch deleted, err := k.delete(family, kind, &e); {
-		case err != nil:
-			failed.add(&e.Flow, err)
-		case deleted:
-			done.Deleted++
-		}
-		return true
-	})
-	switch {
-	case errors.Is(err, netlink.ErrDumpInterrupted), errors.Is(err, unix.EINTR):
+	if errors.Is(err, netlink.ErrInterrupted) {
 		done.Partial, err = true, nil
-	case err != nil:
-		err = fmt.Errorf("read the table of tracked %s connections (IPCTNL_MSG_CT_GET): %w%s", family, err, hint(err))
 	}
-	return done, errors.Join(broken, err, failed.err())
-}
-
-const (
-	// settleTime is how long settle waits where the kernel cannot tell.
-	settleTime = 20 * time.Millisecond
-
-	membarrierCmdGlobal = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
-)
-
-// settle waits until the packets that met rules of before are in the table, some milliseconds at most: for an RCU grace
-// period (membarrier(2), "synchronize_rcu"), since packets are received in an RCU read-side critical section.
-func settle() {
-	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierCmdGlobal, 0, 0); errno != 0 {
-		time.Sleep(settleTime)
+	if err != nil {
+		err = fmt.Errorf("read the table of tracked %s connections (IPCTNL_MSG_CT_GET): %w", family, netlink.WithAdvice(err, advice))
 	}
+	return done, errors.Join(err, failed.err())
 }
 
 // delete deletes an entry, unless it ended by itself or is no longer of its kind.
@@ -117,52 +79,42 @@ func (k *Kernel) delete(family Family, kind Kind, e *entry) (deleted bool, err e
 			return false, err
 		}
 	}
-	request := request(k.deleting, family, nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK)
-	request.AddRawData(e.key)
-	err = request.ExecuteIter(unix.NETLINK_NETFILTER, 0, func([]byte) bool { return true })
+	err = k.deleting.Get(header(family, nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK), e.appendKey, nil)
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// stillIs looks at an entry again: some milliseconds may have passed since the kernel put it into the dump, time
+// stillIs reads an entry again: some milliseconds may have passed since the kernel put it into the dump, time
 // enough for an answer. No request deletes an entry only in a certain state, so microseconds remain.
 func (k *Kernel) stillIs(family Family, kind Kind, e *entry) (bool, error) {
 	var now entry
-	var broken error
-	// The kernel marks the one entry as part of a series (NLM_F_MULTI) that nothing ends: the acknowledgement does.
-	request := request(k.deleting, family, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_ACK)
-	request.AddRawData(e.key)
-	err := request.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(message []byte) bool {
-		broken = now.parse(message)
-		return true
+	err := k.deleting.Get(header(family, nl.IPCTNL_MSG_CT_GET, 0), e.appendKey, func(m netlink.Message) error {
+		return now.parse(m.Attrs())
 	})
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
-	return now.is(kind) && bytes.Equal(now.key, e.key), errors.Join(err, broken)
+	return now.is(kind) && bytes.Equal(now.key, e.key), err
 }
 
-func request(on *nl.SocketHandle, family Family, operation, flags int) *nl.NetlinkRequest {
-	r := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|operation, flags)
-	r.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_NETFILTER: on}
-	r.AddData(&nl.Nfgenmsg{NfgenFamily: uint8(family), Version: nl.NFNETLINK_V0})
-	return r
+func (e *entry) appendKey(b []byte) []byte { return append(b, e.key...) }
+
+func header(family Family, command, flags uint16) netlink.Header {
+	return netlink.Header{Type: unix.NFNL_SUBSYS_CTNETLINK<<8 | command, Flags: flags, Family: uint8(family)}
 }
 
-// hint says what to do about an error.
-func hint(err error) string {
-	switch {
-	case errors.Is(err, unix.EPERM):
-		return "; run with CAP_NET_ADMIN"
-	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
-		return "; load the kernel module nf_conntrack_netlink"
+// advice says what an error number means here and what to do.
+func advice(errno unix.Errno) string {
+	switch errno {
+	case unix.EOPNOTSUPP, unix.EINVAL:
+		return "load the kernel module nf_conntrack_netlink"
 	}
-	return ""
+	return netlink.Advice(errno)
 }
 
-// failures sums up deletions that failed: the first says why.
+// failures counts deletions that failed and keeps the first error.
 type failures struct {
 	first error
 	count int
@@ -170,7 +122,7 @@ type failures struct {
 
 func (f *failures) add(flow *Flow, err error) {
 	if f.count++; f.count == 1 {
-		f.first = fmt.Errorf("delete the tracked %s flow %s to %s (IPCTNL_MSG_CT_DELETE): %w%s", flow.Kind, flow.Source, flow.Destination, err, hint(err))
+		f.first = fmt.Errorf("delete the tracked %s flow %s to %s (IPCTNL_MSG_CT_DELETE): %w", flow.Kind, flow.Source, flow.Destination, netlink.WithAdvice(err, advice))
 	}
 }
 
