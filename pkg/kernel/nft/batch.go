@@ -17,11 +17,11 @@ const maxMessageLen = 60_000
 // Batch collects changes to elements, and to a few chains, that [Table.Commit] makes in this order as one transaction.
 // An element is replaced by deleting and adding it. Make one with [Table.NewBatch].
 //
-// Operations are encoded as they come, into one buffer that Reset keeps, so that a batch in steady use allocates nothing.
+// Operations are encoded at once, into one buffer that Reset keeps: a batch that is reused allocates nothing.
 type Batch struct {
 	family byte
 	table  string
-	// knftablesFamily is family by its name.
+	// knftablesFamily is the name of family.
 	knftablesFamily knftables.Family
 
 	buf []byte
@@ -33,9 +33,9 @@ type Batch struct {
 	set               []byte
 
 	messages, elements, others int
-	// rules are the rules that the batch adds, as nft would print them, in order.
+	// rules are the rules that the batch adds, as nft prints them, in order.
 	rules []string
-	// err is the first operation that cannot even be encoded.
+	// err is the error of the first operation that cannot be encoded.
 	err error
 }
 
@@ -57,14 +57,14 @@ func (b *Batch) Reset() {
 // Len is the number of operations in the batch.
 func (b *Batch) Len() int { return b.elements + b.others }
 
-// Add adds an element. Commit fails with EEXIST if its key is there already, with ENOENT if the set, or the chain that
-// the element goes to, is not.
+// Add adds an element. Commit fails with EEXIST if the key exists, and with ENOENT if the set, or the chain that the element
+// goes to, does not.
 func (b *Batch) Add(set string, e *Element) {
 	b.add(set, e, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 }
 
-// Ensure adds an element unless it is there. Commit fails with EEXIST if its key is there with another value. An element
-// that may time out is deleted by Ensure and then Delete, of which the latter alone could find nothing.
+// Ensure adds an element unless it exists. Commit fails with EEXIST if the key exists with another value. To delete an
+// element that may time out, call Ensure and then Delete: Delete alone fails if it has timed out.
 func (b *Batch) Ensure(set string, e *Element) {
 	b.add(set, e, unix.NLM_F_CREATE)
 }
@@ -92,7 +92,7 @@ func (b *Batch) add(set string, e *Element, flags uint16) {
 	b.endElement(elem)
 }
 
-// Delete deletes an element. Commit fails with ENOENT if it is not there.
+// Delete deletes an element. Commit fails with ENOENT if it does not exist.
 func (b *Batch) Delete(set string, key []byte) {
 	if !b.check("delete", set, key) {
 		return
@@ -104,7 +104,7 @@ func (b *Batch) Delete(set string, key []byte) {
 // maxDataLen is the longest key or value: NFT_DATA_VALUE_MAXLEN.
 const maxDataLen = 64
 
-// check counts an operation on an element, and refuses what cannot be encoded.
+// check counts an operation on an element, and returns false if it cannot be encoded.
 func (b *Batch) check(op, set string, key []byte) bool {
 	b.elements++
 	if set == "" || len(set) > maxNameLen || len(key) == 0 || len(key) > maxDataLen {
@@ -115,14 +115,14 @@ func (b *Batch) check(op, set string, key []byte) bool {
 	return true
 }
 
-// refuse notes an operation that cannot be encoded: Commit returns the first.
+// refuse records an operation that cannot be encoded: Commit returns the first.
 func (b *Batch) refuse(format string, args ...any) {
 	if b.err == nil {
 		b.err = fmt.Errorf(format, args...)
 	}
 }
 
-// openMessage makes sure that the open message is one for command and set.
+// openMessage begins a message for command and set, unless the open message is one.
 func (b *Batch) openMessage(command int, flags uint16, set string) {
 	if b.open && b.command == command && b.flags == flags && string(b.set) == set && len(b.buf)-b.msgStart < maxMessageLen {
 		return
@@ -195,7 +195,7 @@ func appendComment(b []byte, typ uint16, comment string) []byte {
 	return netlink.AppendBytes(b, typ, append(v, 0))
 }
 
-// CutComment gives what is kept of a comment: as much as nft takes, 127 bytes, cut off between two characters.
+// CutComment cuts a comment to the length that nft accepts, 127 bytes, between two characters.
 func CutComment(comment string) string {
 	if len(comment) < maxCommentLen {
 		return comment
@@ -208,9 +208,9 @@ func CutComment(comment string) string {
 }
 
 // finish numbers the messages from seq on, asks for an acknowledgement of the last operation, and returns the batch with
-// its end, ready to be sent. It only has to be read from then on until it has been sent.
+// its end, ready to be sent. Until it has been sent it must not be changed.
 //
-// The acknowledgement is not asked of the batch's end, since kernels before 6.10 ignore that.
+// It does not ask for one of the batch's end, because kernels before 6.10 ignore that.
 func (b *Batch) finish(seq uint32) (data []byte, lastSeq uint32) {
 	last, lastFlags := 0, uint16(0)
 	for m := netlink.ReadMessages(b.buf); m.Next(); {

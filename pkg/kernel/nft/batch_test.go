@@ -15,7 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
-// operation is one operation on an element, as a batch should hold it.
+// operation is one operation on an element in a batch.
 type operation struct {
 	Add     bool
 	Set     string
@@ -106,7 +106,7 @@ func FuzzBatch(f *testing.F) {
 	})
 }
 
-// FuzzDecode gives the decoders arbitrary bytes: they must not panic, nor go on for ever.
+// FuzzDecode gives the decoders arbitrary bytes: they must return and not panic.
 func FuzzDecode(f *testing.F) {
 	b := newBatch(knftables.IPv4Family, testTable)
 	b.Add("services", &Element{Key: frontendKey(1), Chain: "pick-2", Comment: "default/a:http"})
@@ -152,7 +152,7 @@ func TestBatchAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestBatchMessages checks what messages operations are packed in.
+// TestBatchMessages checks which operations share a message.
 func TestBatchMessages(t *testing.T) {
 	b := newBatch(knftables.IPv6Family, testTable)
 	for i := range 3000 {
@@ -194,9 +194,9 @@ func TestBatchMessages(t *testing.T) {
 		t.Error(diff)
 	}
 	if lastSeq != seq-2 {
-		t.Errorf("the last operation is said to have number %d; the batch's end has %d", lastSeq, seq-1)
+		t.Errorf("the last operation has number %d; the batch's end has %d", lastSeq, seq-1)
 	}
-	// The batch can go on after it was sent.
+	// Operations can be added after the batch was sent.
 	b.Add("services", &Element{Key: frontendKey(2), Chain: "pick-1"})
 	if n := len(decodeBatch(t, b.buf)); n != b.Len() || n != 3004 {
 		t.Errorf("the batch has %d operations and says %d; want 3004", n, b.Len())
@@ -207,7 +207,7 @@ func TestBatchMessages(t *testing.T) {
 	}
 }
 
-// TestBatchRefuses checks that what cannot be encoded is an error that says why, and that nothing is sent.
+// TestBatchRefuses checks that an operation that cannot be encoded gives an error, and that nothing is sent.
 func TestBatchRefuses(t *testing.T) {
 	long := strings.Repeat("x", 256)
 	for name, f := range map[string]func(b *Batch){
@@ -247,7 +247,7 @@ func TestBatchRefuses(t *testing.T) {
 	}
 }
 
-// TestCutComment checks that a comment is cut between two characters.
+// TestCutComment checks that comments are cut between characters.
 func TestCutComment(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"", ""},
@@ -263,7 +263,7 @@ func TestCutComment(t *testing.T) {
 	}
 }
 
-// TestGenerationSince counts over the number that the kernel skips.
+// TestGenerationSince counts across 0, which the kernel skips.
 func TestGenerationSince(t *testing.T) {
 	for _, c := range []struct {
 		later, earlier Generation

@@ -11,10 +11,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
-// commitAttempts is how often a batch is sent that the kernel did not try because it was disturbed.
+// commitAttempts is how often a batch is sent if the kernel is interrupted.
 const commitAttempts = 5
 
-// errUnconfirmed says that the kernel took a batch but did not acknowledge it.
+// errUnconfirmed means that the kernel accepted a batch but did not acknowledge it.
 var errUnconfirmed = errors.New("the kernel did not confirm the batch; whether the change was made is unknown: read the table again")
 
 // Commit is part of [Table].
@@ -43,7 +43,7 @@ func (t *kernelTable) Commit(ctx context.Context, b *Batch) error {
 	return wrap("commit a batch", t.family, t.name, err)
 }
 
-// commit sends a batch, and returns the first error of the operations in it, or no error if all was done.
+// commit sends a batch. The result is that of the first operation that failed, or success.
 func (s *socket) commit(data []byte, firstSeq, lastSeq uint32) (netlink.Result, error) {
 	for attempt := 1; ; attempt++ {
 		first, confirmed, err := s.exchange(data, firstSeq, lastSeq)
@@ -66,7 +66,8 @@ func (s *socket) commit(data []byte, firstSeq, lastSeq uint32) (netlink.Result, 
 	}
 }
 
-// exchange sends a batch and reads all answers. The kernel has given them when sending returns.
+// exchange sends a batch once. first is the result of the first operation that failed; confirmed means that the last one was
+// acknowledged.
 func (s *socket) exchange(data []byte, firstSeq, lastSeq uint32) (first netlink.Result, confirmed bool, _ error) {
 	err := s.Exchange(data, func(m netlink.Message) error {
 		if m.Type != unix.NLMSG_ERROR || m.Seq-firstSeq > lastSeq-firstSeq {
@@ -83,7 +84,7 @@ func (s *socket) exchange(data []byte, firstSeq, lastSeq uint32) (first netlink.
 	return first, confirmed, err
 }
 
-// blame finds the operation that an error is about.
+// blame finds the operation that a result is about.
 func (t *kernelTable) blame(data []byte, r netlink.Result) *BatchError {
 	e := &BatchError{Family: t.family, Table: t.name, Op: "commit", Index: -1, Errno: r.Errno, Text: r.Text}
 	index := 0
@@ -113,7 +114,7 @@ func (t *kernelTable) blame(data []byte, r netlink.Result) *BatchError {
 	return e
 }
 
-// isElementMessage tells messages that hold elements.
+// isElementMessage reports whether a message holds elements.
 func isElementMessage(m netlink.Message) bool {
 	c := commandOf(m)
 	return c == unix.NFT_MSG_NEWSETELEM || c == unix.NFT_MSG_DELSETELEM
@@ -124,7 +125,7 @@ func elementsOf(m netlink.Message) netlink.Attrs {
 	return netlink.ReadAttrs(m.Attr(unix.NFTA_SET_ELEM_LIST_ELEMENTS))
 }
 
-// operations is the number of a batch's operations in a message.
+// operations returns the number of a batch's operations in a message.
 func operations(m netlink.Message) int {
 	switch {
 	case commandOf(m) < 0:
@@ -139,7 +140,7 @@ func operations(m netlink.Message) int {
 	return n
 }
 
-// describeMessage names a message's operation, and the chain that it is about.
+// describeMessage returns the name of a message's operation, and its chain.
 func describeMessage(m netlink.Message) (op, object string) {
 	switch commandOf(m) {
 	case unix.NFT_MSG_NEWSETELEM:
@@ -158,8 +159,8 @@ func describeMessage(m netlink.Message) (op, object string) {
 	return "", ""
 }
 
-// elementAt tells which element of a message begins at the offset, and false if the offset does not say. An offset of
-// the table or the set is the first element's fault.
+// elementAt returns the element of a message that an offset lies in, and false if it lies in none. The offset of the table
+// or the set stands for the first element.
 func elementAt(m netlink.Message, offset uint32) (nth int, ok bool) {
 	if operations(m) == 1 {
 		return 0, true
@@ -184,7 +185,7 @@ func elementAt(m netlink.Message, offset uint32) (nth int, ok bool) {
 	return 0, false
 }
 
-// elementKey is the set and the key of a message's nth element.
+// elementKey returns the set and the key of a message's nth element.
 func elementKey(m netlink.Message, nth int) (set string, key []byte) {
 	for a := elementsOf(m); a.Next(); nth-- {
 		if nth == 0 {
@@ -194,9 +195,9 @@ func elementKey(m netlink.Message, nth int) (set string, key []byte) {
 	return m.AttrString(unix.NFTA_SET_ELEM_LIST_SET), bytes.Clone(key)
 }
 
-// firstRefused finds the element that is at fault in a message of several, for kernels that do not tell: it sends the
-// batch up to there with one message for each element, and without its end, which makes the kernel try it and write
-// nothing. 0 if nothing can be found out.
+// firstRefused finds the element at fault in a message of several, for kernels that do not report it: it sends the batch up
+// to that message with one message for each element, and without its end, which makes the kernel check it and write
+// nothing. It returns 0 if it cannot find out.
 func (s *socket) firstRefused(data []byte, culprit netlink.Messages) int {
 	m := culprit.Message
 	trial := append(make([]byte, 0, 3*len(data)), data[:culprit.Offset]...)

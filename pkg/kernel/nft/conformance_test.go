@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// A step changes a table, by one of its two ways.
+// A step changes a table, by text or by a batch.
 type step struct {
 	text  func(tx *knftables.Transaction)
 	batch func(b *Batch)
@@ -57,7 +57,7 @@ const (
 	pickRule      = "dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 2 map @endpoints"
 )
 
-// world is the table that all cases begin with: every kind of object, one of each use.
+// world is the table that all cases begin with: each kind of object, in use and not.
 func world(tx *knftables.Transaction) {
 	tx.Add(&knftables.Table{Comment: new("rules for kube-proxy")})
 	tx.Add(&knftables.Map{Name: "endpoints", TypeOf: endpointsType + " ; counter"})
@@ -85,7 +85,7 @@ func world(tx *knftables.Transaction) {
 	tx.Add(&knftables.Rule{Chain: "prerouting", Rule: "jump services", Comment: new("the way in")})
 }
 
-// elements is what the world holds in its maps.
+// elements are the elements of the world.
 func elements(b *Batch) {
 	b.Add("endpoints", &Element{Key: slotKey(1, 0), Value: endpointValue(1)})
 	b.Add("endpoints", &Element{Key: slotKey(1, 1), Value: endpointValue(2), Comment: "default/a-2"})
@@ -99,11 +99,11 @@ type conformanceCase struct {
 	name string
 	do   step
 	want unix.Errno
-	// index is the operation that a *BatchError must blame.
+	// index is the operation that a *BatchError must name.
 	index int
 }
 
-// errAny is an error of nft's own, that has no number.
+// errAny is an error of nft itself, without a number.
 const errAny = unix.Errno(0xffff)
 
 // tableCases are operations as text on the table.
@@ -357,7 +357,7 @@ func batchElementCases() []conformanceCase {
 	}
 }
 
-// ensureCases are a batch's additions of what may be there.
+// ensureCases are a batch's additions of elements that may exist.
 func ensureCases() []conformanceCase {
 	client := func(i int) []byte { return []byte{10, 0, 0, byte(i)} }
 	return []conformanceCase{
@@ -430,8 +430,8 @@ func conformanceCases() []conformanceCase {
 	return slices.Concat(tableCases(), chainCases(), ruleTextCases(), setCases(), counterCases(), elementCases(), batchElementCases(), ensureCases(), batchChainCases())
 }
 
-// TestKernelConformance does each operation to the kernel's table and to the fake: both must take or refuse it, with the same
-// number, blame the same operation, and hold the same afterwards.
+// TestKernelConformance applies each operation to the kernel's table and to the fake: both must accept it, or refuse it with
+// the same number and name the same operation, and hold the same afterwards.
 func TestKernelConformance(t *testing.T) {
 	for _, c := range conformanceCases() {
 		t.Run(c.name, func(t *testing.T) {
@@ -452,7 +452,7 @@ func TestKernelConformance(t *testing.T) {
 				checkError(t, table, c, err)
 			}
 			if moved[0] != moved[1] {
-				t.Errorf("the kernel's generation moved by %d, the fake's by %d", moved[0], moved[1])
+				t.Errorf("the kernel's generation was incremented by %d, the fake's by %d", moved[0], moved[1])
 			}
 			if diff := gocmp.Diff(content(t, kernel), content(t, fake), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("the kernel's table (-) and the fake (+) differ:\n%s", diff)
@@ -484,11 +484,11 @@ func checkError(t *testing.T, table Table, c conformanceCase, err error) {
 	}
 	var batchErr *BatchError
 	if c.do.batch != nil && (!errors.As(err, &batchErr) || batchErr.Index != c.index) {
-		t.Errorf("%T: the error blames another operation than %d: %+v", table, c.index, batchErr)
+		t.Errorf("%T: the error names another operation than %d: %+v", table, c.index, batchErr)
 	}
 }
 
-// tableContent is what a Table tells of itself.
+// tableContent is what a Table returns.
 type tableContent struct {
 	Objects  Objects
 	Elements map[string][]Element

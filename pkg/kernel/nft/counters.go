@@ -33,7 +33,7 @@ func (t *kernelTable) counters() (found []Counter, _ error) {
 	return found, err
 }
 
-// decodeNamedCounter decodes a stateful object; ok is false where it is no counter.
+// decodeNamedCounter decodes a stateful object; ok is false if it is not a counter.
 func decodeNamedCounter(m netlink.Message) (c Counter, ok bool) {
 	for a := m.Attrs(); a.Next(); {
 		switch a.Type {
@@ -48,7 +48,7 @@ func decodeNamedCounter(m netlink.Message) (c Counter, ok bool) {
 	return c, ok
 }
 
-// decodeCounts reads what a counter has counted.
+// decodeCounts decodes the numbers of a counter.
 func decodeCounts(data []byte) (packets, octets uint64) {
 	for c := netlink.ReadAttrs(data); c.Next(); {
 		switch c.Type {

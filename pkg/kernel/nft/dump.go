@@ -190,12 +190,13 @@ func commentOf(udata []byte) string {
 
 // Elements is part of [Table].
 //
-// All is read before the first element is given, since a transaction in between can make the kernel's answer useless.
+// It reads everything before it yields the first element, because a transaction in between can make the kernel's answer
+// useless.
 func (t *kernelTable) Elements(ctx context.Context, set string) iter.Seq2[Element, error] {
 	return func(yield func(Element, error) bool) {
 		var lists [][]byte
 		_, err := t.socket.do(ctx, func() (err error) {
-			lists, err = t.ofOneMoment(ctx, set)
+			lists, err = t.snapshot(ctx, set)
 			return err
 		})
 		if err != nil {
@@ -210,10 +211,10 @@ func (t *kernelTable) Elements(ctx context.Context, set string) iter.Seq2[Elemen
 	}
 }
 
-// ofOneMoment reads the lists of elements of a set until no transaction comes in between, or until two whole dumps say
-// the same. For others may never be quiet for as long as the dump of a large set takes; but what they write elsewhere does
-// not alter this set, and what they write into it makes the next dump differ.
-func (t *kernelTable) ofOneMoment(ctx context.Context, set string) (lists [][]byte, _ error) {
+// snapshot reads the lists of elements of a set until no transaction comes in between, or until two complete dumps are equal.
+// The second is for machines on which others never pause for as long as the dump of a large set takes: what they write
+// elsewhere does not change this set, and what they write into it makes the next dump differ.
+func (t *kernelTable) snapshot(ctx context.Context, set string) (lists [][]byte, _ error) {
 	seed := maphash.MakeSeed()
 	last := summary{count: -1}
 	err := netlink.Retry(ctx, func() error {
@@ -222,9 +223,9 @@ func (t *kernelTable) ofOneMoment(ctx context.Context, set string) (lists [][]by
 			return err
 		})
 		if interrupted != nil && (!errors.Is(interrupted, netlink.ErrInterrupted) || errors.Is(interrupted, unix.EINTR)) {
-			return interrupted // or else there is a whole dump
+			return interrupted // the dump is not complete
 		}
-		if err := t.complete(set, lists); err != nil || interrupted == nil {
+		if err := t.checkComplete(set, lists); err != nil || interrupted == nil {
 			return err
 		}
 		before := last
@@ -237,7 +238,7 @@ func (t *kernelTable) ofOneMoment(ctx context.Context, set string) (lists [][]by
 	return lists, err
 }
 
-// summary is what a dump of a set says, but for the order and for what packets change.
+// summary digests a dump of a set, regardless of the order and of what packets change.
 type summary struct {
 	count int
 	sum   uint64
@@ -279,16 +280,16 @@ func (t *kernelTable) elements(ctx context.Context, set string) (lists [][]byte,
 	return lists, err
 }
 
-// complete refuses a dump that does not hold each element once. For each chunk of a dump the kernel walks the hash table
-// anew and skips as many elements as it has told already; while it is growing or shrinking the table, for some
-// milliseconds after many elements were added or removed, their order changes meanwhile.
-func (t *kernelTable) complete(name string, lists [][]byte) error {
+// checkComplete returns an error if a dump does not hold each element once. For each chunk of a dump the kernel walks the
+// hash table again and skips as many elements as it has sent already; while it grows or shrinks the table, for some
+// milliseconds after many elements were added or removed, their order changes.
+func (t *kernelTable) checkComplete(name string, lists [][]byte) error {
 	set, err := t.getSet(name)
 	if err != nil {
 		return err
 	}
 	if set.flags&(unix.NFT_SET_INTERVAL|unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0 {
-		return nil // no hash table; or one that packets change all the time
+		return nil // not a hash table, or one that packets change all the time
 	}
 	seed := maphash.MakeSeed()
 	var keys []uint64
@@ -298,15 +299,15 @@ func (t *kernelTable) complete(name string, lists [][]byte) error {
 			keys = append(keys, maphash.Bytes(seed, key))
 		}
 	}
-	told := len(keys)
+	read := len(keys)
 	slices.Sort(keys)
-	if distinct := len(slices.Compact(keys)); distinct != told || set.Count >= 0 && set.Count != told {
-		return fmt.Errorf("%w: read %d elements, of which %d differ", netlink.ErrInterrupted, told, distinct)
+	if distinct := len(slices.Compact(keys)); distinct != read || set.Count >= 0 && set.Count != read {
+		return fmt.Errorf("%w: read %d elements, %d of them distinct", netlink.ErrInterrupted, read, distinct)
 	}
 	return nil
 }
 
-// getSet asks for a set's declaration.
+// getSet reads a set's declaration.
 func (t *kernelTable) getSet(name string) (found declaration, _ error) {
 	err := t.socket.Get(t.header(unix.NFT_MSG_GETSET), func(b []byte) []byte {
 		b = netlink.AppendString(b, unix.NFTA_SET_TABLE, t.name)
@@ -350,7 +351,7 @@ func decodeElement(b []byte) (e Element, _ error) {
 	return e, nil
 }
 
-// decodeCounter takes a counter expression's numbers.
+// decodeCounter decodes an expression into e if it is a counter.
 func decodeCounter(expr []byte, e *Element) {
 	if netlink.String(netlink.Attr(expr, unix.NFTA_EXPR_NAME)) == "counter" {
 		e.Packets, e.Bytes = decodeCounts(netlink.Attr(expr, unix.NFTA_EXPR_DATA))

@@ -15,14 +15,14 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
-// amid is a context that calls do at each message of a dump of elements, which looks whether its context has ended: so
-// tests write in the middle of a dump, each time and at the same place.
-type amid struct {
+// midDump is a context that calls do at each message of a dump of elements, where the dump checks its context: so tests
+// write in the middle of a dump, each time at the same place.
+type midDump struct {
 	context.Context
 	do func()
 }
 
-func (a amid) Err() error {
+func (a midDump) Err() error {
 	a.do()
 	return a.Context.Err()
 }
@@ -42,7 +42,7 @@ func other(t *testing.T) Table {
 	return table
 }
 
-// filled is the world with n more endpoints.
+// filled loads the world and n more endpoints.
 func filled(t *testing.T, n int) *kernelTable {
 	t.Helper()
 	table := loaded(t)
@@ -54,13 +54,13 @@ func filled(t *testing.T, n int) *kernelTable {
 	return table
 }
 
-// TestKernelOthersWriteElsewhere reads a large set while others write to other sets all the time, so that no dump has a
-// generation of its own.
+// TestKernelOthersWriteElsewhere reads a large set while others write to other sets all the time, so that the generation
+// changes during every dump.
 func TestKernelOthersWriteElsewhere(t *testing.T) {
 	const n = 20_000
 	table, stranger := filled(t, n), other(t)
 	writes := 0
-	ctx := amid{context.Background(), func() {
+	ctx := midDump{context.Background(), func() {
 		writes++
 		mustRun(t, stranger, batch(func(b *Batch) {
 			if key := []byte{0x75, 0x31}; writes%2 == 1 {
@@ -90,9 +90,8 @@ func TestKernelOthersWriteElsewhere(t *testing.T) {
 	}
 }
 
-// TestKernelOthersWriteIntoTheSet replaces the element that a dump tells first and the one that it tells last, in one
-// transaction, while the dump is between them, and writes elsewhere all the time: what is read must be from before or
-// after, or refused.
+// TestKernelOthersWriteIntoTheSet replaces the first and the last element of a dump in one transaction while the dump is
+// between them, and writes elsewhere all the time: the result must be the state before or after, or an error.
 func TestKernelOthersWriteIntoTheSet(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -113,7 +112,7 @@ func TestKernelOthersWriteIntoTheSet(t *testing.T) {
 			}
 			ends := [][]byte{keys[0], keys[len(keys)-1]}
 			message := 0
-			ctx := amid{context.Background(), func() {
+			ctx := midDump{context.Background(), func() {
 				message++
 				mustRun(t, stranger, batch(func(b *Batch) {
 					b.Add("nodeports", &Element{Key: binary.BigEndian.AppendUint16(nil, uint16(message))})
@@ -144,7 +143,7 @@ func TestKernelOthersWriteIntoTheSet(t *testing.T) {
 	}
 }
 
-// TestSummaryOf checks what makes two dumps differ.
+// TestSummaryOf checks which dumps are equal.
 func TestSummaryOf(t *testing.T) {
 	seed := maphash.MakeSeed()
 	element := func(e Element) []byte {

@@ -12,12 +12,12 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
-// Update lets a packet write an element into a dynamic map, or refresh the element's timeout if the map has the key
-// already; its value then stays as it is: `update @name { ip saddr timeout 3h : ip daddr . th dport }`. If the map is
-// full nothing is written, and the packet goes on to the next rule.
+// Update lets a packet write an element into a dynamic map, or refresh the element's timeout if the map has the key, whose
+// value does not change: `update @name { ip saddr timeout 3h : ip daddr . th dport }`. If the map is full, nothing is written
+// and the packet continues with the next rule.
 //
 // The map needs the flags dynamic and timeout. nft 1.0.6 prints every such rule, but cannot load those whose key or value
-// takes more than 16 bytes: it aborts with "Assertion `dreg < ctx->reg_low' failed". Over netlink all can be written.
+// takes more than 16 bytes: it aborts with "Assertion `dreg < ctx->reg_low' failed". A Batch can write all of them.
 type Update struct {
 	Map        string
 	Key, Value Concat
@@ -30,7 +30,7 @@ func (u Update) text(family knftables.Family) string {
 }
 
 func (u Update) appendTo(b []byte, family knftables.Family) []byte {
-	// nft lets the value begin at the next register of 16 bytes.
+	// As nft does, the value begins at the next register of 16 bytes.
 	at := (u.Key.width(family) + 15) &^ 15
 	b = u.Key.appendTo(b, family)
 	b = u.Value.appendAt(b, family, at)
@@ -45,7 +45,7 @@ func (u Update) appendTo(b []byte, family knftables.Family) []byte {
 	return b
 }
 
-// formatTimeout writes a time as nft does: 1d2h3m4s, without the parts that are 0.
+// formatTimeout formats a duration as nft does: 1d2h3m4s, without the parts that are 0.
 func formatTimeout(d time.Duration) string {
 	var b strings.Builder
 	for _, unit := range []struct {

@@ -10,29 +10,29 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
-// BatchError tells which operation of a batch the kernel refused. Nothing of the batch was done.
+// BatchError names the operation of a batch that the kernel refused. Nothing of the batch was done.
 // It unwraps to Errno: errors.Is(err, unix.EEXIST).
 type BatchError struct {
 	Family knftables.Family
 	Table  string
-	// Op is "add element", "delete element", "add chain", "flush chain", "delete chain" or "add rule"; "commit" where the
+	// Op is "add element", "delete element", "add chain", "flush chain", "delete chain" or "add rule", or "commit" if the
 	// kernel does not blame one operation.
 	Op string
-	// Set and Key are those of an element; Object names any other operation's chain.
+	// Set and Key identify an element; Object is the chain of any other operation.
 	Set    string
 	Key    []byte
 	Object string
-	// Index is the operation's number in the batch, from 0, and -1 where none is blamed.
+	// Index is the operation's number in the batch, from 0, or -1 if the kernel blames none.
 	Index int
 	Errno unix.Errno
-	// Text is what the kernel says beside the number; often "".
+	// Text is the kernel's own explanation; often "".
 	Text string
 
-	// what describes the element, if the set's type is known.
+	// what is the key as nft prints it, if the set's type is known.
 	what string
 }
 
-// Error tells the operation, the cause and what to do.
+// Error returns the operation, the cause and what to do.
 func (e *BatchError) Error() string {
 	s := "nftables: " + e.Op
 	switch {
@@ -63,26 +63,26 @@ func (e *BatchError) advice() string {
 	switch e.Errno {
 	case unix.EEXIST:
 		if e.Set != "" {
-			return "the element is there already; somebody else may have added it: read the set again and write the difference"
+			return "the element exists; another process may have added it: read the set again and write the difference"
 		}
-		return "it is there already; somebody else may have added it: read the table again and write the difference"
+		return "it exists; another process may have added it: read the table again and write the difference"
 	case unix.ENOENT:
 		switch e.Op {
 		case "add element":
-			return "there is no such table, set, or chain to go to; somebody else may have removed it: write the skeleton again"
+			return "the table, the set or the chain to go to does not exist; another process may have removed it: write the skeleton again"
 		case "delete element":
-			return "the element or its set is not there; somebody else may have removed it: read the set again and write the difference"
+			return "the element or its set does not exist; another process may have removed it: read the set again and write the difference"
 		}
-		return "there is no such table, chain or set; somebody else may have removed it: write the skeleton again"
+		return "the table, chain or set does not exist; another process may have removed it: write the skeleton again"
 	case unix.EBUSY:
 		return "it is in use by a rule, or by an element that goes to it: remove those first"
 	case unix.EINVAL:
-		return "its shape does not fit: compare the length of key and value with the set's declaration"
+		return "its key or value does not fit: compare their lengths with the set's declaration"
 	}
 	return errnoAdvice(e.Errno)
 }
 
-// errnoAdvice is the advice that does not depend on the operation.
+// errnoAdvice returns the advice that does not depend on the operation.
 func errnoAdvice(errno unix.Errno) string {
 	switch errno {
 	case unix.EPERM, unix.EACCES:
@@ -92,7 +92,7 @@ func errnoAdvice(errno unix.Errno) string {
 	case unix.ENFILE:
 		return "the set is full: declare it with a larger size"
 	case unix.EMLINK, unix.ELOOP:
-		return "chains jump to each other in a circle, or more than 16 deep"
+		return "chains jump to each other in a loop, or more than 16 deep"
 	case unix.EOPNOTSUPP:
 		return "this kernel lacks a feature of nf_tables, or a base chain was jumped to, or a statement does not fit its hook"
 	case unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT:
@@ -101,7 +101,7 @@ func errnoAdvice(errno unix.Errno) string {
 	return netlink.Advice(errno)
 }
 
-// wrap adds the operation and the table to an error, and advice if the error is a number.
+// wrap adds the operation and the table to an error, and advice if it has a number.
 func wrap(op string, family knftables.Family, table string, err error) error {
 	if err == nil {
 		return nil

@@ -16,14 +16,14 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// ErrInjected is the cause of the failures that a Fake was told to have.
+// ErrInjected is the cause of the failures that a test requested of a Fake.
 var ErrInjected = errors.New("failure injected by a test")
 
-// Fake is a [Table] without a kernel, for tests, as strict as the kernel: what that refuses, the Fake refuses with the
-// same error number; a change is made as a whole or not at all. It reads batches from the very bytes that would be sent,
-// and transactions from the text that nft would get.
+// Fake is a [Table] without a kernel, for tests, as strict as the kernel: it refuses what the kernel refuses, with the same
+// error number, and makes a change as a whole or not at all. It reads batches from the bytes that the kernel would get, and
+// transactions from the text that nft would get.
 //
-// Unlike a kernel's table it may be used from several goroutines.
+// Unlike a kernel's table it may be used by several goroutines.
 type Fake struct {
 	family knftables.Family
 	name   string
@@ -45,7 +45,7 @@ func NewFake(family knftables.Family, table string) *Fake {
 	}
 }
 
-// FailRandomly makes each write fail with probability p from now on, the same ones for the same seed.
+// FailRandomly makes each write fail with probability p from now on; the same ones for the same seed.
 func (f *Fake) FailRandomly(p float64, seed uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -61,10 +61,10 @@ func (f *Fake) Name() string { return f.name }
 // NewBatch is part of [Table].
 func (f *Fake) NewBatch() *Batch { return newBatch(f.family, f.name) }
 
-// Settle is part of [Table]. There are no packets.
+// Settle is part of [Table]. A Fake has no packets.
 func (f *Fake) Settle(context.Context) error { return nil }
 
-// Close is part of [Table]. What the table held is still there for Dump.
+// Close is part of [Table]. Dump still works.
 func (f *Fake) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,7 +99,7 @@ func (f *Fake) Commit(ctx context.Context, b *Batch) error {
 	return wrap("commit a batch", f.family, f.name, f.write(ctx, func() error { return f.state.commit(b) }))
 }
 
-// write makes a change, or fails on purpose.
+// write makes a change, or fails if a test requested that.
 func (f *Fake) write(ctx context.Context, change func() error) error {
 	if err := f.mayRead(ctx); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (f *Fake) Fingerprint(ctx context.Context, except string) (string, error) {
 	return hex.EncodeToString(sum[:fingerprintLen]), nil
 }
 
-// Elements is part of [Table]. The elements come in the order of their keys.
+// Elements is part of [Table]. The elements are sorted by key.
 func (f *Fake) Elements(ctx context.Context, set string) iter.Seq2[Element, error] {
 	return func(yield func(Element, error) bool) {
 		elements, err := f.elements(ctx, set)
@@ -238,7 +238,7 @@ func (f *Fake) Generation(ctx context.Context) (Generation, error) {
 	return f.state.generation, nil
 }
 
-// Count moves an element's counter, as packets do. It panics if there is no such element, or none that counts.
+// Count adds to an element's counter, as packets do. It panics if the element does not exist or has no counter.
 func (f *Fake) Count(set string, key []byte, packets, octets uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -252,8 +252,8 @@ func (f *Fake) Count(set string, key []byte, packets, octets uint64) {
 	s.elements[string(key)] = e
 }
 
-// Learn writes an element into a dynamic map, as a packet does that meets an [Update]: a key that is there keeps its value,
-// a map that is full takes none, and the generation does not move. It panics if there is no such map.
+// Learn writes an element into a dynamic map, as a packet does in an [Update]: a key that exists keeps its value, a full map
+// stays as it is, and the generation does not change. It panics if the map is not dynamic or the element does not fit.
 func (f *Fake) Learn(set string, e *Element) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -266,13 +266,13 @@ func (f *Fake) Learn(set string, e *Element) {
 	}
 }
 
-// Stranger does to the table what another process could. It does not fail on purpose and is not counted.
+// Stranger changes the table as another process could. Its writes are not made to fail.
 func (f *Fake) Stranger() *Stranger { return &Stranger{f} }
 
 // Stranger is another process that changes a Fake's table.
 type Stranger struct{ fake *Fake }
 
-// Run makes a change of the skeleton, or of elements as text.
+// Run makes a change of the skeleton, or of elements, from text.
 func (s *Stranger) Run(tx *knftables.Transaction) error {
 	s.fake.mu.Lock()
 	defer s.fake.mu.Unlock()
@@ -311,7 +311,7 @@ func (s *Stranger) AddRule(chain, rule string) error {
 	return s.Run(tx)
 }
 
-// FlushRuleset removes the table and all in it, as `nft flush ruleset` does.
+// FlushRuleset deletes the table and its content, as `nft flush ruleset` does.
 func (s *Stranger) FlushRuleset() error {
 	tx := s.fake.NewTransaction()
 	tx.Add(&knftables.Table{})
@@ -319,7 +319,7 @@ func (s *Stranger) FlushRuleset() error {
 	return s.Run(tx)
 }
 
-// Elsewhere makes a change in another table, which moves the generation only.
+// Elsewhere makes a change in another table, which only increments the generation.
 func (s *Stranger) Elsewhere() {
 	s.fake.mu.Lock()
 	defer s.fake.mu.Unlock()

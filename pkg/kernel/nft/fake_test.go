@@ -95,8 +95,8 @@ func TestFakeDump(t *testing.T) {
 	}
 }
 
-// TestFakeIsAtomic makes each write fail at its last operation: the dump, the counts of use and the generation must be
-// those of before.
+// TestFakeIsAtomic makes each write fail at its last operation: the dump, the use counts and the generation must not
+// change.
 func TestFakeIsAtomic(t *testing.T) {
 	fake := loadedFake(t)
 	before := fake.Dump()
@@ -131,7 +131,7 @@ func TestFakeIsAtomic(t *testing.T) {
 	if after, _ := fake.Generation(t.Context()); after != generation {
 		t.Errorf("the generation went from %d to %d", generation, after)
 	}
-	// Counts of use are right: the chain is in use by one element, and not by more.
+	// Use counts are right: one element uses the chain.
 	err := batch(func(b *Batch) { b.DeleteChain("pick-2") }).run(t.Context(), fake)
 	if !errors.Is(err, unix.EBUSY) {
 		t.Errorf("delete a chain in use: %v", err)
@@ -142,7 +142,7 @@ func TestFakeIsAtomic(t *testing.T) {
 	}))
 }
 
-// TestFakeFails checks failures on purpose.
+// TestFakeFails checks the failures that a test requests.
 func TestFakeFails(t *testing.T) {
 	write := batch(func(b *Batch) {
 		b.Delete("nodeports", []byte{0x75, 0x30})
@@ -169,7 +169,7 @@ func TestFakeFails(t *testing.T) {
 	}
 }
 
-// TestFakeStranger checks what another process can do.
+// TestFakeStranger checks changes by another process.
 func TestFakeStranger(t *testing.T) {
 	for name, c := range map[string]struct {
 		do          func(*Stranger) error

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
-// commit does what a batch says as one transaction. As the kernel, it looks which operation is at fault when the table
-// turns out to be invalid as a whole.
+// commit applies a batch as one transaction. If the table as a whole would be invalid, it finds the operation at fault, as
+// the kernel does.
 func (s *fakeState) commit(b *Batch) error {
 	run := func(eachStep bool) error {
 		return s.transact(func() error {
@@ -27,7 +27,7 @@ func (s *fakeState) commit(b *Batch) error {
 	return err
 }
 
-// batch does what a batch says, read from the bytes that the kernel would get.
+// batch applies a batch, read from the bytes that the kernel would get.
 func (s *fakeState) batch(b *Batch, eachStep bool) *BatchError {
 	index, rule := 0, 0
 	for m := netlink.ReadMessages(b.buf); m.Next(); {
@@ -70,7 +70,7 @@ func (s *fakeState) batch(b *Batch, eachStep bool) *BatchError {
 	return nil
 }
 
-// object does a batch's operation on a chain.
+// object applies an operation on a chain.
 func (s *fakeState) object(m netlink.Message, chain, rule string) error {
 	switch commandOf(m) {
 	case unix.NFT_MSG_NEWCHAIN:
@@ -92,7 +92,7 @@ func (s *fakeState) element(name string, e Element, command int, flags uint16) e
 		return err
 	}
 	if set.interval {
-		return refuse(unix.EINVAL, "an interval set is written as text")
+		return refuse(unix.EINVAL, "elements of an interval set are written as text")
 	}
 	if len(e.Key) != width(set.key) {
 		return refuse(unix.EINVAL, "the key has %d bytes; the set's has %d", len(e.Key), width(set.key))

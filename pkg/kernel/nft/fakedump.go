@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// dumpOptions say what a dump leaves out.
+// dumpOptions select what a dump leaves out.
 type dumpOptions struct {
 	except   string // a chain
 	skeleton bool   // without elements
 }
 
-// Dump prints the table much as `nft list table` does, sets and chains by name and elements by key, so that the same
-// content is the same text. Without a table it is "".
+// Dump formats the table similarly to `nft list table`, with sets and chains sorted by name and elements by key, so that the
+// same content gives the same text. Without a table it is "".
 func (f *Fake) Dump() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *fakeSet) dump(b *strings.Builder, name string, o dumpOptions) {
 	b.WriteString("\t}\n")
 }
 
-// format prints an element.
+// format formats an element.
 func (e fakeElement) format(s *fakeSet, key string) string {
 	if s.counter && e.packets+e.bytes > 0 {
 		key += fmt.Sprintf(" counter packets %d bytes %d", e.packets, e.bytes)

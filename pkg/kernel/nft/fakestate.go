@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// fakeState is what a Fake's kernel holds. Each change notes how to take it back.
+// fakeState is the content of a Fake. Each change records how to undo it.
 type fakeState struct {
 	family     knftables.Family
 	name       string
@@ -19,9 +19,9 @@ type fakeState struct {
 	generation Generation
 
 	undo []func()
-	// declared are the sets that this transaction declared.
+	// declared are the sets that this transaction declares.
 	declared map[string]bool
-	// jumps is set when a rule or element was added that goes to a chain: then the table is validated at the end.
+	// jumps means that a rule or element was added that goes to a chain: then the table is validated at the end.
 	jumps bool
 }
 
@@ -40,7 +40,7 @@ type fakeChain struct {
 	users int
 }
 
-// fakeBase is what a base chain has in addition.
+// fakeBase is the declaration of a base chain.
 type fakeBase struct {
 	typ      string
 	hook     uint32
@@ -62,7 +62,7 @@ type fakeSet struct {
 	dynamic     bool
 	timeout     bool
 	counter     bool
-	// typedByPort says that values have a port and were declared with typeof.
+	// typedByPort means that values have a port and were declared with typeof.
 	typedByPort bool
 	size        int
 	elements    map[string]fakeElement
@@ -94,14 +94,14 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text + ": " + r.errno.Error() }
 
-// Unwrap gives the number, and what knftables.IsNotFound and IsAlreadyExists look for.
+// Unwrap returns the number, and the error that knftables.IsNotFound or IsAlreadyExists looks for.
 func (r *refusal) Unwrap() []error { return []error{r.errno, knftablesError(r.errno)} }
 
 func refuse(errno unix.Errno, format string, args ...any) *refusal {
 	return &refusal{errno: errno, text: fmt.Sprintf(format, args...)}
 }
 
-// transact runs change, and takes it back if it fails.
+// transact runs change, and undoes it if it fails.
 func (s *fakeState) transact(change func() error) error {
 	s.undo, s.jumps, s.declared = s.undo[:0], false, map[string]bool{}
 	err := change()
@@ -129,7 +129,7 @@ func (s *fakeState) nextGeneration() {
 
 func (s *fakeState) did(undo func()) { s.undo = append(s.undo, undo) }
 
-// touched notes an operation that changes nothing, but moves the generation all the same.
+// touched records an operation that changes nothing but increments the generation.
 func (s *fakeState) touched() { s.did(func() {}) }
 
 func (s *fakeState) needTable() error {
@@ -181,7 +181,7 @@ func (s *fakeState) deleteTable() error {
 	return nil
 }
 
-// flushTable removes all rules, and nothing else.
+// flushTable removes all rules and nothing else.
 func (s *fakeState) flushTable() error {
 	if err := s.needTable(); err != nil {
 		return err
@@ -242,7 +242,7 @@ func (s *fakeState) deleteChain(name string) error {
 	return nil
 }
 
-// addRule adds a rule at a position among the chain's rules; -1 is the end.
+// addRule adds a rule at an index in the chain; -1 is the end.
 func (s *fakeState) addRule(chain string, r fakeRule, at int) error {
 	c, err := s.chain(chain)
 	if err != nil {
@@ -281,7 +281,7 @@ func (s *fakeState) addRule(chain string, r fakeRule, at int) error {
 	return nil
 }
 
-// useRule counts a rule's references, or with -1 no longer.
+// useRule adds n, 1 or -1, to the use counts of what a rule refers to.
 func (s *fakeState) useRule(r fakeRule, n int) {
 	for _, name := range r.chains {
 		s.useChain(name, n)
@@ -366,10 +366,10 @@ func (s *fakeState) useElement(set *fakeSet, e fakeElement, n int) {
 	s.did(func() { set.goes[chain] -= n })
 }
 
-// addElement adds an element to elements, which are one of the set's two maps.
+// addElement adds an element to elements, one of the set's two maps.
 func (s *fakeState) addElement(set *fakeSet, elements map[string]fakeElement, key string, e fakeElement, exclusive bool) error {
 	if set.verdicts != (e.verdict.word != "") || !set.verdicts && len(e.value) != width(set.value) {
-		return refuse(unix.EINVAL, "the value's shape is not that of the map")
+		return refuse(unix.EINVAL, "the value does not fit the map")
 	}
 	if e.verdict.chain != "" {
 		if c := s.table.chains[e.verdict.chain]; c == nil {
@@ -408,7 +408,7 @@ func (s *fakeState) deleteElement(set *fakeSet, elements map[string]fakeElement,
 // maxJumps is how deep chains may jump: NFT_JUMP_STACK_SIZE.
 const maxJumps = 16
 
-// validate walks from the base chains, as the kernel does when something was added that goes to a chain.
+// validate walks the chains from the base chains, as the kernel does when something was added that goes to a chain.
 func (s *fakeState) validate() error {
 	if s.table == nil {
 		return nil
@@ -424,17 +424,17 @@ func (s *fakeState) validate() error {
 	return nil
 }
 
-// walk is what a packet can meet from a base chain on.
+// walk visits the chains that packets can reach from a base chain.
 type walk struct {
 	state  *fakeState
 	base   *fakeBase
 	above  map[string]bool
-	depths map[string]int // at which chains were walked already, plus 1
+	depths map[string]int // at which chains were visited, plus 1
 }
 
 func (w *walk) chain(name string, depth int) error {
 	if w.above[name] || depth >= maxJumps {
-		return refuse(unix.EMLINK, "chains from %s go in a circle, or too deep", name)
+		return refuse(unix.EMLINK, "chains from %s form a loop, or go too deep", name)
 	}
 	if w.depths[name] > depth {
 		return nil
@@ -455,7 +455,7 @@ func (w *walk) chain(name string, depth int) error {
 	return nil
 }
 
-// fits refuses NAT where the kernel has none.
+// fits refuses NAT in chains where the kernel refuses it.
 func (w *walk) fits(r fakeRule) error {
 	hooks := []uint32(nil)
 	text := strings.ReplaceAll(r.text, "ct status dnat", "") // which is a condition
@@ -475,7 +475,7 @@ func (w *walk) fits(r fakeRule) error {
 	return nil
 }
 
-// targets are the chains that a rule goes to, itself or through a verdict map.
+// targets returns the chains that a rule goes to, itself or through a verdict map.
 func (s *fakeState) targets(r fakeRule) []string {
 	out := slices.Clone(r.chains)
 	for _, name := range r.sets {

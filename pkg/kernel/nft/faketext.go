@@ -49,7 +49,7 @@ func (c command) unknown() error {
 	return fmt.Errorf("the fake does not understand %q", c.String())
 }
 
-// runAll does commands as one transaction.
+// runAll runs commands as one transaction.
 func (s *fakeState) runAll(commands []command) error {
 	return s.transact(func() error {
 		for _, c := range commands {
@@ -61,16 +61,16 @@ func (s *fakeState) runAll(commands []command) error {
 	})
 }
 
-// run does a command.
+// run runs a command.
 func (s *fakeState) run(c command) error {
 	if c.family != string(s.family) || c.table != s.name {
 		return fmt.Errorf("%q is about another table", c.String())
 	}
 	if c.verb == "destroy" {
-		return fmt.Errorf("%q: nft before 1.0.8 does not know `destroy`: use Add and Delete", c.String())
+		return fmt.Errorf("%q: nft before 1.0.8 has no `destroy`: use Add and Delete", c.String())
 	}
 	if strings.HasPrefix(c.rest, "handle ") {
-		return fmt.Errorf("%q: the fake knows objects by name only", c.String())
+		return fmt.Errorf("%q: the fake does not support handles", c.String())
 	}
 	name, rest, _ := strings.Cut(c.rest, " ")
 	var err error
@@ -131,7 +131,7 @@ func (s *fakeState) runRule(c command, chain, rest string) error {
 		at = 0
 	}
 	if text, ok := strings.CutPrefix(rest, "handle "); ok {
-		return fmt.Errorf("the fake knows no handles: %q", text)
+		return fmt.Errorf("the fake does not support handles: %q", text)
 	}
 	if text, ok := strings.CutPrefix(rest, "index "); ok {
 		number, text, _ := strings.Cut(text, " ")
@@ -155,8 +155,8 @@ func (s *fakeState) runRule(c command, chain, rest string) error {
 	return s.addRule(chain, r, at)
 }
 
-// readable refuses what nft 1.0.6 does: when it has to ask the kernel what a map holds that was declared with
-// `typeof ... : ip daddr . th dport`, it takes the port for a condition of the rule. See README.md.
+// readable refuses the rules that nft 1.0.6 refuses: if it has to read from the kernel the type of a map that was declared
+// with `typeof ... : ip daddr . th dport`, it takes the port for a condition of the rule. See README.md.
 func (s *fakeState) readable(r fakeRule) error {
 	if !strings.Contains(r.text, "dnat ") {
 		return nil
@@ -185,7 +185,7 @@ func (s *fakeState) runSet(c command, name, rest string) error {
 	return c.unknown()
 }
 
-// runElement does `add element ... { key comment "..." : value }`.
+// runElement runs `add element ... { key comment "..." : value }`.
 func (s *fakeState) runElement(c command, name, rest string) error {
 	set, err := s.set(name)
 	if err != nil {
@@ -219,7 +219,7 @@ func (s *fakeState) runElement(c command, name, rest string) error {
 	return s.addElement(set, elements, key, e, c.verb == "create")
 }
 
-// cutQuoted cuts `comment "text"` off the end.
+// cutQuoted cuts `comment "text"` from the end.
 func cutQuoted(s string) (before, comment string) {
 	before, quoted, ok := strings.Cut(s, " comment \"")
 	if !ok {
@@ -232,7 +232,7 @@ func cutQuoted(s string) (before, comment string) {
 	return before, comment
 }
 
-// parseRule finds what a rule refers to.
+// parseRule finds the objects that a rule refers to.
 func parseRule(text string) fakeRule {
 	text, comment := cutQuoted(text)
 	r := fakeRule{text: text, comment: comment}
@@ -251,7 +251,7 @@ func parseRule(text string) fakeRule {
 	return r
 }
 
-// properties are what stands in the braces of a declaration.
+// properties are the parts between the braces of a declaration.
 type properties struct {
 	list    []string
 	comment string
@@ -273,7 +273,7 @@ func parseProperties(s string) (p properties) {
 	return p
 }
 
-// value is what follows a property's name.
+// value returns what follows a property's name.
 func (p properties) value(name string) (string, bool) {
 	for _, part := range p.list {
 		word, rest, _ := strings.Cut(part, " ")
@@ -284,7 +284,7 @@ func (p properties) value(name string) (string, bool) {
 	return "", false
 }
 
-// base is a base chain's part: `type nat hook prerouting priority -100`.
+// base parses the part of a base chain: `type nat hook prerouting priority -100`.
 func (p properties) base() (*fakeBase, error) {
 	spec, ok := p.value("type")
 	if !ok {
@@ -306,7 +306,7 @@ func (p properties) base() (*fakeBase, error) {
 	return &fakeBase{typ: words[0], hook: uint32(slices.Index(hooks, words[2])), priority: int32(priority), policy: policy}, nil
 }
 
-// set is a set's or map's declaration.
+// set parses the declaration of a set or map.
 func (p properties) set(isMap bool) (*fakeSet, error) {
 	s := &fakeSet{
 		isMap: isMap, elements: map[string]fakeElement{}, texts: map[string]fakeElement{}, goes: map[string]int{},
@@ -318,7 +318,7 @@ func (p properties) set(isMap bool) (*fakeSet, error) {
 	}
 	key, value, hasValue := strings.Cut(types, " : ")
 	if hasValue != isMap {
-		return nil, errors.New("a map has a type of keys and one of values, a set has one of keys")
+		return nil, errors.New("a map needs a type for keys and one for values, a set one for keys")
 	}
 	var err error
 	if s.key, err = parseTypes(key); err != nil {
@@ -344,7 +344,7 @@ func (p properties) set(isMap bool) (*fakeSet, error) {
 	return s, nil
 }
 
-// parseTypes resolves `ipv4_addr . inet_proto` or `ip daddr . meta l4proto`.
+// parseTypes parses `ipv4_addr . inet_proto` or `ip daddr . meta l4proto`.
 func parseTypes(s string) ([]field, error) {
 	var out []field
 	for part := range strings.SplitSeq(s, " . ") {
@@ -357,7 +357,7 @@ func parseTypes(s string) ([]field, error) {
 	return out, nil
 }
 
-// fieldOf is the type of an expression, or the type of that name.
+// fieldOf returns the type of an expression, or the type with that name.
 func fieldOf(s string) (field, bool) {
 	for f := range field(1 << typeBits) {
 		if name, _ := f.spec(); name == s && s != "" {
@@ -381,7 +381,7 @@ func fieldOf(s string) (field, bool) {
 	return fieldInteger, strings.HasPrefix(s, "numgen ")
 }
 
-// knftablesError is an error that knftables.IsNotFound, or IsAlreadyExists, is true for; nil for other numbers.
+// knftablesError returns an error for which knftables.IsNotFound or IsAlreadyExists is true; nil for other numbers.
 func knftablesError(errno unix.Errno) error {
 	fake := knftables.NewFake(knftables.IPv4Family, "t")
 	tx := fake.NewTransaction()

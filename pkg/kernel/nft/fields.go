@@ -29,7 +29,7 @@ const (
 	fieldIfName  field = 41
 )
 
-// spec is the type's name in a declaration, and its size in bytes before padding; 0 for types that are not ours.
+// spec returns the type's name in a declaration, and its size in bytes before padding; 0 for unknown types.
 func (f field) spec() (name string, size int) {
 	switch f {
 	case fieldInteger:
@@ -57,10 +57,10 @@ func (f field) size() int {
 	return n
 }
 
-// typeBits is how many bits a type's number takes in that of a concatenation.
+// typeBits is the number of bits of a type in the number of a concatenation.
 const typeBits = 6
 
-// fieldsOfType resolves NFTA_SET_KEY_TYPE; false if a type is not one of ours.
+// fieldsOfType decodes NFTA_SET_KEY_TYPE, and returns false if a type is unknown.
 func fieldsOfType(typ uint32) ([]field, bool) {
 	var out []field
 	for ; typ != 0; typ >>= typeBits {
@@ -74,7 +74,7 @@ func fieldsOfType(typ uint32) ([]field, bool) {
 	return out, len(out) > 0
 }
 
-// width is the length of the fields in a key: each is padded to 4 bytes, unless it stands alone.
+// width returns the length of the fields in a key: each is padded to 4 bytes, unless it is the only one.
 func width(fs []field) int {
 	if len(fs) == 1 {
 		return fs[0].size()
@@ -86,7 +86,7 @@ func width(fs []field) int {
 	return n
 }
 
-// formatFields prints a key or value as nft does. What does not fit the fields is printed in hexadecimal.
+// formatFields formats a key or value as nft does, or in hexadecimal if it does not fit the fields.
 func formatFields(fs []field, b []byte) string {
 	if len(fs) == 0 || len(b) != width(fs) {
 		return "0x" + hex.EncodeToString(b)

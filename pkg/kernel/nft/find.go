@@ -10,7 +10,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
-// findGroup is how many keys one request of Find holds: the kernel answers with a message for each.
+// findGroup is the number of keys in one request of Find: the kernel answers with a message for each.
 const findGroup = 100
 
 // Find is part of [Table].
@@ -27,7 +27,7 @@ func (t *kernelTable) Find(ctx context.Context, set string, keys iter.Seq[[]byte
 				yield(Element{}, wrap("read elements of "+set, t.family, t.name, err))
 				return false
 			}
-			n, group = 0, nil // the request before may still be read
+			n, group = 0, nil // the kernel may still read the last request
 			return true
 		}
 		for key := range keys {
@@ -43,7 +43,7 @@ func (t *kernelTable) Find(ctx context.Context, set string, keys iter.Seq[[]byte
 	}
 }
 
-// yield yields a list of a set's elements, and returns false if no more are wanted.
+// yield yields a list of a set's elements, and returns false if the caller wants no more.
 func (t *kernelTable) yield(set string, list []byte, yield func(Element, error) bool) bool {
 	for a := netlink.ReadAttrs(list); a.Next(); {
 		e, err := decodeElement(a.Data)
@@ -54,7 +54,7 @@ func (t *kernelTable) yield(set string, list []byte, yield func(Element, error) 
 	return true
 }
 
-// find reads the elements of some keys: both are lists of NFTA_LIST_ELEM.
+// find reads the elements of keys: both are lists of NFTA_LIST_ELEM.
 func (t *kernelTable) find(ctx context.Context, set string, keys []byte) (found []byte, _ error) {
 	_, err := t.socket.do(ctx, func() error {
 		if len(keys) == 0 {
@@ -73,7 +73,7 @@ func (t *kernelTable) find(ctx context.Context, set string, keys []byte) (found 
 				rest.Next()
 				return nil
 			})
-			// The kernel stops at the first key that it does not have, and has the same number for a missing set.
+			// The kernel stops at the first missing key, with the same error as for a missing set.
 			if errors.Is(err, unix.ENOENT) && t.exists(set) {
 				rest.Next()
 				err = nil
@@ -91,7 +91,7 @@ func (t *kernelTable) find(ctx context.Context, set string, keys []byte) (found 
 	return found, nil
 }
 
-// exists tells whether there is such a set.
+// exists reports whether a set exists.
 func (t *kernelTable) exists(set string) bool {
 	_, err := t.getSet(set)
 	return err == nil
@@ -105,7 +105,7 @@ func appendKey(b, key []byte) []byte {
 	return b
 }
 
-// describeKey prints a key for an error, as nft would if the set can be asked for its type.
+// describeKey formats a key as nft does if the set's type can be read, or in hexadecimal.
 func (t *kernelTable) describeKey(name string, key []byte) string {
 	set, err := t.getSet(name)
 	if err != nil {

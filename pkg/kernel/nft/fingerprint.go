@@ -20,7 +20,7 @@ func (t *kernelTable) Fingerprint(ctx context.Context, except string) (string, e
 	return consistent(ctx, t, "fingerprint the table", func() (string, error) { return t.fingerprint(except) })
 }
 
-// fingerprintLen is how many bytes of the digest are kept: the result fits into a comment.
+// fingerprintLen is the number of bytes of the digest that are kept, so that the result fits into a comment.
 const fingerprintLen = 16
 
 func (t *kernelTable) fingerprint(except string) (string, error) {
@@ -48,8 +48,8 @@ func (t *kernelTable) fingerprint(except string) (string, error) {
 	return d.String(), err
 }
 
-// fingerprintSets digests the declarations of sets, by name, and returns what the anonymous ones hold: they are part of
-// the rules that use them, and their names depend on what else was there when they were made.
+// fingerprintSets digests the declarations of sets, by name, and returns digests of the anonymous ones: these are part of the
+// rules that use them, and their names depend on what else existed when they were created.
 func (t *kernelTable) fingerprintSets(d digest) (anonymous map[string]string, _ error) {
 	declarations, anonymous := map[string]string{}, map[string]string{}
 	err := t.dump(unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, func(m netlink.Message) error {
@@ -139,8 +139,8 @@ func (t *kernelTable) fingerprintRules(d digest, except string, anonymous map[st
 	return err
 }
 
-// fingerprintOthers digests what this package has no use for, so that a stranger's object is noticed: named counters,
-// quotas and the like, and flow tables.
+// fingerprintOthers digests objects of other kinds, so that those of other processes are noticed: named counters, quotas and
+// the like, and flow tables.
 func (t *kernelTable) fingerprintOthers(d digest) error {
 	for _, kind := range []struct {
 		command           int
@@ -162,7 +162,7 @@ func (t *kernelTable) fingerprintOthers(d digest) error {
 	return nil
 }
 
-// digest hashes items so that different sequences of items never look alike.
+// digest hashes items so that different sequences of items have different digests.
 type digest struct{ hash.Hash }
 
 func (d digest) String() string { return hex.EncodeToString(d.Sum(nil)[:fingerprintLen]) }
@@ -175,8 +175,8 @@ func (d digest) item(typ uint16, data []byte) {
 	d.Write(data)
 }
 
-// attrs hashes the attributes of the given types. Others are left out on purpose: handles, use counts, and whatever a
-// later kernel adds.
+// attrs hashes the attributes of the given types. It leaves out others on purpose: handles, use counts, and whatever a later
+// kernel adds.
 func (d digest) attrs(a netlink.Attrs, types ...uint16) {
 	for a.Next() {
 		if slices.Contains(types, a.Type) {
@@ -205,8 +205,8 @@ func (d digest) expressions(list []byte, anonymous map[string]string) {
 	}
 }
 
-// expression hashes an expression without what packets change in it, and with the content of an anonymous set in the
-// place of its name.
+// expression hashes an expression without what packets change in it, and with the content of an anonymous set instead of its
+// name.
 func (d digest) expression(expr []byte, anonymous map[string]string) {
 	name := netlink.String(netlink.Attr(expr, unix.NFTA_EXPR_NAME))
 	d.item(0, []byte(name))

@@ -22,9 +22,9 @@ type kernelTable struct {
 	transactions
 }
 
-// Open opens the door to a table in the network namespace of the calling thread. The table need not exist.
+// Open opens a table in the network namespace of the calling thread. The table need not exist.
 // Reading and writing need CAP_NET_ADMIN, and Run needs the program nft (1.0.1 or later) in PATH and a caller in the same
-// network namespace; whether it can work is only known then ([OpenUsable] asks at once).
+// network namespace; Open does not check that ([OpenUsable] does).
 func Open(family knftables.Family, table string) (Table, error) {
 	opened, err := open(family, table)
 	if err != nil {
@@ -70,7 +70,7 @@ func (t *kernelTable) Run(ctx context.Context, tx *knftables.Transaction) error 
 	return wrap("run a transaction", t.family, t.name, numbered(t.text.Run(ctx, tx)))
 }
 
-// numbered adds the kernel's error number to an error of nft's, so that errors.Is finds it.
+// numbered adds the kernel's error number to an error of nft, so that errors.Is finds it.
 func numbered(err error) error {
 	if err == nil {
 		return nil
@@ -86,7 +86,7 @@ func numbered(err error) error {
 	return err
 }
 
-// textError is an error of nft's with its number.
+// textError is an error of nft with its number.
 type textError struct {
 	errno unix.Errno
 	cause error
@@ -94,7 +94,7 @@ type textError struct {
 
 func (e *textError) Error() string { return e.cause.Error() }
 
-// Unwrap gives both.
+// Unwrap returns both.
 func (e *textError) Unwrap() []error { return []error{e.errno, e.cause} }
 
 // Settle is part of [Table].

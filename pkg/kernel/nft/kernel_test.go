@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// loaded is the kernel's table with the world in it.
+// loaded loads the world into the kernel's table.
 func loaded(t *testing.T) *kernelTable {
 	t.Helper()
 	table := openKernel(t, knftables.IPv4Family)
@@ -34,8 +34,8 @@ func mustRun(t *testing.T, table Table, s step) {
 	}
 }
 
-// TestKernelNftListsWhatABatchWrote compares nft's listing of elements that nft wrote with that of elements that a batch wrote.
-func TestKernelNftListsWhatABatchWrote(t *testing.T) {
+// TestKernelListing compares nft's listing of elements that nft wrote with that of elements that a batch wrote.
+func TestKernelListing(t *testing.T) {
 	long := strings.Repeat("é", 70)
 	var lists []string
 	for _, s := range []step{
@@ -70,7 +70,7 @@ func TestKernelNftListsWhatABatchWrote(t *testing.T) {
 	}
 }
 
-// TestKernelManyElements writes, reads, finds and removes more than fits into one message, or one read.
+// TestKernelManyElements writes, reads, finds and deletes more than fits into one message or one read.
 func TestKernelManyElements(t *testing.T) {
 	table := loaded(t)
 	const n = 20_000
@@ -94,7 +94,7 @@ func TestKernelManyElements(t *testing.T) {
 	if len(seen) != n+2 {
 		t.Errorf("read %d elements, want %d", len(seen), n+2)
 	}
-	// Every seventh key is not there.
+	// Every seventh key does not exist.
 	var want, got []string
 	keys := func(yield func([]byte) bool) {
 		for i := range n {
@@ -127,8 +127,8 @@ func TestKernelManyElements(t *testing.T) {
 	}
 }
 
-// TestKernelBlame puts a fault at every place of a batch of several messages: the error must name that element, and the kernel
-// must hold nothing of the batch. With blind, the kernel's hint is not used, as if it gave none.
+// TestKernelBlame puts a fault at different places of a batch of several messages: the error must name that element, and the
+// kernel must hold nothing of the batch. With blind, the offset of the fault is removed from the kernel's answer.
 func TestKernelBlame(t *testing.T) {
 	table := loaded(t)
 	const n = 3500
@@ -161,7 +161,7 @@ func TestKernelBlame(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got.Index != at || got.Set != "endpoints" || !bytes.Equal(got.Key, slotKey(1, 1)) || got.Errno != unix.EEXIST {
-				t.Errorf("blind %v: the fault at %d was told to be %+v", blind, at, got)
+				t.Errorf("blind %v: for the fault at %d got %+v", blind, at, got)
 			}
 		}
 	}
@@ -173,7 +173,7 @@ func TestKernelBlame(t *testing.T) {
 	}
 }
 
-// TestKernelErrorsAdvise checks what an error says.
+// TestKernelErrorsAdvise checks the text of errors.
 func TestKernelErrorsAdvise(t *testing.T) {
 	for name, table := range map[string]func(t *testing.T) Table{
 		"kernel": func(t *testing.T) Table { return loaded(t) },
@@ -228,7 +228,7 @@ func TestKernelNoPrivilege(t *testing.T) {
 	}
 }
 
-// TestKernelFingerprint checks what moves a fingerprint.
+// TestKernelFingerprint checks which changes change a fingerprint.
 func TestKernelFingerprint(t *testing.T) {
 	table := loaded(t)
 	digest := func() string {
@@ -276,8 +276,8 @@ func TestKernelFingerprint(t *testing.T) {
 	}
 }
 
-// TestKernelFingerprintForgetsHistory checks that neither handles, nor the numbers of anonymous sets, nor counters count.
-func TestKernelFingerprintForgetsHistory(t *testing.T) {
+// TestKernelFingerprintIgnoresHistory checks that handles, the numbers of anonymous sets, and counters do not matter.
+func TestKernelFingerprintIgnoresHistory(t *testing.T) {
 	rules := []string{"meta l4proto { tcp, udp } counter accept", "ip saddr { 10.0.0.1, 10.0.0.2 } counter drop"}
 	var prints []string
 	for _, detour := range []bool{false, true} {
@@ -310,7 +310,7 @@ func TestKernelFingerprintForgetsHistory(t *testing.T) {
 	}
 }
 
-// TestKernelGenerationOfOthers checks that anybody's transaction moves the generation by one.
+// TestKernelGenerationOfOthers checks that a transaction of another process increments the generation.
 func TestKernelGenerationOfOthers(t *testing.T) {
 	table := loaded(t)
 	before, err := table.Generation(t.Context())
@@ -325,7 +325,7 @@ func TestKernelGenerationOfOthers(t *testing.T) {
 	}
 }
 
-// TestKernelNoTable checks what the methods say when there is no table.
+// TestKernelNoTable checks what the methods return if there is no table.
 func TestKernelNoTable(t *testing.T) {
 	table := openKernel(t, knftables.IPv6Family)
 	for _, table := range []Table{table, NewFake(knftables.IPv6Family, testTable)} {
@@ -350,7 +350,7 @@ func TestKernelNoTable(t *testing.T) {
 				}
 			}
 			if n != 1 {
-				t.Errorf("%T: %s gave %d times", table, name, n)
+				t.Errorf("%T: %s yielded %d times", table, name, n)
 			}
 		}
 		err := batch(func(b *Batch) { b.Add("services", &Element{Key: frontendKey(1), Chain: "x"}) }).run(t.Context(), table)
@@ -360,7 +360,7 @@ func TestKernelNoTable(t *testing.T) {
 	}
 }
 
-// TestKernelClosedAndCancelled checks that a closed table, and an ended context, are errors and not hangs.
+// TestKernelClosedAndCancelled checks that a closed table and an ended context give errors and do not hang.
 func TestKernelClosedAndCancelled(t *testing.T) {
 	kernel := openKernel(t, knftables.IPv4Family)
 	ended, cancel := context.WithCancel(t.Context())
@@ -419,7 +419,7 @@ func TestKernelCountersCount(t *testing.T) {
 	}))
 	key := []byte{127, 0, 0, 1, unix.IPPROTO_UDP, 0, 0, 0, 0x75, 0x30, 0, 0}
 	mustRun(t, table, batch(func(b *Batch) { b.Add("services", &Element{Key: key, Chain: "found"}) }))
-	// On this thread, and so in this namespace.
+	// On this thread, which is in this namespace.
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// SourceIn is true for packets from a prefix of the table's family: `ip saddr 10.0.0.0/8`; with Not for all others.
+// SourceIn matches packets from a prefix of the table's family: `ip saddr 10.0.0.0/8`; with Not all others.
 type SourceIn struct {
 	Prefix netip.Prefix
 	Not    bool
@@ -20,7 +20,7 @@ func (s SourceIn) text(family knftables.Family) string {
 	return fmt.Sprintf("%s saddr%s %s", family, operator(s.Not), s.Prefix.Masked())
 }
 
-// appendTo compares just the bytes that the prefix fills where it ends at one, as nft does.
+// appendTo compares whole bytes if the prefix ends at one, as nft does, and masks the address otherwise.
 func (s SourceIn) appendTo(b []byte, family knftables.Family) []byte {
 	value, bits := s.Prefix.Masked().Addr().AsSlice(), s.Prefix.Bits()
 	if bits > 0 && bits%8 == 0 {
@@ -40,8 +40,8 @@ func (s SourceIn) appendTo(b []byte, family knftables.Family) []byte {
 	return appendCompare(b, s.Not, value)
 }
 
-// InputInterface is true for packets that arrived on the interface of that name, or, where the name ends in *, on any
-// that begins so: `iifname "cbr0"`; with Not for all others.
+// InputInterface matches packets that arrived on the interface of that name, or if the name ends in *, on any whose name
+// begins with the rest: `iifname "cbr0"`; with Not all others.
 type InputInterface struct {
 	Name string
 	Not  bool
@@ -54,13 +54,13 @@ func (i InputInterface) text(knftables.Family) string {
 func (i InputInterface) appendTo(b []byte, _ knftables.Family) []byte {
 	value, wild := strings.CutSuffix(i.Name, "*")
 	b = appendExpr(b, "meta", u32s{{unix.NFTA_META_DREG, unix.NFT_REG_1}, {unix.NFTA_META_KEY, unix.NFT_META_IIFNAME}})
-	if !wild { // up to the name's end, so that no longer name is equal
+	if !wild { // with the padding, so that no longer name is equal
 		value += strings.Repeat("\x00", max(0, unix.IFNAMSIZ-len(value)))
 	}
 	return appendCompare(b, i.Not, []byte(value))
 }
 
-// SourceIsLocal is true for packets whose source is an address of this machine: `fib saddr type local`.
+// SourceIsLocal matches packets whose source is an address of this machine: `fib saddr type local`.
 type SourceIsLocal struct{}
 
 func (SourceIsLocal) text(knftables.Family) string { return "fib saddr type local" }

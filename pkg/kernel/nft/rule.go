@@ -9,13 +9,13 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// Rule is a rule made of statements, that can be written both ways: [Rule.Text] is what to give to knftables, and
-// [Batch.AddRule] writes the same over netlink. In the kernel the two cannot be told apart.
+// Rule is a rule made of statements, which can be written both ways: [Rule.Text] is for knftables, and [Batch.AddRule] writes
+// the same over netlink. The kernel holds the same rule either way.
 //
-// It knows only the statements that a batch has a use for; all others can be written as text.
+// There are only the statements that batches need; all others can be written as text.
 type Rule []Statement
 
-// Text is the rule as nft writes it.
+// Text returns the rule as nft writes it.
 func (r Rule) Text(family knftables.Family) string {
 	parts := make([]string, 0, len(r))
 	for _, s := range r {
@@ -24,7 +24,7 @@ func (r Rule) Text(family knftables.Family) string {
 	return strings.Join(parts, " ")
 }
 
-// Statement is one part of a rule: a condition, or something to do.
+// Statement is one part of a rule: a condition or an action.
 type Statement interface {
 	text(family knftables.Family) string
 	// appendTo appends the statement's expressions, each as an NFTA_LIST_ELEM.
@@ -34,7 +34,7 @@ type Statement interface {
 // Operand is a property of a packet, or a number drawn for it.
 type Operand uint64
 
-// What can be looked up. Addresses are those of the table's family.
+// The operands. Addresses are those of the table's family.
 const (
 	SourceAddress      Operand = (iota + 1) << 32 // ip saddr
 	DestinationAddress                            // ip daddr
@@ -44,11 +44,11 @@ const (
 	constant                                      // numgen random mod 1 offset n
 )
 
-// RandomNumber is a number from 0 to n-1, drawn evenly for each packet (`numgen random mod n`).
+// RandomNumber is a random number from 0 to n-1 for each packet, evenly distributed (`numgen random mod n`).
 func RandomNumber(n uint32) Operand { return randomNumber | Operand(n) }
 
-// Constant is n for every packet. nft 1.0.6 knows no constants in a key that is looked up, so it is written as a random
-// choice among one number: `numgen random mod 1 offset n`. Its field in the key is the host's integer.
+// Constant is n for every packet. nft 1.0.6 has no constants in keys, so it is written as a random choice of one number:
+// `numgen random mod 1 offset n`. Its field in the key is an integer in the byte order of the host.
 func Constant(n uint32) Operand { return constant | Operand(n) }
 
 // Concat is a concatenation of operands, as a key of a set or map: `ip daddr . meta l4proto . th dport`.
@@ -105,7 +105,7 @@ func (c Concat) appendAt(b []byte, family knftables.Family, at int) []byte {
 	return b
 }
 
-// width is how many bytes of registers, or of a key, the operands take.
+// width returns how many bytes of registers, or of a key, the operands take.
 func (c Concat) width(family knftables.Family) int {
 	n := 0
 	for _, o := range c {
@@ -121,7 +121,7 @@ func (o Operand) width(family knftables.Family) int {
 	return 4
 }
 
-// appendNumber draws one of n numbers, the least being offset, into the register at an offset.
+// appendNumber loads a random number from offset to offset+n-1 into the register at an offset.
 func appendNumber(b []byte, at int, n, offset uint32) []byte {
 	return appendExpr(b, "numgen", u32s{
 		{unix.NFTA_NG_DREG, register(at)}, {unix.NFTA_NG_MODULUS, n}, {unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM}, {unix.NFTA_NG_OFFSET, offset},
@@ -140,7 +140,7 @@ func addressLen(family knftables.Family) int {
 	return 4
 }
 
-// sourceOffset is where the source address is in the network header.
+// sourceOffset returns the offset of the source address in the network header.
 func sourceOffset(family knftables.Family) int {
 	if family == knftables.IPv6Family {
 		return 8
@@ -148,7 +148,7 @@ func sourceOffset(family knftables.Family) int {
 	return 12
 }
 
-// register numbers the register at an offset: one of the 4 that have 16 bytes, or of the 16 that have 4.
+// register returns the number of the register at an offset: one of the 4 of 16 bytes, or of the 16 of 4 bytes.
 func register(offset int) uint32 {
 	if offset%16 == 0 {
 		return uint32(unix.NFT_REG_1 + offset/16)
@@ -156,7 +156,7 @@ func register(offset int) uint32 {
 	return uint32(unix.NFT_REG32_00 + offset/4)
 }
 
-// Lookup is true for packets whose key is in a set: `ip saddr @name`.
+// Lookup matches packets whose key is in a set: `ip saddr @name`.
 type Lookup struct {
 	Key Concat
 	Set string
@@ -168,7 +168,7 @@ func (l Lookup) appendTo(b []byte, family knftables.Family) []byte {
 	return appendLookup(l.Key.appendTo(b, family), l.Set, nil)
 }
 
-// DNAT sends packets whose key a data map has to the address and port that it maps the key to, and lets others pass:
+// DNAT sends packets whose key is in a data map to the address and port that the key maps to, and lets others pass:
 // `dnat ip to ip daddr . meta l4proto . th dport map @name`.
 type DNAT struct {
 	Key Concat
@@ -189,7 +189,7 @@ func (d DNAT) appendTo(b []byte, family knftables.Family) []byte {
 	})
 }
 
-// Goto goes to a chain and does not come back.
+// Goto continues in a chain and does not return.
 type Goto string
 
 func (g Goto) text(knftables.Family) string { return "goto " + string(g) }
@@ -198,7 +198,7 @@ func (g Goto) appendTo(b []byte, _ knftables.Family) []byte {
 	return appendImmediateGoto(b, string(g))
 }
 
-// SetMark sets bits of the packet's mark and leaves the others: `meta mark set meta mark | 0x00004000`.
+// SetMark sets bits of the packet's mark and keeps the others: `meta mark set meta mark | 0x00004000`.
 type SetMark uint32
 
 func (m SetMark) text(knftables.Family) string {

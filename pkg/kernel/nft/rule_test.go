@@ -27,14 +27,14 @@ func ruleCases() map[string]Rule {
 	}
 }
 
-// remember writes who came where from.
+// remember records which endpoint a client was sent to.
 func remember(timeout time.Duration) Update {
 	return Update{Map: "clients", Timeout: timeout,
 		Key:   Concat{SourceAddress, Protocol, Constant(7), Constant(0x80000000)},
 		Value: Concat{DestinationAddress, DestinationPort}}
 }
 
-// tooWide tells whether nft 1.0.6 cannot load a rule: see Update.
+// tooWide reports whether nft 1.0.6 cannot load a rule: see Update.
 func tooWide(rule Rule, family knftables.Family) bool {
 	return slices.ContainsFunc(rule, func(s Statement) bool {
 		u, ok := s.(Update)
@@ -42,7 +42,7 @@ func tooWide(rule Rule, family knftables.Family) bool {
 	})
 }
 
-// ruleWorld declares what the rules refer to.
+// ruleWorld declares the objects that the rules refer to.
 func ruleWorld(family knftables.Family) func(tx *knftables.Transaction) {
 	ip := string(family)
 	return func(tx *knftables.Transaction) {
@@ -59,7 +59,7 @@ func ruleWorld(family knftables.Family) func(tx *knftables.Transaction) {
 	}
 }
 
-// TestKernelRulesAsText writes each rule as text and as a batch: nft must list the same, and the fingerprint be the same.
+// TestKernelRulesAsText writes each rule as text and as a batch: nft must list the same, and the fingerprints must be equal.
 func TestKernelRulesAsText(t *testing.T) {
 	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
 		type outcome struct{ list, fingerprint string }
@@ -71,7 +71,7 @@ func TestKernelRulesAsText(t *testing.T) {
 				}
 				t.Run(string(family)+"/"+name+"/"+way, func(t *testing.T) {
 					table := openKernel(t, family)
-					// In one transaction with the declarations, since nft 1.0.6 cannot add every one of these rules later.
+					// In one transaction with the declarations, because nft 1.0.6 cannot add all of these rules later.
 					err := text(func(tx *knftables.Transaction) {
 						ruleWorld(family)(tx)
 						tx.Add(&knftables.Chain{Name: "subject"})

@@ -6,7 +6,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
-// AddChain adds a chain that is not a base chain. Commit fails with EEXIST if there is one of that name.
+// AddChain adds a chain that is not a base chain. Commit fails with EEXIST if the name exists.
 func (b *Batch) AddChain(name, comment string) {
 	if !b.checkChain("add", name) {
 		return
@@ -20,7 +20,7 @@ func (b *Batch) AddChain(name, comment string) {
 	netlink.EndMessage(b.buf, b.msgStart)
 }
 
-// DeleteChain deletes a chain with its rules. Commit fails with ENOENT if it is not there, with EBUSY if another rule
+// DeleteChain deletes a chain with its rules. Commit fails with ENOENT if it does not exist, and with EBUSY if another rule
 // or an element goes to it.
 func (b *Batch) DeleteChain(name string) {
 	if !b.checkChain("delete", name) {
@@ -43,8 +43,8 @@ func (b *Batch) FlushChain(name string) {
 	netlink.EndMessage(b.buf, b.msgStart)
 }
 
-// AddRule appends a rule to a chain. Commit fails with ENOENT if the chain, or one that the rule goes to, or a set that
-// it looks up, is not there.
+// AddRule appends a rule to a chain. Commit fails with ENOENT if the chain, or a chain or set that the rule uses, does not
+// exist.
 func (b *Batch) AddRule(chain string, r Rule) {
 	if !b.checkChain("add a rule to", chain) {
 		return
@@ -67,7 +67,7 @@ func (b *Batch) AddRule(chain string, r Rule) {
 	b.rules = append(b.rules, r.Text(family))
 }
 
-// checkChain counts an operation on a chain, and refuses what cannot be encoded.
+// checkChain counts an operation on a chain, and returns false if it cannot be encoded.
 func (b *Batch) checkChain(op, chain string) bool {
 	b.others++
 	if chain == "" || len(chain) > maxNameLen {
@@ -116,7 +116,7 @@ func appendPayload(b []byte, at int, base uint32, offset, length int) []byte {
 	})
 }
 
-// appendLookup looks the key in the first register up.
+// appendLookup looks up the key in the first register.
 func appendLookup(b []byte, set string, v u32s) []byte {
 	b, end := beginExpr(b, "lookup")
 	b = netlink.AppendUint32(b, unix.NFTA_LOOKUP_SREG, unix.NFT_REG_1)
@@ -126,7 +126,7 @@ func appendLookup(b []byte, set string, v u32s) []byte {
 	return b
 }
 
-// appendImmediateGoto goes to a chain, whatever the packet.
+// appendImmediateGoto goes to a chain unconditionally.
 func appendImmediateGoto(b []byte, chain string) []byte {
 	b, end := beginExpr(b, "immediate")
 	b = netlink.AppendUint32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)

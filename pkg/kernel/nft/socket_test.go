@@ -12,8 +12,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
-// TestKernelBusyKernel stands in for a kernel that does not answer, since another process holds its lock: the caller must get
-// an error when its context ends, and the next one must wait for the request before.
+// TestKernelBusyKernel simulates a kernel that does not answer because another process holds its lock: the caller must get an
+// error when its context ends, and the next request must wait for the previous one.
 func TestKernelBusyKernel(t *testing.T) {
 	table := loaded(t)
 	hold, held := make(chan struct{}), make(chan struct{})
@@ -36,13 +36,13 @@ func TestKernelBusyKernel(t *testing.T) {
 		t.Errorf("a request while another hangs: %v", err)
 	}
 	close(hold)
-	// The batch is still whole, and the socket works.
+	// The batch is intact, and the socket works.
 	if err := table.Commit(t.Context(), b); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestKernelAbandonedDump leaves a dump half read: the next request must not take its answers for its own.
+// TestKernelAbandonedDump abandons a dump: the next request must ignore its remaining messages.
 func TestKernelAbandonedDump(t *testing.T) {
 	table := loaded(t)
 	b := table.NewBatch()
@@ -75,7 +75,7 @@ func TestKernelAbandonedDump(t *testing.T) {
 	}
 }
 
-// TestKernelLargeBatch sends more than the socket takes at first.
+// TestKernelLargeBatch sends more than fits the socket's initial send buffer.
 func TestKernelLargeBatch(t *testing.T) {
 	table := openKernel(t, knftables.IPv6Family)
 	mustRun(t, table, text(func(tx *knftables.Transaction) {

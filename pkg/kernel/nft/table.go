@@ -7,10 +7,10 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// Table is one address family's table. [Open] gives the kernel's, [NewFake] one for tests.
+// Table is one address family's table. [Open] returns the kernel's, [NewFake] one for tests.
 //
 // One goroutine owns a Table: its methods must not be called concurrently. A method whose context ends while the kernel
-// is still busy (another process may hold nf_tables' lock for long) returns at once; what it asked for may still happen.
+// is still busy (another process may hold nf_tables' lock for long) returns at once; its request may still take effect.
 type Table interface {
 	// Family is the table's address family.
 	Family() knftables.Family
@@ -20,42 +20,42 @@ type Table interface {
 	// NewTransaction starts a change of the skeleton. To declare a map whose elements count packets, end its Type or
 	// TypeOf with "; counter": knftables has no field for it.
 	NewTransaction() *knftables.Transaction
-	// Run makes the change, all or nothing. The error wraps knftables' own, so that knftables.IsNotFound and
-	// knftables.IsAlreadyExists tell about it.
+	// Run makes the change, all or nothing. The error wraps that of knftables: knftables.IsNotFound and
+	// knftables.IsAlreadyExists work on it.
 	Run(ctx context.Context, tx *knftables.Transaction) error
 
-	// Objects lists what the table holds, except elements and rules. That there is no table is not an error.
+	// Objects lists what the table holds, except elements and rules. A missing table is not an error.
 	Objects(ctx context.Context) (Objects, error)
-	// Fingerprint digests all of the table but elements, counters and handles, and without the chain named except (where
-	// the caller may keep the last fingerprint in a comment). Equal content has an equal fingerprint, in any process,
-	// whether it was written as text or by a Batch. Without a table it is "".
+	// Fingerprint digests all of the table except elements, counters, handles and the chain named except (in whose comment
+	// the caller may keep the last fingerprint). Equal content has an equal fingerprint, in any process, whether it was
+	// written as text or by a Batch. Without a table it is "".
 	Fingerprint(ctx context.Context, except string) (string, error)
 
 	// NewBatch starts a change of elements. A Batch may be used for any number of commits: Reset it in between.
 	NewBatch() *Batch
-	// Commit makes the change, all or nothing. An error is a *BatchError where the kernel refused an operation, and tells
-	// which. An empty batch is nothing to do.
+	// Commit makes the change, all or nothing. If the kernel refused an operation, the error is a *BatchError, which names
+	// it. Commit of an empty batch does nothing.
 	Commit(ctx context.Context, b *Batch) error
-	// Elements reads all elements of a set or map, in no order. An error ends the sequence; a set that does not exist is
-	// one (ENOENT). The Elements' Key and Value are parts of a larger buffer: clone what is to be kept for long.
+	// Elements reads all elements of a set or map, in no order. An error ends the sequence; it is ENOENT if there is no such
+	// set. Key and Value are parts of a larger buffer: clone what you keep for long.
 	//
 	// The kernel's time for it grows with the square of the set's size: seconds for 250,000 elements.
 	Elements(ctx context.Context, set string) iter.Seq2[Element, error]
-	// Find reads the elements that have the given keys, in the order of the keys, and leaves out keys that are not there.
-	// Its time grows with the number of keys only: 1 s for 250,000. Together with [Set.Count] it proves that a large set
-	// holds just what it should. Others' transactions may come in between: compare Generation before and after.
+	// Find reads the elements that have the given keys, in the order of the keys, and skips missing keys. Its time grows
+	// with the number of keys only: 1 s for 250,000. Together with [Set.Count] it proves that a large set holds exactly
+	// what it should. Other transactions may come in between: compare Generation before and after.
 	Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[Element, error]
 
 	// Counters reads the named counters, in no order. Without a table there are none.
 	Counters(ctx context.Context) ([]Counter, error)
 
-	// Generation reads the number that the kernel raises by one with each transaction of anybody in this network
-	// namespace. It does not tell whose they were: the process that the kernel names beside it is the reader.
+	// Generation reads the number that the kernel increments with each transaction of any process in this network
+	// namespace. It does not say whose they were: the process that the kernel names with it is the reader.
 	Generation(ctx context.Context) (Generation, error)
 
-	// Settle waits until every packet that was on its way through the rules when it was called has passed, some
-	// milliseconds at most. A packet may meet a chain that it was sent to before a transaction, and then looks sets up as
-	// they are after it; so what nothing leads to any more can be deleted without harm only after Settle.
+	// Settle waits until every packet that was being processed when it was called has passed, some milliseconds at most. A
+	// packet that was sent to a chain before a transaction uses the sets as they are after it, so objects that are no
+	// longer in use can be deleted without harm only after Settle.
 	Settle(ctx context.Context) error
 
 	// Close releases the table's socket. It removes nothing.
@@ -71,9 +71,9 @@ type Element struct {
 	Value []byte
 	// Chain is the chain that a verdict map's element goes to (`goto`); "" elsewhere.
 	Chain string
-	// Comment is shown by `nft list`. What exceeds 127 bytes is cut off between two characters.
+	// Comment is shown by `nft list`. Longer ones are cut to 127 bytes, between two characters.
 	Comment string
-	// Packets and Bytes are what the element's counter has counted, if its map counts. Ignored when writing.
+	// Packets and Bytes are the element's counter, if its map counts. Ignored when writing.
 	Packets, Bytes uint64
 }
 
@@ -100,14 +100,14 @@ type Chain struct {
 type Set struct {
 	Name string
 	Map  bool
-	// Count is how many elements there are, or -1 where the kernel does not tell (6.12 does not, 6.18 does).
+	// Count is the number of elements, or -1 if the kernel does not report it (6.12 does not, 6.18 does).
 	Count int
 }
 
 // Generation is the number of transactions that nf_tables has seen in a network namespace, modulo 2³²; it is never 0.
 type Generation uint32
 
-// Since tells how many transactions there were since an earlier reading.
+// Since returns the number of transactions since an earlier reading.
 func (g Generation) Since(earlier Generation) uint32 {
 	n := uint32(g - earlier)
 	if g < earlier {

@@ -15,13 +15,13 @@ const (
 	// kernelMajor and kernelMinor are the oldest kernel that Kubernetes supports nftables mode on
 	// (https://kubernetes.io/docs/reference/networking/virtual-ips/#proxy-mode-nftables).
 	kernelMajor, kernelMinor = 5, 13
-	// anyKernel is an environment variable that, if it is not empty, lets any kernel pass: distributions bring what nf_tables
-	// learnt later to kernels with old numbers. Its name is Kubernetes' own.
+	// anyKernel is an environment variable that, if not empty, disables the check: distributions backport nf_tables to
+	// kernels with old version numbers. Kubernetes defines its name.
 	anyKernel = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
 )
 
-// OpenUsable is [Open] for a caller that is going to write. Where that cannot work, it fails and says what is missing: the
-// program nft, a newer one, a kernel of 5.13 or later, or CAP_NET_ADMIN. It writes nothing.
+// OpenUsable is [Open] for a caller that is going to write. If writing cannot work, the error says what is missing: the
+// program nft, a newer version of it, Linux 5.13 or later, or CAP_NET_ADMIN. It writes nothing.
 func OpenUsable(family knftables.Family, table string) (Table, error) {
 	opened, err := open(family, table)
 	if err != nil {
@@ -36,19 +36,19 @@ func OpenUsable(family knftables.Family, table string) (Table, error) {
 	return opened, nil
 }
 
-// checkKernel tells whether the running kernel is too old.
+// checkKernel returns an error if the running kernel is too old.
 func checkKernel() error {
 	if os.Getenv(anyKernel) != "" {
 		return nil
 	}
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
-		return fmt.Errorf("nftables: ask for the kernel's version: %w", err)
+		return fmt.Errorf("nftables: read the kernel's version: %w", err)
 	}
 	return checkRelease(unix.ByteSliceToString(name.Release[:]))
 }
 
-// checkRelease tells whether a kernel is too old by what uname(2) calls its release, such as 6.1.0-18-amd64.
+// checkRelease returns an error if a kernel is too old. release is that of uname(2), such as 6.1.0-18-amd64.
 func checkRelease(release string) error {
 	var major, minor int
 	_, err := fmt.Sscanf(release, "%d.%d", &major, &minor)
@@ -63,7 +63,7 @@ func checkRelease(release string) error {
 	return nil
 }
 
-// start makes the text side of the table. knftables tries nft out for it: its version, and a transaction with --check.
+// start sets text. knftables checks nft's version and runs a transaction with --check.
 func (t *kernelTable) start() error {
 	text, err := knftables.New(t.family, t.name)
 	if err != nil {
@@ -73,8 +73,8 @@ func (t *kernelTable) start() error {
 	return nil
 }
 
-// unstarted says what to do where nft is missing or too old. Where it runs and says no, its first words and number do: the rest
-// shows the table that was tried.
+// unstarted adds what to do if nft is missing or too old. If nft ran and failed, it keeps the first line of its output: the
+// others show the table of the trial.
 func unstarted(err error) error {
 	if errors.Is(err, exec.ErrNotFound) || strings.Contains(err.Error(), "nft version") {
 		return fmt.Errorf("%w: install nftables 1.0.1 or later, or use the iptables mode", err)

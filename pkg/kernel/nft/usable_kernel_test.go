@@ -10,8 +10,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// TestKernelUsable opens a table that can be used, which makes no table; one on what says to be Linux 2.6; and one without
-// CAP_NET_ADMIN.
+// TestKernelUsable opens a usable table, which must not create it, one on a kernel that calls itself Linux 2.6, and one
+// without CAP_NET_ADMIN.
 func TestKernelUsable(t *testing.T) {
 	netns.Enter(t, "nft")
 	usable := func() error {
@@ -28,7 +28,7 @@ func TestKernelUsable(t *testing.T) {
 		t.Errorf("there is now:\n%s", list)
 	}
 
-	// Both are the thread's, which ends with the test.
+	// Both are settings of the thread, which ends with the test.
 	const uname26 = 0x0020000 // UNAME26 of linux/personality.h
 	if _, _, errno := unix.Syscall(unix.SYS_PERSONALITY, uname26, 0, 0); errno != 0 {
 		t.Fatal(errno)

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// TestNoProgram checks what is said where nft is not installed, is too old, or fails: at once, and when it is needed.
+// TestNoProgram checks the errors if nft is not installed, is too old, or fails, of OpenUsable and of Run.
 func TestNoProgram(t *testing.T) {
 	table, err := Open(knftables.IPv4Family, testTable)
 	if err != nil {
