@@ -19,7 +19,7 @@ type programs struct {
 	iptables, restore, save string
 }
 
-// stem is how a family's programs are called.
+// stem returns the common part of the names of a family's programs.
 func (f Family) stem() string {
 	if f == IPv6 {
 		return "ip6tables"
@@ -29,7 +29,7 @@ func (f Family) stem() string {
 
 var versionWords = regexp.MustCompile(`v\d+\.\d+(?:\.\d+)?(?: \((nf_tables|legacy)\))?`)
 
-// find looks for a variant's programs: under names of their own, or else behind the plain names.
+// find finds a variant's programs by their own names, or else by the common names.
 func find(ctx context.Context, family Family, variant Variant) (programs, error) {
 	var failed error
 	for _, stem := range []string{family.stem() + "-" + string(variant), family.stem()} {
@@ -42,7 +42,7 @@ func find(ctx context.Context, family Family, variant Variant) (programs, error)
 	return programs{}, fmt.Errorf("iptables %s, variant %s: %w", family, variant, failed)
 }
 
-// try finds the programs of one stem and asks their version and variant.
+// try finds the programs with one stem and checks their variant.
 func try(ctx context.Context, stem string, variant Variant) (p programs, err error) {
 	for _, at := range []struct {
 		path *string
@@ -58,7 +58,7 @@ func try(ctx context.Context, stem string, variant Variant) (p programs, err err
 	}
 	words := versionWords.FindSubmatch(out)
 	if words == nil {
-		return p, fmt.Errorf("%s --version says %q, which tells no version: is it iptables?", p.iptables, brief(out))
+		return p, fmt.Errorf("%s --version prints %q, which is not a version: is it iptables?", p.iptables, brief(out))
 	}
 	speaks := Legacy
 	if string(words[1]) == "nf_tables" {
@@ -70,13 +70,13 @@ func try(ctx context.Context, stem string, variant Variant) (p programs, err err
 	return p, nil
 }
 
-// hints are the chains that a kubelet leaves, in the table mangle, in the variant that the node uses (KEP-3178; before
-// Kubernetes 1.24 the second only).
+// hints are the chains that a kubelet creates, in the table mangle, in the variant that the node uses (KEP-3178; before
+// Kubernetes 1.24 only the second).
 var hints = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
 
-// Detect tells which variant this node uses: that with the kubelet's hint, nft before legacy; else that with any chain
-// of Kubernetes; else nft, if it is installed. It changes nothing: tables of the legacy variant are looked at only where
-// they exist, since looking would make them.
+// Detect returns the variant that this node uses: the one with the kubelet's hint, nft before legacy; or else the one with
+// any chain of Kubernetes; or else nft, if it is installed. It changes nothing: it reads only existing tables of the legacy
+// variant, because reading creates them.
 func Detect(ctx context.Context) (Variant, error) {
 	installed := map[Variant]bool{}
 	var failed []error
@@ -107,8 +107,8 @@ func Detect(ctx context.Context) (Variant, error) {
 	return Legacy, nil
 }
 
-// Holding lists the variants that hold a chain which counts, in any of the tables of either family. It asks the kernel
-// itself, so that what is there is found whether or not there is a program to remove it; and it makes no table.
+// Holding returns the variants that have a chain for which counts returns true, in any of the tables of either family. It
+// reads from the kernel, so that it finds chains even if there is no program to remove them; and it creates no table.
 func Holding(ctx context.Context, tables []string, counts func(table, chain string) bool) ([]Variant, error) {
 	var holding []Variant
 	var failed []error
@@ -134,8 +134,8 @@ func Holding(ctx context.Context, tables []string, counts func(table, chain stri
 	return holding, errors.Join(failed...)
 }
 
-// chainsIn lists a table's chains, none if there is no such table, without a program: iptables-nft-save takes half a minute
-// for 45,000 chains, since it sorts them into a list.
+// chainsIn returns a table's chains, none if there is no such table, without a program: iptables-nft-save takes half a minute
+// for 45,000 chains, because it sorts them into a list.
 func chainsIn(ctx context.Context, family Family, variant Variant, table string) ([]string, error) {
 	found := map[string]uint64{}
 	switch {
@@ -147,7 +147,7 @@ func chainsIn(ctx context.Context, family Family, variant Variant, table string)
 		if err := errors.Join(r.chains(table, nil, found), r.close()); err != nil {
 			return nil, err
 		}
-	case legacyTableExists(family, table): // looking would make it
+	case legacyTableExists(family, table): // reading would create it
 		s, err := openLegacySentinel(family)
 		if err != nil {
 			return nil, err
@@ -160,7 +160,7 @@ func chainsIn(ctx context.Context, family Family, variant Variant, table string)
 	return slices.Collect(maps.Keys(found)), nil
 }
 
-// chainsOf lists the chains of a table in both families. A table that cannot be read has none.
+// chainsOf returns the chains of a table in both families. A table that cannot be read has none.
 func chainsOf(ctx context.Context, variant Variant, table string) []string {
 	var all []string
 	for _, family := range []Family{IPv4, IPv6} {
@@ -170,7 +170,7 @@ func chainsOf(ctx context.Context, variant Variant, table string) []string {
 	return all
 }
 
-// legacyTableExists looks a table up in the kernel's list for this network namespace, without making it.
+// legacyTableExists looks up a table in the kernel's list for this network namespace, without creating it.
 func legacyTableExists(family Family, table string) bool {
 	list := "/proc/thread-self/net/ip_tables_names"
 	if family == IPv6 {
@@ -188,7 +188,7 @@ func legacyTableExists(family Family, table string) bool {
 	return false
 }
 
-// brief cuts a program's output to the lines that matter, on one line.
+// brief shortens a program's output to its first relevant lines, on one line.
 func brief(out []byte) string {
 	var kept []string
 	for line := range strings.Lines(string(out)) {

@@ -12,23 +12,22 @@ import (
 	"sync"
 )
 
-// ErrInjected is the cause of the failures that a Fake was told to have.
+// ErrInjected is the cause of the failures that a test requested of a Fake.
 var ErrInjected = errors.New("failure injected by a test")
 
-// Fake is a [Tables] without a kernel, for tests, as strict as iptables: a jump to a chain that is not there, the
-// deletion of one that is gone to, a rule that does not parse, a target in a table where it has no place are refused, and
-// then nothing of that table's changes is made. It keeps the counters of what is not rewritten, and prints rules the way
-// that iptables does.
+// Fake is a [Tables] without a kernel, for tests, as strict as iptables: it refuses a jump to a missing chain, the deletion of
+// a chain in use, a rule that does not parse, and a target of another table, and then makes none of that table's changes. It
+// keeps the counters of rules that are not rewritten, and formats rules as iptables does.
 type Fake struct {
 	family   Family
 	features Features
 
 	mu     sync.Mutex
 	tables map[string]*fakeTable
-	// told are the chains' digests, or the tables' sizes, when Changes was last asked; deaf makes it miss what follows.
-	told map[ChainName]uint64
-	deaf bool
-	// failing and random make writes fail with a probability; refuse fails those that it says.
+	// reported are the chains' digests, or the tables' sizes, at the last call of Changes; deaf makes it miss what follows.
+	reported map[ChainName]uint64
+	deaf     bool
+	// failing and random make writes fail with a probability; refuse returns the error of an input.
 	failing float64
 	random  *rand.Rand
 	refuse  func(input string) error
@@ -44,7 +43,7 @@ type FakeStats struct {
 
 var _ Tables = (*Fake)(nil)
 
-// NewFake returns tables with nothing but the built-in chains.
+// NewFake returns tables with only the built-in chains.
 func NewFake(family Family, variant Variant) *Fake {
 	f := &Fake{
 		family:   family,
@@ -54,27 +53,27 @@ func NewFake(family Family, variant Variant) *Fake {
 	for name, chains := range builtin {
 		f.tables[name] = newFakeTable(chains)
 	}
-	if variant == NFT { // whose kernel tells of what changes from now on
-		f.told = f.state(nil)
+	if variant == NFT { // the kernel reports changes from now on
+		f.reported = f.state(nil)
 	}
 	return f
 }
 
-// FailRandomly makes each write fail with probability p from now on, the same ones for the same seed.
+// FailRandomly makes each write fail with probability p from now on; the same ones for the same seed.
 func (f *Fake) FailRandomly(p float64, seed uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failing, f.random = p, rand.New(rand.NewPCG(seed, seed))
 }
 
-// Refuse makes the inputs fail for which the function gives an error; nil takes that back.
+// Refuse makes the inputs fail for which the function returns an error; nil undoes that.
 func (f *Fake) Refuse(refuse func(input string) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refuse = refuse
 }
 
-// Stats returns what was counted so far.
+// Stats returns the counts so far.
 func (f *Fake) Stats() FakeStats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +86,7 @@ func (f *Fake) Family() Family { return f.family }
 // Features is part of [Tables].
 func (f *Fake) Features() Features { return f.features }
 
-// Close is part of [Tables]. What the tables held is still there for Dump.
+// Close is part of [Tables]. Dump still works.
 func (f *Fake) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -130,7 +129,7 @@ func (f *Fake) mayRead(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// restore takes a whole input; each table's part at its COMMIT.
+// restore applies a whole input, each table's part at its COMMIT.
 func (f *Fake) restore(input string) error {
 	var table *fakeTable
 	name, number := "", 0
@@ -148,7 +147,7 @@ func (f *Fake) restore(input string) error {
 			}
 			name, table = line[1:], known.clone()
 		case table == nil:
-			err = errors.New("a line outside of any table")
+			err = errors.New("line outside of any table")
 		case line == "COMMIT":
 			if err = table.loops(); err == nil {
 				f.tables[name], table = table, nil
@@ -203,7 +202,7 @@ func (f *Fake) save(table string, counters bool) string {
 	return b.String()
 }
 
-// Dump writes all tables that hold anything, for people and for comparisons.
+// Dump formats all tables that are not empty, for people and for comparisons.
 func (f *Fake) Dump() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -306,17 +305,17 @@ func (f *Fake) single(table, chain string, rule []string, change func(*fakeTable
 	return nil
 }
 
-// Deafen makes the next Changes tell that there were more than it knows.
+// Deafen makes the next Changes report that there were more than it knows.
 func (f *Fake) Deafen() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.deaf = true
 }
 
-// fakeWriter is who changes a Fake, in Changes.
+// fakeWriter is the program that Changes names.
 const fakeWriter = "iptables-nft-re"
 
-// Changes is part of [Tables]. Of the legacy variant it counts entries, as the kernel's does.
+// Changes is part of [Tables]. In the legacy variant it counts entries, as the kernel's does.
 func (f *Fake) Changes(tables ...string) (*Changes, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -325,9 +324,9 @@ func (f *Fake) Changes(tables ...string) (*Changes, error) {
 	}
 	c := &Changes{Chains: map[ChainName]string{}, More: f.deaf}
 	now := f.state(tables)
-	for _, of := range []map[ChainName]uint64{f.told, now} {
+	for _, of := range []map[ChainName]uint64{f.reported, now} {
 		for name := range of {
-			before, was := f.told[name]
+			before, was := f.reported[name]
 			if after, is := now[name]; was == is && before == after {
 				continue
 			}
@@ -338,11 +337,11 @@ func (f *Fake) Changes(tables ...string) (*Changes, error) {
 			}
 		}
 	}
-	f.told, f.deaf = now, false
+	f.reported, f.deaf = now, false
 	return c, nil
 }
 
-// state is what the kernel tells changes by: the chains' digests, or in the legacy variant the tables' sizes.
+// state is what Changes compares: the chains' digests, or in the legacy variant the tables' sizes.
 func (f *Fake) state(tables []string) map[ChainName]uint64 {
 	state := map[ChainName]uint64{}
 	for table, t := range f.tables {
@@ -404,14 +403,14 @@ func (f *Fake) Packets(table, chain string) (packets []uint64, err error) {
 	return packets, nil
 }
 
-// Stranger changes the tables as another program would: never made to fail.
+// Stranger changes the tables as another program would. It is not made to fail.
 func (f *Fake) Stranger(input string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.restore(input)
 }
 
-// Count lets packets meet a rule: those of the chain whose text holds the words.
+// Count adds packets to the rules of a chain whose text contains words.
 func (f *Fake) Count(table, chain, words string, packets uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestFakeKeepsCounters of the rules that are not rewritten, as the kernel does.
+// TestFakeKeepsCounters checks that rules that are not rewritten keep their counters.
 func TestFakeKeepsCounters(t *testing.T) {
 	fake := NewFake(IPv4, NFT)
 	restore := func(input string) {

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// maxComment is XT_MAX_COMMENT_LEN without the zero at the end. The rest is cut off.
+// maxComment is XT_MAX_COMMENT_LEN without the final NUL. Longer comments are cut.
 const maxComment = 255
 
-// dialect is what a rule's meaning depends on.
+// dialect is the context in which a rule is parsed.
 type dialect struct {
 	family Family
 	table  string
 }
 
-// modules are the matches that the fake knows and their options, each with how many words follow it.
+// modules are the matches that the fake supports and their options, each with the number of words that follow it.
 var modules = map[string]map[string]int{
 	"comment":   {"--comment": 1},
 	"tcp":       {"--dport": 1, "--sport": 1},
@@ -31,7 +31,7 @@ var modules = map[string]map[string]int{
 	"recent":    {"--rcheck": 0, "--update": 0, "--set": 0, "--seconds": 1, "--reap": 0, "--name": 1, "--mask": 1, "--rsource": 0},
 }
 
-// targets are the targets that the fake knows: the tables they have a place in, none meaning all, and their options.
+// targets are the targets that the fake supports: the tables that allow them, none meaning all, and their options.
 var targets = map[string]struct {
 	tables  []string
 	options map[string]int
@@ -45,7 +45,7 @@ var targets = map[string]struct {
 	"REJECT":     {tables: []string{"filter"}, options: map[string]int{"--reject-with": 1}},
 }
 
-// ruleParser reads the words of one rule.
+// ruleParser parses the words of one rule.
 type ruleParser struct {
 	dialect
 	words    []string
@@ -57,7 +57,7 @@ type ruleParser struct {
 	rest    []string
 }
 
-// parse reads a rule and writes it out as iptables would.
+// parse parses a rule and formats it as iptables does.
 func (d dialect) parse(words []string, t *fakeTable) (fakeRule, error) {
 	p := &ruleParser{dialect: d, words: words}
 	for len(p.words) > 0 {
@@ -83,7 +83,7 @@ func (p *ruleParser) take(option string) (string, error) {
 	return word, nil
 }
 
-// part reads one option with its words.
+// part parses one option with its words.
 func (p *ruleParser) part(t *fakeTable) error {
 	option, _ := p.take("")
 	negation := ""
@@ -138,7 +138,7 @@ func (p *ruleParser) part(t *fakeTable) error {
 	return nil
 }
 
-// head reads an option of the rule's head.
+// head parses an option of the rule's head.
 func (p *ruleParser) head(option, negation string) error {
 	value, err := p.take(option)
 	if err != nil {
@@ -160,14 +160,14 @@ func (p *ruleParser) head(option, negation string) error {
 		p.protocol = value
 	default:
 		if value == "" || len(value) > 15 || strings.ContainsAny(value, " /!") {
-			return fmt.Errorf("%q is no interface name", value)
+			return fmt.Errorf("%q is not an interface name", value)
 		}
 	}
 	p.general[at] = negation + option + " " + value
 	return nil
 }
 
-// addr reads ADDRESS, ADDRESS/BITS or ADDRESS/MASK.
+// addr parses ADDRESS, ADDRESS/BITS or ADDRESS/MASK.
 func (p *ruleParser) addr(value string) (string, error) {
 	addr, mask, masked := strings.Cut(value, "/")
 	a, err := netip.ParseAddr(addr)
@@ -187,7 +187,7 @@ func (p *ruleParser) addr(value string) (string, error) {
 	return prefix.Masked().String(), nil
 }
 
-// goes reads the target.
+// goes parses the target.
 func (p *ruleParser) goes(option string, t *fakeTable) error {
 	target, err := p.take(option)
 	if err != nil {
@@ -210,7 +210,7 @@ func (p *ruleParser) goes(option string, t *fakeTable) error {
 	return nil
 }
 
-// value checks an option's value and writes both as iptables prints them.
+// value checks an option's value and formats both as iptables does.
 func (p *ruleParser) value(negation, option, value string) (string, error) {
 	text := option + " " + value
 	switch option {
@@ -219,7 +219,7 @@ func (p *ruleParser) value(negation, option, value string) (string, error) {
 	case "--probability":
 		f, err := strconv.ParseFloat(value, 64)
 		if err != nil || f < 0 || f > 1 {
-			return "", fmt.Errorf("%s is no probability", value)
+			return "", fmt.Errorf("%s is not a probability", value)
 		}
 		text = fmt.Sprintf("%s %.11f", option, math.Round(f*0x80000000)/0x80000000)
 	case "--to-destination":
@@ -244,7 +244,7 @@ func (p *ruleParser) value(negation, option, value string) (string, error) {
 	return negation + text, nil
 }
 
-// quoted writes a word as iptables does: in quotation marks, if it has anything but letters, digits and _ . -
+// quoted formats a word as iptables does: in quotation marks, if it has anything other than letters, digits and _ . -
 func quoted(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_.-", r)

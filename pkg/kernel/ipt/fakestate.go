@@ -17,16 +17,16 @@ var builtin = map[string][]string{
 	"mangle": {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"},
 }
 
-// maxChainName is XT_EXTENSION_MAXNAMELEN without the zero at the end.
+// maxChainName is XT_EXTENSION_MAXNAMELEN without the final NUL.
 const maxChainName = 28
 
-// fakeTable is one table. It is changed in a clone, which takes its place when all went well.
+// fakeTable is one table. Changes are made to a clone, which replaces it on success.
 type fakeTable struct {
 	chains map[string]*fakeChain
 	order  []string // of the built-in chains
 }
 
-// fakeChain is a chain; its rules are replaced, never changed in place, but for counters.
+// fakeChain is a chain; its rules are replaced, and never changed in place except for counters.
 type fakeChain struct {
 	policy string // "-" of a user chain
 	rules  []fakeRule
@@ -55,7 +55,7 @@ func (t *fakeTable) put(chain string, rules []fakeRule) {
 	t.chains[chain] = &fakeChain{policy: t.chains[chain].policy, rules: rules}
 }
 
-// names are the built-in chains, then the others sorted.
+// names returns the built-in chains, then the others, sorted.
 func (t *fakeTable) names() []string {
 	names := slices.Clone(t.order)
 	for _, name := range slices.Sorted(maps.Keys(t.chains)) {
@@ -75,7 +75,7 @@ func (t *fakeTable) untouched() bool {
 	return true
 }
 
-// save is the rules as text, to tell whether anything changed.
+// save formats the rules, to detect changes.
 func (t *fakeTable) save() string {
 	var b strings.Builder
 	for _, name := range t.names() {
@@ -100,7 +100,7 @@ func (c *fakeChain) digest() uint64 {
 	return sum.Sum64()
 }
 
-// line does what one line of an input says.
+// line applies one line of an input.
 func (t *fakeTable) line(line string, d dialect) error {
 	words, err := Words(line)
 	if err != nil {
@@ -114,7 +114,7 @@ func (t *fakeTable) line(line string, d dialect) error {
 		counters, words = words[0], words[1:]
 	}
 	if len(words) < 2 {
-		return fmt.Errorf("%q is no command", line)
+		return fmt.Errorf("%q is not a command", line)
 	}
 	command, name, rest := words[0], words[1], words[2:]
 	chain := t.chains[name]
@@ -153,10 +153,10 @@ func (t *fakeTable) line(line string, d dialect) error {
 	case "-X":
 		return t.remove(name)
 	}
-	return fmt.Errorf("the fake does not know the command %s", command)
+	return fmt.Errorf("the fake does not support the command %s", command)
 }
 
-// declare makes or empties a user chain; of a built-in one it sets the policy and leaves the rules (--noflush).
+// declare creates or empties a user chain; for a built-in one it sets the policy and keeps the rules (--noflush).
 func (t *fakeTable) declare(words []string) error {
 	name := words[0][1:]
 	if len(words) != 3 {
@@ -167,7 +167,7 @@ func (t *fakeTable) declare(words []string) error {
 	}
 	if chain := t.chains[name]; chain != nil && chain.policy != "-" {
 		if words[1] != "ACCEPT" && words[1] != "DROP" {
-			return fmt.Errorf("%s is no policy for %s", words[1], name)
+			return fmt.Errorf("%s is not a policy for %s", words[1], name)
 		}
 		t.chains[name] = &fakeChain{policy: words[1], rules: chain.rules}
 		return nil
@@ -182,7 +182,7 @@ func (t *fakeTable) declare(words []string) error {
 	return nil
 }
 
-// remove deletes a user chain that is empty and that no rule goes to.
+// remove deletes a user chain that is empty and not in use.
 func (t *fakeTable) remove(name string) error {
 	chain := t.chains[name]
 	if chain.policy != "-" {
@@ -193,21 +193,21 @@ func (t *fakeTable) remove(name string) error {
 	}
 	for from, c := range t.chains {
 		if slices.ContainsFunc(c.rules, func(r fakeRule) bool { return r.target == name }) {
-			return fmt.Errorf("CHAIN_DEL failed (Device or resource busy): chain %s, gone to from %s", name, from)
+			return fmt.Errorf("CHAIN_DEL failed (Device or resource busy): chain %s, used by %s", name, from)
 		}
 	}
 	delete(t.chains, name)
 	return nil
 }
 
-// loops tells whether packets could walk in circles, from a built-in chain, or too deep for nf_tables (16 chains).
+// loops returns an error if chains form a loop that a built-in chain leads to, or go too deep for nf_tables (16 chains).
 func (t *fakeTable) loops() error {
 	const deepest = 16
 	var walk func(name string, depth int) error
 	seen := map[string]int{}
 	walk = func(name string, depth int) error {
 		if depth > deepest {
-			return fmt.Errorf("Too many levels of symbolic links: chains go to each other in a circle or too deep, at %s", name) //nolint:staticcheck // the kernel's own words
+			return fmt.Errorf("Too many levels of symbolic links: chains form a loop or go too deep, at %s", name) //nolint:staticcheck // the kernel's own words
 		}
 		if seen[name] >= depth {
 			return nil
@@ -238,7 +238,7 @@ func parseCounters(words string) (packets, bytes uint64, err error) {
 	packets, err1 := strconv.ParseUint(p, 10, 64)
 	bytes, err2 := strconv.ParseUint(b, 10, 64)
 	if !ok || err1 != nil || err2 != nil {
-		return 0, 0, fmt.Errorf("%q are no counters", words)
+		return 0, 0, fmt.Errorf("%q are not counters", words)
 	}
 	return packets, bytes, nil
 }

@@ -23,7 +23,7 @@ type kernelTables struct {
 	look     sentinel
 }
 
-// sentinel looks at the kernel's rules without a program.
+// sentinel reads the kernel's rules without a program.
 type sentinel interface {
 	changes(tables []string) (*Changes, error)
 	digests(ctx context.Context, table string, chains []string) (map[string]uint64, error)
@@ -31,7 +31,7 @@ type sentinel interface {
 	close() error
 }
 
-// Open opens the door to one family's tables in the network namespace of the calling thread. It needs the variant's
+// Open opens one family's tables in the network namespace of the calling thread. It needs the variant's
 // programs in PATH ([ErrMissing]) and CAP_NET_ADMIN.
 func Open(ctx context.Context, family Family, variant Variant) (Tables, error) {
 	found, err := find(ctx, family, variant)
@@ -54,7 +54,7 @@ func Open(ctx context.Context, family Family, variant Variant) (Tables, error) {
 		t.look, err = openLegacySentinel(family)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("iptables %s: look at the kernel's rules: %w: CAP_NET_ADMIN may be missing", family, err)
+		return nil, fmt.Errorf("iptables %s: open a socket to the kernel's rules: %w: CAP_NET_ADMIN may be missing", family, err)
 	}
 	return t, nil
 }
@@ -74,12 +74,12 @@ func (t *kernelTables) Restore(ctx context.Context, input string) error {
 // Save is part of [Tables].
 func (t *kernelTables) Save(ctx context.Context, table string) (string, error) {
 	if t.features.Variant == Legacy && !legacyTableExists(t.family, table) {
-		return "", nil // asking would make it
+		return "", nil // reading would create it
 	}
 	return t.run(ctx, "", t.programs.save, "--counters", "--table", table)
 }
 
-// run runs a program and gives its output.
+// run runs a program and returns its output.
 func (t *kernelTables) run(ctx context.Context, input, program string, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	command := exec.CommandContext(ctx, program, args...)
@@ -91,7 +91,7 @@ func (t *kernelTables) run(ctx context.Context, input, program string, args ...s
 	case err == nil:
 		return stdout.String(), nil
 	case ctx.Err() != nil:
-		return "", fmt.Errorf("iptables %s: %s did not end in time: %w", t.family, program, context.Cause(ctx))
+		return "", fmt.Errorf("iptables %s: %s did not finish in time: %w", t.family, program, context.Cause(ctx))
 	case !errors.As(err, &exit):
 		return "", fmt.Errorf("iptables %s: run %s: %w: %w", t.family, program, err, ErrMissing)
 	case strings.Contains(stderr.String(), "xtables lock"):
@@ -104,7 +104,7 @@ func (t *kernelTables) run(ctx context.Context, input, program string, args ...s
 
 var blamedLine = regexp.MustCompile(`(?:line:? )(\d+)`)
 
-// refused says what was wrong with an input.
+// refused returns the error for an input that was refused.
 func (t *kernelTables) refused(input string, stderr []byte) *RestoreError {
 	e := &RestoreError{Family: t.family, Output: brief(stderr)}
 	match := blamedLine.FindSubmatch(stderr)
@@ -118,7 +118,7 @@ func (t *kernelTables) refused(input string, stderr []byte) *RestoreError {
 	return e
 }
 
-// lineOf is the nth line of a text, from 1.
+// lineOf returns the nth line of a text, from 1.
 func lineOf(text string, n int) string {
 	at := 0
 	for line := range strings.Lines(text) {
@@ -164,7 +164,7 @@ func (t *kernelTables) Delete(table, chain string, rule ...string) error {
 	return t.single("delete a rule from", table, chain, t.rules.DeleteIfExists(table, chain, rule...))
 }
 
-// single tells what happened to one rule.
+// single returns the error of an operation on one rule.
 func (t *kernelTables) single(what, table, chain string, err error) error {
 	switch {
 	case err == nil:
@@ -180,7 +180,7 @@ func (t *kernelTables) single(what, table, chain string, err error) error {
 func (t *kernelTables) Changes(tables ...string) (*Changes, error) {
 	changes, err := t.look.changes(tables)
 	if err != nil {
-		return nil, fmt.Errorf("iptables %s: look whether somebody changed the rules: %w", t.family, err)
+		return nil, fmt.Errorf("iptables %s: check whether the rules changed: %w", t.family, err)
 	}
 	return changes, nil
 }
@@ -189,7 +189,7 @@ func (t *kernelTables) Changes(tables ...string) (*Changes, error) {
 func (t *kernelTables) Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error) {
 	digests, err := t.look.digests(ctx, table, chains)
 	if err != nil {
-		return nil, fmt.Errorf("iptables %s: sum up table %s: %w", t.family, table, err)
+		return nil, fmt.Errorf("iptables %s: digest table %s: %w", t.family, table, err)
 	}
 	return digests, nil
 }
@@ -198,7 +198,7 @@ func (t *kernelTables) Digests(ctx context.Context, table string, chains ...stri
 func (t *kernelTables) RuleDigests(table, chain string) ([]uint64, error) {
 	digests, err := t.look.ruleDigests(table, chain)
 	if err != nil {
-		return nil, fmt.Errorf("iptables %s: sum up chain %s of table %s: %w", t.family, chain, table, err)
+		return nil, fmt.Errorf("iptables %s: digest chain %s of table %s: %w", t.family, chain, table, err)
 	}
 	return digests, nil
 }

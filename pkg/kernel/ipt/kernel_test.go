@@ -41,18 +41,18 @@ func everyKernel(t *testing.T, test func(t *testing.T, tables Tables)) {
 	}
 }
 
-// conformance is inputs, one after another, and whether iptables takes them. The addresses are written for IPv4.
+// conformance is a sequence of inputs, and whether iptables refuses them. The addresses are those for IPv4.
 var conformance = []struct {
 	name, input string
 	refused     bool
 }{
 	{"chains that go to each other", "*nat\n:A - [0:0]\n:B - [0:0]\n-A A -j B\n-A B -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1:80\nCOMMIT\n", false},
-	{"a jump to a chain that is not there", "*nat\n:C - [0:0]\n-A C -j NOWHERE\nCOMMIT\n", true},
-	{"nothing of a refused input is there", "*nat\n-A C -j RETURN\nCOMMIT\n", true},
-	{"a chain that is gone to cannot be deleted", "*nat\n:B - [0:0]\n-X B\nCOMMIT\n", true},
+	{"a jump to a missing chain", "*nat\n:C - [0:0]\n-A C -j NOWHERE\nCOMMIT\n", true},
+	{"a refused input has no effect", "*nat\n-A C -j RETURN\nCOMMIT\n", true},
+	{"a chain in use cannot be deleted", "*nat\n:B - [0:0]\n-X B\nCOMMIT\n", true},
 	{"a chain that does not exist cannot be deleted", "*nat\n-X NOWHERE\nCOMMIT\n", true},
-	{"a rewritten chain has its new rules only", "*nat\n:B - [0:0]\n-A B -p udp -m udp --dport 53 -j RETURN\nCOMMIT\n", false},
-	{"an address that is none", "*nat\n:C - [0:0]\n-A C -d 10.0.0.300/32 -j RETURN\nCOMMIT\n", true},
+	{"a rewritten chain has only its new rules", "*nat\n:B - [0:0]\n-A B -p udp -m udp --dport 53 -j RETURN\nCOMMIT\n", false},
+	{"an invalid address", "*nat\n:C - [0:0]\n-A C -d 10.0.0.300/32 -j RETURN\nCOMMIT\n", true},
 	{"a port without a protocol", "*nat\n:C - [0:0]\n-A C -j DNAT --to-destination 10.0.0.1:80\nCOMMIT\n", true},
 	{"an unknown match", "*nat\n:C - [0:0]\n-A C -m nonesuch -j RETURN\nCOMMIT\n", true},
 	{"a target of another table", "*nat\n:C - [0:0]\n-A PREROUTING -j C\n-A C -j REJECT\nCOMMIT\n", true},
@@ -63,21 +63,21 @@ var conformance = []struct {
 	{"lists of clients", "*nat\n:D - [0:0]\n-A D -p tcp -m comment --comment \"ns/name:port\" -m statistic --mode random --probability 0.33333 -m recent --set --name LIST --mask 255.255.255.255 --rsource -j DNAT --to-destination 10.0.0.1:80\nCOMMIT\n", false},
 	{"marks", "*nat\n:D - [0:0]\n-A D -j MARK --or-mark 0x4000\n-A D -j MARK --xor-mark 0x4000\n-A D -m mark ! --mark 0x4000/0x4000 -j MASQUERADE --random-fully\nCOMMIT\n", false},
 	{"types of addresses, states", "*filter\n:D - [0:0]\n-A D ! -d 127.0.0.0/8 -p sctp -m addrtype --dst-type LOCAL -m sctp --dport 1:9 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j REJECT --reject-with icmp-port-unreachable\n-A D ! -i cbr+ -j DROP\nCOMMIT\n", false},
-	{"a rule without a target, where a connection was for at first", "*filter\n:D - [0:0]\n-A D -m comment --comment \"counted only\" -m mark --mark 0x4000/0x4000 -m conntrack --ctorigdst 10.0.0.0/8\nCOMMIT\n", false},
+	{"a rule without a target, with the original destination", "*filter\n:D - [0:0]\n-A D -m comment --comment \"counted only\" -m mark --mark 0x4000/0x4000 -m conntrack --ctorigdst 10.0.0.0/8\nCOMMIT\n", false},
 	{"a built-in chain keeps its rules", "*filter\n:INPUT ACCEPT [0:0]\n-I INPUT -m comment --comment x -j D\nCOMMIT\n", false},
 	{"the declaration of a built-in chain empties nothing", "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n", false},
-	{"a table that is none", "*nonesuch\nCOMMIT\n", true},
-	{"chains are deleted from the top down", "*nat\n:A - [0:0]\n:B - [0:0]\n-X A\n-X B\nCOMMIT\n", false},
+	{"an unknown table", "*nonesuch\nCOMMIT\n", true},
+	{"chains are deleted before those they jump to", "*nat\n:A - [0:0]\n:B - [0:0]\n-X A\n-X B\nCOMMIT\n", false},
 }
 
-// in6 writes an input for IPv6.
+// in6 rewrites an input for IPv6.
 func in6(input string) string {
 	return strings.NewReplacer("10.0.0.1:80", "[fd00::1]:80", "10.0.0.0/8", "fd00::/8", "10.0.0.300/32", "fd00::10000/128", "0.0.0.5/0.0.0.15", "::5/::f",
 		"255.255.255.255", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "127.0.0.0/8", "::1/128", "icmp-port", "icmp6-port").Replace(input)
 }
 
-// TestKernelConformance feeds the same inputs to the kernel's tables and to a Fake: both take and refuse the same, and
-// print the same.
+// TestKernelConformance applies the same inputs to the kernel's tables and to a Fake: both must accept and refuse the same, and
+// save the same.
 func TestKernelConformance(t *testing.T) {
 	everyKernel(t, func(t *testing.T, tables Tables) {
 		fake := NewFake(tables.Family(), tables.Features().Variant)
@@ -89,7 +89,7 @@ func TestKernelConformance(t *testing.T) {
 				err := door.Restore(context.Background(), step.input)
 				var refused *RestoreError
 				if (err != nil) != step.refused || err != nil && !errors.As(err, &refused) {
-					t.Errorf("%s: the %s gives %v", step.name, name, err)
+					t.Errorf("%s: the %s returns %v", step.name, name, err)
 				}
 			}
 			for _, table := range []string{"nat", "filter"} {
@@ -101,7 +101,7 @@ func TestKernelConformance(t *testing.T) {
 	})
 }
 
-// saved is what a table holds, without comments and chains' counters.
+// saved returns a table without comments and chains' counters.
 func saved(t *testing.T, tables Tables, table string) string {
 	t.Helper()
 	text, err := tables.Save(context.Background(), table)
@@ -117,7 +117,7 @@ func saved(t *testing.T, tables Tables, table string) string {
 			kept = append(kept, strings.TrimSpace(line))
 		}
 	}
-	// A legacy table that nobody asked about is not there; one with built-in chains only is no more.
+	// A legacy table that nothing has read does not exist; one with only built-in chains is the same.
 	out := strings.Join(kept, "\n")
 	if slices.Contains([]string{":PREROUTING ACCEPT\n:OUTPUT ACCEPT\n:POSTROUTING ACCEPT", ":FORWARD ACCEPT\n:OUTPUT ACCEPT"}, out) {
 		return ""
@@ -125,7 +125,7 @@ func saved(t *testing.T, tables Tables, table string) string {
 	return out
 }
 
-// TestKernelSingleRules puts rules into a built-in chain and takes them out.
+// TestKernelSingleRules adds and deletes single rules.
 func TestKernelSingleRules(t *testing.T) {
 	everyKernel(t, func(t *testing.T, tables Tables) {
 		for name, door := range map[string]Tables{"kernel": tables, "fake": NewFake(tables.Family(), tables.Features().Variant)} {
@@ -148,13 +148,13 @@ func TestKernelSingleRules(t *testing.T) {
 				}
 			}
 			if err := door.Insert("nat", "PREROUTING", "-j", "NOWHERE"); err == nil {
-				t.Errorf("%s: a jump to a chain that is not there was taken", name)
+				t.Errorf("%s: a jump to a missing chain was accepted", name)
 			}
 		}
 	})
 }
 
-// TestKernelChangesAndDigests changes rules: the kernel tells of it, and the digests of the chain's and no other's.
+// TestKernelChangesAndDigests changes rules: Changes must report it, and only the digest of that chain may change.
 func TestKernelChangesAndDigests(t *testing.T) {
 	t.Setenv("XTABLES_LOCKFILE", t.TempDir()+"/lock") // that nobody else on this machine takes
 	everyKernel(t, func(t *testing.T, tables Tables) {
@@ -188,10 +188,10 @@ func TestKernelChangesAndDigests(t *testing.T) {
 		}
 		some, err := tables.Digests(context.Background(), "nat", "B", "A", "NONE")
 		if _, none := some["NONE"]; err != nil || some["A"] != first["A"] || some["B"] != first["B"] || none {
-			t.Errorf("asked for two: %v, %v; all are %v", some, err, first)
+			t.Errorf("digests of two chains: %v, %v; all are %v", some, err, first)
 		}
-		if again, told := digests(), changes(); fmt.Sprint(again) != fmt.Sprint(first) || len(told.Chains) > 0 || told.More {
-			t.Errorf("nothing changed, but the kernel told of %v, and digests were %v and are %v", told, first, again)
+		if again, reported := digests(), changes(); fmt.Sprint(again) != fmt.Sprint(first) || len(reported.Chains) > 0 || reported.More {
+			t.Errorf("nothing changed, but Changes reports %v, and digests were %v and are %v", reported, first, again)
 		}
 		for _, change := range []struct {
 			input   string
@@ -218,23 +218,23 @@ func TestKernelChangesAndDigests(t *testing.T) {
 			if fmt.Sprint(changed) != fmt.Sprint(change.changed) {
 				t.Errorf("after %q the digests of %v changed, want %v", change.input, changed, change.changed)
 			}
-			told := changes()
+			reported := changes()
 			if tables.Features().Variant == NFT {
-				writer := told.Chains[ChainName{"nat", change.changed[0]}]
-				if len(told.Chains) != 1 || told.More || !strings.Contains(writer, "tables-nft-r") {
-					t.Errorf("after %q the kernel told of %v", change.input, told)
+				writer := reported.Chains[ChainName{"nat", change.changed[0]}]
+				if len(reported.Chains) != 1 || reported.More || !strings.Contains(writer, "tables-nft-r") {
+					t.Errorf("after %q Changes reports %v", change.input, reported)
 				}
 				continue
 			}
-			if !told.More || len(told.Chains) > 0 {
-				t.Errorf("after %q the kernel told of %v", change.input, told)
+			if !reported.More || len(reported.Chains) > 0 {
+				t.Errorf("after %q Changes reports %v", change.input, reported)
 			}
 		}
 	})
 }
 
-// TestKernelPackets sends packets past rules and reads what these counted: of a chain among others, of a built-in one, of a
-// chain and a table that are not there, and of a chain that was written anew.
+// TestKernelPackets sends packets and reads the rules' counters: of a user chain, a built-in chain, a missing chain, a missing
+// table, and a rewritten chain.
 func TestKernelPackets(t *testing.T) {
 	everyKernel(t, func(t *testing.T, tables Tables) {
 		fake := NewFake(tables.Family(), tables.Features().Variant)
@@ -243,7 +243,7 @@ func TestKernelPackets(t *testing.T) {
 			want := func(table, chain string, want ...uint64) {
 				t.Helper()
 				if packets, err := door.Packets(table, chain); err != nil || !slices.Equal(packets, want) {
-					t.Errorf("%T: the rules of %s in table %s have met %v packets, %v; want %v", door, chain, table, packets, err, want)
+					t.Errorf("%T: the rules of %s in table %s have matched %v packets, %v; want %v", door, chain, table, packets, err, want)
 				}
 			}
 			restore := func(input string) {
@@ -271,12 +271,12 @@ func TestKernelPackets(t *testing.T) {
 			want("filter", "B", 0)
 		}
 		if tables.Features().Variant == Legacy && legacyTableExists(tables.Family(), "nat") {
-			t.Error("looking made a legacy table")
+			t.Error("reading created a legacy table")
 		}
 	})
 }
 
-// toItself sends some datagrams to the namespace's own loopback address, port 9.
+// toItself sends datagrams to the namespace's own loopback address, port 9.
 func toItself(t *testing.T, family Family, datagrams int) {
 	t.Helper()
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
@@ -298,8 +298,8 @@ func toItself(t *testing.T, family Family, datagrams int) {
 	}
 }
 
-// TestKernelWatchesLock notices a program by the lock that it takes, also where somebody deletes the file now and then, and
-// a change without the lock by the tables' sizes.
+// TestKernelWatchesLock checks that Changes notices a program by its lock, also after the file was deleted, and a change without
+// the lock by the tables' sizes.
 func TestKernelWatchesLock(t *testing.T) {
 	tables := openKernel(t, IPv4, Legacy)
 	lock := t.TempDir() + "/lock"
@@ -363,7 +363,7 @@ func TestKernelLostNotifications(t *testing.T) {
 	}
 }
 
-// TestKernelLock holds the lock: the error says so and what to do.
+// TestKernelLock holds the lock: the error must say so and what to do.
 func TestKernelLock(t *testing.T) {
 	tables := openKernel(t, IPv4, Legacy)
 	t.Setenv("XTABLES_LOCKFILE", t.TempDir()+"/lock")
@@ -387,7 +387,7 @@ func TestKernelLock(t *testing.T) {
 	}
 }
 
-// TestKernelDetect leaves the chains by which a variant is known, and looks which one is found.
+// TestKernelDetect creates chains in the variants and checks which variant is detected.
 func TestKernelDetect(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -401,7 +401,7 @@ func TestKernelDetect(t *testing.T) {
 		{"both", "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n", "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n", NFT},
 		{"a hint counts more than rules", "*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n", "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n", Legacy},
 		{"another proxy's rules", "", "*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n", Legacy},
-		{"somebody else's rules", "", "*nat\n:DOCKER - [0:0]\nCOMMIT\n", NFT},
+		{"external rules", "", "*nat\n:DOCKER - [0:0]\nCOMMIT\n", NFT},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			netns.Enter(t, "iptables-nft", "iptables-legacy")
@@ -421,7 +421,7 @@ func TestKernelDetect(t *testing.T) {
 				t.Errorf("found %s, %v; want %s", got, err, test.want)
 			}
 			if test.legacy == "" && legacyTableExists(IPv4, "mangle") {
-				t.Error("looking made a legacy table")
+				t.Error("reading created a legacy table")
 			}
 		})
 	}

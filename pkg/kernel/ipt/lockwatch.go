@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockPath is the file that the programs of the legacy variant lock while they write.
+// lockPath returns the file that the programs of the legacy variant lock while they write.
 func lockPath() string {
 	if path := os.Getenv("XTABLES_LOCKFILE"); path != "" {
 		return path
@@ -17,11 +17,11 @@ func lockPath() string {
 	return "/run/xtables.lock"
 }
 
-// lockWatch tells whether a program of the legacy variant ran, on whatever tables, since it was last asked: each opens the
-// lock, and closes it once it has written. Those of containers do too, where the file is the host's, as it has to be.
+// lockWatch detects whether a program of the legacy variant ran, on any table: each opens the lock, and closes it after it has
+// written. So do those in containers, where the file must be the host's.
 type lockWatch struct {
 	inotify int
-	// gone tells that the file is not watched, because there is none, or it was replaced.
+	// gone means that the file is not watched, because there is none or it was replaced.
 	gone   bool
 	buffer [1 << 12]byte
 }
@@ -36,7 +36,7 @@ func openLockWatch() (*lockWatch, error) {
 
 func (w *lockWatch) close() error { return unix.Close(w.inotify) }
 
-// closed tells whether somebody closed the lock. As long as there is no such file nobody had it; when it appears, somebody did.
+// closed reports whether a process closed the lock since the last call. A file that has just appeared counts as closed.
 func (w *lockWatch) closed() (bool, error) {
 	ran := false
 	for {
@@ -64,7 +64,7 @@ func (w *lockWatch) closed() (bool, error) {
 	return ran, nil
 }
 
-// replaced tells whether the file that is watched has lost its name.
+// replaced reports whether the watched file was deleted or renamed.
 func replaced(events []byte) bool {
 	const header = unix.SizeofInotifyEvent
 	for len(events) >= header {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestLockWatch has a program open the lock, and write only later: it is told of when it has closed it.
+// TestLockWatch opens and closes the lock as a program does: only closing it must be reported.
 func TestLockWatch(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	t.Setenv("XTABLES_LOCKFILE", path)

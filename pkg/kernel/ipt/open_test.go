@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestNoPrograms looks for programs where there are none, or others.
+// TestNoPrograms checks the errors for missing and for wrong programs.
 func TestNoPrograms(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)

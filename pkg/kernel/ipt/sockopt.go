@@ -24,11 +24,11 @@ const (
 	entriesHeader = tableNameLen + 8               // struct ipt_get_entries up to the entries
 	targetData    = 32                             // struct xt_entry_target, or xt_entry_match, up to its data
 	countersSize  = 16                             // struct xt_counters, the last before an entry's matches
-	nameAt        = 2                              // where in these the name is, 29 bytes with a zero at its end
+	nameAt        = 2                              // offset of the name in these: 29 bytes with a final NUL
 	errorTarget   = "ERROR"                        // XT_ERROR_TARGET begins a chain
 )
 
-// shape is where a family's entries have what is looked at: struct ipt_entry, struct ip6t_entry.
+// shape is the layout of a family's entries: struct ipt_entry, struct ip6t_entry.
 type shape struct {
 	level                      int
 	match                      int // size of the part with addresses, interfaces and protocol
@@ -51,20 +51,20 @@ func shapeOf(family Family) shape {
 	return s
 }
 
-// legacySentinel asks x_tables through a raw socket.
+// legacySentinel reads x_tables through a raw socket.
 type legacySentinel struct {
 	shape
 	socket int
 	buffer []byte
-	// last is the stamp of each table when it was last asked for changes.
+	// last is a digest of each table's info at the last call of changes.
 	last map[string]uint64
 	lock *lockWatch
-	// summed are the tables as they were last summed up.
-	summed map[string]summed
+	// cached are the digests that were last computed of each table.
+	cached map[string]cachedDigests
 }
 
-// summed is a table's digests, and one of all its entries as they are, which takes less time.
-type summed struct {
+// cachedDigests are a table's digests, and one of all its entries, which takes less time.
+type cachedDigests struct {
 	all     uint64
 	digests map[string]uint64
 }
@@ -80,9 +80,9 @@ func openLegacySentinel(family Family) (sentinel, error) {
 	return s, nil
 }
 
-// openLegacyRequests makes a sentinel that only asks; its socket is the caller's to close.
+// openLegacyRequests opens a sentinel that does not watch the lock; the caller closes its socket.
 func openLegacyRequests(family Family) (*legacySentinel, error) {
-	s := &legacySentinel{shape: shapeOf(family), last: map[string]uint64{}, summed: map[string]summed{}}
+	s := &legacySentinel{shape: shapeOf(family), last: map[string]uint64{}, cached: map[string]cachedDigests{}}
 	var err error
 	if s.socket, err = unix.Socket(s.socketFamily, unix.SOCK_RAW|unix.SOCK_CLOEXEC, s.socketNumber); err != nil {
 		return nil, fmt.Errorf("open a socket to x_tables: %w", err)
@@ -105,7 +105,7 @@ func (s *legacySentinel) info(table string) (info, error) {
 	raw := make([]byte, infoSize)
 	copy(raw[:tableNameLen-1], table)
 	if err := s.getsockopt(optInfo, raw); err != nil {
-		return info{}, fmt.Errorf("ask x_tables about table %s: %w", table, err)
+		return info{}, fmt.Errorf("read x_tables' info of table %s: %w", table, err)
 	}
 	i := info{raw: raw, hooks: binary.NativeEndian.Uint32(raw[tableNameLen:])}
 	for hook := range i.entry {
@@ -116,8 +116,8 @@ func (s *legacySentinel) info(table string) (info, error) {
 	return i, nil
 }
 
-// changes sums up how many entries the tables have, of what size, and where the built-in chains begin: if that is not as
-// before, something changed. Something may have if a program has had the lock.
+// changes compares the number and size of the tables' entries, and where the built-in chains begin, with those of the last
+// call. If they differ, or a program has had the lock, anything may have changed.
 func (s *legacySentinel) changes(tables []string) (*Changes, error) {
 	ran, err := s.lock.closed()
 	if err != nil {
@@ -149,7 +149,7 @@ func (s *legacySentinel) getsockopt(option int, value []byte) error {
 	return nil
 }
 
-// entries reads a table's; the kernel gives all or none. They are in the sentinel's buffer.
+// entries reads a table's entries into the sentinel's buffer; the kernel returns all or none.
 func (s *legacySentinel) entries(table string) ([]byte, *info, error) {
 	i, err := s.info(table)
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *legacySentinel) entries(table string) ([]byte, *info, error) {
 	copy(raw[:tableNameLen-1], table)
 	binary.NativeEndian.PutUint32(raw[tableNameLen:], i.size)
 	err = s.getsockopt(optEntries, raw)
-	if errors.Is(err, unix.EAGAIN) { // another size by now
+	if errors.Is(err, unix.EAGAIN) { // the size has changed
 		return nil, nil, ErrBusy
 	}
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *legacySentinel) entries(table string) ([]byte, *info, error) {
 	return raw[entriesHeader:], &i, nil
 }
 
-// digests sums up the entries of each chain.
+// digests returns a digest of each chain's entries.
 func (s *legacySentinel) digests(ctx context.Context, table string, _ []string) (map[string]uint64, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -181,25 +181,25 @@ func (s *legacySentinel) digests(ctx context.Context, table string, _ []string) 
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.sumUpAll(entries)
+	all, err := s.digestAll(entries)
 	if err != nil {
 		return nil, err
 	}
-	if known, ok := s.summed[table]; ok && known.all == all {
+	if known, ok := s.cached[table]; ok && known.all == all {
 		return maps.Clone(known.digests), nil
 	}
-	digests, err := s.sumUp(entries, i)
+	digests, err := s.digestChains(entries, i)
 	if err == nil {
-		s.summed[table] = summed{all, maps.Clone(digests)}
+		s.cached[table] = cachedDigests{all, maps.Clone(digests)}
 	}
 	return digests, err
 }
 
-// ruleDigests gives none: to find one chain's rules the kernel's whole table would have to be read.
+// ruleDigests returns none: to find the rules of one chain, it would have to read the kernel's whole table.
 func (s *legacySentinel) ruleDigests(string, string) ([]uint64, error) { return nil, nil }
 
-// sumUpAll sums up entries as they are, but for counters.
-func (s *legacySentinel) sumUpAll(entries []byte) (uint64, error) {
+// digestAll digests entries as they are, without counters.
+func (s *legacySentinel) digestAll(entries []byte) (uint64, error) {
 	var sum maphash.Hash
 	sum.SetSeed(digestSeed)
 	err := s.walk(entries, func(_ uint32, entry, _ []byte) {
@@ -209,10 +209,10 @@ func (s *legacySentinel) sumUpAll(entries []byte) (uint64, error) {
 	return sum.Sum64(), err
 }
 
-// legacyPackets reads the counters of a chain's rules by a socket of its own. All of the table is read for it.
+// legacyPackets reads the counters of a chain's rules on a socket of its own. It reads the whole table.
 func legacyPackets(family Family, table, chain string) ([]uint64, error) {
 	if !legacyTableExists(family, table) {
-		return nil, nil // asking would make it
+		return nil, nil // reading would create it
 	}
 	s, err := openLegacyRequests(family)
 	if err != nil {
@@ -240,11 +240,11 @@ func legacyPackets(family Family, table, chain string) ([]uint64, error) {
 			packets = append(packets, binary.NativeEndian.Uint64(entry[s.size-countersSize:]))
 		}
 	})
-	// The last entry of a chain is no rule: it is the policy, or leads back.
+	// The last entry of a chain is not a rule: it is the policy, or returns.
 	return packets[:max(0, len(packets)-1)], err
 }
 
-// chains are the names of chains by the offsets of their first entries.
+// chains returns the names of chains by the offsets of their first entries.
 func (s *legacySentinel) chains(entries []byte, i *info) (map[uint32]string, error) {
 	chains := map[uint32]string{}
 	for hook, at := range i.entry {
@@ -260,8 +260,8 @@ func (s *legacySentinel) chains(entries []byte, i *info) (map[uint32]string, err
 	return chains, err
 }
 
-// sumUp walks over a table's entries twice: to learn where chains begin, since a jump is an offset, and to digest.
-func (s *legacySentinel) sumUp(entries []byte, i *info) (map[string]uint64, error) {
+// digestChains walks a table's entries twice: to find where chains begin, because a jump is an offset, and to digest them.
+func (s *legacySentinel) digestChains(entries []byte, i *info) (map[string]uint64, error) {
 	chains, err := s.chains(entries, i)
 	if err != nil {
 		return nil, err
@@ -300,14 +300,14 @@ func hashMatches(sum *maphash.Hash, matches []byte) {
 	}
 }
 
-// hashExtension adds a match or a target, without what its name's field holds after the name.
+// hashExtension adds a match or a target, without what follows the name in its field.
 func hashExtension(sum *maphash.Hash, extension []byte) {
 	name, _, _ := bytes.Cut(extension[nameAt:targetData-1], []byte{0})
 	sum.Write(name)
 	sum.Write(extension[targetData-1:])
 }
 
-// hashTarget adds a rule's target; a jump by the name of the chain.
+// hashTarget adds a rule's target, and of a jump the name of the chain.
 func hashTarget(sum *maphash.Hash, target []byte, chains map[uint32]string) {
 	if target[nameAt] != 0 || len(target) < targetData+4 {
 		hashExtension(sum, target)
@@ -325,7 +325,7 @@ func hashTarget(sum *maphash.Hash, target []byte, chains map[uint32]string) {
 	}
 }
 
-// walk visits the entries with their offsets and targets.
+// walk visits entries with their offsets and targets.
 func (s *legacySentinel) walk(entries []byte, visit func(at uint32, entry, target []byte)) error {
 	for at := 0; at < len(entries); {
 		rest := entries[at:]
@@ -343,8 +343,8 @@ func (s *legacySentinel) walk(entries []byte, visit func(at uint32, entry, targe
 	return nil
 }
 
-// chainHead is the name of the chain whose rules follow an entry with the error target. The table's last entry has that
-// target too, and bears its name: nothing follows.
+// chainHead returns the name of the chain whose rules follow an entry with the error target. The table's last entry has that
+// target too, with its name; nothing follows it.
 func chainHead(target []byte) (string, bool) {
 	if !bytes.HasPrefix(target[nameAt:], []byte(errorTarget+"\x00")) {
 		return "", false

@@ -18,8 +18,8 @@ const (
 	IPv6 Family = "IPv6"
 )
 
-// Variant is what the programs write to: the nf_tables or the x_tables of the kernel. A rule written to the one is not
-// seen by the programs of the other, though both are in force.
+// Variant is what the programs write to: the nf_tables or the x_tables of the kernel. The programs of one variant do not see
+// the rules of the other, though both are in effect.
 type Variant string
 
 // The two variants.
@@ -28,58 +28,57 @@ const (
 	Legacy Variant = "legacy"
 )
 
-// Features is what the programs can do.
+// Features are the capabilities of the programs.
 type Features struct {
 	Variant Variant
-	// RandomFully tells that MASQUERADE takes --random-fully (iptables 1.6.2).
+	// RandomFully means that MASQUERADE has the option --random-fully (iptables 1.6.2).
 	RandomFully bool
 }
 
-// Tables is one address family's tables. [Open] gives the kernel's, [NewFake] some for tests.
+// Tables is one address family's tables. [Open] returns the kernel's, [NewFake] some for tests.
 //
-// One goroutine owns a Tables; only Packets is for any. Programs run in the network namespace of the calling thread, which must be that in which
-// it was opened. They share /run/xtables.lock with others and wait for it up to [LockWait]; if that is not enough, the
-// error is [ErrLocked].
+// One goroutine owns a Tables; other goroutines may only call Packets. Programs run in the network namespace of the calling
+// thread, which must be the one in which the Tables was opened. They share /run/xtables.lock with others and wait for it up
+// to [LockWait]; after that, the error is [ErrLocked].
 type Tables interface {
 	// Family is the tables' address family.
 	Family() Family
-	// Features tells the variant and what it can do.
+	// Features returns the variant and its capabilities.
 	Features() Features
 
-	// Restore feeds input to iptables-restore --noflush --counters: a table's changes are made all or not at all, a user
-	// chain that the input declares is made or emptied, every other chain keeps its rules. An error that the program
-	// gives for the input's sake is a [*RestoreError].
+	// Restore feeds input to iptables-restore --noflush --counters: it makes all of a table's changes or none, creates or
+	// empties the user chains that the input declares, and keeps the rules of all others. If the program refuses the input,
+	// the error is a [*RestoreError].
 	Restore(ctx context.Context, input string) error
-	// Save gives a table as iptables-save -c prints it. A table that is not there is empty text.
+	// Save returns a table as iptables-save -c prints it, and "" if there is no such table.
 	Save(ctx context.Context, table string) (string, error)
 
 	// Rules lists a chain's rules as iptables -S prints them, without the words -A CHAIN.
 	Rules(table, chain string) ([]string, error)
-	// Insert puts a rule at a built-in chain's head, if the chain does not hold it.
+	// Insert inserts a rule at the head of a built-in chain, if the chain does not have it.
 	Insert(table, chain string, rule ...string) error
-	// Append puts a rule at a chain's end, if the chain does not hold it, and makes the chain if need be.
+	// Append appends a rule to a chain, if the chain does not have it, and creates the chain if necessary.
 	Append(table, chain string, rule ...string) error
-	// Delete takes a rule out of a chain. That it is not there is no error.
+	// Delete deletes a rule from a chain. A missing rule is not an error.
 	Delete(table, chain string, rule ...string) error
 
-	// Changes tells what anybody, this process too, changed since it was last called, or since the door was opened. In the
-	// nft variant the kernel tells of every chain. In the legacy variant it does not: that anything may have changed in the
-	// given tables is told when their sizes are others, or a program took the xtables lock, on any table. A program that
-	// writes without the lock as many rules of the same size is missed.
+	// Changes returns what any process, including this one, changed since the last call, or since Open. In the nft variant
+	// the kernel reports every chain. In the legacy variant it does not: Changes reports that anything may have changed in
+	// the given tables if their sizes differ, or if a program took the xtables lock, for any table. It misses a program that
+	// writes as many rules of the same size without the lock.
 	Changes(tables ...string) (*Changes, error)
-	// Digests sums up each chain of a table as the kernel has it, counters left out: all of them, or those given, which
-	// costs less in the nft variant. Equal digests are equal rules in the same order, within one process and one Tables.
-	// An empty chain's is 0; one that is not there has none. Others' writes meanwhile may make it [ErrBusy].
+	// Digests returns a digest of each chain of a table in the kernel, without counters: of all of them, or of those given,
+	// which costs less in the nft variant. Equal digests mean equal rules in the same order, within one process and one
+	// Tables. That of an empty chain is 0; a missing chain has none. If others write meanwhile, the error may be [ErrBusy].
 	Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error)
 
-	// RuleDigests sums up the rules of a chain, each by itself, in the order in which Rules lists them, but without a program.
-	// In the legacy variant, where that would cost more than it saves, there are none.
+	// RuleDigests returns a digest of each rule of a chain, in the order of Rules, without a program. In the legacy variant,
+	// where that would cost more than it saves, it returns none.
 	RuleDigests(table, chain string) ([]uint64, error)
 
-	// Packets tells how many packets have met each rule of a chain since it was written, in the order in which Rules lists
-	// them, but without a program. A chain that is not there has none. In the legacy variant the kernel hands out the whole
-	// table for it. Any goroutine may ask, in the network namespace of the door. Others' writes meanwhile may make it
-	// [ErrBusy].
+	// Packets returns how many packets have matched each rule of a chain since it was written, in the order of Rules, without
+	// a program. A missing chain has none. In the legacy variant the kernel copies the whole table for it. Any goroutine may
+	// call it, in the network namespace of the Tables. If others write meanwhile, the error may be [ErrBusy].
 	Packets(table, chain string) ([]uint64, error)
 
 	// Close releases what is held open. It removes nothing.
@@ -91,36 +90,36 @@ type ChainName struct {
 	Table, Chain string
 }
 
-// Changes is what was changed, perhaps to what it was before.
+// Changes is what was changed, perhaps back to what it was before.
 type Changes struct {
-	// Chains are those known, with the name of the program that wrote each last, as the kernel has it: 15 bytes at most.
+	// Chains are the known chains, each with the name of the program that wrote it last, cut to 15 bytes by the kernel.
 	Chains map[ChainName]string
-	// More tells that others may have been changed too.
+	// More means that others may have been changed too.
 	More bool
 }
 
 // LockWait is how many seconds a program waits for the xtables lock.
 const LockWait = 5
 
-// ErrLocked tells that another program held the xtables lock for longer than [LockWait].
+// ErrLocked means that another program held the xtables lock for longer than [LockWait].
 var ErrLocked = errors.New("another program holds the lock /run/xtables.lock; " +
-	"`fuser -v /run/xtables.lock` tells which, and in a container that file must be the host's")
+	"`fuser -v /run/xtables.lock` shows which, and in a container that file must be the host's")
 
-// ErrMissing tells that the programs are not installed.
+// ErrMissing means that the programs are not installed.
 var ErrMissing = errors.New("iptables is not installed: install the iptables package (1.8 or later), or use the nftables mode")
 
-// RestoreError tells that iptables-restore did not take its input. Of the table in question nothing was changed.
+// RestoreError means that iptables-restore refused its input. Nothing of the table in question was changed.
 type RestoreError struct {
 	Family Family
-	// Line is the number, from 1, of the line that the program blames, and Text that line; 0 and "" where it does not
-	// tell or blames COMMIT.
+	// Line is the number, from 1, of the line that the program blames, and Text that line; 0 and "" if it blames none, or
+	// COMMIT.
 	Line int
 	Text string
-	// Output is what the program says.
+	// Output is the output of the program.
 	Output string
 }
 
-// Error tells the operation, the cause and what to do.
+// Error returns the operation, the cause and what to do.
 func (e *RestoreError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "iptables %s: restore", e.Family)
@@ -132,15 +131,15 @@ func (e *RestoreError) Error() string {
 	return b.String()
 }
 
-// adviceFor says what a program's words mean here and what to do.
+// adviceFor returns what a program's output means here and what to do.
 func adviceFor(output string) string {
 	for _, known := range []struct{ words, advice string }{
 		{"do you need to insmod", "the kernel has no such table: load the modules iptable_nat and iptable_filter (ip6table_... for IPv6), or use the nft variant"},
 		{"Permission denied", netlink.NeedsNetAdmin},
 		{"Operation not permitted", netlink.NeedsNetAdmin},
 		{"Table does not exist", "the kernel lacks x_tables: use the nft variant"},
-		{"Device or resource busy", "a rule of somebody else's still goes to the chain: find it with iptables-save"},
-		{"RULE_APPEND failed", "the kernel refuses the rule: one of the modules that it needs (xt_...) may be missing"},
+		{"Device or resource busy", "an external rule still jumps to the chain: find it with iptables-save"},
+		{"RULE_APPEND failed", "the kernel refuses the rule: a module that it needs (xt_...) may be missing"},
 		{"No child processes", "the program was interrupted"},
 	} {
 		if strings.Contains(output, known.words) {

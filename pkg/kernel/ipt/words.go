@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Words parts a line of iptables-save or iptables-restore into its words; "..." is one word, in which a backslash escapes.
-// An empty line is an error.
+// Words splits a line of iptables-save or iptables-restore into words; "..." is one word, in which a backslash escapes. An
+// empty line is an error.
 func Words(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -31,13 +31,13 @@ func Words(line string) ([]string, error) {
 		}
 	}
 	if quoted {
-		return nil, fmt.Errorf("a quotation mark is missing: %s", line)
+		return nil, fmt.Errorf("missing quotation mark: %s", line)
 	}
 	if open {
 		words = append(words, word.String())
 	}
 	if len(words) == 0 {
-		return nil, errors.New("an empty line")
+		return nil, errors.New("empty line")
 	}
 	return words, nil
 }
