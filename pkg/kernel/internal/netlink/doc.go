@@ -2,7 +2,7 @@
 // dumps, reads that other transactions interrupt, error words, and waiting for packets.
 //
 // It holds nothing that belongs to one subsystem: commands, attributes and their meaning are the doors'. Buffers are reused
-// and no message is copied, so that what a callback gets is valid until it returns. docs/decisions/0015 says why this is not
+// and no message is copied, so that what a callback gets is valid until it returns. docs/decisions/0016 says why this is not
 // a library.
 //
 // Layouts and numbers are those of the kernel's headers:
