@@ -116,9 +116,9 @@ func parseTuple(parts netlink.Attrs) (tuple, error) {
 
 // appendFilter appends the attributes that make the kernel leave other entries than those of a kind out of a dump. The
 // kernel has no filter for the state of TCP.
-func (kind Kind) appendFilter(b []byte) []byte {
+func (k Kind) appendFilter(b []byte) []byte {
 	number := byte(unix.IPPROTO_UDP)
-	if kind == UnansweredTCP {
+	if k == UnansweredTCP {
 		number = unix.IPPROTO_TCP
 		b = netlink.AppendUint32(b, nl.CTA_STATUS, 0)
 		b = netlink.AppendUint32(b, ctaStatusMask, statusSeenReply|statusDstNAT)
