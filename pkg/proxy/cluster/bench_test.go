@@ -9,7 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// objects are a cluster of so many Services, each with so many endpoints.
+// objects are the Services and slices of a cluster.
 type objects struct {
 	services []*corev1.Service
 	slices   []*discoveryv1.EndpointSlice
@@ -29,7 +29,7 @@ func newObjects(services, endpoints int) *objects {
 	return o
 }
 
-// all tells a Builder of the whole cluster, object by object as a source does.
+// all passes the objects to a Builder one by one, as a source does.
 func (o *objects) all(b *Builder) {
 	for _, s := range o.services {
 		_ = b.Update(func(u *Update) { u.SetService(s) })
@@ -39,10 +39,10 @@ func (o *objects) all(b *Builder) {
 	}
 }
 
-// sizes are clusters as they are found: many small Services, and fewer large ones.
+// sizes are realistic clusters: many small Services, and fewer large ones.
 var sizes = [...]struct{ services, endpoints int }{{1000, 2}, {10000, 2}, {5000, 50}, {45000, 1}}
 
-// BenchmarkCold builds a cluster from nothing.
+// BenchmarkCold builds a cluster from scratch.
 func BenchmarkCold(b *testing.B) {
 	for _, size := range sizes {
 		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {
@@ -59,7 +59,7 @@ func BenchmarkCold(b *testing.B) {
 	}
 }
 
-// BenchmarkOneEndpoint changes one endpoint back and forth, with a snapshot each time.
+// BenchmarkOneEndpoint alternates one endpoint between two addresses, with a snapshot each time.
 func BenchmarkOneEndpoint(b *testing.B) {
 	for _, size := range sizes {
 		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {

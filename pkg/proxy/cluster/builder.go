@@ -15,21 +15,21 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// Builder turns Kubernetes objects into Snapshots. It may be used by several goroutines.
+// Builder converts Kubernetes objects into Snapshots. It is safe for concurrent use.
 type Builder struct {
 	changed chan struct{}
 
 	mu       sync.Mutex
 	convert  converter
 	services *Editor[ServiceName, *Service]
-	// orphans are slices whose Service is not served, or not known yet.
+	// orphans holds the slices whose Service is not served, or not known yet.
 	orphans map[ServiceName][]*EndpointSlice
-	// belongs tells which Service a slice was last listed for.
-	belongs      map[SliceName]ServiceName
+	// owners maps each slice to the Service that it was last seen with.
+	owners       map[SliceName]ServiceName
 	endpoints    int
 	node         *Node
 	serviceCIDRs map[string][]netip.Prefix
-	// last is the latest snapshot; it is returned again as long as nothing changed.
+	// last is the latest snapshot, returned again until something changes.
 	last *Snapshot
 }
 
@@ -40,25 +40,25 @@ type SliceName struct {
 
 func (n SliceName) String() string { return n.Namespace + "/" + n.Name }
 
-// NewBuilder makes an empty builder for the node of that name, which decides what is local. Addresses that are given,
-// at most one of each family, are believed in place of what the Node object tells of that family; the first one
-// is the primary.
+// NewBuilder returns an empty Builder. The node of that name decides which endpoints are local. addrs, at most one of
+// each family and the primary one first, override the Node object's addresses of the same family.
 func NewBuilder(nodeName string, addrs ...netip.Addr) *Builder {
 	return &Builder{
 		changed:      make(chan struct{}, 1),
 		convert:      converter{node: nodeName, addrs: addrs, zones: map[string]*Zones{}},
 		services:     Map[ServiceName, *Service]{}.Edit(),
 		orphans:      map[ServiceName][]*EndpointSlice{},
-		belongs:      map[SliceName]ServiceName{},
+		owners:       map[SliceName]ServiceName{},
 		node:         &Node{Name: nodeName, Addresses: addrs},
 		serviceCIDRs: map[string][]netip.Prefix{},
 	}
 }
 
-// Changed receives a value after an Update that changed something. Several updates may give one value.
+// Changed returns a channel that receives a value after an Update that changed something. Several updates may be
+// coalesced into one value.
 func (b *Builder) Changed() <-chan struct{} { return b.changed }
 
-// Snapshot freezes what is known now. It returns the same pointer as long as nothing changed.
+// Snapshot returns the current state. It returns the same pointer until something changes.
 func (b *Builder) Snapshot() *Snapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,16 +77,15 @@ func (b *Builder) sortedCIDRs() []netip.Prefix {
 	return slices.Compact(all)
 }
 
-// Endpoints is the number of endpoints in all known slices, those of unknown Services included.
+// Endpoints returns the number of endpoints in all slices, including those of unknown Services.
 func (b *Builder) Endpoints() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.endpoints
 }
 
-// Update applies changes of any number of objects as one: no Snapshot shows a part of them. What an object
-// holds that cannot be used is left out and told in the error, which joins Problems; everything else has been
-// applied.
+// Update applies changes of any number of objects atomically: a Snapshot shows either all of them or none. Fields
+// that cannot be used are left out and reported in the error, which joins Problems; everything else is applied.
 func (b *Builder) Update(change func(*Update)) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,7 +101,7 @@ func (b *Builder) Update(change func(*Update)) error {
 	return errors.Join(u.problems...)
 }
 
-// Update is a series of changes in progress; see Builder.Update. It must not be kept.
+// Update is a series of changes in progress; see Builder.Update. It must not be retained.
 type Update struct {
 	b        *Builder
 	changed  bool
@@ -116,7 +115,7 @@ func (u *Update) report(object fmt.Stringer, kind string, problems []*Problem) {
 	}
 }
 
-// SetService takes a Service as it is now. One that is not for this proxy is as good as deleted.
+// SetService adds or replaces a Service. A Service that is not for this proxy is treated as deleted.
 func (u *Update) SetService(object *corev1.Service) {
 	name := ServiceName{Namespace: object.Namespace, Name: object.Name}
 	if !served(object) {
@@ -139,7 +138,7 @@ func (u *Update) SetService(object *corev1.Service) {
 	u.changed = true
 }
 
-// DeleteService forgets a Service. Its slices are kept until they are deleted themselves.
+// DeleteService removes a Service. Its slices are kept until they are deleted themselves.
 func (u *Update) DeleteService(name ServiceName) {
 	old, known := u.b.services.Get(name)
 	if !known {
@@ -152,7 +151,7 @@ func (u *Update) DeleteService(name ServiceName) {
 	u.changed = true
 }
 
-// Services visits the names of all known Services, in order. The update may go on meanwhile.
+// Services returns the names of all known Services, sorted. The update may be modified during the iteration.
 func (u *Update) Services() iter.Seq[ServiceName] {
 	return func(yield func(ServiceName) bool) {
 		for name := range u.b.services.Map().All() {
@@ -163,7 +162,7 @@ func (u *Update) Services() iter.Seq[ServiceName] {
 	}
 }
 
-// ServiceEndpoints is the number of endpoints that a Service has; 0 if it is not known.
+// ServiceEndpoints returns the number of endpoints of a Service; 0 if it is not known.
 func (u *Update) ServiceEndpoints(name ServiceName) int {
 	service, _ := u.b.services.Get(name)
 	if service == nil {
@@ -176,7 +175,7 @@ func (u *Update) ServiceEndpoints(name ServiceName) int {
 	return count
 }
 
-// SetEndpointSlice takes an EndpointSlice as it is now.
+// SetEndpointSlice adds or replaces an EndpointSlice.
 func (u *Update) SetEndpointSlice(object *discoveryv1.EndpointSlice) {
 	name := SliceName{Namespace: object.Namespace, Name: object.Name}
 	service, ok, problems := owner(object)
@@ -187,31 +186,31 @@ func (u *Update) SetEndpointSlice(object *discoveryv1.EndpointSlice) {
 	}
 	slice, problems := u.b.convert.slice(object)
 	u.report(name, "EndpointSlice", problems)
-	if before, known := u.b.belongs[name]; known && before != service {
+	if before, known := u.b.owners[name]; known && before != service {
 		u.DeleteEndpointSlice(name)
 	}
 	of := u.slicesOf(service)
-	u.b.belongs[SliceName{Namespace: of.service.Namespace, Name: slice.Name}] = of.service
+	u.b.owners[SliceName{Namespace: of.service.Namespace, Name: slice.Name}] = of.service
 	u.replaceSlice(&of, slice.Name, slice)
 }
 
-// DeleteEndpointSlice forgets an EndpointSlice.
+// DeleteEndpointSlice removes an EndpointSlice.
 func (u *Update) DeleteEndpointSlice(name SliceName) {
-	service, known := u.b.belongs[name]
+	service, known := u.b.owners[name]
 	if !known {
 		return
 	}
 	of := u.slicesOf(service)
-	delete(u.b.belongs, name)
+	delete(u.b.owners, name)
 	u.replaceSlice(&of, name.Name, nil)
 }
 
-// EndpointSlices visits the names of all known slices, in no order. The update may go on meanwhile.
-func (u *Update) EndpointSlices() iter.Seq[SliceName] { return maps.Keys(u.b.belongs) }
+// EndpointSlices returns the names of all known slices, unsorted. The update may be modified during the iteration.
+func (u *Update) EndpointSlices() iter.Seq[SliceName] { return maps.Keys(u.b.owners) }
 
-// SliceEndpoints is the number of endpoints that a slice has; 0 if it is not known.
+// SliceEndpoints returns the number of endpoints of a slice; 0 if it is not known.
 func (u *Update) SliceEndpoints(name SliceName) int {
-	service, known := u.b.belongs[name]
+	service, known := u.b.owners[name]
 	if !known {
 		return 0
 	}
@@ -222,32 +221,32 @@ func (u *Update) SliceEndpoints(name SliceName) int {
 	return 0
 }
 
-// family is a Service's slices, sorted by name.
-type family struct {
-	// service is the Service's name in the words that it has been told in before, so that one copy of them is kept.
+// serviceSlices are the slices of one Service, sorted by name.
+type serviceSlices struct {
+	// service is the name as an earlier object had it, so that only one copy of its strings is kept.
 	service ServiceName
 	slices  []*EndpointSlice
 	// owner is nil if the Service is not known.
 	owner *Service
 }
 
-func (u *Update) slicesOf(service ServiceName) family {
+func (u *Update) slicesOf(service ServiceName) serviceSlices {
 	if owner, served := u.b.services.Get(service); served {
-		return family{service: owner.Name, slices: owner.Slices, owner: owner}
+		return serviceSlices{service: owner.Name, slices: owner.Slices, owner: owner}
 	}
 	orphans := u.b.orphans[service]
 	if len(orphans) > 0 {
-		service = u.b.belongs[SliceName{Namespace: service.Namespace, Name: orphans[0].Name}]
+		service = u.b.owners[SliceName{Namespace: service.Namespace, Name: orphans[0].Name}]
 	}
-	return family{service: service, slices: orphans}
+	return serviceSlices{service: service, slices: orphans}
 }
 
 func findSlice(all []*EndpointSlice, name string) (at int, found bool) {
 	return slices.BinarySearchFunc(all, name, func(s *EndpointSlice, name string) int { return cmp.Compare(s.Name, name) })
 }
 
-// replaceSlice puts a slice in the place of the one of that name, or takes that one away when slice is nil.
-func (u *Update) replaceSlice(of *family, name string, slice *EndpointSlice) {
+// replaceSlice replaces the slice of that name, or deletes it if slice is nil.
+func (u *Update) replaceSlice(of *serviceSlices, name string, slice *EndpointSlice) {
 	all := of.slices
 	at, found := findSlice(all, name)
 	if found {
@@ -278,14 +277,14 @@ func (u *Update) replaceSlice(of *family, name string, slice *EndpointSlice) {
 	}
 }
 
-// SetNode takes this node's object as it is now; any other node's is ignored. Addresses and pod CIDRs that the object does
-// not have keep the values of its earlier versions.
+// SetNode sets this node's object; objects of other nodes are ignored. If the object has no addresses or no pod
+// CIDRs, those of its earlier versions remain in use.
 func (u *Update) SetNode(object *corev1.Node) {
 	if object.Name != u.b.node.Name {
 		return
 	}
 	node, problems := u.b.convert.nodeObject(object)
-	u.report(nodeName(object.Name), "Node", problems)
+	u.report(clusterScoped(object.Name), "Node", problems)
 	node.Interfaces = u.b.node.Interfaces
 	// A Node that was deleted and created again has neither at first, but the machine and its pods still have theirs.
 	if len(node.Addresses) == 0 {
@@ -297,15 +296,15 @@ func (u *Update) SetNode(object *corev1.Node) {
 	u.setNode(node)
 }
 
-// DeleteNode tells that this node's object is gone. What it said stays in force, but for a node that is no
-// longer part of the cluster load balancers should go elsewhere.
+// DeleteNode records that this node's object was deleted. Its last addresses, zone and pod CIDRs remain in use, but
+// the node counts as draining: load balancers should avoid a node that is no longer part of the cluster.
 func (u *Update) DeleteNode() {
 	node := *u.b.node
 	node.Exists, node.Draining = false, true
 	u.setNode(&node)
 }
 
-// SetInterfaces tells the addresses that this machine's interfaces bear.
+// SetInterfaces sets the addresses of this machine's interfaces.
 func (u *Update) SetInterfaces(addrs []netip.Addr) {
 	node := *u.b.node
 	node.Interfaces = slices.Clone(addrs)
@@ -321,17 +320,17 @@ func (u *Update) setNode(node *Node) {
 	}
 }
 
-// SetServiceCIDR takes a ServiceCIDR as it is now.
+// SetServiceCIDR adds or replaces a ServiceCIDR.
 func (u *Update) SetServiceCIDR(object *networkingv1.ServiceCIDR) {
 	cidrs, problems := serviceCIDR(object)
-	u.report(nodeName(object.Name), "ServiceCIDR", problems)
+	u.report(clusterScoped(object.Name), "ServiceCIDR", problems)
 	if old, known := u.b.serviceCIDRs[object.Name]; !known || !slices.Equal(old, cidrs) {
 		u.b.serviceCIDRs[object.Name] = cidrs
 		u.changed = true
 	}
 }
 
-// DeleteServiceCIDR forgets a ServiceCIDR.
+// DeleteServiceCIDR removes a ServiceCIDR.
 func (u *Update) DeleteServiceCIDR(name string) {
 	if _, known := u.b.serviceCIDRs[name]; known {
 		delete(u.b.serviceCIDRs, name)
@@ -339,10 +338,11 @@ func (u *Update) DeleteServiceCIDR(name string) {
 	}
 }
 
-// ServiceCIDRs visits the names of all known ServiceCIDRs, in no order. The update may go on meanwhile.
+// ServiceCIDRs returns the names of all known ServiceCIDRs, unsorted. The update may be modified during the
+// iteration.
 func (u *Update) ServiceCIDRs() iter.Seq[string] { return maps.Keys(u.b.serviceCIDRs) }
 
-// nodeName lets a name without a namespace be reported.
-type nodeName string
+// clusterScoped is the name of an object without a namespace, as a Stringer for report.
+type clusterScoped string
 
-func (n nodeName) String() string { return string(n) }
+func (n clusterScoped) String() string { return string(n) }

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// newService is a Service with one port.
+// newService returns a Service with one port.
 func newService(name, clusterIP string, change ...func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
@@ -28,7 +28,7 @@ func newService(name, clusterIP string, change ...func(*corev1.Service)) *corev1
 	return s
 }
 
-// newSlice is an EndpointSlice with one port and these IPv4 addresses.
+// newSlice returns an EndpointSlice with one port and the given IPv4 addresses.
 func newSlice(name, service string, addresses ...string) *discoveryv1.EndpointSlice {
 	portName, port, protocol := "", int32(8080), corev1.ProtocolTCP
 	s := &discoveryv1.EndpointSlice{
@@ -54,7 +54,7 @@ func newCIDR(name string, cidrs ...string) *networkingv1.ServiceCIDR {
 	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
 }
 
-// describe writes all that a snapshot says, so that equal ones are equal text.
+// describe formats everything in a snapshot, so that equal snapshots have equal text.
 func describe(s *Snapshot) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "node %+v\nServiceCIDRs %v\n", *s.Node, s.ServiceCIDRs)
@@ -72,18 +72,18 @@ func describe(s *Snapshot) string {
 	return text.String()
 }
 
-// apply makes one Update and returns what could not be used.
+// apply makes one Update and returns the problems that it reported.
 func apply(b *Builder, change func(*Update)) []string {
-	var told []string
+	var reported []string
 	if err := b.Update(change); err != nil {
 		for _, problem := range err.(interface{ Unwrap() []error }).Unwrap() {
-			told = append(told, problem.Error())
+			reported = append(reported, problem.Error())
 		}
 	}
-	return told
+	return reported
 }
 
-// notified takes the builder's notification, if there is one.
+// notified consumes the builder's notification and reports whether there was one.
 func notified(b *Builder) bool {
 	select {
 	case <-b.Changed():
@@ -93,13 +93,13 @@ func notified(b *Builder) bool {
 	}
 }
 
-// history is a life of a cluster: objects come, change and go.
+// history returns events that add, change and delete the objects of a cluster.
 func history() []func(*Update) {
 	return []func(*Update){
 		func(u *Update) { u.SetService(newService("a", "10.0.0.1")) },
 		func(u *Update) { u.SetEndpointSlice(newSlice("a-1", "a", "10.1.0.1", "10.1.0.2")) },
 		func(u *Update) { u.SetEndpointSlice(newSlice("a-2", "a", "10.1.0.3")) },
-		func(u *Update) { u.SetEndpointSlice(newSlice("a-0", "a", "10.1.0.2")) }, // it has an endpoint of a-1
+		func(u *Update) { u.SetEndpointSlice(newSlice("a-0", "a", "10.1.0.2")) }, // repeats an endpoint of a-1
 		func(u *Update) { u.SetService(newService("b", "10.0.0.2")) },
 		func(u *Update) { u.SetEndpointSlice(newSlice("late-1", "late", "10.1.0.4")) }, // no such Service
 		func(u *Update) { u.SetNode(newNode("n1", "192.0.2.1")) },
@@ -112,7 +112,7 @@ func history() []func(*Update) {
 	}
 }
 
-// TestOrder wants the same snapshot from objects in any order, in updates of any size.
+// TestOrder checks that the snapshot does not depend on the order of the objects or the size of the updates.
 func TestOrder(t *testing.T) {
 	events := history()
 	build := func(events []func(*Update), at func(i int) bool) string {
@@ -128,7 +128,7 @@ func TestOrder(t *testing.T) {
 				}
 			})
 			events = events[n:]
-			b.Snapshot() // which freezes, and must not matter
+			b.Snapshot() // must not affect the result
 		}
 		return describe(b.Snapshot())
 	}
@@ -142,8 +142,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestOldSnapshots wants snapshots never to change, whatever happens later.
-func TestOldSnapshots(t *testing.T) {
+// TestOldSnapshotsAreImmutable checks that later updates do not change a snapshot.
+func TestOldSnapshotsAreImmutable(t *testing.T) {
 	b := NewBuilder("n1")
 	var snapshots []*Snapshot
 	var texts []string
@@ -166,9 +166,8 @@ func TestOldSnapshots(t *testing.T) {
 	}
 }
 
-// TestNoNews wants neither a notification nor a new snapshot when an update says what is known, or nothing that
-// a proxy uses.
-func TestNoNews(t *testing.T) {
+// TestUnchanged checks that an update without a relevant change causes neither a notification nor a new snapshot.
+func TestUnchanged(t *testing.T) {
 	b := NewBuilder("n1")
 	apply(b, func(u *Update) {
 		for _, event := range history() {
@@ -202,18 +201,18 @@ func TestNoNews(t *testing.T) {
 		before := b.Snapshot()
 		apply(b, event)
 		if notified(b) || b.Snapshot() != before {
-			t.Errorf("event %d, which has no news, made a change", i)
+			t.Errorf("event %d changed the snapshot", i)
 		}
 	}
 	for i := range 3 {
 		apply(b, func(u *Update) { u.SetService(newService("a", fmt.Sprintf("10.0.0.%d", 10+i))) })
 	}
 	if !notified(b) || notified(b) {
-		t.Error("three updates were not told as one change")
+		t.Error("three updates were not coalesced into one notification")
 	}
 }
 
-// TestSliceMoves follows slices that change hands, and Services that come and go without their slices.
+// TestSliceMoves moves slices between Services, and adds and deletes Services without their slices.
 func TestSliceMoves(t *testing.T) {
 	b := NewBuilder("n1")
 	want := func(endpoints int, services ...string) {
@@ -245,7 +244,7 @@ func TestSliceMoves(t *testing.T) {
 	do(func(u *Update) { u.SetEndpointSlice(newSlice("r", "b", "10.1.0.9")) })
 	do(func(u *Update) { u.SetService(newService("b", "10.0.0.3")) })
 	want(4, "a", "b r=1 s=3")
-	do(func(u *Update) { u.SetService(newService("b", "None")) }) // it became headless
+	do(func(u *Update) { u.SetService(newService("b", "None")) }) // now headless
 	want(4, "a")
 	do(func(u *Update) { u.SetService(newService("b", "10.0.0.3")) })
 	want(4, "a", "b r=1 s=3")
@@ -259,8 +258,8 @@ func TestSliceMoves(t *testing.T) {
 	want(0, "a", "b")
 }
 
-// TestVisits tells what an Update knows, while it changes it.
-func TestVisits(t *testing.T) {
+// TestIterators checks the iterators of an Update while it is modified.
+func TestIterators(t *testing.T) {
 	b := NewBuilder("n1")
 	for _, event := range history() {
 		apply(b, event)
@@ -285,16 +284,16 @@ func TestVisits(t *testing.T) {
 			u.DeleteServiceCIDR(name)
 		}
 		if n := u.ServiceEndpoints(ServiceName{"ns", "a"}) + u.SliceEndpoints(SliceName{"ns", "a-1"}); n != 0 {
-			t.Errorf("%d endpoints of what is gone", n)
+			t.Errorf("%d endpoints of deleted objects", n)
 		}
 	})
 	s := b.Snapshot()
-	if s.Services.Len() != 0 || len(s.ServiceCIDRs) != 0 || len(b.orphans) != 0 || len(b.belongs) != 0 {
+	if s.Services.Len() != 0 || len(s.ServiceCIDRs) != 0 || len(b.orphans) != 0 || len(b.owners) != 0 {
 		t.Errorf("left over: %s", describe(s))
 	}
 }
 
-// TestProblemsAreStructured wants problems to tell their parts, joined by the update.
+// TestProblemsAreStructured checks that Update returns Problems with all fields set.
 func TestProblemsAreStructured(t *testing.T) {
 	err := NewBuilder("n1").Update(func(u *Update) { u.SetServiceCIDR(newCIDR("x", "10.0.0.0/16", "y")) })
 	var problem *Problem
@@ -306,7 +305,7 @@ func TestProblemsAreStructured(t *testing.T) {
 	}
 }
 
-// TestUpdateCost wants the cost of one slice's change to follow the change, not the cluster.
+// TestUpdateCost checks that the cost of changing one slice does not depend on the size of the cluster.
 func TestUpdateCost(t *testing.T) {
 	cost := func(services int) float64 {
 		b := fullBuilder(services)
@@ -340,7 +339,7 @@ func fullBuilder(services int) *Builder {
 	return b
 }
 
-// BenchmarkSliceChange changes one slice of 10,000 Services and finds the change.
+// BenchmarkSliceChange changes one slice of 10,000 Services and finds the difference.
 func BenchmarkSliceChange(bench *testing.B) {
 	b := fullBuilder(10000)
 	versions := []*discoveryv1.EndpointSlice{newSlice("s5-1", "s5", "10.1.0.1", "10.1.0.2"), newSlice("s5-1", "s5", "10.1.0.1", "10.1.0.3")}

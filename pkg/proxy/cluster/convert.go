@@ -22,14 +22,14 @@ const (
 	maxAffinity           = 24 * time.Hour                   // the API's own limit
 )
 
-// converter turns API objects into this package's values. Strings and sets that repeat are shared.
+// converter converts API objects into this package's values. Repeated strings and sets are shared.
 type converter struct {
 	node  string
-	addrs []netip.Addr // of the node, as the user gave them
+	addrs []netip.Addr // of the node, from the configuration
 	zones map[string]*Zones
 }
 
-// served tells whether a Service is for this proxy at all.
+// served reports whether a Service is for this proxy.
 func served(s *corev1.Service) bool {
 	_, foreign := s.Labels[labelServiceProxyName]
 	return !foreign && s.Spec.Type != corev1.ServiceTypeExternalName &&
@@ -78,8 +78,8 @@ func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
 	return s, p.found
 }
 
-// loadBalancerIPs are the addresses that a controller acknowledged in status, but for those whose traffic
-// has to pass the load balancer itself (ipMode Proxy, KEP-1860). spec.loadBalancerIP is a wish and not read.
+// loadBalancerIPs returns the addresses in status, except those whose traffic has to pass the load balancer itself
+// (ipMode Proxy, KEP-1860). spec.loadBalancerIP is only a request to the cloud provider and is ignored.
 func loadBalancerIPs(object *corev1.Service, p *problems) []netip.Addr {
 	if object.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil
@@ -107,7 +107,7 @@ func affinity(config *corev1.SessionAffinityConfig, p *problems) time.Duration {
 	return timeout
 }
 
-// owner tells the Service that a slice belongs to; ok is false when no proxy should use the slice.
+// owner returns the Service that a slice belongs to; ok is false if the proxy must not use the slice.
 func owner(object *discoveryv1.EndpointSlice) (name ServiceName, ok bool, found []*Problem) {
 	if _, headless := object.Labels[corev1.IsHeadlessService]; headless {
 		return ServiceName{}, false, nil
@@ -163,8 +163,8 @@ func (c *converter) slice(object *discoveryv1.EndpointSlice) (*EndpointSlice, []
 	return s, p.found
 }
 
-// endpointAddr reads an endpoint's address and refuses those that would turn pods' traffic to the node
-// itself or to nowhere (CVE-2021-25737).
+// endpointAddr parses an endpoint's address. It rejects addresses that would send traffic to the node itself or
+// nowhere (CVE-2021-25737).
 func endpointAddr(kind discoveryv1.AddressType, text string) (netip.Addr, error) {
 	addr, err := ParseAddr(text)
 	if err != nil {
@@ -174,7 +174,7 @@ func endpointAddr(kind discoveryv1.AddressType, text string) (netip.Addr, error)
 		return netip.Addr{}, fmt.Errorf("%s is not of the slice's addressType %s", addr, kind)
 	}
 	if addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsMulticast() || addr.IsUnspecified() {
-		return netip.Addr{}, fmt.Errorf("%s is a loopback, link-local, multicast or unspecified address and no endpoint", addr)
+		return netip.Addr{}, fmt.Errorf("%s is a loopback, link-local, multicast or unspecified address, which an endpoint must not have", addr)
 	}
 	return addr, nil
 }
@@ -252,11 +252,11 @@ func serviceCIDR(object *networkingv1.ServiceCIDR) ([]netip.Prefix, []*Problem) 
 	return p.prefixes("spec.cidrs", object.Spec.CIDRs), p.found
 }
 
-// Problem is a part of an object that cannot be used and was left out.
+// Problem describes a field of an object that cannot be used and was left out.
 type Problem struct {
 	// Kind and Object name the object: "Service", "default/web".
 	Kind, Object string
-	// Field is the path of the part, as the API writes it: "spec.ports[0].port".
+	// Field is the path of the field in the API: "spec.ports[0].port".
 	Field string
 	Err   error
 }
@@ -267,7 +267,7 @@ func (p *Problem) Error() string {
 
 func (p *Problem) Unwrap() error { return p.Err }
 
-// problems collects what an object holds that cannot be used.
+// problems collects the Problems of an object.
 type problems struct {
 	found []*Problem
 }
@@ -276,15 +276,15 @@ func (p *problems) add(field path, format string, args ...any) {
 	p.found = append(p.found, &Problem{Field: field.String(), Err: fmt.Errorf(format, args...)})
 }
 
-// path is a field's place in an object: list[index].name, or either part of it. It is spelled out only where
-// there is a problem, as hardly ever.
+// path is a field's path in an object: list[index].name, or only one of the two parts. It is formatted only if there
+// is a problem.
 type path struct {
 	list  string
 	index int
 	name  string
 }
 
-// field is a field of the list's element.
+// field returns the path of a field of the list's element.
 func (p path) field(name string) path {
 	p.name = name
 	return p
@@ -300,7 +300,7 @@ func (p path) String() string {
 	return fmt.Sprintf("%s[%d].%s", p.list, p.index, p.name)
 }
 
-// addrs reads addresses, without repetitions, in the order given.
+// addrs parses addresses and removes duplicates. It preserves the order.
 func (p *problems) addrs(field string, texts []string) []netip.Addr {
 	var addrs addrList
 	for i, text := range texts {
@@ -309,7 +309,7 @@ func (p *problems) addrs(field string, texts []string) []netip.Addr {
 	return addrs
 }
 
-// addrList is a list of addresses without repetitions.
+// addrList is a list of addresses without duplicates.
 type addrList []netip.Addr
 
 func (l *addrList) add(p *problems, field path, text string) {
@@ -321,7 +321,7 @@ func (l *addrList) add(p *problems, field path, text string) {
 	}
 }
 
-// prefixes reads CIDRs, padding allowed as the API's validation does, sorted and without repetitions.
+// prefixes parses CIDRs, sorts them and removes duplicates. Like the API's validation it ignores surrounding spaces.
 func (p *problems) prefixes(field string, texts []string) []netip.Prefix {
 	var prefixes []netip.Prefix
 	for i, text := range texts {
@@ -336,18 +336,18 @@ func (p *problems) prefixes(field string, texts []string) []netip.Prefix {
 	return slices.Compact(prefixes)
 }
 
-// nobody matches no source there is. It stands for ranges that cannot be read.
-var nobody = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32), netip.PrefixFrom(netip.IPv6Unspecified(), 128)}
+// matchNone are ranges that contain no source address. They replace ranges that cannot be parsed.
+var matchNone = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32), netip.PrefixFrom(netip.IPv6Unspecified(), 128)}
 
-// sourceRanges reads who may use a Service. Where a range cannot be read, a family that has no other is open to nobody:
-// whoever wrote it did not want everybody.
+// sourceRanges parses loadBalancerSourceRanges. If a range cannot be parsed, a family without any other range admits
+// no source: the author of the Service wanted a restriction.
 func (p *problems) sourceRanges(texts []string) []netip.Prefix {
 	known := len(p.found)
 	ranges := p.prefixes("spec.loadBalancerSourceRanges", texts)
 	if len(p.found) == known {
 		return ranges
 	}
-	for _, none := range nobody {
+	for _, none := range matchNone {
 		if !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Addr().Is4() == none.Addr().Is4() }) {
 			ranges = append(ranges, none)
 		}
@@ -356,7 +356,7 @@ func (p *problems) sourceRanges(texts []string) []netip.Prefix {
 	return ranges
 }
 
-// port reads a port number; 0 is one only where none is needed.
+// port parses a port number. 0 is valid only if mayBeUnset.
 func (p *problems) port(field path, number int32, mayBeUnset bool) uint16 {
 	if number > 0 && number <= math.MaxUint16 {
 		return uint16(number)
@@ -367,7 +367,7 @@ func (p *problems) port(field path, number int32, mayBeUnset bool) uint16 {
 	return 0
 }
 
-// protocol reads a protocol; unset is TCP.
+// protocol parses a protocol; the default is TCP.
 func (p *problems) protocol(field path, value *corev1.Protocol) (Protocol, bool) {
 	if value == nil || *value == "" {
 		return TCP, true
@@ -396,5 +396,5 @@ func (p *problems) triggered(object *discoveryv1.EndpointSlice) time.Time {
 	return at
 }
 
-// share returns the one copy of a string that all objects use.
+// share returns the canonical copy of a string, which all objects use.
 func share(s string) string { return unique.Make(s).Value() }

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestServed leaves out the Services that are never programmed.
+// TestServed checks which Services are never programmed.
 func TestServed(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -31,21 +31,21 @@ func TestServed(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			b := NewBuilder("n1")
-			told := apply(b, func(u *Update) { u.SetService(newService("a", "10.0.0.1", test.change)) })
-			if served := b.Snapshot().Services.Len() == 1; served != test.served || len(told) > 0 {
-				t.Errorf("served %v, want %v; problems %q", served, test.served, told)
+			problems := apply(b, func(u *Update) { u.SetService(newService("a", "10.0.0.1", test.change)) })
+			if served := b.Snapshot().Services.Len() == 1; served != test.served || len(problems) > 0 {
+				t.Errorf("served %v, want %v; problems %q", served, test.served, problems)
 			}
 		})
 	}
 }
 
-// serviceTest changes a Service and tells what must become of it.
+// serviceTest is a change of a Service with the expected result.
 type serviceTest struct {
-	name   string
-	change func(*corev1.Service)
-	get    func(*Service) any
-	want   string
-	told   []string
+	name     string
+	change   func(*corev1.Service)
+	get      func(*Service) any
+	want     string
+	problems []string
 }
 
 func checkServices(t *testing.T, tests []serviceTest) {
@@ -53,7 +53,7 @@ func checkServices(t *testing.T, tests []serviceTest) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			b := NewBuilder("n1")
-			told := apply(b, func(u *Update) { u.SetService(newService("a", "10.0.0.1", test.change)) })
+			problems := apply(b, func(u *Update) { u.SetService(newService("a", "10.0.0.1", test.change)) })
 			service, ok := b.Snapshot().Services.Get(ServiceName{"ns", "a"})
 			if !ok {
 				t.Fatal("the Service is not served")
@@ -61,12 +61,12 @@ func checkServices(t *testing.T, tests []serviceTest) {
 			if got := fmt.Sprint(test.get(service)); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
-			checkTold(t, "Service ns/a: ", test.told, told)
+			checkProblems(t, "Service ns/a: ", test.problems, problems)
 		})
 	}
 }
 
-// balanced makes a Service one of type LoadBalancer, with these acknowledged addresses.
+// balanced returns a change to type LoadBalancer with these addresses in status.
 func balanced(ingress ...corev1.LoadBalancerIngress) func(*corev1.Service) {
 	return func(s *corev1.Service) {
 		s.Spec.Type, s.Spec.LoadBalancerIP = corev1.ServiceTypeLoadBalancer, "192.0.2.99"
@@ -74,7 +74,7 @@ func balanced(ingress ...corev1.LoadBalancerIngress) func(*corev1.Service) {
 	}
 }
 
-// TestServiceAddresses converts the addresses of a Service, usable or not.
+// TestServiceAddresses converts valid and invalid addresses of a Service.
 func TestServiceAddresses(t *testing.T) {
 	vip, proxy := corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeProxy
 	checkServices(t, []serviceTest{
@@ -103,7 +103,7 @@ func TestServiceAddresses(t *testing.T) {
 	})
 }
 
-// TestServiceFields converts everything else.
+// TestServiceFields converts all other fields.
 func TestServiceFields(t *testing.T) {
 	local := corev1.ServiceInternalTrafficPolicyLocal
 	seconds := func(n int32) *corev1.SessionAffinityConfig {
@@ -164,7 +164,7 @@ func TestServiceFields(t *testing.T) {
 	})
 }
 
-func checkTold(t *testing.T, prefix string, want, got []string) {
+func checkProblems(t *testing.T, prefix string, want, got []string) {
 	t.Helper()
 	for i := range want {
 		want[i] = prefix + want[i]
@@ -174,13 +174,13 @@ func checkTold(t *testing.T, prefix string, want, got []string) {
 	}
 }
 
-// TestOwner tells which slices are used at all, and for what Service.
+// TestOwner checks which slices are used, and for which Service.
 func TestOwner(t *testing.T) {
 	tests := []struct {
-		name   string
-		change func(*discoveryv1.EndpointSlice)
-		used   bool
-		told   []string
+		name     string
+		change   func(*discoveryv1.EndpointSlice)
+		used     bool
+		problems []string
 	}{
 		{"IPv4", func(*discoveryv1.EndpointSlice) {}, true, nil},
 		{"headless", func(s *discoveryv1.EndpointSlice) { s.Labels[corev1.IsHeadlessService] = "" }, false, nil},
@@ -199,7 +199,7 @@ func TestOwner(t *testing.T) {
 			b := NewBuilder("n1")
 			s := newSlice("a-1", "a", "10.1.0.1")
 			test.change(s)
-			told := apply(b, func(u *Update) {
+			problems := apply(b, func(u *Update) {
 				u.SetService(newService("a", "10.0.0.1"))
 				u.SetEndpointSlice(s)
 			})
@@ -207,27 +207,27 @@ func TestOwner(t *testing.T) {
 			if used := len(service.Slices) == 1; used != test.used {
 				t.Errorf("used %v, want %v", used, test.used)
 			}
-			checkTold(t, "EndpointSlice ns/a-1: ", test.told, told)
+			checkProblems(t, "EndpointSlice ns/a-1: ", test.problems, problems)
 		})
 	}
 }
 
-// convertSlice tells what the builder of node n1 makes of a slice.
+// convertSlice returns the slice as the builder of node n1 converts it.
 func convertSlice(t *testing.T, object *discoveryv1.EndpointSlice) (*EndpointSlice, []string) {
 	t.Helper()
 	b := NewBuilder("n1")
-	told := apply(b, func(u *Update) {
+	problems := apply(b, func(u *Update) {
 		u.SetService(newService("a", "10.0.0.1"))
 		u.SetEndpointSlice(object)
 	})
 	service, _ := b.Snapshot().Services.Get(ServiceName{"ns", "a"})
 	if len(service.Slices) != 1 {
-		t.Fatalf("%d slices, want 1; problems %q", len(service.Slices), told)
+		t.Fatalf("%d slices, want 1; problems %q", len(service.Slices), problems)
 	}
-	return service.Slices[0], told
+	return service.Slices[0], problems
 }
 
-// TestConditions holds the conditions of an endpoint against the API's defaults, for every combination.
+// TestConditions checks the API's defaults for every combination of conditions.
 func TestConditions(t *testing.T) {
 	yes, no := true, false
 	values := []*bool{nil, &no, &yes}
@@ -248,7 +248,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestEndpoint converts an endpoint's place and hints.
+// TestEndpoint converts an endpoint's node and hints.
 func TestEndpoint(t *testing.T) {
 	name := func(s string) *string { return &s }
 	tests := []struct {
@@ -272,9 +272,9 @@ func TestEndpoint(t *testing.T) {
 			s := newSlice("a-1", "a", "10.1.0.1")
 			test.endpoint.Addresses = s.Endpoints[0].Addresses
 			s.Endpoints[0] = test.endpoint
-			got, told := convertSlice(t, s)
-			if c := got.Endpoints[0].Conditions &^ (Ready | Serving); c != test.want || len(told) > 0 {
-				t.Errorf("conditions %06b, want %06b; problems %q", c, test.want, told)
+			got, problems := convertSlice(t, s)
+			if c := got.Endpoints[0].Conditions &^ (Ready | Serving); c != test.want || len(problems) > 0 {
+				t.Errorf("conditions %06b, want %06b; problems %q", c, test.want, problems)
 			}
 			var zones []string
 			if z := got.Endpoints[0].Zones; z != nil {
@@ -297,7 +297,7 @@ func TestEndpoint(t *testing.T) {
 	})
 }
 
-// TestZonesAreShared wants one copy of a set of zones, however often it is named.
+// TestZonesAreShared checks that equal sets of zones are one pointer.
 func TestZonesAreShared(t *testing.T) {
 	s := newSlice("a-1", "a", "10.1.0.1", "10.1.0.2", "10.1.0.3")
 	for i, zones := range [][]string{{"z1", "z2"}, {"z2", "z1"}, {"z1"}} {
@@ -309,21 +309,21 @@ func TestZonesAreShared(t *testing.T) {
 	got, _ := convertSlice(t, s)
 	e := got.Endpoints
 	if e[0].Zones != e[1].Zones || e[0].Zones == e[2].Zones {
-		t.Error("equal sets are not one, or different ones are")
+		t.Error("equal sets differ, or different sets are equal")
 	}
 	if !e[0].Zones.Has("z2") || e[2].Zones.Has("z2") || (*Zones)(nil).Has("z1") {
 		t.Error("Has is wrong")
 	}
 }
 
-// TestAddresses reads an endpoint's first address and refuses what would lead elsewhere than to a pod.
+// TestAddresses parses an endpoint's first address and rejects addresses that no pod can have.
 func TestAddresses(t *testing.T) {
-	special := " is a loopback, link-local, multicast or unspecified address and no endpoint"
+	special := " is a loopback, link-local, multicast or unspecified address, which an endpoint must not have"
 	tests := []struct {
 		kind      discoveryv1.AddressType
 		addresses []string
 		want      string
-		told      string
+		problems  string
 	}{
 		{"IPv4", []string{"10.1.0.1"}, "10.1.0.1", ""},
 		{"IPv4", []string{"10.1.0.1", "nonsense"}, "10.1.0.1", ""},
@@ -350,27 +350,27 @@ func TestAddresses(t *testing.T) {
 			s := newSlice("a-1", "a", good)
 			s.AddressType = test.kind
 			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: test.addresses})
-			got, told := convertSlice(t, s)
+			got, problems := convertSlice(t, s)
 			want := strings.TrimSpace(good + " " + test.want)
 			var addrs []string
 			for _, e := range got.Endpoints {
 				addrs = append(addrs, e.Addr.String())
 			}
 			if strings.Join(addrs, " ") != want {
-				t.Errorf("endpoints %v, want %s: the others must go on", addrs, want)
+				t.Errorf("endpoints %v, want %s: the others must be kept", addrs, want)
 			}
-			var wantTold []string
-			if test.told != "" {
-				wantTold = []string{"EndpointSlice ns/a-1: endpoints[1]" + test.told}
+			var wantProblems []string
+			if test.problems != "" {
+				wantProblems = []string{"EndpointSlice ns/a-1: endpoints[1]" + test.problems}
 			}
-			if diff := cmp.Diff(wantTold, told); diff != "" {
+			if diff := cmp.Diff(wantProblems, problems); diff != "" {
 				t.Errorf("problems (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestSlicePorts keeps the ports that a Service can use, and the slice in any case.
+// TestSlicePorts checks that invalid ports are left out and the slice is kept.
 func TestSlicePorts(t *testing.T) {
 	port := func(name string, number int32, protocol corev1.Protocol) discoveryv1.EndpointPort {
 		return discoveryv1.EndpointPort{Name: &name, Port: &number, Protocol: &protocol}
@@ -380,51 +380,51 @@ func TestSlicePorts(t *testing.T) {
 	s := newSlice("a-1", "a", "10.1.0.1")
 	s.Ports = []discoveryv1.EndpointPort{port("web", 8080, "TCP"), nameless, numberless, port("zero", 0, "TCP"), port("big", 65536, "TCP"),
 		port("odd", 1, "DCCP"), port("dns", 5353, "UDP"), port("", 9, "SCTP"), plain}
-	got, told := convertSlice(t, s)
+	got, problems := convertSlice(t, s)
 	if text := fmt.Sprint(got.Ports); text != "[{web TCP 8080} {dns UDP 5353} { SCTP 9} {p TCP 2}]" {
 		t.Errorf("ports %s", text)
 	}
-	checkTold(t, "EndpointSlice ns/a-1: ", []string{
+	checkProblems(t, "EndpointSlice ns/a-1: ", []string{
 		"ports[1]: it has no name or no port, so no Service can use it", "ports[2]: it has no name or no port, so no Service can use it",
-		"ports[3].port: 0 is not a port number", "ports[4].port: 65536 is not a port number", `ports[5].protocol: "DCCP" is none of TCP, UDP and SCTP`}, told)
+		"ports[3].port: 0 is not a port number", "ports[4].port: 65536 is not a port number", `ports[5].protocol: "DCCP" is none of TCP, UDP and SCTP`}, problems)
 }
 
-// TestLargeSlice takes the 1,000 endpoints that a slice may have, and those that several slices have.
+// TestLargeSlice converts a slice of 1,000 endpoints, the API's maximum, and several slices of a Service.
 func TestLargeSlice(t *testing.T) {
 	var addresses []string
 	for i := range 1000 {
 		addresses = append(addresses, fmt.Sprintf("10.1.%d.%d", i/250, i%250+1))
 	}
 	b := NewBuilder("n1")
-	told := apply(b, func(u *Update) {
+	problems := apply(b, func(u *Update) {
 		u.SetService(newService("a", "10.0.0.1"))
 		u.SetEndpointSlice(newSlice("a-1", "a", addresses...))
 		u.SetEndpointSlice(newSlice("a-2", "a", addresses[:500]...))
 	})
 	service, _ := b.Snapshot().Services.Get(ServiceName{"ns", "a"})
-	if len(told) > 0 || b.Endpoints() != 1500 || len(service.Slices[0].Endpoints) != 1000 || len(service.Slices[1].Endpoints) != 500 {
-		t.Errorf("%d endpoints; problems %q", b.Endpoints(), told)
+	if len(problems) > 0 || b.Endpoints() != 1500 || len(service.Slices[0].Endpoints) != 1000 || len(service.Slices[1].Endpoints) != 500 {
+		t.Errorf("%d endpoints; problems %q", b.Endpoints(), problems)
 	}
 }
 
-// TestTriggered reads when the pods of a slice changed.
+// TestTriggered parses the time of the last pod change.
 func TestTriggered(t *testing.T) {
 	want := time.Date(2026, 1, 2, 3, 4, 5, 678000000, time.UTC)
-	for text, told := range map[string][]string{
+	for text, wantProblems := range map[string][]string{
 		"2026-01-02T03:04:05.678Z": nil,
 		"yesterday":                {`metadata.annotations.endpoints.kubernetes.io/last-change-trigger-time: "yesterday" is not an RFC 3339 time`},
 	} {
 		s := newSlice("a-1", "a", "10.1.0.1")
 		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: text}
 		got, problems := convertSlice(t, s)
-		if got.Triggered.Equal(want) != (told == nil) || told != nil && !got.Triggered.IsZero() {
+		if got.Triggered.Equal(want) != (wantProblems == nil) || wantProblems != nil && !got.Triggered.IsZero() {
 			t.Errorf("%s became %v", text, got.Triggered)
 		}
-		checkTold(t, "EndpointSlice ns/a-1: ", told, problems)
+		checkProblems(t, "EndpointSlice ns/a-1: ", wantProblems, problems)
 	}
 }
 
-// TestNode converts this node's object and no other's.
+// TestNode converts only this node's object.
 func TestNode(t *testing.T) {
 	node := newNode("n1")
 	node.Labels = map[string]string{corev1.LabelTopologyZone: "z1"}
@@ -434,8 +434,8 @@ func TestNode(t *testing.T) {
 		{Type: corev1.NodeInternalIP, Address: "10.9.0.2"}, {Type: corev1.NodeInternalIP, Address: "x"},
 		{Type: corev1.NodeInternalIP, Address: "10.9.0.1"}, {Type: corev1.NodeInternalIP, Address: "fd00::9"}}
 	b := NewBuilder("n1")
-	told := apply(b, func(u *Update) { u.SetNode(node); u.SetNode(newNode("n2", "192.0.2.9")) })
-	checkTold(t, "Node n1: ", []string{`spec.podCIDRs[2]: "bad" is not a CIDR`, `status.addresses[3].address: "x" is not an IP address`}, told)
+	problems := apply(b, func(u *Update) { u.SetNode(node); u.SetNode(newNode("n2", "192.0.2.9")) })
+	checkProblems(t, "Node n1: ", []string{`spec.podCIDRs[2]: "bad" is not a CIDR`, `status.addresses[3].address: "x" is not an IP address`}, problems)
 	want := "{Name:n1 Exists:true Addresses:[10.9.0.2 fd00::9] Interfaces:[] PodCIDRs:[10.1.0.0/24 fd00:1::/64] Zone:z1 Draining:false}"
 	if got := fmt.Sprintf("%+v", *b.Snapshot().Node); got != want {
 		t.Errorf("node\n%s\nwant\n%s", got, want)
@@ -474,11 +474,11 @@ func TestNode(t *testing.T) {
 	for name, drain := range drains {
 		apply(b, func(u *Update) { u.SetNode(newNode("n1")) })
 		if b.Snapshot().Node.Draining {
-			t.Error("a good node drains")
+			t.Error("a healthy node is draining")
 		}
 		apply(b, drain)
 		if !b.Snapshot().Node.Draining {
-			t.Errorf("%s: the node does not drain", name)
+			t.Errorf("%s: the node is not draining", name)
 		}
 		if exists := b.Snapshot().Node.Exists; exists != (name != "gone") {
 			t.Errorf("%s: the node exists: %t", name, exists)
@@ -486,8 +486,8 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// TestNodeAddressesGiven puts addresses that the user gave in the place of their families'.
-func TestNodeAddressesGiven(t *testing.T) {
+// TestNodeAddressesOverride checks that configured addresses replace those of their family.
+func TestNodeAddressesOverride(t *testing.T) {
 	for given, want := range map[string]string{
 		"192.0.2.9":             "[192.0.2.9 fd00::9]",
 		"2001:db8::9":           "[2001:db8::9 10.9.0.1]",
@@ -499,7 +499,7 @@ func TestNodeAddressesGiven(t *testing.T) {
 		}
 		b := NewBuilder("n1", addrs...)
 		if got := b.Snapshot().Node; fmt.Sprint(got.Addresses) != fmt.Sprint(addrs) || got.Exists {
-			t.Errorf("%s: before there is an object: %+v", given, got)
+			t.Errorf("%s: without a Node object: %+v", given, got)
 		}
 		apply(b, func(u *Update) { u.SetNode(newNode("n1", "10.9.0.1", "10.9.0.2", "fd00::9")) })
 		if got := fmt.Sprint(b.Snapshot().Node.Addresses); got != want {
@@ -508,7 +508,7 @@ func TestNodeAddressesGiven(t *testing.T) {
 	}
 }
 
-// TestServiceCIDRs joins the ranges of all objects.
+// TestServiceCIDRs merges the ranges of all objects.
 func TestServiceCIDRs(t *testing.T) {
 	b := NewBuilder("n1")
 	apply(b, func(u *Update) {
@@ -530,8 +530,8 @@ func TestServiceCIDRs(t *testing.T) {
 	}
 }
 
-// TestWords spells the values that people read.
-func TestWords(t *testing.T) {
+// TestStrings checks the String methods.
+func TestStrings(t *testing.T) {
 	got := fmt.Sprint(PolicyCluster, PolicyLocal, TCP, UDP, SCTP, Protocol(1), IPv4, IPv6, ServiceName{"a", "b"}, SliceName{"c", "d"})
 	if want := "Cluster Local TCP UDP SCTP unknown IPv4 IPv6 a/b c/d"; got != want {
 		t.Errorf("%s, want %s", got, want)

@@ -1,7 +1,7 @@
-// Package cluster freezes what the API says into values: Services with their endpoints, this node and the
-// ServiceCIDRs, of both address families at once.
+// Package cluster converts Kubernetes objects into immutable values: Services with their endpoints, this node and
+// the ServiceCIDRs, of both address families.
 //
-// A Builder takes Kubernetes objects as they arrive, in any order, and keeps only what a proxy needs of
-// them. Snapshot returns an immutable picture of that; two pictures share everything that did not change,
-// and Changes finds what did. No k8s.io/api type leaves this package.
+// A Builder accepts objects in any order and keeps only the fields that a proxy needs. Its method Snapshot returns
+// the current state. Two snapshots share everything that did not change between them, and Changes finds the
+// differences. No k8s.io/api type leaves this package.
 package cluster

@@ -2,7 +2,7 @@ package cluster
 
 import "slices"
 
-// SameSpec tells whether two versions of a Service say the same, whatever endpoints they have.
+// SameSpec reports whether two versions of a Service are equal apart from their endpoints.
 func (s *Service) SameSpec(o *Service) bool {
 	return s.Name == o.Name && s.UID == o.UID && s.Created.Equal(o.Created) &&
 		slices.Equal(s.ClusterIPs, o.ClusterIPs) &&
@@ -15,12 +15,12 @@ func (s *Service) SameSpec(o *Service) bool {
 		s.HealthCheckNodePort == o.HealthCheckNodePort
 }
 
-// equal compares what two versions of a Service say, slices by identity.
+// equal compares all fields of two versions of a Service, slices by identity.
 func (s *Service) equal(o *Service) bool {
 	return s.SameSpec(o) && slices.Equal(s.Slices, o.Slices)
 }
 
-// equal compares two versions of a slice. When its pods changed does not count: the same endpoints are no news.
+// equal compares two versions of a slice. Triggered is ignored: a slice with the same endpoints is not a change.
 func (s *EndpointSlice) equal(o *EndpointSlice) bool {
 	return s.Name == o.Name && slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Endpoints, o.Endpoints)
 }

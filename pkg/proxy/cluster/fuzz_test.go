@@ -12,7 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// script reads decisions from a fuzzer's bytes; when they end, it decides 0.
+// script derives decisions from a fuzzer's bytes; after the end of the data every decision is 0.
 type script struct {
 	data []byte
 }
@@ -28,7 +28,7 @@ func (s *script) next(below int) int {
 
 func (s *script) pick(values ...string) string { return values[s.next(len(values))] }
 
-// address is good, special, of either family, or none at all.
+// address returns an address that is valid, special, of either family, or invalid.
 func (s *script) address() string {
 	if s.next(4) > 0 {
 		return fmt.Sprintf("10.1.0.%d", s.next(8))
@@ -69,7 +69,7 @@ func (s *script) slice() *discoveryv1.EndpointSlice {
 	return o
 }
 
-// world is what there is after all events, and nothing of how it came to be.
+// world holds the objects that exist after all events, without their history.
 type world struct {
 	services map[string]*corev1.Service
 	slices   map[string]*discoveryv1.EndpointSlice
@@ -120,7 +120,7 @@ func (s *script) event(u *Update, w *world) {
 	}
 }
 
-// build tells the world to a new builder, each object once.
+// build adds each object to a new builder once.
 func (w *world) build() *Builder {
 	b := NewBuilder("n1")
 	apply(b, func(u *Update) {
@@ -144,9 +144,10 @@ func (w *world) build() *Builder {
 	return b
 }
 
-// live takes a builder through a script, and wants its snapshot to depend on what there is and not on what happened; a
-// notification exactly when the snapshot is another; and a count of endpoints that is right.
-func live(t *testing.T, data []byte) {
+// checkHistory applies a script to a builder. It checks that the snapshot depends only on the objects and not on
+// their history, that a notification comes exactly when the snapshot changes, and that the number of endpoints is
+// right.
+func checkHistory(t *testing.T, data []byte) {
 	t.Helper()
 	s := &script{data}
 	w := &world{services: map[string]*corev1.Service{}, slices: map[string]*discoveryv1.EndpointSlice{}, cidrs: map[string]*networkingv1.ServiceCIDR{}}
@@ -164,38 +165,38 @@ func live(t *testing.T, data []byte) {
 		}
 		after := b.Snapshot()
 		if notified(b) != (after != before) {
-			t.Fatal("a notification without another snapshot, or the reverse")
+			t.Fatal("notification without a new snapshot, or the reverse")
 		}
 		before = after
 	}
 	fresh := w.build()
 	if diff := cmp.Diff(describe(fresh.Snapshot()), describe(b.Snapshot())); diff != "" {
-		t.Fatalf("the past shows (-fresh +grown):\n%s", diff)
+		t.Fatalf("the snapshot depends on the history (-new builder +old builder):\n%s", diff)
 	}
 	if b.Endpoints() != fresh.Endpoints() {
 		t.Fatalf("%d endpoints, and %d in a new builder", b.Endpoints(), fresh.Endpoints())
 	}
 }
 
-// TestAnyHistory goes through random scripts: a builder that shares and keeps ends up where a new one does.
-func TestAnyHistory(t *testing.T) {
+// TestRandomHistories applies random scripts: a builder that went through updates must equal a new one.
+func TestRandomHistories(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		data := make([]byte, 600)
 		for i := range data {
 			data[i] = byte(random.Uint32())
 		}
-		live(t, data)
+		checkHistory(t, data)
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
 	}
 }
 
-// FuzzBuilder does so as the input's bytes say.
+// FuzzBuilder applies the script in the fuzzer's input.
 func FuzzBuilder(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 3, 0, 0, 0, 2, 1, 1, 1, 1, 2, 0, 5, 0})
 	f.Add([]byte{3, 0, 0, 0, 0, 3, 1, 1, 1, 1, 1, 0, 1, 2, 0, 0, 1, 1, 0, 0, 3, 0, 1, 0, 0, 2, 0, 5, 0})
 	f.Add([]byte{7, 0, 1, 1, 0, 1, 1, 6, 0, 1, 1, 6, 1, 1, 1, 255, 254, 253, 252, 0, 0, 0, 4, 4, 4})
-	f.Fuzz(live)
+	f.Fuzz(checkHistory)
 }

@@ -5,7 +5,7 @@ import (
 	"iter"
 )
 
-// Key is what a Map can be sorted by: a comparable value that knows its order.
+// Key is the constraint for the keys of a Map: comparable values with an order.
 type Key[K any] interface {
 	comparable
 	// Compare returns -1, 0 or +1 as the receiver sorts before, equal to or after other.
@@ -14,33 +14,33 @@ type Key[K any] interface {
 
 // Map is an immutable map sorted by key. The zero value is empty and ready to use.
 //
-// It is a treap whose priorities are a hash of the key, so the tree's shape depends on its keys alone and
-// not on how they came. Two versions of a map therefore share every subtree that is equal, and Changes
-// finds what differs between them in O(changes · log n) by comparing pointers.
+// It is a treap whose priorities are a hash of the key, so the tree's shape depends only on its keys and not on the
+// order of insertion. Two versions of a map therefore share every subtree that is equal, and Changes finds their
+// differences in O(changes · log n) by comparing pointers.
 //
 // Values are compared with ==: use pointers to immutable values.
 type Map[K Key[K], V comparable] struct {
 	root *node[K, V]
 }
 
-// node is one entry. A node is frozen as soon as a Map that holds it leaves an Editor.
+// node is one entry. It is immutable once a Map that contains it has been returned by an Editor.
 type node[K Key[K], V comparable] struct {
 	key         K
 	value       V
 	priority    uint64
 	size        int
 	left, right *node[K, V]
-	owner       *token // of the editor that may still change this node
+	owner       *token // identifies the editor that may still change this node
 }
 
-// seed makes priorities unpredictable to whoever chooses the keys. It differs between processes, which
-// changes the shape of trees and nothing that can be seen from outside.
+// seed makes priorities unpredictable to users who choose the keys. It differs between processes, which changes the
+// shape of the trees and nothing else.
 var seed = maphash.MakeSeed()
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (m Map[K, V]) Len() int { return size(m.root) }
 
-// Get finds the value of a key.
+// Get returns the value of a key.
 func (m Map[K, V]) Get(key K) (value V, ok bool) {
 	for n := m.root; n != nil; {
 		switch order := key.Compare(n.key); {
@@ -55,93 +55,93 @@ func (m Map[K, V]) Get(key K) (value V, ok bool) {
 	return value, false
 }
 
-// All visits the entries in the order of their keys.
+// All returns the entries in the order of their keys.
 func (m Map[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) { m.root.each(yield) }
 }
 
-// Values visits the values in the order of their keys.
+// Values returns the values in the order of their keys.
 func (m Map[K, V]) Values() iter.Seq[V] {
 	return func(yield func(V) bool) {
 		m.root.each(func(_ K, value V) bool { return yield(value) })
 	}
 }
 
-// Set returns a map that has value at key as well.
+// Set returns a copy of the map with value at key.
 func (m Map[K, V]) Set(key K, value V) Map[K, V] {
 	e := m.Edit()
 	e.Set(key, value)
 	return e.Map()
 }
 
-// Delete returns a map without key.
+// Delete returns a copy of the map without key.
 func (m Map[K, V]) Delete(key K) Map[K, V] {
 	e := m.Edit()
 	e.Delete(key)
 	return e.Map()
 }
 
-// Edit starts a series of changes that ends with Editor.Map. The map itself stays as it is.
+// Edit returns an Editor that starts with the entries of m. The map itself does not change.
 func (m Map[K, V]) Edit() *Editor[K, V] { return &Editor[K, V]{root: m.root} }
 
 // Editor applies many changes to a map without copying a node twice.
 type Editor[K Key[K], V comparable] struct {
-	root *node[K, V]
-	self *token // what this editor signs its nodes with, until Map freezes them
+	root  *node[K, V]
+	owner *token // the owner of this editor's nodes; nil after Map
 }
 
-// token is an identity: two are equal only when they are the same.
+// token is an identity: only pointers to the same token are equal.
 type token struct{ _ byte }
 
-// Map freezes what was edited so far. The editor may be used further and will copy what it changes.
+// Map returns the edited map. The editor may be used further; it then copies the nodes that it changes.
 func (e *Editor[K, V]) Map() Map[K, V] {
-	e.self = nil
+	e.owner = nil
 	return Map[K, V]{root: e.root}
 }
 
-// Get finds the value of a key, edits included.
+// Get returns the value of a key, including edits.
 func (e *Editor[K, V]) Get(key K) (V, bool) { return Map[K, V]{root: e.root}.Get(key) }
 
-// Set puts value at key. Setting the value that is there changes nothing and keeps all sharing.
+// Set puts value at key. Setting the present value changes nothing and preserves sharing.
 func (e *Editor[K, V]) Set(key K, value V) {
-	e.sign()
+	e.token()
 	e.root = e.set(e.root, key, value)
 }
 
-// Delete removes key if it is there.
+// Delete removes key if it is present.
 func (e *Editor[K, V]) Delete(key K) {
 	if _, ok := e.Get(key); ok {
 		e.root = e.remove(e.root, key)
 	}
 }
 
-// own returns n itself when this editor made it, or else a copy that it may change.
+// own returns n if this editor may change it, or else a copy that it may change.
 func (e *Editor[K, V]) own(n *node[K, V]) *node[K, V] {
-	if n.owner == e.sign() {
+	if n.owner == e.token() {
 		return n
 	}
 	c := *n
-	c.owner = e.self
+	c.owner = e.owner
 	return &c
 }
 
-// sign is what this editor's own nodes bear.
-func (e *Editor[K, V]) sign() *token {
-	if e.self == nil {
-		e.self = new(token)
+// token returns the owner of the nodes that this editor creates.
+func (e *Editor[K, V]) token() *token {
+	if e.owner == nil {
+		e.owner = new(token)
 	}
-	return e.self
+	return e.owner
 }
 
 func (e *Editor[K, V]) set(n *node[K, V], key K, value V) *node[K, V] {
 	if n == nil {
-		return &node[K, V]{key: key, value: value, priority: maphash.Comparable(seed, key), size: 1, owner: e.self}
+		return &node[K, V]{key: key, value: value, priority: maphash.Comparable(seed, key), size: 1, owner: e.owner}
 	}
 	switch order := key.Compare(n.key); {
 	case order < 0:
 		before := size(n.left)
 		left := e.set(n.left, key, value)
-		if left.owner != e.self { // the value was there
+		if left.owner != e.owner { // the value is unchanged
 			return n
 		}
 		n = e.own(n)
@@ -152,7 +152,7 @@ func (e *Editor[K, V]) set(n *node[K, V], key K, value V) *node[K, V] {
 	case order > 0:
 		before := size(n.right)
 		right := e.set(n.right, key, value)
-		if right.owner != e.self {
+		if right.owner != e.owner {
 			return n
 		}
 		n = e.own(n)
@@ -182,7 +182,7 @@ func (e *Editor[K, V]) remove(n *node[K, V], key K) *node[K, V] {
 	return n
 }
 
-// join makes one tree of two, where every key of left sorts before every key of right.
+// join merges two trees, where every key of left sorts before every key of right.
 func (e *Editor[K, V]) join(left, right *node[K, V]) *node[K, V] {
 	switch {
 	case left == nil:
@@ -202,7 +202,7 @@ func (e *Editor[K, V]) join(left, right *node[K, V]) *node[K, V] {
 	}
 }
 
-// above tells whether n belongs nearer to the root than o: by priority, and by key where priorities collide.
+// above reports whether n belongs nearer to the root than o: by priority, or by key if priorities collide.
 func (n *node[K, V]) above(o *node[K, V]) bool {
 	if n.priority != o.priority {
 		return n.priority > o.priority
@@ -239,10 +239,10 @@ func (n *node[K, V]) each(yield func(K, V) bool) bool {
 	return n == nil || n.left.each(yield) && yield(n.key, n.value) && n.right.each(yield)
 }
 
-// Change is what happened to one key between two maps.
+// Change is the difference of one key between two maps.
 type Change[V any] struct {
 	Before, After V
-	// Was and Is tell whether the key existed before and exists after; at least one of them is true.
+	// Was and Is report whether the key existed before and exists after; at least one of them is true.
 	Was, Is bool
 }
 
@@ -277,7 +277,7 @@ func changes[K Key[K], V comparable](a, b *node[K, V], yield func(K, Change[V]) 
 	}
 }
 
-// split parts a tree that does not hold key into what sorts before and after it, copying only the path.
+// split divides a tree that does not contain key into the entries before and after it. It copies only the path.
 func split[K Key[K], V comparable](n *node[K, V], key K) (before, after *node[K, V]) {
 	if n == nil {
 		return nil, nil

@@ -16,13 +16,13 @@ func (n number) Compare(o number) int { return cmp.Compare(n, o) }
 
 type numbers = Map[number, int]
 
-// mapVersion is a map and what it must hold, whatever happens to later ones.
+// mapVersion is a Map and its expected content.
 type mapVersion struct {
 	m    numbers
 	want map[number]int
 }
 
-// TestMapLaws applies random operations to a Map and to a Go map, and holds all versions against each other.
+// TestMapLaws applies random operations to a Map and to a Go map, and compares all versions with each other.
 func TestMapLaws(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -47,7 +47,7 @@ func TestMapLaws(t *testing.T) {
 	}
 }
 
-// edit applies a few operations to both maps, one by one or in an Editor that is frozen on the way.
+// edit applies a few operations to both maps, one by one or in an Editor that is frozen in between.
 func edit(r *rand.Rand, m numbers, want map[number]int, keys int) numbers {
 	e := m.Edit()
 	for range r.IntN(10) {
@@ -79,7 +79,7 @@ func has(m map[number]int, key number) bool {
 	return ok
 }
 
-// check compares every way to read a Map with a Go map, and its shape with that of a map built afresh.
+// check compares all read methods of a Map with a Go map, and its shape with that of a new Map.
 func (v mapVersion) check() error {
 	if v.m.Len() != len(v.want) {
 		return fmt.Errorf("Len %d, want %d", v.m.Len(), len(v.want))
@@ -115,7 +115,8 @@ func build(want map[number]int) numbers {
 	return e.Map()
 }
 
-// sameShape tells whether two trees are equal in every node: shape depends on keys, not on history.
+// sameShape returns an error unless two trees are equal in every node: their shape depends on the keys, not on the
+// history.
 func sameShape(a, b *node[number, int]) error {
 	if a == nil || b == nil {
 		if a != b {
@@ -124,7 +125,7 @@ func sameShape(a, b *node[number, int]) error {
 		return nil
 	}
 	if a.key != b.key || a.value != b.value || a.size != b.size || a.size != 1+size(a.left)+size(a.right) {
-		return fmt.Errorf("the node %d=%d of size %d is %d=%d of size %d in a map built afresh", a.key, a.value, a.size, b.key, b.value, b.size)
+		return fmt.Errorf("the node %d=%d of size %d is %d=%d of size %d in a new map", a.key, a.value, a.size, b.key, b.value, b.size)
 	}
 	if err := sameShape(a.left, b.left); err != nil {
 		return err
@@ -132,7 +133,7 @@ func sameShape(a, b *node[number, int]) error {
 	return sameShape(a.right, b.right)
 }
 
-// checkChanges compares Changes with what two Go maps say.
+// checkChanges compares Changes with the differences of two Go maps.
 func checkChanges(before, after mapVersion) error {
 	want := map[number]Change[int]{}
 	for key := range before.want {
@@ -157,7 +158,7 @@ func checkChanges(before, after mapVersion) error {
 	return nil
 }
 
-// TestMapStops ends iterations where the loop does.
+// TestMapStops checks that an iteration ends when the loop does.
 func TestMapStops(t *testing.T) {
 	m := build(map[number]int{1: 1, 2: 2, 3: 3, 4: 4, 5: 5})
 	for stop := range number(6) {
@@ -179,8 +180,8 @@ func TestMapStops(t *testing.T) {
 	}
 }
 
-// TestMapSharing wants a change to copy a path and no more, and a change back to what was to copy nothing: what
-// two versions share is what Changes passes over.
+// TestMapSharing checks that a change copies only one path, and that an edit without effect copies nothing: Changes
+// skips what two versions share.
 func TestMapSharing(t *testing.T) {
 	const entries = 10000
 	want := map[number]int{}
@@ -217,10 +218,10 @@ func TestMapSharing(t *testing.T) {
 		}
 	}
 	if same := before.Set(5000, 2500); same != before {
-		t.Error("setting the value that is there made another version")
+		t.Error("setting the present value made a new version")
 	}
 	if same := before.Delete(5001); same != before {
-		t.Error("deleting a key that is not there made another version")
+		t.Error("deleting a missing key made a new version")
 	}
 }
 

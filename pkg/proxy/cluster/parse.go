@@ -7,11 +7,11 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// ParseAddr reads an address the way the API server does, which lets leading zeros pass. An IPv4 address that is written as
-// an IPv6 one is IPv4's.
+// ParseAddr parses an address as the API server does: leading zeros are allowed. An IPv4-mapped IPv6 address is
+// returned as IPv4.
 func ParseAddr(text string) (netip.Addr, error) {
 	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
-		return addr.Unmap(), nil // as nearly all of them
+		return addr.Unmap(), nil // the common case
 	}
 	ip := netutils.ParseIPSloppy(text)
 	addr, ok := netip.AddrFromSlice(ip)
@@ -21,11 +21,11 @@ func ParseAddr(text string) (netip.Addr, error) {
 	return addr.Unmap(), nil
 }
 
-// mappedBits is the length of ::ffff:0:0/96, the range of IPv4 addresses that are written as IPv6 ones.
+// mappedBits is the length of ::ffff:0:0/96, the range of IPv4-mapped IPv6 addresses.
 const mappedBits = 96
 
-// ParsePrefix reads a CIDR the way the API server does, which lets leading zeros and host bits pass; the latter are cleared.
-// A range of IPv4 addresses that is written as an IPv6 one is IPv4's: ::ffff:10.0.0.0/104 is 10.0.0.0/8.
+// ParsePrefix parses a CIDR as the API server does: leading zeros and host bits are allowed; host bits are cleared.
+// An IPv4-mapped IPv6 range is returned as IPv4: ::ffff:10.0.0.0/104 is 10.0.0.0/8.
 func ParsePrefix(text string) (netip.Prefix, error) {
 	_, network, err := netutils.ParseCIDRSloppy(text)
 	if err != nil {
@@ -33,7 +33,7 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 	}
 	addr, _ := netip.AddrFromSlice(network.IP)
 	bits, _ := network.Mask.Size()
-	if addr.Is4In6() { // and so has at least these bits
+	if addr.Is4In6() { // so bits >= mappedBits
 		bits -= mappedBits
 	}
 	return netip.PrefixFrom(addr.Unmap(), bits), nil

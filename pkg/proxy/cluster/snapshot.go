@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Snapshot is the cluster at one moment, as far as a service proxy has to know it. It never changes.
+// Snapshot is the part of the cluster's state that a service proxy needs, at one moment. It is immutable.
 type Snapshot struct {
-	// Services holds every Service that a proxy may have to serve, with its endpoints. Headless ones,
-	// ExternalNames and those of another proxy are not among them.
+	// Services holds every Service that a proxy may have to serve, with its endpoints. It excludes headless Services,
+	// ExternalNames and those of other proxies.
 	Services Map[ServiceName, *Service]
 	// ServiceCIDRs are the ranges that cluster IPs are allocated from, sorted (KEP-1880).
 	ServiceCIDRs []netip.Prefix
@@ -33,37 +33,38 @@ func (n ServiceName) Compare(o ServiceName) int {
 
 func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 
-// Service is what traffic to a Service is decided by, and the endpoints it has in the whole cluster.
+// Service holds the fields of a Service that affect its traffic, and its endpoints in the whole cluster.
 type Service struct {
 	Name ServiceName
-	// UID tells the object from an earlier or later one of the same name; events name it. Empty without an API server.
+	// UID distinguishes the object from an earlier or later one of the same name; events refer to it. Empty without
+	// an API server.
 	UID string
-	// Created is the object's creation time: of two Services that claim one address, the older has it.
+	// Created is the object's creation time: if two Services claim the same address, the older one gets it.
 	Created time.Time
 
-	// ClusterIPs are allocated by the API server: at most one of each family.
+	// ClusterIPs are allocated by the API server, at most one of each family.
 	ClusterIPs []netip.Addr
-	// LoadBalancerIPs are the addresses acknowledged in status with ipMode VIP (KEP-1860).
+	// LoadBalancerIPs are the addresses in status with ipMode VIP (KEP-1860), which a controller wrote.
 	LoadBalancerIPs []netip.Addr
-	// ExternalIPs are the addresses that whoever wrote the Service asked for; nobody acknowledged them.
+	// ExternalIPs are the addresses in spec, which no controller has confirmed (CVE-2020-8554).
 	ExternalIPs []netip.Addr
-	// Ports are as the object lists them. Names are unique in a Service; a sole port may have none.
+	// Ports are in the order of the object. Names are unique in a Service; a single port may have none.
 	Ports []ServicePort
 
 	// InternalPolicy applies to cluster IPs, ExternalPolicy to every other address (KEP-2086).
 	InternalPolicy, ExternalPolicy Policy
-	// Affinity is how long a client stays with its endpoint after its last connection; 0 is no affinity.
+	// Affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.
 	Affinity time.Duration
-	// SourceRanges restrict who may use LoadBalancerIPs; a family without a range is unrestricted.
+	// SourceRanges restrict the clients of LoadBalancerIPs; a family without a range is unrestricted.
 	SourceRanges []netip.Prefix
-	// HealthCheckNodePort is where load balancers ask whether this node has local endpoints; 0 is nowhere.
+	// HealthCheckNodePort is where load balancers check whether this node has local endpoints; 0 if they do not.
 	HealthCheckNodePort uint16
 
 	// Slices are the EndpointSlices of the Service, sorted by name.
 	Slices []*EndpointSlice
 }
 
-// InFamily reports whether the Service exists in a family: whether it has a cluster IP of it.
+// InFamily reports whether the Service has a cluster IP of a family.
 func (s *Service) InFamily(family Family) bool {
 	return slices.ContainsFunc(s.ClusterIPs, func(a netip.Addr) bool { return FamilyOf(a) == family })
 }
@@ -76,13 +77,13 @@ type ServicePort struct {
 	NodePort uint16 // 0 is none
 }
 
-// EndpointSlice is a part of a Service's endpoints that the API server changes as one (KEP-752).
+// EndpointSlice is a part of a Service's endpoints; the API server changes it as a unit (KEP-752).
 type EndpointSlice struct {
 	Name      string
 	Ports     []EndpointPort
 	Endpoints []Endpoint
-	// Triggered is when the change of pods happened that led to this version of the slice, as the
-	// annotation endpoints.kubernetes.io/last-change-trigger-time tells; zero where it does not.
+	// Triggered is the time of the pod change that led to this version of the slice, from the annotation
+	// endpoints.kubernetes.io/last-change-trigger-time; zero without one.
 	Triggered time.Time
 }
 
@@ -97,18 +98,18 @@ type EndpointPort struct {
 // Endpoint is one address that traffic may be sent to.
 type Endpoint struct {
 	Addr netip.Addr
-	// Conditions tell the endpoint's state and place.
+	// Conditions are the endpoint's state and location.
 	Conditions Conditions
-	// Zones are the zones that this endpoint is meant for (hints.forZones); nil without such a hint.
+	// Zones are the zones that may use this endpoint (hints.forZones); nil without such a hint.
 	Zones *Zones
 }
 
-// Conditions is a set of what is known of an endpoint.
+// Conditions is a set of facts about an endpoint.
 type Conditions uint8
 
-// The conditions of an Endpoint. Ready implies that it should get traffic; Serving that it could, while it
-// terminates (KEP-1669); Local that it runs on this node. NodeHint tells that hints.forNodes names any node,
-// ThisNode that it names this one (KEP-3015).
+// The conditions of an Endpoint. Ready means that it should get traffic; Serving that it could while terminating
+// (KEP-1669); Local that it runs on this node. NodeHint means that hints.forNodes names any node, ThisNode that
+// it names this one (KEP-3015).
 const (
 	Ready Conditions = 1 << iota
 	Serving
@@ -118,15 +119,15 @@ const (
 	ThisNode
 )
 
-// Has tells whether all of the given conditions hold.
+// Has reports whether all of the given conditions hold.
 func (c Conditions) Has(all Conditions) bool { return c&all == all }
 
-// Zones is a set of zone names. Equal sets are one pointer within a Builder's life.
+// Zones is a set of zone names. A Builder returns the same pointer for equal sets.
 type Zones struct {
 	names []string
 }
 
-// Has tells whether the set names the zone.
+// Has reports whether the set contains the zone.
 func (z *Zones) Has(zone string) bool {
 	if z == nil {
 		return false
@@ -137,24 +138,24 @@ func (z *Zones) Has(zone string) bool {
 // Node is the node that this proxy runs on.
 type Node struct {
 	Name string
-	// Exists tells that there is such an object. What it said last stays in force when it is deleted.
+	// Exists reports whether the Node object exists. Its last values remain in use when it is deleted.
 	Exists bool
-	// Addresses are the node's own, at most one of each family, the primary one first: those that the Builder was
-	// made with, then the first of a family among the object's InternalIPs and then its ExternalIPs. None are known
-	// of a Node that a cloud's controller has not initialized yet.
+	// Addresses has at most one address of each family, the primary one first: those passed to NewBuilder, then the
+	// first one of a family among the object's InternalIPs and then its ExternalIPs. It is empty until the cloud
+	// provider has initialized the Node.
 	Addresses []netip.Addr
-	// Interfaces are the addresses that this machine's interfaces bear, sorted.
+	// Interfaces are the addresses of this machine's interfaces, sorted.
 	Interfaces []netip.Addr
-	// PodCIDRs are the ranges that this node's pods get their addresses from.
+	// PodCIDRs are the ranges of this node's pods.
 	PodCIDRs []netip.Prefix
-	// Zone is the label topology.kubernetes.io/zone; empty without it.
+	// Zone is the label topology.kubernetes.io/zone; empty without one.
 	Zone string
-	// Draining tells that load balancers should leave this node: it is being deleted, or the cluster
-	// autoscaler's taint says that it will be (KEP-3836).
+	// Draining means that load balancers should avoid this node: it is being deleted, or it has the cluster
+	// autoscaler's taint (KEP-3836).
 	Draining bool
 }
 
-// Primary returns the family of the node's primary address, and false while no address is known.
+// Primary returns the family of the node's primary address, and false if no address is known.
 func (n *Node) Primary() (Family, bool) {
 	if len(n.Addresses) == 0 {
 		return 0, false
@@ -172,10 +173,10 @@ func (n *Node) Address(family Family) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// Policy tells which endpoints traffic may be sent to.
+// Policy is a traffic policy: it selects the endpoints that traffic may be sent to.
 type Policy uint8
 
-// The two traffic policies: Cluster sends to any endpoint, Local only to those on this node.
+// The traffic policies: Cluster sends to any endpoint, Local only to endpoints on this node.
 const (
 	PolicyCluster Policy = iota
 	PolicyLocal
@@ -227,10 +228,10 @@ func (f Family) String() string {
 	return "IPv4"
 }
 
-// MarshalText makes a list of families an array of their names in a log in JSON.
+// MarshalText returns the name, so that a list of families is an array of names in a JSON log.
 func (f Family) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
-// FamilyOf is the family of an address, which must be valid and not IPv4-mapped.
+// FamilyOf returns the family of an address, which must be valid and not IPv4-mapped.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
