@@ -8,7 +8,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// large is a cluster of so many Services, each with one port, a node port and so many endpoints.
+// large returns a cluster of Services with one port, a node port and the given number of endpoints each.
 func large(services, endpoints int) *cluster.Snapshot {
 	all := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()
 	for i := range services {
@@ -33,7 +33,7 @@ func manyEndpoints(first, count int) *cluster.EndpointSlice {
 	return s
 }
 
-// sizes are clusters as they are found: many small Services, and fewer large ones.
+// sizes are realistic clusters: many small Services, and fewer large ones.
 var sizes = []struct{ services, endpoints int }{{1000, 2}, {10000, 2}, {5000, 50}, {45000, 1}}
 
 func BenchmarkCold(b *testing.B) {
@@ -48,7 +48,7 @@ func BenchmarkCold(b *testing.B) {
 	}
 }
 
-// BenchmarkOneEndpoint plans back and forth between two versions of one Service that differ in an endpoint.
+// BenchmarkOneEndpoint alternates between two versions of one Service that differ in an endpoint.
 func BenchmarkOneEndpoint(b *testing.B) {
 	for _, size := range sizes {
 		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {

@@ -7,8 +7,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Compute decides what to do about a snapshot. before is an earlier plan or nil; it saves the work for
-// Services that did not change since and never alters the result.
+// Compute returns the plan for a snapshot. before is an earlier plan or nil; it saves the work for Services that have
+// not changed since and never affects the result.
 func Compute(snap *cluster.Snapshot, opts *Options, before *Plan) *Plan {
 	if before == nil || before.options != opts || !opts.sameForServices(before.snapshot.Node, snap.Node) {
 		before = &Plan{snapshot: &cluster.Snapshot{}, Node: &Node{}}
@@ -45,7 +45,7 @@ func Compute(snap *cluster.Snapshot, opts *Options, before *Plan) *Plan {
 	}
 }
 
-// computation carries a plan from one snapshot to the next.
+// computation updates a plan from one snapshot to the next.
 type computation struct {
 	services   *cluster.Editor[cluster.ServiceName, *Service]
 	frontends  *cluster.Editor[Frontend, *Route]
@@ -54,7 +54,7 @@ type computation struct {
 	hairpins   *cluster.Editor[netip.Addr, int]
 }
 
-// replace puts what a Service asks for now in the place of what it asked for. Either may be nil.
+// replace replaces the decisions about a Service. Either may be nil.
 func (c *computation) replace(name cluster.ServiceName, old, now *Service) {
 	if now == nil {
 		c.services.Delete(name)
@@ -65,7 +65,7 @@ func (c *computation) replace(name cluster.ServiceName, old, now *Service) {
 	if old == nil {
 		old = &Service{}
 	}
-	// A Service that was deleted and created again may be younger now, so it claims everything again.
+	// A Service that was deleted and created again is younger now, so all its claims are made again.
 	kept := func(routes []*Route, route *Route) bool {
 		return old.Created.Equal(now.Created) && find(routes, route.Frontend) == route
 	}
@@ -83,7 +83,7 @@ func (c *computation) replace(name cluster.ServiceName, old, now *Service) {
 	count(c.hairpins, old.LocalAddrs, now.LocalAddrs)
 }
 
-// count keeps book of how many Services have an address.
+// count updates the number of Services that have an address.
 func count(counts *cluster.Editor[netip.Addr, int], before, after []netip.Addr) {
 	if slices.Equal(before, after) {
 		return

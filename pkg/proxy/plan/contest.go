@@ -11,7 +11,7 @@ type Claims struct {
 	Routes []*Route
 }
 
-// Precedence is the rule that decides which of two claims for one frontend is served.
+// Precedence is the rule that selects the served one of two claims for the same frontend.
 type Precedence uint8
 
 // The rules, in the order in which they are tried. No two Services have the same name, so the last one always decides.
@@ -24,7 +24,7 @@ const (
 	ByName
 )
 
-// Why reports the rule by which one route is served rather than another that claims the same frontend.
+// Why returns the rule by which one route is served rather than another one for the same frontend.
 func (p *Plan) Why(served, other *Route) Precedence {
 	created := func(r *Route) time.Time {
 		service, _ := p.Services.Get(r.Service)
@@ -34,7 +34,7 @@ func (p *Plan) Why(served, other *Route) Precedence {
 	return rule
 }
 
-// precedence orders two claims for one frontend, and reports the rule that decides.
+// precedence orders two claims for the same frontend, and returns the rule that decides.
 func precedence(a, b *Route, created func(*Route) time.Time) (order int, rule Precedence) {
 	if order := cmp.Compare(a.Kind, b.Kind); order != 0 {
 		return order, ByKind

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// claimants lists who claims a frontend, by seniority. The first must be who has it.
+// claimants returns the Services that claim a frontend, by precedence, and checks that the first one is served.
 func claimants(t *testing.T, p *Plan, frontend Frontend) string {
 	t.Helper()
 	holder, served := p.Frontends.Get(frontend)
@@ -24,7 +24,7 @@ func claimants(t *testing.T, p *Plan, frontend Frontend) string {
 		return holder.Service.Name
 	}
 	if len(claims.Routes) < 2 || claims.Routes[0] != holder {
-		t.Errorf("%s is contested by %d, and the first does not have it", frontend, len(claims.Routes))
+		t.Errorf("%s is claimed by %d Services, and the first one is not served", frontend, len(claims.Routes))
 	}
 	var names []string
 	for _, route := range claims.Routes {
@@ -33,7 +33,7 @@ func claimants(t *testing.T, p *Plan, frontend Frontend) string {
 	return strings.Join(names, " ")
 }
 
-// TestContested lets Services claim one address, one update after another: the older one is served.
+// TestContested lets Services claim one address in several updates: the oldest one is served.
 func TestContested(t *testing.T) {
 	w := newWorld(t)
 	shared := Frontend{netip.MustParseAddr(virtualIP), cluster.TCP, 80}
@@ -55,25 +55,25 @@ func TestContested(t *testing.T) {
 		want   string
 	}{
 		{"alone", claim("b", "172.30.0.2", 2), "b"},
-		{"a younger one comes", claim("c", "172.30.0.3", 3), "b c"},
-		{"an older one comes", claim("a", "172.30.0.1", 1), "a b c"},
-		{"an equally old one comes: the name decides", claim("b2", "172.30.0.4", 2), "a b b2 c"},
-		{"the holder goes", remove("a"), "b b2 c"},
-		{"the holder is born again", claim("b", "172.30.0.2", 4), "b2 c b"},
-		{"one in the middle goes", remove("c"), "b2 b"},
-		{"one stops to claim", func(u *cluster.Update) { u.SetService(service(named("b2"), on("172.30.0.4"), created(2))) }, "b"},
-		{"and claims again", claim("b2", "172.30.0.4", 2), "b2 b"},
+		{"a younger one is added", claim("c", "172.30.0.3", 3), "b c"},
+		{"an older one is added", claim("a", "172.30.0.1", 1), "a b c"},
+		{"an equally old one is added: the name decides", claim("b2", "172.30.0.4", 2), "a b b2 c"},
+		{"the served one is deleted", remove("a"), "b b2 c"},
+		{"the served one is recreated", claim("b", "172.30.0.2", 4), "b2 c b"},
+		{"one in the middle is deleted", remove("c"), "b2 b"},
+		{"one drops its claim", func(u *cluster.Update) { u.SetService(service(named("b2"), on("172.30.0.4"), created(2))) }, "b"},
+		{"and claims the address again", claim("b2", "172.30.0.4", 2), "b2 b"},
 		{"all change in one update", func(u *cluster.Update) {
 			remove("b2")(u)
 			claim("b", "172.30.0.2", 9)(u)
 			claim("d", "172.30.0.5", 8)(u)
 			claim("e", "172.30.0.6", 7)(u)
 		}, "e d b"},
-		{"deleted and made anew in one update", func(u *cluster.Update) {
+		{"deleted and recreated in one update", func(u *cluster.Update) {
 			remove("e")(u)
 			claim("e", "172.30.0.6", 10)(u)
 		}, "d b e"},
-		{"all go", func(u *cluster.Update) {
+		{"all are deleted", func(u *cluster.Update) {
 			for _, name := range []string{"d", "b", "e"} {
 				remove(name)(u)
 			}
@@ -91,7 +91,7 @@ func TestContested(t *testing.T) {
 	}
 }
 
-// TestContestedKinds lets Services claim one address as different kinds: the kind decides before the age.
+// TestContestedKinds lets Services claim one address as different kinds: the kind takes precedence over the age.
 func TestContestedKinds(t *testing.T) {
 	w := newWorld(t)
 	w.options.ServeExternalIPs = true
@@ -115,7 +115,7 @@ func TestContestedKinds(t *testing.T) {
 			"served for ns/c, which has it as its cluster IP"},
 		{"an older external IP", service(named("d"), on("172.30.0.14"), created(0), external), "c b d a",
 			"served for ns/c, which has it as its cluster IP"},
-		{"the cluster IP moves away", service(named("c"), on("172.30.0.13"), created(3)), "b d a",
+		{"the cluster IP changes", service(named("c"), on("172.30.0.13"), created(3)), "b d a",
 			"served for ns/b, which has it as its load balancer IP"},
 		{"the load balancer IP becomes an external IP", service(named("b"), on("172.30.0.12"), created(2), external), "d a b",
 			"served for ns/d, which is older"},
@@ -143,8 +143,8 @@ func TestContestedKinds(t *testing.T) {
 	}
 }
 
-// TestContestedNodePort lets Services claim one node port, as after a restore of the API server's storage: the older one is
-// served, in each family.
+// TestContestedNodePort lets Services claim one node port, as after a restore of etcd: the older one is served, in each
+// family.
 func TestContestedNodePort(t *testing.T) {
 	w := newWorld(t)
 	w.update(func(u *cluster.Update) {
@@ -156,7 +156,7 @@ func TestContestedNodePort(t *testing.T) {
 	}
 }
 
-// TestNotContested: the same address on other ports and protocols is nobody else's.
+// TestNotContested uses the same address with different ports and protocols.
 func TestNotContested(t *testing.T) {
 	w := newWorld(t)
 	w.update(func(u *cluster.Update) {
@@ -178,7 +178,7 @@ func TestNotContested(t *testing.T) {
 	}
 }
 
-// TestNoContestWithItself: a Service may ask for one address in two ways, of which the load balancer's counts.
+// TestNoContestWithItself uses an address as load balancer IP and external IP of one Service: the load balancer IP counts.
 func TestNoContestWithItself(t *testing.T) {
 	w := newWorld(t)
 	w.options.ServeExternalIPs = true
@@ -197,7 +197,7 @@ func TestNoContestWithItself(t *testing.T) {
 	}
 }
 
-// TestClusterIPMoves from a deleted Service to a new one in one update.
+// TestClusterIPMoves moves a cluster IP from a deleted Service to a new one in one update.
 func TestClusterIPMoves(t *testing.T) {
 	w := newWorld(t)
 	w.update(func(u *cluster.Update) { u.SetService(service(created(1))) })
@@ -215,7 +215,7 @@ func TestClusterIPMoves(t *testing.T) {
 	}
 }
 
-// TestTypeChanges takes a Service back and forth between types.
+// TestTypeChanges alternates the type of a Service.
 func TestTypeChanges(t *testing.T) {
 	w := newWorld(t)
 	types := map[string]*corev1.Service{

@@ -7,10 +7,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Packet opens a connection, seen before the dataplane touched it.
+// Packet is the first packet of a connection, before any translation.
 type Packet struct {
 	Source netip.Addr
-	// Interface is the name of the one it arrived on; empty for what the node sends itself.
+	// Interface is the name of the input interface; empty for packets that the node itself sends.
 	Interface string
 	To        netip.AddrPort
 	Protocol  cluster.Protocol
@@ -19,20 +19,20 @@ type Packet struct {
 // Path is where a connection goes and why.
 type Path struct {
 	Verdict Verdict
-	// Route is the one that the packet met; nil where it met none.
+	// Route is the matching route; nil if there is none.
 	Route *Route
-	// Pool holds the endpoints that it may go to when Verdict is Balance.
+	// Pool holds the possible endpoints if Verdict is Balance.
 	Pool *Pool
-	// Masqueraded tells whether the endpoint sees the node as the source.
+	// Masqueraded reports whether the endpoint sees the node as the source.
 	Masqueraded bool
-	// Hairpin is the source's own address where the connection may come back to it: then, too, the endpoint
-	// sees the node as the source. Invalid otherwise.
+	// Hairpin is the packet's source if that may also be the chosen endpoint: in that case, too, the endpoint sees
+	// the node as the source. Invalid otherwise.
 	Hairpin netip.Addr
-	// Why says it in words.
+	// Why explains the verdict in words.
 	Why string
 }
 
-// Explain follows a packet through the plan.
+// Explain traces a packet through the plan.
 func (p *Plan) Explain(packet Packet) Path {
 	route := p.RouteTo(packet.To, packet.Protocol)
 	if route == nil {
@@ -58,7 +58,7 @@ func (p *Plan) Explain(packet Packet) Path {
 	return path
 }
 
-// unrouted is the path of a packet that meets no frontend. What addresses the node itself is left to it.
+// unrouted returns the path of a packet without a matching frontend. Packets to the node itself pass.
 func (p *Plan) unrouted(packet Packet) Path {
 	to := packet.To.Addr()
 	if route := p.onLocalhost(packet); route != nil && route.RejectOnLocalhost {
@@ -70,10 +70,10 @@ func (p *Plan) unrouted(packet Packet) Path {
 	if within(p.Node.ServiceCIDRs, to) {
 		return Path{Verdict: Drop, Why: "no Service has this cluster IP"}
 	}
-	return Path{Verdict: Pass, Why: "it is for no Service"}
+	return Path{Verdict: Pass, Why: "it is not for a Service"}
 }
 
-// onLocalhost finds the node port that a packet to a loopback address names; nil if that is none.
+// onLocalhost returns the node port route for a packet to a loopback address; nil if there is none.
 func (p *Plan) onLocalhost(packet Packet) *Route {
 	if !packet.To.Addr().IsLoopback() {
 		return nil

@@ -7,12 +7,12 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// HealthCheck is what a load balancer is told that asks whether to send a Service's traffic to this node.
+// HealthCheck is the answer to a load balancer's check whether this node can serve a Service.
 type HealthCheck struct {
-	// Port is the node's TCP port where it asks.
+	// Port is the TCP port of this node that answers.
 	Port uint16
-	// LocalEndpoints is the number of distinct addresses of ready endpoints on this node, for each family that the Service
-	// has. A load balancer that sends IPv6 traffic asks by IPv6, and IPv4 endpoints do not help it.
+	// LocalEndpoints is the number of distinct addresses of ready endpoints on this node, for each family of the Service.
+	// They are separate because a load balancer checks the family whose traffic it sends.
 	LocalEndpoints map[cluster.Family]int
 }
 
@@ -25,7 +25,7 @@ func (h *HealthCheck) In(family cluster.Family) bool {
 	return ok
 }
 
-// healthCheck is the health check of a Service, nil if it has none.
+// healthCheck returns the health check of a Service; nil if it has none.
 func healthCheck(s *cluster.Service) *HealthCheck {
 	if s.HealthCheckNodePort == 0 {
 		return nil
@@ -53,7 +53,7 @@ func readyLocalAddrs(s *cluster.Service, family cluster.Family) int {
 	return len(sortedSet(addrs))
 }
 
-// Everywhere reports whether node ports of a family are served on every address of this machine, whichever it has.
+// Everywhere reports whether node ports of a family are served on every address of this machine.
 func (sel *NodePortAddresses) Everywhere(family cluster.Family) bool {
 	of := func(cidr netip.Prefix) bool { return cluster.FamilyOf(cidr.Addr()) == family }
 	whole := func(cidr netip.Prefix) bool { return of(cidr) && cidr.Bits() == 0 }

@@ -44,7 +44,7 @@ func TestHealthCheckFamilies(t *testing.T) {
 	}
 }
 
-// TestEverywhere reports the families whose node ports are on all addresses.
+// TestEverywhere checks in which families node ports are served on all addresses.
 func TestEverywhere(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	for _, test := range []struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// contents are all that a plan holds, in plain maps.
+// contents holds everything in a plan, in Go maps.
 type contents struct {
 	Services   map[cluster.ServiceName]*Service
 	Frontends  map[Frontend]*Route
@@ -36,7 +36,7 @@ func contentsOf(p *Plan) contents {
 	return c
 }
 
-// expected works out from the Services alone, in the simplest way, what the rest of a plan must be.
+// expected derives the rest of a plan from its Services, in the simplest way.
 func expected(p *Plan) contents {
 	want := contents{
 		Services: maps.Collect(p.Services.All()), Frontends: map[Frontend]*Route{}, Contested: map[Frontend][]*Route{},
@@ -57,7 +57,7 @@ func expected(p *Plan) contents {
 		}
 	}
 	for frontend, routes := range claims {
-		slices.SortStableFunc(routes, func(a, b *Route) int { return age(a).Compare(age(b)) }) // they come by name
+		slices.SortStableFunc(routes, func(a, b *Route) int { return age(a).Compare(age(b)) }) // already sorted by name
 		slices.SortStableFunc(routes, func(a, b *Route) int { return rank[a.Kind] - rank[b.Kind] })
 		want.Frontends[frontend] = routes[0]
 		if len(routes) > 1 {
@@ -71,9 +71,9 @@ func differs(want, got contents) string {
 	return cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}))
 }
 
-// chance draws what comes next.
+// chance is a source of random decisions.
 type chance struct {
-	// below draws a number below n, n > 0.
+	// below returns a number in [0, n), n > 0.
 	below func(n int) int
 	// zones are hints for zones; only a Builder can make them.
 	zones []*cluster.Zones
@@ -99,7 +99,7 @@ func (c *chance) yes() bool { return c.below(2) == 1 }
 
 func pick[T any](c *chance, from ...T) T { return from[c.below(len(from))] }
 
-// some picks up to limit values, each once.
+// some returns up to limit distinct values.
 func some[T comparable](c *chance, limit int, from ...T) []T {
 	var picked []T
 	for range c.below(limit + 1) {
@@ -110,7 +110,7 @@ func some[T comparable](c *chance, limit int, from ...T) []T {
 	return picked
 }
 
-// randomService is one of few possible, so that Services get in each other's way.
+// randomService returns a Service with values from small sets, so that Services conflict often.
 func randomService(c *chance, name cluster.ServiceName) *cluster.Service {
 	s := &cluster.Service{
 		Name:            name,
@@ -155,7 +155,7 @@ func randomSlice(c *chance, name string) *cluster.EndpointSlice {
 	return s
 }
 
-// randomChange makes a snapshot of another by one change.
+// randomChange returns a snapshot with one change.
 func randomChange(c *chance, s *cluster.Snapshot) *cluster.Snapshot {
 	next := *s
 	name := cluster.ServiceName{Namespace: "ns", Name: pick(c, "a", "b", "c", "d")}
@@ -176,7 +176,7 @@ func randomChange(c *chance, s *cluster.Snapshot) *cluster.Snapshot {
 	case 3, 4:
 		next.Services = s.Services.Delete(name)
 	case 5, 6:
-		if known && len(old.Slices) > 0 { // as most changes are: one slice, and the rest is shared
+		if known && len(old.Slices) > 0 { // the most common change: one slice, the rest is shared
 			changed := *old
 			at := c.below(len(old.Slices))
 			changed.Slices = slices.Clone(old.Slices)
@@ -191,7 +191,7 @@ func randomChange(c *chance, s *cluster.Snapshot) *cluster.Snapshot {
 	return &next
 }
 
-// walk goes through many snapshots and holds every plan against the laws.
+// walk computes plans for a series of snapshots and checks the laws for each.
 func walk(t *testing.T, c *chance, steps int) {
 	t.Helper()
 	opts := &Options{
@@ -215,7 +215,7 @@ func walk(t *testing.T, c *chance, steps int) {
 			t.Fatalf("an earlier plan changes the result (-without +with):\n%s", diff)
 		}
 		if diff := differs(expected(got), contentsOf(got)); diff != "" {
-			t.Fatalf("the Services ask for something else (-want +got):\n%s", diff)
+			t.Fatalf("the plan does not follow from its Services (-want +got):\n%s", diff)
 		}
 		checkIdentity(t, before, got)
 		checkRoutes(t, got)
@@ -223,8 +223,8 @@ func walk(t *testing.T, c *chance, steps int) {
 	}
 }
 
-// checkIdentity holds: what is decided as before is the same pointer, so that whoever looks for changes finds
-// no others. A node that changes what it means for Services may make all of them anew.
+// checkIdentity checks that equal decisions keep their pointers, so that a comparison finds only real changes. A change of
+// the node that affects Services may replace all of them.
 func checkIdentity(t *testing.T, before, after *Plan) {
 	t.Helper()
 	if before == nil || !after.options.sameForServices(before.snapshot.Node, after.snapshot.Node) {
@@ -233,15 +233,15 @@ func checkIdentity(t *testing.T, before, after *Plan) {
 	for frontend, change := range cluster.Changes(before.Frontends, after.Frontends) {
 		if change.Was && change.Is && change.Before.Service == change.After.Service && change.Before.Port == change.After.Port &&
 			change.Before.equal(change.After) {
-			t.Fatalf("the route of %s is new and says the same", frontend)
+			t.Fatalf("the route of %s has a new pointer but is equal", frontend)
 		}
 	}
 	if before.Node != after.Node && before.Node.equal(after.Node) {
-		t.Fatal("the node is new and says the same")
+		t.Fatal("the node has a new pointer but is equal")
 	}
 }
 
-// checkRoutes holds what is true of every route that there is.
+// checkRoutes checks the invariants of every route.
 func checkRoutes(t *testing.T, p *Plan) {
 	t.Helper()
 	for frontend, route := range p.Frontends.All() {
@@ -252,7 +252,7 @@ func checkRoutes(t *testing.T, p *Plan) {
 		case frontend != route.Frontend:
 			t.Fatalf("%s leads to the route of %s", frontend, route.Frontend)
 		case !frontend.Addr.IsValid() || frontend.Port == 0 || frontend.IsNodePort() != (route.Kind == NodePort):
-			t.Fatalf("%s is no frontend of kind %s", frontend, route.Kind)
+			t.Fatalf("%s cannot be a frontend of kind %s", frontend, route.Kind)
 		case empty != (route.Verdict != Balance):
 			t.Fatalf("%s has verdict %s with %d endpoints", frontend, route.Verdict, len(route.Pool.Endpoints))
 		case !sorted || !distinct:
@@ -267,6 +267,7 @@ func checkRoutes(t *testing.T, p *Plan) {
 	}
 }
 
+// TestLaws walks through random changes.
 func TestLaws(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -277,7 +278,7 @@ func TestLaws(t *testing.T) {
 	}
 }
 
-// FuzzLaws walks as the input's bytes say.
+// FuzzLaws walks through the changes encoded in the fuzzer's input.
 func FuzzLaws(f *testing.F) {
 	f.Add([]byte("a short walk"))
 	f.Add([]byte(strings.Repeat("\x07\x00\x01\x02\x01\x01\x02\x00\x03\x01\x02", 20)))

@@ -8,55 +8,55 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Options are the decisions that are a user's and not the cluster's. They must not change once used.
+// Options are the user's settings. They must not be modified once used.
 type Options struct {
 	// NodePorts selects the addresses on which node ports are served.
 	NodePorts NodePortAddresses
-	// Localhost says what becomes of node ports on loopback addresses that are not among those.
+	// Localhost configures node ports on loopback addresses that NodePorts does not select.
 	Localhost Localhost
-	// LocalTraffic tells local pods' connections from others. With NodeCIDR, the node's own pod CIDRs do. Until these are
-	// known, connections to cluster IPs are all masqueraded (docs/decisions/0017).
+	// LocalTraffic detects connections from local pods. With NodeCIDR, the node's own pod CIDRs do; until these are
+	// known, all connections to cluster IPs are masqueraded (docs/decisions/0017).
 	LocalTraffic LocalTraffic
 	NodeCIDR     bool
 	// SingleStack serves only the family of the node's primary address, and both families until that is known.
 	SingleStack bool
 	// MasqueradeAll masquerades every connection to a cluster IP.
 	MasqueradeAll bool
-	// ServeExternalIPs believes spec.externalIPs, which nobody acknowledged (CVE-2020-8554).
+	// ServeExternalIPs serves spec.externalIPs, which no controller has confirmed (CVE-2020-8554).
 	ServeExternalIPs bool
 }
 
-// NodePortAddresses selects among the addresses of this machine. A family for which it has no CIDR is unrestricted.
+// NodePortAddresses selects addresses of this machine. A family without a CIDR is unrestricted.
 type NodePortAddresses struct {
-	// Primary selects the Node's address of each family. It is the CIDR of that address alone, and none in a family of
-	// which the Node has no address.
+	// Primary selects the Node's address of each family, as a CIDR of that address alone would. In a family of which
+	// the Node has no address it selects none.
 	Primary bool
-	// CIDRs take the interfaces' addresses within them.
+	// CIDRs select the interfaces' addresses within them.
 	CIDRs []netip.Prefix
-	// Loopback takes loopback addresses too, where the CIDRs hold them. A backend has to be able to.
+	// Loopback also allows loopback addresses within the CIDRs. Not every backend can serve them.
 	Loopback bool
 }
 
-// Localhost is what becomes of connections to node ports on the loopback addresses, where the dataplane does not serve
-// them. The zero value leaves them to whoever listens there.
+// Localhost configures connections to node ports on loopback addresses that the dataplane does not serve. The zero
+// value passes them to local sockets.
 type Localhost struct {
-	// Reject rejects them, but for those that the proxy itself listens for.
+	// Reject rejects them, except those in Forwarded.
 	Reject bool
-	// Forwarded are the families whose TCP node ports the proxy itself listens for.
+	// Forwarded lists the families whose TCP node ports the proxy itself listens on.
 	Forwarded []cluster.Family
 }
 
-// rejects tells whether connections to a node port are rejected there.
+// rejects reports whether connections to a node port are rejected on loopback addresses.
 func (l *Localhost) rejects(f Frontend) bool {
 	return l.Reject && (f.Protocol != cluster.TCP || !slices.Contains(l.Forwarded, f.Family()))
 }
 
-// LocalTraffic tells the connections of this node's pods (or of the cluster's, by CIDR) from others. At most
-// one of its parts is set; none at all tells nothing apart.
+// LocalTraffic detects connections from this node's pods (or, by CIDR, from the cluster's). At most one of its fields
+// is set; the zero value detects nothing.
 type LocalTraffic struct {
-	// CIDRs are the sources of local pods, at most one of each family.
+	// CIDRs are the source ranges of local pods, at most one of each family.
 	CIDRs []netip.Prefix
-	// Interface is the one that local pods' packets arrive on; where it ends in *, any that begins so.
+	// Interface is the input interface of local pods' packets; a name that ends in * matches a prefix.
 	Interface string
 }
 
@@ -64,13 +64,13 @@ func (l LocalTraffic) equal(o LocalTraffic) bool {
 	return l.Interface == o.Interface && slices.Equal(l.CIDRs, o.CIDRs)
 }
 
-// Detects tells whether connections of the family can be told apart.
+// Detects reports whether local connections of the family can be detected.
 func (l LocalTraffic) Detects(family cluster.Family) bool {
 	_, ok := l.CIDR(family)
 	return ok || l.Interface != ""
 }
 
-// CIDR is the range of local pods of one family.
+// CIDR returns the range of local pods in a family.
 func (l LocalTraffic) CIDR(family cluster.Family) (netip.Prefix, bool) {
 	for _, cidr := range l.CIDRs {
 		if cluster.FamilyOf(cidr.Addr()) == family {
@@ -80,8 +80,8 @@ func (l LocalTraffic) CIDR(family cluster.Family) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// Is tells whether a packet from source, arrived on the interface of that name, is local traffic. The node's
-// own packets have no such interface.
+// Is reports whether a packet with this source and input interface is local traffic. The node's own packets have no
+// input interface and match only by CIDR.
 func (l LocalTraffic) Is(source netip.Addr, arrived string) bool {
 	if prefix, wild := strings.CutSuffix(l.Interface, "*"); l.Interface != "" {
 		return arrived == l.Interface || wild && arrived != "" && strings.HasPrefix(arrived, prefix)
@@ -106,7 +106,7 @@ func (o *Options) sameForServices(a, b *cluster.Node) bool {
 	return a.Zone == b.Zone && slices.Equal(a.Addresses, b.Addresses) && o.podCIDRsUnknown(a) == o.podCIDRsUnknown(b)
 }
 
-// decideNode works out what holds for the node as a whole.
+// decideNode computes the settings that apply to the node as a whole.
 func decideNode(snap *cluster.Snapshot, opts *Options) *Node {
 	node := &Node{
 		LocalTraffic: opts.LocalTraffic,

@@ -10,30 +10,30 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Plan is what the dataplane of this node should do. It never changes.
+// Plan is the desired state of this node's dataplane. It is immutable.
 type Plan struct {
-	// Services is what each Service asks for, by itself.
+	// Services holds the decisions about each Service by itself.
 	Services cluster.Map[cluster.ServiceName, *Service]
-	// Frontends is what will be served: one route for every frontend.
+	// Frontends holds the route of every frontend that is served.
 	Frontends cluster.Map[Frontend, *Route]
-	// Contested are the frontends that several Services claim. The first claim is served; Why reports the reason.
+	// Contested holds the frontends that several Services claim. The first claim is served; Why returns the reason.
 	Contested cluster.Map[Frontend, *Claims]
-	// ClusterIPs counts the Services that have a cluster IP: its undefined ports are rejected.
+	// ClusterIPs counts the Services that have a cluster IP. Connections to its undefined ports are rejected.
 	ClusterIPs cluster.Map[netip.Addr, int]
-	// Hairpins counts the Services that may send a connection to an address on this node. A connection from
-	// such an address to itself must be masqueraded, or its answer would never pass the node.
+	// Hairpins counts the Services that may send connections to an address on this node. A connection from such an
+	// address to itself must be masqueraded, or its replies would bypass the node.
 	Hairpins cluster.Map[netip.Addr, int]
-	// Node is what holds for the node as a whole.
+	// Node holds the settings for the node as a whole.
 	Node *Node
 
 	snapshot *cluster.Snapshot
 	options  *Options
 }
 
-// Service is what one Service asks for.
+// Service holds the decisions about one Service.
 type Service struct {
 	Name cluster.ServiceName
-	// UID tells the object from another of the same name; events name it. Empty without an API server.
+	// UID distinguishes the object from another of the same name; events refer to it. Empty without an API server.
 	UID string
 	// Created decides between claims of the same kind for one frontend: the older Service is served.
 	Created time.Time
@@ -43,16 +43,16 @@ type Service struct {
 	ClusterIPs []netip.Addr
 	// LocalAddrs are the addresses of this node's endpoints that a route may use, sorted.
 	LocalAddrs []netip.Addr
-	// Serving tells which endpoints may keep their flows: for every UDP port in each family that it has an address of.
+	// Serving lists the endpoints of existing flows, for each UDP port in each family of the Service.
 	Serving []Serving
-	// HealthCheck is nil unless load balancers ask whether this node has endpoints.
+	// HealthCheck is nil unless load balancers check whether this node has endpoints.
 	HealthCheck *HealthCheck
-	// WithheldExternalIPs is the number of external IPs that are not served because nobody acknowledged them.
+	// WithheldExternalIPs is the number of external IPs that are not served because Options.ServeExternalIPs is off.
 	WithheldExternalIPs int
 }
 
-// Frontend is an address, protocol and port that a packet can meet. A node port's address is unspecified
-// (0.0.0.0 or ::) and stands for every address in Node.NodePortAddrs of that family.
+// Frontend is a destination address, protocol and port. A node port's address is unspecified (0.0.0.0 or ::) and
+// represents every address in Node.NodePortAddrs of that family.
 type Frontend struct {
 	Addr     netip.Addr
 	Protocol cluster.Protocol
@@ -70,22 +70,22 @@ func (f Frontend) Compare(o Frontend) int {
 	return cmp.Compare(f.Port, o.Port)
 }
 
-// Family is the address family of the frontend.
+// Family returns the address family of the frontend.
 func (f Frontend) Family() cluster.Family { return cluster.FamilyOf(f.Addr) }
 
-// IsNodePort tells whether the frontend is a port on the node's own addresses.
+// IsNodePort reports whether the frontend is a port on the node's own addresses.
 func (f Frontend) IsNodePort() bool { return f.Addr.IsUnspecified() }
 
 func (f Frontend) String() string {
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(f.Addr, f.Port), f.Protocol)
 }
 
-// Kind is what a frontend is to its Service.
+// Kind is the role of a frontend's address in its Service.
 type Kind uint8
 
-// The kinds of frontends. Where Services claim the same address, an earlier kind beats a later one: a cluster IP is
-// allocated by the API server, a load balancer IP is acknowledged by a controller, and an external IP is only asked for
-// by the Service's author (CVE-2020-8554). Node ports have no address of their own and meet only other node ports.
+// The kinds of frontends. If Services claim the same address, an earlier kind takes precedence: a cluster IP is
+// allocated by the API server, a load balancer IP is set by a controller, and an external IP only by the Service's
+// author (CVE-2020-8554). Node ports have no address of their own and conflict only with node ports.
 const (
 	ClusterIP Kind = iota
 	LoadBalancerIP
@@ -97,35 +97,36 @@ func (k Kind) String() string {
 	return [...]string{"cluster IP", "load balancer IP", "external IP", "node port"}[k]
 }
 
-// Route is what happens to new connections that meet a frontend.
+// Route is how new connections to a frontend are handled.
 type Route struct {
 	Frontend Frontend
 	Kind     Kind
-	// Service and Port say whose frontend it is; Name is both as users write them: namespace/name:port.
+	// Service and Port identify the Service's port; Name is namespace/name:port, or namespace/name if the port has no
+	// name.
 	Service cluster.ServiceName
 	Port    string
 	Name    string
-	// Policy is the traffic policy that chose Pool.
+	// Policy is the traffic policy by which Pool was chosen.
 	Policy cluster.Policy
-	// Pool is where connections go. Where it is empty, Verdict tells what they meet instead.
+	// Pool holds the endpoints of connections. If it is empty, Verdict is what happens to them instead.
 	Pool *Pool
-	// ShortCut is where connections from local pods and from the node itself go under an external Local
-	// policy: they need no source address kept, so any endpoint may serve them. Nil for everything else.
+	// ShortCut holds the endpoints of connections from local pods and the node itself to an external address with
+	// policy Local: their source address need not be preserved, so any endpoint may serve them. Nil otherwise.
 	ShortCut *Pool
-	// Masquerade tells which connections to Pool get the node's source address. Of those to ShortCut it is
-	// always just the node's own.
+	// Masquerade selects the connections to Pool that get the node's source address. Connections to ShortCut get it
+	// only if they come from the node itself.
 	Masquerade Masquerade
-	// Verdict is what connections meet that no pool takes.
+	// Verdict is what happens to connections that use Pool: Balance, or Reject or Drop if the pool is empty.
 	Verdict Verdict
-	// Affinity is how long a client stays with its endpoint after its last connection; 0 is not at all.
+	// Affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.
 	Affinity time.Duration
-	// SourceRanges are the only sources let in, of the frontend's family; empty lets in everybody.
+	// SourceRanges are the allowed sources, of the frontend's family; empty allows all.
 	SourceRanges []netip.Prefix
-	// RejectOnLocalhost tells that connections to the node port on a loopback address are rejected.
+	// RejectOnLocalhost rejects connections to the node port on loopback addresses.
 	RejectOnLocalhost bool
 }
 
-// Reason tells why connections that meet the frontend fare as they do.
+// Reason returns why the pool has its endpoints.
 func (r *Route) Reason() Reason { return r.Pool.Reason }
 
 func (r *Route) equal(o *Route) bool {
@@ -135,7 +136,7 @@ func (r *Route) equal(o *Route) bool {
 		slices.Equal(r.SourceRanges, o.SourceRanges) && r.RejectOnLocalhost == o.RejectOnLocalhost
 }
 
-// Pool is the endpoints that share a frontend's connections, each with the same chance.
+// Pool is a set of endpoints that connections are distributed to with equal probability.
 type Pool struct {
 	// Endpoints are distinct and sorted.
 	Endpoints []netip.AddrPort
@@ -149,11 +150,11 @@ func (p *Pool) equal(o *Pool) bool {
 	return p.Reason == o.Reason && slices.Equal(p.Endpoints, o.Endpoints)
 }
 
-// Masquerade tells which connections get the node's address as their source.
+// Masquerade selects the connections that get the node's address as their source.
 type Masquerade uint8
 
-// Who is masqueraded: nobody; whoever is not local traffic (Node.LocalTraffic), since the answer has to come
-// back through this node; everybody.
+// No connections; those that are not local traffic (see Node.LocalTraffic), whose replies must return through this
+// node; all connections.
 const (
 	MasqueradeNone Masquerade = iota
 	MasqueradeOffCluster
@@ -164,11 +165,11 @@ func (m Masquerade) String() string {
 	return [...]string{"none", "off-cluster sources", "all"}[m]
 }
 
-// Verdict is the fate of a connection.
+// Verdict is what happens to a connection.
 type Verdict uint8
 
-// Balance sends it to an endpoint; Reject answers that nobody is there; Drop leaves it without an answer, as
-// an external load balancer expects of a node that has no endpoint. Pass leaves it alone: it is for no Service.
+// Balance sends it to an endpoint. Reject answers with an error. Drop discards it silently, as external
+// load balancers expect of a node without endpoints. Pass ignores it: it is not for a Service.
 const (
 	Balance Verdict = iota
 	Reject
@@ -178,16 +179,16 @@ const (
 
 func (v Verdict) String() string { return [...]string{"balance", "reject", "drop", "pass"}[v] }
 
-// Node is what holds for the node as a whole.
+// Node holds the settings for the node as a whole.
 type Node struct {
 	// NodePortAddrs are the addresses on which node ports are served, sorted.
 	NodePortAddrs []netip.Addr
-	// LocalTraffic tells local pods' connections from others.
+	// LocalTraffic detects connections from local pods.
 	LocalTraffic LocalTraffic
-	// Addrs are the addresses of this machine, sorted: a connection from one of them is the node's own.
+	// Addrs are the addresses of this machine, sorted. Connections from them are the node's own.
 	Addrs []netip.Addr
-	// ServiceCIDRs are the ranges of cluster IPs: connections to an address in them that no Service has are
-	// dropped, those to an undefined port of one that a Service has are rejected.
+	// ServiceCIDRs are the ranges of cluster IPs. Connections to an address in them that no Service has are dropped;
+	// connections to an undefined port of a cluster IP are rejected.
 	ServiceCIDRs []netip.Prefix
 }
 

@@ -7,22 +7,22 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Reason tells why a pool holds the endpoints that it holds.
+// Reason is why a Pool has its endpoints.
 type Reason uint8
 
-// The reasons for a pool, in the order in which they are considered.
+// The reasons, in the order in which they are considered.
 const (
-	// SameNode: every ready endpoint is hinted for a node, and these are for this one (KEP-3015).
+	// SameNode: every ready endpoint has a hint for nodes, and these have one for this node (KEP-3015).
 	SameNode Reason = iota
-	// SameZone: every ready endpoint is hinted for a zone, and these are for this node's (KEP-2433).
+	// SameZone: every ready endpoint has a hint for zones, and these have one for this node's zone (KEP-2433).
 	SameZone
-	// AllReady: every ready endpoint of the cluster.
+	// AllReady: all ready endpoints of the Service.
 	AllReady
-	// AllTerminating: no endpoint is ready, and these still serve while they terminate (KEP-1669).
+	// AllTerminating: no endpoint is ready; these are serving while they terminate (KEP-1669).
 	AllTerminating
 	// LocalReady: the ready endpoints on this node.
 	LocalReady
-	// LocalTerminating: no endpoint on this node is ready, and these still serve while they terminate.
+	// LocalTerminating: no endpoint on this node is ready; these are serving while they terminate.
 	LocalTerminating
 	// NoLocalEndpoints: the Service has usable endpoints, but none on this node.
 	NoLocalEndpoints
@@ -49,11 +49,11 @@ type candidate struct {
 	*cluster.Endpoint
 }
 
-// unusable is the highest rank of a listing that no pool takes.
+// unusable is the highest rank of an endpoint that no pool contains.
 const unusable = 1
 
-// rank is what a listing of an endpoint is worth: ready over serving and terminating over unusable, and
-// local first among equals.
+// rank orders several entries for the same address: ready before serving and terminating before unusable, and local
+// first among equals.
 func (c *candidate) rank() int {
 	rank := 0
 	switch {
@@ -68,8 +68,9 @@ func (c *candidate) rank() int {
 	return rank
 }
 
-// candidates are the endpoints of one family that serve a port, sorted and each once. Where an address is
-// listed several times the best listing counts: a pod's address may be listed for its dead predecessor too.
+// candidates returns the endpoints of one family that serve a port, sorted and without duplicates. If an address is
+// listed several times the entry with the highest rank is used: a pod's address may also be listed for a deleted pod
+// that had it before.
 func candidates(s *cluster.Service, port *cluster.ServicePort, family cluster.Family) []candidate {
 	var all []candidate
 	for _, slice := range s.Slices {
@@ -96,22 +97,22 @@ func candidates(s *cluster.Service, port *cluster.ServicePort, family cluster.Fa
 	return slices.CompactFunc(all, func(a, b candidate) bool { return a.addr == b.addr })
 }
 
-// test tells something of a candidate.
+// test is a condition on a candidate.
 type test func(*candidate) bool
 
 func has(all cluster.Conditions) test {
 	return func(c *candidate) bool { return c.Conditions.Has(all) }
 }
 
-// step is one way to choose a pool: the endpoints that takes accepts, provided that every ready endpoint
-// passes given (nil is always so). A step that yields nothing gives way to the next.
+// step is one way to choose a pool: the endpoints that match takes. It applies only if every ready endpoint matches
+// given (nil is no condition) and if at least one endpoint matches takes; otherwise the next step is tried.
 type step struct {
 	reason Reason
 	takes  test
 	given  test
 }
 
-// clusterPool chooses among the endpoints of the whole cluster.
+// clusterPool chooses from the endpoints of the whole cluster.
 func clusterPool(all []candidate, zone string) *Pool {
 	return choose(all, NoEndpoints,
 		step{SameNode, has(cluster.Ready | cluster.ThisNode), has(cluster.NodeHint)},
@@ -122,7 +123,7 @@ func clusterPool(all []candidate, zone string) *Pool {
 		step{AllTerminating, has(cluster.Serving | cluster.Terminating), nil})
 }
 
-// localPool chooses among the endpoints on this node; hints do not count there.
+// localPool chooses from the endpoints on this node and ignores hints.
 func localPool(all []candidate) *Pool {
 	none := NoEndpoints
 	if slices.ContainsFunc(all, func(c candidate) bool { return c.rank() > unusable }) {
@@ -133,7 +134,7 @@ func localPool(all []candidate) *Pool {
 		step{LocalTerminating, has(cluster.Local | cluster.Serving | cluster.Terminating), nil})
 }
 
-// choose takes the first step that yields an endpoint; none is the reason when there is no such step.
+// choose applies the first step that yields an endpoint; none is the reason if no step does.
 func choose(all []candidate, none Reason, steps ...step) *Pool {
 	for _, s := range steps {
 		if s.given != nil && !everyReady(all, s.given) {
@@ -155,7 +156,7 @@ func everyReady(all []candidate, passes test) bool {
 	return true
 }
 
-// addrsOf lists the candidates that pass, in one allocation of the right size.
+// addrsOf returns the addresses of the candidates that pass, in one allocation of the right size.
 func addrsOf(all []candidate, passes test) []netip.AddrPort {
 	n := 0
 	for i := range all {

@@ -7,8 +7,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// decide works out what one Service asks for. What it already asked for, and still does in the same way,
-// keeps its identity, so that later stages see at a glance what is new.
+// decide computes the decisions about one Service. A route that is unchanged since before keeps its pointer, so that
+// later stages find changes by comparing pointers.
 func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Service) *Service {
 	d := &decision{service: s, node: node, opts: opts, before: before,
 		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created}}
@@ -25,7 +25,7 @@ func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Servi
 		}
 	}
 	slices.SortStableFunc(d.out.Routes, func(a, b *Route) int { return a.Frontend.Compare(b.Frontend) })
-	// One address may be asked for in two ways, a load balancer IP that is an external IP too: the first counts.
+	// A Service may have the same load balancer IP and external IP: the first kind counts.
 	d.out.Routes = slices.CompactFunc(d.out.Routes, func(a, b *Route) bool { return a.Frontend == b.Frontend })
 	d.out.LocalAddrs = sortedSet(d.out.LocalAddrs)
 	d.out.HealthCheck = healthCheck(s)
@@ -44,16 +44,16 @@ type decision struct {
 	out     *Service
 }
 
-// address is one address of a Service under which a port may be asked for.
+// address is an address and port of a Service, with its kind.
 type address struct {
 	kind Kind
 	addr netip.Addr
 	port uint16
 }
 
-// addresses lists the addresses of one family under which a port is served, best kind first. There are none where the
-// Service has no cluster IP of the family: clouds give a single-stack Service load balancer IPs of both families, and the
-// node must not capture the one that it cannot serve.
+// addresses returns the addresses of one family on which a port is served, in the order of kinds. There are none if
+// the Service has no cluster IP of the family: some clouds give a single-stack Service load balancer IPs of both
+// families, and the node must not capture traffic that it cannot serve.
 func (d *decision) addresses(port *cluster.ServicePort, family cluster.Family) []address {
 	if !d.service.InFamily(family) {
 		return nil
@@ -85,7 +85,7 @@ func anyAddr(family cluster.Family) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// port decides every route of one port in one family.
+// port computes all routes of one port in one family.
 func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 	addresses := d.addresses(port, family)
 	if len(addresses) == 0 {
@@ -148,8 +148,8 @@ func (d *decision) external(route *Route, everywhere, here *Pool) {
 	route.RejectOnLocalhost = route.Kind == NodePort && d.opts.Localhost.rejects(route.Frontend)
 }
 
-// sourceRanges are the sources that may use the Service's load balancer IPs of one family. A node that may
-// use them itself does so with such an address as its source, when an interface of it bears one.
+// sourceRanges returns the sources that may use the Service's load balancer IPs of one family. If they include this
+// node, they also include the load balancer IPs: the node uses one as its source address if an interface has it.
 func (d *decision) sourceRanges(family cluster.Family) []netip.Prefix {
 	var ranges []netip.Prefix
 	own := false
@@ -169,7 +169,7 @@ func (d *decision) sourceRanges(family cluster.Family) []netip.Prefix {
 	return ranges
 }
 
-// known returns the equal route of the former decision, if there is one.
+// known returns the equal route of the decision before, if there is one.
 func (d *decision) known(route *Route) *Route {
 	if d.before != nil {
 		if old := find(d.before.Routes, route.Frontend); old != nil && old.equal(route) {
@@ -179,7 +179,7 @@ func (d *decision) known(route *Route) *Route {
 	return route
 }
 
-// find looks a frontend up in sorted routes.
+// find returns the route of a frontend in sorted routes; nil if there is none.
 func find(routes []*Route, frontend Frontend) *Route {
 	at, found := slices.BinarySearchFunc(routes, frontend, func(r *Route, f Frontend) int { return r.Frontend.Compare(f) })
 	if !found {
@@ -188,7 +188,7 @@ func find(routes []*Route, frontend Frontend) *Route {
 	return routes[at]
 }
 
-// verdict is what connections meet that the pool does not take.
+// verdict returns what happens to connections that are sent to a pool.
 func verdict(pool *Pool) Verdict {
 	switch {
 	case len(pool.Endpoints) > 0:
@@ -205,7 +205,7 @@ func sortedSet(addrs []netip.Addr) []netip.Addr {
 	return slices.Compact(addrs)
 }
 
-// portName is how users write a Service's port; one without a name is the Service itself.
+// portName returns namespace/name:port, or namespace/name for a port without a name.
 func portName(service cluster.ServiceName, port string) string {
 	if port == "" {
 		return service.String()

@@ -8,10 +8,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Serving is which endpoints still answer for one UDP port of a Service in one family. Clients of UDP do not
-// notice that an endpoint is gone, so what the kernel remembers of their flows has to be taken away for them to be
-// sent elsewhere. A flow may stay with any of these, whatever policies and hints say of new ones: unlike the pools,
-// this is not about where connections go, and a change of policy cuts no flow.
+// Serving lists the endpoints that still serve one UDP port of a Service in one family. UDP clients do not notice
+// that an endpoint is gone, so the conntrack entries of their flows must be deleted to send them elsewhere. Unlike a
+// Pool it is not restricted by policies and hints: these apply to new flows only, and a change of policy interrupts
+// no existing flow.
 type Serving struct {
 	// Port is the name of the Service's port.
 	Port   string
@@ -20,7 +20,7 @@ type Serving struct {
 	Endpoints []netip.AddrPort
 }
 
-// has tells whether an endpoint is among them; s may be nil.
+// has reports whether the list contains an endpoint; s may be nil.
 func (s *Serving) has(endpoint netip.AddrPort) bool {
 	if s == nil {
 		return false
@@ -29,13 +29,14 @@ func (s *Serving) has(endpoint netip.AddrPort) bool {
 	return found
 }
 
-// Serves tells whether the endpoint still answers for a UDP route.
+// Serves reports whether an endpoint still serves a UDP route.
 func (p *Plan) Serves(route *Route, endpoint netip.AddrPort) bool {
 	service, _ := p.Services.Get(route.Service)
 	return service.ServingOn(route.Port, route.Frontend.Family()).has(endpoint)
 }
 
-// ServingOn finds what serves a UDP port in a family; nil if the Service has no such port. s may be nil.
+// ServingOn returns the endpoints that serve a UDP port in a family; nil if the Service has no such port. s may be
+// nil.
 func (s *Service) ServingOn(port string, family cluster.Family) *Serving {
 	if s == nil {
 		return nil
@@ -47,7 +48,8 @@ func (s *Service) ServingOn(port string, family cluster.Family) *Serving {
 	return &s.Serving[at]
 }
 
-// Meets visits the frontends that a packet to an address and port may meet; the first one that is served counts.
+// Meets returns the frontends that match packets to an address and port, in order: the first one with a route
+// applies.
 func (p *Plan) Meets(to netip.AddrPort, protocol cluster.Protocol) iter.Seq[Frontend] {
 	return func(yield func(Frontend) bool) {
 		frontend := Frontend{Addr: to.Addr(), Protocol: protocol, Port: to.Port()}
@@ -61,7 +63,7 @@ func (p *Plan) Meets(to netip.AddrPort, protocol cluster.Protocol) iter.Seq[Fron
 	}
 }
 
-// RouteTo finds the route that a packet to an address and port meets; nil if it meets none.
+// RouteTo returns the route for packets to an address and port; nil if there is none.
 func (p *Plan) RouteTo(to netip.AddrPort, protocol cluster.Protocol) *Route {
 	for frontend := range p.Meets(to, protocol) {
 		if route, ok := p.Frontends.Get(frontend); ok {
@@ -71,8 +73,8 @@ func (p *Plan) RouteTo(to netip.AddrPort, protocol cluster.Protocol) *Route {
 	return nil
 }
 
-// serving is what serves a port, of all candidates in a family. Lists that are equal share their memory: mostly
-// everything that serves is ready.
+// serving selects the endpoints that serve a port from the candidates in a family. It shares memory with the pool or
+// with the decision before, since usually all serving endpoints are ready.
 func (d *decision) serving(port string, family cluster.Family, all []candidate, pool *Pool) Serving {
 	endpoints := addrsOf(all, func(c *candidate) bool {
 		return c.Conditions.Has(cluster.Ready) || c.Conditions.Has(cluster.Serving)

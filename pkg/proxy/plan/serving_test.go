@@ -15,7 +15,7 @@ import (
 
 func udp(s *corev1.Service) { s.Spec.Ports[0].Protocol = corev1.ProtocolUDP }
 
-// udpSlice is slice for a UDP port.
+// udpSlice is like slice, for a UDP port.
 func udpSlice(name string, endpoints ...string) *discoveryv1.EndpointSlice {
 	s := slice(name, endpoints...)
 	protocol := corev1.ProtocolUDP
@@ -23,7 +23,7 @@ func udpSlice(name string, endpoints ...string) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// TestServing tells which endpoints may keep a flow: those that answer, whatever decides about new flows.
+// TestServing checks that endpoints that serve keep their flows, regardless of the policies for new flows.
 func TestServing(t *testing.T) {
 	for _, test := range []struct {
 		name      string
@@ -57,13 +57,13 @@ func TestServing(t *testing.T) {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
 			if decided.ServingOn("", cluster.IPv6) != nil || decided.ServingOn("other", cluster.IPv4) != nil {
-				t.Error("a port or family serves that the Service has not")
+				t.Error("the Service serves a port or family that it does not have")
 			}
 		})
 	}
 }
 
-// TestServes asks by route, where the Service that has a frontend decides.
+// TestServes looks routes up: the Service that is served on a frontend decides.
 func TestServes(t *testing.T) {
 	w := newWorld(t)
 	w.update(func(u *cluster.Update) {
@@ -95,7 +95,7 @@ func TestServes(t *testing.T) {
 	}
 }
 
-// TestServingShares: what is equal is in memory once, beside a pool and from plan to plan.
+// TestServingShares checks that equal lists share memory, with a pool and between plans.
 func TestServingShares(t *testing.T) {
 	w := newWorld(t)
 	w.update(func(u *cluster.Update) {
@@ -111,7 +111,7 @@ func TestServingShares(t *testing.T) {
 	}
 	serving, pool := of(w.plan())
 	if !same(serving, pool) {
-		t.Errorf("%v and the pool %v are two", serving, pool)
+		t.Errorf("%v and the pool %v do not share memory", serving, pool)
 	}
 	w.update(func(u *cluster.Update) { u.SetEndpointSlice(udpSlice("a", "10.1.0.1", "10.2.0.1 draining")) })
 	first := w.plan()
@@ -119,6 +119,6 @@ func TestServingShares(t *testing.T) {
 	before, _ := of(first)
 	after, _ := of(Compute(w.builder.Snapshot(), w.options, first))
 	if !same(before, after) {
-		t.Errorf("%v and the former %v are two", after, before)
+		t.Errorf("%v and the earlier %v do not share memory", after, before)
 	}
 }

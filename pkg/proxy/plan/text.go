@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// String writes the plan for a person to read, frontends first, in a stable order.
+// String returns the plan as text, frontends first, in a stable order.
 func (p *Plan) String() string {
 	var b strings.Builder
 	for _, route := range p.Frontends.All() {
@@ -32,7 +32,7 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
-// String lists the number of local endpoints in each family.
+// String returns the number of local endpoints in each family.
 func (h *HealthCheck) String() string {
 	var counts []string
 	for _, family := range slices.Sorted(maps.Keys(h.LocalEndpoints)) {
@@ -73,7 +73,7 @@ func (r *Route) describe(b *strings.Builder) {
 	}
 }
 
-// String lists the endpoints and why they are these.
+// String returns the endpoints and the reason.
 func (p *Pool) String() string {
 	texts := make([]string, len(p.Endpoints))
 	for i, endpoint := range p.Endpoints {

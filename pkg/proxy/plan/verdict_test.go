@@ -14,7 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// TestAddresses: which addresses each type of Service is served on (behaviour.md 1.2).
+// TestAddresses checks the addresses on which each type of Service is served (behaviour.md 1.2).
 func TestAddresses(t *testing.T) {
 	proxyMode := corev1.LoadBalancerIPModeProxy
 	vipMode := corev1.LoadBalancerIPModeVIP
@@ -63,7 +63,7 @@ func TestAddresses(t *testing.T) {
 		}},
 		{"headless", []func(*corev1.Service){on(corev1.ClusterIPNone)}, nil, nil},
 		{"ExternalName", []func(*corev1.Service){func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }}, nil, nil},
-		{"an unspecified address is none", []func(*corev1.Service){func(s *corev1.Service) {
+		{"an unspecified address never matches", []func(*corev1.Service){func(s *corev1.Service) {
 			s.Spec.ExternalIPs = []string{"0.0.0.0", "::"}
 		}}, nil, []string{"172.30.0.1:80/TCP cluster IP of ns/web"}},
 	} {
@@ -83,7 +83,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestVerdicts: what a connection meets by who opens it, under each policy (behaviour.md 1.3, 1.7).
+// TestVerdicts checks what happens to connections from each kind of source, under each policy (behaviour.md 1.3, 1.7).
 func TestVerdicts(t *testing.T) {
 	const a, b, c = "10.1.0.1", "10.1.0.2", "10.2.0.1"
 	for _, test := range []struct {
@@ -98,7 +98,7 @@ func TestVerdicts(t *testing.T) {
 		{"only some ready", nil, []string{a + " here unready", b + " here draining", c}, c, c + " *", c + " *", c + " *", c + " *"},
 		{"none ready, one draining", nil, []string{a + " here unready", b + " here draining"}, b, b + " *", b + " *", b + " *", b + " *"},
 		{"none usable", nil, []string{a + " here unready", b + " here dead"}, "reject", "reject", "reject", "reject", "reject"},
-		{"one that serves and is neither ready nor draining", nil, []string{a + " here warming"}, "reject", "reject", "reject", "reject", "reject"},
+		{"one serving, but neither ready nor draining", nil, []string{a + " here warming"}, "reject", "reject", "reject", "reject", "reject"},
 		{"none at all", nil, nil, "reject", "reject", "reject", "reject", "reject"},
 
 		{"external Local, here and there", externalLocal, []string{a + " here", c}, a + " " + c, a + " " + c + " *", a, a + " " + c, a + " " + c + " *"},
@@ -146,7 +146,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestReasons: every decision says why, and Explain in words.
+// TestReasons checks the reason of each decision, in the words of Explain.
 func TestReasons(t *testing.T) {
 	for _, test := range []struct {
 		change     func(*corev1.Service)
@@ -182,7 +182,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestTopology: hints count for ready endpoints under the Cluster policy only (behaviour.md 1.4).
+// TestTopology checks that hints apply only to ready endpoints under policy Cluster (behaviour.md 1.4).
 func TestTopology(t *testing.T) {
 	const a, b, c = "10.2.0.1", "10.2.0.2", "10.2.0.3"
 	for _, test := range []struct {
@@ -203,7 +203,7 @@ func TestTopology(t *testing.T) {
 		{"node before zone", "a", nil, []string{a + " node=node-1 zone=b", b + " node=node-2 zone=a"}, a},
 		{"zone where no node fits", "a", nil, []string{a + " node=node-2 zone=a", b + " node=node-3 zone=b"}, a},
 		{"one without a node", "a", nil, []string{a + " node=node-1 zone=b", b + " zone=a"}, b},
-		{"none ready: hints do not count", "a", nil, []string{a + " draining zone=a", b + " draining zone=b"}, a + " " + b},
+		{"none ready: hints do not apply", "a", nil, []string{a + " draining zone=a", b + " draining zone=b"}, a + " " + b},
 		{"internal Local ignores hints", "a", internalLocal, []string{a + " here zone=b", b + " zone=a"}, a},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -229,7 +229,7 @@ func TestTopology(t *testing.T) {
 	}
 }
 
-// TestEndpoints: how slices become pools (behaviour.md 1.1).
+// TestEndpoints checks the conversion of slices to pools (behaviour.md 1.1).
 func TestEndpoints(t *testing.T) {
 	w := newWorld(t)
 	want := func(name, expected string) {
@@ -268,7 +268,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestFamilies: an endpoint serves addresses of its own family.
+// TestFamilies checks that an endpoint serves addresses of its own family.
 func TestFamilies(t *testing.T) {
 	w := newWorld(t)
 	w.update(func(u *cluster.Update) {
@@ -296,13 +296,13 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestSourceRanges restrict load balancer IPs and nothing else (behaviour.md 1.6).
+// TestSourceRanges checks that source ranges restrict only load balancer IPs (behaviour.md 1.6).
 func TestSourceRanges(t *testing.T) {
 	const e = "10.2.0.1"
 	for _, test := range []struct {
 		name   string
 		ranges []string
-		// From outside, from the node, and from outside by the VIP itself as source.
+		// From outside, from the node, and from outside with the VIP itself as source.
 		world, node, vip string
 	}{
 		{"none", nil, e + " *", e + " *", e + " *"},
@@ -335,7 +335,7 @@ func TestSourceRanges(t *testing.T) {
 	}
 }
 
-// TestSourceRangesBeforeReject: who is not let in learns nothing about endpoints.
+// TestSourceRangesBeforeReject checks that a source that is not allowed cannot detect whether there are endpoints.
 func TestSourceRangesBeforeReject(t *testing.T) {
 	w := newWorld(t)
 	w.update(func(u *cluster.Update) {
@@ -350,7 +350,7 @@ func TestSourceRangesBeforeReject(t *testing.T) {
 	}
 }
 
-// TestMasquerade: who is local by each way to tell, to a cluster IP (behaviour.md 1.7).
+// TestMasquerade checks each way to detect local traffic, for connections to a cluster IP (behaviour.md 1.7).
 func TestMasquerade(t *testing.T) {
 	const e = "10.2.0.1"
 	for _, test := range []struct {
@@ -359,14 +359,14 @@ func TestMasquerade(t *testing.T) {
 		pod, world, node string
 	}{
 		{"by CIDR", nil, e, e + " *", e + " *"},
-		{"no way to tell", func(o *Options) { o.LocalTraffic = LocalTraffic{} }, e, e, e},
+		{"no detection", func(o *Options) { o.LocalTraffic = LocalTraffic{} }, e, e, e},
 		{"a CIDR of the other family", func(o *Options) { o.LocalTraffic.CIDRs = prefixes("fd00:1::/64") }, e, e, e},
 		{"by the node's own CIDR", func(o *Options) { o.LocalTraffic, o.NodeCIDR = LocalTraffic{}, true }, e, e + " *", e + " *"},
 		{"by interface", func(o *Options) { o.LocalTraffic = LocalTraffic{Interface: "veth0"} }, e, e + " *", e + " *"},
 		{"by another interface", func(o *Options) { o.LocalTraffic = LocalTraffic{Interface: "veth"} }, e + " *", e + " *", e + " *"},
 		{"by prefix of interfaces", func(o *Options) { o.LocalTraffic = LocalTraffic{Interface: "ve*"} }, e, e + " *", e + " *"},
 		{"by any interface", func(o *Options) { o.LocalTraffic = LocalTraffic{Interface: "*"} }, e, e, e + " *"},
-		{"everybody", func(o *Options) { o.MasqueradeAll = true }, e + " *", e + " *", e + " *"},
+		{"all sources", func(o *Options) { o.MasqueradeAll = true }, e + " *", e + " *", e + " *"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -388,7 +388,7 @@ func TestMasquerade(t *testing.T) {
 	}
 }
 
-// TestHairpin: an endpoint here may reach itself through its Service.
+// TestHairpin checks that a local endpoint can reach itself through its Service.
 func TestHairpin(t *testing.T) {
 	w := newWorld(t)
 	w.update(func(u *cluster.Update) {
@@ -408,15 +408,15 @@ func TestHairpin(t *testing.T) {
 	}
 	w.update(func(u *cluster.Update) { u.SetService(service(named("empty"), on("172.30.0.2"))) })
 	if got := ask(w.plan(), "10.1.0.1", "172.30.0.2:80"); got != "reject" {
-		t.Errorf("what is rejected comes back to nobody: got %q", got)
+		t.Errorf("a rejected connection is a hairpin: got %q", got)
 	}
 	w.update(func(u *cluster.Update) { u.SetEndpointSlice(slice("s", "10.2.0.1")) })
 	if n := w.plan().Hairpins.Len(); n != 0 {
-		t.Errorf("%d hairpins are left of no local endpoint", n)
+		t.Errorf("%d hairpins without a local endpoint", n)
 	}
 }
 
-// TestNodePortAddresses: where node ports are served (behaviour.md 1.8).
+// TestNodePortAddresses checks the addresses on which node ports are served (behaviour.md 1.8).
 func TestNodePortAddresses(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -443,7 +443,7 @@ func TestNodePortAddresses(t *testing.T) {
 	}
 }
 
-// TestUnrouted: what no Service asked for (behaviour.md 1.10).
+// TestUnrouted checks packets without a route (behaviour.md 1.10).
 func TestUnrouted(t *testing.T) {
 	w := newWorld(t)
 	w.update(func(u *cluster.Update) {
@@ -469,7 +469,7 @@ func TestUnrouted(t *testing.T) {
 	}
 }
 
-// TestServiceFields: what else a Service asks for.
+// TestServiceFields checks the other fields of a Service.
 func TestServiceFields(t *testing.T) {
 	w := newWorld(t)
 	w.options.ServeExternalIPs = false
@@ -486,7 +486,7 @@ func TestServiceFields(t *testing.T) {
 	})
 	p := w.plan()
 	s, _ := p.Services.Get(cluster.ServiceName{Namespace: "ns", Name: "web"})
-	// It has no IPv6 cluster IP, so nothing answers there, whatever endpoints there are.
+	// Without an IPv6 cluster IP there is no IPv6 health check, regardless of the endpoints.
 	if diff := cmp.Diff(&HealthCheck{Port: 31000, LocalEndpoints: map[cluster.Family]int{cluster.IPv4: 2}}, s.HealthCheck); diff != "" {
 		t.Errorf("health check (-want +got):\n%s", diff)
 	}

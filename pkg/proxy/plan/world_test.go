@@ -15,7 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// The cluster of the tables. The node is node-1 in zone a, and pods here are in 10.1.0.0/24 and fd00:1::/64.
+// The cluster of the tests. The node is node-1 in zone a, with pods in 10.1.0.0/24 and fd00:1::/64.
 const (
 	thisNode  = "node-1"
 	clusterIP = "172.30.0.1"
@@ -28,7 +28,7 @@ const (
 	nodePort  = 30080
 )
 
-// world feeds a Builder, and plans.
+// world is a cluster with its plan.
 type world struct {
 	t       *testing.T
 	builder *cluster.Builder
@@ -58,7 +58,7 @@ func (w *world) update(change func(*cluster.Update)) {
 
 func (w *world) plan() *Plan { return Compute(w.builder.Snapshot(), w.options, nil) }
 
-// node is node-1, with whatever change.
+// node returns node-1 with a change.
 func node(change ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: thisNode, Labels: map[string]string{corev1.LabelTopologyZone: "a"}}}
 	n.Status.Addresses = []corev1.NodeAddress{
@@ -70,7 +70,7 @@ func node(change ...func(*corev1.Node)) *corev1.Node {
 	return n
 }
 
-// service is ns/web: port 80 on a cluster IP, of type ClusterIP, with whatever change.
+// service returns ns/web with changes: port 80 on a cluster IP, of type ClusterIP.
 func service(change ...func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}
 	s.Spec.Type = corev1.ServiceTypeClusterIP
@@ -83,7 +83,7 @@ func service(change ...func(*corev1.Service)) *corev1.Service {
 	return s
 }
 
-// everywhere gives a Service each kind of address.
+// everywhere adds an address of each kind to a Service.
 func everywhere(s *corev1.Service) {
 	s.Spec.Type = corev1.ServiceTypeLoadBalancer
 	s.Spec.Ports[0].NodePort = nodePort
@@ -100,8 +100,8 @@ func internalLocal(s *corev1.Service) {
 	s.Spec.InternalTrafficPolicy = &local
 }
 
-// slice is an EndpointSlice of ns/web for its port without a name. An endpoint is written as its address and
-// what is special about it: here (on node-1), draining (terminating and serving), leaving (terminating, serving not set),
+// slice returns an EndpointSlice of ns/web for its port without a name. An endpoint is written as its address and
+// its properties: here (on node-1), draining (terminating and serving), leaving (terminating, serving not set),
 // dead (terminating and not serving), unready, warming (serving and not ready), zone=a/b, node=node-1.
 func slice(name string, endpoints ...string) *discoveryv1.EndpointSlice {
 	none, port, protocol := "", int32(8080), corev1.ProtocolTCP
@@ -152,9 +152,9 @@ func endpoint(text string) discoveryv1.Endpoint {
 	return e
 }
 
-// ask follows a packet from a source to an address and port. The source "node" is the node itself; local pods
-// arrive on veth0, and all others on eth0. The answer is the verdict, and for Balance the endpoints without
-// their port, a * for masquerading, and "hairpin" where the connection may come back.
+// ask explains a packet from a source to an address and port. The source "node" is the node itself; packets of local
+// pods arrive on veth0, all others on eth0. The result is the verdict, or for Balance the endpoints without their
+// port, with * if masqueraded and "hairpin" if the source may be the endpoint.
 func ask(p *Plan, source, to string) string {
 	protocol := cluster.TCP
 	if address, name, ok := strings.Cut(to, "/"); ok {
@@ -192,7 +192,7 @@ func ask(p *Plan, source, to string) string {
 	return strings.Join(words, " ")
 }
 
-// routes lists what is served, in the order of frontends.
+// routes returns the served frontends, sorted.
 func routes(p *Plan) []string {
 	var all []string
 	for _, route := range p.Frontends.All() {
@@ -217,7 +217,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-// created is a Service's age, in hours since an arbitrary time.
+// created sets a Service's creation time, in hours since an arbitrary time.
 func created(hour int) func(*corev1.Service) {
 	return func(s *corev1.Service) {
 		s.CreationTimestamp = metav1.NewTime(time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC))
@@ -229,7 +229,7 @@ func named(name string) func(*corev1.Service) {
 	return func(s *corev1.Service) { s.Name = name }
 }
 
-// on gives a Service other cluster IPs.
+// on replaces a Service's cluster IPs.
 func on(ips ...string) func(*corev1.Service) {
 	return func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = ips[0], slices.Clone(ips) }
 }
