@@ -110,6 +110,11 @@ func (o *fakeObserver) Queued(at time.Time)     { o.queued = append(o.queued, at
 func (o *fakeObserver) Synced(s *Sync)          { o.synced = append(o.synced, s) }
 func (o *fakeObserver) Drifted(d backend.Drift) { o.drifts = append(o.drifts, d) }
 
+// syncCounter is an Observer that implements none of the optional interfaces.
+type syncCounter int
+
+func (c *syncCounter) Synced(*Sync) { *c++ }
+
 // run is a Proxy at work in a bubble, where time passes only when everything waits for it.
 type run struct {
 	t *testing.T

@@ -34,13 +34,24 @@ type Config struct {
 	Clock clock.WithTicker
 }
 
-// Observer is told what the proxy does. Its methods are called by one goroutine and must not block.
+// Observer is notified of every sync. It may also implement QueueObserver and DriftObserver. All methods are called
+// by one goroutine and must not block.
 type Observer interface {
-	// Queued tells that something changed that the kernel does not have yet.
-	Queued(at time.Time)
-	// Synced tells how it went. Nobody may change what the Sync holds.
+	// Synced reports a sync that has finished. The Sync must not be modified.
 	Synced(s *Sync)
-	// Drifted tells that somebody else changed what had been written. A sync follows.
+}
+
+// QueueObserver is an Observer that is also notified of changes before they are programmed.
+type QueueObserver interface {
+	Observer
+	// Queued reports that the cluster has changed and a sync is due.
+	Queued(at time.Time)
+}
+
+// DriftObserver is an Observer that is also notified of drift.
+type DriftObserver interface {
+	Observer
+	// Drifted reports that the rules were modified externally. A sync follows.
 	Drifted(d backend.Drift)
 }
 
@@ -153,7 +164,9 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 		case <-changed:
 			now := p.Clock.Now()
 			for _, o := range p.Observers {
-				o.Queued(now)
+				if o, ok := o.(QueueObserver); ok {
+					o.Queued(now)
+				}
 			}
 			changed = nil // one change makes a sync due; the sync takes all that come until then
 			due.Reset(p.pace.wait(now))
@@ -219,7 +232,9 @@ func (p *Proxy) drifted(ctx context.Context) bool {
 	for _, d := range drifts {
 		logger.Info("Somebody else changed the rules; repairing", "family", d.Family, "what", d.What, "writer", d.Writer)
 		for _, o := range p.Observers {
-			o.Drifted(d)
+			if o, ok := o.(DriftObserver); ok {
+				o.Drifted(d)
+			}
 		}
 	}
 	return len(drifts) > 0

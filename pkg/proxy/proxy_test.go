@@ -310,6 +310,24 @@ func TestDrift(t *testing.T) {
 	})
 }
 
+// TestObserverWithoutOptionalMethods checks that an Observer may implement Synced only.
+func TestObserverWithoutOptionalMethods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var plain syncCounter
+		r := started(t, func(r *run) {
+			r.CheckPeriod = 10 * time.Second
+			r.Observers = append(r.Observers, &plain)
+		})
+		r.pass(time.Second)
+		r.change()
+		r.backend.set(func(b *fakeBackend) { b.drifts = []backend.Drift{{Family: cluster.IPv4}} })
+		r.pass(10 * time.Second)
+		if plain != 3 || len(r.observer.queued) != 1 || len(r.observer.drifts) != 1 {
+			t.Errorf("got %d syncs, %d changes and %d drifts, want 3, 1 and 1", plain, len(r.observer.queued), len(r.observer.drifts))
+		}
+	})
+}
+
 func TestNoChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := started(t)

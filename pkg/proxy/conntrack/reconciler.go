@@ -52,6 +52,8 @@ type Reconciler struct {
 	bare map[cluster.Family]bool
 }
 
+var _ proxy.DriftObserver = (*Reconciler)(nil)
+
 // work is what to sweep.
 type work struct {
 	udp, tcp bool
@@ -78,9 +80,6 @@ func New(config Config) *Reconciler {
 	}
 	return r
 }
-
-// Queued does nothing: what is not in the rules yet would be undone by the next packet.
-func (r *Reconciler) Queued(time.Time) {}
 
 // Drifted notes that packets may have met other rules than ours, or none. The sync that follows repairs them.
 func (r *Reconciler) Drifted(d backend.Drift) {

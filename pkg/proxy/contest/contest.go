@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -36,12 +34,6 @@ type Watcher struct {
 
 // New makes a Watcher that has not seen a plan yet.
 func New(config Config) *Watcher { return &Watcher{config: config, seen: &plan.Plan{}} }
-
-// Queued does nothing: only plans matter here.
-func (w *Watcher) Queued(time.Time) {}
-
-// Drifted does nothing: rules do not matter here.
-func (w *Watcher) Drifted(backend.Drift) {}
 
 // Synced reports the contests that are new. Its cost is proportional to what changed.
 func (w *Watcher) Synced(s *proxy.Sync) {

@@ -8,12 +8,10 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -40,12 +38,6 @@ type Watcher struct {
 
 // New makes a Watcher that has seen nothing yet.
 func New(config Config) *Watcher { return &Watcher{config: config} }
-
-// Queued does nothing: only what is decided is told.
-func (w *Watcher) Queued(time.Time) {}
-
-// Drifted does nothing: what others write is not asked for by a Service.
-func (w *Watcher) Drifted(backend.Drift) {}
 
 // Synced tells what the plan decided. Its cost follows what changed.
 func (w *Watcher) Synced(s *proxy.Sync) {

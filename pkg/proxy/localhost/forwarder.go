@@ -18,7 +18,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -58,12 +57,6 @@ func New(config Config) *Forwarder {
 	return &Forwarder{config: config, wake: make(chan struct{}, 1), slots: make(chan struct{}, maxConnections),
 		pending: map[plan.Frontend]*plan.Route{}}
 }
-
-// Queued does nothing: only what is decided is served.
-func (f *Forwarder) Queued(time.Time) {}
-
-// Drifted does nothing: rules do not matter here.
-func (f *Forwarder) Drifted(backend.Drift) {}
 
 // Synced notes which node ports have changed.
 func (f *Forwarder) Synced(s *proxy.Sync) {

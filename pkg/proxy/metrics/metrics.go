@@ -54,6 +54,11 @@ type Metrics struct {
 	noLocal map[localKey]int
 }
 
+var (
+	_ proxy.QueueObserver = (*Metrics)(nil)
+	_ proxy.DriftObserver = (*Metrics)(nil)
+)
+
 // New makes the metrics and registers them: register is legacyregistry.MustRegister or the like, and panics
 // when something else bears one of their names.
 func New(config Config, register func(...metrics.Registerable)) *Metrics {

@@ -4,7 +4,6 @@ package refusals
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -27,12 +26,6 @@ type refused struct {
 
 // New makes a Watcher that has seen nothing yet.
 func New(recorder proxy.Recorder) *Watcher { return &Watcher{recorder: recorder} }
-
-// Queued does nothing: only what was tried is refused.
-func (w *Watcher) Queued(time.Time) {}
-
-// Drifted does nothing: the sync that follows tells.
-func (w *Watcher) Drifted(backend.Drift) {}
 
 // Synced publishes an Event for each port that is newly left out, or for another cause. That it is refused again for the
 // same cause is no news.
