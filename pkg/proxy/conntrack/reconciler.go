@@ -18,50 +18,50 @@ import (
 )
 
 const (
-	// restShare is how many times as long as a sweep took the next one is put off, up to longestPause: however often
-	// frontends come and go, sweeps take a tenth of a core at most while they last less than a ninth of longestPause.
+	// restShare is the pause after a sweep as a multiple of its duration, up to longestPause: sweeps use at most a
+	// tenth of a core, as long as one takes less than a ninth of longestPause.
 	restShare = 9
-	// longestPause also bounds how long a flow waits that became stale just after a sweep. Only a table of some
-	// million entries takes so long to sweep that this counts.
+	// longestPause is also the longest time that a flow which becomes stale just after a sweep is kept. It is only
+	// reached with millions of entries.
 	longestPause = 5 * time.Second
-	// firstRetry doubles with each failure in a row, up to lastRetry.
+	// firstRetry is the pause after a failed sweep. It doubles with each failure in a row, up to lastRetry.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 5 * time.Minute
 )
 
-// Config is what a Reconciler is made of.
+// Config configures a Reconciler.
 type Config struct {
-	// Families are those that the backend serves.
+	// Families are the families that the backend serves.
 	Families []cluster.Family
 	Table    conntrack.Table
-	// Swept is called after each sweep, with how long it took and how many entries it deleted. It must not block.
+	// Swept is called after each sweep with its duration and the number of deleted entries. It must not block.
 	Swept func(family cluster.Family, took time.Duration, deleted int)
 }
 
-// Reconciler deletes stale UDP flows, and TCP connections that were begun too early, from the kernel's table. It is a
-// proxy.Observer: Synced costs what changed; Run does the work, on the newest plan.
+// Reconciler deletes stale UDP flows, and TCP connections that were started too early, from the kernel's table. It is
+// a proxy.Observer. The cost of Synced is proportional to the change; Run does the work, for the newest plan.
 type Reconciler struct {
 	config Config
 	wake   chan struct{}
 
 	mu sync.Mutex
-	// plans are those whose rules each family has, dirty the work that they made.
+	// plans holds the plan that each family's rules implement, dirty the work that is due.
 	plans map[cluster.Family]*plan.Plan
 	dirty map[cluster.Family]work
-	// bare are the families whose rules somebody else changed since their last sync.
-	bare map[cluster.Family]bool
+	// drifted holds the families whose rules were modified externally since their last sync.
+	drifted map[cluster.Family]bool
 }
 
 var _ proxy.DriftObserver = (*Reconciler)(nil)
 
-// work is what to sweep.
+// work describes the entries to check.
 type work struct {
 	udp, tcp bool
-	// gone are UDP frontends that no Service has any more.
+	// gone are UDP frontends that no longer belong to a Service.
 	gone map[plan.Frontend]bool
 }
 
-// and joins work.
+// and returns the union of w and o.
 func (w work) and(o work) work {
 	gone := map[plan.Frontend]bool{}
 	maps.Copy(gone, w.gone)
@@ -69,11 +69,11 @@ func (w work) and(o work) work {
 	return work{udp: w.udp || o.udp, tcp: w.tcp || o.tcp, gone: gone}
 }
 
-// New makes a Reconciler; Run starts it.
+// New returns a Reconciler; Run starts it.
 func New(config Config) *Reconciler {
 	r := &Reconciler{
 		config: config, wake: make(chan struct{}, 1),
-		plans: map[cluster.Family]*plan.Plan{}, dirty: map[cluster.Family]work{}, bare: map[cluster.Family]bool{},
+		plans: map[cluster.Family]*plan.Plan{}, dirty: map[cluster.Family]work{}, drifted: map[cluster.Family]bool{},
 	}
 	for _, family := range config.Families {
 		r.plans[family] = &plan.Plan{}
@@ -81,14 +81,14 @@ func New(config Config) *Reconciler {
 	return r
 }
 
-// Drifted notes that packets may have met other rules than ours, or none. The sync that follows repairs them.
+// Drifted records that packets may not have passed our rules. The sync that follows repairs them.
 func (r *Reconciler) Drifted(d backend.Drift) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.bare[d.Family] = true
+	r.drifted[d.Family] = true
 }
 
-// Synced notes what may have become stale in the families whose rules have been written.
+// Synced records what may have become stale in the families that were programmed.
 func (r *Reconciler) Synced(s *proxy.Sync) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,15 +99,15 @@ func (r *Reconciler) Synced(s *proxy.Sync) {
 		}
 		r.plans[result.Family] = s.Plan
 		w := compare(before, s.Plan, result.Family)
-		if r.bare[result.Family] {
+		if r.drifted[result.Family] {
 			w.udp, w.tcp = true, true
-			delete(r.bare, result.Family)
+			delete(r.drifted, result.Family)
 		}
 		r.add(result.Family, w)
 	}
 }
 
-// add joins work to what there is, and wakes Run. The caller holds the lock.
+// add merges work into the pending work and wakes Run. The caller holds the lock.
 func (r *Reconciler) add(family cluster.Family, w work) {
 	if !w.udp && !w.tcp {
 		return
@@ -119,7 +119,7 @@ func (r *Reconciler) add(family cluster.Family, w work) {
 	}
 }
 
-// compare finds what to sweep after one plan has replaced another in a family.
+// compare returns the work after one plan has replaced another in a family.
 func compare(before, after *plan.Plan, family cluster.Family) work {
 	w := work{gone: map[plan.Frontend]bool{}}
 	for frontend, change := range cluster.Changes(before.Frontends, after.Frontends) {
@@ -145,15 +145,15 @@ func compare(before, after *plan.Plan, family cluster.Family) work {
 	return w
 }
 
-// redirected reports whether a change of a UDP frontend may make a flow stale. One more endpoint does not. The first one
-// may, or another way of refusing: a packet on its way may meet the frontend while it is neither sent on nor refused,
-// and the kernel remembers a flow to the frontend itself.
+// redirected reports whether a change of a UDP frontend may make a flow stale. An additional endpoint does not. The
+// first one does, and so does a different verdict for refused packets: a packet may arrive while the frontend is
+// neither balanced nor refused, and the kernel then tracks a flow to the frontend's own address.
 func redirected(c cluster.Change[*plan.Route]) bool {
 	same := c.Was && c.Is && c.Before.Service == c.After.Service && c.Before.Port == c.After.Port
 	return !same || c.Before.Verdict != plan.Balance && c.After.Verdict != c.Before.Verdict
 }
 
-// served reports whether any connection to a frontend is sent to an endpoint; the route may be nil.
+// served reports whether any connections to a frontend are sent to an endpoint; the route may be nil.
 func served(route *plan.Route) bool {
 	return route != nil && (route.Verdict == plan.Balance || route.ShortCut != nil && len(route.ShortCut.Endpoints) > 0)
 }
@@ -175,7 +175,7 @@ func lost(before, after *plan.Service, family cluster.Family) bool {
 	return false
 }
 
-// gained reports whether node ports are served on an address more: a flow to it may have begun before.
+// gained reports whether node ports are served on an additional address, which may already have flows.
 func gained(before, after *plan.Node, family cluster.Family) bool {
 	of := func(addrs []netip.Addr) (all []netip.Addr) {
 		for _, addr := range addrs {
@@ -185,11 +185,11 @@ func gained(before, after *plan.Node, family cluster.Family) bool {
 		}
 		return all
 	}
-	// At first every frontend is new anyway.
+	// Without a plan before, every frontend is new anyway.
 	return before != nil && before != after && !within(of(after.NodePortAddrs), of(before.NodePortAddrs))
 }
 
-// within reports whether a sorted list holds all of another one.
+// within reports whether the sorted list whole contains all elements of part.
 func within[T interface{ Compare(T) int }](part, whole []T) bool {
 	for _, item := range part {
 		for len(whole) > 0 && whole[0].Compare(item) < 0 {
@@ -202,7 +202,7 @@ func within[T interface{ Compare(T) int }](part, whole []T) bool {
 	return true
 }
 
-// Run sweeps when there is work, until ctx ends. Work that comes while it sweeps is done in one go afterwards.
+// Run sweeps when there is work, until ctx ends. Work that arrives during a sweep is combined into the next one.
 func (r *Reconciler) Run(ctx context.Context) error {
 	retry := firstRetry
 	for {
@@ -216,7 +216,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		pause := min(longestPause, restShare*time.Since(began))
 		if err != nil && ctx.Err() == nil {
 			pause, retry = retry, min(2*retry, lastRetry)
-			klog.FromContext(ctx).Error(err, "Cannot delete all stale connection tracking entries; some clients may send to endpoints that are gone, or wait in vain", "retryIn", pause)
+			klog.FromContext(ctx).Error(err, "Failed to delete stale connection tracking entries; some clients may not reach their Services", "retryIn", pause)
 		} else {
 			retry = firstRetry
 		}
@@ -228,7 +228,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// sweepAll does the work of all families. What failed remains work.
+// sweepAll does the work of all families. Work that failed remains pending.
 func (r *Reconciler) sweepAll(ctx context.Context) error {
 	var failed error
 	for _, family := range r.config.Families {
@@ -254,7 +254,7 @@ func (r *Reconciler) sweepAll(ctx context.Context) error {
 	return failed
 }
 
-// sweep goes through the table once, and deletes the flows that are unwanted.
+// sweep reads the table once and deletes the unwanted flows.
 func (r *Reconciler) sweep(ctx context.Context, family cluster.Family, kind conntrack.Kind, unwanted func(*conntrack.Flow) bool) error {
 	table := conntrack.IPv4
 	if family == cluster.IPv6 {
@@ -264,16 +264,16 @@ func (r *Reconciler) sweep(ctx context.Context, family cluster.Family, kind conn
 	done, err := r.config.Table.Sweep(ctx, table, kind, unwanted)
 	took := time.Since(began)
 	r.config.Swept(family, took, done.Deleted)
-	klog.FromContext(ctx).V(2).Info("Looked for stale connection tracking entries", "family", family, "kind", kind, "took", took,
+	klog.FromContext(ctx).V(2).Info("Checked for stale connection tracking entries", "family", family, "kind", kind, "took", took,
 		"seen", done.Seen, "deleted", done.Deleted)
 	if err == nil && done.Partial {
-		err = fmt.Errorf("the table of tracked %s connections changed while it was read: %d entries were seen, some may have been missed", family, done.Seen)
+		err = fmt.Errorf("reading the connection tracking table of %s was interrupted after %d entries; some may have been missed", family, done.Seen)
 	}
 	return err
 }
 
-// stale reports whether a UDP flow goes where the plan would never have sent it. One to an address that a Service has
-// must go to one of its endpoints; one to an address that a Service had must not be translated any more.
+// stale reports whether a UDP flow goes where the plan would not have sent it. The flow of a Service's address must
+// go to one of its endpoints; the flow of an address that a Service had before must not be translated.
 func (w work) stale(p *plan.Plan, flow *conntrack.Flow) bool {
 	if route := p.RouteTo(flow.Destination, cluster.UDP); route != nil {
 		return !p.Serves(route, flow.ReplySource)
@@ -286,7 +286,7 @@ func (w work) stale(p *plan.Plan, flow *conntrack.Flow) bool {
 	return false
 }
 
-// early reports whether an unanswered TCP connection is for a frontend that is served now: its SYN met no rule.
+// early reports whether an unanswered TCP connection is for a frontend that is served now: no rule matched its SYN.
 func early(p *plan.Plan, flow *conntrack.Flow) bool {
 	return served(p.RouteTo(flow.Destination, cluster.TCP))
 }

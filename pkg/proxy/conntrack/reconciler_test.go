@@ -19,11 +19,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// table is a Fake that takes its time.
+// table is a Fake whose sweeps take time.
 type table struct {
 	conntrack.Fake
 	takes time.Duration
-	// tries is when sweeps began.
+	// tries holds the start time of each sweep.
 	tries []time.Time
 }
 
@@ -33,7 +33,7 @@ func (l *table) Sweep(ctx context.Context, family conntrack.Family, kind conntra
 	return l.Fake.Sweep(ctx, family, kind, unwanted)
 }
 
-// fixture is a Reconciler at work on a fake table and a small cluster, in a bubble of time.
+// fixture is a running Reconciler with a fake table and a small cluster, in a synctest bubble.
 type fixture struct {
 	*testing.T
 	*Reconciler
@@ -50,7 +50,7 @@ var (
 	dns      = cluster.ServiceName{Namespace: "kube-system", Name: "dns"}
 )
 
-// run starts a fixture with the given flows ("destination reply-source"), and ends it after the test.
+// run runs a test with a fixture that has the given flows ("destination reply-source").
 func run(t *testing.T, test func(f *fixture), flows ...string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -79,7 +79,7 @@ func addrs(texts ...string) (all []netip.Addr) {
 	return all
 }
 
-// flow adds one of UDP, or a TCP connection without an answer if the text ends in "tcp".
+// flow adds a UDP flow, or an unanswered TCP connection if the text ends in "tcp".
 func (f *fixture) flow(port uint16, text string) {
 	f.Helper()
 	ends := strings.Fields(text)
@@ -97,7 +97,7 @@ func (f *fixture) flow(port uint16, text string) {
 	}
 }
 
-// wantFlows settles, and wants exactly these flows to be left.
+// wantFlows waits until all goroutines are idle, and checks that exactly these flows are left.
 func (f *fixture) wantFlows(want ...string) {
 	f.Helper()
 	synctest.Wait()
@@ -116,8 +116,8 @@ func (f *fixture) wantFlows(want ...string) {
 	}
 }
 
-// service is a UDP Service with an address of each family and node port 30053, with these endpoints: a ! marks one
-// that no longer serves, a ~ one that terminates.
+// service returns a UDP Service with node port 30053 and these endpoints: ! marks one that no longer serves, ~ one that
+// is serving while it terminates.
 func service(name cluster.ServiceName, ips []netip.Addr, endpoints ...string) *cluster.Service {
 	s := &cluster.Service{Name: name, ClusterIPs: ips,
 		Ports: []cluster.ServicePort{{Protocol: cluster.UDP, Port: 53, NodePort: 30053}}}
@@ -138,7 +138,7 @@ func service(name cluster.ServiceName, ips []netip.Addr, endpoints ...string) *c
 
 func (f *fixture) set(s *cluster.Service) { f.services = f.services.Set(s.Name, s) }
 
-// sync programs what there is now in both families, but for those named.
+// sync programs the current state in both families, except those that fail.
 func (f *fixture) sync(failing ...cluster.Family) {
 	snap := &cluster.Snapshot{Services: f.services, Node: f.node}
 	f.plan = plan.Compute(snap, f.options, f.plan)
@@ -146,7 +146,7 @@ func (f *fixture) sync(failing ...cluster.Family) {
 	for _, family := range families {
 		result := backend.Result{Family: family}
 		if slices.Contains(failing, family) {
-			result.Err = errors.New("the kernel said no")
+			result.Err = errors.New("the kernel refused")
 		}
 		s.Results = append(s.Results, result)
 	}
@@ -162,7 +162,7 @@ const (
 	npA  = "192.0.2.1:30053 10.244.0.1:5353"
 )
 
-// TestEndpoints: flows stay with endpoints that serve, and with no other.
+// TestEndpoints checks that flows stay only with endpoints that serve.
 func TestEndpoints(t *testing.T) {
 	for _, test := range []struct {
 		name      string
@@ -187,14 +187,14 @@ func TestEndpoints(t *testing.T) {
 				f.sync()
 				f.wantFlows(test.want...)
 				if f.deleted != 4-len(test.want) {
-					f.Errorf("%d deletions were told, want %d", f.deleted, 4-len(test.want))
+					f.Errorf("Swept reported %d deletions, want %d", f.deleted, 4-len(test.want))
 				}
 			}, toA, toB, toA6, npA)
 		})
 	}
 }
 
-// TestAtStart: what happened while no proxy ran is made good at the first sync.
+// TestAtStart checks that the first sync deletes flows that became stale while no proxy was running.
 func TestAtStart(t *testing.T) {
 	const (
 		untranslated = "10.96.0.10:53 10.96.0.10:53"
@@ -209,14 +209,14 @@ func TestAtStart(t *testing.T) {
 	}, toA, toB, untranslated, elsewhere, otherProxy, samePort, npA)
 }
 
-// TestFirstEndpoint: a packet on its way when the first endpoint comes is neither translated nor refused.
+// TestFirstEndpoint checks a flow whose packet was neither translated nor refused when the first endpoint was added.
 func TestFirstEndpoint(t *testing.T) {
-	const onItsWay = "192.0.2.1:30053 192.0.2.1:30053"
+	const untranslated = "192.0.2.1:30053 192.0.2.1:30053"
 	run(t, func(f *fixture) {
 		f.set(service(dns, dnsIPs))
 		f.sync()
 		f.wantFlows()
-		f.flow(2000, onItsWay)
+		f.flow(2000, untranslated)
 		f.set(service(dns, dnsIPs, "10.244.0.1"))
 		time.Sleep(longestPause)
 		f.sync()
@@ -224,7 +224,7 @@ func TestFirstEndpoint(t *testing.T) {
 	})
 }
 
-// TestServiceGone: what went to it is taken away, and only what was translated.
+// TestServiceGone checks that only translated flows of a deleted Service are deleted.
 func TestServiceGone(t *testing.T) {
 	const own = "192.0.2.1:53 192.0.2.1:53"
 	run(t, func(f *fixture) {
@@ -239,7 +239,7 @@ func TestServiceGone(t *testing.T) {
 	}, toA, toA6, npA, own)
 }
 
-// TestAddressMoves: flows of the Service that had an address do not stay when another one has it.
+// TestAddressMoves checks that flows are deleted when their address moves to another Service.
 func TestAddressMoves(t *testing.T) {
 	run(t, func(f *fixture) {
 		f.set(service(dns, dnsIPs, "10.244.0.1", "fd00:244::1"))
@@ -254,7 +254,7 @@ func TestAddressMoves(t *testing.T) {
 	}, toA, toA6, npA)
 }
 
-// TestNodeAddress: node ports come to be served on an address that had its flows before.
+// TestNodeAddress serves node ports on an additional address that already has flows.
 func TestNodeAddress(t *testing.T) {
 	const before = "192.0.2.2:30053 192.0.2.2:30053"
 	run(t, func(f *fixture) {
@@ -268,7 +268,7 @@ func TestNodeAddress(t *testing.T) {
 	}, npA, before)
 }
 
-// web is a TCP Service with these endpoints.
+// web returns a TCP Service with these endpoints.
 func web(endpoints ...string) *cluster.Service {
 	s := service(cluster.ServiceName{Namespace: "ns", Name: "web"}, addrs("10.96.0.20", "fd00:96::20"), endpoints...)
 	s.Ports[0].Protocol, s.Slices[0].Ports[0].Protocol = cluster.TCP, cluster.TCP
@@ -276,7 +276,7 @@ func web(endpoints ...string) *cluster.Service {
 	return s
 }
 
-// TestNoWork: what cannot make a flow stale costs no look at the table.
+// TestNoWork checks that changes that cannot make a flow stale cause no sweep.
 func TestNoWork(t *testing.T) {
 	run(t, func(f *fixture) {
 		wantSweeps := func(want int, when string) {
@@ -308,7 +308,7 @@ func TestNoWork(t *testing.T) {
 	})
 }
 
-// The TCP connections without an answer of TestEarlyClients.
+// The flows of TestEarlyClients; those that end in "tcp" are unanswered connections.
 const (
 	earlyClusterIP  = "10.96.0.20:53 10.96.0.20:53 tcp"
 	earlyClusterIP6 = "[fd00:96::20]:53 [fd00:96::20]:53 tcp"
@@ -319,7 +319,7 @@ const (
 	sameInUDP       = "10.96.0.99:53 10.96.0.99:53"
 )
 
-// TestEarlyClients: TCP connections to a frontend that were begun before it was served are deleted, and no others.
+// TestEarlyClients checks that only TCP connections that were started before their frontend was served are deleted.
 func TestEarlyClients(t *testing.T) {
 	all := []string{earlyClusterIP, earlyClusterIP6, earlyExternalIP, earlyNodePort, otherPort, otherNode, sameInUDP}
 	run(t, func(f *fixture) {
@@ -342,8 +342,8 @@ func TestEarlyClients(t *testing.T) {
 	}, all...)
 }
 
-// TestEarlyShortCut: under an external Local policy, only connections from the node and its pods are served where no
-// endpoint is local.
+// TestEarlyShortCut checks a Service with external policy Local and no local endpoint, which serves only connections from
+// the node and its pods.
 func TestEarlyShortCut(t *testing.T) {
 	run(t, func(f *fixture) {
 		local := web("10.244.0.1")
@@ -354,7 +354,7 @@ func TestEarlyShortCut(t *testing.T) {
 	}, earlyExternalIP, earlyNodePort)
 }
 
-// TestDrift: packets may have met no rule while somebody else's change was in force.
+// TestDrift checks that flows which started while the rules were modified externally are deleted.
 func TestDrift(t *testing.T) {
 	run(t, func(f *fixture) {
 		f.set(web("10.244.0.1"))
@@ -375,7 +375,7 @@ func TestDrift(t *testing.T) {
 	})
 }
 
-// TestFailedSync: rules that are not in force yet make nothing stale.
+// TestFailedSync checks that rules that could not be programmed make no flow stale.
 func TestFailedSync(t *testing.T) {
 	run(t, func(f *fixture) {
 		f.set(service(dns, dnsIPs, "10.244.0.1", "fd00:244::1"))
@@ -391,7 +391,7 @@ func TestFailedSync(t *testing.T) {
 	}, toA, toA6)
 }
 
-// TestCoalesces: however many changes come in a second, few sweeps are made, and the newest plan counts.
+// TestCoalesces checks that many changes in a second cause few sweeps, and that the newest plan is used.
 func TestCoalesces(t *testing.T) {
 	run(t, func(f *fixture) {
 		f.takes = 20 * time.Millisecond
@@ -413,7 +413,7 @@ func TestCoalesces(t *testing.T) {
 	}, toA, toB)
 }
 
-// TestRetries: a table that cannot be read, or be read in full, or be written is tried again until it can be.
+// TestRetries checks that a sweep that failed or was interrupted is retried until it succeeds.
 func TestRetries(t *testing.T) {
 	for name, fail := range map[string]func(*table){
 		"read":      func(l *table) { l.FailReads = 6 },
@@ -434,14 +434,14 @@ func TestRetries(t *testing.T) {
 				sweeps := f.Sweeps
 				time.Sleep(time.Hour)
 				if synctest.Wait(); f.Sweeps != sweeps {
-					f.Errorf("%d sweeps after all was done", f.Sweeps-sweeps)
+					f.Errorf("%d sweeps after all work was done", f.Sweeps-sweeps)
 				}
 			}, toA, toB, toA6)
 		})
 	}
 }
 
-// TestRetriesSlowDown: the time between tries grows while they fail, and begins anew after one that does not.
+// TestRetriesSlowDown checks that the pause between retries doubles and is reset by a success.
 func TestRetriesSlowDown(t *testing.T) {
 	run(t, func(f *fixture) {
 		f.set(service(dns, dnsIPs, "10.244.0.1"))
