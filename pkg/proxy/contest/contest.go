@@ -1,6 +1,6 @@
 // Package contest reports Services that are not served on an address, protocol and port because another Service claims
-// the same. The plan decides which one is served; this package reports it to the other one, once for each contest, in the
-// log and by an Event.
+// the same. The plan decides which one is served; this package logs the other one and publishes an Event about it, once
+// for each contest.
 package contest
 
 import (
@@ -18,21 +18,21 @@ import (
 // maxListed is the number of frontends that one message names at most.
 const maxListed = 8
 
-// Config is what a Watcher is made of.
+// Config configures a Watcher.
 type Config struct {
 	// Recorder publishes the Events of Services that are not served.
 	Recorder proxy.Recorder
 	Logger   klog.Logger
 }
 
-// Watcher follows contested frontends. It is a proxy.Observer.
+// Watcher tracks contested frontends. It is a proxy.Observer.
 type Watcher struct {
 	config Config
 	// seen is the plan of the last sync.
 	seen *plan.Plan
 }
 
-// New makes a Watcher that has not seen a plan yet.
+// New returns a Watcher that has not seen a plan yet.
 func New(config Config) *Watcher { return &Watcher{config: config, seen: &plan.Plan{}} }
 
 // Synced reports the contests that are new. Its cost is proportional to what changed.
@@ -60,16 +60,16 @@ func (w *Watcher) Synced(s *proxy.Sync) {
 	w.seen = s.Plan
 }
 
-// has reports whether claims, which may be nil, already had these two Services claim their frontend as the same kinds of
-// address, the first one with success.
+// has reports whether claims, which may be nil, already contained these two Services with the same kinds of address
+// and the same one served.
 func has(claims *plan.Claims, served, other *plan.Route) bool {
 	same := func(a, b *plan.Route) bool { return a.Service == b.Service && a.Kind == b.Kind }
 	return claims != nil && same(claims.Routes[0], served) &&
 		slices.ContainsFunc(claims.Routes[1:], func(r *plan.Route) bool { return same(r, other) })
 }
 
-// report names all frontends of a Service that are not served, if any, and says why. Its text depends on the plan only, so
-// that a restarted process repeats the Event of its predecessor, and the API server can count the two as one.
+// report reports all frontends of a Service that are not served, if any. Its text depends only on the plan, so that a
+// restarted process publishes the same Event, and the API server can detect the duplicate.
 func (w *Watcher) report(name cluster.ServiceName, p *plan.Plan) {
 	service, _ := p.Services.Get(name)
 	var lost []string
@@ -94,7 +94,7 @@ func (w *Watcher) report(name cluster.ServiceName, p *plan.Plan) {
 	})
 }
 
-// describe names a frontend. A node port has no address.
+// describe formats a frontend. A node port has no address.
 func describe(f plan.Frontend) string {
 	if f.IsNodePort() {
 		return fmt.Sprintf("%d/%s (%s)", f.Port, f.Protocol, f.Family())

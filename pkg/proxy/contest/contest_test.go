@@ -34,7 +34,7 @@ func newHarness() *harness {
 
 func (h *harness) Event(e proxy.Event) { h.events = append(h.events, e) }
 
-// set makes or replaces a Service as old as its name is long, with these load balancer IPs, and lets the Watcher see it.
+// set adds or replaces a Service with these load balancer IPs, and syncs. A Service with a longer name is older.
 func (h *harness) set(name, uid string, endpoints int, addrs ...string) {
 	s := &cluster.Service{
 		Name: cluster.ServiceName{Namespace: "ns", Name: name}, UID: uid, Created: time.Unix(1000-int64(len(name)), 0),
@@ -64,24 +64,24 @@ func (h *harness) sync() {
 	h.Synced(&proxy.Sync{After: snapshot, Plan: h.plan})
 }
 
-// take returns what was published since, and checks that the log has a line for each.
-func (h *harness) take(t *testing.T) (told []string) {
+// take returns the Events since the last call, and checks that the log has a line for each.
+func (h *harness) take(t *testing.T) (events []string) {
 	t.Helper()
 	for _, e := range h.events {
-		told = append(told, fmt.Sprintf("%s/%s %s: %s", e.Namespace, e.Name, e.UID, e.Once))
+		events = append(events, fmt.Sprintf("%s/%s %s: %s", e.Namespace, e.Name, e.UID, e.Once))
 		if !strings.Contains(h.log.String(), e.Once) || !strings.Contains(e.Message, e.Once) {
-			t.Errorf("the event's message is %q, the log %q, and neither may lack %q", e.Message, h.log.String(), e.Once)
+			t.Errorf("the event's message is %q and the log %q, want both to contain %q", e.Message, h.log.String(), e.Once)
 		}
 	}
 	if lines := strings.Count(h.log.String(), "\n"); lines != len(h.events) {
-		t.Errorf("%d lines in the log, and %d events", lines, len(h.events))
+		t.Errorf("%d lines in the log, want one for each of %d events", lines, len(h.events))
 	}
 	h.events = nil
 	h.log.Reset()
-	return told
+	return events
 }
 
-// TestOncePerContest tells the loser when a contest begins or has another winner, and at no other time.
+// TestOncePerContest checks that the other Service gets an Event only when a contest begins or another Service is served.
 func TestOncePerContest(t *testing.T) {
 	const one, two = "192.0.2.1", "192.0.2.2"
 	lost := func(addr, holder string) string {
@@ -94,19 +94,19 @@ func TestOncePerContest(t *testing.T) {
 		want []string
 	}{
 		{"alone", func() { h.set("a", "1", 1, one) }, nil},
-		{"an older one comes", func() { h.set("older", "2", 1, one) }, []string{"ns/a 1: " + lost(one, "older")}},
+		{"an older one is added", func() { h.set("older", "2", 1, one) }, []string{"ns/a 1: " + lost(one, "older")}},
 		{"nothing happens", h.sync, nil},
-		{"endpoints come", func() { h.set("a", "1", 2, one); h.set("older", "2", 3, one) }, nil},
-		{"the loser asks for another address too", func() { h.set("a", "1", 2, one, two) }, nil},
-		{"which the winner asks for as well", func() { h.set("older", "2", 3, one, two) },
+		{"endpoints are added", func() { h.set("a", "1", 2, one); h.set("older", "2", 3, one) }, nil},
+		{"the unserved one adds another address", func() { h.set("a", "1", 2, one, two) }, nil},
+		{"the served one adds the same address", func() { h.set("older", "2", 3, one, two) },
 			[]string{"ns/a 1: " + lost(one, "older") + "; " + lost(two, "older")}},
-		{"the loser is made anew", func() { h.set("a", "3", 2, one, two) },
+		{"the unserved one is recreated", func() { h.set("a", "3", 2, one, two) },
 			[]string{"ns/a 3: " + lost(one, "older") + "; " + lost(two, "older")}},
-		{"the oldest comes", func() { h.set("the oldest", "4", 1, one) },
+		{"the oldest is added", func() { h.set("the oldest", "4", 1, one) },
 			[]string{"ns/a 3: " + lost(one, "the oldest") + "; " + lost(two, "older"), "ns/older 2: " + lost(one, "the oldest")}},
-		{"it goes: the next has its place", func() { h.remove("the oldest") }, []string{"ns/a 3: " + lost(one, "older") + "; " + lost(two, "older")}},
-		{"the winner goes", func() { h.remove("older") }, nil},
-		{"and comes back", func() { h.set("older", "5", 1, two) }, []string{"ns/a 3: " + lost(two, "older")}},
+		{"it is deleted: the next one is served", func() { h.remove("the oldest") }, []string{"ns/a 3: " + lost(one, "older") + "; " + lost(two, "older")}},
+		{"the served one is deleted", func() { h.remove("older") }, nil},
+		{"and is created again", func() { h.set("older", "5", 1, two) }, []string{"ns/a 3: " + lost(two, "older")}},
 	} {
 		step.do()
 		if diff := cmp.Diff(step.want, h.take(t)); diff != "" {
@@ -115,7 +115,7 @@ func TestOncePerContest(t *testing.T) {
 	}
 }
 
-// TestReason reports the rule that decided, and reports again when another one does.
+// TestReason checks that the Event contains the rule that decided, and is repeated when another rule decides.
 func TestReason(t *testing.T) {
 	h := newHarness()
 	h.options.ServeExternalIPs = true
@@ -149,9 +149,9 @@ func TestReason(t *testing.T) {
 	}
 }
 
-// TestRestartTellsTheSame proves what makes the server refuse the second Event: a process that finds all contests at once
-// says what one said that saw them begin.
-func TestRestartTellsTheSame(t *testing.T) {
+// TestSameEventAfterRestart checks that a process that finds all contests at once publishes the same Event as one that saw
+// them begin, so that the API server refuses the duplicate.
+func TestSameEventAfterRestart(t *testing.T) {
 	first := newHarness()
 	first.set("a", "1", 1, "192.0.2.1", "192.0.2.2")
 	first.set("older", "2", 1, "192.0.2.1")
@@ -160,14 +160,14 @@ func TestRestartTellsTheSame(t *testing.T) {
 	second.services = first.services
 	second.sync()
 	if diff := cmp.Diff(first.events[1:], second.events); diff != "" || len(second.events) != 1 {
-		t.Errorf("the second process says otherwise (-first +second):\n%s", diff)
+		t.Errorf("events of the second process (-first +second):\n%s", diff)
 	}
 	if e := second.events[0]; !e.Warning || e.Kind != "Service" || e.UID != "1" || e.Reason == "" || e.Action == "" {
 		t.Errorf("the event is %+v", e)
 	}
 }
 
-// TestManyContests bounds the message, and tells by Once what it leaves out.
+// TestManyContests checks that the message is bounded, and that Once contains everything.
 func TestManyContests(t *testing.T) {
 	h := newHarness()
 	var addrs []string
