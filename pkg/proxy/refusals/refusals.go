@@ -1,5 +1,5 @@
-// Package refusals publishes an Event about every Service that the kernel refuses on this node, in whole or in part, so
-// that its owner sees why it is not served here.
+// Package refusals publishes an Event about every Service whose rules the kernel refuses on this node, so that its owner
+// can see why it is not served here.
 package refusals
 
 import (
@@ -10,25 +10,24 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Watcher follows what is left out. It is a proxy.Observer.
+// Watcher tracks refused ports. It is a proxy.Observer.
 type Watcher struct {
 	recorder proxy.Recorder
-	// known is what was left out in the last sync, with the cause's words.
+	// known holds the ports that were refused in the last sync, with the text of the cause.
 	known map[refused]string
 }
 
-// refused is a port of a Service in one family. Another Service of the same name has another UID.
+// refused identifies a port of a Service in one family. A recreated Service has another UID.
 type refused struct {
 	family cluster.Family
 	port   string
 	uid    string
 }
 
-// New makes a Watcher that has seen nothing yet.
+// New returns a Watcher that has not seen a sync yet.
 func New(recorder proxy.Recorder) *Watcher { return &Watcher{recorder: recorder} }
 
-// Synced publishes an Event for each port that is newly left out, or for another cause. That it is refused again for the
-// same cause is no news.
+// Synced publishes an Event for each port that is newly refused, or for another cause than before.
 func (w *Watcher) Synced(s *proxy.Sync) {
 	now := map[refused]string{}
 	for _, result := range s.Results {
@@ -46,12 +45,12 @@ func event(snapshot *cluster.Snapshot, what refused, r backend.Refusal) proxy.Ev
 	return proxy.Event{
 		Kind: "Service", Namespace: r.Service.Namespace, Name: r.Service.Name, UID: what.uid,
 		Warning: true, Reason: "RulesRefused", Action: "ProgramService",
-		Message: fmt.Sprintf("node %s does not serve %s in %s, since its kernel refuses the rules: %v",
+		Message: fmt.Sprintf("node %s does not serve %s in %s, because its kernel refuses the rules: %v",
 			snapshot.Node.Name, what.port, what.family, r.Cause),
 	}
 }
 
-// uid is the Service's, or empty if it is gone.
+// uid returns the Service's UID, or "" if it was deleted.
 func uid(snapshot *cluster.Snapshot, name cluster.ServiceName) string {
 	if service, ok := snapshot.Services.Get(name); ok {
 		return service.UID

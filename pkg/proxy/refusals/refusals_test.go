@@ -15,15 +15,15 @@ type recorder struct{ events []proxy.Event }
 
 func (r *recorder) Event(e proxy.Event) { r.events = append(r.events, e) }
 
-// TestEvents publishes one when a port is left out, one when the cause is another, one when it happens anew, and one when
-// the Service is another one of that name.
+// TestEvents checks that an Event is published when a port is refused, when the cause changes, when it is refused again
+// after it was served, and when the Service is recreated.
 func TestEvents(t *testing.T) {
 	r := &recorder{}
 	w := New(r)
 	name := cluster.ServiceName{Namespace: "default", Name: "web"}
 	for _, step := range []struct {
 		uid, cause string
-		news       bool
+		event      bool
 	}{
 		{"u-1", "", false}, {"u-1", "no xt_statistic", true}, {"u-1", "no xt_statistic", false}, {"u-1", "no xt_comment", true},
 		{"u-1", "", false}, {"u-1", "no xt_comment", true}, {"u-2", "no xt_comment", true}, {"u-2", "no xt_comment", false},
@@ -37,9 +37,9 @@ func TestEvents(t *testing.T) {
 		w.Synced(&proxy.Sync{After: &cluster.Snapshot{Services: services, Node: &cluster.Node{Name: "n1"}},
 			Results: []backend.Result{{Family: cluster.IPv4}, result}})
 		var want []proxy.Event
-		if step.news {
+		if step.event {
 			want = []proxy.Event{{Kind: "Service", Namespace: "default", Name: "web", UID: step.uid, Warning: true, Reason: "RulesRefused", Action: "ProgramService",
-				Message: "node n1 does not serve default/web:http/TCP in IPv6, since its kernel refuses the rules: " + step.cause}}
+				Message: "node n1 does not serve default/web:http/TCP in IPv6, because its kernel refuses the rules: " + step.cause}}
 		}
 		if diff := cmp.Diff(want, r.events); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", step.cause, diff)
