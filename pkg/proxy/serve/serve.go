@@ -1,5 +1,5 @@
-// Package serve runs the small HTTP servers that observers offer: each has limits that a stranger on the
-// network cannot use up, ends with its context, and survives that its address is not to be had yet.
+// Package serve runs HTTP servers for health checks and metrics. A Server has limits against resource exhaustion by
+// clients, stops with its context, and retries if its address is not available yet.
 package serve
 
 import (
@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// retry is how long after a failure to listen the next attempt is made.
+	// retry is the pause after a failed attempt to listen.
 	retry = 5 * time.Second
 
 	readTimeout    = 10 * time.Second
@@ -25,8 +25,8 @@ const (
 	maxHeaderBytes = 8 << 10
 )
 
-// HTTP makes a server with limits for requests without a body to speak of. Answering may take as long as
-// write; 0 is for ever.
+// HTTP returns a server with limits for requests without a significant body. write is the write timeout; 0 disables
+// it.
 func HTTP(handler http.Handler, write time.Duration) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -35,28 +35,28 @@ func HTTP(handler http.Handler, write time.Duration) *http.Server {
 		WriteTimeout:      write,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		// What a client did wrong is not this node's business.
+		// Clients' protocol errors are not worth logging.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 }
 
 // Server serves HTTP on one address.
 type Server struct {
-	// Name says in the log what is served.
+	// Name describes the server in the log.
 	Name string
 	// Address is host:port.
 	Address string
-	// HTTP answers; package function HTTP makes one.
+	// HTTP serves the requests; see the function HTTP.
 	HTTP *http.Server
-	// HardFail ends Run when the address cannot be listened on. Otherwise that is tried again every 5 s.
+	// HardFail makes Run return an error if it cannot listen on the address. Otherwise it retries every 5 s.
 	HardFail bool
-	// Failed is told the first time, and when the error becomes another; nil is told nothing.
+	// Failed is called with the first error, and when the error changes. It may be nil.
 	Failed func(error)
-	// Clock spaces the attempts. It is the real one but in tests.
+	// Clock times the retries. Tests use a fake one.
 	Clock clock.Clock
 }
 
-// Run serves until ctx ends, and then returns nil. Connections that are open then are cut.
+// Run serves until ctx ends and returns nil then. It closes open connections.
 func (s *Server) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithValues("server", s.Name, "address", s.Address)
 	listener, err := s.listen(klog.NewContext(ctx, logger))
@@ -71,18 +71,18 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// listen returns nothing when ctx ended before the address could be had.
+// listen returns nil, nil if ctx ended before the address was available.
 func (s *Server) listen(ctx context.Context) (net.Listener, error) {
-	var told string
+	var last string
 	for ctx.Err() == nil {
 		listener, err := (&net.ListenConfig{}).Listen(context.WithoutCancel(ctx), "tcp", s.Address)
 		if err == nil {
 			return listener, nil
 		}
-		err = fmt.Errorf("%s cannot be served on %s; free that address or configure another: %w", s.Name, s.Address, err)
-		if text := err.Error(); text != told {
-			told = text
-			klog.FromContext(ctx).Error(err, "Cannot listen", "hardFail", s.HardFail, "retryIn", retry)
+		err = fmt.Errorf("cannot serve %s on %s; free that address or configure another: %w", s.Name, s.Address, err)
+		if text := err.Error(); text != last {
+			last = text
+			klog.FromContext(ctx).Error(err, "Failed to listen", "hardFail", s.HardFail, "retryIn", retry)
 			if s.Failed != nil {
 				s.Failed(err)
 			}

@@ -14,7 +14,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// taken listens somewhere on loopback.
+// taken returns a listener on a loopback address.
 func taken(t *testing.T) net.Listener {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -25,7 +25,7 @@ func taken(t *testing.T) net.Listener {
 	return listener
 }
 
-// hello serves a word.
+// hello returns a server that answers "hello".
 func hello(address string, clock *testclock.FakeClock) *Server {
 	return &Server{
 		Name: "hello", Address: address, Clock: clock,
@@ -33,7 +33,7 @@ func hello(address string, clock *testclock.FakeClock) *Server {
 	}
 }
 
-// get asks until somebody listens, which takes as long as a goroutine takes to begin.
+// get sends a request until the server listens.
 func get(t *testing.T, address string) string {
 	t.Helper()
 	response, err := http.Get("http://" + address)
@@ -49,6 +49,7 @@ func get(t *testing.T, address string) string {
 	return string(body)
 }
 
+// TestServerWaitsForItsAddress checks that Run retries until the address is free, and reports the failure once.
 func TestServerWaitsForItsAddress(t *testing.T) {
 	listener, clock := taken(t), testclock.NewFakeClock(time.Now())
 	address := listener.Addr().String()
@@ -58,7 +59,7 @@ func TestServerWaitsForItsAddress(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- server.Run(ctx) }()
-	if err := <-failures; !strings.Contains(err.Error(), "hello cannot be served on "+address) {
+	if err := <-failures; !strings.Contains(err.Error(), "cannot serve hello on "+address) {
 		t.Errorf("unclear error: %v", err)
 	}
 	next := func() {
@@ -67,7 +68,7 @@ func TestServerWaitsForItsAddress(t *testing.T) {
 		}
 		clock.Step(retry)
 	}
-	next() // the second failure is no news
+	next() // the second failure is not reported
 	for !clock.HasWaiters() {
 		runtime.Gosched()
 	}
@@ -79,18 +80,19 @@ func TestServerWaitsForItsAddress(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	if len(failures) != 0 {
-		t.Errorf("the same failure was told %d times more", len(failures))
+		t.Errorf("the same failure was reported %d times more", len(failures))
 	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("Run: %v", err)
 	}
 	if _, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address); err == nil {
-		t.Error("it still listens after its end")
+		t.Error("the server still listens after Run returned")
 	}
 }
 
-func TestServerEndsWhileItWaits(t *testing.T) {
+// TestServerStopsWhileItWaits checks that Run returns when ctx ends while the address is in use.
+func TestServerStopsWhileItWaits(t *testing.T) {
 	clock := testclock.NewFakeClock(time.Now())
 	server := hello(taken(t).Addr().String(), clock)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -105,16 +107,18 @@ func TestServerEndsWhileItWaits(t *testing.T) {
 	}
 }
 
+// TestServerFailsHard checks that Run returns the first error with HardFail.
 func TestServerFailsHard(t *testing.T) {
 	server := hello(taken(t).Addr().String(), testclock.NewFakeClock(time.Now()))
 	server.HardFail = true
-	told := 0
-	server.Failed = func(error) { told++ }
-	if err := server.Run(t.Context()); err == nil || told != 1 {
-		t.Errorf("got error %v, told %d times; want an error, told once", err, told)
+	calls := 0
+	server.Failed = func(error) { calls++ }
+	if err := server.Run(t.Context()); err == nil || calls != 1 {
+		t.Errorf("got error %v and %d calls of Failed, want an error and 1 call", err, calls)
 	}
 }
 
+// TestHeadersAreLimited checks that a request with large headers is refused.
 func TestHeadersAreLimited(t *testing.T) {
 	listener := taken(t)
 	server := HTTP(http.NotFoundHandler(), time.Second)
@@ -127,7 +131,7 @@ func TestHeadersAreLimited(t *testing.T) {
 	request.Header.Set("Long", strings.Repeat("x", 64<<10))
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return // cut off while it was still sending: refused as well
+		return // the connection was closed while sending: refused as well
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
