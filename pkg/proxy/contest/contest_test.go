@@ -16,7 +16,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// harness is a Watcher with a cluster to watch.
+// harness is a Watcher with a cluster.
 type harness struct {
 	*Watcher
 	services cluster.Map[cluster.ServiceName, *cluster.Service]

@@ -1,6 +1,6 @@
-// Package externalips makes visible which Services ask for external IPs, and whether they are served: anybody who may
-// write a Service can set spec.externalIPs, and nobody acknowledges it (CVE-2020-8554), so that by default the plan
-// leaves them out. This package decides nothing; it tells what the plan decided, in the log, in numbers and in Events.
+// Package externalips reports which Services have external IPs, and whether they are served. Any user who may write a
+// Service can capture traffic with spec.externalIPs (CVE-2020-8554), so the plan leaves them out unless the feature gate
+// AllowServiceExternalIPs is on. This package only reports the plan's decisions: in the log, in metrics and in Events.
 package externalips
 
 import (
@@ -16,30 +16,31 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Config is what a Watcher is made of.
+// Config configures a Watcher.
 type Config struct {
 	// Recorder publishes the Event of a Service whose external IPs are not served.
 	Recorder proxy.Recorder
-	// Counted is told, after every sync, how many Services have external IPs that are served and that are not.
+	// Counted is called after every sync with the number of Services whose external IPs are served, and of those
+	// whose are not.
 	Counted func(served, ignored int)
 	Logger  klog.Logger
 }
 
-// Watcher follows the Services that ask for external IPs. It is a proxy.Observer.
+// Watcher tracks the Services with external IPs. It is a proxy.Observer.
 type Watcher struct {
-	config Config
-	begun  bool
-	// seen and planned are those of the last sync.
+	config  Config
+	started bool
+	// seen and planned are the Services of the last sync.
 	seen    cluster.Map[cluster.ServiceName, *cluster.Service]
 	planned cluster.Map[cluster.ServiceName, *plan.Service]
 	// served and ignored count Services.
 	served, ignored int
 }
 
-// New makes a Watcher that has seen nothing yet.
+// New returns a Watcher that has not seen a sync yet.
 func New(config Config) *Watcher { return &Watcher{config: config} }
 
-// Synced tells what the plan decided. Its cost follows what changed.
+// Synced reports the plan's decisions. Its cost is proportional to what changed.
 func (w *Watcher) Synced(s *proxy.Sync) {
 	for name, change := range cluster.Changes(w.seen, s.After.Services) {
 		w.count(change.Before, w.planned, -1)
@@ -50,27 +51,27 @@ func (w *Watcher) Synced(s *proxy.Sync) {
 	}
 	w.seen, w.planned = s.After.Services, s.Plan.Services
 	w.config.Counted(w.served, w.ignored)
-	if !w.begun {
-		w.begun = true
-		w.begin()
+	if !w.started {
+		w.started = true
+		w.logStart()
 	}
 }
 
-// begin tells at the start what an operator had better know.
-func (w *Watcher) begin() {
+// logStart logs after the first sync whether external IPs are served.
+func (w *Watcher) logStart() {
 	if w.served > 0 {
-		w.config.Logger.Info("Serving external IPs, which nobody acknowledged: whoever may write Services can draw other people's traffic (CVE-2020-8554). "+
-			"This is deprecated; move away from spec.externalIPs while the feature gate AllowServiceExternalIPs is there", "services", w.served)
+		w.config.Logger.Info("Serving external IPs is deprecated: any user who may write Services can capture traffic with them (CVE-2020-8554)",
+			"services", w.served, "hint", "stop using spec.externalIPs before the feature gate AllowServiceExternalIPs is removed")
 		return
 	}
 	if w.ignored == 0 {
 		return
 	}
-	w.config.Logger.Info("External IPs of Services are not served, since nobody acknowledged them (CVE-2020-8554). "+
-		`"kube-proxy audit" tells what to write instead; the feature gate AllowServiceExternalIPs serves them for a while`, "services", w.ignored)
+	w.config.Logger.Info("External IPs are not served because the feature gate AllowServiceExternalIPs is off (CVE-2020-8554)",
+		"services", w.ignored, "hint", "kube-proxy audit suggests manifests to use instead")
 }
 
-// count adds n to the number that a Service belongs to. It may be nil.
+// count adds n to the number of served or ignored Services. s may be nil.
 func (w *Watcher) count(s *cluster.Service, planned cluster.Map[cluster.ServiceName, *plan.Service], n int) {
 	switch {
 	case s == nil || len(s.ExternalIPs) == 0:
@@ -81,13 +82,13 @@ func (w *Watcher) count(s *cluster.Service, planned cluster.Map[cluster.ServiceN
 	}
 }
 
-// withheld tells whether the plan leaves a Service's external IPs out.
+// withheld reports whether the plan leaves out a Service's external IPs.
 func withheld(name cluster.ServiceName, planned cluster.Map[cluster.ServiceName, *plan.Service]) bool {
 	decided, ok := planned.Get(name)
 	return ok && decided.WithheldExternalIPs > 0
 }
 
-// isNew tells whether a Service asks for other external IPs than before. Either may be nil.
+// isNew reports whether a Service has other external IPs than before. Either may be nil.
 func isNew(before, now *cluster.Service) bool {
 	if now == nil || len(now.ExternalIPs) == 0 {
 		return false
@@ -95,15 +96,15 @@ func isNew(before, now *cluster.Service) bool {
 	return before == nil || before.UID != now.UID || !slices.Equal(sorted(before.ExternalIPs), sorted(now.ExternalIPs))
 }
 
-// ignored is the Event of a Service whose external IPs are not served. It is the same for the same addresses, whoever
-// finds it and how often.
+// ignored returns the Event of a Service whose external IPs are not served. It is the same for the same addresses, so
+// that the proxies of all nodes publish it once.
 func ignored(s *cluster.Service) proxy.Event {
 	addrs := strings.Trim(fmt.Sprint(sorted(s.ExternalIPs)), "[]")
 	return proxy.Event{
 		Kind: "Service", Namespace: s.Name.Namespace, Name: s.Name.Name, UID: s.UID,
 		Warning: true, Reason: "ExternalIPsIgnored", Action: "ServeExternalIPs", Once: addrs,
-		Message: fmt.Sprintf("spec.externalIPs is not served, since nobody acknowledged it (CVE-2020-8554): %s. "+
-			"Use a Service of type LoadBalancer, a Gateway or an Ingress; \"kube-proxy audit\" tells what to write.", addrs),
+		Message: fmt.Sprintf("spec.externalIPs is not served because the feature gate AllowServiceExternalIPs is off (CVE-2020-8554): %s. "+
+			"Use a Service of type LoadBalancer, a Gateway or an Ingress; \"kube-proxy audit\" suggests manifests.", addrs),
 	}
 }
 

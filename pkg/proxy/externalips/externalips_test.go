@@ -16,7 +16,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// harness is a Watcher with a cluster to watch.
+// harness is a Watcher with a cluster.
 type harness struct {
 	*Watcher
 	options         *plan.Options
@@ -36,7 +36,7 @@ func newHarness(serve bool) *harness {
 
 func (h *harness) Event(e proxy.Event) { h.events = append(h.events, e) }
 
-// set makes or replaces a Service and lets the Watcher see it.
+// set adds or replaces a Service, and syncs.
 func (h *harness) set(name, uid string, edit func(*cluster.Service), externalIPs ...string) {
 	s := &cluster.Service{
 		Name: cluster.ServiceName{Namespace: "default", Name: name}, UID: uid, Created: time.Unix(1, 0),
@@ -59,7 +59,7 @@ func (h *harness) sync() {
 	h.Synced(&proxy.Sync{After: snapshot, Plan: h.plan})
 }
 
-// take returns what was published since.
+// take returns the Events since the last call.
 func (h *harness) take() (about []string) {
 	for _, e := range h.events {
 		about = append(about, fmt.Sprintf("%s/%s %s %s: %s", e.Namespace, e.Name, e.UID, e.Reason, e.Once))
@@ -68,7 +68,7 @@ func (h *harness) take() (about []string) {
 	return about
 }
 
-// TestEventOncePerChange follows a Service: only a change of the field, or another Service of the name, is news.
+// TestEventOncePerChange checks that only a change of the field, or a new Service of the same name, causes an Event.
 func TestEventOncePerChange(t *testing.T) {
 	h := newHarness(false)
 	port := func(s *cluster.Service) { s.Ports[0].Port = 81 }
@@ -85,7 +85,7 @@ func TestEventOncePerChange(t *testing.T) {
 		{"gains another", func() { h.set("web", "1", port, "192.0.2.1", "2001:db8::1") }, []string{"default/web 1 ExternalIPsIgnored: 192.0.2.1 2001:db8::1"}, 1},
 		{"in another order", func() { h.set("web", "1", port, "2001:db8::1", "192.0.2.1") }, nil, 1},
 		{"a second Service", func() { h.set("api", "2", nil, "192.0.2.1") }, []string{"default/api 2 ExternalIPsIgnored: 192.0.2.1"}, 2},
-		{"made anew", func() { h.set("api", "3", nil, "192.0.2.1") }, []string{"default/api 3 ExternalIPsIgnored: 192.0.2.1"}, 2},
+		{"recreated", func() { h.set("api", "3", nil, "192.0.2.1") }, []string{"default/api 3 ExternalIPsIgnored: 192.0.2.1"}, 2},
 		{"loses all", func() { h.set("web", "1", port) }, nil, 1},
 		{"is deleted", func() {
 			h.services = h.services.Delete(cluster.ServiceName{Namespace: "default", Name: "api"})
@@ -99,20 +99,20 @@ func TestEventOncePerChange(t *testing.T) {
 	}
 }
 
-// TestRestartTellsTheSame proves what makes the server refuse the second Event: a new process says the same.
-func TestRestartTellsTheSame(t *testing.T) {
+// TestSameEventAfterRestart checks that a new process publishes the same Event, so that the API server refuses it.
+func TestSameEventAfterRestart(t *testing.T) {
 	first, second := newHarness(false), newHarness(false)
 	first.set("web", "1", nil, "192.0.2.1", "192.0.2.2")
 	second.set("web", "1", nil, "192.0.2.2", "192.0.2.1")
 	if diff := cmp.Diff(first.events, second.events); diff != "" || len(first.events) != 1 || first.events[0].Once == "" {
-		t.Errorf("the second process says otherwise (-first +second):\n%s", diff)
+		t.Errorf("events of the second process (-first +second):\n%s", diff)
 	}
 	if e := first.events[0]; !e.Warning || e.Kind != "Service" || !strings.Contains(e.Message, "192.0.2.1 192.0.2.2") || !strings.Contains(e.Message, "LoadBalancer") {
 		t.Errorf("the event is %+v", e)
 	}
 }
 
-// TestServed proves that with the gate on there is no Event, another count, and a word of warning.
+// TestServed checks that with the gate on there is no Event, but a count and a warning in the log.
 func TestServed(t *testing.T) {
 	h := newHarness(true)
 	h.set("web", "1", nil, "192.0.2.1")
@@ -121,11 +121,11 @@ func TestServed(t *testing.T) {
 		t.Errorf("%d served, %d ignored, events %v", h.served, h.ignored, h.events)
 	}
 	if log := h.log.String(); strings.Count(log, "\n") != 1 || !strings.Contains(log, "deprecated") || !strings.Contains(log, "services=1") {
-		t.Errorf("the log says\n%s", log)
+		t.Errorf("the log is\n%s", log)
 	}
 }
 
-// TestStart proves that the start has one line with the count, however many syncs follow.
+// TestStart checks that only the first sync logs the count.
 func TestStart(t *testing.T) {
 	h := newHarness(false)
 	for i := range 3 {
@@ -135,9 +135,9 @@ func TestStart(t *testing.T) {
 	h.sync()
 	h.set("late", "9", nil, "192.0.2.9")
 	if log := h.log.String(); strings.Count(log, "\n") != 1 || !strings.Contains(log, "not served") || !strings.Contains(log, "services=3") {
-		t.Errorf("the log says\n%s", log)
+		t.Errorf("the log is\n%s", log)
 	}
 	if h.ignored != 4 {
-		t.Errorf("%d are counted, want 4", h.ignored)
+		t.Errorf("%d Services are counted, want 4", h.ignored)
 	}
 }

@@ -1,8 +1,8 @@
-// Package localhost serves TCP node ports on the loopback addresses, which a dataplane cannot do whose translated
-// packets would have to leave the machine with a source of 127.0.0.1. A Forwarder, an observer of the proxy's loop,
-// listens there itself and passes connections on to the endpoints that the plan has for connections from outside (the
-// external traffic policy). It is for processes of this machine, such as a container runtime that pulls images from a
-// registry in the cluster; it is slower than the kernel, and the endpoint sees the node as its client.
+// Package localhost serves TCP node ports on the loopback addresses. In nftables mode the dataplane cannot, because
+// translated packets would leave the machine with a source of 127.0.0.1. A Forwarder, an observer of the proxy's loop,
+// listens there itself and forwards connections to the endpoints of the external traffic policy. It is for processes on
+// this machine, such as a container runtime that pulls images from a registry in the cluster; it is slower than the
+// kernel, and endpoints see the node as the client.
 package localhost
 
 import (
@@ -23,15 +23,15 @@ import (
 )
 
 const (
-	// retryPeriod is how often a port that could not be had is tried again.
+	// retryPeriod is the time between attempts to listen on ports that are in use.
 	retryPeriod = 30 * time.Second
-	// maxConnections bounds the connections that are forwarded at once, of all ports. More wait to be accepted.
+	// maxConnections bounds the connections of all ports together. Additional ones wait to be accepted.
 	maxConnections = 4096
 )
 
-// Config is what a Forwarder is made of.
+// Config configures a Forwarder.
 type Config struct {
-	// Families are those on whose loopback address node ports are served.
+	// Families are the families whose node ports are served on the loopback address.
 	Families []cluster.Family
 	// Listening is told the number of listeners of a family when it changes, ListenFailed of every port that could
 	// not be had. They must not block.
@@ -39,26 +39,26 @@ type Config struct {
 	ListenFailed func(family cluster.Family)
 }
 
-// Forwarder serves node ports on loopback addresses. It is a proxy.Observer: being told costs what changed; the work is
-// done by Run.
+// Forwarder serves node ports on loopback addresses. It is a proxy.Observer. The cost of Synced is proportional to
+// the change; Run does the work.
 type Forwarder struct {
 	config Config
 	wake   chan struct{}
-	slots  chan struct{} // holds a value for each connection
+	slots  chan struct{} // contains a value for each connection
 
 	mu   sync.Mutex
 	seen cluster.Map[plan.Frontend, *plan.Route]
-	// pending are the frontends that Run has not looked at yet; nil is one that is not served any more.
+	// pending holds the frontends that Run has not applied yet; nil removes the listener.
 	pending map[plan.Frontend]*plan.Route
 }
 
-// New makes a Forwarder; Run starts it.
+// New returns a Forwarder; Run starts it.
 func New(config Config) *Forwarder {
 	return &Forwarder{config: config, wake: make(chan struct{}, 1), slots: make(chan struct{}, maxConnections),
 		pending: map[plan.Frontend]*plan.Route{}}
 }
 
-// Synced notes which node ports have changed.
+// Synced records which node ports have changed.
 func (f *Forwarder) Synced(s *proxy.Sync) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,7 +80,7 @@ func (f *Forwarder) Synced(s *proxy.Sync) {
 	}
 }
 
-// loopback is the address that node ports of a family are served on.
+// loopback returns the address on which node ports of a family are served.
 func loopback(family cluster.Family) netip.Addr {
 	if family == cluster.IPv6 {
 		return netip.IPv6Loopback()
@@ -88,7 +88,7 @@ func loopback(family cluster.Family) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
-// Run listens until ctx ends, and then ends all connections.
+// Run listens until ctx ends, and then closes all connections.
 func (f *Forwarder) Run(ctx context.Context) error {
 	listeners, failed := map[plan.Frontend]*listener{}, map[plan.Frontend]*plan.Route{}
 	defer func() {
@@ -131,9 +131,9 @@ func count(listeners map[plan.Frontend]*listener, family cluster.Family) int {
 	return n
 }
 
-// apply brings one node port to what its route says; nil is nothing.
+// apply updates the listener of one node port to a route; nil closes it.
 func (f *Forwarder) apply(ctx context.Context, frontend plan.Frontend, route *plan.Route, listeners map[plan.Frontend]*listener, failed map[plan.Frontend]*plan.Route) {
-	told := failed[frontend] != nil
+	logged := failed[frontend] != nil
 	delete(failed, frontend)
 	l := listeners[frontend]
 	switch {
@@ -143,7 +143,7 @@ func (f *Forwarder) apply(ctx context.Context, frontend plan.Frontend, route *pl
 	case route != nil && l != nil && l.route.Load().Service == route.Service:
 		l.route.Store(route)
 	case route != nil:
-		if l != nil { // of another Service, whose connections end with it
+		if l != nil { // of another Service: its connections are closed
 			l.close()
 			delete(listeners, frontend)
 		}
@@ -152,9 +152,9 @@ func (f *Forwarder) apply(ctx context.Context, frontend plan.Frontend, route *pl
 		if err != nil {
 			failed[frontend] = route
 			f.config.ListenFailed(frontend.Family())
-			if !told {
-				klog.FromContext(ctx).Error(fmt.Errorf("node port %d of %s cannot be served on %s; free the port, or take localhost out of nodePortAddresses: %w",
-					frontend.Port, route.Name, address, err), "A node port is not served on localhost", "retryIn", retryPeriod)
+			if !logged {
+				klog.FromContext(ctx).Error(fmt.Errorf("cannot serve node port %d of %s on %s; free the port, or remove localhost from nodePortAddresses: %w",
+					frontend.Port, route.Name, address, err), "Failed to listen on a node port on localhost", "retryIn", retryPeriod)
 			}
 			return
 		}

@@ -20,10 +20,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// patience bounds waiting for what must happen.
+// patience is the limit for each wait.
 const patience = 20 * time.Second
 
-// fixture is a Forwarder at work on this machine's loopback addresses.
+// fixture is a running Forwarder on this machine's loopback addresses.
 type fixture struct {
 	*testing.T
 	*Forwarder
@@ -72,7 +72,7 @@ func start(t *testing.T, families ...cluster.Family) *fixture {
 	return f
 }
 
-// freePort is a port that nobody has, below those that the kernel gives to clients by itself.
+// freePort returns an unused port below the kernel's range of ephemeral ports.
 func freePort(t *testing.T, host string) uint16 {
 	t.Helper()
 	for range 1000 {
@@ -90,7 +90,7 @@ func freePort(t *testing.T, host string) uint16 {
 	return 0
 }
 
-// service is default/web with a node port and these endpoints.
+// service returns default/web with a node port and these endpoints.
 func service(port uint16, endpoints ...netip.AddrPort) *cluster.Service {
 	s := &cluster.Service{Name: cluster.ServiceName{Namespace: "default", Name: "web"},
 		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00::10")},
@@ -102,7 +102,7 @@ func service(port uint16, endpoints ...netip.AddrPort) *cluster.Service {
 	return s
 }
 
-// sync tells of a plan with this Service; nil is none.
+// sync calls Synced with a plan for this Service; nil is none.
 func (f *fixture) sync(s *cluster.Service) {
 	services := cluster.Map[cluster.ServiceName, *cluster.Service]{}
 	if s != nil {
@@ -113,7 +113,7 @@ func (f *fixture) sync(s *cluster.Service) {
 	f.Synced(&proxy.Sync{After: f.snapshot, Plan: f.plan})
 }
 
-// wait waits until there are as many listeners and failures.
+// wait waits for these numbers of listeners and failures.
 func (f *fixture) wait(family cluster.Family, listeners, failures int) {
 	f.Helper()
 	limit := time.After(patience)
@@ -132,7 +132,7 @@ func (f *fixture) wait(family cluster.Family, listeners, failures int) {
 	}
 }
 
-// echo is an endpoint that says its name, then repeats each line until its client has said all, and then says bye.
+// echo is an endpoint that writes its name, then echoes lines until the client closes its side, and then writes bye.
 func echo(t *testing.T, name, address string) netip.AddrPort {
 	t.Helper()
 	socket, err := net.Listen("tcp", address)
@@ -178,21 +178,21 @@ func dial(t *testing.T, host string, port uint16) *client {
 	return &client{t, connection.(*net.TCPConn), bufio.NewReader(connection)}
 }
 
-func (c *client) wants(line string) {
+func (c *client) want(line string) {
 	c.Helper()
 	if got, err := c.lines.ReadString('\n'); err != nil || got != line+"\n" {
 		c.Fatalf("got %q, %v; want %q", got, err, line)
 	}
 }
 
-func (c *client) says(line string) {
+func (c *client) send(line string) {
 	c.Helper()
 	if _, err := fmt.Fprintln(c, line); err != nil {
 		c.Fatal(err)
 	}
 }
 
-// TestForwards, in both families, both ways, and with one way ended.
+// TestForwards checks forwarding in both families and directions, and after the client has closed its side.
 func TestForwards(t *testing.T) {
 	for family, address := range map[cluster.Family]string{cluster.IPv4: "127.0.0.1:0", cluster.IPv6: "[::1]:0"} {
 		t.Run(family.String(), func(t *testing.T) {
@@ -202,13 +202,13 @@ func TestForwards(t *testing.T) {
 			f.sync(service(port, echo(t, "a", address)))
 			f.wait(family, 1, 0)
 			c := dial(t, host, port)
-			c.wants("a")
-			c.says("hello")
-			c.wants("hello")
+			c.want("a")
+			c.send("hello")
+			c.want("hello")
 			if err := c.CloseWrite(); err != nil {
 				t.Fatal(err)
 			}
-			c.wants("bye")
+			c.want("bye")
 			if _, err := c.lines.ReadByte(); err != io.EOF {
 				t.Errorf("at the end: %v", err)
 			}
@@ -216,7 +216,8 @@ func TestForwards(t *testing.T) {
 	}
 }
 
-// TestEndpointsChange: new connections follow, old ones stay; without an endpoint nobody listens, and all ends.
+// TestEndpointsChange checks that new connections use the new endpoints and old ones stay, and that the listener and its
+// connections are closed when there is no endpoint.
 func TestEndpointsChange(t *testing.T) {
 	port := freePort(t, "127.0.0.1")
 	a, b := echo(t, "a", "127.0.0.1:0"), echo(t, "b", "127.0.0.1:0")
@@ -224,7 +225,7 @@ func TestEndpointsChange(t *testing.T) {
 	f.sync(service(port, a))
 	f.wait(cluster.IPv4, 1, 0)
 	old := dial(t, "127.0.0.1", port)
-	old.wants("a")
+	old.want("a")
 	f.sync(service(port, b))
 	for limit := time.Now().Add(patience); ; {
 		c := dial(t, "127.0.0.1", port)
@@ -234,8 +235,8 @@ func TestEndpointsChange(t *testing.T) {
 			t.Fatalf("still %q", name)
 		}
 	}
-	old.says("still here")
-	old.wants("still here")
+	old.send("still here")
+	old.want("still here")
 	f.sync(service(port))
 	f.wait(cluster.IPv4, 0, 0)
 	if _, err := old.lines.ReadString('\n'); err == nil || err == io.EOF {
@@ -243,16 +244,16 @@ func TestEndpointsChange(t *testing.T) {
 	}
 	if c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 		c.Close()
-		t.Error("somebody still listens")
+		t.Error("the port is still open")
 	}
 	f.sync(service(port, b))
 	f.wait(cluster.IPv4, 1, 0)
-	dial(t, "127.0.0.1", port).wants("b")
+	dial(t, "127.0.0.1", port).want("b")
 	f.sync(nil)
 	f.wait(cluster.IPv4, 0, 0)
 }
 
-// TestPolicyLocal serves this node's endpoints only.
+// TestPolicyLocal checks that only this node's endpoints are used.
 func TestPolicyLocal(t *testing.T) {
 	port := freePort(t, "127.0.0.1")
 	f := start(t, cluster.IPv4)
@@ -262,19 +263,19 @@ func TestPolicyLocal(t *testing.T) {
 	f.sync(s)
 	f.wait(cluster.IPv4, 1, 0)
 	for range 8 {
-		dial(t, "127.0.0.1", port).wants("b")
+		dial(t, "127.0.0.1", port).want("b")
 	}
 }
 
-// TestDeadEndpoint resets the client.
+// TestDeadEndpoint checks that the client is reset if the endpoint refuses the connection.
 func TestDeadEndpoint(t *testing.T) {
 	port := freePort(t, "127.0.0.1")
-	const nobody = 1 // tcpmux, which no machine serves
+	const unused = 1 // tcpmux, which no machine serves
 	f := start(t, cluster.IPv4)
-	f.sync(service(port, netip.AddrPortFrom(loopback(cluster.IPv4), nobody)))
+	f.sync(service(port, netip.AddrPortFrom(loopback(cluster.IPv4), unused)))
 	f.wait(cluster.IPv4, 1, 0)
 	connection, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), patience)
-	if err == nil { // or the reset came before dialling was over
+	if err == nil { // otherwise the reset came during the dial
 		defer connection.Close()
 		_ = connection.SetDeadline(time.Now().Add(patience))
 		_, err = connection.Read(make([]byte, 1))
@@ -284,7 +285,7 @@ func TestDeadEndpoint(t *testing.T) {
 	}
 }
 
-// TestPortTaken leaves the others alone, and is told once a try.
+// TestPortTaken checks that a port in use is reported, and that other ports are served.
 func TestPortTaken(t *testing.T) {
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -300,10 +301,10 @@ func TestPortTaken(t *testing.T) {
 	s.Slices[0].Ports = append(s.Slices[0].Ports, cluster.EndpointPort{Name: "free", Protocol: cluster.TCP, Port: endpoint.Port()})
 	f.sync(s)
 	f.wait(cluster.IPv4, 1, 1)
-	dial(t, "127.0.0.1", free).wants("a")
+	dial(t, "127.0.0.1", free).want("a")
 }
 
-// TestPick: affinity keeps all clients with one endpoint, for as long as they come and it is there.
+// TestPick checks that affinity keeps all clients at one endpoint until the timeout or until the endpoint is gone.
 func TestPick(t *testing.T) {
 	pool := func(texts ...string) *plan.Pool {
 		p := &plan.Pool{}
@@ -336,28 +337,28 @@ func TestPick(t *testing.T) {
 		expired[l.pick(sticky, now)]++
 	}
 	if len(expired) != 4 {
-		t.Errorf("after each time-out: %v", expired)
+		t.Errorf("after each timeout: %v", expired)
 	}
 	only := &plan.Route{Pool: pool("10.0.0.9:80"), Affinity: time.Minute}
 	if got := l.pick(only, now); got != only.Pool.Endpoints[0] {
-		t.Errorf("an endpoint that is gone keeps its clients: %s", got)
+		t.Errorf("clients stay with an endpoint that is gone: %s", got)
 	}
 }
 
-// TestBound: connections beyond the bound wait, and are served when there is room.
+// TestBound checks that connections above the limit wait until another one is closed.
 func TestBound(t *testing.T) {
 	port := freePort(t, "127.0.0.1")
 	f := start(t, cluster.IPv4)
-	f.slots = make(chan struct{}, 2) // Run has not looked at it yet
+	f.slots = make(chan struct{}, 2) // not used by Run yet
 	f.sync(service(port, echo(t, "a", "127.0.0.1:0")))
 	f.wait(cluster.IPv4, 1, 0)
 	one, two := dial(t, "127.0.0.1", port), dial(t, "127.0.0.1", port)
-	one.wants("a")
-	two.wants("a")
+	one.want("a")
+	two.want("a")
 	three := dial(t, "127.0.0.1", port)
 	if len(f.slots) != 2 {
-		t.Errorf("%d connections under way", len(f.slots))
+		t.Errorf("%d open connections", len(f.slots))
 	}
 	one.Close()
-	three.wants("a")
+	three.want("a")
 }

@@ -20,7 +20,7 @@ import (
 const (
 	// dialTimeout is how long an endpoint may take to accept a connection.
 	dialTimeout = 5 * time.Second
-	// acceptPause follows an accept that failed, mostly for want of file descriptors.
+	// acceptPause is the pause after a failed accept, usually caused by a lack of file descriptors.
 	acceptPause = 100 * time.Millisecond
 )
 
@@ -34,13 +34,13 @@ type listener struct {
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 
-	// All clients here are one to session affinity: their address is the same.
+	// For session affinity all clients are the same one: they have the same address.
 	mu      sync.Mutex
 	pinned  netip.AddrPort
 	pinnedT time.Time
 }
 
-// listen begins to accept connections.
+// listen returns a listener that accepts connections.
 func listen(ctx context.Context, socket net.Listener, route *plan.Route, slots chan struct{}) *listener {
 	l := &listener{socket: socket, slots: slots}
 	l.route.Store(route)
@@ -49,7 +49,7 @@ func listen(ctx context.Context, socket net.Listener, route *plan.Route, slots c
 	return l
 }
 
-// close gives the port back and ends the connections.
+// close closes the socket and all connections, and waits for them.
 func (l *listener) close() {
 	l.cancel()
 	_ = l.socket.Close()
@@ -66,7 +66,7 @@ func (l *listener) accept() {
 			}
 			return
 		case err != nil:
-			klog.FromContext(l.ctx).Error(err, "Cannot accept a connection to a node port on localhost", "port", l.route.Load().Name)
+			klog.FromContext(l.ctx).Error(err, "Failed to accept a connection to a node port on localhost", "port", l.route.Load().Name)
 			select {
 			case <-l.ctx.Done():
 			case <-time.After(acceptPause):
@@ -86,10 +86,10 @@ func (l *listener) accept() {
 	}
 }
 
-// forward passes one connection on. An endpoint that does not answer ends it: to try another one would hide that it is
-// broken, and a client knows best whether to try again.
+// forward forwards one connection. If the endpoint does not accept it, the client is reset: another endpoint would
+// hide the failure, and the client decides whether to retry.
 func (l *listener) forward(client net.Conn) {
-	// With the setting route_localnet other machines could send here.
+	// With the sysctl route_localnet other machines can send to loopback addresses.
 	if from, ok := client.RemoteAddr().(*net.TCPAddr); !ok || !from.IP.IsLoopback() {
 		abort(client)
 		return
@@ -98,7 +98,7 @@ func (l *listener) forward(client net.Conn) {
 	endpoint := l.pick(route, time.Now())
 	server, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(l.ctx, "tcp", endpoint.String())
 	if err != nil {
-		klog.FromContext(l.ctx).V(2).Info("An endpoint takes no connection from localhost", "port", route.Name, "endpoint", endpoint, "reason", err.Error())
+		klog.FromContext(l.ctx).V(2).Info("Failed to connect a localhost client to an endpoint", "port", route.Name, "endpoint", endpoint, "reason", err.Error())
 		abort(client)
 		return
 	}
@@ -115,7 +115,7 @@ func (l *listener) forward(client net.Conn) {
 	_ = server.Close()
 }
 
-// pick chooses an endpoint at random, or the one that the clients stay with.
+// pick returns a random endpoint, or the one of the previous connections with session affinity.
 func (l *listener) pick(route *plan.Route, now time.Time) netip.AddrPort {
 	endpoints := route.Pool.Endpoints
 	chosen := endpoints[rand.IntN(len(endpoints))]
@@ -131,8 +131,8 @@ func (l *listener) pick(route *plan.Route, now time.Time) netip.AddrPort {
 	return chosen
 }
 
-// pass copies until from has said all, and then tells to so: the other direction may go on. An error, such as a reset,
-// is passed on as a reset.
+// pass copies until from is closed for writing, and then closes to for writing; the other direction continues. After
+// an error, such as a reset, it resets both.
 func pass(to, from net.Conn) {
 	if _, err := io.Copy(to, from); err != nil {
 		abort(to)
