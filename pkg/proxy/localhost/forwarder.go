@@ -33,8 +33,8 @@ const (
 type Config struct {
 	// Families are the families whose node ports are served on the loopback address.
 	Families []cluster.Family
-	// Listening is told the number of listeners of a family when it changes, ListenFailed of every port that could
-	// not be had. They must not block.
+	// Listening is called with the number of listeners of a family after each change, ListenFailed for each failed
+	// attempt to listen on a port. They must not block.
 	Listening    func(family cluster.Family, listeners int)
 	ListenFailed func(family cluster.Family)
 }
