@@ -10,10 +10,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// readings are what counters of the kernel said last, which begin anew with the table or the rule that they are in.
+// readings holds the last values of kernel counters, which restart at 0 when their table or rule is replaced.
 type readings[K comparable] map[K]uint64
 
-// growth is what a counter counted since its last reading.
+// growth returns the increase of a counter since its last reading.
 func (r readings[K]) growth(of K, now uint64) float64 {
 	before := r[of]
 	if now < before {
@@ -23,7 +23,7 @@ func (r readings[K]) growth(of K, now uint64) float64 {
 	return float64(now - before)
 }
 
-// counted counts packets that the kernel has counted, of all families together.
+// counted exposes a packet counter of the kernel, summed over the families.
 type counted struct {
 	*metrics.Counter
 	families []cluster.Family
@@ -33,7 +33,7 @@ type counted struct {
 	read readings[cluster.Family]
 }
 
-// newCounted makes a counter that a backend has a name for; nil where it has none, or does not count.
+// newCounted returns such a counter; nil if the backend has no name for it, or does not count.
 func newCounted(config *Config, name, help string, packets func(backend.PacketCounter, cluster.Family) (uint64, error)) *counted {
 	if name == "" || config.Packets == nil {
 		return nil
@@ -44,7 +44,7 @@ func newCounted(config *Config, name, help string, packets func(backend.PacketCo
 	}
 }
 
-// Collect reads the kernel's counters. What cannot be read keeps its value.
+// Collect reads the kernel's counters. Counters that cannot be read keep their values.
 func (c *counted) Collect(to chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +56,7 @@ func (c *counted) Collect(to chan<- prometheus.Metric) {
 	c.Counter.Collect(to)
 }
 
-// rejectedOnLocalhost counts packets that the kernel has counted, by family and protocol.
+// rejectedOnLocalhost exposes packet counters of the kernel by family and protocol.
 type rejectedOnLocalhost struct {
 	*metrics.CounterVec
 	config *Config
@@ -65,13 +65,13 @@ type rejectedOnLocalhost struct {
 	read readings[localhostPackets]
 }
 
-// localhostPackets is how rejectedOnLocalhost is told apart.
+// localhostPackets is the key of rejectedOnLocalhost.
 type localhostPackets struct {
 	family   cluster.Family
 	protocol cluster.Protocol
 }
 
-// newRejectedOnLocalhost makes the counter; nil where nobody can read the kernel's.
+// newRejectedOnLocalhost returns the counter; nil if the backend does not count.
 func newRejectedOnLocalhost(config *Config) *rejectedOnLocalhost {
 	if config.RejectedOnLocalhost == nil {
 		return nil
@@ -84,7 +84,7 @@ func newRejectedOnLocalhost(config *Config) *rejectedOnLocalhost {
 	}
 }
 
-// Collect reads the kernel's counters. What cannot be read keeps its value.
+// Collect reads the kernel's counters. Counters that cannot be read keep their values.
 func (r *rejectedOnLocalhost) Collect(to chan<- prometheus.Metric) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,41 +15,42 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Config is what a Metrics is made of.
+// Config configures a Metrics.
 type Config struct {
-	// Families are those that the backend serves.
+	// Families are the families that the backend serves.
 	Families []cluster.Family
-	// Start is when the process started. How long changes from before took is not measured.
+	// Start is when the process started. Network programming latency is measured only for later changes.
 	Start time.Time
-	// Snapshot is what is known now, programmed or not: cluster.Builder.Snapshot.
+	// Snapshot returns the current state, programmed or not: cluster.Builder.Snapshot.
 	Snapshot func() *cluster.Snapshot
 	Names    Names
-	// RejectedOnLocalhost reads how many packets to node ports the kernel has rejected on a family's loopback addresses, by
-	// protocol. It is called at each scrape; nil is a backend that rejects none.
+	// RejectedOnLocalhost returns the number of packets to node ports that the kernel has rejected on a family's
+	// loopback addresses, by protocol. It is called at each scrape; nil if the backend does not reject any.
 	RejectedOnLocalhost func(family cluster.Family) (map[cluster.Protocol]uint64, error)
-	// Packets reads what the backend's rules count. It is called at each scrape; nil is a backend whose rules do not.
+	// Packets reads the packet counters of the backend's rules. It is called at each scrape; nil if they have none.
 	Packets backend.PacketCounter
 }
 
-// Names are those, below kubeproxy_, that a backend has for what is counted of it alone. What has no name is not shown.
+// Names are the names, without the prefix kubeproxy_, of metrics that upstream names differently for each backend. A
+// metric without a name is not exposed.
 type Names struct {
-	// SyncFailures counts syncs that failed, PartialSyncFailures those among them that wrote just what had changed.
+	// SyncFailures counts failed syncs, PartialSyncFailures those of them that wrote only changes.
 	SyncFailures, PartialSyncFailures, CleanupFailures string
-	// TableRules is how many rules each table has, TableRulesWritten how many of them the last sync wrote.
+	// TableRules is the number of rules in each table, TableRulesWritten the number that the last sync wrote.
 	TableRules, TableRulesWritten string
-	// InvalidDropped and LocalhostAccepted are what backend.PacketCounter tells, of all families together.
+	// InvalidDropped and LocalhostAccepted are the counters of backend.PacketCounter, summed over the families.
 	InvalidDropped, LocalhostAccepted string
 }
 
-// Metrics measures. It is a proxy.Observer.
+// Metrics holds the metrics and updates them. It is a proxy.Observer.
 type Metrics struct {
 	config Config
 	metricSet
 	// applied is the last snapshot that was programmed in all families.
 	applied atomic.Pointer[cluster.Snapshot]
-	// byFamily are the Services as they were last programmed in each family.
+	// byFamily holds the Services as they were last programmed in each family.
 	byFamily map[cluster.Family]cluster.Map[cluster.ServiceName, *cluster.Service]
-	// counted are the Services that noLocal counts.
+	// counted holds the Services that noLocal counts.
 	counted cluster.Map[cluster.ServiceName, *plan.Service]
 	noLocal map[localKey]int
 }
@@ -59,8 +60,8 @@ var (
 	_ proxy.DriftObserver = (*Metrics)(nil)
 )
 
-// New makes the metrics and registers them: register is legacyregistry.MustRegister or the like, and panics
-// when something else bears one of their names.
+// New creates the metrics and registers them with register: legacyregistry.MustRegister or the like, which panics if
+// one of their names is in use.
 func New(config Config, register func(...metrics.Registerable)) *Metrics {
 	m := &Metrics{
 		config:   config,
@@ -74,8 +75,8 @@ func New(config Config, register func(...metrics.Registerable)) *Metrics {
 	return m
 }
 
-// begin shows the metrics that have a value before the first sync: counters are zero, so that their first increase can be
-// seen, and the first sync has been queued since the start.
+// begin initializes the metrics that have a value before the first sync: counters are zero, so that their first
+// increase is visible, and the first sync counts as queued since the start.
 func (m *Metrics) begin() {
 	m.ExternalIPs(0, 0)
 	m.Queued(m.config.Start)
@@ -93,20 +94,20 @@ func (m *Metrics) begin() {
 	}
 }
 
-// Queued notes when something was last found that is not programmed yet.
+// Queued records the time of a change that is not programmed yet.
 func (m *Metrics) Queued(at time.Time) {
 	for _, family := range m.config.Families {
 		m.lastQueued.WithLabelValues(family.String()).Set(seconds(at))
 	}
 }
 
-// Drifted counts a change by somebody else.
+// Drifted counts an external modification of the rules.
 func (m *Metrics) Drifted(d backend.Drift) {
 	m.rulesRepaired.WithLabelValues(d.Family.String()).Inc()
 }
 
-// RelistHeld counts a list of the API server that was not believed at first, because it would have taken
-// nearly all endpoints away. It may be called by any goroutine.
+// RelistHeld counts a list of the API server that was held back because it would have removed nearly all endpoints.
+// It is safe for concurrent use.
 func (m *Metrics) RelistHeld() { m.relistsHeld.Inc() }
 
 // Waiting shows whether the proxy waits for a reason. It may be called by any goroutine.
@@ -118,15 +119,15 @@ func (m *Metrics) Waiting(reason string, waiting bool) {
 	m.waiting.WithLabelValues(reason).Set(value)
 }
 
-// OtherProxySeen notes that another kube-proxy of a mode was seen to write rules. It may be called by any goroutine.
+// OtherProxySeen records when rules of another kube-proxy of a mode were detected. It is safe for concurrent use.
 func (m *Metrics) OtherProxySeen(mode string, at time.Time) {
 	m.otherProxySeen.WithLabelValues(mode).Set(seconds(at))
 }
 
-// ConfigRefused counts a new content of the configuration file that is invalid.
+// ConfigRefused counts a change of the configuration file that is invalid.
 func (m *Metrics) ConfigRefused() { m.configRefused.Inc() }
 
-// ConfigDiffers sets whether the configuration file differs from the configuration in force.
+// ConfigDiffers sets whether the configuration file differs from the effective configuration.
 func (m *Metrics) ConfigDiffers(differs bool) {
 	if differs {
 		m.configDiffers.Set(1)
@@ -135,38 +136,38 @@ func (m *Metrics) ConfigDiffers(differs bool) {
 	}
 }
 
-// ExternalIPs tells how many Services ask for external IPs: those whose are served, and those whose are not. It may be
-// called by any goroutine.
+// ExternalIPs sets the number of Services with external IPs that are served, and that are ignored. It is safe for
+// concurrent use.
 func (m *Metrics) ExternalIPs(served, ignored int) {
 	m.withExternalIPs.WithLabelValues("true").Set(float64(served))
 	m.withExternalIPs.WithLabelValues("false").Set(float64(ignored))
 }
 
-// Healthz counts an answer of /healthz by its code. It may be called by any goroutine.
+// Healthz counts a response of /healthz by its status code. It is safe for concurrent use.
 func (m *Metrics) Healthz(code int) { m.healthz.WithLabelValues(strconv.Itoa(code)).Inc() }
 
-// Livez counts an answer of /livez by its code. It may be called by any goroutine.
+// Livez counts a response of /livez by its status code. It is safe for concurrent use.
 func (m *Metrics) Livez(code int) { m.livez.WithLabelValues(strconv.Itoa(code)).Inc() }
 
-// ConntrackSwept measures a search for stale UDP flows. It may be called by any goroutine.
+// ConntrackSwept records a sweep of the connection tracking table. It is safe for concurrent use.
 func (m *Metrics) ConntrackSwept(family cluster.Family, took time.Duration, deleted int) {
 	m.conntrackDuration.WithLabelValues(family.String()).Observe(took.Seconds())
 	m.conntrackDeleted.WithLabelValues(family.String()).Add(float64(deleted))
 }
 
-// LocalhostListening tells the number of node ports that are listened for on a family's loopback address. It may be
-// called by any goroutine.
+// LocalhostListening sets the number of listeners for node ports on a family's loopback address. It is safe for
+// concurrent use.
 func (m *Metrics) LocalhostListening(family cluster.Family, listeners int) {
 	m.localhostListeners.WithLabelValues(family.String()).Set(float64(listeners))
-	m.localhostFailures.WithLabelValues(family.String()) // shows that there were none
+	m.localhostFailures.WithLabelValues(family.String()) // exposes a zero
 }
 
-// LocalhostFailed counts a node port that could not be listened for. It may be called by any goroutine.
+// LocalhostFailed counts a failed attempt to listen on a node port. It is safe for concurrent use.
 func (m *Metrics) LocalhostFailed(family cluster.Family) {
 	m.localhostFailures.WithLabelValues(family.String()).Inc()
 }
 
-// Synced measures a sync. Its cost follows what changed.
+// Synced records a sync. Its cost is proportional to what changed.
 func (m *Metrics) Synced(s *proxy.Sync) {
 	for _, result := range s.Results {
 		m.result(s, &result)
@@ -181,7 +182,7 @@ func (m *Metrics) Synced(s *proxy.Sync) {
 	m.contested.Set(float64(s.Plan.Contested.Len()))
 }
 
-// result measures what a sync did in one family.
+// result records the result of a sync in one family.
 func (m *Metrics) result(s *proxy.Sync, result *backend.Result) {
 	family, took := result.Family.String(), result.Duration.Seconds()
 	m.syncDuration.WithLabelValues(family).Observe(took)
@@ -212,8 +213,8 @@ func (m *Metrics) result(s *proxy.Sync, result *backend.Result) {
 	m.programmed(result.Family, s)
 }
 
-// programmed measures how long it took from the change of pods to its being in force, for every slice that
-// this sync brought to one family.
+// programmed records the network programming latency of every slice that this sync programmed in one family: the time
+// since the pod change that triggered it.
 func (m *Metrics) programmed(family cluster.Family, s *proxy.Sync) {
 	observer := m.networkProgramming.WithLabelValues(family.String())
 	for _, change := range cluster.Changes(m.byFamily[family], s.After.Services) {
@@ -226,24 +227,24 @@ func (m *Metrics) programmed(family cluster.Family, s *proxy.Sync) {
 	m.byFamily[family] = s.After.Services
 }
 
-// isOf tells whether a slice has endpoints of a family; all of its endpoints are of one.
+// isOf reports whether a slice has endpoints of a family; all endpoints of a slice are of the same family.
 func isOf(slice *cluster.EndpointSlice, family cluster.Family) bool {
 	return slice != nil && len(slice.Endpoints) > 0 && cluster.FamilyOf(slice.Endpoints[0].Addr) == family
 }
 
-// pending counts what is known and not programmed yet.
+// pending returns the number of changes that are not programmed yet.
 func (m *Metrics) pending() changeCount {
 	return countChanges(m.applied.Load().Services, m.config.Snapshot().Services)
 }
 
-// localKey is how noLocalEndpoints is told apart.
+// localKey is the key of noLocalEndpoints.
 type localKey struct {
 	family   cluster.Family
 	external bool
 }
 
-// countNoLocal follows the plan with the number of Service ports that have endpoints, but none that their
-// Local policy allows here.
+// countNoLocal updates the number of Service ports that have endpoints, but none that their Local policy allows on
+// this node.
 func (m *Metrics) countNoLocal(p *plan.Plan) {
 	for _, change := range cluster.Changes(m.counted, p.Services) {
 		for port := range withoutLocal(change.Before) {
@@ -266,7 +267,7 @@ type localPort struct {
 	port string
 }
 
-// withoutLocal are such ports of one Service, each once however many addresses it has; s may be nil.
+// withoutLocal returns such ports of one Service, each once regardless of its number of addresses; s may be nil.
 func withoutLocal(s *plan.Service) map[localPort]bool {
 	var ports map[localPort]bool
 	if s == nil {
@@ -283,9 +284,9 @@ func withoutLocal(s *plan.Service) map[localPort]bool {
 	return ports
 }
 
-// changeCount is how much differs between two snapshots.
+// changeCount is the number of differences between two snapshots.
 type changeCount struct {
-	// services counts Services that say something else, slices EndpointSlices of Services.
+	// services counts changed Services regardless of their endpoints, slices changed EndpointSlices.
 	services, slices int
 }
 
@@ -302,8 +303,8 @@ func countChanges(before, after cluster.Map[cluster.ServiceName, *cluster.Servic
 	return n
 }
 
-// sliceChanges yields the slices that differ between two versions of a Service, either of which may be nil: as
-// they were and as they are, nil where there was or is none.
+// sliceChanges returns the slices that differ between two versions of a Service, as pairs of old and new. Either
+// Service may be nil; old is nil for an added slice, and new for a deleted one.
 func sliceChanges(before, after *cluster.Service) iter.Seq2[*cluster.EndpointSlice, *cluster.EndpointSlice] {
 	olds, news := slicesOf(before), slicesOf(after)
 	return func(yield func(old, now *cluster.EndpointSlice) bool) {
@@ -322,7 +323,7 @@ func sliceChanges(before, after *cluster.Service) iter.Seq2[*cluster.EndpointSli
 	}
 }
 
-// slicesOf are the slices of a Service, sorted by name; none of none.
+// slicesOf returns the slices of a Service, sorted by name; s may be nil.
 func slicesOf(s *cluster.Service) []*cluster.EndpointSlice {
 	if s == nil {
 		return nil
@@ -332,13 +333,13 @@ func slicesOf(s *cluster.Service) []*cluster.EndpointSlice {
 
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / float64(time.Second) }
 
-// scraped is a gauge whose value is worked out when somebody asks.
+// scraped is a gauge whose value is computed at each scrape.
 type scraped struct {
 	*metrics.Gauge
 	value func() float64
 }
 
-// Collect sends the present value.
+// Collect sends the current value.
 func (g *scraped) Collect(to chan<- prometheus.Metric) {
 	g.Set(g.value())
 	g.Gauge.Collect(to)

@@ -19,7 +19,7 @@ import (
 
 var start = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 
-// fixture is a Metrics of both families with a cluster of values to change.
+// fixture is a Metrics of both families with a cluster.
 type fixture struct {
 	t *testing.T
 	*Metrics
@@ -27,13 +27,13 @@ type fixture struct {
 	services cluster.Map[cluster.ServiceName, *cluster.Service]
 	options  *plan.Options
 	before   *plan.Plan
-	// rejected are the kernel's counters of IPv4; where they are nil, they cannot be read.
+	// rejected holds the kernel's counters of IPv4; nil if they cannot be read.
 	rejected map[cluster.Protocol]uint64
-	// packets are those that rules count, too.
+	// packets holds the packet counters of rules.
 	packets packets
 }
 
-// packets are the kernel's counters by family; what is missing cannot be read.
+// packets holds the kernel's counters by family; missing ones cannot be read.
 type packets struct{ dropped, accepted map[cluster.Family]uint64 }
 
 func (p *packets) InvalidDropped(family cluster.Family) (uint64, error) { return of(p.dropped, family) }
@@ -46,7 +46,7 @@ func of(counters map[cluster.Family]uint64, family cluster.Family) (uint64, erro
 	if n, ok := counters[family]; ok {
 		return n, nil
 	}
-	return 0, errors.New("no answer")
+	return 0, errors.New("cannot read the counters")
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -66,7 +66,7 @@ func newFixture(t *testing.T) *fixture {
 		Packets: &f.packets,
 		RejectedOnLocalhost: func(family cluster.Family) (map[cluster.Protocol]uint64, error) {
 			if f.rejected == nil {
-				return nil, errors.New("no answer")
+				return nil, errors.New("cannot read the counters")
 			}
 			if family == cluster.IPv6 {
 				return nil, nil
@@ -81,7 +81,7 @@ func (f *fixture) snapshot() *cluster.Snapshot {
 	return &cluster.Snapshot{Services: f.services, Node: &cluster.Node{}}
 }
 
-// change makes a new version of a Service, at first one with a port on addresses of both families.
+// change creates or modifies a Service that has a port on addresses of both families.
 func (f *fixture) change(name string, change func(*cluster.Service)) {
 	key := cluster.ServiceName{Namespace: "ns", Name: name}
 	service := &cluster.Service{
@@ -96,7 +96,7 @@ func (f *fixture) change(name string, change func(*cluster.Service)) {
 	f.services = f.services.Set(key, service)
 }
 
-// slice gives a Service one slice, with one remote endpoint ("" is none), in the place of what it had.
+// slice replaces a Service's slices by one with one remote endpoint ("" for none).
 func (f *fixture) slice(name, endpoint string, triggered time.Time) {
 	slice := &cluster.EndpointSlice{Name: "slice", Triggered: triggered, Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Port: 80}}}
 	if endpoint != "" {
@@ -114,10 +114,10 @@ func wrote(family cluster.Family) backend.Result {
 }
 
 func failed(family cluster.Family) backend.Result {
-	return backend.Result{Family: family, Duration: time.Millisecond, Err: errors.New("the kernel said no")}
+	return backend.Result{Family: family, Duration: time.Millisecond, Err: errors.New("the kernel refused")}
 }
 
-// sync tells of a sync of what there is now.
+// sync calls Synced with the current state.
 func (f *fixture) sync(finished time.Time, results ...backend.Result) {
 	s := &proxy.Sync{After: f.snapshot(), Results: results, Finished: finished}
 	s.Plan = plan.Compute(s.After, f.options, f.before)
@@ -125,8 +125,8 @@ func (f *fixture) sync(finished time.Time, results ...backend.Result) {
 	f.Synced(s)
 }
 
-// expect compares samples, written as "name{labels} value" with the namespace kubeproxy_ left out; samples of
-// the same names that are not listed are an error too.
+// expect compares samples, written as "name{labels} value" without the prefix kubeproxy_. Other samples of the same names
+// are an error.
 func (f *fixture) expect(samples string) {
 	f.t.Helper()
 	wanted := map[string]string{}
@@ -142,7 +142,7 @@ func (f *fixture) expect(samples string) {
 	}
 }
 
-// value finds one sample; a histogram's is its count.
+// value returns the value of one sample; for a histogram its count.
 func (f *fixture) value(sample string) string {
 	f.t.Helper()
 	name, labels, _ := strings.Cut(strings.TrimSuffix(sample, "}"), "{")
@@ -172,8 +172,8 @@ func (f *fixture) value(sample string) string {
 	return "none"
 }
 
-// TestBeginning shows what there is before the first sync. The start of the process asks for that sync.
-func TestBeginning(t *testing.T) {
+// TestBeforeFirstSync checks the metrics before the first sync, which is queued since the start.
+func TestBeforeFirstSync(t *testing.T) {
 	f := newFixture(t)
 	f.expect(fmt.Sprintf(`
 		sync_proxy_rules_last_queued_timestamp_seconds{ip_family=IPv4} %[1]v
@@ -245,7 +245,7 @@ func TestSyncs(t *testing.T) {
 	`)
 }
 
-// TestNoFailureNames lets a backend have no names for failures.
+// TestNoFailureNames checks a backend without names for its failures.
 func TestNoFailureNames(t *testing.T) {
 	f := newFixture(t)
 	f.registry = metrics.NewKubeRegistry()
@@ -300,7 +300,7 @@ func TestSliceChanges(t *testing.T) {
 		}
 		return s
 	}
-	// A capital is another version of the slice of that name.
+	// A capital letter is another version of the slice of that name.
 	for _, test := range []struct{ before, after, want string }{
 		{"", "", ""},
 		{"", "ab", "+a+b"},
@@ -337,7 +337,7 @@ func TestNetworkProgramming(t *testing.T) {
 		f.expect("network_programming_duration_seconds{ip_family=IPv4} " + v4 + "\nnetwork_programming_duration_seconds{ip_family=IPv6} " + v6)
 	}
 	at := func(second int) time.Time { return start.Add(time.Duration(second) * time.Second) }
-	f.slice("old", "10.0.0.1", at(-1)) // from before this process
+	f.slice("old", "10.0.0.1", at(-1)) // before this process started
 	f.slice("none", "10.0.0.2", time.Time{})
 	f.slice("new", "10.0.0.3", at(1))
 	f.sync(at(2), both...)
@@ -346,15 +346,15 @@ func TestNetworkProgramming(t *testing.T) {
 	f.slice("six", "2001:db8::2", at(3))
 	f.sync(at(4), wrote(cluster.IPv4), failed(cluster.IPv6))
 	expect("2", "0")
-	f.sync(at(5), both...) // what IPv4 has already does not count again
+	f.sync(at(5), both...) // changes that IPv4 already has are not counted again
 	expect("2", "1")
-	f.slice("six", "", at(6)) // an emptied slice is of the family that it was
+	f.slice("six", "", at(6)) // an emptied slice belongs to its earlier family
 	f.sync(at(7), both...)
 	expect("2", "2")
 	f.services = f.services.Delete(cluster.ServiceName{Namespace: "ns", Name: "new"})
 	f.sync(at(8), both...)
 	expect("2", "2")
-	f.slice("future", "10.0.0.5", at(100)) // clocks differ
+	f.slice("future", "10.0.0.5", at(100)) // the clocks differ
 	f.sync(at(9), both...)
 	expect("3", "2")
 }
@@ -378,14 +378,14 @@ func TestNoLocalEndpoints(t *testing.T) {
 	expect(1, 0, 0, 0)
 	f.change("a", func(s *cluster.Service) {
 		s.ExternalPolicy = cluster.PolicyLocal
-		s.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("198.51.100.1")} // one port however many addresses
+		s.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("198.51.100.1")} // counts as one port with several addresses
 	})
 	expect(1, 1, 0, 0)
 	f.change("a", func(s *cluster.Service) { s.InternalPolicy = cluster.PolicyCluster })
 	expect(0, 1, 0, 0)
 	f.slice("a", "2001:db8::2", time.Time{})
 	expect(0, 0, 0, 1)
-	f.slice("a", "", time.Time{}) // no endpoint anywhere is another matter
+	f.slice("a", "", time.Time{}) // a port without any endpoint is not counted
 	expect(0, 0, 0, 0)
 	f.slice("a", "10.0.0.1", time.Time{})
 	expect(0, 1, 0, 0)
@@ -398,12 +398,12 @@ func TestContested(t *testing.T) {
 	f.change("a", func(*cluster.Service) {})
 	f.sync(start, wrote(cluster.IPv4))
 	f.expect("serviceproxy_contested_frontends 0")
-	f.change("b", func(*cluster.Service) {}) // the same two cluster IPs and, in both families, node port
+	f.change("b", func(*cluster.Service) {}) // the same cluster IPs and node port, in both families
 	f.sync(start, wrote(cluster.IPv4))
 	f.expect("serviceproxy_contested_frontends 4")
 }
 
-// TestTables shows each table's rules as the last sync left them, and counts failures by what was tried.
+// TestTables checks the number of rules in each table, and the counters of full and partial failures.
 func TestTables(t *testing.T) {
 	f := newFixture(t)
 	result := read(cluster.IPv4)
@@ -426,7 +426,7 @@ func TestTables(t *testing.T) {
 		sync_proxy_rules_nftables_sync_failures_total{ip_family=IPv6} 0`)
 }
 
-// TestRefused shows how many ports are left out now, in a sync that went well or not.
+// TestRefused checks the number of refused ports after a successful and a failed sync.
 func TestRefused(t *testing.T) {
 	f := newFixture(t)
 	result := wrote(cluster.IPv4)
@@ -438,7 +438,7 @@ func TestRefused(t *testing.T) {
 	f.expect("serviceproxy_refused_service_ports{ip_family=IPv4} 1")
 }
 
-// TestRejectedOnLocalhost follows the kernel's counters, also where they begin anew, and keeps what cannot be read.
+// TestRejectedOnLocalhost checks kernel counters that grow, restart at 0 or cannot be read.
 func TestRejectedOnLocalhost(t *testing.T) {
 	f := newFixture(t)
 	for _, test := range []struct {
@@ -456,7 +456,7 @@ func TestRejectedOnLocalhost(t *testing.T) {
 	}
 }
 
-// TestCounted follows the kernel's counters of both families together, also where one begins anew or cannot be read.
+// TestCounted checks kernel counters of both families that grow, restart at 0 or cannot be read.
 func TestCounted(t *testing.T) {
 	f := newFixture(t)
 	type byFamily = map[cluster.Family]uint64
@@ -477,7 +477,7 @@ func TestCounted(t *testing.T) {
 	}
 }
 
-// TestExternalIPs shows the numbers as they were last told, from zero on.
+// TestExternalIPs checks the last reported numbers, and the initial zeros.
 func TestExternalIPs(t *testing.T) {
 	f := newFixture(t)
 	f.expect(`services_with_external_ips{served=false} 0

@@ -16,8 +16,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// upstreamNames is every name below kubeproxy_ that kube-proxy 1.37 has, with who has it here. A name is never
-// renamed and never means something else.
+// upstreamNames lists every name kubeproxy_* of kube-proxy 1.37, with where it is defined. Names and meanings never
+// change.
 const upstreamNames = `
 sync_proxy_rules_duration_seconds                                 histogram ip_family                here
 sync_full_proxy_rules_duration_seconds                            histogram ip_family                here
@@ -50,7 +50,7 @@ sync_proxy_rules_winkernel_lb_update_failures_total               counter   ip_f
 sync_proxy_rules_winkernel_lb_delete_failures_total               counter   ip_family,lb_type,error  windows
 `
 
-// agreedNames are ours below kubeproxy_, where operators look for what concerns a gate of kube-proxy.
+// agreedNames lists our own names kubeproxy_*, for metrics of a feature gate that kube-proxy has too.
 const agreedNames = `
 services_with_external_ips gauge served here
 `
@@ -67,7 +67,7 @@ refused_service_ports  gauge   ip_family here
 waiting                gauge   reason    here
 `
 
-// exercised is a Metrics to which everything has happened once, so that it has every series.
+// exercised returns the registry of a Metrics in which every series exists.
 func exercised(t *testing.T) metrics.KubeRegistry {
 	t.Helper()
 	f := newFixture(t)
@@ -105,7 +105,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// namesHere are the lines of a table that are this package's.
+// namesHere returns the lines of a table that this package defines.
 func namesHere(prefix, table string) []string {
 	var names []string
 	for line := range strings.Lines(table) {
@@ -116,7 +116,7 @@ func namesHere(prefix, table string) []string {
 	return names
 }
 
-// describe is a family as the tables have it.
+// describe formats a metric family as in the tables.
 func describe(family *testutil.MetricFamily) string {
 	var labels []string
 	for _, label := range family.GetMetric()[0].GetLabel() {
@@ -170,7 +170,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestLint is promtool's, whose exceptions for kube-proxy's own names component-base knows.
+// TestLint runs promtool's linter with component-base's exceptions for kube-proxy's names.
 func TestLint(t *testing.T) {
 	problems, err := promtestutil.GatherAndLint(exercised(t))
 	if err != nil {

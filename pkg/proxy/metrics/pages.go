@@ -11,29 +11,29 @@ import (
 	"k8s.io/component-base/metrics/prometheus/slis"
 )
 
-// maxVerbosity is how long the number that sets the log's verbosity may be, in bytes.
+// maxVerbosity is the maximum length of the new log verbosity, in bytes.
 const maxVerbosity = 16
 
-// Pages is what a running proxy tells whoever asks: on the metrics address, in plain HTTP, mostly to this
-// machine alone.
+// Pages are the diagnostic pages of a running proxy, served in plain HTTP on the metrics address, which is usually a
+// loopback address.
 type Pages struct {
-	// Mode is what /proxyMode says: the name of the backend in the configuration.
+	// Mode is the response of /proxyMode: the backend's name in the configuration.
 	Mode string
 	// Metrics serves /metrics: legacyregistry.HandlerWithReset() or the like.
 	Metrics http.Handler
-	// Profiling adds /debug/pprof and PUT /debug/flags/v, which sets the log's verbosity.
+	// Profiling adds /debug/pprof, and PUT /debug/flags/v to set the log verbosity.
 	Profiling bool
-	// Statusz and Flagz add the pages of these names; nil adds none.
+	// Statusz and Flagz add the pages /statusz and /flagz unless nil.
 	Statusz *Statusz
 	Flagz   *Flagz
 }
 
-// Handler serves /healthz, /metrics, /metrics/slis, /proxyMode, /configz (what was registered with package
-// configz) and the pages that were asked for.
+// Handler returns a handler for /healthz, /metrics, /metrics/slis, /proxyMode, /configz (configurations registered
+// with package configz) and the optional pages.
 func (p *Pages) Handler() http.Handler {
 	mux := &listingMux{ServeMux: http.NewServeMux()}
 	mux.Handle("/healthz", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// It cannot fail, and it never returns anything else.
+		// The error is always nil.
 		_ = slis.ObserveHealthcheck(r.Context(), "ping", "healthz", slis.Success)
 		plain(w, "ok")
 	}))
@@ -54,13 +54,13 @@ func (p *Pages) Handler() http.Handler {
 	return mux
 }
 
-// listingMux remembers what it serves.
+// listingMux is a ServeMux that records its paths.
 type listingMux struct {
 	*http.ServeMux
 	paths []string
 }
 
-// Handle adds a page.
+// Handle registers a handler.
 func (m *listingMux) Handle(path string, handler http.Handler) {
 	m.paths = append(m.paths, path)
 	m.ServeMux.Handle(path, handler)
@@ -75,7 +75,7 @@ func profiling(mux *listingMux) {
 	mux.Handle("/debug/flags/v", http.HandlerFunc(setVerbosity))
 }
 
-// setVerbosity sets the log's verbosity to the number in the body of a PUT.
+// setVerbosity sets the log verbosity to the number in the body of a PUT request.
 func setVerbosity(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPut {
 		w.Header().Set("Allow", http.MethodPut)
@@ -87,18 +87,18 @@ func setVerbosity(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("reading the verbosity: %v", err), http.StatusBadRequest)
 		return
 	}
-	said, err := logs.GlogSetter(string(body))
+	response, err := logs.GlogSetter(string(body))
 	if err != nil {
 		http.Error(w, fmt.Sprintf("setting the verbosity to %q: %v", body, err), http.StatusBadRequest)
 		return
 	}
-	plain(w, said)
+	plain(w, response)
 }
 
-// plain answers with a text and nothing else: readers compare it as it is.
+// plain writes a response of exactly this text, since clients compare it.
 func plain(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	// The only error is that the client left, and there is nobody else to tell.
+	// An error means that the client has closed the connection.
 	_, _ = io.WriteString(w, text)
 }

@@ -24,7 +24,7 @@ func pages() *Pages {
 	}
 }
 
-// request sends a request; header is the value of Accept.
+// request sends a request with this Accept header.
 func request(handler http.Handler, method, path, accept, body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	if accept != "" {
@@ -138,7 +138,7 @@ func TestZPages(t *testing.T) {
 	}
 }
 
-// TestHandlersAreIndependent makes several, as tests and restarts within a process do.
+// TestHandlersAreIndependent creates several handlers in one process.
 func TestHandlersAreIndependent(t *testing.T) {
 	first, second := pages(), pages()
 	second.Mode = "iptables"

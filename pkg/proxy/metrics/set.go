@@ -8,13 +8,13 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
-// Namespaces of names: kube-proxy's, and our own.
+// The namespaces of metrics: kube-proxy's and our own.
 const (
 	upstream = "kubeproxy"
 	own      = "serviceproxy"
 )
 
-// metricSet is every metric there is.
+// metricSet holds all metrics.
 type metricSet struct {
 	syncDuration, fullSyncDuration, partialSyncDuration *metrics.HistogramVec
 	networkProgramming                                  *metrics.HistogramVec
@@ -27,10 +27,10 @@ type metricSet struct {
 	conntrackDeleted                                    *metrics.CounterVec
 	localhostListeners                                  *metrics.GaugeVec
 	localhostFailures                                   *metrics.CounterVec
-	// localhostRejected is nil where nobody counts.
+	// localhostRejected is nil if the backend does not count these packets.
 	localhostRejected *rejectedOnLocalhost
 	withExternalIPs   *metrics.GaugeVec
-	// These are nil where the backend has no name for them.
+	// These are nil if the backend has no name for them.
 	syncFailures, partialSyncFailures, cleanupFailures *metrics.CounterVec
 	tableRules, tableRulesWritten                      *metrics.GaugeVec
 	invalidDropped, localhostAccepted                  *counted
@@ -92,7 +92,7 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 			"Tracked UDP flows that were deleted because their endpoint no longer serves.", familyLabel),
 
 		withExternalIPs: gauges(upstream, "services_with_external_ips",
-			"Services that ask for external IPs, by whether these are served (feature gate AllowServiceExternalIPs).", servedLabel),
+			"Services with external IPs, by whether these are served (feature gate AllowServiceExternalIPs).", servedLabel),
 		localhostListeners: gauges(upstream, "nftables_localhost_nodeport_listeners",
 			"Node ports that are listened for on a loopback address.", familyLabel),
 		localhostFailures: counters(upstream, "nftables_localhost_nodeport_listener_creation_failures_total",
@@ -110,27 +110,27 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 		localhostAccepted: newCounted(config, config.Names.LocalhostAccepted,
 			"Connections to node ports on loopback addresses that were let through, by their first packet.", backend.PacketCounter.LocalhostAccepted),
 
-		rulesRepaired:   counters(own, "rules_repaired_total", "Changes to this proxy's rules by another program that were found, and then undone.", familyLabel),
+		rulesRepaired:   counters(own, "rules_repaired_total", "External modifications of this proxy's rules that were detected and repaired.", familyLabel),
 		elementsWritten: counters(own, "elements_written_total", "Map and set elements added and deleted in the kernel.", familyLabel),
 		rulesWritten:    counters(own, "rules_written_total", "Chains added, replaced and deleted in the kernel.", familyLabel),
 		relistsHeld: counter(own, "relists_held_total",
-			"Lists of the API server that were not believed at first, as they would have taken nearly all endpoints away."),
+			"Lists of the API server that were held back because they would have removed nearly all endpoints."),
 		configRefused: counter(own, "config_refused_total",
-			"New contents of the configuration file that were invalid; the configuration from the start stayed in force."),
+			"Changes of the configuration file that were invalid; the initial configuration remains in effect."),
 		configDiffers: gauge(own, "config_differs",
-			"1 if the configuration file differs from the configuration in force, as after a ConfigMap changed or when the file is invalid; else 0."),
+			"1 if the configuration file differs from the effective configuration, for example after a change of the ConfigMap or if the file is invalid; else 0."),
 		otherProxySeen: gauges(own, "other_proxy_last_seen_timestamp_seconds",
-			"When rules of another kube-proxy were last seen, in seconds since 1970, by its mode; none until then.", modeLabel),
+			"When rules of another kube-proxy were last detected, in seconds since 1970, by its mode; absent until then.", modeLabel),
 		refused: gauges(own, "refused_service_ports",
-			"Ports of Services that are left out, since the kernel refuses their rules; log and Events tell why.", familyLabel),
+			"Ports of Services that are not served because the kernel refuses their rules; log and Events contain the cause.", familyLabel),
 		waiting: gauges(own, "waiting",
-			"1 for each reason that the proxy waits for now: api_server (nothing is served before it has listed what there is), node, node_addresses, pod_cidrs (served is what does not depend on them).",
+			"1 for each reason that the proxy is waiting for: api_server (no Service is served before its first lists), node, node_addresses, pod_cidrs (everything that does not depend on them is served).",
 			reasonLabel),
-		contested: gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim; only one of them is served, and Events on the others report why."),
+		contested: gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim; only one of them is served, and Events on the others contain the reason."),
 	}
 }
 
-// all lists what there is, for registration.
+// all returns all metrics, for registration.
 func (s *metricSet) all() []metrics.Registerable {
 	all := []metrics.Registerable{
 		s.syncDuration, s.fullSyncDuration, s.partialSyncDuration, s.networkProgramming,
@@ -162,10 +162,10 @@ func (s *metricSet) all() []metrics.Registerable {
 	return all
 }
 
-// syncBuckets go from 1 ms to 16 s, each twice the one before.
+// syncBuckets returns buckets from 1 ms to 16 s, each twice the one before.
 func syncBuckets() []float64 { return metrics.ExponentialBuckets(0.001, 2, 15) }
 
-// programmingBuckets are fine up to a minute, in which the SLO lies, and go to five.
+// programmingBuckets returns buckets up to 5 minutes, with a resolution of 1 s up to 1 minute for the SLO.
 func programmingBuckets() []float64 {
 	return slices.Concat(
 		metrics.LinearBuckets(0.25, 0.25, 2),
@@ -187,7 +187,7 @@ func counters(namespace, name, help string, labels ...string) *metrics.CounterVe
 	}, labels)
 }
 
-// named is a counter by family that a backend has a name for; nil where it has none.
+// named returns a counter by family; nil if the backend has no name for it.
 func named(name, help string) *metrics.CounterVec {
 	if name == "" {
 		return nil
@@ -195,7 +195,7 @@ func named(name, help string) *metrics.CounterVec {
 	return counters(upstream, name, help, familyLabel)
 }
 
-// byTable is a gauge by family and table that a backend has a name for; nil where it has none.
+// byTable returns a gauge by family and table; nil if the backend has no name for it.
 func byTable(name, help string) *metrics.GaugeVec {
 	if name == "" {
 		return nil

@@ -16,33 +16,33 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// component is the name under which this program is known in a cluster.
+// component is the program's name in a cluster.
 const component = "kube-proxy"
 
-// Statusz is the page that says which program runs, and since when (KEP-4827).
+// Statusz is the page with the program's version and start time (KEP-4827).
 type Statusz struct {
 	Start time.Time
-	// Clock is the real one but in tests.
+	// Clock returns the current time. Tests use a fake one.
 	Clock clock.PassiveClock
 }
 
-// Flagz is the page of the flags that the program runs with (KEP-4828).
+// Flagz is the page with the program's flags (KEP-4828).
 type Flagz struct {
-	// Flags are their values by their names. What is confidential does not belong here.
+	// Flags maps names to values. It must not contain secrets.
 	Flags map[string]string
 }
 
-// zpage is both forms of such a page: an object of the API group config.k8s.io for programs, a text for people.
+// zpage is a page in two formats: an object of the API group config.k8s.io for programs, and text for people.
 type zpage struct {
 	kind string
 	// title is the text's first line, after the component's name.
 	title string
-	// fields are what the object holds beside its kind, version and name.
+	// fields are the object's fields except kind, apiVersion and metadata.
 	fields map[string]any
 	text   string
 }
 
-// serve answers with these paths among the rest.
+// serve returns a handler for a page that lists these paths.
 func (s *Statusz) serve(paths []string) http.Handler {
 	paths = slices.Sorted(slices.Values(paths))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -69,7 +69,7 @@ func (f *Flagz) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	zpage{kind: "Flagz", title: "flags", fields: map[string]any{"flags": f.Flags}, text: text.String()}.answer(w, r)
 }
 
-// answer writes the form that the request accepts: text unless it asks for JSON or YAML of a version there is.
+// answer writes the format that the request accepts: text unless it asks for JSON or YAML of a supported version.
 func (z zpage) answer(w http.ResponseWriter, r *http.Request) {
 	for accepted := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
 		media, params, err := mime.ParseMediaType(accepted)
@@ -77,7 +77,7 @@ func (z zpage) answer(w http.ResponseWriter, r *http.Request) {
 		case err != nil && strings.TrimSpace(accepted) != "":
 			continue
 		case media == "" || media == "text/plain" || media == "text/*" || media == "*/*":
-			plain(w, fmt.Sprintf("%s %s\nFor people; programs should ask for application/json;g=config.k8s.io;v=v1beta1;as=%s\n\n%s",
+			plain(w, fmt.Sprintf("%s %s\nThis format is for people; programs should request application/json;g=config.k8s.io;v=v1beta1;as=%s\n\n%s",
 				component, z.title, z.kind, z.text))
 			return
 		case z.offers(media, params):
@@ -85,17 +85,17 @@ func (z zpage) answer(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	http.Error(w, fmt.Sprintf("only text/plain and application/json;g=config.k8s.io;v=v1beta1;as=%s are to be had here", z.kind),
+	http.Error(w, fmt.Sprintf("not acceptable; use text/plain or application/json;g=config.k8s.io;v=v1beta1;as=%s", z.kind),
 		http.StatusNotAcceptable)
 }
 
-// offers tells whether a media type with parameters asks for this object in a version there is.
+// offers reports whether a media type with parameters requests this object in a supported version.
 func (z zpage) offers(media string, params map[string]string) bool {
 	return (media == "application/json" || media == "application/yaml") &&
 		params["g"] == "config.k8s.io" && params["as"] == z.kind && (params["v"] == "v1beta1" || params["v"] == "v1alpha1")
 }
 
-// object writes the form for programs.
+// object writes the object for programs.
 func (z zpage) object(w http.ResponseWriter, media, version string) {
 	z.fields["kind"] = z.kind
 	z.fields["apiVersion"] = "config.k8s.io/" + version
