@@ -1,3 +1,3 @@
-// Package features holds the proxy's feature gates: which there are, their stage and default, and the plain value that
-// they are read into once, at start. Nothing below cmd/kube-proxy sees a gate; it gets options.
+// Package features defines the proxy's feature gates with their stages and defaults. Gates are read once, at start, into
+// a plain struct. Packages below cmd/kube-proxy do not read gates but have options.
 package features

@@ -17,19 +17,19 @@ import (
 
 const (
 	// AllowServiceExternalIPs serves spec.externalIPs of Services, which any user who may write Services can set
-	// (CVE-2020-8554). For operators who need time to move away; the gate goes, with what it allows, later.
+	// (CVE-2020-8554). It gives operators time to migrate, and will be removed together with the feature.
 	AllowServiceExternalIPs featuregate.Feature = "AllowServiceExternalIPs"
 
 	// DisableNodeKubeProxyVersion leaves status.nodeInfo.kubeProxyVersion unset in every Node that this project
-	// writes or makes up itself. Off, the field equals kubeletVersion.
+	// writes. If it is off, the field equals kubeletVersion.
 	DisableNodeKubeProxyVersion featuregate.Feature = "DisableNodeKubeProxyVersion"
 
-	// KubeProxyNFTablesLocalhostNodePorts serves TCP NodePorts on loopback addresses in nftables mode, where
-	// nodePortAddresses names a loopback range.
+	// KubeProxyNFTablesLocalhostNodePorts serves TCP NodePorts on loopback addresses in nftables mode if
+	// nodePortAddresses contains a loopback range.
 	KubeProxyNFTablesLocalhostNodePorts featuregate.Feature = "KubeProxyNFTablesLocalhostNodePorts"
 )
 
-// Gates is what the gates say, read once.
+// Gates holds the values of the gates that this program reads. Gates of component-base's packages are read there.
 type Gates struct {
 	AllowServiceExternalIPs             bool
 	DisableNodeKubeProxyVersion         bool
@@ -38,21 +38,17 @@ type Gates struct {
 	// ComponentStatusz and ComponentFlagz serve /statusz and /flagz.
 	ComponentStatusz bool
 	ComponentFlagz   bool
-	// NativeHistograms exposes histograms in Prometheus' native form too.
-	NativeHistograms bool
-	// ContextualLogging lets loggers carry values of their caller.
-	ContextualLogging bool
 }
 
-// Result is what reading a featureGates map or the flag --feature-gates gave.
+// Result is the result of reading a featureGates map or the flag --feature-gates.
 type Result struct {
-	// Gates is what the gates say.
+	// Gates holds the values.
 	Gates Gates
-	// Gate is the same for component-base's packages, which want to ask.
+	// Gate holds the same values for component-base's packages.
 	Gate featuregate.FeatureGate
-	// Warnings names gates that were set and have no effect here, or are on their way out; one line each.
+	// Warnings contains one line for each gate that was set but has no effect, or is deprecated.
 	Warnings []string
-	// Errors tells what is wrong with single gates, by name.
+	// Errors contains the errors of single gates, by name.
 	Errors map[string]error
 
 	gate featuregate.MutableFeatureGate
@@ -61,7 +57,7 @@ type Result struct {
 // AddMetrics publishes every gate's stage and value as the metric kubernetes_feature_enabled.
 func (r *Result) AddMetrics() { r.gate.AddMetrics() }
 
-// newGate returns a gate with all features of this proxy registered at their defaults.
+// newGate returns a registry with all features of this proxy at their defaults.
 func newGate() featuregate.MutableVersionedFeatureGate {
 	gate := featuregate.NewFeatureGate()
 	err := errors.Join(
@@ -71,16 +67,16 @@ func newGate() featuregate.MutableVersionedFeatureGate {
 		zpagesfeatures.AddFeatureGates(gate),
 	)
 	if err != nil {
-		panic(fmt.Sprintf("feature gates contradict each other: %v", err))
+		panic(fmt.Sprintf("registering feature gates: %v", err))
 	}
 	return gate
 }
 
-// Read reads a map of gates. A gate that Kubernetes knows and this proxy does not need gives a warning, a name that
-// nobody knows an error.
+// Read sets gates from a map. A gate of Kubernetes that this proxy does not have causes a warning, an unknown name an
+// error.
 func Read(set map[string]bool) Result { return readInto(newGate(), set) }
 
-// readInto sets the gates of a registry.
+// readInto sets gates of a registry.
 func readInto(gate featuregate.MutableVersionedFeatureGate, set map[string]bool) Result {
 	result := Result{Errors: map[string]error{}}
 	known := gate.GetAll()
@@ -89,20 +85,20 @@ func readInto(gate featuregate.MutableVersionedFeatureGate, set map[string]bool)
 		spec, ok := known[featuregate.Feature(name)]
 		switch {
 		case !ok && knownToKubernetes(name):
-			result.Warnings = append(result.Warnings, fmt.Sprintf("feature gate %s has no effect: Kubernetes knows it, this proxy has no use for it", name))
+			result.Warnings = append(result.Warnings, fmt.Sprintf("feature gate %s has no effect: it is a feature gate of Kubernetes that this proxy does not use", name))
 		case !ok:
-			result.Errors[name] = fmt.Errorf("neither this proxy nor Kubernetes knows this feature gate%s", suggestion(name, known))
+			result.Errors[name] = fmt.Errorf("unknown feature gate of this proxy and of Kubernetes%s", suggestion(name, known))
 		case spec.LockToDefault && spec.Default != set[name]:
 			result.Errors[name] = fmt.Errorf("this feature gate is locked to %t", spec.Default)
 		default:
 			if spec.PreRelease == featuregate.Deprecated && set[name] != spec.Default {
-				result.Warnings = append(result.Warnings, fmt.Sprintf("feature gate %s is deprecated; its default is %t, and its end: %s",
+				result.Warnings = append(result.Warnings, fmt.Sprintf("feature gate %s is deprecated; default %t; planned end: %s",
 					name, spec.Default, find(featuregate.Feature(name)).end))
 			}
 			needed[name] = set[name]
 		}
 	}
-	// With the global logger, component-base would say again what Warnings says.
+	// Warnings already contains what component-base would log.
 	setter := gate.(featuregate.MutableFeatureGateWithLogger)
 	if err := setter.SetFromMapWithLogger(logr.Discard(), needed); err != nil {
 		result.Errors[""] = err
@@ -112,7 +108,7 @@ func readInto(gate featuregate.MutableVersionedFeatureGate, set map[string]bool)
 	return result
 }
 
-// read asks every gate once.
+// read returns the values of all gates.
 func read(gate featuregate.FeatureGate) Gates {
 	return Gates{
 		AllowServiceExternalIPs:             gate.Enabled(AllowServiceExternalIPs),
@@ -120,25 +116,23 @@ func read(gate featuregate.FeatureGate) Gates {
 		KubeProxyNFTablesLocalhostNodePorts: gate.Enabled(KubeProxyNFTablesLocalhostNodePorts),
 		ComponentStatusz:                    gate.Enabled(zpagesfeatures.ComponentStatusz),
 		ComponentFlagz:                      gate.Enabled(zpagesfeatures.ComponentFlagz),
-		NativeHistograms:                    gate.Enabled(metricsfeatures.NativeHistograms),
-		ContextualLogging:                   gate.Enabled(logsapi.ContextualLogging),
 	}
 }
 
-// kubernetesGates are the names of all feature gates of Kubernetes 1.20 to 1.37, and of client-go, one a line: those
-// that are in use somewhere and those that have graduated or gone.
+// kubernetesGates contains the names of all feature gates of Kubernetes 1.20 to 1.37 and of client-go, one per line,
+// including those that have graduated or were removed.
 //
 //go:embed kubernetes.txt
 var kubernetesGates string
 
-// knownToKubernetes tells whether some component of Kubernetes has, or had, a gate of this name.
+// knownToKubernetes reports whether a component of Kubernetes has, or had, a gate of this name.
 func knownToKubernetes(name string) bool {
 	_, found := slices.BinarySearch(strings.Fields(kubernetesGates), name)
 	return found
 }
 
-// suggestion names the gate that differs in the case of letters only, or of this proxy's the one that the name is the
-// beginning of.
+// suggestion suggests a gate of this proxy or Kubernetes whose name differs only in case, or a gate of this proxy of
+// which the name is a prefix.
 func suggestion(name string, known map[featuregate.Feature]featuregate.FeatureSpec) string {
 	var names []string
 	for feature := range known {

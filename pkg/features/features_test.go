@@ -9,24 +9,24 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// TestDefaults proves the defaults that operators rely on.
+// TestDefaults checks the defaults.
 func TestDefaults(t *testing.T) {
 	got := Read(nil)
-	want := Gates{DisableNodeKubeProxyVersion: true, ComponentStatusz: true, ComponentFlagz: true, NativeHistograms: true, ContextualLogging: true}
+	want := Gates{DisableNodeKubeProxyVersion: true, ComponentStatusz: true, ComponentFlagz: true}
 	if got.Gates != want || len(got.Warnings)+len(got.Errors) > 0 {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
-// TestRead proves what becomes of each kind of name.
+// TestRead checks each kind of name.
 func TestRead(t *testing.T) {
 	got := Read(map[string]bool{
-		"AllowServiceExternalIPs":     true,  // deprecated, away from its default
+		"AllowServiceExternalIPs":     true,  // deprecated, not at its default
 		"DisableNodeKubeProxyVersion": true,  // deprecated, at its default
 		"KubeletPodResources":         true,  // another component's
-		"IPv6DualStack":               true,  // gone since 1.25
+		"IPv6DualStack":               true,  // removed in 1.25
 		"AllAlpha":                    true,  // sets the alpha gates
-		"ComponentFlagz":              false, // ours, plain
+		"ComponentFlagz":              false, // a gate of this proxy
 		"NoSuchGate":                  true,
 		"ALLALPHA":                    true,
 	})
@@ -43,11 +43,11 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestKubernetesGates proves that the list can be searched, and holds the names that kube-proxy has ever had.
+// TestKubernetesGates checks that the list is sorted, and contains the gates of all versions of kube-proxy.
 func TestKubernetesGates(t *testing.T) {
 	names := strings.Fields(kubernetesGates)
 	if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) != len(names) {
-		t.Error("the list is not sorted, or has a name twice")
+		t.Error("the list is not sorted, or has a duplicate")
 	}
 	for _, name := range []string{"KubeProxyIPVS", "NFTablesNetlink", "NFTablesProxyMode", "LoadBalancerIPMode", "ServiceTrafficDistribution", "TopologyAwareHints",
 		"KubeProxyDrainingTerminatingNodes", "WinDSR", "WinOverlay", "PreferSameTrafficDistribution", "MultiCIDRServiceAllocator", "WatchListClient",
@@ -58,14 +58,14 @@ func TestKubernetesGates(t *testing.T) {
 	}
 }
 
-// TestTableIsComplete proves that every gate has its row, and every row its gate, so that the reference, --help and
-// /flagz leave nothing out.
+// TestTableIsComplete checks that every gate has a row, and every row a gate, so that the reference, --help and /flagz are
+// complete.
 func TestTableIsComplete(t *testing.T) {
 	var described, rows []string
 	for _, gate := range Describe() {
 		described = append(described, gate.Name)
 		if gate.Effect == "" || gate.Stage == "" || gate.End == "" {
-			t.Errorf("gate %s lacks something: %+v", gate.Name, gate)
+			t.Errorf("gate %s is incomplete: %+v", gate.Name, gate)
 		}
 	}
 	for _, r := range table() {
@@ -76,7 +76,7 @@ func TestTableIsComplete(t *testing.T) {
 	}
 }
 
-// TestInForce proves that what is shown as in force is what was read, and can be given as a flag again.
+// TestInForce checks that InForce returns the values in the format of the flag.
 func TestInForce(t *testing.T) {
 	read := Read(map[string]bool{"AllowServiceExternalIPs": true, "AllAlpha": true, "KubeletPodResources": true})
 	shown := read.InForce()
@@ -86,19 +86,19 @@ func TestInForce(t *testing.T) {
 		again[name] = value == "true"
 	}
 	if len(again) != len(Describe()) || !again["AllowServiceExternalIPs"] || !again["KubeProxyNFTablesLocalhostNodePorts"] || again["LoggingAlphaOptions"] != true {
-		t.Errorf("in force is said to be %s", shown)
+		t.Errorf("InForce returned %s", shown)
 	}
 	if got := Read(again); got.Gates != read.Gates || len(got.Errors) > 0 {
 		t.Errorf("read again, %s gives %+v and %v, want %+v", shown, got.Gates, got.Errors, read.Gates)
 	}
 }
 
-// TestBadNames proves what is said of a name misspelt, and of a gate that is locked.
+// TestBadNames checks the errors of misspelled names and locked gates.
 func TestBadNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"allowserviceexternalips":  "did you mean AllowServiceExternalIPs?",
 		"AllowServiceExternalIP":   "did you mean AllowServiceExternalIPs?",
-		"DisableNodeKubproxyVers":  "neither this proxy nor Kubernetes knows this feature gate",
+		"DisableNodeKubproxyVers":  "unknown feature gate of this proxy and of Kubernetes",
 		"DisableNodeKubeProxyVers": "did you mean DisableNodeKubeProxyVersion?",
 	} {
 		err := Read(map[string]bool{name: true}).Errors[name]

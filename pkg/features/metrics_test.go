@@ -9,7 +9,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// TestAddMetrics publishes each gate with its stage and value, under kube-proxy's names.
+// TestAddMetrics checks the metric of each gate, which has kube-proxy's names and labels.
 func TestAddMetrics(t *testing.T) {
 	read := Read(map[string]bool{"AllowServiceExternalIPs": true, "ComponentFlagz": false})
 	read.AddMetrics()
@@ -35,7 +35,7 @@ func TestAddMetrics(t *testing.T) {
 		"KubeProxyNFTablesLocalhostNodePorts ALPHA": 0, "AllAlpha ALPHA": 0,
 	} {
 		if value, ok := got[gate]; !ok || value != want {
-			t.Errorf("%s is %v (there: %v), want %v", gate, value, ok, want)
+			t.Errorf("%s is %v (exists: %v), want %v", gate, value, ok, want)
 		}
 	}
 	for gate := range newGate().GetAll() {
