@@ -138,7 +138,7 @@ func TestServiceFields(t *testing.T) {
 
 		{"an unreadable source range may have been a family's only one", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"2001:db8::/32", "10.0.0.0/33"} },
 			func(s *Service) any { return s.SourceRanges }, "[0.0.0.0/32 2001:db8::/32]", []string{`spec.loadBalancerSourceRanges[1]: "10.0.0.0/33" is not a CIDR`}},
-		{"source ranges that all are unreadable let nobody in", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"x"} },
+		{"invalid source ranges admit no source", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"x"} },
 			func(s *Service) any { return s.SourceRanges }, "[0.0.0.0/32 ::/128]", []string{`spec.loadBalancerSourceRanges[0]: "x" is not a CIDR`}},
 
 		{"ports", func(s *corev1.Service) {
@@ -285,7 +285,7 @@ func TestEndpoint(t *testing.T) {
 			}
 		})
 	}
-	t.Run("nobody's node", func(t *testing.T) {
+	t.Run("no node name", func(t *testing.T) {
 		b := NewBuilder("")
 		s := newSlice("a-1", "a", "10.1.0.1")
 		s.Endpoints[0].NodeName = name("")

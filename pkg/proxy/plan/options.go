@@ -157,7 +157,7 @@ func (sel *NodePortAddresses) Unrestricted(node *cluster.Node, family cluster.Fa
 	return !selected && (!sel.Primary || len(node.Addresses) > 0)
 }
 
-// primary returns the node's address of a family if Primary selects it. A loopback address is nobody's primary one.
+// primary returns the node's address of a family if Primary selects it. A loopback address is never primary.
 func (sel *NodePortAddresses) primary(node *cluster.Node, family cluster.Family) (netip.Addr, bool) {
 	addr, known := node.Address(family)
 	return addr, sel.Primary && known && !addr.IsLoopback()
