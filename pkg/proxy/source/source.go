@@ -1,5 +1,5 @@
-// Package source names what feeds the pipeline: something that learns what the cluster looks like and tells
-// a cluster.Builder. Its folders hold the sources there are.
+// Package source defines the input of the pipeline: a Source watches part of the cluster's state and updates a
+// cluster.Builder. Its subpackages implement it.
 package source
 
 import (
@@ -8,12 +8,12 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Source feeds a Builder. A constructor builds one, Run acts.
+// Source updates a Builder. Constructors have no side effects; Run does the work.
 type Source interface {
-	// Run tells the builder what there is and every change of it, until ctx ends. Nothing that can pass by
-	// itself, a lost connection or an unreadable file, ends it; it returns nil when ctx ended.
+	// Run passes the current state and every change to the builder, until ctx ends; then it returns nil. It does not
+	// return because of temporary failures such as a lost connection or an unreadable file.
 	Run(ctx context.Context, b *cluster.Builder) error
-	// Complete is closed when the builder has been told everything that existed at the start. Before that
-	// the picture is partial, and acting on it would cut connections.
+	// Complete returns a channel that is closed when the builder has received everything that existed at the start.
+	// Before that the state is partial, and programming it would cut connections.
 	Complete() <-chan struct{}
 }

@@ -13,14 +13,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The formats that the server may answer in, the one that is cheaper to decode first.
+// The accepted media types. Protobuf is preferred because it is cheaper to decode.
 const (
 	protobuf    = "application/vnd.kubernetes.protobuf"
 	protoOrJSON = protobuf + ",application/json"
 )
 
-// newScheme knows the kinds that this package reads, and no other: registering all of an API group's kinds
-// costs megabytes.
+// newScheme returns a scheme of only the kinds that this package reads: registering all kinds of an API group costs
+// megabytes.
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
@@ -33,13 +33,13 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// newClients makes a client for every group of the resources. They share connections.
+// newClients returns a client for each API group of the resources. They share connections.
 func newClients(config *rest.Config, resources []*resource) (map[schema.GroupVersion]rest.Interface, error) {
 	scheme := newScheme()
 	codecs := newLean(serializer.NewCodecFactory(scheme).WithoutConversion(), scheme)
 	transport, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("prepare connections to the API server: %w", err)
+		return nil, fmt.Errorf("creating the HTTP client for the API server: %w", err)
 	}
 	clients := map[schema.GroupVersion]rest.Interface{}
 	for _, r := range resources {
@@ -53,7 +53,7 @@ func newClients(config *rest.Config, resources []*resource) (map[schema.GroupVer
 		c.ContentType, c.AcceptContentTypes = protobuf, protoOrJSON
 		client, err := rest.RESTClientForConfigAndClient(c, transport)
 		if err != nil {
-			return nil, fmt.Errorf("prepare the client for %s: %w", r.version, err)
+			return nil, fmt.Errorf("creating the client for %s: %w", r.version, err)
 		}
 		clients[r.version] = client
 	}

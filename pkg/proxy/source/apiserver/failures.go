@@ -12,54 +12,53 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// complaints tells a person why a resource cannot be had: once, and again every few minutes while it lasts.
-// A Reflector that tries again every second would fill the log.
-type complaints struct {
+// failureLog logs why a resource cannot be listed or watched: once, and again every few minutes while it lasts. A
+// Reflector retries every few seconds and would fill the log.
+type failureLog struct {
 	resource *resource
 	progress *progress
 	logger   klog.Logger
 	clock    clock.PassiveClock
 
-	mu   sync.Mutex
-	told string
-	at   time.Time
+	mu     sync.Mutex
+	logged string
+	at     time.Time
 }
 
-// again is the time after which a complaint is repeated.
+// again is the time after which a failure is logged again.
 const again = 5 * time.Minute
 
-// note is told how every request went.
-func (c *complaints) note(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// note records the result of a request.
+func (f *failureLog) note(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if err == nil {
-		c.progress.failed(c.resource.name, "")
-		if c.told != "" {
-			c.logger.Info("The API server answers again")
-			c.told = ""
+		f.progress.failed(f.resource.name, "")
+		if f.logged != "" {
+			f.logger.Info("List or watch succeeded again")
+			f.logged = ""
 		}
 		return
 	}
-	what, hint := advice(err, c.resource)
+	what, hint := advice(err, f.resource)
 	if hint != "" {
-		c.progress.failed(c.resource.name, what)
+		f.progress.failed(f.resource.name, what)
 	}
-	if hint == "" || what == c.told && c.clock.Since(c.at) < again {
-		c.logger.V(4).Info("A request failed and is repeated", "reason", err)
+	if hint == "" || what == f.logged && f.clock.Since(f.at) < again {
+		f.logger.V(4).Info("Request failed; retrying", "reason", err)
 		return
 	}
-	c.told, c.at = what, c.clock.Now()
-	c.logger.Error(err, "List or watch failed; keeping the last known state", "hint", hint)
+	f.logged, f.at = what, f.clock.Now()
+	f.logger.Error(err, "List or watch failed; keeping the last known state", "hint", hint)
 }
 
-// advice sorts errors by what can be done about them, and says that. There is no hint where nothing need be
-// done.
+// advice classifies an error and returns what the user can do about it. The hint is empty if nothing has to be done.
 func advice(err error, r *resource) (what, hint string) {
 	switch {
 	case errors.Is(err, context.Canceled), isExpired(err):
 		return "normal", ""
 	case apierrors.IsUnauthorized(err):
-		return "unauthorized", "the credentials are not accepted: renew the token or certificate that the kubeconfig names"
+		return "unauthorized", "the credentials are not accepted: renew the token or certificate in the kubeconfig"
 	case apierrors.IsForbidden(err):
 		return "forbidden", fmt.Sprintf("allow list and watch of %s: bind the ClusterRole system:node-proxier to the proxy's user", r.name)
 	case apierrors.IsNotFound(err) && r.optional:
@@ -67,16 +66,16 @@ func advice(err error, r *resource) (what, hint string) {
 	case apierrors.IsNotFound(err):
 		return "missing", fmt.Sprintf("the server does not know %s of %s: check that its address leads to a Kubernetes API server", r.name, r.version)
 	case apierrors.IsTooManyRequests(err):
-		return "busy", "the API server has too much to do; it will be asked again later"
+		return "busy", "the API server is overloaded; the request will be retried"
 	}
-	return "unreachable", "the API server cannot be reached or has a fault: check its address in the kubeconfig, and the way there"
+	return "unreachable", "the API server cannot be reached or has an internal error: check its address in the kubeconfig and the network"
 }
 
-// isMissing tells that a resource is not to be had from this server, however often it is asked.
+// isMissing reports whether a resource is not available from this server, so that retrying soon is useless.
 func isMissing(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
-// isExpired tells that the server has forgotten where a watch or list was to go on (410 Gone).
+// isExpired reports whether the server no longer has the resource version of a watch or list (410 Gone).
 func isExpired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
-// isRefusal tells that the server did not accept the request's options.
+// isRefusal reports whether the server did not accept the request's options.
 func isRefusal(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) }

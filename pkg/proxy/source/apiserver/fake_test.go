@@ -27,7 +27,7 @@ import (
 )
 
 // fakeAPI is an API server that speaks HTTP: lists in pages, watches, streaming lists, in protobuf and JSON.
-// Like the real one it refuses what it has forgotten, and what it does not know.
+// Like the real one it refuses expired resource versions and unsupported options.
 type fakeAPI struct {
 	*httptest.Server
 	codecs serializer.CodecFactory
@@ -36,25 +36,25 @@ type fakeAPI struct {
 	changed chan struct{} // closed and replaced at every change
 	version int
 	objects map[string]map[cache.ObjectName]runtime.Object
-	history []happening
-	// forgotten is the last version that watches and lists can no longer go on from.
+	history []change
+	// forgotten is the last expired version.
 	forgotten int
-	// epoch grows when all connections of watches are to end.
+	// epoch is incremented to end all watches.
 	epoch int
 	// requests are those served, as "list services" or "stream services".
 	requests []string
 
 	// These are set before the start, or by set.
-	mediaType string // the only one that the server speaks, if not empty
+	mediaType string // the only one that the server supports, if not empty
 	noStreams bool
 	noCIDRs   bool
-	pageLimit int                                  // pages are never longer, 0 is no limit
-	refuse    func(r *http.Request) *metav1.Status // nil, or what to answer in place of the truth
-	lastQuery map[string]map[string]string         // of each resource: selectors and formats asked for
+	pageLimit int                                  // maximum length of a page; 0 is no limit
+	refuse    func(r *http.Request) *metav1.Status // returns an error to answer with, or nil
+	lastQuery map[string]map[string]string         // selectors and media types, by resource
 }
 
-// happening is an event that watches tell.
-type happening struct {
+// change is an event of a watch.
+type change struct {
 	version  int
 	resource string
 	kind     watch.EventType
@@ -82,7 +82,7 @@ func newFakeAPI(t *testing.T, configure ...func(*fakeAPI)) *fakeAPI {
 
 func (f *fakeAPI) config() *rest.Config { return &rest.Config{Host: f.URL} }
 
-// set changes how the server behaves.
+// set changes the server's behavior.
 func (f *fakeAPI) set(change func(*fakeAPI)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,7 +128,7 @@ func (f *fakeAPI) put(objects ...runtime.Object) {
 	})
 }
 
-// remove deletes objects, and says so.
+// remove deletes objects with an event.
 func (f *fakeAPI) remove(objects ...runtime.Object) {
 	f.set(func(*fakeAPI) {
 		for _, object := range objects {
@@ -145,10 +145,10 @@ func (f *fakeAPI) happens(resource string, kind watch.EventType, object runtime.
 		panic(err)
 	}
 	accessor.SetResourceVersion(strconv.Itoa(f.version))
-	f.history = append(f.history, happening{f.version, resource, kind, object})
+	f.history = append(f.history, change{f.version, resource, kind, object})
 }
 
-// lose forgets objects without an event, as a server does that came back with another etcd.
+// lose deletes objects without an event, as a server with another etcd does.
 func (f *fakeAPI) lose(objects ...runtime.Object) {
 	f.set(func(*fakeAPI) {
 		for _, object := range objects {
@@ -157,7 +157,7 @@ func (f *fakeAPI) lose(objects ...runtime.Object) {
 	})
 }
 
-// restart ends all watches, and they cannot go on where they were: all must list again.
+// restart ends all watches. They cannot resume and have to list again.
 func (f *fakeAPI) restart() {
 	f.set(func(*fakeAPI) {
 		f.version++
@@ -167,10 +167,10 @@ func (f *fakeAPI) restart() {
 	})
 }
 
-// hangUp ends all watches, which may go on where they were.
+// hangUp ends all watches, which may resume.
 func (f *fakeAPI) hangUp() { f.set(func(*fakeAPI) { f.epoch++ }) }
 
-// count tells how many requests of a kind there were.
+// count returns the number of requests of a kind.
 func (f *fakeAPI) count(request string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -223,8 +223,8 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.serveList(w, r, media, resource, epoch)
 }
 
-// lockIn locks for a request that came in that epoch. If it is over, the connection breaks: the request has been counted, and
-// must not be answered by the server that came after.
+// lockIn locks for a request of that epoch. If the epoch is over, it aborts the connection: the request has been counted,
+// and must not be answered after the restart.
 func (f *fakeAPI) lockIn(epoch int) {
 	f.mu.Lock()
 	if f.epoch != epoch {
@@ -233,7 +233,7 @@ func (f *fakeAPI) lockIn(epoch int) {
 	}
 }
 
-// media is the format to answer in.
+// media returns the serializer for the response.
 func (f *fakeAPI) media(r *http.Request) runtime.SerializerInfo {
 	wanted, _, _ := strings.Cut(strings.Split(r.Header.Get("Accept"), ",")[0], ";")
 	if f.mediaType != "" {
@@ -271,7 +271,7 @@ func (f *fakeAPI) write(w http.ResponseWriter, s runtime.Serializer, object runt
 	}
 }
 
-// serveList answers with a page, in the order of names; a continue token is the name that the page begins after.
+// serveList writes a page, sorted by name; the continue token is the last name of the page before.
 func (f *fakeAPI) serveList(w http.ResponseWriter, r *http.Request, media runtime.SerializerInfo, resource string, epoch int) {
 	f.lockIn(epoch)
 	defer f.mu.Unlock()
@@ -319,7 +319,7 @@ func listOf(resource string) (runtime.Object, schema.GroupVersion) {
 	return &networkingv1.ServiceCIDRList{}, networkingv1.SchemeGroupVersion
 }
 
-// serveWatch tells events until the client goes or the epoch ends.
+// serveWatch writes events until the client disconnects or the epoch ends.
 func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request, media runtime.SerializerInfo, resource string, epoch int) {
 	query := r.URL.Query()
 	at, _ := strconv.Atoi(query.Get("resourceVersion"))
@@ -327,27 +327,27 @@ func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request, media runti
 	w.Header().Set("Content-Type", media.MediaType)
 	frames := f.codecs.EncoderForVersion(media.StreamSerializer.Serializer, schema.GroupVersion{Version: "v1"})
 	to := media.StreamSerializer.NewFrameWriter(w)
-	tell := func(kind watch.EventType, object runtime.Object) {
+	send := func(kind watch.EventType, object runtime.Object) {
 		raw, err := runtime.Encode(f.codecs.EncoderForVersion(media.Serializer, version), object)
 		if err != nil {
 			panic(err)
 		}
 		if err := frames.Encode(&metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: raw}}, to); err != nil {
-			return // the client has gone, as the request's context will tell
+			return // the client has disconnected; the request's context ends
 		}
 	}
 	f.lockIn(epoch)
 	if query.Get("sendInitialEvents") == "true" {
 		for _, object := range f.objects[resource] {
-			tell(watch.Added, object)
+			send(watch.Added, object)
 		}
 		at = f.version
-		tell(watch.Bookmark, f.bookmark(resource))
+		send(watch.Bookmark, f.bookmark(resource))
 	}
 	for {
 		for _, h := range f.history {
 			if h.version > at && h.resource == resource {
-				tell(h.kind, h.object)
+				send(h.kind, h.object)
 			}
 		}
 		at = max(at, f.version)
@@ -366,7 +366,7 @@ func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request, media runti
 	}
 }
 
-// bookmark ends the initial events of a stream.
+// bookmark returns the event that ends the initial events of a stream.
 func (f *fakeAPI) bookmark(resource string) runtime.Object {
 	of := metav1.ObjectMeta{ResourceVersion: strconv.Itoa(f.version), Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}
 	switch resource {

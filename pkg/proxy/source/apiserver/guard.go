@@ -8,76 +8,76 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// What makes a list doubtful, and for how long.
+// The limits of the guard.
 const (
-	// doubtKnown is how many endpoints must be known; fewer come and go in everyday life.
+	// doubtKnown is the minimum number of known endpoints; smaller numbers change often.
 	doubtKnown = 100
-	// doubtPercent of them or less may be lost with a list that is believed.
+	// doubtPercent is the percentage of them that a list may remove at once.
 	doubtPercent = 90
 	doubtTime    = time.Minute
 )
 
-// Doubt tells of a list that was not believed at once.
+// Doubt describes a list that was held back.
 type Doubt struct {
 	// Resource is what was listed: services or endpointslices.
 	Resource string
-	// Known endpoints there were before the list, and Lost of them would have been without the guard.
+	// Known is the number of endpoints before the list, Lost how many of them it would have removed.
 	Known, Lost int
 }
 
-// lost is an object that a list lacks, and how many endpoints would go with it.
+// lost is an object that a list lacks, with its number of endpoints.
 type lost struct {
 	name      cache.ObjectName
 	endpoints int
 }
 
-// guard holds back removals that a list asks for, if they are too many to be believed.
+// guard holds back removals by a list if there are too many.
 type guard struct {
 	off      bool
 	resource string
 	clock    clock.WithDelayedExecution
 	onDoubt  func(Doubt)
-	expire   func(*doubt) // is called when doubtTime has passed
+	expire   func(*doubt) // called after doubtTime
 	logger   klog.Logger
 
-	// known is how many endpoints there were before the present list.
+	// known is the number of endpoints before the current list.
 	known int
-	// doubt is about the last list; nil if that was believed.
+	// doubt is the state of the last list; nil if it was not held back.
 	doubt *doubt
 }
 
-// doubt is what a list lacked that was not believed.
+// doubt is a list that was held back.
 type doubt struct {
-	held  map[cache.ObjectName]struct{} // objects that are still in force
+	held  map[cache.ObjectName]struct{} // objects that the list lacked and that are kept
 	timer clock.Timer
 }
 
-// judge tells which of the objects that a list lacks are gone. What the list before lacked as well is; the
-// rest is if it is not too much. What of that is held back takes the place of what was held before.
+// judge returns the objects to remove of those that a list lacks: those that the list before also lacked, and the
+// others unless they are too many. The objects that it holds back replace those that were held back before.
 func (g *guard) judge(missing []lost) (gone []cache.ObjectName) {
-	var unheard []cache.ObjectName
+	var others []cache.ObjectName
 	endpoints := 0
 	for _, l := range missing {
 		if g.doubts(l.name) {
 			gone = append(gone, l.name)
 			continue
 		}
-		unheard = append(unheard, l.name)
+		others = append(others, l.name)
 		endpoints += l.endpoints
 	}
 	if len(gone) > 0 {
-		g.logger.Info("A second list lacks the same objects; they are removed", "objects", len(gone))
+		g.logger.Info("Removing objects that two lists of the API server lacked", "objects", len(gone))
 	}
 	if g.doubt != nil {
 		g.doubt.timer.Stop()
 		g.doubt = nil
 	}
 	if g.off || g.known < doubtKnown || endpoints*100 <= g.known*doubtPercent {
-		return append(gone, unheard...)
+		return append(gone, others...)
 	}
-	g.hold(unheard)
-	g.logger.Error(nil, "A list of the API server lacks almost all endpoints that are known. They stay in force until another list says the same or the time is over; look after the API server and its etcd",
-		"lostEndpoints", endpoints, "knownEndpoints", g.known, "objects", len(unheard), "time", doubtTime)
+	g.hold(others)
+	g.logger.Error(nil, "List of the API server lacks almost all known endpoints; keeping them until another list confirms it or the timeout expires",
+		"lostEndpoints", endpoints, "knownEndpoints", g.known, "objects", len(others), "timeout", doubtTime, "hint", "check the API server and its etcd")
 	if g.onDoubt != nil {
 		g.onDoubt(Doubt{Resource: g.resource, Known: g.known, Lost: endpoints})
 	}
@@ -101,14 +101,14 @@ func (g *guard) hold(names []cache.ObjectName) {
 	d.timer = g.clock.AfterFunc(doubtTime, func() { g.expire(d) })
 }
 
-// exists notes that an event spoke of an object: whether it exists is no question any more.
+// exists removes an object from the doubt after an event about it.
 func (g *guard) exists(name cache.ObjectName) {
 	if g.doubt != nil {
 		delete(g.doubt.held, name)
 	}
 }
 
-// release gives what is held because of a doubt, unless another list has come meanwhile.
+// release returns the objects that a doubt holds back, unless another list has arrived.
 func (g *guard) release(d *doubt) (gone []cache.ObjectName) {
 	if g.doubt != d {
 		return nil
@@ -118,7 +118,7 @@ func (g *guard) release(d *doubt) (gone []cache.ObjectName) {
 		gone = append(gone, name)
 	}
 	if len(gone) > 0 {
-		g.logger.Info("The objects that the API server's list lacked are removed: the time of doubt is over", "objects", len(gone))
+		g.logger.Info("Removing objects that the API server's list lacked; the timeout has expired", "objects", len(gone))
 	}
 	return gone
 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// full is a server with twenty Services of ten endpoints each, and a Source that knows them.
+// full starts a server with twenty Services of ten endpoints each, and a Source that has listed them.
 func full(t *testing.T, options Options, configure ...func(*fakeAPI)) (b *bench, objects []runtime.Object) {
 	api := newFakeAPI(t, configure...)
 	for i := range 20 {
@@ -23,7 +23,7 @@ func full(t *testing.T, options Options, configure ...func(*fakeAPI)) (b *bench,
 	return b, objects
 }
 
-// all is what bench.known says of the first Services of full.
+// all returns the first Services of full in the format of bench.known.
 func all(services int) string {
 	var names []string
 	for i := range services {
@@ -32,7 +32,7 @@ func all(services int) string {
 	return strings.Join(names, " ")
 }
 
-// wantDoubts wants OnDoubt to have been called once for each of these resources, with all 200 endpoints lost.
+// wantDoubts checks that OnDoubt was called once for each of these resources, with all 200 endpoints lost.
 func (b *bench) wantDoubts(resources ...string) {
 	b.Helper()
 	b.mu.Lock()
@@ -60,7 +60,7 @@ func bothKinds(t *testing.T, test func(t *testing.T, kind func(*fakeAPI))) {
 	}
 }
 
-// TestGuardSecondList keeps what an empty list lacks, takes what it adds, and believes a second one.
+// TestGuardSecondList checks that deletions by an empty list are held back until a second one, and additions are not.
 func TestGuardSecondList(t *testing.T) {
 	bothKinds(t, func(t *testing.T, kind func(*fakeAPI)) {
 		b, objects := full(t, Options{}, kind)
@@ -68,18 +68,18 @@ func TestGuardSecondList(t *testing.T) {
 		b.api.put(service("new"), slice("new", 3))
 		b.relisted(b.api.restart)
 		b.want("new=3 " + all(20))
-		b.says("lacks almost all endpoints", `"lostEndpoints"=200`, "endpointslices")
-		b.says("lacks almost all endpoints", `"lostEndpoints"=200`, "services")
+		b.waitLog("lacks almost all known endpoints", `"lostEndpoints"=200`, "endpointslices")
+		b.waitLog("lacks almost all known endpoints", `"lostEndpoints"=200`, "services")
 
 		b.relisted(b.api.restart)
 		b.want("new=3")
-		b.says("A second list lacks the same objects", "endpointslices")
+		b.waitLog("two lists of the API server lacked", "endpointslices")
 		b.wantDoubts("endpointslices", "services")
 	})
 }
 
-// TestGuardTime believes a list when nothing contradicted it for a minute.
-func TestGuardTime(t *testing.T) {
+// TestGuardTimeout checks that a list is applied after a minute.
+func TestGuardTimeout(t *testing.T) {
 	bothKinds(t, func(t *testing.T, kind func(*fakeAPI)) {
 		b, objects := full(t, Options{}, kind)
 		b.api.lose(objects...)
@@ -91,11 +91,11 @@ func TestGuardTime(t *testing.T) {
 		b.want(all(20))
 		b.clock.Step(1)
 		b.want("")
-		b.says("the time of doubt is over")
+		b.waitLog("the timeout has expired")
 	})
 }
 
-// TestGuardContradicted forgets its doubts when a second list has the objects again.
+// TestGuardContradicted checks that nothing is deleted if a second list contains the objects again.
 func TestGuardContradicted(t *testing.T) {
 	b, objects := full(t, Options{})
 	b.api.lose(objects...)
@@ -107,7 +107,7 @@ func TestGuardContradicted(t *testing.T) {
 	b.want(all(20))
 }
 
-// TestGuardEvents believes an ordinary watch whatever it says, during a doubt as well.
+// TestGuardEvents checks that events of a watch are never held back, even during a doubt.
 func TestGuardEvents(t *testing.T) {
 	b, objects := full(t, Options{})
 	b.api.remove(objects...)
@@ -119,15 +119,15 @@ func TestGuardEvents(t *testing.T) {
 	b.api.lose(objects...)
 	b.relisted(b.api.restart)
 	b.want(all(20))
-	b.api.remove(objects[0], objects[1]) // the server does know them, it seems
+	b.api.remove(objects[0], objects[1]) // so the server knows them
 	b.want(strings.TrimPrefix(all(20), "s00=10 "))
 	b.api.put(objects[2], slice("s01", 4))
 	b.want("s01=4" + strings.TrimPrefix(all(20), "s00=10 s01=10"))
 	b.clock.Step(doubtTime)
-	b.want("s01=4") // what an event spoke of is no longer doubted
+	b.want("s01=4") // objects with an event are not held back
 }
 
-// TestGuardLimits doubts no list that takes away 90 % or less, or that few endpoints know.
+// TestGuardLimits checks lists that remove 90 % or less, and clusters with fewer than 100 endpoints.
 func TestGuardLimits(t *testing.T) {
 	t.Run("90 percent", func(t *testing.T) {
 		b, objects := full(t, Options{})
@@ -155,14 +155,14 @@ func TestGuardLimits(t *testing.T) {
 	}
 }
 
-// TestGuardFirstList believes whatever the server says first, after a restart of the proxy.
+// TestGuardFirstList checks that the first list after a start is applied at once.
 func TestGuardFirstList(t *testing.T) {
 	b := run(t, newFakeAPI(t), Options{}).complete()
 	b.want("")
 	b.wantDoubts()
 }
 
-// TestGuardOff believes everything.
+// TestGuardOff checks that TrustLists turns the guard off.
 func TestGuardOff(t *testing.T) {
 	b, objects := full(t, Options{TrustLists: true})
 	b.api.lose(objects...)

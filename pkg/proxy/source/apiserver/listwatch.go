@@ -14,30 +14,30 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// listed is the name of an object that a list had; the object itself has been taken.
+// listed is the name of an object of a list; the object itself has been applied.
 type listed cache.ObjectName
 
-// GetObjectKind implements runtime.Object, as what is in a list must.
+// GetObjectKind implements runtime.Object, which list items must implement.
 func (listed) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 // DeepCopyObject implements runtime.Object.
 func (l listed) DeepCopyObject() runtime.Object { return l }
 
-// listWatch asks the API server on a Reflector's behalf.
+// listWatch sends a Reflector's requests to the API server.
 type listWatch struct {
-	ctx        context.Context // of the Source: a Reflector does not give its own to lists
-	client     rest.Interface
-	store      *store
-	complaints *complaints
+	ctx      context.Context // the Source's; a Reflector does not pass one to List
+	client   rest.Interface
+	store    *store
+	failures *failureLog
 }
 
-// ListWithContext asks for a page of a list, takes what it has, and returns the names.
+// ListWithContext requests a page of a list, applies its objects, and returns their names.
 func (l *listWatch) ListWithContext(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	if options.Continue == "" {
 		l.store.listBegins()
 	}
 	page, err := l.request(&options).Do(l.ctx).Get()
-	l.complaints.note(err)
+	l.failures.note(err)
 	if err != nil {
 		if l.store.optional && isMissing(err) {
 			l.store.doWithout()
@@ -46,7 +46,7 @@ func (l *listWatch) ListWithContext(_ context.Context, options metav1.ListOption
 	}
 	of, err := meta.ListAccessor(page)
 	if err != nil {
-		return nil, fmt.Errorf("the API server answered with %T in place of a list of %s: %w", page, l.store.name, err)
+		return nil, fmt.Errorf("the API server returned %T instead of a list of %s: %w", page, l.store.name, err)
 	}
 	names := &metainternal.List{ListMeta: metav1.ListMeta{
 		ResourceVersion: of.GetResourceVersion(), Continue: of.GetContinue(), RemainingItemCount: of.GetRemainingItemCount()}}
@@ -61,7 +61,7 @@ func (l *listWatch) ListWithContext(_ context.Context, options metav1.ListOption
 	return names, err
 }
 
-// WatchWithContext asks for events, with all objects first if the options say so.
+// WatchWithContext watches, starting with all objects if the options request it.
 func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	streamed := options.SendInitialEvents != nil && *options.SendInitialEvents
 	if streamed {
@@ -69,8 +69,8 @@ func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOpt
 	}
 	options.Watch = true
 	events, err := l.request(&options).Watch(ctx)
-	if !streamed || !isRefusal(err) { // a server that cannot stream is asked for a list next
-		l.complaints.note(err)
+	if !streamed || !isRefusal(err) { // if the server cannot stream lists, a list follows
+		l.failures.note(err)
 	}
 	return events, err
 }

@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// progress is how far the first lists of a Source are. It may be used by several goroutines.
+// progress tracks the first lists of a Source. It is safe for concurrent use.
 type progress struct {
 	mu sync.Mutex
-	// names are the resources that are not listed yet, in the order in which they are asked for. why has the kind of each
-	// one's last failure, in the words of advice.
+	// names are the resources that have not been listed yet, in the order of the requests. why holds the kind of the
+	// last failure of each, as returned by advice.
 	names []string
 	why   map[string]string
 }
@@ -23,14 +23,14 @@ func newProgress(all []*resource) *progress {
 	return p
 }
 
-// failed notes how a request for a resource went; why is empty if it went well.
+// failed records the result of a request for a resource; why is empty if it succeeded.
 func (p *progress) failed(name, why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.why[name] = why
 }
 
-// listed notes that a resource has been listed in full.
+// listed records that a resource has been listed completely.
 func (p *progress) listed(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,7 +42,8 @@ func (p *progress) listed(name string) {
 	}
 }
 
-// missing describes what is not listed yet, such as "services (unreachable), nodes"; "" if there is nothing.
+// missing describes the resources that have not been listed yet, such as "services (unreachable), nodes"; "" if there
+// are none.
 func (p *progress) missing() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// lean is a set of serializers that reads protobuf's streams with little garbage.
+// lean is a set of serializers that decodes protobuf streams with few allocations.
 //
-// In a stream each object is in two envelopes, a WatchEvent around an Unknown, and apimachinery's serializers copy it when they
-// open either: a third of what a start allocates. These read the envelopes in place, and leave the objects to Kubernetes' own
-// code. Field numbers are those of the files generated.proto in apimachinery.
+// In a stream each object has two envelopes, a WatchEvent around an Unknown, and apimachinery's serializers copy it for each:
+// a third of the allocations at start. These decode the envelopes in place, and leave the objects to Kubernetes' own code.
+// Field numbers are those of the files generated.proto in apimachinery.
 type lean struct {
 	runtime.NegotiatedSerializer
 	infos []runtime.SerializerInfo
@@ -41,7 +41,7 @@ func newLean(all runtime.NegotiatedSerializer, scheme *runtime.Scheme) lean {
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
 func (l lean) SupportedMediaTypes() []runtime.SerializerInfo { return l.infos }
 
-// frames reads much at a time, where the framer asks for an object's length, and then for the object.
+// frames adds a read buffer to a Framer, which reads an object's length and the object separately.
 type frames struct{ runtime.Framer }
 
 // NewFrameReader implements runtime.Framer.
@@ -52,11 +52,11 @@ func (f frames) NewFrameReader(r io.ReadCloser) io.ReadCloser {
 	}{bufio.NewReaderSize(r, 1<<15), r})
 }
 
-// events opens the outer envelope.
+// events decodes the outer envelope.
 type events struct{ runtime.Serializer }
 
-// Decode implements runtime.Decoder. The event's object is a part of data, and has to be decoded before data is written again,
-// as client-go's watches do.
+// Decode implements runtime.Decoder. The event's object is a part of data, and must be decoded before data is
+// overwritten, as client-go's watches do.
 func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	event, ok := into.(*metav1.WatchEvent)
 	if !ok {
@@ -66,18 +66,18 @@ func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runt
 	object, noObject := field(data, 2, 1)
 	*event = metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: object}}
 	if err := errors.Join(noKind, noObject); err != nil {
-		return nil, nil, fmt.Errorf("decode a watch's event: %w", err)
+		return nil, nil, fmt.Errorf("decoding a watch event: %w", err)
 	}
 	return event, defaults, nil
 }
 
-// objects opens the inner envelope, and decodes what is in it.
+// objects decodes the inner envelope and the object.
 type objects struct {
 	runtime.Serializer
 	scheme *runtime.Scheme
 }
 
-// magic is before every object that tells its kind.
+// magic is the prefix of every object with its kind.
 var magic = []byte("k8s\x00")
 
 // Decode implements runtime.Decoder.
@@ -90,7 +90,7 @@ func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	name, noName := field(envelope, 1, 2)
 	body, noBody := field(envelope, 2)
 	if err := errors.Join(noVersion, noName, noBody); err != nil {
-		return nil, nil, fmt.Errorf("decode an object's envelope: %w", err)
+		return nil, nil, fmt.Errorf("decoding an object's envelope: %w", err)
 	}
 	kind := schema.FromAPIVersionAndKind(string(apiVersion), string(name))
 	object, err := o.scheme.New(kind)
@@ -99,15 +99,16 @@ func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	}
 	message, ok := object.(interface{ Unmarshal(data []byte) error })
 	if !ok {
-		return nil, &kind, fmt.Errorf("a %s has no form in protobuf", kind)
+		return nil, &kind, fmt.Errorf("%s cannot be decoded from protobuf", kind)
 	}
 	if err := message.Unmarshal(body); err != nil {
-		return nil, &kind, fmt.Errorf("decode a %s: %w", kind.Kind, err)
+		return nil, &kind, fmt.Errorf("decoding a %s: %w", kind.Kind, err)
 	}
 	return object, &kind, nil
 }
 
-// field is the field of a message, of bytes, that the numbers lead to through the messages around it; nil if it is not there.
+// field returns the bytes of a message's field with this number; inner continues in the message that it contains. It
+// returns nil if the field is missing.
 func field(message []byte, number protowire.Number, inner ...protowire.Number) ([]byte, error) {
 	for len(message) > 0 {
 		at, kind, n := protowire.ConsumeTag(message)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// serializers are apimachinery's for protobuf, and ours.
+// serializers returns apimachinery's serializer for protobuf, and ours.
 func serializers(t *testing.T) (theirs, ours runtime.SerializerInfo) {
 	t.Helper()
 	scheme := newScheme()
@@ -35,8 +35,8 @@ func encode(t *testing.T, as runtime.Encoder, object runtime.Object) []byte {
 	return to.Bytes()
 }
 
-// TestProtobufAsTheirs decodes what apimachinery encodes, and wants what apimachinery decodes.
-func TestProtobufAsTheirs(t *testing.T) {
+// TestProtobufDecodesAlike checks that our serializer decodes like apimachinery's.
+func TestProtobufDecodesAlike(t *testing.T) {
 	theirs, ours := serializers(t)
 	objects := map[string]runtime.Object{
 		"service": service("web"),
@@ -83,8 +83,8 @@ func TestProtobufAsTheirs(t *testing.T) {
 	}
 }
 
-// TestProtobufBroken cuts what is decoded off at each byte, and makes it another kind.
-func TestProtobufBroken(t *testing.T) {
+// TestProtobufInvalid decodes truncated data, and an object of an unknown kind.
+func TestProtobufInvalid(t *testing.T) {
 	theirs, ours := serializers(t)
 	object := service("web")
 	object.GetObjectKind().SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Service"))
@@ -99,7 +99,7 @@ func TestProtobufBroken(t *testing.T) {
 	}
 	for name, d := range decoders {
 		t.Run(name, func(t *testing.T) {
-			// The last 4 bytes are two empty fields, which we do not look at. Nothing at all is refused where the event's type is.
+			// Our serializer ignores the last 4 bytes, two empty fields. Empty data is a valid event.
 			for length := 1; length < len(d.whole)-4; length++ {
 				if want, got := d.theirs(d.whole[:length]), d.ours(d.whole[:length]); (got == nil) != (want == nil) {
 					t.Errorf("%d of %d bytes: %v, want %v", length, len(d.whole), got, want)

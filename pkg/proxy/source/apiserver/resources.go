@@ -13,30 +13,30 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// resource is one kind of objects: how it is asked for, and what the Builder is told about it.
+// resource is one kind of objects: how to request it, and how to pass it to the Builder.
 type resource struct {
 	name    string
 	version schema.GroupVersion
 	example runtime.Object
-	// fields and labels select on the server's side.
+	// fields and labels are selectors.
 	fields, labels string
-	// optional resources may be missing, or be forbidden: a proxy works without them.
+	// optional resources may be missing or forbidden: a proxy works without them.
 	optional bool
 
 	set    func(u *cluster.Update, object any)
 	remove func(u *cluster.Update, name cache.ObjectName)
 	known  func(u *cluster.Update) iter.Seq[cache.ObjectName]
-	// endpoints counts what is lost with an object; nil where that is nothing.
+	// endpoints returns the number of endpoints that are lost with an object; nil if there are none.
 	endpoints func(u *cluster.Update, name cache.ObjectName) int
 }
 
-// The labels that tell Services and slices which are not for this proxy.
+// Selectors of the Services that are for this proxy.
 const (
 	labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 	fieldWithClusterIP    = "spec.clusterIP!=" + corev1.ClusterIPNone
 )
 
-// resources are those that a proxy on the node of that name watches.
+// resources returns the resources that a proxy on the node of that name watches.
 func resources(nodeName string) []*resource {
 	return []*resource{services(), endpointSlices(), nodes(nodeName), serviceCIDRs()}
 }
@@ -65,14 +65,14 @@ func endpointSlices() *resource {
 	}
 }
 
-// nodes is this node's own object. The Builder has a node from the start; that it is gone is news only after
-// it has been there.
+// nodes returns the resource of this node's own object. The Builder has a node from the start, so a deletion is
+// passed on only if the object existed.
 func nodes(nodeName string) *resource {
 	seen := false
 	return &resource{
 		name: "nodes", version: corev1.SchemeGroupVersion, example: &corev1.Node{},
 		fields:   "metadata.name=" + nodeName,
-		optional: true, // Services are served without the Node, but not what depends on it
+		optional: true, // without it, only what depends on the Node is not served
 		set: func(u *cluster.Update, object any) {
 			seen = true
 			u.SetNode(object.(*corev1.Node))
@@ -109,7 +109,7 @@ func serviceCIDRs() *resource {
 	}
 }
 
-// renamed gives the Builder's names the type that all resources' names have here.
+// renamed converts the Builder's names to the type of all names in this package.
 func renamed[N ~struct{ Namespace, Name string }](names iter.Seq[N]) iter.Seq[cache.ObjectName] {
 	return func(yield func(cache.ObjectName) bool) {
 		for name := range names {

@@ -14,17 +14,16 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Options change how a Source works. The zero value is what most want.
+// Options configure a Source. The zero value has sensible defaults.
 type Options struct {
-	// TrustLists switches the guard off: every list is believed at once.
+	// TrustLists turns off the guard: every list is applied at once.
 	TrustLists bool
-	// OnDoubt is told of every list that the guard did not believe at once. It must not block.
+	// OnDoubt is called for every list that the guard holds back. It must not block.
 	OnDoubt func(Doubt)
-	// Clock is the real one but in tests.
-	Clock clock.WithDelayedExecution
-	// Backoff says how long to wait before a failed request is repeated; nil is 0.8 s, doubling to 30 s, with
-	// as much jitter.
-	Backoff *wait.Backoff
+
+	// Tests replace these.
+	clock   clock.WithDelayedExecution
+	backoff *wait.Backoff
 }
 
 // Source watches an API server. It is a source.Source.
@@ -36,14 +35,14 @@ type Source struct {
 	progress  *progress
 }
 
-// New makes a source of the objects that a proxy on the node of that name needs. The config's content types
-// are chosen here. No connection is made yet; an error means that the config contradicts itself.
+// New returns a source of the objects that a proxy on the node of that name needs. It sets the config's content
+// types. It makes no connection; an error means that the config is invalid.
 func New(config *rest.Config, nodeName string, options Options) (*Source, error) {
-	if options.Clock == nil {
-		options.Clock = clock.RealClock{}
+	if options.clock == nil {
+		options.clock = clock.RealClock{}
 	}
-	if options.Backoff == nil {
-		options.Backoff = defaultBackoff()
+	if options.backoff == nil {
+		options.backoff = defaultBackoff()
 	}
 	all := resources(nodeName)
 	clients, err := newClients(config, all)
@@ -53,13 +52,14 @@ func New(config *rest.Config, nodeName string, options Options) (*Source, error)
 	return &Source{options: options, resources: all, clients: clients, complete: make(chan struct{}), progress: newProgress(all)}, nil
 }
 
-// Missing describes the lists that have not arrived yet, and why; "" when all have. It may be called by any goroutine.
+// Missing describes the lists that have not arrived yet, with the reason; "" when all have. It is safe for concurrent
+// use.
 func (s *Source) Missing() string { return s.progress.missing() }
 
-// Complete is closed when all resources have been listed in full.
+// Complete returns a channel that is closed when all resources have been listed completely.
 func (s *Source) Complete() <-chan struct{} { return s.complete }
 
-// Run follows the API server until ctx ends. Whatever the server does, it goes on.
+// Run watches the API server until ctx ends. It retries after every failure.
 func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 	var stores []*store
 	for _, r := range s.resources {
@@ -76,34 +76,33 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 		}
 	}
 	close(s.complete)
-	// The reflectors are not waited for: one that waits before it tries again may not notice for half a
-	// minute. Their stores take nothing any more.
+	// Do not wait for the reflectors: one that waits before a retry may take half a minute to stop. Their stores
+	// ignore everything now.
 	<-ctx.Done()
 	return nil
 }
 
-// follow runs a Reflector until ctx ends. It does what Reflector.RunWithContext does but for logging every
-// error: the complaints, which see every request, have told a person what matters. No resync period is set:
-// it is for stores that repeat what they hold, and these hold nothing.
+// follow runs a Reflector until ctx ends, like Reflector.RunWithContext, but leaves the logging of errors to
+// failureLog. It sets no resync period: stores that contain only names have nothing to repeat.
 func (s *Source) follow(ctx context.Context, to *store) {
 	from := &listWatch{
 		ctx: ctx, client: s.clients[to.version], store: to,
-		complaints: &complaints{resource: to.resource, progress: s.progress, logger: to.logger, clock: s.options.Clock},
+		failures: &failureLog{resource: to.resource, progress: s.progress, logger: to.logger, clock: s.options.clock},
 	}
-	backoff := s.options.Backoff
+	backoff := s.options.backoff
 	reflector := cache.NewReflectorWithOptions(from, to.example, to, cache.ReflectorOptions{Name: to.name, Backoff: backoff})
 	delay := backoff.DelayWithReset(clock.RealClock{}, backoffReset)
 	_ = delay.Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		err := reflector.ListAndWatchWithContext(ctx)
-		to.logger.V(4).Info("A watch ended and is begun anew", "reason", err)
+		to.logger.V(4).Info("Watch ended; restarting it", "reason", err)
 		return false, nil
 	})
 }
 
-// backoffReset is how long all must have gone well until a failure is the first one again.
+// backoffReset is the time without failures after which the backoff restarts.
 const backoffReset = 2 * time.Minute
 
-// defaultBackoff is that of client-go's Reflectors.
+// defaultBackoff returns the backoff of client-go's Reflectors: 0.8 s, doubling to 30 s, with as much jitter.
 func defaultBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 800 * time.Millisecond, Cap: 30 * time.Second, Steps: math.MaxInt, Factor: 2, Jitter: 1}
 }

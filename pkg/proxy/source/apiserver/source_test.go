@@ -37,7 +37,7 @@ func service(name string) *corev1.Service {
 	}
 }
 
-// slice is the one slice of a Service, with this many endpoints.
+// slice returns the only slice of a Service, with this number of endpoints.
 func slice(name string, endpoints int) *discoveryv1.EndpointSlice {
 	portName, port := "", int32(8080)
 	s := &discoveryv1.EndpointSlice{
@@ -51,7 +51,7 @@ func slice(name string, endpoints int) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// bench is a running Source, the server that it watches, and what it says.
+// bench is a running Source with its server and its log.
 type bench struct {
 	*testing.T
 	api     *fakeAPI
@@ -65,10 +65,10 @@ type bench struct {
 	doubts []Doubt
 }
 
-// patience bounds waiting for what must happen; nothing waits that long when it does.
+// patience is the limit for each wait.
 const patience = 30 * time.Second
 
-// run starts a Source; it does not wait until it is complete.
+// run starts a Source without waiting until it is complete.
 func run(t *testing.T, api *fakeAPI, options Options) *bench {
 	b := &bench{T: t, api: api, builder: cluster.NewBuilder("n1"), clock: clocktesting.NewFakeClock(time.Now())}
 	logger := funcr.New(func(_, args string) {
@@ -77,8 +77,8 @@ func run(t *testing.T, api *fakeAPI, options Options) *bench {
 		b.log = append(b.log, args)
 	}, funcr.Options{})
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logger))
-	options.Clock = b.clock
-	options.Backoff = &wait.Backoff{Duration: time.Millisecond, Cap: 5 * time.Millisecond, Steps: 10, Factor: 2}
+	options.clock = b.clock
+	options.backoff = &wait.Backoff{Duration: time.Millisecond, Cap: 5 * time.Millisecond, Steps: 10, Factor: 2}
 	options.OnDoubt = func(d Doubt) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -106,7 +106,7 @@ func (b *bench) complete() *bench {
 	select {
 	case <-b.source.Complete():
 	case <-time.After(patience):
-		b.Fatalf("never complete; the log says\n%s", strings.Join(b.logged(), "\n"))
+		b.Fatalf("never complete; the log is\n%s", strings.Join(b.logged(), "\n"))
 	}
 	return b
 }
@@ -121,12 +121,12 @@ func (b *bench) until(what string, met func() bool) {
 	b.Helper()
 	for deadline := time.Now().Add(patience); !met(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.Fatalf("%s never came; known is %q, the log says\n%s", what, b.known(), strings.Join(b.logged(), "\n"))
+			b.Fatalf("%s never came; known is %q, the log is\n%s", what, b.known(), strings.Join(b.logged(), "\n"))
 		}
 	}
 }
 
-// known are the Services, with the number of their endpoints.
+// known returns the Services with the number of their endpoints.
 func (b *bench) known() string {
 	var names []string
 	for name, service := range b.builder.Snapshot().Services.All() {
@@ -144,7 +144,7 @@ func (b *bench) want(want string) {
 	b.until(fmt.Sprintf("Services %q", want), func() bool { return b.known() == want })
 }
 
-// relisted makes a change that ends watches and waits until new lists have been worked on to their ends.
+// relisted makes a change that ends watches, and waits until new lists have been processed.
 func (b *bench) relisted(change func()) {
 	b.Helper()
 	counts := func() (n []int) {
@@ -163,7 +163,7 @@ func (b *bench) relisted(change func()) {
 		}
 		return true
 	})
-	// An addition may be part of a list; a removal is told by the watch that follows.
+	// An addition may be part of a list; a deletion is part of the watch that follows.
 	mark, markSlice := service("zz-mark"), slice("zz-mark", 1)
 	b.api.put(mark, markSlice)
 	b.until("new objects", func() bool { return strings.Contains(b.known(), "zz-mark=1") })
@@ -173,8 +173,8 @@ func (b *bench) relisted(change func()) {
 	b.until("the end of a list of Services", func() bool { return !strings.Contains(b.known(), "zz-mark") })
 }
 
-// says waits until the log has a line with all of the parts, and returns how many have.
-func (b *bench) says(parts ...string) (lines int) {
+// waitLog waits until the log has a line that contains all parts, and returns the number of such lines.
+func (b *bench) waitLog(parts ...string) (lines int) {
 	b.Helper()
 	b.until(fmt.Sprintf("a log line with %q", parts), func() bool {
 		lines = 0
@@ -188,7 +188,7 @@ func (b *bench) says(parts ...string) (lines int) {
 	return lines
 }
 
-// servers are the kinds of servers that there are.
+// servers are configurations of the server.
 var servers = map[string]func(*fakeAPI){
 	"streams, protobuf": func(*fakeAPI) {},
 	"streams, JSON":     func(f *fakeAPI) { f.mediaType = runtime.ContentTypeJSON },
@@ -198,7 +198,7 @@ var servers = map[string]func(*fakeAPI){
 	"no ServiceCIDRs":   func(f *fakeAPI) { f.noCIDRs = true },
 }
 
-// TestSource follows objects through their lives, with every kind of server.
+// TestSource creates, changes and deletes objects, with every kind of server.
 func TestSource(t *testing.T) {
 	for name, kind := range servers {
 		t.Run(name, func(t *testing.T) {
@@ -227,12 +227,12 @@ func TestSource(t *testing.T) {
 			b.want(strings.Replace(want, "s0=0", "s0=5", 1))
 			api.remove(service("s1"))
 			b.want("s0=5" + strings.TrimPrefix(want, "s0=0 s1=1"))
-			api.put(service("s1")) // its slice was there all the time
+			api.put(service("s1")) // its slice was known before
 			b.want("s0=5" + strings.TrimPrefix(want, "s0=0"))
 			api.remove(slice("s1", 1))
 			b.want("s0=5 s1=0" + strings.TrimPrefix(want, "s0=0 s1=1"))
 
-			t.Log("a watch that ends goes on where it was, without a list")
+			t.Log("a watch that ends resumes without a list")
 			lists := api.count("stream endpointslices") + api.count("list endpointslices")
 			api.hangUp()
 			api.put(slice("s1", 7))
@@ -241,7 +241,7 @@ func TestSource(t *testing.T) {
 				t.Errorf("%d more lists", now-lists)
 			}
 
-			t.Log("a server that forgot is listed again, and what happened meanwhile is found")
+			t.Log("a server that lost its history is listed again")
 			api.lose(service("s2"), slice("s3", 3))
 			b.relisted(api.restart)
 			b.want("s0=5 s1=7 s3=0" + strings.TrimPrefix(want, "s0=0 s1=1 s2=2 s3=3"))
@@ -253,7 +253,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestSelectors wants the server to leave out what is not for this proxy.
+// TestSelectors checks the selectors and media types of the requests.
 func TestSelectors(t *testing.T) {
 	api := newFakeAPI(t)
 	run(t, api, Options{}).complete().stop()
@@ -273,11 +273,11 @@ func TestSelectors(t *testing.T) {
 		delete(want, resource)
 	}
 	if len(want) > 0 {
-		t.Errorf("never asked for: %v", want)
+		t.Errorf("never requested: %v", want)
 	}
 }
 
-// TestRefusals keeps what is known, and says what to do, whatever a server answers.
+// TestRefusals checks that the last known state is kept and a hint is logged for each kind of error.
 func TestRefusals(t *testing.T) {
 	resource := schema.GroupResource{Resource: "x"}
 	tests := []struct {
@@ -289,8 +289,8 @@ func TestRefusals(t *testing.T) {
 		{"unauthorized", "unauthorized", apierrors.NewUnauthorized("who are you"), "the credentials are not accepted"},
 		{"forbidden", "forbidden", apierrors.NewForbidden(resource, "", nil), "bind the ClusterRole system:node-proxier"},
 		{"not found", "missing", apierrors.NewNotFound(resource, "x"), "check that its address leads to a Kubernetes API server"},
-		{"too many requests", "busy", apierrors.NewTooManyRequests("later", 0), "too much to do"},
-		{"internal error", "unreachable", apierrors.NewInternalError(fmt.Errorf("oops")), "cannot be reached or has a fault"},
+		{"too many requests", "busy", apierrors.NewTooManyRequests("later", 0), "is overloaded"},
+		{"internal error", "unreachable", apierrors.NewInternalError(fmt.Errorf("oops")), "cannot be reached or has an internal error"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -300,7 +300,7 @@ func TestRefusals(t *testing.T) {
 			refuse := func(*http.Request) *metav1.Status { return test.err.ErrStatus.DeepCopy() }
 			api.set(func(f *fakeAPI) { f.refuse = refuse })
 			b := run(t, api, Options{})
-			b.says(test.advice, `"resource"="endpointslices"`)
+			b.waitLog(test.advice, `"resource"="endpointslices"`)
 			b.until("the reason in what is missing", func() bool {
 				return strings.Contains(b.source.Missing(), "endpointslices ("+test.kind+")")
 			})
@@ -314,17 +314,17 @@ func TestRefusals(t *testing.T) {
 			if missing := b.source.Missing(); missing != "" {
 				t.Errorf("complete without %s", missing)
 			}
-			b.says("The API server answers again", `"resource"="endpointslices"`)
+			b.waitLog("List or watch succeeded again", `"resource"="endpointslices"`)
 
 			api.set(func(f *fakeAPI) { f.refuse = refuse })
 			before := len(api.snapshotRequests())
 			api.restart()
-			told := func() int { return b.says(test.advice, `"resource"="endpointslices"`) }
-			b.until("the advice once more", func() bool { return told() == 2 })
+			count := func() int { return b.waitLog(test.advice, `"resource"="endpointslices"`) }
+			b.until("the advice once more", func() bool { return count() == 2 })
 			b.until("many tries", func() bool { return len(api.snapshotRequests()) > before+100 })
 			b.want("a=1")
-			if lines := told(); lines != 2 {
-				t.Errorf("the advice is told %d times, want once for each time of refusals", lines)
+			if lines := count(); lines != 2 {
+				t.Errorf("the hint is logged %d times, want once for each period of refusals", lines)
 			}
 			api.set(func(f *fakeAPI) { f.refuse = nil })
 			api.put(slice("a", 2))
@@ -339,7 +339,7 @@ func (f *fakeAPI) snapshotRequests() []string {
 	return slices.Clone(f.requests)
 }
 
-// TestOptionalForbidden starts without ServiceCIDRs and the Node where nobody allowed them, and says so.
+// TestOptionalForbidden starts without permission to read ServiceCIDRs or the Node.
 func TestOptionalForbidden(t *testing.T) {
 	for _, resource := range []string{"servicecidrs", "nodes"} {
 		api := newFakeAPI(t, func(f *fakeAPI) {
@@ -351,11 +351,11 @@ func TestOptionalForbidden(t *testing.T) {
 			}
 		})
 		b := run(t, api, Options{}).complete()
-		b.says("allow list and watch of " + resource)
+		b.waitLog("allow list and watch of " + resource)
 	}
 }
 
-// TestUnreachable waits for a server that is not there yet, and outlives its absence.
+// TestUnreachable closes the connections, and then the server.
 func TestUnreachable(t *testing.T) {
 	api := newFakeAPI(t)
 	api.put(service("a"), slice("a", 1))
@@ -366,11 +366,11 @@ func TestUnreachable(t *testing.T) {
 	b.want("a=2")
 	api.Listener.Close()
 	api.CloseClientConnections()
-	b.says("cannot be reached")
+	b.waitLog("cannot be reached")
 	b.want("a=2")
 }
 
-// TestBadObjects takes what is usable of objects in any shape, and tells the rest once for every version.
+// TestBadObjects checks that invalid fields are left out, and logged once for every version of an object.
 func TestBadObjects(t *testing.T) {
 	api := newFakeAPI(t)
 	bad := service("bad")
@@ -382,25 +382,25 @@ func TestBadObjects(t *testing.T) {
 	b.want("bad=2")
 	api.put(service("late"))
 	b.want("bad=2 late=1000")
-	if lines := b.says(`spec.externalIPs[1]: \"nonsense\" is not an IP address`); lines != 1 {
-		t.Errorf("told %d times", lines)
+	if lines := b.waitLog(`spec.externalIPs[1]: \"nonsense\" is not an IP address`); lines != 1 {
+		t.Errorf("logged %d times", lines)
 	}
-	b.says("EndpointSlice ns/stray: metadata.labels: it belongs to no Service")
+	b.waitLog("EndpointSlice ns/stray: metadata.labels: it belongs to no Service")
 	b.relisted(api.restart)
-	if lines := b.says("nonsense"); lines != 1 {
-		t.Errorf("the same version is told %d times", lines)
+	if lines := b.waitLog("nonsense"); lines != 1 {
+		t.Errorf("the same version is logged %d times", lines)
 	}
 	api.put(bad)
-	b.until("a second line", func() bool { return b.says("nonsense") == 2 })
+	b.until("a second line", func() bool { return b.waitLog("nonsense") == 2 })
 	bad.Spec.ExternalIPs = nil
 	api.put(bad)
-	b.until("the good Service", func() bool {
+	b.until("the valid Service", func() bool {
 		s, _ := b.builder.Snapshot().Services.Get(cluster.ServiceName{Namespace: "ns", Name: "bad"})
 		return len(s.ExternalIPs) == 0
 	})
 }
 
-// TestConfig tells a config that contradicts itself.
+// TestConfig checks the error for an invalid config.
 func TestConfig(t *testing.T) {
 	if _, err := New(&rest.Config{Host: "http://127.0.0.1", TLSClientConfig: rest.TLSClientConfig{CAFile: "/nowhere/ca.crt"}}, "n1", Options{}); err == nil {
 		t.Error("no error without the CA's certificate")

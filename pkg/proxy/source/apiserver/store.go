@@ -12,20 +12,20 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// store is where a Reflector thinks that it keeps objects. It tells the Builder of them and forgets them.
+// store receives a Reflector's objects and passes them to the Builder. It keeps none of them.
 type store struct {
 	*resource
 	builder *cluster.Builder
 	logger  klog.Logger
-	// stopped tells that the Source has ended; the Reflector may end later, and must not be heard any more.
+	// stopped reports whether the Source has ended. The Reflector may end later; its objects are ignored then.
 	stopped func() bool
-	synced  chan struct{} // closed when a list has arrived in full
-	listed  func()        // called when it is closed
+	synced  chan struct{} // closed when a list has arrived completely
+	listed  func()        // called when synced is closed
 
 	mu    sync.Mutex
 	guard guard
-	// told has the version of every object about whose problems a person has been told.
-	told map[cache.ObjectName]string
+	// reported holds the version of every object whose problems have been logged.
+	reported map[cache.ObjectName]string
 }
 
 var _ cache.TransformingStore = (*store)(nil)
@@ -37,10 +37,10 @@ func newStore(ctx context.Context, r *resource, b *cluster.Builder, options *Opt
 		logger:   klog.FromContext(ctx).WithValues("resource", r.name),
 		stopped:  func() bool { return ctx.Err() != nil },
 		synced:   make(chan struct{}),
-		told:     map[cache.ObjectName]string{},
+		reported: map[cache.ObjectName]string{},
 	}
 	s.guard = guard{off: options.TrustLists || r.endpoints == nil, resource: r.name,
-		clock: options.Clock, onDoubt: options.OnDoubt, expire: s.expire, logger: s.logger}
+		clock: options.clock, onDoubt: options.OnDoubt, expire: s.expire, logger: s.logger}
 	return s
 }
 
@@ -50,7 +50,7 @@ func (s *store) Add(object any) error { return s.take(object) }
 // Update implements cache.ReflectorStore.
 func (s *store) Update(object any) error { return s.take(object) }
 
-// Transformer implements cache.TransformingStore: the Reflector keeps a name in place of an object.
+// Transformer implements cache.TransformingStore: the Reflector keeps the name instead of the object.
 func (s *store) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) {
 		if listed, ok := object.(listed); ok {
@@ -64,7 +64,7 @@ func (s *store) Transformer() cache.TransformFunc {
 	}
 }
 
-// take tells the Builder how an object is now, and a person what of it cannot be used.
+// take passes an object to the Builder, and logs the problems that it reports.
 func (s *store) take(object any) error {
 	name, err := nameOf(object)
 	if err != nil {
@@ -78,21 +78,21 @@ func (s *store) take(object any) error {
 	s.guard.exists(name)
 	problems := s.builder.Update(func(u *cluster.Update) { s.set(u, object) })
 	if problems == nil {
-		delete(s.told, name)
+		delete(s.reported, name)
 		return nil
 	}
 	accessor, err := meta.Accessor(object)
 	if err != nil {
 		return err
 	}
-	if version := accessor.GetResourceVersion(); version == "" || s.told[name] != version {
-		s.told[name] = version
-		s.logger.Error(problems, "A part of an object cannot be used and is left out", "object", name, "resourceVersion", version)
+	if version := accessor.GetResourceVersion(); version == "" || s.reported[name] != version {
+		s.reported[name] = version
+		s.logger.Error(problems, "Ignoring invalid fields of an object", "object", name, "resourceVersion", version)
 	}
 	return nil
 }
 
-// Delete implements cache.ReflectorStore. It is called for an event that says so, and believed.
+// Delete implements cache.ReflectorStore. It is called for deletions in a watch, which the guard does not hold back.
 func (s *store) Delete(object any) error {
 	name, err := nameOf(object)
 	if err != nil {
@@ -104,15 +104,15 @@ func (s *store) Delete(object any) error {
 	return nil
 }
 
-// drop tells the Builder that objects are gone. The caller holds the lock.
+// drop deletes objects from the Builder. The caller holds the lock.
 func (s *store) drop(names []cache.ObjectName) {
 	if s.stopped() || len(names) == 0 {
 		return
 	}
 	for _, name := range names {
-		delete(s.told, name)
+		delete(s.reported, name)
 	}
-	// A removal has no parts that could not be used.
+	// Deletions cause no Problems.
 	_ = s.builder.Update(func(u *cluster.Update) {
 		for _, name := range names {
 			s.remove(u, name)
@@ -120,8 +120,8 @@ func (s *store) drop(names []cache.ObjectName) {
 	})
 }
 
-// Replace implements cache.ReflectorStore. It is called with the names of all objects there are, which have
-// been taken one by one already, and removes the others, as far as the guard believes it.
+// Replace implements cache.ReflectorStore. It is called with the names of all objects, which have already been
+// applied, and deletes all other objects, unless the guard holds them back.
 func (s *store) Replace(items []any, _ string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +132,7 @@ func (s *store) Replace(items []any, _ string) error {
 	for _, item := range items {
 		name, ok := item.(listed)
 		if !ok {
-			return fmt.Errorf("the list has %T where a name is wanted", item)
+			return fmt.Errorf("unexpected item %T in a list", item)
 		}
 		there[cache.ObjectName(name)] = true
 	}
@@ -153,21 +153,21 @@ func (s *store) Replace(items []any, _ string) error {
 	return nil
 }
 
-// expire drops what has been doubted for long enough.
+// expire deletes the objects that a doubt held back.
 func (s *store) expire(d *doubt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drop(s.guard.release(d))
 }
 
-// listBegins is called before a list of all objects is asked for.
+// listBegins is called before each list request.
 func (s *store) listBegins() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.guard.known = s.builder.Endpoints()
 }
 
-// markSynced notes that there is nothing to wait for any more.
+// markSynced closes synced.
 func (s *store) markSynced() {
 	select {
 	case <-s.synced:
@@ -177,14 +177,14 @@ func (s *store) markSynced() {
 	}
 }
 
-// doWithout notes that an optional resource is not to be had.
+// doWithout records that an optional resource is not available.
 func (s *store) doWithout() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.markSynced()
 }
 
-// Resync implements cache.ReflectorStore. What the Builder was told stays told.
+// Resync implements cache.ReflectorStore. The Builder needs no resync.
 func (s *store) Resync() error { return nil }
 
 func nameOf(object any) (cache.ObjectName, error) {

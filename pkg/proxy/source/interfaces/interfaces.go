@@ -1,5 +1,5 @@
-// Package interfaces feeds the pipeline with the addresses that this machine's interfaces bear. Node ports
-// are served on them, and connections to oneself are told by them.
+// Package interfaces watches the addresses of this machine's network interfaces. Node ports are served on them, and the
+// node's own connections are detected by them.
 package interfaces
 
 import (
@@ -12,49 +12,49 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Machine tells what addresses there are; netif.Kernel is one.
+// Machine lists and watches addresses; netif.Kernel is one.
 type Machine interface {
-	// Addrs lists the addresses of all interfaces.
+	// Addrs returns the addresses of all interfaces.
 	Addrs() ([]netip.Addr, error)
-	// Watch gives a channel that receives a value after addresses may have changed, until ctx ends.
+	// Watch returns a channel that receives a value after addresses may have changed, until ctx ends.
 	Watch(ctx context.Context) <-chan struct{}
 }
 
 const (
-	// retry is the time before a listing that failed is tried again; it doubles up to patrol.
+	// retry is the time before a failed listing is retried; it doubles up to resyncPeriod.
 	retry = 100 * time.Millisecond
-	// patrol is the time between looks without any word of a change.
-	patrol = time.Minute
+	// resyncPeriod is the time between listings without a notification.
+	resyncPeriod = time.Minute
 )
 
-// Source follows the machine's addresses. It is a source.Source.
+// Source watches the machine's addresses. It is a source.Source.
 type Source struct {
 	machine  Machine
 	complete chan struct{}
 }
 
-// New makes a source of a machine's addresses.
+// New returns a source of a machine's addresses.
 func New(machine Machine) *Source {
 	return &Source{machine: machine, complete: make(chan struct{})}
 }
 
-// Complete is closed when the addresses have been listed once.
+// Complete returns a channel that is closed after the first successful listing.
 func (s *Source) Complete() <-chan struct{} { return s.complete }
 
-// Run follows the addresses until ctx ends. A listing that fails is tried again, and what was known stays in
-// force meanwhile: without addresses, node ports would be gone (kubernetes/kubernetes#129146).
+// Run watches the addresses until ctx ends. A failed listing is retried and the last known addresses are kept:
+// without addresses, node ports would not be served (kubernetes/kubernetes#129146).
 func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 	changed := s.machine.Watch(ctx)
 	wait, known := retry, false
 	for {
 		addrs, err := s.machine.Addrs()
-		next := patrol
+		next := resyncPeriod
 		if err != nil {
-			next, wait = wait, min(2*wait, patrol)
-			klog.FromContext(ctx).Error(err, "Cannot tell the machine's addresses; those known stay in force", "retryIn", next)
+			next, wait = wait, min(2*wait, resyncPeriod)
+			klog.FromContext(ctx).Error(err, "Failed to list the machine's addresses; keeping the last known ones", "retryIn", next)
 		} else {
 			wait = retry
-			_ = b.Update(func(u *cluster.Update) { u.SetInterfaces(addrs) }) // addresses have no parts to leave out
+			_ = b.Update(func(u *cluster.Update) { u.SetInterfaces(addrs) }) // addresses cause no Problems
 			if !known {
 				known = true
 				close(s.complete)

@@ -16,7 +16,7 @@ import (
 
 var _ source.Source = (*Source)(nil)
 
-// machine has the addresses that a test says.
+// machine is a fake Machine.
 type machine struct {
 	changed chan struct{}
 
@@ -32,7 +32,7 @@ func (m *machine) Addrs() ([]netip.Addr, error) {
 	m.listings++
 	if m.failures > 0 {
 		m.failures--
-		return nil, errors.New("told to fail")
+		return nil, errors.New("listing failed")
 	}
 	return m.addrs, nil
 }
@@ -54,7 +54,7 @@ func (m *machine) listed() int {
 	return m.listings
 }
 
-// TestSource follows the addresses, through failures too, in a bubble whose clock only the sleepers move.
+// TestSource changes addresses, with notifications, without, and with failures.
 func TestSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -73,7 +73,7 @@ func TestSource(t *testing.T) {
 		want("[]")
 		select {
 		case <-s.Complete():
-			t.Error("complete before the first listing that went well")
+			t.Error("complete before the first successful listing")
 		default:
 		}
 		time.Sleep(retry + 2*retry + 4*retry)
@@ -86,12 +86,12 @@ func TestSource(t *testing.T) {
 
 		m.set(1, "10.0.0.2")
 		m.changed <- struct{}{}
-		want("[10.0.0.1 fd00::1]") // a listing that failed empties nothing
+		want("[10.0.0.1 fd00::1]") // a failed listing keeps the addresses
 		time.Sleep(retry)
 		want("[10.0.0.2]")
 
-		m.set(0, "10.0.0.3") // and no word of it
-		time.Sleep(patrol)
+		m.set(0, "10.0.0.3") // without a notification
+		time.Sleep(resyncPeriod)
 		want("[10.0.0.3]")
 
 		m.set(1000)

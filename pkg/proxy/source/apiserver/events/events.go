@@ -1,5 +1,4 @@
-// Package events publishes what the proxy has to say about objects, as Events of the API (events.k8s.io/v1)
-// that kubectl describe shows.
+// Package events publishes Events of the API (events.k8s.io/v1), which kubectl describe shows.
 package events
 
 import (
@@ -24,20 +23,20 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// controller is who reports; dashboards look for it.
+// controller is the reporting controller, which dashboards select by.
 const controller = "kube-proxy"
 
 // Event is what happened to an object.
 type Event struct {
-	// Kind, Namespace and Name tell the object: a Service, or a Node without namespace. UID is the object's own; of a
-	// Node it is not asked for.
+	// Kind, Namespace and Name identify the object: a Service, or a Node without namespace. UID is the object's; it is
+	// ignored for a Node.
 	Kind, Namespace, Name, UID string
-	// Warning tells that somebody should look at it.
+	// Warning marks events that need attention.
 	Warning bool
-	// Reason and Action are CamelCase words, Message is a sentence; it is cut where the API's limit is.
+	// Reason and Action are CamelCase words, Message is a sentence; it is cut at the API's limit.
 	Reason, Action, Message string
-	// Once, unless it is empty, makes the Event's name follow from the object, the reason and this: as long as the API
-	// server keeps the Event (an hour by default, kube-apiserver --event-ttl), nobody publishes it again.
+	// Once, unless it is empty, deduplicates: the Event's name is derived from the object, the reason and Once, so that
+	// no proxy publishes it again while the API server keeps it (an hour by default, kube-apiserver --event-ttl).
 	Once string
 }
 
@@ -47,23 +46,24 @@ type Recorder struct {
 	broadcaster events.EventBroadcaster
 	recorder    events.EventRecorder
 	instance    string
-	// plain are the Events to be published, once those to be published unless they have been.
+	// plain holds pending Events, once pending Events to be published unless they exist.
 	plain chan Event
 	once  chan *eventsv1.Event
 }
 
-// backlog is how many Events of either kind may wait. The client's rate limit bounds how fast they go.
+// backlog is the maximum number of pending Events of either kind. The client's rate limit bounds the rate of
+// publishing.
 const backlog = 1000
 
-// New makes a Recorder that publishes once Run runs.
+// New returns a Recorder. Events are published while Run runs.
 func New(config *rest.Config) (*Recorder, error) {
 	client, err := eventsv1client.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("prepare the client for events: %w", err)
+		return nil, fmt.Errorf("creating the client for events: %w", err)
 	}
 	hostname, err := os.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("find out who reports events: %w", err)
+		return nil, fmt.Errorf("determining the host name for events: %w", err)
 	}
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client})
 	return &Recorder{
@@ -72,24 +72,24 @@ func New(config *rest.Config) (*Recorder, error) {
 	}, nil
 }
 
-// Run publishes until ctx ends.
+// Run publishes events until ctx ends.
 func (r *Recorder) Run(ctx context.Context) error {
 	defer r.broadcaster.Shutdown()
 	if err := r.broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
-		return fmt.Errorf("publish events: %w", err)
+		return fmt.Errorf("publishing events: %w", err)
 	}
 	var both sync.WaitGroup
 	both.Go(func() {
 		each(ctx, r.plain, func(e Event) { r.recorder.Eventf(e.object(), nil, e.kind(), e.Reason, e.Action, "%s", e.note()) })
 	})
-	both.Go(func() { // apart, since it waits for the server
+	both.Go(func() { // separate, because it waits for the server
 		each(ctx, r.once, func(event *eventsv1.Event) { r.publish(ctx, event) })
 	})
 	both.Wait()
 	return nil
 }
 
-// each takes what comes until ctx ends.
+// each calls take for each value until ctx ends.
 func each[E any](ctx context.Context, from <-chan E, take func(E)) {
 	for {
 		select {
@@ -101,16 +101,16 @@ func each[E any](ctx context.Context, from <-chan E, take func(E)) {
 	}
 }
 
-// Event publishes one event, sooner or later. It does not block. What is told before Run waits for it: a broadcaster that
-// nobody listens to would drop it.
+// Event queues an event. It does not block. Events before Run are kept until it runs, because a broadcaster that has
+// not been started would drop them.
 func (r *Recorder) Event(e Event) {
 	if !r.enqueue(e) {
-		klog.Background().Info("Too many events to publish; this one is only here", "kind", e.Kind, "namespace", e.Namespace,
+		klog.Background().Info("Too many pending events; not publishing this one", "kind", e.Kind, "namespace", e.Namespace,
 			"name", e.Name, "reason", e.Reason, "message", e.Message)
 	}
 }
 
-// enqueue lets an event wait, if there is room.
+// enqueue queues an event and reports whether there was room.
 func (r *Recorder) enqueue(e Event) bool {
 	if e.Once == "" {
 		select {
@@ -128,7 +128,7 @@ func (r *Recorder) enqueue(e Event) bool {
 	}
 }
 
-// named makes the Event whose name follows from what it is about.
+// named returns the Event whose name is derived from its content.
 func (r *Recorder) named(e Event) *eventsv1.Event {
 	object := e.object()
 	about := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", object.UID, e.Reason, e.Once))
@@ -144,8 +144,8 @@ func (r *Recorder) named(e Event) *eventsv1.Event {
 	}
 }
 
-// publish creates an Event unless it is there. A proxy may create events and not read them, so it is the server that
-// tells. What may succeed later is tried again, at longer and longer intervals.
+// publish creates an Event unless it exists. A proxy may create events but not read them, so it relies on the
+// server's answer. Temporary failures are retried with backoff.
 func (r *Recorder) publish(ctx context.Context, event *eventsv1.Event) {
 	var last error
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 8, Cap: time.Minute}
@@ -155,23 +155,23 @@ func (r *Recorder) publish(ctx context.Context, event *eventsv1.Event) {
 		case last == nil, apierrors.IsAlreadyExists(last):
 			return true, nil
 		case apierrors.IsForbidden(last), apierrors.IsInvalid(last), apierrors.IsNotFound(last), apierrors.IsUnauthorized(last):
-			return false, last // a namespace that is being deleted, or rights that are missing
+			return false, last // the namespace is being deleted, or permissions are missing
 		default:
 			return false, nil
 		}
 	})
 	if err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(last, "Cannot publish an event", "event", klog.KObj(event), "reason", event.Reason, "note", event.Note)
+		klog.FromContext(ctx).Error(last, "Failed to publish an event", "event", klog.KObj(event), "reason", event.Reason, "note", event.Note)
 	}
 }
 
-// object is what an event is about.
+// object returns a reference to the event's object.
 func (e *Event) object() *corev1.ObjectReference {
 	object := &corev1.ObjectReference{
 		APIVersion: corev1.SchemeGroupVersion.String(), Kind: e.Kind, Namespace: e.Namespace, Name: e.Name, UID: types.UID(e.UID),
 	}
 	if e.Kind == "Node" {
-		object.UID = types.UID(e.Name) // as kubelet does, and kubectl describe expects
+		object.UID = types.UID(e.Name) // like kubelet; kubectl describe expects it
 	}
 	return object
 }
@@ -183,10 +183,10 @@ func (e *Event) kind() string {
 	return corev1.EventTypeNormal
 }
 
-// noteLimit is the API's, in bytes.
+// noteLimit is the API's limit for notes, in bytes.
 const noteLimit = 1024
 
-// note is the message as far as the API takes it.
+// note returns the message, cut at the API's limit.
 func (e *Event) note() string {
 	if len(e.Message) <= noteLimit {
 		return e.Message
@@ -195,7 +195,7 @@ func (e *Event) note() string {
 	return strings.ToValidUTF8(e.Message[:noteLimit-len(cut)], "") + cut
 }
 
-// Log is a Recorder for a proxy without an API server: events become lines of the log.
+// Log is a recorder for a proxy without an API server: it logs events.
 type Log struct{ Logger klog.Logger }
 
 // Event logs one event.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// server keeps Events as an API server does, which a proxy may create and not read.
+// server is an API server on which a proxy may create Events but not read them.
 type server struct {
 	mu       sync.Mutex
 	kept     map[string]*eventsv1.Event
@@ -52,7 +52,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// direct takes requests to the server without a network, so that time can be that of a bubble.
+// direct sends requests to the server without a network, as synctest requires.
 type direct struct{ s *server }
 
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -61,7 +61,7 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	return recorder.Result(), nil
 }
 
-// publish lets a new process publish events.
+// publish publishes events with a new Recorder.
 func publish(t *testing.T, s *server, all ...Event) {
 	t.Helper()
 	config := &rest.Config{Host: "http://server", Transport: direct{s}, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
@@ -72,7 +72,7 @@ func publish(t *testing.T, s *server, all ...Event) {
 	for _, e := range all {
 		recorder.Event(e)
 	}
-	synctest.Wait() // what is told may be told long before Run
+	synctest.Wait() // Event may be called long before Run
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
 	if err := recorder.Run(ctx); err != nil {
@@ -85,7 +85,7 @@ func about(once string) Event {
 		Action: "ServeExternalIPs", Message: "It is not served.", Once: once}
 }
 
-// TestOnce proves that an Event of the kind Once is there once, whoever publishes it and how often.
+// TestOnce checks that an Event with Once exists once, even if several processes publish it.
 func TestOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{kept: map[string]*eventsv1.Event{}}
@@ -110,25 +110,25 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// TestBeforeRun proves that what is told before anything can be published, as that a proxy begins, is not lost.
+// TestBeforeRun checks that events before Run, such as that of the start, are not lost.
 func TestBeforeRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{kept: map[string]*eventsv1.Event{}}
-		publish(t, s, Event{Kind: "Node", Name: "node1", Reason: "Starting", Action: "StartKubeProxy", Message: "It begins."})
-		s.mu.Lock() // the client-go goroutine that published is not waited for
+		publish(t, s, Event{Kind: "Node", Name: "node1", Reason: "Starting", Action: "StartKubeProxy", Message: "Starting."})
+		s.mu.Lock() // client-go's goroutine may still be running
 		defer s.mu.Unlock()
 		if len(s.kept) != 1 {
 			t.Fatalf("%d events, want one", len(s.kept))
 		}
 		for name, event := range s.kept {
-			if !strings.HasPrefix(name, "default/node1.") || event.Regarding.UID != "node1" || event.Note != "It begins." {
+			if !strings.HasPrefix(name, "default/node1.") || event.Regarding.UID != "node1" || event.Note != "Starting." {
 				t.Errorf("%s is %+v", name, event)
 			}
 		}
 	})
 }
 
-// TestRetries proves that what may pass is tried again, and what cannot is not.
+// TestRetries checks that only temporary failures are retried.
 func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{kept: map[string]*eventsv1.Event{}, refusals: []int{500, 500}}
@@ -144,7 +144,7 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-// TestBacklogIsBounded proves that telling never blocks and that what waits has a limit.
+// TestBacklogIsBounded checks that Event does not block and that the number of pending events is bounded.
 func TestBacklogIsBounded(t *testing.T) {
 	recorder, err := New(&rest.Config{Host: "http://server"})
 	if err != nil {
@@ -159,7 +159,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 }
 
-// TestNote proves that a long message is cut at the API's limit, between characters.
+// TestNote checks that a long message is cut at the API's limit, between characters.
 func TestNote(t *testing.T) {
 	e := Event{Message: strings.Repeat("ä", noteLimit)}
 	if got := e.note(); len(got) > noteLimit || !strings.HasSuffix(got, "ä...") {
