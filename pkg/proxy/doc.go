@@ -1,25 +1,23 @@
-// Package proxy is a node's service proxy: a pipeline of pure functions between two ends that touch the
-// world. This is the file to read first.
+// Package proxy is a node's service proxy: a pipeline of pure functions with I/O at both ends. Read this first.
 //
 //		 API server ─┐
-//		             ├─ source ──► cluster.Snapshot ──► plan.Plan ──► ruleset ──► patch ──► kernel door
+//		             ├─ source ──► cluster.Snapshot ──► plan.Plan ──► ruleset ──► patch ──► kernel
 //		 manifests ──┘                                      │
 //		                                                    └─► observers: health, conntrack, metrics ...
 //
-//	  - A source (package source) learns what the cluster looks like and tells a cluster.Builder. It deals in
-//	    Kubernetes objects; nothing after it does.
-//	  - cluster.Snapshot is a picture of Services, endpoints and this node. It never changes, and two pictures
-//	    share what is equal, so that what changed is found without looking at the rest.
-//	  - plan.Compute decides what happens to every packet that is meant for a Service, with the reason. All
-//	    policy is there, for both address families and for every backend.
-//	  - A backend (package backend) renders the plan in its own rule language, works out the difference to what
-//	    the kernel holds, and writes that through a door (packages below pkg/kernel).
-//	  - Observers are told of every sync: the same decision that the kernel got.
+//	  - A source (package source) watches Kubernetes objects and passes them to a cluster.Builder. Later stages do
+//	    not use Kubernetes objects.
+//	  - cluster.Snapshot is the state of Services, endpoints and this node. It is immutable. Two snapshots share
+//	    everything that is equal, so that finding the differences does not require a full comparison.
+//	  - plan.Compute decides how packets to Services are handled, and records the reason. It contains all policy,
+//	    for both address families and for every backend.
+//	  - A backend (package backend) renders the plan as rules, computes the difference to the kernel's state, and
+//	    writes it through a package below pkg/kernel.
+//	  - Observers are notified of every sync, with the plan that was programmed.
 //
-// Between the stages nothing remembers what happened. Incremental work is a cache of these functions, keyed by
-// Service; taking it away changes the time and never the result, and a full resync is the difference to what
-// the kernel really holds.
+// The stages keep no history. Incremental work is a cache of these functions, keyed by Service: without it the result is
+// the same and takes longer. A full resync writes the difference to the kernel's actual state.
 //
-// Proxy, in proxy.go, is the only orchestration: it waits until the sources are complete, and then takes one
-// snapshot after another through the pipeline.
+// Proxy, in proxy.go, waits until the sources are complete, and then passes one snapshot after another through the
+// pipeline.
 package proxy

@@ -1,5 +1,5 @@
-// Package backend says what a dataplane has to be able to do. Each folder below holds one, written in its
-// own rule language; none knows another, and what they have in common is the plan they render.
+// Package backend defines the interface of dataplanes. Each subpackage implements one, with its own kind of rules; they do
+// not depend on each other, and all render the same plan.
 package backend
 
 import (
@@ -10,57 +10,57 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Backend makes the kernel do what a plan says. One goroutine uses it.
+// Backend programs plans into the kernel. It is used by one goroutine.
 type Backend interface {
-	// Sync takes the whole desired state and may be repeated. It writes only what differs from what the
-	// kernel holds. A family that fails keeps what it had and does not hold up the other; the next Sync
-	// reads the kernel again before it writes there.
+	// Sync programs the whole desired state. It is idempotent and writes only differences to the kernel's state. A
+	// family that fails keeps its rules and does not affect the other one; the next Sync reads the kernel's state
+	// again before it writes that family.
 	Sync(ctx context.Context, p *plan.Plan) []Result
-	// Check looks, at next to no cost, whether somebody else changed what this backend wrote. What it finds
-	// is repaired by the next Sync.
+	// Check detects, at low cost, whether rules of this backend were modified externally. The next Sync repairs them.
 	Check(ctx context.Context) ([]Drift, error)
-	// Cleanup removes everything that this backend, or an earlier program in its place, wrote.
+	// Cleanup removes everything that this backend, or a predecessor with the same role, wrote.
 	Cleanup(ctx context.Context) error
-	// Close releases what the backend holds open and leaves the rules in force.
+	// Close releases resources and leaves the rules in place.
 	Close() error
 }
 
-// PacketCounter is what a Backend may be besides: one whose rules count packets of a family that users ask about. A count
-// begins anew when the rule is written anew, and is 0 where there is no such rule. Any goroutine may read it at any time.
+// PacketCounter is implemented by Backends whose rules count packets. A counter restarts at 0 when its rule is
+// replaced, and is 0 if there is no such rule. It is safe for concurrent use.
 type PacketCounter interface {
-	// InvalidDropped is how many packets were dropped because conntrack took them for invalid.
+	// InvalidDropped returns the number of packets dropped because conntrack considers them invalid.
 	InvalidDropped(family cluster.Family) (uint64, error)
-	// LocalhostAccepted is how many connections to a node port on a loopback address were let through, by their first packet.
+	// LocalhostAccepted returns the number of accepted connections to node ports on a loopback address, counted by
+	// their first packet.
 	LocalhostAccepted(family cluster.Family) (uint64, error)
 }
 
-// Result is how a Sync went in one address family.
+// Result is the result of a Sync in one address family.
 type Result struct {
 	Family   cluster.Family
 	Duration time.Duration
-	// Read tells that the kernel's state was not known and had to be read.
+	// Read reports whether the kernel's state had to be read.
 	Read bool
 	// Elements and Rules count what was written: operations on elements of maps and sets, and rules.
 	Elements, Rules int
-	// Tables count the rules in each table, where rules follow the Services.
+	// Tables counts the rules in each table, for backends whose rules depend on the Services.
 	Tables []Table
-	// Heavy tells that what was written costs more than what changed: such syncs keep their distance.
+	// Heavy reports whether the write cost more than the change itself; MinSyncPeriod applies to such syncs.
 	Heavy bool
-	// Refused are the ports of Services that the kernel does not take, sorted by name. They are left out; everything else
-	// is in force. Err has each one's cause too, but only when it was tried.
+	// Refused are the ports of Services that the kernel refuses, sorted by name. They are not programmed; everything
+	// else is. Err contains the causes only after a Sync that tried them.
 	Refused []Refusal
-	// Again is when there is something to do though nothing changes: to try again what was refused. 0 is never.
+	// Again is when to sync again without a change, to retry what was refused; 0 is never.
 	Again time.Duration
 	Err   error
 }
 
-// Table is how many rules of this proxy a table has, and how many of them the last Sync wrote.
+// Table is the number of this proxy's rules in a table, and the number of them that the last Sync wrote.
 type Table struct {
 	Name           string
 	Rules, Written int
 }
 
-// Refusal is a port of a Service that is left out.
+// Refusal is a port of a Service that the kernel refuses.
 type Refusal struct {
 	Service cluster.ServiceName
 	// Port is namespace/name:port/protocol, as users write them.
@@ -68,10 +68,10 @@ type Refusal struct {
 	Cause error
 }
 
-// Drift is a change by somebody else.
+// Drift is an external modification of the rules.
 type Drift struct {
 	Family cluster.Family
-	// What differs, and the program that wrote last as the kernel knows it, in words.
+	// What describes the difference, Writer the program that wrote last according to the kernel.
 	What, Writer string
 	// Rival reports that there is something now that only another kube-proxy writes.
 	Rival bool

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package backendtest is what a backend must pass: the cases of test/cases, asked with real packets of a
-// kernel that the backend has programmed, in both address families.
+// Package backendtest tests backends: it sends the packets of the cases in test/cases to a kernel that the backend has
+// programmed, in both address families.
 package backendtest
 
 import (
@@ -19,26 +19,26 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// Ports are those that every pod and node serves, in TCP, UDP and SCTP.
+// Ports are the ports that every pod and node serves, in TCP, UDP and SCTP.
 var Ports = []uint16{8080, 8081, 5353}
 
-// routed are the destinations that the client sends to node1: cluster IPs and addresses of load balancers.
+// routed are the destinations that the client routes to node1: cluster IPs and load balancer IPs.
 var routed = []netip.Prefix{
 	netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/48"),
 	netip.MustParsePrefix("192.0.0.0/8"), netip.MustParsePrefix("fd00:192::/32"),
 }
 
-// Open makes the backend to be tested. It is called inside the node's network namespace.
+// Open creates the backend to be tested. It is called inside the node's network namespace.
 type Open func() (backend.Backend, error)
 
-// Site is a laboratory with a backend at work in node1.
+// Site is a test network with a backend in node1.
 type Site struct {
 	Lab *netns.Lab
-	// Backend may be replaced; the one that there is when the test ends is closed then.
+	// Backend may be replaced. The current one is closed at the end of the test.
 	Backend backend.Backend
 }
 
-// newSite builds a laboratory, and opens the backend.
+// newSite creates the test network and opens the backend.
 func newSite(t *testing.T, options netns.Options, open Open) *Site {
 	t.Helper()
 	s := &Site{Lab: netns.Start(t, options)}
@@ -53,7 +53,7 @@ func newSite(t *testing.T, options netns.Options, open Open) *Site {
 	return s
 }
 
-// Sync brings the kernel to a plan.
+// Sync programs a plan.
 func (s *Site) Sync(t *testing.T, p *plan.Plan) []backend.Result {
 	t.Helper()
 	var results []backend.Result
@@ -66,16 +66,16 @@ func (s *Site) Sync(t *testing.T, p *plan.Plan) []backend.Result {
 	return results
 }
 
-// Bench is a site where questions are asked.
+// Bench is a Site that runs cases.
 type Bench struct {
 	*Site
-	// As is the name by which some cases name the backend, since it is known to answer otherwise there.
+	// As is the backend's name in the cases that expect another result of it.
 	As string
-	// last is the endpoint that the line before found, where there was just one.
+	// last is the endpoint of the packet before, if there was only one.
 	last string
 }
 
-// NewBench builds a laboratory in which every pod serves Ports, and opens the backend in node1.
+// NewBench creates a test network in which every pod serves Ports, and opens the backend in node1.
 func NewBench(t *testing.T, open Open) *Bench {
 	t.Helper()
 	b := &Bench{Site: newSite(t, netns.Options{ClientRoutes: routed}, open)}
@@ -91,10 +91,10 @@ func NewBench(t *testing.T, open Open) *Bench {
 	return b
 }
 
-// Run takes one backend through all cases of a folder, one after another without a restart.
+// Run runs all cases of a folder with one backend, without restarting it.
 func Run(t *testing.T, dir string, open Open) { RunAs(t, dir, "", open) }
 
-// RunAs is Run for a backend that some cases name.
+// RunAs is Run for a backend that has a name in some cases.
 func RunAs(t *testing.T, dir, name string, open Open) {
 	all, err := cases.Load(dir)
 	if err != nil {
@@ -113,7 +113,8 @@ func RunAs(t *testing.T, dir, name string, open Open) {
 	}
 }
 
-// Ask asks all packets of a case; those that nobody should answer at once, for they take time.
+// Ask sends the packets of a case. Those without an expected answer are sent at the same time, because they take
+// long.
 func (b *Bench) Ask(t *testing.T, c *cases.Case) {
 	t.Helper()
 	each(t, c.Bears, b.Lab.Node1.AddAddress)
@@ -146,7 +147,7 @@ func (b *Bench) Ask(t *testing.T, c *cases.Case) {
 	}
 }
 
-// each changes single addresses of a host.
+// each adds or removes single addresses of a host.
 func each(t *testing.T, addrs []netip.Addr, change func(netip.Prefix) error) {
 	t.Helper()
 	for _, addr := range addrs {
@@ -156,8 +157,8 @@ func each(t *testing.T, addrs []netip.Addr, change func(netip.Prefix) error) {
 	}
 }
 
-// unserved is what becomes of a packet that no endpoint answers. What is left alone and for the node itself meets the
-// node's own servers, or a port that nobody listens on; all else that is left alone the gateway swallows.
+// unserved returns the expected result of a packet without an endpoint. If the plan passes a packet to the node
+// itself, the node's own servers answer, or the port is closed; the gateway drops other packets that pass.
 func unserved(packet cases.Packet) netns.Verdict {
 	switch {
 	case packet.Verdict == plan.Reject:
@@ -170,12 +171,12 @@ func unserved(packet cases.Packet) netns.Verdict {
 	return netns.Refused
 }
 
-// probesPerEndpoint is how often an endpoint is drawn on average. That one of four is never drawn happens in
-// one of two million runs.
+// probesPerEndpoint is the average number of connections per endpoint. The probability that one of four gets none is one
+// in two million.
 const probesPerEndpoint = 16
 
-// ask sends a packet's question as often as it takes to see every endpoint, and compares the answers. last is
-// the endpoint that the line before found; the result is that of this line, where there is just one.
+// ask sends a packet often enough to reach every endpoint, and compares the answers. last is the endpoint of the line
+// before; the result is that of this line, if there is only one.
 func (b *Bench) ask(probe netns.Probe, p cases.Packet, last string) (endpoint string, err error) {
 	want := p.Endpoints
 	switch p.Choice {
@@ -196,7 +197,7 @@ func (b *Bench) ask(probe netns.Probe, p cases.Packet, last string) (endpoint st
 	for pair := range tally.Pairs {
 		seen = append(seen, pair.Endpoint)
 		want := p.SeenAs
-		if pair.Endpoint == p.From { // hairpin: its answer must come back through the node
+		if pair.Endpoint == p.From { // hairpin: replies must return through the node
 			want = cases.Node
 		}
 		if got := b.nameOf(pair.Source); got != want {
@@ -213,7 +214,7 @@ func (b *Bench) ask(probe netns.Probe, p cases.Packet, last string) (endpoint st
 	return endpoint, nil
 }
 
-// nameOf is the host that bears an address; the node bears its bridge's too.
+// nameOf returns the host that has an address; the node also has its bridge's.
 func (b *Bench) nameOf(addr netip.Addr) string {
 	for _, host := range b.Lab.Hosts() {
 		if host.IPv4 == addr || host.IPv6 == addr {
@@ -223,10 +224,10 @@ func (b *Bench) nameOf(addr netip.Addr) string {
 	if slices.Contains(cases.Interfaces, addr) {
 		return cases.Node
 	}
-	return "nobody"
+	return "unknown host"
 }
 
-// show logs the ruleset in the kernel, for whoever has to find out what went wrong.
+// show logs the kernel's ruleset after a failure.
 func (b *Bench) show(t *testing.T, family cluster.Family) {
 	t.Helper()
 	out, err := b.Lab.Node1.Command("nft", "list", "ruleset").CombinedOutput()

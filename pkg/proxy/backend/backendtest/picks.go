@@ -18,8 +18,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// Picks draws endpoints as fast as the kernel can: node1 sends datagrams to a cluster IP, and a table of the test's
-// own drops them after DNAT, before conntrack keeps them, so that each is a new connection.
+// Picks measures the choice of endpoints at the kernel's full speed: node1 sends datagrams to a cluster IP, and a table of
+// the test drops them after DNAT and before conntrack confirms them, so that each one is a new connection.
 type Picks struct {
 	*Site
 	t        *testing.T
@@ -30,11 +30,11 @@ type Picks struct {
 // picksVIP is the cluster IP, port 53 in UDP.
 var picksVIP = [4]byte{10, 96, 0, 10}
 
-// NewPicks builds a laboratory and opens the backend in node1.
+// NewPicks creates a test network and opens the backend in node1.
 func NewPicks(t *testing.T, open Open) *Picks {
 	t.Helper()
 	p := &Picks{t: t, Site: newSite(t, netns.Options{}, open), services: cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()}
-	// The counter of what kept the cluster IP, and that of what was sent to an endpoint that was taken away.
+	// The counters of packets that were not translated, and of packets to an endpoint that was removed.
 	p.nft("add", "table", "ip", "test")
 	p.nft("add", "counter", "ip", "test", "untranslated")
 	p.nft("add", "counter", "ip", "test", "removed")
@@ -55,7 +55,7 @@ func (p *Picks) nft(args ...string) string {
 	return string(out)
 }
 
-// counted reads one of the counters.
+// counted returns the value of a counter.
 func (p *Picks) counted(name string) (packets int) {
 	p.t.Helper()
 	out := p.nft("list", "counter", "ip", "test", name)
@@ -66,7 +66,7 @@ func (p *Picks) counted(name string) (packets int) {
 	return packets
 }
 
-// scale gives the Service its first n endpoints, and syncs.
+// scale sets the Service's number of endpoints, and syncs.
 func (p *Picks) scale(n int) {
 	p.t.Helper()
 	p.set(0, n)
@@ -74,7 +74,7 @@ func (p *Picks) scale(n int) {
 	p.Sync(p.t, p.last)
 }
 
-// set gives a Service its first n endpoints, from 10.244.2.0:5353; packets go to that of number 0.
+// set creates a Service with n endpoints, from 10.244.2.0:5353. Packets are sent to Service number 0.
 func (p *Picks) set(number, n int) {
 	slice := &cluster.EndpointSlice{Name: "a", Ports: []cluster.EndpointPort{{Protocol: cluster.UDP, Port: 5353}}}
 	for i := range n {
@@ -88,7 +88,7 @@ func (p *Picks) set(number, n int) {
 		Ports: []cluster.ServicePort{{Protocol: cluster.UDP, Port: 53}}, Slices: []*cluster.EndpointSlice{slice}})
 }
 
-// send sends datagrams until stop says so, and tells how many.
+// send sends datagrams until stop returns true, and returns their number.
 func (p *Picks) send(stop func(sent int) bool) (sent int) {
 	err := p.Lab.Node1.Do(func() error {
 		socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -110,12 +110,11 @@ func (p *Picks) send(stop func(sent int) bool) (sent int) {
 	return sent
 }
 
-// Uniform draws so many times from pools of 2 to 1,000 endpoints, and fails where the choice is not fair. Drawn counts, by
-// endpoint, what was drawn since the pool last changed, or since before then.
+// Uniform sends datagrams to pools of 2 to 1,000 endpoints, and fails unless the choice is uniform. drawn returns the number
+// of datagrams by endpoint, counted since the last change of the pool or earlier.
 //
-// Every endpoint's part of all picks may differ from the fair one by 1 % of all picks. That says little where there are
-// many endpoints, and no number of picks could bound each one's deviation there; chi-square sums up all. Its bound is one
-// that a fair choice exceeds once in 10⁹ times (by Wilson and Hilferty's approximation).
+// Each endpoint's share may differ from the expected one by 1 % of all picks. For large pools this is a weak condition, so
+// chi-square is checked too. A uniform choice exceeds its bound once in 10⁹ runs (by Wilson and Hilferty's approximation).
 func (p *Picks) Uniform(picks int, drawn func() map[netip.AddrPort]uint64) {
 	p.t.Helper()
 	for _, n := range []int{2, 10, 100, 1000} {
@@ -139,8 +138,8 @@ func (p *Picks) Uniform(picks int, drawn func() map[netip.AddrPort]uint64) {
 	}
 }
 
-// AmidChanges draws while pools grow and shrink, and fails where a connection found no endpoint, or one that was taken
-// away before it began.
+// AmidChanges sends datagrams while pools grow and shrink, and fails if one was not translated, or was sent to an endpoint
+// that had been removed before.
 func (p *Picks) AmidChanges() {
 	p.t.Helper()
 	p.scale(4)
@@ -153,11 +152,11 @@ func (p *Picks) AmidChanges() {
 			p.scale(1 + (changes*7)%4)
 		}
 	}
-	scale() // where what a backend has for as many endpoints comes and goes with the pool
+	scale() // rules for a number of endpoints are added and removed with the pool
 	for number := range 4 {
 		p.set(1+number, 1+number)
 	}
-	scale() // where other Services need it too
+	scale() // other Services use these rules too
 	p.scale(1)
 	p.nft("add", "element", "ip", "test", "gone", "{ 10.244.2.1, 10.244.2.2, 10.244.2.3 }")
 	time.Sleep(100 * time.Millisecond)
