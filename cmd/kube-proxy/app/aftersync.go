@@ -5,10 +5,8 @@ package app
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
 // afterSync does something once the rules are in force for the first time. It is a worker.
@@ -21,12 +19,6 @@ type afterSync struct {
 func newAfterSync(do func(ctx context.Context)) *afterSync {
 	return &afterSync{do: do, synced: make(chan struct{})}
 }
-
-// Queued is part of proxy.Observer.
-func (a *afterSync) Queued(time.Time) {}
-
-// Drifted is part of proxy.Observer.
-func (a *afterSync) Drifted(backend.Drift) {}
 
 // Synced notes the first sync that went well.
 func (a *afterSync) Synced(s *proxy.Sync) {

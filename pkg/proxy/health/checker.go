@@ -8,7 +8,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -46,6 +45,8 @@ type family struct {
 	waiting time.Time
 }
 
+var _ proxy.QueueObserver = (*Checker)(nil)
+
 // NewChecker makes a Checker that has not seen a sync yet: /livez is 200 and /healthz is 503.
 func NewChecker(config Config) *Checker {
 	c := &Checker{config: config, families: map[cluster.Family]*family{}}
@@ -81,9 +82,6 @@ func (c *Checker) Synced(s *proxy.Sync) {
 		}
 	}
 }
-
-// Drifted does nothing: a sync follows.
-func (c *Checker) Drifted(backend.Drift) {}
 
 func (f *family) waitSince(at time.Time) {
 	if f.waiting.IsZero() {

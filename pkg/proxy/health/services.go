@@ -16,7 +16,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
@@ -111,12 +110,6 @@ func (s *Services) end() {
 		c.closeExcept(nil)
 	}
 }
-
-// Queued does nothing: only plans matter here.
-func (s *Services) Queued(time.Time) {}
-
-// Drifted does nothing: rules do not matter here.
-func (s *Services) Drifted(backend.Drift) {}
 
 // Synced follows the plan, even if it could not be programmed: a load balancer should learn at once that the endpoints
 // here are gone. If nothing can be programmed for long, Healthy makes every answer 503.

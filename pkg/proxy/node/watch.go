@@ -10,7 +10,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -118,12 +117,6 @@ func (w *Watch) report(waits []Wait, before []Reason) (now []Reason) {
 	}
 	return now
 }
-
-// Queued does nothing.
-func (w *Watch) Queued(time.Time) {}
-
-// Drifted does nothing.
-func (w *Watch) Drifted(backend.Drift) {}
 
 // Synced checks the node that a sync was for. Its cost follows the number of Services that changed.
 func (w *Watch) Synced(s *proxy.Sync) {

@@ -49,13 +49,12 @@ type Watch struct {
 	told   map[string]time.Time
 }
 
+var _ proxy.DriftObserver = (*Watch)(nil)
+
 // New makes a Watch; Run starts it.
 func New(config Config) *Watch {
 	return &Watch{config: config, drifted: make(chan struct{}, 1), absent: map[string]bool{}, told: map[string]time.Time{}}
 }
-
-// Queued does nothing.
-func (w *Watch) Queued(time.Time) {}
 
 // Synced does nothing.
 func (w *Watch) Synced(*proxy.Sync) {}
