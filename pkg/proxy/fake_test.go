@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -137,7 +135,7 @@ func prepare(t *testing.T) *run {
 	}
 	r.Config = Config{
 		Builder: cluster.NewBuilder("node"), Backend: r.backend, Plan: &plan.Options{}, Observers: []Observer{r.observer},
-		MinSyncPeriod: time.Second, SyncPeriod: 30 * time.Second, Clock: clock.RealClock{},
+		MinSyncPeriod: time.Second, SyncPeriod: 30 * time.Second,
 	}
 	return r
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -30,8 +29,6 @@ type Config struct {
 	CheckPeriod time.Duration
 	// Begin is closed when the first sync may be done; nil is at once. The sources run before that.
 	Begin <-chan struct{}
-	// Clock is the real one but in tests.
-	Clock clock.WithTicker
 }
 
 // Observer is notified of every sync. It may also implement QueueObserver and DriftObserver. All methods are called
@@ -146,13 +143,13 @@ func (p *Proxy) Run(ctx context.Context) error {
 
 // loop syncs when something changed, when a failed sync is due again, and when the rules were tampered with.
 func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
-	due := p.Clock.NewTimer(0) // the first sync is due at once
+	due := time.NewTimer(0) // the first sync is due at once
 	defer due.Stop()
 	var check <-chan time.Time
 	if p.CheckPeriod > 0 {
-		ticker := p.Clock.NewTicker(p.CheckPeriod)
+		ticker := time.NewTicker(p.CheckPeriod)
 		defer ticker.Stop()
-		check = ticker.C()
+		check = ticker.C
 	}
 	changed := p.Builder.Changed()
 	for {
@@ -162,7 +159,7 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 		case err := <-ended:
 			return err
 		case <-changed:
-			now := p.Clock.Now()
+			now := time.Now()
 			for _, o := range p.Observers {
 				if o, ok := o.(QueueObserver); ok {
 					o.Queued(now)
@@ -172,9 +169,9 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 			due.Reset(p.pace.wait(now))
 		case <-check:
 			if p.drifted(ctx) {
-				due.Reset(p.pace.wait(p.Clock.Now()))
+				due.Reset(p.pace.wait(time.Now()))
 			}
-		case <-due.C():
+		case <-due.C:
 			changed = p.Builder.Changed()
 			select {
 			case <-changed: // it is in the snapshot that this sync takes
@@ -198,10 +195,10 @@ func (p *Proxy) sync(ctx context.Context) (wait time.Duration) {
 	logger := klog.FromContext(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), syncTimeout)
 	defer cancel()
-	s := &Sync{Before: p.synced, Started: p.Clock.Now(), After: p.Builder.Snapshot()}
+	s := &Sync{Before: p.synced, Started: time.Now(), After: p.Builder.Snapshot()}
 	s.Plan = plan.Compute(s.After, p.Plan, p.plan)
 	s.Results = p.Backend.Sync(ctx, s.Plan)
-	s.Finished = p.Clock.Now()
+	s.Finished = time.Now()
 	p.plan = s.Plan
 	p.pace.record(s)
 	err := s.Err()

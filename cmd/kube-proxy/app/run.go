@@ -194,7 +194,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	loop := proxy.New(proxy.Config{
 		Sources: p.in.sources, Builder: builder, Backend: opened, Plan: p.planning, Observers: observers,
 		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,
-		Begin: turn.held, Clock: clock.RealClock{},
+		Begin: turn.held,
 	})
 	return together(ctx, append(parts, loop.Run)...)
 }

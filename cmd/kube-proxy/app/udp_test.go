@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	trackedflows "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
@@ -52,7 +51,7 @@ func newUDPWorld(t *testing.T, open backendtest.Open) *udpWorld {
 	reconciler := conntrack.New(conntrack.Config{Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Table: table,
 		Swept: func(cluster.Family, time.Duration, int) {}})
 	loop := proxy.New(proxy.Config{Builder: w.builder, Backend: bench.Backend, Observers: []proxy.Observer{reconciler},
-		Plan: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, ServeExternalIPs: true}, Clock: clock.RealClock{}})
+		Plan: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, ServeExternalIPs: true}})
 	w.update(func(u *cluster.Update) {
 		u.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
 			{Type: corev1.NodeInternalIP, Address: w.lab.Node1.IPv4.String()}, {Type: corev1.NodeInternalIP, Address: w.lab.Node1.IPv6.String()}}}})
