@@ -75,7 +75,7 @@ func New(config Config, register func(...metrics.Registerable)) *Metrics {
 	return m
 }
 
-// begin initializes the metrics that have a value before the first sync: counters are zero, so that their first
+// begin sets the metrics that have a value before the first sync: counters are zero, so that their first
 // increase is visible, and the first sync counts as queued since the start.
 func (m *Metrics) begin() {
 	m.ExternalIPs(0, 0)
@@ -110,7 +110,7 @@ func (m *Metrics) Drifted(d backend.Drift) {
 // It is safe for concurrent use.
 func (m *Metrics) RelistHeld() { m.relistsHeld.Inc() }
 
-// Waiting shows whether the proxy waits for a reason. It may be called by any goroutine.
+// Waiting sets whether the proxy waits for a reason. It is safe for concurrent use.
 func (m *Metrics) Waiting(reason string, waiting bool) {
 	value := 0.0
 	if waiting {

@@ -82,7 +82,7 @@ func newFakeAPI(t *testing.T, configure ...func(*fakeAPI)) *fakeAPI {
 
 func (f *fakeAPI) config() *rest.Config { return &rest.Config{Host: f.URL} }
 
-// set changes the server's behavior.
+// set changes the server's behaviour.
 func (f *fakeAPI) set(change func(*fakeAPI)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
