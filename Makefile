@@ -1,12 +1,12 @@
-# Every target says what it does; `make` alone lists them.
+# `make` alone lists the targets with their descriptions.
 
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS   += --no-print-directory
 
-# One set of flags for everything that is compiled, so that build, tests and lint share one build cache. The race
-# detector is the one thing that needs cgo.
+# The same flags for everything that is compiled, so that build, tests and lint share one build cache. Only the race
+# detector needs cgo.
 export PATH        := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 export CGO_ENABLED := 0
 export GOFLAGS     := $(strip $(shell go env GOFLAGS 2>/dev/null) -trimpath)
@@ -24,15 +24,15 @@ LDFLAGS := -s -w $(addprefix -X k8s.io/component-base/version.,\
 COMMANDS := $(notdir $(wildcard cmd/*))
 LINTER   := .cache/golangci-lint
 
-# What packets in network namespaces need, in the words of build/need.sh.
+# The arguments of build/need.sh for tests that send packets in network namespaces.
 LABORATORY := namespaces nft iptables conntrack ip
 
-# Every module with Go code in it, and those beside the main one.
+# All modules that contain Go code, and all of these except the main one.
 MODULES := $(shell find . -name go.mod -not -path '*/testdata/*' -not -path '*/.*/*' | while read -r mod; do \
 	dir=$$(dirname $$mod); [ -z "$$(find $$dir -name '*.go' -print -quit)" ] || echo $$dir; done | sort)
 NESTED  := $(filter-out .,$(MODULES))
 
-# The main module's packages whose test files have a line that matches $(1).
+# The main module's packages with a line that matches $(1) in a test file.
 packages = $(filter-out $(NESTED) $(NESTED:%=%/%),$(sort $(patsubst %/,%,$(dir \
 	$(shell grep -rlE --include='*_test.go' --exclude-dir=testdata --exclude-dir='.?*' '$(1)' .)))))
 KERNEL_TESTS = $(call packages,^func TestKernel)
@@ -70,7 +70,7 @@ image-packages: ## pin the newest Debian packages of the image's release in buil
 	@build/need.sh go
 	@go run -C build/image . -update -cache $(CURDIR)/.cache/deb
 
-lint: $(LINTER) ## vet and golangci-lint (pinned in build/tools) in every module; generated code is fresh
+lint: $(LINTER) ## vet and golangci-lint (pinned in build/tools) in every module; check that generated code is up to date
 	@for module in $(MODULES); do \
 		echo "lint $$module"; \
 		(cd $$module && go vet ./... && $(CURDIR)/$(LINTER) run --config $(CURDIR)/.golangci.yml ./...); \
@@ -79,7 +79,7 @@ lint: $(LINTER) ## vet and golangci-lint (pinned in build/tools) in every module
 
 $(LINTER): build/tools/go.mod build/tools/go.sum
 	@build/need.sh go
-	@echo "compiling golangci-lint: once, a minute or two"
+	@echo "compiling golangci-lint (only the first time, one or two minutes)"
 	go build -C build/tools -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@touch $@
 
@@ -87,16 +87,16 @@ test: ## all tests; as root on Debian, installs what it needs
 	@build/need.sh go cc $(LABORATORY)
 	@$(MAKE) build test-unit bench-once test-kernel test-modules
 
-test-unit: ## all tests but TestKernel..., with the race detector; needs no root
+test-unit: ## all tests except TestKernel..., with the race detector; does not need root
 	@build/need.sh go cc
 	CGO_ENABLED=1 go test -race -skip '^TestKernel' ./...
 
-# CI=true: a test that lacks something fails instead of skipping, for what it needs was seen to just before.
+# With CI=true a test that lacks root or a tool fails instead of skipping: need.sh has just checked both.
 test-kernel: ## the tests named TestKernel...: real packets in network namespaces; needs root
 	@build/need.sh go $(LABORATORY)
 	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 1 -run '^TestKernel' $(KERNEL_TESTS))
 
-test-modules: build ## the tests in modules of their own below test/; needs root
+test-modules: build ## the tests in separate modules below test/; needs root
 	@build/need.sh go $(LABORATORY)
 	@for module in $(NESTED); do echo "test $$module"; (cd $$module && CI=true go test -count=1 -timeout 30m ./...); done
 
@@ -104,42 +104,42 @@ kernels: ## tests on the emulated kernel of another release, with ip_vs; 4 minut
 	@build/need.sh go qemu-system-x86_64
 	@$(call peer,test/kernels)
 
-demo: ## show it at work; as root on Debian, installs what it needs
+demo: ## demonstrate the proxy with real packets; as root on Debian, installs what it needs
 	@build/need.sh go $(LABORATORY)
 	@$(MAKE) build
 	@go run ./test/demo
 
-# PEER is a program to measure beside ours, or 1 for Kubernetes' own, which gets up to 5 minutes more for each mode and size.
+# PEER is a program to measure as well as ours, or 1 for Kubernetes' own. It adds up to 5 minutes for each mode and size.
 PEER ?=
 peer = peer='$(PEER)'; [ "$$peer" != 1 ] || peer=$$(go run -C test/e2e ./peer); go run ./$(1) $${peer:+-peer "$$peer"}
 
-bench: build ## measure: each stage alone, then the whole from outside; needs root, takes 20 minutes (PEER=1: an hour)
+bench: build ## benchmark each stage alone, then the program from outside; needs root, takes 20 minutes (PEER=1: an hour)
 	@build/need.sh go $(LABORATORY)
 	go test -run '^$$' -bench . -benchmem $(BENCHMARKS)
 	@$(call peer,test/bench)
 
-bench-quick: build ## measure a little, from outside; needs root, takes 3 minutes (PEER=1: 18)
+bench-quick: build ## a short benchmark from outside; needs root, takes 3 minutes (PEER=1: 18)
 	@build/need.sh go $(LABORATORY)
 	@$(call peer,test/bench -quick)
 
-peer: ## build Kubernetes' own kube-proxy, for PEER=1, and say where it is; once, some minutes
+peer: ## build Kubernetes' own kube-proxy, for PEER=1, and print its path; takes some minutes the first time
 	@build/need.sh go
 	@go run -C test/e2e ./peer
 
-bench-once: ## run each benchmark of a pure stage once, so that none can rot; needs no root
+bench-once: ## run each benchmark of a pure stage once, to check that it works; does not need root
 	@build/need.sh go
 	go test -run '^$$' -bench . -benchtime 1x $(filter-out ./pkg/kernel/%,$(BENCHMARKS))
 
-golden: ## write the golden files anew; look at the difference before you commit it
+golden: ## rewrite the golden files; review the diff before you commit it
 	@build/need.sh go
 	$(if $(GOLDEN_TESTS),go test -run Golden $(GOLDEN_TESTS) -update)
 
-docs: generate ## write generated documentation anew: the golden files of tests named ...Docs...
+docs: generate ## regenerate documentation: the golden files of tests named ...Docs...
 	$(if $(DOCS_TESTS),go test -run Docs $(DOCS_TESTS) -update)
 
-generate: ## write generated code anew
+generate: ## regenerate code
 	@build/need.sh go
 	build/codegen/generate.sh
 
-clean: ## remove what make has made
+clean: ## remove everything that make created
 	rm -rf bin .cache

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Sees to it that what is named is there. As root on Debian it installs what is missing; everywhere else it says what is
-# missing and how to get it, and fails.
+# Checks for the given tools and rights. As root on Debian it installs missing tools; otherwise it lists what is missing
+# and how to get it, and fails.
 #
 # Usage: build/need.sh WHAT...
-#   WHAT is a command (go cc nft iptables conntrack ip) or "namespaces": the right to make network namespaces.
+#   WHAT is a command (go cc nft iptables conntrack ip) or "namespaces", the right to create network namespaces.
 set -euo pipefail
 
-# What a command is called as a package of Debian, Fedora, Alpine and Arch.
+# The package of a command in Debian, Fedora, Alpine and Arch.
 packages() {
 	case $1 in
 	cc) echo "gcc|gcc|gcc|gcc" ;;
@@ -19,7 +19,7 @@ packages() {
 	esac
 }
 
-# A C compiler is only of use with the C library's headers.
+# Reports whether a tool works. A C compiler needs the C library's headers too.
 works() {
 	case $1 in
 	cc) echo 'int main(void) { return 0; }' | cc -include stdlib.h -x c -o /dev/null - 2>/dev/null ;;
@@ -57,11 +57,11 @@ advise() {
 		namespaces)
 			how="run make as root: sudo env \"PATH=\$PATH\" make ..."
 			if [ "$(uname -s)" != Linux ]; then
-				how="this needs a Linux kernel; here is $(uname -s)"
+				how="this needs a Linux kernel, not $(uname -s)"
 			elif [ "$(id -u)" = 0 ]; then
-				how="root here lacks CAP_SYS_ADMIN or CAP_NET_ADMIN, as in most containers; use a machine or a privileged container"
+				how="root lacks CAP_SYS_ADMIN or CAP_NET_ADMIN, as in most containers; use a machine or a privileged container"
 			fi
-			echo "  the right to make network namespaces: $how"
+			echo "  the right to create network namespaces: $how"
 			;;
 		go) echo "  Go $(sed -n 's/^go //p' go.mod) or newer, in PATH: https://go.dev/dl" ;;
 		*)
@@ -71,7 +71,7 @@ advise() {
 		esac
 	done
 	[ ${#tools[@]} -gt 0 ] || return 0
-	echo "get the tools with one of"
+	echo "install the tools with one of"
 	echo "  Debian, Ubuntu:  apt-get install $(column 1 "${tools[@]}")$([[ " ${tools[*]} " != *" cc "* ]] || echo libc6-dev)"
 	echo "  Fedora:          dnf install $(column 2 "${tools[@]}")"
 	echo "  Alpine:          apk add $(column 3 "${tools[@]}")$([[ " ${tools[*]} " != *" cc "* ]] || echo musl-dev)"
@@ -79,7 +79,7 @@ advise() {
 }
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin # where Debian keeps them, but not in everybody's PATH
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin # Debian installs these tools here, and a user's PATH may lack these folders
 
 mapfile -t lack < <(missing "$@")
 installable=()
@@ -87,7 +87,7 @@ for what in "${lack[@]}"; do
 	case $what in go | namespaces) ;; *) installable+=("$what") ;; esac
 done
 if [ ${#installable[@]} -gt 0 ] && [ "$(id -u)" = 0 ] && [ -f /etc/debian_version ] && command -v apt-get >/dev/null; then
-	install_on_debian "${installable[@]}" || echo "apt-get failed; its words are above" >&2
+	install_on_debian "${installable[@]}" || echo "apt-get failed; see its output above" >&2
 	mapfile -t lack < <(missing "$@")
 fi
 if [ ${#lack[@]} -gt 0 ]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails, with a diff, if the generated code or documents are not what build/codegen/generate.sh makes of this tree. It
-# works on a copy and changes nothing.
+# Fails, with a diff, if the generated code or documents are not up to date. It runs build/codegen/generate.sh on a copy
+# of this tree and does not change the tree itself.
 set -o errexit -o nounset -o pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -19,6 +19,6 @@ for path in pkg/apis/config docs/config.md docs/feature-gates.md; do
 	diff --recursive --unified "$root/$path" "$copy/$path" || fresh=false
 done
 if ! $fresh; then
-	echo "generated files are stale: run build/codegen/generate.sh and commit what it changes" >&2
+	echo "generated files are out of date: run build/codegen/generate.sh and commit the changes" >&2
 	exit 1
 fi
