@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// rest is the time between two changes, as if a person had made them.
-	rest = 150 * time.Millisecond
-	// longRest is more than the least time between two syncs that change rules (minSyncPeriod, 1 s).
-	longRest = 1100 * time.Millisecond
+	// pause is the time between two changes.
+	pause = 150 * time.Millisecond
+	// longPause is longer than minSyncPeriod (1 s), the minimum time between two syncs that change rules.
+	longPause = 1100 * time.Millisecond
 )
 
-// cart is the question that most changes are seen by.
-func cart() question {
-	return question{from: "pod1b", to: at("10.96.0.63:6379", "[fd00:10:96::63]:6379")}
+// cart is the check that shows most changes.
+func cart() check {
+	return check{from: "pod1b", to: at("10.96.0.63:6379", "[fd00:10:96::63]:6379")}
 }
 
 func cartMoves() edit {
@@ -35,7 +35,7 @@ func frontendLosesOne() edit {
 	return edit{"frontend.yaml", []string{ipv4 + ready, ipv4 + unready, ipv6 + ready, ipv6 + unready}}
 }
 
-// wait waits, if the demo goes on so long.
+// wait waits for duration or until the context is done.
 func wait(ctx context.Context, duration time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -45,18 +45,18 @@ func wait(ctx context.Context, duration time.Duration) error {
 	}
 }
 
-// until asks until the answer is the wanted one, and tells how long after a moment that arrived.
+// until repeats a probe until the answer is the wanted one, and returns the time from since to that answer.
 func (d *demo) until(ctx context.Context, since time.Time, probe netns.Probe, wanted func(netns.Answer) bool) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	_, answer, err := probe.Until(ctx, wanted)
-	d.sent++ // those before it are only waiting
+	d.sent++ // the attempts before it are not counted
 	return answer.Sent.Add(answer.Latency).Sub(since), err
 }
 
 func isAnswered(a netns.Answer) bool { return a.Verdict == netns.Answered }
 
-// refusedByRules tells an ICMP error, which is the rules', from a TCP reset, which is that of a pod without a server.
+// refusedByRules reports whether an answer is an ICMP error of the rules, not a TCP reset of a pod without a server.
 func refusedByRules(a netns.Answer) bool {
 	return a.Verdict == netns.Refused && a.ICMP != netns.ICMP{}
 }
@@ -65,12 +65,12 @@ func answeredBy(pod string) func(netns.Answer) bool {
 	return func(a netns.Answer) bool { return a.Endpoint == pod }
 }
 
-// change changes files, and prints how soon that was met.
+// change changes files and prints the time until each change takes effect.
 func (d *demo) change(ctx context.Context) error {
 	d.line("")
-	d.line("%s From the moment a file is changed to the first connection that meets it:", d.bold("Changes."))
+	d.line("%s Time from the change of a file to the first connection that sees the change:", d.bold("Changes."))
 	d.line("")
-	if err := wait(ctx, longRest); err != nil { // since the sync of the start
+	if err := wait(ctx, longPause); err != nil { // since the sync of the start
 		return err
 	}
 	bystander := d.bystander(ctx)
@@ -86,14 +86,14 @@ func (d *demo) change(ctx context.Context) error {
 	if err := d.killPod(ctx); err != nil {
 		return err
 	}
-	d.tellBystander(bystander.Stop(), "checkout, which nothing was done to, meanwhile")
+	d.reportBystander(bystander.Stop(), "meanwhile: checkout, which did not change")
 	return nil
 }
 
-// moveCart changes the cart's only endpoint to another pod and back, some times.
+// moveCart moves the cart's only endpoint to another pod and back, several times.
 func (d *demo) moveCart(ctx context.Context) (took times, err error) {
 	for try := range 6 {
-		if err := wait(ctx, rest); err != nil {
+		if err := wait(ctx, pause); err != nil {
 			return nil, err
 		}
 		move, pod := cartMoves(), "pod2b"
@@ -104,7 +104,7 @@ func (d *demo) moveCart(ctx context.Context) (took times, err error) {
 		if err != nil {
 			return nil, err
 		}
-		// One edit changes both families; they are looked at in turn.
+		// One edit changes both families; the probes alternate between them.
 		duration, err := d.until(ctx, since, cart().probe(d.lab, try/2%2), answeredBy(pod))
 		if err != nil {
 			return nil, err
@@ -114,10 +114,10 @@ func (d *demo) moveCart(ctx context.Context) (took times, err error) {
 	return took, nil
 }
 
-// addService adds a service, and removes it to add it again.
+// addService adds a service several times, and removes it in between.
 func (d *demo) addService(ctx context.Context) error {
 	const file = "wishlist.yaml"
-	q := question{from: "pod1b", to: at("10.97.0.0:80", "[fd00:10:97::]:80")}
+	q := check{from: "pod1b", to: at("10.97.0.0:80", "[fd00:10:97::]:80")}
 	var took times
 	for try := range 6 {
 		if try > 0 {
@@ -125,7 +125,7 @@ func (d *demo) addService(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := wait(ctx, rest); err != nil {
+		if err := wait(ctx, pause); err != nil {
 			return err
 		}
 		since, err := d.folder.write(file, manifests("wishlist", 1, "10.97", "fd00:10:97:"))
@@ -142,14 +142,14 @@ func (d *demo) addService(ctx context.Context) error {
 	return nil
 }
 
-// killPod kills a pod, says so in the files of two services, and has it come back.
+// killPod kills a pod, marks it as not ready in the files of two services, and then restores it.
 func (d *demo) killPod(ctx context.Context) error {
 	const pod = "pod1a"
 	gone := []edit{frontendLosesOne(), cartLosesItsPod()}
 	if err := d.kill(pod); err != nil {
 		return err
 	}
-	if err := wait(ctx, longRest); err != nil {
+	if err := wait(ctx, longPause); err != nil {
 		return err
 	}
 	since, err := d.folder.edit(gone...)
@@ -160,18 +160,18 @@ func (d *demo) killPod(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The families are written one after the other, and the frontend is asked in both.
+	// The proxy writes the families one after the other, and the next checks use both.
 	if _, err := d.until(ctx, since, cart().probe(d.lab, 1), refusedByRules); err != nil {
 		return err
 	}
-	d.line("%s", effect("pod1a dies, and cart with it, which now refuses", milliseconds(took), ""))
-	figure, complaints := d.askBereaved(pod)
-	d.verdict(effect("frontend lives on in the other three", figure, "connections answered"), complaints)
+	d.line("%s", effect("pod1a, the only pod of cart, dies: cart refuses", milliseconds(took), ""))
+	figure, complaints := d.checkFrontend(pod)
+	d.verdict(effect("frontend, on the other three pods", figure, "connections answered"), complaints)
 
 	if err := d.revive(pod); err != nil {
 		return err
 	}
-	if err := wait(ctx, longRest); err != nil {
+	if err := wait(ctx, longPause); err != nil {
 		return err
 	}
 	if since, err = d.folder.edit(gone[0].back(), gone[1].back()); err != nil {
@@ -180,15 +180,15 @@ func (d *demo) killPod(ctx context.Context) error {
 	if took, err = d.until(ctx, since, cart().probe(d.lab, 0), isAnswered); err != nil {
 		return err
 	}
-	d.line("%s", effect("pod1a comes back, and cart answers", milliseconds(took), ""))
+	d.line("%s", effect("pod1a is back: cart answers", milliseconds(took), ""))
 	return nil
 }
 
-// askBereaved asks the frontend, which has lost a pod, by all its addresses, and tells how many were answered and what
-// is wrong with that.
-func (d *demo) askBereaved(lost string) (figure string, complaints []string) {
+// checkFrontend connects to all addresses of the frontend, which has lost a pod, and returns the number of answered
+// connections and the errors.
+func (d *demo) checkFrontend(lost string) (figure string, complaints []string) {
 	sent, answered := 0, 0
-	for _, q := range shop()[0].questions {
+	for _, q := range shop()[0].checks {
 		q.want.pods = slices.DeleteFunc(slices.Clone(q.want.pods), func(pod string) bool { return pod == lost })
 		for family := range netns.Families() {
 			tally := d.spread(q, family)
@@ -199,20 +199,20 @@ func (d *demo) askBereaved(lost string) (figure string, complaints []string) {
 	return fmt.Sprintf("%d/%d", answered, sent), complaints
 }
 
-// bystander asks a service that nothing is done to, all the time.
+// bystander connects to an unchanged service at a steady rate.
 func (d *demo) bystander(ctx context.Context) *netns.Stream {
-	q := question{from: "client", to: at("192.0.2.43:443", "[2001:db8::43]:443")}
+	q := check{from: "client", to: at("192.0.2.43:443", "[2001:db8::43]:443")}
 	probe := q.probe(d.lab, 0)
 	probe.Timeout = 3 * time.Second
 	return probe.Stream(ctx, 100)
 }
 
-// tellBystander prints how the bystander fared.
-func (d *demo) tellBystander(tally netns.Tally, what string) {
+// reportBystander prints the result of the bystander's connections.
+func (d *demo) reportBystander(tally netns.Tally, what string) {
 	d.sent += tally.Sent
 	var complaints []string
 	if tally.Failed() > 0 {
-		complaints = append(complaints, fmt.Sprintf("none may fail; the first that did: %v", tally.Failures[0]))
+		complaints = append(complaints, fmt.Sprintf("no connection may fail; the first failure: %v", tally.Failures[0]))
 	}
 	figure := fmt.Sprintf("%d/%d", tally.Verdicts[netns.Answered], tally.Sent)
 	d.verdict(effect(what, figure, "connections answered"), complaints)

@@ -19,15 +19,15 @@ import (
 func TestScreen(t *testing.T) {
 	var out strings.Builder
 	s := &screen{out: &out}
-	s.line("%s, %s, %s and %s, without a blank at its end  ", s.bold("bold"), s.faint("faint"), s.good("good"), s.bad("bad"))
+	s.line("%s, %s, %s and %s, without trailing spaces  ", s.bold("bold"), s.faint("faint"), s.good("good"), s.bad("bad"))
 	s.colour = true
 	s.line("%s", s.good("green"))
-	if want := "bold, faint, good and bad, without a blank at its end\n\x1b[1;32mgreen\x1b[0m\n"; out.String() != want {
+	if want := "bold, faint, good and bad, without trailing spaces\n\x1b[1;32mgreen\x1b[0m\n"; out.String() != want {
 		t.Errorf("printed %q, not %q", out.String(), want)
 	}
 }
 
-// TestNoColour prints to a file, which is no terminal.
+// TestNoColour checks that a file that is not a terminal gets no colours.
 func TestNoColour(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
@@ -41,23 +41,23 @@ func TestNoColour(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	got := []string{
-		row{counts: []string{"pod1a", "pod1b"}, seen: "saw them come from"}.String(),
+		row{counts: []string{"pod1a", "pod1b"}, seen: "source address"}.String(),
 		row{from: "client", way: "TCP load balancer", to: "192.0.2.80:80", counts: []string{count(26), count(0)}, seen: "node1"}.String(),
-		row{to: "[fd00:172:18::b]:30443", fate: "all dropped"}.String(),
+		row{to: "[fd00:172:18::b]:30443", outcome: "all dropped"}.String(),
 		effect("cart moves", milliseconds(5123*time.Microsecond), times{3e6, 1e6, 4e6}.note()),
-		effect("the kernel holds", "", contents{chains: 1, rules: 23, elements: 45678}.String()),
+		effect("in the kernel", "", contents{chains: 1, rules: 23, elements: 45678}.String()),
 		indent(commandLine("kube-proxy", []string{"--one", "1", "--" + strings.Repeat("t", 75), "2", "--three", "3"})),
 	}
 	want := []string{
-		"                                                     pod1a pod1b  saw them come from",
+		"                                                     pod1a pod1b  source address",
 		"  client  TCP load balancer  192.0.2.80:80              26     ·  node1",
 		"                             [fd00:172:18::b]:30443   all dropped",
 		"  cart moves                                              5.1 ms  median of 3, from 1.0 ms to 4.0 ms",
-		"  the kernel holds                                                1 chains, 23 rules, 45,678 elements",
+		"  in the kernel                                                   1 chains, 23 rules, 45,678 elements",
 		"  kube-proxy --one 1 \\\n      --" + strings.Repeat("t", 75) + " 2 \\\n      --three 3",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("printed otherwise (-want +got):\n%s", diff)
+		t.Errorf("output differs (-want +got):\n%s", diff)
 	}
 }
 
@@ -72,12 +72,12 @@ func TestThousands(t *testing.T) {
 func TestMedian(t *testing.T) {
 	odd := times{5, 1, 3}
 	if got := odd.median(); got != 3 || !slices.Equal(odd, times{5, 1, 3}) {
-		t.Errorf("the median of 5, 1, 3 is %d, and they are now %v", got, odd)
+		t.Errorf("the median of 5, 1, 3 is %d, and the slice is now %v", got, odd)
 	}
 }
 
-// TestFair: even choices are fair, with many more tries than the demo has; a pod that is left out, or gets half or twice
-// of its share in the long run, is not.
+// TestFair checks that even choices are fair, with many more attempts than the demo makes; and that a pod that is left
+// out, or gets half or twice its share in the long run, is not.
 func TestFair(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
@@ -87,7 +87,7 @@ func TestFair(t *testing.T) {
 		}
 		for _, n := range counts {
 			if !fair(n, 100, 4) {
-				t.Fatalf("an even choice gave %v", counts)
+				t.Fatalf("an even choice is not fair: %v", counts)
 			}
 		}
 	}
@@ -105,15 +105,15 @@ func TestFair(t *testing.T) {
 }
 
 func TestJournal(t *testing.T) {
-	var j journal
+	var j logBuffer
 	for _, part := range []string{"I1121 11:11:23.1 1 a.go:1] \"Fine\"\nE1121 11:11", ":23.1 1 a.go:1] \"Bad\" err=\"x\"\n", "panic: worse\nEnd\n"} {
 		if _, err := j.Write([]byte(part)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	lines, alarms := j.lines()
-	if len(lines) != 4 || !slices.Equal(alarms, []int{1, 2}) || lines[1] != `E1121 11:11:23.1 1 a.go:1] "Bad" err="x"` {
-		t.Errorf("lines %q, alarms %v", lines, alarms)
+	lines, errorLines := j.lines()
+	if len(lines) != 4 || !slices.Equal(errorLines, []int{1, 2}) || lines[1] != `E1121 11:11:23.1 1 a.go:1] "Bad" err="x"` {
+		t.Errorf("lines %q, errorLines %v", lines, errorLines)
 	}
 }
 
@@ -127,11 +127,11 @@ func TestCountRules(t *testing.T) {
 		t.Errorf("counted %v, %v", got, err)
 	}
 	if _, err := countRules([]byte("nft: no such thing")); err == nil {
-		t.Error("no error for what is no listing")
+		t.Error("no error for invalid output of nft")
 	}
 }
 
-// TestExamples: every example is good, has both families, and is in the list for readers.
+// TestExamples checks that every example is valid, has both families, and is listed in the README.
 func TestExamples(t *testing.T) {
 	dir := filepath.Join("..", "..", "examples")
 	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
@@ -160,7 +160,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestEdits makes every edit of the demo in the examples, and takes it back.
+// TestEdits applies every edit of the demo to the examples and reverts it.
 func TestEdits(t *testing.T) {
 	f, err := copyFolder(filepath.Join("..", "..", "examples"))
 	if err != nil {
@@ -193,7 +193,7 @@ func TestEdits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(before, read(e.file)); diff != "" {
-			t.Errorf("there and back made a difference:\n%s", diff)
+			t.Errorf("an edit and its reverse changed the files:\n%s", diff)
 		}
 	}
 }

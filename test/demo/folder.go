@@ -13,7 +13,7 @@ import (
 
 // folder is a copy of the examples that the demo may change.
 type folder struct {
-	// scratch is beside the folder that is watched, for files that are not finished.
+	// scratch is the parent of the watched folder, for files that are not complete yet.
 	scratch, dir string
 }
 
@@ -32,13 +32,13 @@ func (f folder) remove() error {
 	return os.RemoveAll(f.scratch)
 }
 
-// edit is a change of a file: texts and what takes their place, in turn.
+// edit is a change of a file: pairs of old and new texts, as for strings.NewReplacer.
 type edit struct {
 	file   string
 	oldNew []string
 }
 
-// back is the edit the other way round.
+// back returns the reverse edit.
 func (e edit) back() edit {
 	swapped := slices.Clone(e.oldNew)
 	for pair := range slices.Chunk(swapped, 2) {
@@ -47,7 +47,7 @@ func (e edit) back() edit {
 	return edit{e.file, swapped}
 }
 
-// write puts a file in place in one step, and tells the moment just before.
+// write writes a file atomically and returns the time just before it appears.
 func (f folder) write(name, text string) (time.Time, error) {
 	if err := os.WriteFile(filepath.Join(f.scratch, name), []byte(text), 0o644); err != nil {
 		return time.Time{}, err
@@ -55,8 +55,8 @@ func (f folder) write(name, text string) (time.Time, error) {
 	return f.publish(name)
 }
 
-// edit makes edits, each in a file of its own and all at one time, and tells the moment just before. Every old text must
-// be there.
+// edit makes edits of different files at the same time, and returns the time just before they appear. It returns an error
+// if an old text is missing.
 func (f folder) edit(edits ...edit) (time.Time, error) {
 	var names []string
 	for _, e := range edits {
@@ -66,7 +66,7 @@ func (f folder) edit(edits ...edit) (time.Time, error) {
 		}
 		for i := 0; i < len(e.oldNew); i += 2 {
 			if !strings.Contains(string(data), e.oldNew[i]) {
-				return time.Time{}, fmt.Errorf("%s does not have %q, which the demo changes", e.file, e.oldNew[i])
+				return time.Time{}, fmt.Errorf("edit %s: text to replace not found: %q", e.file, e.oldNew[i])
 			}
 		}
 		text := strings.NewReplacer(e.oldNew...).Replace(string(data))
@@ -78,7 +78,7 @@ func (f folder) edit(edits ...edit) (time.Time, error) {
 	return f.publish(names...)
 }
 
-// publish moves finished files into the folder.
+// publish moves complete files into the watched folder.
 func (f folder) publish(names ...string) (time.Time, error) {
 	moment := time.Now()
 	for _, name := range names {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// grow adds a thousand services, and looks at the cart once more. The chains and rules must not have become more.
+// grow adds a thousand services and measures a change of the cart again. The number of chains and rules must not change.
 func (d *demo) grow(ctx context.Context) error {
 	const many = 1000
-	if err := wait(ctx, longRest); err != nil {
+	if err := wait(ctx, longPause); err != nil {
 		return err
 	}
 	before, err := kernelContents(d.lab.Node1.Host)
@@ -20,47 +20,47 @@ func (d *demo) grow(ctx context.Context) error {
 		return err
 	}
 	d.line("")
-	d.line("%s They cost elements of maps, but neither chains nor rules:", d.bold("1,000 services more."))
+	d.line("%s They add map elements, but no chains or rules:", d.bold("1,000 more Services."))
 	d.line("")
-	d.line("%s", effect("the kernel holds, both families", "", before.String()))
+	d.line("%s", effect("in the kernel, both families", "", before.String()))
 	since, err := d.folder.write("more.yaml", manifests("more", many, "10.98", "fd00:10:98:"))
 	if err != nil {
 		return err
 	}
-	last := question{from: "pod1b", to: at("10.98.3.231:80", "[fd00:10:98::3e7]:80")}
+	last := check{from: "pod1b", to: at("10.98.3.231:80", "[fd00:10:98::3e7]:80")}
 	took, err := d.until(ctx, since, last.probe(d.lab, 1), isAnswered)
 	if err != nil {
 		return err
 	}
-	d.line("%s", effect("a file with 1,000 services is added", milliseconds(took), "until the last of them answered"))
-	if err := wait(ctx, longRest); err != nil {
+	d.line("%s", effect("a file with 1,000 services is added", milliseconds(took), "until the last one answered"))
+	if err := wait(ctx, longPause); err != nil {
 		return err
 	}
 	moves, err := d.moveCart(ctx)
 	if err != nil {
 		return err
 	}
-	d.line("%s", effect("cart moves once more", milliseconds(moves.median()), moves.note()))
+	d.line("%s", effect("cart moves again", milliseconds(moves.median()), moves.note()))
 	after, err := kernelContents(d.lab.Node1.Host)
 	if err != nil {
 		return err
 	}
 	var complaints []string
 	if after.chains != before.chains || after.rules != before.rules {
-		complaints = append(complaints, "the numbers of chains and rules should be what they were")
+		complaints = append(complaints, "the number of chains and rules changed")
 	}
-	d.verdict(effect("the kernel holds now", "", after.String()), complaints)
+	d.verdict(effect("now in the kernel", "", after.String()), complaints)
 	return nil
 }
 
-// restart kills kube-proxy and starts it anew, and then ends it as the kubelet does.
+// restart kills kube-proxy and starts it again, and then stops it as the kubelet does.
 func (d *demo) restart(ctx context.Context) error {
 	d.line("")
-	d.line("%s What is programmed serves on without it:", d.bold("kube-proxy goes and comes."))
+	d.line("%s The rules in the kernel work without it:", d.bold("kube-proxy restarts."))
 	d.line("")
 	bystander := d.bystander(ctx)
 	defer bystander.Stop()
-	d.proxy.dismiss()
+	d.proxy.expectExit()
 	if err := d.proxy.command.Kill(); err != nil {
 		return err
 	}
@@ -75,24 +75,24 @@ func (d *demo) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.line("%s", effect("kill -9, cart moves, and a new start", milliseconds(took), "until it knew that cart had moved"))
-	if err := wait(ctx, rest); err != nil {
+	d.line("%s", effect("kill -9, cart moves, kube-proxy starts again", milliseconds(took), "until connections reached the new pod"))
+	if err := wait(ctx, pause); err != nil {
 		return err
 	}
 	since = time.Now()
 	if err := d.proxy.terminate(); err != nil {
 		return err
 	}
-	d.line("%s", effect("SIGTERM", milliseconds(time.Since(since)), "until it had ended"))
-	if err := wait(ctx, 2*rest); err != nil {
+	d.line("%s", effect("SIGTERM", milliseconds(time.Since(since)), "until it exited"))
+	if err := wait(ctx, 2*pause); err != nil {
 		return err
 	}
-	d.tellBystander(bystander.Stop(), "checkout, all the while and thereafter")
+	d.reportBystander(bystander.Stop(), "checkout, during and after all of that")
 	return nil
 }
 
-// manifests writes services that pod1b and pod2b serve on port 80, n of them with their numbers from 0 in their names
-// and cluster IPs. Their addresses begin with the first two numbers in IPv4, and all but the last one in IPv6.
+// manifests returns n services that pod1b and pod2b serve on port 80, numbered from 0 in their names and cluster IPs.
+// ipv4 is the first half of their IPv4 addresses; ipv6 is their IPv6 address without the last group.
 func manifests(name string, n int, ipv4, ipv6 string) string {
 	const form = `apiVersion: v1
 kind: Service

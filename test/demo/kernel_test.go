@@ -9,8 +9,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// TestKernelJudge asks a pod itself, without any proxy: what is wanted rightly is found right, and every single thing
-// that is wanted otherwise is found wrong.
+// TestKernelJudge connects to a pod directly, without a proxy: judge must accept the correct expectation, and reject each
+// one that differs in a single property.
 func TestKernelJudge(t *testing.T) {
 	lab := netns.Start(t, netns.Options{})
 	asker, pod := lab.Node1.Pods[0], lab.Node1.Pods[1]
@@ -36,7 +36,7 @@ func TestKernelJudge(t *testing.T) {
 		{"a closed port in place of rules", closed, refused(), false},
 		{"refused in place of answered", closed, answered(8080, "pod1a", "pod1b"), false},
 	} {
-		q := question{from: asker.Name, to: c.to, want: c.want}
+		q := check{from: asker.Name, to: c.to, want: c.want}
 		for family, name := range netns.Families() {
 			complaints := d.judge(q, family, q.probe(lab, family).Spread(100))
 			if (len(complaints) == 0) != c.right {

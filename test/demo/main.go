@@ -1,9 +1,9 @@
 //go:build linux
 
-// The demo shows kube-proxy at work, for a person to read. It builds the laboratory of test/netns, runs bin/kube-proxy
-// in it on a copy of examples/, sends real connections to every service and prints what became of them; then it changes
-// the files and prints how soon that was met. It needs root, ends by itself, leaves nothing behind, and fails if
-// anything was not as the table in shop.go says.
+// The demo demonstrates kube-proxy with real packets. It builds the lab of test/netns, runs bin/kube-proxy in it with a
+// copy of examples/, connects to every Service and prints the results; then it changes the files and prints the time
+// until each change takes effect. It needs root, removes everything that it created, and fails if any result differs
+// from the table in shop.go.
 //
 //	make demo
 package main
@@ -18,19 +18,19 @@ import (
 	"time"
 )
 
-// limit is how long the demo may take; it takes a quarter of that.
+// limit is the time limit of the demo; it normally takes a quarter of that.
 const limit = 55 * time.Second
 
 var (
-	// errWrong ends the demo when something was not as it should be; what it was has been printed by then.
-	errWrong = errors.New("not everything was as it should be")
-	// errStopped ends the demo when a person asks for it.
+	// errWrong is returned if any result was wrong; the details have already been printed.
+	errWrong = errors.New("some results were wrong")
+	// errStopped is the cause of the end of the demo after a signal.
 	errStopped = errors.New("stopped")
 )
 
 func main() { os.Exit(run()) }
 
-// run is the demo with its exit code: 0, or 1 if something was wrong or could not be done, or 130 if it was stopped.
+// run runs the demo and returns its exit code: 0, or 1 if a result was wrong or the demo failed, or 130 after a signal.
 func run() int {
 	ctx, cancel := context.WithTimeoutCause(untilSignal(), limit, fmt.Errorf("the demo took more than %v", limit))
 	defer cancel()
@@ -41,7 +41,7 @@ func run() int {
 		return 0
 	case errors.Is(err, errStopped):
 		s.line("")
-		s.line("Stopped; everything is removed.")
+		s.line("Stopped; the lab was removed.")
 		return 130
 	case !errors.Is(err, errWrong):
 		s.line("")
@@ -50,8 +50,8 @@ func run() int {
 	return 1
 }
 
-// untilSignal gives a context that ends with errStopped when somebody stops the demo. Who asks twice is not to wait.
-// Nobody reading on (`make demo | head`) is such a case, so that it, too, is tidied up after.
+// untilSignal returns a context that is canceled with errStopped after a signal. A second signal ends the process at
+// once. SIGPIPE is included, so that the lab is removed after `make demo | head` too.
 func untilSignal() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -64,7 +64,7 @@ func untilSignal() context.Context {
 	return ctx
 }
 
-// show sets everything up, shows it, and takes it away.
+// show builds the lab, runs all parts of the demo and removes the lab.
 func show(ctx context.Context, s *screen) (err error) {
 	started := time.Now()
 	ctx, fail := context.WithCancelCause(ctx)
@@ -75,7 +75,7 @@ func show(ctx context.Context, s *screen) (err error) {
 	}
 	defer func() { err = errors.Join(err, d.tearDown()) }()
 
-	for _, part := range []func(context.Context) error{d.start, d.ask, d.change, d.grow, d.restart} {
+	for _, part := range []func(context.Context) error{d.start, d.runChecks, d.change, d.grow, d.restart} {
 		if err := part(ctx); err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				err = cause
@@ -89,9 +89,9 @@ func show(ctx context.Context, s *screen) (err error) {
 	d.showLog(d.wrong > 0)
 	s.line("")
 	if d.wrong > 0 {
-		s.line("%s", s.bad(fmt.Sprintf("%s connections; of the lines above, %d are not as they should be.", thousands(d.sent), d.wrong)))
+		s.line("%s", s.bad(fmt.Sprintf("%s connections; %d of the lines above are wrong.", thousands(d.sent), d.wrong)))
 		return errWrong
 	}
-	s.line("%s (%.0f s; nothing of it is left)", s.good(thousands(d.sent)+" connections, all as they should be."), time.Since(started).Seconds())
+	s.line("%s (%.0f s)", s.good(thousands(d.sent)+" connections, all with the expected result."), time.Since(started).Seconds())
 	return nil
 }

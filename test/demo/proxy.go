@@ -15,27 +15,27 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// program is the kube-proxy under show, as make build leaves it.
+// program is the kube-proxy binary of make build.
 const program = "bin/kube-proxy"
 
-// arguments are what kube-proxy is started with.
+// arguments returns the command line of kube-proxy.
 func arguments(manifests string) []string {
 	return []string{
 		"--manifests", manifests, "--proxy-mode", "nftables", "--hostname-override", "node1",
 		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48",
 		"--healthz-bind-address", "127.0.0.1:10256", "--metrics-bind-address", "127.0.0.1:10249",
-		"--conntrack-max-per-core", "0", // the limit is the machine's, which is not ours to change
+		"--conntrack-max-per-core", "0", // the limit applies to the whole machine; do not change it
 	}
 }
 
 // proxy is kube-proxy running on node1.
 type proxy struct {
 	command *netns.Cmd
-	// dismissed is set when its end is wanted.
-	dismissed atomic.Bool
+	// exitExpected is set when its exit is expected.
+	exitExpected atomic.Bool
 }
 
-// runProxy starts kube-proxy. If it ends unasked, so does the demo.
+// runProxy starts kube-proxy. If it exits unexpectedly, the demo fails.
 func (d *demo) runProxy() error {
 	p := &proxy{command: d.lab.Node1.Command(program, arguments(d.folder.dir)...)}
 	p.command.Stdout, p.command.Stderr = d.log, d.log
@@ -45,20 +45,20 @@ func (d *demo) runProxy() error {
 	d.proxy = p
 	go func() {
 		err := p.command.Wait()
-		if p.dismissed.Load() {
+		if p.exitExpected.Load() {
 			return
 		}
 		if err == nil {
 			err = errors.New("exit status 0")
 		}
-		d.fail(fmt.Errorf("kube-proxy ended by itself: %w", err))
+		d.fail(fmt.Errorf("kube-proxy exited unexpectedly: %w", err))
 	}()
 	return nil
 }
 
-// terminate asks the proxy to end, as the kubelet does, and waits until it has.
+// terminate stops the proxy with SIGTERM, as the kubelet does, and waits until it exits.
 func (p *proxy) terminate() error {
-	p.dismissed.Store(true)
+	p.exitExpected.Store(true)
 	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("send kube-proxy SIGTERM: %w", err)
 	}
@@ -67,56 +67,56 @@ func (p *proxy) terminate() error {
 	select {
 	case err := <-ended:
 		if err != nil {
-			return fmt.Errorf("kube-proxy was to end by SIGTERM: %w", err)
+			return fmt.Errorf("kube-proxy after SIGTERM: %w", err)
 		}
 		return nil
 	case <-time.After(5 * time.Second):
-		return errors.New("kube-proxy goes on 5 s after SIGTERM")
+		return errors.New("kube-proxy still running 5 s after SIGTERM")
 	}
 }
 
-// dismiss makes the end of the proxy no surprise.
-func (p *proxy) dismiss() { p.dismissed.Store(true) }
+// expectExit marks the exit of the proxy as expected.
+func (p *proxy) expectExit() { p.exitExpected.Store(true) }
 
-// journal keeps what kube-proxy logs.
-type journal struct {
+// logBuffer stores the log output of kube-proxy.
+type logBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-// Write appends to the journal.
-func (j *journal) Write(b []byte) (int, error) {
+// Write implements io.Writer.
+func (j *logBuffer) Write(b []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.Write(b)
 }
 
-// alarm finds the lines by which a Go program with klog tells of errors.
-var alarm = regexp.MustCompile(`^([EF]\d{4} |panic: |fatal error: |SIG[A-Z]+: )`)
+// errorLine matches the log lines with which a Go program that uses klog reports errors and crashes.
+var errorLine = regexp.MustCompile(`^([EF]\d{4} |panic: |fatal error: |SIG[A-Z]+: )`)
 
-// lines are all that was logged; alarms those that tell of errors, by their places.
-func (j *journal) lines() (all []string, alarms []int) {
+// lines returns all log lines, and the indexes of those that report errors.
+func (j *logBuffer) lines() (all []string, errorLines []int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for line := range strings.Lines(j.text.String()) {
 		line = strings.TrimRight(line, "\n")
-		if alarm.MatchString(line) {
-			alarms = append(alarms, len(all))
+		if errorLine.MatchString(line) {
+			errorLines = append(errorLines, len(all))
 		}
 		all = append(all, line)
 	}
-	return all, alarms
+	return all, errorLines
 }
 
-// showLog prints what kube-proxy logged from its first error on, or the end of it if that is asked for.
+// showLog prints the log of kube-proxy from its first error; if there is no error and end is set, the end of the log.
 func (d *demo) showLog(end bool) {
 	const most = 30
-	lines, alarms := d.log.lines()
-	what := "What kube-proxy logged"
+	lines, errorLines := d.log.lines()
+	what := "Log of kube-proxy"
 	switch {
-	case len(alarms) > 0:
-		what += " from its first error on"
-		lines = lines[alarms[0]:]
+	case len(errorLines) > 0:
+		what += " from its first error"
+		lines = lines[errorLines[0]:]
 		lines = lines[:min(len(lines), most)]
 	case end && len(lines) > 0:
 		lines = lines[max(0, len(lines)-most):]

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// contents is what the kernel holds for kube-proxy, in both families together.
+// contents is the size of all tables in the kernel, both families together.
 type contents struct{ chains, rules, elements int }
 
 // String is, for example, "40 chains, 62 rules, 131 elements".
@@ -17,7 +17,7 @@ func (c contents) String() string {
 	return fmt.Sprintf("%s chains, %s rules, %s elements", thousands(c.chains), thousands(c.rules), thousands(c.elements))
 }
 
-// kernelContents asks nft what is in a host's kernel.
+// kernelContents counts what nft lists in a host.
 func kernelContents(host *netns.Host) (contents, error) {
 	output, err := host.Command("nft", "--json", "list", "ruleset").Output()
 	if err != nil {
@@ -26,7 +26,7 @@ func kernelContents(host *netns.Host) (contents, error) {
 	return countRules(output)
 }
 
-// countRules counts what nft(8) lists, by the format of libnftables-json(5).
+// countRules counts the objects in the JSON output of nft(8); see libnftables-json(5).
 func countRules(listing []byte) (c contents, err error) {
 	type filled struct {
 		Elements []json.RawMessage `json:"elem"`
@@ -38,7 +38,7 @@ func countRules(listing []byte) (c contents, err error) {
 		} `json:"nftables"`
 	}
 	if err := json.Unmarshal(listing, &list); err != nil {
-		return c, fmt.Errorf("read what nft lists: %w", err)
+		return c, fmt.Errorf("parse the output of nft: %w", err)
 	}
 	for _, object := range list.Objects {
 		if object.Chain != nil {

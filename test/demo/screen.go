@@ -14,24 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// screen is where the demo prints: plain text, with colours for a person at a terminal.
+// screen is the demo's output: plain text, with colours on a terminal.
 type screen struct {
 	out    io.Writer
 	colour bool
 }
 
-// newScreen prints to a file. Colours need a terminal, and that https://no-color.org is not asked for.
+// newScreen returns a screen that prints to file. It uses colours if file is a terminal and NO_COLOR is not set
+// (https://no-color.org).
 func newScreen(file *os.File) *screen {
 	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
 	return &screen{out: file, colour: err == nil && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// line prints a line, without blanks at its end.
+// line prints a line without trailing spaces.
 func (s *screen) line(format string, args ...any) {
 	fmt.Fprintln(s.out, strings.TrimRight(fmt.Sprintf(format, args...), " \n"))
 }
 
-// The looks of text, by the codes of ECMA-48 section 8.3.117.
+// Text styles, by the codes of ECMA-48 section 8.3.117.
 func (s *screen) bold(text string) string  { return s.look("1", text) }
 func (s *screen) faint(text string) string { return s.look("2", text) }
 func (s *screen) good(text string) string  { return s.look("1;32", text) }
@@ -47,10 +48,10 @@ func (s *screen) look(code, text string) string {
 // row is a line of the table of services.
 type row struct {
 	from, way, to string
-	// counts has a column for each pod, and seen follows; or there is a fate in their place.
-	counts []string
-	seen   string
-	fate   string
+	// counts has a column for each pod, followed by seen; if no connection is answered, outcome takes their place.
+	counts  []string
+	seen    string
+	outcome string
 }
 
 func (r row) String() string {
@@ -59,16 +60,16 @@ func (r row) String() string {
 	for _, count := range r.counts {
 		fmt.Fprintf(&line, "%6s", count)
 	}
-	line.WriteString("  " + r.seen + r.fate)
+	line.WriteString("  " + r.seen + r.outcome)
 	return strings.TrimRight(line.String(), " ")
 }
 
-// indent moves a text to the right by two columns.
+// indent indents a text by two columns.
 func indent(text string) string {
 	return "  " + strings.ReplaceAll(strings.Trim(text, "\n"), "\n", "\n  ")
 }
 
-// commandLine is a command as a person may type it, in lines of up to 90 columns.
+// commandLine formats a command for a shell, in lines of up to 90 columns.
 func commandLine(program string, arguments []string) string {
 	text, width := program, len(program)
 	for pair := range slices.Chunk(arguments, 2) {
@@ -82,7 +83,7 @@ func commandLine(program string, arguments []string) string {
 	return text
 }
 
-// count is a number of the table; nothing is a dot.
+// count formats a number of the table; zero is a dot.
 func count(n int) string {
 	if n == 0 {
 		return "·"
@@ -90,12 +91,12 @@ func count(n int) string {
 	return strconv.Itoa(n)
 }
 
-// milliseconds is a duration as people compare them.
+// milliseconds formats a duration in milliseconds.
 func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }
 
-// thousands is a number with a comma after every third digit from the right.
+// thousands formats a number with commas between groups of three digits.
 func thousands(n int) string {
 	digits := strconv.Itoa(n)
 	for i := len(digits) - 3; i > 0; i -= 3 {
@@ -104,7 +105,7 @@ func thousands(n int) string {
 	return digits
 }
 
-// times are the durations of several tries of one thing.
+// times are the durations of several attempts.
 type times []time.Duration
 
 func (t times) median() time.Duration {
@@ -112,12 +113,12 @@ func (t times) median() time.Duration {
 	return sorted[len(sorted)/2]
 }
 
-// note tells how far the others were from the median.
+// note describes the range of the durations.
 func (t times) note() string {
 	return fmt.Sprintf("median of %d, from %s to %s", len(t), milliseconds(slices.Min(t)), milliseconds(slices.Max(t)))
 }
 
-// effect is a line of the list of changes: what was done, a figure, and a note on it.
+// effect formats a line of the list of changes: the change, a figure, and a note.
 func effect(what, figure, note string) string {
 	return strings.TrimRight(fmt.Sprintf("  %-52s %9s  %s", what, figure, note), " ")
 }

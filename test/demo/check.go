@@ -13,8 +13,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// connections is how many are made for a line of the table: enough to see how they spread, and fewer where each is to
-// come to nothing.
+// connections returns the number of connections for a line of the table: enough to check the distribution, and fewer if
+// no answer is expected.
 func connections(verdict netns.Verdict) int {
 	if verdict == netns.Answered {
 		return 100
@@ -22,38 +22,38 @@ func connections(verdict netns.Verdict) int {
 	return 20
 }
 
-// probe is the question in a family (0 is IPv4, 1 IPv6) as it is sent.
-func (q question) probe(lab *netns.Lab, family int) netns.Probe {
+// probe returns the probe of a check in a family (0 is IPv4, 1 IPv6).
+func (q check) probe(lab *netns.Lab, family int) netns.Probe {
 	from, err := lab.Host(q.from)
 	if err != nil {
-		from = nil // the probe tells that it has nobody to be sent from
+		from = nil // sending the probe then returns an error
 	}
 	return netns.Probe{From: from, To: q.to[family], Protocol: q.protocol}
 }
 
-// ask goes through the table: asks, and prints what became of it.
-func (d *demo) ask(ctx context.Context) error {
+// runChecks runs all checks of the table and prints the results.
+func (d *demo) runChecks(ctx context.Context) error {
 	d.line("")
-	d.line("%s On each line %d connections; below each pod, how many it answered.",
-		d.bold("The services of examples/."), connections(netns.Answered))
+	d.line("%s Each line is %d connections; the columns show how many each pod answered.",
+		d.bold("The Services of examples/."), connections(netns.Answered))
 	d.line("")
-	d.line("%s", d.faint(row{counts: d.pods(), seen: "saw them come from"}.String()))
+	d.line("%s", d.faint(row{counts: d.pods(), seen: "source address"}.String()))
 	for _, service := range shop() {
 		d.line("%s: %s", d.bold(service.name), service.about)
-		for _, question := range service.questions {
+		for _, check := range service.checks {
 			for family := range netns.Families() {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				d.askOne(question, family)
+				d.runCheck(check, family)
 			}
 		}
 	}
 	return nil
 }
 
-// askOne asks a question in a family and prints a line, and another for each thing that is wrong with it.
-func (d *demo) askOne(q question, family int) {
+// runCheck runs a check in a family and prints a line, and another line for each error.
+func (d *demo) runCheck(q check, family int) {
 	tally := d.spread(q, family)
 	line := row{to: q.to[family].String()}
 	if family == 0 {
@@ -65,23 +65,23 @@ func (d *demo) askOne(q question, family int) {
 		}
 		line.seen = d.seen(q.from, tally)
 	} else {
-		line.fate = fates(tally)
+		line.outcome = outcomes(tally)
 	}
 	d.verdict(line.String(), d.judge(q, family, tally))
 }
 
-// spread asks a question in a family as many times as the table does.
-func (d *demo) spread(q question, family int) netns.Tally {
+// spread makes the connections of a check in a family.
+func (d *demo) spread(q check, family int) netns.Tally {
 	probe := q.probe(d.lab, family)
 	if q.want.verdict != netns.Dropped {
-		probe.Timeout = 3 * time.Second // a busy machine's TCP may have to send twice
+		probe.Timeout = 3 * time.Second // TCP may have to retransmit on a busy machine
 	}
 	tally := probe.Spread(connections(q.want.verdict))
 	d.sent += tally.Sent
 	return tally
 }
 
-// verdict prints a line, and what is wrong with it.
+// verdict prints a line and its errors.
 func (d *demo) verdict(line string, complaints []string) {
 	if len(complaints) == 0 {
 		d.line("%s", line)
@@ -94,7 +94,7 @@ func (d *demo) verdict(line string, complaints []string) {
 	}
 }
 
-// seen tells which hosts the pods saw as the source.
+// seen returns the hosts that the pods saw as the source.
 func (d *demo) seen(from string, tally netns.Tally) string {
 	var others, self []string
 	for pair := range tally.Pairs {
@@ -109,7 +109,7 @@ func (d *demo) seen(from string, tally netns.Tally) string {
 	return strings.Join(append(slices.Compact(others), slices.Compact(self)...), "; ")
 }
 
-// name is the host that has an address, or the address itself.
+// name returns the host that has an address, or the address itself.
 func (d *demo) name(address netip.Addr) string {
 	if name, known := d.names[address]; known {
 		return name
@@ -117,11 +117,11 @@ func (d *demo) name(address netip.Addr) string {
 	return address.String()
 }
 
-// fates tells what became of connections that were not answered.
-func fates(tally netns.Tally) string {
+// outcomes summarizes the outcomes of connections, such as "all dropped: timed out after 400ms".
+func outcomes(tally netns.Tally) string {
 	found := map[string]int{}
 	for _, answer := range tally.Failures {
-		found[fate(answer)]++
+		found[outcome(answer)]++
 	}
 	if answered := tally.Verdicts[netns.Answered]; answered > 0 {
 		found["answered"] = answered
@@ -137,11 +137,11 @@ func fates(tally netns.Tally) string {
 	return strings.Join(parts, ", ")
 }
 
-// fate tells what became of one connection.
-func fate(answer netns.Answer) string {
+// outcome describes the outcome of one connection that was not answered.
+func outcome(answer netns.Answer) string {
 	switch icmp := answer.ICMP; {
 	case answer.Verdict == netns.Dropped:
-		return fmt.Sprintf("dropped: not a word within %v", netns.DefaultTimeout)
+		return fmt.Sprintf("dropped: timed out after %v", netns.DefaultTimeout)
 	case icmp == (netns.ICMP{}):
 		return answer.Verdict.String()
 	case icmp.From.Is4() && icmp.Type == 3 && icmp.Code == 3, icmp.From.Is6() && icmp.Type == 1 && icmp.Code == 4:
@@ -151,27 +151,27 @@ func fate(answer netns.Answer) string {
 	}
 }
 
-// judge lists what is not as wanted; nothing, if all is well.
-func (d *demo) judge(q question, family int, tally netns.Tally) (complaints []string) {
+// judge compares a tally with the expected result and returns the differences.
+func (d *demo) judge(q check, family int, tally netns.Tally) (complaints []string) {
 	complain := func(format string, args ...any) { complaints = append(complaints, fmt.Sprintf(format, args...)) }
 	if n := tally.Verdicts[q.want.verdict]; n != tally.Sent {
-		complain("%d of %d were %v; all should be", n, tally.Sent, q.want.verdict)
+		complain("%d of %d connections were %v; want all", n, tally.Sent, q.want.verdict)
 		if len(tally.Failures) > 0 {
 			complain("for example: %v", tally.Failures[0])
 		}
 		return complaints
 	}
 	if q.want.verdict != netns.Answered {
-		return unruly(q.want.verdict, tally)
+		return wrongRefusals(q.want.verdict, tally)
 	}
 	for pod, n := range tally.Endpoints {
 		if !slices.Contains(q.want.pods, pod) {
-			complain("%s answered %d, and is none of the endpoints", pod, n)
+			complain("%s answered %d connections, but is not an endpoint", pod, n)
 		}
 	}
 	for _, pod := range q.want.pods {
 		if n := tally.Endpoints[pod]; !fair(n, tally.Sent, len(q.want.pods)) {
-			complain("%s answered %d; its fair share is %d", pod, n, tally.Sent/len(q.want.pods))
+			complain("%s answered %d connections; want about %d", pod, n, tally.Sent/len(q.want.pods))
 		}
 	}
 	for pair, n := range tally.Pairs {
@@ -180,25 +180,26 @@ func (d *demo) judge(q question, family int, tally netns.Tally) (complaints []st
 			wanted = "node1"
 		}
 		if d.name(pair.Source) != wanted || netns.FamilyOf(pair.Source) != netns.Families()[family] {
-			complain("%s saw %d come from %v; it should see %s", pair.Endpoint, n, pair.Source, wanted)
+			complain("%s saw %d connections from %v; want %s", pair.Endpoint, n, pair.Source, wanted)
 		}
 	}
 	for address, n := range tally.Reached {
 		if address.Port() != q.want.port {
-			complain("%d arrived at %v; the port should be %d", n, address, q.want.port)
+			complain("%d connections arrived at %v; want port %d", n, address, q.want.port)
 		}
 	}
 	slices.Sort(complaints)
 	return complaints
 }
 
-// unruly finds a refusal that is not the rules' own: a port where nobody listens refuses as well, by a TCP reset.
-func unruly(wanted netns.Verdict, tally netns.Tally) []string {
+// wrongRefusals reports connections that were not refused by the rules: a port without a listener refuses them too, with a TCP
+// reset.
+func wrongRefusals(wanted netns.Verdict, tally netns.Tally) []string {
 	at := slices.IndexFunc(tally.Failures, func(a netns.Answer) bool {
 		return wanted == netns.Refused && a.Verdict == netns.Refused && a.ICMP == netns.ICMP{}
 	})
 	if at < 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("refused, but not by an ICMP error as the rules do: %v", tally.Failures[at])}
+	return []string{fmt.Sprintf("refused, but not with an ICMP error of the rules: %v", tally.Failures[at])}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// drawing is the laboratory, for people.
+// drawing is a diagram of the lab.
 const drawing = `
                          client
                       172.18.0.100
@@ -26,34 +26,34 @@ const drawing = `
 10.244.1.2    10.244.1.3          10.244.2.2    10.244.2.3
 `
 
-// demo is the laboratory with all that runs in it.
+// demo is the lab with everything that runs in it.
 type demo struct {
 	*screen
 
 	lab    *netns.Lab
 	folder folder
 	proxy  *proxy
-	log    *journal
-	// fail ends the demo with an error, such as when the proxy dies.
+	log    *logBuffer
+	// fail stops the demo with an error, for example when the proxy exits.
 	fail context.CancelCauseFunc
-	// names tells who has an address.
+	// names maps addresses to host names.
 	names map[netip.Addr]string
 	// serving are the servers of each pod.
 	serving map[string][]*netns.Server
 
-	// sent counts connections, wrong the printed lines that are not as they should be.
+	// sent counts connections, wrong the printed lines with errors.
 	sent, wrong int
 }
 
-// setUp builds the laboratory with a server in every pod, and copies the examples.
+// setUp builds the lab with servers in every pod, and copies the examples.
 func setUp(s *screen, fail context.CancelCauseFunc) (d *demo, err error) {
 	if err := netns.Check("nft"); err != nil {
 		return nil, err
 	}
 	if _, err := os.Stat(program); err != nil {
-		return nil, fmt.Errorf("%w: run make demo, or make build before this, in the folder that has the Makefile", err)
+		return nil, fmt.Errorf("%w: run make demo, or make build before this, in the folder with the Makefile", err)
 	}
-	d = &demo{screen: s, fail: fail, log: &journal{}, names: map[netip.Addr]string{}, serving: map[string][]*netns.Server{}}
+	d = &demo{screen: s, fail: fail, log: &logBuffer{}, names: map[netip.Addr]string{}, serving: map[string][]*netns.Server{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.tearDown())
@@ -63,7 +63,7 @@ func setUp(s *screen, fail context.CancelCauseFunc) (d *demo, err error) {
 		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64"),
 	}})
 	if err != nil {
-		return d, fmt.Errorf("build the laboratory: %w", err)
+		return d, fmt.Errorf("build the lab: %w", err)
 	}
 	for _, host := range d.lab.Hosts() {
 		d.names[host.IPv4], d.names[host.IPv6] = host.Name, host.Name
@@ -82,11 +82,11 @@ func setUp(s *screen, fail context.CancelCauseFunc) (d *demo, err error) {
 	return d, err
 }
 
-// tearDown removes everything. What has not been built is no matter.
+// tearDown removes everything that setUp and start created. It may be called after a failed setUp.
 func (d *demo) tearDown() error {
 	var errs []error
 	if d.proxy != nil {
-		d.proxy.dismiss()
+		d.proxy.expectExit()
 	}
 	if d.lab != nil {
 		errs = append(errs, d.lab.Close())
@@ -94,7 +94,7 @@ func (d *demo) tearDown() error {
 	return errors.Join(append(errs, d.folder.remove())...)
 }
 
-// serve answers in a pod on every port that a service of the shop sends to.
+// serve starts servers in a pod on all target ports of the shop.
 func (d *demo) serve(pod *netns.Host) error {
 	for _, protocol := range netns.Protocols() {
 		server, err := pod.Serve(protocol, targets(protocol)...)
@@ -125,7 +125,7 @@ func (d *demo) revive(name string) error {
 	return d.serve(pod)
 }
 
-// pods are the names of all pods, as they are in the drawing.
+// pods returns the names of all pods, in the order of the diagram.
 func (d *demo) pods() []string {
 	var names []string
 	for _, node := range d.lab.Nodes() {
@@ -136,24 +136,24 @@ func (d *demo) pods() []string {
 	return names
 }
 
-// start starts kube-proxy and waits for the first packet that it sends on.
+// start starts kube-proxy and waits for the first answered connection.
 func (d *demo) start(ctx context.Context) error {
-	d.line("%s Two nodes with two pods each and a client outside, every one a network namespace:", d.bold("The laboratory."))
+	d.line("%s Two nodes with two pods each and an external client, each in its own network namespace:", d.bold("The lab."))
 	d.line("")
 	d.line("%s", indent(drawing))
 	d.line("")
-	d.line("In IPv6 they are in fd00:172:18::/64, the pods in fd00:10:244:1::/64 and fd00:10:244:2::/64.")
+	d.line("IPv6: nodes and client in fd00:172:18::/64, pods in fd00:10:244:1::/64 and fd00:10:244:2::/64.")
 	d.line("")
 	started := time.Now()
 	if err := d.runProxy(); err != nil {
 		return err
 	}
-	first := question{from: "pod1a", to: at("10.96.0.80:80", "[fd00:10:96::80]:80")}
+	first := check{from: "pod1a", to: at("10.96.0.80:80", "[fd00:10:96::80]:80")}
 	took, err := d.until(ctx, started, first.probe(d.lab, 0), isAnswered)
 	if err != nil {
 		return err
 	}
-	d.line("%s It runs in node1, and answered the first connection %s after its start:", d.bold("kube-proxy."), milliseconds(took))
+	d.line("%s It runs in node1. The first connection was answered %s after its start:", d.bold("kube-proxy."), milliseconds(took))
 	d.line("")
 	d.line("%s", indent(commandLine(program, arguments("examples"))))
 	return nil
