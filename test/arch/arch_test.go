@@ -12,16 +12,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestHouse applies every rule to this repository.
-func TestHouse(t *testing.T) {
+// TestRepository applies every rule to this repository.
+func TestRepository(t *testing.T) {
 	tree, err := Load(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !slices.ContainsFunc(tree.Packages, func(p *Package) bool { return p.Dir == "test/arch" }) {
-		t.Fatalf("the tree of %s does not contain this very package", tree.Module)
+		t.Fatalf("the tree of %s does not contain this package", tree.Module)
 	}
 	violations, err := tree.Check(Rules(House()))
 	if err != nil {
@@ -32,7 +32,7 @@ func TestHouse(t *testing.T) {
 	}
 }
 
-// examples are the trees in testdata, each with a go.mod of its own; beside it lies the golden file of what is found.
+// examples returns the trees in testdata, each with its own go.mod. The golden file next to each lists its violations.
 func examples(t *testing.T) []string {
 	t.Helper()
 	mods, err := filepath.Glob(filepath.Join("testdata", "*", "go.mod"))
@@ -46,13 +46,12 @@ func examples(t *testing.T) []string {
 	return dirs
 }
 
-// exampleBudgets are small, so that the examples can be.
+// exampleBudgets are small, so that the examples can be small too.
 func exampleBudgets() Budgets {
 	return Budgets{FunctionLines: 20, FileLines: 70, TestFileLines: 80, Parameters: 5}
 }
 
-// TestGoldenExamples applies every rule to every bad example: what is wrong must be found, and what is right beside it
-// must not.
+// TestGoldenExamples applies every rule to every example: it must find exactly the violations of the golden file.
 func TestGoldenExamples(t *testing.T) {
 	for _, dir := range examples(t) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
@@ -79,14 +78,14 @@ func TestGoldenExamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" {
-				t.Errorf("violations found in %s (-want +got), make golden accepts them:\n%s", dir, diff)
+				t.Errorf("violations in %s (-want +got); if the change is intended, run make golden:\n%s", dir, diff)
 			}
 		})
 	}
 }
 
-// TestEveryBadLineIsFound holds the golden files against the examples themselves: a line is reported if, and only if, a
-// comment on it says "bad:", or one below it "bad above". So accepting new golden files cannot make a rule blind.
+// TestEveryBadLineIsFound compares the golden files with the examples: a line must be reported if and only if it has a
+// comment "bad:", or the line below it a comment "bad above". So updating golden files cannot hide a broken rule.
 func TestEveryBadLineIsFound(t *testing.T) {
 	for _, dir := range examples(t) {
 		golden, err := os.ReadFile(dir + ".golden")
@@ -102,12 +101,12 @@ func TestEveryBadLineIsFound(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(badLines(t, dir), got); diff != "" {
-			t.Errorf("lines of %s marked bad (-) and lines reported (+):\n%s", dir, diff)
+			t.Errorf("%s: lines marked bad but not reported (-), lines reported but not marked (+):\n%s", dir, diff)
 		}
 	}
 }
 
-// TestEveryRuleHasAnExample asks for at least one violation of each rule.
+// TestEveryRuleHasAnExample checks that the examples violate each rule at least once.
 func TestEveryRuleHasAnExample(t *testing.T) {
 	var all string
 	for _, dir := range examples(t) {
@@ -119,12 +118,12 @@ func TestEveryRuleHasAnExample(t *testing.T) {
 	}
 	for _, rule := range Rules(House()) {
 		if !strings.Contains(all, `(rule "`+rule.Name+`" of test/arch)`) {
-			t.Errorf("no example in testdata breaks the rule %q", rule.Name)
+			t.Errorf("no example in testdata violates the rule %q", rule.Name)
 		}
 	}
 }
 
-// TestTablesAreOrdered finds rows that an earlier row hides, and libraries that are listed twice.
+// TestTablesAreOrdered checks that no row is hidden by an earlier one, and that no library is listed twice.
 func TestTablesAreOrdered(t *testing.T) {
 	for i, r := range rows {
 		plain := strings.ReplaceAll(strings.TrimSuffix(r.packages, "/..."), "*", "x")
@@ -145,7 +144,7 @@ func TestTablesAreOrdered(t *testing.T) {
 	}
 }
 
-// TestMatch shows what the patterns of the tables mean.
+// TestMatch documents the patterns of the tables.
 func TestMatch(t *testing.T) {
 	for _, c := range []struct {
 		pattern, dir, own string
@@ -199,7 +198,7 @@ func badLines(t *testing.T, dir string) []string {
 // markedBad returns the places that one file marks as bad.
 func markedBad(name, text string) []string {
 	var places []string
-	above := 0 // the last line with something on it
+	above := 0 // the last non-empty line
 	for i, line := range strings.Split(text, "\n") {
 		switch {
 		case strings.Contains(line, "bad above"):

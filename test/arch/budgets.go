@@ -5,17 +5,17 @@ import (
 	"go/ast"
 )
 
-// Budgets are the sizes that nothing may exceed. Generated files are free of them.
+// Budgets are size limits. They do not apply to generated files.
 type Budgets struct {
 	// FunctionLines counts from the line of func to the line of the closing brace.
 	FunctionLines int
-	// FileLines holds for the program, TestFileLines for files named _test.go.
+	// FileLines applies to files of the program, TestFileLines to files named _test.go.
 	FileLines, TestFileLines int
 	// Parameters counts positional parameters, without the receiver.
 	Parameters int
 }
 
-// House returns the budgets that this repository keeps.
+// House returns the budgets of this repository.
 func House() Budgets {
 	return Budgets{FunctionLines: 80, FileLines: 500, TestFileLines: 1000, Parameters: 5}
 }
@@ -32,7 +32,7 @@ func (b Budgets) findLongFunctions(t *Tree) ([]Violation, error) {
 			lines := t.fset.Position(fn.End()).Line - t.fset.Position(fn.Pos()).Line + 1
 			if lines > b.FunctionLines {
 				found = append(found, t.at(fn.Pos(), fmt.Sprintf("%s has %d lines, the budget is %d", fn.Name.Name, lines, b.FunctionLines),
-					"find the smaller ideas in it and name them"))
+					"split it into smaller functions"))
 			}
 		}
 	}
@@ -49,20 +49,20 @@ func (b Budgets) findLongFiles(t *Tree) ([]Violation, error) {
 		}
 		if f.Lines > budget {
 			found = append(found, t.at(f.Syntax.Package, fmt.Sprintf("the file has %d lines, the budget is %d", f.Lines, budget),
-				"move one of its subjects to a file of its own"))
+				"split it by subject"))
 		}
 	}
 	return found, nil
 }
 
 // findLongParameterLists finds functions, interface methods and function types with too many parameters. Function
-// literals are left out: their shape is their caller's.
+// literals are ignored: their signature is determined by the caller.
 func (b Budgets) findLongParameterLists(t *Tree) ([]Violation, error) {
 	var found []Violation
 	check := func(name *ast.Ident, typ *ast.FuncType) {
 		if n := typ.Params.NumFields(); n > b.Parameters {
 			found = append(found, t.at(name.Pos(), fmt.Sprintf("%s has %d parameters, the budget is %d", name.Name, n, b.Parameters),
-				"give those that belong together a struct"))
+				"group related parameters in a struct"))
 		}
 	}
 	for _, f := range t.files {
@@ -93,8 +93,8 @@ func findInits(t *Tree) ([]Violation, error) {
 	for _, f := range t.files {
 		for _, decl := range f.Syntax.Decls {
 			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
-				found = append(found, t.at(fn.Pos(), "init runs for everybody who imports the package",
-					"make it a function that is called where its effect is wanted"))
+				found = append(found, t.at(fn.Pos(), "init runs in every program that imports the package",
+					"use an ordinary function and call it where it is needed"))
 			}
 		}
 	}

@@ -1,11 +1,11 @@
-// Package arch holds the house to its own rules.
+// Package arch checks the architecture and style rules of this repository.
 //
-// It reads the source of this module, and of the modules nested in it, and reports every place that breaks a rule:
-// who may import whom (imports.go, a table to read), what must be pure (pure.go), the budgets of files, functions
-// and parameters (budgets.go), what must be documented (docs.go), what may not change at package level
-// (variables.go), and how tests that need a kernel are named (names.go).
+// It reads the source of this module and of its nested modules, and reports every violation of a rule: the import table
+// (imports.go), pure packages (pure.go), size limits of files, functions and parameter lists (budgets.go), required
+// documentation (docs.go), immutable package variables (variables.go), and the names of tests that need a kernel
+// (names.go).
 //
-// Each rule is a function from the Tree to its violations, listed in [Rules]. The tests run all of them twice: over the
-// real tree, where nothing may be found, and over the small bad examples in testdata, where each rule must find what
-// the example's golden file says. To add a rule, add it to the list and give it an example; the test insists on both.
+// Each rule is a function from the Tree to its violations, listed in [Rules]. The tests run all rules twice: on the
+// repository, which must have no violations, and on the small examples in testdata, each of which must have the
+// violations in its golden file. A new rule must be added to the list and needs an example; a test checks both.
 package arch

@@ -7,31 +7,30 @@ import (
 	"slices"
 )
 
-// findUndocumentedPackages finds packages without a package comment. A folder that has tests only is documented in one of
-// them; an external test package needs no comment of its own.
+// findUndocumentedPackages finds packages without a package comment. In a folder with only tests, a test file may have it;
+// an external test package needs no comment.
 func findUndocumentedPackages(t *Tree) ([]Violation, error) {
 	var found []Violation
 	for _, p := range t.Packages {
 		if !slices.ContainsFunc(p.Files, func(f *File) bool { return f.Syntax.Doc.Text() != "" }) {
 			found = append(found, t.at(p.Files[0].Syntax.Package, "package "+p.Files[0].Syntax.Name.Name+" has no package comment",
-				"say in doc.go, or above package, what it is for"))
+				"describe its purpose in doc.go or above the package clause"))
 		}
 	}
 	return found, nil
 }
 
-// wellKnown are the methods that say all by implementing an interface that everybody knows.
+// wellKnown are the methods of well-known interfaces, which need no doc comment.
 var wellKnown = []string{"Error", "Is", "String", "Unwrap", "Read", "Write", "Close", "ServeHTTP", "Len", "Less", "Swap"}
 
-// findUndocumented finds exported things without a doc comment: functions, types, methods of exported types, methods of
-// exported interfaces, constants and variables. A comment holds for the unbroken lines below it too, so that a group of
-// like things needs one comment; a struct's comment, for those of its fields that explain themselves. Test files are left
-// out.
+// findUndocumented finds exported names without a doc comment: functions, types, methods of exported types, methods of
+// exported interfaces, constants and variables. A comment also applies to the consecutive lines below it, so a group of
+// similar names needs only one. Struct fields need no comment. Test files are ignored.
 func findUndocumented(t *Tree) ([]Violation, error) {
 	var found []Violation
 	report := func(kind string, name *ast.Ident) {
 		found = append(found, t.at(name.Pos(), fmt.Sprintf("exported %s %s has no doc comment", kind, name.Name),
-			"say what its user needs: shape, units, errors, source"))
+			"document shape, units, errors and source"))
 	}
 	for _, f := range t.files {
 		if f.Test {
@@ -121,7 +120,7 @@ func (t *Tree) undocumentedMethods(typ ast.Expr, report func(kind string, name *
 	}
 }
 
-// block follows unbroken lines of declarations, for which one comment is enough.
+// block tracks consecutive lines of declarations, for which one comment is enough.
 type block struct {
 	tree       *Tree
 	lastLine   int

@@ -9,34 +9,34 @@ import (
 	"strings"
 )
 
-// row says what one part of the tree may import of this module. A pattern is a folder, in which * stands for one name and
-// a final /... for everything below; a package may always import what its own match of the pattern covers.
+// row lists the packages of this module that one part of the tree may import. A pattern is a folder, in which * matches
+// one name and a final /... everything below; a package may always import the packages below its own match.
 type row struct {
 	packages string
 	imports  []string
 }
 
-// rows is the table of who may import whom. The first row that matches a package holds; a package without a row is an
-// error, so that a new folder has to say where it stands. Who reads the plan may import cluster too, because a plan is
-// made of its names, families and protocols.
+// rows is the import table. The first row that matches a package applies; a package without a row is an error, so that
+// every new folder gets a row. Packages that read the plan may import cluster too, because a plan uses its names, families
+// and protocols.
 var rows = []row{
-	// The one place that knows everything, and what only it may read. audit judges objects, not plans.
+	// The wiring, which may import everything, and the packages that only it may import. audit reads objects, not plans.
 	{"cmd/...", []string{"pkg/..."}},
 	{"pkg/apis/config/...", []string{"pkg/yamldoc"}},
 	{"pkg/features/...", nil},
 	{"pkg/audit/...", []string{"pkg/yamldoc"}},
 
-	// What reads files: documents and the lines of their fields, whatever is in them.
+	// The reader of YAML documents and the lines of their fields, independent of their content.
 	{"pkg/yamldoc", nil},
 
-	// The ends: doors know nothing of ours, sources fill a snapshot.
+	// The two ends: doors import no other package of ours, sources fill a snapshot.
 	{"pkg/kernel/internal/...", nil},
 	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/..."}},
 	{"pkg/proxy/source", []string{"pkg/proxy/cluster"}},
 	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/yamldoc"}},
 	{"pkg/proxy/source/*/...", []string{"pkg/proxy/cluster", "pkg/proxy/source"}},
 
-	// The pipeline, each stage on the one before it.
+	// The pipeline: each stage imports the previous one.
 	{"pkg/proxy/cluster/...", nil},
 	{"pkg/proxy/plan/...", []string{"pkg/proxy/cluster"}},
 	{"pkg/proxy/backend", []string{"pkg/proxy/cluster", "pkg/proxy/plan"}},
@@ -44,13 +44,13 @@ var rows = []row{
 	{"pkg/proxy/backend/iptables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/kernel/ipt/..."}},
 	{"pkg/proxy/backend/backendtest/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "test/..."}},
 
-	// What modes that are no more have left behind.
+	// Removal of what earlier modes left behind.
 	{"pkg/proxy/leftovers/...", []string{"pkg/kernel/ipvs/..."}},
 
-	// What the observers that speak HTTP have in common.
+	// The common part of observers that serve HTTP.
 	{"pkg/proxy/serve/...", nil},
 
-	// The observers: what the loop tells them, which is the plan and how writing it went, and at most a door of their own.
+	// The observers: they import the types that the loop passes to them, and at most their own door.
 	{"pkg/proxy/health/...", observed},
 	{"pkg/proxy/conntrack/...", append([]string{"pkg/kernel/conntrack/..."}, observed...)},
 	{"pkg/proxy/localhost/...", observed},
@@ -62,54 +62,54 @@ var rows = []row{
 	{"pkg/proxy/refusals/...", observed},
 	{"pkg/proxy/rivals/...", observed},
 
-	// The loop, which names no backend, no door, no observer, and of the sources just what they have in common.
+	// The loop: it imports no backend, door or observer, and only the common part of the sources.
 	{"pkg/proxy", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source"}},
 
-	// What is not part of the program.
+	// Not part of the program.
 	{"test/arch/...", nil},
 	{"test/netns/...", nil},
 	{"test/...", []string{"pkg/..."}},
 	{"build/...", []string{"pkg/apis/..."}},
 }
 
-// observed is what an observer may import: the loop's Observer, what it is told of, and HTTP.
+// observed lists what an observer may import: the loop's Observer, the types of its arguments, and the HTTP helpers.
 var observed = []string{"pkg/proxy", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/serve"}
 
-// testImports is what the _test.go files of any package may import beside what its row says: they build the input of the
-// stage that they test, and use the tools below test/.
+// testImports lists what the _test.go files of any package may import in addition to its row: they build the input of the
+// tested stage, and use the tools below test/.
 var testImports = []string{"test/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend/backendtest/...", "pkg/proxy/source/manifests"}
 
-// library says who may import some packages that are not ours. A user is a pattern as in [row] or, if it ends in .go, a
+// library restricts the import of packages of other modules. A user is a pattern as in [row] or, if it ends in .go, a
 // pattern of file names.
 type library struct {
 	paths  []string
 	users  []string
-	tests  bool // whether every _test.go file may, too
+	tests  bool // whether every _test.go file may import them too
 	remedy string
 }
 
-// libraries is the table of restricted libraries; every other library is free for all.
+// libraries is the table of restricted libraries; all other libraries may be imported anywhere.
 var libraries = []library{
 	{
 		paths:  []string{"k8s.io/client-go"},
 		users:  []string{"cmd/...", "pkg/proxy/source/apiserver/...", "pkg/audit/listing", "test/..."},
-		remedy: "only the API server's source, the audit's listing and cmd talk to it; take plain values instead",
+		remedy: "only cmd, the API server source and the audit's listing may use client-go; use plain values instead",
 	},
 	{
 		paths: []string{"k8s.io/api"},
 		users: []string{
 			"pkg/proxy/source/...", "pkg/proxy/cluster/builder*.go", "pkg/proxy/cluster/convert*.go",
-			// It looks at the very fields that the pipeline must not read, so that no snapshot has them.
+			// The audit reads fields that the pipeline must not read, so no snapshot contains them.
 			"pkg/audit/...",
 			"pkg/proxy/backend/backendtest/...", "test/...",
 		},
 		tests:  true,
-		remedy: "objects of the API end at cluster's builder*.go and convert*.go; take the values of cluster or plan instead",
+		remedy: "only sources and cluster's builder*.go and convert*.go may use API objects; use the types of cluster or plan instead",
 	},
 	{
 		paths:  []string{"k8s.io/kube-proxy", "k8s.io/component-base/config", "k8s.io/component-base/featuregate"},
 		users:  []string{"cmd/...", "pkg/apis/config/...", "pkg/features/..."},
-		remedy: "configuration and gates are read in cmd; below it, take a small options struct",
+		remedy: "only cmd reads configuration and feature gates; accept a small options struct instead",
 	},
 	{
 		paths: []string{
@@ -117,29 +117,29 @@ var libraries = []library{
 			"github.com/vishvananda/netlink", "github.com/vishvananda/netns",
 		},
 		users:  []string{"pkg/kernel/...", "test/..."},
-		remedy: "the kernel is reached through a door in pkg/kernel",
+		remedy: "use a door in pkg/kernel to access the kernel",
 	},
 	{
 		paths:  []string{"sigs.k8s.io/knftables"},
 		users:  []string{"pkg/kernel/nft/...", "pkg/proxy/backend/nftables/...", "test/..."},
-		remedy: "nftables is spoken by the nftables backend and its door",
+		remedy: "only the nftables backend and its door may use knftables",
 	},
 	{
 		paths:  []string{"os/exec"},
 		users:  []string{"cmd/...", "pkg/kernel/...", "test/...", "build/..."},
 		tests:  true,
-		remedy: "programs are run by the doors in pkg/kernel",
+		remedy: "use a door in pkg/kernel to run programs",
 	},
 }
 
-// findImports holds every import of our own packages against rows.
+// findImports checks every import of our own packages against rows.
 func findImports(t *Tree) ([]Violation, error) {
 	var found []Violation
 	for _, p := range t.Packages {
 		i := slices.IndexFunc(rows, func(r row) bool { _, ok := match(r.packages, p.Dir); return ok })
 		if i < 0 {
 			found = append(found, t.at(p.Files[0].Syntax.Package, p.Dir+" has no row in the import table",
-				"give it one in test/arch/imports.go"))
+				"add a row in test/arch/imports.go"))
 			continue
 		}
 		for _, f := range p.Files {
@@ -155,7 +155,7 @@ func findImports(t *Tree) ([]Violation, error) {
 	return found, nil
 }
 
-// mayImport reports whether a file of the package in dir, which r holds for, may import our package in target.
+// mayImport reports whether a file of the package in dir, to which r applies, may import our package in target.
 func mayImport(r row, dir string, test bool, target string) bool {
 	own, _ := match(r.packages, dir)
 	if target == own || strings.HasSuffix(r.packages, "/...") && strings.HasPrefix(target, own+"/") || target == dir {
@@ -164,19 +164,19 @@ func mayImport(r row, dir string, test bool, target string) bool {
 	return matchAny(r.imports, target) || test && matchAny(testImports, target)
 }
 
-// allowance tells what would be allowed instead.
+// allowance describes the imports that are allowed instead.
 func allowance(r row, test bool) string {
 	may := slices.Clone(r.imports)
 	if test {
 		may = append(may, testImports...)
 	}
 	if len(may) == 0 {
-		return r.packages + " imports nothing of ours: pass a value or a function in from above"
+		return r.packages + " may import no other package of this module: let the caller pass a value or a function"
 	}
-	return r.packages + " may import " + strings.Join(may, ", ") + ": move the code, or pass a value or a function in from above"
+	return r.packages + " may import " + strings.Join(may, ", ") + ": move the code, or let the caller pass a value or a function"
 }
 
-// who names the importer in a message.
+// who describes the importer in a message.
 func who(p *Package, f *File) string {
 	if f.Test {
 		return "a test of " + p.Dir
@@ -184,7 +184,7 @@ func who(p *Package, f *File) string {
 	return p.Dir
 }
 
-// findLibraries holds every other import against libraries.
+// findLibraries checks all other imports against libraries.
 func findLibraries(t *Tree) ([]Violation, error) {
 	var found []Violation
 	for _, p := range t.Packages {
@@ -225,7 +225,7 @@ func (lib library) mayUse(p *Package, f *File) bool {
 func importPath(spec *ast.ImportSpec) string {
 	s, err := strconv.Unquote(spec.Path.Value)
 	if err != nil {
-		return spec.Path.Value // the parser lets no such literal through
+		return spec.Path.Value // not reached: the parser rejects such literals
 	}
 	return s
 }
@@ -241,8 +241,8 @@ func (t *Tree) ownFolder(imported string) (string, bool) {
 	return strings.CutPrefix(imported, t.Module+"/")
 }
 
-// match holds a folder against a pattern and returns the part of the folder that the pattern names: all but what a
-// final /... stands for.
+// match matches a folder against a pattern and returns the part of the folder that the pattern matches without a final
+// /... .
 func match(pattern, dir string) (own string, ok bool) {
 	pattern, below := strings.CutSuffix(pattern, "/...")
 	want, have := strings.Split(pattern, "/"), strings.Split(dir, "/")

@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// kernelTools are the packages that only a test with root's rights has a use for.
+// kernelTools are the packages that are useful only in tests that run as root.
 var kernelTools = []string{"test/netns/...", "pkg/proxy/backend/backendtest/..."}
 
-// findUnnamedKernelTests finds tests that use network namespaces without saying so in their name. `make test` runs all
-// tests with the race detector but for those named TestKernel..., which it runs without.
+// findUnnamedKernelTests finds tests that use network namespaces and are not named TestKernel... . `make test` runs the
+// tests of that name as root and without the race detector, and all others with it.
 func findUnnamedKernelTests(t *Tree) ([]Violation, error) {
 	var found []Violation
 	for _, f := range t.files {
@@ -37,19 +37,19 @@ func findUnnamedKernelTests(t *Tree) ([]Violation, error) {
 	return found, nil
 }
 
-// unfinished matches the marks that people leave where work is left over.
+// unfinished matches the usual marks of unfinished work.
 var unfinished = regexp.MustCompile(`\b(TODO|FIXME)\b`)
 
 // findUnfinished finds such marks in the comments of Go files, generated ones too, and in scripts and makefiles.
 func findUnfinished(t *Tree) ([]Violation, error) {
 	var found []Violation
-	const remedy = "finish it, or tell it in an issue"
+	const remedy = "finish it, or file an issue"
 	for _, p := range t.Packages {
 		for _, f := range p.Files {
 			for _, group := range f.Syntax.Comments {
 				for _, c := range group.List {
 					if mark := unfinished.FindString(c.Text); mark != "" {
-						found = append(found, t.at(c.Pos(), "a comment says "+mark, remedy))
+						found = append(found, t.at(c.Pos(), "a comment contains "+mark, remedy))
 					}
 				}
 			}
@@ -70,23 +70,23 @@ func findUnfinished(t *Tree) ([]Violation, error) {
 		}
 		marks, err := marksIn(name)
 		for line, mark := range marks {
-			found = append(found, Violation{File: filepath.ToSlash(rel), Line: line, Problem: "a line says " + mark, Remedy: remedy})
+			found = append(found, Violation{File: filepath.ToSlash(rel), Line: line, Problem: "the line contains " + mark, Remedy: remedy})
 		}
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading scripts: %w", err)
+		return nil, fmt.Errorf("read scripts: %w", err)
 	}
 	return found, nil
 }
 
-// isScript reports whether a file is a script, a makefile, or another file with comments that begin with a hash.
+// isScript reports whether a file is a script, a makefile, or another file whose comments begin with a hash.
 func isScript(name string) bool {
 	return filepath.Base(name) == "Makefile" || filepath.Base(filepath.Dir(name)) == ".ci" ||
 		slices.Contains([]string{".sh", ".yaml", ".yml", ".mk"}, filepath.Ext(name))
 }
 
-// marksIn returns the marks of a file by their lines.
+// marksIn returns the marks in a file by line number.
 func marksIn(name string) (map[int]string, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {

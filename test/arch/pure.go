@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// pure lists the packages that are plain functions of their input.
+// pure lists the packages whose results depend only on their input.
 var pure = []string{"pkg/proxy/cluster/...", "pkg/proxy/plan/..."}
 
-// impure lists what a plain function of its input has no use for: logs, the machine, the network and chance.
+// impure lists the packages that a pure package may not import: logs, the system, the network and random numbers.
 var impure = []string{"k8s.io/klog", "log", "os", "math/rand", "crypto/rand", "net/http", "syscall", "golang.org/x/sys"}
 
 // clock lists the functions of package time that read or follow the clock.
 var clock = []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTicker", "NewTimer"}
 
-// findImpurities finds imports and clock readings that make a pure package depend on more than its input. Tests of such a
-// package may do as they like.
+// findImpurities finds imports and uses of the clock that make a pure package depend on more than its input. Tests of
+// these packages are not checked.
 func findImpurities(t *Tree) ([]Violation, error) {
 	var found []Violation
 	for p, f := range t.files {
@@ -28,13 +28,13 @@ func findImpurities(t *Tree) ([]Violation, error) {
 			imported := importPath(spec)
 			if slices.ContainsFunc(impure, func(bad string) bool { return imported == bad || strings.HasPrefix(imported, bad+"/") }) {
 				found = append(found, t.at(spec.Pos(), fmt.Sprintf("%s is pure and imports %s", p.Dir, imported),
-					"take what you need as an argument, return what you have to say"))
+					"accept arguments and return results instead"))
 			}
 		}
 		ast.Inspect(f.Syntax, func(n ast.Node) bool {
 			if name, ok := timeFunction(n); ok && slices.Contains(clock, name) {
 				found = append(found, t.at(n.Pos(), fmt.Sprintf("%s is pure and uses time.%s", p.Dir, name),
-					"take the time as an argument"))
+					"accept the time as an argument"))
 			}
 			return true
 		})

@@ -41,9 +41,9 @@ type Package struct {
 type File struct {
 	// Name is the path relative to the root, with slashes.
 	Name string
-	// Test says that the name ends in _test.go.
+	// Test reports whether the name ends in _test.go.
 	Test bool
-	// Generated says that the file tells so as https://go.dev/s/generatedcode asks.
+	// Generated reports whether the file has the comment of https://go.dev/s/generatedcode.
 	Generated bool
 	// Lines is the number of lines.
 	Lines int
@@ -56,9 +56,9 @@ func (f *File) external() bool {
 	return f.Test && strings.HasSuffix(f.Syntax.Name.Name, "_test")
 }
 
-// Load parses every Go file below root, whose go.mod names the main module. It leaves out what the go command leaves
-// out: folders named testdata or vendor, and names that begin with a dot or an underscore. A file that does not parse is
-// an error.
+// Load parses every Go file below root, which contains the go.mod of the main module. Like the go command it ignores
+// folders named testdata or vendor, and names that begin with a dot or an underscore. It returns an error if a file does
+// not parse.
 func Load(root string) (*Tree, error) {
 	t := &Tree{Root: root, fset: token.NewFileSet(), byPath: map[string]*Package{}}
 	modules := map[string]string{} // folder to module path
@@ -83,7 +83,7 @@ func Load(root string) (*Tree, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading the source below %s: %w", root, err)
+		return nil, fmt.Errorf("read the source below %s: %w", root, err)
 	}
 	t.Module = modules["."]
 	for _, p := range t.byPath {
@@ -93,13 +93,13 @@ func Load(root string) (*Tree, error) {
 	return t, nil
 }
 
-// ignored reports whether the go command does not look at a file or folder of this name.
+// ignored reports whether the go command ignores a file or folder of this name.
 func ignored(name string) bool {
 	return name == "testdata" || name == "vendor" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
 }
 
-// modulePath returns the import path of a folder: the module that its go.mod declares or, where it has none, what follows
-// from its parent's path. Only the root must have a go.mod.
+// modulePath returns the import path of a folder: the module path of its go.mod or, without one, the path derived from its
+// parent. Only the root must have a go.mod.
 func modulePath(dir, parent, rel string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil {
@@ -116,7 +116,7 @@ func modulePath(dir, parent, rel string) (string, error) {
 	return "", fmt.Errorf("%s/go.mod has no module line", rel)
 }
 
-// add parses one file and puts it into the package of its folder.
+// add parses one file and adds it to the package of its folder.
 func (t *Tree) add(rel, importPath string) error {
 	src, err := os.ReadFile(filepath.Join(t.Root, filepath.FromSlash(rel)))
 	if err != nil {
@@ -141,7 +141,7 @@ func (t *Tree) add(rel, importPath string) error {
 	return nil
 }
 
-// files yields every file that a person wrote: all but the generated ones.
+// files yields every file that is not generated.
 func (t *Tree) files(yield func(*Package, *File) bool) {
 	for _, p := range t.Packages {
 		for _, f := range p.Files {
@@ -152,18 +152,18 @@ func (t *Tree) files(yield func(*Package, *File) bool) {
 	}
 }
 
-// Violation is one place that breaks a rule.
+// Violation is one violation of a rule.
 type Violation struct {
-	// Rule is the name of the rule that is broken.
+	// Rule is the name of the rule.
 	Rule string
 	// File is relative to the root; Line counts from 1.
 	File string
 	Line int
-	// Problem says what is wrong, and Remedy what to do about it.
+	// Problem describes the violation, and Remedy what to do about it.
 	Problem, Remedy string
 }
 
-// String gives the violation the form that editors and CI systems make a link of.
+// String formats the violation so that editors and CI systems show it as a link.
 func (v Violation) String() string {
 	return fmt.Sprintf("%s:%d: %s; %s (rule %q of test/arch)", v.File, v.Line, v.Problem, v.Remedy, v.Rule)
 }
@@ -174,7 +174,7 @@ func (t *Tree) at(pos token.Pos, problem, remedy string) Violation {
 	return Violation{File: p.Filename, Line: p.Line, Problem: problem, Remedy: remedy}
 }
 
-// Rule finds what breaks one rule.
+// Rule finds the violations of one rule.
 type Rule struct {
 	// Name is short, unique, and part of every message.
 	Name string
@@ -182,7 +182,7 @@ type Rule struct {
 	Find func(*Tree) ([]Violation, error)
 }
 
-// Rules returns every rule of the house, with the budgets that it is given.
+// Rules returns all rules, with the given budgets.
 func Rules(b Budgets) []Rule {
 	return []Rule{
 		{"imports", findImports},
@@ -200,7 +200,7 @@ func Rules(b Budgets) []Rule {
 	}
 }
 
-// Check applies the rules and returns what they find, sorted by place.
+// Check applies the rules and returns the violations, sorted by position.
 func (t *Tree) Check(rules []Rule) ([]Violation, error) {
 	var all []Violation
 	for _, rule := range rules {

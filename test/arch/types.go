@@ -18,16 +18,16 @@ import (
 	"strings"
 )
 
-// checker gives the tree's packages their types. Our own packages are checked from their source, all others are read
-// from the export data that the go command keeps. What cannot be found (a dependency of a nested module, a file for
-// another system) is left without types: such code is the compiler's to judge, not ours.
+// checker type-checks the tree's packages. Our own packages are checked from source, all others are read from the export
+// data of the go command. Code whose types cannot be found (a dependency of a nested module, a file for another system) is
+// left without types and is not checked.
 type checker struct {
 	tree    *Tree
 	foreign types.Importer
 	own     map[string]*types.Package // by import path, without tests
 }
 
-// newChecker asks the go command for everything that the tree imports from elsewhere.
+// newChecker gets the export data of all packages that the tree imports from other modules.
 func newChecker(t *Tree) (*checker, error) {
 	exports, err := t.exportData()
 	if err != nil {
@@ -43,7 +43,7 @@ func newChecker(t *Tree) (*checker, error) {
 	return &checker{tree: t, foreign: importer.ForCompiler(t.fset, "gc", open), own: map[string]*types.Package{}}, nil
 }
 
-// exportData returns the files with the types of every imported package that is not ours, by import path.
+// exportData returns the export data files of all imported packages of other modules, by import path.
 func (t *Tree) exportData() (map[string]string, error) {
 	args := []string{"list", "-e", "-export", "-json=ImportPath,Export", "--"}
 	seen := map[string]bool{"unsafe": true, "C": true}
@@ -62,7 +62,7 @@ func (t *Tree) exportData() (map[string]string, error) {
 	if len(seen) == 2 {
 		return exports, nil
 	}
-	// Without cgo, as the program is built: so the types come from the same build cache, and no C compiler is asked for.
+	// Without cgo, like the program: this uses the same build cache and needs no C compiler.
 	cmd := exec.CommandContext(context.Background(), "go", args...)
 	cmd.Dir = t.Root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -77,7 +77,7 @@ func (t *Tree) exportData() (map[string]string, error) {
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
 			return exports, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("reading the answer of go list: %w", err)
+			return nil, fmt.Errorf("parse the output of go list: %w", err)
 		}
 		exports[p.ImportPath] = p.Export
 	}
@@ -92,7 +92,7 @@ func (c *checker) Import(imported string) (*types.Package, error) {
 		return p, nil
 	}
 	if p := c.tree.byPath[imported]; p != nil {
-		c.own[imported] = types.NewPackage(imported, path.Base(imported)) // ends a cycle, which the compiler reports
+		c.own[imported] = types.NewPackage(imported, path.Base(imported)) // breaks an import cycle, which the compiler reports
 		c.own[imported], _ = c.check(p, func(f *File) bool { return !f.Test })
 		return c.own[imported], nil
 	}
@@ -104,7 +104,7 @@ func (c *checker) Import(imported string) (*types.Package, error) {
 	return p, nil
 }
 
-// check gives types to those files of p that are chosen.
+// check type-checks the selected files of p.
 func (c *checker) check(p *Package, choose func(*File) bool) (*types.Package, *types.Info) {
 	var files []*ast.File
 	for _, f := range p.Files {
@@ -120,7 +120,7 @@ func (c *checker) check(p *Package, choose func(*File) bool) (*types.Package, *t
 	}
 	conf := types.Config{Importer: c, FakeImportC: true, Error: func(error) {}}
 	checked, err := conf.Check(p.Path, c.tree.fset, files, info)
-	_ = err // what does not compile is reported by the compiler, with better words
+	_ = err // the compiler reports type errors, with better messages
 	return checked, info
 }
 
@@ -142,8 +142,8 @@ func (c *checker) checkAll(visit func(*File, *types.Info)) {
 	}
 }
 
-// packageVar returns the package-level variable of any package that an expression reaches into: v itself, and a
-// field, an element, a slice or the target of it.
+// packageVar returns the package-level variable that an expression refers to: the variable itself, or a field, an
+// element, a slice or the target of it.
 func packageVar(info *types.Info, e ast.Expr) *types.Var {
 	for {
 		switch x := e.(type) {
@@ -172,7 +172,7 @@ func packageVar(info *types.Info, e ast.Expr) *types.Var {
 	}
 }
 
-// typeName returns the full name of a named type, with a star for each pointer to it, or "" for all others.
+// typeName returns the full name of a named type, with a star for each pointer to it, or "" for other types.
 func typeName(t types.Type) string {
 	t = types.Unalias(t)
 	if p, ok := t.(*types.Pointer); ok {
@@ -214,7 +214,7 @@ func isBuiltin(info *types.Info, e ast.Expr, name string) bool {
 	return ok && b.Name() == name
 }
 
-// declaredVars yields the package-level variables that a file declares, but for the blank ones.
+// declaredVars yields the package-level variables that a file declares, except blank ones.
 func declaredVars(f *File, yield func(*ast.Ident, *ast.ValueSpec)) {
 	for _, decl := range f.Syntax.Decls {
 		gen, ok := decl.(*ast.GenDecl)

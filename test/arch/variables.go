@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// A package-level variable is fine as long as it is a constant that Go cannot write as one: an error to compare with, a
-// regular expression, an embedded file, a table. So two things are looked for: variables that by their type exist to be
-// changed, and places that change a variable or hand out its address.
+// A package-level variable is allowed if it is effectively constant: an error to compare with, a regular expression, an
+// embedded file, a table. The rule finds variables of types that are meant to change, and code that changes a variable or
+// takes its address.
 
-// constantPointers are the pointer types whose targets do not change (or, the flags of tests, only before the tests).
+// constantPointers are the pointer types whose targets do not change, or in the case of test flags only before the tests.
 var constantPointers = []string{
 	"*regexp.Regexp", "*strings.Replacer", "*text/template.Template", "*html/template.Template",
 	"*bool", "*int", "*string", "*time.Duration",
 }
 
-// readers are the methods that take their receiver by its address and yet only read it.
+// readers are methods with a pointer receiver that only read it.
 var readers = []string{"(*k8s.io/apimachinery/pkg/runtime.SchemeBuilder).AddToScheme"}
 
-// mutators are the functions that change what their first argument holds, by package.
+// mutators are the functions that change their first argument, by package.
 var mutators = map[string][]string{
 	"sort":   {"Sort", "Stable", "Slice", "SliceStable", "Strings", "Ints"},
 	"slices": {"Sort", "SortFunc", "SortStableFunc", "Reverse", "Delete", "DeleteFunc", "Insert", "Replace", "Compact", "CompactFunc"},
@@ -41,16 +41,16 @@ func findMutableVariables(t *Tree) ([]Violation, error) {
 			if obj := info.Defs[name]; obj != nil {
 				if why := mutableType(obj.Type()); why != "" {
 					found = append(found, t.at(name.Pos(), fmt.Sprintf("package variable %s %s", name.Name, why),
-						"make it a field of what owns it, or the result of a function"))
+						"make it a field of its owner, or the result of a function"))
 				}
 			}
 		})
 		report := func(pos token.Pos, v *types.Var, how string) {
 			if how != "assigned to" && t.byPath[v.Pkg().Path()] == nil {
-				return // how others guard their variables is theirs to say
+				return // other modules' variables may have other ways to change them safely
 			}
 			found = append(found, t.at(pos, fmt.Sprintf("package variable %s is %s", v.Name(), how),
-				"leave it as it was declared: copy it, or make it a field of what changes it"))
+				"do not change it: copy it, or make it a field of the type that changes it"))
 		}
 		ast.Inspect(f.Syntax, func(n ast.Node) bool {
 			change(info, n, report)
@@ -60,7 +60,7 @@ func findMutableVariables(t *Tree) ([]Violation, error) {
 	return found, nil
 }
 
-// mutableType says why a variable of this type exists to be changed, or returns "".
+// mutableType returns why a variable of this type is mutable, or "".
 func mutableType(t types.Type) string {
 	switch under := t.Underlying().(type) {
 	case *types.Chan:
@@ -110,19 +110,19 @@ func change(info *types.Info, n ast.Node, report func(token.Pos, *types.Var, str
 		target(n.Chan, "sent on")
 	case *ast.UnaryExpr:
 		if n.Op == token.AND {
-			target(n.X, "handed out by its address")
+			target(n.X, "accessed by its address")
 		}
 	case *ast.CallExpr:
 		changeByCall(info, n, target)
 	}
 }
 
-// changeByCall reports what a call changes: by a builtin, by a function known to, or as the receiver of a method that
-// takes its address.
+// changeByCall reports the package variables that a call changes: a builtin, a function in mutators, or a method with a
+// pointer receiver.
 func changeByCall(info *types.Info, call *ast.CallExpr, target func(ast.Expr, string)) {
 	for _, name := range []string{"append", "clear", "close", "copy", "delete"} {
 		if isBuiltin(info, call.Fun, name) && len(call.Args) > 0 {
-			target(call.Args[0], "given to "+name)
+			target(call.Args[0], "passed to "+name)
 		}
 	}
 	sel, ok := call.Fun.(*ast.SelectorExpr)
@@ -131,7 +131,7 @@ func changeByCall(info *types.Info, call *ast.CallExpr, target func(ast.Expr, st
 	}
 	for imported, names := range mutators {
 		if isPackage(info, sel.X, imported) && slices.Contains(names, sel.Sel.Name) && len(call.Args) > 0 {
-			target(call.Args[0], "given to "+imported+"."+sel.Sel.Name)
+			target(call.Args[0], "passed to "+imported+"."+sel.Sel.Name)
 		}
 	}
 	if s := info.Selections[sel]; s != nil && s.Kind() == types.MethodVal {
