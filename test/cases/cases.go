@@ -1,22 +1,22 @@
-// Package cases holds what the proxy promises, one readable file for each behaviour: objects in; the plan,
-// the ruleset and the fate of packets out.
+// Package cases defines the proxy's behaviour, one readable file for each: the input is objects, the output is the plan,
+// the rulesets and the packets' verdicts.
 //
-// A file is a txtar archive. Its comment says what it is about; its parts are
+// A file is a txtar archive. Its comment describes the behaviour; its parts are
 //
 //	objects.yaml   the API objects
-//	options        settings that are not the default, one "name: value" a line (see Options)
-//	packets        one question and its answer a line (see Packet)
-//	plan           what plan.Compute makes of it            (golden)
-//	nftables       the table that the nftables backend makes (golden)
-//	iptables       the rules that the iptables backend makes (golden)
+//	options        settings that differ from the default, one "name: value" per line (see Options)
+//	packets        one packet and its expected result per line (see Packet)
+//	plan           the result of plan.Compute          (golden)
+//	nftables       the table of the nftables backend   (golden)
+//	iptables       the rules of the iptables backend   (golden)
 //
-// The last two hold only what differs from testdata/skeleton.txtar, the rules of a node without Services.
+// The last two contain only the difference to testdata/skeleton.txtar, the rules of a node without Services.
 //
-// A case may go on: the parts "objects.yaml 2" and "packets 2" change objects in one update, and ask again; those with
-// a deletionTimestamp are deleted. Of such steps, which are cases of their own, only the part "plan 2" is golden.
+// A case can have several steps: the parts "objects.yaml 2" and "packets 2" change objects in one update and then list
+// packets again; objects with a deletionTimestamp are deleted. Each step is a Case; only its part "plan 2" is golden.
 //
-// The objects and packets are written for the laboratory of test/netns, in IPv4. They are read a second time
-// in IPv6, with every address replaced by its counterpart, unless the options say "families: as written".
+// The objects and packets are written for the lab of test/netns, in IPv4. They are read a second time in IPv6, with every
+// address replaced by its counterpart, unless the options contain "families: as written".
 package cases
 
 import (
@@ -43,41 +43,41 @@ const Node = "node1"
 
 // Case is one behaviour in one address family.
 type Case struct {
-	// Name is the file's name without its ending, and the family after a slash.
+	// Name is the file's name without its extension, a slash, and the family.
 	Name string
-	// Path is the file, Archive its parts as written.
+	// Path is the file, Archive its parts as in the file.
 	Path    string
 	Archive *txtar.Archive
 	Family  cluster.Family
 
-	// Objects are the API objects, and Snapshot what they make in the order of the file.
+	// Objects are the API objects in the order of the file, and Snapshot is the result of adding them.
 	Objects  []runtime.Object
 	Snapshot *cluster.Snapshot
 	Options  *plan.Options
 	Packets  []Packet
-	// Bears are addresses that node1 bears beside its own.
+	// Bears are additional addresses of node1.
 	Bears []netip.Addr
-	// Before is the step before this one; nil at the first.
+	// Before is the previous step; nil for the first.
 	Before *Case
 
 	step    int // from 2 on; 0 is the first
 	builder *cluster.Builder
 }
 
-// Packet is a question and its answer, written
+// Packet is a packet and its expected result, written as
 //
 //	client > 10.96.0.10:80/TCP = pod1a pod2a, seen as node1
 //	pod1a > 10.96.0.11:53/UDP = refused
 //
-// The answer names the endpoints that share the connections and the host whose address they see as the
-// source; or says refused, dropped, or passed: left alone. Where session affinity has a client stay with its
-// endpoint, it says so; and that it is the endpoint of the line before, by whatever address, be it the last line of the
-// step before:
+// The result lists the endpoints that share the connections, and the host whose address they see as the source; or it
+// is refused, dropped, or passed (left alone). With session affinity a client uses one endpoint ("one of"), or the same
+// endpoint as in the previous line ("the same of"), which may have used another address or be the last line of the
+// previous step:
 //
 //	client > 10.96.0.10:80/TCP = one of pod1a pod2a, seen as node1
 //	client > 192.0.2.10:80/TCP = the same of pod1a pod2a, seen as node1
 //
-// Where a backend is known not to do what the plan says, its own answer follows, without endpoints:
+// If a backend is known to differ from the plan, its result follows; it has no endpoints:
 //
 //	pod1b > 10.96.0.10:9999/TCP = refused (iptables: passed)
 type Packet struct {
@@ -89,11 +89,11 @@ type Packet struct {
 	Choice    Choice
 	Endpoints []string
 	SeenAs    string
-	// Except are the backends with another answer.
+	// Except are the results of backends that differ.
 	Except map[string]plan.Verdict
 }
 
-// By is the packet with the answer that a backend gives.
+// By returns the packet with the expected result for a backend.
 func (p Packet) By(backend string) Packet {
 	if verdict, ok := p.Except[backend]; ok {
 		p.Verdict, p.Endpoints, p.SeenAs = verdict, nil, ""
@@ -101,17 +101,17 @@ func (p Packet) By(backend string) Packet {
 	return p
 }
 
-// Choice is how a client's connections share the endpoints.
+// Choice is how a client's connections are distributed over the endpoints.
 type Choice string
 
-// Each connection may go to any endpoint; all go to one of them; all go to that of the line before.
+// Each connection may go to any endpoint; all go to the same one; all go to the endpoint of the previous line.
 const (
 	Any     Choice = ""
 	OneOf   Choice = "one of "
 	TheSame Choice = "the same of "
 )
 
-// Plan computes the case's plan, from that of the step before it if there is one.
+// Plan computes the case's plan, based on the plan of the previous step if there is one.
 func (c *Case) Plan() *plan.Plan {
 	var before *plan.Plan
 	if c.Before != nil {
@@ -120,7 +120,7 @@ func (c *Case) Plan() *plan.Plan {
 	return plan.Compute(c.Snapshot, c.Options, before)
 }
 
-// Part is a part of the archive by name, empty if there is none.
+// Part returns the part of the archive with that name, or "" if there is none.
 func (c *Case) Part(name string) string { return part(c.Archive, c.partName(name)) }
 
 func (c *Case) partName(name string) string {
@@ -139,7 +139,7 @@ func part(archive *txtar.Archive, name string) string {
 	return ""
 }
 
-// Load reads every case of a folder, in each family that it is about.
+// Load reads every case of a folder, in each of its families.
 func Load(dir string) ([]*Case, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
 	if err != nil {
@@ -206,7 +206,7 @@ func (c *Case) read() error {
 	return nil
 }
 
-// parse parses manifests of which everything must be good, and everything must be served.
+// parse parses manifests. It returns an error if an object is invalid or of a kind that is not served.
 func parse(name string, data []byte) ([]runtime.Object, error) {
 	file := manifests.Parse(name, data)
 	if file.Err == nil && len(file.PassedOver) > 0 {
@@ -215,7 +215,7 @@ func parse(name string, data []byte) ([]runtime.Object, error) {
 	return file.Objects, file.Err
 }
 
-// newBuilder makes a builder that knows the laboratory's node1, unless the objects have its Node, and nothing else yet.
+// newBuilder returns a builder that contains only the lab's node1, without its Node object if objects contain a Node.
 func (c *Case) newBuilder(objects []runtime.Object) *cluster.Builder {
 	isNode := func(object runtime.Object) bool { _, ok := object.(*corev1.Node); return ok }
 	builder := cluster.NewBuilder(Node)
@@ -228,7 +228,7 @@ func (c *Case) newBuilder(objects []runtime.Object) *cluster.Builder {
 	return builder
 }
 
-// Snapshot is what objects make in a family; they are YAML, written in IPv4.
+// Snapshot returns the snapshot of objects, which are YAML written in IPv4, in a family.
 func Snapshot(objects string, family cluster.Family) (*cluster.Snapshot, error) {
 	if family == cluster.IPv6 {
 		objects = toIPv6(objects)
@@ -242,14 +242,14 @@ func Snapshot(objects string, family cluster.Family) (*cluster.Snapshot, error) 
 	return builder.Snapshot(), err
 }
 
-// Interfaces are the addresses that the laboratory's node1 bears.
+// Interfaces are the addresses of the lab's node1.
 var Interfaces = []netip.Addr{
 	netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1"),
 	netip.MustParseAddr("172.18.0.11"), netip.MustParseAddr("fd00:172:18::b"),
 	netip.MustParseAddr("10.244.1.1"), netip.MustParseAddr("fd00:10:244:1::1"),
 }
 
-// node is node1's object, unless a case brings its own.
+// node returns the Node object of node1, unless a case contains one.
 func node() *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: Node},
@@ -260,8 +260,8 @@ func node() *corev1.Node {
 	}
 }
 
-// parseOptions reads the options part. The defaults are those of a cluster with dual-stack pod CIDRs. bears are the
-// addresses that node1 is to bear.
+// parseOptions parses the options part. The defaults are those of a cluster with dual-stack pod CIDRs. bears are
+// additional addresses of node1.
 func parseOptions(text string) (options *plan.Options, bears []netip.Addr, err error) {
 	o := &plan.Options{
 		NodePorts: plan.NodePortAddresses{Primary: true},
@@ -274,7 +274,7 @@ func parseOptions(text string) (options *plan.Options, bears []netip.Addr, err e
 		value = strings.TrimSpace(value)
 		switch name {
 		case "", "families":
-		case "nodeBears":
+		case "nodeAddress":
 			var addr netip.Addr
 			addr, err = netip.ParseAddr(value)
 			bears = append(bears, addr)
@@ -304,7 +304,7 @@ func parseOptions(text string) (options *plan.Options, bears []netip.Addr, err e
 				o.NodePorts.CIDRs = append(o.NodePorts.CIDRs, prefix)
 			}
 		default:
-			return nil, nil, fmt.Errorf("option %q is not known", name)
+			return nil, nil, fmt.Errorf("unknown option %q", name)
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("option %s: %w", name, err)
@@ -313,7 +313,7 @@ func parseOptions(text string) (options *plan.Options, bears []netip.Addr, err e
 	return o, bears, nil
 }
 
-// parseFamilies reads a list of families: "IPv4 IPv6", or "none".
+// parseFamilies parses a list of families: "IPv4 IPv6", or "none".
 func parseFamilies(value string) (families []cluster.Family, err error) {
 	for word := range strings.FieldsSeq(value) {
 		switch word {
@@ -323,7 +323,7 @@ func parseFamilies(value string) (families []cluster.Family, err error) {
 			families = append(families, cluster.IPv6)
 		case "none":
 		default:
-			err = fmt.Errorf("%q is neither IPv4, IPv6 nor none", word)
+			err = fmt.Errorf("unknown family %q: use IPv4, IPv6 or none", word)
 		}
 	}
 	return families, err
@@ -337,7 +337,7 @@ var (
 func parsePacket(line string) (Packet, error) {
 	fields := packetLine.FindStringSubmatch(line)
 	if fields == nil {
-		return Packet{}, fmt.Errorf("%q is not HOST > ADDRESS:PORT/PROTOCOL = ANSWER, or that and (BACKEND: ANSWER)", line)
+		return Packet{}, fmt.Errorf("%q is not of the form HOST > ADDRESS:PORT/PROTOCOL = RESULT [(BACKEND: RESULT)]", line)
 	}
 	p := Packet{From: fields[1]}
 	var err error
@@ -348,7 +348,7 @@ func parsePacket(line string) (Packet, error) {
 	if backend := fields[6]; backend != "" {
 		verdict, known := verdicts[fields[7]]
 		if !known {
-			return p, fmt.Errorf("(%s: %s): a backend's own answer is refused, dropped or passed", backend, fields[7])
+			return p, fmt.Errorf("(%s: %s): the result of a backend must be refused, dropped or passed", backend, fields[7])
 		}
 		p.Except = map[string]plan.Verdict{backend: verdict}
 	}
@@ -364,7 +364,7 @@ func parsePacket(line string) (Packet, error) {
 	}
 	endpoints, seenAs, ok := strings.Cut(fields[4], ", seen as ")
 	if !ok {
-		return p, fmt.Errorf("%q says neither refused, dropped, passed, nor who answers and \", seen as\" whom", fields[4])
+		return p, fmt.Errorf("result %q: use refused, dropped, passed, or \"ENDPOINTS, seen as HOST\"", fields[4])
 	}
 	p.Endpoints, p.SeenAs = strings.Fields(endpoints), seenAs
 	slices.Sort(p.Endpoints)
@@ -376,7 +376,7 @@ var (
 	addressing = strings.NewReplacer("addressType: IPv4", "addressType: IPv6", "ipFamilies: [IPv4]", "ipFamilies: [IPv6]")
 )
 
-// toIPv6 replaces every IPv4 address, CIDR and address with port by its counterpart in the laboratory's plan.
+// toIPv6 replaces every IPv4 address, CIDR and address with port by its counterpart in the lab.
 func toIPv6(text string) string {
 	return addressing.Replace(ipv4.ReplaceAllStringFunc(text, func(match string) string {
 		m := ipv4.FindStringSubmatch(match)
@@ -392,8 +392,8 @@ func toIPv6(text string) string {
 	}))
 }
 
-// counterpart is the IPv6 address that stands for an IPv4 one, the same numbers in the same places; and, of a
-// prefix, its length.
+// counterpart returns the IPv6 address that corresponds to an IPv4 address, with the same numbers in the same places;
+// and the length of the corresponding prefix.
 func counterpart(n [4]int, bits string) (addr, newBits string) {
 	lengths := map[string]string{"": "", "/0": "/0", "/8": "/32", "/16": "/96", "/24": "/112", "/32": "/128"}
 	switch {

@@ -16,12 +16,12 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-var update = flag.Bool("update", false, "write the golden parts anew")
+var update = flag.Bool("update", false, "rewrite the golden parts")
 
-// nftOptions are the nftables backend's in every case.
+// nftOptions are the options of the nftables backend in all cases.
 var nftOptions = nftables.Options{Mark: 0x4000}
 
-// iptOptions are the iptables backend's.
+// iptOptions are the options of the iptables backend in all cases.
 var iptOptions = iptables.Options{Mark: 0x4000}
 
 func load(t *testing.T) []*Case {
@@ -33,18 +33,18 @@ func load(t *testing.T) []*Case {
 	return all
 }
 
-// TestGolden compares what the pure stages make of each case with what its file says.
+// TestGolden compares the output of the pure stages for each case with the golden parts of its file.
 func TestGolden(t *testing.T) {
 	skeleton := renderSkeleton(t)
 	for _, c := range load(t) {
 		if c.Family != cluster.IPv4 {
-			continue // the same decisions, in other addresses
+			continue // the same decisions with other addresses
 		}
 		t.Run(c.Name, func(t *testing.T) {
 			p := c.Plan()
 			golden(t, c.Path, c.Archive, c.partName("plan"), p.String())
 			if c.Before != nil {
-				return // the rules follow from the plan
+				return // only the plan of later steps is golden
 			}
 			rules := renderBoth(p)
 			golden(t, c.Path, c.Archive, "nftables", added(rules.nftables, skeleton.nftables))
@@ -53,12 +53,12 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// golden compares a part of an archive, read from path, with what it should be, or writes it.
+// golden compares a part of an archive, read from path, with the wanted text; with -update it writes the text.
 func golden(t *testing.T, path string, archive *txtar.Archive, name, got string) {
 	t.Helper()
 	if !*update {
 		if diff := cmp.Diff(part(archive, name), got); diff != "" {
-			t.Errorf("%s, part %s differs (-file +now); if it should, run make golden:\n%s", path, name, diff)
+			t.Errorf("%s, part %s differs (-file +now); if the change is intended, run make golden:\n%s", path, name, diff)
 		}
 		return
 	}
@@ -73,7 +73,7 @@ func golden(t *testing.T, path string, archive *txtar.Archive, name, got string)
 	}
 }
 
-// TestPackets asks the plan what becomes of each packet.
+// TestPackets compares the plan's explanation of each packet with the expected result.
 func TestPackets(t *testing.T) {
 	packets := 0
 	for _, c := range load(t) {

@@ -8,10 +8,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// host is a host of the laboratory (test/netns) as packets know it.
+// host is a host of the lab (test/netns).
 type host struct {
 	name string
-	// addrs are its addresses in IPv4 and IPv6; arrives is node1's interface that its packets come in by.
+	// addrs are its addresses in IPv4 and IPv6; arrives is the interface of node1 that receives its packets.
 	addrs   [2]netip.Addr
 	arrives string
 }
@@ -30,7 +30,7 @@ func addrs(v4, v6 string) [2]netip.Addr {
 	return [2]netip.Addr{netip.MustParseAddr(v4), netip.MustParseAddr(v6)}
 }
 
-// hostNamed finds a host; a name that is none gives the zero host.
+// hostNamed returns the host with that name, or the zero host if there is none.
 func hostNamed(name string) host {
 	at := slices.IndexFunc(hosts, func(h host) bool { return h.name == name })
 	if at < 0 {
@@ -39,7 +39,7 @@ func hostNamed(name string) host {
 	return hosts[at]
 }
 
-// nameOf is the host that bears an address, or the address itself.
+// nameOf returns the name of the host with an address, or the address itself.
 func nameOf(addr netip.Addr) string {
 	at := slices.IndexFunc(hosts, func(h host) bool { return slices.Contains(h.addrs[:], addr) })
 	if at < 0 {
@@ -48,7 +48,7 @@ func nameOf(addr netip.Addr) string {
 	return hosts[at].name
 }
 
-// Explain answers a packet's question from the plan alone, in the form of a Packet.
+// Explain returns the result of a packet according to the plan, in the form of a Packet.
 func (c *Case) Explain(p *plan.Plan, question Packet) Packet {
 	from := hostNamed(question.From)
 	source := from.addrs[0]
@@ -56,7 +56,7 @@ func (c *Case) Explain(p *plan.Plan, question Packet) Packet {
 		source = from.addrs[1]
 	}
 	if from.name == Node && slices.Contains(c.Bears, question.To.Addr()) {
-		source = question.To.Addr() // as the kernel chooses it for an address of its own
+		source = question.To.Addr() // for a local address the kernel chooses the same source
 	}
 	path := p.Explain(plan.Packet{Source: source, Interface: from.arrives, To: question.To, Protocol: question.Protocol})
 	answer := Packet{Line: question.Line, From: question.From, To: question.To, Protocol: question.Protocol, Verdict: path.Verdict,
@@ -66,7 +66,7 @@ func (c *Case) Explain(p *plan.Plan, question Packet) Packet {
 	}
 	if path.Route.Affinity > 0 {
 		answer.Choice = OneOf
-		if question.Choice == TheSame { // which only packets can tell
+		if question.Choice == TheSame { // the plan cannot tell; only the kernel tests check this
 			answer.Choice = TheSame
 		}
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// TestKernelTakesRuleset feeds every ruleset to the real nft.
-func TestKernelTakesRuleset(t *testing.T) {
+// TestKernelAcceptsNFTables loads every nftables ruleset with nft.
+func TestKernelAcceptsNFTables(t *testing.T) {
 	lab := netns.Start(t, netns.Options{})
 	for _, c := range load(t) {
 		text := "flush ruleset\n" + nftables.Render(c.Plan(), c.Family, nftOptions)
 		if c.Family == cluster.IPv6 && strings.Contains(text, "update @affinity") {
-			continue // nft 1.0.6 aborts: pkg/kernel/nft/README.md; the backend does not write these as text
+			continue // nft 1.0.6 aborts, see pkg/kernel/nft/README.md; the backend writes these rules over netlink
 		}
 		cmd := lab.Client.Command("nft", "-f", "-")
 		cmd.Stdin = strings.NewReader(text)
@@ -26,8 +26,8 @@ func TestKernelTakesRuleset(t *testing.T) {
 	}
 }
 
-// TestKernelTakesRules feeds every set of rules to the real iptables-restore, of both variants.
-func TestKernelTakesRules(t *testing.T) {
+// TestKernelAcceptsIPTables checks every iptables ruleset with iptables-restore --test, in both variants.
+func TestKernelAcceptsIPTables(t *testing.T) {
 	lab := netns.Start(t, netns.Options{})
 	stems := map[cluster.Family]string{cluster.IPv4: "iptables", cluster.IPv6: "ip6tables"}
 	for _, c := range load(t) {

@@ -15,14 +15,14 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
 )
 
-// event is one thing that a source tells.
+// event is one update of a source: an object that was set or deleted.
 type event struct {
 	object  runtime.Object
 	deleted bool
 }
 
-// tell does what an event says.
-func (e event) tell(u *cluster.Update) {
+// apply applies the event to an update.
+func (e event) apply(u *cluster.Update) {
 	if !e.deleted {
 		manifests.Apply(u, []runtime.Object{e.object})
 		return
@@ -30,7 +30,7 @@ func (e event) tell(u *cluster.Update) {
 	remove(u, e.object)
 }
 
-// orders are ways in which objects may arrive. Each ends with all of them there.
+// orders are the orders in which objects may arrive. After each of them all objects exist.
 var orders = map[string]func([]runtime.Object, *rand.Rand) []event{
 	"as written": func(o []runtime.Object, _ *rand.Rand) []event { return arrive(o) },
 	"backwards": func(o []runtime.Object, _ *rand.Rand) []event {
@@ -90,7 +90,7 @@ func slicesLast(objects []runtime.Object) []runtime.Object {
 	return objects
 }
 
-// growing lets slices begin empty and get one endpoint after another.
+// growing sets slices without endpoints first and then adds one endpoint after another.
 func growing(objects []runtime.Object) []event {
 	var events []event
 	for _, o := range objects {
@@ -106,7 +106,7 @@ func growing(objects []runtime.Object) []event {
 	return events
 }
 
-// halved puts the endpoints of each slice into two.
+// halved splits each slice into two.
 func halved(objects []runtime.Object) []runtime.Object {
 	var all []runtime.Object
 	for _, o := range objects {
@@ -123,8 +123,8 @@ func halved(objects []runtime.Object) []runtime.Object {
 	return all
 }
 
-// TestOrders enters each case by different ways, in updates of one event and of several, with a plan after
-// each update: all end in the plan and the ruleset of the case.
+// TestOrders adds the objects of each case in different orders, in updates of one or several events, and computes a plan
+// after each update. Every order must result in the plan and the ruleset of the case.
 func TestOrders(t *testing.T) {
 	entered := 0
 	for _, c := range load(t) {
@@ -136,9 +136,9 @@ func TestOrders(t *testing.T) {
 				var p *plan.Plan
 				for events := order(c.Objects, rnd); len(events) > 0; {
 					n := min(1+rnd.IntN(1+int(seed)), len(events))
-					_ = builder.Update(func(u *cluster.Update) { // whose problems are the case's
+					_ = builder.Update(func(u *cluster.Update) { // invalid objects may be part of the case
 						for _, e := range events[:n] {
-							e.tell(u)
+							e.apply(u)
 						}
 					})
 					events = events[n:]
@@ -151,10 +151,10 @@ func TestOrders(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d ways", entered)
+	t.Logf("%d orders", entered)
 }
 
-// outcome is all that a plan decides, and what becomes of it.
+// outcome returns a plan as text, and its nftables ruleset.
 func outcome(c *Case, p *plan.Plan) []string {
 	return []string{p.String(), nftables.Render(p, c.Family, nftOptions)}
 }

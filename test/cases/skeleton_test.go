@@ -14,11 +14,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// The skeleton is the ruleset of a node without Services under default options. It has a golden file of its own; a case
-// file holds only the difference to it, so that a case shows what its objects do, and a change of the skeleton touches one
-// file.
+// The skeleton is the ruleset of a node without Services, with default options. It has its own golden file. A case file
+// contains only the difference to it, so that a case shows the effect of its objects, and a change of the skeleton changes
+// one file.
 
-// rulesets are the rules of both backends for one plan, in IPv4.
+// rulesets are the rulesets of both backends for one plan, in IPv4.
 type rulesets struct{ nftables, iptables []block }
 
 func renderBoth(p *plan.Plan) rulesets {
@@ -47,17 +47,17 @@ func renderSkeleton(t *testing.T) rulesets {
 	return rules
 }
 
-// block is a part of a ruleset that a case file holds or omits as a whole: an nftables object or an iptables chain.
+// block is the unit of comparison with the skeleton: an nftables object or an iptables chain.
 type block struct {
 	// title is unique within its ruleset.
 	title string
 	lines []string
-	// elements are those of an nftables set or map; declaration is the rest of it.
+	// elements are the elements of an nftables set or map; declaration is the rest of it.
 	elements, declaration []string
 }
 
-// added writes the blocks that differ from those of the skeleton. A set or map that differs in its elements only is written
-// as its title and elements, every other block whole, and a block that is missing as "no TITLE". So the result and the
+// added formats the blocks that differ from those of the skeleton. A set or map that differs only in its elements is
+// written as title and elements, every other block completely, and a missing block as "no TITLE". So the result and the
 // skeleton determine the ruleset, except for the order of its blocks.
 func added(blocks, skeleton []block) string {
 	var b strings.Builder

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
 )
 
-// steps are the case and all that follow it in its file.
+// steps returns the case and the later steps in its file.
 func (c *Case) steps() ([]*Case, error) {
 	all := []*Case{c}
 	for n := 2; part(c.Archive, fmt.Sprint("objects.yaml ", n)) != ""; n++ {
@@ -32,8 +32,8 @@ func (c *Case) steps() ([]*Case, error) {
 	return all, nil
 }
 
-// build makes the objects and snapshot of a case: its own, or, where there is a step before it, what these make of that in
-// one update. Objects with a deletionTimestamp are deleted.
+// build sets the objects and snapshot of a case: for a later step, it applies the changes to the previous step in one
+// update. Objects with a deletionTimestamp are deleted.
 func (c *Case) build(changes []runtime.Object) {
 	if c.Before == nil {
 		c.builder = c.newBuilder(changes)
@@ -41,7 +41,7 @@ func (c *Case) build(changes []runtime.Object) {
 		c.builder = c.Before.builder
 		c.Objects = slices.Clone(c.Before.Objects)
 	}
-	// What the builder leaves out is part of what a case may be about: its problems are no error here.
+	// A case may contain objects that the builder rejects, so its problems are not an error here.
 	_ = c.builder.Update(func(u *cluster.Update) {
 		for _, object := range changes {
 			c.Objects = slices.DeleteFunc(c.Objects, func(o runtime.Object) bool { return identity(o) == identity(object) })
@@ -56,13 +56,13 @@ func (c *Case) build(changes []runtime.Object) {
 	c.Snapshot = c.builder.Snapshot()
 }
 
-// identity tells objects apart.
+// identity returns a string that is unique for each object.
 func identity(object runtime.Object) string {
 	named := object.(metav1.Object)
 	return fmt.Sprintf("%T %s/%s", object, named.GetNamespace(), named.GetName())
 }
 
-// remove tells that an object is gone.
+// remove deletes an object.
 func remove(u *cluster.Update, object runtime.Object) {
 	switch o := object.(type) {
 	case *corev1.Service:
