@@ -34,7 +34,7 @@ func (q check) probe(lab *netns.Lab, family int) netns.Probe {
 // runChecks runs all checks of the table and prints the results.
 func (d *demo) runChecks(ctx context.Context) error {
 	d.line("")
-	d.line("%s Each line is %d connections; the columns show how many each pod answered.",
+	d.line("%s Each line is up to %d connections; the columns show how many each pod answered.",
 		d.bold("The Services of examples/."), connections(netns.Answered))
 	d.line("")
 	d.line("%s", d.faint(row{counts: d.pods(), seen: "source address"}.String()))
