@@ -10,7 +10,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
 )
 
-// mode is one of the proxy's modes, and what is measured of it.
+// mode is a proxy mode and the plan of its measurements.
 type mode struct {
 	name   string
 	amount amount
@@ -18,23 +18,23 @@ type mode struct {
 	plan   plan
 }
 
-// amount is how much is measured of a mode unless the command line says otherwise.
+// amount is the default amount of measurements for a mode.
 type amount struct {
 	sizes, rates string
 	changes      int
 	churn        time.Duration
 }
 
-// within is how long all of it may take, apart from peers. What is not done by then is left out, and the output says so.
+// within returns the default time limit without peers. Measurements that exceed it are skipped and listed in the output.
 func within(quick bool) time.Duration {
 	if quick {
-		return 150 * time.Second // and half a minute to compile
+		return 150 * time.Second // plus half a minute to compile
 	}
-	return 17 * time.Minute // and three for the stages alone: make bench
+	return 17 * time.Minute // plus three minutes for the stages alone: make bench
 }
 
-// amountOf is chosen so that both modes fit. A change costs iptables some tenths of a second in large clusters, so that
-// a thousand a second say nothing of it.
+// amountOf returns the default amount for a mode, chosen so that both modes fit into the time limit. In iptables mode a
+// change takes tenths of a second in large clusters, so a rate of a thousand changes a second would not be useful.
 func amountOf(mode string, quick bool) amount {
 	const large = "1000x2,10000x2,5000x50,45000x1"
 	switch {
@@ -48,7 +48,7 @@ func amountOf(mode string, quick bool) amount {
 	return amount{sizes: large, rates: "10,100", changes: 50, churn: 5 * time.Second}
 }
 
-// String is for a person.
+// String describes the amount.
 func (a amount) String() string {
 	churn := "no churn"
 	if a.rates != "none" {
@@ -57,12 +57,12 @@ func (a amount) String() string {
 	return fmt.Sprintf("%s; %d changes of each kind; %s", strings.ReplaceAll(a.sizes, ",", ", "), a.changes, churn)
 }
 
-// or takes what the command line says in place of the defaults.
+// or replaces the defaults with the values of the command line.
 func (a amount) or(o amount) amount {
 	return amount{sizes: orElse(o.sizes, a.sizes), rates: orElse(o.rates, a.rates), changes: orElse(o.changes, a.changes), churn: orElse(o.churn, a.churn)}
 }
 
-// of makes an amount a plan.
+// of converts an amount to a plan.
 func (a amount) of(name string, api synthetic.Options) (*mode, error) {
 	m := &mode{name: name, amount: a, plan: plan{changes: a.changes, churn: a.churn, defaults: 1000, api: api}}
 	for _, text := range list(a.sizes) {
@@ -78,12 +78,12 @@ func (a amount) of(name string, api synthetic.Options) (*mode, error) {
 			continue
 		}
 		if _, err := fmt.Sscanf(text, "%d", &rate); err != nil || rate < 1 {
-			return nil, fmt.Errorf("-churn-rates: %q is not a number from 1 on", text)
+			return nil, fmt.Errorf("-churn-rates: %q is not a positive number", text)
 		}
 		m.plan.rates = append(m.plan.rates, rate)
 	}
 	if a.changes < 1 || a.churn < time.Second {
-		return nil, fmt.Errorf("-changes must be 1 or more, and -churn a second or more")
+		return nil, fmt.Errorf("-changes must be at least 1, and -churn at least 1s")
 	}
 	return m, nil
 }

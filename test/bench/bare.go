@@ -27,8 +27,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
 )
 
-// bare is what no proxy that programs nf_tables can do without: it reads the same objects and writes as many elements,
-// with nothing in between.
+// bare measures the lower bound of a cold start for a proxy that programs nf_tables: reading the same objects and writing
+// the same number of elements, and nothing else.
 func (b *bench) bare() error {
 	if b.run.Mode != "nftables" {
 		return nil
@@ -47,8 +47,8 @@ func (b *bench) bare() error {
 	return nil
 }
 
-// bareWrite writes for each Service an address and a verdict, and for each endpoint a slot, into maps like those of
-// pkg/proxy/backend/nftables in another namespace, which no rule reads.
+// bareWrite writes an address and a verdict for each Service, and a slot for each endpoint, into maps like those of
+// pkg/proxy/backend/nftables. The maps are in a separate namespace and no rule uses them.
 func (b *bench) bareWrite() (took time.Duration, err error) {
 	var table nft.Table
 	if err := b.lab.Node2.Do(func() (err error) { table, err = nft.Open(knftables.IPv4Family, "bench"); return err }); err != nil {
@@ -62,7 +62,7 @@ func (b *bench) bareWrite() (took time.Duration, err error) {
 	tx.Add(&knftables.Map{Name: "endpoints", TypeOf: frontend + " . numgen random mod 2 : ip daddr . th dport"})
 	tx.Add(&knftables.Map{Name: "services", TypeOf: frontend + " : verdict"})
 	tx.Add(&knftables.Set{Name: "addresses", Type: "ipv4_addr"})
-	// knftables' text goes to nft(8), which has to run in that namespace, too.
+	// knftables runs nft(8), which must run in that namespace too.
 	ctx := context.Background()
 	if err := b.lab.Node2.Do(func() error { return table.Run(ctx, tx) }); err != nil {
 		return 0, err
@@ -87,7 +87,7 @@ func (b *bench) bareWrite() (took time.Duration, err error) {
 	return took, b.lab.Node2.Do(func() error { return table.Run(ctx, tx) })
 }
 
-// writeElements writes the elements, and tells how many.
+// writeElements writes the elements and returns their number.
 func (b *bench) writeElements(ctx context.Context, table nft.Table) (elements int, err error) {
 	const chunk = 10_000
 	batch := table.NewBatch()
@@ -124,7 +124,7 @@ func (b *bench) writeElements(ctx context.Context, table nft.Table) (elements in
 	return elements, commit(1)
 }
 
-// put writes an address and a port as the first and third field of a key.
+// put writes an address and a port to the first and third field of a key.
 func put(key []byte, service netip.AddrPort) {
 	copy(key, service.Addr().AsSlice())
 	binary.BigEndian.PutUint16(key[8:], service.Port())
@@ -133,7 +133,7 @@ func put(key []byte, service netip.AddrPort) {
 // message is an object in protobuf.
 type message interface{ Unmarshal([]byte) error }
 
-// bareRead reads the streams that a proxy reads, both at a time, and decodes each object with Kubernetes' own code.
+// bareRead reads the streams that a proxy reads, both concurrently, and decodes each object with Kubernetes' own code.
 func (b *bench) bareRead() (time.Duration, error) {
 	start := time.Now()
 	ended := make(chan error)
@@ -145,7 +145,7 @@ func (b *bench) bareRead() (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// stream reads a streaming list up to its end.
+// stream reads a streaming list to its end.
 func (b *bench) stream(path string, fresh func() message) error {
 	client := http.Client{Transport: &http.Transport{DialContext: b.node.Dial, DisableKeepAlives: true}}
 	const query = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
@@ -191,7 +191,7 @@ func (b *bench) stream(path string, fresh func() message) error {
 	}
 }
 
-// kernelMemory is what the kernel has allocated and cannot drop, in bytes: that of all namespaces.
+// kernelMemory returns the unreclaimable kernel memory of the whole machine in bytes.
 func kernelMemory() (int64, error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -200,7 +200,7 @@ func kernelMemory() (int64, error) {
 	var sum int64
 	found := 0
 	for line := range strings.Lines(string(text)) {
-		// Large tables of hashes are in the second.
+		// Large hash tables are in VmallocUsed.
 		if fields := strings.Fields(line); fields[0] == "SUnreclaim:" || fields[0] == "VmallocUsed:" {
 			kilobytes, err := strconv.ParseInt(fields[1], 10, 64)
 			if err != nil {
@@ -210,7 +210,7 @@ func kernelMemory() (int64, error) {
 		}
 	}
 	if found != 2 {
-		return 0, errors.New("/proc/meminfo tells not both of SUnreclaim and VmallocUsed")
+		return 0, errors.New("/proc/meminfo: SUnreclaim or VmallocUsed is missing")
 	}
 	return sum, nil
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// Connect times are compared in rounds, after one that counts for nothing. What disturbs the machine for a while then
-// disturbs few of the rounds, and of a round's connections both kinds alike, for they take turns.
+// Connect times are compared in rounds, after a warm-up round. A temporary load on the machine then affects only a few
+// rounds, and in a round both kinds of connections equally, because they alternate.
 const connectRounds, connectsEach = 100, 100
 
-// connectTime compares connections to a Service with direct ones: from pod to pod through the same node, whose rules
-// they meet as all packets do, and to the same endpoints, but not to the Service.
+// connectTime compares connections to a Service with direct connections from the same pod to the same endpoints, which
+// pass through the same node and its rules.
 func (b *bench) connectTime() error {
 	service, direct := b.connectTargets()
 	took, err := b.alternate(service, direct)
@@ -33,8 +33,8 @@ func (b *bench) connectTime() error {
 	return nil
 }
 
-// connectFloor takes the same with no proxy at work: what a direct connection costs where no rule has made the kernel
-// track connections, and what a Service costs by the least there is, one rule that sends one address to one endpoint.
+// connectFloor measures the same without a proxy: a direct connection when no rule has enabled connection tracking, and a
+// connection through a minimal Service, a single rule that translates one address to one endpoint.
 func (b *bench) connectFloor() error {
 	service, direct := b.connectTargets()
 	took, err := b.alternate(direct)
@@ -56,7 +56,7 @@ func (b *bench) connectFloor() error {
 	return err
 }
 
-// connectTargets are a Service and its endpoints in turn.
+// connectTargets returns pairs of a Service and one of its endpoints.
 func (b *bench) connectTargets() (service, direct func(turn int) netip.AddrPort) {
 	number := b.Size().Services / 2
 	endpoints := b.Endpoints(number)
@@ -66,17 +66,17 @@ func (b *bench) connectTargets() (service, direct func(turn int) netip.AddrPort)
 		}
 }
 
-// compare notes the ratio of two kinds of connections, the median of the rounds' ratios of medians, and how far off that
-// is likely to be (its standard error, from the quartiles, as if the rounds' ratios were distributed normally).
+// compare adds the ratio of two kinds of connections, which is the median of the rounds' ratios of medians, and its
+// standard error, estimated from the quartiles as if the rounds' ratios were normally distributed.
 func (b *bench) compare(name string, took [][]time.Duration) {
 	ratio, uncertainty := ratioOfRounds(took[0], took[1], connectsEach)
 	b.run.add(name, "times", ratio)
 	b.run.add(name+", ±", "%", 100*uncertainty/ratio)
 }
 
-// ratioOfRounds compares two series that were taken in turn, each of them so many at a time.
+// ratioOfRounds compares two series that were measured alternately, in rounds of the given size.
 func ratioOfRounds(a, b []time.Duration, each int) (ratio, uncertainty float64) {
-	const precision = 1e6 // quantile works on whole numbers
+	const precision = 1e6 // quantile works with integers
 	var ratios []time.Duration
 	for at := 0; at < min(len(a), len(b)); at += each {
 		one, other := quantile(a[at:min(at+each, len(a))], 0.5), quantile(b[at:min(at+each, len(b))], 0.5)
@@ -86,10 +86,10 @@ func ratioOfRounds(a, b []time.Duration, each int) (ratio, uncertainty float64) 
 	return float64(quantile(ratios, 0.5)) / precision, 1.25 * deviation / precision / math.Sqrt(float64(len(ratios)))
 }
 
-// alternate measures how long connections to each of some addresses take. While it does nobody takes them: the kernel
-// alone answers, and they are put away between the rounds.
+// alternate measures the connect times to each of several addresses. Meanwhile no server accepts the connections: the
+// kernel completes the handshake, and the connections are closed between the rounds.
 func (b *bench) alternate(to ...func(turn int) netip.AddrPort) (took [][]time.Duration, err error) {
-	queue, err := b.beSilent()
+	queue, err := b.stopAccepting()
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (b *bench) alternate(to ...func(turn int) netip.AddrPort) (took [][]time.Du
 			err = empty(queue)
 		}
 		if err != nil {
-			return nil, errors.Join(err, b.beHeard(queue))
+			return nil, errors.Join(err, b.startAccepting(queue))
 		}
 		for i := range to {
 			if round > 0 {
@@ -108,11 +108,11 @@ func (b *bench) alternate(to ...func(turn int) netip.AddrPort) (took [][]time.Du
 			}
 		}
 	}
-	return took, b.beHeard(queue)
+	return took, b.startAccepting(queue)
 }
 
-// beSilent puts a socket that only listens in the place of the server that answers.
-func (w *world) beSilent() (queue int, err error) {
+// stopAccepting replaces the server by sockets that listen but do not accept.
+func (w *world) stopAccepting() (queue int, err error) {
 	if err := w.answers.Close(); err != nil {
 		return 0, err
 	}
@@ -124,13 +124,13 @@ func (w *world) beSilent() (queue int, err error) {
 			unix.Bind(queue, &unix.SockaddrInet4{Port: synthetic.EndpointPort}), unix.Listen(queue, 4*connectsEach))
 	})
 	if err != nil {
-		return 0, errors.Join(err, w.beHeard(queue))
+		return 0, errors.Join(err, w.startAccepting(queue))
 	}
 	return queue, nil
 }
 
-// beHeard undoes beSilent.
-func (w *world) beHeard(queue int) (err error) {
+// startAccepting restarts the server after stopAccepting.
+func (w *world) startAccepting(queue int) (err error) {
 	if err := unix.Close(queue); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (w *world) beHeard(queue int) (err error) {
 	return err
 }
 
-// empty takes what waits at a socket.
+// empty accepts and closes the connections that wait at a socket.
 func empty(queue int) error {
 	for {
 		fd, _, err := unix.Accept(queue)
@@ -154,12 +154,12 @@ func empty(queue int) error {
 	}
 }
 
-// connects measures how long connections to each of some addresses take, one after another and in turn.
+// connects measures the connect times to each of several addresses, alternately and one at a time.
 func (p *prober) connects(times int, to ...func(turn int) netip.AddrPort) (took [][]time.Duration, err error) {
 	took = make([][]time.Duration, len(to))
 	err = p.run(func() error {
 		for turn := range times * len(to) {
-			// Each comes first as often as the others: 0 1, 1 0, 0 1 and so on.
+			// Each address is first equally often: 0 1, 1 0, 0 1 and so on.
 			i := (turn + turn/len(to)) % len(to)
 			fd, err := p.socket(0)
 			if err != nil {

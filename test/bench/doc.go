@@ -1,29 +1,30 @@
-// Command bench measures what a proxy costs, and how soon packets meet what the API server says. It runs the proxy as
-// a process of its own in a network namespace of its own, against a synthetic API server, and looks from outside: at
-// packets and at /proc, and nowhere else.
+// Command bench measures the resources that a proxy uses, and the time until packets see a change in the API server. It
+// runs the proxy as a process in its own network namespace, with a synthetic API server, and observes it only from
+// outside: with packets and through /proc.
 //
 //	make bench          both modes and all sizes, at most 20 minutes
 //	make bench-quick    at most 3 minutes
-//	make bench PEER=1   beside Kubernetes' own kube-proxy, which is built for it (make peer); at most an hour
+//	make bench PEER=1   also measures Kubernetes' own kube-proxy, which it builds (make peer); at most an hour
 //	go run ./test/bench -h
 //
-// How much of each mode is measured is said by -h, and above each table. What is not done when the time is over is left
-// out, and listed below the tables: so is what a peer does not end in the time that it has for a mode and size.
+// The flag -h, and the line above each table, show what is measured for each mode. Measurements that do not fit into the
+// time limit are skipped and listed below the tables, also those that a peer does not complete in its time for a mode and
+// size.
 //
-// A time counts from the moment before the API server sends an event to the answer of the first connection that meets
-// it; connections begin 0.1 ms apart. A cold start counts from the start of the process to the first answer from the
-// last Service of the cluster. The Services that are changed have at most two endpoints each, as a connection to one
-// of fifty would rarely meet the one that changed; all others have as many as the size says.
+// A latency is the time from just before the API server sends an event to the first answer that shows the change;
+// connections start 0.1 ms apart. A cold start is the time from the start of the process to the first answer from the
+// last Service of the cluster. The Services that change have at most two endpoints each, because a connection to one of
+// fifty endpoints would rarely reach the one that changed; all others have the number of endpoints of the size.
 //
-// The limit of a cold start is what it does not do without: reading the same objects from the same server with
-// Kubernetes' own decoder, and writing as many elements as an nf_tables proxy has to into maps like ours that no rule
-// reads. Both are taken in the same run, one after the other and with nothing in between. Kernel memory is what
-// SUnreclaim and VmallocUsed of /proc/meminfo grow by, of the whole machine, and so true to some megabytes.
+// The lower bound of a cold start is the bare cost: reading the same objects from the same server with Kubernetes' own
+// decoder, and writing as many elements as an nf_tables proxy needs into maps like ours that no rule uses. Both are
+// measured in the same run, one after the other. Kernel memory is the growth of SUnreclaim and VmallocUsed in
+// /proc/meminfo, for the whole machine, and therefore accurate to a few megabytes.
 //
-// Connect times are those of a TCP handshake that the kernel answers by itself, from one pod of the node to another by
-// way of the node: by a Service, and directly to the same endpoints, in turn. Both meet the rules that are in force. What
-// the rules cost those that are not for them is the difference to a direct connection before the proxy started.
+// Connect times are those of a TCP handshake that the kernel completes by itself, from one pod of the node to another
+// through the node: alternately through a Service and directly to the same endpoints. Both pass the rules. The cost of
+// the rules for other traffic is the difference to a direct connection before the proxy started.
 //
-// The API server runs in this process, on the same machine, and sends without TLS and compression: what it and the
-// questions use of the processors is missed by the proxy. Figures are for comparing programs on one machine in one run.
+// The API server runs in this process, on the same machine, and sends without TLS and compression: the CPU time that it
+// and the probes use is not available to the proxy. Use the figures to compare programs on one machine in one run.
 package main

@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// panel is a part of the drawing: figures against the clusters' sizes.
+// panel is a chart of the drawing: figures by cluster size.
 type panel struct {
 	title, unit string
 	figures     []string
 }
 
-// panels are all of them.
+// panels returns all charts.
 func panels() []panel {
 	return []panel{
-		{"Latency", "ms", []string{"endpoint's change, p50", "new service, p50", "cold start", "restart with one change"}},
-		{"CPU for each change", "ms", []string{"endpoint's change, CPU each", "new service, CPU each"}},
+		{"Latency", "ms", []string{"endpoint change, p50", "new service, p50", "cold start", "restart with one change"}},
+		{"CPU for each change", "ms", []string{"endpoint change, CPU each", "new service, CPU each"}},
 		{"Memory", "MB", []string{"peak memory, cold start", "memory after cold start"}},
 	}
 }
 
-// The drawing's measures, in pixels.
+// The dimensions of the drawing, in pixels.
 const (
 	panelWidth, panelHeight = 360, 300
 	legendHeight            = 150
@@ -39,7 +39,7 @@ type line struct {
 	values []float64 // one for each size; NaN is none
 }
 
-// draw makes an SVG of latency, CPU and memory against size. Both axes are logarithmic but for the order of sizes.
+// draw makes an SVG of latency, CPU and memory by cluster size. The vertical axis is logarithmic.
 func (r *Report) draw(to io.Writer) error {
 	sizes := r.sizes()
 	var b strings.Builder
@@ -58,7 +58,7 @@ func (r *Report) draw(to io.Writer) error {
 	return err
 }
 
-// sizes are those of the runs, by what a proxy has to hold for them.
+// sizes returns the sizes of the runs, ordered by the number of their objects.
 func (r *Report) sizes() []string {
 	weight := map[string]int{}
 	for _, run := range r.Runs {
@@ -69,7 +69,7 @@ func (r *Report) sizes() []string {
 	return all
 }
 
-// lines are what a panel shows.
+// lines returns the lines of a panel.
 func (r *Report) lines(p panel, sizes []string) (all []line) {
 	programs := r.order(func(r *Run) string { return r.Program })
 	for i, program := range programs {
@@ -88,7 +88,7 @@ func (r *Report) lines(p panel, sizes []string) (all []line) {
 	return all
 }
 
-// find gives one figure; NaN where it was not measured, or is too small for a logarithm.
+// find returns one figure; NaN if it was not measured, or is too small for a logarithmic axis.
 func (r *Report) find(program, mode, size, figure string) float64 {
 	for _, run := range r.Runs {
 		if run.Program == program && run.Mode == mode && run.Size == size {

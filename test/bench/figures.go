@@ -6,44 +6,44 @@ import (
 	"time"
 )
 
-// Figure is one thing measured.
+// Figure is one result.
 type Figure struct {
 	// Name is the same in every run.
 	Name  string  `json:"name"`
 	Unit  string  `json:"unit"`
 	Value float64 `json:"value"`
-	// Count is of how many measurements it is made; 0 is one.
+	// Count is the number of measurements behind the value; 0 means one.
 	Count int `json:"count,omitempty"`
 }
 
-// Run is what was measured of one program in one mode with one cluster.
+// Run contains the results of one program in one mode with one cluster.
 type Run struct {
 	Program string `json:"program"`
 	Mode    string `json:"mode"`
 	Size    string `json:"size"`
-	// Services and Endpoints are the cluster's, all in all.
+	// Services and Endpoints are the totals of the cluster.
 	Services  int `json:"services"`
 	Endpoints int `json:"endpoints"`
-	// Amount is how much of the mode was to be measured.
+	// Amount is the planned amount of measurements for the mode.
 	Amount  string   `json:"amount"`
 	Figures []Figure `json:"figures"`
-	// Notes tell what was left out or cut short.
+	// Notes list what was skipped or shortened.
 	Notes []string `json:"notes,omitempty"`
-	// Failed tells why it ended early, if it did.
+	// Failed is the error that ended the run early, if any.
 	Failed string `json:"failed,omitempty"`
 }
 
-// note tells of something that was not measured as it should have been.
+// note adds a note.
 func (r *Run) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// add notes a figure.
+// add adds a figure.
 func (r *Run) add(name, unit string, value float64) {
 	r.Figures = append(r.Figures, Figure{Name: name, Unit: unit, Value: value})
 }
 
-// spread notes the median, the 99th percentile and the largest of some times.
+// spread adds the median, the 99th percentile and the maximum of times.
 func (r *Run) spread(name, unit string, times []time.Duration) {
 	for _, of := range []struct {
 		name  string
@@ -57,7 +57,7 @@ func (r *Run) spread(name, unit string, times []time.Duration) {
 	}
 }
 
-// value finds a figure.
+// value returns the value of a figure by name.
 func (r *Run) value(name string) (float64, bool) {
 	at := slices.IndexFunc(r.Figures, func(f Figure) bool { return f.Name == name })
 	if at < 0 {
@@ -66,7 +66,7 @@ func (r *Run) value(name string) (float64, bool) {
 	return r.Figures[at].Value, true
 }
 
-// quantile is the smallest of the times that at least the given part of them does not exceed; 0 of none.
+// quantile returns the smallest time t such that at least the given part of the times is at most t; 0 if there are none.
 func quantile(times []time.Duration, part float64) time.Duration {
 	if len(times) == 0 {
 		return 0

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// TestKernelProber measures changes whose times are known.
+// TestKernelProber measures changes at known times.
 func TestKernelProber(t *testing.T) {
 	lab := netns.Start(t, netns.Options{})
 	pod := lab.Node1.Pods[0]
@@ -40,20 +40,20 @@ func TestKernelProber(t *testing.T) {
 		t.Fatal(err)
 	}
 	if took < after {
-		t.Errorf("answered %v after the start, and served not before %v", took, after)
+		t.Errorf("answered %v after the start; want at least %v", took, after)
 	}
 	<-served
 	_, err = asker.untilAnswered(to, time.Now().Add(100*time.Millisecond), func() (time.Time, func(netip.Addr) bool) {
 		return time.Now(), func(by netip.Addr) bool { return by != pod.IPv4 }
 	})
 	if err == nil {
-		t.Error("an answer by somebody else was taken for the wanted one")
+		t.Error("an answer from another endpoint was accepted")
 	}
 	took, err = asker.untilSilent(to, time.Now().Add(time.Minute), func() time.Time {
 		start := time.Now()
 		go func() {
 			time.Sleep(after)
-			// To close the server would leave those unanswered, too, whom it has heard and not answered yet.
+			// Closing the server instead would also drop connections that it has accepted but not answered yet.
 			if err := pod.Command("nft", "table ip test { chain input { type filter hook input priority 0; tcp flags syn drop; }; }").Run(); err != nil {
 				t.Error(err)
 			}
@@ -64,18 +64,18 @@ func TestKernelProber(t *testing.T) {
 		t.Fatal(err)
 	}
 	if took < after {
-		t.Errorf("silent %v after the start, and served until %v at least", took, after)
+		t.Errorf("silent %v after the start; want at least %v", took, after)
 	}
 	if err := errors.Join(pod.Command("nft", "delete table ip test").Run(), server.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := asker.connects(1, func(int) netip.AddrPort { return to }); err == nil {
-		t.Error("a port that nobody serves was connected to")
+		t.Error("no error for a port without a server")
 	}
 }
 
-// TestKernelBench takes all figures of a small cluster once, and finds them plausible: it is about the harness, and
-// fixes no times.
+// TestKernelBench measures a small cluster once and checks that the figures are plausible. It tests the harness and
+// asserts no times.
 func TestKernelBench(t *testing.T) {
 	netns.Require(t, "nft")
 	small := plan{changes: 3, rates: []int{50}, churn: time.Second, defaults: 1000, until: time.Now().Add(5 * time.Minute)}
@@ -88,11 +88,11 @@ func TestKernelBench(t *testing.T) {
 	}
 	for _, name := range []string{
 		"cold start", "cold start, CPU", "memory after cold start", "peak memory, cold start", "API server sent",
-		"endpoint's change, p50", "endpoint's change, CPU each", "new service, p50", "deleted service, p50", "connect, p50",
+		"endpoint change, p50", "endpoint change, CPU each", "new service, p50", "deleted service, p50", "connect, p50",
 		"connect directly, p50", "connect p50, compared with direct", "connect p50, a single dnat rule, compared with direct",
-		"bare write of as many elements", "bare read of the same objects", "cold start, compared with bare reading and writing",
-		"cold start, CPU of API server and questions", "churn of 50/s, behind, p50", "churn of 50/s, changes reached", "restart, until it rests",
-		"restart, connections made", "restart with one change", "endpoint's change, default settings, p50",
+		"bare write of as many elements", "bare read of the same objects", "cold start, compared with bare cost",
+		"cold start, CPU of API server and probes", "churn of 50/s, delay, p50", "churn of 50/s, actual rate", "restart, until idle",
+		"restart, connections made", "restart with one change", "endpoint change, default settings, p50",
 	} {
 		if v, ok := run.value(name); !ok || v <= 0 {
 			t.Errorf("%s is %v, %v", name, v, ok)
@@ -105,7 +105,7 @@ func TestKernelBench(t *testing.T) {
 	}
 }
 
-// TestKernelTooSlow gives a proxy that never serves a moment, and is told what was left out for it.
+// TestKernelTooSlow measures a proxy that never serves, and checks the notes about skipped measurements.
 func TestKernelTooSlow(t *testing.T) {
 	netns.Require(t, "nft")
 	program := filepath.Join(t.TempDir(), "slow")
@@ -115,16 +115,16 @@ func TestKernelTooSlow(t *testing.T) {
 	hasty := plan{changes: 3, rates: []int{50}, churn: time.Second, defaults: 1000, until: time.Now().Add(10 * time.Second)}
 	run, err := hasty.measure(program, "iptables", size(t, "20x3"), t.Logf)
 	notes := strings.Join(run.Notes, "; ")
-	if err != nil || !strings.Contains(notes, "cold start: did not end in time") || !strings.HasSuffix(notes, "default settings: left out, the time was over") {
+	if err != nil || !strings.Contains(notes, "cold start: not completed in time") || !strings.HasSuffix(notes, "default settings: skipped, time limit reached") {
 		t.Errorf("%v, %q", err, run.Notes)
 	}
 	run, err = hasty.measure(program, "iptables", size(t, "20x3"), t.Logf)
 	if err != nil || len(run.Figures) > 0 || len(run.Notes) != 1 {
-		t.Errorf("after the time was over: %v, %+v", err, run)
+		t.Errorf("after the time limit: %v, %+v", err, run)
 	}
 }
 
-// TestKernelDeadProxy tells of a proxy that ends, with what it said.
+// TestKernelDeadProxy checks that the exit of a proxy is reported with its log.
 func TestKernelDeadProxy(t *testing.T) {
 	netns.Require(t, "nft")
 	w, err := newWorld(size(t, "20x1"), synthetic.Options{})
@@ -136,15 +136,15 @@ func TestKernelDeadProxy(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	p, err := w.start("/bin/sh", "/nowhere") // which knows no --config
+	p, err := w.start("/bin/sh", "/nowhere") // which does not accept --config
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-p.ended
 	if err := p.alive(); err == nil || p.log.end() == "" {
-		t.Errorf("alive says %v, and the journal has %q", err, p.log.end())
+		t.Errorf("alive returned %v, and the log is %q", err, p.log.end())
 	}
 	if err := p.stop(); err == nil {
-		t.Error("to stop what has ended is no error")
+		t.Error("no error when stopping an exited process")
 	}
 }

@@ -22,8 +22,8 @@ type options struct {
 	programs []string
 	modes    []*mode
 	folder   string
-	// within is how long the first program may be measured, all in all; peerWithin how long each of the others in one
-	// mode and with one cluster.
+	// within is the time limit for the first program in total; peerWithin that for each other program in one mode and
+	// with one cluster.
 	within, peerWithin time.Duration
 }
 
@@ -47,7 +47,7 @@ func run(args []string) error {
 	}
 	for _, program := range o.programs {
 		if _, err := os.Stat(program); err != nil {
-			return fmt.Errorf("%w: make build makes bin/kube-proxy; -proxy and -peer name others", err)
+			return fmt.Errorf("%w: run make build to build bin/kube-proxy, or use -proxy and -peer", err)
 		}
 	}
 	report := &Report{Machine: Machine{
@@ -57,7 +57,7 @@ func run(args []string) error {
 	return errors.Join(o.measure(report), report.write(os.Stdout))
 }
 
-// measure takes all figures, program beside program so that they meet the same machine.
+// measure measures everything. It measures the programs alternately, so that the machine's load affects them equally.
 func (o *options) measure(report *Report) error {
 	var failed []error
 	left := o.within
@@ -80,14 +80,14 @@ func (o *options) measure(report *Report) error {
 				result.Amount = mode.amount.String()
 				report.Runs = append(report.Runs, result)
 				report.Machine.LoadAfter = word("/proc/loadavg")
-				failed = append(failed, report.save(o.folder)) // what has been measured is not lost with what comes next
+				failed = append(failed, report.save(o.folder)) // so that a later failure does not lose the results
 			}
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// save writes the report for machines and as a drawing.
+// save writes the report as JSON and as a drawing.
 func (r *Report) save(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (r *Report) save(folder string) error {
 	)
 }
 
-// word reads what the kernel says in one line.
+// word reads a one-line file of the kernel.
 func word(file string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -117,34 +117,34 @@ func parse(args []string) (*options, error) {
 	o := &options{}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	program := f.String("proxy", "bin/kube-proxy", "the program to measure")
-	peer := f.String("peer", "", "programs to measure beside it, separated by commas: any that takes a Kubernetes kube-proxy's --config")
+	peer := f.String("peer", "", "other programs to measure, separated by commas; they must accept kube-proxy's --config")
 	modes := f.String("proxy-mode", "nftables,iptables", "the modes to measure, separated by commas")
-	quick := f.Bool("quick", false, "measure little, in 3 minutes")
+	quick := f.Bool("quick", false, "a short run of 3 minutes")
 	f.StringVar(&o.folder, "out", "bin/bench", "the folder for bench.json and bench.svg")
-	f.DurationVar(&o.within, "within", 0, fmt.Sprintf("how long -proxy may be measured; what is not done then is left out (default %v, -quick %v)",
+	f.DurationVar(&o.within, "within", 0, fmt.Sprintf("time limit for -proxy; measurements that exceed it are skipped (default %v, -quick %v)",
 		within(false), within(true)))
-	f.DurationVar(&o.peerWithin, "peer-within", 5*time.Minute, "the same for each -peer, in each mode and with each cluster")
+	f.DurationVar(&o.peerWithin, "peer-within", 5*time.Minute, "time limit for each -peer, in each mode and with each cluster")
 	var api synthetic.Options
 	f.BoolVar(&api.OnlyJSON, "api-json", false, "let the API server answer in JSON only")
-	f.BoolVar(&api.NoStreams, "api-lists", false, "let the API server refuse streaming lists, as those before Kubernetes 1.34 did")
+	f.BoolVar(&api.NoStreams, "api-lists", false, "let the API server reject streaming lists, like Kubernetes before 1.34")
 	var said amount
 	f.StringVar(&said.sizes, "sizes", "", "the clusters: Services x endpoints of each, separated by commas (default below)")
-	f.IntVar(&said.changes, "changes", 0, "how many changes of each kind are measured (default below)")
-	f.DurationVar(&said.churn, "churn", 0, "how long each rate of churn lasts (default below)")
+	f.IntVar(&said.changes, "changes", 0, "number of measured changes of each kind (default below)")
+	f.DurationVar(&said.churn, "churn", 0, "duration of each churn rate (default below)")
 	f.StringVar(&said.rates, "churn-rates", "", "changes a second, separated by commas, or none (default below)")
 	f.Usage = func() {
 		fmt.Fprintln(f.Output(), "Usage of bench:")
 		f.PrintDefaults()
 		for _, name := range []string{"nftables", "iptables"} {
-			fmt.Fprintf(f.Output(), "By default, of %s: %s.\n With -quick: %s.\n", name, amountOf(name, false), amountOf(name, true))
+			fmt.Fprintf(f.Output(), "Defaults for %s: %s.\n With -quick: %s.\n", name, amountOf(name, false), amountOf(name, true))
 		}
-		fmt.Fprintf(f.Output(), "A kind of changes ends after %v, be they few.\n", enough)
+		fmt.Fprintf(f.Output(), "The changes of each kind end after %v, even if fewer were measured.\n", seriesLimit)
 	}
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
 	if f.NArg() > 0 {
-		return nil, fmt.Errorf("%q is not known; everything is told by flags", f.Args())
+		return nil, fmt.Errorf("unexpected arguments %q: bench accepts only flags", f.Args())
 	}
 	o.within = orElse(o.within, within(*quick))
 	o.programs = append([]string{*program}, list(*peer)...)
@@ -158,7 +158,7 @@ func parse(args []string) (*options, error) {
 	return o, nil
 }
 
-// orElse gives a value, or another one in place of nothing.
+// orElse returns the first value, or the second one if the first is the zero value.
 func orElse[T comparable](value, otherwise T) T {
 	var nothing T
 	if value == nothing {
@@ -167,7 +167,7 @@ func orElse[T comparable](value, otherwise T) T {
 	return value
 }
 
-// list splits a text at its commas; nothing has no parts.
+// list splits a text at its commas; the empty text has no parts.
 func list(text string) []string {
 	if text == "" {
 		return nil

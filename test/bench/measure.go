@@ -14,29 +14,29 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
 )
 
-// plan says how much is measured.
+// plan is the amount of measurements.
 type plan struct {
-	// changes is how many changes of each kind are measured, rates and churn the churn's changes a second and length.
+	// changes is the number of changes of each kind; rates (changes a second) and churn (duration) describe the churn.
 	changes int
 	rates   []int
 	churn   time.Duration
-	// defaults are the largest clusters that the default settings are tried with.
+	// defaults is the largest cluster for which the default settings are measured.
 	defaults int
 	api      synthetic.Options
-	// until is when measuring is to end; what is left then is left out.
+	// until is the time limit; measurements after it are skipped.
 	until time.Time
 }
 
-// patient is how long a change, or a start, is waited for; enough is the time after which no more changes of a kind
-// are measured, be they few.
-const patient, enough = 10 * time.Minute, 45 * time.Second
+// stepLimit is the time limit of a change or a start. seriesLimit is the time after which the changes of a kind end, even if
+// fewer than planned were measured.
+const stepLimit, seriesLimit = 10 * time.Minute, 45 * time.Second
 
-// over says whether no more is to be measured.
+// over reports whether the time limit has passed.
 func (p *plan) over() bool { return !time.Now().Before(p.until) }
 
-// deadline is until when something that begins now may be waited for.
+// deadline returns the time limit of an operation that starts now.
 func (p *plan) deadline() time.Time {
-	if soon := time.Now().Add(patient); soon.Before(p.until) {
+	if soon := time.Now().Add(stepLimit); soon.Before(p.until) {
 		return soon
 	}
 	return p.until
@@ -50,16 +50,16 @@ type bench struct {
 	program string
 	process *process
 	prober  *prober
-	// least is what the bare costs of a cold start are; 0 if they are not known.
+	// least is the bare cost of a cold start; 0 if it is not known.
 	least time.Duration
 	say   func(format string, args ...any)
 }
 
-// measure takes all figures. What it returns is as far as it came.
+// measure measures everything. After an error it returns the results so far.
 func (p *plan) measure(program, mode string, size synthetic.Size, say func(string, ...any)) (_ *Run, err error) {
 	run := &Run{Program: program, Mode: mode, Size: size.String(), Services: size.Services, Endpoints: size.Services * size.Endpoints}
 	if p.over() {
-		run.note("all of it: left out, the time was over")
+		run.note("everything: skipped, time limit reached")
 		return run, nil
 	}
 	w, err := newWorld(size, p.api)
@@ -72,20 +72,20 @@ func (p *plan) measure(program, mode string, size synthetic.Size, say func(strin
 		name string
 		do   func() error
 	}{
-		{"connect time without a proxy", b.connectFloor}, {"bare reading and writing", b.bare}, {"cold start", b.coldStart},
+		{"connect time without a proxy", b.connectFloor}, {"bare cost", b.bare}, {"cold start", b.coldStart},
 		{"changes", b.endpointChanges}, {"new and deleted Services", b.serviceChanges},
 		{"connect time", b.connectTime}, {"churn", b.churns}, {"restarts", b.restarts}, {"default settings", b.defaultSettings},
 	}
 	for _, step := range steps {
 		if p.over() {
-			run.note("%s: left out, the time was over", step.name)
+			run.note("%s: skipped, time limit reached", step.name)
 			continue
 		}
 		b.say("%s", step.name)
 		err := step.do()
 		switch {
 		case err != nil && p.over():
-			run.note("%s: did not end in time: %v", step.name, err)
+			run.note("%s: not completed in time: %v", step.name, err)
 		case err != nil:
 			run.Failed = step.name + ": " + err.Error()
 			return run, fmt.Errorf("%s %s %s: %s: %w", program, mode, size, step.name, err)
@@ -94,7 +94,7 @@ func (p *plan) measure(program, mode string, size synthetic.Size, say func(strin
 	return run, nil
 }
 
-// launch starts the proxy, with some more lines in its configuration.
+// launch starts the proxy, with additional lines in its configuration.
 func (b *bench) launch(lines ...string) error {
 	config, err := b.configure(b.run.Mode, lines...)
 	if err != nil {
@@ -104,7 +104,7 @@ func (b *bench) launch(lines ...string) error {
 	return err
 }
 
-// wait asks a Service until it answers as it should. It ends early when the proxy does.
+// wait probes a Service until it answers as wanted. It returns early if the proxy exits.
 func (b *bench) wait(service int, begin func() (time.Time, func(netip.Addr) bool)) (time.Duration, error) {
 	took, err := b.prober.untilAnswered(synthetic.VIP(service), b.deadline(), begin)
 	if err != nil {
@@ -113,8 +113,8 @@ func (b *bench) wait(service int, begin func() (time.Time, func(netip.Addr) bool
 	return took, err
 }
 
-// anybody accepts every answer.
-func anybody(netip.Addr) bool { return true }
+// anyEndpoint accepts an answer from any endpoint.
+func anyEndpoint(netip.Addr) bool { return true }
 
 func (b *bench) coldStart() error {
 	kernel, err := kernelMemory()
@@ -129,7 +129,7 @@ func (b *bench) coldStart() error {
 	if err := b.launch(atOnce(b.run.Mode)); err != nil {
 		return err
 	}
-	took, err := b.wait(b.last(), func() (time.Time, func(netip.Addr) bool) { return b.process.started, anybody })
+	took, err := b.wait(b.last(), func() (time.Time, func(netip.Addr) bool) { return b.process.started, anyEndpoint })
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (b *bench) coldStart() error {
 	}
 	b.run.add("cold start", "ms", milliseconds(took))
 	if b.least > 0 {
-		b.run.add("cold start, compared with bare reading and writing", "times", float64(took)/float64(b.least))
+		b.run.add("cold start, compared with bare cost", "times", float64(took)/float64(b.least))
 	}
 	rested, err := b.process.rest(b.deadline())
 	if err != nil {
@@ -149,9 +149,9 @@ func (b *bench) coldStart() error {
 	if err != nil {
 		return err
 	}
-	b.run.add("cold start, until it rests", "ms", milliseconds(rested.Sub(b.process.started)))
+	b.run.add("cold start, until idle", "ms", milliseconds(rested.Sub(b.process.started)))
 	b.run.add("cold start, CPU", "ms", milliseconds(used))
-	b.run.add("cold start, CPU of API server and questions", "ms", milliseconds(around-before))
+	b.run.add("cold start, CPU of API server and probes", "ms", milliseconds(around-before))
 	kernelNow, err := kernelMemory()
 	if err != nil {
 		return err
@@ -162,11 +162,11 @@ func (b *bench) coldStart() error {
 		return err
 	}
 	idle, err := b.idle()
-	b.run.add("CPU at rest", "% of a core", 100*idle)
+	b.run.add("CPU when idle", "% of a core", 100*idle)
 	return err
 }
 
-// memory notes what the process has in RAM.
+// memory adds the resident memory of the process.
 func (b *bench) memory(when string) error {
 	now, peak, err := b.process.memory()
 	b.run.add("memory after "+when, "MB", megabytes(now))
@@ -174,7 +174,7 @@ func (b *bench) memory(when string) error {
 	return err
 }
 
-// idle measures the part of a core that the proxy uses while nothing happens.
+// idle measures the CPU use of the proxy without changes, as a fraction of a core.
 func (b *bench) idle() (float64, error) {
 	before, err := b.process.cpu()
 	if err != nil {
@@ -186,7 +186,7 @@ func (b *bench) idle() (float64, error) {
 	return float64(after-before) / float64(time.Since(start)), err
 }
 
-// series measures up to most changes one after another, with a pause after each, and the CPU that each takes.
+// series measures up to most changes one after another, with a pause after each, and the CPU time of each.
 func (b *bench) series(name string, most int, one func(turn int) (time.Duration, error)) error {
 	idle, err := b.idle()
 	if err != nil {
@@ -198,7 +198,7 @@ func (b *bench) series(name string, most int, one func(turn int) (time.Duration,
 	}
 	start := time.Now()
 	var took []time.Duration
-	for turn := 0; turn < most && (turn < 5 || time.Since(start) < enough) && !b.over(); turn++ {
+	for turn := 0; turn < most && (turn < 5 || time.Since(start) < seriesLimit) && !b.over(); turn++ {
 		d, err := one(turn)
 		if err != nil {
 			return err
@@ -207,7 +207,7 @@ func (b *bench) series(name string, most int, one func(turn int) (time.Duration,
 		b.pause()
 	}
 	if len(took) < b.changes {
-		b.run.note("%s: %d in place of %d, for want of time", name, len(took), b.changes)
+		b.run.note("%s: only %d of %d, time limit reached", name, len(took), b.changes)
 	}
 	after, err := b.process.cpu()
 	if err != nil {
@@ -219,10 +219,10 @@ func (b *bench) series(name string, most int, one func(turn int) (time.Duration,
 	return nil
 }
 
-// pause is about 50 ms, so that changes keep no time with anything.
+// pause sleeps for about 50 ms. The time is random, so that changes do not synchronize with timers.
 func (b *bench) pause() { time.Sleep(40*time.Millisecond + rand.N(20*time.Millisecond)) }
 
-// replaceEndpoint changes an endpoint of a Service and waits for the answer of the new one.
+// replaceEndpoint replaces an endpoint of a Service and waits for an answer from the new one.
 func (b *bench) replaceEndpoint(turn int) (time.Duration, error) {
 	service := b.target(turn)
 	return b.wait(service, func() (time.Time, func(netip.Addr) bool) {
@@ -233,18 +233,18 @@ func (b *bench) replaceEndpoint(turn int) (time.Duration, error) {
 }
 
 func (b *bench) endpointChanges() error {
-	return b.series("endpoint's change", b.changes, b.replaceEndpoint)
+	return b.series("endpoint change", b.changes, b.replaceEndpoint)
 }
 
 func (b *bench) serviceChanges() error {
 	var made []int
 	err := b.series("new service", b.changes, func(int) (time.Duration, error) {
-		// Where it will be is known beforehand, so that the first question can wait for nothing.
+		// The address is known in advance, so that the probes can start at once.
 		next := b.Next()
 		return b.wait(next, func() (time.Time, func(netip.Addr) bool) {
 			start := time.Now()
 			made = append(made, b.Create())
-			return start, anybody
+			return start, anyEndpoint
 		})
 	})
 	if err != nil {
@@ -268,8 +268,8 @@ func (b *bench) churns() error {
 	return nil
 }
 
-// churnAt changes endpoints all over the cluster at a steady rate, and every now and then one that packets tell of: by
-// the time until they do the proxy is behind.
+// churnAt replaces endpoints all over the cluster at a steady rate, and now and then one that probes can see. The time
+// until they see it is the delay of the proxy.
 func (b *bench) churnAt(rate int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), min(b.churn, time.Until(b.deadline())))
 	defer cancel()
@@ -301,14 +301,14 @@ func (b *bench) churnAt(rate int) error {
 		return err
 	}
 	name := fmt.Sprintf("churn of %d/s", rate)
-	b.run.spread(name+", behind", "ms", behind)
-	b.run.add(name+", changes reached", "1/s", float64(changed+len(behind))/passed.Seconds())
+	b.run.spread(name+", delay", "ms", behind)
+	b.run.add(name+", actual rate", "1/s", float64(changed+len(behind))/passed.Seconds())
 	b.run.add(name+", CPU", "% of a core", 100*float64(after-before)/float64(passed))
 	b.run.add(name+", memory", "MB", megabytes(peak))
 	return nil
 }
 
-// churnUntil makes changes until the context ends, and tells how many.
+// churnUntil makes changes until the context is done, and returns their number.
 func (b *bench) churnUntil(ctx context.Context, rate int) (changed int) {
 	start, others := time.Now(), b.Size().Services-synthetic.Targets
 	ticker := time.NewTicker(max(time.Millisecond, time.Second/time.Duration(rate)))
@@ -348,14 +348,14 @@ func (b *bench) restarts() error {
 	return errors.Join(err, b.memory("restart"))
 }
 
-// restartUnchanged restarts the proxy while connections are made all the time.
+// restartUnchanged restarts the proxy, and meanwhile opens connections continuously.
 func (b *bench) restartUnchanged() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var lost, made int
 	var asking error
 	var wg sync.WaitGroup
-	wg.Go(func() { made, lost, asking = b.askAlong(ctx) })
+	wg.Go(func() { made, lost, asking = b.connectMeanwhile(ctx) })
 	defer wg.Wait()
 	defer cancel()
 	watches := b.Watches()
@@ -366,16 +366,16 @@ func (b *bench) restartUnchanged() error {
 	if err != nil {
 		return err
 	}
-	for b.Watches() > 0 { // until the server has noticed
+	for b.Watches() > 0 { // until the server has closed them
 		time.Sleep(time.Millisecond)
 	}
 	if err := b.launch(atOnce(b.run.Mode)); err != nil {
 		return err
 	}
-	// Its watches follow on its lists, and what it does after them is what it comes to rest from.
+	// Watches start after the lists, so from here on the proxy only has to process them and become idle.
 	for deadline := b.deadline(); b.Watches() < watches; time.Sleep(5 * time.Millisecond) {
 		if err := b.process.alive(); err != nil || time.Now().After(deadline) {
-			return errors.Join(errors.New("the restarted proxy does not watch"), err)
+			return errors.Join(errors.New("the restarted proxy has no watches"), err)
 		}
 	}
 	rested, err := b.process.rest(b.deadline())
@@ -392,7 +392,7 @@ func (b *bench) restartUnchanged() error {
 	}
 	cancel()
 	wg.Wait()
-	b.run.add("restart, until it rests", "ms", milliseconds(rested.Sub(b.process.started)))
+	b.run.add("restart, until idle", "ms", milliseconds(rested.Sub(b.process.started)))
 	b.run.add("restart, CPU", "ms", milliseconds(used))
 	b.run.add("restart, nf_tables transactions", "", float64(now.Since(generation)))
 	b.run.add("restart, connections lost", "", float64(lost))
@@ -400,13 +400,13 @@ func (b *bench) restartUnchanged() error {
 	return asking
 }
 
-// askAlong makes connections until the context ends, and counts them and those that were not answered.
-func (b *bench) askAlong(ctx context.Context) (made, lost int, err error) {
+// connectMeanwhile opens connections until the context is done, and counts them and those that were not answered.
+func (b *bench) connectMeanwhile(ctx context.Context) (made, lost int, err error) {
 	along := &prober{from: b.asker, port: lastPort / 2}
 	to := synthetic.VIP(b.last())
 	err = along.run(func() error {
 		for ; ctx.Err() == nil; made++ {
-			if err := along.step(to, 5*time.Millisecond, func(_ question, by netip.Addr) {
+			if err := along.step(to, 5*time.Millisecond, func(_ attempt, by netip.Addr) {
 				if !by.IsValid() {
 					lost++
 				}
@@ -419,7 +419,7 @@ func (b *bench) askAlong(ctx context.Context) (made, lost int, err error) {
 	return made, lost, err
 }
 
-// defaultSettings measures an endpoint's change with the default minSyncPeriod.
+// defaultSettings measures the change of an endpoint with the default minSyncPeriod.
 func (b *bench) defaultSettings() error {
 	if b.run.Services > b.defaults {
 		return nil
@@ -430,11 +430,11 @@ func (b *bench) defaultSettings() error {
 	if err := b.launch(); err != nil {
 		return err
 	}
-	if _, err := b.replaceEndpoint(0); err != nil { // once it is met the proxy is at work
+	if _, err := b.replaceEndpoint(0); err != nil { // after this the proxy is ready
 		return err
 	}
 	if _, err := b.process.rest(b.deadline()); err != nil {
 		return err
 	}
-	return b.series("endpoint's change, default settings", b.changes, b.replaceEndpoint)
+	return b.series("endpoint change, default settings", b.changes, b.replaceEndpoint)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// TestKernelMemory fixes what an endpoint costs in the memory of the running program, in all stages together: the heaps
-// that are live with 100,000 endpoints more and with fewer differ by at most 200 bytes for each of them.
+// TestKernelMemory limits the memory of an endpoint in the running program, in all stages together: the live heap grows
+// by at most 200 bytes for each of 100,000 additional endpoints.
 func TestKernelMemory(t *testing.T) {
 	netns.Require(t, "nft")
 	program := build(t)
@@ -27,12 +27,12 @@ func TestKernelMemory(t *testing.T) {
 	small := liveHeap(t, program, synthetic.Size{Services: services, Endpoints: 10})
 	large := liveHeap(t, program, synthetic.Size{Services: services, Endpoints: 10 + more/(services-synthetic.Targets)})
 	each := float64(large-small) / float64((services-synthetic.Targets)*(more/(services-synthetic.Targets)))
-	t.Logf("the live heap is %d and %d bytes: %.0f for an endpoint", small, large, each)
+	t.Logf("live heap: %d and %d bytes, %.0f for each endpoint", small, large, each)
 	if each > most {
 		t.Errorf("an endpoint takes %.0f bytes, want at most %d", each, most)
 	}
 	if each < 8 {
-		t.Errorf("an endpoint takes %.0f bytes, less than its address and port: this does not measure what it should", each)
+		t.Errorf("an endpoint takes %.0f bytes, less than its address and port: the measurement is wrong", each)
 	}
 }
 
@@ -46,7 +46,7 @@ func build(t *testing.T) string {
 	return program
 }
 
-// size reads a size.
+// size parses a size.
 func size(t *testing.T, text string) synthetic.Size {
 	t.Helper()
 	s, err := synthetic.ParseSize(text)
@@ -56,7 +56,7 @@ func size(t *testing.T, text string) synthetic.Size {
 	return s
 }
 
-// liveHeap runs a program until it has programmed a cluster, and gives the bytes that its live objects take.
+// liveHeap runs a program until it has programmed a cluster, and returns the size of its live heap in bytes.
 func liveHeap(t *testing.T, program string, size synthetic.Size) int64 {
 	t.Helper()
 	w, err := newWorld(size, synthetic.Options{})
@@ -77,7 +77,7 @@ func liveHeap(t *testing.T, program string, size synthetic.Size) int64 {
 		t.Fatal(err)
 	}
 	asker := &prober{from: w.asker}
-	_, err = asker.untilAnswered(synthetic.VIP(w.last()), time.Now().Add(2*time.Minute), func() (time.Time, func(netip.Addr) bool) { return time.Now(), anybody })
+	_, err = asker.untilAnswered(synthetic.VIP(w.last()), time.Now().Add(2*time.Minute), func() (time.Time, func(netip.Addr) bool) { return time.Now(), anyEndpoint })
 	if err != nil {
 		t.Fatal(err, proxy.log.end())
 	}
@@ -96,7 +96,7 @@ func liveHeap(t *testing.T, program string, size synthetic.Size) int64 {
 	}
 	found := regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`).FindSubmatch(page)
 	if response.StatusCode != http.StatusOK || found == nil {
-		t.Fatal(fmt.Errorf("%s: the page says nothing of the heap: %.200s", response.Status, page))
+		t.Fatal(fmt.Errorf("%s: no HeapAlloc in the heap profile: %.200s", response.Status, page))
 	}
 	live, err := strconv.ParseInt(string(found[1]), 10, 64)
 	if err != nil {

@@ -14,18 +14,18 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// prober asks the servers of a laboratory by TCP connections that begin a tenth of a millisecond apart, so that it is
-// known to that precision when packets meet a change. Whoever answers says at once which address it was met at.
+// prober sends TCP connections to the servers of a lab, 0.1 ms apart, which gives the time of a change with that
+// precision. A server reports at once the address at which it was reached.
 type prober struct {
 	from *netns.Host
-	// port is the source port that was last used. They are taken in turn, so that no packet follows the way of an
-	// earlier connection.
+	// port is the last source port. The ports are used in turn, so that no connection reuses the conntrack entry of an
+	// earlier one.
 	port uint16
-	open []question
+	open []attempt
 }
 
-// question is a connection on its way.
-type question struct {
+// attempt is a connection without an answer so far.
+type attempt struct {
 	fd   int
 	sent time.Time
 }
@@ -33,24 +33,24 @@ type question struct {
 // firstPort and lastPort bound the source ports.
 const firstPort, lastPort = 2000, 65000
 
-// patience is how long an answer is waited for before it is called missing: well above what a busy machine needs, and
-// below the second after which TCP would ask again.
-const patience = 400 * time.Millisecond
+// answerTimeout is the timeout of an answer: well above what a busy machine needs, and below the second after which TCP
+// retransmits the SYN.
+const answerTimeout = 400 * time.Millisecond
 
-// spacing is the time between questions. It grows with the time that the answer is waited for, whose relative error it
-// bounds at 1 %.
+// spacing returns the time between connections. It grows with the time waited so far and keeps the relative error of the
+// result below 1 %.
 func spacing(elapsed time.Duration) time.Duration {
 	return min(max(elapsed/100, 100*time.Microsecond), 5*time.Millisecond)
 }
 
-// untilAnswered runs begin, which makes something happen and tells from when on time counts, and asks until an answer
-// comes from an address that want accepts, but no longer than the deadline. It gives the time of that answer.
+// untilAnswered calls begin, which triggers a change and returns the start time, and opens connections until an answer
+// comes from an address that want accepts or the deadline passes. It returns the time of that answer.
 func (p *prober) untilAnswered(to netip.AddrPort, deadline time.Time, begin func() (time.Time, func(netip.Addr) bool)) (took time.Duration, err error) {
 	err = p.run(func() error {
 		start, want := begin()
 		for time.Now().Before(deadline) {
 			var met time.Time
-			err := p.step(to, spacing(time.Since(start)), func(_ question, by netip.Addr) {
+			err := p.step(to, spacing(time.Since(start)), func(_ attempt, by netip.Addr) {
 				if by.IsValid() && want(by) && met.IsZero() {
 					met = time.Now()
 				}
@@ -63,27 +63,27 @@ func (p *prober) untilAnswered(to netip.AddrPort, deadline time.Time, begin func
 				return nil
 			}
 		}
-		return fmt.Errorf("%v did not answer as it should within %v", to, time.Since(start).Round(time.Millisecond))
+		return fmt.Errorf("no expected answer from %v within %v", to, time.Since(start).Round(time.Millisecond))
 	})
 	return took, err
 }
 
-// untilSilent runs begin and asks until no answers come any more, but no longer than the deadline. It gives the time of the first question that was not
-// answered.
+// untilSilent calls begin and opens connections until no more answers come or the deadline passes. It returns the time of
+// the first connection that was not answered.
 func (p *prober) untilSilent(to netip.AddrPort, deadline time.Time, begin func() time.Time) (took time.Duration, err error) {
 	err = p.run(func() error {
 		start := begin()
-		var unanswered []time.Time // when the questions after the last one that was answered were sent
+		var unanswered []time.Time // start times of the connections after the last answered one
 		for time.Now().Before(deadline) {
 			unanswered = append(unanswered, time.Now())
-			if err := p.step(to, spacing(time.Since(start)), func(q question, by netip.Addr) {
+			if err := p.step(to, spacing(time.Since(start)), func(q attempt, by netip.Addr) {
 				for by.IsValid() && len(unanswered) > 0 && !unanswered[0].After(q.sent) {
 					unanswered = unanswered[1:]
 				}
 			}); err != nil {
 				return err
 			}
-			if len(unanswered) > 0 && time.Since(unanswered[0]) > patience/2 {
+			if len(unanswered) > 0 && time.Since(unanswered[0]) > answerTimeout/2 {
 				took = max(0, unanswered[0].Sub(start))
 				return nil
 			}
@@ -93,7 +93,7 @@ func (p *prober) untilSilent(to netip.AddrPort, deadline time.Time, begin func()
 	return took, err
 }
 
-// run calls f in the asker's namespace, and closes what it leaves open.
+// run calls f in the client's namespace, and closes the connections that it leaves open.
 func (p *prober) run(f func() error) error {
 	return p.from.Do(func() error {
 		defer func() {
@@ -106,8 +106,9 @@ func (p *prober) run(f func() error) error {
 	})
 }
 
-// step asks once, and takes answers for a while. An answer by nobody is a refusal, or patience that has ended.
-func (p *prober) step(to netip.AddrPort, wait time.Duration, answer func(q question, by netip.Addr)) error {
+// step opens one connection and receives answers for a while. An answer without an address means that the connection was
+// refused or timed out.
+func (p *prober) step(to netip.AddrPort, wait time.Duration, answer func(q attempt, by netip.Addr)) error {
 	if err := p.ask(to); err != nil {
 		return err
 	}
@@ -130,7 +131,7 @@ func (p *prober) step(to netip.AddrPort, wait time.Duration, answer func(q quest
 			case polled[i].Revents != 0:
 				answer(q, heard(q.fd))
 				_ = unix.Close(q.fd)
-			case time.Since(q.sent) > patience:
+			case time.Since(q.sent) > answerTimeout:
 				answer(q, netip.Addr{})
 				_ = unix.Close(q.fd)
 			default:
@@ -141,13 +142,13 @@ func (p *prober) step(to netip.AddrPort, wait time.Duration, answer func(q quest
 	}
 }
 
-// ask begins a connection.
+// ask starts a connection.
 func (p *prober) ask(to netip.AddrPort) error {
 	fd, err := p.socket(unix.SOCK_NONBLOCK)
 	if err != nil {
 		return err
 	}
-	q := question{fd: fd, sent: time.Now()}
+	q := attempt{fd: fd, sent: time.Now()}
 	if err := unix.Connect(fd, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}); err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		_ = unix.Close(fd)
 		return fmt.Errorf("connect to %v: %w", to, err)
@@ -176,13 +177,14 @@ func (p *prober) socket(flags int) (int, error) {
 		}
 		if err != nil {
 			_ = unix.Close(fd)
-			return 0, fmt.Errorf("take the port %d: %w", p.port, err)
+			return 0, fmt.Errorf("bind to port %d: %w", p.port, err)
 		}
 		return fd, nil
 	}
 }
 
-// heard reads who answered: the second field of a laboratory server's line is the address it was met at.
+// heard returns the address of the endpoint that answered: the second field of the server's line is the address at which
+// it was reached.
 func heard(fd int) netip.Addr {
 	var line [256]byte
 	n, err := unix.Read(fd, line[:])

@@ -17,10 +17,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// process is a proxy at work.
+// process is a running proxy.
 type process struct {
 	command *netns.Cmd
-	log     journal
+	log     logTail
 	started time.Time
 	ended   chan struct{} // closed when it has
 }
@@ -35,38 +35,38 @@ func (w *world) start(program, config string) (*process, error) {
 	}
 	go func() {
 		defer close(p.ended)
-		_ = p.command.Wait() // what matters is that it is gone
+		_ = p.command.Wait() // only the exit matters, not its status
 	}()
 	return p, nil
 }
 
-// alive is an error, with what the proxy said last, when it has ended.
+// alive returns an error with the end of the proxy's log if the proxy has exited.
 func (p *process) alive() error {
 	select {
 	case <-p.ended:
-		return fmt.Errorf("%s ended by itself: %s\nIt said:\n%s", p.command.Path, p.command.ProcessState, p.log.end())
+		return fmt.Errorf("%s exited unexpectedly: %s\nIts log ends with:\n%s", p.command.Path, p.command.ProcessState, p.log.end())
 	default:
 		return nil
 	}
 }
 
-// stop asks the proxy to end, as the kubelet does.
+// stop terminates the proxy as the kubelet does.
 func (p *process) stop() error {
 	if err := p.alive(); err != nil {
 		return err
 	}
 	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("end %s: %w", p.command.Path, err)
+		return fmt.Errorf("stop %s: %w", p.command.Path, err)
 	}
 	select {
 	case <-p.ended:
 		return nil
-	case <-time.After(30 * time.Second): // what the kubelet waits
+	case <-time.After(30 * time.Second): // the kubelet's default grace period
 		return p.command.Kill()
 	}
 }
 
-// proc reads one of the process' files in /proc.
+// proc reads a file of the process in /proc.
 func (p *process) proc(name string) ([]byte, error) {
 	content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.command.Process.Pid), name))
 	if err != nil {
@@ -75,15 +75,15 @@ func (p *process) proc(name string) ([]byte, error) {
 	return content, nil
 }
 
-// cpu is the processor time that the process and the programs that it has run have used. Its threads tell in
-// nanoseconds; what ended threads and programs used is known to 10 ms.
+// cpu returns the CPU time of the process and of its child processes. The time of running threads is known in
+// nanoseconds, that of exited threads and processes with a precision of 10 ms.
 func (p *process) cpu() (time.Duration, error) {
 	stat, err := p.proc("stat")
 	if err != nil {
 		return 0, err
 	}
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	ticks := func(first int) time.Duration { // proc_pid_stat(5) counts from 1, and the first two are cut off
+	ticks := func(first int) time.Duration { // proc_pid_stat(5) counts from 1, and the first two fields are cut off
 		user, _ := strconv.Atoi(fields[first-3])
 		system, _ := strconv.Atoi(fields[first-2])
 		return time.Duration(user+system) * 10 * time.Millisecond
@@ -95,7 +95,7 @@ func (p *process) cpu() (time.Duration, error) {
 	}
 	var precise time.Duration
 	for _, thread := range threads {
-		if text, err := os.ReadFile(thread); err == nil { // a thread may have ended
+		if text, err := os.ReadFile(thread); err == nil { // a thread may have exited
 			first, _, _ := strings.Cut(string(text), " ")
 			nanoseconds, _ := strconv.ParseInt(first, 10, 64)
 			precise += time.Duration(nanoseconds)
@@ -104,14 +104,14 @@ func (p *process) cpu() (time.Duration, error) {
 	return max(own, precise) + children, nil
 }
 
-// ownCPU is the processor time that this process has used: the API server, and questions and answers.
+// ownCPU returns the CPU time of this process: the API server, the probes and their servers.
 func ownCPU() (time.Duration, error) {
 	var usage syscall.Rusage
 	err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), err
 }
 
-// memory is what the process has in RAM, now and at most so far, in bytes.
+// memory returns the current and the peak resident memory of the process, in bytes.
 func (p *process) memory() (now, peak int64, err error) {
 	status, err := p.proc("status")
 	if err != nil {
@@ -134,8 +134,8 @@ func (p *process) memory() (now, peak int64, err error) {
 	return now, peak, nil
 }
 
-// rest waits until the process does next to nothing, and tells since when. It takes part of the work that follows a
-// start, such as reading lists, for granted: the caller waits for that by other means.
+// rest waits until the process is almost idle, and returns the time since when it is. The caller must wait in another way
+// for the work after a start, such as reading lists.
 func (p *process) rest(deadline time.Time) (time.Time, error) {
 	const window, step, idle = 400 * time.Millisecond, 20 * time.Millisecond, 0.05
 	type sample struct {
@@ -161,14 +161,14 @@ func (p *process) rest(deadline time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%s is still busy after %v", p.command.Path, time.Since(start).Round(time.Millisecond))
 }
 
-// journal keeps the end of what a process says.
-type journal struct {
+// logTail stores the end of the process's output.
+type logTail struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-// Write appends.
-func (j *journal) Write(b []byte) (int, error) {
+// Write implements io.Writer.
+func (j *logTail) Write(b []byte) (int, error) {
 	const most = 1 << 16
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -179,8 +179,8 @@ func (j *journal) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// end gives the last lines.
-func (j *journal) end() string {
+// end returns the last lines.
+func (j *logTail) end() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return string(j.text[max(0, len(j.text)-3000):])

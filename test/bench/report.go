@@ -8,13 +8,13 @@ import (
 	"text/tabwriter"
 )
 
-// Report is all that was measured.
+// Report contains all results.
 type Report struct {
 	Machine Machine `json:"machine"`
 	Runs    []*Run  `json:"runs"`
 }
 
-// Machine is where it was measured, and what else it did at that time.
+// Machine describes the machine and its load.
 type Machine struct {
 	Time   string `json:"time"`
 	Kernel string `json:"kernel"`
@@ -24,12 +24,12 @@ type Machine struct {
 	LoadAfter  string `json:"loadAfter"`
 }
 
-// String is one line.
+// String returns one line.
 func (m Machine) String() string {
 	return fmt.Sprintf("%s, %d cores, Linux %s, load before: %s, after: %s", m.Time, m.Cores, m.Kernel, m.LoadBefore, m.LoadAfter)
 }
 
-// columns are the runs in the order of a table: by mode and size, and programs side by side.
+// columns returns the runs in the order of a table: by mode, size and program.
 func (r *Report) columns() []*Run {
 	programs, modes := r.order(func(r *Run) string { return r.Program }), r.order(func(r *Run) string { return r.Mode })
 	sizes := r.order(func(r *Run) string { return r.Size })
@@ -49,7 +49,7 @@ func (r *Report) columns() []*Run {
 	return sorted
 }
 
-// order lists what the runs have, as it first appears.
+// order lists the distinct values of the runs in the order of their first appearance.
 func (r *Report) order(of func(*Run) string) (all []string) {
 	for _, run := range r.Runs {
 		if !slices.Contains(all, of(run)) {
@@ -59,7 +59,7 @@ func (r *Report) order(of func(*Run) string) (all []string) {
 	return all
 }
 
-// names lists the figures of any run, each after the one that comes before it in a run.
+// names lists the figures of all runs, in an order that agrees with the order in each run.
 func (r *Report) names() (all []Figure) {
 	for _, run := range r.Runs {
 		at := 0
@@ -75,8 +75,8 @@ func (r *Report) names() (all []Figure) {
 	return all
 }
 
-// write prints a table for a person for each mode: a row for each figure, a column for each run and, where there is a
-// peer, one for its ratio to the first program.
+// write prints a table for each mode: a row for each figure, a column for each run and, for a peer, one for the ratio to
+// the first program.
 func (r *Report) write(to io.Writer) error {
 	fmt.Fprintln(to, r.Machine)
 	columns, programs := r.columns(), r.order(func(r *Run) string { return r.Program })
@@ -127,12 +127,12 @@ func (r *Report) write(to io.Writer) error {
 	return nil
 }
 
-// amount is how much of a mode was to be measured.
+// amount returns the planned amount of measurements for a mode.
 func (r *Report) amount(mode string) string {
 	return r.Runs[slices.IndexFunc(r.Runs, func(r *Run) bool { return r.Mode == mode })].Amount
 }
 
-// label is a program in a table's head: the first one is this project's.
+// label returns a program's name in the head of a table: the first one is this project's.
 func label(program int) string {
 	if program == 0 {
 		return "ours"
@@ -140,7 +140,7 @@ func label(program int) string {
 	return fmt.Sprint("peer", strings.Repeat("'", program-1))
 }
 
-// number prints with about three digits.
+// number formats a number with about three digits.
 func number(v float64, ok bool) string {
 	switch {
 	case !ok:

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestQuantile takes the time that a part of the times does not exceed.
+// TestQuantile checks that the quantile is the time that the given part of the times does not exceed.
 func TestQuantile(t *testing.T) {
 	var hundred []time.Duration
 	for i := range 100 {
@@ -31,14 +31,14 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// TestRatioOfRounds compares rounds, so that one that was disturbed does not count, and tells how far the others differ.
+// TestRatioOfRounds checks that a single disturbed round does not change the ratio, and that the error is estimated.
 func TestRatioOfRounds(t *testing.T) {
 	var one, other []time.Duration
 	for round := range 9 {
 		for range 3 {
 			one, other = append(one, 1100), append(other, 1000)
 		}
-		one = append(one, time.Duration(5000*round)) // the slowest of a round is no matter
+		one = append(one, time.Duration(5000*round)) // the slowest of a round is ignored
 		other = append(other, 900)
 	}
 	if ratio, off := ratioOfRounds(one, other, 4); ratio != 1.1 || off != 0 {
@@ -63,12 +63,12 @@ func example() *Report {
 	run := func(program, size string, services, endpoints int, failed string, values ...float64) *Run {
 		r := &Run{Program: program, Mode: "nftables", Size: size, Services: services, Endpoints: endpoints, Failed: failed, Amount: "a few changes"}
 		for i, v := range values {
-			r.add([]string{"cold start", "endpoint's change, p50", "peak memory, cold start"}[i], []string{"ms", "ms", "MB"}[i], v)
+			r.add([]string{"cold start", "endpoint change, p50", "peak memory, cold start"}[i], []string{"ms", "ms", "MB"}[i], v)
 		}
 		return r
 	}
 	slow := run("b", "5000x50", 5000, 250000, "changes: too <slow>", 6700)
-	slow.note("changes: %d in place of 60, for want of time", 7)
+	slow.note("changes: only %d of 60, time limit reached", 7)
 	return &Report{
 		Machine: Machine{Time: "2026-11-21T12:00:00Z", Kernel: "6.18", Cores: 2, LoadBefore: "0.1", LoadAfter: "1.5"},
 		Runs: []*Run{
@@ -78,7 +78,7 @@ func example() *Report {
 	}
 }
 
-// TestTable lays programs side by side.
+// TestTable checks the table of two programs.
 func TestTable(t *testing.T) {
 	var b strings.Builder
 	if err := example().write(&b); err != nil {
@@ -91,9 +91,9 @@ peer: b
 nftables: a few changes
                                5000x50 ours  5000x50 peer  ratio  1000x2 ours  1000x2 peer  ratio
                cold start  ms          1666          6700   4.02          163          700   4.29
-   endpoint's change, p50  ms          1.48             -      -         1.43          111   77.6
+     endpoint change, p50  ms          1.48             -      -         1.43          111   77.6
   peak memory, cold start  MB          81.8             -      -         39.8         83.0   2.09
-b nftables 5000x50: changes: 7 in place of 60, for want of time
+b nftables 5000x50: changes: only 7 of 60, time limit reached
 b nftables 5000x50 ended early: changes: too <slow>
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
@@ -101,7 +101,7 @@ b nftables 5000x50 ended early: changes: too <slow>
 	}
 }
 
-// TestDrawing is well-formed, and has a point for every figure that is drawn.
+// TestDrawing checks that the drawing is well-formed, and has a point for every figure.
 func TestDrawing(t *testing.T) {
 	var b strings.Builder
 	if err := example().draw(&b); err != nil {
@@ -124,7 +124,7 @@ func TestDrawing(t *testing.T) {
 		t.Errorf("%d points, want 10", points)
 	}
 	if strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "Inf") {
-		t.Error("a coordinate is no number")
+		t.Error("a coordinate is not a number")
 	}
 	if at := strings.Index(b.String(), ">1000x2<"); at < 0 || at > strings.Index(b.String(), ">5000x50<") {
 		t.Error("the smaller cluster is not before the larger one")

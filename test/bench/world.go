@@ -17,28 +17,28 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// nodeName is what the proxy takes itself for.
+// nodeName is the proxy's node name.
 const nodeName = "node1"
 
-// world is a laboratory with an API server on node1's loopback, a pod that asks, and one that answers for all
-// endpoints of the cluster.
+// world is a lab with an API server on node1's loopback, a client pod, and a server pod that answers for all endpoints of
+// the cluster.
 type world struct {
 	*api
 	lab    *netns.Lab
 	asker  *netns.Host
 	server *netns.Host
 	node   *netns.Host
-	// answers is the server in the pod of that name.
+	// answers is the server in the server pod.
 	answers *netns.Server
 	url     string
 	folder  string
-	table   nft.Table // of the node, to count transactions by anybody
+	table   nft.Table // of the node, to count the transactions of all processes
 }
 
-// api is the API server; the name keeps it apart from the server of a pod.
+// api is the API server; the name avoids a conflict with the server of a pod.
 type api = synthetic.Server
 
-// newWorld builds it. The caller must close it.
+// newWorld builds a world. The caller must close it.
 func newWorld(size synthetic.Size, options synthetic.Options) (w *world, err error) {
 	w = &world{}
 	defer func() {
@@ -47,13 +47,13 @@ func newWorld(size synthetic.Size, options synthetic.Options) (w *world, err err
 		}
 	}()
 	if w.lab, err = netns.New(netns.Options{PodNetwork: netns.Routed}); err != nil {
-		return w, fmt.Errorf("build the laboratory: %w", err)
+		return w, fmt.Errorf("build the lab: %w", err)
 	}
 	w.node, w.server, w.asker = w.lab.Node1.Host, w.lab.Node1.Pods[0], w.lab.Node1.Pods[1]
 	if err := w.answerForAll(); err != nil {
 		return w, err
 	}
-	// Of a probe into nothing no trace is to be left when its port comes round again.
+	// The conntrack entry of an unanswered probe must expire before its source port is used again.
 	for name, value := range map[string]string{
 		"netfilter/nf_conntrack_tcp_timeout_syn_sent": "1", "netfilter/nf_conntrack_tcp_timeout_close": "1",
 	} {
@@ -80,7 +80,7 @@ func newWorld(size synthetic.Size, options synthetic.Options) (w *world, err err
 	return w, err
 }
 
-// answerForAll makes one pod answer for every address that an endpoint may have.
+// answerForAll makes one pod answer for all possible endpoint addresses.
 func (w *world) answerForAll() error {
 	endpoints := netip.MustParsePrefix(synthetic.EndpointCIDR)
 	if err := w.node.RouteVia(w.server, endpoints); err != nil {
@@ -94,14 +94,14 @@ func (w *world) answerForAll() error {
 	return err
 }
 
-// close removes everything. What has not been built is no matter.
+// close removes everything. It may be called after a failed newWorld.
 func (w *world) close() error {
 	var errs []error
 	if w.table != nil {
 		errs = append(errs, w.table.Close())
 	}
 	if w.lab != nil {
-		errs = append(errs, w.lab.Close()) // and with it the proxy, which would complain of a server that is gone
+		errs = append(errs, w.lab.Close()) // stops the proxy first, which would otherwise log that the API server is gone
 	}
 	if api := w.api; api != nil {
 		errs = append(errs, api.Close())
@@ -112,15 +112,15 @@ func (w *world) close() error {
 	return errors.Join(errs...)
 }
 
-// target gives a Service that packets soon tell changes of: another one each time.
+// target returns a Service with few endpoints, so that probes see a change soon; a different one each time.
 func (w *world) target(turn int) int {
 	return w.Size().Services - 1 - turn%synthetic.Targets
 }
 
-// last is the Service that comes last in every list.
+// last returns the last Service of every list.
 func (w *world) last() int { return w.Size().Services - 1 }
 
-// configuration is what both a Kubernetes' kube-proxy and this one read. Nothing is left that changes the machine
+// configuration is valid for both Kubernetes' kube-proxy and this one. It disables all settings that change the machine
 // outside the node's network namespace.
 const configuration = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
@@ -143,7 +143,7 @@ current-context: bench
 users: [{name: proxy, user: {}}]
 `
 
-// configure writes a configuration, which ends with the given lines, and returns its path.
+// configure writes a configuration with the given lines at its end, and returns its path.
 func (w *world) configure(mode string, lines ...string) (string, error) {
 	credentials, config := filepath.Join(w.folder, "kubeconfig"), filepath.Join(w.folder, "config.yaml")
 	return config, errors.Join(
@@ -152,5 +152,5 @@ func (w *world) configure(mode string, lines ...string) (string, error) {
 	)
 }
 
-// atOnce is the configuration's line by which no change is held back.
+// atOnce returns the configuration line that disables the delay of changes.
 func atOnce(mode string) string { return mode + ": {minSyncPeriod: 1ms}" }
