@@ -23,7 +23,7 @@ const (
 	SCTP Protocol = "SCTP"
 )
 
-// Protocols are all three.
+// Protocols returns all protocols.
 func Protocols() []Protocol { return []Protocol{TCP, UDP, SCTP} }
 
 // Family is an IP family.
@@ -35,10 +35,10 @@ const (
 	IPv6 Family = 6
 )
 
-// Families are both, IPv4 first.
+// Families returns both families, IPv4 first.
 func Families() []Family { return []Family{IPv4, IPv6} }
 
-// FamilyOf tells an address's family.
+// FamilyOf returns the family of an address.
 func FamilyOf(address netip.Addr) Family {
 	if address.Is4() {
 		return IPv4
@@ -46,30 +46,30 @@ func FamilyOf(address netip.Addr) Family {
 	return IPv6
 }
 
-// String is "IPv4" or "IPv6".
+// String returns "IPv4" or "IPv6".
 func (f Family) String() string { return fmt.Sprintf("IPv%d", int(f)) }
 
-// Verdict is what became of a probe.
+// Verdict is the outcome of a probe.
 type Verdict int
 
 const (
-	// Unsent tells that the probe could not be made; Answer.Err says why.
+	// Unsent means that the probe could not be sent; see Answer.Err.
 	Unsent Verdict = iota
-	// Answered tells that an endpoint answered.
+	// Answered means that an endpoint answered.
 	Answered
-	// Refused tells that something said no: a TCP reset, an SCTP ABORT, or an ICMP error
-	// for the port, the protocol or by an administrator's rule (Answer.ICMP).
+	// Refused means a TCP reset, an SCTP ABORT, or an ICMP error for the port, for the
+	// protocol or from an administrator's rule (Answer.ICMP).
 	Refused
-	// Unreachable tells that an ICMP error said that there is no way to the host or the
-	// network (Answer.ICMP), or the sender itself has no route.
+	// Unreachable means an ICMP error for the host or the network (Answer.ICMP), or no
+	// route at the sender.
 	Unreachable
-	// Dropped tells that nothing came back within the time.
+	// Dropped means that the probe timed out.
 	Dropped
-	// Broken tells that a connection was made, and ended without an answer.
+	// Broken means that a connection was established, and closed without an answer.
 	Broken
 )
 
-// String is the verdict in lower case, such as "answered".
+// String returns the verdict in lower case, such as "answered".
 func (v Verdict) String() string {
 	names := [...]string{"unsent", "answered", "refused", "unreachable", "dropped", "broken"}
 	if v < 0 || int(v) >= len(names) {
@@ -79,14 +79,14 @@ func (v Verdict) String() string {
 }
 
 // ICMP is an ICMP or ICMPv6 error message, by the numbers of RFC 792 and RFC 4443.
-// The zero value is none.
+// The zero value means no error.
 type ICMP struct {
 	Type, Code uint8
-	// From is who sent it.
+	// From is the sender.
 	From netip.Addr
 }
 
-// String tells type, code and sender, such as "ICMP 3/3 from 172.18.0.11".
+// String returns type, code and sender, such as "ICMP 3/3 from 172.18.0.11".
 func (i ICMP) String() string {
 	switch {
 	case !i.From.IsValid():
@@ -98,27 +98,27 @@ func (i ICMP) String() string {
 	}
 }
 
-// Answer is what came back to a probe.
+// Answer is the result of a probe.
 type Answer struct {
 	Verdict Verdict
 	// Endpoint is the name of the host that answered.
 	Endpoint string
-	// Reached is the address and port that the endpoint was met at.
+	// Reached is the address and port at which the probe reached the endpoint.
 	Reached netip.AddrPort
-	// Source is the address and port that the endpoint saw the probe come from.
+	// Source is the probe's source address and port as seen by the endpoint.
 	Source netip.AddrPort
-	// Local is the address and port that the probe was sent from, as far as known.
+	// Local is the address and port that the probe was sent from, if known.
 	Local netip.AddrPort
-	// ICMP is the error message, if one came.
+	// ICMP is the ICMP error, if any.
 	ICMP ICMP
 	// Sent is when the probe was sent, Latency the time from then to the verdict.
 	Sent    time.Time
 	Latency time.Duration
-	// Err is the system's own word where the verdict is not Answered.
+	// Err is the system's error if the verdict is not Answered.
 	Err error
 }
 
-// String is the answer for people, in one line.
+// String describes the answer in one line.
 func (a Answer) String() string {
 	switch {
 	case a.Verdict == Answered:
@@ -132,8 +132,8 @@ func (a Answer) String() string {
 	}
 }
 
-// line is what a server answers: its name, the address and port it was met at, the
-// source it saw, and what it was asked.
+// line is a server's answer: its name, the address and port at which it was reached,
+// the source that it saw, and the request.
 type line struct {
 	endpoint        string
 	reached, source netip.AddrPort
@@ -147,7 +147,7 @@ func (l line) String() string {
 func parseLine(text string) (line, error) {
 	fields := strings.Fields(text)
 	if len(fields) < 3 || len(fields) > 4 {
-		return line{}, fmt.Errorf("%q is not the answer of a laboratory server", text)
+		return line{}, fmt.Errorf("%q is not an answer of a lab server", text)
 	}
 	parsed := line{endpoint: fields[0]}
 	var err error
@@ -163,14 +163,14 @@ func parseLine(text string) (line, error) {
 	return parsed, nil
 }
 
-// judge tells the verdict of an error, given the ICMP error that came with it.
+// judge returns the verdict for an error and its ICMP error.
 func judge(err error, icmp ICMP) Verdict {
 	if (icmp != ICMP{}) {
 		return icmp.verdict()
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, unix.ETIMEDOUT), errors.Is(err, unix.EPERM):
-		// EPERM is how the kernel tells a sender that its own output chain dropped.
+		// The kernel returns EPERM if the sender's own output chain drops the packet.
 		return Dropped
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOPROTOOPT), errors.Is(err, unix.EACCES):
 		return Refused
@@ -181,8 +181,8 @@ func judge(err error, icmp ICMP) Verdict {
 	}
 }
 
-// verdict tells what an ICMP error means for the one who gets it: Unreachable when
-// it speaks of the way, Refused when it speaks of the port, protocol or a rule.
+// verdict returns the verdict for an ICMP error: Unreachable for an error about the
+// route or the host, Refused for an error about the port, protocol or a rule.
 func (i ICMP) verdict() Verdict {
 	unreachable := i.Type == 3 && (i.Code == 0 || i.Code == 1) // network, host
 	if i.From.Is6() {

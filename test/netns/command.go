@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// launcher is a thread on which processes are started. They are to die with this
-// process, and the kernel's means for that (PR_SET_PDEATHSIG) goes by the thread
-// that started them: so it is one that stays.
+// launcher is a thread that starts processes. They must be killed when this process
+// ends, and PR_SET_PDEATHSIG refers to the thread that started them, so that thread
+// must live as long as the process.
 type launcher struct {
 	tasks chan func()
 	done  chan struct{}
@@ -47,32 +47,33 @@ func (l *launcher) run(f func() error) error {
 	case l.tasks <- func() { result <- f() }:
 		return <-result
 	case <-l.done:
-		return errors.New("the laboratory is closed")
+		return errors.New("the lab is closed")
 	}
 }
 
 func (l *launcher) stop() { close(l.done) }
 
-// Cmd is a command to be run in a host, as [exec.Cmd], whose fields are set before
-// it is started. It is in a process group of its own, so that the terminal's
-// Ctrl-C does not reach it. The group is killed when the laboratory is closed; if
-// this process dies before, the kernel kills the command, but not what the command
-// itself has started.
+// Cmd is a command that runs in a host, like [exec.Cmd], whose fields are set
+// before it is started. It has its own process group, so that the terminal's Ctrl-C
+// does not reach it. The group is killed when the lab is closed; if this process
+// dies earlier, the kernel kills the command, but not the command's own child
+// processes.
 //
-// Only the network is the host's: files, /sys and process ids are the machine's.
+// Only the network is separate: the command shares files, /sys and process IDs with
+// the machine.
 type Cmd struct {
 	*exec.Cmd
 	host    *Host
 	waiting sync.Once
 	waited  error
-	ended   chan struct{} // closed when waited is there
+	ended   chan struct{} // closed when waited is set
 }
 
 // Command prepares a command to be run inside the host.
 func (h *Host) Command(name string, args ...string) *Cmd {
 	command := exec.Command(name, args...)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	// A grandchild may hold the output open; the host does not wait for it.
+	// A grandchild may hold the output open; do not wait for it.
 	command.WaitDelay = time.Second
 	return &Cmd{Cmd: command, host: h, ended: make(chan struct{})}
 }
@@ -89,8 +90,8 @@ func (c *Cmd) Start() error {
 	return nil
 }
 
-// Wait waits for the command to end; see [exec.Cmd.Wait]. It may be called again,
-// and gives the same result.
+// Wait waits for the command to exit; see [exec.Cmd.Wait]. Later calls return the
+// same result.
 func (c *Cmd) Wait() error {
 	c.waiting.Do(func() {
 		c.waited = c.Cmd.Wait()
@@ -110,8 +111,8 @@ func (c *Cmd) Run() error {
 	return c.Wait()
 }
 
-// Output runs the command and gives what it wrote to its standard output; see
-// [exec.Cmd.Output]. The error carries what it wrote to its standard error.
+// Output runs the command and returns its standard output; see [exec.Cmd.Output].
+// The error contains the standard error.
 func (c *Cmd) Output() ([]byte, error) {
 	var stdout, stderr bytes.Buffer
 	c.Stdout = &stdout
@@ -124,8 +125,8 @@ func (c *Cmd) Output() ([]byte, error) {
 	return stdout.Bytes(), nil
 }
 
-// CombinedOutput runs the command and gives all that it wrote; see
-// [exec.Cmd.CombinedOutput].
+// CombinedOutput runs the command and returns its standard output and standard
+// error; see [exec.Cmd.CombinedOutput].
 func (c *Cmd) CombinedOutput() ([]byte, error) {
 	var output bytes.Buffer
 	c.Stdout, c.Stderr = &output, &output
@@ -133,8 +134,8 @@ func (c *Cmd) CombinedOutput() ([]byte, error) {
 	return output.Bytes(), err
 }
 
-// Kill ends the command's process group at once (SIGKILL) and waits for it. It
-// does nothing when the command has ended by itself.
+// Kill kills the command's process group (SIGKILL) and waits for it. It does nothing
+// if the command has already exited.
 func (c *Cmd) Kill() error {
 	select {
 	case <-c.ended:
@@ -145,11 +146,11 @@ func (c *Cmd) Kill() error {
 	if err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("kill %s in %s: %w", c.Path, c.host.Name, err)
 	}
-	_ = c.Wait() // its error only tells of the kill
+	_ = c.Wait() // the error only reports the kill
 	return nil
 }
 
-// endProcesses kills what is still running in the host.
+// endProcesses kills all processes that still run in the host.
 func (h *Host) endProcesses() error {
 	h.mu.Lock()
 	processes := slices.Collect(maps.Keys(h.processes))

@@ -1,5 +1,5 @@
-// Package netns is the laboratory: a small cluster network made of network
-// namespaces, in which real packets are sent and watched.
+// Package netns is the lab: a small cluster network of network namespaces, for
+// tests that send real packets.
 //
 //	                         ┌────────────┐
 //	             client ─────┤  gateway   │  172.18.0.0/24, fd00:172:18::/64
@@ -10,11 +10,11 @@
 //	                       └─┬──┬─┘  └─┬──┬─┘
 //	                     pod1a  pod1b pod2a pod2b
 //
-// The proxy under test runs in node1 and, if wanted, in node2. Nodes route to
-// each other's pods; the client knows the segment only, and whatever routes a
-// test gives it. What nobody routes goes to the gateway, which swallows it.
+// The proxy under test runs in node1 and, optionally, in node2. Nodes have routes
+// to each other's pods; the client has a route to the segment only, and those that
+// a test adds. All other packets go to the gateway, which drops them.
 //
-// A test reads like the question it asks:
+// A test looks like this:
 //
 //	lab := netns.Start(t, netns.Options{})
 //	lab.Node2.Pods[0].Serve(netns.TCP, 8080)
@@ -25,18 +25,18 @@
 //
 //   - [Lab] and [Host]: the namespaces, and running code ([Host.Do]), sockets
 //     ([Host.Dial], [Host.Listen]) and processes ([Host.Command]) inside them.
-//   - [Host.Serve]: servers over TCP, UDP and SCTP that answer with who they are
-//     and whom they saw.
-//   - [Probe]: one question and its [Answer]; many at once ([Probe.Spread]), at a
-//     steady rate ([Probe.Stream]), on one flow again and again ([Probe.Open]),
-//     or until the answer is the wanted one ([Probe.Until]).
+//   - [Host.Serve]: TCP, UDP and SCTP servers that answer with their own name and
+//     the source address that they see.
+//   - [Probe]: one request and its [Answer]; many in parallel ([Probe.Spread]), at a
+//     steady rate ([Probe.Stream]), repeatedly on one flow ([Probe.Open]), or until
+//     a wanted answer arrives ([Probe.Until]).
 //
-// The namespaces have no names: they exist by the file descriptors of this
-// process and by the processes that it started inside, which die with it. So the
-// kernel removes every trace however the process ends (return, panic, Ctrl-C or
-// kill -9), any number of laboratories may run at once, and there is nothing to
-// sweep. To look into one that is running, use [Host.Path] with nsenter(1).
+// The namespaces have no names: only the file descriptors of this process, and the
+// processes that it started inside, keep them alive, and these processes are killed
+// with it. So the kernel removes everything however the process ends (return,
+// panic, Ctrl-C or kill -9), several labs can run at the same time, and no cleanup
+// is needed. To inspect a running lab, use [Host.Path] with nsenter(1).
 //
-// It needs root and Linux, and writes nothing outside its own namespaces; where the
-// kernel module br_netfilter is missing it loads it, as every node has it.
+// The package needs root and Linux, and changes nothing outside its own namespaces,
+// except that it loads the kernel module br_netfilter if it is missing.
 package netns

@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is a machine of the laboratory: a network namespace.
+// Host is a machine of the lab: a network namespace.
 type Host struct {
 	// Name of the host, such as "pod1a".
 	Name string
@@ -46,7 +46,7 @@ type Host struct {
 	sctp      *sctpResponder
 }
 
-// newHost makes a namespace and a netlink socket in it.
+// newHost creates a namespace and a netlink socket in it.
 func newHost(name string, lab *Lab) (*Host, error) {
 	namespace, err := newNamespace()
 	if err != nil {
@@ -65,10 +65,10 @@ func newHost(name string, lab *Lab) (*Host, error) {
 	return host, nil
 }
 
-// String is the host's name.
+// String returns the host's name.
 func (h *Host) String() string { return h.Name }
 
-// Addr is the host's own address of the family.
+// Addr returns the host's own address of the family.
 func (h *Host) Addr(family Family) netip.Addr {
 	if family == IPv6 {
 		return h.IPv6
@@ -76,20 +76,20 @@ func (h *Host) Addr(family Family) netip.Addr {
 	return h.IPv4
 }
 
-// Path is where the namespace can be entered by other processes for as long as
-// the laboratory is there: nsenter --net=PATH COMMAND.
+// Path returns the path with which other processes can enter the namespace while the
+// lab exists: nsenter --net=PATH COMMAND.
 func (h *Host) Path() string {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.namespace.Fd())
 }
 
 // Do runs f inside the host's network namespace, on a thread locked to it, and
-// gives f's error. Sockets that f opens stay in the namespace for their life.
-// Goroutines that f starts are not inside, and a process that f starts by itself
-// is not ended with the laboratory: use [Host.Command].
+// returns f's error. Sockets that f opens stay in the namespace. Goroutines that f
+// starts are not inside, and a process that f starts is not killed when the lab is
+// closed: use [Host.Command].
 func (h *Host) Do(f func() error) error { return inside(h.namespace, f) }
 
-// Dial connects from the host, as [net.Dialer.DialContext] does. The address must
-// be numeric.
+// Dial connects from the host, like [net.Dialer.DialContext]. The address must be
+// numeric.
 func (h *Host) Dial(ctx context.Context, network, address string) (connection net.Conn, err error) {
 	err = h.Do(func() error {
 		connection, err = new(net.Dialer).DialContext(ctx, network, address)
@@ -98,7 +98,7 @@ func (h *Host) Dial(ctx context.Context, network, address string) (connection ne
 	return connection, err
 }
 
-// Listen listens for streams on the host, as [net.Listen] does. The caller closes
+// Listen listens for streams on the host, like [net.Listen]. The caller must close
 // the listener.
 func (h *Host) Listen(network, address string) (listener net.Listener, err error) {
 	err = h.Do(func() error {
@@ -108,8 +108,8 @@ func (h *Host) Listen(network, address string) (listener net.Listener, err error
 	return listener, err
 }
 
-// ListenPacket listens for datagrams on the host, as [net.ListenPacket] does. The
-// caller closes the connection.
+// ListenPacket listens for datagrams on the host, like [net.ListenPacket]. The caller
+// must close the connection.
 func (h *Host) ListenPacket(network, address string) (connection net.PacketConn, err error) {
 	err = h.Do(func() error {
 		connection, err = new(net.ListenConfig).ListenPacket(context.Background(), network, address)
@@ -119,12 +119,11 @@ func (h *Host) ListenPacket(network, address string) (connection net.PacketConn,
 }
 
 // AddAddress adds an address to the host's uplink, usable when it returns. Adding
-// it again changes nothing. The host goes on sending from its own addresses, unless
-// it is told otherwise.
+// it again changes nothing. The host still prefers its own addresses as source.
 func (h *Host) AddAddress(address netip.Prefix) error {
 	added := &netlink.Addr{IPNet: ipNet(address)}
 	if address.Addr().Is6() {
-		// Not preferred: the kernel would rather send from the newest address.
+		// Deprecated, because the kernel would otherwise prefer the newest address.
 		added.ValidLft, added.PreferedLft = math.MaxUint32, 0
 	}
 	if err := h.addAddress(h.uplink(), added); err != nil {
@@ -133,20 +132,20 @@ func (h *Host) AddAddress(address netip.Prefix) error {
 	return settle([]*Host{h}, 5*time.Second)
 }
 
-// DelAddress takes an address off the host's uplink; routes through it go too.
+// DelAddress removes an address from the host's uplink, and with it its routes.
 func (h *Host) DelAddress(address netip.Prefix) error {
 	link, err := h.netlink.LinkByName(h.uplink())
 	if err != nil {
 		return fmt.Errorf("find %s of %s: %w", h.uplink(), h.Name, err)
 	}
 	if err := h.netlink.AddrDel(link, &netlink.Addr{IPNet: ipNet(address)}); err != nil {
-		return fmt.Errorf("take the address %v off %s: %w", address, h.Name, err)
+		return fmt.Errorf("remove the address %v from %s: %w", address, h.Name, err)
 	}
 	return nil
 }
 
-// RouteVia makes the host reach the destinations through another host, in place of
-// any route it had for exactly these.
+// RouteVia adds routes to the destinations through another host. It replaces existing
+// routes to the same destinations.
 func (h *Host) RouteVia(gateway *Host, destinations ...netip.Prefix) error {
 	for _, destination := range destinations {
 		if err := h.route(destination, gateway.Addr(FamilyOf(destination.Addr())), 0); err != nil {
@@ -156,11 +155,11 @@ func (h *Host) RouteVia(gateway *Host, destinations ...netip.Prefix) error {
 	return nil
 }
 
-// Unroute takes away routes that [Host.RouteVia] made.
+// Unroute removes routes that [Host.RouteVia] added.
 func (h *Host) Unroute(destinations ...netip.Prefix) error {
 	for _, destination := range destinations {
 		if err := h.netlink.RouteDel(&netlink.Route{Dst: ipNet(destination)}); err != nil {
-			return fmt.Errorf("take the route to %v off %s: %w", destination, h.Name, err)
+			return fmt.Errorf("remove the route to %v from %s: %w", destination, h.Name, err)
 		}
 	}
 	return nil
@@ -177,12 +176,12 @@ func (h *Host) SetSysctl(name, value string) error {
 	})
 }
 
-// nextPort gives the ports from 32768 up in turn. A port that the kernel chose
-// could be one that was used a moment ago, and then the packet would not be a new
-// connection to the routers on its way, but follow the old one.
+// nextPort returns the ports from 32768 up in turn. The kernel could choose a port that
+// was used a moment ago; then conntrack on the way would treat the packet as part of
+// the old connection.
 func (h *Host) nextPort() uint16 { return 1<<15 | uint16(h.lastPort.Add(1)) }
 
-// uplink is the interface that bears the host's own addresses.
+// uplink returns the interface that has the host's own addresses.
 func (h *Host) uplink() string {
 	if h.Name == "gateway" {
 		return "segment"
@@ -190,21 +189,21 @@ func (h *Host) uplink() string {
 	return Uplink
 }
 
-// addAddress adds an address to an interface. It is usable some time later, when
-// the kernel has done what it puts off; see settle.
+// addAddress adds an address to an interface. The kernel makes it usable some time
+// later; see settle.
 func (h *Host) addAddress(name string, address *netlink.Addr) error {
 	link, err := h.netlink.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("find %s of %s: %w", name, h.Name, err)
 	}
 	if err := h.netlink.AddrReplace(link, address); err != nil {
-		return fmt.Errorf("give %s of %s the address %v: %w", name, h.Name, address.IPNet, err)
+		return fmt.Errorf("add to %s of %s the address %v: %w", name, h.Name, address.IPNet, err)
 	}
 	return nil
 }
 
-// route sets one route. With a link given, the gateway need not be in a range of
-// that link.
+// route sets one route. If link is set, the gateway need not be in a range of that
+// link.
 func (h *Host) route(destination netip.Prefix, gateway netip.Addr, link int) error {
 	route := &netlink.Route{Dst: ipNet(destination), Gw: gateway.AsSlice(), LinkIndex: link}
 	if link != 0 {
@@ -227,7 +226,7 @@ func (h *Host) up(name string) error {
 	return nil
 }
 
-// unsettled names a link that carries nothing yet or an address not yet usable.
+// unsettled returns the name of a link or an address that is not usable yet.
 func (h *Host) unsettled() (string, error) {
 	links, err := h.netlink.LinkList()
 	if err != nil {
@@ -244,19 +243,19 @@ func (h *Host) unsettled() (string, error) {
 		return "", fmt.Errorf("list the addresses of %s: %w", h.Name, err)
 	}
 	for _, address := range addresses {
-		// The kernel makes the route to an address of its own when it is usable.
+		// The kernel adds the local route of an address when it becomes usable.
 		routes, err := h.netlink.RouteGet(address.IP)
 		if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_LOCAL {
-			return address.String(), nil //nolint:nilerr // that there is no route yet is the answer
+			return address.String(), nil //nolint:nilerr // the error means that there is no route yet
 		}
 	}
 	return "", nil
 }
 
-// tune makes the host answer every packet at once and follow its routes only: no
-// waiting for duplicate addresses, no reverse path filter, no limit on the ICMP
-// errors it sends, and no redirects, by which a node would teach the client to go
-// around it. It comes before the host has links, as these take the defaults.
+// tune sets sysctls so that the host answers every packet at once and uses only its
+// own routes: no duplicate address detection, no reverse path filter, no limit on
+// ICMP errors, and no redirects, with which a node would make the client bypass it.
+// It must run before the host has links, which inherit the defaults.
 func (h *Host) tune() error {
 	return h.sysctls([][2]string{
 		{"ipv6/conf/all/accept_dad", "0"},
@@ -279,13 +278,13 @@ func (h *Host) forward() error {
 	return h.sysctls([][2]string{{"ipv4/ip_forward", "1"}, {"ipv6/conf/all/forwarding", "1"}})
 }
 
-// filterBridged makes packets that only cross the host's bridge meet the same rules
-// as the routed ones, as a cluster's nodes must: an answer between two pods of a
-// node would otherwise miss its translation back.
+// filterBridged applies the host's rules to bridged packets too, as on the nodes of a
+// real cluster: otherwise an answer between two pods of a node would not be
+// translated back.
 func (h *Host) filterBridged() error {
 	if _, err := os.Stat("/proc/sys/net/bridge"); errors.Is(err, fs.ErrNotExist) {
 		if output, err := exec.Command("modprobe", "br_netfilter").CombinedOutput(); err != nil {
-			return fmt.Errorf("the kernel module br_netfilter is needed and cannot be loaded: %w: %s", err, bytes.TrimSpace(output))
+			return fmt.Errorf("load the kernel module br_netfilter: %w: %s", err, bytes.TrimSpace(output))
 		}
 	}
 	return h.sysctls([][2]string{{"bridge/bridge-nf-call-iptables", "1"}, {"bridge/bridge-nf-call-ip6tables", "1"}})
@@ -300,7 +299,7 @@ func (h *Host) sysctls(settings [][2]string) error {
 	return nil
 }
 
-// close ends the host's servers and lets go of its namespace.
+// close stops the host's servers and closes its namespace.
 func (h *Host) close() error {
 	h.mu.Lock()
 	servers := h.servers

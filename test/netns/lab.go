@@ -12,47 +12,46 @@ import (
 	"time"
 )
 
-// PodNetwork is how the pods of a node are wired to it.
+// PodNetwork is how the pods of a node are connected to it.
 type PodNetwork int
 
 const (
-	// Bridged hangs the pods on the bridge cbr0, as kubenet and the bridge CNI
-	// plugin do: the node sees their packets arrive on cbr0.
+	// Bridged connects the pods to the bridge cbr0, like kubenet and the bridge CNI
+	// plugin: their packets arrive at the node on cbr0.
 	Bridged PodNetwork = iota
-	// Routed gives every pod a point-to-point link, as Calico and others do: the
-	// node sees its packets arrive on [Host.Interface], and has no pod address.
+	// Routed gives every pod a point-to-point link, like Calico and others: its
+	// packets arrive at the node on [Host.Interface], and the node has no address in
+	// the pod's range.
 	Routed
 )
 
-// Options describe a laboratory; the zero value is the drawing in the package's
-// comment.
+// Options describe a lab; the zero value is the diagram in the package comment.
 type Options struct {
-	// PodsPerNode is 2 when it is 0, and at most 200.
+	// PodsPerNode is at most 200; 0 means 2.
 	PodsPerNode int
 	// PodNetwork is Bridged by default.
 	PodNetwork PodNetwork
-	// ClientRoutes are the destinations that the client reaches through node1
-	// (service ranges, load balancer addresses). More can be added later with
-	// [Host.RouteVia].
+	// ClientRoutes are the destinations that the client reaches through node1, such
+	// as service ranges and load balancer addresses. [Host.RouteVia] adds more.
 	ClientRoutes []netip.Prefix
 }
 
-// Node is a machine of the cluster: a host that forwards for its pods.
+// Node is a node of the cluster: a host that forwards packets of its pods.
 type Node struct {
 	*Host
-	// Pods of this node, in the order of their names.
+	// Pods are the pods of this node, in the order of their names.
 	Pods []*Host
 	// PodCIDRs are the pods' ranges, IPv4 first.
 	PodCIDRs []netip.Prefix
 }
 
-// Lab is a running laboratory. Its fields are not to be changed.
+// Lab is a running lab. Its fields must not be changed.
 type Lab struct {
 	// Client is outside the cluster, on the nodes' segment.
 	Client *Host
-	// Gateway is the segment's switch and everybody's default route. It forwards
-	// nothing: what leaves the cluster ends here in silence, unless a test gives
-	// it an address ([Host.AddAddress]) and a server.
+	// Gateway is the segment's switch and the default route of all hosts. It forwards
+	// nothing: it drops packets that leave the cluster, unless a test gives it their
+	// destination address ([Host.AddAddress]) and a server.
 	Gateway *Host
 	// Node1 and Node2 are the cluster.
 	Node1, Node2 *Node
@@ -64,8 +63,8 @@ type Lab struct {
 	closed   error
 }
 
-// New builds a laboratory. It is ready for packets when New returns; the caller
-// must Close it. See [Start] for tests.
+// New builds a lab, which is ready for packets when New returns. The caller must
+// Close it. Tests use [Start].
 func New(options Options) (*Lab, error) {
 	if options.PodsPerNode == 0 {
 		options.PodsPerNode = 2
@@ -80,14 +79,14 @@ func New(options Options) (*Lab, error) {
 	return lab, nil
 }
 
-// Hosts are all hosts of the laboratory: gateway, client, nodes and pods.
+// Hosts returns all hosts of the lab: gateway, client, nodes and pods.
 func (l *Lab) Hosts() []*Host { return slices.Clone(l.hosts) }
 
-// Nodes are the two nodes.
+// Nodes returns the two nodes.
 func (l *Lab) Nodes() []*Node { return []*Node{l.Node1, l.Node2} }
 
-// Host finds a host by its name: "gateway", "client", "node1", "node2", or a pod
-// such as "pod1a", the first one of node1. The error lists the names there are.
+// Host returns a host by its name: "gateway", "client", "node1", "node2", or a pod
+// such as "pod1a", the first one of node1. The error lists the valid names.
 func (l *Lab) Host(name string) (*Host, error) {
 	var names []string
 	for _, host := range l.hosts {
@@ -96,15 +95,15 @@ func (l *Lab) Host(name string) (*Host, error) {
 		}
 		names = append(names, host.Name)
 	}
-	return nil, fmt.Errorf("no host %q in the laboratory: it has %s", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("no host %q in the lab: it has %s", name, strings.Join(names, ", "))
 }
 
-// After calls f once the machine has kept pace for d, as probes wait: time in which it delivered packets late does not
-// count, up to twenty times d. After stop has returned, f is not running and will not be called.
+// After calls f after d, measured like the timeout of a probe: time in which the machine is overloaded and delivers packets
+// late does not count, up to twenty times d. After stop has returned, f is not running and will not be called.
 func (l *Lab) After(d time.Duration, f func()) (stop func()) { return l.patience.after(d, f) }
 
-// Close ends the processes and servers started in the laboratory and removes it.
-// It may be called again, and by several goroutines.
+// Close stops the processes and servers of the lab and removes it. It may be called
+// several times and by several goroutines.
 func (l *Lab) Close() error {
 	l.closing.Do(func() {
 		var errs []error

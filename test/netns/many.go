@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// SendAll asks all the probes, up to 64 at once, and gives the answers in the
-// probes' order. Many drops take little longer than one.
+// SendAll sends all probes, up to 64 in parallel, and returns the answers in the
+// order of the probes. Many dropped probes take little longer than one.
 func SendAll(probes ...Probe) []Answer {
 	answers := make([]Answer, len(probes))
 	work(64, len(probes), func(i int) { answers[i] = probes[i].Send() })
 	return answers
 }
 
-// Spread asks n times, Parallel at once, and tells how the answers spread. A probe
-// with a fixed source port is asked one after the other.
+// Spread sends the probe n times, Parallel at a time, and returns the distribution
+// of the answers. A probe with a fixed source port is sent sequentially.
 func (p Probe) Spread(n int) Tally {
 	p = p.defaults()
 	if p.Source.Port() != 0 {
@@ -30,7 +30,7 @@ func (p Probe) Spread(n int) Tally {
 	return sum.sum()
 }
 
-// work calls f for every number below n, by so many workers.
+// work calls f for every number below n, with the given number of workers.
 func work(workers, n int, f func(i int)) {
 	var next atomic.Int64
 	var group sync.WaitGroup
@@ -51,9 +51,9 @@ type Stream struct {
 	ended  chan struct{}
 }
 
-// Stream asks perSecond times a second, each on a new connection, until it is
-// stopped or the context ends. A machine too busy for the rate lowers it: the
-// tally tells how many it were.
+// Stream opens perSecond new connections per second until it is stopped or the
+// context is done. An overloaded machine lowers the rate; the tally has the actual
+// number.
 func (p Probe) Stream(ctx context.Context, perSecond int) *Stream {
 	p = p.defaults()
 	ctx, cancel := context.WithCancel(ctx)
@@ -65,24 +65,24 @@ func (p Probe) Stream(ctx context.Context, perSecond int) *Stream {
 	return s
 }
 
-// Tally sums up the answers so far.
+// Tally returns a summary of the answers so far.
 func (s *Stream) Tally() Tally { return s.sum.sum() }
 
-// Stop ends the stream, waits for the answers under way and sums up. It may be
-// called again.
+// Stop ends the stream, waits for pending answers and returns the summary. It may be
+// called several times.
 func (s *Stream) Stop() Tally {
 	s.cancel()
 	<-s.ended
 	return s.sum.sum()
 }
 
-// Until asks again and again until the answer is as wanted, and tells how long that
-// took from the call to the arrival of that answer. A try is sent every
-// millisecond without waiting for the ones before, so that the time is as exact
-// while packets are dropped as while they are refused. Each try is a connection of
-// its own; its Timeout is 50 ms unless the probe sets one.
+// Until sends the probe repeatedly until a wanted answer arrives, and returns the
+// time from the call to that answer. It sends a probe every millisecond without
+// waiting for earlier ones, so that the time is equally precise whether packets are
+// dropped or refused. Each attempt is a new connection; its Timeout is 50 ms unless
+// the probe sets one.
 //
-// When the context ends first, the error says so, with the last answer.
+// If the context is done first, the error contains the last answer.
 func (p Probe) Until(ctx context.Context, wanted func(Answer) bool) (time.Duration, Answer, error) {
 	if p.Timeout == 0 {
 		p.Timeout = 50 * time.Millisecond
@@ -117,10 +117,10 @@ func (p Probe) Until(ctx context.Context, wanted func(Answer) bool) (time.Durati
 	return first.Sent.Add(first.Latency).Sub(started), first, nil
 }
 
-// pace calls f, each time on a goroutine of its own, once per interval, until the
-// context ends, and then waits for those under way. What is late is caught up
-// with. As one call takes no longer than the time-out, the number under way is
-// bounded; on a machine too slow even for that, the rate falls.
+// pace calls f once per interval, each time on a new goroutine, until the context is
+// done, and then waits for the pending calls. It catches up after a delay. A call
+// takes no longer than the timeout, so the number of pending calls is bounded; on a
+// machine that is too slow the rate falls.
 func pace(ctx context.Context, interval, timeout time.Duration, f func()) {
 	var calls sync.WaitGroup
 	defer calls.Wait()

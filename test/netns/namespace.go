@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// currentNamespace is where the calling thread's network namespace can be opened.
+// currentNamespace is the path of the calling thread's network namespace.
 const currentNamespace = "/proc/thread-self/ns/net"
 
-// newNamespace makes a network namespace that exists for as long as the file is
-// open or a process or socket is inside.
+// newNamespace creates a network namespace that exists as long as the file is open
+// or a process or socket is inside.
 func newNamespace() (*os.File, error) {
 	var made *os.File
 	err := aside(func() error {
@@ -41,8 +41,8 @@ func inside(namespace *os.File, f func() error) error {
 
 // aside runs f, which may change the thread's network namespace, and puts the
 // thread back afterwards, also when f panics. A thread that cannot be put back
-// stays locked to its goroutine and so ends with it: nothing else of this
-// process ever runs in the wrong namespace.
+// stays locked to its goroutine and ends with it, so that no other goroutine runs
+// in the wrong namespace.
 func aside(f func() error) (err error) {
 	runtime.LockOSThread()
 	before, err := os.Open(currentNamespace)
@@ -52,7 +52,7 @@ func aside(f func() error) (err error) {
 	}
 	defer func() {
 		if back := unix.Setns(int(before.Fd()), unix.CLONE_NEWNET); back != nil {
-			err = errors.Join(err, fmt.Errorf("return to the network namespace before: %w", back))
+			err = errors.Join(err, fmt.Errorf("return to the previous network namespace: %w", back))
 		} else {
 			runtime.UnlockOSThread()
 		}

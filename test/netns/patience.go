@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is the clock by which probes wait. It counts only the time in which the
-// machine kept pace: one whose processors are too busy delivers packets late, and
-// late must not be taken for dropped. Every tick, each processor has to pass on a
-// packet; a tick that takes too long by that does not count.
+// patience is the clock of probe timeouts. It counts only the time in which the
+// machine is not overloaded: an overloaded machine delivers packets late, and a late
+// packet must not be reported as dropped. In every tick each CPU must deliver a
+// packet; a tick in which this takes too long does not count.
 type patience struct {
 	witnesses []*witness
-	done      chan struct{} // closed when nobody needs the clock any more
+	done      chan struct{} // closed by stop
 
 	mu      sync.Mutex
 	counted time.Duration
@@ -25,30 +25,30 @@ type patience struct {
 	waiting map[*waiter]struct{}
 }
 
-// waiter is somebody who waits on the clock.
+// waiter is a callback that waits for the clock.
 type waiter struct {
 	until  time.Duration // on the clock
-	latest time.Time     // by real time: patience has an end
+	latest time.Time     // the limit in real time
 	run    func()
 }
 
 const (
-	// patienceTick is how often the clock looks, and also how late a tick may be to
-	// count.
+	// patienceTick is the interval of the clock, and also the maximum delay of a tick
+	// that counts.
 	patienceTick = 10 * time.Millisecond
-	// patienceLimit is how many times longer than by the clock a wait may be.
+	// patienceLimit is the maximum ratio of real time to counted time.
 	patienceLimit = 20
-	// maxProcessors is how many a unix.CPUSet has room for.
+	// maxProcessors is the size of a unix.CPUSet.
 	maxProcessors = 1024
 )
 
-// newPatience makes the clock, with a witness on every processor that this process
-// may use. They pass packets over the loopback of the host.
+// newPatience starts a clock with a witness on every CPU that this process may use.
+// The witnesses send packets over the loopback of the host.
 func newPatience(host *Host) (*patience, error) {
 	p := &patience{done: make(chan struct{}), waiting: map[*waiter]struct{}{}}
 	var mine unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &mine); err != nil {
-		return nil, fmt.Errorf("ask which processors there are: %w", err)
+		return nil, fmt.Errorf("get the CPU affinity: %w", err)
 	}
 	for cpu := range maxProcessors {
 		if mine.IsSet(cpu) {
@@ -63,7 +63,7 @@ func newPatience(host *Host) (*patience, error) {
 	return p, nil
 }
 
-// after calls f when d has passed on the clock. After stop has returned, f is not
+// after calls f when the clock has advanced by d. After stop has returned, f is not
 // running and will not be called.
 func (p *patience) after(d time.Duration, f func()) (stop func()) {
 	p.mu.Lock()
@@ -81,7 +81,7 @@ func (p *patience) after(d time.Duration, f func()) (stop func()) {
 	}
 }
 
-// tick moves the clock for as long as anybody waits.
+// tick advances the clock while there are waiters.
 func (p *patience) tick() {
 	for {
 		slept := time.Now()
@@ -114,11 +114,11 @@ func (p *patience) tick() {
 	}
 }
 
-// stop ends the witnesses; the clock goes on without them for who still waits.
+// stop ends the witnesses. For remaining waiters the clock continues without them.
 func (p *patience) stop() { close(p.done) }
 
-// witness is a thread on one processor that, when asked, sends a packet to itself.
-// It comes back when all that waited to be passed on by this processor is done.
+// witness is a thread on one CPU that, on request, sends a packet to itself. The
+// packet arrives after all packets that were already queued on this CPU.
 type witness struct {
 	asked, heard, done chan struct{}
 }
@@ -127,11 +127,11 @@ func newWitness(host *Host, cpu int, done chan struct{}) (*witness, error) {
 	w := &witness{asked: make(chan struct{}), heard: make(chan struct{}, 1), done: done}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread stays on its processor
+		runtime.LockOSThread() // never unlocked: the thread stays on its CPU
 		var only unix.CPUSet
 		only.Set(cpu)
 		if err := unix.SchedSetaffinity(0, &only); err != nil {
-			started <- fmt.Errorf("stay on processor %d: %w", cpu, err)
+			started <- fmt.Errorf("set the affinity to CPU %d: %w", cpu, err)
 			return
 		}
 		socket, err := toItself(host)
@@ -147,8 +147,8 @@ func newWitness(host *Host, cpu int, done chan struct{}) (*witness, error) {
 			case <-w.done:
 				return
 			}
-			// Errors are those of a laboratory that is being closed.
-			// What fails here fails for the probes too, and is told there.
+			// Errors occur only while the lab is closed, or they affect the
+			// probes too, which report them.
 			_, _ = unix.Write(socket, packet)
 			_, _ = unix.Read(socket, packet)
 			w.heard <- struct{}{}
@@ -171,7 +171,7 @@ func (w *witness) hear() {
 	}
 }
 
-// toItself gives a UDP socket on the host's loopback that is connected to itself.
+// toItself returns a UDP socket on the host's loopback that is connected to itself.
 func toItself(host *Host) (socket int, err error) {
 	err = host.Do(func() error {
 		socket, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

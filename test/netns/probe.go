@@ -15,35 +15,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultTimeout is how long a probe waits before it calls its packet dropped:
-// below the second after which TCP sends its SYN again, so that one probe is one
-// packet, and short enough for a drop to be waited for.
+// DefaultTimeout is the time after which a probe counts as dropped. It is below the
+// second after which TCP retransmits its SYN, so that one probe is one packet, and
+// short enough for tests that wait for drops.
 //
-// Time in which the machine does not keep pace is not counted, so that late is not
-// taken for dropped: a wait may be up to 20 times as long on a very busy machine.
+// Time in which the machine is overloaded does not count, so that a late answer is
+// not taken for a drop: the wait can be up to 20 times as long on a very busy machine.
 const DefaultTimeout = 400 * time.Millisecond
 
-// Probe is a question that is sent to a server of [Host.Serve]: who answers, and
-// whom does it see? Every probe is a connection (for UDP a flow, for SCTP an
-// association) of its own.
+// Probe is a request to a server of [Host.Serve], which reports its name and the
+// source that it sees. Every probe uses a new connection (for UDP a new flow, for
+// SCTP a new association).
 type Probe struct {
-	// From is the host that asks, To the address and port asked.
+	// From is the sending host, To the destination.
 	From *Host
 	To   netip.AddrPort
 	// Protocol is TCP when it is empty.
 	Protocol Protocol
-	// Source is the address and the port to send from. Either may be zero, and is
-	// then the kernel's choice. The address must be one of From's.
+	// Source is the address and the port to send from. If either is zero, it is chosen
+	// automatically. The address must be one of From's.
 	Source netip.AddrPort
-	// Timeout until a probe is called dropped; 0 means [DefaultTimeout], which also
-	// tells how it is counted.
+	// Timeout is the time after which a probe counts as dropped; 0 means
+	// [DefaultTimeout], which also describes how the time is counted.
 	Timeout time.Duration
-	// Parallel is how many probes of a [Probe.Spread] are under way at once; 0 means
-	// 32.
+	// Parallel is the number of concurrent probes of [Probe.Spread]; 0 means 32.
 	Parallel int
 }
 
-// String tells who asks whom, such as "client to TCP 10.96.0.10:80".
+// String describes the probe, such as "client to TCP 10.96.0.10:80".
 func (p Probe) String() string {
 	p = p.defaults()
 	name := "nobody"
@@ -78,18 +77,18 @@ func (p Probe) defaults() Probe {
 func (p Probe) validate() error {
 	switch {
 	case p.From == nil:
-		return errors.New("a probe needs a host to be sent from")
+		return errors.New("a probe needs a host to send from")
 	case !p.To.IsValid() || p.To.Port() == 0:
-		return fmt.Errorf("a probe needs an address and port to ask, not %v", p.To)
+		return fmt.Errorf("a probe needs an address and port, not %v", p.To)
 	case p.Protocol != TCP && p.Protocol != UDP && p.Protocol != SCTP:
-		return fmt.Errorf("the protocol is %q: use TCP, UDP or SCTP", p.Protocol)
+		return fmt.Errorf("unknown protocol %q: use TCP, UDP or SCTP", p.Protocol)
 	case p.Source.Addr().IsValid() && FamilyOf(p.Source.Addr()) != FamilyOf(p.To.Addr()):
 		return fmt.Errorf("a probe to %v cannot be sent from %v", p.To, p.Source)
 	}
 	return nil
 }
 
-// Send asks once, and waits for the answer for the probe's Timeout at most.
+// Send sends the probe once, and waits for the answer for at most the probe's Timeout.
 func (p Probe) Send() Answer {
 	flow, answer := p.Open()
 	if flow != nil {
@@ -98,8 +97,8 @@ func (p Probe) Send() Answer {
 	return answer
 }
 
-// Open asks once, and keeps the connection when it was answered, to ask again on
-// it. The flow is nil otherwise.
+// Open sends the probe once. If it is answered, Open returns the open connection, on
+// which more requests can be sent; otherwise the flow is nil.
 func (p Probe) Open() (*Flow, Answer) {
 	p = p.defaults()
 	if err := p.validate(); err != nil {
@@ -122,22 +121,22 @@ func (p Probe) Open() (*Flow, Answer) {
 	return flow, answer
 }
 
-// Flow is a connection of a probe that is kept. It is not for use by several
-// goroutines at once.
+// Flow is an open connection of a probe. It must not be used by several goroutines
+// concurrently.
 type Flow struct {
 	probe  Probe
 	socket *socket
 	port   uint16 // SCTP: the source port
 	tag    uint32 // SCTP: our tag
-	peer   uint32 // SCTP: the tag of who answered last
+	peer   uint32 // SCTP: the tag of the last answer's sender
 }
 
-// Ask asks again on the same connection: the same TCP connection, the same two UDP
-// sockets, an SCTP INIT with the same ports and tag.
+// Ask sends another request on the same connection: the same TCP connection, the same
+// two UDP sockets, an SCTP INIT with the same ports and tag.
 func (f *Flow) Ask() Answer { return f.ask(time.Now(), true) }
 
-// Close ends the flow. TCP is reset, SCTP aborted, so that neither end keeps the
-// ports.
+// Close closes the flow, with a TCP reset or an SCTP ABORT, so that neither end keeps
+// the ports.
 func (f *Flow) Close() error {
 	switch f.probe.Protocol {
 	case TCP:
@@ -152,8 +151,8 @@ func (f *Flow) Close() error {
 	return f.socket.Close()
 }
 
-// associate gives an SCTP flow its ports and tag. The kernel knows nothing of
-// these, so the flow chooses, and looks at every ICMP error itself.
+// associate chooses the ports and the tag of an SCTP flow. The kernel does not know
+// them, so the flow must also check which ICMP errors belong to it.
 func (f *Flow) associate() {
 	f.port = f.probe.Source.Port()
 	if f.port == 0 {
@@ -165,7 +164,7 @@ func (f *Flow) associate() {
 	}
 }
 
-// ask asks, unless the peer speaks first, and waits for the answer.
+// ask sends a request, unless the peer sends first, and waits for the answer.
 func (f *Flow) ask(sent time.Time, speak bool) Answer {
 	answer := Answer{Sent: sent}
 	said, icmp, err := f.converse(speak)
@@ -187,7 +186,7 @@ func (f *Flow) ask(sent time.Time, speak bool) Answer {
 	return answer
 }
 
-// converse sends the question and reads until its answer.
+// converse sends a request and reads until its answer.
 func (f *Flow) converse(speak bool) (line, ICMP, error) {
 	if f.socket.early != nil {
 		return line{}, f.socket.pending(), f.socket.early
@@ -211,14 +210,14 @@ func (f *Flow) converse(speak bool) (line, ICMP, error) {
 	}
 	for {
 		said, icmp, err := f.hear()
-		// Late answers to earlier questions are passed over.
+		// Ignore late answers to earlier requests.
 		if err != nil || icmp != (ICMP{}) || said.asked == question || f.probe.Protocol == SCTP {
 			return said, icmp, err
 		}
 	}
 }
 
-// say sends a question.
+// say sends a request.
 func (f *Flow) say(question string) error {
 	switch f.probe.Protocol {
 	case SCTP:
@@ -257,8 +256,8 @@ func (f *Flow) hear() (line, ICMP, error) {
 	}
 }
 
-// hearSCTP reads an IP packet; a raw IPv4 socket gives it with its IP header.
-// Other associations' packets come by, too.
+// hearSCTP parses a packet; raw IPv4 sockets return packets with their IP header.
+// ours is false for packets of other associations.
 func (f *Flow) hearSCTP(packet []byte) (said line, ours bool, err error) {
 	if f.probe.To.Addr().Is4() {
 		if packet, err = stripIPv4(packet); err != nil {
@@ -281,10 +280,10 @@ func (f *Flow) hearSCTP(packet []byte) (said line, ours bool, err error) {
 	}
 }
 
-// stripIPv4 takes the IPv4 header off a packet.
+// stripIPv4 removes the IPv4 header of a packet.
 func stripIPv4(packet []byte) ([]byte, error) {
 	if len(packet) < 20 || len(packet) < int(packet[0]&0xf)*4 {
-		return nil, fmt.Errorf("an IPv4 packet of %d bytes", len(packet))
+		return nil, fmt.Errorf("truncated IPv4 packet of %d bytes", len(packet))
 	}
 	return packet[int(packet[0]&0xf)*4:], nil
 }

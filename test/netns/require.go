@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Check tells what is missing for a laboratory on this machine: the right to make
-// network namespaces, or one of the given tools (looked up in PATH). It gives nil
-// when all is there.
+// Check reports what is missing for a lab on this machine: the right to create
+// network namespaces, or one of the given tools (looked up in PATH). It returns nil
+// if nothing is missing.
 func Check(tools ...string) error {
 	namespace, err := newNamespace()
 	if err != nil {
-		return fmt.Errorf("the laboratory makes network namespaces: run it as root (CAP_SYS_ADMIN and CAP_NET_ADMIN): %w", err)
+		return fmt.Errorf("the lab creates network namespaces: run it as root (CAP_SYS_ADMIN and CAP_NET_ADMIN): %w", err)
 	}
 	namespace.Close()
 	for _, tool := range tools {
@@ -29,9 +29,9 @@ func Check(tools ...string) error {
 	return nil
 }
 
-// Require ends the test when [Check] finds something missing: it fails where the
-// environment has CI=true, as nothing may be left unproven there, and skips
-// elsewhere. Either way it says what is missing.
+// Require ends the test if [Check] returns an error: with CI=true in the
+// environment the test fails, so that no test is skipped in CI; otherwise it is
+// skipped. Both report what is missing.
 func Require(t testing.TB, tools ...string) {
 	t.Helper()
 	err := Check(tools...)
@@ -44,8 +44,8 @@ func Require(t testing.TB, tools ...string) {
 	}
 }
 
-// Enter moves the test's goroutine, and no other, to a network namespace of its own, which goes when the test ends.
-// It ends the test as [Require] does where that cannot be, or one of the tools is missing.
+// Enter moves the test's goroutine, and no other, to a new network namespace, which is removed when the test ends.
+// It ends the test like [Require] if that fails, or if one of the tools is missing.
 func Enter(t testing.TB, tools ...string) {
 	t.Helper()
 	Require(t, tools...)
@@ -55,18 +55,18 @@ func Enter(t testing.TB, tools ...string) {
 	}
 }
 
-// Start builds a laboratory for a test, which removes it at its end. It ends the
-// test as [Require] does where none can be built.
+// Start builds a lab, which is closed when the test ends. It ends the test like
+// [Require] if no lab can be built.
 func Start(t testing.TB, options Options) *Lab {
 	t.Helper()
 	Require(t)
 	lab, err := New(options)
 	if err != nil {
-		t.Fatalf("build the laboratory: %v", err)
+		t.Fatalf("build the lab: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := lab.Close(); err != nil {
-			t.Errorf("remove the laboratory: %v", err)
+			t.Errorf("remove the lab: %v", err)
 		}
 	})
 	return lab

@@ -9,7 +9,7 @@ import (
 	"hash/crc32"
 )
 
-// The chunks of RFC 9260 section 3.2 that the laboratory speaks.
+// The chunks of RFC 9260 section 3.2 that the lab supports.
 const (
 	sctpInit    = 1
 	sctpInitAck = 2
@@ -19,14 +19,14 @@ const (
 const (
 	sctpHeader = 12 // ports, verification tag, checksum (RFC 9260 section 3.1)
 	initFixed  = 20 // an INIT chunk without parameters (section 3.3.2)
-	// sctpCookie is the State Cookie parameter (section 3.3.3), in which the
-	// laboratory's servers put their answer.
+	// sctpCookie is the State Cookie parameter (section 3.3.3), which contains the
+	// answer of the lab's servers.
 	sctpCookie = 7
 )
 
-// sctpPacket is one SCTP packet with one chunk. The laboratory opens associations
-// (INIT, INIT ACK), which is what load balancing and connection tracking work on,
-// and ends them by ABORT.
+// sctpPacket is one SCTP packet with one chunk. The lab opens associations (INIT,
+// INIT ACK), which is enough for load balancing and connection tracking, and ends
+// them with ABORT.
 type sctpPacket struct {
 	source, destination uint16
 	tag                 uint32 // verification tag: the receiver's own
@@ -35,7 +35,7 @@ type sctpPacket struct {
 	cookie              []byte // INIT ACK
 }
 
-// encode gives the packet's bytes, from the SCTP header on.
+// encode returns the packet's bytes, starting with the SCTP header.
 func (p sctpPacket) encode() []byte {
 	var b []byte
 	b = binary.BigEndian.AppendUint16(b, p.source)
@@ -54,7 +54,7 @@ func (p sctpPacket) encode() []byte {
 		b = binary.BigEndian.AppendUint16(b, uint16(4+len(p.cookie)))
 		b = append(b, p.cookie...)
 	}
-	// The last parameter's padding does not count in the chunk's length (section 3.2).
+	// The chunk's length does not include the last parameter's padding (section 3.2).
 	binary.BigEndian.PutUint16(b[sctpHeader+2:], uint16(len(b)-sctpHeader))
 	for len(b)%4 != 0 {
 		b = append(b, 0)
@@ -63,13 +63,14 @@ func (p sctpPacket) encode() []byte {
 	return b
 }
 
-// decodeSCTP reads a packet from its SCTP header on; the checksum must be right.
+// decodeSCTP parses a packet, starting with the SCTP header; the checksum must be
+// correct.
 func decodeSCTP(b []byte) (sctpPacket, error) {
 	if len(b) < sctpHeader+4 {
-		return sctpPacket{}, fmt.Errorf("an SCTP packet of %d bytes", len(b))
+		return sctpPacket{}, fmt.Errorf("truncated SCTP packet of %d bytes", len(b))
 	}
 	if got, want := binary.LittleEndian.Uint32(b[8:]), sctpChecksum(b); got != want {
-		return sctpPacket{}, fmt.Errorf("the SCTP checksum is %08x, should be %08x", got, want)
+		return sctpPacket{}, fmt.Errorf("SCTP checksum is %08x, want %08x", got, want)
 	}
 	p := sctpPacket{
 		source: binary.BigEndian.Uint16(b), destination: binary.BigEndian.Uint16(b[2:]),
@@ -78,14 +79,14 @@ func decodeSCTP(b []byte) (sctpPacket, error) {
 	}
 	length := int(binary.BigEndian.Uint16(b[sctpHeader+2:]))
 	if length < 4 || length > len(b)-sctpHeader {
-		return sctpPacket{}, fmt.Errorf("an SCTP chunk of %d bytes in a packet of %d", length, len(b))
+		return sctpPacket{}, fmt.Errorf("invalid SCTP chunk length %d in a packet of %d bytes", length, len(b))
 	}
 	if p.chunk != sctpInit && p.chunk != sctpInitAck {
 		return p, nil
 	}
 	chunk := b[sctpHeader : sctpHeader+length]
 	if len(chunk) < initFixed {
-		return sctpPacket{}, errors.New("an SCTP INIT that is cut off")
+		return sctpPacket{}, errors.New("truncated SCTP INIT")
 	}
 	p.initiate = binary.BigEndian.Uint32(chunk[4:])
 	if p.chunk == sctpInitAck {
@@ -94,7 +95,7 @@ func decodeSCTP(b []byte) (sctpPacket, error) {
 	return p, nil
 }
 
-// findCookie looks for the State Cookie among an INIT ACK's parameters.
+// findCookie returns the State Cookie of an INIT ACK's parameters.
 func findCookie(parameters []byte) []byte {
 	for len(parameters) >= 4 {
 		length := int(binary.BigEndian.Uint16(parameters[2:]))
@@ -109,7 +110,7 @@ func findCookie(parameters []byte) []byte {
 	return nil
 }
 
-// sctpChecksum is the CRC32c of the packet with a checksum of zero (RFC 9260
+// sctpChecksum returns the CRC32c of the packet with a checksum of zero (RFC 9260
 // appendix A). It is stored with the least significant byte first.
 func sctpChecksum(b []byte) uint32 {
 	table := crc32.MakeTable(crc32.Castagnoli)

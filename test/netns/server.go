@@ -28,14 +28,14 @@ type Server struct {
 	working sync.WaitGroup
 }
 
-// Serve answers on the ports of the host, on all its addresses of both families,
-// those of the future included, until the server or the laboratory is closed.
+// Serve answers on the ports of the host, on all its current and future addresses of
+// both families, until the server or the lab is closed.
 //
-// The answer is one line: the host's name, the address and port it was met at,
-// the address and port it saw the question come from, and the question. TCP
-// servers say it as soon as a connection is there, without a question, and then
-// again for every line that they get; UDP servers for every datagram; SCTP servers
-// in the cookie of the INIT ACK for every INIT.
+// An answer is one line: the host's name, the address and port at which it was
+// reached, the source address and port that it saw, and the request. A TCP server
+// sends it as soon as a connection is established, without a request, and then for
+// every line that it receives; a UDP server for every datagram; an SCTP server in the
+// cookie of the INIT ACK for every INIT.
 func (h *Host) Serve(protocol Protocol, ports ...uint16) (*Server, error) {
 	server := &Server{open: map[io.Closer]struct{}{}}
 	for _, port := range ports {
@@ -48,7 +48,7 @@ func (h *Host) Serve(protocol Protocol, ports ...uint16) (*Server, error) {
 		case SCTP:
 			err = server.sctp(h, port)
 		default:
-			err = fmt.Errorf("the protocol is %q: use TCP, UDP or SCTP", protocol)
+			err = fmt.Errorf("unknown protocol %q: use TCP, UDP or SCTP", protocol)
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("serve %s port %d on %s: %w", protocol, port, h.Name, err), server.Close())
@@ -60,8 +60,8 @@ func (h *Host) Serve(protocol Protocol, ports ...uint16) (*Server, error) {
 	return server, nil
 }
 
-// Close stops answering, and resets the connections that are open. The ports are
-// free when it returns, and answer as closed ports do.
+// Close stops the server and resets open connections. When it returns, the ports are
+// free and behave like closed ports.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -73,7 +73,7 @@ func (s *Server) Close() error {
 		if tcp, ok := closer.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0)
 		}
-		// A connection may be closing itself just now.
+		// The connection may be closed concurrently.
 		if err := closer.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
@@ -82,7 +82,7 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// keep notes what Close has to close; false means that it is too late.
+// keep registers a closer for Close; it returns false if the server is closed.
 func (s *Server) keep(closer io.Closer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *Server) tcp(h *Host, port uint16) error {
 				return
 			}
 			if err != nil {
-				continue // of a connection that was reset before it was accepted
+				continue // the connection was reset before it was accepted
 			}
 			if s.keep(connection) {
 				s.working.Go(func() {
@@ -127,7 +127,7 @@ func (s *Server) tcp(h *Host, port uint16) error {
 	return nil
 }
 
-// talk answers on a TCP connection until the other end is gone.
+// talk answers on a TCP connection until the peer closes it.
 func talk(name string, connection net.Conn) {
 	answer := line{
 		endpoint: name,
@@ -145,8 +145,8 @@ func talk(name string, connection net.Conn) {
 	}
 }
 
-// udp answers on one socket per family. The address that a datagram was sent to
-// comes beside it, and the answer is sent from there.
+// udp answers on one socket per family. It sends each answer from the address to
+// which the datagram was sent.
 func (s *Server) udp(h *Host, port uint16) error {
 	for _, family := range Families() {
 		listener, err := listenWithAddress(h, fmt.Sprintf("udp%d", family), fmt.Sprintf(":%d", port))
@@ -164,7 +164,7 @@ func (s *Server) udp(h *Host, port uint16) error {
 				}
 				destination, back := metAt(control[:controls])
 				if err != nil || !destination.IsValid() {
-					continue // an ICMP error about an earlier answer
+					continue // an ICMP error for an earlier answer
 				}
 				answer := line{
 					endpoint: h.Name, reached: netip.AddrPortFrom(destination, port),
@@ -177,8 +177,8 @@ func (s *Server) udp(h *Host, port uint16) error {
 	return nil
 }
 
-// listenWithAddress opens a packet socket that tells for every packet which
-// address it was sent to.
+// listenWithAddress opens a packet socket that reports the destination address of
+// every packet.
 func listenWithAddress(h *Host, network, address string) (socket net.PacketConn, err error) {
 	config := net.ListenConfig{Control: func(network, _ string, raw syscall.RawConn) error {
 		var setting error
@@ -198,8 +198,8 @@ func listenWithAddress(h *Host, network, address string) (socket net.PacketConn,
 	return socket, err
 }
 
-// metAt reads from a packet's control message which address it was sent to, and
-// makes the control message that sends the answer from there.
+// metAt returns the destination address from a packet's control message, and the
+// control message that makes it the source address of the answer.
 func metAt(control []byte) (netip.Addr, []byte) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -218,15 +218,15 @@ func metAt(control []byte) (netip.Addr, []byte) {
 	return netip.Addr{}, nil
 }
 
-// sctpResponder answers for all SCTP ports of a host: a raw socket gets the
-// packets of all of them. A port that nobody serves is answered by ABORT, as a
-// host with SCTP does; a host without a responder sends ICMP errors.
+// sctpResponder answers for all SCTP ports of a host, because a raw socket receives
+// the packets of all ports. It answers for closed ports with ABORT, like a host with
+// SCTP; a host without a responder sends ICMP errors.
 type sctpResponder struct {
 	mu    sync.Mutex
 	ports map[uint16]bool
 }
 
-// sctpPort is a port of the responder; to close it is to stop serving it.
+// sctpPort is an open port of the responder.
 type sctpPort struct {
 	responder *sctpResponder
 	port      uint16
@@ -255,7 +255,7 @@ func (s *Server) sctp(h *Host, port uint16) error {
 	return nil
 }
 
-// sctpResponder gives the host's responder, which is started when first needed.
+// sctpResponder returns the host's responder, which it starts on the first call.
 func (h *Host) sctpResponder() (*sctpResponder, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -264,10 +264,10 @@ func (h *Host) sctpResponder() (*sctpResponder, error) {
 	}
 	protocols, err := os.ReadFile("/proc/net/protocols")
 	if err != nil {
-		return nil, fmt.Errorf("ask which protocols the kernel speaks: %w", err)
+		return nil, fmt.Errorf("read the kernel's protocols: %w", err)
 	}
 	if bytes.Contains(protocols, []byte("\nSCTP ")) {
-		return nil, errors.New("the kernel's own SCTP would answer too, and refuse what the laboratory serves: unload it (modprobe -r sctp)")
+		return nil, errors.New("the kernel's SCTP module would reject connections to the lab's servers: unload it (modprobe -r sctp)")
 	}
 	responder := &sctpResponder{ports: map[uint16]bool{}}
 	sockets := &Server{open: map[io.Closer]struct{}{}}
@@ -284,7 +284,7 @@ func (h *Host) sctpResponder() (*sctpResponder, error) {
 	return responder, nil
 }
 
-// answer answers what comes to one raw socket until it is closed.
+// answer answers the packets of one raw socket until it is closed.
 func (r *sctpResponder) answer(name string, socket *net.IPConn, four bool) {
 	packet, control := make([]byte, 2048), make([]byte, 128)
 	for {
@@ -313,7 +313,7 @@ func (r *sctpResponder) answer(name string, socket *net.IPConn, four bool) {
 	}
 }
 
-// reply is what a packet is answered with, if it is.
+// reply returns the answer to a packet, if any.
 func (r *sctpResponder) reply(name string, asked sctpPacket, destination, source netip.Addr) (sctpPacket, bool) {
 	reply := sctpPacket{source: asked.destination, destination: asked.source, tag: asked.initiate}
 	r.mu.Lock()
@@ -336,7 +336,7 @@ func (r *sctpResponder) reply(name string, asked sctpPacket, destination, source
 	return reply, true
 }
 
-// addrPort takes an IPv4 address out of its IPv6 form.
+// addrPort unmaps an IPv4-mapped IPv6 address.
 func addrPort(address netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(address.Addr().Unmap(), address.Port())
 }

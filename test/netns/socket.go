@@ -13,22 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is a connected socket in a host's namespace that keeps the ICMP errors it
-// gets, which the standard library's sockets throw away. Deadlines of the file
-// apply to everything.
+// socket is a connected socket in a host's namespace that records ICMP errors, which
+// the standard library's sockets discard. The file's deadlines apply to all
+// operations.
 type socket struct {
 	*os.File
 	raw syscall.RawConn
-	// early is what connecting failed with at once, if it did.
+	// early is the error if connecting failed immediately.
 	early error
-	// mine tells whether an ICMP error, given the start of the packet it is about
-	// (from the transport header on), belongs to this socket; nil means that the
-	// kernel sees to it.
+	// mine reports whether an ICMP error belongs to this socket; its argument is the
+	// start of the offending packet, from the transport header. If mine is nil, the
+	// kernel delivers only the socket's own errors.
 	mine func(offending []byte) bool
 }
 
-// dial makes a socket in the probe's host and connects it, without waiting for
-// the connection.
+// dial opens a socket in the probe's host and connects it, without waiting for the
+// connection.
 func (p Probe) dial() (*socket, error) {
 	domain, kind, protocol := unix.AF_INET6, unix.SOCK_STREAM, 0
 	level, option := unix.SOL_IPV6, unix.IPV6_RECVERR
@@ -38,7 +38,7 @@ func (p Probe) dial() (*socket, error) {
 	switch p.Protocol {
 	case UDP:
 		kind = unix.SOCK_DGRAM
-	case SCTP: // the laboratory's own, as kernels often come without
+	case SCTP: // the lab's own implementation, because many kernels have none
 		kind, protocol = unix.SOCK_RAW, unix.IPPROTO_SCTP
 	}
 	fd := -1
@@ -47,7 +47,7 @@ func (p Probe) dial() (*socket, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make a socket in %s: %w", p.From.Name, err)
+		return nil, fmt.Errorf("open a socket in %s: %w", p.From.Name, err)
 	}
 	if err = unix.SetsockoptInt(fd, level, option, 1); err == nil {
 		err = p.bind(fd)
@@ -69,8 +69,8 @@ func (p Probe) dial() (*socket, error) {
 	return &socket{File: file, raw: raw, early: early}, nil
 }
 
-// bind gives the socket the source that the probe asks for. Where it asks for no
-// port one is chosen here (see nextPort); SCTP's are in its packets.
+// bind binds the socket to the probe's source. If the probe has no source port, bind
+// chooses one (see nextPort); SCTP ports are only in the packets.
 func (p Probe) bind(fd int) error {
 	address, port := p.Source.Addr(), p.Source.Port()
 	if !address.IsValid() {
@@ -85,8 +85,8 @@ func (p Probe) bind(fd int) error {
 	if port == 0 && p.Protocol != SCTP {
 		return bindNext(fd, p, address)
 	}
-	// TCP: a given port may be in the last throes of an earlier connection. UDP must
-	// not have this: two sockets could get the same port.
+	// With TCP an earlier connection on the port may be in TIME_WAIT. UDP must not set
+	// this: two sockets could get the same port.
 	var err error
 	if p.Protocol == TCP {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
@@ -101,7 +101,7 @@ func (p Probe) bind(fd int) error {
 	return nil
 }
 
-// bindNext binds to the host's next source port that is free.
+// bindNext binds to the next free source port of the host.
 func bindNext(fd int, p Probe, address netip.Addr) error {
 	const tries = 1000
 	for range tries {
@@ -110,10 +110,10 @@ func bindNext(fd int, p Probe, address netip.Addr) error {
 			return err
 		}
 	}
-	return fmt.Errorf("no free source port on %s in %d tries: %w", p.From.Name, tries, unix.EADDRINUSE)
+	return fmt.Errorf("no free source port on %s in %d attempts: %w", p.From.Name, tries, unix.EADDRINUSE)
 }
 
-// sockaddr is the address as the kernel wants it. Raw sockets have no ports.
+// sockaddr converts an address for the kernel. Raw sockets have no ports.
 func (p Probe) sockaddr(address netip.AddrPort) unix.Sockaddr {
 	port := int(address.Port())
 	if p.Protocol == SCTP {
@@ -125,8 +125,8 @@ func (p Probe) sockaddr(address netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: port, Addr: address.Addr().As16()}
 }
 
-// connected waits until a TCP connection is made or fails. An ICMP error ends the
-// wait even where the kernel itself would go on trying.
+// connected waits until a TCP connection is established or fails. An ICMP error ends
+// the wait even if the kernel would continue to retry.
 func (s *socket) connected() (icmp ICMP, err error) {
 	waitErr := s.raw.Write(func(fd uintptr) bool {
 		if icmp = s.readError(int(fd)); icmp != (ICMP{}) {
@@ -153,8 +153,7 @@ func (s *socket) connected() (icmp ICMP, err error) {
 	return icmp, err
 }
 
-// receive reads once. Errors that belong to another socket's packet are passed
-// over.
+// receive reads once. It ignores errors that belong to the packet of another socket.
 func (s *socket) receive(b []byte) (n int, icmp ICMP, err error) {
 	waitErr := s.raw.Read(func(fd uintptr) bool {
 		for {
@@ -178,14 +177,14 @@ func (s *socket) receive(b []byte) (n int, icmp ICMP, err error) {
 	return max(n, 0), icmp, err
 }
 
-// pending takes the ICMP error that is there, if any, without waiting.
+// pending returns the queued ICMP error, if any, without waiting.
 func (s *socket) pending() (icmp ICMP) {
 	_ = s.raw.Control(func(fd uintptr) { icmp = s.readError(int(fd)) })
 	return icmp
 }
 
-// send writes once. A packet that the host's own rules dropped is reported as sent,
-// as an ICMP error may still come for it; otherwise it was dropped.
+// send writes once. It ignores EPERM, which means that the host's own rules dropped
+// the packet: an ICMP error may still follow, and otherwise the probe times out.
 func (s *socket) send(b []byte) error {
 	_, err := s.Write(b)
 	if errors.Is(err, unix.EPERM) {
@@ -194,8 +193,8 @@ func (s *socket) send(b []byte) error {
 	return err
 }
 
-// readError takes this socket's next ICMP error from the kernel's queue (see
-// IP_RECVERR in ip(7)); zero means that there is none.
+// readError returns this socket's next ICMP error from the kernel's queue (see
+// IP_RECVERR in ip(7)), or the zero value if there is none.
 func (s *socket) readError(fd int) ICMP {
 	var offending [256]byte
 	var control [256]byte
@@ -214,8 +213,8 @@ func (s *socket) readError(fd int) ICMP {
 	}
 }
 
-// parseError finds struct sock_extended_err (linux/errqueue.h), and the address
-// behind it, in a control message. Errors of another origin than ICMP give zero.
+// parseError parses struct sock_extended_err (linux/errqueue.h), and the address
+// after it, in control messages. It returns zero for errors that are not ICMP errors.
 func parseError(control []byte) ICMP {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -235,7 +234,7 @@ func parseError(control []byte) ICMP {
 	return ICMP{}
 }
 
-// offender reads a struct sockaddr_in or sockaddr_in6.
+// offender parses a struct sockaddr_in or sockaddr_in6.
 func offender(sockaddr []byte) netip.Addr {
 	switch binary.NativeEndian.Uint16(sockaddr) {
 	case unix.AF_INET:
@@ -247,7 +246,7 @@ func offender(sockaddr []byte) netip.Addr {
 	}
 }
 
-// local is the source that the kernel chose.
+// local returns the socket's local address.
 func (s *socket) local() (address netip.AddrPort) {
 	_ = s.raw.Control(func(fd uintptr) {
 		name, err := unix.Getsockname(int(fd))

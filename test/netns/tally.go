@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// Tally sums up the answers to many probes.
+// Tally summarizes the answers to many probes.
 type Tally struct {
-	// Sent is how many probes there were, Verdicts what became of them.
+	// Sent is the number of probes, Verdicts the number of probes by verdict.
 	Sent     int
 	Verdicts map[Verdict]int
-	// Endpoints counts answers by the host that gave them, Reached by the address
-	// and port that the host was met at, Sources by the source that it saw.
+	// Endpoints counts answers by the answering host, Reached by the address and port
+	// at which it was reached, Sources by the source that it saw.
 	Endpoints map[string]int
 	Reached   map[netip.AddrPort]int
 	Sources   map[netip.Addr]int
-	// Pairs counts answers by who gave them and whom it saw.
+	// Pairs counts answers by the answering host and the source that it saw.
 	Pairs map[Pair]int
-	// Failures are the first 100 that were not answered, as they came.
+	// Failures are the first 100 answers whose verdict is not Answered.
 	Failures []Answer
-	// LongestGap is the longest time that passed between the sending of two
-	// successive probes that were answered, in the order of sending.
+	// LongestGap is the longest time between two consecutive answered probes, by the
+	// time of sending.
 	LongestGap time.Duration
 }
 
@@ -38,11 +38,10 @@ type Pair struct {
 	Source   netip.Addr
 }
 
-// Failed is how many were not answered.
+// Failed returns the number of probes that were not answered.
 func (t Tally) Failed() int { return t.Sent - t.Verdicts[Answered] }
 
-// String is the tally for people, in one line: verdicts, then endpoints, then
-// sources.
+// String describes the tally in one line: verdicts, endpoints, sources.
 func (t Tally) String() string {
 	parts := []string{fmt.Sprintf("%d sent", t.Sent)}
 	for _, verdict := range slices.Sorted(maps.Keys(t.Verdicts)) {
@@ -58,7 +57,7 @@ func (t Tally) String() string {
 	return text
 }
 
-// counts lists a count, in the order of its keys.
+// counts formats counts in the order of their keys.
 func counts[K comparable](count map[K]int, compare func(a, b K) int) string {
 	var parts []string
 	for _, key := range slices.SortedFunc(maps.Keys(count), compare) {
@@ -67,11 +66,11 @@ func counts[K comparable](count map[K]int, compare func(a, b K) int) string {
 	return strings.Join(parts, ", ")
 }
 
-// counter is a Tally in the making.
+// counter builds a Tally.
 type counter struct {
 	mu       sync.Mutex
 	tally    Tally
-	answered []time.Time // when the answered ones were sent
+	answered []time.Time // when the answered probes were sent
 }
 
 func newCounter() *counter {
@@ -99,7 +98,7 @@ func (c *counter) add(answer Answer) {
 	c.answered = append(c.answered, answer.Sent)
 }
 
-// sum gives a copy of the tally so far.
+// sum returns a copy of the tally so far.
 func (c *counter) sum() Tally {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Names of interfaces, as a node's administrator would see them.
+// Names of interfaces inside the hosts.
 const (
-	// Uplink is the interface of every host but the gateway towards the world.
+	// Uplink is the external interface of every host except the gateway.
 	Uplink = "eth0"
-	// Bridge is the interface of a node to which its pods are bridged.
+	// Bridge is the bridge of a node to which its pods are connected.
 	Bridge = "cbr0"
-	// PodInterfacePrefix starts the name of every interface of a node to a pod.
+	// PodInterfacePrefix is the prefix of a node's interfaces to its pods.
 	PodInterfacePrefix = "veth"
 )
 
-// build makes hosts, links, addresses and routes.
+// build creates hosts, links, addresses and routes.
 func (l *Lab) build(options Options) error {
 	segment := [2]netip.Prefix{netip.MustParsePrefix("172.18.0.0/24"), netip.MustParsePrefix("fd00:172:18::/64")}
 	var err error
@@ -61,19 +61,19 @@ func (l *Lab) build(options Options) error {
 	return settle(l.hosts, 5*time.Second)
 }
 
-// addHost makes a host of its own: a namespace with a loopback, not yet wired.
-// Its addresses are the number-th of the network's ranges.
+// addHost creates a host without links: a namespace with a loopback. Its addresses
+// are the number-th ones of the network's ranges.
 func (l *Lab) addHost(name string, network [2]netip.Prefix, number int) (*Host, error) {
 	host, err := newHost(name, l)
 	if err != nil {
-		return nil, fmt.Errorf("make the namespace of %s: %w", name, err)
+		return nil, fmt.Errorf("create the namespace of %s: %w", name, err)
 	}
 	l.hosts = append(l.hosts, host)
 	host.IPv4, host.IPv6 = nth(network[0], number), nth(network[1], number)
 	return host, host.tune()
 }
 
-// addToSegment makes a host on the segment, with the gateway as default route.
+// addToSegment creates a host on the segment, with the gateway as default route.
 func (l *Lab) addToSegment(name string, segment [2]netip.Prefix, number int) (*Host, error) {
 	host, err := l.addHost(name, segment, number)
 	if err != nil {
@@ -90,7 +90,7 @@ func (l *Lab) addToSegment(name string, segment [2]netip.Prefix, number int) (*H
 	return host, host.RouteVia(l.Gateway, defaults()...)
 }
 
-// addNode makes a node on the segment, and its pods.
+// addNode creates a node on the segment, and its pods.
 func (l *Lab) addNode(number int, segment [2]netip.Prefix, options Options) (*Node, error) {
 	host, err := l.addToSegment(fmt.Sprintf("node%d", number), segment, 10+number)
 	if err != nil {
@@ -108,7 +108,7 @@ func (l *Lab) addNode(number int, segment [2]netip.Prefix, options Options) (*No
 		if err := host.filterBridged(); err != nil {
 			return nil, err
 		}
-		// A fixed address keeps the bridge from taking over that of each new port.
+		// Without a fixed address the bridge would adopt that of each new port.
 		mac := net.HardwareAddr{0x0a, 0x58, 10, 244, byte(number), 1}
 		if err := host.makeBridge(Bridge, pods, mac); err != nil {
 			return nil, err
@@ -126,14 +126,14 @@ func (l *Lab) addNode(number int, segment [2]netip.Prefix, options Options) (*No
 			err = host.routePod(pod)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("wire %s to %s: %w", pod.Name, host.Name, err)
+			return nil, fmt.Errorf("connect %s to %s: %w", pod.Name, host.Name, err)
 		}
 		node.Pods = append(node.Pods, pod)
 	}
 	return node, nil
 }
 
-// bridgePod hangs a pod on the node's bridge.
+// bridgePod connects a pod to the node's bridge.
 func (h *Host) bridgePod(pod *Host, network [2]netip.Prefix) error {
 	if err := h.makeLink(pod.Interface, Bridge, pod); err != nil {
 		return err
@@ -149,8 +149,8 @@ func (h *Host) bridgePod(pod *Host, network [2]netip.Prefix) error {
 	return nil
 }
 
-// routePod gives a pod a link of its own to the node. The pod's gateway is an
-// address that nobody has, with the node's end of the link as its neighbour.
+// routePod gives a pod its own link to the node. The pod's gateway is an address
+// that no host has, with a neighbour entry for the node's end of the link.
 func (h *Host) routePod(pod *Host) error {
 	if err := h.makeLink(pod.Interface, "", pod); err != nil {
 		return err
@@ -186,13 +186,13 @@ func (h *Host) routePod(pod *Host) error {
 	return nil
 }
 
-// makeBridge makes a bridge that bears the first address of each range.
+// makeBridge creates a bridge with the first address of each range.
 func (h *Host) makeBridge(name string, network [2]netip.Prefix, mac net.HardwareAddr) error {
 	snooping := false
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.Flags, attrs.HardwareAddr = name, net.FlagUp, mac
 	if err := h.netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}); err != nil {
-		return fmt.Errorf("make the bridge %s of %s: %w", name, h.Name, err)
+		return fmt.Errorf("create the bridge %s of %s: %w", name, h.Name, err)
 	}
 	for _, prefix := range network {
 		if err := h.own(name, netip.PrefixFrom(nth(prefix, 1), prefix.Bits())); err != nil {
@@ -202,23 +202,23 @@ func (h *Host) makeBridge(name string, network [2]netip.Prefix, mac net.Hardware
 	return nil
 }
 
-// own gives an interface an address of the host's own.
+// own adds an address of the host to an interface.
 func (h *Host) own(name string, address netip.Prefix) error {
 	return h.addAddress(name, &netlink.Addr{IPNet: ipNet(address)})
 }
 
-// swallow makes the host drop in silence what it has no route for.
+// swallow makes the host drop packets without a route, without an ICMP error.
 func (h *Host) swallow() error {
 	for _, everything := range defaults() {
 		if err := h.netlink.RouteReplace(&netlink.Route{Dst: ipNet(everything), Type: unix.RTN_BLACKHOLE}); err != nil {
-			return fmt.Errorf("route %v of %s into nothing: %w", everything, h.Name, err)
+			return fmt.Errorf("add a blackhole route for %v on %s: %w", everything, h.Name, err)
 		}
 	}
 	return nil
 }
 
-// makeLink joins this host (by an interface of the given name, a port of the
-// bridge if one is named) to the uplink of another.
+// makeLink connects this host to the uplink of another, with an interface of the
+// given name, which becomes a port of the bridge if bridge is not empty.
 func (h *Host) makeLink(name, bridge string, to *Host) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.Flags = name, net.FlagUp
@@ -231,10 +231,11 @@ func (h *Host) makeLink(name, bridge string, to *Host) error {
 	}
 	link := &netlink.Veth{LinkAttrs: attrs, PeerName: Uplink, PeerNamespace: netlink.NsFd(to.namespace.Fd())}
 	if err := h.netlink.LinkAdd(link); err != nil {
-		return fmt.Errorf("make the link %s from %s to %s: %w", name, h.Name, to.Name, err)
+		return fmt.Errorf("create the link %s from %s to %s: %w", name, h.Name, to.Name, err)
 	}
 	if bridge == Bridge {
-		// A pod may reach itself through a Service: out by the port it came in by.
+		// A pod may connect to itself through a Service: its packets leave the bridge
+		// through the port on which they arrived.
 		if err := h.netlink.LinkSetHairpin(link, true); err != nil {
 			return fmt.Errorf("set hairpin mode on %s: %w", name, err)
 		}
@@ -242,8 +243,8 @@ func (h *Host) makeLink(name, bridge string, to *Host) error {
 	return to.up(Uplink)
 }
 
-// settle waits until every link carries packets and every address is usable.
-// With duplicate address detection off that is a matter of milliseconds.
+// settle waits until all links and addresses are usable. As duplicate address
+// detection is off, this takes some milliseconds.
 func settle(hosts []*Host, within time.Duration) error {
 	deadline := time.Now().Add(within)
 	for _, host := range hosts {
@@ -264,12 +265,12 @@ func settle(hosts []*Host, within time.Duration) error {
 	return nil
 }
 
-// defaults are the two default routes, IPv4 first.
+// defaults returns the two default routes, IPv4 first.
 func defaults() []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 }
 
-// nth gives the n-th address of a range, for n up to 255.
+// nth returns the n-th address of a range, for n up to 255.
 func nth(prefix netip.Prefix, n int) netip.Addr {
 	bytes := prefix.Masked().Addr().AsSlice()
 	bytes[len(bytes)-1] += byte(n)
@@ -277,7 +278,7 @@ func nth(prefix netip.Prefix, n int) netip.Addr {
 	return address
 }
 
-// letters numbers pods: a to z, then aa, ab and so on.
+// letters returns the suffix of a pod's name: a to z, then aa, ab and so on.
 func letters(i int) string {
 	if i < 26 {
 		return string(rune('a' + i))
@@ -285,7 +286,7 @@ func letters(i int) string {
 	return letters(i/26-1) + letters(i%26)
 }
 
-// ipNet is the prefix as the netlink library wants it.
+// ipNet converts a prefix for the netlink library.
 func ipNet(prefix netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 }
