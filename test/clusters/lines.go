@@ -2,7 +2,7 @@ package clusters
 
 import "strings"
 
-// ChangedLines are the lines that only one of two texts has, without the space around them.
+// ChangedLines returns the lines that only one of two texts has, without surrounding whitespace.
 func ChangedLines(before, after string) []string {
 	count := map[string]int{}
 	for line := range strings.Lines(before) {

@@ -15,7 +15,7 @@ import (
 // Random is a cluster that changes at random.
 type Random struct {
 	*rand.Rand
-	// many is how many Services there may be.
+	// many is the maximum number of Services.
 	many     int
 	services map[int]*cluster.Service
 	node     *cluster.Node
@@ -24,7 +24,7 @@ type Random struct {
 	last     *plan.Plan
 }
 
-// NewRandom makes an empty cluster that will have up to that many Services. The seed tells what becomes of it.
+// NewRandom returns an empty cluster that will have up to that many Services. The seed determines all changes.
 func NewRandom(seed uint64, many int) *Random {
 	return &Random{
 		Rand:     rand.New(rand.NewPCG(seed, 7)),
@@ -36,7 +36,7 @@ func NewRandom(seed uint64, many int) *Random {
 	}
 }
 
-// node has a primary address of each family, which end in a number, and bears these and some others.
+// node returns a node with a primary address of each family, which ends in a number, and several other addresses.
 func node(number byte, others int) *cluster.Node {
 	addrs := []netip.Addr{netip.AddrFrom4([4]byte{172, 18, 0, number}), netip.MustParseAddr(fmt.Sprintf("fd00:172:18::%x", number))}
 	n := &cluster.Node{Name: "n", Addresses: addrs, Interfaces: addrs}
@@ -46,7 +46,7 @@ func node(number byte, others int) *cluster.Node {
 	return n
 }
 
-// Step changes some Services, and now and then the node, and plans again.
+// Step changes some Services, and now and then the node, and computes the next plan.
 func (r *Random) Step() *plan.Plan {
 	for range 1 + r.IntN(1+r.many/4) {
 		number := r.IntN(r.many)
@@ -74,7 +74,7 @@ func (r *Random) Step() *plan.Plan {
 	return r.last
 }
 
-// Anew plans the last step's cluster once more, without an earlier plan.
+// Anew computes the plan of the current cluster from scratch.
 func (r *Random) Anew() *plan.Plan { return plan.Compute(r.snapshot, r.opts, nil) }
 
 func (r *Random) service(number int) *cluster.Service {
@@ -89,12 +89,12 @@ func (r *Random) service(number int) *cluster.Service {
 		ExternalPolicy: cluster.Policy(r.IntN(2)),
 		Affinity:       []time.Duration{0, 0, time.Second, 10 * time.Second, 3 * time.Hour}[r.IntN(5)],
 	}
-	for port := range uint16(r.IntN(2) * r.many / 2) { // more on one address than fit in a leaf of a tree
+	for port := range uint16(r.IntN(2) * r.many / 2) { // more ports on one address than fit in a leaf of a tree
 		if number < 2 {
 			s.Ports = append(s.Ports, cluster.ServicePort{Name: fmt.Sprint("p", port), Protocol: cluster.UDP, Port: 1000 + port})
 		}
 	}
-	if r.IntN(3) == 0 { // a few addresses that Services contest
+	if r.IntN(3) == 0 { // a few addresses that several Services use
 		s.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(3))}), netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", r.IntN(3)))}
 		s.HealthCheckNodePort = uint16(32000 + number)
 	}

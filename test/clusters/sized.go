@@ -9,7 +9,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Sized is a cluster of any size whose Services all look alike: one TCP port, one cluster IP.
+// Sized is a cluster of any size with similar Services: one TCP port, one cluster IP.
 type Sized struct {
 	Services     *cluster.Editor[cluster.ServiceName, *cluster.Service]
 	ServiceCIDRs []netip.Prefix
@@ -18,7 +18,7 @@ type Sized struct {
 	Last *plan.Plan
 }
 
-// NewSized makes a cluster of that many Services, with that many endpoints each.
+// NewSized returns a cluster with that many Services, with that many endpoints each.
 func NewSized(services, endpoints int) *Sized {
 	c := &Sized{
 		Services: cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit(),
@@ -30,7 +30,7 @@ func NewSized(services, endpoints int) *Sized {
 	return c
 }
 
-// Set gives a Service that many endpoints; a negative number is as many, one of them another.
+// Set sets the number of endpoints of a Service; a negative number -n means n endpoints, one of them replaced.
 func (c *Sized) Set(number, endpoints int) {
 	first := 0
 	if endpoints < 0 {
@@ -49,24 +49,24 @@ func (c *Sized) Set(number, endpoints int) {
 	})
 }
 
-// Plan computes the plan of what the cluster looks like now.
+// Plan computes the plan of the current cluster.
 func (c *Sized) Plan() *plan.Plan {
 	c.Last = plan.Compute(&cluster.Snapshot{Services: c.Services.Map(), Node: &cluster.Node{}, ServiceCIDRs: c.ServiceCIDRs}, c.Options, c.Last)
 	return c.Last
 }
 
-// NameAt is the name of a Service.
+// NameAt returns the name of a Service.
 func NameAt(number int) cluster.ServiceName {
 	return cluster.ServiceName{Namespace: "default", Name: fmt.Sprint("service-", number)}
 }
 
-// AddrAt is the nth address after a base.
+// AddrAt returns the nth address after a base.
 func AddrAt(base uint32, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, base+uint32(n))))
 }
 
-// WithExternalIPs is a cluster of which every tenth Service has an external IP beside two ports, and every fifth an
-// acknowledged address and a node port.
+// WithExternalIPs returns a cluster of Services with two ports each. Every tenth Service has an external IP, and every
+// fifth a load balancer IP and a node port.
 func WithExternalIPs(services int) *cluster.Snapshot {
 	all := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()
 	for n := range services {
@@ -95,7 +95,7 @@ func WithExternalIPs(services int) *cluster.Snapshot {
 	return &cluster.Snapshot{Services: all.Map(), Node: &cluster.Node{Name: "n", Addresses: []netip.Addr{netip.MustParseAddr("172.18.0.11")}}}
 }
 
-// WithoutEndpoints is the same cluster when nothing serves any more, under the external policy Local.
+// WithoutEndpoints returns the same cluster without endpoints, with the external policy Local.
 func WithoutEndpoints(snapshot *cluster.Snapshot) *cluster.Snapshot {
 	services := snapshot.Services.Edit()
 	for name, s := range snapshot.Services.All() {

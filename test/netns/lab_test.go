@@ -23,8 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roleVariable makes the test binary play a part of a test instead of running the
-// tests; see TestMain.
+// roleVariable makes the test binary act as a helper process of a test instead of
+// running the tests; see TestMain.
 const roleVariable = "NETNS_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -40,8 +40,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// playLab builds a laboratory with a process in it, tells the namespaces and the
-// process, and then ends badly or waits to be killed.
+// playLab builds a lab with a process in it, prints the namespaces and the process,
+// and then fails or waits to be killed.
 func playLab(end string) {
 	lab, err := New(Options{})
 	if err != nil {
@@ -65,7 +65,7 @@ func playLab(end string) {
 	select {}
 }
 
-// TestGone: whatever ends the process, nothing is left of its laboratory.
+// TestGone checks that nothing of a lab is left however its process ends.
 func TestGone(t *testing.T) {
 	Require(t)
 	ends := map[string]func(*exec.Cmd) error{
@@ -91,29 +91,29 @@ func TestGone(t *testing.T) {
 			}
 			if len(told) != 9 { // a process, and eight namespaces
 				_ = player.Process.Kill()
-				t.Fatalf("the laboratory told %q", told)
+				t.Fatalf("the lab printed %q", told)
 			}
 			if err := act(player); err != nil {
 				t.Fatal(err)
 			}
 			if err := player.Wait(); err == nil {
-				t.Fatal("the process ended well")
+				t.Fatal("the process exited with status 0")
 			}
 			sleeper, err := strconv.Atoi(told[0])
 			if err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the process in the laboratory has ended", func() bool {
+			eventually(t, "the process in the lab has exited", func() bool {
 				return !running(sleeper)
 			})
-			eventually(t, "nobody holds one of the namespaces", func() bool {
+			eventually(t, "no process uses one of the namespaces", func() bool {
 				return len(holders(t, told[1:])) == 0
 			})
 		})
 	}
 }
 
-// TestClose: Close leaves nothing either, although the process lives on.
+// TestClose checks that Close leaves nothing either, although the process continues.
 func TestClose(t *testing.T) {
 	Require(t)
 	lab, err := New(Options{})
@@ -129,7 +129,7 @@ func TestClose(t *testing.T) {
 		names = append(names, name)
 	}
 	if held := holders(t, names); len(held) == 0 {
-		t.Fatal("the test does not see who holds a namespace")
+		t.Fatal("the test does not detect users of a namespace")
 	}
 	if _, err := lab.Node1.Pods[0].Serve(TCP, 80); err != nil {
 		t.Fatal(err)
@@ -145,34 +145,34 @@ func TestClose(t *testing.T) {
 		t.Fatalf("closed again: %v", err)
 	}
 	if running(sleeper.Process.Pid) {
-		t.Error("the process in the laboratory still runs")
+		t.Error("the process in the lab still runs")
 	}
 	if held := holders(t, names); len(held) != 0 {
-		t.Errorf("namespaces are still held: %v", held)
+		t.Errorf("namespaces are still in use: %v", held)
 	}
 	if err := lab.Node1.Command("true").Run(); err == nil {
-		t.Error("a command was started in a closed laboratory")
+		t.Error("a command was started in a closed lab")
 	}
 }
 
-// eventually waits for what the kernel does in its own time.
+// eventually waits for an asynchronous condition.
 func eventually(t *testing.T, what string, met func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !met(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("after 10 s it is not so that %s", what)
+			t.Fatalf("timed out after 10 s: %s", what)
 		}
 	}
 }
 
-// running tells whether the process is there and not a zombie.
+// running reports whether the process exists and is not a zombie.
 func running(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-// holders finds who holds one of the namespaces, given as "net:[4026532000]": a
-// thread inside, an open file, or a mount.
+// holders returns the users of the namespaces, given as "net:[4026532000]": threads
+// inside, open files, or mounts.
 func holders(t *testing.T, names []string) []string {
 	t.Helper()
 	var held []string
@@ -200,8 +200,8 @@ func holders(t *testing.T, names []string) []string {
 	return held
 }
 
-// TestRequire: without the right to make namespaces a test is skipped, and fails in
-// CI; either way it says what to do.
+// TestRequire checks that without the right to create namespaces a test is skipped,
+// and fails in CI; both messages say what to do.
 func TestRequire(t *testing.T) {
 	Require(t)
 	for _, c := range []struct{ ci, want string }{{"", "--- SKIP"}, {"true", "--- FAIL"}} {
@@ -211,29 +211,29 @@ func TestRequire(t *testing.T) {
 		}
 	}
 	if output := withoutRights(t, nil, roleVariable+"=check"); !strings.Contains(output, "operation not permitted") {
-		t.Errorf("the check says: %s", output)
+		t.Errorf("Check without rights: %s", output)
 	}
 	if err := Check("nft-of-another-world"); err == nil || !strings.Contains(err.Error(), "nft-of-another-world is not installed") {
-		t.Errorf("the check for a tool that is not there says: %v", err)
+		t.Errorf("Check with a missing tool: %v", err)
 	}
 }
 
-// TestRequireHere is what TestRequire runs without rights.
+// TestRequireHere is run by TestRequire without rights.
 func TestRequireHere(t *testing.T) { Require(t) }
 
-// withoutRights runs the test binary without CAP_SYS_ADMIN and gives its output.
+// withoutRights runs the test binary without CAP_SYS_ADMIN and returns its output.
 func withoutRights(t *testing.T, arguments []string, environment ...string) string {
 	t.Helper()
 	output := make(chan string)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread is of no more use
+		runtime.LockOSThread() // never unlocked: the thread has lost its rights
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0); err != nil {
 			output <- err.Error()
 			return
 		}
 		player := exec.Command(os.Args[0], arguments...)
 		player.Env = append(os.Environ(), environment...)
-		text, _ := player.CombinedOutput() // it may fail, as its part is
+		text, _ := player.CombinedOutput() // it may fail, depending on its role
 		output <- string(text)
 	}()
 	return <-output
@@ -247,7 +247,7 @@ func TestHostByName(t *testing.T) {
 		}
 	}
 	if _, err := lab.Host("pod1b"); err == nil || !strings.Contains(err.Error(), "pod2a") {
-		t.Errorf("the error for an unknown host should list those there are: %v", err)
+		t.Errorf("the error for an unknown host does not list the hosts: %v", err)
 	}
 }
 
@@ -255,15 +255,15 @@ func TestOptions(t *testing.T) {
 	for _, pods := range []int{-1, 201} {
 		if lab, err := New(Options{PodsPerNode: pods}); err == nil {
 			lab.Close()
-			t.Errorf("%d pods per node were not refused", pods)
+			t.Errorf("no error for %d pods per node", pods)
 		}
 	}
 	if got := []string{letters(0), letters(25), letters(26), letters(199)}; !slices.Equal(got, []string{"a", "z", "aa", "gr"}) {
-		t.Errorf("pods are lettered %q", got)
+		t.Errorf("suffixes of pod names are %q", got)
 	}
 }
 
-// TestInterfaces: the names that the detect-local modes match are there.
+// TestInterfaces checks the interface names that the detect-local modes match.
 func TestInterfaces(t *testing.T) {
 	Require(t, "ip")
 	for _, c := range []struct {
@@ -281,7 +281,7 @@ func TestInterfaces(t *testing.T) {
 			}
 		}
 		if got := lab.Node1.Pods[0].Interface; got != "vethpod1a" {
-			t.Errorf("the pod's interface is said to be %q", got)
+			t.Errorf("the pod's interface is %q", got)
 		}
 	}
 }
@@ -298,10 +298,10 @@ func TestCommand(t *testing.T) {
 		}
 	}
 	if _, err := lab.Client.Command("sh", "-c", "echo why not >&2; exit 3").Output(); err == nil || !strings.Contains(err.Error(), "why not") {
-		t.Errorf("the error should carry what the command said: %v", err)
+		t.Errorf("the error does not contain the standard error: %v", err)
 	}
 	if err := lab.Client.Command("no-such-command").Run(); !errors.Is(err, exec.ErrNotFound) {
-		t.Errorf("a command that is not there: %v", err)
+		t.Errorf("a command that does not exist: %v", err)
 	}
 	sleeper := lab.Client.Command("sh", "-c", "sleep 1000 & wait")
 	if err := sleeper.Start(); err != nil {
@@ -314,12 +314,12 @@ func TestCommand(t *testing.T) {
 		t.Errorf("a killed command ended by %v", status)
 	}
 	if err := sleeper.Wait(); err == nil {
-		t.Error("waiting again gave another result")
+		t.Error("waiting again returned another result")
 	}
 }
 
-// TestDo: the thread is put back where it was, also from a namespace in a
-// namespace and after a panic, and errors come through.
+// TestDo checks that the thread returns to its namespace, also after nested calls and
+// a panic, and that errors are returned.
 func TestDo(t *testing.T) {
 	lab := Start(t, Options{})
 	here := func() string {
@@ -349,7 +349,7 @@ func TestDo(t *testing.T) {
 		return fs.ErrInvalid
 	})
 	if !errors.Is(err, fs.ErrInvalid) {
-		t.Errorf("Do gives %v", err)
+		t.Errorf("Do returned %v", err)
 	}
 	func() {
 		defer func() { _ = recover() }()
@@ -370,7 +370,7 @@ func TestAddressesAndRoutes(t *testing.T) {
 		probe := Probe{From: lab.Client, To: netip.AddrPortFrom(prefix.Addr(), 80)}
 		if prefix.IsSingleIP() {
 			if got := probe.Send(); got.Verdict != Dropped {
-				t.Errorf("%v before there is a route: %v", probe, got)
+				t.Errorf("%v without a route: %v", probe, got)
 			}
 			if err := lab.Client.RouteVia(lab.Node1.Host, prefix); err != nil {
 				t.Fatal(err)
@@ -380,24 +380,24 @@ func TestAddressesAndRoutes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := probe.Send(); got.Verdict != Answered || got.Endpoint != "node1" || got.Reached != probe.To {
-			t.Errorf("%v, once the host has the address: %v", probe, got)
+			t.Errorf("%v with the address: %v", probe, got)
 		}
 		if err := lab.Node1.DelAddress(prefix); err != nil {
 			t.Fatal(err)
 		}
 		if got := probe.Send(); got.Verdict == Answered {
-			t.Errorf("%v, after the address went: %v", probe, got)
+			t.Errorf("%v after the address was removed: %v", probe, got)
 		}
 	}
 	if err := lab.Client.Unroute(netip.MustParsePrefix("198.51.100.7/32")); err != nil {
 		t.Error(err)
 	}
 	if err := lab.Client.Unroute(netip.MustParsePrefix("198.51.100.7/32")); err == nil {
-		t.Error("a route that is not there was taken away")
+		t.Error("no error for the removal of a missing route")
 	}
 }
 
-// TestSockets: dialling and listening like the standard library, in a namespace.
+// TestSockets checks Dial, Listen and ListenPacket.
 func TestSockets(t *testing.T) {
 	lab := Start(t, Options{})
 	listener, err := lab.Node2.Listen("tcp", ":8080")
@@ -429,6 +429,6 @@ func TestSockets(t *testing.T) {
 	}
 	defer datagrams.Close()
 	if got := (Probe{From: lab.Node1.Host, To: netip.AddrPortFrom(lab.Node2.IPv4, 8080), Protocol: UDP}).Send(); got.Verdict != Dropped {
-		t.Errorf("a datagram that nobody answers: %v", got)
+		t.Errorf("a datagram to a closed port: %v", got)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// slow makes a clock whose only witness takes its time.
+// slow returns a clock whose only witness is delayed.
 func slow(t *testing.T, delay func() time.Duration) *patience {
 	p := &patience{done: make(chan struct{}), waiting: map[*waiter]struct{}{}}
 	w := &witness{asked: make(chan struct{}), heard: make(chan struct{}, 1), done: p.done}
@@ -27,7 +27,7 @@ func slow(t *testing.T, delay func() time.Duration) *patience {
 	return p
 }
 
-// TestPatienceWaits: while the machine does not keep pace no time is counted, up to
+// TestPatienceWaits checks that time on an overloaded machine does not count, up to
 // the limit.
 func TestPatienceWaits(t *testing.T) {
 	p := slow(t, func() time.Duration { return 3 * patienceTick })
@@ -36,11 +36,11 @@ func TestPatienceWaits(t *testing.T) {
 	p.after(wait, func() { close(rung) })
 	<-rung
 	if took := time.Since(started); took < patienceLimit*wait {
-		t.Errorf("waited %v, although the machine never kept pace; want the limit, %v", took, patienceLimit*wait)
+		t.Errorf("waited %v on an overloaded machine; want the limit, %v", took, patienceLimit*wait)
 	}
 }
 
-// TestPatienceResumes: what waited goes on when the machine is at ease again.
+// TestPatienceResumes checks that the clock continues after an overload.
 func TestPatienceResumes(t *testing.T) {
 	const wait, busy = 50 * patienceTick, 60 * patienceTick
 	started := time.Now()
@@ -55,11 +55,11 @@ func TestPatienceResumes(t *testing.T) {
 	<-rung
 	// The tick in which it changes may count or not.
 	if took := time.Since(started); took < busy+wait-4*patienceTick {
-		t.Errorf("waited %v, want the busy %v and then %v", took, busy, wait)
+		t.Errorf("waited %v, want %v of overload and then %v", took, busy, wait)
 	}
 }
 
-// TestPatienceOneClock: waits that are taken back do not make the clock go faster.
+// TestPatienceOneClock checks that canceled waits do not make the clock faster.
 func TestPatienceOneClock(t *testing.T) {
 	p := slow(t, func() time.Duration { return 0 })
 	for range 50 {
@@ -81,6 +81,6 @@ func TestPatienceStop(t *testing.T) {
 	p.after(5*patienceTick, func() { rung <- "kept" })
 	stop()
 	if got := <-rung; got != "kept" {
-		t.Error("what was stopped was called")
+		t.Error("a stopped callback was called")
 	}
 }

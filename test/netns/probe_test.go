@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestDirect: without any rule, pods of one node, of two, and the nodes see each
-// other with their own addresses.
+// TestDirect checks that without rules pods on one or two nodes, and the nodes, see
+// each other's own addresses.
 func TestDirect(t *testing.T) {
 	for _, network := range []PodNetwork{Bridged, Routed} {
 		lab := Start(t, Options{PodNetwork: network})
@@ -34,7 +34,7 @@ func TestDirect(t *testing.T) {
 			p := probes[i]
 			if p.To.Port() == 8082 {
 				if got.Verdict != Refused {
-					t.Errorf("%v, where nobody listens: %v", p, got)
+					t.Errorf("%v without a listener: %v", p, got)
 				}
 				continue
 			}
@@ -48,8 +48,8 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// TestOutside: the client has no way to pods, and no route at all is told from a
-// drop.
+// TestOutside checks that the client cannot reach pods, and that a missing route is
+// not reported as a drop.
 func TestOutside(t *testing.T) {
 	lab := Start(t, Options{})
 	serveAll(t, lab, 8080)
@@ -99,7 +99,7 @@ func TestSource(t *testing.T) {
 				if !wantAddr.IsValid() {
 					wantAddr = lab.Client.Addr(family)
 				}
-				for range 3 { // the same port again and again
+				for range 3 { // reuse the same port
 					got := p.Send()
 					if got.Verdict != Answered || got.Source.Addr() != wantAddr || source.Port() != 0 && got.Source.Port() != source.Port() {
 						t.Errorf("%v: %v", p, got)
@@ -134,8 +134,8 @@ func TestBadProbes(t *testing.T) {
 	}
 }
 
-// TestServerClose: a closed server is a closed port, its connections are gone, and
-// the port can be served again.
+// TestServerClose checks that closing a server closes its port and its connections,
+// and that the port can be served again.
 func TestServerClose(t *testing.T) {
 	lab := Start(t, Options{})
 	from, to := lab.Node1.Pods[0], lab.Node1.Pods[1]
@@ -145,7 +145,7 @@ func TestServerClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := to.Serve(protocol, 82, 81); err == nil {
-			t.Errorf("%s: a port is served twice", protocol)
+			t.Errorf("%s: no error for a port that is already served", protocol)
 		}
 		p := Probe{From: from, To: netip.AddrPortFrom(to.IPv6, 80), Protocol: protocol}
 		flow, got := p.Open()
@@ -176,7 +176,7 @@ func TestServerClose(t *testing.T) {
 	}
 }
 
-// TestBroken: a peer that takes the connection and says nothing of ours.
+// TestBroken checks a peer that accepts the connection and closes it without an answer.
 func TestBroken(t *testing.T) {
 	lab := Start(t, Options{})
 	listener, err := lab.Node1.Listen("tcp", ":80")
@@ -194,12 +194,12 @@ func TestBroken(t *testing.T) {
 		}
 	}()
 	if got := (Probe{From: lab.Client, To: netip.AddrPortFrom(lab.Node1.IPv4, 80)}).Send(); got.Verdict != Broken {
-		t.Errorf("a connection closed without a word: %v", got)
+		t.Errorf("a connection closed without an answer: %v", got)
 	}
 }
 
-// translate loads a rule that sends the virtual addresses to the pod, in place of
-// the one before.
+// translate loads a rule that translates the virtual addresses to the pod, and
+// replaces the previous one.
 func translate(t *testing.T, lab *Lab, pod *Host) {
 	t.Helper()
 	var rules strings.Builder
@@ -215,8 +215,8 @@ func translate(t *testing.T, lab *Lab, pod *Host) {
 	nft(t, lab.Node1.Host, rules.String())
 }
 
-// TestFlow: a kept flow stays with its endpoint, as connection tracking has it,
-// while new ones go elsewhere.
+// TestFlow checks that conntrack keeps an open flow at its endpoint, while new flows
+// use another endpoint.
 func TestFlow(t *testing.T) {
 	Require(t, "nft")
 	lab := Start(t, Options{ClientRoutes: routesToVirtual()})
@@ -263,7 +263,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestStream: failures in the midst of a stream are counted, and the gap is seen.
+// TestStream checks that failures during a stream are counted, and the gap is measured.
 func TestStream(t *testing.T) {
 	lab := Start(t, Options{})
 	to := lab.Node1.Pods[0]
@@ -290,14 +290,14 @@ func TestStream(t *testing.T) {
 	eventually(t, "the stream is answered again", func() bool { return stream.Tally().Verdicts[Answered] > before+50 })
 	got := stream.Stop()
 	if got.LongestGap < gap {
-		t.Errorf("nothing was answered for %v, the longest gap is said to be %v", gap, got.LongestGap)
+		t.Errorf("no answers for %v, but the longest gap is %v", gap, got.LongestGap)
 	}
 	if again := stream.Stop(); again.Sent != got.Sent {
-		t.Errorf("a stopped stream went on from %d to %d", got.Sent, again.Sent)
+		t.Errorf("a stopped stream continued from %d to %d", got.Sent, again.Sent)
 	}
 }
 
-// TestUntil: the wait ends with the change, from refused and from dropped.
+// TestUntil checks that the wait ends with the change, from refused and from dropped.
 func TestUntil(t *testing.T) {
 	Require(t, "nft")
 	lab := Start(t, Options{ClientRoutes: routesToVirtual()})
@@ -316,11 +316,11 @@ func TestUntil(t *testing.T) {
 	defer cancel()
 	p := Probe{From: lab.Client, To: netip.AddrPortFrom(lab.Node1.IPv4, 9), Protocol: TCP}
 	if _, got, err := p.Until(ctx, isAnswered); !errors.Is(err, context.DeadlineExceeded) || got.Verdict != Refused {
-		t.Errorf("%v: what never comes: %v, %v", p, got, err)
+		t.Errorf("%v: an answer that never comes: %v, %v", p, got, err)
 	}
 }
 
-// untilTranslated makes the change that the probe waits for.
+// untilTranslated makes the change that the probe waits for and checks the time.
 func untilTranslated(t *testing.T, lab *Lab, p Probe, isAnswered func(Answer) bool) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -338,9 +338,9 @@ func untilTranslated(t *testing.T, lab *Lab, p Probe, isAnswered func(Answer) bo
 		t.Fatalf("%v: %v, %v", p, got, err)
 	}
 	if least := (<-changing).Sub(started); took < least {
-		t.Errorf("%v met the change after %v, which was made after %v", p, took, least)
+		t.Errorf("%v saw the change after %v, want at least %v", p, took, least)
 	}
 	if _, got, err := p.Until(ctx, isAnswered); err != nil || got.Verdict != Answered {
-		t.Errorf("%v: what is so already: %v, %v", p, got, err)
+		t.Errorf("%v: an answer that is already wanted: %v, %v", p, got, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The virtual address of these tests: nobody has it, the client routes it via node1.
+// virtual returns the virtual address of these tests: no host has it, and the client has a route to it via node1.
 func virtual(family Family) netip.Addr {
 	if family == IPv6 {
 		return netip.MustParseAddr("2001:db8::1")
@@ -32,7 +32,7 @@ func nft(t *testing.T, host *Host, rules string) {
 	}
 }
 
-// serveAll answers on the ports of every pod, over every protocol.
+// serveAll starts servers on the ports of every pod, for every protocol.
 func serveAll(t *testing.T, lab *Lab, ports ...uint16) {
 	t.Helper()
 	for _, node := range lab.Nodes() {
@@ -46,9 +46,8 @@ func serveAll(t *testing.T, lab *Lab, ports ...uint16) {
 	}
 }
 
-// TestOracle proves the probes: rules written by hand, whose effect is known, must
-// be seen as what they are, from every place, in both families, over every
-// protocol, and with both ways of wiring pods.
+// TestOracle checks the probes with hand-written rules of known effect, from every
+// kind of host, in both families, with every protocol and both pod networks.
 func TestOracle(t *testing.T) {
 	Require(t, "nft")
 	for _, network := range []PodNetwork{Bridged, Routed} {
@@ -67,7 +66,7 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// oracleRules does something else to each port of the virtual address.
+// oracleRules returns rules that treat each port of the virtual address differently.
 func oracleRules(lab *Lab, family Family) string {
 	ip, admin, host := "ip", "icmp type admin-prohibited", "icmp type host-unreachable"
 	if family == IPv6 {
@@ -158,19 +157,19 @@ func oracle(t *testing.T, lab *Lab, family Family, protocol Protocol, network Po
 	if protocol == TCP {
 		reset := Probe{From: client, To: netip.AddrPortFrom(virtual(family), 92)}.Send()
 		if reset.Verdict != Refused || reset.ICMP != (ICMP{}) {
-			t.Errorf("a TCP reset was seen as %v", reset)
+			t.Errorf("a TCP reset was reported as %v", reset)
 		}
 	}
 	spread := Probe{From: client, To: netip.AddrPortFrom(virtual(family), 82), Protocol: protocol}.Spread(400)
 	for _, name := range []string{"pod1a", "pod1b", "pod2a", "pod2b"} {
 		if spread.Endpoints[name] != 100 {
-			t.Errorf("the rule gives each of four pods every fourth connection, seen: %v", spread)
+			t.Errorf("want every fourth connection at each of four pods, got %v", spread)
 			break
 		}
 	}
 }
 
-// withSender is the same ICMP error from another sender.
+// withSender returns the ICMP error with another sender.
 func withSender(icmp ICMP, from netip.Addr) ICMP {
 	icmp.From = from
 	return icmp

@@ -13,13 +13,13 @@ import (
 func TestSCTPChecksum(t *testing.T) {
 	// RFC 3720 appendix B.4: the CRC32c of 32 bytes of zero is 8a9136aa.
 	if got := sctpChecksum(make([]byte, 32)); got != 0x8a9136aa {
-		t.Errorf("the checksum of 32 zeroes is %08x", got)
+		t.Errorf("the checksum of 32 zero bytes is %08x", got)
 	}
 	// The checksum field itself counts as zero.
 	filled := make([]byte, 32)
 	copy(filled[8:], "\xff\xff\xff\xff")
 	if got := sctpChecksum(filled); got != 0x8a9136aa {
-		t.Errorf("the checksum of 32 zeroes, filled in, is %08x", got)
+		t.Errorf("the checksum of 32 zero bytes with the checksum field set is %08x", got)
 	}
 }
 
@@ -31,7 +31,7 @@ func TestSCTPPackets(t *testing.T) {
 	} {
 		encoded := packet.encode()
 		if len(encoded)%4 != 0 {
-			t.Errorf("%+v has %d bytes, which is no multiple of 4", packet, len(encoded))
+			t.Errorf("%+v has %d bytes, want a multiple of 4", packet, len(encoded))
 		}
 		got, err := decodeSCTP(encoded)
 		if diff := cmp.Diff(packet, got, cmp.AllowUnexported(sctpPacket{})); err != nil || diff != "" {
@@ -41,12 +41,12 @@ func TestSCTPPackets(t *testing.T) {
 			broken := bytes.Clone(encoded)
 			broken[i] ^= 0x10
 			if _, err := decodeSCTP(broken); err == nil {
-				t.Errorf("%+v with byte %d changed was taken", packet, i)
+				t.Errorf("no error for %+v with byte %d changed", packet, i)
 			}
 		}
 		for n := range encoded {
 			if _, err := decodeSCTP(encoded[:n]); err == nil {
-				t.Errorf("%+v cut to %d bytes was taken", packet, n)
+				t.Errorf("no error for %+v cut to %d bytes", packet, n)
 			}
 		}
 	}
@@ -70,17 +70,17 @@ func TestLine(t *testing.T) {
 		source: netip.MustParseAddrPort("[fd00::1]:43210"), asked: "x7",
 	}
 	if want := "pod1a 10.244.1.2:8080 [fd00::1]:43210 x7\n"; said.String() != want {
-		t.Errorf("a server says %q, want %q", said, want)
+		t.Errorf("a server's answer is %q, want %q", said, want)
 	}
 	for _, asked := range []string{"x7", ""} {
 		said.asked = asked
 		if got, err := parseLine(said.String()); err != nil || got != said {
-			t.Errorf("%q was heard as %+v, %v", said, got, err)
+			t.Errorf("%q was parsed as %+v, %v", said, got, err)
 		}
 	}
 	for _, text := range []string{"", "HTTP/1.1 400 Bad Request", "pod1a 10.244.1.2 10.0.0.1:1", "pod1a 10.244.1.2:1 nobody", "a b c d e"} {
 		if got, err := parseLine(text); err == nil {
-			t.Errorf("%q was heard as %+v", text, got)
+			t.Errorf("no error for %q, parsed as %+v", text, got)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package restart tries kube-proxy as a whole in hard times: it is killed and started again, in the same mode or another,
-// while connections are made and counted; it meets machines where something is missing or half done; and it cleans up
-// after itself.
+// Package restart tests the kube-proxy binary in difficult situations: it is killed and started again, in the same or
+// another mode, while connections are opened and counted; it runs on machines with missing tools or partial rules; and it
+// cleans up.
 package restart

@@ -14,18 +14,18 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// The modes that kube-proxy is restarted in.
+// The modes in which kube-proxy is restarted.
 const (
 	nftables = "nftables"
 	iptables = "iptables"
 )
 
-// switches is how often the mode is changed.
+// switches is the number of mode changes.
 const switches = 12
 
-// strangers are rules of other programs: a kubelet's, whose canary tells which variant of iptables the node uses, a
-// network plugin's, and an administrator's; in every table that kube-proxy writes.
-const strangers = `*mangle
+// foreignRules are rules of other programs, in every table that kube-proxy writes: the kubelet, whose canary chain shows the
+// node's variant of iptables, a network plugin, and an administrator.
+const foreignRules = `*mangle
 :KUBE-IPTABLES-HINT - [0:0]
 :KUBE-KUBELET-CANARY - [0:0]
 COMMIT
@@ -49,23 +49,23 @@ COMMIT
 COMMIT
 `
 
-// ours finds the chains whose names only kube-proxy gives; what else begins with KUBE is of the strangers.
+// ours matches the chains that only kube-proxy creates; other chains that begin with KUBE belong to other programs.
 var ours = regexp.MustCompile(`:KUBE-(SERVICES|EXTERNAL-SERVICES|NODEPORTS|FORWARD|POSTROUTING|MARK-MASQ|PROXY-|SVC-|SVL-|EXT-|FW-|SEP-)\S*`)
 
-// node is what the tests look at and change in node1's network namespace.
+// node gives the tests access to node1's network namespace.
 type node struct {
 	t       *testing.T
 	host    *netns.Host
 	variant string
 }
 
-// newNode lets the strangers write their rules, in one variant of iptables, and one in nftables too.
+// newNode adds the rules of other programs, in one variant of iptables, and one in nftables too.
 func newNode(t *testing.T, host *netns.Host, variant string) *node {
 	n := &node{t, host, variant}
-	n.must("nft", "add table inet stranger; add chain inet stranger kube-services { type filter hook input priority 10; }; "+
-		"add rule inet stranger kube-services ip saddr 198.51.100.1 drop")
+	n.must("nft", "add table inet foreign; add chain inet foreign kube-services { type filter hook input priority 10; }; "+
+		"add rule inet foreign kube-services ip saddr 198.51.100.1 drop")
 	for _, family := range []string{"iptables-", "ip6tables-"} {
-		rules := strangers
+		rules := foreignRules
 		if family == "ip6tables-" {
 			rules = strings.NewReplacer("127.0.0.0/8", "::1/128", "198.51.100.1/32", "2001:db8::1/128", "198.51.100.0/24", "2001:db8::/64").Replace(rules)
 		}
@@ -74,7 +74,7 @@ func newNode(t *testing.T, host *netns.Host, variant string) *node {
 	return n
 }
 
-// must runs a program in the node, and gives what it says.
+// must runs a program in the node and returns its output.
 func (n *node) must(program string, args ...string) string {
 	n.t.Helper()
 	out, err := n.host.Command(program, args...).Output()
@@ -84,7 +84,7 @@ func (n *node) must(program string, args ...string) string {
 	return string(out)
 }
 
-// restore adds rules by a family's and variant's iptables-restore.
+// restore adds rules with the iptables-restore of a family and variant.
 func (n *node) restore(program, rules string) {
 	n.t.Helper()
 	command := n.host.Command(program+"-restore", "--noflush")
@@ -94,8 +94,8 @@ func (n *node) restore(program, rules string) {
 	}
 }
 
-// rules lists all chains and rules of both variants and families, and all tables of nftables, without counters. Chains
-// that are built in are left out: a table has them as soon as anybody looks at it.
+// rules lists all chains and rules of both variants and families, and all nftables tables, without counters. Built-in
+// chains are left out: listing a table creates them.
 func (n *node) rules() string {
 	n.t.Helper()
 	var kept strings.Builder
@@ -114,10 +114,10 @@ func (n *node) rules() string {
 			kept.WriteString(line)
 		}
 	}
-	return kept.String() + n.must("nft", "list", "table", "inet", "stranger")
+	return kept.String() + n.must("nft", "list", "table", "inet", "foreign")
 }
 
-// of tells which modes have rules in the node.
+// of returns the modes that have rules in the node.
 func of(rules string) map[string]bool {
 	return map[string]bool{
 		nftables: strings.Contains(rules, "table ip kube-proxy") || strings.Contains(rules, "table ip6 kube-proxy"),
@@ -125,7 +125,7 @@ func of(rules string) map[string]bool {
 	}
 }
 
-// onlyIn waits until the rules of one mode are there and those of the other are gone.
+// onlyIn waits until the rules of one mode exist and those of the other are gone.
 func (n *node) onlyIn(mode, other string) bool {
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if has := of(n.rules()); has[mode] && !has[other] {
@@ -135,9 +135,9 @@ func (n *node) onlyIn(mode, other string) bool {
 	return false
 }
 
-// TestKernelModeSwitch restarts kube-proxy in the other mode again and again, also before it is done with removing what
-// the one before had written, while connections are made all the time: none fails, the other mode's rules go, and
-// --cleanup leaves what there was before.
+// TestKernelModeSwitch restarts kube-proxy repeatedly in the other mode, also before it has removed all rules of the
+// previous mode, and meanwhile opens connections. No connection may fail, the rules of the other mode must be removed, and
+// --cleanup must leave only the rules of other programs.
 func TestKernelModeSwitch(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
@@ -149,10 +149,10 @@ func TestKernelModeSwitch(t *testing.T) {
 			r.serves(probes)
 			streams := r.stream(probes)
 			for i := range switches {
-				if i%4 == 3 { // dies before it is done
+				if i%4 == 3 { // kill it before it is done
 					time.Sleep(time.Duration(r.random.Int64N(int64(500 * time.Millisecond))))
 				} else if !n.onlyIn(mode, other) {
-					t.Errorf("in mode %s there is\n%s", mode, n.rules())
+					t.Errorf("in mode %s the node has\n%s", mode, n.rules())
 					break
 				}
 				if err := r.proxy.Kill(); err != nil {
@@ -163,7 +163,7 @@ func TestKernelModeSwitch(t *testing.T) {
 				r.start(mode)
 			}
 			if !n.onlyIn(mode, other) {
-				t.Errorf("at last, in mode %s, there is\n%s", mode, n.rules())
+				t.Errorf("at the end, in mode %s, the node has\n%s", mode, n.rules())
 			}
 			failed, total := streams.stop(t)
 			if err := r.proxy.Kill(); err != nil {
@@ -189,9 +189,9 @@ func (r *trial) cleanup() (string, error) {
 	return string(out), err
 }
 
-// TestKernelCleanupFails has strangers' rules go to two chains of a kube-proxy that is then cleaned up after, in both
-// modes and variants: all is removed but these chains, kube-proxy tells which and fails, and once the rules are gone
-// it removes the rest.
+// TestKernelCleanupFails runs --cleanup while rules of other programs jump to two of kube-proxy's chains, in both variants:
+// everything except these chains must be removed, and the command must fail and name them. Without these rules a second
+// run must remove the rest.
 func TestKernelCleanupFails(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
@@ -206,25 +206,25 @@ func TestKernelCleanupFails(t *testing.T) {
 			if err := r.proxy.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			// Another mode's rules, as of a process that died right after it began.
+			// Rules of the other mode, as of a process that was killed right after its start.
 			n.must("nft", "add table ip kube-proxy; add chain ip kube-proxy services")
 			const held = "*nat\n-A CNI-HOSTPORT -p udp -j KUBE-MARK-MASQ\nCOMMIT\n*filter\n-A KUBERNETES-AUDIT -j KUBE-FORWARD\nCOMMIT\n"
 			n.restore("iptables-"+variant, held)
 			out, err := r.cleanup()
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-				t.Errorf("--cleanup ends with %v, want exit status 1", err)
+				t.Errorf("--cleanup: %v, want exit status 1", err)
 			}
 			for _, words := range []string{"chain KUBE-MARK-MASQ of table nat", "chain KUBE-FORWARD of table filter", "a rule of another program goes to it"} {
 				if !strings.Contains(out, words) {
-					t.Errorf("--cleanup does not say %q, but\n%s", words, out)
+					t.Errorf("--cleanup does not print %q, but\n%s", words, out)
 				}
 			}
 			left := n.rules()
 			chains := ours.FindAllString(left, -1)
 			slices.Sort(chains)
 			if !slices.Equal(chains, []string{":KUBE-FORWARD", ":KUBE-MARK-MASQ"}) || of(left)[nftables] {
-				t.Errorf("--cleanup leaves the chains %v, want the two that are gone to:\n%s", chains, left)
+				t.Errorf("--cleanup leaves the chains %v, want only the two that are in use:\n%s", chains, left)
 			}
 			n.restore("iptables-"+variant, strings.ReplaceAll(held, "-A ", "-D "))
 			if out, err := r.cleanup(); err != nil {

@@ -22,7 +22,7 @@ const (
 	kills       = 20
 	connections = 100_000
 	perSecond   = 1000
-	// longest is when the kills and connections end on a machine that is too slow for that many.
+	// longest is the time limit of the kills and connections on a slow machine.
 	longest = 140 * time.Second
 )
 
@@ -32,7 +32,7 @@ type pod struct {
 	node string
 }
 
-// service writes a Service whose endpoints are some of the pods; file is replaced as a whole.
+// service writes a Service with the given pods as endpoints; it replaces the file atomically.
 func service(file string, clusterIP netip.Addr, nodePort uint16, pods []pod) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `apiVersion: v1
@@ -59,7 +59,7 @@ endpoints:
 	return os.Rename(file+".new", file)
 }
 
-// build compiles kube-proxy as it is now.
+// build compiles kube-proxy.
 func build(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kube-proxy")
@@ -69,12 +69,12 @@ func build(t *testing.T) string {
 	return path
 }
 
-// trial is a laboratory in which kube-proxy serves two Services whose endpoints change all the time.
+// trial is a lab in which kube-proxy serves two Services whose endpoints change continuously.
 type trial struct {
 	t             *testing.T
 	lab           *netns.Lab
 	program, dir  string
-	env           []string // of kube-proxy; nil is the test's own
+	env           []string // of kube-proxy; nil means that of the test
 	pods          []pod
 	log           bytes.Buffer
 	proxy         *netns.Cmd
@@ -82,7 +82,7 @@ type trial struct {
 	kills, writes int
 }
 
-// newTrial makes everything but kube-proxy, and gives a probe for each address of the Services.
+// newTrial creates everything except kube-proxy, and returns a probe for each address of the Services.
 func newTrial(t *testing.T) (*trial, []netns.Probe) {
 	r := &trial{t: t, lab: netns.Start(t, netns.Options{ClientRoutes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}),
 		program: build(t), dir: t.TempDir(), random: rand.New(rand.NewPCG(rand.Uint64(), 0))}
@@ -97,7 +97,7 @@ func newTrial(t *testing.T) (*trial, []netns.Probe) {
 	var probes []netns.Probe
 	for i := range 2 {
 		r.write(i, r.pods)
-		// A connection that waits for the machine is not one that fails.
+		// A connection that is slow because the machine is busy must not count as failed.
 		const patience = 900 * time.Millisecond
 		clusterIP, nodePort := address(i)
 		probes = append(probes,
@@ -124,8 +124,8 @@ func (r *trial) serves(probes []netns.Probe) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 	defer cancel()
 	for _, probe := range probes {
-		// Node1 itself asks whether the rules are there: of a connection that is made before them conntrack keeps for two
-		// minutes that it is not translated, and the streams may use its port again.
+		// Node1 itself sends the probes: conntrack remembers for two minutes that a connection made before the rules exist is
+		// not translated, and the streams may reuse its port.
 		probe.From = r.lab.Node1.Host
 		if _, _, err := probe.Until(ctx, func(a netns.Answer) bool { return a.Verdict == netns.Answered }); err != nil {
 			r.t.Fatalf("%v\n%s", err, r.log.String())
@@ -133,12 +133,12 @@ func (r *trial) serves(probes []netns.Probe) {
 	}
 }
 
-// address gives the nth Service's cluster IP and node port.
+// address returns the nth Service's cluster IP and node port.
 func address(n int) (netip.Addr, uint16) {
 	return netip.AddrFrom4([4]byte{10, 96, 0, byte(10 + n)}), uint16(30080 + n)
 }
 
-// write gives the nth Service some endpoints.
+// write writes the nth Service with some endpoints.
 func (r *trial) write(n int, pods []pod) {
 	r.t.Helper()
 	clusterIP, nodePort := address(n)
@@ -147,7 +147,7 @@ func (r *trial) write(n int, pods []pod) {
 	}
 }
 
-// kill ends kube-proxy and starts it again a moment later.
+// kill kills kube-proxy and starts it again a moment later.
 func (r *trial) kill() {
 	r.t.Helper()
 	if err := r.proxy.Kill(); err != nil {
@@ -158,7 +158,7 @@ func (r *trial) kill() {
 	r.start(nftables)
 }
 
-// disturb changes endpoints and kills kube-proxy until all kills are done and enough is enough.
+// disturb changes endpoints and kills kube-proxy until all kills are done or the time limit has passed.
 func (r *trial) disturb(enough func() bool) {
 	const share = connections / (kills + 1) * time.Second / perSecond
 	next := time.Now().Add(share)
@@ -170,7 +170,7 @@ func (r *trial) disturb(enough func() bool) {
 			continue
 		}
 		r.kill()
-		// Half of the lives are so short that they end somewhere in the start.
+		// Half of the processes are killed during their start.
 		life := time.Duration(r.random.Int64N(int64(2*share - time.Second)))
 		if r.kills%2 == 0 {
 			life = time.Duration(r.random.Int64N(int64(500 * time.Millisecond)))
@@ -179,7 +179,7 @@ func (r *trial) disturb(enough func() bool) {
 	}
 }
 
-// streams are connections made all the time, to all addresses.
+// streams opens connections continuously, to all addresses.
 type streams []stream
 
 type stream struct {
@@ -201,7 +201,7 @@ func (all streams) sent() (sent int) {
 	return sent
 }
 
-// stop ends the streams and sums them up. A connection that failed fails the test.
+// stop ends the streams and returns the totals. A failed connection fails the test.
 func (all streams) stop(t *testing.T) (failed, total int) {
 	t.Helper()
 	for _, s := range all {
@@ -215,8 +215,8 @@ func (all streams) stop(t *testing.T) (failed, total int) {
 }
 
 // TestKernelRestarts kills kube-proxy (SIGKILL) at random moments, also while it starts, and starts it again at random
-// moments, while its Services' endpoints change all the time. No connection may fail, by cluster IP or node port: the
-// kernel's rules are right after every transaction, and a restart takes none away.
+// moments, while the endpoints of its Services change continuously. No connection to a cluster IP or node port may fail:
+// the rules must be correct after every transaction, and a restart must not remove any.
 func TestKernelRestarts(t *testing.T) {
 	r, probes := newTrial(t)
 	r.start(nftables)

@@ -18,8 +18,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// programs makes a folder with iptables' programs as kube-proxy finds them: scripts, of which the one named is given, and
-// the others run the real ones. It gives the environment that has nothing else in its PATH but a shell's tools.
+// programs creates a folder with scripts in place of the iptables programs and sets kube-proxy's PATH to it. The scripts of
+// the given suffixes run the given text, the others the real programs. Besides these the PATH has only a few shell tools.
 func (r *trial) programs(script map[string]string) {
 	r.t.Helper()
 	dir := r.t.TempDir()
@@ -49,7 +49,7 @@ func (r *trial) programs(script map[string]string) {
 	}
 }
 
-// page gives what kube-proxy serves at an address inside node1; empty where nothing does.
+// page returns the status and body of a page that kube-proxy serves inside node1, or zero values if there is no server.
 func (r *trial) page(address, path string) (status int, body string) {
 	r.t.Helper()
 	_ = r.lab.Node1.Do(func() error {
@@ -70,7 +70,7 @@ func (r *trial) page(address, path string) (status int, body string) {
 	return status, body
 }
 
-// shows waits until the metrics have a line.
+// shows waits until the metrics contain a line.
 func (r *trial) shows(line string) {
 	r.t.Helper()
 	name, _, _ := strings.Cut(line, "{")
@@ -86,10 +86,10 @@ func (r *trial) shows(line string) {
 			}
 		}
 	}
-	r.t.Errorf("the metrics never show %s, but %q", line, last)
+	r.t.Errorf("the metrics do not contain %s, but %q", line, last)
 }
 
-// ended kills kube-proxy and checks that its log has some words.
+// ended kills kube-proxy and checks that its log contains some texts.
 func (r *trial) ended(words ...string) {
 	r.t.Helper()
 	if err := r.proxy.Kill(); err != nil {
@@ -97,12 +97,12 @@ func (r *trial) ended(words ...string) {
 	}
 	for _, w := range words {
 		if !strings.Contains(r.log.String(), w) {
-			r.t.Errorf("the log does not say %q:\n%s", w, r.log.String())
+			r.t.Errorf("the log does not contain %q:\n%s", w, r.log.String())
 		}
 	}
 }
 
-// TestKernelNoIPTables starts kube-proxy where iptables is missing or does not work: it ends, and says why and what to do.
+// TestKernelNoIPTables starts kube-proxy without a working iptables: it must exit with an error that says what to do.
 func TestKernelNoIPTables(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(r *trial)
@@ -116,15 +116,15 @@ func TestKernelNoIPTables(t *testing.T) {
 			test.prepare(r)
 			r.start(iptables)
 			if err := r.proxy.Wait(); err == nil {
-				t.Error("it ends in success")
+				t.Error("exit status 0")
 			}
 			r.ended(test.words...)
 		})
 	}
 }
 
-// TestKernelMissingModule has iptables-restore say what it says where the kernel has no module for a table: kube-proxy is
-// not healthy and tells what to load; once that is done, it serves without being started again.
+// TestKernelMissingModule simulates a kernel without the module of a table: kube-proxy must be unhealthy and log which
+// module to load; after that it must serve without a restart.
 func TestKernelMissingModule(t *testing.T) {
 	r, probes := newTrial(t)
 	missing := filepath.Join(t.TempDir(), "missing")
@@ -151,8 +151,8 @@ exec $real "$@"`})
 	r.ended("unable to initialize table 'nat'", "load the modules iptable_nat and iptable_filter")
 }
 
-// TestKernelRefusedLine has iptables-restore refuse one Service's line: the other is served, and the one that is not is
-// named with the line in the log and an Event, and counted. When it changes, it is tried again.
+// TestKernelRefusedLine simulates an iptables-restore that rejects a line of one Service: the other Service must be served,
+// and the rejected one reported in the log with the line, in an Event and in a metric. When it changes, it is retried.
 func TestKernelRefusedLine(t *testing.T) {
 	r, probes := newTrial(t)
 	refuse := filepath.Join(t.TempDir(), "refuse")
@@ -173,7 +173,7 @@ echo "$input" | $real "$@"`})
 	probe := probes[2]
 	probe.From = r.lab.Node1.Host
 	if answer := probe.Send(); answer.Verdict == netns.Answered {
-		t.Errorf("the Service that is refused answers: %v", answer)
+		t.Errorf("the rejected Service answers: %v", answer)
 	}
 	if err := os.Remove(refuse); err != nil {
 		t.Fatal(err)
@@ -185,8 +185,8 @@ echo "$input" | $real "$@"`})
 		"RULE_APPEND failed (No such file or directory)", `reason="RulesRefused"`, "node node1 does not serve default/web-30081:http/TCP in IPv4")
 }
 
-// TestKernelCleanupWithoutPrograms cleans up where iptables is missing or does not work: kube-proxy tells why it cannot
-// remove what there is, and fails; where there is nothing to remove, that is no failure.
+// TestKernelCleanupWithoutPrograms runs --cleanup without a working iptables: it must fail and report why it cannot remove
+// the rules; if there are no rules, it must succeed.
 func TestKernelCleanupWithoutPrograms(t *testing.T) {
 	for name, test := range map[string]struct {
 		variant string
@@ -211,7 +211,7 @@ func TestKernelCleanupWithoutPrograms(t *testing.T) {
 				return string(out), err
 			}
 			if out, err := cleanup(); err == nil || !strings.Contains(out, test.words) {
-				t.Errorf("--cleanup ends with %v and does not say %q:\n%s", err, test.words, out)
+				t.Errorf("--cleanup: %v, want an error and %q in its output:\n%s", err, test.words, out)
 			}
 			if out, err := r.cleanup(); err != nil {
 				t.Fatalf("--cleanup with iptables: %v: %s", err, out)
@@ -226,8 +226,8 @@ func TestKernelCleanupWithoutPrograms(t *testing.T) {
 	}
 }
 
-// half is what a program leaves that was killed between two transactions: chains without rules, jumps to them that are
-// there twice, and rules of Services that are gone, in the way of those that there are.
+// half are the rules of a program that was killed between two transactions: chains without rules, duplicate jumps to them,
+// and rules of deleted Services that conflict with those of existing ones.
 const half = `*nat
 :KUBE-SERVICES - [0:0]
 :KUBE-POSTROUTING - [0:0]
@@ -249,8 +249,8 @@ COMMIT
 COMMIT
 `
 
-// TestKernelHalfWritten starts on half of another program's rules, in each variant: everything is served, and nothing of
-// them is left, nor after --cleanup.
+// TestKernelHalfWritten starts kube-proxy with the partial rules of another program, in each variant: all Services must be
+// served, and none of these rules may remain, also after --cleanup.
 func TestKernelHalfWritten(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
@@ -261,7 +261,7 @@ func TestKernelHalfWritten(t *testing.T) {
 			r.start(iptables)
 			r.serves(probes)
 			if rules := n.rules(); strings.Contains(rules, "AAAAAAAA") || strings.Contains(rules, "10.96.0.11/32 -j RETURN") {
-				t.Errorf("there is still\n%s", rules)
+				t.Errorf("old rules remain:\n%s", rules)
 			}
 			r.ended()
 			if out, err := r.cleanup(); err != nil {
