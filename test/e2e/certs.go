@@ -23,7 +23,7 @@ type authority struct {
 	serial int64
 }
 
-// newAuthority makes a certificate authority: ca.crt.
+// newAuthority creates a certificate authority: ca.crt.
 func newAuthority(dir string) (*authority, error) {
 	a := &authority{dir: dir}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -41,7 +41,7 @@ func newAuthority(dir string) (*authority, error) {
 	return a, nil
 }
 
-// client makes NAME.crt and NAME.key for a user of the API server.
+// client creates NAME.crt and NAME.key for a user of the API server.
 func (a *authority) client(name, user string, groups ...string) error {
 	return a.leaf(name, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups}, //nolint:misspell // X.509's name
@@ -49,7 +49,7 @@ func (a *authority) client(name, user string, groups ...string) error {
 	})
 }
 
-// server makes NAME.crt and NAME.key for a server on the loopback.
+// server creates NAME.crt and NAME.key for a server on the loopback.
 func (a *authority) server(name string) error {
 	return a.leaf(name, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// In a namespace of its own a server may have any port.
+	// The servers run in their own network namespace, so any port is free.
 	etcdURL = "http://127.0.0.1:2379"
 	peerURL = "http://127.0.0.1:2380"
 	apiPort = "6443"
@@ -32,12 +32,12 @@ const (
 	startTimeout = 2 * time.Minute
 )
 
-// Cluster is an API server with its etcd, on the loopback of a laboratory host.
+// Cluster is an API server with its etcd, on the loopback of a lab host.
 type Cluster struct {
 	Host *netns.Host
-	// Dir holds certificates, data and logs.
+	// Dir contains certificates, data and logs.
 	Dir string
-	// Client is the administrator's.
+	// Client has administrator rights.
 	Client kubernetes.Interface
 
 	etcd, api *netns.Cmd
@@ -92,7 +92,7 @@ func (c *Cluster) StartServer(ctx context.Context) (err error) {
 	return c.waitReady(ctx)
 }
 
-// waitReady waits until the server is ready and its default roles are there.
+// waitReady waits until the server is ready and its default roles exist.
 func (c *Cluster) waitReady(ctx context.Context) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
@@ -105,7 +105,7 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 	return nil
 }
 
-// logEnd is the last of what the servers logged: their files end with the test.
+// logEnd returns the end of the servers' logs, whose files are removed with the test.
 func (c *Cluster) logEnd() string {
 	const most = 4096
 	var end strings.Builder
@@ -119,16 +119,16 @@ func (c *Cluster) logEnd() string {
 	return end.String()
 }
 
-// StopServer ends the API server as an upgrade does (SIGTERM), and waits for its end.
+// StopServer stops the API server with SIGTERM, as an upgrade does, and waits for its exit.
 func (c *Cluster) StopServer() error {
 	old := c.api
 	if err := old.Process.Signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("end the API server: %w", err)
+		return fmt.Errorf("stop the API server: %w", err)
 	}
-	// It drains connections that watch; they need not be waited for.
+	// It drains watch connections; do not wait for that.
 	impatience := time.AfterFunc(5*time.Second, func() { _ = old.Kill() })
 	defer impatience.Stop()
-	_ = old.Wait() // killed or not, it is gone
+	_ = old.Wait() // only the exit matters, not its status
 	return nil
 }
 
@@ -142,7 +142,7 @@ func (c *Cluster) start(ctx context.Context, s server, args ...string) (*netns.C
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() // the process has its own
+	defer log.Close() // the process has its own file descriptor
 	cmd := c.Host.Command(binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
@@ -153,7 +153,7 @@ func (c *Cluster) start(ctx context.Context, s server, args ...string) (*netns.C
 
 func (c *Cluster) path(name string) string { return filepath.Join(c.Dir, name) }
 
-// config is how a user of this process reaches the server: through the host's namespace.
+// config returns a client configuration for a user. It connects through the host's namespace.
 func (c *Cluster) config(user string) *rest.Config {
 	return &rest.Config{
 		Host: apiURL,

@@ -28,20 +28,20 @@ const (
 		"traffic that is meant for others (CVE-2020-8554). Use a Service of type LoadBalancer, a Gateway or an Ingress instead."
 )
 
-// warnings keeps what the server warns of, as kubectl does to show it.
+// warnings stores the server's warnings.
 type warnings struct {
 	mu    sync.Mutex
 	texts []string
 }
 
-// HandleWarningHeader keeps one.
+// HandleWarningHeader implements rest.WarningHandler.
 func (w *warnings) HandleWarningHeader(_ int, _, text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.texts = append(w.texts, text)
 }
 
-// take returns the policy's warnings since, and not those that the server has of its own.
+// take returns and clears the policy's warnings; it ignores other warnings of the server.
 func (w *warnings) take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,14 +57,14 @@ type admission struct {
 	heard *warnings
 }
 
-// policies tries both policies of build/manifests, one after the other.
+// policies tests both policies of build/manifests, one after the other.
 func policies(w *world) {
 	config, heard := w.cluster.config("admin"), &warnings{}
 	config.WarningHandler = heard
 	user, err := kubernetes.NewForConfig(config)
 	w.must(err)
 	a := &admission{w, user, heard}
-	a.write("kept", "192.0.2.40", "192.0.2.41") // before there is any policy
+	a.write("kept", "192.0.2.40", "192.0.2.41") // before any policy exists
 	a.warn()
 	a.deny()
 }
@@ -94,7 +94,7 @@ func (a *admission) update(name string, change func(*corev1.Service)) error {
 	return err
 }
 
-// status lets a controller acknowledge an address.
+// status writes an address to status, as a controller does.
 func (a *admission) status(name string) error {
 	a.t.Helper()
 	api, ctx := a.user.CoreV1().Services("default"), context.Background()
@@ -105,7 +105,7 @@ func (a *admission) status(name string) error {
 	return err
 }
 
-// install creates what a file of build/manifests holds and returns what removes it.
+// install creates the objects of a file of build/manifests and returns a function that deletes them.
 func (a *admission) install(file string) func() {
 	a.t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "build", "manifests", file))
@@ -127,7 +127,7 @@ func (a *admission) install(file string) func() {
 	}
 }
 
-// in waits until a policy has come into force: until a Service of no other use is treated so.
+// in waits until a policy is in effect: until it applies to a probe Service.
 func (a *admission) in(treated func(err error) bool) {
 	a.t.Helper()
 	a.eventually("the policy is in force", func() string {
@@ -142,7 +142,7 @@ func (a *admission) in(treated func(err error) bool) {
 	})
 }
 
-// warn creates and updates: everything goes through, and says so while there are external IPs.
+// warn creates and updates Services: every request succeeds, with a warning while there are external IPs.
 func (a *admission) warn() {
 	remove := a.install("external-ips-warn.yaml")
 	defer remove()
@@ -163,7 +163,7 @@ func (a *admission) warn() {
 	hears("add", a.update("plain", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.40", "192.0.2.41"} }), warned)
 }
 
-// deny refuses what is new, and nothing else.
+// deny checks that new external IPs are rejected, and nothing else.
 func (a *admission) deny() {
 	remove := a.install("external-ips-deny.yaml")
 	defer remove()

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// serviceLifecycle follows a Service from its first endpoint to its return after deletion.
+// serviceLifecycle tests a Service from its first endpoint until it is created again after deletion.
 func serviceLifecycle(w *world) {
 	pod1a, pod1b, pod2a := w.lab.Node1.Pods[0], w.lab.Node1.Pods[1], w.lab.Node2.Pods[0]
 	w.service("web", "10.96.0.10", "fd00:10:96::a", nodePort(30080))
@@ -33,7 +33,7 @@ func serviceLifecycle(w *world) {
 	w.answers(w.lab.Client, netns.TCP, "172.18.0.11:30080", "pod1a", "pod2a")
 	w.answers(w.lab.Client, netns.TCP, "[fd00:172:18::b]:30080", "pod1a", "pod2a")
 
-	w.endpoints("web", pod2a, w.lab.Node2.Pods[1]) // pod1a goes, pod2b comes
+	w.endpoints("web", pod2a, w.lab.Node2.Pods[1]) // pod1a is removed, pod2b added
 	for _, to := range []string{"10.96.0.10:80", "[fd00:10:96::a]:80"} {
 		for _, protocol := range []netns.Protocol{netns.TCP, netns.UDP} {
 			w.answers(pod1b, protocol, to, "pod2a", "pod2b")
@@ -46,7 +46,7 @@ func serviceLifecycle(w *world) {
 	w.silent(pod1b, netns.UDP, "[fd00:10:96::a]:80")
 	w.silent(w.lab.Client, netns.TCP, "172.18.0.11:30080")
 	w.service("web", "10.96.0.10", "fd00:10:96::a")
-	w.answers(pod1b, netns.TCP, "10.96.0.10:80", "pod2a", "pod2b") // its slices were there all the time
+	w.answers(pod1b, netns.TCP, "10.96.0.10:80", "pod2a", "pod2b") // its slices were not deleted
 	w.answers(pod1b, netns.UDP, "[fd00:10:96::a]:80", "pod2a", "pod2b")
 }
 
@@ -57,8 +57,8 @@ func nodePort(number int32) func(*corev1.Service) {
 	}
 }
 
-// udpFlow asks on the same two UDP sockets all the time. For the kernel that is one connection, which it would go on
-// sending to an endpoint that is gone.
+// udpFlow sends all requests on the same two UDP sockets. For the kernel that is one connection, which conntrack would
+// keep sending to a removed endpoint.
 func udpFlow(w *world) {
 	w.service("dns", "10.96.0.50", "fd00:10:96::32")
 	w.endpoints("dns", w.lab.Node1.Pods[0])
@@ -84,7 +84,7 @@ func udpFlow(w *world) {
 	}
 }
 
-// selectors leaves alone what is for others, and takes it up when that changes.
+// selectors checks that Services for other proxies are ignored, and served when their labels change.
 func selectors(w *world) {
 	pod1a, pod1b := w.lab.Node1.Pods[0], w.lab.Node1.Pods[1]
 	w.service("foreign", "10.96.0.20", "fd00:10:96::14", func(s *corev1.Service) {
@@ -94,10 +94,10 @@ func selectors(w *world) {
 	w.service("web", "10.96.0.21", "fd00:10:96::15")
 	w.endpoints("web", pod1a)
 	headless := w.headless("web", w.lab.Node2.Pods[0])
-	w.answers(pod1b, netns.TCP, "10.96.0.21:80", "pod1a") // what was written before has arrived, too
+	w.answers(pod1b, netns.TCP, "10.96.0.21:80", "pod1a") // earlier writes have arrived too
 	w.silent(pod1b, netns.TCP, "10.96.0.20:80")
 
-	// Without the labels they count, so it was the labels that kept them out.
+	// Without the labels they are served, so the labels were the reason.
 	delete(headless.Labels, corev1.IsHeadlessService)
 	w.apply(headless)
 	w.answers(pod1b, netns.TCP, "10.96.0.21:80", "pod1a", "pod2a")
@@ -105,7 +105,7 @@ func selectors(w *world) {
 	w.answers(pod1b, netns.TCP, "10.96.0.20:80", "pod1a")
 }
 
-// headless makes a slice that says it belongs to a headless Service.
+// headless labels a slice as that of a headless Service.
 func (w *world) headless(service string, pod *netns.Host) *discoveryv1.EndpointSlice {
 	w.t.Helper()
 	slice := &discoveryv1.EndpointSlice{
@@ -119,7 +119,7 @@ func (w *world) headless(service string, pod *netns.Host) *discoveryv1.EndpointS
 	return slice
 }
 
-// localPolicy keeps the client's address, and follows the policy's change.
+// localPolicy checks that the client's address is kept, and that a change of the policy takes effect.
 func localPolicy(w *world) {
 	w.service("web", "10.96.0.30", "fd00:10:96::1e", nodePort(30090), func(s *corev1.Service) {
 		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
@@ -133,8 +133,8 @@ func localPolicy(w *world) {
 	w.answers(w.lab.Client, netns.TCP, "172.18.0.11:30090", "pod1a", "pod2a")
 }
 
-// serviceCIDR adds a range of cluster IPs to the cluster: from then on nothing for an address in it leaves the node,
-// unless a Service has it. Before and after, it is an address like any other, and the gateway's.
+// serviceCIDR adds a ServiceCIDR: while it exists, packets to its unused addresses do not leave the node. Before and
+// after that they reach the gateway, which has the address.
 func serviceCIDR(w *world) {
 	const taken = "10.97.0.9:80"
 	w.must(w.lab.Gateway.AddAddress(netip.MustParsePrefix("10.97.0.9/32")))
@@ -153,8 +153,8 @@ func serviceCIDR(w *world) {
 	w.answers(w.lab.Node1.Host, netns.TCP, taken, "gateway")
 }
 
-// rights looks whether the role system:node-proxier suffices: for the first lists, which a Service that is served proves
-// to be done, and for the watches, by which its endpoints change. It also looks whether the log would tell.
+// rights checks that the role system:node-proxier is sufficient for the first lists (a Service is served) and for the
+// watches (its endpoints change). It also checks that missing rights would be logged.
 func rights(w *world) {
 	w.service("web", "10.96.0.60", "fd00:10:96::3c")
 	w.endpoints("web", w.lab.Node1.Pods[0])
@@ -163,15 +163,15 @@ func rights(w *world) {
 	w.answers(w.lab.Node1.Pods[1], netns.TCP, "10.96.0.60:80", "pod2a")
 	w.stop()
 	if refused := w.lines("forbidden"); len(refused) > 0 {
-		w.t.Errorf("the role system:node-proxier does not suffice: %s", refused)
+		w.t.Errorf("the role system:node-proxier is not sufficient: %s", refused)
 	}
 
 	w.start("nobody")
-	w.eventually("a proxy without rights tells so", func() string {
+	w.eventually("a proxy without rights logs an error", func() string {
 		if len(w.lines("forbidden")) > 0 {
 			return ""
 		}
-		return "it logs no line with forbidden"
+		return "no log line contains forbidden"
 	})
 	w.kill()
 	w.start("proxy")
@@ -179,8 +179,8 @@ func rights(w *world) {
 	w.answers(w.lab.Node1.Pods[1], netns.TCP, "10.96.0.60:80", "pod2a")
 }
 
-// stream sends new connections to a Service all the time, from a pod in both families and, through a node port, from
-// outside. The function returned ends it, and expects that not one connection failed.
+// stream opens new connections to a Service continuously, from a pod in both families and, through a node port, from an
+// external client. The returned function stops it and checks that no connection failed.
 func (w *world) stream() (end func()) {
 	w.t.Helper()
 	w.service("web", "10.96.0.40", "fd00:10:96::28", nodePort(30100))
@@ -207,7 +207,7 @@ func (w *world) stream() (end func()) {
 	}
 }
 
-// serverRestart takes the API server away for some seconds: nobody notices, and changes arrive afterwards.
+// serverRestart stops the API server for some seconds: traffic is not disturbed, and changes arrive afterwards.
 func serverRestart(w *world) {
 	end := w.stream()
 	w.must(w.cluster.StopServer())
@@ -215,10 +215,10 @@ func serverRestart(w *world) {
 		if code, body := w.get("http://" + healthz + "/healthz"); code != http.StatusOK {
 			w.t.Errorf("healthz without an API server: %d %s", code, body)
 		}
-		time.Sleep(100 * time.Millisecond) // the outage, not a wait for something
+		time.Sleep(100 * time.Millisecond) // the duration of the outage
 	}
 	w.must(w.cluster.StartServer(w.t.Context()))
-	// Each kind of object is watched again. The streams go on, as a first list after an outage is when endpoints get lost.
+	// Each kind of object is watched again. The streams continue, because the first list after an outage could lose endpoints.
 	w.endpoints("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[1])
 	w.answers(w.lab.Node1.Pods[1], netns.TCP, "10.96.0.40:80", "pod1a", "pod2b")
 	w.service("late", "10.96.0.41", "fd00:10:96::29")
@@ -230,8 +230,7 @@ func serverRestart(w *world) {
 	}
 }
 
-// proxyRestart ends the proxy, well and badly, and starts it again: rules stay in force all the time, and what changed
-// meanwhile arrives.
+// proxyRestart stops and kills the proxy and starts it again: the rules stay in effect, and changes in between are applied.
 func proxyRestart(w *world) {
 	pod := w.lab.Node1.Pods[1]
 	w.service("gone", "10.96.0.42", "fd00:10:96::2a")
@@ -264,8 +263,8 @@ func proxyRestart(w *world) {
 	end()
 }
 
-// nodeChanges changes, deletes and creates the Node again under a stream of connections to a cluster IP: none fails, node
-// ports follow the Node's addresses, and /healthz shows what is waited for.
+// nodeChanges changes, deletes and recreates the Node during a stream of connections to a cluster IP: none may fail, node
+// ports must follow the Node's addresses, and /healthz must show what the proxy waits for.
 func nodeChanges(w *world) {
 	own := []string{w.lab.Node1.IPv4.String(), w.lab.Node1.IPv6.String()}
 	w.service("web", "10.96.0.10", "fd00:10:96::a", nodePort(30080))

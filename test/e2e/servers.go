@@ -13,7 +13,7 @@ import (
 // server is a program of the module in the folder servers.
 type server struct {
 	name, module, main string
-	// ldflags are given the version, such as v1.36.3, in three parts.
+	// ldflags returns the linker flags for a version such as v1.36.3.
 	ldflags func(version string) string
 }
 
@@ -21,21 +21,22 @@ var (
 	etcdServer = server{name: "etcd", module: "go.etcd.io/etcd/server/v3", main: "go.etcd.io/etcd/server/v3",
 		ldflags: func(string) string { return "-s -w" }}
 	apiServer = server{name: "kube-apiserver", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kube-apiserver", ldflags: ofKubernetes}
-	// peer is what this repository's program is measured beside.
+	// peer is the program that test/bench compares with ours.
 	peer = server{name: "kube-proxy", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kube-proxy", ldflags: ofKubernetes}
 )
 
-// ofKubernetes sets what a program of Kubernetes tells of its version.
+// ofKubernetes returns the linker flags that set the version of a Kubernetes program.
 func ofKubernetes(version string) string {
 	const set = " -X k8s.io/component-base/version."
 	parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
 	return "-s -w" + set + "gitVersion=" + version + set + "gitMajor=" + parts[0] + set + "gitMinor=" + parts[1]
 }
 
-// Peer is the path of Kubernetes' own kube-proxy, built if the cache does not have it. The working directory is test/e2e.
+// Peer returns the path of Kubernetes' own kube-proxy and builds it if it is not cached. The working directory must be
+// test/e2e.
 func Peer(ctx context.Context) (string, error) { return peer.binary(ctx) }
 
-// binary is the path of the server's program, built if the cache does not have that version.
+// binary returns the path of the server's program and builds it if that version is not cached.
 func (s server) binary(ctx context.Context) (string, error) {
 	version, err := s.golang(ctx, "list", "-m", "-f", "{{.Version}}", s.module)
 	if err != nil {
@@ -52,8 +53,8 @@ func (s server) binary(ctx context.Context) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
 	}
-	fmt.Fprintf(os.Stderr, "building %s %s into %s: once, some minutes\n", s.name, version, path)
-	// Built beside and renamed, so that nobody runs half a program.
+	fmt.Fprintf(os.Stderr, "building %s %s into %s (only once, takes some minutes)\n", s.name, version, path)
+	// Build under another name and rename, so that an incomplete program is never used.
 	half := fmt.Sprintf("%s.%d", path, os.Getpid())
 	defer os.Remove(half)
 	if _, err := s.golang(ctx, "build", "-trimpath", "-ldflags", s.ldflags(version), "-o", half, s.main); err != nil {

@@ -22,8 +22,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// acknowledgedAddresses follows a request for an address: it draws no traffic until status grants it, and none from
-// the moment that status takes it back.
+// acknowledgedAddresses tests a request for a load balancer address: the address is served only while it is in status.
 func acknowledgedAddresses(w *world) {
 	const vip = "192.0.2.30:80"
 	api, ctx := w.client.CoreV1().Services("default"), context.Background()
@@ -40,7 +39,7 @@ func acknowledgedAddresses(w *world) {
 		_, err = api.UpdateStatus(ctx, s, metav1.UpdateOptions{})
 		w.must(err)
 	}
-	w.answers(w.lab.Client, netns.TCP, "10.96.0.50:80", "pod1a", "pod2a") // so the Service is programmed
+	w.answers(w.lab.Client, netns.TCP, "10.96.0.50:80", "pod1a", "pod2a") // the Service has been programmed
 	w.silent(w.lab.Client, netns.TCP, vip)
 	acknowledge(corev1.LoadBalancerIngress{IP: "192.0.2.30"})
 	w.answers(w.lab.Client, netns.TCP, vip, "pod1a", "pod2a")
@@ -48,11 +47,11 @@ func acknowledgedAddresses(w *world) {
 	w.silent(w.lab.Client, netns.TCP, vip)
 	mode := corev1.LoadBalancerIPModeProxy
 	acknowledge(corev1.LoadBalancerIngress{IP: "192.0.2.30", IPMode: &mode}, corev1.LoadBalancerIngress{IP: "192.0.2.31"})
-	w.answers(w.lab.Client, netns.TCP, "192.0.2.31:80", "pod1a", "pod2a") // so the status has been read
+	w.answers(w.lab.Client, netns.TCP, "192.0.2.31:80", "pod1a", "pod2a") // the status has been read
 	w.silent(w.lab.Client, netns.TCP, vip)
 }
 
-// ignored are the Events about external IPs that kubectl describe shows of a Service.
+// ignored returns the Events about external IPs that kubectl describe shows for a Service.
 func (w *world) ignored(name string) []corev1.Event {
 	w.t.Helper()
 	s, err := w.client.CoreV1().Services("default").Get(context.Background(), name, metav1.GetOptions{})
@@ -68,7 +67,7 @@ func (w *world) ignored(name string) []corev1.Event {
 	return found
 }
 
-// ignoredSoon waits until a Service has a number of such Events.
+// ignoredSoon waits until a Service has the given number of such Events.
 func (w *world) ignoredSoon(name string, count int) []corev1.Event {
 	w.t.Helper()
 	var found []corev1.Event
@@ -81,8 +80,8 @@ func (w *world) ignoredSoon(name string, count int) []corev1.Event {
 	return found
 }
 
-// externalIPs are not served, and that is seen: in the log, in a metric, and in one Event on the Service, which neither
-// a restart nor another change repeats.
+// externalIPs checks that external IPs are not served and that this is reported in the log, in a metric, and in one Event
+// of the Service, which is not repeated after a restart or an unrelated change.
 func externalIPs(w *world) {
 	w.service("web", "10.96.0.60", "fd00:10:96::3c", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.20"} })
 	w.endpoints("web", w.lab.Node1.Pods[0], w.lab.Node2.Pods[0])
@@ -100,11 +99,11 @@ func externalIPs(w *world) {
 	w.healthy()
 	told := w.lines("external ips of services are not served")
 	if len(told) != before+1 || !strings.Contains(told[before], "services=1") {
-		w.t.Errorf("the start says %q", told[before:])
+		w.t.Errorf("the start logged %q", told[before:])
 	}
 	w.change("web", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
 	w.answers(w.lab.Client, netns.TCP, "10.96.0.60:81", "pod1a", "pod2a")
-	// Events are published in their order: once this one is there, the former would have been, too.
+	// Events are published in order: when this one exists, an earlier one would exist too.
 	w.change("web", func(s *corev1.Service) { s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, "192.0.2.21") })
 	for _, e := range w.ignoredSoon("web", 2) {
 		if e.Name == first.Name && (e.ResourceVersion != first.ResourceVersion || e.Series != nil) {
@@ -115,7 +114,7 @@ func externalIPs(w *world) {
 	w.metric(`kubeproxy_services_with_external_ips{served="false"} 0`)
 }
 
-// metric waits until the metrics have these lines.
+// metric waits until the metrics contain these lines.
 func (w *world) metric(lines ...string) {
 	w.t.Helper()
 	w.eventually("metrics", func() string {
@@ -129,8 +128,8 @@ func (w *world) metric(lines ...string) {
 	})
 }
 
-// externalIPsServed restarts the proxy with the gate on and off again: external IPs come and go, and no connection to
-// anything else fails.
+// externalIPsServed restarts the proxy with the gate on and off again: external IPs are served and no longer served, and
+// no other connection fails.
 func externalIPsServed(w *world) {
 	end := w.stream()
 	w.service("outside", "10.96.0.61", "fd00:10:96::3d", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.20"} })
@@ -143,7 +142,7 @@ func externalIPsServed(w *world) {
 	w.answers(w.lab.Client, netns.TCP, "192.0.2.20:80", "pod1a")
 	w.metric(`kubeproxy_services_with_external_ips{served="false"} 0`, `kubeproxy_services_with_external_ips{served="true"} 1`)
 	if told := w.lines("feature gate allowserviceexternalips is deprecated"); len(told) != 1 {
-		w.t.Errorf("the deprecation is told %d times, want once", len(told))
+		w.t.Errorf("the deprecation is logged %d times, want once", len(told))
 	}
 	w.stop()
 	w.start("proxy")
@@ -152,7 +151,7 @@ func externalIPsServed(w *world) {
 	end()
 }
 
-// auditCluster runs the audit as somebody who may only list.
+// auditCluster runs the audit as a user with list permission only.
 func auditCluster(w *world) {
 	ctx := context.Background()
 	w.service("outside", "10.96.0.70", "fd00:10:96::46", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.20", "172.18.0.11"} })
@@ -163,7 +162,7 @@ func auditCluster(w *world) {
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		w.must(cmd.Start())
-		_ = cmd.Wait() // the code tells
+		_ = cmd.Wait() // the exit code is checked instead
 		return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 	}
 	if code, out, errs := run(); code != 2 || out != "" || !strings.Contains(errs, "forbidden") {
@@ -181,7 +180,7 @@ func auditCluster(w *world) {
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "auditor"}},
 	}, metav1.CreateOptions{})
 	w.must(err)
-	w.eventually("the audit", func() string { // rights take a moment
+	w.eventually("the audit", func() string { // it takes a moment until the role applies
 		code, out, errs := run()
 		var report struct {
 			Services, Nodes int
@@ -202,7 +201,7 @@ func auditCluster(w *world) {
 	}
 }
 
-// replace applies the manifest that the audit says to write instead, as kubectl apply does where nobody applied before.
+// replace applies the audit's replacement manifest, like the first kubectl apply.
 func (w *world) replace(manifest string) {
 	w.t.Helper()
 	var service corev1.Service
@@ -214,8 +213,8 @@ func (w *world) replace(manifest string) {
 	})
 }
 
-// guide follows docs/external-ips.md: from the Service with external IPs to one whose address somebody acknowledged, with
-// the very manifests and the patch that stand there.
+// guide follows docs/external-ips.md, from the Service with external IPs to one with an address in status, with the
+// manifests and the patch of that document.
 func guide(w *world) {
 	ctx := w.t.Context()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "external-ips.md"))
@@ -232,7 +231,7 @@ func guide(w *world) {
 	}
 	patch := regexp.MustCompile(`-p '(.*)'`).FindStringSubmatch(string(text))
 	if len(services) != 2 || patch == nil {
-		w.t.Fatalf("the guide has %d Services, want what was and what to write instead, and the patch %q", len(services), patch)
+		w.t.Fatalf("the guide has %d Services, want the one before and the one after, and the patch %q", len(services), patch)
 	}
 	api := w.client.CoreV1().Services("default")
 	_, err = api.Create(ctx, &services[0], metav1.CreateOptions{})

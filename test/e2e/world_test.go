@@ -28,12 +28,12 @@ import (
 const (
 	healthz        = "127.0.0.1:10256"
 	metricsAddress = "127.0.0.1:10249"
-	// patience is how long a change through the API may take to be met by a packet, on a busy machine. Whoever lost the
-	// server asks again after up to 30 s, client-go's longest back-off.
+	// patience is the time limit from a change in the API to a packet that sees it, on a busy machine. After an outage of
+	// the server, client-go retries after up to 30 s.
 	patience = time.Minute
 )
 
-// world is a laboratory with an API server and a proxy in node1. The tests share all but the proxy and its log.
+// world is a lab with an API server and a proxy in node1. The tests share everything except the proxy and its log.
 type world struct {
 	t       *testing.T
 	lab     *netns.Lab
@@ -47,10 +47,10 @@ type world struct {
 // process is a proxy that was started.
 type process struct {
 	*netns.Cmd
-	ended chan struct{} // closed at its end
+	ended chan struct{} // closed when it exits
 }
 
-// TestKernelProxyAndServer runs everything against one API server, since starting one takes some seconds.
+// TestKernelProxyAndServer runs all tests with one API server, because its start takes some seconds.
 func TestKernelProxyAndServer(t *testing.T) {
 	netns.Require(t, "nft")
 	w := newWorld(t)
@@ -135,7 +135,7 @@ func (w *world) createNode() {
 	w.nodeAddresses(w.lab.Node1.IPv4.String(), w.lab.Node1.IPv6.String())
 }
 
-// nodeAddresses makes these the addresses of node1's Node.
+// nodeAddresses sets the addresses in node1's Node object.
 func (w *world) nodeAddresses(addresses ...string) {
 	w.t.Helper()
 	nodes := w.client.CoreV1().Nodes()
@@ -156,34 +156,34 @@ func (w *world) must(err error) {
 	}
 }
 
-// start starts the proxy as a user of the API server, with more flags than every proxy has here.
+// start starts the proxy as a user of the API server, with additional flags.
 func (w *world) start(user string, flags ...string) {
 	w.t.Helper()
 	kubeconfig, err := w.cluster.Kubeconfig(user)
 	w.must(err)
 	log, err := os.OpenFile(w.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	w.must(err)
-	defer log.Close() // the process has its own
+	defer log.Close() // the process has its own file descriptor
 	command := w.lab.Node1.Command(w.binary, append([]string{"--kubeconfig=" + kubeconfig, "--hostname-override=" + w.lab.Node1.Name,
 		"--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
-		"--conntrack-max-per-core=0", // the size of conntrack's table is the machine's
+		"--conntrack-max-per-core=0", // the conntrack limit applies to the whole machine
 		"--healthz-bind-address=" + healthz, "--metrics-bind-address=" + metricsAddress, "-v=2"}, flags...)...)
 	command.Stdout, command.Stderr = log, log
 	w.must(command.Start())
 	w.proxy = &process{Cmd: command, ended: make(chan struct{})}
 	go func(p *process) {
-		_ = p.Wait() // tells the same when asked again
+		_ = p.Wait() // later calls return the same result
 		close(p.ended)
 	}(w.proxy)
 }
 
-// healthy waits until the proxy says that it is.
+// healthy waits until the proxy is healthy.
 func (w *world) healthy() {
 	w.t.Helper()
 	w.eventually("the proxy is healthy", func() string {
 		select {
 		case <-w.proxy.ended:
-			w.t.Fatalf("the proxy ended: %v", w.proxy.Wait())
+			w.t.Fatalf("the proxy exited: %v", w.proxy.Wait())
 		default:
 		}
 		if code, body := w.get("http://" + healthz + "/healthz"); code != http.StatusOK {
@@ -193,7 +193,7 @@ func (w *world) healthy() {
 	})
 }
 
-// stop ends the proxy as a kubelet does and expects that it ends well. It does nothing when the proxy has ended.
+// stop stops the proxy with SIGTERM, like the kubelet, and checks its exit status. It does nothing if the proxy has exited.
 func (w *world) stop() {
 	w.t.Helper()
 	select {
@@ -204,15 +204,15 @@ func (w *world) stop() {
 	select {
 	case <-w.proxy.ended:
 	case <-time.After(patience):
-		w.t.Errorf("the proxy did not end within %v of SIGTERM", patience)
+		w.t.Errorf("the proxy did not exit within %v of SIGTERM", patience)
 		w.must(w.proxy.Kill())
 	}
 	if err := w.proxy.Wait(); err != nil {
-		w.t.Errorf("the proxy ended with %v", err)
+		w.t.Errorf("the proxy exited with %v", err)
 	}
 }
 
-// kill ends the proxy without a word.
+// kill kills the proxy (SIGKILL).
 func (w *world) kill() {
 	w.t.Helper()
 	w.must(w.proxy.Kill())
@@ -225,7 +225,7 @@ func (w *world) logged() string {
 	return string(text)
 }
 
-// get asks a server on node1.
+// get sends a request to a server on node1.
 func (w *world) get(url string) (code int, body string) {
 	client := http.Client{Transport: &http.Transport{DialContext: w.lab.Node1.Dial, DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	response, err := client.Get(url)
@@ -238,7 +238,7 @@ func (w *world) get(url string) (code int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// eventually repeats a check until it has nothing to complain of.
+// eventually repeats a check until it returns no complaint.
 func (w *world) eventually(what string, check func() (complaint string)) {
 	w.t.Helper()
 	deadline := time.Now().Add(patience)
@@ -248,14 +248,13 @@ func (w *world) eventually(what string, check func() (complaint string)) {
 			return
 		}
 		if time.Now().After(deadline) {
-			w.t.Fatalf("%s: not within %s: %s", what, patience, complaint)
+			w.t.Fatalf("%s: timed out after %s: %s", what, patience, complaint)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// answers expects that a frontend is, before long, shared by just these endpoints, and that the others stay
-// away.
+// answers waits until exactly these endpoints share a frontend, and checks that other endpoints do not answer again.
 func (w *world) answers(from *netns.Host, protocol netns.Protocol, to string, endpoints ...string) netns.Tally {
 	w.t.Helper()
 	probe := netns.Probe{From: from, To: netip.MustParseAddrPort(to), Protocol: protocol}
@@ -274,13 +273,13 @@ func (w *world) answers(from *netns.Host, protocol netns.Protocol, to string, en
 	})
 	for endpoint := range probe.Spread(16 * len(endpoints)).Endpoints {
 		if !slices.Contains(endpoints, endpoint) {
-			w.t.Fatalf("%s: %s answers again, when it had gone", probe, endpoint)
+			w.t.Fatalf("%s: %s answers again after it was removed", probe, endpoint)
 		}
 	}
 	return tally
 }
 
-// silent expects that a frontend, before long, is answered by nobody.
+// silent waits until no endpoint answers for a frontend.
 func (w *world) silent(from *netns.Host, protocol netns.Protocol, to string) {
 	w.t.Helper()
 	probe := netns.Probe{From: from, To: netip.MustParseAddrPort(to), Protocol: protocol}
@@ -292,7 +291,7 @@ func (w *world) silent(from *netns.Host, protocol netns.Protocol, to string) {
 	})
 }
 
-// service makes a dual-stack Service on port 80, TCP and UDP.
+// service creates a dual-stack Service on port 80, TCP and UDP.
 func (w *world) service(name, ipv4, ipv6 string, edit ...func(*corev1.Service)) {
 	w.t.Helper()
 	policy := corev1.IPFamilyPolicyRequireDualStack
@@ -318,13 +317,13 @@ func (w *world) change(name string, edit func(*corev1.Service)) {
 	w.must(err)
 }
 
-// remove deletes a Service and leaves its slices.
+// remove deletes a Service but not its slices.
 func (w *world) remove(name string) {
 	w.t.Helper()
 	w.must(w.client.CoreV1().Services("default").Delete(w.t.Context(), name, metav1.DeleteOptions{}))
 }
 
-// endpoints makes or replaces a Service's slices, one of each family.
+// endpoints creates or replaces a Service's slices, one for each family.
 func (w *world) endpoints(service string, pods ...*netns.Host) {
 	w.t.Helper()
 	for _, family := range netns.Families() {
@@ -363,10 +362,10 @@ func port(name string, protocol corev1.Protocol) discoveryv1.EndpointPort {
 	return discoveryv1.EndpointPort{Name: &name, Protocol: &protocol, Port: &number}
 }
 
-// clear deletes what a test made.
+// clear deletes the objects of a test.
 func (w *world) clear() {
 	w.t.Helper()
-	ctx := context.Background() // the test's own has ended by now
+	ctx := context.Background() // the test's context is canceled by now
 	services, err := w.client.CoreV1().Services("default").List(ctx, metav1.ListOptions{})
 	w.must(err)
 	for _, s := range services.Items {
@@ -377,7 +376,7 @@ func (w *world) clear() {
 	w.must(w.client.DiscoveryV1().EndpointSlices("default").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 }
 
-// lines are those of the proxy's log that hold a word.
+// lines returns the lines of the proxy's log that contain a text.
 func (w *world) lines(word string) []string {
 	var found []string
 	for line := range bytes.Lines([]byte(w.logged())) {

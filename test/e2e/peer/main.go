@@ -1,5 +1,5 @@
-// Command peer builds Kubernetes' own kube-proxy, of the release that test/e2e/servers pins, unless the cache has it, and
-// prints where it is. It is run in the folder test/e2e.
+// Command peer builds Kubernetes' own kube-proxy, of the release that test/e2e/servers pins, unless it is cached, and prints
+// its path. It must run in the folder test/e2e.
 package main
 
 import (
