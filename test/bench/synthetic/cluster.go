@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// The ranges that addresses are taken from.
+// The address ranges.
 const (
-	// ServiceCIDR has the cluster IPs.
+	// ServiceCIDR contains the cluster IPs.
 	ServiceCIDR = "10.0.0.0/12"
-	// EndpointCIDR has the endpoints.
+	// EndpointCIDR contains the endpoints.
 	EndpointCIDR = "10.64.0.0/10"
 
 	maxServices  = 1 << 20
@@ -28,26 +28,26 @@ const (
 	EndpointPort = 8080
 )
 
-// Targets is the number of Services at a cluster's end that have at most two endpoints each, so that a packet soon
-// meets a change of one of them.
+// Targets is the number of Services at the end of a cluster that have at most two endpoints each, so that packets soon
+// see a change of one of them.
 const Targets = 16
 
-// maxSliceEndpoints is how many endpoints the EndpointSlice controller puts into one slice.
+// maxSliceEndpoints is the number of endpoints that the EndpointSlice controller puts into one slice.
 const maxSliceEndpoints = 100
 
-// historyLength is how many events a watch may lag behind.
+// historyLength is the number of events that a watch may lag behind.
 const historyLength = 20_000
 
 // Size is the size of a cluster.
 type Size struct {
-	// Services is the number of Services, Endpoints that of each one's endpoints.
+	// Services is the number of Services, Endpoints the number of endpoints of each Service.
 	Services, Endpoints int
 }
 
-// String is such as "1000x2".
+// String returns the size in the form "1000x2".
 func (s Size) String() string { return fmt.Sprintf("%dx%d", s.Services, s.Endpoints) }
 
-// ParseSize reads what String writes.
+// ParseSize parses the result of String.
 func ParseSize(text string) (Size, error) {
 	services, endpoints, ok := strings.Cut(text, "x")
 	var size Size
@@ -56,7 +56,7 @@ func ParseSize(text string) (Size, error) {
 		size.Endpoints, err = strconv.Atoi(endpoints)
 	}
 	if !ok || err != nil {
-		return Size{}, fmt.Errorf("the size %q is not as 1000x2: a number of Services, x, and the endpoints of each", text)
+		return Size{}, fmt.Errorf("invalid size %q: use the form 1000x2, the number of Services and the endpoints of each", text)
 	}
 	if size.Services < Targets || size.Services > maxServices/2 || size.Endpoints < 1 || size.Services*size.Endpoints > maxEndpoints/2 {
 		return Size{}, fmt.Errorf("the size %s is out of range: %d to %d Services, and at most %d endpoints in all",
@@ -65,7 +65,7 @@ func ParseSize(text string) (Size, error) {
 	return size, nil
 }
 
-// Cluster is a made-up cluster that can be changed. Services have numbers from 0.
+// Cluster is a computed cluster that can be changed. Services are numbered from 0.
 type Cluster struct {
 	size Size
 	node string
@@ -75,32 +75,32 @@ type Cluster struct {
 	fresh   uint32 // number of the next endpoint
 	created int    // Services made since the start
 	history []event
-	// forgotten is the version after which the history begins.
+	// forgotten is the version after which the history starts.
 	forgotten int64
 	woken     chan struct{} // closed and replaced at every change
 }
 
-// view is the cluster at one moment. It is never changed once it is given out.
+// view is an immutable state of the cluster.
 type view struct {
 	size    Size
 	node    string
 	version int64 // the resourceVersion
-	// changed are the Services that are not as at the start.
+	// changed are the Services that differ from the start.
 	changed map[int]*service
-	// prepared are objects that need not be encoded, for those who take protobuf; nil if there are none.
+	// prepared are objects encoded in protobuf; nil if there are none.
 	prepared *prepared
 }
 
-// service is what of a Service can change.
+// service is the mutable part of a Service.
 type service struct {
 	number    int
 	gone      bool
 	created   int64 // its version
-	changed   int64 // its slices' version
+	changed   int64 // the version of its slices
 	endpoints []uint32
 }
 
-// event is what watches tell: of a Service or of one of its slices.
+// event is a watch event of a Service or of one of its slices.
 type event struct {
 	version int64
 	kind    resource
@@ -109,7 +109,7 @@ type event struct {
 	slice   int
 }
 
-// New makes a cluster for a proxy on the node of that name.
+// New returns a cluster for a proxy on the node of that name.
 func New(size Size, node string) *Cluster {
 	return &Cluster{
 		size: size, node: node,
@@ -120,15 +120,15 @@ func New(size Size, node string) *Cluster {
 	}
 }
 
-// Size is the size that the cluster began with.
+// Size returns the initial size of the cluster.
 func (c *Cluster) Size() Size { return c.size }
 
-// VIP is the cluster IP and port of a Service.
+// VIP returns the cluster IP and port of a Service.
 func VIP(number int) netip.AddrPort {
 	return netip.AddrPortFrom(nth(10<<24, number+256), ServicePort)
 }
 
-// endpointAddr is the address of an endpoint.
+// endpointAddr returns the address of an endpoint.
 func endpointAddr(n uint32) netip.Addr { return nth(10<<24|64<<16, int(n%maxEndpoints)) }
 
 func nth(base uint32, n int) netip.Addr {
@@ -136,7 +136,7 @@ func nth(base uint32, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
-// at is a Service as it is; nil if there is none.
+// at returns the current state of a Service; nil if it does not exist.
 func (v *view) at(number int) *service {
 	if s, changed := v.changed[number]; changed {
 		if s.gone {
@@ -154,7 +154,7 @@ func (v *view) at(number int) *service {
 	return s
 }
 
-// endpointsOf is how many endpoints a Service has at the start.
+// endpointsOf returns the initial number of endpoints of a Service.
 func (s Size) endpointsOf(number int) int {
 	if number >= s.Services-Targets {
 		return min(s.Endpoints, 2)
@@ -162,12 +162,12 @@ func (s Size) endpointsOf(number int) int {
 	return s.Endpoints
 }
 
-// slices is how many slices a Service has.
+// slices returns the number of slices of a Service.
 func (s *service) slices() int {
 	return max(1, (len(s.endpoints)+maxSliceEndpoints-1)/maxSliceEndpoints)
 }
 
-// Endpoints are the addresses that a Service's endpoints have; nil if there is none.
+// Endpoints returns the addresses of a Service's endpoints; nil if the Service does not exist.
 func (c *Cluster) Endpoints(number int) []netip.Addr {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,8 +180,8 @@ func (c *Cluster) Endpoints(number int) []netip.Addr {
 	return addrs
 }
 
-// ReplaceEndpoint puts a new endpoint in the place of one of a Service's, as a rolling update does, and tells the
-// watches. It gives the new one's address. There must be such a Service.
+// ReplaceEndpoint replaces an endpoint of a Service by a new one, as a rolling update does, and notifies the watches. It
+// returns the address of the new endpoint. The Service must exist.
 func (c *Cluster) ReplaceEndpoint(number int) netip.Addr {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,7 +194,7 @@ func (c *Cluster) ReplaceEndpoint(number int) netip.Addr {
 	return endpointAddr(n)
 }
 
-// Create makes a new Service with new endpoints, at most two, and tells the watches. It gives the Service's number.
+// Create creates a Service with new endpoints, at most two, and notifies the watches. It returns the Service's number.
 func (c *Cluster) Create() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,7 +207,7 @@ func (c *Cluster) Create() int {
 	return s.number
 }
 
-// Delete removes a Service and its slices, and tells the watches. There must be such a Service.
+// Delete deletes a Service and its slices, and notifies the watches. The Service must exist.
 func (c *Cluster) Delete(number int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -220,7 +220,7 @@ func (c *Cluster) Delete(number int) {
 	c.change(&s, events...)
 }
 
-// take gives the number of an endpoint that has not been in use, at least not lately.
+// take returns the number of an endpoint that has not been used, at least not recently.
 func (c *Cluster) take() uint32 {
 	n := c.fresh
 	if c.fresh++; c.fresh == maxEndpoints {
@@ -229,7 +229,7 @@ func (c *Cluster) take() uint32 {
 	return n
 }
 
-// change puts a Service in its place and tells what happened to it.
+// change stores a Service and sends the events.
 func (c *Cluster) change(s *service, events ...event) {
 	for _, e := range events {
 		c.version++
@@ -250,7 +250,7 @@ func (c *Cluster) change(s *service, events ...event) {
 	c.woken = make(chan struct{})
 }
 
-// now gives the cluster as it is.
+// now returns the current view.
 func (c *Cluster) now() *view {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,8 +259,8 @@ func (c *Cluster) now() *view {
 	return &v
 }
 
-// since gives the events after a version, and a channel that is closed when there is more. ok is false where the
-// history does not go back so far.
+// since returns the events after a version, and a channel that is closed when there are more. ok is false if the history
+// does not go back that far.
 func (c *Cluster) since(version int64) (events []event, more <-chan struct{}, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,7 +271,7 @@ func (c *Cluster) since(version int64) (events []event, more <-chan struct{}, ok
 	return c.history[max(0, at):], c.woken, true
 }
 
-// Next is the number that the next Service to be created will have.
+// Next returns the number of the next Service that Create will create.
 func (c *Cluster) Next() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// The formats that objects are sent in.
+// The formats of objects.
 const (
 	protobuf = "application/vnd.kubernetes.protobuf"
 	jsonText = "application/json"
@@ -22,13 +22,13 @@ const (
 
 // writer writes objects of one kind in one format. It reuses its buffers.
 type writer interface {
-	// event makes the next frame of a watch. It is valid until the next call.
+	// event returns the next frame of a watch, which is valid until the next call.
 	event(typ watch.EventType, o object) ([]byte, error)
-	// list writes a list with all objects that visit yields; it calls visit twice if it has to know the length.
+	// list writes a list with all objects that visit yields; it calls visit twice if it needs the length.
 	list(to io.Writer, meta *metav1.ListMeta, visit func(func(object) error) error) error
 }
 
-// format chooses what the client accepts best.
+// format returns the format that the client prefers.
 func format(accept string, k *kind, onlyJSON bool) (media string, w writer) {
 	if !onlyJSON && strings.Contains(accept, protobuf) {
 		return protobuf, &protoWriter{kind: k}
@@ -36,7 +36,7 @@ func format(accept string, k *kind, onlyJSON bool) (media string, w writer) {
 	return jsonText, &jsonWriter{kind: k}
 }
 
-// protoMagic begins every object in protobuf that stands for itself.
+// protoMagic is the prefix of every top-level object in protobuf.
 const protoMagic = "k8s\x00"
 
 // protoWriter writes protobuf: a message of the kind in a runtime.Unknown, in a metav1.WatchEvent for watches.
@@ -146,7 +146,7 @@ func (w *jsonWriter) list(to io.Writer, meta *metav1.ListMeta, visit func(func(o
 	return err
 }
 
-// bookmark ends the initial events of a stream.
+// bookmark returns the object that ends the initial events of a stream.
 func (k *kind) bookmark(version int64) object {
 	o := k.empty()
 	o.SetResourceVersion(strconv.FormatInt(version, 10))

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// object is what all objects here can do.
+// object is implemented by all objects here.
 type object interface {
 	runtime.Object
 	metav1.Object
@@ -24,16 +24,16 @@ type object interface {
 	MarshalToSizedBuffer(b []byte) (int, error)
 }
 
-// resource is a kind's name in the plural, as paths have it.
+// resource is a kind's plural name, as used in paths.
 type resource string
 
-// The resources that Services consist of.
+// The resources of a Service.
 const (
 	services       resource = "services"
 	endpointSlices resource = "endpointslices"
 )
 
-// kind is one kind of objects and where it is served.
+// kind is one kind of objects and its path.
 type kind struct {
 	resource
 	prefix  string // of the path
@@ -41,7 +41,7 @@ type kind struct {
 	name    string // of the kind
 	// empty is an object of the kind without content.
 	empty func() object
-	// of makes an object that belongs to a Service; nil where none does.
+	// of returns an object that belongs to a Service; nil if the kind has none.
 	of func(s *service, slice int) object
 	// few are all objects of a kind that has few of them.
 	few func(v *view) []object
@@ -86,13 +86,13 @@ func serviceCIDRKind() *kind {
 	}
 }
 
-// kinds are all kinds that are served.
+// kinds returns all kinds that are served.
 func kinds() []*kind {
 	return []*kind{serviceKind(), endpointSliceKind(), nodeKind(), serviceCIDRKind()}
 }
 
-// each visits all objects of a kind from the n-th on, with the number to go on from after each of them. It ends where
-// visit returns false.
+// each visits the objects of a kind starting with the n-th, each with the number at which to continue. It ends when visit
+// returns false.
 func (v *view) each(k *kind, from int, visit func(o object, next int) bool) {
 	if k.few != nil {
 		for i, o := range k.few(v) {
@@ -106,7 +106,7 @@ func (v *view) each(k *kind, from int, visit func(o object, next int) bool) {
 	for number := range v.changed {
 		last = max(last, number+1)
 	}
-	// The place of a slice is made of those of its Service and of itself in it.
+	// The position of a slice combines the number of its Service and its index in the Service.
 	const places = 1 << 12
 	for number := from / places; number < last; number++ {
 		s := v.at(number)
@@ -129,7 +129,7 @@ func (v *view) each(k *kind, from int, visit func(o object, next int) bool) {
 	}
 }
 
-// pieces is how many objects of a kind a Service consists of.
+// pieces returns the number of objects of a kind that belong to a Service.
 func (v *view) pieces(k *kind, s *service) int {
 	if k.resource == endpointSlices {
 		return s.slices()
@@ -137,12 +137,12 @@ func (v *view) pieces(k *kind, s *service) int {
 	return 1
 }
 
-// Name is that of a Service, and of its object; all are in a few namespaces.
+// Name returns the namespace and name of a Service. There are few namespaces.
 func Name(number int) (namespace, name string) {
 	return fmt.Sprintf("team-%02d", number%50), fmt.Sprintf("service-%06d", number)
 }
 
-// meta is what all objects of a Service have in common.
+// meta returns the metadata that all objects of a Service share.
 func (s *service) meta(manager, fields string, version int64) metav1.ObjectMeta {
 	namespace, name := Name(s.number)
 	born := metav1.Time{Time: time.Unix(1_760_000_000+int64(s.number), 0)}
@@ -158,7 +158,7 @@ func (s *service) meta(manager, fields string, version int64) metav1.ObjectMeta 
 	}
 }
 
-// The managed fields of objects as kubectl and the EndpointSlice controller leave them.
+// The managed fields of objects written by kubectl and the EndpointSlice controller.
 const (
 	serviceFields = `{"f:metadata":{"f:labels":{".":{},"f:app":{},"f:app.kubernetes.io/managed-by":{}}},"f:spec":{` +
 		`"f:internalTrafficPolicy":{},"f:ports":{".":{},"k:{\"port\":80,\"protocol\":\"TCP\"}":{".":{},"f:name":{},"f:port":{},` +
@@ -211,7 +211,7 @@ func (s *service) slice(number int) *discoveryv1.EndpointSlice {
 	return o
 }
 
-// numbered ends a name with the last digits of a number, in hexadecimal. It is Sprintf for a million names.
+// numbered appends the last hexadecimal digits of a number to a name. It is faster than Sprintf.
 func numbered(name string, n uint32, digits int) string {
 	const hex = "0123456789abcdef"
 	b := append(make([]byte, 0, len(name)+digits), name...)

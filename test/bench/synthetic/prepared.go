@@ -2,11 +2,11 @@ package synthetic
 
 import "slices"
 
-// prepared are the objects of all Services as they were at the start, in protobuf: by resource, Service and piece.
+// prepared are the initial objects of all Services in protobuf, by resource, Service and piece.
 type prepared map[resource][][][]byte
 
-// Prepare encodes all that the cluster has, as long as nothing has been changed. Sending it then costs little more than
-// copying, as it should where the server stands in for another machine; it takes as much memory as the lists are long.
+// Prepare encodes all objects; it must be called before the first change. Sending them then costs little more than
+// copying, so that the server uses as little CPU as if it ran on another machine. It needs as much memory as the lists.
 func (s *Server) Prepare() error {
 	all := prepared{}
 	v := s.now()
@@ -29,19 +29,19 @@ func (s *Server) Prepare() error {
 	return nil
 }
 
-// ready is an object in protobuf, which can only be sent. What it embeds is nil.
+// ready is an encoded object, which can only be sent. Its embedded object is nil.
 type ready struct {
 	object
 	content []byte
 }
 
-// Size is how long it is.
+// Size returns the encoded length.
 func (r *ready) Size() int { return len(r.content) }
 
 // MarshalToSizedBuffer copies it.
 func (r *ready) MarshalToSizedBuffer(b []byte) (int, error) { return copy(b, r.content), nil }
 
-// ready gives an object that need not be encoded, nil if it is not as at the start or was not prepared.
+// ready returns an encoded object, or nil if it has changed since the start or was not prepared.
 func (v *view) ready(k *kind, number, piece int) object {
 	if _, changed := v.changed[number]; changed || v.prepared == nil || number >= v.size.Services {
 		return nil

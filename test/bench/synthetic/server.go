@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Options are how a server behaves.
+// Options configure a server.
 type Options struct {
-	// OnlyJSON refuses protobuf, NoStreams streaming lists, as servers before Kubernetes 1.34 did.
+	// OnlyJSON rejects protobuf; NoStreams rejects streaming lists, like servers before Kubernetes 1.34.
 	OnlyJSON, NoStreams bool
 }
 
@@ -32,7 +32,7 @@ type Server struct {
 	options Options
 	http    http.Server
 	served  chan error
-	// bytes counts what was sent, watches those that have caught up.
+	// bytes counts the bytes sent, watches the watches that have caught up.
 	bytes, watches atomic.Int64
 	prepared       atomic.Pointer[prepared]
 }
@@ -50,14 +50,14 @@ func Serve(listener net.Listener, c *Cluster, options Options) *Server {
 		fmt.Fprint(w, `{"major":"1","minor":"36","gitVersion":"v1.36.3"}`)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, r.Method+" "+r.URL.Path+" is not among what this server knows")
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, r.Method+" "+r.URL.Path+" is not supported by this server")
 	})
 	s.http = http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	go func() { s.served <- s.http.Serve(listener) }()
 	return s
 }
 
-// Close ends the server and all connections.
+// Close stops the server and closes all connections.
 func (s *Server) Close() error {
 	err := s.http.Close()
 	if served := <-s.served; !errors.Is(served, http.ErrServerClosed) {
@@ -66,22 +66,22 @@ func (s *Server) Close() error {
 	return err
 }
 
-// Sent is how many bytes of objects have been sent, before whatever HTTP adds.
+// Sent returns the number of bytes of objects that have been sent, without HTTP's overhead.
 func (s *Server) Sent() int64 { return s.bytes.Load() }
 
-// Watches is how many watches there are that have been told everything up to a moment ago.
+// Watches returns the number of watches that are up to date.
 func (s *Server) Watches() int { return int(s.watches.Load()) }
 
-// query is what a client asks of a collection.
+// query is a request for a collection.
 type query struct {
 	watching, streaming bool
 	version             int64
 	limit, from         int
-	// wanted tells that the selectors choose any object.
+	// wanted reports whether the selectors match the objects.
 	wanted bool
 }
 
-// parse reads a request's query. What a real server would refuse is an error.
+// parse parses a request's query. It returns an error for what a real server would reject.
 func parse(r *http.Request) (q query, err error) {
 	values := r.URL.Query()
 	number := func(name string) int64 {
@@ -91,7 +91,7 @@ func parse(r *http.Request) (q query, err error) {
 		}
 		n, bad := strconv.ParseInt(text, 10, 64)
 		if bad != nil || n < 0 {
-			err = fmt.Errorf("%s: %q is not a number from 0 on", name, text)
+			err = fmt.Errorf("%s: %q is not a non-negative number", name, text)
 		}
 		return n
 	}
@@ -143,12 +143,12 @@ func (s *Server) collection(k *kind, w http.ResponseWriter, r *http.Request) {
 		err = s.list(k, v, &q, writer, to)
 	}
 	if err == nil {
-		_ = to.Flush() // where the client has gone there is nobody to tell
+		_ = to.Flush() // an error means that the client has gone
 	}
 }
 
-// selects tells whether the request's selectors choose the objects of a kind. In such a cluster they choose all or
-// none of them, for all are alike.
+// selects reports whether the request's selectors match the objects of a kind. In this cluster they match all or none of
+// them.
 func selects(k *kind, v *view, r *http.Request) (bool, error) {
 	byLabel, err := labels.Parse(r.URL.Query().Get("labelSelector"))
 	if err != nil {
@@ -197,7 +197,7 @@ func (s *Server) list(k *kind, v *view, q *query, writer writer, to io.Writer) e
 	})
 }
 
-// single answers with one object of a kind that has few.
+// single answers with one object of a kind with few objects.
 func (s *Server) single(k *kind, w http.ResponseWriter, r *http.Request) {
 	if k.few != nil {
 		for _, o := range k.few(s.now()) {
@@ -212,7 +212,7 @@ func (s *Server) single(k *kind, w http.ResponseWriter, r *http.Request) {
 	refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "there is no "+k.name+" "+r.PathValue("name"))
 }
 
-// publish takes an Event, and answers with it.
+// publish accepts an Event and returns it.
 func (s *Server) publish(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil || !strings.HasSuffix(r.URL.Path, "/events") {
@@ -224,7 +224,7 @@ func (s *Server) publish(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 }
 
-// refuse answers with a Status. It is JSON, which every client reads.
+// refuse answers with a Status in JSON, which every client supports.
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
 	w.Header().Set("Content-Type", jsonText)
 	w.WriteHeader(code)
@@ -234,7 +234,7 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 	})
 }
 
-// watcher tells one client of one kind.
+// watcher serves a watch of one kind.
 type watcher struct {
 	*Server
 	kind   *kind
@@ -242,7 +242,7 @@ type watcher struct {
 	to     *bufio.Writer
 	flush  func()
 	wanted bool
-	// upToDate tells that the watch is counted.
+	// upToDate reports whether the watch is counted.
 	upToDate bool
 }
 
@@ -254,7 +254,7 @@ func (w *watcher) tell(typ watch.EventType, o object) error {
 	return err
 }
 
-// initial tells all objects there are.
+// initial sends all existing objects.
 func (w *watcher) initial(v *view) (err error) {
 	if w.wanted {
 		v.each(w.kind, 0, func(o object, _ int) bool { err = w.tell(watch.Added, o); return err == nil })
@@ -262,7 +262,7 @@ func (w *watcher) initial(v *view) (err error) {
 	return err
 }
 
-// follow tells what happens after a version until the client goes.
+// follow sends the events after a version until the client disconnects.
 func (w *watcher) follow(ctx context.Context, version int64, response http.ResponseWriter) error {
 	defer w.caughtUp(false)
 	for first := true; ; first = false {
@@ -272,7 +272,7 @@ func (w *watcher) follow(ctx context.Context, version int64, response http.Respo
 			refuse(response, http.StatusGone, metav1.StatusReasonExpired, "too old resource version")
 			return nil
 		case !ok:
-			return nil // a client that lags so far behind begins anew
+			return nil // a client that lags so far behind must list again
 		}
 		for _, e := range events {
 			version = e.version
@@ -297,7 +297,7 @@ func (w *watcher) follow(ctx context.Context, version int64, response http.Respo
 	}
 }
 
-// caughtUp counts the watch among those that are up to date, or no longer.
+// caughtUp sets whether the watch is counted as up to date.
 func (w *watcher) caughtUp(now bool) {
 	switch {
 	case now && !w.upToDate:
@@ -308,13 +308,13 @@ func (w *watcher) caughtUp(now bool) {
 	w.upToDate = now
 }
 
-// counting counts what is written.
+// counting counts the bytes written.
 type counting struct {
 	io.Writer
 	n *atomic.Int64
 }
 
-// Write passes on.
+// Write implements io.Writer.
 func (c *counting) Write(b []byte) (int, error) {
 	n, err := c.Writer.Write(b)
 	c.n.Add(int64(n))

@@ -22,7 +22,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 )
 
-// start serves a cluster on the loopback for the time of a test.
+// start serves a cluster on the loopback for the duration of a test.
 func start(t *testing.T, size Size, options Options) (*Server, *rest.Config) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -42,7 +42,7 @@ func start(t *testing.T, size Size, options Options) (*Server, *rest.Config) {
 	return s, config
 }
 
-// variants are the servers that there are.
+// variants returns all server options.
 func variants() map[string]Options {
 	return map[string]Options{
 		"protobuf": {}, "JSON": {OnlyJSON: true}, "no streams": {NoStreams: true}, "JSON, no streams": {OnlyJSON: true, NoStreams: true},
@@ -102,8 +102,8 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestPrepared sends the same bytes whether or not objects were encoded beforehand, in lists, pages and streams, also
-// when some of them have changed since.
+// TestPrepared checks that the server sends the same bytes whether or not objects were encoded in advance, in lists, pages
+// and streams, also after some of them have changed.
 func TestPrepared(t *testing.T) {
 	s, config := start(t, Size{Services: 40, Endpoints: 150}, Options{})
 	get := func(k *kind, query string) string {
@@ -160,7 +160,7 @@ func TestPrepared(t *testing.T) {
 		quick := all()
 		kept := s.prepared.Swap(nil)
 		if slow := all(); !slices.Equal(quick, slow) {
-			t.Error("what was encoded beforehand differs")
+			t.Error("objects encoded in advance differ")
 		}
 		s.prepared.Store(kept)
 	}
@@ -195,7 +195,7 @@ func TestWatch(t *testing.T) {
 			}
 			_, err = client.CoreV1().Services("").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "3"})
 			if !apierrors.IsResourceExpired(err) {
-				t.Errorf("a version from long ago: %v", err)
+				t.Errorf("a version that is too old: %v", err)
 			}
 			_, err = client.CoreV1().Services("").Watch(t.Context(), metav1.ListOptions{
 				SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true,
@@ -216,7 +216,7 @@ func hasAddress(slice *discoveryv1.EndpointSlice, addr netip.Addr) bool {
 	return false
 }
 
-// TestSource reads every variant with the proxy's own source, and follows a change.
+// TestSource reads from every variant with the proxy's own source, and checks that a change arrives.
 func TestSource(t *testing.T) {
 	for name, options := range variants() {
 		t.Run(name, func(t *testing.T) {
@@ -253,14 +253,14 @@ func TestSource(t *testing.T) {
 				select {
 				case <-builder.Changed():
 				case <-ctx.Done():
-					t.Fatal("the new Service does not come")
+					t.Fatal("the new Service does not arrive")
 				}
 			}
 		})
 	}
 }
 
-// TestHistory serves a large cluster without holding it: what a watch lags behind is all that is kept.
+// TestHistory checks that the server keeps only the limited history of events.
 func TestHistory(t *testing.T) {
 	c := New(Size{Services: 20, Endpoints: 1}, "node1")
 	for range 3 * historyLength {
@@ -270,10 +270,10 @@ func TestHistory(t *testing.T) {
 		t.Errorf("%d events are kept", len(c.history))
 	}
 	if _, _, ok := c.since(c.version - historyLength); !ok {
-		t.Error("a watch that lags as far behind as it may is refused")
+		t.Error("a watch within the history is rejected")
 	}
 	if _, _, ok := c.since(1000); ok {
-		t.Error("a version that was forgotten is believed")
+		t.Error("no error for a version before the history")
 	}
 	events, _, _ := c.since(c.version - 1)
 	if len(events) != 1 || events[0].version != c.version {
@@ -281,7 +281,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestSizes reads sizes, and refuses what cannot be.
+// TestSizes checks valid and invalid sizes.
 func TestSizes(t *testing.T) {
 	for text, want := range map[string]Size{"1000x2": {1000, 2}, "5000x50": {5000, 50}} {
 		if got, err := ParseSize(text); got != want || err != nil || got.String() != text {
@@ -295,7 +295,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// BenchmarkEncode is what the server's part of a cold start costs.
+// BenchmarkEncode measures the server's part of a cold start.
 func BenchmarkEncode(b *testing.B) {
 	v := New(Size{Services: 5000, Endpoints: 50}, "node1").now()
 	w := &protoWriter{kind: endpointSliceKind()}
