@@ -1,11 +1,10 @@
-// Command kernels runs tests on other kernels, with other tools, than this machine's: those of a Debian release, in an
-// emulated machine. Clusters run on what distributions ship, and some of what is tested needs modules that this machine's
-// kernel may not have (ip_vs, ip_set, dummy).
+// Command kernels runs tests with the kernel and the tools of a Debian release, in an emulated machine: clusters run the
+// kernels of distributions, and some tests need modules that this machine's kernel may not have (ip_vs, ip_set, dummy).
 //
-//	packages.go  fetches the packages of a release, and lays them out in a folder
-//	image.go     makes an initramfs of such a folder and a few files more
+//	packages.go  downloads the packages of a release and unpacks them into a folder
+//	image.go     builds an initramfs from this folder and some other files
 //	machine.go   boots it, runs one command in it, and returns its output and exit code
-//	suites.go    what is run there
+//	suites.go    the tests that run there
 //
-// Packages and what is made of them are kept in a folder below os.UserCacheDir. Nothing of it is installed.
+// Packages and images are cached in a folder below os.UserCacheDir. Nothing is installed on this machine.
 package main

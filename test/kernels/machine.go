@@ -59,7 +59,7 @@ func (m *machine) run(ctx context.Context, command string) (code int, err error)
 	err = qemu.Wait()
 	switch {
 	case ctx.Err() != nil:
-		return 0, fmt.Errorf("the emulated machine was not done in time: %w", ctx.Err())
+		return 0, fmt.Errorf("the emulated machine timed out: %w", ctx.Err())
 	case err != nil:
 		return 0, fmt.Errorf("the emulated machine ended: %w", err)
 	case !found:

@@ -14,7 +14,7 @@ import (
 // release is a Debian release.
 type release string
 
-// userland are the packages of a release that the machine is made of, beside its kernel.
+// userland returns the packages that are installed in the machine, including the kernel.
 func userland() []string {
 	return []string{"linux-image-cloud-amd64", "busybox-static", "kmod", "iproute2", "iptables", "nftables", "ipset", "ipvsadm", "conntrack"}
 }
@@ -109,7 +109,7 @@ func extract(archive, root string) error {
 	return nil
 }
 
-// mirror is where this machine gets Debian's packages from.
+// mirror returns the Debian mirror that this machine uses.
 func mirror() (string, error) {
 	out, err := exec.Command("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages").Output()
 	if err != nil {

@@ -2,18 +2,18 @@ package main
 
 import "fmt"
 
-// suite is tests of one package that are run in the emulated machine.
+// suite is the tests of one package that run in the emulated machine.
 type suite struct {
 	folder  string
 	pattern string
 }
 
-// suites are all of them.
+// suites returns all suites.
 func suites() []suite {
 	return []suite{{"./test/kernels/ipvs", "^TestKernel"}}
 }
 
-// command runs the tests. One that is skipped proves nothing, and fails the run.
+// command returns the shell command that runs the tests. A skipped test fails the run.
 func (s suite) command() string {
 	return fmt.Sprintf(`export CI=true KUBE_PROXY=/kube-proxy PEER=/peer
 [ -e /peer ] || unset PEER

@@ -36,7 +36,7 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-// says waits until the log has a line with all these words.
+// says waits until the log has a line that contains all these texts.
 func (j *journal) says(t *testing.T, words ...string) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
@@ -55,7 +55,7 @@ func (j *journal) says(t *testing.T, words ...string) {
 	t.Fatalf("the log has no line with %q:\n%s", words, j)
 }
 
-// another starts one more kube-proxy in node1, with flags that override those of start.
+// another starts another kube-proxy in node1, with flags that override those of start.
 func (r *trial) another(mode string, flags ...string) (*netns.Cmd, *journal) {
 	r.t.Helper()
 	log := &journal{}
@@ -68,7 +68,7 @@ func (r *trial) another(mode string, flags ...string) (*netns.Cmd, *journal) {
 	return cmd, log
 }
 
-// terminate ends a proxy as a kubelet does, and expects it to end well.
+// terminate stops a proxy with SIGTERM, like the kubelet, and checks that it exits with status 0.
 func terminate(t *testing.T, cmd *netns.Cmd) {
 	t.Helper()
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -92,9 +92,9 @@ func (r *trial) healthy(address, words string) {
 	r.t.Errorf("/healthz at %s gives %d %s, want 200 with %q", address, status, body, words)
 }
 
-// TestKernelSecondProxy starts a second proxy beside one that runs: it says for whom it waits, writes nothing, and takes over
-// when the first ends, by SIGTERM or SIGKILL, without a failed connection. Clean-up is refused meanwhile, and --init-only is
-// not.
+// TestKernelSecondProxy starts a second proxy while one is running: it must log which process it waits for, write nothing,
+// and take over when the first one exits, after SIGTERM or SIGKILL, without a failed connection. Meanwhile --cleanup must
+// fail and --init-only must work.
 func TestKernelSecondProxy(t *testing.T) {
 	for _, modes := range [][2]string{{nftables, nftables}, {iptables, iptables}, {nftables, iptables}, {iptables, nftables}} {
 		t.Run(modes[0]+"-"+modes[1], func(t *testing.T) {

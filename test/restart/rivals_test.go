@@ -38,7 +38,7 @@ const removal = `*nat
 COMMIT
 `
 
-// recognised is how the log line begins by which a proxy names another one that takes no lock.
+// recognised is the start of the log line that reports another proxy that takes no lock.
 const recognised = "Another kube-proxy, which takes no lock"
 
 // TestKernelRival has a proxy that takes no lock write its rules, in each mode, beside one of each mode: it is recognised.
@@ -54,7 +54,7 @@ func TestKernelRival(t *testing.T) {
 				if absent := map[string]string{nftables: iptables, iptables: nftables}[own]; !n.onlyIn(own, absent) {
 					t.Fatal("the proxy does not serve")
 				}
-				// An administrator's mistake is repaired, and no more.
+				// A modification by an administrator is repaired, and not reported as another proxy.
 				n.must("nft", map[string]string{nftables: "flush table ip kube-proxy", iptables: "flush chain ip nat KUBE-SERVICES"}[own])
 				r.shows(`serviceproxy_rules_repaired_total{ip_family="IPv4"} 1`)
 				if strings.Contains(log.String(), recognised) || r.otherSeen(other) {

@@ -57,7 +57,7 @@ var unimportant = regexp.MustCompile(`(?m)^([#*].*|COMMIT|:[A-Z]+ ACCEPT.*|)\n| 
 // ipvs finds what only ipvs mode makes.
 var ipvs = regexp.MustCompile(`kube-ipvs0|(?m)^-A -[tu] 10\.\S+|KUBE-(6-)?(LOOP-BACK|CLUSTER-IP|EXTERNAL-IP|LOAD-BALANCER|NODE-PORT|HEALTH-CHECK|IPVS|SOURCE-RANGES)\S*`)
 
-// leave has ipvs mode leave what it leaves: Kubernetes' own kube-proxy (PEER) does, as long as there is one.
+// leave creates the leftovers of ipvs mode: with Kubernetes' own kube-proxy (PEER) if it is given, otherwise by hand.
 func leave(t *testing.T, url string) {
 	t.Helper()
 	peer := os.Getenv("PEER")
@@ -85,7 +85,7 @@ func leave(t *testing.T, url string) {
 	}, func() string { return state(t) + log.String() })
 }
 
-// byHand makes what ipvs mode leaves for one Service.
+// byHand creates the leftovers of ipvs mode for one Service.
 const byHand = `set -e
 /sbin/ip link add kube-ipvs0 type dummy
 /sbin/ip addr add 10.96.0.10/32 dev kube-ipvs0
@@ -129,8 +129,8 @@ func wait(t *testing.T, holds func() bool, describe func() string) {
 	}
 }
 
-// TestKernelLeftovers has ipvs mode leave what it leaves. --cleanup removes all of it, and so does a start in either mode;
-// what others made stays.
+// TestKernelLeftovers creates the leftovers of ipvs mode. --cleanup must remove all of them, and so must a start in either
+// mode; objects of other programs must remain.
 func TestKernelLeftovers(t *testing.T) {
 	program := os.Getenv("KUBE_PROXY")
 	if program == "" {

@@ -2,5 +2,5 @@
 package netns
 
 import (
-	_ "house.test/pkg/proxy/plan" // bad: the laboratory knows nothing of ours
+	_ "house.test/pkg/proxy/plan" // bad: netns may import nothing of this module
 )
