@@ -117,7 +117,7 @@ func (d *demo) name(address netip.Addr) string {
 	return address.String()
 }
 
-// outcomes summarizes the outcomes of connections, such as "all dropped: timed out after 400ms".
+// outcomes sums up the outcomes of connections, such as "all dropped: timed out after 400ms".
 func outcomes(tally netns.Tally) string {
 	found := map[string]int{}
 	for _, answer := range tally.Failures {

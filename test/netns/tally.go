@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Tally summarizes the answers to many probes.
+// Tally sums up the answers to many probes.
 type Tally struct {
 	// Sent is the number of probes, Verdicts the number of probes by verdict.
 	Sent     int
