@@ -77,15 +77,22 @@ type Case struct {
 //	client > 10.96.0.10:80/TCP = one of pod1a pod2a, seen as node1
 //	client > 192.0.2.10:80/TCP = the same of pod1a pod2a, seen as node1
 //
+// A packet of node1 itself may be refused or dropped in its output hook. Then send(2) fails with EPERM, and the
+// answer says "at send". TCP senders do not see the difference, so only UDP and SCTP say so:
+//
+//	node1 > 10.96.0.10:53/UDP = refused at send
+//
 // If a backend is known to differ from the plan, its result follows; it has no endpoints:
 //
 //	pod1b > 10.96.0.10:9999/TCP = refused (iptables: passed)
 type Packet struct {
-	Line      int
-	From      string
-	To        netip.AddrPort
-	Protocol  cluster.Protocol
-	Verdict   plan.Verdict
+	Line     int
+	From     string
+	To       netip.AddrPort
+	Protocol cluster.Protocol
+	Verdict  plan.Verdict
+	// AtSend reports that the sender's own send(2) fails. It depends on the hook that a backend uses, not on the plan.
+	AtSend    bool
 	Choice    Choice
 	Endpoints []string
 	SeenAs    string
@@ -96,7 +103,7 @@ type Packet struct {
 // By returns the packet with the expected result for a backend.
 func (p Packet) By(backend string) Packet {
 	if verdict, ok := p.Except[backend]; ok {
-		p.Verdict, p.Endpoints, p.SeenAs = verdict, nil, ""
+		p.Verdict, p.AtSend, p.Endpoints, p.SeenAs = verdict, false, nil, ""
 	}
 	return p
 }
@@ -352,9 +359,9 @@ func parsePacket(line string) (Packet, error) {
 		}
 		p.Except = map[string]plan.Verdict{backend: verdict}
 	}
-	verdict, known := verdicts[fields[4]]
-	if known {
-		p.Verdict = verdict
+	answer, atSend := strings.CutSuffix(fields[4], " at send")
+	if verdict, known := verdicts[answer]; known {
+		p.Verdict, p.AtSend = verdict, atSend
 		return p, nil
 	}
 	for _, choice := range []Choice{OneOf, TheSame} {

@@ -60,7 +60,7 @@ func (c *Case) Explain(p *plan.Plan, question Packet) Packet {
 	}
 	path := p.Explain(plan.Packet{Source: source, Interface: from.arrives, To: question.To, Protocol: question.Protocol})
 	answer := Packet{Line: question.Line, From: question.From, To: question.To, Protocol: question.Protocol, Verdict: path.Verdict,
-		Except: question.Except}
+		AtSend: question.AtSend, Except: question.Except}
 	if path.Verdict != plan.Balance {
 		return answer
 	}

@@ -111,6 +111,9 @@ type Answer struct {
 	Local netip.AddrPort
 	// ICMP is the ICMP error, if any.
 	ICMP ICMP
+	// Denied reports that send(2) itself failed with EPERM, because a rule in the sender's own output hook rejected or
+	// dropped the packet. The kernel never reports this for TCP.
+	Denied bool
 	// Sent is when the probe was sent, Latency the time from then to the verdict.
 	Sent    time.Time
 	Latency time.Duration
@@ -123,6 +126,8 @@ func (a Answer) String() string {
 	switch {
 	case a.Verdict == Answered:
 		return fmt.Sprintf("answered by %s at %v, source seen %v, %v", a.Endpoint, a.Reached, a.Source, a.Latency.Round(time.Microsecond))
+	case a.ICMP != ICMP{} && a.Denied:
+		return fmt.Sprintf("%v (send: %v; %v) after %v", a.Verdict, unix.EPERM, a.ICMP, a.Latency.Round(time.Microsecond))
 	case a.ICMP != ICMP{}:
 		return fmt.Sprintf("%v (%v) after %v", a.Verdict, a.ICMP, a.Latency.Round(time.Microsecond))
 	case a.Err != nil:

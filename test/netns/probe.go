@@ -170,6 +170,7 @@ func (f *Flow) ask(sent time.Time, speak bool) Answer {
 	said, icmp, err := f.converse(speak)
 	answer.Latency = time.Since(sent)
 	answer.Local = f.socket.local()
+	answer.Denied = f.socket.denied
 	if f.probe.Protocol == SCTP {
 		answer.Local = netip.AddrPortFrom(answer.Local.Addr(), f.port)
 	}

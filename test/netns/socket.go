@@ -21,6 +21,8 @@ type socket struct {
 	raw syscall.RawConn
 	// early is the error if connecting failed immediately.
 	early error
+	// denied reports that the last send failed with EPERM.
+	denied bool
 	// mine reports whether an ICMP error belongs to this socket; its argument is the
 	// start of the offending packet, from the transport header. If mine is nil, the
 	// kernel delivers only the socket's own errors.
@@ -184,10 +186,10 @@ func (s *socket) pending() (icmp ICMP) {
 }
 
 // send writes once. It ignores EPERM, which means that the host's own rules dropped
-// the packet: an ICMP error may still follow, and otherwise the probe times out.
+// the packet, and notes it in denied: an ICMP error may still follow.
 func (s *socket) send(b []byte) error {
 	_, err := s.Write(b)
-	if errors.Is(err, unix.EPERM) {
+	if s.denied = errors.Is(err, unix.EPERM); s.denied {
 		return nil
 	}
 	return err

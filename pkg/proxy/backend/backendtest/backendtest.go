@@ -144,6 +144,9 @@ func (b *Bench) Ask(t *testing.T, c *cases.Case) {
 		if want := unserved(packet); answer.Verdict != want {
 			t.Errorf("%s, packets, line %d: %s: want %s, got %s", c.Path, packet.Line, probes[i], want, answer)
 		}
+		if answer.Denied != packet.AtSend {
+			t.Errorf("%s, packets, line %d: %s: send fails with EPERM: %v, want %v (%s)", c.Path, packet.Line, probes[i], answer.Denied, packet.AtSend, answer)
+		}
 	}
 }
 

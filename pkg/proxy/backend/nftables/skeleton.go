@@ -42,6 +42,7 @@ const (
 	chainLayout      = "layout"              // bears, in its comment, what the skeleton looked like when it was written
 	chainServices    = "services"
 	chainUnserved    = "unserved"
+	chainUnservedNP  = "unserved-nodeports"
 	chainClusterIPs  = "undefined-cluster-ports"
 	chainSticky      = "sticky"
 	chainLocalhost   = "rejected-on-localhost"
@@ -199,11 +200,14 @@ func (w *writer) baseChains() []chain {
 			"meta mark & " + mark + " == " + mark + " meta mark set meta mark ^ " + mark + " " + masquerade,
 			"ct status dnat " + w.ip + " saddr . " + w.ip + " daddr @" + setHairpins + " " + masquerade,
 		}},
-		{"filter-input", knftables.FilterType, knftables.InputHook, knftables.FilterPriority, []string{"ct state new jump " + chainUnserved}},
+		// Node ports are rejected on the way in only. A reject in the output hook makes send(2) of the node's own UDP sockets
+		// fail with EPERM, instead of with ECONNREFUSED for the ICMP error.
+		{"filter-input", knftables.FilterType, knftables.InputHook, knftables.FilterPriority, []string{
+			"ct state new jump " + chainUnserved, "ct state new jump " + chainUnservedNP, onLocalhost}},
 		{"filter-forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority, []string{
 			"ct state new jump " + chainUnserved, "ct state new jump " + chainClusterIPs}},
 		{"filter-output", knftables.FilterType, knftables.OutputHook, knftables.FilterPriority, []string{
-			"ct state new jump " + chainUnserved, "ct state new jump " + chainClusterIPs, onLocalhost}},
+			"ct state new jump " + chainUnserved, "ct state new jump " + chainClusterIPs}},
 	}
 }
 
@@ -220,6 +224,8 @@ func (w *writer) sharedChains() []chain {
 		{name: chainUnserved, rules: []string{
 			frontend + " @" + setRejected + " reject",
 			frontend + " @" + setDropped + " drop",
+		}},
+		{name: chainUnservedNP, rules: []string{
 			onNode + " @" + setRejectedPorts + " reject",
 			onNode + " @" + setDroppedPorts + " drop",
 		}},
