@@ -277,7 +277,7 @@ func TestKernelAffinitySlides(t *testing.T) {
 // expires is what is left of the only client's time.
 func (s *sticky) expires() time.Duration {
 	s.t.Helper()
-	table := string(dialectOf(s.family).family)
+	table := string(dialectOf(s.family).nftFamily)
 	out, err := s.lab.Node1.Command("nft", "list", "map", table, TableName, timeout(s.seconds).name()).Output()
 	if err != nil {
 		s.t.Fatal(err)
@@ -339,14 +339,15 @@ func TestKernelAffinityFull(t *testing.T) {
 		before := f.have
 		var pool poolID
 		var ends []netip.AddrPort
-		for id, m := range before.pools.All() {
+		for id, m := range before.holds.pools.All() {
 			pool, ends = id, m.endpoints
 		}
 		full := time.Now()
-		writer := &applier{ctx: t.Context(), table: f.table, batch: f.batch}
+		writer := &output{ctx: t.Context(), table: f.table, batch: f.batch}
 		f.batch.Reset()
 		for i := range maxClients - 1 {
-			fill(writer, timeout(s.seconds), clientKey(s.family, pool, i), ends[i%len(ends)])
+			e := clientElement(f, timeout(s.seconds), pool, i, ends[i%len(ends)])
+			fill(writer, timeout(s.seconds), &e)
 		}
 		if err := writer.commit(); err != nil {
 			s.t.Fatal(err)
@@ -408,7 +409,7 @@ func TestKernelManySourceRanges(t *testing.T) {
 			s.ranges = step.ranges
 			s.sync()
 			lets(step.want)
-			for of := range s.backend.families[0].have.lists.All() {
+			for of := range s.backend.families[0].have.holds.lists.All() {
 				out, err := s.lab.Node1.Command("nft", "-a", "list", "chain", "ip", TableName, of.name()).Output()
 				if err != nil || strings.Count(string(out), "# handle") != 2 { // the chain's and the rule's
 					s.t.Errorf("chain %s: %v\n%s", of.name(), err, out)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
@@ -20,7 +21,7 @@ func visit(r *clusters.Random, b *Backend) {
 		if f.have == nil {
 			continue
 		}
-		for pool, m := range f.have.pools.All() {
+		for pool, m := range f.have.holds.pools.All() {
 			for range 3 {
 				learn(f, m.seconds, pool, r.IntN(50), m.endpoints[r.IntN(len(m.endpoints))])
 			}
@@ -30,35 +31,41 @@ func visit(r *clusters.Random, b *Backend) {
 
 // learn sends a client to an endpoint.
 func learn(f *family, seconds timeout, pool poolID, client int, endpoint netip.AddrPort) {
-	f.table.(*nft.Fake).Learn(seconds.name(), &nft.Element{Key: clientKey(f.is, pool, client), Value: appendEndpoint(nil, endpoint)})
+	e := clientElement(f, seconds, pool, client, endpoint)
+	f.table.(*nft.Fake).Learn(seconds.name(), &e)
 }
 
-func clientKey(family cluster.Family, pool poolID, client int) []byte {
+// clientElement is the element of an affinity map that leads a client to an endpoint.
+func clientElement(f *family, seconds timeout, pool poolID, client int, endpoint netip.AddrPort) nft.Element {
 	source := clusters.AddrAt(192<<24|168<<16, client)
-	if family == cluster.IPv6 {
+	if f.schema.family == cluster.IPv6 {
 		source = netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", client))
 	}
-	return appendPool(append(appendAddr(nil, source), byte(cluster.TCP), 0, 0, 0), pool)
+	e := member(pool, endpoint)
+	e.frontend = plan.Frontend{Addr: source, Protocol: cluster.TCP}
+	return f.schema.clients(seconds).encode(&e, nil, nil)
 }
 
 // clients lists an affinity map: to which endpoint each client goes.
 func clients(t *testing.T, f *family, seconds timeout) map[string]netip.AddrPort {
 	t.Helper()
 	found := map[string]netip.AddrPort{}
-	for e, err := range f.table.Elements(context.Background(), seconds.name()) {
+	for raw, err := range f.table.Elements(context.Background(), seconds.name()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found[string(e.Key)], err = (decoder{f.is}).endpoint(e.Value); err != nil {
+		e, err := f.schema.clients(seconds).decode(&raw)
+		if err != nil {
 			t.Fatal(err)
 		}
+		found[string(raw.Key)] = e.endpoint()
 	}
 	return found
 }
 
 // fill writes a client, a thousand at a time.
-func fill(a *applier, seconds timeout, key []byte, endpoint netip.AddrPort) {
-	a.batch.Add(seconds.name(), &nft.Element{Key: key, Value: appendEndpoint(nil, endpoint)})
+func fill(a *output, seconds timeout, e *nft.Element) {
+	a.batch.Add(seconds.name(), e)
 	if a.batch.Len() >= 1000 {
 		_ = a.commit() // the last one tells
 	}
@@ -140,5 +147,30 @@ func TestStickyPatchSize(t *testing.T) {
 		if elements != step.elements || rules != step.rules {
 			t.Errorf("%s: %d element operations and %d rules, want %d and %d", step.name, elements, rules, step.elements, step.rules)
 		}
+	}
+}
+
+// TestSharedSourceRanges restarts with two Services that share a list of source ranges, changes one of them, and then the
+// node, so that the chain of the other is written anew: with the list, which is not read from the kernel.
+func TestSharedSourceRanges(t *testing.T) {
+	c := clusters.NewSized(2, 3)
+	for number := range 2 {
+		service, _ := c.Services.Get(clusters.NameAt(number))
+		changed := *service
+		changed.LoadBalancerIPs = []netip.Addr{clusters.AddrAt(192<<24, 1+number)}
+		changed.SourceRanges = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+		c.Services.Set(changed.Name, &changed)
+	}
+	b, tables := fakes()
+	sync(t, b, c.Plan())
+	b = New(testOptions, tables[0], tables[1])
+	sync(t, b, c.Plan())
+	c.Set(0, 2)
+	sync(t, b, c.Plan())
+	c.ServiceCIDRs = append(c.ServiceCIDRs, netip.MustParsePrefix("10.97.0.0/16"))
+	sync(t, b, c.Plan())
+	holds(t, b, c.Plan())
+	if text := tables[0].Dump(); !strings.Contains(text, "ip saddr != 10.0.0.0/8 drop") && !strings.Contains(text, "ip saddr != { 10.0.0.0/8 } drop") {
+		t.Errorf("the source ranges are missing:\n%s", text)
 	}
 }

@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"sigs.k8s.io/knftables"
@@ -10,40 +9,27 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
-// maxTransaction is the number of element operations in one transaction. Larger ones are no faster, hold
-// the kernel's commit lock for longer, and cost more when they fail.
-const maxTransaction = 10_000
-
 // applier writes one patch to a table.
 type applier struct {
-	ctx    context.Context
-	table  nft.Table
-	batch  *nft.Batch
-	writer *writer
-
-	elements, rules int
-	transactions    uint32
-	// text tells that nft was started, which takes longer the more the table holds.
-	text bool
+	output
+	schema *schema
+	chains *writer
+	patch  *patch
 }
 
-// put writes what the patch brings. Every transaction on the way leaves a correct dataplane: chains and elements
-// are complete before anything leads to them, and what used to stand there goes last, in tidyUp.
-func (a *applier) put(p *patch) error {
-	return a.take(p, a.prepare, a.change, a.hook)
-}
+// put writes what the patch brings. Every transaction on the way leaves a correct dataplane: chains and elements are
+// complete before anything leads to them, and what they replace goes last, in tidyUp.
+func (a *applier) put() error { return a.take(a.prepare, a.change, a.hook) }
 
-// tidyUp removes what the patch has no use for any more, which no packet needs, and takes note of it.
-func (a *applier) tidyUp(p *patch) error {
-	return a.take(p, a.tidy, a.forget, a.record)
-}
+// tidyUp removes what the patch has no use for and no packet needs, and records the result in the table.
+func (a *applier) tidyUp() error { return a.take(a.tidy, a.forget, a.record) }
 
-func (a *applier) take(p *patch, steps ...func(*patch) error) error {
-	if p.empty() {
+func (a *applier) take(steps ...func() error) error {
+	if a.patch.empty() {
 		return nil
 	}
 	for _, step := range steps {
-		if err := step(p); err != nil {
+		if err := step(); err != nil {
 			return err
 		}
 	}
@@ -52,23 +38,23 @@ func (a *applier) take(p *patch, steps ...func(*patch) error) error {
 
 // prepare declares the counters and sets, and writes the chains that are text and that elements go to: those of source
 // ranges.
-func (a *applier) prepare(p *patch) error {
+func (a *applier) prepare() error {
 	tx := a.table.NewTransaction()
-	if p.skeleton != nil {
+	if a.patch.skeleton != nil {
 		tx.Add(&knftables.Table{})
-		for _, s := range p.skeleton.sets {
-			s.declare(tx)
+		for _, s := range a.schema.sets {
+			declare(tx, s)
 		}
 		for _, protocol := range protocols {
 			tx.Add(&knftables.Counter{Name: localhostCounter(protocol)})
 		}
 	}
-	for _, t := range p.addTimeouts {
-		a.writer.clients(t).declare(tx)
+	for _, t := range a.patch.addTimeouts {
+		declare(tx, a.schema.clients(t))
 	}
-	for _, t := range slices.Concat(p.addChains, p.rewriteChains) {
-		if list, ok := p.after.lists.Get(t); ok {
-			a.write(tx, a.writer.fromChain(t, list))
+	for _, t := range slices.Concat(a.patch.addChains, a.patch.rewriteChains) {
+		if list, ok := a.patch.after.lists.Get(t); ok {
+			a.chain(tx, a.chains.fromChain(t, list))
 		}
 	}
 	return a.run(tx)
@@ -77,162 +63,138 @@ func (a *applier) prepare(p *patch) error {
 // change writes the sized chains and the elements.
 //
 // The chains go over netlink like the elements: nft is not started, and 1.0.6 could not write them (docs/decisions 0003).
-func (a *applier) change(p *patch) error {
+func (a *applier) change() error {
 	a.batch.Reset()
-	isText := func(t target) bool { return t.kind == from } // and written already
-	for _, t := range slices.DeleteFunc(slices.Clone(p.addChains), isText) {
-		a.batch.AddChain(t.name(), "")
+	for _, t := range a.patch.addChains {
+		if t.kind != from { // these are text, and written already
+			a.batch.AddChain(t.name(), "")
+		}
 	}
-	for _, t := range slices.DeleteFunc(slices.Clone(p.rewriteChains), isText) {
-		a.batch.FlushChain(t.name())
+	for _, t := range a.patch.rewriteChains {
+		if t.kind != from {
+			a.batch.FlushChain(t.name())
+		}
 	}
-	for _, t := range slices.Concat(p.addChains, p.rewriteChains) {
-		for _, rule := range a.writer.sized(t) {
+	for _, t := range slices.Concat(a.patch.addChains, a.patch.rewriteChains) {
+		for _, rule := range a.chains.sized(t) {
 			a.batch.AddRule(t.name(), rule)
 			a.rules++
 		}
 	}
-	// Chains have a transaction of their own before the elements that lead to them: a packet that came before it and
-	// finds such an element would meet an empty chain.
+	// Chains have a transaction of their own before the elements that lead to them: a packet that came before it and finds
+	// such an element would meet an empty chain.
 	if err := a.commit(); err != nil {
 		return err
 	}
-	for _, s := range p.strays {
+	for _, s := range a.patch.strays {
 		a.batch.Delete(s.set, []byte(s.key))
 	}
-	var key, value [64]byte
-	for o := range p.ops() {
+	for o := range a.patch.ops() {
 		if a.batch.Len() >= maxTransaction {
 			a.elements += a.batch.Len()
 			if err := a.commit(); err != nil {
 				return err
 			}
 		}
-		a.encode(o, key[:0], value[:0])
+		a.operate(o)
 	}
 	a.elements += a.batch.Len()
 	return a.commit()
 }
 
-func (a *applier) commit() error {
-	if a.batch.Len() == 0 {
-		return nil
-	}
-	a.transactions++
-	err := a.table.Commit(a.ctx, a.batch)
-	a.batch.Reset()
-	return err
-}
-
-// encode adds one operation to the batch, into the space that key and value have.
-func (a *applier) encode(o op, key, value []byte) {
-	e := o.element(key, value)
+// operate adds one operation to the batch.
+func (a *applier) operate(o *op) {
+	var key, value [64]byte
+	e := o.set.encode(&o.element, key[:0], value[:0])
 	if o.verb != add {
-		a.batch.Delete(o.set, e.Key)
+		a.batch.Delete(o.set.name, e.Key)
 	}
 	if o.verb != remove {
-		a.batch.Add(o.set, &e)
+		a.batch.Add(o.set.name, &e)
 	}
 }
 
-// element is what an operation adds, or removes, of which there is the key alone. It is in the space that key and value have.
-func (o *op) element(key, value []byte) nft.Element {
-	var e nft.Element
-	switch o.set {
-	case setClusterIPs, setNodeAddrs:
-		key = appendAddr(key, o.addr)
-	case setHairpins:
-		key = appendAddr(appendAddr(key, o.addr), o.addr)
-	case setSticky:
-		key = appendPool(appendEndpoint(key, o.to), o.pool)
-	case mapEndpoints, mapNodePortEnds, mapLocal, mapNodePortLocal:
-		key = appendSlot(appendFrontend(key, o.frontend), o.slot)
-		if o.verb != remove {
-			e.Value = appendEndpoint(value, o.to)
-		}
-	default:
-		key = appendFrontend(key, o.frontend)
-		if o.verb != remove {
-			e.Chain, e.Comment = o.goes.name(), o.comment
-		}
-	}
-	e.Key = key
-	return e
-}
-
-// hook writes the fixed chains in one transaction: from then on packets meet this ruleset and no other. Base
-// chains of another program in our table are unhooked by the same stroke.
-func (a *applier) hook(p *patch) error {
-	if p.skeleton == nil {
+// hook writes the fixed chains in one transaction: from then on packets meet this ruleset and no other. The same
+// transaction unhooks base chains of another program in our table.
+func (a *applier) hook() error {
+	if a.patch.skeleton == nil {
 		return nil
 	}
 	objects, err := a.table.Objects(a.ctx)
 	if err != nil {
 		return err
 	}
-	tx := a.table.NewTransaction()
+	tx, chains := a.table.NewTransaction(), a.patch.skeleton.chains
 	for _, c := range objects.Chains {
-		at := slices.IndexFunc(p.skeleton.chains, func(o chain) bool { return o.name == c.Name })
-		if at < 0 && c.Type != "" || at >= 0 && !p.skeleton.chains[at].hookedAs(c) {
-			tx.Flush(&knftables.Chain{Name: c.Name})
-			tx.Delete(&knftables.Chain{Name: c.Name})
+		at := slices.IndexFunc(chains, func(o chain) bool { return o.name == c.Name })
+		if at < 0 && c.Type != "" || at >= 0 && !chains[at].hookedAs(c) {
+			destroy(tx, &knftables.Chain{Name: c.Name})
 		}
 	}
-	for _, c := range p.skeleton.chains { // all first, since they lead to each other
+	for _, c := range chains { // all first, since they lead to each other
 		tx.Add(c.declaration())
 	}
-	for _, c := range p.skeleton.chains {
-		a.write(tx, c)
+	for _, c := range chains {
+		a.chain(tx, c)
 	}
 	return a.run(tx)
 }
 
-// tidy removes what nothing leads to any more, packets on their way included.
-func (a *applier) tidy(p *patch) error {
-	if len(p.delChains) > 0 {
+// tidy removes what nothing leads to any more, not even packets on their way.
+func (a *applier) tidy() error {
+	if len(a.patch.delChains) > 0 {
 		if err := a.table.Settle(a.ctx); err != nil {
 			return err
 		}
 	}
-	for _, t := range p.delChains {
+	for _, t := range a.patch.delChains {
 		a.batch.FlushChain(t.name())
 		a.batch.DeleteChain(t.name())
 	}
 	if err := a.commit(); err != nil {
 		return err
 	}
-	tx := a.table.NewTransaction()
-	for _, name := range p.leftovers.chains {
-		// hook may have deleted it already.
-		tx.Add(&knftables.Chain{Name: name})
+	tx, left := a.table.NewTransaction(), a.patch.leftovers
+	for _, name := range left.chains {
+		tx.Add(&knftables.Chain{Name: name}) // hook may have deleted it already
 		tx.Flush(&knftables.Chain{Name: name})
 	}
-	for _, t := range p.delTimeouts {
-		tx.Flush(&knftables.Map{Name: t.name()})
-		tx.Delete(&knftables.Map{Name: t.name()})
+	for _, t := range a.patch.delTimeouts {
+		destroy(tx, &knftables.Map{Name: t.name()})
 	}
-	for _, name := range p.leftovers.maps {
-		tx.Flush(&knftables.Map{Name: name})
-		tx.Delete(&knftables.Map{Name: name})
+	for _, name := range left.maps {
+		destroy(tx, &knftables.Map{Name: name})
 	}
-	for _, name := range p.leftovers.sets {
-		tx.Flush(&knftables.Set{Name: name})
-		tx.Delete(&knftables.Set{Name: name})
+	for _, name := range left.sets {
+		destroy(tx, &knftables.Set{Name: name})
 	}
-	for _, name := range p.leftovers.chains {
+	for _, name := range left.chains {
 		tx.Delete(&knftables.Chain{Name: name})
 	}
 	return a.run(tx)
 }
 
-// record notes in the table what its skeleton looks like now, so that whoever reads it next can tell whether
-// somebody else changed it.
-func (a *applier) record(p *patch) (err error) {
+// forget searches the affinity maps for clients of endpoints that left their pools. It comes after everything that could
+// remember such an endpoint again.
+func (a *applier) forget() error {
+	for _, t := range a.patch.forget {
+		if err := a.output.forget(a.schema.clients(t), func(e *element) bool {
+			return a.patch.after.remembers(t, e.pool(), e.endpoint())
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// record notes in the table what its skeleton looks like now, so that the next reader can tell whether anybody else
+// changed it.
+func (a *applier) record() (err error) {
+	p := a.patch
 	if p.skeleton == nil && len(p.addChains)+len(p.delChains) == 0 && p.leftovers.none() {
 		return nil
 	}
-	after := p.after
-	if after.fingerprint, err = a.table.Fingerprint(a.ctx, chainLayout); err != nil {
+	if p.result.fingerprint, err = a.table.Fingerprint(a.ctx, chainLayout); err != nil {
 		return err
 	}
 	objects, err := a.table.Objects(a.ctx)
@@ -242,38 +204,11 @@ func (a *applier) record(p *patch) (err error) {
 	if slices.ContainsFunc(objects.Chains, func(c nft.Chain) bool { return c.Name == chainLayout }) {
 		a.batch.DeleteChain(chainLayout)
 	}
-	a.batch.AddChain(chainLayout, layoutComment(after.skeleton.digest, after.fingerprint))
+	a.batch.AddChain(chainLayout, layoutComment(p.result.holds.skeleton.digest, p.result.fingerprint))
 	return a.commit()
 }
 
-func (a *applier) run(tx *knftables.Transaction) error {
-	if tx.NumOperations() == 0 {
-		return nil
-	}
-	a.transactions++
-	a.text = true
-	return a.table.Run(a.ctx, tx)
-}
-
-// write makes a chain hold its rules and nothing else.
-func (a *applier) write(tx *knftables.Transaction, c chain) {
-	tx.Add(c.declaration())
-	tx.Flush(&knftables.Chain{Name: c.name})
-	for _, rule := range c.rules {
-		tx.Add(&knftables.Rule{Chain: c.name, Rule: rule})
-		a.rules++
-	}
-}
-
-func (c chain) declaration() *knftables.Chain {
-	declared := &knftables.Chain{Name: c.name}
-	if c.kind != "" {
-		declared.Type, declared.Hook, declared.Priority = &c.kind, &c.hook, &c.priority
-	}
-	return declared
-}
-
-// hookedAs tells whether a chain that exists is hooked as it should be.
+// hookedAs reports whether an existing chain is hooked as it should be.
 func (c chain) hookedAs(o nft.Chain) bool {
 	if c.kind == "" || o.Type == "" {
 		return string(c.kind) == o.Type
@@ -288,27 +223,13 @@ var hookNumbers = map[knftables.BaseChainHook]uint32{
 	knftables.OutputHook: 3, knftables.PostroutingHook: 4,
 }
 
-// declare adds the declaration of a set or map to a transaction.
-func (s set) declare(tx *knftables.Transaction) {
-	typeOf := s.typeOf
-	if s.counts {
-		typeOf += "; counter" // for which knftables has no field
+// removeTable removes a table with all that it holds. It is no error if there is none.
+func removeTable(ctx context.Context, table nft.Table) error {
+	objects, err := table.Objects(ctx)
+	if err != nil || !objects.Exists {
+		return err
 	}
-	switch {
-	case s.clients:
-		tx.Add(&knftables.Map{Name: s.name, TypeOf: s.typeOf, Size: knftables.PtrTo[uint64](maxClients),
-			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
-	case s.isMap:
-		tx.Add(&knftables.Map{Name: s.name, Type: s.plainType, TypeOf: typeOf})
-	default:
-		tx.Add(&knftables.Set{Name: s.name, Type: s.plainType, TypeOf: typeOf})
-	}
-}
-
-// wrap tells which family an error is about.
-func wrap(family fmt.Stringer, err error) error {
-	if err != nil {
-		return fmt.Errorf("%s: %w", family, err)
-	}
-	return nil
+	tx := table.NewTransaction()
+	tx.Delete(&knftables.Table{})
+	return table.Run(ctx, tx)
 }

@@ -5,82 +5,139 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
+// watched is a table, and what is known about its comparison with what it should hold.
+type watched struct {
+	*family
+	// audit is the one under way, census that of the state whose elements were last counted.
+	audit  *audit
+	census census
+}
+
 // audit compares the elements that a table should hold with those that it does, a part at a time. It looks up what should
-// be there, whose cost follows how much that is; that nothing else is there is for the sets' sizes to tell.
+// be there, at a cost that follows how much that is. The sizes of the sets tell that nothing else is there.
 type audit struct {
-	// of is the table as it was to be when the audit began. Whatever was written since is right as it is.
-	of *ruleset
-	// begun tells that the sizes have been compared, next gives the elements that have not.
+	// of is what the table was to hold when the audit began. What was written since is right anyway.
+	of *desired
+	// begun reports that the sizes have been compared; next returns the elements that have not.
 	begun bool
-	next  func() (op, bool)
+	next  func() (*set, element, bool)
 	stop  func()
 }
 
-// beginAudit audits what is held to be in the table, if that is known.
-func (f *family) beginAudit() {
-	f.endAudit()
-	if f.have != nil {
-		f.audit = &audit{of: f.have}
-		f.audit.next, f.audit.stop = iter.Pull(f.have.elements())
+// beginAudit audits what the table should hold, if that is known.
+func (w *watched) beginAudit() {
+	w.endAudit()
+	if w.have != nil {
+		w.audit = &audit{of: w.have.holds}
+		w.audit.next, w.audit.stop = iter.Pull2(w.schema.elements(&w.have.holds.content))
 	}
 }
 
-func (f *family) endAudit() {
-	if f.audit != nil {
-		f.audit.stop()
+func (w *watched) endAudit() {
+	if w.audit != nil {
+		w.audit.stop()
 	}
-	f.audit = nil
+	w.audit = nil
 }
 
-// take gives the elements that are next, by their sets, and tells whether they are the last.
-func (a *audit) take(most int) (parts map[string][]op, last bool) {
-	parts = map[string][]op{}
+// take returns the next elements, by their sets, and reports whether they are the last.
+func (a *audit) take(most int) (parts map[*set][]element, last bool) {
+	parts = map[*set][]element{}
 	for range most {
-		o, more := a.next()
+		s, e, more := a.next()
 		if !more {
 			return parts, true
 		}
-		parts[o.set] = append(parts[o.set], o)
+		parts[s] = append(parts[s], e)
 	}
 	return parts, false
 }
 
-// auditPart goes on with the audit by so many elements, and tells whether they are as they should be. With the last it ends.
-func (f *family) auditPart(ctx context.Context, most int) (right bool, _ error) {
-	if !f.audit.begun {
-		if right, err := f.sized(ctx, true); err != nil || !right {
-			return false, err
-		}
-		f.audit.begun = true
+// compareShape compares all but what elements hold: the skeleton, and the number of elements.
+func (w *watched) compareShape(ctx context.Context, drifts *[]backend.Drift) error {
+	if w.have == nil {
+		return nil
 	}
-	parts, last := f.audit.take(most)
+	fingerprint, err := w.table.Fingerprint(ctx, chainLayout)
+	if err != nil {
+		return err
+	}
+	if fingerprint != w.have.fingerprint {
+		w.drifted(drifts, backend.Drift{What: "its chains, rules or sets", Rival: w.rival(ctx)})
+		return nil
+	}
+	right, err := w.sized(ctx, false)
+	if err == nil && !right {
+		w.drifted(drifts, backend.Drift{What: "its elements"})
+	}
+	return err
+}
+
+// rival reports whether the table has chains that only another kube-proxy writes, named by a Service.
+func (w *watched) rival(ctx context.Context) bool {
+	objects, err := w.table.Objects(ctx)
+	return err == nil && slices.ContainsFunc(objects.Chains, func(c nft.Chain) bool { return strings.Contains(c.Name, "/") })
+}
+
+// compareElements continues the audit, if there is one, by so many elements. With the last one it ends.
+func (w *watched) compareElements(ctx context.Context, most int, drifts *[]backend.Drift) error {
+	if w.audit == nil || w.have == nil { // the next Sync reads the whole table
+		w.endAudit()
+		return nil
+	}
+	right, err := true, error(nil)
+	if !w.audit.begun {
+		right, err = w.sized(ctx, true)
+		w.audit.begun = right && err == nil
+	}
+	if w.audit.begun {
+		right, err = w.comparePart(ctx, most)
+	}
+	if err == nil && !right {
+		w.drifted(drifts, backend.Drift{What: "its elements"})
+	}
+	return err
+}
+
+// drifted makes the next Sync read the table again.
+func (w *watched) drifted(drifts *[]backend.Drift, found backend.Drift) {
+	w.have = nil
+	w.endAudit()
+	found.Family = w.schema.family
+	*drifts = append(*drifts, found)
+}
+
+// comparePart compares the next elements, and reports whether they are right.
+func (w *watched) comparePart(ctx context.Context, most int) (right bool, _ error) {
+	of := w.audit.of
+	parts, last := w.audit.take(most)
 	if last {
-		defer f.endAudit()
+		defer w.endAudit()
 	}
-	for set, part := range parts {
-		amiss, err := f.amiss(ctx, set, part)
+	for s, part := range parts {
+		wrong, err := w.wrong(ctx, s, part)
 		if err != nil {
 			return false, err
 		}
-		if slices.ContainsFunc(amiss, func(o op) bool { return f.audit.of.agrees(f.have, &o) }) {
+		if slices.ContainsFunc(wrong, func(e element) bool { return s.unchanged(&of.content, &w.have.holds.content, &e) }) {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// amiss finds out which elements of a set are missing, or say something else. A comment is nothing that packets meet.
-func (f *family) amiss(ctx context.Context, set string, part []op) (amiss []op, _ error) {
+// wrong returns the elements of a set that are missing or lead elsewhere. Packets do not depend on comments.
+func (w *watched) wrong(ctx context.Context, s *set, part []element) (wrong []element, _ error) {
 	wants := make([]nft.Element, len(part))
 	for i := range part {
-		wants[i] = part[i].element(nil, nil)
+		wants[i] = s.encode(&part[i], nil, nil)
 	}
 	keys := func(yield func([]byte) bool) {
 		for i := range wants {
@@ -90,131 +147,77 @@ func (f *family) amiss(ctx context.Context, set string, part []op) (amiss []op, 
 		}
 	}
 	at := 0
-	for found, err := range f.table.Find(ctx, set, keys) {
+	for found, err := range w.table.Find(ctx, s.name, keys) {
 		if err != nil {
 			return nil, err
 		}
 		for ; at < len(part) && !bytes.Equal(wants[at].Key, found.Key); at++ {
-			amiss = append(amiss, part[at])
+			wrong = append(wrong, part[at])
 		}
 		if at == len(part) {
-			return nil, fmt.Errorf("element %x was not asked for", found.Key)
+			return nil, fmt.Errorf("find elements of %s: %x was not asked for", s.name, found.Key)
 		}
 		if !bytes.Equal(wants[at].Value, found.Value) || wants[at].Chain != found.Chain {
-			amiss = append(amiss, part[at])
+			wrong = append(wrong, part[at])
 		}
 		at++
 	}
-	return append(amiss, part[at:]...), nil
-}
-
-// agrees tells whether a later ruleset, too, has an element as it is to be in this one.
-func (r *ruleset) agrees(later *ruleset, o *op) bool {
-	switch o.set {
-	case setClusterIPs:
-		_, holds := later.clusterIPs.Get(o.addr)
-		return holds
-	case setHairpins:
-		_, holds := later.hairpins.Get(o.addr)
-		return holds
-	case setNodeAddrs:
-		return slices.Contains(later.nodeAddrs, o.addr)
-	case setSticky:
-		m, holds := later.pools.Get(o.pool)
-		return holds && slices.Contains(m.endpoints, o.to)
-	}
-	before, _ := r.frontends.Get(o.frontend)
-	after, _ := later.frontends.Get(o.frontend)
-	return before == after
-}
-
-// elements are all that the table should hold, as operations that add them: first those that lead packets.
-func (r *ruleset) elements() iter.Seq[op] {
-	return func(yield func(op) bool) {
-		nothing := &entry{}
-		for frontend, e := range r.frontends.All() {
-			c := frontendChange{frontend: frontend, before: nothing, after: e}
-			if !fillSlots(&c, yield) || !setGuards(&c, yield) || !setVerdicts(&c, yield) || !setLocalhost(&c, yield) {
-				return
-			}
-		}
-		for pool, m := range r.pools.All() {
-			for _, endpoint := range m.endpoints {
-				if !yield(op{set: setSticky, pool: pool, to: endpoint}) {
-					return
-				}
-			}
-		}
-		for _, addr := range r.nodeAddrs {
-			if !yield(op{set: setNodeAddrs, addr: addr}) {
-				return
-			}
-		}
-		for set, addrs := range map[string]cluster.Map[netip.Addr, int]{setClusterIPs: r.clusterIPs, setHairpins: r.hairpins} {
-			for addr := range addrs.All() {
-				if r.holds(addr) && !yield(op{set: set, addr: addr}) {
-					return
-				}
-			}
-		}
-	}
+	return append(wrong, part[at:]...), nil
 }
 
 // maxDumped is the size up to which a set is read as a whole to learn its size, where the kernel does not tell: some 20 ms.
 const maxDumped = 10_000
 
-// sized tells whether sets have as many elements as they should. Where the kernel does not tell (before 6.18 or so), small ones
-// are read for it if that is asked for, and large ones not.
-func (f *family) sized(ctx context.Context, read bool) (bool, error) {
-	objects, err := f.table.Objects(ctx)
+// sized reports whether the sets have as many elements as they should. Where the kernel does not tell (before 6.18 or so),
+// small sets are read if dump is set, and others are taken to be right.
+func (w *watched) sized(ctx context.Context, dump bool) (bool, error) {
+	objects, err := w.table.Objects(ctx)
 	if err != nil {
 		return false, err
 	}
-	want := f.census.take(f.have)
-	for _, set := range objects.Sets {
-		if _, clients := parseTimeout(set.Name); clients {
-			continue // whom it remembers is the packets' business
+	want := w.census.take(w.have.holds)
+	for _, found := range objects.Sets {
+		if _, clients := parseTimeout(found.Name); clients {
+			continue // packets write its elements
 		}
-		size := set.Count
+		size := found.Count
 		if size < 0 {
-			if !read || want[set.Name] > maxDumped {
+			if !dump || want[found.Name] > maxDumped {
 				continue
 			}
 			size = 0
-			for _, err := range f.table.Elements(ctx, set.Name) {
+			for _, err := range w.table.Elements(ctx, found.Name) {
 				if err != nil {
 					return false, err
 				}
 				size++
 			}
 		}
-		if size != want[set.Name] {
+		if size != want[found.Name] {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// census tells how many elements each set of a ruleset has.
+// census is how many elements each set should have.
 type census struct {
-	of   *ruleset
+	of   *desired
 	size map[string]int
 }
 
-// take counts the elements of a ruleset, where that is not done already: it takes milliseconds for 250,000 endpoints.
-func (c *census) take(r *ruleset) map[string]int {
-	if c.of == r {
+// take counts the elements, unless that is done already: it takes milliseconds for 250,000 endpoints.
+func (c *census) take(of *desired) map[string]int {
+	if c.of == of {
 		return c.size
 	}
-	*c = census{r, map[string]int{}}
-	set, n := "", 0
-	for o := range r.elements() {
-		if o.set != set {
-			c.size[set] += n
-			set, n = o.set, 0
-		}
-		n++
+	*c = census{of, map[string]int{}}
+	counts := map[*set]int{}
+	for s := range of.schema.elements(&of.content) {
+		counts[s]++
 	}
-	c.size[set] += n
+	for s, n := range counts {
+		c.size[s.name] = n
+	}
 	return c.size
 }

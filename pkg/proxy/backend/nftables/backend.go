@@ -17,22 +17,10 @@ import (
 type Backend struct {
 	opts     Options
 	families []*family
-	watch    watch
+	drift    *drift
 }
 
 var _ backend.Backend = (*Backend)(nil)
-
-// family is one address family's table and what is known of it.
-type family struct {
-	is    cluster.Family
-	table nft.Table
-	batch *nft.Batch
-	// have is what the table holds; nil when that has to be read.
-	have *ruleset
-	// audit is the one that is under way, census that of the ruleset whose elements were last counted.
-	audit  *audit
-	census census
-}
 
 // Open makes a backend for the network namespace that it is called in, with a table for each family. It fails where
 // nothing could be written: without nft, a kernel or rights that do ([nft.OpenUsable]).
@@ -48,7 +36,7 @@ func Open(opts Options, families ...cluster.Family) (*Backend, error) {
 func openTables(open func(knftables.Family, string) (nft.Table, error), families []cluster.Family) ([]nft.Table, error) {
 	var tables []nft.Table
 	for _, family := range families {
-		table, err := open(dialectOf(family).family, TableName)
+		table, err := open(dialectOf(family).nftFamily, TableName)
 		if err != nil {
 			for _, opened := range tables {
 				_ = opened.Close() // the error that matters is at hand
@@ -64,92 +52,90 @@ func openTables(open func(knftables.Family, string) (nft.Table, error), families
 func New(opts Options, tables ...nft.Table) *Backend {
 	b := &Backend{opts: opts}
 	for _, table := range tables {
-		f := &family{is: cluster.IPv4, table: table, batch: table.NewBatch()}
-		if table.Family() == dialectOf(cluster.IPv6).family {
-			f.is = cluster.IPv6
-		}
-		b.families = append(b.families, f)
+		b.families = append(b.families, newFamily(table))
 	}
+	b.drift = newDrift(b.families)
 	return b
 }
 
-// Sync makes the tables hold what the plan says. Both families' packets meet it before anything is tidied up, for
-// which packets on their way are waited for.
+// Sync makes the tables hold what the plan says. Packets of both families meet it before anything is tidied up, which waits
+// for packets on their way.
 func (b *Backend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
-	before := b.generation(ctx)
-	_ = b.compareShapes(ctx, before) // before any of it is taken for our own; if it fails, Check tries again and tells
-	passages := make([]*passage, 0, len(b.families))
-	for _, f := range b.families {
-		passages = append(passages, f.put(ctx, p, b.opts))
-	}
 	results := make([]backend.Result, 0, len(b.families))
-	own := uint32(0)
-	for _, s := range passages {
-		results = append(results, s.finish())
-		own += s.applier.transactions
-	}
-	b.watch.wrote(before, b.generation(ctx), own)
+	b.drift.sync(ctx, func() (transactions uint32) {
+		var passes []*syncPass
+		for _, f := range b.families {
+			passes = append(passes, f.put(ctx, p, b.opts))
+		}
+		for _, s := range passes {
+			results = append(results, s.finish())
+			transactions += s.transactions
+		}
+		return transactions
+	})
 	return results
 }
 
-// passage is one family's part of a Sync.
-type passage struct {
-	*family
-	applier *applier
-	patch   *patch
-	result  backend.Result
+// Check finds out whether others changed our tables. The next Sync reads such a table again.
+func (b *Backend) Check(ctx context.Context) ([]backend.Drift, error) { return b.drift.check(ctx) }
+
+// syncPass is one family's part of a Sync.
+type syncPass struct {
+	applier
+	of     *family
+	result backend.Result
 }
 
-// put brings one table to where packets meet what the plan says.
-func (f *family) put(ctx context.Context, p *plan.Plan, opts Options) *passage {
+// put changes a table so that packets meet what the plan says.
+func (f *family) put(ctx context.Context, p *plan.Plan, opts Options) *syncPass {
 	start := time.Now()
-	s := &passage{family: f, applier: &applier{ctx: ctx, table: f.table, batch: f.batch, writer: newWriter(f.is, p.Node, opts)}}
+	s := &syncPass{of: f, result: backend.Result{Family: f.schema.family, Read: f.have == nil}}
+	s.applier = applier{output: output{ctx: ctx, table: f.table, batch: f.batch}, schema: f.schema, chains: newWriter(f.schema, p.Node, opts)}
 	have := f.have
 	f.have = nil // unless all goes well
 	if have == nil {
-		s.result.Read = true
-		have, s.result.Err = read(ctx, f.table, f.is)
+		have, s.result.Err = read(ctx, f.table, f.schema)
 	}
 	if s.result.Err == nil {
-		s.patch = diff(have, render(f.is, p, opts, have))
-		s.result.Err = s.applier.put(s.patch)
+		s.patch = diff(have, render(p, opts, have.holds))
+		s.result.Err = s.put()
 	}
 	s.result.Duration = time.Since(start)
 	return s
 }
 
-// finish tidies the table up, and tells how it all went.
-func (s *passage) finish() backend.Result {
+// finish tidies the table up, and returns how all of it went.
+func (s *syncPass) finish() backend.Result {
 	start := time.Now()
 	if s.result.Err == nil {
-		s.result.Err = s.applier.tidyUp(s.patch)
+		s.result.Err = s.tidyUp()
 	}
 	if s.result.Err == nil {
-		s.have = s.patch.after
+		s.of.have = s.patch.result
 	}
-	s.result.Family, s.result.Err = s.is, wrap(s.is, s.result.Err)
+	s.result.Err = wrap(s.result.Family, s.result.Err)
 	s.result.Duration += time.Since(start)
-	s.result.Elements, s.result.Rules, s.result.Heavy = s.applier.elements, s.applier.rules, s.applier.text
+	s.result.Elements, s.result.Rules, s.result.Heavy = s.elements, s.rules, s.text
 	return s.result
 }
 
 // Cleanup removes the tables.
 func (b *Backend) Cleanup(ctx context.Context) error {
+	b.drift.stop()
 	var failed []error
 	for _, f := range b.families {
 		f.have = nil
-		f.endAudit()
-		failed = append(failed, wrap(f.is, cleanup(ctx, f.table)))
+		failed = append(failed, wrap(f.schema.family, removeTable(ctx, f.table)))
 	}
 	return errors.Join(failed...)
 }
 
 // Close leaves the tables as they are.
 func (b *Backend) Close() error {
+	b.drift.stop()
 	var failed []error
 	for _, f := range b.families {
-		f.endAudit()
-		failed = append(failed, wrap(f.is, f.table.Close()))
+		failed = append(failed, wrap(f.schema.family, f.table.Close()))
 	}
 	return errors.Join(failed...)
 }

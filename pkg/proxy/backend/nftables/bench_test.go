@@ -25,46 +25,50 @@ func eachSize(b *testing.B, run func(b *testing.B, c *clusters.Sized)) {
 
 // BenchmarkRender renders a whole plan.
 func BenchmarkRender(b *testing.B) {
+	empty := nothing(newSchema(cluster.IPv4))
 	eachSize(b, func(b *testing.B, c *clusters.Sized) {
 		for b.Loop() {
-			render(cluster.IPv4, c.Last, testOptions, nil)
+			render(c.Last, testOptions, empty)
 		}
 	})
 }
 
 // BenchmarkRenderOneEndpoint renders back and forth between two plans that differ in an endpoint.
 func BenchmarkRenderOneEndpoint(b *testing.B) {
+	empty := nothing(newSchema(cluster.IPv4))
 	eachSize(b, func(b *testing.B, c *clusters.Sized) {
 		one := c.Last
 		change(c)
 		other := c.Plan()
-		have := render(cluster.IPv4, one, testOptions, nil)
+		have := render(one, testOptions, empty)
 		for b.Loop() {
 			one, other = other, one
-			have = render(cluster.IPv4, one, testOptions, have)
+			have = render(one, testOptions, have)
 		}
 	})
 }
 
 // BenchmarkDiff works out all operations that fill an empty table.
 func BenchmarkDiff(b *testing.B) {
+	empty := nothing(newSchema(cluster.IPv4))
 	eachSize(b, func(b *testing.B, c *clusters.Sized) {
-		want := render(cluster.IPv4, c.Last, testOptions, nil)
+		want := render(c.Last, testOptions, empty)
 		for b.Loop() {
-			operations(diff(&ruleset{family: cluster.IPv4}, want))
+			operations(diff(&state{holds: empty}, want))
 		}
 	})
 }
 
 // BenchmarkDiffOneEndpoint works out the operations of an endpoint's change, back and forth.
 func BenchmarkDiffOneEndpoint(b *testing.B) {
+	empty := nothing(newSchema(cluster.IPv4))
 	eachSize(b, func(b *testing.B, c *clusters.Sized) {
-		one := render(cluster.IPv4, c.Last, testOptions, nil)
+		one := render(c.Last, testOptions, empty)
 		change(c)
-		other := render(cluster.IPv4, c.Plan(), testOptions, one)
+		other := render(c.Plan(), testOptions, one)
 		for b.Loop() {
 			one, other = other, one
-			if n := operations(diff(one, other)); n != 1 { // the slot is replaced
+			if n := operations(diff(&state{holds: one}, other)); n != 1 { // the slot is replaced
 				b.Fatalf("%d operations", n)
 			}
 		}

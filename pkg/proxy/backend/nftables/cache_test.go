@@ -21,13 +21,13 @@ func TestWithoutCaches(t *testing.T) {
 			sync(t, kept, w.Step())
 			sync(t, New(testOptions, tables[0], tables[1]), w.Anew())
 			for i, f := range kept.families {
-				with, err := read(context.Background(), f.table, f.is)
-				without, readErr := read(context.Background(), tables[i], f.is)
+				with, err := read(context.Background(), f.table, f.schema)
+				without, readErr := read(context.Background(), tables[i], f.schema)
 				if err := errors.Join(err, readErr); err != nil {
 					t.Fatal(err)
 				}
-				if d := cmp.Diff(dump(without), dump(with)); d != "" {
-					t.Fatalf("seed %d, %s: what was kept changes the table (-without +with):\n%s", seed, f.is, d)
+				if d := cmp.Diff(dump(without.holds), dump(with.holds)); d != "" {
+					t.Fatalf("seed %d, %s: what was kept changes the table (-without +with):\n%s", seed, f.schema.family, d)
 				}
 			}
 		}

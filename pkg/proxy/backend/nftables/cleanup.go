@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"sigs.k8s.io/knftables"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -34,15 +32,4 @@ func Present(ctx context.Context) (present bool, _ error) {
 		failed = append(failed, err, table.Close())
 	}
 	return present, errors.Join(failed...)
-}
-
-// cleanup removes a table with everything in it; that there is none is fine.
-func cleanup(ctx context.Context, table nft.Table) error {
-	objects, err := table.Objects(ctx)
-	if err != nil || !objects.Exists {
-		return err
-	}
-	tx := table.NewTransaction()
-	tx.Delete(&knftables.Table{})
-	return table.Run(ctx, tx)
 }

@@ -9,26 +9,26 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// patch is what to write to get from one ruleset to another.
+// patch is what to write to get from what a table holds to what it should hold.
 type patch struct {
 	// skeleton is set when the table's fixed part must be written.
 	skeleton *skeleton
-	// addChains and rewriteChains, which exist already, are needed by the operations; delChains by nothing
-	// after them.
+	// addChains and rewriteChains, which exist already, are needed by the elements; delChains by none after them.
 	addChains, rewriteChains, delChains []target
-	frontends                           []frontendChange
-	sets                                []op
-	// addTimeouts and delTimeouts are affinity maps that come and go; in those of forget, clients may be
-	// remembered with endpoints that left.
+	// before and after are the contents that the elements differ between; frontends are the entries that do.
+	before, after *content
+	frontends     []frontendChange
+	// addTimeouts and delTimeouts are affinity maps that come and go. In those of forget, clients may be remembered with
+	// endpoints that left.
 	addTimeouts, delTimeouts, forget []timeout
-	// strays and leftovers are removed: those before anything is added, these when nothing uses them any more.
+	// strays and leftovers are removed: strays before anything is added, leftovers when nothing uses them any more.
 	strays    []stray
 	leftovers leftovers
-	// after is the ruleset that the table holds when the patch has been written.
-	after *ruleset
+	// result is the state of the table when the patch has been written.
+	result *state
 }
 
-// frontendChange is an entry before and after; the zero entry is none.
+// frontendChange is an entry before and after; nil is none.
 type frontendChange struct {
 	frontend      plan.Frontend
 	before, after *entry
@@ -46,47 +46,45 @@ const (
 // op is one operation on one element.
 type op struct {
 	verb verb
-	set  string
-	// frontend is the key in maps of frontends, addr in sets of addresses.
-	frontend plan.Frontend
-	addr     netip.Addr
-	slot     int
-	// pool and to are the key in the set of sticky endpoints.
-	pool poolID
-	// to, goes and comment are the element's data where it has any.
-	to      netip.AddrPort
-	goes    target
-	comment string
+	set  *set
+	element
 }
 
-// diff works out the patch from what a table holds to what it should. Each endpoint that stays keeps its
-// slot, so the patch of one endpoint's change is a few elements however large the pool.
-func diff(have, want *ruleset) *patch {
-	p := &patch{strays: have.strays, leftovers: have.leftovers}
+// diff works out the patch. Each endpoint that stays keeps its slot, so the patch of one endpoint's change is a few
+// elements however large the pool.
+func diff(have *state, want *desired) *patch {
 	after := *want
-	after.fingerprint = have.fingerprint // until apply writes something that it covers
-	if have.skeleton == nil || have.skeleton.digest != want.skeleton.digest {
+	p := &patch{before: &have.holds.content, after: &after.content, strays: have.strays, leftovers: have.leftovers,
+		result: &state{holds: &after, fingerprint: have.fingerprint}} // until apply writes something that it covers
+	if have.holds.skeleton == nil || have.holds.skeleton.digest != want.skeleton.digest {
 		p.skeleton = want.skeleton
 	}
-	p.frontends = make([]frontendChange, 0, max(0, want.frontends.Len()-have.frontends.Len()))
-	frontends, nothing := want.frontends.Edit(), &entry{}
-	for frontend, change := range cluster.Changes(have.frontends, want.frontends) {
+	p.place(have.holds.frontends, want.frontends)
+	p.chains()
+	p.affinity(have.holds.from == nil)
+	return p
+}
+
+// place puts the endpoints of all entries that differ into slots.
+func (p *patch) place(have, want cluster.Map[plan.Frontend, *entry]) {
+	p.frontends = make([]frontendChange, 0, max(0, want.Len()-have.Len()))
+	frontends := want.Edit()
+	for frontend, change := range cluster.Changes(have, want) {
 		c := frontendChange{frontend: frontend, before: change.Before, after: change.After}
-		switch {
-		case !change.Was:
-			c.before = nothing // so any slots are right, and the plan's own can be kept
-		case !change.Is:
-			c.after = nothing
-		default:
-			c.after = place(c.before, c.after)
+		if change.Was && change.Is { // of a new entry any slots are right
+			c.after = placeEntry(c.before, c.after)
 			frontends.Set(frontend, c.after)
 		}
 		if c.before != c.after {
 			p.frontends = append(p.frontends, c)
 		}
 	}
-	after.frontends = frontends.Map()
-	for t, change := range cluster.Changes(have.targets, want.targets) {
+	p.after.frontends = frontends.Map()
+}
+
+// chains finds out which chains are needed, and which no more.
+func (p *patch) chains() {
+	for t, change := range cluster.Changes(p.before.targets, p.after.targets) {
 		switch {
 		case !change.Is:
 			p.delChains = append(p.delChains, t)
@@ -94,65 +92,63 @@ func diff(have, want *ruleset) *patch {
 			p.addChains = append(p.addChains, t)
 		}
 	}
-	if p.skeleton != nil { // no chain that is there can be trusted
-		for t := range want.targets.All() {
-			if _, exists := have.targets.Get(t); exists {
-				p.rewriteChains = append(p.rewriteChains, t)
-			}
-		}
-	}
 	slices.Reverse(p.delChains) // a chain goes before those that it goes to
-	p.members(setClusterIPs, have.clusterIPs, want.clusterIPs, want.holds)
-	p.members(setHairpins, have.hairpins, want.hairpins, want.holds)
-	p.affinity(have, want)
-	for _, addr := range want.nodeAddrs {
-		if !slices.Contains(have.nodeAddrs, addr) {
-			p.sets = append(p.sets, op{verb: add, set: setNodeAddrs, addr: addr})
+	if p.skeleton == nil {
+		return
+	}
+	for t := range p.after.targets.All() { // no chain that exists can be trusted
+		if _, exists := p.before.targets.Get(t); exists {
+			p.rewriteChains = append(p.rewriteChains, t)
 		}
 	}
-	for _, addr := range have.nodeAddrs {
-		if !slices.Contains(want.nodeAddrs, addr) {
-			p.sets = append(p.sets, op{verb: remove, set: setNodeAddrs, addr: addr})
-		}
-	}
-	p.after = &after
-	return p
 }
 
-// members adds what to do to a set of addresses.
-func (p *patch) members(set string, have, want cluster.Map[netip.Addr, int], holds func(netip.Addr) bool) {
-	p.sets = slices.Grow(p.sets, max(0, want.Len()-have.Len()))
-	for addr, change := range cluster.Changes(have, want) {
+// affinity finds out which affinity maps are needed, and which to search for endpoints that left. What was read may
+// remember endpoints that left while no proxy ran.
+func (p *patch) affinity(read bool) {
+	for t, change := range cluster.Changes(p.before.timeouts, p.after.timeouts) {
 		switch {
-		case !holds(addr):
-		case !change.Was:
-			p.sets = append(p.sets, op{verb: add, set: set, addr: addr})
 		case !change.Is:
-			p.sets = append(p.sets, op{verb: remove, set: set, addr: addr})
+			p.delTimeouts = append(p.delTimeouts, t)
+		case !change.Was:
+			p.addTimeouts = append(p.addTimeouts, t)
+		}
+	}
+	left := map[timeout]bool{}
+	for _, change := range cluster.Changes(p.before.pools, p.after.pools) {
+		stays := func(endpoint netip.AddrPort) bool { return slices.Contains(change.After.list(), endpoint) }
+		for _, endpoint := range change.Before.list() {
+			left[change.Before.seconds] = left[change.Before.seconds] || !stays(endpoint)
+		}
+		if change.Was && change.Is && change.Before.seconds != change.After.seconds {
+			left[change.Before.seconds] = true
+		}
+	}
+	for t := range p.after.timeouts.All() {
+		if _, was := p.before.timeouts.Get(t); was && (left[t] || read) {
+			p.forget = append(p.forget, t)
 		}
 	}
 }
 
-// place puts the endpoints of want into slots, those that have holds already where they are. It returns
-// have itself when nothing differs.
-func place(have, want *entry) *entry {
+// placeEntry puts the endpoints of want into slots, those that have holds already where they are. It returns have itself
+// if nothing differs.
+func placeEntry(have, want *entry) *entry {
 	placed := *want
 	placed.slots = assign(have.slots, want.slots)
 	placed.local = assign(have.local, want.local)
-	if placed.comment == have.comment && placed.goes == have.goes && placed.refused == have.refused &&
-		placed.from == have.from && placed.remember == have.remember && placed.onLocalhost == have.onLocalhost &&
-		slices.Equal(placed.slots, have.slots) && slices.Equal(placed.local, have.local) {
+	if placed.terms == have.terms && slices.Equal(placed.slots, have.slots) && slices.Equal(placed.local, have.local) {
 		return have
 	}
 	return &placed
 }
 
-// assign orders a pool: endpoints that sit in a slot that remains stay there, the others fill the gaps.
+// assign orders a pool: endpoints in a slot that remains stay there, the others fill the gaps.
 func assign(have, pool []netip.AddrPort) []netip.AddrPort {
 	if len(have) == 0 {
 		return pool
 	}
-	sorted := pool // as the plan has it
+	sorted := pool // as in the plan
 	if !slices.IsSortedFunc(sorted, netip.AddrPort.Compare) {
 		sorted = slices.SortedFunc(slices.Values(pool), netip.AddrPort.Compare)
 	}
@@ -177,144 +173,107 @@ func assign(have, pool []netip.AddrPort) []netip.AddrPort {
 	return slots
 }
 
-// empty tells whether there is nothing to write.
+// empty reports whether there is nothing to write.
 func (p *patch) empty() bool {
-	return p.skeleton == nil && p.leftovers.none() &&
-		len(p.addChains)+len(p.rewriteChains)+len(p.delChains)+len(p.frontends)+len(p.sets)+len(p.strays)+
-			len(p.addTimeouts)+len(p.delTimeouts)+len(p.forget) == 0
+	if p.skeleton != nil || !p.leftovers.none() || len(p.frontends)+len(p.addChains)+len(p.rewriteChains)+len(p.delChains)+
+		len(p.strays)+len(p.addTimeouts)+len(p.delTimeouts)+len(p.forget) > 0 {
+		return false
+	}
+	for range p.ops() { // addresses and pools
+		return false
+	}
+	return true
 }
 
-// ops yields the operations on elements in an order that is right at every step: first whatever makes slots
-// complete and guards the frontend, then the verdicts that count on it, then what no verdict counts on any more.
-func (p *patch) ops() iter.Seq[op] {
-	return func(yield func(op) bool) {
-		for _, o := range p.sets {
-			if !yield(o) {
+// ops yields the operations on elements in an order that is right at every step: it fills the sets phase by phase, and
+// then clears them in the reverse order. An op is valid until the next.
+func (p *patch) ops() iter.Seq[*op] {
+	return func(yield func(*op) bool) {
+		w := &walk{patch: p, yield: yield}
+		w.member = func(e element) bool { w.now.element = e; return yield(&w.now) }
+		for phase := range phases {
+			if !w.phase(phase) {
 				return
 			}
 		}
-		for _, phase := range []func(*frontendChange, func(op) bool) bool{fillSlots, setGuards, setVerdicts, clearGuards, clearSlots, setLocalhost} {
-			for i := range p.frontends {
-				if !phase(&p.frontends[i], yield) {
-					return
-				}
+		w.clear = true
+		for phase := phases - 1; phase >= 0; phase-- {
+			if !w.phase(phase) {
+				return
 			}
 		}
 	}
 }
 
-// slotMaps names the maps that hold a frontend's slots and its local ones.
-func slotMaps(nodePort bool) (slots, local string) {
-	if nodePort {
-		return mapNodePortEnds, mapNodePortLocal
-	}
-	return mapEndpoints, mapLocal
+// walk is one iteration over the operations of a patch.
+type walk struct {
+	*patch
+	clear bool
+	yield func(*op) bool
+	// member yields the operation for an element of a set that is not keyed by frontends.
+	member func(element) bool
+	// now is the operation, was the element in its place before.
+	now op
+	was element
 }
 
-// verdictMaps names the maps that hold a frontend's verdicts.
-func verdictMaps(f plan.Frontend) (goes, sticky string) {
-	if f.IsNodePort() {
-		return mapNodePorts, mapStickyPorts
+// phase fills or clears the sets of a phase.
+func (w *walk) phase(phase phase) bool {
+	sets := &w.result.holds.schema.phases[phase]
+	from, to := w.before, w.after
+	if w.now.verb = add; w.clear { // what is to be removed is what only the earlier content has
+		from, to, w.now.verb = w.after, w.before, remove
 	}
-	return mapServices, mapSticky
-}
-
-// refusalSets names the sets of frontends that no endpoint serves.
-func refusalSets(f plan.Frontend) (rejected, dropped string) {
-	if f.IsNodePort() {
-		return setRejectedPorts, setDroppedPorts
+	for _, w.now.set = range sets.members {
+		if !w.now.set.members.added(from, to, w.member) {
+			return false
+		}
 	}
-	return setRejected, setDropped
-}
-
-func fillSlots(c *frontendChange, yield func(op) bool) bool {
-	slots, local := slotMaps(c.frontend.IsNodePort())
-	fill := func(set string, before, after []netip.AddrPort) bool {
-		for slot, to := range after {
-			o := op{verb: add, set: set, frontend: c.frontend, slot: slot, to: to}
-			if slot < len(before) && before[slot].IsValid() {
-				if before[slot] == to {
-					continue
-				}
-				o.verb = replace
-			}
-			if !yield(o) {
+	for i := range w.frontends {
+		c, keyed := &w.frontends[i], sets.frontends
+		if c.frontend.IsNodePort() {
+			keyed = sets.nodePorts
+		}
+		from, to := c.before, c.after
+		if w.clear {
+			from, to = c.after, c.before
+		}
+		if to == nil {
+			continue
+		}
+		w.now.element, w.was = element{frontend: c.frontend}, element{frontend: c.frontend}
+		for _, w.now.set = range keyed {
+			if !w.entry(from, to) {
 				return false
 			}
 		}
-		return true
 	}
-	return fill(slots, c.before.slots, c.after.slots) && fill(local, c.before.local, c.after.local)
+	return true
 }
 
-// setVerdict writes one verdict of a frontend.
-func (c *frontendChange) setVerdict(set string, before, after target, yield func(op) bool) bool {
-	o := op{verb: replace, set: set, frontend: c.frontend, goes: after, comment: c.after.comment}
-	switch {
-	case before == after && (c.before.comment == c.after.comment || after.kind == none):
-		return true
-	case before.kind == none:
-		o.verb = add
-	case after.kind == none:
-		o.verb = remove
-	}
-	return yield(o)
-}
-
-func setVerdicts(c *frontendChange, yield func(op) bool) bool {
-	goes, sticky := verdictMaps(c.frontend)
-	if !c.setVerdict(sticky, c.before.remember, c.after.remember, yield) || !c.setVerdict(goes, c.before.goes, c.after.goes, yield) {
-		return false
-	}
-	rejected, dropped := refusalSets(c.frontend)
-	if c.after.refused == plan.Drop { // into the one set before out of the other
-		return c.setRefusal(dropped, plan.Drop, yield) && c.setRefusal(rejected, plan.Reject, yield)
-	}
-	return c.setRefusal(rejected, plan.Reject, yield) && c.setRefusal(dropped, plan.Drop, yield)
-}
-
-// setRefusal puts a frontend into the set of those with a verdict, or takes it out.
-func (c *frontendChange) setRefusal(set string, verdict plan.Verdict, yield func(op) bool) bool {
-	was, is := c.before.refused == verdict, c.after.refused == verdict
-	o := op{set: set, frontend: c.frontend, comment: c.after.comment}
-	switch {
-	case !was && !is, was && is && c.before.comment == c.after.comment:
-		return true
-	case was && is:
-		o.verb = replace
-	case was:
-		o.verb = remove
-	}
-	return yield(o)
-}
-
-// setGuards lets in no more than the source ranges before anything leads to the frontend.
-func setGuards(c *frontendChange, yield func(op) bool) bool {
-	return c.after.from.kind == none || c.setVerdict(mapFirewall, c.before.from, c.after.from, yield)
-}
-
-func clearGuards(c *frontendChange, yield func(op) bool) bool {
-	return c.after.from.kind != none || c.setVerdict(mapFirewall, c.before.from, c.after.from, yield)
-}
-
-// setLocalhost writes whether a node port is rejected on loopback addresses.
-func setLocalhost(c *frontendChange, yield func(op) bool) bool {
-	o := op{verb: add, set: setOnLocalhost, frontend: c.frontend}
-	if c.before.onLocalhost {
-		o.verb = remove
-	}
-	return c.before.onLocalhost == c.after.onLocalhost || yield(o)
-}
-
-func clearSlots(c *frontendChange, yield func(op) bool) bool {
-	slots, local := slotMaps(c.frontend.IsNodePort())
-	empty := func(set string, before, after []netip.AddrPort) bool {
-		for slot := len(after); slot < len(before); slot++ {
-			if before[slot].IsValid() && !yield(op{verb: remove, set: set, frontend: c.frontend, slot: slot}) {
-				return false
-			}
+// entry yields the operations for what one entry has in a set.
+func (w *walk) entry(from, to *entry) bool {
+	cells, key, found := w.now.set.cells, w.now.frontend, false
+	for i := range cells.count(to) {
+		if !cells.get(to, i, &w.now.element) {
+			continue
 		}
-		return true
+		found = true
+		was := from != nil && cells.get(from, i, &w.was)
+		switch {
+		case was && (w.clear || w.now.element == w.was):
+			continue
+		case was:
+			w.now.verb = replace
+		case !w.clear:
+			w.now.verb = add
+		}
+		if !w.yield(&w.now) {
+			return false
+		}
 	}
-	return empty(slots, c.before.slots, c.after.slots) && empty(local, c.before.local, c.after.local)
+	if found { // the next set has other columns
+		w.now.element, w.was = element{frontend: key}, element{frontend: key}
+	}
+	return true
 }

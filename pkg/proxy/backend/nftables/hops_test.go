@@ -23,7 +23,7 @@ func openIn(t *testing.T, host *netns.Host) *Backend {
 	var tables []nft.Table
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 		err := host.Do(func() error {
-			table, err := nft.Open(dialectOf(family).family, TableName)
+			table, err := nft.Open(dialectOf(family).nftFamily, TableName)
 			tables = append(tables, table)
 			return err
 		})
@@ -91,7 +91,7 @@ func TestKernelHops(t *testing.T) {
 			holds(t, b, p)
 			for i, f := range b.families {
 				if got, want := f.have.fingerprint, fresh.families[i].have.fingerprint; got != want {
-					t.Fatalf("hop %d, to %s: the %s table differs from a fresh one (-fresh +hopped):\n%s", hops, c.Name, f.is,
+					t.Fatalf("hop %d, to %s: the %s table differs from a fresh one (-fresh +hopped):\n%s", hops, c.Name, f.schema.family,
 						cmp.Diff(list(t, lab.Node2.Host), list(t, lab.Node1.Host)))
 				}
 			}

@@ -3,34 +3,16 @@ package nftables
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// protocols are those that a node port may have.
-var protocols = [...]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
-
-// localhostCounter names the counter of a protocol's packets to node ports that are rejected on loopback addresses.
-func localhostCounter(protocol cluster.Protocol) string {
-	return "rejected-on-localhost-" + strings.ToLower(protocol.String())
-}
-
-// rejectOnLocalhost counts a packet by its protocol, and rejects it.
-func (w *writer) rejectOnLocalhost() []string {
-	var rules []string
-	for _, protocol := range protocols {
-		rules = append(rules, "meta l4proto "+strings.ToLower(protocol.String())+" counter name "+localhostCounter(protocol))
-	}
-	return append(rules, "reject")
-}
-
 // RejectedOnLocalhost reads how many packets of a family were rejected that were for a node port on a loopback address,
 // by protocol and since the table was made; nothing before that. Any goroutine in the backend's network namespace may call
 // it at any time.
 func RejectedOnLocalhost(ctx context.Context, family cluster.Family) (map[cluster.Protocol]uint64, error) {
-	table, err := nft.Open(dialectOf(family).family, TableName)
+	table, err := nft.Open(dialectOf(family).nftFamily, TableName)
 	if err != nil {
 		return nil, wrap(family, err)
 	}

@@ -20,15 +20,16 @@ func TestKernelPicksAreUniform(t *testing.T) {
 	p := newPicks(t)
 	p.Uniform(1_000_000, func() map[netip.AddrPort]uint64 {
 		counts := map[netip.AddrPort]uint64{}
-		for e, err := range p.Backend.(*Backend).families[0].table.Elements(t.Context(), mapEndpoints) {
+		f := p.Backend.(*Backend).families[0]
+		for raw, err := range f.table.Elements(t.Context(), mapEndpoints) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			endpoint, err := decoder{cluster.IPv4}.endpoint(e.Value)
+			e, err := f.schema.named(mapEndpoints).decode(&raw)
 			if err != nil {
 				t.Fatal(err)
 			}
-			counts[endpoint] = e.Packets
+			counts[e.endpoint()] = raw.Packets
 		}
 		return counts
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/knftables"
@@ -15,37 +16,19 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// TableName is the table in each family. Others recognise this proxy by it.
+// TableName is the table in each family. Other programs recognise this proxy by it.
 const TableName = "kube-proxy"
 
-// The sets and maps. One whose declaration changes in a later version needs a new name, since the old one
-// stays in use until the new one is complete.
+// The chains of the skeleton that others go to. The comment of chainLayout has what the skeleton looked like when it was
+// written (layoutComment).
 const (
-	mapServices      = "services"                 // frontend -> target
-	mapNodePorts     = "nodeports"                // node port -> target
-	mapEndpoints     = "endpoints"                // frontend, slot -> endpoint
-	mapLocal         = "local-endpoints"          // the same, under an external Local policy
-	mapNodePortEnds  = "nodeport-endpoints"       // node port, slot -> endpoint
-	mapNodePortLocal = "nodeport-local-endpoints" // the same, under an external Local policy
-	mapFirewall      = "firewall"                 // frontend -> source ranges
-	mapSticky        = "sticky-services"          // frontend -> remember
-	mapStickyPorts   = "sticky-nodeports"         // node port -> remember
-	setSticky        = "sticky-endpoints"         // endpoint, pool
-	setRejected      = "rejected"                 // frontends without an endpoint
-	setRejectedPorts = "rejected-nodeports"       // node ports without one
-	setDropped       = "dropped"                  // frontends with endpoints elsewhere only, under a Local policy
-	setDroppedPorts  = "dropped-nodeports"        // such node ports
-	setClusterIPs    = "cluster-addresses"
-	setNodeAddrs     = "node-addresses"
-	setHairpins      = "hairpins"
-	setOnLocalhost   = "localhost-nodeports" // node ports that are rejected on loopback addresses
-	chainLayout      = "layout"              // bears, in its comment, what the skeleton looked like when it was written
-	chainServices    = "services"
-	chainUnserved    = "unserved"
-	chainUnservedNP  = "unserved-nodeports"
-	chainClusterIPs  = "undefined-cluster-ports"
-	chainSticky      = "sticky"
-	chainLocalhost   = "rejected-on-localhost"
+	chainLayout     = "layout"
+	chainServices   = "services"
+	chainUnserved   = "unserved"
+	chainUnservedNP = "unserved-nodeports"
+	chainClusterIPs = "undefined-cluster-ports"
+	chainSticky     = "sticky"
+	chainLocalhost  = "rejected-on-localhost"
 )
 
 // Options are the settings that this backend alone understands.
@@ -54,38 +37,12 @@ type Options struct {
 	Mark uint32
 }
 
-// dialect is how a family's rules differ from the other's.
-type dialect struct {
-	family knftables.Family
-	ip     string // what its header is called
-	addr   string // the type of its addresses
-	// localhost are its loopback addresses.
-	localhost string
-}
-
-func dialectOf(family cluster.Family) dialect {
-	if family == cluster.IPv6 {
-		return dialect{family: knftables.IPv6Family, ip: "ip6", addr: "ipv6_addr", localhost: "::1"}
-	}
-	return dialect{family: knftables.IPv4Family, ip: "ip", addr: "ipv4_addr", localhost: "127.0.0.0/8"}
-}
-
-// skeleton is everything in the table but the elements that come and go with Services, and the sized chains
-// that they go to. It follows from the node and the options alone.
+// skeleton is everything in the table except elements, which come and go with Services, and the sized chains that they go
+// to. It follows from the schema, the node and the options.
 type skeleton struct {
-	sets   []set
 	chains []chain
+	// digest covers the sets' declarations and all kinds of chains.
 	digest string
-}
-
-// set is the declaration of a set or map.
-type set struct {
-	name, typeOf, plainType string
-	isMap                   bool
-	// counts tells that its elements count the packets that they meet.
-	counts bool
-	// clients tells that packets write it.
-	clients bool
 }
 
 // chain is a chain with its rules.
@@ -97,27 +54,26 @@ type chain struct {
 	rules    []string
 }
 
-// writer renders the parts of a family's ruleset that are text.
+// writer renders the chains of one family's table.
 type writer struct {
-	dialect
+	*schema
 	node *plan.Node
 	mark uint32
 	cidr netip.Prefix
 }
 
-func newWriter(family cluster.Family, node *plan.Node, opts Options) *writer {
-	w := &writer{dialect: dialectOf(family), node: node, mark: opts.Mark}
-	w.cidr, _ = node.LocalTraffic.CIDR(family)
+func newWriter(s *schema, node *plan.Node, opts Options) *writer {
+	w := &writer{schema: s, node: node, mark: opts.Mark}
+	w.cidr, _ = node.LocalTraffic.CIDR(s.family)
 	return w
 }
 
 // skeleton renders what the table always holds.
 func (w *writer) skeleton() *skeleton {
-	s := &skeleton{sets: w.sets(), chains: w.baseChains()}
-	s.chains = append(s.chains, w.sharedChains()...)
+	s := &skeleton{chains: append(w.baseChains(), w.sharedChains()...)}
 	text := sha256.New()
-	for _, set := range s.sets {
-		fmt.Fprintln(text, set)
+	for _, set := range append(slices.Clip(w.sets), w.clients(1)) {
+		fmt.Fprintln(text, set.lines())
 	}
 	for _, chain := range s.chains {
 		fmt.Fprintln(text, chain)
@@ -129,55 +85,13 @@ func (w *writer) skeleton() *skeleton {
 			fmt.Fprintln(text, w.chain(t))
 		}
 	}
-	fmt.Fprintln(text, w.chain(target{kind: remember, seconds: 1}), w.clients(1))
-	fmt.Fprintln(text, w.fromChain(target{kind: from}, &sources{ranges: []netip.Prefix{w.everybody()}}))
+	fmt.Fprintln(text, w.chain(target{kind: remember, seconds: 1}))
+	fmt.Fprintln(text, w.fromChain(target{kind: from}, &sources{ranges: []netip.Prefix{netip.PrefixFrom(w.any, 0)}}))
 	s.digest = hex.EncodeToString(text.Sum(nil)[:8])
 	return s
 }
 
-// sets are declared with those that change most first: the kernel finds a set by walking a list.
-func (w *writer) sets() []set {
-	frontend := w.ip + " daddr . meta l4proto . th dport"
-	const nodePort, slot = "meta l4proto . th dport", " . numgen random mod 2"
-	endpoint := " : " + w.ip + " daddr . th dport"
-	return []set{
-		{name: mapEndpoints, typeOf: frontend + slot + endpoint, isMap: true, counts: true},
-		{name: mapServices, typeOf: frontend + " : verdict", isMap: true, counts: true},
-		{name: mapNodePortEnds, typeOf: nodePort + slot + endpoint, isMap: true, counts: true},
-		{name: mapNodePorts, typeOf: nodePort + " : verdict", isMap: true, counts: true},
-		{name: mapLocal, typeOf: frontend + slot + endpoint, isMap: true, counts: true},
-		{name: mapNodePortLocal, typeOf: nodePort + slot + endpoint, isMap: true, counts: true},
-		{name: mapFirewall, typeOf: frontend + " : verdict", isMap: true, counts: true},
-		{name: setSticky, typeOf: w.ip + " daddr . th dport" + slot + slot},
-		{name: mapSticky, plainType: w.addr + " . inet_proto . inet_service : verdict", isMap: true},
-		{name: mapStickyPorts, plainType: "inet_proto . inet_service : verdict", isMap: true},
-		{name: setHairpins, plainType: w.addr + " . " + w.addr},
-		{name: setRejected, typeOf: frontend, counts: true},
-		{name: setDropped, typeOf: frontend, counts: true},
-		{name: setRejectedPorts, typeOf: nodePort, counts: true},
-		{name: setDroppedPorts, typeOf: nodePort, counts: true},
-		{name: setClusterIPs, plainType: w.addr},
-		{name: setNodeAddrs, plainType: w.addr},
-		{name: setOnLocalhost, typeOf: nodePort},
-	}
-}
-
-// clients declares the affinity map of a timeout.
-func (w *writer) clients(t timeout) set {
-	const pool = "numgen random mod 2 . numgen random mod 2"
-	return set{name: t.name(), isMap: true, clients: true,
-		typeOf: w.ip + " saddr . meta l4proto . " + pool + " : " + w.ip + " daddr . th dport"}
-}
-
-// everybody is the range of all addresses.
-func (w *writer) everybody() netip.Prefix {
-	if w.ip == "ip6" {
-		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-}
-
-// baseChains hook the table into the packets' way. Their hooks and priorities are a promise to others.
+// baseChains hook the table into the path of packets. Their hooks and priorities are a promise to others.
 func (w *writer) baseChains() []chain {
 	const masquerade = "masquerade fully-random"
 	const sent = "ct state new ct status dnat jump " + chainSticky
@@ -234,8 +148,8 @@ func (w *writer) sharedChains() []chain {
 	}
 }
 
-// sentFrom finds out, after DNAT, which frontend a connection met. nft understands the original port only
-// where the protocol is known.
+// sentFrom finds the frontend that a connection met, after DNAT. nft accepts the original port only where the protocol is
+// known.
 func (w *writer) sentFrom() []string {
 	var rules []string
 	for _, protocol := range []string{"tcp", "udp", "sctp"} {
@@ -247,12 +161,12 @@ func (w *writer) sentFrom() []string {
 	return rules
 }
 
-// undefinedPorts refuses what still has a cluster IP after DNAT: it is for a port that the Service does not
-// have, or for an address that no Service has.
+// undefinedPorts rejects packets that still have a cluster IP after DNAT, because the Service does not have the port, and
+// drops those to an address that no Service has.
 func (w *writer) undefinedPorts() []string {
 	rules := []string{w.ip + " daddr @" + setClusterIPs + " reject"}
 	for _, cidr := range w.node.ServiceCIDRs {
-		if dialectOf(cluster.FamilyOf(cidr.Addr())) == w.dialect {
+		if cluster.FamilyOf(cidr.Addr()) == w.family {
 			rules = append(rules, w.ip+" daddr "+cidr.Masked().String()+" drop")
 		}
 	}
@@ -310,11 +224,20 @@ func (w *writer) remember(t timeout, pool poolID) nft.Rule {
 	}
 }
 
+// fromChain drops what comes from elsewhere: one lookup, however long the list.
+func (w *writer) fromChain(t target, list *sources) chain {
+	texts := make([]string, len(list.ranges))
+	for i, r := range list.ranges {
+		texts[i] = r.String()
+	}
+	return chain{name: t.name(), rules: []string{w.ip + " saddr != { " + strings.Join(texts, ", ") + " } drop"}}
+}
+
 // chain is a sized chain as text.
 func (w *writer) chain(t target) chain {
 	c := chain{name: t.name()}
 	for _, rule := range w.sized(t) {
-		c.rules = append(c.rules, rule.Text(w.family))
+		c.rules = append(c.rules, rule.Text(w.nftFamily))
 	}
 	return c
 }
@@ -322,18 +245,20 @@ func (w *writer) chain(t target) chain {
 // pick draws one of n slots and sends the connection to the endpoint in it.
 func (w *writer) pick(t target) nft.DNAT {
 	d := nft.DNAT{Key: nft.Concat{nft.DestinationAddress, nft.Protocol, nft.DestinationPort, nft.RandomNumber(t.n)}}
-	slots, local := slotMaps(t.nodePort)
-	if t.nodePort {
-		d.Key = d.Key[1:]
-	}
-	d.Map = slots
-	if t.kind == pickLocal {
-		d.Map = local
+	switch local := t.kind == pickLocal; {
+	case t.nodePort && local:
+		d.Key, d.Map = d.Key[1:], mapNodePortLocal
+	case t.nodePort:
+		d.Key, d.Map = d.Key[1:], mapNodePortEnds
+	case local:
+		d.Map = mapLocal
+	default:
+		d.Map = mapEndpoints
 	}
 	return d
 }
 
-// source matches what is local traffic, or what is not; it is nil where that cannot be told.
+// source matches local traffic, or all other traffic; it is nil if local traffic is not configured.
 func (w *writer) source(local bool) nft.Statement {
 	switch {
 	case w.node.LocalTraffic.Interface != "":
@@ -344,3 +269,24 @@ func (w *writer) source(local bool) nft.Statement {
 		return nil
 	}
 }
+
+// protocols are those that a node port may have.
+var protocols = [...]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
+
+// localhostCounter names the counter of a protocol's packets to node ports that are rejected on loopback addresses.
+func localhostCounter(protocol cluster.Protocol) string {
+	return "rejected-on-localhost-" + strings.ToLower(protocol.String())
+}
+
+// rejectOnLocalhost counts a packet by its protocol, and rejects it.
+func (w *writer) rejectOnLocalhost() []string {
+	var rules []string
+	for _, protocol := range protocols {
+		rules = append(rules, "meta l4proto "+strings.ToLower(protocol.String())+" counter name "+localhostCounter(protocol))
+	}
+	return append(rules, "reject")
+}
+
+// layoutComment is the comment of the chain "layout": the digest of the skeleton that was written, and the fingerprint
+// that the kernel's table had then.
+func layoutComment(digest, fingerprint string) string { return digest + " " + fingerprint }

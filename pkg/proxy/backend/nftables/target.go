@@ -11,7 +11,7 @@ import (
 // connections are treated and how many slots there are, not one for each Service.
 type target struct {
 	kind kind
-	// nodePort tells that the frontend is a port on the node's own addresses, which has maps of its own.
+	// nodePort reports that the frontend is a port on the node's own addresses, which has maps of its own.
 	nodePort bool
 	// n is the number of slots; of a local target, that of the short cut, and m that of the local pool.
 	n, m uint32
@@ -122,15 +122,20 @@ func (t target) Compare(o target) int {
 	return cmp.Or(cmp.Compare(t.n, o.n), cmp.Compare(t.m, o.m), cmp.Compare(t.seconds, o.seconds), cmp.Compare(t.id, o.id))
 }
 
-// slots is how many slots of the endpoint map and of the local endpoint map a frontend has that goes to t.
-func (t target) slots() (shared, own uint32) {
-	switch t.kind {
-	case pick, internal, external, local:
-		return t.n, t.m
-	case pickLocal:
-		return 0, t.n
+// sharedSlots is the number of slots in the endpoint map of a frontend that goes to t.
+func (t target) sharedSlots() uint32 {
+	if t.kind == pickLocal {
+		return 0
 	}
-	return 0, 0
+	return t.n
+}
+
+// ownSlots is the number of slots in the local endpoint map of a frontend that goes to t.
+func (t target) ownSlots() uint32 {
+	if t.kind == pickLocal {
+		return t.n
+	}
+	return t.m
 }
 
 // onward is the target that t goes on to, for the same clients.
@@ -142,7 +147,7 @@ func (t target) onward(k kind, n uint32) target {
 	return next
 }
 
-// forgetful is the target that balances whoever the client is.
+// forgetful is the target that balances without affinity.
 func (t target) forgetful() target {
 	t.seconds, t.id = 0, 0
 	return t

@@ -72,19 +72,24 @@ func TestAuditFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, err := range []error{nil, errors.New("no memory"), errors.New("no memory")} {
-		table.err, b.watch.auditAfter = err, time.Time{}
+		table.err, b.drift.auditAfter = err, time.Time{}
 		if drifts, got := b.Check(t.Context()); !errors.Is(got, err) || len(drifts) > 0 {
 			t.Errorf("Check says %v, %v; want %v", drifts, got, err)
 		}
 	}
 	table.err = nil
 	for range 20 {
-		b.watch.auditAfter = time.Time{}
+		b.drift.auditAfter = time.Time{}
 		if drifts, err := b.Check(t.Context()); err != nil || len(drifts) > 0 {
 			return
 		}
 	}
 	t.Error("the replaced endpoint is never found")
+}
+
+// slotKey is the key of a slot of a cluster IP.
+func slotKey(b *Backend, frontend plan.Frontend, slot uint32) []byte {
+	return b.families[0].schema.named(mapEndpoints).encode(&element{frontend: frontend, slot: slot}, nil, nil).Key
 }
 
 // replaceEndpoint has a stranger lead a slot elsewhere.
@@ -141,7 +146,7 @@ func TestCheckFindsTampering(t *testing.T) {
 			if err := tamper(t, table); err != nil {
 				t.Fatal(err)
 			}
-			readAlike(t, table)
+			readAlike(t, b.families[0])
 			drifts, err := b.Check(context.Background())
 			if err != nil || len(drifts) != 1 {
 				t.Fatalf("Check says %v, %v; want one drift", drifts, err)
@@ -184,7 +189,7 @@ func TestTamperingBetweenSyncs(t *testing.T) {
 // untilRested calls Check until it has compared all elements, with a sync in between, and gives the drifts and how often.
 func untilRested(t *testing.T, b *Backend, sync func()) (drifts []backend.Drift, checks int) {
 	t.Helper()
-	for checks == 0 || b.watch.auditing {
+	for checks == 0 || b.drift.auditing {
 		found, err := b.Check(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -215,13 +220,13 @@ func TestAuditInParts(t *testing.T) {
 		t.Errorf("nobody else wrote, but: %v", drifts)
 	}
 	var last plan.Frontend
-	for frontend := range b.families[0].have.frontends.All() {
+	for frontend := range b.families[0].have.holds.frontends.All() {
 		last = frontend
 	}
-	if err := replaceEndpoint(table, appendSlot(appendFrontend(nil, last), 1)); err != nil {
+	if err := replaceEndpoint(table, slotKey(b, last, 1)); err != nil {
 		t.Fatal(err)
 	}
-	b.watch.auditAfter = time.Time{}
+	b.drift.auditAfter = time.Time{}
 	if drifts, checks := untilRested(t, b, change); len(drifts) != 1 || checks < 2 {
 		t.Errorf("after %d checks: %v; want one drift, not at once", checks, drifts)
 	}
@@ -252,7 +257,7 @@ func TestCheckWithoutCounts(t *testing.T) {
 	if err := table.Stranger().AddElement(setClusterIPs, &nft.Element{Key: []byte{10, 96, 0, 200}}); err != nil {
 		t.Fatal(err)
 	}
-	b.watch.auditAfter = time.Time{}
+	b.drift.auditAfter = time.Time{}
 	if drifts, err := b.Check(t.Context()); err != nil || len(drifts) != 1 {
 		t.Fatalf("Check says %v, %v; want one drift", drifts, err)
 	}

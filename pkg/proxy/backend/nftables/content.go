@@ -1,0 +1,190 @@
+package nftables
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// content is what the sets and sized chains of one family's table hold, as a value that never changes. It is the same
+// type for what a table should hold and for what it does hold.
+type content struct {
+	frontends cluster.Map[plan.Frontend, *entry]
+	// addrs are the sets of addresses. Addresses of the other family are not in the table.
+	addrs [addrSets]cluster.Map[netip.Addr, int]
+	// needs are what the frontends need.
+	needs
+}
+
+// addrSet numbers the sets of addresses.
+type addrSet int
+
+const (
+	nodeAddrs addrSet = iota
+	clusterIPs
+	hairpins
+	addrSets
+)
+
+// entry is all that the table holds about one frontend.
+type entry struct {
+	terms
+	// sources are the source ranges that the chain of terms.from admits. They are not read from the kernel.
+	sources *sources
+	// slots are the endpoint map's elements, local those of the local endpoint map. In what was read from the kernel an
+	// invalid address marks a slot that is missing.
+	slots, local []netip.AddrPort
+}
+
+// terms are what the table holds about a frontend except its endpoints.
+type terms struct {
+	// comment names the Service for readers of the listing.
+	comment string
+	// goes is the verdict in the frontend map, from that in the firewall map, remember that in the map of frontends whose
+	// clients stay with their endpoints.
+	goes, from, remember target
+	// rejected and dropped report in which set a frontend is that no endpoint serves.
+	rejected, dropped bool
+	// onLocalhost reports that connections to the node port are rejected on loopback addresses.
+	onLocalhost bool
+}
+
+// sources is a sorted list of source ranges, none of which contains another.
+type sources struct {
+	ranges []netip.Prefix
+}
+
+// members are the endpoints that a pool's clients may stay with.
+type members struct {
+	// users counts the entries that balance over the pool.
+	users     int
+	seconds   timeout
+	endpoints []netip.AddrPort
+}
+
+func (m *members) list() []netip.AddrPort {
+	if m == nil {
+		return nil
+	}
+	return m.endpoints
+}
+
+// eachPool yields the pools whose clients the entry remembers.
+func (e *entry) eachPool(yield func(poolID, []netip.AddrPort)) {
+	if e.goes.seconds == 0 {
+		return
+	}
+	yield(poolID(e.goes.id), e.slots)
+	if e.goes.kind == local && e.goes.m > 0 {
+		yield(poolID(e.goes.id)|localBit, e.local)
+	}
+}
+
+// remembers reports whether an element of an affinity map leads to an endpoint that its client may stay with.
+func (c *content) remembers(t timeout, pool poolID, endpoint netip.AddrPort) bool {
+	m, ok := c.pools.Get(pool)
+	return ok && m.seconds == t && slices.Contains(m.endpoints, endpoint)
+}
+
+// needs counts what the entries need, so that it exists for as long as one needs it.
+type needs struct {
+	// targets are the chains that verdicts go to, and those that these go on to.
+	targets cluster.Map[target, int]
+	// lists are the source ranges of the chains that check them. They are not read from the kernel.
+	lists cluster.Map[target, *sources]
+	// timeouts are those of the affinity maps, pools those whose clients are remembered.
+	timeouts cluster.Map[timeout, int]
+	pools    cluster.Map[poolID, *members]
+}
+
+// editor makes one content of another.
+type editor struct {
+	of        *content
+	frontends *cluster.Editor[plan.Frontend, *entry]
+	addrs     [addrSets]*cluster.Editor[netip.Addr, int] // nil is not edited
+	targets   *cluster.Editor[target, int]
+	lists     *cluster.Editor[target, *sources]
+	timeouts  *cluster.Editor[timeout, int]
+	pools     *cluster.Editor[poolID, *members]
+}
+
+func (c *content) edit() *editor {
+	return &editor{of: c, frontends: c.frontends.Edit(), targets: c.targets.Edit(), lists: c.lists.Edit(),
+		timeouts: c.timeouts.Edit(), pools: c.pools.Edit()}
+}
+
+func (e *editor) content() content {
+	c := content{frontends: e.frontends.Map(), addrs: e.of.addrs, needs: needs{targets: e.targets.Map(), lists: e.lists.Map(),
+		timeouts: e.timeouts.Map(), pools: e.pools.Map()}}
+	for i, edited := range e.addrs {
+		if edited != nil {
+			c.addrs[i] = edited.Map()
+		}
+	}
+	return c
+}
+
+// addAddr adds an address to a set of addresses.
+func (e *editor) addAddr(to addrSet, addr netip.Addr) {
+	if e.addrs[to] == nil {
+		e.addrs[to] = e.of.addrs[to].Edit()
+	}
+	e.addrs[to].Set(addr, 1)
+}
+
+// replace puts one entry in the place of another, with what they need. Either may be nil.
+func (e *editor) replace(frontend plan.Frontend, before, after *entry) {
+	if after != nil {
+		e.frontends.Set(frontend, after)
+		e.count(after, 1)
+		if after.sources != nil {
+			e.lists.Set(after.from, after.sources)
+		}
+	} else {
+		e.frontends.Delete(frontend)
+	}
+	if before == nil {
+		return
+	}
+	e.count(before, -1)
+	if _, needed := e.targets.Get(before.from); !needed {
+		e.lists.Delete(before.from)
+	}
+}
+
+// count adds n, 1 or -1, to the users of everything that an entry needs.
+func (e *editor) count(of *entry, n int) {
+	for _, first := range []target{of.goes, of.remember, of.from} {
+		for _, t := range first.needs() {
+			count(e.targets, t, n)
+		}
+	}
+	if of.goes.seconds > 0 {
+		count(e.timeouts, of.goes.seconds, n)
+	}
+	of.eachPool(func(pool poolID, endpoints []netip.AddrPort) {
+		// All entries of a pool have the same endpoints, so those of the last one are right.
+		now := &members{users: n, seconds: of.goes.seconds, endpoints: endpoints}
+		if m, ok := e.pools.Get(pool); ok {
+			now.users += m.users
+			if n < 0 {
+				now.seconds, now.endpoints = m.seconds, m.endpoints
+			}
+		}
+		if now.users == 0 {
+			e.pools.Delete(pool)
+		} else {
+			e.pools.Set(pool, now)
+		}
+	})
+}
+
+func count[K cluster.Key[K]](counts *cluster.Editor[K, int], key K, by int) {
+	if n, _ := counts.Get(key); n+by > 0 {
+		counts.Set(key, n+by)
+	} else {
+		counts.Delete(key)
+	}
+}

@@ -1,0 +1,90 @@
+package nftables
+
+import (
+	"context"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+)
+
+// maxTransaction is the number of element operations in one transaction. Larger ones are no faster, hold the kernel's
+// commit lock for longer, and cost more when they fail.
+const maxTransaction = 10_000
+
+// output is what one Sync writes to one table.
+type output struct {
+	ctx   context.Context
+	table nft.Table
+	batch *nft.Batch
+
+	elements, rules int
+	transactions    uint32
+	// text reports that nft was started, which takes longer the more the table holds.
+	text bool
+}
+
+// commit writes the batch over netlink.
+func (o *output) commit() error {
+	if o.batch.Len() == 0 {
+		return nil
+	}
+	o.transactions++
+	err := o.table.Commit(o.ctx, o.batch)
+	o.batch.Reset()
+	return err
+}
+
+// run writes a transaction as text, with nft.
+func (o *output) run(tx *knftables.Transaction) error {
+	if tx.NumOperations() == 0 {
+		return nil
+	}
+	o.transactions++
+	o.text = true
+	return o.table.Run(o.ctx, tx)
+}
+
+// chain makes a chain hold its rules and nothing else.
+func (o *output) chain(tx *knftables.Transaction, c chain) {
+	tx.Add(c.declaration())
+	tx.Flush(&knftables.Chain{Name: c.name})
+	for _, rule := range c.rules {
+		tx.Add(&knftables.Rule{Chain: c.name, Rule: rule})
+		o.rules++
+	}
+}
+
+func (c chain) declaration() *knftables.Chain {
+	declared := &knftables.Chain{Name: c.name}
+	if c.kind != "" {
+		declared.Type, declared.Hook, declared.Priority = &c.kind, &c.hook, &c.priority
+	}
+	return declared
+}
+
+// declare adds the declaration of a set or map to a transaction.
+func declare(tx *knftables.Transaction, s *set) {
+	typ, typeOf := s.types()
+	switch counter := "; counter"; { // for which knftables has no field
+	case s.dynamic():
+		tx.Add(&knftables.Map{Name: s.name, TypeOf: typeOf, Size: knftables.PtrTo[uint64](maxClients),
+			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
+		return
+	case s.counts && typ != "":
+		typ += counter
+	case s.counts:
+		typeOf += counter
+	}
+	if s.isMap() {
+		tx.Add(&knftables.Map{Name: s.name, Type: typ, TypeOf: typeOf})
+	} else {
+		tx.Add(&knftables.Set{Name: s.name, Type: typ, TypeOf: typeOf})
+	}
+}
+
+// destroy adds the deletion of a set, map or chain, with what it holds.
+func destroy(tx *knftables.Transaction, o knftables.Object) {
+	tx.Flush(o)
+	tx.Delete(o)
+}

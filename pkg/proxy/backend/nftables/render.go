@@ -1,0 +1,140 @@
+package nftables
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// desired is what one family's table should hold: a plan in the language of nftables, as a value that never changes.
+//
+// The slots of endpoints are not part of its meaning, because every slot has the same chance. render puts a pool in any
+// order, and diff keeps endpoints in the slots that they have (docs/decisions/0002).
+type desired struct {
+	content
+	schema   *schema
+	skeleton *skeleton
+	// from is the plan that was rendered; nil if the content was read from the kernel.
+	from *plan.Plan
+}
+
+// nothing is what an empty table holds.
+func nothing(s *schema) *desired { return &desired{schema: s} }
+
+// render renders a plan. last is an earlier result, or what became of it in the kernel: frontends whose route has not
+// changed since are taken over. That saves time and does not change the result.
+func render(p *plan.Plan, opts Options, last *desired) *desired {
+	if last.from == nil {
+		last = &desired{schema: last.schema, from: &plan.Plan{Node: &plan.Node{}}}
+	}
+	edit, family := last.edit(), last.schema.family
+	for frontend, change := range cluster.Changes(last.from.Frontends, p.Frontends) {
+		if frontend.Family() != family {
+			continue
+		}
+		before, _ := edit.frontends.Get(frontend)
+		var after *entry
+		if change.Is {
+			after = renderRoute(change.After)
+		}
+		edit.replace(frontend, before, after)
+	}
+	want := &desired{content: edit.content(), schema: last.schema, skeleton: last.skeleton, from: p}
+	want.addrs[clusterIPs], want.addrs[hairpins] = p.ClusterIPs, p.Hairpins
+	if p.Node != last.from.Node {
+		want.skeleton = newWriter(want.schema, p.Node, opts).skeleton()
+		want.addrs[nodeAddrs] = renderNodeAddrs(p.Node)
+	}
+	return want
+}
+
+// renderNodeAddrs returns the addresses on which node ports are served. Loopback addresses are none in this mode.
+func renderNodeAddrs(node *plan.Node) cluster.Map[netip.Addr, int] {
+	addrs := cluster.Map[netip.Addr, int]{}.Edit()
+	for _, addr := range node.NodePortAddrs {
+		if !addr.IsLoopback() {
+			addrs.Set(addr, 1)
+		}
+	}
+	return addrs.Map()
+}
+
+// renderRoute makes the elements of one frontend.
+func renderRoute(r *plan.Route) *entry {
+	e := &entry{slots: r.Pool.Endpoints}
+	e.comment, e.onLocalhost = nft.CutComment(r.Name), r.RejectOnLocalhost
+	e.rejected, e.dropped = r.Verdict == plan.Reject, r.Verdict == plan.Drop
+	t := target{nodePort: r.Frontend.IsNodePort(), n: uint32(len(r.Pool.Endpoints))}
+	switch {
+	case r.ShortCut != nil:
+		e.slots, e.local = r.ShortCut.Endpoints, r.Pool.Endpoints
+		t.kind, t.n, t.m = local, uint32(len(e.slots)), uint32(len(e.local))
+	case r.Verdict != plan.Balance:
+		t = target{}
+	case r.Masquerade == plan.MasqueradeAll:
+		t.kind = external
+	case r.Masquerade == plan.MasqueradeOffCluster:
+		t.kind = internal
+	default:
+		t.kind = pick
+	}
+	e.goes = t
+	e.stick(r)
+	e.guard(r)
+	return e
+}
+
+// stick makes an entry's clients stay with their endpoints.
+func (e *entry) stick(r *plan.Route) {
+	if r.Affinity < time.Second || e.goes.kind == none {
+		return
+	}
+	pool := poolOf(r)
+	e.remember = target{kind: remember, seconds: timeout(r.Affinity / time.Second), id: uint64(pool)}
+	e.goes.seconds = e.remember.seconds
+	if e.goes.kind != local && r.Policy == cluster.PolicyLocal {
+		pool |= localBit
+	}
+	e.goes.id = uint64(pool)
+}
+
+// guard admits only the route's source ranges to an entry. The name of the chain that checks them has a digest of the list:
+// Services with the same list share it, and a changed list is another chain.
+func (e *entry) guard(r *plan.Route) {
+	if len(r.SourceRanges) == 0 {
+		return
+	}
+	list := &sources{ranges: disjoint(r.SourceRanges)}
+	if list.ranges[0].Bits() == 0 {
+		return // all sources are admitted
+	}
+	text := sha256.New()
+	for _, r := range list.ranges {
+		fmt.Fprintln(text, r)
+	}
+	e.sources = list
+	e.from = target{kind: from, id: binary.BigEndian.Uint64(text.Sum(nil))}
+}
+
+// disjoint sorts ranges and omits those within another one. Two prefixes never overlap otherwise.
+func disjoint(ranges []netip.Prefix) []netip.Prefix {
+	sorted := make([]netip.Prefix, len(ranges))
+	for i, r := range ranges {
+		sorted[i] = r.Masked()
+	}
+	slices.SortFunc(sorted, netip.Prefix.Compare) // by address, the larger range first
+	kept := sorted[:0]
+	for _, r := range sorted {
+		if len(kept) == 0 || !kept[len(kept)-1].Contains(r.Addr()) {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,100 @@
+package nftables
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
+)
+
+// plansWithEachSet returns, for each set of a schema, the plan of a case for which it has an element.
+func plansWithEachSet(t *testing.T, s *schema) map[*set]*plan.Plan {
+	t.Helper()
+	all, err := cases.Load("../../../../test/cases")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[*set]*plan.Plan{}
+	for _, c := range all {
+		p := c.Plan()
+		want := render(p, testOptions, nothing(s))
+		for set := range s.elements(&want.content) {
+			found[set] = p
+		}
+	}
+	for _, set := range s.sets {
+		if found[set] == nil {
+			t.Fatalf("no case has an element in the set %s: write one in test/cases", set.name)
+		}
+	}
+	return found
+}
+
+// TestEverySetDecodes reads back what is written to each set, and no element with other bytes.
+func TestEverySetDecodes(t *testing.T) {
+	b, _ := fakes()
+	for _, f := range b.families {
+		for set, p := range plansWithEachSet(t, f.schema) {
+			want := render(p, testOptions, nothing(f.schema))
+			for of, e := range f.schema.elements(&want.content) {
+				if of != set {
+					continue
+				}
+				raw := set.encode(&e, nil, nil)
+				if got, err := set.decode(&raw); err != nil || got != e {
+					t.Fatalf("%s, %s: %+v is read as %+v, %v", f.schema.family, set.name, e, got, err)
+				}
+				long, short := raw, raw
+				long.Key = slices.Concat(raw.Key, []byte{0, 0, 0, 0})
+				short.Key = raw.Key[:len(raw.Key)-4]
+				for _, other := range []nft.Element{long, short} {
+					if got, err := set.decode(&other); err == nil {
+						t.Fatalf("%s, %s: key %x is read as %+v", f.schema.family, set.name, other.Key, got)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestEverySetIsAudited has another program take an element out of each set, and put one in that is none of ours: Check
+// finds it, and the next Sync repairs it.
+func TestEverySetIsAudited(t *testing.T) {
+	b, table := oneFake()
+	for set, p := range plansWithEachSet(t, b.families[0].schema) {
+		for name, tamper := range map[string]func() error{
+			"delete": func() error { return table.Stranger().DeleteElement(set.name, firstKey(t, table, set.name)) },
+			"replace": func() error {
+				key := firstKey(t, table, set.name)
+				strange := nft.Element{Key: make([]byte, len(key)), Value: make([]byte, valueLen(set))}
+				if set.verdict {
+					strange.Chain = chainLayout
+				}
+				return errors.Join(table.Stranger().DeleteElement(set.name, key), table.Stranger().AddElement(set.name, &strange))
+			},
+		} {
+			sync(t, b, p)
+			untilRested(t, b, func() {})
+			if err := tamper(); err != nil {
+				t.Fatalf("%s of %s: %v", name, set.name, err)
+			}
+			b.drift.auditAfter = b.drift.auditAfter.AddDate(-1, 0, 0)
+			if drifts, _ := untilRested(t, b, func() {}); len(drifts) != 1 {
+				t.Errorf("%s of %s: Check returns %v, want one drift", name, set.name, drifts)
+			}
+			sync(t, b, p)
+			holds(t, b, p)
+		}
+	}
+}
+
+// valueLen is the number of bytes of a set's values.
+func valueLen(s *set) (n int) {
+	for _, c := range s.value {
+		n += c.width
+	}
+	return n
+}

@@ -1,0 +1,146 @@
+package nftables
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// maxSlots bounds the slots of a frontend that are accepted from the kernel, where anybody may write.
+const maxSlots = 1 << 20
+
+// cells is what an entry has in a set that is keyed by frontends.
+type cells struct {
+	// count is the number of elements that an entry may have; get adds what the i-th has beside the frontend, and reports
+	// whether there is one.
+	count func(*entry) int
+	get   func(of *entry, i int, e *element) bool
+	// put adds an element to an entry that is being read.
+	put func(to *entry, e *element) error
+	// slots is the number of elements that a verdict counts on; nil if it does not tell.
+	slots func(target) uint32
+}
+
+// slotCells are the endpoints of a pool, each in its slot.
+func slotCells(at func(*entry) *[]netip.AddrPort, slots func(target) uint32) *cells {
+	return &cells{
+		count: func(of *entry) int { return len(*at(of)) },
+		get: func(of *entry, i int, e *element) bool {
+			pool := *at(of)
+			if i >= len(pool) || !pool[i].IsValid() {
+				return false
+			}
+			e.slot, e.addr, e.port = uint32(i), pool[i].Addr(), pool[i].Port()
+			return true
+		},
+		put: func(to *entry, e *element) error {
+			if e.slot >= maxSlots {
+				return fmt.Errorf("slot %d is out of range", e.slot)
+			}
+			pool := at(to)
+			if n := int(e.slot) + 1 - len(*pool); n > 0 {
+				*pool = append(*pool, make([]netip.AddrPort, n)...)
+			}
+			(*pool)[e.slot] = e.endpoint()
+			return nil
+		},
+		slots: slots,
+	}
+}
+
+func one(*entry) int { return 1 }
+
+// verdictCells are verdicts.
+func verdictCells(at func(*terms) *target) *cells {
+	return &cells{
+		count: one,
+		get: func(of *entry, _ int, e *element) bool {
+			t := at(&of.terms)
+			if t.kind == none {
+				return false
+			}
+			e.goes, e.comment = *t, of.comment
+			return true
+		},
+		put: func(to *entry, e *element) error { *at(&to.terms), to.comment = e.goes, e.comment; return nil },
+	}
+}
+
+// flagCells are the elements of a set without values, with or without the Service's name as their comment.
+func flagCells(at func(*terms) *bool, comment bool) *cells {
+	return &cells{
+		count: one,
+		get: func(of *entry, _ int, e *element) bool {
+			if comment {
+				e.comment = of.comment
+			}
+			return *at(&of.terms)
+		},
+		put: func(to *entry, e *element) error {
+			if comment {
+				to.comment = e.comment
+			}
+			*at(&to.terms) = true
+			return nil
+		},
+	}
+}
+
+// memberList is what a content has in a set that is not keyed by frontends.
+type memberList interface {
+	// added calls yield for each element that only the later content has, until it returns false, and returns the last result.
+	added(before, after *content, yield func(element) bool) bool
+	// has reports whether a content has an element.
+	has(c *content, e *element) bool
+	// put adds an element to a content that is being read.
+	put(to *editor, e *element)
+}
+
+// addrMembers are the addresses of one family in a set of addresses.
+type addrMembers struct {
+	family cluster.Family
+	in     addrSet
+}
+
+func (m addrMembers) added(before, after *content, yield func(element) bool) bool {
+	for addr, change := range cluster.Changes(before.addrs[m.in], after.addrs[m.in]) {
+		if !change.Was && cluster.FamilyOf(addr) == m.family && !yield(element{frontend: plan.Frontend{Addr: addr}}) {
+			return false
+		}
+	}
+	return true
+}
+
+func (m addrMembers) has(c *content, e *element) bool {
+	_, has := c.addrs[m.in].Get(e.frontend.Addr)
+	return has
+}
+
+func (m addrMembers) put(to *editor, e *element) { to.addAddr(m.in, e.frontend.Addr) }
+
+// poolMembers are the endpoints of the pools whose clients are remembered.
+type poolMembers struct{}
+
+func (poolMembers) added(before, after *content, yield func(element) bool) bool {
+	for pool, change := range cluster.Changes(before.pools, after.pools) {
+		for _, endpoint := range change.After.list() {
+			if !slices.Contains(change.Before.list(), endpoint) && !yield(member(pool, endpoint)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (poolMembers) has(c *content, e *element) bool {
+	m, _ := c.pools.Get(e.pool())
+	return slices.Contains(m.list(), e.endpoint())
+}
+
+func (poolMembers) put(to *editor, e *element) {
+	m, _ := to.pools.Get(e.pool())
+	to.pools.Set(e.pool(), &members{users: 1, endpoints: append(slices.Clone(m.list()), e.endpoint())})
+}
