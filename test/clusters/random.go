@@ -107,6 +107,11 @@ func (r *Random) service(number int) *cluster.Service {
 	return s
 }
 
+// conditions are any but hints.
+func (r *Random) conditions() cluster.Conditions {
+	return cluster.Conditions(r.IntN(16)) | cluster.Conditions(r.IntN(2))*cluster.NoNodeName
+}
+
 func (r *Random) slice() *cluster.EndpointSlice {
 	slice := &cluster.EndpointSlice{Name: "a", Ports: []cluster.EndpointPort{
 		{Name: "http", Protocol: cluster.TCP, Port: 8080}, {Name: "dns", Protocol: cluster.UDP, Port: 53},
@@ -118,8 +123,8 @@ func (r *Random) slice() *cluster.EndpointSlice {
 			continue
 		}
 		slice.Endpoints = append(slice.Endpoints,
-			cluster.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 244, byte(i % 2), byte(i)}), Conditions: cluster.Conditions(r.IntN(16))},
-			cluster.Endpoint{Addr: netip.MustParseAddr(fmt.Sprintf("fd00:10:244::%x", i)), Conditions: cluster.Conditions(r.IntN(16))})
+			cluster.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 244, byte(i % 2), byte(i)}), Conditions: r.conditions()},
+			cluster.Endpoint{Addr: netip.MustParseAddr(fmt.Sprintf("fd00:10:244::%x", i)), Conditions: r.conditions()})
 	}
 	return slice
 }

@@ -190,6 +190,7 @@ func (c *converter) conditions(e *discoveryv1.Endpoint) Conditions {
 	add(Serving, ptr.Deref(e.Conditions.Serving, true))
 	add(Terminating, ptr.Deref(e.Conditions.Terminating, false))
 	add(Local, e.NodeName != nil && *e.NodeName == c.node && c.node != "")
+	add(NoNodeName, e.NodeName == nil || *e.NodeName == "")
 	if e.Hints != nil {
 		add(NodeHint, len(e.Hints.ForNodes) > 0)
 		add(ThisNode, slices.ContainsFunc(e.Hints.ForNodes, func(n discoveryv1.ForNode) bool { return n.Name == c.node }))

@@ -257,15 +257,16 @@ func TestEndpoint(t *testing.T) {
 		want     Conditions
 		zones    string
 	}{
-		{"no node", discoveryv1.Endpoint{}, 0, "[]"},
+		{"no node", discoveryv1.Endpoint{}, NoNodeName, "[]"},
 		{"this node", discoveryv1.Endpoint{NodeName: name("n1")}, Local, "[]"},
 		{"another node", discoveryv1.Endpoint{NodeName: name("n10")}, 0, "[]"},
+		{"an empty name", discoveryv1.Endpoint{NodeName: name("")}, NoNodeName, "[]"},
 		{"another case", discoveryv1.Endpoint{NodeName: name("N1")}, 0, "[]"},
-		{"zones", discoveryv1.Endpoint{Hints: &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z2"}, {Name: "z1"}, {Name: "z2"}}}}, 0, "[z1 z2]"},
-		{"no hints", discoveryv1.Endpoint{Hints: &discoveryv1.EndpointHints{}}, 0, "[]"},
-		{"for this node", discoveryv1.Endpoint{Hints: &discoveryv1.EndpointHints{ForNodes: []discoveryv1.ForNode{{Name: "n2"}, {Name: "n1"}}}}, NodeHint | ThisNode, "[]"},
-		{"for another node", discoveryv1.Endpoint{Hints: &discoveryv1.EndpointHints{ForNodes: []discoveryv1.ForNode{{Name: "n2"}}}}, NodeHint, "[]"},
-		{"its own zone is no hint", discoveryv1.Endpoint{Zone: name("z1")}, 0, "[]"},
+		{"zones", discoveryv1.Endpoint{NodeName: name("n2"), Hints: &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z2"}, {Name: "z1"}, {Name: "z2"}}}}, 0, "[z1 z2]"},
+		{"no hints", discoveryv1.Endpoint{NodeName: name("n2"), Hints: &discoveryv1.EndpointHints{}}, 0, "[]"},
+		{"for this node", discoveryv1.Endpoint{NodeName: name("n2"), Hints: &discoveryv1.EndpointHints{ForNodes: []discoveryv1.ForNode{{Name: "n2"}, {Name: "n1"}}}}, NodeHint | ThisNode, "[]"},
+		{"for another node", discoveryv1.Endpoint{NodeName: name("n2"), Hints: &discoveryv1.EndpointHints{ForNodes: []discoveryv1.ForNode{{Name: "n2"}}}}, NodeHint, "[]"},
+		{"its own zone is no hint", discoveryv1.Endpoint{NodeName: name("n2"), Zone: name("z1")}, 0, "[]"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -274,7 +275,7 @@ func TestEndpoint(t *testing.T) {
 			s.Endpoints[0] = test.endpoint
 			got, problems := convertSlice(t, s)
 			if c := got.Endpoints[0].Conditions &^ (Ready | Serving); c != test.want || len(problems) > 0 {
-				t.Errorf("conditions %06b, want %06b; problems %q", c, test.want, problems)
+				t.Errorf("conditions %07b, want %07b; problems %q", c, test.want, problems)
 			}
 			var zones []string
 			if z := got.Endpoints[0].Zones; z != nil {

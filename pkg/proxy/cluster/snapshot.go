@@ -108,8 +108,8 @@ type Endpoint struct {
 type Conditions uint8
 
 // The conditions of an Endpoint. Ready means that it should get traffic; Serving that it could while terminating
-// (KEP-1669); Local that it runs on this node. NodeHint means that hints.forNodes names any node, ThisNode that
-// it names this one (KEP-3015).
+// (KEP-1669); Local that it runs on this node; NoNodeName that the slice does not say where it runs. NodeHint means that
+// hints.forNodes names any node, ThisNode that it names this one (KEP-3015).
 const (
 	Ready Conditions = 1 << iota
 	Serving
@@ -117,6 +117,7 @@ const (
 	Local
 	NodeHint
 	ThisNode
+	NoNodeName
 )
 
 // Has reports whether all of the given conditions hold.

@@ -80,7 +80,7 @@ func (c *computation) replace(name cluster.ServiceName, old, now *Service) {
 		}
 	}
 	count(c.clusterIPs, old.ClusterIPs, now.ClusterIPs)
-	count(c.hairpins, old.LocalAddrs, now.LocalAddrs)
+	count(c.hairpins, old.HairpinAddrs, now.HairpinAddrs)
 }
 
 // count updates the number of Services that have an address.

@@ -52,7 +52,7 @@ func (p *Plan) Explain(packet Packet) Path {
 	} else {
 		path.Masqueraded = path.Verdict == Balance && p.masquerades(route, local)
 	}
-	if _, here := p.Hairpins.Get(packet.Source); here && path.Verdict == Balance {
+	if path.Verdict == Balance && p.hairpin(route, packet.Source) {
 		path.Hairpin = packet.Source
 	}
 	return path
@@ -92,6 +92,12 @@ func (p *Plan) masquerades(route *Route, local bool) bool {
 	default:
 		return false
 	}
+}
+
+// hairpin reports whether a connection from an address may be sent back to it through a route.
+func (p *Plan) hairpin(route *Route, source netip.Addr) bool {
+	service, ok := p.Services.Get(route.Service)
+	return ok && slices.Contains(service.HairpinAddrs, source)
 }
 
 func within(ranges []netip.Prefix, addr netip.Addr) bool {

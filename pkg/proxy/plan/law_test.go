@@ -52,7 +52,7 @@ func expected(p *Plan) contents {
 		for _, addr := range service.ClusterIPs {
 			want.ClusterIPs[addr]++
 		}
-		for _, addr := range service.LocalAddrs {
+		for _, addr := range service.HairpinAddrs {
 			want.Hairpins[addr]++
 		}
 	}

@@ -20,8 +20,8 @@ type Plan struct {
 	Contested cluster.Map[Frontend, *Claims]
 	// ClusterIPs counts the Services that have a cluster IP. Connections to its undefined ports are rejected.
 	ClusterIPs cluster.Map[netip.Addr, int]
-	// Hairpins counts the Services that may send connections to an address on this node. A connection from such an
-	// address to itself must be masqueraded, or its replies would bypass the node.
+	// Hairpins counts the Services that have an address among their HairpinAddrs, for backends that match connections
+	// after translation.
 	Hairpins cluster.Map[netip.Addr, int]
 	// Node holds the settings for the node as a whole.
 	Node *Node
@@ -41,8 +41,10 @@ type Service struct {
 	Routes []*Route
 	// ClusterIPs are the Service's own.
 	ClusterIPs []netip.Addr
-	// LocalAddrs are the addresses of this node's endpoints that a route may use, sorted.
-	LocalAddrs []netip.Addr
+	// HairpinAddrs are the addresses of usable endpoints that are on this node, or may be because their slice names no
+	// node; sorted. A connection from such an address that is sent back to it must be masqueraded, or its replies would
+	// bypass the node.
+	HairpinAddrs []netip.Addr
 	// Serving lists the endpoints of existing flows, for each UDP port in each family of the Service.
 	Serving []Serving
 	// HealthCheck is nil unless load balancers check whether this node has endpoints.

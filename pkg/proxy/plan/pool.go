@@ -50,23 +50,29 @@ type candidate struct {
 }
 
 // unusable is the highest rank of an endpoint that no pool contains.
-const unusable = 1
+const unusable = 2
 
-// rank orders several entries for the same address: ready before serving and terminating before unusable, and local
-// first among equals.
+// rank orders several entries for the same address: ready before serving and terminating before unusable, and among equals
+// local first, then those that name no node.
 func (c *candidate) rank() int {
 	rank := 0
 	switch {
 	case c.Conditions.Has(cluster.Ready):
-		rank = 4
+		rank = 6
 	case c.Conditions.Has(cluster.Serving | cluster.Terminating):
-		rank = 2
+		rank = 3
 	}
-	if c.Conditions.Has(cluster.Local) {
+	switch {
+	case c.Conditions.Has(cluster.Local):
+		rank += 2
+	case c.mayBeHere():
 		rank++
 	}
 	return rank
 }
+
+// mayBeHere reports whether the endpoint is on this node, or may be because its slice does not say where it is.
+func (c *candidate) mayBeHere() bool { return c.Conditions&(cluster.Local|cluster.NoNodeName) != 0 }
 
 // candidates returns the endpoints of one family that serve a port, sorted and without duplicates. If an address is
 // listed several times the entry with the highest rank is used: a pod's address may also be listed for a deleted pod

@@ -27,7 +27,7 @@ func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Servi
 	slices.SortStableFunc(d.out.Routes, func(a, b *Route) int { return a.Frontend.Compare(b.Frontend) })
 	// A Service may have the same load balancer IP and external IP: the first kind counts.
 	d.out.Routes = slices.CompactFunc(d.out.Routes, func(a, b *Route) bool { return a.Frontend == b.Frontend })
-	d.out.LocalAddrs = sortedSet(d.out.LocalAddrs)
+	d.out.HairpinAddrs = sortedSet(d.out.HairpinAddrs)
 	d.out.HealthCheck = healthCheck(s)
 	if !opts.ServeExternalIPs {
 		d.out.WithheldExternalIPs = len(s.ExternalIPs)
@@ -112,8 +112,8 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 		d.out.Serving = append(d.out.Serving, d.serving(port.Name, family, all, everywhere))
 	}
 	for i := range all {
-		if all[i].rank() > unusable && all[i].Conditions.Has(cluster.Local) {
-			d.out.LocalAddrs = append(d.out.LocalAddrs, all[i].addr.Addr())
+		if all[i].rank() > unusable && all[i].mayBeHere() {
+			d.out.HairpinAddrs = append(d.out.HairpinAddrs, all[i].addr.Addr())
 		}
 	}
 }

@@ -388,19 +388,21 @@ func TestMasquerade(t *testing.T) {
 	}
 }
 
-// TestHairpin checks that a local endpoint can reach itself through its Service.
+// TestHairpin checks that an endpoint that is local, or may be, can reach itself through its Service.
 func TestHairpin(t *testing.T) {
 	w := newWorld(t)
 	w.update(func(u *cluster.Update) {
 		u.SetService(service())
-		u.SetEndpointSlice(slice("s", "10.1.0.1 here", "10.1.0.2 here draining", "10.1.0.3 here dead", "10.2.0.1"))
+		u.SetEndpointSlice(slice("s", "10.1.0.1 here", "10.1.0.2 here draining", "10.1.0.3 here dead", "10.2.0.1", "10.2.0.2 nowhere"))
 	})
 	p := w.plan()
 	for from, want := range map[string]string{
-		"10.1.0.1": "10.1.0.1 10.2.0.1 hairpin",
-		"10.1.0.2": "10.1.0.1 10.2.0.1 hairpin",
-		"10.1.0.3": "10.1.0.1 10.2.0.1",
-		"10.1.0.9": "10.1.0.1 10.2.0.1",
+		"10.1.0.1": "10.1.0.1 10.2.0.1 10.2.0.2 hairpin",
+		"10.1.0.2": "10.1.0.1 10.2.0.1 10.2.0.2 hairpin",
+		"10.1.0.3": "10.1.0.1 10.2.0.1 10.2.0.2",
+		"10.1.0.9": "10.1.0.1 10.2.0.1 10.2.0.2",
+		"10.2.0.1": "10.1.0.1 10.2.0.1 10.2.0.2 *",
+		"10.2.0.2": "10.1.0.1 10.2.0.1 10.2.0.2 * hairpin",
 	} {
 		if got := ask(p, from, clusterIP+":80"); got != want {
 			t.Errorf("from %s: got %q, want %q", from, got, want)
@@ -409,6 +411,9 @@ func TestHairpin(t *testing.T) {
 	w.update(func(u *cluster.Update) { u.SetService(service(named("empty"), on("172.30.0.2"))) })
 	if got := ask(w.plan(), "10.1.0.1", "172.30.0.2:80"); got != "reject" {
 		t.Errorf("a rejected connection is a hairpin: got %q", got)
+	}
+	if n := w.plan().Hairpins.Len(); n != 3 {
+		t.Errorf("%d hairpins, want 3: none for an endpoint on another node", n)
 	}
 	w.update(func(u *cluster.Update) { u.SetEndpointSlice(slice("s", "10.2.0.1")) })
 	if n := w.plan().Hairpins.Len(); n != 0 {

@@ -101,8 +101,8 @@ func internalLocal(s *corev1.Service) {
 }
 
 // slice returns an EndpointSlice of ns/web for its port without a name. An endpoint is written as its address and
-// its properties: here (on node-1), draining (terminating and serving), leaving (terminating, serving not set),
-// dead (terminating and not serving), unready, warming (serving and not ready), zone=a/b, node=node-1.
+// its properties: here (on node-1), nowhere (without nodeName), draining (terminating and serving), leaving (terminating,
+// serving not set), dead (terminating and not serving), unready, warming (serving and not ready), zone=a/b, node=node-1.
 func slice(name string, endpoints ...string) *discoveryv1.EndpointSlice {
 	none, port, protocol := "", int32(8080), corev1.ProtocolTCP
 	s := &discoveryv1.EndpointSlice{
@@ -129,6 +129,8 @@ func endpoint(text string) discoveryv1.Endpoint {
 		switch key {
 		case "here":
 			e.NodeName = &here
+		case "nowhere":
+			e.NodeName = nil
 		case "draining":
 			e.Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}
 		case "leaving":

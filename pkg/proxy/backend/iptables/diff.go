@@ -40,8 +40,8 @@ func diff(have, want *ruleset) *patch {
 			p.deletes[name.table] = append(p.deletes[name.table], name.name)
 		case !change.Was || !sameRules(change.Before, change.After):
 			w := write{name: name.name, lines: change.After.lines, rank: rankOf(name.name), unit: name.name}
-			if w.rank == rankPort {
-				w.unit = name.name[strings.LastIndexByte(name.name, '-'):]
+			if change.After.unit != "" {
+				w.unit = change.After.unit
 			}
 			if change.Was {
 				w.before = change.Before.lines

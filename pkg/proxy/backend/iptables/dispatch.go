@@ -18,8 +18,6 @@ const (
 	// natOthers are external and load balancer addresses, and cluster IPs outside of the known ServiceCIDRs.
 	natOthers
 	natNodePorts
-	// natHairpins are addresses on this node whose connections may come back to themselves.
-	natHairpins
 	filterClusterIPs
 	filterOthers
 	filterNodePorts
@@ -34,26 +32,18 @@ const (
 type dispatch struct {
 	table, parent, stem string
 	shape               *shape
-	// apart tells that the rules are never in the parent, because only part of the packets there may meet them.
-	apart bool
 }
 
-// A leaf of 64 keeps a small ruleset flat, and one of 10,000 frontends at two levels: some 50 rules to try. Hairpins are
-// tried by every connection that was translated.
-const (
-	leaf        = 64
-	leafHairpin = 16
-)
+// leaf keeps a small ruleset flat, and one of 10,000 frontends at two levels: some 50 rules to try.
+const leaf = 64
 
 func dispatches() [places]dispatch {
 	addrs := &shape{leaf: leaf, levels: 8, digit: addrDigit}
 	ports := &shape{leaf: leaf, levels: 5, digit: portDigit}
-	hairpins := &shape{leaf: leafHairpin, levels: 8, digit: addrDigit}
 	return [places]dispatch{
 		natClusterIPs:    {table: tableNAT, parent: chainServices, stem: "KUBE-SVC-IPS-", shape: addrs},
 		natOthers:        {table: tableNAT, parent: chainServices, stem: "KUBE-SVC-XIPS-", shape: addrs},
 		natNodePorts:     {table: tableNAT, parent: chainNodePorts, stem: "KUBE-SVC-PORTS-", shape: ports},
-		natHairpins:      {table: tableNAT, parent: chainPostrouting, stem: "KUBE-SVC-SELF-", shape: hairpins, apart: true},
 		filterClusterIPs: {table: tableFilter, parent: chainServices, stem: "KUBE-SVC-IPS-", shape: addrs},
 		filterOthers:     {table: tableFilter, parent: chainExternal, stem: "KUBE-SVC-XIPS-", shape: addrs},
 		filterNodePorts:  {table: tableFilter, parent: chainExternal, stem: "KUBE-SVC-PORTS-", shape: ports},
@@ -130,7 +120,7 @@ func (d *dispatch) nodeChain(path []int) chainName {
 }
 
 // inline tells whether a tree's rules stand in the parent.
-func (d *dispatch) inline(t *tree) bool { return !d.apart && t.branchless() && t.len() <= d.shape.leaf }
+func (d *dispatch) inline(t *tree) bool { return t.branchless() && t.len() <= d.shape.leaf }
 
 func (t *tree) branchless() bool { return t == nil || t.branches == nil }
 

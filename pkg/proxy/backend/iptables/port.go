@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -11,6 +12,8 @@ import (
 type port struct {
 	key    portKey
 	routes []*plan.Route
+	// chains are those that were rendered for it.
+	chains []chainName
 }
 
 // namedChain is a chain with its name.
@@ -37,12 +40,13 @@ func goesTo(r *plan.Route) string {
 }
 
 // portChains renders the chains that a port needs. The plan gives all frontends of a port the same endpoints under the
-// same policy, and all external ones the same treatment; so the first that needs a chain tells what is in it.
-func (w *writer) portChains(p *port) []namedChain {
+// same policy, and all external ones the same treatment; so the first that needs a chain tells what is in it. hairpins are the
+// addresses that may reach themselves through the Service.
+func (w *writer) portChains(p *port, hairpins []netip.Addr) []namedChain {
 	var byPolicy [2]*poolChain
 	use := func(policy cluster.Policy, pool *plan.Pool, r *plan.Route) {
 		if len(pool.Endpoints) > 0 && byPolicy[policy] == nil {
-			byPolicy[policy] = &poolChain{pool: pool, route: r}
+			byPolicy[policy] = &poolChain{pool: pool, route: r, hairpins: hairpins}
 		}
 	}
 	var external, restricted *plan.Route
@@ -75,6 +79,9 @@ func (w *writer) portChains(p *port) []namedChain {
 	if c := byPolicy[cluster.PolicyLocal]; c != nil {
 		add(prefixLocal, w.poolChain(p.key, c))
 	}
+	for _, endpoint := range hairpinEndpoints(byPolicy[:]) {
+		chains = append(chains, namedChain{chainName{tableNAT, p.key.endpoint(endpoint)}, w.endpointChain(p, endpoint)})
+	}
 	if external != nil {
 		add(prefixExternal, w.externalChain(external))
 	}
@@ -90,10 +97,45 @@ type poolChain struct {
 	// route is any that uses the pool, clusterIPs those by which packets come to it directly.
 	route      *plan.Route
 	clusterIPs []*plan.Route
+	// hairpins are the addresses whose endpoints have a chain of their own.
+	hairpins []netip.Addr
 }
 
-// poolChain renders the chain that balances over a pool. Endpoints have no chain of their own: half as many chains load
-// twice as fast, and the legacy variant copies every rule with every change.
+// hairpinEndpoints are the endpoints of all pools of a port that may reach themselves, each once.
+func hairpinEndpoints(pools []*poolChain) []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, c := range pools {
+		if c == nil {
+			continue
+		}
+		for _, endpoint := range c.pool.Endpoints {
+			if slices.Contains(c.hairpins, endpoint.Addr()) && !slices.Contains(all, endpoint) {
+				all = append(all, endpoint)
+			}
+		}
+	}
+	return all
+}
+
+// endpointChain renders the chain of an endpoint that may reach itself. Its own connections are marked, which makes
+// KUBE-FORWARD accept them and KUBE-POSTROUTING masquerade them: otherwise the endpoint would answer itself directly.
+func (w *writer) endpointChain(p *port, endpoint netip.AddrPort) []line {
+	owner := p.key.String()
+	text := "-p " + protocolName(p.key.protocol)
+	if affinity := p.routes[0].Affinity; affinity > 0 {
+		text += w.recent(true, p.key.endpoint(endpoint), 0)
+	}
+	return []line{
+		{"-s " + host(endpoint.Addr()) + comment(p.key.name) + " -j " + chainMark, owner},
+		{text + dnat(endpoint), owner},
+	}
+}
+
+// dnat is the target that sends a connection to an endpoint.
+func dnat(endpoint netip.AddrPort) string { return " -j DNAT --to-destination " + endpoint.String() }
+
+// poolChain renders the chain that balances over a pool. Only endpoints that may reach themselves have a chain of their
+// own: half as many chains load twice as fast, and the legacy variant copies every rule with every change.
 func (w *writer) poolChain(key portKey, c *poolChain) []line {
 	owner := key.String()
 	var lines []line
@@ -109,7 +151,12 @@ func (w *writer) poolChain(key portKey, c *poolChain) []line {
 		name = comment(key.name)
 	}
 	head := "-p " + protocolName(key.protocol)
-	to := func(endpoint netip.AddrPort) string { return " -j DNAT --to-destination " + endpoint.String() }
+	to := func(endpoint netip.AddrPort) string {
+		if slices.Contains(c.hairpins, endpoint.Addr()) {
+			return " -j " + key.endpoint(endpoint)
+		}
+		return dnat(endpoint)
+	}
 	if c.route.Affinity > 0 {
 		for _, endpoint := range c.pool.Endpoints {
 			lines = append(lines, line{head + name + w.recent(false, key.endpoint(endpoint), c.route.Affinity) + to(endpoint), owner})
@@ -121,7 +168,7 @@ func (w *writer) poolChain(key portKey, c *poolChain) []line {
 		if left := len(c.pool.Endpoints) - i; left > 1 {
 			text += chance(left)
 		}
-		if c.route.Affinity > 0 {
+		if c.route.Affinity > 0 && !slices.Contains(c.hairpins, endpoint.Addr()) { // whose chain does that
 			text += w.recent(true, key.endpoint(endpoint), 0)
 		}
 		lines = append(lines, line{text + to(endpoint), owner})

@@ -3,7 +3,6 @@ package iptables
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -32,6 +31,8 @@ type ruleset struct {
 // chain is the rules of a chain, in their order.
 type chain struct {
 	lines []line
+	// unit names the chains of one port of a Service, which are written together; empty for all others.
+	unit string
 	// read tells that iptables wrote them, which may put a rule's parts in another order than render.
 	read bool
 }
@@ -97,16 +98,20 @@ func (r *renderer) render(p *plan.Plan, last *ruleset) *ruleset {
 		last = &ruleset{from: &plan.Plan{Node: p.Node}}
 	}
 	w := newWriter(r.family, p.Node, r.opts, r.can)
-	c := &composition{writer: w, without: r.without,
+	c := &composition{writer: w, plan: p, without: r.without,
 		chains: last.chains.Edit(), ports: last.ports.Edit(), touched: map[portKey]bool{}}
 	for frontend, change := range cluster.Changes(last.from.Frontends, p.Frontends) {
 		if frontend.Family() == r.family {
 			c.frontend(frontend, change)
 		}
 	}
-	for addr, change := range cluster.Changes(last.from.Hairpins, p.Hairpins) {
-		if cluster.FamilyOf(addr) == r.family && change.Was != change.Is {
-			c.hairpin(addr, change.Is)
+	for _, change := range cluster.Changes(last.from.Services, p.Services) {
+		if change.Was && change.Is && !slices.Equal(change.Before.HairpinAddrs, change.After.HairpinAddrs) {
+			for _, route := range change.After.Routes {
+				if _, ours := c.ports.Get(keyOf(route)); ours {
+					c.touched[keyOf(route)] = true
+				}
+			}
 		}
 	}
 	for key := range c.touched {
@@ -116,7 +121,7 @@ func (r *renderer) render(p *plan.Plan, last *ruleset) *ruleset {
 		localnet: w.localnet()}
 	want.trees = c.grow(last.trees)
 	for _, named := range w.topChains(want) {
-		c.put(named.name, named.lines)
+		c.put(named.name, named.lines, "")
 	}
 	want.chains = c.chains.Map()
 	want.jumps = w.jumps()
@@ -135,6 +140,7 @@ func sameKeys[K comparable, V any](a, b map[K]V) bool {
 // composition is the work on one ruleset.
 type composition struct {
 	*writer
+	plan    *plan.Plan
 	without map[portKey]*leftOut
 	chains  *cluster.Editor[chainName, *chain]
 	ports   *cluster.Editor[portKey, *port]
@@ -143,11 +149,11 @@ type composition struct {
 }
 
 // put makes a chain hold lines; a chain that holds them already keeps its identity.
-func (c *composition) put(name chainName, lines []line) {
+func (c *composition) put(name chainName, lines []line, unit string) {
 	if old, ok := c.chains.Get(name); ok && slices.Equal(old.lines, lines) {
 		return
 	}
-	c.chains.Set(name, &chain{lines: lines})
+	c.chains.Set(name, &chain{lines: lines, unit: unit})
 }
 
 // frontend takes up a change of a frontend.
@@ -177,6 +183,7 @@ func (c *composition) reroute(key portKey, f plan.Frontend, route *plan.Route) {
 	c.touched[key] = true
 	now := &port{key: key}
 	if old, ok := c.ports.Get(key); ok {
+		now.chains = old.chains
 		now.routes = slices.DeleteFunc(slices.Clone(old.routes), func(r *plan.Route) bool { return r.Frontend == f })
 	}
 	if route != nil {
@@ -192,29 +199,24 @@ func (c *composition) reroute(key portKey, f plan.Frontend, route *plan.Route) {
 
 // port renders the chains of a port that changed.
 func (c *composition) port(last *ruleset, key portKey) {
-	needed := map[chainName]bool{}
-	if now, ok := c.ports.Get(key); ok && c.without[key] == nil {
-		for _, named := range c.portChains(now) {
-			c.put(named.name, named.lines)
-			needed[named.name] = true
+	var chains []chainName
+	if now, ok := c.ports.Get(key); ok {
+		if c.without[key] == nil {
+			service, _ := c.plan.Services.Get(now.routes[0].Service)
+			for _, named := range c.portChains(now, service.HairpinAddrs) {
+				c.put(named.name, named.lines, key.String())
+				chains = append(chains, named.name)
+			}
 		}
+		c.ports.Set(key, &port{key: key, routes: now.routes, chains: chains})
 	}
-	if _, was := last.ports.Get(key); was {
-		for _, prefix := range []string{prefixCluster, prefixLocal, prefixExternal, prefixFirewall} {
-			if name := (chainName{tableNAT, key.chain(prefix)}); !needed[name] {
+	if before, was := last.ports.Get(key); was {
+		for _, name := range before.chains {
+			if !slices.Contains(chains, name) {
 				c.chains.Delete(name)
 			}
 		}
 	}
-}
-
-// hairpin takes up an address whose connections may come back to itself.
-func (c *composition) hairpin(addr netip.Addr, is bool) {
-	e := edit{frontend: plan.Frontend{Addr: addr}}
-	if is {
-		e.lines = []line{{text: "-s " + host(addr) + " -d " + host(addr) + " " + c.masquerade()}}
-	}
-	c.edits[natHairpins] = append(c.edits[natHairpins], e)
 }
 
 // grow makes the new trees, and their chains.
@@ -224,7 +226,7 @@ func (c *composition) grow(before [places]*tree) (after [places]*tree) {
 		walk(before[at], after[at], nil, func(path []int, was, is *tree) {
 			switch name := d.nodeChain(path); {
 			case d.hasChain(path, is):
-				c.put(name, c.nodeLines(&d, path, is))
+				c.put(name, c.nodeLines(&d, path, is), "")
 			case d.hasChain(path, was):
 				c.chains.Delete(name)
 			}
@@ -259,11 +261,11 @@ func (w *writer) topChains(r *ruleset) []namedChain {
 	for h := range r.health.All() {
 		health = append(health, line{text: "-p tcp" + comment(h.service.String()+" health check node port") + dport(cluster.TCP, h.port) + " -j ACCEPT"})
 	}
-	postrouting := append(parent(natHairpins, "-m conntrack --ctstate DNAT "),
-		line{text: "-m mark ! --mark " + w.mark + "/" + w.mark + " -j RETURN"},
+	postrouting := []line{
+		{text: "-m mark ! --mark " + w.mark + "/" + w.mark + " -j RETURN"},
 		// The mark is taken off again: a packet that passes here twice, as through a tunnel, is masqueraded once.
-		line{text: "-j MARK --set-xmark " + w.mark + "/0x0"},
-		line{text: comment("kubernetes service traffic requiring SNAT")[1:] + " " + w.masquerade()})
+		{text: "-j MARK --set-xmark " + w.mark + "/0x0"},
+		{text: comment("kubernetes service traffic requiring SNAT")[1:] + " " + w.masquerade()}}
 	var forward []line
 	if w.capabilities.dropInvalid {
 		forward = append(forward, line{text: ruleInvalid})
