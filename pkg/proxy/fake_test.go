@@ -41,15 +41,16 @@ func (s *fakeSource) Run(ctx context.Context, _ *cluster.Builder) error {
 // fakeBackend notes when it was asked, and answers as the test says. Time is that of a bubble.
 type fakeBackend struct {
 	mu sync.Mutex
-	// takes is how long a sync takes; result is how it goes.
-	takes  time.Duration
-	result backend.Result
+	// takes is how long a sync takes, and costs the processor time that it uses; result is how it goes.
+	takes, costs time.Duration
+	result       backend.Result
 	// hangs makes it wait for the end of its context.
 	hangs bool
 	// drifts and checkErr are what Check finds.
 	drifts   []backend.Drift
 	checkErr error
 
+	spent   time.Duration
 	started []time.Time
 	plans   []*plan.Plan
 	checks  int
@@ -59,6 +60,7 @@ type fakeBackend struct {
 func (b *fakeBackend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
 	b.mu.Lock()
 	b.started = append(b.started, time.Now())
+	b.spent += b.costs
 	b.plans = append(b.plans, p)
 	takes, result := b.takes, b.result
 	if b.hangs {
@@ -71,6 +73,13 @@ func (b *fakeBackend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
 		result.Err = context.Cause(ctx)
 	}
 	return []backend.Result{{Family: cluster.IPv6}, result}
+}
+
+// processorTime is what all syncs used so far.
+func (b *fakeBackend) processorTime() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.spent
 }
 
 func (b *fakeBackend) Check(context.Context) ([]backend.Drift, error) {
@@ -135,7 +144,7 @@ func prepare(t *testing.T) *run {
 	}
 	r.Config = Config{
 		Builder: cluster.NewBuilder("node"), Backend: r.backend, Plan: &plan.Options{}, Observers: []Observer{r.observer},
-		MinSyncPeriod: time.Second, SyncPeriod: 30 * time.Second,
+		MinSyncPeriod: time.Second, SyncPeriod: 30 * time.Second, Spent: r.backend.processorTime,
 	}
 	return r
 }

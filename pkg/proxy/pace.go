@@ -3,49 +3,47 @@ package proxy
 import "time"
 
 const (
-	// cheapShare is the part of the time that syncing may take without being held back.
-	cheapShare = 0.05
-	// maxCredit is how much unused time counts for later.
-	maxCredit = 50 * time.Millisecond
+	// earlyShare is the part of a core that early syncs may use in the long run.
+	earlyShare = 0.03
+	// maxCredit is how much unused processor time is kept for later. With earlyShare it bounds what early syncs use in any
+	// minute: 1 s + 3 % of 60 s is 2.8 s, less than 5 % of a core.
+	maxCredit = time.Second
 
 	// firstRetry is how soon after a sync that failed the next is due.
 	firstRetry = 100 * time.Millisecond
 )
 
-// pacer decides how soon the next sync may begin. What is heavy keeps the minimum period, and so does what
-// failed; everything else is free as long as it takes less than cheapShare of the time.
+// pacer decides how soon the next sync may begin: after the minimum period, or early if there is credit for it. Processor
+// time that is not used becomes credit, and every sync uses up credit. What a sync will use is taken to be what the last
+// one used. After a failure the minimum period is always kept.
 type pacer struct {
 	min time.Duration
-	// last is when the last sync ended, heavy whether it keeps the next at a distance.
-	last  time.Time
-	heavy bool
-	// credit is the time that cheap syncs may still take, as of last.
+	// last is when the last sync ended, and cost the processor time that it used.
+	last   time.Time
+	cost   time.Duration
+	failed bool
+	// credit is the processor time that early syncs may use, as of last; never negative.
 	credit time.Duration
 }
 
-// wait is how long from now the next sync has to be held back.
+// wait returns how long from now the next sync has to be held back.
 func (p *pacer) wait(now time.Time) time.Duration {
-	idle := now.Sub(p.last)
-	hold := p.min
-	if !p.heavy {
-		short := -p.creditAt(now)
-		hold = min(hold, idle+time.Duration(float64(short)/cheapShare))
+	hold := p.min - now.Sub(p.last)
+	if !p.failed && p.cost <= maxCredit {
+		hold = min(hold, time.Duration(float64(p.cost-p.creditAt(now))/earlyShare))
 	}
-	return max(0, hold-idle)
+	return max(0, hold)
 }
 
-// creditAt is the credit at a time after last.
+// creditAt returns the credit at a time after last.
 func (p *pacer) creditAt(now time.Time) time.Duration {
-	return min(maxCredit, p.credit+time.Duration(float64(now.Sub(p.last))*cheapShare))
+	return min(maxCredit, p.credit+time.Duration(float64(now.Sub(p.last))*earlyShare))
 }
 
 // record takes note of a sync.
 func (p *pacer) record(s *Sync) {
-	p.heavy = false
-	for _, result := range s.Results {
-		p.heavy = p.heavy || result.Heavy || result.Err != nil
-	}
-	p.credit = p.creditAt(s.Finished) - s.Finished.Sub(s.Started)
+	p.cost, p.failed = s.Cost, s.Err() != nil
+	p.credit = max(0, p.creditAt(s.Finished)-s.Cost)
 	p.last = s.Finished
 }
 

@@ -64,9 +64,9 @@ func TestFirstSyncOfNothing(t *testing.T) {
 }
 
 func TestFirstChangeAfterQuietIsImmediate(t *testing.T) {
-	for _, heavy := range []bool{false, true} {
+	for _, costs := range []time.Duration{0, 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			r := started(t, func(r *run) { r.backend.result.Heavy = heavy })
+			r := started(t, func(r *run) { r.backend.costs = costs })
 			r.pass(time.Second)
 			r.change()
 			r.wantSyncs("a second after the start", 0, time.Second)
@@ -79,7 +79,7 @@ func TestFirstChangeAfterQuietIsImmediate(t *testing.T) {
 
 func TestCoalesces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := started(t, func(r *run) { r.backend.result.Heavy = true })
+		r := started(t, func(r *run) { r.backend.costs = 10 * time.Second })
 		for range 9 {
 			r.pass(100 * time.Millisecond)
 			r.change()
@@ -98,25 +98,25 @@ func TestCoalesces(t *testing.T) {
 // TestPace changes the cluster every 100 ms for 10 s.
 func TestPace(t *testing.T) {
 	for _, test := range []struct {
-		name   string
-		min    time.Duration
-		takes  time.Duration
-		result backend.Result
+		name         string
+		min          time.Duration
+		takes, costs time.Duration
 		// The number of syncs, and the longest time between the end of one and the start of the next.
 		syncs int
 		gap   time.Duration
 	}{
-		{"what is heavy keeps the minimum period", time.Second, 0, backend.Result{Heavy: true}, 11, time.Second},
-		{"a minimum period of 0 never holds back", 0, 50 * time.Millisecond, backend.Result{Heavy: true}, 101, 100 * time.Millisecond},
-		{"what costs little is free", time.Second, 5 * time.Millisecond, backend.Result{Elements: 1}, 101, 100 * time.Millisecond},
-		// The credit of 50 ms is worth four syncs of 20 ms; after that one is due every 400 ms, or 220 ms.
-		{"what costs much gets its share", time.Second, 20 * time.Millisecond, backend.Result{Elements: 1}, 29, 380 * time.Millisecond},
-		{"and is not held back longer than rules are", 200 * time.Millisecond, 20 * time.Millisecond, backend.Result{Elements: 1}, 49, 200 * time.Millisecond},
+		{"syncs that cost much keep the minimum period", time.Second, 0, 10 * time.Second, 11, time.Second},
+		{"a minimum period of 0 never holds back", 0, 50 * time.Millisecond, 10 * time.Second, 101, 100 * time.Millisecond},
+		{"syncs that cost little are free", time.Second, 50 * time.Millisecond, 2 * time.Millisecond, 101, 100 * time.Millisecond},
+		{"credit of 1 s pays for 50 changes", time.Second, 50 * time.Millisecond, 10 * time.Millisecond, 101, 100 * time.Millisecond},
+		// 1 s of credit, and what is earned meanwhile, pays for 21 syncs. Then one is due every second.
+		{"credit comes to an end", time.Second, 0, 50 * time.Millisecond, 30, time.Second},
+		{"and is not held back longer than that", 200 * time.Millisecond, 0, 50 * time.Millisecond, 62, 200 * time.Millisecond},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := started(t, func(r *run) {
-					r.MinSyncPeriod, r.backend.takes, r.backend.result = test.min, test.takes, test.result
+					r.MinSyncPeriod, r.backend.takes, r.backend.costs = test.min, test.takes, test.costs
 				})
 				r.pass(test.takes) // the first sync
 				for range 100 {
@@ -144,7 +144,7 @@ func TestPace(t *testing.T) {
 // TestChangeDuringSync is taken by the next one.
 func TestChangeDuringSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := started(t, func(r *run) { r.backend.takes = 400 * time.Millisecond })
+		r := started(t, func(r *run) { r.backend.takes, r.backend.costs = 400*time.Millisecond, 10*time.Second })
 		r.pass(100 * time.Millisecond)
 		r.change()
 		r.pass(time.Hour)
@@ -267,7 +267,7 @@ func TestFailureKeepsBefore(t *testing.T) {
 func TestObserversAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := started(t, func(r *run) {
-			r.backend.takes, r.backend.result = 10*time.Millisecond, backend.Result{Rules: 1, Heavy: true}
+			r.backend.takes, r.backend.costs, r.backend.result = 10*time.Millisecond, 10*time.Second, backend.Result{Rules: 1}
 		})
 		r.pass(510 * time.Millisecond)
 		r.change()
@@ -405,26 +405,6 @@ func TestSourceFails(t *testing.T) {
 			r.sources[1].fail <- errRefused
 			r.wantEnd(errRefused)
 		})
-	}
-}
-
-// TestPacer asks the pacer itself at its edges.
-func TestPacer(t *testing.T) {
-	now := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
-	fresh := pacer{min: time.Second}
-	if got := fresh.wait(now); got != 0 {
-		t.Errorf("before the first sync: wait for %s", got)
-	}
-	p := pacer{min: time.Second}
-	p.record(&Sync{Started: now, Finished: now.Add(10 * time.Minute), Results: []backend.Result{{Elements: 1}}})
-	if got := p.wait(p.last); got != time.Second {
-		t.Errorf("right after a long sync: wait for %s", got)
-	}
-	if got := p.wait(p.last.Add(time.Second)); got != 0 {
-		t.Errorf("a period after a long sync: wait for %s", got)
-	}
-	if got := p.wait(p.last.AddDate(1000, 0, 0)); got != 0 {
-		t.Errorf("after centuries: wait for %s", got)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	trackedflows "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -194,7 +195,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	loop := proxy.New(proxy.Config{
 		Sources: p.in.sources, Builder: builder, Backend: opened, Plan: p.planning, Observers: observers,
 		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,
-		Begin: turn.held,
+		Begin: turn.held, Spent: cputime.Spent,
 	})
 	return together(ctx, append(parts, loop.Run)...)
 }

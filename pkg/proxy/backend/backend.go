@@ -44,8 +44,6 @@ type Result struct {
 	Elements, Rules int
 	// Tables counts the rules in each table, for backends whose rules depend on the Services.
 	Tables []Table
-	// Heavy reports whether the write cost more than the change itself; MinSyncPeriod applies to such syncs.
-	Heavy bool
 	// Refused are the ports of Services that the kernel refuses, sorted by name. They are not programmed; everything
 	// else is. Err contains the causes only after a Sync that tried them.
 	Refused []Refusal

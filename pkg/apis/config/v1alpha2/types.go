@@ -64,8 +64,8 @@ type KubeProxyConfiguration struct {
 	// it says. A duration greater than 0.
 	SyncPeriod *metav1.Duration `json:"syncPeriod"`
 	// minSyncPeriod bounds the rate of syncs: the least time from the end of one to the next. It never delays the first
-	// change after a quiet time, and in nftables mode it does not hold back patches of elements as long as syncing
-	// takes less than 5 % of the time. A duration; 0 means never hold back. It must not exceed syncPeriod.
+	// change after a quiet time, nor changes that cost little: syncs may come earlier as long as these use less than 5 %
+	// of a core in any minute. A duration; 0 means never hold back. It must not exceed syncPeriod.
 	MinSyncPeriod *metav1.Duration `json:"minSyncPeriod"`
 	// configSyncPeriod has no effect: no object is kept that could be gone through again. A duration greater than 0.
 	ConfigSyncPeriod *metav1.Duration `json:"configSyncPeriod"`

@@ -155,7 +155,6 @@ func (f *family) sync(ctx context.Context, p *plan.Plan, settings Settings) (res
 			writer: newWriter(f.is, p.Node, f.opts, f.can)}
 		err := a.apply(patch)
 		result.Rules += a.rules
-		result.Heavy = result.Rules > 0
 		var refused *refusal
 		switch {
 		case err == nil:

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
@@ -130,8 +131,8 @@ func (f *family) check(ctx context.Context, families int) (*backend.Drift, error
 	if !purse.allows(now, askedShare/float64(families)) {
 		return nil, nil // the door keeps what there is to hear
 	}
-	before := ipt.Spent()
-	defer func() { purse.credit -= ipt.Spent() - before }()
+	before := cputime.Spent()
+	defer func() { purse.credit -= cputime.Spent() - before }()
 	f.hear()
 	if !f.watch.suspect && len(f.watch.touched) == 0 {
 		if f.door.Features().Variant == ipt.NFT || !f.watch.unasked.allows(now, unaskedShare/float64(families)) {

@@ -115,7 +115,7 @@ func (s *syncPass) finish() backend.Result {
 	}
 	s.result.Err = wrap(s.result.Family, s.result.Err)
 	s.result.Duration += time.Since(start)
-	s.result.Elements, s.result.Rules, s.result.Heavy = s.elements, s.rules, s.text
+	s.result.Elements, s.result.Rules = s.elements, s.rules
 	return s.result
 }
 

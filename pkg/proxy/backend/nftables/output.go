@@ -20,8 +20,6 @@ type output struct {
 
 	elements, rules int
 	transactions    uint32
-	// text reports that nft was started, which takes longer the more the table holds.
-	text bool
 }
 
 // commit writes the batch over netlink.
@@ -41,7 +39,6 @@ func (o *output) run(tx *knftables.Transaction) error {
 		return nil
 	}
 	o.transactions++
-	o.text = true
 	return o.table.Run(o.ctx, tx)
 }
 
