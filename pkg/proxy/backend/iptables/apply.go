@@ -12,21 +12,22 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 )
 
-// applier writes one patch through the door.
+// applier writes patches through the door.
 type applier struct {
 	ctx      context.Context
 	door     ipt.Tables
 	writer   *writer
 	settings Settings
-	// stuck are chains that could not be deleted since a rule of somebody else's goes to them; each is told of once.
+	// stuck are chains that could not be deleted because a rule of another program goes to them; each is logged once.
 	stuck map[chainName]bool
 
+	// rules counts what was written: rules and chains.
 	rules int
 }
 
-// refusal tells that iptables does not take what there is for one port of a Service.
+// refusal means that iptables does not take the rules of one port of a Service.
 type refusal struct {
-	owner string
+	owner portKey
 	cause error
 }
 
@@ -63,35 +64,57 @@ func (a *applier) apply(p *patch) error {
 			return err
 		}
 	}
+	return a.finish(p)
+}
+
+// finish writes what leads to our chains, after all of them are there. Node ports on 127.0.0.0/8 need a setting that lets
+// packets to these addresses be routed. It would let neighbours reach what listens on localhost only (CVE-2020-8558), so the
+// rule that keeps them out is in force before it is set.
+func (a *applier) finish(p *patch) error {
 	if p.localnet {
-		if err := guardLocalnet(a.door, a.writer); err != nil {
+		if err := a.edit(a.door.Append, chainName{tableFilter, chainLocalnet}, a.writer.localnetRule()); err != nil {
 			return err
 		}
 	}
-	if err := a.hook(p.jumps); err != nil || !p.localnet {
-		return err
-	}
-	return routeLocalnet(a.settings)
-}
-
-// hook puts jumps into the built-in chains, after all that they lead to.
-func (a *applier) hook(jumps []jump) error {
-	for _, j := range jumps {
-		if err := a.door.Insert(j.from.table, j.from.name, j.rule()...); err != nil {
+	for _, h := range p.hooks {
+		if err := a.edit(a.door.Insert, h.in, h.text); err != nil {
 			return err
 		}
 		a.rules++
 	}
+	if p.localnet {
+		return a.routeLocalnet()
+	}
 	return nil
 }
 
-// unhook takes jumps out of the built-in chains. One that cannot be does not keep the others.
-func (a *applier) unhook(jumps []jump) error {
+// unhook removes rules from built-in chains. One that cannot be removed does not keep the others.
+func (a *applier) unhook(hooks []hook) error {
 	var failed []error
-	for _, j := range jumps {
-		failed = append(failed, a.door.Delete(j.from.table, j.from.name, j.rule()...))
+	for _, h := range hooks {
+		failed = append(failed, a.edit(a.door.Delete, h.in, h.text))
 	}
 	return errors.Join(failed...)
+}
+
+// edit changes one rule of a chain that others write, too.
+func (a *applier) edit(do func(table, chain string, rule ...string) error, in chainName, text string) error {
+	words, err := ipt.Words(text)
+	if err != nil {
+		return err
+	}
+	return do(in.table, in.name, words...)
+}
+
+// routeLocalnet lets packets to 127.0.0.0/8 be routed.
+func (a *applier) routeLocalnet() error {
+	if value, err := a.settings.Read(localnetRouted); err == nil && value == "1" {
+		return nil
+	}
+	if err := a.settings.Write(localnetRouted, "1"); err != nil {
+		return fmt.Errorf("node ports on localhost: %w; set it beforehand (--init-only does), or do without them (localhostNodePorts: false)", err)
+	}
+	return nil
 }
 
 // write makes and rewrites chains, and deletes those that nothing goes to after that, in as few transactions as the
@@ -106,7 +129,7 @@ func (a *applier) write(table string, writes []write, deletes []string) error {
 		}
 		err := a.restore(table, writes[:n], gone)
 		if err != nil && last {
-			// It may be the deletion: a chain that somebody else's rule goes to cannot be deleted.
+			// It may be the deletion: a chain that a rule of another program goes to cannot be deleted.
 			err, last = a.restore(table, writes[:n], nil), false
 		}
 		if err != nil {
@@ -129,7 +152,7 @@ const linesPerUnit = 4
 func (a *applier) chunk(writes []write) int {
 	units, lines := 1, 0
 	for i := range writes {
-		if i > 0 && writes[i].unit != writes[i-1].unit {
+		if i > 0 && !writes[i].together(&writes[i-1]) {
 			if units == a.writer.capabilities.chunk || lines > linesPerUnit*a.writer.capabilities.chunk {
 				return i
 			}
@@ -142,45 +165,55 @@ func (a *applier) chunk(writes []write) int {
 
 // restore is one transaction.
 func (a *applier) restore(table string, writes []write, deletes []string) error {
+	err := a.door.Restore(a.ctx, restoreInput(table, writes, nil, deletes))
+	if err == nil {
+		a.rules += len(writes) + len(deletes)
+		for _, w := range writes {
+			a.rules += len(w.lines)
+		}
+	}
+	return err
+}
+
+// restoreInput is the input of iptables-restore --noflush that makes or empties chains, fills some, and deletes others. hooks
+// are rules in other chains.
+func restoreInput(table string, writes []write, hooks, deletes []string) string {
 	var b strings.Builder
-	rules := 0
-	fmt.Fprintf(&b, "*%s\n", table)
+	b.WriteString("*" + table + "\n")
 	for _, w := range writes {
-		fmt.Fprintf(&b, ":%s - [0:0]\n", w.name)
+		b.WriteString(":" + w.name + " - [0:0]\n")
 	}
 	for _, name := range deletes {
-		fmt.Fprintf(&b, ":%s - [0:0]\n", name)
+		b.WriteString(":" + name + " - [0:0]\n")
+	}
+	for _, rule := range hooks {
+		b.WriteString(rule + "\n")
 	}
 	for _, w := range writes {
 		for _, l := range w.lines {
 			b.WriteString("-A " + w.name + " " + l.text + "\n")
 		}
-		rules += 1 + len(w.lines)
 	}
 	for _, name := range deletes {
-		fmt.Fprintf(&b, "-X %s\n", name)
+		b.WriteString("-X " + name + "\n")
 	}
 	b.WriteString("COMMIT\n")
-	err := a.door.Restore(a.ctx, b.String())
-	if err == nil {
-		a.rules += rules + len(deletes)
-	}
-	return err
+	return b.String()
 }
 
 // isolate finds out which port of a Service a transaction was refused for, and writes what can be written of it.
 func (a *applier) isolate(table string, writes []write, cause error) error {
 	var refused *ipt.RestoreError
 	if !errors.As(cause, &refused) {
-		return cause // for no line's sake: a lock, a program that is missing
+		return cause // not because of a line: a lock, a program that is missing
 	}
 	units := split(writes)
 	owner, at := ownerOf(units, refused.Text)
 	if len(units) == 1 {
-		if owner == "" {
+		if owner == (portKey{}) {
 			owner = soleOwner(writes)
 		}
-		if owner == "" {
+		if owner == (portKey{}) {
 			return cause
 		}
 		return &refusal{owner, cause}
@@ -199,11 +232,11 @@ func (a *applier) isolate(table string, writes []write, cause error) error {
 	return nil
 }
 
-// split parts writes into units.
+// split splits writes into units.
 func split(writes []write) [][]write {
 	var units [][]write
 	for i, w := range writes {
-		if i == 0 || w.unit != writes[i-1].unit {
+		if i == 0 || !w.together(&writes[i-1]) {
 			units = append(units, nil)
 		}
 		units[len(units)-1] = append(units[len(units)-1], w)
@@ -211,8 +244,8 @@ func split(writes []write) [][]write {
 	return units
 }
 
-// ownerOf finds whose line the program blames, and in which unit it is; -1 is none.
-func ownerOf(units [][]write, text string) (owner string, unit int) {
+// ownerOf finds the port whose line the program blames, and the unit that the line is in; -1 is none.
+func ownerOf(units [][]write, text string) (owner portKey, unit int) {
 	for at, writes := range units {
 		for _, w := range writes {
 			for _, l := range w.lines {
@@ -222,16 +255,15 @@ func ownerOf(units [][]write, text string) (owner string, unit int) {
 			}
 		}
 	}
-	return "", -1
+	return portKey{}, -1
 }
 
-// soleOwner is whose all lines are.
-func soleOwner(writes []write) string {
-	owner := ""
+// soleOwner is the port that all lines are for, if there is one.
+func soleOwner(writes []write) (owner portKey) {
 	for _, w := range writes {
 		for _, l := range w.lines {
-			if owner != "" && l.owner != owner || l.owner == "" {
-				return ""
+			if l.owner == (portKey{}) || owner != (portKey{}) && l.owner != owner {
+				return portKey{}
 			}
 			owner = l.owner
 		}
@@ -239,49 +271,47 @@ func soleOwner(writes []write) string {
 	return owner
 }
 
-// remove deletes chains; one that somebody else's rule goes to is left, empty, and told of once.
+// remove deletes chains. One that a rule of another program goes to is left, empty.
 func (a *applier) remove(table string, names []string) error {
-	for len(names) > 0 {
-		n := min(len(names), a.writer.capabilities.chunk)
-		if err := a.removeSome(table, names[:n]); err != nil {
+	if len(names) == 0 {
+		return nil
+	}
+	size := a.writer.capabilities.chunk
+	if len(names) <= size {
+		err := a.restore(table, nil, names)
+		if _, refused := errors.AsType[*ipt.RestoreError](err); !refused {
 			return err
 		}
-		names = names[n:]
+	}
+	for some := range slices.Chunk(names, size) { // chains that go to each other cannot be deleted one by one
+		var emptied []write
+		for _, name := range some {
+			emptied = append(emptied, write{name: name})
+		}
+		if err := a.restore(table, emptied, nil); err != nil {
+			return err
+		}
+	}
+	for some := range slices.Chunk(names, size) {
+		if err := a.removeEmpty(table, some); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (a *applier) removeSome(table string, names []string) error {
+func (a *applier) removeEmpty(table string, names []string) error {
 	err := a.restore(table, nil, names)
-	var refused *ipt.RestoreError
-	if err == nil || !errors.As(err, &refused) {
+	if _, refused := errors.AsType[*ipt.RestoreError](err); !refused {
 		return err
 	}
-	if len(names) > 1 {
-		half := len(names) / 2
-		// Chains that go to each other are emptied first, or neither half could be deleted.
-		if err := a.restore(table, emptied(names), nil); err != nil {
-			return err
-		}
-		if err := a.removeSome(table, names[:half]); err != nil {
-			return err
-		}
-		return a.removeSome(table, names[half:])
+	if half := len(names) / 2; half > 0 {
+		return errors.Join(a.removeEmpty(table, names[:half]), a.removeEmpty(table, names[half:]))
 	}
-	name := chainName{table, names[0]}
-	if !a.stuck[name] {
+	if name := (chainName{table, names[0]}); !a.stuck[name] {
 		a.stuck[name] = true
-		klog.FromContext(a.ctx).Info("A chain of an earlier Service cannot be deleted, since a rule of another program goes to it; it is left empty",
-			"table", table, "chain", names[0], "err", err)
+		klog.FromContext(a.ctx).Info("Chain of an earlier Service not deleted; a rule of another program goes to it, so it stays empty",
+			"table", table, "chain", name.name, "err", err)
 	}
-	return a.restore(table, emptied(names), nil)
-}
-
-// emptied are the writes that take all rules out of chains.
-func emptied(names []string) []write {
-	var writes []write
-	for _, name := range names {
-		writes = append(writes, write{name: name, unit: name})
-	}
-	return writes
+	return nil
 }

@@ -23,13 +23,13 @@ func TestWithoutCaches(t *testing.T) {
 				sync(t, kept, w.Step())
 				sync(t, restarted(doors), w.Anew())
 				for i, f := range kept.families {
-					with, err := read(context.Background(), f.door, f.is)
-					without, readErr := read(context.Background(), doors[i], f.is)
+					with, err := read(context.Background(), f.state.door)
+					without, readErr := read(context.Background(), doors[i])
 					if err := errors.Join(err, readErr); err != nil {
 						t.Fatal(err)
 					}
 					if d := cmp.Diff(dump(without), dump(with)); d != "" {
-						t.Fatalf("%s: what was kept changes the tables (-without +with):\n%s", f.is, d)
+						t.Fatalf("%s: what was kept changes the tables (-without +with):\n%s", f.state.family, d)
 					}
 				}
 			}

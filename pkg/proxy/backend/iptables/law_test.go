@@ -17,6 +17,13 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
+// noSettings is a kernel without any settings.
+type noSettings struct{}
+
+func (noSettings) Read(name string) (string, error) { return "", fmt.Errorf("no setting %s", name) }
+
+func (noSettings) Write(name, _ string) error { return fmt.Errorf("no setting %s", name) }
+
 var testOptions = Options{Mark: 0x4000}
 
 // fakes are a backend on fake tables of both families.
@@ -32,28 +39,29 @@ func restarted(doors []*ipt.Fake) *Backend { return New(testOptions, noSettings{
 func holds(t *testing.T, b *Backend, p *plan.Plan) {
 	t.Helper()
 	for _, f := range b.families {
-		have, err := read(context.Background(), f.door, f.is)
+		have, err := read(context.Background(), f.state.door)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := (&renderer{family: f.is, opts: testOptions, can: f.can}).render(p, nil)
-		if d := cmp.Diff(dump(want), dump(have)); d != "" {
-			t.Fatalf("%s: the tables differ from the plan (-want +have):\n%s", f.is, d)
+		want := (&renderer{family: f.state.family, opts: testOptions, can: f.renderer.can}).render(p, nil)
+		if d := cmp.Diff(dump(&want.ruleset), dump(have)); d != "" {
+			t.Fatalf("%s: the tables differ from the plan (-want +have):\n%s", f.state.family, d)
 		}
-		if p := diff(have, want); len(p.writes)+len(p.deletes)+len(p.jumps) > 0 {
-			t.Fatalf("%s: the tables equal the plan, but diff finds %v", f.is, p)
+		if p := diff(have, &want.ruleset); len(p.writes)+len(p.deletes)+len(p.hooks) > 0 {
+			t.Fatalf("%s: the tables equal the plan, but diff finds %v", f.state.family, p)
 		}
-		for table, digests := range f.watch.digests {
-			for name := range digests {
-				of := chainName{table, name}
-				if _, there := have.chains.Get(of); f.have != nil && of.ours() && !there {
-					t.Fatalf("%s: the digest of %v is kept, which is gone", f.is, of)
-				}
+		for name := range f.drift.digests {
+			if _, there := have.chains.Get(name); f.state.held != nil && name.ours() && !there {
+				t.Fatalf("%s: the digest of %v is kept, which is gone", f.state.family, name)
 			}
 		}
-		for table, rules := range have.growth(nil) {
-			if f.have != nil && table != tableMangle && f.rules[table] != rules {
-				t.Fatalf("%s: table %s has %d rules, and is said to have %d", f.is, table, rules, f.rules[table])
+		rules := map[string]int{}
+		for name, chain := range have.chains.All() {
+			rules[name.table] += chain.len()
+		}
+		for table, rules := range rules {
+			if f.state.held != nil && f.state.rules[table] != rules {
+				t.Fatalf("%s: table %s has %d rules, and is said to have %d", f.state.family, table, rules, f.state.rules[table])
 			}
 		}
 	}
@@ -68,8 +76,8 @@ func dump(r *ruleset) []string {
 			lines = append(lines, name.name+" "+strings.ReplaceAll(canonical(l.text), "\x00", " | "))
 		}
 	}
-	for _, j := range r.jumps {
-		lines = append(lines, fmt.Sprint(j, groups(j.match)))
+	for _, h := range r.hooks {
+		lines = append(lines, fmt.Sprint(h, canonical(h.text)))
 	}
 	slices.Sort(lines)
 	return lines
@@ -129,13 +137,13 @@ func TestCacheChangesNothing(t *testing.T) {
 	for _, many := range []int{12, 200} {
 		w := clusters.NewRandom(1, many)
 		r := map[cluster.Family]*renderer{}
-		last := map[cluster.Family]*ruleset{}
+		last := map[cluster.Family]*rendering{}
 		for range 60 {
 			p := w.Step()
 			for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 				r[family] = &renderer{family: family, opts: testOptions}
 				cached, fresh := r[family].render(p, last[family]), r[family].render(p, nil)
-				if d := cmp.Diff(dump(fresh), dump(cached)); d != "" {
+				if d := cmp.Diff(dump(&fresh.ruleset), dump(&cached.ruleset)); d != "" {
 					t.Fatalf("%s (-fresh +cached):\n%s", family, d)
 				}
 				last[family] = cached

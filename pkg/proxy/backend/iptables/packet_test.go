@@ -204,7 +204,7 @@ func TestPacketsFareAsPlanned(t *testing.T) {
 				for i, door := range doors {
 					rules := parsed(t, door.Dump())
 					for frontend := range p.Frontends.All() {
-						if frontend.Family() != b.families[i].is {
+						if frontend.Family() != b.families[i].state.family {
 							continue
 						}
 						to := frontend.Addr
@@ -258,7 +258,7 @@ func TestShares(t *testing.T) {
 		key := portKey{"ns/a", cluster.TCP}
 		packet := plan.Packet{To: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: cluster.TCP}
 		rules := map[string][][]string{}
-		for _, l := range w.poolChain(key, &poolChain{pool: pool, route: &plan.Route{}}) {
+		for _, l := range (&portWriter{writer: w, key: key}).poolChain(&poolChain{pool: pool}) {
 			words, err := ipt.Words(l.text)
 			if err != nil {
 				t.Fatal(err)
@@ -304,7 +304,7 @@ func TestEveryStepIsRight(t *testing.T) {
 			w := clusters.NewRandom(seed, many)
 			door := &observed{Fake: ipt.NewFake(ipt.IPv4, ipt.NFT), after: func() {}}
 			b := New(testOptions, noSettings{}, door)
-			b.families[0].can.chunk = 2 // as if it were a large cluster
+			b.families[0].renderer.can.chunk = 2 // as if it were a large cluster
 			before := w.Step()
 			sync(t, b, before)
 			for range 6 {
@@ -369,7 +369,7 @@ func TestAffinity(t *testing.T) {
 	key := portKey{"ns/a:http", cluster.UDP}
 	pool := &plan.Pool{Endpoints: []netip.AddrPort{netip.MustParseAddrPort("[fd00::1]:53"), netip.MustParseAddrPort("[fd00::2]:53")}}
 	var got []string
-	for _, l := range w.poolChain(key, &poolChain{pool: pool, route: &plan.Route{Affinity: 3 * time.Hour}}) {
+	for _, l := range (&portWriter{writer: w, key: key, affinity: 3 * time.Hour}).poolChain(&poolChain{pool: pool}) {
 		got = append(got, l.text)
 	}
 	first, second := key.endpoint(pool.Endpoints[0]), key.endpoint(pool.Endpoints[1])
@@ -402,13 +402,13 @@ func TestNames(t *testing.T) {
 // TestHostileNames cannot break out of a comment, nor can an interface's name out of a rule.
 func TestHostileNames(t *testing.T) {
 	for _, name := range []string{"a\" -j ACCEPT\n-A INPUT -j ACCEPT", strings.Repeat("x", 500), "a\\", "ü/µ", "$(reboot)", "a\tb"} {
-		words, err := ipt.Words(comment(name)[1:] + " -j RETURN")
+		words, err := ipt.Words(rule{matches: []match{comment(name)}, target: jump("RETURN")}.line().text)
 		if err != nil || len(words) != 6 || words[5] != "RETURN" || len(words[3]) > maxComment {
 			t.Errorf("%q becomes %q, %v", name, words, err)
 		}
 		w := newWriter(cluster.IPv4, &plan.Node{LocalTraffic: plan.LocalTraffic{Interface: name}}, testOptions, capabilities{})
-		head, _ := w.fromLocal(true, netip.Addr{})
-		if words, err := ipt.Words(head); err != nil || len(words) != 2 {
+		head, _ := w.localTraffic(true, netip.Addr{})
+		if words, err := ipt.Words(rule{matches: head}.line().text); err != nil || len(words) != 2 {
 			t.Errorf("%q becomes %q, %v", name, words, err)
 		}
 	}

@@ -3,12 +3,13 @@ package iptables
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// port is one port of a Service in one family, with the frontends it has, sorted. It never changes.
+// port is one port of a Service in one family, with its frontends, sorted. It never changes.
 type port struct {
 	key    portKey
 	routes []*plan.Route
@@ -18,15 +19,15 @@ type port struct {
 
 // namedChain is a chain with its name.
 type namedChain struct {
-	name  chainName
-	lines []line
+	name chainName
+	*chain
 }
 
-// served tells whether the nat table has anything to do with connections to a frontend.
+// served reports whether the nat table has anything to do with connections to a frontend.
 func served(r *plan.Route) bool { return r.Verdict == plan.Balance || r.ShortCut != nil }
 
-// goesTo is the chain that connections to a frontend are sent to.
-func goesTo(r *plan.Route) string {
+// entryChain is the chain that connections to a frontend are sent to.
+func entryChain(r *plan.Route) string {
 	prefix := prefixExternal
 	switch {
 	case r.Kind == plan.ClusterIP && r.Policy == cluster.PolicyLocal:
@@ -39,14 +40,23 @@ func goesTo(r *plan.Route) string {
 	return keyOf(r).chain(prefix)
 }
 
-// portChains renders the chains that a port needs. The plan gives all frontends of a port the same endpoints under the
-// same policy, and all external ones the same treatment; so the first that needs a chain tells what is in it. hairpins are the
-// addresses that may reach themselves through the Service.
-func (w *writer) portChains(p *port, hairpins []netip.Addr) []namedChain {
+// portWriter renders the chains of one port.
+type portWriter struct {
+	*writer
+	key portKey
+	// hairpins are the addresses that may reach themselves through the Service.
+	hairpins []netip.Addr
+	affinity time.Duration
+}
+
+// portChains renders the chains that a port needs. The plan gives all frontends of a port the same endpoints under the same
+// policy, and all external ones the same treatment, so each chain is rendered for the first frontend that needs it.
+func (w *writer) portChains(p *port, hairpins []netip.Addr) (chains []namedChain) {
+	pw := &portWriter{writer: w, key: p.key, hairpins: hairpins, affinity: p.routes[0].Affinity}
 	var byPolicy [2]*poolChain
-	use := func(policy cluster.Policy, pool *plan.Pool, r *plan.Route) {
-		if len(pool.Endpoints) > 0 && byPolicy[policy] == nil {
-			byPolicy[policy] = &poolChain{pool: pool, route: r, hairpins: hairpins}
+	use := func(policy cluster.Policy, pool *plan.Pool) {
+		if pool != nil && len(pool.Endpoints) > 0 && byPolicy[policy] == nil {
+			byPolicy[policy] = &poolChain{pool: pool}
 		}
 	}
 	var external, restricted *plan.Route
@@ -54,10 +64,8 @@ func (w *writer) portChains(p *port, hairpins []netip.Addr) []namedChain {
 		if !served(r) {
 			continue
 		}
-		use(r.Policy, r.Pool, r)
-		if r.ShortCut != nil {
-			use(cluster.PolicyCluster, r.ShortCut, r)
-		}
+		use(r.Policy, r.Pool)
+		use(cluster.PolicyCluster, r.ShortCut)
 		if r.Kind == plan.ClusterIP {
 			byPolicy[r.Policy].clusterIPs = append(byPolicy[r.Policy].clusterIPs, r)
 			continue
@@ -69,165 +77,197 @@ func (w *writer) portChains(p *port, hairpins []netip.Addr) []namedChain {
 			restricted = r
 		}
 	}
-	var chains []namedChain
-	add := func(prefix string, lines []line) {
-		chains = append(chains, namedChain{chainName{tableNAT, p.key.chain(prefix)}, lines})
+	add := func(name string, lines []line) {
+		chains = append(chains, namedChain{chainName{tableNAT, name}, &chain{lines: lines, unit: p.key, rank: rankPort}})
 	}
-	if c := byPolicy[cluster.PolicyCluster]; c != nil {
-		add(prefixCluster, w.poolChain(p.key, c))
+	var own []netip.AddrPort
+	for policy, prefix := range [...]string{cluster.PolicyCluster: prefixCluster, cluster.PolicyLocal: prefixLocal} {
+		if c := byPolicy[policy]; c != nil {
+			add(p.key.chain(prefix), pw.poolChain(c))
+			own = append(own, slices.DeleteFunc(slices.Clone(c.pool.Endpoints), func(e netip.AddrPort) bool { return !pw.hairpin(e) })...)
+		}
 	}
-	if c := byPolicy[cluster.PolicyLocal]; c != nil {
-		add(prefixLocal, w.poolChain(p.key, c))
-	}
-	for _, endpoint := range hairpinEndpoints(byPolicy[:]) {
-		chains = append(chains, namedChain{chainName{tableNAT, p.key.endpoint(endpoint)}, w.endpointChain(p, endpoint)})
+	slices.SortFunc(own, netip.AddrPort.Compare)
+	for _, endpoint := range slices.Compact(own) {
+		add(p.key.endpoint(endpoint), pw.endpointChain(endpoint))
 	}
 	if external != nil {
-		add(prefixExternal, w.externalChain(external))
+		add(p.key.chain(prefixExternal), pw.externalChain(external))
 	}
 	if restricted != nil {
-		add(prefixFirewall, w.firewallChain(restricted))
+		add(p.key.chain(prefixFirewall), pw.firewallChain(restricted))
 	}
 	return chains
 }
 
+// rule is a rule for the port.
+func (w *portWriter) rule(t target, matches ...match) line { return rule{matches, t, w.key}.line() }
+
 // poolChain is what the chain of one policy's endpoints is made of.
 type poolChain struct {
 	pool *plan.Pool
-	// route is any that uses the pool, clusterIPs those by which packets come to it directly.
-	route      *plan.Route
+	// clusterIPs are the routes by which packets come to it directly.
 	clusterIPs []*plan.Route
-	// hairpins are the addresses whose endpoints have a chain of their own.
-	hairpins []netip.Addr
 }
 
-// hairpinEndpoints are the endpoints of all pools of a port that may reach themselves, each once.
-func hairpinEndpoints(pools []*poolChain) []netip.AddrPort {
-	var all []netip.AddrPort
-	for _, c := range pools {
-		if c == nil {
-			continue
-		}
-		for _, endpoint := range c.pool.Endpoints {
-			if slices.Contains(c.hairpins, endpoint.Addr()) && !slices.Contains(all, endpoint) {
-				all = append(all, endpoint)
-			}
-		}
-	}
-	return all
+// hairpin reports whether an endpoint may reach itself through the Service. Only such endpoints have a chain of their own:
+// half as many chains load twice as fast, and the legacy variant copies every rule with every change.
+func (w *portWriter) hairpin(endpoint netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(w.hairpins, endpoint.Addr(), netip.Addr.Compare)
+	return found
 }
 
-// endpointChain renders the chain of an endpoint that may reach itself. Its own connections are marked, which makes
-// KUBE-FORWARD accept them and KUBE-POSTROUTING masquerade them: otherwise the endpoint would answer itself directly.
-func (w *writer) endpointChain(p *port, endpoint netip.AddrPort) []line {
-	owner := p.key.String()
-	text := "-p " + protocolName(p.key.protocol)
-	if affinity := p.routes[0].Affinity; affinity > 0 {
-		text += w.recent(true, p.key.endpoint(endpoint), 0)
-	}
-	return []line{
-		{"-s " + host(endpoint.Addr()) + comment(p.key.name) + " -j " + chainMark, owner},
-		{text + dnat(endpoint), owner},
-	}
-}
-
-// dnat is the target that sends a connection to an endpoint.
-func dnat(endpoint netip.AddrPort) string { return " -j DNAT --to-destination " + endpoint.String() }
-
-// poolChain renders the chain that balances over a pool. Only endpoints that may reach themselves have a chain of their
-// own: half as many chains load twice as fast, and the legacy variant copies every rule with every change.
-func (w *writer) poolChain(key portKey, c *poolChain) []line {
-	owner := key.String()
-	var lines []line
+// poolChain renders the chain that balances over a pool.
+func (w *portWriter) poolChain(c *poolChain) []line {
+	is := protocol(w.key.protocol)
+	lines := make([]line, 0, len(c.clusterIPs)+len(c.pool.Endpoints))
 	for _, r := range c.clusterIPs {
-		if head, ok := w.masqueradeHead(r); ok {
-			lines = append(lines, line{head + "-p " + protocolName(key.protocol) + comment(key.name+" "+r.Kind.String()) +
-				dport(key.protocol, r.Frontend.Port) + " -j " + chainMark, owner})
+		if head, ok := w.masqueraded(r); ok {
+			port := r.Frontend.Port
+			lines = append(lines, w.rule(jump(chainMark), append(head, is, comment(w.key.name+" "+r.Kind.String()), dport(w.key.protocol, port, port))...))
 		}
 	}
-	// Every chain says once whose it is.
-	name := ""
+	name := match{} // every chain has the Service's name once
 	if len(lines) == 0 {
-		name = comment(key.name)
+		name = comment(w.key.name)
 	}
-	head := "-p " + protocolName(key.protocol)
-	to := func(endpoint netip.AddrPort) string {
-		if slices.Contains(c.hairpins, endpoint.Addr()) {
-			return " -j " + key.endpoint(endpoint)
-		}
-		return dnat(endpoint)
-	}
-	if c.route.Affinity > 0 {
+	if w.affinity > 0 {
 		for _, endpoint := range c.pool.Endpoints {
-			lines = append(lines, line{head + name + w.recent(false, key.endpoint(endpoint), c.route.Affinity) + to(endpoint), owner})
-			name = ""
+			lines = append(lines, w.rule(w.send(endpoint), is, name, w.recent(endpoint, w.affinity)))
+			name = match{}
 		}
 	}
 	for i, endpoint := range c.pool.Endpoints {
-		text := head + name
+		drawn, enlisted := match{}, match{}
 		if left := len(c.pool.Endpoints) - i; left > 1 {
-			text += chance(left)
+			drawn = chance(left)
 		}
-		if c.route.Affinity > 0 && !slices.Contains(c.hairpins, endpoint.Addr()) { // whose chain does that
-			text += w.recent(true, key.endpoint(endpoint), 0)
+		if !w.hairpin(endpoint) { // whose own chain does that
+			enlisted = w.recent(endpoint, 0)
 		}
-		lines = append(lines, line{text + to(endpoint), owner})
-		name = ""
+		lines = append(lines, w.rule(w.send(endpoint), is, name, drawn, enlisted))
+		name = match{}
 	}
 	return lines
 }
 
-// masqueradeHead is the head of the rule that marks a cluster IP's connections, if any are to be.
-func (w *writer) masqueradeHead(r *plan.Route) (head string, ok bool) {
+// recent matches the list of an endpoint's clients, if there is session affinity.
+func (w *portWriter) recent(endpoint netip.AddrPort, within time.Duration) match {
+	if w.affinity == 0 {
+		return match{}
+	}
+	return recent(w.key.endpoint(endpoint), w.fullMask, within)
+}
+
+// send sends a connection to an endpoint, by way of its chain if it has one.
+func (w *portWriter) send(endpoint netip.AddrPort) target {
+	if w.hairpin(endpoint) {
+		return jump(w.key.endpoint(endpoint))
+	}
+	return dnat(endpoint)
+}
+
+// endpointChain renders the chain of an endpoint that may reach itself. Its own connections are marked, so that
+// KUBE-FORWARD accepts them and KUBE-POSTROUTING masquerades them: otherwise the endpoint would answer itself directly.
+func (w *portWriter) endpointChain(endpoint netip.AddrPort) []line {
+	return []line{
+		w.rule(jump(chainMark), source(host(endpoint.Addr())), comment(w.key.name)),
+		w.rule(dnat(endpoint), protocol(w.key.protocol), w.recent(endpoint, 0)),
+	}
+}
+
+// masqueraded matches the connections to a cluster IP that are to be masqueraded, if any are.
+func (w *writer) masqueraded(r *plan.Route) (matches []match, ok bool) {
 	switch r.Masquerade {
 	case plan.MasqueradeAll:
-		return "-d " + host(r.Frontend.Addr) + " ", true
+		return []match{destination(host(r.Frontend.Addr))}, true
 	case plan.MasqueradeOffCluster:
-		return w.fromLocal(false, r.Frontend.Addr)
+		return w.localTraffic(false, r.Frontend.Addr)
 	default:
-		return "", false
+		return nil, false
 	}
 }
 
-// externalChain renders the chain that connections from outside of the cluster enter by.
-func (w *writer) externalChain(r *plan.Route) []line {
-	key := keyOf(r)
-	owner := key.String()
-	say := func(head, what, target string) line {
-		return line{head + comment(key.name + what)[1:] + " -j " + target, owner}
-	}
+// externalChain renders the chain where connections enter by any address but the cluster IP.
+func (w *portWriter) externalChain(r *plan.Route) []line {
+	say := func(what string) match { return comment(w.key.name + what) }
+	everywhere, here := jump(w.key.chain(prefixCluster)), jump(w.key.chain(prefixLocal))
 	if r.ShortCut == nil {
-		to := key.chain(prefixCluster)
+		to := everywhere
 		if r.Policy == cluster.PolicyLocal {
-			to = key.chain(prefixLocal)
+			to = here
 		}
 		if r.Masquerade == plan.MasqueradeAll {
-			return []line{say("", " from outside", chainMark), {"-j " + to, owner}}
+			return []line{w.rule(jump(chainMark), say(" from outside")), w.rule(to)}
 		}
-		return []line{say("", " from outside", to)}
+		return []line{w.rule(to, say(" from outside"))}
 	}
 	// The node's own connections may go anywhere, but their answers must come back through the node.
-	const own = " -m addrtype --src-type LOCAL"
-	lines := []line{
-		{comment(key.name + " from this node")[1:] + own + " -j " + chainMark, owner},
-		{own[1:] + " -j " + key.chain(prefixCluster), owner},
-	}
-	if head, ok := w.fromLocal(true, netip.Addr{}); ok {
-		lines = append(lines, say(head, " from local pods", key.chain(prefixCluster)))
+	own := isLocal("--src-type")
+	lines := []line{w.rule(jump(chainMark), say(" from this node"), own), w.rule(everywhere, own)}
+	if head, ok := w.localTraffic(true, netip.Addr{}); ok {
+		lines = append(lines, w.rule(everywhere, append(head, say(" from local pods"))...))
 	}
 	if len(r.Pool.Endpoints) > 0 {
-		lines = append(lines, line{"-j " + key.chain(prefixLocal), owner})
+		lines = append(lines, w.rule(here))
 	}
 	return lines
 }
 
-// firewallChain renders the chain that lets the sources in that may use a load balancer's address. Whoever falls through
-// is not translated, and is dropped in the filter table.
-func (w *writer) firewallChain(r *plan.Route) []line {
-	key := keyOf(r)
-	var lines []line
+// firewallChain renders the chain for the sources that may use a load balancer's address. Connections that fall through are
+// not translated, and are dropped in the filter table.
+func (w *portWriter) firewallChain(r *plan.Route) (lines []line) {
 	for _, from := range r.SourceRanges {
-		lines = append(lines, line{source(from) + comment(key.name + " let in")[1:] + " -j " + key.chain(prefixExternal), key.String()})
+		lines = append(lines, w.rule(jump(w.key.chain(prefixExternal)), source(from), comment(w.key.name+" let in")))
 	}
 	return lines
+}
+
+// frontendRules renders the rules of one frontend, in every place that it has some.
+func (w *writer) frontendRules(r *plan.Route) (rules [places][]line) {
+	f, key := r.Frontend, keyOf(r)
+	is, port := protocol(f.Protocol), dport(f.Protocol, f.Port, f.Port)
+	at := match{}
+	if !f.IsNodePort() {
+		at = destination(host(f.Addr))
+	}
+	add := func(p place, t target, matches ...match) { rules[p] = append(rules[p], rule{matches, t, key}.line()) }
+	if served(r) {
+		p := natOthers
+		switch {
+		case f.IsNodePort():
+			p = natNodePorts
+		case r.Kind == plan.ClusterIP && w.inServiceCIDR(f.Addr):
+			p = natClusterIPs
+		}
+		tell := [...]string{plan.ClusterIP: " cluster IP", plan.ExternalIP: " external IP", plan.LoadBalancerIP: " loadbalancer IP", plan.NodePort: ""}
+		add(p, jump(entryChain(r)), at, is, comment(r.Name+tell[r.Kind]), port)
+	}
+	if len(r.SourceRanges) > 0 {
+		// Connections of sources that are let in were translated before, unless there is no endpoint: they go on to be refused.
+		if r.Verdict == plan.Reject {
+			for _, from := range r.SourceRanges {
+				add(filterRestricted, jump("RETURN"), source(from), at, is, port)
+			}
+		}
+		add(filterRestricted, jump("DROP"), destination(host(f.Addr)), is, comment(r.Name+" from elsewhere"), port)
+	}
+	refuse := w.refusal(r.Verdict)
+	if refuse.name == "" {
+		return rules
+	}
+	tell, p, on := " has no endpoints", filterOthers, []onNode{{address: at}}
+	if r.Reason() == plan.NoLocalEndpoints {
+		tell = " has no local endpoints"
+	}
+	switch {
+	case f.IsNodePort():
+		p, on = filterNodePorts, w.onNode()
+	case r.Kind == plan.ClusterIP:
+		p = filterClusterIPs
+	}
+	for _, on := range on {
+		add(p, refuse, on.address, is, comment(r.Name+tell), on.local, port)
+	}
+	return rules
 }

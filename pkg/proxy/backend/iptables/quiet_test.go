@@ -65,9 +65,9 @@ func TestKernelQuietLegacy(t *testing.T) {
 		c.Set(4, endpoints)
 		sync(t, b, c.Plan())
 		for _, f := range b.families {
-			f.watch.unasked = allowance{credit: -time.Hour, at: time.Now()} // no look that nothing asked for
-			if f.watch.suspect {
-				t.Errorf("%s: after a sync with %d endpoints somebody else is suspected", f.is, endpoints)
+			f.drift.unasked = allowance{credit: -time.Hour, at: time.Now()} // no look that nothing asked for
+			if f.drift.suspect {
+				t.Errorf("%s: after a sync with %d endpoints somebody else is suspected", f.state.family, endpoints)
 			}
 		}
 		_, err := b.Check(t.Context())

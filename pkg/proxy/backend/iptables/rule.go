@@ -4,135 +4,200 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// line is one rule, as iptables-save prints it but for the words -A CHAIN. Owner is the port of a Service that it is
-// there for, empty if it is there for all.
-type line struct {
-	text  string
-	owner string
+// rule is one rule: what packets have to match, and what is done with those that do.
+type rule struct {
+	matches []match
+	target  target
+	// owner is the port of a Service that the rule is for; zero if it is for all.
+	owner portKey
 }
 
-// maxComment is what the longest name and what we say of it fit in; the kernel takes 255 bytes.
+// match is an option of iptables that packets have to match. The zero match is matched by all packets.
+type match struct {
+	// module is the extension that the option is of, empty for an option of iptables itself.
+	module string
+	not    bool
+	option string
+	// value may be several words.
+	value string
+}
+
+// target is what is done with a packet; empty if it is only counted.
+type target struct {
+	// name is a chain or a built-in target.
+	name, options string
+	// noReturn means that packets which fall through the chain do not come back to this one.
+	noReturn bool
+}
+
+// line is a rule as iptables-save prints it without the words -A CHAIN.
+type line struct {
+	text  string
+	owner portKey
+}
+
+// line renders the rule. It is the only place where rules become text.
+func (r rule) line() line {
+	text := make([]byte, 0, 256)
+	for _, m := range r.matches {
+		if m.option == "" {
+			continue
+		}
+		if m.module != "" {
+			text = append(append(append(text, "-m "...), m.module...), ' ')
+		}
+		if m.not {
+			text = append(text, "! "...)
+		}
+		text = append(append(append(append(text, m.option...), ' '), m.value...), ' ')
+	}
+	if t := r.target; t.name != "" {
+		jump := "-j "
+		if t.noReturn {
+			jump = "-g "
+		}
+		text = append(append(append(append(text, jump...), t.name...), ' '), t.options...)
+	}
+	return line{strings.TrimSuffix(string(text), " "), r.owner}
+}
+
+// lines renders rules that are for all.
+func lines(rules ...rule) []line {
+	var all []line
+	for _, r := range rules {
+		all = append(all, r.line())
+	}
+	return all
+}
+
+// not inverts a match.
+func not(m match) match {
+	m.not = true
+	return m
+}
+
+// source matches a range of sources, destination one of destinations; the range of all addresses needs no match.
+func source(p netip.Prefix) match      { return prefix("-s", p) }
+func destination(p netip.Prefix) match { return prefix("-d", p) }
+
+func prefix(option string, p netip.Prefix) match {
+	if p.Bits() == 0 {
+		return match{}
+	}
+	return match{"", false, option, p.Masked().String()}
+}
+
+// host is the range of one address.
+func host(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
+
+// masked matches destinations by some of their bits, which need not be the first ones.
+func masked(addr, mask netip.Addr) match {
+	return match{"", false, "-d", addr.String() + "/" + mask.String()}
+}
+
+// arrivesOn matches the interface that packets come in by.
+func arrivesOn(name string) match { return match{"", false, "-i", name} }
+
+func protocol(p cluster.Protocol) match { return match{"", false, "-p", protocolName(p)} }
+
+// dport matches a protocol's destination ports from the first to the last.
+func dport(p cluster.Protocol, first, last uint16) match {
+	ports := strconv.Itoa(int(first))
+	if last != first {
+		ports += ":" + strconv.Itoa(int(last))
+	}
+	return match{protocolName(p), false, "--dport", ports}
+}
+
+// maxComment is enough for the longest name and what we add to it; the kernel takes 255 bytes.
 const maxComment = 240
 
-// comment renders a comment. Names are checked by the API server; whatever else comes here cannot break out of it.
-func comment(text string) string {
+// comment matches every packet. The API server validates names; whatever else comes here cannot break out of the quotes.
+func comment(text string) match {
 	safe := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(" /:._-", r) {
 			return r
 		}
 		return '_'
 	}, text)
-	return ` -m comment --comment "` + safe[:min(len(safe), maxComment)] + `"`
+	return match{"comment", false, "--comment", `"` + safe[:min(len(safe), maxComment)] + `"`}
 }
 
-// dport renders the match of a protocol's port, or of all ports from the first to the last.
-func dport(p cluster.Protocol, ports ...uint16) string {
-	texts := make([]string, len(ports))
-	for i, port := range ports {
-		texts[i] = strconv.Itoa(int(port))
-	}
-	return " -m " + protocolName(p) + " --dport " + strings.Join(texts, ":")
-}
+func ctstate(states string) match { return match{"conntrack", false, "--ctstate", states} }
+func marked(mark string) match    { return match{"mark", false, "--mark", mark + "/" + mark} }
 
-// host renders an address as a prefix of its full length.
-func host(addr netip.Addr) string { return netip.PrefixFrom(addr, addr.BitLen()).String() }
+// isLocal matches packets whose source (--src-type) or destination (--dst-type) is an address of this machine.
+func isLocal(option string) match { return match{"addrtype", false, option, "LOCAL"} }
 
-// chance renders the match that is true with a probability of one in n. The kernel knows 31 bits of it.
-func chance(n int) string {
+// chance matches with a probability of one in n. The kernel keeps 31 bits of it.
+func chance(n int) match {
 	const one = 1 << 31
-	return fmt.Sprintf(" -m statistic --mode random --probability %.11f", math.Round(one/float64(n))/one)
+	probability := strconv.FormatFloat(math.Round(one/float64(n))/one, 'f', 11, 64)
+	return match{"statistic", false, "--mode", "random --probability " + probability}
 }
 
-// writer renders the rules of one family.
-type writer struct {
-	family       cluster.Family
-	node         *plan.Node
-	mark         string
-	capabilities capabilities
-
-	fullMask, loopback, reject string
-	cidr                       netip.Prefix
-}
-
-// recent renders a match of the list of an endpoint's clients: one that is on it and connected within the time (update,
-// which counts this connection too), or anyone, who is put on it (set).
-func (w *writer) recent(set bool, list string, within time.Duration) string {
-	what := "--set"
-	if !set {
-		what = fmt.Sprintf("--update --seconds %d --reap", within/time.Second)
+// recent matches clients that are on a list and connected within the time, and counts this connection. If that is 0 it
+// matches every client, and puts it on the list.
+func recent(list, mask string, within time.Duration) match {
+	m := match{"recent", false, "--set", "--name " + list + " --mask " + mask + " --rsource"}
+	if within > 0 {
+		m.option, m.value = "--update", fmt.Sprintf("--seconds %d --reap ", within/time.Second)+m.value
 	}
-	return " -m recent " + what + " --name " + list + " --mask " + w.fullMask + " --rsource"
+	return m
 }
 
-func newWriter(family cluster.Family, node *plan.Node, opts Options, can capabilities) *writer {
-	w := &writer{family: family, node: node, mark: markOf(opts), capabilities: can,
-		fullMask: "255.255.255.255", loopback: "127.0.0.0/8", reject: "icmp-port-unreachable"}
-	if family == cluster.IPv6 {
-		w.fullMask, w.loopback, w.reject = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "::1/128", "icmp6-port-unreachable"
+// jump goes to a chain, or to a target without options such as ACCEPT, and comes back if nothing there decides.
+func jump(name string) target { return target{name: name} }
+
+// goTo goes to a chain and does not come back.
+func goTo(chain string) target { return target{name: chain, noReturn: true} }
+
+// dnat sends a connection to an endpoint.
+func dnat(to netip.AddrPort) target {
+	return target{name: "DNAT", options: "--to-destination " + to.String()}
+}
+
+// setMark sets the bits of a mask in the packet mark to a value.
+func setMark(value, mask string) target {
+	return target{name: "MARK", options: "--set-xmark " + value + "/" + mask}
+}
+
+// canonical is equal for rules that mean the same, in whatever order iptables prints their parts.
+func canonical(text string) string {
+	words, err := ipt.Words(text)
+	if err != nil {
+		return text
 	}
-	w.cidr, _ = node.LocalTraffic.CIDR(family)
-	return w
-}
-
-// markOf is how iptables writes the mark.
-func markOf(opts Options) string { return fmt.Sprintf("0x%x", opts.Mark) }
-
-// arrivesOn is iptables' way to write the interface of local traffic; empty where it is told otherwise.
-func (w *writer) arrivesOn() string {
-	name := strings.Map(func(r rune) rune {
-		if r <= ' ' || r > '~' || strings.ContainsRune(`"'\!/`, r) {
-			return '_' // no interface is called so, and no rule is broken by it
+	var parts []string
+	open := false // whether the last word is an option, or its !
+	for i, word := range words {
+		last := ""
+		if i > 0 {
+			last = words[i-1]
 		}
-		return r
-	}, w.node.LocalTraffic.Interface)
-	if stem, wild := strings.CutSuffix(name, "*"); wild {
-		name = stem + "+"
+		option := word == "!" || strings.HasPrefix(word, "-") && last != "--comment"
+		switch {
+		case option && (!open || last != "!"), len(parts) == 0:
+			parts = append(parts, word)
+		case last == "--probability": // which versions of iptables print to different lengths
+			if p, err := strconv.ParseFloat(word, 64); err == nil {
+				word = strconv.FormatFloat(p, 'f', 7, 64)
+			}
+			fallthrough
+		default:
+			parts[len(parts)-1] += " " + word
+		}
+		open = option
 	}
-	return name
-}
-
-// fromLocal renders the head of a rule for local traffic to one destination (or to any, an invalid one), or for
-// everything else. No packet is meant where local traffic cannot be told, or is everything.
-func (w *writer) fromLocal(local bool, to netip.Addr) (head string, ok bool) {
-	not, destination := "", ""
-	if !local {
-		not = "! "
-	}
-	if to.IsValid() {
-		destination = "-d " + host(to) + " "
-	}
-	switch name := w.arrivesOn(); {
-	case name != "":
-		return destination + not + "-i " + name + " ", true
-	case !w.cidr.IsValid() || w.cidr.Bits() == 0 && !local:
-		return "", false
-	case w.cidr.Bits() == 0:
-		return destination, true
-	default:
-		return not + source(w.cidr) + destination, true
-	}
-}
-
-// source renders the match of a range of sources; all there are need none.
-func source(from netip.Prefix) string {
-	if from.Bits() == 0 {
-		return ""
-	}
-	return "-s " + from.Masked().String() + " "
-}
-
-// masquerade is the target that gives connections the node's address.
-func (w *writer) masquerade() string {
-	if w.capabilities.randomFully {
-		return "-j MASQUERADE --random-fully"
-	}
-	return "-j MASQUERADE"
+	slices.Sort(parts)
+	return strings.Join(parts, "\x00")
 }

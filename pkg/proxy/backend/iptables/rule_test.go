@@ -12,7 +12,7 @@ func TestSharesAreEqual(t *testing.T) {
 	var chances [1001]float64
 	chances[1] = 1
 	for n := 2; n < len(chances); n++ {
-		if _, err := fmt.Sscanf(chance(n), " -m statistic --mode random --probability %f", &chances[n]); err != nil {
+		if _, err := fmt.Sscanf(chance(n).value, "random --probability %f", &chances[n]); err != nil {
 			t.Fatal(err)
 		}
 		chances[n] = math.Round(chances[n]*(1<<31)) / (1 << 31)

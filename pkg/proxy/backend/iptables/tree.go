@@ -29,22 +29,20 @@ type tree struct {
 	size     int
 }
 
-// radix is how many ways a node branches; digit reads one digit of a frontend, from level 0 to levels-1.
+// radix is how many ways a node branches.
 const radix = 16
+
+// leaf is the most frontends that are tried one after another. It keeps a small ruleset flat, and one of 10,000 frontends at
+// two levels: some 50 rules to try.
+const leaf = 64
 
 // shape is what a tree branches by.
 type shape struct {
-	// leaf is the most frontends that are tried one after another.
-	leaf   int
 	levels int
-	digit  func(f plan.Frontend, level int) int
-}
-
-func (t *tree) len() int {
-	if t == nil {
-		return 0
-	}
-	return t.size
+	// digit reads one digit of a frontend, from level 0 to levels-1.
+	digit func(f plan.Frontend, level int) int
+	// match matches the packets that have the digits of a path, beyond the digits before the last.
+	match func(w *writer, path []int) []match
 }
 
 // edit makes another version of a tree.
@@ -75,7 +73,7 @@ func (s *shape) editNode(t *tree, level int, edits []edit) *tree {
 	}
 	now := &tree{branches: &branches, size: size}
 	switch {
-	case size <= s.leaf:
+	case size <= leaf:
 		return s.grow(now.all(), level)
 	case used == 1 && last.branches == nil && alike(last.entries):
 		return last
@@ -88,7 +86,7 @@ func (s *shape) grow(entries []*entry, level int) *tree {
 	if len(entries) == 0 {
 		return nil
 	}
-	if len(entries) <= s.leaf || level == s.levels || alike(entries) {
+	if len(entries) <= leaf || level == s.levels || alike(entries) {
 		return &tree{entries: entries, size: len(entries)}
 	}
 	var parts [radix][]*entry
@@ -103,7 +101,7 @@ func (s *shape) grow(entries []*entry, level int) *tree {
 	return t
 }
 
-// alike tells whether no digit of an address tells entries apart. Node ports all have another port.
+// alike reports whether no digit of an address tells entries apart. Node ports all have another port.
 func alike(entries []*entry) bool {
 	first, last := entries[0].frontend, entries[len(entries)-1].frontend
 	return first.Addr == last.Addr && !first.IsNodePort()
@@ -128,10 +126,10 @@ func merge(entries []*entry, edits []edit) []*entry {
 
 // all lists the entries, sorted.
 func (t *tree) all() []*entry {
-	if t == nil || t.branches == nil {
-		if t == nil {
-			return nil
-		}
+	if t == nil {
+		return nil
+	}
+	if t.branches == nil {
 		return t.entries
 	}
 	var all []*entry

@@ -27,7 +27,7 @@ func oneFake(variant ipt.Variant) (*Backend, *ipt.Fake) {
 func check(t *testing.T, b *Backend, want int) {
 	t.Helper()
 	for _, f := range b.families {
-		f.watch.asked, f.watch.unasked = allowance{}, allowance{}
+		f.drift.asked, f.drift.unasked = allowance{}, allowance{}
 	}
 	drifts, err := b.Check(context.Background())
 	if err != nil || len(drifts) != want {
@@ -47,6 +47,7 @@ func TestCheckFindsTampering(t *testing.T) {
 		"delete one jump":        "*nat\n-D OUTPUT -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\nCOMMIT\n",
 		"delete a canary":        "*mangle\n-X KUBE-PROXY-CANARY\nCOMMIT\n",
 		"empty the filter table": "*filter\n-F INPUT\n-F FORWARD\n-F OUTPUT\n-F KUBE-FORWARD\nCOMMIT\n",
+		"empty both tables":      "*nat\n-F KUBE-SERVICES\n-F " + service + "\nCOMMIT\n*filter\n-F KUBE-FORWARD\n-F KUBE-SERVICES\n-A KUBE-SERVICES -j RETURN\nCOMMIT\n",
 		"delete everything": "*filter\n-F INPUT\n-F FORWARD\n-F OUTPUT\n-F KUBE-FORWARD\n-X KUBE-FORWARD\n-X KUBE-SERVICES\n-X KUBE-EXTERNAL-SERVICES\nCOMMIT\n" +
 			"*nat\n-F PREROUTING\n-F OUTPUT\n-F POSTROUTING\n-F KUBE-SERVICES\n-X KUBE-SERVICES\n-F " + service + "\n-X " + service + "\nCOMMIT\n",
 	} {

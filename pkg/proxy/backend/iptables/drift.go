@@ -1,0 +1,371 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+)
+
+// drift notices that others changed what state says the tables hold. That anybody changed anything is known by what the door
+// hears, which costs microseconds; whether our chains are still as they were written, by their digests.
+//
+// Sync calls hear before it runs a program, and wrote after it has written a patch. Check calls check at any other time: what
+// that reports is no longer held by state, so the next Sync writes it.
+type drift struct {
+	*state
+	// touched are chains of ours, and those that lead to them, that anybody wrote since their digests were compared, with
+	// the program's name; suspect means that others may have been written, too.
+	touched map[chainName]string
+	suspect bool
+	// rivals are the chains written since then that only another kube-proxy has.
+	rivals map[chainName]bool
+	// digests are those of the chains as they were written, or found to be right; nil where that is not known.
+	digests map[chainName]uint64
+	// fresh are the chains written since then, where computing their digests at once would cost too much.
+	fresh map[chainName]bool
+	// hooks are the digests of the rules in built-in chains that lead to ours, where these are known.
+	hooks map[chainName][]uint64
+	// asked and unasked are the allowances for looks at what may have changed, and for other looks.
+	asked, unasked allowance
+}
+
+func newDrift(s *state) drift {
+	return drift{state: s, touched: map[chainName]string{}, fresh: map[chainName]bool{}, hooks: map[chainName][]uint64{}, rivals: map[chainName]bool{}}
+}
+
+// allowance bounds what looking at all rules costs: unused time is kept for later, up to a limit, so that one change is looked
+// into at once, and many as often as the share of a core allows.
+type allowance struct {
+	credit time.Duration
+	at     time.Time
+}
+
+// There are two allowances, shares of a core for all families together: for looks that nothing asked for, which is polling,
+// and for those that somebody's writing asked for. Whoever writes all the time in the legacy variant spends more than the
+// latter, since each write is a look, too.
+const (
+	unaskedShare = 0.005
+	askedShare   = 0.2
+	maxCredit    = 200 * time.Millisecond
+)
+
+// allows reports whether there is some left, where a share of a core may be used.
+func (a *allowance) allows(now time.Time, share float64) bool {
+	a.credit = min(maxCredit, a.credit+time.Duration(share*float64(now.Sub(a.at))))
+	a.at = now
+	return a.credit > 0
+}
+
+// nft reports whether the tables are those of the nft variant, whose kernel reports every chain that is written.
+func (d *drift) nft() bool { return d.door.Features().Variant == ipt.NFT }
+
+// hear takes note of what was changed since it was last called.
+func (d *drift) hear() {
+	changes, err := d.door.Changes(tables()...)
+	if err != nil {
+		d.suspect = true // whatever it was that could not be heard
+		return
+	}
+	d.suspect = d.suspect || changes.More
+	for name, writer := range changes.Chains {
+		in := chainName{name.Table, name.Chain}
+		if d.foreign(in) {
+			d.rivals[in] = true
+		}
+		if d.interested(in) {
+			d.touched[in] = writer
+		}
+	}
+}
+
+// ignore takes what there is to hear as the effect of our own writes.
+func (d *drift) ignore() {
+	suspect := d.suspect
+	d.hear()
+	d.suspect = suspect
+}
+
+// interested reports whether it matters what a chain holds: it is ours, or is to lead to ours.
+func (d *drift) interested(name chainName) bool {
+	if d.held == nil {
+		return false // everything is read anyway before anything is written
+	}
+	if _, ours := d.held.chains.Get(name); ours || name == (chainName{tableFilter, chainLocalnet}) {
+		return true
+	}
+	return slices.ContainsFunc(d.held.hooks, func(h hook) bool { return h.in == name })
+}
+
+// foreign reports whether only another kube-proxy has a chain: one for an endpoint that has none of ours.
+func (d *drift) foreign(name chainName) bool {
+	if d.held == nil || name.table != tableNAT || !strings.HasPrefix(name.name, prefixEndpoint) {
+		return false
+	}
+	_, ours := d.held.chains.Get(name)
+	return !ours
+}
+
+// check reports whether somebody else changed our chains or hooks; share is this family's part of both allowances.
+func (d *drift) check(ctx context.Context, share float64) (*backend.Drift, error) {
+	if d.held == nil {
+		return nil, nil // the next sync reads everything anyway
+	}
+	now, budget := time.Now(), &d.asked
+	if !budget.allows(now, askedShare*share) {
+		return nil, nil // the door keeps what there is to hear
+	}
+	before := cputime.Spent()
+	defer func() { budget.credit -= cputime.Spent() - before }()
+	d.hear()
+	if !d.suspect && len(d.touched) == 0 {
+		if d.nft() || !d.unasked.allows(now, unaskedShare*share) {
+			return nil, nil
+		}
+		budget = &d.unasked
+	}
+	found, err := d.audit(ctx)
+	if errors.Is(err, ipt.ErrBusy) {
+		return nil, nil // somebody is writing right now: look again next time
+	}
+	return found, err
+}
+
+// audit compares chains with what was written, and takes note in state of those that differ: all of them, or those that were
+// touched if no other can have been. It reports what differs; nil is nothing.
+func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
+	some := d.nft() && !d.suspect && d.digests != nil
+	names := slices.Collect(maps.Keys(d.touched))
+	var found map[chainName]uint64
+	var err error
+	if some {
+		found, err = d.sum(ctx, names)
+	} else if found, err = d.sum(ctx, nil); err == nil {
+		names = nil
+		for name := range d.held.chains.All() {
+			names = append(names, name)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	var drifted *backend.Drift
+	rival := len(d.rivals) > 0
+	for name := range found {
+		rival = rival || d.foreign(name)
+	}
+	clear(d.rivals)
+	note := func(what string, in chainName) {
+		drifted = &backend.Drift{Family: d.family, What: what, Writer: d.touched[in], Rival: rival}
+	}
+	repaired := *d.held
+	chains := repaired.chains.Edit()
+	for _, name := range names {
+		if _, ours := d.held.chains.Get(name); !ours {
+			continue
+		}
+		right, err := d.right(name, found)
+		if err != nil {
+			return nil, err
+		}
+		if !right {
+			chains.Set(name, &chain{altered: true})
+			note("the chain "+name.name+" of table "+name.table, name)
+		}
+	}
+	repaired.chains = chains.Map()
+	changed := func(name chainName) bool {
+		known, recorded := d.digests[name]
+		return (!some || slices.Contains(names, name)) && (!recorded || known != found[name])
+	}
+	lost, in, err := d.lostHooks(&repaired, changed)
+	if err != nil {
+		return nil, err
+	}
+	if lost != "" {
+		note(lost, in)
+	}
+	d.held = &repaired
+	d.compared(some, found)
+	return drifted, nil
+}
+
+// right reports whether a chain is as it was written.
+func (d *drift) right(name chainName, found map[chainName]uint64) (bool, error) {
+	digest, exists := found[name]
+	known, recorded := d.digests[name]
+	switch {
+	case !exists:
+		return false, nil
+	case d.fresh[name] && d.suspect:
+		return d.asWritten(name)
+	default: // what is fresh and nobody else wrote is as we wrote it
+		return d.fresh[name] || !recorded || digest == known, nil
+	}
+}
+
+// compared takes the digests found, of all chains or of those touched, as right from now on: what differed is written again.
+func (d *drift) compared(some bool, found map[chainName]uint64) {
+	if !some {
+		d.digests, d.suspect = found, false
+	}
+	for name := range d.touched {
+		if digest, exists := found[name]; exists {
+			d.digests[name] = digest
+		} else {
+			delete(d.digests, name)
+		}
+	}
+	clear(d.touched)
+	clear(d.fresh)
+}
+
+// asWritten compares one chain with what was written, rule by rule.
+func (d *drift) asWritten(name chainName) (bool, error) {
+	rules, err := d.door.Rules(name.table, name.name)
+	if err != nil {
+		return false, err
+	}
+	found := &chain{read: true}
+	for _, rule := range rules {
+		found.lines = append(found.lines, line{text: rule})
+	}
+	written, ok := d.held.chains.Get(name)
+	return ok && written.equal(found), nil
+}
+
+// lostHooks removes from a ruleset the hooks that are gone from the built-in chains that somebody changed. It returns what is
+// lost, in words, and from where.
+func (d *drift) lostHooks(have *ruleset, changed func(chainName) bool) (what string, in chainName, err error) {
+	there := map[chainName][]hook{}
+	var kept []hook
+	for _, h := range have.hooks {
+		if changed(h.in) && !d.allHooks(h.in) {
+			if _, listed := there[h.in]; !listed {
+				if there[h.in], err = d.hooksIn(h.in); err != nil {
+					return "", in, err
+				}
+			}
+			if !slices.ContainsFunc(there[h.in], h.equal) {
+				what, in = "the jump to "+h.to+" in "+h.in.name+" of "+h.in.table, h.in
+				continue
+			}
+		}
+		kept = append(kept, h)
+	}
+	have.hooks = kept
+	if shared := (chainName{tableFilter, chainLocalnet}); have.localnet && changed(shared) && !d.fresh[shared] && d.digests != nil {
+		have.localnet = false // it is appended where it is not there
+		what, in = "the chain "+chainLocalnet, shared
+	}
+	return what, in, nil
+}
+
+// allHooks reports, without a program, that all our rules are still in a built-in chain.
+func (d *drift) allHooks(name chainName) bool {
+	known := d.hooks[name]
+	now, err := d.door.RuleDigests(name.table, name.name)
+	return err == nil && len(known) > 0 && !slices.ContainsFunc(known, func(digest uint64) bool { return !slices.Contains(now, digest) })
+}
+
+// hooksIn has a program list our rules in one built-in chain, and keeps their digests if nobody changed it meanwhile.
+func (d *drift) hooksIn(name chainName) (hooks []hook, err error) {
+	before, errBefore := d.door.RuleDigests(name.table, name.name)
+	rules, err := d.door.Rules(name.table, name.name)
+	after, errAfter := d.door.RuleDigests(name.table, name.name)
+	if err := errors.Join(err, errBefore, errAfter); err != nil {
+		return nil, err
+	}
+	steady := slices.Equal(before, after) && len(after) == len(rules)
+	delete(d.hooks, name)
+	for i, rule := range rules {
+		if h, ok := parseHook(name, rule); ok {
+			hooks = append(hooks, h)
+			if steady {
+				d.hooks[name] = append(d.hooks[name], after[i])
+			}
+		}
+	}
+	return hooks, nil
+}
+
+// maxRecorded is how many chains' digests are computed one by one; all at once cost less when there are more.
+const maxRecorded = 64
+
+// wrote takes the digests of what a patch wrote, or of everything if everything was just read. If that fails, the next check
+// takes what it finds as right.
+func (d *drift) wrote(ctx context.Context, p *patch, read bool) {
+	written := map[chainName]bool{}
+	for table, writes := range p.writes {
+		for _, w := range writes {
+			written[chainName{table, w.name}] = true
+		}
+	}
+	for _, h := range p.hooks {
+		delete(d.hooks, h.in)
+		written[h.in] = true
+	}
+	if p.localnet {
+		written[chainName{tableFilter, chainLocalnet}] = true
+	}
+	if d.nft() {
+		d.hear()
+	} else {
+		d.ignore() // our own program took the lock, and changed the tables' sizes
+	}
+	for table, names := range p.deletes {
+		for _, name := range names {
+			delete(d.digests, chainName{table, name})
+			delete(d.rivals, chainName{table, name}) // the kernel reports our own deletion, too
+		}
+	}
+	if read || d.digests == nil || len(written) > maxRecorded {
+		found, err := d.sum(ctx, nil)
+		d.compared(false, found)
+		d.suspect = err != nil
+		return
+	}
+	if !d.nft() { // the kernel returns all rules or none
+		maps.Copy(d.fresh, written)
+		return
+	}
+	if len(written) == 0 {
+		return
+	}
+	found, err := d.sum(ctx, slices.Collect(maps.Keys(written)))
+	if err != nil {
+		d.digests, d.suspect = nil, true
+		return
+	}
+	for name := range written {
+		d.digests[name] = found[name]
+		delete(d.touched, name)
+	}
+}
+
+// sum returns the digests of the given chains, or if that is nil of all chains of all tables that we have chains in.
+func (d *drift) sum(ctx context.Context, given []chainName) (map[chainName]uint64, error) {
+	all, byTable := map[chainName]uint64{}, map[string][]string{}
+	for _, name := range given {
+		byTable[name.table] = append(byTable[name.table], name.name)
+	}
+	for _, table := range tables() {
+		if given != nil && byTable[table] == nil {
+			continue
+		}
+		found, err := d.door.Digests(ctx, table, byTable[table]...)
+		if err != nil {
+			return nil, err
+		}
+		for name, digest := range found {
+			all[chainName{table, name}] = digest
+		}
+	}
+	return all, nil
+}

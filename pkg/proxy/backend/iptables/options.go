@@ -1,0 +1,56 @@
+package iptables
+
+import "github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+
+// Options are the settings that only this backend has.
+type Options struct {
+	// Mark is the bit of the packet mark that asks for masquerading.
+	Mark uint32
+}
+
+// Settings are kernel settings, by their path below /proc/sys. A setting that the kernel lacks is an error.
+type Settings interface {
+	// Read returns a setting's value without the newline.
+	Read(name string) (string, error)
+	// Write sets a value.
+	Write(name, value string) error
+}
+
+// The kernel settings that matter here.
+const (
+	// tcpBeLiberal makes conntrack accept TCP segments outside of their window as valid.
+	tcpBeLiberal = "net/netfilter/nf_conntrack_tcp_be_liberal"
+	// localnetRouted allows packets to 127.0.0.0/8 to be routed, which node ports on localhost need.
+	localnetRouted = "net/ipv4/conf/all/route_localnet"
+)
+
+// capabilities are what the machine can do, probed once, and how rules depend on it.
+type capabilities struct {
+	// randomFully means that MASQUERADE can choose source ports at random.
+	randomFully bool
+	// dropInvalid means that packets which conntrack considers invalid are dropped: it does not translate them, and an
+	// endpoint's answer that leaves untranslated makes the client reset the connection (kubernetes/kubernetes#74839).
+	// With tcpBeLiberal there are none.
+	dropInvalid bool
+	// chunk is how many units of work go into one transaction.
+	chunk int
+}
+
+// The nft variant takes time that grows with the square of a transaction's size; the legacy variant replaces the whole
+// table with each transaction (docs/decisions/0007 has measurements).
+const (
+	chunkNFT    = 256
+	chunkLegacy = 1 << 20
+)
+
+// probe determines the capabilities.
+func probe(features ipt.Features, settings Settings) capabilities {
+	c := capabilities{randomFully: features.RandomFully, dropInvalid: true, chunk: chunkLegacy}
+	if features.Variant == ipt.NFT {
+		c.chunk = chunkNFT
+	}
+	if liberal, err := settings.Read(tcpBeLiberal); err == nil && liberal != "0" {
+		c.dropInvalid = false
+	}
+	return c
+}

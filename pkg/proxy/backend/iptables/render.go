@@ -1,0 +1,298 @@
+package iptables
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// rendering is a ruleset, and what the next one is made from.
+type rendering struct {
+	ruleset
+	from    *plan.Plan
+	without map[portKey]*leftOut
+	ports   cluster.Map[portKey, *port]
+	trees   [places]*tree
+	health  cluster.Map[healthPort, bool]
+}
+
+// leftOut is a port that iptables refuses.
+type leftOut struct {
+	// routes are those that it had then.
+	routes []*plan.Route
+	cause  error
+}
+
+// healthPort is a node's port where load balancers ask about a Service.
+type healthPort struct {
+	port    uint16
+	service cluster.ServiceName
+}
+
+// Compare sorts by port, then Service.
+func (h healthPort) Compare(o healthPort) int {
+	return cmp.Or(cmp.Compare(h.port, o.port), h.service.Compare(o.service))
+}
+
+// renderer is what a ruleset is rendered by, beside the plan.
+type renderer struct {
+	family cluster.Family
+	opts   Options
+	can    capabilities
+	// without are the ports that iptables refused.
+	without map[portKey]*leftOut
+}
+
+// render makes the ruleset of a plan. last is an earlier one of the same renderer, or nil. It saves the work for everything
+// that did not change since, and never alters the result.
+func (r *renderer) render(p *plan.Plan, last *rendering) *rendering {
+	if last == nil || last.from.Node != p.Node || !maps.EqualFunc(last.without, r.without, samePort) {
+		last = &rendering{from: &plan.Plan{Node: p.Node}}
+	}
+	w := newWriter(r.family, p.Node, r.opts, r.can)
+	c := &composition{writer: w, plan: p, without: r.without,
+		chains: last.chains.Edit(), ports: last.ports.Edit(), touched: map[portKey]bool{}}
+	for frontend, change := range cluster.Changes(last.from.Frontends, p.Frontends) {
+		if frontend.Family() == r.family {
+			c.frontend(frontend, change)
+		}
+	}
+	health := last.health.Edit()
+	for name, change := range cluster.Changes(last.from.Services, p.Services) {
+		c.service(health, name, change)
+	}
+	for key := range c.touched {
+		c.port(last, key)
+	}
+	want := &rendering{from: p, without: r.without, ports: c.ports.Map(), health: health.Map(), trees: c.grow(last.trees)}
+	for name, lines := range w.namedChains(want) {
+		c.put(name, &chain{lines: lines, rank: rankTop})
+	}
+	for name, lines := range w.fixedChains() {
+		c.put(name, &chain{lines: lines, rank: rankFixed})
+	}
+	want.ruleset = ruleset{chains: c.chains.Map(), hooks: w.hooks(), localnet: w.localnet()}
+	return want
+}
+
+// samePort makes maps equal that have the same keys.
+func samePort(_, _ *leftOut) bool { return true }
+
+// composition is the work on one rendering.
+type composition struct {
+	*writer
+	plan    *plan.Plan
+	without map[portKey]*leftOut
+	chains  *cluster.Editor[chainName, *chain]
+	ports   *cluster.Editor[portKey, *port]
+	touched map[portKey]bool
+	edits   [places][]edit
+}
+
+// put sets a chain; one that has the same lines already keeps its identity.
+func (c *composition) put(name chainName, now *chain) {
+	if old, ok := c.chains.Get(name); !ok || !slices.Equal(old.lines, now.lines) {
+		c.chains.Set(name, now)
+	}
+}
+
+// frontend takes over a change of a frontend.
+func (c *composition) frontend(f plan.Frontend, change cluster.Change[*plan.Route]) {
+	var before, after [places][]line
+	if change.Was {
+		c.reroute(keyOf(change.Before), f, nil)
+		if c.without[keyOf(change.Before)] == nil {
+			before = c.frontendRules(change.Before)
+		}
+	}
+	if change.Is {
+		c.reroute(keyOf(change.After), f, change.After)
+		if c.without[keyOf(change.After)] == nil {
+			after = c.frontendRules(change.After)
+		}
+	}
+	for at := range places {
+		if !slices.Equal(before[at], after[at]) {
+			c.edits[at] = append(c.edits[at], edit{f, after[at]})
+		}
+	}
+}
+
+// reroute sets a port's route for a frontend, or removes it (nil).
+func (c *composition) reroute(key portKey, f plan.Frontend, route *plan.Route) {
+	c.touched[key] = true
+	now := &port{key: key}
+	if old, ok := c.ports.Get(key); ok {
+		now.routes = slices.DeleteFunc(slices.Clone(old.routes), func(r *plan.Route) bool { return r.Frontend == f })
+	}
+	if route != nil {
+		now.routes = append(now.routes, route)
+		slices.SortFunc(now.routes, func(a, b *plan.Route) int { return a.Frontend.Compare(b.Frontend) })
+	}
+	if len(now.routes) == 0 {
+		c.ports.Delete(key)
+		return
+	}
+	c.ports.Set(key, now)
+}
+
+// service takes over a change of a Service that its frontends do not show.
+func (c *composition) service(health *cluster.Editor[healthPort, bool], name cluster.ServiceName, change cluster.Change[*plan.Service]) {
+	if change.Was && change.Before.HealthCheck != nil {
+		health.Delete(healthPort{change.Before.HealthCheck.Port, name})
+	}
+	if change.Is && change.After.HealthCheck.In(c.family) {
+		health.Set(healthPort{change.After.HealthCheck.Port, name}, true)
+	}
+	if change.Was && change.Is && !slices.Equal(change.Before.HairpinAddrs, change.After.HairpinAddrs) {
+		for _, route := range change.After.Routes {
+			c.touched[keyOf(route)] = true
+		}
+	}
+}
+
+// port renders the chains of a port that changed, and removes those that it does not need any more.
+func (c *composition) port(last *rendering, key portKey) {
+	var chains []chainName
+	if now, ok := c.ports.Get(key); ok {
+		if c.without[key] == nil {
+			service, _ := c.plan.Services.Get(now.routes[0].Service)
+			for _, named := range c.portChains(now, service.HairpinAddrs) {
+				c.put(named.name, named.chain)
+				chains = append(chains, named.name)
+			}
+		}
+		c.ports.Set(key, &port{key: key, routes: now.routes, chains: chains})
+	}
+	if before, was := last.ports.Get(key); was {
+		for _, name := range before.chains {
+			if !slices.Contains(chains, name) {
+				c.chains.Delete(name)
+			}
+		}
+	}
+}
+
+// grow makes the new trees, and their chains.
+func (c *composition) grow(before [places]*tree) (after [places]*tree) {
+	for at, d := range dispatches() {
+		after[at] = d.shape.edit(before[at], c.edits[at])
+		walk(before[at], after[at], nil, func(path []int, was, is *tree) {
+			switch name := d.chain(path); {
+			case hasChain(path, is):
+				c.put(name, c.chainOf(&d, path, is))
+			case hasChain(path, was):
+				c.chains.Delete(name)
+			}
+		})
+	}
+	return after
+}
+
+// namedChains renders the chains that built-in chains lead to.
+func (w *writer) namedChains(r *rendering) map[chainName][]line {
+	d := dispatches()
+	all, marked := match{}, marked(w.mark)
+	entrance := func(at place, gates ...match) []line { return d[at].entrance(r.trees[at], gates...) }
+	services := slices.Concat(entrance(natClusterIPs, w.gates()...), entrance(natOthers, all))
+	for _, on := range w.onNode() {
+		services = append(services, lines(rule{matches: []match{on.address, comment("node ports"), on.local}, target: jump(chainNodePorts)})...)
+	}
+	var health []line
+	for h := range r.health.All() {
+		health = append(health, lines(rule{matches: []match{protocol(cluster.TCP), comment(h.service.String() + " health check node port"),
+			dport(cluster.TCP, h.port, h.port)}, target: jump("ACCEPT")})...)
+	}
+	var forward []line
+	if w.capabilities.dropInvalid {
+		forward = lines(invalidRule())
+	}
+	return map[chainName][]line{
+		{tableNAT, chainServices}:  services,
+		{tableNAT, chainNodePorts}: entrance(natNodePorts, all),
+		{tableNAT, chainPostrouting}: lines(
+			rule{matches: []match{not(marked)}, target: jump("RETURN")},
+			// The mark is removed again, so that a packet that passes here twice, as through a tunnel, is masqueraded once.
+			rule{target: setMark(w.mark, "0x0")},
+			rule{matches: []match{comment("kubernetes service traffic requiring SNAT")}, target: w.masquerade()}),
+		{tableFilter, chainServices}:  entrance(filterClusterIPs, all),
+		{tableFilter, chainExternal}:  slices.Concat(entrance(filterOthers, all), entrance(filterNodePorts, all)),
+		{tableFilter, chainFirewall}:  slices.Concat(entrance(filterRestricted, all), w.localhostCounter()),
+		{tableFilter, chainNodePorts}: health,
+		{tableFilter, chainForward}: append(forward, lines(
+			rule{matches: []match{comment("kubernetes forwarding rules"), marked}, target: jump("ACCEPT")},
+			rule{matches: []match{comment("kubernetes forwarding conntrack rule"), ctstate("RELATED,ESTABLISHED")}, target: jump("ACCEPT")})...),
+	}
+}
+
+// fixedChains renders the chains that go nowhere, and never change.
+func (w *writer) fixedChains() map[chainName][]line {
+	return map[chainName][]line{
+		{tableNAT, chainMark}:      lines(rule{target: setMark(w.mark, w.mark)}),
+		{tableFilter, chainCanary}: nil,
+		{tableNAT, chainCanary}:    nil,
+		{tableMangle, chainCanary}: nil,
+	}
+}
+
+// hooks are the rules in built-in chains, in the order in which they are inserted at the head: the last comes first.
+func (w *writer) hooks() []hook {
+	in := func(table, chain, to string, matches ...match) hook {
+		return hook{chainName{table, chain}, to, rule{matches: matches, target: jump(to)}.line().text}
+	}
+	isNew := ctstate("NEW")
+	portals, external := comment("kubernetes service portals"), comment("kubernetes externally-visible service portals")
+	health, firewall := comment("kubernetes health check service ports"), comment("kubernetes load balancer firewall")
+	hooks := []hook{
+		in(tableFilter, "INPUT", chainExternal, isNew, external),
+		in(tableFilter, "FORWARD", chainExternal, isNew, external),
+		in(tableFilter, "INPUT", chainNodePorts, health),
+		in(tableFilter, "FORWARD", chainServices, isNew, portals),
+		in(tableFilter, "OUTPUT", chainServices, isNew, portals),
+		in(tableFilter, "FORWARD", chainForward, comment("kubernetes forwarding rules")),
+		in(tableFilter, "INPUT", chainFirewall, isNew, firewall),
+		in(tableFilter, "OUTPUT", chainFirewall, isNew, firewall),
+		in(tableFilter, "FORWARD", chainFirewall, isNew, firewall),
+		in(tableNAT, "POSTROUTING", chainPostrouting, comment("kubernetes postrouting rules")),
+		in(tableNAT, "OUTPUT", chainServices, portals),
+		in(tableNAT, "PREROUTING", chainServices, portals),
+	}
+	if w.localnet() {
+		hooks = append(hooks, localnetHooks()...)
+	}
+	return hooks
+}
+
+// localnetHooks lead to the rule that localnetRule renders.
+func localnetHooks() []hook {
+	text := rule{target: jump(chainLocalnet)}.line().text
+	return []hook{{chainName{tableFilter, "OUTPUT"}, chainLocalnet, text}, {chainName{tableFilter, "INPUT"}, chainLocalnet, text}}
+}
+
+// localnetRule drops packets of neighbours to 127.0.0.0/8. The kubelet makes the same rule.
+func (w *writer) localnetRule() string {
+	return rule{target: jump("DROP"), matches: []match{not(source(w.loopback)), destination(w.loopback),
+		comment("block incoming localnet connections"), not(ctstate("RELATED,ESTABLISHED,DNAT"))}}.line().text
+}
+
+// invalidRule drops packets that conntrack considers invalid, and counts them.
+func invalidRule() rule { return rule{matches: []match{ctstate("INVALID")}, target: jump("DROP")} }
+
+// localhostRule counts connections to node ports on localhost, and does nothing else. It recognises them by their original
+// destination and by the mark that the nat table sets: only the first packet of a connection has it. It is in the filter
+// table, which is small, so that the counter can be read often (docs/decisions/0013).
+func localhostRule(mark string) rule {
+	return rule{matches: []match{comment("node ports on localhost, counted"), marked(mark),
+		{"conntrack", false, "--ctorigdst", "127.0.0.0/8"}}}
+}
+
+// localhostCounter is that rule, if there is anything to count.
+func (w *writer) localhostCounter() []line {
+	if !w.localnet() {
+		return nil
+	}
+	return lines(localhostRule(w.mark))
+}

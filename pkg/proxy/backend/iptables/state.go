@@ -1,0 +1,55 @@
+package iptables
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// state is what is known of one family's tables.
+type state struct {
+	family cluster.Family
+	door   ipt.Tables
+	// held is what the tables hold; nil if it has to be read.
+	held *ruleset
+	// written is what the last Sync that went well made the tables hold. Any goroutine may read it.
+	written atomic.Pointer[rendering]
+	// rules counts those of written in each table.
+	rules map[string]int
+}
+
+// take returns what the tables hold, and reads it if need be. It is unknown from then on, until wrote is called.
+func (s *state) take(ctx context.Context) (held *ruleset, err error) {
+	held, s.held = s.held, nil
+	if held == nil {
+		held, err = read(ctx, s.door)
+	}
+	return held, err
+}
+
+// wrote takes note that a patch made the tables hold what was rendered. It returns the numbers of rules in the tables that
+// users ask about.
+func (s *state) wrote(now *rendering, p *patch) (counts []backend.Table) {
+	before := s.written.Load()
+	if before == nil {
+		before, s.rules = &rendering{}, map[string]int{}
+	}
+	for name, change := range cluster.Changes(before.chains, now.chains) {
+		s.rules[name.table] += change.After.len() - change.Before.len()
+	}
+	for _, table := range []string{tableFilter, tableNAT} {
+		counts = append(counts, backend.Table{Name: table, Rules: s.rules[table], Written: p.written(table)})
+	}
+	s.held = &now.ruleset
+	s.written.Store(now)
+	return counts
+}
+
+// forget makes everything unknown.
+func (s *state) forget() {
+	s.held = nil
+	s.written.Store(nil)
+}

@@ -1,0 +1,152 @@
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// writer renders what is the same for all rules of one family on this node.
+type writer struct {
+	family       cluster.Family
+	node         *plan.Node
+	mark         string
+	capabilities capabilities
+
+	fullMask, reject string
+	loopback, cidr   netip.Prefix
+	// serviceCIDRs are the ranges of cluster IPs in this family, where they are known.
+	serviceCIDRs []netip.Prefix
+}
+
+func newWriter(family cluster.Family, node *plan.Node, opts Options, can capabilities) *writer {
+	w := &writer{family: family, node: node, mark: markOf(opts), capabilities: can,
+		fullMask: "255.255.255.255", loopback: netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8), reject: "icmp-port-unreachable"}
+	if family == cluster.IPv6 {
+		w.fullMask, w.reject = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "icmp6-port-unreachable"
+		w.loopback = host(netip.IPv6Loopback())
+	}
+	w.cidr, _ = node.LocalTraffic.CIDR(family)
+	for _, cidr := range node.ServiceCIDRs {
+		if cluster.FamilyOf(cidr.Addr()) == family {
+			w.serviceCIDRs = append(w.serviceCIDRs, cidr)
+		}
+	}
+	return w
+}
+
+// markOf renders the mark as iptables prints it.
+func markOf(opts Options) string { return fmt.Sprintf("0x%x", opts.Mark) }
+
+// masquerade gives connections the node's address.
+func (w *writer) masquerade() target {
+	t := jump("MASQUERADE")
+	if w.capabilities.randomFully {
+		t.options = "--random-fully"
+	}
+	return t
+}
+
+// refusal is what happens to connections that no endpoint takes; empty where there is always one.
+func (w *writer) refusal(v plan.Verdict) target {
+	switch v {
+	case plan.Reject:
+		return target{name: "REJECT", options: "--reject-with " + w.reject}
+	case plan.Drop:
+		return jump("DROP")
+	default:
+		return target{}
+	}
+}
+
+// localInterface is the interface of local traffic in the syntax of iptables; empty where addresses identify local traffic.
+func (w *writer) localInterface() string {
+	name := strings.Map(func(r rune) rune {
+		if r <= ' ' || r > '~' || strings.ContainsRune(`"'\!/`, r) {
+			return '_' // no interface has such a name, and no rule is broken by it
+		}
+		return r
+	}, w.node.LocalTraffic.Interface)
+	if stem, wild := strings.CutSuffix(name, "*"); wild {
+		name = stem + "+"
+	}
+	return name
+}
+
+// localTraffic matches local traffic, or everything else, to one destination, or to any if that is invalid. It is not ok
+// where no packet can match: where local traffic is not known, or is everything.
+func (w *writer) localTraffic(is bool, destined netip.Addr) (matches []match, ok bool) {
+	local, toAddr := source(w.cidr), match{}
+	if destined.IsValid() {
+		toAddr = destination(host(destined))
+	}
+	name := w.localInterface()
+	if name != "" {
+		local = arrivesOn(name)
+	}
+	if !is {
+		local = not(local)
+	}
+	switch {
+	case name != "":
+		return []match{toAddr, local}, true
+	case !w.cidr.IsValid() || w.cidr.Bits() == 0 && !is:
+		return nil, false
+	default:
+		return []match{local, toAddr}, true
+	}
+}
+
+// inServiceCIDR reports whether an address is in the ranges of cluster IPs, if these are known.
+func (w *writer) inServiceCIDR(addr netip.Addr) bool {
+	return len(w.serviceCIDRs) == 0 || slices.ContainsFunc(w.serviceCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// gates match the ranges of cluster IPs: connections to elsewhere skip their tree. There is at least one.
+func (w *writer) gates() (gates []match) {
+	for _, cidr := range w.serviceCIDRs {
+		gates = append(gates, destination(cidr))
+	}
+	if gates == nil {
+		return []match{{}}
+	}
+	return gates
+}
+
+// onNode is what a packet has to match to be for an address that node ports are served on. Either match may be empty.
+type onNode struct {
+	address, local match
+}
+
+// onNode returns one pair of matches if node ports are served on all addresses of this machine, else one for each address.
+func (w *writer) onNode() (matches []onNode) {
+	loopback := false
+	for _, addr := range w.node.NodePortAddrs {
+		// IPv6 has nothing like route_localnet.
+		if cluster.FamilyOf(addr) == w.family && (w.family == cluster.IPv4 || !addr.IsLoopback()) {
+			matches = append(matches, onNode{address: destination(host(addr))})
+			loopback = loopback || addr.IsLoopback()
+		}
+	}
+	others := slices.DeleteFunc(slices.Clone(w.node.Addrs), func(a netip.Addr) bool { return cluster.FamilyOf(a) != w.family || a.IsLoopback() })
+	unserved := func(a netip.Addr) bool { return !slices.Contains(w.node.NodePortAddrs, a) }
+	switch {
+	case len(others) == 0 || slices.ContainsFunc(others, unserved):
+		return matches
+	case loopback:
+		return []onNode{{local: isLocal("--dst-type")}}
+	default:
+		return []onNode{{address: not(destination(w.loopback)), local: isLocal("--dst-type")}}
+	}
+}
+
+// localnet reports whether node ports are served on 127.0.0.0/8.
+func (w *writer) localnet() bool {
+	return slices.ContainsFunc(w.node.NodePortAddrs, func(a netip.Addr) bool {
+		return w.family == cluster.IPv4 && a.Is4() && a.IsLoopback()
+	})
+}
