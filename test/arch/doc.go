@@ -1,9 +1,9 @@
 // Package arch checks the architecture and style rules of this repository.
 //
 // It reads the source of this module and of its nested modules, and reports every violation of a rule: the import table
-// (imports.go), pure packages (pure.go), size limits of files, functions and parameter lists (budgets.go), required
-// documentation (docs.go), immutable package variables (variables.go), and the names of tests that need a kernel
-// (names.go).
+// (imports.go), files that use each other (circles.go), pure packages (pure.go), size limits of files, functions and
+// parameter lists (budgets.go), required documentation (docs.go), immutable package variables (variables.go), and the names
+// of tests that need a kernel (names.go).
 //
 // Each rule is a function from the Tree to its violations, listed in [Rules]. The tests run all rules twice: on the
 // repository, which must have no violations, and on the small examples in testdata, each of which must have the

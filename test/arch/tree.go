@@ -187,6 +187,7 @@ func Rules(b Budgets) []Rule {
 	return []Rule{
 		{"imports", findImports},
 		{"libraries", findLibraries},
+		{"file circles", findFileCircles},
 		{"purity", findImpurities},
 		{"function length", b.findLongFunctions},
 		{"file length", b.findLongFiles},

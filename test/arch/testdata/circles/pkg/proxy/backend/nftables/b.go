@@ -1,0 +1,5 @@
+package nftables
+
+type rule struct{ text string }
+
+func write(s *state, text string) { s.add(rule{text}) }

@@ -1,0 +1,5 @@
+package nftables
+
+import "testing"
+
+func TestRun(*testing.T) { run(&state{}) }

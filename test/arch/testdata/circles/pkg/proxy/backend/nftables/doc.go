@@ -1,0 +1,2 @@
+// Package nftables has files that use each other.
+package nftables
