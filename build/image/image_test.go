@@ -202,7 +202,7 @@ func TestPins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, arch := range architectures {
+	for _, arch := range []string{"amd64", "arm64"} {
 		var names []string
 		for _, pin := range p.Packages[arch] {
 			names = append(names, pin.Name)

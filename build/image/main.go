@@ -35,6 +35,7 @@ func (a about) labels() map[string]string {
 // options are the flags.
 type options struct {
 	pins, cache, binaries, out, ref string
+	architectures                   string
 	created                         int64
 	about                           about
 	update                          bool
@@ -46,6 +47,7 @@ func main() {
 	flag.BoolVar(&o.update, "update", false, "pin the newest packages of the release, and build nothing")
 	flag.StringVar(&o.cache, "cache", "", "the folder where fetched packages are kept")
 	flag.StringVar(&o.binaries, "binaries", "", "a folder that holds linux_ARCH/{kube-proxy,go-runner} for each architecture")
+	flag.StringVar(&o.architectures, "arch", "amd64,arm64", "the architectures, by their names in Go and Debian")
 	flag.StringVar(&o.out, "out", "", "the folder to write the image to")
 	flag.StringVar(&o.ref, "ref", "", "the name of the image, with its tag")
 	flag.Int64Var(&o.created, "created", 0, "the time of every file, in seconds since 1970: that of the commit")
@@ -82,6 +84,7 @@ func run(ctx context.Context, o options) error {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
 	}
+	architectures := strings.Split(o.architectures, ",")
 	images := map[string]v1.Image{}
 	for _, arch := range architectures {
 		if images[arch], err = build(ctx, p, arch, o); err != nil {
@@ -104,12 +107,9 @@ func run(ctx context.Context, o options) error {
 	return os.WriteFile(filepath.Join(o.out, "digest"), []byte(sum.String()+"\n"), 0o644)
 }
 
-// architectures are those of the image; Go and Debian give them the same names.
-var architectures = []string{"amd64", "arm64"}
-
 // repin writes the newest packages into the file of pins.
 func repin(ctx context.Context, p *pins, o options) error {
-	for _, arch := range architectures {
+	for arch := range strings.SplitSeq(o.architectures, ",") {
 		a, err := newApt(o.cache, p.Release, arch)
 		if err != nil {
 			return err

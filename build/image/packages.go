@@ -123,6 +123,7 @@ func (a *apt) run(ctx context.Context, args ...string) error {
 		"-o", "Dir::Cache=" + a.dir, "-o", "Dir::Cache::archives=" + a.dir + "/archives",
 		"-o", "Dir::Etc::sourcelist=" + a.dir + "/etc/sources.list", "-o", "Dir::Etc::sourceparts=-",
 		"-o", "APT::Architecture=" + a.arch, "-o", "APT::Architectures=" + a.arch,
+		"-o", "Acquire::Retries=3",
 		"-o", "APT::Sandbox::User=root", // the user _apt may not be allowed to enter the folder
 	}
 	cmd := exec.CommandContext(ctx, "apt-get", append(options, args...)...)

@@ -183,23 +183,30 @@ func Load(dir string) ([]*Case, error) {
 	return all, nil
 }
 
-func (c *Case) read() error {
-	translate := func(text string) string { return text }
+// Manifest returns the case's objects as YAML, in the addresses of its family.
+func (c *Case) Manifest() string { return c.translate(c.Part("objects.yaml")) }
+
+// translate replaces the IPv4 addresses of a text if the case is read in IPv6.
+func (c *Case) translate(text string) string {
 	if c.Family == cluster.IPv6 {
-		translate = toIPv6
+		return toIPv6(text)
 	}
+	return text
+}
+
+func (c *Case) read() error {
 	var err error
 	if c.Before == nil {
-		if c.Options, c.Bears, err = parseOptions(translate(c.Part("options"))); err != nil {
+		if c.Options, c.Bears, err = parseOptions(c.translate(c.Part("options"))); err != nil {
 			return err
 		}
 	}
-	objects, err := parse(c.Path, []byte(translate(c.Part("objects.yaml"))))
+	objects, err := parse(c.Path, []byte(c.Manifest()))
 	if err != nil {
 		return err
 	}
 	c.build(objects)
-	for i, line := range strings.Split(translate(c.Part("packets")), "\n") {
+	for i, line := range strings.Split(c.translate(c.Part("packets")), "\n") {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}

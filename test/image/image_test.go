@@ -1,0 +1,343 @@
+//go:build linux
+
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
+)
+
+const repository = "../.."
+
+// rootfs builds the image of this machine's architecture from the binaries that make build left, and unpacks it. The
+// packages that packages.json pins are used where the mirror still has them.
+var rootfs = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "kube-proxy-image-")
+	if err != nil {
+		return "", err
+	}
+	from := filepath.Join(dir, "binaries", "linux_"+runtime.GOARCH)
+	if err := os.MkdirAll(from, 0o755); err != nil {
+		return "", err
+	}
+	for _, name := range []string{"kube-proxy", "go-runner"} {
+		built, err := filepath.Abs(filepath.Join(repository, "bin", name))
+		if err != nil {
+			return "", err
+		}
+		if err := os.Symlink(built, filepath.Join(from, name)); err != nil {
+			return "", err
+		}
+	}
+	cache, err := filepath.Abs(filepath.Join(repository, ".cache", "deb"))
+	if err != nil {
+		return "", err
+	}
+	build := func(args ...string) error {
+		args = append([]string{"run", "-C", filepath.Join(repository, "build", "image"), ".", "-cache", cache, "-arch", runtime.GOARCH}, args...)
+		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("go %s: %w: %s", strings.Join(args, " "), err, out)
+		}
+		return nil
+	}
+	image := []string{"-binaries", filepath.Dir(from), "-out", filepath.Join(dir, "image"), "-ref", "localhost/kube-proxy:test", "-version", "v0.0.0"}
+	if err := build(image...); err != nil {
+		// Debian may have replaced a pinned version since: the present ones do for a test.
+		pins := filepath.Join(dir, "packages.json")
+		pinned, err2 := os.ReadFile(filepath.Join(repository, "build", "image", "packages.json"))
+		err2 = errors.Join(err2, os.WriteFile(pins, pinned, 0o600), build("-update", "-packages", pins))
+		if err2 != nil {
+			return "", errors.Join(err, err2)
+		}
+		if err := build(append(image, "-packages", pins)...); err != nil {
+			return "", err
+		}
+	}
+	root := filepath.Join(dir, "rootfs")
+	return root, unpack(filepath.Join(dir, "image", "oci"), root)
+})
+
+// TestMain removes the unpacked image.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if root, err := rootfs(); err == nil {
+		os.RemoveAll(filepath.Dir(root))
+	}
+	os.Exit(code)
+}
+
+// unpack writes the files of a layout's only image below root.
+func unpack(dir, root string) error {
+	index, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return err
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return err
+	}
+	architectures, err := index.ImageIndex(manifest.Manifests[0].Digest)
+	if err != nil {
+		return err
+	}
+	if manifest, err = architectures.IndexManifest(); err != nil {
+		return err
+	}
+	image, err := architectures.Image(manifest.Manifests[0].Digest)
+	if err != nil {
+		return err
+	}
+	files := mutate.Extract(image)
+	defer files.Close()
+	for archive := tar.NewReader(files); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(root, header.Name)
+		mode := fs.FileMode(header.Mode).Perm()
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { // the topmost layer comes first
+			return err
+		}
+		switch header.Typeflag {
+		case tar.TypeDir:
+			err = os.MkdirAll(path, mode)
+		case tar.TypeSymlink:
+			err = os.Symlink(header.Linkname, path)
+		default:
+			var body bytes.Buffer
+			if _, err = io.Copy(&body, archive); err == nil { //nolint:gosec // our own image
+				err = os.WriteFile(path, body.Bytes(), mode)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// objects are those that an overlay of build/manifests makes.
+func objects(t *testing.T, overlay string) (set *appsv1.DaemonSet, config *corev1.ConfigMap) {
+	t.Helper()
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(repository, "build", "manifests", overlay))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, resource := range made.Resources() {
+		text, err := resource.AsYAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch resource.GetKind() {
+		case "DaemonSet":
+			set = &appsv1.DaemonSet{}
+			err = yaml.UnmarshalStrict(text, set)
+		case "ConfigMap":
+			config = &corev1.ConfigMap{}
+			err = yaml.UnmarshalStrict(text, config)
+		}
+		if err != nil {
+			t.Fatalf("%s of %s: %v", resource.GetKind(), overlay, err)
+		}
+	}
+	if set == nil || config == nil {
+		t.Fatalf("%s has no DaemonSet or no ConfigMap", overlay)
+	}
+	return set, config
+}
+
+// idle is a backend that does nothing: the container does.
+type idle struct{ backend.Backend }
+
+func (idle) Close() error { return nil }
+
+// node is node1's object.
+const node = `apiVersion: v1
+kind: Node
+metadata: {name: node1}
+status:
+  addresses: [{type: InternalIP, address: 172.18.0.11}, {type: InternalIP, address: "fd00:172:18::b"}]
+`
+
+// TestKernelDaemonSet runs the containers of the DaemonSet of each mode on node1 of a laboratory, and asks the packets of
+// every case that needs no options.
+func TestKernelDaemonSet(t *testing.T) {
+	if _, err := exec.LookPath("runc"); err != nil {
+		t.Fatal("runc is not in PATH: apt-get install runc")
+	}
+	all, err := cases.Load(filepath.Join(repository, "test", "cases"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []string{"iptables", "nftables"} {
+		t.Run(mode, func(t *testing.T) {
+			set, config := objects(t, "overlays/"+mode)
+			bench := backendtest.NewBench(t, func() (backend.Backend, error) { return idle{}, nil })
+			bench.As = mode
+			proxy := start(t, bench, set, config)
+			packets := 0
+			for _, c := range all {
+				if c.Part("options") != "" || c.Before != nil || len(c.Bears) > 0 {
+					continue
+				}
+				packets += len(c.Packets)
+				t.Run(c.Name, func(t *testing.T) {
+					proxy.serve(t, c)
+					bench.Ask(t, c)
+				})
+			}
+			if packets < 40 {
+				t.Errorf("asked %d packets, want at least 40", packets)
+			}
+			t.Logf("%d packets", packets)
+		})
+	}
+}
+
+// proxy is the running DaemonSet's pod.
+type proxy struct {
+	bench   *backendtest.Bench
+	objects string // the folder that it serves
+	client  *http.Client
+	log     *bytes.Buffer
+}
+
+// start runs the pod's init containers to their ends and starts its container.
+func start(t *testing.T, bench *backendtest.Bench, set *appsv1.DaemonSet, config *corev1.ConfigMap) *proxy {
+	t.Helper()
+	root, err := rootfs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	p := &proxy{bench: bench, objects: filepath.Join(dir, "objects"), log: &bytes.Buffer{}}
+	volumes := map[string]string{"objects": p.objects, "config": filepath.Join(dir, "config"), "modules": filepath.Join(dir, "modules"), "xtables-lock": filepath.Join(dir, "lock")}
+	for _, name := range []string{"objects", "config", "modules"} {
+		if err := os.Mkdir(volumes[name], 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The pods of both families, and node ports on the node's primary addresses in both modes, as the cases expect. The
+	// number of tracked connections is the machine's, and a laboratory must not change it.
+	text := strings.Replace(config.Data["config.conf"], "[10.244.0.0/16]", `[10.244.0.0/16, "fd00:10:244::/48"]`, 1) +
+		"nodePortAddresses: [primary]\nlinux: {conntrack: {maxPerCore: 0}}\n"
+	for name, body := range map[string]string{
+		"config/config.conf": text, "config/kubeconfig.conf": config.Data["kubeconfig.conf"], "lock": "", "objects/node.yaml": node,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(body), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := place{rootfs: root, network: bench.Lab.Node1.Path(), volumes: volumes, env: map[string]string{"NODE_NAME": "node1"}}
+	pod := set.Spec.Template.Spec
+	for i := range pod.InitContainers {
+		out, err := bench.Lab.Node1.Command("runc", p.container(t, at, &pod.InitContainers[i])...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("init container: %v: %s", err, out)
+		}
+	}
+	main := &pod.Containers[0]
+	main.Args = append(main.Args, "--manifests=/objects", "-v=2") // there is no API server
+	main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: "objects", MountPath: "/objects", ReadOnly: true})
+	cmd := bench.Lab.Node1.Command("runc", p.container(t, at, main)...)
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the container ended: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("the container's log:\n%s", p.log)
+		}
+	})
+	p.client = &http.Client{Transport: &http.Transport{DialContext: bench.Lab.Node1.Dial}}
+	return p
+}
+
+// container writes a bundle and returns the arguments of runc that run it.
+func (p *proxy) container(t *testing.T, at place, c *corev1.Container) []string {
+	t.Helper()
+	bundle := t.TempDir()
+	if err := at.writeBundle(bundle, c); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--root", filepath.Join(bundle, "state"), "run", "--bundle", bundle, fmt.Sprintf("%s-%d", c.Name, os.Getpid())}
+}
+
+var lastSync = regexp.MustCompile(`(?m)^kubeproxy_sync_proxy_rules_last_timestamp_seconds\{ip_family="(\w+)"\} (\S+)$`)
+
+// serve gives the proxy the objects of a case and waits until both families are in force.
+func (p *proxy) serve(t *testing.T, c *cases.Case) {
+	t.Helper()
+	written := time.Now()
+	if err := os.WriteFile(filepath.Join(p.objects, "case.yaml"), []byte(c.Manifest()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		synced, err := p.synced(written)
+		if synced {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the objects are not in force after a minute: %v\n%s", err, p.log)
+		}
+	}
+}
+
+// synced reports whether both families have been synced since a time.
+func (p *proxy) synced(since time.Time) (bool, error) {
+	answer, err := p.client.Get("http://" + net.JoinHostPort("127.0.0.1", "10249") + "/metrics")
+	if err != nil {
+		return false, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return false, err
+	}
+	families := 0
+	for _, match := range lastSync.FindAllSubmatch(text, -1) {
+		seconds, err := strconv.ParseFloat(string(match[2]), 64)
+		if err != nil {
+			return false, err
+		}
+		if time.Unix(0, int64(seconds*1e9)).After(since) {
+			families++
+		}
+	}
+	return families == 2, nil
+}
