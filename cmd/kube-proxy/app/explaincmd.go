@@ -170,7 +170,7 @@ type gate struct {
 func printGates(out io.Writer, output string) error {
 	var gates []gate
 	for _, g := range features.Describe() {
-		gates = append(gates, gate{g.Name, fmt.Sprint(g.Stage), g.Default, g.Effect, g.End})
+		gates = append(gates, gate{g.Name, g.Stage, g.Default, g.Effect, g.End})
 	}
 	return printObject(out, output, map[string]any{"kind": "FeatureGateList", "version": "v1", "items": gates})
 }
