@@ -269,15 +269,18 @@ func nodeChanges(w *world) {
 	own := []string{w.lab.Node1.IPv4.String(), w.lab.Node1.IPv6.String()}
 	w.service("web", "10.96.0.10", "fd00:10:96::a", nodePort(30080))
 	w.endpoints("web", w.lab.Node2.Pods[0])
+	streams := map[string]*netns.Stream{}
 	for _, to := range []string{"10.96.0.10:80", "[fd00:10:96::a]:80"} {
 		w.answers(w.lab.Node1.Pods[1], netns.TCP, to, "pod2a")
-		stream := netns.Probe{From: w.lab.Node1.Pods[1], To: netip.MustParseAddrPort(to), Timeout: 900 * time.Millisecond}.Stream(w.t.Context(), 50)
-		defer func() {
+		streams[to] = netns.Probe{From: w.lab.Node1.Pods[1], To: netip.MustParseAddrPort(to), Timeout: 900 * time.Millisecond}.Stream(w.t.Context(), 50)
+	}
+	defer func() {
+		for to, stream := range streams {
 			if tally := stream.Stop(); tally.Failed() > 0 || tally.Sent == 0 {
 				w.t.Errorf("connections to %s failed: %s", to, tally)
 			}
-		}()
-	}
+		}
+	}()
 	w.answers(w.lab.Client, netns.TCP, own[0]+":30080", "pod2a")
 	w.must(w.lab.Node1.AddAddress(netip.MustParsePrefix("192.0.2.211/32")))
 	w.nodeAddresses("192.0.2.211", own[1])
