@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +25,7 @@ import (
 // story is a Watch of a node that changes.
 type story struct {
 	*Watch
+	mu       sync.Mutex // guards node, unlisted and metric: time in a synctest bubble orders goroutines, but not their memory
 	node     *cluster.Node
 	unlisted string
 	metric   map[string]bool
@@ -36,10 +38,22 @@ func begin(options plan.Options, more ...cluster.Family) *story {
 	s.logger = ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	s.Watch = NewWatch(Config{
 		Families: append([]cluster.Family{cluster.IPv4}, more...), Plan: &options, NodePortsByDefault: true, Logger: s.logger,
-		Snapshot: func() *cluster.Snapshot { return &cluster.Snapshot{Node: s.node} },
-		Unlisted: func() string { return s.unlisted },
-		Waiting:  func(reason string, waiting bool) { s.metric[reason] = waiting },
-		Clock:    clock.RealClock{},
+		Snapshot: func() *cluster.Snapshot {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return &cluster.Snapshot{Node: s.node}
+		},
+		Unlisted: func() string {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.unlisted
+		},
+		Waiting: func(reason string, waiting bool) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.metric[reason] = waiting
+		},
+		Clock: clock.RealClock{},
 	})
 	return s
 }
@@ -85,19 +99,23 @@ func TestWaiting(t *testing.T) {
 			}, nil, `No longer waiting`},
 			{func() { gone := *s.node; gone.Exists = false; s.node = &gone }, []Reason{Object}, "the Node object"},
 		} {
+			s.mu.Lock()
 			step.change()
-			synctest.Wait()
+			s.mu.Unlock()
 			time.Sleep(3 * period)
 			synctest.Wait()
 			var got []Reason
 			for _, wait := range s.Waiting() {
 				got = append(got, wait.Reason)
 			}
-			measured := slices.Sorted(maps.Keys(s.metric))
+			s.mu.Lock()
+			metric := maps.Clone(s.metric)
+			s.mu.Unlock()
+			measured := slices.Sorted(maps.Keys(metric))
 			if len(measured) != len(Reasons()) {
 				t.Errorf("the metric has %v", measured)
 			}
-			for reason, waiting := range s.metric {
+			for reason, waiting := range metric {
 				if waiting != slices.Contains(step.want, Reason(reason)) {
 					t.Errorf("the metric of %s is %t, want %v", reason, waiting, step.want)
 				}

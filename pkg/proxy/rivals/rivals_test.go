@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,16 +19,33 @@ import (
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen, logged []string
+		// Time in a synctest bubble orders goroutines, but not their memory.
+		var mu sync.Mutex
 		present, failure := true, error(nil)
+		set := func(to bool, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			present, failure = to, err
+		}
 		w := New(Config{
 			Mode: "nftables",
 			Others: []Mode{{Name: "iptables", Present: func(context.Context) (bool, error) {
+				mu.Lock()
+				defer mu.Unlock()
 				return present, failure
 			}}},
-			Seen:      func(mode string, _ time.Time) { seen = append(seen, mode) },
+			Seen: func(mode string, _ time.Time) {
+				mu.Lock()
+				defer mu.Unlock()
+				seen = append(seen, mode)
+			},
 			Processes: func() ([]int, error) { return []int{7}, nil },
 			Clock:     clock.RealClock{},
-			Logger:    funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{}),
+			Logger: funcr.New(func(_, args string) {
+				mu.Lock()
+				defer mu.Unlock()
+				logged = append(logged, args)
+			}, funcr.Options{}),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -35,6 +53,8 @@ func TestWatch(t *testing.T) {
 		expect := func(when string, want []string, lines int) {
 			t.Helper()
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if !slices.Equal(seen, want) || len(logged) != lines {
 				t.Errorf("%s: seen %q, logged %q; want seen %q and %d lines", when, seen, logged, want, lines)
 			}
@@ -42,27 +62,29 @@ func TestWatch(t *testing.T) {
 		}
 		time.Sleep(3*period + 1)
 		expect("rules from before the start", nil, 0)
-		present = false
+		set(false, nil)
 		time.Sleep(period)
 		expect("none", nil, 0)
-		failure, present = errors.New("no answer"), true
+		set(true, errors.New("no answer"))
 		time.Sleep(period)
 		expect("no answer", nil, 0)
-		failure = nil
+		set(true, nil)
 		time.Sleep(period)
 		expect("rules that came back", []string{"iptables"}, 1)
 		time.Sleep(2 * period)
 		expect("rules that are still there", []string{"iptables", "iptables"}, 0)
-		present = false
+		set(false, nil)
 		time.Sleep(quiet)
 		expect("none again", nil, 0)
 		w.Drifted(backend.Drift{What: "a rule that somebody deleted"})
 		expect("a drift that anybody may have caused", nil, 0)
 		w.Drifted(backend.Drift{Rival: true})
 		expect("a drift by a rival", []string{"nftables"}, 1)
-		present = true
+		set(true, nil)
 		time.Sleep(period)
 		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		if len(logged) != 1 || logged[0] != `"level"=0 "msg"="Another kube-proxy, which takes no lock, writes rules on this node; stop one of the two" "mode"="iptables" "pids"=[7]` {
 			t.Errorf("logged %q", logged)
 		}
