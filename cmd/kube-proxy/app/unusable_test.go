@@ -21,7 +21,7 @@ func TestKernelUnusable(t *testing.T) {
 	}{
 		{"nftables", []string{"--proxy-mode", "nftables"}, exitFailure, "install nftables 1.0.1 or later", 0},
 		{"iptables", []string{"--proxy-mode", "iptables"}, exitFailure, "install the iptables package", 0},
-		{"cleanup", []string{"--cleanup"}, 0, "Starting kube-proxy", 1},
+		{"cleanup", []string{"--cleanup"}, 0, "kube-proxy ended", 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
