@@ -100,7 +100,7 @@ test-modules: build ## the tests in separate modules below test/; needs root
 	@build/need.sh go $(LABORATORY) runc
 	@for module in $(NESTED); do echo "test $$module"; (cd $$module && CI=true go test -count=1 -timeout 30m ./...); done
 
-kernels: ## tests on an emulated kernel with ip_vs; takes 4 minutes (PEER=1: Kubernetes' own kube-proxy creates the rules to clean up)
+kernels: ## tests on an emulated kernel with ip_vs; takes some 10 minutes (PEER=1: Kubernetes' own kube-proxy creates the rules to clean up)
 	@build/need.sh go qemu-system-x86_64
 	@$(call peer,test/kernels)
 

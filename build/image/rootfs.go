@@ -94,7 +94,7 @@ func needed(name string) bool {
 	return licence || name == "etc/protocols" || name == "etc/services"
 }
 
-// addBase adds what no package brings: links, accounts, and what tells scanners whose packages these are.
+// addBase adds what no package contains: links, accounts, and the release that scanners look for.
 func (r rootfs) addBase(p *pins) {
 	for _, name := range merged {
 		if name != "lib64" || slices.ContainsFunc(slices.Collect(maps.Keys(r)), func(n string) bool { return strings.HasPrefix(n, "usr/lib64/") }) {
