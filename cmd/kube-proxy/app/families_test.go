@@ -31,7 +31,7 @@ func TestMachineFamilies(t *testing.T) {
 	}
 }
 
-// TestCheckFamilies tells what cannot work on a machine from what may not be intended.
+// TestCheckFamilies distinguishes what cannot work on a machine from what may not be intended.
 func TestCheckFamilies(t *testing.T) {
 	both, one := []cluster.Family{cluster.IPv4, cluster.IPv6}, []cluster.Family{cluster.IPv4}
 	for _, test := range []struct {

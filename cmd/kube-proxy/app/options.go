@@ -301,7 +301,7 @@ func writeTo(name string, stdout io.Writer, data []byte) error {
 	return uninterrupted(func() error { return configfile.Write(name, data) })
 }
 
-// uninterrupted lets write finish although the process is told to end, so that no temporary file stays behind. The process
+// uninterrupted lets write finish if the process is asked to end, so that no temporary file stays behind. The process
 // ends after writing in any case.
 func uninterrupted(write func() error) error {
 	signals := make(chan os.Signal, 1)

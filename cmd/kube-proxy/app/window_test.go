@@ -76,7 +76,7 @@ func TestKernelStraySegments(t *testing.T) {
 	}
 }
 
-// TestKernelAsymmetricRoutes: segments of connections of which the node sees one direction only pass it, although conntrack
+// TestKernelAsymmetricRoutes: segments pass if the node sees only one direction of their connection, although conntrack
 // takes them for invalid, whether the pod is the server or the client. iptables mode drops them, as kube-proxy does.
 func TestKernelAsymmetricRoutes(t *testing.T) {
 	w := newUDPWorld(t, modes(t)[config.ProxyModeNFTables])
