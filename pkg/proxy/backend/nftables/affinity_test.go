@@ -43,7 +43,7 @@ func clientElement(f *family, seconds timeout, pool poolID, client int, endpoint
 	}
 	e := member(pool, endpoint)
 	e.frontend = plan.Frontend{Addr: source, Protocol: cluster.TCP}
-	return f.schema.clients(seconds).encode(&e, nil, nil)
+	return f.schema.clients(seconds).encode(&e, new(space))
 }
 
 // clients lists an affinity map: to which endpoint each client goes.
@@ -54,7 +54,7 @@ func clients(t *testing.T, f *family, seconds timeout) map[string]netip.AddrPort
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := f.schema.clients(seconds).decode(&raw)
+		e, err := f.schema.clients(seconds).decode(&raw, new(space))
 		if err != nil {
 			t.Fatal(err)
 		}

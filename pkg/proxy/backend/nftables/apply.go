@@ -15,6 +15,7 @@ type applier struct {
 	schema *schema
 	chains *writer
 	patch  *patch
+	space  space
 }
 
 // put writes what the patch brings. Every transaction on the way leaves a correct dataplane: chains and elements are
@@ -104,8 +105,7 @@ func (a *applier) change() error {
 
 // operate adds one operation to the batch.
 func (a *applier) operate(o *op) {
-	var key, value [64]byte
-	e := o.set.encode(&o.element, key[:0], value[:0])
+	e := o.set.encode(&o.element, &a.space)
 	if o.verb != add {
 		a.batch.Delete(o.set.name, e.Key)
 	}

@@ -137,7 +137,7 @@ func (w *watched) comparePart(ctx context.Context, most int) (right bool, _ erro
 func (w *watched) wrong(ctx context.Context, s *set, part []element) (wrong []element, _ error) {
 	wants := make([]nft.Element, len(part))
 	for i := range part {
-		wants[i] = s.encode(&part[i], nil, nil)
+		wants[i] = s.encode(&part[i], new(space))
 	}
 	keys := func(yield func([]byte) bool) {
 		for i := range wants {

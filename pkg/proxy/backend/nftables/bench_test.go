@@ -59,6 +59,25 @@ func BenchmarkDiff(b *testing.B) {
 	})
 }
 
+// BenchmarkEncode encodes the elements of a full table, and decodes them again.
+func BenchmarkEncode(b *testing.B) {
+	schema := newSchema(cluster.IPv4)
+	eachSize(b, func(b *testing.B, c *clusters.Sized) {
+		want := render(c.Last, testOptions, nothing(schema))
+		var in, out space
+		var e element
+		for b.Loop() {
+			var set *set
+			for set, e = range schema.elements(&want.content) {
+				raw := set.encode(&e, &in)
+				if _, err := set.decode(&raw, &out); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
 // BenchmarkDiffOneEndpoint works out the operations of an endpoint's change, back and forth.
 func BenchmarkDiffOneEndpoint(b *testing.B) {
 	empty := nothing(newSchema(cluster.IPv4))

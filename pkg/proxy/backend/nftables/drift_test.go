@@ -89,7 +89,7 @@ func TestAuditFails(t *testing.T) {
 
 // slotKey is the key of a slot of a cluster IP.
 func slotKey(b *Backend, frontend plan.Frontend, slot uint32) []byte {
-	return b.families[0].schema.named(mapEndpoints).encode(&element{frontend: frontend, slot: slot}, nil, nil).Key
+	return b.families[0].schema.named(mapEndpoints).encode(&element{frontend: frontend, slot: slot}, new(space)).Key
 }
 
 // replaceEndpoint has a stranger lead a slot elsewhere.

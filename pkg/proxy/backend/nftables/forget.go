@@ -33,15 +33,16 @@ func (o *output) forget(clients *set, stays func(*element) bool) error {
 func (o *output) forgetOnce(clients *set, stays func(*element) bool) (found int, err error) {
 	o.batch.Reset()
 	var gone []nft.Element
+	var in space
 	for raw, err := range o.table.Elements(o.ctx, clients.name) {
 		if err != nil {
 			return 0, err
 		}
-		e, err := clients.decode(&raw)
+		e, err := clients.decode(&raw, &in)
 		if err != nil {
 			return 0, err
 		}
-		if !stays(&e) {
+		if !stays(e) {
 			gone = append(gone, raw)
 		}
 	}

@@ -25,7 +25,7 @@ func TestKernelPicksAreUniform(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e, err := f.schema.named(mapEndpoints).decode(&raw)
+			e, err := f.schema.named(mapEndpoints).decode(&raw, new(space))
 			if err != nil {
 				t.Fatal(err)
 			}

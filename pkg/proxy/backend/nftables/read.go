@@ -127,13 +127,15 @@ func (r *reader) elements(s knownSet) error {
 // slotKeys yields the keys of the slots that the verdicts count on, each valid until the next.
 func (r *reader) slotKeys(s *set) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		var key, value [64]byte
+		var in space
+		var at element
 		for frontend, e := range r.entries {
 			if frontend.IsNodePort() != s.nodePort {
 				continue
 			}
 			for slot := range min(s.cells.slots(e.goes), maxSlots) {
-				if !yield(s.encode(&element{frontend: frontend, slot: slot}, key[:0], value[:0]).Key) {
+				at.frontend, at.slot = frontend, slot
+				if !yield(s.encode(&at, &in).Key) {
 					return
 				}
 			}
@@ -143,16 +145,17 @@ func (r *reader) slotKeys(s *set) iter.Seq[[]byte] {
 
 // take takes the elements of a set, and returns how many there are. One that does not decode is a stray.
 func (r *reader) take(s *set, elements iter.Seq2[nft.Element, error]) (count int, _ error) {
+	var in space
 	for raw, err := range elements {
 		if err != nil {
 			return count, err
 		}
 		count++
-		e, err := s.decode(&raw)
+		e, err := s.decode(&raw, &in)
 		if err == nil && s.members != nil {
-			s.members.put(r.edit, &e)
+			s.members.put(r.edit, e)
 		} else if err == nil {
-			err = s.cells.put(r.entry(e.frontend), &e)
+			err = s.cells.put(r.entry(e.frontend), e)
 		}
 		if err != nil {
 			r.out.strays = append(r.out.strays, stray{set: s.name, key: string(raw.Key)})

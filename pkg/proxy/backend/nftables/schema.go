@@ -202,38 +202,46 @@ func (s *set) lines() []string {
 	return []string{title, types}
 }
 
-// encode makes the kernel's element, in the space that key and value have.
-func (s *set) encode(e *element, key, value []byte) nft.Element {
+// space is memory that elements are encoded and decoded in, one after the other: there may be a quarter of a million.
+type space struct {
+	key, value []byte
+	decoded    element
+}
+
+// encode makes the kernel's element, which is valid until the space is used again.
+func (s *set) encode(e *element, in *space) nft.Element {
+	in.key, in.value = in.key[:0], in.value[:0]
 	for i := range s.key {
-		key = s.key[i].encode(key, e)
+		in.key = s.key[i].encode(in.key, e)
 	}
 	for i := range s.value {
-		value = s.value[i].encode(value, e)
+		in.value = s.value[i].encode(in.value, e)
 	}
-	encoded := nft.Element{Key: key, Value: value, Comment: e.comment}
+	encoded := nft.Element{Key: in.key, Value: in.value, Comment: e.comment}
 	if s.verdict {
 		encoded.Chain = e.goes.name()
 	}
 	return encoded
 }
 
-// decode reads an element of the kernel. It fails for elements that this proxy does not write.
-func (s *set) decode(raw *nft.Element) (e element, err error) {
-	e.comment = raw.Comment
+// decode reads an element of the kernel; the result is valid until the space is used again. It fails for elements that
+// this proxy does not write.
+func (s *set) decode(raw *nft.Element, in *space) (e *element, err error) {
+	in.decoded = element{comment: raw.Comment}
+	e = &in.decoded
 	if s.nodePort {
 		e.frontend.Addr = s.any
 	}
 	if s.verdict {
 		if e.goes, err = parseTarget(raw.Chain); err != nil {
-			return e, err
+			return nil, err
 		}
 	}
-	fits := decodeAll(s.key, raw.Key, &e) && decodeAll(s.value, raw.Value, &e)
-	var key, value [64]byte
-	again := s.encode(&e, key[:0], value[:0]) // differs if a repeated column or padding does
+	fits := decodeAll(s.key, raw.Key, e) && decodeAll(s.value, raw.Value, e)
+	again := s.encode(e, in) // differs if a repeated column or padding does
 	// No Service has the unspecified address, which stands for node ports.
 	if !fits || !bytes.Equal(again.Key, raw.Key) || !bytes.Equal(again.Value, raw.Value) || s.cells != nil && e.frontend.IsNodePort() != s.nodePort {
-		return e, fmt.Errorf("%s: element %x : %x is not one of this proxy's", s.name, raw.Key, raw.Value)
+		return nil, fmt.Errorf("%s: element %x : %x is not one of this proxy's", s.name, raw.Key, raw.Value)
 	}
 	return e, nil
 }
@@ -276,6 +284,7 @@ func (s *set) text(e *element) string {
 // elements yields all elements that a content has, those of frontends first: they lead packets.
 func (s *schema) elements(c *content) iter.Seq2[*set, element] {
 	return func(yield func(*set, element) bool) {
+		var e element // here because the compiler puts it on the heap
 		for frontend, of := range c.frontends.All() {
 			nodePort := frontend.IsNodePort()
 			for _, set := range s.sets {
@@ -283,7 +292,7 @@ func (s *schema) elements(c *content) iter.Seq2[*set, element] {
 					continue
 				}
 				for i := range set.cells.count(of) {
-					e := element{frontend: frontend}
+					e = element{frontend: frontend}
 					if set.cells.get(of, i, &e) && !yield(set, e) {
 						return
 					}

@@ -43,15 +43,15 @@ func TestEverySetDecodes(t *testing.T) {
 				if of != set {
 					continue
 				}
-				raw := set.encode(&e, nil, nil)
-				if got, err := set.decode(&raw); err != nil || got != e {
+				raw := set.encode(&e, new(space))
+				if got, err := set.decode(&raw, new(space)); err != nil || *got != e {
 					t.Fatalf("%s, %s: %+v is read as %+v, %v", f.schema.family, set.name, e, got, err)
 				}
 				long, short := raw, raw
 				long.Key = slices.Concat(raw.Key, []byte{0, 0, 0, 0})
 				short.Key = raw.Key[:len(raw.Key)-4]
 				for _, other := range []nft.Element{long, short} {
-					if got, err := set.decode(&other); err == nil {
+					if got, err := set.decode(&other, new(space)); err == nil {
 						t.Fatalf("%s, %s: key %x is read as %+v", f.schema.family, set.name, other.Key, got)
 					}
 				}
