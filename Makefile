@@ -38,9 +38,10 @@ packages = $(filter-out $(NESTED) $(NESTED:%=%/%),$(sort $(patsubst %/,%,$(dir \
 KERNEL_TESTS = $(call packages,^func TestKernel)
 GOLDEN_TESTS = $(call packages,flag[.]Bool."update")
 BENCHMARKS   = $(call packages,^func Benchmark)
+FUZZ_TESTS   = $(call packages,^func Fuzz)
 DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 
-.PHONY: help image image-packages build lint test test-unit test-kernel test-modules demo kernels bench bench-quick bench-once peer golden docs generate clean
+.PHONY: help image image-packages build lint test test-unit test-kernel test-modules demo kernels bench bench-quick bench-once peer fuzz golden docs generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -129,6 +130,19 @@ peer: ## build Kubernetes' own kube-proxy, for PEER=1, and print its path; takes
 bench-once: ## run each benchmark of a pure stage once, to check that it works; does not need root
 	@build/need.sh go
 	go test -run '^$$' -bench . -benchtime 1x $(filter-out ./pkg/kernel/%,$(BENCHMARKS))
+
+# FUZZTIME is how long each is fuzzed. Without its limit, making one input smaller takes longer than finding the next.
+FUZZTIME ?= 1m
+
+fuzz: ## fuzz everything that reads what others write, and the laws of the pure stages, a minute each (FUZZTIME=10m); does not need root
+	@build/need.sh go
+	@mkdir -p bin
+	@for package in $(FUZZ_TESTS); do \
+		for test in $$(grep -rhoE --include='*_test.go' '^func Fuzz[A-Za-z]+' $$package/*_test.go | cut -c6-); do \
+			echo "fuzz $$package $$test"; \
+			go test -run '^$$' -fuzz "^$$test\$$" -fuzztime '$(FUZZTIME)' -fuzzminimizetime 10x $$package >bin/fuzz.log 2>&1 || { cat bin/fuzz.log; exit 1; }; \
+		done; \
+	done
 
 golden: ## rewrite the golden files; review the diff before you commit it
 	@build/need.sh go

@@ -1,0 +1,68 @@
+package ipt
+
+import (
+	"bytes"
+	"encoding/binary"
+	"maps"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// rule is an entry of x_tables with a target, and data after the target's head.
+func (s *shape) rule(target string, data []byte) []byte {
+	size := s.size + targetData + len(data)
+	entry := make([]byte, (size+7)/8*8)
+	binary.NativeEndian.PutUint16(entry[s.targetOffset:], uint16(s.size))
+	binary.NativeEndian.PutUint16(entry[s.nextOffset:], uint16(len(entry)))
+	binary.NativeEndian.PutUint16(entry[s.size:], uint16(len(entry)-s.size))
+	copy(entry[s.size+nameAt:s.size+targetData-1], target)
+	copy(entry[s.size+targetData:], data)
+	return entry
+}
+
+// FuzzEntries gives the readers of x_tables arbitrary entries: they must end, visit each byte at most once, and stay
+// within the slice. Whatever a table holds, a digest of it does not depend on its counters.
+func FuzzEntries(f *testing.F) {
+	v4 := shapeOf(IPv4)
+	verdict := binary.NativeEndian.AppendUint32(nil, 0)
+	table := slices.Concat(v4.rule("", verdict), v4.rule(errorTarget, append([]byte("KUBE-SERVICES"), 0)),
+		v4.rule("DNAT", []byte("10.0.0.1:80")), v4.rule("", verdict), v4.rule(errorTarget, append([]byte(errorTarget), 0)))
+	f.Add(table, uint32(0), uint32(0), true)
+	f.Add(table[:len(table)-4], uint32(8), uint32(1<<31), true)
+	f.Add(bytes.Repeat([]byte{0xff}, 300), uint32(1), uint32(2), false)
+	f.Fuzz(func(t *testing.T, entries []byte, hook, other uint32, four bool) {
+		family := IPv6
+		if four {
+			family = IPv4
+		}
+		s := &legacySentinel{shape: shapeOf(family)}
+		i := &info{hooks: 1<<unix.NF_INET_LOCAL_IN | 1<<unix.NF_INET_LOCAL_OUT}
+		i.entry[unix.NF_INET_LOCAL_IN], i.entry[unix.NF_INET_LOCAL_OUT] = hook, other
+		seen := 0
+		err := s.walk(entries, func(at uint32, entry, target []byte) {
+			if int(at) != seen || len(target) < targetData || len(target) > len(entry) {
+				t.Fatalf("an entry of %d bytes at %d after %d, with a target of %d", len(entry), at, seen, len(target))
+			}
+			seen += len(entry)
+		})
+		if (err == nil) != (seen == len(entries)) {
+			t.Fatalf("%d of %d bytes were read: %v", seen, len(entries), err)
+		}
+		before, err1 := s.digestChains(entries, i)
+		all, err2 := s.digestAll(entries)
+		if (err == nil) != (err1 == nil) || (err == nil) != (err2 == nil) {
+			t.Fatalf("the readers differ: %v, %v, %v", err, err1, err2)
+		}
+		if err != nil {
+			return
+		}
+		counted := slices.Clone(entries)
+		_ = s.walk(entries, func(at uint32, _, _ []byte) { counted[int(at)+s.size-countersSize]++ })
+		after, _ := s.digestChains(counted, i)
+		if again, _ := s.digestAll(counted); again != all || !maps.Equal(before, after) {
+			t.Fatalf("a counter changed a digest: %v, then %v", before, after)
+		}
+	})
+}
