@@ -47,6 +47,9 @@ var rows = []row{
 	// Removal of what earlier modes left behind.
 	{"pkg/proxy/leftovers/...", []string{"pkg/kernel/ipvs/..."}},
 
+	// Kernel settings and those of this process.
+	{"pkg/proxy/tuning/...", []string{"pkg/kernel/sysctl"}},
+
 	// The common part of observers that serve HTTP.
 	{"pkg/proxy/serve/...", nil},
 

@@ -92,6 +92,39 @@ func (r *trial) healthy(address, words string) {
 	r.t.Errorf("/healthz at %s gives %d %s, want 200 with %q", address, status, body, words)
 }
 
+// tracked returns a setting of connection tracking of node1.
+func (r *trial) tracked(name string) string {
+	r.t.Helper()
+	out, err := r.lab.Node1.Command("cat", "/proc/sys/net/netfilter/nf_conntrack_"+name).CombinedOutput()
+	if err != nil {
+		r.t.Fatalf("%v: %s", err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// TestKernelSecondProxySettings starts a second proxy with other kernel settings: it writes them when it takes over, and not
+// while it waits.
+func TestKernelSecondProxySettings(t *testing.T) {
+	const flag, setting = "--conntrack-udp-timeout", "udp_timeout"
+	r, probes := newTrial(t)
+	first, _ := r.another(nftables, flag, "41s")
+	r.serves(probes)
+	if got := r.tracked(setting); got != "41" {
+		t.Fatalf("the first proxy serves and %s is %s, want 41", setting, got)
+	}
+	second, log := r.another(nftables, flag, "43s")
+	log.says(t, "Another kube-proxy serves this node", fmt.Sprintf("pid=%d", first.Process.Pid))
+	if got := r.tracked(setting); got != "41" {
+		t.Errorf("while the second proxy waits, %s is %s, want 41", setting, got)
+	}
+	terminate(t, first)
+	log.says(t, "Serving", `node="node1"`)
+	if got := r.tracked(setting); got != "43" {
+		t.Errorf("after the second proxy took over, %s is %s, want 43", setting, got)
+	}
+	terminate(t, second)
+}
+
 // TestKernelSecondProxy starts a second proxy while one is running: it must log which process it waits for, write nothing,
 // and take over when the first one exits, after SIGTERM or SIGKILL, without a failed connection. Meanwhile --cleanup must
 // fail and --init-only must work.

@@ -18,7 +18,6 @@
 //	backends.go    the modes; planoptions.go what of the configuration the plan wants to know
 //	servers.go     health, metrics and the other pages
 //	aftersync.go   what waits until rules are in force
-//	tuning.go      kernel settings at the start; memory.go the garbage collector's
 package app
 
 import (

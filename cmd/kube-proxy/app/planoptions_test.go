@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/tuning"
 )
 
 // machine is a node with two addresses of each family, loopback apart, of which the first are primary.
@@ -90,5 +92,16 @@ func TestPlanSwitches(t *testing.T) {
 		if options.MasqueradeAll != on || options.ServeExternalIPs != on {
 			t.Errorf("%v: %+v", on, options)
 		}
+	}
+}
+
+// TestConntrackSettings passes each flag of connection tracking to its setting.
+func TestConntrackSettings(t *testing.T) {
+	got := *conntrackSettings(&configOf(t, "--conntrack-max-per-core=1", "--conntrack-min=2", "--conntrack-tcp-timeout-established=3s",
+		"--conntrack-tcp-timeout-close-wait=4s", "--conntrack-tcp-be-liberal", "--conntrack-udp-timeout=5s", "--conntrack-udp-timeout-stream=6s").Linux.Conntrack)
+	want := tuning.Conntrack{MaxPerCore: 1, Min: 2, TCPEstablished: 3 * time.Second, TCPCloseWait: 4 * time.Second, TCPBeLiberal: true,
+		UDP: 5 * time.Second, UDPStream: 6 * time.Second}
+	if got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/refusals"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/tuning"
 )
 
 // checkPeriod is the time between looks whether somebody else changed the rules. A look costs microseconds.
@@ -46,8 +47,11 @@ func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOption
 	if err != nil {
 		return err
 	}
-	if err := p.prepare(ctx); err != nil || opts.initOnly {
-		return err
+	if err := tuning.SetOOMScore("/proc/self/oom_score_adj", cfg.Linux.OOMScoreAdj); err != nil {
+		klog.FromContext(ctx).V(2).Info("The OOM score is unchanged", "reason", err.Error())
+	}
+	if opts.initOnly {
+		return p.initialize(ctx)
 	}
 	return p.run(ctx)
 }
@@ -64,13 +68,13 @@ type process struct {
 	// families are those to open the backend for, and then those that it is open for.
 	families []cluster.Family
 	in       *inputs
-	// untuned are kernel settings that did not exist at the start.
-	untuned []setting
+	tuner    *tuning.Tuner
 }
 
 // newProcess decides what can be decided before anything is opened.
 func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) (*process, error) {
 	p := &process{cfg: cfg, opts: opts}
+	p.tuner = tuning.New(sysctl.Kernel{}, conntrackSettings(&cfg.Linux.Conntrack).Settings(tuning.CPUs(os.DirFS("/sys"))))
 	var err error
 	if p.chosen, err = chooseDataplane(cfg.Mode); err != nil {
 		return nil, err
@@ -92,26 +96,22 @@ func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts ru
 	return p, checkFamilies(ctx, cfg, opts, p.families)
 }
 
-// prepare does what needs more rights than the rest. That it fails ends only a process that has nothing else to do:
-// Services are worth more than tuning (docs/decisions/0009).
-func (p *process) prepare(ctx context.Context) error {
-	logger := klog.FromContext(ctx)
-	if err := adjustOOMScore("/proc/self/oom_score_adj", p.cfg.Linux.OOMScoreAdj); err != nil {
-		logger.V(2).Info("The process keeps its OOM score", "reason", err.Error())
+// initialize does what requires more privileges than proxying (--init-only).
+func (p *process) initialize(ctx context.Context) error {
+	failed := p.tuner.Apply(ctx)
+	if p.chosen.prepare != nil {
+		failed = errors.Join(failed, p.chosen.prepare(ctx, p.cfg, p.planning))
 	}
-	missing, err := prepareMachine(ctx, p.cfg, sysctl.Kernel{})
-	p.untuned = missing
-	for _, s := range missing {
-		logger.Info("This kernel has no such setting, at least not yet", "name", s.name, "wanted", s.value)
+	return failed
+}
+
+// begin runs when no other proxy serves this node, before the first sync. Services are served even if the kernel settings
+// cannot be changed (docs/decisions/0009).
+func (p *process) begin(ctx context.Context) {
+	if err := p.tuner.Apply(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "Connection tracking is not configured; Services are served all the same. Run an init container with --init-only and the required privileges")
 	}
-	if err != nil && !p.opts.initOnly {
-		logger.Error(err, "Connection tracking is not set up as configured; Services work all the same. Run an init container with --init-only and the rights for it")
-		return nil
-	}
-	if p.opts.initOnly && p.chosen.prepare != nil {
-		err = errors.Join(err, p.chosen.prepare(ctx, p.cfg, p.planning))
-	}
-	return err
+	p.announce(ctx)
 }
 
 // announce tells the API's users that a proxy begins.
@@ -138,7 +138,7 @@ type worker interface {
 
 // run wires backend, sources, loop, observers and servers, each to those before it, and proxies until ctx ends.
 func (p *process) run(ctx context.Context) (err error) {
-	began, loaded := time.Now(), loading()
+	began, loaded := time.Now(), tuning.ColdStart()
 	tracked, err := trackedflows.Open()
 	if err != nil {
 		return err
@@ -180,7 +180,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	unacknowledged := externalips.New(externalips.Config{Recorder: p.in.recorder, Counted: measured.ExternalIPs, Logger: klog.FromContext(ctx)})
 	contests := contest.New(contest.Config{Recorder: p.in.recorder, Logger: klog.FromContext(ctx)})
 	observers := []proxy.Observer{checker, measured, unacknowledged, contests, refusals.New(p.in.recorder)}
-	turn := &turn{cfg: p.cfg, mode: string(p.chosen.mode), ready: p.in.complete, begun: p.announce, held: make(chan struct{})}
+	turn := &turn{cfg: p.cfg, mode: string(p.chosen.mode), ready: p.in.complete, begun: p.begin, held: make(chan struct{})}
 	defer func() { err = errors.Join(err, turn.release()) }()
 	parts := []func(context.Context) error{turn.run, p.in.publish, turn.after(serving.health(checker.Handler())), turn.after(pages)}
 	afterSync := newAfterSync(func(context.Context) { loaded() })
@@ -230,15 +230,17 @@ func (p *process) workers(ctx context.Context, checker *health.Checker, measured
 			Recorder: p.in.recorder, Clock: clock.RealClock{},
 		}),
 		newAfterSync(func(ctx context.Context) { succeed(ctx, p.cfg, p.chosen.mode) }),
+		newAfterSync(func(ctx context.Context) {
+			if err := p.tuner.ApplyMissing(ctx); err != nil {
+				klog.FromContext(ctx).Error(err, "Connection tracking is not configured; Services are served all the same")
+			}
+		}),
 		conntrack.New(conntrack.Config{Families: p.families, Table: tracked, Swept: measured.ConntrackSwept}),
 	}
 	if families := p.localhostFamilies(); len(families) > 0 {
 		all = append(all, localhost.New(localhost.Config{
 			Families: families, Listening: measured.LocalhostListening, ListenFailed: measured.LocalhostFailed,
 		}))
-	}
-	if len(p.untuned) > 0 {
-		all = append(all, newAfterSync(func(ctx context.Context) { tuneLate(ctx, sysctl.Kernel{}, p.untuned) }))
 	}
 	return all
 }
@@ -286,4 +288,13 @@ func together(ctx context.Context, parts ...func(context.Context) error) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// conntrackSettings are the settings of connection tracking that a configuration contains.
+func conntrackSettings(c *config.KubeProxyConntrackConfiguration) *tuning.Conntrack {
+	return &tuning.Conntrack{
+		MaxPerCore: c.MaxPerCore, Min: c.Min,
+		TCPEstablished: c.TCPEstablishedTimeout.Duration, TCPCloseWait: c.TCPCloseWaitTimeout.Duration, TCPBeLiberal: c.TCPBeLiberal,
+		UDP: c.UDPTimeout.Duration, UDPStream: c.UDPStreamTimeout.Duration,
+	}
 }
