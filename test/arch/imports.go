@@ -50,6 +50,9 @@ var rows = []row{
 	// Kernel settings and those of this process.
 	{"pkg/proxy/tuning/...", []string{"pkg/kernel/sysctl"}},
 
+	// The lock on a network namespace.
+	{"pkg/proxy/standby/...", []string{"pkg/kernel/netlock"}},
+
 	// The common part of observers that serve HTTP.
 	{"pkg/proxy/serve/...", nil},
 

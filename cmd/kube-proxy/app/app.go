@@ -14,10 +14,8 @@
 //	run.go         puts sources, backend, loop and servers together
 //	sources.go     where objects come from, and where Events go
 //	families.go    the address families of machine and configuration
-//	standby.go     one proxy at a time: waiting until another one ends
 //	backends.go    the modes; planoptions.go what of the configuration the plan wants to know
 //	servers.go     health, metrics and the other pages
-//	aftersync.go   what waits until rules are in force
 package app
 
 import (

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
@@ -20,6 +23,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/leftovers"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/rivals"
 )
 
 // dataplane is a backend that a user may choose.
@@ -134,4 +138,21 @@ func succeed(ctx context.Context, cfg *config.KubeProxyConfiguration, chosen con
 	if err := cleanupIPVS(ctx, cfg); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove what ipvs mode left; end this proxy and run kube-proxy --cleanup, or restart the node")
 	}
+}
+
+// rivals looks for another kube-proxy that takes no lock. seen is called with the mode of each.
+func (p *process) rivals(ctx context.Context, seen func(mode string, at time.Time)) *rivals.Watch {
+	others := []rivals.Mode{{
+		Name: string(config.ProxyModeIPVS), Present: func(context.Context) (bool, error) { return leftovers.Present(ipvs.Kernel{}) },
+	}}
+	for _, d := range dataplanes {
+		if d.mode != p.chosen.mode {
+			others = append(others, rivals.Mode{Name: string(d.mode), Present: d.present})
+		}
+	}
+	return rivals.New(rivals.Config{
+		Mode: string(p.chosen.mode), Others: others, Seen: seen,
+		Processes: func() ([]int, error) { return netlock.Processes("kube-proxy") },
+		Clock:     clock.RealClock{}, Logger: klog.FromContext(ctx),
+	})
 }

@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	trackedflows "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -32,6 +34,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/refusals"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/standby"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/tuning"
 )
 
@@ -41,7 +45,7 @@ const checkPeriod = 250 * time.Millisecond
 // run proxies until ctx ends.
 func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) error {
 	if opts.cleanup {
-		return alone(ctx, func() error { return cleanup(ctx, cfg) })
+		return standby.Alone(ctx, netlock.Name, self("cleanup"), func() error { return cleanup(ctx, cfg) })
 	}
 	p, err := newProcess(ctx, cfg, opts)
 	if err != nil {
@@ -180,10 +184,11 @@ func (p *process) run(ctx context.Context) (err error) {
 	unacknowledged := externalips.New(externalips.Config{Recorder: p.in.recorder, Counted: measured.ExternalIPs, Logger: klog.FromContext(ctx)})
 	contests := contest.New(contest.Config{Recorder: p.in.recorder, Logger: klog.FromContext(ctx)})
 	observers := []proxy.Observer{checker, measured, unacknowledged, contests, refusals.New(p.in.recorder)}
-	turn := &turn{cfg: p.cfg, mode: string(p.chosen.mode), ready: p.in.complete, begun: p.begin, held: make(chan struct{})}
-	defer func() { err = errors.Join(err, turn.release()) }()
-	parts := []func(context.Context) error{turn.run, p.in.publish, turn.after(serving.health(checker.Handler())), turn.after(pages)}
-	afterSync := newAfterSync(func(context.Context) { loaded() })
+	ready := func() bool { return source.AllComplete(p.in.sources) }
+	turn := standby.New(standby.Config{Lock: netlock.Name, Owner: self(string(p.chosen.mode)), Serve: serving.standby(ready), Begin: p.begin})
+	defer func() { err = errors.Join(err, turn.Release()) }()
+	parts := []func(context.Context) error{turn.Run, p.in.publish, turn.After(serving.health(checker.Handler())), turn.After(pages)}
+	afterSync := proxy.NewAfterSync(func(context.Context) { loaded() })
 	for _, w := range append(p.workers(ctx, checker, measured, tracked), watch, afterSync) {
 		observers, parts = append(observers, w), append(parts, w.Run)
 	}
@@ -195,7 +200,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	loop := proxy.New(proxy.Config{
 		Sources: p.in.sources, Builder: builder, Backend: opened, Plan: p.planning, Observers: observers,
 		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,
-		Begin: turn.held, Spent: cputime.Spent,
+		Begin: turn.Held(), Spent: cputime.Spent,
 	})
 	return together(ctx, append(parts, loop.Run)...)
 }
@@ -229,8 +234,8 @@ func (p *process) workers(ctx context.Context, checker *health.Checker, measured
 			Families: p.families, AllAddresses: p.planning.NodePorts.Everywhere, Healthy: checker.Healthy,
 			Recorder: p.in.recorder, Clock: clock.RealClock{},
 		}),
-		newAfterSync(func(ctx context.Context) { succeed(ctx, p.cfg, p.chosen.mode) }),
-		newAfterSync(func(ctx context.Context) {
+		proxy.NewAfterSync(func(ctx context.Context) { succeed(ctx, p.cfg, p.chosen.mode) }),
+		proxy.NewAfterSync(func(ctx context.Context) {
 			if err := p.tuner.ApplyMissing(ctx); err != nil {
 				klog.FromContext(ctx).Error(err, "Connection tracking is not configured; Services are served all the same")
 			}
@@ -288,6 +293,11 @@ func together(ctx context.Context, parts ...func(context.Context) error) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// self describes this process to others that want the lock.
+func self(mode string) netlock.Owner {
+	return netlock.Owner{Mode: mode, Version: version.Get().GitVersion}
 }
 
 // conntrackSettings are the settings of connection tracking that a configuration contains.

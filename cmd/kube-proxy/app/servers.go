@@ -8,16 +8,19 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/component-base/configz"
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client_* and workqueue_*
 	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 )
@@ -38,6 +41,19 @@ type servers struct {
 // health serves /healthz and /livez.
 func (s *servers) health(handler http.Handler) func(context.Context) error {
 	return s.serve("healthz", s.cfg.HealthzBindAddress, "FailedToStartProxierHealthcheck", serve.HTTP(handler, answerTimeout))
+}
+
+// standby serves the health pages of a proxy that waits for another one, if their address is free: usually the other proxy
+// has it, and answers for the node.
+func (s *servers) standby(ready func() bool) func(ctx context.Context, waitingFor func() string) {
+	return func(ctx context.Context, waitingFor func() string) {
+		if s.cfg.HealthzBindAddress == "" {
+			return
+		}
+		pages := &health.Standby{Ready: ready, WaitingFor: waitingFor}
+		server := &serve.Server{Name: "healthz", Address: s.cfg.HealthzBindAddress, HTTP: serve.HTTP(pages.Handler(), answerTimeout), Clock: clock.RealClock{}}
+		_ = server.Run(klog.NewContext(ctx, logr.Discard())) // a failure means that the other proxy has the address
+	}
 }
 
 // metrics serves /metrics and the other pages.

@@ -17,3 +17,15 @@ type Source interface {
 	// Before that the state is partial, and programming it would cut connections.
 	Complete() <-chan struct{}
 }
+
+// AllComplete reports whether all sources are complete.
+func AllComplete(sources []Source) bool {
+	for _, s := range sources {
+		select {
+		case <-s.Complete():
+		default:
+			return false
+		}
+	}
+	return true
+}

@@ -1,6 +1,4 @@
-//go:build linux
-
-package app
+package proxy
 
 import (
 	"context"
@@ -8,27 +6,26 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
-// TestAfterSync waits for a sync that goes well, and acts once.
+// TestAfterSync waits for a sync that succeeds, and calls the function once.
 func TestAfterSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		done := 0
-		a := newAfterSync(func(context.Context) { done++ })
+		a := NewAfterSync(func(context.Context) { done++ })
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- a.Run(ctx) }()
-		a.Synced(&proxy.Sync{Results: []backend.Result{{Err: errors.New("no")}}})
+		a.Synced(&Sync{Results: []backend.Result{{Err: errors.New("no")}}})
 		if synctest.Wait(); done != 0 {
-			t.Error("done before anything is in force")
+			t.Error("called after a failed sync")
 		}
 		for range 3 {
-			a.Synced(&proxy.Sync{})
+			a.Synced(&Sync{})
 		}
 		if synctest.Wait(); done != 1 {
-			t.Errorf("done %d times, want once", done)
+			t.Errorf("called %d times, want once", done)
 		}
 		cancel()
 		if err := <-ended; err != nil {

@@ -1,0 +1,112 @@
+//go:build linux
+
+package standby
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"k8s.io/klog/v2"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
+)
+
+// Config configures a Turn.
+type Config struct {
+	// Lock is the name of the lock: netlock.Name, except in tests.
+	Lock string
+	// Owner describes this process to others that want the lock.
+	Owner netlock.Owner
+	// Serve answers health checks while this proxy waits, until ctx ends. waitingFor describes the other proxy. Run does not
+	// go on before Serve returns, so that its address is free.
+	Serve func(ctx context.Context, waitingFor func() string)
+	// Begin is called once when the lock is held, before everything that waits for Held.
+	Begin func(ctx context.Context)
+}
+
+// Turn is the lock on this network namespace.
+type Turn struct {
+	config Config
+	held   chan struct{}
+	lock   *netlock.Lock // written by Run
+}
+
+// New returns a Turn that does not hold the lock yet.
+func New(config Config) *Turn { return &Turn{config: config, held: make(chan struct{})} }
+
+// Held returns a channel that is closed when the lock is held and Begin has returned.
+func (t *Turn) Held() <-chan struct{} { return t.held }
+
+// Run waits for the lock, and returns nil when ctx ends. It keeps the lock: see [Turn.Release]. If there can be no lock, the
+// proxy starts without one, because serving Services matters more.
+func (t *Turn) Run(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	var holder atomic.Pointer[netlock.Owner]
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	stopped := make(chan struct{})
+	lock, err := netlock.Acquire(ctx, t.config.Lock, t.config.Owner, func(owner netlock.Owner) {
+		logger.Info("Another kube-proxy serves this node; waiting until it ends",
+			"pid", owner.PID, "mode", owner.Mode, "version", owner.Version, "since", owner.Since)
+		if holder.Swap(&owner) == nil {
+			go func() {
+				defer close(stopped)
+				t.config.Serve(waiting, func() string { return (&netlock.HeldError{Owner: *holder.Load()}).Error() })
+			}()
+		}
+	})
+	t.lock = lock
+	if holder.Load() != nil {
+		stop()
+		<-stopped
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		logger.Error(err, "Cannot lock this network namespace; make sure that no other kube-proxy runs on this node")
+	case holder.Load() != nil:
+		logger.Info("The other kube-proxy ended; taking over")
+	}
+	t.config.Begin(ctx)
+	close(t.held)
+	<-ctx.Done()
+	return nil
+}
+
+// After returns a function that calls part when the lock is held.
+func (t *Turn) After(part func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-t.held:
+			return part(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Release releases the lock if it is held, after Run has returned. Nothing may be written to the kernel after that.
+func (t *Turn) Release() error {
+	if t.lock == nil {
+		return nil
+	}
+	return t.lock.Release()
+}
+
+// Alone calls do while it holds a lock. If a proxy holds it, do is not called and the error is a *netlock.HeldError: that
+// proxy would write again what do removes.
+func Alone(ctx context.Context, lock string, owner netlock.Owner, do func() error) error {
+	held, err := netlock.Try(lock, owner)
+	var other *netlock.HeldError
+	switch {
+	case errors.As(err, &other):
+		return fmt.Errorf("nothing is removed: %w; stop it first", err)
+	case err != nil:
+		klog.FromContext(ctx).Error(err, "Cannot lock this network namespace; make sure that no kube-proxy runs on this node")
+		return do()
+	}
+	return errors.Join(do(), held.Release())
+}
