@@ -24,7 +24,7 @@ const (
 	ExternalIPCapture Check = "ExternalIPCapture"
 	// LoadBalancerIP finds Services whose spec.loadBalancerIP no controller acknowledged in status.
 	LoadBalancerIP Check = "LoadBalancerIPNotAcknowledged"
-	// NodePorts finds Services whose node ports are served on other addresses in nftables than in iptables mode.
+	// NodePorts finds Services whose node ports are served on other addresses after a change of the mode.
 	NodePorts Check = "NodePortsDifferByMode"
 	// NodeKubeProxyVersion finds Nodes that report status.nodeInfo.kubeProxyVersion.
 	NodeKubeProxyVersion Check = "NodeKubeProxyVersion"
@@ -80,30 +80,24 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Options are what is known of the proxy's configuration. The zero value does not check node ports: nobody changes the mode.
+// Options are what is known of the proxy's configuration. The zero value does not check node ports: the mode does not change.
 type Options struct {
-	// OtherMode is the mode, iptables or ipvs, that nftables mode is compared with for node ports.
-	OtherMode string
-	// NodePortsOnAll is that OtherMode serves node ports on every address of a node, and nftables mode on the primary ones,
-	// as where nodePortAddresses is empty.
-	NodePortsOnAll bool
-	// NodePortsOnLocalhost is what becomes of those on 127.0.0.1.
-	NodePortsOnLocalhost Localhost
+	// From and To are the modes before and after the change.
+	From, To ModeNodePorts
 	// Skip are the checks to leave out.
 	Skip []Check
 }
 
-// Localhost is what a change to nftables mode makes of node ports on 127.0.0.1.
-type Localhost uint8
-
-const (
-	// LocalhostSame is that nothing changes, because OtherMode serves none there.
-	LocalhostSame Localhost = iota
-	// LocalhostNone is that all go.
-	LocalhostNone
-	// LocalhostTCP is that all go but those of TCP (feature gate KubeProxyNFTablesLocalhostNodePorts).
-	LocalhostTCP
-)
+// ModeNodePorts is where a mode serves node ports.
+type ModeNodePorts struct {
+	// Mode is its name.
+	Mode string
+	// Everywhere is true if it serves them on every address of a node, because that is its default, and false if it
+	// serves them on the primary addresses or on those that nodePortAddresses lists.
+	Everywhere bool
+	// Localhost are the protocols that it serves on 127.0.0.1: TCP, UDP, SCTP.
+	Localhost []string
+}
 
 // Auditor looks at objects.
 type Auditor struct {

@@ -37,7 +37,13 @@ func service(name, spec string) string {
 
 // TestFindings has a row for every check, and for what comes close to one.
 func TestFindings(t *testing.T) {
-	both := Options{OtherMode: "iptables", NodePortsOnAll: true, NodePortsOnLocalhost: LocalhostNone}
+	all := []string{"TCP", "UDP", "SCTP"}
+	// change is from iptables to nftables mode.
+	change := func(everywhere bool, before, after []string) Options {
+		return Options{From: ModeNodePorts{"iptables", everywhere, before}, To: ModeNodePorts{"nftables", false, after}}
+	}
+	both := change(true, all, nil)
+	back := Options{From: both.To, To: both.From}
 	ports := "type: NodePort\nclusterIP: 10.96.0.10\nports: [{port: 80, nodePort: 30080}, {port: 53, protocol: UDP, nodePort: 30053}]"
 	plainPorts := strings.Replace(service("web", ports), "  ports: [{name: http, port: 80}, {name: dns, port: 53, protocol: UDP}]\n", "", 1)
 	node := "---\napiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}, {type: Hostname, address: n1}]%s}\n"
@@ -76,15 +82,19 @@ func TestFindings(t *testing.T) {
 		{"a request of another type", service("web", "clusterIP: 10.96.0.10\nloadBalancerIP: 192.0.2.9"), both, nil},
 		{"node ports", plainPorts, both, []string{"NodePortsDifferByMode Service shop/web: 30080/TCP, 30053/UDP: iptables mode serves them on every address of a node " +
 			"and on 127.0.0.1, which clients on the node may use; nftables mode on the primary addresses"}},
-		{"node ports on addresses that are named", plainPorts, Options{OtherMode: "iptables", NodePortsOnLocalhost: LocalhostNone}, []string{
+		{"node ports, the other way", plainPorts, back, []string{"NodePortsDifferByMode Service shop/web: 30080/TCP, 30053/UDP: iptables mode serves them on every address of a node " +
+			"and on 127.0.0.1, which clients on the node may use; nftables mode on the primary addresses"}},
+		{"node ports on addresses that are named", plainPorts, change(false, all, nil), []string{
 			"NodePortsDifferByMode Service shop/web: 30080/TCP, 30053/UDP: iptables mode serves them on 127.0.0.1, which clients on the node may use; nftables mode does not"}},
-		{"node ports on localhost by the feature gate", plainPorts, Options{OtherMode: "iptables", NodePortsOnLocalhost: LocalhostTCP}, []string{
+		{"node ports on localhost by the feature gate", plainPorts, change(false, all, []string{"TCP"}), []string{
 			"NodePortsDifferByMode Service shop/web: 30053/UDP: iptables mode serves them on 127.0.0.1, which clients on the node may use; nftables mode serves TCP there and rejects them"}},
 		{"a TCP node port on localhost by the feature gate", strings.Replace(plainPorts, ", {port: 53, protocol: UDP, nodePort: 30053}", "", 1),
-			Options{OtherMode: "iptables", NodePortsOnLocalhost: LocalhostTCP}, nil},
-		{"node ports without localhost", plainPorts, Options{OtherMode: "iptables", NodePortsOnAll: true}, []string{
+			change(false, all, []string{"TCP"}), nil},
+		{"node ports without localhost", plainPorts, change(true, nil, nil), []string{
 			"NodePortsDifferByMode Service shop/web: 30080/TCP, 30053/UDP: iptables mode serves them on every address of a node; nftables mode on the primary addresses"}},
 		{"node ports that are the same everywhere", plainPorts, Options{}, nil},
+		{"node ports that are on all addresses in both modes", plainPorts,
+			Options{From: ModeNodePorts{"ipvs", true, nil}, To: ModeNodePorts{"iptables", true, all}}, nil},
 		{"a node", fmt.Sprintf(node, ""), both, nil},
 		{"a node that reports a proxy", fmt.Sprintf(node, ", nodeInfo: {kubeProxyVersion: v1.30.0}"), both,
 			[]string{"NodeKubeProxyVersion Node /n1: status.nodeInfo.kubeProxyVersion says v1.30.0, which is kubelet's version"}},

@@ -125,32 +125,40 @@ func (a *Auditor) loadBalancerIP(s *corev1.Service) {
 	a.found(LoadBalancerIP, s, message, "")
 }
 
-// nodePorts finds node ports that a change of mode moves.
+// nodePorts finds node ports that a change of the mode moves.
 func (a *Auditor) nodePorts(s *corev1.Service) {
-	var ports, notTCP []string
+	more, less := a.options.From, a.options.To
+	if less.Everywhere && !more.Everywhere || len(less.Localhost) > len(more.Localhost) {
+		more, less = less, more
+	}
+	var ports, onLocalhost []string // that more serves in more places than less
 	for _, port := range s.Spec.Ports {
 		if port.NodePort == 0 {
 			continue
 		}
-		text := fmt.Sprintf("%d/%s", port.NodePort, protocol(&port))
+		text, of := fmt.Sprintf("%d/%s", port.NodePort, protocol(&port)), string(protocol(&port))
 		ports = append(ports, text)
-		if protocol(&port) != corev1.ProtocolTCP {
-			notTCP = append(notTCP, text)
+		if slices.Contains(more.Localhost, of) && !slices.Contains(less.Localhost, of) {
+			onLocalhost = append(onLocalhost, text)
 		}
 	}
-	if len(ports) == 0 || unserved(s) != "" {
+	if len(ports) == 0 || unserved(s) != "" || less.Everywhere {
 		return
 	}
-	list, mode, onLocalhost := strings.Join(ports, ", "), a.options.OtherMode, a.options.NodePortsOnLocalhost
 	const localhost = "127.0.0.1, which clients on the node may use"
+	message := strings.Join(ports, ", ") + ": " + more.Mode + " mode serves them on "
 	switch {
-	case a.options.NodePortsOnAll && onLocalhost != LocalhostSame:
-		a.found(NodePorts, s, list+": "+mode+" mode serves them on every address of a node and on "+localhost+"; nftables mode on the primary addresses", "")
-	case a.options.NodePortsOnAll:
-		a.found(NodePorts, s, list+": "+mode+" mode serves them on every address of a node; nftables mode on the primary addresses", "")
-	case onLocalhost == LocalhostNone:
-		a.found(NodePorts, s, list+": "+mode+" mode serves them on "+localhost+"; nftables mode does not", "")
-	case onLocalhost == LocalhostTCP && len(notTCP) > 0:
-		a.found(NodePorts, s, strings.Join(notTCP, ", ")+": "+mode+" mode serves them on "+localhost+"; nftables mode serves TCP there and rejects them", "")
+	case more.Everywhere && len(onLocalhost) > 0:
+		message += "every address of a node and on " + localhost + "; " + less.Mode + " mode on the primary addresses"
+	case more.Everywhere:
+		message += "every address of a node; " + less.Mode + " mode on the primary addresses"
+	case len(onLocalhost) == 0:
+		return
+	case len(less.Localhost) == 0:
+		message += localhost + "; " + less.Mode + " mode does not"
+	default:
+		message = strings.Join(onLocalhost, ", ") + ": " + more.Mode + " mode serves them on " + localhost + "; " + less.Mode +
+			" mode serves " + strings.Join(less.Localhost, ", ") + " there and rejects them"
 	}
+	a.found(NodePorts, s, message, "")
 }

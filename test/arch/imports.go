@@ -45,7 +45,7 @@ var rows = []row{
 	{"pkg/proxy/backend/backendtest/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "test/..."}},
 
 	// Removal of what earlier modes left behind.
-	{"pkg/proxy/leftovers/...", []string{"pkg/kernel/ipvs/..."}},
+	{"pkg/proxy/leftovers/...", []string{"pkg/proxy/cluster", "pkg/proxy/backend", "pkg/kernel/ipvs/..."}},
 
 	// Kernel settings and those of this process.
 	{"pkg/proxy/tuning/...", []string{"pkg/kernel/sysctl"}},

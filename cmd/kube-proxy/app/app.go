@@ -11,11 +11,12 @@
 //	validatecmd.go the subcommand "config validate"
 //	auditcmd.go    the subcommand "audit"
 //	output.go      -o json|yaml, and the subcommand "version"
-//	run.go         puts sources, backend, loop and servers together
+//	run.go         constructs sources, backend, observers, servers and loop, and runs them
+//	backends.go    the table of proxy modes
 //	sources.go     where objects come from, and where Events go
-//	families.go    the address families of machine and configuration
-//	backends.go    the modes; planoptions.go what of the configuration the plan wants to know
-//	servers.go     health, metrics and the other pages
+//	observers.go   health, metrics and everything else that observes syncs
+//	servers.go     the HTTP servers of health, metrics and the other pages
+//	planoptions.go the configuration as options of other packages
 package app
 
 import (

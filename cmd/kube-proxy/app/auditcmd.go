@@ -1,11 +1,9 @@
 package app
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -78,7 +76,11 @@ an object that cannot be read is audited without that object.`,
 
 // servedModes are the modes that a cluster can change to.
 func servedModes() []string {
-	return []string{string(config.ProxyModeIPTables), string(config.ProxyModeNFTables)}
+	var names []string
+	for _, mode := range config.ServedModes() {
+		names = append(names, string(mode))
+	}
+	return names
 }
 
 func checkNames() []string {
@@ -139,8 +141,7 @@ func runAudit(cmd *cobra.Command, opts *auditOptions) error {
 
 // audit audits everything that the command line names. bad are objects that could not be read.
 func (o *auditOptions) audit(cmd *cobra.Command) (report *audit.Report, bad, err error) {
-	// Without a file, the defaults of kube-proxy's flags are taken to be in force.
-	cfg, localhostGate := o.defaults()
+	cfg, gates := newOptions().flags, features.Read(nil).Gates // in force without a file
 	var deprecated []audit.Finding
 	if o.configFile != "" {
 		l, err := loadConfig(cmd, o.configFile)
@@ -150,10 +151,13 @@ func (o *auditOptions) audit(cmd *cobra.Command) (report *audit.Report, bad, err
 		if err != nil {
 			return nil, nil, err
 		}
-		cfg, localhostGate = l.cfg, l.features.Gates.KubeProxyNFTablesLocalhostNodePorts
+		cfg, gates = l.cfg, l.features.Gates
 		deprecated = configFindings(o.configFile, l)
 	}
-	options := nodePortsByMode(cfg, config.ProxyMode(o.toMode), localhostGate)
+	options, err := modeChange(cfg, config.ProxyMode(o.toMode), gates)
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, name := range o.skip {
 		options.Skip = append(options.Skip, audit.Check(name))
 	}
@@ -180,41 +184,38 @@ func (o *auditOptions) audit(cmd *cobra.Command) (report *audit.Report, bad, err
 	return auditor.Report(), nil, err
 }
 
-// defaults are the configuration that is taken to be in force without a file, and the gate of nodePortsByMode.
-func (o *auditOptions) defaults() (cfg *config.KubeProxyConfiguration, localhostGate bool) {
-	return newOptions().flags, features.Read(nil).Gates.KubeProxyNFTablesLocalhostNodePorts
+// modeChange describes a change of the mode from that of cfg. Without to there is none, unless the mode of cfg is not served any
+// more: then it is to be to.
+func modeChange(cfg *config.KubeProxyConfiguration, to config.ProxyMode, gates features.Gates) (change audit.Options, err error) {
+	if to == "" && !slices.Contains(config.ServedModes(), cfg.EffectiveMode()) {
+		to = config.SuccessorMode
+	}
+	if to == "" || to == cfg.EffectiveMode() {
+		return audit.Options{}, nil
+	}
+	after := cfg.DeepCopy()
+	after.Mode = to
+	if change.From, err = nodePortsIn(cfg, gates); err != nil {
+		return audit.Options{}, err
+	}
+	change.To, err = nodePortsIn(after, gates)
+	return change, err
 }
 
-// nodePortsByMode reports what a change of the mode means for node ports: whether they are on all addresses in the mode
-// that is not nftables, because none are named, and what becomes of those on 127.0.0.1. There is a change if to is given
-// and not the mode of cfg, or if that is ipvs, which is not served: then it is one to nftables. localhostGate is the gate
-// that serves TCP on 127.0.0.1 in nftables mode as well, where a loopback range is named.
-func nodePortsByMode(cfg *config.KubeProxyConfiguration, to config.ProxyMode, localhostGate bool) audit.Options {
-	from := cmp.Or(cfg.Mode, config.ProxyModeIPTables)
-	if to == "" && from == config.ProxyModeIPVS {
-		to = config.ProxyModeNFTables
+// nodePortsIn describes where node ports are served with a configuration.
+func nodePortsIn(cfg *config.KubeProxyConfiguration, gates features.Gates) (audit.ModeNodePorts, error) {
+	options, err := planOptions(cfg, gates)
+	if err != nil {
+		return audit.ModeNodePorts{}, err
 	}
-	selected, err := nodePortAddresses(cfg.NodePortAddresses)
-	if to == "" || to == from || err != nil || from != config.ProxyModeNFTables && to != config.ProxyModeNFTables {
-		return audit.Options{} // iptables and ipvs modes serve the same; a wrong address has been reported by validation
+	in := audit.ModeNodePorts{
+		Mode:       string(cfg.EffectiveMode()),
+		Everywhere: len(cfg.NodePortAddresses) == 0 && options.NodePorts.Everywhere(cluster.IPv4),
 	}
-	other := from
-	if from == config.ProxyModeNFTables {
-		other = to
+	for _, protocol := range options.ServedOnLoopback(cluster.IPv4) {
+		in.Localhost = append(in.Localhost, protocol.String())
 	}
-	all := len(cfg.NodePortAddresses) == 0
-	options := audit.Options{OtherMode: string(other), NodePortsOnAll: all}
-	within := all || slices.ContainsFunc(selected.CIDRs, func(cidr netip.Prefix) bool {
-		return cidr.Addr().Is4() && (cidr.Bits() == 0 || cidr.Addr().IsLoopback())
-	})
-	switch {
-	case !within || other != config.ProxyModeIPTables || !cfg.IPTables.LocalhostNodePorts:
-	case localhostGate && slices.Contains(loopbackFamilies(cfg.NodePortAddresses), cluster.IPv4):
-		options.NodePortsOnLocalhost = audit.LocalhostTCP
-	default:
-		options.NodePortsOnLocalhost = audit.LocalhostNone
-	}
-	return options
+	return in, nil
 }
 
 // configFindings are what is deprecated, or not served, in a file.
@@ -226,7 +227,7 @@ func configFindings(path string, l *loaded) []audit.Finding {
 	if l.file.Version != v1alpha2.Version {
 		add(fmt.Sprintf("version %s is not the latest, %s", l.file.Version, v1alpha2.Version))
 	}
-	if err := l.check(validation.Startable(l.cfg, "linux")); err != nil && l.cfg.Mode != config.ProxyModeKernelspace {
+	if err := l.check(validation.Startable(l.cfg, validation.Platform(l.cfg))); err != nil {
 		add(strings.TrimPrefix(err.Error(), path+":"))
 	}
 	for _, warning := range l.warnings {

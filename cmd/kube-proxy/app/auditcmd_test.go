@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/audit"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
 )
 
 // apiServer lists Services and Nodes in pages, to whoever may only list.
@@ -229,12 +230,16 @@ func TestAuditOutputs(t *testing.T) {
 	}
 }
 
-// TestNodePortsByMode proves when a change of mode moves node ports, and that without a change nothing is compared.
-func TestNodePortsByMode(t *testing.T) {
-	none := audit.Options{}
-	iptables := func(all bool, localhost audit.Localhost) audit.Options {
-		return audit.Options{OtherMode: "iptables", NodePortsOnAll: all, NodePortsOnLocalhost: localhost}
+// TestModeChange checks what an audit compares, and that it compares nothing without a change of the mode.
+func TestModeChange(t *testing.T) {
+	none, all, tcp := audit.Options{}, []string{"TCP", "UDP", "SCTP"}, []string{"TCP"}
+	change := func(everywhere bool, before, after []string) audit.Options {
+		return audit.Options{From: audit.ModeNodePorts{Mode: "iptables", Everywhere: everywhere, Localhost: before}, To: audit.ModeNodePorts{Mode: "nftables", Localhost: after}}
 	}
+	back := change(true, all, nil)
+	back.From, back.To = back.To, back.From
+	ipvs := change(true, nil, nil)
+	ipvs.From.Mode = "ipvs"
 	for _, test := range []struct {
 		mode, to        config.ProxyMode
 		addresses       []string
@@ -246,23 +251,23 @@ func TestNodePortsByMode(t *testing.T) {
 		{"nftables", "nftables", nil, true, false, none},
 		{"iptables", "iptables", nil, true, false, none},
 		{"", "iptables", nil, true, false, none},
-		{"ipvs", "iptables", nil, true, false, none},
-		{"ipvs", "", nil, true, false, audit.Options{OtherMode: "ipvs", NodePortsOnAll: true}},
-		{"iptables", "nftables", nil, true, false, iptables(true, audit.LocalhostNone)},
-		{"", "nftables", nil, true, true, iptables(true, audit.LocalhostNone)}, // the gate asks for a range that is named
-		{"nftables", "iptables", nil, true, false, iptables(true, audit.LocalhostNone)},
-		{"iptables", "nftables", nil, false, false, iptables(true, audit.LocalhostSame)},
-		{"iptables", "nftables", []string{"primary"}, true, false, iptables(false, audit.LocalhostSame)},
-		{"iptables", "nftables", []string{"primary", "localhost"}, true, false, iptables(false, audit.LocalhostNone)},
-		{"iptables", "nftables", []string{"primary", "127.0.0.0/8"}, true, true, iptables(false, audit.LocalhostTCP)},
-		{"iptables", "nftables", []string{"0.0.0.0/0"}, true, false, iptables(false, audit.LocalhostNone)},
-		{"iptables", "nftables", []string{"all"}, true, true, iptables(false, audit.LocalhostNone)},
-		{"iptables", "nftables", []string{"10.0.0.0/8"}, true, false, iptables(false, audit.LocalhostSame)},
+		{"ipvs", "", nil, true, false, ipvs},
+		{"iptables", "nftables", nil, true, false, change(true, all, nil)},
+		{"", "nftables", nil, true, true, change(true, all, nil)}, // the gate requires a loopback range
+		{"nftables", "iptables", nil, true, false, back},
+		{"iptables", "nftables", nil, false, false, change(true, nil, nil)},
+		{"iptables", "nftables", []string{"primary"}, true, false, change(false, nil, nil)},
+		{"iptables", "nftables", []string{"primary", "localhost"}, true, false, change(false, all, nil)},
+		{"iptables", "nftables", []string{"primary", "127.0.0.0/8"}, true, true, change(false, all, tcp)},
+		{"iptables", "nftables", []string{"0.0.0.0/0"}, true, false, change(false, all, nil)},
+		{"iptables", "nftables", []string{"all"}, true, true, change(false, all, nil)},
+		{"iptables", "nftables", []string{"10.0.0.0/8"}, true, false, change(false, nil, nil)},
 	} {
 		cfg := &config.KubeProxyConfiguration{Mode: test.mode, NodePortAddresses: test.addresses}
 		cfg.IPTables.LocalhostNodePorts = test.localhost
-		if diff := cmp.Diff(test.want, nodePortsByMode(cfg, test.to, test.gate)); diff != "" {
-			t.Errorf("%+v (-want +got):\n%s", test, diff)
+		got, err := modeChange(cfg, test.to, features.Gates{KubeProxyNFTablesLocalhostNodePorts: test.gate})
+		if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
+			t.Errorf("%+v: %v (-want +got):\n%s", test, err, diff)
 		}
 	}
 }

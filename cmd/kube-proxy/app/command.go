@@ -53,7 +53,7 @@ Either --config names a file, and flags marked "Ignored with --config" have no e
 		command.Flags().AddFlagSet(groups.FlagSets[group])
 	}
 	for flag, values := range map[string][]string{
-		"proxy-mode":        {"iptables", "nftables"},
+		"proxy-mode":        servedModes(),
 		"detect-local-mode": {"ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"},
 		"logging-format":    {"text", "json"},
 	} {

@@ -28,7 +28,7 @@ var earlyIPs = map[netns.Family][3]string{
 // TestKernelEarlyClients: a TCP client whose first SYN was sent before its Service was served is served at one of the
 // next. A SYN that no rule translates leaves an entry that the client's next ones would meet for two minutes.
 func TestKernelEarlyClients(t *testing.T) {
-	for mode, open := range modes(t) {
+	for mode, open := range opens(t) {
 		t.Run(string(mode), func(t *testing.T) {
 			w := newUDPWorld(t, open)
 			pod, local, elsewhere := w.lab.Node1.Pods[1], w.lab.Node1.Pods[0], w.lab.Node2.Pods[0]

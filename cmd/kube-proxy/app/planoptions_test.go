@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/tuning"
 )
 
-// machine is a node with two addresses of each family, loopback apart, of which the first are primary.
+// machine is a node with two addresses of each family besides loopback; the first ones are primary.
 func machine(t *testing.T) *cluster.Snapshot {
 	t.Helper()
 	b := cluster.NewBuilder("node1")
@@ -39,16 +40,16 @@ func machine(t *testing.T) *cluster.Snapshot {
 	return b.Snapshot()
 }
 
-// TestPlanOptions takes flags to what the plan makes of them: on which of a node's addresses node ports are served, and
-// whose connections are local.
+// TestPlanOptions checks by their effect on a plan what flags select: the addresses of a node on which node ports are served,
+// and the connections that are local.
 func TestPlanOptions(t *testing.T) {
-	const all, primary = config.NodePortAddressesAll, config.NodePortAddressesPrimary
+	const all, primary = config.ProxyModeIPTables, config.ProxyModeNFTables
 	const every = "[127.0.0.1 172.18.0.11 192.0.2.1 ::1 2001:db8::1 fd00:18::b]"
 	for _, test := range []struct {
-		byDefault string // selects addresses where the flags do not
-		flags     []string
-		ports     string
-		local     string
+		mode  config.ProxyMode // its default selects the addresses if the flags do not
+		flags []string
+		ports string
+		local string
 	}{
 		{primary, nil, "[172.18.0.11 fd00:18::b]", "{[] }"},
 		{all, nil, every, "{[] }"},
@@ -65,12 +66,12 @@ func TestPlanOptions(t *testing.T) {
 		{primary, []string{"--detect-local-mode=BridgeInterface", "--pod-bridge-interface=cbr0"}, "", "{[] cbr0}"},
 		{primary, []string{"--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth"}, "", "{[] veth*}"},
 	} {
-		t.Run(fmt.Sprint(test.byDefault, test.flags), func(t *testing.T) {
-			options, err := planOptions(configOf(t, test.flags...), features.Gates{}, test.byDefault)
+		t.Run(fmt.Sprint(test.mode, test.flags), func(t *testing.T) {
+			options, err := planOptions(configOf(t, append(test.flags, "--proxy-mode="+string(test.mode))...), features.Gates{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			options.NodePorts.Loopback = true // what a backend makes of loopback addresses is another matter
+			options.NodePorts.Loopback = true // in every mode, so that selected ones are visible
 			node := plan.Compute(machine(t), options, nil).Node
 			if got := fmt.Sprint(node.NodePortAddrs); test.ports != "" && got != test.ports {
 				t.Errorf("node ports are served on %s, want %s", got, test.ports)
@@ -82,15 +83,40 @@ func TestPlanOptions(t *testing.T) {
 	}
 }
 
-// TestPlanSwitches takes the switches of the command line to the plan.
+// TestPlanSwitches passes boolean flags to the plan.
 func TestPlanSwitches(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		options, err := planOptions(configOf(t, fmt.Sprint("--masquerade-all=", on)), features.Gates{AllowServiceExternalIPs: on}, config.NodePortAddressesAll)
+		options, err := planOptions(configOf(t, fmt.Sprint("--masquerade-all=", on)), features.Gates{AllowServiceExternalIPs: on})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if options.MasqueradeAll != on || options.ServeExternalIPs != on {
 			t.Errorf("%v: %+v", on, options)
+		}
+	}
+}
+
+// TestLoopback checks what each mode does with node ports on loopback addresses.
+func TestLoopback(t *testing.T) {
+	both := []cluster.Family{cluster.IPv4, cluster.IPv6}
+	for _, test := range []struct {
+		flags  []string
+		gate   bool
+		routed bool
+		want   plan.Localhost
+	}{
+		{[]string{"--proxy-mode=iptables"}, true, true, plan.Localhost{}},
+		{[]string{"--proxy-mode=iptables", "--iptables-localhost-nodeports=false"}, true, false, plan.Localhost{}},
+		{[]string{"--proxy-mode=nftables"}, false, false, plan.Localhost{}},
+		{[]string{"--proxy-mode=nftables"}, true, false, plan.Localhost{Reject: true}},
+		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=localhost"}, true, false, plan.Localhost{Reject: true, Forwarded: both}},
+	} {
+		options, err := planOptions(configOf(t, test.flags...), features.Gates{KubeProxyNFTablesLocalhostNodePorts: test.gate})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(test.want, options.Localhost); diff != "" || options.NodePorts.Loopback != test.routed {
+			t.Errorf("%v, gate %t: routed is %t, and (-want +got):\n%s", test.flags, test.gate, options.NodePorts.Loopback, diff)
 		}
 	}
 }

@@ -34,12 +34,11 @@ type servers struct {
 	cfg      *config.KubeProxyConfiguration
 	opts     runOptions
 	node     string
-	mode     config.ProxyMode
 	recorder proxy.Recorder
 }
 
 // health serves /healthz and /livez.
-func (s *servers) health(handler http.Handler) func(context.Context) error {
+func (s *servers) health(handler http.Handler) part {
 	return s.serve("healthz", s.cfg.HealthzBindAddress, "FailedToStartProxierHealthcheck", serve.HTTP(handler, answerTimeout))
 }
 
@@ -57,12 +56,9 @@ func (s *servers) standby(ready func() bool) func(ctx context.Context, waitingFo
 }
 
 // metrics serves /metrics and the other pages.
-func (s *servers) metrics() (func(context.Context) error, error) {
-	if err := publishConfig(s.cfg); err != nil {
-		return nil, err
-	}
+func (s *servers) metrics() part {
 	pages := &metrics.Pages{
-		Mode: string(s.mode), Metrics: legacyregistry.HandlerWithReset(), Profiling: s.cfg.EnableProfiling,
+		Mode: string(s.cfg.EffectiveMode()), Metrics: legacyregistry.HandlerWithReset(), Profiling: s.cfg.EnableProfiling,
 	}
 	if s.opts.gates.ComponentStatusz {
 		pages.Statusz = &metrics.Statusz{Start: time.Now(), Clock: clock.RealClock{}}
@@ -71,10 +67,10 @@ func (s *servers) metrics() (func(context.Context) error, error) {
 		pages.Flagz = &metrics.Flagz{Flags: s.opts.flags}
 	}
 	// A profile is sampled for as long as the reader asks, so answers have no time limit.
-	return s.serve("metrics", s.cfg.MetricsBindAddress, "FailedToStartMetricServer", serve.HTTP(pages.Handler(), 0)), nil
+	return s.serve("metrics", s.cfg.MetricsBindAddress, "FailedToStartMetricServer", serve.HTTP(pages.Handler(), 0))
 }
 
-func (s *servers) serve(name, address, reason string, server *http.Server) func(context.Context) error {
+func (s *servers) serve(name, address, reason string, server *http.Server) part {
 	if address == "" {
 		return func(ctx context.Context) error { <-ctx.Done(); return nil }
 	}

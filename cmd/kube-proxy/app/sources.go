@@ -27,8 +27,11 @@ type inputs struct {
 	// unlisted describes what the API server has not listed yet; "" without one.
 	unlisted func() string
 	// publish runs as long as the proxy does.
-	publish func(context.Context) error
+	publish part
 }
+
+// complete reports whether all sources are.
+func (in *inputs) complete() bool { return source.AllComplete(in.sources) }
 
 // openInputs makes the sources that the command line asks for. onDoubt is called for every list that the relist guard does
 // not believe at once.

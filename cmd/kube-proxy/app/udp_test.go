@@ -190,20 +190,20 @@ func (w *udpWorld) tracked(from netip.AddrPort) []string {
 	return ids
 }
 
-// modes opens the backend of each mode, for both families.
-func modes(t *testing.T) map[config.ProxyMode]backendtest.Open {
+// opens opens the backend of each mode, for both families.
+func opens(t *testing.T) map[config.ProxyMode]backendtest.Open {
 	families := []cluster.Family{cluster.IPv4, cluster.IPv6}
 	return map[config.ProxyMode]backendtest.Open{
-		config.ProxyModeNFTables: func() (backend.Backend, error) { return nftables.Open(nftables.Options{Mark: 0x4000}, families...) },
+		config.ProxyModeNFTables: func() (backend.Backend, error) { return nftables.Mode{Options: nftables.Options{Mark: 0x4000}}.Open(t.Context(), families...) },
 		config.ProxyModeIPTables: func() (backend.Backend, error) {
-			return iptables.Open(t.Context(), iptables.Options{Mark: 0x4000}, sysctl.Kernel{}, families...)
+			return iptables.Mode{Options: iptables.Options{Mark: 0x4000}, Settings: sysctl.Kernel{}}.Open(t.Context(), families...)
 		},
 	}
 }
 
 // TestKernelUDPFlows keeps flows open while their endpoints and their Service come and go, in each mode.
 func TestKernelUDPFlows(t *testing.T) {
-	for mode, open := range modes(t) {
+	for mode, open := range opens(t) {
 		t.Run(string(mode), func(t *testing.T) { newUDPWorld(t, open).all(t) })
 	}
 }

@@ -7,18 +7,21 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile/watch"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 )
 
-// followConfig follows the configuration file. It returns an error, which ends the process, when the file was changed in
-// place. Any other change is reported: by differs, which is called with whether the file differs from the configuration
-// in force, by refused, which is called when the file became invalid, and by Events.
-func (p *process) followConfig(ctx context.Context, differs func(bool), refused func()) error {
-	return p.opts.configFile.Run(ctx, func(c watch.Change) {
-		differs(c.Differs)
+// followConfig returns a part that follows the configuration file, if there is one. It ends the process with an error when the
+// file was changed in place. All other changes are reported by metrics and Events.
+func (p *process) followConfig(recorder proxy.Recorder, measured *metrics.Metrics) part {
+	if p.opts.configFile == nil {
+		return func(ctx context.Context) error { <-ctx.Done(); return nil }
+	}
+	changed := func(c watch.Change) {
+		measured.ConfigDiffers(c.Differs)
 		event := proxy.Event{Kind: "Node", Name: p.name, Warning: true, Action: "ReadConfiguration"}
 		switch {
 		case c.Err != nil:
-			refused()
+			measured.ConfigRefused()
 			event.Reason, event.Message = "InvalidConfiguration", "The changed configuration file is invalid and not used: "+c.Err.Error()
 		case c.Differs:
 			event.Reason = "ConfigurationDiffers"
@@ -26,6 +29,7 @@ func (p *process) followConfig(ctx context.Context, differs func(bool), refused 
 		default:
 			return
 		}
-		p.in.recorder.Event(event)
-	})
+		recorder.Event(event)
+	}
+	return func(ctx context.Context) error { return p.opts.configFile.Run(ctx, changed) }
 }

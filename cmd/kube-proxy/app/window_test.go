@@ -35,7 +35,7 @@ var strays = []struct {
 // TestKernelStraySegments: a segment outside the window of a connection through a Service reaches the client as part of
 // that connection or not at all. One with the pod's own address would be answered with a RST, which can end the connection.
 func TestKernelStraySegments(t *testing.T) {
-	for mode, open := range modes(t) {
+	for mode, open := range opens(t) {
 		t.Run(string(mode), func(t *testing.T) {
 			w := newUDPWorld(t, open)
 			server, client := w.lab.Node1.Pods[0], w.lab.Node1.Pods[1]
@@ -79,7 +79,7 @@ func TestKernelStraySegments(t *testing.T) {
 // TestKernelAsymmetricRoutes: segments pass if the node sees only one direction of their connection, although conntrack
 // takes them for invalid, whether the pod is the server or the client. iptables mode drops them, as kube-proxy does.
 func TestKernelAsymmetricRoutes(t *testing.T) {
-	w := newUDPWorld(t, modes(t)[config.ProxyModeNFTables])
+	w := newUDPWorld(t, opens(t)[config.ProxyModeNFTables])
 	pod, peer := w.lab.Node1.Pods[0], w.lab.Client
 	w.serveEarly(pod)
 	// The peer's kernel knows none of it; its resets must not tell the node of the other direction.

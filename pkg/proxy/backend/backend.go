@@ -34,6 +34,37 @@ type PacketCounter interface {
 	LocalhostAccepted(family cluster.Family) (uint64, error)
 }
 
+// RejectCounter is implemented by Backends that count the packets to node ports that they reject on loopback addresses
+// (plan.Localhost). It is safe for concurrent use.
+type RejectCounter interface {
+	// LocalhostRejected returns their number by protocol, since the rules were first written. It has no entry before
+	// that.
+	LocalhostRejected(family cluster.Family) (map[cluster.Protocol]uint64, error)
+}
+
+// MetricNamer is implemented by Backends that have metrics of their own names.
+type MetricNamer interface {
+	// MetricNames returns those that are exposed beside the metrics of all backends.
+	MetricNames() MetricNames
+}
+
+// MetricNames are the names, without the prefix kubeproxy_, of metrics that upstream names differently for each proxy mode.
+// A metric without a name is not exposed.
+type MetricNames struct {
+	// SyncFailures counts failed syncs, PartialSyncFailures those of them that wrote only changes, CleanupFailures failed
+	// removals of unused rules.
+	SyncFailures, PartialSyncFailures, CleanupFailures string
+	// TableRules is the number of rules in each of Result.Tables, TableRulesWritten the number that the last sync wrote.
+	TableRules, TableRulesWritten string
+	// InvalidDropped and LocalhostAccepted are the counters of PacketCounter, summed over the families.
+	InvalidDropped, LocalhostAccepted string
+	// LocalhostRejected is the counter of RejectCounter.
+	LocalhostRejected string
+	// LocalhostListeners is the number of node ports that the proxy itself listens on, LocalhostListenFailures the number
+	// of failed attempts to listen.
+	LocalhostListeners, LocalhostListenFailures string
+}
+
 // Result is the result of a Sync in one address family.
 type Result struct {
 	Family   cluster.Family

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -37,4 +38,25 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 		bits -= mappedBits
 	}
 	return netip.PrefixFrom(addr.Unmap(), bits), nil
+}
+
+// ParseAddrs parses addresses with [ParseAddr]. The error joins those of all addresses that are invalid.
+func ParseAddrs(texts []string) ([]netip.Addr, error) { return parseAll(texts, ParseAddr) }
+
+// ParsePrefixes parses CIDRs with [ParsePrefix]. The error joins those of all CIDRs that are invalid.
+func ParsePrefixes(texts []string) ([]netip.Prefix, error) { return parseAll(texts, ParsePrefix) }
+
+// parseAll returns the values of all texts that are valid.
+func parseAll[T any](texts []string, parse func(string) (T, error)) ([]T, error) {
+	var values []T
+	var failed []error
+	for _, text := range texts {
+		value, err := parse(text)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		values = append(values, value)
+	}
+	return values, errors.Join(failed...)
 }

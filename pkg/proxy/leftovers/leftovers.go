@@ -6,12 +6,15 @@ package leftovers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // device bears the addresses of all Services.
@@ -55,35 +58,46 @@ func short(name string) (string, bool) {
 	return text, ok && slices.Contains(sets(), text)
 }
 
-// Cleanup removes everything. Chains have to be removed before, because their rules use the sets. What cannot be removed
-// is reported, and another call goes on with it. Where there is nothing, Cleanup does nothing. Virtual servers on excluded
-// addresses stay.
-func Cleanup(ctx context.Context, objects ipvs.Objects, excluded []netip.Prefix) error {
-	there, err := objects.Sets(func(name string) bool { _, ours := short(name); return ours })
+// Mode is ipvs mode, in which this proxy cannot run.
+type Mode struct {
+	Objects ipvs.Objects
+	// ExcludeCIDRs are the ranges of addresses whose virtual servers are not removed (ipvs.excludeCIDRs).
+	ExcludeCIDRs []string
+}
+
+var _ backend.Remover = Mode{}
+
+// Remove implements [backend.Remover]. The chains have to be removed before, because their rules use the sets.
+func (m Mode) Remove(ctx context.Context) error {
+	excluded, err := cluster.ParsePrefixes(m.ExcludeCIDRs)
+	if err != nil {
+		return fmt.Errorf("ipvs.excludeCIDRs: %w", err)
+	}
+	existing, err := m.Objects.Sets(func(name string) bool { _, ours := short(name); return ours })
 	if err != nil {
 		return err
 	}
-	addrs, exists, err := objects.Device(device)
+	addrs, exists, err := m.Objects.Device(device)
 	if err != nil {
 		return err
 	}
-	// Sets and device tell which virtual servers are kube-proxy's: they stay as long as there are any.
-	if err := deleteServers(objects, addrs, there, excluded); err != nil {
+	// Sets and device identify the virtual servers of kube-proxy, so they are removed last.
+	if err := deleteServers(m.Objects, addrs, existing, excluded); err != nil {
 		return err
 	}
 	var failed []error
-	for _, set := range there {
-		failed = append(failed, deleteSet(ctx, objects, set.Name))
+	for _, set := range existing {
+		failed = append(failed, deleteSet(ctx, m.Objects, set.Name))
 	}
 	if exists {
-		failed = append(failed, objects.DeleteDevice(device))
+		failed = append(failed, m.Objects.DeleteDevice(device))
 	}
 	return errors.Join(failed...)
 }
 
-// Present reports whether there is the device of ipvs mode.
-func Present(objects ipvs.Objects) (bool, error) {
-	_, exists, err := objects.Device(device)
+// Present implements [backend.Remover]: it reports whether the device of ipvs mode exists.
+func (m Mode) Present(context.Context) (bool, error) {
+	_, exists, err := m.Objects.Device(device)
 	return exists, err
 }
 

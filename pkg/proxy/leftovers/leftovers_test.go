@@ -43,14 +43,14 @@ func nodeWith() *ipvs.Fake {
 	}
 }
 
-func TestCleanup(t *testing.T) {
+func TestRemove(t *testing.T) {
 	objects := nodeWith()
 	want := nodeWith()
 	want.Virtual = want.Virtual[7:]
 	want.Named = map[string][]ipvs.Entry{"KUBE-ROUTER-NODES": nil, "KUBE-NODE-PORT-LOCAL-OTHER": nil, "CLUSTER-IP": nil}
 	delete(want.Dummies, device)
 	for range 2 { // the second finds nothing
-		if err := Cleanup(t.Context(), objects, nil); err != nil {
+		if err := (Mode{Objects: objects}).Remove(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, objects, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
@@ -62,7 +62,7 @@ func TestCleanup(t *testing.T) {
 // TestCleanupLeavesExcluded has the configuration exclude a range of addresses.
 func TestCleanupLeavesExcluded(t *testing.T) {
 	objects := nodeWith()
-	if err := Cleanup(t.Context(), objects, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}); err != nil {
+	if err := (Mode{Objects: objects, ExcludeCIDRs: []string{"192.0.2.0/24"}}).Remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want := slices.Delete(nodeWith().Virtual, 0, 3) // the cluster IPs
@@ -77,7 +77,7 @@ func TestCleanupFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // or it would take as long as a set is tried
 		objects := nodeWith()
 		objects.Used["KUBE-CLUSTER-IP"] = true
-		if err := Cleanup(t.Context(), objects, nil); !errors.Is(err, ipvs.ErrBusy) {
+		if err := (Mode{Objects: objects}).Remove(t.Context()); !errors.Is(err, ipvs.ErrBusy) {
 			t.Errorf("got %v, want ErrBusy", err)
 		}
 		if _, ok := objects.Named["KUBE-CLUSTER-IP"]; !ok || len(objects.Named) != 4 || len(objects.Virtual) != 3 || len(objects.Dummies) != 1 {
@@ -86,14 +86,14 @@ func TestCleanupFails(t *testing.T) {
 	})
 	objects := nodeWith()
 	objects.Refuse = errors.New("no")
-	if err := Cleanup(t.Context(), objects, nil); !errors.Is(err, objects.Refuse) {
+	if err := (Mode{Objects: objects}).Remove(t.Context()); !errors.Is(err, objects.Refuse) {
 		t.Errorf("got %v, want the refusal", err)
 	}
 	if before := nodeWith(); len(objects.Named) != len(before.Named) || len(objects.Dummies) != len(before.Dummies) {
 		t.Errorf("left are %+v; want sets and device, by which the next attempt knows the virtual servers", objects)
 	}
 	objects.Refuse = nil
-	if err := Cleanup(t.Context(), objects, nil); err != nil || len(objects.Virtual) != 3 || len(objects.Named) != 3 || len(objects.Dummies) != 1 {
+	if err := (Mode{Objects: objects}).Remove(t.Context()); err != nil || len(objects.Virtual) != 3 || len(objects.Named) != 3 || len(objects.Dummies) != 1 {
 		t.Errorf("the second attempt: %v; left are %+v", err, objects)
 	}
 }

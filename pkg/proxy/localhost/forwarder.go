@@ -1,5 +1,5 @@
-// Package localhost serves TCP node ports on the loopback addresses. In nftables mode the dataplane cannot, because
-// translated packets would leave the machine with a source of 127.0.0.1. A Forwarder, an observer of the proxy's loop,
+// Package localhost serves TCP node ports on the loopback addresses for backends that cannot: translated packets would leave
+// the machine with a source of 127.0.0.1. A Forwarder, an observer of the proxy's loop,
 // listens there itself and forwards connections to the endpoints of the external traffic policy. It is for processes on
 // this machine, such as a container runtime that pulls images from a registry in the cluster; it is slower than the
 // kernel, and endpoints see the node as the client.

@@ -35,12 +35,13 @@ type counted struct {
 
 // newCounted returns such a counter; nil if the backend has no name for it, or does not count.
 func newCounted(config *Config, name, help string, packets func(backend.PacketCounter, cluster.Family) (uint64, error)) *counted {
-	if name == "" || config.Packets == nil {
+	counts, ok := config.Backend.(backend.PacketCounter)
+	if !ok || name == "" {
 		return nil
 	}
 	return &counted{
 		Counter: counter(upstream, name, help), families: config.Families, read: readings[cluster.Family]{},
-		packets: func(family cluster.Family) (uint64, error) { return packets(config.Packets, family) },
+		packets: func(family cluster.Family) (uint64, error) { return packets(counts, family) },
 	}
 }
 
@@ -59,7 +60,8 @@ func (c *counted) Collect(to chan<- prometheus.Metric) {
 // rejectedOnLocalhost exposes packet counters of the kernel by family and protocol.
 type rejectedOnLocalhost struct {
 	*metrics.CounterVec
-	config *Config
+	families []cluster.Family
+	packets  func(cluster.Family) (map[cluster.Protocol]uint64, error)
 
 	mu   sync.Mutex
 	read readings[localhostPackets]
@@ -71,16 +73,18 @@ type localhostPackets struct {
 	protocol cluster.Protocol
 }
 
-// newRejectedOnLocalhost returns the counter; nil if the backend does not count.
-func newRejectedOnLocalhost(config *Config) *rejectedOnLocalhost {
-	if config.RejectedOnLocalhost == nil {
+// newRejectedOnLocalhost returns such a counter; nil if the backend has no name for it, or does not count, or if no plan
+// rejects such packets.
+func newRejectedOnLocalhost(config *Config, name string) *rejectedOnLocalhost {
+	counts, ok := config.Backend.(backend.RejectCounter)
+	if !ok || name == "" || !config.LocalhostRejected {
 		return nil
 	}
 	return &rejectedOnLocalhost{
-		CounterVec: counters(upstream, "nftables_localhost_nodeport_rejected_packets_total",
+		CounterVec: counters(upstream, name,
 			"Packets to node ports that were rejected on a loopback address.", familyLabel, protocolLabel),
-		config: config,
-		read:   readings[localhostPackets]{},
+		families: config.Families, packets: counts.LocalhostRejected,
+		read: readings[localhostPackets]{},
 	}
 }
 
@@ -88,8 +92,8 @@ func newRejectedOnLocalhost(config *Config) *rejectedOnLocalhost {
 func (r *rejectedOnLocalhost) Collect(to chan<- prometheus.Metric) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, family := range r.config.Families {
-		packets, err := r.config.RejectedOnLocalhost(family)
+	for _, family := range r.families {
+		packets, err := r.packets(family)
 		if err != nil {
 			continue
 		}

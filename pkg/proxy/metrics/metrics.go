@@ -23,23 +23,19 @@ type Config struct {
 	Start time.Time
 	// Snapshot returns the current state, programmed or not: cluster.Builder.Snapshot.
 	Snapshot func() *cluster.Snapshot
-	Names    Names
-	// RejectedOnLocalhost returns the number of packets to node ports that the kernel has rejected on a family's
-	// loopback addresses, by protocol. It is called at each scrape; nil if the backend does not reject any.
-	RejectedOnLocalhost func(family cluster.Family) (map[cluster.Protocol]uint64, error)
-	// Packets reads the packet counters of the backend's rules. It is called at each scrape; nil if they have none.
-	Packets backend.PacketCounter
+	// Backend is asked for metric names (backend.MetricNamer), and at each scrape for packet counters
+	// (backend.PacketCounter, backend.RejectCounter).
+	Backend backend.Backend
+	// LocalhostRejected reports whether plans reject connections on loopback addresses (plan.Localhost).
+	LocalhostRejected bool
 }
 
-// Names are the names, without the prefix kubeproxy_, of metrics that upstream names differently for each backend. A
-// metric without a name is not exposed.
-type Names struct {
-	// SyncFailures counts failed syncs, PartialSyncFailures those of them that wrote only changes.
-	SyncFailures, PartialSyncFailures, CleanupFailures string
-	// TableRules is the number of rules in each table, TableRulesWritten the number that the last sync wrote.
-	TableRules, TableRulesWritten string
-	// InvalidDropped and LocalhostAccepted are the counters of backend.PacketCounter, summed over the families.
-	InvalidDropped, LocalhostAccepted string
+// names returns the metric names of the backend, empty ones if it has none.
+func (c *Config) names() backend.MetricNames {
+	if namer, ok := c.Backend.(backend.MetricNamer); ok {
+		return namer.MetricNames()
+	}
+	return backend.MetricNames{}
 }
 
 // Metrics holds the metrics and updates them. It is a proxy.Observer.
@@ -158,13 +154,19 @@ func (m *Metrics) ConntrackSwept(family cluster.Family, took time.Duration, dele
 // LocalhostListening sets the number of listeners for node ports on a family's loopback address. It is safe for
 // concurrent use.
 func (m *Metrics) LocalhostListening(family cluster.Family, listeners int) {
-	m.localhostListeners.WithLabelValues(family.String()).Set(float64(listeners))
-	m.localhostFailures.WithLabelValues(family.String()) // exposes a zero
+	if m.localhostListeners != nil {
+		m.localhostListeners.WithLabelValues(family.String()).Set(float64(listeners))
+	}
+	if m.localhostFailures != nil {
+		m.localhostFailures.WithLabelValues(family.String()) // exposes a zero
+	}
 }
 
 // LocalhostFailed counts a failed attempt to listen on a node port. It is safe for concurrent use.
 func (m *Metrics) LocalhostFailed(family cluster.Family) {
-	m.localhostFailures.WithLabelValues(family.String()).Inc()
+	if m.localhostFailures != nil {
+		m.localhostFailures.WithLabelValues(family.String()).Inc()
+	}
 }
 
 // Synced records a sync. Its cost is proportional to what changed.

@@ -23,6 +23,7 @@ var start = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 type fixture struct {
 	t *testing.T
 	*Metrics
+	backend.Backend
 	registry metrics.KubeRegistry
 	services cluster.Map[cluster.ServiceName, *cluster.Service]
 	options  *plan.Options
@@ -30,7 +31,7 @@ type fixture struct {
 	// rejected holds the kernel's counters of IPv4; nil if they cannot be read.
 	rejected map[cluster.Protocol]uint64
 	// packets holds the packet counters of rules.
-	packets packets
+	packets
 }
 
 // packets holds the kernel's counters by family; missing ones cannot be read.
@@ -49,30 +50,38 @@ func of(counters map[cluster.Family]uint64, family cluster.Family) (uint64, erro
 	return 0, errors.New("cannot read the counters")
 }
 
+// MetricNames, LocalhostRejected and those of packets make the fixture a backend that counts.
+func (f *fixture) MetricNames() backend.MetricNames {
+	return backend.MetricNames{
+		SyncFailures:            "sync_proxy_rules_nftables_sync_failures_total",
+		PartialSyncFailures:     "sync_proxy_rules_iptables_partial_restore_failures_total",
+		CleanupFailures:         "sync_proxy_rules_nftables_cleanup_failures_total",
+		TableRules:              "sync_proxy_rules_iptables_total",
+		TableRulesWritten:       "sync_proxy_rules_iptables_last",
+		InvalidDropped:          "iptables_ct_state_invalid_dropped_packets_total",
+		LocalhostAccepted:       "iptables_localhost_nodeports_accepted_packets_total",
+		LocalhostRejected:       "nftables_localhost_nodeport_rejected_packets_total",
+		LocalhostListeners:      "nftables_localhost_nodeport_listeners",
+		LocalhostListenFailures: "nftables_localhost_nodeport_listener_creation_failures_total",
+	}
+}
+
+func (f *fixture) LocalhostRejected(family cluster.Family) (map[cluster.Protocol]uint64, error) {
+	if f.rejected == nil {
+		return nil, errors.New("cannot read the counters")
+	}
+	if family == cluster.IPv6 {
+		return nil, nil
+	}
+	return f.rejected, nil
+}
+
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{t: t, registry: metrics.NewKubeRegistry(), options: &plan.Options{}}
 	f.Metrics = New(Config{
 		Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Start: start, Snapshot: f.snapshot,
-		Names: Names{
-			SyncFailures:        "sync_proxy_rules_nftables_sync_failures_total",
-			PartialSyncFailures: "sync_proxy_rules_iptables_partial_restore_failures_total",
-			CleanupFailures:     "sync_proxy_rules_nftables_cleanup_failures_total",
-			TableRules:          "sync_proxy_rules_iptables_total",
-			TableRulesWritten:   "sync_proxy_rules_iptables_last",
-			InvalidDropped:      "iptables_ct_state_invalid_dropped_packets_total",
-			LocalhostAccepted:   "iptables_localhost_nodeports_accepted_packets_total",
-		},
-		Packets: &f.packets,
-		RejectedOnLocalhost: func(family cluster.Family) (map[cluster.Protocol]uint64, error) {
-			if f.rejected == nil {
-				return nil, errors.New("cannot read the counters")
-			}
-			if family == cluster.IPv6 {
-				return nil, nil
-			}
-			return f.rejected, nil
-		},
+		Backend: f, LocalhostRejected: true,
 	}, f.registry.MustRegister)
 	return f
 }
@@ -245,8 +254,8 @@ func TestSyncs(t *testing.T) {
 	`)
 }
 
-// TestNoFailureNames checks a backend without names for its failures.
-func TestNoFailureNames(t *testing.T) {
+// TestNoNames checks a backend that has no metrics of its own.
+func TestNoNames(t *testing.T) {
 	f := newFixture(t)
 	f.registry = metrics.NewKubeRegistry()
 	f.Metrics = New(Config{Families: []cluster.Family{cluster.IPv4}, Snapshot: f.snapshot}, f.registry.MustRegister)

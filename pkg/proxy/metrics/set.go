@@ -25,15 +25,14 @@ type metricSet struct {
 	healthz, livez                                      *metrics.CounterVec
 	conntrackDuration                                   *metrics.HistogramVec
 	conntrackDeleted                                    *metrics.CounterVec
-	localhostListeners                                  *metrics.GaugeVec
-	localhostFailures                                   *metrics.CounterVec
-	// localhostRejected is nil if the backend does not count these packets.
-	localhostRejected *rejectedOnLocalhost
-	withExternalIPs   *metrics.GaugeVec
-	// These are nil if the backend has no name for them.
+	withExternalIPs                                     *metrics.GaugeVec
+	// These are nil if the backend has no name for them, or does not count.
 	syncFailures, partialSyncFailures, cleanupFailures *metrics.CounterVec
 	tableRules, tableRulesWritten                      *metrics.GaugeVec
 	invalidDropped, localhostAccepted                  *counted
+	localhostRejected                                  *rejectedOnLocalhost
+	localhostListeners                                 *metrics.GaugeVec
+	localhostFailures                                  *metrics.CounterVec
 
 	rulesRepaired                 *metrics.CounterVec
 	elementsWritten, rulesWritten *metrics.CounterVec
@@ -56,6 +55,7 @@ const (
 )
 
 func newMetricSet(config *Config, pending func() changeCount) metricSet {
+	names := config.names()
 	return metricSet{
 		syncDuration: histogram("sync_proxy_rules_duration_seconds", "Time that one sync took.", syncBuckets()),
 		fullSyncDuration: histogram("sync_full_proxy_rules_duration_seconds",
@@ -93,21 +93,19 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 
 		withExternalIPs: gauges(upstream, "services_with_external_ips",
 			"Services with external IPs, by whether these are served (feature gate AllowServiceExternalIPs).", servedLabel),
-		localhostListeners: gauges(upstream, "nftables_localhost_nodeport_listeners",
-			"Node ports that are listened for on a loopback address.", familyLabel),
-		localhostFailures: counters(upstream, "nftables_localhost_nodeport_listener_creation_failures_total",
-			"Node ports that could not be listened for on a loopback address, at each try.", familyLabel),
-		localhostRejected: newRejectedOnLocalhost(config),
 
-		syncFailures: named(config.Names.SyncFailures, "Syncs that failed; what was programmed before stayed in force."),
-		partialSyncFailures: named(config.Names.PartialSyncFailures,
+		syncFailures: named(names.SyncFailures, "Syncs that failed; what was programmed before stayed in force."),
+		partialSyncFailures: named(names.PartialSyncFailures,
 			"Syncs that wrote just what changed and failed; the next one reads the kernel's state first."),
-		cleanupFailures:   named(config.Names.CleanupFailures, "Removals of what is no longer used that failed."),
-		tableRules:        byTable(config.Names.TableRules, "Rules of this proxy in a table."),
-		tableRulesWritten: byTable(config.Names.TableRulesWritten, "Rules that the last sync wrote to a table."),
-		invalidDropped: newCounted(config, config.Names.InvalidDropped,
+		localhostListeners: namedGauge(names.LocalhostListeners, "Node ports that the proxy listens on, on a loopback address.", familyLabel),
+		localhostFailures:  named(names.LocalhostListenFailures, "Failed attempts to listen on a node port on a loopback address."),
+		localhostRejected:  newRejectedOnLocalhost(config, names.LocalhostRejected),
+		cleanupFailures:    named(names.CleanupFailures, "Removals of what is no longer used that failed."),
+		tableRules:         namedGauge(names.TableRules, "Rules of this proxy in a table.", familyLabel, tableLabel),
+		tableRulesWritten:  namedGauge(names.TableRulesWritten, "Rules that the last sync wrote to a table.", familyLabel, tableLabel),
+		invalidDropped: newCounted(config, names.InvalidDropped,
 			"Packets that were dropped because conntrack took them for invalid.", backend.PacketCounter.InvalidDropped),
-		localhostAccepted: newCounted(config, config.Names.LocalhostAccepted,
+		localhostAccepted: newCounted(config, names.LocalhostAccepted,
 			"Connections to node ports on loopback addresses that were let through, by their first packet.", backend.PacketCounter.LocalhostAccepted),
 
 		rulesRepaired:   counters(own, "rules_repaired_total", "External modifications of this proxy's rules that were detected and repaired.", familyLabel),
@@ -137,16 +135,15 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.lastSynced, s.lastQueued,
 		s.endpointChanges, s.serviceChanges, s.endpointsPending, s.servicesPending,
 		s.noLocalEndpoints, s.healthz, s.livez, s.conntrackDuration, s.conntrackDeleted,
-		s.localhostListeners, s.localhostFailures,
 		s.withExternalIPs,
 		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.refused, s.waiting, s.otherProxySeen,
 	}
-	for _, c := range []*metrics.CounterVec{s.syncFailures, s.partialSyncFailures, s.cleanupFailures} {
+	for _, c := range []*metrics.CounterVec{s.syncFailures, s.partialSyncFailures, s.cleanupFailures, s.localhostFailures} {
 		if c != nil {
 			all = append(all, c)
 		}
 	}
-	for _, g := range []*metrics.GaugeVec{s.tableRules, s.tableRulesWritten} {
+	for _, g := range []*metrics.GaugeVec{s.tableRules, s.tableRulesWritten, s.localhostListeners} {
 		if g != nil {
 			all = append(all, g)
 		}
@@ -195,12 +192,12 @@ func named(name, help string) *metrics.CounterVec {
 	return counters(upstream, name, help, familyLabel)
 }
 
-// byTable returns a gauge by family and table; nil if the backend has no name for it.
-func byTable(name, help string) *metrics.GaugeVec {
+// namedGauge returns a gauge; nil if the backend has no name for it.
+func namedGauge(name, help string, labels ...string) *metrics.GaugeVec {
 	if name == "" {
 		return nil
 	}
-	return gauges(upstream, name, help, familyLabel, tableLabel)
+	return gauges(upstream, name, help, labels...)
 }
 
 func counter(namespace, name, help string) *metrics.Counter {

@@ -18,12 +18,15 @@ const (
 	SingleStack
 )
 
-// Families chooses the families to serve among those of the machine, the primary one first where it is known. given are the
-// addresses that the configuration puts in place of the Node's: the first one's family is the primary one. A single-stack
-// node whose primary family is not known yet gets both, and the plan chooses (plan.Options.SingleStack).
-func Families(machine []cluster.Family, policy FamilyPolicy, given []netip.Addr) ([]cluster.Family, error) {
+// Families returns the families to serve, the primary one first if it is known. hasIPv6 is whether the machine has IPv6
+// beside IPv4. given are the addresses that the configuration sets instead of the Node's; the first one's family is primary.
+// A single-stack node whose primary family is not known yet serves both, and the plan chooses (plan.Options.SingleStack).
+func Families(hasIPv6 bool, policy FamilyPolicy, given []netip.Addr) ([]cluster.Family, error) {
 	const remedy = "set up %[1]s on this machine (for IPv6: net.ipv6.conf.all.disable_ipv6=0)"
-	families := slices.Clone(machine)
+	families := []cluster.Family{cluster.IPv4}
+	if hasIPv6 {
+		families = append(families, cluster.IPv6)
+	}
 	if len(given) > 0 {
 		primary := cluster.FamilyOf(given[0])
 		at := slices.Index(families, primary)
@@ -37,12 +40,8 @@ func Families(machine []cluster.Family, policy FamilyPolicy, given []netip.Addr)
 		}
 	}
 	if policy == RequireDualStack && len(families) < 2 {
-		missing := cluster.IPv6
-		if families[0] == cluster.IPv6 {
-			missing = cluster.IPv4
-		}
 		return nil, fmt.Errorf("ipFamilyPolicy is RequireDualStack, and this machine does not have %[1]s; "+
-			remedy+", or choose PreferDualStack", missing)
+			remedy+", or choose PreferDualStack", cluster.IPv6)
 	}
 	return families, nil
 }

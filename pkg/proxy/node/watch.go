@@ -144,7 +144,7 @@ func (w *Watch) checkPrimary(n *cluster.Node) {
 		w.settled = w.settled || known
 		return
 	}
-	const hint = "set it up on this machine (for IPv6: net.ipv6.conf.all.disable_ipv6=0, and ip6tables in iptables mode), " +
+	const hint = "set it up on this machine (for IPv6: net.ipv6.conf.all.disable_ipv6=0, and ip6tables if the proxy mode uses it), " +
 		"or give an address of another family with nodeIPOverride (--bind-address)"
 	if w.settled {
 		w.warn(warning{message: "The Node's primary address is now of a family that is not served", family: primary, hint: hint})

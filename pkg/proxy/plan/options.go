@@ -26,31 +26,6 @@ type Options struct {
 	ServeExternalIPs bool
 }
 
-// NodePortAddresses selects addresses of this machine. A family without a CIDR is unrestricted.
-type NodePortAddresses struct {
-	// Primary selects the Node's address of each family, as a CIDR of that address alone would. In a family of which
-	// the Node has no address it selects none.
-	Primary bool
-	// CIDRs select the interfaces' addresses within them.
-	CIDRs []netip.Prefix
-	// Loopback also allows loopback addresses within the CIDRs. Not every backend can serve them.
-	Loopback bool
-}
-
-// Localhost configures connections to node ports on loopback addresses that the dataplane does not serve. The zero
-// value passes them to local sockets.
-type Localhost struct {
-	// Reject rejects them, except those in Forwarded.
-	Reject bool
-	// Forwarded lists the families whose TCP node ports the proxy itself listens on.
-	Forwarded []cluster.Family
-}
-
-// rejects reports whether connections to a node port are rejected on loopback addresses.
-func (l *Localhost) rejects(f Frontend) bool {
-	return l.Reject && (f.Protocol != cluster.TCP || !slices.Contains(l.Forwarded, f.Family()))
-}
-
 // LocalTraffic detects connections from this node's pods (or, by CIDR, from the cluster's). At most one of its fields
 // is set; the zero value detects nothing.
 type LocalTraffic struct {
@@ -126,39 +101,4 @@ func decideNode(snap *cluster.Snapshot, opts *Options) *Node {
 		node.LocalTraffic.CIDRs = snap.Node.PodCIDRs
 	}
 	return node
-}
-
-// of returns the node's addresses of a family that are selected, sorted.
-func (sel *NodePortAddresses) of(node *cluster.Node, family cluster.Family) []netip.Addr {
-	var addrs []netip.Addr
-	if primary, known := sel.primary(node, family); known {
-		addrs = append(addrs, primary)
-	}
-	everything := sel.Unrestricted(node, family)
-	for _, addr := range node.Interfaces {
-		within := func(cidr netip.Prefix) bool { return cidr.Contains(addr) }
-		if cluster.FamilyOf(addr) == family && (everything || slices.ContainsFunc(sel.CIDRs, within)) && (sel.Loopback || !addr.IsLoopback()) {
-			addrs = append(addrs, addr)
-		}
-	}
-	return sortedSet(addrs)
-}
-
-// Unrestricted reports whether node ports of a family are served on all addresses of the machine, because no CIDR of the
-// family is selected. Whether Primary selects one is not known before the Node has any address: until then the family is
-// restricted.
-func (sel *NodePortAddresses) Unrestricted(node *cluster.Node, family cluster.Family) bool {
-	for _, cidr := range sel.CIDRs {
-		if cluster.FamilyOf(cidr.Addr()) == family {
-			return false
-		}
-	}
-	_, selected := sel.primary(node, family)
-	return !selected && (!sel.Primary || len(node.Addresses) > 0)
-}
-
-// primary returns the node's address of a family if Primary selects it. A loopback address is never primary.
-func (sel *NodePortAddresses) primary(node *cluster.Node, family cluster.Family) (netip.Addr, bool) {
-	addr, known := node.Address(family)
-	return addr, sel.Primary && known && !addr.IsLoopback()
 }

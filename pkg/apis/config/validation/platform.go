@@ -23,6 +23,14 @@ func Startable(cfg *config.KubeProxyConfiguration, goos string) field.ErrorList 
 	return nil
 }
 
+// Platform returns the platform (a GOOS) that a configuration is for, on whichever machine that is asked.
+func Platform(cfg *config.KubeProxyConfiguration) string {
+	if cfg.Mode == config.ProxyModeKernelspace {
+		return "windows"
+	}
+	return "linux"
+}
+
 // Families tells which IP families a node has in use.
 type Families struct {
 	IPv4, IPv6 bool
@@ -33,22 +41,24 @@ func (f Families) has(family netutils.IPFamily) bool {
 	return (family == netutils.IPv4 && f.IPv4) || (family == netutils.IPv6 && f.IPv6)
 }
 
-// CheckFamilies compares a valid configuration with the families in use. What it returns in fatal cannot work: the
-// only cluster CIDRs are of a family that is not there. What it returns in doubtful is for configHardFail to decide:
-// fatal if true, a warning if false.
-func CheckFamilies(cfg *config.KubeProxyConfiguration, use Families) (fatal, doubtful field.ErrorList) {
+// CheckFamilies compares a valid configuration with the families in use. Cluster CIDRs that are all of a family that is not
+// in use are an error; everything else that may not be intended is a warning, or an error with configHardFail.
+func CheckFamilies(cfg *config.KubeProxyConfiguration, use Families) (errs, warnings field.ErrorList) {
 	clusterCIDRs := cfg.DetectLocal.ClusterCIDRs
 	if (cfg.DetectLocalMode == config.LocalModeClusterCIDR || cfg.DetectLocalMode == "") && len(clusterCIDRs) > 0 {
 		wrong := wrongFamily(clusterCIDRs, field.NewPath("detectLocal", "clusterCIDRs"), use)
 		if single := use.IPv4 != use.IPv6; single && len(wrong) == len(clusterCIDRs) {
-			fatal = append(fatal, wrong...)
+			errs = append(errs, wrong...)
 		} else {
-			doubtful = append(doubtful, wrong...)
+			warnings = append(warnings, wrong...)
 		}
 	}
-	doubtful = append(doubtful, wrongFamily(cfg.NodeIPOverride, field.NewPath("nodeIPOverride"), use)...)
-	doubtful = append(doubtful, oneSided(cfg.NodePortAddresses, use)...)
-	return fatal, doubtful
+	warnings = append(warnings, wrongFamily(cfg.NodeIPOverride, field.NewPath("nodeIPOverride"), use)...)
+	warnings = append(warnings, oneSided(cfg.NodePortAddresses, use)...)
+	if cfg.ConfigHardFail {
+		return append(errs, warnings...), nil
+	}
+	return errs, warnings
 }
 
 // wrongFamily names the IPs and CIDRs whose family is not in use.

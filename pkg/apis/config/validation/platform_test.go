@@ -35,7 +35,7 @@ func TestStartable(t *testing.T) {
 	}
 }
 
-// TestCheckFamilies proves what is fatal and what is doubtful on a node that lacks a family.
+// TestCheckFamilies checks what is an error and what is a warning on a node that lacks a family.
 func TestCheckFamilies(t *testing.T) {
 	both, v4, v6 := validation.Families{IPv4: true, IPv6: true}, validation.Families{IPv4: true}, validation.Families{IPv6: true}
 	cidrs := func(cidrs ...string) config.KubeProxyConfiguration {
@@ -46,16 +46,19 @@ func TestCheckFamilies(t *testing.T) {
 	}
 	otherMode := cidrs("fd00::/8")
 	otherMode.DetectLocalMode = config.LocalModeNodeCIDR
+	hardFail := cidrs("10.0.0.0/8", "fd00::/8")
+	hardFail.ConfigHardFail = true
 
 	tests := []struct {
-		name            string
-		cfg             config.KubeProxyConfiguration
-		use             validation.Families
-		fatal, doubtful string // what the errors hold; empty means none
+		name           string
+		cfg            config.KubeProxyConfiguration
+		use            validation.Families
+		errs, warnings string // what the messages contain; empty means none
 	}{
 		{"nothing said", config.KubeProxyConfiguration{}, v4, "", ""},
 		{"both families said, both there", cidrs("10.0.0.0/8", "fd00::/8"), both, "", ""},
 		{"both families said, one there", cidrs("10.0.0.0/8", "fd00::/8"), v4, "", "clusterCIDRs[1]"},
+		{"both families said, one there, and configHardFail", hardFail, v4, "clusterCIDRs[1]", ""},
 		{"only the missing family", cidrs("fd00::/8"), v4, "clusterCIDRs[0]", ""},
 		{"only the missing family, IPv6 node", cidrs("10.0.0.0/8"), v6, "no IPv4", ""},
 		{"one of two families", cidrs("10.0.0.0/8"), both, "", ""},
@@ -67,12 +70,12 @@ func TestCheckFamilies(t *testing.T) {
 		{"NodePorts of both by keyword", nodePorts("10.0.0.0/8", "primary"), both, "", ""},
 	}
 	for _, tt := range tests {
-		fatal, doubtful := validation.CheckFamilies(&tt.cfg, tt.use)
-		if got := words(fatal); (tt.fatal == "") != (got == "") || !strings.Contains(got, tt.fatal) {
-			t.Errorf("%s: fatal is %q, want %q", tt.name, got, tt.fatal)
+		errs, warnings := validation.CheckFamilies(&tt.cfg, tt.use)
+		if got := words(errs); (tt.errs == "") != (got == "") || !strings.Contains(got, tt.errs) {
+			t.Errorf("%s: errors are %q, want %q", tt.name, got, tt.errs)
 		}
-		if got := words(doubtful); (tt.doubtful == "") != (got == "") || !strings.Contains(got, tt.doubtful) {
-			t.Errorf("%s: doubtful is %q, want %q", tt.name, got, tt.doubtful)
+		if got := words(warnings); (tt.warnings == "") != (got == "") || !strings.Contains(got, tt.warnings) {
+			t.Errorf("%s: warnings are %q, want %q", tt.name, got, tt.warnings)
 		}
 	}
 }

@@ -4,19 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
-
-// Present reports whether either variant of iptables holds rules of this mode, by whatever program.
-func Present(ctx context.Context) (bool, error) {
-	holding, err := ipt.Holding(ctx, []string{tableNAT}, func(_, chain string) bool {
-		return strings.HasPrefix(chain, prefixCluster) || chain == chainServices
-	})
-	return len(holding) > 0, err
-}
 
 // cleanup removes one family's chains and hooks. What cannot be removed does not keep the rest, and is reported. What is
 // shared with the kubelet stays: the chain KUBE-FIREWALL and the jumps to it.

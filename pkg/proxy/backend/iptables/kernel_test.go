@@ -296,7 +296,7 @@ func TestKernelPrepare(t *testing.T) {
 	prepare := func(serve bool) string {
 		t.Helper()
 		options := &plan.Options{NodePorts: plan.NodePortAddresses{Loopback: serve}}
-		if err := iptables.Prepare(t.Context(), iptables.Options{Mark: 0x4000}, settings{}, options); err != nil {
+		if err := (iptables.Mode{Options: iptables.Options{Mark: 0x4000}, Settings: settings{}}).Prepare(t.Context(), options); err != nil {
 			t.Fatal(err)
 		}
 		routed, err := settings{}.Read("net/ipv4/conf/all/route_localnet")

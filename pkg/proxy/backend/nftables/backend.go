@@ -5,11 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"sigs.k8s.io/knftables"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
@@ -21,32 +18,6 @@ type Backend struct {
 }
 
 var _ backend.Backend = (*Backend)(nil)
-
-// Open makes a backend for the network namespace that it is called in, with a table for each family. It fails where
-// nothing could be written: without nft, a kernel or rights that do ([nft.OpenUsable]).
-func Open(opts Options, families ...cluster.Family) (*Backend, error) {
-	tables, err := openTables(nft.OpenUsable, families)
-	if err != nil {
-		return nil, err
-	}
-	return New(opts, tables...), nil
-}
-
-// openTables opens the tables of all families, or none.
-func openTables(open func(knftables.Family, string) (nft.Table, error), families []cluster.Family) ([]nft.Table, error) {
-	var tables []nft.Table
-	for _, family := range families {
-		table, err := open(dialectOf(family).nftFamily, TableName)
-		if err != nil {
-			for _, opened := range tables {
-				_ = opened.Close() // the error that matters is at hand
-			}
-			return nil, wrap(family, err)
-		}
-		tables = append(tables, table)
-	}
-	return tables, nil
-}
 
 // New makes a backend that writes the given tables, one for each family to be served.
 func New(opts Options, tables ...nft.Table) *Backend {

@@ -1,6 +1,7 @@
 package nftables_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -11,7 +12,7 @@ import (
 
 // open opens the backend on the tables of the network namespace that it is called in.
 func open() (backend.Backend, error) {
-	return nftables.Open(nftables.Options{Mark: 0x4000}, cluster.IPv4, cluster.IPv6)
+	return nftables.Mode{Options: nftables.Options{Mark: 0x4000}}.Open(context.Background(), cluster.IPv4, cluster.IPv6)
 }
 
 // TestKernelCases asks real packets what the cases promise.

@@ -3,15 +3,37 @@ package nftables
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// RejectedOnLocalhost reads how many packets of a family were rejected that were for a node port on a loopback address,
-// by protocol and since the table was made; nothing before that. Any goroutine in the backend's network namespace may call
-// it at any time.
-func RejectedOnLocalhost(ctx context.Context, family cluster.Family) (map[cluster.Protocol]uint64, error) {
+var (
+	_ backend.RejectCounter = (*Backend)(nil)
+	_ backend.MetricNamer   = (*Backend)(nil)
+)
+
+// MetricNames implements [backend.MetricNamer].
+func (*Backend) MetricNames() backend.MetricNames {
+	return backend.MetricNames{
+		SyncFailures:            "sync_proxy_rules_nftables_sync_failures_total",
+		CleanupFailures:         "sync_proxy_rules_nftables_cleanup_failures_total",
+		LocalhostRejected:       "nftables_localhost_nodeport_rejected_packets_total",
+		LocalhostListeners:      "nftables_localhost_nodeport_listeners",
+		LocalhostListenFailures: "nftables_localhost_nodeport_listener_creation_failures_total",
+	}
+}
+
+// readTimeout bounds the time to read the counters.
+const readTimeout = 2 * time.Second
+
+// LocalhostRejected implements [backend.RejectCounter]. It opens the table anew, because the backend's own tables are used by
+// one goroutine.
+func (*Backend) LocalhostRejected(family cluster.Family) (map[cluster.Protocol]uint64, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	defer cancel()
 	table, err := nft.Open(dialectOf(family).nftFamily, TableName)
 	if err != nil {
 		return nil, wrap(family, err)

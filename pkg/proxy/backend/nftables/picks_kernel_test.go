@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"context"
 	"net/netip"
 	"testing"
 
@@ -11,7 +12,7 @@ import (
 
 func newPicks(t *testing.T) *backendtest.Picks {
 	return backendtest.NewPicks(t, func() (backend.Backend, error) {
-		return Open(testOptions, cluster.IPv4, cluster.IPv6)
+		return Mode{testOptions}.Open(context.Background(), cluster.IPv4, cluster.IPv6)
 	})
 }
 

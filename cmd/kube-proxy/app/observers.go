@@ -1,0 +1,94 @@
+//go:build linux
+
+package app
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/contest"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/externalips"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/localhost"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/refusals"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/rivals"
+)
+
+// metrics makes the metrics of a process that started at a time.
+func (p *process) metrics(rules backend.Backend, started time.Time) *metrics.Metrics {
+	return metrics.New(metrics.Config{
+		Families: p.families.All, Start: started, Snapshot: p.builder.Snapshot,
+		Backend: rules, LocalhostRejected: p.planning.Localhost.Reject,
+	}, legacyregistry.MustRegister)
+}
+
+// watch makes the observer of this node.
+func (p *process) watch(ctx context.Context, in *inputs, measured *metrics.Metrics) *node.Watch {
+	return node.NewWatch(node.Config{
+		Families: p.families.All, Plan: p.planning, NodePortsByDefault: len(p.cfg.NodePortAddresses) == 0,
+		Snapshot: p.builder.Snapshot, Unlisted: in.unlisted, Waiting: measured.Waiting,
+		Logger: klog.FromContext(ctx), Clock: clock.RealClock{},
+	})
+}
+
+// checker makes the observer that answers /healthz and /livez.
+func (p *process) checker(watch *node.Watch, measured *metrics.Metrics) *health.Checker {
+	return health.NewChecker(health.Config{
+		Families: p.families.All, SyncPeriod: p.cfg.SyncPeriod.Duration, Waiting: watch.WaitingFor, Clock: clock.RealClock{},
+		HealthzAnswered: measured.Healthz, LivezAnswered: measured.Livez,
+	})
+}
+
+// observers makes all others, and returns them with checker and measured.
+func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checker *health.Checker, measured *metrics.Metrics) []proxy.Observer {
+	logger, realClock := klog.FromContext(ctx), clock.RealClock{}
+	all := []proxy.Observer{
+		checker,
+		measured,
+		externalips.New(externalips.Config{Recorder: recorder, Counted: measured.ExternalIPs, Logger: logger}),
+		contest.New(contest.Config{Recorder: recorder, Logger: logger}),
+		refusals.New(recorder),
+		rivals.New(rivals.Config{
+			Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Seen: measured.OtherProxySeen,
+			Processes: func() ([]int, error) { return netlock.Processes("kube-proxy") }, Clock: realClock, Logger: logger,
+		}),
+		health.NewServices(health.ServicesConfig{
+			Families: p.families.All, AllAddresses: p.planning.NodePorts.Everywhere, Healthy: checker.Healthy,
+			Recorder: recorder, Clock: realClock,
+		}),
+		proxy.NewAfterSync(func(ctx context.Context) { removeOthers(ctx, p.others) }),
+		proxy.NewAfterSync(func(ctx context.Context) {
+			if err := p.tuner.ApplyMissing(ctx); err != nil {
+				klog.FromContext(ctx).Error(err, "Connection tracking is not configured; Services are served all the same")
+			}
+		}),
+	}
+	if families := p.planning.Localhost.ForwardedOf(p.families.All); len(families) > 0 {
+		all = append(all, localhost.New(localhost.Config{
+			Families: families, Listening: measured.LocalhostListening, ListenFailed: measured.LocalhostFailed,
+		}))
+	}
+	return all
+}
+
+// running returns the parts of those observers that have a Run method.
+func running(observers []proxy.Observer) []part {
+	var parts []part
+	for _, o := range observers {
+		if runner, ok := o.(interface {
+			Run(ctx context.Context) error
+		}); ok {
+			parts = append(parts, runner.Run)
+		}
+	}
+	return parts
+}

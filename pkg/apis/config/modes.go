@@ -1,0 +1,53 @@
+package config
+
+import "cmp"
+
+const (
+	// DefaultProxyMode is the mode on Linux if the configuration names none.
+	DefaultProxyMode = ProxyModeIPTables
+	// SuccessorMode is the recommended mode for a configuration with a mode that this proxy cannot run in.
+	SuccessorMode = ProxyModeNFTables
+)
+
+// ServedModes lists the modes that this proxy can run in.
+func ServedModes() []ProxyMode { return []ProxyMode{ProxyModeIPTables, ProxyModeNFTables} }
+
+// EffectiveMode returns the mode, or the default if none is set.
+func (c *KubeProxyConfiguration) EffectiveMode() ProxyMode { return cmp.Or(c.Mode, DefaultProxyMode) }
+
+// EffectiveNodePortAddresses returns NodePortAddresses, or the default of the mode if there are none.
+func (c *KubeProxyConfiguration) EffectiveNodePortAddresses() []string {
+	switch {
+	case len(c.NodePortAddresses) > 0:
+		return c.NodePortAddresses
+	case c.Mode == ProxyModeNFTables:
+		return []string{NodePortAddressesPrimary}
+	default:
+		return []string{NodePortAddressesAll}
+	}
+}
+
+// LoopbackPolicy is how connections to node ports on loopback addresses are handled.
+type LoopbackPolicy uint8
+
+const (
+	// LoopbackUntouched leaves them to local sockets.
+	LoopbackUntouched LoopbackPolicy = iota
+	// LoopbackRouted serves them in the kernel, in IPv4.
+	LoopbackRouted
+	// LoopbackForwarded serves TCP where NodePortAddresses contains loopback addresses, by sockets of the proxy, and rejects
+	// all others.
+	LoopbackForwarded
+)
+
+// LoopbackPolicy returns the policy of the mode. forward is the feature gate KubeProxyNFTablesLocalhostNodePorts.
+func (c *KubeProxyConfiguration) LoopbackPolicy(forward bool) LoopbackPolicy {
+	switch mode := c.EffectiveMode(); {
+	case mode == ProxyModeIPTables && c.IPTables.LocalhostNodePorts:
+		return LoopbackRouted
+	case mode == ProxyModeNFTables && forward:
+		return LoopbackForwarded
+	default:
+		return LoopbackUntouched
+	}
+}

@@ -1,0 +1,92 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// Mode is the proxy mode of this backend.
+type Mode struct {
+	Options  Options
+	Settings Settings
+}
+
+var (
+	_ backend.Mode     = Mode{}
+	_ backend.Preparer = Mode{}
+)
+
+// Open implements [backend.Mode]. It uses the variant of iptables that the node uses.
+func (m Mode) Open(ctx context.Context, families ...cluster.Family) (backend.Backend, error) {
+	variant, err := ipt.Detect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return m.openVariant(ctx, variant, families)
+}
+
+func (m Mode) openVariant(ctx context.Context, variant ipt.Variant, families []cluster.Family) (backend.Backend, error) {
+	var doors []ipt.Tables
+	for _, family := range families {
+		of := ipt.IPv4
+		if family == cluster.IPv6 {
+			of = ipt.IPv6
+		}
+		door, err := ipt.Open(ctx, of, variant)
+		if err != nil {
+			return nil, errors.Join(err, New(m.Options, m.Settings, doors...).Close())
+		}
+		doors = append(doors, door)
+	}
+	return New(m.Options, m.Settings, doors...), nil
+}
+
+// Present implements [backend.Remover], for both variants of iptables.
+func (Mode) Present(ctx context.Context) (bool, error) {
+	holding, err := ipt.Holding(ctx, []string{tableNAT}, func(_, chain string) bool {
+		return strings.HasPrefix(chain, prefixCluster) || chain == chainServices
+	})
+	return len(holding) > 0, err
+}
+
+// Remove implements [backend.Remover], for both variants of iptables. If there is nothing, iptables need not be installed.
+func (m Mode) Remove(ctx context.Context) error {
+	holding, err := ipt.Holding(ctx, tables(), func(table, chain string) bool { return chainName{table, chain}.ours() })
+	failed := []error{err}
+	for _, variant := range holding {
+		b, err := m.openVariant(ctx, variant, []cluster.Family{cluster.IPv4, cluster.IPv6})
+		if err == nil {
+			err = errors.Join(b.Cleanup(ctx), b.Close())
+		}
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
+}
+
+// Prepare implements [backend.Preparer]: it makes node ports on 127.0.0.0/8 possible, and safe, if a plan with these options
+// serves any.
+func (m Mode) Prepare(ctx context.Context, planning *plan.Options) error {
+	loopback := &cluster.Node{Interfaces: []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}}
+	p := plan.Compute(&cluster.Snapshot{Node: loopback}, planning, nil)
+	w := newWriter(cluster.IPv4, p.Node, m.Options, capabilities{})
+	if !w.localnet() {
+		return nil
+	}
+	variant, err := ipt.Detect(ctx)
+	if err != nil {
+		return err
+	}
+	door, err := ipt.Open(ctx, ipt.IPv4, variant)
+	if err != nil {
+		return err
+	}
+	a := &applier{ctx: ctx, door: door, writer: w, settings: m.Settings}
+	return errors.Join(a.apply(&patch{localnet: true, hooks: localnetHooks()}), door.Close())
+}

@@ -1,0 +1,60 @@
+package backend
+
+import (
+	"context"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// Mode is a proxy mode of this program. It works on the network namespace that its methods are called in.
+type Mode interface {
+	Remover
+	// Open opens a Backend for these families. It fails if that could not write anything, for example because a program
+	// or a right is missing.
+	Open(ctx context.Context, families ...cluster.Family) (Backend, error)
+}
+
+// Remover finds and removes the rules of a proxy mode, whichever program wrote them.
+type Remover interface {
+	// Present reports whether there are any rules of this mode.
+	Present(ctx context.Context) (bool, error)
+	// Remove removes everything that belongs to this mode, and succeeds if there is nothing. What cannot be removed does
+	// not prevent the rest from being removed, and is part of the error.
+	Remove(ctx context.Context) error
+}
+
+// Preparer is implemented by Modes that need more privileges to set up the kernel than to serve (--init-only).
+type Preparer interface {
+	// Prepare sets up what plans with these options need.
+	Prepare(ctx context.Context, planning *plan.Options) error
+}
+
+// Families are the address families to open a Backend for.
+type Families struct {
+	All []cluster.Family
+	// Required is whether all are required, FirstRequired whether the first one is, as the primary family of the node.
+	Required, FirstRequired bool
+}
+
+// OpenUsable opens a Backend for those of the families that it can be opened for, and returns them. It tries all families
+// first, and then each one alone. leftOut is the reason if not all are returned.
+func OpenUsable(ctx context.Context, mode Mode, wanted Families) (opened Backend, families []cluster.Family, leftOut, err error) {
+	opened, err = mode.Open(ctx, wanted.All...)
+	if err == nil {
+		return opened, wanted.All, nil, nil
+	}
+	if len(wanted.All) < 2 || wanted.Required || ctx.Err() != nil {
+		return nil, nil, nil, err
+	}
+	candidates := wanted.All
+	if wanted.FirstRequired {
+		candidates = candidates[:1]
+	}
+	for _, family := range candidates {
+		if opened, failed := mode.Open(ctx, family); failed == nil {
+			return opened, []cluster.Family{family}, err, nil
+		}
+	}
+	return nil, nil, nil, err
+}

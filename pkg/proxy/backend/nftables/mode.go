@@ -1,0 +1,68 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// Mode is the proxy mode of this backend.
+type Mode struct{ Options Options }
+
+var _ backend.Mode = Mode{}
+
+// Open implements [backend.Mode], with a table for each family. It requires nft, and a kernel and rights that can write
+// tables ([nft.OpenUsable]).
+func (m Mode) Open(_ context.Context, families ...cluster.Family) (backend.Backend, error) {
+	tables, err := openTables(nft.OpenUsable, families)
+	if err != nil {
+		return nil, err
+	}
+	return New(m.Options, tables...), nil
+}
+
+// openTables opens the tables of all families, or none.
+func openTables(open func(knftables.Family, string) (nft.Table, error), families []cluster.Family) ([]nft.Table, error) {
+	var tables []nft.Table
+	for _, family := range families {
+		table, err := open(dialectOf(family).nftFamily, TableName)
+		if err != nil {
+			for _, opened := range tables {
+				_ = opened.Close() // the error that matters is at hand
+			}
+			return nil, wrap(family, err)
+		}
+		tables = append(tables, table)
+	}
+	return tables, nil
+}
+
+// Present implements [backend.Remover].
+func (Mode) Present(ctx context.Context) (present bool, _ error) {
+	tables, err := openTables(nft.Open, []cluster.Family{cluster.IPv4, cluster.IPv6})
+	if err != nil {
+		return false, err
+	}
+	var failed []error
+	for _, table := range tables {
+		objects, err := table.Objects(ctx)
+		present = present || err == nil && objects.Exists
+		failed = append(failed, err, table.Close())
+	}
+	return present, errors.Join(failed...)
+}
+
+// Remove implements [backend.Remover]. If there is no table, nft need not be installed.
+func (Mode) Remove(ctx context.Context) error {
+	tables, err := openTables(nft.Open, []cluster.Family{cluster.IPv4, cluster.IPv6})
+	if err != nil {
+		return err
+	}
+	b := New(Options{}, tables...)
+	return errors.Join(b.Cleanup(ctx), b.Close())
+}
