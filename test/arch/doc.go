@@ -1,7 +1,8 @@
 // Package arch checks the architecture and style rules of this repository.
 //
 // It reads the source of this module and of its nested modules, and reports every violation of a rule: the import table
-// (imports.go), files that use each other (circles.go), pure packages (pure.go), size limits of files, functions and
+// (imports.go), files that use each other (circles.go), pure packages (pure.go), places
+// that name a proxy mode (modes.go), packages that only wire and parse (wiring.go), size limits of files, functions and
 // parameter lists (budgets.go), required documentation (docs.go), immutable package variables (variables.go), and the names
 // of tests that need a kernel (names.go).
 //

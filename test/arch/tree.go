@@ -189,6 +189,8 @@ func Rules(b Budgets) []Rule {
 		{"libraries", findLibraries},
 		{"file circles", findFileCircles},
 		{"purity", findImpurities},
+		{"modes", findNamedModes},
+		{"wiring", findComputations},
 		{"function length", b.findLongFunctions},
 		{"file length", b.findLongFiles},
 		{"parameters", b.findLongParameterLists},

@@ -1,7 +1,7 @@
 package app
 
 import (
-	"fmt"
+	"cmp"
 	"runtime"
 	"strings"
 	"time"
@@ -218,30 +218,44 @@ func fieldOf(flag string) string {
 	}[flag]
 }
 
-// flagOf gives the flag that sets the field at a path, as it is written on a command line. Of several it gives the one
-// of the active mode, the one that was set, or the first by name that is not deprecated.
+// flagOf returns the flag that sets the field at a path, as it is written on a command line. If there are several, it returns
+// the one of the active mode, the one that was set, or the first by name that is not deprecated.
 func flagOf(path string, mode config.ProxyMode, flags *pflag.FlagSet) string {
-	ipvs := mode == config.ProxyModeIPVS
 	best := ""
 	flags.VisitAll(func(f *pflag.Flag) {
-		field := fieldOf(f.Name)
-		if field == "" {
-			field = loggingFieldOf(f.Name)
-		}
-		if field == "" || (path != field && !strings.HasPrefix(path, field+".") && !strings.HasPrefix(path, field+"[")) {
+		if !sets(f.Name, path) || isPeriodOfOtherMode(f.Name, mode) {
 			return
 		}
-		if shared := field == "syncPeriod" || field == "minSyncPeriod"; shared && strings.HasPrefix(f.Name, "ipvs-") != ipvs {
-			return
-		}
-		if best == "" || f.Changed || (deprecation(f.Name) == "" && deprecation(best) != "") {
+		if best == "" || f.Changed || deprecation(f.Name) == "" && deprecation(best) != "" {
 			best = f.Name
 		}
 	})
 	if best == "" {
 		return path
 	}
-	return fmt.Sprintf("--%s", best)
+	return "--" + best
+}
+
+// sets reports whether a flag sets the field at a path, or a section or list that contains it.
+func sets(flag, path string) bool {
+	field := cmp.Or(fieldOf(flag), loggingFieldOf(flag))
+	rest, found := strings.CutPrefix(path, field)
+	return field != "" && found && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// isPeriodOfOtherMode reports whether a flag is one of the --ipvs-...-period and --iptables-...-period that has no effect in a
+// mode: only the former have in ipvs mode, and only the latter in all other modes.
+func isPeriodOfOtherMode(flag string, mode config.ProxyMode) bool {
+	field := fieldOf(flag)
+	return (field == "syncPeriod" || field == "minSyncPeriod") && strings.HasPrefix(flag, "ipvs-") != (mode == config.ProxyModeIPVS)
+}
+
+// period returns the sync periods of a mode.
+func (t *translated) period(mode config.ProxyMode) periods {
+	if mode == config.ProxyModeIPVS {
+		return t.ipvsPeriod
+	}
+	return t.iptablesPeriod
 }
 
 // deprecation says what to do in place of using a flag that is on its way out; "" if it is not.

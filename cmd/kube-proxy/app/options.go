@@ -194,10 +194,7 @@ func (o *options) fromFlags(flags *pflag.FlagSet) *config.KubeProxyConfiguration
 	cfg := o.flags.DeepCopy()
 	t := &o.translated
 
-	period := t.iptablesPeriod
-	if cfg.Mode == config.ProxyModeIPVS {
-		period = t.ipvsPeriod
-	}
+	period := t.period(cfg.Mode)
 	cfg.SyncPeriod.Duration, cfg.MinSyncPeriod.Duration = period.sync, period.minSync
 	cfg.IPVS.MasqueradeBit = cfg.IPTables.MasqueradeBit
 

@@ -194,7 +194,9 @@ func (w *udpWorld) tracked(from netip.AddrPort) []string {
 func opens(t *testing.T) map[config.ProxyMode]backendtest.Open {
 	families := []cluster.Family{cluster.IPv4, cluster.IPv6}
 	return map[config.ProxyMode]backendtest.Open{
-		config.ProxyModeNFTables: func() (backend.Backend, error) { return nftables.Mode{Options: nftables.Options{Mark: 0x4000}}.Open(t.Context(), families...) },
+		config.ProxyModeNFTables: func() (backend.Backend, error) {
+			return nftables.Mode{Options: nftables.Options{Mark: 0x4000}}.Open(t.Context(), families...)
+		},
 		config.ProxyModeIPTables: func() (backend.Backend, error) {
 			return iptables.Mode{Options: iptables.Options{Mark: 0x4000}, Settings: sysctl.Kernel{}}.Open(t.Context(), families...)
 		},

@@ -66,17 +66,8 @@ func validateFiles(cmd *cobra.Command, names []string, strict bool, output strin
 		v, err := validateFile(cmd, name, strict)
 		valid = valid && v.Valid
 		verdicts = append(verdicts, v)
-		if output != outputText {
-			continue
-		}
-		if err != nil {
-			fmt.Fprintln(cmd.ErrOrStderr(), err)
-		}
-		for _, warning := range v.Warnings {
-			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", warning)
-		}
-		if v.Valid {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: valid (%s)\n", name, v.Version)
+		if output == outputText {
+			v.print(cmd, err)
 		}
 	}
 	if output != outputText {
@@ -91,6 +82,19 @@ func validateFiles(cmd *cobra.Command, names []string, strict bool, output strin
 		return errInvalid
 	}
 	return nil
+}
+
+// print prints a verdict as text; err is the error of the file.
+func (v *verdict) print(cmd *cobra.Command, err error) {
+	if err != nil {
+		fmt.Fprintln(cmd.ErrOrStderr(), err)
+	}
+	for _, warning := range v.Warnings {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", warning)
+	}
+	if v.Valid {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: valid (%s)\n", v.File, v.Version)
+	}
 }
 
 // validateFile checks one file. The error is that of the file, for people.

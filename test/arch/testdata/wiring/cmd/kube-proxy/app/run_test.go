@@ -1,0 +1,3 @@
+package app
+
+import _ "net/netip"
