@@ -1,10 +1,10 @@
-// Package app is the kube-proxy command: it parses the command line and the configuration file, and it is the only place
-// that wires concrete things together.
+// Package app is the kube-proxy command. It parses the command line and the configuration file, and connects the packages that
+// do the work; it computes nothing itself (test/arch/wiring.go).
 //
 //	app.go         from arguments to an exit code
-//	command.go     the root command: from a command line to a call of run, which signals end
+//	command.go     the root command: from a command line to a call of run
 //	flags.go       every flag, in groups
-//	options.go     flags and file to one checked configuration
+//	options.go     flags and file as one checked configuration
 //	watch.go       reports changes of the configuration file
 //	configcmd.go   the subcommands "config ..."
 //	explaincmd.go  the subcommands "config explain" and "config feature-gates"
@@ -32,7 +32,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 )
 
-// The exit codes: a failure of any kind, and a command line that cannot be understood.
+// The exit codes: a failure of any kind, and an invalid command line.
 const (
 	exitFailure = 1
 	exitUsage   = 2
@@ -75,10 +75,10 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	return exitFailure
 }
 
-// usageError is a command line that cannot be understood.
+// usageError is an invalid command line.
 type usageError struct{ error }
 
-// exitCode ends the program with a code of its own. Without an error everything has been said.
+// exitCode ends the program with its own exit code. Without an error nothing is printed.
 type exitCode struct {
 	code int
 	err  error

@@ -20,7 +20,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// auditOptions is what the command line of "kube-proxy audit" says.
+// auditOptions are the flags of "kube-proxy audit".
 type auditOptions struct {
 	kubeconfig, context string
 	manifests           string
@@ -31,7 +31,7 @@ type auditOptions struct {
 	skip                []string
 }
 
-// The exit codes of "kube-proxy audit", fit for CI.
+// The exit codes of "kube-proxy audit".
 const (
 	exitFindings      = 1
 	exitCouldNotAudit = 2
@@ -45,12 +45,12 @@ func newAuditCommand() *cobra.Command {
 		Long: `Reads every Service and Node of a cluster, or of manifests, and finds
 
   external IPs, which are not served unless a feature gate allows them, and what to write instead;
-  load balancer IPs that were asked for and never acknowledged;
+  spec.loadBalancerIP that no controller acknowledged;
   node ports that a change of the proxy mode moves to other addresses (--to-mode, or --config with mode ipvs);
-  nodes that report a kube-proxy version, which kubelet does not know;
+  nodes whose kubelet reports a kube-proxy version, which it cannot know;
   deprecated or unsupported settings of a configuration file (--config).
 
-It only reads: listing Services and Nodes is all it needs (build/manifests/audit-role.yaml).
+It only lists Services and Nodes: build/manifests/audit-role.yaml grants the rights that it needs.
 
 Exits with 0 if nothing was found, with 1 if there are findings, and with 2 if not everything could be read. A manifest with
 an object that cannot be read is audited without that object.`,
@@ -64,8 +64,8 @@ an object that cannot be read is audited without that object.`,
 	flags := command.Flags()
 	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "kubeconfig `file`. By default as kubectl finds it, or a pod's service account.")
 	flags.StringVar(&opts.context, "context", "", "`name` of the kubeconfig's context to use.")
-	flags.StringVar(&opts.manifests, "manifests", "", "`directory` of manifests, or one file, to audit in place of a cluster; - is standard input. Other kinds are passed over.")
-	flags.StringVar(&opts.configFile, "config", "", "configuration `file` to audit, too; also a ConfigMap with one.")
+	flags.StringVar(&opts.manifests, "manifests", "", "`directory` of manifests, or one file, to audit instead of a cluster; - is standard input. Other kinds of objects are ignored.")
+	flags.StringVar(&opts.configFile, "config", "", "configuration `file`, or a ConfigMap that contains one, to audit as well.")
 	flags.StringVar(&opts.toMode, "to-mode", "", "proxy `mode` that the cluster is to change to, from that of --config or iptables: iptables or nftables.")
 	flags.StringSliceVar(&opts.skip, "skip", nil, "Comma-separated `checks` to leave out: "+strings.Join(checkNames(), ", ")+".")
 	opts.checkOutput = outputFlag(command, &opts.output, outputTable, outputJSON, outputManifests)
@@ -91,7 +91,7 @@ func checkNames() []string {
 	return names
 }
 
-// check refuses a command line that cannot be meant.
+// check rejects invalid flags.
 func (o *auditOptions) check() error {
 	if err := o.checkOutput(); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (o *auditOptions) check() error {
 		return usageError{fmt.Errorf("--to-mode %q is none of %s", o.toMode, strings.Join(servedModes(), ", "))}
 	}
 	if o.manifests != "" && (o.kubeconfig != "" || o.context != "") {
-		return usageError{errors.New("--manifests and --kubeconfig or --context exclude each other: objects come from one place")}
+		return usageError{errors.New("--manifests and --kubeconfig or --context exclude each other")}
 	}
 	for _, name := range o.skip {
 		if !slices.Contains(checkNames(), name) {
@@ -184,8 +184,8 @@ func (o *auditOptions) audit(cmd *cobra.Command) (report *audit.Report, bad, err
 	return auditor.Report(), nil, err
 }
 
-// modeChange describes a change of the mode from that of cfg. Without to there is none, unless the mode of cfg is not served any
-// more: then it is to be to.
+// modeChange describes a change from the mode of cfg to another mode. If to is empty there is no change, unless this proxy
+// cannot run in the mode of cfg.
 func modeChange(cfg *config.KubeProxyConfiguration, to config.ProxyMode, gates features.Gates) (change audit.Options, err error) {
 	if to == "" && !slices.Contains(config.ServedModes(), cfg.EffectiveMode()) {
 		to = config.SuccessorMode
@@ -218,7 +218,7 @@ func nodePortsIn(cfg *config.KubeProxyConfiguration, gates features.Gates) (audi
 	return in, nil
 }
 
-// configFindings are what is deprecated, or not served, in a file.
+// configFindings returns the deprecated and unsupported settings of a file.
 func configFindings(path string, l *loaded) []audit.Finding {
 	var all []audit.Finding
 	add := func(message string) {
@@ -247,7 +247,7 @@ func printReportJSON(out io.Writer, report *audit.Report) error {
 	}{"AuditReport", "v1", report})
 }
 
-// printInstead prints manifests only, to be looked at, changed and applied.
+// printInstead prints only the manifests, to be reviewed, changed and applied.
 func printInstead(out io.Writer, report *audit.Report) error {
 	for _, finding := range report.Findings {
 		if finding.Manifest != "" {
@@ -259,7 +259,7 @@ func printInstead(out io.Writer, report *audit.Report) error {
 	return nil
 }
 
-// printReport prints a table for people, and what to do about each kind of finding.
+// printReport prints a table, and what to do about each kind of finding.
 func printReport(out io.Writer, report *audit.Report) error {
 	if len(report.Findings) == 0 {
 		_, err := fmt.Fprintf(out, "Nothing found in %s and %s.\n", count(report.Services, "Service"), count(report.Nodes, "Node"))
@@ -288,7 +288,7 @@ func printReport(out io.Writer, report *audit.Report) error {
 	return err
 }
 
-// count gives "1 Node" or "2 Nodes".
+// count returns "1 Node" or "2 Nodes".
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

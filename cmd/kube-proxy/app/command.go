@@ -23,16 +23,16 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 )
 
-// newCommand builds the root command with its subcommands.
+// newCommand returns the root command with its subcommands.
 func newCommand() *cobra.Command {
 	opts := newOptions()
 	command := &cobra.Command{
 		Use: "kube-proxy",
-		Long: `Serves Kubernetes Services on this node: packets that meet a Service's address are sent to one of its
-endpoints, by rules in the kernel that follow the API server's Services and EndpointSlices.
+		Long: `Serves Kubernetes Services on this node: it programs the kernel to send packets for a Service's address to one
+of its endpoints, and follows the Services and EndpointSlices of the API server.
 
-Either --config names a file, and flags marked "Ignored with --config" have no effect; or the flags say it all.
-"kube-proxy config" works with such files on any machine.`,
+The configuration is a file (--config), or else the flags. With --config, flags marked "Ignored with --config" have no effect.
+"kube-proxy config" validates, converts and explains such files on any machine.`,
 		Example: `  kube-proxy --config=/var/lib/kube-proxy/config.conf --hostname-override=$(NODE_NAME)
   kube-proxy --proxy-mode=nftables --cluster-cidr=10.244.0.0/16 --write-config-to=kube-proxy.yaml`,
 		Args:          noArgs,
@@ -64,7 +64,7 @@ Either --config names a file, and flags marked "Ignored with --config" have no e
 	return command
 }
 
-// noArgs refuses arguments, and suggests the subcommands that the first one may have been meant for.
+// noArgs rejects arguments, and suggests subcommands that are similar to the first one.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -76,7 +76,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usageError{fmt.Errorf("unknown command or argument %q for %q%s", args[0], cmd.CommandPath(), hint)}
 }
 
-// runProxy goes from the parsed flags to a running proxy.
+// runProxy runs the proxy with the parsed flags.
 func runProxy(cmd *cobra.Command, opts *options) error {
 	loaded, err := opts.load(cmd.Flags())
 	if err != nil {
@@ -101,7 +101,7 @@ func runProxy(cmd *cobra.Command, opts *options) error {
 	if loaded.cfg.ShowHiddenMetricsForVersion != "" {
 		metrics.SetShowHidden()
 	}
-	// Only a running proxy has something to finish; everything before may end where it stands.
+	// Signals before this point end the process at once: there is nothing to finish.
 	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
 	if err := run(ctx, loaded.cfg, opts.runOptions(loaded, cmd.Flags())); err != nil {
@@ -112,8 +112,8 @@ func runProxy(cmd *cobra.Command, opts *options) error {
 	return nil
 }
 
-// fatal logs an invalid configuration if its own logging section, or a flag, asks for JSON: whoever collects the log
-// expects an object in each line. In any other case the error is returned, to be printed as text.
+// fatal logs an invalid configuration if its logging section, or a flag, selects JSON, because log collectors expect an object
+// on each line. Otherwise it returns the error, to be printed as text.
 func (l *loaded) fatal(err error) error {
 	if l == nil || l.cfg.Logging.Format != logsapi.JSONLogFormat || logsapi.ValidateAndApply(&l.cfg.Logging, l.features.Gate) != nil {
 		return err

@@ -17,8 +17,8 @@ func newExplainCommand() *cobra.Command {
 	var markdown bool
 	command := &cobra.Command{
 		Use:     "explain [FIELD]",
-		Short:   "Say what a field does, its unit and its default",
-		Long:    "Says what a field does, its unit and its default. Without FIELD it lists all fields. Names of v1alpha1 are understood too.",
+		Short:   "Describe a field, with its unit and default",
+		Long:    "Describes a field, with its unit and default. Without FIELD it lists all fields. Names of v1alpha1 are accepted too.",
 		Example: "  kube-proxy config explain linux.conntrack.maxPerCore",
 		Args:    usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,7 +58,7 @@ func newExplainCommand() *cobra.Command {
 	return command
 }
 
-// printField says everything of one field.
+// printField prints the description of one field.
 func printField(out io.Writer, f explain.Field) {
 	fmt.Fprintf(out, "FIELD:    %s <%s>\n", f.Path, f.Type)
 	def := f.Default
@@ -76,7 +76,7 @@ func printField(out io.Writer, f explain.Field) {
 	fmt.Fprintf(out, "\n%s\n", wrap(f.Doc, 100))
 }
 
-// printFields lists fields, one a line.
+// printFields prints a list of fields, one on each line.
 func printFields(out io.Writer, fields []explain.Field) {
 	if len(fields) == 0 {
 		return
@@ -111,7 +111,7 @@ func wrap(text string, width int) string {
 	return b.String()
 }
 
-// flagFor gives the flags that set the field at a path, or "".
+// flagFor returns the flags that set the field at a path, or "".
 func flagFor(path string) string {
 	var names []string
 	groups := newOptions().flagSets()

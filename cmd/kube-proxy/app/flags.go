@@ -24,10 +24,10 @@ type translated struct {
 	ipvsPeriod     periods
 }
 
-// periods are the two bounds on syncs that each mode has flags for.
+// periods are the sync periods that have flags for each mode.
 type periods struct{ sync, minSync time.Duration }
 
-// loggingGroup is the group of the flags that win over a configuration file.
+// loggingGroup is the group of the flags that override a configuration file.
 const loggingGroup = "logging"
 
 // flagSets registers every flag. The defaults are those of v1alpha1, as Kubernetes' flags have them.
@@ -66,14 +66,14 @@ func (o *options) addFileFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.configFile, "config", "", "`file` to read the configuration from, in version v1alpha2 or v1alpha1.")
 	fs.StringVar(&o.writeConfigTo, "write-config-to", "", "`file` to write the whole configuration to, in version v1alpha2 with every default spelled out; then exit.")
 	fs.Var(cliflag.NewMapStringBool(&o.flags.FeatureGates), "feature-gates",
-		"Comma-separated list of name=true|false that switches features; \"kube-proxy config feature-gates\" tells their effects.\n"+gateLines())
+		"Comma-separated list of name=true|false that turns features on and off; \"kube-proxy config feature-gates\" describes them.\n"+gateLines())
 }
 
 func (o *options) addRunFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.cleanup, "cleanup", false, "Remove all rules of every mode from this node, then exit.")
-	fs.BoolVar(&o.initOnly, "init-only", false, "Do what needs a privileged process, then exit. The proxy itself then needs CAP_NET_ADMIN only.")
-	fs.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to serve in place of an API server's objects (standalone mode).")
-	fs.BoolVar(&o.relistGuard, "relist-guard", true, "Hold back a new list from the API server that would remove more than 90 % of at least 100 known endpoints, until it is told again.")
+	fs.BoolVar(&o.initOnly, "init-only", false, "Do everything that requires privileges, then exit. The proxy itself then only requires CAP_NET_ADMIN.")
+	fs.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to serve instead of the objects of an API server (standalone mode).")
+	fs.BoolVar(&o.relistGuard, "relist-guard", true, "Hold back a new list from the API server that would remove more than 90 % of at least 100 known endpoints, until the API server repeats it.")
 	fs.Int32Var(&o.flags.Linux.OOMScoreAdj, "oom-score-adj", o.flags.Linux.OOMScoreAdj, "oom_score_adj of this process, from -1000 to 1000.")
 	fs.DurationVar(&o.flags.ConfigSyncPeriod.Duration, "config-sync-period", o.flags.ConfigSyncPeriod.Duration, "No effect. Greater than 0.")
 	for _, name := range []string{"boot-id-file", "machine-id-file"} {
@@ -84,18 +84,18 @@ func (o *options) addRunFlags(fs *pflag.FlagSet) {
 func (o *options) addClientFlags(fs *pflag.FlagSet) {
 	client := &o.flags.ClientConnection
 	fs.StringVar(&client.Kubeconfig, "kubeconfig", client.Kubeconfig, "kubeconfig `file`. Without it and without --master, the pod's service account is used.")
-	fs.StringVar(&o.master, "master", "", "`URL` of the API server. Wins over the kubeconfig.")
+	fs.StringVar(&o.master, "master", "", "`URL` of the API server. Overrides the kubeconfig.")
 	fs.StringVar(&client.ContentType, "kube-api-content-type", client.ContentType, "Media type in which Events are sent to the API server.")
 	fs.Float32Var(&client.QPS, "kube-api-qps", client.QPS, "Requests a second to the API server, on average.")
 	fs.Int32Var(&client.Burst, "kube-api-burst", client.Burst, "Requests to the API server at once, above --kube-api-qps.")
 }
 
-// hostnameFlag is the one flag of a configuration field that wins over a file.
+// hostnameFlag is the only flag of a configuration field that overrides a file.
 const hostnameFlag = "hostname-override"
 
 func (o *options) addNodeFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.flags.HostnameOverride, hostnameFlag, o.flags.HostnameOverride, "`name` of this node; empty means the host name. Wins over the configuration file.")
-	fs.StringVar(&o.translated.bindAddress, "bind-address", "0.0.0.0", "`IP` that replaces the primary IP of this node; 0.0.0.0 and :: replace nothing. No socket is bound to it.")
+	fs.StringVar(&o.flags.HostnameOverride, hostnameFlag, o.flags.HostnameOverride, "`name` of this node; empty means the host name. Overrides the configuration file.")
+	fs.StringVar(&o.translated.bindAddress, "bind-address", "0.0.0.0", "`IP` that replaces the primary IP of this node; 0.0.0.0 and :: have no effect. No socket is bound to it.")
 }
 
 func (o *options) addModeFlags(fs *pflag.FlagSet) {
@@ -108,10 +108,10 @@ func (o *options) addModeFlags(fs *pflag.FlagSet) {
 }
 
 func (o *options) addTrafficFlags(fs *pflag.FlagSet) {
-	fs.StringVar((*string)(&o.flags.DetectLocalMode), "detect-local-mode", string(o.flags.DetectLocalMode), "How traffic of local pods is recognised: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix. Empty means ClusterCIDR.")
+	fs.StringVar((*string)(&o.flags.DetectLocalMode), "detect-local-mode", string(o.flags.DetectLocalMode), "How traffic of local pods is detected: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix. Empty means ClusterCIDR.")
 	fs.StringVar(&o.translated.clusterCIDR, "cluster-cidr", "", "`CIDR` of the pods, or two with a comma, one of each family. For --detect-local-mode=ClusterCIDR.")
 	fs.StringVar(&o.flags.DetectLocal.BridgeInterface, "pod-bridge-interface", o.flags.DetectLocal.BridgeInterface, "Bridge of the local pods. For --detect-local-mode=BridgeInterface.")
-	fs.StringVar(&o.flags.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", o.flags.DetectLocal.InterfaceNamePrefix, "How names of local pods' interfaces begin. For --detect-local-mode=InterfaceNamePrefix.")
+	fs.StringVar(&o.flags.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", o.flags.DetectLocal.InterfaceNamePrefix, "Prefix of the names of local pods' interfaces. For --detect-local-mode=InterfaceNamePrefix.")
 	fs.StringSliceVar(&o.flags.NodePortAddresses, "nodeport-addresses", o.flags.NodePortAddresses, "CIDRs of the addresses that accept NodePort traffic, and the keywords primary, localhost and all. Empty means all in iptables mode and primary in nftables mode.")
 }
 
@@ -127,27 +127,27 @@ func (o *options) addServerFlags(fs *pflag.FlagSet) {
 
 func (o *options) addConntrackFlags(fs *pflag.FlagSet) {
 	ct := &o.flags.Linux.Conntrack
-	fs.Int32Var(&ct.MaxPerCore, "conntrack-max-per-core", ct.MaxPerCore, "Tracked connections for each CPU core; 0 leaves the limit alone.")
-	fs.Int32Var(&ct.Min, "conntrack-min", ct.Min, "Least number of tracked connections, however few cores.")
-	fs.DurationVar(&ct.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established", ct.TCPEstablishedTimeout.Duration, "How long an idle TCP connection is remembered; 0 leaves it alone.")
-	fs.DurationVar(&ct.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait", ct.TCPCloseWaitTimeout.Duration, "How long an idle TCP connection in CLOSE_WAIT is remembered; 0 leaves it alone.")
+	fs.Int32Var(&ct.MaxPerCore, "conntrack-max-per-core", ct.MaxPerCore, "Limit of tracked connections for each CPU core; 0 leaves the limit unchanged.")
+	fs.Int32Var(&ct.Min, "conntrack-min", ct.Min, "Least limit of tracked connections, regardless of the number of cores.")
+	fs.DurationVar(&ct.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established", ct.TCPEstablishedTimeout.Duration, "How long an idle TCP connection is tracked; 0 leaves the timeout unchanged.")
+	fs.DurationVar(&ct.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait", ct.TCPCloseWaitTimeout.Duration, "How long an idle TCP connection in CLOSE_WAIT is tracked; 0 leaves the timeout unchanged.")
 	fs.BoolVar(&ct.TCPBeLiberal, "conntrack-tcp-be-liberal", ct.TCPBeLiberal, "Do not mark TCP packets outside of the window INVALID.")
-	fs.DurationVar(&ct.UDPTimeout.Duration, "conntrack-udp-timeout", ct.UDPTimeout.Duration, "How long an unanswered UDP flow is remembered; 0 leaves it alone.")
-	fs.DurationVar(&ct.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", ct.UDPStreamTimeout.Duration, "How long an answered UDP flow is remembered; 0 leaves it alone.")
+	fs.DurationVar(&ct.UDPTimeout.Duration, "conntrack-udp-timeout", ct.UDPTimeout.Duration, "How long an unanswered UDP flow is tracked; 0 leaves the timeout unchanged.")
+	fs.DurationVar(&ct.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", ct.UDPStreamTimeout.Duration, "How long an answered UDP flow is tracked; 0 leaves the timeout unchanged.")
 }
 
-// addIPVSFlags registers the flags of a mode that this proxy does not have, so that a command line with them can be
-// written to a file and converted.
+// addIPVSFlags registers the flags of a mode that this proxy cannot run in, so that a command line with them can be written
+// to a file and converted.
 func (o *options) addIPVSFlags(fs *pflag.FlagSet) {
 	ipvs := &o.flags.IPVS
 	fs.DurationVar(&o.translated.ipvsPeriod.sync, "ipvs-sync-period", o.flags.SyncPeriod.Duration, "As --iptables-sync-period, in ipvs mode.")
 	fs.DurationVar(&o.translated.ipvsPeriod.minSync, "ipvs-min-sync-period", o.flags.MinSyncPeriod.Duration, "As --iptables-min-sync-period, in ipvs mode.")
 	fs.StringVar(&ipvs.Scheduler, "ipvs-scheduler", ipvs.Scheduler, "Name of the IPVS scheduler.")
-	fs.StringSliceVar(&ipvs.ExcludeCIDRs, "ipvs-exclude-cidrs", ipvs.ExcludeCIDRs, "CIDRs whose virtual servers are left alone.")
+	fs.StringSliceVar(&ipvs.ExcludeCIDRs, "ipvs-exclude-cidrs", ipvs.ExcludeCIDRs, "CIDRs whose virtual servers are not changed.")
 	fs.BoolVar(&ipvs.StrictARP, "ipvs-strict-arp", ipvs.StrictARP, "Answer ARP only on the interface that has the address.")
-	fs.DurationVar(&ipvs.TCPTimeout.Duration, "ipvs-tcp-timeout", ipvs.TCPTimeout.Duration, "How long an idle TCP session is kept; 0 leaves it alone.")
-	fs.DurationVar(&ipvs.TCPFinTimeout.Duration, "ipvs-tcpfin-timeout", ipvs.TCPFinTimeout.Duration, "How long a TCP session is kept after a FIN; 0 leaves it alone.")
-	fs.DurationVar(&ipvs.UDPTimeout.Duration, "ipvs-udp-timeout", ipvs.UDPTimeout.Duration, "How long an idle UDP session is kept; 0 leaves it alone.")
+	fs.DurationVar(&ipvs.TCPTimeout.Duration, "ipvs-tcp-timeout", ipvs.TCPTimeout.Duration, "How long an idle TCP session is kept; 0 leaves the timeout unchanged.")
+	fs.DurationVar(&ipvs.TCPFinTimeout.Duration, "ipvs-tcpfin-timeout", ipvs.TCPFinTimeout.Duration, "How long a TCP session is kept after a FIN; 0 leaves the timeout unchanged.")
+	fs.DurationVar(&ipvs.UDPTimeout.Duration, "ipvs-udp-timeout", ipvs.UDPTimeout.Duration, "How long an idle UDP session is kept; 0 leaves the timeout unchanged.")
 }
 
 // addPlatformFlags registers the flags that exist on Windows only.
@@ -164,7 +164,7 @@ func (o *options) addPlatformFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&kernel.ForwardHealthCheckVip, "forward-healthcheck-vip", kernel.ForwardHealthCheckVip, "Forward the service's virtual IP on its health check port.")
 }
 
-// fieldOf gives the path in v1alpha2 of the configuration field that a flag sets; "" if it sets none, or logging's.
+// fieldOf returns the path in v1alpha2 of the configuration field that a flag sets; "" if it sets none, or logging's.
 func fieldOf(flag string) string {
 	return map[string]string{
 		"feature-gates":                     "featureGates",
@@ -258,7 +258,7 @@ func (t *translated) period(mode config.ProxyMode) periods {
 	return t.iptablesPeriod
 }
 
-// deprecation says what to do in place of using a flag that is on its way out; "" if it is not.
+// deprecation returns what to do instead of using a deprecated flag, and "" for all other flags.
 func deprecation(flag string) string {
 	switch flag {
 	case "healthz-port":
@@ -271,7 +271,7 @@ func deprecation(flag string) string {
 	return ""
 }
 
-// loggingFieldOf gives the path in v1alpha2 of the field that a logging flag sets; "" if it is none.
+// loggingFieldOf returns the path in v1alpha2 of the field that a logging flag sets; "" if it is none.
 func loggingFieldOf(flag string) string {
 	return map[string]string{
 		"logging-format":            "logging.format",

@@ -27,7 +27,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 )
 
-// options is what the command line says.
+// options are the values of the command line.
 type options struct {
 	configFile    string
 	writeConfigTo string
@@ -41,7 +41,7 @@ type options struct {
 	translated translated
 }
 
-// runOptions is what run needs and no configuration field holds.
+// runOptions are the settings of a run that are not fields of the configuration.
 type runOptions struct {
 	// master is the URL of the API server; it wins over the kubeconfig. Empty means the kubeconfig's.
 	master string
@@ -83,7 +83,7 @@ func (o *options) runOptions(l *loaded, flags *pflag.FlagSet) runOptions {
 	return run
 }
 
-// loaded is a checked configuration with what is to be said about it.
+// loaded is a checked configuration with its warnings.
 type loaded struct {
 	cfg      *config.KubeProxyConfiguration
 	features features.Result
@@ -93,7 +93,7 @@ type loaded struct {
 	flags *pflag.FlagSet
 }
 
-// load makes one checked configuration of the command line and the file that it may name.
+// load returns the checked configuration of the command line, or of the file that it names.
 func (o *options) load(flags *pflag.FlagSet) (*loaded, error) {
 	if o.manifests != "" && o.master != "" {
 		return nil, usageError{errors.New("--manifests and --master exclude each other: objects come from one place")}
@@ -105,8 +105,8 @@ func (o *options) load(flags *pflag.FlagSet) (*loaded, error) {
 	return l, l.validate(o.platform())
 }
 
-// platform is where the configuration is to be started; "" if it is only written or if rules are only removed, which
-// a configuration for another platform must not prevent.
+// platform is the platform that the configuration must be valid for: this one, or "" (any) if it is only written or if rules
+// are only removed.
 func (o *options) platform() string {
 	if o.writeConfigTo != "" || o.cleanup {
 		return ""
@@ -114,8 +114,8 @@ func (o *options) platform() string {
 	return runtime.GOOS
 }
 
-// loadFile reads the configuration file, over which logging flags and --hostname-override win. A configuration that is
-// invalid is returned with the error, so that its logging section can be used.
+// loadFile reads the configuration file. Logging flags and --hostname-override override it. An invalid configuration is
+// returned with the error, so that its logging section can be used.
 func (o *options) loadFile(flags *pflag.FlagSet) (*loaded, error) {
 	file, err := configfile.Read(o.configFile)
 	if err != nil {
@@ -140,7 +140,7 @@ func (o *options) loadFile(flags *pflag.FlagSet) (*loaded, error) {
 	return l, l.validate(o.platform())
 }
 
-// differs reports whether the configuration file, read now, means something else than the configuration in force.
+// differs reports whether the configuration file, read now, differs from the configuration in force.
 func (o *options) differs(inForce *config.KubeProxyConfiguration, flags *pflag.FlagSet) (bool, error) {
 	l, err := o.loadFile(flags)
 	if err != nil {
@@ -167,7 +167,7 @@ func overrideLogging(logging *logsapi.LoggingConfiguration, flags *pflag.FlagSet
 	return errors.Join(errs...)
 }
 
-// deprecatedFlags names the flags that were set and should not be.
+// deprecatedFlags returns a warning for each deprecated flag that was set.
 func deprecatedFlags(flags *pflag.FlagSet) []string {
 	var warnings []string
 	flags.Visit(func(f *pflag.Flag) {
@@ -178,7 +178,7 @@ func deprecatedFlags(flags *pflag.FlagSet) []string {
 	return warnings
 }
 
-// ignoredFlags names the flags that were set and have no effect beside a file.
+// ignoredFlags returns the flags that were set and have no effect with --config.
 func ignoredFlags(flags *pflag.FlagSet) []string {
 	var names []string
 	flags.Visit(func(f *pflag.Flag) {
@@ -189,7 +189,7 @@ func ignoredFlags(flags *pflag.FlagSet) []string {
 	return names
 }
 
-// fromFlags makes a configuration of the flags alone, with v1alpha1's rules for those that stand for several fields.
+// fromFlags returns the configuration of the flags, with v1alpha1's rules for flags that set several fields.
 func (o *options) fromFlags(flags *pflag.FlagSet) *config.KubeProxyConfiguration {
 	cfg := o.flags.DeepCopy()
 	t := &o.translated
@@ -230,13 +230,13 @@ func withPort(address string, port int32) string {
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return address // validation tells what is wrong with it
+		return address // validation reports what is wrong with it
 	}
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// validate checks everything at once: values, feature gates, what the file's version is strict about, and whether the
-// configuration can be started on a platform (a GOOS; "" leaves that out).
+// validate reports all errors at once: of values, of feature gates, of the file's version, and, unless goos is "", whether the
+// configuration can be started on that platform.
 func (l *loaded) validate(goos string) error {
 	l.features = features.Read(l.cfg.FeatureGates)
 	l.warnings = append(l.warnings, l.features.Warnings...)
@@ -256,7 +256,7 @@ func (l *loaded) validate(goos string) error {
 	return l.check(errs)
 }
 
-// check turns errors with paths of v1alpha2 into ones that name the file's lines, or the flags.
+// check translates errors with paths of v1alpha2 to errors that name lines of the file, or flags.
 func (l *loaded) check(errs field.ErrorList) error {
 	if l.file != nil {
 		return l.file.Check(errs)
@@ -268,8 +268,8 @@ func (l *loaded) check(errs field.ErrorList) error {
 	return errors.Join(named...)
 }
 
-// writeConfig writes a configuration to a file in a version. In the latest version it first proves that reading the
-// file gives the same configuration; v1alpha1 cannot say everything.
+// writeConfig writes a configuration to a file in a version. In the latest version it first checks that reading the file
+// returns the same configuration; v1alpha1 cannot represent everything.
 func writeConfig(name string, stdout io.Writer, cfg *config.KubeProxyConfiguration, version string) error {
 	data, err := configfile.Encode(cfg, version)
 	if err != nil {
@@ -283,13 +283,13 @@ func writeConfig(name string, stdout io.Writer, cfg *config.KubeProxyConfigurati
 		return err
 	}
 	if version == v1alpha2.Version && !equality.Semantic.DeepEqual(cfg, again.Config) {
-		return fmt.Errorf("%s is not written: version %s cannot say all of this configuration; please report this", name, version)
+		return fmt.Errorf("%s is not written: version %s cannot represent this configuration; please report this bug", name, version)
 	}
 	return writeTo(name, stdout, data)
 }
 
-// writeTo writes to a file, or to standard output if that is what name means. The latter may be redirected to a file,
-// which must go on as it is and not be replaced.
+// writeTo writes to a file, or to standard output if name is "", - or /dev/stdout. Standard output may be redirected to a
+// file, which must not be replaced.
 func writeTo(name string, stdout io.Writer, data []byte) error {
 	if name == "" || name == "-" || name == "/dev/stdout" {
 		_, err := stdout.Write(data)
@@ -298,8 +298,8 @@ func writeTo(name string, stdout io.Writer, data []byte) error {
 	return uninterrupted(func() error { return configfile.Write(name, data) })
 }
 
-// uninterrupted lets write finish if the process is asked to end, so that no temporary file stays behind. The process
-// ends after writing in any case.
+// uninterrupted lets write finish if a signal arrives, so that no temporary file is left. The process ends after writing in
+// any case.
 func uninterrupted(write func() error) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)

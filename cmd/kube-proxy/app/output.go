@@ -21,7 +21,7 @@ const (
 	outputManifests = "manifests"
 )
 
-// outputFlag adds --output with the formats that a command has, the default first. It returns a check of its value.
+// outputFlag adds --output with the formats of a command, the default first. It returns a check of its value.
 func outputFlag(command *cobra.Command, output *string, formats ...string) (check func() error) {
 	command.Flags().StringVarP(output, "output", "o", formats[0], "`format`: "+strings.Join(formats, ", ")+".")
 	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
@@ -33,7 +33,7 @@ func outputFlag(command *cobra.Command, output *string, formats ...string) (chec
 	}
 }
 
-// printObject prints a value as JSON, or as YAML if format says so.
+// printObject prints a value as JSON or YAML.
 func printObject(out io.Writer, format string, value any) error {
 	if format == outputYAML {
 		text, err := sigsyaml.Marshal(value)
@@ -49,7 +49,7 @@ func printObject(out io.Writer, format string, value any) error {
 	return encoder.Encode(value)
 }
 
-// newVersionCommand builds "kube-proxy version".
+// newVersionCommand returns "kube-proxy version".
 func newVersionCommand() *cobra.Command {
 	var output string
 	var check func() error

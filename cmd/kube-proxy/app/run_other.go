@@ -10,7 +10,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
-// run says that this platform has no backend. The subcommands work everywhere.
+// run returns an error: this platform has no backend. The subcommands work everywhere.
 func run(_ context.Context, _ *config.KubeProxyConfiguration, _ runOptions) error {
-	return fmt.Errorf("the backends of this proxy, iptables and nftables, are Linux'; on %s only its subcommands work", runtime.GOOS)
+	return fmt.Errorf("all backends of this proxy are for Linux; on %s only its subcommands work", runtime.GOOS)
 }

@@ -25,11 +25,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 )
 
-// answerTimeout is how long an answer about health may take.
+// answerTimeout is how long a response about health may take.
 const answerTimeout = 10 * time.Second
 
-// servers are the HTTP servers of a proxy: health, and metrics with what else one asks a running program. An
-// empty address is none.
+// servers makes the HTTP servers of a proxy: health, and metrics with the other pages. There is no server if its address is
+// empty.
 type servers struct {
 	cfg      *config.KubeProxyConfiguration
 	opts     runOptions
@@ -66,7 +66,7 @@ func (s *servers) metrics() part {
 	if s.opts.gates.ComponentFlagz {
 		pages.Flagz = &metrics.Flagz{Flags: s.opts.flags}
 	}
-	// A profile is sampled for as long as the reader asks, so answers have no time limit.
+	// The client chooses how long a profile is sampled, so responses have no time limit.
 	return s.serve("metrics", s.cfg.MetricsBindAddress, "FailedToStartMetricServer", serve.HTTP(pages.Handler(), 0))
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
 )
 
-// inputs are where objects come from, and where what there is to say about them goes.
+// inputs are the sources of objects, and the recorder of Events about them.
 type inputs struct {
 	sources  []source.Source
 	recorder proxy.Recorder
@@ -33,8 +33,8 @@ type inputs struct {
 // complete reports whether all sources are.
 func (in *inputs) complete() bool { return source.AllComplete(in.sources) }
 
-// openInputs makes the sources that the command line asks for. onDoubt is called for every list that the relist guard does
-// not believe at once.
+// openInputs returns the sources that the command line selects. onDoubt is called for every list that the relist guard holds
+// back.
 func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node string, opts runOptions, onDoubt func()) (*inputs, error) {
 	machine := netif.New()
 	in := &inputs{sources: []source.Source{interfaces.New(machine)}}
@@ -66,12 +66,12 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	return in, nil
 }
 
-// clientConfig says how to reach the API server: by a kubeconfig, by a URL, or as a pod of the cluster does.
+// clientConfig returns how to reach the API server: by a kubeconfig, by a URL, or with the pod's service account.
 func clientConfig(cfg *config.KubeProxyConfiguration, master string) (*rest.Config, error) {
 	connection := &cfg.ClientConnection
 	client, err := clientcmd.BuildConfigFromFlags(master, connection.Kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("cannot tell how to reach the API server: %w; give --kubeconfig, --master, or --manifests to go without one", err)
+		return nil, fmt.Errorf("configure the API client: %w; set --kubeconfig or --master, or use --manifests to run without an API server", err)
 	}
 	client.QPS, client.Burst = connection.QPS, int(connection.Burst)
 	client.ContentType, client.AcceptContentTypes = connection.ContentType, connection.AcceptContentTypes

@@ -75,7 +75,7 @@ func validateFiles(cmd *cobra.Command, names []string, strict bool, output strin
 			return err
 		}
 		if !valid {
-			return exitCode{exitFailure, nil} // the object says it
+			return exitCode{exitFailure, nil} // the object contains the errors
 		}
 	}
 	if !valid {

@@ -95,7 +95,7 @@ func validateAddress(address string, path *field.Path) field.ErrorList {
 }
 
 func validateMode(cfg *config.KubeProxyConfiguration) field.ErrorList {
-	modes := []config.ProxyMode{config.ProxyModeIPTables, config.ProxyModeNFTables, config.ProxyModeIPVS, config.ProxyModeKernelspace}
+	modes := append(config.ServedModes(), config.ProxyModeIPVS, config.ProxyModeKernelspace)
 	return oneOf(cfg.Mode, modes, field.NewPath("mode"))
 }
 
