@@ -34,7 +34,7 @@ import (
 // checkPeriod is the time between two checks for external modifications of the rules. A check takes microseconds.
 const checkPeriod = 250 * time.Millisecond
 
-// run does what the command line asks for: it cleans up, initializes, or serves until ctx ends.
+// run does what the command line asks for: it removes rules, prepares the node, or serves until ctx ends.
 func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) error {
 	if opts.cleanup {
 		return standby.Alone(ctx, netlock.Name, owner("cleanup"), func() error { return cleanup(ctx, cfg) })

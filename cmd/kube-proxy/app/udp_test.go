@@ -190,7 +190,7 @@ func (w *udpWorld) tracked(from netip.AddrPort) []string {
 	return ids
 }
 
-// opens opens the backend of each mode, for both families.
+// opens returns a function for each mode that opens its backend for both families.
 func opens(t *testing.T) map[config.ProxyMode]backendtest.Open {
 	families := []cluster.Family{cluster.IPv4, cluster.IPv6}
 	return map[config.ProxyMode]backendtest.Open{

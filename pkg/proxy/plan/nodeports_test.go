@@ -51,7 +51,7 @@ func TestServedOnLoopback(t *testing.T) {
 		}
 		sel.Loopback = test.routed
 		o := &Options{NodePorts: sel, Localhost: Localhost{Reject: test.forwarded != nil, Forwarded: test.forwarded}}
-		ipv4, ipv6 := fmt.Sprint(o.ServedOnLoopback(cluster.IPv4)), fmt.Sprint(o.ServedOnLoopback(cluster.IPv6))
+		ipv4, ipv6 := fmt.Sprintf("%v", o.ServedOnLoopback(cluster.IPv4)), fmt.Sprintf("%v", o.ServedOnLoopback(cluster.IPv6))
 		if ipv4 != test.ipv4 || ipv6 != test.ipv6 {
 			t.Errorf("%s: got %s and %s, want %s and %s", test.name, ipv4, ipv6, test.ipv4, test.ipv6)
 		}
