@@ -1,8 +1,7 @@
 // Command kernels runs tests with the kernel and the tools of a Debian release, in an emulated machine: clusters run the
 // kernels of distributions, and some tests need modules that this machine's kernel may not have (ip_vs, ip_set, dummy).
 //
-//	packages.go  downloads the packages of a release and unpacks them into a folder
-//	image.go     builds an initramfs from this folder and some other files
+//	image.go     builds an initramfs from the packages of a release (test/debian) and some other files
 //	machine.go   boots it, runs one command in it, and returns its output and exit code
 //	suites.go    the tests that run there
 //

@@ -6,9 +6,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"time"
+
+	"github.com/seed-11a05479/kube-proxy/test/debian"
 )
 
 // patience is how long one suite may take.
@@ -29,6 +33,11 @@ func main() {
 	}
 }
 
+// userland returns the packages that are installed in the machine, including the kernel.
+func userland() []string {
+	return []string{"linux-image-cloud-amd64", "busybox-static", "kmod", "iproute2", "iptables", "nftables", "ipset", "ipvsadm", "conntrack"}
+}
+
 // options is the command line.
 type options struct {
 	release, peer, command string
@@ -40,7 +49,7 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	root, err := release(o.release).fetch(filepath.Join(cache, "kube-proxy-kernels"))
+	root, err := debian.Fetch(filepath.Join(cache, "kube-proxy-kernels", o.release), o.release, userland()...)
 	if err != nil {
 		return err
 	}
@@ -73,6 +82,15 @@ func (o *options) run(ctx context.Context) error {
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// run runs a program that prints something only if it fails.
+func run(name string, args ...string) error {
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
 }
 
 // expect runs a script that is to end with exit code 0.

@@ -1,4 +1,4 @@
-package main
+package debian
 
 import (
 	"bytes"
@@ -11,19 +11,10 @@ import (
 	"strings"
 )
 
-// release is a Debian release.
-type release string
-
-// userland returns the packages that are installed in the machine, including the kernel.
-func userland() []string {
-	return []string{"linux-image-cloud-amd64", "busybox-static", "kmod", "iproute2", "iptables", "nftables", "ipset", "ipvsadm", "conntrack"}
-}
-
-// fetch downloads the release's packages and all that they depend on, and returns the folder that holds their content. What
-// was fetched before is used again. apt works with lists, archives and a status of its own, so that this machine's do not
-// matter and stay as they are.
-func (r release) fetch(cache string) (root string, err error) {
-	dir := filepath.Join(cache, string(r))
+// Fetch downloads packages of a Debian release, such as bookworm, and all that they depend on, and returns the folder that
+// holds their content. dir keeps it: what was fetched before is used again, so every list of packages needs its own. apt
+// works with lists, archives and a status of its own, so that this machine's do not matter and stay as they are.
+func Fetch(dir, release string, packages ...string) (root string, err error) {
 	root = filepath.Join(dir, "root")
 	if _, err := os.Stat(root); err == nil {
 		return root, nil
@@ -37,7 +28,7 @@ func (r release) fetch(cache string) (root string, err error) {
 			return "", err
 		}
 	}
-	source := fmt.Sprintf("deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n", mirror, r)
+	source := fmt.Sprintf("deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n", mirror, release)
 	for name, content := range map[string]string{"sources.list": source, "status": ""} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
 			return "", err
@@ -52,7 +43,7 @@ func (r release) fetch(cache string) (root string, err error) {
 	if err := apt("update"); err != nil {
 		return "", err
 	}
-	if err := apt(append([]string{"install", "-y", "--download-only", "--no-install-recommends"}, userland()...)...); err != nil {
+	if err := apt(append([]string{"install", "-y", "--download-only", "--no-install-recommends"}, packages...)...); err != nil {
 		return "", err
 	}
 	return root, layOut(filepath.Join(dir, "archives"), root)
@@ -111,14 +102,15 @@ func extract(archive, root string) error {
 
 // mirror returns the Debian mirror that this machine uses.
 func mirror() (string, error) {
-	out, err := exec.Command("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages").Output()
+	// Without --no-release-info apt tells only what it has downloaded an index of.
+	out, err := exec.Command("apt-get", "indextargets", "--no-release-info", "--format", "$(REPO_URI)", "Created-By: Packages").Output()
 	if err != nil {
 		return "", fmt.Errorf("ask apt for a mirror of Debian: %w; this needs a Debian system", err)
 	}
 	addresses := strings.Fields(string(out))
 	at := slices.IndexFunc(addresses, func(a string) bool { return strings.HasSuffix(a, "/debian/") || strings.HasSuffix(a, "/debian") })
 	if at < 0 {
-		return "", fmt.Errorf("apt knows no mirror of Debian, only %q; run apt-get update first", addresses)
+		return "", fmt.Errorf("apt knows no mirror of Debian, only %q; run this on Debian", addresses)
 	}
 	return addresses[at], nil
 }

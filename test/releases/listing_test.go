@@ -1,0 +1,208 @@
+//go:build linux
+
+// Package releases tests what the tools of one Debian release make of the rules that those of another one wrote: the image
+// brings its own nft and iptables, and the node's administrators, agents and firewalls list the rules with the node's.
+package releases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/test/debian"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// imageRelease is the release of the image's packages (build/image/packages.json).
+const imageRelease = "bookworm"
+
+// tool is one of the two programs that write and list rules.
+type tool struct {
+	mode string // the mode of kube-proxy that uses it
+	// version asks for the version.
+	version []string
+	// listings are the commands that list all rules of kube-proxy, both families.
+	listings [][]string
+}
+
+func tools() []tool {
+	return []tool{
+		{"nftables", []string{"nft", "--version"}, [][]string{{"nft", "list", "table", "ip", "kube-proxy"}, {"nft", "list", "table", "ip6", "kube-proxy"}}},
+		{"iptables", []string{"iptables-nft", "--version"}, [][]string{{"iptables-nft-save"}, {"ip6tables-nft-save"}}},
+	}
+}
+
+// What a release's tool makes of rules.
+const (
+	same    = "lists all"
+	partial = "omits some matches"
+	crash   = "crashes"
+)
+
+// TestKernelListedByOtherReleases writes rules with the tools of one release, lists them with those of another, and compares
+// the result with the table in build/image/README.md, which is why the image has the tools of bookworm.
+func TestKernelListedByOtherReleases(t *testing.T) {
+	netns.Require(t, "apt-get", "dpkg-deb", "chroot")
+	releases := []string{"bullseye", "bookworm", "trixie"}
+	cache, err := filepath.Abs("../../.cache/releases")
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := map[string]string{}
+	for _, release := range releases {
+		if roots[release], err = debian.Fetch(filepath.Join(cache, release), release, "iptables", "nftables"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := filepath.Join(t.TempDir(), "kube-proxy")
+	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/kube-proxy").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v: %s", err, out)
+	}
+	table := "| written by \\ listed by |"
+	for _, release := range releases {
+		table += fmt.Sprintf(" %s: nft %s, iptables %s |", release, version(t, roots[release], tools()[0]), version(t, roots[release], tools()[1]))
+	}
+	table += "\n|---|" + strings.Repeat("---|", len(releases)) + "\n"
+	for _, tool := range tools() {
+		for _, writer := range []string{imageRelease, "trixie"} {
+			table += fmt.Sprintf("| %s %s (%s) |", tool.version[0], version(t, roots[writer], tool), writer)
+			lab := netns.Start(t, netns.Options{})
+			serve(t, lab.Node1.Host, program, tool.mode, roots[writer])
+			written, outcome := list(t, lab.Node1.Host, roots[writer], tool)
+			if outcome != same || !strings.Contains(written, "10.244.1.2") || !strings.Contains(written, "fd00:10:244:1::2") {
+				t.Fatalf("%s of %s does not list what it has written (%s): %s", tool.mode, writer, outcome, written)
+			}
+			for _, release := range releases {
+				listed, outcome := list(t, lab.Node1.Host, roots[release], tool)
+				if outcome == same {
+					outcome = compare(written, listed)
+				}
+				table += " " + outcome + " |"
+			}
+			table += "\n"
+		}
+	}
+	readme, err := os.ReadFile("../../build/image/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(readme), table) {
+		t.Errorf("build/image/README.md does not have this table:\n%s", table)
+	}
+}
+
+// inside prepares a command of a release.
+func inside(host *netns.Host, root string, command []string) *netns.Cmd {
+	return host.Command("chroot", append([]string{root, "/usr/sbin/" + command[0]}, command[1:]...)...)
+}
+
+var number = regexp.MustCompile(`\d+(\.\d+)+`)
+
+func version(t *testing.T, root string, tool tool) string {
+	t.Helper()
+	out, err := exec.Command("chroot", append([]string{root, "/usr/sbin/" + tool.version[0]}, tool.version[1:]...)...).Output()
+	if err != nil {
+		t.Fatalf("%s in %s: %v", tool.version, root, err)
+	}
+	return number.FindString(string(out))
+}
+
+// serve runs kube-proxy with the tools of a release until it has served the examples. Its rules stay.
+func serve(t *testing.T, host *netns.Host, program, mode, root string) {
+	t.Helper()
+	path := t.TempDir()
+	for _, name := range []string{"nft", "iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
+		script := fmt.Sprintf("#!/bin/sh\nexec chroot %s /usr/sbin/%s \"$@\"\n", root, name)
+		if err := os.WriteFile(filepath.Join(path, name), []byte(script), 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
+	var log strings.Builder
+	proxy := host.Command(program, "--manifests=../../examples", "--proxy-mode="+mode, "--hostname-override=node1",
+		"--cluster-cidr=10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core=0")
+	proxy.Env = append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"))
+	proxy.Stdout, proxy.Stderr = &log, &log
+	if err := proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	healthy := wait(host)
+	err := errors.Join(proxy.Process.Signal(syscall.SIGTERM), proxy.Wait())
+	if healthy != nil || err != nil {
+		t.Fatalf("kube-proxy: %v, %v; its log:\n%s", healthy, err, &log)
+	}
+}
+
+// wait waits until the proxy has programmed its rules.
+func wait(host *netns.Host) error {
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		return host.Dial(ctx, network, address)
+	}, DisableKeepAlives: true}}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		answer, err := client.Get("http://127.0.0.1:10256/healthz")
+		if err == nil {
+			answer.Body.Close()
+			if answer.StatusCode == http.StatusOK {
+				return nil
+			}
+			err = errors.New(answer.Status)
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("not healthy after a minute: %w", err)
+		}
+	}
+}
+
+// list lists all rules of kube-proxy with the tool of a release.
+func list(t *testing.T, host *netns.Host, root string, tool tool) (listed, outcome string) {
+	t.Helper()
+	for _, command := range tool.listings {
+		out, err := inside(host, root, command).Output()
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signaled() {
+			return "", crash
+		}
+		if err != nil {
+			return "", err.Error()
+		}
+		listed += string(out)
+	}
+	return listed, same
+}
+
+// moving are the counters, priorities and comments of a listing: releases write them differently, or they change.
+var moving = regexp.MustCompile(`\[\d+:\d+\]|packets \d+ bytes \d+|priority [^;]+;|(?m)^#.*$`)
+
+// facts returns what a listing says of addresses, ports, marks, slots and names with a number, sorted.
+func facts(listing string) []string {
+	words := strings.Fields(moving.ReplaceAllString(listing, ""))
+	words = slices.DeleteFunc(words, func(word string) bool { return !strings.ContainsAny(word, "0123456789") })
+	slices.Sort(words)
+	return words
+}
+
+// compare compares two listings of the same rules.
+func compare(written, listed string) string {
+	want, got := facts(written), facts(listed)
+	if slices.Equal(want, got) {
+		return same
+	}
+	for _, word := range got {
+		at := slices.Index(want, word)
+		if at < 0 {
+			return fmt.Sprintf("lists %q, which was not written", word)
+		}
+		want = slices.Delete(want, at, at+1)
+	}
+	return partial
+}
