@@ -9,5 +9,5 @@
 //	packages.go  packages.json, and apt, which resolves and fetches what it names
 //	rootfs.go    which files of the packages the image needs
 //	oci.go       layers, images, index and archives
-//	sbom.go      what is in the image, as SPDX
+//	sbom         what is in an image or a program, as SPDX
 package main

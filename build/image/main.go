@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/seed-11a05479/kube-proxy/build/image/sbom"
 )
 
 // about is what the image says of itself.
@@ -143,7 +146,7 @@ func build(ctx context.Context, p *pins, arch string, o options) (v1.Image, erro
 	if err := errors.Join(binaries.addFile(strings.TrimPrefix(entrypoint, "/"), proxy), binaries.addFile("go-runner", runner)); err != nil {
 		return nil, err
 	}
-	sbom, err := newSBOM(arch, o.about, p.Packages[arch], p.VersionID, []string{proxy, runner})
+	materials, err := bill(arch, o.about, p, []string{proxy, runner})
 	if err != nil {
 		return nil, err
 	}
@@ -156,5 +159,27 @@ func build(ctx context.Context, p *pins, arch string, o options) (v1.Image, erro
 		return nil, err
 	}
 	fmt.Printf("linux/%s: %.1f MB compressed, %d Debian packages\n", arch, float64(size)/1e6, len(files))
-	return image, os.WriteFile(filepath.Join(o.out, "kube-proxy_linux_"+arch+".spdx.json"), sbom, 0o644)
+	return image, os.WriteFile(filepath.Join(o.out, "kube-proxy_linux_"+arch+".spdx.json"), materials, 0o644)
+}
+
+// bill returns the bill of materials of an image: its Debian packages, and the Go modules of its binaries.
+func bill(arch string, about about, p *pins, binaries []string) ([]byte, error) {
+	var parts []sbom.Component
+	for _, pin := range p.Packages[arch] {
+		parts = append(parts, sbom.Component{
+			ID: "deb-" + pin.Name, Name: pin.Name, Version: pin.Version, SHA256: pin.SHA256,
+			PURL: fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s&distro=debian-%s", url.PathEscape(pin.Name), url.PathEscape(pin.Version), arch, p.VersionID),
+		})
+	}
+	for _, binary := range binaries {
+		modules, err := sbom.Binary(binary, filepath.Base(binary), about.Version)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, modules...)
+	}
+	return sbom.Write(sbom.Subject{
+		Name: "kube-proxy", Platform: "linux/" + arch, PURL: "pkg:oci/kube-proxy?arch=" + arch,
+		Version: about.Version, Revision: about.Revision, Source: about.Source, Created: about.Created,
+	}, parts)
 }

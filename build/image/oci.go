@@ -37,7 +37,7 @@ func newImage(arch string, about about, packages, binaries rootfs) (v1.Image, er
 			return nil, fmt.Errorf("layer %s: %w", l.what, err)
 		}
 		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive)), nil },
-			tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.BestCompression))
+			tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.DefaultCompression), tarball.WithCompressedCaching)
 		if err != nil {
 			return nil, fmt.Errorf("layer %s: %w", l.what, err)
 		}
