@@ -41,7 +41,7 @@ BENCHMARKS   = $(call packages,^func Benchmark)
 FUZZ_TESTS   = $(call packages,^func Fuzz)
 DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 
-.PHONY: help image image-packages build lint test test-unit test-kernel test-modules demo kernels bench bench-quick bench-once peer fuzz golden docs generate clean
+.PHONY: help image image-packages release release-check build lint test test-unit test-kernel test-modules demo kernels bench bench-quick bench-once peer fuzz golden docs generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +66,22 @@ image: ## build the image for amd64 and arm64, as an OCI layout and archive in b
 	done
 	@go run -C build/image . -cache $(CURDIR)/.cache/deb -binaries $(CURDIR)/$(IMAGE_DIR) -out $(CURDIR)/$(IMAGE_DIR) \
 		-ref '$(IMAGE)' -version '$(VERSION)' -revision '$(COMMIT)' -created $(CREATED)
+
+release: image ## write the release to bin/release: programs, image, chart, SBOMs, notes and checksums; needs Debian
+	@go run -C build/release . -root $(CURDIR) -out $(CURDIR)/bin/release -image $(CURDIR)/$(IMAGE_DIR) \
+		-version '$(VERSION)' -revision '$(COMMIT)' -created $(CREATED) -ldflags '$(LDFLAGS)'
+
+release-check: ## make the release of a tag in two clones on two paths, and compare; takes some minutes
+	@build/need.sh go
+	@scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	for path in a another/path/b; do \
+		clone=$$scratch/$$path; git clone -q . $$clone; git -C $$clone tag v9.9.9; \
+		mkdir -p .cache/deb $$clone/.cache; ln -s $(CURDIR)/.cache/deb $$clone/.cache/deb; \
+		$(MAKE) -C $$clone release; \
+		(cd $$clone/bin/release && sha256sum --check --quiet SHA256SUMS); \
+	done; \
+	diff $$scratch/{a,another/path/b}/bin/release/SHA256SUMS; \
+	$$scratch/a/bin/release/kube-proxy_linux_$$(go env GOARCH) --version | grep -x 'Kubernetes v9.9.9'
 
 image-packages: ## pin the newest Debian packages of the image's release in build/image/packages.json
 	@build/need.sh go
