@@ -114,7 +114,7 @@ test-kernel: ## the tests named TestKernel...: real packets in network namespace
 	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 1 -run '^TestKernel' $(KERNEL_TESTS))
 
 test-modules: build ## the tests in separate modules below test/; needs root
-	@build/need.sh go $(LABORATORY) runc qemu-aarch64-static
+	@build/need.sh go $(LABORATORY) runc qemu-aarch64-static curl
 	@for module in $(NESTED); do echo "test $$module"; (cd $$module && CI=true go test -count=1 -timeout 30m ./...); done
 
 kernels: ## tests on an emulated kernel with ip_vs; takes some 10 minutes (PEER=1: Kubernetes' own kube-proxy creates the rules to clean up)

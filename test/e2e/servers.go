@@ -21,6 +21,8 @@ var (
 	etcdServer = server{name: "etcd", module: "go.etcd.io/etcd/server/v3", main: "go.etcd.io/etcd/server/v3",
 		ldflags: func(string) string { return "-s -w" }}
 	apiServer = server{name: "kube-apiserver", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kube-apiserver", ldflags: ofKubernetes}
+	// kubectl runs the commands of docs/install.md.
+	kubectl = server{name: "kubectl", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kubectl", ldflags: ofKubernetes}
 	// peer is the program that test/bench compares with ours.
 	peer = server{name: "kube-proxy", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kube-proxy", ldflags: ofKubernetes}
 )
