@@ -1,0 +1,105 @@
+// Package logonce decides when to log a condition that lasts, such as a request that fails each time it is retried. It is
+// logged when it begins, when it changes, perhaps again now and then while it lasts, and when it ends.
+//
+// The package does not log itself, so that every caller keeps its own constant message, keys and level:
+//
+//	if err := check(); err == nil {
+//		if failing.Ended() {
+//			logger.Info("Check succeeded again")
+//		}
+//	} else if failing.Changed(err.Error()) {
+//		logger.Error(err, "Check failed")
+//	}
+package logonce
+
+import "time"
+
+// Reminder is how often most conditions that need attention are logged again while they last. Logs are rotated: a line
+// that is hours old may be gone.
+const Reminder = 5 * time.Minute
+
+// Condition is one condition. The zero value has not begun, and is logged again only when it changes. A Condition must
+// not be used concurrently.
+type Condition struct {
+	// Again is the time after which an unchanged condition is logged again; 0 is never.
+	Again time.Duration
+	// Settle is how long a condition has to be absent before it counts as ended. Use it for what is noticed often and
+	// may come and go, so that each time is not a new one.
+	Settle time.Duration
+
+	// lasts reports whether the condition has been logged and has not ended, state is the state that was logged, and at
+	// when.
+	lasts bool
+	state string
+	at    time.Time
+	// absent is when the condition was first found absent since it was last noticed; the zero time if it was not.
+	absent time.Time
+}
+
+// Changed notes that the condition holds, and reports whether to log it. state describes it, usually the text of an
+// error: another state is logged at once.
+func (c *Condition) Changed(state string) bool {
+	now := time.Now()
+	c.absent = time.Time{}
+	if c.lasts && c.state == state && (c.Again == 0 || now.Sub(c.at) < c.Again) {
+		return false
+	}
+	c.lasts, c.state, c.at = true, state, now
+	return true
+}
+
+// Ended notes that the condition does not hold, and reports whether to log that: if it was logged, and is absent for
+// Settle.
+func (c *Condition) Ended() bool {
+	if !c.lasts {
+		return false
+	}
+	now := time.Now()
+	if c.absent.IsZero() {
+		c.absent = now
+	}
+	if now.Sub(c.absent) < c.Settle {
+		return false
+	}
+	c.lasts, c.state, c.absent = false, "", time.Time{}
+	return true
+}
+
+// Conditions are conditions of one kind, each with a key. The zero value has none. They must not be used concurrently.
+type Conditions[K comparable] struct {
+	// Again is that of every [Condition].
+	Again time.Duration
+
+	all map[K]*Condition
+}
+
+// Changed is [Condition.Changed] of the condition with this key.
+func (c *Conditions[K]) Changed(key K, state string) bool {
+	one := c.all[key]
+	if one == nil {
+		if c.all == nil {
+			c.all = map[K]*Condition{}
+		}
+		one = &Condition{Again: c.Again}
+		c.all[key] = one
+	}
+	return one.Changed(state)
+}
+
+// Ended is [Condition.Ended] of the condition with this key.
+func (c *Conditions[K]) Ended(key K) bool {
+	_, lasted := c.all[key]
+	delete(c.all, key)
+	return lasted
+}
+
+// EndedExcept ends all conditions but those that hold, and returns the keys of the ended ones in no particular order.
+func (c *Conditions[K]) EndedExcept(holds func(key K) bool) []K {
+	var ended []K
+	for key := range c.all {
+		if !holds(key) && c.Ended(key) {
+			ended = append(ended, key)
+		}
+	}
+	return ended
+}
