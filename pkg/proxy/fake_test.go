@@ -3,18 +3,21 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // fakeSource is complete, and fails, when the test says so.
@@ -130,9 +133,34 @@ type run struct {
 	backend  *fakeBackend
 	observer *fakeObserver
 	began    time.Time
+	log      *journal
 	changes  int
 	end      context.CancelFunc
 	ended    chan error
+}
+
+// journal keeps the lines that were logged.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) add(_, line string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, line)
+}
+
+// count returns the number of lines that contain some text.
+func (j *journal) count(text string) (n int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, line := range j.lines {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
 }
 
 // prepare makes a Proxy with one source; nothing runs yet.
@@ -140,7 +168,7 @@ func prepare(t *testing.T) *run {
 	t.Helper()
 	r := &run{
 		t: t, sources: []*fakeSource{newSource()}, backend: &fakeBackend{result: backend.Result{Family: cluster.IPv4, Elements: 1}},
-		observer: &fakeObserver{}, ended: make(chan error, 1),
+		observer: &fakeObserver{}, log: &journal{}, ended: make(chan error, 1),
 	}
 	r.Config = Config{
 		Builder: cluster.NewBuilder("node"), Backend: r.backend, Plan: &plan.Options{}, Observers: []Observer{r.observer},
@@ -155,7 +183,7 @@ func (r *run) start() {
 	for _, s := range r.sources {
 		r.Sources = append(r.Sources, source.Source(s))
 	}
-	ctx, cancel := context.WithCancel(r.t.Context())
+	ctx, cancel := context.WithCancel(klog.NewContext(r.t.Context(), funcr.New(r.log.add, funcr.Options{})))
 	r.end, r.began = cancel, time.Now()
 	go func() { r.ended <- New(r.Config).Run(ctx) }()
 	r.t.Cleanup(cancel)

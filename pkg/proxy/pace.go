@@ -1,32 +1,37 @@
 package proxy
 
-import "time"
+import (
+	"math"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
 
 const (
-	// earlyShare is the part of a core that early syncs may use in the long run.
+	// earlyShare is the share of a core that early syncs may use in the long run.
 	earlyShare = 0.03
-	// maxCredit is how much unused processor time is kept for later. With earlyShare it bounds what early syncs use in any
-	// minute: 1 s + 3 % of 60 s is 2.8 s, less than 5 % of a core.
+	// maxCredit is the maximum credit. Together with earlyShare it bounds what early syncs use in any minute:
+	// 1 s + 3 % of 60 s is 2.8 s, less than 5 % of a core.
 	maxCredit = time.Second
 
-	// firstRetry is how soon after a sync that failed the next is due.
+	// firstRetry is the time from a failed sync to the first retry.
 	firstRetry = 100 * time.Millisecond
 )
 
-// pacer decides how soon the next sync may begin: after the minimum period, or early if there is credit for it. Processor
-// time that is not used becomes credit, and every sync uses up credit. What a sync will use is taken to be what the last
-// one used. After a failure the minimum period is always kept.
+// pacer decides how soon the next sync may start: after the minimum period, or early if there is enough credit. Credit is
+// processor time: it grows with time, up to maxCredit, and every sync uses some. The next sync is expected to cost as much
+// as the last one. After a failure the minimum period always applies.
 type pacer struct {
 	min time.Duration
-	// last is when the last sync ended, and cost the processor time that it used.
+	// last is when the last sync ended, cost the processor time that it used.
 	last   time.Time
 	cost   time.Duration
 	failed bool
-	// credit is the processor time that early syncs may use, as of last; never negative.
+	// credit is the credit at the time last; never negative.
 	credit time.Duration
 }
 
-// wait returns how long from now the next sync has to be held back.
+// wait returns how long to delay the next sync.
 func (p *pacer) wait(now time.Time) time.Duration {
 	hold := p.min - now.Sub(p.last)
 	if !p.failed && p.cost <= maxCredit {
@@ -40,19 +45,14 @@ func (p *pacer) creditAt(now time.Time) time.Duration {
 	return min(maxCredit, p.credit+time.Duration(float64(now.Sub(p.last))*earlyShare))
 }
 
-// record takes note of a sync.
+// record updates the credit after a sync.
 func (p *pacer) record(s *Sync) {
 	p.cost, p.failed = s.Cost, s.Err() != nil
 	p.credit = max(0, p.creditAt(s.Finished)-s.Cost)
 	p.last = s.Finished
 }
 
-// backoff spaces the attempts after failures: firstRetry, and twice as long each time, up to a limit.
-type backoff struct {
-	last time.Duration
-}
-
-func (b *backoff) next(limit time.Duration) time.Duration {
-	b.last = max(firstRetry, min(2*b.last, limit))
-	return b.last
+// retries returns the times between retries of a sync that fails: firstRetry, doubling up to a limit.
+func retries(limit time.Duration) wait.Backoff {
+	return wait.Backoff{Duration: firstRetry, Factor: 2, Cap: max(firstRetry, limit), Steps: math.MaxInt}
 }

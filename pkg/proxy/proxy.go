@@ -6,32 +6,34 @@ import (
 	"runtime"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 )
 
-// Config is what a Proxy is made of.
+// Config configures a Proxy.
 type Config struct {
 	Sources   []source.Source
 	Builder   *cluster.Builder
 	Backend   backend.Backend
 	Plan      *plan.Options
 	Observers []Observer
-	// MinSyncPeriod is the least time between two syncs, unless syncs cost little: those that come earlier use less than
-	// 5 % of a core in any minute. It never delays the first change after a quiet time. 0 never holds back.
+	// MinSyncPeriod is the minimum time between two syncs, except for early syncs, which use less than 5 % of a core in any
+	// minute. The first change after a quiet time is never delayed. 0 means no minimum.
 	MinSyncPeriod time.Duration
-	// SyncPeriod bounds the time until a sync that failed is tried again.
+	// SyncPeriod bounds the time until a failed sync is retried.
 	SyncPeriod time.Duration
-	// CheckPeriod is the time between looks whether somebody else changed the rules; 0 never looks.
+	// CheckPeriod is the time between two checks for drift; 0 means no checks.
 	CheckPeriod time.Duration
-	// Begin is closed when the first sync may be done; nil is at once. The sources run before that.
+	// Begin is closed when the first sync may start; nil means at once. The sources run before that.
 	Begin <-chan struct{}
-	// Spent returns the processor time that the calling thread and the programs it started have used so far; it says what
-	// a sync costs. Nil counts every sync as free.
+	// Spent returns the processor time used so far by the calling thread and the programs that it started. It measures
+	// what a sync costs. If it is nil, every sync counts as free.
 	Spent func() time.Duration
 }
 
@@ -56,13 +58,13 @@ type DriftObserver interface {
 	Drifted(d backend.Drift)
 }
 
-// Sync is one passage through the pipeline.
+// Sync is one pass through the pipeline.
 type Sync struct {
-	// Before is the snapshot of the last sync that went well, nil at first; After is that of this one.
+	// Before is the snapshot of the last successful sync, nil at first; After is the snapshot of this one.
 	Before, After *cluster.Snapshot
 	Plan          *plan.Plan
 	Results       []backend.Result
-	// Started and Finished are its times, and Cost the processor time that it used.
+	// Cost is the processor time that the sync used.
 	Started, Finished time.Time
 	Cost              time.Duration
 }
@@ -76,7 +78,7 @@ func (s *Sync) Err() error {
 	return errors.Join(failed...)
 }
 
-// logged are the keys and values of the log line of a sync that went well: durations, and counts over all families.
+// logged returns the keys and values to log about a successful sync: durations, and counts over all families.
 func (s *Sync) logged() []any {
 	keys := []any{"took", s.Finished.Sub(s.Started), "services", s.After.Services.Len()}
 	elements, rules, refused, reread := 0, 0, 0, 0
@@ -90,7 +92,7 @@ func (s *Sync) logged() []any {
 	return append(keys, "elementsWritten", elements, "rulesWritten", rules, "refusedPorts", refused, "familiesRead", reread)
 }
 
-// again is how soon a family asks for another sync.
+// again returns how soon a family asks for another sync, 0 if none does.
 func (s *Sync) again() (soonest time.Duration) {
 	for _, result := range s.Results {
 		if result.Again > 0 && (soonest == 0 || result.Again < soonest) {
@@ -100,26 +102,31 @@ func (s *Sync) again() (soonest time.Duration) {
 	return soonest
 }
 
-// Proxy takes snapshots through the pipeline, one after another.
+// Proxy runs the pipeline on one snapshot after another.
 type Proxy struct {
 	Config
 	pace  pacer
-	retry backoff
-	// plan and synced are those of the last sync, and of the last that went well.
+	retry wait.Backoff
+	// plan is the plan of the last sync, synced the snapshot of the last successful one.
 	plan   *plan.Plan
 	synced *cluster.Snapshot
+	// syncFailing and checkFailing keep a failure that lasts from being logged each time.
+	syncFailing, checkFailing logonce.Condition
 }
 
-// New makes a Proxy; Run starts it.
+// New returns a Proxy; Run starts it.
 func New(config Config) *Proxy {
 	if config.Spent == nil {
 		config.Spent = func() time.Duration { return 0 }
 	}
-	return &Proxy{Config: config, pace: pacer{min: config.MinSyncPeriod}}
+	return &Proxy{
+		Config: config, pace: pacer{min: config.MinSyncPeriod}, retry: retries(config.SyncPeriod),
+		syncFailing:  logonce.Condition{Again: logonce.Reminder},
+		checkFailing: logonce.Condition{Again: logonce.Reminder, Settle: checkSettle},
+	}
 }
 
-// Run proxies until ctx ends or a source fails, and leaves the rules in force. A sync in progress is
-// finished first.
+// Run proxies until ctx ends or a source fails. It finishes a sync in progress and leaves the rules in force.
 func (p *Proxy) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -149,7 +156,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return p.loop(ctx, ended)
 }
 
-// loop syncs when something changed, when a failed sync is due again, and when the rules were tampered with.
+// loop syncs after changes, after drift, and to retry a failed sync.
 func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 	due := time.NewTimer(0) // the first sync is due at once
 	defer due.Stop()
@@ -173,7 +180,7 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 					o.Queued(now)
 				}
 			}
-			changed = nil // one change makes a sync due; the sync takes all that come until then
+			changed = nil // the sync that is due now includes all changes until then
 			due.Reset(p.pace.wait(now))
 		case <-check:
 			if p.drifted(ctx) {
@@ -182,7 +189,7 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 		case <-due.C:
 			changed = p.Builder.Changed()
 			select {
-			case <-changed: // it is in the snapshot that this sync takes
+			case <-changed: // included in this sync's snapshot
 			default:
 			}
 			if wait := p.sync(ctx); wait > 0 {
@@ -192,18 +199,22 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// syncTimeout is how long a sync may take: longer than any that gets there, such as the one that begins with
-// iptables-nft-save reading the rules of 45,000 Services (35 s). One that the end of the process interrupts has that long
-// too.
-const syncTimeout = 5 * time.Minute
+const (
+	// syncTimeout is the time limit of a sync, longer than the slowest successful one: with 45,000 Services,
+	// iptables-nft-save alone may take 35 s. A sync that is in progress when the process ends has the same limit.
+	syncTimeout = 5 * time.Minute
+	// checkSettle is how long the check for drift has to succeed until its last failure counts as over: one in a few checks
+	// may fail.
+	checkSettle = time.Minute
+)
 
-// sync takes the present snapshot through the pipeline. It tells when to do so again though nothing changes: if it failed,
-// or the backend asks for it; 0 is never.
-func (p *Proxy) sync(ctx context.Context) (wait time.Duration) {
+// sync runs the pipeline on the current snapshot. It returns when to do so again without a change, to retry a failure or
+// because the backend asks for it; 0 means never.
+func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 	logger := klog.FromContext(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), syncTimeout)
 	defer cancel()
-	runtime.LockOSThread() // whose processor time is what the sync costs
+	runtime.LockOSThread() // Spent measures the thread
 	defer runtime.UnlockOSThread()
 	before := p.Spent()
 	s := &Sync{Before: p.synced, Started: time.Now(), After: p.Builder.Snapshot()}
@@ -212,33 +223,41 @@ func (p *Proxy) sync(ctx context.Context) (wait time.Duration) {
 	s.Finished, s.Cost = time.Now(), p.Spent()-before
 	p.plan = s.Plan
 	p.pace.record(s)
-	err := s.Err()
-	if err == nil {
+	if err := s.Err(); err == nil {
 		p.synced = s.After
-		p.retry = backoff{}
-		wait = s.again()
+		p.retry = retries(p.SyncPeriod)
+		again = s.again()
+		if p.syncFailing.Ended() {
+			logger.Info("Sync succeeded again")
+		}
 		if logger := logger.V(2); logger.Enabled() {
 			logger.Info("Synced", s.logged()...)
 		}
 	} else {
-		wait = p.retry.next(p.SyncPeriod)
-		logger.Error(err, "Sync failed, at least in part; where it did, what was programmed before stays in force", "retryIn", wait)
+		again = p.retry.Step()
+		if p.syncFailing.Changed(err.Error()) {
+			logger.Error(err, "Sync failed, at least in part; the rules that could not be written stay as they were", "retryIn", again)
+		}
 	}
 	for _, o := range p.Observers {
 		o.Synced(s)
 	}
-	return wait
+	return again
 }
 
-// drifted looks whether somebody else changed the rules.
+// drifted checks whether the rules were modified externally.
 func (p *Proxy) drifted(ctx context.Context) bool {
 	logger := klog.FromContext(ctx)
 	drifts, err := p.Backend.Check(ctx)
-	if err != nil {
-		logger.Error(err, "Cannot tell whether the rules are still as written")
+	if err == nil {
+		if p.checkFailing.Ended() {
+			logger.Info("Drift check succeeded again")
+		}
+	} else if p.checkFailing.Changed(err.Error()) {
+		logger.Error(err, "Drift check failed; external modifications may go unnoticed")
 	}
 	for _, d := range drifts {
-		logger.Info("Somebody else changed the rules; repairing", "family", d.Family, "what", d.What, "writer", d.Writer)
+		logger.Info("Rules were modified externally; resyncing", "family", d.Family, "what", d.What, "writer", d.Writer)
 		for _, o := range p.Observers {
 			if o, ok := o.(DriftObserver); ok {
 				o.Drifted(d)

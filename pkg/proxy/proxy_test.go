@@ -310,6 +310,53 @@ func TestDrift(t *testing.T) {
 	})
 }
 
+// TestFailingCheckIsLoggedOnce lets the check for drift fail four times a second for ten minutes: it is logged at once, when
+// the error changes, after every [logonce.Reminder], and when it has succeeded for a while.
+func TestFailingCheckIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) { r.CheckPeriod, r.backend.checkErr = 250*time.Millisecond, errRefused })
+		wantLines := func(when string, failures, ends int) {
+			t.Helper()
+			if f, e := r.log.count("Drift check failed"), r.log.count("Drift check succeeded again"); f != failures || e != ends {
+				t.Errorf("%s: got %d lines about failures and %d about their end, want %d and %d", when, f, e, failures, ends)
+			}
+		}
+		r.pass(time.Minute)
+		wantLines("after a minute", 1, 0)
+		r.pass(10 * time.Minute)
+		wantLines("after ten minutes more", 3, 0)
+		r.backend.set(func(b *fakeBackend) { b.checkErr = errors.New("another") })
+		r.pass(time.Minute)
+		wantLines("another error", 4, 0)
+		for range 100 { // one check in four fails
+			r.backend.set(func(b *fakeBackend) { b.checkErr = nil })
+			r.pass(750 * time.Millisecond)
+			r.backend.set(func(b *fakeBackend) { b.checkErr = errors.New("another") })
+			r.pass(250 * time.Millisecond)
+		}
+		wantLines("it fails now and then", 4, 0)
+		r.backend.set(func(b *fakeBackend) { b.checkErr = nil })
+		r.pass(10 * time.Minute)
+		wantLines("it succeeds", 4, 1)
+	})
+}
+
+// TestFailingSyncIsLoggedOnce lets syncs fail for ten minutes, in which the proxy tries about 25 times.
+func TestFailingSyncIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) { r.backend.result.Err = errRefused })
+		r.pass(10*time.Minute - time.Second)
+		if n := r.log.count("Sync failed"); n != 2 {
+			t.Errorf("the failure was logged %d times in ten minutes, want twice", n)
+		}
+		r.backend.set(func(b *fakeBackend) { b.result.Err = nil })
+		r.pass(time.Minute)
+		if n := r.log.count("Sync succeeded again"); n != 1 {
+			t.Errorf("the success was logged %d times, want once", n)
+		}
+	})
+}
+
 // TestObserverWithoutOptionalMethods checks that an Observer may implement Synced only.
 func TestObserverWithoutOptionalMethods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

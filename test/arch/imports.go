@@ -22,26 +22,29 @@ type row struct {
 var rows = []row{
 	// The wiring, which may import everything, and the packages that only it may import. audit reads objects, not plans.
 	{"cmd/...", []string{"pkg/..."}},
-	{"pkg/apis/config/...", []string{"pkg/yamldoc"}},
+	{"pkg/apis/config/...", []string{"pkg/yamldoc", "pkg/logonce"}},
 	{"pkg/features/...", nil},
 	{"pkg/audit/...", []string{"pkg/yamldoc"}},
 
 	// The reader of YAML documents and the lines of their fields, independent of their content.
 	{"pkg/yamldoc", nil},
 
+	// When to log a condition that lasts: everything that runs for long may use it.
+	{"pkg/logonce", nil},
+
 	// The two ends: doors import no other package of ours, sources fill a snapshot.
 	{"pkg/kernel/internal/...", nil},
 	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/..."}},
 	{"pkg/proxy/source", []string{"pkg/proxy/cluster"}},
-	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/yamldoc"}},
-	{"pkg/proxy/source/*/...", []string{"pkg/proxy/cluster", "pkg/proxy/source"}},
+	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/yamldoc", "pkg/logonce"}},
+	{"pkg/proxy/source/*/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 
 	// The pipeline: each stage imports the previous one.
 	{"pkg/proxy/cluster/...", nil},
 	{"pkg/proxy/plan/...", []string{"pkg/proxy/cluster"}},
 	{"pkg/proxy/backend", []string{"pkg/proxy/cluster", "pkg/proxy/plan"}},
 	{"pkg/proxy/backend/nftables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/kernel/nft/..."}},
-	{"pkg/proxy/backend/iptables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/kernel/ipt/...", "pkg/kernel/cputime"}},
+	{"pkg/proxy/backend/iptables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/kernel/ipt/...", "pkg/kernel/cputime", "pkg/logonce"}},
 	{"pkg/proxy/backend/backendtest/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "test/..."}},
 
 	// Removal of what earlier modes left behind.
@@ -54,7 +57,7 @@ var rows = []row{
 	{"pkg/proxy/standby/...", []string{"pkg/kernel/netlock"}},
 
 	// The common part of observers that serve HTTP.
-	{"pkg/proxy/serve/...", nil},
+	{"pkg/proxy/serve/...", []string{"pkg/logonce"}},
 
 	// The observers: they import the types that the loop passes to them, and at most their own door.
 	{"pkg/proxy/health/...", observed},
@@ -69,7 +72,7 @@ var rows = []row{
 	{"pkg/proxy/rivals/...", observed},
 
 	// The loop: it imports no backend, door or observer, and only the common part of the sources.
-	{"pkg/proxy", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source"}},
+	{"pkg/proxy", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source", "pkg/logonce"}},
 
 	// Not part of the program.
 	{"test/arch/...", nil},
@@ -78,8 +81,8 @@ var rows = []row{
 	{"build/...", []string{"pkg/apis/..."}},
 }
 
-// observed lists what an observer may import: the loop's Observer, the types of its arguments, and the HTTP helpers.
-var observed = []string{"pkg/proxy", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/serve"}
+// observed lists what an observer may import: the loop's Observer, the types of its arguments, and the helpers.
+var observed = []string{"pkg/proxy", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/serve", "pkg/logonce"}
 
 // testImports lists what the _test.go files of any package may import in addition to its row: they build the input of the
 // tested stage, and use the tools below test/.
