@@ -44,7 +44,7 @@ var rows = []row{
 	{"pkg/proxy/plan/...", []string{"pkg/proxy/cluster"}},
 	{"pkg/proxy/backend", []string{"pkg/proxy/cluster", "pkg/proxy/plan"}},
 	{"pkg/proxy/backend/nftables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/kernel/nft/..."}},
-	{"pkg/proxy/backend/iptables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/kernel/ipt/...", "pkg/kernel/cputime", "pkg/logonce"}},
+	{"pkg/proxy/backend/iptables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/kernel/ipt/...", "pkg/kernel/cputime"}},
 	{"pkg/proxy/backend/backendtest/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "test/..."}},
 
 	// Removal of what earlier modes left behind.

@@ -36,7 +36,7 @@ func (p *process) watch(ctx context.Context, in *inputs, measured *metrics.Metri
 	return node.NewWatch(node.Config{
 		Families: p.families.All, Plan: p.planning, NodePortsByDefault: len(p.cfg.NodePortAddresses) == 0,
 		Snapshot: p.builder.Snapshot, Unlisted: in.unlisted, Waiting: measured.Waiting,
-		Logger: klog.FromContext(ctx), Clock: clock.RealClock{},
+		Logger: klog.FromContext(ctx),
 	})
 }
 
@@ -59,7 +59,7 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 		refusals.New(recorder),
 		rivals.New(rivals.Config{
 			Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Seen: measured.OtherProxySeen,
-			Processes: func() ([]int, error) { return netlock.Processes("kube-proxy") }, Clock: realClock, Logger: logger,
+			Processes: func() ([]int, error) { return netlock.Processes("kube-proxy") }, Logger: logger,
 		}),
 		health.NewServices(health.ServicesConfig{
 			Families: p.families.All, AllAddresses: p.planning.NodePorts.Everywhere, Healthy: checker.Healthy,

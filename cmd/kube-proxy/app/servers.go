@@ -14,7 +14,6 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client_* and workqueue_*
 	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
@@ -50,7 +49,7 @@ func (s *servers) standby(ready func() bool) func(ctx context.Context, waitingFo
 			return
 		}
 		pages := &health.Standby{Ready: ready, WaitingFor: waitingFor}
-		server := &serve.Server{Name: "healthz", Address: s.cfg.HealthzBindAddress, HTTP: serve.HTTP(pages.Handler(), answerTimeout), Clock: clock.RealClock{}}
+		server := &serve.Server{Name: "healthz", Address: s.cfg.HealthzBindAddress, HTTP: serve.HTTP(pages.Handler(), answerTimeout)}
 		_ = server.Run(klog.NewContext(ctx, logr.Discard())) // a failure means that the other proxy has the address
 	}
 }
@@ -61,7 +60,7 @@ func (s *servers) metrics() part {
 		Mode: string(s.cfg.EffectiveMode()), Metrics: legacyregistry.HandlerWithReset(), Profiling: s.cfg.EnableProfiling,
 	}
 	if s.opts.gates.ComponentStatusz {
-		pages.Statusz = &metrics.Statusz{Start: time.Now(), Clock: clock.RealClock{}}
+		pages.Statusz = &metrics.Statusz{Start: time.Now()}
 	}
 	if s.opts.gates.ComponentFlagz {
 		pages.Flagz = &metrics.Flagz{Flags: s.opts.flags}
@@ -75,7 +74,7 @@ func (s *servers) serve(name, address, reason string, server *http.Server) part 
 		return func(ctx context.Context) error { <-ctx.Done(); return nil }
 	}
 	return (&serve.Server{
-		Name: name, Address: address, HTTP: server, HardFail: s.cfg.BindAddressHardFail, Clock: clock.RealClock{},
+		Name: name, Address: address, HTTP: server, HardFail: s.cfg.BindAddressHardFail,
 		Failed: func(err error) {
 			s.recorder.Event(proxy.Event{Kind: "Node", Name: s.node, Warning: true,
 				Reason: reason, Action: "StartKubeProxy", Message: err.Error()})

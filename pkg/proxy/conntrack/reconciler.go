@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -204,7 +207,8 @@ func within[T interface{ Compare(T) int }](part, whole []T) bool {
 
 // Run sweeps when there is work, until ctx ends. Work that arrives during a sweep is combined into the next one.
 func (r *Reconciler) Run(ctx context.Context) error {
-	retry := firstRetry
+	retries := wait.Backoff{Duration: firstRetry, Factor: 2, Cap: lastRetry, Steps: math.MaxInt}
+	retry, failing := retries, logonce.Condition{Again: logonce.Reminder}
 	for {
 		select {
 		case <-ctx.Done():
@@ -215,10 +219,15 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		err := r.sweepAll(ctx)
 		pause := min(longestPause, restShare*time.Since(began))
 		if err != nil && ctx.Err() == nil {
-			pause, retry = retry, min(2*retry, lastRetry)
-			klog.FromContext(ctx).Error(err, "Failed to delete stale connection tracking entries; some clients may not reach their Services", "retryIn", pause)
-		} else {
-			retry = firstRetry
+			pause = retry.Step()
+			if failing.Changed(err.Error()) {
+				klog.FromContext(ctx).Error(err, "Failed to delete stale connection tracking entries; some clients may not reach their Services", "retryIn", pause)
+			}
+		} else if err == nil {
+			retry = retries
+			if failing.Ended() {
+				klog.FromContext(ctx).Info("Stale connection tracking entries are deleted again")
+			}
 		}
 		select {
 		case <-ctx.Done():

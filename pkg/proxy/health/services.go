@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -81,8 +82,8 @@ type check struct {
 	want atomic.Pointer[plan.HealthCheck]
 	// servers are those that listen, by address.
 	servers map[netip.Addr]*server
-	// reported is set when a failure to listen has been reported, until all addresses are listened on.
-	reported bool
+	// failing is the failure to listen on any of the addresses.
+	failing logonce.Condition
 }
 
 // Run retries to listen where that failed, until ctx ends; then it closes all listeners.
@@ -148,8 +149,8 @@ func (s *Services) replace(name cluster.ServiceName, service *plan.Service) {
 		have = &check{name: name, servers: map[netip.Addr]*server{}}
 		s.checks[name] = have
 	}
-	if have.uid != service.UID { // deleted and created again: nothing has been reported on this object
-		have.uid, have.reported = service.UID, false
+	if have.uid != service.UID { // deleted and created again: no Event has been published about this object
+		have.uid, have.failing = service.UID, logonce.Condition{}
 	}
 	have.want.Store(want)
 	have.closeExcept(s.addrs)
@@ -206,9 +207,10 @@ func (s *Services) listen(logger klog.Logger) {
 		}
 		if failed == nil {
 			delete(s.incomplete, c)
-			c.reported = false
-		} else if !c.reported {
-			c.reported = true
+			if c.failing.Ended() {
+				logger.Info("Listening on a health check node port again", "service", c.name)
+			}
+		} else if c.failing.Changed("") {
 			logger.Error(failed, "Failed to listen on a health check node port", "service", c.name, "retryIn", retryPeriod)
 			s.config.Recorder.Event(proxy.Event{
 				Kind: "Service", Namespace: c.name.Namespace, Name: c.name.Name, UID: c.uid,

@@ -17,6 +17,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -90,14 +91,13 @@ func loopback(family cluster.Family) netip.Addr {
 
 // Run listens until ctx ends, and then closes all connections.
 func (f *Forwarder) Run(ctx context.Context) error {
-	listeners, failed := map[plan.Frontend]*listener{}, map[plan.Frontend]*plan.Route{}
-	defer func() {
-		for _, l := range listeners {
-			l.close()
-		}
-	}()
-	again := time.NewTicker(retryPeriod)
-	defer again.Stop()
+	p := &ports{
+		slots: f.slots, listenFailed: f.config.ListenFailed,
+		listeners: map[plan.Frontend]*listener{}, failed: map[plan.Frontend]*plan.Route{},
+	}
+	defer p.close()
+	retry := time.NewTicker(retryPeriod)
+	defer retry.Stop()
 	for {
 		var work map[plan.Frontend]*plan.Route
 		select {
@@ -107,23 +107,40 @@ func (f *Forwarder) Run(ctx context.Context) error {
 			f.mu.Lock()
 			work, f.pending = f.pending, map[plan.Frontend]*plan.Route{}
 			f.mu.Unlock()
-		case <-again.C:
-			work = maps.Clone(failed)
+		case <-retry.C:
+			work = maps.Clone(p.failed)
 		}
 		for _, family := range f.config.Families {
 			for frontend, route := range work {
 				if frontend.Family() == family {
-					f.apply(ctx, frontend, route, listeners, failed)
+					p.apply(ctx, frontend, route)
 				}
 			}
-			f.config.Listening(family, count(listeners, family))
+			f.config.Listening(family, p.count(family))
 		}
 	}
 }
 
-func count(listeners map[plan.Frontend]*listener, family cluster.Family) int {
+// ports are the node ports that Run serves.
+type ports struct {
+	slots        chan struct{}
+	listenFailed func(cluster.Family)
+	listeners    map[plan.Frontend]*listener
+	// failed holds the frontends without a listener, failing what has been logged about them.
+	failed  map[plan.Frontend]*plan.Route
+	failing logonce.Conditions[plan.Frontend]
+}
+
+func (p *ports) close() {
+	for _, l := range p.listeners {
+		l.close()
+	}
+}
+
+// count returns the number of listeners of a family.
+func (p *ports) count(family cluster.Family) int {
 	n := 0
-	for frontend := range listeners {
+	for frontend := range p.listeners {
 		if frontend.Family() == family {
 			n++
 		}
@@ -132,32 +149,36 @@ func count(listeners map[plan.Frontend]*listener, family cluster.Family) int {
 }
 
 // apply updates the listener of one node port to a route; nil closes it.
-func (f *Forwarder) apply(ctx context.Context, frontend plan.Frontend, route *plan.Route, listeners map[plan.Frontend]*listener, failed map[plan.Frontend]*plan.Route) {
-	logged := failed[frontend] != nil
-	delete(failed, frontend)
-	l := listeners[frontend]
+func (p *ports) apply(ctx context.Context, frontend plan.Frontend, route *plan.Route) {
+	delete(p.failed, frontend)
+	l := p.listeners[frontend]
 	switch {
 	case route == nil && l != nil:
 		l.close()
-		delete(listeners, frontend)
-	case route != nil && l != nil && l.route.Load().Service == route.Service:
+		delete(p.listeners, frontend)
+	case route == nil:
+		p.failing.Ended(frontend)
+	case l != nil && l.route.Load().Service == route.Service:
 		l.route.Store(route)
-	case route != nil:
+	default:
 		if l != nil { // of another Service: its connections are closed
 			l.close()
-			delete(listeners, frontend)
+			delete(p.listeners, frontend)
 		}
 		address := net.JoinHostPort(loopback(frontend.Family()).String(), strconv.Itoa(int(frontend.Port)))
 		socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 		if err != nil {
-			failed[frontend] = route
-			f.config.ListenFailed(frontend.Family())
-			if !logged {
+			p.failed[frontend] = route
+			p.listenFailed(frontend.Family())
+			if p.failing.Changed(frontend, "") {
 				klog.FromContext(ctx).Error(fmt.Errorf("cannot serve node port %d of %s on %s; free the port, or remove localhost from nodePortAddresses: %w",
 					frontend.Port, route.Name, address, err), "Failed to listen on a node port on localhost", "retryIn", retryPeriod)
 			}
 			return
 		}
-		listeners[frontend] = listen(ctx, socket, route, f.slots)
+		if p.failing.Ended(frontend) {
+			klog.FromContext(ctx).Info("Listening on a node port on localhost again", "port", route.Name, "address", address)
+		}
+		p.listeners[frontend] = listen(ctx, socket, route, p.slots)
 	}
 }

@@ -10,10 +10,14 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -302,6 +306,26 @@ func TestPortTaken(t *testing.T) {
 	f.sync(s)
 	f.wait(cluster.IPv4, 1, 1)
 	dial(t, "127.0.0.1", free).want("a")
+}
+
+// brokenSocket fails to accept: this is what a lack of file descriptors looks like.
+type brokenSocket struct{ net.Listener }
+
+func (brokenSocket) Accept() (net.Conn, error) { return nil, unix.EMFILE }
+func (brokenSocket) Close() error              { return nil }
+
+// TestFailingAcceptIsLoggedOnce lets a listener fail ten times a second for a minute.
+func TestFailingAcceptIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines atomic.Int32
+		logger := funcr.New(func(_, _ string) { lines.Add(1) }, funcr.Options{})
+		l := listen(klog.NewContext(t.Context(), logger), brokenSocket{}, &plan.Route{}, make(chan struct{}, 1))
+		time.Sleep(time.Minute)
+		l.close()
+		if n := lines.Load(); n != 1 {
+			t.Errorf("logged %d lines in a minute, want one", n)
+		}
+	})
 }
 
 // TestPick checks that affinity keeps all clients at one endpoint until the timeout or until the endpoint is gone.

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
@@ -57,6 +58,7 @@ func (l *listener) close() {
 }
 
 func (l *listener) accept() {
+	failing := logonce.Condition{Again: logonce.Reminder}
 	for {
 		connection, err := l.socket.Accept()
 		switch {
@@ -66,13 +68,16 @@ func (l *listener) accept() {
 			}
 			return
 		case err != nil:
-			klog.FromContext(l.ctx).Error(err, "Failed to accept a connection to a node port on localhost", "port", l.route.Load().Name)
+			if failing.Changed(err.Error()) {
+				klog.FromContext(l.ctx).Error(err, "Failed to accept a connection to a node port on localhost", "port", l.route.Load().Name)
+			}
 			select {
 			case <-l.ctx.Done():
 			case <-time.After(acceptPause):
 			}
 			continue
 		}
+		failing.Ended()
 		select {
 		case l.slots <- struct{}{}:
 		case <-l.ctx.Done():

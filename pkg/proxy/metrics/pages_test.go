@@ -7,11 +7,11 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/klog/v2"
-	testclock "k8s.io/utils/clock/testing"
 )
 
 func pages() *Pages {
@@ -19,7 +19,7 @@ func pages() *Pages {
 		Mode:      "nftables",
 		Metrics:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "up 1") }),
 		Profiling: true,
-		Statusz:   &Statusz{Start: start, Clock: testclock.NewFakePassiveClock(start.Add(90 * time.Minute))},
+		Statusz:   &Statusz{},
 		Flagz:     &Flagz{Flags: map[string]string{"v": "2", "cleanup": "false"}},
 	}
 }
@@ -101,41 +101,47 @@ func TestVerbosity(t *testing.T) {
 	}
 }
 
+// TestZPages reads the pages of a program that started 90 minutes ago, at the time at which a synctest bubble begins.
 func TestZPages(t *testing.T) {
-	handler := pages().Handler()
-	for _, test := range []struct {
-		path, accept string
-		code         int
-		media        string
-		contains     []string
-	}{
-		{"/statusz", "", 200, "text/plain; charset=utf-8", []string{
-			"kube-proxy statusz\n", "Started: Tue Sep  1 12:00:00 UTC 2026\nUp: 1h30m0s\n", "Paths: /configz /debug/flags/v ", " /statusz\n"}},
-		{"/statusz", "*/*", 200, "text/plain; charset=utf-8", []string{"kube-proxy statusz"}},
-		{"/statusz", "text/html, text/plain;q=0.5", 200, "text/plain; charset=utf-8", []string{"kube-proxy statusz"}},
-		{"/statusz", "application/json", 406, "text/plain; charset=utf-8", []string{"as=Statusz"}},
-		{"/statusz", "application/json;g=config.k8s.io;v=v1beta1;as=Flagz", 406, "text/plain; charset=utf-8", nil},
-		{"/statusz", "application/json;g=config.k8s.io;v=v9;as=Statusz", 406, "text/plain; charset=utf-8", nil},
-		{"/statusz", "application/json;g=config.k8s.io;v=v1beta1;as=Statusz", 200, "application/json", []string{
-			`"kind":"Statusz"`, `"apiVersion":"config.k8s.io/v1beta1"`, `"metadata":{"name":"kube-proxy"}`,
-			`"startTime":"2026-09-01T12:00:00Z"`, `"uptimeSeconds":5400`, `"/proxyMode"`}},
-		{"/flagz", "", 200, "text/plain; charset=utf-8", []string{"kube-proxy flags\n", "\n\ncleanup=false\nv=2\n"}},
-		{"/flagz", "application/json;v=v1alpha1;g=config.k8s.io;as=Flagz", 200, "application/json", []string{
-			`"apiVersion":"config.k8s.io/v1alpha1"`, `"flags":{"cleanup":"false","v":"2"}`}},
-		{"/flagz", "application/yaml;v=v1beta1;g=config.k8s.io;as=Flagz", 200, "application/yaml", []string{
-			"flags:\n  cleanup: \"false\"\n  v: \"2\"\n"}},
-	} {
-		answer := request(handler, http.MethodGet, test.path, test.accept, "")
-		if answer.Code != test.code || answer.Header().Get("Content-Type") != test.media {
-			t.Errorf("%s as %q: got %d %s, want %d %s", test.path, test.accept,
-				answer.Code, answer.Header().Get("Content-Type"), test.code, test.media)
-		}
-		for _, part := range test.contains {
-			if !strings.Contains(answer.Body.String(), part) {
-				t.Errorf("%s as %q: no %q in\n%s", test.path, test.accept, part, answer.Body)
+	synctest.Test(t, func(t *testing.T) {
+		all := pages()
+		all.Statusz.Start = time.Now()
+		time.Sleep(90 * time.Minute)
+		handler := all.Handler()
+		for _, test := range []struct {
+			path, accept string
+			code         int
+			media        string
+			contains     []string
+		}{
+			{"/statusz", "", 200, "text/plain; charset=utf-8", []string{
+				"kube-proxy statusz\n", "Started: Sat Jan  1 00:00:00 UTC 2000\nUp: 1h30m0s\n", "Paths: /configz /debug/flags/v ", " /statusz\n"}},
+			{"/statusz", "*/*", 200, "text/plain; charset=utf-8", []string{"kube-proxy statusz"}},
+			{"/statusz", "text/html, text/plain;q=0.5", 200, "text/plain; charset=utf-8", []string{"kube-proxy statusz"}},
+			{"/statusz", "application/json", 406, "text/plain; charset=utf-8", []string{"as=Statusz"}},
+			{"/statusz", "application/json;g=config.k8s.io;v=v1beta1;as=Flagz", 406, "text/plain; charset=utf-8", nil},
+			{"/statusz", "application/json;g=config.k8s.io;v=v9;as=Statusz", 406, "text/plain; charset=utf-8", nil},
+			{"/statusz", "application/json;g=config.k8s.io;v=v1beta1;as=Statusz", 200, "application/json", []string{
+				`"kind":"Statusz"`, `"apiVersion":"config.k8s.io/v1beta1"`, `"metadata":{"name":"kube-proxy"}`,
+				`"startTime":"2000-01-01T00:00:00Z"`, `"uptimeSeconds":5400`, `"/proxyMode"`}},
+			{"/flagz", "", 200, "text/plain; charset=utf-8", []string{"kube-proxy flags\n", "\n\ncleanup=false\nv=2\n"}},
+			{"/flagz", "application/json;v=v1alpha1;g=config.k8s.io;as=Flagz", 200, "application/json", []string{
+				`"apiVersion":"config.k8s.io/v1alpha1"`, `"flags":{"cleanup":"false","v":"2"}`}},
+			{"/flagz", "application/yaml;v=v1beta1;g=config.k8s.io;as=Flagz", 200, "application/yaml", []string{
+				"flags:\n  cleanup: \"false\"\n  v: \"2\"\n"}},
+		} {
+			answer := request(handler, http.MethodGet, test.path, test.accept, "")
+			if answer.Code != test.code || answer.Header().Get("Content-Type") != test.media {
+				t.Errorf("%s as %q: got %d %s, want %d %s", test.path, test.accept,
+					answer.Code, answer.Header().Get("Content-Type"), test.code, test.media)
+			}
+			for _, part := range test.contains {
+				if !strings.Contains(answer.Body.String(), part) {
+					t.Errorf("%s as %q: no %q in\n%s", test.path, test.accept, part, answer.Body)
+				}
 			}
 		}
-	}
+	})
 }
 
 // TestHandlersAreIndependent creates several handlers in one process.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"k8s.io/component-base/version"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 )
 
@@ -22,8 +21,6 @@ const component = "kube-proxy"
 // Statusz is the page with the program's version and start time (KEP-4827).
 type Statusz struct {
 	Start time.Time
-	// Clock returns the current time. Tests use a fake one.
-	Clock clock.PassiveClock
 }
 
 // Flagz is the page with the program's flags (KEP-4828).
@@ -46,7 +43,7 @@ type zpage struct {
 func (s *Statusz) serve(paths []string) http.Handler {
 	paths = slices.Sorted(slices.Values(paths))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start, up := s.Start.UTC(), s.Clock.Since(s.Start).Truncate(time.Second)
+		start, up := s.Start.UTC(), time.Since(s.Start).Truncate(time.Second)
 		goVersion, binary := runtime.Version(), version.Get().String()
 		zpage{
 			kind:  "Statusz",

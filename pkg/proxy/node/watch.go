@@ -7,53 +7,53 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// period is the time between looks at what is waited for. What comes sooner than that is not logged.
+// period is the time between checks of what the proxy waits for. A shorter wait is not logged.
 const period = time.Second
 
-// Config is what a Watch is made of.
+// Config configures a Watch.
 type Config struct {
-	// Families are those that are served.
+	// Families are the families that are served.
 	Families []cluster.Family
-	// Plan are the options that say which parts of the node matter.
+	// Plan determines which parts of the node matter.
 	Plan *plan.Options
 	// NodePortsByDefault reports that the configuration selects no addresses for node ports.
 	NodePortsByDefault bool
-	// Snapshot returns what is known now: cluster.Builder.Snapshot.
+	// Snapshot returns the current snapshot: cluster.Builder.Snapshot.
 	Snapshot func() *cluster.Snapshot
 	// Unlisted describes what the API server has not listed yet, "" when it has listed everything.
 	Unlisted func() string
-	// Waiting is called now and then with whether the proxy waits for a reason.
+	// Waiting is called periodically for every reason, with whether the proxy waits for it.
 	Waiting func(reason string, waiting bool)
 	Logger  klog.Logger
-	// Clock is the real one but in tests.
-	Clock clock.WithTicker
 }
 
-// Watch follows this node. It is a proxy.Observer.
+// Watch watches this node. It is a proxy.Observer.
 type Watch struct {
 	config Config
 	failed chan error
-	// What follows belongs to the loop's goroutine. settled reports that a primary address has been seen that is served.
+
+	// The other fields belong to the loop's goroutine. settled reports that the Node has had a primary address of a family
+	// that is served.
 	settled bool
-	warned  map[string]bool
-	// services and nodePorts are the Services seen last, and the families in which any of them ever had a node port.
+	warned  logonce.Conditions[warning]
+	// services are the Services of the last sync, nodePorts the families in which any Service ever had a node port.
 	services  cluster.Map[cluster.ServiceName, *plan.Service]
 	nodePorts map[cluster.Family]bool
 }
 
-// NewWatch makes a Watch that has seen nothing yet.
+// NewWatch returns a Watch that has not seen a sync yet.
 func NewWatch(config Config) *Watch {
-	return &Watch{config: config, failed: make(chan error, 1), warned: map[string]bool{}, nodePorts: map[cluster.Family]bool{}}
+	return &Watch{config: config, failed: make(chan error, 1), nodePorts: map[cluster.Family]bool{}}
 }
 
-// Waiting returns what the proxy waits for now, with what to do about it. It may be called by any goroutine.
+// Waiting returns what the proxy waits for, with what to do about it. It is safe for concurrent use.
 func (w *Watch) Waiting() []Wait {
 	if unlisted := w.config.Unlisted(); unlisted != "" {
 		return []Wait{{APIServer, "the API server to list " + unlisted, "check the address in the kubeconfig or --master, and the network to it"}}
@@ -61,7 +61,7 @@ func (w *Watch) Waiting() []Wait {
 	return missing(w.config.Snapshot().Node, w.config.Plan)
 }
 
-// WaitingFor names what the proxy waits for now. It may be called by any goroutine.
+// WaitingFor names what the proxy waits for. It is safe for concurrent use.
 func (w *Watch) WaitingFor() []string {
 	var all []string
 	for _, wait := range w.Waiting() {
@@ -70,55 +70,55 @@ func (w *Watch) WaitingFor() []string {
 	return all
 }
 
-// Run logs and counts what is waited for, until ctx ends. It returns an error if the node's primary address is of a family
-// that is not served.
+// Run logs and measures what the proxy waits for, until ctx ends. It returns an error if the node's primary address is of a
+// family that is not served.
 func (w *Watch) Run(ctx context.Context) error {
 	for _, warning := range configured(w.config.Plan, w.config.NodePortsByDefault) {
 		warning.log(w.config.Logger)
 	}
-	ticker := w.config.Clock.NewTicker(period)
+	ticker := time.NewTicker(period)
 	defer ticker.Stop()
-	var logged []Reason
+	logged := logonce.Conditions[Reason]{Again: logonce.Reminder}
 	for first := true; ; first = false {
 		waits := w.Waiting()
 		w.measure(waits)
 		if !first {
-			logged = w.report(waits, logged)
+			w.log(waits, &logged)
 		}
 		select {
 		case err := <-w.failed:
 			return err
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C():
+		case <-ticker.C:
 		}
 	}
 }
 
-// measure reports every reason to wait, and whether it holds.
+// measure updates the metric of every reason.
 func (w *Watch) measure(waits []Wait) {
 	for _, reason := range Reasons() {
-		w.config.Waiting(string(reason), slices.ContainsFunc(waits, func(wait Wait) bool { return wait.Reason == reason }))
+		w.config.Waiting(string(reason), holds(waits, reason))
 	}
 }
 
-// report logs what has changed since the last report, whose reasons are in before. It returns those of this one.
-func (w *Watch) report(waits []Wait, before []Reason) (now []Reason) {
+func holds(waits []Wait, reason Reason) bool {
+	return slices.ContainsFunc(waits, func(wait Wait) bool { return wait.Reason == reason })
+}
+
+// log logs what the proxy waits for, and what it no longer waits for.
+func (w *Watch) log(waits []Wait, logged *logonce.Conditions[Reason]) {
 	for _, wait := range waits {
-		now = append(now, wait.Reason)
-		if !slices.Contains(before, wait.Reason) {
+		if logged.Changed(wait.Reason, wait.For) {
 			w.config.Logger.Info("Waiting", "node", w.config.Snapshot().Node.Name, "for", wait.For, "hint", wait.Hint)
 		}
 	}
-	for _, reason := range before {
-		if !slices.Contains(now, reason) {
-			w.config.Logger.Info("No longer waiting", "reason", reason)
-		}
+	for _, reason := range logged.EndedExcept(func(reason Reason) bool { return holds(waits, reason) }) {
+		w.config.Logger.Info("No longer waiting", "reason", reason)
 	}
-	return now
 }
 
-// Synced checks the node that a sync was for. Its cost follows the number of Services that changed.
+// Synced checks the node of a sync. Its cost is proportional to the number of Services that changed.
 func (w *Watch) Synced(s *proxy.Sync) {
 	w.checkPrimary(s.After.Node)
 	for _, change := range cluster.Changes(w.services, s.Plan.Services) {
@@ -136,8 +136,8 @@ func (w *Watch) Synced(s *proxy.Sync) {
 	}
 }
 
-// checkPrimary ends the proxy if the first primary address that it sees is of a family that is not served: a restart may
-// find that the machine has it. Later the other family is worth more than a restart.
+// checkPrimary ends the proxy if the Node's first primary address is of a family that is not served: after a restart the
+// machine may have that family. Later it only warns: a restart would interrupt the family that is served.
 func (w *Watch) checkPrimary(n *cluster.Node) {
 	primary, known := n.Primary()
 	if !known || slices.Contains(w.config.Families, primary) {
@@ -152,14 +152,13 @@ func (w *Watch) checkPrimary(n *cluster.Node) {
 	}
 	select {
 	case w.failed <- fmt.Errorf("the primary address %s of the Node %q is of family %s, which is not served here; %s", n.Addresses[0], n.Name, primary, hint):
-	default: // one error is enough
+	default: // Run has not returned the first error yet
 	}
 }
 
-// warn logs a warning about the node once.
+// warn logs a warning once: it may be intended, and needs no reminder.
 func (w *Watch) warn(about warning) {
-	if key := fmt.Sprint(about.message, about.family); !w.warned[key] {
-		w.warned[key] = true
+	if w.warned.Changed(about, "") {
 		about.log(w.config.Logger)
 	}
 }

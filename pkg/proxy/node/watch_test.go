@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
-	"k8s.io/utils/clock"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -53,7 +52,6 @@ func begin(options plan.Options, more ...cluster.Family) *story {
 			defer s.mu.Unlock()
 			s.metric[reason] = waiting
 		},
-		Clock: clock.RealClock{},
 	})
 	return s
 }

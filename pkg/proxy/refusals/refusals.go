@@ -5,6 +5,7 @@ package refusals
 import (
 	"fmt"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -13,8 +14,8 @@ import (
 // Watcher tracks refused ports. It is a proxy.Observer.
 type Watcher struct {
 	recorder proxy.Recorder
-	// known holds the ports that were refused in the last sync, with the text of the cause.
-	known map[refused]string
+	// refused holds the ports that were refused in the last sync. Their state is the text of the cause.
+	refused logonce.Conditions[refused]
 }
 
 // refused identifies a port of a Service in one family. A recreated Service has another UID.
@@ -29,16 +30,17 @@ func New(recorder proxy.Recorder) *Watcher { return &Watcher{recorder: recorder}
 
 // Synced publishes an Event for each port that is newly refused, or for another cause than before.
 func (w *Watcher) Synced(s *proxy.Sync) {
-	now := map[refused]string{}
+	now := map[refused]bool{}
 	for _, result := range s.Results {
 		for _, r := range result.Refused {
-			key, cause := refused{result.Family, r.Port, uid(s.After, r.Service)}, r.Cause.Error()
-			if now[key] = cause; w.known[key] != cause {
+			key := refused{result.Family, r.Port, uid(s.After, r.Service)}
+			now[key] = true
+			if w.refused.Changed(key, r.Cause.Error()) {
 				w.recorder.Event(event(s.After, key, r))
 			}
 		}
 	}
-	w.known = now
+	w.refused.EndedExcept(func(key refused) bool { return now[key] })
 }
 
 func event(snapshot *cluster.Snapshot, what refused, r backend.Refusal) proxy.Event {

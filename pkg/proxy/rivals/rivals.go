@@ -7,18 +7,14 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/utils/clock"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
-const (
-	// period is the time between two looks for the rules of other modes.
-	period = 5 * time.Second
-	// quiet is the time between two log lines about the same mode.
-	quiet = 10 * time.Minute
-)
+// period is the time between two checks for the rules of other modes.
+const period = 5 * time.Second
 
 // Mode is a proxy mode.
 type Mode struct {
@@ -27,7 +23,7 @@ type Mode struct {
 	Present func(ctx context.Context) (bool, error)
 }
 
-// Config is what a Watch is made of.
+// Config configures a Watch.
 type Config struct {
 	// Mode is the name of this proxy's mode. Others are all other modes, whose rules this proxy removes at its start.
 	Mode   string
@@ -36,7 +32,6 @@ type Config struct {
 	Seen func(mode string, at time.Time)
 	// Processes lists the ids of other processes that may be meant.
 	Processes func() ([]int, error)
-	Clock     clock.WithTicker
 	Logger    logr.Logger
 }
 
@@ -44,16 +39,18 @@ type Config struct {
 type Watch struct {
 	config  Config
 	drifted chan struct{}
-	// absent are the other modes whose rules were seen to be gone, told when each mode was last logged. Only Run uses them.
+	// The other fields belong to Run. absent are the other modes whose rules have been absent, logged the modes of other
+	// proxies that have been logged.
 	absent map[string]bool
-	told   map[string]time.Time
+	logged logonce.Conditions[string]
 }
 
 var _ proxy.DriftObserver = (*Watch)(nil)
 
-// New makes a Watch; Run starts it.
+// New returns a Watch; Run starts it.
 func New(config Config) *Watch {
-	return &Watch{config: config, drifted: make(chan struct{}, 1), absent: map[string]bool{}, told: map[string]time.Time{}}
+	return &Watch{config: config, drifted: make(chan struct{}, 1), absent: map[string]bool{},
+		logged: logonce.Conditions[string]{Again: logonce.Reminder}}
 }
 
 // Synced does nothing.
@@ -72,7 +69,7 @@ func (w *Watch) Drifted(d backend.Drift) {
 
 // Run looks until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
-	ticker := w.config.Clock.NewTicker(period)
+	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {
 		select {
@@ -80,7 +77,7 @@ func (w *Watch) Run(ctx context.Context) error {
 			return nil
 		case <-w.drifted:
 			w.seen(w.config.Mode)
-		case <-ticker.C():
+		case <-ticker.C:
 			for _, mode := range w.config.Others {
 				w.look(ctx, mode)
 			}
@@ -102,12 +99,10 @@ func (w *Watch) look(ctx context.Context, mode Mode) {
 }
 
 func (w *Watch) seen(mode string) {
-	now := w.config.Clock.Now()
-	w.config.Seen(mode, now)
-	if last, ok := w.told[mode]; ok && now.Sub(last) < quiet {
+	w.config.Seen(mode, time.Now())
+	if !w.logged.Changed(mode, "") {
 		return
 	}
-	w.told[mode] = now
 	pids, err := w.config.Processes()
 	if err != nil {
 		w.config.Logger.V(2).Info("Cannot look for other processes", "err", err.Error())

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
-	"k8s.io/utils/clock"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
@@ -40,7 +40,6 @@ func TestWatch(t *testing.T) {
 				seen = append(seen, mode)
 			},
 			Processes: func() ([]int, error) { return []int{7}, nil },
-			Clock:     clock.RealClock{},
 			Logger: funcr.New(func(_, args string) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -74,7 +73,7 @@ func TestWatch(t *testing.T) {
 		time.Sleep(2 * period)
 		expect("rules that are still there", []string{"iptables", "iptables"}, 0)
 		set(false, nil)
-		time.Sleep(quiet)
+		time.Sleep(logonce.Reminder)
 		expect("none again", nil, 0)
 		w.Drifted(backend.Drift{What: "a rule that somebody deleted"})
 		expect("a drift that anybody may have caused", nil, 0)

@@ -13,12 +13,13 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 )
 
 const (
-	// retry is the pause after a failed attempt to listen.
-	retry = 5 * time.Second
+	// retryPeriod is the time between attempts to listen.
+	retryPeriod = 5 * time.Second
 
 	readTimeout    = 10 * time.Second
 	idleTimeout    = 90 * time.Second
@@ -52,8 +53,6 @@ type Server struct {
 	HardFail bool
 	// Failed is called with the first error, and when the error changes. It may be nil.
 	Failed func(error)
-	// Clock times the retries. Tests use a fake one.
-	Clock clock.Clock
 }
 
 // Run serves until ctx ends and returns nil then. It closes open connections.
@@ -73,16 +72,15 @@ func (s *Server) Run(ctx context.Context) error {
 
 // listen returns nil, nil if ctx ended before the address was available.
 func (s *Server) listen(ctx context.Context) (net.Listener, error) {
-	var last string
+	var failing logonce.Condition
 	for ctx.Err() == nil {
 		listener, err := (&net.ListenConfig{}).Listen(context.WithoutCancel(ctx), "tcp", s.Address)
 		if err == nil {
 			return listener, nil
 		}
 		err = fmt.Errorf("cannot serve %s on %s; free that address or configure another: %w", s.Name, s.Address, err)
-		if text := err.Error(); text != last {
-			last = text
-			klog.FromContext(ctx).Error(err, "Failed to listen", "hardFail", s.HardFail, "retryIn", retry)
+		if failing.Changed(err.Error()) {
+			klog.FromContext(ctx).Error(err, "Failed to listen", "hardFail", s.HardFail, "retryIn", retryPeriod)
 			if s.Failed != nil {
 				s.Failed(err)
 			}
@@ -92,7 +90,7 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-s.Clock.After(retry):
+		case <-time.After(retryPeriod):
 		}
 	}
 	return nil, nil

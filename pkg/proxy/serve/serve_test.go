@@ -9,9 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	testclock "k8s.io/utils/clock/testing"
 )
 
 // taken returns a listener on a loopback address.
@@ -26,9 +25,9 @@ func taken(t *testing.T) net.Listener {
 }
 
 // hello returns a server that answers "hello".
-func hello(address string, clock *testclock.FakeClock) *Server {
+func hello(address string) *Server {
 	return &Server{
-		Name: "hello", Address: address, Clock: clock,
+		Name: "hello", Address: address,
 		HTTP: HTTP(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }), time.Second),
 	}
 }
@@ -49,38 +48,18 @@ func get(t *testing.T, address string) string {
 	return string(body)
 }
 
-// TestServerWaitsForItsAddress checks that Run retries until the address is free, and reports the failure once.
-func TestServerWaitsForItsAddress(t *testing.T) {
-	listener, clock := taken(t), testclock.NewFakeClock(time.Now())
+// TestServer checks that Run serves, and frees the address when ctx ends.
+func TestServer(t *testing.T) {
+	listener := taken(t)
 	address := listener.Addr().String()
-	server := hello(address, clock)
-	failures := make(chan error, 10)
-	server.Failed = func(err error) { failures <- err }
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- server.Run(ctx) }()
-	if err := <-failures; !strings.Contains(err.Error(), "cannot serve hello on "+address) {
-		t.Errorf("unclear error: %v", err)
-	}
-	next := func() {
-		for !clock.HasWaiters() {
-			runtime.Gosched()
-		}
-		clock.Step(retry)
-	}
-	next() // the second failure is not reported
-	for !clock.HasWaiters() {
-		runtime.Gosched()
-	}
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	next()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- hello(address).Run(ctx) }()
 	if got := get(t, address); got != "hello" {
 		t.Errorf("got %q", got)
-	}
-	if len(failures) != 0 {
-		t.Errorf("the same failure was reported %d times more", len(failures))
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -91,25 +70,61 @@ func TestServerWaitsForItsAddress(t *testing.T) {
 	}
 }
 
+// TestServerWaitsForItsAddress checks that listen retries until the address is free, and reports the failure once.
+func TestServerWaitsForItsAddress(t *testing.T) {
+	taken := taken(t)
+	address := taken.Addr().String()
+	synctest.Test(t, func(t *testing.T) {
+		server := hello(address)
+		failures := make(chan error, 10)
+		server.Failed = func(err error) { failures <- err }
+		listening := make(chan net.Listener)
+		go func() {
+			listener, err := server.listen(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			listening <- listener
+		}()
+		if err := <-failures; !strings.Contains(err.Error(), "cannot serve hello on "+address) {
+			t.Errorf("unclear error: %v", err)
+		}
+		time.Sleep(10 * retryPeriod)
+		if err := taken.Close(); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		listener := <-listening
+		if waited := time.Since(began); waited > retryPeriod {
+			t.Errorf("listened %s after the address was free, want %s at most", waited, retryPeriod)
+		}
+		if len(failures) != 0 {
+			t.Errorf("the same failure was reported %d times more", len(failures))
+		}
+		if err := listener.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestServerStopsWhileItWaits checks that Run returns when ctx ends while the address is in use.
 func TestServerStopsWhileItWaits(t *testing.T) {
-	clock := testclock.NewFakeClock(time.Now())
-	server := hello(taken(t).Addr().String(), clock)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- server.Run(ctx) }()
-	for !clock.HasWaiters() {
-		runtime.Gosched()
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Errorf("Run: %v", err)
-	}
+	address := taken(t).Addr().String()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- hello(address).Run(ctx) }()
+		time.Sleep(10 * retryPeriod)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
 }
 
 // TestServerFailsHard checks that Run returns the first error with HardFail.
 func TestServerFailsHard(t *testing.T) {
-	server := hello(taken(t).Addr().String(), testclock.NewFakeClock(time.Now()))
+	server := hello(taken(t).Addr().String())
 	server.HardFail = true
 	calls := 0
 	server.Failed = func(error) { calls++ }

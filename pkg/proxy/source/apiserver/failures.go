@@ -5,28 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 )
 
-// failureLog logs why a resource cannot be listed or watched: once, and again every few minutes while it lasts. A
-// Reflector retries every few seconds and would fill the log.
+// failureLog logs why a resource cannot be listed or watched. A Reflector retries every few seconds and would fill the log.
 type failureLog struct {
 	resource *resource
 	progress *progress
 	logger   klog.Logger
-	clock    clock.PassiveClock
 
-	mu     sync.Mutex
-	logged string
-	at     time.Time
+	mu      sync.Mutex
+	failing logonce.Condition
 }
 
-// again is the time after which a failure is logged again.
-const again = 5 * time.Minute
+func newFailureLog(r *resource, p *progress, logger klog.Logger) *failureLog {
+	return &failureLog{resource: r, progress: p, logger: logger, failing: logonce.Condition{Again: logonce.Reminder}}
+}
 
 // note records the result of a request.
 func (f *failureLog) note(err error) {
@@ -34,9 +32,8 @@ func (f *failureLog) note(err error) {
 	defer f.mu.Unlock()
 	if err == nil {
 		f.progress.failed(f.resource.name, "")
-		if f.logged != "" {
+		if f.failing.Ended() {
 			f.logger.Info("List or watch succeeded again")
-			f.logged = ""
 		}
 		return
 	}
@@ -44,11 +41,10 @@ func (f *failureLog) note(err error) {
 	if hint != "" {
 		f.progress.failed(f.resource.name, what)
 	}
-	if hint == "" || what == f.logged && f.clock.Since(f.at) < again {
+	if hint == "" || !f.failing.Changed(what) {
 		f.logger.V(4).Info("Request failed; retrying", "reason", err)
 		return
 	}
-	f.logged, f.at = what, f.clock.Now()
 	f.logger.Error(err, "List or watch failed; keeping the last known state", "hint", hint)
 }
 

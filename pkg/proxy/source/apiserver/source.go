@@ -87,7 +87,7 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 func (s *Source) follow(ctx context.Context, to *store) {
 	from := &listWatch{
 		ctx: ctx, client: s.clients[to.version], store: to,
-		failures: &failureLog{resource: to.resource, progress: s.progress, logger: to.logger, clock: s.options.clock},
+		failures: newFailureLog(to.resource, s.progress, to.logger),
 	}
 	backoff := s.options.backoff
 	reflector := cache.NewReflectorWithOptions(from, to.example, to, cache.ReflectorOptions{Name: to.name, Backoff: backoff})

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -24,8 +25,8 @@ type store struct {
 
 	mu    sync.Mutex
 	guard guard
-	// reported holds the version of every object whose problems have been logged.
-	reported map[cache.ObjectName]string
+	// invalid are the objects with problems; their state is the resource version.
+	invalid logonce.Conditions[cache.ObjectName]
 }
 
 var _ cache.TransformingStore = (*store)(nil)
@@ -37,7 +38,6 @@ func newStore(ctx context.Context, r *resource, b *cluster.Builder, options *Opt
 		logger:   klog.FromContext(ctx).WithValues("resource", r.name),
 		stopped:  func() bool { return ctx.Err() != nil },
 		synced:   make(chan struct{}),
-		reported: map[cache.ObjectName]string{},
 	}
 	s.guard = guard{off: options.TrustLists || r.endpoints == nil, resource: r.name,
 		clock: options.clock, onDoubt: options.OnDoubt, expire: s.expire, logger: s.logger}
@@ -78,15 +78,14 @@ func (s *store) take(object any) error {
 	s.guard.exists(name)
 	problems := s.builder.Update(func(u *cluster.Update) { s.set(u, object) })
 	if problems == nil {
-		delete(s.reported, name)
+		s.invalid.Ended(name)
 		return nil
 	}
 	accessor, err := meta.Accessor(object)
 	if err != nil {
 		return err
 	}
-	if version := accessor.GetResourceVersion(); version == "" || s.reported[name] != version {
-		s.reported[name] = version
+	if version := accessor.GetResourceVersion(); s.invalid.Changed(name, version) || version == "" {
 		s.logger.Error(problems, "Ignoring invalid fields of an object", "object", name, "resourceVersion", version)
 	}
 	return nil
@@ -110,7 +109,7 @@ func (s *store) drop(names []cache.ObjectName) {
 		return
 	}
 	for _, name := range names {
-		delete(s.reported, name)
+		s.invalid.Ended(name)
 	}
 	// Deletions cause no Problems.
 	_ = s.builder.Update(func(u *cluster.Update) {

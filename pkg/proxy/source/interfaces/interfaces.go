@@ -4,11 +4,14 @@ package interfaces
 
 import (
 	"context"
+	"math"
 	"net/netip"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -21,8 +24,8 @@ type Machine interface {
 }
 
 const (
-	// retry is the time before a failed listing is retried; it doubles up to resyncPeriod.
-	retry = 100 * time.Millisecond
+	// firstRetry is the time from a failed listing to the first retry. It doubles with each failure, up to resyncPeriod.
+	firstRetry = 100 * time.Millisecond
 	// resyncPeriod is the time between listings without a notification.
 	resyncPeriod = time.Minute
 )
@@ -45,15 +48,22 @@ func (s *Source) Complete() <-chan struct{} { return s.complete }
 // without addresses, node ports would not be served (kubernetes/kubernetes#129146).
 func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 	changed := s.machine.Watch(ctx)
-	wait, known := retry, false
+	retries := wait.Backoff{Duration: firstRetry, Factor: 2, Cap: resyncPeriod, Steps: math.MaxInt}
+	retry, known := retries, false
+	failing := logonce.Condition{Again: logonce.Reminder}
 	for {
 		addrs, err := s.machine.Addrs()
 		next := resyncPeriod
 		if err != nil {
-			next, wait = wait, min(2*wait, resyncPeriod)
-			klog.FromContext(ctx).Error(err, "Failed to list the machine's addresses; keeping the last known ones", "retryIn", next)
+			next = retry.Step()
+			if failing.Changed(err.Error()) {
+				klog.FromContext(ctx).Error(err, "Failed to list the machine's addresses; keeping the last known ones", "retryIn", next)
+			}
 		} else {
-			wait = retry
+			retry = retries
+			if failing.Ended() {
+				klog.FromContext(ctx).Info("Listed the machine's addresses again")
+			}
 			_ = b.Update(func(u *cluster.Update) { u.SetInterfaces(addrs) }) // addresses cause no Problems
 			if !known {
 				known = true

@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/klog/v2"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 )
@@ -57,7 +60,14 @@ func (m *machine) listed() int {
 // TestSource changes addresses, with notifications, without, and with failures.
 func TestSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		var logged []string
+		logger := funcr.New(func(_, line string) {
+			mu.Lock()
+			defer mu.Unlock()
+			logged = append(logged, line)
+		}, funcr.Options{})
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
 		m := &machine{changed: make(chan struct{}, 1)}
 		m.set(3, "10.0.0.1")
 		s, b := New(m), cluster.NewBuilder("n")
@@ -76,7 +86,7 @@ func TestSource(t *testing.T) {
 			t.Error("complete before the first successful listing")
 		default:
 		}
-		time.Sleep(retry + 2*retry + 4*retry)
+		time.Sleep(firstRetry + 2*firstRetry + 4*firstRetry)
 		<-s.Complete()
 		want("[10.0.0.1]")
 
@@ -87,7 +97,7 @@ func TestSource(t *testing.T) {
 		m.set(1, "10.0.0.2")
 		m.changed <- struct{}{}
 		want("[10.0.0.1 fd00::1]") // a failed listing keeps the addresses
-		time.Sleep(retry)
+		time.Sleep(firstRetry)
 		want("[10.0.0.2]")
 
 		m.set(0, "10.0.0.3") // without a notification
@@ -95,12 +105,20 @@ func TestSource(t *testing.T) {
 		want("[10.0.0.3]")
 
 		m.set(1000)
+		mu.Lock()
+		logged = nil
+		mu.Unlock()
 		before := m.listed()
 		m.changed <- struct{}{}
 		time.Sleep(time.Hour)
 		if tries := m.listed() - before; tries > 75 {
 			t.Errorf("%d listings in an hour of failures", tries)
 		}
+		mu.Lock()
+		if len(logged) > 12 || len(logged) == 0 {
+			t.Errorf("an hour of failures was logged in %d lines, want 1 to 12: %q", len(logged), logged)
+		}
+		mu.Unlock()
 		want("[10.0.0.3]")
 		cancel()
 		if err := <-ended; err != nil {
