@@ -148,7 +148,7 @@ func TestExamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		file := source.Parse(path, data)
-		if file.Err != nil || len(file.Objects) != 3 || file.PassedOver != nil {
+		if file.Err != nil || len(file.Objects) != 3 || file.Ignored != nil {
 			t.Errorf("%s: %d objects of 3 (a Service and two EndpointSlices), %v", path, len(file.Objects), file.Err)
 		}
 		if !strings.Contains(string(readme), "("+filepath.Base(path)+")") {

@@ -119,7 +119,7 @@ func owner(object *discoveryv1.EndpointSlice) (name ServiceName, ok bool, found 
 		return ServiceName{}, false, nil
 	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
 	default:
-		p.add(path{name: "addressType"}, "%q is none of IPv4, IPv6 and FQDN", object.AddressType)
+		p.add(path{name: "addressType"}, "%q is not one of IPv4, IPv6 and FQDN", object.AddressType)
 	}
 	if service == "" {
 		p.add(path{name: "metadata.labels"}, "it belongs to no Service; set the label %s", discoveryv1.LabelServiceName)
@@ -381,7 +381,7 @@ func (p *problems) protocol(field path, value *corev1.Protocol) (Protocol, bool)
 	case corev1.ProtocolSCTP:
 		return SCTP, true
 	}
-	p.add(field, "%q is none of TCP, UDP and SCTP", *value)
+	p.add(field, "%q is not one of TCP, UDP and SCTP", *value)
 	return 0, false
 }
 

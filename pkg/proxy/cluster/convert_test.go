@@ -148,7 +148,7 @@ func TestServiceFields(t *testing.T) {
 			s.Spec.Ports = []corev1.ServicePort{{Port: 0}, {Port: 65536}, {Port: -1}, {Port: 1, Protocol: "ICMP"}, {Port: 2, NodePort: 70000}}
 		}, func(s *Service) any { return s.Ports }, "[{ TCP 2 0}]", []string{
 			"spec.ports[0].port: 0 is not a port number", "spec.ports[1].port: 65536 is not a port number", "spec.ports[2].port: -1 is not a port number",
-			`spec.ports[3].protocol: "ICMP" is none of TCP, UDP and SCTP`, "spec.ports[4].nodePort: 70000 is not a port number"}},
+			`spec.ports[3].protocol: "ICMP" is not one of TCP, UDP and SCTP`, "spec.ports[4].nodePort: 70000 is not a port number"}},
 
 		{"health check", func(s *corev1.Service) {
 			balanced()(s)
@@ -190,8 +190,8 @@ func TestOwner(t *testing.T) {
 		{"no label", func(s *discoveryv1.EndpointSlice) { s.Labels = nil }, false, []string{"metadata.labels: it belongs to no Service; set the label kubernetes.io/service-name"}},
 		{"empty label", func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelServiceName] = "" }, false,
 			[]string{"metadata.labels: it belongs to no Service; set the label kubernetes.io/service-name"}},
-		{"unknown address type", func(s *discoveryv1.EndpointSlice) { s.AddressType = "IP" }, false, []string{`addressType: "IP" is none of IPv4, IPv6 and FQDN`}},
-		{"no address type", func(s *discoveryv1.EndpointSlice) { s.AddressType = "" }, false, []string{`addressType: "" is none of IPv4, IPv6 and FQDN`}},
+		{"unknown address type", func(s *discoveryv1.EndpointSlice) { s.AddressType = "IP" }, false, []string{`addressType: "IP" is not one of IPv4, IPv6 and FQDN`}},
+		{"no address type", func(s *discoveryv1.EndpointSlice) { s.AddressType = "" }, false, []string{`addressType: "" is not one of IPv4, IPv6 and FQDN`}},
 		{"of another namespace", func(s *discoveryv1.EndpointSlice) { s.Namespace = "other" }, false, nil},
 	}
 	for _, test := range tests {
@@ -387,7 +387,7 @@ func TestSlicePorts(t *testing.T) {
 	}
 	checkProblems(t, "EndpointSlice ns/a-1: ", []string{
 		"ports[1]: it has no name or no port, so no Service can use it", "ports[2]: it has no name or no port, so no Service can use it",
-		"ports[3].port: 0 is not a port number", "ports[4].port: 65536 is not a port number", `ports[5].protocol: "DCCP" is none of TCP, UDP and SCTP`}, problems)
+		"ports[3].port: 0 is not a port number", "ports[4].port: 65536 is not a port number", `ports[5].protocol: "DCCP" is not one of TCP, UDP and SCTP`}, problems)
 }
 
 // TestLargeSlice converts a slice of 1,000 endpoints, the API's maximum, and several slices of a Service.

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// setDefaults fills in what the API server would have filled in and a proxy reads.
+// setDefaults sets the API server's defaults of the fields that a proxy reads.
 func setDefaults(object runtime.Object) {
 	switch o := object.(type) {
 	case *corev1.Service:
@@ -53,7 +53,7 @@ func defaultServiceSpec(spec *corev1.ServiceSpec) {
 	}
 }
 
-// setDefault gives a field that says nothing its value.
+// setDefault sets a field that has its type's zero value.
 func setDefault[T comparable](field *T, value T) {
 	var unset T
 	if *field == unset {

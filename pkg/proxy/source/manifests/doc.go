@@ -1,25 +1,23 @@
-// Package manifests feeds the pipeline from a folder of files, without an API server.
+// Package manifests feeds the pipeline from a directory of files, without an API server.
 //
-// Every .yaml, .yml and .json file of the folder is read, not those of folders inside it, nor hidden files and
-// what editors leave behind. A file holds any number of documents: Service (v1), EndpointSlice
-// (discovery.k8s.io/v1), Node (v1), ServiceCIDR (networking.k8s.io/v1) and List (v1) of these. The folder is
-// watched, and what changes in it takes effect at once.
+// It reads every .yaml, .yml and .json file in the directory. It ignores subdirectories, hidden files and editors' backup
+// files. A file contains any number of documents: Service (v1), EndpointSlice (discovery.k8s.io/v1), Node (v1),
+// ServiceCIDR (networking.k8s.io/v1) and List (v1) of these. The directory is watched, and changes take effect at once.
 //
-// # When an object is good
+// # Validation
 //
-// Behind this source there is no API server that would have refused an object, nor a controller that will
-// repair it: there is the person who wrote the file. So an object is good only if all that it says can be done.
-// It is bad if a field is unknown or given twice, if it breaks a rule of the API that can be checked on the
-// object alone, if it lacks what nothing would allocate here (cluster IPs, node ports), or if the Builder would
-// have left a part of it out. Errors are reported with their line. A bad object is left out, and the others of
-// the file are in force. As long as anything is wrong with a file, nothing that it held before is removed: the
-// last good form of a bad object stays in force, and so does everything while a file is empty or unreadable,
-// because that is how a file looks while it is being written. A file that is removed removes its objects; one
-// that has nothing but a comment does as well.
+// There is no API server that rejects invalid objects and no controller that allocates addresses, so an object is valid
+// only if the proxy can do everything that it asks for. It is invalid if a field is unknown or duplicate, if it breaks a
+// rule of the API that can be checked on the object alone, if it lacks what a controller would allocate (cluster IPs,
+// node ports), or if the Builder would ignore a part of it. Errors contain the line.
 //
-// Objects of other kinds are passed over, with a line in the log, so that the folder may hold all the manifests
-// of an application.
+// The valid objects of a file are used even if others are invalid. While a file has any error, none of its earlier
+// objects is removed: the last valid version of an invalid object stays in use, and so does everything while a file is
+// empty or unreadable, because a file that is being written looks like that. Removing a file removes its objects, and so
+// does a file that contains only a comment.
 //
-// Names, addresses and node ports that several objects claim are the plan's matter. Only one object of a kind
-// and name can be in force, and the first file by name has it.
+// Objects of other kinds are ignored and logged, so that the directory may contain all manifests of an application.
+//
+// The plan resolves conflicts between Services over addresses and node ports. If several files contain an object of the
+// same kind and name, the first file by name is used.
 package manifests

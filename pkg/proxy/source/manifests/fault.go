@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Fault is what is wrong in a line of a file.
+// Fault is an error in a line of a file.
 type Fault struct {
 	File string
 	Line int // the first line is 1
@@ -18,10 +18,10 @@ func (f *Fault) Error() string { return fmt.Sprintf("%s:%d: %v", f.File, f.Line,
 
 func (f *Fault) Unwrap() error { return f.Err }
 
-// maxFaults is how many faults of a file are told; more would hide the first.
+// maxFaults is the maximum number of faults that are reported for a file.
 const maxFaults = 10
 
-// join makes one error of faults, in the order of lines.
+// join joins faults into one error, in the order of lines.
 func join(faults []*Fault) error {
 	if len(faults) == 0 {
 		return nil

@@ -15,41 +15,39 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// folder is what is known of the files of a directory.
+// folder is the state of a directory.
 type folder struct {
 	dir   string
 	files map[string]*file
 }
 
-// file is one file and what of it is in force.
+// file is the state of one file.
 type file struct {
 	version version
 	sum     [sha256.Size]byte
-	// objects are in force: the good ones of the present content and, while anything is wrong with it, those that the
-	// file held before and has no good one of now.
+	// objects are the objects in use: the valid ones of the current content and, while it has errors, the earlier objects
+	// that it has no valid version of.
 	objects []runtime.Object
-	// parsed is the error of the content that sum is of; err is why the present content is not in force in full, which
-	// may also be that it cannot be read. nil if it is in force.
+	// parsed is the error of the content with the digest sum. err is the error of the current content, which may also be
+	// that the file cannot be read.
 	parsed, err error
-	// told is the last error that was logged.
-	told string
-	// passedOver are the objects of other kinds that have not been logged yet.
-	passedOver []PassedOver
+	// ignored are the objects of other kinds that have not been logged yet.
+	ignored []IgnoredObject
 }
 
-// version tells whether a file may have changed without reading it.
+// version changes when a file does, and is available without reading it.
 type version struct {
 	device, inode, size uint64
 	modified, changed   syscall.Timespec
 }
 
-// maxSize is the largest file that is read, in bytes. It keeps a log file with a wrong name out of memory.
+// maxSize is the maximum size of a file in bytes. It protects the memory against a large file with a wrong name.
 const maxSize = 256 << 20
 
-// isManifest tells whether a file of that name is read.
+// isManifest reports whether a file of that name is read.
 func isManifest(name string) bool {
 	if strings.HasPrefix(name, ".") {
-		return false // hidden, or the links and folders of a mounted ConfigMap, whose files have links outside
+		return false // also the ..data link of a mounted ConfigMap, whose files have visible links
 	}
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".yaml", ".yml", ".json":
@@ -58,12 +56,12 @@ func isManifest(name string) bool {
 	return false
 }
 
-// scan reads what may have changed since the last scan: files that touched says have, that look different,
-// or that are bad. A directory that cannot be read leaves everything as it is.
+// scan reads the files that may have changed since the last scan: those that are touched, have another version, or have
+// errors. If the directory cannot be read, scan changes nothing.
 func (f *folder) scan(touched func(name string) bool) error {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
-		return fmt.Errorf("read the folder of manifests: %w; what it held stays in force", err)
+		return fmt.Errorf("read the directory of manifests: %w; keeping the objects that it contained", err)
 	}
 	present := map[string]bool{}
 	for _, entry := range entries {
@@ -84,14 +82,14 @@ func (f *folder) scan(touched func(name string) bool) error {
 	return nil
 }
 
-// read looks at a file again. It is false when there is no such file any more, or no file.
+// read reads a file if it may have changed. It returns false if there is no file of that name any more.
 func (f *file) read(path string, touched bool) bool {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, linkErr := os.Lstat(path); linkErr != nil {
 			return false
 		}
-		err = fmt.Errorf("%w: it is a link to nothing", err)
+		err = fmt.Errorf("%w: it is a dangling link", err)
 	}
 	if err != nil {
 		f.err = err
@@ -118,8 +116,7 @@ func (f *file) read(path string, touched bool) bool {
 	return true
 }
 
-// take puts a new content in force. As long as anything is wrong with it, nothing that the file held before is removed:
-// it may be in the part that could not be read.
+// take uses a new content. If it has errors, no earlier object is removed: it may be in the part that could not be parsed.
 func (f *file) take(content File) {
 	objects := content.Objects
 	if content.Err != nil {
@@ -133,7 +130,7 @@ func (f *file) take(content File) {
 			}
 		}
 	}
-	f.objects, f.parsed, f.passedOver = objects, content.Err, content.PassedOver
+	f.objects, f.parsed, f.ignored = objects, content.Err, content.Ignored
 }
 
 func versionOf(info fs.FileInfo) version {
@@ -144,37 +141,37 @@ func versionOf(info fs.FileInfo) version {
 	return v
 }
 
-// load reads a file's content. Only regular files are opened: reading a pipe would wait for its writer.
+// load reads a file's content. It refuses anything but regular files: reading a pipe would block.
 func load(path string, info fs.FileInfo) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file but %s", path, info.Mode())
 	}
 	if info.Size() > maxSize {
-		return nil, fmt.Errorf("%s has %d bytes, more than the %d that a manifest may have", path, info.Size(), maxSize)
+		return nil, fmt.Errorf("%s has %d bytes; the limit is %d", path, info.Size(), maxSize)
 	}
 	return os.ReadFile(path)
 }
 
-// placed is an object and the file that it comes from.
+// placed is an object and its file.
 type placed struct {
 	file   string
 	object runtime.Object
 }
 
-// inForce is the content of all files. Of objects that several files have, the first file's is in force;
-// clashes tells the others.
-func (f *folder) inForce() (objects map[key]placed, clashes []error) {
+// objects returns the objects of all files. If several files contain an object, the first file's is used, and duplicates
+// describes the others.
+func (f *folder) objects() (objects map[key]placed, duplicates []error) {
 	objects = map[key]placed{}
 	for _, name := range slices.Sorted(maps.Keys(f.files)) {
 		for _, object := range f.files[name].objects {
 			k := keyOf(object)
 			if first, taken := objects[k]; taken {
-				clashes = append(clashes, fmt.Errorf("%s: %s is in %s already, which is in force; remove it from one of the two",
+				duplicates = append(duplicates, fmt.Errorf("%s: %s is ignored, because %s contains it too; remove it from one of the two",
 					filepath.Join(f.dir, name), describe(object), first.file))
 				continue
 			}
 			objects[k] = placed{name, object}
 		}
 	}
-	return objects, clashes
+	return objects, duplicates
 }

@@ -2,13 +2,12 @@ package manifests
 
 import corev1 "k8s.io/api/core/v1"
 
-// setKubeProxyVersion gives status.nodeInfo.kubeProxyVersion the one value that it may have in a Node of our making
-// (KEP-4004). The field is deprecated, since who fills it in, kubelet, does not know: so it is unset, and cleared where
-// it was set; or, for those who still read it, it is what kubelet says of itself, as it always was. A Node made without
-// a kubelet has no kubeletVersion, and then neither has it the other.
+// setKubeProxyVersion sets status.nodeInfo.kubeProxyVersion of a Node that is made from the machine. The field is
+// deprecated (KEP-4004), because kubelet, which sets it, does not know kube-proxy's version. It is empty, or with report the
+// same as kubeletVersion, as kubelet used to set it.
 func setKubeProxyVersion(node *corev1.Node, report bool) {
 	info := &node.Status.NodeInfo
-	info.KubeProxyVersion = "" //nolint:staticcheck // deprecated is what it is here for
+	info.KubeProxyVersion = "" //nolint:staticcheck // the function exists for this deprecated field
 	if report {
 		info.KubeProxyVersion = info.KubeletVersion //nolint:staticcheck // the same
 	}

@@ -19,36 +19,36 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
-// errEmpty is the fault of a file that says nothing at all, not even in a comment.
-var errEmpty = errors.New("the file is empty; remove it, or write a comment into it, to remove the objects that it held")
+// errEmpty is the fault of a file without any content, not even a comment.
+var errEmpty = errors.New("the file is empty; to remove its earlier objects, remove the file or write a comment into it")
 
-// File is what a file holds.
+// File is the content of a file.
 type File struct {
-	// Objects are the good ones, with the API server's defaults filled in, in the order of the file: *Service,
-	// *EndpointSlice, *Node and *ServiceCIDR of the API's v1 packages.
+	// Objects are the valid objects with the API server's defaults, in the order of the file: *Service, *EndpointSlice,
+	// *Node and *ServiceCIDR of the API's v1 packages.
 	Objects []runtime.Object
-	// PassedOver are objects of other kinds, which have no effect.
-	PassedOver []PassedOver
-	// Err is what is wrong with the rest of the file: one Fault for each thing, up to ten. nil if nothing is.
+	// Ignored are objects of other kinds.
+	Ignored []IgnoredObject
+	// Err joins up to ten errors in the file, each a *Fault; nil if there are none.
 	Err error
 }
 
-// PassedOver is an object of a kind that a service proxy has no use for.
-type PassedOver struct {
+// IgnoredObject is an object of a kind that a service proxy does not use.
+type IgnoredObject struct {
 	Line             int // from 1
 	APIVersion, Kind string
 }
 
-// String gives "Deployment (apps/v1) in line 3".
-func (o PassedOver) String() string {
+// String returns for example "Deployment (apps/v1) in line 3".
+func (o IgnoredObject) String() string {
 	return fmt.Sprintf("%s (%s) in line %d", o.Kind, o.APIVersion, o.Line)
 }
 
-// MarshalText lets a log in JSON have an array of strings.
-func (o PassedOver) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+// MarshalText makes a JSON log contain an array of strings.
+func (o IgnoredObject) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// Parse reads one file. name is for errors, and its ending tells JSON from YAML. An object with a fault is left out, and
-// so is a document that cannot be read; the others of the file are good.
+// Parse parses a file. name is used in errors, and its extension distinguishes JSON from YAML. Invalid objects and documents
+// are left out; all others are returned.
 func Parse(name string, data []byte) File {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return File{Err: &Fault{File: name, Line: 1, Err: errEmpty}}
@@ -66,10 +66,10 @@ func Parse(name string, data []byte) File {
 	for i, e := range p.errs {
 		faults[i] = &Fault{File: name, Line: e.Line, Err: e.Err}
 	}
-	return File{Objects: p.objects, PassedOver: p.passedOver, Err: join(faults)}
+	return File{Objects: p.objects, Ignored: p.ignored, Err: join(faults)}
 }
 
-// Apply tells a builder the objects that Parse gave.
+// Apply applies objects that Parse returned to a Builder.
 func Apply(u *cluster.Update, objects []runtime.Object) {
 	for _, object := range objects {
 		switch o := object.(type) {
@@ -87,26 +87,25 @@ func Apply(u *cluster.Update, objects []runtime.Object) {
 
 // parser reads the documents of one file.
 type parser struct {
-	doc        *yamldoc.Document
-	objects    []runtime.Object
-	passedOver []PassedOver
-	seen       map[key]int // the line of the document that every object so far is in
-	errs       []*yamldoc.Error
+	doc     *yamldoc.Document
+	objects []runtime.Object
+	ignored []IgnoredObject
+	seen    map[key]int // the line of each object's document
+	errs    []*yamldoc.Error
 }
 
-// fail notes what is wrong with a field of the document.
+// fail adds an error in a field of the document.
 func (p *parser) fail(path, format string, args ...any) {
 	p.errs = append(p.errs, &yamldoc.Error{Line: p.doc.LineOf(path), Err: fmt.Errorf(format, args...)})
 }
 
-// value reads an object or a list that stands at path. Inside lists, what it lacks of kind and apiVersion is
-// as given.
+// value parses the object or list at path. meta contains the kind and apiVersion of list items that have none.
 func (p *parser) value(path string, data []byte, meta metav1.TypeMeta) {
 	if data = bytes.TrimSpace(data); len(data) == 0 || data[0] != '{' {
-		p.fail(path, "an object is wanted here: apiVersion, kind, metadata and so on")
+		p.fail(path, "expected an object with apiVersion, kind and metadata")
 		return
 	}
-	// Only what cannot be read at all is of interest here; the rest is found when it is read strictly.
+	// Other errors are found when the object is decoded strictly.
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &meta); err != nil {
 		p.decodeError(path, data, err)
 		return
@@ -118,9 +117,9 @@ func (p *parser) value(path string, data []byte, meta metav1.TypeMeta) {
 	case isList && (item == "" || listed != nil):
 		p.list(path, data, metav1.TypeMeta{APIVersion: meta.APIVersion, Kind: item})
 	case meta.Kind == "":
-		p.fail(path, "it has no kind; known are %s", knownKinds)
+		p.fail(path, "kind is missing; use one of %s", knownKinds)
 	case object == nil || group(meta.APIVersion) != group(apiVersion):
-		p.passedOver = append(p.passedOver, PassedOver{p.doc.LineOf(yamldoc.Member(path, "kind")), meta.APIVersion, meta.Kind})
+		p.ignored = append(p.ignored, IgnoredObject{p.doc.LineOf(yamldoc.Member(path, "kind")), meta.APIVersion, meta.Kind})
 	case meta.APIVersion != apiVersion:
 		p.fail(yamldoc.Member(path, "apiVersion"), "apiVersion %q of kind %s is unknown; use %s", meta.APIVersion, meta.Kind, apiVersion)
 	case p.decode(path, data, object):
@@ -128,15 +127,15 @@ func (p *parser) value(path string, data []byte, meta metav1.TypeMeta) {
 	}
 }
 
-// object checks an object that stands at path, and takes it if it is good.
+// object validates the object at path, and adds it if it is valid.
 func (p *parser) object(path string, object runtime.Object) {
 	before := len(p.errs)
 	setDefaults(object)
-	for _, w := range validate(object) {
-		p.fail(yamldoc.Member(path, w.field), "%s: %s: %v", describe(object), w.field, w.err)
+	for _, i := range validate(object) {
+		p.fail(yamldoc.Member(path, i.field), "%s: %s: %v", describe(object), i.field, i.err)
 	}
 	if first, twice := p.seen[keyOf(object)]; twice {
-		p.fail(yamldoc.Member(path, "metadata.name"), "%s is in the document of line %d already", describe(object), first)
+		p.fail(yamldoc.Member(path, "metadata.name"), "%s is already defined in the document at line %d", describe(object), first)
 	}
 	if len(p.errs) == before {
 		p.seen[keyOf(object)] = p.doc.Line
@@ -144,15 +143,15 @@ func (p *parser) object(path string, object runtime.Object) {
 	}
 }
 
-// list reads the items of a list at path. typed is the kind of items that do not have one: those of a ServiceList and its
-// like, as the API server itself sends them.
+// list parses the items of the list at path. typed is the kind of items without one, which ServiceList and the other typed
+// lists of the API server have.
 func (p *parser) list(path string, data []byte, typed metav1.TypeMeta) {
 	var list struct {
 		metav1.TypeMeta `json:",inline"`
 		metav1.ListMeta `json:"metadata"`
 		Items           []json.RawMessage `json:"items"`
 	}
-	if typed.Kind == "" { // a plain List says nothing about its items
+	if typed.Kind == "" { // the items of a List have kinds of their own
 		if typed.APIVersion != corev1.SchemeGroupVersion.String() {
 			p.fail(yamldoc.Member(path, "apiVersion"), "apiVersion %q of kind List is unknown; use %s", typed.APIVersion, corev1.SchemeGroupVersion)
 		}
@@ -165,7 +164,7 @@ func (p *parser) list(path string, data []byte, typed metav1.TypeMeta) {
 	}
 }
 
-// group is the API group of an apiVersion; "" is the core group.
+// group returns the API group of an apiVersion, "" for the core group.
 func group(apiVersion string) string {
 	group, _, named := strings.Cut(apiVersion, "/")
 	if !named {
@@ -176,7 +175,7 @@ func group(apiVersion string) string {
 
 const knownKinds = "Service, EndpointSlice, Node, ServiceCIDR and List"
 
-// newObject makes an empty object of a kind, or nil, and tells the apiVersion that it must have.
+// newObject returns an empty object of a kind and its required apiVersion, or nil if the kind is not used.
 func newObject(kind string) (object runtime.Object, apiVersion string) {
 	switch kind {
 	case "Service":
@@ -191,7 +190,7 @@ func newObject(kind string) (object runtime.Object, apiVersion string) {
 	return nil, ""
 }
 
-// decode reads JSON that stands at path into a Go value and tells whether all of it was understood.
+// decode decodes the JSON at path into a Go value, and reports whether it has no errors and no unknown fields.
 func (p *parser) decode(path string, data []byte, into any) bool {
 	strict, err := kjson.UnmarshalStrict(data, into)
 	if err != nil {
@@ -216,12 +215,12 @@ func (p *parser) decodeError(path string, data []byte, err error) {
 	}
 	field, hint := yamldoc.PathAt(data, mismatch.Offset), ""
 	if mismatch.Type.Kind() == reflect.String && mismatch.Value != "object" && mismatch.Value != "array" {
-		hint = "; put it in quotes" // YAML takes on, no, y and 1.0 for something else
+		hint = "; put it in quotes" // YAML does not parse on, no, y and 1.0 as strings
 	}
-	p.fail(yamldoc.Member(path, field), "%s: %s where %s is wanted%s", field, mismatch.Value, shape(mismatch.Type), hint)
+	p.fail(yamldoc.Member(path, field), "%s: %s, expected %s%s", field, mismatch.Value, shape(mismatch.Type), hint)
 }
 
-// shape says in words what a manifest should have in place of a Go type.
+// shape describes a Go type in YAML's terms.
 func shape(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:
@@ -240,7 +239,7 @@ func shape(t reflect.Type) string {
 	}
 }
 
-// describe names an object for a person.
+// describe returns an object's kind, namespace and name for messages.
 func describe(object runtime.Object) string {
 	k := keyOf(object)
 	if k.namespace == "" {
@@ -249,7 +248,7 @@ func describe(object runtime.Object) string {
 	return k.kind + " " + k.namespace + "/" + k.name
 }
 
-// key is what only one object in force can have.
+// key identifies an object.
 type key struct{ kind, namespace, name string }
 
 func keyOf(object runtime.Object) key {

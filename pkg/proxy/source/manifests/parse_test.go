@@ -68,8 +68,8 @@ func TestParseKinds(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			parsed := Parse(test.file, []byte(test.data))
-			if parsed.Err != nil || parsed.PassedOver != nil {
-				t.Fatalf("Parse: %v, passed over %v", parsed.Err, parsed.PassedOver)
+			if parsed.Err != nil || parsed.Ignored != nil {
+				t.Fatalf("Parse: %v, ignored %v", parsed.Err, parsed.Ignored)
 			}
 			var got []string
 			for _, object := range parsed.Objects {
@@ -127,7 +127,7 @@ func parseAll(name string, data []byte) ([]runtime.Object, error) {
 	return file.Objects, file.Err
 }
 
-// TestParseSetsAside proves that one bad object leaves the file's others good, that objects of other kinds are passed over
+// TestParseSetsAside proves that one bad object leaves the file's others good, that objects of other kinds are ignored
 // with their line, and that an old version of a kind that is served is an error.
 func TestParseSetsAside(t *testing.T) {
 	bad := strings.Replace(goodService, "10.0.0.1", "10.0.0.256", 1)
@@ -139,14 +139,14 @@ func TestParseSetsAside(t *testing.T) {
 	for _, object := range file.Objects {
 		objects = append(objects, describe(object))
 	}
-	for _, o := range file.PassedOver {
+	for _, o := range file.Ignored {
 		passed = append(passed, o.String())
 	}
 	if diff := cmp.Diff([]string{"EndpointSlice default/web-1", "Node n1"}, objects); diff != "" {
 		t.Errorf("objects (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"Deployment (apps/v1) in line 25", "Service (serving.knative.dev/v1) in line 29", "Pod (v1) in line 35"}, passed); diff != "" {
-		t.Errorf("passed over (-want +got):\n%s", diff)
+		t.Errorf("ignored (-want +got):\n%s", diff)
 	}
 	want := []string{"a.yaml:6: Service default/web: spec.clusterIP", "a.yaml:22: not YAML", `a.yaml:37: unknown field "metadata.x"`}
 	lines := strings.Split(fmt.Sprint(file.Err), "\n")
@@ -195,20 +195,20 @@ func TestParseFaultsOfFiles(t *testing.T) {
 		{"tab", with("  name", "\tname"), "4: not YAML: found character that cannot start any token"},
 		{"key twice", with("kind: Service", "kind: Service\nkind: Node"), "3: not YAML: key \"kind\" already set"},
 		{"unknown anchor", with("web", "*web"), "1: not YAML: unknown anchor 'web'"},
-		{"no mapping", "- a\n- b\n", "1: an object is wanted here"},
-		{"no kind", "metadata: {name: a}\n", "1: it has no kind"},
+		{"no mapping", "- a\n- b\n", "1: expected an object"},
+		{"no kind", "metadata: {name: a}\n", "1: kind is missing"},
 		{"old apiVersion", slice("discovery.k8s.io/v1", "discovery.k8s.io/v1beta1"), `1: apiVersion "discovery.k8s.io/v1beta1" of kind EndpointSlice is unknown; use discovery.k8s.io/v1`},
 		{"unknown field", with("clusterIP:", "clusterip:"), `6: unknown field "spec.clusterip"`},
 		{"unknown field in a list", with("port: 80", "port: 80\n    porto: 5"), `9: unknown field "spec.ports[0].porto"`},
-		{"number wanted", with("80", "eighty"), "8: spec.ports[0].port: string where a whole number of int32 is wanted"},
-		{"number too large", with("80", "8000000000"), "8: spec.ports[0].port: number 8000000000 where a whole number of int32 is wanted"},
-		{"list wanted", with("- port", "  port"), "7: spec.ports: object where a list is wanted"},
-		{"string wanted", with("name: web", "name: on"), "4: metadata.name: bool where a string is wanted; put it in quotes"},
-		{"kind is a list", with("kind: Service", "kind: [Service]"), "2: kind: array where a string is wanted"},
+		{"number wanted", with("80", "eighty"), "8: spec.ports[0].port: string, expected a whole number of int32"},
+		{"number too large", with("80", "8000000000"), "8: spec.ports[0].port: number 8000000000, expected a whole number of int32"},
+		{"list wanted", with("- port", "  port"), "7: spec.ports: object, expected a list"},
+		{"string wanted", with("name: web", "name: on"), "4: metadata.name: bool, expected a string; put it in quotes"},
+		{"kind is a list", with("kind: Service", "kind: [Service]"), "2: kind: array, expected a string"},
 		{"in a list item", "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata:\n    name: a\n    nom: b\n", `8: unknown field "metadata.nom"`},
 		{"List of another group", "apiVersion: v2\nkind: List\n", `1: apiVersion "v2" of kind List`},
-		{"null item", "apiVersion: v1\nkind: List\nitems:\n-\n", "4: an object is wanted here"},
-		{"same object twice", goodService + "---\n" + goodService, "13: Service default/web is in the document of line 1 already"},
+		{"null item", "apiVersion: v1\nkind: List\nitems:\n-\n", "4: expected an object"},
+		{"same object twice", goodService + "---\n" + goodService, "13: Service default/web is already defined in the document at line 1"},
 	})
 }
 
@@ -216,34 +216,34 @@ func TestParseFaultsOfFiles(t *testing.T) {
 func TestParseFaultsOfServices(t *testing.T) {
 	with := func(old, other string) string { return strings.Replace(goodService, old, other, 1) }
 	checkFaults(t, []faultTest{
-		{"no name", with("name: web", "labels: {}"), "3: Service default/: metadata.name: it has no name"},
+		{"no name", with("name: web", "labels: {}"), "3: Service default/: metadata.name: a name is required"},
 		{"name", with("web", "Web"), `4: Service default/Web: metadata.name: "Web": a lowercase RFC 1123 label`},
 		{"namespace", with("name: web", "name: web\n  namespace: a/b"), `5: Service a/b/web: metadata.namespace: "a/b"`},
-		{"node in a namespace", "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n  namespace: b\n", "5: Node a: metadata.namespace: Nodes are not in a namespace"},
-		{"type", with("spec:", "spec:\n  type: Clusterip"), `6: Service default/web: spec.type: "Clusterip" is none of`},
-		{"policy", with("spec:", "spec:\n  internalTrafficPolicy: local"), `6: Service default/web: spec.internalTrafficPolicy: "local" is none of`},
-		{"affinity", with("spec:", "spec:\n  sessionAffinity: ClientIp"), `6: Service default/web: spec.sessionAffinity: "ClientIp" is none of`},
+		{"node in a namespace", "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n  namespace: b\n", "5: Node a: metadata.namespace: Nodes have no namespace"},
+		{"type", with("spec:", "spec:\n  type: Clusterip"), `6: Service default/web: spec.type: "Clusterip" is not one of`},
+		{"policy", with("spec:", "spec:\n  internalTrafficPolicy: local"), `6: Service default/web: spec.internalTrafficPolicy: "local" is not one of`},
+		{"affinity", with("spec:", "spec:\n  sessionAffinity: ClientIp"), `6: Service default/web: spec.sessionAffinity: "ClientIp" is not one of`},
 		{"affinity timeout", with("spec:", "spec:\n  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 0}}"),
 			"7: Service default/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds: 0 is not between 1 and 86400"},
-		{"no cluster IP", with("  clusterIP: 10.0.0.1\n", ""), "5: Service default/web: spec.clusterIP: nothing allocates addresses here"},
+		{"no cluster IP", with("  clusterIP: 10.0.0.1\n", ""), "5: Service default/web: spec.clusterIP: is required, because there is no API server"},
 		{"cluster IP", with("10.0.0.1", "10.0.0.256"), `6: Service default/web: spec.clusterIP: "10.0.0.256" is not an IP address`},
-		{"cluster IPs differ", with("spec:", "spec:\n  clusterIPs: [10.0.0.2]"), `6: Service default/web: spec.clusterIPs[0]: "10.0.0.2" is not the clusterIP`},
+		{"cluster IPs differ", with("spec:", "spec:\n  clusterIPs: [10.0.0.2]"), `6: Service default/web: spec.clusterIPs[0]: "10.0.0.2" differs from spec.clusterIP`},
 		{"cluster IPs of one family", with("spec:", "spec:\n  clusterIPs:\n  - 10.0.0.1\n  - 10.0.0.2"), "8: Service default/web: spec.clusterIPs[1]: 10.0.0.2 is of the same family"},
 		{"external IP", with("spec:", "spec:\n  externalIPs:\n  - 192.0.2.1\n  - example.com"), `8: Service default/web: spec.externalIPs[1]: "example.com"`},
 		{"source range", with("spec:", "spec:\n  loadBalancerSourceRanges: [10.0.0.0]"), `6: Service default/web: spec.loadBalancerSourceRanges[0]: "10.0.0.0" is not a CIDR`},
 		{"no ports", with("ports:\n  - port: 80", "ports: []"), "7: Service default/web: spec.ports: at least one port"},
 		{"port 0", with("80", "0"), "8: Service default/web: spec.ports[0].port: 0 is not a port number"},
 		{"port too large", with("80", "65536"), "8: Service default/web: spec.ports[0].port: 65536 is not a port number"},
-		{"protocol", with("- port", "- protocol: tcp\n    port"), `8: Service default/web: spec.ports[0].protocol: "tcp" is none of TCP, UDP and SCTP`},
-		{"nameless ports", with("- port: 80", "- {name: a, port: 80}\n  - port: 81"), "9: Service default/web: spec.ports[1].name: every port needs a name"},
-		{"port names", with("- port: 80", "- {name: a, port: 80}\n  - name: a\n    port: 81"), "9: Service default/web: spec.ports[1].name: a is that of item 0 already"},
-		{"port twice", with("- port: 80", "- {name: a, port: 80}\n  - name: b\n    port: 80"), "10: Service default/web: spec.ports[1].port: 80/TCP is that of item 0 already"},
+		{"protocol", with("- port", "- protocol: tcp\n    port"), `8: Service default/web: spec.ports[0].protocol: "tcp" is not one of TCP, UDP and SCTP`},
+		{"nameless ports", with("- port: 80", "- {name: a, port: 80}\n  - port: 81"), "9: Service default/web: spec.ports[1].name: is required, because there are several ports"},
+		{"port names", with("- port: 80", "- {name: a, port: 80}\n  - name: a\n    port: 81"), "9: Service default/web: spec.ports[1].name: a is already used by item 0"},
+		{"port twice", with("- port: 80", "- {name: a, port: 80}\n  - name: b\n    port: 80"), "10: Service default/web: spec.ports[1].port: 80/TCP is already used by item 0"},
 		{"node port of a cluster IP", with("- port: 80", "- port: 80\n    nodePort: 30080"), "9: Service default/web: spec.ports[0].nodePort: a Service of type ClusterIP"},
-		{"node port missing", with("spec:", "spec:\n  type: NodePort"), "9: Service default/web: spec.ports[0].nodePort: nothing allocates node ports here"},
+		{"node port missing", with("spec:", "spec:\n  type: NodePort"), "9: Service default/web: spec.ports[0].nodePort: is required, because there is no API server"},
 		{"ingress", with("spec:", "status:\n  loadBalancer:\n    ingress:\n    - hostname: a\n    - ip: x\nspec:\n  type: LoadBalancer"),
 			`9: Service default/web: status.loadBalancer.ingress[1].ip: "x" is not an IP address`},
 		{"ipMode", with("spec:", "status:\n  loadBalancer:\n    ingress:\n    - {ip: 192.0.2.1, ipMode: proxy}\nspec:\n  type: LoadBalancer"),
-			`8: Service default/web: status.loadBalancer.ingress[0].ipMode: "proxy" is none of`},
+			`8: Service default/web: status.loadBalancer.ingress[0].ipMode: "proxy" is not one of`},
 	})
 }
 
@@ -252,13 +252,13 @@ func TestParseFaultsOfSlices(t *testing.T) {
 	slice := func(old, other string) string { return strings.Replace(goodSlice, old, other, 1) }
 	checkFaults(t, []faultTest{
 		{"slice of no Service", slice("kubernetes.io/service-name", "app"), "5: EndpointSlice default/web-1: metadata.labels: it belongs to no Service"},
-		{"address type", slice("addressType: IPv4", "addressType: ipv4"), `7: EndpointSlice default/web-1: addressType: "ipv4" is none of IPv4, IPv6 and FQDN`},
-		{"no address type", slice("addressType: IPv4\n", ""), `1: EndpointSlice default/web-1: addressType: "" is none of IPv4, IPv6 and FQDN`},
+		{"address type", slice("addressType: IPv4", "addressType: ipv4"), `7: EndpointSlice default/web-1: addressType: "ipv4" is not one of IPv4, IPv6 and FQDN`},
+		{"no address type", slice("addressType: IPv4\n", ""), `1: EndpointSlice default/web-1: addressType: "" is not one of IPv4, IPv6 and FQDN`},
 		{"wrong family", slice("10.1.0.1", "fd00::1"), "11: EndpointSlice default/web-1: endpoints[0].addresses[0]: fd00::1 is not of the slice's addressType IPv4"},
 		{"loopback endpoint", slice("10.1.0.1", "127.0.0.1"), "11: EndpointSlice default/web-1: endpoints[0].addresses[0]: 127.0.0.1 is a loopback"},
 		{"no address", slice("[10.1.0.1]", "[]"), "11: EndpointSlice default/web-1: endpoints[0].addresses: it is empty"},
 		{"no slice port", slice("port: 8080", "name: web"), "9: EndpointSlice default/web-1: ports[0]: it has no name or no port"},
-		{"slice port name", slice("port: 8080", "{name: a, port: 1}\n- {name: a, port: 2}"), "10: EndpointSlice default/web-1: ports[1].name: a is that of item 0 already"},
+		{"slice port name", slice("port: 8080", "{name: a, port: 1}\n- {name: a, port: 2}"), "10: EndpointSlice default/web-1: ports[1].name: a is already used by item 0"},
 	})
 }
 
@@ -277,10 +277,10 @@ func TestParseFaultsJSON(t *testing.T) {
 	tests := []faultTest{
 		{"syntax", "{\n\"kind\": \"Node\",\n}", "3: not JSON: invalid character '}'"},
 		{"cut off", "{\n\"kind\": \"Node\"\n", "3: not JSON: unexpected EOF"},
-		{"type", "{\"apiVersion\": \"v1\",\n\t\"kind\": \"Node\",\n\t\"metadata\": {\n\t\t\"name\": 5}}", "4: metadata.name: number where a string is wanted"},
+		{"type", "{\"apiVersion\": \"v1\",\n\t\"kind\": \"Node\",\n\t\"metadata\": {\n\t\t\"name\": 5}}", "4: metadata.name: number, expected a string"},
 		{"unknown field", "{\"apiVersion\": \"v1\",\n\"kind\": \"Node\", \"metadata\": {\"name\": \"a\"},\n\"spec\": {\n\"a\": 1}}", `4: unknown field "spec.a"`},
 		{"field twice", "{\"apiVersion\": \"v1\",\n\"kind\": \"Node\", \"metadata\": {\"name\": \"a\",\n\"name\": \"a\"}}", `3: duplicate field "metadata.name"`},
-		{"second value", "{\"apiVersion\": \"v1\",\n\"kind\": \"Node\", \"metadata\": {\"name\": \"a\"}}\n\n{\n\"metadata\": {}}", "4: it has no kind"},
+		{"second value", "{\"apiVersion\": \"v1\",\n\"kind\": \"Node\", \"metadata\": {\"name\": \"a\"}}\n\n{\n\"metadata\": {}}", "4: kind is missing"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -14,54 +14,56 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 const (
-	// quiet is how long nothing must happen to a file before it is read: a program that writes it in two
-	// steps does so within that time. busy bounds the wait when files change all the time.
+	// quiet is the time without events until files are read, because programs write a file in several steps. busy bounds
+	// the wait if events keep coming.
 	quiet = 2 * time.Millisecond
 	busy  = 20 * time.Millisecond
-	// settle is how long a file may be bad before that is said; most are only being written.
+	// settle is the time until the errors of a file are logged, because the file may still be being written.
 	settle = 100 * time.Millisecond
-	// patrol is the time between looks at what events do not tell: targets of links to other folders, file
-	// systems without events, the machine's addresses.
-	patrol = 5 * time.Second
+	// resyncPeriod is the time between checks for changes without events: in the targets of links to other directories, on
+	// file systems without events, and of the machine's addresses.
+	resyncPeriod = 5 * time.Second
 )
 
-// Source reads a folder of manifests and watches it. It is a source.Source.
+// Source reads and watches a directory of manifests. It is a source.Source.
 type Source struct {
 	nodeName string
 	machine  func() ([]netip.Addr, error)
-	// proxyVersion is the gate DisableNodeKubeProxyVersion switched off.
+	// proxyVersion is true if the feature gate DisableNodeKubeProxyVersion is off.
 	proxyVersion bool
 	folder       folder
-	patrol       time.Duration
+	resync       time.Duration
 	complete     chan struct{}
 
-	// applied is what the builder was told last, machineNode the Node made for want of one in the files.
+	// applied are the objects that the Builder has, machineNode the Node that is made from the machine if no file contains
+	// it.
 	applied     map[key]placed
 	machineNode *corev1.Node
-	// told are the complaints that concern no single file and have been logged.
-	told map[string]bool
+	// invalid are the errors of files by file name, failing all other errors by their text.
+	invalid, failing logonce.Conditions[string]
 }
 
-// Option changes how a Source works.
+// Option configures a Source.
 type Option func(*Source)
 
-// WithMachine tells how to find the addresses of the Node that is made from the machine when the files have
-// none: global unicast addresses, the primary one first. Without this option that Node has no addresses.
+// WithMachine sets the function that returns the addresses of the Node that is made from the machine if no file contains
+// it: global unicast addresses, the primary one first. Without this option that Node has no addresses.
 func WithMachine(addrs func() ([]netip.Addr, error)) Option {
 	return func(s *Source) { s.machine = addrs }
 }
 
-// WithNodeKubeProxyVersion tells whether the Node that is made from the machine reports nodeInfo.kubeProxyVersion: the
-// feature gate DisableNodeKubeProxyVersion says that it does not, and so does a Source without this option.
+// WithNodeKubeProxyVersion sets whether the Node that is made from the machine has a nodeInfo.kubeProxyVersion, which it has
+// if the feature gate DisableNodeKubeProxyVersion is off. Without this option it has none.
 func WithNodeKubeProxyVersion(report bool) Option {
 	return func(s *Source) { s.proxyVersion = report }
 }
 
-// New makes a source of the files in dir for the node of that name.
+// New returns a source of the files in dir for the node of that name.
 func New(dir, nodeName string, options ...Option) *Source {
 	if absolute, err := filepath.Abs(dir); err == nil {
 		dir = absolute
@@ -70,10 +72,11 @@ func New(dir, nodeName string, options ...Option) *Source {
 		nodeName: nodeName,
 		machine:  func() ([]netip.Addr, error) { return nil, nil },
 		folder:   folder{dir: dir, files: map[string]*file{}},
-		patrol:   patrol,
+		resync:   resyncPeriod,
 		complete: make(chan struct{}),
 		applied:  map[key]placed{},
-		told:     map[string]bool{},
+		invalid:  logonce.Conditions[string]{Again: logonce.Reminder},
+		failing:  logonce.Conditions[string]{Again: logonce.Reminder},
 	}
 	for _, option := range options {
 		option(s)
@@ -81,15 +84,15 @@ func New(dir, nodeName string, options ...Option) *Source {
 	return s
 }
 
-// Complete is closed when every file has been read once.
+// Complete returns a channel that is closed when every file has been read once.
 func (s *Source) Complete() <-chan struct{} { return s.complete }
 
-// Run follows the folder until ctx ends. It fails only if there is no such folder at the start.
+// Run watches the directory until ctx ends. It returns an error only if the directory does not exist at the start.
 func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 	if info, err := os.Stat(s.folder.dir); err != nil {
-		return fmt.Errorf("the folder of manifests: %w; create it or name another", err)
+		return fmt.Errorf("the directory of manifests: %w; create it or use another one", err)
 	} else if !info.IsDir() {
-		return fmt.Errorf("the folder of manifests: %s is a file; name the folder that holds it", s.folder.dir)
+		return fmt.Errorf("the directory of manifests: %s is a file; use the directory that contains it", s.folder.dir)
 	}
 	w := newWatch(ctx, s.folder.dir)
 	defer w.close()
@@ -111,20 +114,25 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 			touched[filepath.Base(event.Name)] = true
 			timer.Reset(min(quiet, max(0, busy-now.Sub(first))))
 		case err := <-w.errors():
-			klog.FromContext(ctx).Info("Events of the folder of manifests were lost; reading it anew", "reason", err)
+			klog.FromContext(ctx).Info("Events of the directory of manifests were lost; reading it again", "reason", err)
 			touched[everything] = true
 			timer.Reset(0)
 		case <-timer.C:
-			follows := w.follow(ctx)
-			s.sync(ctx, b, touched)
+			next := s.resync
+			if !w.follow(ctx) {
+				next = settle
+			}
+			if pending := s.sync(ctx, b, touched); pending {
+				next = settle
+			}
 			clear(touched)
-			timer.Reset(s.next(follows))
+			timer.Reset(next)
 			s.markComplete()
 		}
 	}
 }
 
-// everything stands for the names of all files; no file can have it.
+// everything stands for all file names; no file can have this name.
 const everything = "/"
 
 func (s *Source) markComplete() {
@@ -135,45 +143,32 @@ func (s *Source) markComplete() {
 	}
 }
 
-// next tells when to look again without an event: soon, when there is no folder that events could come from,
-// or a file is bad and nobody knows yet.
-func (s *Source) next(follows bool) time.Duration {
-	if !follows {
-		return settle
-	}
-	for _, f := range s.folder.files {
-		if f.err != nil && f.told != f.err.Error() {
-			return settle
-		}
-	}
-	return s.patrol
-}
-
-// sync reads what changed and tells the builder the difference to what it was told before.
-func (s *Source) sync(ctx context.Context, b *cluster.Builder, touched map[string]bool) {
-	bad := map[string]string{}
+// sync reads the files that changed and updates the Builder. pending reports that a file has errors that will be logged if
+// the next sync still finds them.
+func (s *Source) sync(ctx context.Context, b *cluster.Builder, touched map[string]bool) (pending bool) {
+	before := map[string]string{}
 	for name, f := range s.folder.files {
 		if f.err != nil {
-			bad[name] = f.err.Error()
+			before[name] = f.err.Error()
 		}
 	}
-	var complaints []error
+	var errs []error
 	if err := s.folder.scan(func(name string) bool { return touched[name] || touched[everything] }); err != nil {
-		complaints = append(complaints, err)
+		errs = append(errs, err)
 	}
-	objects, clashes := s.folder.inForce()
-	complaints = append(complaints, clashes...)
+	objects, duplicates := s.folder.objects()
+	errs = append(errs, duplicates...)
 	if _, given := objects[key{kind: "Node", name: s.nodeName}]; given {
 		s.machineNode = nil
 	} else if err := s.makeNode(); err != nil {
-		complaints = append(complaints, err)
+		errs = append(errs, err)
 	}
 	s.apply(b, objects)
-	s.tellFiles(ctx, bad)
-	s.tell(ctx, complaints)
+	s.logErrors(ctx, errs)
+	return s.logFiles(ctx, before)
 }
 
-// makeNode makes the Node from the machine, anew when the machine's addresses changed.
+// makeNode makes the Node from the machine, again if the machine's addresses have changed.
 func (s *Source) makeNode() error {
 	addrs, err := s.machine()
 	if err != nil {
@@ -196,12 +191,12 @@ func (s *Source) makeNode() error {
 	return err
 }
 
-// apply tells the builder, as one update, what objects has and the builder has not.
+// apply updates the Builder to objects, in one update.
 func (s *Source) apply(b *cluster.Builder, objects map[key]placed) {
 	if s.machineNode != nil {
 		objects[keyOf(s.machineNode)] = placed{object: s.machineNode}
 	}
-	// What the builder could not use has been found when the files were read.
+	// The Builder's problems with an object are reported when its file is parsed.
 	_ = b.Update(func(u *cluster.Update) {
 		for k := range s.applied {
 			if _, still := objects[k]; !still {
@@ -217,7 +212,7 @@ func (s *Source) apply(b *cluster.Builder, objects map[key]placed) {
 	s.applied = objects
 }
 
-// remove tells that an object is gone. This node's own cannot go: another takes its place.
+// remove deletes an object. The Node is not deleted: it is replaced by one made from the machine.
 func remove(u *cluster.Update, k key) {
 	switch k.kind {
 	case "Service":
@@ -229,35 +224,40 @@ func remove(u *cluster.Update, k key) {
 	}
 }
 
-// tellFiles logs what is wrong with files, once, and only if it was wrong at the last look too; and what was passed over.
-func (s *Source) tellFiles(ctx context.Context, bad map[string]string) {
+// logFiles logs the errors of files and the objects that are ignored. before contains the errors that files had before this
+// sync: new ones are not logged yet, and reported as pending.
+func (s *Source) logFiles(ctx context.Context, before map[string]string) (pending bool) {
 	logger := klog.FromContext(ctx)
 	for name, f := range s.folder.files {
 		path := filepath.Join(s.folder.dir, name)
 		switch {
-		case f.err == nil && f.told != "":
-			logger.Info("Manifest is valid again", "file", path, "objects", len(f.objects))
-			f.told = ""
-		case f.err != nil && f.told != f.err.Error() && bad[name] == f.err.Error():
-			f.told = f.err.Error()
-			logger.Error(f.err, "Manifest has errors; its valid objects are in force, and nothing it held before is removed", "file", path, "objectsInForce", len(f.objects))
+		case f.err == nil:
+			if s.invalid.Ended(name) {
+				logger.Info("Manifest is valid again", "file", path, "objects", len(f.objects))
+			}
+		case before[name] != f.err.Error():
+			pending = true
+		case s.invalid.Changed(name, f.err.Error()):
+			logger.Error(f.err, "Manifest has errors; using its valid objects and keeping all of its earlier ones", "file", path, "objectsInUse", len(f.objects))
 		}
-		if len(f.passedOver) > 0 {
-			logger.Info("Passed over objects in a manifest because a service proxy does not use their kinds", "file", path, "objects", f.passedOver)
-			f.passedOver = nil
+		if len(f.ignored) > 0 {
+			logger.Info("Ignoring objects in a manifest; a service proxy does not use their kinds", "file", path, "objects", f.ignored)
+			f.ignored = nil
 		}
 	}
+	s.invalid.EndedExcept(func(name string) bool { return s.folder.files[name] != nil })
+	return pending
 }
 
-// tell logs other complaints once, and again when they have gone and come back.
-func (s *Source) tell(ctx context.Context, complaints []error) {
+// logErrors logs errors that do not concern a single file.
+func (s *Source) logErrors(ctx context.Context, errs []error) {
 	now := map[string]bool{}
-	for _, complaint := range complaints {
-		text := complaint.Error()
+	for _, err := range errs {
+		text := err.Error()
 		now[text] = true
-		if !s.told[text] {
-			klog.FromContext(ctx).Error(complaint, "The manifests cannot be used in full")
+		if s.failing.Changed(text, "") {
+			klog.FromContext(ctx).Error(err, "Failed to use all manifests")
 		}
 	}
-	s.told = now
+	s.failing.EndedExcept(func(text string) bool { return now[text] })
 }

@@ -23,7 +23,7 @@ import (
 
 var _ source.Source = (*Source)(nil)
 
-// bench is a running Source, the folder that it reads and what it says.
+// bench is a running Source, its directory and its log.
 type bench struct {
 	*testing.T
 	dir     string
@@ -45,7 +45,7 @@ func run(t *testing.T, dir string, options ...Option) *bench {
 	}, funcr.Options{})
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logger))
 	s := New(dir, "n1", options...)
-	s.patrol = time.Hour // so that nothing but events can be what was waited for
+	s.resync = time.Hour // only events may make the tests pass
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, b.builder) }()
 	t.Cleanup(func() {
@@ -72,7 +72,7 @@ func (b *bench) write(name, text string) {
 	}
 }
 
-// names are the Services in force, with the number of their endpoints.
+// names returns the Services with the number of their endpoints.
 func (b *bench) names() string {
 	var names []string
 	for _, service := range b.builder.Snapshot().Services.All() {
@@ -85,14 +85,14 @@ func (b *bench) names() string {
 	return strings.Join(names, " ")
 }
 
-// want waits until these Services are in force, and no other was meanwhile but those before.
+// want waits until the Builder has these Services, and checks that it had no others than those before meanwhile.
 func (b *bench) want(want string) {
 	b.Helper()
 	before := b.names()
 	b.until(fmt.Sprintf("Services %q", want), func() bool {
 		now := b.names()
 		if now != before && now != want {
-			b.Fatalf("Services %q were in force on the way from %q to %q", now, before, want)
+			b.Fatalf("Services %q were used on the way from %q to %q", now, before, want)
 		}
 		return now == want
 	})
@@ -102,7 +102,7 @@ func (b *bench) until(what string, met func() bool) {
 	b.Helper()
 	for deadline := time.Now().Add(patience); !met(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.Fatalf("%s never came; in force is %q, the log says\n%s", what, b.names(), strings.Join(b.logged(), "\n"))
+			b.Fatalf("%s never came; the Services are %q, the log is\n%s", what, b.names(), strings.Join(b.logged(), "\n"))
 		}
 	}
 }
@@ -133,7 +133,7 @@ func service(name string, endpoints int) string {
 	return text
 }
 
-// TestFolder walks through what people and programs do to a folder.
+// TestFolder changes files in the ways in which people and programs do.
 func TestFolder(t *testing.T) {
 	dir := t.TempDir()
 	for _, leftover := range []string{".hidden.yaml", "a.yaml~", "a.yaml.bak", "#a.yaml#", "README.md"} {
@@ -189,7 +189,7 @@ func TestFolder(t *testing.T) {
 	b.want("b=0")
 }
 
-// TestBadFile keeps the last good content of a bad file, names what is wrong, and goes on with the others.
+// TestBadFile checks that the objects of a file with errors are kept, that the errors are logged, and that other files are read.
 func TestBadFile(t *testing.T) {
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.yaml")
@@ -219,16 +219,16 @@ func TestBadFile(t *testing.T) {
 	if err := os.Symlink("nowhere", bad); err != nil {
 		t.Fatal(err)
 	}
-	b.says("bad.yaml", "link to nothing")
+	b.says("bad.yaml", "dangling link")
 	if err := os.Mkdir(filepath.Join(dir, "nowhere"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	b.write("c.yaml", service("c", 1))
-	b.want("c=1") // now it is a folder, and no file any more
+	b.want("c=1") // now bad.yaml is a directory
 }
 
-// TestBadObject proves that one bad object keeps its last good form and the file's others change, that nothing is removed
-// while anything is wrong, and that other kinds are passed over with a line.
+// TestBadObject checks that the last valid version of an invalid object is kept while others change, that nothing is removed
+// while a file has errors, and that other kinds are ignored and logged.
 func TestBadObject(t *testing.T) {
 	b := run(t, t.TempDir())
 	b.write("all.yaml", service("a", 1)+"---\n"+service("b", 1)+"---\n"+service("c", 1))
@@ -239,10 +239,10 @@ func TestBadObject(t *testing.T) {
 	b.want("a=2 b=1 c=1")
 	b.write("all.yaml", service("a", 2)+"---\napiVersion: apps/v1\nkind: Deployment\n")
 	b.want("a=2")
-	b.says("Passed over objects", "all.yaml", "Deployment (apps/v1) in line")
+	b.says("Ignoring objects in a manifest", "all.yaml", "Deployment (apps/v1) in line")
 }
 
-// TestBadFileOnce tells a fault once, not with every event.
+// TestBadFileOnce checks that an error is logged once, not with every event.
 func TestBadFileOnce(t *testing.T) {
 	b := run(t, t.TempDir())
 	b.write("bad.yaml", "nonsense: [")
@@ -258,18 +258,18 @@ func TestBadFileOnce(t *testing.T) {
 		}
 	}
 	if count != 1 {
-		t.Errorf("told %d times:\n%s", count, strings.Join(b.logged(), "\n"))
+		t.Errorf("logged %d times:\n%s", count, strings.Join(b.logged(), "\n"))
 	}
 }
 
-// TestSameObject lets the first file by name have an object that two files hold.
+// TestSameObject checks that the first file by name is used if two files contain an object.
 func TestSameObject(t *testing.T) {
 	b := run(t, t.TempDir())
 	b.write("b.yaml", service("web", 2))
 	b.want("web=2")
 	b.write("a.yaml", service("web", 1))
 	b.want("web=1")
-	b.says("b.yaml: Service default/web is in a.yaml already")
+	b.says("b.yaml: Service default/web is ignored, because a.yaml contains it too")
 	if err := os.Remove(filepath.Join(b.dir, "a.yaml")); err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +304,7 @@ func TestConfigMap(t *testing.T) {
 	}
 }
 
-// TestFolderReplaced follows the folder's name to another folder, and through its absence.
+// TestFolderReplaced replaces the directory, and removes it for a while.
 func TestFolderReplaced(t *testing.T) {
 	top := t.TempDir()
 	do := func(err error) {
@@ -327,10 +327,10 @@ func TestFolderReplaced(t *testing.T) {
 	b.write("a.yaml", service("a", 3))
 	b.want("a=3")
 	do(os.Remove(link))
-	b.says("what it held stays in force")
+	b.says("keeping the objects that it contained")
 	do(os.Symlink("v1", link))
 	b.want("a=1")
-	t.Log("moved away and back, it is the same folder")
+	t.Log("moved away and back, it is the same directory")
 	do(os.Remove(link))
 	do(os.Rename(filepath.Join(top, "v2"), link))
 	b.want("a=3")
@@ -342,14 +342,14 @@ func TestFolderReplaced(t *testing.T) {
 	b.want("a=6")
 	do(os.RemoveAll(link))
 	do(os.Symlink("v1", link))
-	b.until("the first folder's file", func() bool { return b.names() == "a=1" })
+	b.until("the first directory's file", func() bool { return b.names() == "a=1" })
 	do(os.RemoveAll(filepath.Join(top, "v1")))
 	do(os.Mkdir(filepath.Join(top, "v1"), 0o755))
 	b.write("a.yaml", service("a", 5))
-	b.until("the new folder's file", func() bool { return b.names() == "a=5" })
+	b.until("the new directory's file", func() bool { return b.names() == "a=5" })
 }
 
-// TestNode makes a Node from the machine only as long as no file has it.
+// TestNode checks that the Node is made from the machine only while no file contains it.
 func TestNode(t *testing.T) {
 	var mu sync.Mutex
 	var failure error
@@ -381,14 +381,14 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// TestNoFolder fails at the start, and says what to do.
+// TestNoFolder checks that Run fails if the directory does not exist.
 func TestNoFolder(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.yaml")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{filepath.Join(dir, "none"): "no such file or directory; create it", file: "is a file; name the folder"} {
+	for path, want := range map[string]string{filepath.Join(dir, "none"): "no such file or directory; create it", file: "is a file; use the directory"} {
 		err := New(path, "n1").Run(context.Background(), cluster.NewBuilder("n1"))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Run(%s) gave the error %v, want %q", path, err, want)
@@ -396,7 +396,7 @@ func TestNoFolder(t *testing.T) {
 	}
 }
 
-// TestStrangeFiles reads no pipe, which would block, and nothing that is too large.
+// TestStrangeFiles checks that pipes, which would block, and large files are not read.
 func TestStrangeFiles(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe.yaml"), 0o644); err != nil {

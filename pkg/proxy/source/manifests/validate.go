@@ -18,19 +18,19 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
-// wrong is what an object says that cannot be.
-type wrong struct {
+// invalid is an error in a field.
+type invalid struct {
 	field string
 	err   error
 }
 
-// validator holds an object against the rules of the API that concern a proxy.
+// validator checks the rules of the API that matter to a proxy.
 type validator struct {
-	found []wrong
+	found []invalid
 }
 
-// validate checks an object with its defaults filled in.
-func validate(object runtime.Object) []wrong {
+// validate validates an object that has its defaults.
+func validate(object runtime.Object) []invalid {
 	v := &validator{}
 	name := ""
 	switch o := object.(type) {
@@ -47,7 +47,7 @@ func validate(object runtime.Object) []wrong {
 	case *networkingv1.ServiceCIDR:
 		v.clusterWide(&o.ObjectMeta, "ServiceCIDRs")
 		if len(o.Spec.CIDRs) == 0 {
-			v.add("spec.cidrs", "at least one CIDR is needed")
+			v.add("spec.cidrs", "at least one CIDR is required")
 		}
 	}
 	v.unusable(name, object)
@@ -55,10 +55,10 @@ func validate(object runtime.Object) []wrong {
 }
 
 func (v *validator) add(field, format string, args ...any) {
-	v.found = append(v.found, wrong{field, fmt.Errorf(format, args...)})
+	v.found = append(v.found, invalid{field, fmt.Errorf(format, args...)})
 }
 
-// unusable asks the Builder what it would leave out of the object.
+// unusable adds the problems that the Builder finds in the object.
 func (v *validator) unusable(nodeName string, object runtime.Object) {
 	err := cluster.NewBuilder(nodeName).Update(func(u *cluster.Update) { Apply(u, []runtime.Object{object}) })
 	if err == nil {
@@ -71,7 +71,7 @@ func (v *validator) unusable(nodeName string, object runtime.Object) {
 			continue
 		}
 		field := problem.Field
-		if field == "spec.clusterIPs[0]" { // most files have the other of the two
+		if field == "spec.clusterIPs[0]" { // most files have only spec.clusterIP
 			field = "spec.clusterIP"
 		}
 		if !v.has(field) {
@@ -80,9 +80,9 @@ func (v *validator) unusable(nodeName string, object runtime.Object) {
 	}
 }
 
-// has tells whether something is known to be wrong with a field, so that it is told once.
+// has reports whether a field already has an error.
 func (v *validator) has(field string) bool {
-	return slices.ContainsFunc(v.found, func(w wrong) bool { return w.field == field })
+	return slices.ContainsFunc(v.found, func(i invalid) bool { return i.field == field })
 }
 
 func (v *validator) names(meta *metav1.ObjectMeta, nameRule func(string) []string) {
@@ -93,22 +93,22 @@ func (v *validator) names(meta *metav1.ObjectMeta, nameRule func(string) []strin
 func (v *validator) clusterWide(meta *metav1.ObjectMeta, kinds string) {
 	v.name("metadata.name", meta.Name, validation.IsDNS1123Subdomain)
 	if meta.Namespace != "" {
-		v.add("metadata.namespace", "%s are not in a namespace; remove it", kinds)
+		v.add("metadata.namespace", "%s have no namespace; remove this field", kinds)
 	}
 }
 
 func (v *validator) name(field, name string, rule func(string) []string) {
 	if name == "" {
-		v.add(field, "it has no name")
+		v.add(field, "a name is required")
 	} else if complaints := rule(name); len(complaints) > 0 {
 		v.add(field, "%q: %s", name, strings.Join(complaints, "; "))
 	}
 }
 
-// oneOf checks a value of which the API knows a few.
+// oneOf checks an enumerated value.
 func oneOf[T ~string](v *validator, field string, value T, known ...T) {
 	if !slices.Contains(known, value) {
-		v.add(field, "%q is none of %q", value, known)
+		v.add(field, "%q is not one of %q", value, known)
 	}
 }
 
@@ -125,11 +125,11 @@ func (v *validator) service(spec *corev1.ServiceSpec) {
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
 	}
 	if spec.Type == corev1.ServiceTypeExternalName {
-		return // nothing more of it is read
+		return // the proxy reads no other field
 	}
 	v.clusterIPs(spec)
 	if len(spec.Ports) == 0 && spec.ClusterIP != corev1.ClusterIPNone {
-		v.add("spec.ports", "at least one port is needed")
+		v.add("spec.ports", "at least one port is required")
 	}
 	v.servicePorts(spec)
 }
@@ -138,17 +138,17 @@ func (v *validator) clusterIPs(spec *corev1.ServiceSpec) {
 	ips := spec.ClusterIPs
 	switch {
 	case spec.ClusterIP == "":
-		v.add("spec.clusterIP", "nothing allocates addresses here; give one, or None for a headless Service")
+		v.add("spec.clusterIP", "is required, because there is no API server to allocate an address; use None for a headless Service")
 	case ips[0] != spec.ClusterIP:
-		v.add("spec.clusterIPs[0]", "%q is not the clusterIP, which is %q", ips[0], spec.ClusterIP)
+		v.add("spec.clusterIPs[0]", "%q differs from spec.clusterIP, which is %q", ips[0], spec.ClusterIP)
 	case len(ips) > 2:
-		v.add("spec.clusterIPs", "%d addresses; there may be one of each family", len(ips))
+		v.add("spec.clusterIPs", "%d addresses; at most one of each family is allowed", len(ips))
 	case len(ips) == 2 && netutils.IsIPv6String(ips[0]) == netutils.IsIPv6String(ips[1]):
-		v.add("spec.clusterIPs[1]", "%s is of the same family as %s; there may be one of each family", ips[1], ips[0])
+		v.add("spec.clusterIPs[1]", "%s is of the same family as %s; at most one of each family is allowed", ips[1], ips[0])
 	}
 }
 
-// portKey is what two ports of a Service or a slice must not have in common.
+// portKey is unique among the ports of a Service or an EndpointSlice.
 type portKey struct {
 	protocol corev1.Protocol
 	number   int32
@@ -160,7 +160,7 @@ func (v *validator) servicePorts(spec *corev1.ServiceSpec) {
 		port := &spec.Ports[i]
 		at := yamldoc.Element("spec.ports", i)
 		if len(spec.Ports) > 1 && port.Name == "" {
-			v.add(at+".name", "every port needs a name where there are several")
+			v.add(at+".name", "is required, because there are several ports")
 		} else if port.Name != "" {
 			v.name(at+".name", port.Name, validation.IsDNS1123Label)
 			unique(v, names, port.Name, at+".name")
@@ -172,15 +172,15 @@ func (v *validator) servicePorts(spec *corev1.ServiceSpec) {
 		case port.NodePort != 0:
 			unique(v, nodePorts, portKey{port.Protocol, port.NodePort}, at+".nodePort")
 		case spec.Type == corev1.ServiceTypeNodePort:
-			v.add(at+".nodePort", "nothing allocates node ports here; give one, usually of 30000-32767")
+			v.add(at+".nodePort", "is required, because there is no API server to allocate a node port; usually 30000-32767")
 		}
 	}
 }
 
-// unique notes a value that an earlier item of the list has, too.
+// unique adds an error if an earlier item of the list has the same value.
 func unique[K comparable](v *validator, seen map[K]int, value K, field string) {
 	if first, twice := seen[value]; twice {
-		v.add(field, "%v is that of item %d already", value, first)
+		v.add(field, "%v is already used by item %d", value, first)
 		return
 	}
 	seen[value] = len(seen)

@@ -7,31 +7,32 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"k8s.io/klog/v2"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 )
 
-// watch tells when something may have changed in a directory. Where the system gives no events it tells
-// nothing, and the patrol finds what changed.
+// watch reports when something may have changed in a directory. Without events from the system it reports nothing, and
+// changes are found after resyncPeriod.
 type watch struct {
 	dir     string
-	watcher *fsnotify.Watcher // nil if the system gives none
-	// watched is the directory that events come from. dir may be a link that names another one tomorrow.
+	watcher *fsnotify.Watcher // nil if the system has no events
+	// watched is the directory that is watched. dir may be a link that leads to another one later.
 	watched os.FileInfo
-	// told tells that a person knows that the directory cannot be watched.
-	told bool
+	failing logonce.Condition
 }
 
 func newWatch(ctx context.Context, dir string) *watch {
-	w := &watch{dir: dir}
+	w := &watch{dir: dir, failing: logonce.Condition{Again: logonce.Reminder}}
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "The folder of manifests cannot be watched, so changes take effect seconds later; "+
-			"raise the sysctls fs.inotify.max_user_instances and max_user_watches", "folder", dir, "period", patrol)
+		klog.FromContext(ctx).Error(err, "Failed to watch the directory of manifests; reading it periodically",
+			"directory", dir, "period", resyncPeriod, "hint", "raise the sysctls fs.inotify.max_user_instances and max_user_watches")
 		return w
 	}
 	w.watcher = watcher
-	// The parent tells when the folder itself is replaced.
+	// Events of the parent report that the directory itself was replaced.
 	if err := watcher.Add(filepath.Dir(dir)); err != nil {
-		klog.FromContext(ctx).V(2).Info("The folder above the manifests cannot be watched", "reason", err)
+		klog.FromContext(ctx).V(2).Info("Failed to watch the parent of the directory of manifests", "reason", err)
 	}
 	return w
 }
@@ -56,7 +57,7 @@ func (w *watch) errors() <-chan error {
 	return w.watcher.Errors
 }
 
-// concerns tells whether an event is about the folder or something in it.
+// concerns reports whether an event is about the directory or a file in it.
 func (w *watch) concerns(event fsnotify.Event) bool {
 	if event.Name == w.dir && event.Op&(fsnotify.Remove|fsnotify.Rename|fsnotify.Create) != 0 {
 		w.watched = nil
@@ -64,8 +65,8 @@ func (w *watch) concerns(event fsnotify.Event) bool {
 	return event.Name == w.dir || filepath.Dir(event.Name) == w.dir
 }
 
-// follow makes events come from the directory that has the name now. It is false if there is none at the
-// moment, or none that can be watched; where the system gives no events at all, there is nothing to wait for.
+// follow watches the directory that dir leads to now. It returns false if that should be tried again soon: the directory
+// does not exist, or watching it failed.
 func (w *watch) follow(ctx context.Context) bool {
 	if w.watcher == nil {
 		return true
@@ -78,14 +79,16 @@ func (w *watch) follow(ctx context.Context) bool {
 	if w.watched != nil && os.SameFile(now, w.watched) {
 		return true
 	}
-	_ = w.watcher.Remove(w.dir) // a folder that had the name; this fails if there is none
+	_ = w.watcher.Remove(w.dir) // the previous directory of this name; fails if there is none
 	if err := w.watcher.Add(w.dir); err != nil {
-		if !w.told {
-			klog.FromContext(ctx).Error(err, "The folder of manifests cannot be watched, so changes take a moment longer", "folder", w.dir)
+		if w.failing.Changed(err.Error()) {
+			klog.FromContext(ctx).Error(err, "Failed to watch the directory of manifests; reading it periodically", "directory", w.dir, "period", settle)
 		}
-		w.told = true
 		return false
 	}
-	w.watched, w.told = now, false
+	if w.failing.Ended() {
+		klog.FromContext(ctx).Info("Watching the directory of manifests again", "directory", w.dir)
+	}
+	w.watched = now
 	return true
 }
