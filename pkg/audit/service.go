@@ -6,10 +6,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-)
 
-// labelServiceProxyName marks Services that are another proxy's.
-const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
 
 // Service looks at a Service. It may be changed or dropped afterwards.
 func (a *Auditor) Service(s *corev1.Service) {
@@ -62,7 +61,7 @@ func (a *Auditor) externalIPs(s *corev1.Service) {
 
 // unserved says why this proxy serves no address of a Service at all, or "" if it does.
 func unserved(s *corev1.Service) string {
-	switch name, foreign := s.Labels[labelServiceProxyName]; {
+	switch name, foreign := s.Labels[cluster.LabelServiceProxyName]; {
 	case foreign:
 		return "the Service is left to the proxy " + name
 	case s.Spec.Type == corev1.ServiceTypeExternalName:

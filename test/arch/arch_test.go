@@ -144,6 +144,36 @@ func TestTablesAreOrdered(t *testing.T) {
 	}
 }
 
+// TestRowsAreUsed checks that every pattern in the import table matches a package of this repository.
+func TestRowsAreUsed(t *testing.T) {
+	tree, err := Load(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := func(pattern string) bool {
+		return slices.ContainsFunc(tree.Packages, func(p *Package) bool { _, ok := match(pattern, p.Dir); return ok })
+	}
+	for _, r := range rows {
+		for _, pattern := range append([]string{r.packages}, r.imports...) {
+			if !used(pattern) {
+				t.Errorf("row %q: no package matches %q; remove it", r.packages, pattern)
+			}
+		}
+	}
+	for _, pattern := range testImports {
+		if !used(pattern) {
+			t.Errorf("testImports: no package matches %q; remove it", pattern)
+		}
+	}
+	for _, lib := range libraries {
+		for _, user := range lib.users {
+			if !strings.HasSuffix(user, ".go") && !used(user) {
+				t.Errorf("library %q: no package matches its user %q; remove it", lib.paths[0], user)
+			}
+		}
+	}
+}
+
 // TestMatch documents the patterns of the tables.
 func TestMatch(t *testing.T) {
 	for _, c := range []struct {

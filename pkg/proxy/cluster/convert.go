@@ -15,11 +15,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Labels and names that k8s.io/api has no constant for.
+// LabelServiceProxyName is the label of Services that are for another proxy. k8s.io/api has no constant for it.
+const LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
+
 const (
-	labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
-	taintToBeDeleted      = "ToBeDeletedByClusterAutoscaler" // KEP-3836
-	maxAffinity           = 24 * time.Hour                   // the API's own limit
+	taintToBeDeleted = "ToBeDeletedByClusterAutoscaler" // KEP-3836; k8s.io/api has no constant for it
+	maxAffinity      = 24 * time.Hour                   // the API's limit
 )
 
 // converter converts API objects into this package's values. Repeated strings and sets are shared.
@@ -31,7 +32,7 @@ type converter struct {
 
 // served reports whether a Service is for this proxy.
 func served(s *corev1.Service) bool {
-	_, foreign := s.Labels[labelServiceProxyName]
+	_, foreign := s.Labels[LabelServiceProxyName]
 	return !foreign && s.Spec.Type != corev1.ServiceTypeExternalName &&
 		s.Spec.ClusterIP != "" && s.Spec.ClusterIP != corev1.ClusterIPNone
 }

@@ -25,8 +25,8 @@ func TestServed(t *testing.T) {
 		{"headless", func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} }, false},
 		{"without cluster IP", func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil }, false},
 		{"ExternalName that still has an address", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }, false},
-		{"of another proxy", func(s *corev1.Service) { s.Labels = map[string]string{labelServiceProxyName: "other"} }, false},
-		{"of another proxy, whose name is empty", func(s *corev1.Service) { s.Labels = map[string]string{labelServiceProxyName: ""} }, false},
+		{"of another proxy", func(s *corev1.Service) { s.Labels = map[string]string{LabelServiceProxyName: "other"} }, false},
+		{"of another proxy, whose name is empty", func(s *corev1.Service) { s.Labels = map[string]string{LabelServiceProxyName: ""} }, false},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -30,11 +30,8 @@ type resource struct {
 	endpoints func(u *cluster.Update, name cache.ObjectName) int
 }
 
-// Selectors of the Services that are for this proxy.
-const (
-	labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
-	fieldWithClusterIP    = "spec.clusterIP!=" + corev1.ClusterIPNone
-)
+// fieldWithClusterIP selects Services that are not headless.
+const fieldWithClusterIP = "spec.clusterIP!=" + corev1.ClusterIPNone
 
 // resources returns the resources that a proxy on the node of that name watches.
 func resources(nodeName string) []*resource {
@@ -45,7 +42,7 @@ func services() *resource {
 	name := func(n cache.ObjectName) cluster.ServiceName { return cluster.ServiceName(n) }
 	return &resource{
 		name: "services", version: corev1.SchemeGroupVersion, example: &corev1.Service{},
-		fields: fieldWithClusterIP, labels: "!" + labelServiceProxyName,
+		fields: fieldWithClusterIP, labels: "!" + cluster.LabelServiceProxyName,
 		set:       func(u *cluster.Update, object any) { u.SetService(object.(*corev1.Service)) },
 		remove:    func(u *cluster.Update, n cache.ObjectName) { u.DeleteService(name(n)) },
 		known:     func(u *cluster.Update) iter.Seq[cache.ObjectName] { return renamed(u.Services()) },

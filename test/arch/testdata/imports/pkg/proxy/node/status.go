@@ -1,0 +1,2 @@
+// Package node is part of an example.
+package node

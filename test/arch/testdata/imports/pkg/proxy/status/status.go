@@ -1,2 +1,0 @@
-// Package status is part of an example.
-package status
