@@ -120,10 +120,15 @@ func (o *fakeObserver) Queued(at time.Time)     { o.queued = append(o.queued, at
 func (o *fakeObserver) Synced(s *Sync)          { o.synced = append(o.synced, s) }
 func (o *fakeObserver) Drifted(d backend.Drift) { o.drifts = append(o.drifts, d) }
 
-// syncCounter is an Observer that implements none of the optional interfaces.
+// syncCounter is a SyncObserver only.
 type syncCounter int
 
 func (c *syncCounter) Synced(*Sync) { *c++ }
+
+// driftCounter is a DriftObserver only.
+type driftCounter int
+
+func (c *driftCounter) Drifted(backend.Drift) { *c++ }
 
 // run is a Proxy at work in a bubble, where time passes only when everything waits for it.
 type run struct {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"time"
 
@@ -37,23 +38,24 @@ type Config struct {
 	Spent func() time.Duration
 }
 
-// Observer is notified of every sync. It may also implement QueueObserver and DriftObserver. All methods are called
-// by one goroutine and must not block.
-type Observer interface {
+// Observer is a [SyncObserver], a [QueueObserver], a [DriftObserver], or several of them. All methods are called by one
+// goroutine and must not block.
+type Observer any
+
+// SyncObserver is notified of every sync.
+type SyncObserver interface {
 	// Synced reports a sync that has finished. The Sync must not be modified.
 	Synced(s *Sync)
 }
 
-// QueueObserver is an Observer that is also notified of changes before they are programmed.
+// QueueObserver is notified of changes before they are programmed.
 type QueueObserver interface {
-	Observer
 	// Queued reports that the cluster has changed and a sync is due.
 	Queued(at time.Time)
 }
 
-// DriftObserver is an Observer that is also notified of drift.
+// DriftObserver is notified of drift.
 type DriftObserver interface {
-	Observer
 	// Drifted reports that the rules were modified externally. A sync follows.
 	Drifted(d backend.Drift)
 }
@@ -105,6 +107,10 @@ func (s *Sync) again() (soonest time.Duration) {
 // Proxy runs the pipeline on one snapshot after another.
 type Proxy struct {
 	Config
+	syncObservers  []SyncObserver
+	queueObservers []QueueObserver
+	driftObservers []DriftObserver
+
 	pace  pacer
 	retry wait.Backoff
 	// plan is the plan of the last sync, synced the snapshot of the last successful one.
@@ -114,15 +120,37 @@ type Proxy struct {
 	syncFailing, checkFailing logonce.Condition
 }
 
-// New returns a Proxy; Run starts it.
+// New returns a Proxy; Run starts it. It panics if an Observer implements none of the interfaces.
 func New(config Config) *Proxy {
 	if config.Spent == nil {
 		config.Spent = func() time.Duration { return 0 }
 	}
-	return &Proxy{
+	p := &Proxy{
 		Config: config, pace: pacer{min: config.MinSyncPeriod}, retry: retries(config.SyncPeriod),
 		syncFailing:  logonce.Condition{Again: logonce.Reminder},
 		checkFailing: logonce.Condition{Again: logonce.Reminder, Settle: checkSettle},
+	}
+	for _, o := range config.Observers {
+		p.observe(o)
+	}
+	return p
+}
+
+func (p *Proxy) observe(o Observer) {
+	sync, syncs := o.(SyncObserver)
+	queue, queues := o.(QueueObserver)
+	drift, drifts := o.(DriftObserver)
+	if syncs {
+		p.syncObservers = append(p.syncObservers, sync)
+	}
+	if queues {
+		p.queueObservers = append(p.queueObservers, queue)
+	}
+	if drifts {
+		p.driftObservers = append(p.driftObservers, drift)
+	}
+	if !syncs && !queues && !drifts {
+		panic(fmt.Sprintf("%T observes nothing", o))
 	}
 }
 
@@ -175,10 +203,8 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 			return err
 		case <-changed:
 			now := time.Now()
-			for _, o := range p.Observers {
-				if o, ok := o.(QueueObserver); ok {
-					o.Queued(now)
-				}
+			for _, o := range p.queueObservers {
+				o.Queued(now)
 			}
 			changed = nil // the sync that is due now includes all changes until then
 			due.Reset(p.pace.wait(now))
@@ -239,7 +265,7 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 			logger.Error(err, "Sync failed, at least in part; the rules that could not be written stay as they were", "retryIn", again)
 		}
 	}
-	for _, o := range p.Observers {
+	for _, o := range p.syncObservers {
 		o.Synced(s)
 	}
 	return again
@@ -258,10 +284,8 @@ func (p *Proxy) drifted(ctx context.Context) bool {
 	}
 	for _, d := range drifts {
 		logger.Info("Rules were modified externally; resyncing", "family", d.Family, "what", d.What, "writer", d.Writer)
-		for _, o := range p.Observers {
-			if o, ok := o.(DriftObserver); ok {
-				o.Drifted(d)
-			}
+		for _, o := range p.driftObservers {
+			o.Drifted(d)
 		}
 	}
 	return len(drifts) > 0

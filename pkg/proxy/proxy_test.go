@@ -357,22 +357,30 @@ func TestFailingSyncIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// TestObserverWithoutOptionalMethods checks that an Observer may implement Synced only.
-func TestObserverWithoutOptionalMethods(t *testing.T) {
+// TestObserversOfOneKind checks that an Observer may implement one interface only, and must implement one.
+func TestObserversOfOneKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var plain syncCounter
+		var syncs syncCounter
+		var drifts driftCounter
 		r := started(t, func(r *run) {
 			r.CheckPeriod = 10 * time.Second
-			r.Observers = append(r.Observers, &plain)
+			r.Observers = append(r.Observers, &syncs, &drifts)
 		})
 		r.pass(time.Second)
 		r.change()
 		r.backend.set(func(b *fakeBackend) { b.drifts = []backend.Drift{{Family: cluster.IPv4}} })
 		r.pass(10 * time.Second)
-		if plain != 3 || len(r.observer.queued) != 1 || len(r.observer.drifts) != 1 {
-			t.Errorf("got %d syncs, %d changes and %d drifts, want 3, 1 and 1", plain, len(r.observer.queued), len(r.observer.drifts))
+		if syncs != 3 || drifts != 1 || len(r.observer.queued) != 1 || len(r.observer.drifts) != 1 {
+			t.Errorf("got %d syncs and %d drifts, and %d changes and %d drifts of another Observer; want 3, 1, 1 and 1",
+				syncs, drifts, len(r.observer.queued), len(r.observer.drifts))
 		}
 	})
+	defer func() {
+		if recover() == nil {
+			t.Error("New takes an Observer that observes nothing")
+		}
+	}()
+	New(Config{Observers: []Observer{0}})
 }
 
 func TestNoChecks(t *testing.T) {

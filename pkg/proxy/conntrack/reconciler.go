@@ -42,7 +42,7 @@ type Config struct {
 }
 
 // Reconciler deletes stale UDP flows, and TCP connections that were started too early, from the kernel's table. It is
-// a proxy.Observer. The cost of Synced is proportional to the change; Run does the work, for the newest plan.
+// a proxy.SyncObserver and a proxy.DriftObserver. The cost of Synced is proportional to the change; Run does the work, for the newest plan.
 type Reconciler struct {
 	config Config
 	wake   chan struct{}
@@ -55,7 +55,10 @@ type Reconciler struct {
 	drifted map[cluster.Family]bool
 }
 
-var _ proxy.DriftObserver = (*Reconciler)(nil)
+var (
+	_ proxy.SyncObserver  = (*Reconciler)(nil)
+	_ proxy.DriftObserver = (*Reconciler)(nil)
+)
 
 // work describes the entries to check.
 type work struct {

@@ -25,12 +25,14 @@ type Config struct {
 	Logger   klog.Logger
 }
 
-// Watcher tracks contested frontends. It is a proxy.Observer.
+// Watcher tracks contested frontends. It is a proxy.SyncObserver.
 type Watcher struct {
 	config Config
 	// seen is the plan of the last sync.
 	seen *plan.Plan
 }
+
+var _ proxy.SyncObserver = (*Watcher)(nil)
 
 // New returns a Watcher that has not seen a plan yet.
 func New(config Config) *Watcher { return &Watcher{config: config, seen: &plan.Plan{}} }

@@ -26,7 +26,7 @@ type Config struct {
 	Logger  klog.Logger
 }
 
-// Watcher tracks the Services with external IPs. It is a proxy.Observer.
+// Watcher tracks the Services with external IPs. It is a proxy.SyncObserver.
 type Watcher struct {
 	config  Config
 	started bool
@@ -36,6 +36,8 @@ type Watcher struct {
 	// served and ignored count Services.
 	served, ignored int
 }
+
+var _ proxy.SyncObserver = (*Watcher)(nil)
 
 // New returns a Watcher that has not seen a sync yet.
 func New(config Config) *Watcher { return &Watcher{config: config} }

@@ -26,8 +26,8 @@ type Config struct {
 	HealthzAnswered, LivezAnswered func(code int)
 }
 
-// Checker reports whether the proxy keeps up with the cluster. It is a proxy.Observer. Its other methods may be called by
-// several goroutines.
+// Checker reports whether the proxy keeps up with the cluster. It is a proxy.SyncObserver and a proxy.QueueObserver.
+// Its other methods are safe for concurrent use.
 type Checker struct {
 	config Config
 
@@ -45,7 +45,10 @@ type family struct {
 	waiting time.Time
 }
 
-var _ proxy.QueueObserver = (*Checker)(nil)
+var (
+	_ proxy.SyncObserver  = (*Checker)(nil)
+	_ proxy.QueueObserver = (*Checker)(nil)
+)
 
 // NewChecker makes a Checker that has not seen a sync yet: /livez is 200 and /healthz is 503.
 func NewChecker(config Config) *Checker {

@@ -43,7 +43,7 @@ type ServicesConfig struct {
 	Clock clock.WithTicker
 }
 
-// Services serves the health check node ports of Services. It is a proxy.Observer.
+// Services serves the health check node ports of Services. It is a proxy.SyncObserver.
 //
 // Each family answers for itself, on sockets of its own: a load balancer that asks by IPv6 learns how many IPv6 endpoints
 // are here. A Service that does not exist in a family has no listener there.
@@ -61,6 +61,8 @@ type Services struct {
 	checks     map[cluster.ServiceName]*check
 	incomplete map[*check]bool
 }
+
+var _ proxy.SyncObserver = (*Services)(nil)
 
 // NewServices makes a Services that does not listen yet.
 func NewServices(config ServicesConfig) *Services {

@@ -38,7 +38,7 @@ func (c *Config) names() backend.MetricNames {
 	return backend.MetricNames{}
 }
 
-// Metrics holds the metrics and updates them. It is a proxy.Observer.
+// Metrics holds the metrics and updates them. It is an observer of syncs, queued changes and drift.
 type Metrics struct {
 	config Config
 	metricSet
@@ -52,6 +52,7 @@ type Metrics struct {
 }
 
 var (
+	_ proxy.SyncObserver  = (*Metrics)(nil)
 	_ proxy.QueueObserver = (*Metrics)(nil)
 	_ proxy.DriftObserver = (*Metrics)(nil)
 )

@@ -34,7 +34,7 @@ type Config struct {
 	Logger  klog.Logger
 }
 
-// Watch watches this node. It is a proxy.Observer.
+// Watch watches this node. It is a proxy.SyncObserver.
 type Watch struct {
 	config Config
 	failed chan error
@@ -47,6 +47,8 @@ type Watch struct {
 	services  cluster.Map[cluster.ServiceName, *plan.Service]
 	nodePorts map[cluster.Family]bool
 }
+
+var _ proxy.SyncObserver = (*Watch)(nil)
 
 // NewWatch returns a Watch that has not seen a sync yet.
 func NewWatch(config Config) *Watch {

@@ -11,12 +11,14 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Watcher tracks refused ports. It is a proxy.Observer.
+// Watcher tracks refused ports. It is a proxy.SyncObserver.
 type Watcher struct {
 	recorder proxy.Recorder
 	// refused holds the ports that were refused in the last sync. Their state is the text of the cause.
 	refused logonce.Conditions[refused]
 }
+
+var _ proxy.SyncObserver = (*Watcher)(nil)
 
 // refused identifies a port of a Service in one family. A recreated Service has another UID.
 type refused struct {

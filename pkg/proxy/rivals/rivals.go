@@ -35,7 +35,7 @@ type Config struct {
 	Logger    logr.Logger
 }
 
-// Watch looks for other proxies. It is a proxy.Observer.
+// Watch looks for other proxies. It is a proxy.DriftObserver.
 type Watch struct {
 	config  Config
 	drifted chan struct{}
@@ -52,9 +52,6 @@ func New(config Config) *Watch {
 	return &Watch{config: config, drifted: make(chan struct{}, 1), absent: map[string]bool{},
 		logged: logonce.Conditions[string]{Again: logonce.Reminder}}
 }
-
-// Synced does nothing.
-func (w *Watch) Synced(*proxy.Sync) {}
 
 // Drifted notes that a proxy of the same mode wrote.
 func (w *Watch) Drifted(d backend.Drift) {
