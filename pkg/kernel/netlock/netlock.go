@@ -197,9 +197,6 @@ func newLock(listener *net.UnixListener, self Owner) *Lock {
 	return l
 }
 
-// Owner is this process, as others are told of it.
-func (l *Lock) Owner() Owner { return l.owner }
-
 // Release gives the lock up. One who waits takes it at once.
 func (l *Lock) Release() error {
 	err := l.listener.Close() // first, so that the name is free when the connections break

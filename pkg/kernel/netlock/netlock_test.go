@@ -49,8 +49,8 @@ func TestTryReportsTheOwner(t *testing.T) {
 	lock := must(t, name, Owner{Mode: "nftables", Version: "v1.2.3"})
 	_, err := Try(name, Owner{Mode: "iptables"})
 	var held *HeldError
-	if !errors.As(err, &held) || held.Owner != lock.Owner() {
-		t.Fatalf("got %v, want a HeldError of %+v", err, lock.Owner())
+	if !errors.As(err, &held) || held.Owner != lock.owner {
+		t.Fatalf("got %v, want a HeldError of %+v", err, lock.owner)
 	}
 	for _, words := range []string{fmt.Sprintf("process %d", os.Getpid()), "mode nftables", "version v1.2.3", "since 20"} {
 		if !strings.Contains(err.Error(), words) {
@@ -69,8 +69,8 @@ func TestAcquireWaitsForEachOwner(t *testing.T) {
 	name := fresh(t)
 	first := must(t, name, Owner{Mode: "first"})
 	second := await(t.Context(), name, Owner{Mode: "second"})
-	if o := <-second.told; o != first.Owner() {
-		t.Errorf("told of %+v, want %+v", o, first.Owner())
+	if o := <-second.told; o != first.owner {
+		t.Errorf("told of %+v, want %+v", o, first.owner)
 	}
 	select {
 	case <-second.lock:
