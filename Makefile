@@ -23,6 +23,7 @@ LDFLAGS := -s -w $(addprefix -X k8s.io/component-base/version.,\
 
 COMMANDS := $(notdir $(wildcard cmd/*))
 LINTER   := .cache/golangci-lint
+DEADCODE := .cache/deadcode
 
 # The arguments of build/need.sh for tests that send packets in network namespaces.
 LABORATORY := namespaces nft iptables conntrack ip
@@ -87,17 +88,23 @@ image-packages: ## pin the newest Debian packages of the image's release in buil
 	@build/need.sh go
 	@go run -C build/image . -update -cache $(CURDIR)/.cache/deb
 
-lint: $(LINTER) ## vet and golangci-lint (pinned in build/tools) in every module; check that generated code is up to date
+lint: $(LINTER) $(DEADCODE) ## vet, golangci-lint (pinned in build/tools) and a search for dead code; check that generated code is up to date
 	@for module in $(MODULES); do \
 		echo "lint $$module"; \
 		(cd $$module && go vet ./... && $(CURDIR)/$(LINTER) run --config $(CURDIR)/.golangci.yml ./...); \
 	done
+	@build/deadcode.sh $(CURDIR)/$(DEADCODE)
 	@build/codegen/verify.sh
 
 $(LINTER): build/tools/go.mod build/tools/go.sum
 	@build/need.sh go
 	@echo "compiling golangci-lint (only the first time, one or two minutes)"
 	go build -C build/tools -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+$(DEADCODE): build/tools/go.mod build/tools/go.sum
+	@build/need.sh go
+	go build -C build/tools -o $(CURDIR)/$@ golang.org/x/tools/cmd/deadcode
 	@touch $@
 
 test: ## all tests; as root on Debian, installs what it needs
