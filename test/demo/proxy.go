@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -78,27 +77,15 @@ func (p *proxy) terminate() error {
 // expectExit marks the exit of the proxy as expected.
 func (p *proxy) expectExit() { p.exitExpected.Store(true) }
 
-// logBuffer stores the log output of kube-proxy.
-type logBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-// Write implements io.Writer.
-func (j *logBuffer) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
-}
+// logBuffer is the log of kube-proxy.
+type logBuffer struct{ netns.Log }
 
 // errorLine matches the log lines with which a Go program that uses klog reports errors and crashes.
 var errorLine = regexp.MustCompile(`^([EF]\d{4} |panic: |fatal error: |SIG[A-Z]+: )`)
 
 // lines returns all log lines, and the indexes of those that report errors.
 func (j *logBuffer) lines() (all []string, errorLines []int) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for line := range strings.Lines(j.text.String()) {
+	for line := range strings.Lines(j.String()) {
 		line = strings.TrimRight(line, "\n")
 		if errorLine.MatchString(line) {
 			errorLines = append(errorLines, len(all))

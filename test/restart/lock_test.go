@@ -3,13 +3,11 @@
 package restart
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,24 +15,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// journal is the log of a process that is still running.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write is part of io.Writer.
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
+// journal is the log of a process.
+type journal struct{ netns.Log }
 
 // says waits until the log has a line that contains all these texts.
 func (j *journal) says(t *testing.T, words ...string) {

@@ -65,24 +65,11 @@ func leave(t *testing.T, url string) {
 		sh(t, byHand)
 		return
 	}
-	var log bytes.Buffer
-	cmd := exec.Command(peer, "--proxy-mode=ipvs", "--master="+url, "--hostname-override=node1", "--cluster-cidr=10.244.0.0/16",
-		"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0")
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("%s", log.String())
-		}
-	}()
-	wait(t, func() bool {
+	runUntil(t, func() bool {
 		now := state(t)
 		return strings.Count(now, "-A -t ") > 10 && strings.Contains(now, "-A PREROUTING") && strings.Contains(now, "KUBE-NODE-PORT")
-	}, func() string { return state(t) + log.String() })
+	}, func() string { return state(t) }, peer, "--proxy-mode=ipvs", "--master="+url, "--hostname-override=node1", "--cluster-cidr=10.244.0.0/16",
+		"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0")
 }
 
 // byHand creates the leftovers of ipvs mode for one Service.
@@ -186,6 +173,13 @@ func TestKernelLeftovers(t *testing.T) {
 // serve runs kube-proxy until nothing of ipvs mode is left.
 func serve(t *testing.T, program string, args []string) {
 	t.Helper()
+	runUntil(t, func() bool { return !ipvs.MatchString(state(t)) },
+		func() string { return fmt.Sprintf("%q", ipvs.FindAllString(state(t), -1)) }, program, args...)
+}
+
+// runUntil runs a program until a condition holds, and kills it. describe says what there is if the condition never holds.
+func runUntil(t *testing.T, holds func() bool, describe func() string, program string, args ...string) {
+	t.Helper()
 	var log bytes.Buffer
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = &log, &log
@@ -199,5 +193,5 @@ func serve(t *testing.T, program string, args []string) {
 			t.Logf("%s", log.String())
 		}
 	}()
-	wait(t, func() bool { return !ipvs.MatchString(state(t)) }, func() string { return fmt.Sprintf("%q", ipvs.FindAllString(state(t), -1)) })
+	wait(t, holds, describe)
 }
