@@ -55,8 +55,8 @@ type Case struct {
 	Snapshot *cluster.Snapshot
 	Options  *plan.Options
 	Packets  []Packet
-	// Bears are additional addresses of node1.
-	Bears []netip.Addr
+	// NodeAddresses are additional addresses of node1.
+	NodeAddresses []netip.Addr
 	// Before is the previous step; nil for the first.
 	Before *Case
 
@@ -197,7 +197,7 @@ func (c *Case) translate(text string) string {
 func (c *Case) read() error {
 	var err error
 	if c.Before == nil {
-		if c.Options, c.Bears, err = parseOptions(c.translate(c.Part("options"))); err != nil {
+		if c.Options, c.NodeAddresses, err = parseOptions(c.translate(c.Part("options"))); err != nil {
 			return err
 		}
 	}
@@ -237,7 +237,7 @@ func (c *Case) newBuilder(objects []runtime.Object) *cluster.Builder {
 		if !slices.ContainsFunc(objects, isNode) {
 			u.SetNode(node())
 		}
-		u.SetInterfaces(slices.Concat(Interfaces, c.Bears))
+		u.SetInterfaces(slices.Concat(Interfaces, c.NodeAddresses))
 	})
 	return builder
 }
@@ -274,9 +274,9 @@ func node() *corev1.Node {
 	}
 }
 
-// parseOptions parses the options part. The defaults are those of a cluster with dual-stack pod CIDRs. bears are
+// parseOptions parses the options part. The defaults are those of a cluster with dual-stack pod CIDRs. addresses are
 // additional addresses of node1.
-func parseOptions(text string) (options *plan.Options, bears []netip.Addr, err error) {
+func parseOptions(text string) (options *plan.Options, addresses []netip.Addr, err error) {
 	o := &plan.Options{
 		NodePorts: plan.NodePortAddresses{Primary: true},
 		LocalTraffic: plan.LocalTraffic{CIDRs: []netip.Prefix{
@@ -291,7 +291,7 @@ func parseOptions(text string) (options *plan.Options, bears []netip.Addr, err e
 		case "nodeAddress":
 			var addr netip.Addr
 			addr, err = netip.ParseAddr(value)
-			bears = append(bears, addr)
+			addresses = append(addresses, addr)
 		case "masqueradeAll":
 			o.MasqueradeAll, err = strconv.ParseBool(value)
 		case "singleStack":
@@ -324,7 +324,7 @@ func parseOptions(text string) (options *plan.Options, bears []netip.Addr, err e
 			return nil, nil, fmt.Errorf("option %s: %w", name, err)
 		}
 	}
-	return o, bears, nil
+	return o, addresses, nil
 }
 
 // parseFamilies parses a list of families: "IPv4 IPv6", or "none".

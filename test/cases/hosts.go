@@ -55,7 +55,7 @@ func (c *Case) Explain(p *plan.Plan, question Packet) Packet {
 	if cluster.FamilyOf(question.To.Addr()) == cluster.IPv6 {
 		source = from.addrs[1]
 	}
-	if from.name == Node && slices.Contains(c.Bears, question.To.Addr()) {
+	if from.name == Node && slices.Contains(c.NodeAddresses, question.To.Addr()) {
 		source = question.To.Addr() // for a local address the kernel chooses the same source
 	}
 	path := p.Explain(plan.Packet{Source: source, Interface: from.arrives, To: question.To, Protocol: question.Protocol})

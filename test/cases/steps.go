@@ -22,7 +22,7 @@ func (c *Case) steps() ([]*Case, error) {
 		name, family, _ := strings.Cut(c.Name, "/")
 		next := &Case{
 			Name: fmt.Sprintf("%s %d/%s", name, n, family), Path: c.Path, Archive: c.Archive, Family: c.Family, step: n,
-			Options: c.Options, Bears: c.Bears, Before: all[len(all)-1],
+			Options: c.Options, NodeAddresses: c.NodeAddresses, Before: all[len(all)-1],
 		}
 		if err := next.read(); err != nil {
 			return nil, fmt.Errorf("step %d: %w", n, err)

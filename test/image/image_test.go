@@ -208,7 +208,7 @@ func TestKernelDaemonSet(t *testing.T) {
 			proxy := start(t, bench, set, config)
 			packets := 0
 			for _, c := range all {
-				if c.Part("options") != "" || c.Before != nil || len(c.Bears) > 0 || strings.Contains(c.Manifest(), "kind: Node\n") {
+				if c.Part("options") != "" || c.Before != nil || len(c.NodeAddresses) > 0 || strings.Contains(c.Manifest(), "kind: Node\n") {
 					continue
 				}
 				packets += len(c.Packets)

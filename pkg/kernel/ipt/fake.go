@@ -403,8 +403,8 @@ func (f *Fake) Packets(table, chain string) (packets []uint64, err error) {
 	return packets, nil
 }
 
-// Stranger changes the tables as another program would. It is not made to fail.
-func (f *Fake) Stranger(input string) error {
+// WriteExternally changes the tables as another program would. FailRandomly does not apply to it.
+func (f *Fake) WriteExternally(input string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.restore(input)

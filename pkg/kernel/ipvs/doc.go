@@ -1,5 +1,5 @@
 // Package ipvs is the door to the kernel objects that kube-proxy's ipvs mode uses beside iptables: virtual servers (ip_vs),
-// sets of addresses (ip_set), and a dummy device that bears the Services' addresses. It lists and deletes them, and cannot
+// sets of addresses (ip_set), and a dummy device with the Services' addresses. It lists and deletes them, and cannot
 // make any. It speaks generic netlink, nfnetlink and rtnetlink, and has a fake for tests.
 //
 // A kernel without one of the modules has no such objects, and asking for them loads no module.

@@ -58,11 +58,11 @@ func filled(t *testing.T, n int) *kernelTable {
 // changes during every dump.
 func TestKernelOthersWriteElsewhere(t *testing.T) {
 	const n = 20_000
-	table, stranger := filled(t, n), other(t)
+	table, external := filled(t, n), other(t)
 	writes := 0
 	ctx := midDump{context.Background(), func() {
 		writes++
-		mustRun(t, stranger, batch(func(b *Batch) {
+		mustRun(t, external, batch(func(b *Batch) {
 			if key := []byte{0x75, 0x31}; writes%2 == 1 {
 				b.Add("nodeports", &Element{Key: key})
 			} else {
@@ -102,7 +102,7 @@ func TestKernelOthersWriteIntoTheSet(t *testing.T) {
 		{"during all dumps", 1 << 30, netlink.ErrInterrupted},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			table, stranger := filled(t, 3000), other(t)
+			table, external := filled(t, 3000), other(t)
 			var keys [][]byte
 			for e, err := range table.Elements(t.Context(), "endpoints") {
 				if err != nil {
@@ -114,7 +114,7 @@ func TestKernelOthersWriteIntoTheSet(t *testing.T) {
 			message := 0
 			ctx := midDump{context.Background(), func() {
 				message++
-				mustRun(t, stranger, batch(func(b *Batch) {
+				mustRun(t, external, batch(func(b *Batch) {
 					b.Add("nodeports", &Element{Key: binary.BigEndian.AppendUint16(nil, uint16(message))})
 					for _, key := range ends {
 						if message <= c.until {

@@ -266,62 +266,62 @@ func (f *Fake) Learn(set string, e *Element) {
 	}
 }
 
-// Stranger changes the table as another process could. Its writes are not made to fail.
-func (f *Fake) Stranger() *Stranger { return &Stranger{f} }
+// External returns a second process that changes the table. FailRandomly does not apply to its writes.
+func (f *Fake) External() *External { return &External{f} }
 
-// Stranger is another process that changes a Fake's table.
-type Stranger struct{ fake *Fake }
+// External is another process that changes a Fake's table.
+type External struct{ fake *Fake }
 
 // Run makes a change of the skeleton, or of elements, from text.
-func (s *Stranger) Run(tx *knftables.Transaction) error {
-	s.fake.mu.Lock()
-	defer s.fake.mu.Unlock()
+func (e *External) Run(tx *knftables.Transaction) error {
+	e.fake.mu.Lock()
+	defer e.fake.mu.Unlock()
 	commands, err := parseTransaction(tx)
 	if err != nil {
 		return err
 	}
-	return s.fake.state.runAll(commands)
+	return e.fake.state.runAll(commands)
 }
 
 // Commit makes a change of elements.
-func (s *Stranger) Commit(b *Batch) error {
-	s.fake.mu.Lock()
-	defer s.fake.mu.Unlock()
-	return s.fake.state.commit(b)
+func (e *External) Commit(b *Batch) error {
+	e.fake.mu.Lock()
+	defer e.fake.mu.Unlock()
+	return e.fake.state.commit(b)
 }
 
 // DeleteElement deletes an element.
-func (s *Stranger) DeleteElement(set string, key []byte) error {
-	b := s.fake.NewBatch()
+func (e *External) DeleteElement(set string, key []byte) error {
+	b := e.fake.NewBatch()
 	b.Delete(set, key)
-	return s.Commit(b)
+	return e.Commit(b)
 }
 
 // AddElement adds an element.
-func (s *Stranger) AddElement(set string, e *Element) error {
-	b := s.fake.NewBatch()
-	b.Add(set, e)
-	return s.Commit(b)
+func (e *External) AddElement(set string, element *Element) error {
+	b := e.fake.NewBatch()
+	b.Add(set, element)
+	return e.Commit(b)
 }
 
 // AddRule appends a rule to a chain.
-func (s *Stranger) AddRule(chain, rule string) error {
-	tx := s.fake.NewTransaction()
+func (e *External) AddRule(chain, rule string) error {
+	tx := e.fake.NewTransaction()
 	tx.Add(&knftables.Rule{Chain: chain, Rule: rule})
-	return s.Run(tx)
+	return e.Run(tx)
 }
 
 // FlushRuleset deletes the table and its content, as `nft flush ruleset` does.
-func (s *Stranger) FlushRuleset() error {
-	tx := s.fake.NewTransaction()
+func (e *External) FlushRuleset() error {
+	tx := e.fake.NewTransaction()
 	tx.Add(&knftables.Table{})
 	tx.Delete(&knftables.Table{})
-	return s.Run(tx)
+	return e.Run(tx)
 }
 
 // Elsewhere makes a change in another table, which only increments the generation.
-func (s *Stranger) Elsewhere() {
-	s.fake.mu.Lock()
-	defer s.fake.mu.Unlock()
-	s.fake.state.nextGeneration()
+func (e *External) Elsewhere() {
+	e.fake.mu.Lock()
+	defer e.fake.mu.Unlock()
+	e.fake.state.nextGeneration()
 }

@@ -169,29 +169,29 @@ func TestFakeFails(t *testing.T) {
 	}
 }
 
-// TestFakeStranger checks changes by another process.
-func TestFakeStranger(t *testing.T) {
+// TestFakeExternal checks changes by another process.
+func TestFakeExternal(t *testing.T) {
 	for name, c := range map[string]struct {
-		do          func(*Stranger) error
+		do          func(*External) error
 		fingerprint bool // moves
 		content     bool // changes
 	}{
-		"elsewhere":      {do: func(s *Stranger) error { s.Elsewhere(); return nil }},
-		"delete element": {do: func(s *Stranger) error { return s.DeleteElement("services", frontendKey(1)) }, content: true},
-		"add element": {do: func(s *Stranger) error {
-			return s.AddElement("services", &Element{Key: frontendKey(2), Chain: "pick-2"})
+		"elsewhere":      {do: func(e *External) error { e.Elsewhere(); return nil }},
+		"delete element": {do: func(e *External) error { return e.DeleteElement("services", frontendKey(1)) }, content: true},
+		"add element": {do: func(e *External) error {
+			return e.AddElement("services", &Element{Key: frontendKey(2), Chain: "pick-2"})
 		}, content: true},
-		"add rule":      {do: func(s *Stranger) error { return s.AddRule("services", "drop") }, fingerprint: true, content: true},
-		"flush ruleset": {do: func(s *Stranger) error { return s.FlushRuleset() }, fingerprint: true, content: true},
+		"add rule":      {do: func(e *External) error { return e.AddRule("services", "drop") }, fingerprint: true, content: true},
+		"flush ruleset": {do: func(e *External) error { return e.FlushRuleset() }, fingerprint: true, content: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := loadedFake(t)
-			fake.FailRandomly(1, 1) // a stranger does not fail
+			fake.FailRandomly(1, 1) // external writes do not fail
 			ctx := context.Background()
 			g1, _ := fake.Generation(ctx)
 			p1, _ := fake.Fingerprint(ctx, "")
 			d1 := fake.Dump()
-			if err := c.do(fake.Stranger()); err != nil {
+			if err := c.do(fake.External()); err != nil {
 				t.Fatal(err)
 			}
 			g2, _ := fake.Generation(ctx)

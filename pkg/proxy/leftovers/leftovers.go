@@ -17,7 +17,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// device bears the addresses of all Services.
+// device has the addresses of all Services.
 const device = "kube-ipvs0"
 
 // The prefixes of a set's name, for IPv4 and IPv6.

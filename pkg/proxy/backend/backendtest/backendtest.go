@@ -117,8 +117,8 @@ func RunAs(t *testing.T, dir, name string, open Open) {
 // long.
 func (b *Bench) Ask(t *testing.T, c *cases.Case) {
 	t.Helper()
-	each(t, c.Bears, b.Lab.Node1.AddAddress)
-	defer each(t, c.Bears, b.Lab.Node1.DelAddress)
+	each(t, c.NodeAddresses, b.Lab.Node1.AddAddress)
+	defer each(t, c.NodeAddresses, b.Lab.Node1.DelAddress)
 	var probes []netns.Probe
 	var unanswered []cases.Packet
 	if c.Before == nil {

@@ -95,19 +95,19 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// TestCountersBesideStrangers asks while the chain is not as it was written: whose the counters are cannot be told until
+// TestCountersBesideExternalRules asks while the chain is not as it was written: whose the counters are cannot be told until
 // that is repaired.
-func TestCountersBesideStrangers(t *testing.T) {
+func TestCountersBesideExternalRules(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, doors := fakes(variant)
 		p := onLocalhost(false, false)
 		sync(t, b, p)
 		doors[0].Count(tableFilter, chainForward, "INVALID", 7)
-		if err := doors[0].Stranger("*filter\n[9:90] -I KUBE-FORWARD -p tcp -j ACCEPT\nCOMMIT\n"); err != nil {
+		if err := doors[0].WriteExternally("*filter\n[9:90] -I KUBE-FORWARD -p tcp -j ACCEPT\nCOMMIT\n"); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := b.InvalidDropped(cluster.IPv4); !errors.Is(err, ipt.ErrBusy) {
-			t.Errorf("with a stranger's rule: %d, %v", n, err)
+			t.Errorf("with an external rule: %d, %v", n, err)
 		}
 		check(t, b, 1)
 		sync(t, b, p)

@@ -160,7 +160,7 @@ func TestKernelRestart(t *testing.T) {
 	})
 }
 
-// TestKernelDrift has a stranger change rules with iptables itself: Check tells of it at once, the next Sync repairs, and
+// TestKernelDrift lets another program change rules with iptables itself: Check reports it at once, the next Sync repairs it, and
 // what is not ours is left alone.
 func TestKernelDrift(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {

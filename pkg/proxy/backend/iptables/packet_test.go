@@ -153,7 +153,7 @@ func (w *walker) matches(rule []string) float64 {
 	return chance
 }
 
-// nodes are the ranges of the addresses that the machine of a random cluster bears.
+// nodes are the ranges of the addresses of the machine of a random cluster.
 func nodes() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("fd00:172::/32")}
 }

@@ -78,13 +78,13 @@ func TestKernelQuietLegacy(t *testing.T) {
 			}
 		}
 	}
-	for _, door := range doors { // and one that is somebody else's
-		if err := door.Restore(t.Context(), "*nat\n:STRANGER - [0:0]\nCOMMIT\n"); err != nil {
+	for _, door := range doors { // and one of another program
+		if err := door.Restore(t.Context(), "*nat\n:EXTERNAL - [0:0]\nCOMMIT\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := b.Check(t.Context()); err != nil || doors[0].all == 0 || doors[1].all == 0 {
-		t.Errorf("a stranger's change is not looked at: %v", err)
+		t.Errorf("an external change is not looked at: %v", err)
 	}
 }
 
@@ -96,14 +96,14 @@ func TestKernelQuiet(t *testing.T) {
 	c := clusters.NewSized(5, 2)
 	sync(t, b, c.Plan())
 	ipv4.all = 0
-	stranger := func(input string) {
+	external := func(input string) {
 		t.Helper()
 		if err := ipv4.Restore(t.Context(), input); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, endpoints := range []int{3, -3, 1, 0, 2} {
-		stranger("*nat\n:OTHER - [0:0]\n" + strings.Repeat("-A OTHER -p tcp -m tcp --dport 80 -j RETURN\n", 500) + "COMMIT\n*filter\n:OTHER - [0:0]\nCOMMIT\n")
+		external("*nat\n:OTHER - [0:0]\n" + strings.Repeat("-A OTHER -p tcp -m tcp --dport 80 -j RETURN\n", 500) + "COMMIT\n*filter\n:OTHER - [0:0]\nCOMMIT\n")
 		c.Set(4, endpoints)
 		sync(t, b, c.Plan())
 		check(t, b, 0)
@@ -113,7 +113,7 @@ func TestKernelQuiet(t *testing.T) {
 		ipv4.all, ipv4.some = 0, 0
 	}
 	name := portKey{"default/service-3", cluster.TCP}.chain(prefixCluster)
-	stranger("*nat\n:" + name + " - [0:0]\n-A " + name + " -j RETURN\nCOMMIT\n")
+	external("*nat\n:" + name + " - [0:0]\n-A " + name + " -j RETURN\nCOMMIT\n")
 	drifts, err := b.Check(t.Context())
 	if err != nil || len(drifts) != 1 || !strings.Contains(drifts[0].What, name) || !strings.HasPrefix(drifts[0].Writer, "iptables-nft-re") {
 		t.Errorf("Check says %v, %v; want that %s was altered", drifts, err, name)
@@ -137,7 +137,7 @@ func TestKernelBusyNeighbour(t *testing.T) {
 	door := &attentive{Tables: kernel}
 	b, c := New(testOptions, noSettings{}, door), clusters.NewSized(5, 2)
 	sync(t, b, c.Plan())
-	stranger := func(rule string, want int) {
+	external := func(rule string, want int) {
 		t.Helper()
 		if err := kernel.Restore(t.Context(), "*nat\n"+rule+"\nCOMMIT\n"); err != nil {
 			t.Fatal(err)
@@ -145,18 +145,18 @@ func TestKernelBusyNeighbour(t *testing.T) {
 		check(t, b, want)
 	}
 	for range 5 {
-		stranger("-I OUTPUT -d 198.51.100.1/32 -j ACCEPT", 0)
-		stranger("-D OUTPUT -d 198.51.100.1/32 -j ACCEPT", 0)
+		external("-I OUTPUT -d 198.51.100.1/32 -j ACCEPT", 0)
+		external("-D OUTPUT -d 198.51.100.1/32 -j ACCEPT", 0)
 	}
 	if door.lists != 1 {
 		t.Errorf("a program listed a chain %d times, want once", door.lists)
 	}
 	for range 2 {
-		stranger("-D OUTPUT 1", 1)
+		external("-D OUTPUT 1", 1)
 		sync(t, b, c.Plan())
 		holds(t, b, c.Plan())
 		check(t, b, 0)
-		stranger("-I OUTPUT 1 -d 198.51.100.1/32 -j ACCEPT", 0)
-		stranger("-D OUTPUT 1", 0)
+		external("-I OUTPUT 1 -d 198.51.100.1/32 -j ACCEPT", 0)
+		external("-D OUTPUT 1", 0)
 	}
 }

@@ -47,7 +47,7 @@ COMMIT
 func TestTakesOverFromIPVSMode(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)
-		if err := door.Stranger(ipvsRules); err != nil {
+		if err := door.WriteExternally(ipvsRules); err != nil {
 			t.Fatal(err)
 		}
 		sync(t, b, clusters.NewSized(5, 3).Plan())
@@ -62,7 +62,7 @@ func TestTakesOverFromIPVSMode(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, clean := oneFake(variant)
-		if err := clean.Stranger("*nat\n:OTHER - [0:0]\n-A PREROUTING -j OTHER\nCOMMIT\n"); err != nil {
+		if err := clean.WriteExternally("*nat\n:OTHER - [0:0]\n-A PREROUTING -j OTHER\nCOMMIT\n"); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(clean.Dump(), door.Dump()); diff != "" {

@@ -35,7 +35,7 @@ func check(t *testing.T, b *Backend, want int) {
 	}
 }
 
-// TestCheckFindsTampering has a stranger change each kind of thing in each table; Check tells, and the next Sync repairs.
+// TestCheckFindsTampering lets another program change each kind of object in each table; Check reports it, and the next Sync repairs it.
 func TestCheckFindsTampering(t *testing.T) {
 	service := portKey{"default/service-1", cluster.TCP}.chain(prefixCluster)
 	for name, input := range map[string]string{
@@ -57,14 +57,14 @@ func TestCheckFindsTampering(t *testing.T) {
 				p := clusters.NewSized(5, 3).Plan()
 				sync(t, b, p)
 				check(t, b, 0)
-				if err := door.Stranger(input); err != nil {
+				if err := door.WriteExternally(input); err != nil {
 					t.Fatal(err)
 				}
 				check(t, b, 1)
 				saves := door.Stats().Saves
 				sync(t, b, p)
 				holds(t, b, p)
-				if err := door.Stranger("*nat\n-F KUBE-MARK-MASQ\nCOMMIT\n"); err != nil {
+				if err := door.WriteExternally("*nat\n-F KUBE-MARK-MASQ\nCOMMIT\n"); err != nil {
 					t.Fatal(err)
 				}
 				check(t, b, 1) // what was just repaired is watched, too
@@ -84,7 +84,7 @@ func TestTamperingBetweenSyncs(t *testing.T) {
 		b, door := oneFake(variant)
 		c := clusters.NewSized(5, 3)
 		sync(t, b, c.Plan())
-		if err := door.Stranger("*nat\n-F KUBE-SERVICES\nCOMMIT\n"); err != nil {
+		if err := door.WriteExternally("*nat\n-F KUBE-SERVICES\nCOMMIT\n"); err != nil {
 			t.Fatal(err)
 		}
 		c.Set(4, -3)
@@ -102,7 +102,7 @@ func TestMoreThanIsKnown(t *testing.T) {
 	sync(t, b, c.Plan())
 	door.Deafen()
 	name := portKey{"default/service-4", cluster.TCP}.chain(prefixCluster)
-	if err := door.Stranger("*nat\n-F " + name + "\nCOMMIT\n"); err != nil {
+	if err := door.WriteExternally("*nat\n-F " + name + "\nCOMMIT\n"); err != nil {
 		t.Fatal(err)
 	}
 	c.Set(3, -3)
@@ -121,7 +121,7 @@ func TestFreshChains(t *testing.T) {
 		c := clusters.NewSized(5, 3)
 		sync(t, b, c.Plan())
 		name := portKey{"default/service-4", cluster.TCP}.chain(prefixCluster)
-		for step, stranger := range []struct {
+		for step, external := range []struct {
 			input string
 			want  int
 		}{
@@ -131,10 +131,10 @@ func TestFreshChains(t *testing.T) {
 		} {
 			c.Set(4, 3-6*(step%2))
 			sync(t, b, c.Plan())
-			if err := door.Stranger(stranger.input); err != nil {
+			if err := door.WriteExternally(external.input); err != nil {
 				t.Fatal(err)
 			}
-			check(t, b, stranger.want)
+			check(t, b, external.want)
 			sync(t, b, c.Plan())
 			holds(t, b, c.Plan())
 			check(t, b, 0)
@@ -149,7 +149,7 @@ func TestOthersRules(t *testing.T) {
 		sync(t, b, clusters.NewSized(5, 3).Plan())
 		other := "*nat\n:CNI-HOSTPORT - [0:0]\n-A CNI-HOSTPORT -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1:80\n-I PREROUTING -j CNI-HOSTPORT\nCOMMIT\n" +
 			"*filter\n:KUBE-FIREWALL - [0:0]\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"
-		if err := door.Stranger(other); err != nil {
+		if err := door.WriteExternally(other); err != nil {
 			t.Fatal(err)
 		}
 		check(t, b, 0)
@@ -159,7 +159,7 @@ func TestOthersRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		clean := ipt.NewFake(ipt.IPv4, variant)
-		if err := clean.Stranger(other); err != nil {
+		if err := clean.WriteExternally(other); err != nil {
 			t.Fatal(err)
 		}
 		if door.Dump() != clean.Dump() {
@@ -200,7 +200,7 @@ func TestTakeOver(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)
 		suffix := strings.TrimPrefix(portKey{"default/service-1", cluster.TCP}.chain(""), "")
-		if err := door.Stranger(fmt.Sprintf(upstream, suffix)); err != nil {
+		if err := door.WriteExternally(fmt.Sprintf(upstream, suffix)); err != nil {
 			t.Fatal(err)
 		}
 		p := clusters.NewSized(5, 3).Plan()
@@ -212,15 +212,15 @@ func TestTakeOver(t *testing.T) {
 	})
 }
 
-// TestStrangersReference has somebody else's rule go to a chain of a Service that is then deleted: the chain is left,
+// TestExternalReference lets another program's rule go to a chain of a Service that is then deleted: the chain is left,
 // empty, and all else is done; told once, not tried with every sync, and no error.
-func TestStrangersReference(t *testing.T) {
+func TestExternalReference(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)
 		c := clusters.NewSized(80, 3)
 		sync(t, b, c.Plan())
 		held := portKey{"default/service-1", cluster.TCP}.chain(prefixCluster)
-		if err := door.Stranger("*nat\n:SUBMARINER - [0:0]\n-A SUBMARINER -j " + held + "\nCOMMIT\n"); err != nil {
+		if err := door.WriteExternally("*nat\n:SUBMARINER - [0:0]\n-A SUBMARINER -j " + held + "\nCOMMIT\n"); err != nil {
 			t.Fatal(err)
 		}
 		for _, gone := range []int{1, 2, 3} {
@@ -243,7 +243,7 @@ func TestStrangersReference(t *testing.T) {
 		if err := b.Cleanup(context.Background()); err == nil || !strings.Contains(err.Error(), held) {
 			t.Errorf("the clean-up says %v", err)
 		}
-		if err := door.Stranger("*nat\n-F SUBMARINER\n-X SUBMARINER\nCOMMIT\n"); err != nil {
+		if err := door.WriteExternally("*nat\n-F SUBMARINER\n-X SUBMARINER\nCOMMIT\n"); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Cleanup(context.Background()); err != nil || door.Dump() != "" {
@@ -395,7 +395,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 	c.Options.NodePorts = plan.NodePortAddresses{Loopback: true}
 	p := plan.Compute(&cluster.Snapshot{Services: c.Services.Map(), Node: &cluster.Node{Interfaces: addrs("10.0.0.9", "127.0.0.1")}}, c.Options, nil)
 	door := ipt.NewFake(ipt.IPv4, ipt.NFT)
-	if err := door.Stranger("*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n"); err != nil {
+	if err := door.WriteExternally("*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n"); err != nil {
 		t.Fatal(err)
 	}
 	kernel := settings{localnetRouted: "0", "refuse": "read-only"}
@@ -416,7 +416,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 		t.Errorf("route_localnet is %s, and there is\n%s", kernel[localnetRouted], text)
 	}
 	check(t, b, 0)
-	if err := door.Stranger("*filter\n-F KUBE-FIREWALL\nCOMMIT\n"); err != nil {
+	if err := door.WriteExternally("*filter\n-F KUBE-FIREWALL\nCOMMIT\n"); err != nil {
 		t.Fatal(err)
 	}
 	check(t, b, 1)

@@ -92,48 +92,48 @@ func slotKey(b *Backend, frontend plan.Frontend, slot uint32) []byte {
 	return b.families[0].schema.named(mapEndpoints).encode(&element{frontend: frontend, slot: slot}, new(space)).Key
 }
 
-// replaceEndpoint has a stranger lead a slot elsewhere.
+// replaceEndpoint lets another program send a slot to another endpoint.
 func replaceEndpoint(f *nft.Fake, key []byte) error {
 	elsewhere := nft.Element{Key: key, Value: []byte{192, 0, 2, 1, 0, 80, 0, 0}}
-	return errors.Join(f.Stranger().DeleteElement(mapEndpoints, key), f.Stranger().AddElement(mapEndpoints, &elsewhere))
+	return errors.Join(f.External().DeleteElement(mapEndpoints, key), f.External().AddElement(mapEndpoints, &elsewhere))
 }
 
-// TestCheckFindsTampering has a stranger change each kind of thing; Check tells, and the next Sync repairs.
+// TestCheckFindsTampering lets another program change each kind of object; Check reports it, and the next Sync repairs it.
 func TestCheckFindsTampering(t *testing.T) {
 	other := nft.Element{Key: []byte{10, 96, 0, 200}}
 	for name, tamper := range map[string]func(*testing.T, *nft.Fake) error{
-		"delete the table": func(_ *testing.T, f *nft.Fake) error { return f.Stranger().FlushRuleset() },
-		"add a rule":       func(_ *testing.T, f *nft.Fake) error { return f.Stranger().AddRule("nat-prerouting", "accept") },
-		"add an element":   func(_ *testing.T, f *nft.Fake) error { return f.Stranger().AddElement(setClusterIPs, &other) },
+		"delete the table": func(_ *testing.T, f *nft.Fake) error { return f.External().FlushRuleset() },
+		"add a rule":       func(_ *testing.T, f *nft.Fake) error { return f.External().AddRule("nat-prerouting", "accept") },
+		"add an element":   func(_ *testing.T, f *nft.Fake) error { return f.External().AddElement(setClusterIPs, &other) },
 		"delete an endpoint": func(t *testing.T, f *nft.Fake) error {
-			return f.Stranger().DeleteElement(mapEndpoints, firstKey(t, f, mapEndpoints))
+			return f.External().DeleteElement(mapEndpoints, firstKey(t, f, mapEndpoints))
 		},
 		"replace an endpoint": func(t *testing.T, f *nft.Fake) error {
 			return replaceEndpoint(f, firstKey(t, f, mapEndpoints))
 		},
 		"replace a cluster IP": func(t *testing.T, f *nft.Fake) error {
-			return errors.Join(f.Stranger().DeleteElement(setClusterIPs, firstKey(t, f, setClusterIPs)), f.Stranger().AddElement(setClusterIPs, &other))
+			return errors.Join(f.External().DeleteElement(setClusterIPs, firstKey(t, f, setClusterIPs)), f.External().AddElement(setClusterIPs, &other))
 		},
 		"replace the last cluster IP": func(t *testing.T, f *nft.Fake) error {
-			return errors.Join(f.Stranger().DeleteElement(setClusterIPs, lastKey(t, f, setClusterIPs)), f.Stranger().AddElement(setClusterIPs, &other))
+			return errors.Join(f.External().DeleteElement(setClusterIPs, lastKey(t, f, setClusterIPs)), f.External().AddElement(setClusterIPs, &other))
 		},
 		"lead a service elsewhere": func(t *testing.T, f *nft.Fake) error {
 			elsewhere := nft.Element{Key: firstKey(t, f, mapServices), Chain: chainLayout}
-			return errors.Join(f.Stranger().DeleteElement(mapServices, elsewhere.Key), f.Stranger().AddElement(mapServices, &elsewhere))
+			return errors.Join(f.External().DeleteElement(mapServices, elsewhere.Key), f.External().AddElement(mapServices, &elsewhere))
 		},
 		"delete a service": func(t *testing.T, f *nft.Fake) error {
-			return f.Stranger().DeleteElement(mapServices, firstKey(t, f, mapServices))
+			return f.External().DeleteElement(mapServices, firstKey(t, f, mapServices))
 		},
 		"unhook a chain": func(_ *testing.T, f *nft.Fake) error {
 			tx := f.NewTransaction()
 			tx.Flush(&knftables.Chain{Name: "nat-output"})
 			tx.Delete(&knftables.Chain{Name: "nat-output"})
-			return f.Stranger().Run(tx)
+			return f.External().Run(tx)
 		},
 		"empty a map": func(_ *testing.T, f *nft.Fake) error {
 			tx := f.NewTransaction()
 			tx.Flush(&knftables.Map{Name: mapEndpoints})
-			return f.Stranger().Run(tx)
+			return f.External().Run(tx)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -164,9 +164,9 @@ func TestCheckFindsTampering(t *testing.T) {
 func TestTamperingBetweenSyncs(t *testing.T) {
 	for name, tamper := range map[string]func(*testing.T, *nft.Fake) error{
 		"an element": func(t *testing.T, f *nft.Fake) error {
-			return f.Stranger().DeleteElement(mapServices, firstKey(t, f, mapServices))
+			return f.External().DeleteElement(mapServices, firstKey(t, f, mapServices))
 		},
-		"a rule": func(_ *testing.T, f *nft.Fake) error { return f.Stranger().AddRule("nat-prerouting", "accept") },
+		"a rule": func(_ *testing.T, f *nft.Fake) error { return f.External().AddRule("nat-prerouting", "accept") },
 	} {
 		for _, endpoints := range []int{-3, 4} {
 			b, table := oneFake()
@@ -201,7 +201,7 @@ func untilRested(t *testing.T, b *Backend, sync func()) (drifts []backend.Drift,
 }
 
 // TestAuditInParts compares more elements than it does at a time, while the cluster goes on changing. What is changed by its
-// own syncs is no drift; what a stranger replaces in a part that comes late is.
+// own syncs is no drift; what another program replaces in a part that comes late is.
 func TestAuditInParts(t *testing.T) {
 	b, table := oneFake()
 	c := clusters.NewSized(6000, 3)
@@ -212,7 +212,7 @@ func TestAuditInParts(t *testing.T) {
 		c.Set(turn*37%2000, 1+turn%4)
 		sync(t, b, c.Plan())
 	}
-	table.Stranger().Elsewhere()
+	table.External().Elsewhere()
 	if drifts, checks := untilRested(t, b, change); len(drifts) > 0 || checks < 3 {
 		t.Errorf("after %d checks: %v; want nothing, after some", checks, drifts)
 	}
@@ -245,16 +245,16 @@ func (c countless) Objects(ctx context.Context) (nft.Objects, error) {
 	return o, err
 }
 
-// TestCheckWithoutCounts has a stranger add an element, which nothing but a look at the set tells.
+// TestCheckWithoutCounts lets another program add an element, which only reading the set shows.
 func TestCheckWithoutCounts(t *testing.T) {
 	table := nft.NewFake(knftables.IPv4Family, TableName)
 	b, p := New(testOptions, countless{table}), clusters.NewSized(5, 3).Plan()
 	sync(t, b, p)
-	table.Stranger().Elsewhere()
+	table.External().Elsewhere()
 	if drifts, err := b.Check(t.Context()); err != nil || len(drifts) > 0 {
 		t.Fatalf("untouched, but Check says %v, %v", drifts, err)
 	}
-	if err := table.Stranger().AddElement(setClusterIPs, &nft.Element{Key: []byte{10, 96, 0, 200}}); err != nil {
+	if err := table.External().AddElement(setClusterIPs, &nft.Element{Key: []byte{10, 96, 0, 200}}); err != nil {
 		t.Fatal(err)
 	}
 	b.drift.auditAfter = time.Time{}
@@ -269,7 +269,7 @@ func TestCheckWithoutCounts(t *testing.T) {
 func TestOthersTables(t *testing.T) {
 	b, table := oneFake()
 	sync(t, b, clusters.NewSized(5, 3).Plan())
-	table.Stranger().Elsewhere()
+	table.External().Elsewhere()
 	if drifts, err := b.Check(context.Background()); err != nil || len(drifts) > 0 {
 		t.Fatalf("Check says %v, %v; want nothing", drifts, err)
 	}
@@ -282,7 +282,7 @@ func TestOthersTablesAfterRestart(t *testing.T) {
 	sync(t, b, p)
 	b = New(testOptions, table)
 	sync(t, b, p)
-	table.Stranger().Elsewhere()
+	table.External().Elsewhere()
 	if drifts, err := b.Check(context.Background()); err != nil || len(drifts) > 0 {
 		t.Fatalf("Check says %v, %v; want nothing", drifts, err)
 	}

@@ -66,14 +66,14 @@ func TestEverySetIsAudited(t *testing.T) {
 	b, table := oneFake()
 	for set, p := range plansWithEachSet(t, b.families[0].schema) {
 		for name, tamper := range map[string]func() error{
-			"delete": func() error { return table.Stranger().DeleteElement(set.name, firstKey(t, table, set.name)) },
+			"delete": func() error { return table.External().DeleteElement(set.name, firstKey(t, table, set.name)) },
 			"replace": func() error {
 				key := firstKey(t, table, set.name)
 				strange := nft.Element{Key: make([]byte, len(key)), Value: make([]byte, valueLen(set))}
 				if set.verdict {
 					strange.Chain = chainLayout
 				}
-				return errors.Join(table.Stranger().DeleteElement(set.name, key), table.Stranger().AddElement(set.name, &strange))
+				return errors.Join(table.External().DeleteElement(set.name, key), table.External().AddElement(set.name, &strange))
 			},
 		} {
 			sync(t, b, p)
