@@ -1,6 +1,6 @@
-// Package audit finds, in the objects of a cluster, what this proxy serves otherwise than people may expect: addresses
-// that nobody acknowledged, fields that nobody should read, and what depends on the proxy's mode. It is a plain function
-// of objects, one at a time, so that a cluster of any size passes through it; what it keeps are findings and addresses.
+// Package audit finds objects of a cluster that this proxy may not serve as users expect: addresses that no controller
+// acknowledged, deprecated fields, and differences between proxy modes. It reads one object at a time and keeps only
+// findings and addresses, so that its memory does not depend on the size of the cluster's objects.
 package audit
 
 import (
@@ -12,23 +12,23 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// Check is a kind of finding. Its name never changes.
+// Check is a kind of finding. Scripts may rely on its name.
 type Check string
 
-// The checks that there are.
+// The checks.
 const (
-	// ExternalIPs finds Services with spec.externalIPs: not served without the feature gate AllowServiceExternalIPs.
+	// ExternalIPs finds Services with spec.externalIPs, which are not served without the feature gate AllowServiceExternalIPs.
 	ExternalIPs Check = "ExternalIPs"
 	// ExternalIPCapture finds external IPs that are a node's address or another Service's cluster IP: with the gate on,
-	// such a Service draws traffic that is not its own.
+	// such a Service captures traffic to that address.
 	ExternalIPCapture Check = "ExternalIPCapture"
-	// LoadBalancerIP finds Services whose spec.loadBalancerIP no controller acknowledged in status.
+	// LoadBalancerIP finds Services whose spec.loadBalancerIP is not in their status.
 	LoadBalancerIP Check = "LoadBalancerIPNotAcknowledged"
 	// NodePorts finds Services whose node ports are served on other addresses after a change of the mode.
 	NodePorts Check = "NodePortsDifferByMode"
 	// NodeKubeProxyVersion finds Nodes that report status.nodeInfo.kubeProxyVersion.
 	NodeKubeProxyVersion Check = "NodeKubeProxyVersion"
-	// Configuration finds what is deprecated in a configuration file.
+	// Configuration finds deprecated fields in a configuration file.
 	Configuration Check = "DeprecatedConfiguration"
 )
 
@@ -37,7 +37,7 @@ func Checks() []Check {
 	return []Check{ExternalIPs, ExternalIPCapture, LoadBalancerIP, NodePorts, NodeKubeProxyVersion, Configuration}
 }
 
-// Remedy says what to do about the findings of a check.
+// Remedy returns what to do about the findings of a check.
 func (c Check) Remedy() string {
 	return map[Check]string{
 		ExternalIPs: "Let a controller acknowledge an address: a Service of type LoadBalancer, a Gateway or an Ingress. The manifests " +
@@ -52,16 +52,16 @@ func (c Check) Remedy() string {
 	}[c]
 }
 
-// Finding is something to look at.
+// Finding is what a check found in an object.
 type Finding struct {
 	Check Check `json:"check"`
-	// Kind, Namespace and Name tell the object: a Service, a Node without namespace, or a File by its path.
+	// Kind, Namespace and Name identify the object: a Service, a Node without namespace, or a File by its path.
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Message is what is so, and what stops working.
+	// Message describes the finding and its effect.
 	Message string `json:"message"`
-	// Manifest is what to write instead, in YAML, where that can be told.
+	// Manifest is the suggested replacement of the object, in YAML; empty if there is none.
 	Manifest string `json:"manifest,omitempty"`
 }
 
@@ -72,7 +72,7 @@ func (f *Finding) compare(o *Finding) int {
 	)
 }
 
-// Report is what an Auditor found, and how much it looked at.
+// Report contains the findings, and the number of objects audited.
 type Report struct {
 	Services int `json:"services"`
 	Nodes    int `json:"nodes"`
@@ -99,12 +99,12 @@ type ModeNodePorts struct {
 	Localhost []string
 }
 
-// Auditor looks at objects.
+// Auditor audits objects.
 type Auditor struct {
 	options  Options
 	report   Report
-	nodes    map[netip.Addr]string // owners of addresses, by name
-	clusters map[netip.Addr]string // Services of cluster IPs, by namespace/name
+	nodes    map[netip.Addr]string // names of nodes by address
+	clusters map[netip.Addr]string // namespace/name of Services by cluster IP
 	claims   []claim
 }
 
@@ -114,12 +114,12 @@ type claim struct {
 	namespace, name string
 }
 
-// New makes an Auditor that has seen nothing yet.
+// New returns an Auditor.
 func New(options Options) *Auditor {
 	return &Auditor{options: options, report: Report{Findings: []Finding{}}, nodes: map[netip.Addr]string{}, clusters: map[netip.Addr]string{}}
 }
 
-// Node looks at a Node. It may be changed or dropped afterwards.
+// Node audits a Node. The Auditor does not keep it.
 func (a *Auditor) Node(node *corev1.Node) {
 	a.report.Nodes++
 	for _, address := range node.Status.Addresses {
@@ -127,20 +127,20 @@ func (a *Auditor) Node(node *corev1.Node) {
 			a.nodes[addr] = node.Name
 		}
 	}
-	if version := node.Status.NodeInfo.KubeProxyVersion; version != "" { //nolint:staticcheck // that it is deprecated is the finding
+	if version := node.Status.NodeInfo.KubeProxyVersion; version != "" { //nolint:staticcheck // the finding is about this deprecated field
 		a.Add(Finding{Check: NodeKubeProxyVersion, Kind: "Node", Name: node.Name,
 			Message: "status.nodeInfo.kubeProxyVersion says " + version + ", which is kubelet's version"})
 	}
 }
 
-// Add notes a finding that another has made.
+// Add adds a finding unless its check is skipped.
 func (a *Auditor) Add(f Finding) {
 	if !slices.Contains(a.options.Skip, f.Check) {
 		a.report.Findings = append(a.report.Findings, f)
 	}
 }
 
-// Report tells what was found in the objects so far. Nothing may be added afterwards.
+// Report returns the findings. The Auditor must not be used afterwards.
 func (a *Auditor) Report() *Report {
 	for _, c := range a.claims {
 		owner := ""
@@ -158,7 +158,7 @@ func (a *Auditor) Report() *Report {
 	return &a.report
 }
 
-// parse reads an address as the API server does, which lets leading zeros pass in old objects.
+// parse parses an address. Like the API server it accepts leading zeros, which old objects may have.
 func parse(text string) (netip.Addr, bool) {
 	addr, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
 	return addr.Unmap(), ok

@@ -160,7 +160,7 @@ func TestLists(t *testing.T) {
 func TestBadDocuments(t *testing.T) {
 	good := "---\napiVersion: v1\nkind: Service\nmetadata: {name: good}\nspec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}\n"
 	for text, want := range map[string]string{
-		"a: b\n":    "objects:1: no object, it has no kind",
+		"a: b\n":    "objects:1: kind is missing",
 		"kind: [\n": "objects:1: not YAML: ",
 		"apiVersion: v1\nkind: Service\nspec: {ports: 5}\n": "objects:3: spec.ports: number cannot be used as []v1.ServicePort",
 		"{{ template }}\n":                          "objects:1: not YAML",

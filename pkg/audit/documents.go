@@ -12,11 +12,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
-// Documents audits the Services and Nodes among the YAML or JSON documents of a file, and those in lists. name is for
-// errors, and its ending tells JSON from YAML. passedOver counts objects of other kinds, by "Kind (apiVersion)". An object
-// that cannot be read is set aside and the others are audited; the error joins one line for each.
-func (a *Auditor) Documents(name string, data []byte) (passedOver map[string]int, err error) {
-	r := reader{auditor: a, name: name, passedOver: map[string]int{}}
+// Documents audits the Services and Nodes in the YAML or JSON documents of a file, including those in lists. name is used in
+// errors, and its extension distinguishes JSON from YAML. ignored counts objects of other kinds by "Kind (apiVersion)". Objects
+// that cannot be parsed are left out; the error joins one line for each.
+func (a *Auditor) Documents(name string, data []byte) (ignored map[string]int, err error) {
+	r := reader{auditor: a, name: name, ignored: map[string]int{}}
 	docs, errs := yamldoc.Split(name, data)
 	r.note(errs)
 	for _, doc := range docs {
@@ -26,16 +26,16 @@ func (a *Auditor) Documents(name string, data []byte) (passedOver map[string]int
 			r.object("", asJSON, metav1.TypeMeta{})
 		}
 	}
-	return r.passedOver, errors.Join(r.errs...)
+	return r.ignored, errors.Join(r.errs...)
 }
 
 // reader reads the documents of one file.
 type reader struct {
-	auditor    *Auditor
-	name       string
-	doc        *yamldoc.Document
-	passedOver map[string]int
-	errs       []error
+	auditor *Auditor
+	name    string
+	doc     *yamldoc.Document
+	ignored map[string]int
+	errs    []error
 }
 
 func (r *reader) note(errs []*yamldoc.Error) {
@@ -44,7 +44,8 @@ func (r *reader) note(errs []*yamldoc.Error) {
 	}
 }
 
-// object audits the object at path: a Service, a Node, or a list of such. meta is what it is if it does not say so itself.
+// object audits the object at path: a Service, a Node, or a list of them. meta contains the kind and apiVersion of list items
+// that have none.
 func (r *reader) object(path string, data []byte, meta metav1.TypeMeta) {
 	if string(data) == "null" {
 		return // nothing but comments
@@ -77,13 +78,13 @@ func (r *reader) object(path string, data []byte, meta metav1.TypeMeta) {
 			r.object(yamldoc.Element(yamldoc.Member(path, "items"), i), text, typed)
 		}
 	case meta.Kind == "":
-		r.errs = append(r.errs, fmt.Errorf("%s:%d: no object, it has no kind", r.name, r.doc.LineOf(path)))
+		r.errs = append(r.errs, fmt.Errorf("%s:%d: kind is missing", r.name, r.doc.LineOf(path)))
 	default:
-		r.passedOver[fmt.Sprintf("%s (%s)", meta.Kind, meta.APIVersion)]++
+		r.ignored[fmt.Sprintf("%s (%s)", meta.Kind, meta.APIVersion)]++
 	}
 }
 
-// decode reads the JSON at path and reports whether it could.
+// decode decodes the JSON at path, and reports whether that succeeded.
 func (r *reader) decode(path string, data []byte, into any) bool {
 	err := json.Unmarshal(data, into)
 	if mismatch := (*json.UnmarshalTypeError)(nil); errors.As(err, &mismatch) {

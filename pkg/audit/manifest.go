@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// instead is the manifest to write in place of a Service with external IPs: the same Service without them, of type
-// LoadBalancer where that is what serves an outside address. What the API server gave the Service is left out, for it
-// keeps that when the manifest is applied.
+// instead returns the manifest that replaces a Service with external IPs: the same Service without them, of type LoadBalancer
+// if it needs an address for external clients. Fields that the API server sets are left out: it keeps them when the manifest
+// is applied.
 func instead(s *corev1.Service) string {
 	written := &corev1.Service{
 		TypeMeta: metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Service"},
@@ -30,7 +30,7 @@ func instead(s *corev1.Service) string {
 	case unserved(s) != "":
 		comment = fmt.Sprintf("# External IPs had no effect: %s.\n", unserved(s))
 		if spec.Type == corev1.ServiceTypeClusterIP {
-			spec.ExternalTrafficPolicy = "" // the API server takes it with external IPs only
+			spec.ExternalTrafficPolicy = "" // the API server accepts it with external IPs only
 		}
 	case spec.Type == corev1.ServiceTypeLoadBalancer:
 		comment = "# Clients use the address that status.loadBalancer.ingress acknowledges.\n"

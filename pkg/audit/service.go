@@ -10,7 +10,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Service looks at a Service. It may be changed or dropped afterwards.
+// Service audits a Service. The Auditor changes it and does not keep it.
 func (a *Auditor) Service(s *corev1.Service) {
 	a.report.Services++
 	if s.Namespace == "" {
@@ -26,7 +26,7 @@ func (a *Auditor) Service(s *corev1.Service) {
 	a.nodePorts(s)
 }
 
-// found notes a finding about a Service.
+// found adds a finding about a Service.
 func (a *Auditor) found(check Check, s *corev1.Service, message, manifest string) {
 	a.Add(Finding{Check: check, Kind: "Service", Namespace: s.Namespace, Name: s.Name, Message: message, Manifest: manifest})
 }
@@ -38,7 +38,7 @@ func clusterIPs(s *corev1.Service) []string {
 	return []string{s.Spec.ClusterIP}
 }
 
-// externalIPs finds what stops working when external IPs are not served.
+// externalIPs finds external IPs, and records them for ExternalIPCapture.
 func (a *Auditor) externalIPs(s *corev1.Service) {
 	if len(s.Spec.ExternalIPs) == 0 {
 		return
@@ -59,7 +59,7 @@ func (a *Auditor) externalIPs(s *corev1.Service) {
 	}
 }
 
-// unserved says why this proxy serves no address of a Service at all, or "" if it does.
+// unserved returns why this proxy serves no address of a Service, "" if it does.
 func unserved(s *corev1.Service) string {
 	switch name, foreign := s.Labels[cluster.LabelServiceProxyName]; {
 	case foreign:
@@ -72,7 +72,7 @@ func unserved(s *corev1.Service) string {
 	return ""
 }
 
-// frontends lists every external address and port that clients may use.
+// frontends lists all combinations of the external IPs and ports.
 func frontends(s *corev1.Service) string {
 	var all []string
 	for _, addr := range s.Spec.ExternalIPs {
@@ -93,7 +93,7 @@ func protocol(port *corev1.ServicePort) corev1.Protocol {
 	return port.Protocol
 }
 
-// acknowledged are the addresses that a controller acknowledged.
+// acknowledged returns the addresses in the status of a Service of type LoadBalancer.
 func acknowledged(s *corev1.Service) []string {
 	var addrs []string
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
@@ -106,7 +106,7 @@ func acknowledged(s *corev1.Service) []string {
 	return addrs
 }
 
-// loadBalancerIP finds a request that nobody granted.
+// loadBalancerIP finds a spec.loadBalancerIP that is not in the status.
 func (a *Auditor) loadBalancerIP(s *corev1.Service) {
 	asked := s.Spec.LoadBalancerIP
 	if asked == "" || s.Spec.Type != corev1.ServiceTypeLoadBalancer || unserved(s) != "" {
@@ -124,7 +124,7 @@ func (a *Auditor) loadBalancerIP(s *corev1.Service) {
 	a.found(LoadBalancerIP, s, message, "")
 }
 
-// nodePorts finds node ports that a change of the mode moves.
+// nodePorts finds node ports that are served on other addresses after a change of mode.
 func (a *Auditor) nodePorts(s *corev1.Service) {
 	more, less := a.options.From, a.options.To
 	if less.Everywhere && !more.Everywhere || len(less.Localhost) > len(more.Localhost) {
