@@ -17,6 +17,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"k8s.io/klog/v2"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 )
 
 const (
@@ -182,10 +184,11 @@ func (p place) swapped(before place) bool {
 type signs struct {
 	watcher *fsnotify.Watcher // nil if the kernel gives no events
 	logger  klog.Logger
+	failing logonce.Conditions[string] // by directory
 }
 
 func subscribe(logger klog.Logger, path string) *signs {
-	s := &signs{logger: logger}
+	s := &signs{logger: logger, failing: logonce.Conditions[string]{Again: logonce.Reminder}}
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		logger.Error(err, "Cannot watch the configuration file; reading it periodically", "file", path, "period", pollPeriod)
@@ -207,8 +210,10 @@ func (s *signs) watch(directory string) {
 	if s.watcher == nil {
 		return
 	}
-	if err := s.watcher.Add(directory); err != nil {
-		s.logger.Error(err, "Cannot watch the directory of the configuration file; reading the file periodically", "directory", directory, "period", pollPeriod)
+	if err := s.watcher.Add(directory); err == nil {
+		s.failing.Ended(directory)
+	} else if s.failing.Changed(directory, err.Error()) {
+		s.logger.Error(err, "Failed to watch the directory of the configuration file; reading the file periodically", "directory", directory, "period", pollPeriod)
 	}
 }
 
