@@ -93,10 +93,7 @@ func loopback(family cluster.Family) netip.Addr {
 
 // Run listens until ctx ends, and then closes all connections.
 func (f *Forwarder) Run(ctx context.Context) error {
-	p := &ports{
-		slots: f.slots, listenFailed: f.config.ListenFailed,
-		listeners: map[plan.Frontend]*listener{}, failed: map[plan.Frontend]*plan.Route{},
-	}
+	p := &ports{forwarder: f, listeners: map[plan.Frontend]*listener{}, failed: map[plan.Frontend]*plan.Route{}}
 	defer p.close()
 	retry := time.NewTicker(retryPeriod)
 	defer retry.Stop()
@@ -125,9 +122,8 @@ func (f *Forwarder) Run(ctx context.Context) error {
 
 // ports are the node ports that Run serves.
 type ports struct {
-	slots        chan struct{}
-	listenFailed func(cluster.Family)
-	listeners    map[plan.Frontend]*listener
+	forwarder *Forwarder
+	listeners map[plan.Frontend]*listener
 	// failed holds the frontends without a listener, failing what has been logged about them.
 	failed  map[plan.Frontend]*plan.Route
 	failing logonce.Conditions[plan.Frontend]
@@ -171,7 +167,7 @@ func (p *ports) apply(ctx context.Context, frontend plan.Frontend, route *plan.R
 		socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 		if err != nil {
 			p.failed[frontend] = route
-			p.listenFailed(frontend.Family())
+			p.forwarder.config.ListenFailed(frontend.Family())
 			if p.failing.Changed(frontend, "") {
 				klog.FromContext(ctx).Error(fmt.Errorf("cannot serve node port %d of %s on %s; free the port, or remove localhost from nodePortAddresses: %w",
 					frontend.Port, route.Name, address, err), "Failed to listen on a node port on localhost", "retryIn", retryPeriod)
@@ -181,6 +177,6 @@ func (p *ports) apply(ctx context.Context, frontend plan.Frontend, route *plan.R
 		if p.failing.Ended(frontend) {
 			klog.FromContext(ctx).Info("Listening on a node port on localhost again", "port", route.Name, "address", address)
 		}
-		p.listeners[frontend] = listen(ctx, socket, route, p.slots)
+		p.listeners[frontend] = listen(ctx, socket, route, p.forwarder.slots)
 	}
 }
