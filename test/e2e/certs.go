@@ -49,13 +49,13 @@ func (a *authority) client(name, user string, groups ...string) error {
 	})
 }
 
-// server creates NAME.crt and NAME.key for a server on the loopback.
-func (a *authority) server(name string) error {
+// server creates NAME.crt and NAME.key for a server on the loopback and on more addresses.
+func (a *authority) server(name string, more ...net.IP) error {
 	return a.leaf(name, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		DNSNames:    []string{"localhost"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		IPAddresses: append(more, net.IPv4(127, 0, 0, 1), net.IPv6loopback),
 	})
 }
 

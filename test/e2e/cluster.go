@@ -27,12 +27,12 @@ const (
 	etcdURL = "http://127.0.0.1:2379"
 	peerURL = "http://127.0.0.1:2380"
 	apiPort = "6443"
-	apiURL  = "https://127.0.0.1:" + apiPort
+	apiURL  = "https://127.0.0.1:" + apiPort // from the same host
 
 	startTimeout = 2 * time.Minute
 )
 
-// Cluster is an API server with its etcd, on the loopback of a lab host.
+// Cluster is an API server with its etcd on a lab host. The API server listens on all addresses of the host.
 type Cluster struct {
 	Host *netns.Host
 	// Dir contains certificates, data and logs.
@@ -40,7 +40,7 @@ type Cluster struct {
 	// Client has administrator rights.
 	Client kubernetes.Interface
 
-	etcd, api *netns.Cmd
+	etcd, api, manager *netns.Cmd
 }
 
 // StartCluster starts etcd and the API server and waits until it is ready.
@@ -51,7 +51,7 @@ func StartCluster(ctx context.Context, host *netns.Host, dir string) (*Cluster, 
 		return nil, err
 	}
 	err = errors.Join(
-		ca.server("server"), ca.client("accounts", "accounts"),
+		ca.server("server", host.IPv4.AsSlice(), host.IPv6.AsSlice()), ca.client("accounts", "accounts"),
 		ca.client("admin", "admin", "system:masters"),
 		// The user that the default ClusterRoleBinding system:node-proxier is for.
 		ca.client("proxy", "system:kube-proxy"),
@@ -79,13 +79,13 @@ func StartCluster(ctx context.Context, host *netns.Host, dir string) (*Cluster, 
 // StartServer starts the API server and waits until it is ready.
 func (c *Cluster) StartServer(ctx context.Context) (err error) {
 	c.api, err = c.start(ctx, apiServer,
-		"--etcd-servers="+etcdURL, "--secure-port="+apiPort, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+		"--etcd-servers="+etcdURL, "--secure-port="+apiPort, "--bind-address=::", "--advertise-address="+c.Host.IPv4.String(),
 		"--tls-cert-file="+c.path("server.crt"), "--tls-private-key-file="+c.path("server.key"),
 		"--client-ca-file="+c.path("ca.crt"), "--authorization-mode=Node,RBAC",
 		"--service-account-issuer=https://e2e", "--service-account-key-file="+c.path("accounts.key"),
 		"--service-account-signing-key-file="+c.path("accounts.key"),
 		"--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112", "--endpoint-reconciler-type=none",
-		"--disable-admission-plugins=ServiceAccount", "--allow-privileged", "--v=1")
+		"--allow-privileged", "--v=1")
 	if err != nil {
 		return err
 	}
@@ -105,11 +105,26 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 	return nil
 }
 
+// StartManager starts the controller manager with the controllers of a cluster that runs Pods: EndpointSlices, DaemonSets,
+// and the ServiceAccounts and certificates that Pods need.
+func (c *Cluster) StartManager(ctx context.Context) error {
+	kubeconfig, err := c.Kubeconfig("admin")
+	if err != nil {
+		return err
+	}
+	controllers := []string{"endpointslice-controller", "endpointslice-mirroring-controller", "endpoints-controller", "daemonset-controller",
+		"serviceaccount-controller", "serviceaccount-token-controller", "root-ca-certificate-publisher-controller"}
+	c.manager, err = c.start(ctx, manager, "--kubeconfig="+kubeconfig, "--controllers="+strings.Join(controllers, ","),
+		"--leader-elect=false", "--secure-port=0", "--root-ca-file="+c.path("ca.crt"),
+		"--service-account-private-key-file="+c.path("accounts.key"), "--v=1")
+	return err
+}
+
 // logEnd returns the end of the servers' logs, whose files are removed with the test.
 func (c *Cluster) logEnd() string {
 	const most = 4096
 	var end strings.Builder
-	for _, s := range []server{etcdServer, apiServer} {
+	for _, s := range []server{etcdServer, apiServer, manager} {
 		text, err := os.ReadFile(c.path(s.name + ".log"))
 		if err != nil {
 			text = []byte(err.Error())

@@ -23,7 +23,9 @@ var (
 	apiServer = server{name: "kube-apiserver", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kube-apiserver", ldflags: ofKubernetes}
 	// kubectl runs the commands of docs/install.md.
 	kubectl = server{name: "kubectl", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kubectl", ldflags: ofKubernetes}
-	// peer is the program that test/bench compares with ours.
+	manager = server{name: "kube-controller-manager", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kube-controller-manager",
+		ldflags: ofKubernetes}
+	// peer is the program that test/bench compares with ours, and that test/cluster takes over from.
 	peer = server{name: "kube-proxy", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kube-proxy", ldflags: ofKubernetes}
 )
 
@@ -34,13 +36,18 @@ func ofKubernetes(version string) string {
 	return "-s -w" + set + "gitVersion=" + version + set + "gitMajor=" + parts[0] + set + "gitMinor=" + parts[1]
 }
 
-// Peer returns the path of Kubernetes' own kube-proxy and builds it if it is not cached. The working directory must be
-// test/e2e.
+// Peer returns the path of Kubernetes' own kube-proxy and builds it if it is not cached. The working directory must be in
+// this module or in one that requires it.
 func Peer(ctx context.Context) (string, error) { return peer.binary(ctx) }
 
 // binary returns the path of the server's program and builds it if that version is not cached.
 func (s server) binary(ctx context.Context) (string, error) {
-	version, err := s.golang(ctx, "list", "-m", "-f", "{{.Version}}", s.module)
+	dir, err := s.golang(ctx, ".", "list", "-m", "-f", "{{.Dir}}", "github.com/seed-11a05479/kube-proxy/test/e2e")
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(dir, "servers")
+	version, err := s.golang(ctx, dir, "list", "-m", "-f", "{{.Version}}", s.module)
 	if err != nil {
 		return "", err
 	}
@@ -59,16 +66,16 @@ func (s server) binary(ctx context.Context) (string, error) {
 	// Build under another name and rename, so that an incomplete program is never used.
 	half := fmt.Sprintf("%s.%d", path, os.Getpid())
 	defer os.Remove(half)
-	if _, err := s.golang(ctx, "build", "-trimpath", "-ldflags", s.ldflags(version), "-o", half, s.main); err != nil {
+	if _, err := s.golang(ctx, dir, "build", "-trimpath", "-ldflags", s.ldflags(version), "-o", half, s.main); err != nil {
 		return "", err
 	}
 	return path, os.Rename(half, path)
 }
 
-// golang runs the go command in the servers' module.
-func (s server) golang(ctx context.Context, args ...string) (string, error) {
+// golang runs the go command in a folder.
+func (s server) golang(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = "servers"
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	out, err := cmd.Output()
 	if err != nil {

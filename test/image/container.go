@@ -16,20 +16,28 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// place is where a container runs: what kubelet and container runtime would know.
-type place struct {
-	// rootfs is the unpacked image; its folder is shared by containers and never written to.
-	rootfs string
-	// network is the path of the node's network namespace.
-	network string
-	// volumes are folders and files of this machine by the names of the pod's volumes.
-	volumes map[string]string
-	// env are the values of variables that come from the pod itself.
-	env map[string]string
+// Place is where a container runs: what kubelet and container runtime would know.
+type Place struct {
+	// RootFS is the unpacked image. Containers share the folder and must not write to it.
+	RootFS string
+	// Network is the path of the node's network namespace.
+	Network string
+	// Volumes are folders and files of this machine by the names of the pod's volumes.
+	Volumes map[string]string
+	// Env are the values of variables that come from the pod itself.
+	Env map[string]string
+}
+
+// Command writes the bundle of a container of a pod into dir, and returns the arguments of runc that run it under that name.
+func (p Place) Command(dir, name string, container *corev1.Container) ([]string, error) {
+	if err := p.writeBundle(dir, container); err != nil {
+		return nil, err
+	}
+	return []string{"--root", filepath.Join(dir, "state"), "run", "--bundle", dir, name}, nil
 }
 
 // writeBundle writes the OCI bundle of one container of a pod into dir.
-func (p place) writeBundle(dir string, container *corev1.Container) error {
+func (p Place) writeBundle(dir string, container *corev1.Container) error {
 	spec, err := p.spec(container)
 	if err != nil {
 		return fmt.Errorf("container %s: %w", container.Name, err)
@@ -48,7 +56,7 @@ var runtimeDefault = []string{
 }
 
 // spec is the container as runc runs it.
-func (p place) spec(c *corev1.Container) (*specs.Spec, error) {
+func (p Place) spec(c *corev1.Container) (*specs.Spec, error) {
 	security := ptr.Deref(c.SecurityContext, corev1.SecurityContext{})
 	privileged := ptr.Deref(security.Privileged, false)
 	args := slices.Concat(c.Command, c.Args)
@@ -59,7 +67,7 @@ func (p place) spec(c *corev1.Container) (*specs.Spec, error) {
 	for _, variable := range c.Env {
 		value := variable.Value
 		if variable.ValueFrom != nil {
-			value = p.env[variable.Name]
+			value = p.Env[variable.Name]
 		}
 		env = append(env, variable.Name+"="+value)
 		for i := range args {
@@ -68,7 +76,7 @@ func (p place) spec(c *corev1.Container) (*specs.Spec, error) {
 	}
 	spec := &specs.Spec{
 		Version: "1.0.2",
-		Root:    &specs.Root{Path: p.rootfs, Readonly: ptr.Deref(security.ReadOnlyRootFilesystem, false)},
+		Root:    &specs.Root{Path: p.RootFS, Readonly: ptr.Deref(security.ReadOnlyRootFilesystem, false)},
 		Process: &specs.Process{
 			Args: args, Env: env, Cwd: "/", Capabilities: capabilities(security, privileged),
 			NoNewPrivileges: security.AllowPrivilegeEscalation != nil && !*security.AllowPrivilegeEscalation,
@@ -77,7 +85,7 @@ func (p place) spec(c *corev1.Container) (*specs.Spec, error) {
 		Linux: &specs.Linux{
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
-				{Type: specs.NetworkNamespace, Path: p.network},
+				{Type: specs.NetworkNamespace, Path: p.Network},
 			},
 		},
 		Mounts: p.mounts(c, privileged),
@@ -122,7 +130,7 @@ func capabilities(security corev1.SecurityContext, privileged bool) *specs.Linux
 }
 
 // mounts are the file systems of every container, and the pod's volumes.
-func (p place) mounts(c *corev1.Container, privileged bool) []specs.Mount {
+func (p Place) mounts(c *corev1.Container, privileged bool) []specs.Mount {
 	sysfs := []string{"nosuid", "noexec", "nodev"}
 	if !privileged {
 		sysfs = append(sysfs, "ro")
@@ -138,7 +146,7 @@ func (p place) mounts(c *corev1.Container, privileged bool) []specs.Mount {
 		if mount.ReadOnly {
 			options[1] = "ro"
 		}
-		all = append(all, specs.Mount{Destination: mount.MountPath, Type: "bind", Source: p.volumes[mount.Name], Options: options})
+		all = append(all, specs.Mount{Destination: mount.MountPath, Type: "bind", Source: p.Volumes[mount.Name], Options: options})
 	}
 	return all
 }

@@ -3,31 +3,23 @@
 package image
 
 import (
-	"archive/tar"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/kustomize/api/krusty"
-	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -37,53 +29,8 @@ import (
 
 const repository = "../.."
 
-// rootfs builds the image of this machine's architecture from the binaries that make build left, and unpacks it. The
-// packages that packages.json pins are used where the mirror still has them.
-var rootfs = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "kube-proxy-image-")
-	if err != nil {
-		return "", err
-	}
-	from := filepath.Join(dir, "binaries", "linux_"+runtime.GOARCH)
-	if err := os.MkdirAll(from, 0o755); err != nil {
-		return "", err
-	}
-	for _, name := range []string{"kube-proxy", "go-runner"} {
-		built, err := filepath.Abs(filepath.Join(repository, "bin", name))
-		if err != nil {
-			return "", err
-		}
-		if err := os.Symlink(built, filepath.Join(from, name)); err != nil {
-			return "", err
-		}
-	}
-	cache, err := filepath.Abs(filepath.Join(repository, ".cache", "deb"))
-	if err != nil {
-		return "", err
-	}
-	build := func(args ...string) error {
-		args = append([]string{"run", "-C", filepath.Join(repository, "build", "image"), ".", "-cache", cache, "-arch", runtime.GOARCH}, args...)
-		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("go %s: %w: %s", strings.Join(args, " "), err, out)
-		}
-		return nil
-	}
-	image := []string{"-binaries", filepath.Dir(from), "-out", filepath.Join(dir, "image"), "-ref", "localhost/kube-proxy:test", "-version", "v0.0.0"}
-	if err := build(image...); err != nil {
-		// Debian may have replaced a pinned version since: the present ones do for a test.
-		pins := filepath.Join(dir, "packages.json")
-		pinned, err2 := os.ReadFile(filepath.Join(repository, "build", "image", "packages.json"))
-		err2 = errors.Join(err2, os.WriteFile(pins, pinned, 0o600), build("-update", "-packages", pins))
-		if err2 != nil {
-			return "", errors.Join(err, err2)
-		}
-		if err := build(append(image, "-packages", pins)...); err != nil {
-			return "", err
-		}
-	}
-	root := filepath.Join(dir, "rootfs")
-	return root, unpack(filepath.Join(dir, "image", "oci"), root)
-})
+// rootfs is the unpacked image.
+var rootfs = sync.OnceValues(func() (string, error) { return Unpack(repository) })
 
 // TestMain removes the unpacked image.
 func TestMain(m *testing.M) {
@@ -94,85 +41,18 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// unpack writes the files of a layout's only image below root.
-func unpack(dir, root string) error {
-	index, err := layout.ImageIndexFromPath(dir)
-	if err != nil {
-		return err
-	}
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		return err
-	}
-	architectures, err := index.ImageIndex(manifest.Manifests[0].Digest)
-	if err != nil {
-		return err
-	}
-	if manifest, err = architectures.IndexManifest(); err != nil {
-		return err
-	}
-	image, err := architectures.Image(manifest.Manifests[0].Digest)
-	if err != nil {
-		return err
-	}
-	files := mutate.Extract(image)
-	defer files.Close()
-	for archive := tar.NewReader(files); ; {
-		header, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		path := filepath.Join(root, header.Name)
-		mode := fs.FileMode(header.Mode).Perm()
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { // the topmost layer comes first
-			return err
-		}
-		switch header.Typeflag {
-		case tar.TypeDir:
-			err = os.MkdirAll(path, mode)
-		case tar.TypeSymlink:
-			err = os.Symlink(header.Linkname, path)
-		default:
-			var body bytes.Buffer
-			if _, err = io.Copy(&body, archive); err == nil { //nolint:gosec // our own image
-				err = os.WriteFile(path, body.Bytes(), mode)
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
 // objects are those that an overlay of build/manifests makes.
 func objects(t *testing.T, overlay string) (set *appsv1.DaemonSet, config *corev1.ConfigMap) {
 	t.Helper()
-	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(repository, "build", "manifests", overlay))
+	rendered, err := Render(filepath.Join(repository, "build", "manifests", overlay))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, resource := range made.Resources() {
-		text, err := resource.AsYAML()
-		if err != nil {
-			t.Fatal(err)
+	set, config = &appsv1.DaemonSet{}, &corev1.ConfigMap{}
+	for kind, into := range map[string]any{"DaemonSet": set, "ConfigMap": config} {
+		if err := yaml.UnmarshalStrict(rendered[kind], into); err != nil {
+			t.Fatalf("%s of %s: %v", kind, overlay, err)
 		}
-		switch resource.GetKind() {
-		case "DaemonSet":
-			set = &appsv1.DaemonSet{}
-			err = yaml.UnmarshalStrict(text, set)
-		case "ConfigMap":
-			config = &corev1.ConfigMap{}
-			err = yaml.UnmarshalStrict(text, config)
-		}
-		if err != nil {
-			t.Fatalf("%s of %s: %v", resource.GetKind(), overlay, err)
-		}
-	}
-	if set == nil || config == nil {
-		t.Fatalf("%s has no DaemonSet or no ConfigMap", overlay)
 	}
 	return set, config
 }
@@ -259,7 +139,7 @@ func start(t *testing.T, bench *backendtest.Bench, set *appsv1.DaemonSet, config
 			t.Fatal(err)
 		}
 	}
-	at := place{rootfs: root, network: bench.Lab.Node1.Path(), volumes: volumes, env: map[string]string{"NODE_NAME": "node1"}}
+	at := Place{RootFS: root, Network: bench.Lab.Node1.Path(), Volumes: volumes, Env: map[string]string{"NODE_NAME": "node1"}}
 	pod := set.Spec.Template.Spec
 	for i := range pod.InitContainers {
 		out, err := bench.Lab.Node1.Command("runc", p.container(t, at, &pod.InitContainers[i])...).CombinedOutput()
@@ -289,13 +169,13 @@ func start(t *testing.T, bench *backendtest.Bench, set *appsv1.DaemonSet, config
 }
 
 // container writes a bundle and returns the arguments of runc that run it.
-func (p *proxy) container(t *testing.T, at place, c *corev1.Container) []string {
+func (p *proxy) container(t *testing.T, at Place, c *corev1.Container) []string {
 	t.Helper()
-	bundle := t.TempDir()
-	if err := at.writeBundle(bundle, c); err != nil {
+	args, err := at.Command(t.TempDir(), fmt.Sprintf("%s-%d", c.Name, os.Getpid()), c)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return []string{"--root", filepath.Join(bundle, "state"), "run", "--bundle", bundle, fmt.Sprintf("%s-%d", c.Name, os.Getpid())}
+	return args
 }
 
 var lastSync = regexp.MustCompile(`(?m)^kubeproxy_sync_proxy_rules_last_timestamp_seconds\{ip_family="(\w+)"\} (\S+)$`)

@@ -10,7 +10,7 @@
 //	                       └─┬──┬─┘  └─┬──┬─┘
 //	                     pod1a  pod1b pod2a pod2b
 //
-// The proxy under test runs in node1 and, optionally, in node2. Nodes have routes
+// The proxy under test runs in node1 and, optionally, in others; [Options] adds nodes. Nodes have routes
 // to each other's pods; the client has a route to the segment only, and those that
 // a test adds. All other packets go to the gateway, which drops them.
 //

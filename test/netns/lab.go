@@ -27,6 +27,8 @@ const (
 
 // Options describe a lab; the zero value is the diagram in the package comment.
 type Options struct {
+	// Nodes is 2 to 9; 0 means 2.
+	Nodes int
 	// PodsPerNode is at most 200; 0 means 2.
 	PodsPerNode int
 	// PodNetwork is Bridged by default.
@@ -53,9 +55,10 @@ type Lab struct {
 	// nothing: it drops packets that leave the cluster, unless a test gives it their
 	// destination address ([Host.AddAddress]) and a server.
 	Gateway *Host
-	// Node1 and Node2 are the cluster.
+	// Node1 and Node2 are the first two nodes of the cluster.
 	Node1, Node2 *Node
 
+	nodes    []*Node
 	hosts    []*Host
 	launcher *launcher
 	patience *patience
@@ -66,6 +69,12 @@ type Lab struct {
 // New builds a lab, which is ready for packets when New returns. The caller must
 // Close it. Tests use [Start].
 func New(options Options) (*Lab, error) {
+	if options.Nodes == 0 {
+		options.Nodes = 2
+	}
+	if options.Nodes < 2 || options.Nodes > 9 {
+		return nil, fmt.Errorf("%d nodes: use 2 to 9", options.Nodes)
+	}
 	if options.PodsPerNode == 0 {
 		options.PodsPerNode = 2
 	}
@@ -82,8 +91,8 @@ func New(options Options) (*Lab, error) {
 // Hosts returns all hosts of the lab: gateway, client, nodes and pods.
 func (l *Lab) Hosts() []*Host { return slices.Clone(l.hosts) }
 
-// Nodes returns the two nodes.
-func (l *Lab) Nodes() []*Node { return []*Node{l.Node1, l.Node2} }
+// Nodes returns all nodes.
+func (l *Lab) Nodes() []*Node { return slices.Clone(l.nodes) }
 
 // Host returns a host by its name: "gateway", "client", "node1", "node2", or a pod
 // such as "pod1a", the first one of node1. The error lists the valid names.

@@ -258,6 +258,12 @@ func TestOptions(t *testing.T) {
 			t.Errorf("no error for %d pods per node", pods)
 		}
 	}
+	for _, nodes := range []int{1, 10} {
+		if lab, err := New(Options{Nodes: nodes}); err == nil {
+			lab.Close()
+			t.Errorf("no error for %d nodes", nodes)
+		}
+	}
 	if got := []string{letters(0), letters(25), letters(26), letters(199)}; !slices.Equal(got, []string{"a", "z", "aa", "gr"}) {
 		t.Errorf("suffixes of pod names are %q", got)
 	}

@@ -41,11 +41,14 @@ func (l *Lab) build(options Options) error {
 	if l.Client, err = l.addToSegment("client", segment, 100); err != nil {
 		return err
 	}
-	for number, node := range []**Node{&l.Node1, &l.Node2} {
-		if *node, err = l.addNode(number+1, segment, options); err != nil {
+	for number := range options.Nodes {
+		node, err := l.addNode(number+1, segment, options)
+		if err != nil {
 			return err
 		}
+		l.nodes = append(l.nodes, node)
 	}
+	l.Node1, l.Node2 = l.nodes[0], l.nodes[1]
 	for _, node := range l.Nodes() {
 		for _, other := range l.Nodes() {
 			if node != other {
