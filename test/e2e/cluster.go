@@ -84,8 +84,7 @@ func (c *Cluster) StartServer(ctx context.Context) (err error) {
 		"--client-ca-file="+c.path("ca.crt"), "--authorization-mode=Node,RBAC",
 		"--service-account-issuer=https://e2e", "--service-account-key-file="+c.path("accounts.key"),
 		"--service-account-signing-key-file="+c.path("accounts.key"),
-		"--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112", "--endpoint-reconciler-type=none",
-		"--allow-privileged", "--v=1")
+		"--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112", "--endpoint-reconciler-type=none", "--allow-privileged", "--v=1")
 	if err != nil {
 		return err
 	}
