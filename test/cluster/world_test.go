@@ -132,7 +132,8 @@ func newWorld(t *testing.T) *world {
 	})
 	for _, node := range w.lab.Nodes() {
 		w.createNode(node)
-		k := &kubelet{node: node, client: w.client, dir: filepath.Join(w.dir, node.Name), images: images, complain: t.Errorf}
+		k := &kubelet{node: node, client: w.client, dir: filepath.Join(w.dir, node.Name), images: images,
+			careless: map[string]bool{upstream: true}, complain: t.Errorf}
 		kubelets.Go(func() { k.run(alive) })
 	}
 	t.Cleanup(func() { // before the kubelets end

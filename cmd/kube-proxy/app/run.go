@@ -27,6 +27,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/standby"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/tuning"
 )
@@ -132,7 +133,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, rules.Close()) }()
 
 	measured := p.metrics(rules, started)
-	in, err := openInputs(ctx, p.cfg, p.name, p.opts, measured.RelistHeld)
+	in, err := openInputs(ctx, p.cfg, p.name, p.opts, apiserver.Options{OnDoubt: func(apiserver.Doubt) { measured.RelistHeld() }, OnFailure: measured.WatchFailing})
 	if err != nil {
 		return err
 	}

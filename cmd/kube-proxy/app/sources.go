@@ -33,9 +33,9 @@ type inputs struct {
 // complete reports whether all sources are.
 func (in *inputs) complete() bool { return source.AllComplete(in.sources) }
 
-// openInputs returns the sources that the command line selects. onDoubt is called for every list that the relist guard holds
-// back.
-func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node string, opts runOptions, onDoubt func()) (*inputs, error) {
+// openInputs creates the sources that the command line requests. watched configures that of the API server, apart from the
+// command line's share.
+func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node string, opts runOptions, watched apiserver.Options) (*inputs, error) {
 	machine := netif.New()
 	in := &inputs{sources: []source.Source{interfaces.New(machine)}}
 	if opts.manifests != "" {
@@ -50,10 +50,8 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	if err != nil {
 		return nil, err
 	}
-	api, err := apiserver.New(client, node, apiserver.Options{
-		TrustLists: !opts.relistGuard,
-		OnDoubt:    func(apiserver.Doubt) { onDoubt() },
-	})
+	watched.TrustLists = !opts.relistGuard
+	api, err := apiserver.New(client, node, watched)
 	if err != nil {
 		return nil, err
 	}

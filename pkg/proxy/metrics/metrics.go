@@ -3,6 +3,7 @@ package metrics
 import (
 	"iter"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,6 +50,10 @@ type Metrics struct {
 	// counted holds the Services that noLocal counts.
 	counted cluster.Map[cluster.ServiceName, *plan.Service]
 	noLocal map[localKey]int
+
+	failingMu sync.Mutex
+	// failing holds the reason of each resource whose watch fails.
+	failing map[string]string
 }
 
 var (
@@ -64,6 +69,7 @@ func New(config Config, register func(...metrics.Registerable)) *Metrics {
 		config:   config,
 		byFamily: map[cluster.Family]cluster.Map[cluster.ServiceName, *cluster.Service]{},
 		noLocal:  map[localKey]int{},
+		failing:  map[string]string{},
 	}
 	m.applied.Store(&cluster.Snapshot{})
 	m.metricSet = newMetricSet(&config, m.pending)
@@ -114,6 +120,20 @@ func (m *Metrics) Waiting(reason string, waiting bool) {
 		value = 1
 	}
 	m.waiting.WithLabelValues(reason).Set(value)
+}
+
+// WatchFailing sets why a resource cannot be listed or watched; an empty reason is for one that can. It is safe for
+// concurrent use.
+func (m *Metrics) WatchFailing(resource, reason string) {
+	m.failingMu.Lock()
+	defer m.failingMu.Unlock()
+	if before := m.failing[resource]; before != "" {
+		m.watchFailing.WithLabelValues(resource, before).Set(0)
+	}
+	m.failing[resource] = reason
+	if reason != "" {
+		m.watchFailing.WithLabelValues(resource, reason).Set(1)
+	}
 }
 
 // OtherProxySeen records when rules of another kube-proxy of a mode were detected. It is safe for concurrent use.

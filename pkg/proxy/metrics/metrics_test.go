@@ -205,6 +205,10 @@ func TestCounters(t *testing.T) {
 	f.Waiting("node", true)
 	f.Waiting("pod_cidrs", true)
 	f.Waiting("pod_cidrs", false)
+	f.WatchFailing("services", "unreachable")
+	f.WatchFailing("services", "forbidden")
+	f.WatchFailing("nodes", "busy")
+	f.WatchFailing("nodes", "")
 	f.ConfigRefused()
 	f.ConfigDiffers(true)
 	f.Healthz(200)
@@ -217,6 +221,9 @@ func TestCounters(t *testing.T) {
 		serviceproxy_relists_held_total 1
 		serviceproxy_waiting{reason=node} 1
 		serviceproxy_waiting{reason=pod_cidrs} 0
+		serviceproxy_watch_failing{reason=unreachable,resource=services} 0
+		serviceproxy_watch_failing{reason=forbidden,resource=services} 1
+		serviceproxy_watch_failing{reason=busy,resource=nodes} 0
 		serviceproxy_config_refused_total 1
 		serviceproxy_config_differs 1
 		proxy_healthz_total{code=200} 2

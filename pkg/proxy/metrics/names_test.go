@@ -65,6 +65,7 @@ config_differs         gauge   -         here
 contested_frontends    gauge   -         here
 refused_service_ports  gauge   ip_family here
 waiting                gauge   reason    here
+watch_failing          gauge   reason,resource here
 `
 
 // exercised returns the registry of a Metrics in which every series exists.
@@ -75,6 +76,7 @@ func exercised(t *testing.T) metrics.KubeRegistry {
 	f.Drifted(backend.Drift{Family: cluster.IPv4})
 	f.RelistHeld()
 	f.Waiting("node", true)
+	f.WatchFailing("services", "unreachable")
 	f.Healthz(200)
 	f.Livez(503)
 	f.ConntrackSwept(cluster.IPv6, time.Millisecond, 2)

@@ -39,7 +39,7 @@ type metricSet struct {
 	relistsHeld, configRefused    *metrics.Counter
 	contested, configDiffers      *metrics.Gauge
 	refused                       *metrics.GaugeVec
-	waiting                       *metrics.GaugeVec
+	waiting, watchFailing         *metrics.GaugeVec
 	otherProxySeen                *metrics.GaugeVec
 }
 
@@ -52,6 +52,7 @@ const (
 	tableLabel    = "table"
 	reasonLabel   = "reason"
 	modeLabel     = "mode"
+	resourceLabel = "resource"
 )
 
 func newMetricSet(config *Config, pending func() changeCount) metricSet {
@@ -124,6 +125,9 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 		waiting: gauges(own, "waiting",
 			"1 for each reason that the proxy is waiting for: api_server (no Service is served before its first lists), node, node_addresses, pod_cidrs (everything that does not depend on them is served).",
 			reasonLabel),
+		watchFailing: gauges(own, "watch_failing",
+			"1 while a resource cannot be listed or watched, by the reason: unreachable, untrusted, unauthorized, forbidden, missing, busy or failing; its last known state stays in force. 0 afterwards, absent before.",
+			resourceLabel, reasonLabel),
 		contested: gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim; only one of them is served, and Events on the others contain the reason."),
 	}
 }
@@ -136,7 +140,8 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.endpointChanges, s.serviceChanges, s.endpointsPending, s.servicesPending,
 		s.noLocalEndpoints, s.healthz, s.livez, s.conntrackDuration, s.conntrackDeleted,
 		s.withExternalIPs,
-		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.refused, s.waiting, s.otherProxySeen,
+		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.refused,
+		s.waiting, s.watchFailing, s.otherProxySeen,
 	}
 	for _, c := range []*metrics.CounterVec{s.syncFailures, s.partialSyncFailures, s.cleanupFailures, s.localhostFailures} {
 		if c != nil {

@@ -2,69 +2,119 @@ package apiserver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
+	"k8s.io/utils/clock"
 )
 
-// failureLog logs why a resource cannot be listed or watched. A Reflector retries every few seconds and would fill the log.
-type failureLog struct {
-	resource *resource
+// failures logs why resources cannot be listed or watched. Reflectors retry every few seconds and would fill the log, so
+// each cause is logged once, and again every few minutes while it lasts: a cause that lies with the server or the
+// credentials once for all resources, a cause that lies with a resource once for it.
+type failures struct {
 	progress *progress
 	logger   klog.Logger
+	clock    clock.PassiveClock
+	// changed is called when the cause of a resource changes; the cause is empty if there is none.
+	changed func(resource, cause string)
 
-	mu      sync.Mutex
-	failing logonce.Condition
+	mu sync.Mutex
+	// causes holds the current cause of each resource that fails; logged is when a cause was last logged.
+	causes map[string]cause
+	logged map[cause]time.Time
 }
 
-func newFailureLog(r *resource, p *progress, logger klog.Logger) *failureLog {
-	return &failureLog{resource: r, progress: p, logger: logger, failing: logonce.Condition{Again: logonce.Reminder}}
+// cause is why a request failed. The resource is empty if all resources are affected.
+type cause struct{ kind, resource string }
+
+// again is the time after which a failure is logged again.
+const again = 5 * time.Minute
+
+func newFailures(p *progress, logger klog.Logger, options *Options) *failures {
+	f := &failures{progress: p, logger: logger, clock: options.clock, changed: options.OnFailure, causes: map[string]cause{}, logged: map[cause]time.Time{}}
+	if f.changed == nil {
+		f.changed = func(string, string) {}
+	}
+	return f
 }
 
-// note records the result of a request.
-func (f *failureLog) note(err error) {
+// note records the result of a request for a resource.
+func (f *failures) note(r *resource, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil {
-		f.progress.failed(f.resource.name, "")
-		if f.failing.Ended() {
-			f.logger.Info("List or watch succeeded again")
+		f.succeeded(r)
+		return
+	}
+	why, hint := advice(err, r)
+	if hint == "" {
+		f.logger.V(4).Info("Request failed; retrying", "resource", r.name, "reason", err)
+		return
+	}
+	if f.causes[r.name] != why {
+		f.causes[r.name] = why
+		f.changed(r.name, why.kind)
+	}
+	f.progress.failed(r.name, why.kind)
+	if at, known := f.logged[why]; known && f.clock.Since(at) < again {
+		f.logger.V(4).Info("Request failed again; retrying", "resource", r.name, "reason", err)
+		return
+	}
+	f.logged[why] = f.clock.Now()
+	f.logger.Error(err, "List or watch failed; keeping the last known state", "resource", r.name, "hint", hint)
+}
+
+// succeeded records that a resource has no failure any more. A line is logged when no resource has the same cause.
+func (f *failures) succeeded(r *resource) {
+	f.progress.failed(r.name, "")
+	was, failed := f.causes[r.name]
+	if !failed {
+		return
+	}
+	delete(f.causes, r.name)
+	f.changed(r.name, "")
+	for _, other := range f.causes {
+		if other == was {
+			return
 		}
-		return
 	}
-	what, hint := advice(err, f.resource)
-	if hint != "" {
-		f.progress.failed(f.resource.name, what)
+	// Causes may have followed each other, as when a server restarts.
+	for known := range f.logged {
+		if known.resource == r.name || known.resource == "" && len(f.causes) == 0 || known == was {
+			delete(f.logged, known)
+		}
 	}
-	if hint == "" || !f.failing.Changed(what) {
-		f.logger.V(4).Info("Request failed; retrying", "reason", err)
-		return
-	}
-	f.logger.Error(err, "List or watch failed; keeping the last known state", "hint", hint)
+	f.logger.Info("List and watch succeed again", "resource", r.name, "failure", was.kind)
 }
 
 // advice classifies an error and returns what the user can do about it. The hint is empty if nothing has to be done.
-func advice(err error, r *resource) (what, hint string) {
+func advice(err error, r *resource) (why cause, hint string) {
+	of, all := func(kind string) cause { return cause{kind, r.name} }, func(kind string) cause { return cause{kind: kind} }
+	untrusted := (*tls.CertificateVerificationError)(nil)
 	switch {
 	case errors.Is(err, context.Canceled), isExpired(err):
-		return "normal", ""
+		return cause{}, ""
 	case apierrors.IsUnauthorized(err):
-		return "unauthorized", "the credentials are not accepted: renew the token or certificate in the kubeconfig"
+		return all("unauthorized"), "the credentials are not accepted: renew the token or certificate in the kubeconfig"
 	case apierrors.IsForbidden(err):
-		return "forbidden", fmt.Sprintf("allow list and watch of %s: bind the ClusterRole system:node-proxier to the proxy's user", r.name)
+		return of("forbidden"), fmt.Sprintf("allow list and watch of %s: bind the ClusterRole system:node-proxier to the proxy's user", r.name)
 	case apierrors.IsNotFound(err) && r.optional:
-		return "missing", ""
+		return cause{}, ""
 	case apierrors.IsNotFound(err):
-		return "missing", fmt.Sprintf("the server does not know %s of %s: check that its address leads to a Kubernetes API server", r.name, r.version)
+		return of("missing"), fmt.Sprintf("the server does not know %s of %s: check that its address leads to a Kubernetes API server", r.name, r.version)
 	case apierrors.IsTooManyRequests(err):
-		return "busy", "the API server is overloaded; the request will be retried"
+		return all("busy"), "the API server is overloaded; the request will be retried"
+	case errors.As(err, &untrusted):
+		return all("untrusted"), "the API server's certificate is not trusted: check the certificate authority in the kubeconfig, or the file that it names"
+	case apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err), apierrors.IsServerTimeout(err), apierrors.IsTimeout(err), apierrors.IsUnexpectedServerError(err):
+		return all("failing"), "the API server has an internal error: see its own log"
 	}
-	return "unreachable", "the API server cannot be reached or has an internal error: check its address in the kubeconfig and the network"
+	return all("unreachable"), "the API server cannot be reached: check its address in the kubeconfig and the network"
 }
 
 // isMissing reports whether a resource is not available from this server, so that retrying soon is useless.

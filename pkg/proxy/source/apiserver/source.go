@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -20,6 +21,10 @@ type Options struct {
 	TrustLists bool
 	// OnDoubt is called for every list that the guard holds back. It must not block.
 	OnDoubt func(Doubt)
+	// OnFailure is called when a resource can no longer be listed or watched, when the cause changes, and, with an empty
+	// cause, when it can be again. The causes are unreachable, untrusted, unauthorized, forbidden, missing, busy and
+	// failing. It must not block.
+	OnFailure func(resource, cause string)
 
 	// Tests replace these.
 	clock   clock.WithDelayedExecution
@@ -62,11 +67,12 @@ func (s *Source) Complete() <-chan struct{} { return s.complete }
 // Run watches the API server until ctx ends. It retries after every failure.
 func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 	var stores []*store
+	failures := newFailures(s.progress, klog.FromContext(ctx), &s.options)
 	for _, r := range s.resources {
 		store := newStore(ctx, r, b, &s.options)
 		store.listed = func() { s.progress.listed(r.name) }
 		stores = append(stores, store)
-		go s.follow(ctx, store)
+		go s.follow(ctx, store, failures)
 	}
 	for _, store := range stores {
 		select {
@@ -83,12 +89,9 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 }
 
 // follow runs a Reflector until ctx ends, like Reflector.RunWithContext, but leaves the logging of errors to
-// failureLog. It sets no resync period: stores that contain only names have nothing to repeat.
-func (s *Source) follow(ctx context.Context, to *store) {
-	from := &listWatch{
-		ctx: ctx, client: s.clients[to.version], store: to,
-		failures: newFailureLog(to.resource, s.progress, to.logger),
-	}
+// failures. It sets no resync period: stores that contain only names have nothing to repeat.
+func (s *Source) follow(ctx context.Context, to *store, failures *failures) {
+	from := &listWatch{ctx: ctx, client: s.clients[to.version], store: to, failures: failures}
 	backoff := s.options.backoff
 	reflector := cache.NewReflectorWithOptions(from, to.example, to, cache.ReflectorOptions{Name: to.name, Backoff: backoff})
 	delay := backoff.DelayWithReset(clock.RealClock{}, backoffReset)

@@ -285,12 +285,14 @@ func TestRefusals(t *testing.T) {
 		kind   string
 		err    *apierrors.StatusError
 		advice string
+		// lines is how often the advice is logged in each period of refusals.
+		lines int
 	}{
-		{"unauthorized", "unauthorized", apierrors.NewUnauthorized("who are you"), "the credentials are not accepted"},
-		{"forbidden", "forbidden", apierrors.NewForbidden(resource, "", nil), "bind the ClusterRole system:node-proxier"},
-		{"not found", "missing", apierrors.NewNotFound(resource, "x"), "check that its address leads to a Kubernetes API server"},
-		{"too many requests", "busy", apierrors.NewTooManyRequests("later", 0), "is overloaded"},
-		{"internal error", "unreachable", apierrors.NewInternalError(fmt.Errorf("oops")), "cannot be reached or has an internal error"},
+		{"unauthorized", "unauthorized", apierrors.NewUnauthorized("who are you"), "the credentials are not accepted", 1},
+		{"forbidden", "forbidden", apierrors.NewForbidden(resource, "", nil), "bind the ClusterRole system:node-proxier", 4},
+		{"not found", "missing", apierrors.NewNotFound(resource, "x"), "check that its address leads to a Kubernetes API server", 2}, // two are optional
+		{"too many requests", "busy", apierrors.NewTooManyRequests("later", 0), "is overloaded", 1},
+		{"internal error", "failing", apierrors.NewInternalError(fmt.Errorf("oops")), "has an internal error", 1},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -299,10 +301,15 @@ func TestRefusals(t *testing.T) {
 			api.put(service("a"), slice("a", 1))
 			refuse := func(*http.Request) *metav1.Status { return test.err.ErrStatus.DeepCopy() }
 			api.set(func(f *fakeAPI) { f.refuse = refuse })
-			b := run(t, api, Options{})
-			b.waitLog(test.advice, `"resource"="endpointslices"`)
+			var failing sync.Map
+			b := run(t, api, Options{OnFailure: func(resource, cause string) { failing.Store(resource, cause) }})
+			b.waitLog(test.advice)
 			b.until("the reason in what is missing", func() bool {
 				return strings.Contains(b.source.Missing(), "endpointslices ("+test.kind+")")
+			})
+			b.until("the reason of the resource", func() bool {
+				cause, _ := failing.Load("endpointslices")
+				return cause == test.kind
 			})
 			select {
 			case <-b.source.Complete():
@@ -314,17 +321,21 @@ func TestRefusals(t *testing.T) {
 			if missing := b.source.Missing(); missing != "" {
 				t.Errorf("complete without %s", missing)
 			}
-			b.waitLog("List or watch succeeded again", `"resource"="endpointslices"`)
+			b.waitLog("List and watch succeed again", `"failure"="`+test.kind+`"`)
+			b.until("no reason", func() bool {
+				cause, _ := failing.Load("endpointslices")
+				return cause == ""
+			})
 
 			api.set(func(f *fakeAPI) { f.refuse = refuse })
 			before := len(api.snapshotRequests())
 			api.restart()
-			count := func() int { return b.waitLog(test.advice, `"resource"="endpointslices"`) }
-			b.until("the advice once more", func() bool { return count() == 2 })
+			count := func() int { return b.waitLog(test.advice) }
+			b.until("the advice once more", func() bool { return count() == 2*test.lines })
 			b.until("many tries", func() bool { return len(api.snapshotRequests()) > before+100 })
 			b.want("a=1")
-			if lines := count(); lines != 2 {
-				t.Errorf("the hint is logged %d times, want once for each period of refusals", lines)
+			if lines := count(); lines != 2*test.lines {
+				t.Errorf("the hint is logged %d times, want %d times in each of two periods of refusals", lines, test.lines)
 			}
 			api.set(func(f *fakeAPI) { f.refuse = nil })
 			api.put(slice("a", 2))

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,6 +46,7 @@ type Recorder struct {
 	client      eventsv1client.EventsV1Interface
 	broadcaster events.EventBroadcaster
 	recorder    events.EventRecorder
+	failures    *failures
 	instance    string
 	// plain holds pending Events, once pending Events to be published unless they exist.
 	plain chan Event
@@ -65,9 +67,10 @@ func New(config *rest.Config) (*Recorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("determining the host name for events: %w", err)
 	}
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client})
+	failures := &failures{}
+	broadcaster := events.NewBroadcaster(&sink{EventSink: &events.EventSinkImpl{Interface: client}, failures: failures})
 	return &Recorder{
-		client: client, broadcaster: broadcaster, recorder: broadcaster.NewRecorder(scheme.Scheme, controller),
+		client: client, broadcaster: broadcaster, recorder: broadcaster.NewRecorder(scheme.Scheme, controller), failures: failures,
 		instance: controller + "-" + hostname, plain: make(chan Event, backlog), once: make(chan *eventsv1.Event, backlog),
 	}, nil
 }
@@ -75,7 +78,9 @@ func New(config *rest.Config) (*Recorder, error) {
 // Run publishes events until ctx ends.
 func (r *Recorder) Run(ctx context.Context) error {
 	defer r.broadcaster.Shutdown()
-	if err := r.broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+	r.failures.start(klog.FromContext(ctx))
+	// The broadcaster logs every attempt, and Events as Go structs. The sink logs what is worth knowing.
+	if err := r.broadcaster.StartRecordingToSinkWithContext(klog.NewContext(ctx, logr.Discard())); err != nil {
 		return fmt.Errorf("publishing events: %w", err)
 	}
 	var both sync.WaitGroup
@@ -145,12 +150,13 @@ func (r *Recorder) named(e Event) *eventsv1.Event {
 }
 
 // publish creates an Event unless it exists. A proxy may create events but not read them, so it relies on the
-// server's answer. Temporary failures are retried with backoff.
+// server's answer. Temporary failures are retried with backoff, for some minutes.
 func (r *Recorder) publish(ctx context.Context, event *eventsv1.Event) {
 	var last error
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 8, Cap: time.Minute}
-	err := wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
+	_ = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
 		_, last = r.client.Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
+		r.failures.note(ctx, event, last)
 		switch {
 		case last == nil, apierrors.IsAlreadyExists(last):
 			return true, nil
@@ -160,9 +166,6 @@ func (r *Recorder) publish(ctx context.Context, event *eventsv1.Event) {
 			return false, nil
 		}
 	})
-	if err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(last, "Failed to publish an event", "event", klog.KObj(event), "reason", event.Reason, "note", event.Note)
-	}
 }
 
 // object returns a reference to the event's object.

@@ -1,0 +1,76 @@
+package events
+
+import (
+	"context"
+	"sync"
+
+	"github.com/go-logr/logr"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+)
+
+// sink publishes the broadcaster's Events and notes which attempts failed.
+type sink struct {
+	events.EventSink
+	failures *failures
+}
+
+// Create implements events.EventSink.
+func (s *sink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
+	created, err := s.EventSink.Create(ctx, event)
+	s.failures.note(ctx, event, err)
+	return created, err
+}
+
+// Patch implements events.EventSink. It is called for an Event that happened again.
+func (s *sink) Patch(ctx context.Context, event *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
+	patched, err := s.EventSink.Patch(ctx, event, data)
+	if !apierrors.IsNotFound(err) { // then the Event is created again
+		s.failures.note(ctx, event, err)
+	}
+	return patched, err
+}
+
+// failures logs why Events cannot be published: each cause once, until an Event is published again.
+type failures struct {
+	mu     sync.Mutex
+	logger logr.Logger
+	logged map[metav1.StatusReason]bool
+}
+
+// start sets the logger.
+func (f *failures) start(logger logr.Logger) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.logger, f.logged = logger, map[metav1.StatusReason]bool{}
+}
+
+// note records the result of an attempt to publish an Event.
+func (f *failures) note(ctx context.Context, event *eventsv1.Event, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case ctx.Err() != nil || apierrors.IsAlreadyExists(err):
+		return
+	case err == nil:
+		if len(f.logged) > 0 {
+			f.logger.Info("Events are published again")
+			clear(f.logged)
+		}
+		return
+	}
+	reason := apierrors.ReasonForError(err) // empty if the server cannot be reached
+	about := []any{"kind", event.Regarding.Kind, "namespace", event.Regarding.Namespace, "name", event.Regarding.Name, "reason", event.Reason}
+	if f.logged[reason] {
+		f.logger.V(4).Info("Failed to publish another event", append(about, "err", err)...)
+		return
+	}
+	f.logged[reason] = true
+	hint := "it will be retried for some minutes"
+	if apierrors.IsForbidden(err) {
+		hint = "allow create and patch of events of events.k8s.io: bind the ClusterRole system:node-proxier to the proxy's user"
+	}
+	f.logger.Error(err, "Failed to publish an event; later failures with the same cause are not logged", append(about, "hint", hint)...)
+}
