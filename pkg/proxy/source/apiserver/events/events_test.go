@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 )
 
 // server is an API server on which a proxy may create Events but not read them.
@@ -22,7 +25,7 @@ type server struct {
 	mu       sync.Mutex
 	kept     map[string]*eventsv1.Event
 	requests int
-	// refusals are the codes of the next answers.
+	// refusals are the codes of the next answers; 0 is no answer at all.
 	refusals []int
 }
 
@@ -44,6 +47,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.kept[event.Namespace+"/"+event.Name] = &event
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if recorder, ok := w.(*httptest.ResponseRecorder); ok && code == 0 {
+		recorder.Code = 0
+		return
+	}
 	w.WriteHeader(code)
 	var answer any = &event
 	if code != http.StatusCreated {
@@ -58,12 +65,16 @@ type direct struct{ s *server }
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	recorder := httptest.NewRecorder()
 	d.s.ServeHTTP(recorder, r)
+	if recorder.Code == 0 {
+		return nil, errors.New("connection refused")
+	}
 	return recorder.Result(), nil
 }
 
-// publish publishes events with a new Recorder.
-func publish(t *testing.T, s *server, all ...Event) {
+// publish publishes events with a new Recorder, and returns what it logs.
+func publish(t *testing.T, s *server, all ...Event) (log string) {
 	t.Helper()
+	logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(2)))
 	config := &rest.Config{Host: "http://server", Transport: direct{s}, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 	recorder, err := New(config)
 	if err != nil {
@@ -73,11 +84,12 @@ func publish(t *testing.T, s *server, all ...Event) {
 		recorder.Event(e)
 	}
 	synctest.Wait() // Event may be called long before Run
-	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	ctx, cancel := context.WithTimeout(klog.NewContext(context.Background(), logger), time.Hour)
 	defer cancel()
 	if err := recorder.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
+	return logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 }
 
 func about(once string) Event {
@@ -142,6 +154,41 @@ func TestRetries(t *testing.T) {
 			t.Errorf("%d events and %d requests after one was forbidden", len(s.kept), s.requests)
 		}
 	})
+}
+
+// TestLog checks that each cause of failures is logged once, with what to do, and never a whole Event.
+func TestLog(t *testing.T) {
+	start := Event{Kind: "Node", Name: "node1", Reason: "Starting", Action: "StartKubeProxy", Message: "Starting."}
+	again := start
+	again.Reason = "Again"
+	tests := []struct {
+		name     string
+		refusals []int
+		events   []Event
+		want     string // in the only line about failures
+		after    string // in the log after it
+	}{
+		{"unreachable, then not", []int{0, 0, 0, 0}, []Event{start}, "connection refused", "Events are published again"},
+		{"forbidden", []int{403, 403}, []Event{start, again}, `hint="allow create and patch of events of events.k8s.io`, ""},
+		{"once forbidden", []int{403, 403}, []Event{about("a"), about("b")}, `name="web"`, ""},
+		{"patch forbidden", nil, []Event{start, start}, `hint="allow create and patch of events`, ""},
+		{"too long away", make([]int, 100), []Event{start}, "connection refused", ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := publish(t, &server{kept: map[string]*eventsv1.Event{}, refusals: test.refusals}, test.events...)
+				_, line, _ := strings.Cut(log, "ERROR")
+				line, after, _ := strings.Cut(line, "\n")
+				if !strings.Contains(line, test.want) || !strings.Contains(after, test.after) {
+					t.Errorf("logged\n%s, want %q, then %q", log, test.want, test.after)
+				}
+				if strings.Count(log, "ERROR") != 1 || strings.Contains(log, "ObjectMeta") {
+					t.Errorf("logged\n%s", log)
+				}
+			})
+		})
+	}
 }
 
 // TestBacklogIsBounded checks that Event does not block and that the number of pending events is bounded.
