@@ -156,7 +156,7 @@ func (r *Recorder) publish(ctx context.Context, event *eventsv1.Event) {
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 8, Cap: time.Minute}
 	_ = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
 		_, last = r.client.Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
-		r.failures.note(ctx, event, last)
+		r.failures.note(ctx, create, event, last)
 		switch {
 		case last == nil, apierrors.IsAlreadyExists(last):
 			return true, nil

@@ -169,9 +169,9 @@ func TestLog(t *testing.T) {
 		after    string // in the log after it
 	}{
 		{"unreachable, then not", []int{0, 0, 0, 0}, []Event{start}, "connection refused", "Events are published again"},
-		{"forbidden", []int{403, 403}, []Event{start, again}, `hint="allow create and patch of events of events.k8s.io`, ""},
+		{"forbidden", []int{403, 403}, []Event{start, again}, `hint="allow create of events of events.k8s.io`, ""},
 		{"once forbidden", []int{403, 403}, []Event{about("a"), about("b")}, `name="web"`, ""},
-		{"patch forbidden", nil, []Event{start, start}, `hint="allow create and patch of events`, ""},
+		{"patch forbidden", nil, []Event{start, start}, `hint="allow patch of events of events.k8s.io`, ""},
 		{"too long away", make([]int, 100), []Event{start}, "connection refused", ""},
 	}
 	for _, test := range tests {

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"maps"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -20,7 +21,7 @@ type sink struct {
 // Create implements events.EventSink.
 func (s *sink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
 	created, err := s.EventSink.Create(ctx, event)
-	s.failures.note(ctx, event, err)
+	s.failures.note(ctx, create, event, err)
 	return created, err
 }
 
@@ -28,49 +29,62 @@ func (s *sink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Eve
 func (s *sink) Patch(ctx context.Context, event *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
 	patched, err := s.EventSink.Patch(ctx, event, data)
 	if !apierrors.IsNotFound(err) { // then the Event is created again
-		s.failures.note(ctx, event, err)
+		s.failures.note(ctx, patch, event, err)
 	}
 	return patched, err
 }
 
-// failures logs why Events cannot be published: each cause once, until an Event is published again.
+// failures logs why Events cannot be published: each cause once, until a request with the same verb succeeds.
 type failures struct {
 	mu     sync.Mutex
 	logger logr.Logger
-	logged map[metav1.StatusReason]bool
+	logged map[cause]bool
 }
+
+// cause is why a request failed. The reason is empty if the server cannot be reached.
+type cause struct {
+	verb   string
+	reason metav1.StatusReason
+}
+
+// The verbs.
+const (
+	create = "create"
+	patch  = "patch"
+)
 
 // start sets the logger.
 func (f *failures) start(logger logr.Logger) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.logger, f.logged = logger, map[metav1.StatusReason]bool{}
+	f.logger, f.logged = logger, map[cause]bool{}
 }
 
 // note records the result of an attempt to publish an Event.
-func (f *failures) note(ctx context.Context, event *eventsv1.Event, err error) {
+func (f *failures) note(ctx context.Context, verb string, event *eventsv1.Event, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case ctx.Err() != nil || apierrors.IsAlreadyExists(err):
 		return
 	case err == nil:
-		if len(f.logged) > 0 {
-			f.logger.Info("Events are published again")
-			clear(f.logged)
+		before := len(f.logged)
+		maps.DeleteFunc(f.logged, func(c cause, _ bool) bool { return c.verb == verb || c.reason == "" })
+		if len(f.logged) < before {
+			f.logger.Info("Events are published again", "verb", verb)
 		}
 		return
 	}
-	reason := apierrors.ReasonForError(err) // empty if the server cannot be reached
+	why := cause{verb, apierrors.ReasonForError(err)}
 	about := []any{"kind", event.Regarding.Kind, "namespace", event.Regarding.Namespace, "name", event.Regarding.Name, "reason", event.Reason}
-	if f.logged[reason] {
+	if f.logged[why] {
 		f.logger.V(4).Info("Failed to publish another event", append(about, "err", err)...)
 		return
 	}
-	f.logged[reason] = true
+	f.logged[why] = true
 	hint := "it will be retried for some minutes"
 	if apierrors.IsForbidden(err) {
-		hint = "allow create and patch of events of events.k8s.io: bind the ClusterRole system:node-proxier to the proxy's user"
+		hint = "allow " + verb + " of events of events.k8s.io: bind the ClusterRole system:node-proxier to the proxy's user"
 	}
 	f.logger.Error(err, "Failed to publish an event; later failures with the same cause are not logged", append(about, "hint", hint)...)
 }
