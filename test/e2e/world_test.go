@@ -73,6 +73,7 @@ func TestKernelProxyAndServer(t *testing.T) {
 		{"server restart", serverRestart},
 		{"proxy restart", proxyRestart},
 		{"node changes", nodeChanges},
+		{"API server trouble", apiServerTrouble},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			run := *w
@@ -161,6 +162,12 @@ func (w *world) start(user string, flags ...string) {
 	w.t.Helper()
 	kubeconfig, err := w.cluster.Kubeconfig(user)
 	w.must(err)
+	w.startWith(kubeconfig, flags...)
+}
+
+// startWith starts the proxy with a kubeconfig.
+func (w *world) startWith(kubeconfig string, flags ...string) {
+	w.t.Helper()
 	log, err := os.OpenFile(w.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	w.must(err)
 	defer log.Close() // the process has its own file descriptor
