@@ -52,7 +52,7 @@ func (w *world) update(mode string, set func(release) *appsv1.DaemonSet) {
 		w.rollOut(set(release{to, mode}))
 		replaced()
 	}
-	p.end("to the next release and back in "+mode+" mode")
+	p.end("to the next release and back in " + mode + " mode")
 }
 
 // surging returns a DaemonSet whose update starts the new Pod of a node before it stops the old one. Two Pods with the same

@@ -29,6 +29,7 @@ type between struct {
 
 	mu          sync.Mutex
 	server      *http.Server
+	connections map[net.Conn]struct{}
 	certificate *tls.Certificate
 	// before is called for each request that is forwarded, unless it answers itself and returns false.
 	before func(http.ResponseWriter, *http.Request) bool
@@ -51,7 +52,7 @@ func newBetween(c *Cluster) (*between, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &between{host: c.Host}
+	b := &between{host: c.Host, connections: map[net.Conn]struct{}{}}
 	b.forward = &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport: transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
@@ -110,7 +111,7 @@ func (b *between) start() error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: b, ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{
+	server := &http.Server{Handler: b, ErrorLog: log.New(io.Discard, "", 0), ConnState: b.follow, TLSConfig: &tls.Config{
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -127,12 +128,28 @@ func (b *between) start() error {
 // stop closes the listener and all connections: new ones are refused.
 func (b *between) stop() error {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.server.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+	server := b.server
+	b.mu.Unlock()
+	if err := server.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	return nil
 }
 
-// hangUp closes all connections.
-func (b *between) hangUp() error { return errors.Join(b.stop(), b.start()) }
+// follow implements http.Server's ConnState.
+func (b *between) follow(c net.Conn, state http.ConnState) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.connections[c] = struct{}{}; state == http.StateClosed || state == http.StateHijacked {
+		delete(b.connections, c)
+	}
+}
+
+// hangUp closes all connections. New ones are accepted.
+func (b *between) hangUp() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.connections {
+		c.Close()
+	}
+}

@@ -27,16 +27,15 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// whole reports whether troubles last as long as real ones, as in make cluster; otherwise they last as long as is needed to
-// see their effect.
+// whole reports whether all troubles are tested, as by make cluster, or only the most telling ones.
 func whole() bool { return os.Getenv("CLUSTER") == "whole" }
 
-// lasting returns a duration: d if the tests run whole.
-func lasting(d, otherwise time.Duration) time.Duration {
+// outage is how long the API server is gone.
+func outage() time.Duration {
 	if whole() {
-		return d
+		return time.Minute
 	}
-	return otherwise
+	return 2 * time.Second
 }
 
 // bystanders is the number of Services that no step of a trouble changes.
@@ -57,7 +56,6 @@ type trouble struct {
 // fail, the proxy must catch up with one difference, and log and metrics must show the cause.
 func apiServerTrouble(w *world) {
 	w.stop()
-	w.log += ".trouble"
 	x := &trouble{world: w, token: w.cluster.path("token"), authority: w.cluster.path("bundle.crt")}
 	x.install()
 	var err error
@@ -66,18 +64,20 @@ func apiServerTrouble(w *world) {
 	w.must(x.between.start())
 	w.t.Cleanup(func() { _ = x.between.stop() })
 	for i := range bystanders {
-		w.service(fmt.Sprintf("bystander-%d", i), fmt.Sprintf("10.96.1.%d", i+1), fmt.Sprintf("fd00:10:96::1:%x", i+1))
+		w.service(fmt.Sprintf("bystander-%d", i), fmt.Sprintf("10.96.1.%d", i+1), fmt.Sprintf("fd00:10:96::%x", 0x1000+i))
 		w.endpoints(fmt.Sprintf("bystander-%d", i), w.lab.Node2.Pods[0])
 	}
 	x.startThrough()
 	w.healthy()
 	end := w.stream()
 	x.suffer("gone, restarted and compacted", "unreachable", x.gone)
-	x.suffer("500", "failing", x.answering(http.StatusInternalServerError, metav1.StatusReasonInternalError))
-	x.suffer("429", "busy", x.answering(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests))
 	x.suffer("expired token", "unauthorized", x.expiredToken)
-	x.slow()
-	x.suffer("another certificate authority", "untrusted", x.rotatedAuthority)
+	if whole() {
+		x.suffer("500", "failing", x.answering(http.StatusInternalServerError, metav1.StatusReasonInternalError))
+		x.suffer("429", "busy", x.answering(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests))
+		x.slow()
+		x.suffer("another certificate authority", "untrusted", x.rotatedAuthority)
+	}
 	x.rights()
 	end()
 }
@@ -163,7 +163,7 @@ func (x *trouble) changeBehind() (arrived func()) {
 	x.step++
 	address := fmt.Sprintf("10.96.2.%d:80", x.step)
 	name := fmt.Sprintf("behind-%d", x.step)
-	x.service(name, fmt.Sprintf("10.96.2.%d", x.step), fmt.Sprintf("fd00:10:96::2:%x", x.step))
+	x.service(name, fmt.Sprintf("10.96.2.%d", x.step), fmt.Sprintf("fd00:10:96::%x", 0x2000+x.step))
 	x.endpoints(name, x.lab.Node1.Pods[0])
 	if x.step > 1 {
 		x.remove(fmt.Sprintf("behind-%d", x.step-1))
@@ -220,7 +220,7 @@ func (x *trouble) gone() (end func()) {
 	since := time.Now()
 	return func() {
 		x.t.Helper()
-		time.Sleep(time.Until(since.Add(lasting(time.Minute, 2*time.Second))))
+		time.Sleep(time.Until(since.Add(outage())))
 		x.must(x.cluster.StopServer())
 		x.compact()
 		x.must(x.cluster.StartServer(x.t.Context()))
@@ -257,7 +257,7 @@ func (x *trouble) compact() {
 // answering answers every request with a failure.
 func (x *trouble) answering(code int, reason metav1.StatusReason) func() (end func()) {
 	return func() (end func()) {
-		status, err := json.Marshal(&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: int32(code), Reason: reason})
+		status, err := json.Marshal(&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: int32(code), Reason: reason, Message: "the test says so"})
 		x.must(err)
 		x.between.behave(func(w http.ResponseWriter, _ *http.Request) bool {
 			w.Header().Set("Content-Type", "application/json")
@@ -265,7 +265,7 @@ func (x *trouble) answering(code int, reason metav1.StatusReason) func() (end fu
 			_, _ = w.Write(status)
 			return false
 		})
-		x.must(x.between.hangUp())
+		x.between.hangUp()
 		return func() { x.between.behave(nil) }
 	}
 }
@@ -278,7 +278,7 @@ func (x *trouble) expiredToken() (end func()) {
 	x.eventually("the token is refused", func() string {
 		select {
 		case <-hangUp.C:
-			x.must(x.between.hangUp())
+			x.between.hangUp()
 		default:
 		}
 		if strings.Contains(x.recent(), "Unauthorized") {
@@ -292,7 +292,7 @@ func (x *trouble) expiredToken() (end func()) {
 // slow delays every answer. Nothing fails, and changes arrive late.
 func (x *trouble) slow() {
 	x.end = len(x.logged())
-	delay := lasting(5*time.Second, time.Second)
+	const delay = 5 * time.Second
 	x.between.behave(func(_ http.ResponseWriter, r *http.Request) bool {
 		select {
 		case <-time.After(delay):
@@ -300,21 +300,21 @@ func (x *trouble) slow() {
 		}
 		return true
 	})
-	x.must(x.between.hangUp())
+	x.between.hangUp()
 	x.changeBehind()()
 	x.between.behave(nil)
 	x.once("slow")
 }
 
-// rotatedAuthority serves a certificate of another authority, and adds that to the file of the proxy. client-go reads it every
-// five minutes; in a short test the proxy is restarted.
+// rotatedAuthority serves a certificate of another authority, and adds that to the file of the proxy, which client-go reads
+// every five minutes.
 func (x *trouble) rotatedAuthority() (end func()) {
 	x.must(os.MkdirAll(x.cluster.path("rotated"), 0o700))
 	rotated, err := newAuthority(x.cluster.path("rotated"))
 	x.must(err)
 	x.must(rotated.server("server", net.IPv4(127, 0, 0, 1)))
 	x.must(x.between.certify(filepath.Join(rotated.dir, "server.crt"), filepath.Join(rotated.dir, "server.key")))
-	x.must(x.between.hangUp())
+	x.between.hangUp()
 	return func() {
 		bundle, err := os.OpenFile(x.authority, os.O_APPEND|os.O_WRONLY, 0)
 		x.must(err)
@@ -323,11 +323,6 @@ func (x *trouble) rotatedAuthority() (end func()) {
 		x.must(err)
 		_, err = bundle.Write(more)
 		x.must(err)
-		if !whole() {
-			x.stop()
-			x.startThrough()
-			return
-		}
 		until := time.Now().Add(7 * time.Minute)
 		for time.Now().Before(until) && !strings.Contains(x.recent(), "succeed again") {
 			time.Sleep(time.Second)
@@ -335,26 +330,62 @@ func (x *trouble) rotatedAuthority() (end func()) {
 	}
 }
 
-// rights takes away each right of the role in turn.
+// rights takes away each right of the role in turn, from a proxy that streams lists, and from one that does not, like one in
+// front of an older server. Without list a streaming proxy works as before.
 func (x *trouble) rights() {
-	for i, rule := range x.role.Rules {
-		if rule.Resources[0] == "events" {
-			continue // see the tests of package events
-		}
-		for _, verb := range rule.Verbs {
-			x.end = len(x.logged())
-			x.step++
-			x.grant(func(role *rbacv1.ClusterRole) {
-				role.Rules[i].Verbs = slices.DeleteFunc(slices.Clone(rule.Verbs), func(v string) bool { return v == verb })
-			})
-			x.must(x.between.hangUp())
-			x.t.Logf("without %s of %s", verb, rule.Resources[0])
-			time.Sleep(5 * time.Second)
-			x.t.Logf("%s", x.recent())
-			x.grant(func(*rbacv1.ClusterRole) {})
-			x.must(x.between.hangUp())
+	for _, streams := range []bool{true, false} {
+		x.t.Setenv("KUBE_FEATURE_WatchListClient", strconv.FormatBool(streams))
+		x.stop()
+		x.startThrough()
+		x.healthy()
+		for i, rule := range x.role.Rules {
+			for _, verb := range rule.Verbs {
+				if rule.Resources[0] == "events" || verb == "list" && streams {
+					continue // Events: see the tests of package events
+				}
+				if whole() || i == 0 {
+					x.without(i, verb)
+				}
+			}
 		}
 	}
+}
+
+// without takes away a right of a rule of the role, until the log names it, and gives it back.
+func (x *trouble) without(rule int, verb string) {
+	x.t.Helper()
+	resource := x.role.Rules[rule].Resources[0]
+	x.end = len(x.logged())
+	x.grant(func(role *rbacv1.ClusterRole) {
+		role.Rules[rule].Verbs = slices.DeleteFunc(slices.Clone(role.Rules[rule].Verbs), func(v string) bool { return v == verb })
+	})
+	// A list is needed only when the server no longer has what a watch would need to go on.
+	x.between.behave(func(w http.ResponseWriter, r *http.Request) bool {
+		if q := r.URL.Query(); q.Get("watch") == "" || q.Get("resourceVersion") == "" || verb != "list" {
+			return true
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusGone)
+		x.must(json.NewEncoder(w).Encode(&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure",
+			Code: http.StatusGone, Reason: metav1.StatusReasonExpired}))
+		return false
+	})
+	x.between.hangUp()
+	x.metric(fmt.Sprintf("serviceproxy_watch_failing{reason=\"forbidden\",resource=%q} 1", resource))
+	named := fmt.Sprintf("cannot %s resource \\%q", verb, resource)
+	named = strings.TrimSuffix(named, `"`)
+	failures := 0
+	for line := range strings.Lines(x.recent()) {
+		if strings.Contains(line, "List or watch failed") && strings.Contains(line, named) {
+			failures++
+		}
+	}
+	if failures != 1 {
+		x.t.Errorf("without %s of %s, %d lines name it, want one:\n%s", verb, resource, failures, x.recent())
+	}
+	x.between.behave(nil)
+	x.grant(func(*rbacv1.ClusterRole) {})
+	x.metric(fmt.Sprintf("serviceproxy_watch_failing{reason=\"forbidden\",resource=%q} 0", resource))
 }
 
 // grant updates the role.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -24,10 +25,19 @@ type failures struct {
 	changed func(resource, cause string)
 
 	mu sync.Mutex
-	// causes holds the current cause of each resource that fails; logged is when a cause was last logged.
-	causes map[string]cause
+	// causes holds the current cause of each request that fails; logged is when a cause was last logged.
+	causes map[request]cause
 	logged map[cause]time.Time
 }
+
+// request is what a Reflector asks for again until it succeeds.
+type request struct{ verb, resource string }
+
+// The verbs. A list that the server streams is a watch.
+const (
+	listVerb  = "list"
+	watchVerb = "watch"
+)
 
 // cause is why a request failed. The resource is empty if all resources are affected.
 type cause struct{ kind, resource string }
@@ -36,7 +46,7 @@ type cause struct{ kind, resource string }
 const again = 5 * time.Minute
 
 func newFailures(p *progress, logger klog.Logger, options *Options) *failures {
-	f := &failures{progress: p, logger: logger, clock: options.clock, changed: options.OnFailure, causes: map[string]cause{}, logged: map[cause]time.Time{}}
+	f := &failures{progress: p, logger: logger, clock: options.clock, changed: options.OnFailure, causes: map[request]cause{}, logged: map[cause]time.Time{}}
 	if f.changed == nil {
 		f.changed = func(string, string) {}
 	}
@@ -44,52 +54,64 @@ func newFailures(p *progress, logger klog.Logger, options *Options) *failures {
 }
 
 // note records the result of a request for a resource.
-func (f *failures) note(r *resource, err error) {
+func (f *failures) note(r *resource, verb string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil {
-		f.succeeded(r)
+		f.succeeded(r, verb)
 		return
 	}
 	why, hint := advice(err, r)
 	if hint == "" {
-		f.logger.V(4).Info("Request failed; retrying", "resource", r.name, "reason", err)
+		f.logger.V(4).Info("Request failed; retrying", "verb", verb, "resource", r.name, "reason", err)
 		return
 	}
-	if f.causes[r.name] != why {
-		f.causes[r.name] = why
+	if of := (request{verb, r.name}); f.causes[of] != why {
+		f.causes[of] = why
 		f.changed(r.name, why.kind)
 	}
 	f.progress.failed(r.name, why.kind)
 	if at, known := f.logged[why]; known && f.clock.Since(at) < again {
-		f.logger.V(4).Info("Request failed again; retrying", "resource", r.name, "reason", err)
+		f.logger.V(4).Info("Request failed again; retrying", "verb", verb, "resource", r.name, "reason", err)
 		return
 	}
 	f.logged[why] = f.clock.Now()
 	f.logger.Error(err, "List or watch failed; keeping the last known state", "resource", r.name, "hint", hint)
 }
 
-// succeeded records that a resource has no failure any more. A line is logged when no resource has the same cause.
-func (f *failures) succeeded(r *resource) {
-	f.progress.failed(r.name, "")
-	was, failed := f.causes[r.name]
-	if !failed {
+// succeeded records a success. A watch that succeeds follows a list or contains one, so it ends all failures of the
+// resource; a list that succeeds does not end those of its watch.
+func (f *failures) succeeded(r *resource, verb string) {
+	was, failed := f.causes[request{verb, r.name}]
+	delete(f.causes, request{verb, r.name})
+	if verb == watchVerb {
+		if c, ok := f.causes[request{listVerb, r.name}]; ok {
+			was, failed = c, true
+			delete(f.causes, request{listVerb, r.name})
+		}
+	}
+	if !failed || f.fails(func(of request, _ cause) bool { return of.resource == r.name }) {
 		return
 	}
-	delete(f.causes, r.name)
+	f.progress.failed(r.name, "")
 	f.changed(r.name, "")
-	for _, other := range f.causes {
-		if other == was {
-			return
-		}
+	if f.fails(func(_ request, c cause) bool { return c == was }) {
+		return
 	}
 	// Causes may have followed each other, as when a server restarts.
-	for known := range f.logged {
-		if known.resource == r.name || known.resource == "" && len(f.causes) == 0 || known == was {
-			delete(f.logged, known)
+	all := len(f.causes) == 0
+	maps.DeleteFunc(f.logged, func(c cause, _ time.Time) bool { return c == was || c.resource == r.name || all && c.resource == "" })
+	f.logger.Info("List and watch succeed again", "resource", r.name, "failure", was.kind)
+}
+
+// fails reports whether a request fails with a cause that match accepts.
+func (f *failures) fails(match func(request, cause) bool) bool {
+	for of, c := range f.causes {
+		if match(of, c) {
+			return true
 		}
 	}
-	f.logger.Info("List and watch succeed again", "resource", r.name, "failure", was.kind)
+	return false
 }
 
 // advice classifies an error and returns what the user can do about it. The hint is empty if nothing has to be done.

@@ -37,7 +37,7 @@ func (l *listWatch) ListWithContext(_ context.Context, options metav1.ListOption
 		l.store.listBegins()
 	}
 	page, err := l.request(&options).Do(l.ctx).Get()
-	l.failures.note(l.store.resource, err)
+	l.failures.note(l.store.resource, listVerb, err)
 	if err != nil {
 		if l.store.optional && isMissing(err) {
 			l.store.doWithout()
@@ -70,7 +70,7 @@ func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOpt
 	options.Watch = true
 	events, err := l.request(&options).Watch(ctx)
 	if !streamed || !isRefusal(err) { // if the server cannot stream lists, a list follows
-		l.failures.note(l.store.resource, err)
+		l.failures.note(l.store.resource, watchVerb, err)
 	}
 	return events, err
 }

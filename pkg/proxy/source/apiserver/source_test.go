@@ -323,8 +323,9 @@ func TestRefusals(t *testing.T) {
 			}
 			b.waitLog("List and watch succeed again", `"failure"="`+test.kind+`"`)
 			b.until("no reason", func() bool {
-				cause, _ := failing.Load("endpointslices")
-				return cause == ""
+				none := true
+				failing.Range(func(_, cause any) bool { none = none && cause == ""; return true })
+				return none
 			})
 
 			api.set(func(f *fakeAPI) { f.refuse = refuse })
@@ -363,6 +364,39 @@ func TestOptionalForbidden(t *testing.T) {
 		})
 		b := run(t, api, Options{}).complete()
 		b.waitLog("allow list and watch of " + resource)
+	}
+}
+
+// TestWatchForbidden allows list but not watch: lists that succeed in between do not end the failure.
+func TestWatchForbidden(t *testing.T) {
+	api := newFakeAPI(t, func(f *fakeAPI) {
+		f.refuse = func(r *http.Request) *metav1.Status {
+			if strings.HasSuffix(r.URL.Path, "services") && r.URL.Query().Get("watch") != "" {
+				return &apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", nil).ErrStatus
+			}
+			return nil
+		}
+	})
+	api.put(service("a"), slice("a", 1))
+	var mu sync.Mutex
+	var causes []string
+	b := run(t, api, Options{OnFailure: func(resource, cause string) {
+		mu.Lock()
+		defer mu.Unlock()
+		causes = append(causes, resource+" "+cause)
+	}}).complete()
+	b.until("many lists", func() bool { return api.count("list services") > 10 })
+	api.put(service("b"), slice("b", 2))
+	b.want("a=1 b=2")
+	if lines := b.waitLog("allow list and watch of services"); lines != 1 {
+		t.Errorf("the failure is logged %d times", lines)
+	}
+	api.set(func(f *fakeAPI) { f.refuse = nil })
+	b.waitLog("List and watch succeed again", `"failure"="forbidden"`)
+	mu.Lock()
+	defer mu.Unlock()
+	if want := []string{"services forbidden", "services "}; !slices.Equal(causes, want) {
+		t.Errorf("causes are %q, want %q", causes, want)
 	}
 }
 
