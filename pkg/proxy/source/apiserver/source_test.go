@@ -303,7 +303,8 @@ func TestRefusals(t *testing.T) {
 			api.set(func(f *fakeAPI) { f.refuse = refuse })
 			var failing sync.Map
 			b := run(t, api, Options{OnFailure: func(resource, cause string) { failing.Store(resource, cause) }})
-			b.waitLog(test.advice)
+			count := func() int { return b.waitLog(test.advice) }
+			b.until("the advice", func() bool { return count() == test.lines })
 			b.until("the reason in what is missing", func() bool {
 				return strings.Contains(b.source.Missing(), "endpointslices ("+test.kind+")")
 			})
@@ -331,7 +332,6 @@ func TestRefusals(t *testing.T) {
 			api.set(func(f *fakeAPI) { f.refuse = refuse })
 			before := len(api.snapshotRequests())
 			api.restart()
-			count := func() int { return b.waitLog(test.advice) }
 			b.until("the advice once more", func() bool { return count() == 2*test.lines })
 			b.until("many tries", func() bool { return len(api.snapshotRequests()) > before+100 })
 			b.want("a=1")
