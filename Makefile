@@ -42,7 +42,7 @@ BENCHMARKS   = $(call packages,^func Benchmark)
 FUZZ_TESTS   = $(call packages,^func Fuzz)
 DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 
-.PHONY: help image image-packages release release-check build lint test test-unit test-kernel test-modules demo kernels bench bench-quick bench-once peer fuzz golden docs generate clean
+.PHONY: help image image-packages release release-check build lint test test-unit test-kernel test-modules cluster demo kernels bench bench-quick bench-once peer fuzz golden docs generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -123,6 +123,11 @@ test-kernel: ## the tests named TestKernel...: real packets in network namespace
 test-modules: build ## the tests in separate modules below test/; needs root
 	@build/need.sh go $(LABORATORY) runc qemu-aarch64-static curl
 	@for module in $(NESTED); do echo "test $$module"; (cd $$module && CI=true go test -count=1 -timeout 30m ./...); done
+
+cluster: build ## the tests of a cluster of three and of API server trouble, whole; needs root, takes some 20 minutes
+	@build/need.sh go $(LABORATORY) runc
+	(cd test/cluster && CLUSTER=whole CI=true go test -count=1 -timeout 30m -v ./...)
+	(cd test/e2e && CLUSTER=whole CI=true go test -count=1 -timeout 30m -v -run '/API server trouble' ./...)
 
 kernels: ## tests on an emulated kernel with ip_vs; takes some 10 minutes (PEER=1: Kubernetes' own kube-proxy creates the rules to clean up)
 	@build/need.sh go qemu-system-x86_64

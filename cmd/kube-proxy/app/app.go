@@ -16,6 +16,7 @@
 //	sources.go     where objects come from, and where Events go
 //	observers.go   health, metrics and everything else that observes syncs
 //	servers.go     the HTTP servers of health, metrics and the other pages
+//	grants.go      capabilities that a container may lack
 //	planoptions.go the configuration as options of other packages
 package app
 

@@ -50,6 +50,9 @@ func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOption
 	if opts.initOnly {
 		return p.initialize(ctx)
 	}
+	if err := p.checkGrants(klog.FromContext(ctx)); err != nil {
+		return err
+	}
 	return p.run(ctx)
 }
 

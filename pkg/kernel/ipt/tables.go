@@ -135,6 +135,7 @@ func (e *RestoreError) Error() string {
 func adviceFor(output string) string {
 	for _, known := range []struct{ words, advice string }{
 		{"do you need to insmod", "the kernel has no such table: load the modules iptable_nat and iptable_filter (ip6table_... for IPv6), or use the nft variant"},
+		{"open lock file", "the lock must be the host's: in a DaemonSet, the volumeMounts line {name: xtables-lock, mountPath: /run/xtables.lock} of the container kube-proxy, and its volume, grant it"},
 		{"Permission denied", netlink.NeedsNetAdmin},
 		{"Operation not permitted", netlink.NeedsNetAdmin},
 		{"Table does not exist", "the kernel lacks x_tables: use the nft variant"},

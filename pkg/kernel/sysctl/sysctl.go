@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Settings reads and writes kernel settings by their path below /proc/sys, such as net/ipv4/ip_forward.
@@ -65,6 +66,8 @@ func locate(name string) (string, error) {
 
 func hint(err error) string {
 	switch {
+	case errors.Is(err, syscall.EROFS):
+		return ": /proc/sys is read-only; in a DaemonSet, securityContext.privileged: true of the init container, which runs --init-only, makes it writable"
 	case errors.Is(err, fs.ErrNotExist):
 		return ": this kernel has no such setting; its module may not be loaded"
 	case errors.Is(err, fs.ErrPermission):

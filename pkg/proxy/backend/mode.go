@@ -30,6 +30,12 @@ type Preparer interface {
 	Prepare(ctx context.Context, planning *plan.Options) error
 }
 
+// RawSocketUser is implemented by Modes that need CAP_NET_RAW for a part of what they do.
+type RawSocketUser interface {
+	// WithoutRawSockets describes what does not work without it, as a clause.
+	WithoutRawSockets() string
+}
+
 // Families are the address families to open a Backend for.
 type Families struct {
 	All []cluster.Family

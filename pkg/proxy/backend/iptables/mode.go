@@ -19,9 +19,15 @@ type Mode struct {
 }
 
 var (
-	_ backend.Mode     = Mode{}
-	_ backend.Preparer = Mode{}
+	_ backend.Mode          = Mode{}
+	_ backend.Preparer      = Mode{}
+	_ backend.RawSocketUser = Mode{}
 )
+
+// WithoutRawSockets implements [backend.RawSocketUser].
+func (Mode) WithoutRawSockets() string {
+	return "rules of the legacy variant of iptables cannot be read, so on a node that uses it the wrong variant is taken"
+}
 
 // Open implements [backend.Mode]. It uses the variant of iptables that the node uses.
 func (m Mode) Open(ctx context.Context, families ...cluster.Family) (backend.Backend, error) {
