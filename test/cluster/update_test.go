@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,39 +27,46 @@ func whole() bool { return os.Getenv("CLUSTER") == "whole" }
 func TestKernelCluster(t *testing.T) {
 	w := newWorld(t)
 	modes := []string{"nftables", "iptables"}
-	for _, mode := range modes {
-		if whole() || mode == "nftables" {
-			t.Run("update/"+mode, func(t *testing.T) { w.during(t).update(mode, w.daemonSet) })
+	strategies := []strategy{{"manifest", nil}, {"surge", surge}, {"in turn", inTurn}}
+	for _, by := range strategies {
+		for _, mode := range modes {
+			if whole() || mode == "nftables" && by.change == nil {
+				t.Run("update/"+by.name+"/"+mode, func(t *testing.T) { w.during(t).update(mode, by) })
+			}
 		}
-		if whole() {
-			t.Run("surge/"+mode, func(t *testing.T) { w.during(t).update(mode, w.surging) })
-		}
-	}
-	for _, before := range modes {
-		for _, after := range modes {
-			if whole() || before == "iptables" && after == "nftables" {
-				t.Run("take over/"+before+"-"+after, func(t *testing.T) { w.during(t).takeOver(before, after) })
+		for _, before := range modes {
+			for _, after := range modes {
+				if whole() && by.change != nil || before == "iptables" && after == "nftables" && by.change == nil {
+					t.Run("take over/"+by.name+"/"+before+"-"+after, func(t *testing.T) { w.during(t).takeOver(before, after, by) })
+				}
 			}
 		}
 	}
 }
 
-// update updates to the next release and back. set makes the DaemonSet of a release.
-func (w *world) update(mode string, set func(release) *appsv1.DaemonSet) {
-	w.rollOut(set(release{present, mode}))
-	p := w.poll()
-	for _, to := range []string{next, present} {
-		replaced := w.replace()
-		w.rollOut(set(release{to, mode}))
-		replaced()
-	}
-	p.end("to the next release and back in " + mode + " mode")
+// strategy is a way to update a DaemonSet; a nil change is that of build/manifests.
+type strategy struct {
+	name   string
+	change func(*appsv1.DaemonSet)
 }
 
-// surging returns a DaemonSet whose update starts the new Pod of a node before it stops the old one. Two Pods with the same
-// host ports cannot run on one node, so the containers declare none.
-func (w *world) surging(r release) *appsv1.DaemonSet {
+// of returns the DaemonSet of a release with the strategy.
+func (by strategy) of(w *world, r release) *appsv1.DaemonSet {
 	set := w.daemonSet(r)
+	if by.change != nil {
+		by.change(set)
+	}
+	return set
+}
+
+// inTurn stops the old Pod of a node before it starts the new one, on one node at a time.
+func inTurn(set *appsv1.DaemonSet) {
+	set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxSurge: ptr.To(intstr.FromInt32(0)), MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+}
+
+// surge starts the new Pod of a node before it stops the old one. Two Pods with the same host ports cannot run on one node, so
+// the containers declare none.
+func surge(set *appsv1.DaemonSet) {
 	set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxSurge: ptr.To(intstr.FromInt32(1)), MaxUnavailable: ptr.To(intstr.FromInt32(0))}
 	c := &set.Spec.Template.Spec.Containers[0]
 	for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe} {
@@ -69,30 +77,60 @@ func (w *world) surging(r release) *appsv1.DaemonSet {
 		}
 	}
 	c.Ports = nil
-	return set
+}
+
+// update updates to the next release and back.
+func (w *world) update(mode string, by strategy) {
+	w.rollOut(by.of(w, release{present, mode}))
+	p := w.poll()
+	for _, to := range []string{next, present} {
+		replaced := w.replace()
+		w.rollOut(by.of(w, release{to, mode}))
+		replaced()
+	}
+	p.end("to the next release and back in " + mode + " mode")
 }
 
 // takeOver replaces Kubernetes' own kube-proxy in one mode by this one in a mode, and puts it back. It removes our rules
 // before it writes its own if it starts in another mode, so the way back goes through its mode.
-func (w *world) takeOver(before, after string) {
+func (w *world) takeOver(before, after string, by strategy) {
 	theirs, ours, back := release{upstream, before}, release{present, after}, release{present, before}
-	w.rollOut(w.daemonSet(theirs))
+	w.rollOut(by.of(w, theirs))
+	w.onlyIn(before)
 	p := w.poll()
-	w.rollOut(w.daemonSet(ours))
+	w.rollOut(by.of(w, ours))
+	w.onlyIn(after)
 	time.Sleep(settle)
 	p.end(fmt.Sprintf("from %s to %s", theirs, ours))
 	p = w.poll()
 	if back != ours {
-		w.rollOut(w.daemonSet(back))
-		time.Sleep(settle)
+		w.rollOut(by.of(w, back))
+		w.onlyIn(before)
 	}
-	w.rollOut(w.daemonSet(theirs))
+	w.rollOut(by.of(w, theirs))
 	time.Sleep(settle)
 	p.end(fmt.Sprintf("from %s to %s", ours, theirs))
 }
 
-// settle is how long the pollers continue after a take-over: the rules of the proxy before are removed when those of the
-// next one are in force.
+// onlyIn waits until every node has rules of one mode only.
+func (w *world) onlyIn(mode string) {
+	w.t.Helper()
+	for _, node := range w.lab.Nodes() {
+		w.eventually(node.Name+" has rules of "+mode+" mode only", func() string {
+			for other, command := range map[string][]string{"nftables": {"nft", "list", "tables"}, "iptables": {"iptables-save", "-t", "nat"}} {
+				out, err := node.Command(command[0], command[1:]...).Output()
+				w.must(err)
+				word := map[string]string{"nftables": "ip kube-proxy", "iptables": "KUBE-SERVICES"}[other]
+				if has := strings.Contains(string(out), word); has != (other == mode) {
+					return fmt.Sprintf("rules of %s: %t", other, has)
+				}
+			}
+			return ""
+		})
+	}
+}
+
+// settle is how long the pollers continue after a take-over.
 const settle = 3 * time.Second
 
 // during returns the world for a subtest.
