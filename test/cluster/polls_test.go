@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -88,7 +89,7 @@ func (w *world) poll() *polls {
 	w.t.Helper()
 	p := &polls{w: w}
 	p.probes, p.held = w.probes()
-	for _, probe := range append(p.probes[:len(p.probes):len(p.probes)], p.held...) {
+	for _, probe := range slices.Concat(p.probes, p.held) {
 		w.eventually(probe.String(), func() string {
 			if answer := probe.Send(); answer.Verdict != netns.Answered {
 				return answer.String()

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/utils/ptr"
 )
 
 // whole reports whether all tests run, as make cluster does, or only the most telling ones.
@@ -61,13 +60,13 @@ func (by strategy) of(w *world, r release) *appsv1.DaemonSet {
 
 // inTurn stops the old Pod of a node before it starts the new one, on one node at a time.
 func inTurn(set *appsv1.DaemonSet) {
-	set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxSurge: ptr.To(intstr.FromInt32(0)), MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+	set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxSurge: new(intstr.FromInt32(0)), MaxUnavailable: new(intstr.FromInt32(1))}
 }
 
 // surge starts the new Pod of a node before it stops the old one. Two Pods with the same host ports cannot run on one node, so
 // the containers declare none.
 func surge(set *appsv1.DaemonSet) {
-	set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxSurge: ptr.To(intstr.FromInt32(1)), MaxUnavailable: ptr.To(intstr.FromInt32(0))}
+	set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0))}
 	c := &set.Spec.Template.Spec.Containers[0]
 	for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe} {
 		for _, port := range c.Ports {

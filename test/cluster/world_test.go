@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/seed-11a05479/kube-proxy/test/e2e"
@@ -266,7 +265,7 @@ func (w *world) services() {
 	} {
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"app": s.app}, ClusterIP: s.clusterIPs[0], ClusterIPs: s.clusterIPs,
-			IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyRequireDualStack),
+			IPFamilyPolicy: new(corev1.IPFamilyPolicyRequireDualStack),
 			Ports: []corev1.ServicePort{
 				{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080), Protocol: corev1.ProtocolTCP, NodePort: s.nodePort},
 				{Name: "udp", Port: 80, TargetPort: intstr.FromInt32(8080), Protocol: corev1.ProtocolUDP, NodePort: s.nodePort},
@@ -279,7 +278,7 @@ func (w *world) services() {
 			service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 		}
 		if s.inside {
-			service.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
+			service.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
 		}
 		created, err := w.client.CoreV1().Services("default").Create(w.t.Context(), service, metav1.CreateOptions{})
 		w.must(err)
@@ -333,7 +332,7 @@ func (w *world) daemonSet(r release) *appsv1.DaemonSet {
 		c.Args = append(c.Args, "-v=2")
 		if r.image == upstream {
 			c.Args[0] = strings.Replace(c.Args[0], "config.conf", "config-v1alpha1.conf", 1)
-			c.SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)} // as kubeadm grants it
+			c.SecurityContext = &corev1.SecurityContext{Privileged: new(true)} // as kubeadm grants it
 		}
 	}
 	return set
