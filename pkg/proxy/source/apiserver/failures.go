@@ -5,13 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 )
 
 // failures logs why resources cannot be listed or watched. Reflectors retry every few seconds and would fill the log, so
@@ -20,14 +19,13 @@ import (
 type failures struct {
 	progress *progress
 	logger   klog.Logger
-	clock    clock.PassiveClock
 	// changed is called when the cause of a resource changes; the cause is empty if there is none.
 	changed func(resource, cause string)
 
 	mu sync.Mutex
-	// causes holds the current cause of each request that fails; logged is when a cause was last logged.
+	// causes holds the current cause of each request that fails.
 	causes map[request]cause
-	logged map[cause]time.Time
+	logged logonce.Conditions[cause]
 }
 
 // request is what a Reflector asks for again until it succeeds.
@@ -42,11 +40,8 @@ const (
 // cause is why a request failed. The resource is empty if all resources are affected.
 type cause struct{ kind, resource string }
 
-// again is the time after which a failure is logged again.
-const again = 5 * time.Minute
-
 func newFailures(p *progress, logger klog.Logger, options *Options) *failures {
-	f := &failures{progress: p, logger: logger, clock: options.clock, changed: options.OnFailure, causes: map[request]cause{}, logged: map[cause]time.Time{}}
+	f := &failures{progress: p, logger: logger, changed: options.OnFailure, causes: map[request]cause{}, logged: logonce.Conditions[cause]{Again: logonce.Reminder}}
 	if f.changed == nil {
 		f.changed = func(string, string) {}
 	}
@@ -71,11 +66,10 @@ func (f *failures) note(r *resource, verb string, err error) {
 		f.changed(r.name, why.kind)
 	}
 	f.progress.failed(r.name, why.kind)
-	if at, known := f.logged[why]; known && f.clock.Since(at) < again {
+	if !f.logged.Changed(why, why.kind) {
 		f.logger.V(4).Info("Request failed again; retrying", "verb", verb, "resource", r.name, "reason", err)
 		return
 	}
-	f.logged[why] = f.clock.Now()
 	f.logger.Error(err, "List or watch failed; keeping the last known state", "resource", r.name, "hint", hint)
 }
 
@@ -100,7 +94,7 @@ func (f *failures) succeeded(r *resource, verb string) {
 	}
 	// Causes may have followed each other, as when a server restarts.
 	all := len(f.causes) == 0
-	maps.DeleteFunc(f.logged, func(c cause, _ time.Time) bool { return c == was || c.resource == r.name || all && c.resource == "" })
+	f.logged.EndedExcept(func(c cause) bool { return c != was && c.resource != r.name && (!all || c.resource != "") })
 	f.logger.Info("List and watch succeed again", "resource", r.name, "failure", was.kind)
 }
 

@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"maps"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -10,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 )
 
 // sink publishes the broadcaster's Events and notes which attempts failed.
@@ -38,7 +39,7 @@ func (s *sink) Patch(ctx context.Context, event *eventsv1.Event, data []byte) (*
 type failures struct {
 	mu     sync.Mutex
 	logger logr.Logger
-	logged map[cause]bool
+	logged logonce.Conditions[cause]
 }
 
 // cause is why a request failed. The reason is empty if the server cannot be reached.
@@ -57,7 +58,7 @@ const (
 func (f *failures) start(logger logr.Logger) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.logger, f.logged = logger, map[cause]bool{}
+	f.logger, f.logged = logger, logonce.Conditions[cause]{}
 }
 
 // note records the result of an attempt to publish an Event.
@@ -68,20 +69,17 @@ func (f *failures) note(ctx context.Context, verb string, event *eventsv1.Event,
 	case ctx.Err() != nil || apierrors.IsAlreadyExists(err):
 		return
 	case err == nil:
-		before := len(f.logged)
-		maps.DeleteFunc(f.logged, func(c cause, _ bool) bool { return c.verb == verb || c.reason == "" })
-		if len(f.logged) < before {
+		if ended := f.logged.EndedExcept(func(c cause) bool { return c.verb != verb && c.reason != "" }); len(ended) > 0 {
 			f.logger.Info("Events are published again", "verb", verb)
 		}
 		return
 	}
 	why := cause{verb, apierrors.ReasonForError(err)}
 	about := []any{"kind", event.Regarding.Kind, "namespace", event.Regarding.Namespace, "name", event.Regarding.Name, "reason", event.Reason}
-	if f.logged[why] {
+	if !f.logged.Changed(why, "") {
 		f.logger.V(4).Info("Failed to publish another event", append(about, "err", err)...)
 		return
 	}
-	f.logged[why] = true
 	hint := "it will be retried for some minutes"
 	if apierrors.IsForbidden(err) {
 		hint = "allow " + verb + " of events of events.k8s.io: bind the ClusterRole system:node-proxier to the proxy's user"
