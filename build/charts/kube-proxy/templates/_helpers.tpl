@@ -1,0 +1,205 @@
+{{/* The name of all objects. */}}
+{{- define "kube-proxy.name" -}}
+{{ .Values.nameOverride | default "kube-proxy" }}{{ if .Values.canary }}-canary{{ end }}
+{{- end }}
+
+{{- define "kube-proxy.serviceAccountName" -}}
+{{ .Values.serviceAccount.name | default (include "kube-proxy.name" .) }}
+{{- end }}
+
+{{/* The labels that say what a pod is. They do not change with the chart's version, so that a new chart restarts nothing. */}}
+{{- define "kube-proxy.podLabels" -}}
+app.kubernetes.io/name: kube-proxy
+app.kubernetes.io/component: service-proxy
+app.kubernetes.io/part-of: kubernetes
+{{- end }}
+
+{{- define "kube-proxy.labels" -}}
+{{ include "kube-proxy.podLabels" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "kube-proxy.image" -}}
+{{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion | replace "+" "_" }}{{ end }}
+{{- end }}
+
+{{/* config.conf */}}
+{{- define "kube-proxy.config" -}}
+{{- $fixed := dict "apiVersion" "kubeproxy.config.k8s.io/v1alpha2" "kind" "KubeProxyConfiguration" }}
+{{- $path := dict "clientConnection" (dict "kubeconfig" "/var/lib/kube-proxy/kubeconfig.conf") }}
+{{- toYaml (mergeOverwrite $path (deepCopy .Values.config) $fixed) }}
+{{- end }}
+
+{{/* What the schema cannot say. */}}
+{{- define "kube-proxy.check" -}}
+{{- $config := .Values.config }}
+{{- if and (not .Values.apiServer) (not .Values.standalone.enabled) }}
+{{- fail "apiServer is not set: give the URL of the API server, such as https://10.0.0.1:6443, not that of the Service \"kubernetes\"" }}
+{{- end }}
+{{- if and (eq ($config.detectLocalMode | default "ClusterCIDR") "ClusterCIDR") (not (dig "detectLocal" "clusterCIDRs" list $config)) }}
+{{- fail "config.detectLocal.clusterCIDRs is not set: give the ranges of the cluster's pods, such as [10.244.0.0/16], or set config.detectLocalMode to another mode" }}
+{{- end }}
+{{- if and .Values.metrics.podMonitor.enabled (or (not $config.metricsBindAddress) (hasPrefix "127." $config.metricsBindAddress) (hasPrefix "[::1]" $config.metricsBindAddress)) }}
+{{- fail "metrics.podMonitor.enabled needs config.metricsBindAddress: 0.0.0.0:10249, because Prometheus cannot reach the default, 127.0.0.1:10249" }}
+{{- end }}
+{{- if and .Values.canary .Values.standalone.enabled }}
+{{- fail "canary and standalone.enabled exclude each other: a static pod is on one node" }}
+{{- end }}
+{{- end }}
+
+{{/* The port of the health server; empty if it is switched off. */}}
+{{- define "kube-proxy.healthPort" -}}
+{{ regexFind "[0-9]+$" (dig "healthzBindAddress" "0.0.0.0:10256" .Values.config) }}
+{{- end }}
+
+{{/* The port of the metrics server; empty if it is switched off. */}}
+{{- define "kube-proxy.metricsPort" -}}
+{{ regexFind "[0-9]+$" (dig "metricsBindAddress" "127.0.0.1:10249" .Values.config) }}
+{{- end }}
+
+{{- define "kube-proxy.nodeName" -}}
+- name: NODE_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: spec.nodeName
+{{- end }}
+
+{{/* The flags that both containers begin with. */}}
+{{- define "kube-proxy.args" -}}
+{{- if .Values.standalone.enabled -}}
+- --proxy-mode={{ .Values.config.mode }}
+- --cluster-cidr={{ join "," .Values.config.detectLocal.clusterCIDRs }}
+{{- else -}}
+- --config=/var/lib/kube-proxy/config.conf
+{{- end }}
+- --hostname-override=$(NODE_NAME)
+{{- end }}
+
+{{/* The pod's spec: the DaemonSet's, or the static pod's. */}}
+{{- define "kube-proxy.podSpec" -}}
+{{- if not .Values.standalone.enabled -}}
+serviceAccountName: {{ include "kube-proxy.serviceAccountName" . }}
+nodeSelector:
+  kubernetes.io/os: linux
+  {{- if .Values.canary }}
+  kube-proxy/canary: "true"
+  {{- end }}
+  {{- with .Values.nodeSelector }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- if or .Values.affinity (not .Values.canary) }}
+affinity:
+  {{- if .Values.affinity }}
+  {{- toYaml .Values.affinity | nindent 2 }}
+  {{- else }}
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+      - matchExpressions:
+        - {key: kube-proxy/canary, operator: NotIn, values: ["true"]}
+  {{- end }}
+{{- end }}
+{{- else -}}
+priority: 2000001000 # the kubelet does not look up a static pod's priority class
+{{- end }}
+priorityClassName: {{ .Values.priorityClassName }}
+hostNetwork: true # the rules and ports are the node's
+dnsPolicy: Default # cluster DNS is behind a Service
+terminationGracePeriodSeconds: 30
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+{{- toYaml . | nindent 0 }}
+{{- end }}
+initContainers:
+# Sets the kernel's connection tracking limits and timeouts, then exits. Only a privileged container can write to /proc/sys;
+# this one exists so that the proxy itself is not privileged.
+- name: prepare
+  image: {{ include "kube-proxy.image" . }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  args:
+  {{- include "kube-proxy.args" . | nindent 2 }}
+  - --init-only
+  env:
+  {{- include "kube-proxy.nodeName" . | nindent 2 }}
+  securityContext:
+    privileged: true
+    readOnlyRootFilesystem: true
+  resources:
+    requests: {cpu: 10m, memory: 32Mi}
+    limits: {memory: 128Mi}
+  {{- if not .Values.standalone.enabled }}
+  volumeMounts:
+  - {name: config, mountPath: /var/lib/kube-proxy, readOnly: true}
+  {{- end }}
+containers:
+- name: kube-proxy
+  image: {{ include "kube-proxy.image" . }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  command: [/usr/local/bin/kube-proxy]
+  args:
+  {{- include "kube-proxy.args" . | nindent 2 }}
+  {{- if .Values.standalone.enabled }}
+  - --manifests=/manifests
+  {{- end }}
+  {{- with .Values.extraArgs }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  env:
+  {{- include "kube-proxy.nodeName" . | nindent 2 }}
+  {{- with .Values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  securityContext:
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    seccompProfile:
+      type: RuntimeDefault
+    capabilities:
+      drop: [ALL]
+      add:
+      - NET_ADMIN # all access to nftables, iptables and connection tracking
+      - NET_RAW # the legacy variant of iptables opens a raw socket
+  {{- with include "kube-proxy.healthPort" . }}
+  livenessProbe:
+    httpGet: {path: /livez, port: {{ . }}}
+    periodSeconds: 10
+    failureThreshold: 6
+  startupProbe:
+    httpGet: {path: /livez, port: {{ . }}}
+    periodSeconds: 2
+    failureThreshold: 60
+  {{- end }}
+  resources:
+  {{- toYaml .Values.resources | nindent 4 }}
+  volumeMounts:
+  {{- if .Values.standalone.enabled }}
+  - {name: manifests, mountPath: /manifests, readOnly: true}
+  {{- else }}
+  - {name: config, mountPath: /var/lib/kube-proxy, readOnly: true}
+  {{- end }}
+  - {name: xtables-lock, mountPath: /run/xtables.lock} # the node's other iptables programs take the same lock
+  {{- with .Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+volumes:
+{{- if .Values.standalone.enabled }}
+- name: manifests
+  hostPath: {path: {{ .Values.standalone.manifests }}, type: DirectoryOrCreate}
+{{- else }}
+- name: config
+  configMap:
+    name: {{ include "kube-proxy.name" . }}
+{{- end }}
+- name: xtables-lock
+  hostPath: {path: /run/xtables.lock, type: FileOrCreate}
+{{- with .Values.extraVolumes }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
