@@ -66,7 +66,7 @@ func StartCluster(ctx context.Context, host *netns.Host, dir string) (*Cluster, 
 		"--initial-cluster=default="+peerURL, "--unsafe-no-fsync"); err != nil {
 		return nil, err
 	}
-	config := c.config("admin")
+	config := c.Config("admin")
 	if c.Client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
@@ -167,8 +167,8 @@ func (c *Cluster) start(ctx context.Context, s server, args ...string) (*netns.C
 
 func (c *Cluster) path(name string) string { return filepath.Join(c.Dir, name) }
 
-// config returns a client configuration for a user. It connects through the host's namespace.
-func (c *Cluster) config(user string) *rest.Config {
+// Config returns a client configuration for a user. It connects through the host's namespace.
+func (c *Cluster) Config(user string) *rest.Config {
 	return &rest.Config{
 		Host: apiURL,
 		TLSClientConfig: rest.TLSClientConfig{

@@ -59,7 +59,7 @@ type admission struct {
 
 // policies tests both policies of build/manifests, one after the other.
 func policies(w *world) {
-	config, heard := w.cluster.config("admin"), &warnings{}
+	config, heard := w.cluster.Config("admin"), &warnings{}
 	config.WarningHandler = heard
 	user, err := kubernetes.NewForConfig(config)
 	w.must(err)
