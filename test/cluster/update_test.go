@@ -41,6 +41,11 @@ func TestKernelCluster(t *testing.T) {
 			}
 		}
 	}
+	for _, shape := range shapes {
+		if whole() || shape.quick {
+			t.Run("drop-in/"+shape.name, func(t *testing.T) { w.during(t).dropIn(shape) })
+		}
+	}
 }
 
 // strategy is a way to update a DaemonSet; a nil change is that of build/manifests.

@@ -46,6 +46,9 @@ func (k *kubelet) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume,
 // hostPath returns a path below the node's own files.
 func (k *kubelet) hostPath(v *corev1.HostPathVolumeSource) (string, error) {
 	path := filepath.Join(k.dir, "host", v.Path)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
 	if ptr.Deref(v.Type, corev1.HostPathUnset) != corev1.HostPathFileOrCreate {
 		return path, os.MkdirAll(path, 0o755)
 	}

@@ -42,7 +42,7 @@ const (
 
 // newBetween returns a reverse proxy on the API server's host, which does not run yet.
 func newBetween(c *Cluster) (*between, error) {
-	config := c.config("nobody")
+	config := c.Config("nobody")
 	config.CertFile, config.KeyFile = "", "" // the client's token is forwarded
 	transport, err := rest.TransportFor(config)
 	if err != nil {

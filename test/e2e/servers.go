@@ -27,6 +27,8 @@ var (
 		ldflags: ofKubernetes}
 	// peer is the program that test/bench compares with ours, and that test/cluster takes over from.
 	peer = server{name: "kube-proxy", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kube-proxy", ldflags: ofKubernetes}
+	// kubeadm prints the objects of Kubernetes' own kube-proxy.
+	kubeadm = server{name: "kubeadm", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kubeadm", ldflags: ofKubernetes}
 )
 
 // ofKubernetes returns the linker flags that set the version of a Kubernetes program.
@@ -39,6 +41,9 @@ func ofKubernetes(version string) string {
 // Peer returns the path of Kubernetes' own kube-proxy and builds it if it is not cached. The working directory must be in
 // this module or in one that requires it.
 func Peer(ctx context.Context) (string, error) { return peer.binary(ctx) }
+
+// Kubeadm returns the path of kubeadm, as [Peer] does.
+func Kubeadm(ctx context.Context) (string, error) { return kubeadm.binary(ctx) }
 
 // binary returns the path of the server's program and builds it if that version is not cached.
 func (s server) binary(ctx context.Context) (string, error) {
