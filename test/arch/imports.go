@@ -24,6 +24,7 @@ var rows = []row{
 	// of cluster it uses only a label.
 	{"cmd/...", []string{"pkg/..."}},
 	{"pkg/apis/config/...", []string{"pkg/yamldoc", "pkg/logonce"}},
+	{"pkg/apis/status/...", nil},
 	{"pkg/features/...", nil},
 	{"pkg/audit/...", []string{"pkg/yamldoc", "pkg/proxy/cluster"}},
 
@@ -70,9 +71,13 @@ var rows = []row{
 	{"pkg/proxy/contest/...", observed},
 	{"pkg/proxy/refusals/...", observed},
 	{"pkg/proxy/rivals/...", observed},
+	{"pkg/proxy/view/...", append([]string{"pkg/apis/status/..."}, observed...)},
 
 	// The loop: it imports no backend, door or observer, and only the common part of the sources.
 	{"pkg/proxy", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source", "pkg/logonce"}},
+
+	// The readers of a running proxy, or of objects without one, for the commands.
+	{"pkg/inspect/...", []string{"pkg/apis/status/...", "pkg/proxy/view", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source"}},
 
 	// Not part of the program.
 	{"test/arch/...", nil},

@@ -30,6 +30,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/standby"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/tuning"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
 
 // checkPeriod is the time between two checks for external modifications of the rules. A check takes microseconds.
@@ -143,7 +144,8 @@ func (p *process) run(ctx context.Context) (err error) {
 	if err := publishConfig(p.cfg); err != nil {
 		return err
 	}
-	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.name, recorder: in.recorder}
+	shown := p.view(rules, started)
+	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.name, recorder: in.recorder, api: view.NewHandler(shown)}
 	turn := standby.New(standby.Config{
 		Lock: netlock.Name, Owner: owner(string(p.cfg.EffectiveMode())), Serve: serving.standby(in.complete),
 		Begin: func(ctx context.Context) { p.begin(ctx, in.recorder) },
@@ -151,7 +153,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, turn.Release()) }()
 	watch := p.watch(ctx, in, measured)
 	checker := p.checker(watch, measured)
-	observers := append(p.observers(ctx, in.recorder, checker, measured), watch,
+	observers := append(p.observers(ctx, in.recorder, checker, measured), watch, shown,
 		conntrack.New(conntrack.Config{Families: p.families.All, Table: flows, Swept: measured.ConntrackSwept}),
 		proxy.NewAfterSync(func(context.Context) { finishColdStart() }))
 	loop := proxy.New(proxy.Config{

@@ -34,6 +34,8 @@ type servers struct {
 	opts     runOptions
 	node     string
 	recorder proxy.Recorder
+	// api serves what the commands read of a running proxy.
+	api http.Handler
 }
 
 // health serves /healthz and /livez.
@@ -57,7 +59,7 @@ func (s *servers) standby(ready func() bool) func(ctx context.Context, waitingFo
 // metrics serves /metrics and the other pages.
 func (s *servers) metrics() part {
 	pages := &metrics.Pages{
-		Mode: string(s.cfg.EffectiveMode()), Metrics: legacyregistry.HandlerWithReset(), Profiling: s.cfg.EnableProfiling,
+		Mode: string(s.cfg.EffectiveMode()), Metrics: legacyregistry.HandlerWithReset(), Profiling: s.cfg.EnableProfiling, API: s.api,
 	}
 	if s.opts.gates.ComponentStatusz {
 		pages.Statusz = &metrics.Statusz{Start: time.Now()}

@@ -4,6 +4,9 @@ package backend
 
 import (
 	"context"
+	"iter"
+	"maps"
+	"net/netip"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -63,6 +66,44 @@ type MetricNames struct {
 	// LocalhostListeners is the number of node ports that the proxy itself listens on, LocalhostListenFailures the number
 	// of failed attempts to listen.
 	LocalhostListeners, LocalhostListenFailures string
+}
+
+// ConnectionCounter is implemented by Backends whose rules count connections. It is safe for concurrent use.
+type ConnectionCounter interface {
+	// Connections reads what the kernel has counted for the routes of a family, and adds it to the result. A rule that was
+	// replaced counts from 0 again; routes that are not programmed count nothing. Endpoints are read only if endpoints is
+	// true: there may be many times as many. It ends early, with an error, if ctx does.
+	Connections(ctx context.Context, family cluster.Family, routes iter.Seq[*plan.Route], endpoints bool) (*Connections, error)
+}
+
+// Connections are counters of the kernel. What was not counted is absent.
+type Connections struct {
+	// Frontends counts the connections that were sent to an endpoint. A retransmitted first packet counts again.
+	Frontends map[plan.Frontend]uint64
+	// Refused counts the packets that were rejected or dropped because there is no endpoint.
+	Refused map[plan.Frontend]uint64
+	// Endpoints counts the connections that were sent to an endpoint, by any of the port's frontends.
+	Endpoints map[PortEndpoint]uint64
+}
+
+// NewConnections returns empty Connections.
+func NewConnections() *Connections {
+	return &Connections{Frontends: map[plan.Frontend]uint64{}, Refused: map[plan.Frontend]uint64{}, Endpoints: map[PortEndpoint]uint64{}}
+}
+
+// Add adds the counters of another family.
+func (c *Connections) Add(o *Connections) {
+	maps.Copy(c.Frontends, o.Frontends)
+	maps.Copy(c.Refused, o.Refused)
+	maps.Copy(c.Endpoints, o.Endpoints)
+}
+
+// PortEndpoint is an endpoint of one port of a Service.
+type PortEndpoint struct {
+	// Port is the name of the Service's port as in plan.Route.Name.
+	Port     string
+	Protocol cluster.Protocol
+	Endpoint netip.AddrPort
 }
 
 // Result is the result of a Sync in one address family.

@@ -84,6 +84,25 @@ func (b *Builder) Endpoints() int {
 	return b.endpoints
 }
 
+// Unowned are the slices of a Service that is not in a Snapshot: it does not exist, or it is not for this proxy.
+type Unowned struct {
+	Service ServiceName
+	// Slices are sorted by name.
+	Slices []*EndpointSlice
+}
+
+// Unowned returns the slices without a Service at this moment, sorted by Service.
+func (b *Builder) Unowned() []Unowned {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]Unowned, 0, len(b.orphans))
+	for service, slices := range b.orphans {
+		all = append(all, Unowned{service, slices})
+	}
+	slices.SortFunc(all, func(a, b Unowned) int { return a.Service.Compare(b.Service) })
+	return all
+}
+
 // Update applies changes of any number of objects atomically: a Snapshot shows either all of them or none. Fields
 // that cannot be used are left out and reported in the error, which joins Problems; everything else is applied.
 func (b *Builder) Update(change func(*Update)) error {

@@ -77,6 +77,9 @@ type ServicePort struct {
 	NodePort uint16 // 0 is none
 }
 
+// Is reports whether a slice's port is this one: ports belong together by name and protocol.
+func (p *ServicePort) Is(of EndpointPort) bool { return p.Name == of.Name && p.Protocol == of.Protocol }
+
 // EndpointSlice is a part of a Service's endpoints; the API server changes it as a unit (KEP-752).
 type EndpointSlice struct {
 	Name      string
@@ -134,6 +137,14 @@ func (z *Zones) Has(zone string) bool {
 		return false
 	}
 	return slices.Contains(z.names, zone)
+}
+
+// Names returns the zones, sorted; nil without a hint.
+func (z *Zones) Names() []string {
+	if z == nil {
+		return nil
+	}
+	return slices.Clone(z.names)
 }
 
 // Node is the node that this proxy runs on.

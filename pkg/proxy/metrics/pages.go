@@ -26,6 +26,8 @@ type Pages struct {
 	// Statusz and Flagz add the pages /statusz and /flagz unless nil.
 	Statusz *Statusz
 	Flagz   *Flagz
+	// API serves /api/ unless nil.
+	API http.Handler
 }
 
 // Handler returns a handler for /healthz, /metrics, /metrics/slis, /proxyMode, /configz (configurations registered
@@ -46,6 +48,9 @@ func (p *Pages) Handler() http.Handler {
 	}
 	if p.Flagz != nil {
 		mux.Handle("/flagz", p.Flagz)
+	}
+	if p.API != nil {
+		mux.Handle("/api/", p.API)
 	}
 	if p.Statusz != nil {
 		mux.paths = append(mux.paths, "/statusz")

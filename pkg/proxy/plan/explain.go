@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -30,6 +31,28 @@ type Path struct {
 	Hairpin netip.Addr
 	// Why explains the verdict in words.
 	Why string
+	// Steps are the decisions that led to the verdict, in their order.
+	Steps []Step
+}
+
+// Step is one decision about a packet.
+type Step struct {
+	// Subject is what was decided: address, source, source ranges, policy, endpoints, affinity or masquerade.
+	Subject string
+	// Text is the decision and its reason.
+	Text string
+}
+
+// decided adds a step.
+func (path *Path) decided(subject, format string, args ...any) {
+	path.Steps = append(path.Steps, Step{subject, fmt.Sprintf(format, args...)})
+}
+
+// ended adds the last step, which is also the reason of the verdict.
+func (path *Path) ended(verdict Verdict, subject, why string) Path {
+	path.Verdict, path.Why = verdict, why
+	path.decided(subject, "%s: %s", verdict, why)
+	return *path
 }
 
 // Explain traces a packet through the plan.
@@ -38,39 +61,134 @@ func (p *Plan) Explain(packet Packet) Path {
 	if route == nil {
 		return p.unrouted(packet)
 	}
-	path := Path{Verdict: route.Verdict, Route: route, Pool: route.Pool, Why: route.Reason().String()}
-	if len(route.SourceRanges) > 0 && !within(route.SourceRanges, packet.Source) {
-		path.Verdict, path.Why = Drop, "the source is in none of the Service's source ranges"
-		return path
-	}
+	path := &Path{Route: route}
+	p.matched(path, packet)
 	own := packet.Interface == "" || slices.Contains(p.Node.Addrs, packet.Source)
 	local := p.Node.LocalTraffic.Is(packet.Source, packet.Interface)
+	path.decided("source", "%s", p.origin(packet, own, local))
+	if len(route.SourceRanges) > 0 {
+		if !within(route.SourceRanges, packet.Source) {
+			return path.ended(Drop, "source ranges", "the source is in none of the Service's source ranges")
+		}
+		path.decided("source ranges", "%s is in %v", packet.Source, route.SourceRanges)
+	}
 	if route.ShortCut != nil && (own || local) {
-		path.Verdict, path.Pool = Balance, route.ShortCut
-		path.Masqueraded = own
+		path.Pool = route.ShortCut
 		path.Why = "local traffic needs no local endpoint: " + route.ShortCut.Reason.String()
+		path.decided("policy", "%s policy %s: %s", route.direction(), route.Policy, path.Why)
 	} else {
-		path.Masqueraded = path.Verdict == Balance && p.masquerades(route, local)
+		path.Pool, path.Verdict, path.Why = route.Pool, route.Verdict, route.Reason().String()
+		path.decided("policy", "%s policy %s: %s", route.direction(), route.Policy, path.Why)
 	}
-	if path.Verdict == Balance && p.hairpin(route, packet.Source) {
+	if path.Verdict != Balance {
+		path.decided("endpoints", "%s: %s", path.Verdict, path.Why)
+		return *path
+	}
+	path.decided("endpoints", "one of %v", path.Pool.Endpoints)
+	if route.Affinity > 0 {
+		path.decided("affinity", "a client that has connected within %s gets the same endpoint again", route.Affinity)
+	}
+	p.source(path, packet, own, local)
+	return *path
+}
+
+// matched explains why the packet meets the path's route.
+func (p *Plan) matched(path *Path, packet Packet) {
+	route := path.Route
+	if route.Frontend.IsNodePort() {
+		path.decided("address", "%s is one of the node port addresses of this node; port %d/%s is the %s of %s",
+			packet.To.Addr(), packet.To.Port(), packet.Protocol, route.Kind, route.Name)
+	} else {
+		path.decided("address", "%s is a %s of %s", route.Frontend, route.Kind, route.Name)
+	}
+	if claims, contested := p.Contested.Get(route.Frontend); contested {
+		for _, lost := range claims.Routes[1:] {
+			path.decided("address", "%s claims it too: it is %s", lost.Name, p.Lost(lost))
+		}
+	}
+}
+
+// origin describes where a packet comes from.
+func (p *Plan) origin(packet Packet, own, local bool) string {
+	switch traffic := p.Node.LocalTraffic; {
+	case own && local:
+		return fmt.Sprintf("%s is this node itself, which counts as local traffic", packet.Source)
+	case own:
+		return fmt.Sprintf("%s is this node itself", packet.Source)
+	case local && traffic.Interface != "":
+		return fmt.Sprintf("%s arrives on %s: local traffic", packet.Source, packet.Interface)
+	case local:
+		cidr, _ := traffic.CIDR(cluster.FamilyOf(packet.Source))
+		return fmt.Sprintf("%s is in %s: local traffic", packet.Source, cidr)
+	case !traffic.Detects(cluster.FamilyOf(packet.Source)):
+		return fmt.Sprintf("%s: not this node; nothing detects local traffic", packet.Source)
+	default:
+		return fmt.Sprintf("%s is neither this node nor local traffic", packet.Source)
+	}
+}
+
+// direction names the traffic policy's field.
+func (r *Route) direction() string {
+	if r.Kind == ClusterIP {
+		return "internal"
+	}
+	return "external"
+}
+
+// source decides whose address the endpoint sees as the source.
+func (p *Plan) source(path *Path, packet Packet, own, local bool) {
+	route := path.Route
+	switch {
+	case path.Pool == route.ShortCut && own:
+		path.Masqueraded = true
+		path.decided("masquerade", "yes: the reply must come back through this node")
+	case path.Pool == route.ShortCut:
+		path.decided("masquerade", "no: the source is a local pod")
+	default:
+		path.Masqueraded = p.masquerades(route, local)
+		path.decided("masquerade", "%s", p.masqueradeText(route, local, path.Masqueraded))
+	}
+	if p.hairpin(route, packet.Source) {
 		path.Hairpin = packet.Source
+		if !path.Masqueraded {
+			path.decided("masquerade", "yes if the endpoint is %s, the source itself: its replies must come back through this node", packet.Source)
+		}
 	}
-	return path
+}
+
+// masqueradeText explains masquerades.
+func (p *Plan) masqueradeText(route *Route, local, yes bool) string {
+	switch {
+	case route.Masquerade == MasqueradeNone:
+		return "no: policy Local preserves the source"
+	case route.Masquerade == MasqueradeAll && route.Kind != ClusterIP:
+		return "yes: the endpoint may be on another node, and its reply must come back through this one"
+	case route.Masquerade == MasqueradeAll:
+		return "yes: all connections to cluster IPs are masqueraded"
+	case yes:
+		return "yes: the source is not local traffic, and the reply must come back through this node"
+	case local:
+		return "no: the source is local traffic"
+	default:
+		return "no: nothing detects local traffic"
+	}
 }
 
 // unrouted returns the path of a packet without a matching frontend. Packets to the node itself pass.
 func (p *Plan) unrouted(packet Packet) Path {
 	to := packet.To.Addr()
+	path := &Path{}
 	if route := p.onLocalhost(packet); route != nil && route.RejectOnLocalhost {
-		return Path{Verdict: Reject, Route: route, Why: "the node port is not served on localhost"}
+		path.Route = route
+		return path.ended(Reject, "address", "the node port is not served on localhost")
 	}
 	if _, known := p.ClusterIPs.Get(to); known {
-		return Path{Verdict: Reject, Why: "the cluster IP has no such port"}
+		return path.ended(Reject, "address", "the cluster IP has no such port")
 	}
 	if within(p.Node.ServiceCIDRs, to) {
-		return Path{Verdict: Drop, Why: "no Service has this cluster IP"}
+		return path.ended(Drop, "address", "no Service has this cluster IP")
 	}
-	return Path{Verdict: Pass, Why: "it is not for a Service"}
+	return path.ended(Pass, "address", "it is not for a Service")
 }
 
 // onLocalhost returns the node port route for a packet to a loopback address; nil if there is none.

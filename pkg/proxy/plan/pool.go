@@ -80,9 +80,7 @@ func (c *candidate) mayBeHere() bool { return c.Conditions&(cluster.Local|cluste
 func candidates(s *cluster.Service, port *cluster.ServicePort, family cluster.Family) []candidate {
 	var all []candidate
 	for _, slice := range s.Slices {
-		at := slices.IndexFunc(slice.Ports, func(p cluster.EndpointPort) bool {
-			return p.Name == port.Name && p.Protocol == port.Protocol
-		})
+		at := slices.IndexFunc(slice.Ports, port.Is)
 		if at < 0 {
 			continue
 		}

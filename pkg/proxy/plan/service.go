@@ -93,7 +93,7 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 	}
 	all := candidates(d.service, port, family)
 	everywhere, here := clusterPool(all, d.node.Zone), localPool(all)
-	name := portName(d.service.Name, port.Name)
+	name := PortName(d.service.Name, port.Name)
 	for _, a := range addresses {
 		route := &Route{
 			Frontend: Frontend{Addr: a.addr, Protocol: port.Protocol, Port: a.port},
@@ -205,8 +205,8 @@ func sortedSet(addrs []netip.Addr) []netip.Addr {
 	return slices.Compact(addrs)
 }
 
-// portName returns namespace/name:port, or namespace/name for a port without a name.
-func portName(service cluster.ServiceName, port string) string {
+// PortName returns namespace/name:port, or namespace/name for a port without a name.
+func PortName(service cluster.ServiceName, port string) string {
 	if port == "" {
 		return service.String()
 	}

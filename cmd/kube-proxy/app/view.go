@@ -1,0 +1,22 @@
+//go:build linux
+
+package app
+
+import (
+	"time"
+
+	"k8s.io/component-base/version"
+	"k8s.io/utils/clock"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+)
+
+// view makes the observer that the API serves.
+func (p *process) view(rules backend.Backend, started time.Time) *view.Observer {
+	counter, _ := rules.(backend.ConnectionCounter)
+	return view.New(view.Config{
+		Version: version.Get().GitVersion, Mode: string(p.cfg.EffectiveMode()), Started: started, Families: p.families.All, Node: p.name,
+		Unowned: p.builder.Unowned, Counter: counter, Clock: clock.RealClock{},
+	})
+}

@@ -1,0 +1,429 @@
+package v1alpha1
+
+import "time"
+
+// APIVersion is the value of apiVersion in every object of this package.
+const APIVersion = "serviceproxy/v1alpha1"
+
+// Path is the path below which the metrics address serves the objects.
+const Path = "/api/v1alpha1"
+
+// The kinds of objects.
+const (
+	KindInfo        = "Info"
+	KindServiceList = "ServiceList"
+	KindService     = "Service"
+	KindExplanation = "Explanation"
+	KindRepairList  = "RepairList"
+	KindSnapshot    = "Snapshot"
+	KindPlan        = "Plan"
+	KindStatus      = "Status"
+)
+
+// TypeMeta identifies an object.
+type TypeMeta struct {
+	// Kind is the type of the object.
+	Kind string `json:"kind"`
+	// APIVersion is serviceproxy/v1alpha1.
+	APIVersion string `json:"apiVersion"`
+}
+
+// Meta returns the TypeMeta of a kind.
+func Meta(kind string) TypeMeta { return TypeMeta{Kind: kind, APIVersion: APIVersion} }
+
+// Status is the answer to a request that failed.
+type Status struct {
+	TypeMeta
+	// Code is the HTTP status code.
+	Code int `json:"code"`
+	// Message describes the error and what to do.
+	Message string `json:"message"`
+}
+
+// Info describes the proxy. Served at /info.
+type Info struct {
+	TypeMeta
+	// Version is the version of the program.
+	Version string `json:"version"`
+	// Mode is the proxy mode: iptables or nftables. Empty if no proxy runs: the objects were read from files or a cluster.
+	Mode string `json:"mode,omitempty"`
+	// Node is the name of the Node.
+	Node string `json:"node"`
+	// NodeAddresses are the addresses of the Node, the primary one first.
+	NodeAddresses []string `json:"nodeAddresses"`
+	// Zone is the topology zone of the Node.
+	Zone string `json:"zone,omitempty"`
+	// Families are the IP families that are served.
+	Families []string `json:"families,omitempty"`
+	// Started is when the program started.
+	Started *time.Time `json:"started,omitempty"`
+	// Synced is when the state that the other paths serve was in force in all families; absent before the first time.
+	Synced *time.Time `json:"synced,omitempty"`
+	// Pending is since when a change of the cluster has been waiting to be programmed.
+	Pending *time.Time `json:"pending,omitempty"`
+	// Sync is the last sync, which may have failed; absent before the first one.
+	Sync *Sync `json:"sync,omitempty"`
+	// Services is the number of Services, Frontends that of addresses with protocol and port that are served.
+	Services  int `json:"services"`
+	Frontends int `json:"frontends"`
+	// Contested is the number of frontends that several Services claim.
+	Contested int `json:"contested"`
+}
+
+// Sync is one synchronization of the rules.
+type Sync struct {
+	// Started is when it began.
+	Started time.Time `json:"started"`
+	// Seconds is how long it took.
+	Seconds float64 `json:"seconds"`
+	// Families are the results in each IP family.
+	Families []FamilySync `json:"families"`
+}
+
+// FamilySync is the result of a sync in one IP family.
+type FamilySync struct {
+	// Family is IPv4 or IPv6.
+	Family string `json:"family"`
+	// Seconds is how long it took.
+	Seconds float64 `json:"seconds"`
+	// Elements and Rules are the numbers of set elements and rules that were written.
+	Elements int `json:"elements"`
+	Rules    int `json:"rules"`
+	// Error is why it failed; what was programmed before stays in force then.
+	Error string `json:"error,omitempty"`
+}
+
+// ServiceList is a list of Services, sorted by namespace and name. Served at /services, with the query parameters
+// namespace, address (Services that have this address), and connections=true (counters are read too).
+type ServiceList struct {
+	TypeMeta
+	// Time is when the list was made.
+	Time time.Time `json:"time"`
+	// Items are the Services, without the endpoints of their ports.
+	Items []Service `json:"items"`
+	// Unowned are the EndpointSlices whose Service is not served. Absent with the parameter address.
+	Unowned []Slice `json:"unowned,omitempty"`
+	// ConnectionsError is why there are no counters although they were requested.
+	ConnectionsError string `json:"connectionsError,omitempty"`
+}
+
+// Service is one Service as this node serves it. Served at /services/NAMESPACE/NAME, with the query parameter
+// connections=true.
+type Service struct {
+	TypeMeta
+	// Namespace and Name identify the Service.
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Time is when the object was made.
+	Time *time.Time `json:"time,omitempty"`
+	// ClusterIPs, LoadBalancerIPs and ExternalIPs are the Service's addresses, served or not.
+	ClusterIPs      []string `json:"clusterIPs"`
+	LoadBalancerIPs []string `json:"loadBalancerIPs,omitempty"`
+	ExternalIPs     []string `json:"externalIPs,omitempty"`
+	// InternalTrafficPolicy and ExternalTrafficPolicy are Cluster or Local.
+	InternalTrafficPolicy string `json:"internalTrafficPolicy"`
+	ExternalTrafficPolicy string `json:"externalTrafficPolicy"`
+	// SessionAffinitySeconds is how long a client keeps its endpoint; 0 is not at all.
+	SessionAffinitySeconds int `json:"sessionAffinitySeconds,omitempty"`
+	// SourceRanges are the sources that may use the load balancer IPs; empty allows all.
+	SourceRanges []string `json:"sourceRanges,omitempty"`
+	// Endpoints counts the endpoint addresses. A pod with two IP families counts twice, one with several ports once.
+	Endpoints EndpointCounts `json:"endpoints"`
+	// Ports are the Service's ports.
+	Ports []Port `json:"ports"`
+	// Slices are the EndpointSlices of the Service. Absent in a list.
+	Slices []Slice `json:"slices,omitempty"`
+	// HealthCheck is the answer to the health checks of load balancers; absent if there are none.
+	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
+	// Connections is the sum of the connections of all its addresses, and Refused that of the refused packets. Absent if
+	// counters were not requested, or cannot be read.
+	Connections *uint64 `json:"connections,omitempty"`
+	Refused     *uint64 `json:"refused,omitempty"`
+	// ConnectionsError is why there are no counters although they were requested.
+	ConnectionsError string `json:"connectionsError,omitempty"`
+	// Changed is the last change of the Service or its endpoints. Absent if there was none since the program started.
+	Changed *Change `json:"changed,omitempty"`
+	// Problems are the reasons why connections to some of its addresses fail on this node.
+	Problems []Problem `json:"problems,omitempty"`
+}
+
+// EndpointCounts counts endpoint addresses of a Service.
+type EndpointCounts struct {
+	// Ready is the number of ready ones, Local that of ready ones on this node, All that of all in its EndpointSlices.
+	Ready int `json:"ready"`
+	Local int `json:"local"`
+	All   int `json:"all"`
+}
+
+// Port is a port of a Service.
+type Port struct {
+	// Name is the port's name; it may be empty.
+	Name string `json:"name,omitempty"`
+	// Protocol is TCP, UDP or SCTP.
+	Protocol string `json:"protocol"`
+	// Port is the port on all addresses but those of the node, where it is NodePort; 0 is none.
+	Port     uint16 `json:"port"`
+	NodePort uint16 `json:"nodePort,omitempty"`
+	// Addresses are where the port is served.
+	Addresses []Address `json:"addresses"`
+	// Endpoints are the endpoints in all of the Service's EndpointSlices. Absent in a list.
+	Endpoints []Endpoint `json:"endpoints,omitempty"`
+}
+
+// Address is how connections to one address of a port are handled.
+type Address struct {
+	// Address is an IP address. For a NodePort it is 0.0.0.0 or ::, which means the node's addresses.
+	Address string `json:"address"`
+	// Kind is ClusterIP, LoadBalancerIP, ExternalIP or NodePort.
+	Kind string `json:"kind"`
+	// Port is the destination port.
+	Port uint16 `json:"port"`
+	// TrafficPolicy is the policy by which endpoints are chosen: Cluster or Local.
+	TrafficPolicy string `json:"trafficPolicy"`
+	// Verdict is Balance (sent to an endpoint), Reject, Drop, or NotServed.
+	Verdict string `json:"verdict"`
+	// Reason is why, in words.
+	Reason string `json:"reason"`
+	// Masquerade are the sources that are replaced by the node's address: none, off-cluster sources, all.
+	Masquerade string `json:"masquerade,omitempty"`
+	// Endpoints is the number of endpoints that connections are spread over.
+	Endpoints int `json:"endpoints"`
+	// Connections is the number of connections since the kernel's counter was last created, which it is when the number of
+	// endpoints changes. Refused is the number of packets that were rejected or dropped for want of an endpoint.
+	Connections *uint64 `json:"connections,omitempty"`
+	Refused     *uint64 `json:"refused,omitempty"`
+}
+
+// Endpoint is an entry of an EndpointSlice for one port of the Service.
+type Endpoint struct {
+	// Address is IP:port; only the IP address if the slice does not have the port.
+	Address string `json:"address"`
+	// Slice is the name of the EndpointSlice.
+	Slice string `json:"slice"`
+	// Ready, Serving and Terminating are its conditions.
+	Ready       bool `json:"ready"`
+	Serving     bool `json:"serving"`
+	Terminating bool `json:"terminating"`
+	// Location is ThisNode, OtherNode, or Unknown if the slice has no node name.
+	Location string `json:"location"`
+	// UsedBy are the traffic policies of the Service under which connections are sent to it.
+	UsedBy []string `json:"usedBy,omitempty"`
+	// LeftOut is why connections are not sent to it under the Service's other policies.
+	LeftOut []LeftOut `json:"leftOut,omitempty"`
+	// Connections is the number of connections to it since the kernel's counter was last created, over all addresses of the
+	// port. Absent if counters were not requested, or it is not used.
+	Connections *uint64 `json:"connections,omitempty"`
+}
+
+// LeftOut is why connections under one traffic policy are not sent to an endpoint.
+type LeftOut struct {
+	// TrafficPolicy is Cluster or Local.
+	TrafficPolicy string `json:"trafficPolicy"`
+	// Reason is NotReady, Terminating, OtherNode, OtherZone, NotLocal, WrongFamily, NoSuchPort or Duplicate.
+	Reason string `json:"reason"`
+	// Message is the reason in words.
+	Message string `json:"message"`
+}
+
+// Slice is an EndpointSlice.
+type Slice struct {
+	// Namespace and Name identify the EndpointSlice, Service is the name in its label kubernetes.io/service-name.
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Service   string `json:"service"`
+	// Ports are its ports as name/protocol/number, such as http/TCP/8080.
+	Ports []string `json:"ports"`
+	// Endpoints is the number of its endpoints.
+	Endpoints int `json:"endpoints"`
+}
+
+// HealthCheck is the answer to the health checks of load balancers.
+type HealthCheck struct {
+	// Port is the TCP port on this node.
+	Port uint16 `json:"port"`
+	// LocalEndpoints is the number of ready endpoints on this node, by IP family.
+	LocalEndpoints map[string]int `json:"localEndpoints"`
+}
+
+// Change is the last change of a Service.
+type Change struct {
+	// Arrived is when the change reached the proxy; changes that are programmed together have the time of the first.
+	Arrived time.Time `json:"arrived"`
+	// Programmed is when the rules were in force; absent if they are not yet.
+	Programmed *time.Time `json:"programmed,omitempty"`
+	// Seconds is the time from one to the other.
+	Seconds *float64 `json:"seconds,omitempty"`
+}
+
+// Problem is a reason why connections fail.
+type Problem struct {
+	// Reason is a word: NoEndpoints, NoLocalEndpoints, NoSuchPort, Contested, ExternalIPsNotServed, FamilyNotServed,
+	// RefusedByKernel or HealthCheckFails.
+	Reason string `json:"reason"`
+	// Message says what is wrong, with the objects' names, and what to do.
+	Message string `json:"message"`
+}
+
+// Explanation is the way of one connection. Served at /explain with the query parameters from (node, external, or an IP
+// address) and to (IP:PORT[/PROTOCOL], or NAMESPACE/NAME[:PORT[/PROTOCOL]]).
+type Explanation struct {
+	TypeMeta
+	// From is the source as it was asked for, Source its IP address.
+	From   string `json:"from"`
+	Source string `json:"source"`
+	// To is the destination IP:port, Protocol is TCP, UDP or SCTP.
+	To       string `json:"to"`
+	Protocol string `json:"protocol"`
+	// Steps are the decisions in their order.
+	Steps []Step `json:"steps"`
+	// Verdict is Balance (sent to one of Endpoints), Reject, Drop, or Pass (the proxy leaves it alone).
+	Verdict string `json:"verdict"`
+	// Reason is why, in words.
+	Reason string `json:"reason"`
+	// Service and Port name the Service's port; empty if there is none.
+	Service string `json:"service,omitempty"`
+	Port    string `json:"port,omitempty"`
+	// Endpoints are the possible endpoints, each with the same probability.
+	Endpoints []string `json:"endpoints,omitempty"`
+	// Masqueraded reports whether the endpoint sees the node's address as the source.
+	Masqueraded bool `json:"masqueraded"`
+}
+
+// Step is one decision.
+type Step struct {
+	// Subject is what is decided: address, source, source ranges, policy, endpoints, affinity, masquerade.
+	Subject string `json:"subject"`
+	// Text is the decision and its reason.
+	Text string `json:"text"`
+}
+
+// RepairList lists the last 100 repairs, the newest last. Served at /repairs.
+type RepairList struct {
+	TypeMeta
+	// Items are the repairs.
+	Items []Repair `json:"items"`
+}
+
+// Repair is an external modification of the rules, which the proxy has detected and repairs.
+type Repair struct {
+	// Time is when it was detected.
+	Time time.Time `json:"time"`
+	// Family is IPv4 or IPv6.
+	Family string `json:"family"`
+	// What describes the difference; Writer is the program that wrote last according to the kernel, if it says so.
+	What   string `json:"what"`
+	Writer string `json:"writer,omitempty"`
+}
+
+// Snapshot is the state of the cluster that is in force: what the proxy knows of Services, endpoints and this Node. Served
+// at /snapshot.
+type Snapshot struct {
+	TypeMeta
+	// Node is this Node.
+	Node Node `json:"node"`
+	// ServiceCIDRs are the ranges of cluster IPs.
+	ServiceCIDRs []string `json:"serviceCIDRs"`
+	// Items are the Services.
+	Items []SnapshotService `json:"items"`
+}
+
+// Node is the Node that the proxy runs on.
+type Node struct {
+	// Name is its name.
+	Name string `json:"name"`
+	// Exists reports whether there is an object of this name.
+	Exists bool `json:"exists"`
+	// Addresses are its addresses, the primary one first; Interfaces are those of the machine's interfaces.
+	Addresses  []string `json:"addresses"`
+	Interfaces []string `json:"interfaces"`
+	// PodCIDRs are the ranges of its pods.
+	PodCIDRs []string `json:"podCIDRs"`
+	// Zone is its topology zone.
+	Zone string `json:"zone,omitempty"`
+	// Draining reports that load balancers should avoid it.
+	Draining bool `json:"draining,omitempty"`
+}
+
+// SnapshotService is a Service with its EndpointSlices.
+type SnapshotService struct {
+	// Namespace and Name identify the Service; UID tells it apart from an earlier one of the same name.
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid,omitempty"`
+	// Created is when it was created.
+	Created time.Time `json:"created,omitzero"`
+	// ClusterIPs, LoadBalancerIPs and ExternalIPs are its addresses.
+	ClusterIPs      []string `json:"clusterIPs"`
+	LoadBalancerIPs []string `json:"loadBalancerIPs,omitempty"`
+	ExternalIPs     []string `json:"externalIPs,omitempty"`
+	// Ports are its ports as name/protocol/number, or name/protocol/number/nodePort.
+	Ports []string `json:"ports"`
+	// InternalTrafficPolicy and ExternalTrafficPolicy are Cluster or Local.
+	InternalTrafficPolicy string `json:"internalTrafficPolicy"`
+	ExternalTrafficPolicy string `json:"externalTrafficPolicy"`
+	// SessionAffinitySeconds is how long a client keeps its endpoint; 0 is not at all.
+	SessionAffinitySeconds int `json:"sessionAffinitySeconds,omitempty"`
+	// SourceRanges are the sources that may use the load balancer IPs; empty allows all.
+	SourceRanges []string `json:"sourceRanges,omitempty"`
+	// HealthCheckNodePort is where load balancers check whether this node has local endpoints.
+	HealthCheckNodePort uint16 `json:"healthCheckNodePort,omitempty"`
+	// Slices are its EndpointSlices.
+	Slices []SnapshotSlice `json:"slices"`
+}
+
+// SnapshotSlice is an EndpointSlice with its endpoints.
+type SnapshotSlice struct {
+	// Name is its name.
+	Name string `json:"name"`
+	// Ports are its ports as name/protocol/number.
+	Ports []string `json:"ports"`
+	// Endpoints are its endpoints.
+	Endpoints []SnapshotEndpoint `json:"endpoints"`
+}
+
+// SnapshotEndpoint is an endpoint.
+type SnapshotEndpoint struct {
+	// Address is its IP address.
+	Address string `json:"address"`
+	// Conditions are those that hold: Ready, Serving, Terminating, Local (on this node), NoNodeName, NodeHint (it has hints
+	// for nodes), ThisNode (one is for this node).
+	Conditions []string `json:"conditions"`
+	// Zones are the zones that it is hinted for; absent without such a hint.
+	Zones []string `json:"zones,omitempty"`
+}
+
+// Plan is what the proxy has decided: how connections to each address are handled. Served at /plan.
+type Plan struct {
+	TypeMeta
+	// NodePortAddresses are the addresses of this node on which node ports are served.
+	NodePortAddresses []string `json:"nodePortAddresses"`
+	// LocalTraffic is how connections of this node's pods are detected: by source ranges, or by interface.
+	LocalTraffic LocalTraffic `json:"localTraffic"`
+	// Items are the routes, sorted by address, protocol and port.
+	Items []Route `json:"items"`
+}
+
+// LocalTraffic is how local connections are detected. Without both fields nothing is.
+type LocalTraffic struct {
+	// CIDRs are source ranges.
+	CIDRs []string `json:"cidrs,omitempty"`
+	// Interface is the name of an input interface; one that ends in * is a prefix of names.
+	Interface string `json:"interface,omitempty"`
+}
+
+// Route is how connections to one address, protocol and port are handled.
+type Route struct {
+	// Service is namespace/name:port.
+	Service string `json:"service"`
+	// Protocol is TCP, UDP or SCTP.
+	Protocol string `json:"protocol"`
+	Address
+	// SourceRanges are the sources that may connect; empty allows all.
+	SourceRanges []string `json:"sourceRanges,omitempty"`
+	// SessionAffinitySeconds is how long a client keeps its endpoint; 0 is not at all.
+	SessionAffinitySeconds int `json:"sessionAffinitySeconds,omitempty"`
+	// Pool are the endpoints as IP:port.
+	Pool []string `json:"pool"`
+	// ShortCut are the endpoints of connections from this node and its pods, if these are not sent to Pool.
+	ShortCut []string `json:"shortCut,omitempty"`
+}

@@ -1,0 +1,182 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// Listing is an entry of an EndpointSlice for one port of a Service, and what each traffic policy makes of it.
+type Listing struct {
+	Slice string
+	// Port is the index of the Service's port.
+	Port int
+	// Endpoint has port 0 if the slice does not have the Service's port.
+	Endpoint   netip.AddrPort
+	Conditions cluster.Conditions
+	// Fates says under each policy whether connections are sent to the endpoint; the index is a cluster.Policy.
+	Fates [2]Fate
+}
+
+// Fate is whether and why connections are not sent to an endpoint under a traffic policy.
+type Fate uint8
+
+// The fates.
+const (
+	// Used endpoints get connections.
+	Used Fate = iota
+	// NoSuchPort: the slice does not have a port with the name and protocol of the Service's port.
+	NoSuchPort
+	// WrongFamily: the Service has no cluster IP of the endpoint's family, or the node does not serve that family.
+	WrongFamily
+	// NotReady: the endpoint is not ready, nor serving while it terminates.
+	NotReady
+	// Duplicate: another entry for the same address and port is used.
+	Duplicate
+	// NotLocal: the endpoint is not on this node.
+	NotLocal
+	// Terminating: the endpoint still serves, but others are ready.
+	Terminating
+	// OtherNode: every ready endpoint has a hint for nodes, and this one has none for this node.
+	OtherNode
+	// OtherZone: every ready endpoint has a hint for zones, and this one has none for this node's zone.
+	OtherZone
+)
+
+func (f Fate) String() string {
+	return [...]string{"Used", "NoSuchPort", "WrongFamily", "NotReady", "Duplicate", "NotLocal", "Terminating", "OtherNode", "OtherZone"}[f]
+}
+
+// Why describes the fate in words.
+func (f Fate) Why() string {
+	return [...]string{
+		"used",
+		"the slice has no such port",
+		"the Service is not served in this IP family",
+		"not ready",
+		"the same address is listed twice, and the other entry is used",
+		"not on this node",
+		"terminating, and other endpoints are ready",
+		"hinted for other nodes",
+		"hinted for other zones",
+	}[f]
+}
+
+// Listings returns every entry of the Service's slices for each of its ports, by port, then slice, in the order of the
+// slice. It is empty if there is no such Service.
+func (p *Plan) Listings(name cluster.ServiceName) []Listing {
+	s, ok := p.snapshot.Services.Get(name)
+	if !ok {
+		return nil
+	}
+	var all []Listing
+	for i := range s.Ports {
+		all = append(all, p.portListings(s, i)...)
+	}
+	return all
+}
+
+// portListings returns the listings for the port of an index.
+func (p *Plan) portListings(s *cluster.Service, index int) (all []Listing) {
+	port := &s.Ports[index]
+	choices := map[cluster.Family]*choice{}
+	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		if p.options.serves(p.snapshot.Node, family) && s.InFamily(family) {
+			choices[family] = newChoice(candidates(s, port, family), p.snapshot.Node.Zone)
+		}
+	}
+	for _, slice := range s.Slices {
+		at := slices.IndexFunc(slice.Ports, port.Is)
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			listing := Listing{Slice: slice.Name, Port: index, Conditions: e.Conditions, Endpoint: netip.AddrPortFrom(e.Addr, 0)}
+			if at >= 0 {
+				listing.Endpoint = netip.AddrPortFrom(e.Addr, slice.Ports[at].Port)
+			}
+			for policy := range listing.Fates {
+				listing.Fates[policy] = choices[cluster.FamilyOf(e.Addr)].fate(&candidate{listing.Endpoint, e}, cluster.Policy(policy))
+			}
+			all = append(all, listing)
+		}
+	}
+	return all
+}
+
+// choice is how the pools of one port in one family were chosen.
+type choice struct {
+	all   []candidate
+	pools [2]*Pool // by cluster.Policy
+}
+
+func newChoice(all []candidate, zone string) *choice {
+	return &choice{all: all, pools: [2]*Pool{cluster.PolicyCluster: clusterPool(all, zone), cluster.PolicyLocal: localPool(all)}}
+}
+
+// fate returns what becomes of an entry of a slice under a policy. c is nil if the family is not served.
+func (c *choice) fate(e *candidate, policy cluster.Policy) Fate {
+	switch {
+	case e.addr.Port() == 0:
+		return NoSuchPort
+	case c == nil:
+		return WrongFamily
+	}
+	at, found := slices.BinarySearchFunc(c.all, e.addr, func(c candidate, addr netip.AddrPort) int { return c.addr.Compare(addr) })
+	switch {
+	case found && c.all[at].Endpoint != e.Endpoint:
+		return Duplicate
+	case slices.Contains(c.pools[policy].Endpoints, e.addr):
+		return Used
+	case e.rank() <= unusable:
+		return NotReady
+	case policy == cluster.PolicyLocal && !e.Conditions.Has(cluster.Local):
+		return NotLocal
+	case !e.Conditions.Has(cluster.Ready):
+		return Terminating
+	case c.pools[policy].Reason == SameNode:
+		return OtherNode
+	default:
+		return OtherZone
+	}
+}
+
+// MissingPorts returns the slices of a Service that do not have a port of it, each as a sentence with the ports that the
+// slice does have. It ignores slices without endpoints and those of other families.
+func (p *Plan) MissingPorts(name cluster.ServiceName) []string {
+	s, ok := p.snapshot.Services.Get(name)
+	if !ok {
+		return nil
+	}
+	var missing []string
+	for i := range s.Ports {
+		port := &s.Ports[i]
+		for _, slice := range s.Slices {
+			if len(slice.Endpoints) > 0 && !slices.ContainsFunc(slice.Ports, port.Is) && s.InFamily(cluster.FamilyOf(slice.Endpoints[0].Addr)) {
+				missing = append(missing, fmt.Sprintf("EndpointSlice %s/%s has no port %s; it has %s",
+					name.Namespace, slice.Name, portText(port.Name, port.Protocol), portsText(slice.Ports)))
+			}
+		}
+	}
+	return missing
+}
+
+func portsText(ports []cluster.EndpointPort) string {
+	if len(ports) == 0 {
+		return "none"
+	}
+	var texts []string
+	for _, port := range ports {
+		texts = append(texts, portText(port.Name, port.Protocol))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// portText is how users tell ports apart, by name and protocol.
+func portText(name string, protocol cluster.Protocol) string {
+	if name == "" {
+		return `""/` + protocol.String()
+	}
+	return name + "/" + protocol.String()
+}

@@ -1,0 +1,238 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+const (
+	// countTimeout bounds the reading of the kernel's counters for one request.
+	countTimeout = 2 * time.Second
+	// answerTimeout bounds one request: a list of 45,000 Services takes about a second.
+	answerTimeout = 30 * time.Second
+)
+
+// Handler serves the API below v1alpha1.Path. It serves only local clients (see guard), changes nothing and serves no
+// secrets: it knows Services, EndpointSlices and the Node.
+type Handler struct {
+	observer *Observer
+	mux      *http.ServeMux
+	// counting admits one reading of the kernel's counters at a time.
+	counting chan struct{}
+}
+
+// NewHandler returns the handler of the API.
+func NewHandler(o *Observer) *Handler {
+	h := &Handler{observer: o, mux: http.NewServeMux(), counting: make(chan struct{}, 1)}
+	for path, answer := range map[string]func(*http.Request) (any, error){
+		"/info":     func(*http.Request) (any, error) { return o.State().Describe(), nil },
+		"/services": h.services, "/services/{namespace}/{name}": h.service,
+		"/explain":  h.explain,
+		"/snapshot": func(*http.Request) (any, error) { return o.State().snapshotObject(), nil },
+		"/plan":     func(*http.Request) (any, error) { return o.State().planObject(), nil },
+		"/repairs":  func(*http.Request) (any, error) { return o.Repairs(), nil },
+	} {
+		h.mux.Handle(v1alpha1.Path+path, respond(answer))
+	}
+	h.mux.Handle("/", respond(func(*http.Request) (any, error) {
+		return nil, &httpError{http.StatusNotFound, "there is no such path; docs/api.md lists all"}
+	}))
+	return h
+}
+
+// ServeHTTP serves one request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	if err := guard(r); err != nil {
+		if err.code == http.StatusMethodNotAllowed {
+			header.Set("Allow", "GET, HEAD")
+		}
+		fail(w, err)
+		return
+	}
+	// Without a deadline a client that does not read would hold the response in memory. The error means that the
+	// connection cannot have one.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout))
+	h.mux.ServeHTTP(w, r)
+}
+
+// httpError is an error with its status code.
+type httpError struct {
+	code int
+	text string
+}
+
+func (e *httpError) Error() string { return e.text }
+
+// guard rejects requests that are not a local user's: of other methods than GET and HEAD, from other machines and pods
+// (the address may be one that the whole network reaches, for metrics), and those that a web page sends through a name
+// that it has pointed to this address (DNS rebinding).
+func guard(r *http.Request) *httpError {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return &httpError{http.StatusMethodNotAllowed, "the API is read-only: use GET"}
+	}
+	client, err := netip.ParseAddrPort(r.RemoteAddr)
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if err != nil || !isLocalClient(client.Addr().Unmap(), local) {
+		return &httpError{http.StatusForbidden, "the API serves local clients only: run the command on the node, in the pod (kubectl exec), or through kubectl port-forward"}
+	}
+	if !isOwnHost(r.Host, local) {
+		return &httpError{http.StatusMisdirectedRequest, fmt.Sprintf("the Host header %q is neither localhost nor the address of this server", r.Host)}
+	}
+	return nil
+}
+
+// isLocalClient reports whether a request comes from this machine: from a loopback address, or from the address that it
+// was sent to. No other machine can complete a TCP handshake with these sources.
+func isLocalClient(client netip.Addr, local net.Addr) bool {
+	return client.IsLoopback() || local != nil && client == addrOf(local)
+}
+
+func addrOf(a net.Addr) netip.Addr {
+	parsed, _ := netip.ParseAddrPort(a.String()) // invalid for others than TCP
+	return parsed.Addr().Unmap()
+}
+
+// isOwnHost reports whether a Host header is localhost, a loopback address, or the address that the request was sent to.
+func isOwnHost(host string, local net.Addr) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		if unbracketed := len(host) > 2 && host[0] == '['; unbracketed {
+			addr, err = netip.ParseAddr(host[1 : len(host)-1])
+		}
+	}
+	return err == nil && (addr.IsLoopback() || local != nil && addr.Unmap() == addrOf(local))
+}
+
+// respond serves what answer returns: an object, a stream, or an error.
+func respond(answer func(*http.Request) (any, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		object, err := answer(r)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if list, ok := object.(stream); ok {
+			list(json.NewEncoder(w), w)
+			return
+		}
+		// An error means that the client has closed the connection.
+		_ = json.NewEncoder(w).Encode(object)
+	})
+}
+
+// fail serves an error as a Status.
+func fail(w http.ResponseWriter, err error) {
+	code := http.StatusInternalServerError
+	var own *httpError
+	var question *QuestionError
+	switch {
+	case errors.As(err, &own):
+		code = own.code
+	case errors.As(err, &question):
+		code = http.StatusBadRequest
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v1alpha1.Status{TypeMeta: v1alpha1.Meta(v1alpha1.KindStatus), Code: code, Message: err.Error()})
+}
+
+// parameter returns a query parameter that is true or false.
+func parameter(r *http.Request, name string) (bool, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return false, nil
+	}
+	value, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, &httpError{http.StatusBadRequest, fmt.Sprintf("parameter %s: %q is neither true nor false", name, text)}
+	}
+	return value, nil
+}
+
+// filter reads the parameters namespace and address.
+func filter(r *http.Request) (f Filter, err error) {
+	f.Namespace = r.URL.Query().Get("namespace")
+	if text := r.URL.Query().Get("address"); text != "" {
+		if f.Address, err = netip.ParseAddr(text); err != nil || f.Address.Is4In6() {
+			return f, &httpError{http.StatusBadRequest, fmt.Sprintf("parameter address: %q is not an IPv4 or IPv6 address", text)}
+		}
+	}
+	return f, nil
+}
+
+// counted reads the counters of a selection of routes if the request asks for them. Of several requests one reads at a time.
+func (h *Handler) counted(r *http.Request, s *State, endpoints bool, of func(yield func(*plan.Route) bool)) (*backend.Connections, string, error) {
+	wanted, err := parameter(r, "connections")
+	if err != nil || !wanted {
+		return nil, "", err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), countTimeout)
+	defer cancel()
+	select {
+	case h.counting <- struct{}{}:
+		defer func() { <-h.counting }()
+	case <-ctx.Done():
+		return nil, "another request reads the counters; try again", nil
+	}
+	counts, err := s.Connections(ctx, of, endpoints)
+	if err != nil {
+		return nil, err.Error(), nil
+	}
+	return counts, "", nil
+}
+
+func (h *Handler) services(r *http.Request) (any, error) {
+	f, err := filter(r)
+	if err != nil {
+		return nil, err
+	}
+	s := h.observer.State()
+	counts, failed, err := h.counted(r, s, false, s.Routes(f))
+	if err != nil {
+		return nil, err
+	}
+	return s.list(f, counts, failed), nil
+}
+
+func (h *Handler) service(r *http.Request) (any, error) {
+	s := h.observer.State()
+	name := cluster.ServiceName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
+	counts, failed, err := h.counted(r, s, true, s.RoutesOf(name))
+	if err != nil {
+		return nil, err
+	}
+	service := s.Service(name, counts)
+	if service == nil {
+		return nil, &httpError{http.StatusNotFound, s.Missing(name)}
+	}
+	service.ConnectionsError = failed
+	return service, nil
+}
+
+func (h *Handler) explain(r *http.Request) (any, error) {
+	query := r.URL.Query()
+	return h.observer.State().Explain(Question{From: query.Get("from"), To: query.Get("to")})
+}

@@ -1,0 +1,317 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
+)
+
+var start = time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+
+const objects = `apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec:
+  clusterIP: 10.96.0.10
+  ports: [{name: http, port: 80}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints:
+- {addresses: [10.244.1.2], nodeName: node1}
+- {addresses: [10.244.2.2], nodeName: node2, conditions: {ready: false}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: "db", namespace: other}
+spec:
+  clusterIP: 10.96.0.11
+  ports: [{name: sql, port: 5432}]
+`
+
+func snapshot(t *testing.T, objects string) *cluster.Snapshot {
+	t.Helper()
+	s, err := cases.Snapshot(objects, cluster.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// counter counts 7 connections to each frontend and 3 to each endpoint, or fails.
+type counter struct{ err error }
+
+func (c counter) Connections(_ context.Context, _ cluster.Family, routes iter.Seq[*plan.Route], endpoints bool) (*backend.Connections, error) {
+	counts := backend.NewConnections()
+	for route := range routes {
+		counts.Frontends[route.Frontend] = 7
+		for _, e := range route.Pool.Endpoints {
+			if endpoints {
+				counts.Endpoints[backend.PortEndpoint{Port: route.Name, Protocol: route.Frontend.Protocol, Endpoint: e}] = 3
+			}
+		}
+	}
+	return counts, c.err
+}
+
+// observed returns an Observer that has seen one sync of the objects.
+func observed(t *testing.T, objects string, counter backend.ConnectionCounter) *Observer {
+	t.Helper()
+	o := New(Config{Version: "v1", Mode: "nftables", Started: start, Families: []cluster.Family{cluster.IPv4}, Node: "node1",
+		Counter: counter, Clock: testclock.NewFakePassiveClock(start.Add(time.Hour))})
+	programs(o, snapshot(t, objects), start.Add(time.Second), nil)
+	return o
+}
+
+// programs lets an Observer see a sync of a snapshot that takes a second.
+func programs(o *Observer, s *cluster.Snapshot, began time.Time, err error) {
+	o.Synced(&proxy.Sync{After: s, Plan: plan.Compute(s, &plan.Options{}, nil), Started: began, Finished: began.Add(time.Second),
+		Results: []backend.Result{{Family: cluster.IPv4, Duration: time.Second, Elements: 3, Err: err}}})
+}
+
+// get sends a request from a local client, changed by the given functions.
+func get(h http.Handler, path string, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r.RemoteAddr, r.Host = "127.0.0.1:40000", "127.0.0.1:10249"
+	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 10249}))
+	for _, c := range change {
+		c(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// decode decodes a response strictly into an object.
+func decode[T any](t *testing.T, w *httptest.ResponseRecorder) (object T) {
+	t.Helper()
+	decoder := json.NewDecoder(w.Body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&object); err != nil {
+		t.Fatalf("status %d: %v", w.Code, err)
+	}
+	return object
+}
+
+// TestGuard proves that only local clients are served, under a local name, and that nothing can be written.
+func TestGuard(t *testing.T) {
+	h := NewHandler(observed(t, objects, nil))
+	on := func(local string) func(*http.Request) {
+		return func(r *http.Request) {
+			addr, err := net.ResolveTCPAddr("tcp", local)
+			if err != nil {
+				t.Fatal(err)
+			}
+			*r = *r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, addr))
+		}
+	}
+	for _, test := range []struct {
+		name                        string
+		method, remote, host, local string
+		want                        int
+	}{
+		{"by default", "", "", "", "", 200},
+		{"head", http.MethodHead, "", "", "", 200},
+		{"IPv6", "", "[::1]:4000", "[::1]:10249", "[::1]:10249", 200},
+		{"by name", "", "", "localhost:10249", "", 200},
+		{"without a port", "", "", "localhost", "", 200},
+		{"through a port forward", "", "", "localhost:31000", "", 200},
+		{"on the node's address, from the node", "", "172.18.0.11:4000", "172.18.0.11:10249", "172.18.0.11:10249", 200},
+		{"on the node's address, from loopback", "", "127.0.0.1:4000", "172.18.0.11:10249", "172.18.0.11:10249", 200},
+		{"post", http.MethodPost, "", "", "", 405},
+		{"delete", http.MethodDelete, "", "", "", 405},
+		{"from another machine", "", "172.18.0.12:4000", "172.18.0.11:10249", "172.18.0.11:10249", 403},
+		{"from a pod", "", "10.244.1.2:4000", "172.18.0.11:10249", "172.18.0.11:10249", 403},
+		{"from another machine to loopback, by route_localnet", "", "172.18.0.12:4000", "", "", 403},
+		{"with an unreadable source", "", "@", "", "", 403},
+		{"rebound name", "", "", "attacker.example:10249", "", 421},
+		{"rebound name that looks local", "", "", "127.0.0.1.attacker.example", "", 421},
+		{"another address", "", "", "192.0.2.1:10249", "", 421},
+		{"no host", "", "", " ", "", 421},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := get(h, v1alpha1.Path+"/services", func(r *http.Request) {
+				for to, from := range map[*string]string{&r.Method: test.method, &r.RemoteAddr: test.remote, &r.Host: test.host} {
+					if from != "" {
+						*to = from
+					}
+				}
+				if test.local != "" {
+					on(test.local)(r)
+				}
+			})
+			if w.Code != test.want {
+				t.Errorf("status %d, want %d: %s", w.Code, test.want, w.Body)
+			}
+			if w.Code != 200 && strings.Contains(w.Body.String(), "10.96.0.10") {
+				t.Errorf("the refusal shows content: %s", w.Body)
+			}
+			if got := w.Header().Get("Cache-Control"); got != "no-store" {
+				t.Errorf("Cache-Control is %q", got)
+			}
+		})
+	}
+}
+
+// TestHandler asks for every path.
+func TestHandler(t *testing.T) {
+	h := NewHandler(observed(t, objects, counter{}))
+	for _, test := range []struct {
+		path string
+		code int
+		// contains is a part of the body.
+		contains string
+	}{
+		{"/info", 200, `"mode":"nftables"`},
+		{"/services", 200, `"name":"db"`},
+		{"/services?namespace=other", 200, `"namespace":"other"`},
+		{"/services?address=10.244.2.2", 200, `"name":"web"`},
+		{"/services?address=192.0.2.1", 200, `"items":[]`},
+		{"/services?address=nonsense", 400, `parameter address: \"nonsense\" is not an IPv4 or IPv6 address`},
+		{"/services?connections=maybe", 400, `neither true nor false`},
+		{"/services/default/web", 200, `"reason":"NotReady"`},
+		{"/services/default/web?connections=true", 200, `"connections":3`},
+		{"/services/default/wbe", 404, `did you mean default/web?`},
+		{"/services/default/db", 404, `did you mean other/db?`},
+		{"/explain?from=node&to=10.96.0.10:80", 200, `"verdict":"Balance"`},
+		{"/explain?to=", 400, `is no destination`},
+		{"/explain?from=node&to=%5B::ffff:10.96.0.10%5D:80", 400, `ask for 10.96.0.10:80`},
+		{"/snapshot", 200, `"slices":[{"name":"web-1"`},
+		{"/plan", 200, `"service":"default/web:http"`},
+		{"/repairs", 200, `"items":[]`},
+		{"/nothing", 404, `docs/api.md`},
+		{"/services/default/web/more", 404, `docs/api.md`},
+	} {
+		w := get(h, v1alpha1.Path+test.path)
+		if w.Code != test.code || !strings.Contains(w.Body.String(), test.contains) {
+			t.Errorf("%s: status %d, want %d with %s:\n%s", test.path, w.Code, test.code, test.contains, w.Body)
+		}
+		if !json.Valid(w.Body.Bytes()) || w.Header().Get("Content-Type") != "application/json" {
+			t.Errorf("%s is not JSON:\n%s", test.path, w.Body)
+		}
+	}
+}
+
+// TestStrictObjects proves that streamed objects are those of the types, field by field.
+func TestStrictObjects(t *testing.T) {
+	h := NewHandler(observed(t, objects, counter{}))
+	list := decode[v1alpha1.ServiceList](t, get(h, v1alpha1.Path+"/services?connections=true"))
+	if len(list.Items) != 2 || list.Kind != v1alpha1.KindServiceList || *list.Items[0].Connections != 7 {
+		t.Errorf("got %+v", list)
+	}
+	service := decode[v1alpha1.Service](t, get(h, v1alpha1.Path+"/services/default/web"))
+	if service.Connections != nil || service.Endpoints != (v1alpha1.EndpointCounts{Ready: 1, Local: 1, All: 2}) {
+		t.Errorf("got %+v", service)
+	}
+	if p := decode[v1alpha1.Plan](t, get(h, v1alpha1.Path+"/plan")); len(p.Items) != 2 || p.Items[0].Verdict != "Balance" {
+		t.Errorf("got %+v", p)
+	}
+	if s := decode[v1alpha1.Snapshot](t, get(h, v1alpha1.Path+"/snapshot")); len(s.Items) != 2 || s.Node.Name != "node1" {
+		t.Errorf("got %+v", s)
+	}
+}
+
+// TestCountersFail proves that a list without counters is better than none, and says why.
+func TestCountersFail(t *testing.T) {
+	for _, test := range []struct {
+		counter backend.ConnectionCounter
+		want    string
+	}{
+		{counter{errors.New("no rights")}, "read the counters of IPv4: no rights"},
+		{nil, errNoCounters.Error()},
+	} {
+		h := NewHandler(observed(t, objects, test.counter))
+		list := decode[v1alpha1.ServiceList](t, get(h, v1alpha1.Path+"/services?connections=true"))
+		if list.ConnectionsError != test.want || len(list.Items) != 2 || list.Items[0].Connections != nil {
+			t.Errorf("got %+v, want the error %q", list, test.want)
+		}
+		service := decode[v1alpha1.Service](t, get(h, v1alpha1.Path+"/services/default/web?connections=true"))
+		if service.ConnectionsError != test.want {
+			t.Errorf("got %q, want %q", service.ConnectionsError, test.want)
+		}
+	}
+	busy := NewHandler(observed(t, objects, counter{}))
+	busy.counting <- struct{}{}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := get(busy, v1alpha1.Path+"/services?connections=true", func(r *http.Request) {
+		*r = *r.WithContext(context.WithValue(ended, http.LocalAddrContextKey, r.Context().Value(http.LocalAddrContextKey)))
+	})
+	if list := decode[v1alpha1.ServiceList](t, w); !strings.Contains(list.ConnectionsError, "another request") {
+		t.Errorf("while another request reads the counters: %+v", list)
+	}
+}
+
+// TestObserverChanges proves what is known of the last change of a Service: nothing after the start, then when it arrived,
+// and after the first sync that succeeds how long it took.
+func TestObserverChanges(t *testing.T) {
+	o := observed(t, objects, nil)
+	web := cluster.ServiceName{Namespace: "default", Name: "web"}
+	if got := o.changed(web); got != nil {
+		t.Errorf("after the start: %+v", got)
+	}
+	first := *o.snapshot
+	renewed, _ := snapshot(t, strings.ReplaceAll(objects, "10.244.2.2", "10.244.2.3")).Services.Get(web)
+	changed := first
+	changed.Services = first.Services.Set(web, renewed)
+	o.Queued(start.Add(10 * time.Second))
+	o.Queued(start.Add(11 * time.Second))
+	programs(o, &changed, start.Add(12*time.Second), errors.New("busy"))
+	if got := o.changed(web); got == nil || got.Programmed != nil || !got.Arrived.Equal(start.Add(10*time.Second)) {
+		t.Errorf("after a failed sync: %+v", got)
+	}
+	info := o.State().Describe()
+	if info.Sync.Families[0].Error != "busy" || !info.Synced.Equal(start.Add(2*time.Second)) {
+		t.Errorf("the last sync is %+v, the state is of %s", info.Sync, info.Synced)
+	}
+	if got := o.State().Service(web, nil); len(got.Ports[0].Endpoints) != 2 || got.Ports[0].Endpoints[1].Address != "10.244.2.2:8080" {
+		t.Errorf("the state is not the one in force: %+v", got.Ports[0].Endpoints)
+	}
+	programs(o, &changed, start.Add(14*time.Second), nil)
+	at, seconds := start.Add(15*time.Second), 5.0
+	want := &v1alpha1.Change{Arrived: start.Add(10 * time.Second), Programmed: &at, Seconds: &seconds}
+	if diff := cmp.Diff(want, o.changed(web)); diff != "" {
+		t.Errorf("after a sync (-want +got):\n%s", diff)
+	}
+	if got := o.changed(cluster.ServiceName{Namespace: "other", Name: "db"}); got != nil {
+		t.Errorf("another Service changed: %+v", got)
+	}
+	deleted := first
+	deleted.Services = first.Services.Delete(web)
+	programs(o, &deleted, start.Add(20*time.Second), nil)
+	if got := o.changed(web); got != nil || len(o.changes) != 0 {
+		t.Errorf("after its deletion: %+v", got)
+	}
+}
+
+// TestObserverRepairs proves that the last 100 repairs are kept, in their order.
+func TestObserverRepairs(t *testing.T) {
+	o := observed(t, objects, nil)
+	for i := range maxRepairs + 5 {
+		o.Drifted(backend.Drift{Family: cluster.IPv4, What: strings.Repeat("x", i)})
+	}
+	got := o.Repairs().Items
+	if len(got) != maxRepairs || len(got[0].What) != 5 || len(got[maxRepairs-1].What) != maxRepairs+4 {
+		t.Errorf("%d repairs, the first %q", len(got), got[0].What)
+	}
+}

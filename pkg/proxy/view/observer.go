@@ -1,0 +1,189 @@
+package view
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// maxRepairs is the number of repairs that are remembered.
+const maxRepairs = 100
+
+// Config configures an Observer.
+type Config struct {
+	// Version, Mode and Started describe the program, Families are those that it serves.
+	Version, Mode string
+	Started       time.Time
+	Families      []cluster.Family
+	// Node is the name of the Node, before a snapshot is known.
+	Node string
+	// Unowned returns the EndpointSlices without a Service: cluster.Builder.Unowned.
+	Unowned func() []cluster.Unowned
+	// Counter reads the kernel's counters; nil if the backend has none.
+	Counter backend.ConnectionCounter
+	// Clock returns the current time. Tests use a fake one.
+	Clock clock.PassiveClock
+}
+
+// Observer keeps the state of a running proxy. It is a proxy.Observer; its other methods are safe for concurrent use.
+type Observer struct {
+	config Config
+
+	mu sync.Mutex
+	// snapshot and plan are those of the last sync that succeeded in all families, at the time synced.
+	snapshot *cluster.Snapshot
+	plan     *plan.Plan
+	synced   time.Time
+	// last and refused are the last sync's.
+	last    *v1alpha1.Sync
+	refused []backend.Refusal
+	// queued is when the first of the changes arrived that no sync has begun to program; zero without any.
+	queued time.Time
+	// seen is the snapshot of the last sync, and pending are the Services whose change is not programmed yet.
+	seen    *cluster.Snapshot
+	pending []cluster.ServiceName
+	// changes are the last changes of Services since the first successful sync.
+	changes map[cluster.ServiceName]change
+	repairs []v1alpha1.Repair
+}
+
+// change is the last change of a Service. A zero programmed means that it is not in force yet.
+type change struct {
+	arrived, programmed time.Time
+}
+
+var (
+	_ proxy.QueueObserver = (*Observer)(nil)
+	_ proxy.DriftObserver = (*Observer)(nil)
+)
+
+// New returns an Observer that has not seen a sync.
+func New(config Config) *Observer {
+	empty := &cluster.Snapshot{Node: &cluster.Node{Name: config.Node}}
+	return &Observer{config: config, snapshot: empty, plan: plan.Compute(empty, &plan.Options{}, nil), changes: map[cluster.ServiceName]change{}}
+}
+
+// Queued records when a change arrived.
+func (o *Observer) Queued(at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.queued.IsZero() {
+		o.queued = at
+	}
+}
+
+// Synced records a sync. Its cost is proportional to what changed.
+func (o *Observer) Synced(s *proxy.Sync) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last, o.refused = syncOf(s), nil
+	for _, result := range s.Results {
+		o.refused = append(o.refused, result.Refused...)
+	}
+	o.noteChanges(s)
+	o.seen, o.queued = s.After, time.Time{}
+	if s.Err() != nil {
+		return
+	}
+	for _, name := range o.pending {
+		if c, ok := o.changes[name]; ok {
+			c.programmed = s.Finished
+			o.changes[name] = c
+		}
+	}
+	o.pending = nil
+	o.snapshot, o.plan, o.synced = s.After, s.Plan, s.Finished
+}
+
+// noteChanges records which Services changed since the previous sync. Everything that is programmed until the first
+// success is new and no change.
+func (o *Observer) noteChanges(s *proxy.Sync) {
+	if o.synced.IsZero() {
+		return
+	}
+	arrived := o.queued
+	if arrived.IsZero() {
+		arrived = s.Started
+	}
+	for name, changed := range cluster.Changes(o.seen.Services, s.After.Services) {
+		if !changed.Is {
+			delete(o.changes, name)
+			continue
+		}
+		before, known := o.changes[name]
+		if waiting := known && before.programmed.IsZero(); !waiting {
+			o.changes[name] = change{arrived: arrived}
+			o.pending = append(o.pending, name)
+		}
+	}
+}
+
+// Drifted records a repair.
+func (o *Observer) Drifted(d backend.Drift) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.repairs = append(o.repairs, v1alpha1.Repair{Time: o.config.Clock.Now(), Family: d.Family.String(), What: d.What, Writer: d.Writer})
+	o.repairs = o.repairs[max(0, len(o.repairs)-maxRepairs):]
+}
+
+// Repairs returns the last repairs.
+func (o *Observer) Repairs() *v1alpha1.RepairList {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return &v1alpha1.RepairList{TypeMeta: v1alpha1.Meta(v1alpha1.KindRepairList), Items: append([]v1alpha1.Repair{}, o.repairs...)}
+}
+
+// State returns the state that was last put in force in all families. It is empty before that.
+func (o *Observer) State() *State {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := &State{
+		Snapshot: o.snapshot, Plan: o.plan, Changed: o.changed, Unowned: o.config.Unowned,
+		Refused: o.refused, Counter: o.config.Counter, Families: o.config.Families, Now: o.config.Clock.Now(),
+		Info: v1alpha1.Info{Version: o.config.Version, Mode: o.config.Mode, Families: texts(o.config.Families), Started: &o.config.Started, Sync: o.last},
+	}
+	if !o.synced.IsZero() {
+		synced := o.synced
+		s.Info.Synced = &synced
+	}
+	if !o.queued.IsZero() {
+		queued := o.queued
+		s.Info.Pending = &queued
+	}
+	return s
+}
+
+// changed returns the last change of a Service.
+func (o *Observer) changed(name cluster.ServiceName) *v1alpha1.Change {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c, ok := o.changes[name]
+	if !ok {
+		return nil
+	}
+	out := &v1alpha1.Change{Arrived: c.arrived}
+	if !c.programmed.IsZero() {
+		seconds := c.programmed.Sub(c.arrived).Seconds()
+		out.Programmed, out.Seconds = &c.programmed, &seconds
+	}
+	return out
+}
+
+func syncOf(s *proxy.Sync) *v1alpha1.Sync {
+	out := &v1alpha1.Sync{Started: s.Started, Seconds: s.Finished.Sub(s.Started).Seconds()}
+	for _, result := range s.Results {
+		family := v1alpha1.FamilySync{Family: result.Family.String(), Seconds: result.Duration.Seconds(), Elements: result.Elements, Rules: result.Rules}
+		if result.Err != nil {
+			family.Error = result.Err.Error()
+		}
+		out.Families = append(out.Families, family)
+	}
+	return out
+}

@@ -1,0 +1,302 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// Question asks where a connection goes.
+type Question struct {
+	// From is "node", "external", or the IP address of a pod or of another host.
+	From string
+	// To is IP:PORT[/PROTOCOL] or NAMESPACE/NAME[:PORT[/PROTOCOL]], where PORT is a number or a name. The protocol is TCP,
+	// UDP or SCTP in any case of letters, and TCP by default.
+	To string
+}
+
+// The values of Question.From that are no IP address.
+const (
+	FromNode     = "node"
+	FromExternal = "external"
+)
+
+// QuestionError is a Question that has no answer. Its text says why, and what to ask instead.
+type QuestionError struct{ text string }
+
+func (e *QuestionError) Error() string { return e.text }
+
+func badQuestion(format string, args ...any) error {
+	return &QuestionError{fmt.Sprintf(format, args...)}
+}
+
+// packet returns the packet that a question is about, with notes for the reader about what was assumed.
+func (s *State) packet(q Question) (packet plan.Packet, notes []string, err error) {
+	if to, protocol, ok := parseTarget(q.To); ok {
+		if packet.To, err = parseAddress(to); err != nil {
+			return packet, nil, err
+		}
+		if packet.Protocol, err = parseProtocol(protocol); err != nil {
+			return packet, nil, err
+		}
+	} else {
+		var note string
+		if packet, note, err = s.serviceTarget(q); err != nil {
+			return packet, nil, err
+		}
+		notes = append(notes, note)
+	}
+	note, err := s.source(q.From, &packet)
+	if note != "" {
+		notes = append(notes, note)
+	}
+	return packet, notes, err
+}
+
+// parseTarget splits ADDRESS:PORT[/PROTOCOL]. It is not ok if the text is the name of a Service.
+func parseTarget(text string) (to, protocol string, ok bool) {
+	to, protocol, _ = strings.Cut(text, "/")
+	host, _, bracket := strings.Cut(strings.TrimPrefix(to, "["), "]")
+	if !bracket {
+		host = to
+		if i := strings.LastIndexByte(to, ':'); i >= 0 {
+			host = to[:i]
+		}
+	}
+	_, err := netip.ParseAddr(host)
+	_, whole := netip.ParseAddr(to)
+	return to, protocol, err == nil || whole == nil || !strings.Contains(text, "/")
+}
+
+// parseAddress parses IP:port.
+func parseAddress(text string) (netip.AddrPort, error) {
+	to, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return to, badQuestion("%q is no destination: write IP:PORT, [IPv6]:PORT or NAMESPACE/NAME[:PORT], each with /udp or /sctp unless it is TCP", text)
+	}
+	if to.Addr().Is4In6() {
+		return to, badQuestion("%s is an IPv4-mapped IPv6 address; packets to it are IPv4 packets: ask for %s", to.Addr(), netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
+	}
+	if to.Addr().IsUnspecified() || to.Port() == 0 {
+		return to, badQuestion("no packet is sent to %s: address and port must not be 0", to)
+	}
+	return to, nil
+}
+
+func parseProtocol(text string) (cluster.Protocol, error) {
+	switch strings.ToUpper(text) {
+	case "", "TCP":
+		return cluster.TCP, nil
+	case "UDP":
+		return cluster.UDP, nil
+	case "SCTP":
+		return cluster.SCTP, nil
+	default:
+		return 0, badQuestion("%q is no protocol; there are tcp, udp and sctp", text)
+	}
+}
+
+// serviceTarget chooses an address of the Service that a question names: the cluster IP, or for external clients a load
+// balancer IP, an external IP or a node port.
+func (s *State) serviceTarget(q Question) (packet plan.Packet, note string, err error) {
+	namespace, rest, _ := strings.Cut(q.To, "/")
+	name, portText, _ := strings.Cut(rest, ":")
+	portText, protocol, _ := strings.Cut(portText, "/")
+	key := cluster.ServiceName{Namespace: namespace, Name: name}
+	service, ok := s.Snapshot.Services.Get(key)
+	if !ok {
+		return packet, "", badQuestion("%s", s.Missing(key))
+	}
+	port, err := choosePort(service, portText, protocol)
+	if err != nil {
+		return packet, "", err
+	}
+	packet.Protocol = port.Protocol
+	planned, _ := s.Plan.Services.Get(key)
+	order := []plan.Kind{plan.ClusterIP, plan.LoadBalancerIP, plan.ExternalIP, plan.NodePort}
+	if q.From == FromExternal {
+		order = append(order[1:], plan.ClusterIP)
+	}
+	from, _ := netip.ParseAddr(q.From)
+	for _, kind := range order {
+		for _, route := range planned.Routes {
+			f := route.Frontend
+			if route.Kind != kind || route.Port != port.Name || f.Protocol != port.Protocol || from.IsValid() && from.Is4() != f.Addr.Is4() {
+				continue
+			}
+			packet.To = netip.AddrPortFrom(f.Addr, f.Port)
+			if f.IsNodePort() {
+				at := slices.IndexFunc(s.Plan.Node.NodePortAddrs, func(a netip.Addr) bool { return a.Is4() == f.Addr.Is4() && !a.IsLoopback() })
+				if at < 0 {
+					continue
+				}
+				packet.To = netip.AddrPortFrom(s.Plan.Node.NodePortAddrs[at], f.Port)
+			}
+			return packet, fmt.Sprintf("%s has the %s %s for this", key, kind, packet.To), nil
+		}
+	}
+	return packet, "", badQuestion("%s has no address for port %s that is served for connections from %s", key, portName(port), q.From)
+}
+
+// choosePort finds a port by its name or number; without either there must be one only.
+func choosePort(service *cluster.Service, text, protocol string) (*cluster.ServicePort, error) {
+	var want cluster.Protocol
+	if protocol != "" {
+		var err error
+		if want, err = parseProtocol(protocol); err != nil {
+			return nil, err
+		}
+	}
+	var found []*cluster.ServicePort
+	var all []string
+	for i := range service.Ports {
+		port := &service.Ports[i]
+		all = append(all, portName(port))
+		if (text == "" || text == port.Name || text == strconv.Itoa(int(port.Port))) && (want == 0 || want == port.Protocol) {
+			found = append(found, port)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) == 0:
+		return nil, badQuestion("%s has no port %s; it has %s", service.Name, cmp.Or(text, protocol), strings.Join(all, ", "))
+	default:
+		return nil, badQuestion("%s has several such ports: choose one of %s, as in %s:%d/%s", service.Name, strings.Join(all, ", "),
+			service.Name, found[0].Port, strings.ToLower(found[0].Protocol.String()))
+	}
+}
+
+func portName(port *cluster.ServicePort) string {
+	text := fmt.Sprintf("%d/%s", port.Port, strings.ToLower(port.Protocol.String()))
+	if port.Name != "" {
+		text = port.Name + " (" + text + ")"
+	}
+	return text
+}
+
+// The addresses that stand for any client outside of the cluster (RFC 5737, RFC 3849), and an interface that local
+// traffic does not arrive on.
+const (
+	external4, external6 = "203.0.113.1", "2001:db8::1"
+	otherInterface       = "?"
+)
+
+// source sets a packet's source and input interface.
+func (s *State) source(from string, packet *plan.Packet) (note string, err error) {
+	family := cluster.FamilyOf(packet.To.Addr())
+	switch from {
+	case "", FromNode:
+		node, known := s.Snapshot.Node.Address(family)
+		switch {
+		case slices.Contains(s.Plan.Node.Addrs, packet.To.Addr()):
+			packet.Source = packet.To.Addr() // the kernel chooses the same source for an address of the machine
+		case known:
+			packet.Source = node
+		default:
+			return "", badQuestion("the node has no %s address that is known: there are no such connections from it", family)
+		}
+		return "", nil
+	case FromExternal:
+		packet.Source, packet.Interface = netip.MustParseAddr(external4), otherInterface
+		if family == cluster.IPv6 {
+			packet.Source = netip.MustParseAddr(external6)
+		}
+		return fmt.Sprintf("%s stands for a client outside of the cluster", packet.Source), nil
+	}
+	if packet.Source, err = netip.ParseAddr(from); err != nil {
+		return "", badQuestion("%q is no source: give node, external, an IP address, or a pod as NAMESPACE/POD", from)
+	}
+	if packet.Source.Is4In6() {
+		return "", badQuestion("%s is an IPv4-mapped IPv6 address: ask for %s", from, packet.Source.Unmap())
+	}
+	if cluster.FamilyOf(packet.Source) != family {
+		return "", badQuestion("%s and %s are of different IP families: no packet has both", packet.Source, packet.To.Addr())
+	}
+	if slices.Contains(s.Plan.Node.Addrs, packet.Source) {
+		return "", nil // the node's own
+	}
+	packet.Interface = otherInterface
+	if bridge := s.Plan.Node.LocalTraffic.Interface; bridge != "" && s.isLocalPod(packet.Source) {
+		packet.Interface = strings.TrimSuffix(bridge, "*")
+		return fmt.Sprintf("%s is taken to be a pod of this node, whose packets arrive on %s", packet.Source, bridge), nil
+	}
+	return "", nil
+}
+
+// isLocalPod reports whether an address is of a pod of this node: in its pod CIDRs, or a local endpoint.
+func (s *State) isLocalPod(addr netip.Addr) bool {
+	if slices.ContainsFunc(s.Snapshot.Node.PodCIDRs, func(cidr netip.Prefix) bool { return cidr.Contains(addr) }) {
+		return true
+	}
+	_, local := s.Plan.Hairpins.Get(addr)
+	return local
+}
+
+// maxSimilar is the number of similar names in a message.
+const maxSimilar = 3
+
+// Missing describes why there is no such Service, for an error message.
+func (s *State) Missing(name cluster.ServiceName) string {
+	text := fmt.Sprintf("Service %s is not served: it does not exist, or it is headless, of type ExternalName, or for another proxy", name)
+	if s.Unowned != nil {
+		for _, unowned := range s.Unowned() {
+			if unowned.Service == name {
+				text += fmt.Sprintf("; EndpointSlice %s/%s belongs to it", name.Namespace, unowned.Slices[0].Name)
+			}
+		}
+	}
+	var similar, elsewhere []string
+	for other := range s.Snapshot.Services.All() {
+		switch {
+		case other.Namespace == name.Namespace && near(other.Name, name.Name):
+			similar = append(similar, other.String())
+		case other.Name == name.Name:
+			elsewhere = append(elsewhere, other.String())
+		}
+	}
+	if similar = append(similar, elsewhere...); len(similar) > 0 {
+		text += "; did you mean " + strings.Join(similar[:min(len(similar), maxSimilar)], " or ") + "?"
+	}
+	return text
+}
+
+// near reports whether one name is probably a misspelling of the other: one letter differs, or two, as when they are
+// swapped, in names of the same length or long ones.
+func near(a, b string) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	limit := 1
+	if len(a) == len(b) || len(a) >= 6 {
+		limit = 2
+	}
+	if len(b)-len(a) > limit {
+		return false
+	}
+	// One row of the matrix of edit distances at a time.
+	row := make([]int, len(a)+1)
+	for i := range row {
+		row[i] = i
+	}
+	for j := range b {
+		diagonal := row[0]
+		row[0] = j + 1
+		for i := range a {
+			above := row[i+1]
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			row[i+1] = min(cost, above+1, row[i]+1)
+			diagonal = above
+		}
+	}
+	return row[len(a)] <= limit && row[len(a)] < len(b)
+}

@@ -1,0 +1,276 @@
+package view
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// service describes a Service, with full also its endpoints. counts may be nil.
+func (s *State) service(of *cluster.Service, counts *backend.Connections, full bool) *v1alpha1.Service {
+	planned, ok := s.Plan.Services.Get(of.Name)
+	if !ok {
+		planned = &plan.Service{}
+	}
+	out := &v1alpha1.Service{
+		TypeMeta:  v1alpha1.Meta(v1alpha1.KindService),
+		Namespace: of.Name.Namespace, Name: of.Name.Name,
+		ClusterIPs: texts(of.ClusterIPs), LoadBalancerIPs: texts(of.LoadBalancerIPs), ExternalIPs: texts(of.ExternalIPs),
+		InternalTrafficPolicy: of.InternalPolicy.String(), ExternalTrafficPolicy: of.ExternalPolicy.String(),
+		SessionAffinitySeconds: int(of.Affinity.Seconds()),
+		SourceRanges:           texts(of.SourceRanges),
+		Endpoints:              countEndpoints(of),
+		HealthCheck:            healthCheck(planned.HealthCheck),
+	}
+	if s.Changed != nil {
+		out.Changed = s.Changed(of.Name)
+	}
+	for i := range of.Ports {
+		out.Ports = append(out.Ports, s.port(&of.Ports[i], planned, counts))
+	}
+	if counts != nil {
+		out.Connections, out.Refused = new(uint64), new(uint64)
+		for route := range s.RoutesOf(of.Name) {
+			*out.Connections += counts.Frontends[route.Frontend]
+			*out.Refused += counts.Refused[route.Frontend]
+		}
+	}
+	out.Problems = s.problems(of, planned)
+	if full {
+		now := s.Now
+		out.Time = &now
+		s.addEndpoints(out, of, planned, counts)
+		for _, slice := range of.Slices {
+			out.Slices = append(out.Slices, sliceOf(of.Name, slice))
+		}
+	}
+	return out
+}
+
+// port describes a port with its addresses.
+func (s *State) port(port *cluster.ServicePort, planned *plan.Service, counts *backend.Connections) v1alpha1.Port {
+	out := v1alpha1.Port{Name: port.Name, Protocol: port.Protocol.String(), Port: port.Port, NodePort: port.NodePort, Addresses: []v1alpha1.Address{}}
+	for _, route := range planned.Routes {
+		if route.Port == port.Name && route.Frontend.Protocol == port.Protocol {
+			out.Addresses = append(out.Addresses, s.address(route, counts))
+		}
+	}
+	slices.SortStableFunc(out.Addresses, func(a, b v1alpha1.Address) int { return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind) })
+	return out
+}
+
+// kinds are the kinds of addresses in the order of plan.Kind.
+var kinds = []string{plan.ClusterIP: "ClusterIP", plan.LoadBalancerIP: "LoadBalancerIP", plan.ExternalIP: "ExternalIP", plan.NodePort: "NodePort"}
+
+// verdicts are the names of plan.Verdict.
+var verdicts = []string{plan.Balance: "Balance", plan.Reject: "Reject", plan.Drop: "Drop", plan.Pass: "Pass"}
+
+// notServed is the verdict of an address that another Service has.
+const notServed = "NotServed"
+
+// address describes a route.
+func (s *State) address(route *plan.Route, counts *backend.Connections) v1alpha1.Address {
+	out := v1alpha1.Address{
+		Address: route.Frontend.Addr.String(), Kind: kinds[route.Kind], Port: route.Frontend.Port,
+		TrafficPolicy: route.Policy.String(), Verdict: verdicts[route.Verdict], Reason: route.Reason().String(),
+		Endpoints: len(route.Pool.Endpoints),
+	}
+	if route.Verdict == plan.Balance {
+		out.Masquerade = route.Masquerade.String()
+	}
+	if lost := s.Plan.Lost(route); lost != "" {
+		out.Verdict, out.Reason, out.Endpoints, out.Masquerade = notServed, lost, 0, ""
+		return out
+	}
+	if counts != nil {
+		connections, refused := counts.Frontends[route.Frontend], counts.Refused[route.Frontend]
+		out.Connections, out.Refused = &connections, &refused
+	}
+	return out
+}
+
+// countEndpoints counts distinct addresses.
+func countEndpoints(of *cluster.Service) v1alpha1.EndpointCounts {
+	var counts v1alpha1.EndpointCounts
+	seen := map[netip.Addr]cluster.Conditions{}
+	for _, slice := range of.Slices {
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			ready := cluster.Conditions(0)
+			if e.Conditions.Has(cluster.Ready) {
+				ready = e.Conditions & (cluster.Ready | cluster.Local)
+			}
+			seen[e.Addr] |= ready
+		}
+	}
+	for _, conditions := range seen {
+		counts.All++
+		if conditions.Has(cluster.Ready) {
+			counts.Ready++
+		}
+		if conditions.Has(cluster.Ready | cluster.Local) {
+			counts.Local++
+		}
+	}
+	return counts
+}
+
+func healthCheck(h *plan.HealthCheck) *v1alpha1.HealthCheck {
+	if h == nil {
+		return nil
+	}
+	out := &v1alpha1.HealthCheck{Port: h.Port, LocalEndpoints: map[string]int{}}
+	for family, n := range h.LocalEndpoints {
+		out.LocalEndpoints[family.String()] = n
+	}
+	return out
+}
+
+// addEndpoints adds all endpoints to the ports, with the reasons under those policies that the Service's addresses have.
+func (s *State) addEndpoints(out *v1alpha1.Service, of *cluster.Service, planned *plan.Service, counts *backend.Connections) {
+	policies := policiesOf(planned)
+	for _, listing := range s.Plan.Listings(of.Name) {
+		port := &of.Ports[listing.Port]
+		e := v1alpha1.Endpoint{
+			Address: listing.Endpoint.String(), Slice: listing.Slice, Location: location(listing.Conditions),
+			Ready: listing.Conditions.Has(cluster.Ready), Serving: listing.Conditions.Has(cluster.Serving),
+			Terminating: listing.Conditions.Has(cluster.Terminating),
+		}
+		if listing.Endpoint.Port() == 0 {
+			e.Address = listing.Endpoint.Addr().String()
+		}
+		for _, policy := range policies {
+			if fate := listing.Fates[policy]; fate == plan.Used {
+				e.UsedBy = append(e.UsedBy, policy.String())
+			} else {
+				e.LeftOut = append(e.LeftOut, v1alpha1.LeftOut{TrafficPolicy: policy.String(), Reason: fate.String(), Message: fate.Why()})
+			}
+		}
+		if counts != nil && len(e.UsedBy) > 0 {
+			n := counts.Endpoints[backend.PortEndpoint{Port: plan.PortName(of.Name, port.Name), Protocol: port.Protocol, Endpoint: listing.Endpoint}]
+			e.Connections = &n
+		}
+		out.Ports[listing.Port].Endpoints = append(out.Ports[listing.Port].Endpoints, e)
+	}
+}
+
+// policiesOf returns the traffic policies by which connections to a Service's addresses are spread. External addresses
+// with policy Local use the policy Cluster for local traffic.
+func policiesOf(planned *plan.Service) []cluster.Policy {
+	var used [2]bool
+	for _, route := range planned.Routes {
+		used[route.Policy] = true
+		if route.ShortCut != nil {
+			used[cluster.PolicyCluster] = true
+		}
+	}
+	var policies []cluster.Policy
+	for policy, used := range used {
+		if used {
+			policies = append(policies, cluster.Policy(policy))
+		}
+	}
+	if policies == nil { // none of its addresses is served, as without a cluster IP of a served family
+		policies = []cluster.Policy{cluster.PolicyCluster}
+	}
+	return policies
+}
+
+func location(c cluster.Conditions) string {
+	switch {
+	case c.Has(cluster.Local):
+		return "ThisNode"
+	case c.Has(cluster.NoNodeName):
+		return "Unknown"
+	default:
+		return "OtherNode"
+	}
+}
+
+// problems returns the reasons why connections to a Service fail on this node.
+func (s *State) problems(of *cluster.Service, planned *plan.Service) []v1alpha1.Problem {
+	var found []v1alpha1.Problem
+	add := func(reason, format string, args ...any) {
+		found = append(found, v1alpha1.Problem{Reason: reason, Message: fmt.Sprintf(format, args...)})
+	}
+	for _, missing := range s.Plan.MissingPorts(of.Name) {
+		add("NoSuchPort", "%s: compare the port names of the Service (spec.ports[].name, and a targetPort that is a name) and of the pods' containers", missing)
+	}
+	told := map[string]bool{}
+	for _, route := range planned.Routes {
+		if lost := s.Plan.Lost(route); lost != "" {
+			add("Contested", "%s is %s", route.Frontend, lost)
+			continue
+		}
+		what := fmt.Sprintf("%s %s", route.Policy, route.Name)
+		if route.Verdict == plan.Balance || told[what] {
+			continue
+		}
+		told[what] = true
+		if route.Reason() == plan.NoLocalEndpoints {
+			add("NoLocalEndpoints", "%s: connections to a %s are dropped on this node: it has no usable endpoint, and the traffic policy is Local", route.Name, route.Kind)
+		} else {
+			add("NoEndpoints", "%s: connections are rejected: %s", route.Name, noEndpoints(of))
+		}
+	}
+	for _, refusal := range s.Refused {
+		if refusal.Service == of.Name {
+			add("RefusedByKernel", "%s: %v", refusal.Port, refusal.Cause)
+		}
+	}
+	if planned.WithheldExternalIPs > 0 {
+		add("ExternalIPsNotServed", "%d external IPs are not served because the feature gate AllowServiceExternalIPs is off (docs/external-ips.md)", planned.WithheldExternalIPs)
+	}
+	for _, family := range unserved(of) {
+		add("FamilyNotServed", "there are %s endpoints, but the Service has no %s cluster IP (spec.ipFamilies)", family, family)
+	}
+	if h := planned.HealthCheck; h != nil && len(h.LocalEndpoints) > 0 && !anyLocal(h) {
+		add("HealthCheckFails", "the health check on port %d fails because no ready endpoint is on this node: load balancers do not use it", h.Port)
+	}
+	return found
+}
+
+// noEndpoints describes the endpoints of a Service that no connection may use.
+func noEndpoints(of *cluster.Service) string {
+	counts := countEndpoints(of)
+	switch {
+	case len(of.Slices) == 0:
+		return "there is no EndpointSlice with the label kubernetes.io/service-name: " + of.Name.Name + "; does spec.selector match any pods?"
+	case counts.All == 0:
+		return "its EndpointSlices have no endpoints; does spec.selector match any pods?"
+	case counts.Ready == 0:
+		return fmt.Sprintf("none of %d endpoints is ready; see the pods' readiness probes", counts.All)
+	default:
+		return fmt.Sprintf("none of %d ready endpoints can be used for this port", counts.Ready)
+	}
+}
+
+// unserved returns the families of ready endpoints in which the Service has no cluster IP.
+func unserved(of *cluster.Service) (families []string) {
+	for _, slice := range of.Slices {
+		if len(slice.Endpoints) == 0 {
+			continue
+		}
+		family := cluster.FamilyOf(slice.Endpoints[0].Addr)
+		if !of.InFamily(family) && !slices.Contains(families, family.String()) {
+			families = append(families, family.String())
+		}
+	}
+	slices.SortFunc(families, strings.Compare)
+	return families
+}
+
+func anyLocal(h *plan.HealthCheck) bool {
+	for _, n := range h.LocalEndpoints {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}

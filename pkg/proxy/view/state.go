@@ -1,0 +1,196 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// State is a snapshot with the plan that was made of it. It does not change.
+type State struct {
+	// Info describes the proxy; its numbers are filled in by State.Describe.
+	Info     v1alpha1.Info
+	Snapshot *cluster.Snapshot
+	Plan     *plan.Plan
+	// Refused are the ports that the kernel refuses.
+	Refused []backend.Refusal
+	// Changed returns the last change of a Service; nil if there was none. The field is nil if no proxy runs.
+	Changed func(cluster.ServiceName) *v1alpha1.Change
+	// Unowned returns the slices without a Service; nil if they are not known.
+	Unowned func() []cluster.Unowned
+	// Counter reads the kernel's counters; nil if there are none. Families are those to read.
+	Counter  backend.ConnectionCounter
+	Families []cluster.Family
+	// Now is when the state is looked at.
+	Now time.Time
+}
+
+// Describe returns the description of the proxy.
+func (s *State) Describe() *v1alpha1.Info {
+	info := s.Info
+	info.TypeMeta = v1alpha1.Meta(v1alpha1.KindInfo)
+	info.Node, info.Zone = s.Snapshot.Node.Name, s.Snapshot.Node.Zone
+	info.NodeAddresses = texts(s.Snapshot.Node.Addresses)
+	info.Services, info.Frontends, info.Contested = s.Plan.Services.Len(), s.Plan.Frontends.Len(), s.Plan.Contested.Len()
+	return &info
+}
+
+// Filter selects Services. The zero value selects all.
+type Filter struct {
+	Namespace string
+	// Address selects the Services that have it as cluster IP, load balancer IP or external IP, or as endpoint.
+	Address netip.Addr
+}
+
+// Matches reports whether a Service is selected.
+func (f Filter) Matches(s *cluster.Service) bool {
+	if f.Namespace != "" && s.Name.Namespace != f.Namespace {
+		return false
+	}
+	if !f.Address.IsValid() {
+		return true
+	}
+	if slices.Contains(s.ClusterIPs, f.Address) || slices.Contains(s.LoadBalancerIPs, f.Address) || slices.Contains(s.ExternalIPs, f.Address) {
+		return true
+	}
+	return slices.ContainsFunc(s.Slices, func(slice *cluster.EndpointSlice) bool {
+		return slices.ContainsFunc(slice.Endpoints, func(e cluster.Endpoint) bool { return e.Addr == f.Address })
+	})
+}
+
+// selected returns the Services that match a filter.
+func (s *State) selected(f Filter) iter.Seq[*cluster.Service] {
+	return func(yield func(*cluster.Service) bool) {
+		for service := range s.Snapshot.Services.Values() {
+			if f.Matches(service) && !yield(service) {
+				return
+			}
+		}
+	}
+}
+
+// Services returns the selected Services without their endpoints.
+func (s *State) Services(f Filter, counts *backend.Connections) iter.Seq[*v1alpha1.Service] {
+	return func(yield func(*v1alpha1.Service) bool) {
+		for service := range s.selected(f) {
+			if !yield(s.service(service, counts, false)) {
+				return
+			}
+		}
+	}
+}
+
+// Service returns one Service with its endpoints; nil if it is not served.
+func (s *State) Service(name cluster.ServiceName, counts *backend.Connections) *v1alpha1.Service {
+	service, ok := s.Snapshot.Services.Get(name)
+	if !ok {
+		return nil
+	}
+	return s.service(service, counts, true)
+}
+
+// errNoCounters is the error without a Counter.
+var errNoCounters = errors.New("no proxy runs here: there are no counters")
+
+// Connections reads the kernel's counters of the selected Services, and with endpoints also those of endpoints. If it
+// fails, the counters of one family may be missing from the result.
+func (s *State) Connections(ctx context.Context, routes iter.Seq[*plan.Route], endpoints bool) (*backend.Connections, error) {
+	if s.Counter == nil {
+		return nil, errNoCounters
+	}
+	all := backend.NewConnections()
+	for _, family := range s.Families {
+		counts, err := s.Counter.Connections(ctx, family, of(family, routes), endpoints)
+		if err != nil {
+			return nil, fmt.Errorf("read the counters of %s: %w", family, err)
+		}
+		all.Add(counts)
+	}
+	return all, nil
+}
+
+// of selects the routes of a family.
+func of(family cluster.Family, routes iter.Seq[*plan.Route]) iter.Seq[*plan.Route] {
+	return func(yield func(*plan.Route) bool) {
+		for route := range routes {
+			if route.Frontend.Family() == family && !yield(route) {
+				return
+			}
+		}
+	}
+}
+
+// Routes returns the served routes of the selected Services.
+func (s *State) Routes(f Filter) iter.Seq[*plan.Route] {
+	return func(yield func(*plan.Route) bool) {
+		for service := range s.selected(f) {
+			for route := range s.RoutesOf(service.Name) {
+				if !yield(route) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// RoutesOf returns the served routes of one Service.
+func (s *State) RoutesOf(name cluster.ServiceName) iter.Seq[*plan.Route] {
+	return func(yield func(*plan.Route) bool) {
+		service, ok := s.Plan.Services.Get(name)
+		if !ok {
+			return
+		}
+		for _, route := range service.Routes {
+			if served, _ := s.Plan.Frontends.Get(route.Frontend); served == route && !yield(route) {
+				return
+			}
+		}
+	}
+}
+
+// UnownedSlices returns the EndpointSlices without a Service that match a filter's namespace.
+func (s *State) UnownedSlices(f Filter) []v1alpha1.Slice {
+	if s.Unowned == nil || f.Address.IsValid() {
+		return nil
+	}
+	var found []v1alpha1.Slice
+	for _, unowned := range s.Unowned() {
+		if f.Namespace == "" || unowned.Service.Namespace == f.Namespace {
+			for _, slice := range unowned.Slices {
+				found = append(found, sliceOf(unowned.Service, slice))
+			}
+		}
+	}
+	return found
+}
+
+func sliceOf(service cluster.ServiceName, slice *cluster.EndpointSlice) v1alpha1.Slice {
+	return v1alpha1.Slice{Namespace: service.Namespace, Name: slice.Name, Service: service.Name, Ports: slicePorts(slice), Endpoints: len(slice.Endpoints)}
+}
+
+// slicePorts returns a slice's ports as name/protocol/number.
+func slicePorts(slice *cluster.EndpointSlice) []string {
+	ports := []string{}
+	for _, p := range slice.Ports {
+		ports = append(ports, fmt.Sprintf("%s/%s/%d", p.Name, p.Protocol, p.Port))
+	}
+	return ports
+}
+
+// texts formats values; the result is never nil.
+func texts[T fmt.Stringer](values []T) []string {
+	all := make([]string, 0, len(values))
+	for _, v := range values {
+		all = append(all, v.String())
+	}
+	return all
+}

@@ -1,0 +1,53 @@
+package view
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+)
+
+// stream writes an object whose items are too many to be held in memory: 45,000 Services are some 30 MB.
+type stream func(encoder *json.Encoder, w io.Writer)
+
+// list streams a ServiceList. failed is why there are no counters.
+func (s *State) list(f Filter, counts *backend.Connections, failed string) stream {
+	return func(encoder *json.Encoder, w io.Writer) {
+		head := v1alpha1.ServiceList{TypeMeta: v1alpha1.Meta(v1alpha1.KindServiceList), Time: s.Now,
+			Unowned: s.UnownedSlices(f), ConnectionsError: failed}
+		streamItems(encoder, w, head, func(yield func(any) bool) {
+			for service := range s.Services(f, counts) {
+				if !yield(service) {
+					return
+				}
+			}
+		})
+	}
+}
+
+// noItems is how the empty field Items is encoded.
+const noItems = `"items":null`
+
+// streamItems writes an object whose field Items is empty, with items in its place. It ends when the client has closed the
+// connection.
+func streamItems(encoder *json.Encoder, w io.Writer, head any, items func(yield func(any) bool)) {
+	text, err := json.Marshal(head)
+	if err != nil {
+		return // not reached: every field has an encoding
+	}
+	before, after, _ := strings.Cut(string(text), noItems) // in a string the quotes have backslashes
+	if _, err := io.WriteString(w, before+`"items":[`); err != nil {
+		return
+	}
+	comma := ""
+	items(func(item any) bool {
+		if _, err := io.WriteString(w, comma); err != nil {
+			return false
+		}
+		comma = ","
+		return encoder.Encode(item) == nil
+	})
+	_, _ = io.WriteString(w, "]"+after+"\n")
+}
