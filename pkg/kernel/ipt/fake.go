@@ -389,18 +389,21 @@ func (f *Fake) RuleDigests(table, chain string) (digests []uint64, err error) {
 }
 
 // Packets is part of [Tables].
-func (f *Fake) Packets(table, chain string) (packets []uint64, err error) {
+func (f *Fake) Packets(ctx context.Context, table string, chains ...string) (map[string][]uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
 		return nil, errors.New("the tables are closed")
 	}
-	if c, err := f.chain(table, chain); err == nil {
-		for _, rule := range c.rules {
-			packets = append(packets, rule.packets)
+	packets := map[string][]uint64{}
+	for _, chain := range chains {
+		if c, err := f.chain(table, chain); err == nil {
+			for _, rule := range c.rules {
+				packets[chain] = append(packets[chain], rule.packets)
+			}
 		}
 	}
-	return packets, nil
+	return packets, ctx.Err()
 }
 
 // WriteExternally changes the tables as another program would. FailRandomly does not apply to it.

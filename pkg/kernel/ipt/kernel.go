@@ -204,14 +204,14 @@ func (t *kernelTables) RuleDigests(table, chain string) ([]uint64, error) {
 }
 
 // Packets is part of [Tables].
-func (t *kernelTables) Packets(table, chain string) ([]uint64, error) {
+func (t *kernelTables) Packets(ctx context.Context, table string, chains ...string) (map[string][]uint64, error) {
 	read := nftPackets
 	if t.features.Variant == Legacy {
 		read = legacyPackets
 	}
-	packets, err := read(t.family, table, chain)
+	packets, err := read(ctx, t.family, table, chains)
 	if err != nil {
-		return nil, fmt.Errorf("iptables %s: read the counters of chain %s of table %s: %w", t.family, chain, table, err)
+		return nil, fmt.Errorf("iptables %s: read the counters of table %s: %w", t.family, table, err)
 	}
 	return packets, nil
 }

@@ -242,7 +242,7 @@ func TestKernelPackets(t *testing.T) {
 		for _, door := range []Tables{tables, fake} {
 			want := func(table, chain string, want ...uint64) {
 				t.Helper()
-				if packets, err := door.Packets(table, chain); err != nil || !slices.Equal(packets, want) {
+				if packets, err := door.Packets(t.Context(), table, chain); err != nil || !slices.Equal(packets[chain], want) {
 					t.Errorf("%T: the rules of %s in table %s have matched %v packets, %v; want %v", door, chain, table, packets, err, want)
 				}
 			}

@@ -103,16 +103,24 @@ func (r nftRequests) ruleDigests(table, chain string) (digests []uint64, err err
 	return digests, err
 }
 
-// nftPackets reads the counters of a chain's rules on a socket of its own.
-func nftPackets(family Family, table, chain string) (packets []uint64, err error) {
+// nftPackets reads the counters of chains' rules on a socket of its own.
+func nftPackets(ctx context.Context, family Family, table string, chains []string) (map[string][]uint64, error) {
 	r, err := openRequests(family)
 	if err != nil {
 		return nil, err
 	}
-	err = r.rules(table, chain, func(m netlink.Message) {
-		packets = append(packets, counted(m.Attr(unix.NFTA_RULE_EXPRESSIONS)))
-	})
-	return packets, errors.Join(err, r.close())
+	packets := map[string][]uint64{}
+	for _, chain := range chains {
+		var of []uint64
+		err := r.rules(table, chain, func(m netlink.Message) {
+			of = append(of, counted(m.Attr(unix.NFTA_RULE_EXPRESSIONS)))
+		})
+		if err := errors.Join(err, ctx.Err()); err != nil {
+			return nil, errors.Join(err, r.close())
+		}
+		packets[chain] = of
+	}
+	return packets, r.close()
 }
 
 // counted returns what the counter among a rule's expressions counted. A rule without one, which iptables never makes,

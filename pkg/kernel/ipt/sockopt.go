@@ -209,8 +209,8 @@ func (s *legacySentinel) digestAll(entries []byte) (uint64, error) {
 	return sum.Sum64(), err
 }
 
-// legacyPackets reads the counters of a chain's rules on a socket of its own. It reads the whole table.
-func legacyPackets(family Family, table, chain string) ([]uint64, error) {
+// legacyPackets reads the counters of chains' rules on a socket of its own. It reads the whole table.
+func legacyPackets(_ context.Context, family Family, table string, wanted []string) (map[string][]uint64, error) {
 	if !legacyTableExists(family, table) {
 		return nil, nil // reading would create it
 	}
@@ -227,21 +227,27 @@ func legacyPackets(family Family, table, chain string) ([]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	var packets []uint64
-	in := ""
+	packets := map[string][]uint64{}
+	for _, chain := range wanted {
+		packets[chain] = nil
+	}
+	in, counts := "", false
 	err = s.walk(entries, func(at uint32, entry, target []byte) {
 		if name, begins := chains[at]; begins {
 			in = name
+			_, counts = packets[name]
 		}
 		if _, head := chainHead(target); head {
-			in = ""
+			counts = false
 		}
-		if in == chain {
-			packets = append(packets, binary.NativeEndian.Uint64(entry[s.size-countersSize:]))
+		if counts {
+			packets[in] = append(packets[in], binary.NativeEndian.Uint64(entry[s.size-countersSize:]))
 		}
 	})
-	// The last entry of a chain is not a rule: it is the policy, or returns.
-	return packets[:max(0, len(packets)-1)], err
+	for chain, of := range packets {
+		packets[chain] = of[:max(0, len(of)-1)] // the last entry of a chain is not a rule: it is the policy, or returns
+	}
+	return packets, err
 }
 
 // chains returns the names of chains by the offsets of their first entries.

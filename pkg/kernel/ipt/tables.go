@@ -76,10 +76,11 @@ type Tables interface {
 	// where that would cost more than it saves, it returns none.
 	RuleDigests(table, chain string) ([]uint64, error)
 
-	// Packets returns how many packets have matched each rule of a chain since it was written, in the order of Rules, without
-	// a program. A missing chain has none. In the legacy variant the kernel copies the whole table for it. Any goroutine may
-	// call it, in the network namespace of the Tables. If others write meanwhile, the error may be [ErrBusy].
-	Packets(table, chain string) ([]uint64, error)
+	// Packets returns for each of the chains how many packets have matched each rule since it was written, in the order of
+	// Rules, without a program. A missing chain has none. In the legacy variant the kernel copies the whole table for it,
+	// once. Any goroutine may call it, in the network namespace of the Tables. If others write meanwhile, the error may be
+	// [ErrBusy].
+	Packets(ctx context.Context, table string, chains ...string) (map[string][]uint64, error)
 
 	// Close releases what is held open. It removes nothing.
 	Close() error

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -48,15 +49,15 @@ func (b *Backend) counted(family cluster.Family, name chainName, rule rule) (uin
 		if at < 0 {
 			continue
 		}
-		packets, err := f.state.door.Packets(name.table, name.name)
-		if err == nil && len(packets) != len(chain.lines) {
+		packets, err := f.state.door.Packets(context.Background(), name.table, name.name)
+		if err == nil && len(packets[name.name]) != len(chain.lines) {
 			err = fmt.Errorf("iptables %s: chain %s of table %s has %d rules, and was written with %d: %w",
-				family, name.name, name.table, len(packets), len(chain.lines), ipt.ErrBusy)
+				family, name.name, name.table, len(packets[name.name]), len(chain.lines), ipt.ErrBusy)
 		}
 		if err != nil {
 			return 0, err
 		}
-		return packets[at], nil
+		return packets[name.name][at], nil
 	}
 	return 0, nil
 }

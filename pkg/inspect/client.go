@@ -1,0 +1,149 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+)
+
+// DefaultServer is where a proxy with the default configuration serves its API.
+const DefaultServer = "127.0.0.1:10249"
+
+// requestTimeout bounds one request: a list of 45,000 Services takes about a second.
+const requestTimeout = 30 * time.Second
+
+// Client is a Reader of a running proxy.
+type Client struct {
+	server string
+	http   *http.Client
+}
+
+var _ Reader = (*Client)(nil)
+
+// NewClient returns a Client of the proxy at a server: host:port, or a URL with http.
+func NewClient(server string) (*Client, error) {
+	text := server
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" || u.Host == "" || u.Port() == "" || u.Path != "" && u.Path != "/" {
+		return nil, fmt.Errorf("%q is no address of a proxy: write HOST:PORT, as in %s", server, DefaultServer)
+	}
+	// No proxy of the environment: the server is on this machine.
+	return &Client{server: "http://" + u.Host, http: &http.Client{Timeout: requestTimeout, Transport: &http.Transport{}}}, nil
+}
+
+// NotRunningError is the error if nothing listens on the server's address.
+type NotRunningError struct {
+	// Server is the URL.
+	Server string
+	Cause  error
+}
+
+func (e *NotRunningError) Error() string {
+	return fmt.Sprintf("no kube-proxy answers at %s: run this on its node, or in its pod (kubectl exec); name another metrics address with --server; "+
+		"or read objects without a proxy, with --manifests or --kubeconfig: %v", e.Server, e.Cause)
+}
+
+func (e *NotRunningError) Unwrap() error { return e.Cause }
+
+// get reads the object at a path.
+func get[T any](ctx context.Context, c *Client, path string, query url.Values, kind string) (*T, error) {
+	address := c.server + v1alpha1.Path + path
+	if len(query) > 0 {
+		address += "?" + query.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.http.Do(request)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, &NotRunningError{c.server, syscall.ECONNREFUSED}
+	case err != nil:
+		return nil, fmt.Errorf("ask the proxy: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, c.failure(response)
+	}
+	body := json.NewDecoder(response.Body)
+	var raw json.RawMessage
+	var meta v1alpha1.TypeMeta
+	if err := errors.Join(body.Decode(&raw), json.Unmarshal(raw, &meta)); err != nil {
+		return nil, fmt.Errorf("read the answer of the proxy at %s: %w", c.server, err)
+	}
+	if meta.APIVersion != v1alpha1.APIVersion || meta.Kind != kind {
+		return nil, fmt.Errorf("the server at %s answered with %s %q, not with %s %q: use the program of the proxy's version",
+			c.server, meta.Kind, meta.APIVersion, kind, v1alpha1.APIVersion)
+	}
+	object := new(T)
+	if err := json.Unmarshal(raw, object); err != nil {
+		return nil, fmt.Errorf("read the answer of the proxy at %s: %w", c.server, err)
+	}
+	return object, nil
+}
+
+// maxFailure is how much of a failed response is read.
+const maxFailure = 64 << 10
+
+// failure is the error of a response with another status than 200.
+func (c *Client) failure(response *http.Response) error {
+	body, _ := io.ReadAll(io.LimitReader(response.Body, maxFailure))
+	var status v1alpha1.Status
+	media, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	switch err := json.Unmarshal(body, &status); {
+	case media == "application/json" && err == nil && status.Kind == v1alpha1.KindStatus:
+		return errors.New(status.Message)
+	case response.StatusCode == http.StatusNotFound:
+		return fmt.Errorf("the server at %s has no API %s: it is an older version of this program, or another one, such as Kubernetes' own kube-proxy; "+
+			"use --manifests or --kubeconfig to read objects instead", c.server, v1alpha1.APIVersion)
+	default:
+		return fmt.Errorf("the server at %s answered with %s", c.server, response.Status)
+	}
+}
+
+// Info is part of [Reader].
+func (c *Client) Info(ctx context.Context) (*v1alpha1.Info, error) {
+	return get[v1alpha1.Info](ctx, c, "/info", nil, v1alpha1.KindInfo)
+}
+
+// Services is part of [Reader].
+func (c *Client) Services(ctx context.Context, q Query) (*v1alpha1.ServiceList, error) {
+	query := url.Values{"connections": {strconv.FormatBool(q.Connections)}}
+	for name, value := range map[string]string{"namespace": q.Namespace, "address": q.Address} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return get[v1alpha1.ServiceList](ctx, c, "/services", query, v1alpha1.KindServiceList)
+}
+
+// Service is part of [Reader].
+func (c *Client) Service(ctx context.Context, namespace, name string) (*v1alpha1.Service, error) {
+	path := "/services/" + url.PathEscape(namespace) + "/" + url.PathEscape(name)
+	return get[v1alpha1.Service](ctx, c, path, url.Values{"connections": {"true"}}, v1alpha1.KindService)
+}
+
+// Explain is part of [Reader].
+func (c *Client) Explain(ctx context.Context, from, to string) (*v1alpha1.Explanation, error) {
+	return get[v1alpha1.Explanation](ctx, c, "/explain", url.Values{"from": {from}, "to": {to}}, v1alpha1.KindExplanation)
+}
+
+// Repairs is part of [Reader].
+func (c *Client) Repairs(ctx context.Context) (*v1alpha1.RepairList, error) {
+	return get[v1alpha1.RepairList](ctx, c, "/repairs", nil, v1alpha1.KindRepairList)
+}

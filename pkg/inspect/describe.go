@@ -1,0 +1,204 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+)
+
+// PrintService prints everything about one Service. rates may be nil.
+func (p Print) PrintService(out io.Writer, s *v1alpha1.Service, rates *Rates) error {
+	p.Wide = rates != nil // the columns with rates
+	if err := p.summary(s, rates).print(out); err != nil {
+		return err
+	}
+	for i := range s.Ports {
+		port := &s.Ports[i]
+		name := ""
+		if port.Name != "" {
+			name = " " + port.Name
+		}
+		if _, err := fmt.Fprintf(out, "\nPort%s %s\n", clean(name), portText(*port)); err != nil {
+			return err
+		}
+		if err := p.addresses(s, port, rates).print(out); err != nil {
+			return err
+		}
+		if err := p.endpoints(s, port, rates).print(out); err != nil {
+			return err
+		}
+	}
+	if len(s.Problems) == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintln(out, "\nProblems"); err != nil {
+		return err
+	}
+	t := &table{width: p.Width, indent: "  "}
+	for _, problem := range s.Problems {
+		t.add(problem.Reason, clean(problem.Message))
+	}
+	return t.print(out)
+}
+
+// summary are the lines above the ports.
+func (p Print) summary(s *v1alpha1.Service, rates *Rates) *table {
+	t := &table{width: p.Width}
+	add := func(name, value string) { t.add(name+":", clean(value)) }
+	add("Name", s.Name)
+	add("Namespace", s.Namespace)
+	add("Status", statusText(s))
+	add("Cluster IPs", orNone(s.ClusterIPs))
+	if len(s.LoadBalancerIPs) > 0 {
+		add("Load balancer IPs", orNone(s.LoadBalancerIPs))
+	}
+	if len(s.ExternalIPs) > 0 {
+		add("External IPs", orNone(s.ExternalIPs))
+	}
+	if len(s.SourceRanges) > 0 {
+		add("Source ranges", orNone(s.SourceRanges)+" (for load balancer IPs)")
+	}
+	add("Traffic policy", "internal "+s.InternalTrafficPolicy+", external "+s.ExternalTrafficPolicy)
+	if s.SessionAffinitySeconds > 0 {
+		add("Session affinity", fmt.Sprintf("ClientIP, for %s after the last connection", time.Duration(s.SessionAffinitySeconds)*time.Second))
+	}
+	var slices []string
+	for _, slice := range s.Slices {
+		slices = append(slices, slice.Name)
+	}
+	add("EndpointSlices", orNone(slices))
+	add("Endpoints", fmt.Sprintf("%d ready (%d on this node) of %d", s.Endpoints.Ready, s.Endpoints.Local, s.Endpoints.All))
+	if s.HealthCheck != nil {
+		add("Health check", healthText(s.HealthCheck))
+	}
+	switch {
+	case s.ConnectionsError != "":
+		add("Connections", "unknown: "+s.ConnectionsError)
+	case s.Connections != nil && rates != nil:
+		add("Connections", fmt.Sprintf("%d, %s/s; refused packets: %d, %s/s", *s.Connections, rate(rates.service(s)), *s.Refused, rate(rates.refused(s))))
+	case s.Connections != nil:
+		add("Connections", fmt.Sprintf("%d; refused packets: %d", *s.Connections, *s.Refused))
+	}
+	if s.Changed != nil && s.Time != nil {
+		add("Last change", changeText(s.Changed, *s.Time))
+	}
+	return t
+}
+
+func healthText(h *v1alpha1.HealthCheck) string {
+	var counts []string
+	for _, family := range slices.Sorted(maps.Keys(h.LocalEndpoints)) {
+		counts = append(counts, fmt.Sprintf("%d in %s", h.LocalEndpoints[family], family))
+	}
+	return fmt.Sprintf("port %d; ready endpoints on this node: %s", h.Port, strings.Join(counts, ", "))
+}
+
+func changeText(c *v1alpha1.Change, now time.Time) string {
+	text := ago(now, c.Arrived) + " ago, "
+	if c.Seconds == nil {
+		return text + "not programmed yet"
+	}
+	took := time.Duration(*c.Seconds * float64(time.Second))
+	return text + "programmed in " + took.Round(took/1000+time.Microsecond).String()
+}
+
+// addresses is the table of a port's addresses.
+func (p Print) addresses(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rates) *table {
+	t := &table{width: p.Width, indent: "  "}
+	p.add(t, "ADDRESS", "KIND", "POLICY", "CONNECTIONS", "CONN/S", "RESULT")
+	for i := range port.Addresses {
+		a := &port.Addresses[i]
+		p.add(t, addressText(a), a.Kind, a.TrafficPolicy, number(a.Connections), rate(rates.of(addressKey(s, port, a))), resultText(a))
+	}
+	return t
+}
+
+// add adds a row; the column before the last has rates, and is left out without any.
+func (p Print) add(t *table, cells ...string) {
+	if !p.Wide {
+		cells = slices.Delete(cells, len(cells)-2, len(cells)-1)
+	}
+	for i := range cells {
+		cells[i] = clean(cells[i])
+	}
+	t.add(cells...)
+}
+
+func addressText(a *v1alpha1.Address) string {
+	if a.Kind == "NodePort" {
+		family := "IPv4"
+		if strings.Contains(a.Address, ":") {
+			family = "IPv6"
+		}
+		return fmt.Sprintf("node:%d (%s)", a.Port, family)
+	}
+	return net.JoinHostPort(a.Address, strconv.Itoa(int(a.Port)))
+}
+
+func resultText(a *v1alpha1.Address) string {
+	text := map[string]string{"Balance": fmt.Sprintf("%d of the endpoints", a.Endpoints), "Reject": "rejected", "Drop": "dropped", "NotServed": "not served"}[a.Verdict]
+	text = cmp.Or(text, a.Verdict) + ": " + a.Reason
+	if a.Refused != nil && *a.Refused > 0 {
+		text += fmt.Sprintf(" (%d packets)", *a.Refused)
+	}
+	return text
+}
+
+// endpoints is the table of a port's endpoints.
+func (p Print) endpoints(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rates) *table {
+	t := &table{width: p.Width, indent: "  "}
+	if len(port.Endpoints) == 0 {
+		t.add("no endpoints")
+		return t
+	}
+	p.add(t, "ENDPOINT", "WHERE", "STATE", "CONNECTIONS", "CONN/S", "USED")
+	for i := range port.Endpoints {
+		e := &port.Endpoints[i]
+		p.add(t, e.Address, where(e), state(e), number(e.Connections), rate(rates.of(endpointKey(s, port, e.Address))), usedText(e))
+	}
+	return t
+}
+
+func where(e *v1alpha1.Endpoint) string {
+	return cmp.Or(map[string]string{"ThisNode": "this node", "OtherNode": "elsewhere", "Unknown": "unknown"}[e.Location], e.Location)
+}
+
+func state(e *v1alpha1.Endpoint) string {
+	switch {
+	case e.Terminating && e.Serving:
+		return "terminating"
+	case e.Terminating:
+		return "terminated"
+	case e.Ready:
+		return "ready"
+	default:
+		return "not ready"
+	}
+}
+
+// usedText says under which policies an endpoint is used, and why not under the others.
+func usedText(e *v1alpha1.Endpoint) string {
+	if len(e.LeftOut) == 0 {
+		return "yes"
+	}
+	var parts []string
+	for _, policy := range e.UsedBy {
+		parts = append(parts, policy+": yes")
+	}
+	for _, left := range e.LeftOut {
+		text := "no: " + left.Message + " (slice " + e.Slice + ")"
+		if len(e.UsedBy)+len(e.LeftOut) > 1 {
+			text = left.TrafficPolicy + ": " + text
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, "; ")
+}

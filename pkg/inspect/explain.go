@@ -1,0 +1,49 @@
+package inspect
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+)
+
+// PrintExplanation prints the decisions about a connection, step by step.
+func (p Print) PrintExplanation(out io.Writer, e *v1alpha1.Explanation) error {
+	t := &table{width: p.Width}
+	t.add("From:", clean(fromText(e)))
+	t.add("To:", e.To+"/"+e.Protocol)
+	for _, step := range e.Steps {
+		t.add("  "+step.Subject, clean(step.Text))
+	}
+	t.add("Verdict:", clean(verdictText(e)))
+	return t.print(out)
+}
+
+func fromText(e *v1alpha1.Explanation) string {
+	if e.From == e.Source {
+		return e.Source
+	}
+	return e.From + " (" + e.Source + ")"
+}
+
+func verdictText(e *v1alpha1.Explanation) string {
+	switch e.Verdict {
+	case "Balance":
+		seen := e.Source
+		if e.Masqueraded {
+			seen = "an address of this node"
+		}
+		if len(e.Endpoints) == 1 {
+			return fmt.Sprintf("sent to %s, which sees %s as the source", e.Endpoints[0], seen)
+		}
+		return fmt.Sprintf("sent to one of %d endpoints with equal probability, which sees %s as the source", len(e.Endpoints), seen)
+	case "Reject":
+		return "rejected: " + e.Reason
+	case "Drop":
+		return "dropped: " + e.Reason
+	case "Pass":
+		return "left alone: " + e.Reason
+	default:
+		return e.Verdict + ": " + e.Reason
+	}
+}

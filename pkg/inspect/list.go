@@ -1,0 +1,150 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+)
+
+// Print says how text is printed.
+type Print struct {
+	// Width is that of the terminal in columns; 0 wraps nothing, as for a pipe.
+	Width int
+	// Wide prints more columns.
+	Wide bool
+	// Namespaces prints a column with the namespace.
+	Namespaces bool
+}
+
+// maxPorts is the number of ports that a row of the list names.
+const maxPorts = 3
+
+// PrintServices prints a list of Services. rates are of an earlier reading; nil prints no rates.
+func (p Print) PrintServices(out io.Writer, list *v1alpha1.ServiceList, rates *Rates) error {
+	if len(list.Items) == 0 && len(list.Unowned) == 0 {
+		_, err := fmt.Fprintln(out, "No Services found.")
+		return err
+	}
+	if len(list.Items) > 0 {
+		if err := p.services(out, list, rates); err != nil {
+			return err
+		}
+	}
+	for _, slice := range list.Unowned {
+		text := fmt.Sprintf("EndpointSlice %s/%s (%d endpoints) belongs to the Service %q, which is not served: it does not exist, or it is headless, of type ExternalName, or for another proxy",
+			slice.Namespace, slice.Name, slice.Endpoints, slice.Service)
+		if _, err := fmt.Fprintf(out, "\n%s\n", wrap(clean(text), p.Width)); err != nil {
+			return err
+		}
+	}
+	if list.ConnectionsError != "" {
+		if _, err := fmt.Fprintf(out, "\nNo counters: %s\n", wrap(clean(list.ConnectionsError), p.Width)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p Print) services(out io.Writer, list *v1alpha1.ServiceList, rates *Rates) error {
+	t := &table{width: p.Width}
+	head := []string{"NAME", "CLUSTER-IP", "PORTS", "READY", "STATUS"}
+	if p.Wide {
+		head = []string{"NAME", "CLUSTER-IP", "EXTERNAL-IP", "PORTS", "POLICY", "READY", "LOCAL", "CONNECTIONS", "REFUSED", "AFFINITY", "CHANGED", "STATUS"}
+	}
+	if rates != nil {
+		head = slices.Insert(head, len(head)-1, "CONN/S", "REFUSED/S")
+	}
+	if p.Namespaces {
+		head = slices.Insert(head, 0, "NAMESPACE")
+	}
+	t.add(head...)
+	items := list.Items
+	if rates != nil {
+		items = slices.Clone(items)
+		slices.SortStableFunc(items, func(a, b v1alpha1.Service) int { return cmp.Compare(rates.service(&b), rates.service(&a)) })
+	}
+	for i := range items {
+		t.add(p.row(&items[i], list.Time, rates)...)
+	}
+	return t.print(out)
+}
+
+func (p Print) row(s *v1alpha1.Service, now time.Time, rates *Rates) []string {
+	ready := fmt.Sprintf("%d/%d", s.Endpoints.Ready, s.Endpoints.All)
+	row := []string{s.Name, orNone(s.ClusterIPs), portsText(s.Ports), ready, statusText(s)}
+	if p.Wide {
+		affinity := "-"
+		if s.SessionAffinitySeconds > 0 {
+			affinity = (time.Duration(s.SessionAffinitySeconds) * time.Second).String()
+		}
+		changed := "-"
+		if s.Changed != nil {
+			changed = ago(now, s.Changed.Arrived)
+		}
+		row = []string{s.Name, orNone(s.ClusterIPs), orNone(slices.Concat(s.LoadBalancerIPs, s.ExternalIPs)), portsText(s.Ports),
+			s.InternalTrafficPolicy + "/" + s.ExternalTrafficPolicy, ready, strconv.Itoa(s.Endpoints.Local),
+			number(s.Connections), number(s.Refused), affinity, changed, statusText(s)}
+	}
+	if rates != nil {
+		row = slices.Insert(row, len(row)-1, rate(rates.service(s)), rate(rates.refused(s)))
+	}
+	if p.Namespaces {
+		row = slices.Insert(row, 0, s.Namespace)
+	}
+	for i := range row {
+		row[i] = clean(row[i])
+	}
+	return row
+}
+
+// portsText lists ports as kubectl does, the first few of them.
+func portsText(ports []v1alpha1.Port) string {
+	var texts []string
+	for i, port := range ports {
+		if i == maxPorts {
+			texts = append(texts, fmt.Sprintf("%d more", len(ports)-i))
+			break
+		}
+		texts = append(texts, portText(port))
+	}
+	return strings.Join(texts, ",")
+}
+
+func portText(port v1alpha1.Port) string {
+	if port.NodePort != 0 {
+		return fmt.Sprintf("%d:%d/%s", port.Port, port.NodePort, port.Protocol)
+	}
+	return fmt.Sprintf("%d/%s", port.Port, port.Protocol)
+}
+
+// statusText names the problems of a Service, each once.
+func statusText(s *v1alpha1.Service) string {
+	var reasons []string
+	for _, problem := range s.Problems {
+		if !slices.Contains(reasons, problem.Reason) {
+			reasons = append(reasons, problem.Reason)
+		}
+	}
+	return cmp.Or(strings.Join(reasons, ","), "OK")
+}
+
+// ago formats how long ago a time was.
+func ago(now, at time.Time) string {
+	d := max(0, now.Sub(at))
+	switch {
+	case d < time.Minute:
+		return d.Truncate(time.Second).String()
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
+	}
+}

@@ -1,0 +1,95 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+)
+
+// Local is a Reader of objects where no proxy runs.
+type Local struct {
+	state *view.State
+}
+
+var _ Reader = (*Local)(nil)
+
+// Load reads all objects of the sources once and computes the plan for them, as a proxy on the builder's Node would.
+// The machine's addresses are taken to be those of the Node.
+func Load(ctx context.Context, builder *cluster.Builder, opts *plan.Options, sources ...source.Source) (*Local, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, len(sources))
+	for _, s := range sources {
+		go func() { ended <- s.Run(ctx, builder) }()
+	}
+	defer func() {
+		cancel()
+		for range sources {
+			<-ended
+		}
+	}()
+	for _, s := range sources {
+		select {
+		case <-s.Complete():
+		case err := <-ended:
+			ended <- nil // for the deferred function, which waits for all
+			if err == nil {
+				err = errors.New("interrupted")
+			}
+			return nil, fmt.Errorf("read the objects: %w", err)
+		}
+	}
+	if len(builder.Snapshot().Node.Interfaces) == 0 {
+		addrs := builder.Snapshot().Node.Addresses
+		if err := builder.Update(func(u *cluster.Update) { u.SetInterfaces(addrs) }); err != nil {
+			return nil, err
+		}
+	}
+	snapshot := builder.Snapshot()
+	return &Local{state: &view.State{Snapshot: snapshot, Plan: plan.Compute(snapshot, opts, nil), Unowned: builder.Unowned, Now: time.Now()}}, nil
+}
+
+// Info is part of [Reader].
+func (l *Local) Info(context.Context) (*v1alpha1.Info, error) { return l.state.Describe(), nil }
+
+// Services is part of [Reader].
+func (l *Local) Services(_ context.Context, q Query) (*v1alpha1.ServiceList, error) {
+	filter := view.Filter{Namespace: q.Namespace}
+	if q.Address != "" {
+		var err error
+		if filter.Address, err = netip.ParseAddr(q.Address); err != nil || filter.Address.Is4In6() {
+			return nil, fmt.Errorf("%q is not an IPv4 or IPv6 address", q.Address)
+		}
+	}
+	list := &v1alpha1.ServiceList{TypeMeta: v1alpha1.Meta(v1alpha1.KindServiceList), Time: l.state.Now, Unowned: l.state.UnownedSlices(filter)}
+	for service := range l.state.Services(filter, nil) {
+		list.Items = append(list.Items, *service)
+	}
+	return list, nil
+}
+
+// Service is part of [Reader].
+func (l *Local) Service(_ context.Context, namespace, name string) (*v1alpha1.Service, error) {
+	key := cluster.ServiceName{Namespace: namespace, Name: name}
+	if service := l.state.Service(key, nil); service != nil {
+		return service, nil
+	}
+	return nil, errors.New(l.state.Missing(key))
+}
+
+// Explain is part of [Reader].
+func (l *Local) Explain(_ context.Context, from, to string) (*v1alpha1.Explanation, error) {
+	return l.state.Explain(view.Question{From: from, To: to})
+}
+
+// Repairs is part of [Reader]. There are none.
+func (l *Local) Repairs(context.Context) (*v1alpha1.RepairList, error) {
+	return &v1alpha1.RepairList{TypeMeta: v1alpha1.Meta(v1alpha1.KindRepairList), Items: []v1alpha1.Repair{}}, nil
+}

@@ -1,0 +1,30 @@
+package inspect
+
+import (
+	"context"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+)
+
+// Reader reads the objects of the API.
+type Reader interface {
+	Info(ctx context.Context) (*v1alpha1.Info, error)
+	// Services returns the Services that a Query selects.
+	Services(ctx context.Context, q Query) (*v1alpha1.ServiceList, error)
+	// Service returns one Service with its endpoints, with counters if there are any.
+	Service(ctx context.Context, namespace, name string) (*v1alpha1.Service, error)
+	// Explain explains a connection; see v1alpha1.Explanation for both arguments.
+	Explain(ctx context.Context, from, to string) (*v1alpha1.Explanation, error)
+	// Repairs returns what was repaired lately.
+	Repairs(ctx context.Context) (*v1alpha1.RepairList, error)
+}
+
+// Query selects Services.
+type Query struct {
+	// Namespace is empty for all.
+	Namespace string
+	// Address selects Services with this address, as text.
+	Address string
+	// Connections requests counters.
+	Connections bool
+}

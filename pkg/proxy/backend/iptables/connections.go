@@ -1,0 +1,187 @@
+package iptables
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+var _ backend.ConnectionCounter = (*Backend)(nil)
+
+// Connections implements [backend.ConnectionCounter]. It reads the chains in which the routes have rules, as they were last
+// written. A chain that was written again meanwhile counts nothing.
+func (b *Backend) Connections(ctx context.Context, family cluster.Family, routes iter.Seq[*plan.Route], endpoints bool) (*backend.Connections, error) {
+	counts := backend.NewConnections()
+	for _, f := range b.families {
+		written := f.state.written.Load()
+		if f.state.family != family || written == nil {
+			continue
+		}
+		w := newWriter(family, written.from.Node, f.renderer.opts, f.renderer.can)
+		m := &meter{writer: w, written: written, wanted: map[chainName]map[string]func(uint64){}, counts: counts}
+		ports := map[portKey]bool{}
+		for route := range routes {
+			m.frontend(route)
+			ports[keyOf(route)] = true
+		}
+		if endpoints {
+			for key := range ports {
+				m.port(key)
+			}
+		}
+		for _, table := range []string{tableNAT, tableFilter} {
+			if err := m.read(ctx, table, f.state.door.Packets); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return counts, nil
+}
+
+// meter finds the rules whose counters are wanted, and reads these.
+type meter struct {
+	*writer
+	written *rendering
+	// wanted holds for each chain the texts of the rules that are wanted, and where their counts go.
+	wanted map[chainName]map[string]func(packets uint64)
+	counts *backend.Connections
+}
+
+// want wants the counter of a rule in a chain.
+func (m *meter) want(in chainName, rule line, add func(uint64)) {
+	if m.wanted[in] == nil {
+		m.wanted[in] = map[string]func(uint64){}
+	}
+	m.wanted[in][rule.text] = add
+}
+
+// frontend wants the counters of a frontend: of the rule in the nat table by which its connections are sent on, and of
+// those in the filter table that refuse packets.
+func (m *meter) frontend(r *plan.Route) {
+	f := r.Frontend
+	for at, rules := range m.frontendRules(r) {
+		in := m.chainOfFrontend(place(at), f)
+		for _, rule := range rules {
+			switch {
+			case place(at) <= natNodePorts:
+				m.want(in, rule, func(n uint64) { m.counts.Frontends[f] += n })
+			case place(at) != filterRestricted:
+				m.want(in, rule, func(n uint64) { m.counts.Refused[f] += n })
+			}
+		}
+	}
+}
+
+// chainOfFrontend returns the chain that has a frontend's rules in a place.
+func (m *meter) chainOfFrontend(at place, f plan.Frontend) chainName {
+	d := dispatches()[at]
+	node := m.written.trees[at]
+	if node.inline() {
+		return inlineChain(at)
+	}
+	var path []int
+	for node != nil && node.branches != nil && len(path) < d.shape.levels {
+		digit := d.shape.digit(f, len(path))
+		node, path = node.branches[digit], append(path, digit)
+	}
+	return d.chain(path)
+}
+
+// inlineChain returns the chain that has the rules of a place while they are few; see namedChains.
+func inlineChain(at place) chainName {
+	switch at {
+	case natClusterIPs, natOthers:
+		return chainName{tableNAT, chainServices}
+	case natNodePorts:
+		return chainName{tableNAT, chainNodePorts}
+	case filterClusterIPs:
+		return chainName{tableFilter, chainServices}
+	case filterRestricted:
+		return chainName{tableFilter, chainFirewall}
+	default:
+		return chainName{tableFilter, chainExternal}
+	}
+}
+
+// port wants the counters of a port's endpoints: of all rules in the chains of its pools that send connections to one.
+func (m *meter) port(key portKey) {
+	p, ok := m.written.ports.Get(key)
+	if !ok {
+		return
+	}
+	service, _ := m.written.from.Services.Get(p.routes[0].Service)
+	pw := &portWriter{writer: m.writer, key: key, affinity: p.routes[0].Affinity}
+	if service != nil {
+		pw.hairpins = service.HairpinAddrs
+	}
+	var all []netip.AddrPort
+	for _, r := range p.routes {
+		all = append(all, r.Pool.Endpoints...)
+		if r.ShortCut != nil {
+			all = append(all, r.ShortCut.Endpoints...)
+		}
+	}
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	targets := map[string]func(uint64){}
+	for _, endpoint := range slices.Compact(all) {
+		to := backend.PortEndpoint{Port: key.name, Protocol: key.protocol, Endpoint: endpoint}
+		targets[rule{target: pw.send(endpoint)}.line().text] = func(n uint64) { m.counts.Endpoints[to] += n }
+	}
+	for _, prefix := range []string{prefixCluster, prefixLocal} {
+		in := chainName{tableNAT, key.chain(prefix)}
+		chain, _ := m.written.chains.Get(in)
+		if chain == nil {
+			continue
+		}
+		for _, rule := range chain.lines {
+			if add := targets[jumpOf(rule.text)]; add != nil {
+				m.want(in, rule, add)
+			}
+		}
+	}
+}
+
+// jumpOf returns the end of a rule's text that says where it sends packets.
+func jumpOf(text string) string {
+	for i := len(text) - 3; i >= 0; i-- {
+		if text[i:i+3] == "-j " && (i == 0 || text[i-1] == ' ') {
+			return text[i:]
+		}
+	}
+	return ""
+}
+
+// read reads the wanted counters of one table.
+func (m *meter) read(ctx context.Context, table string, packets func(context.Context, string, ...string) (map[string][]uint64, error)) error {
+	var names []string
+	for in := range m.wanted {
+		if in.table == table {
+			names = append(names, in.name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	found, err := packets(ctx, table, names...)
+	if err != nil {
+		return err
+	}
+	for name, of := range found {
+		in := chainName{table, name}
+		chain, _ := m.written.chains.Get(in)
+		if chain == nil || len(chain.lines) != len(of) {
+			continue
+		}
+		for i, rule := range chain.lines {
+			if add := m.wanted[in][rule.text]; add != nil {
+				add(of[i])
+			}
+		}
+	}
+	return nil
+}
