@@ -139,8 +139,12 @@ func (c *Client) Service(ctx context.Context, namespace, name string) (*v1alpha1
 }
 
 // Explain is part of [Reader].
-func (c *Client) Explain(ctx context.Context, from, to string) (*v1alpha1.Explanation, error) {
-	return get[v1alpha1.Explanation](ctx, c, "/explain", url.Values{"from": {from}, "to": {to}}, v1alpha1.KindExplanation)
+func (c *Client) Explain(ctx context.Context, of Connection) (*v1alpha1.Explanation, error) {
+	query := url.Values{"from": {of.From}, "to": {of.To}}
+	if of.Interface != "" {
+		query.Set("interface", of.Interface)
+	}
+	return get[v1alpha1.Explanation](ctx, c, "/explain", query, v1alpha1.KindExplanation)
 }
 
 // Repairs is part of [Reader].

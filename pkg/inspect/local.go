@@ -85,8 +85,8 @@ func (l *Local) Service(_ context.Context, namespace, name string) (*v1alpha1.Se
 }
 
 // Explain is part of [Reader].
-func (l *Local) Explain(_ context.Context, from, to string) (*v1alpha1.Explanation, error) {
-	return l.state.Explain(view.Question{From: from, To: to})
+func (l *Local) Explain(_ context.Context, c Connection) (*v1alpha1.Explanation, error) {
+	return l.state.Explain(view.Question(c))
 }
 
 // Repairs is part of [Reader]. There are none.

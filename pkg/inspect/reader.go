@@ -13,8 +13,8 @@ type Reader interface {
 	Services(ctx context.Context, q Query) (*v1alpha1.ServiceList, error)
 	// Service returns one Service with its endpoints, with counters if there are any.
 	Service(ctx context.Context, namespace, name string) (*v1alpha1.Service, error)
-	// Explain explains a connection; see v1alpha1.Explanation for both arguments.
-	Explain(ctx context.Context, from, to string) (*v1alpha1.Explanation, error)
+	// Explain explains a connection.
+	Explain(ctx context.Context, c Connection) (*v1alpha1.Explanation, error)
 	// Repairs returns what was repaired lately.
 	Repairs(ctx context.Context) (*v1alpha1.RepairList, error)
 }
@@ -27,4 +27,11 @@ type Query struct {
 	Address string
 	// Connections requests counters.
 	Connections bool
+}
+
+// Connection is a connection to explain; see v1alpha1.Explanation for its fields.
+type Connection struct {
+	From, To string
+	// Interface is what the connection arrives on; empty leaves it to the reader.
+	Interface string
 }

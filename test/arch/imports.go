@@ -106,8 +106,8 @@ type library struct {
 var libraries = []library{
 	{
 		paths:  []string{"k8s.io/client-go"},
-		users:  []string{"cmd/...", "pkg/proxy/source/apiserver/...", "pkg/audit/listing", "test/..."},
-		remedy: "only cmd, the API server source and the audit's listing may use client-go; use plain values instead",
+		users:  []string{"cmd/...", "pkg/proxy/source/apiserver/...", "pkg/audit/listing", "pkg/inspect/pods", "test/..."},
+		remedy: "only cmd, the API server source, the audit's listing and inspect's pods may use client-go; use plain values instead",
 	},
 	{
 		paths: []string{"k8s.io/api"},

@@ -39,6 +39,17 @@ func hostNamed(name string) host {
 	return hosts[at]
 }
 
+// Address returns the address of the lab's host with that name in a family; invalid if there is no such host.
+func Address(name string, family cluster.Family) netip.Addr {
+	if family == cluster.IPv6 {
+		return hostNamed(name).addrs[1]
+	}
+	return hostNamed(name).addrs[0]
+}
+
+// Arrives returns the interface of node1 that receives packets of the host with that name; empty for node1 itself.
+func Arrives(name string) string { return hostNamed(name).arrives }
+
 // nameOf returns the name of the host with an address, or the address itself.
 func nameOf(addr netip.Addr) string {
 	at := slices.IndexFunc(hosts, func(h host) bool { return slices.Contains(h.addrs[:], addr) })

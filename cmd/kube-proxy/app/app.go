@@ -10,6 +10,8 @@
 //	explaincmd.go  the subcommands "config explain" and "config feature-gates"
 //	validatecmd.go the subcommand "config validate"
 //	auditcmd.go    the subcommand "audit"
+//	servicecmd.go  the subcommands "service ..."; connectioncmd.go "explain"; readercmd.go where they read
+//	view.go        the observer that they ask in a running proxy
 //	output.go      -o json|yaml, and the subcommand "version"
 //	run.go         constructs sources, backend, observers, servers and loop, and runs them
 //	backends.go    the table of proxy modes

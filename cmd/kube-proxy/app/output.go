@@ -16,6 +16,7 @@ import (
 const (
 	outputText      = "text"
 	outputTable     = "table"
+	outputWide      = "wide"
 	outputJSON      = "json"
 	outputYAML      = "yaml"
 	outputManifests = "manifests"

@@ -234,5 +234,5 @@ func (h *Handler) service(r *http.Request) (any, error) {
 
 func (h *Handler) explain(r *http.Request) (any, error) {
 	query := r.URL.Query()
-	return h.observer.State().Explain(Question{From: query.Get("from"), To: query.Get("to")})
+	return h.observer.State().Explain(Question{From: query.Get("from"), To: query.Get("to"), Interface: query.Get("interface")})
 }

@@ -19,6 +19,9 @@ type Question struct {
 	// To is IP:PORT[/PROTOCOL] or NAMESPACE/NAME[:PORT[/PROTOCOL]], where PORT is a number or a name. The protocol is TCP,
 	// UDP or SCTP in any case of letters, and TCP by default.
 	To string
+	// Interface is the node's interface that packets of From arrive on, which matters only if the proxy detects local
+	// traffic by it. Empty leaves it to what is known of the address.
+	Interface string
 }
 
 // The values of Question.From that are no IP address.
@@ -52,7 +55,7 @@ func (s *State) packet(q Question) (packet plan.Packet, notes []string, err erro
 		}
 		notes = append(notes, note)
 	}
-	note, err := s.source(q.From, &packet)
+	note, err := s.source(q, &packet)
 	if note != "" {
 		notes = append(notes, note)
 	}
@@ -189,20 +192,12 @@ const (
 )
 
 // source sets a packet's source and input interface.
-func (s *State) source(from string, packet *plan.Packet) (note string, err error) {
+func (s *State) source(q Question, packet *plan.Packet) (note string, err error) {
 	family := cluster.FamilyOf(packet.To.Addr())
-	switch from {
+	switch q.From {
 	case "", FromNode:
-		node, known := s.Snapshot.Node.Address(family)
-		switch {
-		case slices.Contains(s.Plan.Node.Addrs, packet.To.Addr()):
-			packet.Source = packet.To.Addr() // the kernel chooses the same source for an address of the machine
-		case known:
-			packet.Source = node
-		default:
-			return "", badQuestion("the node has no %s address that is known: there are no such connections from it", family)
-		}
-		return "", nil
+		packet.Source, err = s.ownAddress(packet.To.Addr())
+		return "", err
 	case FromExternal:
 		packet.Source, packet.Interface = netip.MustParseAddr(external4), otherInterface
 		if family == cluster.IPv6 {
@@ -210,11 +205,11 @@ func (s *State) source(from string, packet *plan.Packet) (note string, err error
 		}
 		return fmt.Sprintf("%s stands for a client outside of the cluster", packet.Source), nil
 	}
-	if packet.Source, err = netip.ParseAddr(from); err != nil {
-		return "", badQuestion("%q is no source: give node, external, an IP address, or a pod as NAMESPACE/POD", from)
+	if packet.Source, err = netip.ParseAddr(q.From); err != nil {
+		return "", badQuestion("%q is no source: give node, external, an IP address, or a pod as NAMESPACE/POD", q.From)
 	}
 	if packet.Source.Is4In6() {
-		return "", badQuestion("%s is an IPv4-mapped IPv6 address: ask for %s", from, packet.Source.Unmap())
+		return "", badQuestion("%s is an IPv4-mapped IPv6 address: ask for %s", q.From, packet.Source.Unmap())
 	}
 	if cluster.FamilyOf(packet.Source) != family {
 		return "", badQuestion("%s and %s are of different IP families: no packet has both", packet.Source, packet.To.Addr())
@@ -222,12 +217,33 @@ func (s *State) source(from string, packet *plan.Packet) (note string, err error
 	if slices.Contains(s.Plan.Node.Addrs, packet.Source) {
 		return "", nil // the node's own
 	}
-	packet.Interface = otherInterface
-	if bridge := s.Plan.Node.LocalTraffic.Interface; bridge != "" && s.isLocalPod(packet.Source) {
+	packet.Interface = cmp.Or(q.Interface, otherInterface)
+	bridge := s.Plan.Node.LocalTraffic.Interface
+	switch {
+	case bridge == "" || q.Interface != "":
+		return "", nil
+	case s.isLocalPod(packet.Source):
 		packet.Interface = strings.TrimSuffix(bridge, "*")
 		return fmt.Sprintf("%s is taken to be a pod of this node, whose packets arrive on %s", packet.Source, bridge), nil
+	default:
+		return fmt.Sprintf("%s is taken to arrive on another interface than %s, by which local traffic is detected; name the interface if it is a pod of this node", packet.Source, bridge), nil
 	}
-	return "", nil
+}
+
+// ownAddress returns the source address of the node's own packets to an address.
+func (s *State) ownAddress(to netip.Addr) (netip.Addr, error) {
+	if slices.Contains(s.Plan.Node.Addrs, to) {
+		return to, nil // the kernel chooses the same source for an address of the machine
+	}
+	if addr, known := s.Snapshot.Node.Address(cluster.FamilyOf(to)); known {
+		return addr, nil
+	}
+	for _, addr := range s.Plan.Node.Addrs {
+		if addr.Is4() == to.Is4() && !addr.IsLoopback() && !addr.IsLinkLocalUnicast() {
+			return addr, nil
+		}
+	}
+	return netip.Addr{}, badQuestion("the node has no %s address that is known: there are no such connections from it", cluster.FamilyOf(to))
 }
 
 // isLocalPod reports whether an address is of a pod of this node: in its pod CIDRs, or a local endpoint.

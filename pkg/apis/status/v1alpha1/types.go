@@ -211,7 +211,8 @@ type Endpoint struct {
 	// LeftOut is why connections are not sent to it under the Service's other policies.
 	LeftOut []LeftOut `json:"leftOut,omitempty"`
 	// Connections is the number of connections to it since the kernel's counter was last created, over all addresses of the
-	// port. Absent if counters were not requested, or it is not used.
+	// port. With session affinity in nftables mode it has only the first connection of each client. Absent if counters were
+	// not requested, or it is not used.
 	Connections *uint64 `json:"connections,omitempty"`
 }
 
@@ -265,7 +266,8 @@ type Problem struct {
 }
 
 // Explanation is the way of one connection. Served at /explain with the query parameters from (node, external, or an IP
-// address) and to (IP:PORT[/PROTOCOL], or NAMESPACE/NAME[:PORT[/PROTOCOL]]).
+// address), to (IP:PORT[/PROTOCOL], or NAMESPACE/NAME[:PORT[/PROTOCOL]]) and interface (which the packet arrives on; it matters
+// only if local traffic is detected by it).
 type Explanation struct {
 	TypeMeta
 	// From is the source as it was asked for, Source its IP address.

@@ -1,0 +1,146 @@
+package app
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect/pods"
+)
+
+// The exit codes of "kube-proxy explain", beside those of all commands.
+const (
+	exitRefused  = 3
+	exitNotOurs  = 4
+	exitDisagree = 5
+)
+
+// maxTries bounds --try.
+const maxTries = 1000
+
+// connectionOptions are the flags of "kube-proxy explain".
+type connectionOptions struct {
+	readerOptions
+	connection  inspect.Connection
+	try         int
+	output      string
+	checkOutput func() error
+}
+
+func newConnectionCommand() *cobra.Command {
+	opts := &connectionOptions{}
+	command := &cobra.Command{
+		Use:   "explain --from POD|IP|node|external --to IP:PORT[/PROTOCOL]|NAMESPACE/NAME[:PORT]",
+		Short: "Explain where a connection goes, step by step",
+		Long: `Explains what happens to a new connection: the Service whose address it meets, the traffic policy and the endpoints that it
+may be sent to, whether its source address is replaced, and why. It is computed from what the proxy has decided, so nothing
+is sent; with --try connections are sent from this node, and compared with the explanation.
+
+--from is an IP address, a pod as NAMESPACE/POD (found through the API server, as kubectl does), node, or external: a client
+outside of the cluster. --to is an address with a port, or a Service: then the address is its cluster IP, or for external
+clients a load balancer IP, an external IP or a node port. PROTOCOL is tcp, udp or sctp.
+` + readerHelp + `
+
+Exits with 0 if the connection is sent to an endpoint, with 3 if it is rejected or dropped, with 4 if the proxy leaves it
+alone, with 5 if --try had another result than explained, and with 1 or 2 if there is no answer.`,
+		Example: `  kube-proxy explain --from 10.244.1.3 --to 10.96.0.10:80
+  kube-proxy explain --from external --to default/web:http
+  kube-proxy explain --to default/web --try 20`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd) },
+	}
+	opts.addFlags(command)
+	command.Flags().StringVar(&opts.connection.From, "from", "node", "`source` of the connection.")
+	command.Flags().StringVar(&opts.connection.To, "to", "", "`destination` of the connection.")
+	command.Flags().StringVar(&opts.connection.Interface, "interface", "", "`name` of the node's interface that the connection arrives on, if the proxy detects local traffic by it.")
+	command.Flags().IntVar(&opts.try, "try", 0, "`number` of connections to send from this node, at most 1000.")
+	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	return command
+}
+
+// check rejects a command line that cannot be meant.
+func (o *connectionOptions) check() error {
+	switch {
+	case o.connection.To == "":
+		return usageError{fmt.Errorf("--to is missing: give IP:PORT or NAMESPACE/NAME")}
+	case o.try < 0 || o.try > maxTries:
+		return usageError{fmt.Errorf("--try %d is not between 0 and %d", o.try, maxTries)}
+	case o.try > 0 && (o.connection.From != "node" || !o.running()):
+		return usageError{fmt.Errorf("--try sends connections from this node: it needs --from node and a running proxy")}
+	}
+	return o.checkOutput()
+}
+
+// run explains, and tries.
+func (o *connectionOptions) run(cmd *cobra.Command) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	reader, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	if namespace, pod, ok := inspect.PodName(o.connection.From); ok {
+		if o.connection.From, err = o.podAddress(cmd, namespace, pod); err != nil {
+			return err
+		}
+	}
+	explanation, err := reader.Explain(cmd.Context(), o.connection)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if o.output != outputText {
+		err = printObject(out, o.output, explanation)
+	} else {
+		err = printer(cmd).PrintExplanation(out, explanation)
+	}
+	if err != nil {
+		return err
+	}
+	if o.try > 0 {
+		trial, err := inspect.Try(cmd.Context(), reader, explanation, o.try)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprint(out, trial); err != nil {
+			return err
+		}
+		if !trial.Agrees() {
+			return exitCode{exitDisagree, nil}
+		}
+	}
+	return verdictCode(explanation)
+}
+
+// verdictCode ends the command with the exit code of a verdict.
+func verdictCode(e *v1alpha1.Explanation) error {
+	switch e.Verdict {
+	case "Balance":
+		return nil
+	case "Pass":
+		return exitCode{exitNotOurs, nil}
+	default:
+		return exitCode{exitRefused, nil}
+	}
+}
+
+// podAddress asks the API server for the address of a pod.
+func (o *connectionOptions) podAddress(cmd *cobra.Command, namespace, pod string) (string, error) {
+	if o.manifests != "" {
+		return "", usageError{fmt.Errorf("--from %s/%s: manifests have no pods with addresses; give the pod's IP address", namespace, pod)}
+	}
+	client, err := restConfig(o.kubeconfig, o.context)
+	if err != nil {
+		return "", fmt.Errorf("find pod %s/%s: %w, or the pod's IP address as --from", namespace, pod, err)
+	}
+	cluster, err := kubernetes.NewForConfig(client)
+	if err != nil {
+		return "", err
+	}
+	return pods.Address(cmd.Context(), cluster, namespace, pod, strings.HasPrefix(o.connection.To, "["))
+}

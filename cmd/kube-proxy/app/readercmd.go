@@ -1,0 +1,144 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/term"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
+)
+
+// readerOptions say where a command reads what it shows: a running proxy, or objects where none runs.
+type readerOptions struct {
+	server              string
+	manifests           string
+	kubeconfig, context string
+	configFile, node    string
+}
+
+// readerHelp is a part of the help of each command with readerOptions.
+const readerHelp = `
+It asks the proxy that runs on this node, by its metrics address. Where none runs, --manifests or --kubeconfig shows what a
+proxy on the Node --node would do with the objects of files or of a cluster, configured by --config.`
+
+// addFlags adds the flags to a command.
+func (o *readerOptions) addFlags(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&o.server, "server", inspect.DefaultServer, "metrics `address` of the running proxy, HOST:PORT.")
+	flags.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to read, in place of a running proxy.")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file` of a cluster to read, in place of a running proxy.")
+	flags.StringVar(&o.context, "context", "", "`name` of the kubeconfig's context to use.")
+	flags.StringVar(&o.node, "node", "", "`name` of the Node, with --manifests or --kubeconfig. By default this host's.")
+	flags.StringVar(&o.configFile, "config", "", "configuration `file` of the proxy, with --manifests or --kubeconfig. By default the flags' defaults.")
+}
+
+// running reports whether a running proxy is to be asked.
+func (o *readerOptions) running() bool { return o.manifests == "" && o.kubeconfig == "" }
+
+// check rejects flags that contradict each other.
+func (o *readerOptions) check(cmd *cobra.Command) error {
+	switch {
+	case o.manifests != "" && o.kubeconfig != "":
+		return usageError{errors.New("--manifests and --kubeconfig exclude each other: objects come from one place")}
+	case !o.running() && cmd.Flags().Changed("server"):
+		return usageError{errors.New("--server names a running proxy: it excludes --manifests and --kubeconfig")}
+	case o.running() && (o.node != "" || o.configFile != ""):
+		return usageError{errors.New("--node and --config need --manifests or --kubeconfig: a running proxy has its own")}
+	}
+	return nil
+}
+
+// clusterTimeout bounds the reading of a whole cluster.
+const clusterTimeout = time.Minute
+
+// open returns the reader that the flags ask for.
+func (o *readerOptions) open(cmd *cobra.Command) (inspect.Reader, error) {
+	if err := o.check(cmd); err != nil {
+		return nil, err
+	}
+	if o.running() {
+		client, err := inspect.NewClient(o.server)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		return client, nil
+	}
+	planning, err := o.planOptions(cmd)
+	if err != nil {
+		return nil, err
+	}
+	name, err := nodeName(o.node, os.Hostname)
+	if err != nil {
+		return nil, err
+	}
+	var objects source.Source
+	if o.manifests != "" {
+		objects = manifests.New(o.manifests, name, manifests.WithMachine(netif.New().NodeAddrs))
+	} else {
+		client, err := restConfig(o.kubeconfig, o.context)
+		if err != nil {
+			return nil, err
+		}
+		if objects, err = apiserver.New(client, name, apiserver.Options{TrustLists: true}); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), clusterTimeout)
+	defer cancel()
+	return inspect.Load(ctx, cluster.NewBuilder(name), planning, objects)
+}
+
+// planOptions returns how a proxy with the configuration file would plan, or one with the flags' defaults.
+func (o *readerOptions) planOptions(cmd *cobra.Command) (*plan.Options, error) {
+	cfg, gates := newOptions().flags, features.Read(nil).Gates
+	if o.configFile != "" {
+		l, err := loadConfig(cmd, o.configFile)
+		if err == nil {
+			err = l.validate("")
+		}
+		if err != nil {
+			return nil, err
+		}
+		cfg, gates = l.cfg, l.features.Gates
+	}
+	nodePorts := config.NodePortAddressesAll
+	if cfg.Mode == config.ProxyModeNFTables {
+		nodePorts = config.NodePortAddressesPrimary
+	}
+	return planOptions(cfg, gates, nodePorts)
+}
+
+// restConfig finds the API server as kubectl does.
+func restConfig(kubeconfig, context string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w; give --kubeconfig", err)
+	}
+	return rest.AddUserAgent(client, "kube-proxy"), nil
+}
+
+// printer returns how text is printed for a command: as wide as its terminal, if it has one.
+func printer(cmd *cobra.Command) inspect.Print {
+	width, _, err := term.TerminalSize(cmd.OutOrStdout())
+	if err != nil {
+		width = 0
+	}
+	return inspect.Print{Width: width}
+}

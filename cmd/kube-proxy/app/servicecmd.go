@@ -1,0 +1,186 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/component-base/term"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+)
+
+// serviceOptions are the flags of "kube-proxy service ...".
+type serviceOptions struct {
+	readerOptions
+	namespace   string
+	all         bool
+	address     string
+	output      string
+	checkOutput func() error
+	watch       bool
+	interval    time.Duration
+}
+
+func newServiceCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "service",
+		Short: "Show Services as this node serves them",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	command.AddCommand(newServiceListCommand(), newServiceDescribeCommand())
+	return command
+}
+
+func newServiceListCommand() *cobra.Command {
+	opts := &serviceOptions{}
+	command := &cobra.Command{
+		Use:   "list [-A | -n NAMESPACE] [--address IP] [-o wide|json|yaml] [--watch]",
+		Short: "List Services with their endpoints and problems",
+		Long: `Lists Services with their ready and all endpoint addresses, and why connections to some of them fail on this node.
+EndpointSlices whose Service is not served are listed too. --output wide also counts connections, as the kernel does: a
+counter begins anew when its rule is replaced, as when endpoints are added. --watch shows rates, busiest Services first.
+` + readerHelp,
+		Example: `  kube-proxy service list -A -o wide
+  kube-proxy service list --address 10.96.0.10
+  kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd, opts.list) },
+	}
+	opts.addFlags(command)
+	command.Flags().StringVarP(&opts.namespace, "namespace", "n", "default", "`namespace` of the Services.")
+	command.Flags().BoolVarP(&opts.all, "all-namespaces", "A", false, "List the Services of all namespaces.")
+	command.Flags().StringVar(&opts.address, "address", "", "IP `address`: list the Services, of any namespace, that have it as their own or as an endpoint's.")
+	return command
+}
+
+func newServiceDescribeCommand() *cobra.Command {
+	opts := &serviceOptions{}
+	command := &cobra.Command{
+		Use:   "describe NAMESPACE/NAME [-o json|yaml] [--watch]",
+		Short: "Show one Service with its endpoints, and why some are left out",
+		Long: `Shows one Service: what happens to connections to each of its addresses, which endpoints they are sent to and why others
+are left out, how many connections the kernel has counted, and when the Service changed and how long that took to program.
+` + readerHelp,
+		Example: `  kube-proxy service describe default/web
+  kube-proxy service describe web -n default --manifests examples --node node1`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			namespace, name, ok := strings.Cut(args[0], "/")
+			if !ok {
+				namespace, name = opts.namespace, args[0]
+			}
+			if namespace == "" || name == "" || strings.Contains(name, "/") {
+				return usageError{fmt.Errorf("%q is no Service: write NAMESPACE/NAME", args[0])}
+			}
+			return opts.run(cmd, func(r round) error { return opts.describe(r, namespace, name) })
+		},
+	}
+	opts.addFlags(command)
+	command.Flags().StringVarP(&opts.namespace, "namespace", "n", "default", "`namespace` of the Service, unless its name has one.")
+	return command
+}
+
+// addFlags adds the flags that both commands have.
+func (o *serviceOptions) addFlags(command *cobra.Command) {
+	o.readerOptions.addFlags(command)
+	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Show it again and again, with connections per second.")
+	command.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "`time` between two readings of --watch.")
+	o.checkOutput = outputFlag(command, &o.output, outputTable, outputWide, outputJSON, outputYAML)
+}
+
+// round is one reading and printing; --watch has many.
+type round struct {
+	context.Context
+	cmd     *cobra.Command
+	from    inspect.Reader
+	print   inspect.Print
+	earlier *inspect.Counters
+	// read keeps the counters for the next round.
+	read func(*inspect.Counters)
+}
+
+// run reads and prints once, or again and again.
+func (o *serviceOptions) run(cmd *cobra.Command, show func(round) error) error {
+	if err := o.checkOutput(); err != nil {
+		return err
+	}
+	if o.interval <= 0 {
+		return usageError{fmt.Errorf("--interval %s is not positive", o.interval)}
+	}
+	if o.watch && !o.running() {
+		return usageError{fmt.Errorf("--watch needs a running proxy: objects of files or a cluster are read once")}
+	}
+	from, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var counters *inspect.Counters
+	r := round{Context: ctx, cmd: cmd, from: from, print: printer(cmd), read: func(c *inspect.Counters) { counters = c }}
+	r.print.Wide = o.output == outputWide
+	_, _, notTerminal := term.TerminalSize(cmd.OutOrStdout())
+	for {
+		if o.watch && notTerminal == nil && o.textual() {
+			fmt.Fprint(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
+		}
+		r.earlier = counters
+		if err := show(r); err != nil || !o.watch {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(o.interval):
+		}
+		if notTerminal != nil && o.textual() {
+			fmt.Fprintln(cmd.OutOrStdout())
+		}
+	}
+}
+
+// textual reports whether the output is for people.
+func (o *serviceOptions) textual() bool { return o.output == outputTable || o.output == outputWide }
+
+// list shows the list.
+func (o *serviceOptions) list(r round) error {
+	query := inspect.Query{Namespace: o.namespace, Address: o.address, Connections: o.output != outputTable || o.watch}
+	if o.all || o.address != "" {
+		query.Namespace = ""
+	}
+	services, err := r.from.Services(r, query)
+	if err != nil {
+		return err
+	}
+	if !o.textual() {
+		return printObject(r.cmd.OutOrStdout(), o.output, services)
+	}
+	counters := inspect.CountersOf(services.Time, services.Items...)
+	r.read(counters)
+	r.print.Namespaces = query.Namespace == ""
+	return r.print.PrintServices(r.cmd.OutOrStdout(), services, counters.Since(r.earlier))
+}
+
+// describe shows one Service.
+func (o *serviceOptions) describe(r round, namespace, name string) error {
+	service, err := r.from.Service(r, namespace, name)
+	if err != nil {
+		return err
+	}
+	if !o.textual() {
+		return printObject(r.cmd.OutOrStdout(), o.output, service)
+	}
+	counters := inspect.CountersOf(*service.Time, *service)
+	r.read(counters)
+	return r.print.PrintService(r.cmd.OutOrStdout(), service, counters.Since(r.earlier))
+}

@@ -1,0 +1,60 @@
+// Package pods finds the addresses of pods in a cluster.
+package pods
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Address returns the IP address of a pod, an IPv6 address if six is true. Without the right to read pods it looks for an
+// EndpointSlice that names the pod: a proxy's service account may list these.
+func Address(ctx context.Context, client kubernetes.Interface, namespace, name string, six bool) (string, error) {
+	pod, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	var addresses []string
+	switch {
+	case apierrors.IsForbidden(err):
+		if addresses, err = inSlices(ctx, client, namespace, name); err != nil {
+			return "", err
+		}
+	case err != nil:
+		return "", fmt.Errorf("find the address of pod %s/%s: %w", namespace, name, err)
+	default:
+		for _, ip := range pod.Status.PodIPs {
+			addresses = append(addresses, ip.IP)
+		}
+	}
+	for _, address := range addresses {
+		if strings.Contains(address, ":") == six {
+			return address, nil
+		}
+	}
+	family := "IPv4"
+	if six {
+		family = "IPv6"
+	}
+	return "", fmt.Errorf("pod %s/%s has no %s address yet; its addresses: %q", namespace, name, family, addresses)
+}
+
+// inSlices returns the addresses that EndpointSlices have for a pod.
+func inSlices(ctx context.Context, client kubernetes.Interface, namespace, name string) (addresses []string, err error) {
+	list, err := client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("find pod %s/%s, without the right to read pods: %w", namespace, name, err)
+	}
+	for _, slice := range list.Items {
+		for _, e := range slice.Endpoints {
+			if e.TargetRef != nil && e.TargetRef.Kind == "Pod" && e.TargetRef.Name == name {
+				addresses = append(addresses, e.Addresses...)
+			}
+		}
+	}
+	if addresses == nil {
+		return nil, fmt.Errorf("no EndpointSlice names pod %s/%s, and there is no right to read pods: give the pod's IP address", namespace, name)
+	}
+	return addresses, nil
+}

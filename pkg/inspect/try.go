@@ -1,0 +1,205 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+)
+
+const (
+	// tryTimeout is how long one connection may take; one that is dropped takes as long.
+	tryTimeout = 2 * time.Second
+	// parallel is the number of connections at a time.
+	parallel = 32
+)
+
+// Trial is the result of real connections.
+type Trial struct {
+	explained *v1alpha1.Explanation
+	// Connected, Refused and TimedOut count the connections by their results; Failed are those that could not be sent.
+	Connected, Refused, TimedOut, Failed int
+	// Denied counts datagrams that send(2) refused with EPERM: a rule in the output hook rejected or dropped them.
+	Denied int
+	// Reached is the number of connections that the kernel's rules sent to each of the explained endpoints meanwhile, also of
+	// other clients. It is nil if they are not counted.
+	Reached map[string]uint64
+	// Err is the first unexpected error.
+	Err error
+}
+
+// Try sends connections from this machine to the destination of an explanation, for TCP and UDP. Of UDP it sends one datagram
+// each, and only a rejection can be told from silence.
+func Try(ctx context.Context, r Reader, e *v1alpha1.Explanation, n int) (*Trial, error) {
+	if e.Protocol == "SCTP" {
+		return nil, errors.New("--try sends TCP and UDP only")
+	}
+	t := &Trial{explained: e}
+	before, err := reached(ctx, r, e)
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, parallel)
+	for range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			err := connect(ctx, strings.ToLower(e.Protocol), e.To)
+			mu.Lock()
+			defer mu.Unlock()
+			t.record(err)
+		})
+	}
+	wg.Wait()
+	after, err := reached(ctx, r, e)
+	if err != nil || before == nil || after == nil {
+		return t, err
+	}
+	t.Reached = map[string]uint64{}
+	for endpoint, count := range after {
+		if count >= before[endpoint] {
+			t.Reached[endpoint] = count - before[endpoint]
+		}
+	}
+	return t, nil
+}
+
+// reached reads how many connections the endpoints of an explanation have got; nil if that is not counted.
+func reached(ctx context.Context, r Reader, e *v1alpha1.Explanation) (map[string]uint64, error) {
+	namespace, name, ok := strings.Cut(e.Service, "/")
+	if !ok || e.Verdict != "Balance" {
+		return nil, nil
+	}
+	service, err := r.Service(ctx, namespace, name)
+	if err != nil || service.Connections == nil || service.SessionAffinitySeconds > 0 { // whose connections are not all counted
+		return nil, err
+	}
+	counts := map[string]uint64{}
+	for _, port := range service.Ports {
+		if port.Name != e.Port || port.Protocol != e.Protocol {
+			continue
+		}
+		for _, endpoint := range port.Endpoints {
+			if endpoint.Connections != nil {
+				counts[endpoint.Address] = *endpoint.Connections
+			}
+		}
+	}
+	return counts, nil
+}
+
+// errSilent is the result of a datagram that nothing answered.
+var errSilent = errors.New("no answer")
+
+// connect opens a connection and closes it. A datagram has one byte.
+func connect(ctx context.Context, network, to string) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, to)
+	if err != nil || network == "tcp" {
+		if conn != nil {
+			_ = conn.Close() // nothing was written
+		}
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(tryTimeout)); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte{0}); err != nil {
+		return err
+	}
+	_, err = conn.Read(make([]byte, 1))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errSilent
+	}
+	return err
+}
+
+// record counts a result.
+func (t *Trial) record(err error) {
+	var timeout net.Error
+	switch {
+	case err == nil:
+		t.Connected++
+	case errors.Is(err, syscall.ECONNREFUSED):
+		t.Refused++
+	case errors.Is(err, syscall.EPERM):
+		t.Denied++
+	case errors.Is(err, errSilent), errors.As(err, &timeout) && timeout.Timeout():
+		t.TimedOut++
+	default:
+		t.Failed++
+		if t.Err == nil {
+			t.Err = err
+		}
+	}
+}
+
+// tries is the number of connections.
+func (t *Trial) tries() int { return t.Connected + t.Refused + t.TimedOut + t.Failed + t.Denied }
+
+// sent is the number of connections that the rules sent to the explained endpoints.
+func (t *Trial) sent() (n uint64) {
+	for _, count := range t.Reached {
+		n += count
+	}
+	return n
+}
+
+// Agrees reports whether the connections did what was explained.
+func (t *Trial) Agrees() bool {
+	n := t.tries()
+	switch t.explained.Verdict {
+	case "Balance":
+		return t.Connected == n || t.Reached != nil && t.sent() >= uint64(n) || t.explained.Protocol == "UDP" && t.Refused+t.Failed+t.Denied == 0
+	case "Reject":
+		return t.Refused+t.Denied == n
+	case "Drop":
+		return t.TimedOut+t.Denied == n
+	default:
+		return true // what becomes of other connections is not the proxy's
+	}
+}
+
+// String describes the trial in some lines.
+func (t *Trial) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nTried %d: %d connected, %d refused, %d without an answer", t.tries(), t.Connected, t.Refused, t.TimedOut)
+	if t.Denied > 0 {
+		fmt.Fprintf(&b, ", %d denied at send", t.Denied)
+	}
+	if t.Err != nil {
+		fmt.Fprintf(&b, ", %d failed: %v", t.Failed, t.Err)
+	}
+	b.WriteByte('\n')
+	for _, endpoint := range t.explained.Endpoints {
+		if t.Reached != nil {
+			fmt.Fprintf(&b, "  %s got %d\n", endpoint, t.Reached[endpoint])
+		}
+	}
+	switch {
+	case !t.Agrees():
+		b.WriteString("This is not what was explained: other rules may interfere, or the state has just changed.\n")
+	case t.explained.Verdict == "Balance" && t.Connected < t.tries() && t.explained.Protocol == "TCP":
+		b.WriteString("The rules did what was explained, but not all endpoints answer.\n")
+	default:
+		b.WriteString("This is what was explained.\n")
+	}
+	return b.String()
+}
+
+// PodName splits NAMESPACE/POD; it is not ok for other sources of a connection.
+func PodName(from string) (namespace, pod string, ok bool) {
+	namespace, pod, ok = strings.Cut(from, "/")
+	return namespace, pod, ok && namespace != "" && pod != "" && !strings.Contains(pod, "/")
+}
