@@ -56,15 +56,15 @@ func (p Print) summary(s *v1alpha1.Service, rates *Rates) *table {
 	add("Name", s.Name)
 	add("Namespace", s.Namespace)
 	add("Status", statusText(s))
-	add("Cluster IPs", orNone(s.ClusterIPs))
+	add("Cluster IPs", listed(s.ClusterIPs))
 	if len(s.LoadBalancerIPs) > 0 {
-		add("Load balancer IPs", orNone(s.LoadBalancerIPs))
+		add("Load balancer IPs", listed(s.LoadBalancerIPs))
 	}
 	if len(s.ExternalIPs) > 0 {
-		add("External IPs", orNone(s.ExternalIPs))
+		add("External IPs", listed(s.ExternalIPs))
 	}
 	if len(s.SourceRanges) > 0 {
-		add("Source ranges", orNone(s.SourceRanges)+" (for load balancer IPs)")
+		add("Source ranges", listed(s.SourceRanges)+" (for load balancer IPs)")
 	}
 	add("Traffic policy", "internal "+s.InternalTrafficPolicy+", external "+s.ExternalTrafficPolicy)
 	if s.SessionAffinitySeconds > 0 {
@@ -74,7 +74,7 @@ func (p Print) summary(s *v1alpha1.Service, rates *Rates) *table {
 	for _, slice := range s.Slices {
 		slices = append(slices, slice.Name)
 	}
-	add("EndpointSlices", orNone(slices))
+	add("EndpointSlices", listed(slices))
 	add("Endpoints", fmt.Sprintf("%d ready (%d on this node) of %d", s.Endpoints.Ready, s.Endpoints.Local, s.Endpoints.All))
 	if s.HealthCheck != nil {
 		add("Health check", healthText(s.HealthCheck))
@@ -113,7 +113,7 @@ func changeText(c *v1alpha1.Change, now time.Time) string {
 // addresses is the table of a port's addresses.
 func (p Print) addresses(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rates) *table {
 	t := &table{width: p.Width, indent: "  "}
-	p.add(t, "ADDRESS", "KIND", "POLICY", "CONNECTIONS", "CONN/S", "RESULT")
+	p.add(t, "ADDRESS", "KIND", "POLICY", "CONNS", "CONNS/S", "RESULT")
 	for i := range port.Addresses {
 		a := &port.Addresses[i]
 		p.add(t, addressText(a), a.Kind, a.TrafficPolicy, number(a.Connections), rate(rates.of(addressKey(s, port, a))), resultText(a))
@@ -144,7 +144,10 @@ func addressText(a *v1alpha1.Address) string {
 }
 
 func resultText(a *v1alpha1.Address) string {
-	text := map[string]string{"Balance": fmt.Sprintf("%d of the endpoints", a.Endpoints), "Reject": "rejected", "Drop": "dropped", "NotServed": "not served"}[a.Verdict]
+	text := map[string]string{"Balance": fmt.Sprintf("%d endpoints", a.Endpoints), "Reject": "rejected", "Drop": "dropped", "NotServed": "not served"}[a.Verdict]
+	if a.Verdict == "Balance" && a.Endpoints == 1 {
+		text = "1 endpoint"
+	}
 	text = cmp.Or(text, a.Verdict) + ": " + a.Reason
 	if a.Refused != nil && *a.Refused > 0 {
 		text += fmt.Sprintf(" (%d packets)", *a.Refused)
@@ -159,7 +162,7 @@ func (p Print) endpoints(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rates)
 		t.add("no endpoints")
 		return t
 	}
-	p.add(t, "ENDPOINT", "WHERE", "STATE", "CONNECTIONS", "CONN/S", "USED")
+	p.add(t, "ENDPOINT", "WHERE", "STATE", "CONNS", "CONNS/S", "USED")
 	for i := range port.Endpoints {
 		e := &port.Endpoints[i]
 		p.add(t, e.Address, where(e), state(e), number(e.Connections), rate(rates.of(endpointKey(s, port, e.Address))), usedText(e))
@@ -202,3 +205,6 @@ func usedText(e *v1alpha1.Endpoint) string {
 	}
 	return strings.Join(parts, "; ")
 }
+
+// listed joins texts so that a line can be broken between them.
+func listed(values []string) string { return strings.ReplaceAll(orNone(values), ",", ", ") }

@@ -22,8 +22,20 @@ type Print struct {
 	Namespaces bool
 }
 
-// maxPorts is the number of ports that a row of the list names.
+// maxPorts is the number of ports that a row of the list names, and of addresses in a column.
 const maxPorts = 3
+
+// few shortens the texts of a cell: to the first few, or to one on a narrow terminal.
+func (p Print) few(texts []string) string {
+	limit := maxPorts
+	if p.Width > 0 && p.Width < narrow {
+		limit = 1
+	}
+	if more := len(texts) - limit; more > 0 {
+		texts = append(slices.Clip(texts[:limit]), fmt.Sprintf("+%d", more))
+	}
+	return orNone(texts)
+}
 
 // PrintServices prints a list of Services. rates are of an earlier reading; nil prints no rates.
 func (p Print) PrintServices(out io.Writer, list *v1alpha1.ServiceList, rates *Rates) error {
@@ -55,10 +67,10 @@ func (p Print) services(out io.Writer, list *v1alpha1.ServiceList, rates *Rates)
 	t := &table{width: p.Width}
 	head := []string{"NAME", "CLUSTER-IP", "PORTS", "READY", "STATUS"}
 	if p.Wide {
-		head = []string{"NAME", "CLUSTER-IP", "EXTERNAL-IP", "PORTS", "POLICY", "READY", "LOCAL", "CONNECTIONS", "REFUSED", "AFFINITY", "CHANGED", "STATUS"}
+		head = []string{"NAME", "CLUSTER-IP", "EXTERNAL-IP", "PORTS", "POLICY", "READY", "LOCAL", "CONNS", "REFUSED", "AFFINITY", "CHANGED", "STATUS"}
 	}
 	if rates != nil {
-		head = slices.Insert(head, len(head)-1, "CONN/S", "REFUSED/S")
+		head = slices.Insert(head, len(head)-1, "CONNS/S", "REFUSED/S")
 	}
 	if p.Namespaces {
 		head = slices.Insert(head, 0, "NAMESPACE")
@@ -77,7 +89,7 @@ func (p Print) services(out io.Writer, list *v1alpha1.ServiceList, rates *Rates)
 
 func (p Print) row(s *v1alpha1.Service, now time.Time, rates *Rates) []string {
 	ready := fmt.Sprintf("%d/%d", s.Endpoints.Ready, s.Endpoints.All)
-	row := []string{s.Name, orNone(s.ClusterIPs), portsText(s.Ports), ready, statusText(s)}
+	row := []string{s.Name, p.few(s.ClusterIPs), p.few(portTexts(s.Ports)), ready, statusText(s)}
 	if p.Wide {
 		affinity := "-"
 		if s.SessionAffinitySeconds > 0 {
@@ -87,7 +99,7 @@ func (p Print) row(s *v1alpha1.Service, now time.Time, rates *Rates) []string {
 		if s.Changed != nil {
 			changed = ago(now, s.Changed.Arrived)
 		}
-		row = []string{s.Name, orNone(s.ClusterIPs), orNone(slices.Concat(s.LoadBalancerIPs, s.ExternalIPs)), portsText(s.Ports),
+		row = []string{s.Name, p.few(s.ClusterIPs), p.few(slices.Concat(s.LoadBalancerIPs, s.ExternalIPs)), p.few(portTexts(s.Ports)),
 			s.InternalTrafficPolicy + "/" + s.ExternalTrafficPolicy, ready, strconv.Itoa(s.Endpoints.Local),
 			number(s.Connections), number(s.Refused), affinity, changed, statusText(s)}
 	}
@@ -103,17 +115,12 @@ func (p Print) row(s *v1alpha1.Service, now time.Time, rates *Rates) []string {
 	return row
 }
 
-// portsText lists ports as kubectl does, the first few of them.
-func portsText(ports []v1alpha1.Port) string {
-	var texts []string
-	for i, port := range ports {
-		if i == maxPorts {
-			texts = append(texts, fmt.Sprintf("%d more", len(ports)-i))
-			break
-		}
+// portTexts lists ports as kubectl does.
+func portTexts(ports []v1alpha1.Port) (texts []string) {
+	for _, port := range ports {
 		texts = append(texts, portText(port))
 	}
-	return strings.Join(texts, ",")
+	return texts
 }
 
 func portText(port v1alpha1.Port) string {

@@ -8,8 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// gap is the space between columns.
-const gap = 3
+// gap is the space between columns, as in kubectl, and narrowGap that on a terminal with fewer columns than narrow.
+const (
+	gap       = 3
+	narrowGap = 2
+	narrow    = 80
+)
 
 // table prints rows in columns, as kubectl does. A text in the last column that does not fit the terminal is continued below.
 type table struct {
@@ -45,7 +49,10 @@ func (t *table) print(out io.Writer) error {
 }
 
 func (t *table) line(b *strings.Builder, widths []int, row []string) {
-	line, at := t.indent, len(t.indent)
+	line, at, gap := t.indent, len(t.indent), gap
+	if t.width > 0 && t.width < narrow {
+		gap = narrowGap
+	}
 	for i, cell := range row[:len(row)-1] {
 		line += cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+gap)
 		at += widths[i] + gap

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -84,12 +85,31 @@ func (p *Plan) Explain(packet Packet) Path {
 		path.decided("endpoints", "%s: %s", path.Verdict, path.Why)
 		return *path
 	}
-	path.decided("endpoints", "one of %v", path.Pool.Endpoints)
+	path.decided("endpoints", "%s", path.Pool.oneOf())
 	if route.Affinity > 0 {
 		path.decided("affinity", "a client that has connected within %s gets the same endpoint again", route.Affinity)
 	}
 	p.source(path, packet, own, local)
 	return *path
+}
+
+// maxNamed is the number of endpoints that a step names.
+const maxNamed = 8
+
+// oneOf names the endpoints, the first few of many.
+func (p *Pool) oneOf() string {
+	var names []string
+	for _, endpoint := range p.Endpoints[:min(len(p.Endpoints), maxNamed)] {
+		names = append(names, endpoint.String())
+	}
+	text := strings.Join(names, ", ")
+	if more := len(p.Endpoints) - maxNamed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	if len(p.Endpoints) > 1 {
+		text = "one of " + text
+	}
+	return text
 }
 
 // matched explains why the packet meets the path's route.

@@ -135,16 +135,29 @@ func (s *State) serviceTarget(q Question) (packet plan.Packet, note string, err 
 			}
 			packet.To = netip.AddrPortFrom(f.Addr, f.Port)
 			if f.IsNodePort() {
-				at := slices.IndexFunc(s.Plan.Node.NodePortAddrs, func(a netip.Addr) bool { return a.Is4() == f.Addr.Is4() && !a.IsLoopback() })
-				if at < 0 {
+				addr, served := s.nodePortAddress(f.Family())
+				if !served {
 					continue
 				}
-				packet.To = netip.AddrPortFrom(s.Plan.Node.NodePortAddrs[at], f.Port)
+				packet.To = netip.AddrPortFrom(addr, f.Port)
 			}
 			return packet, fmt.Sprintf("%s has the %s %s for this", key, kind, packet.To), nil
 		}
 	}
 	return packet, "", badQuestion("%s has no address for port %s that is served for connections from %s", key, portName(port), q.From)
+}
+
+// nodePortAddress returns an address of a family on which node ports are served: the Node's own, if possible.
+func (s *State) nodePortAddress(family cluster.Family) (netip.Addr, bool) {
+	served := s.Plan.Node.NodePortAddrs
+	if own, known := s.Snapshot.Node.Address(family); known && slices.Contains(served, own) {
+		return own, true
+	}
+	at := slices.IndexFunc(served, func(a netip.Addr) bool { return cluster.FamilyOf(a) == family && !a.IsLoopback() })
+	if at < 0 {
+		return netip.Addr{}, false
+	}
+	return served[at], true
 }
 
 // choosePort finds a port by its name or number; without either there must be one only.
