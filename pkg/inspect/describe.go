@@ -144,10 +144,7 @@ func addressText(a *v1alpha1.Address) string {
 }
 
 func resultText(a *v1alpha1.Address) string {
-	text := map[string]string{"Balance": fmt.Sprintf("%d endpoints", a.Endpoints), "Reject": "rejected", "Drop": "dropped", "NotServed": "not served"}[a.Verdict]
-	if a.Verdict == "Balance" && a.Endpoints == 1 {
-		text = "1 endpoint"
-	}
+	text := map[string]string{"Balance": plural(a.Endpoints), "Reject": "rejected", "Drop": "dropped", "NotServed": "not served"}[a.Verdict]
 	text = cmp.Or(text, a.Verdict) + ": " + a.Reason
 	if a.Refused != nil && *a.Refused > 0 {
 		text += fmt.Sprintf(" (%d packets)", *a.Refused)

@@ -49,8 +49,8 @@ func (p Print) PrintServices(out io.Writer, list *v1alpha1.ServiceList, rates *R
 		}
 	}
 	for _, slice := range list.Unowned {
-		text := fmt.Sprintf("EndpointSlice %s/%s (%d endpoints) belongs to the Service %q, which is not served: it does not exist, or it is headless, of type ExternalName, or for another proxy",
-			slice.Namespace, slice.Name, slice.Endpoints, slice.Service)
+		text := fmt.Sprintf("EndpointSlice %s/%s (%s) belongs to the Service %q, which is not served: it does not exist, or it is headless, of type ExternalName, or for another proxy",
+			slice.Namespace, slice.Name, plural(slice.Endpoints), slice.Service)
 		if _, err := fmt.Fprintf(out, "\n%s\n", wrap(clean(text), p.Width)); err != nil {
 			return err
 		}
@@ -154,4 +154,12 @@ func ago(now, at time.Time) string {
 	default:
 		return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
 	}
+}
+
+// plural returns "1 endpoint" or "2 endpoints".
+func plural(endpoints int) string {
+	if endpoints == 1 {
+		return "1 endpoint"
+	}
+	return fmt.Sprintf("%d endpoints", endpoints)
 }

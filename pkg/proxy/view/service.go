@@ -202,7 +202,7 @@ func (s *State) problems(of *cluster.Service, planned *plan.Service) []v1alpha1.
 	for _, missing := range s.Plan.MissingPorts(of.Name) {
 		add("NoSuchPort", "%s: compare the port names of the Service (spec.ports[].name, and a targetPort that is a name) and of the pods' containers", missing)
 	}
-	told := map[string]bool{}
+	told := map[string]bool{} // once for all addresses of a port under a policy
 	for _, route := range planned.Routes {
 		if lost := s.Plan.Lost(route); lost != "" {
 			add("Contested", "%s is %s", route.Frontend, lost)
@@ -214,7 +214,11 @@ func (s *State) problems(of *cluster.Service, planned *plan.Service) []v1alpha1.
 		}
 		told[what] = true
 		if route.Reason() == plan.NoLocalEndpoints {
-			add("NoLocalEndpoints", "%s: connections to a %s are dropped on this node: it has no usable endpoint, and the traffic policy is Local", route.Name, route.Kind)
+			avoided := ""
+			if h := planned.HealthCheck; h != nil && route.Kind != plan.ClusterIP {
+				avoided = fmt.Sprintf("; load balancers that check port %d avoid this node", h.Port)
+			}
+			add("NoLocalEndpoints", "%s: connections to a %s are dropped on this node: it has no usable endpoint, and the traffic policy is Local%s", route.Name, route.Kind, avoided)
 		} else {
 			add("NoEndpoints", "%s: connections are rejected: %s", route.Name, noEndpoints(of))
 		}
@@ -229,9 +233,6 @@ func (s *State) problems(of *cluster.Service, planned *plan.Service) []v1alpha1.
 	}
 	for _, family := range unserved(of) {
 		add("FamilyNotServed", "there are %s endpoints, but the Service has no %s cluster IP (spec.ipFamilies)", family, family)
-	}
-	if h := planned.HealthCheck; h != nil && len(h.LocalEndpoints) > 0 && !anyLocal(h) {
-		add("HealthCheckFails", "the health check on port %d fails because no ready endpoint is on this node: load balancers do not use it", h.Port)
 	}
 	return found
 }
@@ -264,13 +265,4 @@ func unserved(of *cluster.Service) (families []string) {
 	}
 	slices.SortFunc(families, strings.Compare)
 	return families
-}
-
-func anyLocal(h *plan.HealthCheck) bool {
-	for _, n := range h.LocalEndpoints {
-		if n > 0 {
-			return true
-		}
-	}
-	return false
 }

@@ -1,0 +1,208 @@
+//go:build linux
+
+package app
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// inspectedServices are a Service with an endpoint that is not ready beside one that is, one without endpoints, one whose
+// endpoint's port is closed, one whose slice misspells the port, and a slice without a Service.
+const inspectedServices = `apiVersion: v1
+kind: Service
+metadata: {name: shop, namespace: default}
+spec:
+  clusterIP: 10.96.0.20
+  ports: [{name: http, port: 80}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: shop-1, namespace: default, labels: {kubernetes.io/service-name: shop}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints:
+- {addresses: [10.244.2.2], nodeName: node2}
+- {addresses: [10.244.2.3], nodeName: node2, conditions: {ready: false}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: gone, namespace: default}
+spec:
+  clusterIP: 10.96.0.21
+  ports: [{name: http, port: 80}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: closed, namespace: default}
+spec:
+  clusterIP: 10.96.0.22
+  ports: [{name: http, port: 80}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: closed-1, namespace: default, labels: {kubernetes.io/service-name: closed}}
+addressType: IPv4
+ports: [{name: http, port: 9999}]
+endpoints: [{addresses: [10.244.2.2], nodeName: node2}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: typo, namespace: default}
+spec:
+  clusterIP: 10.96.0.23
+  ports: [{name: http, port: 80}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: typo-1, namespace: default, labels: {kubernetes.io/service-name: typo}}
+addressType: IPv4
+ports: [{name: htpp, port: 8080}]
+endpoints: [{addresses: [10.244.2.2], nodeName: node2}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: stray-1, namespace: default, labels: {kubernetes.io/service-name: stray}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [10.244.2.2], nodeName: node2}]
+`
+
+// command runs the program in node1 and returns its output and exit code.
+func (w *trial) command(args ...string) (output string, code int) {
+	w.Helper()
+	out, err := w.lab.Node1.Command(w.program, args...).CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		w.Fatalf("%v: %v\n%s", args, err, out)
+	}
+	if exit != nil {
+		code = exit.ExitCode()
+	}
+	return string(out), code
+}
+
+// prints checks what a command prints, and its exit code.
+func (w *trial) prints(code int, parts []string, args ...string) {
+	w.Helper()
+	out, got := w.command(args...)
+	if got != code {
+		w.Errorf("%v: exit code %d, want %d", args, got, code)
+	}
+	for _, part := range parts {
+		if !strings.Contains(out, part) {
+			w.Errorf("%v does not print %q:\n%s", args, part, out)
+		}
+	}
+}
+
+// service reads a Service as JSON.
+func (w *trial) service(name string) (s v1alpha1.Service) {
+	w.Helper()
+	out, _ := w.command("service", "describe", name, "-o", "json")
+	if err := json.Unmarshal([]byte(out), &s); err != nil {
+		w.Fatalf("%v: %s", err, out)
+	}
+	if s.ConnectionsError != "" || s.Connections == nil {
+		w.Fatalf("%s: no counters: %s", name, s.ConnectionsError)
+	}
+	return s
+}
+
+// TestKernelInspect runs the proxy in each mode, connects, and asks the commands: they count, say why an endpoint is left out,
+// and explain what real connections do. It checks, too, that only this machine can ask.
+func TestKernelInspect(t *testing.T) {
+	w := newTrial(t)
+	mustWrite(filepath.Join(w.dir, "inspected.yaml"), inspectedServices)
+	w.prints(1, []string{"no kube-proxy answers at http://127.0.0.1:10249", "--server", "--manifests"}, "service", "list")
+	for _, test := range []struct {
+		name   string
+		mode   config.ProxyMode
+		legacy bool
+	}{{"nftables", config.ProxyModeNFTables, false}, {"iptables", config.ProxyModeIPTables, false}, {"legacy", config.ProxyModeIPTables, true}} {
+		t.Run(test.name, func(t *testing.T) {
+			w := &trial{T: t, lab: w.lab, program: w.program, dir: w.dir}
+			if test.legacy {
+				if out, err := w.lab.Node1.Command("iptables-legacy", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT").CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+			}
+			w.proxy(test.mode, "--metrics-bind-address", "0.0.0.0:10249")
+			w.inspect(string(test.mode))
+		})
+	}
+}
+
+// inspect connects and asks.
+func (w *trial) inspect(mode string) {
+	w.Helper()
+	connect := func(to string, n int, want netns.Verdict) {
+		w.Helper()
+		probe := netns.Probe{From: w.lab.Node1.Host, To: netip.MustParseAddrPort(to), Protocol: netns.TCP}
+		for range n {
+			if answer := probe.Send(); answer.Verdict != want {
+				w.Fatalf("%s: %s, want %s", probe, answer, want)
+			}
+		}
+	}
+	connect("10.96.0.20:80", 7, netns.Answered)
+	connect("10.96.0.21:80", 2, netns.Refused)
+	shop := w.service("default/shop")
+	if *shop.Connections != 7 || *shop.Ports[0].Addresses[0].Connections != 7 || *shop.Ports[0].Endpoints[0].Connections != 7 {
+		w.Errorf("after 7 connections: %d, endpoint %d", *shop.Connections, *shop.Ports[0].Endpoints[0].Connections)
+	}
+	if gone := w.service("gone"); *gone.Refused < 2 || *gone.Connections != 0 {
+		w.Errorf("after 2 refused connections: %d refused, %d connections", *gone.Refused, *gone.Connections)
+	}
+	w.prints(0, []string{"CONNS", "Cluster/Cluster", " 7 ", "NoEndpoints", "NoSuchPort", "EndpointSlice default/stray-1"}, "service", "list", "-A", "-o", "wide")
+	w.prints(0, []string{"default     shop"}, "service", "list", "--address", "10.244.2.3")
+	w.prints(0, []string{"10.244.2.3:8080", "no: not ready (slice shop-1)", "Connections:      7;"}, "service", "describe", "default/shop")
+	w.prints(0, []string{"EndpointSlice default/typo-1 has no port http/TCP; it has htpp/TCP"}, "service", "describe", "typo")
+	w.prints(1, []string{"Service default/shpo is not served", "did you mean default/shop?"}, "service", "describe", "shpo")
+	w.prints(1, []string{"Service default/stray is not served", "EndpointSlice default/stray-1 belongs to it"}, "service", "describe", "stray")
+	w.prints(0, []string{"cluster IP of default/shop:http", "Tried 12: 12 connected", "10.244.2.2:8080 got 12", "This is what was explained."},
+		"explain", "--to", "default/shop", "--try", "12")
+	w.prints(3, []string{"Verdict:", "rejected: no usable endpoint", "3 refused", "This is what was explained."}, "explain", "--to", "10.96.0.21:80", "--try", "3")
+	w.prints(0, []string{"2 refused", "10.244.2.2:9999 got 2", "not all endpoints answer"}, "explain", "--to", "default/closed", "--try", "2")
+	w.prints(4, []string{"left alone: it is not for a Service"}, "explain", "--from", "external", "--to", "192.0.2.77:80")
+	w.prints(1, []string{"error: ::ffff:10.96.0.20 is an IPv4-mapped IPv6 address", "ask for 10.96.0.20:80"}, "explain", "--to", "[::ffff:10.96.0.20]:80")
+	w.prints(2, []string{"--to is missing"}, "explain")
+	w.guarded(mode)
+}
+
+// guarded asks the API from this node and from a pod. The proxy listens on all addresses.
+func (w *trial) guarded(mode string) {
+	w.Helper()
+	for _, test := range []struct {
+		from *netns.Host
+		to   string
+		want int
+	}{
+		{w.lab.Node1.Host, "127.0.0.1:10249", http.StatusOK},
+		{w.lab.Node1.Host, w.lab.Node1.IPv4.String() + ":10249", http.StatusOK},
+		{w.lab.Node1.Pods[0], w.lab.Node1.IPv4.String() + ":10249", http.StatusForbidden},
+		{w.lab.Node2.Host, w.lab.Node1.IPv4.String() + ":10249", http.StatusForbidden},
+	} {
+		client := http.Client{Transport: &http.Transport{DialContext: test.from.Dial, DisableKeepAlives: true}}
+		response, err := client.Get("http://" + test.to + v1alpha1.Path + "/info")
+		if err != nil {
+			w.Fatalf("%s from %s: %v", test.to, test.from.Name, err)
+		}
+		var info v1alpha1.Info
+		err = json.NewDecoder(response.Body).Decode(&info)
+		response.Body.Close()
+		if response.StatusCode != test.want || err != nil || test.want == http.StatusOK && info.Mode != mode {
+			w.Errorf("%s from %s: %s, want %d: %+v, %v", test.to, test.from.Name, response.Status, test.want, info, err)
+		}
+	}
+}

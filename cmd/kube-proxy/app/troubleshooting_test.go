@@ -1,0 +1,87 @@
+package app
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/troubleshooting.md")
+
+// troubleshootingNode is the Node of all scenarios.
+const troubleshootingNode = `apiVersion: v1
+kind: Node
+metadata: {name: node1}
+spec: {podCIDRs: [10.244.1.0/24]}
+status: {addresses: [{type: InternalIP, address: 172.18.0.11}]}
+`
+
+// TestDocsTroubleshooting runs every command of docs/troubleshooting.md with the objects above it, and compares the output.
+func TestDocsTroubleshooting(t *testing.T) {
+	const doc = "../../../docs/troubleshooting.md"
+	before, err := os.ReadFile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	mustWrite(filepath.Join(dir, "node.yaml"), troubleshootingNode)
+	mustWrite(filepath.Join(dir, "config.yaml.conf"), "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: 10.244.0.0/16\n")
+	var after strings.Builder
+	block, body, commands := "", "", 0
+	for line := range strings.Lines(string(before)) {
+		switch {
+		case block == "" && (line == "```yaml\n" || line == "```console\n"):
+			block, body = strings.TrimSpace(strings.TrimPrefix(line, "```")), ""
+			after.WriteString(line)
+		case block == "":
+			after.WriteString(line)
+		case line != "```\n":
+			body += line
+		default:
+			if block == "yaml" {
+				mustWrite(filepath.Join(dir, "objects.yaml"), body)
+			} else {
+				commands++
+				body = runExample(t, body, dir)
+			}
+			block = ""
+			after.WriteString(body + line)
+		}
+	}
+	if commands < 9 {
+		t.Errorf("only %d commands", commands)
+	}
+	if *update {
+		mustWrite(doc, after.String())
+		return
+	}
+	if diff := cmp.Diff(string(before), after.String()); diff != "" {
+		t.Errorf("docs/troubleshooting.md differs (-file +now); run make docs and review:\n%s", diff)
+	}
+}
+
+// runExample runs the command in the first line of an example and returns the example with its output and exit code.
+func runExample(t *testing.T, example, dir string) string {
+	t.Helper()
+	line, _, _ := strings.Cut(example, "\n")
+	arguments, ok := strings.CutPrefix(line, "$ kube-proxy ")
+	if !ok {
+		t.Fatalf("%q is no command", line)
+	}
+	var out, stderr bytes.Buffer
+	args := append(strings.Fields(arguments), "--manifests", dir, "--node", "node1", "--config", filepath.Join(dir, "config.yaml.conf"))
+	code := Run(args, &out, &stderr)
+	if stderr.Len() > 0 {
+		t.Errorf("%s: %s", line, stderr.String())
+	}
+	if code != 0 {
+		fmt.Fprintf(&out, "$ echo $?\n%d\n", code)
+	}
+	return line + "\n" + out.String()
+}
