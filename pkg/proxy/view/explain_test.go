@@ -230,3 +230,18 @@ endpoints: [{addresses: ["fd00:10:244:2::2"], nodeName: node2}]
 		t.Errorf("got %+v, want %+v", service.Endpoints, want)
 	}
 }
+
+// TestNear proves which names are suggested for a name that does not exist.
+func TestNear(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		want bool
+	}{
+		{"web", "wbe", true}, {"web", "webs", true}, {"web", "wed", true}, {"web", "db", false}, {"shpo", "shop", true}, {"shpo", "typo", false},
+		{"frontend", "fronetdn", true}, {"frontend", "fornted", false}, {"web", "web", false}, {"", "a", true}, {"", "", false},
+	} {
+		if got := near(test.a, test.b); got != test.want || near(test.b, test.a) != got {
+			t.Errorf("%q and %q: %v, want %v", test.a, test.b, got, test.want)
+		}
+	}
+}

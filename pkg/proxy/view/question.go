@@ -296,36 +296,36 @@ func (s *State) Missing(name cluster.ServiceName) string {
 	return text
 }
 
-// near reports whether one name is probably a misspelling of the other: one letter differs, or two, as when they are
-// swapped, in names of the same length or long ones.
+// near reports whether one name is probably a misspelling of the other: a letter is added, missing or another one, or two
+// are swapped; twice in long names.
 func near(a, b string) bool {
-	if len(a) > len(b) {
-		a, b = b, a
-	}
 	limit := 1
-	if len(a) == len(b) || len(a) >= 6 {
+	if min(len(a), len(b)) >= 8 {
 		limit = 2
 	}
-	if len(b)-len(a) > limit {
+	if a == b || max(len(a), len(b))-min(len(a), len(b)) > limit {
 		return false
 	}
-	// One row of the matrix of edit distances at a time.
-	row := make([]int, len(a)+1)
-	for i := range row {
-		row[i] = i
+	// d[i][j] is the distance of the first i letters of a and the first j of b.
+	d := make([][]int, len(a)+1)
+	for i := range d {
+		d[i] = make([]int, len(b)+1)
+		d[i][0] = i
 	}
-	for j := range b {
-		diagonal := row[0]
-		row[0] = j + 1
-		for i := range a {
-			above := row[i+1]
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
+	for j := range d[0] {
+		d[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			changed := 1
+			if a[i-1] == b[j-1] {
+				changed = 0
 			}
-			row[i+1] = min(cost, above+1, row[i]+1)
-			diagonal = above
+			d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, d[i-1][j-1]+changed)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
+			}
 		}
 	}
-	return row[len(a)] <= limit && row[len(a)] < len(b)
+	return d[len(a)][len(b)] <= limit
 }
