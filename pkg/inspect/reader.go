@@ -8,6 +8,7 @@ import (
 
 // Reader reads the objects of the API.
 type Reader interface {
+	// Info returns the description of the proxy.
 	Info(ctx context.Context) (*v1alpha1.Info, error)
 	// Services returns the Services that a Query selects.
 	Services(ctx context.Context, q Query) (*v1alpha1.ServiceList, error)
