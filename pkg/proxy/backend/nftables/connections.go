@@ -32,6 +32,7 @@ func connections(ctx context.Context, table nft.Table, s *schema, routes iter.Se
 	for route := range routes {
 		planned[route.Frontend] = route
 	}
+	var in space
 	for _, set := range s.sets {
 		slots := set.cells != nil && set.cells.slots != nil && len(set.value) > 0
 		if !set.counts || set.name == mapFirewall || slots && !endpoints {
@@ -44,7 +45,7 @@ func connections(ctx context.Context, table nft.Table, s *schema, routes iter.Se
 			if err := errors.Join(err, ctx.Err()); err != nil {
 				return nil, err
 			}
-			e, err := set.decode(&raw)
+			e, err := set.decode(&raw, &in)
 			if err != nil {
 				continue // an element of nobody's
 			}
@@ -65,7 +66,7 @@ func connections(ctx context.Context, table nft.Table, s *schema, routes iter.Se
 // keysOf yields the keys of the elements that routes may have in the set, each valid until the next.
 func (s *set) keysOf(routes map[plan.Frontend]*plan.Route) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		var key, value [64]byte
+		var in space
 		for frontend, route := range routes {
 			if frontend.IsNodePort() != s.nodePort {
 				continue
@@ -73,7 +74,7 @@ func (s *set) keysOf(routes map[plan.Frontend]*plan.Route) iter.Seq[[]byte] {
 			of := renderRoute(route)
 			for i := range s.cells.count(of) {
 				e := element{frontend: frontend}
-				if s.cells.get(of, i, &e) && !yield(s.encode(&e, key[:0], value[:0]).Key) {
+				if s.cells.get(of, i, &e) && !yield(s.encode(&e, &in).Key) {
 					return
 				}
 			}
