@@ -1,0 +1,83 @@
+package nftables
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
+)
+
+const countedObjects = `apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec:
+  clusterIP: 10.96.0.10
+  type: NodePort
+  ports: [{name: http, port: 80, nodePort: 30080}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [10.244.1.2], nodeName: node1}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: gone, namespace: default}
+spec:
+  clusterIP: 10.96.0.11
+  ports: [{name: http, port: 80}]
+`
+
+// TestConnections counts packets of elements, and reads them by route: an endpoint's over all frontends, and only on demand.
+func TestConnections(t *testing.T) {
+	fake := nft.NewFake(knftables.IPv4Family, TableName)
+	b := New(Options{Mark: 0x4000}, fake)
+	s := newSchema(cluster.IPv4)
+	snapshot, err := cases.Snapshot(countedObjects, cluster.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plan.Compute(snapshot, &plan.Options{}, nil)
+	if _, err := connections(t.Context(), fake, s, p.Frontends.Values(), true); err != nil {
+		t.Errorf("without a table: %v", err)
+	}
+	for _, result := range b.Sync(t.Context(), p) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+	web := plan.Frontend{Addr: netip.MustParseAddr("10.96.0.10"), Protocol: cluster.TCP, Port: 80}
+	node := plan.Frontend{Addr: netip.IPv4Unspecified(), Protocol: cluster.TCP, Port: 30080}
+	gone := plan.Frontend{Addr: netip.MustParseAddr("10.96.0.11"), Protocol: cluster.TCP, Port: 80}
+	for _, count := range []struct {
+		set     string
+		of      plan.Frontend
+		packets uint64
+	}{{mapServices, web, 5}, {mapNodePorts, node, 2}, {setRejected, gone, 3}, {mapEndpoints, web, 5}, {mapNodePortEnds, node, 2}} {
+		fake.Count(count.set, s.named(count.set).encode(&element{frontend: count.of}, new(space)).Key, count.packets, 60)
+	}
+	want := backend.NewConnections()
+	want.Frontends[web], want.Frontends[node], want.Refused[gone] = 5, 2, 3
+	for _, endpoints := range []bool{false, true} {
+		if endpoints {
+			want.Endpoints[backend.PortEndpoint{Port: "default/web:http", Protocol: cluster.TCP, Endpoint: netip.MustParseAddrPort("10.244.1.2:8080")}] = 7
+		}
+		got, err := connections(t.Context(), fake, s, p.Frontends.Values(), endpoints)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(plan.Frontend{}, backend.PortEndpoint{})); diff != "" {
+			t.Errorf("endpoints %v (-want +got):\n%s", endpoints, diff)
+		}
+	}
+}
