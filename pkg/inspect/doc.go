@@ -8,6 +8,7 @@
 //	list.go      service list
 //	describe.go  service describe
 //	rates.go     connections per second, from two readings
+//	watch.go     the same, again and again
 //	explain.go   explain
 //	try.go       explain --try: real connections, compared with the explanation
 package inspect

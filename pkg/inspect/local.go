@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
@@ -26,20 +27,16 @@ var _ Reader = (*Local)(nil)
 func Load(ctx context.Context, builder *cluster.Builder, opts *plan.Options, sources ...source.Source) (*Local, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, len(sources))
+	var running sync.WaitGroup
 	for _, s := range sources {
-		go func() { ended <- s.Run(ctx, builder) }()
+		running.Go(func() { ended <- s.Run(ctx, builder) })
 	}
-	defer func() {
-		cancel()
-		for range sources {
-			<-ended
-		}
-	}()
+	defer running.Wait()
+	defer cancel()
 	for _, s := range sources {
 		select {
 		case <-s.Complete():
 		case err := <-ended:
-			ended <- nil // for the deferred function, which waits for all
 			if err == nil {
 				err = errors.New("interrupted")
 			}

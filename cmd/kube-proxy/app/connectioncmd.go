@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
@@ -84,37 +83,45 @@ func (o *connectionOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if namespace, pod, ok := inspect.PodName(o.connection.From); ok {
-		if o.connection.From, err = o.podAddress(cmd, namespace, pod); err != nil {
-			return err
-		}
+	if err := o.findPod(cmd); err != nil {
+		return err
 	}
 	explanation, err := reader.Explain(cmd.Context(), o.connection)
 	if err != nil {
 		return err
 	}
-	out := cmd.OutOrStdout()
-	if o.output != outputText {
-		err = printObject(out, o.output, explanation)
-	} else {
-		err = printer(cmd).PrintExplanation(out, explanation)
-	}
-	if err != nil {
+	if err := o.print(cmd, explanation); err != nil {
 		return err
 	}
 	if o.try > 0 {
-		trial, err := inspect.Try(cmd.Context(), reader, explanation, o.try)
-		if err != nil {
+		if err := tryConnections(cmd, reader, explanation, o.try); err != nil {
 			return err
-		}
-		if _, err := fmt.Fprint(out, trial); err != nil {
-			return err
-		}
-		if !trial.Agrees() {
-			return exitCode{exitDisagree, nil}
 		}
 	}
 	return verdictCode(explanation)
+}
+
+// print prints an explanation in the chosen format.
+func (o *connectionOptions) print(cmd *cobra.Command, e *v1alpha1.Explanation) error {
+	if o.output != outputText {
+		return printObject(cmd.OutOrStdout(), o.output, e)
+	}
+	return printer(cmd).PrintExplanation(cmd.OutOrStdout(), e)
+}
+
+// tryConnections sends n connections and prints their results.
+func tryConnections(cmd *cobra.Command, reader inspect.Reader, e *v1alpha1.Explanation, n int) error {
+	trial, err := inspect.Try(cmd.Context(), reader, e, n)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprint(cmd.OutOrStdout(), trial); err != nil {
+		return err
+	}
+	if !trial.Agrees() {
+		return exitCode{exitDisagree, nil}
+	}
+	return nil
 }
 
 // verdictCode ends the command with the exit code of a verdict.
@@ -129,18 +136,19 @@ func verdictCode(e *v1alpha1.Explanation) error {
 	}
 }
 
-// podAddress asks the API server for the address of a pod.
-func (o *connectionOptions) podAddress(cmd *cobra.Command, namespace, pod string) (string, error) {
+// findPod replaces a pod as the source by its address, which it asks the API server for.
+func (o *connectionOptions) findPod(cmd *cobra.Command) error {
+	namespace, pod, ok := inspect.PodName(o.connection.From)
+	if !ok {
+		return nil
+	}
 	if o.manifests != "" {
-		return "", usageError{fmt.Errorf("--from %s/%s: manifests have no pods with addresses; give the pod's IP address", namespace, pod)}
+		return usageError{fmt.Errorf("--from %s/%s: manifests have no pods with addresses; give the pod's IP address", namespace, pod)}
 	}
 	client, err := restConfig(o.kubeconfig, o.context)
 	if err != nil {
-		return "", fmt.Errorf("find pod %s/%s: %w, or the pod's IP address as --from", namespace, pod, err)
+		return fmt.Errorf("find pod %s/%s: %w, or the pod's IP address as --from", namespace, pod, err)
 	}
-	cluster, err := kubernetes.NewForConfig(client)
-	if err != nil {
-		return "", err
-	}
-	return pods.Address(cmd.Context(), cluster, namespace, pod, strings.HasPrefix(o.connection.To, "["))
+	o.connection.From, err = pods.Ask(cmd.Context(), client, namespace, pod, strings.HasPrefix(o.connection.To, "["))
+	return err
 }

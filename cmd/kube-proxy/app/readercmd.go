@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/term"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
@@ -116,11 +116,7 @@ func (o *readerOptions) planOptions(cmd *cobra.Command) (*plan.Options, error) {
 		}
 		cfg, gates = l.cfg, l.features.Gates
 	}
-	nodePorts := config.NodePortAddressesAll
-	if cfg.Mode == config.ProxyModeNFTables {
-		nodePorts = config.NodePortAddressesPrimary
-	}
-	return planOptions(cfg, gates, nodePorts)
+	return planOptions(cfg, gates)
 }
 
 // restConfig finds the API server as kubectl does.
@@ -141,4 +137,10 @@ func printer(cmd *cobra.Command) inspect.Print {
 		width = 0
 	}
 	return inspect.Print{Width: width}
+}
+
+// isTerminal reports whether out is a terminal.
+func isTerminal(out io.Writer) bool {
+	_, _, err := term.TerminalSize(out)
+	return err == nil
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/component-base/term"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 )
@@ -79,7 +79,7 @@ are left out, how many connections the kernel has counted, and when the Service 
 			if namespace == "" || name == "" || strings.Contains(name, "/") {
 				return usageError{fmt.Errorf("%q is no Service: write NAMESPACE/NAME", args[0])}
 			}
-			return opts.run(cmd, func(r round) error { return opts.describe(r, namespace, name) })
+			return opts.run(cmd, func(r round) (*inspect.Counters, error) { return opts.describe(r, namespace, name) })
 		},
 	}
 	opts.addFlags(command)
@@ -98,89 +98,77 @@ func (o *serviceOptions) addFlags(command *cobra.Command) {
 // round is one reading and printing; --watch has many.
 type round struct {
 	context.Context
-	cmd     *cobra.Command
+	out     io.Writer
 	from    inspect.Reader
 	print   inspect.Print
 	earlier *inspect.Counters
-	// read keeps the counters for the next round.
-	read func(*inspect.Counters)
 }
 
 // run reads and prints once, or again and again.
-func (o *serviceOptions) run(cmd *cobra.Command, show func(round) error) error {
-	if err := o.checkOutput(); err != nil {
+func (o *serviceOptions) run(cmd *cobra.Command, show func(round) (*inspect.Counters, error)) error {
+	if err := o.checkFlags(); err != nil {
 		return err
-	}
-	if o.interval <= 0 {
-		return usageError{fmt.Errorf("--interval %s is not positive", o.interval)}
-	}
-	if o.watch && !o.running() {
-		return usageError{fmt.Errorf("--watch needs a running proxy: objects of files or a cluster are read once")}
 	}
 	from, err := o.open(cmd)
 	if err != nil {
 		return err
 	}
+	out, style := cmd.OutOrStdout(), printer(cmd)
+	style.Wide = o.output == outputWide
+	showRound := func(ctx context.Context, earlier *inspect.Counters) (*inspect.Counters, error) {
+		return show(round{ctx, out, from, style, earlier})
+	}
+	if !o.watch {
+		_, err := showRound(cmd.Context(), nil)
+		return err
+	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	var counters *inspect.Counters
-	r := round{Context: ctx, cmd: cmd, from: from, print: printer(cmd), read: func(c *inspect.Counters) { counters = c }}
-	r.print.Wide = o.output == outputWide
-	_, _, notTerminal := term.TerminalSize(cmd.OutOrStdout())
-	for {
-		if o.watch && notTerminal == nil && o.textual() {
-			fmt.Fprint(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
-		}
-		r.earlier = counters
-		if err := show(r); err != nil || !o.watch {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(o.interval):
-		}
-		if notTerminal != nil && o.textual() {
-			fmt.Fprintln(cmd.OutOrStdout())
-		}
+	watch := inspect.Watch{Interval: o.interval, Out: out, Text: o.textual(), Terminal: isTerminal(out)}
+	return watch.Run(ctx, showRound)
+}
+
+// check rejects a command line that cannot be meant.
+func (o *serviceOptions) checkFlags() error {
+	switch {
+	case o.interval <= 0:
+		return usageError{fmt.Errorf("--interval %s is not positive", o.interval)}
+	case o.watch && !o.running():
+		return usageError{fmt.Errorf("--watch needs a running proxy: objects of files or a cluster are read once")}
 	}
+	return o.checkOutput()
 }
 
 // textual reports whether the output is for people.
 func (o *serviceOptions) textual() bool { return o.output == outputTable || o.output == outputWide }
 
 // list shows the list.
-func (o *serviceOptions) list(r round) error {
+func (o *serviceOptions) list(r round) (*inspect.Counters, error) {
 	query := inspect.Query{Namespace: o.namespace, Address: o.address, Connections: o.output != outputTable || o.watch}
 	if o.all || o.address != "" {
 		query.Namespace = ""
 	}
 	services, err := r.from.Services(r, query)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !o.textual() {
-		return printObject(r.cmd.OutOrStdout(), o.output, services)
+		return nil, printObject(r.out, o.output, services)
 	}
 	counters := inspect.CountersOf(services.Time, services.Items...)
-	r.read(counters)
 	r.print.Namespaces = query.Namespace == ""
-	return r.print.PrintServices(r.cmd.OutOrStdout(), services, counters.Since(r.earlier))
+	return counters, r.print.PrintServices(r.out, services, counters.Since(r.earlier))
 }
 
 // describe shows one Service.
-func (o *serviceOptions) describe(r round, namespace, name string) error {
+func (o *serviceOptions) describe(r round, namespace, name string) (*inspect.Counters, error) {
 	service, err := r.from.Service(r, namespace, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !o.textual() {
-		return printObject(r.cmd.OutOrStdout(), o.output, service)
+		return nil, printObject(r.out, o.output, service)
 	}
 	counters := inspect.CountersOf(*service.Time, *service)
-	r.read(counters)
-	return r.print.PrintService(r.cmd.OutOrStdout(), service, counters.Since(r.earlier))
+	return counters, r.print.PrintService(r.out, service, counters.Since(r.earlier))
 }

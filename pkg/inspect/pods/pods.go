@@ -9,7 +9,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
+
+// Ask is [Address], of the cluster that config names.
+func Ask(ctx context.Context, config *rest.Config, namespace, name string, six bool) (string, error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return "", fmt.Errorf("find the address of pod %s/%s: %w", namespace, name, err)
+	}
+	return Address(ctx, client, namespace, name, six)
+}
 
 // Address returns the IP address of a pod, an IPv6 address if six is true. Without the right to read pods it looks for an
 // EndpointSlice that names the pod: a proxy's service account may list these.

@@ -91,7 +91,7 @@ func programs(o *Observer, s *cluster.Snapshot, began time.Time, err error) {
 
 // get sends a request from a local client, changed by the given functions.
 func get(h http.Handler, path string, change ...func(*http.Request)) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
 	r.RemoteAddr, r.Host = "127.0.0.1:40000", "127.0.0.1:10249"
 	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 10249}))
 	for _, c := range change {

@@ -273,11 +273,12 @@ const maxSimilar = 3
 
 // Missing describes why there is no such Service, for an error message.
 func (s *State) Missing(name cluster.ServiceName) string {
-	text := fmt.Sprintf("Service %s is not served: it does not exist, or it is headless, of type ExternalName, or for another proxy", name)
+	var text strings.Builder
+	fmt.Fprintf(&text, "Service %s is not served: it does not exist, or it is headless, of type ExternalName, or for another proxy", name)
 	if s.Unowned != nil {
 		for _, unowned := range s.Unowned() {
 			if unowned.Service == name {
-				text += fmt.Sprintf("; EndpointSlice %s/%s belongs to it", name.Namespace, unowned.Slices[0].Name)
+				fmt.Fprintf(&text, "; EndpointSlice %s/%s belongs to it", name.Namespace, unowned.Slices[0].Name)
 			}
 		}
 	}
@@ -291,9 +292,9 @@ func (s *State) Missing(name cluster.ServiceName) string {
 		}
 	}
 	if similar = append(similar, elsewhere...); len(similar) > 0 {
-		text += "; did you mean " + strings.Join(similar[:min(len(similar), maxSimilar)], " or ") + "?"
+		fmt.Fprintf(&text, "; did you mean %s?", strings.Join(similar[:min(len(similar), maxSimilar)], " or "))
 	}
-	return text
+	return text.String()
 }
 
 // near reports whether one name is probably a misspelling of the other: a letter is added, missing or another one, or two

@@ -105,7 +105,7 @@ func row(t *testing.T, field *ast.Field, doc string) string {
 	if options != "" {
 		kind += ", optional"
 	}
-	return fmt.Sprintf("| `%s` | %s | %s |\n", name, kind, strings.ReplaceAll(doc, "|", `\|`))
+	return fmt.Sprintf("| %#q | %s | %s |\n", name, kind, strings.ReplaceAll(doc, "|", `\|`))
 }
 
 // typeText names a type in words of JSON.

@@ -70,7 +70,7 @@ type Info struct {
 	Contested int `json:"contested"`
 }
 
-// Sync is one synchronization of the rules.
+// Sync is one writing of the rules.
 type Sync struct {
 	// Started is when it began.
 	Started time.Time `json:"started"`

@@ -1,0 +1,55 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+)
+
+// clearScreen moves the cursor of a terminal to its first line and clears it.
+const clearScreen = "\x1b[H\x1b[2J"
+
+// Watch shows something again and again.
+type Watch struct {
+	// Interval is the time between two rounds.
+	Interval time.Duration
+	Out      io.Writer
+	// Text is false for objects, which nothing separates. Terminal clears the screen before each round; otherwise an empty
+	// line separates them.
+	Text, Terminal bool
+}
+
+// Run calls show until it fails or ctx ends, which is no error. show gets the counters that it returned in the round before.
+func (w Watch) Run(ctx context.Context, show func(ctx context.Context, earlier *Counters) (*Counters, error)) error {
+	var counters *Counters
+	for first := true; ; first = false {
+		if err := w.separate(first); err != nil {
+			return err
+		}
+		var err error
+		counters, err = show(ctx, counters)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(w.Interval):
+		}
+	}
+}
+
+// separate separates a round from the one before.
+func (w Watch) separate(first bool) error {
+	text := ""
+	switch {
+	case !w.Text:
+	case w.Terminal:
+		text = clearScreen
+	case !first:
+		text = "\n"
+	}
+	_, err := fmt.Fprint(w.Out, text)
+	return err
+}

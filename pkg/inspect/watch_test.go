@@ -1,0 +1,56 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestWatch shows three rounds to a pipe, a terminal and as objects; each gets the counters of the one before.
+func TestWatch(t *testing.T) {
+	for _, test := range []struct {
+		watch Watch
+		want  string
+	}{
+		{Watch{Text: true}, "1\n\n2\n\n3\n"},
+		{Watch{Text: true, Terminal: true}, clearScreen + "1\n" + clearScreen + "2\n" + clearScreen + "3\n"},
+		{Watch{}, "1\n2\n3\n"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var out strings.Builder
+			test.watch.Out, test.watch.Interval = &out, time.Minute
+			var last *Counters
+			rounds, started := 0, time.Now()
+			err := test.watch.Run(ctx, func(_ context.Context, earlier *Counters) (*Counters, error) {
+				if earlier != last {
+					t.Errorf("round %d got other counters than the one before returned", rounds)
+				}
+				last = new(Counters)
+				rounds++
+				fmt.Fprintln(&out, rounds)
+				if rounds == 3 {
+					cancel()
+				}
+				return last, nil
+			})
+			if err != nil || out.String() != test.want || time.Since(started) != 2*time.Minute {
+				t.Errorf("%+v showed %q in %s (%v), want %q", test.watch, out.String(), time.Since(started), err, test.want)
+			}
+		})
+	}
+}
+
+// TestWatchFails ends at the first round that cannot be shown.
+func TestWatchFails(t *testing.T) {
+	failed := errors.New("failed")
+	var out strings.Builder
+	err := Watch{Out: &out}.Run(t.Context(), func(context.Context, *Counters) (*Counters, error) { return nil, failed })
+	if !errors.Is(err, failed) {
+		t.Errorf("got %v, want %v", err, failed)
+	}
+}
