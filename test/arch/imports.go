@@ -20,13 +20,12 @@ type row struct {
 // every new folder gets a row. Packages that read the plan may import cluster too, because a plan uses its names, families
 // and protocols.
 var rows = []row{
-	// The wiring, which may import everything, and the packages that only it may import. The audit reads objects, not plans;
-	// of cluster it uses only a label.
+	// The wiring, which may import everything, and the packages that only it may import.
 	{"cmd/...", []string{"pkg/..."}},
 	{"pkg/apis/config/...", []string{"pkg/yamldoc", "pkg/logonce"}},
 	{"pkg/apis/status/...", nil},
 	{"pkg/features/...", nil},
-	{"pkg/audit/...", []string{"pkg/yamldoc", "pkg/proxy/cluster"}},
+	{"pkg/findings/...", []string{"pkg/yamldoc", "pkg/proxy/cluster", "pkg/proxy/plan"}},
 
 	// The reader of YAML documents and the lines of their fields, independent of their content.
 	{"pkg/yamldoc", nil},
@@ -106,15 +105,15 @@ type library struct {
 var libraries = []library{
 	{
 		paths:  []string{"k8s.io/client-go"},
-		users:  []string{"cmd/...", "pkg/proxy/source/apiserver/...", "pkg/audit/listing", "pkg/inspect/pods", "test/..."},
-		remedy: "only cmd, the API server source, the audit's listing and inspect's pods may use client-go; use plain values instead",
+		users:  []string{"cmd/...", "pkg/proxy/source/apiserver/...", "pkg/findings/listing", "pkg/inspect/pods", "test/..."},
+		remedy: "only cmd, the API server source, the listing of findings and inspect's pods may use client-go; use plain values instead",
 	},
 	{
 		paths: []string{"k8s.io/api"},
 		users: []string{
 			"pkg/proxy/source/...", "pkg/proxy/cluster/builder*.go", "pkg/proxy/cluster/convert*.go",
-			// The audit reads fields that the pipeline must not read, so no snapshot contains them.
-			"pkg/audit/...",
+			// Findings read fields that the pipeline must not read, so no snapshot contains them.
+			"pkg/findings/...",
 			"pkg/proxy/backend/backendtest/...", "test/...",
 		},
 		tests:  true,

@@ -9,7 +9,7 @@
 //	configcmd.go   the subcommands "config ..."
 //	explaincmd.go  the subcommands "config explain" and "config feature-gates"
 //	validatecmd.go the subcommand "config validate"
-//	auditcmd.go    the subcommand "audit"
+//	auditcmd.go    the subcommand "audit"; analyzecmd.go "analyze"
 //	servicecmd.go  the subcommands "service ..."; connectioncmd.go "explain"; readercmd.go where they read
 //	view.go        the observer that they ask in a running proxy
 //	output.go      -o json|yaml, and the subcommand "version"

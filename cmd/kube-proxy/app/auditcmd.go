@@ -14,9 +14,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
-	"github.com/seed-11a05479/kube-proxy/pkg/audit"
-	"github.com/seed-11a05479/kube-proxy/pkg/audit/listing"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
+	"github.com/seed-11a05479/kube-proxy/pkg/findings"
+	"github.com/seed-11a05479/kube-proxy/pkg/findings/listing"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -85,8 +85,8 @@ func servedModes() []string {
 
 func checkNames() []string {
 	var names []string
-	for _, check := range audit.Checks() {
-		names = append(names, string(check))
+	for _, code := range findings.Codes(findings.Upgrade) {
+		names = append(names, string(code))
 	}
 	return names
 }
@@ -99,8 +99,8 @@ func (o *auditOptions) check() error {
 	if o.toMode != "" && !slices.Contains(servedModes(), o.toMode) {
 		return usageError{fmt.Errorf("--to-mode %q is none of %s", o.toMode, strings.Join(servedModes(), ", "))}
 	}
-	if o.manifests != "" && (o.kubeconfig != "" || o.context != "") {
-		return usageError{errors.New("--manifests and --kubeconfig or --context exclude each other")}
+	if err := (&objectsFrom{kubeconfig: o.kubeconfig, context: o.context, manifests: o.manifests}).check(); err != nil {
+		return err
 	}
 	for _, name := range o.skip {
 		if !slices.Contains(checkNames(), name) {
@@ -140,9 +140,9 @@ func runAudit(cmd *cobra.Command, opts *auditOptions) error {
 }
 
 // audit audits everything that the command line names. bad are objects that could not be read.
-func (o *auditOptions) audit(cmd *cobra.Command) (report *audit.Report, bad, err error) {
+func (o *auditOptions) audit(cmd *cobra.Command) (report *findings.Report, bad, err error) {
 	cfg, gates := newOptions().flags, features.Read(nil).Gates // in force without a file
-	var deprecated []audit.Finding
+	var deprecated []findings.Finding
 	if o.configFile != "" {
 		l, err := loadConfig(cmd, o.configFile)
 		if err == nil {
@@ -158,57 +158,82 @@ func (o *auditOptions) audit(cmd *cobra.Command) (report *audit.Report, bad, err
 	if err != nil {
 		return nil, nil, err
 	}
+	options.Groups = []findings.Group{findings.Upgrade}
 	for _, name := range o.skip {
-		options.Skip = append(options.Skip, audit.Check(name))
+		options.Skip = append(options.Skip, findings.Code(name))
 	}
-	auditor := audit.New(options)
+	analyzer := findings.New(options)
 	for _, finding := range deprecated {
-		auditor.Add(finding)
+		analyzer.Add(finding)
 	}
-	if o.manifests != "" {
-		passedOver, bad, err := listing.Files(o.manifests, cmd.InOrStdin(), auditor)
+	from := objectsFrom{o.kubeconfig, o.context, o.manifests, "kube-proxy-audit"}
+	bad, err = from.read(cmd, analyzer)
+	if err != nil {
+		return nil, nil, err
+	}
+	return analyzer.Report(), bad, nil
+}
+
+// objectsFrom is where a command reads objects from: a cluster, or manifests.
+type objectsFrom struct {
+	kubeconfig, context string
+	manifests           string
+	userAgent           string
+}
+
+// read passes all objects to an Analyzer. bad joins an error for each object that could not be read; the others were.
+func (f *objectsFrom) read(cmd *cobra.Command, analyzer *findings.Analyzer) (bad, err error) {
+	if f.manifests != "" {
+		passedOver, bad, err := listing.Files(f.manifests, cmd.InOrStdin(), analyzer)
 		for _, line := range passedOver {
 			fmt.Fprintln(cmd.ErrOrStderr(), line)
 		}
-		return auditor.Report(), bad, err
+		return bad, err
 	}
-	client, err := listing.Client(o.kubeconfig, o.context)
+	clients, err := listing.Connect(f.kubeconfig, f.context, f.userAgent)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	progress := &listing.Progress{}
 	if _, _, notTerminal := term.TerminalSize(cmd.ErrOrStderr()); notTerminal == nil {
 		progress.Out = cmd.ErrOrStderr()
 	}
-	err = listing.Cluster(cmd.Context(), client, auditor, progress)
-	return auditor.Report(), nil, err
+	return nil, listing.Cluster(cmd.Context(), clients, analyzer, progress)
+}
+
+// check returns an error if objects would come from two places.
+func (f *objectsFrom) check() error {
+	if f.manifests != "" && (f.kubeconfig != "" || f.context != "") {
+		return usageError{errors.New("--manifests and --kubeconfig or --context exclude each other")}
+	}
+	return nil
 }
 
 // modeChange describes a change from the mode of cfg to another mode. If to is empty there is no change, unless this proxy
 // cannot run in the mode of cfg.
-func modeChange(cfg *config.KubeProxyConfiguration, to config.ProxyMode, gates features.Gates) (change audit.Options, err error) {
+func modeChange(cfg *config.KubeProxyConfiguration, to config.ProxyMode, gates features.Gates) (change findings.Options, err error) {
 	if to == "" && !slices.Contains(config.ServedModes(), cfg.EffectiveMode()) {
 		to = config.SuccessorMode
 	}
 	if to == "" || to == cfg.EffectiveMode() {
-		return audit.Options{}, nil
+		return findings.Options{}, nil
 	}
 	after := cfg.DeepCopy()
 	after.Mode = to
 	if change.From, err = nodePortsIn(cfg, gates); err != nil {
-		return audit.Options{}, err
+		return findings.Options{}, err
 	}
 	change.To, err = nodePortsIn(after, gates)
 	return change, err
 }
 
 // nodePortsIn describes where node ports are served with a configuration.
-func nodePortsIn(cfg *config.KubeProxyConfiguration, gates features.Gates) (audit.ModeNodePorts, error) {
+func nodePortsIn(cfg *config.KubeProxyConfiguration, gates features.Gates) (findings.ModeNodePorts, error) {
 	options, err := planOptions(cfg, gates)
 	if err != nil {
-		return audit.ModeNodePorts{}, err
+		return findings.ModeNodePorts{}, err
 	}
-	in := audit.ModeNodePorts{
+	in := findings.ModeNodePorts{
 		Mode:       string(cfg.EffectiveMode()),
 		Everywhere: len(cfg.NodePortAddresses) == 0 && options.NodePorts.Everywhere(cluster.IPv4),
 	}
@@ -219,10 +244,10 @@ func nodePortsIn(cfg *config.KubeProxyConfiguration, gates features.Gates) (audi
 }
 
 // configFindings returns the deprecated and unsupported settings of a file.
-func configFindings(path string, l *loaded) []audit.Finding {
-	var all []audit.Finding
+func configFindings(path string, l *loaded) []findings.Finding {
+	var all []findings.Finding
 	add := func(message string) {
-		all = append(all, audit.Finding{Check: audit.Configuration, Kind: "File", Name: path, Message: message})
+		all = append(all, findings.Finding{Code: findings.Configuration, Kind: "File", Name: path, Message: message})
 	}
 	if l.file.Version != v1alpha2.Version {
 		add(fmt.Sprintf("version %s is not the latest, %s", l.file.Version, v1alpha2.Version))
@@ -239,16 +264,32 @@ func configFindings(path string, l *loaded) []audit.Finding {
 	return all
 }
 
-func printReportJSON(out io.Writer, report *audit.Report) error {
+// auditFinding is a finding in the output of the audit, which calls a code a check.
+type auditFinding struct {
+	Check     findings.Code `json:"check"`
+	Kind      string        `json:"kind"`
+	Namespace string        `json:"namespace,omitempty"`
+	Name      string        `json:"name"`
+	Message   string        `json:"message"`
+	Manifest  string        `json:"manifest,omitempty"`
+}
+
+func printReportJSON(out io.Writer, report *findings.Report) error {
+	all := make([]auditFinding, len(report.Findings))
+	for i, f := range report.Findings {
+		all[i] = auditFinding{f.Code, f.Kind, f.Namespace, f.Name, f.Message, f.Manifest}
+	}
 	return printObject(out, outputJSON, struct {
-		Kind    string `json:"kind"`
-		Version string `json:"version"`
-		*audit.Report
-	}{"AuditReport", "v1", report})
+		Kind     string         `json:"kind"`
+		Version  string         `json:"version"`
+		Services int            `json:"services"`
+		Nodes    int            `json:"nodes"`
+		Findings []auditFinding `json:"findings"`
+	}{"AuditReport", "v1", report.Services, report.Nodes, all})
 }
 
 // printInstead prints only the manifests, to be reviewed, changed and applied.
-func printInstead(out io.Writer, report *audit.Report) error {
+func printInstead(out io.Writer, report *findings.Report) error {
 	for _, finding := range report.Findings {
 		if finding.Manifest != "" {
 			if _, err := fmt.Fprintf(out, "---\n%s", finding.Manifest); err != nil {
@@ -260,32 +301,33 @@ func printInstead(out io.Writer, report *audit.Report) error {
 }
 
 // printReport prints a table, and what to do about each kind of finding.
-func printReport(out io.Writer, report *audit.Report) error {
+func printReport(out io.Writer, report *findings.Report) error {
 	if len(report.Findings) == 0 {
 		_, err := fmt.Fprintf(out, "Nothing found in %s and %s.\n", count(report.Services, "Service"), count(report.Nodes, "Node"))
 		return err
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "CHECK\tOBJECT\tFINDING")
-	var checks []audit.Check
 	for _, f := range report.Findings {
-		object := f.Kind + " " + f.Name
-		if f.Namespace != "" {
-			object = f.Kind + " " + f.Namespace + "/" + f.Name
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Check, object, f.Message)
-		if !slices.Contains(checks, f.Check) {
-			checks = append(checks, f.Check)
-		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Code, f.Object(), f.Message)
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	for _, check := range checks {
-		fmt.Fprintf(out, "\n%s\n%s\n", check, wrap(check.Remedy(), 100))
-	}
+	printRemedies(out, report.Findings)
 	_, err := fmt.Fprintf(out, "\n%s in %s and %s.\n", count(len(report.Findings), "finding"), count(report.Services, "Service"), count(report.Nodes, "Node"))
 	return err
+}
+
+// printRemedies prints what to do about each code, in the order of the findings.
+func printRemedies(out io.Writer, all []findings.Finding) {
+	told := map[findings.Code]bool{}
+	for _, f := range all {
+		if d, ok := findings.Define(f.Code); ok && !told[f.Code] {
+			told[f.Code] = true
+			fmt.Fprintf(out, "\n%s\n%s\n", f.Code, wrap(d.Remedy, 100))
+		}
+	}
 }
 
 // count returns "1 Node" or "2 Nodes".

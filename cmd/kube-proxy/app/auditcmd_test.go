@@ -14,11 +14,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/audit"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
+	"github.com/seed-11a05479/kube-proxy/pkg/findings"
 )
 
 // apiServer lists Services and Nodes in pages, to whoever may only list.
@@ -27,7 +28,9 @@ type apiServer struct {
 	// service and node make the objects of a number.
 	service func(n int) corev1.Service
 	node    func(n int) corev1.Node
-	// forbidden is a resource that may not be listed.
+	// slice makes the EndpointSlice of a Service's number; nil means that there are none.
+	slice func(n int) discoveryv1.EndpointSlice
+	// forbidden is a resource that may not be listed. There are no ServiceCIDRs, as in older versions of Kubernetes.
 	forbidden string
 
 	limits []string
@@ -54,13 +57,25 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	from, _ := strconv.Atoi(query.Get("continue"))
 	limit, _ := strconv.Atoi(query.Get("limit"))
-	total := map[string]int{"services": s.services, "nodes": s.nodes}[resource]
+	total, known := map[string]int{"services": s.services, "nodes": s.nodes, "endpointslices": s.services}[resource]
+	if !known {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
 	to := min(from+limit, total)
 	var page metav1.ListMeta
 	if left := int64(total - to); left > 0 {
 		page = metav1.ListMeta{Continue: strconv.Itoa(to), RemainingItemCount: &left}
 	}
-	if resource == "nodes" {
+	switch resource {
+	case "endpointslices":
+		list := discoveryv1.EndpointSliceList{TypeMeta: metav1.TypeMeta{Kind: "EndpointSliceList", APIVersion: "discovery.k8s.io/v1"}, ListMeta: page}
+		for n := from; n < to && s.slice != nil; n++ {
+			list.Items = append(list.Items, s.slice(n))
+		}
+		_ = json.NewEncoder(w).Encode(list)
+		return
+	case "nodes":
 		list := corev1.NodeList{TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}, ListMeta: page}
 		for n := from; n < to; n++ {
 			list.Items = append(list.Items, s.node(n))
@@ -232,9 +247,9 @@ func TestAuditOutputs(t *testing.T) {
 
 // TestModeChange checks what an audit compares, and that it compares nothing without a change of the mode.
 func TestModeChange(t *testing.T) {
-	none, all, tcp := audit.Options{}, []string{"TCP", "UDP", "SCTP"}, []string{"TCP"}
-	change := func(everywhere bool, before, after []string) audit.Options {
-		return audit.Options{From: audit.ModeNodePorts{Mode: "iptables", Everywhere: everywhere, Localhost: before}, To: audit.ModeNodePorts{Mode: "nftables", Localhost: after}}
+	none, all, tcp := findings.Options{}, []string{"TCP", "UDP", "SCTP"}, []string{"TCP"}
+	change := func(everywhere bool, before, after []string) findings.Options {
+		return findings.Options{From: findings.ModeNodePorts{Mode: "iptables", Everywhere: everywhere, Localhost: before}, To: findings.ModeNodePorts{Mode: "nftables", Localhost: after}}
 	}
 	back := change(true, all, nil)
 	back.From, back.To = back.To, back.From
@@ -244,7 +259,7 @@ func TestModeChange(t *testing.T) {
 		mode, to        config.ProxyMode
 		addresses       []string
 		localhost, gate bool
-		want            audit.Options
+		want            findings.Options
 	}{
 		{"iptables", "", nil, true, false, none},
 		{"", "", nil, true, false, none},

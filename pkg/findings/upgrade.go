@@ -1,4 +1,4 @@
-package audit
+package findings
 
 import (
 	"fmt"
@@ -10,25 +10,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Service audits a Service. The Auditor changes it and does not keep it.
-func (a *Auditor) Service(s *corev1.Service) {
-	a.report.Services++
-	if s.Namespace == "" {
-		s.Namespace = corev1.NamespaceDefault // as in a file
-	}
-	for _, text := range clusterIPs(s) {
-		if addr, ok := parse(text); ok {
-			a.clusters[addr] = s.Namespace + "/" + s.Name
-		}
-	}
-	a.externalIPs(s)
-	a.loadBalancerIP(s)
-	a.nodePorts(s)
-}
-
 // found adds a finding about a Service.
-func (a *Auditor) found(check Check, s *corev1.Service, message, manifest string) {
-	a.Add(Finding{Check: check, Kind: "Service", Namespace: s.Namespace, Name: s.Name, Message: message, Manifest: manifest})
+func (a *Analyzer) found(code Code, s *corev1.Service, message, manifest string) {
+	a.Add(Finding{Code: code, Kind: "Service", Namespace: s.Namespace, Name: s.Name, Message: message, Manifest: manifest})
 }
 
 func clusterIPs(s *corev1.Service) []string {
@@ -39,7 +23,7 @@ func clusterIPs(s *corev1.Service) []string {
 }
 
 // externalIPs finds external IPs, and records them for ExternalIPCapture.
-func (a *Auditor) externalIPs(s *corev1.Service) {
+func (a *Analyzer) externalIPs(s *corev1.Service) {
 	if len(s.Spec.ExternalIPs) == 0 {
 		return
 	}
@@ -107,7 +91,7 @@ func acknowledged(s *corev1.Service) []string {
 }
 
 // loadBalancerIP finds a spec.loadBalancerIP that is not in the status.
-func (a *Auditor) loadBalancerIP(s *corev1.Service) {
+func (a *Analyzer) loadBalancerIP(s *corev1.Service) {
 	asked := s.Spec.LoadBalancerIP
 	if asked == "" || s.Spec.Type != corev1.ServiceTypeLoadBalancer || unserved(s) != "" {
 		return
@@ -125,7 +109,7 @@ func (a *Auditor) loadBalancerIP(s *corev1.Service) {
 }
 
 // nodePorts finds node ports that are served on other addresses after a change of mode.
-func (a *Auditor) nodePorts(s *corev1.Service) {
+func (a *Analyzer) nodePorts(s *corev1.Service) {
 	more, less := a.options.From, a.options.To
 	if less.Everywhere && !more.Everywhere || len(less.Localhost) > len(more.Localhost) {
 		more, less = less, more

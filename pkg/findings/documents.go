@@ -1,4 +1,4 @@
-package audit
+package findings
 
 import (
 	"encoding/json"
@@ -7,16 +7,18 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
-// Documents audits the Services and Nodes in the YAML or JSON documents of a file, including those in lists. name is used in
-// errors, and its extension distinguishes JSON from YAML. ignored counts objects of other kinds by "Kind (apiVersion)". Objects
+// Documents analyzes the Services and Nodes, and if they are needed the EndpointSlices and ServiceCIDRs, in the YAML or JSON
+// documents of a file, including those in lists. name is used in errors, and its extension distinguishes JSON from YAML. ignored counts objects of other kinds by "Kind (apiVersion)". Objects
 // that cannot be parsed are left out; the error joins one line for each.
-func (a *Auditor) Documents(name string, data []byte) (ignored map[string]int, err error) {
-	r := reader{auditor: a, name: name, ignored: map[string]int{}}
+func (a *Analyzer) Documents(name string, data []byte) (ignored map[string]int, err error) {
+	r := reader{analyzer: a, name: name, ignored: map[string]int{}}
 	docs, errs := yamldoc.Split(name, data)
 	r.note(errs)
 	for _, doc := range docs {
@@ -31,11 +33,11 @@ func (a *Auditor) Documents(name string, data []byte) (ignored map[string]int, e
 
 // reader reads the documents of one file.
 type reader struct {
-	auditor *Auditor
-	name    string
-	doc     *yamldoc.Document
-	ignored map[string]int
-	errs    []error
+	analyzer *Analyzer
+	name     string
+	doc      *yamldoc.Document
+	ignored  map[string]int
+	errs     []error
 }
 
 func (r *reader) note(errs []*yamldoc.Error) {
@@ -44,7 +46,7 @@ func (r *reader) note(errs []*yamldoc.Error) {
 	}
 }
 
-// object audits the object at path: a Service, a Node, or a list of them. meta contains the kind and apiVersion of list items
+// object analyzes the object at path, or those in a list. meta contains the kind and apiVersion of list items
 // that have none.
 func (r *reader) object(path string, data []byte, meta metav1.TypeMeta) {
 	if string(data) == "null" {
@@ -58,18 +60,31 @@ func (r *reader) object(path string, data []byte, meta metav1.TypeMeta) {
 		return
 	}
 	item, isList := strings.CutSuffix(meta.Kind, "List")
-	switch core := meta.APIVersion == corev1.SchemeGroupVersion.String(); {
+	core := meta.APIVersion == corev1.SchemeGroupVersion.String()
+	slice := r.analyzer.NeedsSlices() && meta.APIVersion == discoveryv1.SchemeGroupVersion.String()
+	cidr := r.analyzer.NeedsSlices() && meta.APIVersion == networkingv1.SchemeGroupVersion.String()
+	switch {
 	case core && meta.Kind == "Service":
 		var service corev1.Service
 		if r.decode(path, data, &service) {
-			r.auditor.Service(&service)
+			r.analyzer.Service(&service)
 		}
 	case core && meta.Kind == "Node":
 		var node corev1.Node
 		if r.decode(path, data, &node) {
-			r.auditor.Node(&node)
+			r.analyzer.Node(&node)
 		}
-	case core && isList:
+	case slice && meta.Kind == "EndpointSlice":
+		var object discoveryv1.EndpointSlice
+		if r.decode(path, data, &object) {
+			r.analyzer.Slice(&object)
+		}
+	case cidr && meta.Kind == "ServiceCIDR":
+		var object networkingv1.ServiceCIDR
+		if r.decode(path, data, &object) {
+			r.analyzer.ServiceCIDR(&object)
+		}
+	case core && isList, slice && item == "EndpointSlice", cidr && item == "ServiceCIDR":
 		typed := metav1.TypeMeta{}
 		if item != "" {
 			typed = metav1.TypeMeta{APIVersion: meta.APIVersion, Kind: item}

@@ -1,4 +1,4 @@
-package audit
+package findings
 
 import (
 	"fmt"
@@ -10,9 +10,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// look audits the documents of a text.
+// look checks the documents of a text for the group Upgrade.
 func look(t *testing.T, options Options, text string) *Report {
 	t.Helper()
+	options.Groups = []Group{Upgrade}
 	a := New(options)
 	if _, err := a.Documents("objects", []byte(text)); err != nil {
 		t.Fatal(err)
@@ -24,7 +25,7 @@ func look(t *testing.T, options Options, text string) *Report {
 func lines(report *Report) []string {
 	var all []string
 	for _, f := range report.Findings {
-		all = append(all, fmt.Sprintf("%s %s %s/%s: %s", f.Check, f.Kind, f.Namespace, f.Name, f.Message))
+		all = append(all, fmt.Sprintf("%s %s %s/%s: %s", f.Code, f.Kind, f.Namespace, f.Name, f.Message))
 	}
 	return all
 }
@@ -35,8 +36,8 @@ func service(name, spec string) string {
 		"  ports: [{name: http, port: 80}, {name: dns, port: 53, protocol: UDP}]\n  " + strings.ReplaceAll(spec, "\n", "\n  ") + "\n"
 }
 
-// TestFindings has a row for every check, and for what comes close to one.
-func TestFindings(t *testing.T) {
+// TestUpgradeFindings has a row for every check, and for what comes close to one.
+func TestUpgradeFindings(t *testing.T) {
 	all := []string{"TCP", "UDP", "SCTP"}
 	// change is from iptables to nftables mode.
 	change := func(everywhere bool, before, after []string) Options {
@@ -71,7 +72,7 @@ func TestFindings(t *testing.T) {
 		{"an external IP that is a cluster IP", service("web", "clusterIP: 10.96.0.10\nexternalIPs: [10.96.0.011]") + service("dns", "clusterIP: 10.96.0.11"), both, []string{
 			"ExternalIPs Service shop/web: 10.96.0.011:80/TCP, 10.96.0.011:53/UDP: stop working",
 			"ExternalIPCapture Service shop/web: external IP 10.96.0.11 is the cluster IP of Service shop/dns: with external IPs served, it draws that traffic"}},
-		{"an external IP that is its own cluster IP", service("web", "clusterIP: 10.96.0.10\nexternalIPs: [10.96.0.10]"), Options{Skip: []Check{ExternalIPs}}, nil},
+		{"an external IP that is its own cluster IP", service("web", "clusterIP: 10.96.0.10\nexternalIPs: [10.96.0.10]"), Options{Skip: []Code{ExternalIPs}}, nil},
 		{"a request that was granted", service("web", "type: LoadBalancer\nclusterIP: 10.96.0.10\nloadBalancerIP: 192.0.2.9") +
 			"status: {loadBalancer: {ingress: [{ip: 192.0.2.9, ipMode: Proxy}]}}\n", both, nil},
 		{"a request that nobody granted", service("web", "type: LoadBalancer\nclusterIP: 10.96.0.10\nloadBalancerIP: 192.0.2.9"), both,
@@ -98,7 +99,7 @@ func TestFindings(t *testing.T) {
 		{"a node", fmt.Sprintf(node, ""), both, nil},
 		{"a node that reports a proxy", fmt.Sprintf(node, ", nodeInfo: {kubeProxyVersion: v1.30.0}"), both,
 			[]string{"NodeKubeProxyVersion Node /n1: status.nodeInfo.kubeProxyVersion says v1.30.0, which is kubelet's version"}},
-		{"a check that is skipped", fmt.Sprintf(node, ", nodeInfo: {kubeProxyVersion: v1.30.0}"), Options{Skip: []Check{NodeKubeProxyVersion}}, nil},
+		{"a check that is skipped", fmt.Sprintf(node, ", nodeInfo: {kubeProxyVersion: v1.30.0}"), Options{Skip: []Code{NodeKubeProxyVersion}}, nil},
 	} {
 		if diff := cmp.Diff(test.want, lines(look(t, test.options, test.objects))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
@@ -168,22 +169,13 @@ func TestBadDocuments(t *testing.T) {
 		"apiVersion: v1\nkind: Node\nstatus: {nodeInfo: {kubeProxyVersion: {a: b}}}\n":              "objects:3: status.nodeInfo.kubeProxyVersion: object cannot be used as string",
 		"apiVersion: v1\nkind: ServiceList\nitems: [\n {metadata: {name: a}, spec: {ports: {}}}]\n": "objects:4: spec.ports: object",
 	} {
-		auditor := New(Options{})
-		_, err := auditor.Documents("objects", []byte(text+good))
+		analyzer := New(Options{Groups: []Group{Upgrade}})
+		_, err := analyzer.Documents("objects", []byte(text+good))
 		if got := fmt.Sprint(err); !strings.HasPrefix(got, want) {
 			t.Errorf("%q: %v, want %q...", text, err, want)
 		}
-		if auditor.Report().Services != 1 {
-			t.Errorf("%q: %d Services were audited, want the good one", text, auditor.Report().Services)
-		}
-	}
-}
-
-// TestEveryCheckHasARemedy proves that nothing is found without a word on what to do.
-func TestEveryCheckHasARemedy(t *testing.T) {
-	for _, check := range Checks() {
-		if check.Remedy() == "" {
-			t.Errorf("%s has none", check)
+		if analyzer.Report().Services != 1 {
+			t.Errorf("%q: %d Services were audited, want the good one", text, analyzer.Report().Services)
 		}
 	}
 }

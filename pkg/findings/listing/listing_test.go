@@ -14,7 +14,7 @@ func TestProgress(t *testing.T) {
 		p.show("Services", 50, nil)
 		p.clear()
 	}
-	if want := "\r\x1b[KAudited 10 of 50 Services\r\x1b[KAudited 50 Services\r\x1b[K"; out.String() != want {
+	if want := "\r\x1b[KRead 10 of 50 Services\r\x1b[KRead 50 Services\r\x1b[K"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/audit"
+	"github.com/seed-11a05479/kube-proxy/pkg/findings"
 )
 
-// Files audits the manifests in a directory or one file; path "-" is stdin. passedOver describes objects of other kinds,
-// one line for each file. bad are the objects and documents that could not be read, and nil if all could; the others have
-// been audited. err is why nothing could be read.
-func Files(path string, stdin io.Reader, auditor *audit.Auditor) (passedOver []string, bad, err error) {
+// Files reads the manifests in a directory or one file; path "-" is stdin. passedOver describes objects of other kinds, one
+// line for each file. bad joins an error for each object and document that could not be read; the others have been analyzed.
+// err is set if nothing could be read.
+func Files(path string, stdin io.Reader, analyzer *findings.Analyzer) (passedOver []string, bad, err error) {
 	names := []string{path}
 	if path != "-" {
 		if names, err = filesIn(path); err != nil {
@@ -35,7 +35,7 @@ func Files(path string, stdin io.Reader, auditor *audit.Auditor) (passedOver []s
 			bad = errors.Join(bad, err)
 			continue
 		}
-		kinds, wrong := auditor.Documents(name, data)
+		kinds, wrong := analyzer.Documents(name, data)
 		bad = errors.Join(bad, wrong)
 		if line := describe(kinds); line != "" {
 			passedOver = append(passedOver, name+": passed over "+line)

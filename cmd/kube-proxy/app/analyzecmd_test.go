@@ -1,0 +1,127 @@
+package app
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+func analyzed(args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = Run(append([]string{"analyze"}, args...), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// sliceOfPlainService is a slice with two ready endpoints.
+func sliceOfPlainService(n int) discoveryv1.EndpointSlice {
+	endpoint := func(k int) discoveryv1.Endpoint {
+		return discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 200+k, n>>8&255, n&255)}, NodeName: ptr.To("n0")}
+	}
+	return discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("s", n, "-1"), Labels: map[string]string{
+			discoveryv1.LabelServiceName: fmt.Sprint("s", n), discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}},
+		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To(int32(8080))}},
+		Endpoints: []discoveryv1.Endpoint{endpoint(0), endpoint(1)},
+	}
+}
+
+// TestAnalyzeLargeCluster finds the one Service of 10,000 whose slice has another port name.
+func TestAnalyzeLargeCluster(t *testing.T) {
+	s := &apiServer{services: 10_000, nodes: 100, node: plainNode, service: plainService, slice: func(n int) discoveryv1.EndpointSlice {
+		slice := sliceOfPlainService(n)
+		if n == 9_999 {
+			slice.Ports[0].Name = ptr.To("web")
+		}
+		return slice
+	}}
+	began := time.Now()
+	code, out, errs := analyzed("--kubeconfig", s.kubeconfig(t), "-o", "json")
+	t.Logf("10,000 Services with 2 endpoints each took %s, and the fake API server's part of it", time.Since(began).Round(time.Millisecond))
+	var report struct {
+		Kind                            string
+		Services, EndpointSlices, Nodes int
+		Findings                        []map[string]string
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Fatal(err, errs)
+	}
+	if code != exitFindings || report.Kind != "Analysis" || report.Services != 10_000 || report.EndpointSlices != 10_000 || report.Nodes != 100 || len(report.Findings) != 1 {
+		t.Fatalf("exit code %d, %s%.2000s", code, errs, out)
+	}
+	f := report.Findings[0]
+	if f["hint"] == "" {
+		t.Error("a finding without a hint")
+	}
+	delete(f, "hint")
+	if diff := cmp.Diff(map[string]string{"code": "PortNameMismatch", "severity": "error", "kind": "Service", "namespace": "default", "name": "s9999",
+		"message": `no EndpointSlice has port ""/TCP; they have web/TCP (port 8080, in s9999-1), which the Service does not have: connections to port 80 are rejected`}, f); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestAnalyzeExitCodes checks what CI can rely on.
+func TestAnalyzeExitCodes(t *testing.T) {
+	head := "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {clusterIP: 10.96.0.1, selector: {a: b}, ports: [{port: 80}]"
+	directory := files(t, map[string]string{
+		"good.yaml":   "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n",
+		"none.yaml":   head + "}\n",
+		"port.yaml":   head + "}\n---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: s, namespace: shop, labels: {kubernetes.io/service-name: web}}\naddressType: IPv4\nports: [{name: http, port: 80}]\nendpoints: [{addresses: [10.0.0.1]}]\n",
+		"bad.yaml":    "kind: [\n",
+		"escape.yaml": strings.Replace(head, "name: web,", `name: "web\e[2J",`, 1) + "}\n",
+		"outside":     latestHead + "mode: nftables\ndetectLocalMode: NodeCIDR\n",
+		"gate":        latestHead + "mode: nftables\nfeatureGates: {AllowServiceExternalIPs: true}\n",
+		"external":    head + ", externalIPs: [192.0.2.7]}\n",
+	})
+	at := func(name string) string { return filepath.Join(directory, name) }
+	clean := &apiServer{services: 3, nodes: 1, service: plainService, node: plainNode, slice: sliceOfPlainService}
+	forbidden := &apiServer{services: 3, nodes: 1, service: plainService, node: plainNode, slice: sliceOfPlainService, forbidden: "endpointslices"}
+	for _, test := range []struct {
+		args      []string
+		code      int
+		out, errs string
+	}{
+		{[]string{"--kubeconfig", clean.kubeconfig(t)}, 0, "Nothing found in 3 Services, 3 EndpointSlices and 1 Node.\n", ""},
+		{[]string{"--kubeconfig", clean.kubeconfig(t), "-A"}, 0, "Nothing found in 3 Services, 3 EndpointSlices and 1 Node.\n", ""},
+		{[]string{"--kubeconfig", forbidden.kubeconfig(t)}, exitCouldNotAudit, "", "error: analyze: list EndpointSlices after 0: endpointslices is forbidden"},
+		{[]string{"--manifests", at("good.yaml")}, 0, "Nothing found in 0 Services, 0 EndpointSlices and 1 Node.\n", ""},
+		{[]string{"--manifests", at("none.yaml")}, exitFindings, "warning    ServiceWithoutSlices   Service shop/web   no EndpointSlice has the label", ""},
+		{[]string{"--manifests", at("none.yaml"), "--fail-on", "error"}, 0, "ServiceWithoutSlices", ""},
+		{[]string{"--manifests", at("port.yaml"), "--fail-on", "error"}, exitFindings, "error      PortNameMismatch   Service shop/web", ""},
+		{[]string{"--manifests", at("port.yaml"), "--fail-on", "never"}, 0, "PortNameMismatch", ""},
+		{[]string{"--manifests", at("port.yaml"), "--skip", "PortNameMismatch"}, 0, "Nothing found in 1 Service, 1 EndpointSlice and 0 Nodes.\n", ""},
+		{[]string{"--manifests", at("port.yaml"), "-n", "other"}, 0, "Nothing found", ""},
+		{[]string{"--manifests", at("port.yaml"), "-n", "shop,other"}, exitFindings, "Give the port the same name and protocol", ""},
+		{[]string{"--manifests", at("good.yaml"), "--config", at("outside")}, exitFindings, "NodeWithoutPodCIDR", ""},
+		{[]string{"--manifests", at("external"), "--skip", "ServiceWithoutSlices"}, exitFindings, "ExternalIPsNotServed", ""},
+		{[]string{"--manifests", at("external"), "--skip", "ServiceWithoutSlices", "--config", at("gate")}, 0, "Nothing found", ""},
+		{[]string{"--manifests", at("external"), "--skip", "ServiceWithoutSlices", "--config", at("gate"), "--group", "upgrade"}, exitFindings, "DeprecatedConfiguration", ""},
+		{[]string{"--manifests", at("escape.yaml")}, exitFindings, "Service shop/web?[2J", ""},
+		{[]string{"--manifests", at("bad.yaml")}, exitCouldNotAudit, "Nothing found", "bad.yaml:1: not YAML: "},
+		{[]string{"--manifests", at("good.yaml"), "--context", "x"}, exitUsage, "", "exclude each other"},
+		{[]string{"-A", "-n", "x"}, exitUsage, "", "-A and -n exclude each other"},
+		{[]string{"--skip", "NoSuch"}, exitUsage, "", `there is no code "NoSuch"`},
+		{[]string{"--group", "NoSuch"}, exitUsage, "", `--group "NoSuch" is not one of endpoints, addresses, nodes, upgrade`},
+		{[]string{"--fail-on", "bad"}, exitUsage, "", "is not one of never, error, warning, info"},
+		{[]string{"-o", "xml"}, exitUsage, "", "table, json, yaml"},
+	} {
+		code, out, errs := analyzed(test.args...)
+		if code != test.code || !strings.Contains(out, test.out) || !strings.Contains(errs, test.errs) || (test.out == "") != (out == "") || (test.errs == "") != (errs == "") {
+			t.Errorf("%q: exit code %d, want %d, output and errors:\n%s\n%s", test.args, code, test.code, out, errs)
+		}
+	}
+	_, out, _ := analyzed("--manifests", at("none.yaml"), "-o", "yaml")
+	var report map[string]any
+	if err := sigsyaml.Unmarshal([]byte(out), &report); err != nil || report["kind"] != "Analysis" {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}

@@ -1,0 +1,296 @@
+package findings
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// analyze returns the findings of the groups that "kube-proxy analyze" checks by default.
+func analyze(t *testing.T, options Options, text string) []string {
+	t.Helper()
+	options.Groups = []Group{Endpoints, Addresses, Nodes}
+	a := New(options)
+	passedOver, err := a.Documents("objects", []byte(text))
+	if err != nil || len(passedOver) > 0 {
+		t.Fatalf("passed over %v, %v", passedOver, err)
+	}
+	return lines(a.Report())
+}
+
+// svc is a Service of the namespace shop with a selector and port http; slice is a managed EndpointSlice of a Service.
+func svc(name, spec string) string {
+	return "---\napiVersion: v1\nkind: Service\nmetadata: {name: " + name + ", namespace: shop}\nspec: {selector: {app: a}, ports: [{name: http, port: 80}], " + spec + "}\n"
+}
+
+func slice(service, name, fields string) string {
+	return "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: " + name + ", namespace: shop, labels: {kubernetes.io/service-name: " + service +
+		", endpointslice.kubernetes.io/managed-by: endpointslice-controller.k8s.io}}\n" + fields + "\n"
+}
+
+const (
+	node   = "---\napiVersion: v1\nkind: Node\nmetadata: {name: n1}\nspec: {podCIDRs: [10.244.0.0/24]}\nstatus: {addresses: [{type: InternalIP, address: 172.18.0.2}]}\n"
+	cidr   = "---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\nspec: {cidrs: [10.96.0.0/16, 'fd00:96::/112']}\n"
+	ready  = "addressType: IPv4\nports: [{name: http, port: 8080}]\nendpoints: [{addresses: [10.244.0.5], nodeName: n1}]"
+	ready6 = "addressType: IPv6\nports: [{name: http, port: 8080}]\nendpoints: [{addresses: ['fd00:244::5'], nodeName: n1}]"
+	dual   = "clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, 'fd00:96::10']"
+)
+
+// with is a Service web with a ready endpoint, of type LoadBalancer with the given addresses.
+func with(spec string, ips ...string) string {
+	var ingress []string
+	for _, ip := range ips {
+		ingress = append(ingress, "{ip: '"+ip+"'}")
+	}
+	return svc("web", "type: LoadBalancer, "+spec) + "status: {loadBalancer: {ingress: [" + strings.Join(ingress, ", ") + "]}}\n" + slice("web", "web-1", ready)
+}
+
+// healthy is a cluster with the kinds of Services that there are in most clusters.
+const healthy = node + cidr + `---
+apiVersion: v1
+kind: Service
+metadata: {name: kubernetes, namespace: default, labels: {component: apiserver}}
+spec: {clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1], ports: [{name: https, port: 443}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: kubernetes, namespace: default, labels: {kubernetes.io/service-name: kubernetes}}
+addressType: IPv4
+ports: [{name: https, port: 6443}]
+endpoints: [{addresses: [172.18.0.2]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: headless, namespace: shop}
+spec: {clusterIP: None, selector: {app: db}, ports: [{port: 5432}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: headless-1, namespace: shop, labels: {kubernetes.io/service-name: headless, service.kubernetes.io/headless: ''}}
+addressType: IPv4
+ports: [{name: '', port: 5432}]
+endpoints: [{addresses: [10.244.0.9], nodeName: n1}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: outside, namespace: shop}
+spec: {type: ExternalName, externalName: db.example}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: theirs, namespace: shop, labels: {service.kubernetes.io/service-proxy-name: other}}
+spec: {clusterIP: 10.96.0.77, ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: lb, namespace: shop}
+spec: {type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 31999, selector: {app: lb}, clusterIPs: [10.96.0.20, 'fd00:96::20'], clusterIP: 10.96.0.20,
+  loadBalancerSourceRanges: [192.0.2.0/24, '2001:db8::/64'], sessionAffinity: ClientIP, ports: [{name: http, port: 80, nodePort: 30080}, {name: dns, port: 53, protocol: UDP, nodePort: 30053}]}
+status: {loadBalancer: {ingress: [{ip: 198.51.100.1}, {ip: '2001:db8:1::1'}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: lb-4, namespace: shop, labels: {kubernetes.io/service-name: lb, endpointslice.kubernetes.io/managed-by: endpointslice-controller.k8s.io}}
+addressType: IPv4
+ports: [{name: http, port: 8080}, {name: dns, port: 5353, protocol: UDP}]
+endpoints:
+- {addresses: [10.244.0.7], nodeName: n1, hints: {forZones: [{name: a}]}}
+- {addresses: [10.244.0.8], nodeName: n1, conditions: {ready: false, serving: true, terminating: true}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: lb-6, namespace: shop, labels: {kubernetes.io/service-name: lb, endpointslice.kubernetes.io/managed-by: endpointslice-controller.k8s.io}}
+addressType: IPv6
+ports: [{name: http, port: 8080}, {name: dns, port: 5353, protocol: UDP}]
+endpoints: [{addresses: ['fd00:244::7'], nodeName: n1}]
+`
+
+func TestHealthyCluster(t *testing.T) {
+	if found := analyze(t, Options{Plan: &plan.Options{NodeCIDR: true}}, healthy); len(found) > 0 {
+		t.Errorf("findings in a healthy cluster:\n%s", strings.Join(found, "\n"))
+	}
+}
+
+// TestFindings has a row for every code of "kube-proxy analyze": the objects, and the findings that they lead to.
+func TestFindings(t *testing.T) {
+	web := svc("web", "clusterIP: 10.96.0.10")
+	notReady := strings.ReplaceAll(ready, "nodeName: n1", "nodeName: n1, conditions: {ready: false}")
+	served := Options{Plan: &plan.Options{ServeExternalIPs: true}}
+	tests := []struct {
+		name, objects string
+		options       Options
+		want          []string
+	}{
+		{"misspelt port name", web + slice("web", "web-1", strings.Replace(ready, "http", "htpp", 1)), Options{}, []string{
+			"PortNameMismatch Service shop/web: no EndpointSlice has port http/TCP; they have htpp/TCP (port 8080, in web-1), which the Service does not have: connections to port 80 are rejected"}},
+		{"other protocol", web + slice("web", "web-1", strings.Replace(ready, "port: 8080", "port: 8080, protocol: UDP", 1)), Options{}, []string{
+			"PortNameMismatch Service shop/web: no EndpointSlice has port http/TCP; they have http/UDP (port 8080, in web-1), which the Service does not have: connections to port 80 are rejected"}},
+		{"a port that no pod has", strings.Replace(web, "{name: http, port: 80}", "{name: http, port: 80}, {name: admin, port: 81, targetPort: adm}", 1) + slice("web", "web-1", ready), Options{}, []string{
+			"PortNotInSlices Service shop/web: no EndpointSlice has port admin/TCP; they have http/TCP: connections to port 81 are rejected"}},
+		{"slices without ports", web + slice("web", "web-1", strings.Replace(ready, "{name: http, port: 8080}", "", 1)), Options{}, []string{
+			"PortNotInSlices Service shop/web: no EndpointSlice has port http/TCP; they have no ports: connections to port 80 are rejected"}},
+		{"external policy Local without a node", svc("web", "clusterIP: 10.96.0.10, type: NodePort, externalTrafficPolicy: Local") + slice("web", "web-1", strings.Replace(ready, ", nodeName: n1", "", 1)), Options{}, nil},
+		{"external policy Local of a node port without a node", strings.Replace(svc("web", "clusterIP: 10.96.0.10, type: NodePort, externalTrafficPolicy: Local"), "port: 80", "port: 80, nodePort: 30080", 1) +
+			slice("web", "web-1", strings.Replace(ready, ", nodeName: n1", "", 1)), Options{}, []string{
+			"LocalPolicyWithoutEndpoints Service shop/web: node port 30080/TCP: the traffic policy is Local, and no usable endpoint names a node: every node drops connections"}},
+		{"internal policy Local without a node", svc("web", "clusterIP: 10.96.0.10, internalTrafficPolicy: Local") + slice("web", "web-1", strings.Replace(ready, ", nodeName: n1", "", 1)), Options{}, []string{
+			"LocalPolicyWithoutEndpoints Service shop/web: cluster IP 10.96.0.10:80/TCP: the traffic policy is Local, and no usable endpoint names a node: every node drops connections"}},
+		{"no endpoint is ready", web + slice("web", "web-1", notReady), Options{}, []string{
+			"EndpointsNotReady Service shop/web: port http/TCP: none of its endpoints is ready (10.244.0.5): connections are rejected"}},
+		{"only terminating endpoints", web + slice("web", "web-1", strings.Replace(ready, "nodeName: n1", "conditions: {ready: false, serving: true, terminating: true}", 1)), Options{}, []string{
+			"OnlyTerminatingEndpoints Service shop/web: cluster IP 10.96.0.10:80/TCP: no endpoint is ready; connections go to those that still serve while terminating"}},
+		{"endpoints of one family", svc("web", dual) + slice("web", "web-1", ready), Options{}, []string{
+			"FamilyWithoutEndpoints Service shop/web: port http/TCP has no usable endpoint in IPv6, only in IPv4: connections to its IPv6 address are rejected"}},
+		{"endpoints of both families", svc("web", dual) + slice("web", "web-1", ready) + slice("web", "web-2", ready6), Options{}, nil},
+		{"no slices", web, Options{}, []string{
+			"ServiceWithoutSlices Service shop/web: no EndpointSlice has the label kubernetes.io/service-name=web: connections are rejected"}},
+		{"no selector and no slices", strings.Replace(web, "selector: {app: a}, ", "", 1), Options{}, []string{
+			"SelectorlessWithoutSlices Service shop/web: it has no selector, and no EndpointSlice has the label kubernetes.io/service-name=web: connections are rejected"}},
+		{"scaled to 0", web + slice("web", "web-1", "addressType: IPv4\nports: []\nendpoints: []"), Options{}, []string{
+			"NoEndpoints Service shop/web: its EndpointSlices have no endpoint: connections are rejected"}},
+		{"a slice of no Service", slice("gone", "gone-1", ready), Options{}, []string{
+			"SliceWithoutService EndpointSlice shop/gone-1: it belongs to Service shop/gone, which does not exist"}},
+		{"a slice without the label", strings.Replace(slice("web", "web-1", ready), "kubernetes.io/service-name: web, ", "", 1), Options{}, []string{
+			"SliceWithoutService EndpointSlice shop/web-1: metadata.labels: it belongs to no Service; set the label kubernetes.io/service-name"}},
+		{"endpoints that must not be", web + slice("web", "web-1", "addressType: IPv4\nports: [{name: http, port: 8080}]\nendpoints: "+
+			"[{addresses: [10.244.0.5], nodeName: n1}, {addresses: [127.0.0.1]}, {addresses: [169.254.169.254]}, {addresses: [224.0.0.1]}]"), Options{}, []string{
+			"EndpointAddressForbidden EndpointSlice shop/web-1: endpoints[1].addresses[0]: 127.0.0.1 is a loopback, link-local, multicast or unspecified address, which an endpoint must not have",
+			"EndpointAddressForbidden EndpointSlice shop/web-1: endpoints[2].addresses[0]: 169.254.169.254 is a loopback, link-local, multicast or unspecified address, which an endpoint must not have",
+			"EndpointAddressForbidden EndpointSlice shop/web-1: endpoints[3].addresses[0]: 224.0.0.1 is a loopback, link-local, multicast or unspecified address, which an endpoint must not have"}},
+		{"endpoints on addresses of Services", with("clusterIP: 10.96.0.10", "192.0.2.1") + cidr + svc("api", "clusterIP: 10.96.0.11") + slice("api", "api-1",
+			"addressType: IPv4\nports: [{name: http, port: 8080}]\nendpoints: [{addresses: [10.96.0.10]}, {addresses: [192.0.2.1]}, {addresses: [10.96.7.7]}]"), Options{}, []string{
+			"EndpointOnServiceAddress EndpointSlice shop/api-1: 10.96.0.10 is the cluster IP of shop/web, 192.0.2.1 is a load balancer IP of shop/web, 10.96.7.7 is in a ServiceCIDR"}},
+		{"a pod of another namespace", web + slice("web", "web-1", ready) + strings.ReplaceAll(strings.Replace(svc("mine", "clusterIP: 10.96.0.11"), "selector: {app: a}, ", "", 1)+
+			strings.Replace(slice("mine", "mine-1", ready), ", endpointslice.kubernetes.io/managed-by: endpointslice-controller.k8s.io", "", 1), "namespace: shop", "namespace: evil"), Options{}, []string{
+			"EndpointOfOtherNamespace EndpointSlice evil/mine-1: 10.244.0.5 is an endpoint of namespace shop"}},
+		{"a node that is gone", node + web + slice("web", "web-1", strings.ReplaceAll(ready, "n1", "n9")), Options{}, []string{
+			"EndpointNodeMissing Node /n9: it does not exist, and 1 endpoint in 1 EndpointSlice name it (first: shop/web-1)"}},
+
+		{"a contested address", with("clusterIP: 10.96.0.10", "192.0.2.1") + strings.ReplaceAll(with("clusterIP: 10.96.0.11", "192.0.2.1"), "web", "zeb"), Options{}, []string{
+			"ContestedAddress Service shop/zeb: load balancer IP 192.0.2.1:80/TCP is served for shop/web:http, which is as old and whose name sorts first"}},
+		{"a contested node port", strings.Replace(svc("web", "type: NodePort, "+dual)+slice("web", "web-1", ready)+slice("web", "web-2", ready6), "port: 80}", "port: 80, nodePort: 30080}", 1) +
+			strings.Replace(svc("zeb", "type: NodePort, clusterIP: 10.96.0.11, clusterIPs: [10.96.0.11, 'fd00:96::11']")+slice("zeb", "zeb-1", ready)+slice("zeb", "zeb-2", ready6), "port: 80}", "port: 80, nodePort: 30080}", 1),
+			Options{}, []string{"ContestedAddress Service shop/zeb: node port 30080/TCP is served for shop/web:http, which is as old and whose name sorts first"}},
+		{"a shared cluster IP", web + slice("web", "web-1", ready) + svc("zeb", "clusterIP: 10.96.0.10") + slice("zeb", "zeb-1", ready), Options{}, []string{
+			"ClusterIPShared Service shop/web: cluster IP 10.96.0.10 is also that of shop/zeb", "ClusterIPShared Service shop/zeb: cluster IP 10.96.0.10 is also that of shop/web"}},
+		{"outside the ServiceCIDRs", cidr + svc("web", "clusterIP: 10.97.0.10") + slice("web", "web-1", ready), Options{}, []string{
+			"ClusterIPOutsideServiceCIDRs Service shop/web: cluster IP 10.97.0.10 is in none of the ServiceCIDRs 10.96.0.0/16"}},
+		{"inside the ServiceCIDRs", cidr + with("clusterIP: 10.96.0.10", "10.96.0.99"), Options{}, []string{
+			"AddressInsideServiceCIDRs Service shop/web: load balancer IP 10.96.0.99 is in a ServiceCIDR"}},
+		{"a forbidden load balancer IP", with("clusterIP: 10.96.0.10", "127.0.0.1"), Options{}, []string{
+			"AddressForbidden Service shop/web: load balancer IP 127.0.0.1 is a loopback, link-local, multicast or unspecified address"}},
+		{"a forbidden external IP", svc("web", "clusterIP: 10.96.0.10, externalIPs: [169.254.169.254]") + slice("web", "web-1", ready), served, []string{
+			"AddressForbidden Service shop/web: external IP 169.254.169.254 is a loopback, link-local, multicast or unspecified address"}},
+		{"external IPs that are not served", svc("web", "clusterIP: 10.96.0.10, externalIPs: [169.254.169.254]") + slice("web", "web-1", ready), Options{}, []string{
+			"ExternalIPsNotServed Service shop/web: 169.254.169.254: not served, because the feature gate AllowServiceExternalIPs is off"}},
+		{"external IPs that are served", svc("web", "clusterIP: 10.96.0.10, externalIPs: [192.0.2.1]") + slice("web", "web-1", ready), served, nil},
+		{"an external IP of a node", node + svc("web", "clusterIP: 10.96.0.10, externalIPs: [172.18.0.2]") + slice("web", "web-1", ready), served, []string{
+			"ExternalIPCapture Service shop/web: external IP 172.18.0.2 is an address of node n1: with external IPs served, it draws that traffic"}},
+		{"a load balancer IP of the other family", with("clusterIP: 10.96.0.10", "192.0.2.1", "2001:db8::1"), Options{}, []string{
+			"AddressFamilyNotServed Service shop/web: load balancer IP 2001:db8::1 is not served: the Service has no IPv6 cluster IP"}},
+		{"source ranges of one family", with(dual+", loadBalancerSourceRanges: [192.0.2.0/24]", "198.51.100.1", "2001:db8::1") + slice("web", "web-2", ready6), Options{}, []string{
+			"SourceRangesOneFamily Service shop/web: loadBalancerSourceRanges has no IPv6 range: 2001:db8::1 is open to everyone"}},
+		{"a node port that kubelet uses", strings.Replace(svc("web", "type: NodePort, clusterIP: 10.96.0.10"), "port: 80", "port: 80, nodePort: 10250", 1) + slice("web", "web-1", ready), Options{}, []string{
+			"NodePortOutsideRange Service shop/web: node port 10250 is not in 30000-32767: a program on a node may use it"}},
+		{"a shared health check port", strings.Replace(with("clusterIP: 10.96.0.10, externalTrafficPolicy: Local, healthCheckNodePort: 30080", "192.0.2.1"), "port: 80", "port: 80, nodePort: 30080", 1), Options{}, []string{
+			"HealthCheckPortShared Service shop/web: health check node port 30080 is also the node port of shop/web"}},
+		{"no health check port", with("clusterIP: 10.96.0.10, externalTrafficPolicy: Local", "192.0.2.1"), Options{}, []string{
+			"HealthCheckPortMissing Service shop/web: externalTrafficPolicy is Local, and spec.healthCheckNodePort is not set"}},
+		{"a request that nobody granted", with("clusterIP: 10.96.0.10, loadBalancerIP: 192.0.2.9"), Options{}, []string{
+			"LoadBalancerIPNotAcknowledged Service shop/web: asks for 192.0.2.9, which status does not acknowledge: no traffic to it is served"}},
+		{"session affinity of a week", svc("web", "clusterIP: 10.96.0.10, sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 604800}}") + slice("web", "web-1", ready), Options{}, []string{
+			"InvalidField Service shop/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds: 604800 is not between 1 and 86400; using 10800"}},
+
+		{"a node without addresses", strings.Replace(node, "InternalIP", "Hostname", 1), Options{}, []string{
+			"NodeWithoutAddress Node /n1: status.addresses has neither an InternalIP nor an ExternalIP"}},
+		{"a node without pod CIDRs", strings.Replace(node, "podCIDRs: [10.244.0.0/24]", "", 1), Options{Plan: &plan.Options{NodeCIDR: true}}, []string{
+			"NodeWithoutPodCIDR Node /n1: spec.podCIDRs is empty, and detectLocalMode is NodeCIDR: every connection to a cluster IP is masqueraded"}},
+		{"a bad pod CIDR", strings.Replace(node, "10.244.0.0/24", "pods", 1), Options{}, []string{`InvalidField Node /n1: spec.podCIDRs[0]: "pods" is not a CIDR`}},
+	}
+	tested := map[Code]bool{}
+	for _, test := range tests {
+		if diff := cmp.Diff(test.want, analyze(t, test.options, test.objects)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+		for _, line := range test.want {
+			code, _, _ := strings.Cut(line, " ")
+			tested[Code(code)] = true
+		}
+	}
+	for _, code := range Codes(Endpoints, Addresses, Nodes) {
+		if !tested[code] {
+			t.Errorf("no row leads to %s", code)
+		}
+	}
+}
+
+// TestSelection checks that codes, groups and namespaces can be left out.
+func TestSelection(t *testing.T) {
+	broken := svc("web", "clusterIP: 10.96.0.10, externalIPs: [192.0.2.1]") + strings.Replace(svc("web", "clusterIP: 10.96.0.10"), "shop", "other", 1)
+	for _, test := range []struct {
+		options Options
+		want    string
+	}{
+		{Options{}, "ExternalIPs shop, ServiceWithoutSlices other, ServiceWithoutSlices shop, ClusterIPShared other, ClusterIPShared shop, ExternalIPsNotServed shop"},
+		{Options{Skip: []Code{ClusterIPShared, ExternalIPs}}, "ServiceWithoutSlices other, ServiceWithoutSlices shop, ExternalIPsNotServed shop"},
+		{Options{Namespaces: []string{"other"}}, "ServiceWithoutSlices other, ClusterIPShared other"},
+		{Options{Groups: []Group{Upgrade}}, "ExternalIPs shop"},
+		{Options{Groups: []Group{Endpoints}}, "ServiceWithoutSlices other, ServiceWithoutSlices shop"},
+	} {
+		a := New(test.options)
+		if _, err := a.Documents("objects", []byte(broken)); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range a.Report().Findings {
+			got = append(got, fmt.Sprint(f.Code, " ", f.Namespace))
+		}
+		if diff := cmp.Diff(test.want, strings.Join(got, ", ")); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", test.options, diff)
+		}
+	}
+}
+
+// TestDefinitions checks the table of codes: every code once, with a remedy, and severities that exist.
+func TestDefinitions(t *testing.T) {
+	seen := map[Code]bool{}
+	for _, d := range Definitions() {
+		if seen[d.Code] || d.Finds == "" || d.Remedy == "" || len(d.Groups) == 0 || !slices.Contains(Severities(), d.Severity) || strings.ContainsAny(d.Finds+d.Remedy, "|\n") {
+			t.Errorf("the definition %+v", d)
+		}
+		seen[d.Code] = true
+	}
+	if _, ok := Define("Nothing"); ok {
+		t.Error("there is a code Nothing")
+	}
+	if !Error.AtLeast(Warning) || !Warning.AtLeast(Warning) || Info.AtLeast(Warning) {
+		t.Error("severities are not in order")
+	}
+}
+
+// TestFindingsDocs compares docs/findings.md with the table of codes; "make docs" rewrites it.
+func TestFindingsDocs(t *testing.T) {
+	path := filepath.Join("..", "..", "docs", "findings.md")
+	if *update {
+		if err := os.WriteFile(path, []byte(Markdown()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(text), Markdown()); diff != "" {
+		t.Errorf("docs/findings.md is out of date; run \"make docs\" (-file +table):\n%s", diff)
+	}
+}

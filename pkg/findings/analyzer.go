@@ -1,0 +1,204 @@
+// Package findings finds, in the objects of a cluster, what does not work or may not be intended. A finding has a [Code],
+// which belongs to groups. The group Upgrade ("kube-proxy audit") checks one object after another and keeps only findings
+// and addresses, so that a cluster of any size passes through it. The other groups ("kube-proxy analyze") build the proxy's
+// snapshot and plan, and ask these.
+package findings
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// Finding is something to look at.
+type Finding struct {
+	Code     Code     `json:"code"`
+	Severity Severity `json:"severity"`
+	// Kind, Namespace and Name identify the object; a Node has no namespace, and the name of a File is its path.
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// Message says what is so, and what follows.
+	Message string `json:"message"`
+	// Manifest is what to write instead, in YAML, where that is known.
+	Manifest string `json:"manifest,omitempty"`
+}
+
+// Object returns "Service shop/web" or "Node n1".
+func (f *Finding) Object() string {
+	if f.Namespace == "" {
+		return f.Kind + " " + f.Name
+	}
+	return f.Kind + " " + f.Namespace + "/" + f.Name
+}
+
+// Report lists what an Analyzer found, and counts what it looked at.
+type Report struct {
+	Services       int
+	EndpointSlices int
+	Nodes          int
+	// Findings are sorted by code, then by object; never nil.
+	Findings []Finding
+}
+
+// Options select the findings. The zero value checks everything except node ports: the mode does not change.
+type Options struct {
+	// From and To are the modes before and after a change.
+	From, To ModeNodePorts
+	// Groups are the groups to check; empty means all.
+	Groups []Group
+	// Skip are codes to leave out.
+	Skip []Code
+	// Namespaces are those whose findings are reported; empty means all. All objects are considered in any case.
+	Namespaces []string
+	// Plan are the settings that the plan is computed with; nil means the zero value.
+	Plan *plan.Options
+}
+
+// ModeNodePorts is where a mode serves node ports.
+type ModeNodePorts struct {
+	// Mode is its name.
+	Mode string
+	// Everywhere is true if it serves them on every address of a node, because that is its default, and false if it
+	// serves them on the primary addresses or on those that nodePortAddresses lists.
+	Everywhere bool
+	// Localhost are the protocols that it serves on 127.0.0.1: TCP, UDP, SCTP.
+	Localhost []string
+}
+
+// Analyzer looks at objects.
+type Analyzer struct {
+	options  Options
+	wanted   map[Code]Severity
+	report   Report
+	nodes    map[netip.Addr]string // owners of addresses, by name
+	clusters map[netip.Addr]string // Services of cluster IPs, by namespace/name
+	claims   []claim
+	// objects is nil if only the group Upgrade is checked.
+	objects *objects
+}
+
+// claim is an external IP of a Service.
+type claim struct {
+	addr            netip.Addr
+	namespace, name string
+}
+
+// New returns an Analyzer that has seen nothing yet.
+func New(options Options) *Analyzer {
+	a := &Analyzer{options: options, report: Report{Findings: []Finding{}},
+		wanted: map[Code]Severity{}, nodes: map[netip.Addr]string{}, clusters: map[netip.Addr]string{}}
+	for _, code := range Codes(options.Groups...) {
+		if d, _ := Define(code); !slices.Contains(options.Skip, code) {
+			a.wanted[code] = d.Severity
+		}
+	}
+	if len(options.Groups) == 0 || slices.ContainsFunc(options.Groups, func(g Group) bool { return g != Upgrade }) {
+		a.objects = newObjects()
+	}
+	return a
+}
+
+// NeedsSlices reports whether EndpointSlices and ServiceCIDRs are of interest.
+func (a *Analyzer) NeedsSlices() bool { return a.objects != nil }
+
+// Node looks at a Node. It may be changed or dropped afterwards.
+func (a *Analyzer) Node(node *corev1.Node) {
+	a.report.Nodes++
+	for _, address := range node.Status.Addresses {
+		if addr, ok := parse(address.Address); ok {
+			a.nodes[addr] = node.Name
+		}
+	}
+	if version := node.Status.NodeInfo.KubeProxyVersion; version != "" { //nolint:staticcheck // that it is deprecated is the finding
+		a.Add(Finding{Code: NodeKubeProxyVersion, Kind: "Node", Name: node.Name,
+			Message: "status.nodeInfo.kubeProxyVersion says " + version + ", which is kubelet's version"})
+	}
+	if a.objects != nil {
+		a.node(node)
+	}
+}
+
+// Service looks at a Service. It may be changed or dropped afterwards.
+func (a *Analyzer) Service(s *corev1.Service) {
+	a.report.Services++
+	if s.Namespace == "" {
+		s.Namespace = corev1.NamespaceDefault // as in a file
+	}
+	for _, text := range clusterIPs(s) {
+		if addr, ok := parse(text); ok {
+			a.clusters[addr] = s.Namespace + "/" + s.Name
+		}
+	}
+	a.externalIPs(s)
+	a.loadBalancerIP(s)
+	a.nodePorts(s)
+	if a.objects != nil {
+		a.problems(a.objects.service(s))
+	}
+}
+
+// Slice looks at an EndpointSlice. It may be changed or dropped afterwards.
+func (a *Analyzer) Slice(slice *discoveryv1.EndpointSlice) {
+	a.report.EndpointSlices++
+	if slice.Namespace == "" {
+		slice.Namespace = corev1.NamespaceDefault
+	}
+	if a.objects != nil {
+		a.problems(a.objects.slice(slice))
+	}
+}
+
+// Add notes a finding, unless its code is left out. It sets the severity.
+func (a *Analyzer) Add(f Finding) {
+	severity, wanted := a.wanted[f.Code]
+	if !wanted || f.Namespace != "" && len(a.options.Namespaces) > 0 && !slices.Contains(a.options.Namespaces, f.Namespace) {
+		return
+	}
+	f.Severity = severity
+	a.report.Findings = append(a.report.Findings, f)
+}
+
+// Report returns what was found in the objects so far. Nothing may be added afterwards.
+func (a *Analyzer) Report() *Report {
+	for _, c := range a.claims {
+		owner := ""
+		if node, ok := a.nodes[c.addr]; ok {
+			owner = "an address of node " + node
+		} else if service, ok := a.clusters[c.addr]; ok && service != c.namespace+"/"+c.name {
+			owner = "the cluster IP of Service " + service
+		}
+		if owner != "" {
+			a.Add(Finding{Code: ExternalIPCapture, Kind: "Service", Namespace: c.namespace, Name: c.name,
+				Message: "external IP " + c.addr.String() + " is " + owner + ": with external IPs served, it draws that traffic"})
+		}
+	}
+	if a.objects != nil {
+		a.analyze()
+	}
+	rank := map[Code]int{}
+	for i, code := range Codes() {
+		rank[code] = i
+	}
+	slices.SortStableFunc(a.report.Findings, func(x, y Finding) int {
+		return cmp.Or(cmp.Compare(rank[x.Code], rank[y.Code]), strings.Compare(x.Kind, y.Kind), strings.Compare(x.Namespace, y.Namespace),
+			strings.Compare(x.Name, y.Name), strings.Compare(x.Message, y.Message))
+	})
+	return &a.report
+}
+
+// parse reads an address as the API server does, which lets leading zeros pass in old objects.
+func parse(text string) (netip.Addr, bool) {
+	if text == "" || text == corev1.ClusterIPNone {
+		return netip.Addr{}, false
+	}
+	addr, err := cluster.ParseAddr(text)
+	return addr, err == nil
+}

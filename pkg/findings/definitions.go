@@ -1,0 +1,126 @@
+package findings
+
+func upgradeDefinitions() []Definition {
+	return []Definition{
+		{ExternalIPs, Warning, []Group{Upgrade},
+			"A Service has spec.externalIPs, which are not served without the feature gate AllowServiceExternalIPs.",
+			"Let a controller acknowledge an address: a Service of type LoadBalancer, a Gateway or an Ingress. The manifests " +
+				"to write instead: -o manifests. For a while, the feature gate AllowServiceExternalIPs serves external IPs. See docs/external-ips.md."},
+		{ExternalIPCapture, Error, []Group{Upgrade, Addresses},
+			"An external IP is the address of a node, or the cluster IP of another Service: if external IPs are served, it draws that traffic.",
+			"Find out who wrote the Service. It draws traffic that is meant for others as long as external IPs are served."},
+		{LoadBalancerIP, Warning, []Group{Upgrade, Addresses},
+			"A Service asks for spec.loadBalancerIP, and no controller acknowledged it in status.",
+			"spec.loadBalancerIP is a request, and deprecated; only what status.loadBalancer.ingress acknowledges is served. " +
+				"See whether the controller for load balancers runs and may give that address, or remove the field."},
+		{NodePorts, Warning, []Group{Upgrade},
+			"A change of the proxy mode moves node ports to other addresses of the nodes.",
+			"Before a change of mode, let clients use the node's primary address, or say in nodePortAddresses where node ports are wanted."},
+		{NodeKubeProxyVersion, Info, []Group{Upgrade},
+			"A Node reports status.nodeInfo.kubeProxyVersion, which is deprecated and is kubelet's version.",
+			"kubelet filled the field in, which does not know the proxy's version; read the metric kubernetes_build_info of the proxy " +
+				"instead. kubelet leaves it unset with the feature gate DisableNodeKubeProxyVersion."},
+		{Configuration, Warning, []Group{Upgrade},
+			"A setting of a configuration file is deprecated or not supported.",
+			"\"kube-proxy config convert\" writes the file in the latest version; \"kube-proxy config explain\" tells of each field."},
+	}
+}
+
+func endpointDefinitions() []Definition {
+	return []Definition{
+		{PortNameMismatch, Error, []Group{Endpoints},
+			"No EndpointSlice of a Service has one of its ports, but one has a port of another name or protocol that the Service does not have.",
+			"Give the port the same name and protocol in the Service and in its EndpointSlices. If a controller writes the slices, it takes the name from the Service: see who wrote the slice (label endpointslice.kubernetes.io/managed-by)."},
+		{PortNotInSlices, Error, []Group{Endpoints},
+			"No EndpointSlice of a Service has one of its ports, although there are endpoints.",
+			"If targetPort is a name, no pod has a container port of that name: compare with containers[].ports[].name. Otherwise add the port to the slices."},
+		{LocalWithoutEndpoints, Error, []Group{Endpoints},
+			"A traffic policy is Local, there are usable endpoints, and none of them names a node: every node drops the traffic.",
+			"Set nodeName of the endpoints, or use the traffic policy Cluster. Endpoints outside the cluster never are on a node."},
+		{EndpointsNotReady, Warning, []Group{Endpoints},
+			"A Service has endpoints, and none is ready.",
+			"See why the pods are not ready: kubectl get pods with the Service's selector, and their readiness probes. Set publishNotReadyAddresses if they should get traffic anyway."},
+		{OnlyTerminating, Warning, []Group{Endpoints},
+			"No endpoint is ready. Connections go to endpoints that terminate, until these end.",
+			"See why no new pod becomes ready: kubectl rollout status, kubectl get pods."},
+		{FamilyWithoutEndpoints, Warning, []Group{Endpoints},
+			"A dual-stack Service has endpoints in one IP family only: connections to its address of the other family are rejected.",
+			"Let the pods have addresses of both families, or set ipFamilyPolicy to SingleStack."},
+		{NoSlices, Warning, []Group{Endpoints},
+			"A Service has a selector and no EndpointSlice. The EndpointSlice controller writes one even if no pod matches.",
+			"See whether kube-controller-manager runs and may write EndpointSlices, and whether the slices have the label kubernetes.io/service-name."},
+		{NoSelectorNoSlices, Warning, []Group{Endpoints},
+			"A Service has neither a selector nor an EndpointSlice: connections are rejected.",
+			"Write an EndpointSlice with the label kubernetes.io/service-name, or add a selector. Objects of kind Endpoints are not read."},
+		{NoEndpoints, Info, []Group{Endpoints},
+			"The EndpointSlices of a Service are empty: connections are rejected.",
+			"If this is not intended, compare the Service's selector with the labels of the pods, and see whether the workload is scaled to 0."},
+		{SliceWithoutService, Warning, []Group{Endpoints},
+			"An EndpointSlice belongs to no Service, or to one that does not exist: nothing reads it.",
+			"Set the label kubernetes.io/service-name to a Service of the same namespace, or delete the slice."},
+		{EndpointAddress, Error, []Group{Endpoints},
+			"An endpoint is a loopback, link-local, multicast or unspecified address, or not of the slice's addressType. It is not used.",
+			"Find out who wrote the slice: such an endpoint would send traffic to the node itself (CVE-2021-25737)."},
+		{EndpointOnService, Error, []Group{Endpoints},
+			"An endpoint is the address of a Service, or in a range of Service addresses. A packet is translated once, so it never arrives.",
+			"Name the endpoints of that Service instead, or use an ExternalName."},
+		{EndpointOfOther, Warning, []Group{Endpoints},
+			"A slice that no controller of Kubernetes manages sends traffic to a pod of another namespace, past the network policies that apply to clients there (CVE-2021-25740).",
+			"Find out who wrote the slice. Take the right to write EndpointSlices from users who do not need it."},
+		{EndpointNode, Warning, []Group{Endpoints},
+			"Endpoints name a Node that does not exist. No proxy treats them as local.",
+			"If the node was deleted, see why the pods' endpoints stay: kube-controller-manager deletes pods of nodes that are gone."},
+	}
+}
+
+func addressDefinitions() []Definition {
+	return []Definition{
+		{Contested, Error, []Group{Addresses},
+			"Two Services claim the same address, port and protocol. One of them is served.",
+			"Give one of the Services another address or port. A cluster IP is served before a load balancer IP, that before an external IP; then the older Service."},
+		{ClusterIPShared, Error, []Group{Addresses},
+			"Two Services have the same cluster IP.",
+			"Delete and create one of them again. Two API servers with different --service-cluster-ip-range, or a restored backup, lead to this."},
+		{OutsideServiceCIDRs, Warning, []Group{Addresses},
+			"A cluster IP is in none of the ServiceCIDRs: it may be given away again, or belong to another network.",
+			"Create a ServiceCIDR with the range, or create the Service again."},
+		{InsideServiceCIDRs, Error, []Group{Addresses},
+			"A load balancer IP or external IP is in a ServiceCIDR: a Service may get it as its cluster IP.",
+			"Take the address from another range, and find out who wrote it."},
+		{AddressForbidden, Error, []Group{Addresses},
+			"A load balancer IP or external IP is a loopback, link-local, multicast or unspecified address.",
+			"Find out who wrote it. Who may write such addresses may take traffic that nodes send to themselves (CVE-2020-8554)."},
+		{ExternalIPsWithheld, Warning, []Group{Addresses},
+			"External IPs are not served, because the feature gate AllowServiceExternalIPs is off.",
+			"Let a controller acknowledge an address. \"kube-proxy audit -o manifests\" prints manifests to use instead; see docs/external-ips.md."},
+		{FamilyNotServed, Warning, []Group{Addresses},
+			"A load balancer IP or external IP is of an IP family in which the Service has no cluster IP. It is not served.",
+			"Set ipFamilyPolicy to PreferDualStack, or let the controller give an address of the Service's family."},
+		{SourceRanges, Warning, []Group{Addresses},
+			"loadBalancerSourceRanges has ranges of one IP family, and the Service has load balancer IPs of both: the other one is open to everyone.",
+			"Add a range of the other family, such as ::1/128 to allow nobody."},
+		{NodePortRange, Warning, []Group{Addresses},
+			"A node port or health check node port is outside 30000-32767, the default range: it may take the port of a program on the node.",
+			"Let the API server choose the port. If --service-node-port-range is another one in this cluster, leave this code out."},
+		{HealthCheckShared, Error, []Group{Addresses},
+			"A health check node port is also that of another Service, or a node port: load balancers get the wrong answer.",
+			"Create one of the Services again, so that the API server allocates another port."},
+		{HealthCheckMissing, Warning, []Group{Addresses},
+			"A Service has load balancer IPs and the external traffic policy Local, but no health check node port: load balancers do not learn which nodes have endpoints.",
+			"Create the Service again, so that the API server allocates one; or see that the load balancer needs none, as those that announce addresses themselves."},
+		{InvalidField, Error, []Group{Addresses, Endpoints, Nodes},
+			"A field has a value that cannot be used. The proxy ignores it or uses a default; everything else of the object is served.",
+			"Correct the field. The API server does not accept such values today: the object may be old, or a manifest."},
+	}
+}
+
+func nodeDefinitions() []Definition {
+	return []Definition{
+		{NodeWithoutAddress, Warning, []Group{Nodes},
+			"A Node has neither an InternalIP nor an ExternalIP: its proxy does not know the node's primary address.",
+			"See whether kubelet and the cloud controller manager run, or set nodeIPOverride (--bind-address)."},
+		{NodeWithoutPodCIDR, Warning, []Group{Nodes},
+			"Local traffic is detected by NodeCIDR, and a Node has no spec.podCIDRs: its proxy masquerades all connections to cluster IPs.",
+			"Let kube-controller-manager allocate the ranges (--allocate-node-cidrs), or choose another detectLocalMode."},
+	}
+}
