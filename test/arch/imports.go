@@ -25,6 +25,7 @@ var rows = []row{
 	{"pkg/apis/config/...", []string{"pkg/yamldoc", "pkg/logonce"}},
 	{"pkg/apis/status/...", nil},
 	{"pkg/features/...", nil},
+	{"pkg/check/...", []string{"pkg/proxy/cluster"}},
 	{"pkg/findings/...", []string{"pkg/yamldoc", "pkg/proxy/cluster", "pkg/proxy/plan"}},
 
 	// The reader of YAML documents and the lines of their fields, independent of their content.

@@ -52,22 +52,31 @@ func try(ctx context.Context, stem string, variant Variant) (p programs, err err
 			return p, fmt.Errorf("%s is not in PATH: %w", at.name, ErrMissing)
 		}
 	}
-	out, err := exec.CommandContext(ctx, p.iptables, "--version").CombinedOutput()
+	version, err := versionOf(ctx, p.iptables)
 	if err != nil {
-		return p, fmt.Errorf("%s --version: %w: %s", p.iptables, err, brief(out))
-	}
-	words := versionWords.FindSubmatch(out)
-	if words == nil {
-		return p, fmt.Errorf("%s --version prints %q, which is not a version: is it iptables?", p.iptables, brief(out))
+		return p, err
 	}
 	speaks := Legacy
-	if string(words[1]) == "nf_tables" {
+	if strings.HasSuffix(version, "(nf_tables)") {
 		speaks = NFT
 	}
 	if speaks != variant {
 		return p, fmt.Errorf("%s is of the variant %s: %w", p.iptables, speaks, ErrMissing)
 	}
 	return p, nil
+}
+
+// versionOf returns a program's version and variant, such as "v1.8.9 (nf_tables)".
+func versionOf(ctx context.Context, program string) (string, error) {
+	out, err := exec.CommandContext(ctx, program, "--version").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s --version: %w: %s", program, err, brief(out))
+	}
+	words := versionWords.Find(out)
+	if words == nil {
+		return "", fmt.Errorf("%s --version prints %q, which is not a version: is it iptables?", program, brief(out))
+	}
+	return string(words), nil
 }
 
 // hints are the chains that a kubelet creates, in the table mangle, in the variant that the node uses (KEP-3178; before

@@ -84,6 +84,27 @@ func Try(name string, self Owner) (*Lock, error) {
 	return nil, &HeldError{held.owner}
 }
 
+// Holder returns the process of the same user that holds the lock of that name; held is false if none does. It does not
+// take the lock.
+func Holder(name string) (owner Owner, held bool, err error) {
+	address := &net.UnixAddr{Net: "unix", Name: "@" + name}
+	connection, err := net.DialUnix("unix", nil, address)
+	switch {
+	case errors.Is(err, unix.ECONNREFUSED):
+		return Owner{}, false, nil
+	case errors.Is(err, unix.EAGAIN): // its queue is full
+		return Owner{}, true, nil
+	case err != nil:
+		return Owner{}, false, fmt.Errorf("ask who holds the abstract unix socket %s: %w", address, err)
+	}
+	h, err := meet(connection)
+	if err != nil {
+		return Owner{}, false, err
+	}
+	_ = h.connection.Close()
+	return h.owner, true, nil
+}
+
 // Acquire takes the lock of that name, as [Try] does, and waits as long as another process of the same user holds it.
 // waiting is called with each owner that is waited for. The error is ctx's when ctx ended first; any other means that this
 // machine has no such lock, or that a process of another user occupies its name.

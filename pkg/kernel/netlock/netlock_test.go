@@ -178,3 +178,18 @@ func TestOccupiedName(t *testing.T) {
 		t.Errorf("got %v, %v", lock, err)
 	}
 }
+
+// TestHolder asks for the owner of a lock, without taking it.
+func TestHolder(t *testing.T) {
+	name := fresh(t)
+	if owner, held, err := Holder(name); held || err != nil {
+		t.Errorf("without a lock: %+v, %t, %v", owner, held, err)
+	}
+	lock := must(t, name, Owner{Mode: "nftables"})
+	if owner, held, err := Holder(name); owner != lock.Owner() || !held || err != nil {
+		t.Errorf("got %+v, %t, %v, want %+v", owner, held, err, lock.Owner())
+	}
+	if err := lock.Release(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,141 @@
+// Package check finds out, before a switch to this proxy and after it, whether a node has what the proxy needs. Each check is
+// a row of a table, reads through the doors that it is given, and changes nothing.
+package check
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// Status is the outcome of a check.
+type Status string
+
+// The outcomes, the best first. Warn is what may be intended, or only lasts until the old proxy ends.
+const (
+	OK   Status = "ok"
+	Warn Status = "warn"
+	Fail Status = "fail"
+)
+
+// Result is one line of the outcome.
+type Result struct {
+	Status Status `json:"status"`
+	// Group and Check name the row.
+	Group string `json:"group"`
+	Check string `json:"check"`
+	// Message says what was found.
+	Message string `json:"message"`
+	// Fix says what to do; empty if Status is OK.
+	Fix string `json:"fix,omitempty"`
+}
+
+// Stage is when a check is of interest.
+type Stage uint8
+
+// Before is before the switch, when another proxy may still run; After is when this one should serve.
+const (
+	Before Stage = 1 << iota
+	After
+)
+
+// Node is what the configuration says about the proxy of this node.
+type Node struct {
+	Name string
+	// Mode is the proxy mode: nftables or iptables.
+	Mode string
+	// Families are those to be served.
+	Families []cluster.Family
+	// MetricsAddress and HealthzAddress are the addresses of the HTTP servers; empty is none.
+	MetricsAddress, HealthzAddress string
+	// LocalhostNodePorts is that the kernel has to route packets to node ports on 127.0.0.1.
+	LocalhostNodePorts bool
+}
+
+// groups are the groups of checks, in the order of the output.
+var groups = [...]string{"kernel", "tools", "settings", "firewall", "proxies", "ports", "api", "proxy"}
+
+// Groups returns the groups of checks, in the order of the output.
+func Groups() []string { return slices.Clone(groups[:]) }
+
+// row is a check.
+type row struct {
+	group, name string
+	stages      Stage
+	run         func(ctx context.Context, c *checker) []finding
+}
+
+// finding is a Result without the names of its row.
+type finding struct {
+	status       Status
+	message, fix string
+}
+
+func ok(message string) []finding        { return []finding{{OK, message, ""}} }
+func warn(message, fix string) []finding { return []finding{{Warn, message, fix}} }
+func fail(message, fix string) []finding { return []finding{{Fail, message, fix}} }
+
+// checker is the input of the rows.
+type checker struct {
+	stage Stage
+	node  Node
+	doors *Doors
+}
+
+// patience bounds the time of one check.
+const patience = 30 * time.Second
+
+// Run runs the checks of a stage, except those of the groups to skip.
+func Run(ctx context.Context, stage Stage, node Node, doors *Doors, skip ...string) []Result {
+	c := &checker{stage, node, doors}
+	results := []Result{}
+	for _, r := range rows() {
+		if r.stages&stage == 0 || slices.Contains(skip, r.group) {
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, patience)
+		for _, f := range r.run(limited, c) {
+			results = append(results, Result{f.status, r.group, r.name, f.message, f.fix})
+		}
+		cancel()
+	}
+	return results
+}
+
+// Worst returns the worst status of results; OK if there are none.
+func Worst(results []Result) Status {
+	worst := OK
+	for _, r := range results {
+		if r.Status == Fail || r.Status == Warn && worst == OK {
+			worst = r.Status
+		}
+	}
+	return worst
+}
+
+// rows is the table of checks, in the order of the output.
+func rows() []row {
+	return []row{
+		{"kernel", "rules", Before, rules},
+		{"kernel", "conntrack", Before | After, conntrack},
+		{"tools", "versions", Before, tools},
+		{"tools", "variants", Before | After, variants},
+		{"settings", "forwarding", Before | After, forwarding},
+		{"settings", "rp_filter", Before | After, reversePath},
+		{"settings", "route_localnet", Before | After, localnet},
+		{"firewall", "forward", Before | After, forward},
+		{"firewall", "input", Before | After, input},
+		{"proxies", "lock", Before | After, lock},
+		{"proxies", "modes", Before | After, modes},
+		{"proxies", "processes", Before | After, processes},
+		{"ports", "servers", Before, servers},
+		{"ports", "healthCheckNodePorts", Before, healthCheckPorts},
+		{"api", "rights", Before | After, rights},
+		{"api", "node", Before | After, node},
+		{"proxy", "health", After, health},
+		{"proxy", "mode", After, mode},
+		{"proxy", "rules", After, inForce},
+	}
+}

@@ -1,0 +1,88 @@
+package check
+
+import (
+	"context"
+	"net/netip"
+	"time"
+)
+
+// Doors read the machine and the cluster. None of them may change anything.
+type Doors struct {
+	// Setting reads a kernel setting by its path below /proc/sys; the error is fs.ErrNotExist if there is none.
+	Setting func(name string) (string, error)
+	// Rules tries everything that the rules of the mode need, in a network namespace of its own.
+	Rules func(ctx context.Context) ([]Step, error)
+	// Tools returns the versions of the programs that the mode runs.
+	Tools func(ctx context.Context) []Tool
+	// Variants returns the variants of iptables, nft and legacy, that have chains of Kubernetes.
+	Variants func(ctx context.Context) ([]string, error)
+	// Chains returns the base chains of the hooks input and forward, those of iptables included.
+	Chains func(ctx context.Context) ([]Chain, error)
+	// Holder returns who holds the lock on this network namespace, in words; "" if nobody does.
+	Holder func() (string, error)
+	// Present returns the modes that have rules here, whoever wrote them.
+	Present func(ctx context.Context) ([]string, error)
+	// Processes returns the ids of other processes called kube-proxy in this network namespace.
+	Processes func() ([]int, error)
+	// Listen listens on a TCP address for a moment.
+	Listen func(address string) error
+	// Get reads a page of an HTTP server of this node.
+	Get func(ctx context.Context, address, path string) (status int, body string, err error)
+	// Interfaces returns the addresses of this machine.
+	Interfaces func() ([]netip.Addr, error)
+	// API is the API server; nil without one.
+	API API
+}
+
+// Step is something that the rules of a mode need.
+type Step struct {
+	// Name is such as "masquerading (IPv4)", Module the kernel module that has it; "" if that is unknown.
+	Name, Module string
+	// Error is why it does not work; "" if it does.
+	Error string
+}
+
+// Tool is a program that the proxy runs.
+type Tool struct {
+	Name, Version string
+	Err           error
+}
+
+// Chain is a chain of a packet filter that packets pass whoever wrote it.
+type Chain struct {
+	// Name is such as "inet firewalld filter_FORWARD", Hook is input or forward.
+	Name, Hook string
+	// Drops means that the chain drops what no rule of it accepts.
+	Drops bool
+	Rules int
+}
+
+// API is what is asked of an API server.
+type API interface {
+	// Allowed reports whether this proxy's user has a right.
+	Allowed(ctx context.Context, right Right) (bool, error)
+	// NodeAddresses returns the addresses of a Node; found is false if there is no such Node.
+	NodeAddresses(ctx context.Context, name string) (addrs []netip.Addr, found bool, err error)
+	// HealthCheckNodePorts returns those of all Services.
+	HealthCheckNodePorts(ctx context.Context) ([]uint16, error)
+}
+
+// Right is a verb for a resource.
+type Right struct {
+	Verb, Group, Resource string
+}
+
+// Wait runs the checks until none fails, or until ctx ends. It returns the last results.
+func Wait(ctx context.Context, pause time.Duration, run func() []Result) []Result {
+	for {
+		results := run()
+		if Worst(results) != Fail {
+			return results
+		}
+		select {
+		case <-ctx.Done():
+			return results
+		case <-time.After(pause):
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package nft
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// TestKernelProbe finds every feature on this kernel, writes nothing, and finds none without CAP_NET_ADMIN or nft.
+func TestKernelProbe(t *testing.T) {
+	netns.Enter(t, "nft")
+	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
+		found, err := Probe(t.Context(), family)
+		if err != nil || len(found) < 5 {
+			t.Fatal(found, err)
+		}
+		for _, f := range found {
+			if f.Err != nil {
+				t.Errorf("%s: %s (%s): %v", family, f.Name, f.Module, f.Err)
+			}
+		}
+	}
+	if list := nft(t, "list", "ruleset"); list != "" {
+		t.Errorf("there is now:\n%s", list)
+	}
+	if version, err := Version(t.Context()); err != nil || version == "" {
+		t.Errorf("version %q, %v", version, err)
+	}
+	if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_NET_ADMIN, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	found, err := Probe(t.Context(), knftables.IPv4Family)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range found {
+		if f.Err == nil {
+			t.Errorf("%s works without CAP_NET_ADMIN", f.Name)
+		}
+	}
+	t.Setenv("PATH", t.TempDir())
+	if _, err := Probe(t.Context(), knftables.IPv4Family); err == nil {
+		t.Error("works without nft")
+	}
+}
