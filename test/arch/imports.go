@@ -25,6 +25,7 @@ var rows = []row{
 	{"pkg/apis/config/...", []string{"pkg/yamldoc", "pkg/logonce"}},
 	{"pkg/apis/status/...", nil},
 	{"pkg/features/...", nil},
+	{"pkg/check/rehearsal", []string{"pkg/check", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
 	{"pkg/check/...", []string{"pkg/proxy/cluster"}},
 	{"pkg/findings/...", []string{"pkg/yamldoc", "pkg/proxy/cluster", "pkg/proxy/plan"}},
 
@@ -106,15 +107,15 @@ type library struct {
 var libraries = []library{
 	{
 		paths:  []string{"k8s.io/client-go"},
-		users:  []string{"cmd/...", "pkg/proxy/source/apiserver/...", "pkg/findings/listing", "pkg/inspect/pods", "test/..."},
-		remedy: "only cmd, the API server source, the listing of findings and inspect's pods may use client-go; use plain values instead",
+		users:  []string{"cmd/...", "pkg/proxy/source/apiserver/...", "pkg/findings/listing", "pkg/inspect/pods", "pkg/check/api", "test/..."},
+		remedy: "only cmd, the API server source, the listing of findings, inspect's pods and the API of checks may use client-go; use plain values instead",
 	},
 	{
 		paths: []string{"k8s.io/api"},
 		users: []string{
 			"pkg/proxy/source/...", "pkg/proxy/cluster/builder*.go", "pkg/proxy/cluster/convert*.go",
 			// Findings read fields that the pipeline must not read, so no snapshot contains them.
-			"pkg/findings/...",
+			"pkg/findings/...", "pkg/check/api",
 			"pkg/proxy/backend/backendtest/...", "test/...",
 		},
 		tests:  true,

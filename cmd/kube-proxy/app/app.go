@@ -12,6 +12,7 @@
 //	auditcmd.go    the subcommand "audit"; analyzecmd.go "analyze"
 //	servicecmd.go  the subcommands "service ..."; connectioncmd.go "explain"; readercmd.go where they read
 //	view.go        the observer that they ask in a running proxy
+//	checkcmd.go    the subcommand "check"; checkdoors.go what it reads by, rehearsecmd.go tries the rules
 //	output.go      -o json|yaml, and the subcommand "version"
 //	run.go         constructs sources, backend, observers, servers and loop, and runs them
 //	backends.go    the table of proxy modes

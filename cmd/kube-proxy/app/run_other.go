@@ -7,10 +7,21 @@ import (
 	"fmt"
 	"runtime"
 
+	"github.com/spf13/cobra"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/check"
 )
 
 // run returns an error: this platform has no backend. The subcommands work everywhere.
 func run(_ context.Context, _ *config.KubeProxyConfiguration, _ runOptions) error {
 	return fmt.Errorf("all backends of this proxy are for Linux; on %s only its subcommands work", runtime.GOOS)
 }
+
+// openDoors returns an error: the checks read Linux.
+func openDoors(*loaded, bool) (check.Node, *check.Doors, error) {
+	return check.Node{}, nil, fmt.Errorf("\"kube-proxy check\" runs on the node, which is Linux; this is %s", runtime.GOOS)
+}
+
+// newRehearseCommand builds the command that openDoors would need.
+func newRehearseCommand() *cobra.Command { return &cobra.Command{Use: "rehearse", Hidden: true} }

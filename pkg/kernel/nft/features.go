@@ -60,11 +60,11 @@ func Probe(ctx context.Context, family knftables.Family) ([]Feature, error) {
 	return found, nil
 }
 
-// Version returns what `nft --version` prints.
+// Version returns what `nft --version` prints after the program's name, such as "v1.0.6 (Lester Gooch #5)".
 func Version(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "nft", "--version").CombinedOutput()
 	if err != nil {
 		return "", unstarted(fmt.Errorf("nft --version: %w", err))
 	}
-	return string(bytes.TrimSpace(out)), nil
+	return string(bytes.TrimPrefix(bytes.TrimSpace(out), []byte("nftables "))), nil
 }

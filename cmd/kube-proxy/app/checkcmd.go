@@ -1,0 +1,165 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/check"
+)
+
+// checkOptions are the flags of "kube-proxy check".
+type checkOptions struct {
+	before, strict                     bool
+	wait                               time.Duration
+	configFile, kubeconfig, mode, host string
+	skip                               []string
+	output                             string
+	checkOutput                        func() error
+}
+
+// waitPause is the time between two rounds of checks with --wait.
+const waitPause = time.Second
+
+func newCheckCommand() *cobra.Command {
+	opts := &checkOptions{}
+	command := &cobra.Command{
+		Use:   "check [--pre] [--config FILE] [--wait DURATION]",
+		Short: "Check whether this node has what the proxy needs (--pre), or whether the proxy works",
+		Long: `Checks this node: with --pre, before a switch to this proxy, whether it has everything that the proxy needs; without, whether
+the proxy works. Each line is ok, warn or fail, with what to do. The groups of checks are
+` + strings.Join(check.Groups(), ", ") + `.
+
+It runs on the node, as the proxy does: as root, in the node's network namespace. It changes nothing. With --pre, the rules are tried in
+a network namespace of their own; the kernel may load modules for that, and ports are bound for a moment.
+
+Exits with 0 if nothing failed, with 1 if something did (with --strict, also if there is a warning), and with 2 if the command
+line or the configuration cannot be used.`,
+		Example: `  kube-proxy check --pre --config /var/lib/kube-proxy/config.conf
+  kube-proxy check --proxy-mode nftables --wait 2m
+  kubectl -n kube-system exec ds/kube-proxy -- kube-proxy check --config /var/lib/kube-proxy/config.conf -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runCheck(cmd, opts) },
+	}
+	flags := command.Flags()
+	flags.BoolVar(&opts.before, "pre", false, "Check whether the proxy could run here, before it does.")
+	flags.BoolVar(&opts.strict, "strict", false, "Let warnings count as failures.")
+	flags.DurationVar(&opts.wait, "wait", 0, "Repeat the checks until none fails, at most for this `duration`.")
+	flags.StringVar(&opts.configFile, "config", "", "configuration `file` of the proxy. By default the defaults of the flags.")
+	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "kubeconfig `file`, instead of the configuration's.")
+	flags.StringVar(&opts.mode, "proxy-mode", "", "proxy `mode`, instead of the configuration's: iptables or nftables.")
+	flags.StringVar(&opts.host, hostnameFlag, "", "`name` of the Node, instead of the configuration's.")
+	flags.StringSliceVar(&opts.skip, "skip", nil, "Comma-separated `groups` of checks to leave out.")
+	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	_ = command.RegisterFlagCompletionFunc("proxy-mode", cobra.FixedCompletions(servedModes(), cobra.ShellCompDirectiveNoFileComp))
+	_ = command.RegisterFlagCompletionFunc("skip", cobra.FixedCompletions(check.Groups(), cobra.ShellCompDirectiveNoFileComp))
+	command.AddCommand(newRehearseCommand())
+	return command
+}
+
+// validate returns a usage error for values that cannot be used.
+func (o *checkOptions) validate() error {
+	if err := o.checkOutput(); err != nil {
+		return err
+	}
+	if o.mode != "" && !slices.Contains(servedModes(), o.mode) {
+		return usageError{fmt.Errorf("--proxy-mode %q is not one of %s", o.mode, strings.Join(servedModes(), ", "))}
+	}
+	if o.wait < 0 {
+		return usageError{fmt.Errorf("--wait %s is negative", o.wait)}
+	}
+	for _, group := range o.skip {
+		if !slices.Contains(check.Groups(), group) {
+			return usageError{fmt.Errorf("--skip: there is no group %q; there are %s", group, strings.Join(check.Groups(), ", "))}
+		}
+	}
+	return nil
+}
+
+// load returns the configuration of the proxy to check.
+func (o *checkOptions) load(cmd *cobra.Command) (*loaded, error) {
+	l := &loaded{flags: cmd.Flags()}
+	if o.configFile != "" {
+		var err error
+		if l, err = loadConfig(cmd, o.configFile); err != nil {
+			return nil, err
+		}
+	} else {
+		l.cfg = newOptions().flags // which have the defaults of Kubernetes' flags
+	}
+	if o.mode != "" {
+		l.cfg.Mode = config.ProxyMode(o.mode)
+	}
+	if o.host != "" {
+		l.cfg.HostnameOverride = o.host
+	}
+	if o.kubeconfig != "" {
+		l.cfg.ClientConnection.Kubeconfig = o.kubeconfig
+	}
+	return l, l.validate("linux")
+}
+
+func runCheck(cmd *cobra.Command, opts *checkOptions) error {
+	if err := opts.validate(); err != nil {
+		return err
+	}
+	l, err := opts.load(cmd)
+	if err != nil {
+		return exitCode{exitUsage, err}
+	}
+	node, doors, err := openDoors(l, slices.Contains(opts.skip, "api"))
+	if err != nil {
+		return exitCode{exitUsage, err}
+	}
+	stage, name := check.After, "after"
+	if opts.before {
+		stage, name = check.Before, "before"
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), opts.wait)
+	defer cancel()
+	results := check.Wait(ctx, waitPause, func() []check.Result {
+		return check.Run(cmd.Context(), stage, node, doors, opts.skip...)
+	})
+	worst := check.Worst(results)
+	if opts.output == outputText {
+		err = printChecks(cmd.OutOrStdout(), results)
+	} else {
+		err = printObject(cmd.OutOrStdout(), opts.output, struct {
+			Kind    string         `json:"kind"`
+			Version string         `json:"version"`
+			Stage   string         `json:"stage"`
+			Mode    string         `json:"mode"`
+			Status  check.Status   `json:"status"`
+			Checks  []check.Result `json:"checks"`
+		}{"NodeCheck", "v1", name, node.Mode, worst, results})
+	}
+	if err == nil && (worst == check.Fail || worst == check.Warn && opts.strict) {
+		return exitCode{exitFailure, nil}
+	}
+	return err
+}
+
+// printChecks prints a line for each result, and what to do below it.
+func printChecks(out io.Writer, results []check.Result) error {
+	counts := map[check.Status]int{}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, r := range results {
+		counts[r.Status]++
+		fmt.Fprintf(table, "%s\t%s/%s\t%s\n", r.Status, r.Group, r.Check, printable(r.Message))
+		if r.Fix != "" {
+			fmt.Fprintf(table, "\t\t  %s\n", r.Fix)
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "%d ok, %d warn, %d fail\n", counts[check.OK], counts[check.Warn], counts[check.Fail])
+	return err
+}

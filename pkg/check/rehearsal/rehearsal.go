@@ -1,0 +1,105 @@
+// Package rehearsal writes the rules of a backend for Services that need everything that the backend has. It is meant for a network
+// namespace that is removed afterwards.
+package rehearsal
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/check"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// Config is a backend to try.
+type Config struct {
+	Families []cluster.Family
+	// Plan are the settings of the proxy.
+	Plan *plan.Options
+	// Features tries the features that the backend needs in a family one by one.
+	Features func(ctx context.Context, family cluster.Family) ([]check.Step, error)
+	// Open opens the backend for one family.
+	Open func(ctx context.Context, family cluster.Family) (backend.Backend, error)
+}
+
+// Run tries each feature and then the whole backend, for each family.
+func Run(ctx context.Context, config Config) []check.Step {
+	var steps []check.Step
+	for _, family := range config.Families {
+		features, err := config.Features(ctx, family)
+		for _, step := range features {
+			step.Name = fmt.Sprintf("%s (%s)", step.Name, family)
+			steps = append(steps, step)
+		}
+		if err == nil {
+			err = sync(ctx, config, family)
+		}
+		step := check.Step{Name: fmt.Sprintf("the whole ruleset (%s)", family)}
+		if err != nil {
+			step.Error = err.Error()
+		}
+		steps = append(steps, step)
+	}
+	return steps
+}
+
+// sync writes the rules for the sample.
+func sync(ctx context.Context, config Config, family cluster.Family) (err error) {
+	opened, err := config.Open(ctx, family)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closed := opened.Close(); err == nil {
+			err = closed
+		}
+	}()
+	for _, result := range opened.Sync(ctx, plan.Compute(sample(), config.Plan, nil)) {
+		if result.Err != nil {
+			return result.Err
+		}
+		if len(result.Refused) > 0 {
+			return fmt.Errorf("port %s: %w", result.Refused[0].Port, result.Refused[0].Cause)
+		}
+	}
+	return nil
+}
+
+// sample has Services with every kind of address, both policies, source ranges, session affinity, and no endpoints.
+func sample() *cluster.Snapshot {
+	addr := netip.MustParseAddr
+	slice := &cluster.EndpointSlice{Name: "4", Ports: []cluster.EndpointPort{{Name: "a", Protocol: cluster.TCP, Port: 80}, {Name: "b", Protocol: cluster.UDP, Port: 53}},
+		Endpoints: []cluster.Endpoint{{Addr: addr("192.0.2.65"), Conditions: cluster.Ready | cluster.Local}, {Addr: addr("192.0.2.66"), Conditions: cluster.Ready}}}
+	slice6 := &cluster.EndpointSlice{Name: "6", Ports: slice.Ports,
+		Endpoints: []cluster.Endpoint{{Addr: addr("2001:db8::65"), Conditions: cluster.Ready | cluster.Local}, {Addr: addr("2001:db8::66"), Conditions: cluster.Ready}}}
+	service := func(n byte, change func(*cluster.Service)) *cluster.Service {
+		port := 31000 + 2*uint16(n)
+		s := &cluster.Service{Name: cluster.ServiceName{Namespace: "kube-proxy-check", Name: fmt.Sprint("s", n)},
+			ClusterIPs:      []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, n}), addr(fmt.Sprintf("2001:db8:1::%x", n))},
+			LoadBalancerIPs: []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, n}), addr(fmt.Sprintf("2001:db8:2::%x", n))},
+			Ports:           []cluster.ServicePort{{Name: "a", Protocol: cluster.TCP, Port: 80, NodePort: port}, {Name: "b", Protocol: cluster.UDP, Port: 53, NodePort: port + 1}},
+			Slices:          []*cluster.EndpointSlice{slice, slice6}}
+		change(s)
+		return s
+	}
+	services := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()
+	for _, s := range []*cluster.Service{
+		service(1, func(*cluster.Service) {}),
+		service(2, func(s *cluster.Service) { s.Affinity = 3 * time.Hour }),
+		service(3, func(s *cluster.Service) {
+			s.ExternalPolicy, s.InternalPolicy = cluster.PolicyLocal, cluster.PolicyLocal
+		}),
+		service(4, func(s *cluster.Service) {
+			s.SourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")}
+		}),
+		service(5, func(s *cluster.Service) { s.Slices = nil }),
+	} {
+		services.Set(s.Name, s)
+	}
+	return &cluster.Snapshot{Services: services.Map(), ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:1::/112")},
+		Node: &cluster.Node{Name: "check", Exists: true, Addresses: []netip.Addr{addr("192.0.2.1"), addr("2001:db8::1")},
+			Interfaces: []netip.Addr{addr("127.0.0.1"), addr("192.0.2.1"), addr("2001:db8::1")}}}
+}
