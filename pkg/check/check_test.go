@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -154,13 +155,15 @@ func TestGood(t *testing.T) {
 	}
 }
 
-// TestOutcomes has a row for every outcome that is not good: what is wrong, and the lines that are not ok.
-func TestOutcomes(t *testing.T) {
-	for _, test := range []struct {
-		stage Stage
-		wrong func(m *machine)
-		want  []string // status group/check message
-	}{
+// outcome is a row of TestOutcomes: what is wrong, and the lines that are not ok, as "status group/check message".
+type outcome struct {
+	stage Stage
+	wrong func(m *machine)
+	want  []string
+}
+
+func machineOutcomes() []outcome {
+	return []outcome{
 		{Before, func(m *machine) { m.failing = "Rules" }, []string{"fail kernel/rules cannot try the rules of mode nftables: the door is stuck"}},
 		{Before, func(m *machine) {
 			m.steps = []Step{{"a (IPv4)", "nft_a", ""}, {"b (IPv4)", "nft_b", "no such file"}, {"c", "", "refused"}}
@@ -198,6 +201,11 @@ func TestOutcomes(t *testing.T) {
 				"warn firewall/input chain ip filter INPUT has policy drop: health checks of load balancers are dropped unless one of its 1 rules accepts them"}},
 		{Before, func(m *machine) { m.failing = "Chains" }, []string{"warn firewall/forward cannot read the chains of the hook forward: the door is stuck",
 			"warn firewall/input cannot read the chains of the hook input: the door is stuck"}},
+	}
+}
+
+func proxyOutcomes() []outcome {
+	return []outcome{
 		{Before, func(m *machine) { m.holder = "process 7 holds it" }, []string{"warn proxies/lock process 7 holds it"}},
 		{After, func(m *machine) { m.holder = "" }, []string{"fail proxies/lock no kube-proxy of this project runs in this network namespace"}},
 		{Before, func(m *machine) { m.failing = "Holder" }, []string{"fail proxies/lock the door is stuck"}},
@@ -238,7 +246,12 @@ func TestOutcomes(t *testing.T) {
 		{After, func(m *machine) { m.node.MetricsAddress = "" }, nil},
 		{After, func(m *machine) { delete(m.pages, "127.0.0.1:10249/proxyMode") }, []string{"warn proxy/mode 127.0.0.1:10249/proxyMode does not answer"}},
 		{After, func(m *machine) { m.pages["127.0.0.1:10249/proxyMode"] = "200 iptables\n" }, []string{"fail proxy/mode the proxy runs in mode iptables, not nftables"}},
-	} {
+	}
+}
+
+// TestOutcomes has a row for every outcome that is not good.
+func TestOutcomes(t *testing.T) {
+	for _, test := range slices.Concat(machineOutcomes(), proxyOutcomes()) {
 		m := good(test.stage)
 		test.wrong(m)
 		var got []string

@@ -121,16 +121,17 @@ func TestHealthyCluster(t *testing.T) {
 	}
 }
 
-// TestFindings has a row for every code of "kube-proxy analyze": the objects, and the findings that they lead to.
-func TestFindings(t *testing.T) {
+// found is a row of TestFindings: objects, and the findings that they lead to.
+type found struct {
+	name, objects string
+	options       Options
+	want          []string
+}
+
+func endpointRows() []found {
 	web := svc("web", "clusterIP: 10.96.0.10")
 	notReady := strings.ReplaceAll(ready, "nodeName: n1", "nodeName: n1, conditions: {ready: false}")
-	served := Options{Plan: &plan.Options{ServeExternalIPs: true}}
-	tests := []struct {
-		name, objects string
-		options       Options
-		want          []string
-	}{
+	return []found{
 		{"misspelt port name", web + slice("web", "web-1", strings.Replace(ready, "http", "htpp", 1)), Options{}, []string{
 			"PortNameMismatch Service shop/web: no EndpointSlice has port http/TCP; they have htpp/TCP (port 8080, in web-1), which the Service does not have: connections to port 80 are rejected"}},
 		{"other protocol", web + slice("web", "web-1", strings.Replace(ready, "port: 8080", "port: 8080, protocol: UDP", 1)), Options{}, []string{
@@ -175,7 +176,13 @@ func TestFindings(t *testing.T) {
 			"EndpointOfOtherNamespace EndpointSlice evil/mine-1: 10.244.0.5 is an endpoint of namespace shop"}},
 		{"a node that is gone", node + web + slice("web", "web-1", strings.ReplaceAll(ready, "n1", "n9")), Options{}, []string{
 			"EndpointNodeMissing Node /n9: it does not exist, and 1 endpoint in 1 EndpointSlice name it (first: shop/web-1)"}},
+	}
+}
 
+func addressRows() []found {
+	web := svc("web", "clusterIP: 10.96.0.10")
+	served := Options{Plan: &plan.Options{ServeExternalIPs: true}}
+	return []found{
 		{"a contested address", with("clusterIP: 10.96.0.10", "192.0.2.1") + strings.ReplaceAll(with("clusterIP: 10.96.0.11", "192.0.2.1"), "web", "zeb"), Options{}, []string{
 			"ContestedAddress Service shop/zeb: load balancer IP 192.0.2.1:80/TCP is served for shop/web:http, which is as old and whose name sorts first"}},
 		{"a contested node port", strings.Replace(svc("web", "type: NodePort, "+dual)+slice("web", "web-1", ready)+slice("web", "web-2", ready6), "port: 80}", "port: 80, nodePort: 30080}", 1) +
@@ -210,15 +217,23 @@ func TestFindings(t *testing.T) {
 			"LoadBalancerIPNotAcknowledged Service shop/web: asks for 192.0.2.9, which status does not acknowledge: no traffic to it is served"}},
 		{"session affinity of a week", svc("web", "clusterIP: 10.96.0.10, sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 604800}}") + slice("web", "web-1", ready), Options{}, []string{
 			"InvalidField Service shop/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds: 604800 is not between 1 and 86400; using 10800"}},
+	}
+}
 
+func nodeRows() []found {
+	return []found{
 		{"a node without addresses", strings.Replace(node, "InternalIP", "Hostname", 1), Options{}, []string{
 			"NodeWithoutAddress Node /n1: status.addresses has neither an InternalIP nor an ExternalIP"}},
 		{"a node without pod CIDRs", strings.Replace(node, "podCIDRs: [10.244.0.0/24]", "", 1), Options{Plan: &plan.Options{NodeCIDR: true}}, []string{
 			"NodeWithoutPodCIDR Node /n1: spec.podCIDRs is empty, and detectLocalMode is NodeCIDR: every connection to a cluster IP is masqueraded"}},
 		{"a bad pod CIDR", strings.Replace(node, "10.244.0.0/24", "pods", 1), Options{}, []string{`InvalidField Node /n1: spec.podCIDRs[0]: "pods" is not a CIDR`}},
 	}
+}
+
+// TestFindings has a row for every code of "kube-proxy analyze": the objects, and the findings that they lead to.
+func TestFindings(t *testing.T) {
 	tested := map[Code]bool{}
-	for _, test := range tests {
+	for _, test := range slices.Concat(endpointRows(), addressRows(), nodeRows()) {
 		if diff := cmp.Diff(test.want, analyze(t, test.options, test.objects)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}

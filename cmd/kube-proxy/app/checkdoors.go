@@ -16,8 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/knftables"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	checkapi "github.com/seed-11a05479/kube-proxy/pkg/check/api"
@@ -158,13 +156,6 @@ func tablesFamily(family cluster.Family) ipt.Family {
 		return ipt.IPv6
 	}
 	return ipt.IPv4
-}
-
-func tableFamily(family cluster.Family) knftables.Family {
-	if family == cluster.IPv6 {
-		return knftables.IPv6Family
-	}
-	return knftables.IPv4Family
 }
 
 func kubernetesVariants(ctx context.Context) ([]string, error) {

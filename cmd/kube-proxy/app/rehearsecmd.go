@@ -85,7 +85,11 @@ func (o *rehearseOptions) run(cmd *cobra.Command) error {
 }
 
 func nftFeatures(ctx context.Context, family cluster.Family) ([]check.Step, error) {
-	found, err := nft.Probe(ctx, tableFamily(family))
+	probe := func() ([]nft.Feature, error) { return nft.Probe(ctx, "ip") }
+	if family == cluster.IPv6 {
+		probe = func() ([]nft.Feature, error) { return nft.Probe(ctx, "ip6") }
+	}
+	found, err := probe()
 	var steps []check.Step
 	for _, f := range found {
 		steps = append(steps, check.Step{Name: f.Name, Module: f.Module, Error: errorText(f.Err)})
