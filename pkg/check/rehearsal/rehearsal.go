@@ -68,7 +68,15 @@ func sync(ctx context.Context, config Config, family cluster.Family) (err error)
 	return nil
 }
 
-// sample has Services with every kind of address, both policies, source ranges, session affinity, and no endpoints.
+// remote returns a slice without the endpoints of this node.
+func remote(slice *cluster.EndpointSlice) *cluster.EndpointSlice {
+	other := *slice
+	other.Endpoints = slice.Endpoints[1:]
+	return &other
+}
+
+// sample has Services with every kind of address, both policies, source ranges, session affinity, endpoints on other nodes
+// only, and none.
 func sample() *cluster.Snapshot {
 	addr := netip.MustParseAddr
 	slice := &cluster.EndpointSlice{Name: "4", Ports: []cluster.EndpointPort{{Name: "a", Protocol: cluster.TCP, Port: 80}, {Name: "b", Protocol: cluster.UDP, Port: 53}},
@@ -87,7 +95,9 @@ func sample() *cluster.Snapshot {
 	}
 	services := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()
 	for _, s := range []*cluster.Service{
-		service(1, func(*cluster.Service) {}),
+		service(1, func(s *cluster.Service) {
+			s.ExternalIPs = []netip.Addr{addr("192.0.2.129"), addr("2001:db8:3::1")}
+		}),
 		service(2, func(s *cluster.Service) { s.Affinity = 3 * time.Hour }),
 		service(3, func(s *cluster.Service) {
 			s.ExternalPolicy, s.InternalPolicy = cluster.PolicyLocal, cluster.PolicyLocal
@@ -96,6 +106,9 @@ func sample() *cluster.Snapshot {
 			s.SourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")}
 		}),
 		service(5, func(s *cluster.Service) { s.Slices = nil }),
+		service(6, func(s *cluster.Service) {
+			s.ExternalPolicy, s.Slices = cluster.PolicyLocal, []*cluster.EndpointSlice{remote(slice), remote(slice6)}
+		}),
 	} {
 		services.Set(s.Name, s)
 	}

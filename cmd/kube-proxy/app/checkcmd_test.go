@@ -1,0 +1,57 @@
+package app
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/check"
+)
+
+// TestCheckUsage checks that values that cannot be used end with the exit code of a usage error, before anything is read.
+func TestCheckUsage(t *testing.T) {
+	bad := filepath.Join(files(t, map[string]string{"bad": latestHead + "mode: [\n"}), "bad")
+	for _, test := range []struct {
+		args []string
+		errs string
+	}{
+		{[]string{"-o", "xml"}, "none of text, json, yaml"},
+		{[]string{"--proxy-mode", "ipvs"}, `"ipvs" is not one of iptables, nftables`},
+		{[]string{"--wait", "-1s"}, "--wait -1s is negative"},
+		{[]string{"--skip", "everything"}, `there is no group "everything"; there are kernel, tools`},
+		{[]string{"--config", bad}, "is not YAML"},
+		{[]string{"--config", bad + "s"}, "no such file"},
+		{[]string{"--kubeconfig", bad + "s"}, "or --skip api"},
+		{[]string{"now"}, "unknown command"},
+	} {
+		var out, errs bytes.Buffer
+		code := Run(append([]string{"check"}, test.args...), &out, &errs)
+		if code != exitUsage || out.Len() > 0 || !strings.Contains(errs.String(), test.errs) {
+			t.Errorf("%q: exit code %d, %s\n%s", test.args, code, out.String(), errs.String())
+		}
+	}
+}
+
+// TestRehearseRefuses checks that the command that writes rules refuses a network namespace that may be in use.
+func TestRehearseRefuses(t *testing.T) {
+	var out, errs bytes.Buffer
+	code := Run([]string{"check", "rehearse", "--proxy-mode", "nftables", "--family", "IPv4"}, &out, &errs)
+	if code != exitUsage || !strings.Contains(errs.String(), "run kube-proxy check --pre") {
+		t.Errorf("exit code %d\n%s%s", code, out.String(), errs.String())
+	}
+}
+
+func TestPrintChecks(t *testing.T) {
+	var out bytes.Buffer
+	err := printChecks(&out, []check.Result{
+		{Status: check.OK, Group: "kernel", Check: "rules", Message: "fine"},
+		{Status: check.Fail, Group: "settings", Check: "forwarding", Message: "is\x1b[2J 0", Fix: "Set it."},
+	})
+	want := "ok    kernel/rules         fine\nfail  settings/forwarding  is?[2J 0\n                             Set it.\n1 ok, 0 warn, 1 fail\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
