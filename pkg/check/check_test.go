@@ -27,12 +27,7 @@ type fakeAPI struct {
 }
 
 func (f *fakeAPI) Allowed(_ context.Context, right Right) (bool, error) {
-	for _, denied := range f.denied {
-		if denied == right.Verb+" "+right.Resource {
-			return false, f.err
-		}
-	}
-	return true, f.err
+	return !slices.Contains(f.denied, right.Verb+" "+right.Resource), f.err
 }
 
 func (f *fakeAPI) NodeAddresses(_ context.Context, name string) ([]netip.Addr, bool, error) {
@@ -197,8 +192,8 @@ func machineOutcomes() []outcome {
 			m.chains = []Chain{{"inet guard f", "forward", true, 0}, {"ip filter FORWARD", "forward", true, 2}, {"ip filter INPUT", "input", true, 1}, {"ip filter INPUT", "input", false, 0}}
 		},
 			[]string{"fail firewall/forward chain inet guard f drops everything: policy drop and no rules",
-				"warn firewall/forward chain ip filter FORWARD has policy drop: packets to pods and other nodes are dropped unless one of its 2 rules accepts them",
-				"warn firewall/input chain ip filter INPUT has policy drop: health checks of load balancers are dropped unless one of its 1 rules accepts them"}},
+				"warn firewall/forward chain ip filter FORWARD has policy drop: packets to pods and other nodes are dropped unless a rule of it accepts them",
+				"warn firewall/input chain ip filter INPUT has policy drop: health checks of load balancers are dropped unless a rule of it accepts them"}},
 		{Before, func(m *machine) { m.failing = "Chains" }, []string{"warn firewall/forward cannot read the chains of the hook forward: the door is stuck",
 			"warn firewall/input cannot read the chains of the hook input: the door is stuck"}},
 	}

@@ -167,7 +167,7 @@ func (c *checker) hook(ctx context.Context, hook, traffic, more string) []findin
 		if chain.Rules == 0 {
 			found = append(found, fail(fmt.Sprintf("chain %s drops everything: policy drop and no rules", chain.Name), fix)...)
 		} else {
-			found = append(found, warn(fmt.Sprintf("chain %s has policy drop: %s are dropped unless one of its %d rules accepts them", chain.Name, traffic, chain.Rules), fix)...)
+			found = append(found, warn(fmt.Sprintf("chain %s has policy drop: %s are dropped unless a rule of it accepts them", chain.Name, traffic), fix)...)
 		}
 	}
 	if len(found) == 0 {

@@ -116,12 +116,12 @@ func (v *view) port(s *cluster.Service, decided *plan.Service, port *cluster.Ser
 			continue
 		}
 		family := route.Frontend.Family().String()
-		switch reason := route.Reason(); {
-		case reason == plan.NoEndpoints:
+		switch route.Reason() {
+		case plan.NoEndpoints:
 			rejected = append(rejected, family)
-		case reason == plan.NoLocalEndpoints:
+		case plan.NoLocalEndpoints:
 			dropped = append(dropped, frontendText(route))
-		case reason == plan.AllTerminating || reason == plan.LocalTerminating:
+		case plan.AllTerminating, plan.LocalTerminating:
 			terminating = append(terminating, frontendText(route))
 		}
 		if route.Reason() != plan.NoEndpoints {

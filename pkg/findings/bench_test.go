@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 )
 
 // BenchmarkAnalyze analyzes 10,000 Services with 2 endpoints each that are healthy, without reading them from anywhere.
@@ -19,11 +18,11 @@ func BenchmarkAnalyze(b *testing.B) {
 		services[i] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.ServiceSpec{
 			ClusterIP: fmt.Sprintf("10.96.%d.%d", i>>8, i&255), Selector: map[string]string{"app": "a"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
 		endpoint := func(k int) discoveryv1.Endpoint {
-			return discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 200+k, i>>8, i&255)}, NodeName: ptr.To("n1")}
+			return discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 200+k, i>>8, i&255)}, NodeName: new("n1")}
 		}
 		slices[i] = &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name + "-1", Labels: map[string]string{
 			discoveryv1.LabelServiceName: name, discoveryv1.LabelManagedBy: managedBy}}, AddressType: discoveryv1.AddressTypeIPv4,
-			Ports: []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To(int32(8080))}}, Endpoints: []discoveryv1.Endpoint{endpoint(0), endpoint(1)}}
+			Ports: []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080))}}, Endpoints: []discoveryv1.Endpoint{endpoint(0), endpoint(1)}}
 	}
 	b.ReportAllocs()
 	for b.Loop() {

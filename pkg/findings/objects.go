@@ -93,7 +93,7 @@ func (a *Analyzer) ServiceCIDR(object *networkingv1.ServiceCIDR) {
 
 // problems notes the fields that the snapshot could not use.
 func (a *Analyzer) problems(err error) {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // Update returns the joined errors themselves
+	joined, ok := err.(interface{ Unwrap() []error }) // Update returns the joined errors themselves
 	if !ok {
 		return
 	}

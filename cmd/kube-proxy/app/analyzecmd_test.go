@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
@@ -25,12 +24,12 @@ func analyzed(args ...string) (code int, stdout, stderr string) {
 // sliceOfPlainService is a slice with two ready endpoints.
 func sliceOfPlainService(n int) discoveryv1.EndpointSlice {
 	endpoint := func(k int) discoveryv1.Endpoint {
-		return discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 200+k, n>>8&255, n&255)}, NodeName: ptr.To("n0")}
+		return discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 200+k, n>>8&255, n&255)}, NodeName: new("n0")}
 	}
 	return discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("s", n, "-1"), Labels: map[string]string{
 			discoveryv1.LabelServiceName: fmt.Sprint("s", n), discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}},
-		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To(int32(8080))}},
+		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(8080))}},
 		Endpoints: []discoveryv1.Endpoint{endpoint(0), endpoint(1)},
 	}
 }
@@ -40,7 +39,7 @@ func TestAnalyzeLargeCluster(t *testing.T) {
 	s := &apiServer{services: 10_000, nodes: 100, node: plainNode, service: plainService, slice: func(n int) discoveryv1.EndpointSlice {
 		slice := sliceOfPlainService(n)
 		if n == 9_999 {
-			slice.Ports[0].Name = ptr.To("web")
+			slice.Ports[0].Name = new("web")
 		}
 		return slice
 	}}

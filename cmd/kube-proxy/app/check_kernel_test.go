@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,8 +17,14 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
+// checking is a trial that remembers every line that was not ok.
+type checking struct {
+	*trial
+	seen map[string]bool
+}
+
 // check runs "kube-proxy check" in node1 and returns its exit code and the lines that are not ok, as "status group/check".
-func (w *trial) check(mode config.ProxyMode, flags ...string) (code int, lines []string, results []check.Result) {
+func (w *checking) check(mode config.ProxyMode, flags ...string) (code int, lines []string, results []check.Result) {
 	w.Helper()
 	cmd := w.lab.Node1.Command(w.program, append([]string{"check", "--proxy-mode", string(mode), "--skip", "api", "-o", "json"}, flags...)...)
 	out, err := cmd.Output()
@@ -26,6 +34,7 @@ func (w *trial) check(mode config.ProxyMode, flags ...string) (code int, lines [
 	}
 	for _, r := range report.Checks {
 		if r.Status != check.OK {
+			w.seen[fmt.Sprintf("%s %s/%s %s", r.Status, r.Group, r.Check, r.Message)] = true
 			lines = append(lines, fmt.Sprintf("%s %s/%s", r.Status, r.Group, r.Check))
 		}
 	}
@@ -33,7 +42,7 @@ func (w *trial) check(mode config.ProxyMode, flags ...string) (code int, lines [
 }
 
 // expect runs the checks and compares the lines that are not ok.
-func (w *trial) expect(mode config.ProxyMode, flags []string, code int, want ...string) {
+func (w *checking) expect(mode config.ProxyMode, flags []string, code int, want ...string) {
 	w.Helper()
 	got, lines, results := w.check(mode, flags...)
 	if got != code || !slices.Equal(lines, want) {
@@ -42,7 +51,7 @@ func (w *trial) expect(mode config.ProxyMode, flags []string, code int, want ...
 }
 
 // onNode runs a program in node1.
-func (w *trial) onNode(stdin string, args ...string) string {
+func (w *checking) onNode(stdin string, args ...string) string {
 	w.Helper()
 	cmd := w.lab.Node1.Command(args[0], args[1:]...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -53,7 +62,7 @@ func (w *trial) onNode(stdin string, args ...string) string {
 	return string(out)
 }
 
-func (w *trial) forwarding(value string) {
+func (w *checking) forwarding(value string) {
 	w.Helper()
 	for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
 		if err := w.lab.Node1.SetSysctl(name, value); err != nil {
@@ -68,7 +77,7 @@ const guard = "table inet guard {\n chain forward { type filter hook forward pri
 // TestKernelCheckBefore checks a node before the switch: one that is right, and one where everything is wrong. The checks
 // leave no rules behind.
 func TestKernelCheckBefore(t *testing.T) {
-	w := newTrial(t)
+	w := &checking{newTrial(t), map[string]bool{}}
 	for _, mode := range []config.ProxyMode{config.ProxyModeNFTables, config.ProxyModeIPTables} {
 		w.expect(mode, []string{"--pre"}, 0)
 	}
@@ -93,7 +102,10 @@ func TestKernelCheckBefore(t *testing.T) {
 //
 // "Traffic between nodes is dropped": a connection to a Service works, and stops when a firewall drops what is
 // forwarded, or when the node does not forward packets. The checks name either.
+//
+// docs/troubleshooting-node.md shows what the checks say; every line in it that is not ok was seen here.
 func TestKernelCheckAfter(t *testing.T) {
+	seen := map[string]bool{}
 	for _, test := range []struct {
 		mode, other config.ProxyMode
 		foreign     []string // writes what is a rule of the other mode
@@ -103,7 +115,7 @@ func TestKernelCheckAfter(t *testing.T) {
 		{config.ProxyModeIPTables, config.ProxyModeNFTables, []string{"nft", "add table ip kube-proxy"}, []string{"fail settings/route_localnet"}},
 	} {
 		t.Run(string(test.mode), func(t *testing.T) {
-			w := newTrial(t)
+			w := &checking{newTrial(t), seen}
 			w.expect(test.mode, nil, exitFailure, append(test.notServing, "fail proxies/lock", "fail proxy/health", "warn proxy/mode", "fail proxy/rules")...)
 			w.proxy(test.mode)
 			w.expect(test.mode, []string{"--wait", patience.String()}, 0)
@@ -129,5 +141,20 @@ func TestKernelCheckAfter(t *testing.T) {
 			w.until(service, netns.Dropped, "")
 			w.expect(test.mode, nil, exitFailure, "fail settings/forwarding", "fail settings/forwarding", "warn proxies/modes")
 		})
+	}
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "troubleshooting-node.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	for line := range strings.Lines(string(page)) {
+		if text := strings.Join(strings.Fields(line), " "); strings.HasPrefix(text, "fail ") || strings.HasPrefix(text, "warn ") {
+			if shown++; !seen[text] {
+				t.Errorf("docs/troubleshooting-node.md shows a line that the checks did not print: %s", text)
+			}
+		}
+	}
+	if shown == 0 {
+		t.Error("docs/troubleshooting-node.md shows no line")
 	}
 }
