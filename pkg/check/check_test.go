@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -45,7 +46,7 @@ type machine struct {
 	node      Node
 	settings  map[string]string
 	steps     []Step
-	tools     []Tool
+	tools     []backend.Tool
 	variants  []string
 	chains    []Chain
 	holder    string
@@ -65,7 +66,7 @@ func good(stage Stage) *machine {
 		node: Node{Name: "n1", Mode: "nftables", Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, MetricsAddress: "127.0.0.1:10249", HealthzAddress: "0.0.0.0:10256"},
 		settings: map[string]string{"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1", "net/ipv4/conf/all/rp_filter": "2", "net/ipv4/conf/all/route_localnet": "0",
 			"net/netfilter/nf_conntrack_max": "1000", "net/netfilter/nf_conntrack_count": "10"},
-		steps: []Step{{"tables (IPv4)", "nf_tables", ""}}, tools: []Tool{{"nft", "v1.0.6", nil}}, variants: []string{"nft"},
+		steps: []Step{{"tables (IPv4)", "nf_tables", ""}}, tools: []backend.Tool{{Name: "nft", Version: "v1.0.6"}}, variants: []string{"nft"},
 		chains: []Chain{{"ip filter FORWARD", "forward", false, 3}},
 		taken:  map[string]bool{}, pages: map[string]string{},
 		addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
@@ -97,7 +98,7 @@ func (m *machine) doors() *Doors {
 			return value, m.err("Setting")
 		},
 		Rules:      func(context.Context) ([]Step, error) { return m.steps, m.err("Rules") },
-		Tools:      func(context.Context) []Tool { return m.tools },
+		Tools:      func(context.Context) []backend.Tool { return m.tools },
 		Variants:   func(context.Context) ([]string, error) { return m.variants, m.err("Variants") },
 		Chains:     func(context.Context) ([]Chain, error) { return m.chains, m.err("Chains") },
 		Holder:     func() (string, error) { return m.holder, m.err("Holder") },
@@ -171,7 +172,7 @@ func machineOutcomes() []outcome {
 		{After, func(m *machine) { m.settings["net/netfilter/nf_conntrack_count"] = "950" }, []string{"fail kernel/conntrack 950 of 1000 tracked connections are in use"}},
 		{After, func(m *machine) { m.settings["net/netfilter/nf_conntrack_max"] = "0" }, nil},
 		{After, func(m *machine) { m.settings["net/netfilter/nf_conntrack_max"] = "many" }, []string{`fail kernel/conntrack the kernel setting net/netfilter/nf_conntrack_max is "many", not a number`}},
-		{Before, func(m *machine) { m.tools = append(m.tools, Tool{Name: "iptables", Err: errDoor}) }, []string{"fail tools/versions iptables: the door is stuck"}},
+		{Before, func(m *machine) { m.tools = append(m.tools, backend.Tool{Name: "iptables", Err: errDoor}) }, []string{"fail tools/versions iptables: the door is stuck"}},
 		{Before, func(m *machine) { m.variants = []string{"nft", "legacy"} }, []string{"warn tools/variants both variants of iptables, nft and legacy, have chains of Kubernetes: both are in force"}},
 		{Before, func(m *machine) { m.failing = "Variants" }, []string{"warn tools/variants cannot look for the variants of iptables: the door is stuck"}},
 		{After, func(m *machine) { m.settings["net/ipv4/ip_forward"] = "0" }, []string{"fail settings/forwarding net.ipv4.ip_forward is 0: IPv4 packets between nodes and pods are dropped"}},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/netip"
 	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
 // Doors read the machine and the cluster. None of them may change anything.
@@ -13,7 +15,7 @@ type Doors struct {
 	// Rules tries everything that the rules of the mode need, in a network namespace of its own.
 	Rules func(ctx context.Context) ([]Step, error)
 	// Tools returns the versions of the programs that the mode runs.
-	Tools func(ctx context.Context) []Tool
+	Tools func(ctx context.Context) []backend.Tool
 	// Variants returns the variants of iptables, nft and legacy, that have chains of Kubernetes.
 	Variants func(ctx context.Context) ([]string, error)
 	// Chains returns the base chains of the hooks input and forward, those of iptables included.
@@ -40,12 +42,6 @@ type Step struct {
 	Name, Module string
 	// Error is why it does not work; "" if it does.
 	Error string
-}
-
-// Tool is a program that the proxy runs.
-type Tool struct {
-	Name, Version string
-	Err           error
 }
 
 // Chain is a chain of a packet filter that packets pass whoever wrote it.

@@ -26,7 +26,8 @@ var rows = []row{
 	{"pkg/apis/status/...", nil},
 	{"pkg/features/...", nil},
 	{"pkg/check/rehearsal", []string{"pkg/check", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
-	{"pkg/check/...", []string{"pkg/proxy/cluster"}},
+	{"pkg/check/machine", []string{"pkg/check", "pkg/kernel/..."}},
+	{"pkg/check/...", []string{"pkg/proxy/cluster", "pkg/proxy/backend"}},
 	{"pkg/findings/...", []string{"pkg/yamldoc", "pkg/proxy/cluster", "pkg/proxy/plan"}},
 
 	// The reader of YAML documents and the lines of their fields, independent of their content.

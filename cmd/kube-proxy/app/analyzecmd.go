@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/findings"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -141,8 +140,7 @@ func (o *analyzeOptions) findings(cmd *cobra.Command) (options findings.Options,
 	if err != nil {
 		return options, nil, err
 	}
-	// No finding depends on the addresses of node ports, for which the mode decides the default.
-	options.Plan, err = planOptions(l.cfg, l.features.Gates, config.NodePortAddressesPrimary)
+	options.Plan, err = planOptions(l.cfg, l.features.Gates)
 	return options, configFindings(o.configFile, l), err
 }
 

@@ -4,8 +4,10 @@ package rehearsal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
@@ -16,39 +18,49 @@ import (
 
 // Config is a backend to try.
 type Config struct {
-	Families []cluster.Family
+	// Families are names: IPv4, IPv6.
+	Families []string
 	// Plan are the settings of the proxy.
 	Plan *plan.Options
-	// Features tries the features that the backend needs in a family one by one.
-	Features func(ctx context.Context, family cluster.Family) ([]check.Step, error)
-	// Open opens the backend for one family.
-	Open func(ctx context.Context, family cluster.Family) (backend.Backend, error)
+	// Mode is the backend's; it must be a [backend.Prober].
+	Mode backend.Mode
+	// Variant is what its Variant returned for the node.
+	Variant string
 }
 
 // Run tries each feature and then the whole backend, for each family.
-func Run(ctx context.Context, config Config) []check.Step {
+func Run(ctx context.Context, config Config) ([]check.Step, error) {
+	prober, ok := config.Mode.(backend.Prober)
+	if !ok || len(config.Families) == 0 {
+		return nil, errors.New("there is nothing to try: the mode cannot be probed, or no family is given")
+	}
 	var steps []check.Step
-	for _, family := range config.Families {
-		features, err := config.Features(ctx, family)
-		for _, step := range features {
-			step.Name = fmt.Sprintf("%s (%s)", step.Name, family)
-			steps = append(steps, step)
+	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		if !slices.Contains(config.Families, family.String()) {
+			continue
+		}
+		features, err := prober.Features(ctx, config.Variant, family)
+		for _, f := range features {
+			steps = append(steps, check.Step{Name: fmt.Sprintf("%s (%s)", f.Name, family), Module: f.Module, Error: errorText(f.Err)})
 		}
 		if err == nil {
 			err = sync(ctx, config, family)
 		}
-		step := check.Step{Name: fmt.Sprintf("the whole ruleset (%s)", family)}
-		if err != nil {
-			step.Error = err.Error()
-		}
-		steps = append(steps, step)
+		steps = append(steps, check.Step{Name: fmt.Sprintf("the whole ruleset (%s)", family), Error: errorText(err)})
 	}
-	return steps
+	return steps, nil
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // sync writes the rules for the sample.
 func sync(ctx context.Context, config Config, family cluster.Family) (err error) {
-	opened, err := config.Open(ctx, family)
+	opened, err := config.Mode.Open(ctx, family)
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,31 @@ func (f *fakeBackend) Sync(_ context.Context, p *plan.Plan) []backend.Result {
 
 func (f *fakeBackend) Close() error { return f.closed }
 
+// fakeMode has one feature and opens a fakeBackend.
+type fakeMode struct {
+	backend.Mode
+	backend.Prober
+	features, open error
+	opened         *fakeBackend
+}
+
+func (f *fakeMode) Features(_ context.Context, variant string, _ cluster.Family) ([]backend.Feature, error) {
+	return []backend.Feature{{Name: "nat of " + variant, Module: "m"}}, f.features
+}
+
+func (f *fakeMode) Open(context.Context, ...cluster.Family) (backend.Backend, error) {
+	return f.opened, f.open
+}
+
+// TestNothingToRun rejects a mode that cannot be probed, and no family.
+func TestNothingToRun(t *testing.T) {
+	for _, config := range []Config{{Families: []string{"IPv4"}}, {Mode: &fakeMode{}}} {
+		if _, err := Run(t.Context(), config); err == nil {
+			t.Errorf("%+v was run", config)
+		}
+	}
+}
+
 // TestRun returns a step for each feature and one for the whole ruleset, with what goes wrong.
 func TestRun(t *testing.T) {
 	wrong := errors.New("wrong")
@@ -45,14 +70,12 @@ func TestRun(t *testing.T) {
 		{"a port is refused", nil, nil, fakeBackend{result: refused}, "port a/b:80/TCP: wrong"},
 		{"cannot be closed", nil, nil, fakeBackend{closed: wrong}, "wrong"},
 	} {
-		steps := Run(t.Context(), Config{
-			Families: []cluster.Family{cluster.IPv6}, Plan: &plan.Options{},
-			Features: func(context.Context, cluster.Family) ([]check.Step, error) {
-				return []check.Step{{Name: "nat", Module: "m"}}, test.features
-			},
-			Open: func(context.Context, cluster.Family) (backend.Backend, error) { return &test.opened, test.open },
-		})
-		if diff := cmp.Diff([]check.Step{{Name: "nat (IPv6)", Module: "m"}, {Name: "the whole ruleset (IPv6)", Error: test.want}}, steps); diff != "" {
+		steps, err := Run(t.Context(), Config{Families: []string{"IPv6"}, Plan: &plan.Options{}, Variant: "v",
+			Mode: &fakeMode{features: test.features, open: test.open, opened: &test.opened}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]check.Step{{Name: "nat of v (IPv6)", Module: "m"}, {Name: "the whole ruleset (IPv6)", Error: test.want}}, steps); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 	}

@@ -36,6 +36,29 @@ type RawSocketUser interface {
 	WithoutRawSockets() string
 }
 
+// Prober is implemented by Modes that can report what they need of a machine.
+type Prober interface {
+	// Tools returns the programs that the mode runs for these families.
+	Tools(ctx context.Context, families ...cluster.Family) []Tool
+	// Variant returns what Features has to know about this network namespace.
+	Variant(ctx context.Context) (string, error)
+	// Features tries each feature of the kernel that the rules of a family need. It writes rules and leaves them behind, so it
+	// must be called in a network namespace that is removed afterwards. The error means that nothing could be tried.
+	Features(ctx context.Context, variant string, family cluster.Family) ([]Feature, error)
+}
+
+// Tool is a program that a mode runs. Err is why it cannot be run.
+type Tool struct {
+	Name, Version string
+	Err           error
+}
+
+// Feature is something of the kernel that rules need, and the module that has it. Err is why it does not work.
+type Feature struct {
+	Name, Module string
+	Err          error
+}
+
 // Families are the address families to open a Backend for.
 type Families struct {
 	All []cluster.Family
