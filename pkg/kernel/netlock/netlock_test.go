@@ -186,8 +186,8 @@ func TestHolder(t *testing.T) {
 		t.Errorf("without a lock: %+v, %t, %v", owner, held, err)
 	}
 	lock := must(t, name, Owner{Mode: "nftables"})
-	if owner, held, err := Holder(name); owner != lock.Owner() || !held || err != nil {
-		t.Errorf("got %+v, %t, %v, want %+v", owner, held, err, lock.Owner())
+	if owner, held, err := Holder(name); owner != lock.owner || !held || err != nil {
+		t.Errorf("got %+v, %t, %v, want %+v", owner, held, err, lock.owner)
 	}
 	if err := lock.Release(); err != nil {
 		t.Error(err)
