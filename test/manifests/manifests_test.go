@@ -133,7 +133,7 @@ func add(t *testing.T, all map[string]object, text string) {
 }
 
 // comparable removes what only Helm's objects have, and turns the files in ConfigMaps into the objects that they are.
-func comparable(t *testing.T, all map[string]object) map[string]object {
+func comparableObjects(t *testing.T, all map[string]object) map[string]object {
 	t.Helper()
 	for _, o := range all {
 		u := unstructured.Unstructured{Object: o}
@@ -156,8 +156,8 @@ func comparable(t *testing.T, all map[string]object) map[string]object {
 func TestChartEqualsOverlays(t *testing.T) {
 	for name, values := range variants {
 		t.Run(name, func(t *testing.T) {
-			want := comparable(t, kustomize(t, filesys.MakeFsOnDisk(), filepath.Join(overlays, name)))
-			got := comparable(t, objects(t, needed, values))
+			want := comparableObjects(t, kustomize(t, filesys.MakeFsOnDisk(), filepath.Join(overlays, name)))
+			got := comparableObjects(t, objects(t, needed, values))
 			if len(want) == 0 {
 				t.Error("the overlay is empty")
 			}
@@ -186,8 +186,8 @@ func TestPodMonitor(t *testing.T) {
 		t.Fatal(err)
 	}
 	const key = "PodMonitor kube-system/kube-proxy"
-	want := comparable(t, kustomize(t, files, folder))
-	got := comparable(t, objects(t, needed, `{metrics: {podMonitor: {enabled: true}}, config: {metricsBindAddress: "0.0.0.0:10249"}}`))
+	want := comparableObjects(t, kustomize(t, files, folder))
+	got := comparableObjects(t, objects(t, needed, `{metrics: {podMonitor: {enabled: true}}, config: {metricsBindAddress: "0.0.0.0:10249"}}`))
 	if want[key] == nil {
 		t.Fatalf("the component has %v", slices.Collect(maps.Keys(want)))
 	}

@@ -85,7 +85,7 @@ func Get(ctx context.Context, address, path string) (status int, body string, er
 		}
 		address = netip.AddrPortFrom(loopback, at.Port()).String()
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, http.NoBody)
 	if err != nil {
 		return 0, "", err
 	}

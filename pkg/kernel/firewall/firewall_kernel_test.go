@@ -21,9 +21,9 @@ func TestKernelChains(t *testing.T) {
 	command := exec.Command("nft", "-f", "-")
 	command.Stdin = strings.NewReader(`
 table inet guard {
-  chain forward { type filter hook forward priority 0; policy drop; ct state established accept; accept; }
-  chain input { type filter hook input priority 0; policy accept; accept; }
-  chain plain { accept; }
+  chain forward { type filter hook forward priority 0; policy drop; ct state established accept; counter accept; }
+  chain input { type filter hook input priority 0; policy accept; counter accept; }
+  chain plain { counter accept; }
 }
 table ip6 other {
   chain pre { type filter hook prerouting priority 0; policy drop; }
