@@ -151,3 +151,21 @@ func (c *Client) Explain(ctx context.Context, of Connection) (*v1alpha1.Explanat
 func (c *Client) Repairs(ctx context.Context) (*v1alpha1.RepairList, error) {
 	return get[v1alpha1.RepairList](ctx, c, "/repairs", nil, v1alpha1.KindRepairList)
 }
+
+// Ruleset is part of [Reader].
+func (c *Client) Ruleset(ctx context.Context, mode string) (*v1alpha1.Ruleset, error) {
+	return get[v1alpha1.Ruleset](ctx, c, "/rules", modeQuery(mode), v1alpha1.KindRuleset)
+}
+
+// Compare is part of [Reader].
+func (c *Client) Compare(ctx context.Context, mode string) (*v1alpha1.Comparison, error) {
+	return get[v1alpha1.Comparison](ctx, c, "/comparison", modeQuery(mode), v1alpha1.KindComparison)
+}
+
+// modeQuery names a proxy mode unless it is empty.
+func modeQuery(mode string) url.Values {
+	if mode == "" {
+		return nil
+	}
+	return url.Values{"mode": {mode}}
+}

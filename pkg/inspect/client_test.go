@@ -50,6 +50,12 @@ func TestClient(t *testing.T) {
 	if _, err := c.Explain(t.Context(), Connection{To: "nonsense"}); err == nil || !strings.Contains(err.Error(), "is no destination") {
 		t.Errorf("got %v", err)
 	}
+	if _, err := c.Ruleset(t.Context(), "ebpf"); err == nil || !strings.Contains(err.Error(), `mode "ebpf" has no rules`) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := c.Compare(t.Context(), "ebpf"); err == nil || !strings.Contains(err.Error(), `mode "ebpf" has no rules`) {
+		t.Errorf("got %v", err)
+	}
 	if repairs, err := c.Repairs(t.Context()); err != nil || len(repairs.Items) != 0 {
 		t.Errorf("got %+v, %v", repairs, err)
 	}

@@ -9,6 +9,7 @@
 //	describe.go  service describe
 //	rates.go     connections per second, from two readings
 //	watch.go     the same, again and again
+//	rules.go     render and drift
 //	explain.go   explain
 //	try.go       explain --try: real connections, compared with the explanation
 package inspect

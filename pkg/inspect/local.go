@@ -24,7 +24,7 @@ var _ Reader = (*Local)(nil)
 
 // Load reads all objects of the sources once and computes the plan for them, as a proxy on the builder's Node would.
 // The machine's addresses are taken to be those of the Node.
-func Load(ctx context.Context, builder *cluster.Builder, opts *plan.Options, sources ...source.Source) (*Local, error) {
+func Load(ctx context.Context, builder *cluster.Builder, opts *plan.Options, rules view.Rules, sources ...source.Source) (*Local, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, len(sources))
 	var running sync.WaitGroup
@@ -50,7 +50,7 @@ func Load(ctx context.Context, builder *cluster.Builder, opts *plan.Options, sou
 		}
 	}
 	snapshot := builder.Snapshot()
-	return &Local{state: &view.State{Snapshot: snapshot, Plan: plan.Compute(snapshot, opts, nil), Unowned: builder.Unowned, Now: time.Now()}}, nil
+	return &Local{state: &view.State{Snapshot: snapshot, Plan: plan.Compute(snapshot, opts, nil), Unowned: builder.Unowned, Rules: rules, Now: time.Now()}}, nil
 }
 
 // Info is part of [Reader].
@@ -84,6 +84,16 @@ func (l *Local) Service(_ context.Context, namespace, name string) (*v1alpha1.Se
 // Explain is part of [Reader].
 func (l *Local) Explain(_ context.Context, c Connection) (*v1alpha1.Explanation, error) {
 	return l.state.Explain(view.Question(c))
+}
+
+// Ruleset is part of [Reader].
+func (l *Local) Ruleset(_ context.Context, mode string) (*v1alpha1.Ruleset, error) {
+	return l.state.Ruleset(mode)
+}
+
+// Compare is part of [Reader].
+func (l *Local) Compare(ctx context.Context, mode string) (*v1alpha1.Comparison, error) {
+	return l.state.Compare(ctx, mode)
 }
 
 // Repairs is part of [Reader]. There are none.

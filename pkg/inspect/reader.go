@@ -16,6 +16,10 @@ type Reader interface {
 	Service(ctx context.Context, namespace, name string) (*v1alpha1.Service, error)
 	// Explain explains a connection.
 	Explain(ctx context.Context, c Connection) (*v1alpha1.Explanation, error)
+	// Ruleset returns the rules of a proxy mode; an empty mode is the reader's own.
+	Ruleset(ctx context.Context, mode string) (*v1alpha1.Ruleset, error)
+	// Compare returns where the kernel's rules differ from them.
+	Compare(ctx context.Context, mode string) (*v1alpha1.Comparison, error)
 	// Repairs returns what was repaired lately.
 	Repairs(ctx context.Context) (*v1alpha1.RepairList, error)
 }

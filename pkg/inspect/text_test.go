@@ -160,3 +160,20 @@ func TestHostileNames(t *testing.T) {
 		t.Errorf("control characters in %q", out.String())
 	}
 }
+
+// TestRulesText shows what render and drift print.
+func TestRulesText(t *testing.T) {
+	var out bytes.Buffer
+	must(t, PrintRuleset(&out, &v1alpha1.Ruleset{Mode: "nftables", Families: []v1alpha1.FamilyRules{
+		{Family: "IPv4", Rules: "table ip kube-proxy {\n\tchain a\x1b {\n\t}\n}\n"}, {Family: "IPv6", Rules: "table ip6 kube-proxy {\n}\n"}}}))
+	must(t, PrintComparison(&out, &v1alpha1.Comparison{Mode: "nftables"}))
+	must(t, PrintComparison(&out, &v1alpha1.Comparison{Mode: "nftables", Items: []v1alpha1.Difference{
+		{Family: "IPv4", Object: "map services", Missing: []string{"10.96.0.1 . tcp . 80 : goto a"}, Extra: []string{"10.96.0.1 . tcp . 80 : goto b"}},
+		{Family: "IPv6", Object: "table ip6 kube-proxy", Note: "The kernel does not have it."}}}))
+	must(t, Print{}.PrintRepairs(&out, &v1alpha1.RepairList{}))
+	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+	must(t, Print{Width: 60}.PrintRepairs(&out, &v1alpha1.RepairList{Items: []v1alpha1.Repair{
+		{Time: at, Family: "IPv4", What: "its elements", Details: []string{"map services lacked 10.96.0.1 . tcp . 80 : goto a"}},
+		{Time: at, Family: "IPv6", What: "the chain KUBE-SERVICES of table nat", Writer: "iptables"}}}))
+	golden(t, "rules.txt", out.String())
+}

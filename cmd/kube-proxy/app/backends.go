@@ -34,6 +34,17 @@ func modes(cfg *config.KubeProxyConfiguration) []mode {
 	}
 }
 
+// renderers are those modes whose rules can be shown, by name.
+func renderers(cfg *config.KubeProxyConfiguration) map[string]backend.Renderer {
+	all := map[string]backend.Renderer{}
+	for _, m := range modes(cfg) {
+		if r, ok := m.Remover.(backend.Renderer); ok {
+			all[string(m.name)] = r
+		}
+	}
+	return all
+}
+
 // chooseMode returns the mode of the configuration and all others.
 func chooseMode(cfg *config.KubeProxyConfiguration) (chosen backend.Mode, others []mode, err error) {
 	for _, m := range modes(cfg) {

@@ -10,7 +10,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
@@ -139,6 +141,7 @@ func TestKernelInspect(t *testing.T) {
 			}
 			w.proxy(test.mode, "--metrics-bind-address", "0.0.0.0:10249")
 			w.inspect(string(test.mode))
+			w.rules(test.mode, test.legacy)
 		})
 	}
 }
@@ -178,6 +181,63 @@ func (w *trial) inspect(mode string) {
 	w.prints(1, []string{"error: ::ffff:10.96.0.20 is an IPv4-mapped IPv6 address", "ask for 10.96.0.20:80"}, "explain", "--to", "[::ffff:10.96.0.20]:80")
 	w.prints(2, []string{"--to is missing"}, "explain")
 	w.guarded(mode)
+}
+
+// rules shows the rules, changes them with the mode's own tool while the proxy is stopped, and shows the difference and then
+// the repair.
+func (w *trial) rules(mode config.ProxyMode, legacy bool) {
+	w.Helper()
+	other, shown := config.ProxyModeIPTables, "table ip kube-proxy {"
+	tamper := []string{"nft", "add", "rule", "ip", "kube-proxy", "nat-prerouting", "counter"}
+	differs, repaired := []string{"IPv4, table ip kube-proxy", "are not those that this version writes"}, "chain nat-prerouting was changed"
+	if mode == config.ProxyModeIPTables {
+		other, shown = config.ProxyModeNFTables, "*nat\n:KUBE-"
+		tamper = []string{"iptables-nft", "-t", "nat", "-A", "KUBE-SERVICES", "-s", "192.0.2.9/32", "-j", "RETURN"}
+		if legacy {
+			tamper[0] = "iptables-legacy"
+		}
+		differs, repaired = []string{"IPv4, chain KUBE-SERVICES of table nat\n- -s 192.0.2.9/32 -j RETURN\n"}, "the chain KUBE-SERVICES of table nat"
+	}
+	w.prints(0, []string{"# IPv4\n", shown, "# IPv6\n", "10.244.2.2", "default/shop:http"}, "render")
+	w.prints(0, []string{`"mode": "` + string(other) + `"`}, "render", "--mode", string(other), "-o", "json")
+	w.prints(2, []string{`--mode "ebpf" is none of`}, "render", "--mode", "ebpf")
+	w.prints(0, []string{"The kernel has the rules of mode " + string(mode)}, "render", "--diff")
+	w.prints(3, []string{"does not have it"}, "render", "--diff", "--mode", string(other))
+	w.prints(0, []string{"No other program has changed the rules"}, "drift")
+
+	offline := []string{"render", "--diff", "--mode", string(mode), "--manifests", w.dir, "--node", "node1"}
+	w.stopped(func() {
+		if out, err := w.lab.Node1.Command(tamper[0], tamper[1:]...).CombinedOutput(); err != nil {
+			w.Fatalf("%v: %v: %s", tamper, err, out)
+		}
+		w.prints(3, differs, offline...)
+	})
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		if out, code := w.command("drift"); code == 0 && strings.Contains(out, repaired) {
+			break
+		} else if time.Since(began) > patience {
+			w.Fatalf("drift does not name %q:\n%s", repaired, out)
+		}
+	}
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		if out, code := w.command("render", "--diff"); code == 0 {
+			break
+		} else if time.Since(began) > patience {
+			w.Fatalf("the difference stays:\n%s", out)
+		}
+	}
+}
+
+// stopped stops the proxy, calls do, and lets the proxy go on.
+func (w *trial) stopped(do func()) {
+	w.Helper()
+	if err := w.running.Process.Signal(syscall.SIGSTOP); err != nil {
+		w.Fatal(err)
+	}
+	do()
+	if err := w.running.Process.Signal(syscall.SIGCONT); err != nil {
+		w.Fatal(err)
+	}
 }
 
 // guarded asks the API from this node and from a pod. The proxy listens on all addresses.

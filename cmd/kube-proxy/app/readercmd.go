@@ -13,14 +13,17 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/term"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/interfaces"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
 
 // readerOptions say where a command reads what it shows: a running proxy, or objects where none runs.
@@ -29,6 +32,10 @@ type readerOptions struct {
 	manifests           string
 	kubeconfig, context string
 	configFile, node    string
+	// mode is the proxy mode to plan for in place of a running proxy; empty is the configuration's.
+	mode string
+	// here means that the Node is this machine, whatever its name, so that its addresses are those of this machine's interfaces.
+	here bool
 }
 
 // readerHelp is a part of the help of each command with readerOptions.
@@ -78,7 +85,16 @@ func (o *readerOptions) open(cmd *cobra.Command) (inspect.Reader, error) {
 		}
 		return client, nil
 	}
-	planning, err := o.planOptions(cmd)
+	return o.load(cmd)
+}
+
+// load reads the objects of files or a cluster, as a proxy with the configuration would.
+func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
+	cfg, gates, err := o.configuration(cmd)
+	if err != nil {
+		return nil, err
+	}
+	planning, err := planOptions(cfg, gates)
 	if err != nil {
 		return nil, err
 	}
@@ -86,9 +102,10 @@ func (o *readerOptions) open(cmd *cobra.Command) (inspect.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	machine := netif.New()
 	var objects source.Source
 	if o.manifests != "" {
-		objects = manifests.New(o.manifests, name, manifests.WithMachine(netif.New().NodeAddrs))
+		objects = manifests.New(o.manifests, name, manifests.WithMachine(machine.NodeAddrs))
 	} else {
 		client, err := restConfig(o.kubeconfig, o.context)
 		if err != nil {
@@ -98,13 +115,17 @@ func (o *readerOptions) open(cmd *cobra.Command) (inspect.Reader, error) {
 			return nil, err
 		}
 	}
+	sources := []source.Source{objects}
+	if o.here {
+		sources = append(sources, interfaces.New(machine))
+	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), clusterTimeout)
 	defer cancel()
-	return inspect.Load(ctx, cluster.NewBuilder(name), planning, objects)
+	return inspect.Load(ctx, cluster.NewBuilder(name), planning, o.rules(cfg), sources...)
 }
 
-// planOptions returns how a proxy with the configuration file would plan, or one with the flags' defaults.
-func (o *readerOptions) planOptions(cmd *cobra.Command) (*plan.Options, error) {
+// configuration returns that of the configuration file, or the flags' defaults.
+func (o *readerOptions) configuration(cmd *cobra.Command) (*config.KubeProxyConfiguration, features.Gates, error) {
 	cfg, gates := newOptions().flags, features.Read(nil).Gates
 	if o.configFile != "" {
 		l, err := loadConfig(cmd, o.configFile)
@@ -112,11 +133,23 @@ func (o *readerOptions) planOptions(cmd *cobra.Command) (*plan.Options, error) {
 			err = l.validate("")
 		}
 		if err != nil {
-			return nil, err
+			return nil, gates, err
 		}
 		cfg, gates = l.cfg, l.features.Gates
 	}
-	return planOptions(cfg, gates)
+	if o.mode != "" {
+		cfg.Mode = config.ProxyMode(o.mode)
+	}
+	return cfg, gates, nil
+}
+
+// rules is how a plan becomes rules without a running proxy.
+func (o *readerOptions) rules(cfg *config.KubeProxyConfiguration) view.Rules {
+	families, err := node.Families(netif.HasIPv6(os.DirFS("/proc")), familyPolicy(cfg), nil)
+	if err != nil { // the policy requires a family that this machine does not have
+		families = []cluster.Family{cluster.IPv4, cluster.IPv6}
+	}
+	return view.Rules{Mode: string(cfg.EffectiveMode()), Renderers: renderers(cfg), Families: families}
 }
 
 // restConfig finds the API server as kubectl does.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
 // run returns an error: this platform has no backend. The subcommands work everywhere.
@@ -25,3 +26,6 @@ func openDoors(*loaded, bool) (check.Node, *check.Doors, error) {
 
 // newRehearseCommand builds the command that openDoors would need.
 func newRehearseCommand() *cobra.Command { return &cobra.Command{Use: "rehearse", Hidden: true} }
+
+// renderers returns none: this platform has no backend.
+func renderers(*config.KubeProxyConfiguration) map[string]backend.Renderer { return nil }

@@ -53,6 +53,8 @@ type trial struct {
 	*testing.T
 	lab          *netns.Lab
 	program, dir string
+	// running is the proxy.
+	running *netns.Cmd
 }
 
 func newTrial(t *testing.T) *trial {
@@ -91,6 +93,7 @@ func (w *trial) proxy(mode config.ProxyMode, flags ...string) {
 	if err := cmd.Start(); err != nil {
 		w.Fatal(err)
 	}
+	w.running = cmd
 	w.Cleanup(func() {
 		if err := cmd.Kill(); err != nil {
 			w.Error(err)

@@ -17,6 +17,7 @@ func (p *process) view(rules backend.Backend, started time.Time) *view.Observer 
 	counter, _ := rules.(backend.ConnectionCounter)
 	return view.New(view.Config{
 		Version: version.Get().GitVersion, Mode: string(p.cfg.EffectiveMode()), Started: started, Families: p.families.All, Node: p.name,
-		Unowned: p.builder.Unowned, Counter: counter, Clock: clock.RealClock{},
+		Renderers: renderers(p.cfg),
+		Unowned:   p.builder.Unowned, Counter: counter, Clock: clock.RealClock{},
 	})
 }

@@ -187,7 +187,7 @@ func BenchmarkRead(b *testing.B) {
 		benchCall(b, func(table *kernelTable) error { _, err := table.Objects(b.Context()); return err })
 	})
 	b.Run("fingerprint", func(b *testing.B) {
-		benchCall(b, func(table *kernelTable) error { _, err := table.Fingerprint(b.Context(), ""); return err })
+		benchCall(b, func(table *kernelTable) error { _, _, err := table.Fingerprint(b.Context(), ""); return err })
 	})
 	b.Run("elements of 250k endpoints", func(b *testing.B) {
 		benchCall(b, func(table *kernelTable) error {

@@ -148,17 +148,18 @@ func (f *Fake) Objects(ctx context.Context) (Objects, error) {
 }
 
 // Fingerprint is part of [Table].
-func (f *Fake) Fingerprint(ctx context.Context, except string) (string, error) {
+func (f *Fake) Fingerprint(ctx context.Context, except string) (digest string, objects map[string]string, _ error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.mayRead(ctx); err != nil {
-		return "", wrap("fingerprint the table", f.family, f.name, err)
+		return "", nil, wrap("fingerprint the table", f.family, f.name, err)
 	}
 	if f.state.table == nil {
-		return "", nil
+		return "", nil, nil
 	}
-	sum := sha256.Sum256([]byte(f.state.dump(dumpOptions{except: except, skeleton: true})))
-	return hex.EncodeToString(sum[:fingerprintLen]), nil
+	text := f.state.dump(dumpOptions{except: except, skeleton: true})
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:fingerprintLen]), objectsOf(text), nil
 }
 
 // Elements is part of [Table]. The elements are sorted by key.

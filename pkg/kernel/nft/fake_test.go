@@ -189,13 +189,13 @@ func TestFakeExternal(t *testing.T) {
 			fake.FailRandomly(1, 1) // external writes do not fail
 			ctx := context.Background()
 			g1, _ := fake.Generation(ctx)
-			p1, _ := fake.Fingerprint(ctx, "")
+			p1, _, _ := fake.Fingerprint(ctx, "")
 			d1 := fake.Dump()
 			if err := c.do(fake.External()); err != nil {
 				t.Fatal(err)
 			}
 			g2, _ := fake.Generation(ctx)
-			p2, _ := fake.Fingerprint(ctx, "")
+			p2, _, _ := fake.Fingerprint(ctx, "")
 			if g2.Since(g1) != 1 {
 				t.Errorf("the generation moved by %d", g2.Since(g1))
 			}

@@ -100,3 +100,24 @@ func quotedComment(comment string) string {
 	}
 	return fmt.Sprintf(" comment %q", comment)
 }
+
+// objectsOf splits a dump into its objects, by their kinds and names as [Table] has them.
+func objectsOf(dump string) map[string]string {
+	objects, name := map[string]string{}, ""
+	for line := range strings.Lines(dump) {
+		if title, ok := strings.CutPrefix(line, "\t"); ok && !strings.HasPrefix(title, "\t") && strings.HasSuffix(title, " {\n") {
+			kind, rest, _ := strings.Cut(strings.TrimSuffix(title, " {\n"), " ")
+			switch kind {
+			case "map":
+				kind = "set"
+			case "counter":
+				kind = "object"
+			}
+			name = kind + " " + rest
+		}
+		if name != "" {
+			objects[name] += line
+		}
+	}
+	return objects
+}

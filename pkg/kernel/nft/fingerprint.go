@@ -16,24 +16,31 @@ import (
 )
 
 // Fingerprint is part of [Table].
-func (t *kernelTable) Fingerprint(ctx context.Context, except string) (string, error) {
-	return consistent(ctx, t, "fingerprint the table", func() (string, error) { return t.fingerprint(except) })
+func (t *kernelTable) Fingerprint(ctx context.Context, except string) (sum string, objects map[string]string, err error) {
+	sum, err = consistent(ctx, t, "fingerprint the table", func() (sum string, err error) {
+		sum, objects, err = t.fingerprint(except)
+		return sum, err
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	return sum, objects, nil
 }
 
 // fingerprintLen is the number of bytes of the digest that are kept, so that the result fits into a comment.
 const fingerprintLen = 16
 
-func (t *kernelTable) fingerprint(except string) (string, error) {
-	d := digest{sha256.New()}
+func (t *kernelTable) fingerprint(except string) (sum string, objects map[string]string, _ error) {
+	d := digest{sha256.New(), map[string]string{}}
 	err := t.get(unix.NFT_MSG_GETTABLE, unix.NFTA_TABLE_NAME, func(m netlink.Message) error {
 		d.attrs(m.Attrs(), unix.NFTA_TABLE_NAME, unix.NFTA_TABLE_FLAGS, nftaTableUserdata)
 		return nil
 	})
 	if errors.Is(err, unix.ENOENT) {
-		return "", nil
+		return "", nil, nil
 	}
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	anonymous, err := t.fingerprintSets(d)
 	if err == nil {
@@ -45,7 +52,7 @@ func (t *kernelTable) fingerprint(except string) (string, error) {
 	if err == nil {
 		err = t.fingerprintOthers(d)
 	}
-	return d.String(), err
+	return d.String(), d.objects, err
 }
 
 // fingerprintSets digests the declarations of sets, by name, and returns digests of the anonymous ones: these are part of the
@@ -54,7 +61,7 @@ func (t *kernelTable) fingerprintSets(d digest) (anonymous map[string]string, _ 
 	declarations, anonymous := map[string]string{}, map[string]string{}
 	err := t.dump(unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, func(m netlink.Message) error {
 		set := decodeSet(m)
-		one := digest{sha256.New()}
+		one := digest{Hash: sha256.New()}
 		one.attrs(m.Attrs(), unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_TYPE, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_TYPE,
 			unix.NFTA_SET_DATA_LEN, unix.NFTA_SET_POLICY, unix.NFTA_SET_DESC, unix.NFTA_SET_TIMEOUT,
 			unix.NFTA_SET_GC_INTERVAL, unix.NFTA_SET_USERDATA, unix.NFTA_SET_OBJ_TYPE)
@@ -74,7 +81,7 @@ func (t *kernelTable) fingerprintSets(d digest) (anonymous map[string]string, _ 
 	if err != nil {
 		return nil, err
 	}
-	d.sorted(declarations)
+	d.sorted("set ", declarations)
 	for name := range anonymous {
 		content, err := t.fingerprintElements(name)
 		if err != nil {
@@ -94,7 +101,7 @@ func (t *kernelTable) fingerprintElements(set string) (string, error) {
 	}
 	for _, list := range lists {
 		for a := netlink.ReadAttrs(list); a.Next(); {
-			one := digest{sha256.New()}
+			one := digest{Hash: sha256.New()}
 			one.attrs(a.Nested(), unix.NFTA_SET_ELEM_KEY, unix.NFTA_SET_ELEM_DATA, unix.NFTA_SET_ELEM_FLAGS,
 				unix.NFTA_SET_ELEM_TIMEOUT, nftaSetElemKeyEnd)
 			elements = append(elements, one.Sum(nil))
@@ -111,13 +118,13 @@ func (t *kernelTable) fingerprintChains(d digest, except string) error {
 		if name == except {
 			return nil
 		}
-		one := digest{sha256.New()}
+		one := digest{Hash: sha256.New()}
 		one.attrs(m.Attrs(), unix.NFTA_CHAIN_HOOK, unix.NFTA_CHAIN_POLICY, unix.NFTA_CHAIN_TYPE, nftaChainFlags,
 			nftaChainUserdata)
 		chains[name] = one.String()
 		return nil
 	})
-	d.sorted(chains)
+	d.sorted("chain ", chains)
 	return err
 }
 
@@ -129,13 +136,13 @@ func (t *kernelTable) fingerprintRules(d digest, except string, anonymous map[st
 		if chain == except {
 			return nil
 		}
-		one := digest{sha256.New()}
+		one := digest{Hash: sha256.New()}
 		one.expressions(m.Attr(unix.NFTA_RULE_EXPRESSIONS), anonymous)
 		one.attrs(m.Attrs(), unix.NFTA_RULE_USERDATA)
 		rules[chain] += one.String()
 		return nil
 	})
-	d.sorted(rules)
+	d.sorted("chain ", rules)
 	return err
 }
 
@@ -157,13 +164,17 @@ func (t *kernelTable) fingerprintOthers(d digest) error {
 		if err != nil {
 			return err
 		}
-		d.sorted(found)
+		d.sorted("object ", found)
 	}
 	return nil
 }
 
 // digest hashes items so that different sequences of items have different digests.
-type digest struct{ hash.Hash }
+type digest struct {
+	hash.Hash
+	// objects collects the digests of single objects; nil where they are not needed.
+	objects map[string]string
+}
 
 func (d digest) String() string { return hex.EncodeToString(d.Sum(nil)[:fingerprintLen]) }
 
@@ -185,8 +196,8 @@ func (d digest) attrs(a netlink.Attrs, types ...uint16) {
 	}
 }
 
-// sorted hashes a map in the order of its keys.
-func (d digest) sorted(m map[string]string) {
+// sorted hashes a map from the names of objects of a kind to their content, in the order of the names.
+func (d digest) sorted(kind string, m map[string]string) {
 	d.item(0, binary.BigEndian.AppendUint64(nil, uint64(len(m))))
 	keys := make([]string, 0, len(m))
 	for k := range m {
@@ -196,6 +207,7 @@ func (d digest) sorted(m map[string]string) {
 	for _, k := range keys {
 		d.item(1, []byte(k))
 		d.item(2, []byte(m[k]))
+		d.objects[kind+k] += m[k]
 	}
 }
 

@@ -132,7 +132,7 @@ func TestKernelManyElements(t *testing.T) {
 func TestKernelBlame(t *testing.T) {
 	table := loaded(t)
 	const n = 3500
-	before, err := table.Fingerprint(t.Context(), "")
+	before, _, err := table.Fingerprint(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestKernelBlame(t *testing.T) {
 	if o, err := table.Objects(t.Context()); err != nil || o.Sets[0].Count > 2 {
 		t.Errorf("after batches that failed: %+v, %v", o.Sets, err)
 	}
-	if after, err := table.Fingerprint(t.Context(), ""); err != nil || before != after {
+	if after, _, err := table.Fingerprint(t.Context(), ""); err != nil || before != after {
 		t.Errorf("the fingerprint went from %s to %s, %v", before, after, err)
 	}
 }
@@ -231,46 +231,59 @@ func TestKernelNoPrivilege(t *testing.T) {
 // TestKernelFingerprint checks which changes change a fingerprint.
 func TestKernelFingerprint(t *testing.T) {
 	table := loaded(t)
-	digest := func() string {
+	digest := func() (string, map[string]string) {
 		t.Helper()
-		p, err := table.Fingerprint(t.Context(), "unused")
+		p, objects, err := table.Fingerprint(t.Context(), "unused")
 		if err != nil || p == "" {
 			t.Fatalf("%q, %v", p, err)
 		}
-		return p
+		return p, objects
 	}
-	first := digest()
+	first, objects := digest()
 	guard := func(rule string) step {
 		return text(func(tx *knftables.Transaction) { tx.Add(&knftables.Rule{Chain: "services", Rule: rule}) })
 	}
 	for name, c := range map[string]struct {
-		do    step
-		moves bool
+		do step
+		// moves is the object whose digest moves, and with it the fingerprint; empty is none.
+		moves string
 	}{
-		"an element":         {batch(func(b *Batch) { b.Add("endpoints", &Element{Key: slotKey(9, 9), Value: endpointValue(9)}) }), false},
-		"the chain left out": {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Rule{Chain: "unused", Rule: "counter"}) }), false},
-		"a rule":             {guard("ip saddr 10.0.0.1 drop"), true},
-		"an anonymous set":   {guard("meta l4proto { tcp, udp } drop"), true},
-		"another one":        {guard("meta l4proto { tcp, sctp } drop"), true},
+		"an element":         {batch(func(b *Batch) { b.Add("endpoints", &Element{Key: slotKey(9, 9), Value: endpointValue(9)}) }), ""},
+		"the chain left out": {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Rule{Chain: "unused", Rule: "counter"}) }), ""},
+		"a rule":             {guard("ip saddr 10.0.0.1 drop"), "chain services"},
+		"an anonymous set":   {guard("meta l4proto { tcp, udp } drop"), "chain services"},
+		"another one":        {guard("meta l4proto { tcp, sctp } drop"), "chain services"},
 		"a rule's comment": {text(func(tx *knftables.Transaction) {
 			tx.Add(&knftables.Rule{Chain: "services", Rule: "accept", Comment: new("x")})
-		}), true},
-		"a chain":   {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Chain{Name: "new"}) }), true},
-		"a set":     {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Set{Name: "new", Type: "ipv4_addr"}) }), true},
-		"a counter": {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Counter{Name: "new"}) }), true},
+		}), "chain services"},
+		"a chain":   {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Chain{Name: "new"}) }), "chain new"},
+		"a set":     {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Set{Name: "new", Type: "ipv4_addr"}) }), "set new"},
+		"a counter": {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Counter{Name: "new"}) }), "object new"},
 		"a chain less": {text(func(tx *knftables.Transaction) {
 			tx.Flush(&knftables.Chain{Name: "prerouting"})
 			tx.Delete(&knftables.Chain{Name: "prerouting"})
-		}), true},
+		}), "chain prerouting"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			table = loaded(t)
-			if got := digest(); got != first {
+			if got, _ := digest(); got != first {
 				t.Fatalf("the same table has the fingerprint %s in one namespace and %s in another", first, got)
 			}
 			mustRun(t, table, c.do)
-			if moved := digest() != first; moved != c.moves {
-				t.Errorf("moved: %v, want %v", moved, c.moves)
+			got, now := digest()
+			moved := ""
+			for name := range now {
+				if objects[name] != now[name] {
+					moved += name
+				}
+			}
+			for name := range objects {
+				if _, there := now[name]; !there {
+					moved += name
+				}
+			}
+			if moved != c.moves || (got != first) != (moved != "") {
+				t.Errorf("moved %q, want %q; the fingerprint: %v", moved, c.moves, got != first)
 			}
 		})
 	}
@@ -298,7 +311,7 @@ func TestKernelFingerprintIgnoresHistory(t *testing.T) {
 			if detour {
 				mustRun(t, table, text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Chain{Name: "detour"}) }))
 			}
-			p, err := table.Fingerprint(t.Context(), "")
+			p, _, err := table.Fingerprint(t.Context(), "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -332,7 +345,7 @@ func TestKernelNoTable(t *testing.T) {
 		if o, err := table.Objects(t.Context()); err != nil || o.Exists || o.Chains != nil || o.Sets != nil {
 			t.Errorf("%T: Objects: %+v, %v", table, o, err)
 		}
-		if p, err := table.Fingerprint(t.Context(), ""); p != "" || err != nil {
+		if p, _, err := table.Fingerprint(t.Context(), ""); p != "" || err != nil {
 			t.Errorf("%T: Fingerprint: %q, %v", table, p, err)
 		}
 		if c, err := table.Counters(t.Context()); len(c) > 0 || err != nil {
@@ -369,7 +382,7 @@ func TestKernelClosedAndCancelled(t *testing.T) {
 		check := func(ctx context.Context, want error) {
 			t.Helper()
 			_, objectsErr := table.Objects(ctx)
-			_, printErr := table.Fingerprint(ctx, "")
+			_, _, printErr := table.Fingerprint(ctx, "")
 			_, generationErr := table.Generation(ctx)
 			errs := []error{objectsErr, printErr, generationErr, batch(elements).run(ctx, table)}
 			for _, err := range table.Elements(ctx, "services") {

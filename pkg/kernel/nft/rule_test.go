@@ -85,7 +85,7 @@ func TestKernelRulesAsText(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					fingerprint, err := table.Fingerprint(t.Context(), "")
+					fingerprint, _, err := table.Fingerprint(t.Context(), "")
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -28,8 +28,9 @@ type Table interface {
 	Objects(ctx context.Context) (Objects, error)
 	// Fingerprint digests all of the table except elements, counters, handles and the chain named except (in whose comment
 	// the caller may keep the last fingerprint). Equal content has an equal fingerprint, in any process, whether it was
-	// written as text or by a Batch. Without a table it is "".
-	Fingerprint(ctx context.Context, except string) (string, error)
+	// written as text or by a Batch. Without a table it is "". objects has a digest of each chain with its rules, each set's
+	// or map's declaration, and each other object, by a name like "chain services" or "set endpoints": maps are sets, too.
+	Fingerprint(ctx context.Context, except string) (digest string, objects map[string]string, err error)
 
 	// NewBatch starts a change of elements. A Batch may be used for any number of commits: Reset it in between.
 	NewBatch() *Batch

@@ -138,11 +138,16 @@ type Refusal struct {
 	Cause error
 }
 
+// MaxDetails is the most details that a Drift has.
+const MaxDetails = 10
+
 // Drift is an external modification of the rules.
 type Drift struct {
 	Family cluster.Family
 	// What describes the difference, Writer the program that wrote last according to the kernel.
 	What, Writer string
+	// Details name the chains, sets and elements that differ, at most MaxDetails; nil if they are not known.
+	Details []string
 	// Rival reports that there is something now that only another kube-proxy writes.
 	Rival bool
 }

@@ -5,6 +5,7 @@
 //	service.go   Services with addresses, endpoints and problems
 //	question.go  what /explain is asked
 //	explain.go   the explanation of one connection
+//	rules.go     the rules of the plan, and where the kernel's differ
 //	observer.go  keeps the State of a running proxy
 //	handler.go   the HTTP API
 //

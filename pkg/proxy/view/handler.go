@@ -29,7 +29,7 @@ const (
 type Handler struct {
 	observer *Observer
 	mux      *http.ServeMux
-	// counting admits one reading of the kernel's counters at a time.
+	// counting admits one reading of the kernel's counters or rules at a time.
 	counting chan struct{}
 }
 
@@ -39,10 +39,12 @@ func NewHandler(o *Observer) *Handler {
 	for path, answer := range map[string]func(*http.Request) (any, error){
 		"/info":     func(*http.Request) (any, error) { return o.State().Describe(), nil },
 		"/services": h.services, "/services/{namespace}/{name}": h.service,
-		"/explain":  h.explain,
-		"/snapshot": func(*http.Request) (any, error) { return o.State().snapshotObject(), nil },
-		"/plan":     func(*http.Request) (any, error) { return o.State().planObject(), nil },
-		"/repairs":  func(*http.Request) (any, error) { return o.Repairs(), nil },
+		"/explain":    h.explain,
+		"/snapshot":   func(*http.Request) (any, error) { return o.State().snapshotObject(), nil },
+		"/plan":       func(*http.Request) (any, error) { return o.State().planObject(), nil },
+		"/rules":      func(r *http.Request) (any, error) { return o.State().Ruleset(r.URL.Query().Get("mode")) },
+		"/comparison": h.compare,
+		"/repairs":    func(*http.Request) (any, error) { return o.Repairs(), nil },
 	} {
 		h.mux.Handle(v1alpha1.Path+path, respond(answer))
 	}
@@ -235,4 +237,17 @@ func (h *Handler) service(r *http.Request) (any, error) {
 func (h *Handler) explain(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	return h.observer.State().Explain(Question{From: query.Get("from"), To: query.Get("to"), Interface: query.Get("interface")})
+}
+
+// compare reads the kernel's rules, for one request at a time.
+func (h *Handler) compare(r *http.Request) (any, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
+	defer cancel()
+	select {
+	case h.counting <- struct{}{}:
+		defer func() { <-h.counting }()
+	case <-ctx.Done():
+		return nil, &httpError{http.StatusServiceUnavailable, "another request reads the kernel; try again"}
+	}
+	return h.observer.Compare(ctx, r.URL.Query().Get("mode"))
 }

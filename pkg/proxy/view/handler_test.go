@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"net"
 	"net/http"
@@ -74,11 +75,25 @@ func (c counter) Connections(_ context.Context, _ cluster.Family, routes iter.Se
 	return counts, c.err
 }
 
+// shownRules is a Renderer whose kernel lacks one element. during is called while it reads the kernel.
+type shownRules struct{ during func() }
+
+func (*shownRules) Render(p *plan.Plan, _ cluster.Family) string {
+	return fmt.Sprintf("rules of %d frontends", p.Frontends.Len())
+}
+
+func (r *shownRules) Compare(context.Context, *plan.Plan, cluster.Family) ([]backend.Difference, error) {
+	if r.during != nil {
+		r.during()
+	}
+	return []backend.Difference{{Object: "map services", Missing: []string{"a"}}}, nil
+}
+
 // observed returns an Observer that has seen one sync of the objects.
 func observed(t *testing.T, objects string, counter backend.ConnectionCounter) *Observer {
 	t.Helper()
 	o := New(Config{Version: "v1", Mode: "nftables", Started: start, Families: []cluster.Family{cluster.IPv4}, Node: "node1",
-		Counter: counter, Clock: testclock.NewFakePassiveClock(start.Add(time.Hour))})
+		Renderers: map[string]backend.Renderer{"nftables": &shownRules{}}, Counter: counter, Clock: testclock.NewFakePassiveClock(start.Add(time.Hour))})
 	programs(o, snapshot(t, objects), start.Add(time.Second), nil)
 	return o
 }
@@ -199,6 +214,10 @@ func TestHandler(t *testing.T) {
 		{"/snapshot", 200, `"slices":[{"name":"web-1"`},
 		{"/plan", 200, `"service":"default/web:http"`},
 		{"/repairs", 200, `"items":[]`},
+		{"/rules", 200, `"mode":"nftables","families":[{"family":"IPv4","rules":"rules of 2 frontends"}]`},
+		{"/rules?mode=ebpf", 400, `mode \"ebpf\" has no rules: write nftables`},
+		{"/comparison", 200, `"items":[{"family":"IPv4","object":"map services","missing":["a"]}]`},
+		{"/comparison?mode=ebpf", 400, `write nftables`},
 		{"/nothing", 404, `docs/api.md`},
 		{"/services/default/web/more", 404, `docs/api.md`},
 	} {
@@ -313,5 +332,23 @@ func TestObserverRepairs(t *testing.T) {
 	got := o.Repairs().Items
 	if len(got) != maxRepairs || len(got[0].What) != 5 || len(got[maxRepairs-1].What) != maxRepairs+4 {
 		t.Errorf("%d repairs, the first %q", len(got), got[0].What)
+	}
+}
+
+// TestCompareDuringSyncs compares again after a sync came in between, and gives up if there is always one.
+func TestCompareDuringSyncs(t *testing.T) {
+	for _, test := range []struct{ syncs, comparisons int }{{0, 1}, {1, 2}, {attempts, attempts}} {
+		o := observed(t, objects, nil)
+		comparisons := 0
+		o.config.Renderers["nftables"] = &shownRules{during: func() {
+			comparisons++
+			if comparisons <= test.syncs {
+				programs(o, snapshot(t, objects), start.Add(time.Minute), nil)
+			}
+		}}
+		found, err := o.Compare(t.Context(), "")
+		if comparisons != test.comparisons || (err != nil) != (test.syncs == attempts) || err == nil && len(found.Items) != 1 {
+			t.Errorf("with %d syncs: %d comparisons, want %d: %+v, %v", test.syncs, comparisons, test.comparisons, found, err)
+		}
 	}
 }

@@ -22,6 +22,8 @@ type Config struct {
 	Version, Mode string
 	Started       time.Time
 	Families      []cluster.Family
+	// Renderers are those of all modes, by their names.
+	Renderers map[string]backend.Renderer
 	// Node is the name of the Node, before a snapshot is known.
 	Node string
 	// Unowned returns the EndpointSlices without a Service: cluster.Builder.Unowned.
@@ -129,7 +131,7 @@ func (o *Observer) noteChanges(s *proxy.Sync) {
 func (o *Observer) Drifted(d backend.Drift) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.repairs = append(o.repairs, v1alpha1.Repair{Time: o.config.Clock.Now(), Family: d.Family.String(), What: d.What, Writer: d.Writer})
+	o.repairs = append(o.repairs, v1alpha1.Repair{Time: o.config.Clock.Now(), Family: d.Family.String(), What: d.What, Writer: d.Writer, Details: d.Details})
 	o.repairs = o.repairs[max(0, len(o.repairs)-maxRepairs):]
 }
 
@@ -146,6 +148,7 @@ func (o *Observer) State() *State {
 	defer o.mu.Unlock()
 	s := &State{
 		Snapshot: o.snapshot, Plan: o.plan, Changed: o.changed, Unowned: o.config.Unowned,
+		Rules:   Rules{Mode: o.config.Mode, Renderers: o.config.Renderers, Families: o.config.Families},
 		Refused: o.refused, Counter: o.config.Counter, Families: o.config.Families, Now: o.config.Clock.Now(),
 		Info: v1alpha1.Info{Version: o.config.Version, Mode: o.config.Mode, Families: texts(o.config.Families), Started: &o.config.Started, Sync: o.last},
 	}

@@ -30,6 +30,8 @@ type State struct {
 	// Counter reads the kernel's counters; nil if there are none. Families are those to read.
 	Counter  backend.ConnectionCounter
 	Families []cluster.Family
+	// Rules is how the plan becomes rules.
+	Rules Rules
 	// Now is when the state is looked at.
 	Now time.Time
 }

@@ -23,7 +23,7 @@ const head = `# The API of a running proxy
 Generated from pkg/apis/status/v1alpha1; do not edit.
 
 A running proxy shows what it does at /api/v1alpha1 of its metrics address (127.0.0.1:10249 by default), in JSON. The commands
-"kube-proxy service" and "kube-proxy explain" are clients of it.
+"kube-proxy service", "explain", "render" and "drift" are clients of it.
 
 ` + "```console" + `
 curl -s 127.0.0.1:10249/api/v1alpha1/services/default/web?connections=true
@@ -37,7 +37,8 @@ kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A
 * **Not for web pages.** A Host header other than localhost, a loopback address or the server's own address gets 421, so that no
   page can read it by pointing a name to this address (DNS rebinding).
 * **On demand.** Nothing is computed before somebody asks. Counters are read from the kernel for the request, one request at a
-  time and within 2 seconds; if that fails the rest of the answer is complete, and connectionsError says why.
+  time and within 2 seconds; if that fails the rest of the answer is complete, and connectionsError says why. For /comparison
+  the proxy reads all of its rules from the kernel, within 30 seconds.
 * **Consistent.** Everything but /info is the state that was last put in force in all IP families. /info shows the last sync, too,
   which may have failed.
 * **Versioned.** Within a version fields are only added. An error is a Status with the HTTP status code.

@@ -15,6 +15,8 @@ const (
 	KindService     = "Service"
 	KindExplanation = "Explanation"
 	KindRepairList  = "RepairList"
+	KindRuleset     = "Ruleset"
+	KindComparison  = "Comparison"
 	KindSnapshot    = "Snapshot"
 	KindPlan        = "Plan"
 	KindStatus      = "Status"
@@ -315,6 +317,49 @@ type Repair struct {
 	// What describes the difference; Writer is the program that wrote last according to the kernel, if it says so.
 	What   string `json:"what"`
 	Writer string `json:"writer,omitempty"`
+	// Details name the chains, sets and elements that differed, the first ten.
+	Details []string `json:"details,omitempty"`
+}
+
+// Ruleset is the rules that the plan in force makes. Served at /rules, with the query parameter mode for those of another
+// proxy mode.
+type Ruleset struct {
+	TypeMeta
+	// Mode is the proxy mode.
+	Mode string `json:"mode"`
+	// Families are the rules of each IP family.
+	Families []FamilyRules `json:"families"`
+}
+
+// FamilyRules are the rules of one IP family.
+type FamilyRules struct {
+	// Family is IPv4 or IPv6.
+	Family string `json:"family"`
+	// Rules is their text as nft -f or iptables-restore --noflush loads it.
+	Rules string `json:"rules"`
+}
+
+// Comparison is where the kernel's rules differ from those that the plan in force makes. Served at /comparison, with the
+// query parameter mode for the rules of another proxy mode. The kernel is read for the request.
+type Comparison struct {
+	TypeMeta
+	// Mode is the proxy mode.
+	Mode string `json:"mode"`
+	// Items are the differences, by IP family; empty if there are none.
+	Items []Difference `json:"items"`
+}
+
+// Difference is a chain, set or map in which the kernel's rules differ.
+type Difference struct {
+	// Family is IPv4 or IPv6.
+	Family string `json:"family"`
+	// Object names the chain, set or map.
+	Object string `json:"object"`
+	// Note describes what missing and extra do not show.
+	Note string `json:"note,omitempty"`
+	// Missing are the rules or elements that only the plan has, Extra those that only the kernel has.
+	Missing []string `json:"missing,omitempty"`
+	Extra   []string `json:"extra,omitempty"`
 }
 
 // Snapshot is the state of the cluster that is in force: what the proxy knows of Services, endpoints and this Node. Served

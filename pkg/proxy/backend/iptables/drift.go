@@ -162,8 +162,12 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 	}
 	clear(d.rivals)
 	note := func(what string, in chainName) {
-		drifted = &backend.Drift{Family: d.family, What: what, Writer: d.touched[in], Rival: rival}
+		if drifted == nil {
+			drifted = &backend.Drift{}
+		}
+		*drifted = backend.Drift{Family: d.family, What: what, Writer: d.touched[in], Details: detailed(drifted.Details, what), Rival: rival}
 	}
+	slices.SortFunc(names, chainName.Compare)
 	repaired := *d.held
 	chains := repaired.chains.Edit()
 	for _, name := range names {
@@ -194,6 +198,14 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 	d.held = &repaired
 	d.compared(some, found)
 	return drifted, nil
+}
+
+// detailed adds a detail to those of a drift.
+func detailed(details []string, what string) []string {
+	if len(details) == backend.MaxDetails {
+		return details
+	}
+	return append(details, what)
 }
 
 // right reports whether a chain is as it was written.

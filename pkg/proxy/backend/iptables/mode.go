@@ -41,17 +41,21 @@ func (m Mode) Open(ctx context.Context, families ...cluster.Family) (backend.Bac
 func (m Mode) openVariant(ctx context.Context, variant ipt.Variant, families []cluster.Family) (backend.Backend, error) {
 	var doors []ipt.Tables
 	for _, family := range families {
-		of := ipt.IPv4
-		if family == cluster.IPv6 {
-			of = ipt.IPv6
-		}
-		door, err := ipt.Open(ctx, of, variant)
+		door, err := ipt.Open(ctx, doorFamily(family), variant)
 		if err != nil {
 			return nil, errors.Join(err, New(m.Options, m.Settings, doors...).Close())
 		}
 		doors = append(doors, door)
 	}
 	return New(m.Options, m.Settings, doors...), nil
+}
+
+// doorFamily is what the door calls a family.
+func doorFamily(family cluster.Family) ipt.Family {
+	if family == cluster.IPv6 {
+		return ipt.IPv6
+	}
+	return ipt.IPv4
 }
 
 // Present implements [backend.Remover], for both variants of iptables.

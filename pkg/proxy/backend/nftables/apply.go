@@ -194,7 +194,7 @@ func (a *applier) record() (err error) {
 	if p.skeleton == nil && len(p.addChains)+len(p.delChains) == 0 && p.leftovers.none() {
 		return nil
 	}
-	if p.result.fingerprint, err = a.table.Fingerprint(a.ctx, chainLayout); err != nil {
+	if p.result.fingerprint, p.result.objects, err = a.table.Fingerprint(a.ctx, chainLayout); err != nil {
 		return err
 	}
 	objects, err := a.table.Objects(a.ctx)

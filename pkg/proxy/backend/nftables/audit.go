@@ -65,20 +65,42 @@ func (w *watched) compareShape(ctx context.Context, drifts *[]backend.Drift) err
 	if w.have == nil {
 		return nil
 	}
-	fingerprint, err := w.table.Fingerprint(ctx, chainLayout)
+	fingerprint, objects, err := w.table.Fingerprint(ctx, chainLayout)
 	if err != nil {
 		return err
 	}
 	if fingerprint != w.have.fingerprint {
-		w.drifted(drifts, backend.Drift{What: "its chains, rules or sets", Rival: w.rival(ctx)})
+		w.drifted(drifts, backend.Drift{What: "its chains, rules or sets", Details: changedObjects(w.have.objects, objects), Rival: w.rival(ctx)})
 		return nil
 	}
-	right, err := w.sized(ctx, false)
-	if err == nil && !right {
-		w.drifted(drifts, backend.Drift{What: "its elements"})
+	wrong, err := w.sized(ctx, false)
+	if err == nil && wrong != nil {
+		w.drifted(drifts, backend.Drift{What: "its elements", Details: wrong})
 	}
 	return err
 }
+
+// changedObjects describes the objects that differ.
+func changedObjects(before, after map[string]string) (details []string) {
+	for name, digest := range before {
+		switch now, exists := after[name]; {
+		case !exists:
+			details = append(details, name+" was deleted")
+		case now != digest:
+			details = append(details, name+" was changed")
+		}
+	}
+	for name := range after {
+		if _, was := before[name]; !was {
+			details = append(details, name+" was added")
+		}
+	}
+	slices.Sort(details)
+	return firstOf(details)
+}
+
+// firstOf bounds the details of a drift.
+func firstOf(details []string) []string { return details[:min(len(details), backend.MaxDetails)] }
 
 // rival reports whether the table has chains that only another kube-proxy writes, named by a Service.
 func (w *watched) rival(ctx context.Context) bool {
@@ -92,16 +114,17 @@ func (w *watched) compareElements(ctx context.Context, most int, drifts *[]backe
 		w.endAudit()
 		return nil
 	}
-	right, err := true, error(nil)
+	var wrong []string
+	var err error
 	if !w.audit.begun {
-		right, err = w.sized(ctx, true)
-		w.audit.begun = right && err == nil
+		wrong, err = w.sized(ctx, true)
+		w.audit.begun = wrong == nil && err == nil
 	}
 	if w.audit.begun {
-		right, err = w.comparePart(ctx, most)
+		wrong, err = w.comparePart(ctx, most)
 	}
-	if err == nil && !right {
-		w.drifted(drifts, backend.Drift{What: "its elements"})
+	if err == nil && wrong != nil {
+		w.drifted(drifts, backend.Drift{What: "its elements", Details: wrong})
 	}
 	return err
 }
@@ -114,8 +137,8 @@ func (w *watched) drifted(drifts *[]backend.Drift, found backend.Drift) {
 	*drifts = append(*drifts, found)
 }
 
-// comparePart compares the next elements, and reports whether they are right.
-func (w *watched) comparePart(ctx context.Context, most int) (right bool, _ error) {
+// comparePart compares the next elements, and describes those that are wrong; nil is none.
+func (w *watched) comparePart(ctx context.Context, most int) (details []string, _ error) {
 	of := w.audit.of
 	parts, last := w.audit.take(most)
 	if last {
@@ -124,13 +147,16 @@ func (w *watched) comparePart(ctx context.Context, most int) (right bool, _ erro
 	for s, part := range parts {
 		wrong, err := w.wrong(ctx, s, part)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
-		if slices.ContainsFunc(wrong, func(e element) bool { return s.unchanged(&of.content, &w.have.holds.content, &e) }) {
-			return false, nil
+		for _, e := range wrong {
+			if s.unchanged(&of.content, &w.have.holds.content, &e) {
+				details = append(details, s.title()+" lacked "+s.text(&e))
+			}
 		}
 	}
-	return true, nil
+	slices.Sort(details)
+	return firstOf(details), nil
 }
 
 // wrong returns the elements of a set that are missing or lead elsewhere. Packets do not depend on comments.
@@ -168,12 +194,12 @@ func (w *watched) wrong(ctx context.Context, s *set, part []element) (wrong []el
 // maxDumped is the size up to which a set is read as a whole to learn its size, where the kernel does not tell: some 20 ms.
 const maxDumped = 10_000
 
-// sized reports whether the sets have as many elements as they should. Where the kernel does not tell (before 6.18 or so),
+// sized describes the sets that do not have as many elements as they should; nil is none. Where the kernel does not tell (before 6.18 or so),
 // small sets are read if dump is set, and others are taken to be right.
-func (w *watched) sized(ctx context.Context, dump bool) (bool, error) {
+func (w *watched) sized(ctx context.Context, dump bool) (details []string, _ error) {
 	objects, err := w.table.Objects(ctx)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	want := w.census.take(w.have.holds)
 	for _, found := range objects.Sets {
@@ -188,16 +214,17 @@ func (w *watched) sized(ctx context.Context, dump bool) (bool, error) {
 			size = 0
 			for _, err := range w.table.Elements(ctx, found.Name) {
 				if err != nil {
-					return false, err
+					return nil, err
 				}
 				size++
 			}
 		}
 		if size != want[found.Name] {
-			return false, nil
+			details = append(details, fmt.Sprintf("set %s had %d elements instead of %d", found.Name, size, want[found.Name]))
 		}
 	}
-	return true, nil
+	slices.Sort(details)
+	return firstOf(details), nil
 }
 
 // census is how many elements each set should have.

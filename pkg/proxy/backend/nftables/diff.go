@@ -55,7 +55,7 @@ type op struct {
 func diff(have *state, want *desired) *patch {
 	after := *want
 	p := &patch{before: &have.holds.content, after: &after.content, strays: have.strays, leftovers: have.leftovers,
-		result: &state{holds: &after, fingerprint: have.fingerprint}} // until apply writes something that it covers
+		result: &state{holds: &after, fingerprint: have.fingerprint, objects: have.objects}} // until apply writes something that it covers
 	if have.holds.skeleton == nil || have.holds.skeleton.digest != want.skeleton.digest {
 		p.skeleton = want.skeleton
 	}

@@ -26,6 +26,6 @@
 //	read                      from the kernel
 //	output, forget, apply     to the kernel
 //	audit, drift              changes by others
-//	backend                   the contract of package backend
+//	backend, mode, compare    the contract of package backend
 //	localhost, cleanup        what other packages need besides
 package nftables

@@ -63,7 +63,7 @@ func (r *reader) chains(chains []nft.Chain) error {
 	for _, c := range append(w.baseChains(), w.sharedChains()...) {
 		fixed[c.name] = true
 	}
-	fingerprint, err := r.table.Fingerprint(r.ctx, chainLayout)
+	fingerprint, objects, err := r.table.Fingerprint(r.ctx, chainLayout)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (r *reader) chains(chains []nft.Chain) error {
 		switch {
 		case c.Name == chainLayout:
 			if digest, recorded, _ := strings.Cut(c.Comment, " "); recorded == fingerprint {
-				r.out.holds.skeleton, r.out.fingerprint = &skeleton{digest: digest}, fingerprint
+				r.out.holds.skeleton, r.out.fingerprint, r.out.objects = &skeleton{digest: digest}, fingerprint, objects
 			}
 		case fixed[c.Name]:
 		case err == nil:

@@ -202,6 +202,9 @@ func (s *set) lines() []string {
 	return []string{title, types}
 }
 
+// title names the set with its kind.
+func (s *set) title() string { return s.lines()[0] }
+
 // space is memory that elements are encoded and decoded in, one after the other: there may be a quarter of a million.
 type space struct {
 	key, value []byte

@@ -14,6 +14,8 @@ type state struct {
 	holds *desired
 	// fingerprint is that of the kernel's table, elements omitted, when it was last known to be right.
 	fingerprint string
+	// objects are the digests of single objects that came with it.
+	objects map[string]string
 	// strays are elements that no frontend explains, leftovers chains and sets.
 	strays    []stray
 	leftovers leftovers

@@ -1,0 +1,53 @@
+package backend
+
+import (
+	"context"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// Renderer is implemented by Modes whose rules can be shown. It uses no Backend, so any goroutine may call its methods.
+type Renderer interface {
+	// Render returns the rules that a plan makes in one family, as the mode's tool loads them, for a machine on which
+	// everything works.
+	Render(p *plan.Plan, family cluster.Family) string
+	// Compare reads the kernel's rules of one family and returns where they differ from those that the plan makes, sorted
+	// by object. It writes nothing. Without this mode's rules in the kernel everything differs.
+	Compare(ctx context.Context, p *plan.Plan, family cluster.Family) ([]Difference, error)
+}
+
+// Difference is where the kernel's rules differ from those of a plan: in one chain, set or map.
+type Difference struct {
+	// Object names it, as in "chain KUBE-SERVICES of table nat" or "map services".
+	Object string
+	// Note describes what Missing and Extra do not show.
+	Note string
+	// Missing are the rules or elements that only the plan has, Extra those that only the kernel has, as the mode's tool
+	// writes them.
+	Missing, Extra []string
+}
+
+// Differ fills in Missing and Extra from the lines that an object should have and has. Lines are equal if canonical makes
+// them so; their order is ignored. It reports whether there are any.
+func (d *Difference) Differ(want, have []string, canonical func(string) string) bool {
+	d.Missing, d.Extra = without(want, have, canonical), without(have, want, canonical)
+	return len(d.Missing)+len(d.Extra) > 0
+}
+
+// without returns the lines of a that b does not have as often.
+func without(a, b []string, canonical func(string) string) (only []string) {
+	has := make(map[string]int, len(b))
+	for _, line := range b {
+		has[canonical(line)]++
+	}
+	for _, line := range a {
+		key := canonical(line)
+		if has[key] == 0 {
+			only = append(only, line)
+		} else {
+			has[key]--
+		}
+	}
+	return only
+}
