@@ -29,13 +29,15 @@ const (
 type Handler struct {
 	observer *Observer
 	mux      *http.ServeMux
-	// counting admits one reading of the kernel's counters or rules at a time.
-	counting chan struct{}
+	// counting admits one reading of the kernel's counters at a time, comparing one of its rules.
+	counting, comparing chan struct{}
+	// rested is when the rules may be read again; comparing guards it.
+	rested time.Time
 }
 
 // NewHandler returns the handler of the API.
 func NewHandler(o *Observer) *Handler {
-	h := &Handler{observer: o, mux: http.NewServeMux(), counting: make(chan struct{}, 1)}
+	h := &Handler{observer: o, mux: http.NewServeMux(), counting: make(chan struct{}, 1), comparing: make(chan struct{}, 1)}
 	for path, answer := range map[string]func(*http.Request) (any, error){
 		"/info":     func(*http.Request) (any, error) { return o.State().Describe(), nil },
 		"/services": h.services, "/services/{namespace}/{name}": h.service,
@@ -239,15 +241,31 @@ func (h *Handler) explain(r *http.Request) (any, error) {
 	return h.observer.State().Explain(Question{From: query.Get("from"), To: query.Get("to"), Interface: query.Get("interface")})
 }
 
+// comparePause bounds what comparisons cost: none begins for this many times as long as the last one took. With 45,000
+// Services iptables-nft-save takes half a minute.
+const comparePause = 4
+
+// errComparing is the error of a request that had to wait too long.
+func errComparing() error {
+	return &httpError{http.StatusServiceUnavailable, "the rules were compared just now, which is bounded in time: try again later"}
+}
+
 // compare reads the kernel's rules, for one request at a time.
 func (h *Handler) compare(r *http.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
 	defer cancel()
 	select {
-	case h.counting <- struct{}{}:
-		defer func() { <-h.counting }()
+	case h.comparing <- struct{}{}:
+		defer func() { <-h.comparing }()
 	case <-ctx.Done():
-		return nil, &httpError{http.StatusServiceUnavailable, "another request reads the kernel; try again"}
+		return nil, errComparing()
 	}
+	select {
+	case <-time.After(time.Until(h.rested)):
+	case <-ctx.Done():
+		return nil, errComparing()
+	}
+	began := time.Now()
+	defer func() { h.rested = time.Now().Add(comparePause * time.Since(began)) }()
 	return h.observer.Compare(ctx, r.URL.Query().Get("mode"))
 }

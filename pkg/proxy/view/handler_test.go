@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -350,5 +351,27 @@ func TestCompareDuringSyncs(t *testing.T) {
 		if comparisons != test.comparisons || (err != nil) != (test.syncs == attempts) || err == nil && len(found.Items) != 1 {
 			t.Errorf("with %d syncs: %d comparisons, want %d: %+v, %v", test.syncs, comparisons, test.comparisons, found, err)
 		}
+	}
+}
+
+// TestComparePause lets a second request wait until comparisons take a fifth of the time, and refuses one that would wait
+// too long.
+func TestComparePause(t *testing.T) {
+	for _, test := range []struct {
+		takes time.Duration
+		code  int
+		after time.Duration
+	}{{time.Second, http.StatusOK, 6 * time.Second}, {20 * time.Second, http.StatusServiceUnavailable, 20*time.Second + answerTimeout}} {
+		synctest.Test(t, func(t *testing.T) {
+			o := observed(t, objects, nil)
+			o.config.Renderers["nftables"] = &shownRules{during: func() { time.Sleep(test.takes) }}
+			h, began := NewHandler(o), time.Now()
+			if w := get(h, v1alpha1.Path+"/comparison"); w.Code != http.StatusOK {
+				t.Errorf("the first: status %d: %s", w.Code, w.Body)
+			}
+			if w := get(h, v1alpha1.Path+"/comparison"); w.Code != test.code || time.Since(began) != test.after {
+				t.Errorf("the second: status %d after %s: %s; want %d after %s", w.Code, time.Since(began), w.Body, test.code, test.after)
+			}
+		})
 	}
 }

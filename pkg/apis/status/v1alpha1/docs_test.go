@@ -38,7 +38,7 @@ kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A
   page can read it by pointing a name to this address (DNS rebinding).
 * **On demand.** Nothing is computed before somebody asks. Counters are read from the kernel for the request, one request at a
   time and within 2 seconds; if that fails the rest of the answer is complete, and connectionsError says why. For /comparison
-  the proxy reads all of its rules from the kernel, within 30 seconds.
+  the proxy reads all of its rules from the kernel, within 30 seconds, and then pauses four times as long as that took.
 * **Consistent.** Everything but /info is the state that was last put in force in all IP families. /info shows the last sync, too,
   which may have failed.
 * **Versioned.** Within a version fields are only added. An error is a Status with the HTTP status code.
