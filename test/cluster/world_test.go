@@ -34,7 +34,7 @@ const (
 	repository = "../.."
 	namespace  = "kube-system"
 	// patience bounds every wait for something that must happen.
-	patience = 2 * time.Minute
+	patience = 4 * time.Minute
 )
 
 // The images that the DaemonSet may run. next is built from the same source with another version, upstream contains

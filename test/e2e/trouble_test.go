@@ -71,8 +71,8 @@ func apiServerTrouble(w *world) {
 	w.healthy()
 	end := w.stream()
 	x.suffer("gone, restarted and compacted", "unreachable", x.gone)
-	x.suffer("expired token", "unauthorized", x.expiredToken)
 	if whole() {
+		x.suffer("expired token", "unauthorized", x.expiredToken) // client-go reads the file once a minute
 		x.suffer("500", "failing", x.answering(http.StatusInternalServerError, metav1.StatusReasonInternalError))
 		x.suffer("429", "busy", x.answering(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests))
 		x.slow()

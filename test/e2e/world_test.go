@@ -29,8 +29,8 @@ const (
 	healthz        = "127.0.0.1:10256"
 	metricsAddress = "127.0.0.1:10249"
 	// patience is the time limit from a change in the API to a packet that sees it, on a busy machine. After an outage of
-	// the server, client-go retries after up to 30 s.
-	patience = time.Minute
+	// the server, client-go retries after up to 60 s, and it reads a token's file once a minute.
+	patience = 3 * time.Minute
 )
 
 // world is a lab with an API server and a proxy in node1. The tests share everything except the proxy and its log.
