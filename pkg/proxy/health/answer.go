@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// answer writes 200 or 503 with a body. It calls told, unless that is nil, with the code.
-func answer(w http.ResponseWriter, good bool, body any, told func(code int)) {
+// answer writes 200 or 503 with a body, and calls answered with the code unless it is nil.
+func answer(w http.ResponseWriter, good bool, body any, answered func(code int)) {
 	code := http.StatusServiceUnavailable
 	if good {
 		code = http.StatusOK
@@ -14,9 +14,9 @@ func answer(w http.ResponseWriter, good bool, body any, told func(code int)) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	// An error means that the client has left.
+	// An error means that the client has closed the connection.
 	_ = json.NewEncoder(w).Encode(body)
-	if told != nil {
-		told(code)
+	if answered != nil {
+		answered(code)
 	}
 }

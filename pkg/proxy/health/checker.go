@@ -11,18 +11,17 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Config is what a Checker is made of.
+// Config configures a Checker.
 type Config struct {
-	// Families are those that the backend serves. The proxy is healthy if each of them is.
+	// Families are the families that the backend serves. The proxy is healthy if all of them are.
 	Families []cluster.Family
-	// SyncPeriod is the time in which a change should be programmed. A family with a change that has waited more
-	// than twice as long is unhealthy.
+	// SyncPeriod is the time in which a change should be programmed. A family is unhealthy if a change has been pending
+	// for more than twice as long.
 	SyncPeriod time.Duration
-	// Waiting returns the names of what the proxy waits for, for /healthz to show; nil returns none.
+	// Waiting returns the names of the resources that the proxy still waits for; /healthz lists them. It may be nil.
 	Waiting func() []string
-	// Clock is a fake in tests.
-	Clock clock.PassiveClock
-	// HealthzAnswered and LivezAnswered, if set, are called with the code of every answer.
+	Clock   clock.PassiveClock
+	// HealthzAnswered and LivezAnswered are called with the status code of every response. They may be nil.
 	HealthzAnswered, LivezAnswered func(code int)
 }
 
@@ -39,9 +38,9 @@ type Checker struct {
 
 // family is the state of one address family.
 type family struct {
-	// updated is when a sync last succeeded; zero before the first.
+	// updated is the time of the last successful sync; zero before the first.
 	updated time.Time
-	// waiting is since when the oldest change waits to be programmed; zero if none does.
+	// waiting is the time of the oldest change that is not programmed yet; zero if there is none.
 	waiting time.Time
 }
 
@@ -50,7 +49,7 @@ var (
 	_ proxy.QueueObserver = (*Checker)(nil)
 )
 
-// NewChecker makes a Checker that has not seen a sync yet: /livez is 200 and /healthz is 503.
+// NewChecker returns a Checker that has not seen a sync yet: /livez is 200 and /healthz is 503.
 func NewChecker(config Config) *Checker {
 	c := &Checker{config: config, families: map[cluster.Family]*family{}}
 	for _, f := range config.Families {
@@ -59,7 +58,7 @@ func NewChecker(config Config) *Checker {
 	return c
 }
 
-// Queued notes that a change waits to be programmed since then, unless an older one does.
+// Queued records the time of a change that is not programmed yet.
 func (c *Checker) Queued(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,8 +67,8 @@ func (c *Checker) Queued(at time.Time) {
 	}
 }
 
-// Synced notes which families are up to date. One that failed waits since its first attempt, even if no change was
-// queued.
+// Synced records which families are up to date. A failed family counts as waiting since its first failed attempt, even
+// if no change was queued.
 func (c *Checker) Synced(s *proxy.Sync) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,35 +91,33 @@ func (f *family) waitSince(at time.Time) {
 	}
 }
 
-// Healthy reports whether every family has been programmed at least once and keeps up. It does not consider whether the
-// node is draining.
+// Healthy reports whether every family has been programmed at least once and has no overdue change. Draining does not
+// matter.
 func (c *Checker) Healthy() bool { return c.report(true).Healthy }
 
-// report is the body of an answer.
+// report is the body of a response.
 type report struct {
-	// LastUpdated is now when healthy: once it was when the loop last ran, changes or not, and there are
-	// readers who conclude from an old one that the proxy hangs.
+	// LastUpdated is the current time if the proxy is healthy: clients expect that the field advances even if nothing
+	// changes.
 	LastUpdated time.Time `json:"lastUpdated"`
 	CurrentTime time.Time `json:"currentTime"`
-	// NodeEligible is told by healthz only.
+	// NodeEligible is set only for /healthz.
 	NodeEligible *bool                   `json:"nodeEligible,omitempty"`
 	Healthy      bool                    `json:"healthy"`
 	Status       map[string]familyReport `json:"status"`
-	// WaitingFor is shown by healthz only. A proxy that has synced is healthy all the same: it serves what does not
-	// depend on these.
+	// WaitingFor is set only for /healthz. It does not make the proxy unhealthy.
 	WaitingFor []string `json:"waitingFor,omitempty"`
 }
 
-// familyReport is the state of one family. LastUpdated is when it was last programmed, null if it never was.
+// familyReport is the state of one family. LastUpdated is the time of its last successful sync, null before the first.
 type familyReport struct {
 	LastUpdated *time.Time `json:"lastUpdated"`
 	Healthy     bool       `json:"healthy"`
 }
 
-// report looks at all families at once. To be ready, each has to have been programmed. Without that, a start
-// that takes long is healthy as long as nothing is tried in vain: what it waits for (its node's object, the
-// lists of the API server) comes no sooner when the process is killed, and the rules that it found in the
-// kernel stay in force meanwhile.
+// report returns the state of all families. If ready is true, a family that was never programmed is unhealthy.
+// Otherwise it is healthy unless a sync is overdue: a restart would not make the API server answer sooner, and the
+// rules from before the start remain in force.
 func (c *Checker) report(ready bool) report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,9 +146,8 @@ func (c *Checker) report(ready bool) report {
 
 // Handler serves /healthz and /livez: 200 or 503, with the reason as JSON.
 //
-// /healthz is for load balancers. It also fails before the first successful sync, since the node may not be
-// able to pass connections on, and while the node drains. /livez is for whoever would restart the process,
-// which helps in neither case.
+// /healthz is for load balancers: it also fails before the first successful sync and while the node drains. /livez is
+// for the kubelet: it does not fail in these two cases, because a restart would not help.
 func (c *Checker) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {

@@ -18,10 +18,10 @@ import (
 
 var epoch = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 
-// at is a time of a story, in seconds since it began.
+// at returns a time, in seconds after epoch.
 func at(second int) time.Time { return epoch.Add(time.Duration(second) * time.Second) }
 
-// synced makes a sync at a second; failed families are those in fail.
+// synced returns a Sync at a second; the families in fail have failed.
 func synced(second int, draining bool, fail ...cluster.Family) *proxy.Sync {
 	s := &proxy.Sync{
 		Started: at(second), Finished: at(second),
@@ -31,7 +31,7 @@ func synced(second int, draining bool, fail ...cluster.Family) *proxy.Sync {
 		result := backend.Result{Family: family}
 		for _, failed := range fail {
 			if failed == family {
-				result.Err = errors.New("the kernel said no")
+				result.Err = errors.New("permission denied")
 			}
 		}
 		s.Results = append(s.Results, result)
@@ -62,21 +62,21 @@ func TestChecker(t *testing.T) {
 		{"a change waits exactly twice the period", []step{sync(0), queued(100)}, 160, 200, 200, true},
 		{"a change waits longer", []step{sync(0), queued(100)}, 161, 503, 503, false},
 		{"the oldest change counts", []step{sync(0), queued(100), queued(150)}, 161, 503, 503, false},
-		{"a sync takes all changes", []step{sync(0), queued(100), queued(110), sync(120)}, 300, 200, 200, true},
+		{"a sync programs all changes", []step{sync(0), queued(100), queued(110), sync(120)}, 300, 200, 200, true},
 		{"one family lags", []step{sync(0), queued(100), sync(120, cluster.IPv6)}, 161, 503, 503, false},
 		{"a failure ends", []step{sync(0), queued(100), sync(120, cluster.IPv6), sync(170)}, 300, 200, 200, true},
-		{"a sync that nothing asked for fails", []step{sync(0), sync(100, cluster.IPv4), sync(150, cluster.IPv4)}, 161, 503, 503, false},
+		{"a sync without a queued change fails", []step{sync(0), sync(100, cluster.IPv4), sync(150, cluster.IPv4)}, 161, 503, 503, false},
 		{"the node drains", []step{sync(0), drain(10)}, 20, 503, 200, true},
-		{"the node stays after all", []step{drain(0), sync(10)}, 20, 200, 200, true},
+		{"the node stops draining", []step{drain(0), sync(10)}, 20, 200, 200, true},
 		{"the node drains and a family fails", []step{drain(0), func(c *Checker) { c.Synced(synced(5, true, cluster.IPv4)) }}, 20, 503, 200, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var told [2]int
+			var codes [2]int
 			checker := NewChecker(Config{
 				Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, SyncPeriod: 30 * time.Second,
 				Clock:           testclock.NewFakePassiveClock(at(test.now)),
-				HealthzAnswered: func(code int) { told[0] = code },
-				LivezAnswered:   func(code int) { told[1] = code },
+				HealthzAnswered: func(code int) { codes[0] = code },
+				LivezAnswered:   func(code int) { codes[1] = code },
 			})
 			for _, step := range test.steps {
 				step(checker)
@@ -86,8 +86,8 @@ func TestChecker(t *testing.T) {
 				code int
 			}{{"/healthz", test.healthz}, {"/livez", test.livez}} {
 				answer := ask(checker.Handler(), want.path)
-				if answer.Code != want.code || told[i] != want.code {
-					t.Errorf("%s: got %d and told %d, want %d: %s", want.path, answer.Code, told[i], want.code, answer.Body)
+				if answer.Code != want.code || codes[i] != want.code {
+					t.Errorf("%s: got %d and counted %d, want %d: %s", want.path, answer.Code, codes[i], want.code, answer.Body)
 				}
 			}
 			if checker.Healthy() != test.healthy {

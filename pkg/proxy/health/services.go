@@ -23,48 +23,47 @@ import (
 )
 
 const (
-	// retryPeriod is the time between attempts to listen on a port that is in use, when no sync comes earlier.
+	// retryPeriod is the time between attempts to listen on a port that is in use. Each sync tries, too.
 	retryPeriod = 30 * time.Second
-	// answerTimeout is how long a client may take to read the answer.
+	// answerTimeout is the limit for writing a response.
 	answerTimeout = 10 * time.Second
 )
 
-// ServicesConfig is what a Services is made of.
+// ServicesConfig configures a Services.
 type ServicesConfig struct {
-	// Families are those that the backend serves.
+	// Families are the families that the backend serves.
 	Families []cluster.Family
-	// AllAddresses reports whether a family's ports are served on every address of the machine. Otherwise they are served
-	// where node ports are, on plan.Node.NodePortAddrs.
+	// AllAddresses reports whether a family's ports are served on all addresses of the machine, and otherwise on
+	// plan.Node.NodePortAddrs.
 	AllAddresses func(cluster.Family) bool
-	// Healthy reports whether the proxy as a whole is healthy: Checker.Healthy.
+	// Healthy is Checker.Healthy.
 	Healthy  func() bool
 	Recorder proxy.Recorder
-	// Clock is a fake in tests.
-	Clock clock.WithTicker
+	Clock    clock.WithTicker
 }
 
 // Services serves the health check node ports of Services. It is a proxy.SyncObserver.
 //
-// Each family answers for itself, on sockets of its own: a load balancer that asks by IPv6 learns how many IPv6 endpoints
-// are here. A Service that does not exist in a family has no listener there.
+// Each family has sockets of its own: a load balancer that checks over IPv6 gets the number of IPv6 endpoints. There is
+// no listener in a family that the Service does not have.
 type Services struct {
 	config ServicesConfig
-	// open makes a listener; the network is tcp4 or tcp6.
+	// open creates a listener; the network is tcp4 or tcp6.
 	open func(network, address string) (net.Listener, error)
 
 	mu    sync.Mutex
 	ended bool
 	seen  cluster.Map[cluster.ServiceName, *plan.Service]
-	// addrs are the addresses to listen on; an unspecified one is every address of its family.
+	// addrs are the addresses to listen on; an unspecified one stands for all addresses of its family.
 	addrs []netip.Addr
-	// checks are the Services to answer for; incomplete are those that may lack a listener.
+	// checks holds the Services with a health check, incomplete those that may lack a listener.
 	checks     map[cluster.ServiceName]*check
 	incomplete map[*check]bool
 }
 
 var _ proxy.SyncObserver = (*Services)(nil)
 
-// NewServices makes a Services that does not listen yet.
+// NewServices returns a Services without listeners.
 func NewServices(config ServicesConfig) *Services {
 	return &Services{
 		config: config,
@@ -76,19 +75,19 @@ func NewServices(config ServicesConfig) *Services {
 	}
 }
 
-// check answers for one Service.
+// check is the health check of one Service.
 type check struct {
 	name cluster.ServiceName
 	uid  string
-	// want is what to answer. Its port never changes.
+	// want is the current answer. Its port never changes.
 	want atomic.Pointer[plan.HealthCheck]
-	// servers are those that listen, by address.
+	// servers are the running servers by address.
 	servers map[netip.Addr]*server
-	// failing is the failure to listen on any of the addresses.
+	// failing is the condition that the check cannot listen on some address.
 	failing logonce.Condition
 }
 
-// Run retries to listen where that failed, until ctx ends; then it closes all listeners.
+// Run retries failed listeners until ctx ends, and then closes all of them.
 func (s *Services) Run(ctx context.Context) error {
 	ticker := s.config.Clock.NewTicker(retryPeriod)
 	defer ticker.Stop()
@@ -114,8 +113,8 @@ func (s *Services) end() {
 	}
 }
 
-// Synced follows the plan, even if it could not be programmed: a load balancer should learn at once that the endpoints
-// here are gone. If nothing can be programmed for long, Healthy makes every answer 503.
+// Synced uses the plan even if it could not be programmed, so that load balancers learn immediately that local
+// endpoints are gone. If syncs keep failing, Healthy makes every answer 503.
 func (s *Services) Synced(sync *proxy.Sync) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,8 +129,8 @@ func (s *Services) Synced(sync *proxy.Sync) {
 	s.listen(klog.Background())
 }
 
-// replace follows a change of a Service; service is nil when it is gone. Ports that are given up are closed here, and new
-// ones are opened later by listen, so that a port may pass from one Service to another.
+// replace applies a change of a Service; service is nil if it was deleted. It closes listeners that are not needed any
+// more; listen opens new ones later, so that a port can move from one Service to another.
 func (s *Services) replace(name cluster.ServiceName, service *plan.Service) {
 	var want *plan.HealthCheck
 	if service != nil {
@@ -151,7 +150,7 @@ func (s *Services) replace(name cluster.ServiceName, service *plan.Service) {
 		have = &check{name: name, servers: map[netip.Addr]*server{}}
 		s.checks[name] = have
 	}
-	if have.uid != service.UID { // deleted and created again: no Event has been published about this object
+	if have.uid != service.UID { // a recreated Service needs an Event of its own
 		have.uid, have.failing = service.UID, logonce.Condition{}
 	}
 	have.want.Store(want)
@@ -159,7 +158,7 @@ func (s *Services) replace(name cluster.ServiceName, service *plan.Service) {
 	s.incomplete[have] = true
 }
 
-// wanted are the addresses to listen on. A link-local address is left out: it would need a zone.
+// wanted returns the addresses to listen on. Link-local addresses are excluded because they would need a zone.
 func (s *Services) wanted(node *plan.Node) []netip.Addr {
 	var addrs []netip.Addr
 	for _, family := range s.config.Families {
@@ -195,7 +194,7 @@ func (s *Services) moveTo(addrs []netip.Addr) {
 	}
 }
 
-// listen opens what is not open yet.
+// listen opens the listeners that are missing.
 func (s *Services) listen(logger klog.Logger) {
 	if s.ended {
 		return
@@ -222,7 +221,7 @@ func (s *Services) listen(logger klog.Logger) {
 	}
 }
 
-// listenOn starts a server on one address, unless there is one or the Service does not exist in the address's family.
+// listenOn starts a server on one address unless it is running or the Service does not have the address's family.
 func (s *Services) listenOn(c *check, addr netip.Addr) error {
 	if c.servers[addr] != nil || !c.serves(addr) {
 		return nil
@@ -230,7 +229,7 @@ func (s *Services) listenOn(c *check, addr netip.Addr) error {
 	family, port := cluster.FamilyOf(addr), c.want.Load().Port
 	network := "tcp4"
 	if family == cluster.IPv6 {
-		network = "tcp6" // for :: this does not take IPv4 connections, so that both families may have the port
+		network = "tcp6" // on ::, tcp6 excludes IPv4, so both families can use the port
 	}
 	listener, err := s.open(network, netip.AddrPortFrom(addr, port).String())
 	if err != nil {
@@ -240,7 +239,7 @@ func (s *Services) listenOn(c *check, addr netip.Addr) error {
 	return nil
 }
 
-// server is an HTTP server that listens.
+// server is a running HTTP server.
 type server struct {
 	http     *http.Server
 	listener net.Listener
@@ -248,21 +247,21 @@ type server struct {
 
 func start(listener net.Listener, handler http.Handler) *server {
 	s := &server{http: serve.HTTP(handler, answerTimeout), listener: listener}
-	go func() { _ = s.http.Serve(listener) }() // returns when closed
+	go func() { _ = s.http.Serve(listener) }() // returns when the server is closed
 	return s
 }
 
-// close frees the port before it returns, even if the server has not begun to serve yet.
+// close frees the port before it returns, even if Serve has not started yet.
 func (s *server) close() {
 	_ = s.listener.Close()
 	_ = s.http.Close()
 }
 
-// serves reports whether the Service exists in the family of an address.
+// serves reports whether the Service has the family of an address.
 func (c *check) serves(addr netip.Addr) bool { return c.want.Load().In(cluster.FamilyOf(addr)) }
 
-// closeExcept closes the servers, and their connections, on all addresses but those to keep. Of these it closes the ones in a
-// family that the Service no longer has.
+// closeExcept closes all servers with their connections, except those on the addresses in keep whose family the Service
+// still has.
 func (c *check) closeExcept(keep []netip.Addr) {
 	for addr, server := range c.servers {
 		if !slices.Contains(keep, addr) || !c.serves(addr) {
@@ -272,7 +271,7 @@ func (c *check) closeExcept(keep []netip.Addr) {
 	}
 }
 
-// checkReport is the body of an answer.
+// checkReport is the body of a response.
 type checkReport struct {
 	Service             serviceName `json:"service"`
 	LocalEndpoints      int         `json:"localEndpoints"`
@@ -284,7 +283,7 @@ type serviceName struct {
 	Name      string `json:"name"`
 }
 
-// handler answers for one family, on any path. Load balancers may weigh nodes by the header.
+// handler answers for one family, on any path. Load balancers may use the header as the node's weight.
 func (s *Services) handler(c *check, family cluster.Family) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		report := checkReport{

@@ -27,8 +27,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// harness runs a Services whose ports are real ones on loopback, and whose port numbers are names for them:
-// so no test takes a port that something else on the machine uses.
+// harness is a Services whose sockets listen on free loopback ports, so that no test depends on a particular port. The
+// addresses that it is asked to listen on are only names for them.
 type harness struct {
 	t *testing.T
 	*Services
@@ -37,8 +37,8 @@ type harness struct {
 	services cluster.Map[cluster.ServiceName, *plan.Service]
 
 	mu     sync.Mutex
-	taken  map[string]bool   // addresses that cannot be had
-	at     map[string]string // real address by the one asked for
+	taken  map[string]bool   // addresses in use
+	at     map[string]string // actual address by requested address
 	opened []string
 }
 
@@ -59,8 +59,7 @@ func newHarness(t *testing.T, all bool) *harness {
 
 func (h *harness) Event(e proxy.Event) { h.events = append(h.events, e) }
 
-// released is a listener that tells when it is closed; once, since its server closes it again when somebody else may have
-// the address.
+// released calls a function when it is closed.
 type released struct {
 	net.Listener
 	close func()
@@ -79,7 +78,7 @@ func (h *harness) listenFor(network, address string) (net.Listener, error) {
 		want = "tcp6"
 	}
 	if network != want {
-		h.t.Errorf("%s is listened on in the network %s, want %s", address, network, want)
+		h.t.Errorf("%s uses network %s, want %s", address, network, want)
 	}
 	if h.taken[address] {
 		return nil, fmt.Errorf("listen tcp %s: address already in use", address)
@@ -93,7 +92,7 @@ func (h *harness) listenFor(network, address string) (net.Listener, error) {
 	return &released{listener, sync.OnceFunc(func() { h.release(address) })}, nil
 }
 
-// take has somebody else use an address.
+// take marks an address as used by another process.
 func (h *harness) take(address string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -107,12 +106,12 @@ func (h *harness) release(address string) {
 	delete(h.at, address)
 }
 
-// sync plans for these Services, on nodes with these node port addresses.
+// sync calls Synced with these Services and node port addresses.
 func (h *harness) sync(addrs []netip.Addr) {
 	h.Synced(&proxy.Sync{Plan: &plan.Plan{Services: h.services, Node: &plan.Node{NodePortAddrs: addrs}}})
 }
 
-// set gives an IPv4 Service a health check; port 0 takes it away.
+// set creates or changes an IPv4 Service with a health check; port 0 removes the check.
 func (h *harness) set(name string, port uint16, endpoints int) {
 	h.setFamilies(name, port, map[cluster.Family]int{cluster.IPv4: endpoints})
 }
@@ -130,7 +129,7 @@ func (h *harness) remove(name string) {
 	h.services = h.services.Delete(cluster.ServiceName{Namespace: "ns", Name: name})
 }
 
-// seen is what a load balancer sees.
+// seen is a response as a load balancer sees it.
 type seen struct {
 	Code    int
 	Weight  string
@@ -139,7 +138,7 @@ type seen struct {
 	Healthy bool
 }
 
-// ask asks at an address, as it was asked for; the zero answer is that nobody listens.
+// ask sends a request to a requested address; the result is zero if nothing listens there.
 func (h *harness) ask(address string) seen {
 	h.t.Helper()
 	h.mu.Lock()
@@ -170,7 +169,7 @@ func (h *harness) ask(address string) seen {
 func (h *harness) expect(address string, want seen) {
 	h.t.Helper()
 	if diff := cmp.Diff(want, h.ask(address)); diff != "" {
-		h.t.Errorf("asking %s (-want +got):\n%s", address, diff)
+		h.t.Errorf("response of %s (-want +got):\n%s", address, diff)
 	}
 }
 
@@ -201,7 +200,7 @@ func TestServices(t *testing.T) {
 	h.expect("0.0.0.0:30001", bad("a", 0, true))
 	h.expect("0.0.0.0:30002", good("b", 1))
 	if len(h.opened) != 2 {
-		t.Errorf("a changed number of endpoints opened ports anew: %v", h.opened)
+		t.Errorf("a change of endpoints reopened ports: %v", h.opened)
 	}
 
 	h.set("a", 30003, 4)
@@ -212,7 +211,7 @@ func TestServices(t *testing.T) {
 	h.expect("0.0.0.0:30003", good("a", 4))
 
 	h.set("a", 0, 0)
-	h.set("c", 30003, 5) // the port passes on in one update
+	h.set("c", 30003, 5) // the port moves to another Service in one update
 	h.sync(nil)
 	h.expect("0.0.0.0:30003", good("c", 5))
 
@@ -239,7 +238,7 @@ func TestServicesPortTaken(t *testing.T) {
 	}
 	event := h.events[0]
 	if !strings.Contains(event.Message, "30001") || !strings.Contains(event.Message, "already in use") {
-		t.Errorf("the message says neither port nor cause: %s", event.Message)
+		t.Errorf("the message lacks the port or the cause: %s", event.Message)
 	}
 	event.Message = ""
 	if diff := cmp.Diff(proxy.Event{
@@ -251,7 +250,7 @@ func TestServicesPortTaken(t *testing.T) {
 	h.services = h.services.Set(name, &plan.Service{Name: name, UID: "a-2", HealthCheck: &plan.HealthCheck{Port: 30001, LocalEndpoints: map[cluster.Family]int{cluster.IPv4: 1}}})
 	h.sync(nil)
 	if len(h.events) != 2 || h.events[1].UID != "a-2" {
-		t.Errorf("the Service was made anew: %+v", h.events[1:])
+		t.Errorf("no Event for the recreated Service: %+v", h.events[1:])
 	}
 	h.set("a", 30001, 1)
 	h.release("0.0.0.0:30001")
@@ -259,7 +258,7 @@ func TestServicesPortTaken(t *testing.T) {
 	h.expect("0.0.0.0:30001", good("a", 1))
 }
 
-// TestServicesRetry lets time pass instead of syncing.
+// TestServicesRetry checks that a failed listener is retried without a sync.
 func TestServicesRetry(t *testing.T) {
 	h := newHarness(t, true)
 	clock := testclock.NewFakeClock(epoch)
@@ -290,7 +289,7 @@ func TestServicesRetry(t *testing.T) {
 	h.expect("0.0.0.0:30001", seen{})
 }
 
-// TestServicesAddresses moves the addresses on which node ports are served.
+// TestServicesAddresses changes the addresses on which node ports are served.
 func TestServicesAddresses(t *testing.T) {
 	one, two, link := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::2"), netip.MustParseAddr("fe80::1")
 	h := newHarness(t, false)
@@ -307,7 +306,7 @@ func TestServicesAddresses(t *testing.T) {
 	if diff := cmp.Diff([]string{"192.0.2.1:30001", "[2001:db8::2]:30001"}, h.opened); diff != "" {
 		t.Errorf("opened (-want +got):\n%s", diff)
 	}
-	h.take("192.0.2.1:30001") // an address fails, the other goes on
+	h.take("192.0.2.1:30001") // one address fails, the other is still served
 	h.sync([]netip.Addr{one, two})
 	h.expect("[2001:db8::2]:30001", good("a", 1))
 	if len(h.events) != 1 {
@@ -317,15 +316,15 @@ func TestServicesAddresses(t *testing.T) {
 	h.sync([]netip.Addr{one, two})
 	h.expect("192.0.2.1:30001", good("a", 1))
 	h.sync([]netip.Addr{two})
-	h.take("192.0.2.1:30001") // it was served in between, so this is news
+	h.take("192.0.2.1:30001") // it was served in between, so this is a new failure
 	h.sync([]netip.Addr{one, two})
 	if len(h.events) != 2 {
 		t.Errorf("got %d events, want two: %v", len(h.events), h.events)
 	}
 }
 
-// TestServicesFamilies lets each family answer for itself, on a wildcard socket of its own; a family that a Service does not
-// have has no listener.
+// TestServicesFamilies checks that each family has its own socket and answer, and that there is no listener in a family
+// that the Service does not have.
 func TestServicesFamilies(t *testing.T) {
 	h := newHarness(t, true)
 	const four, six = "0.0.0.0:30001", "[::]:30001"
@@ -352,7 +351,7 @@ func TestServicesFamilies(t *testing.T) {
 	}
 }
 
-// TestServicesBackendFamily does not listen in a family that the backend does not serve.
+// TestServicesBackendFamily checks that nothing listens in a family that the backend does not serve.
 func TestServicesBackendFamily(t *testing.T) {
 	h := newHarness(t, false)
 	h.config.Families = []cluster.Family{cluster.IPv6}
@@ -363,8 +362,8 @@ func TestServicesBackendFamily(t *testing.T) {
 	}
 }
 
-// TestServicesForget has nothing listen for a Service that is gone, or needs no health check any more: neither when node
-// ports are served elsewhere, nor when a port can be had that it once waited for.
+// TestServicesForget checks that nothing listens for a Service that was deleted or has no health check any more, also
+// after the addresses change or a port in use becomes free.
 func TestServicesForget(t *testing.T) {
 	one, two := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	h := newHarness(t, false)
@@ -387,8 +386,8 @@ func TestServicesForget(t *testing.T) {
 	}
 }
 
-// TestServicesCut ends the connections to a port that is given up: a load balancer that keeps one must not be told any more
-// what was so once.
+// TestServicesCut checks that the connections of a removed check are closed: a load balancer may keep one open and
+// would get outdated answers.
 func TestServicesCut(t *testing.T) {
 	h := newHarness(t, true)
 	h.set("a", 30001, 1)
@@ -418,11 +417,11 @@ func TestServicesCut(t *testing.T) {
 	h.remove("a")
 	h.sync(nil)
 	if err := ask(); err == nil {
-		t.Error("the Service is gone, and its connection still answers")
+		t.Error("the connection of a deleted Service still answers")
 	}
 }
 
-// TestServicesReal opens a port of the machine in both families at once, and frees it.
+// TestServicesReal opens a real port in both families, and frees it.
 func TestServicesReal(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", ":0")
 	if err != nil {
@@ -434,7 +433,7 @@ func TestServicesReal(t *testing.T) {
 	h.setFamilies("a", address.Port(), map[cluster.Family]int{cluster.IPv4: 1, cluster.IPv6: 2})
 	h.sync(nil)
 	if len(h.events) != 1 {
-		t.Errorf("a port in use gave %d events, want one", len(h.events))
+		t.Errorf("got %d events for a port in use, want one", len(h.events))
 	}
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)

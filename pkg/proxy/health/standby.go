@@ -2,22 +2,22 @@ package health
 
 import "net/http"
 
-// Standby answers for a proxy that waits until another one, which serves this node, ends.
+// Standby serves the health checks of a proxy that waits until another one on this node ends.
 type Standby struct {
-	// Ready reports whether the proxy could take over at once.
+	// Ready reports whether the proxy could take over immediately.
 	Ready func() bool
-	// WaitingFor describes the proxy that serves this node.
+	// WaitingFor describes the other proxy.
 	WaitingFor func() string
 }
 
-// standbyReport is the body of an answer.
+// standbyReport is the body of a response.
 type standbyReport struct {
 	Healthy    bool   `json:"healthy"`
 	WaitingFor string `json:"waitingFor"`
 }
 
-// Handler serves /healthz: 200 when the proxy is ready, so that a rollout goes on and ends the other one, and 503 before.
-// /livez is always 200: to start this process again would help nobody.
+// Handler serves /healthz: 200 if the proxy is ready, so that a rollout continues and ends the other one, and 503
+// before. /livez is always 200, because a restart would not help.
 func (s *Standby) Handler() http.Handler {
 	mux := http.NewServeMux()
 	serve := func(path string, healthy func() bool) {

@@ -1,6 +1,6 @@
-// Package leftovers removes what Kubernetes' kube-proxy leaves behind in ipvs mode, which this proxy does not have: virtual
-// servers, sets, and a dummy device that answers for every Service address of old. Its chains are the iptables backend's to
-// remove.
+// Package leftovers removes what Kubernetes' kube-proxy leaves behind in ipvs mode, which this proxy does not have:
+// virtual servers, IP sets, and a dummy device with the addresses of all Services. Its chains are removed by the
+// iptables backend.
 package leftovers
 
 import (
@@ -20,7 +20,7 @@ import (
 // device has the addresses of all Services.
 const device = "kube-ipvs0"
 
-// The prefixes of a set's name, for IPv4 and IPv6.
+// The prefixes of set names, for IPv4 and IPv6.
 const (
 	prefix     = "KUBE-"
 	prefixIPv6 = "KUBE-6-"
@@ -33,14 +33,14 @@ const (
 	sctp = 132
 )
 
-// busyPause and busyPatience are how often, and for how long, a set is tried to be deleted that a rule still uses: the
-// kernel lets go of a deleted rule's set a moment later.
+// The kernel releases the set of a deleted rule a moment later. busyPause is the time between attempts to delete a set
+// that is in use, busyPatience the limit.
 const (
 	busyPause    = 50 * time.Millisecond
 	busyPatience = 3 * time.Second
 )
 
-// sets are the names without their prefix.
+// sets returns the names of kube-proxy's sets, without their prefix.
 func sets() []string {
 	return []string{
 		"LOOP-BACK", "CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER", "LOAD-BALANCER-FW", "LOAD-BALANCER-LOCAL",
@@ -49,7 +49,7 @@ func sets() []string {
 	}
 }
 
-// short is a set's name without its prefix, where it is one of kube-proxy's.
+// short returns the name of a set without its prefix; ok is false unless it is one of kube-proxy's.
 func short(name string) (string, bool) {
 	text, ok := strings.CutPrefix(name, prefixIPv6)
 	if !ok {
@@ -58,16 +58,16 @@ func short(name string) (string, bool) {
 	return text, ok && slices.Contains(sets(), text)
 }
 
-// Mode is ipvs mode, in which this proxy cannot run.
+// Mode is ipvs mode, for cleanup only.
 type Mode struct {
 	Objects ipvs.Objects
-	// ExcludeCIDRs are the ranges of addresses whose virtual servers are not removed (ipvs.excludeCIDRs).
+	// ExcludeCIDRs are the ranges whose virtual servers are kept (ipvs.excludeCIDRs).
 	ExcludeCIDRs []string
 }
 
 var _ backend.Remover = Mode{}
 
-// Remove implements [backend.Remover]. The chains have to be removed before, because their rules use the sets.
+// Remove implements [backend.Remover]. The chains must be removed before, because their rules use the sets.
 func (m Mode) Remove(ctx context.Context) error {
 	excluded, err := cluster.ParsePrefixes(m.ExcludeCIDRs)
 	if err != nil {
@@ -81,7 +81,7 @@ func (m Mode) Remove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Sets and device identify the virtual servers of kube-proxy, so they are removed last.
+	// The sets and the device identify kube-proxy's virtual servers, so they are removed last.
 	if err := deleteServers(m.Objects, addrs, existing, excluded); err != nil {
 		return err
 	}
@@ -101,8 +101,8 @@ func (m Mode) Present(context.Context) (bool, error) {
 	return exists, err
 }
 
-// deleteServers deletes the virtual servers that are kube-proxy's: those on an address of its device, and those of node
-// ports, which its sets name, on this machine's addresses. Others may be a load balancer's that is also run here.
+// deleteServers deletes kube-proxy's virtual servers: those on an address of its device, and those on this machine's
+// addresses with a node port in its sets. Others may belong to a load balancer on the same machine.
 func deleteServers(objects ipvs.Objects, addrs []netip.Addr, sets []ipvs.Set, excluded []netip.Prefix) error {
 	servers, err := objects.Servers()
 	if err != nil || len(servers) == 0 {
@@ -129,7 +129,7 @@ type port struct {
 	number   uint16
 }
 
-// nodePorts are those in the sets. Sets for TCP and UDP hold ports alone.
+// nodePorts returns the node ports in the sets. Entries for TCP and UDP have no address.
 func nodePorts(sets []ipvs.Set) map[port]bool {
 	ports := map[port]bool{}
 	for _, set := range sets {

@@ -19,13 +19,13 @@ func server(protocol uint8, addr string) ipvs.Server {
 	return ipvs.Server{Protocol: protocol, Addr: netip.MustParseAddrPort(addr)}
 }
 
-// nodeWith is a node that ipvs mode served, beside a load balancer of somebody else's.
+// nodeWith returns a node after ipvs mode, with the virtual servers of another load balancer.
 func nodeWith() *ipvs.Fake {
 	return &ipvs.Fake{
 		Virtual: []ipvs.Server{
 			server(tcp, "10.96.0.10:80"), server(udp, "10.96.0.10:53"), server(tcp, "[fd00::10]:80"), // cluster IPs
 			server(tcp, "192.0.2.1:30080"), server(udp, "192.0.2.1:30053"), server(sctp, "192.0.2.1:30132"), server(tcp, "[2001:db8::1]:30080"), // node ports
-			server(tcp, "192.0.2.1:443"), server(udp, "192.0.2.1:30080"), server(tcp, "198.51.100.1:30080"), // somebody else's
+			server(tcp, "192.0.2.1:443"), server(udp, "192.0.2.1:30080"), server(tcp, "198.51.100.1:30080"), // another program's
 		},
 		Named: map[string][]ipvs.Entry{
 			"KUBE-CLUSTER-IP":            {{Protocol: tcp, Addr: netip.MustParseAddrPort("10.96.0.10:80")}},
@@ -49,7 +49,7 @@ func TestRemove(t *testing.T) {
 	want.Virtual = want.Virtual[7:]
 	want.Named = map[string][]ipvs.Entry{"KUBE-ROUTER-NODES": nil, "KUBE-NODE-PORT-LOCAL-OTHER": nil, "CLUSTER-IP": nil}
 	delete(want.Dummies, device)
-	for range 2 { // the second finds nothing
+	for range 2 { // the second run finds nothing
 		if err := (Mode{Objects: objects}).Remove(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestCleanupLeavesExcluded has the configuration exclude a range of addresses.
+// TestCleanupLeavesExcluded checks that virtual servers in excluded ranges are kept.
 func TestCleanupLeavesExcluded(t *testing.T) {
 	objects := nodeWith()
 	if err := (Mode{Objects: objects, ExcludeCIDRs: []string{"192.0.2.0/24"}}).Remove(t.Context()); err != nil {
@@ -72,16 +72,17 @@ func TestCleanupLeavesExcluded(t *testing.T) {
 	}
 }
 
-// TestCleanupFails has a set, and then a virtual server, that cannot be removed: what is needed to go on later stays.
+// TestCleanupFails checks that a set or virtual server that cannot be removed is reported, and that everything needed
+// for another attempt is kept.
 func TestCleanupFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // or it would take as long as a set is tried
+	synctest.Test(t, func(t *testing.T) { // skips the pauses between attempts
 		objects := nodeWith()
 		objects.Used["KUBE-CLUSTER-IP"] = true
 		if err := (Mode{Objects: objects}).Remove(t.Context()); !errors.Is(err, ipvs.ErrBusy) {
 			t.Errorf("got %v, want ErrBusy", err)
 		}
 		if _, ok := objects.Named["KUBE-CLUSTER-IP"]; !ok || len(objects.Named) != 4 || len(objects.Virtual) != 3 || len(objects.Dummies) != 1 {
-			t.Errorf("left are %+v; want the set that is used, and nothing else of kube-proxy's", objects)
+			t.Errorf("left are %+v; want the set in use and everything of other programs", objects)
 		}
 	})
 	objects := nodeWith()
@@ -90,10 +91,10 @@ func TestCleanupFails(t *testing.T) {
 		t.Errorf("got %v, want the refusal", err)
 	}
 	if before := nodeWith(); len(objects.Named) != len(before.Named) || len(objects.Dummies) != len(before.Dummies) {
-		t.Errorf("left are %+v; want sets and device, by which the next attempt knows the virtual servers", objects)
+		t.Errorf("left are %+v; want the sets and the device, which identify the virtual servers", objects)
 	}
 	objects.Refuse = nil
 	if err := (Mode{Objects: objects}).Remove(t.Context()); err != nil || len(objects.Virtual) != 3 || len(objects.Named) != 3 || len(objects.Dummies) != 1 {
-		t.Errorf("the second attempt: %v; left are %+v", err, objects)
+		t.Errorf("second attempt: %v; left are %+v", err, objects)
 	}
 }

@@ -1,5 +1,5 @@
-// Package rivals recognises another kube-proxy that takes no lock, such as Kubernetes' own, by the rules that it writes: in
-// another mode, rules that come back after they were removed; in the same mode, objects that this proxy never writes.
+// Package rivals detects another kube-proxy on this node that takes no lock, such as Kubernetes' own, by its rules: in
+// another mode, rules that reappear after they were removed; in the same mode, objects that this proxy never writes.
 package rivals
 
 import (
@@ -25,22 +25,22 @@ type Mode struct {
 
 // Config configures a Watch.
 type Config struct {
-	// Mode is the name of this proxy's mode. Others are all other modes, whose rules this proxy removes at its start.
+	// Mode is the name of this proxy's mode, Others are all other modes. Their rules are removed at the start.
 	Mode   string
 	Others []Mode
-	// Seen is called each time another proxy of a mode is seen. It must not block.
+	// Seen is called each time another proxy is detected. It must not block.
 	Seen func(mode string, at time.Time)
-	// Processes lists the ids of other processes that may be meant.
+	// Processes returns the ids of processes that may be the other proxy.
 	Processes func() ([]int, error)
 	Logger    logr.Logger
 }
 
-// Watch looks for other proxies. It is a proxy.DriftObserver.
+// Watch detects other proxies. It is a proxy.DriftObserver.
 type Watch struct {
 	config  Config
 	drifted chan struct{}
-	// The other fields belong to Run. absent are the other modes whose rules have been absent, logged the modes of other
-	// proxies that have been logged.
+	// The other fields belong to Run. absent holds the modes whose rules have been absent since the start, logged those
+	// for which another proxy has been logged.
 	absent map[string]bool
 	logged logonce.Conditions[string]
 }
@@ -53,18 +53,18 @@ func New(config Config) *Watch {
 		logged: logonce.Conditions[string]{Again: logonce.Reminder}}
 }
 
-// Drifted notes that a proxy of the same mode wrote.
+// Drifted records that another proxy of the same mode has written rules.
 func (w *Watch) Drifted(d backend.Drift) {
 	if !d.Rival {
 		return
 	}
 	select {
 	case w.drifted <- struct{}{}:
-	default: // it is noted already
+	default: // already recorded
 	}
 }
 
-// Run looks until ctx ends.
+// Run checks for other proxies until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
@@ -82,7 +82,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// look finds out whether rules of another mode came back. Those that were there from the start are left over.
+// look checks whether rules of another mode reappeared. Rules that have existed since the start are leftovers.
 func (w *Watch) look(ctx context.Context, mode Mode) {
 	present, err := mode.Present(ctx)
 	switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
-// TestWatch runs a Watch in nftables mode, beside one other mode, through a sequence of states.
+// TestWatch runs a Watch in nftables mode, with one other mode, through a sequence of states.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen, logged []string
@@ -63,22 +63,22 @@ func TestWatch(t *testing.T) {
 		expect("rules from before the start", nil, 0)
 		set(false, nil)
 		time.Sleep(period)
-		expect("none", nil, 0)
-		set(true, errors.New("no answer"))
+		expect("no rules", nil, 0)
+		set(true, errors.New("failed check"))
 		time.Sleep(period)
-		expect("no answer", nil, 0)
+		expect("failed check", nil, 0)
 		set(true, nil)
 		time.Sleep(period)
-		expect("rules that came back", []string{"iptables"}, 1)
+		expect("rules that reappeared", []string{"iptables"}, 1)
 		time.Sleep(2 * period)
-		expect("rules that are still there", []string{"iptables", "iptables"}, 0)
+		expect("rules that still exist", []string{"iptables", "iptables"}, 0)
 		set(false, nil)
 		time.Sleep(logonce.Reminder)
-		expect("none again", nil, 0)
-		w.Drifted(backend.Drift{What: "a rule that somebody deleted"})
-		expect("a drift that anybody may have caused", nil, 0)
+		expect("no rules again", nil, 0)
+		w.Drifted(backend.Drift{What: "a deleted rule"})
+		expect("a drift that is not specific to kube-proxy", nil, 0)
 		w.Drifted(backend.Drift{Rival: true})
-		expect("a drift by a rival", []string{"nftables"}, 1)
+		expect("a drift by another kube-proxy", []string{"nftables"}, 1)
 		set(true, nil)
 		time.Sleep(period)
 		synctest.Wait()
