@@ -1,5 +1,5 @@
-// Package backend defines the interface of dataplanes. Each subpackage implements one, with its own kind of rules; they do
-// not depend on each other, and all render the same plan.
+// Package backend defines the interface of dataplanes. Each subpackage implements one, with its own kind of rules; they
+// are independent of each other, and all render the same plan.
 package backend
 
 import (
@@ -40,21 +40,21 @@ type PacketCounter interface {
 // RejectCounter is implemented by Backends that count the packets to node ports that they reject on loopback addresses
 // (plan.Localhost). It is safe for concurrent use.
 type RejectCounter interface {
-	// LocalhostRejected returns their number by protocol, since the rules were first written. It has no entry before
-	// that.
+	// LocalhostRejected returns the number of packets by protocol since the rules were first written. It has no entries
+	// before that.
 	LocalhostRejected(family cluster.Family) (map[cluster.Protocol]uint64, error)
 }
 
-// MetricNamer is implemented by Backends that have metrics of their own names.
+// MetricNamer is implemented by Backends with metrics of their own.
 type MetricNamer interface {
-	// MetricNames returns those that are exposed beside the metrics of all backends.
+	// MetricNames returns the metrics that are exposed in addition to those of all backends.
 	MetricNames() MetricNames
 }
 
 // MetricNames are the names, without the prefix kubeproxy_, of metrics that upstream names differently for each proxy mode.
 // A metric without a name is not exposed.
 type MetricNames struct {
-	// SyncFailures counts failed syncs, PartialSyncFailures those of them that wrote only changes, CleanupFailures failed
+	// SyncFailures counts failed syncs, PartialSyncFailures those that wrote only changes, CleanupFailures failed
 	// removals of unused rules.
 	SyncFailures, PartialSyncFailures, CleanupFailures string
 	// TableRules is the number of rules in each of Result.Tables, TableRulesWritten the number that the last sync wrote.
@@ -70,9 +70,9 @@ type MetricNames struct {
 
 // ConnectionCounter is implemented by Backends whose rules count connections. It is safe for concurrent use.
 type ConnectionCounter interface {
-	// Connections reads what the kernel has counted for the routes of a family, and adds it to the result. A rule that was
-	// replaced counts from 0 again; routes that are not programmed count nothing. Endpoints are read only if endpoints is
-	// true: there may be many times as many. It ends early, with an error, if ctx does.
+	// Connections reads the kernel's counters for the routes of a family and adds them to the result. A rule that was
+	// replaced starts at 0 again; routes that are not programmed count nothing. Endpoints are read only if endpoints is
+	// true, because there may be many of them. It returns early, with an error, if ctx ends.
 	Connections(ctx context.Context, family cluster.Family, routes iter.Seq[*plan.Route], endpoints bool) (*Connections, error)
 }
 
@@ -110,7 +110,7 @@ type PortEndpoint struct {
 type Result struct {
 	Family   cluster.Family
 	Duration time.Duration
-	// Read reports whether the kernel's state had to be read.
+	// Read reports whether the kernel's state was read.
 	Read bool
 	// Elements and Rules count what was written: operations on elements of maps and sets, and rules.
 	Elements, Rules int
@@ -144,10 +144,10 @@ const MaxDetails = 10
 // Drift is an external modification of the rules.
 type Drift struct {
 	Family cluster.Family
-	// What describes the difference, Writer the program that wrote last according to the kernel.
+	// What describes the difference. Writer is the last program that wrote, according to the kernel.
 	What, Writer string
 	// Details name the chains, sets and elements that differ, at most MaxDetails; nil if they are not known.
 	Details []string
-	// Rival reports that there is something now that only another kube-proxy writes.
+	// Rival reports that there are now objects that only another kube-proxy writes.
 	Rival bool
 }

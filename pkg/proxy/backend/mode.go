@@ -7,11 +7,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Mode is a proxy mode of this program. It works on the network namespace that its methods are called in.
+// Mode is a proxy mode of this program. It works on the network namespace in which its methods are called.
 type Mode interface {
 	Remover
-	// Open opens a Backend for these families. It fails if that could not write anything, for example because a program
-	// or a right is missing.
+	// Open opens a Backend for these families. It fails if the Backend could not write anything, for example because a
+	// program or a privilege is missing.
 	Open(ctx context.Context, families ...cluster.Family) (Backend, error)
 }
 
@@ -30,9 +30,9 @@ type Preparer interface {
 	Prepare(ctx context.Context, planning *plan.Options) error
 }
 
-// RawSocketUser is implemented by Modes that need CAP_NET_RAW for a part of what they do.
+// RawSocketUser is implemented by Modes that use CAP_NET_RAW for some features.
 type RawSocketUser interface {
-	// WithoutRawSockets describes what does not work without it, as a clause.
+	// WithoutRawSockets describes, as a clause, what does not work without it.
 	WithoutRawSockets() string
 }
 
@@ -40,20 +40,20 @@ type RawSocketUser interface {
 type Prober interface {
 	// Tools returns the programs that the mode runs for these families.
 	Tools(ctx context.Context, families ...cluster.Family) []Tool
-	// Variant returns what Features has to know about this network namespace.
+	// Variant returns what Features must know about this network namespace.
 	Variant(ctx context.Context) (string, error)
-	// Features tries each feature of the kernel that the rules of a family need. It writes rules and leaves them behind, so it
-	// must be called in a network namespace that is removed afterwards. The error means that nothing could be tried.
+	// Features tries each kernel feature that the rules of a family need. It writes rules and leaves them behind, so
+	// call it in a temporary network namespace. The error means that nothing could be tried.
 	Features(ctx context.Context, variant string, family cluster.Family) ([]Feature, error)
 }
 
-// Tool is a program that a mode runs. Err is why it cannot be run.
+// Tool is a program that a mode runs. Err is the reason if it cannot be run.
 type Tool struct {
 	Name, Version string
 	Err           error
 }
 
-// Feature is something of the kernel that rules need, and the module that has it. Err is why it does not work.
+// Feature is a kernel feature that rules need, and the module that provides it. Err is the reason if it does not work.
 type Feature struct {
 	Name, Module string
 	Err          error
@@ -62,12 +62,13 @@ type Feature struct {
 // Families are the address families to open a Backend for.
 type Families struct {
 	All []cluster.Family
-	// Required is whether all are required, FirstRequired whether the first one is, as the primary family of the node.
+	// Required means that all families are required, FirstRequired that the first one is, as the primary family of the
+	// node.
 	Required, FirstRequired bool
 }
 
-// OpenUsable opens a Backend for those of the families that it can be opened for, and returns them. It tries all families
-// first, and then each one alone. leftOut is the reason if not all are returned.
+// OpenUsable opens a Backend for those of the families that work, and returns them. It tries all families first, and
+// then each one alone. leftOut is the reason if not all are returned.
 func OpenUsable(ctx context.Context, mode Mode, wanted Families) (opened Backend, families []cluster.Family, leftOut, err error) {
 	opened, err = mode.Open(ctx, wanted.All...)
 	if err == nil {

@@ -25,7 +25,7 @@ func (m fakeMode) Open(_ context.Context, families ...cluster.Family) (Backend, 
 	return struct{ Backend }{}, nil
 }
 
-// TestOpenUsable leaves a family out that does not work if that is allowed.
+// TestOpenUsable checks that a family that does not work is left out if that is allowed.
 func TestOpenUsable(t *testing.T) {
 	both := []cluster.Family{cluster.IPv4, cluster.IPv6}
 	for _, test := range []struct {

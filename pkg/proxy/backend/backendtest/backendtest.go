@@ -69,9 +69,9 @@ func (s *Site) Sync(t *testing.T, p *plan.Plan) []backend.Result {
 // Bench is a Site that runs cases.
 type Bench struct {
 	*Site
-	// As is the backend's name in the cases that expect another result of it.
+	// As is the backend's name in cases that expect a different result for it.
 	As string
-	// last is the endpoint of the packet before, if there was only one.
+	// last is the endpoint of the previous packet, if there was only one.
 	last string
 }
 
@@ -94,7 +94,7 @@ func NewBench(t *testing.T, open Open) *Bench {
 // Run runs all cases of a folder with one backend, without restarting it.
 func Run(t *testing.T, dir string, open Open) { RunAs(t, dir, "", open) }
 
-// RunAs is Run for a backend that has a name in some cases.
+// RunAs is Run for a backend that some cases mention by name.
 func RunAs(t *testing.T, dir, name string, open Open) {
 	all, err := cases.Load(dir)
 	if err != nil {
@@ -178,8 +178,8 @@ func unserved(packet cases.Packet) netns.Verdict {
 // in two million.
 const probesPerEndpoint = 16
 
-// ask sends a packet often enough to reach every endpoint, and compares the answers. last is the endpoint of the line
-// before; the result is that of this line, if there is only one.
+// ask sends a packet often enough to reach every endpoint, and compares the answers. last is the endpoint of the
+// previous line; the result is the endpoint of this line, if there is only one.
 func (b *Bench) ask(probe netns.Probe, p cases.Packet, last string) (endpoint string, err error) {
 	want := p.Endpoints
 	switch p.Choice {

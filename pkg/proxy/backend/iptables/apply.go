@@ -12,20 +12,21 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 )
 
-// applier writes patches through the door.
+// applier writes patches through pkg/kernel/ipt.
 type applier struct {
 	ctx      context.Context
 	door     ipt.Tables
 	writer   *writer
 	settings Settings
-	// stuck are chains that could not be deleted because a rule of another program goes to them; each is logged once.
+	// stuck holds the chains that could not be deleted because a rule of another program uses them. Each is logged
+	// once.
 	stuck map[chainName]bool
 
-	// rules counts what was written: rules and chains.
+	// rules counts the rules and chains that were written.
 	rules int
 }
 
-// refusal means that iptables does not take the rules of one port of a Service.
+// refusal means that iptables refuses the rules of one port of a Service.
 type refusal struct {
 	owner portKey
 	cause error
@@ -37,10 +38,11 @@ func (e *refusal) Error() string {
 
 func (e *refusal) Unwrap() error { return e.cause }
 
-// apply writes the patch. Every transaction on the way leaves a correct dataplane. Between the tables that means: what
-// is refused in the filter table begins before the nat table lets go of it, and ends after the nat table took it up.
+// apply writes the patch in transactions that each leave a correct dataplane. If the filter table starts to refuse
+// connections to a frontend, that is written before the nat table stops to serve it; if it stops to refuse them, after
+// the nat table serves it.
 func (a *applier) apply(p *patch) error {
-	if err := a.unhook(p.retired()); err != nil { // or their chains could not be deleted
+	if err := a.unhook(p.retired()); err != nil { // otherwise their chains could not be deleted
 		return err
 	}
 	early, late := p.writes[tableFilter], []write(nil)
@@ -67,9 +69,8 @@ func (a *applier) apply(p *patch) error {
 	return a.finish(p)
 }
 
-// finish writes what leads to our chains, after all of them are there. Node ports on 127.0.0.0/8 need a setting that lets
-// packets to these addresses be routed. It would let neighbours reach what listens on localhost only (CVE-2020-8558), so the
-// rule that keeps them out is in force before it is set.
+// finish writes the jumps to our chains, when all chains exist. Node ports on 127.0.0.0/8 need route_localnet, which
+// would expose sockets on localhost to neighbours (CVE-2020-8558), so the rule that blocks these is written first.
 func (a *applier) finish(p *patch) error {
 	if p.localnet {
 		if err := a.edit(a.door.Append, chainName{tableFilter, chainLocalnet}, a.writer.localnetRule()); err != nil {
@@ -88,7 +89,7 @@ func (a *applier) finish(p *patch) error {
 	return nil
 }
 
-// unhook removes rules from built-in chains. One that cannot be removed does not keep the others.
+// unhook removes rules from built-in chains. It continues after an error.
 func (a *applier) unhook(hooks []hook) error {
 	var failed []error
 	for _, h := range hooks {
@@ -97,7 +98,7 @@ func (a *applier) unhook(hooks []hook) error {
 	return errors.Join(failed...)
 }
 
-// edit changes one rule of a chain that others write, too.
+// edit changes one rule of a chain that other programs write, too.
 func (a *applier) edit(do func(table, chain string, rule ...string) error, in chainName, text string) error {
 	words, err := ipt.Words(text)
 	if err != nil {
@@ -106,7 +107,7 @@ func (a *applier) edit(do func(table, chain string, rule ...string) error, in ch
 	return do(in.table, in.name, words...)
 }
 
-// routeLocalnet lets packets to 127.0.0.0/8 be routed.
+// routeLocalnet allows packets to 127.0.0.0/8 to be routed.
 func (a *applier) routeLocalnet() error {
 	if value, err := a.settings.Read(localnetRouted); err == nil && value == "1" {
 		return nil
@@ -117,8 +118,7 @@ func (a *applier) routeLocalnet() error {
 	return nil
 }
 
-// write makes and rewrites chains, and deletes those that nothing goes to after that, in as few transactions as the
-// variant takes well.
+// write creates and rewrites chains and then deletes unused ones, in as few transactions as the variant handles well.
 func (a *applier) write(table string, writes []write, deletes []string) error {
 	for len(writes) > 0 {
 		n := a.chunk(writes)
@@ -129,7 +129,7 @@ func (a *applier) write(table string, writes []write, deletes []string) error {
 		}
 		err := a.restore(table, writes[:n], gone)
 		if err != nil && last {
-			// It may be the deletion: a chain that a rule of another program goes to cannot be deleted.
+			// A chain that is used by a rule of another program cannot be deleted: try without the deletions.
 			err, last = a.restore(table, writes[:n], nil), false
 		}
 		if err != nil {
@@ -145,10 +145,10 @@ func (a *applier) write(table string, writes []write, deletes []string) error {
 	return a.remove(table, deletes)
 }
 
-// linesPerUnit is how many lines a unit has that counts once.
+// linesPerUnit is the number of lines of a unit of average size.
 const linesPerUnit = 4
 
-// chunk is how many of the writes go into the next transaction: units whole.
+// chunk returns how many of the writes belong to the next transaction. It does not split units.
 func (a *applier) chunk(writes []write) int {
 	units, lines := 1, 0
 	for i := range writes {
@@ -163,7 +163,7 @@ func (a *applier) chunk(writes []write) int {
 	return len(writes)
 }
 
-// restore is one transaction.
+// restore writes one transaction.
 func (a *applier) restore(table string, writes []write, deletes []string) error {
 	err := a.door.Restore(a.ctx, restoreInput(table, writes, nil, deletes))
 	if err == nil {
@@ -175,8 +175,8 @@ func (a *applier) restore(table string, writes []write, deletes []string) error 
 	return err
 }
 
-// restoreInput is the input of iptables-restore --noflush that makes or empties chains, fills some, and deletes others. hooks
-// are rules in other chains.
+// restoreInput returns the input of iptables-restore --noflush that creates or empties chains, fills some, and deletes
+// others. hooks are rules in other chains.
 func restoreInput(table string, writes []write, hooks, deletes []string) string {
 	var b strings.Builder
 	b.WriteString("*" + table + "\n")
@@ -201,11 +201,11 @@ func restoreInput(table string, writes []write, hooks, deletes []string) string 
 	return b.String()
 }
 
-// isolate finds out which port of a Service a transaction was refused for, and writes what can be written of it.
+// isolate finds the port of a Service for which a transaction was refused, and writes as much of the rest as possible.
 func (a *applier) isolate(table string, writes []write, cause error) error {
 	var refused *ipt.RestoreError
 	if !errors.As(cause, &refused) {
-		return cause // not because of a line: a lock, a program that is missing
+		return cause // not because of a line, but for example a lock or a missing program
 	}
 	units := split(writes)
 	owner, at := ownerOf(units, refused.Text)
@@ -218,7 +218,7 @@ func (a *applier) isolate(table string, writes []write, cause error) error {
 		}
 		return &refusal{owner, cause}
 	}
-	if at >= 0 { // though the program may blame the line after
+	if at >= 0 { // the program may also blame the next line
 		if err := a.restore(table, units[at], nil); err != nil {
 			return a.isolate(table, units[at], err)
 		}
@@ -244,7 +244,7 @@ func split(writes []write) [][]write {
 	return units
 }
 
-// ownerOf finds the port whose line the program blames, and the unit that the line is in; -1 is none.
+// ownerOf finds the port whose line the program blames, and the unit with the line; unit is -1 if there is none.
 func ownerOf(units [][]write, text string) (owner portKey, unit int) {
 	for at, writes := range units {
 		for _, w := range writes {
@@ -258,7 +258,7 @@ func ownerOf(units [][]write, text string) (owner portKey, unit int) {
 	return portKey{}, -1
 }
 
-// soleOwner is the port that all lines are for, if there is one.
+// soleOwner returns the port that owns all lines, if there is one.
 func soleOwner(writes []write) (owner portKey) {
 	for _, w := range writes {
 		for _, l := range w.lines {
@@ -271,7 +271,7 @@ func soleOwner(writes []write) (owner portKey) {
 	return owner
 }
 
-// remove deletes chains. One that a rule of another program goes to is left, empty.
+// remove deletes chains. A chain that is used by a rule of another program is left empty.
 func (a *applier) remove(table string, names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -283,7 +283,7 @@ func (a *applier) remove(table string, names []string) error {
 			return err
 		}
 	}
-	for some := range slices.Chunk(names, size) { // chains that go to each other cannot be deleted one by one
+	for some := range slices.Chunk(names, size) { // chains that jump to each other cannot be deleted one by one
 		var emptied []write
 		for _, name := range some {
 			emptied = append(emptied, write{name: name})

@@ -18,8 +18,8 @@ type Backend struct {
 
 var _ backend.Backend = (*Backend)(nil)
 
-// New makes a backend that writes the given tables, one for each family to be served. Whether invalid packets are dropped
-// is decided here, by the settings of the kernel.
+// New returns a backend that writes the given tables, one for each family to be served. The kernel's settings at this
+// time decide whether invalid packets are dropped.
 func New(opts Options, settings Settings, doors ...ipt.Tables) *Backend {
 	b := &Backend{opts: opts}
 	for _, door := range doors {
@@ -28,11 +28,11 @@ func New(opts Options, settings Settings, doors ...ipt.Tables) *Backend {
 	return b
 }
 
-// Sync makes the tables hold what the plan says. A port of a Service that iptables refuses stays left out until it changes,
-// and is tried again now and then; its error is returned each time that it was tried.
+// Sync makes the tables equal to the plan. A port of a Service that iptables refuses is quarantined until it changes,
+// and retried periodically; its error is returned after each attempt.
 func (b *Backend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
-	for _, f := range b.families { // before our own programs are heard
-		f.drift.hear()
+	for _, f := range b.families { // before our own programs cause notifications
+		f.drift.readChanges()
 	}
 	results := make([]backend.Result, len(b.families))
 	ran := false
@@ -42,18 +42,18 @@ func (b *Backend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
 	}
 	for _, f := range b.families {
 		if ran && !f.drift.nft() {
-			f.drift.ignore() // one family's programs take the lock that the other listens to
+			f.drift.discardChanges() // the programs of one family take the lock that the other family watches
 		}
 	}
 	return results
 }
 
-// Check reports whether somebody else changed our chains or hooks. In the nft variant the kernel reports which chains were
-// written, and only those are looked at. In the legacy variant all are, if a program took the xtables lock or a table's size
-// is another; a change of neither is found as soon as the cost of looking at all of them allows.
+// Check reports whether chains or hooks were modified externally. In the nft variant the kernel reports which chains
+// were written, and only those are read. In the legacy variant all are read if a program took the xtables lock or a
+// table's size has changed; a change without either is found by polling.
 func (b *Backend) Check(ctx context.Context) (drifts []backend.Drift, _ error) {
 	var failed []error
-	runtime.LockOSThread() // whose processor time is what a look costs
+	runtime.LockOSThread() // cputime measures this thread
 	defer runtime.UnlockOSThread()
 	for _, f := range b.families {
 		found, err := f.drift.check(ctx, 1/float64(len(b.families)))
@@ -65,7 +65,7 @@ func (b *Backend) Check(ctx context.Context) (drifts []backend.Drift, _ error) {
 	return drifts, errors.Join(failed...)
 }
 
-// Cleanup removes our chains and the rules that lead to them, and those of another program in our place.
+// Cleanup removes our chains and the rules that lead to them, and those of another kube-proxy.
 func (b *Backend) Cleanup(ctx context.Context) error {
 	var failed []error
 	for _, f := range b.families {
@@ -75,7 +75,7 @@ func (b *Backend) Cleanup(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// Close leaves the tables as they are.
+// Close leaves the tables in place.
 func (b *Backend) Close() error {
 	var failed []error
 	for _, f := range b.families {

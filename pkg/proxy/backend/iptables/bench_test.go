@@ -17,8 +17,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// kernelBackend is a backend in a network namespace of the benchmark's own, and a function that moves the goroutine of a
-// part of the benchmark there, for its end.
+// kernelBackend returns a backend in a new network namespace, and a function that moves the current goroutine there
+// until the end of that part of the benchmark.
 func kernelBackend(b *testing.B, variant ipt.Variant) (backend *Backend, enter func()) {
 	b.Helper()
 	netns.Enter(b, "iptables-"+string(variant))
@@ -39,7 +39,8 @@ func kernelBackend(b *testing.B, variant ipt.Variant) (backend *Backend, enter f
 	}
 }
 
-// cpu reports the processor time of an operation, of this thread and of iptables, which a busy machine does not change.
+// cpu reports the processor time of an operation, of this thread and of iptables. Unlike elapsed time it does not
+// depend on the load.
 func cpu(b *testing.B, operation func(n int)) {
 	b.Helper()
 	runtime.LockOSThread()
@@ -51,8 +52,8 @@ func cpu(b *testing.B, operation func(n int)) {
 	b.ReportMetric(float64((cputime.Spent()-before).Microseconds())/1000/float64(b.N), "cpu-ms/op")
 }
 
-// BenchmarkIptables measures what the design promises, at 10,000 Services of two endpoints: a cold start, a change of one
-// endpoint, a restart that finds all as it should be, and looking for others' changes.
+// BenchmarkIptables measures, at 10,000 Services with two endpoints, a cold start, a change of one endpoint, a restart
+// without changes, and the detection of external changes.
 func BenchmarkIptables(b *testing.B) {
 	const services = 10_000
 	for _, variant := range []ipt.Variant{ipt.NFT, ipt.Legacy} {
@@ -84,14 +85,14 @@ func BenchmarkIptables(b *testing.B) {
 			b.Run("look", func(b *testing.B) {
 				cpu(b, func(int) {
 					f := backend.families[0]
-					f.drift.suspect = variant == ipt.NFT // which would look at nothing otherwise
+					f.drift.suspect = variant == ipt.NFT // which would otherwise read nothing
 					if drift, err := f.drift.audit(context.Background()); err != nil || drift != nil {
 						b.Fatal(drift, err)
 					}
 				})
 			})
-			b.Run("hear", func(b *testing.B) {
-				cpu(b, func(int) { backend.families[0].drift.hear() })
+			b.Run("changes", func(b *testing.B) {
+				cpu(b, func(int) { backend.families[0].drift.readChanges() })
 			})
 			b.Run("restart", func(b *testing.B) {
 				enter()
@@ -101,7 +102,7 @@ func BenchmarkIptables(b *testing.B) {
 	}
 }
 
-// BenchmarkRender measures rendering alone, at 10,000 Services of two endpoints: from nothing, and after a change of one
+// BenchmarkRender measures rendering of 10,000 Services with two endpoints: all of them, and after a change of one
 // endpoint.
 func BenchmarkRender(b *testing.B) {
 	c := clusters.NewSized(10_000, 2)

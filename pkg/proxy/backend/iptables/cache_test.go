@@ -11,8 +11,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// TestWithoutCaches takes two backends through random clusters: one keeps all that is kept from one sync to the next, the
-// other none of it, neither the plan nor what was rendered nor what its tables hold. Their tables are the same.
+// TestWithoutCaches applies random changes to two backends, one of which forgets all its state before each sync. Their
+// tables must be equal.
 func TestWithoutCaches(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		for _, many := range []int{12, 140} {
@@ -29,7 +29,7 @@ func TestWithoutCaches(t *testing.T) {
 						t.Fatal(err)
 					}
 					if d := cmp.Diff(dump(without), dump(with)); d != "" {
-						t.Fatalf("%s: what was kept changes the tables (-without +with):\n%s", f.state.family, d)
+						t.Fatalf("%s: cached state changes the tables (-without +with):\n%s", f.state.family, d)
 					}
 				}
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// cleanup removes one family's chains and hooks. What cannot be removed does not keep the rest, and is reported. What is
-// shared with the kubelet stays: the chain KUBE-FIREWALL and the jumps to it.
+// cleanup removes the chains and hooks of one family. It continues after an error, and reports it. The chain
+// KUBE-FIREWALL and the jumps to it stay: the kubelet uses them, too.
 func cleanup(ctx context.Context, door ipt.Tables, family cluster.Family, can capabilities) error {
 	have, err := read(ctx, door)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 
 var _ backend.ConnectionCounter = (*Backend)(nil)
 
-// Connections implements [backend.ConnectionCounter]. It reads the chains in which the routes have rules, as they were last
-// written. A chain that was written again meanwhile counts nothing.
+// Connections implements [backend.ConnectionCounter]. It reads the chains with rules of the routes, as they were last
+// written. A chain that was written again in the meantime counts nothing.
 func (b *Backend) Connections(ctx context.Context, family cluster.Family, routes iter.Seq[*plan.Route], endpoints bool) (*backend.Connections, error) {
 	counts := backend.NewConnections()
 	for _, f := range b.families {
@@ -43,16 +43,16 @@ func (b *Backend) Connections(ctx context.Context, family cluster.Family, routes
 	return counts, nil
 }
 
-// meter finds the rules whose counters are wanted, and reads these.
+// meter selects rules and reads their counters.
 type meter struct {
 	*writer
 	written *rendering
-	// wanted holds for each chain the texts of the rules that are wanted, and where their counts go.
+	// wanted holds, by chain and rule text, where the rule's counter is added.
 	wanted map[chainName]map[string]func(packets uint64)
 	counts *backend.Connections
 }
 
-// want wants the counter of a rule in a chain.
+// want selects the counter of a rule in a chain.
 func (m *meter) want(in chainName, rule line, add func(uint64)) {
 	if m.wanted[in] == nil {
 		m.wanted[in] = map[string]func(uint64){}
@@ -60,8 +60,8 @@ func (m *meter) want(in chainName, rule line, add func(uint64)) {
 	m.wanted[in][rule.text] = add
 }
 
-// frontend wants the counters of a frontend: of the rule in the nat table by which its connections are sent on, and of
-// those in the filter table that refuse packets.
+// frontend selects the counters of a frontend: of the rule in the nat table that sends its connections on, and of the
+// rules in the filter table that refuse packets.
 func (m *meter) frontend(r *plan.Route) {
 	f := r.Frontend
 	for at, rules := range m.frontendRules(r) {
@@ -92,7 +92,7 @@ func (m *meter) chainOfFrontend(at place, f plan.Frontend) chainName {
 	return d.chain(path)
 }
 
-// inlineChain returns the chain that has the rules of a place while they are few; see namedChains.
+// inlineChain returns the chain that contains the rules of a place while there are few; see namedChains.
 func inlineChain(at place) chainName {
 	switch at {
 	case natClusterIPs, natOthers:
@@ -108,7 +108,8 @@ func inlineChain(at place) chainName {
 	}
 }
 
-// port wants the counters of a port's endpoints: of all rules in the chains of its pools that send connections to one.
+// port selects the counters of a port's endpoints: of all rules in the chains of its pools that send connections to
+// one.
 func (m *meter) port(key portKey) {
 	p, ok := m.written.ports.Get(key)
 	if !ok {
@@ -146,7 +147,7 @@ func (m *meter) port(key portKey) {
 	}
 }
 
-// jumpOf returns the end of a rule's text that says where it sends packets.
+// jumpOf returns the part of a rule's text from the target on.
 func jumpOf(text string) string {
 	for i := len(text) - 3; i >= 0; i-- {
 		if text[i:i+3] == "-j " && (i == 0 || text[i-1] == ' ') {
@@ -156,7 +157,7 @@ func jumpOf(text string) string {
 	return ""
 }
 
-// read reads the wanted counters of one table.
+// read reads the selected counters of one table.
 func (m *meter) read(ctx context.Context, table string, packets func(context.Context, string, ...string) (map[string][]uint64, error)) error {
 	var names []string
 	for in := range m.wanted {

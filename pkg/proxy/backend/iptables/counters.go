@@ -37,7 +37,8 @@ func (b *Backend) LocalhostAccepted(family cluster.Family) (uint64, error) {
 	return b.counted(family, chainName{tableFilter, chainFirewall}, localhostRule(markOf(b.opts)))
 }
 
-// counted is how many packets of a family met a rule, which is found by its place in the chain as it was last written.
+// counted returns, by family, the number of packets that matched a rule. The rule's index in the chain is that of the
+// last write.
 func (b *Backend) counted(family cluster.Family, name chainName, rule rule) (uint64, error) {
 	for _, f := range b.families {
 		written := f.state.written.Load()

@@ -24,8 +24,8 @@ func counted(t *testing.T, b *backendtest.Bench, read func(*iptables.Backend, cl
 	return packets
 }
 
-// TestKernelLocalhostAccepted connects to a node port on localhost, and to much else: each connection to the former counts
-// once, however many packets it has.
+// TestKernelLocalhostAccepted checks that each connection to a node port on localhost is counted once, regardless of
+// its number of packets, and that other connections are not counted.
 func TestKernelLocalhostAccepted(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b := backendtest.NewBench(t, opener(variant))
@@ -33,7 +33,7 @@ func TestKernelLocalhostAccepted(t *testing.T) {
 			t.Helper()
 			for family, want := range map[cluster.Family]uint64{cluster.IPv4: ipv4, cluster.IPv6: 0} {
 				if n := counted(t, b, (*iptables.Backend).LocalhostAccepted, family); n != want {
-					t.Errorf("%s, %s: %d connections are counted, want %d", when, family, n, want)
+					t.Errorf("%s, %s: %d connections counted, want %d", when, family, n, want)
 				}
 			}
 		}
@@ -59,7 +59,7 @@ func TestKernelLocalhostAccepted(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer connection.Close()
-		for range 5 { // sooner than the first is answered, or later
+		for range 5 { // before or after the first one is answered
 			if _, err := connection.Write([]byte("a datagram")); err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +68,7 @@ func TestKernelLocalhostAccepted(t *testing.T) {
 	})
 }
 
-// TestKernelInvalidDropped sends segments of connections that nobody knows through the node: each is dropped and counted.
+// TestKernelInvalidDropped checks that segments of unknown connections are dropped and counted.
 func TestKernelInvalidDropped(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b := backendtest.NewBench(t, opener(variant))
@@ -86,13 +86,13 @@ func TestKernelInvalidDropped(t *testing.T) {
 			stop()
 			cancel()
 			if now != before+segments {
-				t.Errorf("%s: %d packets are counted, %d before %d were sent", family, now, before, segments)
+				t.Errorf("%s: counter %d, was %d before %d packets were sent", family, now, before, segments)
 			}
 		}
 	})
 }
 
-// reset sends segments with the flag RST, from port 1 to port 2, between which there is no connection.
+// reset sends segments with the flag RST from port 1 to port 2. They belong to no connection.
 func reset(t *testing.T, from *netns.Host, to netip.Addr, segments int) {
 	t.Helper()
 	network := "ip4:tcp"

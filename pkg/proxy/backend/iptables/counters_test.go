@@ -12,7 +12,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// values are the settings of a kernel.
+// values are kernel settings.
 type values map[string]string
 
 func (v values) Read(name string) (string, error) {
@@ -28,8 +28,8 @@ func (v values) Write(name, value string) error {
 	return nil
 }
 
-// onLocalhost is the plan of a node that may serve node ports on its loopback addresses, with a load balancer's address
-// that not everybody may use, or without one.
+// onLocalhost returns a plan with node ports on the loopback address, and with or without a load balancer IP that has
+// source ranges.
 func onLocalhost(loopback, restricted bool) *plan.Plan {
 	service := &cluster.Service{
 		Name: cluster.ServiceName{Namespace: "default", Name: "web"}, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")},
@@ -45,7 +45,7 @@ func onLocalhost(loopback, restricted bool) *plan.Plan {
 		&plan.Options{NodePorts: plan.NodePortAddresses{Loopback: loopback}}, nil)
 }
 
-// wantCounted compares what is counted: packets dropped in each family, connections let through in IPv4.
+// wantCounted checks the counters: packets dropped in each family, connections accepted in IPv4.
 func wantCounted(t *testing.T, b *Backend, dropped, accepted uint64) {
 	t.Helper()
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
@@ -55,12 +55,13 @@ func wantCounted(t *testing.T, b *Backend, dropped, accepted uint64) {
 		d, err := b.InvalidDropped(family)
 		a, also := b.LocalhostAccepted(family)
 		if err := errors.Join(err, also); err != nil || d != dropped || a != accepted {
-			t.Errorf("%s: %d packets dropped, %d connections let through, %v; want %d and %d", family, d, a, err, dropped, accepted)
+			t.Errorf("%s: %d packets dropped, %d connections accepted, %v; want %d and %d", family, d, a, err, dropped, accepted)
 		}
 	}
 }
 
-// TestCounters reads what our rules count among others, and nothing where they are not.
+// TestCounters checks that the counters of our rules are read from chains with other rules, and are 0 where there are
+// none.
 func TestCounters(t *testing.T) {
 	for _, test := range []struct {
 		name              string
@@ -95,8 +96,8 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// TestCountersBesideExternalRules asks while the chain is not as it was written: whose the counters are cannot be told until
-// that is repaired.
+// TestCountersBesideExternalRules checks that there is an error while the chain differs from what was written, because
+// its counters cannot be assigned to rules.
 func TestCountersBesideExternalRules(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, doors := fakes(variant)

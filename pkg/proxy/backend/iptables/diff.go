@@ -8,25 +8,26 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// patch is what to write to get from one ruleset to another.
+// patch holds the writes that change one ruleset into another.
 type patch struct {
-	// writes are the chains to be made or rewritten in each table, in an order that is right at every step: whatever a rule
-	// goes to is there, and complete, before the rule is. deletes are the chains that nothing goes to after that.
+	// writes are the chains to create or rewrite in each table, ordered so that a chain exists and is complete before a
+	// rule jumps to it. deletes are the chains that are unused after that.
 	writes  map[string][]write
 	deletes map[string][]string
-	// hooks are missing in built-in chains. Strays are there and not wanted; only a clean-up removes them, because another
-	// program may have made them, except for those that lead to chains of ipvs mode.
+	// hooks are missing in built-in chains. Strays exist and are not wanted; they are removed only by cleanup, because
+	// another program may have created them, except for jumps to chains of ipvs mode.
 	hooks, strays []hook
-	// localnet means that node ports on 127.0.0.0/8 are to be made possible, and safe.
+	// localnet means that node ports on 127.0.0.0/8 must be set up.
 	localnet bool
 }
 
 // write is one chain to be written.
 type write struct {
 	name string
-	// before are the lines that the chain has, if it is there.
+	// before holds the current lines of the chain, if it exists.
 	before, lines []line
-	// unit is the port of a Service whose chains must be written together. A chain without a unit stands alone.
+	// unit is the port of a Service whose chains must be written together. A chain without a unit is written
+	// independently.
 	unit portKey
 	rank rank
 }
@@ -34,7 +35,7 @@ type write struct {
 // together reports whether two writes must be in one transaction.
 func (w *write) together(o *write) bool { return w.unit != portKey{} && w.unit == o.unit }
 
-// diff works out the patch from what there is to what there should be.
+// diff returns the patch that changes the first ruleset into the second.
 func diff(have, want *ruleset) *patch {
 	p := &patch{writes: map[string][]write{}, deletes: map[string][]string{}, localnet: want.localnet && !have.localnet}
 	for name, change := range cluster.Changes(have.chains, want.chains) {
@@ -59,12 +60,12 @@ func diff(have, want *ruleset) *patch {
 	return p
 }
 
-// retired are the strays that only ipvs mode makes.
+// retired returns the strays that only ipvs mode creates.
 func (p *patch) retired() []hook {
 	return slices.DeleteFunc(slices.Clone(p.strays), func(h hook) bool { return !(chainName{h.in.table, h.to}).retired() })
 }
 
-// except lists the hooks of a that b has not.
+// except returns the hooks of a that are not in b.
 func except(a, b []hook) (missing []hook) {
 	for _, h := range a {
 		if !slices.ContainsFunc(b, h.equal) {
@@ -74,7 +75,7 @@ func except(a, b []hook) (missing []hook) {
 	return missing
 }
 
-// written counts the rules that are written to a table.
+// written returns the number of rules to be written to a table.
 func (p *patch) written(table string) (n int) {
 	for _, w := range p.writes[table] {
 		n += len(w.lines)
@@ -82,12 +83,12 @@ func (p *patch) written(table string) (n int) {
 	return n
 }
 
-// gains reports whether any chain of a table gets a rule that it had not.
+// gains reports whether a chain of the table gets a new rule.
 func (p *patch) gains(table string) bool {
 	return slices.ContainsFunc(p.writes[table], func(w write) bool { return len(missing(w.lines, w.before)) > 0 })
 }
 
-// missing lists the lines of a that b has not.
+// missing returns the lines of a that are not in b.
 func missing(a, b []line) []line {
 	has := make(map[string]bool, len(b))
 	for _, l := range b {
@@ -96,7 +97,7 @@ func missing(a, b []line) []line {
 	return slices.DeleteFunc(slices.Clone(a), func(l line) bool { return has[l.text] })
 }
 
-// both are the writes by which chains keep what they have beside what they get.
+// both returns the writes after which chains have both their old and their new lines.
 func both(writes []write) []write {
 	out := slices.Clone(writes)
 	for i, w := range out {
@@ -105,7 +106,7 @@ func both(writes []write) []write {
 	return out
 }
 
-// losing are the writes that remove a rule.
+// losing returns the writes that remove a rule.
 func losing(writes []write) []write {
 	return slices.DeleteFunc(slices.Clone(writes), func(w write) bool { return len(missing(w.before, w.lines)) == 0 })
 }

@@ -9,25 +9,25 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// place is one of the places where frontends are told apart. Each has a tree.
+// place is one of the places where packets are dispatched by frontend. Each has a tree.
 type place int
 
 const (
 	natClusterIPs place = iota
-	// natOthers are external and load balancer addresses, and cluster IPs outside of the known ServiceCIDRs.
+	// natOthers holds external and load balancer IPs, and cluster IPs outside the known ServiceCIDRs.
 	natOthers
 	natNodePorts
 	filterClusterIPs
 	filterOthers
 	filterNodePorts
-	// filterRestricted are load balancer addresses that only some sources may use.
+	// filterRestricted holds load balancer IPs with source ranges.
 	filterRestricted
 	places
 )
 
-// dispatch is how a place looks in chains: where its rules are while they are few, and the names of its tree's chains when
-// they are many: root, and root, a hyphen and the digits of a path. They have prefixCluster, so that other programs
-// recognise them (docs/decisions/0008), and no hash is as short.
+// dispatch describes the chains of a place: the chain that holds its rules while they are few, and the names of its
+// tree's chains otherwise: root, and root, a hyphen and the digits of a path. The names have prefixCluster, so that
+// other programs recognise them (docs/decisions/0008), and are shorter than any hash.
 type dispatch struct {
 	table, root string
 	shape       *shape
@@ -47,7 +47,8 @@ func dispatches() [places]dispatch {
 	}
 }
 
-// addrDigit reads four bits of an address, the lowest first: cluster IPs are random or dense, and differ there.
+// addrDigit returns four bits of an address, the lowest first, because cluster IPs are random or consecutive and differ
+// there.
 func addrDigit(f plan.Frontend, level int) int {
 	bytes := f.Addr.As16()
 	return int(bytes[len(bytes)-1-level/2]>>(4*(level%2))) & (radix - 1)
@@ -62,7 +63,7 @@ func (w *writer) addrMatch(path []int) []match {
 	return []match{masked(w.addr(value), w.addr(mask))}
 }
 
-// addr makes an address of the family of the last bytes of 16.
+// addr returns an address of the family from the last bytes of 16.
 func (w *writer) addr(bytes []byte) netip.Addr {
 	if w.family == cluster.IPv4 {
 		bytes = bytes[len(bytes)-4:]
@@ -71,7 +72,7 @@ func (w *writer) addr(bytes []byte) netip.Addr {
 	return addr
 }
 
-// portDigit reads the protocol, then four bits of the port, the highest first, since rules match ranges of ports.
+// portDigit returns the protocol, then four bits of the port, the highest first, because rules match ranges of ports.
 func portDigit(f plan.Frontend, level int) int {
 	if level == 0 {
 		return slices.Index(protocols(), f.Protocol) & (radix - 1)
@@ -83,7 +84,7 @@ func protocols() []cluster.Protocol {
 	return []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
 }
 
-// portMatch matches the protocol, and a range of ports where the path is that long.
+// portMatch matches the protocol, and for longer paths a range of ports.
 func (w *writer) portMatch(path []int) []match {
 	is := protocols()[path[0]]
 	if len(path) == 1 {
@@ -97,7 +98,7 @@ func (w *writer) portMatch(path []int) []match {
 	return []match{protocol(is), dport(is, uint16(low), uint16(low+size-1))}
 }
 
-// chain is the name of the chain of a tree's node.
+// chain returns the name of the chain of a tree's node.
 func (d *dispatch) chain(path []int) chainName {
 	name := []byte(d.root)
 	if len(path) > 0 {
@@ -115,7 +116,8 @@ func (t *tree) inline() bool { return t == nil || t.branches == nil && t.size <=
 // hasChain reports whether the node at a path has a chain of its own.
 func hasChain(path []int, t *tree) bool { return t != nil && (len(path) > 0 || !t.inline()) }
 
-// chainOf renders a node's chain. Between the chains of a tree packets never return: a miss ends the search.
+// chainOf renders a node's chain. Packets do not return between the chains of a tree, so the search ends at the first
+// miss.
 func (w *writer) chainOf(d *dispatch, path []int, t *tree) *chain {
 	c := &chain{rank: rankTop - 1 - rank(len(path))}
 	if t.branches == nil {
@@ -131,8 +133,8 @@ func (w *writer) chainOf(d *dispatch, path []int, t *tree) *chain {
 	return c
 }
 
-// entrance renders what leads to a tree: its rules themselves while they are few, or one jump for each gate. A gate is a
-// match that all of the tree's packets pass.
+// entrance renders the rules that lead to a tree: the tree's own rules while they are few, otherwise a jump for each
+// gate. A gate matches all packets that the tree may match.
 func (d *dispatch) entrance(t *tree, gates ...match) []line {
 	if t.inline() {
 		return t.lines()

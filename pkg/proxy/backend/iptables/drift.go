@@ -13,64 +13,63 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
-// drift notices that others changed what state says the tables hold. That anybody changed anything is known by what the door
-// hears, which costs microseconds; whether our chains are still as they were written, by their digests.
+// drift detects external changes of the tables, by comparing them with state. The kernel's notifications report at the
+// cost of microseconds that anything changed; digests of our chains show what did.
 //
-// Sync calls hear before it runs a program, and wrote after it has written a patch. Check calls check at any other time: what
-// that reports is no longer held by state, so the next Sync writes it.
+// Sync calls readChanges before it runs a program, and wrote after it has written a patch. Check calls check at any
+// other time: it removes what has changed from state, so that the next Sync writes it.
 type drift struct {
 	*state
-	// touched are chains of ours, and those that lead to them, that anybody wrote since their digests were compared, with
-	// the program's name; suspect means that others may have been written, too.
+	// touched holds our chains, and those with jumps to them, that were written since their digests were last compared,
+	// with the name of the program. suspect means that others may have been written, too.
 	touched map[chainName]string
 	suspect bool
-	// rivals are the chains written since then that only another kube-proxy has.
+	// rivals holds the chains written since then that only another kube-proxy has.
 	rivals map[chainName]bool
-	// digests are those of the chains as they were written, or found to be right; nil where that is not known.
+	// digests holds the digests of the chains as they were written, or found unchanged; nil if they are not known.
 	digests map[chainName]uint64
-	// fresh are the chains written since then, where computing their digests at once would cost too much.
+	// fresh holds the chains written since then whose digests are not computed yet, because it would cost too much.
 	fresh map[chainName]bool
-	// hooks are the digests of the rules in built-in chains that lead to ours, where these are known.
+	// hooks holds the digests of the rules in built-in chains that lead to ours, if they are known.
 	hooks map[chainName][]uint64
-	// asked and unasked are the allowances for looks at what may have changed, and for other looks.
-	asked, unasked allowance
+	// triggered is the allowance for checks after a notification, polling the one for all others.
+	triggered, polling allowance
 }
 
 func newDrift(s *state) drift {
 	return drift{state: s, touched: map[chainName]string{}, fresh: map[chainName]bool{}, hooks: map[chainName][]uint64{}, rivals: map[chainName]bool{}}
 }
 
-// allowance bounds what looking at all rules costs: unused time is kept for later, up to a limit, so that one change is looked
-// into at once, and many as often as the share of a core allows.
+// allowance limits the processor time for reading all rules to a share of a core. Unused time accumulates up to a
+// limit, so that a single change is checked immediately.
 type allowance struct {
 	credit time.Duration
 	at     time.Time
 }
 
-// There are two allowances, shares of a core for all families together: for looks that nothing asked for, which is polling,
-// and for those that somebody's writing asked for. Whoever writes all the time in the legacy variant spends more than the
-// latter, since each write is a look, too.
+// The shares of a core, for all families together. A program that writes all the time in the legacy variant uses more
+// than triggeredShare itself, since each write also reads the table.
 const (
-	unaskedShare = 0.005
-	askedShare   = 0.2
-	maxCredit    = 200 * time.Millisecond
+	pollingShare   = 0.005
+	triggeredShare = 0.2
+	maxCredit      = 200 * time.Millisecond
 )
 
-// allows reports whether there is some left, where a share of a core may be used.
+// allows reports whether any processor time is left.
 func (a *allowance) allows(now time.Time, share float64) bool {
 	a.credit = min(maxCredit, a.credit+time.Duration(share*float64(now.Sub(a.at))))
 	a.at = now
 	return a.credit > 0
 }
 
-// nft reports whether the tables are those of the nft variant, whose kernel reports every chain that is written.
+// nft reports whether the tables are those of the nft variant, in which the kernel reports every chain that is written.
 func (d *drift) nft() bool { return d.door.Features().Variant == ipt.NFT }
 
-// hear takes note of what was changed since it was last called.
-func (d *drift) hear() {
+// readChanges records the changes since the last call.
+func (d *drift) readChanges() {
 	changes, err := d.door.Changes(tables()...)
 	if err != nil {
-		d.suspect = true // whatever it was that could not be heard
+		d.suspect = true // some changes may not have been reported
 		return
 	}
 	d.suspect = d.suspect || changes.More
@@ -85,17 +84,17 @@ func (d *drift) hear() {
 	}
 }
 
-// ignore takes what there is to hear as the effect of our own writes.
-func (d *drift) ignore() {
+// discardChanges attributes the changes since the last call to our own writes.
+func (d *drift) discardChanges() {
 	suspect := d.suspect
-	d.hear()
+	d.readChanges()
 	d.suspect = suspect
 }
 
-// interested reports whether it matters what a chain holds: it is ours, or is to lead to ours.
+// interested reports whether a chain is ours, or has jumps to ours.
 func (d *drift) interested(name chainName) bool {
 	if d.held == nil {
-		return false // everything is read anyway before anything is written
+		return false // the next sync reads everything
 	}
 	if _, ours := d.held.chains.Get(name); ours || name == (chainName{tableFilter, chainLocalnet}) {
 		return true
@@ -103,7 +102,7 @@ func (d *drift) interested(name chainName) bool {
 	return slices.ContainsFunc(d.held.hooks, func(h hook) bool { return h.in == name })
 }
 
-// foreign reports whether only another kube-proxy has a chain: one for an endpoint that has none of ours.
+// foreign reports whether only another kube-proxy has a chain: one for an endpoint, with a name that we do not use.
 func (d *drift) foreign(name chainName) bool {
 	if d.held == nil || name.table != tableNAT || !strings.HasPrefix(name.name, prefixEndpoint) {
 		return false
@@ -112,41 +111,41 @@ func (d *drift) foreign(name chainName) bool {
 	return !ours
 }
 
-// check reports whether somebody else changed our chains or hooks; share is this family's part of both allowances.
+// check reports whether chains or hooks were modified externally; share is this family's part of both allowances.
 func (d *drift) check(ctx context.Context, share float64) (*backend.Drift, error) {
 	if d.held == nil {
-		return nil, nil // the next sync reads everything anyway
+		return nil, nil // the next sync reads everything
 	}
-	now, budget := time.Now(), &d.asked
-	if !budget.allows(now, askedShare*share) {
-		return nil, nil // the door keeps what there is to hear
+	now, budget := time.Now(), &d.triggered
+	if !budget.allows(now, triggeredShare*share) {
+		return nil, nil // the changes remain queued
 	}
 	before := cputime.Spent()
 	defer func() { budget.credit -= cputime.Spent() - before }()
-	d.hear()
+	d.readChanges()
 	if !d.suspect && len(d.touched) == 0 {
-		if d.nft() || !d.unasked.allows(now, unaskedShare*share) {
+		if d.nft() || !d.polling.allows(now, pollingShare*share) {
 			return nil, nil
 		}
-		budget = &d.unasked
+		budget = &d.polling
 	}
 	found, err := d.audit(ctx)
 	if errors.Is(err, ipt.ErrBusy) {
-		return nil, nil // somebody is writing right now: look again next time
+		return nil, nil // another program is writing: retry with the next check
 	}
 	return found, err
 }
 
-// audit compares chains with what was written, and takes note in state of those that differ: all of them, or those that were
-// touched if no other can have been. It reports what differs; nil is nothing.
+// audit compares chains with what was written, and removes from state what differs: all chains, or only those in
+// touched if no others can have changed. It returns nil if nothing differs.
 func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 	some := d.nft() && !d.suspect && d.digests != nil
 	names := slices.Collect(maps.Keys(d.touched))
 	var found map[chainName]uint64
 	var err error
 	if some {
-		found, err = d.sum(ctx, names)
-	} else if found, err = d.sum(ctx, nil); err == nil {
+		found, err = d.digestsOf(ctx, names)
+	} else if found, err = d.digestsOf(ctx, nil); err == nil {
 		names = nil
 		for name := range d.held.chains.All() {
 			names = append(names, name)
@@ -217,12 +216,12 @@ func (d *drift) right(name chainName, found map[chainName]uint64) (bool, error) 
 		return false, nil
 	case d.fresh[name] && d.suspect:
 		return d.asWritten(name)
-	default: // what is fresh and nobody else wrote is as we wrote it
+	default: // fresh chains that were not written by others are unchanged
 		return d.fresh[name] || !recorded || digest == known, nil
 	}
 }
 
-// compared takes the digests found, of all chains or of those touched, as right from now on: what differed is written again.
+// compared records the digests found, of all chains or of those in touched: what differed is written again anyway.
 func (d *drift) compared(some bool, found map[chainName]uint64) {
 	if !some {
 		d.digests, d.suspect = found, false
@@ -238,7 +237,7 @@ func (d *drift) compared(some bool, found map[chainName]uint64) {
 	clear(d.fresh)
 }
 
-// asWritten compares one chain with what was written, rule by rule.
+// asWritten compares one chain rule by rule with what was written.
 func (d *drift) asWritten(name chainName) (bool, error) {
 	rules, err := d.door.Rules(name.table, name.name)
 	if err != nil {
@@ -252,8 +251,8 @@ func (d *drift) asWritten(name chainName) (bool, error) {
 	return ok && written.equal(found), nil
 }
 
-// lostHooks removes from a ruleset the hooks that are gone from the built-in chains that somebody changed. It returns what is
-// lost, in words, and from where.
+// lostHooks removes from a ruleset the hooks that are missing in the built-in chains that were changed externally. It
+// describes the last one, and returns its chain.
 func (d *drift) lostHooks(have *ruleset, changed func(chainName) bool) (what string, in chainName, err error) {
 	there := map[chainName][]hook{}
 	var kept []hook
@@ -273,20 +272,21 @@ func (d *drift) lostHooks(have *ruleset, changed func(chainName) bool) (what str
 	}
 	have.hooks = kept
 	if shared := (chainName{tableFilter, chainLocalnet}); have.localnet && changed(shared) && !d.fresh[shared] && d.digests != nil {
-		have.localnet = false // it is appended where it is not there
+		have.localnet = false // the next sync appends the missing rule
 		what, in = "the chain "+chainLocalnet, shared
 	}
 	return what, in, nil
 }
 
-// allHooks reports, without a program, that all our rules are still in a built-in chain.
+// allHooks reports, without running a program, whether all our rules are still in a built-in chain.
 func (d *drift) allHooks(name chainName) bool {
 	known := d.hooks[name]
 	now, err := d.door.RuleDigests(name.table, name.name)
 	return err == nil && len(known) > 0 && !slices.ContainsFunc(known, func(digest uint64) bool { return !slices.Contains(now, digest) })
 }
 
-// hooksIn has a program list our rules in one built-in chain, and keeps their digests if nobody changed it meanwhile.
+// hooksIn runs a program that lists our rules in one built-in chain, and keeps their digests if nobody changed it at
+// the same time.
 func (d *drift) hooksIn(name chainName) (hooks []hook, err error) {
 	before, errBefore := d.door.RuleDigests(name.table, name.name)
 	rules, err := d.door.Rules(name.table, name.name)
@@ -307,11 +307,11 @@ func (d *drift) hooksIn(name chainName) (hooks []hook, err error) {
 	return hooks, nil
 }
 
-// maxRecorded is how many chains' digests are computed one by one; all at once cost less when there are more.
+// maxRecorded is the number of chains above which digests of all chains cost less than those of some.
 const maxRecorded = 64
 
-// wrote takes the digests of what a patch wrote, or of everything if everything was just read. If that fails, the next check
-// takes what it finds as right.
+// wrote records the digests of what a patch wrote, or of everything if everything was just read. If that fails, the
+// next check accepts what it finds.
 func (d *drift) wrote(ctx context.Context, p *patch, read bool) {
 	written := map[chainName]bool{}
 	for table, writes := range p.writes {
@@ -327,18 +327,18 @@ func (d *drift) wrote(ctx context.Context, p *patch, read bool) {
 		written[chainName{tableFilter, chainLocalnet}] = true
 	}
 	if d.nft() {
-		d.hear()
+		d.readChanges()
 	} else {
-		d.ignore() // our own program took the lock, and changed the tables' sizes
+		d.discardChanges() // our own program took the lock and changed the tables' sizes
 	}
 	for table, names := range p.deletes {
 		for _, name := range names {
 			delete(d.digests, chainName{table, name})
-			delete(d.rivals, chainName{table, name}) // the kernel reports our own deletion, too
+			delete(d.rivals, chainName{table, name}) // the kernel also reports our own deletions
 		}
 	}
 	if read || d.digests == nil || len(written) > maxRecorded {
-		found, err := d.sum(ctx, nil)
+		found, err := d.digestsOf(ctx, nil)
 		d.compared(false, found)
 		d.suspect = err != nil
 		return
@@ -350,7 +350,7 @@ func (d *drift) wrote(ctx context.Context, p *patch, read bool) {
 	if len(written) == 0 {
 		return
 	}
-	found, err := d.sum(ctx, slices.Collect(maps.Keys(written)))
+	found, err := d.digestsOf(ctx, slices.Collect(maps.Keys(written)))
 	if err != nil {
 		d.digests, d.suspect = nil, true
 		return
@@ -361,8 +361,8 @@ func (d *drift) wrote(ctx context.Context, p *patch, read bool) {
 	}
 }
 
-// sum returns the digests of the given chains, or if that is nil of all chains of all tables that we have chains in.
-func (d *drift) sum(ctx context.Context, given []chainName) (map[chainName]uint64, error) {
+// digestsOf returns the digests of the given chains, or if given is nil of all chains in our tables.
+func (d *drift) digestsOf(ctx context.Context, given []chainName) (map[chainName]uint64, error) {
 	all, byTable := map[chainName]uint64{}, map[string][]string{}
 	for _, name := range given {
 		byTable[name.table] = append(byTable[name.table], name.name)

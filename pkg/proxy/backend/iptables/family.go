@@ -33,15 +33,16 @@ func newFamily(door ipt.Tables, opts Options, settings Settings) *family {
 	}
 }
 
-// maxRefusals bounds how many ports are left out in one sync: each costs a reading of the tables.
+// maxRefusals limits the number of ports that are quarantined in one sync, because the tables are read again after
+// each.
 const maxRefusals = 16
 
-// sync brings one family to the plan.
+// sync programs the plan in one family.
 func (f *family) sync(ctx context.Context, p *plan.Plan) (result backend.Result) {
 	start, before := time.Now(), f.quarantine.ports
 	var refusals []error
 	defer func() {
-		if result.Err != nil { // nothing is known of what was to be tried again
+		if result.Err != nil { // the result of retries is not known
 			f.quarantine.restore(before)
 		}
 		f.quarantine.report(len(refusals) > 0, time.Now(), &result)

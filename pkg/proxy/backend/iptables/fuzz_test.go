@@ -9,8 +9,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// FuzzDiff holds diff to its law between any two plans: after the patch the tables hold what was wanted, and from there to
-// the same there is nothing to do. The plans need not follow one another.
+// FuzzDiff checks diff between any two plans: after the patch the tables equal the second plan, and then nothing is
+// left to do. The plans need not be successive.
 func FuzzDiff(f *testing.F) {
 	f.Add(uint64(1), uint64(2), uint8(3), uint8(5), false)
 	f.Add(uint64(7), uint64(7), uint8(0), uint8(30), true)
@@ -31,15 +31,15 @@ func FuzzDiff(f *testing.F) {
 		sync(t, b, before)
 		sync(t, b, after)
 		holds(t, b, after)
-		again := restarted(doors) // which knows no more than the tables say
+		again := restarted(doors) // which has only the tables to start from
 		if rules := sync(t, again, after); rules != 0 {
-			t.Fatalf("%d rules were written to tables that held them", rules)
+			t.Fatalf("wrote %d rules to tables that had them", rules)
 		}
 	})
 }
 
-// FuzzParse reads arbitrary text as iptables-save's. What it takes for ours is ours, and is read the same again once it is
-// printed.
+// FuzzParse reads arbitrary text as the output of iptables-save. Everything that it parses must be ours, and must be
+// parsed the same after it is formatted.
 func FuzzParse(f *testing.F) {
 	b, doors := fakes(ipt.NFT)
 	plan := clusters.NewRandom(3, 12).Step()
@@ -75,12 +75,12 @@ func FuzzParse(f *testing.F) {
 		}
 		again := parse(restoreInput(tableNAT, writes, hooks, nil))
 		if one, other := rows(read), rows(again); !slices.Equal(one, other) {
-			t.Fatalf("%q\nis read as\n%q, and printed again as\n%q", text, one, other)
+			t.Fatalf("%q\nparsed as\n%q, formatted as\n%q", text, one, other)
 		}
 	})
 }
 
-// rows are the chains with their rules, sorted by name, and the hooks in the order in which they were read.
+// rows returns the chains with their rules, sorted by name, and the hooks in the order in which they were read.
 func rows(r *ruleset) []string {
 	var all []string
 	for name, chain := range r.chains.All() {

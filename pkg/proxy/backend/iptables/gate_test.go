@@ -9,8 +9,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// TestGateRestart restarts from one value of AllowServiceExternalIPs to the other, both ways: just the rules of external
-// IPs come and go, and tables that have known them are the same as ones that never have.
+// TestGateRestart restarts with AllowServiceExternalIPs on and off again: only the rules of external IPs change, and
+// the final tables equal those from before.
 func TestGateRestart(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		snapshot := clusters.WithExternalIPs(200)
@@ -30,22 +30,22 @@ func TestGateRestart(t *testing.T) {
 			after := doors[0].Dump()
 			changed := clusters.ChangedLines(before, after)
 			if len(changed) < 20 {
-				t.Errorf("%d rules changed, want one for each external IP at least", len(changed))
+				t.Errorf("%d rules changed, want at least one for each external IP", len(changed))
 			}
 			for _, line := range changed {
 				if !strings.Contains(line, "-d 198.") {
-					t.Errorf("the restart changed what is no external IP's: %s", line)
+					t.Errorf("the restart changed something other than external IPs: %s", line)
 				}
 			}
 			if next == off && after != never {
-				t.Errorf("something is left over: %q", clusters.ChangedLines(never, after))
+				t.Errorf("not removed: %q", clusters.ChangedLines(never, after))
 			}
 			before = after
 		}
 	})
 }
 
-// TestGateWithoutEndpoints does the same where external IPs would be refused.
+// TestGateWithoutEndpoints does the same for Services without endpoints, whose external IPs are refused.
 func TestGateWithoutEndpoints(t *testing.T) {
 	bare := clusters.WithoutEndpoints(clusters.WithExternalIPs(200))
 	b, doors := fakes(ipt.NFT)
@@ -58,6 +58,6 @@ func TestGateWithoutEndpoints(t *testing.T) {
 	}
 	sync(t, restarted(doors), off)
 	if after := doors[0].Dump(); after != never || strings.Contains(after, "-d 198.") {
-		t.Errorf("something is left over: %q", clusters.ChangedLines(never, after))
+		t.Errorf("not removed: %q", clusters.ChangedLines(never, after))
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// settings are those of the network namespace that they are used in.
+// settings are those of the current network namespace.
 type settings struct{}
 
 func (settings) Read(name string) (string, error) {
@@ -31,7 +31,7 @@ func (settings) Write(name, value string) error {
 	return os.WriteFile("/proc/sys/"+name, []byte(value), 0)
 }
 
-// open opens the backend on the tables of the network namespace that it is called in.
+// open opens the backend on the tables of the current network namespace.
 func open(variant ipt.Variant) (*iptables.Backend, error) {
 	var doors []ipt.Tables
 	for _, family := range []ipt.Family{ipt.IPv4, ipt.IPv6} {
@@ -44,19 +44,19 @@ func open(variant ipt.Variant) (*iptables.Backend, error) {
 	return iptables.New(iptables.Options{Mark: 0x4000}, settings{}, doors...), nil
 }
 
-// variants runs a test for both.
+// variants runs a test for both variants.
 func variants(t *testing.T, test func(t *testing.T, variant ipt.Variant)) {
 	for _, variant := range []ipt.Variant{ipt.NFT, ipt.Legacy} {
 		t.Run(string(variant), func(t *testing.T) { test(t, variant) })
 	}
 }
 
-// opener is open as backendtest wants it.
+// opener is open with the signature that backendtest expects.
 func opener(variant ipt.Variant) backendtest.Open {
 	return func() (backend.Backend, error) { return open(variant) }
 }
 
-// TestKernelCases asks real packets what the cases promise, those that every backend has to pass and those of this one.
+// TestKernelCases sends the packets of all cases: those of all backends, and those of this one.
 func TestKernelCases(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		for _, dir := range []string{shared, own} {
@@ -65,8 +65,8 @@ func TestKernelCases(t *testing.T) {
 	})
 }
 
-// TestKernelHairpinForwardDrop asks the cases of pods that reach themselves on a node whose own policy for forwarded packets
-// is to drop them: the mark lets those of Services pass.
+// TestKernelHairpinForwardDrop runs the hairpin cases on a node whose policy for forwarded packets is to drop them:
+// connections to Services are accepted because of the mark.
 func TestKernelHairpinForwardDrop(t *testing.T) {
 	all, err := cases.Load(shared)
 	if err != nil {
@@ -79,31 +79,31 @@ func TestKernelHairpinForwardDrop(t *testing.T) {
 				t.Fatalf("%v: %s", err, out)
 			}
 		}
-		asked := 0
+		sent := 0
 		for _, c := range all {
-			// What goes to another pod needs a rule of the node's network plugin, which the laboratory has not.
+			// Packets to other pods need a rule of the network plugin, which the lab does not have.
 			c.Packets = slices.DeleteFunc(c.Packets, func(p cases.Packet) bool {
 				return !strings.HasPrefix(c.Name, "hairpin") || !slices.Equal(p.Endpoints, []string{p.From})
 			})
 			if len(c.Packets) > 0 {
 				b.Sync(t, c.Plan())
 				b.Ask(t, c)
-				asked += len(c.Packets)
+				sent += len(c.Packets)
 			}
 		}
-		if asked < 8 {
-			t.Errorf("only %d packets were asked", asked)
+		if sent < 8 {
+			t.Errorf("only %d packets were sent", sent)
 		}
 	})
 }
 
-// shared are the cases of all backends, own those of this one alone.
+// shared are the cases of all backends, own those of this one.
 const (
 	shared = "../../../../test/cases"
 	own    = "testdata/cases"
 )
 
-// case4 is a case in IPv4.
+// case4 returns a case in IPv4.
 func case4(t *testing.T, dir, name string) *cases.Case {
 	t.Helper()
 	all, err := cases.Load(dir)
@@ -119,7 +119,7 @@ func case4(t *testing.T, dir, name string) *cases.Case {
 	return nil
 }
 
-// rules counts what was written.
+// rules returns the number of rules written.
 func rules(results []backend.Result) (rules int) {
 	for _, result := range results {
 		rules += result.Rules
@@ -138,7 +138,7 @@ func reopen(t *testing.T, b *backendtest.Bench, variant ipt.Variant) {
 	}
 }
 
-// TestKernelRestart writes nothing when a new process finds what it would write, whatever the case.
+// TestKernelRestart checks for every case that a new process writes nothing if the rules are right.
 func TestKernelRestart(t *testing.T) {
 	all, err := cases.Load(shared)
 	if err != nil {
@@ -160,8 +160,8 @@ func TestKernelRestart(t *testing.T) {
 	})
 }
 
-// TestKernelDrift lets another program change rules with iptables itself: Check reports it at once, the next Sync repairs it, and
-// what is not ours is left alone.
+// TestKernelDrift changes rules with iptables: Check reports it immediately, the next Sync repairs it, and rules of
+// others are left alone.
 func TestKernelDrift(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b := backendtest.NewBench(t, opener(variant))
@@ -172,7 +172,7 @@ func TestKernelDrift(t *testing.T) {
 			var drifts []backend.Drift
 			err := b.Lab.Node1.Do(func() (err error) { drifts, err = b.Backend.Check(t.Context()); return err })
 			if err != nil || len(drifts) != want {
-				t.Fatalf("after %q Check says %v, %v; want %d drifts", after, drifts, err, want)
+				t.Fatalf("after %q Check returned %v, %v; want %d drifts", after, drifts, err, want)
 			}
 		}
 		save := func() string {
@@ -211,7 +211,7 @@ func TestKernelDrift(t *testing.T) {
 	})
 }
 
-// TestKernelCleanup leaves nothing behind.
+// TestKernelCleanup checks that cleanup leaves nothing behind.
 func TestKernelCleanup(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b := backendtest.NewBench(t, opener(variant))
@@ -262,8 +262,8 @@ COMMIT
 COMMIT
 `
 
-// TestKernelTakeOver asks all the while: another program's rules become ours, processes are replaced and rules deleted
-// and repaired, and no connection fails but where there were no rules.
+// TestKernelTakeOver sends packets all the time, while another kube-proxy's rules are taken over, processes restart,
+// and rules are deleted and repaired: connections fail only while there are no rules.
 func TestKernelTakeOver(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b := backendtest.NewBench(t, opener(variant))
@@ -278,7 +278,7 @@ func TestKernelTakeOver(t *testing.T) {
 		for range 5 {
 			reopen(t, b, variant)
 			b.Sync(t, p)
-			b.Sync(t, case4(t, shared, "node-port").Plan()) // the same Service, and others beside it
+			b.Sync(t, case4(t, shared, "node-port").Plan()) // the same Service, among others
 		}
 		if tally := stream.Stop(); tally.Failed() > 0 || len(tally.Pairs) == 0 {
 			t.Errorf("%s", tally)
@@ -290,7 +290,8 @@ func TestKernelTakeOver(t *testing.T) {
 	})
 }
 
-// TestKernelPrepare makes node ports on localhost possible where they are wanted, once, and does nothing elsewhere.
+// TestKernelPrepare checks that Prepare sets up node ports on localhost once if they are wanted, and otherwise changes
+// nothing.
 func TestKernelPrepare(t *testing.T) {
 	netns.Enter(t, "iptables")
 	prepare := func(serve bool) string {

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// noSettings is a kernel without any settings.
+// noSettings is a kernel without settings.
 type noSettings struct{}
 
 func (noSettings) Read(name string) (string, error) { return "", fmt.Errorf("no setting %s", name) }
@@ -26,16 +26,16 @@ func (noSettings) Write(name, _ string) error { return fmt.Errorf("no setting %s
 
 var testOptions = Options{Mark: 0x4000}
 
-// fakes are a backend on fake tables of both families.
+// fakes returns a backend on fake tables of both families.
 func fakes(variant ipt.Variant) (*Backend, []*ipt.Fake) {
 	doors := []*ipt.Fake{ipt.NewFake(ipt.IPv4, variant), ipt.NewFake(ipt.IPv6, variant)}
 	return restarted(doors), doors
 }
 
-// restarted is a new backend on the same tables.
+// restarted returns a new backend on the same tables.
 func restarted(doors []*ipt.Fake) *Backend { return New(testOptions, noSettings{}, doors[0], doors[1]) }
 
-// holds checks that the tables hold just what a plan says, and that a fresh process would see so.
+// holds checks that the tables equal the plan, and that a new process agrees.
 func holds(t *testing.T, b *Backend, p *plan.Plan) {
 	t.Helper()
 	for _, f := range b.families {
@@ -67,7 +67,7 @@ func holds(t *testing.T, b *Backend, p *plan.Plan) {
 	}
 }
 
-// dump writes a ruleset out for comparison.
+// dump formats a ruleset for comparison.
 func dump(r *ruleset) []string {
 	var lines []string
 	for name, chain := range r.chains.All() {
@@ -83,7 +83,7 @@ func dump(r *ruleset) []string {
 	return lines
 }
 
-// sync expects success.
+// sync calls Sync and fails on an error.
 func sync(t *testing.T, b *Backend, p *plan.Plan) (rules int) {
 	t.Helper()
 	results := b.Sync(context.Background(), p)
@@ -104,15 +104,15 @@ func joined(results []backend.Result) error {
 	return errors.Join(failed...)
 }
 
-// variants runs a test for both.
+// variants runs a test for both variants.
 func variants(t *testing.T, test func(t *testing.T, variant ipt.Variant)) {
 	for _, variant := range []ipt.Variant{ipt.NFT, ipt.Legacy} {
 		t.Run(string(variant), func(t *testing.T) { test(t, variant) })
 	}
 }
 
-// TestTablesFollowPlans takes one running backend through random plans: after each, the tables are what a fresh process
-// would have written.
+// TestTablesFollowPlans applies random plans to one backend: after each, the tables equal those that a new process
+// writes.
 func TestTablesFollowPlans(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		for _, many := range []int{5, 12, 140} {
@@ -132,7 +132,7 @@ func TestTablesFollowPlans(t *testing.T) {
 	})
 }
 
-// TestCacheChangesNothing renders each plan with and without what was rendered before.
+// TestCacheChangesNothing renders each plan with and without the previous rendering.
 func TestCacheChangesNothing(t *testing.T) {
 	for _, many := range []int{12, 200} {
 		w := clusters.NewRandom(1, many)
@@ -152,7 +152,7 @@ func TestCacheChangesNothing(t *testing.T) {
 	}
 }
 
-// TestRestart hands the tables over to a new backend after each plan; with the same plan it writes nothing.
+// TestRestart replaces the backend after each plan: with the same plan, the new one writes nothing.
 func TestRestart(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		w := clusters.NewRandom(2, 40)
@@ -169,7 +169,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestWritesThatFail lets one write in ten fail: a sync that is repeated until it succeeds gets there.
+// TestWritesThatFail lets one write in ten fail: repeated syncs succeed eventually, with the right result.
 func TestWritesThatFail(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		w := clusters.NewRandom(3, 20)
@@ -197,7 +197,7 @@ func TestWritesThatFail(t *testing.T) {
 	})
 }
 
-// TestPatchSize fixes what one endpoint's change costs, at any size of the cluster.
+// TestPatchSize checks the cost of changing one endpoint, at several sizes of the cluster.
 func TestPatchSize(t *testing.T) {
 	for _, services := range []int{10, 10_000} {
 		t.Run(fmt.Sprint(services), func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestPatchSize(t *testing.T) {
 				name      string
 				endpoints int
 				rules     int
-			}{ // the chain, the rule that masquerades, and one for each endpoint
+			}{ // the chain, its masquerade rule, and a rule for each endpoint
 				{"one more endpoint", 4, 1 + 1 + 4},
 				{"one fewer", 3, 1 + 1 + 3},
 				{"one replaced", -3, 1 + 1 + 3},

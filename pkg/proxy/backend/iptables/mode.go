@@ -66,7 +66,8 @@ func (Mode) Present(ctx context.Context) (bool, error) {
 	return len(holding) > 0, err
 }
 
-// Remove implements [backend.Remover], for both variants of iptables. If there is nothing, iptables need not be installed.
+// Remove implements [backend.Remover], for both variants of iptables. Without any rules, iptables need not be
+// installed.
 func (m Mode) Remove(ctx context.Context) error {
 	holding, err := ipt.Holding(ctx, tables(), func(table, chain string) bool { return chainName{table, chain}.ours() })
 	failed := []error{err}
@@ -80,8 +81,8 @@ func (m Mode) Remove(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// Prepare implements [backend.Preparer]: it makes node ports on 127.0.0.0/8 possible, and safe, if a plan with these options
-// serves any.
+// Prepare implements [backend.Preparer]: it allows node ports on 127.0.0.0/8, and protects other sockets, if a plan
+// with these options serves any.
 func (m Mode) Prepare(ctx context.Context, planning *plan.Options) error {
 	loopback := &cluster.Node{Interfaces: []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}}
 	p := plan.Compute(&cluster.Snapshot{Node: loopback}, planning, nil)

@@ -2,9 +2,9 @@ package iptables
 
 import "github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 
-// Options are the settings that only this backend has.
+// Options are this backend's settings.
 type Options struct {
-	// Mark is the bit of the packet mark that asks for masquerading.
+	// Mark is the bit of the packet mark that requests masquerading.
 	Mark uint32
 }
 
@@ -24,7 +24,7 @@ const (
 	localnetRouted = "net/ipv4/conf/all/route_localnet"
 )
 
-// capabilities are what the machine can do, probed once, and how rules depend on it.
+// capabilities are the properties of the machine that rules depend on, determined once.
 type capabilities struct {
 	// randomFully means that MASQUERADE can choose source ports at random.
 	randomFully bool
@@ -32,7 +32,7 @@ type capabilities struct {
 	// endpoint's answer that leaves untranslated makes the client reset the connection (kubernetes/kubernetes#74839).
 	// With tcpBeLiberal there are none.
 	dropInvalid bool
-	// chunk is how many units of work go into one transaction.
+	// chunk is the number of units in one transaction.
 	chunk int
 }
 

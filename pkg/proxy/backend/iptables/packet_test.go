@@ -17,7 +17,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// tablesOf are rules in the form in which packets walk through them: table and chain to rules in words.
+// tablesOf holds rules as words, by table and chain.
 type tablesOf map[string]map[string][][]string
 
 func parsed(t *testing.T, dump string) tablesOf {
@@ -40,23 +40,23 @@ func parsed(t *testing.T, dump string) tablesOf {
 	return all
 }
 
-// walker is a packet on its way through one table.
+// walker simulates a packet in one table.
 type walker struct {
 	t      *testing.T
 	rules  map[string][][]string
 	packet plan.Packet
-	// own is whether the source is this machine's.
+	// own means that the source is this machine.
 	own bool
-	// shares are the endpoints that it may be sent to, each with its chance.
+	// shares holds, for each possible endpoint, its probability.
 	shares map[netip.AddrPort]float64
-	// verdict is what ended the way; Balance where nothing did.
+	// verdict is the result; Balance if no rule decided.
 	verdict plan.Verdict
-	// marked is whether the packet has the mark, and masqueraded whether it had it when it was sent to an endpoint.
+	// marked means that the packet has the mark, masqueraded that it had the mark when it was sent to an endpoint.
 	marked      bool
 	masqueraded map[netip.AddrPort]bool
 }
 
-// walk goes through a chain with a chance, and gives that with which the packet comes back.
+// walk enters a chain with a probability, and returns the probability that the packet returns from it.
 func (w *walker) walk(chain string, chance float64) float64 {
 	for _, rule := range w.rules[chain] {
 		p := w.matches(rule)
@@ -85,7 +85,7 @@ func (w *walker) walk(chain string, chance float64) float64 {
 		default:
 			marked := w.marked
 			back := w.walk(target, chance*p)
-			if back == 0 { // packets that did not enter the chain go on
+			if back == 0 { // packets that did not enter the chain continue
 				w.marked = marked
 			}
 			if rule[at] == "-g" {
@@ -100,7 +100,7 @@ func (w *walker) walk(chain string, chance float64) float64 {
 	return chance
 }
 
-// matches is the chance that the packet matches a rule. Nobody is on a list of clients.
+// matches returns the probability that the packet matches a rule. Lists of clients are empty.
 func (w *walker) matches(rule []string) float64 {
 	not := false
 	is := func(holds bool) bool { return holds != not }
@@ -153,12 +153,12 @@ func (w *walker) matches(rule []string) float64 {
 	return chance
 }
 
-// nodes are the ranges of the addresses of the machine of a random cluster.
+// nodes are the address ranges of the machine in a random cluster.
 func nodes() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("fd00:172::/32")}
 }
 
-// within tells whether an address matches ADDRESS/BITS or ADDRESS/MASK.
+// within reports whether an address matches ADDRESS/BITS or ADDRESS/MASK.
 func within(addr netip.Addr, match string) bool {
 	if prefix, err := netip.ParsePrefix(match); err == nil {
 		return prefix.Contains(addr)
@@ -173,7 +173,7 @@ func within(addr netip.Addr, match string) bool {
 	return true
 }
 
-// fate is what becomes of a packet.
+// fate is the result of a simulated packet.
 func (all tablesOf) fate(t *testing.T, p plan.Packet, own bool) *walker {
 	w := &walker{t: t, packet: p, own: own, shares: map[netip.AddrPort]float64{}, masqueraded: map[netip.AddrPort]bool{}}
 	w.rules = all[tableNAT]
@@ -183,15 +183,15 @@ func (all tablesOf) fate(t *testing.T, p plan.Packet, own bool) *walker {
 	}
 	if left := w.walk(first, 1); left > 1e-9 {
 		w.rules = all[tableFilter]
-		for _, chain := range []string{"INPUT", "FORWARD"} { // one of them, and they differ in nothing that matters here
+		for _, chain := range []string{"INPUT", "FORWARD"} { // any of them: the difference does not matter here
 			w.walk(chain, 1)
 		}
 	}
 	return w
 }
 
-// TestPacketsFareAsPlanned walks packets through the rules of random plans: each meets what the plan explains, and each
-// endpoint has its equal share to within 1 %.
+// TestPacketsFareAsPlanned simulates packets in the rules of random plans: each has the result that the plan explains,
+// and each endpoint has an equal share to within 1 %.
 func TestPacketsFareAsPlanned(t *testing.T) {
 	sources := addrs("10.244.0.8", "10.244.0.14", "10.244.0.9", "172.18.0.77", "192.168.1.1", "fd00:10:244::9", "fd00:172:18::77", "fd00:1::1")
 	for _, many := range []int{12, 150} {
@@ -223,7 +223,7 @@ func TestPacketsFareAsPlanned(t *testing.T) {
 	}
 }
 
-// compare holds the fate of a packet against the plan.
+// compare compares the fate of a packet with the plan.
 func compare(t *testing.T, rules tablesOf, p *plan.Plan, packet plan.Packet) {
 	t.Helper()
 	path, got := p.Explain(packet), rules.fate(t, packet, false)
@@ -247,7 +247,7 @@ func compare(t *testing.T, rules tablesOf, p *plan.Plan, packet plan.Packet) {
 	}
 }
 
-// TestShares computes what part of the connections each of 2 to 1,000 endpoints gets.
+// TestShares computes the share of each of 2 to 1,000 endpoints.
 func TestShares(t *testing.T) {
 	w := newWriter(cluster.IPv4, &plan.Node{}, testOptions, capabilities{})
 	for n := 1; n <= 1000; n++ {
@@ -277,7 +277,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// observed tells of every transaction.
+// observed calls a function after each transaction.
 type observed struct {
 	*ipt.Fake
 	after func()
@@ -295,16 +295,16 @@ func (o *observed) Insert(table, chain string, rule ...string) error {
 	return err
 }
 
-// TestEveryStepIsRight looks at packets after each transaction on the way from one plan to another: who is served in both
-// is served all the time, by endpoints of either; who is refused in both is refused; and who is the one before and the
-// other after is never left alone.
+// TestEveryStepIsRight simulates packets after each transaction of a patch: a frontend that both plans serve is always
+// served, by endpoints of either; one that both refuse is always refused; and one that only one of them serves is never
+// passed.
 func TestEveryStepIsRight(t *testing.T) {
 	for _, many := range []int{10, 130} {
 		for seed := range uint64(3) {
 			w := clusters.NewRandom(seed, many)
 			door := &observed{Fake: ipt.NewFake(ipt.IPv4, ipt.NFT), after: func() {}}
 			b := New(testOptions, noSettings{}, door)
-			b.families[0].renderer.can.chunk = 2 // as if it were a large cluster
+			b.families[0].renderer.can.chunk = 2 // as in a large cluster
 			before := w.Step()
 			sync(t, b, before)
 			for range 6 {
@@ -317,7 +317,7 @@ func TestEveryStepIsRight(t *testing.T) {
 	}
 }
 
-// rightBetween checks one step.
+// rightBetween checks the packets after one transaction.
 func rightBetween(t *testing.T, rules tablesOf, before, after *plan.Plan) {
 	t.Helper()
 	source := netip.MustParseAddr("172.18.0.77")
@@ -334,8 +334,8 @@ func rightBetween(t *testing.T, rules tablesOf, before, after *plan.Plan) {
 		total := 0.0
 		for endpoint, share := range got.shares {
 			total += share
-			// For a moment, one plan's policy, and one plan's Service where two contest the frontend, may choose among the
-			// other's endpoints.
+			// For a moment, the policy of one plan, or the Service of one plan if two claim the frontend, may select
+			// among the endpoints of the other plan.
 			theirs := func(p *plan.Plan) bool { return has(p, was.Route, endpoint) || has(p, is.Route, endpoint) }
 			if !theirs(before) && !theirs(after) {
 				t.Fatalf("%s is sent to %s, which is its in neither plan", frontend, endpoint)
@@ -353,7 +353,7 @@ func rightBetween(t *testing.T, rules tablesOf, before, after *plan.Plan) {
 	}
 }
 
-// has tells whether an endpoint is in any pool of a route's port.
+// has reports whether an endpoint is in any pool of a route's port.
 func has(p *plan.Plan, r *plan.Route, endpoint netip.AddrPort) bool {
 	service, ok := p.Services.Get(r.Service)
 	return ok && slices.ContainsFunc(service.Routes, func(o *plan.Route) bool {
@@ -362,8 +362,8 @@ func has(p *plan.Plan, r *plan.Route, endpoint netip.AddrPort) bool {
 	})
 }
 
-// TestAffinity keeps the list of an endpoint's clients under the endpoint's name, counts each connection, and asks the
-// lists before it draws.
+// TestAffinity checks that the client lists are named after endpoints, that every connection updates them, and that
+// they are checked before an endpoint is picked at random.
 func TestAffinity(t *testing.T) {
 	w := newWriter(cluster.IPv6, &plan.Node{}, testOptions, capabilities{})
 	key := portKey{"ns/a:http", cluster.UDP}
@@ -385,9 +385,9 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// TestNames fixes the scheme of names, which other programs compute: an example from the wild.
+// TestNames checks chain names, which other programs compute, with published examples.
 func TestNames(t *testing.T) {
-	// Any cluster's API server and DNS: shown in many an issue of Kubernetes.
+	// The API server and DNS of any cluster, from public issues of Kubernetes.
 	for name, want := range map[portKey]string{
 		{"default/kubernetes:https", cluster.TCP}:     "KUBE-SVC-NPX46M4PTMTKRN6Y",
 		{"kube-system/kube-dns:dns", cluster.UDP}:     "KUBE-SVC-TCOU7JCQXEZGVUNU",
@@ -399,7 +399,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestHostileNames cannot break out of a comment, nor can an interface's name out of a rule.
+// TestHostileNames checks that no name can end a comment, and no interface name a rule.
 func TestHostileNames(t *testing.T) {
 	for _, name := range []string{"a\" -j ACCEPT\n-A INPUT -j ACCEPT", strings.Repeat("x", 500), "a\\", "ü/µ", "$(reboot)", "a\tb"} {
 		words, err := ipt.Words(rule{matches: []match{comment(name)}, target: jump("RETURN")}.line().text)

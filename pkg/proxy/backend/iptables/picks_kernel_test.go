@@ -10,7 +10,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 )
 
-// TestKernelPicksAreUniform draws 100,000 times from each pool, as the rules' counters tell.
+// TestKernelPicksAreUniform makes 100,000 picks from each pool, counted by the rules.
 func TestKernelPicksAreUniform(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		p := backendtest.NewPicks(t, opener(variant))
@@ -36,7 +36,7 @@ func TestKernelPicksAreUniform(t *testing.T) {
 	})
 }
 
-// TestKernelPicksAmidChanges rewrites the chain that packets are in.
+// TestKernelPicksAmidChanges rewrites the chain while packets are in it.
 func TestKernelPicksAmidChanges(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) { backendtest.NewPicks(t, opener(variant)).AmidChanges() })
 }

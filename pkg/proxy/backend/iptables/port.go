@@ -9,11 +9,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// port is one port of a Service in one family, with its frontends, sorted. It never changes.
+// port is one port of a Service in one family, with its frontends, sorted. It is immutable.
 type port struct {
 	key    portKey
 	routes []*plan.Route
-	// chains are those that were rendered for it.
+	// chains are the rendered chains.
 	chains []chainName
 }
 
@@ -23,10 +23,10 @@ type namedChain struct {
 	*chain
 }
 
-// served reports whether the nat table has anything to do with connections to a frontend.
+// served reports whether the nat table handles connections to a frontend.
 func served(r *plan.Route) bool { return r.Verdict == plan.Balance || r.ShortCut != nil }
 
-// entryChain is the chain that connections to a frontend are sent to.
+// entryChain returns the chain that connections to a frontend are sent to.
 func entryChain(r *plan.Route) string {
 	prefix := prefixExternal
 	switch {
@@ -49,8 +49,8 @@ type portWriter struct {
 	affinity time.Duration
 }
 
-// portChains renders the chains that a port needs. The plan gives all frontends of a port the same endpoints under the same
-// policy, and all external ones the same treatment, so each chain is rendered for the first frontend that needs it.
+// portChains renders the chains of a port. All its frontends have the same endpoints under the same policy, and all
+// external ones are handled alike, so each chain is rendered for the first frontend that needs it.
 func (w *writer) portChains(p *port, hairpins []netip.Addr) (chains []namedChain) {
 	pw := &portWriter{writer: w, key: p.key, hairpins: hairpins, affinity: p.routes[0].Affinity}
 	var byPolicy [2]*poolChain
@@ -100,18 +100,18 @@ func (w *writer) portChains(p *port, hairpins []netip.Addr) (chains []namedChain
 	return chains
 }
 
-// rule is a rule for the port.
+// rule returns a rule for the port.
 func (w *portWriter) rule(t target, matches ...match) line { return rule{matches, t, w.key}.line() }
 
-// poolChain is what the chain of one policy's endpoints is made of.
+// poolChain describes the chain with the endpoints of one policy.
 type poolChain struct {
 	pool *plan.Pool
-	// clusterIPs are the routes by which packets come to it directly.
+	// clusterIPs are the routes whose packets enter it directly.
 	clusterIPs []*plan.Route
 }
 
-// hairpin reports whether an endpoint may reach itself through the Service. Only such endpoints have a chain of their own:
-// half as many chains load twice as fast, and the legacy variant copies every rule with every change.
+// hairpin reports whether an endpoint may reach itself through the Service. Only such endpoints have a chain of their
+// own: half as many chains load twice as fast, and the legacy variant copies every rule with every change.
 func (w *portWriter) hairpin(endpoint netip.AddrPort) bool {
 	_, found := slices.BinarySearchFunc(w.hairpins, endpoint.Addr(), netip.Addr.Compare)
 	return found
@@ -127,7 +127,7 @@ func (w *portWriter) poolChain(c *poolChain) []line {
 			lines = append(lines, w.rule(jump(chainMark), append(head, is, comment(w.key.name+" "+r.Kind.String()), dport(w.key.protocol, port, port))...))
 		}
 	}
-	name := match{} // every chain has the Service's name once
+	name := match{} // every chain contains the Service's name once
 	if len(lines) == 0 {
 		name = comment(w.key.name)
 	}
@@ -151,7 +151,7 @@ func (w *portWriter) poolChain(c *poolChain) []line {
 	return lines
 }
 
-// recent matches the list of an endpoint's clients, if there is session affinity.
+// recent matches clients in the list of an endpoint, if there is session affinity.
 func (w *portWriter) recent(endpoint netip.AddrPort, within time.Duration) match {
 	if w.affinity == 0 {
 		return match{}
@@ -159,7 +159,7 @@ func (w *portWriter) recent(endpoint netip.AddrPort, within time.Duration) match
 	return recent(w.key.endpoint(endpoint), w.fullMask, within)
 }
 
-// send sends a connection to an endpoint, by way of its chain if it has one.
+// send sends a connection to an endpoint, through its chain if it has one.
 func (w *portWriter) send(endpoint netip.AddrPort) target {
 	if w.hairpin(endpoint) {
 		return jump(w.key.endpoint(endpoint))
@@ -168,7 +168,7 @@ func (w *portWriter) send(endpoint netip.AddrPort) target {
 }
 
 // endpointChain renders the chain of an endpoint that may reach itself. Its own connections are marked, so that
-// KUBE-FORWARD accepts them and KUBE-POSTROUTING masquerades them: otherwise the endpoint would answer itself directly.
+// KUBE-FORWARD accepts them and KUBE-POSTROUTING masquerades them: otherwise its replies would not pass the node.
 func (w *portWriter) endpointChain(endpoint netip.AddrPort) []line {
 	return []line{
 		w.rule(jump(chainMark), source(host(endpoint.Addr())), comment(w.key.name)),
@@ -176,7 +176,7 @@ func (w *portWriter) endpointChain(endpoint netip.AddrPort) []line {
 	}
 }
 
-// masqueraded matches the connections to a cluster IP that are to be masqueraded, if any are.
+// masqueraded matches the connections to a cluster IP that are masqueraded, if any are.
 func (w *writer) masqueraded(r *plan.Route) (matches []match, ok bool) {
 	switch r.Masquerade {
 	case plan.MasqueradeAll:
@@ -188,7 +188,7 @@ func (w *writer) masqueraded(r *plan.Route) (matches []match, ok bool) {
 	}
 }
 
-// externalChain renders the chain where connections enter by any address but the cluster IP.
+// externalChain renders the chain of connections to any address but the cluster IP.
 func (w *portWriter) externalChain(r *plan.Route) []line {
 	say := func(what string) match { return comment(w.key.name + what) }
 	everywhere, here := jump(w.key.chain(prefixCluster)), jump(w.key.chain(prefixLocal))
@@ -202,7 +202,7 @@ func (w *portWriter) externalChain(r *plan.Route) []line {
 		}
 		return []line{w.rule(to, say(" from outside"))}
 	}
-	// The node's own connections may go anywhere, but their answers must come back through the node.
+	// The node's own connections may go to any endpoint, but the replies must return through the node.
 	own := isLocal("--src-type")
 	lines := []line{w.rule(jump(chainMark), say(" from this node"), own), w.rule(everywhere, own)}
 	if head, ok := w.localTraffic(true, netip.Addr{}); ok {
@@ -214,8 +214,8 @@ func (w *portWriter) externalChain(r *plan.Route) []line {
 	return lines
 }
 
-// firewallChain renders the chain for the sources that may use a load balancer's address. Connections that fall through are
-// not translated, and are dropped in the filter table.
+// firewallChain renders the chain that checks source ranges. Connections that fall through are not translated, and are
+// dropped in the filter table.
 func (w *portWriter) firewallChain(r *plan.Route) (lines []line) {
 	for _, from := range r.SourceRanges {
 		lines = append(lines, w.rule(jump(w.key.chain(prefixExternal)), source(from), comment(w.key.name+" let in")))
@@ -223,7 +223,7 @@ func (w *portWriter) firewallChain(r *plan.Route) (lines []line) {
 	return lines
 }
 
-// frontendRules renders the rules of one frontend, in every place that it has some.
+// frontendRules renders the rules of one frontend, by place.
 func (w *writer) frontendRules(r *plan.Route) (rules [places][]line) {
 	f, key := r.Frontend, keyOf(r)
 	is, port := protocol(f.Protocol), dport(f.Protocol, f.Port, f.Port)
@@ -244,7 +244,8 @@ func (w *writer) frontendRules(r *plan.Route) (rules [places][]line) {
 		add(p, jump(entryChain(r)), at, is, comment(r.Name+tell[r.Kind]), port)
 	}
 	if len(r.SourceRanges) > 0 {
-		// Connections of sources that are let in were translated before, unless there is no endpoint: they go on to be refused.
+		// Connections from allowed sources were translated before, unless there is no endpoint: then they continue, to
+		// be refused.
 		if r.Verdict == plan.Reject {
 			for _, from := range r.SourceRanges {
 				add(filterRestricted, jump("RETURN"), source(from), at, is, port)

@@ -10,22 +10,22 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// What is quarantined is tried again after firstRetry, and twice as long each time up to lastRetry: a try costs a reading of
-// the tables for each.
+// Quarantined ports are retried after firstRetry, then after twice as long each time up to lastRetry, because the
+// tables are read for each attempt.
 const (
 	firstRetry = time.Minute
 	lastRetry  = time.Hour
 )
 
-// quarantine holds the ports of Services that iptables refuses, and when they are tried again. No map in it ever changes.
+// quarantine holds the ports of Services that iptables refuses, and when they are retried. Its maps are immutable.
 type quarantine struct {
 	ports map[portKey]*leftOut
-	// again is when they are tried again, and after how long that was put off.
+	// again is the time of the next attempt, after the delay before it.
 	again time.Time
 	after time.Duration
 }
 
-// release removes the ports that changed since they were refused, or all of them if it is time to try again.
+// release removes the ports that have changed since they were refused, or all of them if it is time to retry.
 func (q *quarantine) release(p *plan.Plan, now time.Time) {
 	ports := map[portKey]*leftOut{}
 	for key, left := range q.ports {
@@ -40,7 +40,7 @@ func (q *quarantine) release(p *plan.Plan, now time.Time) {
 	q.ports = ports
 }
 
-// add leaves a port out that was refused.
+// add adds the port of a refusal.
 func (q *quarantine) add(r *refusal, rendered *rendering) {
 	ports := maps.Clone(q.ports)
 	if port, ok := rendered.ports.Get(r.owner); ok {
@@ -49,14 +49,15 @@ func (q *quarantine) add(r *refusal, rendered *rendering) {
 	q.ports = ports
 }
 
-// restore adds the ports that were left out before.
+// restore adds ports that were quarantined before.
 func (q *quarantine) restore(before map[portKey]*leftOut) {
 	ports := maps.Clone(before)
 	maps.Copy(ports, q.ports)
 	q.ports = ports
 }
 
-// report puts off the next try if any port was refused, and reports what is left out, and when it is tried again.
+// report delays the next attempt if any port was refused, and adds the quarantined ports and the time of that attempt
+// to a result.
 func (q *quarantine) report(refused bool, now time.Time, result *backend.Result) {
 	if len(q.ports) == 0 {
 		q.after = 0
@@ -66,7 +67,7 @@ func (q *quarantine) report(refused bool, now time.Time, result *backend.Result)
 		q.after = min(max(firstRetry, 2*q.after), lastRetry)
 		q.again = now.Add(q.after)
 	}
-	result.Again = max(q.again.Sub(now), time.Millisecond) // this sync may have taken until then
+	result.Again = max(q.again.Sub(now), time.Millisecond) // the time may have come during this sync
 	for key, left := range q.ports {
 		result.Refused = append(result.Refused, backend.Refusal{Service: left.routes[0].Service, Port: key.String(), Cause: left.cause})
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// attentive is a door that counts what is looked at.
+// attentive counts the calls of its Tables.
 type attentive struct {
 	ipt.Tables
-	// all counts looks at a whole table, some chains looked at alone.
+	// all counts reads of a whole table, some reads of single chains.
 	all, some int
 	// lists counts chains listed by a program.
 	lists int
@@ -34,7 +34,7 @@ func (d *attentive) Digests(ctx context.Context, table string, chains ...string)
 	return d.Tables.Digests(ctx, table, chains...)
 }
 
-// attended is a backend of both families in a network namespace of its own.
+// attended returns a backend of both families in a new network namespace.
 func attended(t *testing.T, variant ipt.Variant) (*Backend, []*attentive) {
 	t.Helper()
 	netns.Enter(t, "iptables-"+string(variant))
@@ -52,8 +52,8 @@ func attended(t *testing.T, variant ipt.Variant) (*Backend, []*attentive) {
 	return New(testOptions, noSettings{}, doors...), seen
 }
 
-// TestKernelQuietLegacy syncs in both families of the legacy variant, whose programs take one lock: neither family takes
-// the other's for somebody else's.
+// TestKernelQuietLegacy syncs both families in the legacy variant, whose programs share one lock: the lock of one
+// family must not be mistaken for an external change in the other.
 func TestKernelQuietLegacy(t *testing.T) {
 	b, doors := attended(t, ipt.Legacy)
 	c := clusters.NewSized(5, 2)
@@ -65,31 +65,31 @@ func TestKernelQuietLegacy(t *testing.T) {
 		c.Set(4, endpoints)
 		sync(t, b, c.Plan())
 		for _, f := range b.families {
-			f.drift.unasked = allowance{credit: -time.Hour, at: time.Now()} // no look that nothing asked for
+			f.drift.polling = allowance{credit: -time.Hour, at: time.Now()} // no polling
 			if f.drift.suspect {
-				t.Errorf("%s: after a sync with %d endpoints somebody else is suspected", f.state.family, endpoints)
+				t.Errorf("%s: after a sync with %d endpoints an external change is suspected", f.state.family, endpoints)
 			}
 		}
 		_, err := b.Check(t.Context())
 		for _, door := range doors {
 			if err != nil || door.all+door.lists > 0 {
-				t.Errorf("%s: after a sync with %d endpoints %d tables are looked at and %d chains listed, %v",
+				t.Errorf("%s: after a sync with %d endpoints %d tables were read and %d chains listed, %v",
 					door.Family(), endpoints, door.all, door.lists, err)
 			}
 		}
 	}
-	for _, door := range doors { // and one of another program
+	for _, door := range doors { // and a write of another program
 		if err := door.Restore(t.Context(), "*nat\n:EXTERNAL - [0:0]\nCOMMIT\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := b.Check(t.Context()); err != nil || doors[0].all == 0 || doors[1].all == 0 {
-		t.Errorf("an external change is not looked at: %v", err)
+		t.Errorf("an external change was not checked: %v", err)
 	}
 }
 
-// TestKernelQuiet syncs in both families of the nft variant while another program writes rules elsewhere, many at a time:
-// none of ours is looked at but those just written. Once it alters a chain of ours, that one is, and found.
+// TestKernelQuiet syncs both families in the nft variant while another program writes many rules elsewhere: only the
+// chains just written are read. When that program changes one of our chains, only that chain is read and reported.
 func TestKernelQuiet(t *testing.T) {
 	b, doors := attended(t, ipt.NFT)
 	ipv4 := doors[0]
@@ -108,7 +108,7 @@ func TestKernelQuiet(t *testing.T) {
 		sync(t, b, c.Plan())
 		check(t, b, 0)
 		if ipv4.all > 0 || ipv4.some > 20 {
-			t.Errorf("with %d endpoints of our own, there were %d looks at whole tables and %d at chains", endpoints, ipv4.all, ipv4.some)
+			t.Errorf("with %d endpoints of our own, %d whole tables and %d chains were read", endpoints, ipv4.all, ipv4.some)
 		}
 		ipv4.all, ipv4.some = 0, 0
 	}
@@ -116,17 +116,17 @@ func TestKernelQuiet(t *testing.T) {
 	external("*nat\n:" + name + " - [0:0]\n-A " + name + " -j RETURN\nCOMMIT\n")
 	drifts, err := b.Check(t.Context())
 	if err != nil || len(drifts) != 1 || !strings.Contains(drifts[0].What, name) || !strings.HasPrefix(drifts[0].Writer, "iptables-nft-re") {
-		t.Errorf("Check says %v, %v; want that %s was altered", drifts, err, name)
+		t.Errorf("Check returned %v, %v; want that %s was modified", drifts, err, name)
 	}
 	if ipv4.all != 0 || ipv4.some != 1 {
-		t.Errorf("for that there were %d looks at whole tables and %d at chains, want one chain", ipv4.all, ipv4.some)
+		t.Errorf("%d whole tables and %d chains were read, want one chain", ipv4.all, ipv4.some)
 	}
 	sync(t, b, c.Plan())
 	holds(t, b, c.Plan())
 }
 
-// TestKernelBusyNeighbour changes a built-in chain again and again: a program lists it once, and is needed again only when a
-// jump of ours is gone.
+// TestKernelBusyNeighbour changes a built-in chain repeatedly: a program lists it once, and again only when a jump of
+// ours is missing.
 func TestKernelBusyNeighbour(t *testing.T) {
 	netns.Enter(t, "iptables-nft")
 	kernel, err := ipt.Open(context.Background(), ipt.IPv4, ipt.NFT)

@@ -24,7 +24,8 @@ func read(ctx context.Context, door ipt.Tables) (*ruleset, error) {
 	return out, nil
 }
 
-// parse reads our chains of a table as iptables-save prints it, and the rules in built-in chains that lead to them.
+// parse reads our chains of a table from the output of iptables-save, and the rules in built-in chains that lead to
+// them.
 func (r *ruleset) parse(table, text string, chains *cluster.Editor[chainName, *chain]) {
 	ours := map[string]*chain{}
 	for row := range strings.Lines(text) {
@@ -57,7 +58,7 @@ func (r *ruleset) parse(table, text string, chains *cluster.Editor[chainName, *c
 	}
 }
 
-// parseHook reads a rule that is in a chain of others. Only those in built-in chains that end with a jump to a chain of ours
+// parseHook reads a rule in a chain of others. Only rules in built-in chains that end with a jump to a chain of ours
 // are hooks.
 func parseHook(in chainName, text string) (hook, bool) {
 	words, err := ipt.Words(text)

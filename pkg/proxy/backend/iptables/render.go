@@ -9,7 +9,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// rendering is a ruleset, and what the next one is made from.
+// rendering is a ruleset with the state from which the next one is rendered.
 type rendering struct {
 	ruleset
 	from    *plan.Plan
@@ -21,12 +21,12 @@ type rendering struct {
 
 // leftOut is a port that iptables refuses.
 type leftOut struct {
-	// routes are those that it had then.
+	// routes are those at that time.
 	routes []*plan.Route
 	cause  error
 }
 
-// healthPort is a node's port where load balancers ask about a Service.
+// healthPort is a health check node port of a Service.
 type healthPort struct {
 	port    uint16
 	service cluster.ServiceName
@@ -37,17 +37,17 @@ func (h healthPort) Compare(o healthPort) int {
 	return cmp.Or(cmp.Compare(h.port, o.port), h.service.Compare(o.service))
 }
 
-// renderer is what a ruleset is rendered by, beside the plan.
+// renderer holds the inputs of render besides the plan.
 type renderer struct {
 	family cluster.Family
 	opts   Options
 	can    capabilities
-	// without are the ports that iptables refused.
+	// without holds the quarantined ports.
 	without map[portKey]*leftOut
 }
 
-// render makes the ruleset of a plan. last is an earlier one of the same renderer, or nil. It saves the work for everything
-// that did not change since, and never alters the result.
+// render returns the ruleset of a plan. last is an earlier result of the same renderer, or nil; it saves the work for
+// everything that has not changed since, and never affects the result.
 func (r *renderer) render(p *plan.Plan, last *rendering) *rendering {
 	if last == nil || last.from.Node != p.Node || !maps.EqualFunc(last.without, r.without, samePort) {
 		last = &rendering{from: &plan.Plan{Node: p.Node}}
@@ -78,7 +78,7 @@ func (r *renderer) render(p *plan.Plan, last *rendering) *rendering {
 	return want
 }
 
-// samePort makes maps equal that have the same keys.
+// samePort compares maps by their keys.
 func samePort(_, _ *leftOut) bool { return true }
 
 // composition is the work on one rendering.
@@ -92,14 +92,14 @@ type composition struct {
 	edits   [places][]edit
 }
 
-// put sets a chain; one that has the same lines already keeps its identity.
+// put sets a chain. An existing chain with the same lines keeps its identity.
 func (c *composition) put(name chainName, now *chain) {
 	if old, ok := c.chains.Get(name); !ok || !slices.Equal(old.lines, now.lines) {
 		c.chains.Set(name, now)
 	}
 }
 
-// frontend takes over a change of a frontend.
+// frontend applies a change of a frontend.
 func (c *composition) frontend(f plan.Frontend, change cluster.Change[*plan.Route]) {
 	var before, after [places][]line
 	if change.Was {
@@ -139,7 +139,7 @@ func (c *composition) reroute(key portKey, f plan.Frontend, route *plan.Route) {
 	c.ports.Set(key, now)
 }
 
-// service takes over a change of a Service that its frontends do not show.
+// service applies a change of a Service that is not visible in its frontends.
 func (c *composition) service(health *cluster.Editor[healthPort, bool], name cluster.ServiceName, change cluster.Change[*plan.Service]) {
 	if change.Was && change.Before.HealthCheck != nil {
 		health.Delete(healthPort{change.Before.HealthCheck.Port, name})
@@ -154,7 +154,7 @@ func (c *composition) service(health *cluster.Editor[healthPort, bool], name clu
 	}
 }
 
-// port renders the chains of a port that changed, and removes those that it does not need any more.
+// port renders the chains of a port that has changed, and removes those that it no longer needs.
 func (c *composition) port(last *rendering, key portKey) {
 	var chains []chainName
 	if now, ok := c.ports.Get(key); ok {
@@ -176,7 +176,7 @@ func (c *composition) port(last *rendering, key portKey) {
 	}
 }
 
-// grow makes the new trees, and their chains.
+// grow renders the new trees and their chains.
 func (c *composition) grow(before [places]*tree) (after [places]*tree) {
 	for at, d := range dispatches() {
 		after[at] = d.shape.edit(before[at], c.edits[at])
@@ -215,7 +215,8 @@ func (w *writer) namedChains(r *rendering) map[chainName][]line {
 		{tableNAT, chainNodePorts}: entrance(natNodePorts, all),
 		{tableNAT, chainPostrouting}: lines(
 			rule{matches: []match{not(marked)}, target: jump("RETURN")},
-			// The mark is removed again, so that a packet that passes here twice, as through a tunnel, is masqueraded once.
+			// The mark is removed again, so that a packet that passes here twice, for example in a tunnel, is
+			// masqueraded once.
 			rule{target: setMark(w.mark, "0x0")},
 			rule{matches: []match{comment("kubernetes service traffic requiring SNAT")}, target: w.masquerade()}),
 		{tableFilter, chainServices}:  entrance(filterClusterIPs, all),
@@ -228,7 +229,7 @@ func (w *writer) namedChains(r *rendering) map[chainName][]line {
 	}
 }
 
-// fixedChains renders the chains that go nowhere, and never change.
+// fixedChains renders the chains without jumps, which are always the same.
 func (w *writer) fixedChains() map[chainName][]line {
 	return map[chainName][]line{
 		{tableNAT, chainMark}:      lines(rule{target: setMark(w.mark, w.mark)}),
@@ -238,7 +239,8 @@ func (w *writer) fixedChains() map[chainName][]line {
 	}
 }
 
-// hooks are the rules in built-in chains, in the order in which they are inserted at the head: the last comes first.
+// hooks returns the rules in built-in chains, in the order in which they are inserted at the head: the last one comes
+// first.
 func (w *writer) hooks() []hook {
 	in := func(table, chain, to string, matches ...match) hook {
 		return hook{chainName{table, chain}, to, rule{matches: matches, target: jump(to)}.line().text}
@@ -266,13 +268,13 @@ func (w *writer) hooks() []hook {
 	return hooks
 }
 
-// localnetHooks lead to the rule that localnetRule renders.
+// localnetHooks returns the rules that lead to localnetRule.
 func localnetHooks() []hook {
 	text := rule{target: jump(chainLocalnet)}.line().text
 	return []hook{{chainName{tableFilter, "OUTPUT"}, chainLocalnet, text}, {chainName{tableFilter, "INPUT"}, chainLocalnet, text}}
 }
 
-// localnetRule drops packets of neighbours to 127.0.0.0/8. The kubelet makes the same rule.
+// localnetRule drops packets from neighbours to 127.0.0.0/8. The kubelet writes the same rule.
 func (w *writer) localnetRule() string {
 	return rule{target: jump("DROP"), matches: []match{not(source(w.loopback)), destination(w.loopback),
 		comment("block incoming localnet connections"), not(ctstate("RELATED,ESTABLISHED,DNAT"))}}.line().text
@@ -281,15 +283,15 @@ func (w *writer) localnetRule() string {
 // invalidRule drops packets that conntrack considers invalid, and counts them.
 func invalidRule() rule { return rule{matches: []match{ctstate("INVALID")}, target: jump("DROP")} }
 
-// localhostRule counts connections to node ports on localhost, and does nothing else. It recognises them by their original
-// destination and by the mark that the nat table sets: only the first packet of a connection has it. It is in the filter
-// table, which is small, so that the counter can be read often (docs/decisions/0013).
+// localhostRule only counts connections to node ports on localhost. It recognises them by their original destination
+// and by the mark that the nat table sets, which only the first packet of a connection has. It is in the filter table,
+// which is small, so that the counter can be read often (docs/decisions/0013).
 func localhostRule(mark string) rule {
 	return rule{matches: []match{comment("node ports on localhost, counted"), marked(mark),
 		{"conntrack", false, "--ctorigdst", "127.0.0.0/8"}}}
 }
 
-// localhostCounter is that rule, if there is anything to count.
+// localhostCounter returns that rule, if there is anything to count.
 func (w *writer) localhostCounter() []line {
 	if !w.localnet() {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// ipvsRules are the chains of ipvs mode, with their jumps, beside somebody else's.
+// ipvsRules are the chains of ipvs mode with their jumps, and rules of other programs.
 const ipvsRules = `*nat
 :KUBE-SERVICES - [0:0]
 :KUBE-LOAD-BALANCER - [0:0]
@@ -42,8 +42,8 @@ COMMIT
 COMMIT
 `
 
-// TestTakesOverFromIPVSMode syncs where ipvs mode ran before: none of the chains that it alone has is left, nor a jump to
-// them, and a clean-up leaves only what others made.
+// TestTakesOverFromIPVSMode syncs after ipvs mode: none of the chains that only ipvs mode has is left, nor a jump to
+// them, and cleanup leaves only rules of other programs.
 func TestTakesOverFromIPVSMode(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// rule is one rule: what packets have to match, and what is done with those that do.
+// rule is one rule: matches and a target.
 type rule struct {
 	matches []match
 	target  target
@@ -21,9 +21,9 @@ type rule struct {
 	owner portKey
 }
 
-// match is an option of iptables that packets have to match. The zero match is matched by all packets.
+// match is an option of iptables that packets have to match. All packets match the zero value.
 type match struct {
-	// module is the extension that the option is of, empty for an option of iptables itself.
+	// module is the extension with the option; empty for an option of iptables itself.
 	module string
 	not    bool
 	option string
@@ -31,11 +31,11 @@ type match struct {
 	value string
 }
 
-// target is what is done with a packet; empty if it is only counted.
+// target decides about a packet; empty if the rule only counts.
 type target struct {
 	// name is a chain or a built-in target.
 	name, options string
-	// noReturn means that packets which fall through the chain do not come back to this one.
+	// noReturn means that packets do not return from the chain to this one (-g).
 	noReturn bool
 }
 
@@ -70,7 +70,7 @@ func (r rule) line() line {
 	return line{strings.TrimSuffix(string(text), " "), r.owner}
 }
 
-// lines renders rules that are for all.
+// lines renders rules without an owner.
 func lines(rules ...rule) []line {
 	var all []line
 	for _, r := range rules {
@@ -85,7 +85,7 @@ func not(m match) match {
 	return m
 }
 
-// source matches a range of sources, destination one of destinations; the range of all addresses needs no match.
+// source and destination match ranges of addresses. The range of all addresses needs no match.
 func source(p netip.Prefix) match      { return prefix("-s", p) }
 func destination(p netip.Prefix) match { return prefix("-d", p) }
 
@@ -96,7 +96,7 @@ func prefix(option string, p netip.Prefix) match {
 	return match{"", false, option, p.Masked().String()}
 }
 
-// host is the range of one address.
+// host returns the range of one address.
 func host(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
 
 // masked matches destinations by some of their bits, which need not be the first ones.
@@ -104,7 +104,7 @@ func masked(addr, mask netip.Addr) match {
 	return match{"", false, "-d", addr.String() + "/" + mask.String()}
 }
 
-// arrivesOn matches the interface that packets come in by.
+// arrivesOn matches the input interface.
 func arrivesOn(name string) match { return match{"", false, "-i", name} }
 
 func protocol(p cluster.Protocol) match { return match{"", false, "-p", protocolName(p)} }
@@ -118,10 +118,10 @@ func dport(p cluster.Protocol, first, last uint16) match {
 	return match{protocolName(p), false, "--dport", ports}
 }
 
-// maxComment is enough for the longest name and what we add to it; the kernel takes 255 bytes.
+// maxComment is enough for the longest name and its suffix; the kernel's limit is 255 bytes.
 const maxComment = 240
 
-// comment matches every packet. The API server validates names; whatever else comes here cannot break out of the quotes.
+// comment matches every packet. The API server validates names; the result is a single quoted word for any text.
 func comment(text string) match {
 	safe := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(" /:._-", r) {
@@ -145,8 +145,8 @@ func chance(n int) match {
 	return match{"statistic", false, "--mode", "random --probability " + probability}
 }
 
-// recent matches clients that are on a list and connected within the time, and counts this connection. If that is 0 it
-// matches every client, and puts it on the list.
+// recent matches clients in a list that have connected within a time, and updates the list. If the time is 0 it matches
+// every client, and adds it to the list.
 func recent(list, mask string, within time.Duration) match {
 	m := match{"recent", false, "--set", "--name " + list + " --mask " + mask + " --rsource"}
 	if within > 0 {
@@ -155,10 +155,10 @@ func recent(list, mask string, within time.Duration) match {
 	return m
 }
 
-// jump goes to a chain, or to a target without options such as ACCEPT, and comes back if nothing there decides.
+// jump continues in a chain, or in a target without options such as ACCEPT, and returns if nothing there decides.
 func jump(name string) target { return target{name: name} }
 
-// goTo goes to a chain and does not come back.
+// goTo continues in a chain and does not return.
 func goTo(chain string) target { return target{name: chain, noReturn: true} }
 
 // dnat sends a connection to an endpoint.
@@ -171,14 +171,14 @@ func setMark(value, mask string) target {
 	return target{name: "MARK", options: "--set-xmark " + value + "/" + mask}
 }
 
-// canonical is equal for rules that mean the same, in whatever order iptables prints their parts.
+// canonical is equal for equivalent rules, in whatever order iptables prints their parts.
 func canonical(text string) string {
 	words, err := ipt.Words(text)
 	if err != nil {
 		return text
 	}
 	var parts []string
-	open := false // whether the last word is an option, or its !
+	open := false // whether the last word is an option or its !
 	for i, word := range words {
 		last := ""
 		if i > 0 {
@@ -188,7 +188,7 @@ func canonical(text string) string {
 		switch {
 		case option && (!open || last != "!"), len(parts) == 0:
 			parts = append(parts, word)
-		case last == "--probability": // which versions of iptables print to different lengths
+		case last == "--probability": // versions of iptables print different numbers of digits
 			if p, err := strconv.ParseFloat(word, 64); err == nil {
 				word = strconv.FormatFloat(p, 'f', 7, 64)
 			}

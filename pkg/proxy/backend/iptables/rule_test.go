@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestSharesAreEqual works out from the rules' probabilities, as the kernel keeps them, what part of the connections each
-// endpoint gets: the fair part to within a millionth of it.
+// TestSharesAreEqual computes the shares of endpoints from the probabilities as the kernel stores them: they are equal
+// to within a millionth.
 func TestSharesAreEqual(t *testing.T) {
 	var chances [1001]float64
 	chances[1] = 1
@@ -19,7 +19,7 @@ func TestSharesAreEqual(t *testing.T) {
 		left := 1.0
 		for i := n; i > 0; i-- {
 			if off := left*chances[i]*float64(n) - 1; math.Abs(off) > 1e-6 {
-				t.Fatalf("endpoint %d of %d gets %g of the fair share more", n-i, n, off)
+				t.Fatalf("endpoint %d of %d gets %g more than its share", n-i, n, off)
 			}
 			left *= 1 - chances[i]
 		}

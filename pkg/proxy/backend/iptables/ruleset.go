@@ -2,8 +2,8 @@ package iptables
 
 import "github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 
-// ruleset is one family's chains: those that there should be, as render makes them, or those that the kernel holds, as read
-// returns them. It never changes, and two versions share what is equal.
+// ruleset is one family's chains: the desired ones, as rendered, or those in the kernel, as read. It is immutable, and
+// two versions share what is equal.
 type ruleset struct {
 	// chains are those that belong to this proxy alone.
 	chains cluster.Map[chainName, *chain]
@@ -13,14 +13,14 @@ type ruleset struct {
 	localnet bool
 }
 
-// chain is the rules of a chain, in their order.
+// chain is the rules of a chain, in order.
 type chain struct {
 	lines []line
 	// unit is the port of a Service whose chains are written together with this one; zero for all others.
 	unit portKey
 	rank rank
-	// read means that iptables printed the lines, which may have their parts in another order than rendered ones; altered
-	// that another program changed or deleted the chain, so that what it holds is not known.
+	// read means that iptables printed the lines, possibly in another order of their parts than rendered ones. altered
+	// means that the chain was modified or deleted externally, so its lines are not known.
 	read, altered bool
 }
 
@@ -32,12 +32,12 @@ type hook struct {
 	text string
 }
 
-// equal reports whether two hooks mean the same.
+// equal reports whether two hooks are equivalent.
 func (h hook) equal(o hook) bool {
 	return h.in == o.in && h.to == o.to && (h.text == o.text || canonical(h.text) == canonical(o.text))
 }
 
-// len is the number of rules; that of no chain is 0.
+// len returns the number of rules; 0 for nil.
 func (c *chain) len() int {
 	if c == nil {
 		return 0
@@ -45,7 +45,7 @@ func (c *chain) len() int {
 	return len(c.lines)
 }
 
-// equal reports whether two chains mean the same.
+// equal reports whether two chains are equivalent.
 func (c *chain) equal(o *chain) bool {
 	if c.altered || o.altered || len(c.lines) != len(o.lines) {
 		return false

@@ -19,7 +19,7 @@ const (
 	tableMangle = "mangle"
 )
 
-// tables lists the tables that hold chains of ours. Each is read and written by itself.
+// tables lists the tables with chains of ours. Each is read and written separately.
 func tables() []string { return []string{tableFilter, tableNAT, tableMangle} }
 
 // The chains that other programs know by name.
@@ -32,35 +32,35 @@ const (
 	chainPostrouting = "KUBE-POSTROUTING"
 	chainMark        = "KUBE-MARK-MASQ"
 	chainCanary      = "KUBE-PROXY-CANARY"
-	// chainLocalnet is shared with the kubelet: never emptied, never deleted.
+	// chainLocalnet is shared with the kubelet: it is never emptied or deleted.
 	chainLocalnet = "KUBE-FIREWALL"
 )
 
 // The prefixes of the chains of one port of a Service.
 const (
-	// prefixCluster and prefixLocal hold the endpoints under the policies Cluster and Local.
+	// prefixCluster and prefixLocal are the endpoints under the policies Cluster and Local.
 	prefixCluster = "KUBE-SVC-"
 	prefixLocal   = "KUBE-SVL-"
-	// prefixExternal is where connections enter by any address but the cluster IP, prefixFirewall the same for source ranges.
+	// prefixExternal is for connections to any address but the cluster IP, prefixFirewall for those with source ranges.
 	prefixExternal = "KUBE-EXT-"
 	prefixFirewall = "KUBE-FW-"
-	// prefixEndpoint holds one endpoint. The lists of its clients have such a name, too.
+	// prefixEndpoint is one endpoint, or the list of its clients.
 	prefixEndpoint = "KUBE-SEP-"
-	// prefixOldLocal is what older programs called prefixLocal.
+	// prefixOldLocal is the prefixLocal of older programs.
 	prefixOldLocal = "KUBE-XLB-"
 )
 
-// kind is chains that belong to this proxy, or to another program in its place.
+// kind is a kind of chains of this proxy or another kube-proxy.
 type kind struct {
 	tables []string
-	// names are whole names, prefixes what many names begin with.
+	// names are whole names, prefixes the start of others.
 	names, prefixes []string
-	// retired means that only ipvs mode, which this proxy does not have, writes such chains.
+	// retired means that only ipvs mode, which this proxy does not have, creates such chains.
 	retired bool
 }
 
-// kinds lists all of them. The chains of the trees (see dispatches) have prefixCluster, so that other programs recognise
-// them as well.
+// kinds returns all of them. The chains of the trees (see dispatches) have prefixCluster, so that other programs
+// recognise them as well.
 func kinds() [7]kind {
 	return [...]kind{
 		{tables(), []string{chainCanary}, nil, false},
@@ -74,14 +74,14 @@ func kinds() [7]kind {
 	}
 }
 
-// maxLevels is the most levels that a tree of any shape has.
+// maxLevels is the number of levels of the deepest tree.
 const maxLevels = 8
 
-// rank orders the writes of one patch: whatever a rule goes to is there, and complete, before the rule is.
+// rank orders the writes of one patch: a chain exists and is complete before a rule jumps to it.
 type rank int
 
-// The ranks, from chains that go nowhere to those that built-in chains lead to. The chains of trees are between rankTree and
-// rankTop, the deepest first.
+// The ranks, from chains without jumps to those that built-in chains lead to. The chains of trees are between rankTree
+// and rankTop, the deepest first.
 const (
 	rankFixed rank = iota
 	rankPort
@@ -89,7 +89,7 @@ const (
 	rankTop = rankTree + maxLevels + 1
 )
 
-// chainName names a chain.
+// chainName identifies a chain.
 type chainName struct {
 	table, name string
 }
@@ -99,7 +99,7 @@ func (c chainName) Compare(o chainName) int {
 	return cmp.Or(strings.Compare(c.table, o.table), strings.Compare(c.name, o.name))
 }
 
-// kind returns the kind of a chain; none if another program's.
+// kind returns the kind of a chain; nil if it is another program's.
 func (c chainName) kind() (_ kind, ours bool) {
 	for _, k := range kinds() {
 		if slices.Contains(k.tables, c.table) && (slices.Contains(k.names, c.name) ||
@@ -116,13 +116,13 @@ func (c chainName) ours() bool {
 	return ours
 }
 
-// retired reports whether only ipvs mode writes a chain.
+// retired reports whether only ipvs mode creates a chain.
 func (c chainName) retired() bool {
 	k, _ := c.kind()
 	return k.retired
 }
 
-// portKey is one port of a Service, by the name that users write and its protocol. The zero portKey is none.
+// portKey is one port of a Service: its name as users write it, and its protocol. The zero value is no port.
 type portKey struct {
 	name     string
 	protocol cluster.Protocol
@@ -137,10 +137,11 @@ func (k portKey) Compare(o portKey) int {
 
 func (k portKey) String() string { return k.name + "/" + k.protocol.String() }
 
-// chain is the name of one of the port's chains. Other programs know its form: a prefix and 16 letters of a hash.
+// chain returns the name of one of the port's chains: a prefix and 16 letters of a hash, which other programs compute,
+// too.
 func (k portKey) chain(prefix string) string { return prefix + hash(k.name+protocolName(k.protocol)) }
 
-// endpoint is the name of the chain of an endpoint of the port, and of the list of clients that stay with it.
+// endpoint returns the name of an endpoint's chain, which is also the name of the list of its clients.
 func (k portKey) endpoint(to netip.AddrPort) string {
 	return prefixEndpoint + hash(k.name+protocolName(k.protocol)+to.String())
 }
@@ -150,5 +151,5 @@ func hash(text string) string {
 	return base32.StdEncoding.EncodeToString(sum[:])[:16]
 }
 
-// protocolName is what iptables calls a protocol.
+// protocolName returns the name of a protocol in iptables.
 func protocolName(p cluster.Protocol) string { return strings.ToLower(p.String()) }

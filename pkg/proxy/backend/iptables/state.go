@@ -9,19 +9,19 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// state is what is known of one family's tables.
+// state is what is known about one family's tables.
 type state struct {
 	family cluster.Family
 	door   ipt.Tables
 	// held is what the tables hold; nil if it has to be read.
 	held *ruleset
-	// written is what the last Sync that went well made the tables hold. Any goroutine may read it.
+	// written is what the last successful Sync wrote. It may be read by any goroutine.
 	written atomic.Pointer[rendering]
-	// rules counts those of written in each table.
+	// rules counts the rules of written by table.
 	rules map[string]int
 }
 
-// take returns what the tables hold, and reads it if need be. It is unknown from then on, until wrote is called.
+// take returns what the tables hold, reading it if necessary, and makes it unknown until wrote is called.
 func (s *state) take(ctx context.Context) (held *ruleset, err error) {
 	held, s.held = s.held, nil
 	if held == nil {
@@ -30,8 +30,7 @@ func (s *state) take(ctx context.Context) (held *ruleset, err error) {
 	return held, err
 }
 
-// wrote takes note that a patch made the tables hold what was rendered. It returns the numbers of rules in the tables that
-// users ask about.
+// wrote records that the tables now hold what was rendered. It returns the numbers of rules in the tables for metrics.
 func (s *state) wrote(now *rendering, p *patch) (counts []backend.Table) {
 	before := s.written.Load()
 	if before == nil {

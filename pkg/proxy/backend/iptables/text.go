@@ -7,8 +7,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Render writes the rules that a plan makes in one family, the way iptables-save prints them and iptables-restore
-// --noflush loads them, for a machine that has all capabilities.
+// Render writes the rules of a plan in one family, in the format of iptables-save and iptables-restore --noflush, for a
+// machine with all capabilities.
 func Render(p *plan.Plan, family cluster.Family, opts Options) string {
 	r := &renderer{family: family, opts: opts, can: capabilities{randomFully: true, dropInvalid: true}}
 	want := r.render(p, nil)

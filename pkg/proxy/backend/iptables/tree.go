@@ -6,46 +6,46 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// entry is the rules that one frontend needs in a place where frontends are told apart.
+// entry holds the rules of one frontend in one place.
 type entry struct {
 	frontend plan.Frontend
 	lines    []line
 }
 
-// edit sets a frontend's rules, or takes them away: nil.
+// edit sets a frontend's rules, or removes them (nil).
 type edit struct {
 	frontend plan.Frontend
 	lines    []line
 }
 
-// tree sorts frontends by digits of what they are matched by, so that a packet tries few rules before it finds its own,
-// and a change of one frontend rewrites one leaf. It never changes; two versions share what is equal. A nil tree is empty.
+// tree sorts frontends by digits of what they are matched by, so that a packet is compared with few rules, and a change
+// of one frontend rewrites one leaf. It is immutable; two versions share what is equal. A nil tree is empty.
 //
-// Its shape follows from its frontends alone: a node branches where there are too many for a leaf.
+// Its shape depends only on its frontends: a node branches if there are too many for a leaf.
 type tree struct {
-	// entries are a leaf's, sorted; branches are any other node's, one for each digit.
+	// entries are sorted, in a leaf only; any other node has a branch for each digit.
 	entries  []*entry
 	branches *[radix]*tree
 	size     int
 }
 
-// radix is how many ways a node branches.
+// radix is the number of branches of a node.
 const radix = 16
 
-// leaf is the most frontends that are tried one after another. It keeps a small ruleset flat, and one of 10,000 frontends at
-// two levels: some 50 rules to try.
+// leaf is the maximum number of frontends in a leaf. It keeps a small ruleset flat, and one of 10,000 frontends at two
+// levels: about 50 rules to compare.
 const leaf = 64
 
-// shape is what a tree branches by.
+// shape defines how a tree branches.
 type shape struct {
 	levels int
-	// digit reads one digit of a frontend, from level 0 to levels-1.
+	// digit returns one digit of a frontend, from level 0 to levels-1.
 	digit func(f plan.Frontend, level int) int
-	// match matches the packets that have the digits of a path, beyond the digits before the last.
+	// match matches packets with the last digit of a path, if they match the digits before it.
 	match func(w *writer, path []int) []match
 }
 
-// edit makes another version of a tree.
+// edit returns another version of a tree.
 func (s *shape) edit(t *tree, edits []edit) *tree {
 	slices.SortStableFunc(edits, func(a, b edit) int { return a.frontend.Compare(b.frontend) })
 	return s.editNode(t, 0, edits)
@@ -81,7 +81,7 @@ func (s *shape) editNode(t *tree, level int, edits []edit) *tree {
 	return now
 }
 
-// grow makes a tree of sorted entries.
+// grow returns a tree of sorted entries.
 func (s *shape) grow(entries []*entry, level int) *tree {
 	if len(entries) == 0 {
 		return nil
@@ -101,13 +101,13 @@ func (s *shape) grow(entries []*entry, level int) *tree {
 	return t
 }
 
-// alike reports whether no digit of an address tells entries apart. Node ports all have another port.
+// alike reports whether all entries have the same digits. Node ports never do, because each has another port.
 func alike(entries []*entry) bool {
 	first, last := entries[0].frontend, entries[len(entries)-1].frontend
 	return first.Addr == last.Addr && !first.IsNodePort()
 }
 
-// merge makes edits to sorted entries; both are in the same order.
+// merge applies edits to entries; both are sorted.
 func merge(entries []*entry, edits []edit) []*entry {
 	merged := make([]*entry, 0, len(entries)+len(edits))
 	for _, e := range edits {
@@ -124,7 +124,7 @@ func merge(entries []*entry, edits []edit) []*entry {
 	return append(merged, entries...)
 }
 
-// all lists the entries, sorted.
+// all returns the entries, sorted.
 func (t *tree) all() []*entry {
 	if t == nil {
 		return nil
@@ -140,7 +140,7 @@ func (t *tree) all() []*entry {
 	return all
 }
 
-// lines are the rules of a leaf.
+// lines returns the rules of a leaf.
 func (t *tree) lines() []line {
 	var lines []line
 	for _, e := range t.all() {
@@ -149,8 +149,8 @@ func (t *tree) lines() []line {
 	return lines
 }
 
-// walk visits the nodes that two versions of a tree do not share, the deepest first, each with its path: one digit after
-// another from the root. Either may be nil.
+// walk visits the nodes that two versions of a tree do not share, the deepest first, each with its path: one digit
+// after another from the root. Either may be nil.
 func walk(before, after *tree, path []int, visit func(path []int, before, after *tree)) {
 	if before == after {
 		return

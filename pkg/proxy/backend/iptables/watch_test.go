@@ -17,25 +17,26 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// oneFake is a backend on one fake.
+// oneFake returns a backend on one fake.
 func oneFake(variant ipt.Variant) (*Backend, *ipt.Fake) {
 	door := ipt.NewFake(ipt.IPv4, variant)
 	return New(testOptions, noSettings{}, door), door
 }
 
-// check expects as many drifts. Looks are bounded by what they cost, which is no matter here.
+// check checks the number of drifts, without the limit on cost.
 func check(t *testing.T, b *Backend, want int) {
 	t.Helper()
 	for _, f := range b.families {
-		f.drift.asked, f.drift.unasked = allowance{}, allowance{}
+		f.drift.triggered, f.drift.polling = allowance{}, allowance{}
 	}
 	drifts, err := b.Check(context.Background())
 	if err != nil || len(drifts) != want {
-		t.Fatalf("Check says %v, %v; want %d drifts", drifts, err, want)
+		t.Fatalf("Check returned %v, %v; want %d drifts", drifts, err, want)
 	}
 }
 
-// TestCheckFindsTampering lets another program change each kind of object in each table; Check reports it, and the next Sync repairs it.
+// TestCheckFindsTampering changes each kind of object in each table externally; Check reports it, and the next Sync
+// repairs it.
 func TestCheckFindsTampering(t *testing.T) {
 	service := portKey{"default/service-1", cluster.TCP}.chain(prefixCluster)
 	for name, input := range map[string]string{
@@ -67,7 +68,7 @@ func TestCheckFindsTampering(t *testing.T) {
 				if err := door.WriteExternally("*nat\n-F KUBE-MARK-MASQ\nCOMMIT\n"); err != nil {
 					t.Fatal(err)
 				}
-				check(t, b, 1) // what was just repaired is watched, too
+				check(t, b, 1) // what was repaired is checked, too
 				sync(t, b, p)
 				if read := door.Stats().Saves - saves; read != len(tables()) { // that is holds
 					t.Errorf("the repair read the tables: %d times", read)
@@ -78,7 +79,7 @@ func TestCheckFindsTampering(t *testing.T) {
 	}
 }
 
-// TestTamperingBetweenSyncs is noticed although a sync of our own came right after it.
+// TestTamperingBetweenSyncs checks that an external change is reported even if a sync of our own follows immediately.
 func TestTamperingBetweenSyncs(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)
@@ -95,7 +96,7 @@ func TestTamperingBetweenSyncs(t *testing.T) {
 	})
 }
 
-// TestMoreThanIsKnown finds a change that the kernel could not tell of, since there were too many at a time.
+// TestMoreThanIsKnown checks that a change is found that the kernel did not report because there were too many.
 func TestMoreThanIsKnown(t *testing.T) {
 	b, door := oneFake(ipt.NFT)
 	c := clusters.NewSized(5, 3)
@@ -113,8 +114,8 @@ func TestMoreThanIsKnown(t *testing.T) {
 	check(t, b, 0)
 }
 
-// TestFreshChains are watched too: what was just written and then changed is found, and what others write elsewhere right
-// after it is not taken for a change of it.
+// TestFreshChains checks that external changes of chains just written are found, and that those of other chains are not
+// mistaken for them.
 func TestFreshChains(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)
@@ -142,7 +143,7 @@ func TestFreshChains(t *testing.T) {
 	})
 }
 
-// TestOthersRules does not take a change of somebody else's rules for one of ours, and leaves them alone.
+// TestOthersRules checks that changes of others' rules are not reported, and their rules are kept.
 func TestOthersRules(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)
@@ -163,12 +164,12 @@ func TestOthersRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		if door.Dump() != clean.Dump() {
-			t.Errorf("after the clean-up there is\n%s\nwant\n%s", door.Dump(), clean.Dump())
+			t.Errorf("after Cleanup:\n%s\nwant\n%s", door.Dump(), clean.Dump())
 		}
 	})
 }
 
-// upstream is what Kubernetes' kube-proxy leaves: a chain for each endpoint, and one rule for each Service.
+// upstream is the ruleset of Kubernetes' kube-proxy: a chain for each endpoint, and one rule for each Service.
 const upstream = `*filter
 :KUBE-EXTERNAL-SERVICES - [0:0]
 :KUBE-FORWARD - [0:0]
@@ -195,7 +196,7 @@ COMMIT
 COMMIT
 `
 
-// TestTakeOver starts on another program's rules: none of them is left, and its jumps are not doubled.
+// TestTakeOver starts with another kube-proxy's rules: all are removed, and its jumps are not duplicated.
 func TestTakeOver(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)
@@ -207,13 +208,13 @@ func TestTakeOver(t *testing.T) {
 		sync(t, b, p)
 		holds(t, b, p)
 		if text := door.Dump(); strings.Contains(text, "KUBE-SEP") || strings.Contains(text, "OLDOLD") || strings.Count(text, "-A PREROUTING") != 1 {
-			t.Errorf("something of the other program is left, or doubled:\n%s", text)
+			t.Errorf("rules of the other program are left or duplicated:\n%s", text)
 		}
 	})
 }
 
-// TestExternalReference lets another program's rule go to a chain of a Service that is then deleted: the chain is left,
-// empty, and all else is done; told once, not tried with every sync, and no error.
+// TestExternalReference deletes a Service whose chain is used by another program's rule: the chain is left empty,
+// everything else is written, and it is not an error and not retried.
 func TestExternalReference(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)
@@ -233,27 +234,26 @@ func TestExternalReference(t *testing.T) {
 			t.Errorf("the chain holds %v, %v; want nothing", rules, err)
 		}
 		if strings.Contains(door.Dump(), portKey{"default/service-2", cluster.TCP}.chain(prefixCluster)) {
-			t.Error("the others are not deleted")
+			t.Error("the other chains are not deleted")
 		}
 		failed := door.Stats().Failed
 		sync(t, b, want)
 		if door.Stats().Failed != failed {
-			t.Error("the deletion is tried again and again")
+			t.Error("the deletion is retried with every sync")
 		}
 		if err := b.Cleanup(context.Background()); err == nil || !strings.Contains(err.Error(), held) {
-			t.Errorf("the clean-up says %v", err)
+			t.Errorf("Cleanup returned %v", err)
 		}
 		if err := door.WriteExternally("*nat\n-F SUBMARINER\n-X SUBMARINER\nCOMMIT\n"); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Cleanup(context.Background()); err != nil || door.Dump() != "" {
-			t.Errorf("the clean-up says %v, and leaves\n%s", err, door.Dump())
+			t.Errorf("Cleanup returned %v and left\n%s", err, door.Dump())
 		}
 	})
 }
 
-// TestRefusedService has iptables refuse the rules of two Services, as it does where a line is wrong or a module is
-// missing, and blame the wrong line, the right one or none.
+// TestRefusedService lets iptables refuse the rules of two Services, and blame the right line, a wrong one or none.
 func TestRefusedService(t *testing.T) {
 	for name, blame := range map[string]func(input, bad string) *ipt.RestoreError{
 		"no line": func(_, _ string) *ipt.RestoreError { return &ipt.RestoreError{} },
@@ -280,7 +280,7 @@ func TestRefusedService(t *testing.T) {
 				})
 				results := b.Sync(context.Background(), c.Plan())
 				if err := joined(results); err == nil || !strings.Contains(err.Error(), "default/service-33/TCP") || !strings.Contains(err.Error(), "default/service-300/TCP") {
-					t.Fatalf("the error is %v", err)
+					t.Fatalf("got error %v", err)
 				}
 				refused(t, results, "default/service-300/TCP", "default/service-33/TCP")
 				if n := strings.Count(door.Dump(), "DNAT --to"); n != 598 {
@@ -289,7 +289,7 @@ func TestRefusedService(t *testing.T) {
 				results = b.Sync(context.Background(), c.Plan())
 				refused(t, results, "default/service-300/TCP", "default/service-33/TCP")
 				if err := joined(results); err != nil {
-					t.Errorf("the next sync says it again: %v", err)
+					t.Errorf("the next sync repeats the error: %v", err)
 				}
 				c.Set(33, -1)
 				door.Refuse(nil)
@@ -300,22 +300,23 @@ func TestRefusedService(t *testing.T) {
 	}
 }
 
-// refused compares the ports that are left out.
+// refused compares the quarantined ports.
 func refused(t *testing.T, results []backend.Result, want ...string) {
 	t.Helper()
 	var got []string
 	for _, r := range results[0].Refused {
 		got = append(got, r.Port)
 		if name, _, _ := strings.Cut(r.Port, "/TCP"); r.Service.String() != name || r.Cause == nil {
-			t.Errorf("%s is said to be of %s, left out for %v", r.Port, r.Service, r.Cause)
+			t.Errorf("%s: Service %s, cause %v", r.Port, r.Service, r.Cause)
 		}
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("left out are %v, want %v", got, want)
+		t.Errorf("quarantined: %v, want %v", got, want)
 	}
 }
 
-// TestRefusedIsTriedAgain though nothing changes, ever more rarely, until iptables takes it.
+// TestRefusedIsTriedAgain checks that a quarantined port is retried without a change, at increasing intervals, until
+// iptables accepts it.
 func TestRefusedIsTriedAgain(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		synctest.Test(t, func(t *testing.T) {
@@ -331,11 +332,11 @@ func TestRefusedIsTriedAgain(t *testing.T) {
 				results := b.Sync(context.Background(), c.Plan())
 				refused(t, results, "default/service-33/TCP")
 				if results[0].Err == nil || results[0].Again != wait*time.Minute {
-					t.Fatalf("it says %v, and asks for another try in %s; want %d min", results[0].Err, results[0].Again, wait)
+					t.Fatalf("got error %v and a retry in %s; want an error and %d min", results[0].Err, results[0].Again, wait)
 				}
 				time.Sleep(results[0].Again - time.Second)
 				if results = b.Sync(context.Background(), c.Plan()); results[0].Err != nil || results[0].Again != time.Second {
-					t.Fatalf("too early it says %v, and asks for another try in %s", results[0].Err, results[0].Again)
+					t.Fatalf("too early: got error %v and a retry in %s", results[0].Err, results[0].Again)
 				}
 				time.Sleep(time.Second)
 			}
@@ -343,7 +344,7 @@ func TestRefusedIsTriedAgain(t *testing.T) {
 			results := b.Sync(context.Background(), c.Plan())
 			refused(t, results)
 			if results[0].Err != nil || results[0].Again != 0 {
-				t.Errorf("once it is taken, it says %v and asks for another try in %s", results[0].Err, results[0].Again)
+				t.Errorf("once accepted: got error %v and a retry in %s", results[0].Err, results[0].Again)
 			}
 			holds(t, b, c.Plan())
 		})
@@ -359,18 +360,18 @@ func lineWith(input, words string) string {
 	return ""
 }
 
-// TestErrorsThatAreNoRefusal are told as they are, and no Service is left out for them.
+// TestErrorsThatAreNoRefusal checks that other errors are returned unchanged, and quarantine nothing.
 func TestErrorsThatAreNoRefusal(t *testing.T) {
 	b, door := oneFake(ipt.Legacy)
 	door.Refuse(func(string) error { return ipt.ErrLocked })
 	results := b.Sync(context.Background(), clusters.NewSized(3, 1).Plan())
 	refused(t, results)
 	if err := joined(results); !errors.Is(err, ipt.ErrLocked) {
-		t.Errorf("it says %v", err)
+		t.Errorf("got error %v", err)
 	}
 }
 
-// settings are settings in memory.
+// settings are kernel settings in memory.
 type settings map[string]string
 
 func (s settings) Read(name string) (string, error) {
@@ -388,8 +389,8 @@ func (s settings) Write(name, value string) error {
 	return nil
 }
 
-// TestLocalhostNodePorts writes the rule that keeps neighbours out before the setting that would let them in; Services are
-// served even where the setting is refused. A chain that the kubelet has too is neither emptied nor deleted.
+// TestLocalhostNodePorts checks that the rule that blocks neighbours is written before route_localnet is set, that
+// Services are served even if it cannot be set, and that a chain of the kubelet is neither emptied nor deleted.
 func TestLocalhostNodePorts(t *testing.T) {
 	c := clusters.NewSized(1, 1)
 	c.Options.NodePorts = plan.NodePortAddresses{Loopback: true}
@@ -401,7 +402,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 	kernel := settings{localnetRouted: "0", "refuse": "read-only"}
 	b := New(testOptions, kernel, door)
 	if err := joined(b.Sync(context.Background(), p)); err == nil || !strings.Contains(err.Error(), "localhostNodePorts") {
-		t.Errorf("the setting cannot be written, and the error is %v", err)
+		t.Errorf("the setting cannot be written, and got error %v", err)
 	}
 	const rule = `-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP`
 	if text := door.Dump(); !strings.Contains(text, rule) || !strings.Contains(text, "-A PREROUTING -m comment") {
@@ -413,7 +414,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 	if kernel[localnetRouted] != "1" || strings.Count(text, rule) != 1 || strings.Count(text, "-A INPUT -j KUBE-FIREWALL") != 1 ||
 		strings.Count(text, "-A OUTPUT -j KUBE-FIREWALL") != 1 || !strings.Contains(text, "0x8000/0x8000 -j DROP") ||
 		!strings.Contains(text, `-A KUBE-SERVICES -m comment --comment "node ports" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS`) {
-		t.Errorf("route_localnet is %s, and there is\n%s", kernel[localnetRouted], text)
+		t.Errorf("route_localnet is %s, rules:\n%s", kernel[localnetRouted], text)
 	}
 	check(t, b, 0)
 	if err := door.WriteExternally("*filter\n-F KUBE-FIREWALL\nCOMMIT\n"); err != nil {
@@ -426,7 +427,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 	}
 }
 
-// TestInvalidPackets are dropped unless conntrack takes TCP liberally.
+// TestInvalidPackets checks that invalid packets are dropped unless conntrack is liberal about TCP.
 func TestInvalidPackets(t *testing.T) {
 	for value, want := range map[string]bool{"": true, "0": true, "1": false} {
 		kernel := settings{}
@@ -441,7 +442,7 @@ func TestInvalidPackets(t *testing.T) {
 	}
 }
 
-// TestAllowance lets a burst through, and then its share of the time.
+// TestAllowance checks that a burst is allowed, and then the given share.
 func TestAllowance(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	a := &allowance{}
@@ -454,16 +455,16 @@ func TestAllowance(t *testing.T) {
 		}
 	}
 	if spent := time.Duration(looks) * cost; spent > 250*time.Second+maxCredit+cost || spent < 249*time.Second {
-		t.Errorf("in 100,000 s it spent %s", spent)
+		t.Errorf("spent %s in 100,000 s", spent)
 	}
 	a = &allowance{}
 	for burst := range 20 {
 		if !a.allows(now, 0.0025) {
-			t.Fatalf("after %d looks there is nothing left", burst)
+			t.Fatalf("only %d checks were allowed", burst)
 		}
 		a.credit -= cost
 	}
 	if a.allows(now, 0.0025) {
-		t.Error("there is no end to it")
+		t.Error("the burst is not limited")
 	}
 }

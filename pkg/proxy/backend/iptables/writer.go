@@ -10,7 +10,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// writer renders what is the same for all rules of one family on this node.
+// writer renders what all rules of one family on this node have in common.
 type writer struct {
 	family       cluster.Family
 	node         *plan.Node
@@ -19,7 +19,7 @@ type writer struct {
 
 	fullMask, reject string
 	loopback, cidr   netip.Prefix
-	// serviceCIDRs are the ranges of cluster IPs in this family, where they are known.
+	// serviceCIDRs are the ranges of cluster IPs in this family, if known.
 	serviceCIDRs []netip.Prefix
 }
 
@@ -39,10 +39,10 @@ func newWriter(family cluster.Family, node *plan.Node, opts Options, can capabil
 	return w
 }
 
-// markOf renders the mark as iptables prints it.
+// markOf formats the mark as iptables prints it.
 func markOf(opts Options) string { return fmt.Sprintf("0x%x", opts.Mark) }
 
-// masquerade gives connections the node's address.
+// masquerade returns the target that replaces the source by the node's address.
 func (w *writer) masquerade() target {
 	t := jump("MASQUERADE")
 	if w.capabilities.randomFully {
@@ -51,7 +51,7 @@ func (w *writer) masquerade() target {
 	return t
 }
 
-// refusal is what happens to connections that no endpoint takes; empty where there is always one.
+// refusal returns the target of connections without an endpoint; empty if there is an endpoint.
 func (w *writer) refusal(v plan.Verdict) target {
 	switch v {
 	case plan.Reject:
@@ -63,11 +63,12 @@ func (w *writer) refusal(v plan.Verdict) target {
 	}
 }
 
-// localInterface is the interface of local traffic in the syntax of iptables; empty where addresses identify local traffic.
+// localInterface returns the interface of local traffic in the syntax of iptables; empty if local traffic is detected
+// by addresses.
 func (w *writer) localInterface() string {
 	name := strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' || strings.ContainsRune(`"'\!/`, r) {
-			return '_' // no interface has such a name, and no rule is broken by it
+			return '_' // no interface has such a name, and it cannot break a rule
 		}
 		return r
 	}, w.node.LocalTraffic.Interface)
@@ -77,8 +78,8 @@ func (w *writer) localInterface() string {
 	return name
 }
 
-// localTraffic matches local traffic, or everything else, to one destination, or to any if that is invalid. It is not ok
-// where no packet can match: where local traffic is not known, or is everything.
+// localTraffic matches local traffic, or all other traffic, to one destination, or to any if that is invalid. ok is
+// false if no packet can match: local traffic is not detected, or is everything.
 func (w *writer) localTraffic(is bool, destined netip.Addr) (matches []match, ok bool) {
 	local, toAddr := source(w.cidr), match{}
 	if destined.IsValid() {
@@ -106,7 +107,7 @@ func (w *writer) inServiceCIDR(addr netip.Addr) bool {
 	return len(w.serviceCIDRs) == 0 || slices.ContainsFunc(w.serviceCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// gates match the ranges of cluster IPs: connections to elsewhere skip their tree. There is at least one.
+// gates matches the ranges of cluster IPs, so that other connections skip their tree. There is at least one.
 func (w *writer) gates() (gates []match) {
 	for _, cidr := range w.serviceCIDRs {
 		gates = append(gates, destination(cidr))
@@ -117,16 +118,17 @@ func (w *writer) gates() (gates []match) {
 	return gates
 }
 
-// onNode is what a packet has to match to be for an address that node ports are served on. Either match may be empty.
+// onNode matches packets to the addresses on which node ports are served. Either match may be empty.
 type onNode struct {
 	address, local match
 }
 
-// onNode returns one pair of matches if node ports are served on all addresses of this machine, else one for each address.
+// onNode returns one pair of matches if node ports are served on all addresses of this machine, otherwise one for each
+// address.
 func (w *writer) onNode() (matches []onNode) {
 	loopback := false
 	for _, addr := range w.node.NodePortAddrs {
-		// IPv6 has nothing like route_localnet.
+		// IPv6 has no equivalent of route_localnet.
 		if cluster.FamilyOf(addr) == w.family && (w.family == cluster.IPv4 || !addr.IsLoopback()) {
 			matches = append(matches, onNode{address: destination(host(addr))})
 			loopback = loopback || addr.IsLoopback()

@@ -11,17 +11,17 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Session affinity is remembered per client and pool, so that all addresses of a service port share it. A service port has
-// a pool for each traffic policy. docs/decisions/0010-session-affinity.md has the reasons.
+// Clients are remembered per pool, so that all addresses of a service port share them. A service port has a pool for
+// each traffic policy. docs/decisions/0010-session-affinity.md has the reasons.
 
-// poolID identifies the pool of a service port, in rules and keys: two constants of 32 bits. The lowest bit is 1 for the
-// pool of the Local policy.
+// poolID identifies a pool in rules and keys, as two constants of 32 bits. The lowest bit is 1 for the pool of policy
+// Local.
 type poolID uint64
 
 const localBit poolID = 1
 
-// poolOf returns the Cluster pool of a route's service port. It is a digest of the name, so that nobody can choose a name
-// that shares another's clients.
+// poolOf returns the Cluster pool of a route's service port. It is a hash of the name, so that nobody can choose a name
+// that shares another port's clients.
 func poolOf(r *plan.Route) poolID {
 	sum := sha256.Sum256([]byte(r.Name + "/" + r.Frontend.Protocol.String()))
 	return poolID(binary.BigEndian.Uint64(sum[:])) &^ localBit
@@ -30,10 +30,10 @@ func poolOf(r *plan.Route) poolID {
 // Compare sorts by number.
 func (p poolID) Compare(o poolID) int { return cmp.Compare(p, o) }
 
-// words are the two constants.
+// words returns the two constants.
 func (p poolID) words() (high, low uint32) { return uint32(p >> 32), uint32(p) }
 
-// operands are the constants as part of a key.
+// operands returns the constants as part of a key.
 func (p poolID) operands() nft.Concat {
 	high, low := p.words()
 	return nft.Concat{nft.Constant(high), nft.Constant(low)}
@@ -44,7 +44,7 @@ func (p poolID) client() nft.Concat {
 	return append(nft.Concat{nft.SourceAddress, nft.Protocol}, p.operands()...)
 }
 
-// timeout is how long clients are remembered, in seconds. Each timeout in use has an affinity map.
+// timeout is how long clients are remembered, in seconds. There is an affinity map for each timeout in use.
 type timeout uint32
 
 const affinityPrefix = "affinity-"
@@ -52,10 +52,10 @@ const affinityPrefix = "affinity-"
 // Compare sorts by length.
 func (t timeout) Compare(o timeout) int { return cmp.Compare(t, o) }
 
-// name is the map's name: affinity-10800.
+// name returns the map's name, such as affinity-10800.
 func (t timeout) name() string { return affinityPrefix + strconv.FormatUint(uint64(t), 10) }
 
-// parseTimeout is the reverse of name.
+// parseTimeout is the inverse of name.
 func parseTimeout(name string) (timeout, bool) {
 	digits, ok := strings.CutPrefix(name, affinityPrefix)
 	seconds, err := strconv.ParseUint(digits, 10, 32)

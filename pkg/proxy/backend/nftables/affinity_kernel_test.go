@@ -15,16 +15,16 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// sticky is a laboratory with a Service that remembers clients for some seconds; 0 is not at all.
+// sticky is a lab with a Service that has session affinity with this timeout in seconds; 0 is none.
 type sticky struct {
 	t       *testing.T
 	lab     *netns.Lab
 	backend *Backend
 	family  cluster.Family
 	seconds int
-	// endpoints are in the words of the YAML.
+	// endpoints are in YAML.
 	endpoints []string
-	// ranges are the only sources of the load balancer IPs.
+	// ranges are the source ranges of the load balancer IPs.
 	ranges []string
 }
 
@@ -32,7 +32,7 @@ const (
 	ep1a = "{addresses: [10.244.1.2], nodeName: node1}"
 	ep2a = "{addresses: [10.244.2.2], nodeName: node2}"
 	ep2b = "{addresses: [10.244.2.3], nodeName: node2}"
-	// dead has an address that nobody answers at.
+	// dead has an address that does not answer.
 	dead = "{addresses: [172.18.0.99], nodeName: node2}"
 )
 
@@ -53,7 +53,7 @@ func newSticky(t *testing.T, family cluster.Family) *sticky {
 	return s
 }
 
-// plan is that of the Service as it is now, and of as many like it with other timeouts.
+// plan returns the plan for the Service, and for similar ones with other timeouts.
 func (s *sticky) plan(others ...int) *plan.Plan {
 	affinity := func(seconds int) string {
 		if seconds == 0 {
@@ -101,7 +101,7 @@ func (s *sticky) sync(others ...int) {
 	holds(s.t, s.backend, p)
 }
 
-// addresses are the nth Service's: cluster IP, load balancer IP and node port.
+// addresses returns the addresses of the nth Service: cluster IP, load balancer IP and node port.
 func (s *sticky) addresses(n int) []netip.AddrPort {
 	texts := []string{"10.96.0.%d", "192.0.2.%d", "172.18.0.11"}
 	if s.family == cluster.IPv6 {
@@ -112,7 +112,7 @@ func (s *sticky) addresses(n int) []netip.AddrPort {
 		netip.AddrPortFrom(netip.MustParseAddr(texts[2]), uint16(30080+n))}
 }
 
-// ask connects once.
+// ask sends one connection.
 func (s *sticky) ask(from *netns.Host, to netip.AddrPort) string {
 	s.t.Helper()
 	answer := netns.Probe{From: from, To: to}.Send()
@@ -122,7 +122,7 @@ func (s *sticky) ask(from *netns.Host, to netip.AddrPort) string {
 	return answer.Endpoint
 }
 
-// stays checks that a client's connections, by each address, have one endpoint, and tells it.
+// stays checks that a client reaches the same endpoint by every address, and returns it.
 func (s *sticky) stays(from *netns.Host, service int) string {
 	s.t.Helper()
 	first := s.ask(from, s.addresses(service)[0])
@@ -136,13 +136,14 @@ func (s *sticky) stays(from *netns.Host, service int) string {
 	return first
 }
 
-// spreads tells whether 32 connections have several endpoints; that they have one by chance is out of question.
+// spreads reports whether 32 connections reach several endpoints. The probability that they reach one by chance is
+// negligible.
 func (s *sticky) spreads(from *netns.Host) bool {
 	s.t.Helper()
 	return len(netns.Probe{From: from, To: s.addresses(0)[0]}.Spread(32).Endpoints) > 1
 }
 
-// remembered counts the clients in a timeout's map.
+// remembered returns the number of clients in a timeout's map.
 func (s *sticky) remembered(seconds int) int {
 	s.t.Helper()
 	at := 0
@@ -152,21 +153,21 @@ func (s *sticky) remembered(seconds int) int {
 	return len(clients(s.t, s.backend.families[at], timeout(seconds)))
 }
 
-// inFamilies runs a test in both families, each with a laboratory of its own.
+// inFamilies runs a test in both families, each with its own lab.
 func inFamilies(t *testing.T, test func(*sticky)) {
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 		t.Run(family.String(), func(t *testing.T) { test(newSticky(t, family)) })
 	}
 }
 
-// without leaves a pod's endpoint out.
+// without removes a pod from a list of endpoints.
 func without(endpoints []string, pod string) []string {
 	names := map[string]string{"pod1a": ep1a, "pod2a": ep2a, "pod2b": ep2b}
 	return slices.DeleteFunc(slices.Clone(endpoints), func(e string) bool { return e == names[pod] })
 }
 
-// TestKernelAffinityMoves takes endpoints away, by removal and by readiness, also while no process runs: just their
-// clients move, and stay where they moved to.
+// TestKernelAffinityMoves removes endpoints or makes them unready, also while no proxy runs: only their clients move,
+// and then stay.
 func TestKernelAffinityMoves(t *testing.T) {
 	inFamilies(t, func(s *sticky) {
 		all := s.endpoints
@@ -208,7 +209,7 @@ func TestKernelAffinityMoves(t *testing.T) {
 	})
 }
 
-// TestKernelAffinitySwitches switches affinity off, on and to other timeouts on a running backend.
+// TestKernelAffinitySwitches disables and enables affinity, and changes the timeout, while the backend runs.
 func TestKernelAffinitySwitches(t *testing.T) {
 	inFamilies(t, func(s *sticky) {
 		s.stays(s.lab.Client, 0)
@@ -217,7 +218,7 @@ func TestKernelAffinitySwitches(t *testing.T) {
 			s.sync()
 			if seconds == 0 {
 				if !s.spreads(s.lab.Client) {
-					s.t.Error("affinity is off, and all connections go to one endpoint")
+					s.t.Error("all connections go to one endpoint without affinity")
 				}
 				continue
 			}
@@ -229,7 +230,7 @@ func TestKernelAffinitySwitches(t *testing.T) {
 	})
 }
 
-// TestKernelAffinityTimeouts has Services of many timeouts at once, and one that forgets.
+// TestKernelAffinityTimeouts has Services with many timeouts, and checks that a client is forgotten.
 func TestKernelAffinityTimeouts(t *testing.T) {
 	inFamilies(t, func(s *sticky) {
 		var others []int
@@ -255,13 +256,13 @@ func TestKernelAffinityTimeouts(t *testing.T) {
 	})
 }
 
-// TestKernelAffinitySlides lets time pass between a client's connections: each starts the timeout again.
+// TestKernelAffinitySlides checks that each connection restarts the timeout.
 func TestKernelAffinitySlides(t *testing.T) {
 	inFamilies(t, func(s *sticky) {
 		s.seconds = 100
 		s.sync()
 		s.ask(s.lab.Client, s.addresses(0)[0])
-		// On a machine that stands still for longer than the sleep it takes another try.
+		// If the machine was stalled for longer than the sleep, the test tries again.
 		for range 10 {
 			before := s.expires()
 			time.Sleep(2 * time.Second)
@@ -274,7 +275,7 @@ func TestKernelAffinitySlides(t *testing.T) {
 	})
 }
 
-// expires is what is left of the only client's time.
+// expires returns the remaining time of the only client.
 func (s *sticky) expires() time.Duration {
 	s.t.Helper()
 	table := string(dialectOf(s.family).nftFamily)
@@ -291,8 +292,8 @@ func (s *sticky) expires() time.Duration {
 	return left
 }
 
-// TestKernelAffinityForgetsTheDead lets a client go on asking an endpoint that has left and never answers: what it
-// repeats does not bring the endpoint back for its next connection.
+// TestKernelAffinityForgetsTheDead checks that retransmissions to a removed endpoint that never answers do not restore
+// it for the client's next connection.
 func TestKernelAffinityForgetsTheDead(t *testing.T) {
 	inFamilies(t, func(s *sticky) {
 		s.endpoints = []string{dead}
@@ -315,7 +316,7 @@ func TestKernelAffinityForgetsTheDead(t *testing.T) {
 		s.sync()
 		s.endpoints = []string{ep2a}
 		s.sync()
-		time.Sleep(4 * time.Second) // TCP repeats after 1 s and 3 s
+		time.Sleep(4 * time.Second) // TCP retransmits after 1 s and 3 s
 		if n := s.remembered(s.seconds); n != 0 {
 			s.t.Errorf("%d clients are remembered with an endpoint that left", n)
 		}
@@ -327,8 +328,8 @@ func TestKernelAffinityForgetsTheDead(t *testing.T) {
 	})
 }
 
-// TestKernelAffinityFull fills a map: new clients get through and are not remembered, old ones stay, and an
-// endpoint's leaving makes room.
+// TestKernelAffinityFull fills a map: new clients are served and not remembered, old ones stay, and removing an
+// endpoint makes room.
 func TestKernelAffinityFull(t *testing.T) {
 	inFamilies(t, func(s *sticky) {
 		at := s.stays(s.lab.Client, 0)
@@ -353,7 +354,7 @@ func TestKernelAffinityFull(t *testing.T) {
 			s.t.Fatal(err)
 		}
 		filled := time.Since(full)
-		// While the kernel resizes the map its answers lack some.
+		// While the kernel resizes the map, its answers lack some elements.
 		for deadline := time.Now().Add(30 * time.Second); s.remembered(s.seconds) != maxClients; time.Sleep(100 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				s.t.Fatalf("%d clients are remembered, want %d", s.remembered(s.seconds), maxClients)
@@ -383,8 +384,8 @@ func TestKernelAffinityFull(t *testing.T) {
 	})
 }
 
-// TestKernelManySourceRanges restricts a load balancer IP to hundreds of ranges, which is one rule, and changes them on
-// a running backend.
+// TestKernelManySourceRanges changes the source ranges of a load balancer IP, which are one rule, to hundreds of ranges
+// on a running backend.
 func TestKernelManySourceRanges(t *testing.T) {
 	inFamilies(t, func(s *sticky) {
 		s.seconds = 0

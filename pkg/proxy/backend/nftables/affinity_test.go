@@ -15,7 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// visit has clients come to every sticky pool, as packets would write it.
+// visit adds clients to every pool with affinity, as packets would.
 func visit(r *clusters.Random, b *Backend) {
 	for _, f := range b.families {
 		if f.have == nil {
@@ -29,13 +29,13 @@ func visit(r *clusters.Random, b *Backend) {
 	}
 }
 
-// learn sends a client to an endpoint.
+// learn adds a client of an endpoint.
 func learn(f *family, seconds timeout, pool poolID, client int, endpoint netip.AddrPort) {
 	e := clientElement(f, seconds, pool, client, endpoint)
 	f.table.(*nft.Fake).Learn(seconds.name(), &e)
 }
 
-// clientElement is the element of an affinity map that leads a client to an endpoint.
+// clientElement returns the element of an affinity map for a client of an endpoint.
 func clientElement(f *family, seconds timeout, pool poolID, client int, endpoint netip.AddrPort) nft.Element {
 	source := clusters.AddrAt(192<<24|168<<16, client)
 	if f.schema.family == cluster.IPv6 {
@@ -46,7 +46,7 @@ func clientElement(f *family, seconds timeout, pool poolID, client int, endpoint
 	return f.schema.clients(seconds).encode(&e, new(space))
 }
 
-// clients lists an affinity map: to which endpoint each client goes.
+// clients returns the content of an affinity map: the endpoint of each client.
 func clients(t *testing.T, f *family, seconds timeout) map[string]netip.AddrPort {
 	t.Helper()
 	found := map[string]netip.AddrPort{}
@@ -63,15 +63,15 @@ func clients(t *testing.T, f *family, seconds timeout) map[string]netip.AddrPort
 	return found
 }
 
-// fill writes a client, a thousand at a time.
+// fill adds clients in batches of a thousand.
 func fill(a *output, seconds timeout, e *nft.Element) {
 	a.batch.Add(seconds.name(), e)
 	if a.batch.Len() >= 1000 {
-		_ = a.commit() // the last one tells
+		_ = a.commit() // the last one records the result
 	}
 }
 
-// TestTargetNames reads every kind of name back.
+// TestTargetNames parses the names of targets of every kind.
 func TestTargetNames(t *testing.T) {
 	for _, want := range []target{
 		{kind: pick, n: 1}, {kind: pickLocal, n: 3}, {kind: pick, nodePort: true, n: 1000}, {kind: internal, n: 7},
@@ -81,18 +81,18 @@ func TestTargetNames(t *testing.T) {
 		{kind: from, id: 0x1000000000000000}, {kind: from}, {kind: remember, seconds: 10, id: 42},
 	} {
 		if got, err := parseTarget(want.name()); err != nil || got != want {
-			t.Errorf("%s is read as %+v, %v; want %+v", want.name(), got, err, want)
+			t.Errorf("%s parsed as %+v, %v; want %+v", want.name(), got, err, want)
 		}
 	}
 	for _, name := range []string{"", "pick", "pick-", "pick-03", "pick-x", "pick-3-4", "from-", "from-1", "remember-10", "local-3",
 		"pick-3-sticky-10", "pick-3-sticky-0-0000000000000001", "nodeport-from-0000000000000001", "services", "reject"} {
 		if got, err := parseTarget(name); err == nil {
-			t.Errorf("%q is read as %+v", name, got)
+			t.Errorf("%q parsed as %+v", name, got)
 		}
 	}
 }
 
-// TestDisjoint leaves of each list what it lets in.
+// TestDisjoint checks which prefixes are kept.
 func TestDisjoint(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.0.0.0/8":                            "10.0.0.0/8",
@@ -113,7 +113,7 @@ func TestDisjoint(t *testing.T) {
 	}
 }
 
-// TestStickyPatchSize fixes what a change costs where clients are remembered and sources restricted.
+// TestStickyPatchSize checks the cost of changes with affinity and source ranges.
 func TestStickyPatchSize(t *testing.T) {
 	c := clusters.NewSized(1000, 3)
 	b, _ := fakes()
@@ -150,8 +150,8 @@ func TestStickyPatchSize(t *testing.T) {
 	}
 }
 
-// TestSharedSourceRanges restarts with two Services that share a list of source ranges, changes one of them, and then the
-// node, so that the chain of the other is written anew: with the list, which is not read from the kernel.
+// TestSharedSourceRanges restarts with two Services that share source ranges, and changes one of them and then the
+// node, so that the other's chain is rewritten: it must contain the ranges, which are not read from the kernel.
 func TestSharedSourceRanges(t *testing.T) {
 	c := clusters.NewSized(2, 3)
 	for number := range 2 {

@@ -18,11 +18,11 @@ type applier struct {
 	space  space
 }
 
-// put writes what the patch brings. Every transaction on the way leaves a correct dataplane: chains and elements are
-// complete before anything leads to them, and what they replace goes last, in tidyUp.
+// put writes the additions of the patch, in transactions that each leave a correct dataplane: chains and elements are
+// complete before anything leads to them. tidyUp removes what they replace.
 func (a *applier) put() error { return a.take(a.prepare, a.change, a.hook) }
 
-// tidyUp removes what the patch has no use for and no packet needs, and records the result in the table.
+// tidyUp removes what the patch and packets no longer use, and records the result in the table.
 func (a *applier) tidyUp() error { return a.take(a.tidy, a.forget, a.record) }
 
 func (a *applier) take(steps ...func() error) error {
@@ -37,8 +37,8 @@ func (a *applier) take(steps ...func() error) error {
 	return nil
 }
 
-// prepare declares the counters and sets, and writes the chains that are text and that elements go to: those of source
-// ranges.
+// prepare declares the counters and sets, and writes the chains that are written as text and that elements lead to:
+// those of source ranges.
 func (a *applier) prepare() error {
 	tx := a.table.NewTransaction()
 	if a.patch.skeleton != nil {
@@ -62,12 +62,10 @@ func (a *applier) prepare() error {
 }
 
 // change writes the sized chains and the elements.
-//
-// The chains go over netlink like the elements: nft is not started, and 1.0.6 could not write them (docs/decisions 0003).
 func (a *applier) change() error {
 	a.batch.Reset()
 	for _, t := range a.patch.addChains {
-		if t.kind != from { // these are text, and written already
+		if t.kind != from { // these are text, and already written
 			a.batch.AddChain(t.name(), "")
 		}
 	}
@@ -82,8 +80,8 @@ func (a *applier) change() error {
 			a.rules++
 		}
 	}
-	// Chains have a transaction of their own before the elements that lead to them: a packet that came before it and finds
-	// such an element would meet an empty chain.
+	// Chains have their own transaction, before the elements that lead to them: otherwise a packet from before the
+	// transaction could find such an element and enter an empty chain.
 	if err := a.commit(); err != nil {
 		return err
 	}
@@ -114,8 +112,8 @@ func (a *applier) operate(o *op) {
 	}
 }
 
-// hook writes the fixed chains in one transaction: from then on packets meet this ruleset and no other. The same
-// transaction unhooks base chains of another program in our table.
+// hook writes the fixed chains in one transaction: after it, packets meet this ruleset only. The same transaction
+// unhooks base chains of another program in our table.
 func (a *applier) hook() error {
 	if a.patch.skeleton == nil {
 		return nil
@@ -131,7 +129,7 @@ func (a *applier) hook() error {
 			destroy(tx, &knftables.Chain{Name: c.Name})
 		}
 	}
-	for _, c := range chains { // all first, since they lead to each other
+	for _, c := range chains { // all of them first, because they lead to each other
 		tx.Add(c.declaration())
 	}
 	for _, c := range chains {
@@ -140,7 +138,7 @@ func (a *applier) hook() error {
 	return a.run(tx)
 }
 
-// tidy removes what nothing leads to any more, not even packets on their way.
+// tidy removes what nothing leads to any more, including packets in progress.
 func (a *applier) tidy() error {
 	if len(a.patch.delChains) > 0 {
 		if err := a.table.Settle(a.ctx); err != nil {
@@ -174,8 +172,8 @@ func (a *applier) tidy() error {
 	return a.run(tx)
 }
 
-// forget searches the affinity maps for clients of endpoints that left their pools. It comes after everything that could
-// remember such an endpoint again.
+// forget removes clients of endpoints that left their pools from the affinity maps. Nothing can add such a client again
+// at this point.
 func (a *applier) forget() error {
 	for _, t := range a.patch.forget {
 		if err := a.output.forget(a.schema.clients(t), func(e *element) bool {
@@ -187,8 +185,8 @@ func (a *applier) forget() error {
 	return nil
 }
 
-// record notes in the table what its skeleton looks like now, so that the next reader can tell whether anybody else
-// changed it.
+// record writes the current fingerprint of the skeleton into the table, so that the next process can detect external
+// changes.
 func (a *applier) record() (err error) {
 	p := a.patch
 	if p.skeleton == nil && len(p.addChains)+len(p.delChains) == 0 && p.leftovers.none() {
@@ -208,7 +206,7 @@ func (a *applier) record() (err error) {
 	return a.commit()
 }
 
-// hookedAs reports whether an existing chain is hooked as it should be.
+// hookedAs reports whether an existing chain has the right hook and priority.
 func (c chain) hookedAs(o nft.Chain) bool {
 	if c.kind == "" || o.Type == "" {
 		return string(c.kind) == o.Type
@@ -217,13 +215,13 @@ func (c chain) hookedAs(o nft.Chain) bool {
 	return err == nil && string(c.kind) == o.Type && hookNumbers[c.hook] == o.Hook && int32(priority) == o.Priority
 }
 
-// hookNumbers are those of enum nf_inet_hooks.
+// hookNumbers are the numbers in enum nf_inet_hooks.
 var hookNumbers = map[knftables.BaseChainHook]uint32{
 	knftables.PreroutingHook: 0, knftables.InputHook: 1, knftables.ForwardHook: 2,
 	knftables.OutputHook: 3, knftables.PostroutingHook: 4,
 }
 
-// removeTable removes a table with all that it holds. It is no error if there is none.
+// removeTable removes a table with its content. A missing table is not an error.
 func removeTable(ctx context.Context, table nft.Table) error {
 	objects, err := table.Objects(ctx)
 	if err != nil || !objects.Exists {

@@ -12,26 +12,26 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
-// watched is a table, and what is known about its comparison with what it should hold.
+// watched is a table with the state of its comparison with what it should hold.
 type watched struct {
 	*family
-	// audit is the one under way, census that of the state whose elements were last counted.
+	// audit is the current audit; census is that of the state whose elements were last counted.
 	audit  *audit
 	census census
 }
 
-// audit compares the elements that a table should hold with those that it does, a part at a time. It looks up what should
-// be there, at a cost that follows how much that is. The sizes of the sets tell that nothing else is there.
+// audit compares the elements of a table with the desired ones, in parts. It looks up the desired elements, at a cost
+// proportional to their number; the sizes of the sets show that there are no others.
 type audit struct {
-	// of is what the table was to hold when the audit began. What was written since is right anyway.
+	// of is the desired content when the audit began. What was written later is right anyway.
 	of *desired
-	// begun reports that the sizes have been compared; next returns the elements that have not.
+	// begun reports that the sizes have been compared; next returns the remaining elements.
 	begun bool
 	next  func() (*set, element, bool)
 	stop  func()
 }
 
-// beginAudit audits what the table should hold, if that is known.
+// beginAudit starts an audit if the desired content is known.
 func (w *watched) beginAudit() {
 	w.endAudit()
 	if w.have != nil {
@@ -47,7 +47,7 @@ func (w *watched) endAudit() {
 	w.audit = nil
 }
 
-// take returns the next elements, by their sets, and reports whether they are the last.
+// take returns the next elements by set, and whether they are the last ones.
 func (a *audit) take(most int) (parts map[*set][]element, last bool) {
 	parts = map[*set][]element{}
 	for range most {
@@ -60,7 +60,7 @@ func (a *audit) take(most int) (parts map[*set][]element, last bool) {
 	return parts, false
 }
 
-// compareShape compares all but what elements hold: the skeleton, and the number of elements.
+// compareShape compares everything except the values of elements: the skeleton, and the number of elements.
 func (w *watched) compareShape(ctx context.Context, drifts *[]backend.Drift) error {
 	if w.have == nil {
 		return nil
@@ -99,16 +99,16 @@ func changedObjects(before, after map[string]string) (details []string) {
 	return firstOf(details)
 }
 
-// firstOf bounds the details of a drift.
+// firstOf limits the details of a drift.
 func firstOf(details []string) []string { return details[:min(len(details), backend.MaxDetails)] }
 
-// rival reports whether the table has chains that only another kube-proxy writes, named by a Service.
+// rival reports whether the table has chains that only another kube-proxy writes, with a Service's name.
 func (w *watched) rival(ctx context.Context) bool {
 	objects, err := w.table.Objects(ctx)
 	return err == nil && slices.ContainsFunc(objects.Chains, func(c nft.Chain) bool { return strings.Contains(c.Name, "/") })
 }
 
-// compareElements continues the audit, if there is one, by so many elements. With the last one it ends.
+// compareElements continues the current audit by so many elements, and ends it with the last one.
 func (w *watched) compareElements(ctx context.Context, most int, drifts *[]backend.Drift) error {
 	if w.audit == nil || w.have == nil { // the next Sync reads the whole table
 		w.endAudit()
@@ -129,7 +129,7 @@ func (w *watched) compareElements(ctx context.Context, most int, drifts *[]backe
 	return err
 }
 
-// drifted makes the next Sync read the table again.
+// drifted makes the next Sync read the table.
 func (w *watched) drifted(drifts *[]backend.Drift, found backend.Drift) {
 	w.have = nil
 	w.endAudit()
@@ -159,7 +159,8 @@ func (w *watched) comparePart(ctx context.Context, most int) (details []string, 
 	return firstOf(details), nil
 }
 
-// wrong returns the elements of a set that are missing or lead elsewhere. Packets do not depend on comments.
+// wrong returns the elements of a set that are missing or have another value. Comments are ignored because packets do
+// not depend on them.
 func (w *watched) wrong(ctx context.Context, s *set, part []element) (wrong []element, _ error) {
 	wants := make([]nft.Element, len(part))
 	for i := range part {
@@ -191,11 +192,12 @@ func (w *watched) wrong(ctx context.Context, s *set, part []element) (wrong []el
 	return append(wrong, part[at:]...), nil
 }
 
-// maxDumped is the size up to which a set is read as a whole to learn its size, where the kernel does not tell: some 20 ms.
+// maxDumped is the size up to which a set is read to determine its size, if the kernel does not report it. That takes
+// about 20 ms.
 const maxDumped = 10_000
 
-// sized describes the sets that do not have as many elements as they should; nil is none. Where the kernel does not tell (before 6.18 or so),
-// small sets are read if dump is set, and others are taken to be right.
+// sized describes the sets that do not have the right number of elements; nil if all have. If the kernel does not report it
+// (before 6.18 or so), small sets are read if dump is set, and others are assumed to be right.
 func (w *watched) sized(ctx context.Context, dump bool) (details []string, _ error) {
 	objects, err := w.table.Objects(ctx)
 	if err != nil {
@@ -227,13 +229,13 @@ func (w *watched) sized(ctx context.Context, dump bool) (details []string, _ err
 	return firstOf(details), nil
 }
 
-// census is how many elements each set should have.
+// census holds how many elements each set should have.
 type census struct {
 	of   *desired
 	size map[string]int
 }
 
-// take counts the elements, unless that is done already: it takes milliseconds for 250,000 endpoints.
+// take counts the elements unless that was done for the same state: it takes milliseconds for 250,000 endpoints.
 func (c *census) take(of *desired) map[string]int {
 	if c.of == of {
 		return c.size

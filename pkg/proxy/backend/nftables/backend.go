@@ -19,7 +19,7 @@ type Backend struct {
 
 var _ backend.Backend = (*Backend)(nil)
 
-// New makes a backend that writes the given tables, one for each family to be served.
+// New returns a backend that writes the given tables, one for each family to be served.
 func New(opts Options, tables ...nft.Table) *Backend {
 	b := &Backend{opts: opts}
 	for _, table := range tables {
@@ -29,8 +29,8 @@ func New(opts Options, tables ...nft.Table) *Backend {
 	return b
 }
 
-// Sync makes the tables hold what the plan says. Packets of both families meet it before anything is tidied up, which waits
-// for packets on their way.
+// Sync makes the tables equal to the plan. Removals, which wait for packets in progress, come after the additions of
+// both families.
 func (b *Backend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
 	results := make([]backend.Result, 0, len(b.families))
 	b.drift.sync(ctx, func() (transactions uint32) {
@@ -47,7 +47,7 @@ func (b *Backend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
 	return results
 }
 
-// Check finds out whether others changed our tables. The next Sync reads such a table again.
+// Check reports whether our tables were modified externally. The next Sync reads such a table.
 func (b *Backend) Check(ctx context.Context) ([]backend.Drift, error) { return b.drift.check(ctx) }
 
 // syncPass is one family's part of a Sync.
@@ -57,13 +57,13 @@ type syncPass struct {
 	result backend.Result
 }
 
-// put changes a table so that packets meet what the plan says.
+// put changes a table so that new packets are handled according to the plan.
 func (f *family) put(ctx context.Context, p *plan.Plan, opts Options) *syncPass {
 	start := time.Now()
 	s := &syncPass{of: f, result: backend.Result{Family: f.schema.family, Read: f.have == nil}}
 	s.applier = applier{output: output{ctx: ctx, table: f.table, batch: f.batch}, schema: f.schema, chains: newWriter(f.schema, p.Node, opts)}
 	have := f.have
-	f.have = nil // unless all goes well
+	f.have = nil // replaced on success
 	if have == nil {
 		have, s.result.Err = read(ctx, f.table, f.schema)
 	}
@@ -75,7 +75,7 @@ func (f *family) put(ctx context.Context, p *plan.Plan, opts Options) *syncPass 
 	return s
 }
 
-// finish tidies the table up, and returns how all of it went.
+// finish removes what is no longer used, and returns the result.
 func (s *syncPass) finish() backend.Result {
 	start := time.Now()
 	if s.result.Err == nil {
@@ -101,7 +101,7 @@ func (b *Backend) Cleanup(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// Close leaves the tables as they are.
+// Close leaves the tables in place.
 func (b *Backend) Close() error {
 	b.drift.stop()
 	var failed []error

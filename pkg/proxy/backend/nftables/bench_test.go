@@ -8,7 +8,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// sizes are clusters as they are found: many small Services, and fewer large ones.
+// sizes are realistic clusters: many small Services, and fewer large ones.
 var sizes = [...]struct{ services, endpoints int }{{1000, 2}, {10000, 2}, {5000, 50}, {45000, 1}}
 
 // eachSize runs a benchmark with a cluster of each size.
@@ -33,7 +33,7 @@ func BenchmarkRender(b *testing.B) {
 	})
 }
 
-// BenchmarkRenderOneEndpoint renders back and forth between two plans that differ in an endpoint.
+// BenchmarkRenderOneEndpoint alternates between two plans that differ in one endpoint.
 func BenchmarkRenderOneEndpoint(b *testing.B) {
 	empty := nothing(newSchema(cluster.IPv4))
 	eachSize(b, func(b *testing.B, c *clusters.Sized) {
@@ -48,7 +48,7 @@ func BenchmarkRenderOneEndpoint(b *testing.B) {
 	})
 }
 
-// BenchmarkDiff works out all operations that fill an empty table.
+// BenchmarkDiff computes all operations that fill an empty table.
 func BenchmarkDiff(b *testing.B) {
 	empty := nothing(newSchema(cluster.IPv4))
 	eachSize(b, func(b *testing.B, c *clusters.Sized) {
@@ -59,7 +59,7 @@ func BenchmarkDiff(b *testing.B) {
 	})
 }
 
-// BenchmarkEncode encodes the elements of a full table, and decodes them again.
+// BenchmarkEncode encodes and decodes the elements of a full table.
 func BenchmarkEncode(b *testing.B) {
 	schema := newSchema(cluster.IPv4)
 	eachSize(b, func(b *testing.B, c *clusters.Sized) {
@@ -78,7 +78,7 @@ func BenchmarkEncode(b *testing.B) {
 	})
 }
 
-// BenchmarkDiffOneEndpoint works out the operations of an endpoint's change, back and forth.
+// BenchmarkDiffOneEndpoint computes the operations for a change of one endpoint.
 func BenchmarkDiffOneEndpoint(b *testing.B) {
 	empty := nothing(newSchema(cluster.IPv4))
 	eachSize(b, func(b *testing.B, c *clusters.Sized) {

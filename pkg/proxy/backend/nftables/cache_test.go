@@ -10,8 +10,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// TestWithoutCaches takes two backends through random clusters: one keeps all that is kept from one sync to the next, the
-// other none of it, neither the plan nor what its tables hold. In the end the tables are the same, but for the slots.
+// TestWithoutCaches applies random changes to two backends, one of which forgets all its state before each sync. In the
+// end the tables must be equal except for the slots.
 func TestWithoutCaches(t *testing.T) {
 	for seed := range uint64(10) {
 		w := clusters.NewRandom(seed, 12)
@@ -27,7 +27,7 @@ func TestWithoutCaches(t *testing.T) {
 					t.Fatal(err)
 				}
 				if d := cmp.Diff(dump(without.holds), dump(with.holds)); d != "" {
-					t.Fatalf("seed %d, %s: what was kept changes the table (-without +with):\n%s", seed, f.schema.family, d)
+					t.Fatalf("seed %d, %s: cached state changes the table (-without +with):\n%s", seed, f.schema.family, d)
 				}
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// dialect is how a family's rules differ from the other's.
+// dialect holds the differences between the rules of the families.
 type dialect struct {
 	family    cluster.Family
 	nftFamily knftables.Family
@@ -32,7 +32,7 @@ func dialectOf(family cluster.Family) dialect {
 
 // element is one element of a set, decoded. The columns of the set determine which fields are used.
 type element struct {
-	// frontend is the key, or a part of it. Sets of addresses use its Addr only.
+	// frontend is the key, or a part of it. Sets of addresses use only its Addr.
 	frontend plan.Frontend
 	slot     uint32
 	// high and low are the constants that name a pool.
@@ -40,7 +40,7 @@ type element struct {
 	// addr and port are an endpoint's.
 	addr netip.Addr
 	port uint16
-	// goes and comment are no columns: the verdict, and what nft lists beside the key.
+	// goes and comment are not columns: the verdict, and the comment of the element.
 	goes    target
 	comment string
 }
@@ -56,9 +56,9 @@ func (e *element) endpoint() netip.AddrPort { return netip.AddrPortFrom(e.addr, 
 func (e *element) pool() poolID { return poolID(e.high)<<32 | poolID(e.low) }
 
 // column is one field of a key or value. In the kernel each field begins at a multiple of 4 bytes and is padded with
-// zeros. Fields are in network order, except numbers: numgen writes the host's integers.
+// zeros. Fields are in network order, except numbers: numgen writes integers of the host.
 type column struct {
-	// expr is the expression that typeof takes, typ the name of the type.
+	// expr is the expression for typeof, typ the name of the type.
 	expr, typ string
 	// width is the number of bytes that encode appends and decode reads.
 	width  int
@@ -95,7 +95,7 @@ func portColumn(at func(*element) *uint16) column {
 	}
 }
 
-// numberColumn is a number that a rule makes. nft has an expression for its type, but no name.
+// numberColumn is a number from a rule. nft has an expression for its type, but no name.
 func numberColumn(at func(*element) *uint32) column {
 	return column{
 		expr: "numgen random mod 2", width: 4,
@@ -105,7 +105,7 @@ func numberColumn(at func(*element) *uint32) column {
 	}
 }
 
-// frontendColumns are address, protocol and port. A node port's key has the last two only.
+// frontendColumns are address, protocol and port; for node ports only the last two.
 func (d dialect) frontendColumns() []column {
 	return []column{d.addrColumn("daddr", frontendAddr), protocolColumn(), portColumn(func(e *element) *uint16 { return &e.frontend.Port })}
 }
@@ -117,7 +117,7 @@ func (d dialect) endpointColumns() []column {
 	return []column{d.addrColumn("daddr", func(e *element) *netip.Addr { return &e.addr }), portColumn(func(e *element) *uint16 { return &e.port })}
 }
 
-// withSlot adds the number of a slot to a frontend.
+// withSlot adds a slot number to the columns of a frontend.
 func withSlot(frontend []column) []column {
 	return append(slices.Clip(frontend), numberColumn(func(e *element) *uint32 { return &e.slot }))
 }

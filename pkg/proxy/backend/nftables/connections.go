@@ -15,7 +15,8 @@ import (
 
 var _ backend.ConnectionCounter = (*Backend)(nil)
 
-// Connections implements [backend.ConnectionCounter]. It finds the elements of the routes by their keys, some 4 µs each.
+// Connections implements [backend.ConnectionCounter]. It finds the elements of the routes by their keys, in about 4 µs
+// each.
 func (b *Backend) Connections(ctx context.Context, family cluster.Family, routes iter.Seq[*plan.Route], endpoints bool) (*backend.Connections, error) {
 	table, err := nft.Open(dialectOf(family).nftFamily, TableName)
 	if err != nil {
@@ -25,8 +26,8 @@ func (b *Backend) Connections(ctx context.Context, family cluster.Family, routes
 	return counts, wrap(family, errors.Join(err, table.Close()))
 }
 
-// connections reads the counters of routes of one family. Clients that stay with an endpoint meet no element of an endpoint
-// map, so that under session affinity an endpoint's counter has only the first connections of its clients.
+// connections reads the counters of the routes of one family. Connections of remembered clients do not meet an endpoint
+// map, so with session affinity an endpoint's counter contains only the first connections of its clients.
 func connections(ctx context.Context, table nft.Table, s *schema, routes iter.Seq[*plan.Route], endpoints bool) (*backend.Connections, error) {
 	counts, planned := backend.NewConnections(), map[plan.Frontend]*plan.Route{}
 	for route := range routes {
@@ -40,14 +41,14 @@ func connections(ctx context.Context, table nft.Table, s *schema, routes iter.Se
 		}
 		for raw, err := range table.Find(ctx, set.name, set.keysOf(planned)) {
 			if errors.Is(err, unix.ENOENT) {
-				break // the first sync has not made the table yet
+				break // the table does not exist before the first sync
 			}
 			if err := errors.Join(err, ctx.Err()); err != nil {
 				return nil, err
 			}
 			e, err := set.decode(&raw, &in)
 			if err != nil {
-				continue // an element of nobody's
+				continue // the element of another route
 			}
 			switch route := planned[e.frontend]; {
 			case slots:
@@ -63,7 +64,7 @@ func connections(ctx context.Context, table nft.Table, s *schema, routes iter.Se
 	return counts, nil
 }
 
-// keysOf yields the keys of the elements that routes may have in the set, each valid until the next.
+// keysOf yields the keys of the elements that routes may have in the set. Each is valid until the next.
 func (s *set) keysOf(routes map[plan.Frontend]*plan.Route) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		var in space

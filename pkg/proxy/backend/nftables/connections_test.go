@@ -38,7 +38,8 @@ spec:
   ports: [{name: http, port: 80}]
 `
 
-// TestConnections counts packets of elements, and reads them by route: an endpoint's over all frontends, and only on demand.
+// TestConnections adds packets to counters of elements, and reads them by route: those of an endpoint over all
+// frontends, and only on demand.
 func TestConnections(t *testing.T) {
 	fake := nft.NewFake(knftables.IPv4Family, TableName)
 	b := New(Options{Mark: 0x4000}, fake)

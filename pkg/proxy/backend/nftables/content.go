@@ -8,13 +8,13 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// content is what the sets and sized chains of one family's table hold, as a value that never changes. It is the same
-// type for what a table should hold and for what it does hold.
+// content is what the sets and sized chains of one family's table hold, as an immutable value. The same type describes
+// what a table should hold and what it does hold.
 type content struct {
 	frontends cluster.Map[plan.Frontend, *entry]
 	// addrs are the sets of addresses. Addresses of the other family are not in the table.
 	addrs [addrSets]cluster.Map[netip.Addr, int]
-	// needs are what the frontends need.
+	// needs are the objects that the frontends need.
 	needs
 }
 
@@ -28,35 +28,35 @@ const (
 	addrSets
 )
 
-// entry is all that the table holds about one frontend.
+// entry is everything that the table holds about one frontend.
 type entry struct {
 	terms
-	// sources are the source ranges that the chain of terms.from admits. They are not read from the kernel.
+	// sources are the source ranges of the chain terms.from. They are not read from the kernel.
 	sources *sources
-	// slots are the endpoint map's elements, local those of the local endpoint map. In what was read from the kernel an
-	// invalid address marks a slot that is missing.
+	// slots are the elements of the endpoint map, local those of the local endpoint map. An invalid address marks a
+	// slot that is missing in the kernel.
 	slots, local []netip.AddrPort
 }
 
 // terms are what the table holds about a frontend except its endpoints.
 type terms struct {
-	// comment names the Service for readers of the listing.
+	// comment names the Service in nft's listing.
 	comment string
-	// goes is the verdict in the frontend map, from that in the firewall map, remember that in the map of frontends whose
-	// clients stay with their endpoints.
+	// goes is the verdict in the frontend map, from that in the firewall map, remember that in the map of frontends
+	// with affinity.
 	goes, from, remember target
-	// rejected and dropped report in which set a frontend is that no endpoint serves.
+	// rejected and dropped report which set of frontends without endpoints contains this one.
 	rejected, dropped bool
 	// onLocalhost reports that connections to the node port are rejected on loopback addresses.
 	onLocalhost bool
 }
 
-// sources is a sorted list of source ranges, none of which contains another.
+// sources is a sorted list of source ranges; none contains another.
 type sources struct {
 	ranges []netip.Prefix
 }
 
-// members are the endpoints that a pool's clients may stay with.
+// members are the endpoints of a pool with affinity.
 type members struct {
 	// users counts the entries that balance over the pool.
 	users     int
@@ -71,7 +71,7 @@ func (m *members) list() []netip.AddrPort {
 	return m.endpoints
 }
 
-// eachPool yields the pools whose clients the entry remembers.
+// eachPool yields the pools of the entry whose clients are remembered.
 func (e *entry) eachPool(yield func(poolID, []netip.AddrPort)) {
 	if e.goes.seconds == 0 {
 		return
@@ -82,28 +82,28 @@ func (e *entry) eachPool(yield func(poolID, []netip.AddrPort)) {
 	}
 }
 
-// remembers reports whether an element of an affinity map leads to an endpoint that its client may stay with.
+// remembers reports whether an element of an affinity map is valid: its pool has the endpoint.
 func (c *content) remembers(t timeout, pool poolID, endpoint netip.AddrPort) bool {
 	m, ok := c.pools.Get(pool)
 	return ok && m.seconds == t && slices.Contains(m.endpoints, endpoint)
 }
 
-// needs counts what the entries need, so that it exists for as long as one needs it.
+// needs counts, for each object, the entries that need it.
 type needs struct {
-	// targets are the chains that verdicts go to, and those that these go on to.
+	// targets are the chains that verdicts lead to, and those that these lead to.
 	targets cluster.Map[target, int]
 	// lists are the source ranges of the chains that check them. They are not read from the kernel.
 	lists cluster.Map[target, *sources]
-	// timeouts are those of the affinity maps, pools those whose clients are remembered.
+	// timeouts are those of the affinity maps, pools those with affinity.
 	timeouts cluster.Map[timeout, int]
 	pools    cluster.Map[poolID, *members]
 }
 
-// editor makes one content of another.
+// editor builds a content from another.
 type editor struct {
 	of        *content
 	frontends *cluster.Editor[plan.Frontend, *entry]
-	addrs     [addrSets]*cluster.Editor[netip.Addr, int] // nil is not edited
+	addrs     [addrSets]*cluster.Editor[netip.Addr, int] // nil if not edited
 	targets   *cluster.Editor[target, int]
 	lists     *cluster.Editor[target, *sources]
 	timeouts  *cluster.Editor[timeout, int]
@@ -134,7 +134,7 @@ func (e *editor) addAddr(to addrSet, addr netip.Addr) {
 	e.addrs[to].Set(addr, 1)
 }
 
-// replace puts one entry in the place of another, with what they need. Either may be nil.
+// replace replaces an entry and updates the needs. Either may be nil.
 func (e *editor) replace(frontend plan.Frontend, before, after *entry) {
 	if after != nil {
 		e.frontends.Set(frontend, after)
@@ -165,7 +165,7 @@ func (e *editor) count(of *entry, n int) {
 		count(e.timeouts, of.goes.seconds, n)
 	}
 	of.eachPool(func(pool poolID, endpoints []netip.AddrPort) {
-		// All entries of a pool have the same endpoints, so those of the last one are right.
+		// All entries of a pool have the same endpoints; use those of the last one.
 		now := &members{users: n, seconds: of.goes.seconds, endpoints: endpoints}
 		if m, ok := e.pools.Get(pool); ok {
 			now.users += m.users

@@ -9,22 +9,23 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// patch is what to write to get from what a table holds to what it should hold.
+// patch holds the writes that change the content of a table into the desired one.
 type patch struct {
-	// skeleton is set when the table's fixed part must be written.
+	// skeleton is set if the table's fixed part must be written.
 	skeleton *skeleton
-	// addChains and rewriteChains, which exist already, are needed by the elements; delChains by none after them.
+	// addChains and rewriteChains, which exist already, are written before the elements; delChains are deleted after
+	// them.
 	addChains, rewriteChains, delChains []target
-	// before and after are the contents that the elements differ between; frontends are the entries that do.
+	// before and after are the contents to compare; frontends are the entries that differ.
 	before, after *content
 	frontends     []frontendChange
-	// addTimeouts and delTimeouts are affinity maps that come and go. In those of forget, clients may be remembered with
+	// addTimeouts and delTimeouts are affinity maps to create and delete. Those in forget may contain clients of
 	// endpoints that left.
 	addTimeouts, delTimeouts, forget []timeout
-	// strays and leftovers are removed: strays before anything is added, leftovers when nothing uses them any more.
+	// strays and leftovers are removed: strays before anything is added, leftovers when they are no longer in use.
 	strays    []stray
 	leftovers leftovers
-	// result is the state of the table when the patch has been written.
+	// result is the state of the table after the patch.
 	result *state
 }
 
@@ -34,7 +35,7 @@ type frontendChange struct {
 	before, after *entry
 }
 
-// verb is what is done to an element.
+// verb is the kind of an operation on an element.
 type verb uint8
 
 const (
@@ -50,12 +51,12 @@ type op struct {
 	element
 }
 
-// diff works out the patch. Each endpoint that stays keeps its slot, so the patch of one endpoint's change is a few
-// elements however large the pool.
+// diff returns the patch. Each endpoint that stays keeps its slot, so a change of one endpoint takes a few elements,
+// however large the pool.
 func diff(have *state, want *desired) *patch {
 	after := *want
 	p := &patch{before: &have.holds.content, after: &after.content, strays: have.strays, leftovers: have.leftovers,
-		result: &state{holds: &after, fingerprint: have.fingerprint, objects: have.objects}} // until apply writes something that it covers
+		result: &state{holds: &after, fingerprint: have.fingerprint, objects: have.objects}} // until apply has written something that it covers
 	if have.holds.skeleton == nil || have.holds.skeleton.digest != want.skeleton.digest {
 		p.skeleton = want.skeleton
 	}
@@ -65,13 +66,13 @@ func diff(have *state, want *desired) *patch {
 	return p
 }
 
-// place puts the endpoints of all entries that differ into slots.
+// place assigns slots to the endpoints of all entries that differ.
 func (p *patch) place(have, want cluster.Map[plan.Frontend, *entry]) {
 	p.frontends = make([]frontendChange, 0, max(0, want.Len()-have.Len()))
 	frontends := want.Edit()
 	for frontend, change := range cluster.Changes(have, want) {
 		c := frontendChange{frontend: frontend, before: change.Before, after: change.After}
-		if change.Was && change.Is { // of a new entry any slots are right
+		if change.Was && change.Is { // a new entry may have any slots
 			c.after = placeEntry(c.before, c.after)
 			frontends.Set(frontend, c.after)
 		}
@@ -82,7 +83,7 @@ func (p *patch) place(have, want cluster.Map[plan.Frontend, *entry]) {
 	p.after.frontends = frontends.Map()
 }
 
-// chains finds out which chains are needed, and which no more.
+// chains determines which chains to add, rewrite and delete.
 func (p *patch) chains() {
 	for t, change := range cluster.Changes(p.before.targets, p.after.targets) {
 		switch {
@@ -92,19 +93,19 @@ func (p *patch) chains() {
 			p.addChains = append(p.addChains, t)
 		}
 	}
-	slices.Reverse(p.delChains) // a chain goes before those that it goes to
+	slices.Reverse(p.delChains) // a chain is deleted before those that it leads to
 	if p.skeleton == nil {
 		return
 	}
-	for t := range p.after.targets.All() { // no chain that exists can be trusted
+	for t := range p.after.targets.All() { // no existing chain can be trusted
 		if _, exists := p.before.targets.Get(t); exists {
 			p.rewriteChains = append(p.rewriteChains, t)
 		}
 	}
 }
 
-// affinity finds out which affinity maps are needed, and which to search for endpoints that left. What was read may
-// remember endpoints that left while no proxy ran.
+// affinity determines which affinity maps to add, delete and search for endpoints that left. Maps read from the kernel
+// are always searched, because endpoints may have left while no proxy was running.
 func (p *patch) affinity(read bool) {
 	for t, change := range cluster.Changes(p.before.timeouts, p.after.timeouts) {
 		switch {
@@ -131,8 +132,8 @@ func (p *patch) affinity(read bool) {
 	}
 }
 
-// placeEntry puts the endpoints of want into slots, those that have holds already where they are. It returns have itself
-// if nothing differs.
+// placeEntry assigns slots to the endpoints of want; those in have keep theirs. It returns have itself if nothing
+// differs.
 func placeEntry(have, want *entry) *entry {
 	placed := *want
 	placed.slots = assign(have.slots, want.slots)
@@ -143,12 +144,12 @@ func placeEntry(have, want *entry) *entry {
 	return &placed
 }
 
-// assign orders a pool: endpoints in a slot that remains stay there, the others fill the gaps.
+// assign orders a pool: endpoints keep their slots if these still exist, others fill the gaps.
 func assign(have, pool []netip.AddrPort) []netip.AddrPort {
 	if len(have) == 0 {
 		return pool
 	}
-	sorted := pool // as in the plan
+	sorted := pool // in the plan's order
 	if !slices.IsSortedFunc(sorted, netip.AddrPort.Compare) {
 		sorted = slices.SortedFunc(slices.Values(pool), netip.AddrPort.Compare)
 	}
@@ -212,7 +213,7 @@ type walk struct {
 	yield func(*op) bool
 	// member yields the operation for an element of a set that is not keyed by frontends.
 	member func(element) bool
-	// now is the operation, was the element in its place before.
+	// now is the current operation, was the element that it replaces.
 	now op
 	was element
 }
@@ -221,7 +222,7 @@ type walk struct {
 func (w *walk) phase(phase phase) bool {
 	sets := &w.result.holds.schema.phases[phase]
 	from, to := w.before, w.after
-	if w.now.verb = add; w.clear { // what is to be removed is what only the earlier content has
+	if w.now.verb = add; w.clear { // elements to remove are those only in the earlier content
 		from, to, w.now.verb = w.after, w.before, remove
 	}
 	for _, w.now.set = range sets.members {
@@ -251,7 +252,7 @@ func (w *walk) phase(phase phase) bool {
 	return true
 }
 
-// entry yields the operations for what one entry has in a set.
+// entry yields the operations for one entry in a set.
 func (w *walk) entry(from, to *entry) bool {
 	cells, key, found := w.now.set.cells, w.now.frontend, false
 	for i := range cells.count(to) {

@@ -7,25 +7,25 @@
 // members. Everything that handles elements is a loop over the table.
 //
 //	render(*plan.Plan, Options, last *desired) *desired     what the table should hold; pure
-//	diff(have *state, want *desired) *patch                 what to write, with the state that results; pure
+//	diff(have *state, want *desired) *patch                 what to write, and the resulting state; pure
 //	read(ctx, nft.Table, *schema) (*state, error)           what the table holds in the kernel
 //	applier.put, applier.tidyUp                             write a patch
-//	drift.sync, drift.check                                 notice changes by others
+//	drift.sync, drift.check                                 detect external changes
 //
-// A desired and a state have the same content, a value that never changes: an entry for each frontend, addresses, and what
-// the entries need. A state has each endpoint in its slot, and what only the kernel's table can have: a fingerprint, strays
-// and leftovers.
+// A desired and a state contain the same type, an immutable content: an entry for each frontend, addresses, and what the
+// entries need. A state also has each endpoint in its slot, and what only a table in the kernel can have: a fingerprint,
+// strays and leftovers.
 //
-// The files form no circle. Each uses only those before it:
+// The files. Each uses only those before it:
 //
 //	affinity, target          names of pools, timeouts and sized chains
 //	content                   the entries, and what they need
 //	columns, source, schema   the table of sets
-//	skeleton, render, text    the plan in the language of nftables
-//	state, diff               what a table holds, and the way to what it should hold
+//	skeleton, render, text    the plan as nftables objects
+//	state, diff               what a table holds, and how to change it
 //	read                      from the kernel
 //	output, forget, apply     to the kernel
-//	audit, drift              changes by others
-//	backend, mode, compare    the contract of package backend
+//	audit, drift              external changes
+//	backend, mode, compare    the interface of package backend
 //	localhost, cleanup        what other packages need besides
 package nftables

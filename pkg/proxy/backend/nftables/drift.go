@@ -8,26 +8,26 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
-// auditShare bounds the cost of comparing elements: after an audit that took t there is none for this many times t, so
-// that a node where others write nf_tables all the time spends at most 5 % of a processor on it.
+// auditShare limits the cost of comparing elements: after an audit of duration t there is none for auditShare*t, so
+// that audits use at most 5 % of a core on a node where other programs write nf_tables all the time.
 const auditShare = 19
 
-// auditPart is how many elements are compared at a time, in all families together: some 50 ms, which a change that comes
-// just then has to wait.
+// auditPart is the number of elements that are compared at a time, in all families together. That takes about 50 ms, by
+// which a change may be delayed.
 const auditPart = 8192
 
-// drift notices that others changed our tables. It subscribes to no events, for which the kernel would describe every
-// element of our own bulk loads; it compares the generation number, which costs about 6 µs.
+// drift detects external changes of our tables. It does not subscribe to notifications, because the kernel would send
+// every element of our own writes; it compares the generation number, which takes about 6 µs.
 type drift struct {
 	tables []*watched
-	// generation is the kernel's when the tables last had the shape that they should, and all later writes were our own; 0
-	// before they were read.
+	// generation is the kernel's number when the tables were last known to have the right shape; all later writes were
+	// our own. 0 before they were read.
 	generation nft.Generation
 	// found are drifts that check has not returned yet.
 	found []backend.Drift
-	// suspect reports that others wrote something since the last audit began.
+	// suspect reports that there were external writes since the last audit began.
 	suspect bool
-	// auditing reports that an audit is under way, which took spent so far; auditAfter is when the next may begin.
+	// auditing reports that there is an audit, which has taken spent so far; the next may begin at auditAfter.
 	auditing   bool
 	spent      time.Duration
 	auditAfter time.Time
@@ -41,24 +41,24 @@ func newDrift(families []*family) *drift {
 	return d
 }
 
-// sync is called with all transactions of a Sync, which it makes in between two readings of the generation number.
-// Changes by others before the Sync are found first, so that they are not taken for our own.
+// sync is called with all transactions of a Sync, and runs it between two readings of the generation number. It first
+// checks for external changes, so that these are not mistaken for the Sync's own.
 func (d *drift) sync(ctx context.Context, write func() (transactions uint32)) {
 	before := d.read(ctx)
-	_ = d.compareShapes(ctx, before) // if it fails, check tries again and reports it
+	_ = d.compareShapes(ctx, before) // check retries and returns the error
 	own := write()
 	after := d.read(ctx)
 	if d.generation == 0 {
 		d.generation = before // the Sync has read all tables
 	}
 	if d.generation != before || after.Since(before) != own {
-		d.suspect = true // others wrote too: the next check compares shapes
+		d.suspect = true // there were external writes too: the next check compares shapes
 		return
 	}
 	d.generation = after
 }
 
-// read reads the generation number; 0, which no generation has, if that fails.
+// read reads the generation number; it returns 0, which no generation has, if that fails.
 func (d *drift) read(ctx context.Context) nft.Generation {
 	if len(d.tables) == 0 {
 		return 0
@@ -70,8 +70,8 @@ func (d *drift) read(ctx context.Context) nft.Generation {
 	return g
 }
 
-// check looks for changes by others: at once where chains, rules or sets are concerned, or the number of elements; and
-// part by part, as fast as its cost allows, for what the elements hold.
+// check returns external changes. Those of chains, rules or sets, or of the number of elements, are found immediately;
+// those of elements' values by an audit, in parts.
 func (d *drift) check(ctx context.Context) (drifts []backend.Drift, _ error) {
 	err := d.compareShapes(ctx, d.read(ctx))
 	drifts, d.found = d.found, nil
@@ -81,7 +81,7 @@ func (d *drift) check(ctx context.Context) (drifts []backend.Drift, _ error) {
 	return d.continueAudit(ctx)
 }
 
-// compareShapes compares all but what elements hold, if others wrote since it last did.
+// compareShapes compares the shapes of the tables if there were external writes since the last comparison.
 func (d *drift) compareShapes(ctx context.Context, now nft.Generation) error {
 	if now == d.generation || d.generation == 0 {
 		return nil
@@ -96,7 +96,7 @@ func (d *drift) compareShapes(ctx context.Context, now nft.Generation) error {
 	return nil
 }
 
-// continueAudit begins an audit if there is reason to, and continues the one under way.
+// continueAudit continues the current audit, or begins one if there is a reason.
 func (d *drift) continueAudit(ctx context.Context) (drifts []backend.Drift, err error) {
 	start := time.Now()
 	if !d.auditing {

@@ -17,13 +17,13 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// oneFake is a backend on one fake table; two would each have a generation number, unlike the kernel's.
+// oneFake returns a backend on one fake table: with two, unlike in a kernel, each would have its own generation number.
 func oneFake() (*Backend, *nft.Fake) {
 	table := nft.NewFake(knftables.IPv4Family, TableName)
 	return New(testOptions, table), table
 }
 
-// firstKey is the key of some element of a set.
+// firstKey returns the key of an arbitrary element of a set.
 func firstKey(t *testing.T, table nft.Table, set string) []byte {
 	t.Helper()
 	for e, err := range table.Elements(context.Background(), set) {
@@ -36,7 +36,7 @@ func firstKey(t *testing.T, table nft.Table, set string) []byte {
 	return nil
 }
 
-// lastKey is the greatest key of a set.
+// lastKey returns the greatest key of a set.
 func lastKey(t *testing.T, table nft.Table, set string) (last []byte) {
 	t.Helper()
 	for e, err := range table.Elements(context.Background(), set) {
@@ -50,7 +50,7 @@ func lastKey(t *testing.T, table nft.Table, set string) (last []byte) {
 	return last
 }
 
-// unreadable is a table whose elements cannot be looked up as long as there is an error.
+// unreadable is a table whose elements cannot be looked up while err is set.
 type unreadable struct {
 	*nft.Fake
 	err error
@@ -63,7 +63,7 @@ func (u *unreadable) Find(ctx context.Context, set string, keys iter.Seq[[]byte]
 	return u.Fake.Find(ctx, set, keys)
 }
 
-// TestAuditFails looks again at a part that could not be looked up.
+// TestAuditFails checks that a part that could not be looked up is looked up again.
 func TestAuditFails(t *testing.T) {
 	table := &unreadable{Fake: nft.NewFake(knftables.IPv4Family, TableName)}
 	b, p := New(testOptions, table), clusters.NewSized(6000, 3).Plan()
@@ -74,7 +74,7 @@ func TestAuditFails(t *testing.T) {
 	for _, err := range []error{nil, errors.New("no memory"), errors.New("no memory")} {
 		table.err, b.drift.auditAfter = err, time.Time{}
 		if drifts, got := b.Check(t.Context()); !errors.Is(got, err) || len(drifts) > 0 {
-			t.Errorf("Check says %v, %v; want %v", drifts, got, err)
+			t.Errorf("Check returned %v, %v; want %v", drifts, got, err)
 		}
 	}
 	table.err = nil
@@ -84,21 +84,21 @@ func TestAuditFails(t *testing.T) {
 			return
 		}
 	}
-	t.Error("the replaced endpoint is never found")
+	t.Error("the replaced endpoint was not found")
 }
 
-// slotKey is the key of a slot of a cluster IP.
+// slotKey returns the key of a slot of a cluster IP.
 func slotKey(b *Backend, frontend plan.Frontend, slot uint32) []byte {
 	return b.families[0].schema.named(mapEndpoints).encode(&element{frontend: frontend, slot: slot}, new(space)).Key
 }
 
-// replaceEndpoint lets another program send a slot to another endpoint.
+// replaceEndpoint replaces the endpoint of a slot externally.
 func replaceEndpoint(f *nft.Fake, key []byte) error {
 	elsewhere := nft.Element{Key: key, Value: []byte{192, 0, 2, 1, 0, 80, 0, 0}}
 	return errors.Join(f.External().DeleteElement(mapEndpoints, key), f.External().AddElement(mapEndpoints, &elsewhere))
 }
 
-// TestCheckFindsTampering lets another program change each kind of object; Check reports it, and the next Sync repairs it.
+// TestCheckFindsTampering changes each kind of object externally; Check reports it, and the next Sync repairs it.
 func TestCheckFindsTampering(t *testing.T) {
 	other := nft.Element{Key: []byte{10, 96, 0, 200}}
 	for name, tamper := range map[string]func(*testing.T, *nft.Fake) error{
@@ -141,7 +141,7 @@ func TestCheckFindsTampering(t *testing.T) {
 			p := clusters.NewSized(5, 3).Plan()
 			sync(t, b, p)
 			if drifts, err := b.Check(context.Background()); err != nil || len(drifts) > 0 {
-				t.Fatalf("untouched, but Check says %v, %v", drifts, err)
+				t.Fatalf("unmodified, but Check returned %v, %v", drifts, err)
 			}
 			if err := tamper(t, table); err != nil {
 				t.Fatal(err)
@@ -149,18 +149,19 @@ func TestCheckFindsTampering(t *testing.T) {
 			readAlike(t, b.families[0])
 			drifts, err := b.Check(context.Background())
 			if err != nil || len(drifts) != 1 {
-				t.Fatalf("Check says %v, %v; want one drift", drifts, err)
+				t.Fatalf("Check returned %v, %v; want one drift", drifts, err)
 			}
 			sync(t, b, p)
 			holds(t, b, p)
 			if drifts, err := b.Check(context.Background()); err != nil || len(drifts) > 0 {
-				t.Fatalf("repaired, but Check says %v, %v", drifts, err)
+				t.Fatalf("repaired, but Check returned %v, %v", drifts, err)
 			}
 		})
 	}
 }
 
-// TestTamperingBetweenSyncs is noticed although a sync of our own came right after it, which may have chains to write.
+// TestTamperingBetweenSyncs checks that an external change is reported even if a sync of our own follows immediately,
+// with or without chains to write.
 func TestTamperingBetweenSyncs(t *testing.T) {
 	for name, tamper := range map[string]func(*testing.T, *nft.Fake) error{
 		"an element": func(t *testing.T, f *nft.Fake) error {
@@ -178,7 +179,7 @@ func TestTamperingBetweenSyncs(t *testing.T) {
 			c.Set(4, endpoints)
 			sync(t, b, c.Plan())
 			if drifts, err := b.Check(t.Context()); err != nil || len(drifts) != 1 {
-				t.Fatalf("%s, then a sync with %d endpoints: Check says %v, %v; want one drift", name, endpoints, drifts, err)
+				t.Fatalf("%s, then a sync with %d endpoints: Check returned %v, %v; want one drift", name, endpoints, drifts, err)
 			}
 			sync(t, b, c.Plan())
 			holds(t, b, c.Plan())
@@ -186,7 +187,8 @@ func TestTamperingBetweenSyncs(t *testing.T) {
 	}
 }
 
-// untilRested calls Check until it has compared all elements, with a sync in between, and gives the drifts and how often.
+// untilRested calls Check until all elements have been compared, with a sync in between, and returns the drifts and the
+// number of calls.
 func untilRested(t *testing.T, b *Backend, sync func()) (drifts []backend.Drift, checks int) {
 	t.Helper()
 	for checks == 0 || b.drift.auditing {
@@ -200,8 +202,8 @@ func untilRested(t *testing.T, b *Backend, sync func()) (drifts []backend.Drift,
 	return drifts, checks
 }
 
-// TestAuditInParts compares more elements than it does at a time, while the cluster goes on changing. What is changed by its
-// own syncs is no drift; what another program replaces in a part that comes late is.
+// TestAuditInParts compares more elements than fit into one part while the cluster changes: our own syncs are not
+// reported, and an external change of a late element is.
 func TestAuditInParts(t *testing.T) {
 	b, table := oneFake()
 	c := clusters.NewSized(6000, 3)
@@ -214,10 +216,10 @@ func TestAuditInParts(t *testing.T) {
 	}
 	table.External().Elsewhere()
 	if drifts, checks := untilRested(t, b, change); len(drifts) > 0 || checks < 3 {
-		t.Errorf("after %d checks: %v; want nothing, after some", checks, drifts)
+		t.Errorf("after %d checks: %v; want no drift after more than one check", checks, drifts)
 	}
 	if drifts, _ := untilRested(t, b, func() {}); len(drifts) > 0 {
-		t.Errorf("nobody else wrote, but: %v", drifts)
+		t.Errorf("unexpected drifts: %v", drifts)
 	}
 	var last plan.Frontend
 	for frontend := range b.families[0].have.holds.frontends.All() {
@@ -228,13 +230,13 @@ func TestAuditInParts(t *testing.T) {
 	}
 	b.drift.auditAfter = time.Time{}
 	if drifts, checks := untilRested(t, b, change); len(drifts) != 1 || checks < 2 {
-		t.Errorf("after %d checks: %v; want one drift, not at once", checks, drifts)
+		t.Errorf("after %d checks: %v; want one drift after more than one check", checks, drifts)
 	}
 	change()
 	holds(t, b, c.Plan())
 }
 
-// countless is a table of a kernel that does not tell how many elements there are.
+// countless is a table of a kernel that does not report the number of elements.
 type countless struct{ *nft.Fake }
 
 func (c countless) Objects(ctx context.Context) (nft.Objects, error) {
@@ -245,37 +247,37 @@ func (c countless) Objects(ctx context.Context) (nft.Objects, error) {
 	return o, err
 }
 
-// TestCheckWithoutCounts lets another program add an element, which only reading the set shows.
+// TestCheckWithoutCounts adds an element externally, which can be found only by reading the set.
 func TestCheckWithoutCounts(t *testing.T) {
 	table := nft.NewFake(knftables.IPv4Family, TableName)
 	b, p := New(testOptions, countless{table}), clusters.NewSized(5, 3).Plan()
 	sync(t, b, p)
 	table.External().Elsewhere()
 	if drifts, err := b.Check(t.Context()); err != nil || len(drifts) > 0 {
-		t.Fatalf("untouched, but Check says %v, %v", drifts, err)
+		t.Fatalf("unmodified, but Check returned %v, %v", drifts, err)
 	}
 	if err := table.External().AddElement(setClusterIPs, &nft.Element{Key: []byte{10, 96, 0, 200}}); err != nil {
 		t.Fatal(err)
 	}
 	b.drift.auditAfter = time.Time{}
 	if drifts, err := b.Check(t.Context()); err != nil || len(drifts) != 1 {
-		t.Fatalf("Check says %v, %v; want one drift", drifts, err)
+		t.Fatalf("Check returned %v, %v; want one drift", drifts, err)
 	}
 	sync(t, b, p)
 	holds(t, b, p)
 }
 
-// TestOthersTables does not take a change of somebody else's table for one of ours.
+// TestOthersTables checks that changes of other tables are not reported.
 func TestOthersTables(t *testing.T) {
 	b, table := oneFake()
 	sync(t, b, clusters.NewSized(5, 3).Plan())
 	table.External().Elsewhere()
 	if drifts, err := b.Check(context.Background()); err != nil || len(drifts) > 0 {
-		t.Fatalf("Check says %v, %v; want nothing", drifts, err)
+		t.Fatalf("Check returned %v, %v; want nothing", drifts, err)
 	}
 }
 
-// TestOthersTablesAfterRestart is the same for a process that found everything as it should be.
+// TestOthersTablesAfterRestart checks the same for a process that found nothing to write.
 func TestOthersTablesAfterRestart(t *testing.T) {
 	b, table := oneFake()
 	p := clusters.NewSized(5, 3).Plan()
@@ -284,11 +286,11 @@ func TestOthersTablesAfterRestart(t *testing.T) {
 	sync(t, b, p)
 	table.External().Elsewhere()
 	if drifts, err := b.Check(context.Background()); err != nil || len(drifts) > 0 {
-		t.Fatalf("Check says %v, %v; want nothing", drifts, err)
+		t.Fatalf("Check returned %v, %v; want nothing", drifts, err)
 	}
 }
 
-// TestTakeOver starts on a table in which another program of our name left chains, sets and elements.
+// TestTakeOver starts with a table in which another program left chains, sets and elements.
 func TestTakeOver(t *testing.T) {
 	b, table := oneFake()
 	tx := table.NewTransaction()
@@ -307,6 +309,6 @@ func TestTakeOver(t *testing.T) {
 	sync(t, b, p)
 	holds(t, b, p)
 	if text := table.Dump(); strings.Contains(text, "service-ips") || strings.Contains(text, "1.2.3.4") || strings.Contains(text, "priority -50") {
-		t.Errorf("something of the other program is left:\n%s", text)
+		t.Errorf("objects of the other program are left:\n%s", text)
 	}
 }

@@ -12,13 +12,11 @@ import (
 // forgetAttempts is how often an affinity map is searched in one sync.
 const forgetAttempts = 4
 
-// forget deletes the clients that should not stay with their endpoint from an affinity map. The others stay.
-//
-// The map is searched until nothing is found, since the kernel's answer lacks elements while it resizes the map.
+// forget deletes the clients whose endpoint has left their pool from an affinity map.
 func (o *output) forget(clients *set, stays func(*element) bool) error {
 	for attempt := 1; ; attempt++ {
 		found, err := o.forgetOnce(clients, stays)
-		// A client's entry timed out after it was read, and a packet wrote another; or the map is full.
+		// A client timed out after it was read, and a packet added it again; or the map is full.
 		passing := errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENFILE)
 		switch {
 		case err != nil && (!passing || attempt == forgetAttempts):
@@ -47,7 +45,7 @@ func (o *output) forgetOnce(clients *set, stays func(*element) bool) (found int,
 		}
 	}
 	for some := range slices.Chunk(gone, maxTransaction/2) {
-		for i := range some { // which may have timed out since
+		for i := range some { // it may have timed out since
 			o.batch.Ensure(clients.name, &some[i])
 		}
 		for i := range some {

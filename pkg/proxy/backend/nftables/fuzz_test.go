@@ -7,8 +7,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// FuzzDiff holds diff to its law between any two plans: what the table holds after the patch is what was
-// wanted, and from there to the same there is nothing to do. The plans need not follow one another.
+// FuzzDiff checks diff between any two plans: after the patch the table has the desired content, and then nothing is
+// left to do. The plans need not be successive.
 func FuzzDiff(f *testing.F) {
 	f.Add(uint64(1), uint64(2), uint8(3), uint8(5))
 	f.Add(uint64(7), uint64(7), uint8(0), uint8(30))
@@ -28,7 +28,7 @@ func FuzzDiff(f *testing.F) {
 		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 			want := render(after, testOptions, nothing(newSchema(family)))
 			if patch := diff(&state{holds: want}, want); !patch.empty() {
-				t.Fatalf("%s: from a ruleset to itself there is something to do", family)
+				t.Fatalf("%s: the patch from a ruleset to itself is not empty", family)
 			}
 		}
 	})

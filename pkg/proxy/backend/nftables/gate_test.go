@@ -8,8 +8,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// TestGateRestart restarts from one value of AllowServiceExternalIPs to the other, both ways: just the elements of external
-// IPs come and go, no rule is written, and a table that has known them is the same as one that never has.
+// TestGateRestart restarts with AllowServiceExternalIPs on and off again: only elements of external IPs change, no rule
+// is written, and the final table equals the one from before.
 func TestGateRestart(t *testing.T) {
 	const services = 200
 	snapshot := clusters.WithExternalIPs(services)
@@ -34,17 +34,17 @@ func TestGateRestart(t *testing.T) {
 		after := tables[0].Dump()
 		for _, line := range clusters.ChangedLines(before, after) {
 			if !strings.Contains(line, "198.0.0.") {
-				t.Errorf("the restart changed what is no external IP's: %s", line)
+				t.Errorf("the restart changed something other than external IPs: %s", line)
 			}
 		}
 		if next == off && after != never {
-			t.Errorf("something is left over: %q", clusters.ChangedLines(never, after))
+			t.Errorf("not removed: %q", clusters.ChangedLines(never, after))
 		}
 		before = after
 	}
 }
 
-// TestGateWithoutEndpoints does the same where external IPs would be refused or dropped.
+// TestGateWithoutEndpoints does the same for Services without endpoints, whose external IPs are rejected or dropped.
 func TestGateWithoutEndpoints(t *testing.T) {
 	bare := clusters.WithoutEndpoints(clusters.WithExternalIPs(20))
 	b, tables := fakes()
@@ -56,11 +56,11 @@ func TestGateWithoutEndpoints(t *testing.T) {
 		t.Errorf("the gate wrote %d elements and %d rules, want 4 and 0", elements, rules)
 	}
 	if !strings.Contains(tables[0].Dump(), "198.0.0.10") {
-		t.Error("with the gate on, the external IP of a Service without endpoints is not refused")
+		t.Error("the external IP of a Service without endpoints is not refused with the gate on")
 	}
 	b = New(testOptions, b.families[0].table, b.families[1].table)
 	sync(t, b, off)
 	if after := tables[0].Dump(); after != never || strings.Contains(after, "198.0.0.") {
-		t.Errorf("something is left over: %q", clusters.ChangedLines(never, after))
+		t.Errorf("not removed: %q", clusters.ChangedLines(never, after))
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// openIn opens a backend on the tables of a host of the laboratory.
+// openIn opens a backend on the tables of a host of the lab.
 func openIn(t *testing.T, host *netns.Host) *Backend {
 	t.Helper()
 	var tables []nft.Table
@@ -36,7 +36,7 @@ func openIn(t *testing.T, host *netns.Host) *Backend {
 	return b
 }
 
-// syncErr syncs and tells what failed.
+// syncErr calls Sync and returns the errors.
 func syncErr(b *Backend, p *plan.Plan) error {
 	var failed []error
 	for _, result := range b.Sync(context.Background(), p) {
@@ -45,7 +45,7 @@ func syncErr(b *Backend, p *plan.Plan) error {
 	return errors.Join(failed...)
 }
 
-// list has nft list the tables of a host, without elements: sets and chains, sorted.
+// list returns nft's listing of a host's tables without elements: sets and chains, sorted.
 func list(t *testing.T, host *netns.Host) []string {
 	t.Helper()
 	var objects []string
@@ -63,8 +63,8 @@ func list(t *testing.T, host *netns.Host) []string {
 	return objects
 }
 
-// TestKernelHops takes one running backend through the cases in random order, now and then with a restart: after
-// each hop the kernel's tables are what a fresh backend writes into an empty namespace, and nft can list them.
+// TestKernelHops applies the cases to one running backend in random order, with some restarts: after each, the kernel's
+// tables equal those that a new backend writes into an empty namespace, and nft can list them.
 func TestKernelHops(t *testing.T) {
 	all, err := cases.Load("../../../../test/cases")
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// open opens the backend on the tables of the network namespace that it is called in.
+// open opens the backend on the tables of the current network namespace.
 func open() (backend.Backend, error) {
 	return nftables.Mode{Options: nftables.Options{Mark: 0x4000}}.Open(context.Background(), cluster.IPv4, cluster.IPv6)
 }
 
-// TestKernelCases asks real packets what the cases promise.
+// TestKernelCases sends the packets of all cases.
 func TestKernelCases(t *testing.T) {
 	backendtest.Run(t, "../../../../test/cases", open)
 }

@@ -19,14 +19,14 @@ import (
 
 var testOptions = Options{Mark: 0x4000}
 
-// fakes are a backend on two fake tables.
+// fakes returns a backend on two fake tables.
 func fakes() (*Backend, []*nft.Fake) {
 	v4 := nft.NewFake(dialectOf(cluster.IPv4).nftFamily, TableName)
 	v6 := nft.NewFake(dialectOf(cluster.IPv6).nftFamily, TableName)
 	return New(testOptions, v4, v6), []*nft.Fake{v4, v6}
 }
 
-// holds checks that the tables hold just what a plan says, and that a new process would see so.
+// holds checks that the tables equal the plan, and that a new process agrees.
 func holds(t *testing.T, b *Backend, p *plan.Plan) {
 	t.Helper()
 	for _, f := range b.families {
@@ -41,7 +41,7 @@ func holds(t *testing.T, b *Backend, p *plan.Plan) {
 				have.strays, have.leftovers, d)
 		}
 		patch := diff(have, want)
-		patch.forget = nil // what is read is always searched
+		patch.forget = nil // maps that were read are always searched
 		if !patch.empty() {
 			t.Fatalf("%s: the table equals the plan, but diff finds %d operations", f.schema.family, len(slices.Collect(patch.ops())))
 		}
@@ -60,7 +60,7 @@ func holds(t *testing.T, b *Backend, p *plan.Plan) {
 	}
 }
 
-// readAlike checks that a table reads the same in full and by the keys that its sets should have.
+// readAlike checks that reading a table in full, and by the keys that its sets should have, gives the same.
 func readAlike(t *testing.T, f *family) {
 	t.Helper()
 	full, err := readBy(context.Background(), f.table, f.schema, math.MaxInt)
@@ -72,11 +72,11 @@ func readAlike(t *testing.T, f *family) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(dump(full.holds), dump(found.holds)); d != "" || len(full.strays) != len(found.strays) {
-		t.Fatalf("%s: by its keys the table reads otherwise (-full +by keys):\n%s", f.schema.family, d)
+		t.Fatalf("%s: reading by keys differs from reading in full (-full +by keys):\n%s", f.schema.family, d)
 	}
 }
 
-// dump lists all elements and chains for comparison, except the slots of endpoints, which have no meaning.
+// dump formats all elements and chains for comparison. It omits the slots of endpoints, which have no meaning.
 func dump(d *desired) []string {
 	var lines []string
 	for s, e := range d.schema.elements(&d.content) {
@@ -97,7 +97,7 @@ func dump(d *desired) []string {
 	return append(lines, "skeleton "+digest)
 }
 
-// sync expects success.
+// sync calls Sync and fails on an error.
 func sync(t *testing.T, b *Backend, p *plan.Plan) (elements, rules int) {
 	t.Helper()
 	for _, result := range b.Sync(context.Background(), p) {
@@ -109,8 +109,8 @@ func sync(t *testing.T, b *Backend, p *plan.Plan) (elements, rules int) {
 	return elements, rules
 }
 
-// TestTablesFollowPlans takes one running backend through random plans: after each, the tables are what a
-// fresh process would have written.
+// TestTablesFollowPlans applies random plans to one backend: after each, the tables equal those that a new process
+// writes.
 func TestTablesFollowPlans(t *testing.T) {
 	for seed := range uint64(20) {
 		w := clusters.NewRandom(seed, 12)
@@ -127,7 +127,7 @@ func TestTablesFollowPlans(t *testing.T) {
 	}
 }
 
-// TestCacheChangesNothing renders each plan with and without what was rendered before.
+// TestCacheChangesNothing renders each plan with and without the previous result.
 func TestCacheChangesNothing(t *testing.T) {
 	w := clusters.NewRandom(1, 12)
 	last := map[cluster.Family]*desired{cluster.IPv4: nothing(newSchema(cluster.IPv4)), cluster.IPv6: nothing(newSchema(cluster.IPv6))}
@@ -143,7 +143,7 @@ func TestCacheChangesNothing(t *testing.T) {
 	}
 }
 
-// TestRestart hands the tables over to a new backend after each plan; with the same plan it writes nothing.
+// TestRestart replaces the backend after each plan: with the same plan, the new one writes nothing.
 func TestRestart(t *testing.T) {
 	w := clusters.NewRandom(2, 12)
 	b, _ := fakes()
@@ -159,7 +159,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestRestartLongName restarts with a Service whose name and port are longer than a comment may be.
+// TestRestartLongName restarts with a Service whose name and port exceed the length of a comment.
 func TestRestartLongName(t *testing.T) {
 	c := clusters.NewSized(1, 2)
 	service, _ := c.Services.Get(clusters.NameAt(0))
@@ -175,7 +175,7 @@ func TestRestartLongName(t *testing.T) {
 	}
 }
 
-// TestWritesThatFail lets one write in ten fail: a sync that is repeated until it succeeds gets there.
+// TestWritesThatFail lets one write in ten fail: repeated syncs succeed eventually, with the right result.
 func TestWritesThatFail(t *testing.T) {
 	w := clusters.NewRandom(3, 12)
 	b, tables := fakes()
@@ -207,14 +207,14 @@ func TestWritesThatFail(t *testing.T) {
 	}
 }
 
-// TestPatchSize fixes what one endpoint's change costs, at any size of the cluster.
+// TestPatchSize checks the cost of changing one endpoint, at several sizes of the cluster.
 func TestPatchSize(t *testing.T) {
 	for _, services := range []int{10, 10_000} {
 		t.Run(fmt.Sprint(services), func(t *testing.T) {
 			c := clusters.NewSized(services, 3)
 			b, _ := fakes()
 			sync(t, b, c.Plan())
-			// A chain for four slots is made the first time that a pool has four.
+			// A chain for four slots is created when the first pool has four.
 			for _, step := range []struct {
 				name            string
 				endpoints       int

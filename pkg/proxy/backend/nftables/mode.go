@@ -16,8 +16,8 @@ type Mode struct{ Options Options }
 
 var _ backend.Mode = Mode{}
 
-// Open implements [backend.Mode], with a table for each family. It requires nft, and a kernel and rights that can write
-// tables ([nft.OpenUsable]).
+// Open implements [backend.Mode], with a table for each family. It requires nft, and a kernel and privileges that allow
+// writing tables ([nft.OpenUsable]).
 func (m Mode) Open(_ context.Context, families ...cluster.Family) (backend.Backend, error) {
 	tables, err := openTables(nft.OpenUsable, families)
 	if err != nil {
@@ -33,7 +33,7 @@ func openTables(open func(knftables.Family, string) (nft.Table, error), families
 		table, err := open(dialectOf(family).nftFamily, TableName)
 		if err != nil {
 			for _, opened := range tables {
-				_ = opened.Close() // the error that matters is at hand
+				_ = opened.Close() // the caller gets the first error
 			}
 			return nil, wrap(family, err)
 		}
@@ -57,7 +57,7 @@ func (Mode) Present(ctx context.Context) (present bool, _ error) {
 	return present, errors.Join(failed...)
 }
 
-// Remove implements [backend.Remover]. If there is no table, nft need not be installed.
+// Remove implements [backend.Remover]. Without a table, nft need not be installed.
 func (Mode) Remove(ctx context.Context) error {
 	tables, err := openTables(nft.Open, []cluster.Family{cluster.IPv4, cluster.IPv6})
 	if err != nil {

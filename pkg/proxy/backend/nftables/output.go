@@ -8,11 +8,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
-// maxTransaction is the number of element operations in one transaction. Larger ones are no faster, hold the kernel's
-// commit lock for longer, and cost more when they fail.
+// maxTransaction is the number of element operations in one transaction. Larger ones are not faster, hold the kernel's
+// commit lock for longer, and cost more if they fail.
 const maxTransaction = 10_000
 
-// output is what one Sync writes to one table.
+// output writes to one table during one Sync.
 type output struct {
 	ctx   context.Context
 	table nft.Table
@@ -42,7 +42,7 @@ func (o *output) run(tx *knftables.Transaction) error {
 	return o.table.Run(o.ctx, tx)
 }
 
-// chain makes a chain hold its rules and nothing else.
+// chain replaces the rules of a chain, creating it if necessary.
 func (o *output) chain(tx *knftables.Transaction, c chain) {
 	tx.Add(c.declaration())
 	tx.Flush(&knftables.Chain{Name: c.name})
@@ -63,7 +63,7 @@ func (c chain) declaration() *knftables.Chain {
 // declare adds the declaration of a set or map to a transaction.
 func declare(tx *knftables.Transaction, s *set) {
 	typ, typeOf := s.types()
-	switch counter := "; counter"; { // for which knftables has no field
+	switch counter := "; counter"; { // knftables has no field for it
 	case s.dynamic():
 		tx.Add(&knftables.Map{Name: s.name, TypeOf: typeOf, Size: knftables.PtrTo[uint64](maxClients),
 			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
@@ -80,7 +80,7 @@ func declare(tx *knftables.Transaction, s *set) {
 	}
 }
 
-// destroy adds the deletion of a set, map or chain, with what it holds.
+// destroy adds the deletion of a set, map or chain with its content.
 func destroy(tx *knftables.Transaction, o knftables.Object) {
 	tx.Flush(o)
 	tx.Delete(o)

@@ -16,7 +16,7 @@ func newPicks(t *testing.T) *backendtest.Picks {
 	})
 }
 
-// TestKernelPicksAreUniform draws a million times from each pool.
+// TestKernelPicksAreUniform makes a million picks from each pool.
 func TestKernelPicksAreUniform(t *testing.T) {
 	p := newPicks(t)
 	p.Uniform(1_000_000, func() map[netip.AddrPort]uint64 {
@@ -36,5 +36,5 @@ func TestKernelPicksAreUniform(t *testing.T) {
 	})
 }
 
-// TestKernelPicksAmidChanges is about chains for as many slots as pools have, too, which come and go with them.
+// TestKernelPicksAmidChanges also adds and removes the chains for each number of slots.
 func TestKernelPicksAmidChanges(t *testing.T) { newPicks(t).AmidChanges() }

@@ -16,7 +16,7 @@ func (Mode) Tools(ctx context.Context, _ ...cluster.Family) []backend.Tool {
 	return []backend.Tool{{Name: "nft", Version: version, Err: err}}
 }
 
-// Variant is part of [backend.Prober]. There is one only.
+// Variant is part of [backend.Prober]. There is only one.
 func (Mode) Variant(context.Context) (string, error) { return "", nil }
 
 // Features is part of [backend.Prober].

@@ -12,9 +12,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// largeSet is the number of elements from which on a set is read by the keys that it should have, where they are known:
-// the kernel's time for reading a whole set grows with the square of its size, and exceeds that of finding as many keys
-// at about this size.
+// largeSet is the number of elements above which a set is read by the keys that it should have, if these are known: the
+// kernel's time for reading a whole set grows with the square of its size, and exceeds the time to find as many keys at
+// about this size.
 const largeSet = 50_000
 
 // read reads the kernel's table.
@@ -22,7 +22,7 @@ func read(ctx context.Context, table nft.Table, s *schema) (*state, error) {
 	return readBy(ctx, table, s, largeSet)
 }
 
-// readBy reads with another size of a large set, which changes the time and not the result.
+// readBy reads with another value of largeSet, which affects only the time.
 func readBy(ctx context.Context, table nft.Table, s *schema, large int) (*state, error) {
 	r := &reader{ctx: ctx, table: table, large: large, entries: map[plan.Frontend]*entry{}, edit: (&content{}).edit()}
 	r.out = &state{holds: nothing(s)}
@@ -50,13 +50,13 @@ type reader struct {
 	ctx   context.Context
 	table nft.Table
 	large int
-	// entries are those of edit while they are read.
+	// entries are those in edit during the read.
 	entries map[plan.Frontend]*entry
 	edit    *editor
 	out     *state
 }
 
-// chains finds out whether the skeleton is known, and which sized chains there are.
+// chains determines whether the skeleton is known, and which sized chains exist.
 func (r *reader) chains(chains []nft.Chain) error {
 	fixed := map[string]bool{}
 	w := newWriter(r.out.holds.schema, &plan.Node{}, Options{})
@@ -90,7 +90,7 @@ type knownSet struct {
 	row *set
 }
 
-// known finds the sets of the schema, in the order in which to read them, and notes the others.
+// known returns the sets of the schema, in the order in which to read them, and records the others.
 func (r *reader) known(sets []nft.Set) (known []knownSet) {
 	for _, found := range sets {
 		t, clients := parseTimeout(found.Name)
@@ -116,15 +116,15 @@ func (r *reader) elements(s knownSet) error {
 		strays := len(r.out.strays)
 		found, err := r.take(s.row, r.table.Find(r.ctx, s.Name, r.slotKeys(s.row)))
 		if err != nil || found == s.Count {
-			return err // found all that there is
+			return err // found all of them
 		}
-		r.out.strays = r.out.strays[:strays] // all that was taken is taken again
+		r.out.strays = r.out.strays[:strays] // an element that is taken twice does not matter
 	}
 	_, err := r.take(s.row, r.table.Elements(r.ctx, s.Name))
 	return err
 }
 
-// slotKeys yields the keys of the slots that the verdicts count on, each valid until the next.
+// slotKeys yields the keys of the slots that the verdicts refer to. Each is valid until the next.
 func (r *reader) slotKeys(s *set) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		var in space
@@ -143,7 +143,7 @@ func (r *reader) slotKeys(s *set) iter.Seq[[]byte] {
 	}
 }
 
-// take takes the elements of a set, and returns how many there are. One that does not decode is a stray.
+// take adds the elements of a set to the content, and returns their number. Elements that cannot be decoded are strays.
 func (r *reader) take(s *set, elements iter.Seq2[nft.Element, error]) (count int, _ error) {
 	var in space
 	for raw, err := range elements {

@@ -13,10 +13,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// desired is what one family's table should hold: a plan in the language of nftables, as a value that never changes.
+// desired is what one family's table should hold for a plan, as an immutable value.
 //
-// The slots of endpoints are not part of its meaning, because every slot has the same chance. render puts a pool in any
-// order, and diff keeps endpoints in the slots that they have (docs/decisions/0002).
+// The order of slots is not part of its meaning, because every slot has the same probability. render puts a pool in any
+// order, and diff keeps endpoints in their slots (docs/decisions/0002).
 type desired struct {
 	content
 	schema   *schema
@@ -25,11 +25,11 @@ type desired struct {
 	from *plan.Plan
 }
 
-// nothing is what an empty table holds.
+// nothing is the content of an empty table.
 func nothing(s *schema) *desired { return &desired{schema: s} }
 
-// render renders a plan. last is an earlier result, or what became of it in the kernel: frontends whose route has not
-// changed since are taken over. That saves time and does not change the result.
+// render renders a plan. last is an earlier result, or the content of the table after it was written; it saves the work
+// for frontends whose route has not changed since, and never affects the result.
 func render(p *plan.Plan, opts Options, last *desired) *desired {
 	if last.from == nil {
 		last = &desired{schema: last.schema, from: &plan.Plan{Node: &plan.Node{}}}
@@ -55,7 +55,8 @@ func render(p *plan.Plan, opts Options, last *desired) *desired {
 	return want
 }
 
-// renderNodeAddrs returns the addresses on which node ports are served. Loopback addresses are none in this mode.
+// renderNodeAddrs returns the addresses on which node ports are served. It excludes loopback addresses, which this mode
+// cannot serve.
 func renderNodeAddrs(node *plan.Node) cluster.Map[netip.Addr, int] {
 	addrs := cluster.Map[netip.Addr, int]{}.Edit()
 	for _, addr := range node.NodePortAddrs {
@@ -66,7 +67,7 @@ func renderNodeAddrs(node *plan.Node) cluster.Map[netip.Addr, int] {
 	return addrs.Map()
 }
 
-// renderRoute makes the elements of one frontend.
+// renderRoute renders the elements of one frontend.
 func renderRoute(r *plan.Route) *entry {
 	e := &entry{slots: r.Pool.Endpoints}
 	e.comment, e.onLocalhost = nft.CutComment(r.Name), r.RejectOnLocalhost
@@ -91,7 +92,7 @@ func renderRoute(r *plan.Route) *entry {
 	return e
 }
 
-// stick makes an entry's clients stay with their endpoints.
+// stick adds session affinity to an entry.
 func (e *entry) stick(r *plan.Route) {
 	if r.Affinity < time.Second || e.goes.kind == none {
 		return
@@ -105,7 +106,7 @@ func (e *entry) stick(r *plan.Route) {
 	e.goes.id = uint64(pool)
 }
 
-// guard admits only the route's source ranges to an entry. The name of the chain that checks them has a digest of the list:
+// guard restricts an entry to the route's source ranges. The chain that checks them is named after a hash of the list:
 // Services with the same list share it, and a changed list is another chain.
 func (e *entry) guard(r *plan.Route) {
 	if len(r.SourceRanges) == 0 {
@@ -113,7 +114,7 @@ func (e *entry) guard(r *plan.Route) {
 	}
 	list := &sources{ranges: disjoint(r.SourceRanges)}
 	if list.ranges[0].Bits() == 0 {
-		return // all sources are admitted
+		return // all sources are allowed
 	}
 	text := sha256.New()
 	for _, r := range list.ranges {
@@ -123,13 +124,13 @@ func (e *entry) guard(r *plan.Route) {
 	e.from = target{kind: from, id: binary.BigEndian.Uint64(text.Sum(nil))}
 }
 
-// disjoint sorts ranges and omits those within another one. Two prefixes never overlap otherwise.
+// disjoint sorts prefixes and removes those within another one. Two prefixes never overlap otherwise.
 func disjoint(ranges []netip.Prefix) []netip.Prefix {
 	sorted := make([]netip.Prefix, len(ranges))
 	for i, r := range ranges {
 		sorted[i] = r.Masked()
 	}
-	slices.SortFunc(sorted, netip.Prefix.Compare) // by address, the larger range first
+	slices.SortFunc(sorted, netip.Prefix.Compare) // by address, the larger prefix first
 	kept := sorted[:0]
 	for _, r := range sorted {
 		if len(kept) == 0 || !kept[len(kept)-1].Contains(r.Addr()) {

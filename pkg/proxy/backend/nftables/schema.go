@@ -12,8 +12,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// The names of the sets and maps that rules look up. A set whose declaration changes in a later version needs a new
-// name, because the old one stays in use until the new one is complete.
+// The names of the sets and maps that rules look up. If the declaration of a set changes in a later version, the set
+// needs a new name, because the old one stays in use until the new one is complete.
 const (
 	mapServices      = "services"
 	mapNodePorts     = "nodeports"
@@ -35,34 +35,36 @@ const (
 	setOnLocalhost   = "localhost-nodeports"
 )
 
-// maxClients is how many clients an affinity map remembers. It bounds the memory that external clients can take (some
-// 10 MB), and the time for searching the map for clients of an endpoint that left (below 1 s).
+// maxClients is the size of an affinity map. It limits the memory that external clients can use (about 10 MB), and the
+// time to search the map for clients of an endpoint that left (less than 1 s).
 const maxClients = 65_536
 
-// set is a row of the schema: a set or map, what its keys and values consist of, and where its elements come from.
-// All that handles elements is a loop over the rows.
+// set is a row of the schema: a set or map, the columns of its keys and values, and the source of its elements.
+// Everything that handles elements is a loop over the rows.
 type set struct {
 	dialect
 	name string
 	key  []column
-	// value is a data map's. A verdict map has none; its elements go to chains.
+	// value is for data maps. Verdict maps have none; their elements lead to chains.
 	value   []column
 	verdict bool
-	// byType reports that the set is declared by types, because rules look it up by other expressions than its own.
+	// byType reports that the set is declared by types, because rules look it up by different expressions.
 	byType bool
-	// counts reports that each element counts the packets that meet it.
+	// counts reports that each element counts the packets that match it.
 	counts bool
 	// phase orders the sets within a patch, and for reading.
 	phase phase
-	// cells is what an entry has in a set that is keyed by frontends; nodePort reports that these are node ports.
+	// cells are the elements of an entry, in a set that is keyed by frontends; nodePort reports that these are node
+	// ports.
 	cells    *cells
 	nodePort bool
-	// members is what a content has in any other set. An affinity map has neither: packets write it.
+	// members are the elements of a content, in any other set. An affinity map has neither: packets write it.
 	members memberList
 }
 
-// phase is the order in which a patch fills sets; it clears them in the reverse order, so that an element is complete
-// before anything leads to it. Sets are read in the reverse order too: the verdicts tell how many slots a frontend has.
+// phase orders how a patch fills sets; it clears them in the reverse order, so that an element is complete before
+// anything leads to it. Sets are read in the reverse order too, because the verdicts contain the number of slots of a
+// frontend.
 type phase int
 
 const (
@@ -73,17 +75,18 @@ const (
 	phases
 )
 
-// phaseSets are the sets of one phase, by what they are keyed by.
+// phaseSets are the sets of one phase, by kind of key.
 type phaseSets struct{ members, frontends, nodePorts []*set }
 
-// schema is the table of sets of one family. It does not change.
+// schema is the table of sets of one family. It is immutable.
 type schema struct {
 	dialect
 	sets   []*set
 	phases [phases]phaseSets
 }
 
-// newSchema makes the table. Sets that change most come first: the kernel finds a set by walking a list.
+// newSchema returns the schema of a family. Sets that change most come first, because the kernel finds a set by walking
+// a list.
 func newSchema(family cluster.Family) *schema {
 	d := dialectOf(family)
 	frontend, endpoint := d.frontendColumns(), d.endpointColumns()
@@ -106,12 +109,12 @@ func newSchema(family cluster.Family) *schema {
 		{name: mapNodePortLocal, key: withSlot(nodePort), value: endpoint, counts: true, phase: phaseSlots, cells: locals, nodePort: true},
 		// Chains that check source ranges.
 		{name: mapFirewall, key: frontend, verdict: true, counts: true, phase: phaseGuards, cells: from},
-		// Endpoints that clients may stay with, and chains that remember clients.
+		// Endpoints of pools with affinity, and chains that remember clients.
 		{name: setSticky, key: slices.Concat(endpoint, poolColumns()), phase: phaseMembers, members: poolMembers{}},
 		{name: mapSticky, key: frontend, verdict: true, byType: true, phase: phaseVerdicts, cells: remember},
 		{name: mapStickyPorts, key: nodePort, verdict: true, byType: true, phase: phaseVerdicts, cells: remember, nodePort: true},
 		{name: setHairpins, key: []column{frontend[0], frontend[0]}, byType: true, phase: phaseMembers, members: addrMembers{d.family, hairpins}},
-		// Frontends without an endpoint, and those with endpoints elsewhere only, under a Local policy.
+		// Frontends without an endpoint, and those without a local endpoint under policy Local.
 		{name: setRejected, key: frontend, counts: true, phase: phaseVerdicts, cells: rejected},
 		{name: setDropped, key: frontend, counts: true, phase: phaseVerdicts, cells: dropped},
 		{name: setRejectedPorts, key: nodePort, counts: true, phase: phaseVerdicts, cells: rejected, nodePort: true},
@@ -135,13 +138,13 @@ func newSchema(family cluster.Family) *schema {
 	return s
 }
 
-// clients is the affinity map of a timeout: it leads from a client and a pool to an endpoint.
+// clients returns the affinity map of a timeout: it maps a client and a pool to an endpoint.
 func (s *schema) clients(t timeout) *set {
 	source := s.addrColumn("saddr", frontendAddr)
 	return &set{dialect: s.dialect, name: t.name(), key: append([]column{source, protocolColumn()}, poolColumns()...), value: s.endpointColumns()}
 }
 
-// named finds a set; nil if there is none of the name.
+// named returns a set by name; nil if there is none.
 func (s *schema) named(name string) *set {
 	i := slices.IndexFunc(s.sets, func(s *set) bool { return s.name == name })
 	if i < 0 {
@@ -150,13 +153,13 @@ func (s *schema) named(name string) *set {
 	return s.sets[i]
 }
 
-// dynamic reports that packets write the set.
+// dynamic reports whether packets write the set.
 func (s *set) dynamic() bool { return s.cells == nil && s.members == nil }
 
-// isMap reports that the set is a map.
+// isMap reports whether the set is a map.
 func (s *set) isMap() bool { return s.verdict || len(s.value) > 0 }
 
-// types is what the set is declared with: either types, or the expressions that typeof takes.
+// types returns the declaration of the set: its types, or the expressions for typeof.
 func (s *set) types() (typ, typeOf string) {
 	join := func(columns []column) string {
 		var parts []string
@@ -182,7 +185,7 @@ func (s *set) types() (typ, typeOf string) {
 	return "", types
 }
 
-// lines is the set's declaration as nft lists it, the title first.
+// lines returns the set's declaration as nft lists it, the title first.
 func (s *set) lines() []string {
 	title := "set " + s.name
 	if s.isMap() {
@@ -205,13 +208,13 @@ func (s *set) lines() []string {
 // title names the set with its kind.
 func (s *set) title() string { return s.lines()[0] }
 
-// space is memory that elements are encoded and decoded in, one after the other: there may be a quarter of a million.
+// space is reusable memory for encoding and decoding elements, of which there may be a quarter of a million.
 type space struct {
 	key, value []byte
 	decoded    element
 }
 
-// encode makes the kernel's element, which is valid until the space is used again.
+// encode returns the kernel's element, which is valid until the space is used again.
 func (s *set) encode(e *element, in *space) nft.Element {
 	in.key, in.value = in.key[:0], in.value[:0]
 	for i := range s.key {
@@ -227,8 +230,8 @@ func (s *set) encode(e *element, in *space) nft.Element {
 	return encoded
 }
 
-// decode reads an element of the kernel; the result is valid until the space is used again. It fails for elements that
-// this proxy does not write.
+// decode decodes an element from the kernel; the result is valid until the space is used again. It fails for elements
+// that this proxy does not write.
 func (s *set) decode(raw *nft.Element, in *space) (e *element, err error) {
 	in.decoded = element{comment: raw.Comment}
 	e = &in.decoded
@@ -249,7 +252,7 @@ func (s *set) decode(raw *nft.Element, in *space) (e *element, err error) {
 	return e, nil
 }
 
-// decodeAll reads columns, and reports whether the bytes suffice.
+// decodeAll decodes columns, and reports whether the bytes suffice.
 func decodeAll(columns []column, b []byte, e *element) bool {
 	for i := range columns {
 		n := columns[i].width
@@ -262,7 +265,7 @@ func decodeAll(columns []column, b []byte, e *element) bool {
 	return true
 }
 
-// text is an element as nft lists it.
+// text returns an element as nft lists it.
 func (s *set) text(e *element) string {
 	join := func(columns []column) string {
 		var parts []string
@@ -284,10 +287,10 @@ func (s *set) text(e *element) string {
 	return text
 }
 
-// elements yields all elements that a content has, those of frontends first: they lead packets.
+// elements yields all elements of a content. Those of frontends come first, because packets meet them first.
 func (s *schema) elements(c *content) iter.Seq2[*set, element] {
 	return func(yield func(*set, element) bool) {
-		var e element // here because the compiler puts it on the heap
+		var e element // declared here because it is allocated on the heap
 		for frontend, of := range c.frontends.All() {
 			nodePort := frontend.IsNodePort()
 			for _, set := range s.sets {
@@ -310,7 +313,7 @@ func (s *schema) elements(c *content) iter.Seq2[*set, element] {
 	}
 }
 
-// unchanged reports whether an element that one content has is the same in a later one.
+// unchanged reports whether an element of one content is the same in a later one.
 func (s *set) unchanged(of, later *content, e *element) bool {
 	if s.members != nil {
 		return s.members.has(later, e)

@@ -33,7 +33,7 @@ func plansWithEachSet(t *testing.T, s *schema) map[*set]*plan.Plan {
 	return found
 }
 
-// TestEverySetDecodes reads back what is written to each set, and no element with other bytes.
+// TestEverySetDecodes decodes what is written to each set, and checks that other bytes are refused.
 func TestEverySetDecodes(t *testing.T) {
 	b, _ := fakes()
 	for _, f := range b.families {
@@ -45,14 +45,14 @@ func TestEverySetDecodes(t *testing.T) {
 				}
 				raw := set.encode(&e, new(space))
 				if got, err := set.decode(&raw, new(space)); err != nil || *got != e {
-					t.Fatalf("%s, %s: %+v is read as %+v, %v", f.schema.family, set.name, e, got, err)
+					t.Fatalf("%s, %s: %+v parsed as %+v, %v", f.schema.family, set.name, e, got, err)
 				}
 				long, short := raw, raw
 				long.Key = slices.Concat(raw.Key, []byte{0, 0, 0, 0})
 				short.Key = raw.Key[:len(raw.Key)-4]
 				for _, other := range []nft.Element{long, short} {
 					if got, err := set.decode(&other, new(space)); err == nil {
-						t.Fatalf("%s, %s: key %x is read as %+v", f.schema.family, set.name, other.Key, got)
+						t.Fatalf("%s, %s: key %x parsed as %+v", f.schema.family, set.name, other.Key, got)
 					}
 				}
 			}
@@ -60,8 +60,8 @@ func TestEverySetDecodes(t *testing.T) {
 	}
 }
 
-// TestEverySetIsAudited has another program take an element out of each set, and put one in that is none of ours: Check
-// finds it, and the next Sync repairs it.
+// TestEverySetIsAudited removes an element from each set externally, and adds an unknown one: Check finds it, and the
+// next Sync repairs it.
 func TestEverySetIsAudited(t *testing.T) {
 	b, table := oneFake()
 	for set, p := range plansWithEachSet(t, b.families[0].schema) {
@@ -91,7 +91,7 @@ func TestEverySetIsAudited(t *testing.T) {
 	}
 }
 
-// valueLen is the number of bytes of a set's values.
+// valueLen returns the number of bytes of a set's values.
 func valueLen(s *set) (n int) {
 	for _, c := range s.value {
 		n += c.width

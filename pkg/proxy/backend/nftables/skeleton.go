@@ -16,11 +16,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// TableName is the table in each family. Other programs recognise this proxy by it.
+// TableName is the name of the table in each family. Other programs recognise this proxy by it.
 const TableName = "kube-proxy"
 
-// The chains of the skeleton that others go to. The comment of chainLayout has what the skeleton looked like when it was
-// written (layoutComment).
+// The chains of the skeleton that others lead to. The comment of chainLayout describes the skeleton when it was written
+// (layoutComment).
 const (
 	chainLayout     = "layout"
 	chainServices   = "services"
@@ -31,14 +31,14 @@ const (
 	chainLocalhost  = "rejected-on-localhost"
 )
 
-// Options are the settings that this backend alone understands.
+// Options are this backend's settings.
 type Options struct {
-	// Mark is the packet mark bit that says "masquerade this".
+	// Mark is the bit of the packet mark that requests masquerading.
 	Mark uint32
 }
 
-// skeleton is everything in the table except elements, which come and go with Services, and the sized chains that they go
-// to. It follows from the schema, the node and the options.
+// skeleton is everything in the table except elements and the sized chains that they lead to, which depend on Services.
+// It depends on the schema, the node and the options.
 type skeleton struct {
 	chains []chain
 	// digest covers the sets' declarations and all kinds of chains.
@@ -48,7 +48,7 @@ type skeleton struct {
 // chain is a chain with its rules.
 type chain struct {
 	name     string
-	kind     knftables.BaseChainType // empty but for base chains
+	kind     knftables.BaseChainType // only for base chains
 	hook     knftables.BaseChainHook
 	priority knftables.BaseChainPriority
 	rules    []string
@@ -68,7 +68,7 @@ func newWriter(s *schema, node *plan.Node, opts Options) *writer {
 	return w
 }
 
-// skeleton renders what the table always holds.
+// skeleton renders the fixed part of the table.
 func (w *writer) skeleton() *skeleton {
 	s := &skeleton{chains: append(w.baseChains(), w.sharedChains()...)}
 	text := sha256.New()
@@ -78,7 +78,7 @@ func (w *writer) skeleton() *skeleton {
 	for _, chain := range s.chains {
 		fmt.Fprintln(text, chain)
 	}
-	for _, k := range []kind{pick, pickLocal, internal, external, local} { // one of each stands for all
+	for _, k := range []kind{pick, pickLocal, internal, external, local} { // one of each kind
 		for _, t := range []target{{kind: k, n: 2, m: 2}, {kind: k, n: 2, m: 2, seconds: 1}} {
 			fmt.Fprintln(text, w.chain(t))
 			t.nodePort = true
@@ -91,13 +91,13 @@ func (w *writer) skeleton() *skeleton {
 	return s
 }
 
-// baseChains hook the table into the path of packets. Their hooks and priorities are a promise to others.
+// baseChains returns the chains with hooks. Other programs rely on their hooks and priorities.
 func (w *writer) baseChains() []chain {
 	const masquerade = "masquerade fully-random"
 	const sent = "ct state new ct status dnat jump " + chainSticky
 	onLocalhost := "ct state new " + w.ip + " daddr " + w.localhost + " meta l4proto . th dport @" + setOnLocalhost + " goto " + chainLocalhost
-	// docs/decisions/0015: what conntrack takes for no part of a connection is not translated back, and reaches the client
-	// with the endpoint's own address. Of that only the plain segments of servers on this node are dropped.
+	// docs/decisions/0015: segments that conntrack considers invalid are not translated back, and would reach the
+	// client with the endpoint's own address. Only plain segments of servers on this node are dropped.
 	stray := "ct state invalid tcp sport < 32768 tcp flags & (fin | syn | rst | ack) == ack " +
 		w.ip + " saddr . " + w.ip + " saddr @" + setHairpins + " drop"
 	mark := fmt.Sprintf("0x%x", w.mark)
@@ -110,12 +110,13 @@ func (w *writer) baseChains() []chain {
 		{"filter-prerouting-post-dnat", knftables.FilterType, knftables.PreroutingHook, "-99", []string{sent, stray}},
 		{"filter-output-post-dnat", knftables.FilterType, knftables.OutputHook, "-99", []string{sent}},
 		{"nat-postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority, []string{
-			// The mark is taken off again: a packet that passes here twice, as through a tunnel, is masqueraded once.
+			// The mark is removed again, so that a packet that passes here twice, for example in a tunnel, is
+			// masqueraded once.
 			"meta mark & " + mark + " == " + mark + " meta mark set meta mark ^ " + mark + " " + masquerade,
 			"ct status dnat " + w.ip + " saddr . " + w.ip + " daddr @" + setHairpins + " " + masquerade,
 		}},
-		// Node ports are rejected on the way in only. A reject in the output hook makes send(2) of the node's own UDP sockets
-		// fail with EPERM, instead of with ECONNREFUSED for the ICMP error.
+		// Node ports are rejected in the input hook only. A reject in the output hook makes send(2) of the node's own
+		// UDP sockets fail with EPERM, instead of with ECONNREFUSED for the ICMP error.
 		{"filter-input", knftables.FilterType, knftables.InputHook, knftables.FilterPriority, []string{
 			"ct state new jump " + chainUnserved, "ct state new jump " + chainUnservedNP, onLocalhost}},
 		{"filter-forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority, []string{
@@ -125,7 +126,7 @@ func (w *writer) baseChains() []chain {
 	}
 }
 
-// sharedChains are the chains that do not depend on a number of slots.
+// sharedChains returns the chains that do not depend on a number of slots.
 func (w *writer) sharedChains() []chain {
 	frontend := w.ip + " daddr . meta l4proto . th dport"
 	onNode := w.ip + " daddr @" + setNodeAddrs + " meta l4proto . th dport"
@@ -148,8 +149,7 @@ func (w *writer) sharedChains() []chain {
 	}
 }
 
-// sentFrom finds the frontend that a connection met, after DNAT. nft accepts the original port only where the protocol is
-// known.
+// sentFrom finds the frontend of a connection after DNAT. nft accepts the original port only if the protocol is known.
 func (w *writer) sentFrom() []string {
 	var rules []string
 	for _, protocol := range []string{"tcp", "udp", "sctp"} {
@@ -161,8 +161,8 @@ func (w *writer) sentFrom() []string {
 	return rules
 }
 
-// undefinedPorts rejects packets that still have a cluster IP after DNAT, because the Service does not have the port, and
-// drops those to an address that no Service has.
+// undefinedPorts rejects packets that still have a cluster IP after DNAT, because the Service does not have the port,
+// and drops those to an address that no Service has.
 func (w *writer) undefinedPorts() []string {
 	rules := []string{w.ip + " daddr @" + setClusterIPs + " reject"}
 	for _, cidr := range w.node.ServiceCIDRs {
@@ -173,7 +173,7 @@ func (w *writer) undefinedPorts() []string {
 	return rules
 }
 
-// sized renders the rules of a chain that is written over netlink.
+// sized renders a chain that is written over netlink.
 func (w *writer) sized(t target) []nft.Rule {
 	onward := func(k kind, n uint32) nft.Goto { return nft.Goto(t.onward(k, n).name()) }
 	var rules []nft.Rule
@@ -187,7 +187,7 @@ func (w *writer) sized(t target) []nft.Rule {
 		}
 		rules = []nft.Rule{{w.pick(t)}}
 		if t.n > 1 {
-			// A transaction may take the slot away between a packet's draw and its lookup: the first one is left.
+			// A transaction may remove the slot between a packet's pick and its lookup. The first slot always exists.
 			rules = append(rules, nft.Rule{nft.Goto(t.first().name())})
 		}
 		return rules
@@ -199,7 +199,7 @@ func (w *writer) sized(t target) []nft.Rule {
 	case external:
 		return []nft.Rule{{nft.SetMark(w.mark)}, {onward(pick, t.n)}}
 	case local:
-		// The node's own connections may go anywhere, but their answers must come back through the node.
+		// The node's own connections may go to any endpoint, but the replies must return through the node.
 		rules = append(rules, nft.Rule{nft.SourceIsLocal{}, onward(external, t.n)})
 		if fromPods := w.source(true); fromPods != nil {
 			rules = append(rules, nft.Rule{fromPods, onward(pick, t.n)})
@@ -213,9 +213,9 @@ func (w *writer) sized(t target) []nft.Rule {
 	return rules
 }
 
-// remember writes down where a client was sent, or that it was there again. It asks whether the pool still
-// has the endpoint: what a client without an answer repeats is a new connection each time, and must not bring
-// back an endpoint that is gone.
+// remember records the endpoint of a client, or that it connected again. It checks that the pool still has the
+// endpoint: each retransmission of a client without an answer is a new connection, and must not restore an endpoint
+// that was removed.
 func (w *writer) remember(t timeout, pool poolID) nft.Rule {
 	endpoint := nft.Concat{nft.DestinationAddress, nft.DestinationPort}
 	return nft.Rule{
@@ -224,7 +224,7 @@ func (w *writer) remember(t timeout, pool poolID) nft.Rule {
 	}
 }
 
-// fromChain drops what comes from elsewhere: one lookup, however long the list.
+// fromChain drops packets from other sources with one lookup, however long the list.
 func (w *writer) fromChain(t target, list *sources) chain {
 	texts := make([]string, len(list.ranges))
 	for i, r := range list.ranges {
@@ -233,7 +233,7 @@ func (w *writer) fromChain(t target, list *sources) chain {
 	return chain{name: t.name(), rules: []string{w.ip + " saddr != { " + strings.Join(texts, ", ") + " } drop"}}
 }
 
-// chain is a sized chain as text.
+// chain returns a sized chain as text.
 func (w *writer) chain(t target) chain {
 	c := chain{name: t.name()}
 	for _, rule := range w.sized(t) {
@@ -242,7 +242,7 @@ func (w *writer) chain(t target) chain {
 	return c
 }
 
-// pick draws one of n slots and sends the connection to the endpoint in it.
+// pick picks one of n slots at random and sends the connection to its endpoint.
 func (w *writer) pick(t target) nft.DNAT {
 	d := nft.DNAT{Key: nft.Concat{nft.DestinationAddress, nft.Protocol, nft.DestinationPort, nft.RandomNumber(t.n)}}
 	switch local := t.kind == pickLocal; {
@@ -258,7 +258,7 @@ func (w *writer) pick(t target) nft.DNAT {
 	return d
 }
 
-// source matches local traffic, or all other traffic; it is nil if local traffic is not configured.
+// source matches local traffic, or all other traffic; it is nil if local traffic is not detected.
 func (w *writer) source(local bool) nft.Statement {
 	switch {
 	case w.node.LocalTraffic.Interface != "":
@@ -270,10 +270,11 @@ func (w *writer) source(local bool) nft.Statement {
 	}
 }
 
-// protocols are those that a node port may have.
+// protocols are the protocols of node ports.
 var protocols = [...]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
 
-// localhostCounter names the counter of a protocol's packets to node ports that are rejected on loopback addresses.
+// localhostCounter returns the name of the counter for a protocol's packets to node ports that are rejected on loopback
+// addresses.
 func localhostCounter(protocol cluster.Protocol) string {
 	return "rejected-on-localhost-" + strings.ToLower(protocol.String())
 }
@@ -287,6 +288,6 @@ func (w *writer) rejectOnLocalhost() []string {
 	return append(rules, "reject")
 }
 
-// layoutComment is the comment of the chain "layout": the digest of the skeleton that was written, and the fingerprint
-// that the kernel's table had then.
+// layoutComment returns the comment of the chain "layout": the digest of the skeleton that was written, and the
+// fingerprint of the kernel's table at that time.
 func layoutComment(digest, fingerprint string) string { return digest + " " + fingerprint }

@@ -9,18 +9,17 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// maxSlots bounds the slots of a frontend that are accepted from the kernel, where anybody may write.
+// maxSlots limits the slots of a frontend that are accepted from the kernel, where any program may have written them.
 const maxSlots = 1 << 20
 
-// cells is what an entry has in a set that is keyed by frontends.
+// cells defines the elements of an entry in a set that is keyed by frontends.
 type cells struct {
-	// count is the number of elements that an entry may have; get adds what the i-th has beside the frontend, and reports
-	// whether there is one.
+	// count returns the maximum number of elements of an entry; get completes the i-th, and reports whether it exists.
 	count func(*entry) int
 	get   func(of *entry, i int, e *element) bool
-	// put adds an element to an entry that is being read.
+	// put adds an element from the kernel to an entry.
 	put func(to *entry, e *element) error
-	// slots is the number of elements that a verdict counts on; nil if it does not tell.
+	// slots returns the number of slots that a verdict refers to; nil if verdicts of this set do not.
 	slots func(target) uint32
 }
 
@@ -89,13 +88,14 @@ func flagCells(at func(*terms) *bool, comment bool) *cells {
 	}
 }
 
-// memberList is what a content has in a set that is not keyed by frontends.
+// memberList defines the elements of a content in a set that is not keyed by frontends.
 type memberList interface {
-	// added calls yield for each element that only the later content has, until it returns false, and returns the last result.
+	// added calls yield for each element that only the later content has, until it returns false, and returns the last
+	// result.
 	added(before, after *content, yield func(element) bool) bool
 	// has reports whether a content has an element.
 	has(c *content, e *element) bool
-	// put adds an element to a content that is being read.
+	// put adds an element from the kernel to a content.
 	put(to *editor, e *element)
 }
 
@@ -121,7 +121,7 @@ func (m addrMembers) has(c *content, e *element) bool {
 
 func (m addrMembers) put(to *editor, e *element) { to.addAddr(m.in, e.frontend.Addr) }
 
-// poolMembers are the endpoints of the pools whose clients are remembered.
+// poolMembers are the endpoints of the pools with affinity.
 type poolMembers struct{}
 
 func (poolMembers) added(before, after *content, yield func(element) bool) bool {

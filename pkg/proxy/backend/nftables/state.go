@@ -7,34 +7,34 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// state is what one family's table holds in the kernel, as a value that never changes.
+// state is what one family's table holds in the kernel, as an immutable value.
 type state struct {
-	// holds is what the table holds of what is known to the schema, with each endpoint in its slot. Its skeleton is nil
-	// unless it is, to the letter, what this program or an equal one before it wrote.
+	// holds is the content that the schema describes, with each endpoint in its slot. Its skeleton is nil unless this
+	// program, or one with an equal skeleton, wrote it and it is unchanged.
 	holds *desired
-	// fingerprint is that of the kernel's table, elements omitted, when it was last known to be right.
+	// fingerprint is that of the kernel's table without elements, when it was last known to be right.
 	fingerprint string
-	// objects are the digests of single objects that came with it.
+	// objects are the digests of single objects that belong to it.
 	objects map[string]string
-	// strays are elements that no frontend explains, leftovers chains and sets.
+	// strays are elements of no frontend, leftovers are unknown chains and sets.
 	strays    []stray
 	leftovers leftovers
 }
 
-// stray is an element that does not decode.
+// stray is an element that cannot be decoded or belongs to no frontend.
 type stray struct {
 	set string
 	key string
 }
 
-// leftovers are what an earlier version, or another program in its place, left in the table.
+// leftovers are chains and sets of an earlier version, or of another program.
 type leftovers struct {
 	chains, sets, maps []string
 }
 
 func (l leftovers) none() bool { return len(l.chains)+len(l.sets)+len(l.maps) == 0 }
 
-// family is one address family's table and what is known of it.
+// family is one address family's table with its state.
 type family struct {
 	schema *schema
 	table  nft.Table

@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// target is a chain that a verdict of the frontend maps goes to. There is one for each combination of how
-// connections are treated and how many slots there are, not one for each Service.
+// target is a chain that a verdict of the frontend maps leads to. There is one for each combination of treatment and
+// number of slots, not one for each Service.
 type target struct {
 	kind kind
-	// nodePort reports that the frontend is a port on the node's own addresses, which has maps of its own.
+	// nodePort reports that the frontend is a node port, which has its own maps.
 	nodePort bool
-	// n is the number of slots; of a local target, that of the short cut, and m that of the local pool.
+	// n is the number of slots; for a local target, that of the short cut, and m that of the local pool.
 	n, m uint32
-	// seconds is how long clients stay with their endpoints; 0 is not at all. id is then their pool's; of a
-	// remember target that of the service port, of a from target the digest of its list.
+	// seconds is the timeout of session affinity; 0 is none. id then identifies the pool; for a remember target the
+	// service port, for a from target the list.
 	seconds timeout
 	id      uint64
 }
 
-// kind is how a target treats connections.
+// kind is how a target handles connections.
 type kind uint8
 
 const (
@@ -30,15 +30,15 @@ const (
 	pick
 	// pickLocal balances over n slots of the local endpoint map.
 	pickLocal
-	// internal masquerades what comes from off the cluster, then picks.
+	// internal masquerades connections from outside the cluster, then picks.
 	internal
-	// external masquerades everything, then picks.
+	// external masquerades all connections, then picks.
 	external
-	// local takes the short cut for local traffic and picks among local endpoints for everything else.
+	// local uses the short cut for local traffic, and local endpoints for everything else.
 	local
-	// from drops what comes from outside a list of source ranges.
+	// from drops connections from outside a list of source ranges.
 	from
-	// remember writes down where a client was sent.
+	// remember records the endpoint of a client.
 	remember
 )
 
@@ -50,7 +50,7 @@ const (
 	stickyInfix    = "-sticky-"
 )
 
-// name is the chain's name: nodeport-local-3-2, external-3, pick-3-sticky-10800-0123456789abcdef,
+// name returns the chain's name: nodeport-local-3-2, external-3, pick-3-sticky-10800-0123456789abcdef,
 // from-0123456789abcdef, remember-10800-0123456789abcdef.
 func (t target) name() string {
 	name := kindNames[t.kind]
@@ -75,19 +75,19 @@ func (t target) name() string {
 	return name
 }
 
-// parseTarget is the reverse of name.
+// parseTarget is the inverse of name.
 func parseTarget(name string) (target, error) {
 	var t target
 	rest, nodePort := strings.CutPrefix(name, nodePortPrefix)
 	t.nodePort = nodePort
 	sized, sticky, _ := strings.Cut(rest, stickyInfix)
-	for k, known := range kindNames { // the longest that fits: pick-local begins as pick does
+	for k, known := range kindNames { // the longest prefix: pick is also a prefix of pick-local
 		if (sized == known || strings.HasPrefix(sized, known+"-")) && len(known) > len(kindNames[t.kind]) {
 			t.kind = kind(k)
 		}
 	}
 	numbers := strings.Split(strings.TrimPrefix(sized[len(kindNames[t.kind]):], "-")+"-", "-")
-	number := func(text string, base int) uint64 { // what is none leads to another name
+	number := func(text string, base int) uint64 { // an invalid name does not equal its target's
 		n, _ := strconv.ParseUint(text, base, 64)
 		return n
 	}
@@ -108,7 +108,7 @@ func parseTarget(name string) (target, error) {
 	return t, nil
 }
 
-// Compare sorts targets so that those that others go to come first.
+// Compare sorts targets so that a target comes before those that lead to it.
 func (t target) Compare(o target) int {
 	if c := cmp.Compare(t.kind, o.kind); c != 0 {
 		return c
@@ -122,7 +122,7 @@ func (t target) Compare(o target) int {
 	return cmp.Or(cmp.Compare(t.n, o.n), cmp.Compare(t.m, o.m), cmp.Compare(t.seconds, o.seconds), cmp.Compare(t.id, o.id))
 }
 
-// sharedSlots is the number of slots in the endpoint map of a frontend that goes to t.
+// sharedSlots returns the number of slots in the endpoint map of a frontend with this target.
 func (t target) sharedSlots() uint32 {
 	if t.kind == pickLocal {
 		return 0
@@ -130,7 +130,7 @@ func (t target) sharedSlots() uint32 {
 	return t.n
 }
 
-// ownSlots is the number of slots in the local endpoint map of a frontend that goes to t.
+// ownSlots returns the number of slots in the local endpoint map of a frontend with this target.
 func (t target) ownSlots() uint32 {
 	if t.kind == pickLocal {
 		return t.n
@@ -138,7 +138,7 @@ func (t target) ownSlots() uint32 {
 	return t.m
 }
 
-// onward is the target that t goes on to, for the same clients.
+// onward returns the target that t leads to, for the same clients.
 func (t target) onward(k kind, n uint32) target {
 	next := target{kind: k, nodePort: t.nodePort, n: n, seconds: t.seconds, id: t.id}
 	if k == pickLocal && t.seconds > 0 {
@@ -147,16 +147,16 @@ func (t target) onward(k kind, n uint32) target {
 	return next
 }
 
-// forgetful is the target that balances without affinity.
+// forgetful returns the target that balances without affinity.
 func (t target) forgetful() target {
 	t.seconds, t.id = 0, 0
 	return t
 }
 
-// first is the target that takes the endpoint in slot 0.
+// first returns the target that sends to the endpoint in slot 0.
 func (t target) first() target { return target{kind: t.kind, nodePort: t.nodePort, n: 1} }
 
-// needs lists the target and every chain that it goes on to.
+// needs returns the target and every chain that it leads to.
 func (t target) needs() []target {
 	switch t.kind {
 	case pick, pickLocal:

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Render writes the table that a plan makes in one family, as `nft list` shows it and `nft -f` loads it.
+// Render writes the table of a plan in one family, in the format of `nft list` and `nft -f`.
 func Render(p *plan.Plan, family cluster.Family, opts Options) string {
 	schema := newSchema(family)
 	want := render(p, opts, nothing(schema))
