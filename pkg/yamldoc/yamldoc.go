@@ -1,5 +1,5 @@
-// Package yamldoc reads files of YAML or JSON documents and reports the lines that fields are in. It knows nothing of the
-// objects in them: configuration, manifests and audit each decode documents in their own way.
+// Package yamldoc reads files of YAML or JSON documents and finds the lines of fields. It is independent of the objects
+// in them: configuration, manifests and audit each decode documents in their own way.
 package yamldoc
 
 import (
@@ -17,23 +17,24 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// Error is what is wrong in a line of a file.
+// Error is a syntax error in a line of a file.
 type Error struct {
 	Line int // from 1
 	Err  error
 }
 
-// Error gives "line 3: not YAML: ...".
+// Error returns "line 3: not YAML: ...".
 func (e *Error) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
 
-// Unwrap gives what is wrong.
+// Unwrap returns the error without the line.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Document is one document of a file.
 type Document struct {
-	// Line is the line of the file that Text starts in, from 1.
+	// Line is the line of the file where Text begins, from 1.
 	Line int
-	// Text is the document as it is in the file, but for the tabs of JSON, which are spaces here. It is YAML in any case.
+	// Text is the document as in the file, except that tabs in JSON are replaced by spaces. It is valid YAML in either
+	// case.
 	Text []byte
 
 	isJSON bool
@@ -41,8 +42,8 @@ type Document struct {
 	root   *yaml.Node // nil until Node has parsed Text
 }
 
-// Split splits a file into documents and leaves out those that are blank: only comments, directives and markers. A file
-// whose name ends in .json, or that is a sequence of JSON values, is read as JSON, and only then are there errors: the
+// Split splits a file into documents, without those that contain only comments, directives and markers. A file whose
+// name ends in .json, or that is a sequence of JSON values, is read as JSON, and only then can there be errors: the
 // documents are those before the first one. Any other file is split at the document markers of YAML (1.2, 9.1.2).
 func Split(name string, data []byte) ([]*Document, []*Error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
@@ -55,7 +56,7 @@ func Split(name string, data []byte) ([]*Document, []*Error) {
 	return splitYAML(data), nil
 }
 
-// splitJSON splits JSON values that follow each other.
+// splitJSON splits consecutive JSON values.
 func splitJSON(data []byte) (docs []*Document, errs []*Error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	for {
@@ -72,13 +73,13 @@ func splitJSON(data []byte) (docs []*Document, errs []*Error) {
 			return docs, []*Error{{lineAt(data, at), fmt.Errorf("not JSON: %w", err)}}
 		}
 		start := decoder.InputOffset() - int64(len(value))
-		// JSON allows tabs between tokens and YAML does not; in JSON they are never anywhere else.
+		// JSON allows tabs between tokens and YAML does not; JSON has them nowhere else.
 		value = bytes.ReplaceAll(value, []byte("\t"), []byte(" "))
 		docs = append(docs, &Document{Line: lineAt(data, start), Text: value, isJSON: true, lines: 1 + bytes.Count(value, []byte("\n"))})
 	}
 }
 
-// lineAt is the line that the byte at an offset is in.
+// lineAt returns the line of the byte at an offset.
 func lineAt(data []byte, offset int64) int {
 	return 1 + bytes.Count(data[:min(max(offset, 0), int64(len(data)))], []byte("\n"))
 }
@@ -94,7 +95,7 @@ func splitYAML(data []byte) (docs []*Document) {
 	return docs
 }
 
-// nextDocument returns how many bytes and lines the first document of data has, and whether it is blank.
+// nextDocument returns the number of bytes and lines of the first document of data, and whether it is blank.
 func nextDocument(data []byte) (size, lines int, blank bool) {
 	blank = true
 	for size < len(data) {
@@ -126,7 +127,7 @@ func isMarker(line []byte, marker string) bool {
 	return found && (len(rest) == 0 || bytes.ContainsRune([]byte(" \t\r\n"), rune(rest[0])))
 }
 
-// JSON converts the document to JSON. A key that a mapping has twice is an error.
+// JSON converts the document to JSON. A duplicate key in a mapping is an error.
 func (d *Document) JSON() ([]byte, []*Error) {
 	if d.isJSON {
 		return d.Text, nil
@@ -134,7 +135,7 @@ func (d *Document) JSON() ([]byte, []*Error) {
 	converted, err := sigsyaml.YAMLToJSONStrict(d.Text)
 	if err != nil {
 		if _, errs := d.Node(); len(errs) > 0 {
-			return nil, errs // the same errors whichever way a document is read
+			return nil, errs // the same errors as Node
 		}
 		return nil, d.syntaxErrors(err)
 	}
@@ -144,7 +145,7 @@ func (d *Document) JSON() ([]byte, []*Error) {
 // yamlMessage finds the lines in the text of a YAML library's error.
 var yamlMessage = regexp.MustCompile(`line (\d+): ([^\n]+)`)
 
-// syntaxErrors reads the error of a YAML library about the document.
+// syntaxErrors converts the error of a YAML library about the document.
 func (d *Document) syntaxErrors(err error) (errs []*Error) {
 	for _, match := range yamlMessage.FindAllStringSubmatch(err.Error(), -1) {
 		at, _ := strconv.Atoi(match[1])
@@ -159,7 +160,7 @@ func (d *Document) syntaxErrors(err error) (errs []*Error) {
 	return errs
 }
 
-// Node parses the document into a tree whose lines are those of the file.
+// Node parses the document into a tree with the lines of the file.
 func (d *Document) Node() (*yaml.Node, []*Error) {
 	if d.root != nil {
 		return d.root, nil
@@ -183,14 +184,15 @@ func shift(n *yaml.Node, lines int) {
 	}
 }
 
-// LineOf returns the line of the file that a field is in, or its nearest parent if the field itself is not there. Paths are
-// written as the API's errors write them: spec.ports[0].port.
+// LineOf returns the line of a field in the file, or of its nearest parent if the field is missing. Paths are written
+// as in the API's errors: spec.ports[0].port.
 func (d *Document) LineOf(path string) int {
 	line, _ := d.Find(path)
 	return line
 }
 
-// Find returns the same line as LineOf, and whether it is that of the field or of a parent other than the whole document.
+// Find returns the same line as LineOf, and whether it is that of the field or of a parent other than the whole
+// document.
 func (d *Document) Find(path string) (line int, found bool) {
 	n, errs := d.Node()
 	if len(errs) > 0 {
@@ -210,11 +212,11 @@ func (d *Document) Find(path string) (line int, found bool) {
 	return line, found
 }
 
-// maxMerges is how deep merge keys are followed, which may form a loop.
+// maxMerges limits how deep merge keys are followed, because they may form a loop.
 const maxMerges = 8
 
-// step goes to the child of n that path begins with. Of two fields of one name the later counts, and any before one that
-// a merge key brings in.
+// step returns the child of n that the path begins with. Among duplicate fields the last one counts, and any of them
+// before merged ones.
 func step(n *yaml.Node, path string, merges int) (child *yaml.Node, line int, rest string) {
 	if n.Kind == yaml.SequenceNode {
 		index, after, found := strings.Cut(strings.TrimPrefix(path, "["), "]")
@@ -239,7 +241,7 @@ func step(n *yaml.Node, path string, merges int) (child *yaml.Node, line int, re
 	return child, line, rest
 }
 
-// PathAt returns the field of a JSON document that a decoder was reading when it had read offset bytes.
+// PathAt returns the field of a JSON document that a decoder was reading after it had read offset bytes.
 func PathAt(text []byte, offset int64) string {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	at := ""
@@ -273,7 +275,7 @@ func PathAt(text []byte, offset int64) string {
 	return at
 }
 
-// Member is the path of a field of the mapping at parent.
+// Member returns the path of a field of the mapping at parent.
 func Member(parent, name string) string {
 	if parent == "" || name == "" {
 		return parent + name
@@ -281,5 +283,5 @@ func Member(parent, name string) string {
 	return parent + "." + name
 }
 
-// Element is the path of an item of the list at parent.
+// Element returns the path of an item of the list at parent.
 func Element(parent string, index int) string { return fmt.Sprintf("%s[%d]", parent, index) }

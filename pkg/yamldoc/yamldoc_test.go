@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestSplit proves where documents start, which are left out, and what is read as JSON.
+// TestSplit checks where documents begin, which are left out, and what is read as JSON.
 func TestSplit(t *testing.T) {
 	for name, test := range map[string]struct {
 		file, data string
@@ -35,8 +35,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestLineOf proves that lines are those of the file, in YAML and JSON, behind aliases and merge keys, and that what is
-// not there is at its nearest parent.
+// TestLineOf checks that lines are those of the file, in YAML and JSON, with aliases and merge keys, and that a missing
+// field has the line of its nearest parent.
 func TestLineOf(t *testing.T) {
 	docs, _ := Split("a.yaml", []byte("a: 1\n---\nspec:\n  x.y: 1\n  x:\n    y: [1,\n      2]\n  base: &b\n    n: 1\n  copy:\n    <<: *b\n    m: 2\n  same: *b\n  twice: 1\n  twice: 2\n"))
 	jsons, _ := Split("a.json", []byte("\n{\n\t\"spec\": {\n\t\t\"x\": [\n1,\n{\"y\": 2}]}}"))
@@ -55,7 +55,7 @@ func TestLineOf(t *testing.T) {
 	}
 }
 
-// TestSyntaxErrors proves that both ways to parse a document report the same lines.
+// TestSyntaxErrors checks that both parsers report the same lines.
 func TestSyntaxErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: 1\n---\nb: [c\n":           "line 3: not YAML: did not find expected ',' or ']'",
@@ -79,7 +79,7 @@ func TestSyntaxErrors(t *testing.T) {
 	}
 }
 
-// TestPathAt proves that an offset leads back to its field.
+// TestPathAt checks that an offset is mapped to its field.
 func TestPathAt(t *testing.T) {
 	text := []byte(`{"a": {"b": [1, "two"]}, "c": 3}`)
 	for offset, want := range map[int64]string{1: "", 14: "a.b[0]", 21: "a.b[1]", int64(len(text)): "c"} {

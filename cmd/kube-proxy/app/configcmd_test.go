@@ -127,8 +127,8 @@ func TestConvertSaysLosses(t *testing.T) {
 		"old": {"warning: " + filepath.Join(directory, "old") + ":5: foo: unknown field",
 			"not carried over: portRange: dropped; it has had no effect for years",
 			"not carried over: ipvs.syncPeriod: 5s dropped; all modes share one setting, and mode iptables has 30s"},
-		"latest": {"not carried over: ipFamilyPolicy: SingleStack dropped; v1alpha1 serves the families that there are",
-			"not carried over: configHardFail: true dropped; v1alpha1 warns and goes on",
+		"latest": {"not carried over: ipFamilyPolicy: SingleStack dropped; v1alpha1 serves the families that work",
+			"not carried over: configHardFail: true dropped; v1alpha1 logs a warning and continues",
 			"not carried over: minSyncPeriod: 0s is written as 1ns, which behaves alike; in v1alpha1 0s means the default of 1s"},
 	} {
 		to := map[string]string{"old": "v1alpha2", "latest": "v1alpha1"}[from]

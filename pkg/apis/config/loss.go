@@ -2,13 +2,13 @@ package config
 
 // +k8s:deepcopy-gen=false
 
-// Loss is a setting that a conversion cannot carry over, and what becomes of it.
+// Loss is a setting that a conversion cannot preserve.
 type Loss struct {
-	// Field is the path of the setting in the version it is lost from.
+	// Field is the path of the setting in the original version.
 	Field string
-	// Detail says what happens instead, with its reason.
+	// Detail describes the result and its reason.
 	Detail string
 }
 
-// String gives one line.
+// String returns one line.
 func (l Loss) String() string { return l.Field + ": " + l.Detail }

@@ -12,23 +12,23 @@ import (
 type KubeProxyConfiguration struct {
 	metav1.TypeMeta
 
-	// FeatureGates switches features by name.
+	// FeatureGates sets feature gates by name.
 	FeatureGates map[string]bool
-	// ClientConnection says how to reach the API server.
+	// ClientConnection configures the connection to the API server.
 	ClientConnection componentbaseconfig.ClientConnectionConfiguration
-	// Logging chooses the form and the amount of log lines.
+	// Logging configures logging.
 	Logging logsapi.LoggingConfiguration
 
-	// HostnameOverride is the name of this Node as it was given; empty means the host's name.
+	// HostnameOverride is the name of this Node as configured; empty means the host's name.
 	HostnameOverride string
-	// NodeIPOverride replaces the Node's primary IPs; at most one a family, the primary family first.
+	// NodeIPOverride replaces the Node's primary IPs; at most one of each family, the primary family first.
 	NodeIPOverride []string
-	// IPFamilyPolicy tells how many IP families must be usable; empty behaves as PreferDualStack.
+	// IPFamilyPolicy selects which IP families are required; empty is PreferDualStack.
 	IPFamilyPolicy IPFamilyPolicy
 
-	// HealthzBindAddress is IP:port of the health check server; empty means it is off.
+	// HealthzBindAddress is IP:port of the health check server; empty disables it.
 	HealthzBindAddress string
-	// MetricsBindAddress is IP:port of the metrics server; empty means it is off.
+	// MetricsBindAddress is IP:port of the metrics server; empty disables it.
 	MetricsBindAddress string
 	// BindAddressHardFail makes a failure to bind one of the two fatal.
 	BindAddressHardFail bool
@@ -37,53 +37,54 @@ type KubeProxyConfiguration struct {
 	// ShowHiddenMetricsForVersion is "" or the previous minor version.
 	ShowHiddenMetricsForVersion string
 
-	// ConfigHardFail makes a doubtful configuration fatal instead of a warning.
+	// ConfigHardFail makes a questionable configuration fatal instead of a warning.
 	ConfigHardFail bool
 
-	// Mode chooses the backend; empty means iptables on Linux.
+	// Mode selects the backend; empty means iptables on Linux.
 	Mode ProxyMode
-	// SyncPeriod bounds the time until a failed sync is repeated; a change that waits for twice as long is unhealthy.
+	// SyncPeriod limits the time until a failed sync is retried. The proxy is unhealthy if a change has been pending
+	// for twice as long.
 	SyncPeriod metav1.Duration
-	// MinSyncPeriod bounds the rate of syncs; 0 means not at all.
+	// MinSyncPeriod limits the rate of syncs; 0 is no limit.
 	MinSyncPeriod metav1.Duration
 	// ConfigSyncPeriod has no effect; it was the resync period of informers.
 	ConfigSyncPeriod metav1.Duration
 
-	// DetectLocalMode tells how local traffic is recognised; empty means ClusterCIDR.
+	// DetectLocalMode selects how local traffic is detected; empty means ClusterCIDR.
 	DetectLocalMode LocalMode
-	// DetectLocal holds what the mode in use needs to know.
+	// DetectLocal holds the parameters of DetectLocalMode.
 	DetectLocal DetectLocalConfiguration
 	// NodePortAddresses lists CIDRs and the keywords primary, localhost and all.
 	NodePortAddresses []string
 
-	// Linux holds what exists on Linux only.
+	// Linux holds settings for Linux.
 	Linux KubeProxyLinuxConfiguration
-	// Windows holds what exists on Windows only.
+	// Windows holds settings for Windows.
 	Windows KubeProxyWindowsConfiguration
 
-	// IPTables holds what the iptables backend alone understands.
+	// IPTables holds settings of the iptables backend.
 	IPTables KubeProxyIPTablesConfiguration
-	// IPVS holds what the ipvs backend alone understood.
+	// IPVS holds settings of the ipvs backend, which this proxy does not have.
 	IPVS KubeProxyIPVSConfiguration
-	// NFTables holds what the nftables backend alone understands.
+	// NFTables holds settings of the nftables backend.
 	NFTables KubeProxyNFTablesConfiguration
-	// Winkernel holds what the Windows kernel backend alone understands.
+	// Winkernel holds settings of the Windows kernel backend.
 	Winkernel KubeProxyWinkernelConfiguration
 }
 
-// DetectLocalConfiguration holds what the ways to recognise local traffic need to know.
+// DetectLocalConfiguration holds the parameters for detecting local traffic.
 type DetectLocalConfiguration struct {
-	// ClusterCIDRs are the ranges of pod addresses, at most one a family.
+	// ClusterCIDRs are the ranges of pod addresses, at most one of each family.
 	ClusterCIDRs []string
-	// BridgeInterface is the bridge that local pods are attached to.
+	// BridgeInterface is the bridge of local pods.
 	BridgeInterface string
-	// InterfaceNamePrefix is how the names of local pods' interfaces begin.
+	// InterfaceNamePrefix is the prefix of the names of local pods' interfaces.
 	InterfaceNamePrefix string
 }
 
-// KubeProxyLinuxConfiguration holds what exists on Linux only.
+// KubeProxyLinuxConfiguration holds settings for Linux.
 type KubeProxyLinuxConfiguration struct {
-	// Conntrack sets the kernel's connection tracking at start.
+	// Conntrack configures the kernel's connection tracking at start.
 	Conntrack KubeProxyConntrackConfiguration
 	// MasqueradeAll masquerades all traffic to cluster IPs.
 	MasqueradeAll bool
@@ -91,31 +92,31 @@ type KubeProxyLinuxConfiguration struct {
 	OOMScoreAdj int32
 }
 
-// KubeProxyConntrackConfiguration sets the kernel's connection tracking; a zero leaves the kernel's value alone.
+// KubeProxyConntrackConfiguration configures the kernel's connection tracking; 0 keeps the kernel's value.
 type KubeProxyConntrackConfiguration struct {
 	// MaxPerCore is the number of tracked connections for each CPU core.
 	MaxPerCore int32
-	// Min is the least number of tracked connections.
+	// Min is the minimum number of tracked connections.
 	Min int32
-	// TCPEstablishedTimeout is how long an idle TCP connection is remembered.
+	// TCPEstablishedTimeout is the timeout of idle TCP connections.
 	TCPEstablishedTimeout metav1.Duration
-	// TCPCloseWaitTimeout is how long an idle TCP connection in state CLOSE_WAIT is remembered.
+	// TCPCloseWaitTimeout is the timeout of idle TCP connections in state CLOSE_WAIT.
 	TCPCloseWaitTimeout metav1.Duration
 	// TCPBeLiberal does not mark out-of-window TCP packets INVALID.
 	TCPBeLiberal bool
-	// UDPTimeout is how long an unanswered UDP flow is remembered.
+	// UDPTimeout is the timeout of unanswered UDP flows.
 	UDPTimeout metav1.Duration
-	// UDPStreamTimeout is how long an answered UDP flow is remembered.
+	// UDPStreamTimeout is the timeout of answered UDP flows.
 	UDPStreamTimeout metav1.Duration
 }
 
-// KubeProxyWindowsConfiguration holds what exists on Windows only.
+// KubeProxyWindowsConfiguration holds settings for Windows.
 type KubeProxyWindowsConfiguration struct {
 	// RunAsService reports to the service control manager.
 	RunAsService bool
 }
 
-// KubeProxyIPTablesConfiguration holds what the iptables backend alone understands.
+// KubeProxyIPTablesConfiguration holds settings of the iptables backend.
 type KubeProxyIPTablesConfiguration struct {
 	// MasqueradeBit is the bit of the packet mark, 0 to 31.
 	MasqueradeBit int32
@@ -123,39 +124,39 @@ type KubeProxyIPTablesConfiguration struct {
 	LocalhostNodePorts bool
 }
 
-// KubeProxyIPVSConfiguration holds what the ipvs backend alone understood.
+// KubeProxyIPVSConfiguration holds settings of the ipvs backend, which this proxy does not have.
 type KubeProxyIPVSConfiguration struct {
 	// MasqueradeBit is the bit of the packet mark, 0 to 31.
 	MasqueradeBit int32
 	// Scheduler is the name of the IPVS scheduler.
 	Scheduler string
-	// ExcludeCIDRs are ranges that clean-up leaves alone.
+	// ExcludeCIDRs are ranges that cleanup does not touch.
 	ExcludeCIDRs []string
 	// StrictARP answers ARP only on the interface that has the address.
 	StrictARP bool
-	// TCPTimeout is how long an idle TCP session is kept; 0 leaves the system's value.
+	// TCPTimeout is the timeout of idle TCP sessions; 0 keeps the system's value.
 	TCPTimeout metav1.Duration
-	// TCPFinTimeout is how long a TCP session is kept after a FIN; 0 leaves the system's value.
+	// TCPFinTimeout is the timeout of TCP sessions after a FIN; 0 keeps the system's value.
 	TCPFinTimeout metav1.Duration
-	// UDPTimeout is how long an idle UDP session is kept; 0 leaves the system's value.
+	// UDPTimeout is the timeout of idle UDP sessions; 0 keeps the system's value.
 	UDPTimeout metav1.Duration
 }
 
-// KubeProxyNFTablesConfiguration holds what the nftables backend alone understands.
+// KubeProxyNFTablesConfiguration holds settings of the nftables backend.
 type KubeProxyNFTablesConfiguration struct {
 	// MasqueradeBit is the bit of the packet mark, 0 to 31.
 	MasqueradeBit int32
 }
 
-// KubeProxyWinkernelConfiguration holds what the Windows kernel backend alone understands.
+// KubeProxyWinkernelConfiguration holds settings of the Windows kernel backend.
 type KubeProxyWinkernelConfiguration struct {
 	// NetworkName is the HNS network.
 	NetworkName string
-	// SourceVip is the address that load-balanced traffic is translated from.
+	// SourceVip is the source address of load-balanced traffic.
 	SourceVip string
-	// EnableDSR lets answers go directly to the client.
+	// EnableDSR lets replies go directly to the client.
 	EnableDSR bool
-	// RootHnsEndpointName is the endpoint that joins the root namespace to the bridge.
+	// RootHnsEndpointName is the endpoint that connects the root namespace to the bridge.
 	RootHnsEndpointName string
 	// ForwardHealthCheckVip forwards the service's virtual IP on its health check port.
 	ForwardHealthCheckVip bool
@@ -172,10 +173,10 @@ const (
 	ProxyModeKernelspace ProxyMode = "kernelspace"
 )
 
-// LocalMode names a way to recognise local traffic.
+// LocalMode is a way to detect local traffic.
 type LocalMode string
 
-// The ways to recognise local traffic.
+// The ways to detect local traffic.
 const (
 	LocalModeClusterCIDR         LocalMode = "ClusterCIDR"
 	LocalModeNodeCIDR            LocalMode = "NodeCIDR"
@@ -183,17 +184,17 @@ const (
 	LocalModeInterfaceNamePrefix LocalMode = "InterfaceNamePrefix"
 )
 
-// IPFamilyPolicy tells how many IP families must be usable.
+// IPFamilyPolicy selects which IP families are required.
 type IPFamilyPolicy string
 
-// The policies; empty behaves as PreferDualStack.
+// The policies; empty is PreferDualStack.
 const (
 	IPFamilyPolicySingleStack      IPFamilyPolicy = "SingleStack"
 	IPFamilyPolicyPreferDualStack  IPFamilyPolicy = "PreferDualStack"
 	IPFamilyPolicyRequireDualStack IPFamilyPolicy = "RequireDualStack"
 )
 
-// The keywords that nodePortAddresses may hold beside CIDRs.
+// The keywords in nodePortAddresses besides CIDRs.
 const (
 	NodePortAddressesPrimary   = "primary"
 	NodePortAddressesLocalhost = "localhost"

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package capability is the door to the capabilities of this process, capabilities(7).
+// Package capability reads the capabilities of this process, capabilities(7).
 package capability
 
 import (

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestEffective gives up the capabilities of one thread, which must not run other tests.
+// TestEffective drops the capabilities of one thread, which must not run other tests.
 func TestEffective(t *testing.T) {
 	have, err := Effective()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
-// TestFake holds the fake to what TestKernelSweep holds the kernel to.
+// TestFake applies to the fake the checks that TestKernelSweep applies to the kernel.
 func TestFake(t *testing.T) {
 	f := &Fake{}
 	sweepAlike(t, f, func(flow Flow) {
@@ -71,7 +71,7 @@ func TestFakeFails(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that bad attributes give an error.
+// FuzzParse checks that malformed attributes are an error.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte{8, 0, 1, 0x80, 4, 0, 1, 0x80})
 	f.Add([]byte{5, 0, 12, 0, 9})

@@ -9,22 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fake is a Table in memory. Like the kernel it has one entry for two ends, does not notice what is added behind
-// its reader, and may fail.
+// Fake is a Table in memory. Like the kernel it has one entry for both ends of a flow, lets a sweep miss entries that
+// are added behind it, and may fail.
 type Fake struct {
 	flows []Flow
-	// Sweeps counts the sweeps that were begun, Seen the entries that they saw.
+	// Sweeps counts the sweeps that were begun, Seen the entries that they visited.
 	Sweeps, Seen int
-	// Interrupt makes as many sweeps end in the middle of the table, and say so.
+	// Interrupt is the number of sweeps to end in the middle of the table, as Partial.
 	Interrupt int
-	// FailReads and FailDeletes make as many of these fail.
+	// FailReads and FailDeletes are the numbers of these calls to fail.
 	FailReads, FailDeletes int
 }
 
 var _ Table = (*Fake)(nil)
 
-// Add begins a flow. A flow whose family is mixed, or whose ends have an entry already, is refused as the kernel
-// would.
+// Add adds a flow. It refuses a flow with mixed families, or whose ends have an entry already, as the kernel would.
 func (f *Fake) Add(flow Flow) error {
 	switch {
 	case !flow.Source.IsValid() || !flow.Destination.IsValid() || !flow.ReplySource.IsValid():
@@ -42,7 +41,7 @@ func (f *Fake) Add(flow Flow) error {
 	return nil
 }
 
-// Flows are the entries there are, in the order in which they were added.
+// Flows returns the entries in the order in which they were added.
 func (f *Fake) Flows() []Flow { return slices.Clone(f.flows) }
 
 // Sweep is part of [Table].
@@ -68,7 +67,7 @@ func (f *Fake) Sweep(ctx context.Context, family Family, kind Kind, unwanted fun
 		}
 		done.Seen++
 		f.Seen++
-		seen := flow // what unwanted does to it must not reach the table
+		seen := flow // changes by unwanted must not reach the table
 		if !unwanted(&seen) {
 			continue
 		}

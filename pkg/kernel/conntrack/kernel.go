@@ -14,13 +14,13 @@ import (
 
 // Kernel is the real Table.
 type Kernel struct {
-	// Entries are deleted on another socket than the one that a dump is being read from.
+	// Entries are deleted on another socket than the dump.
 	reading, deleting *netlink.Socket
 }
 
 var _ Table = (*Kernel)(nil)
 
-// Open opens the table of the network namespace of the calling thread; it stays that one, whichever thread uses it.
+// Open opens the table of the calling thread's network namespace. It may be used on any thread.
 func Open() (*Kernel, error) {
 	reading, err := netlink.Open()
 	if err != nil {
@@ -72,7 +72,7 @@ func (k *Kernel) Sweep(ctx context.Context, family Family, kind Kind, unwanted f
 	return done, errors.Join(err, failed.err())
 }
 
-// delete deletes an entry, unless it ended by itself or is no longer of its kind.
+// delete deletes an entry unless it has ended or is no longer of its kind.
 func (k *Kernel) delete(family Family, kind Kind, e *entry) (deleted bool, err error) {
 	if kind == UnansweredTCP {
 		if same, err := k.stillIs(family, kind, e); err != nil || !same {
@@ -86,8 +86,8 @@ func (k *Kernel) delete(family Family, kind Kind, e *entry) (deleted bool, err e
 	return err == nil, err
 }
 
-// stillIs reads an entry again: some milliseconds may have passed since the kernel put it into the dump, time
-// enough for an answer. No request deletes an entry only in a certain state, so microseconds remain.
+// stillIs reads an entry again: some milliseconds may have passed since the kernel put it into the dump, enough time
+// for an answer. The kernel cannot delete an entry only in a certain state, so a window of microseconds remains.
 func (k *Kernel) stillIs(family Family, kind Kind, e *entry) (bool, error) {
 	var now entry
 	err := k.deleting.Get(header(family, nl.IPCTNL_MSG_CT_GET, 0), e.appendKey, func(m netlink.Message) error {
@@ -105,7 +105,7 @@ func header(family Family, command, flags uint16) netlink.Header {
 	return netlink.Header{Type: unix.NFNL_SUBSYS_CTNETLINK<<8 | command, Flags: flags, Family: uint8(family)}
 }
 
-// advice says what an error number means here and what to do.
+// advice explains an error number and what to do.
 func advice(errno unix.Errno) string {
 	switch errno {
 	case unix.EOPNOTSUPP, unix.EINVAL:
@@ -114,7 +114,7 @@ func advice(errno unix.Errno) string {
 	return netlink.Advice(errno)
 }
 
-// failures counts deletions that failed and keeps the first error.
+// failures counts failed deletions and keeps the first error.
 type failures struct {
 	first error
 	count int

@@ -25,7 +25,7 @@ type space struct {
 	handle *netlink.Handle
 }
 
-// openKernel moves the test to a network namespace of its own and opens its table.
+// openKernel moves the test to a new network namespace and opens its table.
 func openKernel(t *testing.T) *space {
 	t.Helper()
 	netns.Enter(t)
@@ -46,14 +46,14 @@ func openKernel(t *testing.T) *space {
 	return &space{k, handle}
 }
 
-// track makes an entry in the kernel's table; one of TCP is established.
+// track adds an entry to the kernel's table; a TCP entry is established.
 func (s *space) track(t *testing.T, protocol uint8, flow Flow) {
 	t.Helper()
 	const established = 3
 	s.trackIn(t, protocol, established, flow)
 }
 
-// trackIn makes an entry; state is that of TCP.
+// trackIn adds an entry; state is that of TCP.
 func (s *space) trackIn(t *testing.T, protocol, state uint8, flow Flow) {
 	t.Helper()
 	family := netlink.InetFamily(unix.AF_INET6)
@@ -74,7 +74,7 @@ func (s *space) trackIn(t *testing.T, protocol, state uint8, flow Flow) {
 	}
 }
 
-// insert makes toA's entry with conntrack(8), which knows zones.
+// insert adds an entry to toA with conntrack(8), which supports zones.
 func insert(t *testing.T, more ...string) {
 	t.Helper()
 	conntrack(t, append([]string{"-I", "-p", "udp", "-t", "3600", "--src", "10.0.0.1", "--sport", "1001", "--dst", "10.96.0.10", "--dport", "53",
@@ -110,7 +110,7 @@ var (
 	compare = func(a, b Flow) int { return a.Source.Compare(b.Source) }
 )
 
-// list sees the flows of a family, sorted.
+// list returns the flows of a family, sorted.
 func list(t *testing.T, table Table, family Family) []Flow {
 	t.Helper()
 	var flows []Flow
@@ -124,7 +124,7 @@ func list(t *testing.T, table Table, family Family) []Flow {
 	return flows
 }
 
-// addresses lets cmp look into addresses.
+// addresses lets cmp compare addresses.
 var addresses = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 
 func wantFlows(t *testing.T, table Table, family Family, want ...Flow) {
@@ -134,7 +134,7 @@ func wantFlows(t *testing.T, table Table, family Family, want ...Flow) {
 	}
 }
 
-// sweepAlike is what the kernel and the fake must do alike.
+// sweepAlike checks what the kernel and the fake have in common.
 func sweepAlike(t *testing.T, table Table, add func(Flow)) {
 	t.Helper()
 	for _, f := range []Flow{toA, toB, plain, toA6, toB6} {
@@ -169,7 +169,7 @@ func TestKernelSweep(t *testing.T) {
 	sweepAlike(t, k, func(f Flow) { k.track(t, unix.IPPROTO_UDP, f) })
 }
 
-// TestKernelLeavesOthers has the same ends in TCP, which is not told at all, and in another zone, which is.
+// TestKernelLeavesOthers has entries with the same ends in TCP, which is not visited, and in another zone, which is.
 func TestKernelLeavesOthers(t *testing.T) {
 	k := openKernel(t)
 	k.track(t, unix.IPPROTO_TCP, toA)
@@ -188,7 +188,7 @@ func TestKernelLeavesOthers(t *testing.T) {
 	}
 }
 
-// TestKernelEntryAnew deletes an entry whose place has been taken by another one meanwhile: that one stays.
+// TestKernelEntryAnew deletes an entry whose memory has been reused for another one: that one stays.
 func TestKernelEntryAnew(t *testing.T) {
 	k := openKernel(t)
 	k.track(t, unix.IPPROTO_UDP, toA)
@@ -206,7 +206,7 @@ func TestKernelEntryAnew(t *testing.T) {
 	wantFlows(t, k, IPv4, anew)
 }
 
-// TestKernelLargeTable sweeps 200,000 entries, half of them stale, and looks at the memory in use meanwhile.
+// TestKernelLargeTable sweeps 200,000 entries, half of them stale, and checks the use of memory.
 func TestKernelLargeTable(t *testing.T) {
 	k := openKernel(t)
 	const count = 200_000
@@ -246,11 +246,11 @@ func TestKernelLargeTable(t *testing.T) {
 	}
 }
 
-// early is a TCP connection that was begun before there was a rule for it.
+// early is a TCP connection that was started before there was a rule for it.
 var early = Flow{Kind: UnansweredTCP, Source: plain.Source, Destination: toA.Destination, ReplySource: toA.Destination}
 
-// TestKernelUnanswered: of all TCP entries only those are visited that nothing answered and whose destination nothing
-// translates, whether their source is translated or not.
+// TestKernelUnanswered checks that of all TCP entries only those are visited that have no reply and no translated
+// destination, whether or not their source is translated.
 func TestKernelUnanswered(t *testing.T) {
 	k := openKernel(t)
 	early6 := flow("[fd00::1]:1003", "[fd00:96::10]:53", "[fd00:96::10]:53")
@@ -289,7 +289,7 @@ func TestKernelUnanswered(t *testing.T) {
 	want(IPv6, early6)
 }
 
-// TestKernelAnsweredMeanwhile: a connection that is answered after the kernel has put it into the dump stays.
+// TestKernelAnsweredMeanwhile checks that a connection is kept that is answered after the kernel put it into the dump.
 func TestKernelAnsweredMeanwhile(t *testing.T) {
 	k := openKernel(t)
 	k.trackIn(t, unix.IPPROTO_TCP, stateSynSent, early)

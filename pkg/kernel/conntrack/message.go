@@ -10,29 +10,29 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
-// What linux/netfilter/nfnetlink_conntrack.h has and the library lacks.
+// Constants of linux/netfilter/nfnetlink_conntrack.h that the library lacks.
 const (
-	// ctaFilter holds ctaFilterOrigFlags, which say which parts of CTA_TUPLE_ORIG a dump is filtered by.
+	// ctaFilter holds ctaFilterOrigFlags, which select the parts of CTA_TUPLE_ORIG that filter a dump.
 	ctaFilter          = 25
 	ctaFilterOrigFlags = 1
 	// filterProtocol is the flag of CTA_PROTO_NUM (net/netfilter/nf_internals.h).
 	filterProtocol = 1 << 3
-	// ctaStatusMask says which bits of CTA_STATUS a dump is filtered by.
+	// ctaStatusMask selects the bits of CTA_STATUS that filter a dump.
 	ctaStatusMask = 26
 )
 
-// What linux/netfilter/nf_conntrack_common.h and nf_conntrack_tcp.h have and the library lacks.
+// Constants of linux/netfilter/nf_conntrack_common.h and nf_conntrack_tcp.h that the library lacks.
 const (
 	statusSeenReply = 1 << 1 // IPS_SEEN_REPLY
 	statusDstNAT    = 1 << 5 // IPS_DST_NAT
 	stateSynSent    = 1      // TCP_CONNTRACK_SYN_SENT
 )
 
-// entry is a Flow with what else the kernel knows of it.
+// entry is a Flow with further attributes.
 type entry struct {
 	Flow
 	protocol uint8
-	// status are the IPS_ bits, and state the state of TCP.
+	// status holds the IPS_ bits, state that of TCP.
 	status uint32
 	state  uint8
 	// key are the attributes that identify this entry: its reply tuple, its zone and its CTA_ID.
@@ -47,7 +47,7 @@ func (e *entry) is(kind Kind) bool {
 	return e.protocol == unix.IPPROTO_TCP && e.state == stateSynSent && e.status&(statusSeenReply|statusDstNAT) == 0 && !e.Translated()
 }
 
-// parse reads one entry of a dump. It reuses the entry's memory.
+// parse reads one entry of a dump into e, whose memory it reuses.
 func (e *entry) parse(a netlink.Attrs) (err error) {
 	*e = entry{key: e.key[:0]}
 	for err == nil && a.Next() {
@@ -71,7 +71,7 @@ func (e *entry) parse(a netlink.Attrs) (err error) {
 		}
 	}
 	if e.protocol == unix.IPPROTO_TCP {
-		e.Kind = UnansweredTCP // the only TCP entries that a caller gets
+		e.Kind = UnansweredTCP // only these TCP entries are passed to the caller
 	}
 	if a.Malformed() {
 		return netlink.ErrMalformed
@@ -79,7 +79,7 @@ func (e *entry) parse(a netlink.Attrs) (err error) {
 	return err
 }
 
-// tuple is the two ends of one direction.
+// tuple holds the two ends of one direction.
 type tuple struct {
 	source, destination netip.AddrPort
 	protocol            uint8
@@ -114,8 +114,7 @@ func parseTuple(parts netlink.Attrs) (tuple, error) {
 	return tuple{netip.AddrPortFrom(from, fromPort), netip.AddrPortFrom(to, toPort), protocol}, nil
 }
 
-// appendFilter appends the attributes that make the kernel leave other entries than those of a kind out of a dump. The
-// kernel has no filter for the state of TCP.
+// appendFilter appends the attributes that restrict a dump to a kind. The kernel cannot filter by the state of TCP.
 func (k Kind) appendFilter(b []byte) []byte {
 	number := byte(unix.IPPROTO_UDP)
 	if k == UnansweredTCP {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestSpent counts what this thread and a program did, and not what time passed.
+// TestSpent checks that the time of this thread and of programs is counted, and sleeping is not.
 func TestSpent(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package firewall is the door to the base chains of nf_tables, of any table and family: those of other programs, too. It only
-// reads. The chains of the nft variant of iptables are among them; those of the legacy variant are not.
+// Package firewall reads the base chains of nf_tables, of any table and family, including other programs'. They include
+// the chains of the nft variant of iptables, but not those of the legacy variant.
 package firewall
 
 import (

@@ -1,9 +1,9 @@
-// Package ipt is the door to iptables: the only place that runs its programs, and a fake as strict as they are
-// (see [Fake]).
+// Package ipt is the only package that runs the programs of iptables. It has a fake that is as strict as they are (see
+// [Fake]).
 //
-// A [Tables] is one address family's tables in one variant: nft, in which the programs write nf_tables, or legacy, in which
-// they replace x_tables' blobs. [Detect] returns the one that a node uses. Rules are written in bulk, as the input of
-// iptables-restore ([Tables.Restore]); single rules in built-in chains, which many programs share, through
+// A [Tables] is one address family's tables in one variant: nft, in which the programs write nf_tables, or legacy, in
+// which they replace x_tables' blobs. [Detect] returns the one that a node uses. Rules are written in bulk, as the
+// input of iptables-restore ([Tables.Restore]); single rules in built-in chains, which many programs share, through
 // [github.com/coreos/go-iptables]. External changes and counters are read from the kernel itself, without a program:
 // [Tables.Changes] takes microseconds, [Tables.Digests] and [Tables.Packets] read the rules of a table or a chain.
 //

@@ -8,9 +8,9 @@ import (
 
 // Feature is a match or target of iptables that the rules of a service proxy need.
 type Feature struct {
-	// Name is such as "match statistic", and Module the kernel module that has it.
+	// Name is, for example, "match statistic", and Module the kernel module that provides it.
 	Name, Module string
-	// Err is why it does not work here; nil if it does.
+	// Err is the reason if it does not work; nil if it does.
 	Err error
 }
 
@@ -68,8 +68,8 @@ func Version(ctx context.Context, family Family, variant Variant) (string, error
 	return versionOf(ctx, found.iptables)
 }
 
-// Policies returns the policy of each built-in chain of the table filter of the legacy variant, such as FORWARD: DROP, and
-// how many rules the chain has. Without the table there are none; it creates none.
+// Policies returns the policy of each built-in chain of the table filter of the legacy variant, such as FORWARD: DROP,
+// and how many rules the chain has. It does not create the table; without it there are none.
 func Policies(ctx context.Context, family Family) (map[string]Policy, error) {
 	if !legacyTableExists(family, "filter") {
 		return nil, nil
@@ -94,7 +94,7 @@ type Policy struct {
 	Rules int
 }
 
-// parsePolicies reads what iptables-save prints.
+// parsePolicies parses the output of iptables-save.
 func parsePolicies(saved string) map[string]Policy {
 	policies := map[string]Policy{}
 	for line := range strings.Lines(saved) {

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// TestKernelFeatures finds every feature on this kernel in each variant that it has.
+// TestKernelFeatures checks that every feature works on this kernel, in each variant that it has.
 func TestKernelFeatures(t *testing.T) {
 	netns.Enter(t, "iptables-nft", "ip6tables-nft")
 	for _, variant := range []Variant{NFT, Legacy} {
@@ -34,7 +34,7 @@ func TestKernelFeatures(t *testing.T) {
 	}
 }
 
-// TestKernelPolicies reads the policies of the legacy variant, and creates no table.
+// TestKernelPolicies reads the policies of the legacy variant, and checks that no table is created.
 func TestKernelPolicies(t *testing.T) {
 	netns.Enter(t, "iptables-legacy", "iptables-legacy-save")
 	if policies, err := Policies(t.Context(), IPv4); policies != nil || err != nil || legacyTableExists(IPv4, "filter") {

@@ -7,16 +7,17 @@ import (
 	"slices"
 )
 
-// Fake is objects in memory. Like the kernel it does not delete a set that a rule uses, nor a device that is no dummy.
+// Fake holds objects in memory. Like the kernel it does not delete a set that a rule uses, or a device that is not a
+// dummy.
 type Fake struct {
 	Virtual []Server
-	// Named are the sets, and Used those of them that rules use.
+	// Named are the sets, Used those that rules use.
 	Named map[string][]Entry
 	Used  map[string]bool
 	// Dummies are the dummy devices with their addresses, Others all other addresses.
 	Dummies map[string][]netip.Addr
 	Others  []netip.Addr
-	// Refuse, where it is set, is the error of every deletion of a virtual server.
+	// Refuse, unless nil, is the error of every deletion of a virtual server.
 	Refuse error
 }
 

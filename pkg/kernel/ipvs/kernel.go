@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel is the objects of the calling thread's network namespace.
+// Kernel is the objects in the calling thread's network namespace.
 type Kernel struct{}
 
 var _ Objects = Kernel{}
@@ -36,12 +36,12 @@ const (
 	servicePort     = 4
 )
 
-// attempts is how often a list is read that others change meanwhile.
+// attempts is how often a list is read if others change it at the same time.
 const attempts = 10
 
 // Servers is part of [Objects].
 func (Kernel) Servers() ([]Server, error) {
-	// The kernel's own list is there as long as the module is.
+	// The file exists if the module is loaded.
 	if _, err := os.Stat("/proc/thread-self/net/ip_vs"); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -77,7 +77,7 @@ func newRequest(command uint8, flags int) (*nl.NetlinkRequest, error) {
 	return request, nil
 }
 
-// parseServer reads one message of the list. ok is false for servers that have a firewall mark in place of an address.
+// parseServer reads one message of the list. ok is false for servers with a firewall mark instead of an address.
 func parseServer(message []byte) (server Server, ok bool, err error) {
 	if len(message) < nl.SizeofGenlmsg {
 		return Server{}, false, fmt.Errorf("list the virtual servers: a message of %d bytes", len(message))
@@ -134,7 +134,7 @@ func (Kernel) DeleteServer(s Server) error {
 
 // Sets is part of [Objects].
 func (Kernel) Sets(wanted func(name string) bool) ([]Set, error) {
-	// Asking would load the module.
+	// A request would load the module.
 	if _, err := os.Stat("/sys/module/ip_set"); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -146,7 +146,7 @@ func (Kernel) Sets(wanted func(name string) bool) ([]Set, error) {
 		return nil, fmt.Errorf("list the sets (IPSET_CMD_LIST): %w", err)
 	}
 	var sets []Set
-	for _, part := range listed { // a large set is several
+	for _, part := range listed { // a large set takes several messages
 		if !wanted(part.SetName) {
 			continue
 		}
@@ -196,7 +196,7 @@ func (Kernel) Device(name string) (addrs []netip.Addr, exists bool, err error) {
 	return addrs, true, err
 }
 
-// dummy finds a dummy device; nil is none.
+// dummy returns a dummy device; nil if there is none.
 func dummy(name string) (netlink.Link, error) {
 	link, err := netlink.LinkByName(name)
 	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
@@ -211,7 +211,7 @@ func dummy(name string) (netlink.Link, error) {
 	return link, nil
 }
 
-// addrsOf lists the addresses of a device, or of all if it is nil.
+// addrsOf returns the addresses of a device, or of all devices if it is nil.
 func addrsOf(link netlink.Link) ([]netip.Addr, error) {
 	list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
 	for attempt := 1; attempt < attempts && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {

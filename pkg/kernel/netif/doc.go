@@ -1,3 +1,3 @@
-// Package netif is the door to the addresses of the machine's network interfaces: what they are, and when they change. It
-// speaks rtnetlink (rtnetlink(7)).
+// Package netif reads the addresses of the machine's network interfaces, and reports changes of them. It uses rtnetlink
+// (rtnetlink(7)).
 package netif

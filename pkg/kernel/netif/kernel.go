@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel is the interfaces of the network namespace that its methods are called in.
+// Kernel is the interfaces of the network namespace in which its methods are called.
 type Kernel struct{}
 
-// New opens nothing yet: each method opens the sockets that it needs.
+// New opens nothing: each method opens the sockets that it needs.
 func New() *Kernel { return &Kernel{} }
 
 const (
-	// dumpTries is how often addresses are listed until no change interrupts that.
+	// dumpTries is how often addresses are read until no change interrupts that.
 	dumpTries = 5
 	// resubscribe is the pause before a broken subscription is renewed.
 	resubscribe = 100 * time.Millisecond
@@ -30,8 +30,8 @@ const (
 	receiveBuffer = 1 << 20
 )
 
-// Addrs lists the addresses of all interfaces of both families, sorted, each once, including loopback. It leaves out those
-// that nobody can use to reach the machine: IPv6 link-local addresses, which need the name of a link, and addresses that
+// Addrs returns the addresses of all interfaces of both families, sorted and distinct, including loopback. It leaves
+// out those by which nobody can reach the machine: IPv6 link-local addresses, which need a zone, and addresses that
 // failed duplicate address detection.
 func (k *Kernel) Addrs() ([]netip.Addr, error) {
 	list, err := dump()
@@ -41,9 +41,9 @@ func (k *Kernel) Addrs() ([]netip.Addr, error) {
 	return sorted(list, func(a address) bool { return !a.addr.IsLinkLocalUnicast() || a.addr.Is4() }), nil
 }
 
-// NodeAddrs lists the addresses by which other machines may know this one: global unicast addresses of interfaces other
-// than loopback. First comes the address of each family, IPv4 before IPv6, that the kernel uses towards the default route,
-// then the others in order.
+// NodeAddrs returns the addresses by which other machines may know this one: global unicast addresses of interfaces
+// other than loopback. First comes the address of each family, IPv4 before IPv6, that the kernel uses towards the
+// default route, then the others in order.
 func (k *Kernel) NodeAddrs() ([]netip.Addr, error) {
 	list, err := dump()
 	if err != nil {
@@ -63,7 +63,7 @@ type address struct {
 	link int
 }
 
-// dump lists all addresses except those that failed duplicate address detection.
+// dump returns all addresses except those that failed duplicate address detection.
 func dump() ([]address, error) {
 	var list []netlink.Addr
 	var err error
@@ -99,8 +99,8 @@ func sorted(list []address, keep func(address) bool) []netip.Addr {
 	return slices.Compact(addrs)
 }
 
-// faraway are addresses for documentation (RFC 5737, RFC 3849): nobody has them, so the route to them is the default
-// route. They are only looked up; nothing is sent.
+// faraway are addresses for documentation (RFC 5737, RFC 3849), so the route to them is the default route. They are
+// only looked up; nothing is sent.
 func faraway() []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
 }
@@ -112,7 +112,7 @@ func primaryFirst(addrs []netip.Addr, source func(netip.Addr) (netip.Addr, bool)
 		family := func(a netip.Addr) bool { return a.Is4() == there.Is4() }
 		primary, ok := source(there)
 		if at := slices.Index(addrs, primary); !ok || at < 0 {
-			// Without a default route, the first is as good as any.
+			// Without a default route, any may be the first.
 			at = slices.IndexFunc(addrs, family)
 			if at < 0 {
 				continue
@@ -135,9 +135,9 @@ func sourceTowards(there netip.Addr) (netip.Addr, bool) {
 	return addr.Unmap(), ok
 }
 
-// Watch returns a channel that receives a value after addresses may have changed, until ctx ends. Several changes may give
-// one value. A change after Watch returned is not missed: a subscription that broke, because more changed at once than its
-// buffer holds, is renewed and counts as a change.
+// Watch returns a channel that receives a value after addresses may have changed, until ctx ends. Several changes may
+// be coalesced into one value. No change after Watch returned is missed: a subscription that broke, because there were
+// more changes than its buffer holds, is renewed and counts as a change.
 func (k *Kernel) Watch(ctx context.Context) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	updates, err := subscribe(ctx)
@@ -164,7 +164,7 @@ func subscribe(ctx context.Context) (<-chan netlink.AddrUpdate, error) {
 	return updates, err
 }
 
-// forward notifies of every update until the channel closes.
+// forward sends a value for every update until the channel closes.
 func forward(updates <-chan netlink.AddrUpdate, changed chan<- struct{}) {
 	for range updates {
 		notify(changed)

@@ -25,7 +25,7 @@ func texts(addrs []netip.Addr) []string {
 	return list
 }
 
-// TestPrimaryFirst covers what is hard to set up in a network namespace.
+// TestPrimaryFirst covers cases that are hard to set up in a network namespace.
 func TestPrimaryFirst(t *testing.T) {
 	tests := []struct {
 		name                string

@@ -11,10 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody is a user without rights.
+// nobody is an unprivileged user.
 const nobody = 65534
 
-// TestKernelOtherUser has a process without rights take the name first: the caller is told, and not made to wait.
+// TestKernelOtherUser checks that a name taken by an unprivileged process is an error, and that Acquire does not wait
+// for it.
 func TestKernelOtherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to become another user")
@@ -23,7 +24,7 @@ func TestKernelOtherUser(t *testing.T) {
 	var socket int
 	listening := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the thread is another user's from now on, and ends with this goroutine
+		runtime.LockOSThread() // never unlocked: the thread keeps the other user, and ends with this goroutine
 		var err error
 		socket, err = listenAs(nobody, name)
 		listening <- err

@@ -15,31 +15,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Name is the lock that all kube-proxies of this project take.
+// Name is the lock of all kube-proxies of this project.
 const Name = "kube-proxy-lock"
 
 const (
-	// introduction bounds how long a holder may take to say who it is. One that is stopped says nothing, and is waited for
-	// all the same.
+	// introduction limits how long a holder may take to identify itself. A holder that does not, for example because it
+	// is stopped, still holds the lock.
 	introduction = time.Second
-	// pause is the time between two attempts where the holder is just ending, or too many others wait.
+	// pause is the time between two attempts if the holder is ending, or too many processes wait.
 	pause = 10 * time.Millisecond
-	// maxWaiting is how many connections a holder keeps open. Others wait in the kernel's queue without an introduction.
+	// maxWaiting is the number of connections that a holder keeps open. Others wait in the kernel's queue, and do not
+	// learn who the holder is.
 	maxWaiting = 16
-	// attempts bounds how often a name is asked for that is bound, and not listened on: longer than it takes a process
-	// to go from the one to the other.
+	// attempts limits how often Acquire tries a name that is bound and not listened on. It takes longer than a process
+	// needs from bind to listen.
 	attempts = 100
-	// maxIntroduction bounds what is read of a holder, in bytes.
+	// maxIntroduction limits what is read from a holder, in bytes.
 	maxIntroduction = 4 << 10
 )
 
 // Owner is a process that holds the lock.
 type Owner struct {
-	// PID is the process id: in the caller's process namespace where the process has one there, and in its own otherwise.
-	// 0 is unknown.
+	// PID is the process id: in the caller's process namespace if the process has one there, otherwise in its own. 0 is
+	// unknown.
 	PID int `json:"pid,omitempty"`
-	// Mode, Version and Since are the proxy mode, the program's version, and the time from which it holds the lock; empty
-	// where the owner does not answer.
+	// Mode, Version and Since are the proxy mode, the program's version, and when it took the lock; empty if the owner
+	// does not answer.
 	Mode    string    `json:"mode,omitempty"`
 	Version string    `json:"version,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
@@ -71,21 +72,21 @@ type Lock struct {
 	done    sync.WaitGroup
 }
 
-// Try takes the lock of that name for a process that describes itself as self; its PID and Since are filled in here. The
-// error is a [*HeldError] where another process of the same user holds it.
+// Try takes the lock of that name. self describes this process, except for PID and Since. The error is a [*HeldError]
+// if another process of the same user holds the lock.
 func Try(name string, self Owner) (*Lock, error) {
 	lock, held, err := attempt(name, self)
 	if held == nil {
 		return lock, err
 	}
 	if held.connection != nil {
-		_ = held.connection.Close() // only the owner was of interest
+		_ = held.connection.Close() // only the owner is needed
 	}
 	return nil, &HeldError{held.owner}
 }
 
-// Holder returns the process of the same user that holds the lock of that name; held is false if none does. It does not
-// take the lock.
+// Holder returns the process of the same user that holds the lock; held is false if none does. It does not take the
+// lock.
 func Holder(name string) (owner Owner, held bool, err error) {
 	address := &net.UnixAddr{Net: "unix", Name: "@" + name}
 	connection, err := net.DialUnix("unix", nil, address)
@@ -95,7 +96,7 @@ func Holder(name string) (owner Owner, held bool, err error) {
 	case errors.Is(err, unix.EAGAIN): // its queue is full
 		return Owner{}, true, nil
 	case err != nil:
-		return Owner{}, false, fmt.Errorf("ask who holds the abstract unix socket %s: %w", address, err)
+		return Owner{}, false, fmt.Errorf("read the owner of the abstract unix socket %s: %w", address, err)
 	}
 	h, err := meet(connection)
 	if err != nil {
@@ -105,9 +106,9 @@ func Holder(name string) (owner Owner, held bool, err error) {
 	return h.owner, true, nil
 }
 
-// Acquire takes the lock of that name, as [Try] does, and waits as long as another process of the same user holds it.
-// waiting is called with each owner that is waited for. The error is ctx's when ctx ended first; any other means that this
-// machine has no such lock, or that a process of another user occupies its name.
+// Acquire takes the lock like [Try], and waits while another process of the same user holds it. waiting is called with
+// each owner that it waits for. The error is that of ctx if ctx ended first; any other error means that this machine
+// does not support such locks, or that a process of another user occupies the name.
 func Acquire(ctx context.Context, name string, self Owner, waiting func(Owner)) (*Lock, error) {
 	var last Owner
 	for told := false; ; {
@@ -141,26 +142,27 @@ func attempt(name string, self Owner) (*Lock, *holder, error) {
 		case err == nil:
 			held, err := meet(connection)
 			return nil, held, err
-		case errors.Is(err, unix.ECONNREFUSED): // it ended meanwhile
+		case errors.Is(err, unix.ECONNREFUSED): // it has ended
 		case errors.Is(err, unix.EAGAIN): // its queue is full
 			return nil, &holder{}, nil
 		default:
-			return nil, nil, fmt.Errorf("ask who holds the abstract unix socket %s: %w", address, err)
+			return nil, nil, fmt.Errorf("read the owner of the abstract unix socket %s: %w", address, err)
 		}
 		time.Sleep(pause)
 	}
 	return nil, nil, fmt.Errorf("a process occupies the abstract unix socket %s without listening on it; find it with ss -xap", address)
 }
 
-// holder is a process that holds the lock, seen from one that waits. Without a connection nothing is known of it.
+// holder is the process that holds the lock, as a waiting process sees it. Without a connection nothing is known about
+// it.
 type holder struct {
 	connection *net.UnixConn
 	owner      Owner
-	// ended reports that the process closed the connection at once: it is about to end.
+	// ended reports that the process closed the connection immediately: it is ending.
 	ended bool
 }
 
-// meet learns who is at the other end.
+// meet reads the owner's description.
 func meet(connection *net.UnixConn) (*holder, error) {
 	peer, err := credentials(connection)
 	if err == nil && int(peer.Uid) != os.Geteuid() {
@@ -175,7 +177,7 @@ func meet(connection *net.UnixConn) (*holder, error) {
 	_ = connection.SetReadDeadline(time.Now().Add(introduction))
 	n, err := connection.Read(line)
 	if err == nil {
-		_ = json.Unmarshal(line[:n], &h.owner) // what cannot be read stays unknown
+		_ = json.Unmarshal(line[:n], &h.owner) // fields that cannot be read stay empty
 	}
 	h.ended = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 	if peer.Pid != 0 {
@@ -184,7 +186,7 @@ func meet(connection *net.UnixConn) (*holder, error) {
 	return h, nil
 }
 
-// wait returns nil when the process may have ended, and ctx's error when ctx ended first.
+// wait returns nil when the process may have ended, and the error of ctx if that ended first.
 func (h *holder) wait(ctx context.Context) error {
 	if h.connection == nil {
 		select {
@@ -198,19 +200,19 @@ func (h *holder) wait(ctx context.Context) error {
 	defer stop()
 	rest := make([]byte, maxIntroduction)
 	for {
-		if _, err := h.connection.Read(rest); err != nil { // the end: nothing more is ever said
+		if _, err := h.connection.Read(rest); err != nil { // the holder sends nothing more; reading returns when it ends
 			break
 		}
 	}
 	_ = h.connection.Close()
 	select {
 	case <-ctx.Done():
-	case <-time.After(pause): // the kernel closes what a process has open one by one
+	case <-time.After(pause): // the kernel closes the files of a process one after another
 	}
 	return context.Cause(ctx)
 }
 
-// newLock answers those who wait, in the background.
+// newLock answers waiting processes in the background.
 func newLock(listener *net.UnixListener, self Owner) *Lock {
 	self.PID, self.Since = os.Getpid(), time.Now().UTC().Truncate(time.Second)
 	l := &Lock{listener: listener, owner: self, waiting: map[*net.UnixConn]struct{}{}, slots: make(chan struct{}, maxWaiting)}
@@ -218,7 +220,7 @@ func newLock(listener *net.UnixListener, self Owner) *Lock {
 	return l
 }
 
-// Release gives the lock up. One who waits takes it at once.
+// Release releases the lock. A waiting process takes it immediately.
 func (l *Lock) Release() error {
 	err := l.listener.Close() // first, so that the name is free when the connections break
 	l.mu.Lock()
@@ -244,14 +246,14 @@ func (l *Lock) accept() {
 			_ = connection.Close()
 		case errors.Is(err, net.ErrClosed):
 			return
-		default: // such as too many open files
+		default: // for example too many open files
 			time.Sleep(introduction)
 		}
 		<-l.slots
 	}
 }
 
-// keep reports whether a connection is to be answered: it is of the same user, and the lock is still held.
+// keep reports whether to answer a connection: it is of the same user, and the lock is still held.
 func (l *Lock) keep(connection *net.UnixConn) bool {
 	peer, err := credentials(connection)
 	if err != nil || int(peer.Uid) != os.Geteuid() {
@@ -266,7 +268,7 @@ func (l *Lock) keep(connection *net.UnixConn) bool {
 	return true
 }
 
-// introduce says who holds the lock, and keeps the connection until the other end or Release closes it.
+// introduce sends the owner's description, and keeps the connection open until the other end or Release closes it.
 func (l *Lock) introduce(connection *net.UnixConn) {
 	defer func() { <-l.slots }()
 	line, err := json.Marshal(l.owner)
@@ -282,7 +284,7 @@ func (l *Lock) introduce(connection *net.UnixConn) {
 	delete(l.waiting, connection)
 }
 
-// credentials are those of the process at the other end: of a listener, the one that called listen(2).
+// credentials returns those of the process at the other end; for a listener, of the one that called listen(2).
 func credentials(connection *net.UnixConn) (peer *unix.Ucred, err error) {
 	raw, err := connection.SyscallConn()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fresh is a name that no other test has.
+// fresh returns a name that no other test uses.
 func fresh(t *testing.T) string { return fmt.Sprintf("%s-%d", t.Name(), os.Getpid()) }
 
 // must takes the lock or fails the test.
@@ -27,7 +27,7 @@ func must(t *testing.T, name string, self Owner) *Lock {
 	return lock
 }
 
-// waiter is an Acquire in the background.
+// waiter runs Acquire in the background.
 type waiter struct {
 	lock chan *Lock
 	err  chan error
@@ -96,7 +96,7 @@ func TestAcquireWaitsForEachOwner(t *testing.T) {
 	}
 }
 
-// TestOneAtATime has many more wait than a holder keeps connections of: each gets the lock once, alone.
+// TestOneAtATime has more waiting processes than a holder keeps connections: each gets the lock once, alone.
 func TestOneAtATime(t *testing.T) {
 	name := fresh(t)
 	lock := must(t, name, Owner{})
@@ -143,7 +143,7 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestSilentOwner has the name held by a process that never answers, as one that is stopped: it is waited for.
+// TestSilentOwner checks that Acquire waits for a holder that never answers, such as a stopped process.
 func TestSilentOwner(t *testing.T) {
 	name := fresh(t)
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: "@" + name})
@@ -162,7 +162,7 @@ func TestSilentOwner(t *testing.T) {
 	}
 }
 
-// TestOccupiedName has the name bound by somebody who does not listen: an error, not a wait.
+// TestOccupiedName checks that a name that is bound and not listened on is an error.
 func TestOccupiedName(t *testing.T) {
 	name := fresh(t)
 	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -179,7 +179,7 @@ func TestOccupiedName(t *testing.T) {
 	}
 }
 
-// TestHolder asks for the owner of a lock, without taking it.
+// TestHolder checks that Holder returns the owner and does not take the lock.
 func TestHolder(t *testing.T) {
 	name := fresh(t)
 	if owner, held, err := Holder(name); held || err != nil {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Processes lists the ids of the other processes whose name has a prefix in this network namespace, as far as they can be seen: a pod
-// that does not share the host's process namespace sees none but its own.
+// Processes returns the ids of the other processes in this network namespace whose name has a prefix, as far as they
+// are visible: a pod that does not share the host's process namespace sees only its own.
 func Processes(prefix string) ([]int, error) {
 	own, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
@@ -27,7 +27,7 @@ func Processes(prefix string) ([]int, error) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		// A process that ended meanwhile has neither.
+		// A process that has ended has neither.
 		command, _ := os.ReadFile(filepath.Join(folder, "comm"))
 		namespace, _ := os.Readlink(filepath.Join(folder, "ns/net"))
 		if strings.HasPrefix(string(command), prefix) && namespace == own {

@@ -10,15 +10,16 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// Feature is something of nf_tables that the rules of a service proxy need.
+// Feature is a feature of nf_tables that the rules of a service proxy need.
 type Feature struct {
-	// Name describes it, and Module is the kernel module that has it.
+	// Name describes it, and Module is the kernel module that provides it.
 	Name, Module string
-	// Err is why it does not work here; nil if it does.
+	// Err is the reason if it does not work; nil if it does.
 	Err error
 }
 
-// features are rules in nft's language for the family %[1]s with the address type %[2]s, each with all that it needs.
+// features are rules in nft's language for the family %[1]s with the address type %[2]s, each with the objects that it
+// needs.
 func features() []struct{ name, module, text string } {
 	return []struct{ name, module, text string }{
 		{"tables", "nf_tables", ""},
@@ -35,7 +36,7 @@ func features() []struct{ name, module, text string } {
 }
 
 // Probe tries each feature with `nft --check`, for which the kernel checks everything and writes nothing. It may load
-// modules, as writing the rules does. The error means that nft itself is missing.
+// modules, as writing the rules does. The error means that nft is missing.
 func Probe(ctx context.Context, family knftables.Family) ([]Feature, error) {
 	program, err := exec.LookPath("nft")
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// TestKernelProbe finds every feature on this kernel, writes nothing, and finds none without CAP_NET_ADMIN or nft.
+// TestKernelProbe checks that every feature works on this kernel, that nothing is written, and that the features fail
+// without CAP_NET_ADMIN or nft.
 func TestKernelProbe(t *testing.T) {
 	netns.Enter(t, "nft")
 	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {

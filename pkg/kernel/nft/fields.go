@@ -17,7 +17,7 @@ import (
 // field is a data type of nft: the number by which nft stores it in NFTA_SET_KEY_TYPE (enum datatypes).
 type field uint32
 
-// The data types that keys and values are made of.
+// The data types of keys and values.
 const (
 	fieldInteger field = 4
 	fieldIPv4    field = 7

@@ -13,9 +13,9 @@ var errClosed = errors.New("the table is closed")
 
 // socket is a netlink socket to nf_tables.
 //
-// The kernel executes a request while it is being sent, and waits there for whoever holds nf_tables' lock. So each
-// request runs on a goroutine of its own, and its caller waits for that or for the end of a context. The next request
-// waits for the one before.
+// The kernel executes a request while it is being sent, and may wait for the holder of nf_tables' lock. So each request
+// runs on a goroutine of its own, and its caller waits for that or for the end of a context. The next request waits for
+// the one before.
 type socket struct {
 	*netlink.Socket
 	closed bool
@@ -40,8 +40,8 @@ func (s *socket) close() error {
 	return s.Close()
 }
 
-// do runs f, which uses the socket, and returns what it returns. If ctx ends first it returns false, and f goes on
-// without the caller: f must not touch what the caller uses after that.
+// do runs f, which uses the socket, and returns its result. If ctx ends first it returns false, and f continues without
+// the caller: f must not touch what the caller uses after that.
 func (s *socket) do(ctx context.Context, f func() error) (finished bool, _ error) {
 	select {
 	case s.turn <- struct{}{}:

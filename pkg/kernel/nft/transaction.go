@@ -6,8 +6,8 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// transactions makes transactions for a table. knftables has them made by what runs them, either nft(8), which need not be
-// installed yet, or a fake, which is used for nothing else here.
+// transactions creates transactions for a table. knftables has this method only on what runs them: nft(8), which may
+// not be installed, or a fake, which is used for nothing else here.
 type transactions struct{ factory *knftables.Fake }
 
 func newTransactions(family knftables.Family, table string) transactions {

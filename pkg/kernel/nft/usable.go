@@ -20,7 +20,7 @@ const (
 	anyKernel = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
 )
 
-// OpenUsable is [Open] for a caller that is going to write. If writing cannot work, the error says what is missing: the
+// OpenUsable is [Open] for a caller that will write. If writing cannot work, the error says what is missing: the
 // program nft, a newer version of it, Linux 5.13 or later, or CAP_NET_ADMIN. It writes nothing.
 func OpenUsable(family knftables.Family, table string) (Table, error) {
 	opened, err := open(family, table)

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package scratch runs a program in a network namespace of its own, which ends with it: nothing that it does to interfaces,
-// rules or settings there affects the machine.
+// Package scratch runs a program in a new network namespace, which ends with it: changes of interfaces, rules or
+// settings there do not affect the machine.
 package scratch
 
 import (
@@ -27,7 +27,7 @@ func Own() (Namespace, error) {
 	return Namespace(name), nil
 }
 
-// Command is [exec.CommandContext] for a program in a new network namespace. To start it needs CAP_SYS_ADMIN; [Refused]
+// Command is [exec.CommandContext] for a program in a new network namespace. Starting it needs CAP_SYS_ADMIN; [Refused]
 // explains the error.
 func Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, program, args...)
@@ -35,5 +35,5 @@ func Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	return command
 }
 
-// Refused reports whether a [Command] could not start because this process may not make a network namespace.
+// Refused reports whether a [Command] could not start because this process must not create a network namespace.
 func Refused(err error) bool { return errors.Is(err, unix.EPERM) }

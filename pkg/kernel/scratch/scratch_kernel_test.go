@@ -11,7 +11,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// TestKernelCommand runs a program in a namespace of its own, and not at all without CAP_SYS_ADMIN.
+// TestKernelCommand runs a program in a new network namespace, and checks the error without CAP_SYS_ADMIN.
 func TestKernelCommand(t *testing.T) {
 	netns.Enter(t, "readlink")
 	own, err := Own()

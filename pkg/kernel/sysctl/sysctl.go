@@ -1,4 +1,4 @@
-// Package sysctl is the door to the kernel's settings below /proc/sys.
+// Package sysctl reads and writes the kernel's settings below /proc/sys.
 package sysctl
 
 import (
@@ -76,7 +76,7 @@ func hint(err error) string {
 	return ""
 }
 
-// Fake is settings in memory, those in Values. If Refuse is not nil, every write fails with it.
+// Fake holds settings in memory, in Values. If Refuse is not nil, every write fails with it.
 type Fake struct {
 	Values map[string]string
 	Refuse error

@@ -1,6 +1,6 @@
 // Package configfile reads and writes configuration files.
 //
-// A file is decoded as Kubernetes decodes it (sigs.k8s.io/yaml and sigs.k8s.io/json), and beside that walked through
-// as a tree of YAML nodes, which knows lines: so every problem of a file is told at once, each with its line and the
-// path of its field, as the file's own version names it.
+// A file is decoded as Kubernetes decodes it (sigs.k8s.io/yaml and sigs.k8s.io/json). In addition it is parsed into a
+// tree of YAML nodes with lines, so that all errors of a file are reported together, each with its line and the path of
+// its field in the file's version.
 package configfile

@@ -12,11 +12,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
-// maxManifestSize is the size in bytes beyond which a manifest is refused: a List may hold every ConfigMap of a cluster.
+// maxManifestSize is the maximum size of a manifest in bytes: a List may contain all ConfigMaps of a cluster.
 const maxManifestSize = 64 << 20
 
-// ReadManifest reads a configuration from a file or, if name is "-", from stdin. Unlike Read it also understands a
-// ConfigMap with a configuration in its data, or a List with such a ConfigMap, as kubectl prints them.
+// ReadManifest reads a configuration from a file or, if name is "-", from stdin. Unlike Read it also accepts a
+// ConfigMap that contains a configuration, or a List with such a ConfigMap, as printed by kubectl.
 func ReadManifest(name string, stdin io.Reader) (*File, error) {
 	from := stdin
 	if name == "-" {
@@ -34,7 +34,7 @@ func ReadManifest(name string, stdin io.Reader) (*File, error) {
 		return nil, err
 	}
 	if len(data) > maxManifestSize {
-		return nil, Problems{{File: name, Detail: "larger than 64 MiB, which no manifest of a configuration is; is it the right file?"}}
+		return nil, Problems{{File: name, Detail: "larger than 64 MiB; is it the right file?"}}
 	}
 	held, err := inConfigMaps(name, data)
 	switch {
@@ -49,7 +49,7 @@ func ReadManifest(name string, stdin io.Reader) (*File, error) {
 	for _, c := range held {
 		places = append(places, c.place)
 	}
-	return nil, Problems{{File: name, Detail: fmt.Sprintf("holds %d values with a configuration, want one: %s", len(held), strings.Join(places, ", "))}}
+	return nil, Problems{{File: name, Detail: fmt.Sprintf("contains %d configurations, want one: %s", len(held), strings.Join(places, ", "))}}
 }
 
 func open(name string) (*os.File, error) {
@@ -59,7 +59,7 @@ func open(name string) (*os.File, error) {
 	}
 	if info, err := f.Stat(); err == nil && info.IsDir() {
 		f.Close()
-		return nil, Problems{{File: name, Detail: "is a directory; name a file in it"}}
+		return nil, Problems{{File: name, Detail: "is a directory; want a file"}}
 	}
 	return f, nil
 }
@@ -71,11 +71,11 @@ type content struct {
 	text  []byte
 }
 
-// inConfigMaps finds the configurations in the ConfigMaps of a file; nil if it holds no ConfigMap and no List.
+// inConfigMaps returns the configurations in the ConfigMaps of a file; nil if it contains no ConfigMap and no List.
 func inConfigMaps(name string, data []byte) ([]content, error) {
 	docs, errs := yamldoc.Split(name, data)
 	if len(errs) > 0 || len(docs) != 1 {
-		return nil, nil // Parse reports what is wrong
+		return nil, nil // Parse reports the error
 	}
 	root, errs := docs[0].Node()
 	if len(errs) > 0 || root.Kind != yaml.MappingNode {
@@ -97,13 +97,13 @@ func inConfigMaps(name string, data []byte) ([]content, error) {
 		found = append(found, inConfigMap(name, object)...)
 	}
 	if len(found) == 0 {
-		return nil, Problems{{File: name, Detail: "no data of a ConfigMap in it is a " + config.Kind + "; " + wanted()}}
+		return nil, Problems{{File: name, Detail: "no ConfigMap in it contains a " + config.Kind + "; " + wanted()}}
 	}
 	return found, nil
 }
 
-// inConfigMap finds the configurations in one ConfigMap. Lines of a literal block are those of the file; any other scalar
-// has lines of its own.
+// inConfigMap returns the configurations in one ConfigMap. Lines in a literal block are those of the file; any other
+// scalar has its own lines.
 func inConfigMap(name string, object *yaml.Node) (found []content) {
 	data := child(object, "data")
 	for i := 0; data != nil && i+1 < len(data.Content); i += 2 {
@@ -112,7 +112,7 @@ func inConfigMap(name string, object *yaml.Node) (found []content) {
 		if value.Kind != yaml.ScalarNode || len(errs) > 0 || len(inner) == 0 {
 			continue
 		}
-		// A configuration that does not parse is one, if it looks like one: its errors are wanted.
+		// A value that looks like a configuration and cannot be parsed counts as one, so that its errors are reported.
 		if root, errs := inner[0].Node(); len(errs) == 0 {
 			if kind, _ := scalarField(root, "kind"); kind != config.Kind {
 				continue
@@ -133,7 +133,7 @@ func inConfigMap(name string, object *yaml.Node) (found []content) {
 	return found
 }
 
-// child gives the value of a field of a mapping; nil if there is none.
+// child returns the value of a field of a mapping; nil if there is none.
 func child(mapping *yaml.Node, name string) *yaml.Node {
 	for i := 0; mapping != nil && mapping.Kind == yaml.MappingNode && i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == name {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// configMap is what "kubectl get configmap kube-proxy -o yaml" prints.
+// configMap is the output of "kubectl get configmap kube-proxy -o yaml".
 const configMap = `apiVersion: v1
 data:
   config.conf: |-
@@ -26,7 +26,7 @@ func indented(text string) string {
 	return "- " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n"
 }
 
-// TestReadManifest proves that a configuration is found in a ConfigMap and a List, with the lines of the file.
+// TestReadManifest checks that a configuration is found in a ConfigMap and a List, with the lines of the file.
 func TestReadManifest(t *testing.T) {
 	good, bad := fmt.Sprintf(configMap, "nftables"), fmt.Sprintf(configMap, "userspace")
 	other := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\ndata: {a: b}\n"
@@ -42,8 +42,8 @@ func TestReadManifest(t *testing.T) {
 		"JSON":                 {in: `{"kind": "ConfigMap", "apiVersion": "v1", "data": {"config.conf": "kind: KubeProxyConfiguration\napiVersion: kubeproxy.config.k8s.io/v1alpha1\nmode: nftables"}}`, mode: "nftables"},
 		"a List":               {in: list + indented(other) + indented(good), mode: "nftables"},
 		"a bad value":          {in: bad, mode: "userspace"},
-		"two of them":          {in: list + indented(good) + indented(bad), err: "holds 2 values with a configuration, want one: kube-system/kube-proxy config.conf (line 6), kube-system/kube-proxy config.conf (line 19)"},
-		"none":                 {in: other, err: "no data of a ConfigMap in it is a KubeProxyConfiguration"},
+		"two of them":          {in: list + indented(good) + indented(bad), err: "contains 2 configurations, want one: kube-system/kube-proxy config.conf (line 6), kube-system/kube-proxy config.conf (line 19)"},
+		"none":                 {in: other, err: "no ConfigMap in it contains a KubeProxyConfiguration"},
 		"does not parse":       {in: strings.Replace(good, "nftables", "[", 1), err: "<stdin>:6: is not YAML"},
 		"quoted, not parsable": {in: quoted, err: `<stdin>, data["config"]:3: is not YAML`},
 	} {
@@ -62,13 +62,12 @@ func TestReadManifest(t *testing.T) {
 			t.Errorf("%s: mode is in line %d", name, file.doc.LineOf("mode"))
 		}
 	}
-	if _, err := Parse("f", []byte(good)); err == nil || !strings.Contains(err.Error(), `f:10: kind: a ConfigMap is not a configuration; "kube-proxy config convert" takes the one out that it holds`) {
+	if _, err := Parse("f", []byte(good)); err == nil || !strings.Contains(err.Error(), `f:10: kind: a ConfigMap is not a configuration; "kube-proxy config convert" extracts the one in it`) {
 		t.Errorf("a ConfigMap as --config: %v", err)
 	}
 }
 
-// TestAllErrorsAtOnce proves that values that cannot be decoded hide no others, and that no error is reported that only
-// follows from them.
+// TestAllErrorsAtOnce checks that values that cannot be decoded hide no other errors, and cause no further ones.
 func TestAllErrorsAtOnce(t *testing.T) {
 	file, err := Parse("f", []byte(oldHead+"iptables: {syncPeriod: 60, minSyncPeriod: 45s}\nportRange: x\nfoo: 1\nmode: [ipvs]\nnodePortAddresses: [{a: b}, x]\n"))
 	if err != nil {

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Problem is one thing that is wrong in a file.
+// Problem is an error in a file.
 type Problem struct {
 	File   string
-	Line   int    // from 1; 0 if it belongs to no line
-	Field  string // path of the field in the file's version; empty if it belongs to none
+	Line   int    // from 1; 0 if unknown
+	Field  string // path of the field in the file's version; empty if there is none
 	Detail string
 }
 
-// String gives "file:line: field: detail".
+// String returns "file:line: field: detail".
 func (p Problem) String() string {
 	var b strings.Builder
 	b.WriteString(p.File)
@@ -30,10 +30,10 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Problems is all that is wrong in a file. As an error it tells one a line.
+// Problems are all errors in a file.
 type Problems []Problem
 
-// Error gives one line for each problem.
+// Error returns one line for each problem.
 func (p Problems) Error() string {
 	lines := make([]string, len(p))
 	for i := range p {
@@ -42,7 +42,7 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// orNil makes an empty list no error.
+// orNil returns nil for an empty list.
 func (p Problems) orNil() error {
 	if len(p) == 0 {
 		return nil
@@ -50,7 +50,7 @@ func (p Problems) orNil() error {
 	return p.sorted()
 }
 
-// sorted orders by line; what belongs to no line comes last.
+// sorted sorts by line; problems without a line come last.
 func (p Problems) sorted() Problems {
 	sorted := slices.Clone(p)
 	slices.SortStableFunc(sorted, func(a, b Problem) int {

@@ -20,28 +20,28 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
-// MaxSize is the size in bytes beyond which a file is refused unread. A ConfigMap cannot hold more.
+// MaxSize is the maximum size of a file in bytes. A ConfigMap cannot hold more.
 const MaxSize = 1 << 20
 
-// File is a configuration file. Whether its values are valid is for Check to report.
+// File is a configuration file. Check validates its values.
 type File struct {
-	// Name is the path it was read from.
+	// Name is the path of the file.
 	Name string
 	// Version is v1alpha1 or v1alpha2.
 	Version string
-	// Config is what it says, with all defaults filled in.
+	// Config is the configuration, with all defaults.
 	Config *config.KubeProxyConfiguration
-	// Warnings are unknown and duplicate fields, which had no effect. With configHardFail they are errors of Check.
+	// Warnings are unknown and duplicate fields, which had no effect. With configHardFail Check returns them as errors.
 	Warnings Problems
-	// Dropped are settings that the internal form has no place for.
+	// Dropped are settings that do not exist in the internal form.
 	Dropped []config.Loss
 
 	doc     *yamldoc.Document
 	wrong   Problems        // values that could not be decoded
-	invalid field.ErrorList // values of fields that the internal form has no place for
+	invalid field.ErrorList // values of fields that do not exist in the internal form
 }
 
-// Read reads a file. The error is of type Problems if the file's content is to blame.
+// Read reads a file. The error is of type Problems if the file's content is invalid.
 func Read(name string) (*File, error) {
 	f, err := open(name)
 	if err != nil {
@@ -58,13 +58,14 @@ func ReadFrom(name string, r io.Reader) (*File, error) {
 		return nil, err
 	}
 	if len(data) > MaxSize {
-		return nil, Problems{{File: name, Detail: "larger than 1 MiB, which no configuration is; is it the right file?"}}
+		return nil, Problems{{File: name, Detail: "larger than 1 MiB; is it the right file?"}}
 	}
 	return Parse(name, data)
 }
 
-// Parse decodes the content of a file; name is for messages. It returns an error, of type Problems, only if nothing can be
-// made of the content. Values that cannot be decoded count as left out, and Check reports them with everything else.
+// Parse decodes the content of a file; name is for messages. It returns an error, of type Problems, only if the content
+// cannot be decoded at all. Single values that cannot be decoded get their default, and Check reports them with all
+// other errors.
 func Parse(name string, data []byte) (*File, error) {
 	doc, root, problem := parseTree(name, data)
 	if problem != nil {
@@ -85,7 +86,7 @@ func Parse(name string, data []byte) (*File, error) {
 	text := doc.Text
 	if len(walk.wrong) > 0 {
 		prune(root)
-		text, err = yaml.Marshal(root) // without the values that are wrong
+		text, err = yaml.Marshal(root) // without the values that cannot be decoded
 	}
 	if err == nil {
 		err = file.decode(s, text, versioned)
@@ -99,7 +100,7 @@ func Parse(name string, data []byte) (*File, error) {
 	return file, nil
 }
 
-// decode fills versioned and the file's Config from data.
+// decode decodes data into versioned and the file's Config.
 func (f *File) decode(s *runtime.Scheme, data []byte, versioned runtime.Object) error {
 	asJSON, err := sigsyaml.YAMLToJSON(data)
 	if err != nil {
@@ -116,7 +117,7 @@ func (f *File) decode(s *runtime.Scheme, data []byte, versioned runtime.Object) 
 	return s.Convert(versioned, f.Config, nil)
 }
 
-// parseTree parses the one document of a file.
+// parseTree parses the only document of a file.
 func parseTree(name string, data []byte) (*yamldoc.Document, *yaml.Node, *Problem) {
 	docs, errs := yamldoc.Split(name, data)
 	if len(errs) > 0 {
@@ -132,7 +133,7 @@ func parseTree(name string, data []byte) (*yamldoc.Document, *yaml.Node, *Proble
 		case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
 			continue
 		case root != nil:
-			return nil, nil, &Problem{File: name, Line: n.Line, Detail: "a second document begins here; a configuration is one document"}
+			return nil, nil, &Problem{File: name, Line: n.Line, Detail: "a second document begins here; want only one"}
 		}
 		doc, root = d, n
 	}
@@ -153,7 +154,7 @@ func version(name string, root *yaml.Node) (schema.GroupVersion, *Problem) {
 	switch {
 	case kind == "ConfigMap" || kind == "List" || kind == "ConfigMapList":
 		return gv, &Problem{File: name, Line: kindLine, Field: "kind",
-			Detail: fmt.Sprintf("a %s is not a configuration; \"kube-proxy config convert\" takes the one out that it holds", kind)}
+			Detail: fmt.Sprintf("a %s is not a configuration; \"kube-proxy config convert\" extracts the one in it", kind)}
 	case apiVersion == "":
 		return gv, &Problem{File: name, Line: apiLine, Field: "apiVersion", Detail: "missing; " + wanted()}
 	case kind == "":
@@ -166,7 +167,7 @@ func version(name string, root *yaml.Node) (schema.GroupVersion, *Problem) {
 	return gv, nil
 }
 
-// wanted names what a file must begin with.
+// wanted describes the required apiVersion and kind.
 func wanted() string {
 	var versions []string
 	for _, v := range scheme.Versions() {
@@ -175,7 +176,7 @@ func wanted() string {
 	return fmt.Sprintf("want kind %s with apiVersion %s", config.Kind, strings.Join(versions, " or "))
 }
 
-// scalarField gives the value and the line of a field of a mapping; "" if it has no such field.
+// scalarField returns the value and the line of a field of a mapping; "" if there is none.
 func scalarField(mapping *yaml.Node, name string) (string, int) {
 	if value := child(mapping, name); value != nil && value.Kind == yaml.ScalarNode {
 		return value.Value, value.Line
@@ -183,9 +184,9 @@ func scalarField(mapping *yaml.Node, name string) (string, int) {
 	return "", 0
 }
 
-// Check joins the errors of validation with what only the file knows: lines, the names of its version, values that could
-// not be decoded, and with configHardFail its unknown and duplicate fields. The paths of errs are those of v1alpha2. It
-// returns Problems, or nil.
+// Check adds to the errors of validation what only the file knows: lines, the field names of its version, values that
+// could not be decoded, and with configHardFail unknown and duplicate fields. The paths of errs are those of v1alpha2.
+// It returns Problems, or nil.
 func (f *File) Check(errs field.ErrorList) error {
 	problems := slices.Clone(f.wrong)
 	if f.Config.ConfigHardFail || len(f.wrong) > 0 {
@@ -206,8 +207,8 @@ func (f *File) Check(errs field.ErrorList) error {
 	return problems.orNil()
 }
 
-// undecoded reports whether an error of the field at path only follows from a value that could not be decoded: one of the
-// field itself, of a section around it, or of the syncPeriod that a minSyncPeriod is compared with.
+// undecoded reports whether an error of the field at path is only a consequence of a value that could not be decoded:
+// of the field itself, of a section that contains it, or of the syncPeriod that a minSyncPeriod is compared with.
 func (f *File) undecoded(path string) bool {
 	compared := path
 	if section, found := strings.CutSuffix(path, "minSyncPeriod"); found {
@@ -219,7 +220,7 @@ func (f *File) undecoded(path string) bool {
 	})
 }
 
-// locate gives the line of a field, or of the section that lacks it.
+// locate returns the line of a field, or of the section where it is missing.
 func (f *File) locate(e *field.Error, path string) Problem {
 	p := Problem{File: f.Name, Field: path, Detail: e.ErrorBody()}
 	if line, found := f.doc.Find(path); found {

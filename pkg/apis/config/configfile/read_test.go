@@ -16,7 +16,7 @@ const (
 	latestHead = "apiVersion: kubeproxy.config.k8s.io/v1alpha2\nkind: KubeProxyConfiguration\n"
 )
 
-// TestBadInput proves that what is no configuration gives errors that name the line.
+// TestBadInput checks that invalid files give errors with their line.
 func TestBadInput(t *testing.T) {
 	tests := []struct {
 		name string
@@ -74,7 +74,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestStrictness proves that unknown and duplicate fields are named with their line in both versions, and when they
+// TestStrictness checks that unknown and duplicate fields are reported with their line in both versions, and when they
 // are errors.
 func TestStrictness(t *testing.T) {
 	tests := []struct {
@@ -117,8 +117,8 @@ func TestStrictness(t *testing.T) {
 	}
 }
 
-// TestValuesOfOldParser proves that values mean what they mean to Kubernetes, whose parser follows YAML 1.1, and that
-// JSON is read too.
+// TestValuesOfOldParser checks that values are parsed as in Kubernetes, whose parser implements YAML 1.1, and that JSON
+// is accepted.
 func TestValuesOfOldParser(t *testing.T) {
 	file, err := Parse("f", []byte(oldHead+"ipvs: {strictARP: yes}\noomScoreAdj: 0x10\nnodePortAddresses: null\n---\n"))
 	if err != nil {
@@ -136,7 +136,7 @@ func TestValuesOfOldParser(t *testing.T) {
 	}
 }
 
-// TestCheckFindsLines proves that errors are told at the line and by the name that the file's version has.
+// TestCheckFindsLines checks that errors have the line and the field name of the file's version.
 func TestCheckFindsLines(t *testing.T) {
 	errs := field.ErrorList{
 		field.Invalid(field.NewPath("linux", "oomScoreAdj"), 5, "wrong"),
@@ -156,7 +156,7 @@ func TestCheckFindsLines(t *testing.T) {
 	}
 }
 
-// TestUnreadable proves that what cannot be read gives one error that says why, and quickly.
+// TestUnreadable checks that a file that cannot be read gives one error with the reason, quickly.
 func TestUnreadable(t *testing.T) {
 	directory := t.TempDir()
 	large := filepath.Join(directory, "large")
@@ -172,7 +172,7 @@ func TestUnreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		directory:                     "is a directory; name a file in it",
+		directory:                     "is a directory; want a file",
 		filepath.Join(directory, "x"): "no such file or directory",
 		large:                         "larger than 1 MiB",
 		deep:                          "exceeded max depth",
@@ -188,7 +188,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestWrite proves that a file is replaced as a whole or not at all.
+// TestWrite checks that a file is replaced atomically.
 func TestWrite(t *testing.T) {
 	directory := t.TempDir()
 	name := filepath.Join(directory, "f")
@@ -216,7 +216,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// FuzzParse looks for input that ends in a panic, or in an error without words.
+// FuzzParse checks that no input causes a panic or an empty error.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"", "a: &a [*a]", latestHead, oldHead + "mode: x\n<<: {}\n", latestHead + "x: &x {<<: *x}\nlinux: *x\n", "{}", "? [a]\n: b\n", latestHead + "? {a: b}\n: c\n",
 		latestHead + "linux: &x {" + strings.Repeat("<<: *x, ", 12) + "}\n"} {

@@ -24,10 +24,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
-// rounds is how many random configurations each round trip is tried with.
+// rounds is the number of random configurations for each round trip.
 const rounds = 150
 
-// newFiller fills objects with random values of every field; the fields with a choice of meanings get those.
+// newFiller fills objects with random values in every field; fields with a fixed set of values get one of these.
 func newFiller(seed int64) *randfill.Filler {
 	pick := func(c randfill.Continue, values ...string) string { return values[c.Intn(len(values))] }
 	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(0, 3).MaxDepth(10).Funcs(
@@ -54,7 +54,7 @@ func newFiller(seed int64) *randfill.Filler {
 	)
 }
 
-// reread writes a configuration in a version and reads that again.
+// reread writes a configuration in a version and reads it again.
 func reread(t *testing.T, cfg *config.KubeProxyConfiguration, version string) *File {
 	t.Helper()
 	data, err := Encode(cfg, version)
@@ -71,7 +71,7 @@ func reread(t *testing.T, cfg *config.KubeProxyConfiguration, version string) *F
 	return file
 }
 
-// TestLatestSaysEverything proves that the latest version can say whatever the internal form holds.
+// TestLatestSaysEverything checks that the latest version can express every internal configuration.
 func TestLatestSaysEverything(t *testing.T) {
 	for seed := range int64(rounds) {
 		in := &v1alpha2.KubeProxyConfiguration{}
@@ -83,8 +83,8 @@ func TestLatestSaysEverything(t *testing.T) {
 	}
 }
 
-// TestOldVersionComesBack proves that a file of v1alpha1, converted to the latest version and back, is equivalent for
-// the mode that is active, and that whatever is not the same is in the list of what was dropped.
+// TestOldVersionComesBack checks that a file of v1alpha1, converted to the latest version and back, is equivalent in
+// the active mode, and that every other difference is in the list of dropped settings.
 func TestOldVersionComesBack(t *testing.T) {
 	changed := map[string]bool{}
 	for seed := range int64(rounds) {
@@ -125,8 +125,9 @@ func TestOldVersionComesBack(t *testing.T) {
 	}
 }
 
-// differentMeaningless lists the paths at which two equivalent files may differ although nothing was dropped: other
-// spellings of "no address", and inactive sections that left out, or had the default of, what all modes share now.
+// differentMeaningless returns the paths at which two equivalent files may differ although nothing was dropped: other
+// spellings of "no address", and settings in inactive sections that were missing or had the default of what all modes
+// share now.
 func differentMeaningless(before, after *upstream.KubeProxyConfiguration) []string {
 	var paths []string
 	if ip := netutils.ParseIPSloppy(before.BindAddress); ip != nil && ip.IsUnspecified() && after.BindAddress == "0.0.0.0" {
@@ -155,7 +156,7 @@ func differentMeaningless(before, after *upstream.KubeProxyConfiguration) []stri
 	return paths
 }
 
-// TestLossesToOldVersionAreSaid proves that what v1alpha1 cannot say of a configuration is in the list of losses.
+// TestLossesToOldVersionAreSaid checks that every setting that v1alpha1 cannot express is in the list of losses.
 func TestLossesToOldVersionAreSaid(t *testing.T) {
 	for seed := range int64(rounds) {
 		in := &v1alpha2.KubeProxyConfiguration{}
@@ -184,7 +185,7 @@ func TestLossesToOldVersionAreSaid(t *testing.T) {
 	}
 }
 
-// refused tells whether validation refuses the value at a path, so that no conversion ever meets it.
+// refused reports whether validation refuses the value at a path, so that no conversion ever meets it.
 func refused(in *v1alpha2.KubeProxyConfiguration, path string) bool {
 	switch path {
 	case "syncPeriod":
@@ -219,7 +220,7 @@ func withKind(in *upstream.KubeProxyConfiguration) *upstream.KubeProxyConfigurat
 	return out
 }
 
-// droppedPaths lists the fields of losses.
+// droppedPaths returns the fields of losses.
 func droppedPaths(losses []config.Loss) []string {
 	var paths []string
 	for _, l := range losses {
@@ -228,7 +229,7 @@ func droppedPaths(losses []config.Loss) []string {
 	return paths
 }
 
-// differences lists the paths of the leaves at which two objects differ when written as a file.
+// differences returns the paths of the leaves at which two objects differ when written to a file.
 func differences(a, b any) []string {
 	var paths []string
 	left, right := flatten(a), flatten(b)
@@ -246,7 +247,7 @@ func differences(a, b any) []string {
 	return paths
 }
 
-// flatten gives every leaf of an object by its path; lists are leaves, empty ones are not there.
+// flatten returns every leaf of an object by its path; lists are leaves, and empty ones are omitted.
 func flatten(object any) map[string]string {
 	data, err := sigsyaml.Marshal(object)
 	if err != nil {

@@ -16,11 +16,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
-// maxProblems bounds what is told of one file; the rest is more of the same.
+// maxProblems limits the problems that are reported for one file.
 const maxProblems = 50
 
-// walk compares a tree of YAML nodes with a Go type. It takes values that cannot be decoded out of the tree, so that the
-// rest can be.
+// walk compares a tree of YAML nodes with a Go type. It removes values that cannot be decoded, so that the rest can be.
 type walk struct {
 	file    string
 	version string
@@ -28,7 +27,7 @@ type walk struct {
 	strict  Problems // unknown and duplicate fields
 }
 
-// walkTree goes through a document that is to be decoded into an object of object's type.
+// walkTree walks a document that will be decoded into an object of this type.
 func walkTree(file, version string, root *yaml.Node, object any) *walk {
 	w := &walk{file: file, version: version}
 	w.value(root, reflect.TypeOf(object).Elem(), "")
@@ -41,7 +40,7 @@ func (w *walk) value(n *yaml.Node, t reflect.Type, path string) {
 		return
 	}
 	if n.Kind == yaml.AliasNode {
-		n = n.Alias // the parser resolves an alias to what has the anchor, never to another alias
+		n = n.Alias // the parser resolves an alias to its target, never to another alias
 	}
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -75,8 +74,8 @@ func (w *walk) value(n *yaml.Node, t reflect.Type, path string) {
 	}
 }
 
-// mapping checks the fields of a section. Those that a merge key brings in are checked like its own, each mapping once:
-// they may form a loop.
+// mapping checks the fields of a mapping. Merged mappings are checked too, each once, because merge keys may form a
+// loop.
 func (w *walk) mapping(n *yaml.Node, fields map[string]reflect.Type, path string, merged map[*yaml.Node]bool) {
 	merged[n] = true
 	seen := map[string]int{}
@@ -104,7 +103,7 @@ func (w *walk) mapping(n *yaml.Node, fields map[string]reflect.Type, path string
 	}
 }
 
-// hint says where an unknown field belongs in this version, or which one is spelled nearly so.
+// hint suggests where an unknown field belongs, or a field with a similar name.
 func (w *walk) hint(path, name string, fields map[string]reflect.Type) string {
 	if w.version == v1alpha1.Version {
 		if here := v1alpha1.Path(path, ""); here != path && here != "" {
@@ -123,7 +122,7 @@ func (w *walk) hint(path, name string, fields map[string]reflect.Type) string {
 	return ""
 }
 
-// kind tells whether a node has the kind that its type needs.
+// kind reports whether a node has the kind that its type needs.
 func (w *walk) kind(n *yaml.Node, want yaml.Kind, path, what string) bool {
 	if n.Kind != want {
 		w.reject(n, path, what)
@@ -132,7 +131,7 @@ func (w *walk) kind(n *yaml.Node, want yaml.Kind, path, what string) bool {
 	return true
 }
 
-// scalar checks that a single value can be decoded, with the decoder that will decode it.
+// scalar checks that a scalar can be decoded, with the decoder that will decode it.
 func (w *walk) scalar(n *yaml.Node, t reflect.Type, path string) {
 	if n.Kind == yaml.ScalarNode {
 		asJSON, err := scalarJSON(n)
@@ -146,23 +145,24 @@ func (w *walk) scalar(n *yaml.Node, t reflect.Type, path string) {
 	w.reject(n, path, wants(t, n))
 }
 
-// reject notes a value that cannot be decoded and takes it out of the tree.
+// reject records a value that cannot be decoded and removes it from the tree.
 func (w *walk) reject(n *yaml.Node, path, want string) {
 	w.wrong = append(w.wrong, Problem{File: w.file, Line: n.Line, Field: path, Detail: fmt.Sprintf("want %s, not %s", want, describe(n))})
 	*n = yaml.Node{Kind: yaml.ScalarNode, Tag: rejectedTag, Anchor: n.Anchor}
 }
 
-// rejectedTag marks a value that was taken out of the tree.
+// rejectedTag marks a value that was removed from the tree.
 const rejectedTag = "!rejected"
 
-// prune removes rejected fields from a mapping, and makes rejected items of a list null, which keeps the others' places.
+// prune removes rejected fields from a mapping, and replaces rejected items of a list by null, so that other items keep
+// their index.
 func prune(n *yaml.Node) {
 	var kept []*yaml.Node
 	for i, child := range n.Content {
 		field := n.Kind == yaml.MappingNode
 		switch {
 		case field && i%2 == 1:
-			continue // its key decides
+			continue // the key's tag decides
 		case field && n.Content[i+1].Tag == rejectedTag:
 			continue
 		case field:
@@ -178,7 +178,7 @@ func prune(n *yaml.Node) {
 	n.Content = kept
 }
 
-// scalarJSON gives the JSON that sigs.k8s.io/yaml makes of a value.
+// scalarJSON returns the JSON that sigs.k8s.io/yaml generates for a value.
 func scalarJSON(n *yaml.Node) ([]byte, error) {
 	const quoted = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 	if n.Style&quoted != 0 {
@@ -187,7 +187,7 @@ func scalarJSON(n *yaml.Node) ([]byte, error) {
 	return sigsyaml.YAMLToJSON([]byte(n.Value))
 }
 
-// wants says what a type's values look like.
+// wants describes the values of a type.
 func wants(t reflect.Type, n *yaml.Node) string {
 	switch t {
 	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[logsapi.TimeOrMetaDuration]():
@@ -236,7 +236,7 @@ func describe(n *yaml.Node) string {
 	}
 }
 
-// jsonFields collects the fields of a struct by their names in a file, those of embedded structs included.
+// jsonFields returns the fields of a struct, including embedded structs, by their names in a file.
 func jsonFields(t reflect.Type, into map[string]reflect.Type) {
 	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

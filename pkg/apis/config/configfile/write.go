@@ -13,7 +13,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/scheme"
 )
 
-// Encode writes a configuration in a version, as YAML with every default spelled out.
+// Encode writes a configuration in a version, as YAML with all defaults.
 func Encode(cfg *config.KubeProxyConfiguration, version string) ([]byte, error) {
 	versioned, err := Versioned(cfg, version)
 	if err != nil {
@@ -22,7 +22,7 @@ func Encode(cfg *config.KubeProxyConfiguration, version string) ([]byte, error) 
 	return sigsyaml.Marshal(versioned)
 }
 
-// Versioned makes the object of a version that says what a configuration does, with every default spelled out.
+// Versioned converts a configuration to a version, with all defaults.
 func Versioned(cfg *config.KubeProxyConfiguration, version string) (runtime.Object, error) {
 	s := scheme.New()
 	gvk := schema.GroupVersionKind{Group: config.GroupName, Version: version, Kind: config.Kind}
@@ -37,8 +37,7 @@ func Versioned(cfg *config.KubeProxyConfiguration, version string) (runtime.Obje
 	return versioned, nil
 }
 
-// Write puts data into a file in one step: whoever reads the file sees the old content or the new. What is no regular
-// file is written to as it is.
+// Write replaces the content of a file atomically. It writes to anything but a regular file as it is.
 func Write(name string, data []byte) (err error) {
 	if target, err := filepath.EvalSymlinks(name); err == nil {
 		name = target
@@ -74,7 +73,7 @@ func Write(name string, data []byte) (err error) {
 	return os.Rename(temporary.Name(), name)
 }
 
-// Defaults gives the configuration that a file of a version means which says nothing.
+// Defaults returns the default configuration of a version.
 func Defaults(version string) (*config.KubeProxyConfiguration, error) {
 	s := scheme.New()
 	versioned, err := s.New(schema.GroupVersionKind{Group: config.GroupName, Version: version, Kind: config.Kind})

@@ -1,6 +1,6 @@
-// Package explain is the reference of the configuration's fields. It reads the doc comments and types from v1alpha2's
-// source, the defaults from its defaulting and the old names from v1alpha1's table, so that it cannot say anything
-// else than the code does.
+// Package explain generates the reference of the configuration's fields. It reads the doc comments and types from
+// v1alpha2's source, the defaults from its defaulting and the old names from v1alpha1's table, so that it always agrees
+// with the code.
 package explain
 
 import (
@@ -21,23 +21,23 @@ import (
 
 // Field is one field of v1alpha2.
 type Field struct {
-	// Path is its place from the root, such as linux.conntrack.min; an item of a list is written as [].
+	// Path is its path from the root, such as linux.conntrack.min; an item of a list is written as [].
 	Path string
-	// Type is the kind of its values in words: string, boolean, duration, list of strings, section.
+	// Type is the type of its values in words: string, boolean, duration, list of strings, section.
 	Type string
-	// Default is the value that is filled in, as YAML; empty for sections and for what stays empty.
+	// Default is the default, as YAML; empty for sections and for fields without one.
 	Default string
-	// OldDefault is the default in v1alpha1, and of a flag, if it is another one; empty if it is the same.
+	// OldDefault is the default in v1alpha1, and of a flag, if it differs; empty if it is the same.
 	OldDefault string
-	// V1alpha1 tells its place in v1alpha1; empty if it has none there.
+	// V1alpha1 is its path in v1alpha1; empty if there is none.
 	V1alpha1 string
-	// Doc is what it does, with its unit; one paragraph.
+	// Doc describes its effect and unit in one paragraph.
 	Doc string
-	// Section tells that it has fields of its own.
+	// Section means that it has fields of its own.
 	Section bool
 }
 
-// Fields lists all fields in the order of the source; a section comes before its fields.
+// Fields returns all fields in the order of the source; a section comes before its fields.
 func Fields() ([]Field, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), "types.go", v1alpha2.TypesSource(), parser.ParseComments)
 	if err != nil {
@@ -63,7 +63,7 @@ func Fields() ([]Field, error) {
 	return r.fields, nil
 }
 
-// Find gives the field at a path and, of a section, the fields in it. The path may be one of v1alpha1.
+// Find returns the field at a path and, for a section, the fields in it. The path may be one of v1alpha1.
 func Find(fields []Field, path string) (Field, []Field, error) {
 	at := func(path string) int {
 		return slices.IndexFunc(fields, func(f Field) bool { return strings.EqualFold(f.Path, path) })
@@ -90,16 +90,16 @@ func Find(fields []Field, path string) (Field, []Field, error) {
 // reader collects fields from the syntax tree of the types.
 type reader struct {
 	structs map[string]*ast.StructType
-	// defaults and oldDefaults are those of v1alpha2 and of v1alpha1, both in the form of v1alpha2.
+	// defaults and oldDefaults are those of v1alpha2 and v1alpha1, both with the paths of v1alpha2.
 	defaults, oldDefaults map[string]any
 	fields                []Field
 }
 
-// read collects the fields of a struct whose place is prefix.
+// read collects the fields of the struct at prefix.
 func (r *reader) read(name, prefix string) {
 	for _, f := range r.structs[name].Fields.List {
 		if len(f.Names) == 0 {
-			continue // apiVersion and kind, which every file begins with
+			continue // apiVersion and kind, which every file has
 		}
 		tag := strings.Trim(f.Tag.Value, "`")
 		jsonName, _, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(tag, `json:"`), `"`), ",")
@@ -125,7 +125,7 @@ func (r *reader) read(name, prefix string) {
 	}
 }
 
-// words says what a type's values are, and of which struct its fields are, if it has any.
+// words returns the type of values in words and, for a section, the struct with its fields.
 func (r *reader) words(t ast.Expr) (words, section string) {
 	switch t := t.(type) {
 	case *ast.StarExpr:
@@ -156,7 +156,7 @@ func (r *reader) words(t ast.Expr) (words, section string) {
 	return "string", ""
 }
 
-// defaultOf gives the default of a field as YAML; empty strings and lists are no default worth telling.
+// defaultOf returns the default of a field as YAML. It ignores empty strings and lists.
 func defaultOf(defaults map[string]any, path string) string {
 	var value any = defaults
 	for name := range strings.SplitSeq(path, ".") {
@@ -174,7 +174,7 @@ func defaultOf(defaults map[string]any, path string) string {
 	}
 }
 
-// defaultValues is the default configuration of a version, as a file of v1alpha2 has it.
+// defaultValues returns the default configuration of a version, in the form of v1alpha2.
 func defaultValues(version string) (map[string]any, error) {
 	cfg, err := configfile.Defaults(version)
 	if err != nil {

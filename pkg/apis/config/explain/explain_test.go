@@ -12,8 +12,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
-// TestEveryFieldIsExplained proves that each field has a comment that begins with its name, and that durations and
-// numbers tell their unit or range.
+// TestEveryFieldIsExplained checks that each field has a comment that begins with its name, and that the comments of
+// durations and numbers contain their unit or range.
 func TestEveryFieldIsExplained(t *testing.T) {
 	fields, err := Fields()
 	if err != nil {
@@ -36,7 +36,7 @@ func TestEveryFieldIsExplained(t *testing.T) {
 	}
 }
 
-// TestFind proves that fields are found by both versions' names.
+// TestFind finds fields by the names of both versions.
 func TestFind(t *testing.T) {
 	fields, err := Fields()
 	if err != nil {
@@ -64,7 +64,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindV1alpha1 proves that every field of v1alpha1 is found by its name there.
+// TestFindV1alpha1 finds every field of v1alpha1 by its name there.
 func TestFindV1alpha1(t *testing.T) {
 	fields, err := Fields()
 	if err != nil {
@@ -104,7 +104,7 @@ func TestFindV1alpha1(t *testing.T) {
 	}
 }
 
-// TestOldDefaults proves that exactly the defaults that differ between the versions are told apart.
+// TestOldDefaults checks that exactly the defaults that differ between the versions are marked.
 func TestOldDefaults(t *testing.T) {
 	fields, err := Fields()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 )
 
-// Markdown writes the whole reference. flag gives the flag that sets the field at a path, or "".
+// Markdown returns the whole reference. flag returns the flag that sets the field at a path, or "".
 func Markdown(fields []Field, flag func(path string) string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Configuration file
@@ -48,7 +48,7 @@ file is invalid, the log and an Event on the Node say so, and the gauge servicep
 	return b.String()
 }
 
-// sections lists the places that fields are in, the root ("") first.
+// sections returns the sections with fields, the root ("") first.
 func sections(fields []Field) []string {
 	var all []string
 	for _, f := range fields {
@@ -59,12 +59,12 @@ func sections(fields []Field) []string {
 	return all
 }
 
-// sectionOf gives the place that a field is in.
+// sectionOf returns the section of a field.
 func sectionOf(f Field) string {
 	return f.Path[:max(strings.LastIndex(f.Path, "."), 0)]
 }
 
-// defaults gives the default, and that of v1alpha1 if it is another one.
+// defaults returns the default, and that of v1alpha1 if it differs.
 func defaults(f Field) string {
 	if f.OldDefault == "" {
 		return code(f.Default)
@@ -72,7 +72,7 @@ func defaults(f Field) string {
 	return fmt.Sprintf("%s (%s in v1alpha1 and without a file)", code(f.Default), code(f.OldDefault))
 }
 
-// oldPlace tells where v1alpha1 has a field.
+// oldPlace describes where the field is in v1alpha1.
 func oldPlace(f Field) string {
 	switch f.V1alpha1 {
 	case f.Path:
@@ -91,5 +91,5 @@ func code(s string) string {
 	return "`" + s + "`"
 }
 
-// escape keeps a text within its cell of a table.
+// escape escapes text for a cell of a table.
 func escape(s string) string { return strings.ReplaceAll(s, "|", `\|`) }

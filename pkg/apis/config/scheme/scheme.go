@@ -1,5 +1,5 @@
-// Package scheme knows the versions of the configuration: which type belongs to which apiVersion, its defaults, and
-// the conversions to and from the internal form.
+// Package scheme defines the versions of the configuration: the type of each apiVersion, its defaults, and the
+// conversions to and from the internal form.
 package scheme
 
 import (
@@ -20,7 +20,7 @@ func New() *runtime.Scheme {
 	return s
 }
 
-// Versions lists the served versions, the latest first. Files are written in the latest unless asked otherwise.
+// Versions returns the served versions, the latest first. Files are written in the latest by default.
 func Versions() []string {
 	return []string{v1alpha2.Version, v1alpha1.Version}
 }

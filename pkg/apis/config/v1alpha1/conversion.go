@@ -12,8 +12,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
-// Convert_v1alpha1_KubeProxyConfiguration_To_config_KubeProxyConfiguration moves what this version keeps elsewhere.
-// Of the sections of single backends, the active mode's gives the settings that all backends share.
+// Convert_v1alpha1_KubeProxyConfiguration_To_config_KubeProxyConfiguration converts fields with another path. Shared
+// settings are read from the section of the active mode.
 func Convert_v1alpha1_KubeProxyConfiguration_To_config_KubeProxyConfiguration(in *upstream.KubeProxyConfiguration, out *config.KubeProxyConfiguration, s conversion.Scope) error {
 	if err := autoConvert_v1alpha1_KubeProxyConfiguration_To_config_KubeProxyConfiguration(in, out, s); err != nil {
 		return err
@@ -40,7 +40,7 @@ func Convert_v1alpha1_KubeProxyConfiguration_To_config_KubeProxyConfiguration(in
 		out.NodeIPOverride = []string{in.BindAddress}
 	}
 	out.Windows.RunAsService = in.WindowsRunAsService
-	// This version has always warned and gone on.
+	// This version has always continued with a warning.
 	out.ConfigHardFail = false
 	return nil
 }
@@ -50,11 +50,11 @@ type shared struct {
 	syncPeriod    time.Duration
 	minSyncPeriod time.Duration
 	masqueradeAll bool
-	section       string // the section that the periods come from
+	section       string // the section with the periods
 }
 
-// sharedSettings reads the section of the active mode; iptables' where the mode is empty or has no section. ipvs takes
-// masqueradeAll from the iptables section.
+// sharedSettings reads the section of the active mode; that of iptables if the mode is empty or has no section. ipvs
+// uses masqueradeAll of the iptables section.
 func sharedSettings(in *upstream.KubeProxyConfiguration) shared {
 	ipt, ipvs, nft := &in.IPTables, &in.IPVS, &in.NFTables
 	switch config.ProxyMode(in.Mode) {
@@ -67,14 +67,14 @@ func sharedSettings(in *upstream.KubeProxyConfiguration) shared {
 	}
 }
 
-// unspecified tells whether a bindAddress overrides nothing: empty, 0.0.0.0 or ::.
+// unspecified reports whether a bindAddress overrides nothing: empty, 0.0.0.0 or ::.
 func unspecified(address string) bool {
 	ip := netutils.ParseIPSloppy(address)
 	return address == "" || (ip != nil && ip.IsUnspecified())
 }
 
-// Convert_config_KubeProxyConfiguration_To_v1alpha1_KubeProxyConfiguration writes the settings that all backends share
-// into the section of each, so that they hold whichever mode is chosen. MissingIn tells what this version cannot say.
+// Convert_config_KubeProxyConfiguration_To_v1alpha1_KubeProxyConfiguration writes the shared settings into the section
+// of each backend, so that they apply to any mode. MissingIn returns what this version cannot express.
 func Convert_config_KubeProxyConfiguration_To_v1alpha1_KubeProxyConfiguration(in *config.KubeProxyConfiguration, out *upstream.KubeProxyConfiguration, s conversion.Scope) error {
 	if err := autoConvert_config_KubeProxyConfiguration_To_v1alpha1_KubeProxyConfiguration(in, out, s); err != nil {
 		return err
@@ -97,7 +97,7 @@ func Convert_config_KubeProxyConfiguration_To_v1alpha1_KubeProxyConfiguration(in
 	out.IPVS.MinSyncPeriod = in.MinSyncPeriod
 	minimum := in.MinSyncPeriod
 	if minimum.Duration == 0 {
-		// Here 0 means the default of 1s; the shortest duration there is behaves as 0 does.
+		// Here 0 means the default of 1s; the shortest possible duration behaves as 0 does.
 		minimum.Duration = time.Nanosecond
 	}
 	out.IPTables.MinSyncPeriod, out.NFTables.MinSyncPeriod = minimum, minimum
@@ -112,32 +112,32 @@ func Convert_config_KubeProxyConfiguration_To_v1alpha1_KubeProxyConfiguration(in
 	return nil
 }
 
-// Convert_v1alpha1_KubeProxyIPTablesConfiguration_To_config_KubeProxyIPTablesConfiguration converts what only iptables
-// mode understands.
+// Convert_v1alpha1_KubeProxyIPTablesConfiguration_To_config_KubeProxyIPTablesConfiguration converts the settings of
+// iptables mode only.
 func Convert_v1alpha1_KubeProxyIPTablesConfiguration_To_config_KubeProxyIPTablesConfiguration(in *upstream.KubeProxyIPTablesConfiguration, out *config.KubeProxyIPTablesConfiguration, s conversion.Scope) error {
 	return autoConvert_v1alpha1_KubeProxyIPTablesConfiguration_To_config_KubeProxyIPTablesConfiguration(in, out, s)
 }
 
-// Convert_v1alpha1_KubeProxyIPVSConfiguration_To_config_KubeProxyIPVSConfiguration converts what only ipvs mode
-// understands; its masqueradeBit comes from the iptables section.
+// Convert_v1alpha1_KubeProxyIPVSConfiguration_To_config_KubeProxyIPVSConfiguration converts the settings of ipvs mode
+// only; its masqueradeBit is in the iptables section.
 func Convert_v1alpha1_KubeProxyIPVSConfiguration_To_config_KubeProxyIPVSConfiguration(in *upstream.KubeProxyIPVSConfiguration, out *config.KubeProxyIPVSConfiguration, s conversion.Scope) error {
 	return autoConvert_v1alpha1_KubeProxyIPVSConfiguration_To_config_KubeProxyIPVSConfiguration(in, out, s)
 }
 
-// Convert_config_KubeProxyIPVSConfiguration_To_v1alpha1_KubeProxyIPVSConfiguration converts what only ipvs mode
-// understands.
+// Convert_config_KubeProxyIPVSConfiguration_To_v1alpha1_KubeProxyIPVSConfiguration converts the settings of ipvs mode
+// only.
 func Convert_config_KubeProxyIPVSConfiguration_To_v1alpha1_KubeProxyIPVSConfiguration(in *config.KubeProxyIPVSConfiguration, out *upstream.KubeProxyIPVSConfiguration, s conversion.Scope) error {
 	return autoConvert_config_KubeProxyIPVSConfiguration_To_v1alpha1_KubeProxyIPVSConfiguration(in, out, s)
 }
 
-// Convert_v1alpha1_KubeProxyNFTablesConfiguration_To_config_KubeProxyNFTablesConfiguration converts what only nftables
-// mode understands.
+// Convert_v1alpha1_KubeProxyNFTablesConfiguration_To_config_KubeProxyNFTablesConfiguration converts the settings of
+// nftables mode only.
 func Convert_v1alpha1_KubeProxyNFTablesConfiguration_To_config_KubeProxyNFTablesConfiguration(in *upstream.KubeProxyNFTablesConfiguration, out *config.KubeProxyNFTablesConfiguration, s conversion.Scope) error {
 	return autoConvert_v1alpha1_KubeProxyNFTablesConfiguration_To_config_KubeProxyNFTablesConfiguration(in, out, s)
 }
 
-// Convert_config_DetectLocalConfiguration_To_v1alpha1_DetectLocalConfiguration converts what this version keeps in the
-// same place; the cluster CIDRs are at its root.
+// Convert_config_DetectLocalConfiguration_To_v1alpha1_DetectLocalConfiguration converts the fields with the same path;
+// the cluster CIDRs are in the root.
 func Convert_config_DetectLocalConfiguration_To_v1alpha1_DetectLocalConfiguration(in *config.DetectLocalConfiguration, out *upstream.DetectLocalConfiguration, s conversion.Scope) error {
 	return autoConvert_config_DetectLocalConfiguration_To_v1alpha1_DetectLocalConfiguration(in, out, s)
 }

@@ -11,14 +11,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The ports that the two servers have where none is given.
+// The default ports of the two servers.
 const (
 	HealthzPort = "10256"
 	MetricsPort = "10249"
 )
 
-// SetDefaults_KubeProxyConfiguration fills in what a file of this version leaves out. A zero duration counts as left
-// out wherever the default is not zero: the version has no way to tell them apart.
+// SetDefaults_KubeProxyConfiguration fills in missing values. A zero duration counts as missing if the default is not
+// zero, because this version cannot distinguish them.
 func SetDefaults_KubeProxyConfiguration(obj *upstream.KubeProxyConfiguration) {
 	setServerDefaults(obj)
 	setConntrackDefaults(&obj.Conntrack)
@@ -27,7 +27,7 @@ func SetDefaults_KubeProxyConfiguration(obj *upstream.KubeProxyConfiguration) {
 	fill(&obj.ClientConnection.QPS, 5)
 	fill(&obj.ClientConnection.Burst, 10)
 	logsapi.SetRecommendedLoggingConfiguration(&obj.Logging)
-	// Only how the duration is spelled; fixed so that 5000000000 and "5s" compare equal.
+	// Only the spelling of the duration, so that 5000000000 and "5s" compare equal.
 	obj.Logging.FlushFrequency.SerializeAsString = true
 
 	fill(&obj.ConfigSyncPeriod.Duration, 15*time.Minute)
@@ -42,7 +42,7 @@ func SetDefaults_KubeProxyConfiguration(obj *upstream.KubeProxyConfiguration) {
 	fill(&obj.OOMScoreAdj, ptr.To[int32](-999))
 }
 
-// setServerDefaults gives the servers an address of the family that bindAddress has, and a port.
+// setServerDefaults adds a port to the servers' addresses, and sets missing addresses in the family of bindAddress.
 func setServerDefaults(obj *upstream.KubeProxyConfiguration) {
 	fill(&obj.BindAddress, "0.0.0.0")
 	healthz, metrics := ServerAddresses(netutils.IsIPv6String(obj.BindAddress))
@@ -52,8 +52,8 @@ func setServerDefaults(obj *upstream.KubeProxyConfiguration) {
 	obj.MetricsBindAddress = AppendPort(obj.MetricsBindAddress, MetricsPort)
 }
 
-// ServerAddresses are the addresses of the health check and metrics servers where none are given: IP:port, for a node
-// whose primary family is IPv6 or not.
+// ServerAddresses returns the default addresses of the health check and metrics servers, IP:port, for the node's
+// primary family.
 func ServerAddresses(ipv6 bool) (healthz, metrics string) {
 	if ipv6 {
 		return net.JoinHostPort("::", HealthzPort), net.JoinHostPort("::1", MetricsPort)
@@ -61,7 +61,7 @@ func ServerAddresses(ipv6 bool) (healthz, metrics string) {
 	return net.JoinHostPort("0.0.0.0", HealthzPort), net.JoinHostPort("127.0.0.1", MetricsPort)
 }
 
-// AppendPort gives an address that is a bare IP the port; anything else it leaves for validation to judge.
+// AppendPort adds the port to a bare IP; it leaves anything else to validation.
 func AppendPort(address, port string) string {
 	if ip := netutils.ParseIPSloppy(address); ip != nil {
 		return net.JoinHostPort(address, port)

@@ -9,9 +9,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
-// Dropped tells which settings of a file of this version, before its defaults are filled in, the internal form does
-// not keep: portRange, and what the sections of inactive modes say differently from the active one's. A zero there
-// counts as left out, since programs that write such files (kubeadm) write every field.
+// Dropped returns the settings of a file of this version, before its defaults are filled in, that the internal form
+// does not keep: portRange, and values in sections of inactive modes that differ from the active one's. A zero there
+// counts as missing, because programs that write such files (kubeadm) write every field.
 func Dropped(in *upstream.KubeProxyConfiguration) []config.Loss {
 	var losses []config.Loss
 	if in.PortRange != "" {
@@ -49,26 +49,26 @@ func Dropped(in *upstream.KubeProxyConfiguration) []config.Loss {
 	return losses
 }
 
-// MissingIn tells which settings of a configuration this version cannot say, by their names in v1alpha2.
+// MissingIn returns the settings of a configuration that this version cannot express, by their names in v1alpha2.
 func MissingIn(in *config.KubeProxyConfiguration) []config.Loss {
 	var losses []config.Loss
 	lose := func(field, format string, args ...any) {
 		losses = append(losses, config.Loss{Field: field, Detail: fmt.Sprintf(format, args...)})
 	}
 	if len(in.NodeIPOverride) > 1 {
-		lose("nodeIPOverride", "only %s is kept, as bindAddress, which holds one address", in.NodeIPOverride[0])
+		lose("nodeIPOverride", "only %s is kept, as bindAddress, which is one address", in.NodeIPOverride[0])
 	}
 	if in.IPFamilyPolicy != "" {
-		lose("ipFamilyPolicy", "%s dropped; v1alpha1 serves the families that there are", in.IPFamilyPolicy)
+		lose("ipFamilyPolicy", "%s dropped; v1alpha1 serves the families that work", in.IPFamilyPolicy)
 	}
 	if in.ConfigHardFail {
-		lose("configHardFail", "true dropped; v1alpha1 warns and goes on")
+		lose("configHardFail", "true dropped; v1alpha1 logs a warning and continues")
 	}
 	if in.HealthzBindAddress == "" {
-		lose("healthzBindAddress", "the server cannot be switched off in v1alpha1; it listens on its default address")
+		lose("healthzBindAddress", "the server cannot be disabled in v1alpha1; it listens on its default address")
 	}
 	if in.MetricsBindAddress == "" {
-		lose("metricsBindAddress", "the server cannot be switched off in v1alpha1; it listens on its default address")
+		lose("metricsBindAddress", "the server cannot be disabled in v1alpha1; it listens on its default address")
 	}
 	if in.MinSyncPeriod.Duration == 0 && in.Mode != config.ProxyModeIPVS {
 		lose("minSyncPeriod", "0s is written as 1ns, which behaves alike; in v1alpha1 0s means the default of 1s")

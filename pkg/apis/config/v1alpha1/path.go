@@ -6,14 +6,14 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
-// move is a field, or a section, that this version keeps in another place than v1alpha2.
+// move is a field, or a section, whose path differs from v1alpha2.
 type move struct {
-	here   string // the place in this version; "" if it has none, "*" stands for the active mode's section
-	latest string // the place in v1alpha2
+	here   string // the path in this version; "" if there is none, "*" stands for the active mode's section
+	latest string // the path in v1alpha2
 	list   bool   // the field is a list in v1alpha2 and a single value here
 }
 
-// moves are all fields whose place differs.
+// moves contains all fields whose path differs.
 func moves() []move {
 	return []move{
 		{here: "conntrack", latest: "linux.conntrack"},
@@ -32,8 +32,7 @@ func moves() []move {
 	}
 }
 
-// Path gives the place in this version of a field at a path of v1alpha2, with the given mode active; "" if this version
-// has no such field.
+// Path returns the path in this version of a field of v1alpha2, with the given mode active; "" if there is none.
 func Path(latest string, mode config.ProxyMode) string {
 	for _, m := range moves() {
 		rest, found := strings.CutPrefix(latest, m.latest)
@@ -54,7 +53,7 @@ func Path(latest string, mode config.ProxyMode) string {
 	return latest
 }
 
-// LatestPath gives the place in v1alpha2 of a field at a path of this version; "" if it has been dropped.
+// LatestPath returns the path in v1alpha2 of a field of this version; "" if it was dropped.
 func LatestPath(path string) string {
 	if path == "portRange" {
 		return ""
@@ -74,7 +73,7 @@ func LatestPath(path string) string {
 	return path
 }
 
-// activeSection names the section that a shared field is read from.
+// activeSection returns the section that a shared field is read from.
 func activeSection(mode config.ProxyMode, field string) string {
 	switch {
 	case mode == config.ProxyModeNFTables:

@@ -8,7 +8,7 @@ import (
 // Version is the name of this version.
 const Version = "v1alpha1"
 
-// localSchemeBuilder exists for the generated conversions, which register themselves with it.
+// localSchemeBuilder is used by the generated conversions, which register themselves with it.
 var localSchemeBuilder runtime.SchemeBuilder
 
 // AddToScheme registers the type, its defaults and its conversions.

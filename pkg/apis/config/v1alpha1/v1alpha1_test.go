@@ -14,7 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
-// TestPathsLeadToFields proves that every field of this version has a place in the latest version, and the way back.
+// TestPathsLeadToFields checks that every field of this version has a place in the latest version, and vice versa.
 func TestPathsLeadToFields(t *testing.T) {
 	latest := jsonPaths(reflect.TypeFor[config.KubeProxyConfiguration](), "", func(f reflect.StructField) string { return strings.ToLower(f.Name) })
 	old := jsonPaths(reflect.TypeFor[upstream.KubeProxyConfiguration](), "", func(f reflect.StructField) string {
@@ -45,7 +45,7 @@ func TestPathsLeadToFields(t *testing.T) {
 	}
 }
 
-// jsonPaths lists the fields of the configuration's own structs.
+// jsonPaths returns the paths of the configuration's own structs.
 func jsonPaths(t reflect.Type, prefix string, name func(reflect.StructField) string) []string {
 	var paths []string
 	for f := range t.Fields() {
@@ -61,7 +61,7 @@ func jsonPaths(t reflect.Type, prefix string, name func(reflect.StructField) str
 	return paths
 }
 
-// TestServerDefaults proves that the servers' addresses follow the family of bindAddress.
+// TestServerDefaults checks that the servers' addresses have the family of bindAddress.
 func TestServerDefaults(t *testing.T) {
 	tests := []struct{ bind, healthz, metrics, wantHealthz, wantMetrics string }{
 		{"", "", "", "0.0.0.0:10256", "127.0.0.1:10249"},
@@ -81,7 +81,7 @@ func TestServerDefaults(t *testing.T) {
 	}
 }
 
-// TestActiveSectionCounts proves which section gives the settings that all backends share.
+// TestActiveSectionCounts checks which section the shared settings are read from.
 func TestActiveSectionCounts(t *testing.T) {
 	period := func(seconds int) metav1.Duration {
 		return metav1.Duration{Duration: time.Duration(seconds) * time.Second}
@@ -106,7 +106,7 @@ func TestActiveSectionCounts(t *testing.T) {
 	}
 }
 
-// TestDropped proves what is said of a file that cannot be kept whole.
+// TestDropped checks the dropped settings of a file.
 func TestDropped(t *testing.T) {
 	in := &upstream.KubeProxyConfiguration{Mode: "nftables", PortRange: "1-2"}
 	in.IPTables.SyncPeriod.Duration = 5 * time.Second
@@ -126,16 +126,16 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// TestMissingIn proves what is said of a configuration that this version cannot say.
+// TestMissingIn checks the settings that this version cannot express.
 func TestMissingIn(t *testing.T) {
 	in := &config.KubeProxyConfiguration{NodeIPOverride: []string{"10.0.0.1", "fd00::1"}, IPFamilyPolicy: config.IPFamilyPolicySingleStack, ConfigHardFail: true}
 	in.IPVS.MasqueradeBit = 3
 	want := []string{
-		"nodeIPOverride: only 10.0.0.1 is kept, as bindAddress, which holds one address",
-		"ipFamilyPolicy: SingleStack dropped; v1alpha1 serves the families that there are",
-		"configHardFail: true dropped; v1alpha1 warns and goes on",
-		"healthzBindAddress: the server cannot be switched off in v1alpha1; it listens on its default address",
-		"metricsBindAddress: the server cannot be switched off in v1alpha1; it listens on its default address",
+		"nodeIPOverride: only 10.0.0.1 is kept, as bindAddress, which is one address",
+		"ipFamilyPolicy: SingleStack dropped; v1alpha1 serves the families that work",
+		"configHardFail: true dropped; v1alpha1 logs a warning and continues",
+		"healthzBindAddress: the server cannot be disabled in v1alpha1; it listens on its default address",
+		"metricsBindAddress: the server cannot be disabled in v1alpha1; it listens on its default address",
 		"minSyncPeriod: 0s is written as 1ns, which behaves alike; in v1alpha1 0s means the default of 1s",
 		"ipvs.masqueradeBit: 3 dropped; iptables and ipvs share one bit in v1alpha1, and the iptables section has 0",
 	}

@@ -6,7 +6,7 @@ import (
 	upstream "k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// Validate checks the fields of this version that the internal form has no place for.
+// Validate checks the fields of this version that do not exist in the internal form.
 func Validate(in *upstream.KubeProxyConfiguration) field.ErrorList {
 	var errs field.ErrorList
 	if _, err := utilnet.ParsePortRange(in.PortRange); err != nil {

@@ -6,21 +6,21 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
-// Convert_v1alpha2_ClientConnectionConfiguration_To_config_ClientConnectionConfiguration converts to the type that all
-// components share.
+// Convert_v1alpha2_ClientConnectionConfiguration_To_config_ClientConnectionConfiguration converts to the type shared by
+// all components.
 func Convert_v1alpha2_ClientConnectionConfiguration_To_config_ClientConnectionConfiguration(in *ClientConnectionConfiguration, out *componentbaseconfig.ClientConnectionConfiguration, _ conversion.Scope) error {
 	*out = componentbaseconfig.ClientConnectionConfiguration(*in)
 	return nil
 }
 
-// Convert_config_ClientConnectionConfiguration_To_v1alpha2_ClientConnectionConfiguration converts from the type that
-// all components share.
+// Convert_config_ClientConnectionConfiguration_To_v1alpha2_ClientConnectionConfiguration converts from the type shared
+// by all components.
 func Convert_config_ClientConnectionConfiguration_To_v1alpha2_ClientConnectionConfiguration(in *componentbaseconfig.ClientConnectionConfiguration, out *ClientConnectionConfiguration, _ conversion.Scope) error {
 	*out = ClientConnectionConfiguration(*in)
 	return nil
 }
 
-// Convert_v1alpha2_LoggingConfiguration_To_v1_LoggingConfiguration converts to the type that all components share.
+// Convert_v1alpha2_LoggingConfiguration_To_v1_LoggingConfiguration converts to the type shared by all components.
 func Convert_v1alpha2_LoggingConfiguration_To_v1_LoggingConfiguration(in *LoggingConfiguration, out *logsapi.LoggingConfiguration, _ conversion.Scope) error {
 	out.Format = in.Format
 	out.FlushFrequency = logsapi.TimeOrMetaDuration{Duration: in.FlushFrequency, SerializeAsString: true}
@@ -34,7 +34,7 @@ func Convert_v1alpha2_LoggingConfiguration_To_v1_LoggingConfiguration(in *Loggin
 	return nil
 }
 
-// Convert_v1_LoggingConfiguration_To_v1alpha2_LoggingConfiguration converts from the type that all components share.
+// Convert_v1_LoggingConfiguration_To_v1alpha2_LoggingConfiguration converts from the type shared by all components.
 func Convert_v1_LoggingConfiguration_To_v1alpha2_LoggingConfiguration(in *logsapi.LoggingConfiguration, out *LoggingConfiguration, _ conversion.Scope) error {
 	out.Format = in.Format
 	out.FlushFrequency = in.FlushFrequency.Duration

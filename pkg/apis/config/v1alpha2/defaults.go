@@ -10,8 +10,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 )
 
-// SetDefaults_KubeProxyConfiguration fills in what a file leaves out. An explicit zero stays: where zero is not the
-// default, the field is a pointer.
+// SetDefaults_KubeProxyConfiguration fills in missing values. An explicit zero is kept: fields whose default is not
+// zero are pointers.
 func SetDefaults_KubeProxyConfiguration(obj *KubeProxyConfiguration) {
 	setServerDefaults(obj)
 	setConntrackDefaults(&obj.Linux.Conntrack)
@@ -33,7 +33,8 @@ func SetDefaults_KubeProxyConfiguration(obj *KubeProxyConfiguration) {
 	fill(&obj.NFTables.MasqueradeBit, ptr.To[int32](14))
 }
 
-// setServerDefaults gives the servers an address of the primary family, if one is overridden, and a port.
+// setServerDefaults adds a port to the servers' addresses, and sets missing addresses, in the primary family if it is
+// overridden.
 func setServerDefaults(obj *KubeProxyConfiguration) {
 	ipv6 := len(obj.NodeIPOverride) > 0 && netutils.IsIPv6String(obj.NodeIPOverride[0])
 	healthz, metrics := v1alpha1.ServerAddresses(ipv6)

@@ -10,12 +10,12 @@ import (
 // Version is the name of this version.
 const Version = "v1alpha2"
 
-// GroupVersion is the value of apiVersion in a file, as a value.
+// GroupVersion is the value of apiVersion in a file.
 func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: config.GroupName, Version: Version}
 }
 
-// localSchemeBuilder exists for the generated conversions, which register themselves with it.
+// localSchemeBuilder is used by the generated conversions, which register themselves with it.
 var localSchemeBuilder runtime.SchemeBuilder
 
 // AddToScheme registers the type, its defaults and its conversions.

@@ -5,6 +5,6 @@ import _ "embed"
 //go:embed types.go
 var typesSource string
 
-// TypesSource is the Go source of this version's types. Their doc comments are read from it, so that what
-// "config explain" and docs/config.md say cannot differ from the source.
+// TypesSource is the Go source of this version's types. "config explain" and docs/config.md are generated from their
+// doc comments.
 func TypesSource() string { return typesSource }

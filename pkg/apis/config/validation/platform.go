@@ -9,7 +9,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
-// Startable tells why a valid configuration cannot be started on a platform (a GOOS), if it cannot.
+// Startable returns the errors if a valid configuration cannot be started on a platform (a GOOS).
 func Startable(cfg *config.KubeProxyConfiguration, goos string) field.ErrorList {
 	path := field.NewPath("mode")
 	switch windows := goos == "windows"; {
@@ -23,7 +23,7 @@ func Startable(cfg *config.KubeProxyConfiguration, goos string) field.ErrorList 
 	return nil
 }
 
-// Platform returns the platform (a GOOS) that a configuration is for, on whichever machine that is asked.
+// Platform returns the platform (a GOOS) that a configuration is for.
 func Platform(cfg *config.KubeProxyConfiguration) string {
 	if cfg.Mode == config.ProxyModeKernelspace {
 		return "windows"
@@ -31,18 +31,18 @@ func Platform(cfg *config.KubeProxyConfiguration) string {
 	return "linux"
 }
 
-// Families tells which IP families a node has in use.
+// Families are the IP families in use on a node.
 type Families struct {
 	IPv4, IPv6 bool
 }
 
-// has tells whether a family is in use.
+// has reports whether a family is in use.
 func (f Families) has(family netutils.IPFamily) bool {
 	return (family == netutils.IPv4 && f.IPv4) || (family == netutils.IPv6 && f.IPv6)
 }
 
-// CheckFamilies compares a valid configuration with the families in use. Cluster CIDRs that are all of a family that is not
-// in use are an error; everything else that may not be intended is a warning, or an error with configHardFail.
+// CheckFamilies compares a valid configuration with the families in use. It is an error if all cluster CIDRs are of
+// families that are not in use; everything else that may be unintended is a warning, or an error with configHardFail.
 func CheckFamilies(cfg *config.KubeProxyConfiguration, use Families) (errs, warnings field.ErrorList) {
 	clusterCIDRs := cfg.DetectLocal.ClusterCIDRs
 	if (cfg.DetectLocalMode == config.LocalModeClusterCIDR || cfg.DetectLocalMode == "") && len(clusterCIDRs) > 0 {
@@ -61,7 +61,7 @@ func CheckFamilies(cfg *config.KubeProxyConfiguration, use Families) (errs, warn
 	return errs, warnings
 }
 
-// wrongFamily names the IPs and CIDRs whose family is not in use.
+// wrongFamily returns the IPs and CIDRs whose family is not in use.
 func wrongFamily(values []string, path *field.Path, use Families) field.ErrorList {
 	var errs field.ErrorList
 	for i, value := range values {
@@ -72,8 +72,8 @@ func wrongFamily(values []string, path *field.Path, use Families) field.ErrorLis
 	return errs
 }
 
-// oneSided names the families in use for which a list of NodePort addresses has nothing, so that upstream, and this
-// proxy, accept NodePorts on all of that family's addresses. Keywords stand for both families.
+// oneSided returns the families in use without an entry in a list of NodePort addresses, so that upstream, and this
+// proxy, accept NodePorts on all addresses of that family. Keywords stand for both families.
 func oneSided(entries []string, use Families) field.ErrorList {
 	if len(entries) == 0 {
 		return nil
@@ -96,7 +96,7 @@ func oneSided(entries []string, use Families) field.ErrorList {
 	return errs
 }
 
-// familyOf tells the family of an IP or CIDR.
+// familyOf returns the family of an IP or CIDR.
 func familyOf(value string) netutils.IPFamily {
 	if family := netutils.IPFamilyOfCIDRString(value); family != netutils.IPFamilyUnknown {
 		return family

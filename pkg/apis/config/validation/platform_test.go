@@ -10,7 +10,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 )
 
-// TestStartable proves which modes can be started where.
+// TestStartable checks which modes can be started on which platform.
 func TestStartable(t *testing.T) {
 	tests := []struct {
 		mode config.ProxyMode
@@ -80,7 +80,7 @@ func TestCheckFamilies(t *testing.T) {
 	}
 }
 
-// words gives errors as one text; no errors are none.
+// words returns errors as one text; "" if there are none.
 func words(errs field.ErrorList) string {
 	if len(errs) == 0 {
 		return ""

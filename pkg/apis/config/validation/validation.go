@@ -17,8 +17,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
-// Validate checks every field, on any platform: settings of another platform or of an inactive backend are checked
-// where v1alpha1 checks them. The feature gates themselves are pkg/features' to check; gate only unlocks fields.
+// Validate checks every field, on any platform: settings of another platform or of an inactive backend are checked as
+// in v1alpha1. Feature gates are checked by pkg/features; gate only unlocks fields.
 func Validate(cfg *config.KubeProxyConfiguration, gate featuregate.FeatureGate) field.ErrorList {
 	var errs field.ErrorList
 	errs = append(errs, validateClient(cfg)...)
@@ -38,7 +38,7 @@ func validateClient(cfg *config.KubeProxyConfiguration) field.ErrorList {
 	return notNegative(int64(cfg.ClientConnection.Burst), field.NewPath("clientConnection", "burst"))
 }
 
-// validateNode checks what the configuration says of the node it runs on.
+// validateNode checks the settings about the node.
 func validateNode(cfg *config.KubeProxyConfiguration) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("nodeIPOverride")
@@ -50,9 +50,9 @@ func validateNode(cfg *config.KubeProxyConfiguration) field.ErrorList {
 		case ip == nil:
 			errs = append(errs, field.Invalid(path.Index(i), address, "must be an IP address"))
 		case ip.IsUnspecified():
-			errs = append(errs, field.Invalid(path.Index(i), address, "must be an address of this node; leave the list empty to override nothing"))
+			errs = append(errs, field.Invalid(path.Index(i), address, "must be an address of this node; or leave the list empty"))
 		case first[family] != "":
-			errs = append(errs, field.Invalid(path.Index(i), address, fmt.Sprintf("at most one IPv%s address; there is %s already", family, first[family])))
+			errs = append(errs, field.Invalid(path.Index(i), address, fmt.Sprintf("at most one IPv%s address; the list already has %s", family, first[family])))
 		default:
 			first[family] = address
 		}
@@ -61,7 +61,7 @@ func validateNode(cfg *config.KubeProxyConfiguration) field.ErrorList {
 	return append(errs, oneOf(cfg.IPFamilyPolicy, policies, field.NewPath("ipFamilyPolicy"))...)
 }
 
-// validateServers checks the addresses of the two servers, and what the metrics server shows.
+// validateServers checks the addresses of the two servers, and showHiddenMetricsForVersion.
 func validateServers(cfg *config.KubeProxyConfiguration) field.ErrorList {
 	var errs field.ErrorList
 	errs = append(errs, validateAddress(cfg.HealthzBindAddress, field.NewPath("healthzBindAddress"))...)
@@ -75,7 +75,7 @@ func validateServers(cfg *config.KubeProxyConfiguration) field.ErrorList {
 	return errs
 }
 
-// validateAddress checks IP:port; empty means that the server is off.
+// validateAddress checks IP:port; empty disables the server.
 func validateAddress(address string, path *field.Path) field.ErrorList {
 	if address == "" {
 		return nil
@@ -110,7 +110,7 @@ func validatePeriods(cfg *config.KubeProxyConfiguration) field.ErrorList {
 	return errs
 }
 
-// validateDetectLocal checks what the mode in use needs; the others' settings have no effect.
+// validateDetectLocal checks the parameters of the selected mode; the others have no effect.
 func validateDetectLocal(cfg *config.KubeProxyConfiguration) field.ErrorList {
 	path := field.NewPath("detectLocal")
 	switch cfg.DetectLocalMode {
@@ -135,7 +135,7 @@ func validateClusterCIDRs(cidrs []string, path *field.Path) field.ErrorList {
 		case err != nil:
 			errs = append(errs, field.Invalid(path.Index(i), cidr, "must be a CIDR, such as 10.244.0.0/16 or fd00:10:244::/56"))
 		case first[family] != "":
-			errs = append(errs, field.Invalid(path.Index(i), cidr, fmt.Sprintf("at most one IPv%s CIDR; there is %s already", family, first[family])))
+			errs = append(errs, field.Invalid(path.Index(i), cidr, fmt.Sprintf("at most one IPv%s CIDR; the list already has %s", family, first[family])))
 		default:
 			first[family] = cidr
 		}
@@ -172,8 +172,8 @@ func validateLinux(linux *config.KubeProxyLinuxConfiguration, path *field.Path) 
 	return errs
 }
 
-// validateBackends checks the sections of single backends: iptables' always, the others' when they are active, as a
-// v1alpha1 file may hold anything there.
+// validateBackends checks the sections of backends: always for iptables, and only the active one of the others, because
+// a v1alpha1 file may contain anything there.
 func validateBackends(cfg *config.KubeProxyConfiguration) field.ErrorList {
 	errs := markBit(cfg.IPTables.MasqueradeBit, field.NewPath("iptables", "masqueradeBit"))
 	switch cfg.Mode {
@@ -198,7 +198,7 @@ func validateIPVS(ipvs *config.KubeProxyIPVSConfiguration, path *field.Path) fie
 	return errs
 }
 
-// oneOf accepts an empty value too.
+// oneOf also accepts an empty value.
 func oneOf[T ~string](value T, values []T, path *field.Path) field.ErrorList {
 	if slices.Contains(values, value) {
 		return nil

@@ -22,16 +22,16 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 )
 
-// rule is what validation says of one field, as YAML values. A field without bad values accepts every value of its
-// type.
+// rule describes what validation accepts for one field, as YAML values. A field without bad values accepts every value
+// of its type.
 type rule struct {
-	with      string   // other fields that must be set for the rule to hold, of v1alpha2
+	with      string   // other fields of v1alpha2 that must be set for the rule to apply
 	good, bad []string // values in v1alpha2
 	// The values in v1alpha1, where they are written differently; nil means the same ones.
 	oldGood, oldBad []string
-	// at is the field that the errors are told of, if it is another one.
+	// at is the field of the errors, if it is another one.
 	at string
-	// onlyLatest says why v1alpha1 has no such rule.
+	// onlyLatest is the reason if v1alpha1 has no such rule.
 	onlyLatest string
 }
 
@@ -76,7 +76,7 @@ func ipvsTimeout() []rule {
 	return []rule{{with: "mode: ipvs", good: []string{"0s", "1h"}, bad: []string{"-1s"}}, {with: "mode: nftables", good: []string{"-1s"}}}
 }
 
-// commonRules are the rules of fields about what all components have.
+// commonRules are the rules of fields that all components have.
 func commonRules() map[string][]rule {
 	return map[string][]rule{
 		"featureGates":                        {{good: []string{"{}", "{KubeProxyNFTablesLocalhostNodePorts: true}"}}}, // names: pkg/features
@@ -141,7 +141,7 @@ func nodeRules() map[string][]rule {
 	}
 }
 
-// linuxRules are the rules of fields about one platform.
+// linuxRules are the rules of fields for one platform.
 func linuxRules() map[string][]rule {
 	return map[string][]rule{
 		"linux.conntrack.maxPerCore":            count(),
@@ -157,7 +157,7 @@ func linuxRules() map[string][]rule {
 	}
 }
 
-// backendRules are the rules of fields about one backend.
+// backendRules are the rules of fields for one backend.
 func backendRules() map[string][]rule {
 	return map[string][]rule{
 		"iptables.masqueradeBit":      append(bit(""), bit("mode: nftables")...),
@@ -173,7 +173,7 @@ func backendRules() map[string][]rule {
 	}
 }
 
-// winkernelRules are the rules of fields about the Windows kernel backend.
+// winkernelRules are the rules of fields for the Windows kernel backend.
 func winkernelRules() map[string][]rule {
 	return map[string][]rule{
 		"winkernel.networkName":           text(),
@@ -184,7 +184,7 @@ func winkernelRules() map[string][]rule {
 	}
 }
 
-// TestEveryFieldHasARule fails when a field of the internal type has no row, or a row no field.
+// TestEveryFieldHasARule fails if a field of the internal type has no row, or a row has no field.
 func TestEveryFieldHasARule(t *testing.T) {
 	rows := map[string]string{}
 	for path := range rules() {
@@ -205,7 +205,7 @@ func TestEveryFieldHasARule(t *testing.T) {
 	}
 }
 
-// leavesOf lists the fields of a struct that are no structs themselves, in lower case.
+// leavesOf returns the fields of a struct that are not structs themselves, in lower case.
 func leavesOf(t reflect.Type, prefix string) []string {
 	atoms := []reflect.Type{reflect.TypeFor[metav1.Duration](), reflect.TypeFor[logsapi.TimeOrMetaDuration](), reflect.TypeFor[resource.QuantityValue]()}
 	var paths []string
@@ -297,7 +297,7 @@ func check(t *testing.T, data []byte) error {
 	return read.Check(validation.Validate(read.Config, gate))
 }
 
-// modeOf gives the mode that other fields set.
+// modeOf returns the mode that other fields set.
 func modeOf(t *testing.T, with string) config.ProxyMode {
 	t.Helper()
 	fields := map[string]any{}
@@ -308,7 +308,7 @@ func modeOf(t *testing.T, with string) config.ProxyMode {
 	return config.ProxyMode(mode)
 }
 
-// file writes a file of a version with a value at a path of v1alpha2 and the other fields of with.
+// file returns a file of a version with a value at a path of v1alpha2 and the other fields of with.
 func file(t *testing.T, version, path, value, with string) []byte {
 	t.Helper()
 	content := map[string]any{"apiVersion": config.GroupName + "/" + version, "kind": config.Kind}

@@ -72,7 +72,7 @@ type Info struct {
 	Contested int `json:"contested"`
 }
 
-// Sync is one writing of the rules.
+// Sync is the result of writing the rules once.
 type Sync struct {
 	// Started is when it began.
 	Started time.Time `json:"started"`
@@ -91,7 +91,7 @@ type FamilySync struct {
 	// Elements and Rules are the numbers of set elements and rules that were written.
 	Elements int `json:"elements"`
 	Rules    int `json:"rules"`
-	// Error is why it failed; what was programmed before stays in force then.
+	// Error is the reason if it failed; the earlier rules stay in force then.
 	Error string `json:"error,omitempty"`
 }
 

@@ -1,9 +1,8 @@
-// Package netlink is what the doors share to talk to netfilter over netlink: building and reading messages, requests and
-// dumps, reads that other transactions interrupt, error words, and waiting for packets.
+// Package netlink contains what the packages below pkg/kernel share to talk to netfilter: building and reading messages,
+// requests and dumps, retrying interrupted reads, error texts, and waiting for packets.
 //
-// It holds nothing that belongs to one subsystem: commands, attributes and their meaning are the doors'. Buffers are reused
-// and no message is copied, so that what a callback gets is valid until it returns. docs/decisions/0016 says why this is not
-// a library.
+// It contains no commands, attributes or meanings of a single subsystem. Buffers are reused and no message is copied, so
+// what a callback gets is valid until it returns. docs/decisions/0016 explains why this is not a library.
 //
 // Layouts and numbers are those of the kernel's headers:
 //

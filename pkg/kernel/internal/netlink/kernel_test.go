@@ -51,7 +51,7 @@ func openKernel(t *testing.T, open func() (*Socket, error)) *Socket {
 	return s
 }
 
-// TestKernelSocket makes each kind of request.
+// TestKernelSocket sends each kind of request.
 func TestKernelSocket(t *testing.T) {
 	netns.Enter(t)
 	s := openKernel(t, Open)
@@ -144,7 +144,7 @@ func TestKernelDrain(t *testing.T) {
 	}
 }
 
-// TestKernelSettle only shows that it returns.
+// TestKernelSettle checks that Settle returns.
 func TestKernelSettle(t *testing.T) {
 	if err := Settle(t.Context()); err != nil {
 		t.Error(err)

@@ -42,7 +42,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 const (
 	// membarrierCmdGlobal is MEMBARRIER_CMD_GLOBAL of linux/membarrier.h.
 	membarrierCmdGlobal = 1
-	// settleTime is how long Settle waits where the kernel cannot wait for us.
+	// settleTime is how long Settle waits if the kernel does not support waiting.
 	settleTime = 20 * time.Millisecond
 )
 

@@ -62,6 +62,9 @@ func (a *applier) prepare() error {
 }
 
 // change writes the sized chains and the elements.
+//
+// The chains are written over netlink like the elements: that does not start nft, and nft 1.0.6 could not write them
+// (docs/decisions 0003).
 func (a *applier) change() error {
 	a.batch.Reset()
 	for _, t := range a.patch.addChains {

@@ -13,6 +13,8 @@ import (
 const forgetAttempts = 4
 
 // forget deletes the clients whose endpoint has left their pool from an affinity map.
+//
+// The map is searched until nothing is found, because the kernel's answer lacks elements while it resizes the map.
 func (o *output) forget(clients *set, stays func(*element) bool) error {
 	for attempt := 1; ; attempt++ {
 		found, err := o.forgetOnce(clients, stays)

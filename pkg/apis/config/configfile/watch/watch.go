@@ -1,10 +1,9 @@
-// Package watch follows the configuration file of a running proxy.
+// Package watch watches the configuration file of a running proxy.
 //
-// A file that is written in place, or that another file is renamed over, ends the process if it means something else
-// than the configuration in force: whoever wrote it wants it now, and whoever supervises the process starts it again. A
-// ConfigMap is different: kubelet swaps a symbolic link on the way to the file, on all nodes of a cluster within about a
-// minute. That must not restart them all at once, so a swap is reported and the process goes on until it is restarted
-// by a rollout.
+// If a file is written in place or replaced by a rename, and its configuration differs from the effective one, the
+// process ends: the author wants it to take effect now, and the supervisor restarts the process. A ConfigMap is
+// different: the kubelet swaps a symbolic link on the path, on all nodes of a cluster within about a minute. That must
+// not restart all proxies at once, so a swap is only reported, and takes effect with the next restart.
 package watch
 
 import (
@@ -22,43 +21,43 @@ import (
 )
 
 const (
-	// settleTime is the time from a sign of change until the file is read, because an editor writes in several steps.
-	// Further signs do not postpone it: a busy directory gives them without end.
+	// settleTime is the delay from an event until the file is read, because an editor writes in several steps. Further
+	// events do not extend it: in a busy directory they never end.
 	settleTime = 500 * time.Millisecond
-	// pollPeriod is the time between looks without a sign, for file systems that give none.
+	// pollPeriod is the time between checks without an event, for file systems that send none.
 	pollPeriod = time.Minute
 )
 
-// ErrChanged ends a watch when the file was changed in place and means something else than before.
+// ErrChanged ends a watch after a change in place.
 var ErrChanged = errors.New("the configuration file was changed; the process ends so that it is started again with the new configuration")
 
-// Change is what a new content of the file means.
+// Change is the result of reading a new content of the file.
 type Change struct {
-	// Differs reports whether the file differs from the configuration in force. An invalid file does.
+	// Differs reports whether the file differs from the effective configuration. An invalid file does.
 	Differs bool
-	// Err is why the file cannot be used, nil if it is valid.
+	// Err is the reason if the file is invalid.
 	Err error
 }
 
-// Config is what a File is made of.
+// Config configures a File.
 type Config struct {
-	// Path is the file.
+	// Path is the path of the file.
 	Path string
-	// Differs reads the file and reports whether it means something else than the configuration in force. Its error is why
-	// the file cannot be used.
+	// Differs reads the file and reports whether it differs from the effective configuration. The error is the reason
+	// if the file is invalid.
 	Differs func() (bool, error)
-	// Settle replaces settleTime, in tests; 0 does not.
+	// Settle replaces settleTime in tests, unless 0.
 	Settle time.Duration
 }
 
-// File is a file that is being followed.
+// File is a watched file.
 type File struct {
 	Config
-	// seen is the state that was judged last.
+	// seen is the last state that was evaluated.
 	seen state
 }
 
-// New returns a File. Changes count from this call on, so it belongs right after the file was read.
+// New returns a File. Call it right after the file was read: later changes are detected.
 func New(config Config) *File {
 	if config.Settle == 0 {
 		config.Settle = settleTime
@@ -66,14 +65,14 @@ func New(config Config) *File {
 	return &File{Config: config, seen: stateOf(config.Path)}
 }
 
-// Run follows the file until ctx ends, and then returns nil, or until the file was changed in place, and then returns
+// Run watches the file until ctx ends, and then returns nil, or until the file was changed in place, and then returns
 // ErrChanged. It calls changed for each new content that does not end the process.
 func (f *File) Run(ctx context.Context, changed func(Change)) error {
 	signs := subscribe(klog.FromContext(ctx), f.Path)
 	defer signs.close()
 	poll := time.NewTicker(pollPeriod)
 	defer poll.Stop()
-	look := time.NewTimer(0) // the file may have changed before anybody watched it
+	look := time.NewTimer(0) // the file may have changed before the watch began
 	defer look.Stop()
 	first, pending := true, true
 	for {
@@ -108,7 +107,7 @@ func (f *File) Run(ctx context.Context, changed func(Change)) error {
 	}
 }
 
-// judge reads a new content and reports what it means, and whether it ends the process.
+// judge reads a new content, and reports whether it ends the process.
 func (f *File) judge(ctx context.Context, now state) (change Change, end bool) {
 	logger := klog.FromContext(ctx)
 	differs, err := f.Differs()
@@ -125,13 +124,13 @@ func (f *File) judge(ctx context.Context, now state) (change Change, end bool) {
 	return Change{Differs: differs || err != nil, Err: err}, false
 }
 
-// state is what a path leads to at one moment.
+// state is what a path refers to at one moment.
 type state struct {
 	place   place
-	content [sha256.Size]byte // a file that cannot be read has a digest of its own
+	content [sha256.Size]byte // a file that cannot be read has a special digest
 }
 
-// stateOf reads a state in which place and content belong together, although links may be swapped meanwhile.
+// stateOf reads a state. Place and content are consistent, even if links are swapped at the same time.
 func stateOf(path string) state {
 	for at := placeOf(path); ; {
 		data, err := os.ReadFile(path)
@@ -146,7 +145,7 @@ func stateOf(path string) state {
 	}
 }
 
-// orPlaceOf keeps the place of before while there is no file: one that comes back to it was changed in place.
+// orPlaceOf keeps the earlier place while there is no file: a file that reappears there was changed in place.
 func (s state) orPlaceOf(before state) state {
 	if s.place == (place{}) {
 		s.place = before.place
@@ -154,7 +153,7 @@ func (s state) orPlaceOf(before state) state {
 	return s
 }
 
-// place is where a path leads to: the file and its directory without symbolic links. It is empty if there is no file.
+// place is the file and its directory without symbolic links. It is empty if there is no file.
 type place struct {
 	directory, file string
 	link            bool // the path itself is a symbolic link
@@ -173,16 +172,16 @@ func placeOf(path string) place {
 	return place{directory, file, err == nil && info.Mode()&os.ModeSymlink != 0}
 }
 
-// swapped reports whether a symbolic link on the way to the file leads elsewhere than before. A file that took the place
-// of a link is not a swap.
+// swapped reports whether a symbolic link on the path refers to another place than before. A file that replaced a link
+// is not a swap.
 func (p place) swapped(before place) bool {
 	return p.directory != before.directory || p.link && p.file != before.file
 }
 
-// signs are events in the directories that matter: that of the path, because a ConfigMap's link is in it, and that of
-// the file. Where the kernel gives no events, only polling remains.
+// signs are events in the relevant directories: that of the path, which contains a ConfigMap's link, and that of the
+// file. If the kernel sends no events, only polling remains.
 type signs struct {
-	watcher *fsnotify.Watcher // nil if the kernel gives no events
+	watcher *fsnotify.Watcher // nil if the kernel sends no events
 	logger  klog.Logger
 	failing logonce.Conditions[string] // by directory
 }
@@ -199,7 +198,7 @@ func subscribe(logger klog.Logger, path string) *signs {
 	return s
 }
 
-// add watches the directory of the file itself, which is another one after a swap.
+// add watches the directory of the file itself, which changes with a swap.
 func (s *signs) add(p place) {
 	if p.file != "" {
 		s.watch(filepath.Dir(p.file))

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// followed is a file that is being followed. A content that begins with "invalid" is, and "same" means what is in force.
+// followed is a watched file. A content that begins with "invalid" is invalid, and "same" is equivalent to the
+// effective configuration.
 type followed struct {
 	*testing.T
 	path    string
@@ -32,7 +33,7 @@ func differs(path string) (bool, error) {
 
 func follow(t *testing.T, path string) *followed {
 	t.Helper()
-	// The limit is for a test that hangs; a test that passes never waits for it.
+	// The limit is for a test that hangs; a test that passes never reaches it.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	f := &followed{T: t, path: path, changes: make(chan Change, 10), result: make(chan error, 1), cancel: cancel}
@@ -69,7 +70,7 @@ func write(t *testing.T, path, content string) {
 	must(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
-// replace exchanges a file in one step, so that nothing half-written can be read.
+// replace replaces a file atomically.
 func (f *followed) replace(content string) {
 	f.Helper()
 	write(f.T, f.path+".new", content)
@@ -82,7 +83,7 @@ func plain(t *testing.T, directory string) string {
 	return path
 }
 
-// configMap lays a file out as kubelet does: config.conf -> ..data/config.conf, ..data -> ..1.
+// configMap creates the files of a mounted ConfigMap: config.conf -> ..data/config.conf, ..data -> ..1.
 func configMap(t *testing.T, directory string) string {
 	must(t, os.Mkdir(filepath.Join(directory, "..1"), 0o700))
 	write(t, filepath.Join(directory, "..1", "config.conf"), "same")
@@ -91,7 +92,7 @@ func configMap(t *testing.T, directory string) string {
 	return filepath.Join(directory, "config.conf")
 }
 
-// swap exchanges the content as kubelet does.
+// swap replaces the content as kubelet does.
 func swap(t *testing.T, directory, old, next, content string) {
 	t.Helper()
 	must(t, os.Mkdir(filepath.Join(directory, next), 0o700))
@@ -101,7 +102,7 @@ func swap(t *testing.T, directory, old, next, content string) {
 		os.RemoveAll(filepath.Join(directory, old)))
 }
 
-// TestInPlace proves that each way to change the file itself ends the watch with an error, which becomes exit code 1.
+// TestInPlace checks that each way to change the file itself ends the watch with an error, which becomes exit code 1.
 func TestInPlace(t *testing.T) {
 	for name, test := range map[string]struct {
 		layout func(*testing.T, string) string
@@ -128,8 +129,8 @@ func TestInPlace(t *testing.T) {
 	}
 }
 
-// TestConfigMap proves that a ConfigMap's swap is reported and ends nothing, whichever of its links the path leads
-// through, and that a change in place ends the watch afterwards, too.
+// TestConfigMap checks that a swap of a ConfigMap is reported and does not end the watch, whichever of its links the
+// path contains, and that a change in place still ends it afterwards.
 func TestConfigMap(t *testing.T) {
 	for _, name := range []string{"config.conf", "..data/config.conf"} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +151,7 @@ func TestConfigMap(t *testing.T) {
 	}
 }
 
-// TestGoesOn proves that neither an invalid file nor one that means the same ends the watch, and that ctx does.
+// TestGoesOn checks that neither an invalid nor an equivalent file ends the watch, and that the end of ctx does.
 func TestGoesOn(t *testing.T) {
 	f := follow(t, plain(t, t.TempDir()))
 	f.replace("invalid: one")
@@ -167,7 +168,7 @@ func TestGoesOn(t *testing.T) {
 	}
 }
 
-// TestChangedBefore proves that a change is found that came between New and Run.
+// TestChangedBefore checks that a change between New and Run is found.
 func TestChangedBefore(t *testing.T) {
 	path := plain(t, t.TempDir())
 	file := New(Config{Path: path, Differs: func() (bool, error) { return differs(path) }})
