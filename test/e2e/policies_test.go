@@ -21,11 +21,11 @@ import (
 // The messages that kubectl shows, after "Warning: " and after "Error from server (Forbidden): ".
 const (
 	warned = "Validation failed for ValidatingAdmissionPolicy 'warn-service-external-ips' with binding 'warn-service-external-ips': " +
-		"spec.externalIPs 192.0.2.40, 192.0.2.41: nobody acknowledges these addresses, so they may draw traffic that is meant for others " +
-		"(CVE-2020-8554), and kube-proxy does not serve them by default. Use a Service of type LoadBalancer, a Gateway or an Ingress instead."
+		"spec.externalIPs 192.0.2.40, 192.0.2.41: no controller has confirmed these addresses, so the Service could intercept the " +
+		"traffic of others (CVE-2020-8554), and kube-proxy does not serve them by default. Use a Service of type LoadBalancer, a Gateway or an Ingress instead."
 	denied = `services "refused" is forbidden: ValidatingAdmissionPolicy 'deny-service-external-ips' with binding 'deny-service-external-ips' ` +
-		"denied request: spec.externalIPs may not be given 192.0.2.42: nobody acknowledges such an address, so it may draw " +
-		"traffic that is meant for others (CVE-2020-8554). Use a Service of type LoadBalancer, a Gateway or an Ingress instead."
+		"denied request: spec.externalIPs must not contain 192.0.2.42: no controller has confirmed the address, so the Service could intercept " +
+		"the traffic of others (CVE-2020-8554). Use a Service of type LoadBalancer, a Gateway or an Ingress instead."
 )
 
 // warnings stores the server's warnings.

@@ -21,16 +21,15 @@ A file begins with
     apiVersion: %s/%s
     kind: %s
 
-and every field may be left out. v1alpha1 is read too: "kube-proxy config convert --from FILE" turns it into this version.
-Durations are written with their unit, such as 30s or 1h30m. A flag counts only where no file is given with --config,
-except for --hostname-override and the logging flags, which win over the file. Without a file the defaults are those of
-v1alpha1.
+and all fields are optional. v1alpha1 is supported too; "kube-proxy config convert --from FILE" converts it to this version.
+Durations are written with their unit, such as 30s or 1h30m. With a file (--config), all flags are ignored except
+--hostname-override and the flags for logging, which override the file. Without a file the defaults are those of v1alpha1.
 
-While the proxy runs, it follows the file. A file that is written in place, or that another file is renamed over, and that
-is valid and means something else, ends the process with exit code 1, so that systemd's Restart=on-failure starts it again
-with the new configuration; rules stay in force meanwhile. A ConfigMap does not end it, because kubelet swaps the file on
-all nodes at about the same time: restart the pods, node by node, with "kubectl rollout restart". Until then, and while a
-file is invalid, the log and an Event on the Node say so, and the gauge serviceproxy_config_differs is 1.
+The proxy watches the file. If the file is written in place or replaced by a rename, and its configuration is valid and
+differs, the process ends with exit code 1, so that systemd's Restart=on-failure restarts it with the new configuration; the
+rules stay in force meanwhile. A change of a ConfigMap does not end the process, because the kubelet swaps the file on all
+nodes at about the same time: restart the pods, node by node, with "kubectl rollout restart". Until then, and while a file
+is invalid, the log and an Event on the Node report it, and the gauge serviceproxy_config_differs is 1.
 `, config.GroupName, v1alpha2.Version, config.Kind)
 
 	for _, section := range sections(fields) {
