@@ -19,7 +19,7 @@ import (
 
 var made = about{Version: "v1.2.3+abc", Revision: "abc", Source: "https://example.org", Created: time.Unix(1700000000, 0).UTC()}
 
-// writePackage makes a Debian package of some files, whose names tell what they are: NAME -> TARGET is a link.
+// writePackage creates a Debian package of files whose names describe their content: NAME -> TARGET is a link.
 func writePackage(t *testing.T, files map[string]string) string {
 	t.Helper()
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
@@ -53,7 +53,7 @@ func writePackage(t *testing.T, files map[string]string) string {
 	return file
 }
 
-// TestRootfs lays out a package: programs and libraries are kept below /usr, scripts and documentation are not.
+// TestRootfs extracts a package: programs and libraries are kept below /usr, scripts and documentation are not.
 func TestRootfs(t *testing.T) {
 	file := writePackage(t, map[string]string{
 		"sbin/tool":                    "\x7fELF program",
@@ -92,7 +92,7 @@ func TestRootfs(t *testing.T) {
 	}
 }
 
-// TestArchive checks what tar readers rely on: every folder comes before its files, and everything is root's.
+// TestArchive checks what tar readers rely on: every directory precedes its files, and everything belongs to root.
 func TestArchive(t *testing.T) {
 	tree := rootfs{}
 	tree.file("a/b/c", 0o755, []byte("body"))
@@ -124,7 +124,7 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// TestReproducible builds the same image twice, and others that differ in one thing each.
+// TestReproducible builds the same image twice, and others with one difference each.
 func TestReproducible(t *testing.T) {
 	digestOf := func(a about, body string) string {
 		t.Helper()

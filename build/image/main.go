@@ -18,7 +18,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/build/image/sbom"
 )
 
-// about is what the image says of itself.
+// about is the metadata of the image.
 type about struct {
 	Version, Revision, Source string
 	// Created is the time of the commit.
@@ -68,7 +68,7 @@ func main() {
 	}
 }
 
-// run builds the image, or pins its packages anew.
+// run builds the image, or updates the pins.
 func run(ctx context.Context, o options) error {
 	if flag.NArg() > 0 || o.cache == "" {
 		return errors.New("run it by make image or make image-packages, which give the flags it needs")
@@ -124,7 +124,7 @@ func repin(ctx context.Context, p *pins, o options) error {
 	return p.write(o.pins)
 }
 
-// build makes the image of one architecture, and writes its SBOM.
+// build builds the image of one architecture, and writes its SBOM.
 func build(ctx context.Context, p *pins, arch string, o options) (v1.Image, error) {
 	a, err := newApt(o.cache, p.Release, arch)
 	if err != nil {

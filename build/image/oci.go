@@ -21,10 +21,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// entrypoint is where manifests of others expect the program (kubeadm, EKS).
+// entrypoint is the path of the program in the manifests of kubeadm and EKS.
 const entrypoint = "/usr/local/bin/kube-proxy"
 
-// newImage puts an image of one architecture together: the packages in one layer, the binaries, which change more often,
+// newImage returns an image of one architecture: the packages in one layer, and the binaries, which change more often,
 // in another.
 func newImage(arch string, about about, packages, binaries rootfs) (v1.Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
@@ -61,7 +61,7 @@ func newImage(arch string, about about, packages, binaries rootfs) (v1.Image, er
 	return mutate.ConfigFile(image, config)
 }
 
-// newIndex joins the images of all architectures.
+// newIndex returns the index of the images of all architectures.
 func newIndex(about about, images map[string]v1.Image, order []string) v1.ImageIndex {
 	index := mutate.IndexMediaType(v1.ImageIndex(empty.Index), types.OCIImageIndex)
 	for _, arch := range order {
@@ -73,7 +73,7 @@ func newIndex(about about, images map[string]v1.Image, order []string) v1.ImageI
 	return mutate.Annotations(index, about.labels()).(v1.ImageIndex)
 }
 
-// writeLayout writes the index as an OCI image layout, in place of what was there. The annotations name the image when
+// writeLayout writes the index as an OCI image layout, replacing an earlier one. The annotations name the image when
 // the layout is imported.
 func writeLayout(dir string, ref name.Tag, index v1.ImageIndex) error {
 	if err := os.RemoveAll(dir); err != nil {
@@ -89,7 +89,7 @@ func writeLayout(dir string, ref name.Tag, index v1.ImageIndex) error {
 	}))
 }
 
-// writeArchive packs a layout into one file, for tools that import OCI archives.
+// writeArchive writes a layout as one file, for tools that import OCI archives.
 func writeArchive(path, dir string, when time.Time) (err error) {
 	out, err := os.Create(path)
 	if err != nil {
@@ -121,7 +121,7 @@ func writeArchive(path, dir string, when time.Time) (err error) {
 	return errors.Join(err, w.Close())
 }
 
-// compressedSize is how many bytes a node downloads for an image.
+// compressedSize returns the number of bytes that a node downloads for an image.
 func compressedSize(image v1.Image) (total int64, err error) {
 	manifest, err := image.Manifest()
 	if err != nil {

@@ -17,12 +17,12 @@ import (
 
 // pins is packages.json: the Debian packages of the image.
 type pins struct {
-	// Release is the Debian release by its code name, VersionID as its /etc/os-release has it.
+	// Release is the Debian release by its code name, VersionID its version in /etc/os-release.
 	Release   string `json:"release"`
 	VersionID string `json:"versionID"`
-	// Wanted are the packages that kube-proxy uses. What they depend on comes with them.
+	// Wanted are the packages that kube-proxy uses, without their dependencies.
 	Wanted []string `json:"wanted"`
-	// Packages are the wanted packages and what they depend on, by Debian architecture, sorted by name.
+	// Packages are the wanted packages and their dependencies, by Debian architecture, sorted by name.
 	Packages map[string][]pin `json:"packages"`
 }
 
@@ -55,14 +55,14 @@ func (p *pins) write(path string) error {
 	return os.WriteFile(path, append(data, '\n'), 0o644)
 }
 
-// apt fetches packages of one release and architecture. It keeps its lists and archives apart from those of the machine,
-// and takes the mirrors and keys from the machine.
+// apt fetches packages of one release and architecture. Its lists and archives are separate from the machine's; it uses
+// the machine's mirrors and keys.
 type apt struct {
 	dir  string // lists, archives and sources of this release and architecture
 	arch string
 }
 
-// newApt prepares a folder for apt below cache.
+// newApt creates a directory for apt below cache.
 func newApt(cache, release, arch string) (*apt, error) {
 	dir, err := filepath.Abs(filepath.Join(cache, release, arch))
 	if err != nil {
@@ -85,7 +85,7 @@ func newApt(cache, release, arch string) (*apt, error) {
 		os.WriteFile(filepath.Join(dir, "status"), nil, 0o644))
 }
 
-// mirrors returns the mirrors of Debian and of its security updates that this machine is set up for.
+// mirrors returns the mirrors of Debian and of its security updates that this machine uses.
 func mirrors() (main, security string, err error) {
 	lists, _ := filepath.Glob("/etc/apt/sources.list.d/*")
 	for _, path := range append([]string{"/etc/apt/sources.list"}, lists...) {
@@ -124,7 +124,7 @@ func (a *apt) run(ctx context.Context, args ...string) error {
 		"-o", "Dir::Etc::sourcelist=" + a.dir + "/etc/sources.list", "-o", "Dir::Etc::sourceparts=-",
 		"-o", "APT::Architecture=" + a.arch, "-o", "APT::Architectures=" + a.arch,
 		"-o", "Acquire::Retries=3",
-		"-o", "APT::Sandbox::User=root", // the user _apt may not be allowed to enter the folder
+		"-o", "APT::Sandbox::User=root", // the user _apt may lack permission for the directory
 	}
 	cmd := exec.CommandContext(ctx, "apt-get", append(options, args...)...)
 	cmd.Dir = filepath.Join(a.dir, "archives")
@@ -134,7 +134,7 @@ func (a *apt) run(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// resolve fetches the newest version of the wanted packages with everything that they depend on, and pins it.
+// resolve fetches the newest version of the wanted packages and their dependencies, and pins it.
 func (a *apt) resolve(ctx context.Context, wanted []string) ([]pin, error) {
 	if err := os.RemoveAll(filepath.Join(a.dir, "archives")); err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func pinOf(ctx context.Context, file string) (pin, error) {
 	return p, err
 }
 
-// fetch returns the paths of pinned package files. What the cache has is not fetched again.
+// fetch returns the paths of pinned package files. It fetches those that are not in the cache.
 func (a *apt) fetch(ctx context.Context, want []pin) ([]string, error) {
 	paths := make([]string, len(want))
 	var missing []string
@@ -206,7 +206,7 @@ func (a *apt) fetch(ctx context.Context, want []pin) ([]string, error) {
 	return paths, nil
 }
 
-// fileName is what apt calls a package file: a colon of the version is escaped.
+// fileName returns apt's name of a package file: a colon in the version is escaped.
 func (a *apt) fileName(p pin) string {
 	return p.Name + "_" + strings.ReplaceAll(p.Version, ":", "%3a") + "_" + a.arch + ".deb"
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/spdx/tools-golang/spdxlib"
 )
 
-// mostBytes is how large the image of one architecture may be, compressed.
+// mostBytes is the maximum compressed size of the image of one architecture.
 const mostBytes = 60e6
 
-// TestImage runs make image in two copies of the repository, on two paths, and checks that both give the same bytes, and
-// what the image of each architecture is made of.
+// TestImage runs make image in two copies of the repository, in two directories, and checks that both give the same
+// bytes, and the content of each architecture's image.
 func TestImage(t *testing.T) {
 	for _, tool := range []string{"make", "apt-get", "dpkg-deb", "dpkg-query"} {
 		need(t, tool)
@@ -38,7 +38,7 @@ func TestImage(t *testing.T) {
 			makeImage(t, path)
 			continue
 		}
-		// The first may have pinned packages anew, because Debian replaced one.
+		// The first run may have updated the pins, because Debian replaced a package.
 		copyFile(t, filepath.Join(path, "build/image/packages.json"), filepath.Join(paths[0], "build/image/packages.json"))
 		makeImage(t, path)
 	}
@@ -67,8 +67,7 @@ func need(t *testing.T, tool string) {
 	}
 }
 
-// copyTree copies a repository without its history, what was built there and its linked worktrees. The cache of packages
-// is the same one.
+// copyTree copies a repository without its history, build results and linked worktrees. The cache of packages is shared.
 func copyTree(t *testing.T, to, from string) {
 	t.Helper()
 	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
@@ -116,7 +115,7 @@ func copyFile(t *testing.T, to, from string) {
 	}
 }
 
-// makeImage runs make image, and pins the present packages first if the mirror no longer has the pinned ones.
+// makeImage runs make image, and updates the pins first if the mirror no longer has the pinned packages.
 func makeImage(t *testing.T, dir string) {
 	t.Helper()
 	run := func(target string) ([]byte, error) {
@@ -224,7 +223,7 @@ func checkImage(t *testing.T, dir, arch string, image v1.Image, p *pins) {
 	checkPrograms(t, root, arch)
 }
 
-// checkPackages checks that dpkg itself can read the packages' entries, which scanners look for one by one.
+// checkPackages checks that dpkg can read the packages' entries, which scanners read one by one.
 func checkPackages(t *testing.T, root, arch string, p *pins) {
 	t.Helper()
 	admin := t.TempDir()
@@ -251,7 +250,7 @@ func checkPackages(t *testing.T, root, arch string, p *pins) {
 	}
 }
 
-// checkPrograms checks that there is no shell, and starts the image's programs, those of another architecture with qemu.
+// checkPrograms checks that there is no shell, and starts the image's programs, those of another architecture with QEMU.
 func checkPrograms(t *testing.T, root, arch string) {
 	t.Helper()
 	for _, shell := range []string{"sh", "bash", "dash", "busybox", "perl", "python3"} {
@@ -280,7 +279,7 @@ func checkPrograms(t *testing.T, root, arch string) {
 	for _, program := range []struct {
 		want string
 		args []string
-		// native programs open a netlink socket of a kind, or start programs, that QEMU's emulation of user space lacks.
+		// native programs use a netlink family, or start programs, which QEMU's user mode does not support.
 		native bool
 	}{
 		{"v1.2.3+abc", []string{"/usr/local/bin/kube-proxy", "--version"}, false},

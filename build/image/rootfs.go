@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// rootfs is a tree of files by their paths, without a leading slash. Everything in it belongs to root.
+// rootfs is a tree of files by path, without a leading slash. Everything in it belongs to root.
 type rootfs map[string]node
 
-// node is a file, a folder or a symbolic link.
+// node is a file, a directory or a symbolic link.
 type node struct {
 	mode int64 // permissions
 	body []byte
@@ -32,7 +32,7 @@ func (r rootfs) file(name string, mode int64, body []byte) { r[name] = node{mode
 func (r rootfs) symlink(name, target string)               { r[name] = node{mode: 0o777, link: target} }
 func (r rootfs) folder(name string, mode int64)            { r[name] = node{mode: mode, dir: true} }
 
-// merged are the folders that are links into usr. Packages of this release still have files in some of them.
+// merged are the directories that are links into usr. Some packages of this release still have files in them.
 var merged = []string{"bin", "sbin", "lib", "lib64"}
 
 // addPackage adds the files of a package that the image needs, and the package's entry for scanners.
@@ -65,7 +65,7 @@ func (r rootfs) addPackage(ctx context.Context, p pin, file string) error {
 			r.file(name, header.Mode&0o755, body)
 		case tar.TypeSymlink:
 			r.symlink(name, header.Linkname)
-		case tar.TypeDir: // every file brings its folders
+		case tar.TypeDir: // every file brings its directories
 		default:
 			return fmt.Errorf("%s: %s is neither a file, a folder nor a symbolic link", file, header.Name)
 		}
@@ -78,7 +78,7 @@ func (r rootfs) addPackage(ctx context.Context, p pin, file string) error {
 	return nil
 }
 
-// needed reports whether the image keeps a file of a package: programs, libraries, names of protocols, and licences.
+// needed reports whether the image contains a file of a package: programs, libraries, names of protocols, and licences.
 func needed(name string) bool {
 	for _, useless := range []string{"/gconv/", "/engines-3/", "/ossl-modules/", "usr/lib/systemd/", "usr/lib/modprobe.d/", "/iptables-apply", "/ip6tables-apply"} {
 		if strings.Contains(name, useless) {
@@ -94,7 +94,7 @@ func needed(name string) bool {
 	return licence || name == "etc/protocols" || name == "etc/services"
 }
 
-// addBase adds what no package contains: links, accounts, and the release that scanners look for.
+// addBase adds what no package contains: links, accounts, and the release for scanners.
 func (r rootfs) addBase(p *pins) {
 	for _, name := range merged {
 		if name != "lib64" || slices.ContainsFunc(slices.Collect(maps.Keys(r)), func(n string) bool { return strings.HasPrefix(n, "usr/lib64/") }) {
@@ -130,7 +130,7 @@ func (r rootfs) addFile(name, from string) error {
 	return nil
 }
 
-// archive is the tree as a tar archive, sorted, with the folders that the files are in.
+// archive returns the tree as a tar archive, sorted, with the directories of the files.
 func (r rootfs) archive(when time.Time) ([]byte, error) {
 	all := maps.Clone(r)
 	for name := range r {

@@ -33,8 +33,7 @@ func (e *Error) Unwrap() error { return e.Err }
 type Document struct {
 	// Line is the line of the file where Text begins, from 1.
 	Line int
-	// Text is the document as in the file, except that tabs in JSON are replaced by spaces. It is valid YAML in either
-	// case.
+	// Text is the document as in the file, except that tabs in JSON are replaced by spaces. It is valid YAML in either case.
 	Text []byte
 
 	isJSON bool
@@ -191,8 +190,7 @@ func (d *Document) LineOf(path string) int {
 	return line
 }
 
-// Find returns the same line as LineOf, and whether it is that of the field or of a parent other than the whole
-// document.
+// Find returns the same line as LineOf, and whether it is that of the field or of a parent other than the whole document.
 func (d *Document) Find(path string) (line int, found bool) {
 	n, errs := d.Node()
 	if len(errs) > 0 {

@@ -13,8 +13,8 @@ import (
 // The devices of the emulated machine's first console.
 const consoleMajor, consoleMinor = 5, 1
 
-// script is the machine's first program. It mounts what programs expect, runs /run.sh, and prints its exit code in a line
-// that [machine.run] knows. busybox's shell prefers its own programs where a name has no path.
+// script is the machine's first program. It mounts the usual file systems, runs /run.sh, and prints its exit code in a
+// line that [machine.run] recognises. busybox's shell prefers its own programs to those in PATH.
 const script = `#!/bin/busybox sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 busybox mkdir -p /proc /sys /dev /tmp /run /root /var/lib /usr/local/bin
@@ -32,7 +32,7 @@ echo "` + exitLine + `$?"
 busybox poweroff -f
 `
 
-// wanted reports whether a file of a release is of use in the machine.
+// wanted reports whether the machine needs a file of a release.
 func wanted(path string) bool {
 	for _, prefix := range []string{"usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/perl", "usr/lib/x86_64-linux-gnu/perl", "usr/share/info",
 		"usr/share/zoneinfo", "usr/lib/python3", "usr/lib/systemd", "usr/lib/udev", "usr/lib/x86_64-linux-gnu/gconv", "boot", "var"} {
@@ -52,8 +52,7 @@ func wanted(path string) bool {
 	return false
 }
 
-// writeImage writes an initramfs: the wanted files of root, the given files of this machine by their names there, and a
-// script to run.
+// writeImage writes an initramfs: the wanted files of root, files of this machine by their path there, and a script to run.
 func writeImage(to io.Writer, root string, files map[string]string, command string) error {
 	buffered := bufio.NewWriterSize(to, 1<<20)
 	w := &cpio{to: buffered}
@@ -126,13 +125,13 @@ func (w *cpio) add(h header, content io.Reader) error {
 	return w.pad(h.size)
 }
 
-// pad fills up to the next multiple of 4 bytes.
+// pad pads to a multiple of 4 bytes.
 func (w *cpio) pad(size int64) error {
 	_, err := w.to.Write(make([]byte, (4-size%4)%4))
 	return err
 }
 
-// copy adds a file, folder or link of this machine.
+// copy adds a file, directory or link of this machine.
 func (w *cpio) copy(name, path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -156,5 +155,5 @@ func (w *cpio) copy(name, path string) error {
 		defer file.Close()
 		return w.add(header{name: name, mode: 0o100000 | mode, size: info.Size()}, file)
 	}
-	return nil // devices and sockets: the kernel makes its own
+	return nil // devices and sockets: the kernel creates its own
 }

@@ -17,15 +17,15 @@ const exitLine = "the command ended with exit code "
 
 // machine is an emulated computer.
 type machine struct {
-	// root is the folder with its programs, kernel and modules; files are added, by their names in the machine.
+	// root is the directory with its programs, kernel and modules; files are added, by their path in the machine.
 	root  string
 	files map[string]string
-	// console gets what the machine prints.
+	// console receives the machine's output.
 	console io.Writer
 }
 
-// run boots the machine, runs a shell script in it, and returns the script's exit code. An error means that it did not get
-// that far.
+// run boots the machine, runs a shell script in it, and returns the script's exit code. It returns an error if the
+// script did not end.
 func (m *machine) run(ctx context.Context, command string) (code int, err error) {
 	kernels, err := filepath.Glob(filepath.Join(m.root, "boot/vmlinuz-*"))
 	if err != nil {
@@ -68,7 +68,7 @@ func (m *machine) run(ctx context.Context, command string) (code int, err error)
 	return code, nil
 }
 
-// follow passes the console's output on until the machine ends, and finds the exit code in it.
+// follow copies the console's output until the machine ends, and finds the exit code in it.
 func (m *machine) follow(output io.Reader) (code int, found bool) {
 	lines := bufio.NewReader(output)
 	for {

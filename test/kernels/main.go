@@ -15,7 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/debian"
 )
 
-// patience is how long one suite may take.
+// patience is the time limit of one suite.
 const patience = 15 * time.Minute
 
 func main() {
@@ -43,7 +43,7 @@ type options struct {
 	release, peer, command string
 }
 
-// run fetches what is needed, and runs all suites.
+// run fetches the release, and runs all suites.
 func (o *options) run(ctx context.Context) error {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -84,7 +84,7 @@ func (o *options) run(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// run runs a program that prints something only if it fails.
+// run runs a program and shows its output only if it fails.
 func run(name string, args ...string) error {
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
@@ -93,7 +93,7 @@ func run(name string, args ...string) error {
 	return nil
 }
 
-// expect runs a script that is to end with exit code 0.
+// expect runs a script that should end with exit code 0.
 func (m *machine) expect(ctx context.Context, command string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

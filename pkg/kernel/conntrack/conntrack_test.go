@@ -41,7 +41,7 @@ func TestFakeRefuses(t *testing.T) {
 		}
 	}
 	if _, err := f.Sweep(context.Background(), 4, UDP, never); !errors.Is(err, unix.EINVAL) {
-		t.Errorf("a family that is none: %v", err)
+		t.Errorf("an unknown family: %v", err)
 	}
 }
 

@@ -169,8 +169,8 @@ func TestKernelSweep(t *testing.T) {
 	sweepAlike(t, k, func(f Flow) { k.track(t, unix.IPPROTO_UDP, f) })
 }
 
-// TestKernelLeavesOthers has entries with the same ends in TCP, which is not visited, and in another zone, which is.
-func TestKernelLeavesOthers(t *testing.T) {
+// TestKernelOtherEntries has entries with the same ends in TCP, which is not visited, and in another zone, which is.
+func TestKernelOtherEntries(t *testing.T) {
 	k := openKernel(t)
 	k.track(t, unix.IPPROTO_TCP, toA)
 	for _, zone := range []string{"7", "8"} {
@@ -188,8 +188,8 @@ func TestKernelLeavesOthers(t *testing.T) {
 	}
 }
 
-// TestKernelEntryAnew deletes an entry whose memory has been reused for another one: that one stays.
-func TestKernelEntryAnew(t *testing.T) {
+// TestKernelReusedEntry deletes an entry whose memory has been reused for another one: that one stays.
+func TestKernelReusedEntry(t *testing.T) {
 	k := openKernel(t)
 	k.track(t, unix.IPPROTO_UDP, toA)
 	anew := Flow{Source: toA.Source, Destination: toA.Destination, ReplySource: toB.ReplySource}

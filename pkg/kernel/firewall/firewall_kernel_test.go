@@ -12,8 +12,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// TestKernelChains reads base chains of nft and of iptables, in every family, and ignores those that are not of type
-// filter.
+// TestKernelChains reads base chains of nft and of iptables, in every family, and ignores those that are not of type filter.
 func TestKernelChains(t *testing.T) {
 	netns.Enter(t, "nft", "iptables-nft")
 	if chains, err := Chains(t.Context()); err != nil || len(chains) > 0 {

@@ -156,7 +156,7 @@ func TestKernelSingleRules(t *testing.T) {
 
 // TestKernelChangesAndDigests changes rules: Changes must report it, and only the digest of that chain may change.
 func TestKernelChangesAndDigests(t *testing.T) {
-	t.Setenv("XTABLES_LOCKFILE", t.TempDir()+"/lock") // that nobody else on this machine takes
+	t.Setenv("XTABLES_LOCKFILE", t.TempDir()+"/lock") // which no other program takes
 	everyKernel(t, func(t *testing.T, tables Tables) {
 		digests := func() map[string]uint64 {
 			t.Helper()
@@ -327,7 +327,7 @@ func TestKernelWatchesLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		want("the lock was deleted", true)
-		want("there is no lock", false)
+		want("without a lock", false)
 	}
 	t.Setenv("XTABLES_LOCKFILE", lock+"-of-another-mount")
 	run("-t", "nat", "-A", "OUTPUT", "-d", "10.0.0.1", "-j", "ACCEPT")

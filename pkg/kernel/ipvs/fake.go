@@ -7,8 +7,7 @@ import (
 	"slices"
 )
 
-// Fake holds objects in memory. Like the kernel it does not delete a set that a rule uses, or a device that is not a
-// dummy.
+// Fake holds objects in memory. Like the kernel it does not delete a set that a rule uses, or a device that is not a dummy.
 type Fake struct {
 	Virtual []Server
 	// Named are the sets, Used those that rules use.

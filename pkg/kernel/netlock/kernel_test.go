@@ -14,8 +14,7 @@ import (
 // nobody is an unprivileged user.
 const nobody = 65534
 
-// TestKernelOtherUser checks that a name taken by an unprivileged process is an error, and that Acquire does not wait
-// for it.
+// TestKernelOtherUser checks that a name taken by an unprivileged process is an error, and that Acquire does not wait for it.
 func TestKernelOtherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to become another user")

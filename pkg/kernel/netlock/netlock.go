@@ -85,8 +85,7 @@ func Try(name string, self Owner) (*Lock, error) {
 	return nil, &HeldError{held.owner}
 }
 
-// Holder returns the process of the same user that holds the lock; held is false if none does. It does not take the
-// lock.
+// Holder returns the process of the same user that holds the lock; held is false if none does. It does not take the lock.
 func Holder(name string) (owner Owner, held bool, err error) {
 	address := &net.UnixAddr{Net: "unix", Name: "@" + name}
 	connection, err := net.DialUnix("unix", nil, address)
@@ -153,8 +152,7 @@ func attempt(name string, self Owner) (*Lock, *holder, error) {
 	return nil, nil, fmt.Errorf("a process occupies the abstract unix socket %s without listening on it; find it with ss -xap", address)
 }
 
-// holder is the process that holds the lock, as a waiting process sees it. Without a connection nothing is known about
-// it.
+// holder is the process that holds the lock, as a waiting process sees it. Without a connection nothing is known about it.
 type holder struct {
 	connection *net.UnixConn
 	owner      Owner

@@ -96,8 +96,8 @@ func TestAcquireWaitsForEachOwner(t *testing.T) {
 	}
 }
 
-// TestOneAtATime has more waiting processes than a holder keeps connections: each gets the lock once, alone.
-func TestOneAtATime(t *testing.T) {
+// TestMutualExclusion has more waiting processes than a holder keeps connections: each gets the lock once, alone.
+func TestMutualExclusion(t *testing.T) {
 	name := fresh(t)
 	lock := must(t, name, Owner{})
 	waiters := make([]*waiter, 3*maxWaiting)
@@ -143,8 +143,8 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestSilentOwner checks that Acquire waits for a holder that never answers, such as a stopped process.
-func TestSilentOwner(t *testing.T) {
+// TestUnresponsiveOwner checks that Acquire waits for a holder that never answers, such as a stopped process.
+func TestUnresponsiveOwner(t *testing.T) {
 	name := fresh(t)
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: "@" + name})
 	if err != nil {

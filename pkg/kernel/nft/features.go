@@ -18,8 +18,7 @@ type Feature struct {
 	Err error
 }
 
-// features are rules in nft's language for the family %[1]s with the address type %[2]s, each with the objects that it
-// needs.
+// features are rules in nft's language for the family %[1]s with the address type %[2]s, each with the objects that it needs.
 func features() []struct{ name, module, text string } {
 	return []struct{ name, module, text string }{
 		{"tables", "nf_tables", ""},

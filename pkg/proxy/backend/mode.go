@@ -62,8 +62,7 @@ type Feature struct {
 // Families are the address families to open a Backend for.
 type Families struct {
 	All []cluster.Family
-	// Required means that all families are required, FirstRequired that the first one is, as the primary family of the
-	// node.
+	// Required means that all families are required, FirstRequired that the first one is, as the primary family of the node.
 	Required, FirstRequired bool
 }
 

@@ -91,8 +91,7 @@ func (f *family) waitSince(at time.Time) {
 	}
 }
 
-// Healthy reports whether every family has been programmed at least once and has no overdue change. Draining does not
-// matter.
+// Healthy reports whether every family has been programmed at least once and has no overdue change. Draining does not matter.
 func (c *Checker) Healthy() bool { return c.report(true).Healthy }
 
 // report is the body of a response.

@@ -362,9 +362,9 @@ func TestServicesBackendFamily(t *testing.T) {
 	}
 }
 
-// TestServicesForget checks that nothing listens for a Service that was deleted or has no health check any more, also
+// TestServicesRemoved checks that nothing listens for a Service that was deleted or has no health check any more, also
 // after the addresses change or a port in use becomes free.
-func TestServicesForget(t *testing.T) {
+func TestServicesRemoved(t *testing.T) {
 	one, two := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	h := newHarness(t, false)
 	h.take("192.0.2.1:30003")
@@ -386,9 +386,9 @@ func TestServicesForget(t *testing.T) {
 	}
 }
 
-// TestServicesCut checks that the connections of a removed check are closed: a load balancer may keep one open and
+// TestServicesCloseConnections checks that the connections of a removed check are closed: a load balancer may keep one open and
 // would get outdated answers.
-func TestServicesCut(t *testing.T) {
+func TestServicesCloseConnections(t *testing.T) {
 	h := newHarness(t, true)
 	h.set("a", 30001, 1)
 	h.sync(nil)

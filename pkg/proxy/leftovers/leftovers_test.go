@@ -59,8 +59,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestCleanupLeavesExcluded checks that virtual servers in excluded ranges are kept.
-func TestCleanupLeavesExcluded(t *testing.T) {
+// TestRemoveKeepsExcluded checks that virtual servers in excluded ranges are kept.
+func TestRemoveKeepsExcluded(t *testing.T) {
 	objects := nodeWith()
 	if err := (Mode{Objects: objects, ExcludeCIDRs: []string{"192.0.2.0/24"}}).Remove(t.Context()); err != nil {
 		t.Fatal(err)
@@ -72,9 +72,9 @@ func TestCleanupLeavesExcluded(t *testing.T) {
 	}
 }
 
-// TestCleanupFails checks that a set or virtual server that cannot be removed is reported, and that everything needed
+// TestRemoveFails checks that a set or virtual server that cannot be removed is reported, and that everything needed
 // for another attempt is kept.
-func TestCleanupFails(t *testing.T) {
+func TestRemoveFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // skips the pauses between attempts
 		objects := nodeWith()
 		objects.Used["KUBE-CLUSTER-IP"] = true

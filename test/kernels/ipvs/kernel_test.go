@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package ipvs tests that what ipvs mode leaves is removed, on a kernel that has what ipvs mode needs.
+// Package ipvs tests the removal of ipvs mode's leftovers, on a kernel with the modules of ipvs mode.
 package ipvs
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
 )
 
-// patience is how long a condition may take to hold, on an emulated processor.
+// patience limits the wait for a condition, on an emulated processor.
 const patience = 3 * time.Minute
 
-// sh runs a shell script, and returns what it prints.
+// sh runs a shell script and returns its output.
 func sh(t *testing.T, script string) string {
 	t.Helper()
 	out, err := exec.Command("sh", "-c", script).CombinedOutput()
@@ -31,7 +31,7 @@ func sh(t *testing.T, script string) string {
 	return string(out)
 }
 
-// foreign are objects of others, which have to stay.
+// foreign are objects of other programs, which must remain.
 const foreign = `set -e
 /sbin/ip link add other0 type dummy
 /sbin/ip addr add 198.51.100.1/32 dev other0
@@ -43,18 +43,18 @@ iptables -A INPUT -m set --match-set OTHER src -j OTHER
 iptables -t nat -A PREROUTING -d 198.51.100.1 -j ACCEPT
 `
 
-// state lists all objects that ipvs mode makes, and those of others. Tables, which stay once they were looked at, and their
-// built-in chains are left out.
+// state lists all objects that ipvs mode creates, and those of others. It omits tables, which exist once they were
+// read, and their built-in chains.
 func state(t *testing.T) string {
 	t.Helper()
 	text := sh(t, `/sbin/ip -o addr | cut -d' ' -f2-7; ipvsadm -S -n | grep -v -e ' -r '; ipset list -n; for p in iptables ip6tables; do $p-save; done`)
 	return unimportant.ReplaceAllString(text, "")
 }
 
-// unimportant finds lines about tables, and counters.
+// unimportant matches lines about tables, and counters.
 var unimportant = regexp.MustCompile(`(?m)^([#*].*|COMMIT|:[A-Z]+ ACCEPT.*|)\n| \[\d+:\d+\]`)
 
-// ipvs finds what only ipvs mode makes.
+// ipvs matches what only ipvs mode creates.
 var ipvs = regexp.MustCompile(`kube-ipvs0|(?m)^-A -[tu] 10\.\S+|KUBE-(6-)?(LOOP-BACK|CLUSTER-IP|EXTERNAL-IP|LOAD-BALANCER|NODE-PORT|HEALTH-CHECK|IPVS|SOURCE-RANGES)\S*`)
 
 // leave creates the leftovers of ipvs mode: with Kubernetes' own kube-proxy (PEER) if it is given, otherwise by hand.
@@ -177,7 +177,8 @@ func serve(t *testing.T, program string, args []string) {
 		func() string { return fmt.Sprintf("%q", ipvs.FindAllString(state(t), -1)) }, program, args...)
 }
 
-// runUntil runs a program until a condition holds, and kills it. describe says what there is if the condition never holds.
+// runUntil runs a program until a condition holds, and kills it. describe returns the state for the error if the
+// condition never holds.
 func runUntil(t *testing.T, holds func() bool, describe func() string, program string, args ...string) {
 	t.Helper()
 	var log bytes.Buffer

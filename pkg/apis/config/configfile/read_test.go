@@ -83,7 +83,7 @@ func TestStrictness(t *testing.T) {
 		fatal bool
 		want  []string
 	}{
-		{"v1alpha1 goes on", oldHead + "foo: 1\nmode: iptables\nmode: nftables\n", false,
+		{"v1alpha1 continues", oldHead + "foo: 1\nmode: iptables\nmode: nftables\n", false,
 			[]string{"f:3: foo: unknown field", "f:5: mode: duplicate field; the first is in line 4"}},
 		{"v1alpha2 does not", latestHead + "foo: 1\nmode: iptables\nmode: nftables\n", true,
 			[]string{"f:3: foo: unknown field", "f:5: mode: duplicate field; the first is in line 4"}},
@@ -117,9 +117,9 @@ func TestStrictness(t *testing.T) {
 	}
 }
 
-// TestValuesOfOldParser checks that values are parsed as in Kubernetes, whose parser implements YAML 1.1, and that JSON
+// TestYAML11Values checks that values are parsed as in Kubernetes, whose parser implements YAML 1.1, and that JSON
 // is accepted.
-func TestValuesOfOldParser(t *testing.T) {
+func TestYAML11Values(t *testing.T) {
 	file, err := Parse("f", []byte(oldHead+"ipvs: {strictARP: yes}\noomScoreAdj: 0x10\nnodePortAddresses: null\n---\n"))
 	if err != nil {
 		t.Fatal(err)

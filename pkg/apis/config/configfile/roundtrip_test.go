@@ -71,8 +71,8 @@ func reread(t *testing.T, cfg *config.KubeProxyConfiguration, version string) *F
 	return file
 }
 
-// TestLatestSaysEverything checks that the latest version can express every internal configuration.
-func TestLatestSaysEverything(t *testing.T) {
+// TestLatestIsComplete checks that the latest version can express every internal configuration.
+func TestLatestIsComplete(t *testing.T) {
 	for seed := range int64(rounds) {
 		in := &v1alpha2.KubeProxyConfiguration{}
 		newFiller(seed).Fill(in)
@@ -83,9 +83,9 @@ func TestLatestSaysEverything(t *testing.T) {
 	}
 }
 
-// TestOldVersionComesBack checks that a file of v1alpha1, converted to the latest version and back, is equivalent in
+// TestV1alpha1RoundTrip checks that a file of v1alpha1, converted to the latest version and back, is equivalent in
 // the active mode, and that every other difference is in the list of dropped settings.
-func TestOldVersionComesBack(t *testing.T) {
+func TestV1alpha1RoundTrip(t *testing.T) {
 	changed := map[string]bool{}
 	for seed := range int64(rounds) {
 		raw := &upstream.KubeProxyConfiguration{}
@@ -156,8 +156,8 @@ func differentMeaningless(before, after *upstream.KubeProxyConfiguration) []stri
 	return paths
 }
 
-// TestLossesToOldVersionAreSaid checks that every setting that v1alpha1 cannot express is in the list of losses.
-func TestLossesToOldVersionAreSaid(t *testing.T) {
+// TestLossesAreReported checks that every setting that v1alpha1 cannot express is in the list of losses.
+func TestLossesAreReported(t *testing.T) {
 	for seed := range int64(rounds) {
 		in := &v1alpha2.KubeProxyConfiguration{}
 		newFiller(seed).Fill(in)

@@ -74,8 +74,7 @@ func (w *walk) value(n *yaml.Node, t reflect.Type, path string) {
 	}
 }
 
-// mapping checks the fields of a mapping. Merged mappings are checked too, each once, because merge keys may form a
-// loop.
+// mapping checks the fields of a mapping. Merged mappings are checked too, each once, because merge keys may form a loop.
 func (w *walk) mapping(n *yaml.Node, fields map[string]reflect.Type, path string, merged map[*yaml.Node]bool) {
 	merged[n] = true
 	seen := map[string]int{}

@@ -1,6 +1,5 @@
-// Package explain generates the reference of the configuration's fields. It reads the doc comments and types from
-// v1alpha2's source, the defaults from its defaulting and the old names from v1alpha1's table, so that it always agrees
-// with the code.
+// Package explain generates the reference of the configuration's fields. It reads the doc comments and types from v1alpha2's
+// source, the defaults from its defaulting and the old names from v1alpha1's table, so that it always agrees with the code.
 package explain
 
 import (

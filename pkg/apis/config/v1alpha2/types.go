@@ -154,8 +154,7 @@ type DetectLocalConfiguration struct {
 	// clusterCIDRs are the ranges of pod addresses in the cluster, at most one of each family. Used in mode
 	// ClusterCIDR; a family without one has no local traffic.
 	ClusterCIDRs []string `json:"clusterCIDRs,omitempty"`
-	// bridgeInterface is the name of the bridge on which traffic from local pods arrives. Required in mode
-	// BridgeInterface.
+	// bridgeInterface is the name of the bridge on which traffic from local pods arrives. Required in mode BridgeInterface.
 	BridgeInterface string `json:"bridgeInterface"`
 	// interfaceNamePrefix is the prefix of the names of the interfaces on which traffic from local pods arrives.
 	// Required in mode InterfaceNamePrefix.
@@ -166,8 +165,7 @@ type DetectLocalConfiguration struct {
 type KubeProxyLinuxConfiguration struct {
 	// conntrack configures the kernel's connection tracking at start.
 	Conntrack KubeProxyConntrackConfiguration `json:"conntrack"`
-	// masqueradeAll masquerades all traffic to cluster IPs: its source address becomes the node's. Some pod networks
-	// need it.
+	// masqueradeAll masquerades all traffic to cluster IPs: its source address becomes the node's. Some pod networks need it.
 	MasqueradeAll bool `json:"masqueradeAll"`
 	// oomScoreAdj is the oom_score_adj of the proxy's process: -1000 is never killed, 1000 is killed first.
 	OOMScoreAdj *int32 `json:"oomScoreAdj"`
@@ -185,8 +183,7 @@ type KubeProxyConntrackConfiguration struct {
 	// tcpCloseWaitTimeout is the timeout of idle TCP connections in state CLOSE_WAIT. A duration; 0 keeps the kernel's
 	// setting.
 	TCPCloseWaitTimeout *metav1.Duration `json:"tcpCloseWaitTimeout"`
-	// tcpBeLiberal accepts TCP packets outside the window instead of marking them INVALID. false keeps the kernel's
-	// setting.
+	// tcpBeLiberal accepts TCP packets outside the window instead of marking them INVALID. false keeps the kernel's setting.
 	TCPBeLiberal bool `json:"tcpBeLiberal"`
 	// udpTimeout is the timeout of UDP flows without a reply. A duration; 0 keeps the kernel's setting.
 	UDPTimeout metav1.Duration `json:"udpTimeout"`

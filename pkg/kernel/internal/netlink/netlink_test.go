@@ -33,7 +33,7 @@ func TestAttrs(t *testing.T) {
 		{"none", nil, nil, false},
 		{"padded", AppendString(AppendBytes(nil, 1, []byte("abc")), 2, "de"), []decoded{{1, "abc", 0}, {2, "de\x00", 8}}, false},
 		{"empty", AppendBytes(nil, 3, nil), []decoded{{3, "", 0}}, false},
-		{"nested, which is no part of the type", nested, []decoded{{5, string(AppendUint32(nil, 1, 7)), 0}}, false},
+		{"nested flag, not part of the type", nested, []decoded{{5, string(AppendUint32(nil, 1, 7)), 0}}, false},
 		{"without the last padding", AppendBytes(nil, 1, []byte("abcde"))[:9], []decoded{{1, "abcde", 0}}, false},
 		{"shorter than its header says", AppendBytes(nil, 1, []byte("abcd"))[:7], nil, true},
 		{"shorter than a header", []byte{4, 0, 1}, nil, true},

@@ -18,8 +18,7 @@ type applier struct {
 	door     ipt.Tables
 	writer   *writer
 	settings Settings
-	// stuck holds the chains that could not be deleted because a rule of another program uses them. Each is logged
-	// once.
+	// stuck holds the chains that could not be deleted because a rule of another program uses them. Each is logged once.
 	stuck map[chainName]bool
 
 	// rules counts the rules and chains that were written.

@@ -102,8 +102,7 @@ func BenchmarkIptables(b *testing.B) {
 	}
 }
 
-// BenchmarkRender measures rendering of 10,000 Services with two endpoints: all of them, and after a change of one
-// endpoint.
+// BenchmarkRender measures rendering of 10,000 Services with two endpoints: all of them, and after a change of one endpoint.
 func BenchmarkRender(b *testing.B) {
 	c := clusters.NewSized(10_000, 2)
 	r := &renderer{family: cluster.IPv4, opts: testOptions, can: capabilities{chunk: chunkNFT}}

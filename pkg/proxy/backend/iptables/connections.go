@@ -108,8 +108,7 @@ func inlineChain(at place) chainName {
 	}
 }
 
-// port selects the counters of a port's endpoints: of all rules in the chains of its pools that send connections to
-// one.
+// port selects the counters of a port's endpoints: of all rules in the chains of its pools that send connections to one.
 func (m *meter) port(key portKey) {
 	p, ok := m.written.ports.Get(key)
 	if !ok {

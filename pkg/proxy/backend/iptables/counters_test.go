@@ -60,8 +60,7 @@ func wantCounted(t *testing.T, b *Backend, dropped, accepted uint64) {
 	}
 }
 
-// TestCounters checks that the counters of our rules are read from chains with other rules, and are 0 where there are
-// none.
+// TestCounters checks that the counters of our rules are read from chains with other rules, and are 0 where there are none.
 func TestCounters(t *testing.T) {
 	for _, test := range []struct {
 		name              string

@@ -26,8 +26,7 @@ type write struct {
 	name string
 	// before holds the current lines of the chain, if it exists.
 	before, lines []line
-	// unit is the port of a Service whose chains must be written together. A chain without a unit is written
-	// independently.
+	// unit is the port of a Service whose chains must be written together. A chain without a unit is written independently.
 	unit portKey
 	rank rank
 }

@@ -116,8 +116,7 @@ func (t *tree) inline() bool { return t == nil || t.branches == nil && t.size <=
 // hasChain reports whether the node at a path has a chain of its own.
 func hasChain(path []int, t *tree) bool { return t != nil && (len(path) > 0 || !t.inline()) }
 
-// chainOf renders a node's chain. Packets do not return between the chains of a tree, so the search ends at the first
-// miss.
+// chainOf renders a node's chain. Packets do not return between the chains of a tree, so the search ends at the first miss.
 func (w *writer) chainOf(d *dispatch, path []int, t *tree) *chain {
 	c := &chain{rank: rankTop - 1 - rank(len(path))}
 	if t.branches == nil {

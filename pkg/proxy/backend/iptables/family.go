@@ -33,8 +33,7 @@ func newFamily(door ipt.Tables, opts Options, settings Settings) *family {
 	}
 }
 
-// maxRefusals limits the number of ports that are quarantined in one sync, because the tables are read again after
-// each.
+// maxRefusals limits the number of ports that are quarantined in one sync, because the tables are read again after each.
 const maxRefusals = 16
 
 // sync programs the plan in one family.

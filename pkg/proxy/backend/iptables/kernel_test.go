@@ -207,7 +207,7 @@ func TestKernelDrift(t *testing.T) {
 		if out, err := b.Lab.Node1.Command("iptables-"+string(variant), "-t", "nat", "-I", "PREROUTING", "-j", "ACCEPT").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		check("a rule of somebody else's", 0)
+		check("a rule of another program", 0)
 	})
 }
 
@@ -285,7 +285,7 @@ func TestKernelTakeOver(t *testing.T) {
 		}
 		out, err := b.Lab.Node1.Command("iptables-" + string(variant) + "-save").Output()
 		if err != nil || strings.Contains(string(out), "KUBE-SEP-AAAA") || strings.Count(string(out), "-A OUTPUT") != 3 {
-			t.Errorf("%v, there is\n%s", err, out)
+			t.Errorf("%v, rules:\n%s", err, out)
 		}
 	})
 }
@@ -316,7 +316,7 @@ func TestKernelPrepare(t *testing.T) {
 	once, twice := prepare(true), prepare(true)
 	for _, want := range []string{"route_localnet 1\n", "-A INPUT -j KUBE-FIREWALL\n", "-A OUTPUT -j KUBE-FIREWALL\n", "-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8"} {
 		if strings.Count(once, want) != 1 {
-			t.Errorf("%q is not there once:\n%s", want, once)
+			t.Errorf("%q is not present exactly once:\n%s", want, once)
 		}
 	}
 	if once != twice {

@@ -111,8 +111,7 @@ func variants(t *testing.T, test func(t *testing.T, variant ipt.Variant)) {
 	}
 }
 
-// TestTablesFollowPlans applies random plans to one backend: after each, the tables equal those that a new process
-// writes.
+// TestTablesFollowPlans applies random plans to one backend: after each, the tables equal those that a new process writes.
 func TestTablesFollowPlans(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		for _, many := range []int{5, 12, 140} {
@@ -169,8 +168,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestWritesThatFail lets one write in ten fail: repeated syncs succeed eventually, with the right result.
-func TestWritesThatFail(t *testing.T) {
+// TestFailedWrites lets one write in ten fail: repeated syncs succeed eventually, with the right result.
+func TestFailedWrites(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		w := clusters.NewRandom(3, 20)
 		b, doors := fakes(variant)

@@ -66,8 +66,7 @@ func (Mode) Present(ctx context.Context) (bool, error) {
 	return len(holding) > 0, err
 }
 
-// Remove implements [backend.Remover], for both variants of iptables. Without any rules, iptables need not be
-// installed.
+// Remove implements [backend.Remover], for both variants of iptables. Without any rules, iptables need not be installed.
 func (m Mode) Remove(ctx context.Context) error {
 	holding, err := ipt.Holding(ctx, tables(), func(table, chain string) bool { return chainName{table, chain}.ours() })
 	failed := []error{err}

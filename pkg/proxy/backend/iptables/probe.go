@@ -39,8 +39,7 @@ func (Mode) Variant(ctx context.Context) (string, error) {
 	return string(variant), err
 }
 
-// Features is part of [backend.Prober]. It also creates the chain by which Open detects the variant, as the kubelet
-// does.
+// Features is part of [backend.Prober]. It also creates the chain by which Open detects the variant, as the kubelet does.
 func (Mode) Features(ctx context.Context, variant string, family cluster.Family) (features []backend.Feature, err error) {
 	tables, err := ipt.Open(ctx, tablesFamily(family), ipt.Variant(variant))
 	if err != nil {

@@ -24,8 +24,7 @@ func read(ctx context.Context, door ipt.Tables) (*ruleset, error) {
 	return out, nil
 }
 
-// parse reads our chains of a table from the output of iptables-save, and the rules in built-in chains that lead to
-// them.
+// parse reads our chains of a table from the output of iptables-save, and the rules in built-in chains that lead to them.
 func (r *ruleset) parse(table, text string, chains *cluster.Editor[chainName, *chain]) {
 	ours := map[string]*chain{}
 	for row := range strings.Lines(text) {

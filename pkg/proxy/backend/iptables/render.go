@@ -239,8 +239,7 @@ func (w *writer) fixedChains() map[chainName][]line {
 	}
 }
 
-// hooks returns the rules in built-in chains, in the order in which they are inserted at the head: the last one comes
-// first.
+// hooks returns the rules in built-in chains, in the order in which they are inserted at the head: the last one comes first.
 func (w *writer) hooks() []hook {
 	in := func(table, chain, to string, matches ...match) hook {
 		return hook{chainName{table, chain}, to, rule{matches: matches, target: jump(to)}.line().text}

@@ -137,8 +137,7 @@ func (k portKey) Compare(o portKey) int {
 
 func (k portKey) String() string { return k.name + "/" + k.protocol.String() }
 
-// chain returns the name of one of the port's chains: a prefix and 16 letters of a hash, which other programs compute,
-// too.
+// chain returns the name of one of the port's chains: a prefix and 16 letters of a hash, which other programs compute, too.
 func (k portKey) chain(prefix string) string { return prefix + hash(k.name+protocolName(k.protocol)) }
 
 // endpoint returns the name of an endpoint's chain, which is also the name of the list of its clients.

@@ -96,8 +96,8 @@ func TestTamperingBetweenSyncs(t *testing.T) {
 	})
 }
 
-// TestMoreThanIsKnown checks that a change is found that the kernel did not report because there were too many.
-func TestMoreThanIsKnown(t *testing.T) {
+// TestLostNotifications checks that a change is found that the kernel did not report because there were too many.
+func TestLostNotifications(t *testing.T) {
 	b, door := oneFake(ipt.NFT)
 	c := clusters.NewSized(5, 3)
 	sync(t, b, c.Plan())
@@ -143,8 +143,8 @@ func TestFreshChains(t *testing.T) {
 	})
 }
 
-// TestOthersRules checks that changes of others' rules are not reported, and their rules are kept.
-func TestOthersRules(t *testing.T) {
+// TestRulesOfOthers checks that changes of others' rules are not reported, and their rules are kept.
+func TestRulesOfOthers(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)
 		sync(t, b, clusters.NewSized(5, 3).Plan())
@@ -315,9 +315,9 @@ func refused(t *testing.T, results []backend.Result, want ...string) {
 	}
 }
 
-// TestRefusedIsTriedAgain checks that a quarantined port is retried without a change, at increasing intervals, until
+// TestRefusedIsRetried checks that a quarantined port is retried without a change, at increasing intervals, until
 // iptables accepts it.
-func TestRefusedIsTriedAgain(t *testing.T) {
+func TestRefusedIsRetried(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		synctest.Test(t, func(t *testing.T) {
 			b, door := oneFake(variant)
@@ -360,8 +360,8 @@ func lineWith(input, words string) string {
 	return ""
 }
 
-// TestErrorsThatAreNoRefusal checks that other errors are returned unchanged, and quarantine nothing.
-func TestErrorsThatAreNoRefusal(t *testing.T) {
+// TestOtherErrors checks that other errors are returned unchanged, and quarantine nothing.
+func TestOtherErrors(t *testing.T) {
 	b, door := oneFake(ipt.Legacy)
 	door.Refuse(func(string) error { return ipt.ErrLocked })
 	results := b.Sync(context.Background(), clusters.NewSized(3, 1).Plan())

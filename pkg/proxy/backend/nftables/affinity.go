@@ -14,8 +14,7 @@ import (
 // Clients are remembered per pool, so that all addresses of a service port share them. A service port has a pool for
 // each traffic policy. docs/decisions/0010-session-affinity.md has the reasons.
 
-// poolID identifies a pool in rules and keys, as two constants of 32 bits. The lowest bit is 1 for the pool of policy
-// Local.
+// poolID identifies a pool in rules and keys, as two constants of 32 bits. The lowest bit is 1 for the pool of policy Local.
 type poolID uint64
 
 const localBit poolID = 1

@@ -292,9 +292,9 @@ func (s *sticky) expires() time.Duration {
 	return left
 }
 
-// TestKernelAffinityForgetsTheDead checks that retransmissions to a removed endpoint that never answers do not restore
+// TestKernelAffinityForgetsRemoved checks that retransmissions to a removed endpoint that never answers do not restore
 // it for the client's next connection.
-func TestKernelAffinityForgetsTheDead(t *testing.T) {
+func TestKernelAffinityForgetsRemoved(t *testing.T) {
 	inFamilies(t, func(s *sticky) {
 		s.endpoints = []string{dead}
 		s.sync()

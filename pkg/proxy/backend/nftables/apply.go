@@ -188,8 +188,7 @@ func (a *applier) forget() error {
 	return nil
 }
 
-// record writes the current fingerprint of the skeleton into the table, so that the next process can detect external
-// changes.
+// record writes the current fingerprint of the skeleton into the table, so that the next process can detect external changes.
 func (a *applier) record() (err error) {
 	p := a.patch
 	if p.skeleton == nil && len(p.addChains)+len(p.delChains) == 0 && p.leftovers.none() {

@@ -15,8 +15,7 @@ import (
 
 var _ backend.ConnectionCounter = (*Backend)(nil)
 
-// Connections implements [backend.ConnectionCounter]. It finds the elements of the routes by their keys, in about 4 µs
-// each.
+// Connections implements [backend.ConnectionCounter]. It finds the elements of the routes by their keys, in about 4 µs each.
 func (b *Backend) Connections(ctx context.Context, family cluster.Family, routes iter.Seq[*plan.Route], endpoints bool) (*backend.Connections, error) {
 	table, err := nft.Open(dialectOf(family).nftFamily, TableName)
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 type patch struct {
 	// skeleton is set if the table's fixed part must be written.
 	skeleton *skeleton
-	// addChains and rewriteChains, which exist already, are written before the elements; delChains are deleted after
-	// them.
+	// addChains and rewriteChains, which exist already, are written before the elements; delChains are deleted after them.
 	addChains, rewriteChains, delChains []target
 	// before and after are the contents to compare; frontends are the entries that differ.
 	before, after *content
@@ -132,8 +131,7 @@ func (p *patch) affinity(read bool) {
 	}
 }
 
-// placeEntry assigns slots to the endpoints of want; those in have keep theirs. It returns have itself if nothing
-// differs.
+// placeEntry assigns slots to the endpoints of want; those in have keep theirs. It returns have itself if nothing differs.
 func placeEntry(have, want *entry) *entry {
 	placed := *want
 	placed.slots = assign(have.slots, want.slots)

@@ -109,8 +109,7 @@ func sync(t *testing.T, b *Backend, p *plan.Plan) (elements, rules int) {
 	return elements, rules
 }
 
-// TestTablesFollowPlans applies random plans to one backend: after each, the tables equal those that a new process
-// writes.
+// TestTablesFollowPlans applies random plans to one backend: after each, the tables equal those that a new process writes.
 func TestTablesFollowPlans(t *testing.T) {
 	for seed := range uint64(20) {
 		w := clusters.NewRandom(seed, 12)
@@ -175,8 +174,8 @@ func TestRestartLongName(t *testing.T) {
 	}
 }
 
-// TestWritesThatFail lets one write in ten fail: repeated syncs succeed eventually, with the right result.
-func TestWritesThatFail(t *testing.T) {
+// TestFailedWrites lets one write in ten fail: repeated syncs succeed eventually, with the right result.
+func TestFailedWrites(t *testing.T) {
 	w := clusters.NewRandom(3, 12)
 	b, tables := fakes()
 	for i, table := range tables {

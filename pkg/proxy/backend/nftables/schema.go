@@ -54,17 +54,15 @@ type set struct {
 	counts bool
 	// phase orders the sets within a patch, and for reading.
 	phase phase
-	// cells are the elements of an entry, in a set that is keyed by frontends; nodePort reports that these are node
-	// ports.
+	// cells are the elements of an entry, in a set that is keyed by frontends; nodePort reports that these are node ports.
 	cells    *cells
 	nodePort bool
 	// members are the elements of a content, in any other set. An affinity map has neither: packets write it.
 	members memberList
 }
 
-// phase orders how a patch fills sets; it clears them in the reverse order, so that an element is complete before
-// anything leads to it. Sets are read in the reverse order too, because the verdicts contain the number of slots of a
-// frontend.
+// phase orders how a patch fills sets; it clears them in the reverse order, so that an element is complete before anything
+// leads to it. Sets are read in the reverse order too, because the verdicts contain the number of slots of a frontend.
 type phase int
 
 const (

@@ -213,9 +213,8 @@ func (w *writer) sized(t target) []nft.Rule {
 	return rules
 }
 
-// remember records the endpoint of a client, or that it connected again. It checks that the pool still has the
-// endpoint: each retransmission of a client without an answer is a new connection, and must not restore an endpoint
-// that was removed.
+// remember records the endpoint of a client, or that it connected again. It checks that the pool still has the endpoint: each
+// retransmission of a client without an answer is a new connection, and must not restore an endpoint that was removed.
 func (w *writer) remember(t timeout, pool poolID) nft.Rule {
 	endpoint := nft.Concat{nft.DestinationAddress, nft.DestinationPort}
 	return nft.Rule{

@@ -151,8 +151,8 @@ func TestConfigMap(t *testing.T) {
 	}
 }
 
-// TestGoesOn checks that neither an invalid nor an equivalent file ends the watch, and that the end of ctx does.
-func TestGoesOn(t *testing.T) {
+// TestContinues checks that neither an invalid nor an equivalent file ends the watch, and that the end of ctx does.
+func TestContinues(t *testing.T) {
 	f := follow(t, plain(t, t.TempDir()))
 	f.replace("invalid: one")
 	f.expect(true, "invalid: one")
