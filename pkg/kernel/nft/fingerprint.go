@@ -172,7 +172,7 @@ func (t *kernelTable) fingerprintOthers(d digest) error {
 // digest hashes items so that different sequences of items have different digests.
 type digest struct {
 	hash.Hash
-	// objects collects the digests of single objects; nil where they are not needed.
+	// objects collects the digests of single objects, unless it is nil.
 	objects map[string]string
 }
 

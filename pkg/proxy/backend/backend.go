@@ -138,7 +138,7 @@ type Refusal struct {
 	Cause error
 }
 
-// MaxDetails is the most details that a Drift has.
+// MaxDetails is the maximum number of details of a Drift.
 const MaxDetails = 10
 
 // Drift is an external modification of the rules.

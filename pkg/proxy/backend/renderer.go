@@ -9,15 +9,15 @@ import (
 
 // Renderer is implemented by Modes whose rules can be shown. It uses no Backend, so any goroutine may call its methods.
 type Renderer interface {
-	// Render returns the rules that a plan makes in one family, as the mode's tool loads them, for a machine on which
-	// everything works.
+	// Render returns the rules that a plan makes in one family, as the mode's tool loads them, for a machine that
+	// supports everything.
 	Render(p *plan.Plan, family cluster.Family) string
 	// Compare reads the kernel's rules of one family and returns where they differ from those that the plan makes, sorted
-	// by object. It writes nothing. Without this mode's rules in the kernel everything differs.
+	// by object. It writes nothing. If the kernel has no rules of this mode, everything differs.
 	Compare(ctx context.Context, p *plan.Plan, family cluster.Family) ([]Difference, error)
 }
 
-// Difference is where the kernel's rules differ from those of a plan: in one chain, set or map.
+// Difference is a difference between the kernel's rules and those of a plan, in one chain, set or map.
 type Difference struct {
 	// Object names it, as in "chain KUBE-SERVICES of table nat" or "map services".
 	Object string
@@ -35,7 +35,7 @@ func (d *Difference) Differ(want, have []string, canonical func(string) string) 
 	return len(d.Missing)+len(d.Extra) > 0
 }
 
-// without returns the lines of a that b does not have as often.
+// without returns the lines that occur more often in a than in b.
 func without(a, b []string, canonical func(string) string) (only []string) {
 	has := make(map[string]int, len(b))
 	for _, line := range b {

@@ -56,7 +56,7 @@ func TestDescribe(t *testing.T) {
 		"chain "+chain+" of table nat:", "- -j RETURN", "+ "+rules[1], "+ "+rules[2])
 }
 
-// TestDriftDetails names all chains that another program changed.
+// TestDriftDetails checks that a drift names all chains that another program changed.
 func TestDriftDetails(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)

@@ -50,7 +50,7 @@ func (m Mode) openVariant(ctx context.Context, variant ipt.Variant, families []c
 	return New(m.Options, m.Settings, doors...), nil
 }
 
-// doorFamily is what the door calls a family.
+// doorFamily converts a family to that of package ipt.
 func doorFamily(family cluster.Family) ipt.Family {
 	if family == cluster.IPv6 {
 		return ipt.IPv6

@@ -52,7 +52,7 @@ func compareTable(ctx context.Context, table nft.Table, p *plan.Plan, s *schema,
 	return c.found, nil
 }
 
-// comparison describes a patch to its reader.
+// comparison describes a patch in words.
 type comparison struct {
 	*patch
 	schema *schema
@@ -145,7 +145,7 @@ func (c *comparison) elements(s *set) {
 	}
 }
 
-// texts are the elements that an entry, which may be nil, has in the set.
+// texts returns the elements of an entry in the set. The entry may be nil.
 func (s *set) texts(frontend plan.Frontend, of *entry) (all []string) {
 	if of == nil {
 		return nil

@@ -66,7 +66,7 @@ func TestCompare(t *testing.T) {
 		"table ip kube-proxy: Rules of its chains, or declarations of its sets, are not those that this version writes; nft list table shows them.")
 }
 
-// TestDriftDetails names what another program changed.
+// TestDriftDetails checks that a drift names what another program changed.
 func TestDriftDetails(t *testing.T) {
 	for name, test := range map[string]struct {
 		tamper func(*testing.T, *nft.Fake) error
