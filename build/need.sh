@@ -15,6 +15,7 @@ packages() {
 	conntrack) echo "conntrack|conntrack-tools|conntrack-tools|conntrack-tools" ;;
 	qemu-system-x86_64) echo "qemu-system-x86|qemu-system-x86-core|qemu-system-x86_64|qemu-system-x86" ;;
 	qemu-aarch64-static) echo "qemu-user-static|qemu-user-static-aarch64|qemu-aarch64|qemu-user-static" ;;
+	promtool) echo "prometheus|golang-github-prometheus|prometheus|prometheus" ;;
 	ip) echo "iproute2|iproute|iproute2|iproute2" ;;
 	*) echo "$1|$1|$1|$1" ;;
 	esac

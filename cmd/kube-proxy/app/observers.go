@@ -27,7 +27,7 @@ import (
 func (p *process) metrics(rules backend.Backend, started time.Time) *metrics.Metrics {
 	return metrics.New(metrics.Config{
 		Families: p.families.All, Start: started, Snapshot: p.builder.Snapshot,
-		Backend: rules, LocalhostRejected: p.planning.Localhost.Reject,
+		Backend: rules, LocalhostRejected: p.planning.Localhost.Reject, Connections: p.opts.connections,
 	}, legacyregistry.MustRegister)
 }
 

@@ -82,13 +82,13 @@ type Connections struct {
 	Frontends map[plan.Frontend]uint64
 	// Refused counts the packets that were rejected or dropped because there is no endpoint.
 	Refused map[plan.Frontend]uint64
-	// Endpoints counts the connections that were sent to an endpoint, by any of the port's frontends.
-	Endpoints map[PortEndpoint]uint64
+	// Endpoints counts the connections that were sent to an endpoint, apart for each place in the rules that counts them.
+	Endpoints map[EndpointCounter]uint64
 }
 
 // NewConnections returns empty Connections.
 func NewConnections() *Connections {
-	return &Connections{Frontends: map[plan.Frontend]uint64{}, Refused: map[plan.Frontend]uint64{}, Endpoints: map[PortEndpoint]uint64{}}
+	return &Connections{Frontends: map[plan.Frontend]uint64{}, Refused: map[plan.Frontend]uint64{}, Endpoints: map[EndpointCounter]uint64{}}
 }
 
 // Add adds the counters of another family.
@@ -98,12 +98,30 @@ func (c *Connections) Add(o *Connections) {
 	maps.Copy(c.Endpoints, o.Endpoints)
 }
 
+// ByEndpoint returns the sums of Endpoints by endpoint.
+func (c *Connections) ByEndpoint() map[PortEndpoint]uint64 {
+	sums := make(map[PortEndpoint]uint64, len(c.Endpoints))
+	for of, n := range c.Endpoints {
+		sums[of.PortEndpoint] += n
+	}
+	return sums
+}
+
 // PortEndpoint is an endpoint of one port of a Service.
 type PortEndpoint struct {
 	// Port is the name of the Service's port as in plan.Route.Name.
 	Port     string
 	Protocol cluster.Protocol
 	Endpoint netip.AddrPort
+}
+
+// EndpointCounter identifies a place in the rules that counts an endpoint's connections. It is replaced as a whole, so its
+// number grows until it restarts at 0.
+type EndpointCounter struct {
+	PortEndpoint
+	// In is the chain or map. Frontend is set if the map has an element for each frontend.
+	In       string
+	Frontend plan.Frontend
 }
 
 // Result is the result of a Sync in one address family.

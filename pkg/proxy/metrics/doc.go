@@ -4,7 +4,6 @@
 // The names kubeproxy_* are an interface: dashboards, alerts and load tests use them, so names, labels and buckets are
 // those of kube-proxy. Metrics that only this proxy has are named serviceproxy_*.
 //
-// There are no metrics of connections by Service. The kernel counts them, by frontend and endpoint in iptables mode
-// (iptables-save -c -t nat) and by endpoint in nftables mode (nft list map ip kube-proxy endpoints), but reading the
-// counters takes as long as a restart.
+// Counters of the kernel are read at each scrape. They restart at 0 when their rule or element is replaced; what is exposed
+// here only grows. docs/metrics.md is generated from this package.
 package metrics

@@ -29,6 +29,9 @@ type Config struct {
 	Backend backend.Backend
 	// LocalhostRejected reports whether plans reject connections on loopback addresses (plan.Localhost).
 	LocalhostRejected bool
+	// Connections selects the metrics of connections, for Backends that count them (backend.ConnectionCounter). Empty means
+	// none.
+	Connections ConnectionLevel
 }
 
 // names returns the metric names of the backend, empty ones if it has none.
@@ -233,6 +236,9 @@ func (m *Metrics) result(s *proxy.Sync, result *backend.Result) {
 		return
 	}
 	m.lastSynced.WithLabelValues(family).Set(seconds(s.Finished))
+	if m.connections != nil {
+		m.connections.synced(result.Family, s.Plan)
+	}
 	m.programmed(result.Family, s)
 }
 

@@ -30,6 +30,8 @@ type fixture struct {
 	before   *plan.Plan
 	// rejected holds the kernel's counters of IPv4; nil if they cannot be read.
 	rejected map[cluster.Protocol]uint64
+	// kernel holds the kernel's counters of connections.
+	kernel *kernelConnections
 	// packets holds the packet counters of rules.
 	packets
 }
@@ -76,12 +78,15 @@ func (f *fixture) LocalhostRejected(family cluster.Family) (map[cluster.Protocol
 	return f.rejected, nil
 }
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t *testing.T) *fixture { return newCounting(t, EndpointConnections) }
+
+// newCounting returns a fixture with metrics of connections.
+func newCounting(t *testing.T, level ConnectionLevel) *fixture {
 	t.Helper()
-	f := &fixture{t: t, registry: metrics.NewKubeRegistry(), options: &plan.Options{}}
+	f := &fixture{t: t, registry: metrics.NewKubeRegistry(), options: &plan.Options{}, kernel: newKernelConnections()}
 	f.Metrics = New(Config{
 		Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Start: start, Snapshot: f.snapshot,
-		Backend: f, LocalhostRejected: true,
+		Backend: f, LocalhostRejected: true, Connections: level,
 	}, f.registry.MustRegister)
 	return f
 }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,6 +67,9 @@ contested_frontends    gauge   -         here
 refused_service_ports  gauge   ip_family here
 waiting                gauge   reason    here
 watch_failing          gauge   reason,resource here
+connection_read_failures_total counter ip_family here
+service_connections_total      counter port,protocol,service_name,service_namespace here
+endpoint_connections_total     counter endpoint_address,port,protocol,service_name,service_namespace here
 `
 
 // exercised returns the registry of a Metrics in which every series exists.
@@ -87,6 +91,10 @@ func exercised(t *testing.T) metrics.KubeRegistry {
 	tables := read(cluster.IPv4)
 	tables.Tables = []backend.Table{{Name: "nat", Rules: 1, Written: 1}}
 	f.sync(start.Add(2*time.Second), tables, wrote(cluster.IPv6))
+	f.kernel.err = errors.New("cannot read the counters")
+	if _, err := f.registry.Gather(); err != nil { // counts the failure
+		t.Fatal(err)
+	}
 	return f.registry
 }
 

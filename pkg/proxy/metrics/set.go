@@ -41,6 +41,8 @@ type metricSet struct {
 	refused                       *metrics.GaugeVec
 	waiting, watchFailing         *metrics.GaugeVec
 	otherProxySeen                *metrics.GaugeVec
+	// connections is nil unless wanted.
+	connections *connections
 }
 
 const (
@@ -53,6 +55,11 @@ const (
 	reasonLabel   = "reason"
 	modeLabel     = "mode"
 	resourceLabel = "resource"
+
+	serviceNamespaceLabel = "service_namespace"
+	serviceNameLabel      = "service_name"
+	portLabel             = "port"
+	endpointLabel         = "endpoint_address"
 )
 
 func newMetricSet(config *Config, pending func() changeCount) metricSet {
@@ -128,7 +135,8 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 		watchFailing: gauges(own, "watch_failing",
 			"1 while a resource cannot be listed or watched, by the reason: unreachable, untrusted, unauthorized, forbidden, missing, busy or failing; its last known state stays in force. 0 afterwards, absent before.",
 			resourceLabel, reasonLabel),
-		contested: gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim; only one of them is served, and Events on the others contain the reason."),
+		connections: newConnections(config),
+		contested:   gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim; only one of them is served, and Events on the others contain the reason."),
 	}
 }
 
@@ -160,6 +168,9 @@ func (s *metricSet) all() []metrics.Registerable {
 	}
 	if s.localhostRejected != nil {
 		all = append(all, s.localhostRejected)
+	}
+	if s.connections != nil {
+		all = append(all, s.connections, s.connections.failures)
 	}
 	return all
 }

@@ -69,7 +69,8 @@ func (c counter) Connections(_ context.Context, _ cluster.Family, routes iter.Se
 		counts.Frontends[route.Frontend] = 7
 		for _, e := range route.Pool.Endpoints {
 			if endpoints {
-				counts.Endpoints[backend.PortEndpoint{Port: route.Name, Protocol: route.Frontend.Protocol, Endpoint: e}] = 3
+				to := backend.PortEndpoint{Port: route.Name, Protocol: route.Frontend.Protocol, Endpoint: e}
+				counts.Endpoints[backend.EndpointCounter{PortEndpoint: to}] = 3
 			}
 		}
 	}

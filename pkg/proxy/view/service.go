@@ -135,6 +135,10 @@ func healthCheck(h *plan.HealthCheck) *v1alpha1.HealthCheck {
 // addEndpoints adds all endpoints to the ports, with the reasons under those policies that the Service's addresses have.
 func (s *State) addEndpoints(out *v1alpha1.Service, of *cluster.Service, planned *plan.Service, counts *backend.Connections) {
 	policies := policiesOf(planned)
+	var connections map[backend.PortEndpoint]uint64
+	if counts != nil {
+		connections = counts.ByEndpoint()
+	}
 	for _, listing := range s.Plan.Listings(of.Name) {
 		port := &of.Ports[listing.Port]
 		e := v1alpha1.Endpoint{
@@ -153,7 +157,7 @@ func (s *State) addEndpoints(out *v1alpha1.Service, of *cluster.Service, planned
 			}
 		}
 		if counts != nil && len(e.UsedBy) > 0 {
-			n := counts.Endpoints[backend.PortEndpoint{Port: plan.PortName(of.Name, port.Name), Protocol: port.Protocol, Endpoint: listing.Endpoint}]
+			n := connections[backend.PortEndpoint{Port: plan.PortName(of.Name, port.Name), Protocol: port.Protocol, Endpoint: listing.Endpoint}]
 			e.Connections = &n
 		}
 		out.Ports[listing.Port].Endpoints = append(out.Ports[listing.Port].Endpoints, e)

@@ -127,10 +127,9 @@ func (m *meter) port(key portKey) {
 		}
 	}
 	slices.SortFunc(all, netip.AddrPort.Compare)
-	targets := map[string]func(uint64){}
+	targets := map[string]backend.PortEndpoint{}
 	for _, endpoint := range slices.Compact(all) {
-		to := backend.PortEndpoint{Port: key.name, Protocol: key.protocol, Endpoint: endpoint}
-		targets[rule{target: pw.send(endpoint)}.line().text] = func(n uint64) { m.counts.Endpoints[to] += n }
+		targets[rule{target: pw.send(endpoint)}.line().text] = backend.PortEndpoint{Port: key.name, Protocol: key.protocol, Endpoint: endpoint}
 	}
 	for _, prefix := range []string{prefixCluster, prefixLocal} {
 		in := chainName{tableNAT, key.chain(prefix)}
@@ -139,8 +138,9 @@ func (m *meter) port(key portKey) {
 			continue
 		}
 		for _, rule := range chain.lines {
-			if add := targets[jumpOf(rule.text)]; add != nil {
-				m.want(in, rule, add)
+			if to, ok := targets[jumpOf(rule.text)]; ok {
+				counter := backend.EndpointCounter{PortEndpoint: to, In: in.name}
+				m.want(in, rule, func(n uint64) { m.counts.Endpoints[counter] += n })
 			}
 		}
 	}

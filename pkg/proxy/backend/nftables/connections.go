@@ -52,7 +52,7 @@ func connections(ctx context.Context, table nft.Table, s *schema, routes iter.Se
 			switch route := planned[e.frontend]; {
 			case slots:
 				to := backend.PortEndpoint{Port: route.Name, Protocol: route.Frontend.Protocol, Endpoint: e.endpoint()}
-				counts.Endpoints[to] += raw.Packets
+				counts.Endpoints[backend.EndpointCounter{PortEndpoint: to, In: set.name, Frontend: e.frontend}] += raw.Packets
 			case set.verdict:
 				counts.Frontends[e.frontend] += raw.Packets
 			default:

@@ -71,13 +71,15 @@ func TestConnections(t *testing.T) {
 	want.Frontends[web], want.Frontends[node], want.Refused[gone] = 5, 2, 3
 	for _, endpoints := range []bool{false, true} {
 		if endpoints {
-			want.Endpoints[backend.PortEndpoint{Port: "default/web:http", Protocol: cluster.TCP, Endpoint: netip.MustParseAddrPort("10.244.1.2:8080")}] = 7
+			to := backend.PortEndpoint{Port: "default/web:http", Protocol: cluster.TCP, Endpoint: netip.MustParseAddrPort("10.244.1.2:8080")}
+			want.Endpoints[backend.EndpointCounter{PortEndpoint: to, In: mapEndpoints, Frontend: web}] = 5
+			want.Endpoints[backend.EndpointCounter{PortEndpoint: to, In: mapNodePortEnds, Frontend: node}] = 2
 		}
 		got, err := connections(t.Context(), fake, s, p.Frontends.Values(), endpoints)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(plan.Frontend{}, backend.PortEndpoint{})); diff != "" {
+		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(plan.Frontend{}, backend.EndpointCounter{})); diff != "" {
 			t.Errorf("endpoints %v (-want +got):\n%s", endpoints, diff)
 		}
 	}
