@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
@@ -61,39 +60,22 @@ type connections struct {
 	plans map[cluster.Family]*plan.Plan
 
 	readMu sync.Mutex
-	// The last readings, and the series that exist.
+	// known holds the plans whose frontends and endpoints have series.
+	known       map[cluster.Family]*plan.Plan
 	ofFrontends readings[plan.Frontend]
 	ofEndpoints readings[backend.EndpointCounter]
-	series      map[servicePort]bool
-	details     map[endpointSeries]bool
+	byPort      *seriesOf[servicePort]
+	byEndpoint  *seriesOf[backend.PortEndpoint]
 }
 
-// servicePort is a port of a Service, by its labels.
-type servicePort struct{ namespace, name, port, protocol string }
+// servicePort is a port of a Service, by its labels in the order of their names.
+type servicePort struct{ port, protocol, name, namespace string }
 
 func servicePortOf(r *plan.Route) servicePort {
-	return servicePort{r.Service.Namespace, r.Service.Name, r.Port, r.Frontend.Protocol.String()}
+	return servicePort{r.Port, r.Frontend.Protocol.String(), r.Service.Name, r.Service.Namespace}
 }
 
-// labels returns the label values. Invalid UTF-8, which Prometheus refuses, can only come from a manifest or API server
-// that does not validate names.
-func (p servicePort) labels() []string {
-	values := []string{p.namespace, p.name, p.port, p.protocol}
-	for i, value := range values {
-		values[i] = strings.ToValidUTF8(value, "\ufffd")
-	}
-	return values
-}
-
-// endpointSeries is an endpoint of a port of a Service.
-type endpointSeries struct {
-	servicePort
-	backend.PortEndpoint
-}
-
-func (e endpointSeries) labels() []string {
-	return append(e.servicePort.labels(), e.Endpoint.String())
-}
+func (p servicePort) values() []string { return []string{p.port, p.protocol, p.name, p.namespace} }
 
 // newConnections returns such a collector; nil if none is wanted, or if the backend does not count.
 func newConnections(config *Config) *connections {
@@ -101,20 +83,23 @@ func newConnections(config *Config) *connections {
 	if !ok || config.Connections == NoConnections || config.Connections == "" {
 		return nil
 	}
-	labels := []string{serviceNamespaceLabel, serviceNameLabel, portLabel, protocolLabel}
+	labels := []string{portLabel, protocolLabel, serviceNameLabel, serviceNamespaceLabel}
 	c := &connections{
 		CounterVec: counters(own, "service_connections_total",
 			"New connections to a port of a Service that were sent to an endpoint, as the kernel counted them on this node. A repeated first packet counts again.", labels...),
 		failures: counters(own, "connection_read_failures_total",
 			"Scrapes that could not read the kernel's counters of connections; these metrics kept their values.", familyLabel),
-		counter: counter, families: config.Families, plans: map[cluster.Family]*plan.Plan{},
+		counter: counter, families: config.Families,
+		plans: map[cluster.Family]*plan.Plan{}, known: map[cluster.Family]*plan.Plan{},
 		ofFrontends: readings[plan.Frontend]{}, ofEndpoints: readings[backend.EndpointCounter]{},
-		series: map[servicePort]bool{}, details: map[endpointSeries]bool{},
+		byPort: newSeries[servicePort](labels),
 	}
 	if config.Connections == EndpointConnections {
+		labels = append([]string{endpointLabel}, labels...)
+		c.byEndpoint = newSeries[backend.PortEndpoint](labels)
 		c.endpoints = counters(own, "endpoint_connections_total",
 			"New connections that were sent to an endpoint of a Service's port, as the kernel counted them on this node. With session affinity, only the first connections of its clients.",
-			append(labels, endpointLabel)...)
+			labels...)
 	}
 	return c
 }
@@ -142,9 +127,9 @@ func (c *connections) Collect(to chan<- prometheus.Metric) {
 		c.read()
 		c.readMu.Unlock()
 	}
-	c.CounterVec.Collect(to)
+	c.byPort.collect(descOf(c.CounterVec), to)
 	if c.endpoints != nil {
-		c.endpoints.Collect(to)
+		c.byEndpoint.collect(descOf(c.endpoints), to)
 	}
 }
 
@@ -163,82 +148,83 @@ func (c *connections) read() {
 	c.planMu.Lock()
 	plans := maps.Clone(c.plans)
 	c.planMu.Unlock()
-	ports, endpoints := map[servicePort]bool{}, map[endpointSeries]bool{}
 	for _, family := range c.families {
 		p := plans[family]
 		if p == nil {
 			continue
 		}
+		c.follow(family, p)
 		counts, err := c.counter.Connections(ctx, family, routesOf(p, family), c.endpoints != nil)
 		if err != nil {
 			c.failures.WithLabelValues(family.String()).Inc()
-			counts = backend.NewConnections()
+			continue
 		}
-		c.addFrontends(p, family, counts, ports)
-		if c.endpoints != nil {
-			c.addEndpoints(p, family, counts, endpoints)
-		}
+		c.add(p, counts)
 	}
-	forget(c.CounterVec, c.series, ports, servicePort.labels)
-	c.series = ports
+	c.byPort.sort()
 	if c.endpoints != nil {
-		forget(c.endpoints, c.details, endpoints, endpointSeries.labels)
-		c.details = endpoints
+		c.byEndpoint.sort()
 	}
 }
 
-// addFrontends adds the growth of frontends to their ports, and notes the ports in found.
-func (c *connections) addFrontends(p *plan.Plan, family cluster.Family, counts *backend.Connections, found map[servicePort]bool) {
-	grown := map[servicePort]float64{}
-	for route := range routesOf(p, family) {
-		port := servicePortOf(route)
-		now, counted := counts.Frontends[route.Frontend]
-		switch {
-		case counted:
-			grown[port] += c.ofFrontends.growth(route.Frontend, now)
-		case route.Verdict != plan.Balance:
-			delete(c.ofFrontends, route.Frontend) // its counter was removed, and will restart
-			grown[port] += 0
-		default:
-			grown[port] += 0 // it was not read
+// follow creates and deletes the series of what differs between the last plan of a family and this one.
+func (c *connections) follow(family cluster.Family, p *plan.Plan) {
+	var before cluster.Map[plan.Frontend, *plan.Route]
+	if known := c.known[family]; known != nil {
+		before = known.Frontends
+	}
+	c.known[family] = p
+	removed := false
+	for frontend, change := range cluster.Changes(before, p.Frontends) {
+		if frontend.Family() != family {
+			continue
+		}
+		if change.Is {
+			c.hold(change.After, +1)
+		}
+		if change.Was {
+			c.hold(change.Before, -1)
+			removed = true
+		}
+		if !change.Is || change.After.Verdict != plan.Balance {
+			delete(c.ofFrontends, frontend) // its counter was removed, and a new one starts at 0
 		}
 	}
-	for port, n := range grown {
-		found[port] = true
-		c.WithLabelValues(port.labels()...).Add(n)
+	if c.endpoints != nil && removed {
+		maps.DeleteFunc(c.ofEndpoints, func(of backend.EndpointCounter, _ uint64) bool {
+			return cluster.FamilyOf(of.Endpoint.Addr()) == family && !c.byEndpoint.has(of.PortEndpoint)
+		})
 	}
-	maps.DeleteFunc(c.ofFrontends, func(of plan.Frontend, _ uint64) bool {
-		_, ok := p.Frontends.Get(of)
-		return !ok && of.Family() == family
-	})
 }
 
-// addEndpoints does the same for endpoints.
-func (c *connections) addEndpoints(p *plan.Plan, family cluster.Family, counts *backend.Connections, found map[endpointSeries]bool) {
-	planned := map[backend.PortEndpoint]servicePort{}
-	for route := range routesOf(p, family) {
-		for _, pool := range []*plan.Pool{route.Pool, route.ShortCut} {
-			if pool == nil {
-				continue
-			}
-			for _, endpoint := range pool.Endpoints {
-				planned[backend.PortEndpoint{Port: route.Name, Protocol: route.Frontend.Protocol, Endpoint: endpoint}] = servicePortOf(route)
-			}
+// hold adds to the number of holders of a route's series.
+func (c *connections) hold(r *plan.Route, n int) {
+	port := servicePortOf(r)
+	c.byPort.hold(port, n, port.values)
+	if c.endpoints == nil {
+		return
+	}
+	for _, pool := range []*plan.Pool{r.Pool, r.ShortCut} {
+		if pool == nil {
+			continue
+		}
+		for _, address := range pool.Endpoints {
+			to := backend.PortEndpoint{Port: r.Name, Protocol: r.Frontend.Protocol, Endpoint: address}
+			c.byEndpoint.hold(to, n, func() []string { return append([]string{address.String()}, port.values()...) })
 		}
 	}
-	grown := make(map[backend.PortEndpoint]float64, len(planned))
+}
+
+// add adds what counters grew by.
+func (c *connections) add(p *plan.Plan, counts *backend.Connections) {
+	for frontend, now := range counts.Frontends {
+		if route, ok := p.Frontends.Get(frontend); ok {
+			c.byPort.add(servicePortOf(route), c.ofFrontends.growth(frontend, now))
+		}
+	}
 	for of, now := range counts.Endpoints {
-		grown[of.PortEndpoint] += c.ofEndpoints.growth(of, now)
+		c.byEndpoint.add(of.PortEndpoint, c.ofEndpoints.growth(of, now))
 	}
-	for endpoint, port := range planned {
-		series := endpointSeries{port, endpoint}
-		found[series] = true
-		c.endpoints.WithLabelValues(series.labels()...).Add(grown[endpoint])
-	}
-	maps.DeleteFunc(c.ofEndpoints, func(of backend.EndpointCounter, _ uint64) bool {
-		_, ok := planned[of.PortEndpoint]
-		return !ok && cluster.FamilyOf(of.Endpoint.Addr()) == family
-	})
 }
 
 // routesOf yields the routes of a family.
@@ -252,11 +238,9 @@ func routesOf(p *plan.Plan, family cluster.Family) iter.Seq[*plan.Route] {
 	}
 }
 
-// forget deletes the series that no longer exist.
-func forget[S comparable](from *metrics.CounterVec, before, now map[S]bool, labels func(S) []string) {
-	for series := range before {
-		if !now[series] {
-			from.DeleteLabelValues(labels(series)...)
-		}
-	}
+// descOf returns the description of a metric that is registered.
+func descOf(of *metrics.CounterVec) *prometheus.Desc {
+	described := make(chan *prometheus.Desc, 1)
+	of.Describe(described)
+	return <-described
 }

@@ -14,13 +14,13 @@ import (
 type readings[K comparable] map[K]uint64
 
 // growth returns the increase of a counter since its last reading.
-func (r readings[K]) growth(of K, now uint64) float64 {
+func (r readings[K]) growth(of K, now uint64) uint64 {
 	before := r[of]
 	if now < before {
 		before = 0
 	}
 	r[of] = now
-	return float64(now - before)
+	return now - before
 }
 
 // counted exposes a packet counter of the kernel, summed over the families.
@@ -51,7 +51,7 @@ func (c *counted) Collect(to chan<- prometheus.Metric) {
 	defer c.mu.Unlock()
 	for _, family := range c.families {
 		if now, err := c.packets(family); err == nil {
-			c.Add(c.read.growth(family, now))
+			c.Add(float64(c.read.growth(family, now)))
 		}
 	}
 	c.Counter.Collect(to)
@@ -99,7 +99,7 @@ func (r *rejectedOnLocalhost) Collect(to chan<- prometheus.Metric) {
 		}
 		for protocol, now := range packets {
 			grown := r.read.growth(localhostPackets{family, protocol}, now)
-			r.WithLabelValues(family.String(), protocol.String()).Add(grown)
+			r.WithLabelValues(family.String(), protocol.String()).Add(float64(grown))
 		}
 	}
 	r.CounterVec.Collect(to)

@@ -38,7 +38,7 @@ func connections(ctx context.Context, table nft.Table, s *schema, routes iter.Se
 		if !set.counts || set.name == mapFirewall || slots && !endpoints {
 			continue
 		}
-		for raw, err := range table.Find(ctx, set.name, set.keysOf(planned)) {
+		for raw, err := range set.read(ctx, table, planned) {
 			if errors.Is(err, unix.ENOENT) {
 				break // the table does not exist before the first sync
 			}
@@ -47,9 +47,13 @@ func connections(ctx context.Context, table nft.Table, s *schema, routes iter.Se
 			}
 			e, err := set.decode(&raw, &in)
 			if err != nil {
+				continue // not an element of this proxy
+			}
+			route := planned[e.frontend]
+			if route == nil {
 				continue // the element of another route
 			}
-			switch route := planned[e.frontend]; {
+			switch {
 			case slots:
 				to := backend.PortEndpoint{Port: route.Name, Protocol: route.Frontend.Protocol, Endpoint: e.endpoint()}
 				counts.Endpoints[backend.EndpointCounter{PortEndpoint: to, In: set.name, Frontend: e.frontend}] += raw.Packets
@@ -63,7 +67,22 @@ func connections(ctx context.Context, table nft.Table, s *schema, routes iter.Se
 	return counts, nil
 }
 
-// keysOf yields the keys of the elements that routes may have in the set. Each is valid until the next.
+// listedFrom and listedTo bound the number of routes for which the elements of a set of frontends are listed. Fewer are found
+// by their keys. Listing is several times faster for each element, but its time grows with the square of the set's size.
+const (
+	listedFrom = 1000
+	listedTo   = 20_000
+)
+
+// read reads the elements that routes may have in the set, and possibly others.
+func (s *set) read(ctx context.Context, table nft.Table, routes map[plan.Frontend]*plan.Route) iter.Seq2[nft.Element, error] {
+	if s.cells.slots == nil && len(routes) >= listedFrom && len(routes) <= listedTo {
+		return table.Elements(ctx, s.name)
+	}
+	return table.Find(ctx, s.name, s.keysOf(routes))
+}
+
+// keysOf yields the keys of the elements that routes may have in the set, each valid until the next.
 func (s *set) keysOf(routes map[plan.Frontend]*plan.Route) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		var in space
