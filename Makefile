@@ -108,7 +108,7 @@ $(DEADCODE): build/tools/go.mod build/tools/go.sum
 	@touch $@
 
 test: ## all tests; as root on Debian, installs what it needs
-	@build/need.sh go cc $(LABORATORY)
+	@build/need.sh go cc $(LABORATORY) promtool
 	@$(MAKE) build test-unit bench-once test-kernel test-modules
 
 test-unit: ## all tests except TestKernel..., with the race detector; does not need root
@@ -117,7 +117,7 @@ test-unit: ## all tests except TestKernel..., with the race detector; does not n
 
 # With CI=true a test that lacks root or a tool fails instead of skipping: need.sh has just checked both.
 test-kernel: ## the tests named TestKernel...: real packets in network namespaces; needs root
-	@build/need.sh go $(LABORATORY)
+	@build/need.sh go $(LABORATORY) promtool
 	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 1 -run '^TestKernel' $(KERNEL_TESTS))
 
 test-modules: build ## the tests in separate modules below test/; needs root

@@ -3,7 +3,7 @@
 # and how to get it, and fails.
 #
 # Usage: build/need.sh WHAT...
-#   WHAT is a command (go cc nft iptables conntrack ip) or "namespaces", the right to create network namespaces.
+#   WHAT is a command (go cc nft iptables conntrack ip promtool) or "namespaces", the right to create network namespaces.
 set -euo pipefail
 
 # The package of a command in Debian, Fedora, Alpine and Arch.

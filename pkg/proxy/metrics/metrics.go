@@ -53,6 +53,8 @@ type Metrics struct {
 	// counted holds the Services that noLocal counts.
 	counted cluster.Map[cluster.ServiceName, *plan.Service]
 	noLocal map[localKey]int
+	// problems counts the Services with problems.
+	problems *problems
 
 	failingMu sync.Mutex
 	// failing holds the reason of each resource whose watch fails.
@@ -72,6 +74,7 @@ func New(config Config, register func(...metrics.Registerable)) *Metrics {
 		config:   config,
 		byFamily: map[cluster.Family]cluster.Map[cluster.ServiceName, *cluster.Service]{},
 		noLocal:  map[localKey]int{},
+		problems: newProblems(),
 		failing:  map[string]string{},
 	}
 	m.applied.Store(&cluster.Snapshot{})
@@ -205,6 +208,7 @@ func (m *Metrics) Synced(s *proxy.Sync) {
 		m.applied.Store(s.After)
 	}
 	m.countNoLocal(s.Plan)
+	m.countProblems(s)
 	m.contested.Set(float64(s.Plan.Contested.Len()))
 }
 
@@ -264,6 +268,14 @@ func isOf(slice *cluster.EndpointSlice, family cluster.Family) bool {
 // pending returns the number of changes that are not programmed yet.
 func (m *Metrics) pending() changeCount {
 	return countChanges(m.applied.Load().Services, m.config.Snapshot().Services)
+}
+
+// countProblems updates the number of Services with problems.
+func (m *Metrics) countProblems(s *proxy.Sync) {
+	m.problems.follow(s.After, s.Plan)
+	for _, reason := range reasons() {
+		m.withProblems.WithLabelValues(reason).Set(float64(m.problems.counts[reason]))
+	}
 }
 
 // localKey is the key of noLocalEndpoints.

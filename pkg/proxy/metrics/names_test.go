@@ -67,6 +67,8 @@ contested_frontends    gauge   -         here
 refused_service_ports  gauge   ip_family here
 waiting                gauge   reason    here
 watch_failing          gauge   reason,resource here
+other_proxy_last_seen_timestamp_seconds gauge mode here
+services_with_problems gauge   reason    here
 connection_read_failures_total counter ip_family here
 service_connections_total      counter port,protocol,service_name,service_namespace here
 endpoint_connections_total     counter endpoint_address,port,protocol,service_name,service_namespace here
@@ -81,6 +83,7 @@ func exercised(t *testing.T) metrics.KubeRegistry {
 	f.RelistHeld()
 	f.Waiting("node", true)
 	f.WatchFailing("services", "unreachable")
+	f.OtherProxySeen("iptables", start)
 	f.Healthz(200)
 	f.Livez(503)
 	f.ConntrackSwept(cluster.IPv6, time.Millisecond, 2)

@@ -40,7 +40,7 @@ type metricSet struct {
 	contested, configDiffers      *metrics.Gauge
 	refused                       *metrics.GaugeVec
 	waiting, watchFailing         *metrics.GaugeVec
-	otherProxySeen                *metrics.GaugeVec
+	otherProxySeen, withProblems  *metrics.GaugeVec
 	// connections is nil unless wanted.
 	connections *connections
 }
@@ -136,7 +136,9 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 			"1 while a resource cannot be listed or watched, by the reason: unreachable, untrusted, unauthorized, forbidden, missing, busy or failing; its last known state stays in force. 0 afterwards, absent before.",
 			resourceLabel, reasonLabel),
 		connections: newConnections(config),
-		contested:   gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim; only one of them is served, and Events on the others contain the reason."),
+		withProblems: gauges(own, "services_with_problems",
+			"Services to which connections fail on this node, by the reason as \"kube-proxy service list\" shows it. A Service may have several reasons.", reasonLabel),
+		contested: gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim; only one of them is served, and Events on the others contain the reason."),
 	}
 }
 
@@ -149,7 +151,7 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.noLocalEndpoints, s.healthz, s.livez, s.conntrackDuration, s.conntrackDeleted,
 		s.withExternalIPs,
 		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.refused,
-		s.waiting, s.watchFailing, s.otherProxySeen,
+		s.waiting, s.watchFailing, s.otherProxySeen, s.withProblems,
 	}
 	for _, c := range []*metrics.CounterVec{s.syncFailures, s.partialSyncFailures, s.cleanupFailures, s.localhostFailures} {
 		if c != nil {

@@ -1,0 +1,141 @@
+package metrics
+
+import (
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/metrics.md")
+
+const docs = "../../../docs/metrics.md"
+
+const docsHead = `# Metrics
+
+Generated from pkg/proxy/metrics; do not edit.
+
+The metrics server (127.0.0.1:10249 by default, metricsBindAddress or --metrics-bind-address) serves these at /metrics. Names
+that begin with kubeproxy_ are those of kube-proxy, with the same types, labels and meanings. Names that begin with serviceproxy_
+are this proxy's own. Metrics of one proxy mode have its name in theirs. Beside these there are the usual ones of Kubernetes
+components: go_*, process_*, rest_client_*, kubernetes_build_info.
+
+[build/monitoring](../build/monitoring) contains alerts and a Grafana dashboard.
+
+## Connections by Service and endpoint
+
+--connection-metrics=service adds serviceproxy_service_connections_total, and --connection-metrics=endpoint adds
+serviceproxy_endpoint_connections_total too. The default is none. There is a series for each port of each Service, and one for
+each endpoint of each of these, on each node: choose endpoint only where that is not too many.
+
+* **Read at each scrape.** The kernel counts; the proxy reads its counters when it is scraped, for 5 s at most. Only one scrape
+  reads at a time; another one gets the last values. If reading fails, the values stay and
+  serviceproxy_connection_read_failures_total grows.
+* **Rewritten rules.** The kernel's counter restarts at 0 when its rule or element is replaced: that of a frontend when the number of
+  its endpoints changes, that of an endpoint when it gets another place. The metrics add what was counted since the last scrape and
+  do not fall. Connections between the last scrape and the replacement are not counted.
+* **Restarts.** The rules and their counters outlive the proxy, so a new process begins with the kernel's numbers. They are those
+  that the last process exposed, unless a rule was replaced in its time: then the metric falls, and Prometheus takes that for a reset.
+* **Deleted Services.** Their series end with the next scrape after the deletion is in force.
+* **Labels.** port is the name of the Service's port, empty if it has none. Addresses of both families count together.
+
+`
+
+// documented returns the table of metrics whose names have a prefix.
+func documented(families []*testutil.MetricFamily, prefix string) string {
+	var table strings.Builder
+	table.WriteString("| name | type | labels | meaning | stability |\n|---|---|---|---|---|\n")
+	for _, family := range families {
+		if !strings.HasPrefix(family.GetName(), prefix) {
+			continue
+		}
+		stability, help, _ := strings.Cut(strings.TrimPrefix(family.GetHelp(), "["), "] ")
+		words := strings.Fields(describe(family))
+		labels := strings.ReplaceAll(strings.TrimPrefix(words[2], "-"), ",", ", ")
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s | %s |\n", words[0], words[1], labels, help, stability)
+	}
+	return table.String()
+}
+
+// inIptables is the fixture with the names of iptables mode.
+type inIptables struct{ *fixture }
+
+func (inIptables) MetricNames() backend.MetricNames {
+	return backend.MetricNames{SyncFailures: "sync_proxy_rules_iptables_restore_failures_total"}
+}
+
+func TestDocsMetrics(t *testing.T) {
+	families, err := exercised(t).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := metrics.NewKubeRegistry()
+	f := inIptables{newFixture(t)}
+	New(Config{Families: []cluster.Family{cluster.IPv4}, Start: start, Snapshot: f.snapshot, Backend: f}, registry.MustRegister)
+	others, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range others {
+		if strings.Contains(family.GetName(), "restore_failures") {
+			families = append(families, family)
+		}
+	}
+	slices.SortFunc(families, func(a, b *testutil.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
+	want := docsHead + "## kube-proxy's\n\n" + documented(families, "kubeproxy_") + "\n## Our own\n\n" + documented(families, "serviceproxy_")
+	if *update {
+		if err := os.WriteFile(docs, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(docs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(got), want); diff != "" {
+		t.Errorf("docs/metrics.md differs (-file +now); run make docs:\n%s", diff)
+	}
+}
+
+// TestMonitoring looks for the metrics of the alerts and the dashboard in docs/metrics.md.
+func TestMonitoring(t *testing.T) {
+	doc, err := os.ReadFile(docs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`(?:kubeproxy|serviceproxy)_[a-z0-9_]+`)
+	found := map[string]int{}
+	err = filepath.WalkDir("../../../build/monitoring", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, name := range names.FindAllString(string(text), -1) {
+			found[filepath.Ext(path)]++
+			histogram := strings.TrimSuffix(name, "_bucket")
+			if !strings.Contains(string(doc), "| `"+name+"` |") && !strings.Contains(string(doc), "| `"+histogram+"` | histogram |") {
+				t.Errorf("%s: there is no metric %s in docs/metrics.md", path, name)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found[".yaml"] < 10 || found[".json"] < 10 {
+		t.Errorf("found %v names of metrics in build/monitoring", found)
+	}
+}

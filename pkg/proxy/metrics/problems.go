@@ -1,0 +1,81 @@
+package metrics
+
+import (
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// problems counts the Services that have a problem, by its reason: those of "kube-proxy service list".
+type problems struct {
+	snapshot cluster.Map[cluster.ServiceName, *cluster.Service]
+	plan     cluster.Map[cluster.ServiceName, *plan.Service]
+	// of holds the reasons of each Service that has a problem.
+	of     map[cluster.ServiceName]map[string]bool
+	counts map[string]int
+}
+
+const (
+	noSuchPort           = "NoSuchPort"
+	noEndpoints          = "NoEndpoints"
+	noLocalEndpoints     = "NoLocalEndpoints"
+	externalIPsNotServed = "ExternalIPsNotServed"
+)
+
+// reasons returns all reasons.
+func reasons() []string {
+	return []string{noSuchPort, noEndpoints, noLocalEndpoints, externalIPsNotServed}
+}
+
+func newProblems() *problems {
+	return &problems{of: map[cluster.ServiceName]map[string]bool{}, counts: map[string]int{}}
+}
+
+// follow counts again what changed.
+func (c *problems) follow(snapshot *cluster.Snapshot, p *plan.Plan) {
+	for name := range cluster.Changes(c.snapshot, snapshot.Services) {
+		c.look(name, p)
+	}
+	for name := range cluster.Changes(c.plan, p.Services) {
+		c.look(name, p)
+	}
+	c.snapshot, c.plan = snapshot.Services, p.Services
+}
+
+func (c *problems) look(name cluster.ServiceName, p *plan.Plan) {
+	for reason := range c.of[name] {
+		c.counts[reason]--
+	}
+	delete(c.of, name)
+	found := problemsOf(name, p)
+	for reason := range found {
+		c.counts[reason]++
+	}
+	if len(found) > 0 {
+		c.of[name] = found
+	}
+}
+
+// problemsOf returns the reasons why connections to a Service fail on this node.
+func problemsOf(name cluster.ServiceName, p *plan.Plan) map[string]bool {
+	found := map[string]bool{}
+	service, ok := p.Services.Get(name)
+	if !ok {
+		return nil
+	}
+	if len(p.MissingPorts(name)) > 0 {
+		found[noSuchPort] = true
+	}
+	if service.WithheldExternalIPs > 0 {
+		found[externalIPsNotServed] = true
+	}
+	for _, route := range service.Routes {
+		switch {
+		case route.Verdict == plan.Balance:
+		case route.Reason() == plan.NoLocalEndpoints:
+			found[noLocalEndpoints] = true
+		default:
+			found[noEndpoints] = true
+		}
+	}
+	return found
+}
