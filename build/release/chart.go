@@ -25,10 +25,6 @@ var versions = regexp.MustCompile(`(?m)^(version|appVersion):.*$`)
 // the present time.
 func (r *release) writeChart(context.Context) error {
 	root := filepath.Join(r.root, filepath.FromSlash(chartDir))
-	if _, err := os.Stat(root); errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(os.Stderr, "warning: the release has no chart: there is no %s\n", chartDir)
-		return nil
-	}
 	var archive bytes.Buffer
 	compressed := gzip.NewWriter(&archive)
 	w := tar.NewWriter(compressed)

@@ -53,7 +53,7 @@ const (
 // Severity orders findings.
 type Severity string
 
-// The severities. Error: traffic that somebody means to have is lost, or goes where it should not. Warning: it may be, or
+// The severities. Error: wanted traffic is lost, or reaches the wrong place. Warning: it may be, or
 // will be. Info: it is probably intended.
 const (
 	Error   Severity = "error"
@@ -145,7 +145,7 @@ const docsHead = `# Findings
 work or may not be intended. ` + "`kube-proxy audit`" + ` is its group upgrade. Each finding has a code. Codes never change; leave one out
 with ` + "`--skip CODE`" + `.
 
-Severities: **error**: traffic that somebody means to have is lost, or goes where it should not. **warning**: it may be, or will be.
+Severities: **error**: wanted traffic is lost, or reaches the wrong place. **warning**: it may be, or will be.
 **info**: it is probably intended. ` + "`kube-proxy analyze`" + ` exits with 1 if there is a finding of at least the severity of
 ` + "`--fail-on`" + ` (default warning), and with 2 if not everything could be read.
 

@@ -7,8 +7,8 @@ func upgradeDefinitions() []Definition {
 			"Let a controller acknowledge an address: a Service of type LoadBalancer, a Gateway or an Ingress. The manifests " +
 				"to write instead: -o manifests. For a while, the feature gate AllowServiceExternalIPs serves external IPs. See docs/external-ips.md."},
 		{ExternalIPCapture, Error, []Group{Upgrade, Addresses},
-			"An external IP is the address of a node, or the cluster IP of another Service: if external IPs are served, it draws that traffic.",
-			"Find out who wrote the Service. It draws traffic that is meant for others as long as external IPs are served."},
+			"An external IP is the address of a node, or the cluster IP of another Service: while external IPs are served, the Service receives its traffic.",
+			"Find out who wrote the Service. While external IPs are served, it receives traffic that is meant for others."},
 		{LoadBalancerIP, Warning, []Group{Upgrade, Addresses},
 			"A Service asks for spec.loadBalancerIP, and no controller acknowledged it in status.",
 			"spec.loadBalancerIP is a request, and deprecated; only what status.loadBalancer.ingress acknowledges is served. " +
@@ -22,7 +22,7 @@ func upgradeDefinitions() []Definition {
 				"instead. kubelet leaves it unset with the feature gate DisableNodeKubeProxyVersion."},
 		{Configuration, Warning, []Group{Upgrade},
 			"A setting of a configuration file is deprecated or not supported.",
-			"\"kube-proxy config convert\" writes the file in the latest version; \"kube-proxy config explain\" tells of each field."},
+			"\"kube-proxy config convert\" writes the file in the latest version; \"kube-proxy config explain\" describes each field."},
 	}
 }
 

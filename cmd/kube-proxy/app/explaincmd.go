@@ -182,10 +182,9 @@ func gatesMarkdown() string {
 
 Generated from pkg/features; do not edit.
 
-A gate is set with featureGates in the configuration file, or with --feature-gates where there is no file. Gates are
-read once, at start. A gate that Kubernetes knows and this proxy has no use for is accepted with a warning, since shared
-configurations set such; a name that nobody knows is an error. What is in force, whoever set it, is shown as feature-gates
-on the page /flagz of the metrics server.
+Set gates with featureGates in the configuration file, or with --feature-gates if there is no file. They are read once, at
+start. A gate that Kubernetes has and this proxy does not use is accepted with a warning, because shared configurations may set
+it; an unknown gate is an error. The page /flagz of the metrics server shows the gates in force as feature-gates.
 
 | gate | stage | default | planned end | effect |
 |---|---|---|---|---|

@@ -65,9 +65,9 @@ const (
 func newMetricSet(config *Config, pending func() changeCount) metricSet {
 	names := config.names()
 	return metricSet{
-		syncDuration: histogram("sync_proxy_rules_duration_seconds", "Time that one sync took.", syncBuckets()),
+		syncDuration: histogram("sync_proxy_rules_duration_seconds", "Duration of syncs.", syncBuckets()),
 		fullSyncDuration: histogram("sync_full_proxy_rules_duration_seconds",
-			"Time that one sync took which had to read the kernel's state first.", syncBuckets()),
+			"Duration of syncs that had to read the kernel's state first.", syncBuckets()),
 		partialSyncDuration: histogram("sync_partial_proxy_rules_duration_seconds",
 			"Time that one sync took which wrote just what changed since the last one.", syncBuckets()),
 		networkProgramming: histogram("network_programming_duration_seconds",
@@ -102,9 +102,9 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 		withExternalIPs: gauges(upstream, "services_with_external_ips",
 			"Services with external IPs, by whether these are served (feature gate AllowServiceExternalIPs).", servedLabel),
 
-		syncFailures: named(names.SyncFailures, "Syncs that failed; what was programmed before stayed in force."),
+		syncFailures: named(names.SyncFailures, "Failed syncs. The rules of the last successful sync stayed in force."),
 		partialSyncFailures: named(names.PartialSyncFailures,
-			"Syncs that wrote just what changed and failed; the next one reads the kernel's state first."),
+			"Failed syncs that wrote only changes. The next sync reads the kernel's state first."),
 		localhostListeners: namedGauge(names.LocalhostListeners, "Node ports that the proxy listens on, on a loopback address.", familyLabel),
 		localhostFailures:  named(names.LocalhostListenFailures, "Failed attempts to listen on a node port on a loopback address."),
 		localhostRejected:  newRejectedOnLocalhost(config, names.LocalhostRejected),
