@@ -1,10 +1,7 @@
 package findings
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +10,6 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // analyze returns the findings of the groups that "kube-proxy analyze" checks by default.
 func analyze(t *testing.T, options Options, text string) []string {
@@ -290,22 +285,5 @@ func TestDefinitions(t *testing.T) {
 	}
 	if !Error.AtLeast(Warning) || !Warning.AtLeast(Warning) || Info.AtLeast(Warning) {
 		t.Error("severities are not in order")
-	}
-}
-
-// TestFindingsDocs compares docs/findings.md with the table of codes; "make docs" rewrites it.
-func TestFindingsDocs(t *testing.T) {
-	path := filepath.Join("..", "..", "docs", "findings.md")
-	if *update {
-		if err := os.WriteFile(path, []byte(Markdown()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(text), Markdown()); diff != "" {
-		t.Errorf("docs/findings.md is out of date; run \"make docs\" (-file +table):\n%s", diff)
 	}
 }
