@@ -195,10 +195,9 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 		check = ticker.C
 	}
 	changed := p.Builder.Changed()
-	for {
+	for ctx.Err() == nil { // select chooses at random, and a change may have come during the last sync
 		select {
 		case <-ctx.Done():
-			return nil
 		case err := <-ended:
 			return err
 		case <-changed:
@@ -223,6 +222,7 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 			}
 		}
 	}
+	return nil
 }
 
 const (

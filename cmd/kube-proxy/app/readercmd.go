@@ -21,7 +21,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/interfaces"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
@@ -102,10 +101,10 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	machine := netif.New()
+	addrs, network := thisMachine()
 	var objects source.Source
 	if o.manifests != "" {
-		objects = manifests.New(o.manifests, name, manifests.WithMachine(machine.NodeAddrs))
+		objects = manifests.New(o.manifests, name, addrs...)
 	} else {
 		client, err := restConfig(o.kubeconfig, o.context)
 		if err != nil {
@@ -117,7 +116,7 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 	}
 	sources := []source.Source{objects}
 	if o.here {
-		sources = append(sources, interfaces.New(machine))
+		sources = append(sources, network...)
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), clusterTimeout)
 	defer cancel()

@@ -12,6 +12,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
 )
 
 // run returns an error: this platform has no backend. The subcommands work everywhere.
@@ -29,3 +31,6 @@ func newRehearseCommand() *cobra.Command { return &cobra.Command{Use: "rehearse"
 
 // renderers returns none: this platform has no backend.
 func renderers(*config.KubeProxyConfiguration) map[string]backend.Renderer { return nil }
+
+// thisMachine returns nothing: only Linux is read.
+func thisMachine() ([]manifests.Option, []source.Source) { return nil, nil }

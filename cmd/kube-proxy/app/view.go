@@ -8,7 +8,11 @@ import (
 	"k8s.io/component-base/version"
 	"k8s.io/utils/clock"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/interfaces"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
 
@@ -20,4 +24,11 @@ func (p *process) view(rules backend.Backend, started time.Time) *view.Observer 
 		Renderers: renderers(p.cfg),
 		Unowned:   p.builder.Unowned, Counter: counter, Clock: clock.RealClock{},
 	})
+}
+
+// thisMachine returns what the commands that work without a proxy read of this machine: the addresses of the Node that is
+// made from it, and its interfaces.
+func thisMachine() ([]manifests.Option, []source.Source) {
+	machine := netif.New()
+	return []manifests.Option{manifests.WithMachine(machine.NodeAddrs)}, []source.Source{interfaces.New(machine)}
 }

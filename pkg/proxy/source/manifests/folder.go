@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -37,8 +36,9 @@ type file struct {
 
 // version changes when a file does, and is available without reading it.
 type version struct {
-	device, inode, size uint64
-	modified, changed   syscall.Timespec
+	device, inode     uint64
+	size              int64
+	modified, changed int64 // nanoseconds
 }
 
 // maxSize is the maximum size of a file in bytes. It protects the memory against a large file with a wrong name.
@@ -131,14 +131,6 @@ func (f *file) take(content File) {
 		}
 	}
 	f.objects, f.parsed, f.ignored = objects, content.Err, content.Ignored
-}
-
-func versionOf(info fs.FileInfo) version {
-	v := version{size: uint64(info.Size())}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		v.device, v.inode, v.modified, v.changed = stat.Dev, stat.Ino, stat.Mtim, stat.Ctim
-	}
-	return v
 }
 
 // load reads a file's content. It refuses anything but regular files: reading a pipe would block.
