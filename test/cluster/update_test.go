@@ -95,12 +95,14 @@ func (w *world) update(mode string, by strategy) {
 	p.end("to the next release and back in " + mode + " mode")
 }
 
-// takeOver replaces Kubernetes' own kube-proxy in one mode by this one in a mode, and puts it back. It removes our rules
-// before it writes its own if it starts in another mode, so the way back goes through its mode.
+// takeOver replaces Kubernetes' own kube-proxy in one mode by this one in a mode, and puts it back. If Kubernetes' own starts
+// in another mode than ours, it removes our rules before it writes its own, and with a surge ours then repairs them: so the way
+// to it goes through its mode.
 func (w *world) takeOver(before, after string, by strategy) {
 	theirs, ours, back := release{upstream, before}, release{present, after}, release{present, before}
-	w.rollOut(by.of(w, theirs))
+	w.rollOut(by.of(w, back))
 	w.onlyIn(before)
+	w.rollOut(by.of(w, theirs))
 	p := w.poll()
 	w.rollOut(by.of(w, ours))
 	w.onlyIn(after)
