@@ -178,6 +178,7 @@ golden: ## rewrite the golden files; review the diff before you commit it
 
 docs: generate ## regenerate documentation: the golden files of tests named ...Docs...
 	$(if $(DOCS_TESTS),go test -run Docs $(DOCS_TESTS) -update)
+	cd test/manifests && go test -run Schema -update # the chart's values.schema.json describes the configuration's fields
 
 generate: ## regenerate code
 	@build/need.sh go
