@@ -78,18 +78,18 @@ func (v *view) inSlices(s *cluster.Service, port *cluster.ServicePort) bool {
 			continue
 		}
 		for _, p := range slice.Ports {
-			if belongs(p, port) {
+			if port.Is(p) {
 				return true
 			}
-			text := portText(p.Name, p.Protocol)
-			if slices.ContainsFunc(s.Ports, func(other cluster.ServicePort) bool { return belongs(p, &other) }) {
+			text := plan.PortText(p.Name, p.Protocol)
+			if slices.ContainsFunc(s.Ports, func(other cluster.ServicePort) bool { return other.Is(p) }) {
 				known = append(known, text)
 			} else {
 				unknown = append(unknown, fmt.Sprintf("%s (port %d, in %s)", text, p.Port, slice.Name))
 			}
 		}
 	}
-	missing := portText(port.Name, port.Protocol)
+	missing := plan.PortText(port.Name, port.Protocol)
 	switch {
 	case len(unknown) > 0:
 		v.of(s.Name, PortNameMismatch, "no EndpointSlice has port %s; they have %s, which the Service does not have: connections to port %d are rejected",
@@ -100,11 +100,6 @@ func (v *view) inSlices(s *cluster.Service, port *cluster.ServicePort) bool {
 		v.of(s.Name, PortNotInSlices, "no EndpointSlice has port %s; they have no ports: connections to port %d are rejected", missing, port.Port)
 	}
 	return false
-}
-
-// belongs reports whether a slice's port is that of a Service.
-func belongs(p cluster.EndpointPort, port *cluster.ServicePort) bool {
-	return p.Name == port.Name && p.Protocol == port.Protocol
 }
 
 // port finds what the plan decided about a port that slices have.
@@ -128,7 +123,7 @@ func (v *view) port(s *cluster.Service, decided *plan.Service, port *cluster.Ser
 			served = append(served, family)
 		}
 	}
-	text := portText(port.Name, port.Protocol)
+	text := plan.PortText(port.Name, port.Protocol)
 	switch {
 	case len(rejected) > 0 && len(served) > 0:
 		v.of(s.Name, FamilyWithoutEndpoints, "port %s has no usable endpoint in %s, only in %s: connections to its %s address are rejected",
@@ -278,14 +273,6 @@ func within(ranges []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(addr) })
 }
 
-// portText is how users tell ports apart: by name and protocol.
-func portText(name string, protocol cluster.Protocol) string {
-	if name == "" {
-		name = `""`
-	}
-	return name + "/" + protocol.String()
-}
-
 // frontendText describes a frontend as users know it.
 func frontendText(r *plan.Route) string {
 	if r.Frontend.IsNodePort() {
@@ -298,7 +285,7 @@ func frontendText(r *plan.Route) string {
 func endpointTexts(s *cluster.Service, port *cluster.ServicePort) string {
 	var texts []string
 	for _, slice := range s.Slices {
-		if slices.ContainsFunc(slice.Ports, func(p cluster.EndpointPort) bool { return belongs(p, port) }) {
+		if slices.ContainsFunc(slice.Ports, func(p cluster.EndpointPort) bool { return port.Is(p) }) {
 			for i := range slice.Endpoints {
 				texts = append(texts, slice.Endpoints[i].Addr.String())
 			}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 // PrintService prints everything about one Service. rates may be nil.
@@ -26,7 +27,7 @@ func (p Print) PrintService(out io.Writer, s *v1alpha1.Service, rates *Rates) er
 		if port.Name != "" {
 			name = " " + port.Name
 		}
-		if _, err := fmt.Fprintf(out, "\nPort%s %s\n", clean(name), portText(*port)); err != nil {
+		if _, err := fmt.Fprintf(out, "\nPort%s %s\n", terminal.Printable(name), portText(*port)); err != nil {
 			return err
 		}
 		if err := p.addresses(s, port, rates).print(out); err != nil {
@@ -44,7 +45,7 @@ func (p Print) PrintService(out io.Writer, s *v1alpha1.Service, rates *Rates) er
 	}
 	t := &table{width: p.Width, indent: "  "}
 	for _, problem := range s.Problems {
-		t.add(problem.Reason, clean(problem.Message))
+		t.add(problem.Reason, terminal.Printable(problem.Message))
 	}
 	return t.print(out)
 }
@@ -52,7 +53,7 @@ func (p Print) PrintService(out io.Writer, s *v1alpha1.Service, rates *Rates) er
 // summary are the lines above the ports.
 func (p Print) summary(s *v1alpha1.Service, rates *Rates) *table {
 	t := &table{width: p.Width}
-	add := func(name, value string) { t.add(name+":", clean(value)) }
+	add := func(name, value string) { t.add(name+":", terminal.Printable(value)) }
 	add("Name", s.Name)
 	add("Namespace", s.Namespace)
 	add("Status", statusText(s))
@@ -127,7 +128,7 @@ func (p Print) add(t *table, cells ...string) {
 		cells = slices.Delete(cells, len(cells)-2, len(cells)-1)
 	}
 	for i := range cells {
-		cells[i] = clean(cells[i])
+		cells[i] = terminal.Printable(cells[i])
 	}
 	t.add(cells...)
 }

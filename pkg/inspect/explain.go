@@ -5,17 +5,18 @@ import (
 	"io"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 // PrintExplanation prints the decisions about a connection, step by step.
 func (p Print) PrintExplanation(out io.Writer, e *v1alpha1.Explanation) error {
 	t := &table{width: p.Width}
-	t.add("From:", clean(fromText(e)))
+	t.add("From:", terminal.Printable(fromText(e)))
 	t.add("To:", e.To+"/"+e.Protocol)
 	for _, step := range e.Steps {
-		t.add("  "+step.Subject, clean(step.Text))
+		t.add("  "+step.Subject, terminal.Printable(step.Text))
 	}
-	t.add("Verdict:", clean(verdictText(e)))
+	t.add("Verdict:", terminal.Printable(verdictText(e)))
 	return t.print(out)
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 // Print says how text is printed.
@@ -51,12 +52,12 @@ func (p Print) PrintServices(out io.Writer, list *v1alpha1.ServiceList, rates *R
 	for _, slice := range list.Unowned {
 		text := fmt.Sprintf("EndpointSlice %s/%s (%s) belongs to the Service %q, which is not served: it does not exist, or it is headless, of type ExternalName, or for another proxy",
 			slice.Namespace, slice.Name, plural(slice.Endpoints), slice.Service)
-		if _, err := fmt.Fprintf(out, "\n%s\n", wrap(clean(text), p.Width)); err != nil {
+		if _, err := fmt.Fprintf(out, "\n%s\n", terminal.Wrap(terminal.Printable(text), p.Width)); err != nil {
 			return err
 		}
 	}
 	if list.ConnectionsError != "" {
-		if _, err := fmt.Fprintf(out, "\nNo counters: %s\n", wrap(clean(list.ConnectionsError), p.Width)); err != nil {
+		if _, err := fmt.Fprintf(out, "\nNo counters: %s\n", terminal.Wrap(terminal.Printable(list.ConnectionsError), p.Width)); err != nil {
 			return err
 		}
 	}
@@ -110,7 +111,7 @@ func (p Print) row(s *v1alpha1.Service, now time.Time, rates *Rates) []string {
 		row = slices.Insert(row, 0, s.Namespace)
 	}
 	for i := range row {
-		row[i] = clean(row[i])
+		row[i] = terminal.Printable(row[i])
 	}
 	return row
 }

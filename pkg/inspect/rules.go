@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 // PrintRuleset prints rules as the tool of their mode loads them, each family after a comment with its name.
@@ -23,10 +24,10 @@ func PrintRuleset(out io.Writer, r *v1alpha1.Ruleset) error {
 func PrintComparison(out io.Writer, c *v1alpha1.Comparison) error {
 	var b strings.Builder
 	for _, d := range c.Items {
-		fmt.Fprintf(&b, "%s, %s\n%s%s%s", d.Family, clean(d.Object), lines("  ", d.Note), lines("- ", d.Extra...), lines("+ ", d.Missing...))
+		fmt.Fprintf(&b, "%s, %s\n%s%s%s", d.Family, terminal.Printable(d.Object), lines("  ", d.Note), lines("- ", d.Extra...), lines("+ ", d.Missing...))
 	}
 	if len(c.Items) == 0 {
-		fmt.Fprintf(&b, "The kernel has the rules of mode %s that the plan makes.\n", clean(c.Mode))
+		fmt.Fprintf(&b, "The kernel has the rules of mode %s that the plan makes.\n", terminal.Printable(c.Mode))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -38,7 +39,7 @@ func lines(prefix string, texts ...string) string {
 	for _, text := range texts {
 		for line := range strings.Lines(text) {
 			indented := strings.TrimLeft(line, "\t")
-			b.WriteString(prefix + line[:len(line)-len(indented)] + clean(strings.TrimSuffix(indented, "\n")) + "\n")
+			b.WriteString(prefix + line[:len(line)-len(indented)] + terminal.Printable(strings.TrimSuffix(indented, "\n")) + "\n")
 		}
 	}
 	return b.String()
@@ -61,7 +62,7 @@ func (p Print) PrintRepairs(out io.Writer, r *v1alpha1.RepairList) error {
 		if len(repair.Details) > 0 {
 			what = strings.Join(repair.Details, "; ")
 		}
-		t.add(repair.Time.Format(time.RFC3339), repair.Family, clean(writer), clean(what))
+		t.add(repair.Time.Format(time.RFC3339), repair.Family, terminal.Printable(writer), terminal.Printable(what))
 	}
 	return t.print(out)
 }

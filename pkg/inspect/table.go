@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 // gap is the space between columns, as in kubectl, and narrowGap that on a terminal with fewer columns than narrow.
@@ -66,45 +67,12 @@ func (t *table) line(b *strings.Builder, widths []int, row []string) {
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 		line, at = t.indent+"    ", len(t.indent)+4
 	}
-	for i, part := range strings.Split(wrap(last, t.width-at), "\n") {
+	for i, part := range strings.Split(terminal.Wrap(last, t.width-at), "\n") {
 		if i > 0 {
 			line = strings.Repeat(" ", at)
 		}
 		b.WriteString(strings.TrimRight(line+part, " ") + "\n")
 	}
-}
-
-// wrap breaks a text into lines of at most width runes; 0 does not break it. A longer word is not broken.
-func wrap(text string, width int) string {
-	if width <= 0 {
-		return text
-	}
-	var b strings.Builder
-	column := 0
-	for word := range strings.FieldsSeq(text) {
-		switch length := utf8.RuneCountInString(word); {
-		case column == 0:
-			column = length
-		case column+1+length > width:
-			b.WriteByte('\n')
-			column = length
-		default:
-			b.WriteByte(' ')
-			column += 1 + length
-		}
-		b.WriteString(word)
-	}
-	return b.String()
-}
-
-// clean replaces control characters, which could change a terminal's state, in texts that come from objects.
-func clean(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return '?'
-		}
-		return r
-	}, text)
 }
 
 // orNone joins texts, or returns <none> as kubectl does.

@@ -36,7 +36,7 @@ type Trial struct {
 }
 
 // Try sends connections from this machine to the destination of an explanation, for TCP and UDP. Of UDP it sends one datagram
-// each, and only a rejection can be told from silence.
+// each, and only a rejection can be distinguished from silence.
 func Try(ctx context.Context, r Reader, e *v1alpha1.Explanation, n int) (*Trial, error) {
 	if e.Protocol == "SCTP" {
 		return nil, errors.New("--try sends TCP and UDP only")

@@ -79,7 +79,10 @@ var rows = []row{
 	{"pkg/proxy", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source", "pkg/logonce"}},
 
 	// The readers of a running proxy, or of objects without one, for the commands.
-	{"pkg/inspect/...", []string{"pkg/apis/status/...", "pkg/proxy/view", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source"}},
+	{"pkg/inspect/...", []string{"pkg/apis/status/...", "pkg/proxy/view", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/terminal"}},
+
+	// How texts are shown on a terminal.
+	{"pkg/terminal", nil},
 
 	// Not part of the program.
 	{"test/arch/...", nil},

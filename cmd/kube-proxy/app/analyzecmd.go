@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/findings"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 // analyzeOptions are the flags of "kube-proxy analyze".
@@ -58,39 +59,19 @@ could be read.`,
 	flags.StringVar(&opts.configFile, "config", "", "configuration `file` of the proxy; also a ConfigMap with one.")
 	flags.StringSliceVarP(&opts.namespaces, "namespace", "n", nil, "Report only findings in these `namespaces`. All objects are read in any case.")
 	flags.BoolVarP(&opts.allNamespaces, "all-namespaces", "A", false, "Report findings in all namespaces. This is the default.")
-	flags.StringSliceVar(&opts.groups, "group", groupNames(findings.Endpoints, findings.Addresses, findings.Nodes),
-		"Comma-separated `groups` to check: "+strings.Join(groupNames(findings.Groups()...), ", ")+".")
+	flags.StringSliceVar(&opts.groups, "group", names([]findings.Group{findings.Endpoints, findings.Addresses, findings.Nodes}),
+		"Comma-separated `groups` to check: "+strings.Join(names(findings.Groups()), ", ")+".")
 	flags.StringSliceVar(&opts.skip, "skip", nil, "Comma-separated `codes` to leave out; see docs/findings.md.")
 	flags.StringVar(&opts.failOn, "fail-on", string(findings.Warning), "least `severity` that makes the exit code 1: "+strings.Join(failOns(), ", ")+".")
 	opts.checkOutput = outputFlag(command, &opts.output, outputTable, outputJSON, outputYAML)
-	for flag, values := range map[string][]string{"group": groupNames(findings.Groups()...), "skip": codeNames(), "fail-on": failOns()} {
+	for flag, values := range map[string][]string{"group": names(findings.Groups()), "skip": names(findings.Codes()), "fail-on": failOns()} {
 		_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return command
 }
 
-func groupNames(groups ...findings.Group) []string {
-	var names []string
-	for _, g := range groups {
-		names = append(names, string(g))
-	}
-	return names
-}
-
-func codeNames() []string {
-	var names []string
-	for _, code := range findings.Codes() {
-		names = append(names, string(code))
-	}
-	return names
-}
-
 func failOns() []string {
-	names := []string{failNever}
-	for _, s := range findings.Severities() {
-		names = append(names, string(s))
-	}
-	return names
+	return append([]string{failNever}, names(findings.Severities())...)
 }
 
 // check returns a usage error if flags contradict each other or have unknown values.
@@ -108,12 +89,12 @@ func (o *analyzeOptions) check() error {
 		return usageError{fmt.Errorf("--fail-on %q is not one of %s", o.failOn, strings.Join(failOns(), ", "))}
 	}
 	for _, name := range o.groups {
-		if known := groupNames(findings.Groups()...); !slices.Contains(known, name) {
+		if known := names(findings.Groups()); !slices.Contains(known, name) {
 			return usageError{fmt.Errorf("--group %q is not one of %s", name, strings.Join(known, ", "))}
 		}
 	}
 	for _, name := range o.skip {
-		if !slices.Contains(codeNames(), name) {
+		if !slices.Contains(names(findings.Codes()), name) {
 			return usageError{fmt.Errorf("--skip: there is no code %q; docs/findings.md lists all", name)}
 		}
 	}
@@ -133,10 +114,7 @@ func (o *analyzeOptions) findings(cmd *cobra.Command) (options findings.Options,
 	if o.configFile == "" {
 		return options, nil, nil
 	}
-	l, err := loadConfig(cmd, o.configFile)
-	if err == nil {
-		err = l.validate("")
-	}
+	l, err := loadValidConfig(cmd, o.configFile)
 	if err != nil {
 		return options, nil, err
 	}
@@ -192,7 +170,7 @@ func printAnalysis(out io.Writer, report *findings.Report) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "SEVERITY\tCODE\tOBJECT\tFINDING")
 	for _, f := range report.Findings {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", f.Severity, f.Code, printable(f.Object()), printable(f.Message))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", f.Severity, f.Code, terminal.Printable(f.Object()), terminal.Printable(f.Message))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -200,16 +178,6 @@ func printAnalysis(out io.Writer, report *findings.Report) error {
 	printRemedies(out, report.Findings)
 	_, err := fmt.Fprintf(out, "\n%s in %s.\n", count(len(report.Findings), "finding"), looked)
 	return err
-}
-
-// printable escapes what a terminal would interpret: objects may have been written to deceive their reader.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, text)
 }
 
 func printAnalysisObject(out io.Writer, format string, report *findings.Report) error {

@@ -18,17 +18,17 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/findings"
 	"github.com/seed-11a05479/kube-proxy/pkg/findings/listing"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 // auditOptions are the flags of "kube-proxy audit".
 type auditOptions struct {
-	kubeconfig, context string
-	manifests           string
-	configFile          string
-	toMode              string
-	output              string
-	checkOutput         func() error
-	skip                []string
+	from        objectsFrom
+	configFile  string
+	toMode      string
+	output      string
+	checkOutput func() error
+	skip        []string
 }
 
 // The exit codes of "kube-proxy audit".
@@ -38,7 +38,7 @@ const (
 )
 
 func newAuditCommand() *cobra.Command {
-	opts := &auditOptions{}
+	opts := &auditOptions{from: objectsFrom{userAgent: "kube-proxy-audit"}}
 	command := &cobra.Command{
 		Use:   "audit [--kubeconfig FILE | --manifests DIR] [--config FILE] [--to-mode MODE]",
 		Short: "Find Services and Nodes that use unsupported or deprecated features",
@@ -62,9 +62,9 @@ an object that cannot be read is audited without that object.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runAudit(cmd, opts) },
 	}
 	flags := command.Flags()
-	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "kubeconfig `file`. By default as kubectl finds it, or a pod's service account.")
-	flags.StringVar(&opts.context, "context", "", "`name` of the kubeconfig's context to use.")
-	flags.StringVar(&opts.manifests, "manifests", "", "`directory` of manifests, or one file, to audit instead of a cluster; - is standard input. Other kinds of objects are ignored.")
+	flags.StringVar(&opts.from.kubeconfig, "kubeconfig", "", "kubeconfig `file`. By default as kubectl finds it, or a pod's service account.")
+	flags.StringVar(&opts.from.context, "context", "", "`name` of the kubeconfig's context to use.")
+	flags.StringVar(&opts.from.manifests, "manifests", "", "`directory` of manifests, or one file, to audit instead of a cluster; - is standard input. Other kinds of objects are ignored.")
 	flags.StringVar(&opts.configFile, "config", "", "configuration `file`, or a ConfigMap that contains one, to audit as well.")
 	flags.StringVar(&opts.toMode, "to-mode", "", "proxy `mode` that the cluster is to change to, from that of --config or iptables: iptables or nftables.")
 	flags.StringSliceVar(&opts.skip, "skip", nil, "Comma-separated `checks` to leave out: "+strings.Join(checkNames(), ", ")+".")
@@ -75,21 +75,9 @@ an object that cannot be read is audited without that object.`,
 }
 
 // servedModes are the modes that a cluster can change to.
-func servedModes() []string {
-	var names []string
-	for _, mode := range config.ServedModes() {
-		names = append(names, string(mode))
-	}
-	return names
-}
+func servedModes() []string { return names(config.ServedModes()) }
 
-func checkNames() []string {
-	var names []string
-	for _, code := range findings.Codes(findings.Upgrade) {
-		names = append(names, string(code))
-	}
-	return names
-}
+func checkNames() []string { return names(findings.Codes(findings.Upgrade)) }
 
 // check rejects invalid flags.
 func (o *auditOptions) check() error {
@@ -99,7 +87,7 @@ func (o *auditOptions) check() error {
 	if o.toMode != "" && !slices.Contains(servedModes(), o.toMode) {
 		return usageError{fmt.Errorf("--to-mode %q is none of %s", o.toMode, strings.Join(servedModes(), ", "))}
 	}
-	if err := (&objectsFrom{kubeconfig: o.kubeconfig, context: o.context, manifests: o.manifests}).check(); err != nil {
+	if err := o.from.check(); err != nil {
 		return err
 	}
 	for _, name := range o.skip {
@@ -144,10 +132,7 @@ func (o *auditOptions) audit(cmd *cobra.Command) (report *findings.Report, bad, 
 	cfg, gates := newOptions().flags, features.Read(nil).Gates // in force without a file
 	var deprecated []findings.Finding
 	if o.configFile != "" {
-		l, err := loadConfig(cmd, o.configFile)
-		if err == nil {
-			err = l.validate("")
-		}
+		l, err := loadValidConfig(cmd, o.configFile)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -166,8 +151,7 @@ func (o *auditOptions) audit(cmd *cobra.Command) (report *findings.Report, bad, 
 	for _, finding := range deprecated {
 		analyzer.Add(finding)
 	}
-	from := objectsFrom{o.kubeconfig, o.context, o.manifests, "kube-proxy-audit"}
-	bad, err = from.read(cmd, analyzer)
+	bad, err = o.from.read(cmd, analyzer)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -325,7 +309,7 @@ func printRemedies(out io.Writer, all []findings.Finding) {
 	for _, f := range all {
 		if d, ok := findings.Define(f.Code); ok && !told[f.Code] {
 			told[f.Code] = true
-			fmt.Fprintf(out, "\n%s\n%s\n", f.Code, wrap(d.Remedy, 100))
+			fmt.Fprintf(out, "\n%s\n%s\n", f.Code, terminal.Wrap(d.Remedy, 100))
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 // checkOptions are the flags of "kube-proxy check".
@@ -152,7 +153,7 @@ func printChecks(out io.Writer, results []check.Result) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, r := range results {
 		counts[r.Status]++
-		fmt.Fprintf(table, "%s\t%s/%s\t%s\n", r.Status, r.Group, r.Check, printable(r.Message))
+		fmt.Fprintf(table, "%s\t%s/%s\t%s\n", r.Status, r.Group, r.Check, terminal.Printable(r.Message))
 		if r.Fix != "" {
 			fmt.Fprintf(table, "\t\t  %s\n", r.Fix)
 		}

@@ -91,10 +91,7 @@ FILE may also be a ConfigMap with a configuration in its data, or a List with su
 
 // convert writes a file in another version and tells what is lost.
 func convert(cmd *cobra.Command, from, to, output string) error {
-	l, err := loadConfig(cmd, from)
-	if err == nil {
-		err = l.validate("")
-	}
+	l, err := loadValidConfig(cmd, from)
 	if err != nil {
 		return err
 	}
@@ -127,6 +124,15 @@ func loadConfig(cmd *cobra.Command, name string) (*loaded, error) {
 		}
 	}
 	return l, nil
+}
+
+// loadValidConfig reads a configuration that is valid on any platform.
+func loadValidConfig(cmd *cobra.Command, name string) (*loaded, error) {
+	l, err := loadConfig(cmd, name)
+	if err != nil {
+		return nil, err
+	}
+	return l, l.validate("")
 }
 
 func newDefaultsCommand() *cobra.Command {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/explain"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 func newExplainCommand() *cobra.Command {
@@ -73,7 +74,7 @@ func printField(out io.Writer, f explain.Field) {
 	if f.V1alpha1 != f.Path && f.V1alpha1 != "" {
 		fmt.Fprintf(out, "V1ALPHA1: %s\n", f.V1alpha1)
 	}
-	fmt.Fprintf(out, "\n%s\n", wrap(f.Doc, 100))
+	fmt.Fprintf(out, "\n%s\n", terminal.Wrap(f.Doc, 100))
 }
 
 // printFields prints a list of fields, one on each line.
@@ -89,26 +90,6 @@ func printFields(out io.Writer, fields []explain.Field) {
 		}
 		fmt.Fprintf(out, "  %s <%s>%s\n", f.Path, f.Type, def)
 	}
-}
-
-// wrap breaks a paragraph into lines of at most width runes.
-func wrap(text string, width int) string {
-	var b strings.Builder
-	column := 0
-	for word := range strings.FieldsSeq(text) {
-		switch length := len([]rune(word)); {
-		case column == 0:
-			column = length
-		case column+1+length > width:
-			b.WriteByte('\n')
-			column = length
-		default:
-			b.WriteByte(' ')
-			column += 1 + length
-		}
-		b.WriteString(word)
-	}
-	return b.String()
 }
 
 // flagFor returns the flags that set the field at a path, or "".
@@ -147,7 +128,7 @@ func newGatesCommand() *cobra.Command {
 				return printGates(out, output)
 			}
 			for _, gate := range features.Describe() {
-				fmt.Fprintf(out, "%s\n%s\nPlanned end: %s.\n\n", gate, wrap(gate.Effect, 100), gate.End)
+				fmt.Fprintf(out, "%s\n%s\nPlanned end: %s.\n\n", gate, terminal.Wrap(gate.Effect, 100), gate.End)
 			}
 			return nil
 		},

@@ -73,3 +73,12 @@ func newVersionCommand() *cobra.Command {
 	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
 	return command
 }
+
+// names converts the values that a flag accepts.
+func names[T ~string](values []T) []string {
+	var all []string
+	for _, value := range values {
+		all = append(all, string(value))
+	}
+	return all
+}

@@ -127,10 +127,7 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 func (o *readerOptions) configuration(cmd *cobra.Command) (*config.KubeProxyConfiguration, features.Gates, error) {
 	cfg, gates := newOptions().flags, features.Read(nil).Gates
 	if o.configFile != "" {
-		l, err := loadConfig(cmd, o.configFile)
-		if err == nil {
-			err = l.validate("")
-		}
+		l, err := loadValidConfig(cmd, o.configFile)
 		if err != nil {
 			return nil, gates, err
 		}

@@ -108,7 +108,7 @@ func newDriftCommand() *cobra.Command {
 		Use:   "drift",
 		Short: "Show which rules other programs changed, and the proxy repaired",
 		Long: `Lists the last 100 times that the proxy found its rules changed by another program: when, which chains, sets or elements
-differed, and the program that wrote them where the kernel tells (iptables mode with iptables-nft). The proxy repairs them at
+differed, and the program that wrote them where the kernel reports it (iptables mode with iptables-nft). The proxy repairs them at
 once; kube-proxy render --diff shows what differs now.
 
 It asks the proxy that runs on this node, by its metrics address.`,

@@ -14,16 +14,9 @@ type problems struct {
 	counts map[string]int
 }
 
-const (
-	noSuchPort           = "NoSuchPort"
-	noEndpoints          = "NoEndpoints"
-	noLocalEndpoints     = "NoLocalEndpoints"
-	externalIPsNotServed = "ExternalIPsNotServed"
-)
-
 // reasons returns all reasons.
 func reasons() []string {
-	return []string{noSuchPort, noEndpoints, noLocalEndpoints, externalIPsNotServed}
+	return []string{plan.ProblemNoSuchPort, plan.ProblemNoEndpoints, plan.ProblemNoLocalEndpoints, plan.ProblemExternalIPsNotServed}
 }
 
 func newProblems() *problems {
@@ -63,18 +56,14 @@ func problemsOf(name cluster.ServiceName, p *plan.Plan) map[string]bool {
 		return nil
 	}
 	if len(p.MissingPorts(name)) > 0 {
-		found[noSuchPort] = true
+		found[plan.ProblemNoSuchPort] = true
 	}
 	if service.WithheldExternalIPs > 0 {
-		found[externalIPsNotServed] = true
+		found[plan.ProblemExternalIPsNotServed] = true
 	}
 	for _, route := range service.Routes {
-		switch {
-		case route.Verdict == plan.Balance:
-		case route.Reason() == plan.NoLocalEndpoints:
-			found[noLocalEndpoints] = true
-		default:
-			found[noEndpoints] = true
+		if problem := route.Problem(); problem != "" {
+			found[problem] = true
 		}
 	}
 	return found

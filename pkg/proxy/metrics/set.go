@@ -71,7 +71,7 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 		partialSyncDuration: histogram("sync_partial_proxy_rules_duration_seconds",
 			"Time that one sync took which wrote just what changed since the last one.", syncBuckets()),
 		networkProgramming: histogram("network_programming_duration_seconds",
-			"Time from a change of pods, as their EndpointSlice tells it, to its being in force on this node.", programmingBuckets()),
+			"Time from a change of pods, as their EndpointSlice reports it, until it is in force on this node.", programmingBuckets()),
 
 		lastSynced: gauges(upstream, "sync_proxy_rules_last_timestamp_seconds",
 			"When a sync last succeeded, in seconds since 1970.", familyLabel),

@@ -155,7 +155,7 @@ func (p *Plan) MissingPorts(name cluster.ServiceName) []string {
 		for _, slice := range s.Slices {
 			if len(slice.Endpoints) > 0 && !slices.ContainsFunc(slice.Ports, port.Is) && s.InFamily(cluster.FamilyOf(slice.Endpoints[0].Addr)) {
 				missing = append(missing, fmt.Sprintf("EndpointSlice %s/%s has no port %s; it has %s",
-					name.Namespace, slice.Name, portText(port.Name, port.Protocol), portsText(slice.Ports)))
+					name.Namespace, slice.Name, PortText(port.Name, port.Protocol), portsText(slice.Ports)))
 			}
 		}
 	}
@@ -168,15 +168,35 @@ func portsText(ports []cluster.EndpointPort) string {
 	}
 	var texts []string
 	for _, port := range ports {
-		texts = append(texts, portText(port.Name, port.Protocol))
+		texts = append(texts, PortText(port.Name, port.Protocol))
 	}
 	return strings.Join(texts, ", ")
 }
 
-// portText is how users tell ports apart, by name and protocol.
-func portText(name string, protocol cluster.Protocol) string {
+// PortText writes the name and protocol of a port, by which users know it; an empty name is "".
+func PortText(name string, protocol cluster.Protocol) string {
 	if name == "" {
 		return `""/` + protocol.String()
 	}
 	return name + "/" + protocol.String()
+}
+
+// The reasons why connections to a Service fail on this node, as commands and metrics name them.
+const (
+	ProblemNoSuchPort           = "NoSuchPort"
+	ProblemNoEndpoints          = "NoEndpoints"
+	ProblemNoLocalEndpoints     = "NoLocalEndpoints"
+	ProblemExternalIPsNotServed = "ExternalIPsNotServed"
+)
+
+// Problem returns ProblemNoEndpoints or ProblemNoLocalEndpoints if the route leads to no endpoint, and otherwise "".
+func (r *Route) Problem() string {
+	switch {
+	case r.Verdict == Balance:
+		return ""
+	case r.Reason() == NoLocalEndpoints:
+		return ProblemNoLocalEndpoints
+	default:
+		return ProblemNoEndpoints
+	}
 }

@@ -204,27 +204,28 @@ func (s *State) problems(of *cluster.Service, planned *plan.Service) []v1alpha1.
 		found = append(found, v1alpha1.Problem{Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
 	for _, missing := range s.Plan.MissingPorts(of.Name) {
-		add("NoSuchPort", "%s: compare the port names of the Service (spec.ports[].name, and a targetPort that is a name) and of the pods' containers", missing)
+		add(plan.ProblemNoSuchPort, "%s: compare the port names of the Service (spec.ports[].name, and a targetPort that is a name) and of the pods' containers", missing)
 	}
-	told := map[string]bool{} // once for all addresses of a port under a policy
+	reported := map[string]bool{} // once for all addresses of a port under a policy
 	for _, route := range planned.Routes {
 		if lost := s.Plan.Lost(route); lost != "" {
 			add("Contested", "%s is %s", route.Frontend, lost)
 			continue
 		}
 		what := fmt.Sprintf("%s %s", route.Policy, route.Name)
-		if route.Verdict == plan.Balance || told[what] {
+		problem := route.Problem()
+		if problem == "" || reported[what] {
 			continue
 		}
-		told[what] = true
-		if route.Reason() == plan.NoLocalEndpoints {
+		reported[what] = true
+		if problem == plan.ProblemNoLocalEndpoints {
 			avoided := ""
 			if h := planned.HealthCheck; h != nil && route.Kind != plan.ClusterIP {
 				avoided = fmt.Sprintf("; load balancers that check port %d avoid this node", h.Port)
 			}
-			add("NoLocalEndpoints", "%s: connections to a %s are dropped on this node: it has no usable endpoint, and the traffic policy is Local%s", route.Name, route.Kind, avoided)
+			add(problem, "%s: connections to a %s are dropped on this node: it has no usable endpoint, and the traffic policy is Local%s", route.Name, route.Kind, avoided)
 		} else {
-			add("NoEndpoints", "%s: connections are rejected: %s", route.Name, noEndpoints(of))
+			add(problem, "%s: connections are rejected: %s", route.Name, noEndpoints(of))
 		}
 	}
 	for _, refusal := range s.Refused {
@@ -233,7 +234,7 @@ func (s *State) problems(of *cluster.Service, planned *plan.Service) []v1alpha1.
 		}
 	}
 	if planned.WithheldExternalIPs > 0 {
-		add("ExternalIPsNotServed", "%d external IPs are not served because the feature gate AllowServiceExternalIPs is off (docs/external-ips.md)", planned.WithheldExternalIPs)
+		add(plan.ProblemExternalIPsNotServed, "%d external IPs are not served because the feature gate AllowServiceExternalIPs is off (docs/external-ips.md)", planned.WithheldExternalIPs)
 	}
 	for _, family := range unserved(of) {
 		add("FamilyNotServed", "there are %s endpoints, but the Service has no %s cluster IP (spec.ipFamilies)", family, family)

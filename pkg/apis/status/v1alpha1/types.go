@@ -393,7 +393,7 @@ type Node struct {
 
 // SnapshotService is a Service with its EndpointSlices.
 type SnapshotService struct {
-	// Namespace and Name identify the Service; UID tells it apart from an earlier one of the same name.
+	// Namespace and Name identify the Service; UID distinguishes it from an earlier one of the same name.
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid,omitempty"`

@@ -1,0 +1,42 @@
+// Package terminal prepares texts for a terminal.
+package terminal
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Wrap breaks a paragraph into lines of at most width runes; 0 does not break it. A longer word is not broken.
+func Wrap(text string, width int) string {
+	if width <= 0 {
+		return text
+	}
+	var b strings.Builder
+	column := 0
+	for word := range strings.FieldsSeq(text) {
+		switch length := utf8.RuneCountInString(word); {
+		case column == 0:
+			column = length
+		case column+1+length > width:
+			b.WriteByte('\n')
+			column = length
+		default:
+			b.WriteByte(' ')
+			column += 1 + length
+		}
+		b.WriteString(word)
+	}
+	return b.String()
+}
+
+// Printable replaces the control characters of a text by question marks. A terminal would interpret them, and objects may have
+// been written to deceive their reader.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, text)
+}
