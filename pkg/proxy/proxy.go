@@ -82,10 +82,10 @@ func (s *Sync) Err() error {
 
 // logged returns the keys and values to log about a successful sync: durations, and counts over all families.
 func (s *Sync) logged() []any {
-	keys := []any{"took", s.Finished.Sub(s.Started), "services", s.After.Services.Len()}
+	keys := []any{"took", rounded(s.Finished.Sub(s.Started)), "services", s.After.Services.Len()}
 	elements, rules, refused, reread := 0, 0, 0, 0
 	for _, result := range s.Results {
-		keys = append(keys, "took"+result.Family.String(), result.Duration)
+		keys = append(keys, "took"+result.Family.String(), rounded(result.Duration))
 		elements, rules, refused = elements+result.Elements, rules+result.Rules, refused+len(result.Refused)
 		if result.Read {
 			reread++
@@ -93,6 +93,9 @@ func (s *Sync) logged() []any {
 	}
 	return append(keys, "elementsWritten", elements, "rulesWritten", rules, "refusedPorts", refused, "familiesRead", reread)
 }
+
+// rounded returns a duration without digits that mean nothing to a reader.
+func rounded(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 
 // again returns how soon a family asks for another sync, 0 if none does.
 func (s *Sync) again() (soonest time.Duration) {
@@ -250,6 +253,9 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 	p.plan = s.Plan
 	p.pace.record(s)
 	if err := s.Err(); err == nil {
+		if p.synced == nil {
+			logger.Info("First sync succeeded; Services are served", "took", rounded(s.Finished.Sub(s.Started)), "services", s.After.Services.Len())
+		}
 		p.synced = s.After
 		p.retry = retries(p.SyncPeriod)
 		again = s.again()
@@ -283,7 +289,11 @@ func (p *Proxy) drifted(ctx context.Context) bool {
 		logger.Error(err, "Drift check failed; external modifications may go unnoticed")
 	}
 	for _, d := range drifts {
-		logger.Info("Rules were modified externally; resyncing", "family", d.Family, "what", d.What, "writer", d.Writer)
+		found := []any{"family", d.Family, "what", d.What}
+		if d.Writer != "" {
+			found = append(found, "writer", d.Writer)
+		}
+		logger.Info("Rules were modified externally; resyncing", found...)
 		for _, o := range p.driftObservers {
 			o.Drifted(d)
 		}

@@ -69,6 +69,7 @@ var rows = []row{
 	{"pkg/proxy/localhost/...", observed},
 	{"pkg/proxy/metrics/...", observed},
 	{"pkg/proxy/node/...", observed},
+	{"pkg/proxy/changelog/...", observed},
 	{"pkg/proxy/externalips/...", observed},
 	{"pkg/proxy/contest/...", observed},
 	{"pkg/proxy/refusals/...", observed},

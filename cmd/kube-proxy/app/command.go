@@ -93,7 +93,11 @@ func runProxy(cmd *cobra.Command, opts *options) error {
 		return err
 	}
 	logger := klog.FromContext(cmd.Context())
-	logger.Info("Starting kube-proxy", "version", version.Get().GitVersion, "config", opts.configFile)
+	started := []any{"version", version.Get().GitVersion}
+	if opts.configFile != "" {
+		started = append(started, "config", opts.configFile)
+	}
+	logger.Info("Starting kube-proxy", started...)
 	for _, warning := range loaded.warnings {
 		logger.Info("Configuration warning", "warning", warning)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/changelog"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/contest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/externalips"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
@@ -57,6 +58,7 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 		externalips.New(externalips.Config{Recorder: recorder, Counted: measured.ExternalIPs, Logger: logger}),
 		contest.New(contest.Config{Recorder: recorder, Logger: logger}),
 		refusals.New(recorder),
+		changelog.New(logger),
 		rivals.New(rivals.Config{
 			Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Seen: measured.OtherProxySeen,
 			Processes: func() ([]int, error) { return netlock.Processes("kube-proxy") }, Logger: logger,

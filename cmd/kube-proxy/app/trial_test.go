@@ -53,8 +53,9 @@ type trial struct {
 	*testing.T
 	lab          *netns.Lab
 	program, dir string
-	// running is the proxy.
+	// running is the proxy, and log is what it has logged when it has ended.
 	running *netns.Cmd
+	log     *bytes.Buffer
 }
 
 func newTrial(t *testing.T) *trial {
@@ -86,10 +87,10 @@ func (w *trial) serve(host *netns.Host, protocol netns.Protocol, port uint16) {
 // proxy runs kube-proxy in node1 in a mode until the test ends, and waits until it has written its rules.
 func (w *trial) proxy(mode config.ProxyMode, flags ...string) {
 	w.Helper()
-	var log bytes.Buffer
+	w.log = &bytes.Buffer{}
 	cmd := w.lab.Node1.Command(w.program, append([]string{"--manifests", w.dir, "--proxy-mode", string(mode), "--hostname-override", "node1",
 		"--bind-address", w.lab.Node1.IPv4.String(), "--metrics-bind-address", "127.0.0.1:10249"}, flags...)...)
-	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.Stdout, cmd.Stderr = w.log, w.log
 	if err := cmd.Start(); err != nil {
 		w.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func (w *trial) proxy(mode config.ProxyMode, flags ...string) {
 			w.Error(err)
 		}
 		if w.Failed() {
-			w.Log(log.String())
+			w.Log(w.log.String())
 		}
 	})
 	for began := time.Now(); w.metric(`kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv6"}`) == ""; {

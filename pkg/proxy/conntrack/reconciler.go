@@ -276,7 +276,7 @@ func (r *Reconciler) sweep(ctx context.Context, family cluster.Family, kind conn
 	done, err := r.config.Table.Sweep(ctx, table, kind, unwanted)
 	took := time.Since(began)
 	r.config.Swept(family, took, done.Deleted)
-	klog.FromContext(ctx).V(2).Info("Checked for stale connection tracking entries", "family", family, "kind", kind, "took", took,
+	klog.FromContext(ctx).V(4).Info("Checked for stale connection tracking entries", "family", family, "kind", kind, "took", took,
 		"seen", done.Seen, "deleted", done.Deleted)
 	if err == nil && done.Partial {
 		err = fmt.Errorf("reading the connection tracking table of %s was interrupted after %d entries; some may have been missed", family, done.Seen)
