@@ -25,19 +25,20 @@ type mode struct {
 	backend.Remover
 }
 
-// modes lists all modes, in the order in which their rules are removed. A new backend is a row here.
-func modes(cfg *config.KubeProxyConfiguration) []mode {
+// modes lists all modes, in the order in which their rules are removed. counters are for a mode whose rules are written or
+// shown. A new backend is a row here.
+func modes(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) []mode {
 	return []mode{
 		{config.ProxyModeIPTables, iptables.Mode{Options: iptables.Options{Mark: 1 << cfg.IPTables.MasqueradeBit}, Settings: sysctl.Kernel{}}},
-		{config.ProxyModeNFTables, nftables.Mode{Options: nftables.Options{Mark: 1 << cfg.NFTables.MasqueradeBit}}},
+		{config.ProxyModeNFTables, nftables.Mode{Options: nftables.Options{Mark: 1 << cfg.NFTables.MasqueradeBit, Counters: counters}}},
 		{config.ProxyModeIPVS, leftovers.Mode{Objects: ipvs.Kernel{}, ExcludeCIDRs: cfg.IPVS.ExcludeCIDRs}}, // iptables rules use its sets
 	}
 }
 
 // renderers are those modes whose rules can be shown, by name.
-func renderers(cfg *config.KubeProxyConfiguration) map[string]backend.Renderer {
+func renderers(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) map[string]backend.Renderer {
 	all := map[string]backend.Renderer{}
-	for _, m := range modes(cfg) {
+	for _, m := range modes(cfg, counters) {
 		if r, ok := m.Remover.(backend.Renderer); ok {
 			all[string(m.name)] = r
 		}
@@ -46,8 +47,8 @@ func renderers(cfg *config.KubeProxyConfiguration) map[string]backend.Renderer {
 }
 
 // chooseMode returns the mode of the configuration and all others.
-func chooseMode(cfg *config.KubeProxyConfiguration) (chosen backend.Mode, others []mode, err error) {
-	for _, m := range modes(cfg) {
+func chooseMode(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) (chosen backend.Mode, others []mode, err error) {
+	for _, m := range modes(cfg, counters) {
 		if m.name == cfg.EffectiveMode() {
 			chosen, _ = m.Remover.(backend.Mode)
 		} else {
@@ -64,7 +65,7 @@ func chooseMode(cfg *config.KubeProxyConfiguration) (chosen backend.Mode, others
 // cleanup removes the rules of all modes. The error joins everything that could not be removed.
 func cleanup(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
 	var failed []error
-	for _, m := range modes(cfg) {
+	for _, m := range modes(cfg, backend.CounterLimits{}) {
 		failed = append(failed, m.Remove(ctx))
 	}
 	return errors.Join(failed...)

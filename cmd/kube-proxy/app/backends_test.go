@@ -7,14 +7,15 @@ import (
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
 // TestModes checks that every mode that the API lists as served has a backend, and that all others are removed when it runs.
 func TestModes(t *testing.T) {
 	for _, name := range append(config.ServedModes(), "") {
 		cfg := &config.KubeProxyConfiguration{Mode: name}
-		chosen, others, err := chooseMode(cfg)
-		if err != nil || chosen == nil || len(others) != len(modes(cfg))-1 {
+		chosen, others, err := chooseMode(cfg, backend.CounterLimits{})
+		if err != nil || chosen == nil || len(others) != len(modes(cfg, backend.CounterLimits{}))-1 {
 			t.Errorf("mode %q: %v, %d others, %v", name, chosen, len(others), err)
 		}
 		for _, other := range others {
@@ -23,7 +24,7 @@ func TestModes(t *testing.T) {
 			}
 		}
 	}
-	if _, _, err := chooseMode(&config.KubeProxyConfiguration{Mode: config.ProxyModeIPVS}); err == nil || !strings.Contains(err.Error(), `["iptables" "nftables"]`) {
+	if _, _, err := chooseMode(&config.KubeProxyConfiguration{Mode: config.ProxyModeIPVS}, backend.CounterLimits{}); err == nil || !strings.Contains(err.Error(), `["iptables" "nftables"]`) {
 		t.Errorf("ipvs: %v, want an error that lists the modes with a backend", err)
 	}
 }

@@ -26,7 +26,7 @@ import (
 // openDoors returns what a configuration says about this node, and the doors of the checks. Nothing is opened yet.
 func openDoors(l *loaded, withoutAPI bool) (check.Node, *check.Doors, error) {
 	cfg := l.cfg
-	chosen, _, err := chooseMode(cfg)
+	chosen, _, err := chooseMode(cfg, backend.CounterLimits{})
 	if err != nil {
 		return check.Node{}, nil, err
 	}
@@ -116,7 +116,7 @@ func rehearseRules(ctx context.Context, node check.Node, prober backend.Prober) 
 func presentModes(ctx context.Context, cfg *config.KubeProxyConfiguration) ([]string, error) {
 	var present []string
 	var failed []error
-	for _, m := range modes(cfg) {
+	for _, m := range modes(cfg, backend.CounterLimits{}) {
 		there, err := m.Present(ctx)
 		if failed = append(failed, err); there {
 			present = append(present, string(m.name))

@@ -120,6 +120,7 @@ func (o *options) addServerFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.flags.MetricsBindAddress, "metrics-bind-address", o.flags.MetricsBindAddress, "`IP:port` of the metrics server; empty means the default.")
 	fs.BoolVar(&o.flags.BindAddressHardFail, "bind-address-hard-fail", o.flags.BindAddressHardFail, "End the process when one of these addresses cannot be bound.")
 	fs.Var(&o.connections, "connection-metrics", "Expose metrics of new connections, as the kernel counts them: none, service (for each port of a Service), or endpoint (for each endpoint too, which may be many times as many).")
+	fs.Var(&o.counters, "connection-counters", "Connections that the kernel counts in nftables mode: endpoint (of each endpoint of a Service), service (of each address of a Service), none, or auto, which is as much of that as 64 MiB of counters in each family allow.")
 	fs.BoolVar(&o.flags.EnableProfiling, "profiling", o.flags.EnableProfiling, "Serve /debug/pprof on the metrics server.")
 	fs.StringVar(&o.flags.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", o.flags.ShowHiddenMetricsForVersion, "Show again the metrics hidden in this `version`, which must be the previous minor one.")
 	fs.Int32Var(&o.translated.healthzPort, "healthz-port", 10256, "Port of the health check server; 0 switches it off.")

@@ -25,6 +25,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 )
 
@@ -38,6 +39,7 @@ type options struct {
 	initOnly      bool
 	relistGuard   bool
 	connections   metrics.ConnectionLevel
+	counters      counterLevel
 
 	flags      *config.KubeProxyConfiguration // the fields that have flags
 	translated translated
@@ -57,6 +59,8 @@ type runOptions struct {
 	relistGuard bool
 	// connections selects the metrics of connections.
 	connections metrics.ConnectionLevel
+	// counters limits what the rules count.
+	counters backend.CounterLimits
 	// gates are the feature gates.
 	gates features.Gates
 	// flags are all flags with their values, of the gates those in force.
@@ -73,11 +77,11 @@ func newOptions() *options {
 	if err != nil {
 		panic(err) // the version is in the scheme
 	}
-	return &options{flags: cfg, connections: metrics.NoConnections}
+	return &options{flags: cfg, connections: metrics.NoConnections, counters: autoCounters}
 }
 
 func (o *options) runOptions(l *loaded, flags *pflag.FlagSet) runOptions {
-	run := runOptions{master: o.master, manifests: o.manifests, cleanup: o.cleanup, initOnly: o.initOnly, relistGuard: o.relistGuard, connections: o.connections, gates: l.features.Gates}
+	run := runOptions{master: o.master, manifests: o.manifests, cleanup: o.cleanup, initOnly: o.initOnly, relistGuard: o.relistGuard, connections: o.connections, counters: o.counters.counters(), gates: l.features.Gates}
 	run.check, run.flags = l.check, map[string]string{}
 	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
 	run.flags["feature-gates"] = l.features.InForce() // a gate may have been set by the file

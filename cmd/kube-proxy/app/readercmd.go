@@ -17,6 +17,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
@@ -145,7 +146,7 @@ func (o *readerOptions) rules(cfg *config.KubeProxyConfiguration) view.Rules {
 	if err != nil { // the policy requires a family that this machine does not have
 		families = []cluster.Family{cluster.IPv4, cluster.IPv6}
 	}
-	return view.Rules{Mode: string(cfg.EffectiveMode()), Renderers: renderers(cfg), Families: families}
+	return view.Rules{Mode: string(cfg.EffectiveMode()), Renderers: renderers(cfg, backend.CounterLimits{}), Families: families}
 }
 
 // restConfig finds the API server as kubectl does.

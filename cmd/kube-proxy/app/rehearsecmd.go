@@ -11,6 +11,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/check/rehearsal"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/scratch"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
@@ -50,7 +51,7 @@ func (o *rehearseOptions) run(cmd *cobra.Command) error {
 	}
 	cfg := newOptions().flags
 	cfg.Mode = config.ProxyMode(o.mode)
-	chosen, _, err := chooseMode(cfg)
+	chosen, _, err := chooseMode(cfg, backend.CounterLimits{})
 	if err != nil {
 		return err
 	}

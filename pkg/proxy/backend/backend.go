@@ -74,6 +74,8 @@ type ConnectionCounter interface {
 	// replaced starts at 0 again; routes that are not programmed count nothing. Endpoints are read only if endpoints is
 	// true, because there may be many of them. It returns early, with an error, if ctx ends.
 	Connections(ctx context.Context, family cluster.Family, routes iter.Seq[*plan.Route], endpoints bool) (*Connections, error)
+	// Counts returns what the rules of a family count. It may change with each Sync.
+	Counts(family cluster.Family) Counting
 }
 
 // Connections are counters of the kernel. What was not counted is absent.

@@ -121,16 +121,27 @@ func (c *connections) Describe(to chan<- *prometheus.Desc) {
 }
 
 // Collect reads the kernel's counters. What cannot be read keeps its value, and so does everything while another scrape
-// reads.
+// reads. What the rules do not count is absent.
 func (c *connections) Collect(to chan<- prometheus.Metric) {
 	if c.readMu.TryLock() {
 		c.read()
 		c.readMu.Unlock()
 	}
-	c.byPort.collect(descOf(c.CounterVec), to)
-	if c.endpoints != nil {
+	counted := c.counted()
+	if counted < backend.CountNothing {
+		c.byPort.collect(descOf(c.CounterVec), to)
+	}
+	if c.endpoints != nil && counted == backend.CountEndpoints {
 		c.byEndpoint.collect(descOf(c.endpoints), to)
 	}
+}
+
+// counted returns what the rules count in all families.
+func (c *connections) counted() (least backend.Counting) {
+	for _, family := range c.families {
+		least = max(least, c.counter.Counts(family))
+	}
+	return least
 }
 
 // synced records the plan in force in a family.

@@ -24,6 +24,8 @@ import (
 // kernelConnections holds the kernel's counters of connections. Those of other routes than the ones asked for are not returned.
 type kernelConnections struct {
 	err error
+	// counting is what the rules count.
+	counting backend.Counting
 	// frontends counts by address, endpoints by map, frontend's address and endpoint: "endpoints 192.0.2.1 10.0.0.1".
 	frontends, endpoints map[string]uint64
 	// reading is called while the counters are read.
@@ -35,6 +37,8 @@ func newKernelConnections() *kernelConnections {
 }
 
 // Connections makes the fixture a backend that counts connections.
+func (f *fixture) Counts(cluster.Family) backend.Counting { return f.kernel.counting }
+
 func (f *fixture) Connections(ctx context.Context, family cluster.Family, routes iter.Seq[*plan.Route], endpoints bool) (*backend.Connections, error) {
 	k := f.kernel
 	if k.reading != nil {
@@ -171,6 +175,17 @@ func TestEndpointConnections(t *testing.T) {
 	f.wantConnections("a new counter, though it is higher than the old one", "a//TCP 0", "a//TCP/10.0.0.1:80 200")
 }
 
+// TestConnectionsNotCounted has no values of what the rules do not count.
+func TestConnectionsNotCounted(t *testing.T) {
+	f := newCounting(t, EndpointConnections)
+	f.slice("a", "10.0.0.1", start)
+	f.syncAll()
+	f.kernel.counting = backend.CountServices
+	f.wantConnections("endpoints are not counted", "a//TCP 0")
+	f.kernel.counting = backend.CountNothing
+	f.wantConnections("nothing is counted")
+}
+
 // TestConnectionsOff has no metrics of connections, and reads nothing.
 func TestConnectionsOff(t *testing.T) {
 	f := newCounting(t, NoConnections)
@@ -263,6 +278,8 @@ func BenchmarkConnections(b *testing.B) {
 }
 
 type fixedConnections struct{ counts *backend.Connections }
+
+func (fixedConnections) Counts(cluster.Family) backend.Counting { return backend.CountEndpoints }
 
 func (f fixedConnections) Connections(context.Context, cluster.Family, iter.Seq[*plan.Route], bool) (*backend.Connections, error) {
 	return f.counts, nil

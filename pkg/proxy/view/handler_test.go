@@ -60,8 +60,13 @@ func snapshot(t *testing.T, objects string) *cluster.Snapshot {
 	return s
 }
 
-// counter counts 7 connections to each frontend and 3 to each endpoint, or fails.
-type counter struct{ err error }
+// counter counts 7 connections to each frontend and 3 to each endpoint, or fails. It counts less if least says so.
+type counter struct {
+	err   error
+	least backend.Counting
+}
+
+func (c counter) Counts(cluster.Family) backend.Counting { return c.least }
 
 func (c counter) Connections(_ context.Context, _ cluster.Family, routes iter.Seq[*plan.Route], endpoints bool) (*backend.Connections, error) {
 	counts := backend.NewConnections()
@@ -258,7 +263,8 @@ func TestCountersFail(t *testing.T) {
 		counter backend.ConnectionCounter
 		want    string
 	}{
-		{counter{errors.New("no rights")}, "read the counters of IPv4: no rights"},
+		{counter{err: errors.New("no rights")}, "read the counters of IPv4: no rights"},
+		{counter{least: backend.CountNothing}, errNotCounted.Error()},
 		{nil, errNoCounters.Error()},
 	} {
 		h := NewHandler(observed(t, objects, test.counter))

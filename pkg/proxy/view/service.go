@@ -139,6 +139,7 @@ func (s *State) addEndpoints(out *v1alpha1.Service, of *cluster.Service, planned
 	if counts != nil {
 		connections = counts.ByEndpoint()
 	}
+	counted := counts != nil && s.counted() == backend.CountEndpoints
 	for _, listing := range s.Plan.Listings(of.Name) {
 		port := &of.Ports[listing.Port]
 		e := v1alpha1.Endpoint{
@@ -156,7 +157,7 @@ func (s *State) addEndpoints(out *v1alpha1.Service, of *cluster.Service, planned
 				e.LeftOut = append(e.LeftOut, v1alpha1.LeftOut{TrafficPolicy: policy.String(), Reason: fate.String(), Message: fate.Why()})
 			}
 		}
-		if counts != nil && len(e.UsedBy) > 0 {
+		if counted && len(e.UsedBy) > 0 {
 			n := connections[backend.PortEndpoint{Port: plan.PortName(of.Name, port.Name), Protocol: port.Protocol, Endpoint: listing.Endpoint}]
 			e.Connections = &n
 		}

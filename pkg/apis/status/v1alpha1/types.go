@@ -65,6 +65,9 @@ type Info struct {
 	Pending *time.Time `json:"pending,omitempty"`
 	// Sync is the last sync, which may have failed; absent before the first one.
 	Sync *Sync `json:"sync,omitempty"`
+	// ConnectionsCounted is what the kernel counts: endpoint (connections to each endpoint and address of a Service), service
+	// (to each address), or none.
+	ConnectionsCounted string `json:"connectionsCounted,omitempty"`
 	// Services is the number of Services, Frontends that of addresses with protocol and port that are served.
 	Services  int `json:"services"`
 	Frontends int `json:"frontends"`

@@ -13,6 +13,9 @@ import (
 
 var _ backend.ConnectionCounter = (*Backend)(nil)
 
+// Counts implements [backend.ConnectionCounter]. Every iptables rule counts.
+func (*Backend) Counts(cluster.Family) backend.Counting { return backend.CountEndpoints }
+
 // Connections implements [backend.ConnectionCounter]. It reads the chains with rules of the routes, as they were last
 // written. A chain that was written again in the meantime counts nothing.
 func (b *Backend) Connections(ctx context.Context, family cluster.Family, routes iter.Seq[*plan.Route], endpoints bool) (*backend.Connections, error) {

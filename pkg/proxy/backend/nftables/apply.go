@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"context"
+	"iter"
 	"slices"
 
 	"sigs.k8s.io/knftables"
@@ -63,6 +64,8 @@ func (a *applier) prepare() error {
 
 // change writes the sized chains and the elements.
 //
+// Existing chains are rewritten when the sets that their rules look up are complete: they may be other sets than before.
+//
 // The chains are written over netlink like the elements: that does not start nft, and nft 1.0.6 could not write them
 // (docs/decisions 0003).
 func (a *applier) change() error {
@@ -72,17 +75,7 @@ func (a *applier) change() error {
 			a.batch.AddChain(t.name(), "")
 		}
 	}
-	for _, t := range a.patch.rewriteChains {
-		if t.kind != from {
-			a.batch.FlushChain(t.name())
-		}
-	}
-	for _, t := range slices.Concat(a.patch.addChains, a.patch.rewriteChains) {
-		for _, rule := range a.chains.sized(t) {
-			a.batch.AddRule(t.name(), rule)
-			a.rules++
-		}
-	}
+	a.sized(a.patch.addChains)
 	// Chains have their own transaction, before the elements that lead to them: otherwise a packet from before the
 	// transaction could find such an element and enter an empty chain.
 	if err := a.commit(); err != nil {
@@ -91,7 +84,34 @@ func (a *applier) change() error {
 	for _, s := range a.patch.strays {
 		a.batch.Delete(s.set, []byte(s.key))
 	}
-	for o := range a.patch.ops() {
+	if err := a.operateAll(a.patch.lookedUp()); err != nil {
+		return err
+	}
+	for _, t := range a.patch.rewriteChains {
+		if t.kind != from {
+			a.batch.FlushChain(t.name())
+		}
+	}
+	a.sized(a.patch.rewriteChains)
+	if err := a.commit(); err != nil {
+		return err
+	}
+	return a.operateAll(a.patch.others())
+}
+
+// sized adds the rules of sized chains to the batch.
+func (a *applier) sized(chains []target) {
+	for _, t := range chains {
+		for _, rule := range a.chains.sized(t) {
+			a.batch.AddRule(t.name(), rule)
+			a.rules++
+		}
+	}
+}
+
+// operateAll writes operations, in transactions of limited size.
+func (a *applier) operateAll(ops iter.Seq[*op]) error {
+	for o := range ops {
 		if a.batch.Len() >= maxTransaction {
 			a.elements += a.batch.Len()
 			if err := a.commit(); err != nil {

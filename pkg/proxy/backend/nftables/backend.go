@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -61,18 +63,43 @@ type syncPass struct {
 func (f *family) put(ctx context.Context, p *plan.Plan, opts Options) *syncPass {
 	start := time.Now()
 	s := &syncPass{of: f, result: backend.Result{Family: f.schema.family, Read: f.have == nil}}
-	s.applier = applier{output: output{ctx: ctx, table: f.table, batch: f.batch}, schema: f.schema, chains: newWriter(f.schema, p.Node, opts)}
+	s.output = output{ctx: ctx, table: f.table, batch: f.batch}
 	have := f.have
 	f.have = nil // replaced on success
-	if have == nil {
-		have, s.result.Err = read(ctx, f.table, f.schema)
-	}
-	if s.result.Err == nil {
-		s.patch = diff(have, render(p, opts, have.holds))
+	if s.patch, s.result.Err = f.patch(ctx, have, p, opts); s.result.Err == nil {
+		s.schema, s.chains = f.schema, newWriter(f.schema, p.Node, opts)
 		s.result.Err = s.put()
 	}
 	s.result.Duration = time.Since(start)
 	return s
+}
+
+// patch returns the patch for a plan. It reads the table if its content is not known, or is to count less.
+func (f *family) patch(ctx context.Context, have *state, p *plan.Plan, opts Options) (_ *patch, err error) {
+	for {
+		if have == nil {
+			if have, err = read(ctx, f.table, f.schema); err != nil {
+				return nil, err
+			}
+		}
+		want := render(p, opts, have.holds)
+		level := max(f.schema.counting, opts.Counters.Allow(want.counters))
+		if level == f.schema.counting {
+			return diff(have, want), nil
+		}
+		f.count(ctx, level, want.counters, opts.Counters)
+		have = nil
+	}
+}
+
+// count makes the elements count at another level, in other sets. The caller reads the table anew.
+func (f *family) count(ctx context.Context, level backend.Counting, needed backend.Counters, limits backend.CounterLimits) {
+	if level > limits.Counting {
+		klog.FromContext(ctx).Info("Counting fewer connections, because counters for all of them need too much memory; set --connection-counters to count them all the same",
+			"family", f.schema.family, "counted", level, "counters", needed.At(limits.Counting), "bytes", needed.At(limits.Counting)*limits.Size, "limit", limits.Limit)
+	}
+	f.schema = newSchema(f.schema.family, level)
+	f.counts.Store(int32(level))
 }
 
 // finish removes what is no longer used, and returns the result.

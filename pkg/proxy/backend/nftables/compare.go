@@ -25,16 +25,17 @@ func (m Mode) Compare(ctx context.Context, p *plan.Plan, family cluster.Family) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, tables[0].Close()) }()
-	found, err := compareTable(ctx, tables[0], p, newSchema(family), m.Options)
+	found, err := compareTable(ctx, tables[0], p, family, m.Options)
 	return found, wrap(family, err)
 }
 
 // compareTable describes the differences between a table and a plan.
-func compareTable(ctx context.Context, table nft.Table, p *plan.Plan, s *schema, opts Options) ([]backend.Difference, error) {
+func compareTable(ctx context.Context, table nft.Table, p *plan.Plan, family cluster.Family, opts Options) ([]backend.Difference, error) {
 	objects, err := table.Objects(ctx)
 	if err != nil {
 		return nil, err
 	}
+	s := newSchema(family, countedBy(objects))
 	if !objects.Exists {
 		return []backend.Difference{{Object: "table " + string(s.nftFamily) + " " + TableName, Note: noteMissing}}, nil
 	}
@@ -50,6 +51,21 @@ func compareTable(ctx context.Context, table nft.Table, p *plan.Plan, s *schema,
 	}
 	slices.SortStableFunc(c.found, func(a, b backend.Difference) int { return strings.Compare(a.Object, b.Object) })
 	return c.found, nil
+}
+
+// countedBy returns what the elements of a table count, by the names of its sets.
+func countedBy(objects nft.Objects) backend.Counting {
+	has := func(name string) bool {
+		return slices.ContainsFunc(objects.Sets, func(s nft.Set) bool { return s.Name == name })
+	}
+	switch {
+	case has(mapServices + uncounted):
+		return backend.CountNothing
+	case has(mapEndpoints + uncounted):
+		return backend.CountServices
+	default:
+		return backend.CountEndpoints
+	}
 }
 
 // comparison describes a patch in words.

@@ -17,7 +17,7 @@ import (
 // compared compares a fake table with the plan of a cluster, and returns a line for each difference.
 func compared(t *testing.T, table nft.Table, c *clusters.Sized) []string {
 	t.Helper()
-	found, err := compareTable(t.Context(), table, c.Plan(), newSchema(cluster.IPv4), testOptions)
+	found, err := compareTable(t.Context(), table, c.Plan(), cluster.IPv4, testOptions)
 	if err != nil {
 		t.Fatal(err)
 	}

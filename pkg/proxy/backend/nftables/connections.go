@@ -21,8 +21,18 @@ func (b *Backend) Connections(ctx context.Context, family cluster.Family, routes
 	if err != nil {
 		return nil, wrap(family, err)
 	}
-	counts, err := connections(ctx, table, newSchema(family), routes, endpoints)
+	counts, err := connections(ctx, table, newSchema(family, b.Counts(family)), routes, endpoints)
 	return counts, wrap(family, errors.Join(err, table.Close()))
+}
+
+// Counts implements [backend.ConnectionCounter].
+func (b *Backend) Counts(family cluster.Family) backend.Counting {
+	for _, f := range b.families {
+		if f.table.Family() == dialectOf(family).nftFamily { // the schema may change meanwhile
+			return backend.Counting(f.counts.Load())
+		}
+	}
+	return backend.CountNothing
 }
 
 // connections reads the counters of the routes of one family. Connections of remembered clients do not meet an endpoint
@@ -35,7 +45,7 @@ func connections(ctx context.Context, table nft.Table, s *schema, routes iter.Se
 	var in space
 	for _, set := range s.sets {
 		slots := set.cells != nil && set.cells.slots != nil && len(set.value) > 0
-		if !set.counts || set.name == mapFirewall || slots && !endpoints {
+		if !set.counts || set.phase == phaseGuards || slots && !endpoints {
 			continue
 		}
 		for raw, err := range set.read(ctx, table, planned) {

@@ -43,7 +43,7 @@ spec:
 func TestConnections(t *testing.T) {
 	fake := nft.NewFake(knftables.IPv4Family, TableName)
 	b := New(Options{Mark: 0x4000}, fake)
-	s := newSchema(cluster.IPv4)
+	s := newSchema(cluster.IPv4, 0)
 	snapshot, err := cases.Snapshot(countedObjects, cluster.IPv4)
 	if err != nil {
 		t.Fatal(err)

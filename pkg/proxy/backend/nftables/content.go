@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -97,6 +98,8 @@ type needs struct {
 	// timeouts are those of the affinity maps, pools those with affinity.
 	timeouts cluster.Map[timeout, int]
 	pools    cluster.Map[poolID, *members]
+	// counters are those of all elements that may count. They are not read from the kernel.
+	counters backend.Counters
 }
 
 // editor builds a content from another.
@@ -108,16 +111,17 @@ type editor struct {
 	lists     *cluster.Editor[target, *sources]
 	timeouts  *cluster.Editor[timeout, int]
 	pools     *cluster.Editor[poolID, *members]
+	counters  backend.Counters
 }
 
 func (c *content) edit() *editor {
 	return &editor{of: c, frontends: c.frontends.Edit(), targets: c.targets.Edit(), lists: c.lists.Edit(),
-		timeouts: c.timeouts.Edit(), pools: c.pools.Edit()}
+		timeouts: c.timeouts.Edit(), pools: c.pools.Edit(), counters: c.counters}
 }
 
 func (e *editor) content() content {
 	c := content{frontends: e.frontends.Map(), addrs: e.of.addrs, needs: needs{targets: e.targets.Map(), lists: e.lists.Map(),
-		timeouts: e.timeouts.Map(), pools: e.pools.Map()}}
+		timeouts: e.timeouts.Map(), pools: e.pools.Map(), counters: e.counters}}
 	for i, edited := range e.addrs {
 		if edited != nil {
 			c.addrs[i] = edited.Map()
@@ -156,6 +160,12 @@ func (e *editor) replace(frontend plan.Frontend, before, after *entry) {
 
 // count adds n, 1 or -1, to the users of everything that an entry needs.
 func (e *editor) count(of *entry, n int) {
+	e.counters.Endpoints += n * (len(of.slots) + len(of.local))
+	for _, counts := range []bool{of.goes.kind != none, of.from.kind != none, of.rejected, of.dropped} {
+		if counts {
+			e.counters.Services += n
+		}
+	}
 	for _, first := range []target{of.goes, of.remember, of.from} {
 		for _, t := range first.needs() {
 			count(e.targets, t, n)

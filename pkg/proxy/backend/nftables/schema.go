@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -34,6 +35,9 @@ const (
 	setHairpins      = "hairpins"
 	setOnLocalhost   = "localhost-nodeports"
 )
+
+// uncounted ends the names of sets whose elements do not count, but would at another level.
+const uncounted = "-uncounted"
 
 // maxClients is the size of an affinity map. It limits the memory that external clients can use (about 10 MB), and the
 // time to search the map for clients of an endpoint that left (less than 1 s).
@@ -79,13 +83,16 @@ type phaseSets struct{ members, frontends, nodePorts []*set }
 // schema is the table of sets of one family. It is immutable.
 type schema struct {
 	dialect
-	sets   []*set
-	phases [phases]phaseSets
+	// counting is what elements count. A set whose elements do not count although they might has another name, because
+	// the declaration of a set cannot be changed while it is in use.
+	counting backend.Counting
+	sets     []*set
+	phases   [phases]phaseSets
 }
 
 // newSchema returns the schema of a family. Sets that change most come first, because the kernel finds a set by walking
 // a list.
-func newSchema(family cluster.Family) *schema {
+func newSchema(family cluster.Family, counting backend.Counting) *schema {
 	d := dialectOf(family)
 	frontend, endpoint := d.frontendColumns(), d.endpointColumns()
 	nodePort := frontend[1:]
@@ -97,7 +104,7 @@ func newSchema(family cluster.Family) *schema {
 	rejected := flagCells(func(t *terms) *bool { return &t.rejected }, true)
 	dropped := flagCells(func(t *terms) *bool { return &t.dropped }, true)
 	onLocalhost := flagCells(func(t *terms) *bool { return &t.onLocalhost }, false)
-	s := &schema{dialect: d, sets: []*set{
+	s := &schema{dialect: d, counting: counting, sets: []*set{
 		{name: mapEndpoints, key: withSlot(frontend), value: endpoint, counts: true, phase: phaseSlots, cells: slots},
 		{name: mapServices, key: frontend, verdict: true, counts: true, phase: phaseVerdicts, cells: goes},
 		{name: mapNodePortEnds, key: withSlot(nodePort), value: endpoint, counts: true, phase: phaseSlots, cells: slots, nodePort: true},
@@ -123,6 +130,9 @@ func newSchema(family cluster.Family) *schema {
 	}}
 	for _, set := range s.sets {
 		set.dialect = d
+		if set.counts && counting > set.needs() {
+			set.counts, set.name = false, set.name+uncounted
+		}
 		in := &s.phases[set.phase]
 		switch {
 		case set.members != nil:
@@ -142,6 +152,14 @@ func (s *schema) clients(t timeout) *set {
 	return &set{dialect: s.dialect, name: t.name(), key: append([]column{source, protocolColumn()}, poolColumns()...), value: s.endpointColumns()}
 }
 
+// ref returns the name that a set of a schema with all counters has in this one.
+func (s *schema) ref(name string) string {
+	if s.named(name) == nil {
+		return name + uncounted
+	}
+	return name
+}
+
 // named returns a set by name; nil if there is none.
 func (s *schema) named(name string) *set {
 	i := slices.IndexFunc(s.sets, func(s *set) bool { return s.name == name })
@@ -153,6 +171,14 @@ func (s *schema) named(name string) *set {
 
 // dynamic reports whether packets write the set.
 func (s *set) dynamic() bool { return s.cells == nil && s.members == nil }
+
+// needs returns the most sparing level at which the elements count.
+func (s *set) needs() backend.Counting {
+	if s.cells.slots != nil {
+		return backend.CountEndpoints
+	}
+	return backend.CountServices
+}
 
 // isMap reports whether the set is a map.
 func (s *set) isMap() bool { return s.verdict || len(s.value) > 0 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -35,6 +36,8 @@ const (
 type Options struct {
 	// Mark is the bit of the packet mark that requests masquerading.
 	Mark uint32
+	// Counters limits what map elements count.
+	Counters backend.CounterLimits
 }
 
 // skeleton is everything in the table except elements and the sized chains that they lead to, which depend on Services.
@@ -101,7 +104,7 @@ func (w *writer) baseChains() []chain {
 	stray := "ct state invalid tcp sport < 32768 tcp flags & (fin | syn | rst | ack) == ack " +
 		w.ip + " saddr . " + w.ip + " saddr @" + setHairpins + " drop"
 	mark := fmt.Sprintf("0x%x", w.mark)
-	guarded := "ct state new " + w.ip + " daddr . meta l4proto . th dport vmap @" + mapFirewall
+	guarded := "ct state new " + w.ip + " daddr . meta l4proto . th dport vmap @" + w.ref(mapFirewall)
 	return []chain{
 		{"filter-prerouting-pre-dnat", knftables.FilterType, knftables.PreroutingHook, "-110", []string{guarded}},
 		{"filter-output-pre-dnat", knftables.FilterType, knftables.OutputHook, "-110", []string{guarded}},
@@ -132,17 +135,17 @@ func (w *writer) sharedChains() []chain {
 	onNode := w.ip + " daddr @" + setNodeAddrs + " meta l4proto . th dport"
 	return []chain{
 		{name: chainServices, rules: []string{
-			frontend + " vmap @" + mapServices,
-			onNode + " vmap @" + mapNodePorts,
+			frontend + " vmap @" + w.ref(mapServices),
+			onNode + " vmap @" + w.ref(mapNodePorts),
 		}},
 		{name: chainSticky, rules: w.sentFrom()},
 		{name: chainUnserved, rules: []string{
-			frontend + " @" + setRejected + " reject",
-			frontend + " @" + setDropped + " drop",
+			frontend + " @" + w.ref(setRejected) + " reject",
+			frontend + " @" + w.ref(setDropped) + " drop",
 		}},
 		{name: chainUnservedNP, rules: []string{
-			onNode + " @" + setRejectedPorts + " reject",
-			onNode + " @" + setDroppedPorts + " drop",
+			onNode + " @" + w.ref(setRejectedPorts) + " reject",
+			onNode + " @" + w.ref(setDroppedPorts) + " drop",
 		}},
 		{name: chainClusterIPs, rules: w.undefinedPorts()},
 		{name: chainLocalhost, rules: w.rejectOnLocalhost()},
@@ -246,13 +249,13 @@ func (w *writer) pick(t target) nft.DNAT {
 	d := nft.DNAT{Key: nft.Concat{nft.DestinationAddress, nft.Protocol, nft.DestinationPort, nft.RandomNumber(t.n)}}
 	switch local := t.kind == pickLocal; {
 	case t.nodePort && local:
-		d.Key, d.Map = d.Key[1:], mapNodePortLocal
+		d.Key, d.Map = d.Key[1:], w.ref(mapNodePortLocal)
 	case t.nodePort:
-		d.Key, d.Map = d.Key[1:], mapNodePortEnds
+		d.Key, d.Map = d.Key[1:], w.ref(mapNodePortEnds)
 	case local:
-		d.Map = mapLocal
+		d.Map = w.ref(mapLocal)
 	default:
-		d.Map = mapEndpoints
+		d.Map = w.ref(mapEndpoints)
 	}
 	return d
 }

@@ -2,8 +2,10 @@ package nftables
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -41,6 +43,8 @@ type family struct {
 	batch  *nft.Batch
 	// have is what the table holds; nil if it has to be read.
 	have *state
+	// counts is schema.counting, for other goroutines.
+	counts atomic.Int32
 }
 
 func newFamily(table nft.Table) *family {
@@ -48,7 +52,7 @@ func newFamily(table nft.Table) *family {
 	if table.Family() == dialectOf(cluster.IPv6).nftFamily {
 		of = cluster.IPv6
 	}
-	return &family{schema: newSchema(of), table: table, batch: table.NewBatch()}
+	return &family{schema: newSchema(of, backend.CountEndpoints), table: table, batch: table.NewBatch()}
 }
 
 // wrap adds the family to an error.

@@ -11,8 +11,12 @@ import (
 
 // Render writes the table of a plan in one family, in the format of `nft list` and `nft -f`.
 func Render(p *plan.Plan, family cluster.Family, opts Options) string {
-	schema := newSchema(family)
+	schema := newSchema(family, opts.Counters.Counting)
 	want := render(p, opts, nothing(schema))
+	if level := opts.Counters.Allow(want.counters); level != schema.counting {
+		schema = newSchema(family, level)
+		want = render(p, opts, nothing(schema))
+	}
 	t := &text{}
 	t.line(0, "table %s %s {", schema.nftFamily, TableName)
 	for _, protocol := range protocols {

@@ -1,0 +1,165 @@
+package nftables
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
+)
+
+// afterEach is a table that calls a function after each transaction that succeeds.
+type afterEach struct {
+	*nft.Fake
+	do func()
+}
+
+func (a *afterEach) Commit(ctx context.Context, b *nft.Batch) error {
+	err := a.Fake.Commit(ctx, b)
+	a.do()
+	return err
+}
+
+func (a *afterEach) Run(ctx context.Context, tx *knftables.Transaction) error {
+	err := a.Fake.Run(ctx, tx)
+	a.do()
+	return err
+}
+
+// served returns the frontends of which a packet finds an endpoint in every slot, whichever number it picks.
+func served(table *nft.Fake) []string {
+	var (
+		objects  = map[string][]string{} // the lines of sets and chains
+		lookedUp = regexp.MustCompile(`map @([\w-]+)`)
+		onward   = regexp.MustCompile(`goto ([\w-]+)`)
+		slots    = regexp.MustCompile(`mod (\d+) map @([\w-]+)`)
+		of       string
+	)
+	for line := range strings.Lines(table.Dump()) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[2] == "{" {
+			of = fields[1]
+			if fields[0] == "chain" {
+				of = "chain " + fields[1]
+			}
+		}
+		objects[of] = append(objects[of], strings.TrimSpace(line))
+	}
+	found := map[string]bool{}
+	for _, hook := range objects["chain services"] {
+		name := lookedUp.FindStringSubmatch(hook)
+		if name == nil {
+			continue
+		}
+		for _, element := range objects[name[1]] {
+			at := onward.FindStringSubmatch(element)
+			if at == nil {
+				continue
+			}
+			frontend, _, _ := strings.Cut(element, " comment")
+			for !strings.HasPrefix(at[1], "pick-") {
+				chain := objects["chain "+at[1]]
+				at = onward.FindStringSubmatch(chain[len(chain)-2])
+			}
+			pick := slots.FindStringSubmatch(strings.Join(objects["chain "+at[1]], "\n"))
+			n, _ := strconv.Atoi(pick[1])
+			whole := true
+			for i := range n {
+				whole = whole && slices.ContainsFunc(objects[pick[2]], func(slot string) bool {
+					return strings.HasPrefix(slot, fmt.Sprintf("%s . %d : ", frontend, i))
+				})
+			}
+			if whole {
+				found[frontend] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// TestCountLess lets a cluster grow until its counters need too much memory: first endpoints count no longer, then
+// nothing does. Every frontend is served after each transaction on the way, and a restart finds the table as it should be.
+func TestCountLess(t *testing.T) {
+	// With two endpoints each, n Services have n elements that count Services and 2n that count endpoints.
+	limits := backend.CounterLimits{Limit: 16 * 30, Size: 16}
+	c := clusters.NewSized(5, 2)
+	fake := nft.NewFake(dialectOf(cluster.IPv4).nftFamily, TableName)
+	var before []string
+	table := &afterEach{Fake: fake}
+	table.do = func() {
+		for _, frontend := range before {
+			if now := served(fake); !slices.Contains(now, frontend) {
+				t.Fatalf("%s is not served for a moment; these are: %q", frontend, now)
+			}
+		}
+	}
+	opts := testOptions
+	opts.Counters = limits
+	b := New(opts, table)
+	for _, step := range []struct {
+		services int
+		want     backend.Counting
+	}{{5, backend.CountEndpoints}, {10, backend.CountEndpoints}, {11, backend.CountServices}, {30, backend.CountServices},
+		{31, backend.CountNothing}, {40, backend.CountNothing}} {
+		for n := range step.services {
+			c.Set(n, 2)
+		}
+		sync(t, b, c.Plan())
+		holds(t, b, c.Plan())
+		if got := b.Counts(cluster.IPv4); got != step.want {
+			t.Errorf("with %d Services: %s counts, want %s", step.services, got, step.want)
+		}
+		if before = served(fake); len(before) != step.services {
+			t.Fatalf("%d of %d Services are served", len(before), step.services)
+		}
+		if elements, rules := sync(t, b, c.Plan()); elements+rules != 0 {
+			t.Errorf("with %d Services: a second sync wrote %d elements and %d rules", step.services, elements, rules)
+		}
+		if elements, rules := sync(t, New(opts, fake), c.Plan()); elements+rules != 0 {
+			t.Errorf("with %d Services: a restart wrote %d elements and %d rules", step.services, elements, rules)
+		}
+		if found, err := compareTable(t.Context(), fake, c.Plan(), cluster.IPv4, opts); err != nil || len(found) > 0 {
+			t.Errorf("with %d Services: the comparison found %v, %v", step.services, found, err)
+		}
+	}
+	if text := fake.Dump(); strings.Contains(text, "; counter") {
+		t.Errorf("a set still counts:\n%s", text)
+	}
+	// Another process may count everything again.
+	b = New(testOptions, table)
+	sync(t, b, c.Plan())
+	holds(t, b, c.Plan())
+	if b.Counts(cluster.IPv4) != backend.CountEndpoints || strings.Contains(fake.Dump(), uncounted) {
+		t.Error("after a restart without a limit, not everything counts")
+	}
+}
+
+// TestCountLessConfigured fixes what is counted, whatever it needs.
+func TestCountLessConfigured(t *testing.T) {
+	for _, level := range []backend.Counting{backend.CountEndpoints, backend.CountServices, backend.CountNothing} {
+		c := clusters.NewSized(10, 2)
+		b, _ := fakes()
+		b.opts.Counters = backend.CounterLimits{Counting: level, Size: 1 << 20}
+		sync(t, b, c.Plan())
+		holds(t, b, c.Plan())
+		for _, f := range b.families {
+			for _, s := range f.schema.sets {
+				if s.counts && level > s.needs() || strings.HasSuffix(s.name, uncounted) && level <= s.needs() {
+					t.Errorf("at level %s, %s has the wrong declaration", level, s.name)
+				}
+			}
+		}
+		if text := Render(c.Plan(), cluster.IPv4, b.opts); strings.Contains(text, "map endpoints {") != (level == backend.CountEndpoints) {
+			t.Errorf("at level %s, the rendered table is\n%s", level, text)
+		}
+	}
+}
