@@ -80,6 +80,7 @@ var rows = []row{
 	{"pkg/proxy", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source", "pkg/logonce"}},
 
 	// The readers of a running proxy, or of objects without one, for the commands.
+	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace"}},
 	{"pkg/inspect/...", []string{"pkg/apis/status/...", "pkg/proxy/view", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/terminal"}},
 
 	// How texts are shown on a terminal.

@@ -60,7 +60,7 @@ The configuration is a file (--config), or else the flags. With --config, flags 
 		_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	setHelp(command, groups)
-	command.AddCommand(newServiceCommand(), newConnectionCommand(), newRenderCommand(), newDriftCommand(), newAnalyzeCommand(), newCheckCommand(),
+	command.AddCommand(newServiceCommand(), newConnectionCommand(), newTraceCommand(), newRenderCommand(), newDriftCommand(), newAnalyzeCommand(), newCheckCommand(),
 		newAuditCommand(), newConfigCommand(), newVersionCommand())
 	return command
 }

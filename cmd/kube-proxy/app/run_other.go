@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
@@ -34,3 +35,11 @@ func renderers(*config.KubeProxyConfiguration) map[string]backend.Renderer { ret
 
 // thisMachine returns nothing: only Linux is read.
 func thisMachine() ([]manifests.Option, []source.Source) { return nil, nil }
+
+// openTracer returns an error: only Linux has packets of Services.
+func openTracer(context.Context, trace.Filter) (trace.Tracer, error) {
+	return nil, fmt.Errorf("\"kube-proxy trace\" runs on the node, which is Linux; this is %s", runtime.GOOS)
+}
+
+// traceable leaves the answer to openTracer.
+func traceable(context.Context, string) error { return nil }

@@ -143,6 +143,8 @@ func operations(m netlink.Message) int {
 // describeMessage returns the name of a message's operation, and its chain.
 func describeMessage(m netlink.Message) (op, object string) {
 	switch commandOf(m) {
+	case unix.NFT_MSG_NEWTABLE:
+		return "add", ""
 	case unix.NFT_MSG_NEWSETELEM:
 		return "add element", ""
 	case unix.NFT_MSG_DELSETELEM:

@@ -64,10 +64,13 @@ func (f *Fake) NewBatch() *Batch { return newBatch(f.family, f.name) }
 // Settle is part of [Table]. A Fake has no packets.
 func (f *Fake) Settle(context.Context) error { return nil }
 
-// Close is part of [Table]. Dump still works.
+// Close is part of [Table]. It removes an owned table, as the kernel does. Dump still works.
 func (f *Fake) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.state.table != nil && f.state.table.owned {
+		f.state.table = nil
+	}
 	f.closed = true
 	return nil
 }

@@ -70,11 +70,21 @@ func (s *fakeState) batch(b *Batch, eachStep bool) *BatchError {
 	return nil
 }
 
-// object applies an operation on a chain.
+// object applies an operation on the table or a chain.
 func (s *fakeState) object(m netlink.Message, chain, rule string) error {
 	switch commandOf(m) {
+	case unix.NFT_MSG_NEWTABLE:
+		if err := s.addTable("", true); err != nil {
+			return err
+		}
+		s.table.owned = true
+		return nil
 	case unix.NFT_MSG_NEWCHAIN:
-		return s.addChain(chain, commentOf(m.Attr(nftaChainUserdata)), nil, true)
+		var base *fakeBase
+		if c := decodeChain(m); c.Type != "" {
+			base = &fakeBase{typ: c.Type, hook: c.Hook, priority: c.Priority, policy: "accept"}
+		}
+		return s.addChain(chain, commentOf(m.Attr(nftaChainUserdata)), base, true)
 	case unix.NFT_MSG_DELCHAIN:
 		return s.deleteChain(chain)
 	case unix.NFT_MSG_DELRULE:

@@ -26,7 +26,9 @@ type fakeState struct {
 }
 
 type fakeTable struct {
-	comment  string
+	comment string
+	// owned means that the table ends with the Fake: see Batch.AddOwnedTable.
+	owned    bool
 	chains   map[string]*fakeChain
 	sets     map[string]*fakeSet
 	counters map[string]*fakeCounter

@@ -66,9 +66,20 @@ type SourceIsLocal struct{}
 func (SourceIsLocal) text(knftables.Family) string { return "fib saddr type local" }
 
 func (SourceIsLocal) appendTo(b []byte, _ knftables.Family) []byte {
-	// Of linux/netfilter/nf_tables.h: enum nft_fib_attributes, nft_fib_result and nft_fib_flags.
-	const dreg, result, flags, resultAddrType, flagSource = 1, 2, 3, 3, 1
-	b = appendExpr(b, "fib", u32s{{dreg, unix.NFT_REG_1}, {result, resultAddrType}, {flags, flagSource}})
+	return appendIsLocal(b, fibSource)
+}
+
+// Of linux/netfilter/nf_tables.h: enum nft_fib_flags.
+const (
+	fibSource      = 1
+	fibDestination = 2
+)
+
+// appendIsLocal matches packets with an address of this machine, which flag selects.
+func appendIsLocal(b []byte, flag uint32) []byte {
+	// Of linux/netfilter/nf_tables.h: enum nft_fib_attributes and nft_fib_result.
+	const dreg, result, flags, resultAddrType = 1, 2, 3, 3
+	b = appendExpr(b, "fib", u32s{{dreg, unix.NFT_REG_1}, {result, resultAddrType}, {flags, flag}})
 	return appendCompare(b, false, binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL))
 }
 

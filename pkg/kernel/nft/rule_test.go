@@ -1,11 +1,13 @@
 package nft
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
 
@@ -24,6 +26,8 @@ func ruleCases() map[string]Rule {
 		"remember": {remember(3 * time.Hour)},
 		"briefly":  {Lookup{Concat{DestinationAddress, DestinationPort, Constant(7), Constant(8)}, "members"}, remember(time.Second)},
 		"long":     {remember(86399 * time.Second)},
+		"local":    {DestinationIsLocal{}, DestinationPortIs{unix.IPPROTO_UDP, 53}, Goto("target")},
+		"traced":   {LimitRate(20), SetTrace{}},
 	}
 }
 
@@ -65,7 +69,11 @@ func TestKernelRulesAsText(t *testing.T) {
 		type outcome struct{ list, fingerprint string }
 		written := map[string]outcome{}
 		for _, way := range []string{"text", "batch"} {
-			for name, rule := range ruleCases() {
+			rules := ruleCases()
+			rules["to"] = Rule{DestinationIs(map[knftables.Family]netip.Addr{
+				knftables.IPv4Family: netip.MustParseAddr("10.96.0.1"), knftables.IPv6Family: netip.MustParseAddr("fd00::1"),
+			}[family]), DestinationPortIs{unix.IPPROTO_SCTP, 80}, Goto("target")}
+			for name, rule := range rules {
 				if way == "text" && tooWide(rule, family) {
 					continue
 				}

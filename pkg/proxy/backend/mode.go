@@ -36,6 +36,12 @@ type RawSocketUser interface {
 	WithoutRawSockets() string
 }
 
+// Untraceable is implemented by Modes whose rules the trace of nf_tables does not show on every node.
+type Untraceable interface {
+	// Untraceable returns why it does not show them on this node; nil if it does.
+	Untraceable(ctx context.Context) error
+}
+
 // Prober is implemented by Modes that can report what they need of a machine.
 type Prober interface {
 	// Tools returns the programs that the mode runs for these families.

@@ -23,7 +23,8 @@ const head = `# The API of a running proxy
 Generated from pkg/apis/status/v1alpha1; do not edit.
 
 A running proxy shows what it does at /api/v1alpha1 of its metrics address (127.0.0.1:10249 by default), in JSON. The commands
-"kube-proxy service", "explain", "render" and "drift" are clients of it.
+"kube-proxy service", "explain", "render" and "drift" are clients of it; "trace" takes names from it, and prints the objects at the
+end.
 
 ` + "```console" + `
 curl -s 127.0.0.1:10249/api/v1alpha1/services/default/web?connections=true
@@ -47,13 +48,17 @@ kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A
 
 // TestDocs compares docs/api.md with the types: every struct with its comment, and its fields with theirs.
 func TestDocs(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "types.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
+	var declarations []ast.Decl
+	for _, name := range []string{"types.go", "trace.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		declarations = append(declarations, file.Decls...)
 	}
 	var b strings.Builder
 	b.WriteString(head)
-	for _, declaration := range file.Decls {
+	for _, declaration := range declarations {
 		types, ok := declaration.(*ast.GenDecl)
 		if !ok || types.Tok != token.TYPE {
 			continue

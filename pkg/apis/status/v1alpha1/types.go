@@ -14,6 +14,7 @@ const (
 	KindServiceList = "ServiceList"
 	KindService     = "Service"
 	KindExplanation = "Explanation"
+	KindPacketTrace = "PacketTrace"
 	KindRepairList  = "RepairList"
 	KindRuleset     = "Ruleset"
 	KindComparison  = "Comparison"

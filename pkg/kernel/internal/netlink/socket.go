@@ -182,6 +182,15 @@ func (s *Socket) Drain(each func(Message)) (lost bool, _ error) {
 	}
 }
 
+// Wait waits until a message or an error can be received, for at most d.
+func (s *Socket) Wait(d time.Duration) error {
+	fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
+	if _, err := unix.Poll(fds, int(d.Milliseconds())); err != nil && err != unix.EINTR {
+		return err
+	}
+	return nil
+}
+
 // compose builds a request in the reused buffer.
 func (s *Socket) compose(h Header, build func([]byte) []byte) (request []byte, seq uint32) {
 	seq = s.Reserve(1)

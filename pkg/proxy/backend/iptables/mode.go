@@ -3,6 +3,7 @@ package iptables
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 
@@ -22,11 +23,28 @@ var (
 	_ backend.Mode          = Mode{}
 	_ backend.Preparer      = Mode{}
 	_ backend.RawSocketUser = Mode{}
+	_ backend.Untraceable   = Mode{}
 )
 
 // WithoutRawSockets implements [backend.RawSocketUser].
 func (Mode) WithoutRawSockets() string {
 	return "rules of the legacy variant of iptables cannot be read, so on a node that uses it the wrong variant is taken"
+}
+
+// errLegacyTrace is the error if the rules are in the kernel's x_tables.
+var errLegacyTrace = errors.New("the rules here are written with iptables-legacy, which the trace of nf_tables does not show, and the trace of " +
+	"x_tables (target TRACE) goes only to the kernel's log: use \"kube-proxy explain --try\", or run the proxy with iptables-nft or in nftables mode")
+
+// Untraceable implements [backend.Untraceable].
+func (Mode) Untraceable(ctx context.Context) error {
+	variant, err := ipt.Detect(ctx)
+	if err != nil {
+		return fmt.Errorf("find out which variant of iptables is in use: %w", err)
+	}
+	if variant == ipt.Legacy {
+		return errLegacyTrace
+	}
+	return nil
 }
 
 // Open implements [backend.Mode]. It uses the variant of iptables that the node uses.

@@ -1,0 +1,165 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect/packets"
+)
+
+// exitNothing is the exit code of "kube-proxy trace" if there were no packets; it has exitRefused, too.
+const exitNothing = 4
+
+// The largest values of the flags.
+const (
+	maxTraced   = 1000
+	maxDuration = time.Hour
+)
+
+// traceOptions are the flags of "kube-proxy trace".
+type traceOptions struct {
+	readerOptions
+	to, from    string
+	count       int
+	duration    time.Duration
+	output      string
+	checkOutput func() error
+}
+
+func newTraceCommand() *cobra.Command {
+	opts := &traceOptions{}
+	command := &cobra.Command{
+		Use:   "trace [NAMESPACE/NAME[:PORT] | ADDRESS[:PORT[/PROTOCOL]]] [--from CIDR] [--count N] [--duration TIME]",
+		Short: "Show what happens to real packets to a Service or an address",
+		Long: fmt.Sprintf(`Follows real packets through this node's rules, those of kube-proxy and of all other programs: which Service and endpoint a
+packet was sent to, whether its source address was replaced, and whose chain refused it if one did. The packets are those to the
+addresses of a Service, with node ports; to an ADDRESS, or one port there (TCP unless it has /udp or /sctp); or all from --from.
+Answers are not shown.
+
+The kernel reports them (nftables' trace). Of busy Services at most %d packets in a second are followed in each IP family; the
+others pass as always, and nothing is changed about any packet. Only a connection's first packet meets nat chains, where its
+endpoint is chosen; for later ones the choice is shown as it was made.
+
+It writes tables named kube-proxy-trace, which the kernel removes when the command ends, in any way. So it needs CAP_NET_ADMIN,
+Linux 5.12 or later, and the network namespace of the node; one trace can run at a time. In iptables mode it works with
+iptables-nft; packets do not show what iptables-legacy does with them.
+`+readerHelp+`
+
+It ends after --count packets, after --duration, or by Ctrl-C. Exits with 0 if all packets arrived, with 3 if one was refused
+or vanished, with 4 if there was no packet, and with 1 or 2 if there is no answer.`, packets.PerSecond),
+		Example: `  kube-proxy trace default/web
+  kube-proxy trace 10.96.0.10:53/udp --from 10.244.1.0/24 --count 3
+  kubectl -n kube-system exec ds/kube-proxy -- kube-proxy trace default/web -o json`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				opts.to = args[0]
+			}
+			return opts.run(cmd)
+		},
+	}
+	opts.addFlags(command)
+	command.Flags().StringVar(&opts.from, "from", "", "`CIDR` or address of the packets' sources. By default all.")
+	command.Flags().IntVar(&opts.count, "count", 10, "`number` of packets to follow, at most 1000.")
+	command.Flags().DurationVar(&opts.duration, "duration", 30*time.Second, "`time` to wait for packets, at most 1h.")
+	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON)
+	return command
+}
+
+// check rejects a command line that cannot be meant.
+func (o *traceOptions) check() (packets.Target, error) {
+	target, err := packets.ParseTarget(o.to, o.from)
+	switch {
+	case err != nil:
+		return target, usageError{err}
+	case o.count < 1 || o.count > maxTraced:
+		return target, usageError{fmt.Errorf("--count %d is not between 1 and %d", o.count, maxTraced)}
+	case o.duration <= 0 || o.duration > maxDuration:
+		return target, usageError{fmt.Errorf("--duration %s is not between 0 and %s", o.duration, maxDuration)}
+	}
+	return target, o.checkOutput()
+}
+
+// run follows packets.
+func (o *traceOptions) run(cmd *cobra.Command) error {
+	target, err := o.check()
+	if err != nil {
+		return err
+	}
+	o.here = true
+	reader, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	filter, names, err := target.Resolve(ctx, reader)
+	if err != nil {
+		return err
+	}
+	info, err := reader.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if err := traceable(ctx, info.Mode); err != nil {
+		return err
+	}
+	tracer, err := openTracer(ctx, filter)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "Tracing up to %d packets for %s; Ctrl-C ends it.\n", o.count, o.duration)
+	limited, cancel := context.WithTimeout(ctx, o.duration)
+	defer cancel()
+	follow := packets.Trace{Tracer: tracer, Names: names, Count: o.count, Show: o.show(cmd)}
+	result, err := follow.Follow(limited)
+	if err := errors.Join(err, tracer.Close()); err != nil {
+		return err
+	}
+	return o.conclude(cmd, result)
+}
+
+// show returns what prints a packet.
+func (o *traceOptions) show(cmd *cobra.Command) func(*v1alpha1.PacketTrace) error {
+	style := printer(cmd)
+	return func(p *v1alpha1.PacketTrace) error {
+		if o.output != outputText {
+			return printObject(cmd.OutOrStdout(), o.output, p)
+		}
+		return style.PrintPacket(cmd.OutOrStdout(), p)
+	}
+}
+
+// conclude prints a summary, apart from the packets, and returns the exit code.
+func (o *traceOptions) conclude(cmd *cobra.Command, r packets.Result) error {
+	out := cmd.ErrOrStderr()
+	if r.Lost {
+		fmt.Fprintln(out, "Some events were lost: the kernel had more than could be received. Trace fewer packets, with --from or a port.")
+	}
+	switch {
+	case r.Packets == 0:
+		fmt.Fprintln(out, "No packet was seen on this node: none was sent to it, or it was dropped before netfilter.")
+		return exitCode{exitNothing, nil}
+	case r.Refused > 0:
+		fmt.Fprintf(out, "%d of %s did not arrive.\n", r.Refused, packetsText(r.Packets))
+		return exitCode{exitRefused, nil}
+	default:
+		fmt.Fprintf(out, "%s arrived.\n", packetsText(r.Packets))
+		return nil
+	}
+}
+
+func packetsText(n int) string {
+	if n == 1 {
+		return "1 packet"
+	}
+	return fmt.Sprintf("%d packets", n)
+}

@@ -1,0 +1,33 @@
+//go:build linux
+
+package app
+
+import (
+	"context"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+)
+
+// openTracer begins a trace.
+func openTracer(ctx context.Context, f trace.Filter) (trace.Tracer, error) { return trace.Open(ctx, f) }
+
+// traceable returns an error if the kernel cannot report what the rules of a proxy mode do. An empty mode is not known: then it is
+// any that has rules here.
+func traceable(ctx context.Context, name string) error {
+	for _, m := range modes(newOptions().flags) {
+		mode, ok := m.Remover.(backend.Untraceable)
+		if !ok || name != "" && name != string(m.name) {
+			continue
+		}
+		if name == "" {
+			if present, err := m.Present(ctx); err != nil || !present {
+				continue // what cannot be read does not prevent a trace
+			}
+		}
+		if err := mode.Untraceable(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package inspect
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
+)
+
+// PrintPacket prints the way of one packet. Of the chains it prints those in which the packet matched a rule, or that refused it.
+func (p Print) PrintPacket(out io.Writer, packet *v1alpha1.PacketTrace) error {
+	t := &table{width: p.Width}
+	add := func(name, value string) { t.add(name, terminal.Printable(value)) }
+	add("Packet:", strings.TrimSpace(packet.Protocol+" "+strings.Join(packet.Flags, ",")))
+	from := packet.Source + ", on " + packet.Interface
+	if packet.Interface == "" {
+		from = packet.Source + ", sent by this node"
+	}
+	add("From:", from)
+	add("To:", packet.Destination+", "+addressee(packet))
+	if packet.TranslatedDestination != "" {
+		add("Endpoint:", endpointText(packet))
+	}
+	if packet.TranslatedSource != "" {
+		add("Source:", "masqueraded: the endpoint sees "+packet.TranslatedSource)
+	} else if packet.TranslatedDestination != "" {
+		add("Source:", "not masqueraded: the endpoint sees "+packet.Source)
+	}
+	for i := range packet.Chains {
+		if chain := &packet.Chains[i]; matched(chain) {
+			add("  "+chain.Hook, terminal.Printable(chainText(chain, packet.Service)))
+		}
+	}
+	add("Verdict:", packet.Reason)
+	if err := t.print(out); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(out)
+	return err
+}
+
+// addressee is whose the destination is.
+func addressee(packet *v1alpha1.PacketTrace) string {
+	if packet.Service == "" {
+		return "which is no Service's"
+	}
+	service := packet.Service
+	if packet.Port != "" {
+		service += ":" + packet.Port
+	}
+	return packet.Kind + " of " + service
+}
+
+func endpointText(packet *v1alpha1.PacketTrace) string {
+	text := packet.TranslatedDestination
+	if packet.Location != "" {
+		text += " (" + where(&v1alpha1.Endpoint{Location: packet.Location}) + ")"
+	}
+	if packet.Established {
+		text += ", chosen by an earlier packet of the connection: only the first one meets nat chains"
+	}
+	return text
+}
+
+// chainText is the path through a base chain: its table and the chains in the order in which the packet met them. In iptables mode,
+// where the names of chains are hashes, the comments of rules name the Service.
+func chainText(c *v1alpha1.TracedChain, service string) string {
+	var path []string
+	comment := ""
+	for _, step := range c.Steps {
+		if !slices.Contains(path, step.Chain) {
+			path = append(path, step.Chain)
+		}
+		if service != "" && strings.HasPrefix(step.Comment, service) {
+			comment = " (" + step.Comment + ")"
+		}
+	}
+	return fmt.Sprintf("%s %s: %s%s: %s", c.Family, c.Table, strings.Join(path, " > "), comment, c.Steps[len(c.Steps)-1].Verdict)
+}
+
+// matched reports whether a packet matched a rule of a base chain, or was refused by its policy.
+func matched(c *v1alpha1.TracedChain) bool {
+	return c.Steps[len(c.Steps)-1].Verdict != "accept" || slices.ContainsFunc(c.Steps, func(s v1alpha1.TracedStep) bool { return s.Rule != 0 })
+}

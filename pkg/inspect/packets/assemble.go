@@ -1,0 +1,101 @@
+package packets
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
+)
+
+// quiet is how long nothing must be reported of a packet until it is taken to be at its end. The kernel reports no end, and a
+// packet passes all hooks within a millisecond, unless it is queued.
+const quiet = 200 * time.Millisecond
+
+// assembler sorts events into packets.
+type assembler struct {
+	// packets are the open ones, in the order of their first events; byID finds them by the kernel's numbers, of which one packet
+	// can have several.
+	packets []*packet
+	byID    map[uint32]*packet
+}
+
+func newAssembler() *assembler { return &assembler{byID: map[uint32]*packet{}} }
+
+// add adds an event that was read at a time. Events of packets whose trace somebody else began are ignored.
+func (a *assembler) add(e event, now time.Time) {
+	p := a.byID[e.Packet]
+	begins := e.Table == trace.Table && e.Chain == trace.Selected && e.Headers != nil
+	switch {
+	case begins && p != nil && p.continues(e.Headers):
+	case e.Headers != nil && (begins || p == nil):
+		if p = a.earlier(e.Headers); p == nil && begins {
+			p = &packet{seen: now}
+			a.packets = append(a.packets, p)
+			p.events = append(p.events, e)
+		}
+		a.byID[e.Packet] = p
+	}
+	if p == nil {
+		return
+	}
+	p.last = now
+	ends := []string{trace.AfterPrerouting, trace.AfterOutput, trace.AfterInput, trace.AfterPostrouting}
+	if e.Table != trace.Table || slices.Contains(ends, e.Chain) {
+		p.events = append(p.events, e)
+	}
+}
+
+// earlier returns the packet that headers are the continuation of; nil if there is none. The kernel gives a packet another number
+// when it changes its interface: from a port of a bridge to the bridge, or by being sent to this machine itself.
+func (a *assembler) earlier(h *trace.Headers) *packet {
+	for _, p := range slices.Backward(a.packets) {
+		if p.continues(h) {
+			return p
+		}
+	}
+	return nil
+}
+
+// loopback is the name of the interface by which a machine sends to itself.
+const loopback = "lo"
+
+// continues reports whether headers can be those of a packet a little later: in hook input, forward or postrouting after
+// prerouting, or arriving at this machine that sent it.
+func (p *packet) continues(h *trace.Headers) bool {
+	now := p.lastHeaders()
+	if p.refused() || h.Source != now.Source || h.Destination != now.Destination || h.Protocol != now.Protocol || h.Flags != now.Flags {
+		return false
+	}
+	switch p.lastHook() {
+	case "prerouting":
+		return h.In == now.In
+	case "postrouting":
+		return h.In == loopback && now.Out == loopback
+	default:
+		return false
+	}
+}
+
+// refused reports whether a rule or policy has dropped the packet.
+func (p *packet) refused() bool { return p.events[len(p.events)-1].Verdict == "drop" }
+
+// lose notes that events were lost: those of any open packet may be.
+func (a *assembler) lose() {
+	for _, p := range a.packets {
+		p.incomplete = true
+	}
+}
+
+// finished returns the packets of which nothing more is expected, in the order of their first events.
+func (a *assembler) finished(now time.Time) (found []*packet) {
+	a.packets = slices.DeleteFunc(a.packets, func(p *packet) bool {
+		ended := p.refused() || now.Sub(p.last) >= quiet
+		if ended {
+			found = append(found, p)
+			maps.DeleteFunc(a.byID, func(_ uint32, other *packet) bool { return other == p })
+		}
+		return ended
+	})
+	return found
+}

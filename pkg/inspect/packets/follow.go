@@ -1,0 +1,86 @@
+package packets
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
+)
+
+// Trace is a trace to follow.
+type Trace struct {
+	Tracer trace.Tracer
+	Names  *Names
+	// Count is the number of packets after which it ends.
+	Count int
+	// Show is called with each packet's account.
+	Show func(*v1alpha1.PacketTrace) error
+}
+
+// Result counts the packets of a trace.
+type Result struct {
+	// Packets is the number of packets; Refused that of those that did not arrive.
+	Packets, Refused int
+	// Lost reports that the kernel had more events than could be received.
+	Lost bool
+}
+
+// Follow follows a trace until it has shown Count packets or ctx ends, which is no error. It does not close the tracer.
+func (t *Trace) Follow(ctx context.Context) (r Result, _ error) {
+	all := newAssembler()
+	for ctx.Err() == nil && r.Packets < t.Count {
+		if err := t.read(ctx, all, &r); err != nil {
+			return r, err
+		}
+		if err := t.show(all.finished(time.Now()), &r); err != nil {
+			return r, err
+		}
+	}
+	// Events that had been reported by then.
+	if err := t.read(context.WithoutCancel(ctx), all, &r); err != nil {
+		return r, err
+	}
+	return r, t.show(all.finished(time.Now().Add(quiet)), &r)
+}
+
+// read reads events for a moment.
+func (t *Trace) read(ctx context.Context, all *assembler, r *Result) error {
+	ctx, cancel := context.WithTimeout(ctx, quiet)
+	defer cancel()
+	events, lost, err := t.Tracer.Next(ctx)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	for _, e := range events {
+		d, err := t.Tracer.Describe(e)
+		if err != nil {
+			return err
+		}
+		all.add(event{e, d}, now)
+	}
+	if lost {
+		r.Lost = true
+		all.lose()
+	}
+	return nil
+}
+
+func (t *Trace) show(found []*packet, r *Result) error {
+	for _, p := range found {
+		if r.Packets == t.Count {
+			return nil
+		}
+		account := p.account(t.Names)
+		r.Packets++
+		if Refused(account) {
+			r.Refused++
+		}
+		if err := t.Show(account); err != nil {
+			return fmt.Errorf("print a packet: %w", err)
+		}
+	}
+	return nil
+}

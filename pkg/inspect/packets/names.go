@@ -1,0 +1,71 @@
+package packets
+
+import (
+	"net/netip"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+)
+
+// frontend is an address of a Service's port. The address of a node port is unspecified.
+type frontend struct {
+	protocol string
+	at       netip.AddrPort
+}
+
+// name is whose address a frontend is.
+type name struct {
+	service, port string
+	address       v1alpha1.Address
+}
+
+// Names are the Services of addresses, and the locations of endpoints.
+type Names struct {
+	frontends map[frontend]name
+	// locations are those of endpoints, by service and IP:port.
+	locations map[[2]string]string
+}
+
+// NewNames returns the names that Services give to their addresses. An address that is not served has none.
+func NewNames(services ...v1alpha1.Service) *Names {
+	n := &Names{frontends: map[frontend]name{}, locations: map[[2]string]string{}}
+	for i := range services {
+		n.add(&services[i])
+	}
+	return n
+}
+
+func (n *Names) add(s *v1alpha1.Service) {
+	service := s.Namespace + "/" + s.Name
+	for _, port := range s.Ports {
+		for _, a := range port.Addresses {
+			addr, err := netip.ParseAddr(a.Address)
+			if err != nil || a.Verdict == notServed {
+				continue
+			}
+			n.frontends[frontend{port.Protocol, netip.AddrPortFrom(addr, a.Port)}] = name{service, port.Name, a}
+		}
+		for _, e := range port.Endpoints {
+			n.locations[[2]string{service, e.Address}] = e.Location
+		}
+	}
+}
+
+// notServed is the verdict of an address that another Service has.
+const notServed = "NotServed"
+
+// of returns the name of a destination.
+func (n *Names) of(protocol string, to netip.AddrPort) (found name, ok bool) {
+	if found, ok = n.frontends[frontend{protocol, to}]; ok {
+		return found, true
+	}
+	found, ok = n.frontends[frontend{protocol, netip.AddrPortFrom(unspecified(to.Addr()), to.Port())}]
+	return found, ok
+}
+
+// unspecified returns the address that stands for all addresses of this machine of the family of addr.
+func unspecified(addr netip.Addr) netip.Addr {
+	if addr.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}

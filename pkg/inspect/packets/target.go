@@ -1,0 +1,195 @@
+package packets
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
+)
+
+// PerSecond is the number of packets that are traced in a second at most, in each IP family: enough to read, and few enough that
+// the kernel's reports of them cost a busy node nothing.
+const PerSecond = 20
+
+// Target is what a user wants to trace.
+type Target struct {
+	// Namespace and Service name a Service, and Port one of its ports, by name or number; empty is all. Service is empty for
+	// addresses.
+	Namespace, Service, Port string
+	// Protocol is TCP, UDP or SCTP; empty for all of a Service's ports, and for all packets to an address.
+	Protocol string
+	// To is an address, with a port unless that is 0. It is invalid for a Service, and for all packets from From.
+	To netip.AddrPort
+	// From are the sources; the zero Prefix is all.
+	From netip.Prefix
+}
+
+// ParseTarget parses NAMESPACE/NAME[:PORT[/PROTOCOL]], or ADDRESS[:PORT[/PROTOCOL]], and the sources as a CIDR or an address. One
+// of both may be empty.
+func ParseTarget(to, from string) (t Target, err error) {
+	if t.From, err = parseSource(from); err != nil {
+		return Target{}, err
+	}
+	if to == "" {
+		if from == "" {
+			return Target{}, fmt.Errorf("nothing to trace: name a Service as NAMESPACE/NAME, an address as ADDRESS[:PORT[/PROTOCOL]], or sources with --from")
+		}
+		return t, nil
+	}
+	at, protocol, _ := strings.Cut(to, "/")
+	bare := strings.TrimSuffix(strings.TrimPrefix(at, "["), "]")
+	if addr, err := netip.ParseAddr(bare); err == nil {
+		if protocol != "" {
+			return Target{}, fmt.Errorf("%q has a protocol but no port: write %s, or %s/%s", to, at, netip.AddrPortFrom(addr, 80), protocol)
+		}
+		t.To = netip.AddrPortFrom(addr, 0)
+		return t, t.check()
+	}
+	if t.To, err = netip.ParseAddrPort(at); err == nil {
+		if t.Protocol, err = parseProtocol(protocol); err != nil {
+			return Target{}, err
+		}
+		if t.To.Port() == 0 {
+			return Target{}, fmt.Errorf("%q: there is no port 0", to)
+		}
+		return t, t.check()
+	}
+	t.To = netip.AddrPort{}
+	return t.service(to)
+}
+
+// service parses NAMESPACE/NAME[:PORT[/PROTOCOL]].
+func (t Target) service(text string) (Target, error) {
+	namespace, rest, _ := strings.Cut(text, "/")
+	rest, protocol, hasProtocol := strings.Cut(rest, "/")
+	name, port, hasPort := strings.Cut(rest, ":")
+	if namespace == "" || name == "" || strings.ContainsAny(namespace, ":[]") || hasPort && port == "" || hasProtocol && !hasPort {
+		return Target{}, fmt.Errorf("%q is neither NAMESPACE/NAME[:PORT[/PROTOCOL]] nor ADDRESS[:PORT[/PROTOCOL]]", text)
+	}
+	t.Namespace, t.Service, t.Port = namespace, name, port
+	if hasProtocol {
+		var err error
+		if t.Protocol, err = parseProtocol(protocol); err != nil {
+			return Target{}, err
+		}
+	}
+	return t, nil
+}
+
+// check rejects addresses that no packet has.
+func (t *Target) check() error {
+	addr := t.To.Addr()
+	switch {
+	case addr.Is4In6():
+		return fmt.Errorf("%s is an IPv4-mapped IPv6 address; packets to it are IPv4 packets: trace %s", addr, addr.Unmap())
+	case addr.IsUnspecified():
+		return fmt.Errorf("no packet is sent to %s", addr)
+	case addr.Zone() != "":
+		return fmt.Errorf("%s has a zone, which packets have not: leave it out", addr)
+	case t.From.IsValid() && t.From.Addr().Is4() != addr.Is4():
+		return fmt.Errorf("%s and %s are of different IP families: no packet has both", t.From, addr)
+	}
+	return nil
+}
+
+func parseSource(text string) (netip.Prefix, error) {
+	if text == "" {
+		return netip.Prefix{}, nil
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if addr, failed := netip.ParseAddr(text); err != nil && failed == nil {
+		prefix, err = netip.PrefixFrom(addr.WithZone(""), addr.BitLen()), nil
+	}
+	if err != nil || prefix.Addr().Is4In6() {
+		return netip.Prefix{}, fmt.Errorf("--from %q is neither a CIDR nor an address", text)
+	}
+	return prefix.Masked(), nil
+}
+
+func parseProtocol(text string) (string, error) {
+	switch protocol := strings.ToUpper(text); protocol {
+	case "":
+		return "TCP", nil
+	case "TCP", "UDP", "SCTP":
+		return protocol, nil
+	default:
+		return "", fmt.Errorf("%q is no protocol; there are tcp, udp and sctp", text)
+	}
+}
+
+// Resolve returns what the kernel has to trace for a target, and the names for its packets.
+func (t *Target) Resolve(ctx context.Context, from inspect.Reader) (trace.Filter, *Names, error) {
+	filter := trace.Filter{From: t.From, PerSecond: PerSecond}
+	if t.Service != "" {
+		service, err := from.Service(ctx, t.Namespace, t.Service)
+		if err != nil {
+			return filter, nil, err
+		}
+		filter.To, err = t.destinations(service)
+		return filter, NewNames(*service), err
+	}
+	if t.To.IsValid() {
+		filter.To = []trace.Destination{{Addr: t.To.Addr(), Protocol: protocolNumber(t.Protocol), Port: t.To.Port()}}
+	}
+	services, err := t.services(ctx, from)
+	return filter, NewNames(services...), err
+}
+
+// destinations are a Service's addresses.
+func (t *Target) destinations(s *v1alpha1.Service) (all []trace.Destination, _ error) {
+	found := false
+	for _, port := range s.Ports {
+		if t.Port != "" && t.Port != port.Name && t.Port != strconv.Itoa(int(port.Port)) || t.Protocol != "" && t.Protocol != port.Protocol {
+			continue
+		}
+		found = true
+		for _, a := range port.Addresses {
+			addr, err := netip.ParseAddr(a.Address)
+			if err != nil {
+				return nil, fmt.Errorf("the proxy reports an address of %s/%s that is none: %w", s.Namespace, s.Name, err)
+			}
+			to := trace.Destination{Addr: addr, Protocol: protocolNumber(port.Protocol), Port: a.Port}
+			if !slices.Contains(all, to) && (!t.From.IsValid() || t.From.Addr().Is4() == addr.Is4()) {
+				all = append(all, to)
+			}
+		}
+	}
+	switch {
+	case !found:
+		return nil, fmt.Errorf("Service %s/%s has no port %s; \"kube-proxy service describe %s/%s\" lists its ports", s.Namespace, s.Name,
+			strings.TrimPrefix(t.Port+"/"+strings.ToLower(t.Protocol), "/"), s.Namespace, s.Name)
+	case len(all) == 0 && t.From.IsValid():
+		return nil, fmt.Errorf("Service %s/%s has no address of the IP family of %s", s.Namespace, s.Name, t.From)
+	case len(all) == 0:
+		return nil, fmt.Errorf("Service %s/%s has no address", s.Namespace, s.Name)
+	}
+	return all, nil
+}
+
+// services are those that may have a packet's destination: of a node's address, all with node ports.
+func (t *Target) services(ctx context.Context, from inspect.Reader) ([]v1alpha1.Service, error) {
+	info, err := from.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var query inspect.Query
+	if t.To.IsValid() && !slices.Contains(info.NodeAddresses, t.To.Addr().String()) {
+		query.Address = t.To.Addr().String()
+	}
+	list, err := from.Services(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// protocolNumber is the IPPROTO_* of TCP, UDP or SCTP; 0 for an empty name.
+func protocolNumber(name string) byte {
+	return map[string]byte{"TCP": protoTCP, "UDP": protoUDP, "SCTP": protoSCTP}[name]
+}
