@@ -24,9 +24,10 @@ func (p Print) PrintPacket(out io.Writer, packet *v1alpha1.PacketTrace) error {
 	if packet.TranslatedDestination != "" {
 		add("Endpoint:", endpointText(packet))
 	}
-	if packet.TranslatedSource != "" {
+	switch arrived := packet.Verdict == "Sent" || packet.Verdict == "Delivered"; {
+	case packet.TranslatedSource != "":
 		add("Source:", "masqueraded: the endpoint sees "+packet.TranslatedSource)
-	} else if packet.TranslatedDestination != "" {
+	case packet.TranslatedDestination != "" && arrived:
 		add("Source:", "not masqueraded: the endpoint sees "+packet.Source)
 	}
 	for i := range packet.Chains {

@@ -91,7 +91,7 @@ func (p *packet) judge(out *v1alpha1.PacketTrace, is name, named bool) {
 			out.Reason += ": " + is.address.Reason
 		}
 	case last.Verdict == "queue" || last.Verdict == "stolen":
-		out.Verdict, out.Reason = queued, "handed to another program, or a part of the kernel, "+culprit(last)+", which decides about it"
+		out.Verdict, out.Reason = queued, "handed over "+culprit(last)+": a program, or another part of the kernel, decides about it"
 	default:
 		p.arrival(out)
 	}
@@ -131,12 +131,10 @@ func (p *packet) lastHook() string {
 	if p.events[0].Headers.In != "" {
 		hook = "prerouting"
 	}
-	ends := map[string]string{trace.AfterPrerouting: "prerouting", trace.AfterOutput: "output", trace.AfterInput: "input", trace.AfterPostrouting: "postrouting"}
 	for _, e := range p.events {
-		switch own := ends[e.Chain]; {
-		case e.Table == trace.Table && own != "":
-			hook = own
-		case e.Hook != "" && e.Hook != "ingress" && e.Hook != "egress":
+		if ended, ok := e.end(); ok {
+			hook = ended
+		} else if e.progress() > 0 {
 			hook = e.Hook
 		}
 	}

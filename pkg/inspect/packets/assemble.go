@@ -25,25 +25,65 @@ func newAssembler() *assembler { return &assembler{byID: map[uint32]*packet{}} }
 // add adds an event that was read at a time. Events of packets whose trace somebody else began are ignored.
 func (a *assembler) add(e event, now time.Time) {
 	p := a.byID[e.Packet]
-	begins := e.Table == trace.Table && e.Chain == trace.Selected && e.Headers != nil
-	switch {
-	case begins && p != nil && p.continues(e.Headers):
-	case e.Headers != nil && (begins || p == nil):
-		if p = a.earlier(e.Headers); p == nil && begins {
-			p = &packet{seen: now}
-			a.packets = append(a.packets, p)
-			p.events = append(p.events, e)
+	if e.Headers != nil && (p == nil || !p.precedes(e)) {
+		found := a.earlier(e.Headers)
+		if e.begins() && found == nil {
+			found = &packet{seen: now, events: []event{e}}
+			a.packets = append(a.packets, found)
 		}
-		a.byID[e.Packet] = p
+		if found != nil || p.refused() {
+			p = found
+		}
+		delete(a.byID, e.Packet)
 	}
-	if p == nil {
+	if p == nil || p.refused() {
 		return
 	}
+	a.byID[e.Packet] = p
 	p.last = now
-	ends := []string{trace.AfterPrerouting, trace.AfterOutput, trace.AfterInput, trace.AfterPostrouting}
-	if e.Table != trace.Table || slices.Contains(ends, e.Chain) {
+	if _, ends := e.end(); e.Table != trace.Table || ends {
 		p.events = append(p.events, e)
 	}
+}
+
+// begins reports whether an event is the selection of a packet.
+func (e *event) begins() bool { return e.Table == trace.Table && e.Chain == trace.Selected }
+
+// end returns the hook that ends with an event.
+func (e *event) end() (hook string, ok bool) {
+	if e.Table != trace.Table {
+		return "", false
+	}
+	hook, ok = map[string]string{
+		trace.AfterPrerouting: "prerouting", trace.AfterOutput: "output", trace.AfterInput: "input", trace.AfterPostrouting: "postrouting",
+	}[e.Chain]
+	return hook, ok
+}
+
+// progress is how far an event is on the way of a packet: a number that grows from hook to hook; 0 if that is unknown.
+func (e *event) progress() int {
+	hook, ends := e.end()
+	if !ends {
+		hook = e.Hook
+	}
+	at := map[string]int{"prerouting": 1, "output": 1, "input": 3, "forward": 3, "postrouting": 5}[hook]
+	if ends {
+		at++
+	}
+	return at
+}
+
+// precedes reports whether an event with headers can be the packet's next. The kernel uses numbers again: of two segments of a
+// connection, often the same.
+func (p *packet) precedes(e event) bool {
+	if p.refused() || e.begins() {
+		return false
+	}
+	now := e.progress()
+	return now == 0 || !slices.ContainsFunc(p.events, func(before event) bool {
+		_, ended := before.end()
+		return before.progress() > now || ended && before.progress() == now
+	})
 }
 
 // earlier returns the packet that headers are the continuation of; nil if there is none. The kernel gives a packet another number
@@ -78,7 +118,7 @@ func (p *packet) continues(h *trace.Headers) bool {
 }
 
 // refused reports whether a rule or policy has dropped the packet.
-func (p *packet) refused() bool { return p.events[len(p.events)-1].Verdict == "drop" }
+func (p *packet) refused() bool { return p != nil && p.events[len(p.events)-1].Verdict == "drop" }
 
 // lose notes that events were lost: those of any open packet may be.
 func (a *assembler) lose() {

@@ -163,7 +163,7 @@ func (t *Target) destinations(s *v1alpha1.Service) (all []trace.Destination, _ e
 	switch {
 	case !found:
 		return nil, fmt.Errorf("Service %s/%s has no port %s; \"kube-proxy service describe %s/%s\" lists its ports", s.Namespace, s.Name,
-			strings.TrimPrefix(t.Port+"/"+strings.ToLower(t.Protocol), "/"), s.Namespace, s.Name)
+			strings.Trim(t.Port+"/"+strings.ToLower(t.Protocol), "/"), s.Namespace, s.Name)
 	case len(all) == 0 && t.From.IsValid():
 		return nil, fmt.Errorf("Service %s/%s has no address of the IP family of %s", s.Namespace, s.Name, t.From)
 	case len(all) == 0:

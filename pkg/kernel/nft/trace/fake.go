@@ -102,8 +102,6 @@ func possible(events []Event) error {
 	}
 	for i, e := range events {
 		switch {
-		case e.Packet != events[0].Packet:
-			return fmt.Errorf("event %d is of another packet", i)
 		case (e.Kind == Rule) != (e.Handle != 0):
 			return fmt.Errorf("event %d: only rules have handles: %+v", i, e)
 		case (e.Verdict == "jump" || e.Verdict == "goto") != (e.To != ""):

@@ -1,0 +1,168 @@
+//go:build linux
+
+package trace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// message builds a message of nf_tables.
+func message(t *testing.T, command int, family byte, build func([]byte) []byte) netlink.Message {
+	t.Helper()
+	b := build(netlink.AppendMessage(nil, requestHeader(command, family)))
+	netlink.EndMessage(b, 0)
+	m := netlink.ReadMessages(b)
+	if !m.Next() {
+		t.Fatal("no message")
+	}
+	return m.Message
+}
+
+// TestDecode decodes messages that are cut off or of another kind.
+func TestDecode(t *testing.T) {
+	d := decoder{func(index uint32) string { return map[uint32]string{2: "eth0"}[index] }}
+	udp := append([]byte{0x60, 0, 0, 0, 0, 0, unix.IPPROTO_UDP, 64}, make([]byte, 32)...)
+	udp[23], udp[39] = 1, 2
+	build := func(network, transport []byte) netlink.Message {
+		return message(t, unix.NFT_MSG_TRACE, unix.NFPROTO_INET, func(b []byte) []byte {
+			b = netlink.AppendUint32(b, unix.NFTA_TRACE_ID, 7)
+			b = netlink.AppendUint32(b, unix.NFTA_TRACE_TYPE, uint32(Policy))
+			b = netlink.AppendString(b, unix.NFTA_TRACE_TABLE, "firewalld")
+			b = netlink.AppendString(b, unix.NFTA_TRACE_CHAIN, "input")
+			b = netlink.AppendUint32(b, unix.NFTA_TRACE_POLICY, 0)
+			b = netlink.AppendUint32(b, unix.NFTA_TRACE_NFPROTO, unix.NFPROTO_IPV6)
+			b = netlink.AppendUint32(b, unix.NFTA_TRACE_IIF, 2)
+			b = netlink.AppendUint32(b, unix.NFTA_TRACE_OIF, 9)
+			b = netlink.AppendBytes(b, unix.NFTA_TRACE_NETWORK_HEADER, network)
+			return netlink.AppendBytes(b, unix.NFTA_TRACE_TRANSPORT_HEADER, transport)
+		})
+	}
+	for _, test := range []struct {
+		network, transport []byte
+		want               string
+	}{
+		{udp, []byte{0, 53, 1, 0, 0, 0, 0, 0}, "{17 [::1]:53 [::2]:256 0 eth0 interface 9 0}"},
+		{udp, []byte{0, 53}, "{17 [::1]:0 [::2]:0 0 eth0 interface 9 0}"},
+		{udp[:39], []byte{0, 53, 1, 0}, "none"},
+		{nil, nil, "none"},
+	} {
+		e, ok := d.decode(build(test.network, test.transport))
+		got := "none"
+		if e.Headers != nil {
+			got = fmt.Sprint(*e.Headers)
+		}
+		e.Headers = nil
+		want := Event{Packet: 7, Kind: Policy, Family: "inet", Table: "firewalld", Chain: "input", Verdict: "drop"}
+		if !ok || e != want || got != test.want {
+			t.Errorf("%x %x: %+v with headers %s, want %s", test.network, test.transport, e, got, test.want)
+		}
+	}
+	for name, m := range map[string]netlink.Message{
+		"another message": message(t, unix.NFT_MSG_NEWRULE, 2, func(b []byte) []byte { return b }),
+		"no chain":        message(t, unix.NFT_MSG_TRACE, 2, func(b []byte) []byte { return netlink.AppendString(b, unix.NFTA_TRACE_TABLE, "t") }),
+		"a short number":  message(t, unix.NFT_MSG_TRACE, 2, func(b []byte) []byte { return netlink.AppendBytes(b, unix.NFTA_TRACE_ID, []byte{1}) }),
+	} {
+		if e, ok := d.decode(m); ok {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+	for code, want := range map[int32]string{unix.NFT_JUMP: "jump", 0: "drop", 1<<16 | 0: "drop", 3 | 5<<16: "queue", -99: "verdict -99"} {
+		if got := verdictName(code); got != want {
+			t.Errorf("verdict %d is %s, want %s", code, got, want)
+		}
+	}
+}
+
+// run runs nft(8).
+func run(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("nft", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("nft %q: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+// TestKernelTracer traces a datagram of this machine to itself that a rule rejects.
+func TestKernelTracer(t *testing.T) {
+	netns.Enter(t, "nft", "ip")
+	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	run(t, `add table inet fw; add chain inet fw in { type filter hook input priority 5; }; add rule inet fw in udp dport 53 reject comment "no DNS"`)
+	before := run(t, "list", "tables")
+	filter := Filter{To: []Destination{to("127.0.0.1", unix.IPPROTO_UDP, 53), to("::", unix.IPPROTO_UDP, 53)}, PerSecond: 10}
+	tracer, err := Open(t.Context(), filter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), filter); !errors.Is(err, ErrRunning) {
+		t.Errorf("a second trace: %v", err)
+	}
+	for _, to := range []string{"127.0.0.1:53", "[::1]:53", "127.0.0.1:54"} {
+		conn, err := net.Dial("udp", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dropped(t, tracer, "127.0.0.1:53", "[::1]:53")
+	if err := tracer.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := tracer.Next(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	if after := run(t, "list", "tables"); after != before {
+		t.Errorf("after Close there are tables:\n%s", after)
+	}
+	run(t, "add", "table", "ip", Table)
+	if _, err := Open(t.Context(), filter); !errors.Is(err, ErrRunning) {
+		t.Errorf("with a table of that name: %v", err)
+	}
+}
+
+// dropped reads events until a rule has dropped the datagrams to some destinations, and checks them.
+func dropped(t *testing.T, tracer Tracer, destinations ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var selected []string
+	for drops := 0; drops < len(destinations); {
+		events, lost, err := tracer.Next(ctx)
+		if err != nil || lost || ctx.Err() != nil {
+			t.Fatalf("%v, lost %v; %v, selected %v", err, lost, ctx.Err(), selected)
+		}
+		for _, e := range events {
+			if e.Chain == Selected && e.Headers != nil && e.Headers.Protocol == unix.IPPROTO_UDP && e.Headers.In == "" {
+				selected = append(selected, e.Headers.Destination.String())
+			}
+			if e.Verdict != "drop" {
+				continue
+			}
+			drops++
+			d, err := tracer.Describe(e)
+			if want := (Description{Hook: "input", Priority: 5, Type: "filter", Rejects: true, Comment: "no DNS"}); err != nil || d != want || e.Table != "fw" {
+				t.Errorf("%+v is %+v, %v, want %+v", e, d, err, want)
+			}
+		}
+	}
+	if !slices.Equal(selected, destinations) {
+		t.Errorf("selected %v, want %v", selected, destinations)
+	}
+}
