@@ -11,5 +11,6 @@
 //	watch.go     the same, again and again
 //	rules.go     render and drift
 //	explain.go   explain
+//	packet.go    trace, which package packets makes accounts for
 //	try.go       explain --try: real connections, compared with the explanation
 package inspect

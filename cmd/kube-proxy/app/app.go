@@ -11,6 +11,7 @@
 //	validatecmd.go the subcommand "config validate"
 //	auditcmd.go    the subcommand "audit"; analyzecmd.go "analyze"
 //	servicecmd.go  the subcommands "service ..."; connectioncmd.go "explain"; readercmd.go where they read
+//	tracecmd.go    the subcommand "trace"; tracedoors.go where it gets packets
 //	view.go        the observer that they ask in a running proxy
 //	checkcmd.go    the subcommand "check"; checkdoors.go what it reads by, rehearsecmd.go tries the rules
 //	output.go      -o json|yaml, and the subcommand "version"

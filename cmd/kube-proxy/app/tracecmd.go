@@ -28,6 +28,7 @@ const (
 type traceOptions struct {
 	readerOptions
 	to, from    string
+	opening     bool
 	count       int
 	duration    time.Duration
 	output      string
@@ -37,7 +38,7 @@ type traceOptions struct {
 func newTraceCommand() *cobra.Command {
 	opts := &traceOptions{}
 	command := &cobra.Command{
-		Use:   "trace [NAMESPACE/NAME[:PORT] | ADDRESS[:PORT[/PROTOCOL]]] [--from CIDR] [--count N] [--duration TIME]",
+		Use:   "trace [NAMESPACE/NAME[:PORT] | ADDRESS[:PORT[/PROTOCOL]]] [--from CIDR] [--new] [--count N] [--duration TIME]",
 		Short: "Show what happens to real packets to a Service or an address",
 		Long: fmt.Sprintf(`Follows real packets through this node's rules, those of kube-proxy and of all other programs: which Service and endpoint a
 packet was sent to, whether its source address was replaced, and whose chain refused it if one did. The packets are those to the
@@ -46,7 +47,7 @@ Answers are not shown.
 
 The kernel reports them (nftables' trace). Of busy Services at most %d packets in a second are followed in each IP family; the
 others pass as always, and nothing is changed about any packet. Only a connection's first packet meets nat chains, where its
-endpoint is chosen; for later ones the choice is shown as it was made.
+endpoint is chosen; later ones follow that choice. --new leaves the later ones of TCP out.
 
 It writes tables named kube-proxy-trace, which the kernel removes when the command ends, in any way. So it needs CAP_NET_ADMIN,
 Linux 5.12 or later, and the network namespace of the node; one trace can run at a time. In iptables mode it works with
@@ -68,6 +69,7 @@ or vanished, with 4 if there was no packet, and with 1 or 2 if there is no answe
 	}
 	opts.addFlags(command)
 	command.Flags().StringVar(&opts.from, "from", "", "`CIDR` or address of the packets' sources. By default all.")
+	command.Flags().BoolVar(&opts.opening, "new", false, "Of TCP, follow only the segments that open a connection.")
 	command.Flags().IntVar(&opts.count, "count", 10, "`number` of packets to follow, at most 1000.")
 	command.Flags().DurationVar(&opts.duration, "duration", 30*time.Second, "`time` to wait for packets, at most 1h.")
 	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON)
@@ -77,6 +79,7 @@ or vanished, with 4 if there was no packet, and with 1 or 2 if there is no answe
 // check rejects a command line that cannot be meant.
 func (o *traceOptions) check() (packets.Target, error) {
 	target, err := packets.ParseTarget(o.to, o.from)
+	target.Opening = o.opening
 	switch {
 	case err != nil:
 		return target, usageError{err}
@@ -116,7 +119,7 @@ func (o *traceOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "Tracing up to %d packets for %s; Ctrl-C ends it.\n", o.count, o.duration)
+	fmt.Fprintf(cmd.ErrOrStderr(), "Tracing up to %s for %s; Ctrl-C ends it.\n", packetsText(o.count), o.duration)
 	limited, cancel := context.WithTimeout(ctx, o.duration)
 	defer cancel()
 	follow := packets.Trace{Tracer: tracer, Names: names, Count: o.count, Show: o.show(cmd)}

@@ -80,8 +80,8 @@ func (p *packet) lastHeaders() *trace.Headers {
 // judge sets the verdict and its reason.
 func (p *packet) judge(out *v1alpha1.PacketTrace, is name, named bool) {
 	last := p.events[len(p.events)-1]
-	switch {
-	case last.Verdict == "drop":
+	switch last.Verdict {
+	case "drop":
 		out.Verdict, out.Reason = dropped, "dropped"
 		if last.Rejects {
 			out.Verdict, out.Reason = rejected, "rejected"
@@ -90,7 +90,7 @@ func (p *packet) judge(out *v1alpha1.PacketTrace, is name, named bool) {
 		if ours(last.Event) && named && is.address.Verdict != "Balance" {
 			out.Reason += ": " + is.address.Reason
 		}
-	case last.Verdict == "queue" || last.Verdict == "stolen":
+	case "queue", "stolen":
 		out.Verdict, out.Reason = queued, "handed over "+culprit(last)+": a program, or another part of the kernel, decides about it"
 	default:
 		p.arrival(out)

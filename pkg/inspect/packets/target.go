@@ -28,6 +28,8 @@ type Target struct {
 	To netip.AddrPort
 	// From are the sources; the zero Prefix is all.
 	From netip.Prefix
+	// Opening leaves out the segments of TCP that do not open a connection.
+	Opening bool
 }
 
 // ParseTarget parses NAMESPACE/NAME[:PORT[/PROTOCOL]], or ADDRESS[:PORT[/PROTOCOL]], and the sources as a CIDR or an address. One
@@ -125,7 +127,7 @@ func parseProtocol(text string) (string, error) {
 
 // Resolve returns what the kernel has to trace for a target, and the names for its packets.
 func (t *Target) Resolve(ctx context.Context, from inspect.Reader) (trace.Filter, *Names, error) {
-	filter := trace.Filter{From: t.From, PerSecond: PerSecond}
+	filter := trace.Filter{From: t.From, Opening: t.Opening, PerSecond: PerSecond}
 	if t.Service != "" {
 		service, err := from.Service(ctx, t.Namespace, t.Service)
 		if err != nil {

@@ -83,10 +83,54 @@ func (d DestinationPortIs) text(knftables.Family) string {
 }
 
 func (d DestinationPortIs) appendTo(b []byte, _ knftables.Family) []byte {
-	b = appendExpr(b, "meta", u32s{{unix.NFTA_META_DREG, unix.NFT_REG_1}, {unix.NFTA_META_KEY, unix.NFT_META_L4PROTO}})
-	b = appendCompare(b, false, []byte{d.Protocol})
+	b = appendProtocol(b, d.Protocol, false)
 	b = appendPayload(b, 0, payloadTransport, 2, 2)
 	return appendCompare(b, false, binary.BigEndian.AppendUint16(nil, d.Port))
+}
+
+// OpensTCP matches segments that open a connection of TCP, to a port unless Port is 0: `tcp dport 80 tcp flags syn / syn,ack`.
+type OpensTCP struct{ Port uint16 }
+
+func (o OpensTCP) text(family knftables.Family) string {
+	const flags = "tcp flags syn / syn,ack"
+	if o.Port == 0 {
+		return flags
+	}
+	return o.port().text(family) + " " + flags
+}
+
+func (o OpensTCP) port() DestinationPortIs {
+	return DestinationPortIs{Protocol: unix.IPPROTO_TCP, Port: o.Port}
+}
+
+func (o OpensTCP) appendTo(b []byte, family knftables.Family) []byte {
+	const flags, syn, ack = 13, 0x02, 0x10
+	if o.Port == 0 {
+		b = appendProtocol(b, unix.IPPROTO_TCP, false)
+	} else {
+		b = o.port().appendTo(b, family)
+	}
+	b = appendPayload(b, 0, payloadTransport, flags, 1)
+	b, end := beginExpr(b, "bitwise")
+	b = u32s{{unix.NFTA_BITWISE_SREG, unix.NFT_REG_1}, {unix.NFTA_BITWISE_DREG, unix.NFT_REG_1}, {unix.NFTA_BITWISE_LEN, 1}}.appendTo(b)
+	b = appendData(b, unix.NFTA_BITWISE_MASK, []byte{syn | ack})
+	b = appendData(b, unix.NFTA_BITWISE_XOR, []byte{0})
+	end(b)
+	return appendCompare(b, false, []byte{syn})
+}
+
+// IsNotTCP matches packets of all other protocols: `meta l4proto != tcp`.
+type IsNotTCP struct{}
+
+func (IsNotTCP) text(knftables.Family) string { return "meta l4proto != tcp" }
+
+func (IsNotTCP) appendTo(b []byte, _ knftables.Family) []byte {
+	return appendProtocol(b, unix.IPPROTO_TCP, true)
+}
+
+func appendProtocol(b []byte, protocol byte, not bool) []byte {
+	b = appendExpr(b, "meta", u32s{{unix.NFTA_META_DREG, unix.NFT_REG_1}, {unix.NFTA_META_KEY, unix.NFT_META_L4PROTO}})
+	return appendCompare(b, not, []byte{protocol})
 }
 
 // LimitRate matches at most this number of packets in a second, and as many at once after a pause: `limit rate 20/second burst

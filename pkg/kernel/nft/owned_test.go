@@ -31,7 +31,11 @@ func TestKernelOwnedTable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer other.Close()
+			t.Cleanup(func() {
+				if err := other.Close(); err != nil {
+					t.Error(err)
+				}
+			})
 			if err := add.run(t.Context(), other); !errors.Is(err, unix.EPERM) {
 				t.Errorf("added by another socket: %v", err)
 			}

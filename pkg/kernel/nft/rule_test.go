@@ -27,6 +27,9 @@ func ruleCases() map[string]Rule {
 		"briefly":  {Lookup{Concat{DestinationAddress, DestinationPort, Constant(7), Constant(8)}, "members"}, remember(time.Second)},
 		"long":     {remember(86399 * time.Second)},
 		"local":    {DestinationIsLocal{}, DestinationPortIs{unix.IPPROTO_UDP, 53}, Goto("target")},
+		"opens":    {OpensTCP{80}, Goto("target")},
+		"opensany": {OpensTCP{}, Goto("target")},
+		"others":   {IsNotTCP{}, Goto("target")},
 		"traced":   {LimitRate(20), SetTrace{}},
 	}
 }

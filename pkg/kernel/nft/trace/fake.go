@@ -118,6 +118,10 @@ func (f *Filter) selects(h *Headers) bool {
 	if f.From.IsValid() && !f.From.Contains(h.Source.Addr()) {
 		return false
 	}
+	const tcp, syn, ack = 6, 0x02, 0x10
+	if f.Opening && h.Protocol == tcp && h.Flags&(syn|ack) != syn {
+		return false
+	}
 	for _, to := range f.To {
 		there := to.Addr == h.Destination.Addr() || to.Addr.IsUnspecified() && to.Addr.Is4() == h.Destination.Addr().Is4()
 		if there && (to.Port == 0 || to.Port == h.Destination.Port() && to.Protocol == h.Protocol) {

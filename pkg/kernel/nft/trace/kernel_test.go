@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -78,7 +80,7 @@ func TestDecode(t *testing.T) {
 			t.Errorf("%s: %+v", name, e)
 		}
 	}
-	for code, want := range map[int32]string{unix.NFT_JUMP: "jump", 0: "drop", 1<<16 | 0: "drop", 3 | 5<<16: "queue", -99: "verdict -99"} {
+	for code, want := range map[int32]string{unix.NFT_JUMP: "jump", 0: "drop", 1 << 16: "drop", 3 | 5<<16: "queue", -99: "verdict -99"} {
 		if got := verdictName(code); got != want {
 			t.Errorf("verdict %d is %s, want %s", code, got, want)
 		}
@@ -116,7 +118,7 @@ func TestKernelTracer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		t.Cleanup(func() { conn.Close() })
 		if _, err := conn.Write([]byte("x")); err != nil {
 			t.Fatal(err)
 		}
@@ -134,6 +136,34 @@ func TestKernelTracer(t *testing.T) {
 	run(t, "add", "table", "ip", Table)
 	if _, err := Open(t.Context(), filter); !errors.Is(err, ErrRunning) {
 		t.Errorf("with a table of that name: %v", err)
+	}
+}
+
+// TestKernelExplain checks what a refused table means.
+func TestKernelExplain(t *testing.T) {
+	netns.Enter(t, "nft")
+	asked, err := netlink.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asked.Close()
+	tracer := &kernelTracer{asked: asked}
+	refused := func(index int, errno unix.Errno) error {
+		return tracer.explain(&nft.BatchError{Index: index, Errno: errno}, knftables.IPv4Family)
+	}
+	for _, errno := range []unix.Errno{unix.EINVAL, unix.EOPNOTSUPP} { // before Linux 5.12
+		if err := refused(0, errno); !errors.Is(err, ErrOldKernel) || !errors.Is(err, errno) {
+			t.Errorf("%v: %v", errno, err)
+		}
+	}
+	for _, err := range []error{refused(0, unix.EPERM), refused(3, unix.EINVAL)} {
+		if errors.Is(err, ErrOldKernel) || errors.Is(err, ErrRunning) {
+			t.Error(err)
+		}
+	}
+	run(t, "add", "table", "ip", Table)
+	if err := refused(0, unix.EPERM); !errors.Is(err, ErrRunning) {
+		t.Errorf("beside another trace: %v", err)
 	}
 }
 

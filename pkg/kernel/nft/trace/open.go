@@ -105,15 +105,19 @@ func (f *Filter) write(b *nft.Batch, family knftables.Family) {
 	b.AddOwnedTable()
 	b.AddChain(Selected, "begins the trace of a packet")
 	b.AddRule(Selected, nft.Rule{nft.LimitRate(f.PerSecond), nft.SetTrace{}})
-	for name, hook := range map[string]uint32{"select-prerouting": prerouting, "select-output": output} {
-		b.AddBaseChain(nft.Chain{Name: name, Type: "filter", Hook: hook, Priority: first})
-		for _, rule := range f.rules(family) {
-			b.AddRule(name, rule)
-		}
+	hooked := func(name string, hook uint32, priority int32) {
+		b.AddBaseChain(nft.Chain{Name: name, Type: "filter", Hook: hook, Priority: priority})
 	}
-	for name, hook := range map[string]uint32{AfterPrerouting: prerouting, AfterOutput: output, AfterInput: input, AfterPostrouting: postrouting} {
-		b.AddBaseChain(nft.Chain{Name: name, Type: "filter", Hook: hook, Priority: last})
+	hooked("select-prerouting", prerouting, first)
+	hooked("select-output", output, first)
+	for _, rule := range f.rules(family) {
+		b.AddRule("select-prerouting", rule)
+		b.AddRule("select-output", rule)
 	}
+	hooked(AfterPrerouting, prerouting, last)
+	hooked(AfterOutput, output, last)
+	hooked(AfterInput, input, last)
+	hooked(AfterPostrouting, postrouting, last)
 }
 
 // rules select packets of a family, one rule for each destination.
@@ -136,12 +140,25 @@ func (f *Filter) rules(family knftables.Family) (rules []nft.Rule) {
 		case d.Addr.IsValid():
 			rule = append(rule, nft.DestinationIs(d.Addr))
 		}
-		if d.Port != 0 {
-			rule = append(rule, nft.DestinationPortIs{Protocol: d.Protocol, Port: d.Port})
+		for _, part := range f.parts(d) {
+			rules = append(rules, slices.Concat(rule, part, nft.Rule{nft.Goto(Selected)}))
 		}
-		rules = append(rules, append(rule, nft.Goto(Selected)))
 	}
 	return rules
+}
+
+// parts select packets to an address by protocol, port and flags: each part is of one rule.
+func (f *Filter) parts(d Destination) []nft.Rule {
+	switch {
+	case f.Opening && d.Port == 0:
+		return []nft.Rule{{nft.OpensTCP{}}, {nft.IsNotTCP{}}}
+	case f.Opening && d.Protocol == unix.IPPROTO_TCP:
+		return []nft.Rule{{nft.OpensTCP{Port: d.Port}}}
+	case d.Port != 0:
+		return []nft.Rule{{nft.DestinationPortIs{Protocol: d.Protocol, Port: d.Port}}}
+	default:
+		return []nft.Rule{{}}
+	}
 }
 
 // otherOwner returns ErrRunning if a family's table exists.

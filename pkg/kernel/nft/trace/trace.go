@@ -12,8 +12,10 @@ const (
 	Table = "kube-proxy-trace"
 	// Selected is the chain in which a packet's trace begins.
 	Selected = "selected"
-	// AfterPrerouting, AfterOutput, AfterInput and AfterPostrouting are chains without rules that come last in their hook. An
-	// event there shows what became of the packet's addresses.
+)
+
+// The chains without rules that come last in their hook. An event there shows what became of the packet's addresses.
+const (
 	AfterPrerouting  = "after-prerouting"
 	AfterOutput      = "after-output"
 	AfterInput       = "after-input"
@@ -38,6 +40,8 @@ type Filter struct {
 	From netip.Prefix
 	// To are the destinations; none are all, and need From.
 	To []Destination
+	// Opening selects only those segments of TCP that open a connection, and all packets of other protocols.
+	Opening bool
 	// PerSecond is the largest number of packets that are traced in a second, in each IP family.
 	PerSecond uint32
 }
