@@ -220,8 +220,8 @@ func (w *way) send(t *testing.T, kernel *trace.Fake) {
 	}
 }
 
-// TestAccounts compares the accounts of packets with golden files, for a pipe and for a terminal of 60 columns.
-func TestAccounts(t *testing.T) {
+// TestGoldenAccounts compares the accounts of packets with golden files, for a pipe and for a terminal of 60 columns.
+func TestGoldenAccounts(t *testing.T) {
 	for name, way := range ways() {
 		t.Run(name, func(t *testing.T) {
 			shown, r, err := follow(t, 10, func(kernel *trace.Fake) { way.send(t, kernel) })

@@ -85,12 +85,8 @@ func (d *Description) decodeRule(m netlink.Message) {
 		switch name := netlink.String(netlink.Attr(e.Data, unix.NFTA_EXPR_NAME)); name {
 		case "reject":
 			d.Rejects = true
-		case "masq":
-			d.Masquerades = true
 		case "target":
-			target := netlink.String(netlink.Attr(data, compatName))
-			d.Rejects = d.Rejects || target == "REJECT"
-			d.Masquerades = d.Masquerades || target == "MASQUERADE"
+			d.Rejects = d.Rejects || netlink.String(netlink.Attr(data, compatName)) == "REJECT"
 		case "match":
 			if netlink.String(netlink.Attr(data, compatName)) == "comment" {
 				d.Comment = unix.ByteSliceToString(netlink.Attr(data, compatInfo))

@@ -125,8 +125,8 @@ type Description struct {
 	Priority int32
 	// Type is a base chain's: filter, nat or route.
 	Type string
-	// Rejects and Masquerades report that the rule has such a statement.
-	Rejects, Masquerades bool
+	// Rejects reports that the rule has a statement that rejects.
+	Rejects bool
 	// Comment is the rule's.
 	Comment string
 }
