@@ -5,12 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
-
-// maxCounterBytes is the most memory of the counters of one family, unless --connection-counters sets what is counted.
-const maxCounterBytes = 64 << 20
 
 // autoCounters lets the memory decide what is counted.
 const autoCounters = "auto"
@@ -41,14 +37,3 @@ func (l *counterLevel) Set(text string) error {
 
 // Type returns the name of the value in the help.
 func (*counterLevel) Type() string { return "level" }
-
-// counters returns the limits of the nftables mode. In iptables mode every rule counts.
-func (l *counterLevel) counters() backend.CounterLimits {
-	limits := backend.CounterLimits{Size: nft.CounterSize(), Limit: maxCounterBytes}
-	for _, level := range l.levels() {
-		if level.String() == string(*l) {
-			limits.Counting, limits.Limit = level, 0
-		}
-	}
-	return limits
-}

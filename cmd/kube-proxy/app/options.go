@@ -25,7 +25,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 )
 
@@ -60,7 +59,7 @@ type runOptions struct {
 	// connections selects the metrics of connections.
 	connections metrics.ConnectionLevel
 	// counters limits what the rules count.
-	counters backend.CounterLimits
+	counters counterLevel
 	// gates are the feature gates.
 	gates features.Gates
 	// flags are all flags with their values, of the gates those in force.
@@ -81,7 +80,7 @@ func newOptions() *options {
 }
 
 func (o *options) runOptions(l *loaded, flags *pflag.FlagSet) runOptions {
-	run := runOptions{master: o.master, manifests: o.manifests, cleanup: o.cleanup, initOnly: o.initOnly, relistGuard: o.relistGuard, connections: o.connections, counters: o.counters.counters(), gates: l.features.Gates}
+	run := runOptions{master: o.master, manifests: o.manifests, cleanup: o.cleanup, initOnly: o.initOnly, relistGuard: o.relistGuard, connections: o.connections, counters: o.counters, gates: l.features.Gates}
 	run.check, run.flags = l.check, map[string]string{}
 	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
 	run.flags["feature-gates"] = l.features.InForce() // a gate may have been set by the file

@@ -74,7 +74,7 @@ type process struct {
 func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) (*process, error) {
 	p := &process{cfg: cfg, opts: opts}
 	var err error
-	if p.mode, p.others, err = chooseMode(cfg, opts.counters); err != nil {
+	if p.mode, p.others, err = chooseMode(cfg, opts.counters.limits()); err != nil {
 		return nil, err
 	}
 	if p.name, err = nodeName(cfg.HostnameOverride, os.Hostname); err != nil {

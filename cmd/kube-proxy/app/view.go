@@ -21,7 +21,7 @@ func (p *process) view(rules backend.Backend, started time.Time) *view.Observer 
 	counter, _ := rules.(backend.ConnectionCounter)
 	return view.New(view.Config{
 		Version: version.Get().GitVersion, Mode: string(p.cfg.EffectiveMode()), Started: started, Families: p.families.All, Node: p.name,
-		Renderers: renderers(p.cfg, p.opts.counters),
+		Renderers: renderers(p.cfg, p.opts.counters.limits()),
 		Unowned:   p.builder.Unowned, Counter: counter, Clock: clock.RealClock{},
 	})
 }

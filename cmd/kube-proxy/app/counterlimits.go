@@ -1,0 +1,22 @@
+//go:build linux
+
+package app
+
+import (
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+)
+
+// maxCounterBytes is the most memory of the counters of one family, unless --connection-counters sets what is counted.
+const maxCounterBytes = 64 << 20
+
+// limits returns the limits of the nftables mode. In iptables mode every rule counts.
+func (l *counterLevel) limits() backend.CounterLimits {
+	limits := backend.CounterLimits{Size: nft.CounterSize(), Limit: maxCounterBytes}
+	for _, level := range l.levels() {
+		if level.String() == string(*l) {
+			limits.Counting, limits.Limit = level, 0
+		}
+	}
+	return limits
+}
