@@ -88,11 +88,12 @@ image-packages: ## pin the newest Debian packages of the image's release in buil
 	@build/need.sh go
 	@go run -C build/image . -update -cache $(CURDIR)/.cache/deb
 
-lint: $(LINTER) $(DEADCODE) ## vet, golangci-lint (pinned in build/tools) and a search for dead code; check that generated code is up to date
+lint: $(LINTER) $(DEADCODE) ## vet, golangci-lint (pinned in build/tools) and a search for dead code, and that other systems' commands compile; check that generated code is up to date
 	@for module in $(MODULES); do \
 		echo "lint $$module"; \
 		(cd $$module && go vet ./... && $(CURDIR)/$(LINTER) run --config $(CURDIR)/.golangci.yml ./...); \
 	done
+	@for system in darwin windows; do echo "vet for $$system"; GOOS=$$system go vet ./cmd/kube-proxy; done
 	@build/deadcode.sh $(CURDIR)/$(DEADCODE)
 	@build/codegen/verify.sh
 
