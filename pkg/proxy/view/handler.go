@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -17,18 +16,15 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-const (
-	// countTimeout bounds the reading of the kernel's counters for one request.
-	countTimeout = 2 * time.Second
-	// answerTimeout bounds one request: a list of 45,000 Services takes about a second.
-	answerTimeout = 30 * time.Second
-)
+// countTimeout bounds the reading of the kernel's counters for one request.
+const countTimeout = 2 * time.Second
 
-// Handler serves the API below v1alpha1.Path. It serves only local clients (see guard), changes nothing and serves no
+// Handler serves the API below v1alpha1.Path. It serves only local clients (see LocalOnly), changes nothing and serves no
 // secrets: it knows Services, EndpointSlices and the Node.
 type Handler struct {
 	observer *Observer
 	mux      *http.ServeMux
+	local    http.Handler
 	// counting admits one reading of the kernel's counters at a time, comparing one of its rules.
 	counting, comparing chan struct{}
 	// rested is when the rules may be read again; comparing guards it.
@@ -47,33 +43,19 @@ func NewHandler(o *Observer) *Handler {
 		"/rules":      func(r *http.Request) (any, error) { return o.State().Ruleset(r.URL.Query().Get("mode")) },
 		"/comparison": h.compare,
 		"/repairs":    func(*http.Request) (any, error) { return o.Repairs(), nil },
+		"/history":    func(*http.Request) (any, error) { return o.History(), nil },
 	} {
 		h.mux.Handle(v1alpha1.Path+path, respond(answer))
 	}
 	h.mux.Handle("/", respond(func(*http.Request) (any, error) {
 		return nil, &httpError{http.StatusNotFound, "there is no such path; docs/api.md lists all"}
 	}))
+	h.local = LocalOnly(h.mux)
 	return h
 }
 
 // ServeHTTP serves one request.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	header := w.Header()
-	header.Set("Cache-Control", "no-store")
-	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Cross-Origin-Resource-Policy", "same-origin")
-	if err := guard(r); err != nil {
-		if err.code == http.StatusMethodNotAllowed {
-			header.Set("Allow", "GET, HEAD")
-		}
-		fail(w, err)
-		return
-	}
-	// Without a deadline a client that does not read would hold the response in memory. The error means that the
-	// connection cannot have one.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout))
-	h.mux.ServeHTTP(w, r)
-}
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.local.ServeHTTP(w, r) }
 
 // httpError is an error with its status code.
 type httpError struct {
@@ -82,52 +64,6 @@ type httpError struct {
 }
 
 func (e *httpError) Error() string { return e.text }
-
-// guard rejects requests that are not a local user's: of other methods than GET and HEAD, from other machines and pods
-// (the address may be one that the whole network reaches, for metrics), and those that a web page sends through a name
-// that it has pointed to this address (DNS rebinding).
-func guard(r *http.Request) *httpError {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return &httpError{http.StatusMethodNotAllowed, "the API is read-only: use GET"}
-	}
-	client, err := netip.ParseAddrPort(r.RemoteAddr)
-	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if err != nil || !isLocalClient(client.Addr().Unmap(), local) {
-		return &httpError{http.StatusForbidden, "the API serves local clients only: run the command on the node, in the pod (kubectl exec), or through kubectl port-forward"}
-	}
-	if !isOwnHost(r.Host, local) {
-		return &httpError{http.StatusMisdirectedRequest, fmt.Sprintf("the Host header %q is neither localhost nor the address of this server", r.Host)}
-	}
-	return nil
-}
-
-// isLocalClient reports whether a request comes from this machine: from a loopback address, or from the address that it
-// was sent to. No other machine can complete a TCP handshake with these sources.
-func isLocalClient(client netip.Addr, local net.Addr) bool {
-	return client.IsLoopback() || local != nil && client == addrOf(local)
-}
-
-func addrOf(a net.Addr) netip.Addr {
-	parsed, _ := netip.ParseAddrPort(a.String()) // invalid for others than TCP
-	return parsed.Addr().Unmap()
-}
-
-// isOwnHost reports whether a Host header is localhost, a loopback address, or the address that the request was sent to.
-func isOwnHost(host string, local net.Addr) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	if host == "localhost" {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
-		if unbracketed := len(host) > 2 && host[0] == '['; unbracketed {
-			addr, err = netip.ParseAddr(host[1 : len(host)-1])
-		}
-	}
-	return err == nil && (addr.IsLoopback() || local != nil && addr.Unmap() == addrOf(local))
-}
 
 // respond serves what answer returns: an object, a stream, or an error.
 func respond(answer func(*http.Request) (any, error)) http.Handler {

@@ -221,6 +221,7 @@ func TestHandler(t *testing.T) {
 		{"/snapshot", 200, `"slices":[{"name":"web-1"`},
 		{"/plan", 200, `"service":"default/web:http"`},
 		{"/repairs", 200, `"items":[]`},
+		{"/history", 200, `"items":[{"start":"2026-11-22T08:01:00Z","syncs":0`},
 		{"/rules", 200, `"mode":"nftables","families":[{"family":"IPv4","rules":"rules of 2 frontends"}]`},
 		{"/rules?mode=ebpf", 400, `mode \"ebpf\" has no rules: write nftables`},
 		{"/comparison", 200, `"items":[{"family":"IPv4","object":"map services","missing":["a"]}]`},

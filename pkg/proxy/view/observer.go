@@ -54,6 +54,7 @@ type Observer struct {
 	// changes are the last changes of Services since the first successful sync.
 	changes map[cluster.ServiceName]change
 	repairs []v1alpha1.Repair
+	history history
 }
 
 // change is the last change of a Service. A zero programmed means that it is not in force yet.
@@ -89,7 +90,7 @@ func (o *Observer) Synced(s *proxy.Sync) {
 	for _, result := range s.Results {
 		o.refused = append(o.refused, result.Refused...)
 	}
-	o.noteChanges(s)
+	o.history.add(o.last, s.Finished, o.noteChanges(s))
 	o.seen, o.queued = s.After, time.Time{}
 	if s.Err() != nil {
 		return
@@ -104,17 +105,18 @@ func (o *Observer) Synced(s *proxy.Sync) {
 	o.snapshot, o.plan, o.synced = s.After, s.Plan, s.Finished
 }
 
-// noteChanges records which Services changed since the previous sync. Everything that is programmed until the first
-// success is new and no change.
-func (o *Observer) noteChanges(s *proxy.Sync) {
+// noteChanges records which Services changed since the previous sync, and returns their number. Everything that is
+// programmed until the first success is new and no change.
+func (o *Observer) noteChanges(s *proxy.Sync) (changes int) {
 	if o.synced.IsZero() {
-		return
+		return 0
 	}
 	arrived := o.queued
 	if arrived.IsZero() {
 		arrived = s.Started
 	}
 	for name, changed := range cluster.Changes(o.seen.Services, s.After.Services) {
+		changes++
 		if !changed.Is {
 			delete(o.changes, name)
 			continue
@@ -125,6 +127,7 @@ func (o *Observer) noteChanges(s *proxy.Sync) {
 			o.pending = append(o.pending, name)
 		}
 	}
+	return changes
 }
 
 // Drifted records a repair.

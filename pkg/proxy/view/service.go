@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,6 +12,29 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
+
+// Outline is what a long list needs of a Service.
+type Outline struct {
+	Service   *cluster.Service
+	Endpoints v1alpha1.EndpointCounts
+	// Problems are the reasons why connections fail on this node.
+	Problems []v1alpha1.Problem
+}
+
+// Outlines returns all Services, sorted by namespace and name. It costs much less than Services.
+func (s *State) Outlines() iter.Seq[Outline] {
+	return func(yield func(Outline) bool) {
+		for name, service := range s.Snapshot.Services.All() {
+			planned, ok := s.Plan.Services.Get(name)
+			if !ok {
+				planned = &plan.Service{}
+			}
+			if !yield(Outline{service, countEndpoints(service), s.problems(service, planned)}) {
+				return
+			}
+		}
+	}
+}
 
 // service describes a Service, with full also its endpoints. counts may be nil.
 func (s *State) service(of *cluster.Service, counts *backend.Connections, full bool) *v1alpha1.Service {
