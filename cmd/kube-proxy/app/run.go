@@ -136,7 +136,8 @@ func (p *process) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, rules.Close()) }()
 
-	measured := p.metrics(rules, started)
+	counter := sharedCounter(rules)
+	measured := p.metrics(rules, counter, started)
 	in, err := openInputs(ctx, p.cfg, p.name, p.opts, apiserver.Options{OnDoubt: func(apiserver.Doubt) { measured.RelistHeld() }, OnFailure: measured.WatchFailing})
 	if err != nil {
 		return err
@@ -144,7 +145,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	if err := publishConfig(p.cfg); err != nil {
 		return err
 	}
-	shown := p.view(rules, started)
+	shown := p.view(counter, started)
 	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.name, recorder: in.recorder, api: view.NewHandler(shown)}
 	turn := standby.New(standby.Config{
 		Lock: netlock.Name, Owner: owner(string(p.cfg.EffectiveMode())), Serve: serving.standby(in.complete),

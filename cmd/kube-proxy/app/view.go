@@ -17,8 +17,7 @@ import (
 )
 
 // view makes the observer that the API serves.
-func (p *process) view(rules backend.Backend, started time.Time) *view.Observer {
-	counter, _ := rules.(backend.ConnectionCounter)
+func (p *process) view(counter backend.ConnectionCounter, started time.Time) *view.Observer {
 	return view.New(view.Config{
 		Version: version.Get().GitVersion, Mode: string(p.cfg.EffectiveMode()), Started: started, Families: p.families.All, Node: p.name,
 		Renderers: renderers(p.cfg, p.opts.counters.limits()),

@@ -80,6 +80,8 @@ type ConnectionCounter interface {
 
 // Connections are counters of the kernel. What was not counted is absent.
 type Connections struct {
+	// At is when a SharedCounter began to read them; zero without one.
+	At time.Time
 	// Frontends counts the connections that were sent to an endpoint. A retransmitted first packet counts again.
 	Frontends map[plan.Frontend]uint64
 	// Refused counts the packets that were rejected or dropped because there is no endpoint.
@@ -95,6 +97,9 @@ func NewConnections() *Connections {
 
 // Add adds the counters of another family.
 func (c *Connections) Add(o *Connections) {
+	if c.At.IsZero() || o.At.Before(c.At) {
+		c.At = o.At
+	}
 	maps.Copy(c.Frontends, o.Frontends)
 	maps.Copy(c.Refused, o.Refused)
 	maps.Copy(c.Endpoints, o.Endpoints)

@@ -79,8 +79,7 @@ func (p servicePort) values() []string { return []string{p.port, p.protocol, p.n
 
 // newConnections returns such a collector; nil if none is wanted, or if the backend does not count.
 func newConnections(config *Config) *connections {
-	counter, ok := config.Backend.(backend.ConnectionCounter)
-	if !ok || config.Connections == NoConnections || config.Connections == "" {
+	if config.Counter == nil || config.Connections == NoConnections || config.Connections == "" {
 		return nil
 	}
 	labels := []string{portLabel, protocolLabel, serviceNameLabel, serviceNamespaceLabel}
@@ -89,7 +88,7 @@ func newConnections(config *Config) *connections {
 			"New connections to a port of a Service that were sent to an endpoint, as the kernel counted them on this node. A repeated first packet counts again.", labels...),
 		failures: counters(own, "connection_read_failures_total",
 			"Scrapes that could not read the kernel's counters of connections; these metrics kept their values.", familyLabel),
-		counter: counter, families: config.Families,
+		counter: config.Counter, families: config.Families,
 		plans: map[cluster.Family]*plan.Plan{}, known: map[cluster.Family]*plan.Plan{},
 		ofFrontends: readings[plan.Frontend]{}, ofEndpoints: readings[backend.EndpointCounter]{},
 		byPort: newSeries[servicePort](labels),

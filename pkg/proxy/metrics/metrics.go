@@ -29,9 +29,10 @@ type Config struct {
 	Backend backend.Backend
 	// LocalhostRejected reports whether plans reject connections on loopback addresses (plan.Localhost).
 	LocalhostRejected bool
-	// Connections selects the metrics of connections, for Backends that count them (backend.ConnectionCounter). Empty means
-	// none.
+	// Connections selects the metrics of connections. Empty means none.
 	Connections ConnectionLevel
+	// Counter reads the kernel's counters of connections; nil if the backend has none.
+	Counter backend.ConnectionCounter
 }
 
 // names returns the metric names of the backend, empty ones if it has none.

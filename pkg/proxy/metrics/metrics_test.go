@@ -86,7 +86,7 @@ func newCounting(t *testing.T, level ConnectionLevel) *fixture {
 	f := &fixture{t: t, registry: metrics.NewKubeRegistry(), options: &plan.Options{}, kernel: newKernelConnections()}
 	f.Metrics = New(Config{
 		Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Start: start, Snapshot: f.snapshot,
-		Backend: f, LocalhostRejected: true, Connections: level,
+		Backend: f, LocalhostRejected: true, Connections: level, Counter: f,
 	}, f.registry.MustRegister)
 	return f
 }

@@ -25,15 +25,15 @@ type Handler struct {
 	observer *Observer
 	mux      *http.ServeMux
 	local    http.Handler
-	// counting admits one reading of the kernel's counters at a time, comparing one of its rules.
-	counting, comparing chan struct{}
+	// comparing admits one comparison with the kernel's rules at a time.
+	comparing chan struct{}
 	// rested is when the rules may be read again; comparing guards it.
 	rested time.Time
 }
 
 // NewHandler returns the handler of the API.
 func NewHandler(o *Observer) *Handler {
-	h := &Handler{observer: o, mux: http.NewServeMux(), counting: make(chan struct{}, 1), comparing: make(chan struct{}, 1)}
+	h := &Handler{observer: o, mux: http.NewServeMux(), comparing: make(chan struct{}, 1)}
 	for path, answer := range map[string]func(*http.Request) (any, error){
 		"/info":     func(*http.Request) (any, error) { return o.State().Describe(), nil },
 		"/services": h.services, "/services/{namespace}/{name}": h.service,
@@ -123,20 +123,14 @@ func filter(r *http.Request) (f Filter, err error) {
 	return f, nil
 }
 
-// counted reads the counters of a selection of routes if the request asks for them. Of several requests one reads at a time.
-func (h *Handler) counted(r *http.Request, s *State, endpoints bool, of func(yield func(*plan.Route) bool)) (*backend.Connections, string, error) {
+// counted reads the counters of a selection of routes if the request asks for them.
+func counted(r *http.Request, s *State, endpoints bool, of func(yield func(*plan.Route) bool)) (*backend.Connections, string, error) {
 	wanted, err := parameter(r, "connections")
 	if err != nil || !wanted {
 		return nil, "", err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), countTimeout)
 	defer cancel()
-	select {
-	case h.counting <- struct{}{}:
-		defer func() { <-h.counting }()
-	case <-ctx.Done():
-		return nil, "another request reads the counters; try again", nil
-	}
 	counts, err := s.Connections(ctx, of, endpoints)
 	if err != nil {
 		return nil, err.Error(), nil
@@ -150,7 +144,7 @@ func (h *Handler) services(r *http.Request) (any, error) {
 		return nil, err
 	}
 	s := h.observer.State()
-	counts, failed, err := h.counted(r, s, false, s.Routes(f))
+	counts, failed, err := counted(r, s, false, s.Routes(f))
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +154,7 @@ func (h *Handler) services(r *http.Request) (any, error) {
 func (h *Handler) service(r *http.Request) (any, error) {
 	s := h.observer.State()
 	name := cluster.ServiceName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
-	counts, failed, err := h.counted(r, s, true, s.RoutesOf(name))
+	counts, failed, err := counted(r, s, true, s.RoutesOf(name))
 	if err != nil {
 		return nil, err
 	}

@@ -278,16 +278,32 @@ func TestCountersFail(t *testing.T) {
 			t.Errorf("got %q, want %q", service.ConnectionsError, test.want)
 		}
 	}
-	busy := NewHandler(observed(t, objects, counter{}))
-	busy.counting <- struct{}{}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	w := get(busy, v1alpha1.Path+"/services?connections=true", func(r *http.Request) {
-		*r = *r.WithContext(context.WithValue(ended, http.LocalAddrContextKey, r.Context().Value(http.LocalAddrContextKey)))
+}
+
+// slowly is a counter that takes a second.
+type slowly struct{ counter }
+
+func (c slowly) Connections(ctx context.Context, family cluster.Family, routes iter.Seq[*plan.Route], endpoints bool) (*backend.Connections, error) {
+	time.Sleep(time.Second)
+	return c.counter.Connections(ctx, family, routes, endpoints)
+}
+
+// TestTimeOfCounters checks that answers have the time at which their counters were read, from which clients compute rates.
+func TestTimeOfCounters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := backend.NewSharedCounter(slowly{})
+		h := NewHandler(observed(t, objects, shared))
+		go func() { _, _ = shared.Connections(t.Context(), cluster.IPv4, func(func(*plan.Route) bool) {}, false) }()
+		synctest.Wait()
+		began := time.Now().Add(time.Second) // after the other reader
+		if list := decode[v1alpha1.ServiceList](t, get(h, v1alpha1.Path+"/services?connections=true")); !list.Time.Equal(began) {
+			t.Errorf("the list is of %s, its counters of %s", list.Time, began)
+		}
+		began = time.Now()
+		if web := decode[v1alpha1.Service](t, get(h, v1alpha1.Path+"/services/default/web?connections=true")); !web.Time.Equal(began) {
+			t.Errorf("the Service is of %s, its counters of %s", web.Time, began)
+		}
 	})
-	if list := decode[v1alpha1.ServiceList](t, w); !strings.Contains(list.ConnectionsError, "another request") {
-		t.Errorf("while another request reads the counters: %+v", list)
-	}
 }
 
 // TestObserverChanges proves what is known of the last change of a Service: nothing after the start, then when it arrived,

@@ -67,8 +67,8 @@ func (s *State) service(of *cluster.Service, counts *backend.Connections, full b
 	}
 	out.Problems = s.problems(of, planned)
 	if full {
-		now := s.Now
-		out.Time = &now
+		at := s.readAt(counts)
+		out.Time = &at
 		s.addEndpoints(out, of, planned, counts)
 		for _, slice := range of.Slices {
 			out.Slices = append(out.Slices, sliceOf(of.Name, slice))

@@ -137,6 +137,14 @@ func (s *State) Connections(ctx context.Context, routes iter.Seq[*plan.Route], e
 	return all, nil
 }
 
+// readAt returns when counters were read, or the state's time.
+func (s *State) readAt(counts *backend.Connections) time.Time {
+	if counts == nil || counts.At.IsZero() {
+		return s.Now
+	}
+	return counts.At
+}
+
 // of selects the routes of a family.
 func of(family cluster.Family, routes iter.Seq[*plan.Route]) iter.Seq[*plan.Route] {
 	return func(yield func(*plan.Route) bool) {

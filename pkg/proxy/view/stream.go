@@ -15,7 +15,7 @@ type stream func(encoder *json.Encoder, w io.Writer)
 // list streams a ServiceList. failed is why there are no counters.
 func (s *State) list(f Filter, counts *backend.Connections, failed string) stream {
 	return func(encoder *json.Encoder, w io.Writer) {
-		head := v1alpha1.ServiceList{TypeMeta: v1alpha1.Meta(v1alpha1.KindServiceList), Time: s.Now,
+		head := v1alpha1.ServiceList{TypeMeta: v1alpha1.Meta(v1alpha1.KindServiceList), Time: s.readAt(counts),
 			Unowned: s.UnownedSlices(f), ConnectionsError: failed}
 		streamItems(encoder, w, head, func(yield func(any) bool) {
 			for service := range s.Services(f, counts) {

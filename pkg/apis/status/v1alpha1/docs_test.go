@@ -37,8 +37,8 @@ kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A
   from the address that they connect to. Others get 403. Use ` + "`kubectl exec` or `kubectl port-forward`" + ` to reach it from elsewhere.
 * **Not for web pages.** A Host header other than localhost, a loopback address or the server's own address gets 421, so that no
   page can read it by pointing a name to this address (DNS rebinding).
-* **On demand.** Nothing is computed before somebody asks. Counters are read from the kernel for the request, one request at a
-  time and within 2 seconds; if that fails the rest of the answer is complete, and connectionsError says why. For /comparison
+* **On demand.** Nothing is computed before somebody asks. Counters are read from the kernel after the request and within 2
+  seconds, by one reader at a time for the API, metrics and the status page; requests that wait share the next reading. If that fails the rest of the answer is complete, and connectionsError says why. For /comparison
   the proxy reads all of its rules from the kernel, within 30 seconds, and then pauses four times as long as that took.
 * **Consistent.** Everything but /info is the state that was last put in force in all IP families. /info shows the last sync, too,
   which may have failed.
@@ -48,17 +48,9 @@ kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A
 
 // TestDocs compares docs/api.md with the types: every struct with its comment, and its fields with theirs.
 func TestDocs(t *testing.T) {
-	var declarations []ast.Decl
-	for _, name := range []string{"types.go", "trace.go"} {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		declarations = append(declarations, file.Decls...)
-	}
 	var b strings.Builder
 	b.WriteString(head)
-	for _, declaration := range declarations {
+	for _, declaration := range declarations(t, "types.go", "history.go", "trace.go") {
 		types, ok := declaration.(*ast.GenDecl)
 		if !ok || types.Tok != token.TYPE {
 			continue
@@ -95,6 +87,19 @@ func TestDocs(t *testing.T) {
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("docs/api.md differs (-file +now); run make docs:\n%s", diff)
 	}
+}
+
+// declarations returns those of several files.
+func declarations(t *testing.T, files ...string) (all []ast.Decl) {
+	t.Helper()
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, file.Decls...)
+	}
+	return all
 }
 
 // row is a field's row. A field that shares the comment of the one before has it too.
