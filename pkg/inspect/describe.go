@@ -103,7 +103,7 @@ func healthText(h *v1alpha1.HealthCheck) string {
 }
 
 func changeText(c *v1alpha1.Change, now time.Time) string {
-	text := ago(now, c.Arrived) + " ago, "
+	text := Ago(now, c.Arrived) + " ago, "
 	if c.Seconds == nil {
 		return text + "not programmed yet"
 	}

@@ -98,7 +98,7 @@ func (p Print) row(s *v1alpha1.Service, now time.Time, rates *Rates) []string {
 		}
 		changed := "-"
 		if s.Changed != nil {
-			changed = ago(now, s.Changed.Arrived)
+			changed = Ago(now, s.Changed.Arrived)
 		}
 		row = []string{s.Name, p.few(s.ClusterIPs), p.few(slices.Concat(s.LoadBalancerIPs, s.ExternalIPs)), p.few(portTexts(s.Ports)),
 			s.InternalTrafficPolicy + "/" + s.ExternalTrafficPolicy, ready, strconv.Itoa(s.Endpoints.Local),
@@ -133,17 +133,21 @@ func portText(port v1alpha1.Port) string {
 
 // statusText names the problems of a Service, each once.
 func statusText(s *v1alpha1.Service) string {
-	var reasons []string
-	for _, problem := range s.Problems {
+	return cmp.Or(strings.Join(Reasons(s.Problems), ","), "OK")
+}
+
+// Reasons returns the reasons of problems, each once.
+func Reasons(problems []v1alpha1.Problem) (reasons []string) {
+	for _, problem := range problems {
 		if !slices.Contains(reasons, problem.Reason) {
 			reasons = append(reasons, problem.Reason)
 		}
 	}
-	return cmp.Or(strings.Join(reasons, ","), "OK")
+	return reasons
 }
 
-// ago formats how long ago a time was.
-func ago(now, at time.Time) string {
+// Ago formats how long ago a time was, as kubectl does.
+func Ago(now, at time.Time) string {
 	d := max(0, now.Sub(at))
 	switch {
 	case d < time.Minute:

@@ -76,6 +76,9 @@ var rows = []row{
 	{"pkg/proxy/rivals/...", observed},
 	{"pkg/proxy/view/...", append([]string{"pkg/apis/status/..."}, observed...)},
 
+	// The status page of a running proxy.
+	{"pkg/proxy/page/...", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/proxy", "pkg/proxy/view", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
+
 	// The loop: it imports no backend, door or observer, and only the common part of the sources.
 	{"pkg/proxy", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source", "pkg/logonce"}},
 

@@ -5,6 +5,7 @@ package app
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/netip"
 	"os/exec"
@@ -240,7 +241,7 @@ func (w *trial) stopped(do func()) {
 	}
 }
 
-// guarded asks the API from this node and from a pod. The proxy listens on all addresses.
+// guarded asks the API and the status page from this node and from a pod. The proxy listens on all addresses.
 func (w *trial) guarded(mode string) {
 	w.Helper()
 	for _, test := range []struct {
@@ -253,16 +254,19 @@ func (w *trial) guarded(mode string) {
 		{w.lab.Node1.Pods[0], w.lab.Node1.IPv4.String() + ":10249", http.StatusForbidden},
 		{w.lab.Node2.Host, w.lab.Node1.IPv4.String() + ":10249", http.StatusForbidden},
 	} {
-		client := http.Client{Transport: &http.Transport{DialContext: test.from.Dial, DisableKeepAlives: true}}
-		response, err := client.Get("http://" + test.to + v1alpha1.Path + "/info")
-		if err != nil {
-			w.Fatalf("%s from %s: %v", test.to, test.from.Name, err)
-		}
-		var info v1alpha1.Info
-		err = json.NewDecoder(response.Body).Decode(&info)
-		response.Body.Close()
-		if response.StatusCode != test.want || err != nil || test.want == http.StatusOK && info.Mode != mode {
-			w.Errorf("%s from %s: %s, want %d: %+v, %v", test.to, test.from.Name, response.Status, test.want, info, err)
+		for path, shown := range map[string]string{
+			v1alpha1.Path + "/info": `"mode":"` + mode + `"`, "/": `<dt>Mode</dt><dd>` + mode + `</dd>`, "/services/default/shop": "10.244.2.3:8080",
+		} {
+			client := http.Client{Transport: &http.Transport{DialContext: test.from.Dial, DisableKeepAlives: true}}
+			response, err := client.Get("http://" + test.to + path)
+			if err != nil {
+				w.Fatalf("%s from %s: %v", test.to, test.from.Name, err)
+			}
+			body, err := io.ReadAll(response.Body)
+			response.Body.Close()
+			if response.StatusCode != test.want || err != nil || strings.Contains(string(body), shown) != (test.want == http.StatusOK) {
+				w.Errorf("%s%s from %s: %s, want %d: %s, %v", test.to, path, test.from.Name, response.Status, test.want, body, err)
+			}
 		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/page"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/standby"
@@ -154,6 +155,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, turn.Release()) }()
 	watch := p.watch(ctx, in, measured)
 	checker := p.checker(watch, measured)
+	serving.page = page.New(page.Config{Observer: shown, Healthy: checker.Healthy, Waiting: watch.WaitingFor})
 	observers := append(p.observers(ctx, in.recorder, checker, measured), watch, shown,
 		conntrack.New(conntrack.Config{Families: p.families.All, Table: flows, Swept: measured.ConntrackSwept}),
 		proxy.NewAfterSync(func(context.Context) { finishColdStart() }))

@@ -36,6 +36,8 @@ type servers struct {
 	recorder proxy.Recorder
 	// api serves what the commands read of a running proxy.
 	api http.Handler
+	// page is the status page for people.
+	page http.Handler
 }
 
 // health serves /healthz and /livez.
@@ -59,7 +61,7 @@ func (s *servers) standby(ready func() bool) func(ctx context.Context, waitingFo
 // metrics serves /metrics and the other pages.
 func (s *servers) metrics() part {
 	pages := &metrics.Pages{
-		Mode: string(s.cfg.EffectiveMode()), Metrics: legacyregistry.HandlerWithReset(), Profiling: s.cfg.EnableProfiling, API: s.api,
+		Mode: string(s.cfg.EffectiveMode()), Metrics: legacyregistry.HandlerWithReset(), Profiling: s.cfg.EnableProfiling, API: s.api, Page: s.page,
 	}
 	if s.opts.gates.ComponentStatusz {
 		pages.Statusz = &metrics.Statusz{Start: time.Now()}

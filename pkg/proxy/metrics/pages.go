@@ -28,6 +28,8 @@ type Pages struct {
 	Flagz   *Flagz
 	// API serves /api/ unless nil.
 	API http.Handler
+	// Page serves / and /services/NAMESPACE/NAME unless nil: the status page for people.
+	Page http.Handler
 }
 
 // Handler returns a handler for /healthz, /metrics, /metrics/slis, /proxyMode, /configz (configurations registered
@@ -51,6 +53,11 @@ func (p *Pages) Handler() http.Handler {
 	}
 	if p.API != nil {
 		mux.Handle("/api/", p.API)
+	}
+	if p.Page != nil {
+		mux.ServeMux.Handle("/{$}", p.Page)
+		mux.ServeMux.Handle("/services/{namespace}/{name}", p.Page)
+		mux.paths = append(mux.paths, "/")
 	}
 	if p.Statusz != nil {
 		mux.paths = append(mux.paths, "/statusz")

@@ -38,6 +38,9 @@ func request(handler http.Handler, method, path, accept, body string) *httptest.
 func TestPages(t *testing.T) {
 	full := pages().Handler()
 	bare := (&Pages{Mode: "iptables", Metrics: http.NotFoundHandler()}).Handler()
+	shown := (&Pages{Metrics: http.NotFoundHandler(), Page: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		plain(w, r.URL.Path+" as a page")
+	})}).Handler()
 	for _, test := range []struct {
 		handler        http.Handler
 		path           string
@@ -59,6 +62,11 @@ func TestPages(t *testing.T) {
 		{bare, "/statusz", 404, "", ""},
 		{bare, "/flagz", 404, "", ""},
 		{full, "/", 404, "", ""},
+		{shown, "/", 200, "/ as a page", ""},
+		{shown, "/services/a/b", 200, "/services/a/b as a page", ""},
+		{shown, "/services/a", 404, "", ""},
+		{shown, "/else", 404, "", ""},
+		{shown, "/healthz", 200, "ok", ""},
 	} {
 		answer := request(test.handler, http.MethodGet, test.path, "", "")
 		body := answer.Body.String()

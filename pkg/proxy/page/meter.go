@@ -1,0 +1,127 @@
+package page
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+const (
+	// patience is how long a page waits for counters. After that it shows the last ones; the reading goes on.
+	patience = 250 * time.Millisecond
+	// readTimeout bounds a reading.
+	readTimeout = 10 * time.Second
+	// pause and rest bound what readings cost: none begins for the pause after the last one, and for so many times as long
+	// as that took.
+	pause = time.Second
+	rest  = 9
+	// window is the time over which rates are computed, if pages are requested more often than that.
+	window = 4 * time.Second
+	// maxSubjects bounds the number of subjects in memory.
+	maxSubjects = 20
+)
+
+// subject is what counters are read for: the addresses of all Services, or one Service with its endpoints.
+type subject = cluster.ServiceName
+
+// meter reads counters for pages, and remembers earlier readings for rates.
+type meter struct {
+	mu       sync.Mutex
+	subjects map[subject]*measured
+}
+
+// measured are the readings of one subject.
+type measured struct {
+	counters
+	// ended is closed when the current reading ends; nil if there is none. The next one may begin after next.
+	ended chan struct{}
+	next  time.Time
+	asked time.Time
+}
+
+func newMeter() *meter { return &meter{subjects: map[subject]*measured{}} }
+
+// counters returns the counters of a subject: new ones if read returns soon, otherwise the last ones, if any.
+func (m *meter) counters(ctx context.Context, of subject, read func(context.Context) (*backend.Connections, error)) counters {
+	m.mu.Lock()
+	e := m.subjects[of]
+	if e == nil {
+		e = &measured{}
+		m.subjects[of] = e
+		m.evict()
+	}
+	now := time.Now()
+	e.asked = now
+	if e.ended == nil && !now.Before(e.next) {
+		e.ended = make(chan struct{})
+		go m.read(context.WithoutCancel(ctx), e, read)
+	}
+	ended := e.ended
+	m.mu.Unlock()
+	if ended != nil {
+		select {
+		case <-ended:
+		case <-time.After(patience):
+		case <-ctx.Done():
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return e.counters
+}
+
+// read reads once.
+func (m *meter) read(ctx context.Context, e *measured, read func(context.Context) (*backend.Connections, error)) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	began := time.Now()
+	counts, err := read(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e.err = err; err == nil {
+		if counts.At.IsZero() {
+			counts.At = began
+		}
+		e.add(counts)
+	}
+	e.next = time.Now().Add(max(pause, rest*time.Since(began)))
+	close(e.ended)
+	e.ended = nil
+}
+
+// add records a reading.
+func (e *measured) add(counts *backend.Connections) {
+	switch {
+	case e.now == nil:
+	case !counts.At.After(e.now.At):
+		return
+	case e.earlier == nil || e.now.At.Sub(e.earlier.At) >= window:
+		e.earlier = e.now
+	}
+	e.now = counts
+}
+
+// evict drops the subject that was not asked for the longest, if there are too many.
+func (m *meter) evict() {
+	if len(m.subjects) <= maxSubjects {
+		return
+	}
+	var oldest subject
+	for of, e := range m.subjects {
+		if o := m.subjects[oldest]; !e.asked.IsZero() && (o == nil || e.asked.Before(o.asked)) {
+			oldest = of
+		}
+	}
+	delete(m.subjects, oldest)
+}
+
+// forget drops what nobody has asked for lately.
+func (m *meter) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.subjects, func(_ subject, e *measured) bool { return time.Since(e.asked) >= idle })
+}
