@@ -122,7 +122,7 @@ test-kernel: ## the tests named TestKernel...: real packets in network namespace
 	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 1 -run '^TestKernel' $(KERNEL_TESTS))
 
 test-modules: build ## the tests in separate modules below test/; needs root
-	@build/need.sh go $(LABORATORY) runc qemu-aarch64-static curl
+	@build/need.sh go $(LABORATORY) runc qemu-aarch64-static curl chromium
 	@for module in $(NESTED); do echo "test $$module"; (cd $$module && CI=true go test -count=1 -timeout 30m ./...); done
 
 cluster: build ## the tests of a cluster of three and of API server trouble, whole; needs root, takes some 20 minutes

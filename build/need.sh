@@ -3,7 +3,7 @@
 # and how to get it, and fails.
 #
 # Usage: build/need.sh WHAT...
-#   WHAT is a command (go cc nft iptables conntrack ip promtool) or "namespaces", the right to create network namespaces.
+#   WHAT is a command (go cc nft iptables conntrack ip promtool chromium) or "namespaces", the right to create network namespaces.
 set -euo pipefail
 
 # The package of a command in Debian, Fedora, Alpine and Arch.
@@ -16,6 +16,7 @@ packages() {
 	qemu-system-x86_64) echo "qemu-system-x86|qemu-system-x86-core|qemu-system-x86_64|qemu-system-x86" ;;
 	qemu-aarch64-static) echo "qemu-user-static|qemu-user-static-aarch64|qemu-aarch64|qemu-user-static" ;;
 	promtool) echo "prometheus|golang-github-prometheus|prometheus|prometheus" ;;
+	chromium) echo "chromium fonts-inter|chromium|chromium|chromium" ;;
 	ip) echo "iproute2|iproute|iproute2|iproute2" ;;
 	*) echo "$1|$1|$1|$1" ;;
 	esac
