@@ -60,7 +60,7 @@ type fakeBackend struct {
 	others  []string // calls that the loop has no business to make
 }
 
-func (b *fakeBackend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
+func (b *fakeBackend) Sync(ctx context.Context, p *plan.Plan, _ ...cluster.Family) []backend.Result {
 	b.mu.Lock()
 	b.started = append(b.started, time.Now())
 	b.spent += b.costs

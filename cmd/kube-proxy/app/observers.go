@@ -65,7 +65,7 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 		measured,
 		externalips.New(externalips.Config{Recorder: recorder, Counted: measured.ExternalIPs, Logger: logger}),
 		contest.New(contest.Config{Recorder: recorder, Logger: logger}),
-		refusals.New(recorder),
+		refusals.New(recorder, logger),
 		changelog.New(logger),
 		rivals.New(rivals.Config{
 			Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Seen: measured.OtherProxySeen,

@@ -28,6 +28,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/page"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/quarantine"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/standby"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/tuning"
@@ -160,7 +161,7 @@ func (p *process) run(ctx context.Context) (err error) {
 		conntrack.New(conntrack.Config{Families: p.families.All, Table: flows, Swept: measured.ConntrackSwept}),
 		proxy.NewAfterSync(func(context.Context) { finishColdStart() }))
 	loop := proxy.New(proxy.Config{
-		Sources: in.sources, Builder: p.builder, Backend: rules, Plan: p.planning, Observers: observers,
+		Sources: in.sources, Builder: p.builder, Backend: quarantine.New(rules), Plan: p.planning, Observers: observers,
 		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,
 		Begin: turn.Held(), Spent: cputime.Spent,
 	})

@@ -3,6 +3,7 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"os/exec"
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
@@ -55,6 +56,11 @@ func (e *BatchError) Error() string {
 	return s
 }
 
+// Removes reports whether the operation deletes something.
+func (e *BatchError) Removes() bool {
+	return e.Op == "delete element" || e.Op == "delete chain" || e.Op == "flush chain"
+}
+
 // Unwrap returns Errno.
 func (e *BatchError) Unwrap() error { return e.Errno }
 
@@ -80,6 +86,31 @@ func (e *BatchError) advice() string {
 		return "its key or value does not fit: compare their lengths with the set's declaration"
 	}
 	return errnoAdvice(e.Errno)
+}
+
+// Refused reports whether an error means that the kernel, or nft, refuses what a transaction contains, perhaps because of
+// what the table holds. Other errors, like missing rights or memory, do not depend on the content.
+func Refused(err error) bool {
+	var errno unix.Errno
+	if batch, ok := errors.AsType[*BatchError](err); ok {
+		errno = batch.Errno
+	} else if text, ok := errors.AsType[*textError](err); ok && exited(err) {
+		errno = text.errno
+	} else if fake, ok := errors.AsType[*refusal](err); ok {
+		errno = fake.errno
+	}
+	switch errno {
+	case unix.EEXIST, unix.ENOENT, unix.EBUSY, unix.EINVAL, unix.EOPNOTSUPP, unix.EMLINK, unix.ELOOP, unix.ENFILE,
+		unix.ENOSPC, unix.E2BIG, unix.ERANGE, unix.ENAMETOOLONG, unix.EOVERFLOW, unix.EPROTOTYPE:
+		return true
+	}
+	return false
+}
+
+// exited reports whether an error is that of a program that ended by itself, and not for example because it is missing.
+func exited(err error) bool {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	return ok && exit.Exited()
 }
 
 // errnoAdvice returns the advice that does not depend on the operation.

@@ -35,7 +35,11 @@ type Fake struct {
 	// failing and random make writes fail with a probability.
 	failing float64
 	random  *rand.Rand
+	stats   FakeStats
 }
+
+// FakeStats counts the writes of a Fake, and those that failed.
+type FakeStats struct{ Writes, Failed int }
 
 // NewFake returns an empty Fake: its table does not exist yet.
 func NewFake(family knftables.Family, table string) *Fake {
@@ -50,6 +54,22 @@ func (f *Fake) FailRandomly(p float64, seed uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failing, f.random = p, rand.New(rand.NewPCG(seed, seed))
+}
+
+// Refuse makes the additions of elements, chains and rules fail for which the function returns an error number; nil undoes
+// that. object is like "set services" with the element's key, or "chain pick-2" without one. As in the kernel, the error
+// names the operation, unless anonymous is true: then it is about the transaction as a whole.
+func (f *Fake) Refuse(anonymous bool, refuse func(object string, key []byte) unix.Errno) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.refuse, f.state.anonymous = refuse, anonymous
+}
+
+// Stats returns the counts so far.
+func (f *Fake) Stats() FakeStats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stats
 }
 
 // Family is part of [Table].
@@ -107,10 +127,15 @@ func (f *Fake) write(ctx context.Context, change func() error) error {
 	if err := f.mayRead(ctx); err != nil {
 		return err
 	}
-	if f.random != nil && f.random.Float64() < f.failing {
-		return ErrInjected
+	f.stats.Writes++
+	err := ErrInjected
+	if f.random == nil || f.random.Float64() >= f.failing {
+		err = change()
 	}
-	return change()
+	if err != nil {
+		f.stats.Failed++
+	}
+	return err
 }
 
 func (f *Fake) mayRead(ctx context.Context) error {

@@ -110,6 +110,9 @@ func (s *fakeState) element(name string, e Element, command int, flags uint16) e
 	if command == unix.NFT_MSG_DELSETELEM {
 		return s.deleteElement(set, set.elements, string(e.Key))
 	}
+	if err := s.mayAdd("set "+name, e.Key); err != nil {
+		return err
+	}
 	elem := fakeElement{value: bytes.Clone(e.Value), comment: CutComment(e.Comment)}
 	if e.Chain != "" {
 		elem.verdict = fakeVerdict{"goto", e.Chain}
@@ -118,6 +121,9 @@ func (s *fakeState) element(name string, e Element, command int, flags uint16) e
 }
 
 func (s *fakeState) batchError(err error, e BatchError) *BatchError {
+	if s.anonymous {
+		e = BatchError{Op: "commit", Index: -1}
+	}
 	e.Family, e.Table = s.family, s.name
 	e.Errno = unix.EINVAL
 	if r, ok := errors.AsType[*refusal](err); ok {

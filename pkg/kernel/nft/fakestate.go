@@ -2,7 +2,6 @@ package nft
 
 import (
 	"bytes"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -23,6 +22,10 @@ type fakeState struct {
 	declared map[string]bool
 	// jumps means that a rule or element was added that goes to a chain: then the table is validated at the end.
 	jumps bool
+
+	// refuse and anonymous are those of Fake.Refuse.
+	refuse    func(object string, key []byte) unix.Errno
+	anonymous bool
 }
 
 type fakeTable struct {
@@ -87,21 +90,6 @@ type fakeElement struct {
 type fakeVerdict struct{ word, chain string }
 
 func (s *fakeSet) len() int { return len(s.elements) + len(s.texts) }
-
-// refusal is an error with the kernel's number.
-type refusal struct {
-	errno unix.Errno
-	text  string
-}
-
-func (r *refusal) Error() string { return r.text + ": " + r.errno.Error() }
-
-// Unwrap returns the number, and the error that knftables.IsNotFound or IsAlreadyExists looks for.
-func (r *refusal) Unwrap() []error { return []error{r.errno, knftablesError(r.errno)} }
-
-func refuse(errno unix.Errno, format string, args ...any) *refusal {
-	return &refusal{errno: errno, text: fmt.Sprintf(format, args...)}
-}
 
 // transact runs change, and undoes it if it fails.
 func (s *fakeState) transact(change func() error) error {
@@ -209,6 +197,9 @@ func (s *fakeState) addChain(name, comment string, base *fakeBase, exclusive boo
 		}
 		s.touched()
 		return nil
+	}
+	if err := s.mayAdd("chain "+name, nil); err != nil {
+		return err
 	}
 	table := s.table
 	table.chains[name] = &fakeChain{comment: comment, base: base}

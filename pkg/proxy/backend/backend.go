@@ -15,10 +15,11 @@ import (
 
 // Backend programs plans into the kernel. It is used by one goroutine.
 type Backend interface {
-	// Sync programs the whole desired state. It is idempotent and writes only differences to the kernel's state. A
-	// family that fails keeps its rules and does not affect the other one; the next Sync reads the kernel's state
-	// again before it writes that family.
-	Sync(ctx context.Context, p *plan.Plan) []Result
+	// Sync programs the whole desired state in the given families, or in all if none are given. It is idempotent and
+	// writes only differences to the kernel's state. A family that fails keeps its rules and does not affect the other
+	// one; the next Sync reads the kernel's state again before it writes that family. The error is a *RefusedError if
+	// it is about the rules themselves: pkg/proxy/quarantine then syncs without the ports at fault.
+	Sync(ctx context.Context, p *plan.Plan, families ...cluster.Family) []Result
 	// Check detects, at low cost, whether rules of this backend were modified externally. The next Sync repairs them.
 	Check(ctx context.Context) ([]Drift, error)
 	// Cleanup removes everything that this backend, or a predecessor with the same role, wrote.
@@ -141,9 +142,11 @@ type Result struct {
 	Elements, Rules int
 	// Tables counts the rules in each table, for backends whose rules depend on the Services.
 	Tables []Table
-	// Refused are the ports of Services that the kernel refuses, sorted by name. They are not programmed; everything
-	// else is. Err contains the causes only after a Sync that tried them.
+	// Refused are the quarantined ports of Services, whose rules the kernel refuses, sorted by name. Everything else is
+	// programmed if Err is nil.
 	Refused []Refusal
+	// Failed counts the failed attempts of this Sync before the last one.
+	Failed int
 	// Again is when to sync again without a change, to retry what was refused; 0 is never.
 	Again time.Duration
 	Err   error
@@ -159,7 +162,9 @@ type Table struct {
 type Refusal struct {
 	Service cluster.ServiceName
 	// Port is namespace/name:port/protocol, as users write them.
-	Port  string
+	Port string
+	// Kept reports that the port's earlier rules are in force; otherwise it has none.
+	Kept  bool
 	Cause error
 }
 

@@ -231,10 +231,14 @@ func (m *Metrics) result(s *proxy.Sync, result *backend.Result) {
 			m.tableRulesWritten.WithLabelValues(family, t.Name).Set(float64(t.Written))
 		}
 	}
+	failures := result.Failed
 	if result.Err != nil {
-		if m.syncFailures != nil {
-			m.syncFailures.WithLabelValues(family).Inc()
-		}
+		failures++
+	}
+	if m.syncFailures != nil && failures > 0 {
+		m.syncFailures.WithLabelValues(family).Add(float64(failures))
+	}
+	if result.Err != nil {
 		if m.partialSyncFailures != nil && !result.Read {
 			m.partialSyncFailures.WithLabelValues(family).Inc()
 		}

@@ -1,9 +1,11 @@
-// Package refusals publishes an Event about every Service whose rules the kernel refuses on this node, so that its owner
-// can see why it is not served here.
+// Package refusals reports every port of a Service whose rules the kernel refuses on this node: in the log, and in an Event
+// so that its owner can see why it is not served here.
 package refusals
 
 import (
 	"fmt"
+
+	"github.com/go-logr/logr"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
@@ -14,6 +16,7 @@ import (
 // Watcher tracks refused ports. It is a proxy.SyncObserver.
 type Watcher struct {
 	recorder proxy.Recorder
+	logger   logr.Logger
 	// refused holds the ports that were refused in the last sync. Their state is the text of the cause.
 	refused logonce.Conditions[refused]
 }
@@ -28,9 +31,11 @@ type refused struct {
 }
 
 // New returns a Watcher that has not seen a sync yet.
-func New(recorder proxy.Recorder) *Watcher { return &Watcher{recorder: recorder} }
+func New(recorder proxy.Recorder, logger logr.Logger) *Watcher {
+	return &Watcher{recorder: recorder, logger: logger}
+}
 
-// Synced publishes an Event for each port that is newly refused, or for another cause than before.
+// Synced reports each port that is newly refused, or for another cause than before, and logs when one is accepted again.
 func (w *Watcher) Synced(s *proxy.Sync) {
 	now := map[refused]bool{}
 	for _, result := range s.Results {
@@ -39,18 +44,26 @@ func (w *Watcher) Synced(s *proxy.Sync) {
 			now[key] = true
 			if w.refused.Changed(key, r.Cause.Error()) {
 				w.recorder.Event(event(s.After, key, r))
+				w.logger.Error(r.Cause, "Service port quarantined, because its rules are refused; it is retried, and everything else is programmed",
+					"port", r.Port, "family", result.Family, "earlierRulesKept", r.Kept)
 			}
 		}
 	}
-	w.refused.EndedExcept(func(key refused) bool { return now[key] })
+	for _, key := range w.refused.EndedExcept(func(key refused) bool { return now[key] }) {
+		w.logger.Info("Service port no longer quarantined", "port", key.port, "family", key.family)
+	}
 }
 
 func event(snapshot *cluster.Snapshot, what refused, r backend.Refusal) proxy.Event {
+	state := "does not serve"
+	if r.Kept {
+		state = "keeps the earlier rules of"
+	}
 	return proxy.Event{
 		Kind: "Service", Namespace: r.Service.Namespace, Name: r.Service.Name, UID: what.uid,
 		Warning: true, Reason: "RulesRefused", Action: "ProgramService",
-		Message: fmt.Sprintf("node %s does not serve %s in %s, because its kernel refuses the rules: %v",
-			snapshot.Node.Name, what.port, what.family, r.Cause),
+		Message: fmt.Sprintf("node %s %s %s in %s, because its kernel refuses the rules: %v",
+			snapshot.Node.Name, state, what.port, what.family, r.Cause),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
@@ -19,7 +20,7 @@ func (r *recorder) Event(e proxy.Event) { r.events = append(r.events, e) }
 // after it was served, and when the Service is recreated.
 func TestEvents(t *testing.T) {
 	r := &recorder{}
-	w := New(r)
+	w := New(r, logr.Discard())
 	name := cluster.ServiceName{Namespace: "default", Name: "web"}
 	for _, step := range []struct {
 		uid, cause string

@@ -255,7 +255,11 @@ func (s *State) problems(of *cluster.Service, planned *plan.Service) []v1alpha1.
 	}
 	for _, refusal := range s.Refused {
 		if refusal.Service == of.Name {
-			add("RefusedByKernel", "%s: %v", refusal.Port, refusal.Cause)
+			kept := ""
+			if refusal.Kept {
+				kept = "; its earlier rules stay in force"
+			}
+			add("RefusedByKernel", "%s: %v%s", refusal.Port, refusal.Cause, kept)
 		}
 	}
 	if planned.WithheldExternalIPs > 0 {

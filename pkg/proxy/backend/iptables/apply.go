@@ -25,18 +25,6 @@ type applier struct {
 	rules int
 }
 
-// refusal means that iptables refuses the rules of one port of a Service.
-type refusal struct {
-	owner portKey
-	cause error
-}
-
-func (e *refusal) Error() string {
-	return fmt.Sprintf("the rules of %s are refused, and left out: %v", e.owner, e.cause)
-}
-
-func (e *refusal) Unwrap() error { return e.cause }
-
 // apply writes the patch in transactions that each leave a correct dataplane. If the filter table starts to refuse
 // connections to a frontend, that is written before the nat table stops to serve it; if it stops to refuse them, after
 // the nat table serves it.
@@ -132,7 +120,7 @@ func (a *applier) write(table string, writes []write, deletes []string) error {
 			err, last = a.restore(table, writes[:n], nil), false
 		}
 		if err != nil {
-			if err := a.isolate(table, writes[:n], err); err != nil {
+			if err := isolate(writes[:n], err, func(some []write) error { return a.restore(table, some, nil) }); err != nil {
 				return err
 			}
 		}
@@ -200,76 +188,6 @@ func restoreInput(table string, writes []write, hooks, deletes []string) string 
 	return b.String()
 }
 
-// isolate finds the port of a Service for which a transaction was refused, and writes as much of the rest as possible.
-func (a *applier) isolate(table string, writes []write, cause error) error {
-	var refused *ipt.RestoreError
-	if !errors.As(cause, &refused) {
-		return cause // not because of a line, but for example a lock or a missing program
-	}
-	units := split(writes)
-	owner, at := ownerOf(units, refused.Text)
-	if len(units) == 1 {
-		if owner == (portKey{}) {
-			owner = soleOwner(writes)
-		}
-		if owner == (portKey{}) {
-			return cause
-		}
-		return &refusal{owner, cause}
-	}
-	if at >= 0 { // the program may also blame the next line
-		if err := a.restore(table, units[at], nil); err != nil {
-			return a.isolate(table, units[at], err)
-		}
-	}
-	for _, half := range [][][]write{units[:len(units)/2], units[len(units)/2:]} {
-		part := slices.Concat(half...)
-		if err := a.restore(table, part, nil); err != nil {
-			return a.isolate(table, part, err)
-		}
-	}
-	return nil
-}
-
-// split splits writes into units.
-func split(writes []write) [][]write {
-	var units [][]write
-	for i, w := range writes {
-		if i == 0 || !w.together(&writes[i-1]) {
-			units = append(units, nil)
-		}
-		units[len(units)-1] = append(units[len(units)-1], w)
-	}
-	return units
-}
-
-// ownerOf finds the port whose line the program blames, and the unit with the line; unit is -1 if there is none.
-func ownerOf(units [][]write, text string) (owner portKey, unit int) {
-	for at, writes := range units {
-		for _, w := range writes {
-			for _, l := range w.lines {
-				if text == "-A "+w.name+" "+l.text {
-					return l.owner, at
-				}
-			}
-		}
-	}
-	return portKey{}, -1
-}
-
-// soleOwner returns the port that owns all lines, if there is one.
-func soleOwner(writes []write) (owner portKey) {
-	for _, w := range writes {
-		for _, l := range w.lines {
-			if l.owner == (portKey{}) || owner != (portKey{}) && l.owner != owner {
-				return portKey{}
-			}
-			owner = l.owner
-		}
-	}
-	return owner
-}
-
 // remove deletes chains. A chain that is used by a rule of another program is left empty.
 func (a *applier) remove(table string, names []string) error {
 	if len(names) == 0 {
@@ -278,7 +196,7 @@ func (a *applier) remove(table string, names []string) error {
 	size := a.writer.capabilities.chunk
 	if len(names) <= size {
 		err := a.restore(table, nil, names)
-		if _, refused := errors.AsType[*ipt.RestoreError](err); !refused {
+		if !isRefused(err) {
 			return err
 		}
 	}
@@ -301,7 +219,7 @@ func (a *applier) remove(table string, names []string) error {
 
 func (a *applier) removeEmpty(table string, names []string) error {
 	err := a.restore(table, nil, names)
-	if _, refused := errors.AsType[*ipt.RestoreError](err); !refused {
+	if !isRefused(err) {
 		return err
 	}
 	if half := len(names) / 2; half > 0 {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
@@ -28,17 +30,20 @@ func New(opts Options, settings Settings, doors ...ipt.Tables) *Backend {
 	return b
 }
 
-// Sync makes the tables equal to the plan. A port of a Service that iptables refuses is quarantined until it changes,
-// and retried periodically; its error is returned after each attempt.
-func (b *Backend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
+// Sync makes the tables equal to the plan.
+func (b *Backend) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Family) []backend.Result {
 	for _, f := range b.families { // before our own programs cause notifications
 		f.drift.readChanges()
 	}
-	results := make([]backend.Result, len(b.families))
+	var results []backend.Result
 	ran := false
-	for i, f := range b.families {
-		results[i] = f.sync(ctx, p)
-		ran = ran || results[i].Read || results[i].Rules > 0
+	for _, f := range b.families {
+		if len(families) > 0 && !slices.Contains(families, f.state.family) {
+			continue
+		}
+		result := f.sync(ctx, p)
+		results = append(results, result)
+		ran = ran || result.Read || result.Rules > 0
 	}
 	for _, f := range b.families {
 		if ran && !f.drift.nft() {

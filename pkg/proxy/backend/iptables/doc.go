@@ -17,9 +17,10 @@
 //	dispatch           the places where packets are dispatched by frontend, each with a tree
 //	port               the rules of one port of a Service, and of one frontend
 //	render             the whole ruleset
+//	refused            which port of a Service iptables refuses
 //	apply, state       the stage; what is known about the tables
-//	cleanup, drift, quarantine, text
-//	                   removal of everything; external changes; what iptables refuses; rules as text
+//	cleanup, drift, text
+//	                   removal of everything; external changes; rules as text
 //	family, backend, counters
 //	                   one family's sync; both families; packet counters
 package iptables

@@ -13,12 +13,11 @@ import (
 
 // family is one address family's tables.
 type family struct {
-	renderer   renderer
-	state      *state
-	drift      drift
-	quarantine quarantine
-	stuck      map[chainName]bool
-	settings   Settings
+	renderer renderer
+	state    *state
+	drift    drift
+	stuck    map[chainName]bool
+	settings Settings
 }
 
 func newFamily(door ipt.Tables, opts Options, settings Settings) *family {
@@ -33,49 +32,36 @@ func newFamily(door ipt.Tables, opts Options, settings Settings) *family {
 	}
 }
 
-// maxRefusals limits the number of ports that are quarantined in one sync, because the tables are read again after each.
-const maxRefusals = 16
-
 // sync programs the plan in one family.
 func (f *family) sync(ctx context.Context, p *plan.Plan) (result backend.Result) {
-	start, before := time.Now(), f.quarantine.ports
-	var refusals []error
-	defer func() {
-		if result.Err != nil { // the result of retries is not known
-			f.quarantine.restore(before)
-		}
-		f.quarantine.report(len(refusals) > 0, time.Now(), &result)
-		result.Err = errors.Join(append(refusals, result.Err)...)
-		result.Family, result.Duration = f.state.family, time.Since(start)
-	}()
-	f.quarantine.release(p, start)
+	start, unknown := time.Now(), f.state.held == nil
+	defer func() { result.Family, result.Read, result.Duration = f.state.family, unknown, time.Since(start) }()
+	have, err := f.state.take(ctx)
+	if err != nil {
+		result.Err = err
+		return result
+	}
+	want := f.renderer.render(p, f.state.written.Load())
+	patch := diff(have, &want.ruleset)
 	a := &applier{ctx: ctx, door: f.state.door, settings: f.settings, stuck: f.stuck,
 		writer: newWriter(f.state.family, p.Node, f.renderer.opts, f.renderer.can)}
-	result.Read = f.state.held == nil
-	for {
-		unknown := f.state.held == nil
-		have, err := f.state.take(ctx)
-		if err != nil {
-			result.Err = err
-			return result
-		}
-		f.renderer.without = f.quarantine.ports
-		want := f.renderer.render(p, f.state.written.Load())
-		patch := diff(have, &want.ruleset)
-		err = a.apply(patch)
-		result.Rules = a.rules
-		var refused *refusal
-		switch {
-		case err == nil:
-			result.Tables = f.state.wrote(want, patch)
-			f.drift.wrote(ctx, patch, unknown)
-			return result
-		case errors.As(err, &refused) && len(refusals) < maxRefusals:
-			refusals = append(refusals, err)
-			f.quarantine.add(refused, want)
-		default:
-			result.Err = err
-			return result
-		}
+	if err := a.apply(patch); err != nil {
+		result.Rules, result.Err = a.rules, want.blame(err)
+		return result
 	}
+	result.Rules, result.Tables = a.rules, f.state.wrote(want, patch)
+	f.drift.wrote(ctx, patch, unknown)
+	return result
+}
+
+// blame names the port of a refusal as the plan does.
+func (r *rendering) blame(err error) error {
+	var refused *refusal
+	if !errors.As(err, &refused) {
+		return err
+	}
+	if port, ok := r.ports.Get(refused.owner); ok {
+		return backend.Refused(refused.cause, port.routes[0].Of())
+	}
+	return backend.Refused(refused.cause)
 }

@@ -2,7 +2,6 @@ package iptables
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -12,18 +11,10 @@ import (
 // rendering is a ruleset with the state from which the next one is rendered.
 type rendering struct {
 	ruleset
-	from    *plan.Plan
-	without map[portKey]*leftOut
-	ports   cluster.Map[portKey, *port]
-	trees   [places]*tree
-	health  cluster.Map[healthPort, bool]
-}
-
-// leftOut is a port that iptables refuses.
-type leftOut struct {
-	// routes are those at that time.
-	routes []*plan.Route
-	cause  error
+	from   *plan.Plan
+	ports  cluster.Map[portKey, *port]
+	trees  [places]*tree
+	health cluster.Map[healthPort, bool]
 }
 
 // healthPort is a health check node port of a Service.
@@ -42,19 +33,16 @@ type renderer struct {
 	family cluster.Family
 	opts   Options
 	can    capabilities
-	// without holds the quarantined ports.
-	without map[portKey]*leftOut
 }
 
 // render returns the ruleset of a plan. last is an earlier result of the same renderer, or nil; it saves the work for
 // everything that has not changed since, and never affects the result.
 func (r *renderer) render(p *plan.Plan, last *rendering) *rendering {
-	if last == nil || last.from.Node != p.Node || !maps.EqualFunc(last.without, r.without, samePort) {
+	if last == nil || last.from.Node != p.Node {
 		last = &rendering{from: &plan.Plan{Node: p.Node}}
 	}
 	w := newWriter(r.family, p.Node, r.opts, r.can)
-	c := &composition{writer: w, plan: p, without: r.without,
-		chains: last.chains.Edit(), ports: last.ports.Edit(), touched: map[portKey]bool{}}
+	c := &composition{writer: w, plan: p, chains: last.chains.Edit(), ports: last.ports.Edit(), touched: map[portKey]bool{}}
 	for frontend, change := range cluster.Changes(last.from.Frontends, p.Frontends) {
 		if frontend.Family() == r.family {
 			c.frontend(frontend, change)
@@ -67,7 +55,7 @@ func (r *renderer) render(p *plan.Plan, last *rendering) *rendering {
 	for key := range c.touched {
 		c.port(last, key)
 	}
-	want := &rendering{from: p, without: r.without, ports: c.ports.Map(), health: health.Map(), trees: c.grow(last.trees)}
+	want := &rendering{from: p, ports: c.ports.Map(), health: health.Map(), trees: c.grow(last.trees)}
 	for name, lines := range w.namedChains(want) {
 		c.put(name, &chain{lines: lines, rank: rankTop})
 	}
@@ -78,14 +66,10 @@ func (r *renderer) render(p *plan.Plan, last *rendering) *rendering {
 	return want
 }
 
-// samePort compares maps by their keys.
-func samePort(_, _ *leftOut) bool { return true }
-
 // composition is the work on one rendering.
 type composition struct {
 	*writer
 	plan    *plan.Plan
-	without map[portKey]*leftOut
 	chains  *cluster.Editor[chainName, *chain]
 	ports   *cluster.Editor[portKey, *port]
 	touched map[portKey]bool
@@ -104,15 +88,11 @@ func (c *composition) frontend(f plan.Frontend, change cluster.Change[*plan.Rout
 	var before, after [places][]line
 	if change.Was {
 		c.reroute(keyOf(change.Before), f, nil)
-		if c.without[keyOf(change.Before)] == nil {
-			before = c.frontendRules(change.Before)
-		}
+		before = c.frontendRules(change.Before)
 	}
 	if change.Is {
 		c.reroute(keyOf(change.After), f, change.After)
-		if c.without[keyOf(change.After)] == nil {
-			after = c.frontendRules(change.After)
-		}
+		after = c.frontendRules(change.After)
 	}
 	for at := range places {
 		if !slices.Equal(before[at], after[at]) {
@@ -158,12 +138,10 @@ func (c *composition) service(health *cluster.Editor[healthPort, bool], name clu
 func (c *composition) port(last *rendering, key portKey) {
 	var chains []chainName
 	if now, ok := c.ports.Get(key); ok {
-		if c.without[key] == nil {
-			service, _ := c.plan.Services.Get(now.routes[0].Service)
-			for _, named := range c.portChains(now, service.HairpinAddrs) {
-				c.put(named.name, named.chain)
-				chains = append(chains, named.name)
-			}
+		service, _ := c.plan.Services.Get(now.routes[0].Service)
+		for _, named := range c.portChains(now, service.HairpinAddrs) {
+			c.put(named.name, named.chain)
+			chains = append(chains, named.name)
 		}
 		c.ports.Set(key, &port{key: key, routes: now.routes, chains: chains})
 	}

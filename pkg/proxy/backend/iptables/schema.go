@@ -46,6 +46,8 @@ const (
 	prefixFirewall = "KUBE-FW-"
 	// prefixEndpoint is one endpoint, or the list of its clients.
 	prefixEndpoint = "KUBE-SEP-"
+	// chainTrial is used only while it is tried which line is refused.
+	chainTrial = prefixCluster + "TRIAL"
 	// prefixOldLocal is the prefixLocal of older programs.
 	prefixOldLocal = "KUBE-XLB-"
 )

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
@@ -253,120 +251,13 @@ func TestExternalReference(t *testing.T) {
 	})
 }
 
-// TestRefusedService lets iptables refuse the rules of two Services, and blame the right line, a wrong one or none.
-func TestRefusedService(t *testing.T) {
-	for name, blame := range map[string]func(input, bad string) *ipt.RestoreError{
-		"no line": func(_, _ string) *ipt.RestoreError { return &ipt.RestoreError{} },
-		"right line": func(input, bad string) *ipt.RestoreError {
-			return &ipt.RestoreError{Line: 1, Text: lineWith(input, bad)}
-		},
-		"other line": func(input, _ string) *ipt.RestoreError {
-			return &ipt.RestoreError{Line: 1, Text: lineWith(input, ".0.7:8080")}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			variants(t, func(t *testing.T, variant ipt.Variant) {
-				b, door := oneFake(variant)
-				c := clusters.NewSized(600, 1)
-				door.Refuse(func(input string) error {
-					for _, bad := range []string{" 10.1.44.0:8080", " 10.0.33.0:8080"} { // services 300 and 33
-						if strings.Contains(input, bad) {
-							refused := blame(input, bad)
-							refused.Output = "no chance"
-							return refused
-						}
-					}
-					return nil
-				})
-				results := b.Sync(context.Background(), c.Plan())
-				if err := joined(results); err == nil || !strings.Contains(err.Error(), "default/service-33/TCP") || !strings.Contains(err.Error(), "default/service-300/TCP") {
-					t.Fatalf("got error %v", err)
-				}
-				refused(t, results, "default/service-300/TCP", "default/service-33/TCP")
-				if n := strings.Count(door.Dump(), "DNAT --to"); n != 598 {
-					t.Errorf("%d Services are programmed, want 598", n)
-				}
-				results = b.Sync(context.Background(), c.Plan())
-				refused(t, results, "default/service-300/TCP", "default/service-33/TCP")
-				if err := joined(results); err != nil {
-					t.Errorf("the next sync repeats the error: %v", err)
-				}
-				c.Set(33, -1)
-				door.Refuse(nil)
-				results = b.Sync(context.Background(), c.Plan())
-				refused(t, results, "default/service-300/TCP")
-			})
-		})
-	}
-}
-
-// refused compares the quarantined ports.
-func refused(t *testing.T, results []backend.Result, want ...string) {
-	t.Helper()
-	var got []string
-	for _, r := range results[0].Refused {
-		got = append(got, r.Port)
-		if name, _, _ := strings.Cut(r.Port, "/TCP"); r.Service.String() != name || r.Cause == nil {
-			t.Errorf("%s: Service %s, cause %v", r.Port, r.Service, r.Cause)
-		}
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("quarantined: %v, want %v", got, want)
-	}
-}
-
-// TestRefusedIsRetried checks that a quarantined port is retried without a change, at increasing intervals, until
-// iptables accepts it.
-func TestRefusedIsRetried(t *testing.T) {
-	variants(t, func(t *testing.T, variant ipt.Variant) {
-		synctest.Test(t, func(t *testing.T) {
-			b, door := oneFake(variant)
-			c := clusters.NewSized(80, 1)
-			door.Refuse(func(input string) error {
-				if strings.Contains(input, " 10.0.33.0:8080") {
-					return &ipt.RestoreError{Output: "a module is missing"}
-				}
-				return nil
-			})
-			for _, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
-				results := b.Sync(context.Background(), c.Plan())
-				refused(t, results, "default/service-33/TCP")
-				if results[0].Err == nil || results[0].Again != wait*time.Minute {
-					t.Fatalf("got error %v and a retry in %s; want an error and %d min", results[0].Err, results[0].Again, wait)
-				}
-				time.Sleep(results[0].Again - time.Second)
-				if results = b.Sync(context.Background(), c.Plan()); results[0].Err != nil || results[0].Again != time.Second {
-					t.Fatalf("too early: got error %v and a retry in %s", results[0].Err, results[0].Again)
-				}
-				time.Sleep(time.Second)
-			}
-			door.Refuse(nil)
-			results := b.Sync(context.Background(), c.Plan())
-			refused(t, results)
-			if results[0].Err != nil || results[0].Again != 0 {
-				t.Errorf("once accepted: got error %v and a retry in %s", results[0].Err, results[0].Again)
-			}
-			holds(t, b, c.Plan())
-		})
-	})
-}
-
-func lineWith(input, words string) string {
-	for line := range strings.Lines(input) {
-		if strings.Contains(line, words) {
-			return strings.TrimSpace(line)
-		}
-	}
-	return ""
-}
-
-// TestOtherErrors checks that other errors are returned unchanged, and quarantine nothing.
+// TestOtherErrors checks that errors that are not about rules are returned unchanged.
 func TestOtherErrors(t *testing.T) {
 	b, door := oneFake(ipt.Legacy)
 	door.Refuse(func(string) error { return ipt.ErrLocked })
 	results := b.Sync(context.Background(), clusters.NewSized(3, 1).Plan())
-	refused(t, results)
-	if err := joined(results); !errors.Is(err, ipt.ErrLocked) {
+	err := joined(results)
+	if _, refused := errors.AsType[*backend.RefusedError](err); refused || !errors.Is(err, ipt.ErrLocked) {
 		t.Errorf("got error %v", err)
 	}
 }

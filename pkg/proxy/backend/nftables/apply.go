@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
 // applier writes one patch to a table.
@@ -41,87 +42,151 @@ func (a *applier) take(steps ...func() error) error {
 // prepare declares the counters and sets, and writes the chains that are written as text and that elements lead to:
 // those of source ranges.
 func (a *applier) prepare() error {
-	tx := a.table.NewTransaction()
-	if a.patch.skeleton != nil {
-		tx.Add(&knftables.Table{})
-		for _, s := range a.schema.sets {
-			declare(tx, s)
-		}
-		for _, protocol := range protocols {
-			tx.Add(&knftables.Counter{Name: localhostCounter(protocol)})
-		}
-	}
-	for _, t := range a.patch.addTimeouts {
-		declare(tx, a.schema.clients(t))
-	}
+	var lists []target
 	for _, t := range slices.Concat(a.patch.addChains, a.patch.rewriteChains) {
-		if list, ok := a.patch.after.lists.Get(t); ok {
-			a.chain(tx, a.chains.fromChain(t, list))
+		if t.kind == from {
+			lists = append(lists, t)
 		}
 	}
-	return a.run(tx)
+	timeouts := a.patch.addTimeouts
+	return a.patch.units(len(timeouts)+len(lists), func(first, end int) error {
+		tx := a.declareAll()
+		for unit := first; unit < end; unit++ {
+			if unit < len(timeouts) {
+				declare(tx, a.schema.clients(timeouts[unit]))
+			} else if list, ok := a.patch.after.lists.Get(lists[unit-len(timeouts)]); ok {
+				a.chain(tx, a.chains.fromChain(lists[unit-len(timeouts)], list))
+			}
+		}
+		return a.run(tx)
+	}, func(unit int) []plan.Port {
+		if unit < len(timeouts) {
+			return a.patch.remembering(timeouts[unit])
+		}
+		return a.patch.needing(lists[unit-len(timeouts)])
+	})
+}
+
+// declareAll returns a transaction that declares what every plan needs, if the skeleton has to be written.
+func (a *applier) declareAll() *knftables.Transaction {
+	tx := a.table.NewTransaction()
+	if a.patch.skeleton == nil {
+		return tx
+	}
+	tx.Add(&knftables.Table{})
+	for _, s := range a.schema.sets {
+		declare(tx, s)
+	}
+	for _, protocol := range protocols {
+		tx.Add(&knftables.Counter{Name: localhostCounter(protocol)})
+	}
+	return tx
 }
 
 // change writes the sized chains and the elements.
 //
-// Existing chains are rewritten when the sets that their rules look up are complete: they may be other sets than before.
-//
-// The chains are written over netlink like the elements: that does not start nft, and nft 1.0.6 could not write them
-// (docs/decisions 0003).
+// New chains have their own transaction, before the elements that lead to them: otherwise a packet from before the
+// transaction could find such an element and enter an empty chain. Existing chains are rewritten when the sets that their
+// rules look up are complete: they may be other sets than before.
 func (a *applier) change() error {
-	a.batch.Reset()
-	for _, t := range a.patch.addChains {
-		if t.kind != from { // these are text, and already written
-			a.batch.AddChain(t.name(), "")
-		}
-	}
-	a.sized(a.patch.addChains)
-	// Chains have their own transaction, before the elements that lead to them: otherwise a packet from before the
-	// transaction could find such an element and enter an empty chain.
-	if err := a.commit(); err != nil {
+	if err := a.sized(a.patch.addChains, a.batch.AddChain); err != nil {
 		return err
 	}
-	for _, s := range a.patch.strays {
-		a.batch.Delete(s.set, []byte(s.key))
-	}
-	if err := a.operateAll(a.patch.lookedUp()); err != nil {
+	if err := a.operateAll(a.patch.lookedUp(), a.patch.strays...); err != nil {
 		return err
 	}
-	for _, t := range a.patch.rewriteChains {
-		if t.kind != from {
-			a.batch.FlushChain(t.name())
-		}
-	}
-	a.sized(a.patch.rewriteChains)
-	if err := a.commit(); err != nil {
+	flush := func(name, _ string) { a.batch.FlushChain(name) }
+	if err := a.sized(a.patch.rewriteChains, flush); err != nil {
 		return err
 	}
 	return a.operateAll(a.patch.others())
 }
 
-// sized adds the rules of sized chains to the batch.
-func (a *applier) sized(chains []target) {
-	for _, t := range chains {
-		for _, rule := range a.chains.sized(t) {
-			a.batch.AddRule(t.name(), rule)
-			a.rules++
+// sized writes sized chains. empty adds or flushes one.
+//
+// They are written over netlink like the elements: that does not start nft, and nft 1.0.6 could not write them
+// (docs/decisions 0003).
+func (a *applier) sized(chains []target, empty func(name, comment string)) error {
+	chains = slices.DeleteFunc(slices.Clone(chains), func(t target) bool { return t.kind == from }) // written by prepare
+	return a.patch.units(len(chains), func(first, end int) error {
+		a.batch.Reset()
+		for _, t := range chains[first:end] {
+			empty(t.name(), "")
+		}
+		for _, t := range chains[first:end] {
+			for _, rule := range a.chains.sized(t) {
+				a.batch.AddRule(t.name(), rule)
+				a.rules++
+			}
+		}
+		return a.commit()
+	}, func(unit int) []plan.Port { return a.patch.needing(chains[unit]) })
+}
+
+// operateAll writes operations, in transactions of limited size; the first one also removes the given strays.
+func (a *applier) operateAll(ops iter.Seq[*op], strays ...stray) error {
+	a.remove(strays)
+	first, next := 0, 0
+	for o := range ops {
+		if a.batch.Len() >= maxTransaction {
+			if err := a.commitSome(ops, first, next, strays); err != nil {
+				return err
+			}
+			first, strays = next, nil
+		}
+		a.operate(o)
+		next++
+	}
+	return a.commitSome(ops, first, next, strays)
+}
+
+// commitSome commits the batch, which removes strays and holds the operations from one number to another. If it is refused
+// without blaming an element, these are tried in parts.
+func (a *applier) commitSome(ops iter.Seq[*op], first, end int, strays []stray) error {
+	count := a.batch.Len()
+	err := a.commit()
+	if err == nil {
+		a.elements += count
+		return nil
+	}
+	if len(strays) > 0 && nft.Refused(err) {
+		a.remove(strays)
+		if err := a.commit(); err != nil {
+			return err
+		}
+	}
+	return a.patch.isolate(err, end-first, func(from, to int) error {
+		a.batch.Reset()
+		for o := range between(ops, first+from, first+to) {
+			a.operate(o)
+		}
+		return a.commit()
+	}, func(unit int) []plan.Port {
+		for o := range between(ops, first+unit, first+unit+1) {
+			return a.patch.owners(o.set, &o.element)
+		}
+		return nil
+	})
+}
+
+// between yields the operations from one number to another.
+func between(ops iter.Seq[*op], from, to int) iter.Seq[*op] {
+	return func(yield func(*op) bool) {
+		number := 0
+		for o := range ops {
+			if number >= to || number >= from && !yield(o) {
+				return
+			}
+			number++
 		}
 	}
 }
 
-// operateAll writes operations, in transactions of limited size.
-func (a *applier) operateAll(ops iter.Seq[*op]) error {
-	for o := range ops {
-		if a.batch.Len() >= maxTransaction {
-			a.elements += a.batch.Len()
-			if err := a.commit(); err != nil {
-				return err
-			}
-		}
-		a.operate(o)
+// remove adds the removal of strays to the batch.
+func (a *applier) remove(strays []stray) {
+	for _, s := range strays {
+		a.batch.Delete(s.set, []byte(s.key))
 	}
-	a.elements += a.batch.Len()
-	return a.commit()
 }
 
 // operate adds one operation to the batch.

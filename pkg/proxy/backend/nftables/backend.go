@@ -3,12 +3,14 @@ package nftables
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
@@ -33,12 +35,14 @@ func New(opts Options, tables ...nft.Table) *Backend {
 
 // Sync makes the tables equal to the plan. Removals, which wait for packets in progress, come after the additions of
 // both families.
-func (b *Backend) Sync(ctx context.Context, p *plan.Plan) []backend.Result {
+func (b *Backend) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Family) []backend.Result {
 	results := make([]backend.Result, 0, len(b.families))
 	b.drift.sync(ctx, func() (transactions uint32) {
 		var passes []*syncPass
 		for _, f := range b.families {
-			passes = append(passes, f.put(ctx, p, b.opts))
+			if len(families) == 0 || slices.Contains(families, f.schema.family) {
+				passes = append(passes, f.put(ctx, p, b.opts))
+			}
 		}
 		for _, s := range passes {
 			results = append(results, s.finish())

@@ -24,7 +24,8 @@
 //	skeleton, render, text    the plan as nftables objects
 //	state, diff               what a table holds, and how to change it
 //	read                      from the kernel
-//	output, forget, apply     to the kernel
+//	output, forget            to the kernel
+//	refused, apply            which ports the kernel refuses; a patch to the kernel
 //	audit, drift              external changes
 //	backend, mode, compare    the interface of package backend
 //	localhost, cleanup        what other packages need besides

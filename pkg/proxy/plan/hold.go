@@ -1,0 +1,93 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// Port is one port of a Service in one address family.
+type Port struct {
+	Service cluster.ServiceName
+	// Name is that of the port; it may be "".
+	Name     string
+	Protocol cluster.Protocol
+	Family   cluster.Family
+}
+
+// Of returns the port that a route belongs to.
+func (r *Route) Of() Port {
+	return Port{Service: r.Service, Name: r.Port, Protocol: r.Frontend.Protocol, Family: r.Frontend.Family()}
+}
+
+// String returns namespace/name:port/protocol, as users write it.
+func (p Port) String() string { return PortName(p.Service, p.Name) + "/" + p.Protocol.String() }
+
+// RoutesOf returns the served routes of a port, sorted by frontend.
+func (p *Plan) RoutesOf(port Port) (routes []*Route) {
+	service, ok := p.Services.Get(port.Service)
+	if !ok {
+		return nil
+	}
+	for _, route := range service.Routes {
+		if served, _ := p.Frontends.Get(route.Frontend); served == route && route.Of() == port {
+			routes = append(routes, route)
+		}
+	}
+	return routes
+}
+
+// Hold returns the plan in which each of the given ports has other routes, or none: those of an earlier plan that stay in
+// force because the kernel refuses the port's present ones. A frontend that another port has now is not held. A Service
+// without any route left in a family loses its addresses there.
+func (p *Plan) Hold(ports map[Port][]*Route) *Plan {
+	if len(ports) == 0 {
+		return p
+	}
+	held, frontends := *p, p.Frontends.Edit()
+	for port := range ports {
+		for _, route := range p.RoutesOf(port) {
+			frontends.Delete(route.Frontend)
+		}
+	}
+	for _, routes := range ports {
+		for _, route := range routes {
+			if _, taken := frontends.Get(route.Frontend); !taken {
+				frontends.Set(route.Frontend, route)
+			}
+		}
+	}
+	held.Frontends = frontends.Map()
+	clusterIPs, hairpins := p.ClusterIPs.Edit(), p.Hairpins.Edit()
+	for of := range withoutRoutes(p, ports) {
+		service, _ := p.Services.Get(of.Service)
+		count(clusterIPs, inFamily(service.ClusterIPs, of.Family), nil)
+		count(hairpins, inFamily(service.HairpinAddrs, of.Family), nil)
+	}
+	held.ClusterIPs, held.Hairpins = clusterIPs.Map(), hairpins.Map()
+	return &held
+}
+
+// withoutRoutes returns the Services, each as a Port with only its family, that have no route left in it.
+func withoutRoutes(p *Plan, ports map[Port][]*Route) map[Port]bool {
+	found := map[Port]bool{}
+	for port := range ports {
+		service, ok := p.Services.Get(port.Service)
+		found[Port{Service: port.Service, Family: port.Family}] = ok && !slices.ContainsFunc(service.Routes, func(r *Route) bool {
+			routes, held := ports[r.Of()]
+			return r.Frontend.Family() == port.Family && (!held || len(routes) > 0)
+		})
+	}
+	for of, without := range found {
+		if !without {
+			delete(found, of)
+		}
+	}
+	return found
+}
+
+// inFamily returns the addresses of one family.
+func inFamily(addrs []netip.Addr, family cluster.Family) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return cluster.FamilyOf(a) != family })
+}

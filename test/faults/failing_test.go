@@ -1,0 +1,204 @@
+package faults
+
+import (
+	"context"
+	"iter"
+	"math/rand/v2"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+)
+
+// failing makes operations of doors fail at random, or block until they are given up.
+type failing struct {
+	mu     sync.Mutex
+	random *rand.Rand
+	// share of the operations fail with one of errors.
+	share  float64
+	errors []error
+	// hangs makes writes and listings wait for the end of their context.
+	hangs bool
+	// calls and failed count the operations.
+	calls, failed int
+}
+
+// kinds are what netlink and the tools fail with.
+func kinds() []error {
+	return []error{unix.EAGAIN, unix.ENOBUFS, unix.EINTR, unix.ERESTART, unix.EPERM, unix.EEXIST, unix.ENOENT}
+}
+
+func newFailing(seed uint64) *failing { return &failing{random: rand.New(rand.NewPCG(seed, seed))} }
+
+// set changes what fails.
+func (f *failing) set(share float64, hangs bool, errors ...error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.share, f.hangs, f.errors = share, hangs, errors
+}
+
+// counts returns the operations so far, and the failed ones.
+func (f *failing) counts() (calls, failed int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls, f.failed
+}
+
+// fails returns the error of an operation, nil if it is to be done.
+func (f *failing) fails(ctx context.Context) error {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	f.calls++
+	hangs := f.hangs
+	var err error
+	if len(f.errors) > 0 && f.random.Float64() < f.share {
+		err = f.errors[f.random.IntN(len(f.errors))]
+		f.failed++
+	}
+	f.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// batchError makes an error number that of a batch, like the kernel's answer.
+func batchError(err error) error {
+	if errno, ok := err.(unix.Errno); ok { //nolint:errorlint // it is one of kinds
+		return &nft.BatchError{Op: "commit", Index: -1, Errno: errno}
+	}
+	return err
+}
+
+// table is an nft.Table whose operations fail.
+type table struct {
+	nft.Table
+	*failing
+}
+
+func (f *failing) table(of nft.Table) nft.Table {
+	if f == nil {
+		return of
+	}
+	return &table{of, f}
+}
+
+func (t *table) Run(ctx context.Context, tx *knftables.Transaction) error {
+	if err := t.fails(ctx); err != nil {
+		return err
+	}
+	return t.Table.Run(ctx, tx)
+}
+
+func (t *table) Commit(ctx context.Context, b *nft.Batch) error {
+	if b.Len() > 0 {
+		if err := t.fails(ctx); err != nil {
+			return batchError(err)
+		}
+	}
+	return t.Table.Commit(ctx, b)
+}
+
+func (t *table) Objects(ctx context.Context) (nft.Objects, error) {
+	if err := t.fails(ctx); err != nil {
+		return nft.Objects{}, err
+	}
+	return t.Table.Objects(ctx)
+}
+
+func (t *table) Fingerprint(ctx context.Context, except string) (string, map[string]string, error) {
+	if err := t.fails(ctx); err != nil {
+		return "", nil, err
+	}
+	return t.Table.Fingerprint(ctx, except)
+}
+
+func (t *table) Elements(ctx context.Context, set string) iter.Seq2[nft.Element, error] {
+	return t.dump(ctx, t.Table.Elements(ctx, set))
+}
+
+func (t *table) Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[nft.Element, error] {
+	return t.dump(ctx, t.Table.Find(ctx, set, keys))
+}
+
+// dump fails in the middle of a listing.
+func (t *table) dump(ctx context.Context, all iter.Seq2[nft.Element, error]) iter.Seq2[nft.Element, error] {
+	return func(yield func(nft.Element, error) bool) {
+		err := t.fails(ctx)
+		for e, failed := range all {
+			if !yield(e, failed) {
+				return
+			}
+			if err != nil {
+				break
+			}
+		}
+		if err != nil {
+			yield(nft.Element{}, err)
+		}
+	}
+}
+
+func (t *table) Generation(ctx context.Context) (nft.Generation, error) {
+	if err := t.fails(context.Background()); err != nil && !t.hangs {
+		return 0, err
+	}
+	return t.Table.Generation(ctx)
+}
+
+// tables is an ipt.Tables whose operations fail.
+type tables struct {
+	ipt.Tables
+	*failing
+}
+
+func (f *failing) tables(of ipt.Tables) ipt.Tables {
+	if f == nil {
+		return of
+	}
+	return &tables{of, f}
+}
+
+func (t *tables) Restore(ctx context.Context, input string) error {
+	if err := t.fails(ctx); err != nil {
+		if err == unix.EEXIST || err == unix.ENOENT || err == unix.EAGAIN { //nolint:errorlint // it is one of kinds
+			return &ipt.RestoreError{Family: t.Family(), Output: err.Error()} // the program cannot tell its input from the kernel
+		}
+		return err
+	}
+	return t.Tables.Restore(ctx, input)
+}
+
+func (t *tables) Save(ctx context.Context, name string) (string, error) {
+	if err := t.fails(ctx); err != nil {
+		return "", err
+	}
+	return t.Tables.Save(ctx, name)
+}
+
+func (t *tables) Insert(name, chain string, rule ...string) error {
+	if err := t.fails(context.Background()); err != nil {
+		return err
+	}
+	return t.Tables.Insert(name, chain, rule...)
+}
+
+func (t *tables) Digests(ctx context.Context, name string, chains ...string) (map[string]uint64, error) {
+	if err := t.fails(ctx); err != nil {
+		return nil, err
+	}
+	return t.Tables.Digests(ctx, name, chains...)
+}
+
+func (t *tables) Changes(names ...string) (*ipt.Changes, error) {
+	if err := t.fails(context.Background()); err != nil {
+		return nil, err
+	}
+	return t.Tables.Changes(names...)
+}

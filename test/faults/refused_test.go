@@ -1,0 +1,180 @@
+package faults
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
+)
+
+// TestRefused has the rules of some Services refused, with and without a name, when all rules are new, and when only some
+// are: everything else is programmed by the same Sync, in a number of writes that grows with the logarithm of the rules.
+func TestRefused(t *testing.T) {
+	const many = 600
+	want := []string{"default/service-300/TCP", "default/service-33/TCP"}
+	for name, anonymous := range map[string]bool{"named": false, "not named": true} {
+		t.Run(name, func(t *testing.T) {
+			eachMachine(t, func(t *testing.T, m machine) {
+				m.refuse(anonymous, endpointOf(33), endpointOf(300))
+				c := clusters.NewSized(many, 1)
+				b := open(m)
+				result := program(t, b, c.Plan())
+				all, of := served(m, 33)
+				if !slices.Equal(ports(result), want) || all != many-2 || of != 0 || result.Refused[0].Kept {
+					t.Errorf("quarantined %v, and %d endpoints served; want %v and %d", result.Refused, all, want, many-2)
+				}
+				if most := 140; m.writes() > most { // 2 x 2 x (log2(600) + 5) + those without refusals
+					t.Errorf("%d writes, want at most %d", m.writes(), most)
+				}
+				if cause := result.Refused[0].Cause; !strings.Contains(cause.Error(), "refused by a test") && !errors.Is(cause, unix.EINVAL) {
+					t.Errorf("the cause is %v", cause)
+				}
+
+				before := m.writes()
+				c.Set(5, -1)
+				result = program(t, b, c.Plan())
+				if all, _ = served(m, 5); !slices.Equal(ports(result), want) || all != many-2 || result.Failed > 0 {
+					t.Errorf("a change of another Service: quarantined %v, %d endpoints, %d failed attempts", ports(result), all, result.Failed)
+				}
+				if n := m.writes() - before; n > 4 {
+					t.Errorf("a change of another Service took %d writes", n)
+				}
+
+				m.refuse(false)
+				result = program(t, open(m), c.Plan())
+				if all, _ = served(m, 5); len(result.Refused) > 0 || all != many {
+					t.Errorf("after a restart, without refusals: quarantined %v, %d endpoints", ports(result), all)
+				}
+			})
+		})
+	}
+}
+
+// TestEarlierRulesStay has a change of a Service refused: its earlier rules stay in force, until they are refused too.
+func TestEarlierRulesStay(t *testing.T) {
+	eachMachine(t, func(t *testing.T, m machine) {
+		c := clusters.NewSized(20, 1)
+		b := open(m)
+		program(t, b, c.Plan())
+		added := netip.AddrPortFrom(endpointOf(7).Addr().Next(), 8080)
+		m.refuse(false, added)
+		if _, isNFT := m.(nftMachine); isNFT {
+			m.refuse(false, endpointOf(7)) // elements are refused by the Service's address; the present one is not written again
+		}
+		c.Set(7, 2)
+		c.Set(8, 2)
+		result := program(t, b, c.Plan())
+		all, of := served(m, 7)
+		if !slices.Equal(ports(result), []string{"default/service-7/TCP"}) || !result.Refused[0].Kept || of != 1 || all != 21 {
+			t.Errorf("quarantined %+v, %d endpoints of it and %d in all; want its earlier one and 21", result.Refused, of, all)
+		}
+	})
+}
+
+// TestRetries checks that a quarantined port is retried without a change, at increasing intervals, and at once when it
+// changes, but at most once a second.
+func TestRetries(t *testing.T) {
+	eachMachine(t, func(t *testing.T, m machine) {
+		synctest.Test(t, func(t *testing.T) {
+			c := clusters.NewSized(20, 1)
+			b := open(m)
+			m.refuse(false, endpointOf(7))
+			for _, wait := range []time.Duration{1, 2, 4, 8, 16} {
+				result := program(t, b, c.Plan())
+				if result.Failed == 0 || result.Again != wait*time.Second {
+					t.Fatalf("%d failed attempts, and a retry in %s; want some, and %d s", result.Failed, result.Again, wait)
+				}
+				time.Sleep(result.Again - time.Millisecond)
+				if result = program(t, b, c.Plan()); result.Failed > 0 || result.Again != time.Millisecond {
+					t.Fatalf("too early: %d failed attempts, and a retry in %s", result.Failed, result.Again)
+				}
+				time.Sleep(time.Millisecond)
+			}
+			program(t, b, c.Plan())
+			time.Sleep(100 * time.Millisecond)
+			tries := 0
+			for range 50 { // 5 s
+				c.Set(7, -1)
+				tries += program(t, b, c.Plan()).Failed
+				c.Set(7, 1)
+				tries += program(t, b, c.Plan()).Failed
+				time.Sleep(100 * time.Millisecond)
+			}
+			if tries > 2*6 {
+				t.Errorf("a refused port that changes all the time was tried %d times in 5 s", tries)
+			}
+			m.refuse(false)
+			time.Sleep(time.Second)
+			c.Set(7, -1)
+			if result := program(t, b, c.Plan()); len(result.Refused) > 0 || result.Again != 0 {
+				t.Errorf("once accepted: quarantined %v, and a retry in %s", ports(result), result.Again)
+			}
+		})
+	})
+}
+
+// TestEverythingRefused has every write refused without a name: no port is quarantined, because none can be to blame.
+func TestEverythingRefused(t *testing.T) {
+	eachMachine(t, func(t *testing.T, m machine) {
+		c := clusters.NewSized(100, 1)
+		fail := newFailing(1)
+		b := newQuarantined(m, fail)
+		fail.set(1, false, unix.EEXIST)
+		results := b.Sync(t.Context(), c.Plan())
+		if len(results[0].Refused) > 0 || results[0].Err == nil {
+			t.Errorf("quarantined %v, error %v", ports(results[0]), results[0].Err)
+		}
+		if calls, _ := fail.counts(); calls > 100 {
+			t.Errorf("%d operations", calls)
+		}
+		fail.set(0, false)
+		program(t, b, c.Plan())
+	})
+}
+
+// TestMisleadingLines has iptables refuse two Services and blame a line of another one, or the line that dispatches to a
+// Service and no line: only those at fault are quarantined.
+func TestMisleadingLines(t *testing.T) {
+	for name, test := range map[string]struct {
+		bad   []string
+		blame string
+		want  []string
+	}{
+		"another line": {[]string{" 10.0.7.0:8080", " 10.0.33.0:8080"}, " 10.0.5.0:8080", []string{"default/service-33/TCP", "default/service-7/TCP"}},
+		"dispatch":     {[]string{" -d 172.0.0.7/32 "}, "none", []string{"default/service-7/TCP"}},
+	} {
+		for _, variant := range []ipt.Variant{ipt.NFT, ipt.Legacy} {
+			t.Run(name+"/"+string(variant), func(t *testing.T) {
+				m := newIPT(variant)
+				m[0].Refuse(func(input string) error {
+					if !slices.ContainsFunc(test.bad, func(bad string) bool { return strings.Contains(input, bad) }) {
+						return nil
+					}
+					refused := &ipt.RestoreError{Family: ipt.IPv4, Output: "refused by a test"}
+					for line := range strings.Lines(input) {
+						if strings.Contains(line, test.blame) {
+							refused.Line, refused.Text = 1, strings.TrimSpace(line)
+						}
+					}
+					return refused
+				})
+				c := clusters.NewSized(100, 1)
+				result := program(t, open(m), c.Plan())
+				if all, _ := served(m, 0); !slices.Equal(ports(result), test.want) || all != 100-len(test.want) {
+					t.Errorf("quarantined %+v, %d endpoints served; want %v and %d", result.Refused, all, test.want, 100-len(test.want))
+				}
+				if strings.Contains(m.dump(), "TRIAL") {
+					t.Error("the chain for trials was left behind")
+				}
+			})
+		}
+	}
+}
