@@ -52,6 +52,8 @@ type fakeBackend struct {
 	// drifts and checkErr are what Check finds.
 	drifts   []backend.Drift
 	checkErr error
+	// checkHangs makes Check wait for the end of its context.
+	checkHangs bool
 
 	spent   time.Duration
 	started []time.Time
@@ -85,7 +87,11 @@ func (b *fakeBackend) processorTime() time.Duration {
 	return b.spent
 }
 
-func (b *fakeBackend) Check(context.Context) ([]backend.Drift, error) {
+func (b *fakeBackend) Check(ctx context.Context) ([]backend.Drift, error) {
+	if b.checkHangs {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.checks++

@@ -14,8 +14,11 @@ const (
 	// 1 s + 3 % of 60 s is 2.8 s, less than 5 % of a core.
 	maxCredit = time.Second
 
-	// firstRetry is the time from a failed sync to the first retry.
+	// firstRetry is the time from a failed sync to the first retry, maxRetry the longest one for syncs that cost little: what
+	// made them fail may end at any moment. Retries use at most 1/(1+retryShare) of a core.
 	firstRetry = 100 * time.Millisecond
+	maxRetry   = 4 * time.Second
+	retryShare = 4
 )
 
 // pacer decides how soon the next sync may start: after the minimum period, or early if there is enough credit. Credit is
@@ -52,7 +55,12 @@ func (p *pacer) record(s *Sync) {
 	p.last = s.Finished
 }
 
-// retries returns the times between retries of a sync that fails: firstRetry, doubling up to a limit.
+// retries returns the times between retries of a sync that fails: firstRetry, doubling up to maxRetry or a lower limit.
 func retries(limit time.Duration) wait.Backoff {
-	return wait.Backoff{Duration: firstRetry, Factor: 2, Cap: max(firstRetry, limit), Steps: math.MaxInt}
+	return wait.Backoff{Duration: firstRetry, Factor: 2, Cap: max(firstRetry, min(limit, maxRetry)), Steps: math.MaxInt}
+}
+
+// retryIn returns the time to the next retry after a sync that used this much processor time.
+func (p *Proxy) retryIn(cost time.Duration) time.Duration {
+	return max(p.retry.Step(), min(retryShare*cost, p.SyncPeriod))
 }

@@ -27,7 +27,7 @@ type Config struct {
 	// MinSyncPeriod is the minimum time between two syncs, except for early syncs, which use less than 5 % of a core in any
 	// minute. The first change after a quiet time is never delayed. 0 means no minimum.
 	MinSyncPeriod time.Duration
-	// SyncPeriod bounds the time until a failed sync is retried.
+	// SyncPeriod bounds the time until a failed sync is retried; it is less if syncs cost little.
 	SyncPeriod time.Duration
 	// CheckPeriod is the time between two checks for drift; 0 means no checks.
 	CheckPeriod time.Duration
@@ -197,6 +197,7 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 		defer ticker.Stop()
 		check = ticker.C
 	}
+	var rested time.Time // no check for drift before
 	changed := p.Builder.Changed()
 	for ctx.Err() == nil { // select chooses at random, and a change may have come during the last sync
 		select {
@@ -211,9 +212,14 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 			changed = nil // the sync that is due now includes all changes until then
 			due.Reset(p.pace.wait(now))
 		case <-check:
+			begun := time.Now()
+			if begun.Before(rested) {
+				continue
+			}
 			if p.drifted(ctx) {
 				due.Reset(p.pace.wait(time.Now()))
 			}
+			rested = time.Now().Add(time.Since(begun)) // a check that takes long, or hangs, leaves as much time for syncs
 		case <-due.C:
 			changed = p.Builder.Changed()
 			select {
@@ -232,6 +238,8 @@ const (
 	// syncTimeout is the time limit of a sync, longer than the slowest successful one: with 45,000 Services,
 	// iptables-nft-save alone may take 35 s. A sync that is in progress when the process ends has the same limit.
 	syncTimeout = 5 * time.Minute
+	// checkTimeout is the time limit of a check for drift. No change is noticed meanwhile, not even by the health checks.
+	checkTimeout = 10 * time.Second
 	// checkSettle is how long the check for drift has to succeed until its last failure counts as over: one in a few checks
 	// may fail.
 	checkSettle = time.Minute
@@ -266,7 +274,7 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 			logger.Info("Synced", s.logged()...)
 		}
 	} else {
-		again = p.retry.Step()
+		again = p.retryIn(s.Cost)
 		if p.syncFailing.Changed(err.Error()) {
 			logger.Error(err, "Sync failed, at least in part; the rules that could not be written stay as they were", "retryIn", again)
 		}
@@ -280,6 +288,8 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 // drifted checks whether the rules were modified externally.
 func (p *Proxy) drifted(ctx context.Context) bool {
 	logger := klog.FromContext(ctx)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
 	drifts, err := p.Backend.Check(ctx)
 	if err == nil {
 		if p.checkFailing.Ended() {

@@ -175,22 +175,22 @@ func TestPlanIsCarriedOn(t *testing.T) {
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := started(t, func(r *run) { r.backend.result.Err = errRefused })
-		r.pass(2 * time.Minute)
+		r.pass(20 * time.Second)
 		ms := time.Millisecond
 		want := []time.Duration{
-			0, 100 * ms, 300 * ms, 700 * ms, 1500 * ms, 3100 * ms, 6300 * ms, 12700 * ms, 25500 * ms, 51100 * ms, 81100 * ms, 111100 * ms,
+			0, 100 * ms, 300 * ms, 700 * ms, 1500 * ms, 3100 * ms, 6300 * ms, 10300 * ms, 14300 * ms, 18300 * ms,
 		}
 		r.wantSyncs("while it fails", want...)
 
 		r.backend.set(func(b *fakeBackend) { b.result.Err = nil })
 		r.pass(time.Minute)
-		want = append(want, 141100*ms)
+		want = append(want, 22300*ms)
 		r.wantSyncs("it succeeds and rests", want...)
 
 		r.backend.set(func(b *fakeBackend) { b.result.Err = errRefused })
 		r.change()
 		r.pass(250 * ms)
-		r.wantSyncs("it fails anew, from 100 ms", append(want, 180000*ms, 180100*ms)...)
+		r.wantSyncs("it fails anew, from 100 ms", append(want, 80000*ms, 80100*ms)...)
 	})
 }
 
@@ -201,6 +201,15 @@ func TestBackoffIsBounded(t *testing.T) {
 		r.pass(4 * time.Second)
 		ms := time.Millisecond
 		r.wantSyncs("while it fails", 0, 100*ms, 300*ms, 700*ms, 1500*ms, 2500*ms, 3500*ms)
+	})
+}
+
+// TestBackoffOfCostlySyncs retries a sync that fails after a long time on the processor less often.
+func TestBackoffOfCostlySyncs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) { r.backend.result.Err, r.backend.costs = errRefused, 2*time.Second })
+		r.pass(30 * time.Second)
+		r.wantSyncs("while it fails", 0, 8*time.Second, 16*time.Second, 24*time.Second)
 	})
 }
 
@@ -223,13 +232,13 @@ func TestAgain(t *testing.T) {
 func TestChangeDuringBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := started(t, func(r *run) { r.backend.result.Err = errRefused })
-		r.pass(52 * time.Second) // the last attempt was at 51.1 s, the next is due at 81.1 s
+		r.pass(11 * time.Second) // the last attempt was at 10.3 s, the next is due at 14.3 s
 		before := len(r.syncs())
 		r.backend.set(func(b *fakeBackend) { b.result.Err = nil })
 		r.change()
 		r.pass(time.Hour)
-		if got := r.syncs()[before:]; len(got) != 1 || got[0] != 52100*time.Millisecond {
-			t.Errorf("got syncs at %v, want one at 52.1s: a minimum period after the last", got)
+		if got := r.syncs()[before:]; len(got) != 1 || got[0] != 11300*time.Millisecond {
+			t.Errorf("got syncs at %v, want one at 11.3s: a minimum period after the last", got)
 		}
 	})
 }
@@ -306,6 +315,22 @@ func TestDrift(t *testing.T) {
 		}
 		if r.backend.checks != 8 {
 			t.Errorf("got %d checks in 80 s, want 8", r.backend.checks)
+		}
+	})
+}
+
+// TestCheckThatHangs programs a change within seconds although the check for drift hangs, and logs that.
+func TestCheckThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) { r.backend.checkHangs, r.CheckPeriod = true, 250*time.Millisecond })
+		r.pass(time.Second)
+		r.change()
+		r.pass(2 * checkTimeout)
+		if got := r.syncs(); len(got) < 2 || len(r.observer.queued) == 0 {
+			t.Errorf("%d changes were queued, syncs at %v", len(r.observer.queued), got)
+		}
+		if n := r.log.count("Drift check failed"); n != 1 {
+			t.Errorf("logged %d times", n)
 		}
 	})
 }

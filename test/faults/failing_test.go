@@ -20,8 +20,8 @@ type failing struct {
 	// share of the operations fail with one of errors.
 	share  float64
 	errors []error
-	// hangs makes writes and listings wait for the end of their context.
-	hangs bool
+	// hangs is open while operations wait: until it is closed, or for the end of their context.
+	hangs chan struct{}
 	// calls and failed count the operations.
 	calls, failed int
 }
@@ -37,7 +37,14 @@ func newFailing(seed uint64) *failing { return &failing{random: rand.New(rand.Ne
 func (f *failing) set(share float64, hangs bool, errors ...error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.share, f.hangs, f.errors = share, hangs, errors
+	f.share, f.errors = share, errors
+	if f.hangs != nil {
+		close(f.hangs)
+		f.hangs = nil
+	}
+	if hangs {
+		f.hangs = make(chan struct{})
+	}
 }
 
 // counts returns the operations so far, and the failed ones.
@@ -49,23 +56,30 @@ func (f *failing) counts() (calls, failed int) {
 
 // fails returns the error of an operation, nil if it is to be done.
 func (f *failing) fails(ctx context.Context) error {
-	if f == nil {
-		return nil
-	}
 	f.mu.Lock()
-	f.calls++
 	hangs := f.hangs
-	var err error
-	if len(f.errors) > 0 && f.random.Float64() < f.share {
-		err = f.errors[f.random.IntN(len(f.errors))]
-		f.failed++
-	}
 	f.mu.Unlock()
-	if hangs {
-		<-ctx.Done()
-		return context.Cause(ctx)
+	err := f.next()
+	if hangs != nil {
+		select {
+		case <-hangs:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 	return err
+}
+
+// next is fails for an operation that never waits.
+func (f *failing) next() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls++
+	if len(f.errors) == 0 || f.random.Float64() >= f.share {
+		return nil
+	}
+	f.failed++
+	return f.errors[f.random.IntN(len(f.errors))]
 }
 
 // batchError makes an error number that of a batch, like the kernel's answer.
@@ -146,7 +160,7 @@ func (t *table) dump(ctx context.Context, all iter.Seq2[nft.Element, error]) ite
 }
 
 func (t *table) Generation(ctx context.Context) (nft.Generation, error) {
-	if err := t.fails(context.Background()); err != nil && !t.hangs {
+	if err := t.fails(ctx); err != nil {
 		return 0, err
 	}
 	return t.Table.Generation(ctx)
@@ -197,7 +211,7 @@ func (t *tables) Digests(ctx context.Context, name string, chains ...string) (ma
 }
 
 func (t *tables) Changes(names ...string) (*ipt.Changes, error) {
-	if err := t.fails(context.Background()); err != nil {
+	if err := t.next(); err != nil { // it reads what the kernel has reported already, and never waits
 		return nil, err
 	}
 	return t.Tables.Changes(names...)
