@@ -75,6 +75,7 @@ func (r *reader) chains(chains []nft.Chain) error {
 				r.out.holds.skeleton, r.out.fingerprint, r.out.objects = &skeleton{digest: digest}, fingerprint, objects
 			}
 		case fixed[c.Name]:
+		case err == nil && c.Type != "": // only another program hooks it; applier.hook deletes it
 		case err == nil:
 			r.edit.targets.Set(t, 1)
 		default:
