@@ -233,3 +233,38 @@ func TestKernelRefusals(t *testing.T) {
 		})
 	}
 }
+
+// TestKernelFullSet starts with a set of ours that another program declared with room for four elements: four Services are
+// served in that family, all in the other one, and all when the table is gone.
+func TestKernelFullSet(t *testing.T) {
+	s := newSite(t)
+	s.run("nft", "add", "table", "ip", nftables.TableName)
+	s.run("nft", "add map ip kube-proxy endpoints { typeof ip daddr . meta l4proto . th dport . numgen random mod 2 : ip daddr . th dport; counter; size 4; }")
+	s.open(openNFT)
+	const many = 10
+	for number := range many {
+		s.set(1+number, 1, 0)
+	}
+	v4, v6, _ := s.sync()
+	if len(v4) != many-4 || len(v6) > 0 {
+		t.Errorf("quarantined in IPv4: %v, in IPv6: %v", v4, v6)
+	}
+	answers := func(family cluster.Family) (n int) {
+		for number := range many {
+			if s.answers(1+number, family) {
+				n++
+			}
+		}
+		return n
+	}
+	if v4, v6 := answers(cluster.IPv4), answers(cluster.IPv6); v4 != 4 || v6 != many {
+		t.Errorf("%d Services answer in IPv4, %d in IPv6", v4, v6)
+	}
+	s.run("nft", "delete", "table", "ip", nftables.TableName)
+	_ = s.lab.Node1.Do(func() error { _, err := s.backend.Check(context.Background()); return err })
+	_, _, again := s.sync()
+	time.Sleep(again)
+	if v4, v6, _ = s.sync(); len(v4)+len(v6) > 0 || answers(cluster.IPv4) != many {
+		t.Errorf("with a new table: quarantined in IPv4: %v, in IPv6: %v; %d Services answer", v4, v6, answers(cluster.IPv4))
+	}
+}
