@@ -181,7 +181,7 @@ echo "$input" | $real "$@"`})
 	r.write(1, r.pods[1:])
 	r.serves(probes)
 	r.shows(`serviceproxy_refused_service_ports{ip_family="IPv4"} 0`)
-	r.ended("the rules of default/web-30081:http/TCP are refused, and left out", `default/web-30081:http from outside`,
+	r.ended("Service port quarantined", `default/web-30081:http from outside`,
 		"RULE_APPEND failed (No such file or directory)", `reason="RulesRefused"`, "node node1 does not serve default/web-30081:http/TCP in IPv4")
 }
 

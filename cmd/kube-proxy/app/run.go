@@ -68,6 +68,8 @@ type process struct {
 	mode     backend.Mode
 	others   []mode
 	families backend.Families
+	// leftOut are the families that could not be opened.
+	leftOut  []cluster.Family
 	planning *plan.Options
 	builder  *cluster.Builder
 	tuner    *tuning.Tuner
@@ -112,9 +114,14 @@ func (p *process) checkFamilies(ctx context.Context) error {
 	return p.opts.check(errs)
 }
 
-// initialize does what requires more privileges than serving (--init-only).
+// initialize does what requires more privileges than serving, and checks that rules can be written (--init-only).
 func (p *process) initialize(ctx context.Context) error {
 	failed := p.tuner.Apply(ctx)
+	rules, err := p.open(ctx)
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	failed = errors.Join(failed, rules.Close())
 	if preparer, ok := p.mode.(backend.Preparer); ok {
 		failed = errors.Join(failed, preparer.Prepare(ctx, p.planning))
 	}
@@ -166,7 +173,7 @@ func (p *process) run(ctx context.Context) (err error) {
 		Begin: turn.Held(), Spent: cputime.Spent,
 	})
 	parts := []part{
-		turn.Run, in.publish, p.followConfig(in.recorder, measured), loop.Run,
+		turn.Run, in.publish, p.followConfig(in.recorder, measured), p.awaitFamilies, loop.Run,
 		turn.After(serving.health(checker.Handler())), turn.After(serving.metrics()),
 	}
 	return together(ctx, append(parts, running(observers)...)...)
@@ -176,10 +183,24 @@ func (p *process) run(ctx context.Context) (err error) {
 func (p *process) open(ctx context.Context) (backend.Backend, error) {
 	opened, families, leftOut, err := backend.OpenUsable(ctx, p.mode, p.families)
 	if leftOut != nil {
-		klog.FromContext(ctx).Error(leftOut, "Only one address family is served, because the other one cannot be; set ipFamilyPolicy to SingleStack if this is intended", "family", families[0])
+		klog.FromContext(ctx).Error(leftOut, "Only one address family is served, because the other one cannot be; it is retried. Set ipFamilyPolicy to SingleStack if this is intended", "family", families[0])
+		p.leftOut = slices.DeleteFunc(slices.Clone(p.families.All), func(f cluster.Family) bool { return slices.Contains(families, f) })
 	}
 	p.families.All = families
 	return opened, err
+}
+
+// awaitFamilies ends the process when a family that was left out can be served, so that it starts again with that family. The
+// rules stay in force meanwhile.
+func (p *process) awaitFamilies(ctx context.Context) error {
+	if len(p.leftOut) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	if !backend.AwaitUsable(ctx, p.mode, p.leftOut[0]) {
+		return nil
+	}
+	return fmt.Errorf("%s can be served now: start kube-proxy again, as the kubelet does, to serve it too", p.leftOut[0])
 }
 
 // begin is called when no other proxy serves this node, before the first sync. Services are served even if the kernel

@@ -31,6 +31,32 @@ type sentinel interface {
 	close() error
 }
 
+// OpenUsable is [Open] for a caller that will write. If the kernel has no tables of the family, that is the error. In the
+// legacy variant it creates the table nat.
+func OpenUsable(ctx context.Context, family Family, variant Variant) (Tables, error) {
+	opened, err := Open(ctx, family, variant)
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := opened.(*kernelTables); ok {
+		_, err = t.run(ctx, "", t.programs.iptables, "--wait", strconv.Itoa(LockWait), "--table", "nat", "--list-rules", "PREROUTING")
+	}
+	if err != nil && missesTables(err.Error()) {
+		return nil, errors.Join(err, opened.Close())
+	}
+	return opened, nil // it may be locked, for example
+}
+
+// missesTables reports whether a program's output means that the kernel lacks a table.
+func missesTables(output string) bool {
+	for _, words := range []string{"Table does not exist", "do you need to insmod", "unable to initialize table", "Protocol not supported", "Failed to initialize nft"} {
+		if strings.Contains(output, words) {
+			return true
+		}
+	}
+	return false
+}
+
 // Open opens one family's tables in the network namespace of the calling thread. It needs the variant's
 // programs in PATH ([ErrMissing]) and CAP_NET_ADMIN.
 func Open(ctx context.Context, family Family, variant Variant) (Tables, error) {
@@ -76,7 +102,11 @@ func (t *kernelTables) Save(ctx context.Context, table string) (string, error) {
 	if t.features.Variant == Legacy && !legacyTableExists(t.family, table) {
 		return "", nil // reading would create it
 	}
-	return t.run(ctx, "", t.programs.save, "--counters", "--table", table)
+	out, err := t.run(ctx, "", t.programs.save, "--counters", "--table", table)
+	if err == nil && out != "" && !(strings.Contains(out, "*"+table+"\n") && strings.Contains(out, "\nCOMMIT\n")) {
+		return "", fmt.Errorf("iptables %s: the output of %s is not a whole table: %s", t.family, t.programs.save, brief([]byte(out)))
+	}
+	return out, err
 }
 
 // run runs a program and returns its output.

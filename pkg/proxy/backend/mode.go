@@ -2,6 +2,10 @@ package backend
 
 import (
 	"context"
+	"math"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -93,3 +97,26 @@ func OpenUsable(ctx context.Context, mode Mode, wanted Families) (opened Backend
 	}
 	return nil, nil, nil, err
 }
+
+// AwaitUsable waits until a Backend can be opened for a family that was left out. It tries that after awaitFirst, then after
+// twice as long each time up to awaitLast. It returns false if ctx ends before.
+func AwaitUsable(ctx context.Context, mode Mode, family cluster.Family) bool {
+	backoff := wait.Backoff{Duration: awaitFirst, Factor: 2, Cap: awaitLast, Steps: math.MaxInt}
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(backoff.Step()):
+		}
+		if opened, err := mode.Open(ctx, family); err == nil {
+			_ = opened.Close() // nothing was written
+			return true
+		}
+	}
+}
+
+// The times between attempts to open a family that was left out. Each attempt may run a few programs.
+const (
+	awaitFirst = 5 * time.Second
+	awaitLast  = 5 * time.Minute
+)

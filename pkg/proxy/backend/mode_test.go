@@ -2,10 +2,13 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -24,6 +27,48 @@ func (m fakeMode) Open(_ context.Context, families ...cluster.Family) (Backend, 
 	}
 	return struct{ Backend }{}, nil
 }
+
+// TestAwaitUsable checks that a family that was left out is tried again, less and less often, until it works.
+func TestAwaitUsable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := &countingMode{failures: 3}
+		began := time.Now()
+		if !AwaitUsable(t.Context(), broken, cluster.IPv6) || broken.failures != 0 {
+			t.Errorf("%d attempts are left", broken.failures)
+		}
+		if took := time.Since(began); took != (5+10+20+40)*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		broken.failures = 1 << 20
+		if AwaitUsable(ctx, broken, cluster.IPv6) {
+			t.Error("a family that never works was opened")
+		}
+		if tries := 1<<20 - broken.failures; tries > 20 {
+			t.Errorf("%d attempts in an hour", tries)
+		}
+	})
+}
+
+// countingMode fails to open some times.
+type countingMode struct {
+	Mode
+	failures int
+}
+
+func (m *countingMode) Open(context.Context, ...cluster.Family) (Backend, error) {
+	if m.failures == 0 {
+		return closed{}, nil
+	}
+	m.failures--
+	return nil, errors.New("not yet")
+}
+
+// closed is a Backend that can only be closed.
+type closed struct{ Backend }
+
+func (closed) Close() error { return nil }
 
 // TestOpenUsable checks that a family that does not work is left out if that is allowed.
 func TestOpenUsable(t *testing.T) {

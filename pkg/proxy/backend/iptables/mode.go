@@ -13,6 +13,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
+// openDoor is the type of ipt.Open and ipt.OpenUsable.
+type openDoor func(context.Context, ipt.Family, ipt.Variant) (ipt.Tables, error)
+
 // Mode is the proxy mode of this backend.
 type Mode struct {
 	Options  Options
@@ -53,13 +56,14 @@ func (m Mode) Open(ctx context.Context, families ...cluster.Family) (backend.Bac
 	if err != nil {
 		return nil, err
 	}
-	return m.openVariant(ctx, variant, families)
+	return m.openVariant(ctx, variant, families, ipt.OpenUsable)
 }
 
-func (m Mode) openVariant(ctx context.Context, variant ipt.Variant, families []cluster.Family) (backend.Backend, error) {
+// openVariant opens a Backend with the given function for each family.
+func (m Mode) openVariant(ctx context.Context, variant ipt.Variant, families []cluster.Family, open openDoor) (backend.Backend, error) {
 	var doors []ipt.Tables
 	for _, family := range families {
-		door, err := ipt.Open(ctx, doorFamily(family), variant)
+		door, err := open(ctx, doorFamily(family), variant)
 		if err != nil {
 			return nil, errors.Join(err, New(m.Options, m.Settings, doors...).Close())
 		}
@@ -89,7 +93,7 @@ func (m Mode) Remove(ctx context.Context) error {
 	holding, err := ipt.Holding(ctx, tables(), func(table, chain string) bool { return chainName{table, chain}.ours() })
 	failed := []error{err}
 	for _, variant := range holding {
-		b, err := m.openVariant(ctx, variant, []cluster.Family{cluster.IPv4, cluster.IPv6})
+		b, err := m.openVariant(ctx, variant, []cluster.Family{cluster.IPv4, cluster.IPv6}, ipt.Open)
 		if err == nil {
 			err = errors.Join(b.Cleanup(ctx), b.Close())
 		}
