@@ -26,6 +26,9 @@ type Condition struct {
 	// Settle is how long a condition has to be absent before it counts as ended. Use it for what is noticed often and
 	// may come and go, so that each time is not a new one.
 	Settle time.Duration
+	// Calm is the least time between two lines while it lasts: use it if the state may change each time, as an error with a
+	// number in it. 0 logs every change.
+	Calm time.Duration
 
 	// lasts reports whether the condition has been logged and has not ended, state is the state that was logged, and at
 	// when.
@@ -37,11 +40,11 @@ type Condition struct {
 }
 
 // Changed notes that the condition holds, and reports whether to log it. state describes it, usually the text of an
-// error: another state is logged at once.
+// error: another state than the one logged is logged at once, or after Calm.
 func (c *Condition) Changed(state string) bool {
 	now := time.Now()
 	c.absent = time.Time{}
-	if c.lasts && c.state == state && (c.Again == 0 || now.Sub(c.at) < c.Again) {
+	if c.lasts && (c.state == state && (c.Again == 0 || now.Sub(c.at) < c.Again) || now.Sub(c.at) < c.Calm) {
 		return false
 	}
 	c.lasts, c.state, c.at = true, state, now

@@ -32,6 +32,10 @@ func TestCondition(t *testing.T) {
 			{0, "a", true}, {time.Second, "", false}, {59 * time.Second, "", false}, {0, "a", false},
 			{0, "", false}, {59 * time.Second, "", false}, {time.Second, "", true}, {time.Hour, "", false}, {0, "a", true},
 		}},
+		{"changes all the time", Condition{Calm: time.Minute}, []step{
+			{0, "a1", true}, {time.Second, "a2", false}, {58 * time.Second, "a3", false}, {time.Second, "a4", true},
+			{time.Second, "a5", false}, {0, "", true}, {0, "a6", true},
+		}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			for i, s := range test.steps {

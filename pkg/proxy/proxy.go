@@ -121,6 +121,10 @@ type Proxy struct {
 	synced *cluster.Snapshot
 	// syncFailing and checkFailing keep a failure that lasts from being logged each time.
 	syncFailing, checkFailing logonce.Condition
+	// drifting keeps a program that modifies our rules all the time from being logged each time; driftsOmitted counts the
+	// drifts since the last line.
+	drifting      logonce.Condition
+	driftsOmitted int
 }
 
 // New returns a Proxy; Run starts it. It panics if an Observer implements none of the interfaces.
@@ -130,8 +134,9 @@ func New(config Config) *Proxy {
 	}
 	p := &Proxy{
 		Config: config, pace: pacer{min: config.MinSyncPeriod}, retry: retries(config.SyncPeriod),
-		syncFailing:  logonce.Condition{Again: logonce.Reminder},
-		checkFailing: logonce.Condition{Again: logonce.Reminder, Settle: checkSettle},
+		syncFailing:  logonce.Condition{Again: logonce.Reminder, Calm: calm},
+		checkFailing: logonce.Condition{Again: logonce.Reminder, Settle: checkSettle, Calm: calm},
+		drifting:     logonce.Condition{Again: calm, Calm: calm},
 	}
 	for _, o := range config.Observers {
 		p.observe(o)
@@ -243,6 +248,8 @@ const (
 	// checkSettle is how long the check for drift has to succeed until its last failure counts as over: one in a few checks
 	// may fail.
 	checkSettle = time.Minute
+	// calm is the least time between two log lines about failures or drift: checks are made four times a second.
+	calm = 10 * time.Second
 )
 
 // sync runs the pipeline on the current snapshot. It returns when to do so again without a change, to retry a failure or
@@ -299,11 +306,19 @@ func (p *Proxy) drifted(ctx context.Context) bool {
 		logger.Error(err, "Drift check failed; external modifications may go unnoticed")
 	}
 	for _, d := range drifts {
-		found := []any{"family", d.Family, "what", d.What}
-		if d.Writer != "" {
-			found = append(found, "writer", d.Writer)
+		if p.drifting.Changed(d.What) {
+			found := []any{"family", d.Family, "what", d.What}
+			if d.Writer != "" {
+				found = append(found, "writer", d.Writer)
+			}
+			if p.driftsOmitted > 0 {
+				found = append(found, "notLogged", p.driftsOmitted)
+			}
+			logger.Info("Rules were modified externally; resyncing", found...)
+			p.driftsOmitted = 0
+		} else {
+			p.driftsOmitted++
 		}
-		logger.Info("Rules were modified externally; resyncing", found...)
 		for _, o := range p.driftObservers {
 			o.Drifted(d)
 		}

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -331,6 +332,30 @@ func TestCheckThatHangs(t *testing.T) {
 		}
 		if n := r.log.count("Drift check failed"); n != 1 {
 			t.Errorf("logged %d times", n)
+		}
+	})
+}
+
+// TestQuietLog finds drift, and lets checks and syncs fail with another error each time, four times a second: the log has a
+// few lines a minute.
+func TestQuietLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) { r.CheckPeriod = 250 * time.Millisecond })
+		for i := range 4 * 60 {
+			r.backend.set(func(b *fakeBackend) {
+				b.checkErr = fmt.Errorf("the table changed %d times", i)
+				b.result.Err = fmt.Errorf("%d elements are missing", i)
+				b.drifts = []backend.Drift{{Family: cluster.IPv4, What: fmt.Sprintf("%d elements of a map", i)}}
+			})
+			r.pass(250 * time.Millisecond)
+		}
+		for _, message := range []string{"Rules were modified externally", "Drift check failed", "Sync failed"} {
+			if n := r.log.count(message); n < 3 || n > 7 {
+				t.Errorf("%q was logged %d times in a minute, want about 6", message, n)
+			}
+		}
+		if len(r.observer.drifts) < 200 {
+			t.Errorf("observers were told of %d drifts", len(r.observer.drifts))
 		}
 	})
 }
