@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
@@ -108,7 +107,7 @@ func (l *loop) set(number, endpoints int) {
 	}}
 	meta.Labels = map[string]string{discoveryv1.LabelServiceName: meta.Name}
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4,
-		Ports: []discoveryv1.EndpointPort{{Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](8080), Name: ptr.To("")}}}
+		Ports: []discoveryv1.EndpointPort{{Protocol: new(corev1.ProtocolTCP), Port: new(int32(8080)), Name: new("")}}}
 	for i := range endpoints {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.244.%d.%d", number, i+1)}})
 	}

@@ -54,7 +54,8 @@ func eachMachine(t *testing.T, test func(t *testing.T, m machine)) {
 type nftMachine []*nft.Fake
 
 func newNFT() nftMachine {
-	return nftMachine{nft.NewFake(knftables.IPv4Family, nftables.TableName), nft.NewFake(knftables.IPv6Family, nftables.TableName)}
+	v4 := nft.NewFake(knftables.IPv4Family, nftables.TableName)
+	return nftMachine{v4, nft.NewFake(knftables.IPv6Family, nftables.TableName).Beside(v4)}
 }
 
 func (m nftMachine) open(fail *failing) backend.Backend {

@@ -103,7 +103,8 @@ func (t *kernelTables) Save(ctx context.Context, table string) (string, error) {
 		return "", nil // reading would create it
 	}
 	out, err := t.run(ctx, "", t.programs.save, "--counters", "--table", table)
-	if err == nil && out != "" && !(strings.Contains(out, "*"+table+"\n") && strings.Contains(out, "\nCOMMIT\n")) {
+	whole := strings.Contains(out, "*"+table+"\n") && strings.Contains(out, "\nCOMMIT\n")
+	if err == nil && out != "" && !whole {
 		return "", fmt.Errorf("iptables %s: the output of %s is not a whole table: %s", t.family, t.programs.save, brief([]byte(out)))
 	}
 	return out, err

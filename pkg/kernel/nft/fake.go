@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
@@ -45,8 +46,20 @@ type FakeStats struct{ Writes, Failed int }
 func NewFake(family knftables.Family, table string) *Fake {
 	return &Fake{
 		family: family, name: table, transactions: newTransactions(family, table),
-		state: fakeState{family: family, name: table, generation: 1},
+		state: fakeState{family: family, name: table, generation: newFakeGeneration()},
 	}
+}
+
+// Beside puts a Fake that was not used yet into the network namespace of another: they have one generation number.
+func (f *Fake) Beside(o *Fake) *Fake {
+	f.state.generation = o.state.generation
+	return f
+}
+
+func newFakeGeneration() *atomic.Uint32 {
+	var g atomic.Uint32
+	g.Store(1)
+	return &g
 }
 
 // FailRandomly makes each write fail with probability p from now on; the same ones for the same seed.
@@ -264,7 +277,7 @@ func (f *Fake) Generation(ctx context.Context) (Generation, error) {
 	if err := f.mayRead(ctx); err != nil {
 		return 0, wrap("read the generation", f.family, f.name, err)
 	}
-	return f.state.generation, nil
+	return Generation(f.state.generation.Load()), nil
 }
 
 // Count adds to an element's counter, as packets do. It panics if the element does not exist or has no counter.

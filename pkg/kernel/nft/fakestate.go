@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
@@ -15,7 +16,7 @@ type fakeState struct {
 	family     knftables.Family
 	name       string
 	table      *fakeTable
-	generation Generation
+	generation *atomic.Uint32
 
 	undo []func()
 	// declared are the sets that this transaction declares.
@@ -111,9 +112,8 @@ func (s *fakeState) transact(change func() error) error {
 }
 
 func (s *fakeState) nextGeneration() {
-	s.generation++
-	if s.generation == 0 {
-		s.generation = 1
+	if s.generation.Add(1) == 0 {
+		s.generation.Store(1)
 	}
 }
 

@@ -18,6 +18,8 @@ type applier struct {
 	chains *writer
 	patch  *patch
 	space  space
+	// recorded reports that the table's fingerprint was taken.
+	recorded bool
 }
 
 // put writes the additions of the patch, in transactions that each leave a correct dataplane: chains and elements are
@@ -282,6 +284,7 @@ func (a *applier) record() (err error) {
 	if p.result.fingerprint, p.result.objects, err = a.table.Fingerprint(a.ctx, chainLayout); err != nil {
 		return err
 	}
+	a.recorded = true
 	objects, err := a.table.Objects(a.ctx)
 	if err != nil {
 		return err

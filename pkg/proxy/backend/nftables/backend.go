@@ -3,6 +3,7 @@ package nftables
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -36,9 +37,9 @@ func New(opts Options, tables ...nft.Table) *Backend {
 // Sync makes the tables equal to the plan. Removals, which wait for packets in progress, come after the additions of
 // both families.
 func (b *Backend) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Family) []backend.Result {
+	var passes []*syncPass
 	results := make([]backend.Result, 0, len(b.families))
-	b.drift.sync(ctx, func() (transactions uint32) {
-		var passes []*syncPass
+	alone := b.drift.sync(ctx, func() (transactions uint32) {
 		for _, f := range b.families {
 			if len(families) == 0 || slices.Contains(families, f.schema.family) {
 				passes = append(passes, f.put(ctx, p, b.opts))
@@ -50,6 +51,11 @@ func (b *Backend) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Fa
 		}
 		return transactions
 	})
+	for i, s := range passes {
+		if !s.trust(alone) {
+			results[i].Again = doubtRetry
+		}
+	}
 	return results
 }
 
@@ -119,6 +125,28 @@ func (s *syncPass) finish() backend.Result {
 	s.result.Duration += time.Since(start)
 	s.result.Elements, s.result.Rules = s.elements, s.rules
 	return s.result
+}
+
+// doubtRetry is when to write again what another program may have changed while it was written.
+const doubtRetry = time.Second
+
+// trust decides whether the fingerprint that was recorded is that of our rules alone. alone reports that nobody else wrote
+// during the Sync. Otherwise another program may have changed a chain before the fingerprint was taken: the next Sync writes
+// all chains again, and if they have the same digests then, they are ours.
+func (s *syncPass) trust(alone bool) bool {
+	if s.result.Err != nil || !s.recorded {
+		return true
+	}
+	have, doubted := s.of.have, s.of.doubted
+	s.of.doubted = nil
+	if alone || doubted != nil && maps.Equal(doubted, have.objects) {
+		return true
+	}
+	s.of.doubted = have.objects
+	state := *have
+	state.doubtful = true
+	s.of.have = &state
+	return false
 }
 
 // Cleanup removes the tables.

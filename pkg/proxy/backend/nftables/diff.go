@@ -56,7 +56,7 @@ func diff(have *state, want *desired) *patch {
 	after := *want
 	p := &patch{before: &have.holds.content, after: &after.content, strays: have.strays, leftovers: have.leftovers,
 		result: &state{holds: &after, fingerprint: have.fingerprint, objects: have.objects}} // until apply has written something that it covers
-	if have.holds.skeleton == nil || have.holds.skeleton.digest != want.skeleton.digest {
+	if have.doubtful || have.holds.skeleton == nil || have.holds.skeleton.digest != want.skeleton.digest {
 		p.skeleton = want.skeleton
 	}
 	p.place(have.holds.frontends, want.frontends)

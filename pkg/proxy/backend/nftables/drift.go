@@ -42,8 +42,9 @@ func newDrift(families []*family) *drift {
 }
 
 // sync is called with all transactions of a Sync, and runs it between two readings of the generation number. It first
-// checks for external changes, so that these are not mistaken for the Sync's own.
-func (d *drift) sync(ctx context.Context, write func() (transactions uint32)) {
+// checks for external changes, so that these are not mistaken for the Sync's own. It reports whether nobody else wrote
+// meanwhile.
+func (d *drift) sync(ctx context.Context, write func() (transactions uint32)) (alone bool) {
 	before := d.read(ctx)
 	_ = d.compareShapes(ctx, before) // check retries and returns the error
 	own := write()
@@ -51,11 +52,13 @@ func (d *drift) sync(ctx context.Context, write func() (transactions uint32)) {
 	if d.generation == 0 {
 		d.generation = before // the Sync has read all tables
 	}
-	if d.generation != before || after.Since(before) != own {
+	alone = before != 0 && after.Since(before) == own
+	if d.generation != before || !alone {
 		d.suspect = true // there were external writes too: the next check compares shapes
-		return
+	} else {
+		d.generation = after
 	}
-	d.generation = after
+	return alone
 }
 
 // read reads the generation number; it returns 0, which no generation has, if that fails.

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// oneFake returns a backend on one fake table: with two, unlike in a kernel, each would have its own generation number.
+// oneFake returns a backend on one fake table.
 func oneFake() (*Backend, *nft.Fake) {
 	table := nft.NewFake(knftables.IPv4Family, TableName)
 	return New(testOptions, table), table
@@ -184,6 +184,60 @@ func TestTamperingBetweenSyncs(t *testing.T) {
 			sync(t, b, c.Plan())
 			holds(t, b, c.Plan())
 		}
+	}
+}
+
+// meddled is a table that another program changes before its fingerprint is taken.
+type meddled struct {
+	*nft.Fake
+	meddle func(*nft.Fake)
+}
+
+func (m *meddled) Fingerprint(ctx context.Context, except string) (string, map[string]string, error) {
+	m.meddle(m.Fake)
+	return m.Fake.Fingerprint(ctx, except)
+}
+
+// TestTamperingDuringSync has another program change a chain after it was written, before its fingerprint is taken: it is
+// written again. A program that changes only its own tables, all the time, causes no more than one Sync.
+func TestTamperingDuringSync(t *testing.T) {
+	for name, test := range map[string]struct {
+		meddle func(t *testing.T, f *nft.Fake, time int)
+		syncs  int
+	}{
+		"our chain, once": {func(t *testing.T, f *nft.Fake, time int) {
+			if time == 0 {
+				if err := f.External().AddRule("nat-prerouting", "accept"); err != nil {
+					t.Error(err)
+				}
+			}
+		}, 1},
+		"its own table, always": {func(_ *testing.T, f *nft.Fake, _ int) { f.External().Elsewhere() }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			times := 0
+			table := &meddled{Fake: nft.NewFake(knftables.IPv4Family, TableName)}
+			table.meddle = func(f *nft.Fake) {
+				if table.Stats().Writes > 1 { // not while it is read at first
+					test.meddle(t, f, times)
+					times++
+				}
+			}
+			b, c := New(testOptions, table), clusters.NewSized(5, 3)
+			result := b.Sync(t.Context(), c.Plan())[0]
+			syncs := 0
+			for ; result.Again > 0 && syncs < 5; syncs++ {
+				result = b.Sync(t.Context(), c.Plan())[0]
+			}
+			if result.Err != nil || syncs != test.syncs {
+				t.Errorf("%d more syncs, the last with error %v; want %d", syncs, result.Err, test.syncs)
+			}
+			table.meddle = func(*nft.Fake) {}
+			holds(t, b, c.Plan())
+			if strings.Contains(table.Dump(), "nat-prerouting accept") {
+				t.Errorf("the change remains:\n%s", table.Dump())
+			}
+		})
 	}
 }
 

@@ -22,7 +22,7 @@ var testOptions = Options{Mark: 0x4000}
 // fakes returns a backend on two fake tables.
 func fakes() (*Backend, []*nft.Fake) {
 	v4 := nft.NewFake(dialectOf(cluster.IPv4).nftFamily, TableName)
-	v6 := nft.NewFake(dialectOf(cluster.IPv6).nftFamily, TableName)
+	v6 := nft.NewFake(dialectOf(cluster.IPv6).nftFamily, TableName).Beside(v4)
 	return New(testOptions, v4, v6), []*nft.Fake{v4, v6}
 }
 

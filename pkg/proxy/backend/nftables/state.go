@@ -18,6 +18,8 @@ type state struct {
 	fingerprint string
 	// objects are the digests of single objects that belong to it.
 	objects map[string]string
+	// doubtful means that another program may have changed chains while they were written, before the fingerprint was taken.
+	doubtful bool
 	// strays are elements of no frontend, leftovers are unknown chains and sets.
 	strays    []stray
 	leftovers leftovers
@@ -45,6 +47,8 @@ type family struct {
 	have *state
 	// counts is schema.counting, for other goroutines.
 	counts atomic.Int32
+	// doubted are the digests of have's objects if another program may have changed them while they were written.
+	doubted map[string]string
 }
 
 func newFamily(table nft.Table) *family {
