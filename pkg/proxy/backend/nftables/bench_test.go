@@ -107,3 +107,19 @@ func operations(p *patch) (n int) {
 	}
 	return n
 }
+
+// BenchmarkSync programs alternating plans that differ in one endpoint into a fake table.
+func BenchmarkSync(b *testing.B) {
+	eachSize(b, func(b *testing.B, c *clusters.Sized) {
+		backend, _ := oneFake()
+		one := c.Last
+		change(c)
+		other := c.Plan()
+		for b.Loop() {
+			one, other = other, one
+			if err := backend.Sync(b.Context(), one)[0].Err; err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
