@@ -21,7 +21,7 @@ type fakeBackend struct {
 	closed error
 }
 
-func (f *fakeBackend) Sync(_ context.Context, p *plan.Plan) []backend.Result {
+func (f *fakeBackend) Sync(_ context.Context, p *plan.Plan, _ ...cluster.Family) []backend.Result {
 	f.synced = p
 	return []backend.Result{f.result}
 }
