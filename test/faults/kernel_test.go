@@ -169,7 +169,7 @@ func (s *site) isolated(v4, v6 bool, heal func()) {
 	stop := s.poll(1, 2)
 	s.set(9, 3, 100*time.Second)
 	s.set(3, 1, 0)
-	got4, got6, again := s.sync()
+	got4, got6, _ := s.sync()
 	bad := []string{"default/web-9/TCP"}
 	if slices.Equal(got4, bad) != v4 || slices.Equal(got6, bad) != v6 || len(got4)+len(got6) > 2 {
 		s.t.Errorf("quarantined in IPv4: %v, in IPv6: %v", got4, got6)
@@ -181,7 +181,7 @@ func (s *site) isolated(v4, v6 bool, heal func()) {
 		}
 	}
 	s.set(3, 2, 0) // a change while it is quarantined
-	_, _, again = s.sync()
+	_, _, again := s.sync()
 	heal()
 	time.Sleep(again)
 	if got4, got6, _ = s.sync(); len(got4)+len(got6) > 0 || !s.answers(9, cluster.IPv4) || !s.answers(9, cluster.IPv6) {

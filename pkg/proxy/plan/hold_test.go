@@ -27,7 +27,9 @@ func TestHold(t *testing.T) {
 	}
 	a := Port{Service: name, Name: "a", Protocol: cluster.TCP, Family: cluster.IPv4}
 	b := Port{Service: name, Name: "b", Protocol: cluster.TCP, Family: cluster.IPv4}
-	frontend := func(addr netip.Addr, port uint16) Frontend { return Frontend{Addr: addr, Protocol: cluster.TCP, Port: port} }
+	frontend := func(addr netip.Addr, port uint16) Frontend {
+		return Frontend{Addr: addr, Protocol: cluster.TCP, Port: port}
+	}
 
 	held := p.Hold(map[Port][]*Route{a: before.RoutesOf(a)})
 	if route, _ := held.Frontends.Get(frontend(addrs[0], 80)); route == nil || route != before.RoutesOf(a)[0] {
