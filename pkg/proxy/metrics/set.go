@@ -128,7 +128,7 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 		otherProxySeen: gauges(own, "other_proxy_last_seen_timestamp_seconds",
 			"When rules of another kube-proxy were last detected, in seconds since 1970, by its mode; absent until then.", modeLabel),
 		refused: gauges(own, "refused_service_ports",
-			"Ports of Services that are not served because the kernel refuses their rules; log and Events contain the cause.", familyLabel),
+			"Ports of Services that are quarantined because the kernel refuses their rules: they keep their earlier rules, or are not served. Log and Events contain the cause.", familyLabel),
 		waiting: gauges(own, "waiting",
 			"1 for each reason that the proxy is waiting for: api_server (no Service is served before its first lists), node, node_addresses, pod_cidrs (everything that does not depend on them is served).",
 			reasonLabel),
