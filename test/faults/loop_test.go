@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -149,11 +150,18 @@ func (l *loop) right() {
 	}
 }
 
-// logged counts lines.
-func (l *loop) logged() int {
+// logged returns the lines so far.
+func (l *loop) logged() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.lines)
+	return slices.Clone(l.lines)
+}
+
+// synced returns the number of syncs so far.
+func (l *loop) synced() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.syncs
 }
 
 // eachLoop runs a test with a proxy on each machine.
@@ -206,7 +214,7 @@ func TestLastingFaults(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				l.right()
 				before, _ := l.fail.counts()
-				lines := l.logged()
+				lines := len(l.logged())
 				l.fail.set(1, false, fault)
 				for number := range 5 {
 					l.set(number, 3)
@@ -219,8 +227,8 @@ func TestLastingFaults(t *testing.T) {
 				if n := after - before; n > 120*25 {
 					t.Errorf("%d operations in 120 s", n)
 				}
-				if n := l.logged() - lines; n > 20 {
-					t.Errorf("%d lines in 120 s: %s", n, strings.Join(l.lines[lines:], "\n"))
+				if added := l.logged()[lines:]; len(added) > 20 {
+					t.Errorf("%d lines in 120 s: %s", len(added), strings.Join(added, "\n"))
 				}
 				l.fail.set(0, false)
 				time.Sleep(recovery)
@@ -246,11 +254,11 @@ func TestHangingTools(t *testing.T) {
 		if status := l.page("/livez"); status != http.StatusServiceUnavailable {
 			t.Errorf("/livez is %d after three minutes", status)
 		}
-		before := l.syncs
+		before := l.synced()
 		l.fail.set(0, false)
 		time.Sleep(recovery)
 		l.right()
-		if n := l.syncs - before; n > 2 {
+		if n := l.synced() - before; n > 2 {
 			t.Errorf("%d syncs", n)
 		}
 	})
