@@ -62,44 +62,63 @@ func (v *view) endpoints(s *cluster.Service, decided *plan.Service) {
 	case listed == 0:
 		v.of(s.Name, NoEndpoints, "its EndpointSlices have no endpoint: connections are rejected")
 	default:
+		known, unknown := listedPorts(s)
 		for i := range s.Ports {
-			if port := &s.Ports[i]; v.inSlices(s, port) {
+			port := &s.Ports[i]
+			if slices.ContainsFunc(s.Slices, func(slice *cluster.EndpointSlice) bool { return lists(slice, port) }) {
 				v.port(s, decided, port)
+			} else {
+				v.notListed(s, port, known, unknown)
 			}
 		}
 	}
 }
 
-// inSlices reports whether a slice with endpoints has a port of a Service; if not, it notes a finding.
-func (v *view) inSlices(s *cluster.Service, port *cluster.ServicePort) bool {
-	var known, unknown []string // ports of the slices
-	for _, slice := range s.Slices {
-		if len(slice.Endpoints) == 0 {
+// lists reports whether a slice has endpoints for a port of a Service.
+func lists(slice *cluster.EndpointSlice, port *cluster.ServicePort) bool {
+	_, has := slice.PortOf(port)
+	return has && len(slice.Endpoints) > 0
+}
+
+// listedPorts names the ports of a Service's slices with endpoints: those that the Service has too, and those that it has not.
+func listedPorts(s *cluster.Service) (known, unknown string) {
+	type port struct {
+		name     string
+		protocol cluster.Protocol
+	}
+	own := map[port]bool{}
+	for _, p := range s.Ports {
+		own[port{p.Name, p.Protocol}] = true
+	}
+	var both, slice []string
+	for _, of := range s.Slices {
+		if len(of.Endpoints) == 0 {
 			continue
 		}
-		for _, p := range slice.Ports {
-			if port.Is(p) {
-				return true
-			}
+		for _, p := range of.Ports {
 			text := plan.PortText(p.Name, p.Protocol)
-			if slices.ContainsFunc(s.Ports, func(other cluster.ServicePort) bool { return other.Is(p) }) {
-				known = append(known, text)
+			if own[port{p.Name, p.Protocol}] {
+				both = append(both, text)
 			} else {
-				unknown = append(unknown, fmt.Sprintf("%s (port %d, in %s)", text, p.Port, slice.Name))
+				slice = append(slice, fmt.Sprintf("%s (port %d, in %s)", text, p.Port, of.Name))
 			}
 		}
 	}
+	return some(both), some(slice)
+}
+
+// notListed notes that no slice with endpoints has a port of a Service. known and unknown are those of listedPorts.
+func (v *view) notListed(s *cluster.Service, port *cluster.ServicePort, known, unknown string) {
 	missing := plan.PortText(port.Name, port.Protocol)
 	switch {
-	case len(unknown) > 0:
+	case unknown != "":
 		v.of(s.Name, PortNameMismatch, "no EndpointSlice has port %s; they have %s, which the Service does not have: connections to port %d are rejected",
-			missing, some(unknown), port.Port)
-	case len(known) > 0:
-		v.of(s.Name, PortNotInSlices, "no EndpointSlice has port %s; they have %s: connections to port %d are rejected", missing, some(known), port.Port)
+			missing, unknown, port.Port)
+	case known != "":
+		v.of(s.Name, PortNotInSlices, "no EndpointSlice has port %s; they have %s: connections to port %d are rejected", missing, known, port.Port)
 	default:
 		v.of(s.Name, PortNotInSlices, "no EndpointSlice has port %s; they have no ports: connections to port %d are rejected", missing, port.Port)
 	}
-	return false
 }
 
 // port finds what the plan decided about a port that slices have.
@@ -285,7 +304,7 @@ func frontendText(r *plan.Route) string {
 func endpointTexts(s *cluster.Service, port *cluster.ServicePort) string {
 	var texts []string
 	for _, slice := range s.Slices {
-		if slices.ContainsFunc(slice.Ports, func(p cluster.EndpointPort) bool { return port.Is(p) }) {
+		if _, has := slice.PortOf(port); has {
 			for i := range slice.Endpoints {
 				texts = append(texts, slice.Endpoints[i].Addr.String())
 			}

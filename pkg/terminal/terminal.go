@@ -30,13 +30,14 @@ func Wrap(text string, width int) string {
 	return b.String()
 }
 
-// Printable replaces the control characters of a text by question marks. A terminal would interpret them, and objects may have
-// been written to deceive their reader.
+// Printable replaces by question marks what is not a visible character or a space: control characters, which a terminal would
+// interpret, and characters that change the direction of the text or have no width. Objects may have been written to deceive
+// their reader.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return '?'
+		if unicode.IsPrint(r) {
+			return r
 		}
-		return r
+		return '?'
 	}, text)
 }

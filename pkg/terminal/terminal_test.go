@@ -20,9 +20,17 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// TestPrintable has the ends of both ranges of control characters.
+// TestPrintable has the ends of both ranges of control characters, characters that reverse the text or that nobody sees, and
+// bytes that are no characters.
 func TestPrintable(t *testing.T) {
-	if got, want := Printable("a\x00\x1b[2J\x1f ~\x7f\u0080\u009f\u00a0ü"), "a??[2J? ~???\u00a0ü"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	for text, want := range map[string]string{
+		"a\x00\x1b[2J\x1f ~\x7f\u0080\u009fü":  "a??[2J? ~???ü",
+		"a\u202eb\u2066c\u2028d\u200be\ufefff": "a?b?c?d?e?f",
+		"a\r\n\tb\u00a0c":                      "a???b?c",
+		"\xff\xc3(":                            "\ufffd\ufffd(",
+	} {
+		if got := Printable(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
 	}
 }

@@ -45,7 +45,7 @@ func (n SliceName) String() string { return n.Namespace + "/" + n.Name }
 func NewBuilder(nodeName string, addrs ...netip.Addr) *Builder {
 	return &Builder{
 		changed:      make(chan struct{}, 1),
-		convert:      converter{node: nodeName, addrs: addrs, zones: map[string]*Zones{}},
+		convert:      converter{node: nodeName, addrs: addrs},
 		services:     Map[ServiceName, *Service]{}.Edit(),
 		orphans:      map[ServiceName][]*EndpointSlice{},
 		owners:       map[SliceName]ServiceName{},

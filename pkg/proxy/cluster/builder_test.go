@@ -65,7 +65,7 @@ func describe(s *Snapshot) string {
 		for _, slice := range service.Slices {
 			fmt.Fprintf(&text, "\t%s %v %v\n", slice.Name, slice.Ports, slice.Triggered.UnixNano())
 			for _, e := range slice.Endpoints {
-				fmt.Fprintf(&text, "\t\t%v %v %+v\n", e.Addr, e.Conditions, e.Zones)
+				fmt.Fprintf(&text, "\t\t%v %v %v\n", e.Addr, e.Conditions, e.Zones.Names())
 			}
 		}
 	}

@@ -27,7 +27,6 @@ const (
 type converter struct {
 	node  string
 	addrs []netip.Addr // of the node, from the configuration
-	zones map[string]*Zones
 }
 
 // served reports whether a Service is for this proxy.
@@ -76,7 +75,7 @@ func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
 				NodePort: p.port(at.field("nodePort"), port.NodePort, true)})
 		}
 	}
-	return s, p.found
+	return s, p.all()
 }
 
 // loadBalancerIPs returns the addresses in status, except those whose traffic has to pass the load balancer itself
@@ -85,14 +84,14 @@ func loadBalancerIPs(object *corev1.Service, p *problems) []netip.Addr {
 	if object.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil
 	}
-	var addrs addrList
+	var addrs []netip.Addr
 	for i := range object.Status.LoadBalancer.Ingress {
 		ingress := &object.Status.LoadBalancer.Ingress[i]
 		if ingress.IP != "" && (ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP) {
-			addrs.add(p, path{list: "status.loadBalancer.ingress", index: i, name: "ip"}, ingress.IP)
+			addrs = p.addr(addrs, path{list: "status.loadBalancer.ingress", index: i, name: "ip"}, ingress.IP)
 		}
 	}
-	return addrs
+	return distinct(addrs)
 }
 
 func affinity(config *corev1.SessionAffinityConfig, p *problems) time.Duration {
@@ -120,13 +119,13 @@ func owner(object *discoveryv1.EndpointSlice) (name ServiceName, ok bool, found 
 		return ServiceName{}, false, nil
 	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
 	default:
-		p.add(path{name: "addressType"}, "%q is not one of IPv4, IPv6 and FQDN", object.AddressType)
+		p.add(path{name: "addressType"}, "%q is not one of IPv4, IPv6 and FQDN", brief(string(object.AddressType)))
 	}
 	if service == "" {
 		p.add(path{name: "metadata.labels"}, "it belongs to no Service; set the label %s", discoveryv1.LabelServiceName)
 	}
 	if len(p.found) > 0 {
-		return ServiceName{}, false, p.found
+		return ServiceName{}, false, p.all()
 	}
 	return ServiceName{Namespace: share(object.Namespace), Name: service}, true, nil
 }
@@ -147,6 +146,7 @@ func (c *converter) slice(object *discoveryv1.EndpointSlice) (*EndpointSlice, []
 			s.Ports = append(s.Ports, EndpointPort{Name: share(*port.Name), Protocol: protocol, Port: number})
 		}
 	}
+	slices.SortStableFunc(s.Ports, EndpointPort.compare)
 	s.Endpoints = make([]Endpoint, 0, len(object.Endpoints))
 	for i := range object.Endpoints {
 		endpoint := &object.Endpoints[i]
@@ -159,9 +159,9 @@ func (c *converter) slice(object *discoveryv1.EndpointSlice) (*EndpointSlice, []
 			p.add(path{list: "endpoints", index: i, name: "addresses[0]"}, "%w", err)
 			continue
 		}
-		s.Endpoints = append(s.Endpoints, Endpoint{Addr: addr, Conditions: c.conditions(endpoint), Zones: c.zoneHints(endpoint)})
+		s.Endpoints = append(s.Endpoints, Endpoint{Addr: addr, Conditions: c.conditions(endpoint), Zones: zoneHints(endpoint)})
 	}
-	return s, p.found
+	return s, p.all()
 }
 
 // endpointAddr parses an endpoint's address. It rejects addresses that would send traffic to the node itself or
@@ -199,21 +199,15 @@ func (c *converter) conditions(e *discoveryv1.Endpoint) Conditions {
 	return set
 }
 
-func (c *converter) zoneHints(e *discoveryv1.Endpoint) *Zones {
+func zoneHints(e *discoveryv1.Endpoint) Zones {
 	if e.Hints == nil || len(e.Hints.ForZones) == 0 {
-		return nil
+		return Zones{}
 	}
 	names := make([]string, len(e.Hints.ForZones))
 	for i, zone := range e.Hints.ForZones {
 		names[i] = zone.Name
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	key := strings.Join(names, ",")
-	if _, known := c.zones[key]; !known {
-		c.zones[key] = &Zones{names: names}
-	}
-	return c.zones[key]
+	return newZones(names)
 }
 
 func (c *converter) nodeObject(object *corev1.Node) (*Node, []*Problem) {
@@ -226,16 +220,16 @@ func (c *converter) nodeObject(object *corev1.Node) (*Node, []*Problem) {
 		Draining: object.DeletionTimestamp != nil ||
 			slices.ContainsFunc(object.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintToBeDeleted }),
 	}
-	addrs := addrList(slices.Clone(c.addrs))
+	addrs := slices.Clone(c.addrs)
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for i, address := range object.Status.Addresses {
 			if address.Type == kind {
-				addrs.add(&p, path{list: "status.addresses", index: i, name: "address"}, address.Address)
+				addrs = p.addr(addrs, path{list: "status.addresses", index: i, name: "address"}, address.Address)
 			}
 		}
 	}
 	node.Addresses = firstOfEachFamily(addrs)
-	return node, p.found
+	return node, p.all()
 }
 
 // firstOfEachFamily returns the first address, and the first one of the other family.
@@ -251,7 +245,7 @@ func firstOfEachFamily(addrs []netip.Addr) []netip.Addr {
 
 func serviceCIDR(object *networkingv1.ServiceCIDR) ([]netip.Prefix, []*Problem) {
 	var p problems
-	return p.prefixes("spec.cidrs", object.Spec.CIDRs), p.found
+	return p.prefixes("spec.cidrs", object.Spec.CIDRs), p.all()
 }
 
 // Problem describes a field of an object that cannot be used and was left out.
@@ -269,13 +263,33 @@ func (p *Problem) Error() string {
 
 func (p *Problem) Unwrap() error { return p.Err }
 
+// maxProblems is how many fields of an object are reported one by one. What is reported is logged, and an object may have as
+// many invalid fields as its author likes.
+const maxProblems = 20
+
 // problems collects the Problems of an object.
 type problems struct {
 	found []*Problem
+	// more is the number of fields that are not reported one by one.
+	more int
 }
 
 func (p *problems) add(field path, format string, args ...any) {
+	if len(p.found) == maxProblems {
+		p.more++
+		return
+	}
 	p.found = append(p.found, &Problem{Field: field.String(), Err: fmt.Errorf(format, args...)})
+}
+
+func (p *problems) count() int { return len(p.found) + p.more }
+
+// all returns the Problems. The last one counts those that are not reported one by one.
+func (p *problems) all() []*Problem {
+	if p.more == 0 {
+		return p.found
+	}
+	return append(p.found, &Problem{Field: "others", Err: fmt.Errorf("%d more fields cannot be used", p.more)})
 }
 
 // path is a field's path in an object: list[index].name, or only one of the two parts. It is formatted only if there
@@ -304,23 +318,35 @@ func (p path) String() string {
 
 // addrs parses addresses and removes duplicates. It preserves the order.
 func (p *problems) addrs(field string, texts []string) []netip.Addr {
-	var addrs addrList
+	var addrs []netip.Addr
 	for i, text := range texts {
-		addrs.add(p, path{list: field, index: i}, text)
+		addrs = p.addr(addrs, path{list: field, index: i}, text)
 	}
-	return addrs
+	return distinct(addrs)
 }
 
-// addrList is a list of addresses without duplicates.
-type addrList []netip.Addr
-
-func (l *addrList) add(p *problems, field path, text string) {
+// addr parses an address and appends it.
+func (p *problems) addr(to []netip.Addr, field path, text string) []netip.Addr {
 	addr, err := ParseAddr(text)
 	if err != nil {
 		p.add(field, "%w", err)
-	} else if !slices.Contains(*l, addr) {
-		*l = append(*l, addr)
+		return to
 	}
+	return append(to, addr)
+}
+
+// distinct removes duplicates and preserves the order. An author may list as many addresses as fit into an object, so the
+// time must not grow with the square of their number.
+func distinct(addrs []netip.Addr) []netip.Addr {
+	if len(addrs) < 2 { // the common case
+		return addrs
+	}
+	seen := make(map[netip.Addr]bool, len(addrs))
+	return slices.DeleteFunc(addrs, func(addr netip.Addr) bool {
+		again := seen[addr]
+		seen[addr] = true
+		return again
+	})
 }
 
 // prefixes parses CIDRs, sorts them and removes duplicates. Like the API's validation it ignores surrounding spaces.
@@ -344,9 +370,9 @@ var matchNone = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32), ne
 // sourceRanges parses loadBalancerSourceRanges. If a range cannot be parsed, a family without any other range admits
 // no source: the author of the Service wanted a restriction.
 func (p *problems) sourceRanges(texts []string) []netip.Prefix {
-	known := len(p.found)
+	known := p.count()
 	ranges := p.prefixes("spec.loadBalancerSourceRanges", texts)
-	if len(p.found) == known {
+	if p.count() == known {
 		return ranges
 	}
 	for _, none := range matchNone {
@@ -382,7 +408,7 @@ func (p *problems) protocol(field path, value *corev1.Protocol) (Protocol, bool)
 	case corev1.ProtocolSCTP:
 		return SCTP, true
 	}
-	p.add(field, "%q is not one of TCP, UDP and SCTP", *value)
+	p.add(field, "%q is not one of TCP, UDP and SCTP", brief(string(*value)))
 	return 0, false
 }
 
@@ -393,7 +419,7 @@ func (p *problems) triggered(object *discoveryv1.EndpointSlice) time.Time {
 	}
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		p.add(path{name: "metadata.annotations." + corev1.EndpointsLastChangeTriggerTime}, "%q is not an RFC 3339 time", text)
+		p.add(path{name: "metadata.annotations." + corev1.EndpointsLastChangeTriggerTime}, "%q is not an RFC 3339 time", brief(text))
 	}
 	return at
 }

@@ -277,10 +277,7 @@ func TestEndpoint(t *testing.T) {
 			if c := got.Endpoints[0].Conditions &^ (Ready | Serving); c != test.want || len(problems) > 0 {
 				t.Errorf("conditions %07b, want %07b; problems %q", c, test.want, problems)
 			}
-			var zones []string
-			if z := got.Endpoints[0].Zones; z != nil {
-				zones = z.names
-			}
+			zones := got.Endpoints[0].Zones.Names()
 			if fmt.Sprint(zones) != test.zones {
 				t.Errorf("zones %v, want %s", zones, test.zones)
 			}
@@ -298,8 +295,8 @@ func TestEndpoint(t *testing.T) {
 	})
 }
 
-// TestZonesAreShared checks that equal sets of zones are one pointer.
-func TestZonesAreShared(t *testing.T) {
+// TestZonesAreComparable checks that equal sets of zones are equal by ==.
+func TestZonesAreComparable(t *testing.T) {
 	s := newSlice("a-1", "a", "10.1.0.1", "10.1.0.2", "10.1.0.3")
 	for i, zones := range [][]string{{"z1", "z2"}, {"z2", "z1"}, {"z1"}} {
 		s.Endpoints[i].Hints = &discoveryv1.EndpointHints{}
@@ -312,7 +309,7 @@ func TestZonesAreShared(t *testing.T) {
 	if e[0].Zones != e[1].Zones || e[0].Zones == e[2].Zones {
 		t.Error("equal sets differ, or different sets are equal")
 	}
-	if !e[0].Zones.Has("z2") || e[2].Zones.Has("z2") || (*Zones)(nil).Has("z1") {
+	if !e[0].Zones.Has("z2") || e[2].Zones.Has("z2") || (Zones{}).Has("z1") || (Zones{}).Any() || !e[2].Zones.Any() {
 		t.Error("Has is wrong")
 	}
 }
@@ -371,7 +368,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestSlicePorts checks that invalid ports are left out and the slice is kept.
+// TestSlicePorts checks that invalid ports are left out, and that the others are sorted by name.
 func TestSlicePorts(t *testing.T) {
 	port := func(name string, number int32, protocol corev1.Protocol) discoveryv1.EndpointPort {
 		return discoveryv1.EndpointPort{Name: &name, Port: &number, Protocol: &protocol}
@@ -382,7 +379,7 @@ func TestSlicePorts(t *testing.T) {
 	s.Ports = []discoveryv1.EndpointPort{port("web", 8080, "TCP"), nameless, numberless, port("zero", 0, "TCP"), port("big", 65536, "TCP"),
 		port("odd", 1, "DCCP"), port("dns", 5353, "UDP"), port("", 9, "SCTP"), plain}
 	got, problems := convertSlice(t, s)
-	if text := fmt.Sprint(got.Ports); text != "[{web TCP 8080} {dns UDP 5353} { SCTP 9} {p TCP 2}]" {
+	if text := fmt.Sprint(got.Ports); text != "[{ SCTP 9} {dns UDP 5353} {p TCP 2} {web TCP 8080}]" {
 		t.Errorf("ports %s", text)
 	}
 	checkProblems(t, "EndpointSlice ns/a-1: ", []string{

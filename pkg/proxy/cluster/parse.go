@@ -8,6 +8,17 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
+// maxQuoted is the length in bytes of the longest invalid text that an error contains whole.
+const maxQuoted = 100
+
+// brief cuts an invalid text for an error, which is logged: its author may have made it very long.
+func brief(text string) string {
+	if len(text) <= maxQuoted {
+		return text
+	}
+	return text[:maxQuoted] + "..."
+}
+
 // ParseAddr parses an address as the API server does: leading zeros are allowed. An IPv4-mapped IPv6 address is
 // returned as IPv4.
 func ParseAddr(text string) (netip.Addr, error) {
@@ -17,7 +28,7 @@ func ParseAddr(text string) (netip.Addr, error) {
 	ip := netutils.ParseIPSloppy(text)
 	addr, ok := netip.AddrFromSlice(ip)
 	if !ok {
-		return netip.Addr{}, fmt.Errorf("%q is not an IP address", text)
+		return netip.Addr{}, fmt.Errorf("%q is not an IP address", brief(text))
 	}
 	return addr.Unmap(), nil
 }
@@ -30,7 +41,7 @@ const mappedBits = 96
 func ParsePrefix(text string) (netip.Prefix, error) {
 	_, network, err := netutils.ParseCIDRSloppy(text)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%q is not a CIDR", text)
+		return netip.Prefix{}, fmt.Errorf("%q is not a CIDR", brief(text))
 	}
 	addr, _ := netip.AddrFromSlice(network.IP)
 	bits, _ := network.Mask.Size()

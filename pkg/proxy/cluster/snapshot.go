@@ -1,10 +1,12 @@
 package cluster
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
+	"unique"
 )
 
 // Snapshot is the part of the cluster's state that a service proxy needs, at one moment. It is immutable.
@@ -77,17 +79,24 @@ type ServicePort struct {
 	NodePort uint16 // 0 is none
 }
 
-// Is reports whether a slice's port is this one: ports belong together by name and protocol.
-func (p *ServicePort) Is(of EndpointPort) bool { return p.Name == of.Name && p.Protocol == of.Protocol }
-
 // EndpointSlice is a part of a Service's endpoints; the API server changes it as a unit (KEP-752).
 type EndpointSlice struct {
-	Name      string
+	Name string
+	// Ports are sorted by name and protocol.
 	Ports     []EndpointPort
 	Endpoints []Endpoint
 	// Triggered is the time of the pod change that led to this version of the slice, from the annotation
 	// endpoints.kubernetes.io/last-change-trigger-time; zero without one.
 	Triggered time.Time
+}
+
+// PortOf returns the slice's port for a Service's port: ports belong together by name and protocol.
+func (s *EndpointSlice) PortOf(port *ServicePort) (EndpointPort, bool) {
+	at, found := slices.BinarySearchFunc(s.Ports, EndpointPort{Name: port.Name, Protocol: port.Protocol}, EndpointPort.compare)
+	if !found {
+		return EndpointPort{}, false
+	}
+	return s.Ports[at], true
 }
 
 // EndpointPort is a port that every endpoint of a slice listens on. It belongs to the Service's port of the
@@ -98,13 +107,18 @@ type EndpointPort struct {
 	Port     uint16
 }
 
+// compare sorts by name and protocol.
+func (p EndpointPort) compare(o EndpointPort) int {
+	return cmp.Or(strings.Compare(p.Name, o.Name), cmp.Compare(p.Protocol, o.Protocol))
+}
+
 // Endpoint is one address that traffic may be sent to.
 type Endpoint struct {
 	Addr netip.Addr
 	// Conditions are the endpoint's state and location.
 	Conditions Conditions
-	// Zones are the zones that may use this endpoint (hints.forZones); nil without such a hint.
-	Zones *Zones
+	// Zones are the zones that may use this endpoint (hints.forZones); the zero value without such a hint.
+	Zones Zones
 }
 
 // Conditions is a set of facts about an endpoint.
@@ -126,25 +140,43 @@ const (
 // Has reports whether all of the given conditions hold.
 func (c Conditions) Has(all Conditions) bool { return c&all == all }
 
-// Zones is a set of zone names. A Builder returns the same pointer for equal sets.
+// Zones is a set of zone names. Equal sets are equal by ==, and share their memory. The zero value is no hint at all.
 type Zones struct {
-	names []string
+	// names are sorted, distinct and joined by zoneSeparator.
+	names unique.Handle[string]
 }
 
+// zoneSeparator cannot be a part of a zone's name, which is the value of a label.
+const zoneSeparator = "\x00"
+
+// newZones returns a set. It modifies names.
+func newZones(names []string) Zones {
+	slices.Sort(names)
+	return Zones{unique.Make(strings.Join(slices.Compact(names), zoneSeparator))}
+}
+
+// Any reports whether there is a hint.
+func (z Zones) Any() bool { return z != Zones{} }
+
 // Has reports whether the set contains the zone.
-func (z *Zones) Has(zone string) bool {
-	if z == nil {
+func (z Zones) Has(zone string) bool {
+	if !z.Any() {
 		return false
 	}
-	return slices.Contains(z.names, zone)
+	for name := range strings.SplitSeq(z.names.Value(), zoneSeparator) {
+		if name == zone {
+			return true
+		}
+	}
+	return false
 }
 
 // Names returns the zones, sorted; nil without a hint.
-func (z *Zones) Names() []string {
-	if z == nil {
+func (z Zones) Names() []string {
+	if !z.Any() {
 		return nil
 	}
-	return slices.Clone(z.names)
+	return strings.Split(z.names.Value(), zoneSeparator)
 }
 
 // Node is the node that this proxy runs on.

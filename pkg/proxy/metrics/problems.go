@@ -16,7 +16,7 @@ type problems struct {
 
 // reasons returns all reasons.
 func reasons() []string {
-	return []string{plan.ProblemNoSuchPort, plan.ProblemNoEndpoints, plan.ProblemNoLocalEndpoints, plan.ProblemExternalIPsNotServed}
+	return []string{plan.ProblemNoSuchPort, plan.ProblemNoEndpoints, plan.ProblemNoLocalEndpoints, plan.ProblemExternalIPsNotServed, plan.ProblemTooLarge}
 }
 
 func newProblems() *problems {
@@ -55,8 +55,12 @@ func problemsOf(name cluster.ServiceName, p *plan.Plan) map[string]bool {
 	if !ok {
 		return nil
 	}
-	if len(p.MissingPorts(name)) > 0 {
+	for range p.MissingPorts(name) {
 		found[plan.ProblemNoSuchPort] = true
+		break
+	}
+	if service.WithheldPorts > 0 {
+		found[plan.ProblemTooLarge] = true
 	}
 	if service.WithheldExternalIPs > 0 {
 		found[plan.ProblemExternalIPsNotServed] = true

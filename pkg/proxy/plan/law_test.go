@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -10,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -68,7 +69,7 @@ func expected(p *Plan) contents {
 }
 
 func differs(want, got contents) string {
-	return cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}))
+	return gocmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}))
 }
 
 // chance is a source of random decisions.
@@ -76,7 +77,7 @@ type chance struct {
 	// below returns a number in [0, n), n > 0.
 	below func(n int) int
 	// zones are hints for zones; only a Builder can make them.
-	zones []*cluster.Zones
+	zones []cluster.Zones
 }
 
 func newChance(t *testing.T, below func(n int) int) *chance {
@@ -143,6 +144,7 @@ func randomSlice(c *chance, name string) *cluster.EndpointSlice {
 	for range c.below(3) {
 		s.Ports = append(s.Ports, cluster.EndpointPort{Name: pick(c, "", "http"), Protocol: pick(c, cluster.TCP, cluster.UDP), Port: uint16(8080 + c.below(2))})
 	}
+	slices.SortStableFunc(s.Ports, func(a, b cluster.EndpointPort) int { return cmp.Or(strings.Compare(a.Name, b.Name), int(a.Protocol)-int(b.Protocol)) })
 	pool := addrs("10.1.0.1", "10.1.0.2", "10.2.0.1")
 	if c.yes() {
 		pool = addrs("fd00:1::1", "fd00:1::2", "fd00:2::1")

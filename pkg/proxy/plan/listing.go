@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -89,13 +90,10 @@ func (p *Plan) portListings(s *cluster.Service, index int) (all []Listing) {
 		}
 	}
 	for _, slice := range s.Slices {
-		at := slices.IndexFunc(slice.Ports, port.Is)
+		target, _ := slice.PortOf(port)
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			listing := Listing{Slice: slice.Name, Port: index, Conditions: e.Conditions, Endpoint: netip.AddrPortFrom(e.Addr, 0)}
-			if at >= 0 {
-				listing.Endpoint = netip.AddrPortFrom(e.Addr, slice.Ports[at].Port)
-			}
+			listing := Listing{Slice: slice.Name, Port: index, Conditions: e.Conditions, Endpoint: netip.AddrPortFrom(e.Addr, target.Port)}
 			for policy := range listing.Fates {
 				listing.Fates[policy] = choices[cluster.FamilyOf(e.Addr)].fate(&candidate{listing.Endpoint, e}, cluster.Policy(policy))
 			}
@@ -127,7 +125,7 @@ func (c *choice) fate(e *candidate, policy cluster.Policy) Fate {
 	switch {
 	case found && c.all[at].Endpoint != e.Endpoint:
 		return Duplicate
-	case slices.Contains(c.pools[policy].Endpoints, e.addr):
+	case c.pools[policy].has(e.addr):
 		return Used
 	case e.rank() <= unusable:
 		return NotReady
@@ -142,24 +140,45 @@ func (c *choice) fate(e *candidate, policy cluster.Policy) Fate {
 	}
 }
 
-// MissingPorts returns the slices of a Service that do not have a port of it, each as a sentence with the ports that the
-// slice does have. It ignores slices without endpoints and those of other families.
-func (p *Plan) MissingPorts(name cluster.ServiceName) []string {
-	s, ok := p.snapshot.Services.Get(name)
-	if !ok {
-		return nil
-	}
-	var missing []string
-	for i := range s.Ports {
-		port := &s.Ports[i]
-		for _, slice := range s.Slices {
-			if len(slice.Endpoints) > 0 && !slices.ContainsFunc(slice.Ports, port.Is) && s.InFamily(cluster.FamilyOf(slice.Endpoints[0].Addr)) {
-				missing = append(missing, fmt.Sprintf("EndpointSlice %s/%s has no port %s; it has %s",
-					name.Namespace, slice.Name, PortText(port.Name, port.Protocol), portsText(slice.Ports)))
+// maxMissing bounds how many slices MissingPorts returns, and maxPorts how many ports it lists of each: the author of a
+// Service may choose thousands of both.
+const (
+	maxMissing = 20
+	maxPorts   = 5
+)
+
+// MissingPorts returns the slices of a Service that do not have one of the ports that are served, each as a sentence with the
+// ports that the slice does have; the first few of many. It ignores slices without endpoints and those of other families.
+func (p *Plan) MissingPorts(name cluster.ServiceName) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		s, known := p.snapshot.Services.Get(name)
+		decided, planned := p.Services.Get(name)
+		if !known || !planned {
+			return
+		}
+		found := 0
+		for i := range s.Ports[:len(s.Ports)-decided.WithheldPorts] {
+			port := &s.Ports[i]
+			for _, slice := range s.Slices {
+				if !lacks(s, slice, port) {
+					continue
+				}
+				if found++; found > maxMissing || !yield(fmt.Sprintf("EndpointSlice %s/%s has no port %s; it has %s",
+					name.Namespace, slice.Name, PortText(port.Name, port.Protocol), portsText(slice.Ports))) {
+					return
+				}
 			}
 		}
 	}
-	return missing
+}
+
+// lacks reports whether a slice has endpoints for a Service, but not its port.
+func lacks(s *cluster.Service, slice *cluster.EndpointSlice, port *cluster.ServicePort) bool {
+	if len(slice.Endpoints) == 0 || !s.InFamily(cluster.FamilyOf(slice.Endpoints[0].Addr)) {
+		return false
+	}
+	_, has := slice.PortOf(port)
+	return !has
 }
 
 func portsText(ports []cluster.EndpointPort) string {
@@ -167,10 +186,14 @@ func portsText(ports []cluster.EndpointPort) string {
 		return "none"
 	}
 	var texts []string
-	for _, port := range ports {
+	for _, port := range ports[:min(len(ports), maxPorts)] {
 		texts = append(texts, PortText(port.Name, port.Protocol))
 	}
-	return strings.Join(texts, ", ")
+	text := strings.Join(texts, ", ")
+	if more := len(ports) - maxPorts; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // PortText writes the name and protocol of a port, by which users know it; an empty name is "".
@@ -187,6 +210,7 @@ const (
 	ProblemNoEndpoints          = "NoEndpoints"
 	ProblemNoLocalEndpoints     = "NoLocalEndpoints"
 	ProblemExternalIPsNotServed = "ExternalIPsNotServed"
+	ProblemTooLarge             = "TooLarge"
 )
 
 // Problem returns ProblemNoEndpoints or ProblemNoLocalEndpoints if the route leads to no endpoint, and otherwise "".

@@ -45,12 +45,16 @@ type Service struct {
 	// node; sorted. A connection from such an address that is sent back to it must be masqueraded, or its replies would
 	// bypass the node.
 	HairpinAddrs []netip.Addr
-	// Serving lists the endpoints of existing flows, for each UDP port in each family of the Service.
+	// Serving lists the endpoints of existing flows, for each UDP port in each family of the Service, sorted by port and
+	// family.
 	Serving []Serving
 	// HealthCheck is nil unless load balancers check whether this node has endpoints.
 	HealthCheck *HealthCheck
 	// WithheldExternalIPs is the number of external IPs that are not served because Options.ServeExternalIPs is off.
 	WithheldExternalIPs int
+	// WithheldPorts is the number of ports that are not served because the Service would need too many elements: the last
+	// ones of the Service.
+	WithheldPorts int
 }
 
 // Frontend is a destination address, protocol and port. A node port's address is unspecified (0.0.0.0 or ::) and
@@ -143,6 +147,12 @@ type Pool struct {
 	// Endpoints are distinct and sorted.
 	Endpoints []netip.AddrPort
 	Reason    Reason
+}
+
+// has reports whether the pool contains an endpoint.
+func (p *Pool) has(endpoint netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(p.Endpoints, endpoint, netip.AddrPort.Compare)
+	return found
 }
 
 func (p *Pool) equal(o *Pool) bool {

@@ -80,15 +80,15 @@ func (c *candidate) mayBeHere() bool { return c.Conditions&(cluster.Local|cluste
 func candidates(s *cluster.Service, port *cluster.ServicePort, family cluster.Family) []candidate {
 	var all []candidate
 	for _, slice := range s.Slices {
-		at := slices.IndexFunc(slice.Ports, port.Is)
-		if at < 0 {
+		target, ok := slice.PortOf(port)
+		if !ok {
 			continue
 		}
 		all = slices.Grow(all, len(slice.Endpoints))
 		for i := range slice.Endpoints {
 			endpoint := &slice.Endpoints[i]
 			if cluster.FamilyOf(endpoint.Addr) == family {
-				all = append(all, candidate{netip.AddrPortFrom(endpoint.Addr, slice.Ports[at].Port), endpoint})
+				all = append(all, candidate{netip.AddrPortFrom(endpoint.Addr, target.Port), endpoint})
 			}
 		}
 	}
@@ -122,7 +122,7 @@ func clusterPool(all []candidate, zone string) *Pool {
 		step{SameNode, has(cluster.Ready | cluster.ThisNode), has(cluster.NodeHint)},
 		step{SameZone,
 			func(c *candidate) bool { return c.Conditions.Has(cluster.Ready) && c.Zones.Has(zone) },
-			func(c *candidate) bool { return c.Zones != nil }},
+			func(c *candidate) bool { return c.Zones.Any() }},
 		step{AllReady, has(cluster.Ready), nil},
 		step{AllTerminating, has(cluster.Serving | cluster.Terminating), nil})
 }

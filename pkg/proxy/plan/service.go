@@ -17,16 +17,19 @@ func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Servi
 			d.out.ClusterIPs = append(d.out.ClusterIPs, addr)
 		}
 	}
-	for i := range s.Ports {
+	ports := d.affordable()
+	d.out.WithheldPorts = len(s.Ports) - len(ports)
+	for i := range ports {
 		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 			if opts.serves(node, family) {
-				d.port(&s.Ports[i], family)
+				d.port(&ports[i], family)
 			}
 		}
 	}
 	slices.SortStableFunc(d.out.Routes, func(a, b *Route) int { return a.Frontend.Compare(b.Frontend) })
 	// A Service may have the same load balancer IP and external IP: the first kind counts.
 	d.out.Routes = slices.CompactFunc(d.out.Routes, func(a, b *Route) bool { return a.Frontend == b.Frontend })
+	slices.SortStableFunc(d.out.Serving, Serving.compare)
 	d.out.HairpinAddrs = sortedSet(d.out.HairpinAddrs)
 	d.out.HealthCheck = healthCheck(s)
 	if !opts.ServeExternalIPs {

@@ -1,9 +1,11 @@
 package plan
 
 import (
+	"cmp"
 	"iter"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -18,6 +20,11 @@ type Serving struct {
 	Family cluster.Family
 	// Endpoints are distinct and sorted.
 	Endpoints []netip.AddrPort
+}
+
+// compare sorts by port and family.
+func (s Serving) compare(o Serving) int {
+	return cmp.Or(strings.Compare(s.Port, o.Port), cmp.Compare(s.Family, o.Family))
 }
 
 // has reports whether the list contains an endpoint; s may be nil.
@@ -41,8 +48,8 @@ func (s *Service) ServingOn(port string, family cluster.Family) *Serving {
 	if s == nil {
 		return nil
 	}
-	at := slices.IndexFunc(s.Serving, func(s Serving) bool { return s.Port == port && s.Family == family })
-	if at < 0 {
+	at, found := slices.BinarySearchFunc(s.Serving, Serving{Port: port, Family: family}, Serving.compare)
+	if !found {
 		return nil
 	}
 	return &s.Serving[at]

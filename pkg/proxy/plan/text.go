@@ -26,6 +26,9 @@ func (p *Plan) String() string {
 		if n := service.WithheldExternalIPs; n > 0 {
 			fmt.Fprintf(&b, "external IPs of %s that are not served: %d\n", name, n)
 		}
+		if n := service.WithheldPorts; n > 0 {
+			fmt.Fprintf(&b, "ports of %s that are not served: %d\n", name, n)
+		}
 	}
 	list(&b, "hairpin through", p.Hairpins.All())
 	fmt.Fprintf(&b, "node ports on %v\n", p.Node.NodePortAddrs)

@@ -1,5 +1,5 @@
-// Package refusals reports every port of a Service whose rules the kernel refuses on this node: in the log, and in an Event
-// so that its owner can see why it is not served here.
+// Package refusals reports every Service that is not served, or not whole, because the kernel of this node refuses its rules
+// or because it would need too many of them: in the log, and in an Event so that its owner can see why.
 package refusals
 
 import (
@@ -11,14 +11,17 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Watcher tracks refused ports. It is a proxy.SyncObserver.
+// Watcher tracks refused and withheld ports. It is a proxy.SyncObserver.
 type Watcher struct {
 	recorder proxy.Recorder
 	logger   logr.Logger
 	// refused holds the ports that were refused in the last sync. Their state is the text of the cause.
 	refused logonce.Conditions[refused]
+	// planned are the Services of the last sync.
+	planned cluster.Map[cluster.ServiceName, *plan.Service]
 }
 
 var _ proxy.SyncObserver = (*Watcher)(nil)
@@ -51,6 +54,23 @@ func (w *Watcher) Synced(s *proxy.Sync) {
 	}
 	for _, key := range w.refused.EndedExcept(func(key refused) bool { return now[key] }) {
 		w.logger.Info("Service port no longer quarantined", "port", key.port, "family", key.family)
+	}
+	for _, change := range cluster.Changes(w.planned, s.Plan.Services) {
+		if change.Is && change.After.WithheldPorts > 0 && (!change.Was || change.Before.WithheldPorts == 0 || change.Before.UID != change.After.UID) {
+			w.recorder.Event(tooLarge(change.After))
+		}
+	}
+	w.planned = s.Plan.Services
+}
+
+// tooLarge returns the Event of a Service that would need too many rules. All nodes come to the same result, so one of them
+// publishes it.
+func tooLarge(s *plan.Service) proxy.Event {
+	return proxy.Event{
+		Kind: "Service", Namespace: s.Name.Namespace, Name: s.Name.Name, UID: s.UID,
+		Warning: true, Reason: plan.ProblemTooLarge, Action: "ProgramService", Once: plan.ProblemTooLarge,
+		Message: fmt.Sprintf("the last %d ports are not served: with all its ports, addresses and endpoints the Service would need too many rules. "+
+			"Use several Services with fewer ports each.", s.WithheldPorts),
 	}
 }
 

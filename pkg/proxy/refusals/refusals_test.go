@@ -10,6 +10,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
 type recorder struct{ events []proxy.Event }
@@ -35,7 +36,7 @@ func TestEvents(t *testing.T) {
 			result.Refused = []backend.Refusal{{Service: name, Port: "default/web:http/TCP", Cause: errors.New(step.cause)}}
 		}
 		r.events = nil
-		w.Synced(&proxy.Sync{After: &cluster.Snapshot{Services: services, Node: &cluster.Node{Name: "n1"}},
+		w.Synced(&proxy.Sync{Plan: &plan.Plan{}, After: &cluster.Snapshot{Services: services, Node: &cluster.Node{Name: "n1"}},
 			Results: []backend.Result{{Family: cluster.IPv4}, result}})
 		var want []proxy.Event
 		if step.event {
@@ -44,6 +45,28 @@ func TestEvents(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, r.events); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", step.cause, diff)
+		}
+	}
+}
+
+// TestTooLarge checks that an Event is published when ports of a Service are withheld, once until they are served again or
+// the Service is recreated.
+func TestTooLarge(t *testing.T) {
+	r := &recorder{}
+	w := New(r, logr.Discard())
+	name := cluster.ServiceName{Namespace: "default", Name: "web"}
+	for i, step := range []struct {
+		uid      string
+		withheld int
+		event    bool
+	}{{"u-1", 0, false}, {"u-1", 7, true}, {"u-1", 8, false}, {"u-1", 0, false}, {"u-1", 7, true}, {"u-2", 7, true}} {
+		r.events = nil
+		services := cluster.Map[cluster.ServiceName, *plan.Service]{}.Set(name, &plan.Service{Name: name, UID: step.uid, WithheldPorts: step.withheld})
+		w.Synced(&proxy.Sync{Plan: &plan.Plan{Services: services}, After: &cluster.Snapshot{Node: &cluster.Node{Name: "n1"}}})
+		if got := len(r.events) == 1; got != step.event {
+			t.Errorf("step %d: %+v", i, r.events)
+		} else if got && (r.events[0].UID != step.uid || r.events[0].Reason != "TooLarge" || r.events[0].Once == "") {
+			t.Errorf("step %d: %+v", i, r.events[0])
 		}
 	}
 }

@@ -228,7 +228,7 @@ func (s *State) problems(of *cluster.Service, planned *plan.Service) []v1alpha1.
 	add := func(reason, format string, args ...any) {
 		found = append(found, v1alpha1.Problem{Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
-	for _, missing := range s.Plan.MissingPorts(of.Name) {
+	for missing := range s.Plan.MissingPorts(of.Name) {
 		add(plan.ProblemNoSuchPort, "%s: compare the port names of the Service (spec.ports[].name, and a targetPort that is a name) and of the pods' containers", missing)
 	}
 	reported := map[string]bool{} // once for all addresses of a port under a policy
@@ -264,6 +264,9 @@ func (s *State) problems(of *cluster.Service, planned *plan.Service) []v1alpha1.
 	}
 	if planned.WithheldExternalIPs > 0 {
 		add(plan.ProblemExternalIPsNotServed, "%d external IPs are not served because the feature gate AllowServiceExternalIPs is off (docs/external-ips.md)", planned.WithheldExternalIPs)
+	}
+	if n := planned.WithheldPorts; n > 0 {
+		add(plan.ProblemTooLarge, "the last %d of %d ports are not served: the Service would need too many rules (docs/scale.md); split it", n, len(of.Ports))
 	}
 	for _, family := range unserved(of) {
 		add("FamilyNotServed", "there are %s endpoints, but the Service has no %s cluster IP (spec.ipFamilies)", family, family)

@@ -265,8 +265,8 @@ type Change struct {
 
 // Problem is a reason why connections fail.
 type Problem struct {
-	// Reason is a word: NoEndpoints, NoLocalEndpoints, NoSuchPort, Contested, ExternalIPsNotServed, FamilyNotServed or
-	// RefusedByKernel.
+	// Reason is a word: NoEndpoints, NoLocalEndpoints, NoSuchPort, Contested, ExternalIPsNotServed, TooLarge,
+	// FamilyNotServed or RefusedByKernel.
 	Reason string `json:"reason"`
 	// Message says what is wrong, with the objects' names, and what to do.
 	Message string `json:"message"`

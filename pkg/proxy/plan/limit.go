@@ -1,0 +1,53 @@
+package plan
+
+import "github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+
+// maxElements is how many elements the rules of one Service may have, approximately. An element is an endpoint or a source
+// range of one frontend. Without a limit, the author of one Service with thousands of ports and thousands of endpoints, objects
+// of some hundred kilobytes, could exhaust the memory of every node. A Service with a single port and 100,000 endpoints needs
+// less than half of it.
+const maxElements = 1_000_000
+
+// affordable returns the ports that are served, in the order of the Service: all of them, unless their elements would be
+// more than maxElements. Then it is those before the first one that does not fit.
+func (d *decision) affordable() []cluster.ServicePort {
+	s := d.service
+	endpoints := 0
+	for _, slice := range s.Slices {
+		endpoints += len(slice.Endpoints)
+	}
+	addrs := len(s.ClusterIPs) + len(s.LoadBalancerIPs) + len(s.ExternalIPs) + 2 // and a node port of each family
+	if len(s.Ports)*(len(s.Slices)+addrs*(1+endpoints+len(s.SourceRanges))) <= maxElements {
+		return s.Ports // nearly always
+	}
+	elements := 0
+	for i := range s.Ports {
+		if elements += d.elements(&s.Ports[i]); elements > maxElements {
+			return s.Ports[:i]
+		}
+	}
+	return s.Ports
+}
+
+// elements returns the number of elements of a port, approximately. Looking it up in a slice counts as one too, because
+// there may be very many of both.
+func (d *decision) elements(port *cluster.ServicePort) int {
+	elements := len(d.service.Slices)
+	endpoints := map[cluster.Family]int{}
+	for _, slice := range d.service.Slices {
+		if _, ok := slice.PortOf(port); ok && len(slice.Endpoints) > 0 {
+			endpoints[cluster.FamilyOf(slice.Endpoints[0].Addr)] += len(slice.Endpoints)
+		}
+	}
+	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		if d.opts.serves(d.node, family) {
+			for _, a := range d.addresses(port, family) {
+				elements += 1 + endpoints[family]
+				if a.kind == LoadBalancerIP {
+					elements += len(d.service.SourceRanges)
+				}
+			}
+		}
+	}
+	return elements
+}

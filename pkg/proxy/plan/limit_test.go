@@ -1,0 +1,123 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// wide returns a Service with numbered ports, and slices that have all of these ports and the same number of endpoints each.
+func wide(ports, slices, endpoints int) *cluster.Service {
+	s := &cluster.Service{Name: cluster.ServiceName{Namespace: "ns", Name: "wide"}, ClusterIPs: addrs("172.30.0.1")}
+	for i := range slices {
+		s.Slices = append(s.Slices, manyEndpoints(i*endpoints, endpoints))
+		s.Slices[i].Name, s.Slices[i].Ports = fmt.Sprintf("s%05d", i), nil
+	}
+	for i := range ports {
+		name := fmt.Sprintf("p%05d", i) // sorted, as the ports of a slice are
+		s.Ports = append(s.Ports, cluster.ServicePort{Name: name, Protocol: cluster.UDP, Port: uint16(1 + i)})
+		for _, slice := range s.Slices {
+			slice.Ports = append(slice.Ports, cluster.EndpointPort{Name: name, Protocol: cluster.UDP, Port: uint16(1 + i)})
+		}
+	}
+	return s
+}
+
+func snapshotOf(services ...*cluster.Service) *cluster.Snapshot {
+	all := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()
+	for _, s := range services {
+		all.Set(s.Name, s)
+	}
+	return &cluster.Snapshot{Services: all.Map(), Node: &cluster.Node{Name: thisNode}}
+}
+
+// TestOversized checks that a Service needs a limited number of elements, whatever its author wrote, that the ports before
+// the first one that does not fit are served, and that other Services are.
+func TestOversized(t *testing.T) {
+	other := wide(1, 1, 1)
+	other.Name.Name, other.ClusterIPs = "other", addrs("172.30.0.2")
+	ranges := func(s *cluster.Service) {
+		s.LoadBalancerIPs = addrs("198.51.100.1")
+		for i := range 100_000 {
+			s.SourceRanges = append(s.SourceRanges, netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), 32))
+		}
+	}
+	external := func(s *cluster.Service) {
+		for i := range 50_000 {
+			s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}))
+		}
+	}
+	none := func(*cluster.Service) {}
+	for _, test := range []struct {
+		name                     string
+		ports, slices, endpoints int
+		with                     func(*cluster.Service)
+		served                   int
+	}{
+		{"one port, 100,000 endpoints", 1, 100, 1000, none, 1},
+		{"one port, 100,000 endpoints in as many slices", 1, 100_000, 1, none, 1},
+		{"10,000 ports", 10_000, 1, 2, none, 10_000},
+		{"10,000 ports, 2,000 endpoints", 10_000, 2, 1000, none, 499}, // 2 slices and 2001 elements each
+		{"1,200 ports, 1,000 slices without endpoints", 1200, 1000, 0, none, 1_000_000 / 1001},
+		{"one port, too many endpoints", 1, 1001, 1000, none, 0},
+		{"20 ports, 100,000 source ranges", 20, 1, 1, ranges, 9},
+		{"10,000 ports, 50,000 external IPs", 10_000, 1, 10, external, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := wide(test.ports, test.slices, test.endpoints)
+			test.with(s)
+			p := Compute(snapshotOf(s, other), &Options{ServeExternalIPs: true}, nil)
+			decided, _ := p.Services.Get(s.Name)
+			ports, elements := map[string]bool{}, 0
+			for _, route := range decided.Routes {
+				ports[route.Port] = true
+				elements += len(route.Pool.Endpoints) + len(route.SourceRanges)
+			}
+			if len(ports) != test.served || decided.WithheldPorts != test.ports-test.served {
+				t.Errorf("%d ports are served and %d are not, want %d of %d", len(ports), decided.WithheldPorts, test.served, test.ports)
+			}
+			if last := test.served - 1; last >= 0 && !ports[s.Ports[last].Name] {
+				t.Errorf("the first ports are not those that are served")
+			}
+			if elements > maxElements {
+				t.Errorf("%d elements, the limit is %d", elements, maxElements)
+			}
+			if p.RouteTo(netip.MustParseAddrPort("172.30.0.2:1"), cluster.UDP) == nil {
+				t.Error("the other Service is not served")
+			}
+			if said := strings.Contains(p.String(), "ports of ns/wide that are not served"); said != (test.served < test.ports) {
+				t.Errorf("the plan's text mentions ports that are not served: %v", said)
+			}
+		})
+	}
+}
+
+// TestWithheldPortsReturn checks that a Service that shrinks is served whole again.
+func TestWithheldPortsReturn(t *testing.T) {
+	opts := &Options{}
+	large := Compute(snapshotOf(wide(10, 200, 1000)), opts, nil)
+	small := Compute(snapshotOf(wide(10, 2, 1000)), opts, large)
+	for p, want := range map[*Plan]int{large: 4, small: 10} {
+		if got := p.Frontends.Len(); got != want {
+			t.Errorf("%d frontends, want %d", got, want)
+		}
+	}
+}
+
+// TestMissingPortsAreFew checks that the text about slices that lack very many ports is short. Their author chooses both.
+func TestMissingPortsAreFew(t *testing.T) {
+	s := wide(10_000, 10, 1)
+	for i := range s.Ports {
+		s.Ports[i].Name += "x"
+	}
+	p := Compute(snapshotOf(s), &Options{}, nil)
+	text := strings.Join(slices.Collect(p.MissingPorts(s.Name)), "\n")
+	if len(text) > 10_000 || !strings.HasPrefix(text, "EndpointSlice ns/s00000 has no port p00000x/UDP; it has p00000/UDP, p00001/UDP") ||
+		!strings.Contains(text, "and 9995 more") {
+		t.Errorf("%d bytes: %.1000s", len(text), text)
+	}
+}
