@@ -16,6 +16,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
 )
 
@@ -57,7 +58,7 @@ func write(t *testing.T, c *cases.Case, p Print) string {
 	must(t, p.PrintServices(&out, list, nil))
 	for i := range list.Items {
 		s := &list.Items[i]
-		fmt.Fprintf(&out, "\n$ kube-proxy service describe %s/%s\n", s.Namespace, s.Name)
+		fmt.Fprintf(&out, "\n$ kube-proxy service describe %s\n", terminal.Printable(s.Namespace+"/"+s.Name))
 		full, err := r.Service(t.Context(), s.Namespace, s.Name)
 		must(t, err)
 		must(t, p.PrintService(&out, full, nil))

@@ -118,6 +118,16 @@ const (
 	TheSame Choice = "the same of "
 )
 
+// With returns the case's snapshot after a change, and the problems that it reports. The case itself does not change.
+func (c *Case) With(change func(*cluster.Update)) (*cluster.Snapshot, error) {
+	builder := c.newBuilder(c.Objects)
+	err := builder.Update(func(u *cluster.Update) {
+		manifests.Apply(u, c.Objects)
+		change(u)
+	})
+	return builder.Snapshot(), err
+}
+
 // Plan computes the case's plan, based on the plan of the previous step if there is one.
 func (c *Case) Plan() *plan.Plan {
 	var before *plan.Plan

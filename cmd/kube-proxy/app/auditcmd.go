@@ -170,7 +170,7 @@ func (f *objectsFrom) read(cmd *cobra.Command, analyzer *findings.Analyzer) (bad
 	if f.manifests != "" {
 		passedOver, bad, err := listing.Files(f.manifests, cmd.InOrStdin(), analyzer)
 		for _, line := range passedOver {
-			fmt.Fprintln(cmd.ErrOrStderr(), line)
+			fmt.Fprintln(cmd.ErrOrStderr(), terminal.Printable(line))
 		}
 		return bad, err
 	}
@@ -293,7 +293,7 @@ func printReport(out io.Writer, report *findings.Report) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "CHECK\tOBJECT\tFINDING")
 	for _, f := range report.Findings {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Code, f.Object(), f.Message)
+		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Code, terminal.Printable(f.Object()), terminal.Printable(f.Message))
 	}
 	if err := table.Flush(); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -283,6 +284,24 @@ func TestModeChange(t *testing.T) {
 		got, err := modeChange(cfg, test.to, features.Gates{KubeProxyNFTablesLocalhostNodePorts: test.gate})
 		if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
 			t.Errorf("%+v: %v (-want +got):\n%s", test, err, diff)
+		}
+	}
+}
+
+// TestFindingsArePrintable checks that audit and analyze print nothing that a terminal interprets, whatever objects contain.
+func TestFindingsArePrintable(t *testing.T) {
+	path := filepath.Join(files(t, map[string]string{"web.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: \"web\\e[2J\\u202e\"}\n" +
+		"spec: {clusterIP: 10.96.0.1, externalIPs: [192.0.2.1, \"\\e]0;x\\a\"], ports: [{name: \"\\e[31m\\n\", port: 80}]}\n" +
+		"---\napiVersion: \"\\e[31m/v1\"\nkind: \"\\e[2J\"\n"}), "web.yaml")
+	for _, command := range []string{"audit", "analyze"} {
+		var out, errs bytes.Buffer
+		code := Run([]string{command, "--manifests", path}, &out, &errs)
+		text := out.String() + errs.String()
+		if code != exitFindings || !strings.Contains(text, "web?[2J?") || !strings.Contains(text, "192.0.2.1") {
+			t.Errorf("%s: exit code %d: %q", command, code, text)
+		}
+		if at := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); at >= 0 {
+			t.Errorf("%s: not printable at %d: %q", command, at, text)
 		}
 	}
 }

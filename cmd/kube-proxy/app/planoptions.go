@@ -24,6 +24,7 @@ func planOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*pla
 		NodeCIDR:         cfg.DetectLocalMode == config.LocalModeNodeCIDR,
 		SingleStack:      cfg.IPFamilyPolicy == config.IPFamilyPolicySingleStack,
 		MasqueradeAll:    cfg.Linux.MasqueradeAll,
+		MaxElements:      cfg.MaxServiceElements(),
 		ServeExternalIPs: gates.AllowServiceExternalIPs,
 	}
 	switch cfg.LoopbackPolicy(gates.KubeProxyNFTablesLocalhostNodePorts) {

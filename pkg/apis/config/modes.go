@@ -27,6 +27,16 @@ func (c *KubeProxyConfiguration) EffectiveNodePortAddresses() []string {
 	}
 }
 
+// MaxServiceElements returns how many elements the mode can handle in one Service: its endpoints and source ranges, for each
+// port, address and family. Beyond that, writing them would take more of the memory or time of a node than the author of one
+// Service may use. The nft variant of iptables takes some milliseconds for each.
+func (c *KubeProxyConfiguration) MaxServiceElements() int {
+	if c.EffectiveMode() == ProxyModeIPTables {
+		return 50_000
+	}
+	return 1_000_000
+}
+
 // LoopbackPolicy is how connections to node ports on loopback addresses are handled.
 type LoopbackPolicy uint8
 

@@ -144,7 +144,9 @@ func randomSlice(c *chance, name string) *cluster.EndpointSlice {
 	for range c.below(3) {
 		s.Ports = append(s.Ports, cluster.EndpointPort{Name: pick(c, "", "http"), Protocol: pick(c, cluster.TCP, cluster.UDP), Port: uint16(8080 + c.below(2))})
 	}
-	slices.SortStableFunc(s.Ports, func(a, b cluster.EndpointPort) int { return cmp.Or(strings.Compare(a.Name, b.Name), int(a.Protocol)-int(b.Protocol)) })
+	slices.SortStableFunc(s.Ports, func(a, b cluster.EndpointPort) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), int(a.Protocol)-int(b.Protocol))
+	})
 	pool := addrs("10.1.0.1", "10.1.0.2", "10.2.0.1")
 	if c.yes() {
 		pool = addrs("fd00:1::1", "fd00:1::2", "fd00:2::1")

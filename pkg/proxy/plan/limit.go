@@ -2,27 +2,26 @@ package plan
 
 import "github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 
-// maxElements is how many elements the rules of one Service may have, approximately. An element is an endpoint or a source
-// range of one frontend. Without a limit, the author of one Service with thousands of ports and thousands of endpoints, objects
-// of some hundred kilobytes, could exhaust the memory of every node. A Service with a single port and 100,000 endpoints needs
-// less than half of it.
-const maxElements = 1_000_000
-
 // affordable returns the ports that are served, in the order of the Service: all of them, unless their elements would be
-// more than maxElements. Then it is those before the first one that does not fit.
+// more than Options.MaxElements. Then it is those before the first one that does not fit. Without a limit, the author of one
+// Service with thousands of ports and thousands of endpoints, objects of some hundred kilobytes, could exhaust the memory of
+// every node.
 func (d *decision) affordable() []cluster.ServicePort {
-	s := d.service
+	s, limit := d.service, d.opts.MaxElements
+	if limit == 0 {
+		return s.Ports
+	}
 	endpoints := 0
 	for _, slice := range s.Slices {
 		endpoints += len(slice.Endpoints)
 	}
 	addrs := len(s.ClusterIPs) + len(s.LoadBalancerIPs) + len(s.ExternalIPs) + 2 // and a node port of each family
-	if len(s.Ports)*(len(s.Slices)+addrs*(1+endpoints+len(s.SourceRanges))) <= maxElements {
+	if len(s.Ports)*(len(s.Slices)+addrs*(1+endpoints+len(s.SourceRanges))) <= limit {
 		return s.Ports // nearly always
 	}
 	elements := 0
 	for i := range s.Ports {
-		if elements += d.elements(&s.Ports[i]); elements > maxElements {
+		if elements += d.elements(&s.Ports[i]); elements > limit {
 			return s.Ports[:i]
 		}
 	}

@@ -35,6 +35,9 @@ func snapshotOf(services ...*cluster.Service) *cluster.Snapshot {
 	return &cluster.Snapshot{Services: all.Map(), Node: &cluster.Node{Name: thisNode}}
 }
 
+// limited are the options of a mode with a limit.
+var limited = &Options{MaxElements: 1_000_000, ServeExternalIPs: true}
+
 // TestOversized checks that a Service needs a limited number of elements, whatever its author wrote, that the ports before
 // the first one that does not fit are served, and that other Services are.
 func TestOversized(t *testing.T) {
@@ -70,7 +73,7 @@ func TestOversized(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := wide(test.ports, test.slices, test.endpoints)
 			test.with(s)
-			p := Compute(snapshotOf(s, other), &Options{ServeExternalIPs: true}, nil)
+			p := Compute(snapshotOf(s, other), limited, nil)
 			decided, _ := p.Services.Get(s.Name)
 			ports, elements := map[string]bool{}, 0
 			for _, route := range decided.Routes {
@@ -83,8 +86,8 @@ func TestOversized(t *testing.T) {
 			if last := test.served - 1; last >= 0 && !ports[s.Ports[last].Name] {
 				t.Errorf("the first ports are not those that are served")
 			}
-			if elements > maxElements {
-				t.Errorf("%d elements, the limit is %d", elements, maxElements)
+			if elements > limited.MaxElements {
+				t.Errorf("%d elements, the limit is %d", elements, limited.MaxElements)
 			}
 			if p.RouteTo(netip.MustParseAddrPort("172.30.0.2:1"), cluster.UDP) == nil {
 				t.Error("the other Service is not served")
@@ -98,7 +101,7 @@ func TestOversized(t *testing.T) {
 
 // TestWithheldPortsReturn checks that a Service that shrinks is served whole again.
 func TestWithheldPortsReturn(t *testing.T) {
-	opts := &Options{}
+	opts := limited
 	large := Compute(snapshotOf(wide(10, 200, 1000)), opts, nil)
 	small := Compute(snapshotOf(wide(10, 2, 1000)), opts, large)
 	for p, want := range map[*Plan]int{large: 4, small: 10} {

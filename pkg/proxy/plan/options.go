@@ -22,6 +22,9 @@ type Options struct {
 	SingleStack bool
 	// MasqueradeAll masquerades every connection to a cluster IP.
 	MasqueradeAll bool
+	// MaxElements is how many elements the rules of one Service may have, approximately: its endpoints and source ranges, for
+	// each frontend. Its last ports are not served if there would be more. 0 means no limit.
+	MaxElements int
 	// ServeExternalIPs serves spec.externalIPs, which no controller has confirmed (CVE-2020-8554).
 	ServeExternalIPs bool
 }

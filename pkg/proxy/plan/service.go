@@ -13,7 +13,7 @@ func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Servi
 	d := &decision{service: s, node: node, opts: opts, before: before,
 		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created}}
 	for _, addr := range s.ClusterIPs {
-		if opts.serves(node, cluster.FamilyOf(addr)) {
+		if usable(addr) && opts.serves(node, cluster.FamilyOf(addr)) {
 			d.out.ClusterIPs = append(d.out.ClusterIPs, addr)
 		}
 	}
@@ -64,8 +64,7 @@ func (d *decision) addresses(port *cluster.ServicePort, family cluster.Family) [
 	var all []address
 	add := func(kind Kind, port uint16, addrs ...netip.Addr) {
 		for _, addr := range addrs {
-			// An unspecified address never matches (CVE-2021-25736).
-			if addr.IsValid() && !addr.IsUnspecified() && cluster.FamilyOf(addr) == family {
+			if usable(addr) && cluster.FamilyOf(addr) == family {
 				all = append(all, address{kind, addr, port})
 			}
 		}
@@ -79,6 +78,12 @@ func (d *decision) addresses(port *cluster.ServicePort, family cluster.Family) [
 		all = append(all, address{NodePort, anyAddr(family), port.NodePort})
 	}
 	return all
+}
+
+// usable reports whether a Service may have an address. An unspecified one would match all others (CVE-2021-25736), and a
+// loopback or multicast address belongs to each machine itself.
+func usable(addr netip.Addr) bool {
+	return addr.IsValid() && !addr.IsUnspecified() && !addr.IsLoopback() && !addr.IsMulticast()
 }
 
 func anyAddr(family cluster.Family) netip.Addr {

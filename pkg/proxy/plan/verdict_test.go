@@ -63,8 +63,8 @@ func TestAddresses(t *testing.T) {
 		}},
 		{"headless", []func(*corev1.Service){on(corev1.ClusterIPNone)}, nil, nil},
 		{"ExternalName", []func(*corev1.Service){func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }}, nil, nil},
-		{"an unspecified address never matches", []func(*corev1.Service){func(s *corev1.Service) {
-			s.Spec.ExternalIPs = []string{"0.0.0.0", "::"}
+		{"unspecified, loopback and multicast addresses never match", []func(*corev1.Service){func(s *corev1.Service) {
+			s.Spec.ExternalIPs = []string{"0.0.0.0", "::", "127.0.0.1", "::1", "224.0.0.1", "ff02::1"}
 		}}, nil, []string{"172.30.0.1:80/TCP cluster IP of ns/web"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -65,6 +65,13 @@ func TestKernelCases(t *testing.T) {
 	})
 }
 
+// TestKernelHostileObjects makes the attacks of test/hostile.
+func TestKernelHostileObjects(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		backendtest.RunHostile(t, "../../../../test/hostile", "iptables", 50_000, opener(variant))
+	})
+}
+
 // TestKernelHairpinForwardDrop runs the hairpin cases on a node whose policy for forwarded packets is to drop them:
 // connections to Services are accepted because of the mark.
 func TestKernelHairpinForwardDrop(t *testing.T) {

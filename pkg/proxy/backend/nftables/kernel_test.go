@@ -19,3 +19,8 @@ func open() (backend.Backend, error) {
 func TestKernelCases(t *testing.T) {
 	backendtest.Run(t, "../../../../test/cases", open)
 }
+
+// TestKernelHostileObjects makes the attacks of test/hostile.
+func TestKernelHostileObjects(t *testing.T) {
+	backendtest.RunHostile(t, "../../../../test/hostile", "nftables", 1_000_000, open)
+}
