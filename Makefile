@@ -24,6 +24,8 @@ LDFLAGS := -s -w $(addprefix -X k8s.io/component-base/version.,\
 COMMANDS := $(notdir $(wildcard cmd/*))
 LINTER   := .cache/golangci-lint
 DEADCODE := .cache/deadcode
+GOVULN   := .cache/govulncheck
+GREMLINS := .cache/gremlins
 
 # The arguments of build/need.sh for tests that send packets in network namespaces.
 LABORATORY := namespaces nft iptables conntrack ip
@@ -42,7 +44,7 @@ BENCHMARKS   = $(call packages,^func Benchmark)
 FUZZ_TESTS   = $(call packages,^func Fuzz)
 DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 
-.PHONY: help image image-packages release release-check build lint test test-unit test-kernel test-modules cluster demo kernels bench bench-quick bench-once peer fuzz golden docs generate clean
+.PHONY: help image image-packages release release-check build lint test test-unit test-kernel test-modules cluster demo kernels bench bench-quick bench-once peer fuzz fuzz-quick mutants soak golden docs generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -88,13 +90,15 @@ image-packages: ## pin the newest Debian packages of the image's release in buil
 	@build/need.sh go
 	@go run -C build/image . -update -cache $(CURDIR)/.cache/deb
 
-lint: $(LINTER) $(DEADCODE) ## vet, golangci-lint (pinned in build/tools) and a search for dead code, and that other systems' commands compile; check that generated code is up to date
+lint: $(LINTER) $(DEADCODE) $(GOVULN) ## vet (also for other systems), golangci-lint (pinned in build/tools), dead code, dependencies' licences and vulnerabilities, generated code
 	@for module in $(MODULES); do \
 		echo "lint $$module"; \
 		(cd $$module && go vet ./... && $(CURDIR)/$(LINTER) run --config $(CURDIR)/.golangci.yml ./...); \
 	done
 	@for system in darwin windows; do echo "vet for $$system"; GOOS=$$system go vet ./cmd/kube-proxy; done
 	@build/deadcode.sh $(CURDIR)/$(DEADCODE)
+	@go run -C build/dependencies . -root $(CURDIR)
+	@build/vulnerabilities.sh $(CURDIR)/$(GOVULN)
 	@build/codegen/verify.sh
 
 $(LINTER): build/tools/go.mod build/tools/go.sum
@@ -108,9 +112,19 @@ $(DEADCODE): build/tools/go.mod build/tools/go.sum
 	go build -C build/tools -o $(CURDIR)/$@ golang.org/x/tools/cmd/deadcode
 	@touch $@
 
+$(GOVULN): build/tools/go.mod build/tools/go.sum
+	@build/need.sh go
+	go build -C build/tools -o $(CURDIR)/$@ golang.org/x/vuln/cmd/govulncheck
+	@touch $@
+
+$(GREMLINS): build/tools/go.mod build/tools/go.sum
+	@build/need.sh go
+	go build -C build/tools -o $(CURDIR)/$@ github.com/go-gremlins/gremlins/cmd/gremlins
+	@touch $@
+
 test: ## all tests; as root on Debian, installs what it needs
 	@build/need.sh go cc $(LABORATORY) promtool
-	@$(MAKE) build test-unit bench-once test-kernel test-modules
+	@$(MAKE) build test-unit bench-once fuzz-quick test-kernel test-modules
 
 test-unit: ## all tests except TestKernel..., with the race detector; does not need root
 	@build/need.sh go cc
@@ -172,6 +186,27 @@ fuzz: ## fuzz everything that reads what others write, and the laws of the pure 
 			go test -run '^$$' -fuzz "^$$test\$$" -fuzztime '$(FUZZTIME)' -fuzzminimizetime 10x $$package >bin/fuzz.log 2>&1 || { cat bin/fuzz.log; exit 1; }; \
 		done; \
 	done
+
+# FUZZ_CI is how long each is fuzzed by make test: a minute in all.
+FUZZ_CI := 4s
+
+fuzz-quick: ## fuzz everything for a few seconds each, a minute in all, beginning with the inputs in testdata; does not need root
+	@$(MAKE) fuzz FUZZTIME=$(FUZZ_CI)
+
+# MUTATED are the packages whose tests are tested.
+MUTATED ?= ./pkg/proxy/plan ./pkg/proxy/backend/nftables ./pkg/proxy/backend/iptables
+
+mutants: $(GREMLINS) ## change the code of plan and diff in one place at a time, and list the changes that no test notices; takes hours (MUTATED=./pkg/proxy/plan)
+	@for package in $(MUTATED); do \
+		$(GREMLINS) unleash --workers 1 --timeout-coefficient 20 --output-statuses lct $$package; \
+	done
+
+# SOAK is how long, in all.
+SOAK ?= 2m
+
+soak: ## let Services come and go for two minutes (SOAK=2h), and check that nothing is left; needs root
+	@build/need.sh go $(LABORATORY)
+	SOAK=$(SOAK) CI=true go test -count=1 -timeout 0 -v -run '^TestKernelSoak$$' ./test/restart
 
 golden: ## rewrite the golden files; review the diff before you commit it
 	@build/need.sh go
