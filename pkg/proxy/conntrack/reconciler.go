@@ -3,7 +3,6 @@ package conntrack
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"net/netip"
 	"sync"
@@ -67,11 +66,22 @@ type work struct {
 	gone map[plan.Frontend]bool
 }
 
-// and returns the union of w and o.
+// maxGone is how many frontends that no longer belong to a Service are remembered while sweeps fail, in a family. The flows of
+// others are left to expire: they delay only clients of Services that were deleted.
+const maxGone = 100_000
+
+// and returns the union of w and o, with at most maxGone frontends. It may modify the map of w.
 func (w work) and(o work) work {
-	gone := map[plan.Frontend]bool{}
-	maps.Copy(gone, w.gone)
-	maps.Copy(gone, o.gone)
+	gone := w.gone
+	if gone == nil {
+		gone = make(map[plan.Frontend]bool, min(len(o.gone), maxGone))
+	}
+	for frontend := range o.gone {
+		if len(gone) >= maxGone {
+			break
+		}
+		gone[frontend] = true
+	}
 	return work{udp: w.udp || o.udp, tcp: w.tcp || o.tcp, gone: gone}
 }
 

@@ -470,3 +470,27 @@ func TestRetriesSlowDown(t *testing.T) {
 		}
 	})
 }
+
+// TestGoneIsBounded deletes UDP Services while sweeps fail for ever: what is remembered of them does not grow without limit, and
+// the first ones are remembered.
+func TestGoneIsBounded(t *testing.T) {
+	r := New(Config{Families: families})
+	frontend := func(n int) plan.Frontend {
+		return plan.Frontend{Addr: netip.AddrFrom4([4]byte{172, byte(n >> 16), byte(n >> 8), byte(n)}), Protocol: cluster.UDP, Port: 53}
+	}
+	const each, rounds = 1000, 150
+	for round := range rounds {
+		gone := map[plan.Frontend]bool{}
+		for i := range each {
+			gone[frontend(round*each+i)] = true
+		}
+		r.add(cluster.IPv4, work{udp: true, gone: gone})
+		left := r.dirty[cluster.IPv4] // the sweep fails
+		delete(r.dirty, cluster.IPv4)
+		r.add(cluster.IPv4, left)
+	}
+	w := r.dirty[cluster.IPv4]
+	if len(w.gone) != maxGone || !w.gone[frontend(0)] || !w.udp {
+		t.Errorf("%d frontends are remembered, want %d", len(w.gone), maxGone)
+	}
+}
