@@ -131,6 +131,9 @@ func (p *process) initialize(ctx context.Context) error {
 // run constructs everything in the order of dependence, and serves until ctx ends.
 func (p *process) run(ctx context.Context) (err error) {
 	started, finishColdStart := time.Now(), tuning.ColdStart()
+	if group, set := tuning.LimitMemory(os.DirFS("/")); set > 0 {
+		klog.FromContext(ctx).Info("Memory is limited by the control group; collecting garbage in time", "limitBytes", group, "goMemoryLimitBytes", set)
+	}
 	flows, err := conntracktable.Open()
 	if err != nil {
 		return err
