@@ -2,6 +2,7 @@ package nft
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"reflect"
 	"strings"
@@ -121,7 +122,10 @@ func FuzzDecode(f *testing.F) {
 			elementAt(m.Message, 60)
 			elementKey(m.Message, 1)
 			operations(m.Message)
+			decodeNamedCounter(m.Message)
 			for a := m.Attrs(); a.Next(); {
+				decodeCounts(a.Data)
+				digest{Hash: sha256.New(), objects: map[string]string{}}.expressions(a.Data, nil)
 				_, _ = decodeElement(a.Data)
 				commentOf(a.Data)
 			}

@@ -1,12 +1,17 @@
 package iptables
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/hostile"
 )
 
 // FuzzDiff checks diff between any two plans: after the patch the tables equal the second plan, and then nothing is
@@ -42,8 +47,7 @@ func FuzzDiff(f *testing.F) {
 // parsed the same after it is formatted.
 func FuzzParse(f *testing.F) {
 	b, doors := fakes(ipt.NFT)
-	plan := clusters.NewRandom(3, 12).Step()
-	b.Sync(f.Context(), plan)
+	b.Sync(f.Context(), clusters.NewRandom(3, 12).Step())
 	for _, table := range tables() {
 		text, err := doors[0].Save(f.Context(), table)
 		if err != nil {
@@ -95,4 +99,44 @@ func rows(r *ruleset) []string {
 		all = append(all, h.in.name+" "+h.text)
 	}
 	return all
+}
+
+// FuzzNames programs a Service whose names are arbitrary text. The tables must be those of a Service with harmless names, apart from
+// the comments and the names of chains: nothing of the text may be taken for a line, an option or a rule.
+func FuzzNames(f *testing.F) {
+	for _, text := range hostile.Strings() {
+		f.Add(text, text)
+	}
+	named := func(namespace, port string) *plan.Plan {
+		name := cluster.ServiceName{Namespace: namespace, Name: namespace}
+		s := &cluster.Service{Name: name, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00::1")},
+			LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, SourceRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
+			ExternalPolicy: cluster.PolicyLocal, Affinity: time.Hour, HealthCheckNodePort: 30000,
+			Ports: []cluster.ServicePort{{Name: port, Protocol: cluster.TCP, Port: 80, NodePort: 30080}, {Name: port + "x", Protocol: cluster.UDP, Port: 53}},
+			Slices: []*cluster.EndpointSlice{{Name: "s", Ports: []cluster.EndpointPort{{Name: port, Protocol: cluster.TCP, Port: 8080}},
+				Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("10.0.0.1"), Conditions: cluster.Ready | cluster.Local}}}}}
+		services := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Set(name, s)
+		return plan.Compute(&cluster.Snapshot{Services: services, Node: &cluster.Node{Name: "n"}}, &plan.Options{}, nil)
+	}
+	program := func(t *testing.T, p *plan.Plan) (chains, rules int) {
+		b, _ := fakes(ipt.NFT)
+		sync(t, b, p)
+		holds(t, b, p)
+		for _, family := range b.families {
+			have, err := read(t.Context(), family.state.door)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, chain := range have.chains.All() {
+				chains, rules = chains+1, rules+chain.len()
+			}
+		}
+		return chains, rules
+	}
+	f.Fuzz(func(t *testing.T, namespace, port string) {
+		wantChains, wantRules := program(t, named("a", "b"))
+		if chains, rules := program(t, named(namespace, port)); chains != wantChains || rules != wantRules {
+			t.Fatalf("%d chains and %d rules, want %d and %d", chains, rules, wantChains, wantRules)
+		}
+	})
 }
