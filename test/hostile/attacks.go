@@ -10,7 +10,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/ptr"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -81,7 +80,7 @@ func clusterIP(f cluster.Family, n int) string {
 // pod is the only endpoint of most attacks: pod2b.
 func pod(f cluster.Family) string { return address(f, "10.244.2.3", "fd00:10:244:2::3") }
 
-func newService(f cluster.Family, name string, ip string) *corev1.Service {
+func newService(name, ip string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "mallory", Name: name, CreationTimestamp: metav1.NewTime(time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC))},
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: ip, ClusterIPs: []string{ip},
@@ -93,7 +92,7 @@ func newSlice(f cluster.Family, name, service string, addresses ...string) *disc
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "mallory", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
 		AddressType: discoveryv1.AddressType(f.String()),
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolTCP)}},
+		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)}},
 	}
 	for _, addr := range addresses {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{addr}})
@@ -104,14 +103,14 @@ func newSlice(f cluster.Family, name, service string, addresses ...string) *disc
 // hostileStrings has each string in every field of a Service and of a slice.
 func hostileStrings(f cluster.Family) (all []runtime.Object) {
 	for i, text := range Strings() {
-		s := newService(f, text, clusterIP(f, i))
+		s := newService(text, clusterIP(f, i))
 		s.UID, s.Labels, s.Annotations = "uid-"+s.UID, map[string]string{text: text}, map[string]string{text: text}
 		s.Spec.Ports[0].Name, s.Spec.Ports[0].NodePort = text, int32(31000+i)
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "odd", Protocol: corev1.Protocol(text), Port: 81})
 		s.Spec.ExternalIPs, s.Spec.LoadBalancerIP, s.Spec.LoadBalancerSourceRanges = []string{text}, text, []string{text}
 		s.Spec.ExternalTrafficPolicy, s.Spec.SessionAffinity = corev1.ServiceExternalTrafficPolicy(text), corev1.ServiceAffinity(text)
 		s.Spec.LoadBalancerClass, s.Spec.TrafficDistribution, s.Spec.ExternalName = &text, &text, text
-		s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicy(text))
+		s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicy(text))
 		s.Spec.HealthCheckNodePort = -1
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: text, Hostname: text}, {}, {Hostname: text}}
 		slice := newSlice(f, text, text, pod(f), text)
@@ -130,13 +129,13 @@ func hostileStrings(f cluster.Family) (all []runtime.Object) {
 
 // wide returns a Service with many ports, and slices with many endpoints.
 func wide(f cluster.Family, ports, slices, each int) (all []runtime.Object) {
-	s := newService(f, "wide", clusterIP(f, 200))
+	s := newService("wide", clusterIP(f, 200))
 	s.Spec.Ports = nil
 	var inSlices []discoveryv1.EndpointPort
 	for i := range ports {
 		name := fmt.Sprintf("p%d", i)
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: int32(i + 1)})
-		inSlices = append(inSlices, discoveryv1.EndpointPort{Name: &name, Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolTCP)})
+		inSlices = append(inSlices, discoveryv1.EndpointPort{Name: &name, Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)})
 	}
 	all = append(all, s)
 	base := netip.MustParseAddr(address(f, "11.0.0.0", "fd00:11::"))
@@ -155,16 +154,16 @@ func wide(f cluster.Family, ports, slices, each int) (all []runtime.Object) {
 // contradictions has slices that list the same endpoint with different conditions, places and ports, and a victim's slice under
 // the attacker's namespace.
 func contradictions(f cluster.Family) (all []runtime.Object) {
-	all = append(all, newService(f, "web", clusterIP(f, 201)))
+	all = append(all, newService("web", clusterIP(f, 201)))
 	for i := range 16 {
 		slice := newSlice(f, fmt.Sprintf("web-%d", i), "web", pod(f), pod(f))
 		for j := range slice.Endpoints {
 			bits := i + 5*j
-			slice.Endpoints[j].Conditions = discoveryv1.EndpointConditions{Ready: ptr.To(bits&1 > 0), Serving: ptr.To(bits&2 > 0), Terminating: ptr.To(bits&4 > 0)}
-			slice.Endpoints[j].NodeName = ptr.To(fmt.Sprintf("node%d", bits%3))
+			slice.Endpoints[j].Conditions = discoveryv1.EndpointConditions{Ready: new(bits&1 > 0), Serving: new(bits&2 > 0), Terminating: new(bits&4 > 0)}
+			slice.Endpoints[j].NodeName = new(fmt.Sprintf("node%d", bits%3))
 		}
 		slice.Ports = append(slice.Ports, slice.Ports[0], slice.Ports[0])
-		slice.Ports[1].Port = ptr.To(int32(8080 + i))
+		slice.Ports[1].Port = new(int32(8080 + i))
 		all = append(all, slice)
 	}
 	wrong := newSlice(f, "web-wrong", "web", address(f, "fd00:10:244:2::3", "10.244.2.3"))
@@ -184,7 +183,7 @@ func endpoints(f cluster.Family) (all []runtime.Object) {
 		address(f, "240.0.0.1", "::2"), address(f, "10.244.2.3/32", "fd00::1%lo"), address(f, "0x7f.1", "64:ff9b::127.0.0.1"),
 	} {
 		name := fmt.Sprintf("endpoint-%d", i)
-		all = append(all, newService(f, name, clusterIP(f, 100+i)), newSlice(f, name, name, addr))
+		all = append(all, newService(name, clusterIP(f, 100+i)), newSlice(f, name, name, addr))
 	}
 	return all
 }
@@ -196,13 +195,13 @@ func claims(f cluster.Family) (all []runtime.Object) {
 		address(f, "192.0.2.10", "fd00:192::2:a"), address(f, "172.18.0.11", "fd00:172:18::b"), address(f, "10.244.2.2", "fd00:10:244:2::2"),
 	} {
 		name := fmt.Sprintf("claim-%d", i)
-		s := newService(f, name, clusterIP(f, 150+i))
+		s := newService(name, clusterIP(f, 150+i))
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53}, corev1.ServicePort{Name: "own", Port: 8080})
 		s.Spec.Ports[0].NodePort = 30080
 		s.Spec.ExternalIPs, s.Spec.LoadBalancerIP = []string{addr}, addr
 		all = append(all, s, newSlice(f, name, name, pod(f)))
 		// The API server and controllers choose these, and repeat a victim's only by mistake.
-		again := newService(f, name+"-again", clusterIP(f, 170+i))
+		again := newService(name+"-again", clusterIP(f, 170+i))
 		if i < 3 {
 			again.Spec.ClusterIP, again.Spec.ClusterIPs = addr, []string{addr}
 		}
@@ -221,7 +220,7 @@ func impossible(f cluster.Family) (all []runtime.Object) {
 		address(f, "255.255.255.255", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), "", "None ", Mark, "1.2.3", "1.2.3.4.5", ":::", "10.96.0.10/32", " 10.96.0.10", "2130706433",
 	} {
 		name := fmt.Sprintf("impossible-%d", i)
-		s := newService(f, name, addr)
+		s := newService(name, addr)
 		s.Spec.Ports[0].Port, s.Spec.Ports[0].NodePort = 8080, -1
 		s.Spec.ExternalIPs, s.Spec.LoadBalancerSourceRanges = []string{addr}, []string{addr + "/0", "0.0.0.0/0", "::/0"}
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: addr}}

@@ -66,7 +66,7 @@ func attacked(victim *cases.Case, attack hostile.Attack, before *plan.Plan) *pla
 }
 
 // sized matches the number in the names of chains for pools of a size, which are made when they are needed.
-var sized = regexp.MustCompile(`-[0-9]+$`)
+var sized = regexp.MustCompile(`-\d+$`)
 
 // names returns the names of all tables, chains, sets and maps of node1, sorted.
 func (b *Bench) names(t *testing.T) []string {
