@@ -75,6 +75,7 @@ type trial struct {
 	lab           *netns.Lab
 	program, dir  string
 	env           []string // of kube-proxy; nil means that of the test
+	args          []string // more of kube-proxy's flags
 	pods          []pod
 	log           bytes.Buffer
 	proxy         *netns.Cmd
@@ -110,8 +111,8 @@ func newTrial(t *testing.T) (*trial, []netns.Probe) {
 // start starts kube-proxy.
 func (r *trial) start(mode string) {
 	r.t.Helper()
-	r.proxy = r.lab.Node1.Command(r.program, "--manifests", r.dir, "--proxy-mode", mode, "--hostname-override", "node1",
-		"--cluster-cidr", "10.244.0.0/16", "--healthz-bind-address", "127.0.0.1:10256", "--metrics-bind-address", "127.0.0.1:10249")
+	r.proxy = r.lab.Node1.Command(r.program, append([]string{"--manifests", r.dir, "--proxy-mode", mode, "--hostname-override", "node1",
+		"--cluster-cidr", "10.244.0.0/16", "--healthz-bind-address", "127.0.0.1:10256", "--metrics-bind-address", "127.0.0.1:10249"}, r.args...)...)
 	r.proxy.Stdout, r.proxy.Stderr, r.proxy.Env = &r.log, &r.log, r.env
 	if err := r.proxy.Start(); err != nil {
 		r.t.Fatal(err)
