@@ -35,8 +35,8 @@ func snapshotOf(services ...*cluster.Service) *cluster.Snapshot {
 	return &cluster.Snapshot{Services: all.Map(), Node: &cluster.Node{Name: thisNode}}
 }
 
-// limited are the options of a mode with a limit.
-var limited = &Options{MaxElements: 1_000_000, ServeExternalIPs: true}
+// limited returns the options of a mode with a limit.
+func limited() *Options { return &Options{MaxElements: 1_000_000, ServeExternalIPs: true} }
 
 // TestOversized checks that a Service needs a limited number of elements, whatever its author wrote, that the ports before
 // the first one that does not fit are served, and that other Services are.
@@ -73,7 +73,8 @@ func TestOversized(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := wide(test.ports, test.slices, test.endpoints)
 			test.with(s)
-			p := Compute(snapshotOf(s, other), limited, nil)
+			opts := limited()
+			p := Compute(snapshotOf(s, other), opts, nil)
 			decided, _ := p.Services.Get(s.Name)
 			ports, elements := map[string]bool{}, 0
 			for _, route := range decided.Routes {
@@ -86,8 +87,8 @@ func TestOversized(t *testing.T) {
 			if last := test.served - 1; last >= 0 && !ports[s.Ports[last].Name] {
 				t.Errorf("the first ports are not those that are served")
 			}
-			if elements > limited.MaxElements {
-				t.Errorf("%d elements, the limit is %d", elements, limited.MaxElements)
+			if elements > opts.MaxElements {
+				t.Errorf("%d elements, the limit is %d", elements, opts.MaxElements)
 			}
 			if p.RouteTo(netip.MustParseAddrPort("172.30.0.2:1"), cluster.UDP) == nil {
 				t.Error("the other Service is not served")
@@ -101,7 +102,7 @@ func TestOversized(t *testing.T) {
 
 // TestWithheldPortsReturn checks that a Service that shrinks is served whole again.
 func TestWithheldPortsReturn(t *testing.T) {
-	opts := limited
+	opts := limited()
 	large := Compute(snapshotOf(wide(10, 200, 1000)), opts, nil)
 	small := Compute(snapshotOf(wide(10, 2, 1000)), opts, large)
 	for p, want := range map[*Plan]int{large: 4, small: 10} {
@@ -122,5 +123,72 @@ func TestMissingPortsAreFew(t *testing.T) {
 	if len(text) > 10_000 || !strings.HasPrefix(text, "EndpointSlice ns/s00000 has no port p00000x/UDP; it has p00000/UDP, p00001/UDP") ||
 		!strings.Contains(text, "and 9995 more") {
 		t.Errorf("%d bytes: %.1000s", len(text), text)
+	}
+}
+
+// TestLimitIsExact checks both sides of the limit: two ports with a slice, a frontend and four endpoints each.
+func TestLimitIsExact(t *testing.T) {
+	for limit, want := range map[int]int{12: 2, 11: 1, 6: 1, 5: 0} {
+		p := Compute(snapshotOf(wide(2, 1, 4)), &Options{MaxElements: limit}, nil)
+		if got := p.Frontends.Len(); got != want {
+			t.Errorf("limit %d: %d ports are served, want %d", limit, got, want)
+		}
+	}
+}
+
+// TestMissingPortsOfServedOnly checks that nothing is said about the slices of ports that are not served.
+func TestMissingPortsOfServedOnly(t *testing.T) {
+	s := wide(3, 1, 4)
+	for i := range s.Ports {
+		s.Ports[i].Name += "x"
+	}
+	p := Compute(snapshotOf(s), &Options{MaxElements: 4}, nil) // without endpoints, a port has two elements
+	if got := len(slices.Collect(p.MissingPorts(s.Name))); got != 2 {
+		t.Errorf("%d sentences, want 2", got)
+	}
+}
+
+// TestSingleStack serves the primary family only, and both until it is known.
+func TestSingleStack(t *testing.T) {
+	s := wide(1, 1, 1)
+	s.ClusterIPs = addrs("172.30.0.1", "fd00:30::1")
+	for _, test := range []struct {
+		single    bool
+		addresses []netip.Addr
+		want      int
+	}{{true, addrs("192.168.0.1", "fd00:9::1"), 1}, {true, addrs("fd00:9::1"), 1}, {true, nil, 2}, {false, addrs("192.168.0.1"), 2}} {
+		snap := snapshotOf(s)
+		snap.Node = &cluster.Node{Name: thisNode, Addresses: test.addresses}
+		p := Compute(snap, &Options{SingleStack: test.single}, nil)
+		if got := p.Frontends.Len(); got != test.want {
+			t.Errorf("%+v: %d frontends", test, got)
+		}
+		for frontend := range p.Frontends.All() {
+			if test.want == 1 && frontend.Family() != cluster.FamilyOf(test.addresses[0]) {
+				t.Errorf("%+v: %s is served", test, frontend)
+			}
+		}
+	}
+}
+
+// TestLocalhostRejects lists all combinations that reject, and the others.
+func TestLocalhostRejects(t *testing.T) {
+	tcp, udp := Frontend{anyAddr(cluster.IPv4), cluster.TCP, 30000}, Frontend{anyAddr(cluster.IPv4), cluster.UDP, 30000}
+	for _, test := range []struct {
+		localhost Localhost
+		tcp, udp  bool
+	}{
+		{Localhost{}, false, false},
+		{Localhost{Reject: true}, true, true},
+		{Localhost{Reject: true, Forwarded: []cluster.Family{cluster.IPv4}}, false, true},
+		{Localhost{Reject: true, Forwarded: []cluster.Family{cluster.IPv6}}, true, true},
+		{Localhost{Forwarded: []cluster.Family{cluster.IPv4}}, false, false},
+	} {
+		if got := test.localhost.rejects(tcp); got != test.tcp {
+			t.Errorf("%+v: TCP: %v", test.localhost, got)
+		}
+		if got := test.localhost.rejects(udp); got != test.udp {
+			t.Errorf("%+v: UDP: %v", test.localhost, got)
+		}
 	}
 }
