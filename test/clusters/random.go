@@ -114,8 +114,8 @@ func (r *Random) conditions() cluster.Conditions {
 
 func (r *Random) slice() *cluster.EndpointSlice {
 	slice := &cluster.EndpointSlice{Name: "a", Ports: []cluster.EndpointPort{
-		{Name: "http", Protocol: cluster.TCP, Port: 8080}, {Name: "dns", Protocol: cluster.UDP, Port: 53},
-		{Name: "p7", Protocol: cluster.UDP, Port: 7}, {Name: "p50", Protocol: cluster.UDP, Port: 7},
+		{Name: "dns", Protocol: cluster.UDP, Port: 53}, {Name: "http", Protocol: cluster.TCP, Port: 8080},
+		{Name: "p50", Protocol: cluster.UDP, Port: 7}, {Name: "p7", Protocol: cluster.UDP, Port: 7},
 	}}
 	none := r.IntN(6) == 0
 	for i := range 24 {

@@ -76,7 +76,7 @@ func WithExternalIPs(services int) *cluster.Snapshot {
 			Ports:      []cluster.ServicePort{{Name: "http", Protocol: cluster.TCP, Port: 80}, {Name: "dns", Protocol: cluster.UDP, Port: 53}},
 			Slices: []*cluster.EndpointSlice{{
 				Name:  "a",
-				Ports: []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 8080}, {Name: "dns", Protocol: cluster.UDP, Port: 53}},
+				Ports: []cluster.EndpointPort{{Name: "dns", Protocol: cluster.UDP, Port: 53}, {Name: "http", Protocol: cluster.TCP, Port: 8080}},
 				Endpoints: []cluster.Endpoint{
 					{Addr: AddrAt(10<<24, 2*n), Conditions: cluster.Ready | cluster.Serving},
 					{Addr: AddrAt(10<<24, 2*n+1), Conditions: cluster.Ready | cluster.Serving | cluster.Local},
