@@ -72,6 +72,11 @@ func TestKernelHostileObjects(t *testing.T) {
 	})
 }
 
+// TestKernelEarlyClient opens a connection before there are rules.
+func TestKernelEarlyClient(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) { backendtest.EarlyClient(t, shared, opener(variant)) })
+}
+
 // TestKernelHairpinForwardDrop runs the hairpin cases on a node whose policy for forwarded packets is to drop them:
 // connections to Services are accepted because of the mark.
 func TestKernelHairpinForwardDrop(t *testing.T) {

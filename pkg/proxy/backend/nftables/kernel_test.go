@@ -24,3 +24,6 @@ func TestKernelCases(t *testing.T) {
 func TestKernelHostileObjects(t *testing.T) {
 	backendtest.RunHostile(t, "../../../../test/hostile", "nftables", 1_000_000, open)
 }
+
+// TestKernelEarlyClient opens a connection before there are rules.
+func TestKernelEarlyClient(t *testing.T) { backendtest.EarlyClient(t, "../../../../test/cases", open) }

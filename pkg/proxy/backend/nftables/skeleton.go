@@ -165,9 +165,12 @@ func (w *writer) sentFrom() []string {
 }
 
 // undefinedPorts rejects packets that still have a cluster IP after DNAT, because the Service does not have the port,
-// and drops those to an address that no Service has.
+// and drops those to an address that no Service has. A new connection that is already confirmed is one that began before
+// these rules: no rule translates its retransmitted SYN. That is dropped, so that the client sends it again after the
+// conntrack reconciler has deleted the entry (docs/decisions/0011).
 func (w *writer) undefinedPorts() []string {
-	rules := []string{w.ip + " daddr @" + setClusterIPs + " reject"}
+	clusterIP := w.ip + " daddr @" + setClusterIPs
+	rules := []string{"ct status confirmed " + clusterIP + " drop", clusterIP + " reject"}
 	for _, cidr := range w.node.ServiceCIDRs {
 		if cluster.FamilyOf(cidr.Addr()) == w.family {
 			rules = append(rules, w.ip+" daddr "+cidr.Masked().String()+" drop")
