@@ -47,8 +47,11 @@ func wait(ctx context.Context, duration time.Duration) error {
 
 // until repeats a probe until the answer is the wanted one, and returns the time from since to that answer.
 func (d *demo) until(ctx context.Context, since time.Time, probe netns.Probe, wanted func(netns.Answer) bool) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, d.answer)
 	defer cancel()
+	if probe.Every = d.every; d.every > 0 {
+		probe.Timeout = d.timeout
+	}
 	_, answer, err := probe.Until(ctx, wanted)
 	d.sent++ // the attempts before it are not counted
 	return answer.Sent.Add(answer.Latency).Sub(since), err
@@ -203,8 +206,8 @@ func (d *demo) checkFrontend(lost string) (figure string, complaints []string) {
 func (d *demo) bystander(ctx context.Context) *netns.Stream {
 	q := check{from: "client", to: at("192.0.2.43:443", "[2001:db8::43]:443")}
 	probe := q.probe(d.lab, 0)
-	probe.Timeout = 3 * time.Second
-	return probe.Stream(ctx, 100)
+	probe.Timeout = d.timeout
+	return probe.Stream(ctx, d.rate)
 }
 
 // reportBystander prints the result of the bystander's connections.

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
@@ -74,7 +73,7 @@ func (d *demo) runCheck(q check, family int) {
 func (d *demo) spread(q check, family int) netns.Tally {
 	probe := q.probe(d.lab, family)
 	if q.want.verdict != netns.Dropped {
-		probe.Timeout = 3 * time.Second // TCP may have to retransmit on a busy machine
+		probe.Timeout = d.timeout
 	}
 	tally := probe.Spread(connections(q.want.verdict))
 	d.sent += tally.Sent

@@ -80,7 +80,7 @@ func (d *demo) restart(ctx context.Context) error {
 		return err
 	}
 	since = time.Now()
-	if err := d.proxy.terminate(); err != nil {
+	if err := d.proxy.terminate(d.exit); err != nil {
 		return err
 	}
 	d.line("%s", effect("SIGTERM", milliseconds(time.Since(since)), "until it exited"))

@@ -29,6 +29,7 @@ const drawing = `
 // demo is the lab with everything that runs in it.
 type demo struct {
 	*screen
+	tempo
 
 	lab    *netns.Lab
 	folder folder
@@ -46,14 +47,14 @@ type demo struct {
 }
 
 // setUp builds the lab with servers in every pod, and copies the examples.
-func setUp(s *screen, fail context.CancelCauseFunc) (d *demo, err error) {
+func setUp(s *screen, t tempo, fail context.CancelCauseFunc) (d *demo, err error) {
 	if err := netns.Check("nft"); err != nil {
 		return nil, err
 	}
 	if _, err := os.Stat(program); err != nil {
 		return nil, fmt.Errorf("%w: run make demo, or make build before this, in the folder with the Makefile", err)
 	}
-	d = &demo{screen: s, fail: fail, log: &logBuffer{}, names: map[netip.Addr]string{}, serving: map[string][]*netns.Server{}}
+	d = &demo{screen: s, tempo: t, fail: fail, log: &logBuffer{}, names: map[netip.Addr]string{}, serving: map[string][]*netns.Server{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.tearDown())
@@ -151,6 +152,10 @@ func (d *demo) start(ctx context.Context) error {
 	first := check{from: "pod1a", to: at("10.96.0.80:80", "[fd00:10:96::80]:80")}
 	took, err := d.until(ctx, started, first.probe(d.lab, 0), isAnswered)
 	if err != nil {
+		return err
+	}
+	// The proxy writes the families one after the other, and the checks use both.
+	if _, err := d.until(ctx, started, first.probe(d.lab, 1), isAnswered); err != nil {
 		return err
 	}
 	d.line("%s It runs in node1. The first connection was answered %s after its start:", d.bold("kube-proxy."), milliseconds(took))

@@ -6,20 +6,20 @@
 // from the table in shop.go.
 //
 //	make demo
+//
+// With -slow it sends less and waits longer, for an emulated machine (test/kernels).
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 )
-
-// limit is the time limit of the demo; it normally takes a quarter of that.
-const limit = 55 * time.Second
 
 var (
 	// errWrong is returned if any result was wrong; the details have already been printed.
@@ -28,14 +28,18 @@ var (
 	errStopped = errors.New("stopped")
 )
 
-func main() { os.Exit(run()) }
+func main() {
+	slow := flag.Bool("slow", false, "send less and wait longer, for an emulated machine")
+	flag.Parse()
+	os.Exit(run(tempoOf(*slow)))
+}
 
 // run runs the demo and returns its exit code: 0, or 1 if a result was wrong or the demo failed, or 130 after a signal.
-func run() int {
-	ctx, cancel := context.WithTimeoutCause(untilSignal(), limit, fmt.Errorf("the demo took more than %v", limit))
+func run(t tempo) int {
+	ctx, cancel := context.WithTimeoutCause(untilSignal(), t.limit, fmt.Errorf("the demo took more than %v", t.limit))
 	defer cancel()
 	s := newScreen(os.Stdout)
-	err := show(ctx, s)
+	err := show(ctx, s, t)
 	switch {
 	case err == nil:
 		return 0
@@ -65,11 +69,11 @@ func untilSignal() context.Context {
 }
 
 // show builds the lab, runs all parts of the demo and removes the lab.
-func show(ctx context.Context, s *screen) (err error) {
+func show(ctx context.Context, s *screen, t tempo) (err error) {
 	started := time.Now()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	d, err := setUp(s, fail)
+	d, err := setUp(s, t, fail)
 	if err != nil {
 		return err
 	}

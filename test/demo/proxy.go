@@ -56,7 +56,7 @@ func (d *demo) runProxy() error {
 }
 
 // terminate stops the proxy with SIGTERM, as the kubelet does, and waits until it exits.
-func (p *proxy) terminate() error {
+func (p *proxy) terminate(within time.Duration) error {
 	p.exitExpected.Store(true)
 	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("send kube-proxy SIGTERM: %w", err)
@@ -69,8 +69,8 @@ func (p *proxy) terminate() error {
 			return fmt.Errorf("kube-proxy after SIGTERM: %w", err)
 		}
 		return nil
-	case <-time.After(5 * time.Second):
-		return errors.New("kube-proxy still running 5 s after SIGTERM")
+	case <-time.After(within):
+		return fmt.Errorf("kube-proxy still running %v after SIGTERM", within)
 	}
 }
 

@@ -77,7 +77,7 @@ func (s *Stream) Stop() Tally {
 }
 
 // Until sends the probe repeatedly until a wanted answer arrives, and returns the
-// time from the call to that answer. It sends a probe every millisecond without
+// time from the call to that answer. It sends a probe every millisecond (see [Probe.Every]) without
 // waiting for earlier ones, so that the time is equally precise whether packets are
 // dropped or refused. Each attempt is a new connection; its Timeout is 50 ms unless
 // the probe sets one.
@@ -96,7 +96,7 @@ func (p Probe) Until(ctx context.Context, wanted func(Answer) bool) (time.Durati
 		met         bool
 		first, last Answer
 	)
-	pace(ctx, time.Millisecond, p.Timeout, func() {
+	pace(ctx, p.Every, p.Timeout, func() {
 		answer := p.Send()
 		mu.Lock()
 		defer mu.Unlock()
