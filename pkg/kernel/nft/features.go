@@ -34,7 +34,7 @@ func features() []struct{ name, module, text string } {
 	}
 }
 
-// Probe tries each feature with `nft --check`, for which the kernel checks everything and writes nothing. It may load
+// Probe tries each feature with `nft --check`, which writes nothing. It may load
 // modules, as writing the rules does. The error means that nft is missing.
 func Probe(ctx context.Context, family knftables.Family) ([]Feature, error) {
 	program, err := exec.LookPath("nft")
@@ -48,13 +48,7 @@ func Probe(ctx context.Context, family knftables.Family) ([]Feature, error) {
 	var found []Feature
 	for _, f := range features() {
 		text := strings.NewReplacer("%[1]s", string(family), "%[2]s", kind, "%[3]s", address).Replace(f.text)
-		command := exec.CommandContext(ctx, program, "--check", "-f", "-")
-		command.Stdin = strings.NewReader(fmt.Sprintf("table %s kube-proxy-check {\n%s\n}\n", family, text))
-		out, err := command.CombinedOutput()
-		if err != nil {
-			words, _, _ := bytes.Cut(bytes.TrimSpace(out), []byte("\n"))
-			err = fmt.Errorf("nft --check: %w: %s", err, words)
-		}
+		err := check(ctx, program, fmt.Sprintf("table %s kube-proxy-check {\n%s\n}\n", family, text))
 		found = append(found, Feature{Name: f.name, Module: f.module, Err: err})
 	}
 	return found, nil

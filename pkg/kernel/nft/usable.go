@@ -1,66 +1,40 @@
 package nft
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
 
 const (
-	// kernelMajor and kernelMinor are the oldest kernel that Kubernetes supports nftables mode on
-	// (https://kubernetes.io/docs/reference/networking/virtual-ips/#proxy-mode-nftables).
-	kernelMajor, kernelMinor = 5, 13
-	// anyKernel is an environment variable that, if not empty, disables the check: distributions backport nf_tables to
-	// kernels with old version numbers. Kubernetes defines its name.
+	// anyKernel is an environment variable that, if not empty, disables the check of the kernel. Kubernetes defines its name.
 	anyKernel = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
+	// modern is a table that the nf_tables of Linux 5.13 accepts and no older one: a map with a catch-all element. That is the
+	// oldest kernel that Kubernetes supports nftables mode on
+	// (https://kubernetes.io/docs/reference/networking/virtual-ips/#proxy-mode-nftables). uname(2) does not say which nf_tables a
+	// kernel has: distributions backport a newer one to kernels with old version numbers.
+	modern = "table %s kube-proxy-check { map m { type mark : verdict; elements = { * : drop }; }; }"
 )
 
 // OpenUsable is [Open] for a caller that will write. If writing cannot work, the error says what is missing: the
-// program nft, a newer version of it, Linux 5.13 or later, or CAP_NET_ADMIN. It writes nothing.
+// program nft, a newer version of it, the nf_tables of Linux 5.13 or later, or CAP_NET_ADMIN. It writes nothing.
 func OpenUsable(family knftables.Family, table string) (Table, error) {
 	opened, err := open(family, table)
 	if err != nil {
 		return nil, err
 	}
-	if err = checkKernel(); err == nil {
-		err = opened.start()
+	if err = opened.start(); err == nil {
+		err = opened.checkKernel()
 	}
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
 	return opened, nil
-}
-
-// checkKernel returns an error if the running kernel is too old.
-func checkKernel() error {
-	if os.Getenv(anyKernel) != "" {
-		return nil
-	}
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return fmt.Errorf("nftables: read the kernel's version: %w", err)
-	}
-	return checkRelease(unix.ByteSliceToString(name.Release[:]))
-}
-
-// checkRelease returns an error if a kernel is too old. release is that of uname(2), such as 6.1.0-18-amd64.
-func checkRelease(release string) error {
-	var major, minor int
-	_, err := fmt.Sscanf(release, "%d.%d", &major, &minor)
-	switch {
-	case err != nil:
-		return fmt.Errorf("nftables: check the kernel's version: %q does not begin with a version: set %s=1 if it is Linux %d.%d or later",
-			release, anyKernel, kernelMajor, kernelMinor)
-	case major < kernelMajor || major == kernelMajor && minor < kernelMinor:
-		return fmt.Errorf("nftables: check the kernel's version: %s is older than %d.%d: use a newer kernel or the iptables mode, or set %s=1 "+
-			"if this one has the nf_tables of a newer one", release, kernelMajor, kernelMinor, anyKernel)
-	}
-	return nil
 }
 
 // start sets text. knftables checks nft's version and runs a transaction with --check.
@@ -70,6 +44,30 @@ func (t *kernelTable) start() error {
 		return wrap("start nft", t.family, t.name, unstarted(err))
 	}
 	t.text = text
+	return nil
+}
+
+// checkKernel returns an error if the kernel's nf_tables is too old.
+func (t *kernelTable) checkKernel() error {
+	if os.Getenv(anyKernel) != "" {
+		return nil
+	}
+	if err := check(context.Background(), "nft", fmt.Sprintf(modern, t.family)); err != nil {
+		return wrap("try a catch-all element, which Linux 5.13 added", t.family, t.name, fmt.Errorf(
+			"%w: use a newer kernel or the iptables mode, or set %s=1 to try this kernel all the same", err, anyKernel))
+	}
+	return nil
+}
+
+// check runs nft --check, for which the kernel checks everything and writes nothing. The error has the first line of nft's output.
+func check(ctx context.Context, program, text string) error {
+	command := exec.CommandContext(ctx, program, "--check", "-f", "-")
+	command.Stdin = strings.NewReader(text)
+	out, err := command.CombinedOutput()
+	if err != nil {
+		words, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+		return fmt.Errorf("nft --check: %w: %s", err, words)
+	}
 	return nil
 }
 

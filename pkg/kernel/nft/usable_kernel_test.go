@@ -10,8 +10,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// TestKernelUsable opens a usable table, which must not create it, one on a kernel that calls itself Linux 2.6, and one
-// without CAP_NET_ADMIN.
+// TestKernelUsable opens a usable table, which must not create it: also on a kernel that calls itself Linux 2.6, because the
+// kernel's version number does not count. It is refused without CAP_NET_ADMIN.
 func TestKernelUsable(t *testing.T) {
 	netns.Enter(t, "nft")
 	usable := func() error {
@@ -33,12 +33,8 @@ func TestKernelUsable(t *testing.T) {
 	if _, _, errno := unix.Syscall(unix.SYS_PERSONALITY, uname26, 0, 0); errno != 0 {
 		t.Fatal(errno)
 	}
-	if err := usable(); err == nil || !strings.Contains(err.Error(), "2.6") || !strings.Contains(err.Error(), anyKernel+"=1") {
-		t.Errorf("with an old kernel: %v", err)
-	}
-	t.Setenv(anyKernel, "1")
 	if err := usable(); err != nil {
-		t.Errorf("with an old kernel that is not asked for its version: %v", err)
+		t.Errorf("with an old version number: %v", err)
 	}
 	if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_NET_ADMIN, 0, 0, 0); err != nil {
 		t.Fatal(err)
