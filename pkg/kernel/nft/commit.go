@@ -151,6 +151,8 @@ func describeMessage(m netlink.Message) (op, object string) {
 		return "delete element", ""
 	case unix.NFT_MSG_NEWCHAIN:
 		return "add chain", m.AttrString(unix.NFTA_CHAIN_NAME)
+	case unix.NFT_MSG_DELTABLE:
+		return "delete table", ""
 	case unix.NFT_MSG_DELCHAIN:
 		return "delete chain", m.AttrString(unix.NFTA_CHAIN_NAME)
 	case unix.NFT_MSG_NEWRULE:

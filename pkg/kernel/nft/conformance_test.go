@@ -400,6 +400,11 @@ func batchChainCases() []conformanceCase {
 			b.DeleteChain("pick-2")
 			b.Delete("services", frontendKey(1))
 		})},
+		{name: "DeleteTable/table/present", do: batch(func(b *Batch) { b.DeleteTable() })},
+		{name: "DeleteTable/table/absent", want: unix.ENOENT, index: 1, do: batch(func(b *Batch) {
+			b.DeleteTable()
+			b.DeleteTable()
+		})},
 		{name: "FlushChain/chain/present", do: batch(func(b *Batch) { b.FlushChain("services") })},
 		{name: "FlushChain/chain/absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.FlushChain("none") })},
 		{name: "AddRule/rule/plain", do: batch(func(b *Batch) {
@@ -552,7 +557,7 @@ func TestConformanceIsComplete(t *testing.T) {
 		"Add/map": both, "Delete/map": both, "Replace/map": both, "Ensure/map": both,
 		"Add/verdict map": both, "Delete/verdict map": succeeds, "Replace/verdict map": succeeds,
 		"Add/set": both, "Delete/set": both,
-		"AddChain/chain": both, "DeleteChain/chain": both, "FlushChain/chain": both, "AddRule/rule": both,
+		"AddChain/chain": both, "DeleteChain/chain": both, "FlushChain/chain": both, "DeleteTable/table": both, "AddRule/rule": both,
 		"AddBaseChain/chain": both, "AddOwnedTable/table": refused, // TestKernelOwnedTable has its success
 	}
 	seen := map[string]map[string]bool{}

@@ -16,7 +16,7 @@ import (
 type BatchError struct {
 	Family knftables.Family
 	Table  string
-	// Op is "add element", "delete element", "add chain", "flush chain", "delete chain" or "add rule", or "commit" if the
+	// Op is "add element", "delete element", "add chain", "flush chain", "delete chain", "delete table" or "add rule", or "commit" if the
 	// kernel does not blame one operation.
 	Op string
 	// Set and Key identify an element; Object is the chain of any other operation.

@@ -87,6 +87,8 @@ func (s *fakeState) object(m netlink.Message, chain, rule string) error {
 		return s.addChain(chain, commentOf(m.Attr(nftaChainUserdata)), base, true)
 	case unix.NFT_MSG_DELCHAIN:
 		return s.deleteChain(chain)
+	case unix.NFT_MSG_DELTABLE:
+		return s.deleteTable()
 	case unix.NFT_MSG_DELRULE:
 		return s.flushChain(chain)
 	case unix.NFT_MSG_NEWRULE:

@@ -32,6 +32,15 @@ func (b *Batch) DeleteChain(name string) {
 	netlink.EndMessage(b.buf, b.msgStart)
 }
 
+// DeleteTable deletes the table with all its content. It needs no nft, which may be unable to read a table that a newer one wrote.
+// Commit fails with ENOENT if the table does not exist.
+func (b *Batch) DeleteTable() {
+	b.others++
+	b.begin(unix.NFT_MSG_DELTABLE, 0)
+	b.buf = netlink.AppendString(b.buf, unix.NFTA_TABLE_NAME, b.table)
+	netlink.EndMessage(b.buf, b.msgStart)
+}
+
 // FlushChain deletes a chain's rules.
 func (b *Batch) FlushChain(name string) {
 	if !b.checkChain("flush", name) {

@@ -52,18 +52,29 @@ func (t *kernelTable) checkKernel() error {
 	if os.Getenv(anyKernel) != "" {
 		return nil
 	}
-	if err := check(context.Background(), "nft", fmt.Sprintf(modern, t.family)); err != nil {
+	err := check(context.Background(), "nft", fmt.Sprintf(modern, t.family))
+	switch {
+	case errors.Is(err, errCrash):
+		return wrap("start nft", t.family, t.name, err)
+	case err != nil:
 		return wrap("try a catch-all element, which Linux 5.13 added", t.family, t.name, fmt.Errorf(
 			"%w: use a newer kernel or the iptables mode, or set %s=1 to try this kernel all the same", err, anyKernel))
 	}
 	return nil
 }
 
+// errCrash means that nft was killed by a signal. nft reads all tables before it does anything.
+var errCrash = errors.New("nft crashed: a newer nft may have written a table that this one cannot read: use that version or a newer one, " +
+	"or remove the table with kube-proxy --cleanup if it is kube-proxy's")
+
 // check runs nft --check, for which the kernel checks everything and writes nothing. The error has the first line of nft's output.
 func check(ctx context.Context, program, text string) error {
 	command := exec.CommandContext(ctx, program, "--check", "-f", "-")
 	command.Stdin = strings.NewReader(text)
 	out, err := command.CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() < 0 {
+		return fmt.Errorf("nft --check: %w: %w", err, errCrash)
+	}
 	if err != nil {
 		words, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 		return fmt.Errorf("nft --check: %w: %s", err, words)

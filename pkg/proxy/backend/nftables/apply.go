@@ -311,13 +311,14 @@ var hookNumbers = map[knftables.BaseChainHook]uint32{
 	knftables.OutputHook: 3, knftables.PostroutingHook: 4,
 }
 
-// removeTable removes a table with its content. A missing table is not an error.
+// removeTable removes a table with its content. A missing table is not an error. It does not start nft: 1.0.6 crashes if 1.1.3
+// has written the table.
 func removeTable(ctx context.Context, table nft.Table) error {
 	objects, err := table.Objects(ctx)
 	if err != nil || !objects.Exists {
 		return err
 	}
-	tx := table.NewTransaction()
-	tx.Delete(&knftables.Table{})
-	return table.Run(ctx, tx)
+	batch := table.NewBatch()
+	batch.DeleteTable()
+	return table.Commit(ctx, batch)
 }
