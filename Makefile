@@ -44,7 +44,7 @@ BENCHMARKS   = $(call packages,^func Benchmark)
 FUZZ_TESTS   = $(call packages,^func Fuzz)
 DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 
-.PHONY: help image image-packages release release-check build lint test test-unit test-kernel test-modules cluster demo kernels bench bench-quick bench-once peer fuzz fuzz-quick mutants soak golden docs generate clean
+.PHONY: help image image-packages release release-check build lint test test-unit test-kernel test-modules cluster demo kernels kernels-quick bench bench-quick bench-once peer fuzz fuzz-quick mutants soak golden docs generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -124,7 +124,7 @@ $(GREMLINS): build/tools/go.mod build/tools/go.sum
 
 test: ## all tests; as root on Debian, installs what it needs
 	@build/need.sh go cc $(LABORATORY) promtool
-	@$(MAKE) build test-unit bench-once fuzz-quick test-kernel test-modules
+	@$(MAKE) build test-unit bench-once fuzz-quick test-kernel test-modules kernels-quick
 
 test-unit: ## all tests except TestKernel..., with the race detector; does not need root
 	@build/need.sh go cc
@@ -144,9 +144,13 @@ cluster: build ## the tests of a cluster of three and of API server trouble, who
 	(cd test/cluster && CLUSTER=whole CI=true go test -count=1 -timeout 30m -v ./...)
 	(cd test/e2e && CLUSTER=whole CI=true go test -count=1 -timeout 30m -v -run '/API server trouble' ./...)
 
-kernels: ## tests on an emulated kernel with ip_vs; takes some 10 minutes (PEER=1: Kubernetes' own kube-proxy creates the rules to clean up)
-	@build/need.sh go qemu-system-x86_64
+kernels: ## tests on emulated Linux 6.1, 6.12 and 5.10 with the tools of Debian; takes an hour or more (PEER=1: Kubernetes' own kube-proxy creates the rules to clean up)
+	@build/need.sh go qemu-system-x86_64 xz
 	@$(call peer,test/kernels)
+
+kernels-quick: ## the shortest telling part of make kernels, which is part of make test; takes some 4 minutes
+	@build/need.sh go qemu-system-x86_64 xz
+	@go run ./test/kernels -quick
 
 demo: ## demonstrate the proxy with real packets; as root on Debian, installs what it needs
 	@build/need.sh go $(LABORATORY)

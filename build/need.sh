@@ -17,6 +17,7 @@ packages() {
 	qemu-aarch64-static) echo "qemu-user-static|qemu-user-static-aarch64|qemu-aarch64|qemu-user-static" ;;
 	promtool) echo "prometheus|golang-github-prometheus|prometheus|prometheus" ;;
 	chromium) echo "chromium fonts-inter|chromium|chromium|chromium" ;;
+	xz) echo "xz-utils|xz|xz|xz" ;;
 	ip) echo "iproute2|iproute|iproute2|iproute2" ;;
 	*) echo "$1|$1|$1|$1" ;;
 	esac

@@ -5,9 +5,33 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+)
+
+// imageTools is the folder with the tools of the container image's release, on releases that have other ones.
+const imageTools = "image"
+
+// imagePrograms makes the tools in imageTools run as those in a container of the image do: with their own libraries, and with the
+// node's /proc, /sys and lock of iptables. They are in imagePath.
+const (
+	imagePrograms = `if [ -d /` + imageTools + ` ]; then
+	busybox mkdir -p ` + imagePath + `
+	for d in proc sys dev run tmp; do
+		busybox mkdir -p /` + imageTools + `/$d
+		busybox mount -o bind /$d /` + imageTools + `/$d
+	done
+	for p in nft iptables-nft iptables-legacy ip6tables-nft ip6tables-legacy; do
+		for v in "" -save -restore; do
+			printf '#!/bin/sh\nexec busybox chroot /` + imageTools + ` /usr/sbin/%s "$@"\n' $p$v >` + imagePath + `/$p$v
+			busybox chmod +x ` + imagePath + `/$p$v
+		done
+	done
+fi`
+	imagePath = "/image-programs"
 )
 
 // The devices of the emulated machine's first console.
@@ -25,8 +49,9 @@ busybox mount -t tmpfs tmp /tmp
 busybox mount -t tmpfs run /run
 busybox --install -s /usr/local/bin
 export PATH=$PATH:/usr/local/bin
-/sbin/depmod
+[ -e /bin/sh ] || busybox ln -s busybox /bin/sh
 /sbin/ip link set lo up
+` + imagePrograms + `
 busybox sh /run.sh </dev/null
 echo "` + exitLine + `$?"
 busybox poweroff -f
@@ -52,27 +77,11 @@ func wanted(path string) bool {
 	return false
 }
 
-// writeImage writes an initramfs: the wanted files of root, files of this machine by their path there, and a script to run.
-func writeImage(to io.Writer, root string, files map[string]string, command string) error {
+// writeImage writes an initramfs: the wanted files of the machine's release, and the other files, and a script to run.
+func (m *machine) writeImage(to io.Writer, command string) error {
 	buffered := bufio.NewWriterSize(to, 1<<20)
 	w := &cpio{to: buffered}
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(root, path)
-		if err != nil || name == "." {
-			return err
-		}
-		if !wanted(name) {
-			if entry.IsDir() {
-				return filepath.SkipDir
-			}
-			return nil
-		}
-		return w.copy(name, path)
-	})
-	if err != nil {
+	if err := w.release("", m.root); err != nil {
 		return err
 	}
 	if err := w.add(header{name: "dev/console", mode: 0o020600, major: consoleMajor, minor: consoleMinor}, nil); err != nil {
@@ -83,8 +92,14 @@ func writeImage(to io.Writer, root string, files map[string]string, command stri
 			return err
 		}
 	}
-	for name, path := range files {
-		if err := w.copy(strings.TrimPrefix(name, "/"), path); err != nil {
+	if err := w.files(m.files); err != nil {
+		return err
+	}
+	if m.image != "" {
+		if err := w.add(header{name: imageTools, mode: 0o040755}, nil); err != nil {
+			return err
+		}
+		if err := w.release(imageTools, m.image); err != nil {
 			return err
 		}
 	}
@@ -98,6 +113,46 @@ func writeImage(to io.Writer, root string, files map[string]string, command stri
 type cpio struct {
 	to    io.Writer
 	inode int
+}
+
+// release adds the wanted files of a release below a folder. Only a release at the top has modules.
+func (w *cpio) release(below, root string) error {
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil || name == "." {
+			return err
+		}
+		if !wanted(name) || below != "" && name == "usr/lib/modules" {
+			if entry.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		return w.copy(filepath.Join(below, name), path)
+	})
+}
+
+// files adds files of this machine by their path there, and the folders that they are in.
+func (w *cpio) files(files map[string]string) error {
+	folders := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		path := strings.TrimPrefix(name, "/")
+		for at := range len(path) { // the kernel creates no parents
+			if folder := path[:at]; path[at] == '/' && !folders[folder] {
+				folders[folder] = true
+				if err := w.add(header{name: folder, mode: 0o040755}, nil); err != nil {
+					return err
+				}
+			}
+		}
+		if err := w.copy(path, files[name]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // header describes one file; mode is that of stat(2).

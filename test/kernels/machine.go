@@ -20,6 +20,8 @@ type machine struct {
 	// root is the directory with its programs, kernel and modules; files are added, by their path in the machine.
 	root  string
 	files map[string]string
+	// image is the directory with the tools of the container image, which are added in the folder imageTools; or "".
+	image string
 	// console receives the machine's output.
 	console io.Writer
 }
@@ -40,13 +42,14 @@ func (m *machine) run(ctx context.Context, command string) (code int, err error)
 	}
 	defer os.Remove(image.Name())
 	defer image.Close()
-	if err := writeImage(image, m.root, m.files, command); err != nil {
+	if err := m.writeImage(image, command); err != nil {
 		return 0, err
 	}
-	// Other processors, and more threads, corrupt the memory of some kernels.
+	// Other processors, and more threads, corrupt the memory of some kernels. Mitigations of the processor's weaknesses protect
+	// nothing here and make every system call several times slower.
 	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", "-accel", "tcg,thread=single", "-smp", "1", "-cpu", "Nehalem,-cx16", "-m", "4000",
 		"-nographic", "-no-reboot", "-nic", "none", "-kernel", kernels[0], "-initrd", image.Name(),
-		"-append", "console=ttyS0 quiet panic=-1 rdinit=/init")
+		"-append", "console=ttyS0 quiet mitigations=off panic=-1 rdinit=/init")
 	output, err := qemu.StdoutPipe()
 	if err != nil {
 		return 0, err

@@ -6,24 +6,27 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/test/debian"
 )
 
-// patience is the time limit of one suite.
-const patience = 15 * time.Minute
+// patience is the time limit of one machine.
+const patience = 40 * time.Minute
 
 func main() {
 	var o options
-	flag.StringVar(&o.release, "release", "bookworm", "Debian `release` whose kernel and tools are used")
+	releases := flag.String("releases", "bookworm,trixie,bullseye", "comma-separated Debian `releases` whose kernels and tools are used")
+	flag.BoolVar(&o.quick, "quick", false, "run only the shortest telling part of each suite")
+	flag.StringVar(&o.only, "only", "", "run only suites whose name contains this `word`")
 	flag.StringVar(&o.peer, "peer", "", "`path` of Kubernetes' own kube-proxy, to leave behind what it leaves; without it ip, ipvsadm and ipset do")
-	flag.StringVar(&o.command, "command", "", "run this shell `script` instead of the suites")
+	flag.StringVar(&o.command, "command", "", "run this shell `script` in place of the suites, in the folder that they run in")
 	flag.Parse()
+	o.releases = strings.Split(*releases, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := o.run(ctx); err != nil {
@@ -40,66 +43,79 @@ func userland() []string {
 
 // options is the command line.
 type options struct {
-	release, peer, command string
+	releases            []string
+	quick               bool
+	only, peer, command string
 }
 
-// run fetches the release, and runs all suites.
+// run runs the suites on each release, in one machine a release.
 func (o *options) run(ctx context.Context) error {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return err
+	chosen := suites()
+	if o.quick {
+		chosen = slices.DeleteFunc(chosen, func(s suite) bool { return s.quick == "" })
 	}
-	root, err := debian.Fetch(filepath.Join(cache, "kube-proxy-kernels", o.release), o.release, userland()...)
-	if err != nil {
-		return err
-	}
-	m := &machine{root: root, files: map[string]string{}, console: os.Stdout}
-	if o.command != "" {
-		return m.expect(ctx, o.command)
-	}
+	chosen = slices.DeleteFunc(chosen, func(s suite) bool { return !strings.Contains(s.name, o.only) })
 	built, err := os.MkdirTemp("", "kernels-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(built)
-	if err := run("go", "build", "-o", filepath.Join(built, "kube-proxy"), "./cmd/kube-proxy"); err != nil {
+	files, err := build(ctx, built, chosen)
+	if err != nil {
 		return err
 	}
-	m.files["/kube-proxy"] = filepath.Join(built, "kube-proxy")
 	if o.peer != "" {
-		m.files["/peer"] = o.peer
+		files["/peer"] = o.peer
 	}
 	var failed []error
-	for i, s := range suites() {
-		binary := filepath.Join(built, fmt.Sprintf("test-%d", i))
-		if err := run("go", "test", "-c", "-o", binary, s.folder); err != nil {
-			return err
-		}
-		m.files["/test"] = binary
-		fmt.Printf("%s on %s\n", s.folder, o.release)
-		if err := m.expect(ctx, s.command()); err != nil {
-			failed = append(failed, fmt.Errorf("%s on %s: %w", s.folder, o.release, err))
+	for _, release := range o.releases {
+		if err := o.runOn(ctx, release, chosen, files); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", release, err))
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// run runs a program and shows its output only if it fails.
-func run(name string, args ...string) error {
-	out, err := exec.Command(name, args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return nil
-}
+// imageRelease is the release of the image's packages (build/image/packages.json).
+const imageRelease = "bookworm"
 
-// expect runs a script that should end with exit code 0.
-func (m *machine) expect(ctx context.Context, command string) error {
+// runOn fetches a release and runs its suites.
+func (o *options) runOn(ctx context.Context, release string, chosen []suite, files map[string]string) error {
+	root, err := fetch(ctx, release)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	code, err := m.run(ctx, command)
-	if err == nil && code != 0 {
-		err = fmt.Errorf("exit code %d", code)
+	m := &machine{root: root, files: files, console: os.Stdout}
+	if release != imageRelease {
+		if m.image, err = fetch(ctx, imageRelease); err != nil {
+			return err
+		}
 	}
-	return err
+	if o.command != "" {
+		code, err := m.run(ctx, "cd "+sources+"\n"+o.command)
+		if err == nil && code != 0 {
+			err = fmt.Errorf("exit code %d", code)
+		}
+		return err
+	}
+	chosen = slices.DeleteFunc(slices.Clone(chosen), func(s suite) bool { return s.releases != nil && !slices.Contains(s.releases, release) })
+	results := &results{console: os.Stdout, release: release, begun: time.Now()}
+	m.console = results
+	_, err = m.run(ctx, commands(chosen, o.quick))
+	return errors.Join(err, results.check(chosen))
+}
+
+// fetch returns the folder with a release.
+func fetch(ctx context.Context, release string) (root string, err error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	root, err = debian.Fetch(filepath.Join(cache, "kube-proxy-kernels", release), release, userland()...)
+	if err != nil {
+		return "", err
+	}
+	return root, prepareModules(ctx, root)
 }

@@ -1,25 +1,76 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
-// suite is the tests of one package that run in the emulated machine.
+// sources is the folder in the machine that has the tests' files, at the paths that they have in this repository.
+const sources = "/src"
+
+// suite is the tests of one package, or a program, that runs in the machine.
 type suite struct {
-	folder  string
-	pattern string
+	name string
+	// program is a command line, in the folder sources; or ""
+	program string
+	// folder is the package, by its path in this repository.
+	folder string
+	// all and quick are the patterns of the tests, as of go test -run. If quick is empty, the suite is not part of a quick run.
+	all, quick string
+	// image means that the suite uses the tools of the container image, not those of the release.
+	image bool
+	// releases are those on which the suite runs; nil means all.
+	releases []string
 }
 
 // suites returns all suites.
 func suites() []suite {
-	return []suite{{"./test/kernels/ipvs", "^TestKernel"}}
+	// Both modes run on the kernels of modern releases.
+	modern, old := []string{"bookworm", "trixie"}, []string{"bullseye"}
+	return []suite{
+		{name: "too-old", folder: "test/kernels/old", all: "^TestKernelTooOld", quick: "^TestKernelTooOld", image: true, releases: old},
+		{name: "old-tools", folder: "test/kernels/old", all: "^TestKernelOldTools", quick: "^TestKernelOldTools", releases: old},
+		{name: "cases-nftables", folder: "pkg/proxy/backend/nftables", all: "^TestKernel", quick: quickCases(""), releases: modern},
+		{name: "cases-iptables", folder: "pkg/proxy/backend/iptables", all: "^TestKernel", quick: quickCases("/(nft|legacy)")},
+		{name: "nft", folder: "pkg/kernel/nft", all: "^TestKernel", quick: "^TestKernelUsable$", releases: modern},
+		{name: "ipt", folder: "pkg/kernel/ipt", all: "^TestKernel", releases: modern},
+		{name: "ipt-image", folder: "pkg/kernel/ipt", all: "^TestKernel", image: true, releases: old},
+		{name: "conntrack", folder: "pkg/kernel/conntrack", all: "^TestKernel"},
+		{name: "netif", folder: "pkg/kernel/netif", all: "^TestKernel"},
+		{name: "modes", folder: "test/restart", all: "^TestKernelModeSwitch$", releases: modern},
+		{name: "demo", program: "bin/demo -slow", releases: modern},
+		{name: "ipvs", folder: "test/kernels/ipvs", all: "^TestKernel"},
+	}
 }
 
-// command returns the shell command that runs the tests. A skipped test fails the run.
-func (s suite) command() string {
-	return fmt.Sprintf(`export CI=true KUBE_PROXY=/kube-proxy PEER=/peer
-[ -e /peer ] || unset PEER
-/test -test.v -test.run '%s' -test.timeout 14m > /tmp/out 2>&1
-code=$?
-cat /tmp/out
-if grep -q -e '--- SKIP' /tmp/out; then code=1; fi
-(exit $code)`, s.pattern)
+// quickCases is the pattern of the cases that meet most features of the kernel: translation of both addresses, rejection, node
+// ports, and all protocols.
+func quickCases(variant string) string {
+	const names = "^(hairpin|node-port|no-endpoints|protocols)$"
+	return "^TestKernelCases$" + variant + "/" + names
+}
+
+// binary is the suite's program in the machine.
+func (s suite) binary() string { return sources + "/" + s.folder + "/kernels.test" }
+
+// commands returns a script that runs suites one after the other.
+func commands(chosen []suite, quick bool) string {
+	var script strings.Builder
+	script.WriteString("export CI=true KUBE_PROXY=" + sources + "/bin/kube-proxy\n[ ! -e /peer ] || export PEER=/peer\n")
+	for _, s := range chosen {
+		pattern := s.all
+		if quick {
+			pattern = s.quick
+		}
+		path := "$PATH"
+		if s.image {
+			path = imagePath + ":" + path
+		}
+		run := fmt.Sprintf("%s -test.v -test.run '%s' -test.timeout 20m", s.binary(), pattern)
+		if s.program != "" {
+			run = s.program
+		}
+		fmt.Fprintf(&script, "cd %s/%s\necho '%s%s'\nPATH=%s %s\necho '%s%s' $?\n", sources, s.folder, beginLine, s.name, path, run, endLine, s.name)
+	}
+	return script.String()
 }

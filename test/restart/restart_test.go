@@ -59,9 +59,12 @@ endpoints:
 	return os.Rename(file+".new", file)
 }
 
-// build compiles kube-proxy.
+// build compiles kube-proxy, unless the environment variable KUBE_PROXY has the path of one that is compiled (test/kernels).
 func build(t *testing.T) string {
 	t.Helper()
+	if program := os.Getenv("KUBE_PROXY"); program != "" {
+		return program
+	}
 	path := filepath.Join(t.TempDir(), "kube-proxy")
 	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/kube-proxy").CombinedOutput(); err != nil {
 		t.Fatalf("compile kube-proxy: %v\n%s", err, out)

@@ -1,0 +1,65 @@
+//go:build linux
+
+// Package old tests kube-proxy on Debian 11, whose nf_tables is too old for nftables mode, and whose iptables has a bug.
+package old
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// TestKernelTooOldForNFTables starts kube-proxy in nftables mode with the image's nft: that of the release is too old, too. It
+// must end with an error that says what to do, and write nothing.
+func TestKernelTooOldForNFTables(t *testing.T) {
+	program := os.Getenv("KUBE_PROXY")
+	if program == "" {
+		t.Skip("needs a kernel older than 5.13: run make kernels")
+	}
+	out, err := exec.Command(program, "--proxy-mode=nftables", "--manifests="+t.TempDir(), "--hostname-override=node1",
+		"--conntrack-max-per-core=0").CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("ended with %v, want exit code 1", err)
+	}
+	for _, words := range []string{"which Linux 5.13 added", "use a newer kernel or the iptables mode"} {
+		if !strings.Contains(string(out), words) {
+			t.Errorf("does not say %q, but\n%s", words, out)
+		}
+	}
+	t.Logf("the error:\n%s", out)
+	if list, err := exec.Command("nft", "list", "ruleset").CombinedOutput(); err != nil || len(list) > 0 {
+		t.Errorf("there is now (%v):\n%s", err, list)
+	}
+}
+
+// TestKernelOldTools checks what iptables mode needs. iptables 1.8.7, variant nft, cannot match some bits of an address unless
+// they are the first ones (it compares no byte then, which the kernel refuses); everything else works.
+func TestKernelOldTools(t *testing.T) {
+	if os.Getenv("KUBE_PROXY") == "" {
+		t.Skip("needs the tools of Debian 11: run make kernels")
+	}
+	for _, variant := range []ipt.Variant{ipt.NFT, ipt.Legacy} {
+		t.Run(string(variant), func(t *testing.T) {
+			netns.Enter(t)
+			for _, family := range []ipt.Family{ipt.IPv4, ipt.IPv6} {
+				tables, err := ipt.Open(t.Context(), family, variant)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer tables.Close()
+				for _, f := range ipt.Probe(t.Context(), tables) {
+					broken := variant == ipt.NFT && f.Name == "match of some bits of an address"
+					if works := f.Err == nil; works == broken {
+						t.Errorf("%s, %s: %v", family, f.Name, f.Err)
+					}
+				}
+			}
+		})
+	}
+}
