@@ -55,20 +55,8 @@ const (
 func TestKernelListedByOtherReleases(t *testing.T) {
 	netns.Require(t, "apt-get", "dpkg-deb", "chroot")
 	releases := []string{"bullseye", "bookworm", "trixie"}
-	cache, err := filepath.Abs("../../.cache/releases")
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := map[string]string{}
-	for _, release := range releases {
-		if roots[release], err = debian.Fetch(filepath.Join(cache, release), release, "iptables", "nftables"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	program := filepath.Join(t.TempDir(), "kube-proxy")
-	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/kube-proxy").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v: %s", err, out)
-	}
+	roots := fetch(t, releases...)
+	program := build(t)
 	table := "| written by \\ listed by |"
 	for _, release := range releases {
 		table += fmt.Sprintf(" %s: nft %s, iptables %s |", release, version(t, roots[release], tools()[0]), version(t, roots[release], tools()[1]))
@@ -78,7 +66,7 @@ func TestKernelListedByOtherReleases(t *testing.T) {
 		for _, writer := range []string{imageRelease, "trixie"} {
 			table += fmt.Sprintf("| %s %s (%s) |", tool.version[0], version(t, roots[writer], tool), writer)
 			lab := netns.Start(t, netns.Options{})
-			serve(t, lab.Node1.Host, program, tool.mode, roots[writer])
+			serve(t, lab.Node1.Host, start{program: program, mode: tool.mode, root: roots[writer]})
 			written, outcome := list(t, lab.Node1.Host, roots[writer], tool)
 			if outcome != same || !strings.Contains(written, "10.244.1.2") || !strings.Contains(written, "fd00:10:244:1::2") {
 				t.Fatalf("%s of %s does not list what it has written (%s): %s", tool.mode, writer, outcome, written)
@@ -102,6 +90,32 @@ func TestKernelListedByOtherReleases(t *testing.T) {
 	}
 }
 
+// fetch returns the folders with the tools of releases.
+func fetch(t *testing.T, releases ...string) map[string]string {
+	t.Helper()
+	cache, err := filepath.Abs("../../.cache/releases")
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := map[string]string{}
+	for _, release := range releases {
+		if roots[release], err = debian.Fetch(filepath.Join(cache, release), release, "iptables", "nftables"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return roots
+}
+
+// build compiles kube-proxy.
+func build(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "kube-proxy")
+	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/kube-proxy").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v: %s", err, out)
+	}
+	return program
+}
+
 // inside prepares a command of a release.
 func inside(host *netns.Host, root string, command []string) *netns.Cmd {
 	return host.Command("chroot", append([]string{root, "/usr/sbin/" + command[0]}, command[1:]...)...)
@@ -118,29 +132,53 @@ func version(t *testing.T, root string, tool tool) string {
 	return number.FindString(string(out))
 }
 
-// serve runs kube-proxy with the tools of a release until it has served the examples. Its rules stay.
-func serve(t *testing.T, host *netns.Host, program, mode, root string) {
+// start is one run of kube-proxy, in a mode and with the tools in root.
+type start struct {
+	program, mode, root string
+	// done reports whether the run may end; nil means that it may as soon as the examples are served.
+	done func() bool
+}
+
+// patience is the time limit of the conditions.
+const patience = time.Minute
+
+// serve runs kube-proxy until it has served the examples, and returns its log. Its rules stay.
+func serve(t *testing.T, host *netns.Host, s start) (logged string) {
 	t.Helper()
-	path := t.TempDir()
-	for _, name := range []string{"nft", "iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
-		script := fmt.Sprintf("#!/bin/sh\nexec chroot %s /usr/sbin/%s \"$@\"\n", root, name)
-		if err := os.WriteFile(filepath.Join(path, name), []byte(script), 0o700); err != nil { //nolint:gosec // a program
-			t.Fatal(err)
-		}
-	}
 	var log strings.Builder
-	proxy := host.Command(program, "--manifests=../../examples", "--proxy-mode="+mode, "--hostname-override=node1",
-		"--cluster-cidr=10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core=0")
-	proxy.Env = append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"))
+	proxy := s.command(t, host)
 	proxy.Stdout, proxy.Stderr = &log, &log
 	if err := proxy.Start(); err != nil {
 		t.Fatal(err)
 	}
 	healthy := wait(host)
+	for deadline := time.Now().Add(patience); healthy == nil && s.done != nil && !s.done(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("not done after %v", patience)
+			break
+		}
+	}
 	err := errors.Join(proxy.Process.Signal(syscall.SIGTERM), proxy.Wait())
 	if healthy != nil || err != nil {
 		t.Fatalf("kube-proxy: %v, %v; its log:\n%s", healthy, err, &log)
 	}
+	return log.String()
+}
+
+// command prepares a run of kube-proxy.
+func (s start) command(t *testing.T, host *netns.Host, args ...string) *netns.Cmd {
+	t.Helper()
+	path := t.TempDir()
+	for _, name := range []string{"nft", "iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
+		script := fmt.Sprintf("#!/bin/sh\nexec chroot %s /usr/sbin/%s \"$@\"\n", s.root, name)
+		if err := os.WriteFile(filepath.Join(path, name), []byte(script), 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
+	proxy := host.Command(s.program, append([]string{"--manifests=../../examples", "--proxy-mode=" + s.mode, "--hostname-override=node1",
+		"--cluster-cidr=10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core=0", "--v=2"}, args...)...)
+	proxy.Env = append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"))
+	return proxy
 }
 
 // wait waits until the proxy has programmed its rules.
@@ -148,7 +186,7 @@ func wait(host *netns.Host) error {
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		return host.Dial(ctx, network, address)
 	}, DisableKeepAlives: true}}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		answer, err := client.Get("http://127.0.0.1:10256/healthz")
 		if err == nil {
 			answer.Body.Close()
@@ -158,7 +196,7 @@ func wait(host *netns.Host) error {
 			err = errors.New(answer.Status)
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("not healthy after a minute: %w", err)
+			return fmt.Errorf("not healthy after %v: %w", patience, err)
 		}
 	}
 }
