@@ -24,12 +24,10 @@ const (
 		busybox mkdir -p /` + imageTools + `/$d
 		busybox mount -o bind /$d /` + imageTools + `/$d
 	done
-	for p in nft iptables-nft iptables-legacy ip6tables-nft ip6tables-legacy; do
-		for v in "" -save -restore; do
-			printf '#!/bin/sh\nexec busybox chroot /` + imageTools + ` /usr/sbin/%s "$@"\n' $p$v >` + imagePath + `/$p$v
-			busybox chmod +x ` + imagePath + `/$p$v
-		done
-	done
+	for p in nft iptables-nft iptables-legacy ip6tables-nft ip6tables-legacy; do for v in "" -save -restore; do
+		printf '#!/bin/sh\nexec busybox chroot /` + imageTools + ` /usr/sbin/%s "$@"\n' $p$v >` + imagePath + `/$p$v
+		busybox chmod +x ` + imagePath + `/$p$v
+	done; done
 fi`
 	imagePath = "/image-programs"
 )

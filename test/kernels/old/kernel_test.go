@@ -52,7 +52,7 @@ func TestKernelOldTools(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer tables.Close()
+				t.Cleanup(func() { _ = tables.Close() })
 				for _, f := range ipt.Probe(t.Context(), tables) {
 					broken := variant == ipt.NFT && f.Name == "match of some bits of an address"
 					if works := f.Err == nil; works == broken {
