@@ -122,9 +122,15 @@ $(GREMLINS): build/tools/go.mod build/tools/go.sum
 	go build -C build/tools -o $(CURDIR)/$@ github.com/go-gremlins/gremlins/cmd/gremlins
 	@touch $@
 
+# Two sequences of targets at the same time. Tests in namespaces wait for packets and timeouts most of their time, which
+# leaves the processors to others.
+both = status=0; $(MAKE) $(1) & other=$$!; $(MAKE) $(2) || status=$$?; wait $$other || status=$$?; exit $$status
+
 test: ## all tests; as root on Debian, installs what it needs
-	@build/need.sh go cc $(LABORATORY) promtool
-	@$(MAKE) build test-unit bench-once fuzz-quick test-kernel test-modules kernels-quick
+	@build/need.sh go cc $(LABORATORY) promtool runc qemu-aarch64-static qemu-system-x86_64 xz curl chromium
+	@$(MAKE) build
+	@$(call both,test-unit bench-once fuzz-quick,test-kernel)
+	@$(call both,kernels-quick,test-modules)
 
 test-unit: ## all tests except TestKernel..., with the race detector; does not need root
 	@build/need.sh go cc
@@ -133,7 +139,7 @@ test-unit: ## all tests except TestKernel..., with the race detector; does not n
 # With CI=true a test that lacks root or a tool fails instead of skipping: need.sh has just checked both.
 test-kernel: ## the tests named TestKernel...: real packets in network namespaces; needs root
 	@build/need.sh go $(LABORATORY) promtool
-	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 1 -run '^TestKernel' $(KERNEL_TESTS))
+	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 2 -run '^TestKernel' $(KERNEL_TESTS))
 
 test-modules: build ## the tests in separate modules below test/; needs root
 	@build/need.sh go $(LABORATORY) runc qemu-aarch64-static curl chromium
