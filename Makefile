@@ -134,12 +134,12 @@ test: ## all tests; as root on Debian, installs what it needs
 
 test-unit: ## all tests except TestKernel..., with the race detector; does not need root
 	@build/need.sh go cc
-	CGO_ENABLED=1 go test -race -skip '^TestKernel' ./...
+	CGO_ENABLED=1 go test -race -timeout 30m -skip '^TestKernel' ./...
 
 # With CI=true a test that lacks root or a tool fails instead of skipping: need.sh has just checked both.
 test-kernel: ## the tests named TestKernel...: real packets in network namespaces; needs root
 	@build/need.sh go $(LABORATORY) promtool
-	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 2 -run '^TestKernel' $(KERNEL_TESTS))
+	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 2 -timeout 30m -run '^TestKernel' $(KERNEL_TESTS))
 
 test-modules: build ## the tests in separate modules below test/; needs root
 	@build/need.sh go $(LABORATORY) runc qemu-aarch64-static curl chromium
