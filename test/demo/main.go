@@ -8,6 +8,7 @@
 //	make demo
 //
 // With -slow it sends less and waits longer, for an emulated machine (test/kernels).
+// With -record it also writes its output as a picture.
 package main
 
 import (
@@ -30,16 +31,24 @@ var (
 
 func main() {
 	slow := flag.Bool("slow", false, "send less and wait longer, for an emulated machine")
+	picture := flag.String("record", "", "write the output of a demo without errors to this file, as an SVG")
 	flag.Parse()
-	os.Exit(run(tempoOf(*slow)))
+	os.Exit(run(tempoOf(*slow), *picture))
 }
 
 // run runs the demo and returns its exit code: 0, or 1 if a result was wrong or the demo failed, or 130 after a signal.
-func run(t tempo) int {
+func run(t tempo, picture string) int {
 	ctx, cancel := context.WithTimeoutCause(untilSignal(), t.limit, fmt.Errorf("the demo took more than %v", t.limit))
 	defer cancel()
 	s := newScreen(os.Stdout)
+	var r *recording
+	if picture != "" {
+		r = s.record()
+	}
 	err := show(ctx, s, t)
+	if err == nil && r != nil {
+		err = r.save(picture)
+	}
 	switch {
 	case err == nil:
 		return 0
