@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/troubleshooting.md")
+var update = flag.Bool("update", false, "rewrite docs/troubleshooting.md and docs/commands.md")
 
 // troubleshootingNode is the Node of all scenarios.
 const troubleshootingNode = `apiVersion: v1
