@@ -10,14 +10,23 @@
 //	  - cluster.Snapshot is the state of Services, endpoints and this node. It is immutable. Two snapshots share
 //	    everything that is equal, so that finding the differences does not require a full comparison.
 //	  - plan.Compute decides how packets to Services are handled, and records the reason. It contains all policy,
-//	    for both address families and for every backend.
+//	    for both address families and for every backend. It is pure: options are an argument, and it neither logs
+//	    nor reads the clock.
 //	  - A backend (package backend) renders the plan as rules, computes the difference to the kernel's state, and
 //	    writes it through a package below pkg/kernel.
 //	  - Observers are notified of every sync, with the plan that was programmed.
+//
+// The words: a frontend is an address, protocol and port that a packet can be sent to. An endpoint is where it may be sent
+// to. A pool is the list of endpoints that a frontend uses under one traffic policy. A backend is iptables or nftables,
+// never an endpoint. A door is a package below pkg/kernel, with a fake that refuses what the kernel would refuse.
 //
 // The stages keep no history. Incremental work is a cache of these functions, keyed by Service: without it the result is
 // the same and takes longer. A full resync writes the difference to the kernel's actual state.
 //
 // Proxy, in proxy.go, waits until the sources are complete, and then passes one snapshot after another through the
-// pipeline.
+// pipeline. pace.go limits how often. When a sync fails, the rules in the kernel stay as they are, and the next one
+// reads the kernel before it writes.
+//
+// To follow one behaviour from objects to packets, open a file of test/cases. ARCHITECTURE.md shows where everything else
+// is, and which package may import which.
 package proxy
