@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"math/rand/v2"
 	"sync"
@@ -22,6 +23,8 @@ type failing struct {
 	errors []error
 	// hangs is open while operations wait: until it is closed, or for the end of their context.
 	hangs chan struct{}
+	// lasts is the number of operations after which all fail, as if the process were killed; 0 is no limit.
+	lasts int
 	// calls and failed count the operations.
 	calls, failed int
 }
@@ -30,6 +33,12 @@ type failing struct {
 func kinds() []error {
 	return []error{unix.EAGAIN, unix.ENOBUFS, unix.EINTR, unix.ERESTART, unix.EPERM, unix.EEXIST, unix.ENOENT}
 }
+
+// errKilled is what all operations of a killed process return.
+var errKilled = errors.New("killed by a test")
+
+// killed ends after a number of operations.
+func killed(after int) *failing { return &failing{lasts: after} }
 
 func newFailing(seed uint64) *failing { return &failing{random: rand.New(rand.NewPCG(seed, seed))} }
 
@@ -75,6 +84,10 @@ func (f *failing) next() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls++
+	if f.lasts > 0 && f.calls > f.lasts {
+		f.failed++
+		return errKilled
+	}
 	if len(f.errors) == 0 || f.random.Float64() >= f.share {
 		return nil
 	}

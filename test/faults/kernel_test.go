@@ -13,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/knftables"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
@@ -105,10 +108,7 @@ func (s *site) set(number, endpoints int, affinity time.Duration) {
 // sync programs the Services, checks that nothing fails, and returns the quarantined ports of both families.
 func (s *site) sync() (v4, v6 []string, again time.Duration) {
 	s.t.Helper()
-	options := &plan.Options{LocalTraffic: plan.LocalTraffic{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")}}}
-	s.last = plan.Compute(&cluster.Snapshot{Services: s.services, Node: &cluster.Node{}}, options, s.last)
-	var results []backend.Result
-	_ = s.lab.Node1.Do(func() error { results = s.backend.Sync(context.Background(), s.last); return nil })
+	results := s.attempt()
 	for _, r := range results {
 		if r.Err != nil {
 			s.t.Fatalf("%s: %v", r.Family, r.Err)
@@ -119,6 +119,14 @@ func (s *site) sync() (v4, v6 []string, again time.Duration) {
 		again = max(again, r.Again)
 	}
 	return ports(results[0]), ports(results[1]), again
+}
+
+// attempt programs the Services, and may fail.
+func (s *site) attempt() (results []backend.Result) {
+	options := &plan.Options{LocalTraffic: plan.LocalTraffic{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")}}}
+	s.last = plan.Compute(&cluster.Snapshot{Services: s.services, Node: &cluster.Node{}}, options, s.last)
+	_ = s.lab.Node1.Do(func() error { results = s.backend.Sync(context.Background(), s.last); return nil })
+	return results
 }
 
 // answers reports whether a Service answers in a family.
@@ -266,5 +274,72 @@ func TestKernelFullSet(t *testing.T) {
 	time.Sleep(again)
 	if v4, v6, _ = s.sync(); len(v4)+len(v6) > 0 || answers(cluster.IPv4) != many {
 		t.Errorf("with a new table: quarantined in IPv4: %v, in IPv6: %v; %d Services answer", v4, v6, answers(cluster.IPv4))
+	}
+}
+
+// openKilled returns an open function whose doors end after some operations.
+func openKilled(mode string, dying *failing) func() (backend.Backend, error) {
+	if mode == "nftables" {
+		return func() (backend.Backend, error) {
+			var tables []nft.Table
+			for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
+				table, err := nft.Open(family, nftables.TableName)
+				if err != nil {
+					return nil, err
+				}
+				tables = append(tables, dying.table(table))
+			}
+			return nftables.New(nftables.Options{Mark: mark}, tables...), nil
+		}
+	}
+	return func() (backend.Backend, error) {
+		var doors []ipt.Tables
+		for _, family := range []ipt.Family{ipt.IPv4, ipt.IPv6} {
+			door, err := ipt.Open(context.Background(), family, ipt.NFT)
+			if err != nil {
+				return nil, err
+			}
+			doors = append(doors, dying.tables(door))
+		}
+		return iptables.New(iptables.Options{Mark: mark}, sysctl.Kernel{}, doors...), nil
+	}
+}
+
+// TestKernelKilledBetweenOperations has processes end after each of their operations on the kernel, one after the other,
+// each with other Services to write: no connection to the Services that do not change fails, in both families, and in the
+// end all are served.
+func TestKernelKilledBetweenOperations(t *testing.T) {
+	for mode, open := range map[string]func() (backend.Backend, error){"nftables": openNFT, "iptables": openIPT(ipt.NFT)} {
+		t.Run(mode, func(t *testing.T) {
+			s := newSite(t)
+			s.set(1, 1, 0)
+			s.set(2, 3, 10*time.Second)
+			s.open(open)
+			s.sync()
+			stop := s.poll(1, 2)
+			kills := 0
+			for broken := true; broken; kills++ {
+				dying := killed(1 + kills)
+				s.open(openKilled(mode, dying))
+				s.set(3+kills%3, kills%4, time.Duration(kills%2)*10*time.Second)
+				s.attempt()
+				_, failed := dying.counts()
+				broken = failed > 0
+			}
+			stop()
+			t.Logf("%d kills", kills-1)
+			s.open(open)
+			for number := 1; number <= 5; number++ {
+				s.set(number, 2, 0)
+			}
+			s.sync()
+			for number := 1; number <= 5; number++ {
+				for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+					if !s.answers(number, family) {
+						t.Errorf("%s: Service %d does not answer in the end", family, number)
+					}
+				}
+			}
+		})
 	}
 }
