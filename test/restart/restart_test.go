@@ -18,45 +18,54 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-const (
-	kills       = 20
-	connections = 100_000
-	perSecond   = 1000
-	// longest is the time limit of the kills and connections on a slow machine.
-	longest = 140 * time.Second
-)
+// perSecond is the number of new connections.
+const perSecond = 1000
 
 // pod is an endpoint.
 type pod struct {
-	addr netip.Addr
+	host *netns.Host
 	node string
 }
 
-// service writes a Service with the given pods as endpoints; it replaces the file atomically.
-func service(file string, clusterIP netip.Addr, nodePort uint16, pods []pod) error {
+// service writes a Service with the given pods as endpoints, with IPv6 if it has such an address; it replaces the file
+// atomically.
+func service(file string, clusterIPs []netip.Addr, nodePort uint16, pods []pod) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `apiVersion: v1
 kind: Service
 metadata: {name: web-%[1]d, namespace: default}
 spec:
-  clusterIP: %[2]s
+  clusterIPs: ["%[2]s"]
+  ipFamilies: [%[3]s]
   ports: [{name: http, port: 80, nodePort: %[1]d}]
   type: NodePort
----
+`, nodePort, strings.Join(texts(clusterIPs), `","`), strings.Join([]string{"IPv4", "IPv6"}[:len(clusterIPs)], ","))
+	for _, clusterIP := range clusterIPs {
+		family := netns.FamilyOf(clusterIP)
+		fmt.Fprintf(&b, `---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {name: web-%[1]d, namespace: default, labels: {kubernetes.io/service-name: web-%[1]d}}
-addressType: IPv4
+metadata: {name: web-%[1]d-%[2]s, namespace: default, labels: {kubernetes.io/service-name: web-%[1]d}}
+addressType: %[3]s
 ports: [{name: http, port: 8080}]
 endpoints:
-`, nodePort, clusterIP)
-	for _, pod := range pods {
-		fmt.Fprintf(&b, "- {addresses: [%s], nodeName: %s}\n", pod.addr, pod.node)
+`, nodePort, strings.ToLower(family.String()), family)
+		for _, pod := range pods {
+			fmt.Fprintf(&b, "- {addresses: [\"%s\"], nodeName: %s}\n", pod.host.Addr(family), pod.node)
+		}
 	}
 	if err := os.WriteFile(file+".new", []byte(b.String()), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(file+".new", file)
+}
+
+// texts returns addresses as text.
+func texts(addresses []netip.Addr) (all []string) {
+	for _, a := range addresses {
+		all = append(all, a.String())
+	}
+	return all
 }
 
 // build compiles kube-proxy, unless the environment variable KUBE_PROXY has the path of one that is compiled (test/kernels).
@@ -74,25 +83,25 @@ func build(t *testing.T) string {
 
 // trial is a lab in which kube-proxy serves two Services whose endpoints change continuously.
 type trial struct {
-	t             *testing.T
-	lab           *netns.Lab
-	program, dir  string
-	env           []string // of kube-proxy; nil means that of the test
-	args          []string // more of kube-proxy's flags
-	pods          []pod
-	log           bytes.Buffer
-	proxy         *netns.Cmd
-	random        *rand.Rand
-	kills, writes int
+	t            *testing.T
+	lab          *netns.Lab
+	program, dir string
+	env          []string // of kube-proxy; nil means that of the test
+	args         []string // more of kube-proxy's flags
+	dual         bool     // the Services have both families
+	pods         []pod
+	log          bytes.Buffer
+	proxy        *netns.Cmd
+	random       *rand.Rand
 }
 
 // newTrial creates everything except kube-proxy, and returns a probe for each address of the Services.
 func newTrial(t *testing.T) (*trial, []netns.Probe) {
-	r := &trial{t: t, lab: netns.Start(t, netns.Options{ClientRoutes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}),
+	r := &trial{t: t, lab: netns.Start(t, netns.Options{ClientRoutes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/48")}}),
 		program: build(t), dir: t.TempDir(), random: rand.New(rand.NewPCG(rand.Uint64(), 0))}
 	for _, node := range r.lab.Nodes() {
 		for _, host := range node.Pods {
-			r.pods = append(r.pods, pod{host.IPv4, node.Name})
+			r.pods = append(r.pods, pod{host, node.Name})
 			if _, err := host.Serve(netns.TCP, 8080); err != nil {
 				t.Fatal(err)
 			}
@@ -101,21 +110,27 @@ func newTrial(t *testing.T) (*trial, []netns.Probe) {
 	var probes []netns.Probe
 	for i := range 2 {
 		r.write(i, r.pods)
-		// A connection that is slow because the machine is busy must not count as failed.
-		const patience = 900 * time.Millisecond
-		clusterIP, nodePort := address(i)
-		probes = append(probes,
-			netns.Probe{From: r.lab.Node1.Pods[1], To: netip.AddrPortFrom(clusterIP, 80), Timeout: patience},
-			netns.Probe{From: r.lab.Client, To: netip.AddrPortFrom(r.lab.Node1.IPv4, nodePort), Timeout: patience})
+		probes = append(probes, r.probes(i, netns.IPv4)...)
 	}
 	return r, probes
+}
+
+// probes returns one for each address of the nth Service in a family.
+func (r *trial) probes(n int, family netns.Family) []netns.Probe {
+	// A connection that is slow because the machine is busy must not count as failed.
+	const patience = 900 * time.Millisecond
+	clusterIPs, nodePort := address(n)
+	return []netns.Probe{
+		{From: r.lab.Node1.Pods[1], To: netip.AddrPortFrom(clusterIPs[family], 80), Timeout: patience},
+		{From: r.lab.Client, To: netip.AddrPortFrom(r.lab.Node1.Addr(family), nodePort), Timeout: patience},
+	}
 }
 
 // start starts kube-proxy.
 func (r *trial) start(mode string) {
 	r.t.Helper()
 	r.proxy = r.lab.Node1.Command(r.program, append([]string{"--manifests", r.dir, "--proxy-mode", mode, "--hostname-override", "node1",
-		"--cluster-cidr", "10.244.0.0/16", "--healthz-bind-address", "127.0.0.1:10256", "--metrics-bind-address", "127.0.0.1:10249"}, r.args...)...)
+		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--healthz-bind-address", "127.0.0.1:10256", "--metrics-bind-address", "127.0.0.1:10249"}, r.args...)...)
 	r.proxy.Stdout, r.proxy.Stderr, r.proxy.Env = &r.log, &r.log, r.env
 	if err := r.proxy.Start(); err != nil {
 		r.t.Fatal(err)
@@ -137,51 +152,33 @@ func (r *trial) serves(probes []netns.Probe) {
 	}
 }
 
-// address returns the nth Service's cluster IP and node port.
-func address(n int) (netip.Addr, uint16) {
-	return netip.AddrFrom4([4]byte{10, 96, 0, byte(10 + n)}), uint16(30080 + n)
+// address returns the nth Service's cluster IPs and node port.
+func address(n int) (map[netns.Family]netip.Addr, uint16) {
+	return map[netns.Family]netip.Addr{
+		netns.IPv4: netip.AddrFrom4([4]byte{10, 96, 0, byte(10 + n)}),
+		netns.IPv6: netip.MustParseAddr(fmt.Sprintf("fd00:10:96::%x", 10+n)),
+	}, uint16(30080 + n)
 }
 
 // write writes the nth Service with some endpoints.
 func (r *trial) write(n int, pods []pod) {
 	r.t.Helper()
-	clusterIP, nodePort := address(n)
-	if err := service(filepath.Join(r.dir, fmt.Sprint(n, ".yaml")), clusterIP, nodePort, pods); err != nil {
+	clusterIPs, nodePort := address(n)
+	families := netns.Families()[:1]
+	if r.dual {
+		families = netns.Families()
+	}
+	var addresses []netip.Addr
+	for _, family := range families {
+		addresses = append(addresses, clusterIPs[family])
+	}
+	if err := service(r.file(n), addresses, nodePort, pods); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-// kill kills kube-proxy and starts it again a moment later.
-func (r *trial) kill() {
-	r.t.Helper()
-	if err := r.proxy.Kill(); err != nil {
-		r.t.Fatal(err)
-	}
-	r.kills++
-	time.Sleep(time.Duration(r.random.Int64N(int64(time.Second))))
-	r.start(nftables)
-}
-
-// disturb changes endpoints and kills kube-proxy until all kills are done or the time limit has passed.
-func (r *trial) disturb(enough func() bool) {
-	const share = connections / (kills + 1) * time.Second / perSecond
-	next := time.Now().Add(share)
-	for r.kills < kills || !enough() {
-		time.Sleep(100 * time.Millisecond)
-		r.write(r.writes%2, r.pods[r.random.IntN(len(r.pods)):])
-		r.writes++
-		if r.kills == kills || time.Now().Before(next) {
-			continue
-		}
-		r.kill()
-		// Half of the processes are killed during their start.
-		life := time.Duration(r.random.Int64N(int64(2*share - time.Second)))
-		if r.kills%2 == 0 {
-			life = time.Duration(r.random.Int64N(int64(500 * time.Millisecond)))
-		}
-		next = time.Now().Add(life)
-	}
-}
+// file is the nth Service's.
+func (r *trial) file(n int) string { return filepath.Join(r.dir, fmt.Sprint(n, ".yaml")) }
 
 // streams opens connections continuously, to all addresses.
 type streams []stream
@@ -216,24 +213,4 @@ func (all streams) stop(t *testing.T) (failed, total int) {
 		}
 	}
 	return failed, total
-}
-
-// TestKernelRestarts kills kube-proxy (SIGKILL) at random moments, also while it starts, and starts it again at random
-// moments, while the endpoints of its Services change continuously. No connection to a cluster IP or node port may fail:
-// the rules must be correct after every transaction, and a restart must not remove any.
-func TestKernelRestarts(t *testing.T) {
-	r, probes := newTrial(t)
-	r.start(nftables)
-	r.serves(probes)
-	began, streams := time.Now(), r.stream(probes)
-	r.disturb(func() bool { return streams.sent() >= connections || time.Since(began) > longest })
-	failed, total := streams.stop(t)
-	if err := r.proxy.Kill(); err != nil {
-		t.Error(err)
-	}
-	if t.Failed() {
-		t.Log(r.log.String())
-	}
-	t.Logf("%d of %d new connections failed over %d kills and restarts in %v, with %d changes of endpoints", failed, total, r.kills,
-		time.Since(began).Round(time.Second), r.writes)
 }
