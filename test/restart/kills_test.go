@@ -168,7 +168,7 @@ func (s *siege) likeNew(mode string) time.Duration {
 	fresh.start(mode)
 	var got, want string
 	for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(50 * time.Millisecond) {
-		got, want = rulesOf(s.t, s.lab.Node1.Host, mode), rulesOf(s.t, fresh.lab.Node1.Host, mode)
+		got, want = rulesOf(s.lab.Node1.Host, mode), rulesOf(fresh.lab.Node1.Host, mode)
 		if got == want && strings.Contains(got, "30080") {
 			terminate(s.t, fresh.proxy)
 			return time.Since(began)
@@ -184,12 +184,13 @@ var transient = regexp.MustCompile(`counter packets \d+ bytes \d+|\[\d+:\d+\]|(?
 // slotNumber is that of an element of a map of endpoints.
 var slotNumber = regexp.MustCompile(`(\. )\d+( comment "[^"]*")?( : )`)
 
-// rulesOf returns the rules of a mode in both families, without what depends on earlier states, sorted.
-func rulesOf(t *testing.T, host *netns.Host, mode string) string {
-	t.Helper()
+// rulesOf returns the rules of a mode or of a variant of iptables in both families, without what depends on earlier states,
+// sorted.
+func rulesOf(host *netns.Host, mode string) string {
 	commands := map[string][]string{
 		nftables: {"nft list table ip kube-proxy", "nft list table ip6 kube-proxy"},
 		iptables: {"iptables-nft-save", "ip6tables-nft-save"},
+		legacy:   {"iptables-legacy-save", "ip6tables-legacy-save"},
 	}
 	var all []string
 	for _, command := range commands[mode] {

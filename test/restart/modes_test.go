@@ -18,6 +18,8 @@ import (
 const (
 	nftables = "nftables"
 	iptables = "iptables"
+	// legacy is iptables mode with the legacy variant.
+	legacy = "iptables legacy"
 )
 
 // switches is the number of mode changes.
