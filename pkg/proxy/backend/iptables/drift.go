@@ -337,27 +337,32 @@ func (d *drift) wrote(ctx context.Context, p *patch, read bool) {
 			delete(d.rivals, chainName{table, name}) // the kernel also reports our own deletions
 		}
 	}
-	if read || d.digests == nil || len(written) > maxRecorded {
+	if read || d.digests == nil {
 		found, err := d.digestsOf(ctx, nil)
 		d.compared(false, found)
 		d.suspect = err != nil
 		return
 	}
-	if !d.nft() { // the kernel returns all rules or none
+	var some []chainName // nil is all
+	switch {
+	case len(written) == 0:
+		return
+	case len(written) > maxRecorded:
+	case !d.nft(): // the kernel returns all rules or none
 		maps.Copy(d.fresh, written)
 		return
+	default:
+		some = slices.Collect(maps.Keys(written))
 	}
-	if len(written) == 0 {
-		return
-	}
-	found, err := d.digestsOf(ctx, slices.Collect(maps.Keys(written)))
+	found, err := d.digestsOf(ctx, some)
 	if err != nil {
 		d.digests, d.suspect = nil, true
 		return
 	}
-	for name := range written {
+	for name := range written { // others may have changed since the last check: it has yet to see that
 		d.digests[name] = found[name]
 		delete(d.touched, name)
+		delete(d.fresh, name)
 	}
 }
 

@@ -94,6 +94,33 @@ func TestTamperingBetweenSyncs(t *testing.T) {
 	})
 }
 
+// TestTamperingBeforeLargeRepair has another program empty one table after the other, as firewalld does, with a check and
+// a repair of many chains in between: the second table is repaired, too.
+func TestTamperingBeforeLargeRepair(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		b, door := oneFake(variant)
+		p := clusters.NewSized(2*maxRecorded, 3).Plan()
+		sync(t, b, p)
+		check(t, b, 0)
+		var nat strings.Builder
+		for number := range 2 * maxRecorded {
+			fmt.Fprintf(&nat, "-F %s\n", portKey{fmt.Sprint("default/service-", number), cluster.TCP}.chain(prefixCluster))
+		}
+		if err := door.WriteExternally("*nat\n-F PREROUTING\n" + nat.String() + "COMMIT\n"); err != nil {
+			t.Fatal(err)
+		}
+		check(t, b, 1)
+		if err := door.WriteExternally("*filter\n-F INPUT\n-F FORWARD\n-F KUBE-FORWARD\nCOMMIT\n"); err != nil {
+			t.Fatal(err)
+		}
+		sync(t, b, p)
+		check(t, b, 1)
+		sync(t, b, p)
+		holds(t, b, p)
+		check(t, b, 0)
+	})
+}
+
 // TestLostNotifications checks that a change is found that the kernel did not report because there were too many.
 func TestLostNotifications(t *testing.T) {
 	b, door := oneFake(ipt.NFT)
