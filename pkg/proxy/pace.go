@@ -19,6 +19,8 @@ const (
 	firstRetry = 100 * time.Millisecond
 	maxRetry   = 4 * time.Second
 	retryShare = 4
+	// maxFight is the longest wait for the repair of rules that another program modifies all the time.
+	maxFight = 30 * time.Second
 )
 
 // pacer decides how soon the next sync may start: after the minimum period, or early if there is enough credit. Credit is
@@ -63,4 +65,29 @@ func retries(limit time.Duration) wait.Backoff {
 // retryIn returns the time to the next retry after a sync that used this much processor time.
 func (p *Proxy) retryIn(cost time.Duration) time.Duration {
 	return max(p.retry.Step(), min(retryShare*cost, p.SyncPeriod))
+}
+
+// peace is how long rules must not have been modified externally for the next repair to start at once.
+const peace = time.Minute
+
+// repairs decides when to repair rules that were modified externally: the first time at once, and then ever later, so that a
+// fight with a program that writes all the time costs little. Its waits are those of failed syncs.
+type repairs struct {
+	retry wait.Backoff
+	// last is when the last modification was found. due is when its repair is; the zero time if there was a sync since.
+	last, due time.Time
+}
+
+// synced notes a sync, which repairs everything.
+func (r *repairs) synced() { r.due = time.Time{} }
+
+// wait returns how long to delay the repair of what was found now. cost is that of the last sync.
+func (r *repairs) wait(now time.Time, cost time.Duration) time.Duration {
+	if r.last.IsZero() || now.Sub(r.last) > peace {
+		r.retry, r.due = retries(maxRetry), now
+	} else if r.due.IsZero() {
+		r.due = now.Add(max(r.retry.Step(), min(retryShare*cost, maxFight)))
+	}
+	r.last = now
+	return max(0, r.due.Sub(now))
 }

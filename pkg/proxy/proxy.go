@@ -114,8 +114,9 @@ type Proxy struct {
 	queueObservers []QueueObserver
 	driftObservers []DriftObserver
 
-	pace  pacer
-	retry wait.Backoff
+	pace    pacer
+	retry   wait.Backoff
+	repairs repairs
 	// plan is the plan of the last sync, synced the snapshot of the last successful one.
 	plan   *plan.Plan
 	synced *cluster.Snapshot
@@ -222,7 +223,12 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 				continue
 			}
 			if p.drifted(ctx) {
-				due.Reset(p.pace.wait(time.Now()))
+				now := time.Now()
+				wait := p.repairs.wait(now, p.pace.cost)
+				if changed == nil { // the sync that is due for a change also repairs
+					wait = 0
+				}
+				due.Reset(max(wait, p.pace.wait(now)))
 			}
 			rested = time.Now().Add(time.Since(begun)) // a check that takes long, or hangs, leaves as much time for syncs
 		case <-due.C:
@@ -267,6 +273,7 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 	s.Finished, s.Cost = time.Now(), p.Spent()-before
 	p.plan = s.Plan
 	p.pace.record(s)
+	p.repairs.synced()
 	if err := s.Err(); err == nil {
 		if p.synced == nil {
 			logger.Info("First sync succeeded; Services are served", "took", rounded(s.Finished.Sub(s.Started)), "services", s.After.Services.Len())

@@ -526,3 +526,33 @@ func TestSyncIsLoggedInKeys(t *testing.T) {
 		t.Errorf("keys and values (-want +got):\n%s", diff)
 	}
 }
+
+// TestFight has another program modify the rules all the time: the first repairs come at once, the later ones every few
+// seconds, or less often if they cost much; after a minute of peace they come at once again.
+func TestFight(t *testing.T) {
+	for cost, most := range map[time.Duration]int{time.Millisecond: 160, 5 * time.Second: 32} {
+		t.Run(cost.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := started(t, func(r *run) { r.CheckPeriod, r.MinSyncPeriod, r.backend.costs = 250*time.Millisecond, time.Second, cost })
+				drifts := []backend.Drift{{Family: cluster.IPv4, What: "a table", Writer: "somebody"}}
+				r.pass(time.Minute)
+				before := len(r.syncs())
+				r.backend.set(func(b *fakeBackend) { b.drifts = drifts })
+				r.pass(10 * time.Minute)
+				if n := len(r.syncs()) - before; n < most/2 || n > most {
+					t.Errorf("%d repairs in ten minutes, want up to %d", n, most)
+				}
+				r.backend.set(func(b *fakeBackend) { b.drifts = nil })
+				r.pass(2 * time.Minute)
+				before = len(r.syncs())
+				r.backend.set(func(b *fakeBackend) { b.drifts = drifts })
+				r.pass(250 * time.Millisecond)
+				r.backend.set(func(b *fakeBackend) { b.drifts = nil })
+				r.pass(time.Second)
+				if n := len(r.syncs()) - before; n != 1 {
+					t.Errorf("%d repairs within a second after peace, want 1", n)
+				}
+			})
+		})
+	}
+}
