@@ -533,7 +533,9 @@ func TestFight(t *testing.T) {
 	for cost, most := range map[time.Duration]int{time.Millisecond: 160, 5 * time.Second: 32} {
 		t.Run(cost.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := started(t, func(r *run) { r.CheckPeriod, r.MinSyncPeriod, r.backend.costs = 250*time.Millisecond, time.Second, cost })
+				r := started(t, func(r *run) {
+					r.CheckPeriod, r.MinSyncPeriod, r.backend.costs = 250*time.Millisecond, time.Second, cost
+				})
 				drifts := []backend.Drift{{Family: cluster.IPv4, What: "a table", Writer: "somebody"}}
 				r.pass(time.Minute)
 				before := len(r.syncs())

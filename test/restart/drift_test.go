@@ -143,25 +143,33 @@ func (r *trial) repairs(of, name, before string, damage func()) {
 	r.t.Helper()
 	damage()
 	at := time.Now()
-	var now string
-	for now = ownRules(r.lab.Node1.Host, of); now != before; now = ownRules(r.lab.Node1.Host, of) {
+	if now := ownRules(r.lab.Node1.Host, of); now == before && r.synced(at) == 0 {
+		r.t.Logf("%s: %s: nothing of kube-proxy's", of, name)
+		return
+	}
+	for now, took := "", time.Duration(0); ; time.Sleep(20 * time.Millisecond) { // lists the rules rarely, which takes long
+		if last := r.synced(at); last > took {
+			took, now = last, ownRules(r.lab.Node1.Host, of)
+			if now == before {
+				r.t.Logf("%s: %s: repaired after %v", of, name, took.Round(time.Millisecond))
+				return
+			}
+		}
 		if time.Since(at) > time.Minute {
 			r.t.Errorf("%s is not repaired:\n%s", name, strings.Join(clusters.ChangedLines(before, now), "\n"))
 			return
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
-	seen, took := time.Since(at), time.Duration(0)
+}
+
+// synced returns how long after a time the last sync succeeded; 0 if it was before.
+func (r *trial) synced(at time.Time) (took time.Duration) {
 	for _, family := range netns.Families() {
 		if synced := r.syncedAt(family); synced.After(at) {
 			took = max(took, synced.Sub(at))
 		}
 	}
-	if took == 0 {
-		r.t.Logf("%s: %s: nothing of kube-proxy's", of, name)
-		return
-	}
-	r.t.Logf("%s: %s: repaired after %v, seen after %v", of, name, took.Round(time.Millisecond), seen.Round(time.Millisecond))
+	return took
 }
 
 // syncedAt is when the last sync of a family succeeded, according to the metrics.

@@ -40,9 +40,9 @@ func wanted(t *testing.T) amount {
 
 // The Services of a siege. The extra ones come and go.
 const (
-	changing = 2
-	steady   = 3 // those that change, and one that does not: all have endpoints all the time
-	extra    = 8
+	changed = 2
+	steady  = 3 // those that change, and one that does not: all have endpoints all the time
+	extra   = 8
 )
 
 // siege interrupts kube-proxy at random moments while Services change.
@@ -56,8 +56,8 @@ type siege struct {
 // change changes one Service at random.
 func (s *siege) change() {
 	s.writes++
-	switch n := s.random.IntN(changing + extra); {
-	case n < changing:
+	switch n := s.random.IntN(changed + extra); {
+	case n < changed:
 		s.write(n, s.pods[s.random.IntN(len(s.pods)):])
 	case s.random.IntN(3) == 0:
 		if err := os.Remove(s.file(n + 1)); err != nil && !os.IsNotExist(err) {
@@ -164,7 +164,7 @@ func TestKernelRestarts(t *testing.T) {
 func (s *siege) likeNew(mode string) time.Duration {
 	s.t.Helper()
 	began := time.Now()
-	fresh := &siege{trial: &trial{t: s.t, lab: netns.Start(s.t, netns.Options{}), program: s.program, dir: s.dir}, mode: mode}
+	fresh := &trial{t: s.t, lab: netns.Start(s.t, netns.Options{}), program: s.program, dir: s.dir}
 	fresh.start(mode)
 	var got, want string
 	for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(50 * time.Millisecond) {
