@@ -73,7 +73,7 @@ func tableRows(page string) (all [][]string) {
 			body = true
 		case body:
 			var row []string
-			for _, cell := range strings.Split(strings.Trim(line, "|"), "|") {
+			for cell := range strings.SplitSeq(strings.Trim(line, "|"), "|") {
 				row = append(row, strings.TrimSpace(cell))
 			}
 			all = append(all, row)
