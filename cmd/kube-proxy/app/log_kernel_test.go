@@ -4,11 +4,8 @@ package app
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
@@ -38,17 +35,7 @@ func TestKernelLogs(t *testing.T) {
 // moveEndpoint gives the Service another IPv4 endpoint, and waits for the sync.
 func (w *trial) moveEndpoint(n int) {
 	w.Helper()
-	const synced = `kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv6"}`
-	before := w.metric(synced)
-	manifest := strings.Replace(nodePortService, "10.244.2.2", fmt.Sprint("10.244.2.", 3+n), 1)
-	if err := os.WriteFile(filepath.Join(w.dir, "web.yaml"), []byte(manifest), 0o600); err != nil {
-		w.Fatal(err)
-	}
-	for began := time.Now(); w.metric(synced) == before; time.Sleep(20 * time.Millisecond) {
-		if time.Since(began) > patience {
-			w.Fatalf("no sync %s after change %d", patience, n)
-		}
-	}
+	w.programs(strings.Replace(nodePortService, "10.244.2.2", fmt.Sprint("10.244.2.", 3+n), 1))
 }
 
 // wantLog compares how often messages were logged, of those that report syncs and Services.

@@ -111,6 +111,21 @@ func (w *trial) proxy(mode config.ProxyMode, flags ...string) {
 	}
 }
 
+// programs replaces the objects, and waits for the sync.
+func (w *trial) programs(objects string) {
+	w.Helper()
+	const synced = `kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv6"}`
+	before := w.metric(synced)
+	if err := os.WriteFile(filepath.Join(w.dir, "web.yaml"), []byte(objects), 0o600); err != nil {
+		w.Fatal(err)
+	}
+	for began := time.Now(); w.metric(synced) == before; time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > patience {
+			w.Fatalf("no sync %s after the objects were replaced", patience)
+		}
+	}
+}
+
 // until asks until the answer is as wanted; it waits for the proxy, which listens a moment after its rules are in force.
 func (w *trial) until(probe netns.Probe, want netns.Verdict, endpoint string) {
 	w.Helper()

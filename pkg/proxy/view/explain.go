@@ -2,6 +2,9 @@ package view
 
 import (
 	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -23,6 +26,9 @@ func (s *State) Explain(q Question) (*v1alpha1.Explanation, error) {
 	for _, note := range notes {
 		out.Steps = append(out.Steps, v1alpha1.Step{Subject: "question", Text: note})
 	}
+	if path.Verdict == plan.Pass {
+		out.Steps = append(out.Steps, s.unservedIP(packet.To.Addr())...)
+	}
 	for _, step := range path.Steps {
 		out.Steps = append(out.Steps, v1alpha1.Step(step))
 	}
@@ -33,4 +39,16 @@ func (s *State) Explain(q Question) (*v1alpha1.Explanation, error) {
 		out.Endpoints = texts(path.Pool.Endpoints)
 	}
 	return out, nil
+}
+
+// unservedIP explains that an address is not served although Services have it as an external IP.
+func (s *State) unservedIP(addr netip.Addr) (steps []v1alpha1.Step) {
+	for service := range s.Snapshot.Services.Values() {
+		planned, ok := s.Plan.Services.Get(service.Name)
+		if ok && planned.WithheldExternalIPs > 0 && slices.Contains(service.ExternalIPs, addr) {
+			steps = append(steps, v1alpha1.Step{Subject: "address", Text: fmt.Sprintf(
+				"%s is an external IP of %s; these are not served because the feature gate AllowServiceExternalIPs is off", addr, service.Name)})
+		}
+	}
+	return steps
 }

@@ -263,7 +263,7 @@ func (s *State) problems(of *cluster.Service, planned *plan.Service) []v1alpha1.
 		}
 	}
 	if planned.WithheldExternalIPs > 0 {
-		add(plan.ProblemExternalIPsNotServed, "%d external IPs are not served because the feature gate AllowServiceExternalIPs is off (docs/external-ips.md)", planned.WithheldExternalIPs)
+		add(plan.ProblemExternalIPsNotServed, "external IPs are not served because the feature gate AllowServiceExternalIPs is off (docs/external-ips.md)")
 	}
 	if n := planned.WithheldPorts; n > 0 {
 		add(plan.ProblemTooLarge, "the last %d of %d ports are not served: the Service would need too many rules (docs/scale.md); split it", n, len(of.Ports))
