@@ -28,12 +28,6 @@ type Backend interface {
 	Close() error
 }
 
-// Auditor is implemented by Backends that compare many rules in parts, one with each Check.
-type Auditor interface {
-	// Auditing reports whether there are more parts: the next Check may come at once.
-	Auditing() bool
-}
-
 // PacketCounter is implemented by Backends whose rules count packets. A counter restarts at 0 when its rule is
 // replaced, and is 0 if there is no such rule. It is safe for concurrent use.
 type PacketCounter interface {

@@ -22,10 +22,7 @@ type Backend struct {
 	drift    *drift
 }
 
-var (
-	_ backend.Backend = (*Backend)(nil)
-	_ backend.Auditor = (*Backend)(nil)
-)
+var _ backend.Backend = (*Backend)(nil)
 
 // New returns a backend that writes the given tables, one for each family to be served.
 func New(opts Options, tables ...nft.Table) *Backend {
@@ -64,9 +61,6 @@ func (b *Backend) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Fa
 
 // Check reports whether our tables were modified externally. The next Sync reads such a table.
 func (b *Backend) Check(ctx context.Context) ([]backend.Drift, error) { return b.drift.check(ctx) }
-
-// Auditing is part of backend.Auditor.
-func (b *Backend) Auditing() bool { return b.drift.auditing }
 
 // syncPass is one family's part of a Sync.
 type syncPass struct {
