@@ -38,7 +38,8 @@ NESTED  := $(filter-out .,$(MODULES))
 # The main module's packages with a line that matches $(1) in a test file.
 packages = $(filter-out $(NESTED) $(NESTED:%=%/%),$(sort $(patsubst %/,%,$(dir \
 	$(shell grep -rlE --include='*_test.go' --exclude-dir=testdata --exclude-dir='.?*' '$(1)' .)))))
-KERNEL_TESTS = $(call packages,^func TestKernel)
+# The longest first, beside which the others run.
+KERNEL_TESTS = $(sort $(filter %/restart,$(call packages,^func TestKernel))) $(filter-out %/restart,$(call packages,^func TestKernel))
 GOLDEN_TESTS = $(call packages,flag[.]Bool."update")
 BENCHMARKS   = $(call packages,^func Benchmark)
 FUZZ_TESTS   = $(call packages,^func Fuzz)
