@@ -131,7 +131,7 @@ test: ## all tests; as root on Debian, installs what it needs
 	@build/need.sh go cc $(LABORATORY) promtool runc qemu-aarch64-static qemu-system-x86_64 xz curl chromium
 	@$(MAKE) build
 	@$(call both,test-unit bench-once fuzz-quick,test-kernel)
-	@$(call both,kernels-quick,test-modules)
+	@$(call both,kernels-quick soak,test-modules)
 
 test-unit: ## all tests except TestKernel..., with the race detector; does not need root
 	@build/need.sh go cc
