@@ -228,12 +228,16 @@ func (c *connections) hold(r *plan.Route, n int) {
 // add adds what counters grew by.
 func (c *connections) add(p *plan.Plan, counts *backend.Connections) {
 	for frontend, now := range counts.Frontends {
-		if route, ok := p.Frontends.Get(frontend); ok {
-			c.byPort.add(servicePortOf(route), c.ofFrontends.growth(frontend, now))
+		if growth := c.ofFrontends.growth(frontend, now); growth > 0 {
+			if route, ok := p.Frontends.Get(frontend); ok {
+				c.byPort.add(servicePortOf(route), growth)
+			}
 		}
 	}
 	for of, now := range counts.Endpoints {
-		c.byEndpoint.add(of.PortEndpoint, c.ofEndpoints.growth(of, now))
+		if growth := c.ofEndpoints.growth(of, now); growth > 0 {
+			c.byEndpoint.add(of.PortEndpoint, growth)
+		}
 	}
 }
 
