@@ -39,7 +39,8 @@ NESTED  := $(filter-out .,$(MODULES))
 packages = $(filter-out $(NESTED) $(NESTED:%=%/%),$(sort $(patsubst %/,%,$(dir \
 	$(shell grep -rlE --include='*_test.go' --exclude-dir=testdata --exclude-dir='.?*' '$(1)' .)))))
 # The longest first, beside which the others run.
-KERNEL_TESTS = $(sort $(filter %/restart,$(call packages,^func TestKernel))) $(filter-out %/restart,$(call packages,^func TestKernel))
+longest_first = $(filter %/restart,$(1)) $(filter-out %/restart,$(1))
+KERNEL_TESTS  = $(call longest_first,$(call packages,^func TestKernel))
 GOLDEN_TESTS = $(call packages,flag[.]Bool."update")
 BENCHMARKS   = $(call packages,^func Benchmark)
 FUZZ_TESTS   = $(call packages,^func Fuzz)

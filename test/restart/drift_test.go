@@ -147,16 +147,16 @@ func (r *trial) repairs(of, name, before string, damage func()) {
 		r.t.Logf("%s: %s: nothing of kube-proxy's", of, name)
 		return
 	}
-	for now, took := "", time.Duration(0); ; time.Sleep(20 * time.Millisecond) { // lists the rules rarely, which takes long
+	for listed, took := "", time.Duration(0); ; time.Sleep(20 * time.Millisecond) { // listing takes long: only after a sync
 		if last := r.synced(at); last > took {
-			took, now = last, ownRules(r.lab.Node1.Host, of)
-			if now == before {
+			took, listed = last, ownRules(r.lab.Node1.Host, of)
+			if listed == before {
 				r.t.Logf("%s: %s: repaired after %v", of, name, took.Round(time.Millisecond))
 				return
 			}
 		}
 		if time.Since(at) > time.Minute {
-			r.t.Errorf("%s is not repaired:\n%s", name, strings.Join(clusters.ChangedLines(before, now), "\n"))
+			r.t.Errorf("%s is not repaired:\n%s", name, strings.Join(clusters.ChangedLines(before, listed), "\n"))
 			return
 		}
 	}

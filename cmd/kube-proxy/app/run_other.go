@@ -31,7 +31,9 @@ func openDoors(*loaded, bool) (check.Node, *check.Doors, error) {
 func newRehearseCommand() *cobra.Command { return &cobra.Command{Use: "rehearse", Hidden: true} }
 
 // renderers returns none: this platform has no backend.
-func renderers(*config.KubeProxyConfiguration, backend.CounterLimits) map[string]backend.Renderer { return nil }
+func renderers(*config.KubeProxyConfiguration, backend.CounterLimits) map[string]backend.Renderer {
+	return nil
+}
 
 // thisMachine returns nothing: only Linux is read.
 func thisMachine() ([]manifests.Option, []source.Source) { return nil, nil }

@@ -14,8 +14,8 @@ const quiet = 200 * time.Millisecond
 
 // assembler sorts events into packets.
 type assembler struct {
-	// packets are the open ones, in the order of their first events; byID finds them by the kernel's numbers, of which one packet
-	// can have several.
+	// packets are the open ones, in the order of their first events; byID finds them by the kernel's numbers. One packet can
+	// have several numbers.
 	packets []*packet
 	byID    map[uint32]*packet
 }
@@ -127,7 +127,7 @@ func (a *assembler) lose() {
 	}
 }
 
-// finished returns the packets of which nothing more is expected, in the order of their first events.
+// finished returns the packets without further events to expect, in the order of their first events.
 func (a *assembler) finished(now time.Time) (found []*packet) {
 	a.packets = slices.DeleteFunc(a.packets, func(p *packet) bool {
 		ended := p.refused() || now.Sub(p.last) >= quiet

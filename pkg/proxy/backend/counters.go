@@ -1,5 +1,7 @@
 package backend
 
+import "github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+
 // Counting is what rules count. A greater value is less.
 type Counting int
 
@@ -15,6 +17,14 @@ const (
 // String returns the value of the flag --connection-counters.
 func (c Counting) String() string {
 	return [...]string{CountEndpoints: "endpoint", CountServices: "service", CountNothing: "none"}[c]
+}
+
+// Counted returns what rules count in all of the families.
+func Counted(c ConnectionCounter, families []cluster.Family) (least Counting) {
+	for _, family := range families {
+		least = max(least, c.Counts(family))
+	}
+	return least
 }
 
 // CounterLimits limits the memory of counters: that of a counter has a part for every processor that the machine may have

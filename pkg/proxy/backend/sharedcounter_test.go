@@ -15,7 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// slowCounter counts its readings, each of which takes a while.
+// slowCounter counts its readings. Each takes a while.
 type slowCounter struct {
 	mu       sync.Mutex
 	readings int

@@ -126,21 +126,13 @@ func (c *connections) Collect(to chan<- prometheus.Metric) {
 		c.read()
 		c.readMu.Unlock()
 	}
-	counted := c.counted()
+	counted := backend.Counted(c.counter, c.families)
 	if counted < backend.CountNothing {
 		c.byPort.collect(descOf(c.CounterVec), to)
 	}
 	if c.endpoints != nil && counted == backend.CountEndpoints {
 		c.byEndpoint.collect(descOf(c.endpoints), to)
 	}
-}
-
-// counted returns what the rules count in all families.
-func (c *connections) counted() (least backend.Counting) {
-	for _, family := range c.families {
-		least = max(least, c.counter.Counts(family))
-	}
-	return least
 }
 
 // synced records the plan in force in a family.

@@ -170,7 +170,7 @@ type share struct {
 	Mean float64
 }
 
-// shares returns bars for values, the largest of which is 100 %.
+// shares returns bars for values. The largest value is 100 %.
 func shares(values []uint64) []share {
 	top, sum := uint64(0), 0.0
 	for _, v := range values {

@@ -19,7 +19,7 @@ const pageSize = 100
 
 // query is what the list shows, as in the address of the page.
 type query struct {
-	// Search is words, all of which a Service must have in its name, namespace or addresses.
+	// Search is words. A Service must have all of them in its name, namespace or addresses.
 	Search string
 	// Show is empty for all Services, problems for those with any, or the reason of a problem.
 	Show string

@@ -23,7 +23,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// TestList searches, selects, sorts and cuts 250 Services, of which number 7 has no endpoints and number 9 most connections.
+// TestList searches, selects, sorts and cuts 250 Services. Number 7 has no endpoints, and number 9 has most connections.
 func TestList(t *testing.T) {
 	sized := clusters.NewSized(250, 2)
 	sized.Set(7, 0)

@@ -181,7 +181,7 @@ const (
 	bad  = "bad"
 )
 
-// counters are two readings, of which earlier may be nil.
+// counters are two readings; earlier may be nil.
 type counters struct {
 	now, earlier *backend.Connections
 	err          error

@@ -163,7 +163,7 @@ func (s *State) addEndpoints(out *v1alpha1.Service, of *cluster.Service, planned
 	if counts != nil {
 		connections = counts.ByEndpoint()
 	}
-	counted := counts != nil && s.counted() == backend.CountEndpoints
+	counted := counts != nil && backend.Counted(s.Counter, s.Families) == backend.CountEndpoints
 	for _, listing := range s.Plan.Listings(of.Name) {
 		port := &of.Ports[listing.Port]
 		e := v1alpha1.Endpoint{

@@ -43,7 +43,7 @@ func (s *State) Describe() *v1alpha1.Info {
 	info.Node, info.Zone = s.Snapshot.Node.Name, s.Snapshot.Node.Zone
 	info.NodeAddresses = texts(s.Snapshot.Node.Addresses)
 	if s.Counter != nil {
-		info.ConnectionsCounted = s.counted().String()
+		info.ConnectionsCounted = backend.Counted(s.Counter, s.Families).String()
 	}
 	info.Services, info.Frontends, info.Contested = s.Plan.Services.Len(), s.Plan.Frontends.Len(), s.Plan.Contested.Len()
 	return &info
@@ -109,21 +109,13 @@ var errNoCounters = errors.New("no proxy runs here: there are no counters")
 // errNotCounted is the error while nothing is counted.
 var errNotCounted = errors.New("connections are not counted: --connection-counters is none, or counters would need too much memory (see the log)")
 
-// counted returns what the rules count in all families.
-func (s *State) counted() (least backend.Counting) {
-	for _, family := range s.Families {
-		least = max(least, s.Counter.Counts(family))
-	}
-	return least
-}
-
 // Connections reads the kernel's counters of the selected Services, and with endpoints also those of endpoints. If it
 // fails, the counters of one family may be missing from the result.
 func (s *State) Connections(ctx context.Context, routes iter.Seq[*plan.Route], endpoints bool) (*backend.Connections, error) {
 	if s.Counter == nil {
 		return nil, errNoCounters
 	}
-	if s.counted() == backend.CountNothing {
+	if backend.Counted(s.Counter, s.Families) == backend.CountNothing {
 		return nil, errNotCounted
 	}
 	all := backend.NewConnections()

@@ -28,7 +28,7 @@ var _ backend.Backend = (*Backend)(nil)
 func New(opts Options, tables ...nft.Table) *Backend {
 	b := &Backend{opts: opts}
 	for _, table := range tables {
-		b.families = append(b.families, newFamily(table))
+		b.families = append(b.families, newFamily(table, opts.Counters.Counting))
 	}
 	b.drift = newDrift(b.families)
 	return b

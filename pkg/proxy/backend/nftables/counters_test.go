@@ -36,7 +36,7 @@ func (a *afterEach) Run(ctx context.Context, tx *knftables.Transaction) error {
 	return err
 }
 
-// served returns the frontends of which a packet finds an endpoint in every slot, whichever number it picks.
+// served returns the frontends with an endpoint in every slot that a packet may pick.
 func served(table *nft.Fake) []string {
 	var (
 		objects  = map[string][]string{} // the lines of sets and chains

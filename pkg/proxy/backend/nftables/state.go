@@ -51,12 +51,14 @@ type family struct {
 	doubted map[string]string
 }
 
-func newFamily(table nft.Table) *family {
+func newFamily(table nft.Table, counting backend.Counting) *family {
 	of := cluster.IPv4
 	if table.Family() == dialectOf(cluster.IPv6).nftFamily {
 		of = cluster.IPv6
 	}
-	return &family{schema: newSchema(of, backend.CountEndpoints), table: table, batch: table.NewBatch()}
+	f := &family{schema: newSchema(of, counting), table: table, batch: table.NewBatch()}
+	f.counts.Store(int32(counting))
+	return f
 }
 
 // wrap adds the family to an error.
