@@ -26,6 +26,7 @@ LINTER   := .cache/golangci-lint
 DEADCODE := .cache/deadcode
 GOVULN   := .cache/govulncheck
 GREMLINS := .cache/gremlins
+BENCHSTAT := .cache/benchstat
 
 # The arguments of build/need.sh for tests that send packets in network namespaces.
 LABORATORY := namespaces nft iptables conntrack ip
@@ -46,7 +47,7 @@ BENCHMARKS   = $(call packages,^func Benchmark)
 FUZZ_TESTS   = $(call packages,^func Fuzz)
 DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 
-.PHONY: help image image-packages release release-check build lint test test-unit test-kernel test-modules cluster demo kernels kernels-quick bench bench-quick bench-once peer fuzz fuzz-quick mutants soak golden docs generate clean
+.PHONY: help image image-packages release release-check build lint test test-unit test-kernel test-modules cluster demo kernels kernels-quick bench bench-quick bench-once bench-compare peer fuzz mutants soak golden docs generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -56,7 +57,8 @@ build: $(COMMANDS:%=bin/%) ## compile every command of cmd/ into bin/
 .PHONY: $(COMMANDS:%=bin/%)
 $(COMMANDS:%=bin/%): bin/%:
 	@build/need.sh go
-	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
+	@echo "compile $@, $(VERSION)"
+	@build/compile.sh -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
 
 # The image's name and tag, and the folder it is written to.
 IMAGE     ?= localhost/kube-proxy:$(VERSION)
@@ -66,7 +68,8 @@ image: ## build the image for amd64 and arm64, as an OCI layout and archive in b
 	@build/need.sh go
 	@for arch in amd64 arm64; do \
 		for command in $(COMMANDS); do \
-			GOARCH=$$arch go build -ldflags '$(LDFLAGS)' -o $(IMAGE_DIR)/linux_$$arch/$$command ./cmd/$$command; \
+			echo "compile $$command for $$arch"; \
+			GOARCH=$$arch build/compile.sh -ldflags '$(LDFLAGS)' -o $(IMAGE_DIR)/linux_$$arch/$$command ./cmd/$$command; \
 		done; \
 	done
 	@go run -C build/image . -cache $(CURDIR)/.cache/deb -binaries $(CURDIR)/$(IMAGE_DIR) -out $(CURDIR)/$(IMAGE_DIR) \
@@ -80,7 +83,7 @@ release-check: ## make the release of a tag in two clones on two paths, and comp
 	@build/need.sh go
 	@scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
 	for path in a another/path/b; do \
-		clone=$$scratch/$$path; git clone -q . $$clone; git -C $$clone tag v9.9.9; \
+		clone=$$scratch/$$path; git clone -q --no-tags . $$clone; git -C $$clone tag v9.9.9; \
 		mkdir -p .cache/deb $$clone/.cache; ln -s $(CURDIR)/.cache/deb $$clone/.cache/deb; \
 		$(MAKE) -C $$clone release; \
 		(cd $$clone/bin/release && sha256sum --check --quiet SHA256SUMS); \
@@ -124,6 +127,11 @@ $(GREMLINS): build/tools/go.mod build/tools/go.sum
 	go build -C build/tools -o $(CURDIR)/$@ github.com/go-gremlins/gremlins/cmd/gremlins
 	@touch $@
 
+$(BENCHSTAT): build/tools/go.mod build/tools/go.sum
+	@build/need.sh go
+	go build -C build/tools -o $(CURDIR)/$@ golang.org/x/perf/cmd/benchstat
+	@touch $@
+
 # Two sequences of targets at the same time. Tests in namespaces wait for packets and timeouts most of their time, which
 # leaves the processors to others.
 both = status=0; $(MAKE) $(1) & other=$$!; $(MAKE) $(2) || status=$$?; wait $$other || status=$$?; exit $$status
@@ -131,17 +139,17 @@ both = status=0; $(MAKE) $(1) & other=$$!; $(MAKE) $(2) || status=$$?; wait $$ot
 test: ## all tests; as root on Debian, installs what it needs
 	@build/need.sh go cc $(LABORATORY) promtool runc qemu-aarch64-static qemu-system-x86_64 xz curl chromium
 	@$(MAKE) build
-	@$(call both,test-unit bench-once fuzz-quick,test-kernel)
-	@$(call both,kernels-quick soak,test-modules)
+	@$(call both,test-unit bench-once kernels-quick soak,test-kernel test-modules)
 
 test-unit: ## all tests except TestKernel..., with the race detector; does not need root
 	@build/need.sh go cc
 	CGO_ENABLED=1 go test -race -timeout 30m -skip '^TestKernel' ./...
 
-# With CI=true a test that lacks root or a tool fails instead of skipping: need.sh has just checked both.
+# With CI=true a test that lacks root or a tool fails instead of skipping: need.sh has just checked both. make soak runs the
+# test that is skipped.
 test-kernel: ## the tests named TestKernel...: real packets in network namespaces; needs root
 	@build/need.sh go $(LABORATORY) promtool
-	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 2 -timeout 30m -run '^TestKernel' $(KERNEL_TESTS))
+	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 2 -timeout 30m -run '^TestKernel' -skip '^TestKernelSoak$$' $(KERNEL_TESTS))
 
 test-modules: build ## the tests in separate modules below test/; needs root
 	@build/need.sh go $(LABORATORY) runc qemu-aarch64-static curl chromium
@@ -156,7 +164,7 @@ kernels: ## tests on emulated Linux 6.1, 6.12 and 5.10 with the tools of Debian;
 	@build/need.sh go qemu-system-x86_64 xz
 	@$(call peer,test/kernels)
 
-kernels-quick: ## the shortest telling part of make kernels, which is part of make test; takes some 4 minutes
+kernels-quick: ## the shortest useful part of make kernels, which is part of make test; takes some 4 minutes
 	@build/need.sh go qemu-system-x86_64 xz
 	@go run ./test/kernels -quick
 
@@ -169,12 +177,12 @@ demo: ## demonstrate the proxy with real packets; as root on Debian, installs wh
 PEER ?=
 peer = peer='$(PEER)'; [ "$$peer" != 1 ] || peer=$$(go run -C test/e2e ./peer); go run ./$(1) $${peer:+-peer "$$peer"}
 
-bench: build ## benchmark each stage alone, then the program from outside; needs root, takes 20 minutes (PEER=1: an hour)
+bench: build ## benchmark each stage alone, then the program from outside; needs root, takes 25 minutes (PEER=1: an hour and a half)
 	@build/need.sh go $(LABORATORY)
 	go test -run '^$$' -bench . -benchmem $(BENCHMARKS)
 	@$(call peer,test/bench)
 
-bench-quick: build ## a short benchmark from outside; needs root, takes 3 minutes (PEER=1: 18)
+bench-quick: build ## a short benchmark from outside; needs root, takes 4 minutes (PEER=1: 19)
 	@build/need.sh go $(LABORATORY)
 	@$(call peer,test/bench -quick)
 
@@ -186,24 +194,24 @@ bench-once: ## run each benchmark of a pure stage once, to check that it works; 
 	@build/need.sh go
 	go test -run '^$$' -bench . -benchtime 1x $(filter-out ./pkg/kernel/%,$(BENCHMARKS))
 
-# FUZZTIME is how long each is fuzzed. Without its limit, making one input smaller takes longer than finding the next.
+# BASE is the commit that the working tree is compared with, in COUNT runs of BENCHTIME for each benchmark whose name
+# matches BENCH. With SIZE (10000x2) the programs are also measured from outside at that size, which needs root.
+BASE      ?= HEAD
+COUNT     ?= 6
+BENCHTIME ?= 100ms
+BENCH     ?= .
+STAGES    ?= $(filter-out ./pkg/kernel/% ./test/%,$(BENCHMARKS))
+
+bench-compare: $(BENCHSTAT) ## compare the benchmarks of the stages with another commit's (BASE=main; BENCH=Render, COUNT=10, SIZE=10000x2); does not need root
+	@build/need.sh go
+	@SIZE='$(SIZE)' build/bench-compare.sh $(CURDIR)/$(BENCHSTAT) '$(BASE)' '$(COUNT)' '$(BENCHTIME)' '$(BENCH)' $(STAGES)
+
+# FUZZTIME is how long each target is fuzzed, one for each processor at a time.
 FUZZTIME ?= 1m
 
 fuzz: ## fuzz everything that reads what others write, and the laws of the pure stages, a minute each (FUZZTIME=10m); does not need root
 	@build/need.sh go
-	@mkdir -p bin
-	@for package in $(FUZZ_TESTS); do \
-		for test in $$(grep -rhoE --include='*_test.go' '^func Fuzz[A-Za-z]+' $$package/*_test.go | cut -c6-); do \
-			echo "fuzz $$package $$test"; \
-			go test -run '^$$' -fuzz "^$$test\$$" -fuzztime '$(FUZZTIME)' -fuzzminimizetime 10x $$package >bin/fuzz.log 2>&1 || { cat bin/fuzz.log; exit 1; }; \
-		done; \
-	done
-
-# FUZZ_CI is how long each is fuzzed by make test: a minute in all.
-FUZZ_CI := 4s
-
-fuzz-quick: ## fuzz everything for a few seconds each, a minute in all, beginning with the inputs in testdata; does not need root
-	@$(MAKE) fuzz FUZZTIME=$(FUZZ_CI)
+	@build/fuzz.sh '$(FUZZTIME)' "$$(nproc)" $(FUZZ_TESTS)
 
 # MUTATED are the packages whose tests are tested.
 MUTATED ?= ./pkg/proxy/plan ./pkg/proxy/backend/nftables ./pkg/proxy/backend/iptables
@@ -213,7 +221,7 @@ mutants: $(GREMLINS) ## change the code of plan and diff in one place at a time,
 		$(GREMLINS) unleash --workers 1 --timeout-coefficient 20 --output-statuses lct $$package; \
 	done
 
-# SOAK is how long, in all.
+# SOAK is how long.
 SOAK ?= 2m
 
 soak: ## let Services come and go for two minutes (SOAK=2h), and check that nothing is left; needs root

@@ -20,7 +20,7 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// platforms are those that programs are released for.
+// platforms are the platforms that programs are released for.
 var platforms = []string{"linux", "darwin", "windows"}
 
 // allowed are the licences, by SPDX identifier, that a program under the Apache License 2.0 may contain.
@@ -124,7 +124,7 @@ func linkedModules(root string) ([]module, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, errors.New("the programs of cmd/ use no module, which cannot be right")
+		return nil, errors.New("go list found no module of the programs of cmd/, although they use several")
 	}
 	return slices.SortedFunc(maps.Values(all), func(a, b module) int { return strings.Compare(a.Path, b.Path) }), nil
 }

@@ -5,9 +5,9 @@
 // The same packages and binaries give the same bytes, and so the same digest, wherever and whenever it runs: files are
 // sorted, belong to root and have the time of the commit.
 //
-//	main.go      flags, and the order of things
-//	packages.go  packages.json, and apt, which resolves and fetches what it names
+//	main.go      flags, and the order of the steps
+//	packages.go  packages.json, and apt, which resolves and fetches its packages
 //	rootfs.go    which files of the packages the image needs
 //	oci.go       layers, images, index and archives
-//	sbom         what is in an image or a program, as SPDX
+//	sbom         the bill of materials of an image or a program, as SPDX
 package main

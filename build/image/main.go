@@ -71,7 +71,7 @@ func main() {
 // run builds the image, or updates the pins.
 func run(ctx context.Context, o options) error {
 	if flag.NArg() > 0 || o.cache == "" {
-		return errors.New("run it by make image or make image-packages, which give the flags it needs")
+		return errors.New("run make image or make image-packages, which set the required flags")
 	}
 	p, err := readPins(o.pins)
 	if err != nil {

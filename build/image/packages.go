@@ -194,7 +194,7 @@ func (a *apt) fetch(ctx context.Context, want []pin) ([]string, error) {
 	}
 	if len(missing) > 0 {
 		if err := errors.Join(a.run(ctx, "update"), a.run(ctx, append([]string{"download"}, missing...)...)); err != nil {
-			return nil, fmt.Errorf("%w\nIf the mirror no longer has a pinned version, pin the present ones with make image-packages", err)
+			return nil, fmt.Errorf("%w\nIf the mirror no longer has a pinned version, pin the current ones with make image-packages", err)
 		}
 		return a.fetch(ctx, want)
 	}

@@ -65,7 +65,7 @@ func (r rootfs) addPackage(ctx context.Context, p pin, file string) error {
 			r.file(name, header.Mode&0o755, body)
 		case tar.TypeSymlink:
 			r.symlink(name, header.Linkname)
-		case tar.TypeDir: // every file brings its directories
+		case tar.TypeDir: // archive adds the directories of all files
 		default:
 			return fmt.Errorf("%s: %s is neither a file, a folder nor a symbolic link", file, header.Name)
 		}

@@ -15,14 +15,14 @@ import (
 	"strings"
 )
 
-// chartDir is where the chart is, in the repository.
+// chartDir is the folder of the chart in the repository.
 const chartDir = "build/charts/kube-proxy"
 
 // versions are the two lines of Chart.yaml that hold the release's version.
 var versions = regexp.MustCompile(`(?m)^(version|appVersion):.*$`)
 
 // writeChart packs the chart as Helm does, with the release's version in place of that in Chart.yaml. Helm itself would write
-// the present time.
+// the current time.
 func (r *release) writeChart(context.Context) error {
 	root := filepath.Join(r.root, filepath.FromSlash(chartDir))
 	var archive bytes.Buffer

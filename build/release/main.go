@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// release is one run: the flags, and what follows from them.
+// release is one run: the flags, and values derived from them.
 type release struct {
 	// root is the repository, out the folder to write, image the folder that make image wrote.
 	root, out, image string
-	// version, revision and source say what is released; ldflags are the linker's flags, which hold the version.
+	// version, revision and source identify what is released; ldflags are the linker's flags, which hold the version.
 	version, revision, source, ldflags string
 	// created is the time of the commit.
 	created time.Time
@@ -26,7 +26,7 @@ func main() {
 	var r release
 	var created int64
 	flag.StringVar(&r.root, "root", "", "the repository")
-	flag.StringVar(&r.out, "out", "", "the folder to write, in place of what is there")
+	flag.StringVar(&r.out, "out", "", "the folder to write; existing files in it are removed")
 	flag.StringVar(&r.image, "image", "", "the folder with the image, as make image writes it")
 	flag.StringVar(&r.version, "version", "", "the version, such as v1.2.3")
 	flag.StringVar(&r.revision, "revision", "", "the commit")
@@ -44,16 +44,16 @@ func main() {
 	}
 }
 
-// semantic is a version as git tags and Helm know it.
+// semantic matches a semantic version with the v of git tags.
 var semantic = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
 // run writes the release.
 func (r *release) run(ctx context.Context) error {
 	if r.root == "" || r.out == "" || r.image == "" {
-		return errors.New("run it by make release, which gives the flags it needs")
+		return errors.New("run make release, which sets the required flags")
 	}
 	if !semantic.MatchString(r.version) {
-		return fmt.Errorf("the version %q is not one of semantic versioning, such as v1.2.3; tag the commit", r.version)
+		return fmt.Errorf("the version %q is not a semantic version such as v1.2.3; tag the commit", r.version)
 	}
 	if err := os.RemoveAll(r.out); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 )
 
 // writeNotes writes RELEASE_NOTES.md: the version's section of CHANGELOG.md, the image's digest, how to check the files, and
-// the git log since the tag before.
+// the git log since the previous tag.
 func (r *release) writeNotes(ctx context.Context) error {
 	changelog, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
 	if err != nil {
@@ -32,11 +32,9 @@ func (r *release) writeNotes(ctx context.Context) error {
 		fmt.Fprintf(&out, "%s\n\n", section)
 	}
 	fmt.Fprintf(&out, "Image: `%s`. Check the files with `sha256sum --check --ignore-missing SHA256SUMS`.\n\n", bytes.TrimSpace(digest))
-	since := "Commits"
 	if before != "" {
-		since += " since " + before
+		fmt.Fprintf(&out, "## Commits since %s\n\n", before)
 	}
-	fmt.Fprintf(&out, "## %s\n\n", since)
 	for _, commit := range commits {
 		fmt.Fprintf(&out, "* %s\n", commit)
 	}
@@ -59,17 +57,17 @@ func section(changelog, version string) string {
 	return strings.TrimSpace(text)
 }
 
-// log returns the subjects of the commits since the tag before, newest first, and that tag, or "" if there is none.
+// log returns the tag before and the subjects of the commits since then, newest first. The first release has neither: its
+// commits are the whole history.
 func (r *release) log(ctx context.Context) (before string, commits []string, err error) {
 	// A tag of HEAD itself is this release's.
 	before, err = r.git(ctx, "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "HEAD^")
-	span := before + "..HEAD"
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		before, span = "", "HEAD"
+		return "", nil, nil
 	} else if err != nil {
 		return "", nil, err
 	}
-	out, err := r.git(ctx, "log", "--no-merges", "--format=%s (%h)", "--abbrev=12", span)
+	out, err := r.git(ctx, "log", "--no-merges", "--format=%s (%h)", "--abbrev=12", before+"..HEAD")
 	if err != nil {
 		return "", nil, err
 	}

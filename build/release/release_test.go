@@ -125,6 +125,15 @@ func TestNotes(t *testing.T) {
 			t.Errorf("the notes contain %q:\n%s", unwanted, notes)
 		}
 	}
+	if out, err := exec.Command("git", "-C", root, "tag", "-d", "v1.0.0").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := r.writeNotes(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if notes := read(t, r.out, "RELEASE_NOTES.md"); !strings.Contains(notes, "* New: a thing.") || strings.Contains(notes, "the newest") {
+		t.Errorf("the notes of the first release:\n%s\nwant the changelog and no commits", notes)
+	}
 	if got := section(string(mustRead(t, filepath.Join(root, "CHANGELOG.md"))), "v1.0.0"); got != "* Old." {
 		t.Errorf("the section of v1.0.0 is %q", got)
 	}
@@ -160,7 +169,7 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestRefused checks what no release is made of.
+// TestRefused checks that an invalid version and a missing image are errors.
 func TestRefused(t *testing.T) {
 	for _, version := range []string{"", "1.2.3", "v1.2", "v01.2.3", "latest"} {
 		if err := newRelease(t, t.TempDir(), version).run(t.Context()); err == nil || !strings.Contains(err.Error(), "tag the commit") {

@@ -1,5 +1,5 @@
-// Package check finds out, before a switch to this proxy and after it, whether a node has what the proxy needs. Each check is
-// a row of a table, reads through the doors that it is given, and changes nothing.
+// Package check checks, before a switch to this proxy and after it, whether a node has what the proxy needs. Each check is
+// a row of a table, reads through its doors, and changes nothing.
 package check
 
 import (
@@ -102,6 +102,21 @@ func Run(ctx context.Context, stage Stage, node Node, doors *Doors, skip ...stri
 		cancel()
 	}
 	return results
+}
+
+// Wait runs the checks until none fails, or until ctx ends. It returns the last results.
+func Wait(ctx context.Context, pause time.Duration, run func() []Result) []Result {
+	for {
+		results := run()
+		if Worst(results) != Fail {
+			return results
+		}
+		select {
+		case <-ctx.Done():
+			return results
+		case <-time.After(pause):
+		}
+	}
 }
 
 // Worst returns the worst status of results; OK if there are none.

@@ -238,6 +238,7 @@ func proxyOutcomes() []outcome {
 		{After, func(m *machine) { delete(m.pages, "0.0.0.0:10256/healthz") }, []string{"fail proxy/health the proxy does not answer: connection refused"}},
 		{After, func(m *machine) { m.pages["0.0.0.0:10256/healthz"] = "503 {\n \"waiting\": [\"services\"]}" }, []string{`fail proxy/health /healthz answers 503: { "waiting": ["services"]}`}},
 		{After, func(m *machine) { m.pages["0.0.0.0:10256/healthz"] = "503 " + strings.Repeat("x", 400) }, []string{"fail proxy/health /healthz answers 503: " + strings.Repeat("x", 300) + "..."}},
+		{After, func(m *machine) { m.pages["0.0.0.0:10256/healthz"] = "503 " + strings.Repeat("x", 300) }, []string{"fail proxy/health /healthz answers 503: " + strings.Repeat("x", 300)}},
 		{After, func(m *machine) { m.node.HealthzAddress = "" }, []string{"warn proxy/health healthzBindAddress is empty: the proxy cannot be asked for its health"}},
 		{After, func(m *machine) { m.node.MetricsAddress = "" }, nil},
 		{After, func(m *machine) { delete(m.pages, "127.0.0.1:10249/proxyMode") }, []string{"warn proxy/mode 127.0.0.1:10249/proxyMode does not answer"}},

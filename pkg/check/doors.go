@@ -3,7 +3,6 @@ package check
 import (
 	"context"
 	"net/netip"
-	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
@@ -20,9 +19,9 @@ type Doors struct {
 	Variants func(ctx context.Context) ([]string, error)
 	// Chains returns the base chains of the hooks input and forward, those of iptables included.
 	Chains func(ctx context.Context) ([]Chain, error)
-	// Holder returns who holds the lock on this network namespace, in words; "" if nobody does.
+	// Holder returns who holds the lock on this network namespace, in words; "" if no process does.
 	Holder func() (string, error)
-	// Present returns the modes that have rules here, whoever wrote them.
+	// Present returns the modes that have rules here, of any program.
 	Present func(ctx context.Context) ([]string, error)
 	// Processes returns the ids of other processes called kube-proxy in this network namespace.
 	Processes func() ([]int, error)
@@ -44,7 +43,7 @@ type Step struct {
 	Error string
 }
 
-// Chain is a chain of a packet filter that packets pass whoever wrote it.
+// Chain is a chain of a packet filter, of any program.
 type Chain struct {
 	// Name is such as "inet firewalld filter_FORWARD", Hook is input or forward.
 	Name, Hook string
@@ -66,19 +65,4 @@ type API interface {
 // Right is a verb for a resource.
 type Right struct {
 	Verb, Group, Resource string
-}
-
-// Wait runs the checks until none fails, or until ctx ends. It returns the last results.
-func Wait(ctx context.Context, pause time.Duration, run func() []Result) []Result {
-	for {
-		results := run()
-		if Worst(results) != Fail {
-			return results
-		}
-		select {
-		case <-ctx.Done():
-			return results
-		case <-time.After(pause):
-		}
-	}
 }

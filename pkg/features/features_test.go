@@ -62,17 +62,35 @@ func TestKubernetesGates(t *testing.T) {
 // complete.
 func TestTableIsComplete(t *testing.T) {
 	var described, rows []string
-	for _, gate := range Describe() {
-		described = append(described, gate.Name)
-		if gate.Effect == "" || gate.Stage == "" || gate.End == "" {
-			t.Errorf("gate %s is incomplete: %+v", gate.Name, gate)
-		}
-	}
+	effects := map[string]string{}
 	for _, r := range table() {
 		rows = append(rows, string(r.name))
+		effects[string(r.name)] = r.effect + r.end
+	}
+	for _, gate := range Describe() {
+		described = append(described, gate.Name)
+		if gate.Effect == "" || gate.Stage == "" || gate.End == "" || gate.Effect+gate.End != effects[gate.Name] {
+			t.Errorf("gate %s is incomplete, or has the effect or end of another one: %+v", gate.Name, gate)
+		}
 	}
 	if !slices.Equal(described, rows) {
 		t.Errorf("the table has the rows\n%v\nand component-base and this proxy have the gates\n%v", rows, described)
+	}
+}
+
+// TestDescription checks the line of a gate in --help, for each stage of the gates there are.
+func TestDescription(t *testing.T) {
+	want := map[string]bool{"AllAlpha=true|false (alpha, default false)": false, "ComponentFlagz=true|false (beta, default true)": false,
+		"AllowServiceExternalIPs=true|false (deprecated, default false)": false}
+	for _, gate := range Describe() {
+		if _, ok := want[gate.String()]; ok {
+			want[gate.String()] = true
+		}
+	}
+	for line, found := range want {
+		if !found {
+			t.Errorf("no gate is described as %q", line)
+		}
 	}
 }
 
@@ -99,11 +117,13 @@ func TestBadNames(t *testing.T) {
 		"allowserviceexternalips":  "did you mean AllowServiceExternalIPs?",
 		"AllowServiceExternalIP":   "did you mean AllowServiceExternalIPs?",
 		"DisableNodeKubproxyVers":  "unknown feature gate of this proxy and of Kubernetes",
+		"Compone":                  "unknown feature gate of this proxy and of Kubernetes", // half of ComponentFlagz is too little
+		"Componen":                 "did you mean ComponentFlagz?",
 		"DisableNodeKubeProxyVers": "did you mean DisableNodeKubeProxyVersion?",
 	} {
 		err := Read(map[string]bool{name: true}).Errors[name]
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", name, err, want)
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v, want %q at the end", name, err, want)
 		}
 	}
 	locked := featuregate.VersionedSpecs{{Version: version.MajorMinor(1, 0), Default: true, PreRelease: featuregate.GA, LockToDefault: true}}

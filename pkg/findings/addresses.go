@@ -18,7 +18,7 @@ func (v *view) addresses(s *cluster.Service, decided *plan.Service) {
 		v.outside(s, plan.LoadBalancerIP, addr)
 	}
 	if decided.WithheldExternalIPs > 0 {
-		v.of(s.Name, ExternalIPsWithheld, "%s: not served, because the feature gate AllowServiceExternalIPs is off", some(texts(s.ExternalIPs)))
+		v.addService(s.Name, ExternalIPsWithheld, "%s: not served, because the feature gate AllowServiceExternalIPs is off", some(texts(s.ExternalIPs)))
 	} else {
 		for _, addr := range s.ExternalIPs {
 			v.outside(s, plan.ExternalIP, addr)
@@ -27,7 +27,7 @@ func (v *view) addresses(s *cluster.Service, decided *plan.Service) {
 	for _, addr := range s.ClusterIPs {
 		ranges := slices.DeleteFunc(slices.Clone(v.snapshot.ServiceCIDRs), func(r netip.Prefix) bool { return r.Addr().Is4() != addr.Is4() })
 		if len(ranges) > 0 && !within(ranges, addr) {
-			v.of(s.Name, OutsideServiceCIDRs, "cluster IP %s is in none of the ServiceCIDRs %s", addr, some(texts(ranges)))
+			v.addService(s.Name, OutsideServiceCIDRs, "cluster IP %s is in none of the ServiceCIDRs %s", addr, some(texts(ranges)))
 		}
 	}
 	var open []netip.Addr
@@ -41,10 +41,10 @@ func (v *view) addresses(s *cluster.Service, decided *plan.Service) {
 		}
 	}
 	if len(open) > 0 {
-		v.of(s.Name, SourceRanges, "loadBalancerSourceRanges has no %s range: %s is open to everyone", cluster.FamilyOf(open[0]), some(texts(open)))
+		v.addService(s.Name, SourceRanges, "loadBalancerSourceRanges has no %s range: %s is open to everyone", cluster.FamilyOf(open[0]), some(texts(open)))
 	}
 	if balanced && s.ExternalPolicy == cluster.PolicyLocal && s.HealthCheckNodePort == 0 {
-		v.of(s.Name, HealthCheckMissing, "externalTrafficPolicy is Local, and spec.healthCheckNodePort is not set")
+		v.addService(s.Name, HealthCheckMissing, "externalTrafficPolicy is Local, and spec.healthCheckNodePort is not set")
 	}
 	for _, port := range s.Ports {
 		v.nodePort(s.Name, "node port", port.NodePort)
@@ -56,18 +56,18 @@ func (v *view) addresses(s *cluster.Service, decided *plan.Service) {
 func (v *view) outside(s *cluster.Service, kind plan.Kind, addr netip.Addr) {
 	switch {
 	case addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsMulticast() || addr.IsUnspecified():
-		v.of(s.Name, AddressForbidden, "%s %s is a loopback, link-local, multicast or unspecified address", kind, addr)
+		v.addService(s.Name, AddressForbidden, "%s %s is a loopback, link-local, multicast or unspecified address", kind, addr)
 	case within(v.snapshot.ServiceCIDRs, addr):
-		v.of(s.Name, InsideServiceCIDRs, "%s %s is in a ServiceCIDR", kind, addr)
+		v.addService(s.Name, InsideServiceCIDRs, "%s %s is in a ServiceCIDR", kind, addr)
 	}
 	if family := cluster.FamilyOf(addr); !s.InFamily(family) {
-		v.of(s.Name, FamilyNotServed, "%s %s is not served: the Service has no %s cluster IP", kind, addr, family)
+		v.addService(s.Name, FamilyNotServed, "%s %s is not served: the Service has no %s cluster IP", kind, addr, family)
 	}
 }
 
 func (v *view) nodePort(name cluster.ServiceName, kind string, port uint16) {
 	if port != 0 && (port < firstNodePort || port > lastNodePort) {
-		v.of(name, NodePortRange, "%s %d is not in %d-%d: a program on a node may use it", kind, port, firstNodePort, lastNodePort)
+		v.addService(name, NodePortRange, "%s %d is not in %d-%d: a program on a node may use it", kind, port, firstNodePort, lastNodePort)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 // view is the snapshot and the plan of everyNode, once all objects are known.
@@ -38,13 +39,13 @@ func (a *Analyzer) analyze() {
 	v.missingNodes()
 }
 
-// of notes a finding about a Service.
-func (v *view) of(name cluster.ServiceName, code Code, format string, args ...any) {
+// addService adds a finding about a Service.
+func (v *view) addService(name cluster.ServiceName, code Code, format string, args ...any) {
 	v.Add(Finding{Code: code, Kind: "Service", Namespace: name.Namespace, Name: name.Name, Message: fmt.Sprintf(format, args...)})
 }
 
-// ofSlice notes a finding about an EndpointSlice.
-func (v *view) ofSlice(namespace, name string, code Code, format string, args ...any) {
+// addSlice adds a finding about an EndpointSlice.
+func (v *view) addSlice(namespace, name string, code Code, format string, args ...any) {
 	v.Add(Finding{Code: code, Kind: "EndpointSlice", Namespace: namespace, Name: name, Message: fmt.Sprintf(format, args...)})
 }
 
@@ -56,11 +57,11 @@ func (v *view) endpoints(s *cluster.Service, decided *plan.Service) {
 	}
 	switch {
 	case len(s.Slices) == 0 && v.objects.selectors[s.Name]:
-		v.of(s.Name, NoSlices, "no EndpointSlice has the label kubernetes.io/service-name=%s: connections are rejected", s.Name.Name)
+		v.addService(s.Name, NoSlices, "no EndpointSlice has the label kubernetes.io/service-name=%s: connections are rejected", s.Name.Name)
 	case len(s.Slices) == 0:
-		v.of(s.Name, NoSelectorNoSlices, "it has no selector, and no EndpointSlice has the label kubernetes.io/service-name=%s: connections are rejected", s.Name.Name)
+		v.addService(s.Name, NoSelectorNoSlices, "it has no selector, and no EndpointSlice has the label kubernetes.io/service-name=%s: connections are rejected", s.Name.Name)
 	case listed == 0:
-		v.of(s.Name, NoEndpoints, "its EndpointSlices have no endpoint: connections are rejected")
+		v.addService(s.Name, NoEndpoints, "its EndpointSlices have no endpoint: connections are rejected")
 	default:
 		known, unknown := listedPorts(s)
 		for i := range s.Ports {
@@ -112,12 +113,12 @@ func (v *view) notListed(s *cluster.Service, port *cluster.ServicePort, known, u
 	missing := plan.PortText(port.Name, port.Protocol)
 	switch {
 	case unknown != "":
-		v.of(s.Name, PortNameMismatch, "no EndpointSlice has port %s; they have %s, which the Service does not have: connections to port %d are rejected",
+		v.addService(s.Name, PortNameMismatch, "no EndpointSlice has port %s; they have %s, which the Service does not have: connections to port %d are rejected",
 			missing, unknown, port.Port)
 	case known != "":
-		v.of(s.Name, PortNotInSlices, "no EndpointSlice has port %s; they have %s: connections to port %d are rejected", missing, known, port.Port)
+		v.addService(s.Name, PortNotInSlices, "no EndpointSlice has port %s; they have %s: connections to port %d are rejected", missing, known, port.Port)
 	default:
-		v.of(s.Name, PortNotInSlices, "no EndpointSlice has port %s; they have no ports: connections to port %d are rejected", missing, port.Port)
+		v.addService(s.Name, PortNotInSlices, "no EndpointSlice has port %s; they have no ports: connections to port %d are rejected", missing, port.Port)
 	}
 }
 
@@ -145,16 +146,16 @@ func (v *view) port(s *cluster.Service, decided *plan.Service, port *cluster.Ser
 	text := plan.PortText(port.Name, port.Protocol)
 	switch {
 	case len(rejected) > 0 && len(served) > 0:
-		v.of(s.Name, FamilyWithoutEndpoints, "port %s has no usable endpoint in %s, only in %s: connections to its %s address are rejected",
+		v.addService(s.Name, FamilyWithoutEndpoints, "port %s has no usable endpoint in %s, only in %s: connections to its %s address are rejected",
 			text, rejected[0], served[0], rejected[0])
 	case len(rejected) > 0:
-		v.of(s.Name, EndpointsNotReady, "port %s: none of its endpoints is ready (%s): connections are rejected", text, endpointTexts(s, port))
+		v.addService(s.Name, EndpointsNotReady, "port %s: none of its endpoints is ready (%s): connections are rejected", text, endpointTexts(s, port))
 	}
 	if len(dropped) > 0 {
-		v.of(s.Name, LocalWithoutEndpoints, "%s: the traffic policy is Local, and no usable endpoint names a node: every node drops connections", some(dropped))
+		v.addService(s.Name, LocalWithoutEndpoints, "%s: the traffic policy is Local, and no usable endpoint names a node: every node drops connections", some(dropped))
 	}
 	if len(terminating) > 0 {
-		v.of(s.Name, OnlyTerminating, "%s: no endpoint is ready; connections go to those that still serve while terminating", some(terminating))
+		v.addService(s.Name, OnlyTerminating, "%s: no endpoint is ready; connections go to those that still serve while terminating", some(terminating))
 	}
 }
 
@@ -170,7 +171,7 @@ func (v *view) contests() {
 			l := loss{route.Service, frontendText(route) + " is " + v.plan.Lost(route)}
 			if shared := route.Kind == plan.ClusterIP && claims.Routes[0].Kind == plan.ClusterIP; !shared && !known[l] {
 				known[l] = true
-				v.of(l.service, Contested, "%s", l.text)
+				v.addService(l.service, Contested, "%s", l.text)
 			}
 		}
 	}
@@ -192,7 +193,7 @@ func (v *view) sharedClusterIPs() {
 			for _, other := range slices.Delete(slices.Clone(names), i, i+1) {
 				others = append(others, other.String())
 			}
-			v.of(name, ClusterIPShared, "cluster IP %s is also that of %s", addr, some(others))
+			v.addService(name, ClusterIPShared, "cluster IP %s is also that of %s", addr, some(others))
 		}
 	}
 }
@@ -213,7 +214,7 @@ func (v *view) healthCheckPorts() {
 	for name, s := range v.snapshot.Services.All() {
 		own := "the health check node port of " + name.String()
 		if others := slices.DeleteFunc(slices.Clone(users[s.HealthCheckNodePort]), func(u string) bool { return u == own }); s.HealthCheckNodePort != 0 && len(others) > 0 {
-			v.of(name, HealthCheckShared, "health check node port %d is also %s", s.HealthCheckNodePort, some(others))
+			v.addService(name, HealthCheckShared, "health check node port %d is also %s", s.HealthCheckNodePort, some(others))
 		}
 	}
 }
@@ -224,7 +225,7 @@ func (v *view) slicesWithoutService() {
 			continue
 		}
 		for _, slice := range unowned.Slices {
-			v.ofSlice(unowned.Service.Namespace, slice.Name, SliceWithoutService, "it belongs to Service %s, which does not exist", unowned.Service)
+			v.addSlice(unowned.Service.Namespace, slice.Name, SliceWithoutService, "it belongs to Service %s, which does not exist", unowned.Service)
 		}
 	}
 }
@@ -272,10 +273,10 @@ func (v *view) sliceAddresses(name cluster.ServiceName, slice *cluster.EndpointS
 		}
 	}
 	if len(onService) > 0 {
-		v.ofSlice(name.Namespace, slice.Name, EndpointOnService, "%s", some(onService))
+		v.addSlice(name.Namespace, slice.Name, EndpointOnService, "%s", some(onService))
 	}
 	if len(ofOther) > 0 {
-		v.ofSlice(name.Namespace, slice.Name, EndpointOfOther, "%s", some(ofOther))
+		v.addSlice(name.Namespace, slice.Name, EndpointOfOther, "%s", some(ofOther))
 	}
 }
 
@@ -283,7 +284,7 @@ func (v *view) missingNodes() {
 	for name, p := range v.objects.placed {
 		if len(v.objects.nodes) > 0 && !v.objects.nodes[name] {
 			v.Add(Finding{Code: EndpointNode, Kind: "Node", Name: name,
-				Message: fmt.Sprintf("it does not exist, and %s in %s name it (first: %s)", count(p.endpoints, "endpoint"), count(p.slices, "EndpointSlice"), p.first)})
+				Message: fmt.Sprintf("it does not exist, and %s in %s name it (first: %s)", terminal.Count(p.endpoints, "endpoint"), terminal.Count(p.slices, "EndpointSlice"), p.first)})
 		}
 	}
 }
@@ -328,12 +329,4 @@ func some(texts []string) string {
 		return strings.Join(distinct, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(distinct[:most], ", "), len(distinct)-most)
-}
-
-// count returns "1 endpoint" or "2 endpoints".
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

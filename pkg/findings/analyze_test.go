@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
 // analyze returns the findings of the groups that "kube-proxy analyze" checks by default.
@@ -25,7 +26,7 @@ func analyze(t *testing.T, options Options, text string) []string {
 
 // svc is a Service of the namespace shop with a selector and port http; slice is a managed EndpointSlice of a Service.
 func svc(name, spec string) string {
-	return "---\napiVersion: v1\nkind: Service\nmetadata: {name: " + name + ", namespace: shop}\nspec: {selector: {app: a}, ports: [{name: http, port: 80}], " + spec + "}\n"
+	return clusters.Service("shop/"+name, "selector: {app: a}, ports: [{name: http, port: 80}], "+spec)
 }
 
 func slice(service, name, fields string) string {
@@ -177,6 +178,7 @@ func endpointRows() []found {
 func addressRows() []found {
 	web := svc("web", "clusterIP: 10.96.0.10")
 	served := Options{Plan: &plan.Options{ServeExternalIPs: true}}
+	const local = "clusterIP: 10.96.0.10, externalTrafficPolicy: Local, healthCheckNodePort: 30080"
 	return []found{
 		{"a contested address", with("clusterIP: 10.96.0.10", "192.0.2.1") + strings.ReplaceAll(with("clusterIP: 10.96.0.11", "192.0.2.1"), "web", "zeb"), Options{}, []string{
 			"ContestedAddress Service shop/zeb: load balancer IP 192.0.2.1:80/TCP is served for shop/web:http, which is as old and whose name sorts first"}},
@@ -204,11 +206,14 @@ func addressRows() []found {
 			"SourceRangesOneFamily Service shop/web: loadBalancerSourceRanges has no IPv6 range: 2001:db8::1 is open to everyone"}},
 		{"a node port that kubelet uses", strings.Replace(svc("web", "type: NodePort, clusterIP: 10.96.0.10"), "port: 80", "port: 80, nodePort: 10250", 1) + slice("web", "web-1", ready), Options{}, []string{
 			"NodePortOutsideRange Service shop/web: node port 10250 is not in 30000-32767: a program on a node may use it"}},
-		{"a shared health check port", strings.Replace(with("clusterIP: 10.96.0.10, externalTrafficPolicy: Local, healthCheckNodePort: 30080", "192.0.2.1"), "port: 80", "port: 80, nodePort: 30080", 1), Options{}, []string{
+		{"a shared health check port", strings.Replace(with(local, "192.0.2.1"), "port: 80", "port: 80, nodePort: 30080", 1), Options{}, []string{
 			"HealthCheckPortShared Service shop/web: health check node port 30080 is also the node port of shop/web"}},
+		{"a health check port of two Services", with(local, "192.0.2.1") + strings.ReplaceAll(with(strings.Replace(local, "0.10", "0.11", 1), "192.0.2.2"), "web", "zeb"), Options{}, []string{
+			"HealthCheckPortShared Service shop/web: health check node port 30080 is also the health check node port of shop/zeb",
+			"HealthCheckPortShared Service shop/zeb: health check node port 30080 is also the health check node port of shop/web"}},
 		{"no health check port", with("clusterIP: 10.96.0.10, externalTrafficPolicy: Local", "192.0.2.1"), Options{}, []string{
 			"HealthCheckPortMissing Service shop/web: externalTrafficPolicy is Local, and spec.healthCheckNodePort is not set"}},
-		{"a request that nobody granted", with("clusterIP: 10.96.0.10, loadBalancerIP: 192.0.2.9"), Options{}, []string{
+		{"a request that no controller granted", with("clusterIP: 10.96.0.10, loadBalancerIP: 192.0.2.9"), Options{}, []string{
 			"LoadBalancerIPNotAcknowledged Service shop/web: asks for 192.0.2.9, which status does not acknowledge: no traffic to it is served"}},
 		{"session affinity of a week", svc("web", "clusterIP: 10.96.0.10, sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 604800}}") + slice("web", "web-1", ready), Options{}, []string{
 			"InvalidField Service shop/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds: 604800 is not between 1 and 86400; using 10800"}},
@@ -285,5 +290,42 @@ func TestDefinitions(t *testing.T) {
 	}
 	if !Error.AtLeast(Warning) || !Warning.AtLeast(Warning) || Info.AtLeast(Warning) {
 		t.Error("severities are not in order")
+	}
+}
+
+// TestBounds checks the ends of the range of node ports, the number of texts that one message lists, the counts of the report,
+// and the first and the last code.
+func TestBounds(t *testing.T) {
+	for port, want := range map[int]bool{29999: true, 30000: false, 32767: false, 32768: true} {
+		text := clusters.Service("shop/web", fmt.Sprintf("type: NodePort, clusterIP: 10.96.0.10, ports: [{name: http, port: 80, nodePort: %d}]", port))
+		found := strings.Join(analyze(t, Options{}, node+text+slice("web", "web-1", ready)), "\n")
+		if strings.Contains(found, string(NodePortRange)) != want {
+			t.Errorf("node port %d is outside of the range: want %t; found\n%s", port, want, found)
+		}
+	}
+	for many, want := range map[int]string{most: "a0, a1, a2, a3, a4", most + 1: "a0, a1, a2, a3, a4 and 1 more"} {
+		var texts []string
+		for i := range many {
+			texts = append(texts, fmt.Sprint("a", i), "a0")
+		}
+		if got := some(texts); got != want {
+			t.Errorf("%d texts: got %q, want %q", many, got, want)
+		}
+	}
+	a := New(Options{})
+	if _, err := a.Documents("objects", []byte(healthy)); err != nil {
+		t.Fatal(err)
+	}
+	if r := a.Report(); r.Nodes != 1 || r.EndpointSlices != 4 {
+		t.Errorf("the report counts %d Nodes and %d EndpointSlices, want 1 and 4", r.Nodes, r.EndpointSlices)
+	}
+	all := Definitions()
+	for _, want := range []Definition{all[0], all[len(all)-1]} {
+		if got, ok := Define(want.Code); !ok || got.Finds != want.Finds {
+			t.Errorf("%s is defined as %+v, %t", want.Code, got, ok)
+		}
+	}
+	if got, ok := Define("NoSuchCode"); ok {
+		t.Errorf("a code that does not exist is defined as %+v", got)
 	}
 }

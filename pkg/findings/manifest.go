@@ -28,7 +28,7 @@ func instead(s *corev1.Service) string {
 	var comment string
 	switch {
 	case unserved(s) != "":
-		comment = fmt.Sprintf("# External IPs had no effect: %s.\n", unserved(s))
+		comment = fmt.Sprintf("# External IPs have no effect, because %s.\n", unserved(s))
 		if spec.Type == corev1.ServiceTypeClusterIP {
 			spec.ExternalTrafficPolicy = "" // the API server accepts it with external IPs only
 		}

@@ -29,7 +29,7 @@ func (a *Analyzer) externalIPs(s *corev1.Service) {
 	}
 	switch reason := unserved(s); {
 	case reason != "":
-		a.found(ExternalIPs, s, strings.Join(s.Spec.ExternalIPs, ", ")+": no effect, and so nothing to lose: "+reason, instead(s))
+		a.found(ExternalIPs, s, strings.Join(s.Spec.ExternalIPs, ", ")+": no effect, because "+reason, instead(s))
 		return
 	case len(acknowledged(s)) > 0:
 		a.found(ExternalIPs, s, frontends(s)+": stop working; acknowledged are "+strings.Join(acknowledged(s), ", "), instead(s))
@@ -47,7 +47,7 @@ func (a *Analyzer) externalIPs(s *corev1.Service) {
 func unserved(s *corev1.Service) string {
 	switch name, foreign := s.Labels[cluster.LabelServiceProxyName]; {
 	case foreign:
-		return "the Service is left to the proxy " + name
+		return "the Service is for the proxy " + name
 	case s.Spec.Type == corev1.ServiceTypeExternalName:
 		return "the Service is an ExternalName"
 	case s.Spec.ClusterIP == corev1.ClusterIPNone:

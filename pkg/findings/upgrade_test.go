@@ -60,12 +60,12 @@ func TestUpgradeFindings(t *testing.T) {
 			service("web", "type: LoadBalancer\nclusterIP: 10.96.0.10\nexternalIPs: [192.0.2.10]") + "status: {loadBalancer: {ingress: [{ip: 192.0.2.20}]}}\n", Options{},
 			[]string{"ExternalIPs Service shop/web: 192.0.2.10:80/TCP, 192.0.2.10:53/UDP: stop working; acknowledged are 192.0.2.20"}},
 		{"external IPs of a headless Service", service("web", "clusterIP: None\nexternalIPs: [192.0.2.1]") + fmt.Sprintf(node, ""), both,
-			[]string{"ExternalIPs Service shop/web: 192.0.2.1: no effect, and so nothing to lose: the Service is headless"}},
+			[]string{"ExternalIPs Service shop/web: 192.0.2.1: no effect, because the Service is headless"}},
 		{"external IPs of an ExternalName", service("web", "type: ExternalName\nexternalName: a.example\nexternalIPs: [192.0.2.1]"), both,
-			[]string{"ExternalIPs Service shop/web: 192.0.2.1: no effect, and so nothing to lose: the Service is an ExternalName"}},
+			[]string{"ExternalIPs Service shop/web: 192.0.2.1: no effect, because the Service is an ExternalName"}},
 		{"external IPs left to another proxy", strings.Replace(service("web", "clusterIP: 10.96.0.10\nexternalIPs: [192.0.2.1]"),
 			"namespace: shop}", "namespace: shop, labels: {service.kubernetes.io/service-proxy-name: other}}", 1), both,
-			[]string{"ExternalIPs Service shop/web: 192.0.2.1: no effect, and so nothing to lose: the Service is left to the proxy other"}},
+			[]string{"ExternalIPs Service shop/web: 192.0.2.1: no effect, because the Service is for the proxy other"}},
 		{"an external IP that is a node's", service("web", "clusterIP: 10.96.0.10\nexternalIPs: [192.0.2.1]") + fmt.Sprintf(node, ""), both, []string{
 			"ExternalIPs Service shop/web: 192.0.2.1:80/TCP, 192.0.2.1:53/UDP: stop working",
 			"ExternalIPCapture Service shop/web: external IP 192.0.2.1 is an address of node n1: with external IPs served, it draws that traffic"}},
@@ -75,7 +75,7 @@ func TestUpgradeFindings(t *testing.T) {
 		{"an external IP that is its own cluster IP", service("web", "clusterIP: 10.96.0.10\nexternalIPs: [10.96.0.10]"), Options{Skip: []Code{ExternalIPs}}, nil},
 		{"a request that was granted", service("web", "type: LoadBalancer\nclusterIP: 10.96.0.10\nloadBalancerIP: 192.0.2.9") +
 			"status: {loadBalancer: {ingress: [{ip: 192.0.2.9, ipMode: Proxy}]}}\n", both, nil},
-		{"a request that nobody granted", service("web", "type: LoadBalancer\nclusterIP: 10.96.0.10\nloadBalancerIP: 192.0.2.9"), both,
+		{"a request that no controller granted", service("web", "type: LoadBalancer\nclusterIP: 10.96.0.10\nloadBalancerIP: 192.0.2.9"), both,
 			[]string{"LoadBalancerIPNotAcknowledged Service shop/web: asks for 192.0.2.9, which status does not acknowledge: no traffic to it is served"}},
 		{"a request that was answered otherwise", service("web", "type: LoadBalancer\nclusterIP: 10.96.0.10\nloadBalancerIP: 192.0.2.9") +
 			"status: {loadBalancer: {ingress: [{ip: 192.0.2.8}, {hostname: lb.example}]}}\n", both,
@@ -121,7 +121,7 @@ func TestInstead(t *testing.T) {
 		"  clusterIP: 10.96.0.10\n  type: NodePort\n":           ask + kept + "  externalTrafficPolicy: Local\n" + ports + "  type: LoadBalancer\n",
 		"  clusterIP: 10.96.0.10\n  type: LoadBalancer\n  healthCheckNodePort: 31000\n": "# Clients use the address that status.loadBalancer.ingress acknowledges.\n" +
 			kept + "  externalTrafficPolicy: Local\n" + ports + "  type: LoadBalancer\n",
-		"  clusterIP: None\n  type: ClusterIP\n": "# External IPs had no effect: the Service is headless.\n" + kept + "  clusterIP: None\n" + ports + "  type: ClusterIP\n",
+		"  clusterIP: None\n  type: ClusterIP\n": "# External IPs have no effect, because the Service is headless.\n" + kept + "  clusterIP: None\n" + ports + "  type: ClusterIP\n",
 	} {
 		report := look(t, Options{}, head+spec)
 		if len(report.Findings) != 1 {

@@ -16,7 +16,7 @@ import (
 )
 
 // PrintService prints everything about one Service. rates may be nil.
-func (p Print) PrintService(out io.Writer, s *v1alpha1.Service, rates *Rates) error {
+func (p Printer) PrintService(out io.Writer, s *v1alpha1.Service, rates *Rates) error {
 	p.Wide = rates != nil // the columns with rates
 	if err := p.summary(s, rates).print(out); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (p Print) PrintService(out io.Writer, s *v1alpha1.Service, rates *Rates) er
 }
 
 // summary are the lines above the ports.
-func (p Print) summary(s *v1alpha1.Service, rates *Rates) *table {
+func (p Printer) summary(s *v1alpha1.Service, rates *Rates) *table {
 	t := &table{width: p.Width}
 	add := func(name, value string) { t.add(name+":", terminal.Printable(value)) }
 	add("Name", s.Name)
@@ -112,7 +112,7 @@ func changeText(c *v1alpha1.Change, now time.Time) string {
 }
 
 // addresses is the table of a port's addresses.
-func (p Print) addresses(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rates) *table {
+func (p Printer) addresses(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rates) *table {
 	t := &table{width: p.Width, indent: "  "}
 	p.add(t, "ADDRESS", "KIND", "POLICY", "CONNS", "CONNS/S", "RESULT")
 	for i := range port.Addresses {
@@ -123,7 +123,7 @@ func (p Print) addresses(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rates)
 }
 
 // add adds a row; the column before the last has rates, and is left out without any.
-func (p Print) add(t *table, cells ...string) {
+func (p Printer) add(t *table, cells ...string) {
 	if !p.Wide {
 		cells = slices.Delete(cells, len(cells)-2, len(cells)-1)
 	}
@@ -145,7 +145,7 @@ func addressText(a *v1alpha1.Address) string {
 }
 
 func resultText(a *v1alpha1.Address) string {
-	text := map[string]string{"Balance": plural(a.Endpoints), "Reject": "rejected", "Drop": "dropped", "NotServed": "not served"}[a.Verdict]
+	text := map[string]string{v1alpha1.VerdictBalance: terminal.Count(a.Endpoints, "endpoint"), v1alpha1.VerdictReject: "rejected", v1alpha1.VerdictDrop: "dropped", v1alpha1.VerdictNotServed: "not served"}[a.Verdict]
 	text = cmp.Or(text, a.Verdict) + ": " + a.Reason
 	if a.Refused != nil && *a.Refused > 0 {
 		text += fmt.Sprintf(" (%d packets)", *a.Refused)
@@ -154,7 +154,7 @@ func resultText(a *v1alpha1.Address) string {
 }
 
 // endpoints is the table of a port's endpoints.
-func (p Print) endpoints(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rates) *table {
+func (p Printer) endpoints(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rates) *table {
 	t := &table{width: p.Width, indent: "  "}
 	if len(port.Endpoints) == 0 {
 		t.add("no endpoints")
@@ -169,7 +169,7 @@ func (p Print) endpoints(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rates)
 }
 
 func where(e *v1alpha1.Endpoint) string {
-	return cmp.Or(map[string]string{"ThisNode": "this node", "OtherNode": "elsewhere", "Unknown": "unknown"}[e.Location], e.Location)
+	return cmp.Or(map[string]string{v1alpha1.LocationThisNode: "this node", v1alpha1.LocationOtherNode: "elsewhere", v1alpha1.LocationUnknown: "unknown"}[e.Location], e.Location)
 }
 
 func state(e *v1alpha1.Endpoint) string {

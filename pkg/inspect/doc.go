@@ -1,16 +1,17 @@
-// Package inspect is what the commands that show a proxy's work are made of: readers of a running proxy, or of objects
-// where none runs, and the text that they print.
+// Package inspect implements the commands that show what a proxy does: it reads from a running proxy, or without one from
+// objects, and prints text.
 //
 //	reader.go    the Reader interface
 //	client.go    a Reader of a running proxy, over its API
 //	local.go     a Reader of objects from files or a cluster
 //	table.go     columns that fit a terminal
+//	print.go     the Printer, and formats that several commands use
 //	list.go      service list
 //	describe.go  service describe
 //	rates.go     connections per second, from two readings
-//	watch.go     the same, again and again
+//	watch.go     --watch
 //	rules.go     render and drift
 //	explain.go   explain
-//	packet.go    trace, which package packets makes accounts for
+//	packet.go    trace, for the packets that package packets reports
 //	try.go       explain --try: real connections, compared with the explanation
 package inspect

@@ -9,7 +9,7 @@ import (
 )
 
 // PrintExplanation prints the decisions about a connection, step by step.
-func (p Print) PrintExplanation(out io.Writer, e *v1alpha1.Explanation) error {
+func (p Printer) PrintExplanation(out io.Writer, e *v1alpha1.Explanation) error {
 	t := &table{width: p.Width}
 	t.add("From:", terminal.Printable(fromText(e)))
 	t.add("To:", e.To+"/"+e.Protocol)
@@ -29,7 +29,7 @@ func fromText(e *v1alpha1.Explanation) string {
 
 func verdictText(e *v1alpha1.Explanation) string {
 	switch e.Verdict {
-	case "Balance":
+	case v1alpha1.VerdictBalance:
 		seen := e.Source
 		if e.Masqueraded {
 			seen = "an address of this node"
@@ -38,11 +38,11 @@ func verdictText(e *v1alpha1.Explanation) string {
 			return fmt.Sprintf("sent to %s, which sees %s as the source", e.Endpoints[0], seen)
 		}
 		return fmt.Sprintf("sent to one of %d endpoints with equal probability, which sees %s as the source", len(e.Endpoints), seen)
-	case "Reject":
+	case v1alpha1.VerdictReject:
 		return "rejected: " + e.Reason
-	case "Drop":
+	case v1alpha1.VerdictDrop:
 		return "dropped: " + e.Reason
-	case "Pass":
+	case v1alpha1.VerdictPass:
 		return "left alone: " + e.Reason
 	default:
 		return e.Verdict + ": " + e.Reason

@@ -26,7 +26,7 @@ func TestHostileText(t *testing.T) {
 			c := *victim
 			c.Snapshot, _ = victim.With(func(u *cluster.Update) { manifests.Apply(u, attack.Objects(victim.Family)) })
 			for _, width := range []int{0, 60} {
-				checkText(t, attack.Name, write(t, &c, Print{Width: width}))
+				checkText(t, attack.Name, write(t, &c, Printer{Width: width}))
 			}
 			list, err := of(&c).Services(t.Context(), Query{})
 			must(t, err)

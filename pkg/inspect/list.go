@@ -10,36 +10,12 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
-// Print says how text is printed.
-type Print struct {
-	// Width is that of the terminal in columns; 0 wraps nothing, as for a pipe.
-	Width int
-	// Wide prints more columns.
-	Wide bool
-	// Namespaces prints a column with the namespace.
-	Namespaces bool
-}
-
-// maxPorts is the number of ports that a row of the list names, and of addresses in a column.
-const maxPorts = 3
-
-// few shortens the texts of a cell: to the first few, or to one on a narrow terminal.
-func (p Print) few(texts []string) string {
-	limit := maxPorts
-	if p.Width > 0 && p.Width < narrow {
-		limit = 1
-	}
-	if more := len(texts) - limit; more > 0 {
-		texts = append(slices.Clip(texts[:limit]), fmt.Sprintf("+%d", more))
-	}
-	return orNone(texts)
-}
-
 // PrintServices prints a list of Services. rates are of an earlier reading; nil prints no rates.
-func (p Print) PrintServices(out io.Writer, list *v1alpha1.ServiceList, rates *Rates) error {
+func (p Printer) PrintServices(out io.Writer, list *v1alpha1.ServiceList, rates *Rates) error {
 	if len(list.Items) == 0 && len(list.Unowned) == 0 {
 		_, err := fmt.Fprintln(out, "No Services found.")
 		return err
@@ -50,8 +26,8 @@ func (p Print) PrintServices(out io.Writer, list *v1alpha1.ServiceList, rates *R
 		}
 	}
 	for _, slice := range list.Unowned {
-		text := fmt.Sprintf("EndpointSlice %s/%s (%s) belongs to the Service %q, which is not served: it does not exist, or it is headless, of type ExternalName, or for another proxy",
-			slice.Namespace, slice.Name, plural(slice.Endpoints), slice.Service)
+		text := fmt.Sprintf("EndpointSlice %s/%s (%s) belongs to the Service %q, which is not served: %s",
+			slice.Namespace, slice.Name, terminal.Count(slice.Endpoints, "endpoint"), slice.Service, view.WhyNotServed)
 		if _, err := fmt.Fprintf(out, "\n%s\n", terminal.Wrap(terminal.Printable(text), p.Width)); err != nil {
 			return err
 		}
@@ -64,7 +40,7 @@ func (p Print) PrintServices(out io.Writer, list *v1alpha1.ServiceList, rates *R
 	return nil
 }
 
-func (p Print) services(out io.Writer, list *v1alpha1.ServiceList, rates *Rates) error {
+func (p Printer) services(out io.Writer, list *v1alpha1.ServiceList, rates *Rates) error {
 	t := &table{width: p.Width}
 	head := []string{"NAME", "CLUSTER-IP", "PORTS", "READY", "STATUS"}
 	if p.Wide {
@@ -88,7 +64,7 @@ func (p Print) services(out io.Writer, list *v1alpha1.ServiceList, rates *Rates)
 	return t.print(out)
 }
 
-func (p Print) row(s *v1alpha1.Service, now time.Time, rates *Rates) []string {
+func (p Printer) row(s *v1alpha1.Service, now time.Time, rates *Rates) []string {
 	ready := fmt.Sprintf("%d/%d", s.Endpoints.Ready, s.Endpoints.All)
 	row := []string{s.Name, p.few(s.ClusterIPs), p.few(portTexts(s.Ports)), ready, statusText(s)}
 	if p.Wide {
@@ -134,37 +110,4 @@ func portText(port v1alpha1.Port) string {
 // statusText names the problems of a Service, each once.
 func statusText(s *v1alpha1.Service) string {
 	return cmp.Or(strings.Join(Reasons(s.Problems), ","), "OK")
-}
-
-// Reasons returns the reasons of problems, each once.
-func Reasons(problems []v1alpha1.Problem) (reasons []string) {
-	for _, problem := range problems {
-		if !slices.Contains(reasons, problem.Reason) {
-			reasons = append(reasons, problem.Reason)
-		}
-	}
-	return reasons
-}
-
-// Ago formats how long ago a time was, as kubectl does.
-func Ago(now, at time.Time) string {
-	d := max(0, now.Sub(at))
-	switch {
-	case d < time.Minute:
-		return d.Truncate(time.Second).String()
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%ds", int(d.Minutes()), int(d.Seconds())%60)
-	case d < 24*time.Hour:
-		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
-	default:
-		return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
-	}
-}
-
-// plural returns "1 endpoint" or "2 endpoints".
-func plural(endpoints int) string {
-	if endpoints == 1 {
-		return "1 endpoint"
-	}
-	return fmt.Sprintf("%d endpoints", endpoints)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // PrintPacket prints the way of one packet. Of the chains it prints those in which the packet matched a rule, or that refused it.
-func (p Print) PrintPacket(out io.Writer, packet *v1alpha1.PacketTrace) error {
+func (p Printer) PrintPacket(out io.Writer, packet *v1alpha1.PacketTrace) error {
 	t := &table{width: p.Width}
 	add := func(name, value string) { t.add(name, terminal.Printable(value)) }
 	add("Packet:", strings.TrimSpace(packet.Protocol+" "+strings.Join(packet.Flags, ",")))
@@ -24,7 +24,7 @@ func (p Print) PrintPacket(out io.Writer, packet *v1alpha1.PacketTrace) error {
 	if packet.TranslatedDestination != "" {
 		add("Endpoint:", endpointText(packet))
 	}
-	switch arrived := packet.Verdict == "Sent" || packet.Verdict == "Delivered"; {
+	switch arrived := packet.Verdict == v1alpha1.PacketSent || packet.Verdict == v1alpha1.PacketDelivered; {
 	case packet.TranslatedSource != "":
 		add("Source:", "masqueraded: the endpoint sees "+packet.TranslatedSource)
 	case packet.TranslatedDestination != "" && arrived:

@@ -73,7 +73,7 @@ func (r *Rates) service(s *v1alpha1.Service) float64 { return r.of(serviceKey(s)
 
 func (r *Rates) refused(s *v1alpha1.Service) float64 { return r.of(refusedKey(s)) }
 
-// of returns the rate of a counter; one that is smaller than before was created anew.
+// of returns the rate of a counter; one that is smaller than before was created again.
 func (r *Rates) of(name string) float64 {
 	if r == nil || r.since <= 0 {
 		return 0

@@ -46,7 +46,7 @@ func lines(prefix string, texts ...string) string {
 }
 
 // PrintRepairs prints what was repaired, the newest last.
-func (p Print) PrintRepairs(out io.Writer, r *v1alpha1.RepairList) error {
+func (p Printer) PrintRepairs(out io.Writer, r *v1alpha1.RepairList) error {
 	if len(r.Items) == 0 {
 		_, err := fmt.Fprintln(out, "No other program has changed the rules since the proxy started.")
 		return err

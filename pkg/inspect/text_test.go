@@ -47,7 +47,7 @@ func of(c *cases.Case) *Local {
 }
 
 // write prints the list, every Service and every packet of a case.
-func write(t *testing.T, c *cases.Case, p Print) string {
+func write(t *testing.T, c *cases.Case, p Printer) string {
 	t.Helper()
 	var out bytes.Buffer
 	r := of(c)
@@ -99,15 +99,15 @@ func golden(t *testing.T, name, got string) {
 func TestGoldenText(t *testing.T) {
 	all := load(t)
 	for _, name := range shown {
-		golden(t, name+".txt", write(t, all[name], Print{}))
+		golden(t, name+".txt", write(t, all[name], Printer{}))
 	}
-	golden(t, "width-60.txt", write(t, all["external-policy-local"], Print{Width: 60}))
+	golden(t, "width-60.txt", write(t, all["external-policy-local"], Printer{Width: 60}))
 }
 
 // TestWidth proves that everything fits a terminal of 60 columns, for all cases, except tables of long names.
 func TestWidth(t *testing.T) {
 	for name, c := range load(t) {
-		for line := range strings.Lines(write(t, c, Print{Width: 60})) {
+		for line := range strings.Lines(write(t, c, Printer{Width: 60})) {
 			if length := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); !strings.HasPrefix(line, "$") && length > 60 {
 				t.Errorf("%s: %d columns: %s", name, length, line)
 			}
@@ -115,7 +115,7 @@ func TestWidth(t *testing.T) {
 	}
 }
 
-// TestRates proves connections per second of Service, address and endpoint, also after a counter began anew, and the order.
+// TestRates proves connections per second of Service, address and endpoint, also after a counter started again at 0, and the order.
 func TestRates(t *testing.T) {
 	start := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
 	service := func(name string, n, refused uint64) v1alpha1.Service {
@@ -124,21 +124,21 @@ func TestRates(t *testing.T) {
 				Addresses: []v1alpha1.Address{{Address: "10.96.0.1", Kind: "ClusterIP", Port: 80, TrafficPolicy: "Cluster", Verdict: "Balance", Endpoints: 1, Connections: &n}},
 				Endpoints: []v1alpha1.Endpoint{{Address: "10.0.0.1:8080", Slice: "s", Ready: true, UsedBy: []string{"Cluster"}, Connections: &n}}}}}
 	}
-	before := CountersOf(start, service("quiet", 5, 0), service("busy", 10, 1), service("anew", 100, 0))
-	items := []v1alpha1.Service{service("anew", 4, 0), service("busy", 30, 3), service("quiet", 5, 0)}
+	before := CountersOf(start, service("quiet", 5, 0), service("busy", 10, 1), service("reset", 100, 0))
+	items := []v1alpha1.Service{service("reset", 4, 0), service("busy", 30, 3), service("quiet", 5, 0)}
 	rates := CountersOf(start.Add(2*time.Second), items...).Since(before)
 	var out bytes.Buffer
-	must(t, Print{}.PrintServices(&out, &v1alpha1.ServiceList{Items: items}, rates))
+	must(t, Printer{}.PrintServices(&out, &v1alpha1.ServiceList{Items: items}, rates))
 	want := `NAME    CLUSTER-IP   PORTS    READY   CONNS/S   REFUSED/S   STATUS
 busy    <none>       80/TCP   0/0     10.0      1.0         OK
-anew    <none>       80/TCP   0/0     2.0       0.0         OK
+reset   <none>       80/TCP   0/0     2.0       0.0         OK
 quiet   <none>       80/TCP   0/0     0.0       0.0         OK
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("the list (-want +got):\n%s", diff)
 	}
 	out.Reset()
-	must(t, Print{}.PrintService(&out, &items[1], rates))
+	must(t, Printer{}.PrintService(&out, &items[1], rates))
 	for _, want := range []string{"30, 10.0/s; refused packets: 3, 1.0/s", "Cluster   30      10.0      1 endpoint", "ready   30      10.0      yes"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the description lacks %q:\n%s", want, out.String())
@@ -154,9 +154,9 @@ func TestHostileNames(t *testing.T) {
 	var out bytes.Buffer
 	list := &v1alpha1.ServiceList{Items: []v1alpha1.Service{{Name: "a\x1b[2Jb", ClusterIPs: []string{"\x07"}}},
 		Unowned: []v1alpha1.Slice{{Name: "s\x1b]0;x\x07"}}, ConnectionsError: "\x1b[31m"}
-	must(t, Print{Wide: true, Namespaces: true}.PrintServices(&out, list, nil))
-	must(t, Print{}.PrintService(&out, &list.Items[0], nil))
-	must(t, Print{}.PrintExplanation(&out, &v1alpha1.Explanation{Verdict: "Reject", Reason: "\x1b[2J"}))
+	must(t, Printer{Wide: true, Namespaces: true}.PrintServices(&out, list, nil))
+	must(t, Printer{}.PrintService(&out, &list.Items[0], nil))
+	must(t, Printer{}.PrintExplanation(&out, &v1alpha1.Explanation{Verdict: "Reject", Reason: "\x1b[2J"}))
 	if strings.ContainsAny(out.String(), "\x1b\x07") {
 		t.Errorf("control characters in %q", out.String())
 	}
@@ -171,9 +171,9 @@ func TestRulesText(t *testing.T) {
 	must(t, PrintComparison(&out, &v1alpha1.Comparison{Mode: "nftables", Items: []v1alpha1.Difference{
 		{Family: "IPv4", Object: "map services", Missing: []string{"10.96.0.1 . tcp . 80 : goto a"}, Extra: []string{"10.96.0.1 . tcp . 80 : goto b"}},
 		{Family: "IPv6", Object: "table ip6 kube-proxy", Note: "The kernel does not have it."}}}))
-	must(t, Print{}.PrintRepairs(&out, &v1alpha1.RepairList{}))
+	must(t, Printer{}.PrintRepairs(&out, &v1alpha1.RepairList{}))
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
-	must(t, Print{Width: 60}.PrintRepairs(&out, &v1alpha1.RepairList{Items: []v1alpha1.Repair{
+	must(t, Printer{Width: 60}.PrintRepairs(&out, &v1alpha1.RepairList{Items: []v1alpha1.Repair{
 		{Time: at, Family: "IPv4", What: "its elements", Details: []string{"map services lacked 10.96.0.1 . tcp . 80 : goto a"}},
 		{Time: at, Family: "IPv6", What: "the chain KUBE-SERVICES of table nat", Writer: "iptables"}}}))
 	golden(t, "rules.txt", out.String())

@@ -76,7 +76,7 @@ func Try(ctx context.Context, r Reader, e *v1alpha1.Explanation, n int) (*Trial,
 // reached reads how many connections the endpoints of an explanation have got; nil if that is not counted.
 func reached(ctx context.Context, r Reader, e *v1alpha1.Explanation) (map[string]uint64, error) {
 	namespace, name, ok := strings.Cut(e.Service, "/")
-	if !ok || e.Verdict != "Balance" {
+	if !ok || e.Verdict != v1alpha1.VerdictBalance {
 		return nil, nil
 	}
 	service, err := r.Service(ctx, namespace, name)
@@ -160,11 +160,11 @@ func (t *Trial) sent() (n uint64) {
 func (t *Trial) Agrees() bool {
 	n := t.tries()
 	switch t.explained.Verdict {
-	case "Balance":
+	case v1alpha1.VerdictBalance:
 		return t.Connected == n || t.Reached != nil && t.sent() >= uint64(n) || t.explained.Protocol == "UDP" && t.Refused+t.Failed+t.Denied == 0
-	case "Reject":
+	case v1alpha1.VerdictReject:
 		return t.Refused+t.Denied == n
-	case "Drop":
+	case v1alpha1.VerdictDrop:
 		return t.TimedOut+t.Denied == n
 	default:
 		return true // what becomes of other connections is not the proxy's
@@ -190,16 +190,10 @@ func (t *Trial) String() string {
 	switch {
 	case !t.Agrees():
 		b.WriteString("This is not what was explained: other rules may interfere, or the state has just changed.\n")
-	case t.explained.Verdict == "Balance" && t.Connected < t.tries() && t.explained.Protocol == "TCP":
+	case t.explained.Verdict == v1alpha1.VerdictBalance && t.Connected < t.tries() && t.explained.Protocol == "TCP":
 		b.WriteString("The rules did what was explained, but not all endpoints answer.\n")
 	default:
 		b.WriteString("This is what was explained.\n")
 	}
 	return b.String()
-}
-
-// PodName splits NAMESPACE/POD; it is not ok for other sources of a connection.
-func PodName(from string) (namespace, pod string, ok bool) {
-	namespace, pod, ok = strings.Cut(from, "/")
-	return namespace, pod, ok && namespace != "" && pod != "" && !strings.Contains(pod, "/")
 }

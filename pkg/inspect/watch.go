@@ -10,7 +10,7 @@ import (
 // clearScreen moves the cursor of a terminal to its first line and clears it.
 const clearScreen = "\x1b[H\x1b[2J"
 
-// Watch shows something again and again.
+// Watch prints something periodically.
 type Watch struct {
 	// Interval is the time between two rounds.
 	Interval time.Duration

@@ -23,8 +23,8 @@
 // The stages keep no history. Incremental work is a cache of these functions, keyed by Service: without it the result is
 // the same and takes longer. A full resync writes the difference to the kernel's actual state.
 //
-// Proxy, in proxy.go, waits until the sources are complete, and then passes one snapshot after another through the
-// pipeline. pace.go limits how often. When a sync fails, the rules in the kernel stay as they are, and the next one
+// Proxy, in proxy.go, waits until the sources are complete, while the backend reads the kernel's state. Then it passes one
+// snapshot after another through the pipeline. pace.go limits how often. When a sync fails, the rules in the kernel stay as they are, and the next one
 // reads the kernel before it writes.
 //
 // To follow one behaviour from objects to packets, open a file of test/cases. ARCHITECTURE.md shows where everything else

@@ -20,7 +20,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 )
 
-// fakeSource is complete, and fails, when the test says so.
+// fakeSource is complete, and fails, when the test makes it.
 type fakeSource struct {
 	complete chan struct{}
 	fail     chan error
@@ -41,7 +41,7 @@ func (s *fakeSource) Run(ctx context.Context, _ *cluster.Builder) error {
 	}
 }
 
-// fakeBackend notes when it was asked, and answers as the test says. Time is that of a bubble.
+// fakeBackend records its calls and returns what the test sets. It runs in a synctest bubble.
 type fakeBackend struct {
 	mu sync.Mutex
 	// takes is how long a sync takes, and costs the processor time that it uses; result is how it goes.
@@ -52,14 +52,17 @@ type fakeBackend struct {
 	// drifts and checkErr are what Check finds.
 	drifts   []backend.Drift
 	checkErr error
-	// checkHangs makes Check wait for the end of its context.
-	checkHangs bool
+	// checkTakes is how long Check takes, unless its context ends earlier.
+	checkTakes time.Duration
+	// modified is the channel that asks for checks; nil if the loop must check periodically.
+	modified chan struct{}
 
 	spent   time.Duration
 	started []time.Time
 	plans   []*plan.Plan
 	checks  int
-	others  []string // calls that the loop has no business to make
+	parts   int      // of an audit
+	others  []string // calls that the loop must not make
 }
 
 func (b *fakeBackend) Sync(ctx context.Context, p *plan.Plan, _ ...cluster.Family) []backend.Result {
@@ -80,16 +83,27 @@ func (b *fakeBackend) Sync(ctx context.Context, p *plan.Plan, _ ...cluster.Famil
 	return []backend.Result{{Family: cluster.IPv6}, result}
 }
 
-// processorTime is what all syncs used so far.
-func (b *fakeBackend) processorTime() time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.spent
+// measure measures the processor time of syncs.
+func (b *fakeBackend) measure(ctx context.Context) (context.Context, func() time.Duration) {
+	spent := func() time.Duration {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.spent
+	}
+	before := spent()
+	return ctx, func() time.Duration { return spent() - before }
 }
 
 func (b *fakeBackend) Check(ctx context.Context) ([]backend.Drift, error) {
-	if b.checkHangs {
-		<-ctx.Done()
+	b.mu.Lock()
+	takes := b.checkTakes
+	b.mu.Unlock()
+	if b.Auditing() {
+		takes = 50 * time.Millisecond
+	}
+	select { // not with the mutex: the bubble's clock stops while a goroutine waits for one
+	case <-time.After(takes):
+	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 	b.mu.Lock()
@@ -97,6 +111,22 @@ func (b *fakeBackend) Check(ctx context.Context) ([]backend.Drift, error) {
 	b.checks++
 	return b.drifts, b.checkErr
 }
+
+// count returns the number of checks.
+func (b *fakeBackend) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.checks
+}
+
+// Auditing is true until parts checks were made. Each takes 50 ms.
+func (b *fakeBackend) Auditing() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.checks < b.parts
+}
+
+func (b *fakeBackend) Modified() <-chan struct{} { return b.modified }
 
 func (b *fakeBackend) Cleanup(context.Context) error {
 	b.others = append(b.others, "Cleanup")
@@ -115,7 +145,7 @@ func (b *fakeBackend) set(change func(*fakeBackend)) {
 	change(b)
 }
 
-// fakeObserver notes all that it is told.
+// fakeObserver records all notifications.
 type fakeObserver struct {
 	queued []time.Time
 	synced []*Sync
@@ -126,17 +156,18 @@ func (o *fakeObserver) Queued(at time.Time)     { o.queued = append(o.queued, at
 func (o *fakeObserver) Synced(s *Sync)          { o.synced = append(o.synced, s) }
 func (o *fakeObserver) Drifted(d backend.Drift) { o.drifts = append(o.drifts, d) }
 
-// syncCounter is a SyncObserver only.
+// syncCounter is neither a QueueObserver nor a DriftObserver.
 type syncCounter int
 
 func (c *syncCounter) Synced(*Sync) { *c++ }
 
-// driftCounter is a DriftObserver only.
+// driftCounter is a DriftObserver, and no QueueObserver.
 type driftCounter int
 
+func (c *driftCounter) Synced(*Sync)          {}
 func (c *driftCounter) Drifted(backend.Drift) { *c++ }
 
-// run is a Proxy at work in a bubble, where time passes only when everything waits for it.
+// run is a running Proxy in a synctest bubble, where time passes only when all goroutines wait.
 type run struct {
 	t *testing.T
 	Config
@@ -183,7 +214,7 @@ func prepare(t *testing.T) *run {
 	}
 	r.Config = Config{
 		Builder: cluster.NewBuilder("node"), Backend: r.backend, Plan: &plan.Options{}, Observers: []Observer{r.observer},
-		MinSyncPeriod: time.Second, SyncPeriod: 30 * time.Second, Spent: r.backend.processorTime,
+		MinSyncPeriod: time.Second, SyncPeriod: 30 * time.Second, Measure: r.backend.measure,
 	}
 	return r
 }

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 const (
@@ -14,13 +17,13 @@ const (
 	// 1 s + 3 % of 60 s is 2.8 s, less than 5 % of a core.
 	maxCredit = time.Second
 
-	// firstRetry is the time from a failed sync to the first retry, maxRetry the longest one for syncs that cost little: what
-	// made them fail may end at any moment. Retries use at most 1/(1+retryShare) of a core.
+	// firstRetry is the time from a failed sync to the first retry, maxRetry the longest time between retries that cost little:
+	// the cause of the failure may end at any moment. Retries use at most 1/(1+retryShare) of a core.
 	firstRetry = 100 * time.Millisecond
 	maxRetry   = 4 * time.Second
 	retryShare = 4
-	// maxFight is the longest wait for the repair of rules that another program modifies all the time.
-	maxFight = 30 * time.Second
+	// maxRepairWait is the longest delay of the repair of rules that another program modifies all the time.
+	maxRepairWait = 30 * time.Second
 )
 
 // pacer decides how soon the next sync may start: after the minimum period, or early if there is enough credit. Credit is
@@ -67,27 +70,50 @@ func (p *Proxy) retryIn(cost time.Duration) time.Duration {
 	return max(p.retry.Step(), min(retryShare*cost, p.SyncPeriod))
 }
 
-// peace is how long rules must not have been modified externally for the next repair to start at once.
-const peace = time.Minute
+// quietTime is how long the rules must have been unmodified for the next repair to start at once.
+const quietTime = time.Minute
 
-// repairs decides when to repair rules that were modified externally: the first time at once, and then ever later, so that a
-// fight with a program that writes all the time costs little. Its waits are those of failed syncs.
-type repairs struct {
+// repairs decides when to repair rules that were modified externally, by family: the first time at once, and then with growing
+// delays, so that a program that modifies them all the time costs little. The delays are those of failed syncs.
+type repairs map[cluster.Family]*repair
+
+// repair is the state of one family's repairs.
+type repair struct {
 	retry wait.Backoff
 	// last is when the last modification was found. due is when its repair is; the zero time if there was a sync since.
 	last, due time.Time
 }
 
 // synced notes a sync, which repairs everything.
-func (r *repairs) synced() { r.due = time.Time{} }
+func (r repairs) synced() {
+	for _, one := range r {
+		one.due = time.Time{}
+	}
+}
 
 // wait returns how long to delay the repair of what was found now. cost is that of the last sync.
-func (r *repairs) wait(now time.Time, cost time.Duration) time.Duration {
-	if r.last.IsZero() || now.Sub(r.last) > peace {
+func (r repairs) wait(now time.Time, cost time.Duration, found []backend.Drift) time.Duration {
+	for _, drift := range found {
+		if r[drift.Family] == nil {
+			r[drift.Family] = &repair{}
+		}
+		r[drift.Family].found(now, cost)
+	}
+	soonest := maxRepairWait
+	for _, one := range r {
+		if !one.due.IsZero() {
+			soonest = min(soonest, one.due.Sub(now))
+		}
+	}
+	return max(0, soonest)
+}
+
+// found notes a modification, and decides when it is repaired if that is not decided yet.
+func (r *repair) found(now time.Time, cost time.Duration) {
+	if r.last.IsZero() || now.Sub(r.last) > quietTime {
 		r.retry, r.due = retries(maxRetry), now
 	} else if r.due.IsZero() {
-		r.due = now.Add(max(r.retry.Step(), min(retryShare*cost, maxFight)))
+		r.due = now.Add(max(r.retry.Step(), min(retryShare*cost, maxRepairWait)))
 	}
 	r.last = now
-	return max(0, r.due.Sub(now))
 }

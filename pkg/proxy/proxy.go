@@ -29,33 +29,34 @@ type Config struct {
 	MinSyncPeriod time.Duration
 	// SyncPeriod bounds the time until a failed sync is retried; it is less if syncs cost little.
 	SyncPeriod time.Duration
-	// CheckPeriod is the time between two checks for drift; 0 means no checks.
+	// CheckPeriod is the least time between two checks for drift, and the time between them if the Backend does not ask
+	// for checks; 0 means no checks.
 	CheckPeriod time.Duration
-	// Begin is closed when the first sync may start; nil means at once. The sources run before that.
+	// Begin is closed when no other proxy writes rules any more: the kernel's state is read, and the first sync may start. nil
+	// means at once. The sources run before that.
 	Begin <-chan struct{}
-	// Spent returns the processor time used so far by the calling thread and the programs that it started. It measures
-	// what a sync costs. If it is nil, every sync counts as free.
-	Spent func() time.Duration
+	// Measure starts to measure the processor time that a sync uses: that of the calling thread, of the programs that it
+	// starts, and of what else works for the returned context. If it is nil, every sync counts as free.
+	Measure func(ctx context.Context) (_ context.Context, spent func() time.Duration)
 }
 
-// Observer is a [SyncObserver], a [QueueObserver], a [DriftObserver], or several of them. All methods are called by one
-// goroutine and must not block.
-type Observer any
-
-// SyncObserver is notified of every sync.
-type SyncObserver interface {
+// Observer is notified of every sync, and of more if it is a [QueueObserver] or a [DriftObserver]. All its methods are called
+// by one goroutine and must not block.
+type Observer interface {
 	// Synced reports a sync that has finished. The Sync must not be modified.
 	Synced(s *Sync)
 }
 
-// QueueObserver is notified of changes before they are programmed.
+// QueueObserver is also notified of changes before they are programmed.
 type QueueObserver interface {
+	Observer
 	// Queued reports that the cluster has changed and a sync is due.
 	Queued(at time.Time)
 }
 
-// DriftObserver is notified of drift.
+// DriftObserver is also notified of drift.
 type DriftObserver interface {
+	Observer
 	// Drifted reports that the rules were modified externally. A sync follows.
 	Drifted(d backend.Drift)
 }
@@ -94,7 +95,7 @@ func (s *Sync) logged() []any {
 	return append(keys, "elementsWritten", elements, "rulesWritten", rules, "refusedPorts", refused, "familiesRead", reread)
 }
 
-// rounded returns a duration without digits that mean nothing to a reader.
+// rounded returns a duration without meaningless digits.
 func rounded(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 
 // again returns how soon a family asks for another sync, 0 if none does.
@@ -110,7 +111,6 @@ func (s *Sync) again() (soonest time.Duration) {
 // Proxy runs the pipeline on one snapshot after another.
 type Proxy struct {
 	Config
-	syncObservers  []SyncObserver
 	queueObservers []QueueObserver
 	driftObservers []DriftObserver
 
@@ -120,47 +120,35 @@ type Proxy struct {
 	// plan is the plan of the last sync, synced the snapshot of the last successful one.
 	plan   *plan.Plan
 	synced *cluster.Snapshot
-	// syncFailing and checkFailing keep a failure that lasts from being logged each time.
+	// syncFailing and checkFailing limit how often a lasting failure is logged.
 	syncFailing, checkFailing logonce.Condition
-	// drifting keeps a program that modifies our rules all the time from being logged each time; driftsOmitted counts the
-	// drifts since the last line.
+	// drifting limits how often drifts are logged; driftsOmitted counts those since the last line.
 	drifting      logonce.Condition
 	driftsOmitted int
 }
 
-// New returns a Proxy; Run starts it. It panics if an Observer implements none of the interfaces.
+// New returns a Proxy; Run starts it.
 func New(config Config) *Proxy {
-	if config.Spent == nil {
-		config.Spent = func() time.Duration { return 0 }
+	if config.Measure == nil {
+		config.Measure = func(ctx context.Context) (context.Context, func() time.Duration) {
+			return ctx, func() time.Duration { return 0 }
+		}
 	}
 	p := &Proxy{
-		Config: config, pace: pacer{min: config.MinSyncPeriod}, retry: retries(config.SyncPeriod),
+		Config: config, pace: pacer{min: config.MinSyncPeriod}, retry: retries(config.SyncPeriod), repairs: repairs{},
 		syncFailing:  logonce.Condition{Again: logonce.Reminder, Calm: calm},
 		checkFailing: logonce.Condition{Again: logonce.Reminder, Settle: checkSettle, Calm: calm},
 		drifting:     logonce.Condition{Again: calm, Calm: calm},
 	}
 	for _, o := range config.Observers {
-		p.observe(o)
+		if queue, ok := o.(QueueObserver); ok {
+			p.queueObservers = append(p.queueObservers, queue)
+		}
+		if drift, ok := o.(DriftObserver); ok {
+			p.driftObservers = append(p.driftObservers, drift)
+		}
 	}
 	return p
-}
-
-func (p *Proxy) observe(o Observer) {
-	sync, syncs := o.(SyncObserver)
-	queue, queues := o.(QueueObserver)
-	drift, drifts := o.(DriftObserver)
-	if syncs {
-		p.syncObservers = append(p.syncObservers, sync)
-	}
-	if queues {
-		p.queueObservers = append(p.queueObservers, queue)
-	}
-	if drifts {
-		p.driftObservers = append(p.driftObservers, drift)
-	}
-	if !syncs && !queues && !drifts {
-		panic(fmt.Sprintf("%T observes nothing", o))
-	}
 }
 
 // Run proxies until ctx ends or a source fails. It finishes a sync in progress and leaves the rules in force.
@@ -171,18 +159,19 @@ func (p *Proxy) Run(ctx context.Context) error {
 	for _, s := range p.Sources {
 		go func() { ended <- s.Run(ctx, p.Builder) }()
 	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		p.readEarly(ctx)
+	}()
+	defer func() { cancel(); <-read }()
+	first := []<-chan struct{}{read}
 	for _, s := range p.Sources {
-		select {
-		case <-s.Complete():
-		case err := <-ended:
-			return err
-		case <-ctx.Done():
-			return nil
-		}
+		first = append(first, s.Complete())
 	}
-	if p.Begin != nil {
+	for _, done := range first {
 		select {
-		case <-p.Begin:
+		case <-done:
 		case err := <-ended:
 			return err
 		case <-ctx.Done():
@@ -193,44 +182,60 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return p.loop(ctx, ended)
 }
 
+// readEarly waits for Begin, and lets the backend read the kernel's state while the sources read theirs.
+func (p *Proxy) readEarly(ctx context.Context) {
+	if p.Begin != nil {
+		select {
+		case <-p.Begin:
+		case <-ctx.Done():
+			return
+		}
+	}
+	if b, ok := p.Backend.(backend.EarlyReader); ok {
+		ctx, cancel := context.WithTimeout(ctx, syncTimeout) // the first sync reports what hangs
+		defer cancel()
+		b.ReadEarly(ctx)
+	}
+}
+
 // loop syncs after changes, after drift, and to retry a failed sync.
 func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 	due := time.NewTimer(0) // the first sync is due at once
 	defer due.Stop()
-	var check <-chan time.Time
-	if p.CheckPeriod > 0 {
-		ticker := time.NewTicker(p.CheckPeriod)
-		defer ticker.Stop()
-		check = ticker.C
-	}
-	var rested time.Time // no check for drift before
+	check := newChecks(p.CheckPeriod, p.Backend.Modified())
+	defer check.stop()
 	changed := p.Builder.Changed()
+	queue := func(at time.Time) {
+		for _, o := range p.queueObservers {
+			o.Queued(at)
+		}
+		changed = nil // the sync that is due now includes all changes until then
+		due.Reset(p.pace.wait(time.Now()))
+	}
 	for ctx.Err() == nil { // select chooses at random, and a change may have come during the last sync
 		select {
 		case <-ctx.Done():
 		case err := <-ended:
 			return err
 		case <-changed:
-			now := time.Now()
-			for _, o := range p.queueObservers {
-				o.Queued(now)
-			}
-			changed = nil // the sync that is due now includes all changes until then
-			due.Reset(p.pace.wait(now))
-		case <-check:
+			queue(time.Now())
+		case <-check.requested:
+			check.schedule()
+		case <-check.due():
 			begun := time.Now()
-			if begun.Before(rested) {
-				continue
+			drifts, arrived, err := p.check(ctx, changed)
+			if !arrived.IsZero() {
+				queue(arrived)
 			}
-			if p.drifted(ctx) {
+			if len(drifts) > 0 {
 				now := time.Now()
-				wait := p.repairs.wait(now, p.pace.cost)
+				wait := p.repairs.wait(now, p.pace.cost, drifts)
 				if changed == nil { // the sync that is due for a change also repairs
 					wait = 0
 				}
 				due.Reset(max(wait, p.pace.wait(now)))
 			}
-			rested = time.Now().Add(time.Since(begun)) // a check that takes long, or hangs, leaves as much time for syncs
+			check.done(begun, err, p.auditing())
 		case <-due.C:
 			changed = p.Builder.Changed()
 			select {
@@ -249,8 +254,10 @@ const (
 	// syncTimeout is the time limit of a sync, longer than the slowest successful one: with 45,000 Services,
 	// iptables-nft-save alone may take 35 s. A sync that is in progress when the process ends has the same limit.
 	syncTimeout = 5 * time.Minute
-	// checkTimeout is the time limit of a check for drift. No change is noticed meanwhile, not even by the health checks.
-	checkTimeout = 10 * time.Second
+	// checkTimeout is the time limit of a check for drift, and changePatience how long a change waits for it: not much longer
+	// than it would wait for the next sync anyway.
+	checkTimeout   = 10 * time.Second
+	changePatience = time.Second
 	// checkSettle is how long the check for drift has to succeed until its last failure counts as over: one in a few checks
 	// may fail.
 	checkSettle = time.Minute
@@ -258,19 +265,25 @@ const (
 	calm = 10 * time.Second
 )
 
+// auditing reports whether the check for drift has parts left to compare.
+func (p *Proxy) auditing() bool {
+	auditor, ok := p.Backend.(backend.Auditor)
+	return ok && auditor.Auditing()
+}
+
 // sync runs the pipeline on the current snapshot. It returns when to do so again without a change, to retry a failure or
 // because the backend asks for it; 0 means never.
 func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 	logger := klog.FromContext(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), syncTimeout)
 	defer cancel()
-	runtime.LockOSThread() // Spent measures the thread
+	runtime.LockOSThread() // Measure measures the thread
 	defer runtime.UnlockOSThread()
-	before := p.Spent()
+	ctx, spent := p.Measure(ctx)
 	s := &Sync{Before: p.synced, Started: time.Now(), After: p.Builder.Snapshot()}
 	s.Plan = plan.Compute(s.After, p.Plan, p.plan)
 	s.Results = p.Backend.Sync(ctx, s.Plan)
-	s.Finished, s.Cost = time.Now(), p.Spent()-before
+	s.Finished, s.Cost = time.Now(), spent()
 	p.plan = s.Plan
 	p.pace.record(s)
 	p.repairs.synced()
@@ -293,18 +306,51 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 			logger.Error(err, "Sync failed, at least in part; the rules that could not be written stay as they were", "retryIn", again)
 		}
 	}
-	for _, o := range p.syncObservers {
+	for _, o := range p.Observers {
 		o.Synced(s)
 	}
 	return again
 }
 
-// drifted checks whether the rules were modified externally.
-func (p *Proxy) drifted(ctx context.Context) bool {
-	logger := klog.FromContext(ctx)
+// errChangeWaits is the cause of an interrupted check.
+var errChangeWaits = fmt.Errorf("interrupted after %v, because changed Services wait for it", changePatience)
+
+// checkOrChange calls the backend's Check, and interrupts it when a change has waited for changePatience. It returns when a
+// change arrived meanwhile, or the zero time. changed is nil if a change waits already.
+func (p *Proxy) checkOrChange(ctx context.Context, changed <-chan struct{}) (drifts []backend.Drift, arrived time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	drifts, err := p.Backend.Check(ctx)
+	ctx, interrupt := context.WithCancelCause(ctx)
+	arrivals := make(chan time.Time, 1)
+	go func() {
+		defer close(arrivals)
+		if changed != nil {
+			select {
+			case <-changed:
+				arrivals <- time.Now()
+			case <-ctx.Done():
+				return
+			}
+		}
+		select {
+		case <-time.After(changePatience):
+			interrupt(errChangeWaits)
+		case <-ctx.Done():
+		}
+	}()
+	drifts, err = p.Backend.Check(ctx) // on this goroutine: it has the thread, and so the network namespace, of the syncs
+	if err != nil && errors.Is(context.Cause(ctx), errChangeWaits) && !errors.Is(err, errChangeWaits) {
+		err = fmt.Errorf("%w: %w", errChangeWaits, err)
+	}
+	interrupt(nil)
+	return drifts, <-arrivals, err
+}
+
+// check checks whether the rules were modified externally, and logs the result. It returns when a change arrived meanwhile, or
+// the zero time.
+func (p *Proxy) check(ctx context.Context, changed <-chan struct{}) (drifts []backend.Drift, arrived time.Time, err error) {
+	logger := klog.FromContext(ctx)
+	drifts, arrived, err = p.checkOrChange(ctx, changed)
 	if err == nil {
 		if p.checkFailing.Ended() {
 			logger.Info("Drift check succeeded again")
@@ -330,5 +376,5 @@ func (p *Proxy) drifted(ctx context.Context) bool {
 			o.Drifted(d)
 		}
 	}
-	return len(drifts) > 0
+	return drifts, arrived, err
 }

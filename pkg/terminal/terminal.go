@@ -2,6 +2,7 @@
 package terminal
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -40,4 +41,12 @@ func Printable(text string) string {
 		}
 		return '?'
 	}, text)
+}
+
+// Count returns a number and its noun, such as "1 endpoint" or "2 endpoints".
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

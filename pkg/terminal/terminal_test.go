@@ -34,3 +34,11 @@ func TestPrintable(t *testing.T) {
 		}
 	}
 }
+
+func TestCount(t *testing.T) {
+	for n, want := range map[int]string{0: "0 Nodes", 1: "1 Node", 2: "2 Nodes"} {
+		if got := Count(n, "Node"); got != want {
+			t.Errorf("%d: got %q, want %q", n, got, want)
+		}
+	}
+}

@@ -33,7 +33,7 @@ var (
 // findNamedModes finds constants, imports and string literals that name a proxy mode outside of modeUsers.
 func findNamedModes(t *Tree) ([]Violation, error) {
 	var found []Violation
-	const remedy = "let the backend tell through an interface of package backend, or let the row in cmd/kube-proxy/app/backends.go"
+	const remedy = "ask the backend through an interface of package backend, or add a field to its row in cmd/kube-proxy/app/backends.go"
 	for p, f := range t.files {
 		if f.Test || mayNameModes(p, f) {
 			continue

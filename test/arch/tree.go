@@ -200,6 +200,7 @@ func Rules(b Budgets) []Rule {
 		{"variables", findMutableVariables},
 		{"unfinished", findUnfinished},
 		{"kernel tests", findUnnamedKernelTests},
+		{"subtests", findSubtestsInside},
 	}
 }
 

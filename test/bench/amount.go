@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -18,19 +19,20 @@ type mode struct {
 	plan   plan
 }
 
-// amount is the default amount of measurements for a mode.
+// amount is the default amount of measurements for a mode. details is the largest number of Services for which
+// established traffic, idle cost and rolling updates are measured: they depend little on the size of the cluster.
 type amount struct {
-	sizes, rates string
-	changes      int
-	churn        time.Duration
+	sizes, rates           string
+	changes, pods, details int
+	churn, resting         time.Duration
 }
 
 // within returns the default time limit without peers. Measurements that exceed it are skipped and listed in the output.
 func within(quick bool) time.Duration {
 	if quick {
-		return 150 * time.Second // plus half a minute to compile
+		return 200 * time.Second // plus half a minute to compile
 	}
-	return 17 * time.Minute // plus three minutes for the stages alone: make bench
+	return 22 * time.Minute // plus three minutes for the stages alone: make bench
 }
 
 // amountOf returns the default amount for a mode, chosen so that both modes fit into the time limit. In iptables mode a
@@ -39,13 +41,13 @@ func amountOf(mode string, quick bool) amount {
 	const large = "1000x2,10000x2,5000x50,45000x1"
 	switch {
 	case quick && mode == "nftables":
-		return amount{sizes: "1000x2,5000x50", rates: "100", changes: 50, churn: 5 * time.Second}
+		return amount{sizes: "1000x2,5000x50", rates: "100", changes: 50, churn: 5 * time.Second, pods: 200, resting: 4 * time.Second, details: 1000}
 	case quick:
-		return amount{sizes: "1000x2", rates: "100", changes: 25, churn: 5 * time.Second}
+		return amount{sizes: "1000x2", rates: "100", changes: 25, churn: 5 * time.Second, pods: 200, resting: 4 * time.Second, details: 1000}
 	case mode == "nftables":
-		return amount{sizes: large, rates: "10,100,1000", changes: 60, churn: 30 * time.Second}
+		return amount{sizes: large, rates: "10,100,1000", changes: 60, churn: 30 * time.Second, pods: 1000, resting: 10 * time.Second, details: 10_000}
 	}
-	return amount{sizes: large, rates: "10,100", changes: 50, churn: 5 * time.Second}
+	return amount{sizes: large, rates: "10,100", changes: 50, churn: 5 * time.Second, pods: 1000, resting: 10 * time.Second, details: 10_000}
 }
 
 // String describes the amount.
@@ -54,17 +56,23 @@ func (a amount) String() string {
 	if a.rates != "none" {
 		churn = fmt.Sprintf("churn of %s changes a second for %v each", strings.ReplaceAll(a.rates, ",", ", "), a.churn)
 	}
-	return fmt.Sprintf("%s; %d changes of each kind; %s", strings.ReplaceAll(a.sizes, ",", ", "), a.changes, churn)
+	return fmt.Sprintf("%s; %d changes of each kind; %s; up to %d Services a rolling update of %d pods, idle for %v", strings.ReplaceAll(a.sizes, ",", ", "),
+		a.changes, churn, a.details, a.pods, a.resting)
 }
 
 // or replaces the defaults with the values of the command line.
 func (a amount) or(o amount) amount {
-	return amount{sizes: orElse(o.sizes, a.sizes), rates: orElse(o.rates, a.rates), changes: orElse(o.changes, a.changes), churn: orElse(o.churn, a.churn)}
+	return amount{
+		sizes: cmp.Or(o.sizes, a.sizes), rates: cmp.Or(o.rates, a.rates), changes: cmp.Or(o.changes, a.changes), churn: cmp.Or(o.churn, a.churn),
+		pods: cmp.Or(o.pods, a.pods), resting: cmp.Or(o.resting, a.resting), details: cmp.Or(o.details, a.details),
+	}
 }
 
 // of converts an amount to a plan.
 func (a amount) of(name string, api synthetic.Options) (*mode, error) {
-	m := &mode{name: name, amount: a, plan: plan{changes: a.changes, churn: a.churn, defaults: 1000, api: api}}
+	m := &mode{name: name, amount: a, plan: plan{
+		changes: a.changes, churn: a.churn, pods: a.pods, resting: a.resting, defaults: 1000, details: a.details, api: api,
+	}}
 	for _, text := range list(a.sizes) {
 		size, err := synthetic.ParseSize(text)
 		if err != nil {
@@ -82,8 +90,8 @@ func (a amount) of(name string, api synthetic.Options) (*mode, error) {
 		}
 		m.plan.rates = append(m.plan.rates, rate)
 	}
-	if a.changes < 1 || a.churn < time.Second {
-		return nil, fmt.Errorf("-changes must be at least 1, and -churn at least 1s")
+	if a.changes < 1 || a.churn < time.Second || a.pods < 1 || a.resting < time.Second {
+		return nil, fmt.Errorf("-changes and -pods must be at least 1, -churn and -idle at least 1s")
 	}
 	return m, nil
 }

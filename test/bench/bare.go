@@ -27,32 +27,62 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
 )
 
-// bare measures the lower bound of a cold start for a proxy that programs nf_tables: reading the same objects and writing
-// the same number of elements, and nothing else.
-func (b *bench) bare() error {
+// bareCost are the lower bounds of what a proxy that programs nf_tables does; 0 is unknown.
+type bareCost struct {
+	// read is for reading all objects, write for writing as many elements, dump for reading these from the kernel.
+	read, write, dump time.Duration
+	// service and endpoint are for one transaction that adds a Service, or replaces an endpoint, when all others are
+	// there.
+	service, endpoint time.Duration
+}
+
+// bareCosts measures the lower bounds for a proxy that programs nf_tables: reading the same objects and writing the same
+// elements, and nothing else.
+func (b *bench) bareCosts() error {
 	if b.run.Mode != "nftables" {
 		return nil
 	}
-	wrote, err := b.bareWrite()
-	if err != nil {
+	if err := b.bareTable(); err != nil {
 		return err
 	}
 	read, err := b.bareRead()
 	if err != nil {
 		return err
 	}
-	b.least = wrote + read
-	b.run.add("bare write of as many elements", "ms", milliseconds(wrote))
-	b.run.add("bare read of the same objects", "ms", milliseconds(read))
+	b.bare.read = read
+	for _, cost := range []struct {
+		name string
+		took time.Duration
+	}{
+		{"bare write of as many elements", b.bare.write}, {"bare read of the same objects", b.bare.read},
+		{"bare dump of as many elements", b.bare.dump},
+		{"bare write of one Service", b.bare.service}, {"bare write of one endpoint", b.bare.endpoint},
+	} {
+		b.run.add(cost.name, "ms", milliseconds(cost.took))
+	}
 	return nil
 }
 
-// bareWrite writes an address and a verdict for each Service, and a slot for each endpoint, into maps like those of
-// pkg/proxy/backend/nftables. The maps are in a separate namespace and no rule uses them.
-func (b *bench) bareWrite() (took time.Duration, err error) {
+// multiple adds the ratio of a time and its lower bound, if that is known.
+func (b *bench) multiple(name string, took, bare time.Duration) {
+	if bare > 0 {
+		b.run.add(name+", compared with bare cost", "times", float64(took)/float64(bare))
+	}
+}
+
+// multipleOf is multiple for a figure in milliseconds that the run has already.
+func (b *bench) multipleOf(name string, bare time.Duration) {
+	if value, ok := b.run.value(name); ok {
+		b.multiple(name, time.Duration(value*float64(time.Millisecond)), bare)
+	}
+}
+
+// bareTable writes an address and a verdict for each Service, and a slot for each endpoint, into maps like those of
+// pkg/proxy/backend/nftables, and reads and changes them. The maps are in a separate namespace and no rule uses them.
+func (b *bench) bareTable() (err error) {
 	var table nft.Table
 	if err := b.lab.Node2.Do(func() (err error) { table, err = nft.Open(knftables.IPv4Family, "bench"); return err }); err != nil {
-		return 0, err
+		return err
 	}
 	defer func() { err = errors.Join(err, table.Close()) }()
 	const frontend = "ip daddr . meta l4proto . th dport"
@@ -65,26 +95,85 @@ func (b *bench) bareWrite() (took time.Duration, err error) {
 	// knftables runs nft(8), which must run in that namespace too.
 	ctx := context.Background()
 	if err := b.lab.Node2.Do(func() error { return table.Run(ctx, tx) }); err != nil {
-		return 0, err
+		return err
 	}
 	before, err := kernelMemory()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	start := time.Now()
 	elements, err := b.writeElements(ctx, table)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	took = time.Since(start)
+	b.bare.write = time.Since(start)
 	after, err := kernelMemory()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	b.run.add("kernel memory for each element", "B", float64(after-before)/float64(elements))
+	if err := b.dumpElements(ctx, table, elements); err != nil {
+		return err
+	}
+	if err := b.changeElements(ctx, table); err != nil {
+		return err
+	}
 	tx = table.NewTransaction()
 	tx.Delete(&knftables.Table{})
-	return took, b.lab.Node2.Do(func() error { return table.Run(ctx, tx) })
+	return b.lab.Node2.Do(func() error { return table.Run(ctx, tx) })
+}
+
+// dumpElements reads all elements from the kernel.
+func (b *bench) dumpElements(ctx context.Context, table nft.Table, want int) error {
+	start, found := time.Now(), 0
+	for _, set := range []string{"addresses", "services", "endpoints"} {
+		for _, err := range table.Elements(ctx, set) {
+			if err != nil {
+				return err
+			}
+			found++
+		}
+	}
+	b.bare.dump = time.Since(start)
+	if found != want {
+		return fmt.Errorf("the table has %d elements, want %d", found, want)
+	}
+	return nil
+}
+
+// changeElements measures transactions that add one Service and that replace one endpoint.
+func (b *bench) changeElements(ctx context.Context, table nft.Table) error {
+	var added, replaced []time.Duration
+	timed := func(took *[]time.Duration, batch *nft.Batch) error {
+		start := time.Now()
+		err := table.Commit(ctx, batch)
+		*took = append(*took, time.Since(start))
+		return err
+	}
+	endpoints := b.Endpoints(b.last())
+	for turn := range b.changes {
+		batch, number := table.NewBatch(), b.Size().Services+turn
+		addElements(batch, number, endpoints)
+		if err := timed(&added, batch); err != nil {
+			return err
+		}
+		b.pause()
+		batch.Reset()
+		key, value := make([]byte, 16), make([]byte, 8)
+		put(key, synthetic.VIP(number))
+		key[4] = 6
+		copy(value, endpoints[0].AsSlice())
+		binary.BigEndian.PutUint16(value[4:], synthetic.EndpointPort)
+		batch.Delete("endpoints", key)
+		value[3]++
+		batch.Add("endpoints", &nft.Element{Key: key, Value: value})
+		if err := timed(&replaced, batch); err != nil {
+			return err
+		}
+		b.pause()
+	}
+	b.bare.service, b.bare.endpoint = quantile(added, 0.5), quantile(replaced, 0.5)
+	return nil
 }
 
 // writeElements writes the elements and returns their number.
@@ -100,28 +189,29 @@ func (b *bench) writeElements(ctx context.Context, table nft.Table) (elements in
 		batch.Reset()
 		return err
 	}
-	key, value := make([]byte, 16), make([]byte, 8)
 	for number := range b.Size().Services {
-		service := synthetic.VIP(number)
-		put(key, service)
-		key[4] = 6 // TCP
-		namespace, name := synthetic.Name(number)
-		batch.Add("addresses", &nft.Element{Key: key[:4]})
-		batch.Add("services", &nft.Element{Key: key[:12], Chain: "pick", Comment: namespace + "/" + name + ":http"})
-		for slot, endpoint := range b.Endpoints(number) {
-			binary.NativeEndian.PutUint32(key[12:], uint32(slot))
-			copy(value, endpoint.AsSlice())
-			binary.BigEndian.PutUint16(value[4:], synthetic.EndpointPort)
-			batch.Add("endpoints", &nft.Element{Key: key, Value: value})
-			if err := commit(chunk); err != nil {
-				return 0, err
-			}
-		}
+		addElements(batch, number, b.Endpoints(number))
 		if err := commit(chunk); err != nil {
 			return 0, err
 		}
 	}
 	return elements, commit(1)
+}
+
+// addElements adds the elements of a Service to a batch.
+func addElements(batch *nft.Batch, number int, endpoints []netip.Addr) {
+	key, value := make([]byte, 16), make([]byte, 8)
+	put(key, synthetic.VIP(number))
+	key[4] = 6 // TCP
+	namespace, name := synthetic.Name(number)
+	batch.Add("addresses", &nft.Element{Key: key[:4]})
+	batch.Add("services", &nft.Element{Key: key[:12], Chain: "pick", Comment: namespace + "/" + name + ":http"})
+	for slot, endpoint := range endpoints {
+		binary.NativeEndian.PutUint32(key[12:], uint32(slot))
+		copy(value, endpoint.AsSlice())
+		binary.BigEndian.PutUint16(value[4:], synthetic.EndpointPort)
+		batch.Add("endpoints", &nft.Element{Key: key, Value: value})
+	}
 }
 
 // put writes an address and a port to the first and third field of a key.

@@ -29,7 +29,7 @@ func (b *bench) connectTime() error {
 	}
 	b.run.spread("connect", "µs", took[0])
 	b.run.spread("connect directly", "µs", took[1])
-	b.compare("connect p50, compared with direct", took)
+	b.compare("connect p50, compared with direct", took, connectsEach)
 	return nil
 }
 
@@ -48,7 +48,7 @@ func (b *bench) connectFloor() error {
 		return fmt.Errorf("nft: add a rule: %w: %s", err, out)
 	}
 	if took, err = b.alternate(service, direct); err == nil {
-		b.compare("connect p50, a single dnat rule, compared with direct", took)
+		b.compare("connect p50, a single dnat rule, compared with direct", took, connectsEach)
 	}
 	if out, deleted := b.node.Command("nft", "delete table ip bench").CombinedOutput(); deleted != nil {
 		err = errors.Join(err, fmt.Errorf("nft: delete a table: %w: %s", deleted, out))
@@ -66,10 +66,11 @@ func (b *bench) connectTargets() (service, direct func(turn int) netip.AddrPort)
 		}
 }
 
-// compare adds the ratio of two kinds of connections, which is the median of the rounds' ratios of medians, and its
-// standard error, estimated from the quartiles as if the rounds' ratios were normally distributed.
-func (b *bench) compare(name string, took [][]time.Duration) {
-	ratio, uncertainty := ratioOfRounds(took[0], took[1], connectsEach)
+// compare adds the ratio of two kinds of connections, which were measured in rounds of the given size. It is the median of
+// the rounds' ratios of medians. It also adds its standard error, estimated from the quartiles as if the rounds' ratios were
+// normally distributed.
+func (b *bench) compare(name string, took [][]time.Duration, each int) {
+	ratio, uncertainty := ratioOfRounds(took[0], took[1], each)
 	b.run.add(name, "times", ratio)
 	b.run.add(name+", ±", "%", 100*uncertainty/ratio)
 }

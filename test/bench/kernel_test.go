@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
+	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -78,8 +79,8 @@ func TestKernelProber(t *testing.T) {
 // asserts no times.
 func TestKernelBench(t *testing.T) {
 	netns.Require(t, "nft")
-	small := plan{changes: 3, rates: []int{50}, churn: time.Second, defaults: 1000, until: time.Now().Add(5 * time.Minute)}
-	run, err := small.measure(build(t), "nftables", size(t, "20x3"), t.Logf)
+	small := plan{changes: 3, rates: []int{50}, churn: time.Second, pods: 20, resting: time.Second, defaults: 1000, details: 1000, until: time.Now().Add(5 * time.Minute)}
+	run, err := small.measure(kubeproxy.Path(t), "nftables", size(t, "20x3"), t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,14 +94,59 @@ func TestKernelBench(t *testing.T) {
 		"bare write of as many elements", "bare read of the same objects", "cold start, compared with bare cost",
 		"cold start, CPU of API server and probes", "churn of 50/s, delay, p50", "churn of 50/s, actual rate", "restart, until idle",
 		"restart, connections made", "restart with one change", "endpoint change, default settings, p50",
+		"restart with one change, compared with bare cost", "new service, p50, compared with bare cost",
+		"endpoint change, p50, compared with bare cost", "established UDP, round trip, p50", "established UDP, packets",
+		"established UDP, packets, compared with a single dnat rule", "established TCP, packets, compared with a single dnat rule",
+		"established TCP, round trip p50, compared with a single dnat rule",
+		"idle, others write 12 times a second, CPU", "rolling update of 20 pods, 50/s, delay, max",
+		"rolling update of 20 pods, 50/s, CPU", "update of 10 Services at once, p50", "update of 10 Services at once, CPU each",
 	} {
 		if v, ok := run.value(name); !ok || v <= 0 {
 			t.Errorf("%s is %v, %v", name, v, ok)
 		}
 	}
+	for _, name := range []string{"idle, CPU", "idle, context switches"} { // which may be 0 in a second
+		if _, ok := run.value(name); !ok {
+			t.Errorf("%s is missing", name)
+		}
+	}
 	for _, name := range []string{"restart, connections lost", "restart, nf_tables transactions"} {
 		if v, ok := run.value(name); !ok || v != 0 {
 			t.Errorf("%s is %v, %v, want 0", name, v, ok)
+		}
+	}
+}
+
+// TestKernelStarts measures one cold start and one restart of two programs, with profiles.
+func TestKernelStarts(t *testing.T) {
+	netns.Require(t, "nft")
+	program, profiles := kubeproxy.Path(t), t.TempDir()
+	small := &mode{name: "nftables", sizes: []synthetic.Size{size(t, "20x3")}}
+	o := &options{programs: []string{program, program}, modes: []*mode{small}, within: 5 * time.Minute, starts: 1, profiles: profiles}
+	report := &Report{}
+	if err := o.measureStarts(report); err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Runs) != 2 {
+		t.Fatalf("%d runs, want 2", len(report.Runs))
+	}
+	for i, run := range report.Runs {
+		for _, name := range []string{
+			"cold start", "cold start, compared with bare cost", "cold start, until idle", "cold start, CPU", "peak memory, cold start",
+			"restart with one change", "restart with one change, until idle", "restart with one change, CPU", "peak memory, restart with one change",
+		} {
+			if v, ok := run.value(name); !ok || v <= 0 {
+				t.Errorf("program %d: %s is %v, %v", i, name, v, ok)
+			}
+		}
+	}
+	written, err := filepath.Glob(filepath.Join(profiles, "nftables-20x3-*"))
+	if err != nil || len(written) != 8 {
+		t.Errorf("profiles: %v, %v; want two of each of four starts", written, err)
+	}
+	for _, name := range written {
+		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
+			t.Errorf("%s is empty: %v", name, err)
 		}
 	}
 }
@@ -112,7 +158,7 @@ func TestKernelTooSlow(t *testing.T) {
 	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	hasty := plan{changes: 3, rates: []int{50}, churn: time.Second, defaults: 1000, until: time.Now().Add(10 * time.Second)}
+	hasty := plan{changes: 3, rates: []int{50}, churn: time.Second, pods: 20, resting: time.Second, defaults: 1000, details: 1000, until: time.Now().Add(10 * time.Second)}
 	run, err := hasty.measure(program, "iptables", size(t, "20x3"), t.Logf)
 	notes := strings.Join(run.Notes, "; ")
 	if err != nil || !strings.Contains(notes, "cold start: not completed in time") || !strings.HasSuffix(notes, "default settings: skipped, time limit reached") {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -25,6 +26,10 @@ type options struct {
 	// within is the time limit for the first program in total; peerWithin that for each other program in one mode and
 	// with one cluster.
 	within, peerWithin time.Duration
+	// starts is the number of starts to measure, and nothing else; 0 to measure everything. profiles is the folder for
+	// their profiles; empty if there are none.
+	starts   int
+	profiles string
 }
 
 func main() {
@@ -54,6 +59,9 @@ func run(args []string) error {
 		Time: time.Now().UTC().Format(time.RFC3339), Kernel: word("/proc/sys/kernel/osrelease"),
 		Cores: runtime.NumCPU(), LoadBefore: word("/proc/loadavg"),
 	}}
+	if o.starts > 0 {
+		return errors.Join(o.measureStarts(report), report.write(os.Stdout))
+	}
 	return errors.Join(o.measure(report), report.write(os.Stdout))
 }
 
@@ -64,14 +72,14 @@ func (o *options) measure(report *Report) error {
 	for _, mode := range o.modes {
 		for _, size := range mode.sizes {
 			for i, program := range o.programs {
-				begun, may := time.Now(), left
+				begun, limit := time.Now(), left
 				if i > 0 {
-					may = o.peerWithin
+					limit = o.peerWithin
 				}
 				say := func(format string, args ...any) {
 					fmt.Fprintf(os.Stderr, "%6.1f s  %s %s %s: %s\n", time.Since(begun).Seconds(), program, mode.name, size, fmt.Sprintf(format, args...))
 				}
-				mode.plan.until = begun.Add(may)
+				mode.plan.until = begun.Add(limit)
 				result, err := mode.plan.measure(program, mode.name, size, say)
 				failed = append(failed, err)
 				if i == 0 {
@@ -119,19 +127,24 @@ func parse(args []string) (*options, error) {
 	program := f.String("proxy", "bin/kube-proxy", "the program to measure")
 	peer := f.String("peer", "", "other programs to measure, separated by commas; they must accept kube-proxy's --config")
 	modes := f.String("proxy-mode", "nftables,iptables", "the modes to measure, separated by commas")
-	quick := f.Bool("quick", false, "a short run of 3 minutes")
+	quick := f.Bool("quick", false, "a short run of 4 minutes")
 	f.StringVar(&o.folder, "out", "bin/bench", "the folder for bench.json and bench.svg")
 	f.DurationVar(&o.within, "within", 0, fmt.Sprintf("time limit for -proxy; measurements that exceed it are skipped (default %v, -quick %v)",
 		within(false), within(true)))
 	f.DurationVar(&o.peerWithin, "peer-within", 5*time.Minute, "time limit for each -peer, in each mode and with each cluster")
+	f.IntVar(&o.starts, "starts", 0, "measure only starts: this many cold starts and restarts of each program, alternately")
+	f.StringVar(&o.profiles, "profiles", "", "the folder for profiles of the starts, which exists; profiled starts take longer")
 	var api synthetic.Options
 	f.BoolVar(&api.OnlyJSON, "api-json", false, "let the API server answer in JSON only")
 	f.BoolVar(&api.NoStreams, "api-lists", false, "let the API server reject streaming lists, like Kubernetes before 1.34")
-	var said amount
-	f.StringVar(&said.sizes, "sizes", "", "the clusters: Services x endpoints of each, separated by commas (default below)")
-	f.IntVar(&said.changes, "changes", 0, "number of measured changes of each kind (default below)")
-	f.DurationVar(&said.churn, "churn", 0, "duration of each churn rate (default below)")
-	f.StringVar(&said.rates, "churn-rates", "", "changes a second, separated by commas, or none (default below)")
+	var given amount
+	f.StringVar(&given.sizes, "sizes", "", "the clusters: Services x endpoints of each, separated by commas (default below)")
+	f.IntVar(&given.changes, "changes", 0, "number of measured changes of each kind (default below)")
+	f.DurationVar(&given.churn, "churn", 0, "duration of each churn rate (default below)")
+	f.IntVar(&given.pods, "pods", 0, "number of pods that a rolling update replaces (default below)")
+	f.DurationVar(&given.resting, "idle", 0, "duration of each measurement of the idle cost (default below)")
+	f.IntVar(&given.details, "details", 0, "the largest number of Services for which established traffic, idle cost and rolling updates are measured (default below)")
+	f.StringVar(&given.rates, "churn-rates", "", "changes a second, separated by commas, or none (default below)")
 	f.Usage = func() {
 		fmt.Fprintln(f.Output(), "Usage of bench:")
 		f.PrintDefaults()
@@ -146,25 +159,16 @@ func parse(args []string) (*options, error) {
 	if f.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected arguments %q: bench accepts only flags", f.Args())
 	}
-	o.within = orElse(o.within, within(*quick))
+	o.within = cmp.Or(o.within, within(*quick))
 	o.programs = append([]string{*program}, list(*peer)...)
 	for _, name := range list(*modes) {
-		m, err := amountOf(name, *quick).or(said).of(name, api)
+		m, err := amountOf(name, *quick).or(given).of(name, api)
 		if err != nil {
 			return nil, err
 		}
 		o.modes = append(o.modes, m)
 	}
 	return o, nil
-}
-
-// orElse returns the first value, or the second one if the first is the zero value.
-func orElse[T comparable](value, otherwise T) T {
-	var nothing T
-	if value == nothing {
-		return otherwise
-	}
-	return value
 }
 
 // list splits a text at its commas; the empty text has no parts.

@@ -20,9 +20,13 @@ type plan struct {
 	changes int
 	rates   []int
 	churn   time.Duration
-	// defaults is the largest cluster for which the default settings are measured.
-	defaults int
-	api      synthetic.Options
+	// pods is the number of pods that a rolling update replaces, resting the duration of each measurement of the idle cost.
+	pods    int
+	resting time.Duration
+	// defaults is the largest number of Services for which the default settings are measured, details that for established
+	// traffic, idle cost and rolling updates.
+	defaults, details int
+	api               synthetic.Options
 	// until is the time limit; measurements after it are skipped.
 	until time.Time
 }
@@ -50,9 +54,9 @@ type bench struct {
 	program string
 	process *process
 	prober  *prober
-	// least is the bare cost of a cold start; 0 if it is not known.
-	least time.Duration
-	say   func(format string, args ...any)
+	// bare are the lower bounds of measurements.
+	bare bareCost
+	say  func(format string, args ...any)
 }
 
 // measure measures everything. After an error it returns the results so far.
@@ -72,9 +76,10 @@ func (p *plan) measure(program, mode string, size synthetic.Size, say func(strin
 		name string
 		do   func() error
 	}{
-		{"connect time without a proxy", b.connectFloor}, {"bare cost", b.bare}, {"cold start", b.coldStart},
+		{"connect time without a proxy", b.connectFloor}, {"bare cost", b.bareCosts}, {"cold start", b.coldStart},
 		{"changes", b.endpointChanges}, {"new and deleted Services", b.serviceChanges},
-		{"connect time", b.connectTime}, {"churn", b.churns}, {"restarts", b.restarts}, {"default settings", b.defaultSettings},
+		{"connect time", b.connectTime}, {"established traffic", b.traffic}, {"idle cost", b.idleCost},
+		{"rolling updates", b.rollingUpdates}, {"churn", b.churns}, {"restarts", b.restarts}, {"default settings", b.defaultSettings},
 	}
 	for _, step := range steps {
 		if p.over() {
@@ -138,9 +143,7 @@ func (b *bench) coldStart() error {
 		return err
 	}
 	b.run.add("cold start", "ms", milliseconds(took))
-	if b.least > 0 {
-		b.run.add("cold start, compared with bare cost", "times", float64(took)/float64(b.least))
-	}
+	b.multiple("cold start", took, b.bare.read+b.bare.write)
 	rested, err := b.process.rest(b.deadline())
 	if err != nil {
 		return err
@@ -158,12 +161,7 @@ func (b *bench) coldStart() error {
 	}
 	b.run.add("kernel memory", "MB", megabytes(kernelNow-kernel))
 	b.run.add("API server sent", "MB", megabytes(b.Sent()-sent))
-	if err := b.memory("cold start"); err != nil {
-		return err
-	}
-	idle, err := b.idle()
-	b.run.add("CPU when idle", "% of a core", 100*idle)
-	return err
+	return b.memory("cold start")
 }
 
 // memory adds the resident memory of the process.
@@ -206,8 +204,8 @@ func (b *bench) series(name string, most int, one func(turn int) (time.Duration,
 		took = append(took, d)
 		b.pause()
 	}
-	if len(took) < b.changes {
-		b.run.note("%s: only %d of %d, time limit reached", name, len(took), b.changes)
+	if len(took) < most {
+		b.run.note("%s: only %d of %d, time limit reached", name, len(took), most)
 	}
 	after, err := b.process.cpu()
 	if err != nil {
@@ -233,7 +231,11 @@ func (b *bench) replaceEndpoint(turn int) (time.Duration, error) {
 }
 
 func (b *bench) endpointChanges() error {
-	return b.series("endpoint change", b.changes, b.replaceEndpoint)
+	if err := b.series("endpoint change", b.changes, b.replaceEndpoint); err != nil {
+		return err
+	}
+	b.multipleOf("endpoint change, p50", b.bare.endpoint)
+	return nil
 }
 
 func (b *bench) serviceChanges() error {
@@ -250,6 +252,7 @@ func (b *bench) serviceChanges() error {
 	if err != nil {
 		return err
 	}
+	b.multipleOf("new service, p50", b.bare.service)
 	return b.series("deleted service", len(made), func(turn int) (time.Duration, error) {
 		return b.prober.untilSilent(synthetic.VIP(made[turn]), b.deadline(), func() time.Time {
 			start := time.Now()
@@ -268,10 +271,25 @@ func (b *bench) churns() error {
 	return nil
 }
 
-// churnAt replaces endpoints all over the cluster at a steady rate, and now and then one that probes can see. The time
-// until they see it is the delay of the proxy.
+// churnAt replaces endpoints all over the cluster at a steady rate.
 func (b *bench) churnAt(rate int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), min(b.churn, time.Until(b.deadline())))
+	others := max(1, b.Size().Services-synthetic.Targets)
+	return b.while(fmt.Sprintf("churn of %d/s", rate), func(ctx context.Context) (changed int) {
+		ctx, cancel := context.WithTimeout(ctx, b.churn)
+		defer cancel()
+		steadily(ctx, rate, func(n int) bool {
+			b.ReplaceEndpoint(n * 7919 % others)
+			changed = n + 1
+			return true
+		})
+		return changed
+	})
+}
+
+// while measures the proxy while work makes changes that probes cannot see; work returns their number. Now and then it
+// makes a change that probes can see. The time until they see it is the delay of the proxy.
+func (b *bench) while(name string, work func(ctx context.Context) (changed int)) error {
+	ctx, cancel := context.WithDeadline(context.Background(), b.deadline())
 	defer cancel()
 	before, err := b.process.cpu()
 	if err != nil {
@@ -280,7 +298,10 @@ func (b *bench) churnAt(rate int) error {
 	start := time.Now()
 	var changed int
 	var wg sync.WaitGroup
-	wg.Go(func() { changed = b.churnUntil(ctx, rate) })
+	wg.Go(func() {
+		defer cancel()
+		changed = work(ctx)
+	})
 	var behind []time.Duration
 	var peak int64
 	for turn := 0; ctx.Err() == nil; turn++ {
@@ -300,29 +321,11 @@ func (b *bench) churnAt(rate int) error {
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("churn of %d/s", rate)
 	b.run.spread(name+", delay", "ms", behind)
 	b.run.add(name+", actual rate", "1/s", float64(changed+len(behind))/passed.Seconds())
 	b.run.add(name+", CPU", "% of a core", 100*float64(after-before)/float64(passed))
 	b.run.add(name+", memory", "MB", megabytes(peak))
 	return nil
-}
-
-// churnUntil makes changes until the context is done, and returns their number.
-func (b *bench) churnUntil(ctx context.Context, rate int) (changed int) {
-	start, others := time.Now(), b.Size().Services-synthetic.Targets
-	ticker := time.NewTicker(max(time.Millisecond, time.Second/time.Duration(rate)))
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return changed
-		case <-ticker.C:
-		}
-		for ; float64(changed) < time.Since(start).Seconds()*float64(rate); changed++ {
-			b.ReplaceEndpoint(changed * 7919 % max(others, 1))
-		}
-	}
 }
 
 func (b *bench) restarts() error {
@@ -344,6 +347,7 @@ func (b *bench) restarts() error {
 		return err
 	}
 	b.run.add("restart with one change", "ms", milliseconds(took))
+	b.multiple("restart with one change", took, b.bare.read+b.bare.dump)
 	_, err = b.process.rest(b.deadline())
 	return errors.Join(err, b.memory("restart"))
 }

@@ -7,14 +7,13 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
+	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -22,7 +21,7 @@ import (
 // by at most 200 bytes for each of 100,000 additional endpoints.
 func TestKernelMemory(t *testing.T) {
 	netns.Require(t, "nft")
-	program := build(t)
+	program := kubeproxy.Path(t)
 	const most, more, services = 200, 100_000, 2500
 	small := liveHeap(t, program, synthetic.Size{Services: services, Endpoints: 10})
 	large := liveHeap(t, program, synthetic.Size{Services: services, Endpoints: 10 + more/(services-synthetic.Targets)})
@@ -36,15 +35,7 @@ func TestKernelMemory(t *testing.T) {
 	}
 }
 
-// build compiles the program under test.
-func build(t *testing.T) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "kube-proxy")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/kube-proxy").CombinedOutput(); err != nil {
-		t.Fatalf("build kube-proxy: %v\n%s", err, out)
-	}
-	return program
-}
+func TestMain(m *testing.M) { kubeproxy.Main(m) }
 
 // size parses a size.
 func size(t *testing.T, text string) synthetic.Size {

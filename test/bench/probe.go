@@ -129,7 +129,7 @@ func (p *prober) step(to netip.AddrPort, wait time.Duration, answer func(q attem
 		for i, q := range p.open {
 			switch {
 			case polled[i].Revents != 0:
-				answer(q, heard(q.fd))
+				answer(q, answerer(q.fd))
 				_ = unix.Close(q.fd)
 			case time.Since(q.sent) > answerTimeout:
 				answer(q, netip.Addr{})
@@ -183,9 +183,9 @@ func (p *prober) socket(flags int) (int, error) {
 	}
 }
 
-// heard returns the address of the endpoint that answered: the second field of the server's line is the address at which
+// answerer returns the address of the endpoint that answered: the second field of the server's line is the address at which
 // it was reached.
-func heard(fd int) netip.Addr {
+func answerer(fd int) netip.Addr {
 	var line [256]byte
 	n, err := unix.Read(fd, line[:])
 	if err != nil || n <= 0 {

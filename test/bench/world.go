@@ -21,7 +21,7 @@ import (
 const nodeName = "node1"
 
 // world is a lab with an API server on node1's loopback, a client pod, and a server pod that answers for all endpoints of
-// the cluster.
+// the cluster. On node2, where no proxy runs, a pod receives packets to the endpoints too.
 type world struct {
 	*api
 	lab    *netns.Lab
@@ -50,7 +50,13 @@ func newWorld(size synthetic.Size, options synthetic.Options) (w *world, err err
 		return w, fmt.Errorf("build the lab: %w", err)
 	}
 	w.node, w.server, w.asker = w.lab.Node1.Host, w.lab.Node1.Pods[0], w.lab.Node1.Pods[1]
-	if err := w.answerForAll(); err != nil {
+	if err := routeAll(w.node, w.server); err != nil {
+		return w, err
+	}
+	if err := routeAll(w.lab.Node2.Host, w.lab.Node2.Pods[0]); err != nil {
+		return w, err
+	}
+	if w.answers, err = w.server.Serve(netns.TCP, synthetic.EndpointPort); err != nil {
 		return w, err
 	}
 	// The conntrack entry of an unanswered probe must expire before its source port is used again.
@@ -80,17 +86,13 @@ func newWorld(size synthetic.Size, options synthetic.Options) (w *world, err err
 	return w, err
 }
 
-// answerForAll makes one pod answer for all possible endpoint addresses.
-func (w *world) answerForAll() error {
+// routeAll makes one pod of a node receive the packets to all possible endpoint addresses.
+func routeAll(node, pod *netns.Host) error {
 	endpoints := netip.MustParsePrefix(synthetic.EndpointCIDR)
-	if err := w.node.RouteVia(w.server, endpoints); err != nil {
+	if err := node.RouteVia(pod, endpoints); err != nil {
 		return err
 	}
-	if _, err := w.server.Command("ip", "route", "add", "local", endpoints.String(), "dev", "lo").Output(); err != nil {
-		return err
-	}
-	var err error
-	w.answers, err = w.server.Serve(netns.TCP, synthetic.EndpointPort)
+	_, err := pod.Command("ip", "route", "add", "local", endpoints.String(), "dev", "lo").Output()
 	return err
 }
 

@@ -163,7 +163,7 @@ func (t *tab) becomes(expression string) {
 			return
 		}
 		if ctx.Err() != nil {
-			t.Fatalf("this is never so: %s", expression)
+			t.Fatalf("timed out waiting for %s", expression)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -371,7 +371,7 @@ func TestHostileNames(t *testing.T) {
 	for _, path := range append(links, `/?q="><script>hacked=1</script>&show='onfocus='hacked=1`) {
 		tab.visit(path)
 		if strange := value[int](tab, `document.querySelectorAll("img, iframe, script:not(body > script:last-of-type), [onerror], [onmouseover], [onfocus]").length`); strange != 0 {
-			t.Errorf("%s: %d strange elements", path, strange)
+			t.Errorf("%s: %d unexpected elements", path, strange)
 		}
 		if value[bool](tab, `typeof hacked !== "undefined"`) {
 			t.Fatalf("%s: a script of a name ran", path)

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// whole reports whether all tests run, as make cluster does, or only the most telling ones.
+// whole reports whether all tests run, as make cluster does, or only the most important ones.
 func whole() bool { return os.Getenv("CLUSTER") == "whole" }
 
 // TestKernelCluster updates the proxies of a cluster to the next release and back while Pods are replaced, takes over from

@@ -1,2 +1,2 @@
-// Package clusters creates clusters as values, for tests and benchmarks: of any size, or at random.
+// Package clusters creates clusters for tests and benchmarks: as values, of any size or at random, and as manifests.
 package clusters

@@ -74,8 +74,8 @@ func (r *Random) Step() *plan.Plan {
 	return r.last
 }
 
-// Anew computes the plan of the current cluster from scratch.
-func (r *Random) Anew() *plan.Plan { return plan.Compute(r.snapshot, r.opts, nil) }
+// FromScratch computes the plan of the current cluster without the previous one.
+func (r *Random) FromScratch() *plan.Plan { return plan.Compute(r.snapshot, r.opts, nil) }
 
 func (r *Random) service(number int) *cluster.Service {
 	s := &cluster.Service{

@@ -102,7 +102,7 @@ func extract(archive, root string) error {
 
 // mirror returns the Debian mirror that this machine uses.
 func mirror() (string, error) {
-	// Without --no-release-info apt tells only what it has downloaded an index of.
+	// Without --no-release-info apt lists only repositories whose index it has downloaded.
 	out, err := exec.Command("apt-get", "indextargets", "--no-release-info", "--format", "$(REPO_URI)", "Created-By: Packages").Output()
 	if err != nil {
 		return "", fmt.Errorf("ask apt for a mirror of Debian: %w; this needs a Debian system", err)

@@ -22,7 +22,7 @@ type tempo struct {
 // not run the proxy.
 func tempoOf(slow bool) tempo {
 	if slow {
-		return tempo{limit: 15 * time.Minute, answer: 2 * time.Minute, timeout: 30 * time.Second, every: 200 * time.Millisecond,
+		return tempo{limit: 30 * time.Minute, answer: 10 * time.Minute, timeout: 30 * time.Second, every: 200 * time.Millisecond,
 			rate: 5, exit: time.Minute}
 	}
 	return tempo{limit: 55 * time.Second, answer: 10 * time.Second, timeout: 3 * time.Second, rate: 100, exit: 5 * time.Second}

@@ -32,7 +32,7 @@ func pages(t *testing.T) []Page {
 	return all
 }
 
-// TestParse checks the reading of a page that has everything that the other tests look for.
+// TestParse parses a page with everything that the other tests look for.
 func TestParse(t *testing.T) {
 	page, err := parse("# One `two`, three!\n[a](b.md#c) and `[no](link)`\n```console\n$ make x \\\n    y   # why\noutput\n$ z\n```\n```sh\n# comment\nkube-proxy\n```\n" +
 		"````text\n```\n[no](link)\n````\n## Same\n## Same\n<img src=\"p.svg\">\n")
@@ -84,20 +84,21 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestIndex checks that docs/README.md links to every page of docs, and docs/decisions/README.md to nothing that it lacks.
+// TestIndex checks that docs/README.md links to every page of docs, and docs/decisions/README.md to every decision.
 func TestIndex(t *testing.T) {
 	all := pages(t)
-	index := slices.IndexFunc(all, func(p Page) bool { return p.Path == "docs/README.md" })
-	if index < 0 {
-		t.Fatal("there is no docs/README.md")
+	links := map[string][]string{}
+	for _, page := range all {
+		links[page.Path] = page.Links()
 	}
 	for _, page := range all {
 		name, ok := strings.CutPrefix(page.Path, "docs/")
-		if !ok || name == "README.md" || strings.HasPrefix(name, "decisions/0") {
-			continue
+		index := "docs/README.md"
+		if decision, yes := strings.CutPrefix(name, "decisions/0"); yes {
+			name, index = "0"+decision, "docs/decisions/README.md"
 		}
-		if !slices.Contains(all[index].Links(), name) {
-			t.Errorf("docs/README.md has no link to %s", name)
+		if ok && page.Path != index && !slices.Contains(links[index], name) {
+			t.Errorf("%s has no link to %s", index, name)
 		}
 	}
 }
@@ -191,8 +192,8 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestExercise checks that the exercise of CONTRIBUTING.md is about what is there: the lines to delete and the lines that
-// change, with the packets that they are about.
+// TestExercise checks that the exercise of CONTRIBUTING.md matches the tree: the lines to delete, the lines that
+// change, and the packets.
 func TestExercise(t *testing.T) {
 	const page = "CONTRIBUTING.md"
 	all := pages(t)
@@ -209,7 +210,7 @@ func TestExercise(t *testing.T) {
 	}
 	example := read("test/cases/external-policy-local-elsewhere.txtar")
 	if n := strings.Count(example, "\nclient > "); n != 2 || strings.Count(example, "= dropped\n") != 2 {
-		t.Errorf("the case does not have two packets of the client that are dropped; %s says so", page)
+		t.Errorf("want two packets of the client that are dropped in the case, as %s says", page)
 	}
 	checked := 0
 	for _, block := range all[i].Blocks {
@@ -236,7 +237,7 @@ func TestExercise(t *testing.T) {
 	}
 }
 
-// declaredTests are the names of all tests and benchmarks of the repository.
+// declaredTests returns the names of all tests of the repository.
 func declaredTests(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
@@ -250,7 +251,7 @@ func declaredTests(t *testing.T) map[string]bool {
 	return names
 }
 
-// goFiles parses the Go files below a folder: its tests, or all others.
+// goFiles calls use with each Go file below a folder: with the tests, or with all others.
 func goFiles(t *testing.T, dir string, use func(*ast.File), tests bool) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
@@ -278,7 +279,7 @@ func TestEventsPage(t *testing.T) {
 	published, constants := map[string]bool{}, map[string]string{}
 	goFiles(t, filepath.Join(root, "pkg/proxy/plan"), func(file *ast.File) { addConstants(file, constants) }, false)
 	for _, dir := range []string{"cmd", "pkg/proxy"} {
-		// reasons are the parameters of functions that a Reason comes from: function and index, by name.
+		// parameters maps the name of a function to the index of its parameter that an Event's Reason comes from.
 		parameters, calls := map[string]int{}, []*ast.CallExpr{}
 		goFiles(t, filepath.Join(root, dir), func(file *ast.File) {
 			for _, decl := range file.Decls {
@@ -347,7 +348,7 @@ func reasonsOf(t *testing.T, fn *ast.FuncDecl, published map[string]bool, consta
 				} else if index, ok := parameter(fn, field.Value); ok {
 					parameters[fn.Name.Name] = index
 				} else {
-					t.Errorf("%s: this test does not understand where the Reason of an Event comes from", fn.Name.Name)
+					t.Errorf("%s: cannot determine the Reason of an Event: use a constant, a literal or a parameter", fn.Name.Name)
 				}
 			}
 		case *ast.AssignStmt:
@@ -359,7 +360,7 @@ func reasonsOf(t *testing.T, fn *ast.FuncDecl, published map[string]bool, consta
 				if reason, ok := literal(n.Rhs[i]); ok {
 					published[reason] = true
 				} else {
-					t.Errorf("%s: this test does not understand where the Reason of an Event comes from", fn.Name.Name)
+					t.Errorf("%s: cannot determine the Reason of an Event: use a constant, a literal or a parameter", fn.Name.Name)
 				}
 			}
 		}

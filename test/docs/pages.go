@@ -1,5 +1,5 @@
-// Package docs reads the project's Markdown pages, for the tests that check them: that links resolve, that the index is
-// complete, and that commands exist and are run.
+// Package docs parses the project's Markdown pages. Its tests check that links resolve, that the index is complete, and that
+// commands exist and are run.
 package docs
 
 import (
@@ -80,7 +80,7 @@ func parse(text string) (page Page, err error) {
 	return page, nil
 }
 
-// Commands are the commands of the page's blocks in the languages sh and console, without prompts and comments. If a block
+// Commands returns the commands of the page's blocks in the languages sh and console, without prompts and comments. If a block
 // has prompts ("$ "), all other lines are output.
 func (p Page) Commands() (commands []string) {
 	for _, block := range p.Blocks {
@@ -109,7 +109,7 @@ func (p Page) Commands() (commands []string) {
 	return commands
 }
 
-// Links are the targets of the page's links and pictures, as written.
+// Links returns the targets of the page's links and pictures, as written.
 func (p Page) Links() (targets []string) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)|(?:src|href)="([^"]+)"`)
 	code := regexp.MustCompile("`[^`]*`")
@@ -119,7 +119,7 @@ func (p Page) Links() (targets []string) {
 	return targets
 }
 
-// Anchors are the fragments by which links lead to the page's headings, as GitHub derives them: in lower case, without
+// Anchors returns the fragments that link to the page's headings, as GitHub derives them: in lower case, without
 // punctuation, with hyphens for spaces, and numbered if a heading occurs again.
 func (p Page) Anchors() (anchors []string) {
 	other := regexp.MustCompile(`[^\p{L}\p{N}\p{M} _-]`)

@@ -53,17 +53,17 @@ func (w *warnings) take() []string {
 // admission is a user who writes Services under a policy.
 type admission struct {
 	*world
-	user  kubernetes.Interface
-	heard *warnings
+	user     kubernetes.Interface
+	warnings *warnings
 }
 
 // policies tests both policies of build/manifests, one after the other.
 func policies(w *world) {
-	config, heard := w.cluster.Config("admin"), &warnings{}
-	config.WarningHandler = heard
+	config, received := w.cluster.Config("admin"), &warnings{}
+	config.WarningHandler = received
 	user, err := kubernetes.NewForConfig(config)
 	w.must(err)
-	a := &admission{w, user, heard}
+	a := &admission{w, user, received}
 	a.write("kept", "192.0.2.40", "192.0.2.41") // before any policy exists
 	a.warn()
 	a.deny()
@@ -131,7 +131,7 @@ func (a *admission) install(file string) func() {
 func (a *admission) in(treated func(err error) bool) {
 	a.t.Helper()
 	a.eventually("the policy is in force", func() string {
-		a.heard.take()
+		a.warnings.take()
 		err := a.try("probe", "192.0.2.49")
 		if treated(err) {
 			return ""
@@ -146,21 +146,21 @@ func (a *admission) in(treated func(err error) bool) {
 func (a *admission) warn() {
 	remove := a.install("external-ips-warn.yaml")
 	defer remove()
-	a.in(func(err error) bool { return err == nil && len(a.heard.take()) > 0 })
-	hears := func(what string, err error, texts ...string) {
+	a.in(func(err error) bool { return err == nil && len(a.warnings.take()) > 0 })
+	warns := func(what string, err error, texts ...string) {
 		a.t.Helper()
 		a.must(err)
-		if got := a.heard.take(); !slices.Equal(got, texts) {
+		if got := a.warnings.take(); !slices.Equal(got, texts) {
 			a.t.Errorf("%s: the user is warned\n%q, want\n%q", what, got, texts)
 		}
 	}
-	hears("create with", a.try("warned", "192.0.2.40", "192.0.2.41"), warned)
-	hears("create without", a.try("plain"))
-	hears("update of another field", a.update("warned", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }), warned)
-	hears("status", a.status("warned"))
-	hears("remove all", a.update("warned", func(s *corev1.Service) { s.Spec.ExternalIPs = nil }))
-	hears("update without", a.update("warned", func(s *corev1.Service) { s.Spec.Ports[0].Port = 82 }))
-	hears("add", a.update("plain", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.40", "192.0.2.41"} }), warned)
+	warns("create with", a.try("warned", "192.0.2.40", "192.0.2.41"), warned)
+	warns("create without", a.try("plain"))
+	warns("update of another field", a.update("warned", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }), warned)
+	warns("status", a.status("warned"))
+	warns("remove all", a.update("warned", func(s *corev1.Service) { s.Spec.ExternalIPs = nil }))
+	warns("update without", a.update("warned", func(s *corev1.Service) { s.Spec.Ports[0].Port = 82 }))
+	warns("add", a.update("plain", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.40", "192.0.2.41"} }), warned)
 }
 
 // deny checks that new external IPs are rejected, and nothing else.

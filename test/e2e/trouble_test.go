@@ -27,7 +27,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// whole reports whether all troubles are tested, as by make cluster, or only the most telling ones.
+// whole reports whether all failures are tested, as by make cluster, or only the most important one.
 func whole() bool { return os.Getenv("CLUSTER") == "whole" }
 
 // outage is how long the API server is gone.
@@ -70,13 +70,13 @@ func apiServerTrouble(w *world) {
 	x.startThrough()
 	w.healthy()
 	end := w.stream()
-	x.suffer("gone, restarted and compacted", "unreachable", x.gone)
+	x.during("gone, restarted and compacted", "unreachable", x.gone)
 	if whole() {
-		x.suffer("expired token", "unauthorized", x.expiredToken) // client-go reads the file once a minute
-		x.suffer("500", "failing", x.answering(http.StatusInternalServerError, metav1.StatusReasonInternalError))
-		x.suffer("429", "busy", x.answering(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests))
+		x.during("expired token", "unauthorized", x.expiredToken) // client-go reads the file once a minute
+		x.during("500", "failing", x.answering(http.StatusInternalServerError, metav1.StatusReasonInternalError))
+		x.during("429", "busy", x.answering(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests))
 		x.slow()
-		x.suffer("another certificate authority", "untrusted", x.rotatedAuthority)
+		x.during("another certificate authority", "untrusted", x.rotatedAuthority)
 	}
 	x.rights()
 	end()
@@ -133,9 +133,9 @@ func (x *trouble) startThrough() {
 // recent returns the log since the step began.
 func (x *trouble) recent() string { return x.logged()[x.end:] }
 
-// suffer makes the API server fail, changes objects behind it, and checks what the proxy does and tells. fail begins the
+// during makes the API server fail, changes objects meanwhile, and checks what the proxy does and logs. fail begins the
 // failure and returns the function that ends it.
-func (x *trouble) suffer(what, cause string, fail func() (end func())) {
+func (x *trouble) during(what, cause string, fail func() (end func())) {
 	x.t.Helper()
 	x.t.Logf("%s: %s", time.Now().Format(time.TimeOnly), what)
 	x.end = len(x.logged())
@@ -152,8 +152,8 @@ func (x *trouble) suffer(what, cause string, fail func() (end func())) {
 		_, body := x.get("http://" + metricsAddress + "/metrics")
 		return regexp.MustCompile(`(?m)^serviceproxy_watch_failing\{.*\} 1$`).FindString(body)
 	})
-	x.told(what, cause)
-	x.once(what)
+	x.logsOnce(what, cause)
+	x.wroteOnlyChanges(what)
 }
 
 // changeBehind changes objects while the proxy cannot see it: a Service is created, another one is deleted. The returned
@@ -177,8 +177,8 @@ func (x *trouble) changeBehind() (arrived func()) {
 	}
 }
 
-// told checks that the log tells the cause once, and nothing at length.
-func (x *trouble) told(what, cause string) {
+// logsOnce checks that the failure is logged once, with its cause, and that no line is long.
+func (x *trouble) logsOnce(what, cause string) {
 	x.t.Helper()
 	failures := 0
 	for line := range strings.Lines(x.recent()) {
@@ -190,14 +190,14 @@ func (x *trouble) told(what, cause string) {
 		}
 	}
 	if failures != 1 || !strings.Contains(x.recent(), fmt.Sprintf("failure=%q", cause)) {
-		x.t.Errorf("%s: %d lines tell the failure, want one, and one its end:\n%s", what, failures, x.recent())
+		x.t.Errorf("%s: %d lines about the failure, want one with the cause %q:\n%s", what, failures, cause, x.recent())
 	}
 }
 
 var written = regexp.MustCompile(`"Synced".* services=\d+ .*elementsWritten=(\d+) rulesWritten=(\d+) refusedPorts=0 familiesRead=(\d+)`)
 
-// once checks that catching up wrote the difference only: much less than the bystanders' rules.
-func (x *trouble) once(what string) {
+// wroteOnlyChanges checks that catching up wrote the difference only: much less than the bystanders' rules.
+func (x *trouble) wroteOnlyChanges(what string) {
 	x.t.Helper()
 	total, reads := 0, 0
 	syncs := written.FindAllStringSubmatch(x.recent(), -1)
@@ -303,7 +303,7 @@ func (x *trouble) slow() {
 	x.between.hangUp()
 	x.changeBehind()()
 	x.between.behave(nil)
-	x.once("slow")
+	x.wroteOnlyChanges("slow")
 }
 
 // rotatedAuthority serves a certificate of another authority, and adds that to the file of the proxy, which client-go reads

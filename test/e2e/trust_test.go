@@ -97,9 +97,9 @@ func externalIPs(w *world) {
 	before := len(w.lines("external ips are not served"))
 	w.start("proxy")
 	w.healthy()
-	told := w.lines("external ips are not served")
-	if len(told) != before+1 || !strings.Contains(told[before], "services=1") {
-		w.t.Errorf("the start logged %q", told[before:])
+	logged := w.lines("external ips are not served")
+	if len(logged) != before+1 || !strings.Contains(logged[before], "services=1") {
+		w.t.Errorf("the start logged %q", logged[before:])
 	}
 	w.change("web", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
 	w.answers(w.lab.Client, netns.TCP, "10.96.0.60:81", "pod1a", "pod2a")
@@ -141,8 +141,8 @@ func externalIPsServed(w *world) {
 	w.healthy()
 	w.answers(w.lab.Client, netns.TCP, "192.0.2.20:80", "pod1a")
 	w.metric(`kubeproxy_services_with_external_ips{served="false"} 0`, `kubeproxy_services_with_external_ips{served="true"} 1`)
-	if told := w.lines("feature gate allowserviceexternalips is deprecated"); len(told) != 1 {
-		w.t.Errorf("the deprecation is logged %d times, want once", len(told))
+	if logged := w.lines("feature gate allowserviceexternalips is deprecated"); len(logged) != 1 {
+		w.t.Errorf("the deprecation is logged %d times, want once", len(logged))
 	}
 	w.stop()
 	w.start("proxy")

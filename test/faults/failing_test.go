@@ -209,11 +209,18 @@ func (t *tables) Save(ctx context.Context, name string) (string, error) {
 	return t.Tables.Save(ctx, name)
 }
 
-func (t *tables) Insert(name, chain string, rule ...string) error {
-	if err := t.fails(context.Background()); err != nil {
+func (t *tables) Compare(ctx context.Context, name string, expected func(chain string) []string) (map[string]ipt.Compared, error) {
+	if err := t.fails(ctx); err != nil {
+		return nil, err
+	}
+	return t.Tables.Compare(ctx, name, expected)
+}
+
+func (t *tables) Insert(ctx context.Context, name, chain string, rule ...string) error {
+	if err := t.fails(ctx); err != nil {
 		return err
 	}
-	return t.Tables.Insert(name, chain, rule...)
+	return t.Tables.Insert(ctx, name, chain, rule...)
 }
 
 func (t *tables) Digests(ctx context.Context, name string, chains ...string) (map[string]uint64, error) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,6 +59,17 @@ func (s *site) open(open func() (backend.Backend, error)) {
 	}
 	s.backend = quarantine.New(opened)
 	s.t.Cleanup(func() { _ = s.backend.Close() })
+}
+
+// newServing returns a site whose backend has programmed two Services.
+func newServing(t *testing.T, open func() (backend.Backend, error)) *site {
+	t.Helper()
+	s := newSite(t)
+	s.open(open)
+	s.set(1, 1, 0)
+	s.set(2, 2, 0)
+	s.sync()
+	return s
 }
 
 func openNFT() (backend.Backend, error) {
@@ -207,39 +219,37 @@ func TestKernelRefusals(t *testing.T) {
 		"set instead of a map":  {"add", "set", "ip", nftables.TableName, "affinity-100", "{ type ipv4_addr; }"},
 	} {
 		t.Run("nftables/"+name, func(t *testing.T) {
-			s := newSite(t)
-			s.open(openNFT)
-			s.set(1, 1, 0)
-			s.set(2, 2, 0)
-			s.sync()
+			s := newServing(t, openNFT)
 			s.run("nft", table...)
 			s.run("nft", sabotage...)
 			s.isolated(true, false, func() {})
 		})
 	}
-	for _, variant := range []ipt.Variant{ipt.NFT, ipt.Legacy} {
-		t.Run("iptables "+string(variant)+"/missing extension", func(t *testing.T) {
-			s := newSite(t)
-			s.open(openIPT(variant))
-			s.set(1, 1, 0)
-			s.set(2, 2, 0)
-			s.sync()
-			all, err := filepath.Glob("/usr/lib/*/xtables/*.so")
-			if err != nil || len(all) == 0 {
-				t.Fatalf("no extensions of iptables: %v", err)
-			}
-			dir := t.TempDir()
-			for _, path := range all {
-				if name := filepath.Base(path); name != "libxt_recent.so" {
-					if err := os.Symlink(path, filepath.Join(dir, name)); err != nil {
-						t.Fatal(err)
-					}
+	t.Run("iptables nft/chain of another type", func(t *testing.T) {
+		s := newServing(t, openIPT(ipt.NFT))
+		const chain = "KUBE-SVC-MN2ABSB5OH426NH5" // that of Service 9
+		for _, family := range []string{"ip", "ip6"} {
+			s.run("nft", "add", "chain", family, "nat", chain, "{ type nat hook input priority 100; }")
+		}
+		s.isolated(true, true, func() {}) // the proxy itself deletes the chain when it is not wanted
+	})
+	t.Run("iptables legacy/missing extension", func(t *testing.T) {
+		s := newServing(t, openIPT(ipt.Legacy))
+		all, err := filepath.Glob("/usr/lib/*/xtables/*.so")
+		if err != nil || len(all) == 0 {
+			t.Fatalf("no extensions of iptables: %v", err)
+		}
+		dir := t.TempDir()
+		for _, path := range all {
+			if name := filepath.Base(path); name != "libxt_recent.so" {
+				if err := os.Symlink(path, filepath.Join(dir, name)); err != nil {
+					t.Fatal(err)
 				}
 			}
-			t.Setenv("XTABLES_LIBDIR", dir)
-			s.isolated(true, true, func() { t.Setenv("XTABLES_LIBDIR", filepath.Dir(all[0])) })
-		})
-	}
+		}
+		t.Setenv("XTABLES_LIBDIR", dir)
+		s.isolated(true, true, func() { t.Setenv("XTABLES_LIBDIR", filepath.Dir(all[0])) })
+	})
 }
 
 // TestKernelFullSet starts with a set of ours that another program declared with room for four elements: four Services are
@@ -277,9 +287,9 @@ func TestKernelFullSet(t *testing.T) {
 	}
 }
 
-// openKilled returns an open function whose doors end after some operations.
-func openKilled(mode string, dying *failing) func() (backend.Backend, error) {
-	if mode == "nftables" {
+// openKilled returns an open function whose doors end after some operations; without a variant of iptables, those of nftables mode.
+func openKilled(variant ipt.Variant, dying *failing) func() (backend.Backend, error) {
+	if variant == "" {
 		return func() (backend.Backend, error) {
 			var tables []nft.Table
 			for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
@@ -295,7 +305,7 @@ func openKilled(mode string, dying *failing) func() (backend.Backend, error) {
 	return func() (backend.Backend, error) {
 		var doors []ipt.Tables
 		for _, family := range []ipt.Family{ipt.IPv4, ipt.IPv6} {
-			door, err := ipt.Open(context.Background(), family, ipt.NFT)
+			door, err := ipt.Open(context.Background(), family, variant)
 			if err != nil {
 				return nil, err
 			}
@@ -309,18 +319,19 @@ func openKilled(mode string, dying *failing) func() (backend.Backend, error) {
 // each with other Services to write: no connection to the Services that do not change fails, in both families, and in the
 // end all are served.
 func TestKernelKilledBetweenOperations(t *testing.T) {
-	for mode, open := range map[string]func() (backend.Backend, error){"nftables": openNFT, "iptables": openIPT(ipt.NFT)} {
-		t.Run(mode, func(t *testing.T) {
+	for name, open := range map[string]func() (backend.Backend, error){"nftables": openNFT, "iptables nft": openIPT(ipt.NFT), "iptables legacy": openIPT(ipt.Legacy)} {
+		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			s.set(1, 1, 0)
 			s.set(2, 3, 10*time.Second)
 			s.open(open)
 			s.sync()
 			stop := s.poll(1, 2)
+			_, variant, _ := strings.Cut(name, " ")
 			kills := 0
 			for broken := true; broken; kills++ {
 				dying := killed(1 + kills)
-				s.open(openKilled(mode, dying))
+				s.open(openKilled(ipt.Variant(variant), dying))
 				s.set(3+kills%3, kills%4, time.Duration(kills%2)*10*time.Second)
 				s.attempt()
 				_, failed := dying.counts()

@@ -60,7 +60,7 @@ func killAfter(t *testing.T, create func() machine, syncs, after int) bool {
 		}
 	}
 	fresh := create()
-	program(t, fresh.open(nil), cluster.Anew())
+	program(t, fresh.open(nil), cluster.FromScratch())
 	if got, want := timeless(done), timeless(fresh.dump()); got != want {
 		t.Errorf("killed after %d operations: differs from a fresh machine:\n%s", after, strings.Join(clusters.ChangedLines(want, got), "\n"))
 	}

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
@@ -79,8 +81,9 @@ func start(t *testing.T, m machine) *loop {
 	t.Helper()
 	l := &loop{t: t, m: m, fail: newFailing(7), builder: cluster.NewBuilder("node"), options: &plan.Options{}}
 	l.checker = health.NewChecker(health.Config{Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, SyncPeriod: syncPeriod, Clock: clock.RealClock{}})
+	quarantined := newQuarantined(m, l.fail)
 	p := proxy.New(proxy.Config{
-		Sources: []source.Source{complete{}}, Builder: l.builder, Backend: newQuarantined(m, l.fail), Plan: l.options,
+		Sources: []source.Source{complete{}}, Builder: l.builder, Backend: quarantined, Plan: l.options,
 		Observers: []proxy.Observer{l, l.checker}, MinSyncPeriod: time.Second, SyncPeriod: syncPeriod, CheckPeriod: 250 * time.Millisecond,
 	})
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), funcr.New(l.log, funcr.Options{})))
@@ -89,7 +92,7 @@ func start(t *testing.T, m machine) *loop {
 	t.Cleanup(func() {
 		l.fail.set(0, false)
 		cancel()
-		if err := <-ended; err != nil {
+		if err := errors.Join(<-ended, quarantined.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -262,4 +265,40 @@ func TestHangingTools(t *testing.T) {
 			t.Errorf("%d syncs", n)
 		}
 	})
+}
+
+// TestAlteredElement has another program alter the last of 15,000 elements, so that their number stays: it is found and
+// repaired without a pause of a quarter of a second after each part of the comparison.
+func TestAlteredElement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newNFT()
+		l := start(t, m)
+		for number := range 60 {
+			l.set(number, 250)
+		}
+		time.Sleep(10 * time.Second)
+		l.right()
+		last := lastElement(t, m[0])
+		altered := nft.Element{Key: last.Key, Value: slices.Repeat([]byte{1}, len(last.Value))}
+		if err := errors.Join(m[0].External().DeleteElement("endpoints", last.Key), m[0].External().AddElement("endpoints", &altered)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		if now := lastElement(t, m[0]); !bytes.Equal(now.Value, last.Value) {
+			t.Errorf("after 500 ms the element still has the value %v", now.Value)
+		}
+	})
+}
+
+// lastElement returns the endpoint with the greatest key.
+func lastElement(t *testing.T, f *nft.Fake) (last nft.Element) {
+	t.Helper()
+	for e, err := range f.Elements(t.Context(), "endpoints") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = e
+	}
+	return last
 }

@@ -17,8 +17,8 @@ import (
 // Mark is a word that every hostile string contains: it must never be the name of anything in the kernel.
 const Mark = "pwned"
 
-// Strings are hostile strings: syntax of nft, iptables, shells, terminals, HTML, formats and labels; names of our own chains,
-// and of other Services; and what is no text at all.
+// Strings are hostile strings: syntax of nft, iptables, shells, terminals, HTML, formats and labels; names of our own chains
+// and of other Services; and invalid UTF-8.
 func Strings() []string {
 	return []string{
 		`pwned"; flush ruleset; #`,
@@ -48,19 +48,21 @@ type Attack struct {
 	Name string
 	// Objects returns the objects in a family. Their slices are of that family.
 	Objects func(family cluster.Family) []runtime.Object
+	// Large means that the attack is the number of objects, which takes seconds to plan and to program.
+	Large bool
 }
 
-// Attacks returns all attacks. Each of them may be made without the others.
+// Attacks returns all attacks. Each works without the others.
 func Attacks() []Attack {
 	return []Attack{
-		{"strings", hostileStrings},
-		{"ten thousand ports", func(f cluster.Family) []runtime.Object { return wide(f, 10_000, 1, 1) }},
-		{"a hundred thousand endpoints", func(f cluster.Family) []runtime.Object { return wide(f, 1, 100, 1000) }},
-		{"ports times endpoints", func(f cluster.Family) []runtime.Object { return wide(f, 10_000, 100, 1000) }},
-		{"contradicting slices", contradictions},
-		{"endpoints that are no pods", endpoints},
-		{"addresses of others", claims},
-		{"addresses that are none", impossible},
+		{Name: "strings", Objects: hostileStrings},
+		{Name: "ten thousand ports", Objects: func(f cluster.Family) []runtime.Object { return wide(f, 10_000, 1, 1) }, Large: true},
+		{Name: "a hundred thousand endpoints", Objects: func(f cluster.Family) []runtime.Object { return wide(f, 1, 100, 1000) }, Large: true},
+		{Name: "ports times endpoints", Objects: func(f cluster.Family) []runtime.Object { return wide(f, 10_000, 100, 1000) }, Large: true},
+		{Name: "contradicting slices", Objects: contradictions},
+		{Name: "endpoints that are not pods", Objects: endpoints},
+		{Name: "addresses of other Services", Objects: claims},
+		{Name: "invalid addresses", Objects: invalid},
 	}
 }
 
@@ -173,7 +175,7 @@ func contradictions(f cluster.Family) (all []runtime.Object) {
 	return append(all, wrong, empty, other)
 }
 
-// endpoints has the addresses of the node, of other nodes, of Services and of itself, and addresses that nobody has.
+// endpoints has the addresses of the node, of other nodes, of Services and of itself, and addresses that no host has.
 func endpoints(f cluster.Family) (all []runtime.Object) {
 	for i, addr := range []string{
 		address(f, "127.0.0.1", "::1"), address(f, "127.66.0.1", "::ffff:127.0.0.1"), address(f, "169.254.169.254", "fe80::1"),
@@ -213,13 +215,13 @@ func claims(f cluster.Family) (all []runtime.Object) {
 	return all
 }
 
-// impossible has addresses that no Service can have, as each kind of address.
-func impossible(f cluster.Family) (all []runtime.Object) {
+// invalid has addresses that no Service can have, as each kind of address.
+func invalid(f cluster.Family) (all []runtime.Object) {
 	for i, addr := range []string{
 		address(f, "127.0.0.1", "::1"), address(f, "127.0.0.53", "::ffff:127.0.0.53"), address(f, "0.0.0.0", "::"), address(f, "224.0.0.251", "ff02::fb"),
 		address(f, "255.255.255.255", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), "", "None ", Mark, "1.2.3", "1.2.3.4.5", ":::", "10.96.0.10/32", " 10.96.0.10", "2130706433",
 	} {
-		name := fmt.Sprintf("impossible-%d", i)
+		name := fmt.Sprintf("invalid-%d", i)
 		s := newService(name, addr)
 		s.Spec.Ports[0].Port, s.Spec.Ports[0].NodePort = 8080, -1
 		s.Spec.ExternalIPs, s.Spec.LoadBalancerSourceRanges = []string{addr}, []string{addr + "/0", "0.0.0.0/0", "::/0"}

@@ -1,5 +1,5 @@
-// Package hostile contains objects as an attacker would write them who may write Services and EndpointSlices in one namespace,
-// "mallory". Some of them, an API server would not accept: what a proxy does must not depend on that.
+// Package hostile contains objects of an attacker who may write Services and EndpointSlices in one namespace, "mallory".
+// An API server would reject some of them, and the proxy must not rely on that.
 //
 //	attacks.go      the objects
 //	victim.txtar    Services of another namespace, and packets to them, which no attack may change

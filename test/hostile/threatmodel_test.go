@@ -11,7 +11,7 @@ import (
 
 const root = "../.."
 
-// known are the weaknesses of service proxies, and of kube-proxy's neighbours, that were published under a number.
+// known lists the published weaknesses of kube-proxy, other service proxies and components with similar ports.
 var known = []string{
 	"CVE-2019-11248", "CVE-2020-8554", "CVE-2020-8558", "CVE-2021-25736", "CVE-2021-25737", "CVE-2021-25740", "CVE-2023-3676",
 	"CVE-2023-3955", "CVE-2023-27595", "CVE-2023-44487", "CVE-2024-9042", "GHSA-phqm-jgc3-qf8g", "GHSA-q6h5-q3q6-f87x",

@@ -19,8 +19,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// TestKernelNotGranted starts containers without something that the manifests grant: the first line of an error says what is
-// missing, and which line of the manifest grants it.
+// TestKernelNotGranted starts containers that lack something that the manifests grant, and checks that the first line of the
+// error names what is missing and the line of the manifest that grants it.
 func TestKernelNotGranted(t *testing.T) {
 	root, err := rootfs()
 	if err != nil {
@@ -138,7 +138,7 @@ func firstError(t *testing.T, node *netns.Node, at Place, c *corev1.Container) (
 	return line, log
 }
 
-// copied returns a copy of a root file system, changed.
+// copied returns a changed copy of a root file system.
 func copied(t *testing.T, root string, change func(dir string) error) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "rootfs")
@@ -150,7 +150,7 @@ func copied(t *testing.T, root string, change func(dir string) error) string {
 	return dir
 }
 
-// foreign makes the kube-proxy of a root file system a program of another architecture.
+// foreign turns the kube-proxy of a root file system into a program of another architecture.
 func foreign(dir string) error {
 	name := filepath.Join(dir, "usr", "local", "bin", "kube-proxy")
 	data, err := os.ReadFile(name)

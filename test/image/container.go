@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Place is where a container runs: what kubelet and container runtime would know.
+// Place describes where a container runs, as the kubelet and the container runtime know it.
 type Place struct {
 	// RootFS is the unpacked image. Containers share the folder and must not write to it.
 	RootFS string
@@ -55,7 +55,7 @@ var runtimeDefault = []string{
 	"SETPCAP", "SETUID", "SYS_CHROOT",
 }
 
-// spec is the container as runc runs it.
+// spec returns the configuration of a container for runc.
 func (p Place) spec(c *corev1.Container) (*specs.Spec, error) {
 	security := ptr.Deref(c.SecurityContext, corev1.SecurityContext{})
 	privileged := ptr.Deref(security.Privileged, false)
@@ -96,7 +96,7 @@ func (p Place) spec(c *corev1.Container) (*specs.Spec, error) {
 	}
 	for _, mount := range spec.Mounts {
 		if mount.Source == "" {
-			return nil, fmt.Errorf("nothing is known to mount at %s", mount.Destination)
+			return nil, fmt.Errorf("the test provides no volume for the mount at %s", mount.Destination)
 		}
 	}
 	if profile := security.SeccompProfile; profile != nil && profile.Type == corev1.SeccompProfileTypeRuntimeDefault {
@@ -109,7 +109,7 @@ func (p Place) spec(c *corev1.Container) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// capabilities are those that the container has: a runtime's default, changed as the manifest says.
+// capabilities returns the capabilities of the container: a runtime's default, changed as the manifest says.
 func capabilities(security corev1.SecurityContext, privileged bool) *specs.LinuxCapabilities {
 	names := slices.Clone(runtimeDefault)
 	if privileged {
@@ -129,7 +129,7 @@ func capabilities(security corev1.SecurityContext, privileged bool) *specs.Linux
 	return &specs.LinuxCapabilities{Bounding: names, Effective: names, Permitted: names}
 }
 
-// mounts are the file systems of every container, and the pod's volumes.
+// mounts returns the file systems of every container, and the pod's volumes.
 func (p Place) mounts(c *corev1.Container, privileged bool) []specs.Mount {
 	sysfs := []string{"nosuid", "noexec", "nodev"}
 	if !privileged {

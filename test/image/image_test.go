@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// objects are those that an overlay of build/manifests makes.
+// objects returns the objects that an overlay of build/manifests renders.
 func objects(t *testing.T, overlay string) (set *appsv1.DaemonSet, config *corev1.ConfigMap) {
 	t.Helper()
 	rendered, err := Render(filepath.Join(repository, "build", "manifests", overlay))
@@ -57,12 +57,12 @@ func objects(t *testing.T, overlay string) (set *appsv1.DaemonSet, config *corev
 	return set, config
 }
 
-// idle is a backend that does nothing: the container does.
+// idle is a backend that does nothing, because the container writes the rules.
 type idle struct{ backend.Backend }
 
 func (idle) Close() error { return nil }
 
-// node is node1's object.
+// node returns the Node object of node1.
 const node = `apiVersion: v1
 kind: Node
 metadata: {name: node1}
@@ -70,7 +70,7 @@ status:
   addresses: [{type: InternalIP, address: 172.18.0.11}, {type: InternalIP, address: "fd00:172:18::b"}]
 `
 
-// TestKernelDaemonSet runs the containers of the DaemonSet of each mode on node1 of a laboratory, and asks the packets of
+// TestKernelDaemonSet runs the containers of the DaemonSet of each mode on node1 of a lab, and sends the packets of
 // every case that needs no options.
 func TestKernelDaemonSet(t *testing.T) {
 	if _, err := exec.LookPath("runc"); err != nil {
@@ -98,7 +98,7 @@ func TestKernelDaemonSet(t *testing.T) {
 				})
 			}
 			if packets < 40 {
-				t.Errorf("asked %d packets, want at least 40", packets)
+				t.Errorf("sent %d packets, want at least 40", packets)
 			}
 			t.Logf("%d packets", packets)
 		})
@@ -129,7 +129,7 @@ func start(t *testing.T, bench *backendtest.Bench, set *appsv1.DaemonSet, config
 		}
 	}
 	// The pods of both families, and node ports on the node's primary addresses in both modes, as the cases expect. The
-	// number of tracked connections is the machine's, and a laboratory must not change it.
+	// number of tracked connections is the machine's, and a lab must not change it.
 	text := strings.Replace(config.Data["config.conf"], "[10.244.0.0/16]", `[10.244.0.0/16, "fd00:10:244::/48"]`, 1) +
 		"nodePortAddresses: [primary]\nlinux: {conntrack: {maxPerCore: 0}}\n"
 	for name, body := range map[string]string{
@@ -180,7 +180,7 @@ func (p *proxy) container(t *testing.T, at Place, c *corev1.Container) []string 
 
 var lastSync = regexp.MustCompile(`(?m)^kubeproxy_sync_proxy_rules_last_timestamp_seconds\{ip_family="(\w+)"\} (\S+)$`)
 
-// serve gives the proxy the objects of a case and waits until both families are in force.
+// serve replaces the proxy's objects by those of a case, and waits until both families have synced.
 func (p *proxy) serve(t *testing.T, c *cases.Case) {
 	t.Helper()
 	written := time.Now()
@@ -193,7 +193,7 @@ func (p *proxy) serve(t *testing.T, c *cases.Case) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the objects are not in force after a minute: %v\n%s", err, p.log)
+			t.Fatalf("the proxy has not synced the objects after a minute: %v\n%s", err, p.log)
 		}
 	}
 }

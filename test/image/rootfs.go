@@ -55,7 +55,7 @@ func Unpack(repository string) (root string, err error) {
 	}
 	image := []string{"-binaries", filepath.Dir(from), "-out", filepath.Join(dir, "image"), "-ref", "localhost/kube-proxy:test", "-version", "v0.0.0"}
 	if err := build(image...); err != nil {
-		// Debian may have replaced a pinned version since: the present ones do for a test.
+		// Debian may have replaced a pinned version since. A test may use the current ones.
 		pins := filepath.Join(dir, "packages.json")
 		pinned, err2 := os.ReadFile(filepath.Join(repository, "build", "image", "packages.json"))
 		err2 = errors.Join(err2, os.WriteFile(pins, pinned, 0o600), build("-update", "-packages", pins))

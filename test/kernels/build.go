@@ -28,7 +28,7 @@ func build(ctx context.Context, dir string, chosen []suite) (map[string]string, 
 			return nil, err
 		}
 	}
-	folders := []string{"examples", "test/cases"}
+	folders := []string{"examples", "test/cases", "test/hostile"}
 	for _, s := range chosen {
 		if s.program != "" || files[s.binary()] != "" {
 			continue // a program, or the second suite of a package

@@ -16,17 +16,20 @@ import (
 )
 
 // patience is the time limit of one machine.
-const patience = 40 * time.Minute
+const patience = 2 * time.Hour
 
 func main() {
 	var o options
 	releases := flag.String("releases", "bookworm,trixie,bullseye", "comma-separated Debian `releases` whose kernels and tools are used")
 	flag.BoolVar(&o.quick, "quick", false, "run only the shortest telling part of each suite")
-	flag.StringVar(&o.only, "only", "", "run only suites whose name contains this `word`")
+	only := flag.String("only", "", "comma-separated `names` of the suites to run; all if empty")
 	flag.StringVar(&o.peer, "peer", "", "`path` of Kubernetes' own kube-proxy, to leave behind what it leaves; without it ip, ipvsadm and ipset do")
 	flag.StringVar(&o.command, "command", "", "run this shell `script` in place of the suites, in the folder that they run in")
 	flag.Parse()
 	o.releases = strings.Split(*releases, ",")
+	if *only != "" {
+		o.only = strings.Split(*only, ",")
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := o.run(ctx); err != nil {
@@ -43,9 +46,10 @@ func userland() []string {
 
 // options is the command line.
 type options struct {
-	releases            []string
-	quick               bool
-	only, peer, command string
+	releases      []string
+	quick         bool
+	only          []string
+	peer, command string
 }
 
 // run runs the suites on each release, in one machine a release.
@@ -54,7 +58,14 @@ func (o *options) run(ctx context.Context) error {
 	if o.quick {
 		chosen = slices.DeleteFunc(chosen, func(s suite) bool { return s.quick == "" })
 	}
-	chosen = slices.DeleteFunc(chosen, func(s suite) bool { return !strings.Contains(s.name, o.only) })
+	for _, name := range o.only {
+		if !slices.ContainsFunc(chosen, func(s suite) bool { return s.name == name }) {
+			return fmt.Errorf("no suite %q", name)
+		}
+	}
+	if o.only != nil {
+		chosen = slices.DeleteFunc(chosen, func(s suite) bool { return !slices.Contains(o.only, s.name) })
+	}
 	built, err := os.MkdirTemp("", "kernels-")
 	if err != nil {
 		return err

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
 // sources is the folder in the machine that has the tests' files, at the paths that they have in this repository.
@@ -27,19 +29,20 @@ type suite struct {
 func suites() []suite {
 	// Both modes run on the kernels of modern releases.
 	modern, old := []string{"bookworm", "trixie"}, []string{"bullseye"}
+	// The longest are last.
 	return []suite{
 		{name: "too-old", folder: "test/kernels/old", all: "^TestKernelTooOld", quick: "^TestKernelTooOld", image: true, releases: old},
 		{name: "old-tools", folder: "test/kernels/old", all: "^TestKernelOldTools", quick: "^TestKernelOldTools", releases: old},
-		{name: "cases-nftables", folder: "pkg/proxy/backend/nftables", all: "^TestKernel", quick: quickCases(""), releases: modern},
-		{name: "cases-iptables", folder: "pkg/proxy/backend/iptables", all: "^TestKernel", quick: quickCases("/(nft|legacy)")},
-		{name: "nft", folder: "pkg/kernel/nft", all: "^TestKernel", quick: "^TestKernelUsable$", releases: modern},
-		{name: "ipt", folder: "pkg/kernel/ipt", all: "^TestKernel", releases: modern},
-		{name: "ipt-image", folder: "pkg/kernel/ipt", all: "^TestKernel", image: true, releases: old},
+		{name: "demo", program: "bin/demo -slow", releases: modern},
 		{name: "conntrack", folder: "pkg/kernel/conntrack", all: "^TestKernel"},
 		{name: "netif", folder: "pkg/kernel/netif", all: "^TestKernel"},
 		{name: "modes", folder: "test/restart", all: "^TestKernelModeSwitch$", releases: modern},
-		{name: "demo", program: "bin/demo -slow", releases: modern},
 		{name: "ipvs", folder: "test/kernels/ipvs", all: "^TestKernel"},
+		{name: "nft", folder: "pkg/kernel/nft", all: "^TestKernel", quick: "^TestKernelUsable$", releases: modern},
+		{name: "ipt", folder: "pkg/kernel/ipt", all: "^TestKernel", releases: modern},
+		{name: "ipt-image", folder: "pkg/kernel/ipt", all: "^TestKernel", image: true, releases: old},
+		{name: "cases-iptables", folder: "pkg/proxy/backend/iptables", all: "^TestKernel", quick: quickCases("/(nft|legacy)")},
+		{name: "cases-nftables", folder: "pkg/proxy/backend/nftables", all: "^TestKernel", quick: quickCases(""), releases: modern},
 	}
 }
 
@@ -56,7 +59,7 @@ func (s suite) binary() string { return sources + "/" + s.folder + "/kernels.tes
 // commands returns a script that runs suites one after the other.
 func commands(chosen []suite, quick bool) string {
 	var script strings.Builder
-	script.WriteString("export CI=true KUBE_PROXY=" + sources + "/bin/kube-proxy\n[ ! -e /peer ] || export PEER=/peer\n")
+	script.WriteString("export CI=true " + netns.PatienceVariable + "=100 KUBE_PROXY=" + sources + "/bin/kube-proxy\n[ ! -e /peer ] || export PEER=/peer\n")
 	for _, s := range chosen {
 		pattern := s.all
 		if quick {
@@ -66,7 +69,7 @@ func commands(chosen []suite, quick bool) string {
 		if s.image {
 			path = imagePath + ":" + path
 		}
-		run := fmt.Sprintf("%s -test.v -test.run '%s' -test.timeout 20m", s.binary(), pattern)
+		run := fmt.Sprintf("%s -test.v -test.short -test.run '%s' -test.timeout 60m", s.binary(), pattern)
 		if s.program != "" {
 			run = s.program
 		}

@@ -75,7 +75,7 @@ func kustomize(t *testing.T, files filesys.FileSystem, folder string) map[string
 	return all
 }
 
-// helm renders the chart with values, of which the last ones win: the files by name.
+// helm renders the chart with values, where later ones take precedence, and returns the files by name.
 func helm(texts ...string) (files map[string]string, err error) {
 	c, err := loader.Load(chart)
 	if err != nil {

@@ -40,3 +40,7 @@
 // The package needs root and Linux, and changes nothing outside its own namespaces,
 // except that it loads the kernel module br_netfilter if it is missing.
 package netns
+
+// PatienceVariable is the environment variable with the maximum ratio of real time to counted time: by how much probes wait
+// longer on an overloaded machine ([DefaultTimeout]). An emulated machine on a busy one needs more than the default of 20.
+const PatienceVariable = "NETNS_PATIENCE"

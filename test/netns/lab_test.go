@@ -30,11 +30,11 @@ const roleVariable = "NETNS_TEST_ROLE"
 func TestMain(m *testing.M) {
 	switch role := os.Getenv(roleVariable); role {
 	case "":
-		os.Exit(m.Run())
+		Main(m)
 	case "check":
 		fmt.Println(Check())
 	case "require":
-		os.Exit(m.Run()) // with -test.run=TestRequireHere
+		os.Exit(m.Run()) // with -test.run=TestRequireHere or TestEnterHere
 	default:
 		playLab(role)
 	}
@@ -85,13 +85,13 @@ func TestGone(t *testing.T) {
 			if err := player.Start(); err != nil {
 				t.Fatal(err)
 			}
-			var told []string
+			var printed []string
 			for lines := bufio.NewScanner(output); lines.Scan() && lines.Text() != "ready"; {
-				told = append(told, lines.Text())
+				printed = append(printed, lines.Text())
 			}
-			if len(told) != 9 { // a process, and eight namespaces
+			if len(printed) != 9 { // a process, and eight namespaces
 				_ = player.Process.Kill()
-				t.Fatalf("the lab printed %q", told)
+				t.Fatalf("the lab printed %q", printed)
 			}
 			if err := act(player); err != nil {
 				t.Fatal(err)
@@ -99,7 +99,7 @@ func TestGone(t *testing.T) {
 			if err := player.Wait(); err == nil {
 				t.Fatal("the process exited with status 0")
 			}
-			sleeper, err := strconv.Atoi(told[0])
+			sleeper, err := strconv.Atoi(printed[0])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +107,7 @@ func TestGone(t *testing.T) {
 				return !running(sleeper)
 			})
 			eventually(t, "no process uses one of the namespaces", func() bool {
-				return len(holders(t, told[1:])) == 0
+				return len(holders(t, printed[1:])) == 0
 			})
 		})
 	}
@@ -220,6 +220,39 @@ func TestRequire(t *testing.T) {
 
 // TestRequireHere is run by TestRequire without rights.
 func TestRequireHere(t *testing.T) { Require(t) }
+
+// TestEnter checks that a subtest, which is not in the namespace of its test, is not in the machine's either, and that Enter
+// fails in a process that is.
+func TestEnter(t *testing.T) {
+	Enter(t)
+	namespace := func() string {
+		name, err := os.Readlink(currentNamespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	machine, entered := os.Getenv(machineVariable), namespace()
+	if machine == "" || machine == entered {
+		t.Errorf("the test runs in %s, and the machine's namespace is %q", entered, machine)
+	}
+	t.Run("subtest", func(t *testing.T) {
+		if own := namespace(); own == machine || own == entered {
+			t.Errorf("the subtest runs in %s; the machine's namespace is %s, and the test's is %s", own, machine, entered)
+		}
+	})
+	for _, unmoved := range []string{"", entered} {
+		player := exec.Command(os.Args[0], "-test.v", "-test.run=^TestEnterHere$")
+		player.Env = append(os.Environ(), roleVariable+"=require", machineVariable+"="+unmoved)
+		output, err := player.CombinedOutput()
+		if err == nil || !strings.Contains(string(output), "call netns.Main in the package's TestMain") {
+			t.Errorf("Enter in the machine's namespace %q: %v\n%s", unmoved, err, output)
+		}
+	}
+}
+
+// TestEnterHere is run by TestEnter.
+func TestEnterHere(t *testing.T) { Enter(t) }
 
 // withoutRights runs the test binary without CAP_SYS_ADMIN and returns its output.
 func withoutRights(t *testing.T, arguments []string, environment ...string) string {
@@ -425,9 +458,9 @@ func TestSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer connection.Close()
-	said, err := bufio.NewReader(connection).ReadString(0)
-	if want := "hello " + connection.LocalAddr().String(); said != want {
-		t.Errorf("heard %q (%v), want %q", said, err, want)
+	greeting, err := bufio.NewReader(connection).ReadString(0)
+	if want := "hello " + connection.LocalAddr().String(); greeting != want {
+		t.Errorf("read %q (%v), want %q", greeting, err, want)
 	}
 	datagrams, err := lab.Node2.ListenPacket("udp", ":8080")
 	if err != nil {

@@ -4,7 +4,10 @@ package netns
 
 import (
 	"fmt"
+	"math"
+	"os"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 
@@ -18,6 +21,7 @@ import (
 type patience struct {
 	witnesses []*witness
 	done      chan struct{} // closed by stop
+	limit     time.Duration // the maximum ratio of real time to counted time
 
 	mu      sync.Mutex
 	counted time.Duration
@@ -36,16 +40,32 @@ const (
 	// patienceTick is the interval of the clock, and also the maximum delay of a tick
 	// that counts.
 	patienceTick = 10 * time.Millisecond
-	// patienceLimit is the maximum ratio of real time to counted time.
+	// patienceLimit is the limit unless the environment variable PatienceVariable sets another.
 	patienceLimit = 20
 	// maxProcessors is the size of a unix.CPUSet.
 	maxProcessors = 1024
 )
 
+// limitOf reads the value of PatienceVariable.
+func limitOf(value string) (time.Duration, error) {
+	if value == "" {
+		return patienceLimit, nil
+	}
+	limit, err := strconv.ParseUint(value, 10, 16)
+	if err != nil || limit == 0 {
+		return 0, fmt.Errorf("the environment variable %s is %q: want a ratio from 1 to %d", PatienceVariable, value, math.MaxUint16)
+	}
+	return time.Duration(limit), nil
+}
+
 // newPatience starts a clock with a witness on every CPU that this process may use.
 // The witnesses send packets over the loopback of the host.
 func newPatience(host *Host) (*patience, error) {
-	p := &patience{done: make(chan struct{}), waiting: map[*waiter]struct{}{}}
+	limit, err := limitOf(os.Getenv(PatienceVariable))
+	if err != nil {
+		return nil, err
+	}
+	p := &patience{done: make(chan struct{}), limit: limit, waiting: map[*waiter]struct{}{}}
 	var mine unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &mine); err != nil {
 		return nil, fmt.Errorf("get the CPU affinity: %w", err)
@@ -68,7 +88,7 @@ func newPatience(host *Host) (*patience, error) {
 func (p *patience) after(d time.Duration, f func()) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := &waiter{until: p.counted + d, latest: time.Now().Add(patienceLimit * d), run: f}
+	w := &waiter{until: p.counted + d, latest: time.Now().Add(p.limit * d), run: f}
 	p.waiting[w] = struct{}{}
 	if !p.ticking {
 		p.ticking = true
@@ -87,10 +107,10 @@ func (p *patience) tick() {
 		slept := time.Now()
 		time.Sleep(patienceTick)
 		for _, w := range p.witnesses {
-			w.ask()
+			w.request()
 		}
 		for _, w := range p.witnesses {
-			w.hear()
+			w.await()
 		}
 		p.mu.Lock()
 		now := time.Now()
@@ -120,11 +140,11 @@ func (p *patience) stop() { close(p.done) }
 // witness is a thread on one CPU that, on request, sends a packet to itself. The
 // packet arrives after all packets that were already queued on this CPU.
 type witness struct {
-	asked, heard, done chan struct{}
+	requested, arrived, done chan struct{}
 }
 
 func newWitness(host *Host, cpu int, done chan struct{}) (*witness, error) {
-	w := &witness{asked: make(chan struct{}), heard: make(chan struct{}, 1), done: done}
+	w := &witness{requested: make(chan struct{}), arrived: make(chan struct{}, 1), done: done}
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread stays on its CPU
@@ -143,7 +163,7 @@ func newWitness(host *Host, cpu int, done chan struct{}) (*witness, error) {
 		packet := make([]byte, 1)
 		for {
 			select {
-			case <-w.asked:
+			case <-w.requested:
 			case <-w.done:
 				return
 			}
@@ -151,22 +171,22 @@ func newWitness(host *Host, cpu int, done chan struct{}) (*witness, error) {
 			// probes too, which report them.
 			_, _ = unix.Write(socket, packet)
 			_, _ = unix.Read(socket, packet)
-			w.heard <- struct{}{}
+			w.arrived <- struct{}{}
 		}
 	}()
 	return w, <-started
 }
 
-func (w *witness) ask() {
+func (w *witness) request() {
 	select {
-	case w.asked <- struct{}{}:
+	case w.requested <- struct{}{}:
 	case <-w.done:
 	}
 }
 
-func (w *witness) hear() {
+func (w *witness) await() {
 	select {
-	case <-w.heard:
+	case <-w.arrived:
 	case <-w.done:
 	}
 }

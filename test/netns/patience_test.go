@@ -9,14 +9,14 @@ import (
 
 // slow returns a clock whose only witness is delayed.
 func slow(t *testing.T, delay func() time.Duration) *patience {
-	p := &patience{done: make(chan struct{}), waiting: map[*waiter]struct{}{}}
-	w := &witness{asked: make(chan struct{}), heard: make(chan struct{}, 1), done: p.done}
+	p := &patience{limit: patienceLimit, done: make(chan struct{}), waiting: map[*waiter]struct{}{}}
+	w := &witness{requested: make(chan struct{}), arrived: make(chan struct{}, 1), done: p.done}
 	go func() {
 		for {
 			select {
-			case <-w.asked:
+			case <-w.requested:
 				time.Sleep(delay())
-				w.heard <- struct{}{}
+				w.arrived <- struct{}{}
 			case <-w.done:
 				return
 			}
@@ -82,5 +82,15 @@ func TestPatienceStop(t *testing.T) {
 	stop()
 	if got := <-rung; got != "kept" {
 		t.Error("a stopped callback was called")
+	}
+}
+
+// TestPatienceVariable reads the limit from the environment.
+func TestPatienceVariable(t *testing.T) {
+	for value, want := range map[string]time.Duration{"": patienceLimit, "100": 100, "0": 0, "-1": 0, "many": 0, "65536": 0} {
+		limit, err := limitOf(value)
+		if limit != want || (err == nil) != (want > 0) {
+			t.Errorf("%q: %d, %v; want %d", value, limit, err, want)
+		}
 	}
 }

@@ -45,10 +45,14 @@ func Require(t testing.TB, tools ...string) {
 }
 
 // Enter moves the test's goroutine, and no other, to a new network namespace, which is removed when the test ends.
-// It ends the test like [Require] if that fails, or if one of the tools is missing.
+// Subtests are not in it; each can call Enter itself. Enter ends the test like [Require] if the namespace cannot be created or
+// one of the tools is missing, and fails it if the package's TestMain does not call [Main].
 func Enter(t testing.TB, tools ...string) {
 	t.Helper()
 	Require(t, tools...)
+	if err := apart(); err != nil {
+		t.Fatal(err)
+	}
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and the namespace with it
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("unshare the network namespace: %v", err)

@@ -5,6 +5,7 @@
 package releases
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/test/debian"
+	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -56,7 +58,7 @@ func TestKernelListedByOtherReleases(t *testing.T) {
 	netns.Require(t, "apt-get", "dpkg-deb", "chroot")
 	releases := []string{"bullseye", "bookworm", "trixie"}
 	roots := fetch(t, releases...)
-	program := build(t)
+	program := kubeproxy.Path(t)
 	table := "| written by \\ listed by |"
 	for _, release := range releases {
 		table += fmt.Sprintf(" %s: nft %s, iptables %s |", release, version(t, roots[release], tools()[0]), version(t, roots[release], tools()[1]))
@@ -102,19 +104,14 @@ func fetch(t *testing.T, releases ...string) map[string]string {
 		if roots[release], err = debian.Fetch(filepath.Join(cache, release), release, "iptables", "nftables"); err != nil {
 			t.Fatal(err)
 		}
+		if err := os.MkdirAll(filepath.Join(roots[release], "run"), 0o755); err != nil { // for xtables.lock
+			t.Fatal(err)
+		}
 	}
 	return roots
 }
 
-// build compiles kube-proxy.
-func build(t *testing.T) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "kube-proxy")
-	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/kube-proxy").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v: %s", err, out)
-	}
-	return program
-}
+func TestMain(m *testing.M) { kubeproxy.Main(m) }
 
 // inside prepares a command of a release.
 func inside(host *netns.Host, root string, command []string) *netns.Cmd {
@@ -135,7 +132,9 @@ func version(t *testing.T, root string, tool tool) string {
 // start is one run of kube-proxy, in a mode and with the tools in root.
 type start struct {
 	program, mode, root string
-	// done reports whether the run may end; nil means that it may as soon as the examples are served.
+	// manifests is the folder with the objects; "" means the examples.
+	manifests string
+	// done reports whether the run may end; nil means that it may as soon as the objects are served.
 	done func() bool
 }
 
@@ -165,19 +164,26 @@ func serve(t *testing.T, host *netns.Host, s start) (logged string) {
 	return log.String()
 }
 
-// command prepares a run of kube-proxy.
+// command prepares a run of kube-proxy. It finds the release's tools, and none of this machine's.
 func (s start) command(t *testing.T, host *netns.Host, args ...string) *netns.Cmd {
 	t.Helper()
-	path := t.TempDir()
-	for _, name := range []string{"nft", "iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
-		script := fmt.Sprintf("#!/bin/sh\nexec chroot %s /usr/sbin/%s \"$@\"\n", s.root, name)
+	chroot, err := exec.LookPath("chroot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, names := t.TempDir(), []string{"nft"}
+	for _, stem := range []string{"iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
+		names = append(names, stem, stem+"-save", stem+"-restore")
+	}
+	for _, name := range names {
+		script := fmt.Sprintf("#!/bin/sh\nexec %s %s /usr/sbin/%s \"$@\"\n", chroot, s.root, name)
 		if err := os.WriteFile(filepath.Join(path, name), []byte(script), 0o700); err != nil { //nolint:gosec // a program
 			t.Fatal(err)
 		}
 	}
-	proxy := host.Command(s.program, append([]string{"--manifests=../../examples", "--proxy-mode=" + s.mode, "--hostname-override=node1",
+	proxy := host.Command(s.program, append([]string{"--manifests=" + cmp.Or(s.manifests, "../../examples"), "--proxy-mode=" + s.mode, "--hostname-override=node1",
 		"--cluster-cidr=10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core=0", "--v=2"}, args...)...)
-	proxy.Env = append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"))
+	proxy.Env = append(os.Environ(), "PATH="+path)
 	return proxy
 }
 

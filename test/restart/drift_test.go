@@ -21,7 +21,7 @@ var damages = map[string]string{
 	"table deleted":      `delete table ip kube-proxy`,
 	"both tables":        `delete table ip kube-proxy; delete table ip6 kube-proxy`,
 	"chain flushed":      `flush chain ip kube-proxy nat-prerouting`,
-	"chain added":        `add chain ip kube-proxy stranger { type filter hook input priority 0; }; add rule ip kube-proxy stranger accept`,
+	"chain added":        `add chain ip kube-proxy foreign { type filter hook input priority 0; }; add rule ip kube-proxy foreign accept`,
 	"rule added":         `insert rule ip6 kube-proxy nat-prerouting accept`,
 	"element deleted":    `delete element ip kube-proxy endpoints { 10.96.0.10 . tcp . 80 . 0 }`,
 	"element changed":    `delete element ip kube-proxy endpoints { 10.96.0.10 . tcp . 80 . 0 }; add element ip kube-proxy endpoints { 10.96.0.10 . tcp . 80 . 0 : 192.0.2.1 . 80 }`,
@@ -71,7 +71,8 @@ endpoints:
 }
 
 // TestKernelDrift damages the rules of 1,000 Services, or of the number in the variable SERVICES, in all ways that other
-// programs have: they are repaired.
+// programs have: they are repaired. The proxy is started again before each damage, because it delays repairs of damages that follow
+// each other (TestKernelFight).
 func TestKernelDrift(t *testing.T) {
 	services := 1000
 	if text := os.Getenv("SERVICES"); text != "" {
@@ -82,6 +83,7 @@ func TestKernelDrift(t *testing.T) {
 	}
 	for _, of := range []string{nftables, iptables, legacy} {
 		t.Run(of, func(t *testing.T) {
+			t.Parallel()
 			r, probes := newTrial(t)
 			r.dual = true
 			r.write(0, r.pods)
@@ -93,10 +95,12 @@ func TestKernelDrift(t *testing.T) {
 			before := r.settled(of, services)
 			if mode == nftables {
 				for name, text := range damages {
+					r.again(mode)
 					r.repairs(of, name, before, func() { n.must("nft", text) })
 				}
 			} else {
 				for name, text := range flushed {
+					r.again(mode)
 					r.repairs(of, name, before, func() {
 						n.restore("iptables-"+n.variant, text)
 						n.restore("ip6tables-"+n.variant, text)
@@ -107,6 +111,24 @@ func TestKernelDrift(t *testing.T) {
 				t.Log(r.log.String())
 			}
 		})
+	}
+}
+
+// again starts another process instead of the present one, and waits for its first syncs.
+func (r *trial) again(mode string) {
+	r.t.Helper()
+	if err := r.proxy.Kill(); err != nil {
+		r.t.Fatal(err)
+	}
+	began := time.Now()
+	r.start(mode)
+	for _, family := range netns.Families() {
+		for r.syncedAt(family).Before(began) {
+			if time.Since(began) > time.Minute {
+				r.t.Fatalf("the proxy does not sync again:\n%s", r.log.String())
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
 	}
 }
 
@@ -125,7 +147,7 @@ func (r *trial) settled(of string, services int) (rules string) {
 	return ""
 }
 
-// ownRules are kube-proxy's rules without those of other programs, which the damages remove for good.
+// ownRules are kube-proxy's rules without those of other programs, which the damages remove and nothing restores.
 func ownRules(host *netns.Host, of string) string {
 	var own []string
 	for line := range strings.Lines(rulesOf(host, of)) {
@@ -144,7 +166,7 @@ func (r *trial) repairs(of, name, before string, damage func()) {
 	damage()
 	at := time.Now()
 	if now := ownRules(r.lab.Node1.Host, of); now == before && r.synced(at) == 0 {
-		r.t.Logf("%s: %s: nothing of kube-proxy's", of, name)
+		r.t.Logf("%s: %s: nothing of kube-proxy's, or repaired while the command still ran", of, name)
 		return
 	}
 	for listed, took := "", time.Duration(0); ; time.Sleep(20 * time.Millisecond) { // listing takes long: only after a sync

@@ -50,6 +50,7 @@ exec $real "$@"`})
 func TestKernelInitOnlyChecks(t *testing.T) {
 	for mode, words := range map[string]string{"nftables": "install nftables", "iptables": "iptables is not installed"} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			r, _ := newTrial(t)
 			command := r.lab.Node1.Command(r.program, "--init-only", "--proxy-mode", mode, "--hostname-override", "node1",
 				"--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0s", "--conntrack-tcp-timeout-close-wait", "0s")

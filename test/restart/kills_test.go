@@ -118,13 +118,15 @@ func (s *siege) pause(d time.Duration) {
 }
 
 // TestKernelRestarts ends kube-proxy at random moments while Services change, with SIGKILL and SIGTERM, also while it starts
-// and writes, stops it for a while, and starts it again at random moments, in both modes. No connection to a cluster IP or
+// and writes, stops it for a while, and starts it again at random moments, in both modes and both variants of iptables. No connection to a cluster IP or
 // node port may fail in either family, and in the end the rules are those that a new machine gets.
 func TestKernelRestarts(t *testing.T) {
-	for _, mode := range []string{nftables, iptables} {
-		t.Run(mode, func(t *testing.T) {
+	for _, of := range []string{nftables, iptables, legacy} {
+		t.Run(of, func(t *testing.T) {
+			t.Parallel()
 			amount, seed := wanted(t), rand.Uint64()
 			r, _ := newTrial(t)
+			mode := r.prepare(of)
 			s := &siege{trial: r, mode: mode}
 			s.dual, s.random = true, rand.New(rand.NewPCG(seed, 0))
 			var probes []netns.Probe
@@ -144,7 +146,7 @@ func TestKernelRestarts(t *testing.T) {
 				s.churn(s.upTo([]time.Duration{50, 300, 600}[i%3] * time.Millisecond)) // many are ended while they start
 				s.interrupt()
 			}
-			equal := s.likeNew(mode)
+			equal := s.likeNew(of)
 			failed, total := streams.stop(t)
 			terminate(t, s.proxy)
 			if strings.Contains(s.log.String(), "panic:") {
@@ -154,21 +156,35 @@ func TestKernelRestarts(t *testing.T) {
 				t.Logf("seed %d\n%s", seed, s.log.String())
 			}
 			t.Logf("%s: %d of %d new connections failed over %d kills, %d ends by SIGTERM and a stop of %v in %v, with %d changes of Services; then the rules of a new machine within %v",
-				mode, failed, total, s.kills, s.ends, amount.stopped, time.Since(began).Round(time.Second), s.writes, equal.Round(time.Millisecond))
+				of, failed, total, s.kills, s.ends, amount.stopped, time.Since(began).Round(time.Second), s.writes, equal.Round(time.Millisecond))
 		})
 	}
 }
 
+// prepare lets kube-proxy choose a variant of iptables, by a chain of the kubelet, and returns the mode.
+func (r *trial) prepare(of string) (mode string) {
+	r.t.Helper()
+	if of == legacy {
+		for _, program := range []string{"iptables-legacy", "ip6tables-legacy"} {
+			if out, err := r.lab.Node1.Command(program, "--table", "mangle", "--new-chain", "KUBE-KUBELET-CANARY").CombinedOutput(); err != nil {
+				r.t.Fatalf("%v: %s", err, out)
+			}
+		}
+	}
+	mode, _, _ = strings.Cut(of, " ")
+	return mode
+}
+
 // likeNew waits until the rules are those that kube-proxy writes on a new machine for the same objects, and returns how
-// long that took.
-func (s *siege) likeNew(mode string) time.Duration {
+// long that took. of is a mode, or a variant of iptables.
+func (s *siege) likeNew(of string) time.Duration {
 	s.t.Helper()
 	began := time.Now()
 	fresh := &trial{t: s.t, lab: netns.Start(s.t, netns.Options{}), program: s.program, dir: s.dir}
-	fresh.start(mode)
+	fresh.start(fresh.prepare(of))
 	var got, want string
-	for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(50 * time.Millisecond) {
-		got, want = rulesOf(s.lab.Node1.Host, mode), rulesOf(fresh.lab.Node1.Host, mode)
+	for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(50 * time.Millisecond) {
+		got, want = rulesOf(s.lab.Node1.Host, of), rulesOf(fresh.lab.Node1.Host, of)
 		if got == want && strings.Contains(got, "30080") {
 			terminate(s.t, fresh.proxy)
 			return time.Since(began)

@@ -113,6 +113,7 @@ func TestKernelSecondProxySettings(t *testing.T) {
 func TestKernelSecondProxy(t *testing.T) {
 	for _, modes := range [][2]string{{nftables, nftables}, {iptables, iptables}, {nftables, iptables}, {iptables, nftables}} {
 		t.Run(modes[0]+"-"+modes[1], func(t *testing.T) {
+			t.Parallel()
 			r, probes := newTrial(t)
 			n := newNode(t, r.lab.Node1.Host, "nft")
 			first, log := r.another(modes[0])

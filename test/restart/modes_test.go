@@ -143,6 +143,7 @@ func (n *node) onlyIn(mode, other string) bool {
 func TestKernelModeSwitch(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
+			t.Parallel()
 			r, probes := newTrial(t)
 			n := newNode(t, r.lab.Node1.Host, variant)
 			before := n.rules()
@@ -197,6 +198,7 @@ func (r *trial) cleanup() (string, error) {
 func TestKernelCleanupFails(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
+			t.Parallel()
 			r, probes := newTrial(t)
 			n := newNode(t, r.lab.Node1.Host, variant)
 			before := n.rules()

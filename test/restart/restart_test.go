@@ -9,12 +9,12 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -68,18 +68,7 @@ func texts(addresses []netip.Addr) (all []string) {
 	return all
 }
 
-// build compiles kube-proxy, unless the environment variable KUBE_PROXY has the path of one that is compiled (test/kernels).
-func build(t *testing.T) string {
-	t.Helper()
-	if program := os.Getenv("KUBE_PROXY"); program != "" {
-		return program
-	}
-	path := filepath.Join(t.TempDir(), "kube-proxy")
-	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/kube-proxy").CombinedOutput(); err != nil {
-		t.Fatalf("compile kube-proxy: %v\n%s", err, out)
-	}
-	return path
-}
+func TestMain(m *testing.M) { kubeproxy.Main(m) }
 
 // trial is a lab in which kube-proxy serves two Services whose endpoints change continuously.
 type trial struct {
@@ -98,7 +87,7 @@ type trial struct {
 // newTrial creates everything except kube-proxy, and returns a probe for each address of the Services.
 func newTrial(t *testing.T) (*trial, []netns.Probe) {
 	r := &trial{t: t, lab: netns.Start(t, netns.Options{ClientRoutes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/48")}}),
-		program: build(t), dir: t.TempDir(), random: rand.New(rand.NewPCG(rand.Uint64(), 0))}
+		program: kubeproxy.Path(t), dir: t.TempDir(), random: rand.New(rand.NewPCG(rand.Uint64(), 0))}
 	for _, node := range r.lab.Nodes() {
 		for _, host := range node.Pods {
 			r.pods = append(r.pods, pod{host, node.Name})

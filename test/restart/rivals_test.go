@@ -27,16 +27,19 @@ add rule ip kube-proxy service-ABCDEFGH-default/other/tcp/http meta l4proto tcp 
 `,
 }
 
-// removal removes what upstream writes in iptables mode.
-const removal = `*nat
--F KUBE-SERVICES
--F KUBE-SVC-AAAAAAAAAAAAAAAA
--F KUBE-SEP-BBBBBBBBBBBBBBBB
+// removal removes what upstream writes in a mode. This proxy may have removed it already.
+var removal = map[string]string{
+	iptables: `*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-SEP-BBBBBBBBBBBBBBBB - [0:0]
 -X KUBE-SERVICES
 -X KUBE-SVC-AAAAAAAAAAAAAAAA
 -X KUBE-SEP-BBBBBBBBBBBBBBBB
 COMMIT
-`
+`,
+	nftables: "add table ip kube-proxy; delete table ip kube-proxy",
+}
 
 // recognised is the start of the log line that reports another proxy that takes no lock.
 const recognised = "Another kube-proxy, which takes no lock"
@@ -47,6 +50,7 @@ func TestKernelRival(t *testing.T) {
 	for _, own := range []string{nftables, iptables} {
 		for _, other := range []string{nftables, iptables} {
 			t.Run(own+"-"+other, func(t *testing.T) {
+				t.Parallel()
 				r, probes := newTrial(t)
 				n := newNode(t, r.lab.Node1.Host, "nft")
 				_, log := r.another(own)
@@ -70,9 +74,9 @@ func TestKernelRival(t *testing.T) {
 					time.Sleep(7 * time.Second)
 					if own != other && !strings.Contains(log.String(), recognised) {
 						if other == iptables {
-							n.restore("iptables-nft", removal)
+							n.restore("iptables-nft", removal[other])
 						} else {
-							n.must("nft", "delete table ip kube-proxy")
+							n.must("nft", removal[other])
 						}
 						time.Sleep(7 * time.Second)
 					}

@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,12 +21,16 @@ import (
 )
 
 // programs creates a folder with scripts in place of the iptables programs and sets kube-proxy's PATH to it. The scripts of
-// the given suffixes run the given text, the others the real programs. Besides these the PATH has only a few shell tools.
+// the given suffixes, or with the name nft, run the given text, the others the real programs. Besides these the PATH has only
+// a few shell tools.
 func (r *trial) programs(script map[string]string) {
 	r.t.Helper()
 	dir := r.t.TempDir()
 	r.env = append(os.Environ(), "PATH="+dir)
-	tools := []string{"sh", "cat", "grep", "head", "cut"}
+	tools := []string{"sh", "cat", "grep", "head", "cut", "sleep"}
+	if script["nft"] != "" {
+		tools = append(tools, "nft")
+	}
 	for _, stem := range []string{"iptables", "ip6tables"} {
 		for _, variant := range []string{"", "-nft", "-legacy"} {
 			for _, verb := range []string{"", "-save", "-restore"} {
@@ -39,7 +45,7 @@ func (r *trial) programs(script map[string]string) {
 		}
 		text := "#!/bin/sh\nexec " + path + " \"$@\"\n"
 		for suffix, other := range script {
-			if strings.Contains(name, "tables") && strings.HasSuffix(name, suffix) {
+			if name == "nft" && suffix == "nft" || strings.Contains(name, "tables") && strings.HasSuffix(name, suffix) && suffix != "nft" {
 				text = "#!/bin/sh\nreal=" + path + "\n" + other + "\n"
 			}
 		}
@@ -89,6 +95,21 @@ func (r *trial) shows(line string) {
 	r.t.Errorf("the metrics do not contain %s, but %q", line, last)
 }
 
+// counts waits until a metric is at least some number.
+func (r *trial) counts(metric string, least int) {
+	r.t.Helper()
+	value := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(metric) + ` (\d+)$`)
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		_, body := r.page("127.0.0.1:10249", "/metrics")
+		if found := value.FindStringSubmatch(body); found != nil {
+			if n, err := strconv.Atoi(found[1]); err == nil && n >= least {
+				return
+			}
+		}
+	}
+	r.t.Errorf("%s is not %d in 30 s", metric, least)
+}
+
 // ended kills kube-proxy and checks that its log contains some texts.
 func (r *trial) ended(words ...string) {
 	r.t.Helper()
@@ -112,6 +133,7 @@ func TestKernelNoIPTables(t *testing.T) {
 		"fails": {func(r *trial) { r.programs(map[string]string{"": "echo the disk is on fire >&2; exit 1"}) }, []string{"iptables --version: exit status 1", "the disk is on fire"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r, _ := newTrial(t)
 			test.prepare(r)
 			r.start(iptables)
@@ -140,7 +162,7 @@ if [ -e ` + missing + ` ]; then
 fi
 exec $real "$@"`})
 	r.start(iptables)
-	r.shows(`kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family="IPv4"} 3`)
+	r.counts(`kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family="IPv4"}`, 3)
 	if status, body := r.page("127.0.0.1:10256", "/healthz"); status != http.StatusServiceUnavailable {
 		t.Errorf("/healthz is %d: %s", status, body)
 	}
@@ -152,9 +174,11 @@ exec $real "$@"`})
 }
 
 // TestKernelRefusedLine simulates an iptables-restore that rejects a line of one Service: the other Service must be served,
-// and the rejected one reported in the log with the line, in an Event and in a metric. When it changes, it is retried.
+// and the rejected one reported in the log with the line, in an Event and in a metric. When it changes, it is retried. In
+// the legacy variant, because in the nft variant the rules are written without the program.
 func TestKernelRefusedLine(t *testing.T) {
 	r, probes := newTrial(t)
+	newNode(t, r.lab.Node1.Host, "legacy")
 	refuse := filepath.Join(t.TempDir(), "refuse")
 	if err := os.WriteFile(refuse, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -163,8 +187,9 @@ func TestKernelRefusedLine(t *testing.T) {
 input=$(cat)
 line=$(echo "$input" | grep -n web-30081 | head -n 1 | cut -d : -f 1)
 if [ -e ` + refuse + ` ] && [ "$line" ]; then
-	echo "iptables-restore v1.8.9 (nf_tables): line $line: RULE_APPEND failed (No such file or directory)" >&2
-	exit 4
+	echo "iptables-restore v1.8.9 (legacy): Couldn't load match comment: No such file or directory" >&2
+	echo "Error occurred at line: $line" >&2
+	exit 2
 fi
 echo "$input" | $real "$@"`})
 	r.start(iptables)
@@ -182,7 +207,7 @@ echo "$input" | $real "$@"`})
 	r.serves(probes)
 	r.shows(`serviceproxy_refused_service_ports{ip_family="IPv4"} 0`)
 	r.ended("Service port quarantined", `default/web-30081:http from outside`,
-		"RULE_APPEND failed (No such file or directory)", `reason="RulesRefused"`, "node node1 does not serve default/web-30081:http/TCP in IPv4")
+		"Couldn't load match", `reason="RulesRefused"`, "node node1 does not serve default/web-30081:http/TCP in IPv4")
 }
 
 // TestKernelCleanupWithoutPrograms runs --cleanup without a working iptables: it must fail and report why it cannot remove
@@ -197,6 +222,7 @@ func TestKernelCleanupWithoutPrograms(t *testing.T) {
 		"fail": {"legacy", func(r *trial) { r.programs(map[string]string{"": "echo the disk is on fire >&2; exit 1"}) }, "the disk is on fire"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r, probes := newTrial(t)
 			n := newNode(t, r.lab.Node1.Host, test.variant)
 			before := n.rules()
@@ -254,6 +280,7 @@ COMMIT
 func TestKernelHalfWritten(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
+			t.Parallel()
 			r, probes := newTrial(t)
 			n := newNode(t, r.lab.Node1.Host, variant)
 			before := n.rules()

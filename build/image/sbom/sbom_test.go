@@ -15,7 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/build/image/sbom"
 )
 
-// TestWrite lists the program that builds images and a package as if they were an image.
+// TestWrite writes the bill of materials of an image that consists of the program that builds images, and a package.
 func TestWrite(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "program")
 	if out, err := exec.Command("go", "build", "-o", program, "..").CombinedOutput(); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// TestKernelNodeAddresses gives node1 addresses while the proxy runs, in each mode: node ports are served on those that
-// nodePortAddresses selects, and on no other; and no longer when an address has gone.
+// TestKernelNodeAddresses gives node1 addresses while the proxy runs, in each mode: node ports are served exactly on those that
+// nodePortAddresses selects, and not after an address was removed.
 func TestKernelNodeAddresses(t *testing.T) {
 	for _, mode := range []config.ProxyMode{config.ProxyModeNFTables, config.ProxyModeIPTables} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -43,7 +43,7 @@ func (w *trial) addresses(selected, other netip.Addr) {
 	probe := netns.Probe{From: w.lab.Client, To: netip.AddrPortFrom(selected, 30080)}
 	w.until(probe, netns.Answered, w.endpoint().Name)
 	probe.To = netip.AddrPortFrom(other, 30080)
-	w.until(probe, netns.Refused, "") // by node1 itself, where nobody listens
+	w.until(probe, netns.Refused, "") // by node1 itself, where nothing listens
 	if err := w.lab.Node1.DelAddress(netip.PrefixFrom(selected, selected.BitLen())); err != nil {
 		w.Fatal(err)
 	}

@@ -53,9 +53,7 @@ could be read.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runAnalyze(cmd, opts) },
 	}
 	flags := command.Flags()
-	flags.StringVar(&opts.from.kubeconfig, "kubeconfig", "", "kubeconfig `file`. Found as kubectl does by default, or as a pod's service account.")
-	flags.StringVar(&opts.from.context, "context", "", "`name` of the kubeconfig's context to use.")
-	flags.StringVar(&opts.from.manifests, "manifests", "", "`directory` of manifests, or one file, to read instead of a cluster; - is standard input. Other kinds are ignored.")
+	opts.from.addFlags(command)
 	flags.StringVar(&opts.configFile, "config", "", "configuration `file` of the proxy; also a ConfigMap with one.")
 	flags.StringSliceVarP(&opts.namespaces, "namespace", "n", nil, "Report only findings in these `namespaces`. All objects are read in any case.")
 	flags.BoolVarP(&opts.allNamespaces, "all-namespaces", "A", false, "Report findings in all namespaces. This is the default.")
@@ -85,13 +83,8 @@ func (o *analyzeOptions) check() error {
 	if o.allNamespaces && len(o.namespaces) > 0 {
 		return usageError{errors.New("-A and -n exclude each other")}
 	}
-	if !slices.Contains(failOns(), o.failOn) {
-		return usageError{fmt.Errorf("--fail-on %q is not one of %s", o.failOn, strings.Join(failOns(), ", "))}
-	}
-	for _, name := range o.groups {
-		if known := names(findings.Groups()); !slices.Contains(known, name) {
-			return usageError{fmt.Errorf("--group %q is not one of %s", name, strings.Join(known, ", "))}
-		}
+	if err := errors.Join(checkOneOf("fail-on", failOns(), o.failOn), checkOneOf("group", names(findings.Groups()), o.groups...)); err != nil {
+		return err
 	}
 	for _, name := range o.skip {
 		if !slices.Contains(names(findings.Codes()), name) {
@@ -128,7 +121,7 @@ func runAnalyze(cmd *cobra.Command, opts *analyzeOptions) error {
 	}
 	options, deprecated, err := opts.findings(cmd)
 	if err != nil {
-		return exitCode{exitCouldNotAudit, fmt.Errorf("analyze: %w", err)}
+		return exitCode{exitUnreadable, fmt.Errorf("analyze: %w", err)}
 	}
 	analyzer := findings.New(options)
 	for _, f := range deprecated {
@@ -136,7 +129,7 @@ func runAnalyze(cmd *cobra.Command, opts *analyzeOptions) error {
 	}
 	bad, err := opts.from.read(cmd, analyzer)
 	if err != nil {
-		return exitCode{exitCouldNotAudit, fmt.Errorf("analyze: %w", err)}
+		return exitCode{exitUnreadable, fmt.Errorf("analyze: %w", err)}
 	}
 	report := analyzer.Report()
 	slices.SortStableFunc(report.Findings, func(a, b findings.Finding) int {
@@ -149,9 +142,9 @@ func runAnalyze(cmd *cobra.Command, opts *analyzeOptions) error {
 	}
 	switch {
 	case err != nil:
-		return exitCode{exitCouldNotAudit, err}
+		return exitCode{exitUnreadable, err}
 	case bad != nil:
-		return exitCode{exitCouldNotAudit, fmt.Errorf("these objects could not be read and were not analyzed:\n%w", bad)}
+		return exitCode{exitUnreadable, fmt.Errorf("these objects could not be read and were not analyzed:\n%w", bad)}
 	case slices.ContainsFunc(report.Findings, func(f findings.Finding) bool {
 		return opts.failOn != failNever && f.Severity.AtLeast(findings.Severity(opts.failOn))
 	}):
@@ -162,7 +155,7 @@ func runAnalyze(cmd *cobra.Command, opts *analyzeOptions) error {
 
 // printAnalysis prints a table, the worst findings first, and what to do about each code.
 func printAnalysis(out io.Writer, report *findings.Report) error {
-	looked := fmt.Sprintf("%s, %s and %s", count(report.Services, "Service"), count(report.EndpointSlices, "EndpointSlice"), count(report.Nodes, "Node"))
+	looked := fmt.Sprintf("%s, %s and %s", terminal.Count(report.Services, "Service"), terminal.Count(report.EndpointSlices, "EndpointSlice"), terminal.Count(report.Nodes, "Node"))
 	if len(report.Findings) == 0 {
 		_, err := fmt.Fprintf(out, "Nothing found in %s.\n", looked)
 		return err
@@ -176,7 +169,7 @@ func printAnalysis(out io.Writer, report *findings.Report) error {
 		return err
 	}
 	printRemedies(out, report.Findings)
-	_, err := fmt.Fprintf(out, "\n%s in %s.\n", count(len(report.Findings), "finding"), looked)
+	_, err := fmt.Fprintf(out, "\n%s in %s.\n", terminal.Count(len(report.Findings), "finding"), looked)
 	return err
 }
 

@@ -91,7 +91,7 @@ func TestAnalyzeExitCodes(t *testing.T) {
 	}{
 		{[]string{"--kubeconfig", clean.kubeconfig(t)}, 0, "Nothing found in 3 Services, 3 EndpointSlices and 1 Node.\n", ""},
 		{[]string{"--kubeconfig", clean.kubeconfig(t), "-A"}, 0, "Nothing found in 3 Services, 3 EndpointSlices and 1 Node.\n", ""},
-		{[]string{"--kubeconfig", forbidden.kubeconfig(t)}, exitCouldNotAudit, "", "error: analyze: list EndpointSlices after 0: endpointslices is forbidden"},
+		{[]string{"--kubeconfig", forbidden.kubeconfig(t)}, exitUnreadable, "", "error: analyze: list EndpointSlices after 0: endpointslices is forbidden"},
 		{[]string{"--manifests", at("good.yaml")}, 0, "Nothing found in 0 Services, 0 EndpointSlices and 1 Node.\n", ""},
 		{[]string{"--manifests", at("none.yaml")}, exitFindings, "warning    ServiceWithoutSlices   Service shop/web   no EndpointSlice has the label", ""},
 		{[]string{"--manifests", at("none.yaml"), "--fail-on", "error"}, 0, "ServiceWithoutSlices", ""},
@@ -105,7 +105,7 @@ func TestAnalyzeExitCodes(t *testing.T) {
 		{[]string{"--manifests", at("external"), "--skip", "ServiceWithoutSlices", "--config", at("gate")}, 0, "Nothing found", ""},
 		{[]string{"--manifests", at("external"), "--skip", "ServiceWithoutSlices", "--config", at("gate"), "--group", "upgrade"}, exitFindings, "DeprecatedConfiguration", ""},
 		{[]string{"--manifests", at("escape.yaml")}, exitFindings, "Service shop/web?[2J", ""},
-		{[]string{"--manifests", at("bad.yaml")}, exitCouldNotAudit, "Nothing found", "bad.yaml:1: not YAML: "},
+		{[]string{"--manifests", at("bad.yaml")}, exitUnreadable, "Nothing found", "bad.yaml:1: not YAML: "},
 		{[]string{"--manifests", at("good.yaml"), "--context", "x"}, exitUsage, "", "exclude each other"},
 		{[]string{"-A", "-n", "x"}, exitUsage, "", "-A and -n exclude each other"},
 		{[]string{"--skip", "NoSuch"}, exitUsage, "", `there is no code "NoSuch"`},

@@ -1,27 +1,30 @@
 // Package app is the kube-proxy command. It parses the command line and the configuration file, and connects the packages that
 // do the work; it computes nothing itself (test/arch/wiring.go).
 //
-//	app.go         from arguments to an exit code
-//	command.go     the root command: from a command line to a call of run
-//	flags.go       every flag, in groups
-//	options.go     flags and file as one checked configuration
-//	watch.go       reports changes of the configuration file
-//	configcmd.go   the subcommands "config ..."
-//	explaincmd.go  the subcommands "config explain" and "config feature-gates"
-//	validatecmd.go the subcommand "config validate"
-//	auditcmd.go    the subcommand "audit"; analyzecmd.go "analyze"
-//	servicecmd.go  the subcommands "service ..."; connectioncmd.go "explain"; readercmd.go where they read
-//	tracecmd.go    the subcommand "trace"; tracedoors.go where it gets packets
-//	view.go        the observer that they ask in a running proxy
-//	checkcmd.go    the subcommand "check"; checkdoors.go what it reads by, rehearsecmd.go tries the rules
-//	output.go      -o json|yaml, and the subcommand "version"
-//	run.go         constructs sources, backend, observers, servers and loop, and runs them
-//	backends.go    the table of proxy modes
-//	sources.go     where objects come from, and where Events go
-//	observers.go   health, metrics and everything else that observes syncs
-//	servers.go     the HTTP servers of health, metrics and the other pages
-//	grants.go      capabilities that a container may lack
-//	planoptions.go the configuration as options of other packages
+//	app.go          from arguments to an exit code
+//	command.go      the root command: from a command line to a call of run
+//	flags.go        every flag, in groups
+//	options.go      flags and file as one checked configuration
+//	planoptions.go  the configuration as options of other packages
+//
+// Running the proxy:
+//
+//	run.go          constructs sources, backend, observers, servers and loop, and runs them
+//	backends.go     the table of proxy modes
+//	sources.go      where objects come from, and where Events go
+//	observers.go    health, metrics and everything else that observes syncs
+//	view.go         the observer that the commands ask in a running proxy
+//	servers.go      the HTTP servers of health, metrics and the other pages
+//	grants.go       capabilities that a container may lack
+//	followconfig.go reports changes of the configuration file
+//	counter*.go     --connection-counters
+//
+// Commands, each in the file of its name (explaincmd.go, configvalidatecmd.go), and what several of them use:
+//
+//	output.go       -o json|yaml, and the command "version"
+//	readercmd.go    where service, explain, trace and render read: a running proxy, files or a cluster
+//	findings.go     the objects that analyze and audit read, and what both print
+//	*doors.go       the parts of check and trace that only Linux has; rehearsecmd.go tries the rules for check
 package app
 
 import (

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -9,14 +8,10 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"k8s.io/component-base/term"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/findings"
-	"github.com/seed-11a05479/kube-proxy/pkg/findings/listing"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
@@ -30,12 +25,6 @@ type auditOptions struct {
 	checkOutput func() error
 	skip        []string
 }
-
-// The exit codes of "kube-proxy audit".
-const (
-	exitFindings      = 1
-	exitCouldNotAudit = 2
-)
 
 func newAuditCommand() *cobra.Command {
 	opts := &auditOptions{from: objectsFrom{userAgent: "kube-proxy-audit"}}
@@ -62,9 +51,7 @@ an object that cannot be read is audited without that object.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runAudit(cmd, opts) },
 	}
 	flags := command.Flags()
-	flags.StringVar(&opts.from.kubeconfig, "kubeconfig", "", "kubeconfig `file`. By default as kubectl finds it, or a pod's service account.")
-	flags.StringVar(&opts.from.context, "context", "", "`name` of the kubeconfig's context to use.")
-	flags.StringVar(&opts.from.manifests, "manifests", "", "`directory` of manifests, or one file, to audit instead of a cluster; - is standard input. Other kinds of objects are ignored.")
+	opts.from.addFlags(command)
 	flags.StringVar(&opts.configFile, "config", "", "configuration `file`, or a ConfigMap that contains one, to audit as well.")
 	flags.StringVar(&opts.toMode, "to-mode", "", "proxy `mode` that the cluster is to change to, from that of --config or iptables: iptables or nftables.")
 	flags.StringSliceVar(&opts.skip, "skip", nil, "Comma-separated `checks` to leave out: "+strings.Join(checkNames(), ", ")+".")
@@ -84,18 +71,15 @@ func (o *auditOptions) check() error {
 	if err := o.checkOutput(); err != nil {
 		return err
 	}
-	if o.toMode != "" && !slices.Contains(servedModes(), o.toMode) {
-		return usageError{fmt.Errorf("--to-mode %q is none of %s", o.toMode, strings.Join(servedModes(), ", "))}
+	if o.toMode != "" {
+		if err := checkOneOf("to-mode", servedModes(), o.toMode); err != nil {
+			return err
+		}
 	}
 	if err := o.from.check(); err != nil {
 		return err
 	}
-	for _, name := range o.skip {
-		if !slices.Contains(checkNames(), name) {
-			return usageError{fmt.Errorf("--skip: there is no check %q; there are %s", name, strings.Join(checkNames(), ", "))}
-		}
-	}
-	return nil
+	return checkOneOf("skip", checkNames(), o.skip...)
 }
 
 // runAudit audits, prints, and reports by its exit code.
@@ -105,7 +89,7 @@ func runAudit(cmd *cobra.Command, opts *auditOptions) error {
 	}
 	report, bad, err := opts.audit(cmd)
 	if err != nil {
-		return exitCode{exitCouldNotAudit, fmt.Errorf("audit failed: %w", err)}
+		return exitCode{exitUnreadable, fmt.Errorf("audit failed: %w", err)}
 	}
 	out := cmd.OutOrStdout()
 	switch opts.output {
@@ -118,9 +102,9 @@ func runAudit(cmd *cobra.Command, opts *auditOptions) error {
 	}
 	switch {
 	case err != nil:
-		return exitCode{exitCouldNotAudit, err}
+		return exitCode{exitUnreadable, err}
 	case bad != nil:
-		return exitCode{exitCouldNotAudit, fmt.Errorf("these objects could not be read and were not audited:\n%w", bad)}
+		return exitCode{exitUnreadable, fmt.Errorf("these objects could not be read and were not audited:\n%w", bad)}
 	case len(report.Findings) > 0:
 		return exitCode{exitFindings, nil}
 	}
@@ -158,41 +142,6 @@ func (o *auditOptions) audit(cmd *cobra.Command) (report *findings.Report, bad, 
 	return analyzer.Report(), bad, nil
 }
 
-// objectsFrom is where a command reads objects from: a cluster, or manifests.
-type objectsFrom struct {
-	kubeconfig, context string
-	manifests           string
-	userAgent           string
-}
-
-// read passes all objects to an Analyzer. bad joins an error for each object that could not be read; the others were.
-func (f *objectsFrom) read(cmd *cobra.Command, analyzer *findings.Analyzer) (bad, err error) {
-	if f.manifests != "" {
-		passedOver, bad, err := listing.Files(f.manifests, cmd.InOrStdin(), analyzer)
-		for _, line := range passedOver {
-			fmt.Fprintln(cmd.ErrOrStderr(), terminal.Printable(line))
-		}
-		return bad, err
-	}
-	clients, err := listing.Connect(f.kubeconfig, f.context, f.userAgent)
-	if err != nil {
-		return nil, err
-	}
-	progress := &listing.Progress{}
-	if _, _, notTerminal := term.TerminalSize(cmd.ErrOrStderr()); notTerminal == nil {
-		progress.Out = cmd.ErrOrStderr()
-	}
-	return nil, listing.Cluster(cmd.Context(), clients, analyzer, progress)
-}
-
-// check returns an error if objects would come from two places.
-func (f *objectsFrom) check() error {
-	if f.manifests != "" && (f.kubeconfig != "" || f.context != "") {
-		return usageError{errors.New("--manifests and --kubeconfig or --context exclude each other")}
-	}
-	return nil
-}
-
 // modeChange describes a change from the mode of cfg to another mode. If to is empty there is no change, unless this proxy
 // cannot run in the mode of cfg.
 func modeChange(cfg *config.KubeProxyConfiguration, to config.ProxyMode, gates features.Gates) (change findings.Options, err error) {
@@ -225,27 +174,6 @@ func nodePortsIn(cfg *config.KubeProxyConfiguration, gates features.Gates) (find
 		in.Localhost = append(in.Localhost, protocol.String())
 	}
 	return in, nil
-}
-
-// configFindings returns the deprecated and unsupported settings of a file.
-func configFindings(path string, l *loaded) []findings.Finding {
-	var all []findings.Finding
-	add := func(message string) {
-		all = append(all, findings.Finding{Code: findings.Configuration, Kind: "File", Name: path, Message: message})
-	}
-	if l.file.Version != v1alpha2.Version {
-		add(fmt.Sprintf("version %s is not the latest, %s", l.file.Version, v1alpha2.Version))
-	}
-	if err := l.check(validation.Startable(l.cfg, validation.Platform(l.cfg))); err != nil {
-		add(strings.TrimPrefix(err.Error(), path+":"))
-	}
-	for _, warning := range l.warnings {
-		add(strings.TrimPrefix(warning, path+":"))
-	}
-	for _, loss := range l.file.Dropped {
-		add(loss.String())
-	}
-	return all
 }
 
 // auditFinding is a finding in the output of the audit, which calls a code a check.
@@ -287,7 +215,7 @@ func printInstead(out io.Writer, report *findings.Report) error {
 // printReport prints a table, and what to do about each kind of finding.
 func printReport(out io.Writer, report *findings.Report) error {
 	if len(report.Findings) == 0 {
-		_, err := fmt.Fprintf(out, "Nothing found in %s and %s.\n", count(report.Services, "Service"), count(report.Nodes, "Node"))
+		_, err := fmt.Fprintf(out, "Nothing found in %s and %s.\n", terminal.Count(report.Services, "Service"), terminal.Count(report.Nodes, "Node"))
 		return err
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
@@ -299,25 +227,6 @@ func printReport(out io.Writer, report *findings.Report) error {
 		return err
 	}
 	printRemedies(out, report.Findings)
-	_, err := fmt.Fprintf(out, "\n%s in %s and %s.\n", count(len(report.Findings), "finding"), count(report.Services, "Service"), count(report.Nodes, "Node"))
+	_, err := fmt.Fprintf(out, "\n%s in %s and %s.\n", terminal.Count(len(report.Findings), "finding"), terminal.Count(report.Services, "Service"), terminal.Count(report.Nodes, "Node"))
 	return err
-}
-
-// printRemedies prints what to do about each code, in the order of the findings.
-func printRemedies(out io.Writer, all []findings.Finding) {
-	told := map[findings.Code]bool{}
-	for _, f := range all {
-		if d, ok := findings.Define(f.Code); ok && !told[f.Code] {
-			told[f.Code] = true
-			fmt.Fprintf(out, "\n%s\n%s\n", f.Code, terminal.Wrap(d.Remedy, 100))
-		}
-	}
-}
-
-// count returns "1 Node" or "2 Nodes".
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/findings"
 )
 
-// apiServer lists Services and Nodes in pages, to whoever may only list.
+// apiServer lists Services and Nodes in pages, and answers nothing else.
 type apiServer struct {
 	services, nodes int
 	// service and node make the objects of a number.
@@ -35,7 +35,7 @@ type apiServer struct {
 	forbidden string
 
 	limits []string
-	// peak is the most memory that was in use when a page was asked for, in bytes, after a collection.
+	// peak is the most memory in use at a request for a page, in bytes, after a garbage collection.
 	peak uint64
 }
 
@@ -91,7 +91,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(list)
 }
 
-// kubeconfig lets the program reach the server.
+// kubeconfig writes a kubeconfig for the server and returns its path.
 func (s *apiServer) kubeconfig(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(s)
@@ -119,8 +119,8 @@ func plainNode(n int) corev1.Node {
 		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("172.18.%d.%d", n>>8, n&255)}}}}
 }
 
-// TestAuditLargeCluster goes through 50,000 Services and 1,000 Nodes with one finding in them: in pages, and without
-// keeping what was looked at. The Services alone are more than 50 MB when decoded.
+// TestAuditLargeCluster audits 50,000 Services and 1,000 Nodes with one finding in them: in pages, and without keeping the
+// objects. The Services alone are more than 50 MB when decoded.
 func TestAuditLargeCluster(t *testing.T) {
 	s := &apiServer{services: 50_000, nodes: 1_000, node: plainNode, service: func(n int) corev1.Service {
 		service := plainService(n)
@@ -157,7 +157,7 @@ func TestAuditLargeCluster(t *testing.T) {
 	}
 }
 
-// TestAuditExitCodes proves what CI can rely on, and that what is wrong is told on standard error alone.
+// TestAuditExitCodes checks what CI can rely on, and that errors are printed on standard error only.
 func TestAuditExitCodes(t *testing.T) {
 	directory := files(t, map[string]string{
 		"web.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: ports}\nspec: {clusterIP: 10.96.0.2, type: NodePort, ports: [{port: 80, nodePort: 30080}]}\n" +
@@ -181,28 +181,28 @@ func TestAuditExitCodes(t *testing.T) {
 		out, errs string
 	}{
 		{[]string{"--kubeconfig", clean.kubeconfig(t)}, 0, "Nothing found in 3 Services and 1 Node.\n", ""},
-		{[]string{"--kubeconfig", forbidden.kubeconfig(t)}, exitCouldNotAudit, "", "audit failed: list Services after 0: services is forbidden"},
-		{[]string{"--kubeconfig", at("missing")}, exitCouldNotAudit, "", "audit failed: find the API server"},
+		{[]string{"--kubeconfig", forbidden.kubeconfig(t)}, exitUnreadable, "", "audit failed: list Services after 0: services is forbidden"},
+		{[]string{"--kubeconfig", at("missing")}, exitUnreadable, "", "audit failed: find the API server"},
 		{[]string{"--manifests", directory}, 0, "Nothing found in 2 Services and 0 Nodes.\n", "web.yaml: passed over 2 Deployment (apps/v1)\n"},
 		{[]string{"--manifests", at("good.yaml")}, 0, "Nothing found in 1 Service and 0 Nodes.\n", ""},
 		{[]string{"--manifests", at("web.yaml"), "--to-mode", "nftables"}, exitFindings, "30080/TCP: iptables mode serves them on every address", "passed over"},
 		{[]string{"--manifests", at("web.yaml"), "--to-mode", "nftables", "--config", at("nft")}, 0, "Nothing found", "passed over"},
 		{[]string{"--manifests", at("web.yaml"), "--config", at("ipvs")}, exitFindings, "30080/TCP: ipvs mode serves them on every address", "passed over"},
 		{[]string{"--manifests", at("good.yaml"), "--config", at("ipvs")}, exitFindings, "3: mode: Invalid value: \"ipvs\": this proxy has no ipvs backend", ""},
-		{[]string{"--to-mode", "ipvs"}, exitUsage, "", "is none of iptables, nftables"},
-		{[]string{"--manifests", mixed}, exitCouldNotAudit, "192.0.2.1:80/TCP: stop working", "mixed.yaml:7: spec.ports[0].port: string cannot be used as int32"},
+		{[]string{"--to-mode", "ipvs"}, exitUsage, "", "is not one of iptables, nftables"},
+		{[]string{"--manifests", mixed}, exitUnreadable, "192.0.2.1:80/TCP: stop working", "mixed.yaml:7: spec.ports[0].port: string cannot be used as int32"},
 		{[]string{"--manifests", at("good.yaml"), "-o", "json"}, 0, `"findings": []`, ""},
-		{[]string{"--manifests", bad}, exitCouldNotAudit, "Nothing found in 0 Services and 0 Nodes.", "bad.yaml:1: not YAML: "},
-		{[]string{"--manifests", at("missing")}, exitCouldNotAudit, "", "no such file"},
-		{[]string{"--manifests", t.TempDir()}, exitCouldNotAudit, "", "holds no .yaml, .yml or .json file"},
+		{[]string{"--manifests", bad}, exitUnreadable, "Nothing found in 0 Services and 0 Nodes.", "bad.yaml:1: not YAML: "},
+		{[]string{"--manifests", at("missing")}, exitUnreadable, "", "no such file"},
+		{[]string{"--manifests", t.TempDir()}, exitUnreadable, "", "holds no .yaml, .yml or .json file"},
 		{[]string{"--manifests", at("good.yaml"), "--config", at("fresh")}, 0, "Nothing found", ""},
 		{[]string{"--manifests", at("good.yaml"), "--config", at("ours")}, exitFindings, "version v1alpha1 is not the latest, v1alpha2", ""},
 		{[]string{"--manifests", at("good.yaml"), "--config", at("ours")}, exitFindings, "feature gate AllowServiceExternalIPs is deprecated", ""},
 		{[]string{"--manifests", at("good.yaml"), "--config", at("ours"), "--skip", "DeprecatedConfiguration"}, 0, "Nothing found", ""},
-		{[]string{"--manifests", at("good.yaml"), "--config", at("bad")}, exitCouldNotAudit, "", "is not YAML"},
+		{[]string{"--manifests", at("good.yaml"), "--config", at("bad")}, exitUnreadable, "", "is not YAML"},
 		{[]string{"--manifests", directory, "--kubeconfig", "x"}, exitUsage, "", "exclude each other"},
-		{[]string{"--skip", "externalips"}, exitUsage, "", `there is no check "externalips"`},
-		{[]string{"-o", "xml"}, exitUsage, "", "none of table, json, manifests"},
+		{[]string{"--skip", "externalips"}, exitUsage, "", `--skip "externalips" is not one of`},
+		{[]string{"-o", "xml"}, exitUsage, "", "is not one of table, json, manifests"},
 		{[]string{"web"}, exitUsage, "", "unknown command"},
 	} {
 		code, out, errs := audited(test.args...)

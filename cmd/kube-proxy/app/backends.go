@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/klog/v2"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
@@ -71,21 +69,11 @@ func cleanup(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
 	return errors.Join(failed...)
 }
 
-// removeOthers removes the rules of the other modes. It is called when those of this proxy are in force, so that every new
-// connection meets one or the other. Rules that cannot be removed are logged and stay; they only cost each packet some time.
-func removeOthers(ctx context.Context, others []mode) {
-	for _, m := range others {
-		if err := m.Remove(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot remove the rules of another mode; stop this proxy and run kube-proxy --cleanup, or restart the node", "mode", m.name)
-		}
-	}
-}
-
-// rivalModes lists the other modes for a rivals.Watch.
+// rivalModes lists the other modes for package rivals.
 func rivalModes(others []mode) []rivals.Mode {
 	var all []rivals.Mode
 	for _, m := range others {
-		all = append(all, rivals.Mode{Name: string(m.name), Present: m.Present})
+		all = append(all, rivals.Mode{Name: string(m.name), Remover: m.Remover})
 	}
 	return all
 }

@@ -70,18 +70,15 @@ func (o *checkOptions) validate() error {
 	if err := o.checkOutput(); err != nil {
 		return err
 	}
-	if o.mode != "" && !slices.Contains(servedModes(), o.mode) {
-		return usageError{fmt.Errorf("--proxy-mode %q is not one of %s", o.mode, strings.Join(servedModes(), ", "))}
+	if o.mode != "" {
+		if err := checkOneOf("proxy-mode", servedModes(), o.mode); err != nil {
+			return err
+		}
 	}
 	if o.wait < 0 {
 		return usageError{fmt.Errorf("--wait %s is negative", o.wait)}
 	}
-	for _, group := range o.skip {
-		if !slices.Contains(check.Groups(), group) {
-			return usageError{fmt.Errorf("--skip: there is no group %q; there are %s", group, strings.Join(check.Groups(), ", "))}
-		}
-	}
-	return nil
+	return checkOneOf("skip", check.Groups(), o.skip...)
 }
 
 // load returns the configuration of the proxy to check.

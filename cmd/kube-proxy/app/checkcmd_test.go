@@ -18,10 +18,10 @@ func TestCheckUsage(t *testing.T) {
 		args []string
 		errs string
 	}{
-		{[]string{"-o", "xml"}, "none of text, json, yaml"},
+		{[]string{"-o", "xml"}, "is not one of text, json, yaml"},
 		{[]string{"--proxy-mode", "ipvs"}, `"ipvs" is not one of iptables, nftables`},
 		{[]string{"--wait", "-1s"}, "--wait -1s is negative"},
-		{[]string{"--skip", "everything"}, `there is no group "everything"; there are kernel, tools`},
+		{[]string{"--skip", "everything"}, `--skip "everything" is not one of kernel, tools`},
 		{[]string{"--config", bad}, "is not YAML"},
 		{[]string{"--config", bad + "s"}, "no such file"},
 		{[]string{"--kubeconfig", bad + "s"}, "or --skip api"},

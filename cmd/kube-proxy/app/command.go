@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -60,7 +61,7 @@ The configuration is a file (--config), or else the flags. With --config, flags 
 		_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	setHelp(command, groups)
-	command.AddCommand(newServiceCommand(), newConnectionCommand(), newTraceCommand(), newRenderCommand(), newDriftCommand(), newAnalyzeCommand(), newCheckCommand(),
+	command.AddCommand(newServiceCommand(), newExplainCommand(), newTraceCommand(), newRenderCommand(), newDriftCommand(), newAnalyzeCommand(), newCheckCommand(),
 		newAuditCommand(), newConfigCommand(), newVersionCommand())
 	return command
 }
@@ -75,6 +76,16 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		hint = "; did you mean " + strings.Join(similar, " or ") + "?"
 	}
 	return usageError{fmt.Errorf("unknown command or argument %q for %q%s", args[0], cmd.CommandPath(), hint)}
+}
+
+// checkOneOf returns a usage error if a flag has a value that is not one of those it accepts.
+func checkOneOf(flag string, accepted []string, values ...string) error {
+	for _, value := range values {
+		if !slices.Contains(accepted, value) {
+			return usageError{fmt.Errorf("--%s %q is not one of %s", flag, value, strings.Join(accepted, ", "))}
+		}
+	}
+	return nil
 }
 
 // runProxy runs the proxy with the parsed flags.

@@ -26,7 +26,7 @@ func newConfigCommand() *cobra.Command {
 
 		SuggestionsMinimumDistance: 2,
 	}
-	command.AddCommand(newConvertCommand(), newValidateCommand(), newDefaultsCommand(), newExplainCommand(), newGatesCommand())
+	command.AddCommand(newConvertCommand(), newValidateCommand(), newDefaultsCommand(), newConfigExplainCommand(), newGatesCommand())
 	return command
 }
 
@@ -89,7 +89,7 @@ FILE may also be a ConfigMap with a configuration in its data, or a List with su
 	return command
 }
 
-// convert writes a file in another version and tells what is lost.
+// convert writes a file in another version, and reports what that version cannot express.
 func convert(cmd *cobra.Command, from, to, output string) error {
 	l, err := loadValidConfig(cmd, from)
 	if err != nil {
@@ -141,8 +141,8 @@ func newDefaultsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "defaults [--version VERSION] [-o yaml|json]",
 		Short: "Print the default configuration",
-		Long: `Prints the default configuration of a version, every field spelled out. The two versions do not have the same defaults;
-a comment in YAML says where they differ. Where no file is given with --config, those of v1alpha1 hold, as for
+		Long: `Prints the default configuration of a version, with every field. The two versions have different defaults;
+in YAML, a comment lists the differences. Without --config, the defaults of v1alpha1 apply, as for
 Kubernetes' flags.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// TestKernelCounters connects to a node port on localhost in iptables mode: the metrics tell how often, also after a restart,
-// and in either variant of iptables. In nftables mode there are no such metrics.
+// TestKernelCounters connects to a node port on localhost in iptables mode: the metrics count the connections,
+// also after a restart, and in either variant of iptables. In nftables mode there are no such metrics.
 func TestKernelCounters(t *testing.T) {
 	w := newTrial(t)
 	for _, test := range []struct {
@@ -20,7 +20,7 @@ func TestKernelCounters(t *testing.T) {
 		// legacy leaves a kubelet's hint that the node uses that variant.
 		legacy      bool
 		connections int
-		// accepted and dropped are what the metrics say then.
+		// accepted and dropped are the values of the metrics then.
 		accepted, dropped string
 	}{
 		{"nft", "iptables", false, 3, "3", "0"},

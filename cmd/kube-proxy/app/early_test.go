@@ -25,8 +25,8 @@ var earlyIPs = map[netns.Family][3]string{
 	netns.IPv6: {"fd00:10:96::20", "fd00:192::20", "fd00:192::21"},
 }
 
-// TestKernelEarlyClients: a TCP client whose first SYN was sent before its Service was served is served at one of the
-// next. A SYN that no rule translates leaves an entry that the client's next ones would meet for two minutes.
+// TestKernelEarlyClients checks that a TCP client that sends its first SYN before its Service is served gets an answer to one of
+// the retransmissions. A SYN that no rule translates leaves a conntrack entry for two minutes, which would also apply to these.
 func TestKernelEarlyClients(t *testing.T) {
 	for mode, open := range opens(t) {
 		t.Run(string(mode), func(t *testing.T) {
@@ -114,13 +114,13 @@ func (w *udpWorld) callEarly(callers []*netns.Host, endpoint *netns.Host) {
 	w.serveEarly(endpoint)
 }
 
-// unanswering waits until the Service of the test before is gone, or serves the callers no longer.
+// unanswering waits until the Service of the previous test is gone, or does not serve the callers any more.
 func (w *udpWorld) unanswering(callers []*netns.Host) {
 	w.Helper()
 	for _, from := range callers {
 		for _, family := range netns.Families() {
 			probe := netns.Probe{From: from, To: netip.AddrPortFrom(netip.MustParseAddr(earlyIPs[family][1]), 53)}
-			w.wait(probe.String()+" to be in vain", func() bool { return probe.Send().Verdict == netns.Dropped })
+			w.wait(probe.String()+" to be dropped", func() bool { return probe.Send().Verdict == netns.Dropped })
 		}
 	}
 }

@@ -2,185 +2,153 @@ package app
 
 import (
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/explain"
-	"github.com/seed-11a05479/kube-proxy/pkg/features"
-	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect/pods"
 )
 
+// The exit codes of "kube-proxy explain", beside those of all commands.
+const (
+	exitRefused  = 3
+	exitNotOurs  = 4
+	exitDisagree = 5
+)
+
+// maxTries bounds --try.
+const maxTries = 1000
+
+// explainOptions are the flags of "kube-proxy explain".
+type explainOptions struct {
+	readerOptions
+	connection  inspect.Connection
+	try         int
+	output      string
+	checkOutput func() error
+}
+
 func newExplainCommand() *cobra.Command {
-	var markdown bool
+	opts := &explainOptions{}
 	command := &cobra.Command{
-		Use:     "explain [FIELD]",
-		Short:   "Describe a field, with its unit and default",
-		Long:    "Describes a field, with its unit and default. Without FIELD it lists all fields. Names of v1alpha1 are accepted too.",
-		Example: "  kube-proxy config explain linux.conntrack.maxPerCore",
-		Args:    usageArgs(cobra.MaximumNArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			fields, err := explain.Fields()
-			if err != nil {
-				return err
-			}
-			out := cmd.OutOrStdout()
-			switch {
-			case markdown:
-				fmt.Fprint(out, explain.Markdown(fields, flagFor))
-			case len(args) == 0:
-				printFields(out, fields)
-			default:
-				field, within, err := explain.Find(fields, args[0])
-				if err != nil {
-					return err
-				}
-				printField(out, field)
-				printFields(out, within)
-			}
-			return nil
-		},
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			fields, err := explain.Fields()
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveError
-			}
-			var paths []string
-			for _, f := range fields {
-				paths = append(paths, f.Path)
-			}
-			return paths, cobra.ShellCompDirectiveNoFileComp
-		},
+		Use:   "explain --from POD|IP|node|external --to IP:PORT[/PROTOCOL]|NAMESPACE/NAME[:PORT]",
+		Short: "Explain where a connection goes, step by step",
+		Long: `Explains what happens to a new connection: which Service has the destination address, the traffic policy, the endpoints that it
+may be sent to, whether its source address is replaced, and why. The answer is computed from the plan of the proxy; nothing is
+sent. With --try, connections are sent from this node, and the results are compared with the explanation.
+
+--from is an IP address, a pod as NAMESPACE/POD (found through the API server, as kubectl does), node, or external: a client
+outside the cluster. --to is an address with a port, or a Service: then the address is its cluster IP, or for external
+clients a load balancer IP, an external IP or a node port. PROTOCOL is tcp, udp or sctp.
+` + readerHelp + `
+
+Exits with 0 if the connection is sent to an endpoint, with 3 if it is rejected or dropped, with 4 if the proxy leaves it
+alone, with 5 if --try had another result than explained, and with 1 or 2 if there is no answer.`,
+		Example: `  kube-proxy explain --from 10.244.1.3 --to 10.96.0.10:80
+  kube-proxy explain --from external --to default/web:http
+  kube-proxy explain --to default/web --try 20`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd) },
 	}
-	command.Flags().BoolVar(&markdown, "markdown", false, "Write the whole reference as Markdown (docs/config.md).")
+	opts.addFlags(command)
+	command.Flags().StringVar(&opts.connection.From, "from", "node", "`source` of the connection.")
+	command.Flags().StringVar(&opts.connection.To, "to", "", "`destination` of the connection.")
+	command.Flags().StringVar(&opts.connection.Interface, "interface", "", "`name` of the node's interface that the connection arrives on, if the proxy detects local traffic by it.")
+	command.Flags().IntVar(&opts.try, "try", 0, "`number` of connections to send from this node, at most 1000.")
+	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	return command
 }
 
-// printField prints the description of one field.
-func printField(out io.Writer, f explain.Field) {
-	fmt.Fprintf(out, "FIELD:    %s <%s>\n", f.Path, f.Type)
-	def := f.Default
-	if f.OldDefault != "" {
-		def = fmt.Sprintf("%s (%s in v1alpha1 and without --config)", f.Default, f.OldDefault)
+// check returns a usage error for flags that are missing or contradict each other.
+func (o *explainOptions) check() error {
+	switch {
+	case o.connection.To == "":
+		return usageError{fmt.Errorf("--to is missing: give IP:PORT or NAMESPACE/NAME")}
+	case o.try < 0 || o.try > maxTries:
+		return usageError{fmt.Errorf("--try %d is not between 0 and %d", o.try, maxTries)}
+	case o.try > 0 && (o.connection.From != "node" || !o.running()):
+		return usageError{fmt.Errorf("--try sends connections from this node: it needs --from node and a running proxy")}
 	}
-	for _, row := range [][2]string{{"DEFAULT", def}, {"FLAG", flagFor(f.Path)}} {
-		if row[1] != "" {
-			fmt.Fprintf(out, "%-9s %s\n", row[0]+":", row[1])
+	return o.checkOutput()
+}
+
+// run explains the connection, and with --try sends some.
+func (o *explainOptions) run(cmd *cobra.Command) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	reader, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	if err := o.findPod(cmd); err != nil {
+		return err
+	}
+	explanation, err := reader.Explain(cmd.Context(), o.connection)
+	if err != nil {
+		return err
+	}
+	if err := o.print(cmd, explanation); err != nil {
+		return err
+	}
+	if o.try > 0 {
+		if err := tryConnections(cmd, reader, explanation, o.try); err != nil {
+			return err
 		}
 	}
-	if f.V1alpha1 != f.Path && f.V1alpha1 != "" {
-		fmt.Fprintf(out, "V1ALPHA1: %s\n", f.V1alpha1)
-	}
-	fmt.Fprintf(out, "\n%s\n", terminal.Wrap(f.Doc, 100))
+	return verdictCode(explanation)
 }
 
-// printFields prints a list of fields, one on each line.
-func printFields(out io.Writer, fields []explain.Field) {
-	if len(fields) == 0 {
-		return
+// print prints an explanation in the chosen format.
+func (o *explainOptions) print(cmd *cobra.Command, e *v1alpha1.Explanation) error {
+	if o.output != outputText {
+		return printObject(cmd.OutOrStdout(), o.output, e)
 	}
-	fmt.Fprintln(out, "\nFIELDS:")
-	for _, f := range fields {
-		def := ""
-		if f.Default != "" {
-			def = " (default " + f.Default + ")"
-		}
-		fmt.Fprintf(out, "  %s <%s>%s\n", f.Path, f.Type, def)
+	return printer(cmd).PrintExplanation(cmd.OutOrStdout(), e)
+}
+
+// tryConnections sends n connections and prints their results.
+func tryConnections(cmd *cobra.Command, reader inspect.Reader, e *v1alpha1.Explanation, n int) error {
+	trial, err := inspect.Try(cmd.Context(), reader, e, n)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprint(cmd.OutOrStdout(), trial); err != nil {
+		return err
+	}
+	if !trial.Agrees() {
+		return exitCode{exitDisagree, nil}
+	}
+	return nil
+}
+
+// verdictCode ends the command with the exit code of a verdict.
+func verdictCode(e *v1alpha1.Explanation) error {
+	switch e.Verdict {
+	case v1alpha1.VerdictBalance:
+		return nil
+	case v1alpha1.VerdictPass:
+		return exitCode{exitNotOurs, nil}
+	default:
+		return exitCode{exitRefused, nil}
 	}
 }
 
-// flagFor returns the flags that set the field at a path, or "".
-func flagFor(path string) string {
-	var names []string
-	groups := newOptions().flagSets()
-	for _, group := range groups.Order {
-		groups.FlagSets[group].VisitAll(func(f *pflag.Flag) {
-			if deprecation(f.Name) == "" && (fieldOf(f.Name) == path || loggingFieldOf(f.Name) == path) {
-				names = append(names, "--"+f.Name)
-			}
-		})
+// findPod replaces a pod as the source by its address, which it asks the API server for.
+func (o *explainOptions) findPod(cmd *cobra.Command) error {
+	namespace, pod, ok := pods.ParseName(o.connection.From)
+	if !ok {
+		return nil
 	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
-}
-
-func newGatesCommand() *cobra.Command {
-	var markdown bool
-	var output string
-	var check func() error
-	command := &cobra.Command{
-		Use:   "feature-gates [-o text|json|yaml]",
-		Short: "List the feature gates with stage, default, effect and planned end",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := check(); err != nil {
-				return err
-			}
-			out := cmd.OutOrStdout()
-			if markdown {
-				fmt.Fprint(out, gatesMarkdown())
-				return nil
-			}
-			if output != outputText {
-				return printGates(out, output)
-			}
-			for _, gate := range features.Describe() {
-				fmt.Fprintf(out, "%s\n%s\nPlanned end: %s.\n\n", gate, terminal.Wrap(gate.Effect, 100), gate.End)
-			}
-			return nil
-		},
+	if o.manifests != "" {
+		return usageError{fmt.Errorf("--from %s/%s: manifests have no pods with addresses; give the pod's IP address", namespace, pod)}
 	}
-	command.Flags().BoolVar(&markdown, "markdown", false, "Write the list as Markdown (docs/feature-gates.md).")
-	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
-	return command
-}
-
-// gate is a feature gate as it is printed in JSON and YAML.
-type gate struct {
-	Name    string `json:"name"`
-	Stage   string `json:"stage"`
-	Default bool   `json:"default"`
-	Effect  string `json:"effect"`
-	End     string `json:"plannedEnd"`
-}
-
-// printGates prints all gates as one object.
-func printGates(out io.Writer, output string) error {
-	var gates []gate
-	for _, g := range features.Describe() {
-		gates = append(gates, gate{g.Name, g.Stage, g.Default, g.Effect, g.End})
+	client, err := restConfig(o.kubeconfig, o.context, "kube-proxy")
+	if err != nil {
+		return fmt.Errorf("find pod %s/%s: %w, or the pod's IP address as --from", namespace, pod, err)
 	}
-	return printObject(out, output, map[string]any{"kind": "FeatureGateList", "version": "v1", "items": gates})
-}
-
-// gatesMarkdown writes docs/feature-gates.md.
-func gatesMarkdown() string {
-	var b strings.Builder
-	b.WriteString(`# Feature gates
-
-Generated from pkg/features; do not edit.
-
-Set gates with featureGates in the configuration file, or with --feature-gates if there is no file. They are read once, at
-start. A gate that Kubernetes has and this proxy does not use is accepted with a warning, because shared configurations may set
-it; an unknown gate is an error. The page /flagz of the metrics server shows the gates in force as feature-gates.
-
-| gate | stage | default | planned end | effect |
-|---|---|---|---|---|
-`)
-	for _, gate := range features.Describe() {
-		fmt.Fprintf(&b, "| %s | %s | %t | %s | %s |\n", gate.Name, gate.Stage, gate.Default, gate.End, gate.Effect)
-	}
-	return b.String()
-}
-
-// gateLines lists the gates for --help, one a line.
-func gateLines() string {
-	var lines []string
-	for _, gate := range features.Describe() {
-		lines = append(lines, gate.String())
-	}
-	return strings.Join(lines, "\n")
+	o.connection.From, err = pods.Find(cmd.Context(), client, namespace, pod, strings.HasPrefix(o.connection.To, "["))
+	return err
 }

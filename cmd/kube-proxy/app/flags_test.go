@@ -85,7 +85,7 @@ func flagRows() map[string]flagRow {
 	}
 }
 
-// TestFlags proves that there are all flags and no others, with their defaults, and that each sets its field and no
+// TestFlags checks that the flags are exactly those of the table, with their defaults, and that each sets its field and no
 // other one.
 func TestFlags(t *testing.T) {
 	if runtime.GOOS == "windows" {
@@ -138,14 +138,14 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// configOf gives the unchecked configuration of a command line.
+// configOf returns the configuration of a command line, which is not validated.
 func configOf(t *testing.T, args ...string) *config.KubeProxyConfiguration {
 	t.Helper()
 	opts, flags := parse(t, args...)
 	return opts.fromFlags(flags)
 }
 
-// leaves gives every value of a configuration as it is written in v1alpha2, by its path.
+// leaves returns every value of a configuration as it is written in v1alpha2, by its path.
 func leaves(t *testing.T, cfg *config.KubeProxyConfiguration) map[string]string {
 	t.Helper()
 	data, err := configfile.Encode(cfg, v1alpha2.Version)
@@ -171,7 +171,7 @@ func leaves(t *testing.T, cfg *config.KubeProxyConfiguration) map[string]string 
 	return all
 }
 
-// TestFlagsInConcert proves what flags mean that stand for several fields, or for one together.
+// TestFlagsInConcert checks flags that set several fields, and fields that several flags set.
 func TestFlagsInConcert(t *testing.T) {
 	tests := []struct {
 		args []string
@@ -199,7 +199,7 @@ func TestFlagsInConcert(t *testing.T) {
 	}
 }
 
-// TestPrecedence proves what counts beside a file, and that what does not count is named.
+// TestPrecedence checks which flags count besides --config, and that a warning names those that are ignored.
 func TestPrecedence(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "config")
 	content := "apiVersion: kubeproxy.config.k8s.io/v1alpha2\nkind: KubeProxyConfiguration\nhostnameOverride: file\n" +
@@ -235,7 +235,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestErrorsNameFlags proves that what is wrong is told by the name of the flag, all at once.
+// TestErrorsNameFlags checks that one error lists all invalid flags by name.
 func TestErrorsNameFlags(t *testing.T) {
 	_, err := load(t, "--oom-score-adj=4000", "--bind-address=host", "--cluster-cidr=x", "--proxy-mode=userspace", "--healthz-port=70000",
 		"--ipvs-min-sync-period=1s", "--iptables-min-sync-period=1h", "--feature-gates=NoSuch=true", "--logging-format=xml")
@@ -253,7 +253,7 @@ func TestErrorsNameFlags(t *testing.T) {
 	}
 }
 
-// TestNodeName proves where the node's name comes from.
+// TestNodeName checks where the node's name comes from.
 func TestNodeName(t *testing.T) {
 	host := func() (string, error) { return "Host.Example ", nil }
 	for override, want := range maps.All(map[string]string{"": "host.example", " Node-1\n": "node-1"}) {
@@ -269,7 +269,7 @@ func TestNodeName(t *testing.T) {
 	}
 }
 
-// TestGatesAgree proves that --help, the reference, the subcommand and /flagz tell the same of every gate.
+// TestGatesAgree checks that --help, the reference, the subcommand and /flagz describe every gate alike.
 func TestGatesAgree(t *testing.T) {
 	var help bytes.Buffer
 	if code := Run([]string{"--help"}, &help, io.Discard); code != 0 {
@@ -293,11 +293,11 @@ func TestGatesAgree(t *testing.T) {
 	for _, gate := range features.Describe() {
 		inForce := fmt.Sprintf("%s=%t", gate.Name, gate.Default || gate.Name == "AllowServiceExternalIPs")
 		for where, text := range map[string]struct{ in, want string }{
-			"--help":             {help.String(), gate.Name + "=true|false (" + gate.Stage + ", default "},
-			"feature-gates":      {listed, gate.End},
-			"docs":               {string(reference), fmt.Sprintf("| %s | %s | %t | %s | %s |", gate.Name, gate.Stage, gate.Default, gate.End, gate.Effect)},
-			"/flagz":             {"," + page + ",", "," + inForce + ","},
-			"help tells default": {help.String(), gate.String()},
+			"--help":               {help.String(), gate.Name + "=true|false (" + gate.Stage + ", default "},
+			"feature-gates":        {listed, gate.End},
+			"docs":                 {string(reference), fmt.Sprintf("| %s | %s | %t | %s | %s |", gate.Name, gate.Stage, gate.Default, gate.End, gate.Effect)},
+			"/flagz":               {"," + page + ",", "," + inForce + ","},
+			"help has the default": {help.String(), gate.String()},
 		} {
 			if !strings.Contains(text.in, text.want) {
 				t.Errorf("%s: no %q in\n%s", where, text.want, text.in)

@@ -85,7 +85,7 @@ func logged(lines []map[string]any, message string) map[string]any {
 	return lines[i]
 }
 
-// TestKernelFollowConfig proves that a ConfigMap's swap does not end the process, that SIGTERM ends it with 0 and a line in
+// TestKernelFollowConfig checks that a ConfigMap's swap does not end the process, that SIGTERM ends it with 0 and a line in
 // the log, that a file written in place ends it with 1, and that all of it is logged in JSON, the fatal error too.
 func TestKernelFollowConfig(t *testing.T) {
 	w := newTrial(t)

@@ -17,69 +17,24 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// inspectedServices are a Service with an endpoint that is not ready beside one that is, one without endpoints, one whose
-// endpoint's port is closed, one whose slice misspells the port, and a slice without a Service.
-const inspectedServices = `apiVersion: v1
-kind: Service
-metadata: {name: shop, namespace: default}
-spec:
-  clusterIP: 10.96.0.20
-  ports: [{name: http, port: 80}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: shop-1, namespace: default, labels: {kubernetes.io/service-name: shop}}
-addressType: IPv4
-ports: [{name: http, port: 8080}]
-endpoints:
-- {addresses: [10.244.2.2], nodeName: node2}
-- {addresses: [10.244.2.3], nodeName: node2, conditions: {ready: false}}
----
-apiVersion: v1
-kind: Service
-metadata: {name: gone, namespace: default}
-spec:
-  clusterIP: 10.96.0.21
-  ports: [{name: http, port: 80}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: closed, namespace: default}
-spec:
-  clusterIP: 10.96.0.22
-  ports: [{name: http, port: 80}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: closed-1, namespace: default, labels: {kubernetes.io/service-name: closed}}
-addressType: IPv4
-ports: [{name: http, port: 9999}]
-endpoints: [{addresses: [10.244.2.2], nodeName: node2}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: typo, namespace: default}
-spec:
-  clusterIP: 10.96.0.23
-  ports: [{name: http, port: 80}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: typo-1, namespace: default, labels: {kubernetes.io/service-name: typo}}
-addressType: IPv4
-ports: [{name: htpp, port: 8080}]
-endpoints: [{addresses: [10.244.2.2], nodeName: node2}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: stray-1, namespace: default, labels: {kubernetes.io/service-name: stray}}
-addressType: IPv4
-ports: [{name: http, port: 8080}]
-endpoints: [{addresses: [10.244.2.2], nodeName: node2}]
-`
+// inspectedServices returns the manifests of a Service with an endpoint that is not ready beside one that is, one without
+// endpoints, one whose endpoint's port is closed, one whose slice misspells the port, and a slice without a Service.
+func inspectedServices() string {
+	const http, other = "{name: http, port: 8080}", "{addresses: [10.244.2.2], nodeName: node2}"
+	web := func(name, clusterIP string) string {
+		return clusters.Service("default/"+name, "clusterIP: "+clusterIP+", ports: [{name: http, port: 80}]")
+	}
+	return web("shop", "10.96.0.20") +
+		clusters.Slice("default/shop", "shop-1", http, other, "{addresses: [10.244.2.3], nodeName: node2, conditions: {ready: false}}") +
+		web("gone", "10.96.0.21") +
+		web("closed", "10.96.0.22") + clusters.Slice("default/closed", "closed-1", "{name: http, port: 9999}", other) +
+		web("typo", "10.96.0.23") + clusters.Slice("default/typo", "typo-1", "{name: htpp, port: 8080}", other) +
+		clusters.Slice("default/stray", "stray-1", http, other)
+}
 
 // command runs the program in node1 and returns its output and exit code.
 func (w *trial) command(args ...string) (output string, code int) {
@@ -126,7 +81,7 @@ func (w *trial) service(name string) (s v1alpha1.Service) {
 // and explain what real connections do. It checks, too, that only this machine can ask.
 func TestKernelInspect(t *testing.T) {
 	w := newTrial(t)
-	mustWrite(filepath.Join(w.dir, "inspected.yaml"), inspectedServices)
+	mustWrite(filepath.Join(w.dir, "inspected.yaml"), inspectedServices())
 	w.prints(1, []string{"no kube-proxy answers at http://127.0.0.1:10249", "--server", "--manifests"}, "service", "list")
 	for _, test := range []struct {
 		name   string
@@ -147,7 +102,7 @@ func TestKernelInspect(t *testing.T) {
 	}
 }
 
-// inspect connects and asks.
+// inspect opens connections and runs the commands.
 func (w *trial) inspect(mode string) {
 	w.Helper()
 	connect := func(to string, n int, want netns.Verdict) {
@@ -190,7 +145,7 @@ func (w *trial) rules(mode config.ProxyMode, legacy bool) {
 	w.Helper()
 	other, shown := config.ProxyModeIPTables, "table ip kube-proxy {"
 	tamper := []string{"nft", "add", "rule", "ip", "kube-proxy", "nat-prerouting", "counter"}
-	differs, repaired := []string{"IPv4, table ip kube-proxy", "are not those that this version writes"}, "chain nat-prerouting was changed"
+	differs, repaired := []string{"IPv4, chain nat-prerouting\n- counter\n"}, "chain nat-prerouting was changed"
 	if mode == config.ProxyModeIPTables {
 		other, shown = config.ProxyModeNFTables, "*nat\n:KUBE-"
 		tamper = []string{"iptables-nft", "-t", "nat", "-A", "KUBE-SERVICES", "-s", "192.0.2.9/32", "-j", "RETURN"}
@@ -201,7 +156,7 @@ func (w *trial) rules(mode config.ProxyMode, legacy bool) {
 	}
 	w.prints(0, []string{"# IPv4\n", shown, "# IPv6\n", "10.244.2.2", "default/shop:http"}, "render")
 	w.prints(0, []string{`"mode": "` + string(other) + `"`}, "render", "--mode", string(other), "-o", "json")
-	w.prints(2, []string{`--mode "ebpf" is none of`}, "render", "--mode", "ebpf")
+	w.prints(2, []string{`--mode "ebpf" is not one of`}, "render", "--mode", "ebpf")
 	w.prints(0, []string{"The kernel has the rules of mode " + string(mode)}, "render", "--diff")
 	w.prints(3, []string{"does not have it"}, "render", "--diff", "--mode", string(other))
 	w.prints(0, []string{"No other program has changed the rules"}, "drift")
@@ -268,5 +223,42 @@ func (w *trial) guarded(mode string) {
 				w.Errorf("%s%s from %s: %s, want %d: %s, %v", test.to, path, test.from.Name, response.Status, test.want, body, err)
 			}
 		}
+	}
+}
+
+// TestKernelMetricsOff checks that an empty metricsBindAddress turns off the API, the status page and the metrics, which any
+// process on the node could read, and that the proxy is healthy without them.
+func TestKernelMetricsOff(t *testing.T) {
+	w := newTrial(t)
+	path := filepath.Join(t.TempDir(), "config.conf")
+	mustWrite(path, latestHead+"mode: nftables\nmetricsBindAddress: \"\"\nnodeIPOverride: ["+w.lab.Node1.IPv4.String()+"]\n")
+	cmd := w.lab.Node1.Command(w.program, "--manifests", w.dir, "--hostname-override", "node1", "--config", path)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cmd.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	client := http.Client{Transport: &http.Transport{DialContext: w.lab.Node1.Dial, DisableKeepAlives: true}}
+	get := func(url string) (code int, err error) {
+		response, err := client.Get(url)
+		if err != nil {
+			return 0, err
+		}
+		return response.StatusCode, response.Body.Close()
+	}
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		code, err := get("http://127.0.0.1:10256/healthz")
+		if code == http.StatusOK {
+			break
+		}
+		if time.Since(began) > patience {
+			t.Fatalf("/healthz answers with %d, %v after %s", code, err, patience)
+		}
+	}
+	if code, err := get("http://127.0.0.1:10249/"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("the metrics' address answers with %d, %v; want a refused connection", code, err)
 	}
 }

@@ -25,9 +25,9 @@ func TestKernelLocalhostNodePorts(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		flags []string
-		tcp   string // who answers TCP; nobody where it is ""
+		tcp   string // who answers TCP; "" if nobody does
 		rest  string // who answers UDP and SCTP
-		// counted are the packets of TCP and of UDP that the metric tells at least, or none of: the kernel may send one
+		// counted are the packets of TCP and of UDP that the metric counts at least, or 0 if none: the kernel may send one
 		// twice. It is -1 where there is no such metric.
 		tcpCounted, udpCounted int
 	}{

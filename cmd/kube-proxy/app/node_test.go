@@ -45,7 +45,7 @@ func (w *nodeTrial) start(mode config.ProxyMode, flags ...string) {
 	}
 	w.ended = make(chan struct{})
 	go func() {
-		_ = w.cmd.Wait() // returns the same when it is asked again
+		_ = w.cmd.Wait() // a second call returns the same
 		close(w.ended)
 	}()
 	w.Cleanup(func() {
@@ -54,7 +54,7 @@ func (w *nodeTrial) start(mode config.ProxyMode, flags ...string) {
 			w.Error("kube-proxy ended by itself")
 		default:
 		}
-		_ = w.cmd.Kill() // fails where it has ended
+		_ = w.cmd.Kill() // fails if it has ended
 		<-w.ended
 		if w.Failed() {
 			w.Log(w.log.String())
@@ -72,7 +72,7 @@ func (w *nodeTrial) listen() {
 	w.api.serve(w.T, listener)
 }
 
-// waits asks /healthz until it answers with the code, and waits for something in these words; empty is for nothing.
+// waits polls /healthz until it answers with the code, and waitingFor contains these words; empty means that it is empty.
 func (w *nodeTrial) waits(code int, words string) {
 	w.Helper()
 	client := http.Client{Transport: &http.Transport{DialContext: w.lab.Node1.Dial, DisableKeepAlives: true}, Timeout: patience}
@@ -128,8 +128,8 @@ func newNodeTrial(t *testing.T) *nodeTrial {
 	return w
 }
 
-// TestKernelNode starts the proxy, in each mode, in a cluster whose API server does not answer yet, and does not know the
-// Node after that, whose Node has no addresses at first, and is deleted and created again with others. From the first sync
+// TestKernelNode starts the proxy, in each mode, while the API server does not answer yet. Then the Node does not exist, has no
+// addresses at first, and is deleted and created again with others. From the first sync
 // on no connection to a cluster IP fails, and node ports are served as soon as their addresses are known.
 func TestKernelNode(t *testing.T) {
 	for _, mode := range []config.ProxyMode{config.ProxyModeNFTables, config.ProxyModeIPTables} {

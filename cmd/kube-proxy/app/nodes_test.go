@@ -36,14 +36,14 @@ func parse(t *testing.T, args ...string) (*options, *pflag.FlagSet) {
 	return opts, flags
 }
 
-// load gives the configuration of a command line.
+// load returns the configuration of a command line.
 func load(t *testing.T, args ...string) (*loaded, error) {
 	t.Helper()
 	opts, flags := parse(t, args...)
 	return opts.load(flags)
 }
 
-// installed is what the command line of a node must mean.
+// installed is the configuration that a node's command line must result in.
 type installed struct {
 	expect   func(cfg *config.KubeProxyConfiguration) // sets what differs from v1alpha1's defaults
 	warnings []string
@@ -109,8 +109,8 @@ func nodes() map[string]installed {
 	}
 }
 
-// TestNodes proves that command lines and files in the shape that installers give to their nodes are accepted, mean
-// what they meant, and come through both conversions unchanged.
+// TestNodes checks that command lines and files as installers write them are accepted, have the same meaning as in kube-proxy,
+// and do not change when they are converted to either version.
 func TestNodes(t *testing.T) {
 	tests := nodes()
 	directories, err := os.ReadDir("testdata/nodes")

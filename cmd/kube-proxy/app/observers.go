@@ -60,25 +60,26 @@ func (p *process) checker(watch *node.Watch, measured *metrics.Metrics) *health.
 // observers makes all others, and returns them with checker and measured.
 func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checker *health.Checker, measured *metrics.Metrics) []proxy.Observer {
 	logger, realClock := klog.FromContext(ctx), clock.RealClock{}
+	others := rivalModes(p.others)
 	all := []proxy.Observer{
 		checker,
 		measured,
 		externalips.New(externalips.Config{Recorder: recorder, Counted: measured.ExternalIPs, Logger: logger}),
-		contest.New(contest.Config{Recorder: recorder, Logger: logger}),
+		contest.New(recorder, logger),
 		refusals.New(recorder, logger),
 		changelog.New(logger),
 		rivals.New(rivals.Config{
-			Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Seen: measured.OtherProxySeen,
+			Mode: string(p.cfg.EffectiveMode()), Others: others, Seen: measured.OtherProxySeen,
 			Processes: func() ([]int, error) { return netlock.Processes("kube-proxy") }, Logger: logger,
 		}),
 		health.NewServices(health.ServicesConfig{
 			Families: p.families.All, AllAddresses: p.planning.NodePorts.Everywhere, Healthy: checker.Healthy,
 			Recorder: recorder, Clock: realClock,
 		}),
-		proxy.NewAfterSync(func(ctx context.Context) { removeOthers(ctx, p.others) }),
+		proxy.NewAfterSync(func(ctx context.Context) { rivals.Remove(ctx, others) }),
 		proxy.NewAfterSync(func(ctx context.Context) {
 			if err := p.tuner.ApplyMissing(ctx); err != nil {
-				klog.FromContext(ctx).Error(err, "Connection tracking is not configured; Services are served all the same")
+				klog.FromContext(ctx).Error(err, "Cannot configure connection tracking; Services are served without it")
 			}
 		}),
 	}

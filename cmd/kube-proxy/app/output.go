@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,12 +25,7 @@ const (
 func outputFlag(command *cobra.Command, output *string, formats ...string) (check func() error) {
 	command.Flags().StringVarP(output, "output", "o", formats[0], "`format`: "+strings.Join(formats, ", ")+".")
 	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-	return func() error {
-		if slices.Contains(formats, *output) {
-			return nil
-		}
-		return usageError{fmt.Errorf("--output %q is none of %s", *output, strings.Join(formats, ", "))}
-	}
+	return func() error { return checkOneOf("output", formats, *output) }
 }
 
 // printObject prints a value as JSON or YAML.

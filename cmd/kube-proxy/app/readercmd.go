@@ -102,12 +102,12 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	addrs, network := thisMachine()
+	machine, network := thisMachine()
 	var objects source.Source
 	if o.manifests != "" {
-		objects = manifests.New(o.manifests, name, addrs...)
+		objects = manifests.New(o.manifests, name, machine)
 	} else {
-		client, err := restConfig(o.kubeconfig, o.context)
+		client, err := restConfig(o.kubeconfig, o.context, "kube-proxy")
 		if err != nil {
 			return nil, err
 		}
@@ -149,24 +149,24 @@ func (o *readerOptions) rules(cfg *config.KubeProxyConfiguration) view.Rules {
 	return view.Rules{Mode: string(cfg.EffectiveMode()), Renderers: renderers(cfg, backend.CounterLimits{}), Families: families}
 }
 
-// restConfig finds the API server as kubectl does.
-func restConfig(kubeconfig, context string) (*rest.Config, error) {
+// restConfig finds the API server as kubectl does, or as a pod. kubeconfig and context may be empty.
+func restConfig(kubeconfig, context, userAgent string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
 	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: %w; give --kubeconfig", err)
 	}
-	return rest.AddUserAgent(client, "kube-proxy"), nil
+	return rest.AddUserAgent(client, userAgent), nil
 }
 
 // printer returns how text is printed for a command: as wide as its terminal, if it has one.
-func printer(cmd *cobra.Command) inspect.Print {
+func printer(cmd *cobra.Command) inspect.Printer {
 	width, _, err := term.TerminalSize(cmd.OutOrStdout())
 	if err != nil {
 		width = 0
 	}
-	return inspect.Print{Width: width}
+	return inspect.Printer{Width: width}
 }
 
 // isTerminal reports whether out is a terminal.

@@ -26,7 +26,7 @@ func newRehearseCommand() *cobra.Command {
 	opts := &rehearseOptions{}
 	command := &cobra.Command{
 		Use: "rehearse", Hidden: true, Args: noArgs,
-		Short: "Write the rules of a mode in a network namespace that nobody uses",
+		Short: "Write the rules of a mode into an unused network namespace",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return opts.run(cmd) },
 	}
 	flags := command.Flags()

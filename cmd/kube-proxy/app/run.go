@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 	conntracktable "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cpus"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
@@ -99,7 +101,7 @@ func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts ru
 		All: families, Required: cfg.IPFamilyPolicy == config.IPFamilyPolicyRequireDualStack, FirstRequired: len(addrs) > 0,
 	}
 	p.builder = cluster.NewBuilder(p.name, addrs...)
-	p.tuner = tuning.New(sysctl.Kernel{}, conntrackSettings(&cfg.Linux.Conntrack).Settings(tuning.CPUs(os.DirFS("/sys"))))
+	p.tuner = tuning.New(sysctl.Kernel{}, conntrackSettings(&cfg.Linux.Conntrack).Settings(cpus.Online(os.DirFS("/sys"))))
 	return p, p.checkFamilies(ctx)
 }
 
@@ -130,7 +132,7 @@ func (p *process) initialize(ctx context.Context) error {
 
 // run constructs everything in the order of dependence, and serves until ctx ends.
 func (p *process) run(ctx context.Context) (err error) {
-	started, finishColdStart := time.Now(), tuning.ColdStart()
+	started := time.Now()
 	if group, set := tuning.LimitMemory(os.DirFS("/")); set > 0 {
 		klog.FromContext(ctx).Info("Memory is limited by the control group; collecting garbage in time", "limitBytes", group, "goMemoryLimitBytes", set)
 	}
@@ -150,7 +152,7 @@ func (p *process) run(ctx context.Context) (err error) {
 
 	counter := sharedCounter(rules)
 	measured := p.metrics(rules, counter, started)
-	in, err := openInputs(ctx, p.cfg, p.name, p.opts, apiserver.Options{OnDoubt: func(apiserver.Doubt) { measured.RelistHeld() }, OnFailure: measured.WatchFailing})
+	in, err := openInputs(ctx, p.cfg, p.name, p.opts, apiserver.Options{OnHeld: func(apiserver.Held) { measured.RelistHeld() }, OnFailure: measured.WatchFailing})
 	if err != nil {
 		return err
 	}
@@ -169,11 +171,11 @@ func (p *process) run(ctx context.Context) (err error) {
 	serving.page = page.New(page.Config{Observer: shown, Healthy: checker.Healthy, Waiting: watch.WaitingFor})
 	observers := append(p.observers(ctx, in.recorder, checker, measured), watch, shown,
 		conntrack.New(conntrack.Config{Families: p.families.All, Table: flows, Swept: measured.ConntrackSwept}),
-		proxy.NewAfterSync(func(context.Context) { finishColdStart() }))
+		proxy.NewAfterSync(func(context.Context) { debug.FreeOSMemory() })) // what only a start needs
 	loop := proxy.New(proxy.Config{
 		Sources: in.sources, Builder: p.builder, Backend: quarantine.New(rules), Plan: p.planning, Observers: observers,
 		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,
-		Begin: turn.Held(), Spent: cputime.Spent,
+		Begin: turn.Held(), Measure: cputime.Measure,
 	})
 	parts := []part{
 		turn.Run, in.publish, p.followConfig(in.recorder, measured), p.awaitFamilies, loop.Run,
@@ -211,7 +213,7 @@ func (p *process) awaitFamilies(ctx context.Context) error {
 func (p *process) begin(ctx context.Context, recorder proxy.Recorder) {
 	logger, mode := klog.FromContext(ctx), p.cfg.EffectiveMode()
 	if err := p.tuner.Apply(ctx); err != nil {
-		logger.Error(err, "Connection tracking is not configured; Services are served all the same. Run an init container with --init-only and the required privileges")
+		logger.Error(err, "Cannot configure connection tracking; Services are served without it. Run an init container with --init-only and the required privileges")
 	}
 	event := proxy.Event{Kind: "Node", Name: p.name, Reason: "Starting", Action: "StartKubeProxy",
 		Message: fmt.Sprintf("kube-proxy starts in %s mode for %v", mode, p.families.All)}

@@ -36,7 +36,7 @@ func renderers(*config.KubeProxyConfiguration, backend.CounterLimits) map[string
 }
 
 // thisMachine returns nothing: only Linux is read.
-func thisMachine() ([]manifests.Option, []source.Source) { return nil, nil }
+func thisMachine() (manifests.Options, []source.Source) { return manifests.Options{}, nil }
 
 // openTracer returns an error: only Linux has packets of Services.
 func openTracer(context.Context, trace.Filter) (trace.Tracer, error) {

@@ -45,7 +45,7 @@ func newServiceListCommand() *cobra.Command {
 		Short: "List Services with their endpoints and problems",
 		Long: `Lists Services with their ready and all endpoint addresses, and why connections to some of them fail on this node.
 EndpointSlices whose Service is not served are listed too. --output wide also counts connections, as the kernel does: a
-counter begins anew when its rule is replaced, as when endpoints are added. --watch shows rates, busiest Services first.
+counter starts at zero again when its rule is replaced, for example when endpoints are added. --watch shows rates, busiest Services first.
 ` + readerHelp,
 		Example: `  kube-proxy service list -A -o wide
   kube-proxy service list --address 10.96.0.10
@@ -77,7 +77,7 @@ are left out, how many connections the kernel has counted, and when the Service 
 				namespace, name = opts.namespace, args[0]
 			}
 			if namespace == "" || name == "" || strings.Contains(name, "/") {
-				return usageError{fmt.Errorf("%q is no Service: write NAMESPACE/NAME", args[0])}
+				return usageError{fmt.Errorf("%q does not name a Service: write NAMESPACE/NAME", args[0])}
 			}
 			return opts.run(cmd, func(r round) (*inspect.Counters, error) { return opts.describe(r, namespace, name) })
 		},
@@ -90,7 +90,7 @@ are left out, how many connections the kernel has counted, and when the Service 
 // addFlags adds the flags that both commands have.
 func (o *serviceOptions) addFlags(command *cobra.Command) {
 	o.readerOptions.addFlags(command)
-	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Show it again and again, with connections per second.")
+	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat every --interval, with connections per second.")
 	command.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "`time` between two readings of --watch.")
 	o.checkOutput = outputFlag(command, &o.output, outputTable, outputWide, outputJSON, outputYAML)
 }
@@ -100,11 +100,11 @@ type round struct {
 	context.Context
 	out     io.Writer
 	from    inspect.Reader
-	print   inspect.Print
+	print   inspect.Printer
 	earlier *inspect.Counters
 }
 
-// run reads and prints once, or again and again.
+// run reads and prints once, or with --watch repeatedly.
 func (o *serviceOptions) run(cmd *cobra.Command, show func(round) (*inspect.Counters, error)) error {
 	if err := o.checkFlags(); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (o *serviceOptions) run(cmd *cobra.Command, show func(round) (*inspect.Coun
 	return watch.Run(ctx, showRound)
 }
 
-// check rejects a command line that cannot be meant.
+// checkFlags returns a usage error for flags that contradict each other.
 func (o *serviceOptions) checkFlags() error {
 	switch {
 	case o.interval <= 0:

@@ -40,8 +40,8 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	in := &inputs{sources: []source.Source{interfaces.New(machine)}}
 	if opts.manifests != "" {
 		in.unlisted = func() string { return "" }
-		in.sources = append(in.sources, manifests.New(opts.manifests, node, manifests.WithMachine(machine.NodeAddrs),
-			manifests.WithNodeKubeProxyVersion(!opts.gates.DisableNodeKubeProxyVersion)))
+		in.sources = append(in.sources, manifests.New(opts.manifests, node, manifests.Options{
+			Addrs: machine.NodeAddrs, KubeProxyVersion: !opts.gates.DisableNodeKubeProxyVersion}))
 		in.recorder = recorder{events.Log{Logger: klog.FromContext(ctx)}}
 		in.publish = func(ctx context.Context) error { <-ctx.Done(); return nil }
 		return in, nil

@@ -110,7 +110,7 @@ func opening(all []v1alpha1.PacketTrace, from netip.Addr, to string) (found v1al
 // TestKernelTrace traces real packets in both modes and families: from the node, from a pod and from outside.
 func TestKernelTrace(t *testing.T) {
 	w := newTrial(t)
-	mustWrite(filepath.Join(w.dir, "inspected.yaml"), inspectedServices)
+	mustWrite(filepath.Join(w.dir, "inspected.yaml"), inspectedServices())
 	for mode, chains := range map[config.ProxyMode][2]string{
 		config.ProxyModeNFTables: {"pick-1", "unserved"}, config.ProxyModeIPTables: {"KUBE-SVC-", "KUBE-SERVICES"},
 	} {

@@ -76,7 +76,7 @@ or vanished, with 4 if there was no packet, and with 1 or 2 if there is no answe
 	return command
 }
 
-// check rejects a command line that cannot be meant.
+// check returns what to trace, or a usage error.
 func (o *traceOptions) check() (packets.Target, error) {
 	target, err := packets.ParseTarget(o.to, o.from)
 	target.Opening = o.opening
@@ -91,7 +91,7 @@ func (o *traceOptions) check() (packets.Target, error) {
 	return target, o.checkOutput()
 }
 
-// run follows packets.
+// run traces packets and prints them.
 func (o *traceOptions) run(cmd *cobra.Command) error {
 	target, err := o.check()
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestTraceUsage checks the command lines that are refused before anything is asked.
+// TestTraceUsage checks command lines that are refused before anything is read.
 func TestTraceUsage(t *testing.T) {
 	for _, test := range []struct {
 		args []string
@@ -19,7 +19,7 @@ func TestTraceUsage(t *testing.T) {
 		{[]string{"default/web", "--count", "0"}, "--count 0 is not between 1 and 1000"},
 		{[]string{"default/web", "--count", "1001"}, "--count 1001 is not between 1 and 1000"},
 		{[]string{"default/web", "--duration", "-1s"}, "--duration -1s is not between 0 and 1h0m0s"},
-		{[]string{"default/web", "-o", "yaml"}, `--output "yaml" is none of text, json`},
+		{[]string{"default/web", "-o", "yaml"}, `--output "yaml" is not one of text, json`},
 		{[]string{"default/web", "--server", "nowhere"}, `"nowhere" is no address of a proxy`},
 		{[]string{"[::ffff:10.96.0.10]:80"}, "trace 10.96.0.10"},
 	} {

@@ -9,13 +9,13 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -48,7 +48,7 @@ ports: [{name: tcp, port: 8080}, {name: udp, protocol: UDP, port: 8080}, {name: 
 endpoints: [{addresses: ["fd00:10:244:2::2"], nodeName: node2}]
 `
 
-// trial is a laboratory in which the program itself serves nodePortService from node1. A pod of node2 is the endpoint.
+// trial is a lab in which the program itself serves nodePortService from node1. A pod of node2 is the endpoint.
 type trial struct {
 	*testing.T
 	lab          *netns.Lab
@@ -61,10 +61,7 @@ type trial struct {
 func newTrial(t *testing.T) *trial {
 	t.Helper()
 	w := &trial{T: t, lab: netns.Start(t, netns.Options{ClientRoutes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"),
-		netip.MustParsePrefix("2001:db8::/64")}}), dir: t.TempDir(), program: filepath.Join(t.TempDir(), "kube-proxy")}
-	if out, err := exec.Command("go", "build", "-o", w.program, "..").CombinedOutput(); err != nil {
-		t.Fatalf("compile kube-proxy: %v\n%s", err, out)
-	}
+		netip.MustParsePrefix("2001:db8::/64")}}), dir: t.TempDir(), program: kubeproxy.Path(t)}
 	if err := os.WriteFile(filepath.Join(w.dir, "web.yaml"), []byte(nodePortService), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +123,7 @@ func (w *trial) programs(objects string) {
 	}
 }
 
-// until asks until the answer is as wanted; it waits for the proxy, which listens a moment after its rules are in force.
+// until repeats the probe until the answer is as wanted: health checks and forwarders start just after the rules are in force.
 func (w *trial) until(probe netns.Probe, want netns.Verdict, endpoint string) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), patience)

@@ -119,8 +119,7 @@ func (w *udpWorld) unserve() {
 	w.update(func(u *cluster.Update) { u.DeleteService(cluster.ServiceName{Namespace: "default", Name: "dns"}) })
 }
 
-// patience bounds the wait for what takes a moment: mostly the rules are in force in milliseconds, and stale flows
-// gone right then.
+// patience limits each wait. Normally the rules are in force in milliseconds, and stale flows are deleted right after that.
 const patience = 30 * time.Second
 
 // open opens a flow that one of the pods answers.
@@ -141,10 +140,11 @@ func (w *udpWorld) open(probe netns.Probe, pods ...*netns.Host) (*netns.Flow, st
 	}
 }
 
-// longestGap is how long a flow may go on to where nobody serves it any more, of the time in which the machine kept pace.
+// longestGap is how long a flow may go on to an endpoint that no longer serves it, without the time in which the machine was
+// too busy.
 const longestGap = 2 * time.Second
 
-// becomes asks on a flow until the answer is as wanted, which it must be in time.
+// becomes sends requests on a flow until the answer is as wanted, and fails if that takes longer than longestGap.
 func (w *udpWorld) becomes(flow *netns.Flow, what string, wanted func(netns.Answer) bool) {
 	w.Helper()
 	late := make(chan struct{})
@@ -163,7 +163,7 @@ func (w *udpWorld) becomes(flow *netns.Flow, what string, wanted func(netns.Answ
 	}
 }
 
-// moves asks on a flow until the pod answers.
+// moves sends requests on a flow until the pod answers.
 func (w *udpWorld) moves(flow *netns.Flow, to *netns.Host) {
 	w.Helper()
 	w.becomes(flow, "moved to "+to.Name, func(a netns.Answer) bool { return a.Verdict == netns.Answered && a.Endpoint == to.Name })
@@ -233,11 +233,11 @@ func (w *udpWorld) all(t *testing.T) {
 	}
 }
 
-// flows takes a flow from one endpoint to the other in all ways.
+// flows moves a flow from one endpoint to another in every way.
 func (w *udpWorld) flows(probe netns.Probe, a, b *netns.Host) {
 	tcp := probe
 	tcp.Protocol = netns.TCP
-	probe.Timeout = 100 * time.Millisecond // so that asking in vain does not take much of the time that there is
+	probe.Timeout = 100 * time.Millisecond // so that requests without an answer take little of longestGap
 	own := netip.AddrPortFrom(probe.From.Addr(netns.FamilyOf(probe.To.Addr())), 20000)
 	live := probe
 	live.Source = own
@@ -257,7 +257,7 @@ func (w *udpWorld) flows(probe netns.Probe, a, b *netns.Host) {
 	other, _ := w.open(probe, b)
 	w.serve(a, b)
 	leaves, _ := w.open(probe, a)
-	w.serve(b) // a sweep, of which the flow to the other endpoint knows nothing
+	w.serve(b) // a sweep, which does not affect the flow to the other endpoint
 	w.moves(leaves, b)
 	w.moves(stays, b)
 	if after := w.tracked(own); len(entry) != 1 || !slices.Equal(after, entry) {
@@ -273,7 +273,7 @@ func (w *udpWorld) flows(probe netns.Probe, a, b *netns.Host) {
 	w.unserve()
 	w.serve(b)
 	w.moves(other, b)
-	w.unserve() // deleted, and made anew later
+	w.unserve() // deleted, and created again later
 	w.unanswered(flow)
 	w.serve(a)
 	w.moves(flow, a)
@@ -283,13 +283,13 @@ func (w *udpWorld) flows(probe netns.Probe, a, b *netns.Host) {
 	}
 }
 
-// refused asks until there is nobody any more.
+// refused sends requests until one is refused.
 func (w *udpWorld) refused(flow *netns.Flow) {
 	w.Helper()
 	w.becomes(flow, "refused", func(a netns.Answer) bool { return a.Verdict == netns.Refused })
 }
 
-// unanswered asks until there is no answer any more, of whatever kind.
+// unanswered sends requests until there is neither an answer nor a refusal.
 func (w *udpWorld) unanswered(flow *netns.Flow) {
 	w.Helper()
 	w.becomes(flow, "unanswered", func(a netns.Answer) bool { return a.Verdict != netns.Answered })

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestKernelUnusable starts kube-proxy where there is no nft, nor iptables: it ends with an error that says what to do, in
-// either mode. There is nothing to clean up then, and nothing to tell about it.
+// TestKernelUnusable starts kube-proxy without nft and iptables: in either mode it ends with an error that says what to do.
+// --cleanup finds nothing to remove then, and logs nothing about it.
 func TestKernelUnusable(t *testing.T) {
 	w := newTrial(t)
 	for _, test := range []struct {
@@ -38,7 +38,7 @@ func TestKernelUnusable(t *testing.T) {
 				t.Errorf("ended with %v, want code %d", err, test.code)
 			}
 			if lines := strings.Count(string(out), "\n"); !strings.Contains(string(out), test.says) || test.lines > 0 && lines != test.lines {
-				t.Errorf("said in %d lines: %s\nwant %q", lines, out, test.says)
+				t.Errorf("printed %d lines: %s\nwant %q", lines, out, test.says)
 			}
 		})
 	}

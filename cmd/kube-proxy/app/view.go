@@ -27,7 +27,7 @@ func (p *process) view(counter backend.ConnectionCounter, started time.Time) *vi
 
 // thisMachine returns what the commands that work without a proxy read of this machine: the addresses of the Node that is
 // made from it, and its interfaces.
-func thisMachine() ([]manifests.Option, []source.Source) {
+func thisMachine() (manifests.Options, []source.Source) {
 	machine := netif.New()
-	return []manifests.Option{manifests.WithMachine(machine.NodeAddrs)}, []source.Source{interfaces.New(machine)}
+	return manifests.Options{Addrs: machine.NodeAddrs}, []source.Source{interfaces.New(machine)}
 }

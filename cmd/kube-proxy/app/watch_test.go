@@ -17,8 +17,8 @@ func must(err error) {
 
 func mustWrite(path, content string) { must(os.WriteFile(path, []byte(content), 0o600)) }
 
-// TestDiffers proves what counts as a change of the configuration file, and that a file which cannot be started is
-// invalid: a running proxy must not end for it.
+// TestDiffers checks what counts as a change of the configuration file, and that a file with which the proxy cannot start is
+// invalid: a running proxy must not exit because of it.
 func TestDiffers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.conf")
 	mustWrite(path, watchedHead+"mode: iptables\n")

@@ -21,8 +21,8 @@ const (
 	tcpACK = 0x10
 )
 
-// strays are segments that a server might send on a connection and that conntrack takes for no part of it, as changes of
-// the sequence number and acknowledgement that are due.
+// strays are segments that a server might send on a connection and that conntrack classifies as invalid. Each is given as the
+// difference to the sequence number and acknowledgement that would be valid.
 var strays = []struct {
 	name                     string
 	sequence, acknowledgment uint32
@@ -32,8 +32,8 @@ var strays = []struct {
 	{name: "acknowledges what was not sent", sequence: 1<<32 - 100_000, acknowledgment: 1 << 29},
 }
 
-// TestKernelStraySegments: a segment outside the window of a connection through a Service reaches the client as part of
-// that connection or not at all. One with the pod's own address would be answered with a RST, which can end the connection.
+// TestKernelStraySegments checks that a segment outside the window of a connection through a Service is translated or dropped.
+// The client would answer one with the pod's own address with a RST, which can end the connection.
 func TestKernelStraySegments(t *testing.T) {
 	for mode, open := range opens(t) {
 		t.Run(string(mode), func(t *testing.T) {
@@ -76,13 +76,14 @@ func TestKernelStraySegments(t *testing.T) {
 	}
 }
 
-// TestKernelAsymmetricRoutes: segments pass if the node sees only one direction of their connection, although conntrack
-// takes them for invalid, whether the pod is the server or the client. iptables mode drops them, as kube-proxy does.
+// TestKernelAsymmetricRoutes checks that segments pass if the node sees only one direction of their connection, although
+// conntrack classifies them as invalid, whether the pod is the server or the client. iptables mode drops them, as kube-proxy
+// does.
 func TestKernelAsymmetricRoutes(t *testing.T) {
 	w := newUDPWorld(t, opens(t)[config.ProxyModeNFTables])
 	pod, peer := w.lab.Node1.Pods[0], w.lab.Client
 	w.serveEarly(pod)
-	// The peer's kernel knows none of it; its resets must not tell the node of the other direction.
+	// The peer's kernel does not know the connection; the node must not see its resets, which are the other direction.
 	const silent = "table inet test { chain output { type filter hook output priority 0; tcp flags & rst == rst drop; }; }"
 	if out, err := peer.Command("nft", silent).CombinedOutput(); err != nil {
 		t.Fatalf("nft: %v\n%s", err, out)

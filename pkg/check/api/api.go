@@ -1,4 +1,4 @@
-// Package api asks an API server what the checks of a node need to know.
+// Package api reads from an API server what the checks of a node need.
 package api
 
 import (
@@ -28,7 +28,7 @@ type Server struct {
 
 var _ check.API = (*Server)(nil)
 
-// New connects to an API server when it is first asked.
+// New returns a Server that connects at the first request.
 func New(config *rest.Config) (*Server, error) {
 	s := &Server{}
 	var err error
@@ -39,7 +39,7 @@ func New(config *rest.Config) (*Server, error) {
 	return s, err
 }
 
-// Allowed is part of [check.API]. It creates a SelfSubjectAccessReview, which every user may and which stores nothing.
+// Allowed is part of [check.API]. It creates a SelfSubjectAccessReview, which every user may create and which stores nothing.
 func (s *Server) Allowed(ctx context.Context, right check.Right) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: right.Verb, Group: right.Group, Resource: right.Resource}}}

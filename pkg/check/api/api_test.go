@@ -50,7 +50,8 @@ func answers(t *testing.T) http.HandlerFunc {
 		case r.URL.Path == "/api/v1/services" && r.URL.Query().Get("continue") == "":
 			reply(`{"kind":"ServiceList","apiVersion":"v1","metadata":{"continue":"2"},"items":[{"spec":{"healthCheckNodePort":31000}},{"spec":{}}]}`)
 		case r.URL.Path == "/api/v1/services":
-			reply(`{"kind":"ServiceList","apiVersion":"v1","items":[{"spec":{"healthCheckNodePort":31001}},{"spec":{"healthCheckNodePort":-1}}]}`)
+			reply(`{"kind":"ServiceList","apiVersion":"v1","items":[{"spec":{"healthCheckNodePort":31001}},{"spec":{"healthCheckNodePort":-1}},` +
+				`{"spec":{"healthCheckNodePort":65535}},{"spec":{"healthCheckNodePort":65536}}]}`)
 		default:
 			w.WriteHeader(http.StatusNotFound)
 		}
@@ -82,7 +83,7 @@ func TestServer(t *testing.T) {
 		t.Errorf("a Node that does not exist: %v, %t, %v", addrs, found, err)
 	}
 	ports, err := s.HealthCheckNodePorts(t.Context())
-	if diff := cmp.Diff([]uint16{31000, 31001}, ports); diff != "" || err != nil {
+	if diff := cmp.Diff([]uint16{31000, 31001, 65535}, ports); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }

@@ -56,7 +56,7 @@ func Chains(ctx context.Context) ([]check.Chain, error) {
 	return all, errors.Join(failed...)
 }
 
-// Holder describes who holds the lock on this network namespace; "" if nobody does.
+// Holder describes who holds the lock on this network namespace; "" if no process does.
 func Holder() (string, error) {
 	owner, held, err := netlock.Holder(netlock.Name)
 	if err != nil || !held {

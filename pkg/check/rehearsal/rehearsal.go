@@ -1,5 +1,5 @@
-// Package rehearsal writes the rules of a backend for Services that need everything that the backend has. It is meant for a network
-// namespace that is removed afterwards.
+// Package rehearsal writes the rules of a backend for Services that use all of its features. Call it in a network namespace
+// that is removed afterwards.
 package rehearsal
 
 import (

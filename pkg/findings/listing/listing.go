@@ -12,7 +12,6 @@ import (
 	discoveryv1client "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	networkingv1client "k8s.io/client-go/kubernetes/typed/networking/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/findings"
 )
@@ -55,17 +54,11 @@ type Clients struct {
 	networking networkingv1client.NetworkingV1Interface
 }
 
-// Connect finds an API server as kubectl does, or as a pod. kubeconfig and context may be empty.
-func Connect(kubeconfig, context, userAgent string) (*Clients, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("find the API server: %w; give --kubeconfig, or --manifests to go without one", err)
-	}
+// Connect returns clients of an API server. Requests are not limited: the pages of a list are requested one after another.
+func Connect(config *rest.Config) (_ *Clients, err error) {
+	cfg := rest.CopyConfig(config)
 	cfg.ContentType, cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
-	cfg.QPS = -1 // one page is asked for after the other, which is limit enough
-	cfg = rest.AddUserAgent(cfg, userAgent)
+	cfg.QPS = -1
 	c := &Clients{}
 	if c.core, err = corev1client.NewForConfig(cfg); err != nil {
 		return nil, err

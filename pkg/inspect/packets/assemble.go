@@ -8,8 +8,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
 )
 
-// quiet is how long nothing must be reported of a packet until it is taken to be at its end. The kernel reports no end, and a
-// packet passes all hooks within a millisecond, unless it is queued.
+// quiet is the time without an event after which a packet is considered complete. The kernel does not report the end of a
+// packet, and a packet passes all hooks within a millisecond, unless it is queued.
 const quiet = 200 * time.Millisecond
 
 // assembler sorts events into packets.
@@ -22,7 +22,7 @@ type assembler struct {
 
 func newAssembler() *assembler { return &assembler{byID: map[uint32]*packet{}} }
 
-// add adds an event that was read at a time. Events of packets whose trace somebody else began are ignored.
+// add adds an event that was read at a time. It ignores packets that another program traces.
 func (a *assembler) add(e event, now time.Time) {
 	p := a.byID[e.Packet]
 	if e.Headers != nil && (p == nil || !p.precedes(e)) {
@@ -73,8 +73,8 @@ func (e *event) progress() int {
 	return at
 }
 
-// precedes reports whether an event with headers can be the packet's next. The kernel uses numbers again: of two segments of a
-// connection, often the same.
+// precedes reports whether an event with headers can be the packet's next. The kernel reuses numbers, often for two segments of
+// one connection.
 func (p *packet) precedes(e event) bool {
 	if p.refused() || e.begins() {
 		return false

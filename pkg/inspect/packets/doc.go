@@ -1,9 +1,9 @@
-// Package packets turns the kernel's trace of packets into accounts of their ways: from where to where, to which Service and
-// endpoint, and by whose rules a packet was refused.
+// Package packets turns the kernel's trace events into a report on each packet: source and destination, Service and endpoint,
+// the chains that it passed, and the rule that refused it.
 //
 //	target.go   what to trace, from what a user names
 //	names.go    the Services and endpoints of addresses
-//	account.go  the events of one packet as its account; a pure function
+//	report.go   the report on one packet from its events; a pure function
 //	assemble.go sorts events into packets
 //	follow.go   a trace from beginning to end
 package packets

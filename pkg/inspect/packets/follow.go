@@ -15,7 +15,7 @@ type Trace struct {
 	Names  *Names
 	// Count is the number of packets after which it ends.
 	Count int
-	// Show is called with each packet's account.
+	// Show is called with the report on each packet.
 	Show func(*v1alpha1.PacketTrace) error
 }
 
@@ -38,7 +38,7 @@ func (t *Trace) Follow(ctx context.Context) (r Result, _ error) {
 			return r, err
 		}
 	}
-	// Events that had been reported by then.
+	// Read the events that the kernel reported before ctx ended.
 	if err := t.read(context.WithoutCancel(ctx), all, &r); err != nil {
 		return r, err
 	}
@@ -73,12 +73,12 @@ func (t *Trace) show(found []*packet, r *Result) error {
 		if r.Packets == t.Count {
 			return nil
 		}
-		account := p.account(t.Names)
+		report := p.report(t.Names)
 		r.Packets++
-		if Refused(account) {
+		if Refused(report) {
 			r.Refused++
 		}
-		if err := t.Show(account); err != nil {
+		if err := t.Show(report); err != nil {
 			return fmt.Errorf("print a packet: %w", err)
 		}
 	}

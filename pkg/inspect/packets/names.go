@@ -12,13 +12,13 @@ type frontend struct {
 	at       netip.AddrPort
 }
 
-// name is whose address a frontend is.
+// name identifies the Service port that has a frontend.
 type name struct {
 	service, port string
 	address       v1alpha1.Address
 }
 
-// Names are the Services of addresses, and the locations of endpoints.
+// Names maps addresses to Services, and endpoints to locations.
 type Names struct {
 	frontends map[frontend]name
 	// locations are those of endpoints, by service and IP:port.
@@ -39,7 +39,7 @@ func (n *Names) add(s *v1alpha1.Service) {
 	for _, port := range s.Ports {
 		for _, a := range port.Addresses {
 			addr, err := netip.ParseAddr(a.Address)
-			if err != nil || a.Verdict == notServed {
+			if err != nil || a.Verdict == v1alpha1.VerdictNotServed {
 				continue
 			}
 			n.frontends[frontend{port.Protocol, netip.AddrPortFrom(addr, a.Port)}] = name{service, port.Name, a}
@@ -49,9 +49,6 @@ func (n *Names) add(s *v1alpha1.Service) {
 		}
 	}
 }
-
-// notServed is the verdict of an address that another Service has.
-const notServed = "NotServed"
 
 // of returns the name of a destination.
 func (n *Names) of(protocol string, to netip.AddrPort) (found name, ok bool) {

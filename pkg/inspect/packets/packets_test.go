@@ -220,8 +220,8 @@ func (w *way) send(t *testing.T, kernel *trace.Fake) {
 	}
 }
 
-// TestGoldenAccounts compares the accounts of packets with golden files, for a pipe and for a terminal of 60 columns.
-func TestGoldenAccounts(t *testing.T) {
+// TestGoldenReports compares the reports on packets with golden files, for a pipe and for a terminal of 60 columns.
+func TestGoldenReports(t *testing.T) {
 	for name, way := range ways() {
 		t.Run(name, func(t *testing.T) {
 			shown, r, err := follow(t, 10, func(kernel *trace.Fake) { way.send(t, kernel) })
@@ -232,7 +232,7 @@ func TestGoldenAccounts(t *testing.T) {
 			for _, width := range []int{0, 60} {
 				fmt.Fprintf(&out, "-- %d columns; %d packets, %d refused --\n", width, r.Packets, r.Refused)
 				for _, p := range shown {
-					if err := (inspect.Print{Width: width}).PrintPacket(&out, p); err != nil {
+					if err := (inspect.Printer{Width: width}).PrintPacket(&out, p); err != nil {
 						t.Fatal(err)
 					}
 				}

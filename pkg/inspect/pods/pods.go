@@ -12,18 +12,24 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Ask is [Address], of the cluster that config names.
-func Ask(ctx context.Context, config *rest.Config, namespace, name string, six bool) (string, error) {
+// ParseName splits NAMESPACE/POD. It is not ok for any other text.
+func ParseName(text string) (namespace, pod string, ok bool) {
+	namespace, pod, ok = strings.Cut(text, "/")
+	return namespace, pod, ok && namespace != "" && pod != "" && !strings.Contains(pod, "/")
+}
+
+// Find is [Address] in the cluster of a client configuration.
+func Find(ctx context.Context, config *rest.Config, namespace, name string, ipv6 bool) (string, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return "", fmt.Errorf("find the address of pod %s/%s: %w", namespace, name, err)
 	}
-	return Address(ctx, client, namespace, name, six)
+	return Address(ctx, client, namespace, name, ipv6)
 }
 
-// Address returns the IP address of a pod, an IPv6 address if six is true. Without the right to read pods it looks for an
+// Address returns the IP address of a pod, an IPv6 address if ipv6 is true. Without the right to read pods it looks for an
 // EndpointSlice that names the pod: a proxy's service account may list these.
-func Address(ctx context.Context, client kubernetes.Interface, namespace, name string, six bool) (string, error) {
+func Address(ctx context.Context, client kubernetes.Interface, namespace, name string, ipv6 bool) (string, error) {
 	pod, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	var addresses []string
 	switch {
@@ -39,12 +45,12 @@ func Address(ctx context.Context, client kubernetes.Interface, namespace, name s
 		}
 	}
 	for _, address := range addresses {
-		if strings.Contains(address, ":") == six {
+		if strings.Contains(address, ":") == ipv6 {
 			return address, nil
 		}
 	}
 	family := "IPv4"
-	if six {
+	if ipv6 {
 		family = "IPv6"
 	}
 	return "", fmt.Errorf("pod %s/%s has no %s address yet; its addresses: %q", namespace, name, family, addresses)

@@ -49,7 +49,7 @@ func (f *Fake) Sweep(ctx context.Context, family Family, kind Kind, unwanted fun
 	f.Sweeps++
 	if f.FailReads > 0 {
 		f.FailReads--
-		return Swept{}, fmt.Errorf("read the table of tracked %s connections: the fake was told to fail: %w", family, unix.ENOBUFS)
+		return Swept{}, fmt.Errorf("read the table of tracked %s connections: the fake is set to fail: %w", family, unix.ENOBUFS)
 	}
 	if family != IPv4 && family != IPv6 {
 		return Swept{}, fmt.Errorf("read the table of tracked connections of family %d: %w", family, unix.EINVAL)

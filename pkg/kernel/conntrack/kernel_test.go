@@ -19,6 +19,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
+func TestMain(m *testing.M) { netns.Main(m) }
+
 // space is a network namespace's table, with another way to write it.
 type space struct {
 	*Kernel
@@ -206,10 +208,13 @@ func TestKernelReusedEntry(t *testing.T) {
 	wantFlows(t, k, IPv4, anew)
 }
 
-// TestKernelLargeTable sweeps 200,000 entries, half of them stale, and checks the use of memory.
+// TestKernelLargeTable sweeps 200,000 entries (10,000 with -short), half of them stale, and checks the use of memory.
 func TestKernelLargeTable(t *testing.T) {
 	k := openKernel(t)
-	const count = 200_000
+	count := 200_000
+	if testing.Short() {
+		count = 10_000
+	}
 	load := func(n int) {
 		f := Flow{ReplySource: toA.ReplySource, Destination: toA.Destination}
 		if n%2 == 0 {

@@ -1,29 +1,71 @@
 package cputime
 
 import (
+	"context"
+	"errors"
 	"os/exec"
 	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// TestSpent checks that the time of this thread and of programs is counted, and sleeping is not.
-func TestSpent(t *testing.T) {
+// busy uses some processor time of the calling thread.
+func busy(some time.Duration) {
+	for before := used(unix.RUSAGE_THREAD); used(unix.RUSAGE_THREAD)-before < some; {
+	}
+}
+
+// TestMeasure checks that the time of this thread and of programs is counted, and sleeping is not.
+func TestMeasure(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	before := Spent()
-	for Spent()-before < 20*time.Millisecond {
+	_, spent := Measure(t.Context())
+	busy(20 * time.Millisecond)
+	thread := spent()
+	if thread < 20*time.Millisecond {
+		t.Errorf("this thread spent %s, want at least 20ms", thread)
 	}
-	busy := Spent()
 	if err := exec.Command("sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done").Run(); err != nil {
 		t.Skip(err)
 	}
-	if program := Spent() - busy; program < time.Millisecond {
-		t.Errorf("a busy program took %s", program)
+	if program := spent() - thread; program < time.Millisecond {
+		t.Errorf("a busy program spent %s", program)
 	}
-	start, rested := time.Now(), Spent()
+	start := time.Now()
+	_, rested := Measure(t.Context())
 	time.Sleep(50 * time.Millisecond)
-	if spent, passed := Spent()-rested, time.Since(start); spent > passed/2 {
+	if spent, passed := rested(), time.Since(start); spent > passed/2 {
 		t.Errorf("asleep for %s, and spent %s", passed, spent)
+	}
+}
+
+// TestCount checks that the time of another thread is added to the operation that it works for, and to the outer one, but not
+// to others.
+func TestCount(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	outerContext, outer := Measure(t.Context())
+	innerContext, inner := Measure(outerContext)
+	_, other := Measure(outerContext)
+	failed := errors.New("failed")
+	elsewhere := func(ctx context.Context) {
+		ended := make(chan error)
+		go func() { ended <- Count(ctx, func() error { busy(40 * time.Millisecond); return failed }) }()
+		if err := <-ended; !errors.Is(err, failed) {
+			t.Errorf("Count returned %v", err)
+		}
+	}
+	elsewhere(innerContext)
+	elsewhere(t.Context()) // of no operation
+	const least, most = 40 * time.Millisecond, 75 * time.Millisecond
+	for name, spent := range map[string]time.Duration{"inner": inner(), "outer": outer()} {
+		if spent < least || spent > most {
+			t.Errorf("the %s operation spent %s, want about %s", name, spent, least)
+		}
+	}
+	if spent := other(); spent >= least {
+		t.Errorf("an operation of which nothing was counted spent %s", spent)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
+func TestMain(m *testing.M) { netns.Main(m) }
+
 // TestKernelChains reads base chains of nft and of iptables, in every family, and ignores those that are not of type filter.
 func TestKernelChains(t *testing.T) {
 	netns.Enter(t, "nft", "iptables-nft")

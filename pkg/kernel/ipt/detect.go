@@ -11,12 +11,15 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/version"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 // programs are the paths of one variant's programs for one family.
 type programs struct {
 	iptables, restore, save string
+	version                 *version.Version
 }
 
 // stem returns the common part of the names of a family's programs.
@@ -52,12 +55,16 @@ func try(ctx context.Context, stem string, variant Variant) (p programs, err err
 			return p, fmt.Errorf("%s is not in PATH: %w", at.name, ErrMissing)
 		}
 	}
-	version, err := versionOf(ctx, p.iptables)
+	words, err := versionOf(ctx, p.iptables)
 	if err != nil {
 		return p, err
 	}
+	number, _, _ := strings.Cut(words, " ")
+	if p.version, err = version.ParseGeneric(number); err != nil {
+		return p, fmt.Errorf("%s --version: %w", p.iptables, err)
+	}
 	speaks := Legacy
-	if strings.HasSuffix(version, "(nf_tables)") {
+	if strings.HasSuffix(words, "(nf_tables)") {
 		speaks = NFT
 	}
 	if speaks != variant {

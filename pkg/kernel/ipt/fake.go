@@ -24,9 +24,9 @@ type Fake struct {
 
 	mu     sync.Mutex
 	tables map[string]*fakeTable
-	// reported are the chains' digests, or the tables' sizes, at the last call of Changes; deaf makes it miss what follows.
+	// reported are the chains' digests, or the tables' sizes, at the last call of Changes; loses makes it miss what follows.
 	reported map[ChainName]uint64
-	deaf     bool
+	loses    bool
 	// failing and random make writes fail with a probability; refuse returns the error of an input.
 	failing float64
 	random  *rand.Rand
@@ -37,7 +37,7 @@ type Fake struct {
 
 // FakeStats counts the calls of a Fake.
 type FakeStats struct {
-	// Restores and Saves are the calls of these methods; Failed are failed writes.
+	// Restores are the calls of that method, Saves those of Save and Compare; Failed are failed writes.
 	Restores, Saves, Failed int
 }
 
@@ -47,7 +47,7 @@ var _ Tables = (*Fake)(nil)
 func NewFake(family Family, variant Variant) *Fake {
 	f := &Fake{
 		family:   family,
-		features: Features{Variant: variant, RandomFully: true},
+		features: Features{Variant: variant, RandomFully: true, AddressBits: true},
 		tables:   map[string]*fakeTable{},
 	}
 	for name, chains := range builtin {
@@ -57,6 +57,14 @@ func NewFake(family Family, variant Variant) *Fake {
 		f.reported = f.state(nil)
 	}
 	return f
+}
+
+// UseOldTools replaces the programs by those of iptables 1.8.7, for the nft variant: Compare and [Features.AddressBits] are
+// missing from now on. Rules stay, also those that these programs cannot write.
+func (f *Fake) UseOldTools() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.features.AddressBits = false
 }
 
 // FailRandomly makes each write fail with probability p from now on; the same ones for the same seed.
@@ -165,7 +173,7 @@ func (f *Fake) restore(input string) error {
 	return nil
 }
 
-func (f *Fake) dialect(table string) dialect { return dialect{family: f.family, table: table} }
+func (f *Fake) dialect(table string) dialect { return dialect{f.family, table, f.features} }
 
 // Save is part of [Tables].
 func (f *Fake) Save(ctx context.Context, table string) (string, error) {
@@ -202,7 +210,27 @@ func (f *Fake) save(table string, counters bool) string {
 	return b.String()
 }
 
-// Dump formats all tables that are not empty, for people and for comparisons.
+// Compare is part of [Tables].
+func (f *Fake) Compare(ctx context.Context, table string, expected func(chain string) []string) (map[string]Compared, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.features.Variant == Legacy || !f.features.AddressBits {
+		return nil, errors.ErrUnsupported
+	}
+	f.stats.Saves++
+	if err := f.mayRead(ctx); err != nil {
+		return nil, err
+	}
+	out := map[string]Compared{}
+	if t := f.tables[table]; t != nil {
+		for name, chain := range t.chains {
+			out[name] = Compared{Digest: chain.digest(), Equal: t.equal(chain, expected(name), f.dialect(table))}
+		}
+	}
+	return out, nil
+}
+
+// Dump formats all tables that are not empty, to be printed and compared.
 func (f *Fake) Dump() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -216,7 +244,7 @@ func (f *Fake) Dump() string {
 }
 
 // Rules is part of [Tables].
-func (f *Fake) Rules(table, chain string) ([]string, error) {
+func (f *Fake) Rules(_ context.Context, table, chain string) ([]string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c, err := f.chain(table, chain)
@@ -238,8 +266,8 @@ func (f *Fake) chain(table, chain string) (*fakeChain, error) {
 }
 
 // Insert is part of [Tables].
-func (f *Fake) Insert(table, chain string, rule ...string) error {
-	return f.single(table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
+func (f *Fake) Insert(ctx context.Context, table, chain string, rule ...string) error {
+	return f.single(ctx, table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
 		if !c.holds(r) {
 			t.put(chain, append([]fakeRule{r}, c.rules...))
 		}
@@ -247,14 +275,14 @@ func (f *Fake) Insert(table, chain string, rule ...string) error {
 }
 
 // Append is part of [Tables].
-func (f *Fake) Append(table, chain string, rule ...string) error {
+func (f *Fake) Append(ctx context.Context, table, chain string, rule ...string) error {
 	f.mu.Lock()
 	if t := f.tables[table]; t != nil && t.chains[chain] == nil {
 		f.tables[table] = t.clone()
 		f.tables[table].chains[chain] = &fakeChain{policy: "-"}
 	}
 	f.mu.Unlock()
-	return f.single(table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
+	return f.single(ctx, table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
 		if !c.holds(r) {
 			t.put(chain, append(slices.Clone(c.rules), r))
 		}
@@ -262,7 +290,7 @@ func (f *Fake) Append(table, chain string, rule ...string) error {
 }
 
 // Delete is part of [Tables].
-func (f *Fake) Delete(table, chain string, rule ...string) error {
+func (f *Fake) Delete(ctx context.Context, table, chain string, rule ...string) error {
 	f.mu.Lock()
 	t := f.tables[table]
 	exists := t != nil && t.chains[chain] != nil
@@ -270,7 +298,7 @@ func (f *Fake) Delete(table, chain string, rule ...string) error {
 	if !exists {
 		return nil
 	}
-	return f.single(table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
+	return f.single(ctx, table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
 		for i := range c.rules {
 			if c.rules[i].text == r.text {
 				t.put(chain, slices.Delete(slices.Clone(c.rules), i, i+1))
@@ -281,10 +309,10 @@ func (f *Fake) Delete(table, chain string, rule ...string) error {
 }
 
 // single changes one rule.
-func (f *Fake) single(table, chain string, rule []string, change func(*fakeTable, *fakeChain, fakeRule)) error {
+func (f *Fake) single(ctx context.Context, table, chain string, rule []string, change func(*fakeTable, *fakeChain, fakeRule)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	err := f.mayWrite(context.Background())
+	err := f.mayWrite(ctx)
 	if err == nil {
 		_, err = f.chain(table, chain)
 	}
@@ -305,11 +333,11 @@ func (f *Fake) single(table, chain string, rule []string, change func(*fakeTable
 	return nil
 }
 
-// Deafen makes the next Changes report that there were more than it knows.
-func (f *Fake) Deafen() {
+// LoseChanges makes the next Changes report that there were more than it knows.
+func (f *Fake) LoseChanges() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.deaf = true
+	f.loses = true
 }
 
 // fakeWriter is the program that Changes names.
@@ -322,7 +350,7 @@ func (f *Fake) Changes(tables ...string) (*Changes, error) {
 	if f.closed {
 		return nil, errors.New("the tables are closed")
 	}
-	c := &Changes{Chains: map[ChainName]string{}, More: f.deaf}
+	c := &Changes{Chains: map[ChainName]string{}, More: f.loses}
 	now := f.state(tables)
 	for _, of := range []map[ChainName]uint64{f.reported, now} {
 		for name := range of {
@@ -332,12 +360,12 @@ func (f *Fake) Changes(tables ...string) (*Changes, error) {
 			}
 			if f.features.Variant == Legacy {
 				c.More = true
-			} else if !f.deaf {
+			} else if !f.loses {
 				c.Chains[name] = fakeWriter
 			}
 		}
 	}
-	f.reported, f.deaf = now, false
+	f.reported, f.loses = now, false
 	return c, nil
 }
 

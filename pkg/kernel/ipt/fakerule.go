@@ -14,8 +14,9 @@ const maxComment = 255
 
 // dialect is the context in which a rule is parsed.
 type dialect struct {
-	family Family
-	table  string
+	family   Family
+	table    string
+	features Features
 }
 
 // modules are the matches that the fake supports and their options, each with the number of words that follow it.
@@ -178,6 +179,9 @@ func (p *ruleParser) addr(value string) (string, error) {
 		return fmt.Sprintf("%s/%d", a, a.BitLen()), nil
 	}
 	if m, err := netip.ParseAddr(mask); err == nil && m.BitLen() == a.BitLen() {
+		if !p.features.AddressBits && m.AsSlice()[0] == 0 {
+			return "", fmt.Errorf("RULE_APPEND failed (Invalid argument): %s", value)
+		}
 		return value, nil
 	}
 	prefix, err := netip.ParsePrefix(value)

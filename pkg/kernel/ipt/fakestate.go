@@ -88,6 +88,18 @@ func (c *fakeChain) holds(rule fakeRule) bool {
 	return slices.ContainsFunc(c.rules, func(r fakeRule) bool { return r.text == rule.text })
 }
 
+// equal reports whether a chain has the rules of some lines.
+func (t *fakeTable) equal(c *fakeChain, lines []string, d dialect) bool {
+	return slices.EqualFunc(c.rules, lines, func(rule fakeRule, line string) bool {
+		words, err := Words(line)
+		if err != nil {
+			return false
+		}
+		parsed, err := d.parse(words, t)
+		return err == nil && parsed.text == rule.text
+	})
+}
+
 func (c *fakeChain) digest() uint64 {
 	var sum maphash.Hash
 	sum.SetSeed(digestSeed)

@@ -17,7 +17,7 @@ type Feature struct {
 const probeChain = "KUBE-PROXY-CHECK"
 
 // features are rules; each is tried in a chain of its table.
-func features(address, bits string) []struct{ name, module, table, rule string } {
+func features(address string) []struct{ name, module, table, rule string } {
 	return []struct{ name, module, table, rule string }{
 		{"table filter", "iptable_filter", "filter", "-j RETURN"},
 		{"table nat", "iptable_nat", "nat", "-j RETURN"},
@@ -27,7 +27,6 @@ func features(address, bits string) []struct{ name, module, table, rule string }
 		{"match addrtype", "xt_addrtype", "nat", "-m addrtype --dst-type LOCAL -j RETURN"},
 		{"match statistic", "xt_statistic", "nat", "-m statistic --mode random --probability 0.5 -j RETURN"},
 		{"match recent", "xt_recent", "nat", "-m recent --name KUBE-PROXY-CHECK --rcheck --seconds 10 --reap -j RETURN"},
-		{"match of some bits of an address", "nf_tables", "nat", "-d " + bits + " -j RETURN"},
 		{"target MARK", "xt_mark", "nat", "-j MARK --or-mark 0x1"},
 		{"target DNAT", "xt_nat", "nat", "-p tcp -m tcp -j DNAT --to-destination " + address},
 		{"target MASQUERADE", "xt_MASQUERADE", "nat", "-j MASQUERADE"},
@@ -37,12 +36,12 @@ func features(address, bits string) []struct{ name, module, table, rule string }
 
 // Probe writes a rule with each feature. It leaves the last one behind, so t must be in a network namespace that is removed.
 func Probe(ctx context.Context, t Tables) []Feature {
-	address, bits := "192.0.2.1:80", "0.0.0.5/0.0.0.15"
+	address := "192.0.2.1:80"
 	if t.Family() == IPv6 {
-		address, bits = "[2001:db8::1]:80", "::5/::f"
+		address = "[2001:db8::1]:80"
 	}
 	var found []Feature
-	for _, f := range features(address, bits) {
+	for _, f := range features(address) {
 		if t.Family() == IPv6 {
 			f.module = strings.Replace(strings.Replace(f.module, "iptable_", "ip6table_", 1), "ipt_", "ip6t_", 1)
 		}

@@ -5,13 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/coreos/go-iptables/iptables"
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // kernelTables are the kernel's tables.
@@ -19,8 +20,9 @@ type kernelTables struct {
 	family   Family
 	features Features
 	programs programs
-	rules    *iptables.IPTables
 	look     sentinel
+	// direct is nil in the legacy variant, and with programs that could not list what it writes.
+	direct *direct
 }
 
 // sentinel reads the kernel's rules without a program.
@@ -57,6 +59,14 @@ func missesTables(output string) bool {
 	return false
 }
 
+const (
+	// sinceRandomFully is the version that added the option --random-fully.
+	sinceRandomFully = "1.6.2"
+	// sinceEncoded is the first version that lists all matches of what an encoder writes, and writes matches of any bits of an
+	// address; 1.8.7 omits ports and marks.
+	sinceEncoded = "1.8.9"
+)
+
 // Open opens one family's tables in the network namespace of the calling thread. It needs the variant's
 // programs in PATH ([ErrMissing]) and CAP_NET_ADMIN.
 func Open(ctx context.Context, family Family, variant Variant) (Tables, error) {
@@ -64,20 +74,18 @@ func Open(ctx context.Context, family Family, variant Variant) (Tables, error) {
 	if err != nil {
 		return nil, err
 	}
-	protocol := iptables.ProtocolIPv4
-	if family == IPv6 {
-		protocol = iptables.ProtocolIPv6
-	}
-	rules, err := iptables.New(iptables.IPFamily(protocol), iptables.Path(found.iptables), iptables.Timeout(LockWait))
-	if err != nil {
-		return nil, fmt.Errorf("iptables %s: %w", family, err)
-	}
-	t := &kernelTables{family: family, programs: found, rules: rules,
-		features: Features{Variant: variant, RandomFully: rules.HasRandomFully()}}
+	encoded := found.version.AtLeast(version.MustParseGeneric(sinceEncoded))
+	t := &kernelTables{family: family, programs: found, features: Features{Variant: variant,
+		RandomFully: found.version.AtLeast(version.MustParseGeneric(sinceRandomFully)), AddressBits: variant == Legacy || encoded}}
 	if variant == NFT {
 		t.look, err = openNFTSentinel(family)
 	} else {
 		t.look, err = openLegacySentinel(family)
+	}
+	if err == nil && variant == NFT && encoded {
+		if t.direct, err = openDirect(family); err != nil {
+			err = errors.Join(err, t.look.close())
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("iptables %s: open a socket to the kernel's rules: %w: CAP_NET_ADMIN may be missing", family, err)
@@ -93,6 +101,10 @@ func (t *kernelTables) Features() Features { return t.features }
 
 // Restore is part of [Tables].
 func (t *kernelTables) Restore(ctx context.Context, input string) error {
+	if t.direct != nil && t.direct.restore(ctx, input) == nil {
+		return nil
+	}
+	// The program writes what cannot be written directly, and words the error of what is refused.
 	_, err := t.run(ctx, input, t.programs.restore, "--noflush", "--counters", "--wait", strconv.Itoa(LockWait))
 	return err
 }
@@ -123,8 +135,12 @@ func (t *kernelTables) run(ctx context.Context, input, program string, args ...s
 		return stdout.String(), nil
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("iptables %s: %s did not finish in time: %w", t.family, program, context.Cause(ctx))
-	case !errors.As(err, &exit):
+	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("iptables %s: run %s: %w: %w", t.family, program, err, ErrMissing)
+	case errors.Is(err, exec.ErrWaitDelay):
+		return "", fmt.Errorf("iptables %s: %s has ended, but its output is still open, perhaps in a program that it started: %w", t.family, program, err)
+	case !errors.As(err, &exit):
+		return "", fmt.Errorf("iptables %s: run %s: %w", t.family, program, err)
 	case strings.Contains(stderr.String(), "xtables lock"):
 		return "", fmt.Errorf("iptables %s: %s gave up after %d s: %w", t.family, program, LockWait, ErrLocked)
 	case input == "" || exit.ExitCode() < 0:
@@ -161,50 +177,21 @@ func lineOf(text string, n int) string {
 	return ""
 }
 
-// Rules is part of [Tables].
-func (t *kernelTables) Rules(table, chain string) ([]string, error) {
-	lines, err := t.rules.List(table, chain)
-	var rules []string
-	for _, line := range lines {
-		if rule, ok := strings.CutPrefix(line, "-A "+chain+" "); ok {
-			rules = append(rules, rule)
-		}
+// Compare is part of [Tables].
+func (t *kernelTables) Compare(ctx context.Context, table string, expected func(chain string) []string) (map[string]Compared, error) {
+	look, ok := t.look.(*nftSentinel)
+	if !ok || t.direct == nil {
+		return nil, errors.ErrUnsupported
 	}
-	return rules, t.single("list the rules of", table, chain, err)
-}
-
-// Insert is part of [Tables].
-func (t *kernelTables) Insert(table, chain string, rule ...string) error {
-	return t.single("insert a rule into", table, chain, t.rules.InsertUnique(table, chain, 1, rule...))
-}
-
-// Append is part of [Tables].
-func (t *kernelTables) Append(table, chain string, rule ...string) error {
-	exists, err := t.rules.ChainExists(table, chain)
-	if err == nil && !exists {
-		err = t.rules.NewChain(table, chain)
+	// A batch whose caller has given up may still be on its way.
+	if _, err := t.direct.socket.Do(ctx, func() error { return nil }); err != nil {
+		return nil, fmt.Errorf("iptables %s: compare table %s: %w", t.family, table, err)
 	}
-	if err == nil {
-		err = t.rules.AppendUnique(table, chain, rule...)
+	compared, err := look.compare(ctx, table, t.family, expected)
+	if err != nil {
+		return nil, fmt.Errorf("iptables %s: compare table %s: %w", t.family, table, err)
 	}
-	return t.single("append a rule to", table, chain, err)
-}
-
-// Delete is part of [Tables].
-func (t *kernelTables) Delete(table, chain string, rule ...string) error {
-	return t.single("delete a rule from", table, chain, t.rules.DeleteIfExists(table, chain, rule...))
-}
-
-// single returns the error of an operation on one rule.
-func (t *kernelTables) single(what, table, chain string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case strings.Contains(err.Error(), "xtables lock"):
-		return fmt.Errorf("iptables %s: %s %s in table %s: %w", t.family, what, chain, table, ErrLocked)
-	default:
-		return fmt.Errorf("iptables %s: %s %s in table %s: %w%s", t.family, what, chain, table, err, adviceFor(err.Error()))
-	}
+	return compared, nil
 }
 
 // Changes is part of [Tables].
@@ -248,4 +235,9 @@ func (t *kernelTables) Packets(ctx context.Context, table string, chains ...stri
 }
 
 // Close is part of [Tables].
-func (t *kernelTables) Close() error { return t.look.close() }
+func (t *kernelTables) Close() error {
+	if t.direct == nil {
+		return t.look.close()
+	}
+	return errors.Join(t.direct.close(), t.look.close())
+}

@@ -49,11 +49,14 @@ type nftRequests struct {
 
 func openRequests(family Family) (nftRequests, error) {
 	socket, err := netlink.Open()
-	number := byte(unix.NFPROTO_IPV4)
+	return nftRequests{socket, familyNumber(family)}, err
+}
+
+func familyNumber(family Family) byte {
 	if family == IPv6 {
-		number = unix.NFPROTO_IPV6
+		return unix.NFPROTO_IPV6
 	}
-	return nftRequests{socket, number}, err
+	return unix.NFPROTO_IPV4
 }
 
 func (r nftRequests) close() error { return r.socket.Close() }
@@ -143,22 +146,32 @@ func isCounter(expression []byte) bool {
 	return string(netlink.Attr(expression, unix.NFTA_EXPR_NAME)) == "counter\x00"
 }
 
+// ruleDigest computes digests of rules.
+type ruleDigest struct{ sum maphash.Hash }
+
+func newRuleDigest() (d ruleDigest) {
+	d.sum.SetSeed(digestSeed)
+	return d
+}
+
+// of returns the digest of the rule in a message, without counters.
+func (d *ruleDigest) of(m netlink.Message) uint64 {
+	d.sum.Reset()
+	for a := m.Attrs(); a.Next(); {
+		switch a.Type {
+		case unix.NFTA_RULE_EXPRESSIONS:
+			hashExpressions(&d.sum, a.Nested())
+		case unix.NFTA_RULE_USERDATA:
+			d.sum.Write(a.Data)
+		}
+	}
+	return d.sum.Sum64()
+}
+
 // eachRule visits the digests of a chain's rules.
 func (r nftRequests) eachRule(table, chain string, visit func(rule uint64)) error {
-	var sum maphash.Hash
-	sum.SetSeed(digestSeed)
-	return r.rules(table, chain, func(m netlink.Message) {
-		sum.Reset()
-		for a := m.Attrs(); a.Next(); {
-			switch a.Type {
-			case unix.NFTA_RULE_EXPRESSIONS:
-				hashExpressions(&sum, a.Nested())
-			case unix.NFTA_RULE_USERDATA:
-				sum.Write(a.Data)
-			}
-		}
-		visit(sum.Sum64())
-	})
+	digest := newRuleDigest()
+	return r.rules(table, chain, func(m netlink.Message) { visit(digest.of(m)) })
 }
 
 // rules visits the rules of a chain. The kernel walks no other chain for it.

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
 )
 
 // noticesQueue is how many bytes of notifications are kept until they are read: those of some 20,000 rules.
@@ -45,7 +46,7 @@ func (n *notices) add(c *Changes, open []ChainName, m netlink.Message) []ChainNa
 	var tableAttr, chainAttr uint16
 	switch m.Type {
 	case unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN:
-		program := m.AttrString(unix.NFTA_GEN_PROC_NAME)
+		program := programOf(m)
 		for _, name := range open {
 			c.Chains[name] = program
 		}
@@ -69,6 +70,12 @@ func (n *notices) add(c *Changes, open []ChainName, m netlink.Message) []ChainNa
 		c.Chains[name] = ""
 	}
 	return append(open, name)
+}
+
+// programOf returns the name and the process id of the program that made a transaction.
+func programOf(m netlink.Message) string {
+	_, program, process := nftables.ReadGeneration(m)
+	return fmt.Sprintf("%s (process %d)", program, process)
 }
 
 // equal compares a string with an attribute's value, and allocates nothing.

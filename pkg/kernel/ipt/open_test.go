@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -39,6 +40,17 @@ func TestNoPrograms(t *testing.T) {
 	var refused *RestoreError
 	if err := door.Restore(context.Background(), "*nat\nCOMMIT\n"); !errors.As(err, &refused) || !strings.Contains(err.Error(), "the disk is on fire") {
 		t.Errorf("a program that fails: %v", err)
+	}
+	if err := os.WriteFile(dir+"/iptables-restore", []byte("#!/bin/sh\n/bin/sleep 3 &\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	err := door.Restore(context.Background(), "*nat\nCOMMIT\n")
+	if !errors.Is(err, exec.ErrWaitDelay) || errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "its output is still open") {
+		t.Errorf("a program that leaves another one behind: %v", err)
+	}
+	door.programs.restore = dir + "/iptables-save/gone"
+	if err := door.Restore(context.Background(), "*nat\nCOMMIT\n"); err == nil || errors.Is(err, ErrMissing) {
+		t.Errorf("a program that cannot be started: %v", err)
 	}
 	door.programs.restore = dir + "/gone"
 	if err := door.Restore(context.Background(), "*nat\nCOMMIT\n"); !errors.Is(err, ErrMissing) {

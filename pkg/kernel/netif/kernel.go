@@ -31,8 +31,7 @@ const (
 )
 
 // Addrs returns the addresses of all interfaces of both families, sorted and distinct, including loopback. It leaves
-// out those by which nobody can reach the machine: IPv6 link-local addresses, which need a zone, and addresses that
-// failed duplicate address detection.
+// out IPv6 link-local addresses, which need a zone, and addresses that failed duplicate address detection.
 func (k *Kernel) Addrs() ([]netip.Addr, error) {
 	list, err := dump()
 	if err != nil {

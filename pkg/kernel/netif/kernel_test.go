@@ -16,6 +16,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
+func TestMain(m *testing.M) { netns.Main(m) }
+
 // patience bounds the wait for a value, which normally takes no time.
 const patience = 20 * time.Second
 

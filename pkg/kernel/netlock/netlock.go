@@ -19,9 +19,9 @@ import (
 const Name = "kube-proxy-lock"
 
 const (
-	// introduction limits how long a holder may take to identify itself. A holder that does not, for example because it
+	// answerTimeout limits how long a holder may take to identify itself. A holder that does not, for example because it
 	// is stopped, still holds the lock.
-	introduction = time.Second
+	answerTimeout = time.Second
 	// pause is the time between two attempts if the holder is ending, or too many processes wait.
 	pause = 10 * time.Millisecond
 	// maxWaiting is the number of connections that a holder keeps open. Others wait in the kernel's queue, and do not
@@ -30,8 +30,8 @@ const (
 	// attempts limits how often Acquire tries a name that is bound and not listened on. It takes longer than a process
 	// needs from bind to listen.
 	attempts = 100
-	// maxIntroduction limits what is read from a holder, in bytes.
-	maxIntroduction = 4 << 10
+	// maxDescription limits what is read from a holder, in bytes.
+	maxDescription = 4 << 10
 )
 
 // Owner is a process that holds the lock.
@@ -97,7 +97,7 @@ func Holder(name string) (owner Owner, held bool, err error) {
 	case err != nil:
 		return Owner{}, false, fmt.Errorf("read the owner of the abstract unix socket %s: %w", address, err)
 	}
-	h, err := meet(connection)
+	h, err := readOwner(connection)
 	if err != nil {
 		return Owner{}, false, err
 	}
@@ -110,13 +110,13 @@ func Holder(name string) (owner Owner, held bool, err error) {
 // does not support such locks, or that a process of another user occupies the name.
 func Acquire(ctx context.Context, name string, self Owner, waiting func(Owner)) (*Lock, error) {
 	var last Owner
-	for told := false; ; {
+	for reported := false; ; {
 		lock, held, err := attempt(name, self)
 		if held == nil {
 			return lock, err
 		}
-		if !held.ended && (!told || held.owner != last) {
-			told, last = true, held.owner
+		if !held.ended && (!reported || held.owner != last) {
+			reported, last = true, held.owner
 			waiting(held.owner)
 		}
 		if err := held.wait(ctx); err != nil {
@@ -139,7 +139,7 @@ func attempt(name string, self Owner) (*Lock, *holder, error) {
 		connection, err := net.DialUnix("unix", nil, address)
 		switch {
 		case err == nil:
-			held, err := meet(connection)
+			held, err := readOwner(connection)
 			return nil, held, err
 		case errors.Is(err, unix.ECONNREFUSED): // it has ended
 		case errors.Is(err, unix.EAGAIN): // its queue is full
@@ -160,8 +160,8 @@ type holder struct {
 	ended bool
 }
 
-// meet reads the owner's description.
-func meet(connection *net.UnixConn) (*holder, error) {
+// readOwner reads the description of the process at the other end.
+func readOwner(connection *net.UnixConn) (*holder, error) {
 	peer, err := credentials(connection)
 	if err == nil && int(peer.Uid) != os.Geteuid() {
 		err = fmt.Errorf("a process of user %d (process %d) occupies the abstract unix socket %s, by which kube-proxies lock a "+
@@ -171,8 +171,8 @@ func meet(connection *net.UnixConn) (*holder, error) {
 		return nil, errors.Join(err, connection.Close())
 	}
 	h := &holder{connection: connection}
-	line := make([]byte, maxIntroduction)
-	_ = connection.SetReadDeadline(time.Now().Add(introduction))
+	line := make([]byte, maxDescription)
+	_ = connection.SetReadDeadline(time.Now().Add(answerTimeout))
 	n, err := connection.Read(line)
 	if err == nil {
 		_ = json.Unmarshal(line[:n], &h.owner) // fields that cannot be read stay empty
@@ -189,14 +189,14 @@ func (h *holder) wait(ctx context.Context) error {
 	if h.connection == nil {
 		select {
 		case <-ctx.Done():
-		case <-time.After(introduction):
+		case <-time.After(answerTimeout):
 		}
 		return context.Cause(ctx)
 	}
 	_ = h.connection.SetReadDeadline(time.Time{})
 	stop := context.AfterFunc(ctx, func() { _ = h.connection.Close() })
 	defer stop()
-	rest := make([]byte, maxIntroduction)
+	rest := make([]byte, maxDescription)
 	for {
 		if _, err := h.connection.Read(rest); err != nil { // the holder sends nothing more; reading returns when it ends
 			break
@@ -237,22 +237,22 @@ func (l *Lock) accept() {
 		l.slots <- struct{}{}
 		connection, err := l.listener.AcceptUnix()
 		switch {
-		case err == nil && l.keep(connection):
-			l.done.Go(func() { l.introduce(connection) })
+		case err == nil && l.admit(connection):
+			l.done.Go(func() { l.describe(connection) })
 			continue
 		case err == nil:
 			_ = connection.Close()
 		case errors.Is(err, net.ErrClosed):
 			return
 		default: // for example too many open files
-			time.Sleep(introduction)
+			time.Sleep(answerTimeout)
 		}
 		<-l.slots
 	}
 }
 
-// keep reports whether to answer a connection: it is of the same user, and the lock is still held.
-func (l *Lock) keep(connection *net.UnixConn) bool {
+// admit reports whether to answer a connection: it is of the same user, and the lock is still held.
+func (l *Lock) admit(connection *net.UnixConn) bool {
 	peer, err := credentials(connection)
 	if err != nil || int(peer.Uid) != os.Geteuid() {
 		return false
@@ -266,15 +266,15 @@ func (l *Lock) keep(connection *net.UnixConn) bool {
 	return true
 }
 
-// introduce sends the owner's description, and keeps the connection open until the other end or Release closes it.
-func (l *Lock) introduce(connection *net.UnixConn) {
+// describe sends the owner's description, and keeps the connection open until the other end or Release closes it.
+func (l *Lock) describe(connection *net.UnixConn) {
 	defer func() { <-l.slots }()
 	line, err := json.Marshal(l.owner)
 	if err == nil {
 		_, err = connection.Write(append(line, '\n'))
 	}
 	for err == nil {
-		_, err = connection.Read(make([]byte, maxIntroduction))
+		_, err = connection.Read(make([]byte, maxDescription))
 	}
 	_ = connection.Close()
 	l.mu.Lock()

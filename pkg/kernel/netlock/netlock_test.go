@@ -29,15 +29,15 @@ func must(t *testing.T, name string, self Owner) *Lock {
 
 // waiter runs Acquire in the background.
 type waiter struct {
-	lock chan *Lock
-	err  chan error
-	told chan Owner
+	lock     chan *Lock
+	err      chan error
+	reported chan Owner
 }
 
 func await(ctx context.Context, name string, self Owner) *waiter {
 	w := &waiter{make(chan *Lock, 1), make(chan error, 1), make(chan Owner, 4*maxWaiting)}
 	go func() {
-		lock, err := Acquire(ctx, name, self, func(o Owner) { w.told <- o })
+		lock, err := Acquire(ctx, name, self, func(o Owner) { w.reported <- o })
 		w.lock <- lock
 		w.err <- err
 	}()
@@ -69,8 +69,8 @@ func TestAcquireWaitsForEachOwner(t *testing.T) {
 	name := fresh(t)
 	first := must(t, name, Owner{Mode: "first"})
 	second := await(t.Context(), name, Owner{Mode: "second"})
-	if o := <-second.told; o != first.owner {
-		t.Errorf("told of %+v, want %+v", o, first.owner)
+	if o := <-second.reported; o != first.owner {
+		t.Errorf("got owner %+v, want %+v", o, first.owner)
 	}
 	select {
 	case <-second.lock:
@@ -85,8 +85,8 @@ func TestAcquireWaitsForEachOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	third := await(t.Context(), name, Owner{Mode: "third"})
-	if o := <-third.told; o.Mode != "second" {
-		t.Errorf("told of %+v, want the second", o)
+	if o := <-third.reported; o.Mode != "second" {
+		t.Errorf("got owner %+v, want the second", o)
 	}
 	if err := lock.Release(); err != nil {
 		t.Error(err)
@@ -104,7 +104,7 @@ func TestMutualExclusion(t *testing.T) {
 	for i := range waiters {
 		waiters[i] = await(t.Context(), name, Owner{Mode: fmt.Sprint(i)})
 	}
-	<-waiters[0].told
+	<-waiters[0].reported
 	locks := make(chan *Lock)
 	for _, w := range waiters {
 		go func() { locks <- <-w.lock }()
@@ -133,7 +133,7 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 	lock := must(t, name, Owner{})
 	ctx, cancel := context.WithCancel(t.Context())
 	w := await(ctx, name, Owner{})
-	<-w.told
+	<-w.reported
 	cancel()
 	if err := <-w.err; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
@@ -151,8 +151,8 @@ func TestUnresponsiveOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := await(t.Context(), name, Owner{})
-	if o := <-w.told; o != (Owner{PID: os.Getpid()}) {
-		t.Errorf("told of %+v, want no more than the process id", o)
+	if o := <-w.reported; o != (Owner{PID: os.Getpid()}) {
+		t.Errorf("got owner %+v, want no more than the process id", o)
 	}
 	if err := listener.Close(); err != nil {
 		t.Error(err)

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
 )
 
 // maxMessageLen bounds the messages that several elements share. An attribute, and so a list of elements, is at most
@@ -48,8 +49,7 @@ func newBatch(family knftables.Family, table string) *Batch {
 
 // Reset empties the batch.
 func (b *Batch) Reset() {
-	b.buf = netlink.AppendMessage(b.buf[:0], netlink.Header{Type: unix.NFNL_MSG_BATCH_BEGIN, Flags: unix.NLM_F_REQUEST})
-	netlink.EndMessage(b.buf, 0)
+	b.buf = nftables.BeginBatch(b.buf[:0])
 	b.open, b.messages, b.elements, b.others, b.err = false, 1, 0, 0, nil
 	b.rules = b.rules[:0]
 }
@@ -84,7 +84,7 @@ func (b *Batch) add(set string, e *Element, flags uint16) {
 	case e.Chain != "":
 		b.buf = appendGoto(b.buf, e.Chain)
 	case len(e.Value) > 0:
-		b.buf = appendData(b.buf, unix.NFTA_SET_ELEM_DATA, e.Value)
+		b.buf = nftables.AppendData(b.buf, unix.NFTA_SET_ELEM_DATA, e.Value)
 	}
 	if e.Comment != "" {
 		b.buf = appendComment(b.buf, unix.NFTA_SET_ELEM_USERDATA, e.Comment)
@@ -147,7 +147,7 @@ func (b *Batch) begin(command int, flags uint16) {
 // beginElement appends an element's key and returns where the element begins, for endElement.
 func (b *Batch) beginElement(key []byte) (elem int) {
 	b.buf, elem = netlink.BeginNest(b.buf, unix.NFTA_LIST_ELEM)
-	b.buf = appendData(b.buf, unix.NFTA_SET_ELEM_KEY, key)
+	b.buf = nftables.AppendData(b.buf, unix.NFTA_SET_ELEM_KEY, key)
 	return elem
 }
 
@@ -161,28 +161,8 @@ func (b *Batch) endElement(elem int) {
 // appendGoto appends an element's verdict.
 func appendGoto(b []byte, chain string) []byte {
 	b, data := netlink.BeginNest(b, unix.NFTA_SET_ELEM_DATA)
-	b = appendVerdict(b, chain)
+	b = nftables.AppendVerdict(b, nftables.Goto, chain)
 	netlink.EndNest(b, data)
-	return b
-}
-
-// appendData appends an attribute that holds a value.
-func appendData(b []byte, typ uint16, v []byte) []byte {
-	b, nest := netlink.BeginNest(b, typ)
-	b = netlink.AppendBytes(b, unix.NFTA_DATA_VALUE, v)
-	netlink.EndNest(b, nest)
-	return b
-}
-
-// verdictGoto is NFT_GOTO as the number of 32 bits that it is sent as.
-const verdictGoto = 1<<32 + unix.NFT_GOTO
-
-// appendVerdict appends the verdict (NFTA_DATA_VERDICT) that goes to a chain.
-func appendVerdict(b []byte, chain string) []byte {
-	b, verdict := netlink.BeginNest(b, unix.NFTA_DATA_VERDICT)
-	b = netlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, verdictGoto)
-	b = netlink.AppendString(b, unix.NFTA_VERDICT_CHAIN, chain)
-	netlink.EndNest(b, verdict)
 	return b
 }
 
@@ -207,24 +187,11 @@ func CutComment(comment string) string {
 	return comment[:n]
 }
 
-// finish numbers the messages from seq on, asks for an acknowledgement of the last operation, and returns the batch with
-// its end, ready to be sent. Until it has been sent it must not be changed.
-//
-// It does not ask for one of the batch's end, because kernels before 6.10 ignore that.
+// finish numbers the messages from seq on, and returns the batch with its end, ready to be sent. Until it has been sent it
+// must not be changed.
 func (b *Batch) finish(seq uint32) (data []byte, lastSeq uint32) {
-	last, lastFlags := 0, uint16(0)
-	for m := netlink.ReadMessages(b.buf); m.Next(); {
-		netlink.SetFlags(b.buf, m.Offset, m.Flags&^unix.NLM_F_ACK)
-		netlink.SetSeq(b.buf, m.Offset, seq)
-		last, lastSeq = m.Offset, seq
-		lastFlags = m.Flags
-		seq++
-	}
-	netlink.SetFlags(b.buf, last, lastFlags|unix.NLM_F_ACK)
 	n := len(b.buf)
-	data = netlink.AppendMessage(b.buf, netlink.Header{Type: unix.NFNL_MSG_BATCH_END, Flags: unix.NLM_F_REQUEST})
-	netlink.EndMessage(data, n)
-	netlink.SetSeq(data, n, seq)
+	data, lastSeq = nftables.EndBatch(b.buf, seq)
 	b.buf = data[:n] // keeps what the append may have grown
 	return data, lastSeq
 }

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"os/exec"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
 
-// The sizes of the benchmarks' cluster: 45,000 frontends, of which 5,000 have 50 endpoints each.
+// The sizes of the benchmarks' cluster: 45,000 frontends; 5,000 of them have 50 endpoints each.
 const (
 	benchFrontends = 45_000
 	benchEndpoints = 250_000
@@ -139,6 +142,66 @@ func BenchmarkWrite(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkVerdict measures what the kernel's validation of the table costs: a verdict is added to and deleted from a map with
+// as many as a cluster has. docs/decisions/0020 compares the layouts.
+func BenchmarkVerdict(b *testing.B) {
+	const both, one = "prerouting output", "prerouting"
+	for _, layout := range []struct {
+		name, declared, hooks, comment string
+		others                         int
+	}{
+		{"as the backend writes them", "counter;", both, "default/some-service:http", benchFrontends},
+		{"without counters", "", both, "default/some-service:http", benchFrontends},
+		{"without comments", "counter;", both, "", benchFrontends},
+		{"of a fixed size", "counter; size 65536;", both, "default/some-service:http", benchFrontends},
+		{"with one base chain", "counter;", one, "default/some-service:http", benchFrontends},
+		{"without base chains", "counter;", "", "default/some-service:http", benchFrontends},
+		{"with a tenth of the others", "counter;", both, "default/some-service:http", benchFrontends / 10},
+	} {
+		b.Run(layout.name, func(b *testing.B) {
+			table := openKernel(b, knftables.IPv4Family)
+			rules := "table ip kube-proxy { map services { typeof ip daddr . meta l4proto . th dport : verdict; " + layout.declared +
+				" }; chain pick-1 { dnat to 192.0.2.1; }; chain internal-1 { ip saddr != 192.0.2.0/24 meta mark set 1; goto pick-1; };" +
+				" chain services { ip daddr . meta l4proto . th dport vmap @services; };"
+			for hook := range strings.FieldsSeq(layout.hooks) {
+				rules += " chain " + hook + " { type nat hook " + hook + " priority -100; jump services; };"
+			}
+			load := exec.Command("nft", rules+" }")
+			if out, err := load.CombinedOutput(); err != nil {
+				b.Fatalf("%v: %s", err, out)
+			}
+			batch := table.NewBatch()
+			for i := range layout.others {
+				batch.Add("services", &Element{Key: frontendKey(i), Chain: "internal-1", Comment: layout.comment})
+			}
+			if err := table.Commit(b.Context(), batch); err != nil {
+				b.Fatal(err)
+			}
+			added := &Element{Key: frontendKey(layout.others), Chain: "internal-1", Comment: layout.comment}
+			before := processorTime(b)
+			for b.Loop() {
+				batch.Reset()
+				batch.Add("services", added)
+				batch.Delete("services", added.Key)
+				if err := table.Commit(b.Context(), batch); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// processorTime returns the processor time of this process, which other processes on the machine affect less than the time.
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var used unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // BenchmarkChain measures what a new chain with a rule costs, by either way.

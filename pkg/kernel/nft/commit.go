@@ -3,19 +3,11 @@ package nft
 import (
 	"bytes"
 	"context"
-	"errors"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
-
-// commitAttempts is how often a batch is sent if the kernel is interrupted.
-const commitAttempts = 5
-
-// errUnconfirmed means that the kernel accepted a batch but did not acknowledge it.
-var errUnconfirmed = errors.New("the kernel did not confirm the batch; whether the change was made is unknown: read the table again")
 
 // Commit is part of [Table].
 func (t *kernelTable) Commit(ctx context.Context, b *Batch) error {
@@ -28,8 +20,8 @@ func (t *kernelTable) Commit(ctx context.Context, b *Batch) error {
 	firstSeq := t.socket.Reserve(b.messages + 1)
 	data, lastSeq := b.finish(firstSeq)
 	var refused *BatchError
-	finished, err := t.socket.do(ctx, func() error {
-		r, err := t.socket.commit(data, firstSeq, lastSeq)
+	finished, err := t.socket.Do(ctx, func() error {
+		r, err := t.socket.Commit(data, firstSeq, lastSeq)
 		if err != nil || r.Errno == 0 {
 			return err
 		}
@@ -41,47 +33,6 @@ func (t *kernelTable) Commit(ctx context.Context, b *Batch) error {
 		b.buf = bytes.Clone(b.buf)
 	}
 	return wrap("commit a batch", t.family, t.name, err)
-}
-
-// commit sends a batch. The result is that of the first operation that failed, or success.
-func (s *socket) commit(data []byte, firstSeq, lastSeq uint32) (netlink.Result, error) {
-	for attempt := 1; ; attempt++ {
-		first, confirmed, err := s.exchange(data, firstSeq, lastSeq)
-		if err != nil {
-			return netlink.Result{}, err
-		}
-		switch {
-		case first.Errno == unix.EAGAIN || first.Errno == unix.EINTR || first.Errno == unix.ERESTART:
-			if attempt == commitAttempts {
-				return first, nil
-			}
-			time.Sleep(time.Duration(attempt) * time.Millisecond)
-		case first.Errno != 0:
-			return first, nil //nolint:nilerr // the caller words it
-		case !confirmed:
-			return netlink.Result{}, errUnconfirmed
-		default:
-			return netlink.Result{}, nil
-		}
-	}
-}
-
-// exchange sends a batch once. first is the result of the first operation that failed; confirmed means that the last one was
-// acknowledged.
-func (s *socket) exchange(data []byte, firstSeq, lastSeq uint32) (first netlink.Result, confirmed bool, _ error) {
-	err := s.Exchange(data, func(m netlink.Message) error {
-		if m.Type != unix.NLMSG_ERROR || m.Seq-firstSeq > lastSeq-firstSeq {
-			return nil
-		}
-		r := m.Result()
-		if r.Errno == 0 {
-			confirmed = confirmed || r.Seq == lastSeq
-		} else if first.Errno == 0 || r.Seq-firstSeq < first.Seq-firstSeq {
-			first = r
-		}
-		return nil
-	})
-	return first, confirmed, err
 }
 
 // blame finds the operation that a result is about.
@@ -221,7 +172,7 @@ func (s *socket) firstRefused(data []byte, culprit netlink.Messages) int {
 		netlink.EndNest(trial, nest)
 		netlink.EndMessage(trial, start)
 	}
-	r, _, err := s.exchange(trial, first, seq-1)
+	r, _, err := s.ExchangeBatch(trial, first, seq-1)
 	if nth := int(r.Seq - first); err == nil && r.Errno != 0 && nth >= 0 && nth < count {
 		return nth
 	}

@@ -15,6 +15,10 @@ type Counter struct {
 	Packets, Bytes uint64
 }
 
+// CounterSize returns the memory that the kernel allocates for one counter, in bytes: for each processor that the machine may
+// have, struct nft_counter, which is two numbers of 64 bits.
+func CounterSize(possibleCPUs int) int { return 16 * possibleCPUs }
+
 // Counters is part of [Table].
 func (t *kernelTable) Counters(ctx context.Context) ([]Counter, error) {
 	return consistent(ctx, t, "read the counters", t.counters)

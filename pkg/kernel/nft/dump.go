@@ -17,7 +17,7 @@ import (
 // Generation is part of [Table].
 func (t *kernelTable) Generation(ctx context.Context) (Generation, error) {
 	var g Generation
-	_, err := t.socket.do(ctx, func() (err error) {
+	_, err := t.socket.Do(ctx, func() (err error) {
 		g, err = t.socket.generation()
 		return err
 	})
@@ -42,7 +42,7 @@ func (s *socket) generation() (g Generation, _ error) {
 // consistent returns the result of read, which it calls until no transaction comes in between.
 func consistent[T any](ctx context.Context, t *kernelTable, op string, read func() (T, error)) (T, error) {
 	var found T
-	_, err := t.socket.do(ctx, func() error {
+	_, err := t.socket.Do(ctx, func() error {
 		return netlink.Retry(ctx, func() error {
 			return t.socket.quiet(func() (err error) {
 				found, err = read()
@@ -195,7 +195,7 @@ func commentOf(udata []byte) string {
 func (t *kernelTable) Elements(ctx context.Context, set string) iter.Seq2[Element, error] {
 	return func(yield func(Element, error) bool) {
 		var lists [][]byte
-		_, err := t.socket.do(ctx, func() (err error) {
+		_, err := t.socket.Do(ctx, func() (err error) {
 			lists, err = t.snapshot(ctx, set)
 			return err
 		})
@@ -292,7 +292,7 @@ func (t *kernelTable) checkComplete(name string, lists [][]byte) error {
 		return nil // not a hash table, or one that packets change all the time
 	}
 	seed := maphash.MakeSeed()
-	var keys []uint64
+	keys := make([]uint64, 0, max(0, set.Count))
 	for _, list := range lists {
 		for a := netlink.ReadAttrs(list); a.Next(); {
 			key := netlink.Attr(a.Data, unix.NFTA_SET_ELEM_KEY)

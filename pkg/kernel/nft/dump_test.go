@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
 )
 
 // midDump is a context that calls do at each message of a dump of elements, where the dump checks its context: so tests
@@ -148,9 +149,9 @@ func TestSummaryOf(t *testing.T) {
 	seed := maphash.MakeSeed()
 	element := func(e Element) []byte {
 		b, elem := netlink.BeginNest(nil, unix.NFTA_LIST_ELEM)
-		b = appendData(b, unix.NFTA_SET_ELEM_KEY, e.Key)
+		b = nftables.AppendData(b, unix.NFTA_SET_ELEM_KEY, e.Key)
 		if e.Value != nil {
-			b = appendData(b, unix.NFTA_SET_ELEM_DATA, e.Value)
+			b = nftables.AppendData(b, unix.NFTA_SET_ELEM_DATA, e.Value)
 		}
 		b = netlink.AppendBytes(b, unix.NFTA_SET_ELEM_EXPR, []byte{byte(e.Packets)})
 		b = netlink.AppendBytes(b, unix.NFTA_SET_ELEM_USERDATA, []byte(e.Comment))

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
 )
 
 // Update lets a packet write an element into a dynamic map, or refresh the element's timeout if the map has the key, whose
@@ -34,14 +35,14 @@ func (u Update) appendTo(b []byte, family knftables.Family) []byte {
 	at := (u.Key.width(family) + 15) &^ 15
 	b = u.Key.appendTo(b, family)
 	b = u.Value.appendAt(b, family, at)
-	b, end := beginExpr(b, "dynset")
-	b = u32s{
+	b, open := nftables.BeginExpr(b, "dynset")
+	b = nftables.Numbers{
 		{unix.NFTA_DYNSET_SREG_KEY, unix.NFT_REG_1}, {unix.NFTA_DYNSET_SREG_DATA, register(at)},
 		{unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE},
-	}.appendTo(b)
+	}.AppendTo(b)
 	b = netlink.AppendBytes(b, unix.NFTA_DYNSET_TIMEOUT, binary.BigEndian.AppendUint64(nil, uint64(u.Timeout.Milliseconds())))
 	b = netlink.AppendString(b, unix.NFTA_DYNSET_SET_NAME, u.Map)
-	end(b)
+	open.End(b)
 	return b
 }
 

@@ -69,21 +69,21 @@ func (e *BatchError) advice() string {
 	switch e.Errno {
 	case unix.EEXIST:
 		if e.Set != "" {
-			return "the element exists; another process may have added it: read the set again and write the difference"
+			return "the element exists; another process may have added it. The next sync reads the table again"
 		}
-		return "it exists; another process may have added it: read the table again and write the difference"
+		return "it exists; another process may have added it. The next sync reads the table again"
 	case unix.ENOENT:
 		switch e.Op {
 		case "add element":
-			return "the table, the set or the chain to go to does not exist; another process may have removed it: write the skeleton again"
+			return "the table, the set or the chain to go to does not exist; another process may have removed it. The next sync restores it"
 		case "delete element":
-			return "the element or its set does not exist; another process may have removed it: read the set again and write the difference"
+			return "the element or its set does not exist; another process may have removed it. The next sync reads the table again"
 		}
-		return "the table, chain or set does not exist; another process may have removed it: write the skeleton again"
+		return "the table, chain or set does not exist; another process may have removed it. The next sync restores it"
 	case unix.EBUSY:
-		return "it is in use by a rule, or by an element that goes to it: remove those first"
+		return "a rule, or an element that goes to it, still uses it; another process may have added that. The next sync reads the table again"
 	case unix.EINVAL:
-		return "its key or value does not fit: compare their lengths with the set's declaration"
+		return "its key or value does not fit the declaration of the set, or this kernel does not support it"
 	}
 	return errnoAdvice(e.Errno)
 }
@@ -121,7 +121,7 @@ func errnoAdvice(errno unix.Errno) string {
 	case unix.EMSGSIZE:
 		return "the batch is larger than the socket's send buffer may grow to: commit smaller batches"
 	case unix.ENFILE:
-		return "the set is full: declare it with a larger size"
+		return "the set has reached the size in its declaration"
 	case unix.EMLINK, unix.ELOOP:
 		return "chains jump to each other in a loop, or more than 16 deep"
 	case unix.EOPNOTSUPP:

@@ -11,10 +11,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
 )
 
 // ErrInjected is the cause of the failures that a test requested of a Fake.
@@ -46,20 +47,14 @@ type FakeStats struct{ Writes, Failed int }
 func NewFake(family knftables.Family, table string) *Fake {
 	return &Fake{
 		family: family, name: table, transactions: newTransactions(family, table),
-		state: fakeState{family: family, name: table, generation: newFakeGeneration()},
+		state: fakeState{family: family, name: table, world: &fakeWorld{generation: 1}, writer: fakeProgram},
 	}
 }
 
 // Beside puts a Fake that was not used yet into the network namespace of another: they have one generation number.
 func (f *Fake) Beside(o *Fake) *Fake {
-	f.state.generation = o.state.generation
+	f.state.world = o.state.world
 	return f
-}
-
-func newFakeGeneration() *atomic.Uint32 {
-	var g atomic.Uint32
-	g.Store(1)
-	return &g
 }
 
 // FailRandomly makes each write fail with probability p from now on; the same ones for the same seed.
@@ -153,7 +148,7 @@ func (f *Fake) write(ctx context.Context, change func() error) error {
 
 func (f *Fake) mayRead(ctx context.Context) error {
 	if f.closed {
-		return errClosed
+		return nftables.ErrClosed
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -186,6 +181,20 @@ func (f *Fake) Objects(ctx context.Context) (Objects, error) {
 	slices.SortFunc(o.Chains, func(a, b Chain) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(o.Sets, func(a, b Set) int { return cmp.Compare(a.Name, b.Name) })
 	return o, nil
+}
+
+// Rules is part of [Table].
+func (f *Fake) Rules(ctx context.Context) (map[string][]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.mayRead(ctx)
+	if err == nil {
+		err = f.state.needTable()
+	}
+	if err != nil {
+		return nil, wrap("list rules", f.family, f.name, err)
+	}
+	return rulesIn(f.state.dump(dumpOptions{skeleton: true})), nil
 }
 
 // Fingerprint is part of [Table].
@@ -277,7 +286,17 @@ func (f *Fake) Generation(ctx context.Context) (Generation, error) {
 	if err := f.mayRead(ctx); err != nil {
 		return 0, wrap("read the generation", f.family, f.name, err)
 	}
-	return Generation(f.state.generation.Load()), nil
+	return f.state.world.now(), nil
+}
+
+// Watch is part of [Table].
+func (f *Fake) Watch() (Watcher, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, nftables.ErrClosed
+	}
+	return f.state.world.watch(), nil
 }
 
 // Count adds to an element's counter, as packets do. It panics if the element does not exist or has no counter.
@@ -322,14 +341,21 @@ func (e *External) Run(tx *knftables.Transaction) error {
 	if err != nil {
 		return err
 	}
-	return e.fake.state.runAll(commands)
+	return e.write(func() error { return e.fake.state.runAll(commands) })
 }
 
 // Commit makes a change of elements.
 func (e *External) Commit(b *Batch) error {
 	e.fake.mu.Lock()
 	defer e.fake.mu.Unlock()
-	return e.fake.state.commit(b)
+	return e.write(func() error { return e.fake.state.commit(b) })
+}
+
+// write makes a change as another program.
+func (e *External) write(change func() error) error {
+	e.fake.state.writer = ExternalProgram
+	defer func() { e.fake.state.writer = fakeProgram }()
+	return change()
 }
 
 // DeleteElement deletes an element.
@@ -365,5 +391,5 @@ func (e *External) FlushRuleset() error {
 func (e *External) Elsewhere() {
 	e.fake.mu.Lock()
 	defer e.fake.mu.Unlock()
-	e.fake.state.nextGeneration()
+	e.fake.state.world.wrote(Write{Tables: []TableName{{e.fake.family, "elsewhere"}}, Program: ExternalProgram})
 }

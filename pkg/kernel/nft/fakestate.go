@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
@@ -13,10 +12,13 @@ import (
 
 // fakeState is the content of a Fake. Each change records how to undo it.
 type fakeState struct {
-	family     knftables.Family
-	name       string
-	table      *fakeTable
-	generation *atomic.Uint32
+	family knftables.Family
+	name   string
+	table  *fakeTable
+	world  *fakeWorld
+	// writer is the program that is writing, write its transaction.
+	writer string
+	write  Write
 
 	undo []func()
 	// declared are the sets that this transaction declares.
@@ -60,6 +62,7 @@ type fakeRule struct {
 }
 
 type fakeSet struct {
+	name        string
 	declaration string
 	isMap       bool
 	key, value  []field
@@ -94,6 +97,7 @@ func (s *fakeSet) len() int { return len(s.elements) + len(s.texts) }
 
 // transact runs change, and undoes it if it fails.
 func (s *fakeState) transact(change func() error) error {
+	s.write = Write{Tables: []TableName{{s.family, s.name}}, Program: s.writer}
 	s.undo, s.jumps, s.declared = s.undo[:0], false, map[string]bool{}
 	err := change()
 	if err == nil && s.jumps {
@@ -106,15 +110,9 @@ func (s *fakeState) transact(change func() error) error {
 		return err
 	}
 	if len(s.undo) > 0 {
-		s.nextGeneration()
+		s.world.wrote(s.write)
 	}
 	return nil
-}
-
-func (s *fakeState) nextGeneration() {
-	if s.generation.Add(1) == 0 {
-		s.generation.Store(1)
-	}
 }
 
 func (s *fakeState) did(undo func()) { s.undo = append(s.undo, undo) }
@@ -166,6 +164,9 @@ func (s *fakeState) deleteTable() error {
 		return err
 	}
 	old := s.table
+	if len(old.sets) > 0 {
+		s.write.unlist()
+	}
 	s.table = nil
 	s.did(func() { s.table = old })
 	return nil
@@ -309,7 +310,7 @@ func (s *fakeState) addSet(name string, set *fakeSet, exclusive bool) error {
 		return nil
 	}
 	table := s.table
-	table.sets[name] = set
+	set.name, table.sets[name] = name, set
 	s.declared[name] = true
 	s.did(func() { delete(table.sets, name) })
 	return nil
@@ -320,11 +321,11 @@ func (s *fakeState) flushSet(name string) error {
 	if err != nil || set.len() == 0 {
 		return err
 	}
-	for _, e := range set.elements {
-		s.useElement(set, e, -1)
-	}
-	for _, e := range set.texts {
-		s.useElement(set, e, -1)
+	for _, elements := range []map[string]fakeElement{set.elements, set.texts} {
+		for key, e := range elements {
+			s.useElement(set, e, -1)
+			s.wrote(set, key)
+		}
 	}
 	elements, texts := set.elements, set.texts
 	set.elements, set.texts = map[string]fakeElement{}, map[string]fakeElement{}
@@ -343,6 +344,7 @@ func (s *fakeState) deleteSet(name string) error {
 	if err := s.flushSet(name); err != nil {
 		return err
 	}
+	s.write.unlist()
 	table := s.table
 	delete(table.sets, name)
 	s.did(func() { table.sets[name] = set })
@@ -383,6 +385,7 @@ func (s *fakeState) addElement(set *fakeSet, elements map[string]fakeElement, ke
 	elements[key] = e
 	s.did(func() { delete(elements, key) })
 	s.useElement(set, e, 1)
+	s.wrote(set, key)
 	s.jumps = s.jumps || e.verdict.chain != ""
 	return nil
 }
@@ -395,7 +398,13 @@ func (s *fakeState) deleteElement(set *fakeSet, elements map[string]fakeElement,
 	s.useElement(set, e, -1)
 	delete(elements, key)
 	s.did(func() { elements[key] = e })
+	s.wrote(set, key)
 	return nil
+}
+
+// wrote lists an element in the notification. That of an interval set is listed by its text; the kernel lists both ends.
+func (s *fakeState) wrote(set *fakeSet, key string) {
+	s.write.add(WrittenElement{TableName{s.family, s.name}, set.name, key})
 }
 
 // maxJumps is how deep chains may jump: NFT_JUMP_STACK_SIZE.

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
 )
 
 // findGroup is the number of keys in one request of Find: the kernel answers with a message for each.
@@ -56,7 +57,7 @@ func (t *kernelTable) yield(set string, list []byte, yield func(Element, error) 
 
 // find reads the elements of keys: both are lists of NFTA_LIST_ELEM.
 func (t *kernelTable) find(ctx context.Context, set string, keys []byte) (found []byte, _ error) {
-	_, err := t.socket.do(ctx, func() error {
+	_, err := t.socket.Do(ctx, func() error {
 		if len(keys) == 0 {
 			_, err := t.getSet(set)
 			return err
@@ -100,7 +101,7 @@ func (t *kernelTable) exists(set string) bool {
 // appendKey appends an element that has a key only.
 func appendKey(b, key []byte) []byte {
 	b, elem := netlink.BeginNest(b, unix.NFTA_LIST_ELEM)
-	b = appendData(b, unix.NFTA_SET_ELEM_KEY, key)
+	b = nftables.AppendData(b, unix.NFTA_SET_ELEM_KEY, key)
 	netlink.EndNest(b, elem)
 	return b
 }

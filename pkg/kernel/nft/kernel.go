@@ -104,5 +104,5 @@ func (t *kernelTable) Settle(ctx context.Context) error {
 
 // Close is part of [Table].
 func (t *kernelTable) Close() error {
-	return wrap("close", t.family, t.name, t.socket.close())
+	return wrap("close", t.family, t.name, t.socket.Close())
 }

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
 )
 
 // loaded loads the world into the kernel's table.
@@ -151,7 +153,7 @@ func TestKernelBlame(t *testing.T) {
 			if blind {
 				firstSeq := table.socket.Reserve(b.messages + 1)
 				data, lastSeq := b.finish(firstSeq)
-				r, err := table.socket.commit(data, firstSeq, lastSeq)
+				r, err := table.socket.Commit(data, firstSeq, lastSeq)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -189,7 +191,7 @@ func TestKernelErrorsAdvise(t *testing.T) {
 			err := batch(func(b *Batch) { b.Add("services", &Element{Key: frontendKey(2), Chain: "pick-9"}) }).run(t.Context(), table)
 			for _, want := range []string{
 				"nftables: add element {10.96.0.2 . tcp . 80} of set services in table ip kube-proxy: ",
-				"no such file or directory", "chain to go to", "write the skeleton again",
+				"no such file or directory", "chain to go to", "The next sync restores it",
 			} {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("%v\nlacks %q", err, want)
@@ -398,7 +400,7 @@ func TestKernelClosedAndCancelled(t *testing.T) {
 		if err := errors.Join(table.Close(), table.Close()); err != nil {
 			t.Errorf("%T: Close: %v", table, err)
 		}
-		check(t.Context(), errClosed)
+		check(t.Context(), nftables.ErrClosed)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
 )
 
 // SourceIn matches packets from a prefix of the table's family: `ip saddr 10.0.0.0/8`; with Not all others.
@@ -25,19 +27,15 @@ func (s SourceIn) appendTo(b []byte, family knftables.Family) []byte {
 	value, bits := s.Prefix.Masked().Addr().AsSlice(), s.Prefix.Bits()
 	if bits > 0 && bits%8 == 0 {
 		value = value[:bits/8]
-		return appendCompare(appendPayload(b, 0, payloadNetwork, sourceOffset(family), len(value)), s.Not, value)
+		return nftables.AppendCompare(nftables.AppendPayload(b, unix.NFT_REG_1, payloadNetwork, sourceOffset(family), len(value)), s.Not, value)
 	}
-	b = appendPayload(b, 0, payloadNetwork, sourceOffset(family), len(value))
+	b = nftables.AppendPayload(b, unix.NFT_REG_1, payloadNetwork, sourceOffset(family), len(value))
 	mask := make([]byte, len(value))
 	for i := range bits {
 		mask[i/8] |= 0x80 >> (i % 8)
 	}
-	b, end := beginExpr(b, "bitwise")
-	b = u32s{{unix.NFTA_BITWISE_SREG, unix.NFT_REG_1}, {unix.NFTA_BITWISE_DREG, unix.NFT_REG_1}, {unix.NFTA_BITWISE_LEN, uint32(len(value))}}.appendTo(b)
-	b = appendData(b, unix.NFTA_BITWISE_MASK, mask)
-	b = appendData(b, unix.NFTA_BITWISE_XOR, make([]byte, len(value)))
-	end(b)
-	return appendCompare(b, s.Not, value)
+	b = nftables.AppendBitwise(b, mask, make([]byte, len(value)))
+	return nftables.AppendCompare(b, s.Not, value)
 }
 
 // InputInterface matches packets that arrived on the interface of that name, or if the name ends in *, on any whose name
@@ -53,11 +51,11 @@ func (i InputInterface) text(knftables.Family) string {
 
 func (i InputInterface) appendTo(b []byte, _ knftables.Family) []byte {
 	value, wild := strings.CutSuffix(i.Name, "*")
-	b = appendExpr(b, "meta", u32s{{unix.NFTA_META_DREG, unix.NFT_REG_1}, {unix.NFTA_META_KEY, unix.NFT_META_IIFNAME}})
+	b = nftables.AppendExpr(b, "meta", nftables.Numbers{{unix.NFTA_META_DREG, unix.NFT_REG_1}, {unix.NFTA_META_KEY, unix.NFT_META_IIFNAME}})
 	if !wild { // with the padding, so that no longer name is equal
 		value += strings.Repeat("\x00", max(0, unix.IFNAMSIZ-len(value)))
 	}
-	return appendCompare(b, i.Not, []byte(value))
+	return nftables.AppendCompare(b, i.Not, []byte(value))
 }
 
 // SourceIsLocal matches packets whose source is an address of this machine: `fib saddr type local`.
@@ -79,8 +77,8 @@ const (
 func appendIsLocal(b []byte, flag uint32) []byte {
 	// Of linux/netfilter/nf_tables.h: enum nft_fib_attributes and nft_fib_result.
 	const dreg, result, flags, resultAddrType = 1, 2, 3, 3
-	b = appendExpr(b, "fib", u32s{{dreg, unix.NFT_REG_1}, {result, resultAddrType}, {flags, flag}})
-	return appendCompare(b, false, binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL))
+	b = nftables.AppendExpr(b, "fib", nftables.Numbers{{dreg, unix.NFT_REG_1}, {result, resultAddrType}, {flags, flag}})
+	return nftables.AppendCompare(b, false, binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL))
 }
 
 func operator(not bool) string {
@@ -88,17 +86,4 @@ func operator(not bool) string {
 		return " !="
 	}
 	return ""
-}
-
-// appendCompare compares the first register.
-func appendCompare(b []byte, not bool, value []byte) []byte {
-	op := uint32(unix.NFT_CMP_EQ)
-	if not {
-		op = unix.NFT_CMP_NEQ
-	}
-	b, end := beginExpr(b, "cmp")
-	b = u32s{{unix.NFTA_CMP_SREG, unix.NFT_REG_1}, {unix.NFTA_CMP_OP, op}}.appendTo(b)
-	b = appendData(b, unix.NFTA_CMP_DATA, value)
-	end(b)
-	return b
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
+func TestMain(m *testing.M) { netns.Main(m) }
+
 // testTable is the name of the tables in these tests.
 const testTable = "kube-proxy"
 

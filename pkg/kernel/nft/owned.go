@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
 )
 
 // tableOwned is NFT_TABLE_F_OWNER, of Linux 5.12 and later.
@@ -57,8 +58,8 @@ func (d DestinationIs) text(family knftables.Family) string {
 }
 
 func (d DestinationIs) appendTo(b []byte, family knftables.Family) []byte {
-	b = appendPayload(b, 0, payloadNetwork, sourceOffset(family)+addressLen(family), addressLen(family))
-	return appendCompare(b, false, netip.Addr(d).AsSlice())
+	b = nftables.AppendPayload(b, unix.NFT_REG_1, payloadNetwork, sourceOffset(family)+addressLen(family), addressLen(family))
+	return nftables.AppendCompare(b, false, netip.Addr(d).AsSlice())
 }
 
 // DestinationIsLocal matches packets to an address of this machine: `fib daddr type local`.
@@ -84,8 +85,8 @@ func (d DestinationPortIs) text(knftables.Family) string {
 
 func (d DestinationPortIs) appendTo(b []byte, _ knftables.Family) []byte {
 	b = appendProtocol(b, d.Protocol, false)
-	b = appendPayload(b, 0, payloadTransport, 2, 2)
-	return appendCompare(b, false, binary.BigEndian.AppendUint16(nil, d.Port))
+	b = nftables.AppendPayload(b, unix.NFT_REG_1, payloadTransport, 2, 2)
+	return nftables.AppendCompare(b, false, binary.BigEndian.AppendUint16(nil, d.Port))
 }
 
 // OpensTCP matches segments that open a connection of TCP, to a port unless Port is 0: `tcp dport 80 tcp flags syn / syn,ack`.
@@ -110,13 +111,9 @@ func (o OpensTCP) appendTo(b []byte, family knftables.Family) []byte {
 	} else {
 		b = o.port().appendTo(b, family)
 	}
-	b = appendPayload(b, 0, payloadTransport, flags, 1)
-	b, end := beginExpr(b, "bitwise")
-	b = u32s{{unix.NFTA_BITWISE_SREG, unix.NFT_REG_1}, {unix.NFTA_BITWISE_DREG, unix.NFT_REG_1}, {unix.NFTA_BITWISE_LEN, 1}}.appendTo(b)
-	b = appendData(b, unix.NFTA_BITWISE_MASK, []byte{syn | ack})
-	b = appendData(b, unix.NFTA_BITWISE_XOR, []byte{0})
-	end(b)
-	return appendCompare(b, false, []byte{syn})
+	b = nftables.AppendPayload(b, unix.NFT_REG_1, payloadTransport, flags, 1)
+	b = nftables.AppendBitwise(b, []byte{syn | ack}, []byte{0})
+	return nftables.AppendCompare(b, false, []byte{syn})
 }
 
 // IsNotTCP matches packets of all other protocols: `meta l4proto != tcp`.
@@ -129,8 +126,8 @@ func (IsNotTCP) appendTo(b []byte, _ knftables.Family) []byte {
 }
 
 func appendProtocol(b []byte, protocol byte, not bool) []byte {
-	b = appendExpr(b, "meta", u32s{{unix.NFTA_META_DREG, unix.NFT_REG_1}, {unix.NFTA_META_KEY, unix.NFT_META_L4PROTO}})
-	return appendCompare(b, not, []byte{protocol})
+	b = nftables.AppendExpr(b, "meta", nftables.Numbers{{unix.NFTA_META_DREG, unix.NFT_REG_1}, {unix.NFTA_META_KEY, unix.NFT_META_L4PROTO}})
+	return nftables.AppendCompare(b, not, []byte{protocol})
 }
 
 // LimitRate matches at most this number of packets in a second, and as many at once after a pause: `limit rate 20/second burst
@@ -142,11 +139,11 @@ func (l LimitRate) text(knftables.Family) string {
 }
 
 func (l LimitRate) appendTo(b []byte, _ knftables.Family) []byte {
-	b, end := beginExpr(b, "limit")
+	b, open := nftables.BeginExpr(b, "limit")
 	b = netlink.AppendBytes(b, unix.NFTA_LIMIT_RATE, binary.BigEndian.AppendUint64(nil, uint64(l)))
 	b = netlink.AppendBytes(b, unix.NFTA_LIMIT_UNIT, binary.BigEndian.AppendUint64(nil, 1)) // second
-	b = u32s{{unix.NFTA_LIMIT_BURST, uint32(l)}, {unix.NFTA_LIMIT_TYPE, unix.NFT_LIMIT_PKTS}, {unix.NFTA_LIMIT_FLAGS, 0}}.appendTo(b)
-	end(b)
+	b = nftables.Numbers{{unix.NFTA_LIMIT_BURST, uint32(l)}, {unix.NFTA_LIMIT_TYPE, unix.NFT_LIMIT_PKTS}, {unix.NFTA_LIMIT_FLAGS, 0}}.AppendTo(b)
+	open.End(b)
 	return b
 }
 
@@ -156,9 +153,9 @@ type SetTrace struct{}
 func (SetTrace) text(knftables.Family) string { return "meta nftrace set 1" }
 
 func (SetTrace) appendTo(b []byte, _ knftables.Family) []byte {
-	b, end := beginExpr(b, "immediate")
+	b, open := nftables.BeginExpr(b, "immediate")
 	b = netlink.AppendUint32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_1)
-	b = appendData(b, unix.NFTA_IMMEDIATE_DATA, []byte{1})
-	end(b)
-	return appendExpr(b, "meta", u32s{{unix.NFTA_META_KEY, unix.NFT_META_NFTRACE}, {unix.NFTA_META_SREG, unix.NFT_REG_1}})
+	b = nftables.AppendData(b, unix.NFTA_IMMEDIATE_DATA, []byte{1})
+	open.End(b)
+	return nftables.AppendExpr(b, "meta", nftables.Numbers{{unix.NFTA_META_KEY, unix.NFT_META_NFTRACE}, {unix.NFTA_META_SREG, unix.NFT_REG_1}})
 }

@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
 )
 
 // Rule is a rule made of statements, which can be written both ways: [Rule.Text] is for knftables, and [Batch.AddRule] writes
@@ -88,13 +90,13 @@ func (c Concat) appendAt(b []byte, family knftables.Family, at int) []byte {
 	for _, o := range c {
 		switch kind, n := o&^0xffffffff, uint32(o); kind {
 		case SourceAddress:
-			b = appendPayload(b, at, payloadNetwork, sourceOffset(family), addressLen(family))
+			b = nftables.AppendPayload(b, register(at), payloadNetwork, sourceOffset(family), addressLen(family))
 		case DestinationAddress:
-			b = appendPayload(b, at, payloadNetwork, sourceOffset(family)+addressLen(family), addressLen(family))
+			b = nftables.AppendPayload(b, register(at), payloadNetwork, sourceOffset(family)+addressLen(family), addressLen(family))
 		case Protocol:
-			b = appendExpr(b, "meta", u32s{{unix.NFTA_META_DREG, register(at)}, {unix.NFTA_META_KEY, unix.NFT_META_L4PROTO}})
+			b = nftables.AppendExpr(b, "meta", nftables.Numbers{{unix.NFTA_META_DREG, register(at)}, {unix.NFTA_META_KEY, unix.NFT_META_L4PROTO}})
 		case DestinationPort:
-			b = appendPayload(b, at, payloadTransport, 2, 2)
+			b = nftables.AppendPayload(b, register(at), payloadTransport, 2, 2)
 		case randomNumber:
 			b = appendNumber(b, at, n, 0)
 		case constant:
@@ -123,7 +125,7 @@ func (o Operand) width(family knftables.Family) int {
 
 // appendNumber loads a random number from offset to offset+n-1 into the register at an offset.
 func appendNumber(b []byte, at int, n, offset uint32) []byte {
-	return appendExpr(b, "numgen", u32s{
+	return nftables.AppendExpr(b, "numgen", nftables.Numbers{
 		{unix.NFTA_NG_DREG, register(at)}, {unix.NFTA_NG_MODULUS, n}, {unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM}, {unix.NFTA_NG_OFFSET, offset},
 	})
 }
@@ -180,9 +182,9 @@ func (d DNAT) text(family knftables.Family) string {
 }
 
 func (d DNAT) appendTo(b []byte, family knftables.Family) []byte {
-	b = appendLookup(d.Key.appendTo(b, family), d.Map, u32s{{unix.NFTA_LOOKUP_DREG, unix.NFT_REG_1}})
+	b = appendLookup(d.Key.appendTo(b, family), d.Map, nftables.Numbers{{unix.NFTA_LOOKUP_DREG, unix.NFT_REG_1}})
 	address, port := register(0), register(addressLen(family))
-	return appendExpr(b, "nat", u32s{
+	return nftables.AppendExpr(b, "nat", nftables.Numbers{
 		{unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT}, {unix.NFTA_NAT_FAMILY, uint32(familyNumber(family))},
 		{unix.NFTA_NAT_REG_ADDR_MIN, address}, {unix.NFTA_NAT_REG_ADDR_MAX, address},
 		{unix.NFTA_NAT_REG_PROTO_MIN, port}, {unix.NFTA_NAT_REG_PROTO_MAX, port},
@@ -195,7 +197,7 @@ type Goto string
 func (g Goto) text(knftables.Family) string { return "goto " + string(g) }
 
 func (g Goto) appendTo(b []byte, _ knftables.Family) []byte {
-	return appendImmediateGoto(b, string(g))
+	return nftables.AppendImmediate(b, nftables.Goto, string(g))
 }
 
 // SetMark sets bits of the packet's mark and keeps the others: `meta mark set meta mark | 0x00004000`.
@@ -206,11 +208,7 @@ func (m SetMark) text(knftables.Family) string {
 }
 
 func (m SetMark) appendTo(b []byte, _ knftables.Family) []byte {
-	b = appendExpr(b, "meta", u32s{{unix.NFTA_META_DREG, unix.NFT_REG_1}, {unix.NFTA_META_KEY, unix.NFT_META_MARK}})
-	b, end := beginExpr(b, "bitwise")
-	b = u32s{{unix.NFTA_BITWISE_SREG, unix.NFT_REG_1}, {unix.NFTA_BITWISE_DREG, unix.NFT_REG_1}, {unix.NFTA_BITWISE_LEN, 4}}.appendTo(b)
-	b = appendData(b, unix.NFTA_BITWISE_MASK, binary.NativeEndian.AppendUint32(nil, ^uint32(m)))
-	b = appendData(b, unix.NFTA_BITWISE_XOR, binary.NativeEndian.AppendUint32(nil, uint32(m)))
-	end(b)
-	return appendExpr(b, "meta", u32s{{unix.NFTA_META_KEY, unix.NFT_META_MARK}, {unix.NFTA_META_SREG, unix.NFT_REG_1}})
+	b = nftables.AppendExpr(b, "meta", nftables.Numbers{{unix.NFTA_META_DREG, unix.NFT_REG_1}, {unix.NFTA_META_KEY, unix.NFT_META_MARK}})
+	b = nftables.AppendBitwise(b, binary.NativeEndian.AppendUint32(nil, ^uint32(m)), binary.NativeEndian.AppendUint32(nil, uint32(m)))
+	return nftables.AppendExpr(b, "meta", nftables.Numbers{{unix.NFTA_META_KEY, unix.NFT_META_MARK}, {unix.NFTA_META_SREG, unix.NFT_REG_1}})
 }

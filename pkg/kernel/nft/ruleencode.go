@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
 )
 
 // AddChain adds a chain that is not a base chain. Commit fails with EEXIST if the name exists.
@@ -86,62 +87,12 @@ func (b *Batch) checkChain(op, chain string) bool {
 	return true
 }
 
-// u32s are attributes that hold a number each.
-type u32s []struct {
-	typ   uint16
-	value uint32
-}
-
-func (v u32s) appendTo(b []byte) []byte {
-	for _, a := range v {
-		b = netlink.AppendUint32(b, a.typ, a.value)
-	}
-	return b
-}
-
-// beginExpr begins an expression; end, given the buffer, ends it.
-func beginExpr(b []byte, name string) (_ []byte, end func([]byte)) {
-	b, elem := netlink.BeginNest(b, unix.NFTA_LIST_ELEM)
-	b = netlink.AppendString(b, unix.NFTA_EXPR_NAME, name)
-	b, data := netlink.BeginNest(b, unix.NFTA_EXPR_DATA)
-	return b, func(b []byte) {
-		netlink.EndNest(b, data)
-		netlink.EndNest(b, elem)
-	}
-}
-
-func appendExpr(b []byte, name string, v u32s) []byte {
-	b, end := beginExpr(b, name)
-	b = v.appendTo(b)
-	end(b)
-	return b
-}
-
-// appendPayload loads part of a header into the register at an offset.
-func appendPayload(b []byte, at int, base uint32, offset, length int) []byte {
-	return appendExpr(b, "payload", u32s{
-		{unix.NFTA_PAYLOAD_DREG, register(at)}, {unix.NFTA_PAYLOAD_BASE, base},
-		{unix.NFTA_PAYLOAD_OFFSET, uint32(offset)}, {unix.NFTA_PAYLOAD_LEN, uint32(length)},
-	})
-}
-
 // appendLookup looks up the key in the first register.
-func appendLookup(b []byte, set string, v u32s) []byte {
-	b, end := beginExpr(b, "lookup")
+func appendLookup(b []byte, set string, v nftables.Numbers) []byte {
+	b, open := nftables.BeginExpr(b, "lookup")
 	b = netlink.AppendUint32(b, unix.NFTA_LOOKUP_SREG, unix.NFT_REG_1)
-	b = v.appendTo(b)
+	b = v.AppendTo(b)
 	b = netlink.AppendString(b, unix.NFTA_LOOKUP_SET, set)
-	end(b)
-	return b
-}
-
-// appendImmediateGoto goes to a chain unconditionally.
-func appendImmediateGoto(b []byte, chain string) []byte {
-	b, end := beginExpr(b, "immediate")
-	b = netlink.AppendUint32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
-	b, data := netlink.BeginNest(b, unix.NFTA_IMMEDIATE_DATA)
-	b = appendVerdict(b, chain)
-	netlink.EndNest(b, data)
-	end(b)
+	open.End(b)
 	return b
 }

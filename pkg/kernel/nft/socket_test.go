@@ -22,7 +22,7 @@ func TestKernelBusyKernel(t *testing.T) {
 		<-held
 		cancel()
 	}()
-	finished, err := table.socket.do(ctx, func() error {
+	finished, err := table.socket.Do(ctx, func() error {
 		close(held)
 		<-hold
 		return nil

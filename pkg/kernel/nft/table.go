@@ -31,6 +31,9 @@ type Table interface {
 	// written as text or by a Batch. Without a table it is "". objects has a digest of each chain with its rules, each set's
 	// or map's declaration, and each other object, by a name like "chain services" or "set endpoints": maps are sets, too.
 	Fingerprint(ctx context.Context, except string) (digest string, objects map[string]string, err error)
+	// Rules lists the rules of each chain, as nft writes them, which differs a little between its versions. It needs nft and a
+	// caller in the same network namespace, as Run does. The error is ENOENT if there is no table.
+	Rules(ctx context.Context) (map[string][]string, error)
 
 	// NewBatch starts a change of elements. A Batch may be used for any number of commits: Reset it in between.
 	NewBatch() *Batch
@@ -53,6 +56,8 @@ type Table interface {
 	// Generation reads the number that the kernel increments with each transaction of any process in this network
 	// namespace. It does not say whose they were: the process that the kernel names with it is the reader.
 	Generation(ctx context.Context) (Generation, error)
+	// Watch subscribes to the transactions of any process in this network namespace, from now on.
+	Watch() (Watcher, error)
 
 	// Settle waits until every packet that was being processed when it was called has passed, some milliseconds at most. A
 	// packet that was sent to a chain before a transaction uses the sets as they are after it, so objects that are no
@@ -115,4 +120,10 @@ func (g Generation) Since(earlier Generation) uint32 {
 		n-- // the kernel skips 0
 	}
 	return n
+}
+
+// After reports whether a generation is later than another one.
+func (g Generation) After(o Generation) bool {
+	n := g.Since(o)
+	return n != 0 && n < 1<<31
 }

@@ -58,7 +58,7 @@ func (t *kernelTable) checkKernel() error {
 		return wrap("start nft", t.family, t.name, err)
 	case err != nil:
 		return wrap("try a catch-all element, which Linux 5.13 added", t.family, t.name, fmt.Errorf(
-			"%w: use a newer kernel or the iptables mode, or set %s=1 to try this kernel all the same", err, anyKernel))
+			"%w: use a newer kernel or the iptables mode, or set %s=1 to try this kernel anyway", err, anyKernel))
 	}
 	return nil
 }

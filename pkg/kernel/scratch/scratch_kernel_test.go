@@ -11,6 +11,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
+func TestMain(m *testing.M) { netns.Main(m) }
+
 // TestKernelCommand runs a program in a new network namespace, and checks the error without CAP_SYS_ADMIN.
 func TestKernelCommand(t *testing.T) {
 	netns.Enter(t, "readlink")

@@ -22,10 +22,27 @@ type Backend interface {
 	Sync(ctx context.Context, p *plan.Plan, families ...cluster.Family) []Result
 	// Check detects, at low cost, whether rules of this backend were modified externally. The next Sync repairs them.
 	Check(ctx context.Context) ([]Drift, error)
+	// Modified returns a channel that receives a value when Check should be called: rules may have been modified
+	// externally since the last call, or that call has work left. It is nil if only Check itself finds that out, which
+	// must then be called periodically. It is the same channel for the life of the Backend.
+	Modified() <-chan struct{}
 	// Cleanup removes everything that this backend, or a predecessor with the same role, wrote.
 	Cleanup(ctx context.Context) error
 	// Close releases resources and leaves the rules in place.
 	Close() error
+}
+
+// Auditor is implemented by Backends whose Check compares rules in parts, one in each call.
+type Auditor interface {
+	// Auditing reports whether Check has parts left to compare: it should be called again soon.
+	Auditing() bool
+}
+
+// EarlyReader is implemented by Backends that can read the kernel's state before there is a plan.
+type EarlyReader interface {
+	// ReadEarly reads the kernel's state for the first Sync, which then reads only what has changed since. It writes nothing,
+	// and leaves to that Sync what it cannot read. It returns early if ctx ends. No other method may be called meanwhile.
+	ReadEarly(ctx context.Context)
 }
 
 // PacketCounter is implemented by Backends whose rules count packets. A counter restarts at 0 when its rule is
@@ -136,7 +153,7 @@ type EndpointCounter struct {
 type Result struct {
 	Family   cluster.Family
 	Duration time.Duration
-	// Read reports whether the kernel's state was read.
+	// Read reports whether the kernel's state was read, in this Sync or before the first one.
 	Read bool
 	// Elements and Rules count what was written: operations on elements of maps and sets, and rules.
 	Elements, Rules int

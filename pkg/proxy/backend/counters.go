@@ -2,7 +2,7 @@ package backend
 
 import "github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 
-// Counting is what rules count. A greater value is less.
+// Counting is what rules count. Greater values count less.
 type Counting int
 
 const (

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"slices"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -26,6 +27,23 @@ type Difference struct {
 	// Missing are the rules or elements that only the plan has, Extra those that only the kernel has, as the mode's tool
 	// writes them.
 	Missing, Extra []string
+}
+
+// Notes about a chain, set or map that only one side has.
+const (
+	NoteMissing = "The kernel does not have it."
+	NoteExtra   = "Only the kernel has it."
+)
+
+// CompareChain compares the rules that a chain should have and has, whose order counts. It reports whether they differ. Rules
+// are equal if canonical makes them so.
+func CompareChain(object string, want, have []string, canonical func(string) string) (d Difference, differs bool) {
+	d.Object = object
+	if d.Differ(want, have, canonical) {
+		return d, true
+	}
+	d.Note = "Its rules are in another order."
+	return d, !slices.EqualFunc(want, have, func(a, b string) bool { return canonical(a) == canonical(b) })
 }
 
 // Differ fills in Missing and Extra from the lines that an object should have and has. Lines are equal if canonical makes

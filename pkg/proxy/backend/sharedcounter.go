@@ -12,14 +12,14 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// SharedCounter is the one reader of a ConnectionCounter for all who ask: metrics, the API and the status page. It reads once
-// at a time, and all who wait meanwhile share the next reading. Nobody gets a reading that began before they asked: a client
-// may compare the counters before and after what it does.
+// SharedCounter lets metrics, the API and the status page share one ConnectionCounter. It reads once at a time; callers that
+// wait meanwhile share the next reading. A call never returns a reading that began before the call, so that a client can compare
+// the counters before and after what it does.
 type SharedCounter struct {
 	counter ConnectionCounter
-	// waiting is the number of those who wait for their turn.
+	// waiting is the number of calls that wait for their turn.
 	waiting atomic.Int32
-	// last holds the last reading of each family while others wait. Whoever takes it out of the channel has the turn.
+	// last holds the last reading of each family while other calls wait. The call that takes it out of the channel may read.
 	last chan map[cluster.Family]*reading
 }
 
@@ -50,7 +50,7 @@ func (s *SharedCounter) Connections(ctx context.Context, family cluster.Family, 
 	}
 	defer func() {
 		if s.waiting.Load() == 0 {
-			clear(last) // whoever comes later asks later than these began
+			clear(last) // no later call may use these readings
 		}
 		s.last <- last
 	}()
@@ -73,7 +73,7 @@ func (s *SharedCounter) Connections(ctx context.Context, family cluster.Family, 
 // Counts implements [ConnectionCounter].
 func (s *SharedCounter) Counts(family cluster.Family) Counting { return s.counter.Counts(family) }
 
-// turn waits until nobody else reads.
+// turn waits until no other call reads.
 func (s *SharedCounter) turn(ctx context.Context) (map[cluster.Family]*reading, error) {
 	s.waiting.Add(1)
 	defer s.waiting.Add(-1)

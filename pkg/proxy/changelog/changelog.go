@@ -13,20 +13,20 @@ import (
 // level is the log level at which Services are logged. The line about each sync has level 2.
 const level = 4
 
-// Observer is a [proxy.SyncObserver] that logs changed Services after the sync that programs them. It does not log the
+// Observer is a [proxy.Observer] that logs changed Services after the sync that programs them. It does not log the
 // Services of the first sync: all of them are new, and the line about that sync contains their number.
 type Observer struct {
 	logger klog.Logger
 }
 
-var _ proxy.SyncObserver = (*Observer)(nil)
+var _ proxy.Observer = (*Observer)(nil)
 
 // New returns an Observer.
 func New(logger klog.Logger) *Observer {
 	return &Observer{logger: logger.V(level)}
 }
 
-// Synced implements [proxy.SyncObserver]. A change that a sync fails to program is logged after the sync that succeeds.
+// Synced implements [proxy.Observer]. A change that a sync fails to program is logged after the sync that succeeds.
 func (o *Observer) Synced(s *proxy.Sync) {
 	if !o.logger.Enabled() || s.Before == nil || s.Err() != nil {
 		return

@@ -83,3 +83,22 @@ func BenchmarkOneEndpoint(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkConvert converts the objects of a cluster, without building a snapshot.
+func BenchmarkConvert(b *testing.B) {
+	for _, size := range sizes {
+		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {
+			o := newObjects(size.services, size.endpoints)
+			c := &converter{node: "n1"}
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, s := range o.services {
+					c.service(s)
+				}
+				for _, s := range o.slices {
+					c.slice(s)
+				}
+			}
+		})
+	}
+}

@@ -24,13 +24,15 @@ type Builder struct {
 	services *Editor[ServiceName, *Service]
 	// orphans holds the slices whose Service is not served, or not known yet.
 	orphans map[ServiceName][]*EndpointSlice
-	// owners maps each slice to the Service that it was last seen with.
-	owners       map[SliceName]ServiceName
+	// owners maps each slice to the name of the Service, in the same namespace, that it was last seen with.
+	owners       map[SliceName]string
 	endpoints    int
 	node         *Node
 	serviceCIDRs map[string][]netip.Prefix
-	// last is the latest snapshot, returned again until something changes.
-	last *Snapshot
+	// last is the latest snapshot, returned again until something changes. Until there was one, nobody else has seen a Service,
+	// so that its slices are added in place.
+	last  *Snapshot
+	shown bool
 }
 
 // SliceName names an EndpointSlice.
@@ -48,7 +50,7 @@ func NewBuilder(nodeName string, addrs ...netip.Addr) *Builder {
 		convert:      converter{node: nodeName, addrs: addrs},
 		services:     Map[ServiceName, *Service]{}.Edit(),
 		orphans:      map[ServiceName][]*EndpointSlice{},
-		owners:       map[SliceName]ServiceName{},
+		owners:       map[SliceName]string{},
 		node:         &Node{Name: nodeName, Addresses: addrs},
 		serviceCIDRs: map[string][]netip.Prefix{},
 	}
@@ -64,6 +66,7 @@ func (b *Builder) Snapshot() *Snapshot {
 	defer b.mu.Unlock()
 	if b.last == nil {
 		b.last = &Snapshot{Services: b.services.Map(), Node: b.node, ServiceCIDRs: b.sortedCIDRs()}
+		b.shown = true
 	}
 	return b.last
 }
@@ -205,11 +208,11 @@ func (u *Update) SetEndpointSlice(object *discoveryv1.EndpointSlice) {
 	}
 	slice, problems := u.b.convert.slice(object)
 	u.report(name, "EndpointSlice", problems)
-	if before, known := u.b.owners[name]; known && before != service {
+	if before, known := u.b.owners[name]; known && before != service.Name {
 		u.DeleteEndpointSlice(name)
 	}
 	of := u.slicesOf(service)
-	u.b.owners[SliceName{Namespace: of.service.Namespace, Name: slice.Name}] = of.service
+	u.b.owners[SliceName{Namespace: of.service.Namespace, Name: slice.Name}] = of.service.Name
 	u.replaceSlice(&of, slice.Name, slice)
 }
 
@@ -219,7 +222,7 @@ func (u *Update) DeleteEndpointSlice(name SliceName) {
 	if !known {
 		return
 	}
-	of := u.slicesOf(service)
+	of := u.slicesOf(ServiceName{name.Namespace, service})
 	delete(u.b.owners, name)
 	u.replaceSlice(&of, name.Name, nil)
 }
@@ -233,7 +236,7 @@ func (u *Update) SliceEndpoints(name SliceName) int {
 	if !known {
 		return 0
 	}
-	of := u.slicesOf(service)
+	of := u.slicesOf(ServiceName{name.Namespace, service})
 	if at, found := findSlice(of.slices, name.Name); found {
 		return len(of.slices[at].Endpoints)
 	}
@@ -255,7 +258,7 @@ func (u *Update) slicesOf(service ServiceName) serviceSlices {
 	}
 	orphans := u.b.orphans[service]
 	if len(orphans) > 0 {
-		service = u.b.owners[SliceName{Namespace: service.Namespace, Name: orphans[0].Name}]
+		service.Name = u.b.owners[SliceName{Namespace: service.Namespace, Name: orphans[0].Name}]
 	}
 	return serviceSlices{service: service, slices: orphans}
 }
@@ -284,6 +287,9 @@ func (u *Update) replaceSlice(of *serviceSlices, name string, slice *EndpointSli
 	}
 	replaced = append(replaced, all[at:]...)
 	switch {
+	case of.owner != nil && !u.b.shown:
+		of.owner.Slices = replaced
+		u.changed = true
 	case of.owner != nil:
 		changed := *of.owner
 		changed.Slices = replaced

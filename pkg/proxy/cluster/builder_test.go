@@ -59,14 +59,20 @@ func describe(s *Snapshot) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "node %+v\nServiceCIDRs %v\n", *s.Node, s.ServiceCIDRs)
 	for name, service := range s.Services.All() {
-		plain := *service
-		plain.Slices = nil
-		fmt.Fprintf(&text, "%s %+v\n", name, plain)
-		for _, slice := range service.Slices {
-			fmt.Fprintf(&text, "\t%s %v %v\n", slice.Name, slice.Ports, slice.Triggered.UnixNano())
-			for _, e := range slice.Endpoints {
-				fmt.Fprintf(&text, "\t\t%v %v %v\n", e.Addr, e.Conditions, e.Zones.Names())
-			}
+		fmt.Fprintf(&text, "%s %s", name, describeService(service))
+	}
+	return text.String()
+}
+
+func describeService(s *Service) string {
+	var text strings.Builder
+	plain := *s
+	plain.Slices = nil
+	fmt.Fprintf(&text, "%+v\n", plain)
+	for _, slice := range s.Slices {
+		fmt.Fprintf(&text, "\t%s %v %v\n", slice.Name, slice.Ports, slice.Triggered.UnixNano())
+		for _, e := range slice.Endpoints {
+			fmt.Fprintf(&text, "\t\t%v %v %v\n", e.Addr, e.Conditions, e.Zones.Names())
 		}
 	}
 	return text.String()

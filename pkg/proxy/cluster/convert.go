@@ -210,6 +210,7 @@ func zoneHints(e *discoveryv1.Endpoint) Zones {
 	return newZones(names)
 }
 
+// nodeObject leaves Addresses empty if the object has none, even if some are configured.
 func (c *converter) nodeObject(object *corev1.Node) (*Node, []*Problem) {
 	var p problems
 	node := &Node{
@@ -220,7 +221,7 @@ func (c *converter) nodeObject(object *corev1.Node) (*Node, []*Problem) {
 		Draining: object.DeletionTimestamp != nil ||
 			slices.ContainsFunc(object.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintToBeDeleted }),
 	}
-	addrs := slices.Clone(c.addrs)
+	var addrs []netip.Addr
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for i, address := range object.Status.Addresses {
 			if address.Type == kind {
@@ -228,7 +229,9 @@ func (c *converter) nodeObject(object *corev1.Node) (*Node, []*Problem) {
 			}
 		}
 	}
-	node.Addresses = firstOfEachFamily(addrs)
+	if len(addrs) > 0 {
+		node.Addresses = firstOfEachFamily(slices.Concat(c.addrs, addrs))
+	}
 	return node, p.all()
 }
 

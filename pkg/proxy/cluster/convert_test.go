@@ -503,6 +503,10 @@ func TestNodeAddressesOverride(t *testing.T) {
 		if got := fmt.Sprint(b.Snapshot().Node.Addresses); got != want {
 			t.Errorf("%s: got %s, want %s", given, got, want)
 		}
+		apply(b, func(u *Update) { u.DeleteNode(); u.SetNode(newNode("n1")) })
+		if got := fmt.Sprint(b.Snapshot().Node.Addresses); got != want {
+			t.Errorf("%s: created again without addresses, it has %s, want %s", given, got, want)
+		}
 	}
 }
 

@@ -41,7 +41,7 @@ type Config struct {
 }
 
 // Reconciler deletes stale UDP flows, and TCP connections that were started too early, from the kernel's table. It is
-// a proxy.SyncObserver and a proxy.DriftObserver. The cost of Synced is proportional to the change; Run does the work, for the newest plan.
+// a proxy.DriftObserver. The cost of Synced is proportional to the change; Run does the work, for the newest plan.
 type Reconciler struct {
 	config Config
 	wake   chan struct{}
@@ -54,10 +54,7 @@ type Reconciler struct {
 	drifted map[cluster.Family]bool
 }
 
-var (
-	_ proxy.SyncObserver  = (*Reconciler)(nil)
-	_ proxy.DriftObserver = (*Reconciler)(nil)
-)
+var _ proxy.DriftObserver = (*Reconciler)(nil)
 
 // work describes the entries to check.
 type work struct {
@@ -171,7 +168,7 @@ func redirected(c cluster.Change[*plan.Route]) bool {
 
 // served reports whether any connections to a frontend are sent to an endpoint; the route may be nil.
 func served(route *plan.Route) bool {
-	return route != nil && (route.Verdict == plan.Balance || route.ShortCut != nil && len(route.ShortCut.Endpoints) > 0)
+	return route != nil && (route.Verdict == plan.Balance || route.ShortCut != nil)
 }
 
 // lost reports whether an endpoint no longer serves one of the Service's UDP ports.

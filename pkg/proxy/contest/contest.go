@@ -18,24 +18,20 @@ import (
 // maxListed is the number of frontends that one message names at most.
 const maxListed = 8
 
-// Config configures a Watcher.
-type Config struct {
-	// Recorder publishes the Events of Services that are not served.
-	Recorder proxy.Recorder
-	Logger   klog.Logger
-}
-
-// Watcher tracks contested frontends. It is a proxy.SyncObserver.
+// Watcher tracks contested frontends. It is a proxy.Observer.
 type Watcher struct {
-	config Config
+	recorder proxy.Recorder
+	logger   klog.Logger
 	// seen is the plan of the last sync.
 	seen *plan.Plan
 }
 
-var _ proxy.SyncObserver = (*Watcher)(nil)
+var _ proxy.Observer = (*Watcher)(nil)
 
 // New returns a Watcher that has not seen a plan yet.
-func New(config Config) *Watcher { return &Watcher{config: config, seen: &plan.Plan{}} }
+func New(recorder proxy.Recorder, logger klog.Logger) *Watcher {
+	return &Watcher{recorder: recorder, logger: logger, seen: &plan.Plan{}}
+}
 
 // Synced reports the contests that are new. Its cost is proportional to what changed.
 func (w *Watcher) Synced(s *proxy.Sync) {
@@ -88,8 +84,8 @@ func (w *Watcher) report(name cluster.ServiceName, p *plan.Plan) {
 		lost = append(lost[:maxListed], fmt.Sprintf("and %d more", more))
 	}
 	named := strings.Join(lost, "; ")
-	w.config.Logger.Info("Service shares addresses with other Services and is not served on them", "service", name, "addresses", named)
-	w.config.Recorder.Event(proxy.Event{
+	w.logger.Info("Service shares addresses with other Services and is not served on them", "service", name, "addresses", named)
+	w.recorder.Event(proxy.Event{
 		Kind: "Service", Namespace: name.Namespace, Name: name.Name, UID: service.UID,
 		Warning: true, Reason: "AddressConflict", Action: "ServeAddress", Once: all,
 		Message: fmt.Sprintf("Other Services have the same address, protocol and port: %s. Give one of them another address or port.", named),

@@ -1,7 +1,6 @@
 package contest
 
 import (
-	"bytes"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -9,30 +8,19 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/klog/v2/textlogger"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/observers"
 )
 
-// harness is a Watcher with a cluster.
-type harness struct {
-	*Watcher
-	services cluster.Map[cluster.ServiceName, *cluster.Service]
-	options  *plan.Options
-	plan     *plan.Plan
-	events   []proxy.Event
-	log      bytes.Buffer
-}
+// harness is a cluster that a Watcher follows.
+type harness struct{ observers.Cluster }
 
 func newHarness() *harness {
-	h := &harness{options: &plan.Options{}}
-	h.Watcher = New(Config{Recorder: h, Logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&h.log)))})
+	h := &harness{}
+	h.Observer = New(h, h.Logger())
 	return h
 }
-
-func (h *harness) Event(e proxy.Event) { h.events = append(h.events, e) }
 
 // set adds or replaces a Service with these load balancer IPs, and syncs. A Service with a longer name is older.
 func (h *harness) set(name, uid string, endpoints int, addrs ...string) {
@@ -49,35 +37,25 @@ func (h *harness) set(name, uid string, endpoints int, addrs ...string) {
 		slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}), Conditions: cluster.Ready})
 	}
 	s.Slices = []*cluster.EndpointSlice{slice}
-	h.services = h.services.Set(s.Name, s)
-	h.sync()
+	h.Set(s)
 }
 
-func (h *harness) remove(name string) {
-	h.services = h.services.Delete(cluster.ServiceName{Namespace: "ns", Name: name})
-	h.sync()
-}
-
-func (h *harness) sync() {
-	snapshot := &cluster.Snapshot{Services: h.services, Node: &cluster.Node{}}
-	h.plan = plan.Compute(snapshot, h.options, h.plan)
-	h.Synced(&proxy.Sync{After: snapshot, Plan: h.plan})
-}
+func (h *harness) remove(name string) { h.Delete(cluster.ServiceName{Namespace: "ns", Name: name}) }
 
 // take returns the Events since the last call, and checks that the log has a line for each.
 func (h *harness) take(t *testing.T) (events []string) {
 	t.Helper()
-	for _, e := range h.events {
+	for _, e := range h.Events {
 		events = append(events, fmt.Sprintf("%s/%s %s: %s", e.Namespace, e.Name, e.UID, e.Once))
-		if !strings.Contains(h.log.String(), e.Once) || !strings.Contains(e.Message, e.Once) {
-			t.Errorf("the event's message is %q and the log %q, want both to contain %q", e.Message, h.log.String(), e.Once)
+		if !strings.Contains(h.Log.String(), e.Once) || !strings.Contains(e.Message, e.Once) {
+			t.Errorf("the event's message is %q and the log %q, want both to contain %q", e.Message, h.Log.String(), e.Once)
 		}
 	}
-	if lines := strings.Count(h.log.String(), "\n"); lines != len(h.events) {
-		t.Errorf("%d lines in the log, want one for each of %d events", lines, len(h.events))
+	if lines := strings.Count(h.Log.String(), "\n"); lines != len(h.Events) {
+		t.Errorf("%d lines in the log, want one for each of %d events", lines, len(h.Events))
 	}
-	h.events = nil
-	h.log.Reset()
+	h.Events = nil
+	h.Log.Reset()
 	return events
 }
 
@@ -95,7 +73,7 @@ func TestOncePerContest(t *testing.T) {
 	}{
 		{"alone", func() { h.set("a", "1", 1, one) }, nil},
 		{"an older one is added", func() { h.set("older", "2", 1, one) }, []string{"ns/a 1: " + lost(one, "older")}},
-		{"nothing happens", h.sync, nil},
+		{"nothing happens", h.Sync, nil},
 		{"endpoints are added", func() { h.set("a", "1", 2, one); h.set("older", "2", 3, one) }, nil},
 		{"the unserved one adds another address", func() { h.set("a", "1", 2, one, two) }, nil},
 		{"the served one adds the same address", func() { h.set("older", "2", 3, one, two) },
@@ -118,7 +96,7 @@ func TestOncePerContest(t *testing.T) {
 // TestReason checks that the Event contains the rule that decided, and is repeated when another rule decides.
 func TestReason(t *testing.T) {
 	h := newHarness()
-	h.options.ServeExternalIPs = true
+	h.Options.ServeExternalIPs = true
 	add := func(name string, change func(*cluster.Service)) {
 		s := &cluster.Service{
 			Name: cluster.ServiceName{Namespace: "ns", Name: name}, UID: name, Created: time.Unix(1000, 0),
@@ -126,8 +104,7 @@ func TestReason(t *testing.T) {
 			Ports:      []cluster.ServicePort{{Protocol: cluster.TCP, Port: 80}},
 		}
 		change(s)
-		h.services = h.services.Set(s.Name, s)
-		h.sync()
+		h.Set(s)
 	}
 	shared := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	add("a", func(s *cluster.Service) { s.ExternalIPs, s.Created = shared, time.Unix(1, 0) })
@@ -157,27 +134,33 @@ func TestSameEventAfterRestart(t *testing.T) {
 	first.set("older", "2", 1, "192.0.2.1")
 	first.set("older", "2", 1, "192.0.2.1", "192.0.2.2")
 	second := newHarness()
-	second.services = first.services
-	second.sync()
-	if diff := cmp.Diff(first.events[1:], second.events); diff != "" || len(second.events) != 1 {
+	second.Services = first.Services
+	second.Sync()
+	if diff := cmp.Diff(first.Events[1:], second.Events); diff != "" || len(second.Events) != 1 {
 		t.Errorf("events of the second process (-first +second):\n%s", diff)
 	}
-	if e := second.events[0]; !e.Warning || e.Kind != "Service" || e.UID != "1" || e.Reason == "" || e.Action == "" {
+	if e := second.Events[0]; !e.Warning || e.Kind != "Service" || e.UID != "1" || e.Reason == "" || e.Action == "" {
 		t.Errorf("the event is %+v", e)
 	}
 }
 
 // TestManyContests checks that the message is bounded, and that Once contains everything.
 func TestManyContests(t *testing.T) {
-	h := newHarness()
-	var addrs []string
-	for i := range 3 * maxListed {
-		addrs = append(addrs, fmt.Sprintf("192.0.2.%d", i))
-	}
-	h.set("older", "1", 1, addrs...)
-	h.set("a", "2", 1, addrs...)
-	if len(h.events) != 1 || !strings.Contains(h.events[0].Message, fmt.Sprintf("and %d more", 2*maxListed)) ||
-		strings.Count(h.events[0].Message, " is served for ") != maxListed || strings.Count(h.events[0].Once, " is served for ") != len(addrs) {
-		t.Errorf("got %+v", h.events)
+	for many, more := range map[int]string{maxListed: "", 3 * maxListed: fmt.Sprintf("; and %d more", 2*maxListed)} {
+		h := newHarness()
+		var addrs []string
+		for i := range many {
+			addrs = append(addrs, fmt.Sprintf("192.0.2.%d", i))
+		}
+		h.set("older", "1", 1, addrs...)
+		h.set("a", "2", 1, addrs...)
+		if len(h.Events) != 1 {
+			t.Fatalf("%d addresses: got %+v", many, h.Events)
+		}
+		message, once := h.Events[0].Message, h.Events[0].Once
+		if strings.Count(message, " is served for ") != maxListed || !strings.Contains(message, "which is older"+more+". Give one of them") ||
+			strings.Count(once, " is served for ") != many {
+			t.Errorf("%d addresses: the message is %q, and Once %q", many, message, once)
+		}
 	}
 }

@@ -26,7 +26,7 @@ type Config struct {
 	Logger  klog.Logger
 }
 
-// Watcher tracks the Services with external IPs. It is a proxy.SyncObserver.
+// Watcher tracks the Services with external IPs. It is a proxy.Observer.
 type Watcher struct {
 	config  Config
 	started bool
@@ -37,7 +37,7 @@ type Watcher struct {
 	served, ignored int
 }
 
-var _ proxy.SyncObserver = (*Watcher)(nil)
+var _ proxy.Observer = (*Watcher)(nil)
 
 // New returns a Watcher that has not seen a sync yet.
 func New(config Config) *Watcher { return &Watcher{config: config} }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -25,7 +26,7 @@ type Config struct {
 	HealthzAnswered, LivezAnswered func(code int)
 }
 
-// Checker reports whether the proxy keeps up with the cluster. It is a proxy.SyncObserver and a proxy.QueueObserver.
+// Checker reports whether the proxy keeps up with the cluster. It is a proxy.QueueObserver and a proxy.DriftObserver.
 // Its other methods are safe for concurrent use.
 type Checker struct {
 	config Config
@@ -45,8 +46,8 @@ type family struct {
 }
 
 var (
-	_ proxy.SyncObserver  = (*Checker)(nil)
 	_ proxy.QueueObserver = (*Checker)(nil)
+	_ proxy.DriftObserver = (*Checker)(nil)
 )
 
 // NewChecker returns a Checker that has not seen a sync yet: /livez is 200 and /healthz is 503.
@@ -64,6 +65,15 @@ func (c *Checker) Queued(at time.Time) {
 	defer c.mu.Unlock()
 	for _, f := range c.families {
 		f.waitSince(at)
+	}
+}
+
+// Drifted records that a family waits for its repair.
+func (c *Checker) Drifted(d backend.Drift) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f := c.families[d.Family]; f != nil {
+		f.waitSince(c.config.Clock.Now())
 	}
 }
 

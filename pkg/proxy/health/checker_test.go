@@ -45,6 +45,15 @@ func TestChecker(t *testing.T) {
 	sync := func(second int, fail ...cluster.Family) step {
 		return func(c *Checker) { c.Synced(synced(second, false, fail...)) }
 	}
+	drifted := func(second int) step {
+		return func(c *Checker) {
+			clock := c.config.Clock.(*testclock.FakePassiveClock)
+			now := clock.Now()
+			clock.SetTime(at(second))
+			c.Drifted(backend.Drift{Family: cluster.IPv6})
+			clock.SetTime(now)
+		}
+	}
 	drain := func(second int) step { return func(c *Checker) { c.Synced(synced(second, true)) } }
 	for _, test := range []struct {
 		name           string
@@ -66,6 +75,9 @@ func TestChecker(t *testing.T) {
 		{"one family lags", []step{sync(0), queued(100), sync(120, cluster.IPv6)}, 161, 503, 503, false},
 		{"a failure ends", []step{sync(0), queued(100), sync(120, cluster.IPv6), sync(170)}, 300, 200, 200, true},
 		{"a sync without a queued change fails", []step{sync(0), sync(100, cluster.IPv4), sync(150, cluster.IPv4)}, 161, 503, 503, false},
+		{"a repair waits exactly twice the period", []step{sync(0), drifted(100)}, 160, 200, 200, true},
+		{"a repair waits longer", []step{sync(0), drifted(100)}, 161, 503, 503, false},
+		{"a repair succeeds", []step{sync(0), drifted(100), sync(101)}, 300, 200, 200, true},
 		{"the node drains", []step{sync(0), drain(10)}, 20, 503, 200, true},
 		{"the node stops draining", []step{drain(0), sync(10)}, 20, 200, 200, true},
 		{"the node drains and a family fails", []step{drain(0), func(c *Checker) { c.Synced(synced(5, true, cluster.IPv4)) }}, 20, 503, 200, true},

@@ -42,7 +42,7 @@ type ServicesConfig struct {
 	Clock    clock.WithTicker
 }
 
-// Services serves the health check node ports of Services. It is a proxy.SyncObserver.
+// Services serves the health check node ports of Services. It is a proxy.Observer.
 //
 // Each family has sockets of its own: a load balancer that checks over IPv6 gets the number of IPv6 endpoints. There is
 // no listener in a family that the Service does not have.
@@ -59,9 +59,11 @@ type Services struct {
 	// checks holds the Services with a health check, incomplete those that may lack a listener.
 	checks     map[cluster.ServiceName]*check
 	incomplete map[*check]bool
+	// refused are the ports that the kernel refuses.
+	refused refusals
 }
 
-var _ proxy.SyncObserver = (*Services)(nil)
+var _ proxy.Observer = (*Services)(nil)
 
 // NewServices returns a Services without listeners.
 func NewServices(config ServicesConfig) *Services {
@@ -81,6 +83,8 @@ type check struct {
 	uid  string
 	// want is the current answer. Its port never changes.
 	want atomic.Pointer[plan.HealthCheck]
+	// local is the number of local endpoints to report: those of want, unless the kernel refuses the rules.
+	local atomic.Pointer[map[cluster.Family]int]
 	// servers are the running servers by address.
 	servers map[netip.Addr]*server
 	// failing is the condition that the check cannot listen on some address.
@@ -114,17 +118,21 @@ func (s *Services) end() {
 }
 
 // Synced uses the plan even if it could not be programmed, so that load balancers learn immediately that local
-// endpoints are gone. If syncs keep failing, Healthy makes every answer 503.
+// endpoints are gone. If syncs keep failing, Healthy makes every answer 503. Of a Service that the kernel refuses, only what
+// is in force counts.
 func (s *Services) Synced(sync *proxy.Sync) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
 		return
 	}
+	affected := map[cluster.ServiceName]bool{}
 	for name, change := range cluster.Changes(s.seen, sync.Plan.Services) {
 		s.replace(name, change.After)
+		affected[name] = true
 	}
 	s.seen = sync.Plan.Services
+	s.count(affected, sync.Results)
 	s.moveTo(s.wanted(sync.Plan.Node))
 	s.listen(klog.Background())
 }
@@ -288,7 +296,7 @@ func (s *Services) handler(c *check, family cluster.Family) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		report := checkReport{
 			Service:             serviceName{c.name.Namespace, c.name.Name},
-			LocalEndpoints:      c.want.Load().LocalEndpoints[family],
+			LocalEndpoints:      (*c.local.Load())[family],
 			ServiceProxyHealthy: s.config.Healthy(),
 		}
 		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(report.LocalEndpoints))

@@ -23,6 +23,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -222,6 +223,49 @@ func TestServices(t *testing.T) {
 	h.expect("0.0.0.0:30004", seen{})
 	if len(h.events) != 0 {
 		t.Errorf("unexpected events: %v", h.events)
+	}
+}
+
+// TestServicesRefused has the kernel refuse ports of a Service: it counts what is in force.
+func TestServicesRefused(t *testing.T) {
+	h := newHarness(t, true)
+	name := cluster.ServiceName{Namespace: "ns", Name: "a"}
+	routes := []*plan.Route{
+		{Service: name, Port: "http", Frontend: plan.Frontend{Addr: netip.MustParseAddr("10.96.0.1"), Protocol: cluster.TCP, Port: 80}},
+		{Service: name, Port: "dns", Frontend: plan.Frontend{Addr: netip.MustParseAddr("10.96.0.1"), Protocol: cluster.UDP, Port: 53}},
+		{Service: name, Port: "http", Frontend: plan.Frontend{Addr: netip.MustParseAddr("fd00::1"), Protocol: cluster.TCP, Port: 80}},
+	}
+	http, dns := routes[0].Of().String(), routes[1].Of().String()
+	sync := func(endpoints int, refused ...backend.Refusal) {
+		h.services = h.services.Set(name, &plan.Service{Name: name, Routes: routes,
+			HealthCheck: &plan.HealthCheck{Port: 30001, LocalEndpoints: map[cluster.Family]int{cluster.IPv4: endpoints, cluster.IPv6: endpoints}}})
+		h.Synced(&proxy.Sync{Plan: &plan.Plan{Services: h.services, Node: &plan.Node{}},
+			Results: []backend.Result{{Family: cluster.IPv4, Refused: refused}, {Family: cluster.IPv6}}})
+	}
+	refusal := func(port string, kept bool) backend.Refusal {
+		return backend.Refusal{Service: name, Port: port, Kept: kept}
+	}
+	for _, test := range []struct {
+		when      string
+		endpoints int
+		refused   []backend.Refusal
+		want      seen
+	}{
+		{"nothing is refused", 2, nil, good("a", 2)},
+		{"one port has no rules", 2, []backend.Refusal{refusal(dns, false)}, good("a", 2)},
+		{"no port has rules", 2, []backend.Refusal{refusal(dns, false), refusal(http, false)}, bad("a", 0, true)},
+		{"all is well again", 2, nil, good("a", 2)},
+		{"the rules of two endpoints are kept, and one of these is left", 1, []backend.Refusal{refusal(http, true)}, good("a", 1)},
+		{"new endpoints are not in the rules that are kept", 3, []backend.Refusal{refusal(http, true)}, good("a", 1)},
+		{"the endpoints in the rules that are kept are gone", 0, []backend.Refusal{refusal(http, true)}, bad("a", 0, true)},
+		{"and the new ones are programmed", 3, nil, good("a", 3)},
+	} {
+		t.Log(test.when)
+		sync(test.endpoints, test.refused...)
+		h.expect("0.0.0.0:30001", test.want)
+		if test.endpoints > 0 {
+			h.expect("[::]:30001", good("a", test.endpoints))
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -78,8 +79,12 @@ func TestRemoveFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // skips the pauses between attempts
 		objects := nodeWith()
 		objects.Used["KUBE-CLUSTER-IP"] = true
+		began := time.Now()
 		if err := (Mode{Objects: objects}).Remove(t.Context()); !errors.Is(err, ipvs.ErrBusy) {
 			t.Errorf("got %v, want ErrBusy", err)
+		}
+		if tried := time.Since(began); tried != busyPatience {
+			t.Errorf("gave up after %s, want %s", tried, busyPatience)
 		}
 		if _, ok := objects.Named["KUBE-CLUSTER-IP"]; !ok || len(objects.Named) != 4 || len(objects.Virtual) != 3 || len(objects.Dummies) != 1 {
 			t.Errorf("left are %+v; want the set in use and everything of other programs", objects)

@@ -40,7 +40,7 @@ type Config struct {
 	ListenFailed func(family cluster.Family)
 }
 
-// Forwarder serves node ports on loopback addresses. It is a proxy.SyncObserver. The cost of Synced is proportional to
+// Forwarder serves node ports on loopback addresses. It is a proxy.Observer. The cost of Synced is proportional to
 // the change; Run does the work.
 type Forwarder struct {
 	config Config
@@ -53,7 +53,7 @@ type Forwarder struct {
 	pending map[plan.Frontend]*plan.Route
 }
 
-var _ proxy.SyncObserver = (*Forwarder)(nil)
+var _ proxy.Observer = (*Forwarder)(nil)
 
 // New returns a Forwarder; Run starts it.
 func New(config Config) *Forwarder {

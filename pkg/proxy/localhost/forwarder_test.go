@@ -220,6 +220,22 @@ func TestForwards(t *testing.T) {
 	}
 }
 
+// TestWakesForNodePorts checks that Synced wakes Run only if a TCP node port has changed.
+func TestWakesForNodePorts(t *testing.T) {
+	f := &fixture{T: t, Forwarder: New(Config{Families: []cluster.Family{cluster.IPv4}}), options: &plan.Options{},
+		snapshot: &cluster.Snapshot{Node: &cluster.Node{}}}
+	other := service(0, netip.MustParseAddrPort("192.0.2.1:80"))
+	other.Ports[1].NodePort = 30081 // UDP
+	f.sync(other)
+	if len(f.wake) != 0 {
+		t.Error("a change of other ports wakes Run")
+	}
+	f.sync(service(30080, netip.MustParseAddrPort("192.0.2.1:80")))
+	if len(f.wake) != 1 {
+		t.Error("a new node port does not wake Run")
+	}
+}
+
 // TestEndpointsChange checks that new connections use the new endpoints and old ones stay, and that the listener and its
 // connections are closed when there is no endpoint.
 func TestEndpointsChange(t *testing.T) {

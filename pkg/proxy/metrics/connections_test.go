@@ -249,9 +249,9 @@ func TestConnectionLevel(t *testing.T) {
 	}
 }
 
-// BenchmarkConnections scrapes 10,000 Services without the time of the kernel.
+// BenchmarkConnections scrapes 10,000 Services with two endpoints each, without the time of the kernel.
 func BenchmarkConnections(b *testing.B) {
-	for _, level := range []ConnectionLevel{ServiceConnections, EndpointConnections} {
+	for _, level := range []ConnectionLevel{NoConnections, ServiceConnections, EndpointConnections} {
 		b.Run(string(level), func(b *testing.B) {
 			f := &fixture{registry: metrics.NewKubeRegistry(), kernel: newKernelConnections()}
 			m := New(Config{Families: []cluster.Family{cluster.IPv4}, Start: start, Snapshot: f.snapshot, Backend: f, Connections: level, Counter: f}, f.registry.MustRegister)
@@ -266,8 +266,11 @@ func BenchmarkConnections(b *testing.B) {
 					}
 				}
 			}
-			m.connections.counter = fixedConnections{counts}
+			if level != NoConnections {
+				m.connections.counter = fixedConnections{counts}
+			}
 			m.Synced(&proxy.Sync{After: f.snapshot(), Plan: p, Results: []backend.Result{wrote(cluster.IPv4)}, Finished: start})
+			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := f.registry.Gather(); err != nil {
 					b.Fatal(err)

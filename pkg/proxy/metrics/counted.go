@@ -10,6 +10,18 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
+// scraped is a gauge whose value is computed at each scrape.
+type scraped struct {
+	*metrics.Gauge
+	value func() float64
+}
+
+// Collect sends the current value.
+func (g *scraped) Collect(to chan<- prometheus.Metric) {
+	g.Set(g.value())
+	g.Gauge.Collect(to)
+}
+
 // readings holds the last values of kernel counters, which restart at 0 when their table or rule is replaced.
 type readings[K comparable] map[K]uint64
 

@@ -1,13 +1,11 @@
 package metrics
 
 import (
-	"iter"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/component-base/metrics"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
@@ -51,9 +49,9 @@ type Metrics struct {
 	applied atomic.Pointer[cluster.Snapshot]
 	// byFamily holds the Services as they were last programmed in each family.
 	byFamily map[cluster.Family]cluster.Map[cluster.ServiceName, *cluster.Service]
-	// counted holds the Services that noLocal counts.
-	counted cluster.Map[cluster.ServiceName, *plan.Service]
-	noLocal map[localKey]int
+	// noLocal counts the ports without local endpoints of noLocalOf, the Services of the last sync.
+	noLocal   map[localKey]int
+	noLocalOf cluster.Map[cluster.ServiceName, *plan.Service]
 	// problems counts the Services with problems.
 	problems *problems
 
@@ -63,7 +61,6 @@ type Metrics struct {
 }
 
 var (
-	_ proxy.SyncObserver  = (*Metrics)(nil)
 	_ proxy.QueueObserver = (*Metrics)(nil)
 	_ proxy.DriftObserver = (*Metrics)(nil)
 )
@@ -277,116 +274,10 @@ func (m *Metrics) pending() changeCount {
 
 // countProblems updates the number of Services with problems.
 func (m *Metrics) countProblems(s *proxy.Sync) {
-	m.problems.follow(s.After, s.Plan)
+	m.problems.follow(s.Plan)
 	for _, reason := range reasons() {
 		m.withProblems.WithLabelValues(reason).Set(float64(m.problems.counts[reason]))
 	}
 }
 
-// localKey is the key of noLocalEndpoints.
-type localKey struct {
-	family   cluster.Family
-	external bool
-}
-
-// countNoLocal updates the number of Service ports that have endpoints, but none that their Local policy allows on
-// this node.
-func (m *Metrics) countNoLocal(p *plan.Plan) {
-	for _, change := range cluster.Changes(m.counted, p.Services) {
-		for port := range withoutLocal(change.Before) {
-			m.noLocal[port.localKey]--
-		}
-		for port := range withoutLocal(change.After) {
-			m.noLocal[port.localKey]++
-		}
-	}
-	m.counted = p.Services
-	for _, family := range m.config.Families {
-		m.noLocalEndpoints.WithLabelValues(family.String(), "internal").Set(float64(m.noLocal[localKey{family, false}]))
-		m.noLocalEndpoints.WithLabelValues(family.String(), "external").Set(float64(m.noLocal[localKey{family, true}]))
-	}
-}
-
-// localPort is a port of a Service that a Local policy leaves without endpoints.
-type localPort struct {
-	localKey
-	port string
-}
-
-// withoutLocal returns such ports of one Service, each once regardless of its number of addresses; s may be nil.
-func withoutLocal(s *plan.Service) map[localPort]bool {
-	var ports map[localPort]bool
-	if s == nil {
-		return nil
-	}
-	for _, route := range s.Routes {
-		if route.Policy == cluster.PolicyLocal && route.Reason() == plan.NoLocalEndpoints {
-			if ports == nil {
-				ports = map[localPort]bool{}
-			}
-			ports[localPort{localKey{route.Frontend.Family(), route.Kind != plan.ClusterIP}, route.Port}] = true
-		}
-	}
-	return ports
-}
-
-// changeCount is the number of differences between two snapshots.
-type changeCount struct {
-	// services counts changed Services regardless of their endpoints, slices changed EndpointSlices.
-	services, slices int
-}
-
-func countChanges(before, after cluster.Map[cluster.ServiceName, *cluster.Service]) changeCount {
-	var n changeCount
-	for _, change := range cluster.Changes(before, after) {
-		if !change.Was || !change.Is || !change.Before.SameSpec(change.After) {
-			n.services++
-		}
-		for range sliceChanges(change.Before, change.After) {
-			n.slices++
-		}
-	}
-	return n
-}
-
-// sliceChanges returns the slices that differ between two versions of a Service, as pairs of old and new. Either
-// Service may be nil; old is nil for an added slice, and new for a deleted one.
-func sliceChanges(before, after *cluster.Service) iter.Seq2[*cluster.EndpointSlice, *cluster.EndpointSlice] {
-	olds, news := slicesOf(before), slicesOf(after)
-	return func(yield func(old, now *cluster.EndpointSlice) bool) {
-		for len(olds) > 0 || len(news) > 0 {
-			var old, now *cluster.EndpointSlice
-			if len(news) == 0 || len(olds) > 0 && olds[0].Name <= news[0].Name {
-				old, olds = olds[0], olds[1:]
-			}
-			if len(news) > 0 && (old == nil || old.Name == news[0].Name) {
-				now, news = news[0], news[1:]
-			}
-			if old != now && !yield(old, now) {
-				return
-			}
-		}
-	}
-}
-
-// slicesOf returns the slices of a Service, sorted by name; s may be nil.
-func slicesOf(s *cluster.Service) []*cluster.EndpointSlice {
-	if s == nil {
-		return nil
-	}
-	return s.Slices
-}
-
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / float64(time.Second) }
-
-// scraped is a gauge whose value is computed at each scrape.
-type scraped struct {
-	*metrics.Gauge
-	value func() float64
-}
-
-// Collect sends the current value.
-func (g *scraped) Collect(to chan<- prometheus.Metric) {
-	g.Set(g.value())
-	g.Gauge.Collect(to)
-}

@@ -7,8 +7,7 @@ import (
 
 // problems counts the Services that have a problem, by its reason: those of "kube-proxy service list".
 type problems struct {
-	snapshot cluster.Map[cluster.ServiceName, *cluster.Service]
-	plan     cluster.Map[cluster.ServiceName, *plan.Service]
+	plan cluster.Map[cluster.ServiceName, *plan.Service]
 	// of holds the reasons of each Service that has a problem.
 	of     map[cluster.ServiceName]map[string]bool
 	counts map[string]int
@@ -23,15 +22,12 @@ func newProblems() *problems {
 	return &problems{of: map[cluster.ServiceName]map[string]bool{}, counts: map[string]int{}}
 }
 
-// follow counts again what changed.
-func (c *problems) follow(snapshot *cluster.Snapshot, p *plan.Plan) {
-	for name := range cluster.Changes(c.snapshot, snapshot.Services) {
-		c.look(name, p)
-	}
+// follow counts again what changed. A plan decides again about each Service that changed in the snapshot.
+func (c *problems) follow(p *plan.Plan) {
 	for name := range cluster.Changes(c.plan, p.Services) {
 		c.look(name, p)
 	}
-	c.snapshot, c.plan = snapshot.Services, p.Services
+	c.plan = p.Services
 }
 
 func (c *problems) look(name cluster.ServiceName, p *plan.Plan) {

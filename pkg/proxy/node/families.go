@@ -8,7 +8,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// FamilyPolicy is how many address families have to be usable.
+// FamilyPolicy is how many address families must be usable.
 type FamilyPolicy uint8
 
 // The zero value serves both families where the machine has them.
@@ -19,7 +19,7 @@ const (
 )
 
 // Families returns the families to serve, the primary one first if it is known. hasIPv6 is whether the machine has IPv6
-// beside IPv4. given are the addresses that the configuration sets instead of the Node's; the first one's family is primary.
+// besides IPv4. given are the addresses that the configuration sets instead of the Node's; the first one's family is primary.
 // A single-stack node whose primary family is not known yet serves both, and the plan chooses (plan.Options.SingleStack).
 func Families(hasIPv6 bool, policy FamilyPolicy, given []netip.Addr) ([]cluster.Family, error) {
 	const remedy = "set up %[1]s on this machine (for IPv6: net.ipv6.conf.all.disable_ipv6=0)"

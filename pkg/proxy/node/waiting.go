@@ -8,17 +8,17 @@ import (
 // Reason is why a proxy waits, in the words of a metric's label.
 type Reason string
 
-// The reasons to wait. Nothing is served before the API server has listed what there is. For the others everything is
-// served that does not depend on them.
+// The reasons to wait. While a proxy waits for the API server's first lists it serves nothing; while it waits for any of the
+// others it serves what does not depend on them.
 const (
-	APIServer Reason = "api_server"
-	Object    Reason = "node"
-	Addresses Reason = "node_addresses"
-	PodCIDRs  Reason = "pod_cidrs"
+	APIServer  Reason = "api_server"
+	NodeObject Reason = "node"
+	Addresses  Reason = "node_addresses"
+	PodCIDRs   Reason = "pod_cidrs"
 )
 
 // Reasons returns all reasons to wait.
-func Reasons() []Reason { return []Reason{APIServer, Object, Addresses, PodCIDRs} }
+func Reasons() []Reason { return []Reason{APIServer, NodeObject, Addresses, PodCIDRs} }
 
 // Wait is something that a proxy waits for.
 type Wait struct {
@@ -29,21 +29,21 @@ type Wait struct {
 	Hint string
 }
 
-// missing returns what a node that the API server has been asked about does not have yet.
+// missing returns what a node lacks. The API server must have answered whether its Node exists.
 func missing(n *cluster.Node, opts *plan.Options) []Wait {
 	if !n.Exists {
-		return []Wait{{Object, "the Node object of this node",
-			"see whether kubelet has registered it, and give the name that it has in the API with --hostname-override"}}
+		return []Wait{{NodeObject, "the Node object of this node",
+			"check that kubelet has registered it; if its name in the API differs, set --hostname-override"}}
 	}
 	var all []Wait
 	if len(n.Addresses) == 0 {
 		all = append(all, Wait{Addresses, "the Node's addresses (status.addresses)",
-			"they are kubelet's --node-ip or come from the cloud's controller; see whether that runs, or give them with nodeIPOverride (--bind-address)"})
+			"check that kubelet (--node-ip) or the cloud controller manager sets them, or set nodeIPOverride (--bind-address)"})
 	}
 	if opts.NodeCIDR && len(n.PodCIDRs) == 0 {
 		all = append(all, Wait{PodCIDRs, "the Node's pod CIDRs (spec.podCIDRs)",
-			"detectLocalMode NodeCIDR needs them, and masquerades all connections to cluster IPs until they come; " +
-				"start kube-controller-manager with --allocate-node-cidrs, or choose another mode"})
+			"detectLocalMode NodeCIDR needs them, and until then all connections to cluster IPs are masqueraded; " +
+				"start kube-controller-manager with --allocate-node-cidrs, or choose another detectLocalMode"})
 	}
 	return all
 }

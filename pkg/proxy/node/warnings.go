@@ -10,7 +10,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// warning is something that a user may not expect, and what to do about it. Family is that which it is about; 0 is none.
+// warning is something that a user may not expect, and what to do about it. Family is 0 if it is not about one.
 type warning struct {
 	message string
 	family  cluster.Family
@@ -24,8 +24,8 @@ func (w warning) log(logger klog.Logger) {
 	logger.Info(w.message, "hint", w.hint)
 }
 
-// configured returns the warnings about a configuration that hold on any node. nodePortsByDefault reports that nobody chose
-// addresses for node ports.
+// configured returns the warnings about a configuration that hold on any node. nodePortsByDefault is whether the
+// configuration leaves the addresses of node ports to the default.
 func configured(opts *plan.Options, nodePortsByDefault bool) []warning {
 	var all []warning
 	if local := &opts.LocalTraffic; !opts.NodeCIDR && len(local.CIDRs) == 0 && local.Interface == "" {
@@ -43,23 +43,23 @@ func configured(opts *plan.Options, nodePortsByDefault bool) []warning {
 func observed(n *cluster.Node, opts *plan.Options, nodePorts map[cluster.Family]bool) []warning {
 	var all []warning
 	if !slices.ContainsFunc(n.Interfaces, usable) {
-		all = append(all, warning{message: "This machine has no addresses but loopback and link-local ones, so node ports can be reached from nowhere",
+		all = append(all, warning{message: "This machine has no addresses but loopback and link-local ones, so no other machine can reach node ports",
 			hint: "check its network interfaces, and that kube-proxy runs in the host's network namespace"})
 	}
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 		if nodePorts[family] && opts.NodePorts.Primary && opts.NodePorts.Unrestricted(n, family) {
-			all = append(all, warning{message: "Node ports are served on all addresses of a family, because the Node has no address of it", family: family,
+			all = append(all, warning{message: "Node ports of an IP family are served on all addresses of this machine, because the Node has no address of the family", family: family,
 				hint: "give the Node an address of the family (kubelet's --node-ip), or set --nodeport-addresses (nodePortAddresses) to CIDRs of both families"})
 		}
 		if _, has := n.Address(family); !has {
 			continue
 		}
 		if local := &opts.LocalTraffic; len(local.CIDRs) > 0 && !local.Detects(family) {
-			all = append(all, warning{message: "There is no cluster CIDR of a family of this Node: connections from outside the cluster to its cluster IPs are not masqueraded", family: family,
+			all = append(all, warning{message: "The Node has an IP family without a cluster CIDR: connections from outside the cluster to cluster IPs of the family are not masqueraded", family: family,
 				hint: "add one to --cluster-cidr (detectLocal.clusterCIDRs)"})
 		}
 		if ranges := (plan.LocalTraffic{CIDRs: n.PodCIDRs}); opts.NodeCIDR && len(n.PodCIDRs) > 0 && !ranges.Detects(family) {
-			all = append(all, warning{message: "The Node has no pod CIDR of a family of its addresses: connections from outside the cluster to cluster IPs of it are not masqueraded", family: family,
+			all = append(all, warning{message: "The Node has an IP family without a pod CIDR: connections from outside the cluster to cluster IPs of the family are not masqueraded", family: family,
 				hint: "allocate pod CIDRs of both families (kube-controller-manager's --cluster-cidr), or choose another detectLocalMode"})
 		}
 	}

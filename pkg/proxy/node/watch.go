@@ -14,7 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// period is the time between checks of what the proxy waits for. A shorter wait is not logged.
+// period is the time between checks of what the proxy waits for, while it waits. A shorter wait is not logged.
 const period = time.Second
 
 // Config configures a Watch.
@@ -34,25 +34,28 @@ type Config struct {
 	Logger  klog.Logger
 }
 
-// Watch watches this node. It is a proxy.SyncObserver.
+// Watch watches this node. It is a proxy.Observer.
 type Watch struct {
 	config Config
 	failed chan error
+	// changed receives a value after a sync with another Node.
+	changed chan struct{}
 
 	// The other fields belong to the loop's goroutine. settled reports that the Node has had a primary address of a family
 	// that is served.
 	settled bool
 	warned  logonce.Conditions[warning]
-	// services are the Services of the last sync, nodePorts the families in which any Service ever had a node port.
+	// node and services are the Node and the Services of the last sync, nodePorts the families in which any Service ever had a node port.
+	node      *cluster.Node
 	services  cluster.Map[cluster.ServiceName, *plan.Service]
 	nodePorts map[cluster.Family]bool
 }
 
-var _ proxy.SyncObserver = (*Watch)(nil)
+var _ proxy.Observer = (*Watch)(nil)
 
 // NewWatch returns a Watch that has not seen a sync yet.
 func NewWatch(config Config) *Watch {
-	return &Watch{config: config, failed: make(chan error, 1), nodePorts: map[cluster.Family]bool{}}
+	return &Watch{config: config, failed: make(chan error, 1), changed: make(chan struct{}, 1), nodePorts: map[cluster.Family]bool{}}
 }
 
 // Waiting returns what the proxy waits for, with what to do about it. It is safe for concurrent use.
@@ -78,21 +81,28 @@ func (w *Watch) Run(ctx context.Context) error {
 	for _, warning := range configured(w.config.Plan, w.config.NodePortsByDefault) {
 		warning.log(w.config.Logger)
 	}
-	ticker := time.NewTicker(period)
-	defer ticker.Stop()
+	check := time.NewTimer(period)
+	defer check.Stop()
 	logged := logonce.Conditions[Reason]{Again: logonce.Reminder}
-	for first := true; ; first = false {
-		waits := w.Waiting()
-		w.measure(waits)
-		if !first {
-			w.log(waits, &logged)
-		}
+	synced := false
+	w.measure(w.Waiting())
+	for {
 		select {
 		case err := <-w.failed:
 			return err
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-w.changed:
+			synced = true
+			w.measure(w.Waiting())
+			check.Reset(period)
+		case <-check.C:
+			waits := w.Waiting()
+			w.measure(waits)
+			w.log(waits, &logged)
+			if len(waits) > 0 || !synced { // otherwise only another Node makes it wait
+				check.Reset(period)
+			}
 		}
 	}
 }
@@ -122,6 +132,13 @@ func (w *Watch) log(waits []Wait, logged *logonce.Conditions[Reason]) {
 
 // Synced checks the node of a sync. Its cost is proportional to the number of Services that changed.
 func (w *Watch) Synced(s *proxy.Sync) {
+	if s.After.Node != w.node {
+		w.node = s.After.Node
+		select {
+		case w.changed <- struct{}{}:
+		default: // Run has not received the last one yet
+		}
+	}
 	w.checkPrimary(s.After.Node)
 	for _, change := range cluster.Changes(w.services, s.Plan.Services) {
 		if change.Is {

@@ -57,12 +57,15 @@ func begin(options plan.Options, more ...cluster.Family) *story {
 }
 
 // sync shows the Watch a sync for the node as it is, with a Service that has a node port in these families.
-func (s *story) sync(nodePorts ...string) {
+func (s *story) sync(nodePorts ...string) { s.syncService(30080, nodePorts...) }
+
+// syncService is a sync of a Service with these cluster IPs. The node port 0 means that it has none.
+func (s *story) syncService(nodePort int32, clusterIPs ...string) {
 	b := cluster.NewBuilder("n")
 	_ = b.Update(func(u *cluster.Update) { // a valid Service
 		u.SetService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: corev1.ServiceSpec{
-			ClusterIPs: nodePorts, ClusterIP: strings.Join(nodePorts[:min(1, len(nodePorts))], ""),
-			Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080}}, Type: corev1.ServiceTypeNodePort}})
+			ClusterIPs: clusterIPs, ClusterIP: strings.Join(clusterIPs[:min(1, len(clusterIPs))], ""),
+			Ports: []corev1.ServicePort{{Port: 80, NodePort: nodePort}}, Type: corev1.ServiceTypeNodePort}})
 	})
 	snapshot := *b.Snapshot()
 	snapshot.Node = s.node
@@ -89,13 +92,13 @@ func TestWaiting(t *testing.T) {
 			says   string
 		}{
 			{func() {}, []Reason{APIServer}, "the API server to list services (unreachable)"},
-			{func() { s.unlisted = "" }, []Reason{Object}, "--hostname-override"},
+			{func() { s.unlisted = "" }, []Reason{NodeObject}, "--hostname-override"},
 			{func() { s.node = &cluster.Node{Name: "n", Exists: true} }, []Reason{Addresses, PodCIDRs}, "nodeIPOverride"},
 			{func() { s.node = &cluster.Node{Name: "n", Exists: true, Addresses: addrs("192.0.2.1")} }, []Reason{PodCIDRs}, "spec.podCIDRs"},
 			{func() {
 				s.node = &cluster.Node{Name: "n", Exists: true, Addresses: addrs("192.0.2.1"), PodCIDRs: prefixes("10.244.1.0/24")}
 			}, nil, `No longer waiting`},
-			{func() { gone := *s.node; gone.Exists = false; s.node = &gone }, []Reason{Object}, "the Node object"},
+			{func() { gone := *s.node; gone.Exists = false; s.node = &gone }, []Reason{NodeObject}, "the Node object"},
 		} {
 			s.mu.Lock()
 			step.change()
@@ -132,6 +135,52 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
+// TestRest checks that a Watch that waits for nothing does nothing until the Node changes.
+func TestRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := begin(plan.Options{})
+		s.node = &cluster.Node{Name: "n", Exists: true, Addresses: addrs("192.0.2.1")}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.Run(ctx) }()
+		s.sync()
+		time.Sleep(2 * period)
+		synctest.Wait()
+		measured := func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			n := len(s.metric)
+			clear(s.metric)
+			return n > 0
+		}
+		if !measured() {
+			t.Error("not measured at the start")
+		}
+		time.Sleep(time.Hour)
+		s.sync()
+		synctest.Wait()
+		if measured() {
+			t.Error("measured although nothing changed")
+		}
+		s.mu.Lock()
+		s.node = &cluster.Node{Name: "n", Addresses: addrs("192.0.2.1")}
+		s.mu.Unlock()
+		s.sync()
+		synctest.Wait()
+		if !measured() {
+			t.Error("not measured after the Node was deleted")
+		}
+		time.Sleep(2 * period)
+		if n := s.logged("the Node object"); n != 1 {
+			t.Errorf("that is logged %d times, want once", n)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestWarnings warns once of what a user may not expect, and of nothing else.
 func TestWarnings(t *testing.T) {
 	primary := plan.NodePortAddresses{Primary: true}
@@ -145,15 +194,15 @@ func TestWarnings(t *testing.T) {
 	}{
 		{"nothing to warn of", plan.Options{NodePorts: primary, LocalTraffic: cidrs("10.244.0.0/16", "fd00::/48")}, dual, ""},
 		{"one family on a single-stack node", plan.Options{NodePorts: primary, LocalTraffic: cidrs("10.244.0.0/16")},
-			cluster.Node{Addresses: addrs("192.0.2.1", "2001:db8::1")[:1]}, `because the Node has no address of it family="IPv6"`},
+			cluster.Node{Addresses: addrs("192.0.2.1", "2001:db8::1")[:1]}, `because the Node has no address of the family family="IPv6"`},
 		{"the node is not known yet", plan.Options{NodePorts: primary, LocalTraffic: cidrs("10.244.0.0/16")}, cluster.Node{}, ""},
 		{"no cluster CIDR", plan.Options{NodePorts: primary}, dual, "there is no cluster CIDR"},
 		{"an interface in its place", plan.Options{NodePorts: primary, LocalTraffic: plan.LocalTraffic{Interface: "cbr0"}}, dual, ""},
-		{"a cluster CIDR of one family", plan.Options{NodePorts: primary, LocalTraffic: cidrs("10.244.0.0/16")}, dual, "There is no cluster CIDR of a family"},
+		{"a cluster CIDR of one family", plan.Options{NodePorts: primary, LocalTraffic: cidrs("10.244.0.0/16")}, dual, "an IP family without a cluster CIDR"},
 		{"node ports everywhere", plan.Options{LocalTraffic: cidrs("10.244.0.0/16", "fd00::/48")}, dual, "to primary"},
 		{"pod CIDRs are not there yet", plan.Options{NodePorts: primary, NodeCIDR: true}, dual, ""},
 		{"pod CIDRs of one family", plan.Options{NodePorts: primary, NodeCIDR: true},
-			cluster.Node{Addresses: dual.Addresses, PodCIDRs: prefixes("10.244.1.0/24")}, "The Node has no pod CIDR of a family"},
+			cluster.Node{Addresses: dual.Addresses, PodCIDRs: prefixes("10.244.1.0/24")}, "an IP family without a pod CIDR"},
 		{"no interfaces", plan.Options{NodePorts: primary, LocalTraffic: plan.LocalTraffic{Interface: "cbr0"}},
 			cluster.Node{Addresses: dual.Addresses, Interfaces: addrs("127.0.0.1", "::1", "fe80::1")}, "no addresses but loopback and link-local ones"},
 	} {
@@ -186,9 +235,10 @@ func TestWarnings(t *testing.T) {
 func TestNodePortsOfOneFamily(t *testing.T) {
 	s := begin(plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}}, cluster.IPv6)
 	s.node = &cluster.Node{Name: "n", Exists: true, Addresses: addrs("192.0.2.1"), Interfaces: s.node.Interfaces}
+	s.syncService(0, "10.96.0.1", "fd00:96::1")
 	s.sync("10.96.0.1")
 	if n := s.logged("on all addresses"); n != 0 {
-		t.Errorf("warned of node ports that nobody has")
+		t.Errorf("warned of node ports of a family that has none")
 	}
 	s.sync("10.96.0.1", "fd00:96::1")
 	if n := s.logged("on all addresses"); n != 1 {

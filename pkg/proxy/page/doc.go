@@ -2,5 +2,5 @@
 // Service. The server searches, sorts and draws, so the pages work without JavaScript; the little there is only replaces parts
 // of the page with newer ones. A page needs nothing from elsewhere, and its Content-Security-Policy lets it load nothing.
 //
-// Names of objects come from users of the cluster. html/template escapes them everywhere.
+// Names of objects come from users of the cluster. writer.put escapes them everywhere.
 package page

@@ -15,8 +15,8 @@ const (
 	patience = 250 * time.Millisecond
 	// readTimeout bounds a reading.
 	readTimeout = 10 * time.Second
-	// pause and rest bound what readings cost: none begins for the pause after the last one, and for so many times as long
-	// as that took.
+	// pause and rest bound the cost of readings: after each one, the next begins no earlier than after pause, and after
+	// rest times its duration.
 	pause = time.Second
 	rest  = 9
 	// window is the time over which rates are computed, if pages are requested more often than that.
@@ -105,7 +105,7 @@ func (e *measured) add(counts *backend.Connections) {
 	e.now = counts
 }
 
-// evict drops the subject that was not asked for the longest, if there are too many.
+// evict drops the subject that was requested least recently, if there are too many.
 func (m *meter) evict() {
 	if len(m.subjects) <= maxSubjects {
 		return
@@ -119,7 +119,7 @@ func (m *meter) evict() {
 	delete(m.subjects, oldest)
 }
 
-// forget drops what nobody has asked for lately.
+// forget drops the subjects that were not requested for idle.
 func (m *meter) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -83,7 +83,7 @@ func TestMeterSubjects(t *testing.T) {
 	})
 }
 
-// TestRate checks growth, and a counter that was created anew.
+// TestRate checks growth, and a counter that was created again.
 func TestRate(t *testing.T) {
 	c := counters{now: &backend.Connections{At: time.Unix(12, 0)}, earlier: &backend.Connections{At: time.Unix(10, 0)}}
 	for _, test := range []struct {

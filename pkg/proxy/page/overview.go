@@ -139,7 +139,7 @@ func unowned(s *view.State) []finding {
 	f := finding{Reason: "SliceWithoutService", Tone: warn, Noun: "EndpointSlice", Count: len(found), More: max(0, len(found)-maxCases)}
 	for _, slice := range found[:min(len(found), maxCases)] {
 		f.Cases = append(f.Cases, findingCase{Name: slice.Namespace + "/" + slice.Name,
-			Message: fmt.Sprintf("it belongs to the Service %q, which is not served: it does not exist, or it is headless, of type ExternalName, or for another proxy", slice.Service)})
+			Message: fmt.Sprintf("it belongs to the Service %q, which is not served: %s", slice.Service, view.WhyNotServed)})
 	}
 	return []finding{f}
 }

@@ -1,13 +1,11 @@
 package page
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
 	"fmt"
-	"html/template"
 	"net/http"
 	"strings"
 	"sync"
@@ -17,16 +15,16 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
 
-//go:embed template.html style.css script.js
+//go:embed style.css script.js
 var files embed.FS
 
-// idle is how long nobody looks until what was kept for the next look is dropped.
+// idle is the time without a request after which cached data is dropped.
 const idle = time.Minute
 
 // Config configures a Page.
 type Config struct {
 	Observer *view.Observer
-	// Healthy reports whether the proxy keeps up with the cluster: what /healthz says, except for draining.
+	// Healthy reports whether the proxy keeps up with the cluster: as /healthz reports it, except for draining.
 	Healthy func() bool
 	// Waiting returns the names of the resources that the proxy still waits for.
 	Waiting func() []string
@@ -34,13 +32,11 @@ type Config struct {
 
 // Page serves the pages, to local clients only, like the API.
 type Page struct {
-	config   Config
-	template *template.Template
-	style    template.CSS
-	script   template.JS
-	policy   string
-	local    http.Handler
-	meter    *meter
+	config        Config
+	style, script string
+	policy        string
+	local         http.Handler
+	meter         *meter
 
 	mu    sync.Mutex
 	index *index
@@ -49,9 +45,8 @@ type Page struct {
 
 // New returns a Page.
 func New(config Config) *Page {
-	p := &Page{config: config, meter: newMeter(), template: template.Must(template.New("template.html").Funcs(functions).ParseFS(files, "template.html"))}
 	style, script := mustRead("style.css"), mustRead("script.js")
-	p.style, p.script = template.CSS(style), template.JS(script) //nolint:gosec // these are our own files
+	p := &Page{config: config, meter: newMeter(), style: style, script: script}
 	p.policy = strings.Join([]string{
 		"default-src 'none'", "style-src " + hash(style), "script-src " + hash(script), "connect-src 'self'", "img-src data:",
 		"form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'",
@@ -88,19 +83,18 @@ type userError struct {
 
 func (e *userError) Error() string { return e.text }
 
-// document is what the template shows: exactly one of Overview, Service and Error is set.
+// document is what a page shows: exactly one of Overview, Service and Error is set.
 type document struct {
-	Title  string
-	Head   head
-	Style  template.CSS
-	Script template.JS
+	Title         string
+	Head          head
+	Style, Script string
 
 	Overview *overview
 	Service  *service
 	Error    string
 }
 
-// answer serves what make returns, or its error.
+// answer serves the document that fill completes, or its error.
 func (p *Page) answer(w http.ResponseWriter, r *http.Request, fill func(*http.Request, *view.State, *document) *userError) {
 	p.touch()
 	s := p.config.Observer.State()
@@ -109,20 +103,15 @@ func (p *Page) answer(w http.ResponseWriter, r *http.Request, fill func(*http.Re
 	if err := fill(r, s, d); err != nil {
 		code, d.Title, d.Error = err.code, http.StatusText(err.code), err.text
 	}
-	var body bytes.Buffer
-	if err := p.template.Execute(&body, d); err != nil {
-		http.Error(w, fmt.Sprintf("show the page: %v", err), http.StatusInternalServerError)
-		return
-	}
 	header := w.Header()
 	header.Set("Content-Type", "text/html; charset=utf-8")
 	header.Set("Content-Security-Policy", p.policy)
 	header.Set("Referrer-Policy", "no-referrer")
 	w.WriteHeader(code)
-	_, _ = w.Write(body.Bytes()) // an error means that the client has closed the connection
+	_, _ = w.Write(d.html()) // an error means that the client has closed the connection
 }
 
-// touch keeps what is in memory for another while.
+// touch keeps the cached data until idle from now.
 func (p *Page) touch() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +122,7 @@ func (p *Page) touch() {
 	}
 }
 
-// forget releases memory.
+// forget drops the cached data.
 func (p *Page) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,7 +151,7 @@ func (p *Page) head(s *view.State) head {
 	}
 	switch {
 	case info.Sync == nil:
-		h.State, h.Tone, h.Why = "Starting", warn, "No sync has ended yet; what earlier rules serve is still served."
+		h.State, h.Tone, h.Why = "Starting", warn, "No sync has finished yet; the rules of an earlier proxy stay in force."
 	case !p.config.Healthy():
 		h.State, h.Tone, h.Why = "Not healthy", bad, cmp.Or(failed, "A change has been waiting for too long to be programmed.")
 	case failed != "":
@@ -195,7 +184,7 @@ func (c *counters) span() time.Duration {
 	return c.now.At.Sub(c.earlier.At)
 }
 
-// rate returns the growth of a counter per second. A counter that is smaller than before was created anew.
+// rate returns the growth of a counter per second. A counter that is smaller than before was created again.
 func (c *counters) rate(now, before uint64) float64 {
 	if now < before {
 		before = 0

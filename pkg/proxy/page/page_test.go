@@ -27,39 +27,17 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-const objects = `apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: shop}
-spec:
-  clusterIPs: [10.96.0.10]
-  type: LoadBalancer
-  externalTrafficPolicy: Local
-  sessionAffinity: ClientIP
-  loadBalancerSourceRanges: [192.0.2.0/24]
-  ports: [{name: http, port: 80, nodePort: 30080}]
-status: {loadBalancer: {ingress: [{ip: 203.0.113.7}]}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: http, port: 8080}]
-endpoints:
-- {addresses: [10.244.1.2], nodeName: node1}
-- {addresses: [10.244.2.2], nodeName: node2}
-- {addresses: [10.244.2.3], nodeName: node2, conditions: {ready: false}}
----
-apiVersion: v1
-kind: Service
-metadata: {name: db, namespace: shop}
-spec:
-  clusterIPs: [10.96.0.11]
-  ports: [{port: 5432}]
-`
+var objects = clusters.Service("shop/web", "clusterIPs: [10.96.0.10], type: LoadBalancer, externalTrafficPolicy: Local, sessionAffinity: ClientIP, "+
+	"loadBalancerSourceRanges: [192.0.2.0/24], ports: [{name: http, port: 80, nodePort: 30080}]") +
+	"status: {loadBalancer: {ingress: [{ip: 203.0.113.7}]}}\n" +
+	clusters.Slice("shop/web", "web-1", "{name: http, port: 8080}", "{addresses: [10.244.1.2], nodeName: node1}",
+		"{addresses: [10.244.2.2], nodeName: node2}", "{addresses: [10.244.2.3], nodeName: node2, conditions: {ready: false}}") +
+	clusters.Service("shop/db", "clusterIPs: [10.96.0.11], ports: [{port: 5432}]")
 
 // fakeKernel counts ten connections a second to each address, which the endpoints share, or fails.
 type fakeKernel struct {
@@ -214,7 +192,7 @@ func TestHead(t *testing.T) {
 			}
 		}
 		f.healthy, f.waiting = false, []string{"services", "nodes"}
-		check("Starting", warn, "No sync has ended yet; what earlier rules serve is still served. Waiting for: services, nodes.")
+		check("Starting", warn, "No sync has finished yet; the rules of an earlier proxy stay in force. Waiting for: services, nodes.")
 		f.sync(objects, errors.New("no rights"))
 		f.waiting = nil
 		check("Not healthy", bad, "The last sync failed in IPv4: no rights")

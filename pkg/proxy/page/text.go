@@ -2,26 +2,12 @@ package page
 
 import (
 	"fmt"
-	"html/template"
 	"math"
 	"net/url"
 	"strconv"
-	"time"
-)
 
-// functions are those of the template.
-var functions = template.FuncMap{
-	"count":   func(n int) string { return number(float64(n)) },
-	"counter": counterText,
-	"where":   where,
-	"tone":    toneOf,
-	"more":    func(noun string) string { return "more " + noun },
-	"seconds": seconds,
-	"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05") },
-	"minute":  func(t time.Time) string { return t.UTC().Format("15:04") },
-	"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"plural":  plural,
-}
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+)
 
 // number formats a number with commas; decimals only if there are any.
 func number(v float64) string {
@@ -70,9 +56,9 @@ func counterText(n *uint64) string {
 // where formats an endpoint's location.
 func where(location string) string {
 	switch location {
-	case "ThisNode":
+	case v1alpha1.LocationThisNode:
 		return "this node"
-	case "OtherNode":
+	case v1alpha1.LocationOtherNode:
 		return "another node"
 	default:
 		return "no node name"

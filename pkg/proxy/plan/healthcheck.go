@@ -2,7 +2,6 @@ package plan
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -51,11 +50,4 @@ func readyLocalAddrs(s *cluster.Service, family cluster.Family) int {
 		}
 	}
 	return len(sortedSet(addrs))
-}
-
-// Everywhere reports whether node ports of a family are served on every address of this machine.
-func (sel *NodePortAddresses) Everywhere(family cluster.Family) bool {
-	of := func(cidr netip.Prefix) bool { return cluster.FamilyOf(cidr.Addr()) == family }
-	whole := func(cidr netip.Prefix) bool { return of(cidr) && cidr.Bits() == 0 }
-	return slices.ContainsFunc(sel.CIDRs, whole) || !sel.Primary && !slices.ContainsFunc(sel.CIDRs, of)
 }

@@ -7,23 +7,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Port is one port of a Service in one address family.
-type Port struct {
-	Service cluster.ServiceName
-	// Name is that of the port; it may be "".
-	Name     string
-	Protocol cluster.Protocol
-	Family   cluster.Family
-}
-
-// Of returns the port that a route belongs to.
-func (r *Route) Of() Port {
-	return Port{Service: r.Service, Name: r.Port, Protocol: r.Frontend.Protocol, Family: r.Frontend.Family()}
-}
-
-// String returns namespace/name:port/protocol, as users write it.
-func (p Port) String() string { return PortName(p.Service, p.Name) + "/" + p.Protocol.String() }
-
 // RoutesOf returns the served routes of a port, sorted by frontend.
 func (p *Plan) RoutesOf(port Port) (routes []*Route) {
 	service, ok := p.Services.Get(port.Service)

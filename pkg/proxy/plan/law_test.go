@@ -139,8 +139,13 @@ func randomService(c *chance, name cluster.ServiceName) *cluster.Service {
 	return s
 }
 
+// randomSlice returns a slice with random values. Half of the slices have usual ones, so that pools often change, and nothing else.
 func randomSlice(c *chance, name string) *cluster.EndpointSlice {
 	s := &cluster.EndpointSlice{Name: name}
+	usual := c.yes()
+	if usual {
+		s.Ports = []cluster.EndpointPort{{Protocol: cluster.TCP, Port: 8080}, {Name: "http", Protocol: cluster.TCP, Port: 8080}}
+	}
 	for range c.below(3) {
 		s.Ports = append(s.Ports, cluster.EndpointPort{Name: pick(c, "", "http"), Protocol: pick(c, cluster.TCP, cluster.UDP), Port: uint16(8080 + c.below(2))})
 	}
@@ -152,9 +157,11 @@ func randomSlice(c *chance, name string) *cluster.EndpointSlice {
 		pool = addrs("fd00:1::1", "fd00:1::2", "fd00:2::1")
 	}
 	for range c.below(4) {
-		s.Endpoints = append(s.Endpoints, cluster.Endpoint{
-			Addr: pick(c, pool...), Conditions: cluster.Conditions(c.below(64)), Zones: pick(c, c.zones...),
-		})
+		e := cluster.Endpoint{Addr: pick(c, pool...), Conditions: cluster.Conditions(c.below(128)), Zones: pick(c, c.zones...)}
+		if usual {
+			e.Conditions |= cluster.Ready | cluster.Serving
+		}
+		s.Endpoints = append(s.Endpoints, e)
 	}
 	return s
 }

@@ -2,11 +2,11 @@ package plan
 
 import "github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 
-// affordable returns the ports that are served, in the order of the Service: all of them, unless their elements would be
-// more than Options.MaxElements. Then it is those before the first one that does not fit. Without a limit, the author of one
+// servedPorts returns the ports that are served, in the order of the Service: all of them, unless their elements would be
+// more than Options.MaxElements; then those before the first one that does not fit. Without a limit, the author of one
 // Service with thousands of ports and thousands of endpoints, objects of some hundred kilobytes, could exhaust the memory of
 // every node.
-func (d *decision) affordable() []cluster.ServicePort {
+func (d *decision) servedPorts() []cluster.ServicePort {
 	s, limit := d.service, d.opts.MaxElements
 	if limit == 0 {
 		return s.Ports

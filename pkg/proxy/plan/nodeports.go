@@ -9,8 +9,8 @@ import (
 
 // NodePortAddresses selects addresses of this machine. A family without a CIDR is unrestricted.
 type NodePortAddresses struct {
-	// Primary selects the Node's address of each family, as a CIDR of that address alone would. In a family of which
-	// the Node has no address it selects none.
+	// Primary selects the Node's address of each family, as a CIDR of that address alone would. In a family in which
+	// the Node has no address, it selects none.
 	Primary bool
 	// CIDRs select the interfaces' addresses within them.
 	CIDRs []netip.Prefix
@@ -93,6 +93,13 @@ func (sel *NodePortAddresses) Unrestricted(node *cluster.Node, family cluster.Fa
 	}
 	_, selected := sel.primary(node, family)
 	return !selected && (!sel.Primary || len(node.Addresses) > 0)
+}
+
+// Everywhere reports whether node ports of a family are served on every address of this machine.
+func (sel *NodePortAddresses) Everywhere(family cluster.Family) bool {
+	of := func(cidr netip.Prefix) bool { return cluster.FamilyOf(cidr.Addr()) == family }
+	whole := func(cidr netip.Prefix) bool { return of(cidr) && cidr.Bits() == 0 }
+	return slices.ContainsFunc(sel.CIDRs, whole) || !sel.Primary && !slices.ContainsFunc(sel.CIDRs, of)
 }
 
 // primary returns the node's address of a family if Primary selects it. A loopback address is never primary.

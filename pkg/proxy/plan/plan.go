@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"time"
@@ -28,6 +29,31 @@ type Plan struct {
 
 	snapshot *cluster.Snapshot
 	options  *Options
+}
+
+// Meets returns the frontends that match packets to an address and port, in order: the first one with a route
+// applies.
+func (p *Plan) Meets(to netip.AddrPort, protocol cluster.Protocol) iter.Seq[Frontend] {
+	return func(yield func(Frontend) bool) {
+		frontend := Frontend{Addr: to.Addr(), Protocol: protocol, Port: to.Port()}
+		if !yield(frontend) {
+			return
+		}
+		if _, served := slices.BinarySearchFunc(p.Node.NodePortAddrs, frontend.Addr, netip.Addr.Compare); served {
+			frontend.Addr = anyAddr(frontend.Family())
+			yield(frontend)
+		}
+	}
+}
+
+// RouteTo returns the route for packets to an address and port; nil if there is none.
+func (p *Plan) RouteTo(to netip.AddrPort, protocol cluster.Protocol) *Route {
+	for frontend := range p.Meets(to, protocol) {
+		if route, ok := p.Frontends.Get(frontend); ok {
+			return route
+		}
+	}
+	return nil
 }
 
 // Service holds the decisions about one Service.

@@ -108,9 +108,9 @@ func has(all cluster.Conditions) test {
 	return func(c *candidate) bool { return c.Conditions.Has(all) }
 }
 
-// step is one way to choose a pool: the endpoints that match takes. It applies only if every ready endpoint matches
-// given (nil is no condition) and if at least one endpoint matches takes; otherwise the next step is tried.
-type step struct {
+// poolRule is one way to choose a pool: the endpoints that match takes. It applies only if every ready endpoint matches
+// given (nil is no condition) and if at least one endpoint matches takes; otherwise the next rule is tried.
+type poolRule struct {
 	reason Reason
 	takes  test
 	given  test
@@ -119,12 +119,12 @@ type step struct {
 // clusterPool chooses from the endpoints of the whole cluster.
 func clusterPool(all []candidate, zone string) *Pool {
 	return choose(all, NoEndpoints,
-		step{SameNode, has(cluster.Ready | cluster.ThisNode), has(cluster.NodeHint)},
-		step{SameZone,
+		poolRule{SameNode, has(cluster.Ready | cluster.ThisNode), has(cluster.NodeHint)},
+		poolRule{SameZone,
 			func(c *candidate) bool { return c.Conditions.Has(cluster.Ready) && c.Zones.Has(zone) },
 			func(c *candidate) bool { return c.Zones.Any() }},
-		step{AllReady, has(cluster.Ready), nil},
-		step{AllTerminating, has(cluster.Serving | cluster.Terminating), nil})
+		poolRule{AllReady, has(cluster.Ready), nil},
+		poolRule{AllTerminating, has(cluster.Serving | cluster.Terminating), nil})
 }
 
 // localPool chooses from the endpoints on this node and ignores hints.
@@ -134,18 +134,18 @@ func localPool(all []candidate) *Pool {
 		none = NoLocalEndpoints
 	}
 	return choose(all, none,
-		step{LocalReady, has(cluster.Local | cluster.Ready), nil},
-		step{LocalTerminating, has(cluster.Local | cluster.Serving | cluster.Terminating), nil})
+		poolRule{LocalReady, has(cluster.Local | cluster.Ready), nil},
+		poolRule{LocalTerminating, has(cluster.Local | cluster.Serving | cluster.Terminating), nil})
 }
 
-// choose applies the first step that yields an endpoint; none is the reason if no step does.
-func choose(all []candidate, none Reason, steps ...step) *Pool {
-	for _, s := range steps {
-		if s.given != nil && !everyReady(all, s.given) {
+// choose applies the first rule that yields an endpoint; none is the reason if no rule does.
+func choose(all []candidate, none Reason, rules ...poolRule) *Pool {
+	for _, r := range rules {
+		if r.given != nil && !everyReady(all, r.given) {
 			continue
 		}
-		if endpoints := addrsOf(all, s.takes); len(endpoints) > 0 {
-			return &Pool{Endpoints: endpoints, Reason: s.reason}
+		if endpoints := addrsOf(all, r.takes); len(endpoints) > 0 {
+			return &Pool{Endpoints: endpoints, Reason: r.reason}
 		}
 	}
 	return &Pool{Reason: none}

@@ -17,7 +17,7 @@ func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Servi
 			d.out.ClusterIPs = append(d.out.ClusterIPs, addr)
 		}
 	}
-	ports := d.affordable()
+	ports := d.servedPorts()
 	d.out.WithheldPorts = len(s.Ports) - len(ports)
 	for i := range ports {
 		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
@@ -100,7 +100,11 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 		return
 	}
 	all := candidates(d.service, port, family)
-	everywhere, here := clusterPool(all, d.node.Zone), localPool(all)
+	everywhere := clusterPool(all, d.node.Zone)
+	var here *Pool // only one of the policies needs it, which few Services have
+	if d.service.InternalPolicy == cluster.PolicyLocal || d.service.ExternalPolicy == cluster.PolicyLocal {
+		here = localPool(all)
+	}
 	name := PortName(d.service.Name, port.Name)
 	for _, a := range addresses {
 		route := &Route{
@@ -211,12 +215,4 @@ func verdict(pool *Pool) Verdict {
 func sortedSet(addrs []netip.Addr) []netip.Addr {
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	return slices.Compact(addrs)
-}
-
-// PortName returns namespace/name:port, or namespace/name for a port without a name.
-func PortName(service cluster.ServiceName, port string) string {
-	if port == "" {
-		return service.String()
-	}
-	return service.String() + ":" + port
 }

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -53,31 +52,6 @@ func (s *Service) ServingOn(port string, family cluster.Family) *Serving {
 		return nil
 	}
 	return &s.Serving[at]
-}
-
-// Meets returns the frontends that match packets to an address and port, in order: the first one with a route
-// applies.
-func (p *Plan) Meets(to netip.AddrPort, protocol cluster.Protocol) iter.Seq[Frontend] {
-	return func(yield func(Frontend) bool) {
-		frontend := Frontend{Addr: to.Addr(), Protocol: protocol, Port: to.Port()}
-		if !yield(frontend) {
-			return
-		}
-		if _, served := slices.BinarySearchFunc(p.Node.NodePortAddrs, frontend.Addr, netip.Addr.Compare); served {
-			frontend.Addr = anyAddr(frontend.Family())
-			yield(frontend)
-		}
-	}
-}
-
-// RouteTo returns the route for packets to an address and port; nil if there is none.
-func (p *Plan) RouteTo(to netip.AddrPort, protocol cluster.Protocol) *Route {
-	for frontend := range p.Meets(to, protocol) {
-		if route, ok := p.Frontends.Get(frontend); ok {
-			return route
-		}
-	}
-	return nil
 }
 
 // serving selects the endpoints that serve a port from the candidates in a family. It shares memory with the pool or

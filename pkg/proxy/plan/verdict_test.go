@@ -14,7 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// TestAddresses checks the addresses on which each type of Service is served (behaviour.md 1.2).
+// TestAddresses checks the addresses on which each type of Service is served.
 func TestAddresses(t *testing.T) {
 	proxyMode := corev1.LoadBalancerIPModeProxy
 	vipMode := corev1.LoadBalancerIPModeVIP
@@ -83,7 +83,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestVerdicts checks what happens to connections from each kind of source, under each policy (behaviour.md 1.3, 1.7).
+// TestVerdicts checks what happens to connections from each kind of source, under each policy.
 func TestVerdicts(t *testing.T) {
 	const a, b, c = "10.1.0.1", "10.1.0.2", "10.2.0.1"
 	for _, test := range []struct {
@@ -182,7 +182,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestTopology checks that hints apply only to ready endpoints under policy Cluster (behaviour.md 1.4).
+// TestTopology checks that hints apply only to ready endpoints under policy Cluster.
 func TestTopology(t *testing.T) {
 	const a, b, c = "10.2.0.1", "10.2.0.2", "10.2.0.3"
 	for _, test := range []struct {
@@ -229,7 +229,7 @@ func TestTopology(t *testing.T) {
 	}
 }
 
-// TestEndpoints checks the conversion of slices to pools (behaviour.md 1.1).
+// TestEndpoints checks the conversion of slices to pools.
 func TestEndpoints(t *testing.T) {
 	w := newWorld(t)
 	want := func(name, expected string) {
@@ -296,7 +296,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestSourceRanges checks that source ranges restrict only load balancer IPs (behaviour.md 1.6).
+// TestSourceRanges checks that source ranges restrict only load balancer IPs.
 func TestSourceRanges(t *testing.T) {
 	const e = "10.2.0.1"
 	for _, test := range []struct {
@@ -350,7 +350,7 @@ func TestSourceRangesBeforeReject(t *testing.T) {
 	}
 }
 
-// TestMasquerade checks each way to detect local traffic, for connections to a cluster IP (behaviour.md 1.7).
+// TestMasquerade checks each way to detect local traffic, for connections to a cluster IP.
 func TestMasquerade(t *testing.T) {
 	const e = "10.2.0.1"
 	for _, test := range []struct {
@@ -421,7 +421,7 @@ func TestHairpin(t *testing.T) {
 	}
 }
 
-// TestNodePortAddresses checks the addresses on which node ports are served (behaviour.md 1.8).
+// TestNodePortAddresses checks the addresses on which node ports are served.
 func TestNodePortAddresses(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -448,7 +448,7 @@ func TestNodePortAddresses(t *testing.T) {
 	}
 }
 
-// TestUnrouted checks packets without a route (behaviour.md 1.10).
+// TestUnrouted checks packets without a route.
 func TestUnrouted(t *testing.T) {
 	w := newWorld(t)
 	w.update(func(u *cluster.Update) {

@@ -11,58 +11,57 @@ import (
 )
 
 const (
-	// A quarantined port is retried after firstRetry, then after twice as long each time up to lastRetry.
-	firstRetry = time.Second
-	lastRetry  = time.Hour
+	// A quarantined port is retried after minDelay, and then after twice as long each time, up to maxDelay.
+	minDelay = time.Second
+	maxDelay = time.Hour
 	// retryShare limits what retries cost: after a Sync of duration t, no port is retried for retryShare*t, but at most
 	// for maxPause.
 	retryShare = 19
 	maxPause   = time.Minute
 )
 
-// family holds what is set aside in one address family.
+// family is the quarantine of one address family.
 type family struct {
-	aside map[plan.Port]*refusal
-	// inForce is the plan that was programmed last, nil before.
-	inForce *plan.Plan
+	ports map[plan.Port]*quarantined
+	// programmed is the plan of the last success, nil before the first.
+	programmed *plan.Plan
 }
 
-// refusal is a port that is set aside.
-type refusal struct {
+// quarantined is the state of a quarantined port.
+type quarantined struct {
 	cause error
-	// wanted are the routes that are refused, kept those that stay in force instead.
-	wanted, kept []*plan.Route
-	// next is when to retry; wait is the delay before that, without regard for changes; soonest is when a change is tried.
-	next, soonest time.Time
-	wait          time.Duration
-	// released reports that the port is part of the current Sync. It is set aside again if that fails.
-	released bool
-	// fresh reports that the port was refused in the current Sync.
-	fresh bool
+	// refused are the port's routes in the current plan; kept are its routes that stay in force instead, if any.
+	refused, kept []*plan.Route
+	// retry is the time of the next retry, delay after the refusal. If the port changes, it is retried at onChange.
+	retry, onChange time.Time
+	delay           time.Duration
+	// retrying reports that the current Sync includes the port. It stays in quarantine if that fails.
+	retrying bool
+	// refusedNow reports that the port was refused in the current Sync.
+	refusedNow bool
 }
 
-// release includes the ports whose time has come, and forgets those that no longer exist. A port that has changed is tried
-// earlier.
-func (f *family) release(p *plan.Plan, now time.Time) {
-	for port, r := range f.aside {
-		wanted := p.RoutesOf(port)
-		if len(wanted) == 0 {
-			delete(f.aside, port)
+// begin begins a Sync of a plan: it chooses the ports to retry, and forgets those that no longer exist.
+func (f *family) begin(p *plan.Plan, now time.Time) {
+	for port, q := range f.ports {
+		routes := p.RoutesOf(port)
+		if len(routes) == 0 {
+			delete(f.ports, port)
 			continue
 		}
-		if !slices.Equal(wanted, r.wanted) && r.soonest.Before(r.next) {
-			r.next = r.soonest
+		if !slices.Equal(routes, q.refused) && q.onChange.Before(q.retry) {
+			q.retry = q.onChange
 		}
-		r.wanted = wanted
-		r.released = !now.Before(r.next)
+		q.refused = routes
+		q.retrying = !now.Before(q.retry)
 	}
 }
 
-// again takes the result of an attempt to program a plan, tried, for the plan p, and reports whether another attempt may
-// have a better one.
-func (f *family) again(p, tried *plan.Plan, result *backend.Result) bool {
+// attempted updates the quarantine after an attempt to program the plan p, of which tried is the part without quarantined
+// ports. It reports whether to attempt it again.
+func (f *family) attempted(p, tried *plan.Plan, result *backend.Result) (again bool) {
 	if result.Err == nil {
-		f.inForce = tried
+		f.programmed = tried
 		return false
 	}
 	var refused *backend.RefusedError
@@ -72,64 +71,64 @@ func (f *family) again(p, tried *plan.Plan, result *backend.Result) bool {
 	case !result.Read:
 		return true // the kernel's state may have changed externally: the next attempt reads it
 	default:
-		return f.setAside(p, refused)
+		return f.quarantine(p, refused)
 	}
 }
 
-// setAside sets refused ports aside. It reports whether that makes a difference.
-func (f *family) setAside(p *plan.Plan, refused *backend.RefusedError) (changed bool) {
+// quarantine adds refused ports, and reports whether the next attempt will differ from the last one.
+func (f *family) quarantine(p *plan.Plan, refused *backend.RefusedError) (changed bool) {
 	for _, port := range refused.Ports {
-		before, was := f.aside[port]
-		wanted := p.RoutesOf(port)
+		q, known := f.ports[port]
+		routes := p.RoutesOf(port)
 		switch {
-		case len(wanted) == 0 || was && !before.released && len(before.kept) == 0:
-			continue // the port is not part of the attempt
-		case was && !before.released:
-			before.kept = nil // its earlier rules are refused as well
+		case len(routes) == 0 || known && !q.retrying && len(q.kept) == 0:
+			continue // the attempt did not include the port
+		case known && !q.retrying:
+			q.kept = nil // its earlier routes are refused as well
 		default:
-			r := &refusal{wanted: wanted, kept: f.earlier(port, wanted), fresh: true}
-			if was {
-				r.wait = before.wait
+			added := &quarantined{refused: routes, kept: f.earlierRoutes(port, routes), refusedNow: true}
+			if known {
+				added.delay = q.delay
 			}
-			f.aside[port] = r
+			f.ports[port] = added
 		}
-		f.aside[port].cause = refused.Cause
+		f.ports[port].cause = refused.Cause
 		changed = true
 	}
 	return changed
 }
 
-// earlier returns the routes of a port that are in force, or nil if they are those that are refused.
-func (f *family) earlier(port plan.Port, wanted []*plan.Route) []*plan.Route {
+// earlierRoutes returns the routes of a port that are in force, or nil if they are those that are refused.
+func (f *family) earlierRoutes(port plan.Port, refused []*plan.Route) []*plan.Route {
 	var routes []*plan.Route
-	if r, was := f.aside[port]; was {
-		routes = r.kept
-	} else if f.inForce != nil {
-		routes = f.inForce.RoutesOf(port)
+	if q, known := f.ports[port]; known {
+		routes = q.kept
+	} else if f.programmed != nil {
+		routes = f.programmed.RoutesOf(port)
 	}
-	if slices.Equal(routes, wanted) {
+	if slices.Equal(routes, refused) {
 		return nil
 	}
 	return routes
 }
 
-// finish ends a Sync: it decides when to retry what is set aside, and adds that to the result.
+// finish ends a Sync: it decides when to retry each quarantined port, and adds them to the result.
 func (f *family) finish(result *backend.Result, now time.Time) {
-	pause := min(max(firstRetry, retryShare*result.Duration), maxPause)
-	for port, r := range f.aside {
+	pause := min(max(minDelay, retryShare*result.Duration), maxPause)
+	for port, q := range f.ports {
 		switch {
-		case r.released && result.Err == nil:
-			delete(f.aside, port)
+		case q.retrying && result.Err == nil:
+			delete(f.ports, port)
 			continue
-		case r.fresh:
-			r.wait = min(max(pause, 2*r.wait), lastRetry)
-			r.next, r.soonest = now.Add(r.wait), now.Add(pause)
+		case q.refusedNow:
+			q.delay = min(max(pause, 2*q.delay), maxDelay)
+			q.retry, q.onChange = now.Add(q.delay), now.Add(pause)
 		}
-		r.released, r.fresh = false, false
-		if again := max(r.next.Sub(now), time.Millisecond); result.Again == 0 || again < result.Again {
+		q.retrying, q.refusedNow = false, false
+		if again := max(q.retry.Sub(now), time.Millisecond); result.Again == 0 || again < result.Again {
 			result.Again = again
 		}
-		result.Refused = append(result.Refused, backend.Refusal{Service: port.Service, Port: port.String(), Kept: len(r.kept) > 0, Cause: r.cause})
+		result.Refused = append(result.Refused, backend.Refusal{Service: port.Service, Port: port.String(), Kept: len(q.kept) > 0, Cause: q.cause})
 	}
 	slices.SortFunc(result.Refused, func(a, b backend.Refusal) int { return strings.Compare(a.Port, b.Port) })
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Watcher tracks refused and withheld ports. It is a proxy.SyncObserver.
+// Watcher tracks refused and withheld ports. It is a proxy.Observer.
 type Watcher struct {
 	recorder proxy.Recorder
 	logger   logr.Logger
@@ -24,7 +24,7 @@ type Watcher struct {
 	planned cluster.Map[cluster.ServiceName, *plan.Service]
 }
 
-var _ proxy.SyncObserver = (*Watcher)(nil)
+var _ proxy.Observer = (*Watcher)(nil)
 
 // refused identifies a port of a Service in one family. A recreated Service has another UID.
 type refused struct {

@@ -11,16 +11,13 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/observers"
 )
-
-type recorder struct{ events []proxy.Event }
-
-func (r *recorder) Event(e proxy.Event) { r.events = append(r.events, e) }
 
 // TestEvents checks that an Event is published when a port is refused, when the cause changes, when it is refused again
 // after it was served, and when the Service is recreated.
 func TestEvents(t *testing.T) {
-	r := &recorder{}
+	r := &observers.Cluster{}
 	w := New(r, logr.Discard())
 	name := cluster.ServiceName{Namespace: "default", Name: "web"}
 	for _, step := range []struct {
@@ -35,7 +32,7 @@ func TestEvents(t *testing.T) {
 		if step.cause != "" {
 			result.Refused = []backend.Refusal{{Service: name, Port: "default/web:http/TCP", Cause: errors.New(step.cause)}}
 		}
-		r.events = nil
+		r.Events = nil
 		w.Synced(&proxy.Sync{Plan: &plan.Plan{}, After: &cluster.Snapshot{Services: services, Node: &cluster.Node{Name: "n1"}},
 			Results: []backend.Result{{Family: cluster.IPv4}, result}})
 		var want []proxy.Event
@@ -43,7 +40,7 @@ func TestEvents(t *testing.T) {
 			want = []proxy.Event{{Kind: "Service", Namespace: "default", Name: "web", UID: step.uid, Warning: true, Reason: "RulesRefused", Action: "ProgramService",
 				Message: "node n1 does not serve default/web:http/TCP in IPv6, because its kernel refuses the rules: " + step.cause}}
 		}
-		if diff := cmp.Diff(want, r.events); diff != "" {
+		if diff := cmp.Diff(want, r.Events); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", step.cause, diff)
 		}
 	}
@@ -52,7 +49,7 @@ func TestEvents(t *testing.T) {
 // TestTooLarge checks that an Event is published when ports of a Service are withheld, once until they are served again or
 // the Service is recreated.
 func TestTooLarge(t *testing.T) {
-	r := &recorder{}
+	r := &observers.Cluster{}
 	w := New(r, logr.Discard())
 	name := cluster.ServiceName{Namespace: "default", Name: "web"}
 	for i, step := range []struct {
@@ -60,13 +57,13 @@ func TestTooLarge(t *testing.T) {
 		withheld int
 		event    bool
 	}{{"u-1", 0, false}, {"u-1", 7, true}, {"u-1", 8, false}, {"u-1", 0, false}, {"u-1", 7, true}, {"u-2", 7, true}} {
-		r.events = nil
+		r.Events = nil
 		services := cluster.Map[cluster.ServiceName, *plan.Service]{}.Set(name, &plan.Service{Name: name, UID: step.uid, WithheldPorts: step.withheld})
 		w.Synced(&proxy.Sync{Plan: &plan.Plan{Services: services}, After: &cluster.Snapshot{Node: &cluster.Node{Name: "n1"}}})
-		if got := len(r.events) == 1; got != step.event {
-			t.Errorf("step %d: %+v", i, r.events)
-		} else if got && (r.events[0].UID != step.uid || r.events[0].Reason != "TooLarge" || r.events[0].Once == "") {
-			t.Errorf("step %d: %+v", i, r.events[0])
+		if got := len(r.Events) == 1; got != step.event {
+			t.Errorf("step %d: %+v", i, r.Events)
+		} else if got && (r.Events[0].UID != step.uid || r.Events[0].Reason != "TooLarge" || r.Events[0].Once == "") {
+			t.Errorf("step %d: %+v", i, r.Events[0])
 		}
 	}
 }

@@ -1,5 +1,6 @@
-// Package rivals detects another kube-proxy on this node that takes no lock, such as Kubernetes' own, by its rules: in
-// another mode, rules that reappear after they were removed; in the same mode, objects that this proxy never writes.
+// Package rivals removes the rules of other modes, and detects another kube-proxy on this node that takes no lock, such as
+// Kubernetes' own, by its rules: in another mode, rules that reappear after they were removed; in the same mode, objects that
+// this proxy never writes.
 package rivals
 
 import (
@@ -19,11 +20,10 @@ const period = 5 * time.Second
 // Mode is a proxy mode.
 type Mode struct {
 	Name string
-	// Present reports whether there are rules of this mode.
-	Present func(ctx context.Context) (bool, error)
+	backend.Remover
 }
 
-// Config configures a Watch.
+// Config configures a Watcher.
 type Config struct {
 	// Mode is the name of this proxy's mode, Others are all other modes. Their rules are removed at the start.
 	Mode   string
@@ -35,8 +35,8 @@ type Config struct {
 	Logger    logr.Logger
 }
 
-// Watch detects other proxies. It is a proxy.DriftObserver.
-type Watch struct {
+// Watcher detects other proxies. It is a proxy.DriftObserver.
+type Watcher struct {
 	config  Config
 	drifted chan struct{}
 	// The other fields belong to Run. absent holds the modes whose rules have been absent since the start, logged those
@@ -45,16 +45,19 @@ type Watch struct {
 	logged logonce.Conditions[string]
 }
 
-var _ proxy.DriftObserver = (*Watch)(nil)
+var _ proxy.DriftObserver = (*Watcher)(nil)
 
-// New returns a Watch; Run starts it.
-func New(config Config) *Watch {
-	return &Watch{config: config, drifted: make(chan struct{}, 1), absent: map[string]bool{},
+// New returns a Watcher; Run starts it.
+func New(config Config) *Watcher {
+	return &Watcher{config: config, drifted: make(chan struct{}, 1), absent: map[string]bool{},
 		logged: logonce.Conditions[string]{Again: logonce.Reminder}}
 }
 
+// Synced does nothing: the rules of others are found by drift, and by Run.
+func (w *Watcher) Synced(*proxy.Sync) {}
+
 // Drifted records that another proxy of the same mode has written rules.
-func (w *Watch) Drifted(d backend.Drift) {
+func (w *Watcher) Drifted(d backend.Drift) {
 	if !d.Rival {
 		return
 	}
@@ -65,7 +68,7 @@ func (w *Watch) Drifted(d backend.Drift) {
 }
 
 // Run checks for other proxies until ctx ends.
-func (w *Watch) Run(ctx context.Context) error {
+func (w *Watcher) Run(ctx context.Context) error {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {
@@ -76,18 +79,18 @@ func (w *Watch) Run(ctx context.Context) error {
 			w.seen(w.config.Mode)
 		case <-ticker.C:
 			for _, mode := range w.config.Others {
-				w.look(ctx, mode)
+				w.check(ctx, mode)
 			}
 		}
 	}
 }
 
-// look checks whether rules of another mode reappeared. Rules that have existed since the start are leftovers.
-func (w *Watch) look(ctx context.Context, mode Mode) {
+// check checks whether rules of another mode reappeared. Rules that have existed since the start are leftovers.
+func (w *Watcher) check(ctx context.Context, mode Mode) {
 	present, err := mode.Present(ctx)
 	switch {
 	case err != nil:
-		w.config.Logger.V(2).Info("Cannot look for the rules of another mode", "mode", mode.Name, "err", err.Error())
+		w.config.Logger.V(2).Info("Failed to look for the rules of another mode", "mode", mode.Name, "err", err.Error())
 	case !present:
 		w.absent[mode.Name] = true
 	case w.absent[mode.Name]:
@@ -95,14 +98,14 @@ func (w *Watch) look(ctx context.Context, mode Mode) {
 	}
 }
 
-func (w *Watch) seen(mode string) {
+func (w *Watcher) seen(mode string) {
 	w.config.Seen(mode, time.Now())
 	if !w.logged.Changed(mode, "") {
 		return
 	}
 	pids, err := w.config.Processes()
 	if err != nil {
-		w.config.Logger.V(2).Info("Cannot look for other processes", "err", err.Error())
+		w.config.Logger.V(2).Info("Failed to look for other processes", "err", err.Error())
 	}
 	logger := w.config.Logger.WithValues("mode", mode)
 	if len(pids) > 0 {

@@ -103,6 +103,28 @@ func TestTurnEndsWhileWaiting(t *testing.T) {
 	}
 }
 
+// TestWithoutLock checks that a lock that cannot be acquired, because its name is too long for a socket, does not prevent a
+// proxy from serving, nor a cleanup.
+func TestWithoutLock(t *testing.T) {
+	name := strings.Repeat("x", 200)
+	events := make(chan string, 10)
+	turn := recorded(name, events)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- turn.Run(ctx) }()
+	<-turn.Held()
+	cancel()
+	if err := errors.Join(<-ended, turn.Release()); err != nil {
+		t.Error(err)
+	}
+	if got := <-events; got != "begin" || len(events) > 0 {
+		t.Errorf("got %q and %d more events, want begin only", got, len(events))
+	}
+	if err := Alone(t.Context(), name, netlock.Owner{}, func() error { return errors.New("from do") }); err == nil || err.Error() != "from do" {
+		t.Errorf("Alone returns %v, want the error of do", err)
+	}
+}
+
 func TestAlone(t *testing.T) {
 	name := uniqueName(t)
 	calls := 0

@@ -1,12 +1,6 @@
 package tuning
 
-import (
-	"io/fs"
-	"runtime"
-	"strconv"
-	"strings"
-	"time"
-)
+import "time"
 
 const (
 	// maxTracked bounds the limit that is computed from the number of CPUs: on a machine with hundreds of them the table
@@ -54,28 +48,4 @@ func (c *Conntrack) Settings(cpus int) []Setting {
 	seconds("udp_timeout", c.UDP)
 	seconds("udp_timeout_stream", c.UDPStream)
 	return all
-}
-
-// CPUs counts the machine's CPUs by the kernel's list of those online, such as "0-3,8". sys is /sys. The CPUs that this process
-// may use, which may be fewer, do not determine how many connections the machine has; they are the answer only if the list
-// cannot be read.
-func CPUs(sys fs.FS) int {
-	list, err := fs.ReadFile(sys, "devices/system/cpu/online")
-	if err != nil {
-		return runtime.NumCPU()
-	}
-	count := 0
-	for span := range strings.SplitSeq(strings.TrimSpace(string(list)), ",") {
-		first, last, isRange := strings.Cut(span, "-")
-		if !isRange {
-			last = first
-		}
-		from, err1 := strconv.Atoi(first)
-		to, err2 := strconv.Atoi(last)
-		if err1 != nil || err2 != nil || to < from {
-			return runtime.NumCPU()
-		}
-		count += to - from + 1
-	}
-	return count
 }

@@ -48,7 +48,7 @@ func TestLimitMemory(t *testing.T) {
 		group, set int64
 		want       int64
 	}{
-		{"", root, 1_000_000_000, 800_000_000, 800_000_000},
+		{"", root, 1_000_000_000, 600_000_000, 600_000_000},
 		{"512MiB", root, 0, 0, math.MaxInt64},
 		{"", fstest.MapFS{}, 0, 0, math.MaxInt64},
 	} {

@@ -13,6 +13,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
+func TestMain(m *testing.M) { netns.Main(m) }
+
 // TestKernelTuning writes the settings of a network namespace. The size of the table belongs to the machine, and the kernel
 // refuses to change it there.
 func TestKernelTuning(t *testing.T) {

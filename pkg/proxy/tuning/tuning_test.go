@@ -3,11 +3,9 @@ package tuning
 import (
 	"errors"
 	"io/fs"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -100,16 +98,5 @@ func TestRefused(t *testing.T) {
 	err := New(kernel, defaults().Settings(8)).Apply(t.Context())
 	if !errors.Is(err, fs.ErrPermission) || strings.Count(err.Error(), "tcp_timeout") != 2 {
 		t.Errorf("%v", err)
-	}
-}
-
-func TestCPUs(t *testing.T) {
-	for list, want := range map[string]int{"0\n": 1, "0-3\n": 4, "0-3,8,10-11\n": 7, "": runtime.NumCPU(), "3-1": runtime.NumCPU(), "x": runtime.NumCPU()} {
-		if got := CPUs(fstest.MapFS{"devices/system/cpu/online": {Data: []byte(list)}}); got != want {
-			t.Errorf("%q: got %d, want %d", list, got, want)
-		}
-	}
-	if got := CPUs(fstest.MapFS{}); got != runtime.NumCPU() {
-		t.Errorf("without a list: %d", got)
 	}
 }

@@ -3,11 +3,13 @@
 //
 //	state.go     a State: a snapshot with its plan, and what else is known; everything else is a function of it
 //	service.go   Services with addresses, endpoints and problems
-//	question.go  what /explain is asked
+//	missing.go   the error for a Service that is not served
+//	question.go  the query of /explain
 //	explain.go   the explanation of one connection
 //	rules.go     the rules of the plan, and where the kernel's differ
-//	observer.go  keeps the State of a running proxy
-//	handler.go   the HTTP API
+//	objects.go   /snapshot and /plan; stream.go writes long lists
+//	observer.go  keeps the State of a running proxy, and history.go its last hour
+//	handler.go   the HTTP API; guard.go restricts it to local clients
 //
-// Nothing is computed before somebody asks: a sync costs the observer what it costs to note which Services changed.
+// Everything is computed on request: during a sync the observer only records which Services changed.
 package view

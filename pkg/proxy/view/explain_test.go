@@ -12,6 +12,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
 // stateOf is a case's state.
@@ -97,15 +98,8 @@ func TestListingsAgreeWithPools(t *testing.T) {
 	}
 }
 
-const twoPorts = objects + `---
-apiVersion: v1
-kind: Service
-metadata: {name: two, namespace: default}
-spec:
-  type: NodePort
-  clusterIP: 10.96.0.12
-  ports: [{name: http, port: 80, nodePort: 30080}, {name: dns, port: 53, nodePort: 30053, protocol: UDP}, {name: dns-tcp, port: 53, nodePort: 30054}]
-`
+var twoPorts = objects + clusters.Service("default/two", "type: NodePort, clusterIP: 10.96.0.12, "+
+	"ports: [{name: http, port: 80, nodePort: 30080}, {name: dns, port: 53, nodePort: 30053, protocol: UDP}, {name: dns-tcp, port: 53, nodePort: 30054}]")
 
 // TestQuestions asks badly, and in all ways that are right.
 func TestQuestions(t *testing.T) {
@@ -162,41 +156,14 @@ func TestQuestions(t *testing.T) {
 
 // TestLeftOut proves the reason of each kind of endpoint that is left out.
 func TestLeftOut(t *testing.T) {
-	const all = `apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: default}
-spec:
-  clusterIP: 10.96.0.10
-  internalTrafficPolicy: Local
-  type: NodePort
-  ports: [{name: http, port: 80, nodePort: 30080}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: http, port: 8080}]
-endpoints:
-- {addresses: [10.244.1.2], nodeName: node1}
-- {addresses: [10.244.2.2], nodeName: node2}
-- {addresses: [10.244.2.3], nodeName: node2, conditions: {ready: false}}
-- {addresses: [10.244.1.4], nodeName: node1, conditions: {ready: false, serving: true, terminating: true}}
-- {addresses: [10.244.1.2], nodeName: node1, conditions: {ready: false}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-2, namespace: default, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: htpp, port: 8080}]
-endpoints: [{addresses: [10.244.2.4], nodeName: node2}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-6, namespace: default, labels: {kubernetes.io/service-name: web}}
-addressType: IPv6
-ports: [{name: http, port: 8080}]
-endpoints: [{addresses: ["fd00:10:244:2::2"], nodeName: node2}]
-`
+	const http = "{name: http, port: 8080}"
+	all := clusters.Service("default/web", "clusterIP: 10.96.0.10, internalTrafficPolicy: Local, type: NodePort, ports: [{name: http, port: 80, nodePort: 30080}]") +
+		clusters.Slice("default/web", "web-1", http, "{addresses: [10.244.1.2], nodeName: node1}", "{addresses: [10.244.2.2], nodeName: node2}",
+			"{addresses: [10.244.2.3], nodeName: node2, conditions: {ready: false}}",
+			"{addresses: [10.244.1.4], nodeName: node1, conditions: {ready: false, serving: true, terminating: true}}",
+			"{addresses: [10.244.1.2], nodeName: node1, conditions: {ready: false}}") +
+		clusters.Slice("default/web", "web-2", "{name: htpp, port: 8080}", "{addresses: [10.244.2.4], nodeName: node2}") +
+		strings.Replace(clusters.Slice("default/web", "web-6", http, "{addresses: ['fd00:10:244:2::2'], nodeName: node2}"), "IPv4", "IPv6", 1)
 	s := &State{Snapshot: snapshot(t, all)}
 	s.Plan = plan.Compute(s.Snapshot, &plan.Options{}, nil)
 	service := s.Service(cluster.ServiceName{Namespace: "default", Name: "web"}, nil)

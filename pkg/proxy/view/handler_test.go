@@ -23,33 +23,15 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
 var start = time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
 
-const objects = `apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: default}
-spec:
-  clusterIP: 10.96.0.10
-  ports: [{name: http, port: 80}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: http, port: 8080}]
-endpoints:
-- {addresses: [10.244.1.2], nodeName: node1}
-- {addresses: [10.244.2.2], nodeName: node2, conditions: {ready: false}}
----
-apiVersion: v1
-kind: Service
-metadata: {name: "db", namespace: other}
-spec:
-  clusterIP: 10.96.0.11
-  ports: [{name: sql, port: 5432}]
-`
+var objects = clusters.Service("default/web", "clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]") +
+	clusters.Slice("default/web", "web-1", "{name: http, port: 8080}",
+		"{addresses: [10.244.1.2], nodeName: node1}", "{addresses: [10.244.2.2], nodeName: node2, conditions: {ready: false}}") +
+	clusters.Service("other/db", "clusterIP: 10.96.0.11, ports: [{name: sql, port: 5432}]")
 
 func snapshot(t *testing.T, objects string) *cluster.Snapshot {
 	t.Helper()
@@ -155,6 +137,9 @@ func TestGuard(t *testing.T) {
 		{"by default", "", "", "", "", 200},
 		{"head", http.MethodHead, "", "", "", 200},
 		{"IPv6", "", "[::1]:4000", "[::1]:10249", "[::1]:10249", 200},
+		{"IPv6, without a port", "", "[::1]:4000", "[::1]", "[::1]:10249", 200},
+		{"IPv6, another address without a port", "", "[::1]:4000", "[2001:db8::1]", "[::1]:10249", 421},
+		{"brackets without an address", "", "", "[]", "", 421},
 		{"by name", "", "", "localhost:10249", "", 200},
 		{"without a port", "", "", "localhost", "", 200},
 		{"through a port forward", "", "", "localhost:31000", "", 200},
@@ -182,6 +167,9 @@ func TestGuard(t *testing.T) {
 					on(test.local)(r)
 				}
 			})
+			if allow := w.Header().Get("Allow"); (allow == "GET, HEAD") != (test.want == http.StatusMethodNotAllowed) {
+				t.Errorf("the status is %d, and the header Allow %q", test.want, allow)
+			}
 			if w.Code != test.want {
 				t.Errorf("status %d, want %d: %s", w.Code, test.want, w.Body)
 			}

@@ -34,7 +34,7 @@ type Config struct {
 	Clock clock.PassiveClock
 }
 
-// Observer keeps the state of a running proxy. It is a proxy.Observer; its other methods are safe for concurrent use.
+// Observer keeps the state of a running proxy. It is a proxy.QueueObserver and a proxy.DriftObserver; its other methods are safe for concurrent use.
 type Observer struct {
 	config Config
 

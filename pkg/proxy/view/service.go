@@ -93,10 +93,9 @@ func (s *State) port(port *cluster.ServicePort, planned *plan.Service, counts *b
 var kinds = []string{plan.ClusterIP: "ClusterIP", plan.LoadBalancerIP: "LoadBalancerIP", plan.ExternalIP: "ExternalIP", plan.NodePort: "NodePort"}
 
 // verdicts are the names of plan.Verdict.
-var verdicts = []string{plan.Balance: "Balance", plan.Reject: "Reject", plan.Drop: "Drop", plan.Pass: "Pass"}
-
-// notServed is the verdict of an address that another Service has.
-const notServed = "NotServed"
+var verdicts = []string{
+	plan.Balance: v1alpha1.VerdictBalance, plan.Reject: v1alpha1.VerdictReject, plan.Drop: v1alpha1.VerdictDrop, plan.Pass: v1alpha1.VerdictPass,
+}
 
 // address describes a route.
 func (s *State) address(route *plan.Route, counts *backend.Connections) v1alpha1.Address {
@@ -109,7 +108,7 @@ func (s *State) address(route *plan.Route, counts *backend.Connections) v1alpha1
 		out.Masquerade = route.Masquerade.String()
 	}
 	if lost := s.Plan.Lost(route); lost != "" {
-		out.Verdict, out.Reason, out.Endpoints, out.Masquerade = notServed, lost, 0, ""
+		out.Verdict, out.Reason, out.Endpoints, out.Masquerade = v1alpha1.VerdictNotServed, lost, 0, ""
 		return out
 	}
 	if counts != nil {
@@ -214,11 +213,11 @@ func policiesOf(planned *plan.Service) []cluster.Policy {
 func location(c cluster.Conditions) string {
 	switch {
 	case c.Has(cluster.Local):
-		return "ThisNode"
+		return v1alpha1.LocationThisNode
 	case c.Has(cluster.NoNodeName):
-		return "Unknown"
+		return v1alpha1.LocationUnknown
 	default:
-		return "OtherNode"
+		return v1alpha1.LocationOtherNode
 	}
 }
 

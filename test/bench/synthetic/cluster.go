@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -22,7 +23,7 @@ const (
 	maxEndpoints = 1 << 22
 )
 
-// The one port of every Service and endpoint, for TCP.
+// The one port of every Service and endpoint, for TCP unless the Service was created for another protocol.
 const (
 	ServicePort  = 80
 	EndpointPort = 8080
@@ -98,6 +99,7 @@ type service struct {
 	created   int64 // its version
 	changed   int64 // the version of its slices
 	endpoints []uint32
+	protocol  corev1.Protocol
 }
 
 // event is a watch event of a Service or of one of its slices.
@@ -147,7 +149,7 @@ func (v *view) at(number int) *service {
 	if number >= v.size.Services {
 		return nil
 	}
-	s := &service{number: number, created: 1, changed: 2, endpoints: make([]uint32, v.size.endpointsOf(number))}
+	s := &service{number: number, created: 1, changed: 2, protocol: corev1.ProtocolTCP, endpoints: make([]uint32, v.size.endpointsOf(number))}
 	for i := range s.endpoints {
 		s.endpoints[i] = uint32(number*v.size.Endpoints + i)
 	}
@@ -185,25 +187,58 @@ func (c *Cluster) Endpoints(number int) []netip.Addr {
 func (c *Cluster) ReplaceEndpoint(number int) netip.Addr {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := *c.at(number)
-	s.endpoints = append([]uint32(nil), s.endpoints...)
-	n := c.take()
-	at := int(n) % len(s.endpoints)
-	s.endpoints[at] = n
-	c.change(&s, event{kind: endpointSlices, typ: watch.Modified, slice: at / maxSliceEndpoints})
-	return endpointAddr(n)
+	return c.replace(number, int(c.fresh)%len(c.at(number).endpoints))
 }
 
-// Create creates a Service with new endpoints, at most two, and notifies the watches. It returns the Service's number.
-func (c *Cluster) Create() int {
+// ReplaceEndpointAt is ReplaceEndpoint for the endpoint with the index at.
+func (c *Cluster) ReplaceEndpointAt(number, at int) netip.Addr {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := &service{number: c.size.Services + c.created}
+	return c.replace(number, at)
+}
+
+// ReplaceAll replaces all endpoints of Services, and notifies the watches of all these changes at once. The Services must
+// exist, and have so few endpoints that these are in one slice.
+func (c *Cluster) ReplaceAll(numbers ...int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, number := range numbers {
+		s := *c.at(number)
+		s.endpoints = make([]uint32, len(s.endpoints))
+		for at := range s.endpoints {
+			s.endpoints[at] = c.take()
+		}
+		c.record(&s, event{kind: endpointSlices, typ: watch.Modified})
+	}
+	c.wake()
+}
+
+func (c *Cluster) replace(number, at int) netip.Addr {
+	s := *c.at(number)
+	s.endpoints = append([]uint32(nil), s.endpoints...)
+	s.endpoints[at] = c.take()
+	c.change(&s, event{kind: endpointSlices, typ: watch.Modified, slice: at / maxSliceEndpoints})
+	return endpointAddr(s.endpoints[at])
+}
+
+// Create creates a Service for TCP with new endpoints, at most two, and notifies the watches. It returns the Service's
+// number.
+func (c *Cluster) Create() int { return c.CreateWith(corev1.ProtocolTCP, min(c.size.Endpoints, 2)) }
+
+// CreateWith is Create for a protocol and a number of endpoints.
+func (c *Cluster) CreateWith(protocol corev1.Protocol, endpoints int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &service{number: c.size.Services + c.created, protocol: protocol}
 	c.created++
-	for range min(c.size.Endpoints, 2) {
+	for range endpoints {
 		s.endpoints = append(s.endpoints, c.take())
 	}
-	c.change(s, event{kind: services, typ: watch.Added}, event{kind: endpointSlices, typ: watch.Added})
+	events := []event{{kind: services, typ: watch.Added}}
+	for slice := range s.slices() {
+		events = append(events, event{kind: endpointSlices, typ: watch.Added, slice: slice})
+	}
+	c.change(s, events...)
 	return s.number
 }
 
@@ -231,6 +266,12 @@ func (c *Cluster) take() uint32 {
 
 // change stores a Service and sends the events.
 func (c *Cluster) change(s *service, events ...event) {
+	c.record(s, events...)
+	c.wake()
+}
+
+// record stores a Service and the events, which wake sends.
+func (c *Cluster) record(s *service, events ...event) {
 	for _, e := range events {
 		c.version++
 		e.version, e.service = c.version, s
@@ -246,6 +287,9 @@ func (c *Cluster) change(s *service, events ...event) {
 		c.forgotten = c.history[extra-1].version
 		c.history = append([]event(nil), c.history[extra:]...)
 	}
+}
+
+func (c *Cluster) wake() {
 	close(c.woken)
 	c.woken = make(chan struct{})
 }

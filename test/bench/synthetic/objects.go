@@ -179,7 +179,7 @@ func (s *service) object() *corev1.Service {
 		SessionAffinity:       corev1.ServiceAffinityNone,
 		Selector:              map[string]string{"app": o.Name},
 	}
-	o.Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: ServicePort, TargetPort: intstr.FromInt32(EndpointPort)}}
+	o.Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: s.protocol, Port: ServicePort, TargetPort: intstr.FromInt32(EndpointPort)}}
 	return o
 }
 
@@ -194,7 +194,7 @@ func (s *service) slice(number int) *discoveryv1.EndpointSlice {
 	meta.GenerateName = meta.Name + "-"
 	meta.Name += fmt.Sprintf("-%05x", (s.number*maxSliceEndpoints+number)*2654435761&0xfffff)
 	o := &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4}
-	o.Ports = []discoveryv1.EndpointPort{{Name: new("http"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(EndpointPort))}}
+	o.Ports = []discoveryv1.EndpointPort{{Name: new("http"), Protocol: new(s.protocol), Port: new(int32(EndpointPort))}}
 	yes, no := new(true), new(false)
 	endpoints := s.endpoints[number*maxSliceEndpoints:]
 	for _, n := range endpoints[:min(len(endpoints), maxSliceEndpoints)] {

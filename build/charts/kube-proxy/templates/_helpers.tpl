@@ -7,7 +7,7 @@
 {{ .Values.serviceAccount.name | default (include "kube-proxy.name" .) }}
 {{- end }}
 
-{{/* The labels that say what a pod is. They do not change with the chart's version, so that a new chart restarts nothing. */}}
+{{/* The labels that identify a pod. They do not change with the chart's version, so that a new chart restarts nothing. */}}
 {{- define "kube-proxy.podLabels" -}}
 app.kubernetes.io/name: kube-proxy
 app.kubernetes.io/component: service-proxy
@@ -33,7 +33,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml (mergeOverwrite $path (deepCopy .Values.config) $fixed) }}
 {{- end }}
 
-{{/* What the schema cannot say. */}}
+{{/* Checks that the schema cannot express. */}}
 {{- define "kube-proxy.check" -}}
 {{- $config := .Values.config }}
 {{- if and (not .Values.apiServer) (not .Values.standalone.enabled) }}

@@ -211,7 +211,7 @@ func wants(t reflect.Type, n *yaml.Node) string {
 	}
 }
 
-// describe says what a node is.
+// describe returns what a node is, in words.
 func describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

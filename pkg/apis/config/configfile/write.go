@@ -37,8 +37,9 @@ func Versioned(cfg *config.KubeProxyConfiguration, version string) (runtime.Obje
 	return versioned, nil
 }
 
-// Write replaces the content of a file atomically. It writes to anything but a regular file as it is.
-func Write(name string, data []byte) (err error) {
+// Write replaces the content of a file atomically: after an error it is as before. It writes to anything but a regular file as
+// it is.
+func Write(name string, data []byte) error {
 	if target, err := filepath.EvalSymlinks(name); err == nil {
 		name = target
 	}
@@ -49,6 +50,14 @@ func Write(name string, data []byte) (err error) {
 		}
 		mode = info.Mode().Perm()
 	}
+	if err := replace(name, mode, data); err != nil {
+		return fmt.Errorf("%s is not written: %w", name, err)
+	}
+	return nil
+}
+
+// replace writes a temporary file beside the named one and renames it.
+func replace(name string, mode os.FileMode, data []byte) (err error) {
 	temporary, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
 	if err != nil {
 		return err

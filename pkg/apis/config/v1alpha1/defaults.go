@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"net"
 	"time"
 
@@ -77,9 +78,4 @@ func setConntrackDefaults(c *upstream.KubeProxyConntrackConfiguration) {
 }
 
 // fill sets a field that is still zero.
-func fill[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
+func fill[T comparable](field *T, value T) { *field = cmp.Or(*field, value) }

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -21,10 +22,7 @@ func Dropped(in *upstream.KubeProxyConfiguration) []config.Loss {
 	defaulted := in.DeepCopy()
 	SetDefaults_KubeProxyConfiguration(defaulted)
 	kept := sharedSettings(defaulted)
-	mode := in.Mode
-	if mode == "" {
-		mode = upstream.ProxyMode(config.ProxyModeIPTables)
-	}
+	mode := cmp.Or(in.Mode, upstream.ProxyMode(config.DefaultProxyMode))
 	lose := func(field string, value, keep any) {
 		losses = append(losses, config.Loss{Field: field,
 			Detail: fmt.Sprintf("%v dropped; all modes share one setting, and mode %s has %v", value, mode, keep)})

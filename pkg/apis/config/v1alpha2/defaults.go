@@ -1,6 +1,7 @@
 package v1alpha2
 
 import (
+	"cmp"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,9 +53,4 @@ func setConntrackDefaults(c *KubeProxyConntrackConfiguration) {
 }
 
 // fill sets a field that is still zero.
-func fill[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
+func fill[T comparable](field *T, value T) { *field = cmp.Or(*field, value) }

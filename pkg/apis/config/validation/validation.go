@@ -198,12 +198,9 @@ func validateIPVS(ipvs *config.KubeProxyIPVSConfiguration, path *field.Path) fie
 	return errs
 }
 
-// oneOf also accepts an empty value.
+// oneOf checks that a value is one of a list, or empty.
 func oneOf[T ~string](value T, values []T, path *field.Path) field.ErrorList {
-	if slices.Contains(values, value) {
-		return nil
-	}
-	if value == "" {
+	if value == "" || slices.Contains(values, value) {
 		return nil
 	}
 	return field.ErrorList{field.NotSupported(path, value, values)}

@@ -37,9 +37,10 @@ kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A
   from the address that they connect to. Others get 403. Use ` + "`kubectl exec` or `kubectl port-forward`" + ` to reach it from elsewhere.
 * **Not for web pages.** A Host header other than localhost, a loopback address or the server's own address gets 421, so that no
   page can read it by pointing a name to this address (DNS rebinding).
-* **On demand.** Nothing is computed before somebody asks. Counters are read from the kernel after the request and within 2
-  seconds, by one reader at a time for the API, metrics and the status page; requests that wait share the next reading. If that fails the rest of the answer is complete, and connectionsError says why. For /comparison
-  the proxy reads all of its rules from the kernel, within 30 seconds, and then pauses four times as long as that took.
+* **On demand.** Everything is computed for a request. Counters are read from the kernel after the request and within 2
+  seconds, by one reader at a time for the API, metrics and the status page; requests that wait share the next reading. If that
+  fails the rest of the answer is complete, and connectionsError says why. For /comparison the proxy reads all of its rules from
+  the kernel, within 30 seconds, and then pauses four times as long as that took.
 * **Consistent.** Everything but /info is the state that was last put in force in all IP families. /info shows the last sync, too,
   which may have failed.
 * **Versioned.** Within a version fields are only added. An error is a Status with the HTTP status code.

@@ -64,6 +64,8 @@ func EndNest(b []byte, start int) {
 type Attrs struct {
 	// Type is the attribute's type, without flags.
 	Type uint16
+	// IsNest reports whether the attribute is marked as one that holds attributes. The kernel does not always mark them.
+	IsNest bool
 	// Data is the attribute's value, without header and padding.
 	Data []byte
 	// Offset is where the attribute's header begins in the slice.
@@ -89,7 +91,8 @@ func (a *Attrs) Next() bool {
 		return false
 	}
 	a.Offset = a.consumed
-	a.Type = binary.NativeEndian.Uint16(a.rest[2:]) & typeMask
+	typ := binary.NativeEndian.Uint16(a.rest[2:])
+	a.Type, a.IsNest = typ&typeMask, typ&unix.NLA_F_NESTED != 0
 	a.Data = a.rest[AttrHeaderLen:n]
 	n = min(Align(n), len(a.rest))
 	a.rest = a.rest[n:]

@@ -11,6 +11,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
+func TestMain(m *testing.M) { netns.Main(m) }
+
 func nftHeader(command int, flags uint16) Header {
 	return Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | uint16(command), Flags: unix.NLM_F_REQUEST | flags, Family: unix.NFPROTO_IPV4}
 }

@@ -78,7 +78,7 @@ func WithAdvice(err error, advice func(unix.Errno) string) error {
 // NeedsNetAdmin is the advice for a missing permission.
 const NeedsNetAdmin = "CAP_NET_ADMIN is missing in the user namespace that owns this network namespace"
 
-// Advice says what an error number of any netfilter subsystem means and what to do; "" for numbers whose meaning depends on
+// Advice returns what an error number of any netfilter subsystem means and what to do; "" for numbers whose meaning depends on
 // the subsystem.
 func Advice(errno unix.Errno) string {
 	switch errno {
@@ -89,7 +89,7 @@ func Advice(errno unix.Errno) string {
 	case unix.ENOMEM:
 		return "the kernel, or this container's memory cgroup, is out of memory; rules and elements count towards the container's limit"
 	case unix.EAGAIN, unix.EINTR, unix.ERESTART:
-		return "other processes' changes interrupted the kernel again and again: try later"
+		return "changes by other processes kept interrupting the kernel: try later"
 	}
 	return ""
 }

@@ -29,7 +29,7 @@ func newDecoder() decoder {
 	}}
 }
 
-// decode decodes a message; it is not ok if the message is no event of a packet.
+// decode decodes a message. ok is false if the message is not the event of a packet.
 func (d decoder) decode(m netlink.Message) (e Event, ok bool) {
 	if m.Type != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_TRACE {
 		return Event{}, false

@@ -19,6 +19,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
+func TestMain(m *testing.M) { netns.Main(m) }
+
 // run runs nft(8).
 func run(t *testing.T, args ...string) string {
 	t.Helper()

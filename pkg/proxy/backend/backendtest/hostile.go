@@ -18,7 +18,7 @@ import (
 
 // RunHostile makes each attack of test/hostile, found in dir, and checks that the packets to the Services of others go where
 // they went before, that the attack names nothing in the kernel, and that nothing of it is left when it is over. most is the
-// mode's limit of elements of a Service.
+// mode's limit of elements of a Service. With -short, large attacks are left out.
 func RunHostile(t *testing.T, dir, name string, most int, open Open) {
 	victims, err := cases.Load(dir)
 	if err != nil {
@@ -32,6 +32,9 @@ func RunHostile(t *testing.T, dir, name string, most int, open Open) {
 		b.Sync(t, alone)
 		before := b.names(t)
 		for _, attack := range hostile.Attacks() {
+			if attack.Large && testing.Short() {
+				continue
+			}
 			t.Run(victim.Family.String()+"/"+attack.Name, func(t *testing.T) {
 				b.Sync(t, alone)
 				began := time.Now()

@@ -86,12 +86,12 @@ func (a *applier) unhook(hooks []hook) error {
 }
 
 // edit changes one rule of a chain that other programs write, too.
-func (a *applier) edit(do func(table, chain string, rule ...string) error, in chainName, text string) error {
+func (a *applier) edit(do func(ctx context.Context, table, chain string, rule ...string) error, in chainName, text string) error {
 	words, err := ipt.Words(text)
 	if err != nil {
 		return err
 	}
-	return do(in.table, in.name, words...)
+	return do(a.ctx, in.table, in.name, words...)
 }
 
 // routeLocalnet allows packets to 127.0.0.0/8 to be routed.
@@ -165,27 +165,52 @@ func (a *applier) restore(table string, writes []write, deletes []string) error 
 // restoreInput returns the input of iptables-restore --noflush that creates or empties chains, fills some, and deletes
 // others. hooks are rules in other chains.
 func restoreInput(table string, writes []write, hooks, deletes []string) string {
-	var b strings.Builder
-	b.WriteString("*" + table + "\n")
+	in := &input{}
+	in.Grow(inputSize(writes))
+	in.line("*", table)
 	for _, w := range writes {
-		b.WriteString(":" + w.name + " - [0:0]\n")
+		in.line(":", w.name, " - [0:0]")
 	}
 	for _, name := range deletes {
-		b.WriteString(":" + name + " - [0:0]\n")
+		in.line(":", name, " - [0:0]")
 	}
 	for _, rule := range hooks {
-		b.WriteString(rule + "\n")
+		in.line(rule)
 	}
 	for _, w := range writes {
 		for _, l := range w.lines {
-			b.WriteString("-A " + w.name + " " + l.text + "\n")
+			in.line("-A ", w.name, " ", l.text)
 		}
 	}
 	for _, name := range deletes {
-		b.WriteString("-X " + name + "\n")
+		in.line("-X ", name)
 	}
-	b.WriteString("COMMIT\n")
-	return b.String()
+	in.line("COMMIT")
+	return in.String()
+}
+
+// input is an input of iptables-restore.
+type input struct{ strings.Builder }
+
+// line adds a line.
+func (in *input) line(parts ...string) {
+	for _, part := range parts {
+		in.WriteString(part)
+	}
+	in.WriteByte('\n')
+}
+
+// inputSize returns an upper bound of the length of the input for writes.
+func inputSize(writes []write) int {
+	const most = 16 // the other characters of a line
+	size := 0
+	for _, w := range writes {
+		size += len(w.name) + most
+		for _, l := range w.lines {
+			size += len(w.name) + len(l.text) + most
+		}
+	}
+	return size
 }
 
 // remove deletes chains. A chain that is used by a rule of another program is left empty.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nftwatch"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -16,6 +17,7 @@ import (
 type Backend struct {
 	opts     Options
 	families []*family
+	watch    *nftwatch.Watch // nil in the legacy variant: the kernel does not report its changes
 }
 
 var _ backend.Backend = (*Backend)(nil)
@@ -32,6 +34,8 @@ func New(opts Options, settings Settings, doors ...ipt.Tables) *Backend {
 
 // Sync makes the tables equal to the plan.
 func (b *Backend) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Family) []backend.Result {
+	b.watch.Disarm()
+	defer b.watch.Report()
 	for _, f := range b.families { // before our own programs cause notifications
 		f.drift.readChanges()
 	}
@@ -60,15 +64,23 @@ func (b *Backend) Check(ctx context.Context) (drifts []backend.Drift, _ error) {
 	var failed []error
 	runtime.LockOSThread() // cputime measures this thread
 	defer runtime.UnlockOSThread()
+	b.watch.Arm()
 	for _, f := range b.families {
 		found, err := f.drift.check(ctx, 1/float64(len(b.families)))
 		failed = append(failed, err)
 		if found != nil {
 			drifts = append(drifts, *found)
 		}
+		if f.drift.unfinished {
+			b.watch.Report()
+		}
 	}
 	return drifts, errors.Join(failed...)
 }
+
+// Modified returns the channel that asks for a Check, nil in the legacy variant: after another program's first
+// transaction since the last one, and after every Sync, because others may have written meanwhile.
+func (b *Backend) Modified() <-chan struct{} { return b.watch.Modified() }
 
 // Cleanup removes our chains and the rules that lead to them, and those of another kube-proxy.
 func (b *Backend) Cleanup(ctx context.Context) error {
@@ -82,7 +94,7 @@ func (b *Backend) Cleanup(ctx context.Context) error {
 
 // Close leaves the tables in place.
 func (b *Backend) Close() error {
-	var failed []error
+	failed := []error{b.watch.Close()}
 	for _, f := range b.families {
 		failed = append(failed, f.state.door.Close())
 	}

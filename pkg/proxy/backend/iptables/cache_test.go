@@ -21,7 +21,7 @@ func TestWithoutCaches(t *testing.T) {
 			_, doors := fakes(variant)
 			for range 15 {
 				sync(t, kept, w.Step())
-				sync(t, restarted(doors), w.Anew())
+				sync(t, restarted(doors), w.FromScratch())
 				for i, f := range kept.families {
 					with, err := read(context.Background(), f.state.door)
 					without, readErr := read(context.Background(), doors[i])

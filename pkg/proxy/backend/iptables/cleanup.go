@@ -12,11 +12,11 @@ import (
 // cleanup removes the chains and hooks of one family. It continues after an error, and reports it. The chain
 // KUBE-FIREWALL and the jumps to it stay: the kubelet uses them, too.
 func cleanup(ctx context.Context, door ipt.Tables, family cluster.Family, can capabilities) error {
-	have, err := read(ctx, door)
+	have, err := readAgainst(ctx, door, &ruleset{})
 	if err != nil {
 		return err
 	}
-	stale := diff(have, &ruleset{})
+	stale := diff(have.ruleset, &ruleset{})
 	a := &applier{ctx: ctx, door: door, writer: &writer{capabilities: can}, stuck: map[chainName]bool{}}
 	failed := []error{a.unhook(stale.strays)}
 	for _, table := range tables() {

@@ -42,13 +42,9 @@ func describe(have, want *ruleset) []backend.Difference {
 	var found []backend.Difference
 	for table, writes := range patch.writes {
 		for _, w := range writes {
-			d := backend.Difference{Object: chainName{table, w.name}.title()}
-			differs := d.Differ(texts(w.lines), texts(w.before), canonical)
-			switch _, exists := have.chains.Get(chainName{table, w.name}); {
-			case !exists:
-				d.Note = "The kernel does not have it."
-			case !differs:
-				d.Note = "Its rules are in another order."
+			d, _ := backend.CompareChain(chainName{table, w.name}.title(), texts(w.lines), texts(w.before), canonical)
+			if _, exists := have.chains.Get(chainName{table, w.name}); !exists {
+				d.Note = backend.NoteMissing
 			}
 			found = append(found, d)
 		}
@@ -56,7 +52,7 @@ func describe(have, want *ruleset) []backend.Difference {
 	for table, names := range patch.deletes {
 		for _, name := range names {
 			c, _ := have.chains.Get(chainName{table, name})
-			found = append(found, backend.Difference{Object: chainName{table, name}.title(), Note: "Only the kernel has it.", Extra: texts(c.lines)})
+			found = append(found, backend.Difference{Object: chainName{table, name}.title(), Note: backend.NoteExtra, Extra: texts(c.lines)})
 		}
 	}
 	hooks := map[chainName]*backend.Difference{}

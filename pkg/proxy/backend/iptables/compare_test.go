@@ -40,7 +40,7 @@ func TestDescribe(t *testing.T) {
 	sync(t, b, c.Plan())
 	is("with the rules of the plan")
 	chain := portKey{"default/service-1", cluster.TCP}.chain(prefixCluster)
-	rules, err := door.Rules(tableNAT, chain)
+	rules, err := door.Rules(t.Context(), tableNAT, chain)
 	if err != nil || len(rules) != 3 {
 		t.Fatalf("%q, %v", rules, err)
 	}
@@ -48,7 +48,7 @@ func TestDescribe(t *testing.T) {
 	if err := door.Restore(t.Context(), input); err != nil {
 		t.Fatal(err)
 	}
-	if err := door.Delete(tableNAT, "OUTPUT", "-m", "comment"); err != nil {
+	if err := door.Delete(t.Context(), tableNAT, "OUTPUT", "-m", "comment"); err != nil {
 		t.Fatal(err)
 	}
 	is("after another program changed them",

@@ -82,7 +82,7 @@ func (m *meter) frontend(r *plan.Route) {
 
 // chainOfFrontend returns the chain that has a frontend's rules in a place.
 func (m *meter) chainOfFrontend(at place, f plan.Frontend) chainName {
-	d := dispatches()[at]
+	d := dispatches(m.capabilities)[at]
 	node := m.written.trees[at]
 	if node.inline() {
 		return inlineChain(at)

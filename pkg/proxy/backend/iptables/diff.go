@@ -37,6 +37,9 @@ func (w *write) together(o *write) bool { return w.unit != portKey{} && w.unit =
 // diff returns the patch that changes the first ruleset into the second.
 func diff(have, want *ruleset) *patch {
 	p := &patch{writes: map[string][]write{}, deletes: map[string][]string{}, localnet: want.localnet && !have.localnet}
+	if added := want.chains.Len() - have.chains.Len(); added > 0 { // almost all of them in the table nat
+		p.writes[tableNAT] = make([]write, 0, added)
+	}
 	for name, change := range cluster.Changes(have.chains, want.chains) {
 		switch {
 		case !change.Is:

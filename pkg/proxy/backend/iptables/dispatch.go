@@ -33,8 +33,11 @@ type dispatch struct {
 	shape       *shape
 }
 
-func dispatches() [places]dispatch {
+func dispatches(can capabilities) [places]dispatch {
 	addrs := &shape{levels: 8, digit: addrDigit, match: (*writer).addrMatch}
+	if can.flat {
+		addrs.levels = 0
+	}
 	ports := &shape{levels: 5, digit: portDigit, match: (*writer).portMatch}
 	return [places]dispatch{
 		natClusterIPs:    {tableNAT, prefixCluster + "IPS", addrs},

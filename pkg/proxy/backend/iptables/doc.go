@@ -6,7 +6,7 @@
 //	render  renders a plan: what the tables should hold
 //	diff    compares what they hold with what they should hold, and returns a patch
 //	apply   writes a patch with pkg/kernel/ipt, in steps that each leave a correct dataplane
-//	read    reads what the tables hold, if that is not known
+//	read    reads what the tables hold, if that is not known, and compares it with what they should hold
 //
 // The files. Each uses only files of the lines before it:
 //

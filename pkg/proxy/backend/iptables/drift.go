@@ -30,8 +30,13 @@ type drift struct {
 	digests map[chainName]uint64
 	// fresh holds the chains written since then whose digests are not computed yet, because it would cost too much.
 	fresh map[chainName]bool
+	// fight is until when fresh chains are compared with what was written, because a program that modified the rules shortly
+	// before may have modified them once more while they were written.
+	fight time.Time
 	// hooks holds the digests of the rules in built-in chains that lead to ours, if they are known.
 	hooks map[chainName][]uint64
+	// unfinished reports that the last check left changes for the next one.
+	unfinished bool
 	// triggered is the allowance for checks after a notification, polling the one for all others.
 	triggered, polling allowance
 }
@@ -114,25 +119,33 @@ func (d *drift) foreign(name chainName) bool {
 // check reports whether chains or hooks were modified externally; share is this family's part of both allowances.
 func (d *drift) check(ctx context.Context, share float64) (*backend.Drift, error) {
 	if d.held == nil {
+		d.unfinished = false
 		return nil, nil // the next sync reads everything
 	}
 	now, budget := time.Now(), &d.triggered
+	d.unfinished = true
 	if !budget.allows(now, triggeredShare*share) {
 		return nil, nil // the changes remain queued
 	}
-	before := cputime.Spent()
-	defer func() { budget.credit -= cputime.Spent() - before }()
+	ctx, spent := cputime.Measure(ctx)
+	defer func() { budget.credit -= spent() }()
 	d.readChanges()
+	d.suspect = d.suspect || len(d.fresh) > 0 && (d.nft() || now.Before(d.fight))
 	if !d.suspect && len(d.touched) == 0 {
+		d.unfinished = false
 		if d.nft() || !d.polling.allows(now, pollingShare*share) {
 			return nil, nil
 		}
 		budget = &d.polling
 	}
 	found, err := d.audit(ctx)
+	if found != nil {
+		d.fight = now.Add(fightLasts)
+	}
 	if errors.Is(err, ipt.ErrBusy) {
 		return nil, nil // another program is writing: retry with the next check
 	}
+	d.unfinished = err != nil
 	return found, err
 }
 
@@ -154,6 +167,12 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 	if err != nil {
 		return nil, err
 	}
+	var asWritten map[chainName]bool
+	if d.suspect && len(d.fresh) > 0 {
+		if asWritten, err = d.asWritten(ctx); err != nil {
+			return nil, err
+		}
+	}
 	var drifted *backend.Drift
 	rival := len(d.rivals) > 0
 	for name := range found {
@@ -173,11 +192,7 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 		if _, ours := d.held.chains.Get(name); !ours {
 			continue
 		}
-		right, err := d.right(name, found)
-		if err != nil {
-			return nil, err
-		}
-		if !right {
+		if !d.right(name, found, asWritten) {
 			chains.Set(name, &chain{altered: true})
 			note("the chain "+name.name+" of table "+name.table, name)
 		}
@@ -187,7 +202,7 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 		known, recorded := d.digests[name]
 		return (!some || slices.Contains(names, name)) && (!recorded || known != found[name])
 	}
-	lost, in, err := d.lostHooks(&repaired, changed)
+	lost, in, err := d.lostHooks(ctx, &repaired, changed)
 	if err != nil {
 		return nil, err
 	}
@@ -208,16 +223,16 @@ func detailed(details []string, what string) []string {
 }
 
 // right reports whether a chain is as it was written.
-func (d *drift) right(name chainName, found map[chainName]uint64) (bool, error) {
+func (d *drift) right(name chainName, found map[chainName]uint64, asWritten map[chainName]bool) bool {
 	digest, exists := found[name]
 	known, recorded := d.digests[name]
 	switch {
 	case !exists:
-		return false, nil
+		return false
 	case d.fresh[name] && d.suspect:
-		return d.asWritten(name)
+		return asWritten[name]
 	default: // fresh chains that were not written by others are unchanged
-		return d.fresh[name] || !recorded || digest == known, nil
+		return d.fresh[name] || !recorded || digest == known
 	}
 }
 
@@ -237,29 +252,31 @@ func (d *drift) compared(some bool, found map[chainName]uint64) {
 	clear(d.fresh)
 }
 
-// asWritten compares one chain rule by rule with what was written.
-func (d *drift) asWritten(name chainName) (bool, error) {
-	rules, err := d.door.Rules(name.table, name.name)
+// asWritten returns the fresh chains whose rules are those that were written. It reads the tables once, because a program for
+// each chain would take minutes after a repair of thousands.
+func (d *drift) asWritten(ctx context.Context) (map[chainName]bool, error) {
+	have, err := readAgainst(ctx, d.door, d.held)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	found := &chain{read: true}
-	for _, rule := range rules {
-		found.lines = append(found.lines, line{text: rule})
+	right := map[chainName]bool{}
+	for name := range d.fresh {
+		written, ours := d.held.chains.Get(name)
+		found, exists := have.chains.Get(name)
+		right[name] = ours && exists && written.equal(found)
 	}
-	written, ok := d.held.chains.Get(name)
-	return ok && written.equal(found), nil
+	return right, nil
 }
 
 // lostHooks removes from a ruleset the hooks that are missing in the built-in chains that were changed externally. It
 // describes the last one, and returns its chain.
-func (d *drift) lostHooks(have *ruleset, changed func(chainName) bool) (what string, in chainName, err error) {
+func (d *drift) lostHooks(ctx context.Context, have *ruleset, changed func(chainName) bool) (what string, in chainName, err error) {
 	there := map[chainName][]hook{}
 	var kept []hook
 	for _, h := range have.hooks {
 		if changed(h.in) && !d.allHooks(h.in) {
 			if _, listed := there[h.in]; !listed {
-				if there[h.in], err = d.hooksIn(h.in); err != nil {
+				if there[h.in], err = d.hooksIn(ctx, h.in); err != nil {
 					return "", in, err
 				}
 			}
@@ -287,9 +304,9 @@ func (d *drift) allHooks(name chainName) bool {
 
 // hooksIn runs a program that lists our rules in one built-in chain, and keeps their digests if nobody changed it at
 // the same time.
-func (d *drift) hooksIn(name chainName) (hooks []hook, err error) {
+func (d *drift) hooksIn(ctx context.Context, name chainName) (hooks []hook, err error) {
 	before, errBefore := d.door.RuleDigests(name.table, name.name)
-	rules, err := d.door.Rules(name.table, name.name)
+	rules, err := d.door.Rules(ctx, name.table, name.name)
 	after, errAfter := d.door.RuleDigests(name.table, name.name)
 	if err := errors.Join(err, errBefore, errAfter); err != nil {
 		return nil, err
@@ -307,12 +324,18 @@ func (d *drift) hooksIn(name chainName) (hooks []hook, err error) {
 	return hooks, nil
 }
 
+// fightLasts is how long a program is expected to modify the rules again.
+const fightLasts = time.Minute
+
 // maxRecorded is the number of chains above which digests of all chains cost less than those of some.
 const maxRecorded = 64
 
-// wrote records the digests of what a patch wrote, or of everything if everything was just read. If that fails, the
-// next check accepts what it finds.
-func (d *drift) wrote(ctx context.Context, p *patch, read bool) {
+// wrote records the digests of what a patch wrote, or of everything if everything was just read; found are those of
+// before the patch, if reading returned them. If that fails, the next check accepts what it finds.
+func (d *drift) wrote(ctx context.Context, p *patch, read bool, found map[chainName]uint64) {
+	if found != nil {
+		d.digests, d.suspect, read = found, false, false
+	}
 	written := map[chainName]bool{}
 	for table, writes := range p.writes {
 		for _, w := range writes {
@@ -363,6 +386,9 @@ func (d *drift) wrote(ctx context.Context, p *patch, read bool) {
 		d.digests[name] = found[name]
 		delete(d.touched, name)
 		delete(d.fresh, name)
+	}
+	if time.Now().Before(d.fight) {
+		maps.Copy(d.fresh, written)
 	}
 }
 

@@ -36,13 +36,13 @@ func newFamily(door ipt.Tables, opts Options, settings Settings) *family {
 func (f *family) sync(ctx context.Context, p *plan.Plan) (result backend.Result) {
 	start, unknown := time.Now(), f.state.held == nil
 	defer func() { result.Family, result.Read, result.Duration = f.state.family, unknown, time.Since(start) }()
-	have, err := f.state.take(ctx)
+	want := f.renderer.render(p, f.state.written.Load())
+	have, err := f.state.take(ctx, &want.ruleset)
 	if err != nil {
 		result.Err = err
 		return result
 	}
-	want := f.renderer.render(p, f.state.written.Load())
-	patch := diff(have, &want.ruleset)
+	patch := diff(have.ruleset, &want.ruleset)
 	a := &applier{ctx: ctx, door: f.state.door, settings: f.settings, stuck: f.stuck,
 		writer: newWriter(f.state.family, p.Node, f.renderer.opts, f.renderer.can)}
 	if err := a.apply(patch); err != nil {
@@ -50,7 +50,7 @@ func (f *family) sync(ctx context.Context, p *plan.Plan) (result backend.Result)
 		return result
 	}
 	result.Rules, result.Tables = a.rules, f.state.wrote(want, patch)
-	f.drift.wrote(ctx, patch, unknown)
+	f.drift.wrote(ctx, patch, unknown, have.digests)
 	return result
 }
 

@@ -14,10 +14,13 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
+
+func TestMain(m *testing.M) { netns.Main(m) }
 
 // settings are those of the current network namespace.
 type settings struct{}
@@ -47,7 +50,10 @@ func open(variant ipt.Variant) (*iptables.Backend, error) {
 // variants runs a test for both variants.
 func variants(t *testing.T, test func(t *testing.T, variant ipt.Variant)) {
 	for _, variant := range []ipt.Variant{ipt.NFT, ipt.Legacy} {
-		t.Run(string(variant), func(t *testing.T) { test(t, variant) })
+		t.Run(string(variant), func(t *testing.T) {
+			t.Parallel()
+			test(t, variant)
+		})
 	}
 }
 
@@ -118,16 +124,22 @@ const (
 // case4 returns a case in IPv4.
 func case4(t *testing.T, dir, name string) *cases.Case {
 	t.Helper()
+	return caseIn(t, cluster.IPv4, dir, name)
+}
+
+// caseIn returns a case in a family.
+func caseIn(t *testing.T, family cluster.Family, dir, name string) *cases.Case {
+	t.Helper()
 	all, err := cases.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range all {
-		if c.Name == name+"/IPv4" {
+		if c.Name == name+"/"+family.String() {
 			return c
 		}
 	}
-	t.Fatalf("no case %s in %s", name, dir)
+	t.Fatalf("no case %s in %s in %s", name, family, dir)
 	return nil
 }
 
@@ -220,6 +232,30 @@ func TestKernelDrift(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		check("a rule of another program", 0)
+	})
+}
+
+// TestKernelModified checks that the nft variant asks for checks only if somebody wrote nf_tables, and that the legacy
+// variant must be checked periodically.
+func TestKernelModified(t *testing.T) {
+	mode := iptables.Mode{Options: iptables.Options{Mark: 0x4000}, Settings: settings{}}
+	backendtest.Modified(t, shared, func() (backend.Backend, error) {
+		return mode.Open(t.Context(), cluster.IPv4, cluster.IPv6)
+	})
+	lab := netns.Start(t, netns.Options{})
+	if out, err := lab.Node1.Command("iptables-legacy", "-t", "nat", "-N", "KUBE-KUBELET-CANARY").CombinedOutput(); err != nil {
+		t.Fatalf("iptables-legacy: %v: %s", err, out)
+	}
+	_ = lab.Node1.Do(func() error {
+		b, err := mode.Open(t.Context(), cluster.IPv4, cluster.IPv6)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		if b.Modified() != nil {
+			t.Error("in the legacy variant the backend asks for checks")
+		}
+		return nil
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nftwatch"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -69,7 +70,15 @@ func (m Mode) openVariant(ctx context.Context, variant ipt.Variant, families []c
 		}
 		doors = append(doors, door)
 	}
-	return New(m.Options, m.Settings, doors...), nil
+	b := New(m.Options, m.Settings, doors...)
+	if variant != ipt.NFT {
+		return b, nil
+	}
+	var err error
+	if b.watch, err = nftwatch.Open(); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
 }
 
 // doorFamily converts a family to that of package ipt.

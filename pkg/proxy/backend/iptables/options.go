@@ -34,10 +34,13 @@ type capabilities struct {
 	dropInvalid bool
 	// chunk is the number of units in one transaction.
 	chunk int
+	// flat means that iptables cannot match the bits of an address by which trees branch: all rules for addresses are in
+	// one chain, which takes a packet as long as the number of frontends.
+	flat bool
 }
 
-// The nft variant takes time that grows with the square of a transaction's size; the legacy variant replaces the whole
-// table with each transaction (docs/decisions/0007 has measurements).
+// iptables-nft-restore takes time that grows with the square of a transaction's size, and writing without it is not
+// faster in larger ones; the legacy variant replaces the whole table with each transaction (docs/decisions/0007 and 0021).
 const (
 	chunkNFT    = 256
 	chunkLegacy = 1 << 20
@@ -45,7 +48,7 @@ const (
 
 // probe determines the capabilities.
 func probe(features ipt.Features, settings Settings) capabilities {
-	c := capabilities{randomFully: features.RandomFully, dropInvalid: true, chunk: chunkLegacy}
+	c := capabilities{randomFully: features.RandomFully, dropInvalid: true, chunk: chunkLegacy, flat: !features.AddressBits}
 	if features.Variant == ipt.NFT {
 		c.chunk = chunkNFT
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -193,29 +194,92 @@ func (all tablesOf) fate(t *testing.T, p plan.Packet, own bool) *walker {
 // TestPacketsFareAsPlanned simulates packets in the rules of random plans: each has the result that the plan explains,
 // and each endpoint has an equal share to within 1 %.
 func TestPacketsFareAsPlanned(t *testing.T) {
-	sources := addrs("10.244.0.8", "10.244.0.14", "10.244.0.9", "172.18.0.77", "192.168.1.1", "fd00:10:244::9", "fd00:172:18::77", "fd00:1::1")
 	for _, many := range []int{12, 150} {
 		for seed := range uint64(2) {
-			w := clusters.NewRandom(seed, many)
 			b, doors := fakes(ipt.NFT)
-			for range 4 {
-				p := w.Step()
-				sync(t, b, p)
-				for i, door := range doors {
-					rules := parsed(t, door.Dump())
-					for frontend := range p.Frontends.All() {
-						if frontend.Family() != b.families[i].state.family {
-							continue
-						}
-						to := frontend.Addr
-						if frontend.IsNodePort() {
-							to = p.Node.NodePortAddrs[i]
-						}
-						for _, source := range sources {
-							if source.Is4() == to.Is4() {
-								compare(t, rules, p, plan.Packet{Source: source, Interface: "eth0", To: netip.AddrPortFrom(to, frontend.Port), Protocol: frontend.Protocol})
-							}
-						}
+			fare(t, clusters.NewRandom(seed, many), b, doors)
+		}
+	}
+}
+
+// TestOldToolsManyFrontends is TestPacketsFareAsPlanned with an iptables that cannot match the bits of addresses by which trees
+// branch.
+func TestOldToolsManyFrontends(t *testing.T) {
+	_, doors := fakes(ipt.NFT)
+	for _, door := range doors {
+		door.UseOldTools()
+	}
+	fare(t, clusters.NewRandom(0, 150), restarted(doors), doors)
+}
+
+// TestOldToolsAfterNewOnes replaces iptables by an older one that cannot write what is there: branches. Some of the chains with
+// branches are written twice, with their old rules at first, because they refuse connections until others serve them.
+func TestOldToolsAfterNewOnes(t *testing.T) {
+	b, doors := fakes(ipt.NFT)
+	c := clusters.NewSized(200, 0)
+	sync(t, b, c.Plan())
+	for _, door := range doors {
+		door.UseOldTools()
+	}
+	b = restarted(doors)
+	c.Set(4, 2)
+	sync(t, b, c.Plan())
+	holds(t, b, c.Plan())
+}
+
+// omitting is the door of iptables 1.8.7, which lists rules of newer versions without their ports and marks.
+type omitting struct{ *ipt.Fake }
+
+func (o omitting) Save(ctx context.Context, table string) (string, error) {
+	text, err := o.Fake.Save(ctx, table)
+	return regexp.MustCompile(` --dport \S+| -m mark --mark \S+`).ReplaceAllString(text, ""), err
+}
+
+// TestOldToolsListInPart checks that rules that an older iptables lists only in part are not written like that, not even until
+// the new ones are complete.
+func TestOldToolsListInPart(t *testing.T) {
+	b, doors := fakes(ipt.NFT)
+	c := clusters.NewSized(200, 2)
+	sync(t, b, c.Plan())
+	var tables []ipt.Tables
+	for _, door := range doors {
+		door.UseOldTools()
+		door.Refuse(func(input string) error {
+			for line := range strings.Lines(input) {
+				if strings.HasPrefix(line, "-A KUBE-FORWARD ") && !strings.Contains(line, "--mark") && !strings.Contains(line, "--ctstate") {
+					t.Errorf("a rule without its condition is written: %s", line)
+				}
+			}
+			return nil
+		})
+		tables = append(tables, omitting{door})
+	}
+	sync(t, New(testOptions, noSettings{}, tables...), c.Plan())
+	b = restarted(doors)
+	sync(t, b, c.Plan())
+	holds(t, b, c.Plan())
+}
+
+// fare syncs plans and simulates packets to each frontend.
+func fare(t *testing.T, w *clusters.Random, b *Backend, doors []*ipt.Fake) {
+	t.Helper()
+	sources := addrs("10.244.0.8", "10.244.0.14", "10.244.0.9", "172.18.0.77", "192.168.1.1", "fd00:10:244::9", "fd00:172:18::77", "fd00:1::1")
+	for range 4 {
+		p := w.Step()
+		sync(t, b, p)
+		for i, door := range doors {
+			rules := parsed(t, door.Dump())
+			for frontend := range p.Frontends.All() {
+				if frontend.Family() != b.families[i].state.family {
+					continue
+				}
+				to := frontend.Addr
+				if frontend.IsNodePort() {
+					to = p.Node.NodePortAddrs[i]
+				}
+				for _, source := range sources {
+					if source.Is4() == to.Is4() {
+						compare(t, rules, p, plan.Packet{Source: source, Interface: "eth0", To: netip.AddrPortFrom(to, frontend.Port), Protocol: frontend.Protocol})
 					}
 				}
 			}
@@ -289,15 +353,15 @@ func (o *observed) Restore(ctx context.Context, input string) error {
 	return err
 }
 
-func (o *observed) Insert(table, chain string, rule ...string) error {
-	err := o.Fake.Insert(table, chain, rule...)
+func (o *observed) Insert(ctx context.Context, table, chain string, rule ...string) error {
+	err := o.Fake.Insert(ctx, table, chain, rule...)
 	o.after()
 	return err
 }
 
 // TestEveryStepIsRight simulates packets after each transaction of a patch: a frontend that both plans serve is always
 // served, by endpoints of either; one that both refuse is always refused; and one that only one of them serves is never
-// passed.
+// passed. So it is after restarts.
 func TestEveryStepIsRight(t *testing.T) {
 	for _, many := range []int{10, 130} {
 		for seed := range uint64(3) {
@@ -307,7 +371,11 @@ func TestEveryStepIsRight(t *testing.T) {
 			b.families[0].renderer.can.chunk = 2 // as in a large cluster
 			before := w.Step()
 			sync(t, b, before)
-			for range 6 {
+			for step := range 6 {
+				if step%2 == 1 {
+					b = New(testOptions, noSettings{}, door)
+					b.families[0].renderer.can.chunk = 2
+				}
 				after := w.Step()
 				door.after = func() { rightBetween(t, parsed(t, door.Dump()), before, after) }
 				sync(t, b, after)

@@ -101,7 +101,7 @@ func (w *writer) portChains(p *port, hairpins []netip.Addr) (chains []namedChain
 }
 
 // rule returns a rule for the port.
-func (w *portWriter) rule(t target, matches ...match) line { return rule{matches, t, w.key}.line() }
+func (w *portWriter) rule(t target, matches ...match) line { return line{ruleText(t, matches), w.key} }
 
 // poolChain describes the chain with the endpoints of one policy.
 type poolChain struct {
@@ -231,7 +231,9 @@ func (w *writer) frontendRules(r *plan.Route) (rules [places][]line) {
 	if !f.IsNodePort() {
 		at = destination(host(f.Addr))
 	}
-	add := func(p place, t target, matches ...match) { rules[p] = append(rules[p], rule{matches, t, key}.line()) }
+	add := func(p place, t target, matches ...match) {
+		rules[p] = append(rules[p], line{ruleText(t, matches), key})
+	}
 	if served(r) {
 		p := natOthers
 		switch {

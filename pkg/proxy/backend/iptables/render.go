@@ -43,6 +43,9 @@ func (r *renderer) render(p *plan.Plan, last *rendering) *rendering {
 	}
 	w := newWriter(r.family, p.Node, r.opts, r.can)
 	c := &composition{writer: w, plan: p, chains: last.chains.Edit(), ports: last.ports.Edit(), touched: map[portKey]bool{}}
+	if added := p.Frontends.Len() - last.from.Frontends.Len(); added > 0 { // almost all of them are cluster IPs
+		c.edits[natClusterIPs] = make([]edit, 0, added)
+	}
 	for frontend, change := range cluster.Changes(last.from.Frontends, p.Frontends) {
 		if frontend.Family() == r.family {
 			c.frontend(frontend, change)
@@ -156,7 +159,7 @@ func (c *composition) port(last *rendering, key portKey) {
 
 // grow renders the new trees and their chains.
 func (c *composition) grow(before [places]*tree) (after [places]*tree) {
-	for at, d := range dispatches() {
+	for at, d := range dispatches(c.capabilities) {
 		after[at] = d.shape.edit(before[at], c.edits[at])
 		walk(before[at], after[at], nil, func(path []int, was, is *tree) {
 			switch name := d.chain(path); {
@@ -172,7 +175,7 @@ func (c *composition) grow(before [places]*tree) (after [places]*tree) {
 
 // namedChains renders the chains that built-in chains lead to.
 func (w *writer) namedChains(r *rendering) map[chainName][]line {
-	d := dispatches()
+	d := dispatches(w.capabilities)
 	all, marked := match{}, marked(w.mark)
 	entrance := func(at place, gates ...match) []line { return d[at].entrance(r.trees[at], gates...) }
 	services := slices.Concat(entrance(natClusterIPs, w.gates()...), entrance(natOthers, all))
@@ -183,10 +186,6 @@ func (w *writer) namedChains(r *rendering) map[chainName][]line {
 	for h := range r.health.All() {
 		health = append(health, lines(rule{matches: []match{protocol(cluster.TCP), comment(h.service.String() + " health check node port"),
 			dport(cluster.TCP, h.port, h.port)}, target: jump("ACCEPT")})...)
-	}
-	var forward []line
-	if w.capabilities.dropInvalid {
-		forward = lines(invalidRule())
 	}
 	return map[chainName][]line{
 		{tableNAT, chainServices}:  services,
@@ -201,10 +200,18 @@ func (w *writer) namedChains(r *rendering) map[chainName][]line {
 		{tableFilter, chainExternal}:  slices.Concat(entrance(filterOthers, all), entrance(filterNodePorts, all)),
 		{tableFilter, chainFirewall}:  slices.Concat(entrance(filterRestricted, all), w.localhostCounter()),
 		{tableFilter, chainNodePorts}: health,
-		{tableFilter, chainForward}: append(forward, lines(
-			rule{matches: []match{comment("kubernetes forwarding rules"), marked}, target: jump("ACCEPT")},
-			rule{matches: []match{comment("kubernetes forwarding conntrack rule"), ctstate("RELATED,ESTABLISHED")}, target: jump("ACCEPT")})...),
+		{tableFilter, chainForward}:   w.forward(marked),
 	}
+}
+
+// forward renders the chain that accepts forwarded packets. Those of established connections, which are most of them, are
+// accepted by its first rule.
+func (w *writer) forward(marked match) []line {
+	rules := []rule{{matches: []match{comment("kubernetes forwarding conntrack rule"), ctstate("RELATED,ESTABLISHED")}, target: jump("ACCEPT")}}
+	if w.capabilities.dropInvalid {
+		rules = append(rules, invalidRule())
+	}
+	return lines(append(rules, rule{matches: []match{comment("kubernetes forwarding rules"), marked}, target: jump("ACCEPT")})...)
 }
 
 // fixedChains renders the chains without jumps, which are always the same.

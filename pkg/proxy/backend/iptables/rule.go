@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"net/netip"
@@ -17,8 +18,6 @@ import (
 type rule struct {
 	matches []match
 	target  target
-	// owner is the port of a Service that the rule is for; zero if it is for all.
-	owner portKey
 }
 
 // match is an option of iptables that packets have to match. All packets match the zero value.
@@ -41,14 +40,18 @@ type target struct {
 
 // line is a rule as iptables-save prints it without the words -A CHAIN.
 type line struct {
-	text  string
+	text string
+	// owner is the port of a Service that the rule is for; zero if it is for all.
 	owner portKey
 }
 
-// line renders the rule. It is the only place where rules become text.
-func (r rule) line() line {
+// line renders the rule, which is for all.
+func (r rule) line() line { return line{text: ruleText(r.target, r.matches)} }
+
+// ruleText renders a rule. It is the only place where rules become text.
+func ruleText(t target, matches []match) string {
 	text := make([]byte, 0, 256)
-	for _, m := range r.matches {
+	for _, m := range matches {
 		if m.option == "" {
 			continue
 		}
@@ -60,14 +63,14 @@ func (r rule) line() line {
 		}
 		text = append(append(append(append(text, m.option...), ' '), m.value...), ' ')
 	}
-	if t := r.target; t.name != "" {
+	if t.name != "" {
 		jump := "-j "
 		if t.noReturn {
 			jump = "-g "
 		}
 		text = append(append(append(append(text, jump...), t.name...), ' '), t.options...)
 	}
-	return line{strings.TrimSuffix(string(text), " "), r.owner}
+	return string(bytes.TrimSuffix(text, []byte(" ")))
 }
 
 // lines renders rules without an owner.

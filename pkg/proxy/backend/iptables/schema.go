@@ -147,9 +147,10 @@ func (k portKey) endpoint(to netip.AddrPort) string {
 	return prefixEndpoint + hash(k.name+protocolName(k.protocol)+to.String())
 }
 
+// hash returns 16 letters, which stand for 10 bytes of the hash.
 func hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
-	return base32.StdEncoding.EncodeToString(sum[:])[:16]
+	return base32.StdEncoding.EncodeToString(sum[:10])
 }
 
 // protocolName returns the name of a protocol in iptables.

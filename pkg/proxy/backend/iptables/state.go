@@ -21,13 +21,15 @@ type state struct {
 	rules map[string]int
 }
 
-// take returns what the tables hold, reading it if necessary, and makes it unknown until wrote is called.
-func (s *state) take(ctx context.Context) (held *ruleset, err error) {
-	held, s.held = s.held, nil
+// take returns what the tables hold, comparing them with what they should hold if it is not known, and makes it unknown
+// until wrote is called.
+func (s *state) take(ctx context.Context, want *ruleset) (have *knowledge, err error) {
+	held := s.held
+	s.held = nil
 	if held == nil {
-		held, err = read(ctx, s.door)
+		return readAgainst(ctx, s.door, want)
 	}
-	return held, err
+	return &knowledge{ruleset: held}, nil
 }
 
 // wrote records that the tables now hold what was rendered. It returns the numbers of rules in the tables for metrics.

@@ -169,6 +169,7 @@ func without(endpoints []string, pod string) []string {
 // TestKernelAffinityMoves removes endpoints or makes them unready, also while no proxy runs: only their clients move,
 // and then stay.
 func TestKernelAffinityMoves(t *testing.T) {
+	t.Parallel()
 	inFamilies(t, func(s *sticky) {
 		all := s.endpoints
 		hosts := []*netns.Host{s.lab.Client, s.lab.Node1.Host, s.lab.Node1.Pods[0], s.lab.Node1.Pods[1]}
@@ -211,6 +212,7 @@ func TestKernelAffinityMoves(t *testing.T) {
 
 // TestKernelAffinitySwitches disables and enables affinity, and changes the timeout, while the backend runs.
 func TestKernelAffinitySwitches(t *testing.T) {
+	t.Parallel()
 	inFamilies(t, func(s *sticky) {
 		s.stays(s.lab.Client, 0)
 		for _, seconds := range []int{0, 60, 86_400, 0, 300} {
@@ -232,6 +234,7 @@ func TestKernelAffinitySwitches(t *testing.T) {
 
 // TestKernelAffinityTimeouts has Services with many timeouts, and checks that a client is forgotten.
 func TestKernelAffinityTimeouts(t *testing.T) {
+	t.Parallel()
 	inFamilies(t, func(s *sticky) {
 		var others []int
 		for i := range 20 {
@@ -258,6 +261,7 @@ func TestKernelAffinityTimeouts(t *testing.T) {
 
 // TestKernelAffinitySlides checks that each connection restarts the timeout.
 func TestKernelAffinitySlides(t *testing.T) {
+	t.Parallel()
 	inFamilies(t, func(s *sticky) {
 		s.seconds = 100
 		s.sync()
@@ -295,6 +299,7 @@ func (s *sticky) expires() time.Duration {
 // TestKernelAffinityForgetsRemoved checks that retransmissions to a removed endpoint that never answers do not restore
 // it for the client's next connection.
 func TestKernelAffinityForgetsRemoved(t *testing.T) {
+	t.Parallel()
 	inFamilies(t, func(s *sticky) {
 		s.endpoints = []string{dead}
 		s.sync()
@@ -331,6 +336,7 @@ func TestKernelAffinityForgetsRemoved(t *testing.T) {
 // TestKernelAffinityFull fills a map: new clients are served and not remembered, old ones stay, and removing an
 // endpoint makes room.
 func TestKernelAffinityFull(t *testing.T) {
+	t.Parallel()
 	inFamilies(t, func(s *sticky) {
 		at := s.stays(s.lab.Client, 0)
 		f := s.backend.families[0]
@@ -387,6 +393,7 @@ func TestKernelAffinityFull(t *testing.T) {
 // TestKernelManySourceRanges changes the source ranges of a load balancer IP, which are one rule, to hundreds of ranges
 // on a running backend.
 func TestKernelManySourceRanges(t *testing.T) {
+	t.Parallel()
 	inFamilies(t, func(s *sticky) {
 		s.seconds = 0
 		vip := s.addresses(0)[1]

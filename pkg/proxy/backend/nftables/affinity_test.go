@@ -128,7 +128,7 @@ func TestStickyPatchSize(t *testing.T) {
 		c.Services.Set(changed.Name, &changed)
 	}
 	s(0)
-	sync(t, b, c.Plan())
+	mustSync(t, b, c.Plan())
 	for _, step := range []struct {
 		name            string
 		change          func()
@@ -143,7 +143,7 @@ func TestStickyPatchSize(t *testing.T) {
 		{"affinity off", func() { s(0) }, 2*2 + 2 + 3, 2},
 	} {
 		step.change()
-		elements, rules := sync(t, b, c.Plan())
+		elements, rules := mustSync(t, b, c.Plan())
 		if elements != step.elements || rules != step.rules {
 			t.Errorf("%s: %d element operations and %d rules, want %d and %d", step.name, elements, rules, step.elements, step.rules)
 		}
@@ -162,13 +162,13 @@ func TestSharedSourceRanges(t *testing.T) {
 		c.Services.Set(changed.Name, &changed)
 	}
 	b, tables := fakes()
-	sync(t, b, c.Plan())
+	mustSync(t, b, c.Plan())
 	b = New(testOptions, tables[0], tables[1])
-	sync(t, b, c.Plan())
+	mustSync(t, b, c.Plan())
 	c.Set(0, 2)
-	sync(t, b, c.Plan())
+	mustSync(t, b, c.Plan())
 	c.ServiceCIDRs = append(c.ServiceCIDRs, netip.MustParsePrefix("10.97.0.0/16"))
-	sync(t, b, c.Plan())
+	mustSync(t, b, c.Plan())
 	holds(t, b, c.Plan())
 	if text := tables[0].Dump(); !strings.Contains(text, "ip saddr != 10.0.0.0/8 drop") && !strings.Contains(text, "ip saddr != { 10.0.0.0/8 } drop") {
 		t.Errorf("the source ranges are missing:\n%s", text)

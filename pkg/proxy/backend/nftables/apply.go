@@ -17,17 +17,17 @@ type applier struct {
 	schema *schema
 	chains *writer
 	patch  *patch
-	space  space
-	// recorded reports that the table's fingerprint was taken.
-	recorded bool
+	space  *space
+	// fingerprinted reports that the table's fingerprint was taken.
+	fingerprinted bool
 }
 
 // put writes the additions of the patch, in transactions that each leave a correct dataplane: chains and elements are
 // complete before anything leads to them. tidyUp removes what they replace.
 func (a *applier) put() error { return a.take(a.prepare, a.change, a.hook) }
 
-// tidyUp removes what the patch and packets no longer use, and records the result in the table.
-func (a *applier) tidyUp() error { return a.take(a.tidy, a.forget, a.record) }
+// tidyUp removes what the patch and packets no longer use, and takes the fingerprint of the result.
+func (a *applier) tidyUp() error { return a.take(a.tidy, a.forget, a.fingerprint) }
 
 func (a *applier) take(steps ...func() error) error {
 	if a.patch.empty() {
@@ -76,6 +76,8 @@ func (a *applier) declareAll() *knftables.Transaction {
 		return tx
 	}
 	tx.Add(&knftables.Table{})
+	// Older kernels count no transaction if everything exists and is a table, set or counter; but output counts it.
+	tx.Add(&knftables.Chain{Name: chainServices})
 	for _, s := range a.schema.sets {
 		declare(tx, s)
 	}
@@ -193,7 +195,7 @@ func (a *applier) remove(strays []stray) {
 
 // operate adds one operation to the batch.
 func (a *applier) operate(o *op) {
-	e := o.set.encode(&o.element, &a.space)
+	e := o.set.encode(&o.element, a.space)
 	if o.verb != add {
 		a.batch.Delete(o.set.name, e.Key)
 	}
@@ -275,16 +277,19 @@ func (a *applier) forget() error {
 	return nil
 }
 
-// record writes the current fingerprint of the skeleton into the table, so that the next process can detect external changes.
-func (a *applier) record() (err error) {
+// fingerprint takes the fingerprint of the table if the patch has changed what it covers.
+func (a *applier) fingerprint() (err error) {
 	p := a.patch
 	if p.skeleton == nil && len(p.addChains)+len(p.delChains) == 0 && p.leftovers.none() {
 		return nil
 	}
-	if p.result.fingerprint, p.result.objects, err = a.table.Fingerprint(a.ctx, chainLayout); err != nil {
-		return err
-	}
-	a.recorded = true
+	p.result.fingerprint, p.result.objects, err = a.table.Fingerprint(a.ctx, chainLayout)
+	a.fingerprinted = err == nil
+	return err
+}
+
+// record writes the fingerprint into the table, so that the next process can detect external changes.
+func (a *applier) record() error {
 	objects, err := a.table.Objects(a.ctx)
 	if err != nil {
 		return err
@@ -292,7 +297,8 @@ func (a *applier) record() (err error) {
 	if slices.ContainsFunc(objects.Chains, func(c nft.Chain) bool { return c.Name == chainLayout }) {
 		a.batch.DeleteChain(chainLayout)
 	}
-	a.batch.AddChain(chainLayout, layoutComment(p.result.holds.skeleton.digest, p.result.fingerprint))
+	result := a.patch.result
+	a.batch.AddChain(chainLayout, layoutComment(result.holds.skeleton.digest, result.fingerprint))
 	return a.commit()
 }
 

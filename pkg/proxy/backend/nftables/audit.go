@@ -12,31 +12,94 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
+// cause is the reason for an audit.
+type cause int
+
+const (
+	noCause cause = iota
+	// unknownWrite means that other programs may have written any element; knownWrite that the elements they wrote are known.
+	unknownWrite
+	knownWrite
+)
+
 // watched is a table with the state of its comparison with what it should hold.
 type watched struct {
 	*family
 	// audit is the current audit; census is that of the state whose elements were last counted.
 	audit  *audit
 	census census
+	// touched are the keys, by set, of the elements that other programs wrote since the last audit began; touches counts them.
+	touched map[string]map[string]bool
+	touches int
+	// writer is the other program that wrote last, "" if that is not known.
+	writer string
+}
+
+// writtenBy reports whether a transaction wrote the table.
+func (w *watched) writtenBy(write nft.Write) bool {
+	return slices.Contains(write.Tables, w.tableName())
+}
+
+func (w *watched) tableName() nft.TableName {
+	return nft.TableName{Family: w.table.Family(), Name: w.table.Name()}
 }
 
 // audit compares the elements of a table with the desired ones, in parts. It looks up the desired elements, at a cost
-// proportional to their number; the sizes of the sets show that there are no others.
+// proportional to their number; the sizes of the sets show that there are no others. What was written after it began is right
+// anyway.
 type audit struct {
-	// of is the desired content when the audit began. What was written later is right anyway.
-	of *desired
 	// begun reports that the sizes have been compared; next returns the remaining elements.
 	begun bool
 	next  func() (*set, element, bool)
 	stop  func()
 }
 
-// beginAudit starts an audit if the desired content is known.
-func (w *watched) beginAudit() {
+// maxTouched limits the number of elements that are remembered.
+const maxTouched = 10_000
+
+// touch notes an element that another program wrote. It returns false if there are too many.
+func (w *watched) touch(e nft.WrittenElement) bool {
+	if e.Table != w.tableName() {
+		return true
+	}
+	if w.touched == nil {
+		w.touched = map[string]map[string]bool{}
+	}
+	if w.touched[e.Set] == nil {
+		w.touched[e.Set] = map[string]bool{}
+	}
+	if !w.touched[e.Set][e.Key] {
+		w.touched[e.Set][e.Key] = true
+		w.touches++
+	}
+	return w.touches <= maxTouched
+}
+
+// beginAudit starts an audit if the desired content is known: of all elements, or of those that others are known to have
+// written.
+func (w *watched) beginAudit(of cause) {
 	w.endAudit()
 	if w.have != nil {
-		w.audit = &audit{of: w.have.holds}
-		w.audit.next, w.audit.stop = iter.Pull2(w.schema.elements(&w.have.holds.content))
+		w.audit = &audit{}
+		all := w.schema.elements(&w.have.holds.content)
+		if of == knownWrite {
+			all = only(all, w.touched)
+		}
+		w.audit.next, w.audit.stop = iter.Pull2(all)
+	}
+	w.touched, w.touches = nil, 0
+}
+
+// only yields the elements that were touched.
+func only(all iter.Seq2[*set, element], touched map[string]map[string]bool) iter.Seq2[*set, element] {
+	return func(yield func(*set, element) bool) {
+		var in space
+		for s, e := range all {
+			keys := touched[s.name]
+			if len(keys) > 0 && keys[string(s.encode(&e, &in).Key)] && !yield(s, e) {
+				return
+			}
+		}
 	}
 }
 
@@ -115,53 +178,74 @@ func (w *watched) compareElements(ctx context.Context, most int, drifts *[]backe
 		return nil
 	}
 	var wrong []string
+	var mend []altered
 	var err error
 	if !w.audit.begun {
 		wrong, err = w.sized(ctx, true)
 		w.audit.begun = wrong == nil && err == nil
 	}
 	if w.audit.begun {
-		wrong, err = w.comparePart(ctx, most)
+		wrong, mend, err = w.comparePart(ctx, most)
 	}
-	if err == nil && wrong != nil {
-		w.drifted(drifts, backend.Drift{What: "its elements", Details: wrong})
+	if err != nil || wrong == nil {
+		return err
 	}
-	return err
+	drift := backend.Drift{What: "its elements", Details: wrong}
+	if mend != nil && len(w.altered)+len(mend) <= maxTransaction {
+		w.altered = append(w.altered, mend...)
+		*drifts = append(*drifts, w.described(drift))
+		return nil
+	}
+	w.drifted(drifts, drift)
+	return nil
 }
 
 // drifted makes the next Sync read the table.
 func (w *watched) drifted(drifts *[]backend.Drift, found backend.Drift) {
-	w.have = nil
+	w.have, w.altered = nil, nil
 	w.endAudit()
-	found.Family = w.schema.family
-	*drifts = append(*drifts, found)
+	*drifts = append(*drifts, w.described(found))
 }
 
-// comparePart compares the next elements, and describes those that are wrong; nil is none.
-func (w *watched) comparePart(ctx context.Context, most int) (details []string, _ error) {
-	of := w.audit.of
+// described adds to a drift what is the same for all of a table.
+func (w *watched) described(found backend.Drift) backend.Drift {
+	found.Family, found.Writer = w.schema.family, w.writer
+	return found
+}
+
+// comparePart compares the next elements, and describes those that are wrong; nil is none. mend says that the next Sync can
+// write these alone: none is missing, so that there is no other one instead.
+func (w *watched) comparePart(ctx context.Context, most int) (details []string, mend []altered, _ error) {
 	parts, last := w.audit.take(most)
 	if last {
 		defer w.endAudit()
 	}
+	all := true
 	for s, part := range parts {
-		wrong, err := w.wrong(ctx, s, part)
+		missing, other, err := w.wrong(ctx, s, part)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		for _, e := range wrong {
-			if s.unchanged(&of.content, &w.have.holds.content, &e) {
-				details = append(details, s.title()+" lacked "+s.text(&e))
+		note := func(wrong []element, is bool) {
+			for _, e := range wrong {
+				if s.unchanged(&w.have.holds.content, &e) {
+					details, mend, all = append(details, s.title()+" lacked "+s.text(&e)), append(mend, altered{s, e}), all && is
+				}
 			}
 		}
+		note(missing, false)
+		note(other, true)
 	}
 	slices.Sort(details)
-	return firstOf(details), nil
+	if !all {
+		mend = nil
+	}
+	return firstOf(details), mend, nil
 }
 
-// wrong returns the elements of a set that are missing or have another value. Comments are ignored because packets do
-// not depend on them.
-func (w *watched) wrong(ctx context.Context, s *set, part []element) (wrong []element, _ error) {
+// wrong returns the elements of a set that are missing, and those that have another value. Comments are ignored because
+// packets do not depend on them.
+func (w *watched) wrong(ctx context.Context, s *set, part []element) (missing, other []element, _ error) {
 	wants := make([]nft.Element, len(part))
 	for i := range part {
 		wants[i] = s.encode(&part[i], new(space))
@@ -176,20 +260,20 @@ func (w *watched) wrong(ctx context.Context, s *set, part []element) (wrong []el
 	at := 0
 	for found, err := range w.table.Find(ctx, s.name, keys) {
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for ; at < len(part) && !bytes.Equal(wants[at].Key, found.Key); at++ {
-			wrong = append(wrong, part[at])
+			missing = append(missing, part[at])
 		}
 		if at == len(part) {
-			return nil, fmt.Errorf("find elements of %s: %x was not asked for", s.name, found.Key)
+			return nil, nil, fmt.Errorf("find elements of %s: %x was not asked for", s.name, found.Key)
 		}
 		if !bytes.Equal(wants[at].Value, found.Value) || wants[at].Chain != found.Chain {
-			wrong = append(wrong, part[at])
+			other = append(other, part[at])
 		}
 		at++
 	}
-	return append(wrong, part[at:]...), nil
+	return append(missing, part[at:]...), other, nil
 }
 
 // maxDumped is the size up to which a set is read to determine its size, if the kernel does not report it. That takes

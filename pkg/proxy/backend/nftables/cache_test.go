@@ -1,8 +1,6 @@
 package nftables
 
 import (
-	"context"
-	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,14 +16,10 @@ func TestWithoutCaches(t *testing.T) {
 		kept, _ := fakes()
 		_, tables := fakes()
 		for range 30 {
-			sync(t, kept, w.Step())
-			sync(t, New(testOptions, tables[0], tables[1]), w.Anew())
+			mustSync(t, kept, w.Step())
+			mustSync(t, New(testOptions, tables[0], tables[1]), w.FromScratch())
 			for i, f := range kept.families {
-				with, err := read(context.Background(), f.table, f.schema)
-				without, readErr := read(context.Background(), tables[i], f.schema)
-				if err := errors.Join(err, readErr); err != nil {
-					t.Fatal(err)
-				}
+				with, without := asRead(t, f.table, f.schema, largeSet), asRead(t, tables[i], f.schema, largeSet)
 				if d := cmp.Diff(dump(without.holds), dump(with.holds)); d != "" {
 					t.Fatalf("seed %d, %s: cached state changes the table (-without +with):\n%s", seed, f.schema.family, d)
 				}

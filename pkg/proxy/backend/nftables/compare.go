@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -37,14 +38,15 @@ func compareTable(ctx context.Context, table nft.Table, p *plan.Plan, family clu
 	}
 	s := newSchema(family, countedBy(objects))
 	if !objects.Exists {
-		return []backend.Difference{{Object: "table " + string(s.nftFamily) + " " + TableName, Note: noteMissing}}, nil
+		return []backend.Difference{{Object: "table " + string(s.nftFamily) + " " + TableName, Note: backend.NoteMissing}}, nil
 	}
-	have, err := read(ctx, table, s)
+	found, err := read(ctx, table, s)
 	if err != nil {
 		return nil, err
 	}
-	c := &comparison{patch: diff(have, render(p, opts, nothing(s))), schema: s, writer: newWriter(s, p.Node, opts)}
-	c.fixed(objects)
+	want := render(p, opts, nothing(s))
+	c := &comparison{patch: diff(found.state(&want.content), want), schema: s, writer: newWriter(s, p.Node, opts)}
+	c.fixed(ctx, table, objects)
 	c.chains()
 	for _, set := range s.sets {
 		c.elements(set)
@@ -76,61 +78,101 @@ type comparison struct {
 	found  []backend.Difference
 }
 
-const (
-	noteMissing = "The kernel does not have it."
-	noteExtra   = "Only the kernel has it."
-)
-
 func (c *comparison) note(object, note string) {
 	c.found = append(c.found, backend.Difference{Object: object, Note: note})
 }
 
-// fixed compares what does not depend on Services: the names of chains, sets and maps; and the rules and declarations as a
-// whole, because the kernel's are known by their digest only.
-func (c *comparison) fixed(objects nft.Objects) {
+// fixed compares what does not depend on Services: the chains, the names of sets and maps, and their declarations.
+func (c *comparison) fixed(ctx context.Context, table nft.Table, objects nft.Objects) {
 	for _, name := range c.leftovers.chains {
-		c.note("chain "+name, noteExtra)
+		c.note("chain "+name, backend.NoteExtra)
 	}
 	for _, name := range append(slices.Clip(c.leftovers.sets), c.leftovers.maps...) {
-		c.note("set "+name, noteExtra)
+		c.note("set "+name, backend.NoteExtra)
 	}
 	if c.skeleton == nil {
 		return
 	}
-	missing := len(c.found)
+	known := len(c.found)
 	for _, want := range c.skeleton.chains {
-		if !slices.ContainsFunc(objects.Chains, func(have nft.Chain) bool { return have.Name == want.name }) {
-			c.found = append(c.found, backend.Difference{Object: "chain " + want.name, Note: noteMissing, Missing: want.rules})
+		at := slices.IndexFunc(objects.Chains, func(have nft.Chain) bool { return have.Name == want.name })
+		switch {
+		case at < 0:
+			c.found = append(c.found, backend.Difference{Object: "chain " + want.name, Note: backend.NoteMissing, Missing: want.rules})
+		case !want.hookedAs(objects.Chains[at]):
+			c.note("chain "+want.name, "Its type, hook or priority is another one.")
 		}
 	}
 	for _, want := range c.schema.sets {
 		if !slices.ContainsFunc(objects.Sets, func(have nft.Set) bool { return have.Name == want.name }) {
-			c.note(want.title(), noteMissing)
+			c.note(want.title(), backend.NoteMissing)
 		}
 	}
-	if len(c.found) == missing {
-		c.note("table "+string(c.schema.nftFamily)+" "+TableName,
-			"Rules of its chains, or declarations of its sets, are not those that this version writes; nft list table shows them.")
+	err := c.rules(ctx, table)
+	if name := "table " + string(c.schema.nftFamily) + " " + TableName; err != nil {
+		c.note(name, "Its rules or declarations are not those that this version writes, and cannot be listed: "+err.Error())
+	} else if len(c.found) == known {
+		c.note(name, "Its chains are right, but its record of them is not: declarations of its sets, or objects of other kinds, may not be those that this version writes, or its last sync is to be repeated.")
 	}
+}
+
+// rules compares the rules of the chains that the kernel should have and has.
+func (c *comparison) rules(ctx context.Context, table nft.Table) error {
+	have, err := table.Rules(ctx)
+	if err != nil {
+		return err
+	}
+	compare := func(want chain) {
+		if rules, exists := have[want.name]; exists {
+			if d, differs := backend.CompareChain("chain "+want.name, want.rules, rules, canonical); differs {
+				c.found = append(c.found, d)
+			}
+		}
+	}
+	for _, want := range c.skeleton.chains {
+		compare(want)
+	}
+	for _, t := range c.rewriteChains {
+		compare(c.sized(t))
+	}
+	return nil
+}
+
+// sized returns a chain that depends on Services.
+func (c *comparison) sized(t target) chain {
+	if list, ok := c.after.lists.Get(t); ok {
+		return c.writer.fromChain(t, list)
+	}
+	return c.writer.chain(t)
+}
+
+var (
+	zeros   = regexp.MustCompile(`\b0x0+([0-9a-f])`)
+	oneHost = regexp.MustCompile(`([0-9.]+)/32\b|([0-9a-f:]+)/128\b`)
+	// sourceList is what fromChain writes, or what nft makes of it.
+	sourceList = regexp.MustCompile(`saddr != (\{[^}]*\}|[0-9a-f:./-]+)`)
+	spelling   = strings.NewReplacer(`"`, "", "tcp flags ack / fin,syn,rst,ack", "tcp flags & (fin | syn | rst | ack) == ack")
+)
+
+// canonical makes rules equal that versions of nft list differently.
+func canonical(rule string) string {
+	rule = oneHost.ReplaceAllString(zeros.ReplaceAllString(spelling.Replace(rule), "0x$1"), "$1$2")
+	return sourceList.ReplaceAllStringFunc(rule, mergeSources)
 }
 
 // chains compares the chains that depend on Services, by their names.
 func (c *comparison) chains() {
 	for _, t := range c.addChains {
-		rules := c.writer.chain(t).rules
-		if list, ok := c.after.lists.Get(t); ok {
-			rules = c.writer.fromChain(t, list).rules
-		}
-		c.found = append(c.found, backend.Difference{Object: "chain " + t.name(), Note: noteMissing, Missing: rules})
+		c.found = append(c.found, backend.Difference{Object: "chain " + t.name(), Note: backend.NoteMissing, Missing: c.sized(t).rules})
 	}
 	for _, t := range c.delChains {
-		c.note("chain "+t.name(), noteExtra)
+		c.note("chain "+t.name(), backend.NoteExtra)
 	}
 	for _, t := range c.addTimeouts {
-		c.note(c.schema.clients(t).title(), noteMissing)
+		c.note(c.schema.clients(t).title(), backend.NoteMissing)
 	}
 	for _, t := range c.delTimeouts {
-		c.note(c.schema.clients(t).title(), noteExtra)
+		c.note(c.schema.clients(t).title(), backend.NoteExtra)
 	}
 }
 

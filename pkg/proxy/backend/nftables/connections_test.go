@@ -13,30 +13,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
-
-const countedObjects = `apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: default}
-spec:
-  clusterIP: 10.96.0.10
-  type: NodePort
-  ports: [{name: http, port: 80, nodePort: 30080}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: http, port: 8080}]
-endpoints: [{addresses: [10.244.1.2], nodeName: node1}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: gone, namespace: default}
-spec:
-  clusterIP: 10.96.0.11
-  ports: [{name: http, port: 80}]
-`
 
 // TestConnections adds packets to counters of elements, and reads them by route: those of an endpoint over all
 // frontends, and only on demand.
@@ -44,7 +22,9 @@ func TestConnections(t *testing.T) {
 	fake := nft.NewFake(knftables.IPv4Family, TableName)
 	b := New(Options{Mark: 0x4000}, fake)
 	s := newSchema(cluster.IPv4, 0)
-	snapshot, err := cases.Snapshot(countedObjects, cluster.IPv4)
+	snapshot, err := cases.Snapshot(clusters.Service("default/web", "clusterIP: 10.96.0.10, type: NodePort, ports: [{name: http, port: 80, nodePort: 30080}]")+
+		clusters.Slice("default/web", "web-1", "{name: http, port: 8080}", "{addresses: [10.244.1.2], nodeName: node1}")+
+		clusters.Service("default/gone", "clusterIP: 10.96.0.11, ports: [{name: http, port: 80}]"), cluster.IPv4)
 	if err != nil {
 		t.Fatal(err)
 	}

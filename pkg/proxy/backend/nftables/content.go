@@ -106,7 +106,6 @@ type needs struct {
 type editor struct {
 	of        *content
 	frontends *cluster.Editor[plan.Frontend, *entry]
-	addrs     [addrSets]*cluster.Editor[netip.Addr, int] // nil if not edited
 	targets   *cluster.Editor[target, int]
 	lists     *cluster.Editor[target, *sources]
 	timeouts  *cluster.Editor[timeout, int]
@@ -120,22 +119,33 @@ func (c *content) edit() *editor {
 }
 
 func (e *editor) content() content {
-	c := content{frontends: e.frontends.Map(), addrs: e.of.addrs, needs: needs{targets: e.targets.Map(), lists: e.lists.Map(),
+	return content{frontends: e.frontends.Map(), addrs: e.of.addrs, needs: needs{targets: e.targets.Map(), lists: e.lists.Map(),
 		timeouts: e.timeouts.Map(), pools: e.pools.Map(), counters: e.counters}}
-	for i, edited := range e.addrs {
-		if edited != nil {
-			c.addrs[i] = edited.Map()
-		}
+}
+
+// collector builds a content from elements in any order. Entries and addresses are not sorted yet.
+type collector struct {
+	*editor
+	entries map[plan.Frontend]*entry
+	addrs   [addrSets]map[netip.Addr]int
+}
+
+func newCollector() collector {
+	c := collector{editor: (&content{}).edit(), entries: map[plan.Frontend]*entry{}}
+	for in := range c.addrs {
+		c.addrs[in] = map[netip.Addr]int{}
 	}
 	return c
 }
 
-// addAddr adds an address to a set of addresses.
-func (e *editor) addAddr(to addrSet, addr netip.Addr) {
-	if e.addrs[to] == nil {
-		e.addrs[to] = e.of.addrs[to].Edit()
+// entry returns the entry of a frontend, which it adds if there is none.
+func (c *collector) entry(f plan.Frontend) *entry {
+	e, ok := c.entries[f]
+	if !ok {
+		e = &entry{}
+		c.entries[f] = e
 	}
-	e.addrs[to].Set(addr, 1)
+	return e
 }
 
 // replace replaces an entry and updates the needs. Either may be nil.

@@ -113,7 +113,7 @@ func TestCountLess(t *testing.T) {
 		for n := range step.services {
 			c.Set(n, 2)
 		}
-		sync(t, b, c.Plan())
+		mustSync(t, b, c.Plan())
 		holds(t, b, c.Plan())
 		if got := b.Counts(cluster.IPv4); got != step.want {
 			t.Errorf("with %d Services: %s counts, want %s", step.services, got, step.want)
@@ -121,10 +121,10 @@ func TestCountLess(t *testing.T) {
 		if before = served(fake); len(before) != step.services {
 			t.Fatalf("%d of %d Services are served", len(before), step.services)
 		}
-		if elements, rules := sync(t, b, c.Plan()); elements+rules != 0 {
+		if elements, rules := mustSync(t, b, c.Plan()); elements+rules != 0 {
 			t.Errorf("with %d Services: a second sync wrote %d elements and %d rules", step.services, elements, rules)
 		}
-		if elements, rules := sync(t, New(opts, fake), c.Plan()); elements+rules != 0 {
+		if elements, rules := mustSync(t, New(opts, fake), c.Plan()); elements+rules != 0 {
 			t.Errorf("with %d Services: a restart wrote %d elements and %d rules", step.services, elements, rules)
 		}
 		if found, err := compareTable(t.Context(), fake, c.Plan(), cluster.IPv4, opts); err != nil || len(found) > 0 {
@@ -136,7 +136,7 @@ func TestCountLess(t *testing.T) {
 	}
 	// Another process may count everything again.
 	b = New(testOptions, table)
-	sync(t, b, c.Plan())
+	mustSync(t, b, c.Plan())
 	holds(t, b, c.Plan())
 	if b.Counts(cluster.IPv4) != backend.CountEndpoints || strings.Contains(fake.Dump(), uncounted) {
 		t.Error("after a restart without a limit, not everything counts")
@@ -149,7 +149,7 @@ func TestCountLessConfigured(t *testing.T) {
 		c := clusters.NewSized(10, 2)
 		b, _ := fakes()
 		b.opts.Counters = backend.CounterLimits{Counting: level, Size: 1 << 20}
-		sync(t, b, c.Plan())
+		mustSync(t, b, c.Plan())
 		holds(t, b, c.Plan())
 		for _, f := range b.families {
 			for _, s := range f.schema.sets {

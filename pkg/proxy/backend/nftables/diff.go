@@ -72,12 +72,15 @@ func (p *patch) place(have, want cluster.Map[plan.Frontend, *entry]) {
 	for frontend, change := range cluster.Changes(have, want) {
 		c := frontendChange{frontend: frontend, before: change.Before, after: change.After}
 		if change.Was && change.Is { // a new entry may have any slots
-			c.after = placeEntry(c.before, c.after)
-			frontends.Set(frontend, c.after)
+			var same bool
+			if c.after, same = placeEntry(c.before, c.after); c.after != change.After {
+				frontends.Set(frontend, c.after)
+			}
+			if same {
+				continue
+			}
 		}
-		if c.before != c.after {
-			p.frontends = append(p.frontends, c)
-		}
+		p.frontends = append(p.frontends, c)
 	}
 	p.after.frontends = frontends.Map()
 }
@@ -131,20 +134,25 @@ func (p *patch) affinity(read bool) {
 	}
 }
 
-// placeEntry assigns slots to the endpoints of want; those in have keep theirs. It returns have itself if nothing differs.
-func placeEntry(have, want *entry) *entry {
-	placed := *want
-	placed.slots = assign(have.slots, want.slots)
-	placed.local = assign(have.local, want.local)
-	if placed.terms == have.terms && slices.Equal(placed.slots, have.slots) && slices.Equal(placed.local, have.local) {
-		return have
+// placeEntry assigns slots to the endpoints of want; those in have keep theirs. same reports that nothing differs. It returns
+// want itself if its slots are right, so that a restarted process keeps nothing that was read from the kernel.
+func placeEntry(have, want *entry) (placed *entry, same bool) {
+	slots, local := assign(have.slots, want.slots), assign(have.local, want.local)
+	same = want.terms == have.terms && slices.Equal(slots, have.slots) && slices.Equal(local, have.local)
+	switch {
+	case slices.Equal(slots, want.slots) && slices.Equal(local, want.local):
+		return want, same
+	case same:
+		return have, true
 	}
-	return &placed
+	entry := *want
+	entry.slots, entry.local = slots, local
+	return &entry, false
 }
 
 // assign orders a pool: endpoints keep their slots if these still exist, others fill the gaps.
 func assign(have, pool []netip.AddrPort) []netip.AddrPort {
-	if len(have) == 0 {
+	if len(have) == 0 || slices.Equal(have, pool) {
 		return pool
 	}
 	sorted := pool // in the plan's order

@@ -8,7 +8,8 @@
 //
 //	render(*plan.Plan, Options, last *desired) *desired     what the table should hold; pure
 //	diff(have *state, want *desired) *patch                 what to write, and the resulting state; pure
-//	read(ctx, nft.Table, *schema) (*state, error)           what the table holds in the kernel
+//	read(ctx, nft.Table, *schema) (*reading, error)         what the table holds in the kernel
+//	reading.state(*content) *state                          the same, sharing with the plan's content what is equal
 //	applier.put, applier.tidyUp                             write a patch
 //	drift.sync, drift.check                                 detect external changes
 //

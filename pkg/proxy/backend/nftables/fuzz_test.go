@@ -22,8 +22,8 @@ func FuzzDiff(f *testing.F) {
 			after = to.Step()
 		}
 		b, _ := fakes()
-		sync(t, b, before)
-		sync(t, b, after)
+		mustSync(t, b, before)
+		mustSync(t, b, after)
 		holds(t, b, after)
 		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 			want := render(after, testOptions, nothing(newSchema(family, 0)))

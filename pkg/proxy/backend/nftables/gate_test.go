@@ -17,7 +17,7 @@ func TestGateRestart(t *testing.T) {
 	on := plan.Compute(snapshot, &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, ServeExternalIPs: true}, nil)
 
 	b, tables := fakes()
-	sync(t, b, off)
+	mustSync(t, b, off)
 	never := tables[0].Dump()
 	if strings.Contains(never, "198.0.0.") {
 		t.Fatalf("an external IP is in the table:\n%s", never)
@@ -25,7 +25,7 @@ func TestGateRestart(t *testing.T) {
 	before := never
 	for _, next := range []*plan.Plan{on, off, on} {
 		b = New(testOptions, b.families[0].table, b.families[1].table)
-		elements, rules := sync(t, b, next)
+		elements, rules := mustSync(t, b, next)
 		holds(t, b, next)
 		// Each of two ports has its verdict and a slot for each of two endpoints.
 		if want := services / 10 * 2 * (1 + 2); elements != want || rules != 0 {
@@ -49,17 +49,17 @@ func TestGateWithoutEndpoints(t *testing.T) {
 	bare := clusters.WithoutEndpoints(clusters.WithExternalIPs(20))
 	b, tables := fakes()
 	off := plan.Compute(bare, &plan.Options{}, nil)
-	sync(t, b, off)
+	mustSync(t, b, off)
 	never := tables[0].Dump()
 	b = New(testOptions, b.families[0].table, b.families[1].table)
-	if elements, rules := sync(t, b, plan.Compute(bare, &plan.Options{ServeExternalIPs: true}, nil)); elements != 2*2 || rules != 0 {
+	if elements, rules := mustSync(t, b, plan.Compute(bare, &plan.Options{ServeExternalIPs: true}, nil)); elements != 2*2 || rules != 0 {
 		t.Errorf("the gate wrote %d elements and %d rules, want 4 and 0", elements, rules)
 	}
 	if !strings.Contains(tables[0].Dump(), "198.0.0.10") {
 		t.Error("the external IP of a Service without endpoints is not refused with the gate on")
 	}
 	b = New(testOptions, b.families[0].table, b.families[1].table)
-	sync(t, b, off)
+	mustSync(t, b, off)
 	if after := tables[0].Dump(); after != never || strings.Contains(after, "198.0.0.") {
 		t.Errorf("not removed: %q", clusters.ChangedLines(never, after))
 	}

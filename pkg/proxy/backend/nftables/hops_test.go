@@ -66,6 +66,7 @@ func list(t *testing.T, host *netns.Host) []string {
 // TestKernelHops applies the cases to one running backend in random order, with some restarts: after each, the kernel's
 // tables equal those that a new backend writes into an empty namespace, and nft can list them.
 func TestKernelHops(t *testing.T) {
+	t.Parallel()
 	all, err := cases.Load("../../../../test/cases")
 	if err != nil {
 		t.Fatal(err)

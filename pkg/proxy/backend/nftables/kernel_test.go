@@ -8,7 +8,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
+
+func TestMain(m *testing.M) { netns.Main(m) }
 
 // open opens the backend on the tables of the current network namespace.
 func open() (backend.Backend, error) {
@@ -17,13 +20,21 @@ func open() (backend.Backend, error) {
 
 // TestKernelCases sends the packets of all cases.
 func TestKernelCases(t *testing.T) {
+	t.Parallel()
 	backendtest.Run(t, "../../../../test/cases", open)
 }
 
 // TestKernelHostileObjects makes the attacks of test/hostile.
 func TestKernelHostileObjects(t *testing.T) {
+	t.Parallel()
 	backendtest.RunHostile(t, "../../../../test/hostile", "nftables", 1_000_000, open)
 }
 
 // TestKernelEarlyClient opens a connection before there are rules.
-func TestKernelEarlyClient(t *testing.T) { backendtest.EarlyClient(t, "../../../../test/cases", open) }
+func TestKernelEarlyClient(t *testing.T) {
+	t.Parallel()
+	backendtest.EarlyClient(t, "../../../../test/cases", open)
+}
+
+// TestKernelModified checks that the backend asks for checks only if somebody wrote nf_tables.
+func TestKernelModified(t *testing.T) { backendtest.Modified(t, "../../../../test/cases", open) }

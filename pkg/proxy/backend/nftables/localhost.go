@@ -29,7 +29,7 @@ func (*Backend) MetricNames() backend.MetricNames {
 // readTimeout limits the time to read the counters.
 const readTimeout = 2 * time.Second
 
-// LocalhostRejected implements [backend.RejectCounter]. It opens the table anew, because the backend's tables belong to
+// LocalhostRejected implements [backend.RejectCounter]. It opens the table again, because the backend's tables belong to
 // another goroutine.
 func (*Backend) LocalhostRejected(family cluster.Family) (map[cluster.Protocol]uint64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)

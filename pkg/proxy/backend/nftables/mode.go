@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nftwatch"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -23,7 +24,11 @@ func (m Mode) Open(_ context.Context, families ...cluster.Family) (backend.Backe
 	if err != nil {
 		return nil, err
 	}
-	return New(m.Options, tables...), nil
+	b := New(m.Options, tables...)
+	if b.watch, err = nftwatch.Open(); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
 }
 
 // openTables opens the tables of all families, or none.

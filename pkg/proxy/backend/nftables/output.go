@@ -27,10 +27,9 @@ func (o *output) commit() error {
 	if o.batch.Len() == 0 {
 		return nil
 	}
-	o.transactions++
 	err := o.table.Commit(o.ctx, o.batch)
 	o.batch.Reset()
-	return err
+	return o.counted(err)
 }
 
 // run writes a transaction as text, with nft.
@@ -38,8 +37,15 @@ func (o *output) run(tx *knftables.Transaction) error {
 	if tx.NumOperations() == 0 {
 		return nil
 	}
-	o.transactions++
-	return o.table.Run(o.ctx, tx)
+	return o.counted(o.table.Run(o.ctx, tx))
+}
+
+// counted counts a transaction that succeeded: the kernel does not count the others.
+func (o *output) counted(err error) error {
+	if err == nil {
+		o.transactions++
+	}
+	return err
 }
 
 // chain replaces the rules of a chain, creating it if necessary.

@@ -16,10 +16,15 @@ func newPicks(t *testing.T) *backendtest.Picks {
 	})
 }
 
-// TestKernelPicksAreUniform makes a million picks from each pool.
+// TestKernelPicksAreUniform makes a million picks from each pool, and a tenth of that with -short.
 func TestKernelPicksAreUniform(t *testing.T) {
+	t.Parallel()
 	p := newPicks(t)
-	p.Uniform(1_000_000, func() map[netip.AddrPort]uint64 {
+	picks := 1_000_000
+	if testing.Short() {
+		picks /= 10
+	}
+	p.Uniform(picks, func() map[netip.AddrPort]uint64 {
 		counts := map[netip.AddrPort]uint64{}
 		f := p.Backend.(*Backend).families[0]
 		for raw, err := range f.table.Elements(t.Context(), mapEndpoints) {
@@ -37,4 +42,7 @@ func TestKernelPicksAreUniform(t *testing.T) {
 }
 
 // TestKernelPicksAmidChanges also adds and removes the chains for each number of slots.
-func TestKernelPicksAmidChanges(t *testing.T) { newPicks(t).AmidChanges() }
+func TestKernelPicksAmidChanges(t *testing.T) {
+	t.Parallel()
+	newPicks(t).AmidChanges()
+}

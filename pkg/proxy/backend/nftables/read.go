@@ -5,10 +5,12 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
@@ -17,18 +19,66 @@ import (
 // about this size.
 const largeSet = 50_000
 
+// state completes a reading. The result shares what is equal with want: diff passes over that, and the copy can be freed.
+func (r *reading) state(want *content) *state {
+	content := &r.out.holds.content
+	*content = r.content()
+	content.frontends = shared(r.entries, want.frontends, func(_ plan.Frontend, have, wanted *entry) bool {
+		if have == nil {
+			return false
+		}
+		placed, same := placeEntry(have, wanted)
+		return same && placed == wanted
+	})
+	for in := range r.addrs {
+		content.addrs[in] = shared(r.addrs[in], want.addrs[in], func(addr netip.Addr, have, _ int) bool {
+			return have > 0 || cluster.FamilyOf(addr) != r.out.holds.schema.family
+		})
+	}
+	return r.out
+}
+
+// shared returns have as a map that shares with want the entries for which equal returns true. What have lacks is the zero value.
+func shared[K cluster.Key[K], V comparable](have map[K]V, want cluster.Map[K, V], equal func(key K, have, wanted V) bool) cluster.Map[K, V] {
+	if len(have) < want.Len()/2 {
+		want = cluster.Map[K, V]{} // deleting would take longer
+	}
+	edit, common := want.Edit(), 0
+	for key, wanted := range want.All() {
+		value, ok := have[key]
+		if ok {
+			common++
+		}
+		switch {
+		case equal(key, value, wanted):
+		case ok:
+			edit.Set(key, value)
+		default:
+			edit.Delete(key)
+		}
+	}
+	if common == len(have) {
+		return edit.Map()
+	}
+	for key, value := range have {
+		if _, ok := want.Get(key); !ok {
+			edit.Set(key, value)
+		}
+	}
+	return edit.Map()
+}
+
 // read reads the kernel's table.
-func read(ctx context.Context, table nft.Table, s *schema) (*state, error) {
+func read(ctx context.Context, table nft.Table, s *schema) (*reading, error) {
 	return readBy(ctx, table, s, largeSet)
 }
 
 // readBy reads with another value of largeSet, which affects only the time.
-func readBy(ctx context.Context, table nft.Table, s *schema, large int) (*state, error) {
-	r := &reader{ctx: ctx, table: table, large: large, entries: map[plan.Frontend]*entry{}, edit: (&content{}).edit()}
-	r.out = &state{holds: nothing(s)}
+func readBy(ctx context.Context, table nft.Table, s *schema, large int) (*reading, error) {
+	r := &reader{ctx: ctx, table: table, large: large, reading: &reading{collector: newCollector(), out: &state{holds: nothing(s)}}}
 	objects, err := table.Objects(ctx)
 	if err != nil || !objects.Exists {
-		return r.out, err
+		return r.reading, err
 	}
 	if err := r.chains(objects.Chains); err != nil {
 		return nil, err
@@ -38,11 +88,7 @@ func readBy(ctx context.Context, table nft.Table, s *schema, large int) (*state,
 			return nil, fmt.Errorf("read %s: %w", found.Name, err)
 		}
 	}
-	for frontend, e := range r.entries {
-		r.edit.frontends.Set(frontend, e)
-	}
-	r.out.holds.content = r.edit.content()
-	return r.out, nil
+	return r.reading, nil
 }
 
 // reader reads one table.
@@ -50,10 +96,7 @@ type reader struct {
 	ctx   context.Context
 	table nft.Table
 	large int
-	// entries are those in edit during the read.
-	entries map[plan.Frontend]*entry
-	edit    *editor
-	out     *state
+	*reading
 }
 
 // chains determines whether the skeleton is known, and which sized chains exist.
@@ -77,7 +120,7 @@ func (r *reader) chains(chains []nft.Chain) error {
 		case fixed[c.Name]:
 		case err == nil && c.Type != "": // only another program hooks it; applier.hook deletes it
 		case err == nil:
-			r.edit.targets.Set(t, 1)
+			r.targets.Set(t, 1)
 		default:
 			r.out.leftovers.chains = append(r.out.leftovers.chains, c.Name)
 		}
@@ -98,7 +141,7 @@ func (r *reader) known(sets []nft.Set) (known []knownSet) {
 		row := r.out.holds.schema.named(found.Name)
 		switch {
 		case clients && found.Map:
-			r.edit.timeouts.Set(t, 1) // packets write its elements
+			r.timeouts.Set(t, 1) // packets write its elements
 		case row != nil:
 			known = append(known, knownSet{found, row})
 		case found.Map:
@@ -128,7 +171,7 @@ func (r *reader) elements(s knownSet) error {
 // slotKeys yields the keys of the slots that the verdicts refer to. Each is valid until the next.
 func (r *reader) slotKeys(s *set) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		var in space
+		in := newSpace()
 		var at element
 		for frontend, e := range r.entries {
 			if frontend.IsNodePort() != s.nodePort {
@@ -136,7 +179,7 @@ func (r *reader) slotKeys(s *set) iter.Seq[[]byte] {
 			}
 			for slot := range min(s.cells.slots(e.goes), maxSlots) {
 				at.frontend, at.slot = frontend, slot
-				if !yield(s.encode(&at, &in).Key) {
+				if !yield(s.encode(&at, in).Key) {
 					return
 				}
 			}
@@ -146,15 +189,15 @@ func (r *reader) slotKeys(s *set) iter.Seq[[]byte] {
 
 // take adds the elements of a set to the content, and returns their number. Elements that cannot be decoded are strays.
 func (r *reader) take(s *set, elements iter.Seq2[nft.Element, error]) (count int, _ error) {
-	var in space
+	in := newSpace()
 	for raw, err := range elements {
 		if err != nil {
 			return count, err
 		}
 		count++
-		e, err := s.decode(&raw, &in)
+		e, err := s.decode(&raw, in)
 		if err == nil && s.members != nil {
-			s.members.put(r.edit, e)
+			s.members.put(&r.collector, e)
 		} else if err == nil {
 			err = s.cells.put(r.entry(e.frontend), e)
 		}
@@ -163,13 +206,4 @@ func (r *reader) take(s *set, elements iter.Seq2[nft.Element, error]) (count int
 		}
 	}
 	return count, nil
-}
-
-func (r *reader) entry(f plan.Frontend) *entry {
-	e, ok := r.entries[f]
-	if !ok {
-		e = &entry{}
-		r.entries[f] = e
-	}
-	return e
 }

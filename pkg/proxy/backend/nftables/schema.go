@@ -232,10 +232,43 @@ func (s *set) lines() []string {
 // title names the set with its kind.
 func (s *set) title() string { return s.lines()[0] }
 
-// space is reusable memory for encoding and decoding elements, of which there may be a quarter of a million.
+// space is reusable memory for encoding and decoding elements. There may be a quarter of a million of them.
 type space struct {
 	key, value []byte
 	decoded    element
+	// names and targets are those of the chains so far, because many elements lead to one; nil if nothing is remembered.
+	names   map[target]string
+	targets map[string]target
+}
+
+// newSpace returns a space for many elements.
+func newSpace() *space { return &space{names: map[target]string{}, targets: map[string]target{}} }
+
+// name returns the name of a chain.
+func (in *space) name(t target) string {
+	name, known := in.names[t]
+	if !known {
+		name = t.name()
+		in.remember(t, name)
+	}
+	return name
+}
+
+// target returns the chain of a name.
+func (in *space) target(name string) (t target, err error) {
+	t, known := in.targets[name]
+	if !known {
+		if t, err = parseTarget(name); err == nil {
+			in.remember(t, name)
+		}
+	}
+	return t, err
+}
+
+func (in *space) remember(t target, name string) {
+	if in.names != nil {
+		in.names[t], in.targets[name] = name, t
+	}
 }
 
 // encode returns the kernel's element, which is valid until the space is used again.
@@ -249,7 +282,7 @@ func (s *set) encode(e *element, in *space) nft.Element {
 	}
 	encoded := nft.Element{Key: in.key, Value: in.value, Comment: e.comment}
 	if s.verdict {
-		encoded.Chain = e.goes.name()
+		encoded.Chain = in.name(e.goes)
 	}
 	return encoded
 }
@@ -263,7 +296,7 @@ func (s *set) decode(raw *nft.Element, in *space) (e *element, err error) {
 		e.frontend.Addr = s.any
 	}
 	if s.verdict {
-		if e.goes, err = parseTarget(raw.Chain); err != nil {
+		if e.goes, err = in.target(raw.Chain); err != nil {
 			return nil, err
 		}
 	}
@@ -337,12 +370,19 @@ func (s *schema) elements(c *content) iter.Seq2[*set, element] {
 	}
 }
 
-// unchanged reports whether an element of one content is the same in a later one.
-func (s *set) unchanged(of, later *content, e *element) bool {
+// unchanged reports whether a later content has the same element.
+func (s *set) unchanged(later *content, e *element) bool {
 	if s.members != nil {
 		return s.members.has(later, e)
 	}
-	before, _ := of.frontends.Get(e.frontend)
-	after, _ := later.frontends.Get(e.frontend)
-	return before == after
+	after, ok := later.frontends.Get(e.frontend)
+	if !ok {
+		return false
+	}
+	for i := range s.cells.count(after) {
+		if now := (element{frontend: e.frontend}); s.cells.get(after, i, &now) && now == *e {
+			return true
+		}
+	}
+	return false
 }

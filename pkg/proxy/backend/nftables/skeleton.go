@@ -24,11 +24,14 @@ const TableName = "kube-proxy"
 // (layoutComment).
 const (
 	chainLayout     = "layout"
+	chainRanges     = "source-ranges"
 	chainServices   = "services"
 	chainUnserved   = "unserved"
 	chainUnservedNP = "unserved-nodeports"
 	chainClusterIPs = "undefined-cluster-ports"
+	chainUnanswered = "unanswered"
 	chainSticky     = "sticky"
+	chainStray      = "stray-segments"
 	chainLocalhost  = "rejected-on-localhost"
 )
 
@@ -95,23 +98,18 @@ func (w *writer) skeleton() *skeleton {
 }
 
 // baseChains returns the chains with hooks. Other programs rely on their hooks and priorities.
+//
+// Each packet of each connection passes every filter chain of its path, and a chain costs more than its first rules
+// (docs/decisions/0023). So there is one for each of the hooks input, forward and output, which accepts established
+// connections at once; source ranges are checked in nat, which sees only the first packet of a connection.
 func (w *writer) baseChains() []chain {
 	const masquerade = "masquerade fully-random"
-	const sent = "ct state new ct status dnat jump " + chainSticky
-	onLocalhost := "ct state new " + w.ip + " daddr " + w.localhost + " meta l4proto . th dport @" + setOnLocalhost + " goto " + chainLocalhost
-	// docs/decisions/0015: segments that conntrack considers invalid are not translated back, and would reach the
-	// client with the endpoint's own address. Only plain segments of servers on this node are dropped.
-	stray := "ct state invalid tcp sport < 32768 tcp flags & (fin | syn | rst | ack) == ack " +
-		w.ip + " saddr . " + w.ip + " saddr @" + setHairpins + " drop"
+	dnat := []string{"jump " + chainRanges, "jump " + chainServices}
 	mark := fmt.Sprintf("0x%x", w.mark)
-	guarded := "ct state new " + w.ip + " daddr . meta l4proto . th dport vmap @" + w.ref(mapFirewall)
+	onLocalhost := w.ip + " daddr " + w.localhost + " meta l4proto . th dport @" + setOnLocalhost + " goto " + chainLocalhost
 	return []chain{
-		{"filter-prerouting-pre-dnat", knftables.FilterType, knftables.PreroutingHook, "-110", []string{guarded}},
-		{"filter-output-pre-dnat", knftables.FilterType, knftables.OutputHook, "-110", []string{guarded}},
-		{"nat-prerouting", knftables.NATType, knftables.PreroutingHook, knftables.DNATPriority, []string{"jump " + chainServices}},
-		{"nat-output", knftables.NATType, knftables.OutputHook, "-100", []string{"jump " + chainServices}},
-		{"filter-prerouting-post-dnat", knftables.FilterType, knftables.PreroutingHook, "-99", []string{sent, stray}},
-		{"filter-output-post-dnat", knftables.FilterType, knftables.OutputHook, "-99", []string{sent}},
+		{"nat-prerouting", knftables.NATType, knftables.PreroutingHook, knftables.DNATPriority, dnat},
+		{"nat-output", knftables.NATType, knftables.OutputHook, "-100", dnat},
 		{"nat-postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority, []string{
 			// The mark is removed again, so that a packet that passes here twice, for example in a tunnel, is
 			// masqueraded once.
@@ -120,13 +118,28 @@ func (w *writer) baseChains() []chain {
 		}},
 		// Node ports are rejected in the input hook only. A reject in the output hook makes send(2) of the node's own
 		// UDP sockets fail with EPERM, instead of with ECONNREFUSED for the ICMP error.
-		{"filter-input", knftables.FilterType, knftables.InputHook, knftables.FilterPriority, []string{
-			"ct state new jump " + chainUnserved, "ct state new jump " + chainUnservedNP, onLocalhost}},
-		{"filter-forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority, []string{
-			"ct state new jump " + chainUnserved, "ct state new jump " + chainClusterIPs}},
-		{"filter-output", knftables.FilterType, knftables.OutputHook, knftables.FilterPriority, []string{
-			"ct state new jump " + chainUnserved, "ct state new jump " + chainClusterIPs}},
+		{"filter-input", knftables.FilterType, knftables.InputHook, knftables.FilterPriority,
+			filtered(true, "jump "+chainUnserved, "jump "+chainUnservedNP, onLocalhost)},
+		{"filter-forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority,
+			filtered(true, "jump "+chainUnserved, "jump "+chainClusterIPs)},
+		{"filter-output", knftables.FilterType, knftables.OutputHook, knftables.FilterPriority,
+			filtered(false, "jump "+chainUnserved, "jump "+chainClusterIPs)},
 	}
+}
+
+// filtered returns the rules of a filter chain, which applies the given ones to new connections. Packets that conntrack
+// considers invalid can be stray segments of local servers only if they were received.
+func filtered(received bool, rules ...string) []string {
+	invalid := "ct state invalid accept"
+	if received {
+		invalid = "ct state invalid goto " + chainStray
+	}
+	return append([]string{
+		"ct state established,related,untracked accept",
+		invalid,
+		"ct status confirmed jump " + chainUnanswered,
+		"ct status dnat jump " + chainSticky,
+	}, rules...)
 }
 
 // sharedChains returns the chains that do not depend on a number of slots.
@@ -134,11 +147,14 @@ func (w *writer) sharedChains() []chain {
 	frontend := w.ip + " daddr . meta l4proto . th dport"
 	onNode := w.ip + " daddr @" + setNodeAddrs + " meta l4proto . th dport"
 	return []chain{
+		{name: chainRanges, rules: []string{frontend + " vmap @" + w.ref(mapFirewall)}},
 		{name: chainServices, rules: []string{
 			frontend + " vmap @" + w.ref(mapServices),
 			onNode + " vmap @" + w.ref(mapNodePorts),
 		}},
-		{name: chainSticky, rules: w.sentFrom()},
+		{name: chainUnanswered, rules: w.unanswered()},
+		{name: chainSticky, rules: w.sticky()},
+		{name: chainStray, rules: []string{w.stray()}},
 		{name: chainUnserved, rules: []string{
 			frontend + " @" + w.ref(setRejected) + " reject",
 			frontend + " @" + w.ref(setDropped) + " drop",
@@ -152,16 +168,40 @@ func (w *writer) sharedChains() []chain {
 	}
 }
 
-// sentFrom finds the frontend of a connection after DNAT. nft accepts the original port only if the protocol is known.
-func (w *writer) sentFrom() []string {
-	var rules []string
-	for _, protocol := range []string{"tcp", "udp", "sctp"} {
-		original := "meta l4proto " + protocol + " ct original " + w.ip + " daddr"
-		rules = append(rules,
-			original+" . meta l4proto . ct original proto-dst vmap @"+mapSticky,
-			original+" @"+setNodeAddrs+" meta l4proto . ct original proto-dst vmap @"+mapStickyPorts)
+// protocols are the protocols of frontends.
+var protocols = [...]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
+
+// original returns, for each protocol, the address to which the client of a connection sent, up to the port. nft accepts
+// the original port only if the protocol is known.
+func (w *writer) original(rules func(addr string) []string) (all []string) {
+	for _, protocol := range protocols {
+		all = append(all, rules("meta l4proto "+strings.ToLower(protocol.String())+" ct original "+w.ip+" daddr")...)
 	}
-	return rules
+	return all
+}
+
+// unanswered checks the source ranges for connections that conntrack knows, but has seen no reply to. Their packets are new
+// ones too, and nat does not see them. So a changed list of ranges applies to a client that sends UDP without an answer.
+func (w *writer) unanswered() []string {
+	return w.original(func(addr string) []string {
+		return []string{addr + " . meta l4proto . ct original proto-dst vmap @" + w.ref(mapFirewall)}
+	})
+}
+
+// sticky finds the frontend of a connection after DNAT, to remember the client.
+func (w *writer) sticky() []string {
+	return w.original(func(addr string) []string {
+		return []string{
+			addr + " . meta l4proto . ct original proto-dst vmap @" + mapSticky,
+			addr + " @" + setNodeAddrs + " meta l4proto . ct original proto-dst vmap @" + mapStickyPorts,
+		}
+	})
+}
+
+// stray drops segments of local servers that conntrack considers invalid. They are not translated back, and would reach the
+// client with the endpoint's own address. docs/decisions/0015 explains why only plain segments are dropped.
+func (w *writer) stray() string {
+	return "tcp sport < 32768 tcp flags & (fin | syn | rst | ack) == ack " + w.ip + " saddr . " + w.ip + " saddr @" + setHairpins + " drop"
 }
 
 // undefinedPorts rejects packets that still have a cluster IP after DNAT, because the Service does not have the port,
@@ -229,13 +269,14 @@ func (w *writer) remember(t timeout, pool poolID) nft.Rule {
 	}
 }
 
-// fromChain drops packets from other sources with one lookup, however long the list.
+// fromChain drops packets from other sources with one lookup, however long the list. It compares the original source, because
+// the node's own packets to itself have been masqueraded when they arrive.
 func (w *writer) fromChain(t target, list *sources) chain {
 	texts := make([]string, len(list.ranges))
 	for i, r := range list.ranges {
 		texts[i] = r.String()
 	}
-	return chain{name: t.name(), rules: []string{w.ip + " saddr != { " + strings.Join(texts, ", ") + " } drop"}}
+	return chain{name: t.name(), rules: []string{"ct original " + w.ip + " saddr != { " + strings.Join(texts, ", ") + " } drop"}}
 }
 
 // chain returns a sized chain as text.
@@ -274,9 +315,6 @@ func (w *writer) source(local bool) nft.Statement {
 		return nil
 	}
 }
-
-// protocols are the protocols of node ports.
-var protocols = [...]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
 
 // localhostCounter returns the name of the counter for a protocol's packets to node ports that are rejected on loopback
 // addresses.

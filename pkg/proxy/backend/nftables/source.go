@@ -9,8 +9,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// maxSlots limits the slots of a frontend that are accepted from the kernel, where any program may have written them.
-const maxSlots = 1 << 20
+// maxSlots limits the slots of a frontend that are accepted from the kernel, where any program may have written them. usualSlots
+// limits the memory for slots that a verdict announces.
+const maxSlots, usualSlots = 1 << 20, 1 << 10
 
 // cells defines the elements of an entry in a set that is keyed by frontends.
 type cells struct {
@@ -40,6 +41,9 @@ func slotCells(at func(*entry) *[]netip.AddrPort, slots func(target) uint32) *ce
 				return fmt.Errorf("slot %d is out of range", e.slot)
 			}
 			pool := at(to)
+			if *pool == nil {
+				*pool = make([]netip.AddrPort, 0, min(slots(to.goes), usualSlots)) // verdicts are read first
+			}
 			if n := int(e.slot) + 1 - len(*pool); n > 0 {
 				*pool = append(*pool, make([]netip.AddrPort, n)...)
 			}
@@ -95,8 +99,8 @@ type memberList interface {
 	added(before, after *content, yield func(element) bool) bool
 	// has reports whether a content has an element.
 	has(c *content, e *element) bool
-	// put adds an element from the kernel to a content.
-	put(to *editor, e *element)
+	// put adds an element from the kernel to what was read.
+	put(to *collector, e *element)
 }
 
 // addrMembers are the addresses of one family in a set of addresses.
@@ -119,7 +123,7 @@ func (m addrMembers) has(c *content, e *element) bool {
 	return has
 }
 
-func (m addrMembers) put(to *editor, e *element) { to.addAddr(m.in, e.frontend.Addr) }
+func (m addrMembers) put(to *collector, e *element) { to.addrs[m.in][e.frontend.Addr] = 1 }
 
 // poolMembers are the endpoints of the pools with affinity.
 type poolMembers struct{}
@@ -140,7 +144,7 @@ func (poolMembers) has(c *content, e *element) bool {
 	return slices.Contains(m.list(), e.endpoint())
 }
 
-func (poolMembers) put(to *editor, e *element) {
+func (poolMembers) put(to *collector, e *element) {
 	m, _ := to.pools.Get(e.pool())
 	to.pools.Set(e.pool(), &members{users: 1, endpoints: append(slices.Clone(m.list()), e.endpoint())})
 }

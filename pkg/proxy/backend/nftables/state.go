@@ -3,6 +3,7 @@ package nftables
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -31,6 +32,12 @@ type stray struct {
 	key string
 }
 
+// altered is an element that another program gave another value.
+type altered struct {
+	of      *set
+	element element
+}
+
 // leftovers are chains and sets of an earlier version, or of another program.
 type leftovers struct {
 	chains, sets, maps []string
@@ -38,17 +45,27 @@ type leftovers struct {
 
 func (l leftovers) none() bool { return len(l.chains)+len(l.sets)+len(l.maps) == 0 }
 
+// reading is what was read from the kernel's table (read.go).
+type reading struct {
+	collector
+	// out is the state, whose content is not complete yet.
+	out *state
+}
+
 // family is one address family's table with its state.
 type family struct {
 	schema *schema
 	table  nft.Table
 	batch  *nft.Batch
-	// have is what the table holds; nil if it has to be read.
-	have *state
+	// have is what the table holds; nil if that is not known. found is what was read before the first Sync, nil otherwise.
+	have  *state
+	found *reading
 	// counts is schema.counting, for other goroutines.
 	counts atomic.Int32
-	// doubted are the digests of have's objects if another program may have changed them while they were written.
-	doubted map[string]string
+	// altered are elements of have that another program gave other values.
+	altered []altered
+	// doubt is how long to wait before the next Sync if have is doubtful, otherwise 0.
+	doubt time.Duration
 }
 
 func newFamily(table nft.Table, counting backend.Counting) *family {

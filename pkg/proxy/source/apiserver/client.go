@@ -36,7 +36,10 @@ func newScheme() *runtime.Scheme {
 // newClients returns a client for each API group of the resources. They share connections.
 func newClients(config *rest.Config, resources []*resource) (map[schema.GroupVersion]rest.Interface, error) {
 	scheme := newScheme()
-	codecs := newLean(serializer.NewCodecFactory(scheme).WithoutConversion(), scheme)
+	codecs, err := newLean(serializer.NewCodecFactory(scheme).WithoutConversion(), scheme, resources)
+	if err != nil {
+		return nil, fmt.Errorf("selecting the fields to decode: %w", err)
+	}
 	transport, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("creating the HTTP client for the API server: %w", err)

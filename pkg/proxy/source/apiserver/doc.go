@@ -2,15 +2,14 @@
 // node's Node, and the ServiceCIDRs.
 //
 // client-go's Reflector lists, watches and retries after errors. Objects are converted to the Builder's values at once and
-// then dropped: the Reflector's stores contain only names.
+// then dropped: the Reflector gets lists without objects. Of an object in protobuf, only the fields that are read are decoded.
 //
 //   - With a server that streams lists (KEP-3157, on by default since 1.34), each object is decoded, converted
-//     and dropped before the next one is read. The Reflector collects a stream in a temporary store; a
-//     transformer converts each object first and replaces it by its name.
-//   - With an older server, each page of a list is converted when it arrives, and again only names are kept. The
-//     first list has resourceVersion 0, so that thousands of nodes that start at once are served from the
-//     server's cache and not from etcd; an older server may answer it with a single page. That is the only case in
-//     which all objects are in memory at once, and only while they are decoded.
+//     and dropped before the next one is read.
+//   - With an older server, each page of a list is converted when it arrives. The first list has resourceVersion 0, so
+//     that thousands of nodes that start at once are served from the server's cache and not from etcd; an older server
+//     may answer it with a single page. That is the only case in which all objects are in memory at once, and only
+//     while they are decoded.
 //
 // Objects in a list are therefore applied before the list ends. Objects that it lacks are removed at its end. Nothing is
 // removed because the server is unreachable, has restarted or refuses to answer.

@@ -110,27 +110,27 @@ func (f *failures) fails(match func(request, cause) bool) bool {
 
 // advice classifies an error and returns what the user can do about it. The hint is empty if nothing has to be done.
 func advice(err error, r *resource) (why cause, hint string) {
-	of, all := func(kind string) cause { return cause{kind, r.name} }, func(kind string) cause { return cause{kind: kind} }
+	ofResource, ofServer := func(kind string) cause { return cause{kind, r.name} }, func(kind string) cause { return cause{kind: kind} }
 	untrusted := (*tls.CertificateVerificationError)(nil)
 	switch {
 	case errors.Is(err, context.Canceled), isExpired(err):
 		return cause{}, ""
 	case apierrors.IsUnauthorized(err):
-		return all("unauthorized"), "the credentials are not accepted: renew the token or certificate in the kubeconfig"
+		return ofServer("unauthorized"), "the credentials are not accepted: renew the token or certificate in the kubeconfig"
 	case apierrors.IsForbidden(err):
-		return of("forbidden"), fmt.Sprintf("allow list and watch of %s: bind the ClusterRole system:node-proxier to the proxy's user", r.name)
+		return ofResource("forbidden"), fmt.Sprintf("allow list and watch of %s: bind the ClusterRole system:node-proxier to the proxy's user", r.name)
 	case apierrors.IsNotFound(err) && r.optional:
 		return cause{}, ""
 	case apierrors.IsNotFound(err):
-		return of("missing"), fmt.Sprintf("the server does not know %s of %s: check that its address leads to a Kubernetes API server", r.name, r.version)
+		return ofResource("missing"), fmt.Sprintf("the server does not know %s of %s: check that its address leads to a Kubernetes API server", r.name, r.version)
 	case apierrors.IsTooManyRequests(err):
-		return all("busy"), "the API server is overloaded; the request will be retried"
+		return ofServer("busy"), "the API server is overloaded; the request will be retried"
 	case errors.As(err, &untrusted):
-		return all("untrusted"), "the API server's certificate is not trusted: check the certificate authority in the kubeconfig, or the file that it names"
+		return ofServer("untrusted"), "the API server's certificate is not trusted: check the certificate authority in the kubeconfig, or the file that it names"
 	case apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err), apierrors.IsServerTimeout(err), apierrors.IsTimeout(err), apierrors.IsUnexpectedServerError(err):
-		return all("failing"), "the API server has an internal error: see its own log"
+		return ofServer("failing"), "the API server has an internal error: see its own log"
 	}
-	return all("unreachable"), "the API server cannot be reached: check its address in the kubeconfig and the network"
+	return ofServer("unreachable"), "the API server cannot be reached: check its address in the kubeconfig and the network"
 }
 
 // isMissing reports whether a resource is not available from this server, so that retrying soon is useless.

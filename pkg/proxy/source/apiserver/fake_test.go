@@ -51,6 +51,8 @@ type fakeAPI struct {
 	pageLimit int                                  // maximum length of a page; 0 is no limit
 	refuse    func(r *http.Request) *metav1.Status // returns an error to answer with, or nil
 	lastQuery map[string]map[string]string         // selectors and media types, by resource
+	breakOff  map[string]int                       // how many of the next streams of a resource end after the first object
+	late      []change                             // events in a streamed list, after its objects
 }
 
 // change is an event of a watch.
@@ -340,6 +342,16 @@ func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request, media runti
 	if query.Get("sendInitialEvents") == "true" {
 		for _, object := range f.objects[resource] {
 			send(watch.Added, object)
+			if f.breakOff[resource] > 0 {
+				f.breakOff[resource]--
+				f.mu.Unlock()
+				return
+			}
+		}
+		for _, l := range f.late {
+			if l.resource == resource {
+				send(l.kind, l.object)
+			}
 		}
 		at = f.version
 		send(watch.Bookmark, f.bookmark(resource))

@@ -10,15 +10,16 @@ import (
 
 // The limits of the guard.
 const (
-	// doubtKnown is the minimum number of known endpoints; smaller numbers change often.
-	doubtKnown = 100
-	// doubtPercent is the percentage of them that a list may remove at once.
-	doubtPercent = 90
-	doubtTime    = time.Minute
+	// minKnown is the minimum number of known endpoints; smaller numbers change often.
+	minKnown = 100
+	// maxLostPercent is the percentage of them that a list may remove at once.
+	maxLostPercent = 90
+	// holdTime is how long a removal is held back.
+	holdTime = time.Minute
 )
 
-// Doubt describes a list that was held back.
-type Doubt struct {
+// Held describes a list whose removals were held back.
+type Held struct {
 	// Resource is what was listed: services or endpointslices.
 	Resource string
 	// Known is the number of endpoints before the list, Lost how many of them it would have removed.
@@ -36,29 +37,29 @@ type guard struct {
 	off      bool
 	resource string
 	clock    clock.WithDelayedExecution
-	onDoubt  func(Doubt)
-	expire   func(*doubt) // called after doubtTime
+	onHeld   func(Held)
+	expire   func(*removals) // called after holdTime
 	logger   klog.Logger
 
 	// known is the number of endpoints before the current list.
 	known int
-	// doubt is the state of the last list; nil if it was not held back.
-	doubt *doubt
+	// held are the removals of the last list; nil if they were not held back.
+	held *removals
 }
 
-// doubt is a list that was held back.
-type doubt struct {
-	held  map[cache.ObjectName]struct{} // objects that the list lacked and that are kept
+// removals are objects that a list lacked and that are kept until another list lacks them too, or holdTime ends.
+type removals struct {
+	names map[cache.ObjectName]struct{}
 	timer clock.Timer
 }
 
-// judge returns the objects to remove of those that a list lacks: those that the list before also lacked, and the
+// filter returns the objects to remove of those that a list lacks: those that the list before also lacked, and the
 // others unless they are too many. The objects that it holds back replace those that were held back before.
-func (g *guard) judge(missing []lost) (gone []cache.ObjectName) {
+func (g *guard) filter(missing []lost) (gone []cache.ObjectName) {
 	var others []cache.ObjectName
 	endpoints := 0
 	for _, l := range missing {
-		if g.doubts(l.name) {
+		if g.holds(l.name) {
 			gone = append(gone, l.name)
 			continue
 		}
@@ -68,53 +69,54 @@ func (g *guard) judge(missing []lost) (gone []cache.ObjectName) {
 	if len(gone) > 0 {
 		g.logger.Info("Removing objects that two lists of the API server lacked", "objects", len(gone))
 	}
-	if g.doubt != nil {
-		g.doubt.timer.Stop()
-		g.doubt = nil
+	if g.held != nil {
+		g.held.timer.Stop()
+		g.held = nil
 	}
-	if g.off || g.known < doubtKnown || endpoints*100 <= g.known*doubtPercent {
+	if g.off || g.known < minKnown || endpoints*100 <= g.known*maxLostPercent {
 		return append(gone, others...)
 	}
 	g.hold(others)
 	g.logger.Error(nil, "List of the API server lacks almost all known endpoints; keeping them until another list confirms it or the timeout expires",
-		"lostEndpoints", endpoints, "knownEndpoints", g.known, "objects", len(others), "timeout", doubtTime, "hint", "check the API server and its etcd")
-	if g.onDoubt != nil {
-		g.onDoubt(Doubt{Resource: g.resource, Known: g.known, Lost: endpoints})
+		"lostEndpoints", endpoints, "knownEndpoints", g.known, "objects", len(others), "timeout", holdTime, "hint", "check the API server and its etcd")
+	if g.onHeld != nil {
+		g.onHeld(Held{Resource: g.resource, Known: g.known, Lost: endpoints})
 	}
 	return gone
 }
 
-func (g *guard) doubts(name cache.ObjectName) bool {
-	if g.doubt == nil {
+// holds reports whether the removal of an object is held back.
+func (g *guard) holds(name cache.ObjectName) bool {
+	if g.held == nil {
 		return false
 	}
-	_, held := g.doubt.held[name]
+	_, held := g.held.names[name]
 	return held
 }
 
 func (g *guard) hold(names []cache.ObjectName) {
-	d := &doubt{held: make(map[cache.ObjectName]struct{}, len(names))}
+	r := &removals{names: make(map[cache.ObjectName]struct{}, len(names))}
 	for _, name := range names {
-		d.held[name] = struct{}{}
+		r.names[name] = struct{}{}
 	}
-	g.doubt = d
-	d.timer = g.clock.AfterFunc(doubtTime, func() { g.expire(d) })
+	g.held = r
+	r.timer = g.clock.AfterFunc(holdTime, func() { g.expire(r) })
 }
 
-// exists removes an object from the doubt after an event about it.
+// exists cancels the removal of an object after an event about it.
 func (g *guard) exists(name cache.ObjectName) {
-	if g.doubt != nil {
-		delete(g.doubt.held, name)
+	if g.held != nil {
+		delete(g.held.names, name)
 	}
 }
 
-// release returns the objects that a doubt holds back, unless another list has arrived.
-func (g *guard) release(d *doubt) (gone []cache.ObjectName) {
-	if g.doubt != d {
+// release returns the objects whose removal was held back, unless another list has arrived.
+func (g *guard) release(r *removals) (gone []cache.ObjectName) {
+	if g.held != r {
 		return nil
 	}
-	g.doubt = nil
-	for name := range d.held {
+	g.held = nil
+	for name := range r.names {
 		gone = append(gone, name)
 	}
 	if len(gone) > 0 {

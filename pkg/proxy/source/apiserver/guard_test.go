@@ -32,21 +32,21 @@ func all(services int) string {
 	return strings.Join(names, " ")
 }
 
-// wantDoubts checks that OnDoubt was called once for each of these resources, with all 200 endpoints lost.
-func (b *bench) wantDoubts(resources ...string) {
+// wantHeld checks that OnHeld was called once for each of these resources, with all 200 endpoints lost.
+func (b *bench) wantHeld(resources ...string) {
 	b.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var got []string
-	for _, d := range b.doubts {
+	for _, d := range b.held {
 		got = append(got, d.Resource)
 		if d.Lost != 200 || d.Known < 200 {
-			b.Errorf("doubt %+v, want 200 lost", d)
+			b.Errorf("held back %+v, want 200 lost", d)
 		}
 	}
 	slices.Sort(got)
 	if diff := cmp.Diff(resources, got); diff != "" {
-		b.Errorf("doubts (-want +got):\n%s", diff)
+		b.Errorf("held back (-want +got):\n%s", diff)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestGuardSecondList(t *testing.T) {
 		b.relisted(b.api.restart)
 		b.want("new=3")
 		b.waitLog("two lists of the API server lacked", "endpointslices")
-		b.wantDoubts("endpointslices", "services")
+		b.wantHeld("endpointslices", "services")
 	})
 }
 
@@ -84,7 +84,7 @@ func TestGuardTimeout(t *testing.T) {
 		b, objects := full(t, Options{}, kind)
 		b.api.lose(objects...)
 		b.relisted(b.api.restart)
-		b.clock.Step(doubtTime - 1)
+		b.clock.Step(holdTime - 1)
 		b.api.put(service("new"))
 		b.want("new=0 " + all(20))
 		b.api.remove(service("new"))
@@ -102,17 +102,17 @@ func TestGuardContradicted(t *testing.T) {
 	b.relisted(b.api.restart)
 	b.api.put(objects...)
 	b.relisted(b.api.restart)
-	b.clock.Step(2 * doubtTime)
+	b.clock.Step(2 * holdTime)
 	b.relisted(b.api.restart)
 	b.want(all(20))
 }
 
-// TestGuardEvents checks that events of a watch are never held back, even during a doubt.
+// TestGuardEvents checks that events of a watch are never held back, even while removals by a list are.
 func TestGuardEvents(t *testing.T) {
 	b, objects := full(t, Options{})
 	b.api.remove(objects...)
 	b.want("")
-	b.wantDoubts()
+	b.wantHeld()
 
 	b.api.put(objects...)
 	b.want(all(20))
@@ -123,7 +123,7 @@ func TestGuardEvents(t *testing.T) {
 	b.want(strings.TrimPrefix(all(20), "s00=10 "))
 	b.api.put(objects[2], slice("s01", 4))
 	b.want("s01=4" + strings.TrimPrefix(all(20), "s00=10 s01=10"))
-	b.clock.Step(doubtTime)
+	b.clock.Step(holdTime)
 	b.want("s01=4") // objects with an event are not held back
 }
 
@@ -134,7 +134,7 @@ func TestGuardLimits(t *testing.T) {
 		b.api.lose(objects[2*2:]...)
 		b.relisted(b.api.restart)
 		b.want(all(2))
-		b.wantDoubts()
+		b.wantHeld()
 	})
 	t.Run("95 percent", func(t *testing.T) {
 		b, objects := full(t, Options{})
@@ -159,7 +159,7 @@ func TestGuardLimits(t *testing.T) {
 func TestGuardFirstList(t *testing.T) {
 	b := run(t, newFakeAPI(t), Options{}).complete()
 	b.want("")
-	b.wantDoubts()
+	b.wantHeld()
 }
 
 // TestGuardOff checks that TrustLists turns the guard off.
@@ -168,5 +168,5 @@ func TestGuardOff(t *testing.T) {
 	b.api.lose(objects...)
 	b.relisted(b.api.restart)
 	b.want("")
-	b.wantDoubts()
+	b.wantHeld()
 }

@@ -8,20 +8,10 @@ import (
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
-
-// listed is the name of an object of a list; the object itself has been applied.
-type listed cache.ObjectName
-
-// GetObjectKind implements runtime.Object, which list items must implement.
-func (listed) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
-
-// DeepCopyObject implements runtime.Object.
-func (l listed) DeepCopyObject() runtime.Object { return l }
 
 // listWatch sends a Reflector's requests to the API server.
 type listWatch struct {
@@ -31,7 +21,7 @@ type listWatch struct {
 	failures *failures
 }
 
-// ListWithContext requests a page of a list, applies its objects, and returns their names.
+// ListWithContext requests a page of a list and applies its objects. It returns the page without them.
 func (l *listWatch) ListWithContext(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	if options.Continue == "" {
 		l.store.listBegins()
@@ -48,20 +38,12 @@ func (l *listWatch) ListWithContext(_ context.Context, options metav1.ListOption
 	if err != nil {
 		return nil, fmt.Errorf("the API server returned %T instead of a list of %s: %w", page, l.store.name, err)
 	}
-	names := &metainternal.List{ListMeta: metav1.ListMeta{
-		ResourceVersion: of.GetResourceVersion(), Continue: of.GetContinue(), RemainingItemCount: of.GetRemainingItemCount()}}
-	take := l.store.Transformer()
-	err = meta.EachListItem(page, func(object runtime.Object) error {
-		name, err := take(object)
-		if err == nil {
-			names.Items = append(names.Items, name.(listed))
-		}
-		return err
-	})
-	return names, err
+	err = meta.EachListItem(page, func(object runtime.Object) error { return l.store.take(object) })
+	return &metainternal.List{ListMeta: metav1.ListMeta{
+		ResourceVersion: of.GetResourceVersion(), Continue: of.GetContinue(), RemainingItemCount: of.GetRemainingItemCount()}}, err
 }
 
-// WatchWithContext watches, starting with all objects if the options request it.
+// WatchWithContext watches, starting with all objects if the options request it; it returns when they have been applied.
 func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	streamed := options.SendInitialEvents != nil && *options.SendInitialEvents
 	if streamed {
@@ -72,7 +54,54 @@ func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOpt
 	if !streamed || !isRefusal(err) { // if the server cannot stream lists, a list follows
 		l.failures.note(l.store.resource, watchVerb, err)
 	}
-	return events, err
+	if err != nil || !streamed {
+		return events, err
+	}
+	return l.takeList(ctx, events), nil
+}
+
+// takeList applies the events of a streamed list and returns the rest of the watch, which starts with the bookmark at the end
+// of the list. If the stream breaks off, the rest starts with the last event, so that the Reflector does not take the server
+// for one that cannot stream and requests a list in a single response.
+//
+// Without this, the Reflector would collect the objects in a store of its own.
+func (l *listWatch) takeList(ctx context.Context, events watch.Interface) watch.Interface {
+	var last watch.Event
+	for last = range events.ResultChan() {
+		if last.Type == watch.Error || isListEnd(last) {
+			break
+		}
+		if err := l.store.takeListed(last); err != nil {
+			klog.FromContext(ctx).Error(err, "Ignoring an event of a list", "resource", l.store.name, "type", last.Type)
+			continue
+		}
+		l.store.spare.Put(last.Object) // the Builder keeps nothing of it
+	}
+	rest := &restOfWatch{Interface: events, first: make(chan watch.Event, 1)}
+	if last.Type != "" {
+		rest.first <- last
+	}
+	return rest
+}
+
+// isListEnd reports whether an event ends a streamed list.
+func isListEnd(event watch.Event) bool {
+	object, err := meta.Accessor(event.Object)
+	return err == nil && event.Type == watch.Bookmark && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
+}
+
+// restOfWatch is a watch with an event put back.
+type restOfWatch struct {
+	watch.Interface
+	first chan watch.Event
+}
+
+// ResultChan implements watch.Interface. A Reflector calls it before each event.
+func (r *restOfWatch) ResultChan() <-chan watch.Event {
+	if len(r.first) > 0 {
+		return r.first
+	}
+	return r.Interface.ResultChan()
 }
 
 func (l *listWatch) request(options *metav1.ListOptions) *rest.Request {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,18 +18,23 @@ import (
 // lean is a set of serializers that decodes protobuf streams with few allocations.
 //
 // In a stream each object has two envelopes, a WatchEvent around an Unknown, and apimachinery's serializers copy it for each:
-// a third of the allocations at start. These decode the envelopes in place, and leave the objects to Kubernetes' own code.
-// Field numbers are those of the files generated.proto in apimachinery.
+// a third of the allocations at start. These decode the envelopes in place, and of the objects only what is read. Field
+// numbers are those of the files generated.proto in apimachinery.
 type lean struct {
 	runtime.NegotiatedSerializer
 	infos []runtime.SerializerInfo
 }
 
-func newLean(all runtime.NegotiatedSerializer, scheme *runtime.Scheme) lean {
+// newLean returns the serializers of a scheme. Only the fields that the resources read are decoded from protobuf.
+func newLean(all runtime.NegotiatedSerializer, scheme *runtime.Scheme, resources []*resource) (lean, error) {
 	l := lean{NegotiatedSerializer: all}
+	kinds, err := newKinds(scheme, resources)
+	if err != nil {
+		return l, err
+	}
 	for _, info := range all.SupportedMediaTypes() {
 		if info.MediaType == protobuf {
-			info.Serializer = objects{info.Serializer, scheme}
+			info.Serializer = objects{info.Serializer, kinds}
 			info.StreamSerializer = &runtime.StreamSerializerInfo{
 				Serializer: events{info.StreamSerializer.Serializer},
 				Framer:     frames{info.StreamSerializer.Framer},
@@ -35,7 +42,61 @@ func newLean(all runtime.NegotiatedSerializer, scheme *runtime.Scheme) lean {
 		}
 		l.infos = append(l.infos, info)
 	}
-	return l
+	return l, nil
+}
+
+// kind is how objects of one kind are decoded.
+type kind struct {
+	version schema.GroupVersionKind
+	of      reflect.Type
+	// mask selects the fields that are decoded.
+	mask *mask
+	// spare are objects that are no longer in use; nil if there never are any.
+	spare *sync.Pool
+}
+
+// decode decodes an object.
+func (k *kind) decode(data []byte) (runtime.Object, error) {
+	var object any
+	if k.spare != nil {
+		object = k.spare.Get()
+	}
+	if object == nil {
+		object = reflect.New(k.of).Interface()
+	}
+	to := reflect.ValueOf(object).Elem()
+	k.mask.reset(to)
+	return object.(runtime.Object), k.mask.decode(to, data)
+}
+
+// typeMeta is the apiVersion and the kind of an object.
+type typeMeta struct{ version, kind string }
+
+// newKinds returns all kinds of a scheme that can be decoded from protobuf.
+func newKinds(scheme *runtime.Scheme, resources []*resource) (map[typeMeta]*kind, error) {
+	kinds := map[typeMeta]*kind{}
+	for version, of := range scheme.AllKnownTypes() {
+		if reflect.PointerTo(of).Implements(reflect.TypeFor[unmarshaler]()) {
+			kinds[typeMeta{version.GroupVersion().String(), version.Kind}] = &kind{version: version, of: of, mask: &mask{whole: true}}
+		}
+	}
+	for _, r := range resources {
+		version := r.version.String()
+		name := reflect.TypeOf(r.example).Elem().Name()
+		object, list := kinds[typeMeta{version, name}], kinds[typeMeta{version, name + "List"}]
+		inList := []string{"metadata"}
+		for _, path := range r.reads {
+			inList = append(inList, "items."+path)
+		}
+		var err, errList error
+		object.mask, err = newMask(object.of, r.reads...)
+		list.mask, errList = newMask(list.of, inList...)
+		if err := errors.Join(err, errList); err != nil {
+			return nil, err
+		}
+		object.spare = &r.spare
+	}
+	return kinds, nil
 }
 
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
@@ -62,8 +123,8 @@ func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runt
 	if !ok {
 		return e.Serializer.Decode(data, defaults, into)
 	}
-	kind, noKind := field(data, 1)
-	object, noObject := field(data, 2, 1)
+	kind, noKind := fieldValue(data, 1)
+	object, noObject := fieldValue(data, 2, 1)
 	*event = metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: object}}
 	if err := errors.Join(noKind, noObject); err != nil {
 		return nil, nil, fmt.Errorf("decoding a watch event: %w", err)
@@ -74,7 +135,7 @@ func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runt
 // objects decodes the inner envelope and the object.
 type objects struct {
 	runtime.Serializer
-	scheme *runtime.Scheme
+	kinds map[typeMeta]*kind
 }
 
 // magic is the prefix of every object with its kind.
@@ -86,30 +147,26 @@ func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	if !found || into != nil {
 		return o.Serializer.Decode(data, defaults, into)
 	}
-	apiVersion, noVersion := field(envelope, 1, 1)
-	name, noName := field(envelope, 1, 2)
-	body, noBody := field(envelope, 2)
+	apiVersion, noVersion := fieldValue(envelope, 1, 1)
+	name, noName := fieldValue(envelope, 1, 2)
+	body, noBody := fieldValue(envelope, 2)
 	if err := errors.Join(noVersion, noName, noBody); err != nil {
 		return nil, nil, fmt.Errorf("decoding an object's envelope: %w", err)
 	}
-	kind := schema.FromAPIVersionAndKind(string(apiVersion), string(name))
-	object, err := o.scheme.New(kind)
+	kind := o.kinds[typeMeta{string(apiVersion), string(name)}]
+	if kind == nil {
+		return o.Serializer.Decode(data, defaults, into)
+	}
+	object, err := kind.decode(body)
 	if err != nil {
-		return nil, &kind, err
+		return nil, &kind.version, fmt.Errorf("decoding a %s: %w", kind.version.Kind, err)
 	}
-	message, ok := object.(interface{ Unmarshal(data []byte) error })
-	if !ok {
-		return nil, &kind, fmt.Errorf("%s cannot be decoded from protobuf", kind)
-	}
-	if err := message.Unmarshal(body); err != nil {
-		return nil, &kind, fmt.Errorf("decoding a %s: %w", kind.Kind, err)
-	}
-	return object, &kind, nil
+	return object, &kind.version, nil
 }
 
-// field returns the bytes of a message's field with this number; inner continues in the message that it contains. It
-// returns nil if the field is missing.
-func field(message []byte, number protowire.Number, inner ...protowire.Number) ([]byte, error) {
+// fieldValue returns the bytes of a message's field with this number; inner continues in the message that it contains. The
+// last one counts if there are several. It returns nil if the field is missing.
+func fieldValue(message []byte, number protowire.Number, inner ...protowire.Number) (value []byte, err error) {
 	for len(message) > 0 {
 		at, kind, n := protowire.ConsumeTag(message)
 		if n < 0 {
@@ -120,13 +177,12 @@ func field(message []byte, number protowire.Number, inner ...protowire.Number) (
 			return nil, protowire.ParseError(n)
 		}
 		if at == number && kind == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(message)
-			if len(inner) > 0 {
-				return field(value, inner[0], inner[1:]...)
-			}
-			return value, nil
+			value, _ = protowire.ConsumeBytes(message)
 		}
 		message = message[n:]
 	}
-	return nil, nil
+	if value == nil || len(inner) == 0 {
+		return value, nil
+	}
+	return fieldValue(value, inner[0], inner[1:]...)
 }

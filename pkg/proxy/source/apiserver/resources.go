@@ -2,10 +2,12 @@ package apiserver
 
 import (
 	"iter"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
@@ -20,6 +22,10 @@ type resource struct {
 	example runtime.Object
 	// fields and labels are selectors.
 	fields, labels string
+	// reads are the paths of all fields that set or this package reads, as in newMask. Others are not decoded from protobuf.
+	reads []string
+	// spare are objects whose memory may be used for others.
+	spare sync.Pool
 	// optional resources may be missing or forbidden: a proxy works without them.
 	optional bool
 
@@ -38,11 +44,22 @@ func resources(nodeName string) []*resource {
 	return []*resource{services(), endpointSlices(), nodes(nodeName), serviceCIDRs()}
 }
 
+// reads adds to the paths of fields those that are read of objects of all kinds.
+func reads(paths ...string) []string {
+	return append(paths, "metadata.namespace", "metadata.name", "metadata.uid", "metadata.resourceVersion", "metadata.creationTimestamp",
+		"metadata.deletionTimestamp", "metadata.annotations."+metav1.InitialEventsAnnotationKey)
+}
+
 func services() *resource {
 	name := func(n cache.ObjectName) cluster.ServiceName { return cluster.ServiceName(n) }
 	return &resource{
 		name: "services", version: corev1.SchemeGroupVersion, example: &corev1.Service{},
 		fields: fieldWithClusterIP, labels: "!" + cluster.LabelServiceProxyName,
+		reads: reads("spec.type", "spec.clusterIP", "spec.clusterIPs", "spec.externalIPs", "spec.loadBalancerSourceRanges",
+			"spec.ports.name", "spec.ports.protocol", "spec.ports.port", "spec.ports.nodePort",
+			"spec.internalTrafficPolicy", "spec.externalTrafficPolicy", "spec.healthCheckNodePort",
+			"spec.sessionAffinity", "spec.sessionAffinityConfig", "status.loadBalancer.ingress.ip", "status.loadBalancer.ingress.ipMode",
+			"metadata.labels."+cluster.LabelServiceProxyName),
 		set:       func(u *cluster.Update, object any) { u.SetService(object.(*corev1.Service)) },
 		remove:    func(u *cluster.Update, n cache.ObjectName) { u.DeleteService(name(n)) },
 		known:     func(u *cluster.Update) iter.Seq[cache.ObjectName] { return renamed(u.Services()) },
@@ -54,7 +71,11 @@ func endpointSlices() *resource {
 	name := func(n cache.ObjectName) cluster.SliceName { return cluster.SliceName(n) }
 	return &resource{
 		name: "endpointslices", version: discoveryv1.SchemeGroupVersion, example: &discoveryv1.EndpointSlice{},
-		labels:    "!" + corev1.IsHeadlessService,
+		labels: "!" + corev1.IsHeadlessService,
+		reads: reads("addressType", "ports.name", "ports.protocol", "ports.port",
+			"endpoints.addresses", "endpoints.conditions", "endpoints.nodeName", "endpoints.hints",
+			"metadata.labels."+corev1.IsHeadlessService, "metadata.labels."+discoveryv1.LabelServiceName,
+			"metadata.annotations."+corev1.EndpointsLastChangeTriggerTime),
 		set:       func(u *cluster.Update, object any) { u.SetEndpointSlice(object.(*discoveryv1.EndpointSlice)) },
 		remove:    func(u *cluster.Update, n cache.ObjectName) { u.DeleteEndpointSlice(name(n)) },
 		known:     func(u *cluster.Update) iter.Seq[cache.ObjectName] { return renamed(u.EndpointSlices()) },
@@ -70,6 +91,7 @@ func nodes(nodeName string) *resource {
 		name: "nodes", version: corev1.SchemeGroupVersion, example: &corev1.Node{},
 		fields:   "metadata.name=" + nodeName,
 		optional: true, // without it, only what depends on the Node is not served
+		reads:    reads("spec.podCIDRs", "spec.taints.key", "status.addresses", "metadata.labels."+corev1.LabelTopologyZone),
 		set: func(u *cluster.Update, object any) {
 			seen = true
 			u.SetNode(object.(*corev1.Node))
@@ -92,6 +114,7 @@ func serviceCIDRs() *resource {
 	return &resource{
 		name: "servicecidrs", version: networkingv1.SchemeGroupVersion, example: &networkingv1.ServiceCIDR{},
 		optional: true, // since Kubernetes 1.33
+		reads:    reads("spec.cidrs"),
 		set:      func(u *cluster.Update, object any) { u.SetServiceCIDR(object.(*networkingv1.ServiceCIDR)) },
 		remove:   func(u *cluster.Update, n cache.ObjectName) { u.DeleteServiceCIDR(n.Name) },
 		known: func(u *cluster.Update) iter.Seq[cache.ObjectName] {

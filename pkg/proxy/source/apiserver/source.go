@@ -19,8 +19,8 @@ import (
 type Options struct {
 	// TrustLists turns off the guard: every list is applied at once.
 	TrustLists bool
-	// OnDoubt is called for every list that the guard holds back. It must not block.
-	OnDoubt func(Doubt)
+	// OnHeld is called for every list whose removals the guard holds back. It must not block.
+	OnHeld func(Held)
 	// OnFailure is called when a resource can no longer be listed or watched, when the cause changes, and, with an empty
 	// cause, when it can be again. The causes are unreachable, untrusted, unauthorized, forbidden, missing, busy and
 	// failing. It must not block.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -60,9 +61,9 @@ type bench struct {
 	source  *Source
 	stop    func()
 
-	mu     sync.Mutex
-	log    []string
-	doubts []Doubt
+	mu   sync.Mutex
+	log  []string
+	held []Held
 }
 
 // patience is the limit for each wait.
@@ -79,10 +80,10 @@ func run(t *testing.T, api *fakeAPI, options Options) *bench {
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logger))
 	options.clock = b.clock
 	options.backoff = &wait.Backoff{Duration: time.Millisecond, Cap: 5 * time.Millisecond, Steps: 10, Factor: 2}
-	options.OnDoubt = func(d Doubt) {
+	options.OnHeld = func(h Held) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.doubts = append(b.doubts, d)
+		b.held = append(b.held, h)
 	}
 	s, err := New(api.config(), "n1", options)
 	if err != nil {
@@ -251,6 +252,45 @@ func TestSource(t *testing.T) {
 			b.until("no ServiceCIDRs", func() bool { return len(b.builder.Snapshot().ServiceCIDRs) == 0 })
 		})
 	}
+}
+
+// TestStreamBreaksOff requests another stream if one ends in the middle, and not a list, which would be a single response.
+func TestStreamBreaksOff(t *testing.T) {
+	api := newFakeAPI(t, func(f *fakeAPI) { f.breakOff = map[string]int{"services": 2, "endpointslices": 1} })
+	api.put(service("a"), slice("a", 1), service("b"), slice("b", 2))
+	run(t, api, Options{}).complete().want("a=1 b=2")
+	for request, want := range map[string]int{"stream services": 3, "stream endpointslices": 2, "list services": 0, "list endpointslices": 0} {
+		if got := api.count(request); got != want {
+			t.Errorf("%s: %d requests, want %d", request, got, want)
+		}
+	}
+}
+
+// TestStreamWithChanges receives changes before the bookmark at the end of a streamed list: also of objects that an earlier list
+// contained.
+func TestStreamWithChanges(t *testing.T) {
+	api := newFakeAPI(t)
+	api.put(service("a"), slice("a", 1), service("b"), slice("b", 2), service("c"), slice("c", 3))
+	b := run(t, api, Options{}).complete()
+	b.want("a=1 b=2 c=3")
+	b.relisted(func() {
+		api.set(func(f *fakeAPI) {
+			f.late = []change{
+				{resource: "services", kind: watch.Deleted, object: service("b")},
+				{resource: "services", kind: watch.Deleted, object: service("unknown")},
+				{resource: "services", kind: watch.Bookmark, object: &corev1.Service{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}},
+				{resource: "services", kind: watch.Added, object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}}, // of another kind
+				{resource: "services", kind: watch.Deleted, object: service("c")},
+				{resource: "services", kind: watch.Added, object: service("c")},
+				{resource: "endpointslices", kind: watch.Modified, object: slice("a", 5)},
+			}
+		})
+		api.restart()
+	})
+	b.want("a=5 c=3")
+	api.put(slice("c", 4)) // the watch goes on
+	b.want("a=5 c=4")
+	b.waitLog("Ignoring an event of a list", "*v1.Node instead of *v1.Service")
 }
 
 // TestSelectors checks the selectors and media types of the requests.

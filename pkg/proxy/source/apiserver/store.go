@@ -3,9 +3,11 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -25,11 +27,13 @@ type store struct {
 
 	mu    sync.Mutex
 	guard guard
+	// unlisted are the known objects that the list in progress has not contained so far.
+	unlisted map[cache.ObjectName]struct{}
 	// invalid are the objects with problems; their state is the resource version.
 	invalid logonce.Conditions[cache.ObjectName]
 }
 
-var _ cache.TransformingStore = (*store)(nil)
+var _ cache.ReflectorStore = (*store)(nil)
 
 func newStore(ctx context.Context, r *resource, b *cluster.Builder, options *Options) *store {
 	s := &store{
@@ -40,7 +44,7 @@ func newStore(ctx context.Context, r *resource, b *cluster.Builder, options *Opt
 		synced:   make(chan struct{}),
 	}
 	s.guard = guard{off: options.TrustLists || r.endpoints == nil, resource: r.name,
-		clock: options.clock, onDoubt: options.OnDoubt, expire: s.expire, logger: s.logger}
+		clock: options.clock, onHeld: options.OnHeld, expire: s.expire, logger: s.logger}
 	return s
 }
 
@@ -50,18 +54,25 @@ func (s *store) Add(object any) error { return s.take(object) }
 // Update implements cache.ReflectorStore.
 func (s *store) Update(object any) error { return s.take(object) }
 
-// Transformer implements cache.TransformingStore: the Reflector keeps the name instead of the object.
-func (s *store) Transformer() cache.TransformFunc {
-	return func(object any) (any, error) {
-		if listed, ok := object.(listed); ok {
-			return listed, nil
-		}
-		name, err := nameOf(object)
-		if err != nil {
-			return nil, err
-		}
-		return listed(name), s.take(object)
+// takeListed takes an event of a streamed list. Changes may be among them, because the server waits for its cache to be
+// recent enough.
+func (s *store) takeListed(event watch.Event) error {
+	if got, want := reflect.TypeOf(event.Object), reflect.TypeOf(s.example); got != want {
+		return fmt.Errorf("the API server sent %v instead of %v", got, want)
 	}
+	switch event.Type {
+	case watch.Added, watch.Modified:
+		return s.take(event.Object)
+	case watch.Deleted:
+		name, err := nameOf(event.Object)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.unlisted[name] = struct{}{}
+	}
+	return nil // nothing else is of interest before the list ends
 }
 
 // take passes an object to the Builder, and logs the problems that it reports.
@@ -76,6 +87,7 @@ func (s *store) take(object any) error {
 		return nil
 	}
 	s.guard.exists(name)
+	delete(s.unlisted, name)
 	problems := s.builder.Update(func(u *cluster.Update) { s.set(u, object) })
 	if problems == nil {
 		s.invalid.Ended(name)
@@ -110,6 +122,7 @@ func (s *store) drop(names []cache.ObjectName) {
 	}
 	for _, name := range names {
 		s.invalid.Ended(name)
+		delete(s.unlisted, name)
 	}
 	// Deletions cause no Problems.
 	_ = s.builder.Update(func(u *cluster.Update) {
@@ -119,44 +132,35 @@ func (s *store) drop(names []cache.ObjectName) {
 	})
 }
 
-// Replace implements cache.ReflectorStore. It is called with the names of all objects, which have already been
-// applied, and deletes all other objects, unless the guard holds them back.
-func (s *store) Replace(items []any, _ string) error {
+// Replace implements cache.ReflectorStore. It is called at the end of a list, whose objects have already been applied, and
+// deletes all other objects, unless the guard holds them back.
+func (s *store) Replace([]any, string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped() {
 		return nil
 	}
-	there := make(map[cache.ObjectName]bool, len(items))
-	for _, item := range items {
-		name, ok := item.(listed)
-		if !ok {
-			return fmt.Errorf("unexpected item %T in a list", item)
-		}
-		there[cache.ObjectName(name)] = true
-	}
 	var missing []lost
 	_ = s.builder.Update(func(u *cluster.Update) {
-		for name := range s.known(u) {
-			if !there[name] {
-				l := lost{name: name}
-				if s.endpoints != nil {
-					l.endpoints = s.endpoints(u, name)
-				}
-				missing = append(missing, l)
+		for name := range s.unlisted {
+			l := lost{name: name}
+			if s.endpoints != nil {
+				l.endpoints = s.endpoints(u, name)
 			}
+			missing = append(missing, l)
 		}
 	})
-	s.drop(s.guard.judge(missing))
+	s.unlisted = nil
+	s.drop(s.guard.filter(missing))
 	s.markSynced()
 	return nil
 }
 
-// expire deletes the objects that a doubt held back.
-func (s *store) expire(d *doubt) {
+// expire deletes the objects whose removal was held back.
+func (s *store) expire(r *removals) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drop(s.guard.release(d))
+	s.drop(s.guard.release(r))
 }
 
 // listBegins is called before each list request.
@@ -164,6 +168,12 @@ func (s *store) listBegins() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.guard.known = s.builder.Endpoints()
+	s.unlisted = map[cache.ObjectName]struct{}{}
+	_ = s.builder.Update(func(u *cluster.Update) {
+		for name := range s.known(u) {
+			s.unlisted[name] = struct{}{}
+		}
+	})
 }
 
 // markSynced closes synced.

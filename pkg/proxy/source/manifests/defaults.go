@@ -1,6 +1,8 @@
 package manifests
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,9 +56,4 @@ func defaultServiceSpec(spec *corev1.ServiceSpec) {
 }
 
 // setDefault sets a field that has its type's zero value.
-func setDefault[T comparable](field *T, value T) {
-	var unset T
-	if *field == unset {
-		*field = value
-	}
-}
+func setDefault[T comparable](field *T, value T) { *field = cmp.Or(*field, value) }

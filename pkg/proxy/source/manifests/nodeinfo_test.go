@@ -1,4 +1,4 @@
-//nolint:staticcheck // what this file is about is a deprecated field
+//nolint:staticcheck // the field is deprecated
 package manifests
 
 import (
@@ -8,10 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestKubeProxyVersion proves the three behaviours of the gate DisableNodeKubeProxyVersion: left unset, cleared, and
-// equal to kubeletVersion.
+// TestKubeProxyVersion checks the field with the feature gate DisableNodeKubeProxyVersion, and without it.
 //
-//nolint:staticcheck // deprecated is what the field is here for
+//nolint:staticcheck // the field is deprecated
 func TestKubeProxyVersion(t *testing.T) {
 	for _, test := range []struct {
 		name            string
@@ -33,13 +32,13 @@ func TestKubeProxyVersion(t *testing.T) {
 	}
 }
 
-// TestMachineNodeHasNoProxyVersion proves that the Node that is made here obeys, whatever the gate says: it has no kubelet.
+// TestMachineNodeHasNoProxyVersion checks that the Node made from the machine has no version in either case: it has no kubelet.
 //
-//nolint:staticcheck // the same
+//nolint:staticcheck // the field is deprecated
 func TestMachineNodeHasNoProxyVersion(t *testing.T) {
 	for _, report := range []bool{false, true} {
-		s := New(t.TempDir(), "n", WithNodeKubeProxyVersion(report),
-			WithMachine(func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil }))
+		s := New(t.TempDir(), "n", Options{KubeProxyVersion: report,
+			Addrs: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil }})
 		if err := s.makeNode(); err != nil {
 			t.Fatal(err)
 		}

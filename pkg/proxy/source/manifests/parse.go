@@ -19,7 +19,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
-// errEmpty is the fault of a file without any content, not even a comment.
+// errEmpty is the error of a file without any content, not even a comment.
 var errEmpty = errors.New("the file is empty; to remove its earlier objects, remove the file or write a comment into it")
 
 // File is the content of a file.
@@ -29,7 +29,7 @@ type File struct {
 	Objects []runtime.Object
 	// Ignored are objects of other kinds.
 	Ignored []IgnoredObject
-	// Err joins up to ten errors in the file, each a *Fault; nil if there are none.
+	// Err joins up to ten errors in the file, each an *Error; nil if there are none.
 	Err error
 }
 
@@ -51,7 +51,7 @@ func (o IgnoredObject) MarshalText() ([]byte, error) { return []byte(o.String())
 // are left out; all others are returned.
 func Parse(name string, data []byte) File {
 	if len(bytes.TrimSpace(data)) == 0 {
-		return File{Err: &Fault{File: name, Line: 1, Err: errEmpty}}
+		return File{Err: &Error{File: name, Line: 1, Err: errEmpty}}
 	}
 	docs, errs := yamldoc.Split(name, data)
 	p := &parser{seen: map[key]int{}, errs: errs}
@@ -62,11 +62,11 @@ func Parse(name string, data []byte) File {
 			p.value("", asJSON, metav1.TypeMeta{})
 		}
 	}
-	faults := make([]*Fault, len(p.errs))
+	located := make([]*Error, len(p.errs))
 	for i, e := range p.errs {
-		faults[i] = &Fault{File: name, Line: e.Line, Err: e.Err}
+		located[i] = &Error{File: name, Line: e.Line, Err: e.Err}
 	}
-	return File{Objects: p.objects, Ignored: p.ignored, Err: join(faults)}
+	return File{Objects: p.objects, Ignored: p.ignored, Err: join(located)}
 }
 
 // Apply applies objects that Parse returned to a Builder.

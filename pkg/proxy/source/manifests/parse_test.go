@@ -38,7 +38,7 @@ endpoints:
 - addresses: [10.1.0.1]
 `
 
-// TestParseKinds reads every kind in every form there is.
+// TestParseKinds reads every kind in every form.
 func TestParseKinds(t *testing.T) {
 	node := "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n"
 	cidr := "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\nspec: {cidrs: [10.0.0.0/16]}\n"
@@ -82,7 +82,7 @@ func TestParseKinds(t *testing.T) {
 	}
 }
 
-// TestParseDefaults compares what is filled in with what the API server fills in.
+// TestParseDefaults checks that missing fields get the defaults of the API server.
 func TestParseDefaults(t *testing.T) {
 	objects, err := parseAll("a.yaml", []byte(goodService+"  externalIPs: [192.0.2.1]\n---\n"+goodSlice))
 	if err != nil {
@@ -121,31 +121,31 @@ func TestParseDefaults(t *testing.T) {
 	}
 }
 
-// parseAll parses a file of which everything should be good.
+// parseAll parses a file whose objects are all used.
 func parseAll(name string, data []byte) ([]runtime.Object, error) {
 	file := Parse(name, data)
 	return file.Objects, file.Err
 }
 
-// TestParseSetsAside proves that one bad object leaves the file's others good, that objects of other kinds are ignored
-// with their line, and that an old version of a kind that is served is an error.
-func TestParseSetsAside(t *testing.T) {
+// TestParseInvalidObject checks that the other objects of a file with an invalid one are used, and that objects of other kinds
+// are ignored with their line.
+func TestParseInvalidObject(t *testing.T) {
 	bad := strings.Replace(goodService, "10.0.0.1", "10.0.0.256", 1)
 	deployment := "apiVersion: apps/v1\nkind: Deployment\nspec: {replicas: 1}\n"
 	knative := "apiVersion: serving.knative.dev/v1\nkind: Service\nspec: {template: {}}\n"
 	file := Parse("a.yaml", []byte(bad+"---\n"+goodSlice+"---\nkind: [\n---\n"+deployment+"---\n"+knative+
 		"---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod}\n- {apiVersion: v1, kind: Node, metadata: {name: n1}}\n- {apiVersion: v1, kind: Node, metadata: {name: n2, x: 1}}\n"))
-	var objects, passed []string
+	var objects, ignored []string
 	for _, object := range file.Objects {
 		objects = append(objects, describe(object))
 	}
 	for _, o := range file.Ignored {
-		passed = append(passed, o.String())
+		ignored = append(ignored, o.String())
 	}
 	if diff := cmp.Diff([]string{"EndpointSlice default/web-1", "Node n1"}, objects); diff != "" {
 		t.Errorf("objects (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"Deployment (apps/v1) in line 25", "Service (serving.knative.dev/v1) in line 29", "Pod (v1) in line 35"}, passed); diff != "" {
+	if diff := cmp.Diff([]string{"Deployment (apps/v1) in line 25", "Service (serving.knative.dev/v1) in line 29", "Pod (v1) in line 35"}, ignored); diff != "" {
 		t.Errorf("ignored (-want +got):\n%s", diff)
 	}
 	want := []string{"a.yaml:6: Service default/web: spec.clusterIP", "a.yaml:22: not YAML", `a.yaml:37: unknown field "metadata.x"`}
@@ -160,11 +160,11 @@ func TestParseSetsAside(t *testing.T) {
 	}
 }
 
-// faultTest is a file and the first line of the error that it must give, after the file's name.
-type faultTest struct{ name, data, want string }
+// errorTest is a file and the beginning of its error, after the file's name.
+type errorTest struct{ name, data, want string }
 
-// checkFaults wants one fault of each file, named with the line that it is in.
-func checkFaults(t *testing.T, tests []faultTest) {
+// checkErrors checks that each file has one error, with its line.
+func checkErrors(t *testing.T, tests []errorTest) {
 	t.Helper()
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -176,17 +176,17 @@ func checkFaults(t *testing.T, tests []faultTest) {
 				t.Errorf("error\n%v\nwant\n%s", err, want)
 			}
 			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("one fault is told in several lines:\n%v", err)
+				t.Errorf("the error has several lines:\n%v", err)
 			}
 		})
 	}
 }
 
-// TestParseFaultsOfFiles is about what cannot be read as objects.
-func TestParseFaultsOfFiles(t *testing.T) {
+// TestParseErrorsInFiles checks errors of files that contain no objects.
+func TestParseErrorsInFiles(t *testing.T) {
 	with := func(old, other string) string { return strings.Replace(goodService, old, other, 1) }
 	slice := func(old, other string) string { return strings.Replace(goodSlice, old, other, 1) }
-	checkFaults(t, []faultTest{
+	checkErrors(t, []errorTest{
 		{"empty", "", "1: the file is empty"},
 		{"white space", "\n \n", "1: the file is empty"},
 		{"syntax", with("spec:", "spec: :"), "5: not YAML: mapping values"},
@@ -212,10 +212,10 @@ func TestParseFaultsOfFiles(t *testing.T) {
 	})
 }
 
-// TestParseFaultsOfServices is about names, and about Services.
-func TestParseFaultsOfServices(t *testing.T) {
+// TestParseErrorsInServices checks errors in names and in Services.
+func TestParseErrorsInServices(t *testing.T) {
 	with := func(old, other string) string { return strings.Replace(goodService, old, other, 1) }
-	checkFaults(t, []faultTest{
+	checkErrors(t, []errorTest{
 		{"no name", with("name: web", "labels: {}"), "3: Service default/: metadata.name: a name is required"},
 		{"name", with("web", "Web"), `4: Service default/Web: metadata.name: "Web": a lowercase RFC 1123 label`},
 		{"namespace", with("name: web", "name: web\n  namespace: a/b"), `5: Service a/b/web: metadata.namespace: "a/b"`},
@@ -247,10 +247,10 @@ func TestParseFaultsOfServices(t *testing.T) {
 	})
 }
 
-// TestParseFaultsOfSlices is about EndpointSlices.
-func TestParseFaultsOfSlices(t *testing.T) {
+// TestParseErrorsInSlices checks errors in EndpointSlices.
+func TestParseErrorsInSlices(t *testing.T) {
 	slice := func(old, other string) string { return strings.Replace(goodSlice, old, other, 1) }
-	checkFaults(t, []faultTest{
+	checkErrors(t, []errorTest{
 		{"slice of no Service", slice("kubernetes.io/service-name", "app"), "5: EndpointSlice default/web-1: metadata.labels: it belongs to no Service"},
 		{"address type", slice("addressType: IPv4", "addressType: ipv4"), `7: EndpointSlice default/web-1: addressType: "ipv4" is not one of IPv4, IPv6 and FQDN`},
 		{"no address type", slice("addressType: IPv4\n", ""), `1: EndpointSlice default/web-1: addressType: "" is not one of IPv4, IPv6 and FQDN`},
@@ -262,9 +262,9 @@ func TestParseFaultsOfSlices(t *testing.T) {
 	})
 }
 
-// TestParseFaultsOfOthers is about Nodes and ServiceCIDRs.
-func TestParseFaultsOfOthers(t *testing.T) {
-	checkFaults(t, []faultTest{
+// TestParseErrorsInOthers checks errors in Nodes and ServiceCIDRs.
+func TestParseErrorsInOthers(t *testing.T) {
+	checkErrors(t, []errorTest{
 		{"pod CIDR", "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec:\n  podCIDRs: [10.0.0.0/33]\n", `5: Node a: spec.podCIDRs[0]: "10.0.0.0/33" is not a CIDR`},
 		{"node address", "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nstatus:\n  addresses:\n  - {type: Hostname, address: a}\n  - {type: InternalIP, address: b}\n",
 			`7: Node a: status.addresses[1].address: "b" is not an IP address`},
@@ -272,9 +272,9 @@ func TestParseFaultsOfOthers(t *testing.T) {
 	})
 }
 
-// TestParseFaultsJSON is about the lines of JSON files.
-func TestParseFaultsJSON(t *testing.T) {
-	tests := []faultTest{
+// TestParseErrorsInJSON checks the lines of errors in JSON files.
+func TestParseErrorsInJSON(t *testing.T) {
+	tests := []errorTest{
 		{"syntax", "{\n\"kind\": \"Node\",\n}", "3: not JSON: invalid character '}'"},
 		{"cut off", "{\n\"kind\": \"Node\"\n", "3: not JSON: unexpected EOF"},
 		{"type", "{\"apiVersion\": \"v1\",\n\t\"kind\": \"Node\",\n\t\"metadata\": {\n\t\t\"name\": 5}}", "4: metadata.name: number, expected a string"},
@@ -292,16 +292,16 @@ func TestParseFaultsJSON(t *testing.T) {
 	}
 }
 
-// TestParseManyFaults wants faults told in the order of lines, and not thousands of them.
-func TestParseManyFaults(t *testing.T) {
+// TestParseManyErrors checks that errors are in the order of lines, and limited.
+func TestParseManyErrors(t *testing.T) {
 	data := goodService + "---\nkind: [\n" + strings.Repeat("---\nmetadata: {}\n", 20) + "---\nkind: {\n"
 	_, err := parseAll("a.yaml", []byte(data))
 	if err == nil {
 		t.Fatal("no error")
 	}
 	lines := strings.Split(err.Error(), "\n")
-	if len(lines) != maxFaults+1 || !strings.HasPrefix(lines[0], "a.yaml:10: ") || !strings.HasPrefix(lines[1], "a.yaml:12: ") || lines[10] != "a.yaml: 12 more faults" {
-		t.Errorf("faults:\n%v", err)
+	if len(lines) != maxErrors+1 || !strings.HasPrefix(lines[0], "a.yaml:10: ") || !strings.HasPrefix(lines[1], "a.yaml:12: ") || lines[10] != "a.yaml: 12 more errors" {
+		t.Errorf("errors:\n%v", err)
 	}
 }
 
@@ -328,8 +328,7 @@ func TestParseLarge(t *testing.T) {
 	}
 }
 
-// FuzzParse wants objects or faults with a line of the file, whatever is in it, and objects that the builder can
-// use in full.
+// FuzzParse checks that Parse returns errors with a line, or objects without problems for the Builder.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{goodService, goodSlice, "--- {a: &a [*a]}\n", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Node, metadata: {name: a}}]\n",
 		"? a\n: b\n", "a: !!binary x\n", "<<: {kind: Node}\n", "{\"kind\":\"ServiceList\",\"items\":[{}]}"} {
@@ -350,14 +349,14 @@ func FuzzParse(f *testing.F) {
 		}
 		b := cluster.NewBuilder("n")
 		if err := b.Update(func(u *cluster.Update) { Apply(u, objects) }); err != nil {
-			t.Errorf("the builder cannot use what Parse found good: %v", err)
+			t.Errorf("the Builder reports problems with valid objects: %v", err)
 		}
 	})
 }
 
-// TestExamples holds the reader to files that people start from.
+// TestExamples parses typical files.
 func TestExamples(t *testing.T) {
-	files, err := filepath.Glob("testdata/*")
+	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no examples: %v", err)
 	}

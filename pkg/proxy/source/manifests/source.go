@@ -33,12 +33,10 @@ const (
 // Source reads and watches a directory of manifests. It is a source.Source.
 type Source struct {
 	nodeName string
-	machine  func() ([]netip.Addr, error)
-	// proxyVersion is true if the feature gate DisableNodeKubeProxyVersion is off.
-	proxyVersion bool
-	folder       folder
-	resync       time.Duration
-	complete     chan struct{}
+	options  Options
+	folder   folder
+	resync   time.Duration
+	complete chan struct{}
 
 	// applied are the objects that the Builder has, machineNode the Node that is made from the machine if no file contains
 	// it.
@@ -48,29 +46,25 @@ type Source struct {
 	invalid, failing logonce.Conditions[string]
 }
 
-// Option configures a Source.
-type Option func(*Source)
-
-// WithMachine sets the function that returns the addresses of the Node that is made from the machine if no file contains
-// it: global unicast addresses, the primary one first. Without this option that Node has no addresses.
-func WithMachine(addrs func() ([]netip.Addr, error)) Option {
-	return func(s *Source) { s.machine = addrs }
-}
-
-// WithNodeKubeProxyVersion sets whether the Node that is made from the machine has a nodeInfo.kubeProxyVersion, which it has
-// if the feature gate DisableNodeKubeProxyVersion is off. Without this option it has none.
-func WithNodeKubeProxyVersion(report bool) Option {
-	return func(s *Source) { s.proxyVersion = report }
+// Options configure the Node that is made from the machine if no file contains it.
+type Options struct {
+	// Addrs returns the addresses of that Node: global unicast addresses, the primary one first. It has none if Addrs is nil.
+	Addrs func() ([]netip.Addr, error)
+	// KubeProxyVersion sets its nodeInfo.kubeProxyVersion: the feature gate DisableNodeKubeProxyVersion is off.
+	KubeProxyVersion bool
 }
 
 // New returns a source of the files in dir for the node of that name.
-func New(dir, nodeName string, options ...Option) *Source {
+func New(dir, nodeName string, options Options) *Source {
 	if absolute, err := filepath.Abs(dir); err == nil {
 		dir = absolute
 	}
-	s := &Source{
+	if options.Addrs == nil {
+		options.Addrs = func() ([]netip.Addr, error) { return nil, nil }
+	}
+	return &Source{
 		nodeName: nodeName,
-		machine:  func() ([]netip.Addr, error) { return nil, nil },
+		options:  options,
 		folder:   folder{dir: dir, files: map[string]*file{}},
 		resync:   resyncPeriod,
 		complete: make(chan struct{}),
@@ -78,10 +72,6 @@ func New(dir, nodeName string, options ...Option) *Source {
 		invalid:  logonce.Conditions[string]{Again: logonce.Reminder},
 		failing:  logonce.Conditions[string]{Again: logonce.Reminder},
 	}
-	for _, option := range options {
-		option(s)
-	}
-	return s
 }
 
 // Complete returns a channel that is closed when every file has been read once.
@@ -170,7 +160,7 @@ func (s *Source) sync(ctx context.Context, b *cluster.Builder, touched map[strin
 
 // makeNode makes the Node from the machine, again if the machine's addresses have changed.
 func (s *Source) makeNode() error {
-	addrs, err := s.machine()
+	addrs, err := s.options.Addrs()
 	if err != nil {
 		err = fmt.Errorf("find the machine's addresses, because no file has a Node named %q: %w", s.nodeName, err)
 		if s.machineNode != nil {
@@ -186,7 +176,7 @@ func (s *Source) makeNode() error {
 			ObjectMeta: metav1.ObjectMeta{Name: s.nodeName, Labels: map[string]string{corev1.LabelHostname: s.nodeName}},
 			Status:     corev1.NodeStatus{Addresses: addresses},
 		}
-		setKubeProxyVersion(s.machineNode, s.proxyVersion)
+		setKubeProxyVersion(s.machineNode, s.options.KubeProxyVersion)
 	}
 	return err
 }

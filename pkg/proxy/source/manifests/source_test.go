@@ -33,10 +33,12 @@ type bench struct {
 	log []string
 }
 
-// patience bounds waiting for what must happen; nothing waits that long when it does.
+// patience limits how long a failing test waits.
 const patience = 20 * time.Second
 
-func run(t *testing.T, dir string, options ...Option) *bench {
+func run(t *testing.T, dir string) *bench { return runWith(t, dir, Options{}) }
+
+func runWith(t *testing.T, dir string, options Options) *bench {
 	b := &bench{T: t, dir: dir, builder: cluster.NewBuilder("n1")}
 	logger := funcr.New(func(_, args string) {
 		b.mu.Lock()
@@ -44,7 +46,7 @@ func run(t *testing.T, dir string, options ...Option) *bench {
 		b.log = append(b.log, args)
 	}, funcr.Options{})
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logger))
-	s := New(dir, "n1", options...)
+	s := New(dir, "n1", options)
 	s.resync = time.Hour // only events may make the tests pass
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, b.builder) }()
@@ -102,7 +104,7 @@ func (b *bench) until(what string, met func() bool) {
 	b.Helper()
 	for deadline := time.Now().Add(patience); !met(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.Fatalf("%s never came; the Services are %q, the log is\n%s", what, b.names(), strings.Join(b.logged(), "\n"))
+			b.Fatalf("timed out waiting for %s; the Services are %q, the log is\n%s", what, b.names(), strings.Join(b.logged(), "\n"))
 		}
 	}
 }
@@ -113,8 +115,8 @@ func (b *bench) logged() []string {
 	return slices.Clone(b.log)
 }
 
-// says waits until the log has a line with all of the parts.
-func (b *bench) says(parts ...string) {
+// waitLog waits until the log has a line with all of the parts.
+func (b *bench) waitLog(parts ...string) {
 	b.Helper()
 	b.until(fmt.Sprintf("a log line with %q", parts), func() bool {
 		return slices.ContainsFunc(b.logged(), func(line string) bool {
@@ -197,16 +199,16 @@ func TestBadFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := run(t, dir)
-	b.says("bad.yaml:1: not YAML", "Manifest has errors")
+	b.waitLog("bad.yaml:1: not YAML", "Manifest has errors")
 	b.write("good.yaml", service("a", 1))
 	b.want("a=1")
 	b.write("good.yaml", service("a", 2)+"unknown: field\n")
-	b.says("good.yaml:22: unknown field", "Manifest has errors")
+	b.waitLog("good.yaml:22: unknown field", "Manifest has errors")
 	b.write("bad.yaml", service("b", 1))
 	b.want("a=1 b=1")
-	b.says("Manifest is valid again", "bad.yaml")
+	b.waitLog("Manifest is valid again", "bad.yaml")
 	b.write("good.yaml", "")
-	b.says("good.yaml:1: the file is empty")
+	b.waitLog("good.yaml:1: the file is empty")
 	if err := os.Remove(filepath.Join(dir, "good.yaml")); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +221,7 @@ func TestBadFile(t *testing.T) {
 	if err := os.Symlink("nowhere", bad); err != nil {
 		t.Fatal(err)
 	}
-	b.says("bad.yaml", "dangling link")
+	b.waitLog("bad.yaml", "dangling link")
 	if err := os.Mkdir(filepath.Join(dir, "nowhere"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -235,18 +237,18 @@ func TestBadObject(t *testing.T) {
 	b.want("a=1 b=1 c=1")
 	badB := strings.Replace(service("b", 3), "port: 80\n", "port: 99999\n", 1)
 	b.write("all.yaml", service("a", 2)+"---\n"+strings.Split(badB, "---\n")[0])
-	b.says("all.yaml:30: Service default/b: spec.ports[0].port: 99999", "Manifest has errors")
+	b.waitLog("all.yaml:30: Service default/b: spec.ports[0].port: 99999", "Manifest has errors")
 	b.want("a=2 b=1 c=1")
 	b.write("all.yaml", service("a", 2)+"---\napiVersion: apps/v1\nkind: Deployment\n")
 	b.want("a=2")
-	b.says("Ignoring objects in a manifest", "all.yaml", "Deployment (apps/v1) in line")
+	b.waitLog("Ignoring objects in a manifest", "all.yaml", "Deployment (apps/v1) in line")
 }
 
 // TestBadFileOnce checks that an error is logged once, not with every event.
 func TestBadFileOnce(t *testing.T) {
 	b := run(t, t.TempDir())
 	b.write("bad.yaml", "nonsense: [")
-	b.says("Manifest has errors")
+	b.waitLog("Manifest has errors")
 	for i := range 5 {
 		b.write("good.yaml", service("a", i+1))
 		b.want(fmt.Sprintf("a=%d", i+1))
@@ -269,7 +271,7 @@ func TestSameObject(t *testing.T) {
 	b.want("web=2")
 	b.write("a.yaml", service("web", 1))
 	b.want("web=1")
-	b.says("b.yaml: Service default/web is ignored, because a.yaml contains it too")
+	b.waitLog("b.yaml: Service default/web is ignored, because a.yaml contains it too")
 	if err := os.Remove(filepath.Join(b.dir, "a.yaml")); err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +329,7 @@ func TestFolderReplaced(t *testing.T) {
 	b.write("a.yaml", service("a", 3))
 	b.want("a=3")
 	do(os.Remove(link))
-	b.says("keeping the objects that it contained")
+	b.waitLog("keeping the objects that it contained")
 	do(os.Symlink("v1", link))
 	b.want("a=1")
 	t.Log("moved away and back, it is the same directory")
@@ -343,7 +345,9 @@ func TestFolderReplaced(t *testing.T) {
 	do(os.RemoveAll(link))
 	do(os.Symlink("v1", link))
 	b.until("the first directory's file", func() bool { return b.names() == "a=1" })
-	do(os.RemoveAll(filepath.Join(top, "v1")))
+	do(os.Remove(filepath.Join(top, "v1", "a.yaml")))
+	b.until("an empty directory", func() bool { return b.names() == "" })
+	do(os.Remove(filepath.Join(top, "v1")))
 	do(os.Mkdir(filepath.Join(top, "v1"), 0o755))
 	b.write("a.yaml", service("a", 5))
 	b.until("the new directory's file", func() bool { return b.names() == "a=5" })
@@ -358,13 +362,13 @@ func TestNode(t *testing.T) {
 		defer mu.Unlock()
 		return []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}, failure
 	}
-	failure = errors.New("out of luck")
-	b := run(t, t.TempDir(), WithMachine(machine))
+	failure = errors.New("no netlink")
+	b := runWith(t, t.TempDir(), Options{Addrs: machine})
 	addresses := func(want string) {
 		t.Helper()
 		b.until("the node's addresses "+want, func() bool { return fmt.Sprint(b.builder.Snapshot().Node.Addresses) == want })
 	}
-	b.says("find the machine's addresses", "out of luck")
+	b.waitLog("find the machine's addresses", "no netlink")
 	mu.Lock()
 	failure = nil
 	mu.Unlock()
@@ -389,7 +393,7 @@ func TestNoFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{filepath.Join(dir, "none"): "no such file or directory; create it", file: "is a file; use the directory"} {
-		err := New(path, "n1").Run(context.Background(), cluster.NewBuilder("n1"))
+		err := New(path, "n1", Options{}).Run(context.Background(), cluster.NewBuilder("n1"))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Run(%s) gave the error %v, want %q", path, err, want)
 		}
@@ -409,8 +413,8 @@ func TestStrangeFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := run(t, dir)
-	b.says("pipe.yaml is not a regular file")
-	b.says("large.yaml has 268435457 bytes")
+	b.waitLog("pipe.yaml is not a regular file")
+	b.waitLog("large.yaml has 268435457 bytes")
 	b.write("a.yaml", service("a", 1))
 	b.want("a=1")
 }

@@ -16,8 +16,9 @@ import (
 type watch struct {
 	dir     string
 	watcher *fsnotify.Watcher // nil if the system has no events
-	// watched is the directory that is watched. dir may be a link that leads to another one later.
+	// watched is the directory that is watched, and target its path: dir may be a link to it.
 	watched os.FileInfo
+	target  string
 	failing logonce.Condition
 }
 
@@ -59,10 +60,11 @@ func (w *watch) errors() <-chan error {
 
 // concerns reports whether an event is about the directory or a file in it.
 func (w *watch) concerns(event fsnotify.Event) bool {
-	if event.Name == w.dir && event.Op&(fsnotify.Remove|fsnotify.Rename|fsnotify.Create) != 0 {
+	itself := event.Name == w.dir || event.Name == w.target
+	if itself && event.Op&(fsnotify.Remove|fsnotify.Rename|fsnotify.Create) != 0 {
 		w.watched = nil
 	}
-	return event.Name == w.dir || filepath.Dir(event.Name) == w.dir
+	return itself || filepath.Dir(event.Name) == w.target
 }
 
 // follow watches the directory that dir leads to now. It returns false if that should be tried again soon: the directory
@@ -71,7 +73,11 @@ func (w *watch) follow(ctx context.Context) bool {
 	if w.watcher == nil {
 		return true
 	}
-	now, err := os.Stat(w.dir)
+	target, err := filepath.EvalSymlinks(w.dir)
+	var now os.FileInfo
+	if err == nil {
+		now, err = os.Stat(target)
+	}
 	if err != nil {
 		w.watched = nil
 		return false
@@ -79,8 +85,10 @@ func (w *watch) follow(ctx context.Context) bool {
 	if w.watched != nil && os.SameFile(now, w.watched) {
 		return true
 	}
-	_ = w.watcher.Remove(w.dir) // the previous directory of this name; fails if there is none
-	if err := w.watcher.Add(w.dir); err != nil {
+	_ = w.watcher.Remove(w.target) // fails if there is none
+	// Under the path of a link, fsnotify would not report that the directory was removed if it watches the link's parent.
+	w.target = target
+	if err := w.watcher.Add(target); err != nil {
 		if w.failing.Changed(err.Error()) {
 			klog.FromContext(ctx).Error(err, "Failed to watch the directory of manifests; reading it periodically", "directory", w.dir, "period", settle)
 		}

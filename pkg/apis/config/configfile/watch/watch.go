@@ -46,45 +46,41 @@ type Config struct {
 	// Differs reads the file and reports whether it differs from the effective configuration. The error is the reason
 	// if the file is invalid.
 	Differs func() (bool, error)
-	// Settle replaces settleTime in tests, unless 0.
-	Settle time.Duration
 }
 
 // File is a watched file.
 type File struct {
 	Config
+	settle time.Duration // settleTime, or less in tests
 	// seen is the last state that was evaluated.
 	seen state
 }
 
 // New returns a File. Call it right after the file was read: later changes are detected.
 func New(config Config) *File {
-	if config.Settle == 0 {
-		config.Settle = settleTime
-	}
-	return &File{Config: config, seen: stateOf(config.Path)}
+	return &File{Config: config, settle: settleTime, seen: stateOf(config.Path)}
 }
 
 // Run watches the file until ctx ends, and then returns nil, or until the file was changed in place, and then returns
 // ErrChanged. It calls changed for each new content that does not end the process.
 func (f *File) Run(ctx context.Context, changed func(Change)) error {
-	signs := subscribe(klog.FromContext(ctx), f.Path)
-	defer signs.close()
+	watched := watchDirectories(klog.FromContext(ctx), f.Path)
+	defer watched.close()
 	poll := time.NewTicker(pollPeriod)
 	defer poll.Stop()
-	look := time.NewTimer(0) // the file may have changed before the watch began
-	defer look.Stop()
+	read := time.NewTimer(0) // the file may have changed before the watch began
+	defer read.Stop()
 	first, pending := true, true
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-look.C:
+		case <-read.C:
 			pending = false
-			signs.add(placeOf(f.Path)) // before the file is read, so that a later change is not missed
+			watched.add(placeOf(f.Path)) // before the file is read, so that a later change is not missed
 			now := stateOf(f.Path)
 			if first || now.content != f.seen.content {
-				change, end := f.judge(ctx, now)
+				change, end := f.evaluate(ctx, now)
 				if end {
 					return ErrChanged
 				}
@@ -95,20 +91,20 @@ func (f *File) Run(ctx context.Context, changed func(Change)) error {
 			}
 			f.seen = now.orPlaceOf(f.seen)
 			continue
-		case <-signs.events():
-		case err := <-signs.errors():
+		case <-watched.events():
+		case err := <-watched.errors():
 			klog.FromContext(ctx).Error(err, "Events of the configuration file were lost; reading it again", "file", f.Path)
 		case <-poll.C:
 		}
 		if !pending {
-			look.Reset(f.Settle)
+			read.Reset(f.settle)
 			pending = true
 		}
 	}
 }
 
-// judge reads a new content, and reports whether it ends the process.
-func (f *File) judge(ctx context.Context, now state) (change Change, end bool) {
+// evaluate reads the file, whose state is new, and reports whether that ends the process.
+func (f *File) evaluate(ctx context.Context, now state) (change Change, end bool) {
 	logger := klog.FromContext(ctx)
 	differs, err := f.Differs()
 	switch {
@@ -119,7 +115,7 @@ func (f *File) judge(ctx context.Context, now state) (change Change, end bool) {
 	case differs:
 		logger.Info("The configuration file was swapped, as a ConfigMap is, and differs from the configuration in force; restart the pod to use it", "file", f.Path)
 	default:
-		logger.V(2).Info("The configuration file means the same as the configuration in force", "file", f.Path)
+		logger.V(2).Info("The configuration file was changed, but not the configuration", "file", f.Path)
 	}
 	return Change{Differs: differs || err != nil, Err: err}, false
 }
@@ -178,60 +174,60 @@ func (p place) swapped(before place) bool {
 	return p.directory != before.directory || p.link && p.file != before.file
 }
 
-// signs are events in the relevant directories: that of the path, which contains a ConfigMap's link, and that of the
-// file. If the kernel sends no events, only polling remains.
-type signs struct {
+// directories watches the relevant directories: that of the path, which contains a ConfigMap's link, and that of the file. If
+// the kernel sends no events, only polling remains.
+type directories struct {
 	watcher *fsnotify.Watcher // nil if the kernel sends no events
 	logger  klog.Logger
 	failing logonce.Conditions[string] // by directory
 }
 
-func subscribe(logger klog.Logger, path string) *signs {
-	s := &signs{logger: logger, failing: logonce.Conditions[string]{Again: logonce.Reminder}}
+func watchDirectories(logger klog.Logger, path string) *directories {
+	d := &directories{logger: logger, failing: logonce.Conditions[string]{Again: logonce.Reminder}}
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		logger.Error(err, "Cannot watch the configuration file; reading it periodically", "file", path, "period", pollPeriod)
-		return s
+		return d
 	}
-	s.watcher = watcher
-	s.watch(filepath.Dir(path))
-	return s
+	d.watcher = watcher
+	d.watch(filepath.Dir(path))
+	return d
 }
 
 // add watches the directory of the file itself, which changes with a swap.
-func (s *signs) add(p place) {
+func (d *directories) add(p place) {
 	if p.file != "" {
-		s.watch(filepath.Dir(p.file))
+		d.watch(filepath.Dir(p.file))
 	}
 }
 
-func (s *signs) watch(directory string) {
-	if s.watcher == nil {
+func (d *directories) watch(directory string) {
+	if d.watcher == nil {
 		return
 	}
-	if err := s.watcher.Add(directory); err == nil {
-		s.failing.Ended(directory)
-	} else if s.failing.Changed(directory, err.Error()) {
-		s.logger.Error(err, "Failed to watch the directory of the configuration file; reading the file periodically", "directory", directory, "period", pollPeriod)
+	if err := d.watcher.Add(directory); err == nil {
+		d.failing.Ended(directory)
+	} else if d.failing.Changed(directory, err.Error()) {
+		d.logger.Error(err, "Failed to watch the directory of the configuration file; reading the file periodically", "directory", directory, "period", pollPeriod)
 	}
 }
 
-func (s *signs) events() <-chan fsnotify.Event {
-	if s.watcher == nil {
+func (d *directories) events() <-chan fsnotify.Event {
+	if d.watcher == nil {
 		return nil
 	}
-	return s.watcher.Events
+	return d.watcher.Events
 }
 
-func (s *signs) errors() <-chan error {
-	if s.watcher == nil {
+func (d *directories) errors() <-chan error {
+	if d.watcher == nil {
 		return nil
 	}
-	return s.watcher.Errors
+	return d.watcher.Errors
 }
 
-func (s *signs) close() {
-	if s.watcher != nil {
-		s.watcher.Close()
+func (d *directories) close() {
+	if d.watcher != nil {
+		d.watcher.Close()
 	}
 }

@@ -37,10 +37,8 @@ func follow(t *testing.T, path string) *followed {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	f := &followed{T: t, path: path, changes: make(chan Change, 10), result: make(chan error, 1), cancel: cancel}
-	file := New(Config{
-		Path: path, Settle: 10 * time.Millisecond,
-		Differs: func() (bool, error) { return differs(path) },
-	})
+	file := New(Config{Path: path, Differs: func() (bool, error) { return differs(path) }})
+	file.settle = 10 * time.Millisecond
 	go func() { f.result <- file.Run(ctx, func(c Change) { f.changes <- c }) }()
 	return f
 }

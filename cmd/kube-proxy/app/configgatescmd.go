@@ -1,0 +1,90 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
+)
+
+func newGatesCommand() *cobra.Command {
+	var markdown bool
+	var output string
+	var check func() error
+	command := &cobra.Command{
+		Use:   "feature-gates [-o text|json|yaml]",
+		Short: "List the feature gates with stage, default, effect and planned end",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := check(); err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			if markdown {
+				fmt.Fprint(out, gatesMarkdown())
+				return nil
+			}
+			if output != outputText {
+				return printGates(out, output)
+			}
+			for _, gate := range features.Describe() {
+				fmt.Fprintf(out, "%s\n%s\nPlanned end: %s.\n\n", gate, terminal.Wrap(gate.Effect, 100), gate.End)
+			}
+			return nil
+		},
+	}
+	command.Flags().BoolVar(&markdown, "markdown", false, "Write the list as Markdown (docs/feature-gates.md).")
+	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
+	return command
+}
+
+// gate is a feature gate as it is printed in JSON and YAML.
+type gate struct {
+	Name    string `json:"name"`
+	Stage   string `json:"stage"`
+	Default bool   `json:"default"`
+	Effect  string `json:"effect"`
+	End     string `json:"plannedEnd"`
+}
+
+// printGates prints all gates as one object.
+func printGates(out io.Writer, output string) error {
+	var gates []gate
+	for _, g := range features.Describe() {
+		gates = append(gates, gate{g.Name, g.Stage, g.Default, g.Effect, g.End})
+	}
+	return printObject(out, output, map[string]any{"kind": "FeatureGateList", "version": "v1", "items": gates})
+}
+
+// gatesMarkdown writes docs/feature-gates.md.
+func gatesMarkdown() string {
+	var b strings.Builder
+	b.WriteString(`# Feature gates
+
+Generated from pkg/features; do not edit.
+
+Set gates with featureGates in the configuration file, or with --feature-gates if there is no file. They are read once, at
+start. A gate that Kubernetes has and this proxy does not use is accepted with a warning, because shared configurations may set
+it; an unknown gate is an error. The page /flagz of the metrics server shows the gates in force as feature-gates.
+
+| gate | stage | default | planned end | effect |
+|---|---|---|---|---|
+`)
+	for _, gate := range features.Describe() {
+		fmt.Fprintf(&b, "| %s | %s | %t | %s | %s |\n", gate.Name, gate.Stage, gate.Default, gate.End, gate.Effect)
+	}
+	return b.String()
+}
+
+// gateLines lists the gates for --help, one a line.
+func gateLines() string {
+	var lines []string
+	for _, gate := range features.Describe() {
+		lines = append(lines, gate.String())
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,102 @@
+package app
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+)
+
+// exitDiffers is the exit code of "kube-proxy render --diff" if there are differences.
+const exitDiffers = 3
+
+// renderOptions are the flags of "kube-proxy render".
+type renderOptions struct {
+	readerOptions
+	compare     bool
+	output      string
+	checkOutput func() error
+}
+
+func newRenderCommand() *cobra.Command {
+	opts := &renderOptions{}
+	command := &cobra.Command{
+		Use:   "render [--mode MODE] [--diff]",
+		Short: "Print the rules that the kernel should have, or what differs",
+		Long: `Prints the rules that the proxy makes of its plan, as nft -f or iptables-restore --noflush loads them. They are computed, not
+read from the kernel; counters and the clients of session affinity, which the kernel writes, are missing.
+
+--diff compares them with the kernel's rules, and lists the chains, sets and maps that differ: + is missing in the kernel, - is
+only there. It needs nft to list the rules of nftables chains. It changes nothing.
+Without a running proxy it needs the right to read the kernel's rules (CAP_NET_ADMIN).
+
+--mode renders for another proxy mode. A running proxy plans with the defaults of its own mode, such as those of
+nodePortAddresses.
+` + readerHelp + `
+
+Exits with 0, with 3 if --diff finds a difference, and with 1 or 2 if there is no answer.`,
+		Example: `  kube-proxy render
+  kube-proxy render --diff
+  kube-proxy render --mode nftables --manifests examples --node node1`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd) },
+	}
+	opts.addFlags(command)
+	command.Flags().StringVar(&opts.mode, "mode", "", "proxy `mode` of the rules: "+strings.Join(servedModes(), ", ")+". By default the proxy's own.")
+	_ = command.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(servedModes(), cobra.ShellCompDirectiveNoFileComp))
+	command.Flags().BoolVar(&opts.compare, "diff", false, "Compare the rules with the kernel's.")
+	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	return command
+}
+
+// run prints rules or differences.
+func (o *renderOptions) run(cmd *cobra.Command) error {
+	if err := o.checkOutput(); err != nil {
+		return err
+	}
+	if o.mode != "" {
+		if err := checkOneOf("mode", servedModes(), o.mode); err != nil {
+			return err
+		}
+	}
+	o.here = o.compare
+	reader, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	if o.compare {
+		return o.runDiff(cmd, reader)
+	}
+	rules, err := reader.Ruleset(cmd.Context(), o.mode)
+	if err != nil {
+		return err
+	}
+	if o.output != outputText {
+		return printObject(cmd.OutOrStdout(), o.output, rules)
+	}
+	return inspect.PrintRuleset(cmd.OutOrStdout(), rules)
+}
+
+// runDiff prints differences.
+func (o *renderOptions) runDiff(cmd *cobra.Command, reader inspect.Reader) error {
+	found, err := reader.Compare(cmd.Context(), o.mode)
+	if err != nil {
+		return err
+	}
+	if err := o.printDiff(cmd, found); err != nil {
+		return err
+	}
+	if len(found.Items) > 0 {
+		return exitCode{exitDiffers, nil}
+	}
+	return nil
+}
+
+func (o *renderOptions) printDiff(cmd *cobra.Command, found *v1alpha1.Comparison) error {
+	if o.output != outputText {
+		return printObject(cmd.OutOrStdout(), o.output, found)
+	}
+	return inspect.PrintComparison(cmd.OutOrStdout(), found)
+}

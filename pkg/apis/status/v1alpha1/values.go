@@ -1,0 +1,28 @@
+package v1alpha1
+
+// The values of Address.Verdict and Explanation.Verdict.
+const (
+	VerdictBalance   = "Balance"
+	VerdictReject    = "Reject"
+	VerdictDrop      = "Drop"
+	VerdictPass      = "Pass"
+	VerdictNotServed = "NotServed"
+)
+
+// The values of PacketTrace.Verdict.
+const (
+	PacketSent       = "Sent"
+	PacketDelivered  = "Delivered"
+	PacketRejected   = "Rejected"
+	PacketDropped    = "Dropped"
+	PacketQueued     = "Queued"
+	PacketVanished   = "Vanished"
+	PacketIncomplete = "Incomplete"
+)
+
+// The values of Endpoint.Location and PacketTrace.Location.
+const (
+	LocationThisNode  = "ThisNode"
+	LocationOtherNode = "OtherNode"
+	LocationUnknown   = "Unknown"
+)

@@ -1,0 +1,125 @@
+package nftables
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+)
+
+// Numbers are attributes that each hold a number of 32 bits: pairs of a type and a value.
+type Numbers [][2]uint32
+
+// AppendTo appends the attributes.
+func (v Numbers) AppendTo(b []byte) []byte {
+	for _, a := range v {
+		b = netlink.AppendUint32(b, uint16(a[0]), a[1])
+	}
+	return b
+}
+
+// Expr is where an expression that has begun is in a buffer.
+type Expr struct{ elem, data int }
+
+// BeginExpr begins an expression; its attributes are appended until End.
+func BeginExpr(b []byte, name string) (_ []byte, e Expr) {
+	b, e.elem = netlink.BeginNest(b, unix.NFTA_LIST_ELEM)
+	b = netlink.AppendString(b, unix.NFTA_EXPR_NAME, name)
+	b, e.data = netlink.BeginNest(b, unix.NFTA_EXPR_DATA)
+	return b, e
+}
+
+// End ends the expression.
+func (e Expr) End(b []byte) {
+	netlink.EndNest(b, e.data)
+	netlink.EndNest(b, e.elem)
+}
+
+// AppendExpr appends an expression that has only numbers.
+func AppendExpr(b []byte, name string, v Numbers) []byte {
+	b, open := BeginExpr(b, name)
+	b = v.AppendTo(b)
+	open.End(b)
+	return b
+}
+
+// AppendData appends an attribute with a value as registers hold it.
+func AppendData(b []byte, typ uint16, v []byte) []byte {
+	b, nest := netlink.BeginNest(b, typ)
+	b = netlink.AppendBytes(b, unix.NFTA_DATA_VALUE, v)
+	netlink.EndNest(b, nest)
+	return b
+}
+
+// AppendPayload loads part of a header, NFT_PAYLOAD_*_HEADER, into a register.
+func AppendPayload(b []byte, register, header uint32, offset, length int) []byte {
+	return AppendExpr(b, "payload", Numbers{
+		{unix.NFTA_PAYLOAD_DREG, register}, {unix.NFTA_PAYLOAD_BASE, header},
+		{unix.NFTA_PAYLOAD_OFFSET, uint32(offset)}, {unix.NFTA_PAYLOAD_LEN, uint32(length)},
+	})
+}
+
+// AppendMeta loads a property of the packet, NFT_META_*, into a register.
+func AppendMeta(b []byte, register, key uint32) []byte {
+	return AppendExpr(b, "meta", Numbers{{unix.NFTA_META_KEY, key}, {unix.NFTA_META_DREG, register}})
+}
+
+// AppendBitwise replaces the first register by its bits in a mask, with the bits in flip inverted.
+func AppendBitwise(b, mask, flip []byte) []byte {
+	b, open := BeginExpr(b, "bitwise")
+	b = Numbers{{unix.NFTA_BITWISE_SREG, unix.NFT_REG_1}, {unix.NFTA_BITWISE_DREG, unix.NFT_REG_1}, {unix.NFTA_BITWISE_LEN, uint32(len(mask))}}.AppendTo(b)
+	b = AppendData(b, unix.NFTA_BITWISE_MASK, mask)
+	b = AppendData(b, unix.NFTA_BITWISE_XOR, flip)
+	open.End(b)
+	return b
+}
+
+// AppendCompare compares the first register for equality, or inequality.
+func AppendCompare(b []byte, not bool, value []byte) []byte {
+	if not {
+		return AppendCompareWith(b, unix.NFT_CMP_NEQ, value)
+	}
+	return AppendCompareWith(b, unix.NFT_CMP_EQ, value)
+}
+
+// AppendCompareWith compares the first register with an operator, NFT_CMP_*.
+func AppendCompareWith(b []byte, operator uint32, value []byte) []byte {
+	b, open := BeginExpr(b, "cmp")
+	b = Numbers{{unix.NFTA_CMP_SREG, unix.NFT_REG_1}, {unix.NFTA_CMP_OP, operator}}.AppendTo(b)
+	b = AppendData(b, unix.NFTA_CMP_DATA, value)
+	open.End(b)
+	return b
+}
+
+// Verdict is the code of a verdict, as the kernel's attribute holds it: a negative number of 32 bits, or NF_*.
+type Verdict uint32
+
+// Verdicts of linux/netfilter.h and linux/netfilter/nf_tables.h.
+const (
+	Drop   Verdict = 0
+	Accept Verdict = 1
+	Jump   Verdict = 1<<32 + unix.NFT_JUMP
+	Goto   Verdict = 1<<32 + unix.NFT_GOTO
+	Return Verdict = 1<<32 + unix.NFT_RETURN
+)
+
+// AppendVerdict appends a verdict, and its chain if it has one.
+func AppendVerdict(b []byte, v Verdict, chain string) []byte {
+	b, verdict := netlink.BeginNest(b, unix.NFTA_DATA_VERDICT)
+	b = netlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, uint32(v))
+	if chain != "" {
+		b = netlink.AppendString(b, unix.NFTA_VERDICT_CHAIN, chain)
+	}
+	netlink.EndNest(b, verdict)
+	return b
+}
+
+// AppendImmediate appends an expression with a verdict.
+func AppendImmediate(b []byte, v Verdict, chain string) []byte {
+	b, open := BeginExpr(b, "immediate")
+	b = netlink.AppendUint32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
+	b, data := netlink.BeginNest(b, unix.NFTA_IMMEDIATE_DATA)
+	b = AppendVerdict(b, v, chain)
+	netlink.EndNest(b, data)
+	open.End(b)
+	return b
+}

@@ -1,0 +1,112 @@
+package ipt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+)
+
+// Compared is what [Tables.Compare] returns for a chain.
+type Compared struct {
+	// Equal means that the chain has the expected rules.
+	Equal bool
+	// Digest is that of [Tables.Digests].
+	Digest uint64
+}
+
+// comparer compares a chain's rules in the kernel with expected ones.
+type comparer struct {
+	encoder  encoder
+	expected []string
+	// buffer holds the expressions of an expected rule.
+	buffer []byte
+	digest ruleDigest
+	found  Compared
+	rules  int
+}
+
+// compare reads all chains of a table.
+func (r nftRequests) compare(ctx context.Context, table string, family Family, expected func(chain string) []string) (map[string]Compared, error) {
+	names := map[string]uint64{}
+	err := netlink.Retry(ctx, func() error {
+		clear(names)
+		return r.chains(table, nil, names)
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]Compared, len(names))
+	c := &comparer{encoder: encoder{family: family}, digest: newRuleDigest()}
+	for name := range names {
+		rules := expected(name)
+		err := netlink.Retry(ctx, func() error {
+			c.expected, c.rules, c.found = rules, 0, Compared{Equal: true}
+			return r.rules(table, name, c.rule)
+		})
+		if err := errors.Join(ctx.Err(), err); err != nil {
+			return nil, err
+		}
+		c.found.Equal = c.found.Equal && c.rules == len(rules)
+		out[name] = c.found
+	}
+	return out, nil
+}
+
+// rule compares the next rule of a chain.
+func (c *comparer) rule(m netlink.Message) {
+	if c.found.Equal && c.rules < len(c.expected) {
+		c.found.Equal = c.is(c.expected[c.rules], m.Attr(unix.NFTA_RULE_EXPRESSIONS))
+	}
+	c.rules++
+	c.found.Digest = chained(c.found.Digest, c.digest.of(m))
+}
+
+// is reports whether the kernel's expressions are those of a rule, in either encoding: iptables-restore writes what cannot be
+// written directly, and the program of another release may have written the table. The encoding found last is tried first,
+// because it is mostly that of the whole table.
+func (c *comparer) is(rule string, held []byte) bool {
+	for range 2 {
+		encoded, _, known := c.encoder.rule(c.buffer[:0], rule)
+		c.buffer = encoded
+		if known && sameExpressions(encoded, held) {
+			return true
+		}
+		c.encoder.newer = !c.encoder.newer
+	}
+	return false
+}
+
+// sameExpressions reports whether a rule that was written is the one that the kernel holds: its expressions in order,
+// except for what counters counted. The kernel also returns attributes that iptables leaves out, with values that mean
+// the same as their absence.
+func sameExpressions(written, held []byte) bool {
+	w, h := netlink.ReadAttrs(written), netlink.ReadAttrs(held)
+	for w.Next() {
+		if !h.Next() || !bytes.Equal(netlink.Attr(w.Data, unix.NFTA_EXPR_NAME), netlink.Attr(h.Data, unix.NFTA_EXPR_NAME)) {
+			return false
+		}
+		if !isCounter(w.Data) && !contains(h.Nested(), w.Nested()) {
+			return false
+		}
+	}
+	return !h.Next()
+}
+
+// contains reports whether all attributes of some are among others with the same values.
+func contains(all, some netlink.Attrs) bool {
+	for some.Next() {
+		data := all.Find(some.Type)
+		same := bytes.Equal(data, some.Data)
+		if some.IsNest {
+			same = contains(netlink.ReadAttrs(data), some.Nested())
+		}
+		if data == nil || !same {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,144 @@
+package ipt
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
+)
+
+// maxKept is the largest buffer that is kept for the next batch, in bytes: that of a first sync is never needed again.
+const maxKept = 1 << 20
+
+// errIndirect means that an input has to be given to iptables-restore.
+var errIndirect = errors.New("the input is not of the known forms")
+
+// direct writes the inputs of iptables-restore that have only user chains and rules of known forms (see encoder) to
+// nf_tables, each in one batch. iptables-nft-restore needs some milliseconds and reads tables first; a batch depends on
+// nothing that it would have to read: it creates or empties chains, whatever they hold, and appends rules. So it needs
+// no number of the generation either, by which iptables detects that others wrote in between.
+//
+// The kernel refuses a batch if the table does not exist yet, or if it lacks a revision of an extension. The caller gives
+// the input to iptables-restore then.
+type direct struct {
+	socket  *nftables.Socket
+	family  byte
+	encoder encoder
+	batch   []byte
+	// rule is the expressions of one rule.
+	rule []byte
+}
+
+func openDirect(family Family) (*direct, error) {
+	socket, err := nftables.Open()
+	if err != nil {
+		return nil, err
+	}
+	return &direct{socket: socket, family: familyNumber(family), encoder: encoder{family: family}}, nil
+}
+
+func (d *direct) close() error { return d.socket.Close() }
+
+// restore writes an input. Nothing was written if the error is errIndirect or one that wraps a unix.Errno.
+func (d *direct) restore(ctx context.Context, input string) error {
+	messages, ok := d.encode(input)
+	if !ok {
+		return errIndirect
+	}
+	firstSeq := d.socket.Reserve(messages + 1)
+	data, lastSeq := nftables.EndBatch(d.batch, firstSeq)
+	finished, err := d.socket.Do(ctx, func() error {
+		r, err := d.socket.Commit(data, firstSeq, lastSeq)
+		return errors.Join(err, r.Err())
+	})
+	d.batch = data
+	if !finished || cap(data) > maxKept {
+		d.batch = nil // if it has not finished, the kernel may still be reading the buffer
+	}
+	return err
+}
+
+// encode encodes an input as the batch, without its end, and returns the number of messages.
+func (d *direct) encode(input string) (messages int, ok bool) {
+	d.batch = nftables.BeginBatch(d.batch[:0])
+	messages = 1
+	table, committed := "", false
+	for line := range strings.Lines(input) {
+		line = strings.TrimSuffix(line, "\n")
+		if committed || line == "" {
+			return 0, false
+		}
+		command, rest, _ := strings.Cut(line, " ")
+		switch {
+		case table == "":
+			if table, ok = strings.CutPrefix(line, "*"); !ok || table == "" {
+				return 0, false
+			}
+		case line == "COMMIT":
+			committed = true
+		case command == "-A":
+			chain, rule, _ := strings.Cut(rest, " ")
+			messages++
+			ok = isUserChain(chain) && d.add(table, chain, rule)
+		case command == "-X":
+			messages++
+			ok = isUserChain(rest)
+			d.chain(unix.NFT_MSG_DELCHAIN, 0, table, rest)
+		default:
+			chain, isDeclaration := strings.CutPrefix(command, ":")
+			messages += 2
+			ok = isDeclaration && rest == "- [0:0]" && isUserChain(chain)
+			d.chain(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, table, chain)
+			d.chain(unix.NFT_MSG_DELRULE, 0, table, chain)
+		}
+		if !ok {
+			return 0, false
+		}
+	}
+	return messages, committed && messages > 1
+}
+
+// begin begins an operation.
+func (d *direct) begin(command, flags uint16) (start int) {
+	start = len(d.batch)
+	d.batch = netlink.AppendMessage(d.batch, netlink.Header{
+		Type: unix.NFNL_SUBSYS_NFTABLES<<8 | command, Flags: unix.NLM_F_REQUEST | flags, Family: d.family})
+	return start
+}
+
+// chain adds an operation on a chain: on itself, or on its rules (NFT_MSG_DELRULE).
+func (d *direct) chain(command, flags uint16, table, chain string) {
+	var tableAttr, chainAttr uint16 = unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME
+	if command == unix.NFT_MSG_DELRULE {
+		tableAttr, chainAttr = unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN
+	}
+	start := d.begin(command, flags)
+	d.batch = netlink.AppendString(d.batch, tableAttr, table)
+	d.batch = netlink.AppendString(d.batch, chainAttr, chain)
+	netlink.EndMessage(d.batch, start)
+}
+
+// add adds a rule at the end of a chain.
+func (d *direct) add(table, chain, rule string) bool {
+	expressions, protocol, ok := d.encoder.rule(d.rule[:0], rule)
+	d.rule = expressions
+	if !ok {
+		return false
+	}
+	start := d.begin(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
+	d.batch = netlink.AppendString(d.batch, unix.NFTA_RULE_TABLE, table)
+	d.batch = netlink.AppendString(d.batch, unix.NFTA_RULE_CHAIN, chain)
+	d.batch = netlink.AppendBytes(d.batch, unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, expressions)
+	if protocol != 0 {
+		var compat int
+		d.batch, compat = netlink.BeginNest(d.batch, unix.NFTA_RULE_COMPAT)
+		d.batch = nftables.Numbers{{unix.NFTA_RULE_COMPAT_PROTO, uint32(protocol)}, {unix.NFTA_RULE_COMPAT_FLAGS, 0}}.AppendTo(d.batch)
+		netlink.EndNest(d.batch, compat)
+	}
+	netlink.EndMessage(d.batch, start)
+	return true
+}

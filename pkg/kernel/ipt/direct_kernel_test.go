@@ -1,0 +1,238 @@
+package ipt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+)
+
+// encodable are rules of the known forms. The addresses are those for IPv4; NAT and FILTER before a rule select its table.
+var encodable = []string{
+	"NAT -d 0.0.0.5/0.0.0.15 -g KUBE-B",
+	"NAT -d 10.96.0.0/16 -j KUBE-B",
+	"NAT -d 10.96.0.0/12 -j KUBE-B",
+	"NAT -d 10.96.0.21/32 -p tcp -m comment --comment \"a/b:c cluster IP\" -m tcp --dport 80 -j KUBE-B",
+	"NAT ! -s 10.244.0.0/17 -d 10.96.0.21/32 -p udp -m comment --comment \"a/b cluster IP\" -m udp --dport 53 -j KUBE-B",
+	"NAT -d 10.96.0.21/32 ! -i cbr+ -p sctp -m comment --comment \"a/b cluster IP\" -m sctp --dport 53 -j KUBE-B",
+	"NAT -i eth0 -m comment --comment \"a/b from local pods\" -j KUBE-B",
+	"NAT -p tcp -g KUBE-B",
+	"NAT -p sctp -m sctp --dport 4096:8191 -g KUBE-B",
+	"NAT -p tcp -m tcp --dport 4096:8191 -g KUBE-B",
+	"NAT -p tcp -m tcp --dport 0:4095 -g KUBE-B",
+	"NAT -p udp -m udp --dport 61440:65535 -g KUBE-B",
+	"NAT -p sctp -m sctp --dport 0:4095 -g KUBE-B",
+	"NAT -p tcp -m comment --comment \"a/b:c\" -m statistic --mode random --probability 0.33333333349 -j DNAT --to-destination 10.0.0.1:80",
+	"NAT -p udp -m statistic --mode random --probability 0.50000000000 -m recent --set --name KUBE-SEP-X --mask 255.255.255.255 --rsource -j DNAT --to-destination 10.0.0.1:80",
+	"NAT -p sctp -m recent --update --seconds 10800 --reap --name KUBE-SEP-X --mask 255.255.255.255 --rsource -j DNAT --to-destination 10.0.0.1:80",
+	"NAT -s 10.0.0.2/32 -m comment --comment \"a/b:c\" -j KUBE-B",
+	"NAT ! -d 127.0.0.0/8 -m comment --comment \"node ports\" -m addrtype --dst-type LOCAL -j KUBE-B",
+	"NAT -m comment --comment \"a/b from this node\" -m addrtype --src-type LOCAL -j KUBE-B",
+	"NAT -j MARK --set-xmark 0x4000/0x4000",
+	"NAT -j MARK --set-xmark 0x4000/0x0",
+	"NAT -m mark ! --mark 0x4000/0x4000 -j RETURN",
+	"NAT -j ACCEPT",
+	"NAT -j KUBE-B",
+	"NAT -p tcp",
+	"NAT -m comment --comment \"a b\" -j MASQUERADE --random-fully",
+	"NAT -j MASQUERADE",
+	"FILTER -m comment --comment \"kubernetes service traffic requiring SNAT\" -j DROP",
+	"FILTER -d 10.96.0.21/32 -p tcp -m comment --comment \"a/b has no endpoints\" -m addrtype --dst-type LOCAL -m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable",
+	"FILTER -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+	"FILTER -m conntrack --ctstate INVALID -j DROP",
+	"FILTER -m conntrack ! --ctstate NEW,DNAT -j RETURN",
+	"FILTER -m comment --comment counted -m mark --mark 0x4000/0x4000 -m conntrack --ctorigdst 10.0.0.0/8",
+}
+
+// addresses6 replaces the addresses in encodable by those for IPv6.
+var addresses6 = strings.NewReplacer("10.96.0.0/16", "fd00:96::/64", "10.96.0.0/12", "fd00:96::/60", "10.96.0.21/32", "fd00:96::15/128",
+	"10.244.0.0/17", "fd00:244::/49", "10.0.0.2/32", "fd00::2/128")
+
+// expressionsOf dumps the expressions of a chain's rules.
+func expressionsOf(t *testing.T, family Family, table, chain string) (all [][]byte) {
+	t.Helper()
+	r, err := openRequests(family)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	err = r.rules(table, chain, func(m netlink.Message) {
+		all = append(all, bytes.Clone(m.Attr(unix.NFTA_RULE_EXPRESSIONS)))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// kernelDirect opens tables and the direct way to write them.
+func kernelDirect(t *testing.T, family Family) (*kernelTables, *direct) {
+	t.Helper()
+	tables := openKernel(t, family, NFT).(*kernelTables)
+	for _, table := range []string{"filter", "nat"} { // which iptables creates
+		if _, err := tables.run(t.Context(), "*"+table+"\n:KUBE-B - [0:0]\nCOMMIT\n", tables.programs.restore, "--noflush"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tables, tables.direct
+}
+
+// TestKernelEncodesAsIptables writes each rule directly, in both encodings, and with iptables-restore: the kernel must hold the
+// same bytes as in the encoding of the installed release, and iptables must list the rule whatever its encoding.
+func TestKernelEncodesAsIptables(t *testing.T) {
+	for _, family := range []Family{IPv4, IPv6} {
+		t.Run(string(family), func(t *testing.T) {
+			tables, direct := kernelDirect(t, family)
+			rules := append(slices.Clone(encodable), "FILTER -m comment --comment "+strings.Repeat("x", 255)+" -j DROP")
+			for _, rule := range rules { // no subtests: they would leave the thread, and its namespace
+				if family == IPv6 {
+					rule = addresses6.Replace(in6(rule))
+				}
+				table, rule, _ := strings.Cut(rule, " ")
+				encodedAsIptables(t, tables, direct, strings.ToLower(table), rule)
+			}
+		})
+	}
+}
+
+func encodedAsIptables(t *testing.T, tables *kernelTables, direct *direct, table, rule string) {
+	t.Helper()
+	input := func(chain string) string {
+		return "*" + table + "\n:" + chain + " - [0:0]\n-A " + chain + " " + rule + "\nCOMMIT\n"
+	}
+	if _, err := tables.run(t.Context(), input("KUBE-PROGRAM"), tables.programs.restore, "--noflush", "--counters"); err != nil {
+		t.Error(rule, err)
+		return
+	}
+	installed := tables.programs.version.AtLeast(version.MustParseGeneric("1.8.10"))
+	for _, newer := range []bool{false, true} {
+		direct.encoder.newer = newer
+		if err := direct.restore(t.Context(), input("KUBE-DIRECT")); err != nil {
+			t.Error(rule, err)
+			return
+		}
+		if listed, err := tables.Rules(t.Context(), table, "KUBE-DIRECT"); err != nil || len(listed) != 1 || listed[0] != rule {
+			t.Errorf("newer encoding %t: iptables lists %q, %v, want %q", newer, listed, err, rule)
+		}
+		if newer != installed {
+			continue
+		}
+		got, want := expressionsOf(t, tables.family, table, "KUBE-DIRECT"), expressionsOf(t, tables.family, table, "KUBE-PROGRAM")
+		if len(got) != 1 || len(want) != 1 || !bytes.Equal(got[0], want[0]) {
+			t.Errorf("%s\nthe kernel holds %d rules\n%x\nwith iptables-restore %d\n%x", rule, len(got), got, len(want), want)
+		}
+	}
+}
+
+// TestKernelDirectOrProgram checks which inputs are written directly: those with rules of known forms only, in user chains.
+func TestKernelDirectOrProgram(t *testing.T) {
+	_, d := kernelDirect(t, IPv4)
+	for _, test := range []struct {
+		input string
+		want  error
+	}{
+		{"*nat\n:KUBE-A - [0:0]\n-A KUBE-A -j KUBE-B\nCOMMIT\n", nil},
+		{"*nat\n:KUBE-A - [0:0]\n-X KUBE-A\nCOMMIT\n", nil},
+		{"*nat\n:KUBE-A - [0:0]\n-A KUBE-A -j KUBE-NONE\nCOMMIT\n", unix.ENOENT},
+		{"*mangle\n:KUBE-A - [0:0]\nCOMMIT\n", unix.ENOENT},
+		{"*nat\n:KUBE-B - [0:0]\n:KUBE-A - [0:0]\n-A KUBE-A -j KUBE-B\n-X KUBE-B\nCOMMIT\n", unix.EBUSY},
+		{"*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n", errIndirect},
+		{"*filter\n:INPUT - [0:0]\nCOMMIT\n", errIndirect},
+		{"*filter\n-A INPUT -j DROP\nCOMMIT\n", errIndirect},
+		{"*filter\n-I KUBE-B -j DROP\nCOMMIT\n", errIndirect},
+		{"*nat\n[1:2] -A KUBE-B -j RETURN\nCOMMIT\n", errIndirect},
+		{"*nat\n:KUBE-A - [0:0]\n", errIndirect},
+		{"*nat\n:KUBE-A - [0:0]\nCOMMIT\n*filter\nCOMMIT\n", errIndirect},
+		{"*nat\n:KUBE-A - [0:0]\n-A KUBE-A -m limit --limit 1/sec -j RETURN\nCOMMIT\n", errIndirect},
+		{"*nat\n:KUBE-A - [0:0]\n-A KUBE-A -d 10.0.0.300 -j RETURN\nCOMMIT\n", errIndirect},
+		{"*nat\n:KUBE-A - [0:0]\n-A KUBE-A -p tcp -m udp --dport 5 -j RETURN\nCOMMIT\n", errIndirect},
+		{"*nat\n:KUBE-A - [0:0]\n-A KUBE-A -m comment --comment \"a\\\"b\" -j RETURN\nCOMMIT\n", errIndirect},
+		{"*nat\n:KUBE-A - [0:0]\n-A KUBE-A -p tcp -m tcp --dport 080 -j RETURN\nCOMMIT\n", errIndirect},
+		{"", errIndirect},
+	} {
+		if err := d.restore(t.Context(), test.input); !errors.Is(err, test.want) {
+			t.Errorf("%q: %v, want %v", test.input, err, test.want)
+		}
+	}
+}
+
+// TestKernelCompare compares chains that iptables-restore wrote with expected rules, and then the same rules in both encodings.
+func TestKernelCompare(t *testing.T) {
+	for _, family := range []Family{IPv4, IPv6} {
+		t.Run(string(family), func(t *testing.T) {
+			tables, direct := kernelDirect(t, family)
+			rules := []string{
+				"-d 10.96.0.21/32 -p tcp -m comment --comment \"a/b:c cluster IP\" -m tcp --dport 80 -j KUBE-B",
+				"! -s 10.244.0.0/17 -p udp -m statistic --mode random --probability 0.33333333349 -j DNAT --to-destination 10.0.0.1:80",
+				"-m mark ! --mark 0x4000/0x4000 -j RETURN",
+			}
+			ip := "ip"
+			if family == IPv6 {
+				ip = "ip6"
+				for i := range rules {
+					rules[i] = addresses6.Replace(in6(rules[i]))
+				}
+			}
+			input := "*nat\n:KUBE-A - [0:0]\n"
+			for _, rule := range rules {
+				input += "[7:700] -A KUBE-A " + rule + "\n"
+			}
+			if err := tables.Restore(t.Context(), input+"COMMIT\n"); err != nil {
+				t.Fatal(err)
+			}
+			compare := func(what string, want bool, expected ...string) {
+				t.Helper()
+				compared, err := tables.Compare(t.Context(), "nat", func(chain string) []string {
+					if chain == "KUBE-A" {
+						return expected
+					}
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				digests, err := tables.Digests(t.Context(), "nat")
+				if err != nil || len(digests) != len(compared) || digests["KUBE-A"] != compared["KUBE-A"].Digest || digests["KUBE-A"] == 0 {
+					t.Errorf("%s: compared %v, and the digests are %v, %v", what, compared, digests, err)
+				}
+				if compared["KUBE-A"].Equal != want || !compared["KUBE-B"].Equal {
+					t.Errorf("%s: %v, want %v for KUBE-A", what, compared, want)
+				}
+			}
+			compare("the same rules", true, rules...)
+			compare("no rules", false)
+			compare("a rule less", false, rules[:2]...)
+			compare("a rule more", false, append(slices.Clone(rules), "-j RETURN")...)
+			compare("another order", false, rules[1], rules[0], rules[2])
+			compare("another mark", false, rules[0], rules[1], "-m mark ! --mark 0x8000/0x4000 -j RETURN")
+			compare("another target", false, rules[0], rules[1], "-m mark ! --mark 0x4000/0x4000 -j ACCEPT")
+			compare("a rule of no known form", false, rules[0], rules[1], "-m limit --limit 1/sec -j RETURN")
+			if out, err := exec.Command("nft", "add", "rule", ip, "nat", "KUBE-A", "counter", "return").CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			compare("the rules, and one of nft's", true, append(slices.Clone(rules), "-j RETURN")...)
+			if out, err := exec.Command("nft", "add", "rule", ip, "nat", "KUBE-A", "return").CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			compare("a rule without a counter", false, append(slices.Clone(rules), "-j RETURN", "-j RETURN")...)
+			for _, newer := range []bool{false, true} {
+				direct.encoder.newer = newer
+				input := "*nat\n:KUBE-A - [0:0]\n-A KUBE-A " + strings.Join(rules, "\n-A KUBE-A ") + "\nCOMMIT\n"
+				if err := direct.restore(t.Context(), input); err != nil {
+					t.Fatal(err)
+				}
+				what := fmt.Sprintf("newer encoding %t", newer)
+				compare(what, true, rules...)
+				compare(what+", another protocol", false, strings.Replace(rules[0], "tcp", "udp", 2), rules[1], rules[2])
+			}
+		})
+	}
+}

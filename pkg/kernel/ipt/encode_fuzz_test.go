@@ -1,0 +1,34 @@
+package ipt
+
+import (
+	"strings"
+	"testing"
+)
+
+// FuzzEncode encodes lines: what the encoder accepts, the Fake accepts too, which is as strict as iptables.
+func FuzzEncode(f *testing.F) {
+	for _, line := range encodable {
+		table, rule, _ := strings.Cut(line, " ")
+		f.Add(table == "NAT", false, rule)
+		f.Add(table == "NAT", true, addresses6.Replace(in6(rule)))
+	}
+	encoders := map[Family]*encoder{IPv4: {family: IPv4}, IPv6: {family: IPv6}}
+	fake := newFakeTable(nil)
+	f.Fuzz(func(t *testing.T, nat, six bool, rule string) {
+		d := dialect{family: IPv4, table: "filter", features: Features{AddressBits: true}}
+		if six {
+			d.family = IPv6
+		}
+		if nat {
+			d.table = "nat"
+		}
+		_, _, ok := encoders[d.family].rule(nil, rule)
+		words, err := Words(rule)
+		if !ok || err != nil {
+			return
+		}
+		if _, err := d.parse(words, fake); err != nil && !strings.Contains(err.Error(), "does not exist") && !strings.Contains(err.Error(), "only valid in the table") {
+			t.Errorf("%q was encoded, and the fake refuses it: %v", rule, err)
+		}
+	})
+}

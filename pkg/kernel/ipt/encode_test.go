@@ -1,0 +1,62 @@
+package ipt
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// BenchmarkEncode encodes a rule of each known form.
+func BenchmarkEncode(b *testing.B) {
+	e := &encoder{family: IPv4}
+	var buffer []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, line := range encodable {
+			_, rule, _ := strings.Cut(line, " ")
+			encoded, _, ok := e.rule(buffer[:0], rule)
+			if !ok {
+				b.Fatal(rule)
+			}
+			buffer = encoded
+		}
+	}
+	b.ReportMetric(float64(len(encodable)), "rules/op")
+}
+
+// TestEncodesCases encodes the rules of all cases: those in chains of ours are of known forms.
+func TestEncodesCases(t *testing.T) {
+	files, err := filepath.Glob("../../../test/cases/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	encoders := []*encoder{{family: IPv4}, {family: IPv6}}
+	rules := 0
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inside, chain := false, ""
+		for line := range strings.Lines(string(text)) {
+			line = strings.TrimRight(line, "\n")
+			rule, isRule := strings.CutPrefix(line, "\t-A ")
+			switch {
+			case strings.HasPrefix(line, "-- "):
+				inside = strings.HasPrefix(line, "-- iptables")
+			case strings.HasPrefix(line, "*"):
+				_, chain, _ = strings.Cut(line, " ")
+			case inside && isRule && isUserChain(chain):
+				rules++
+				if !slices.ContainsFunc(encoders, func(e *encoder) bool { _, _, ok := e.rule(nil, rule); return ok }) {
+					t.Errorf("%s: a rule of chain %s is not of a known form: %s", filepath.Base(path), chain, rule)
+				}
+			}
+		}
+	}
+	if rules < 100 {
+		t.Errorf("only %d rules were found", rules)
+	}
+}

@@ -1,0 +1,63 @@
+package nftables
+
+import (
+	"fmt"
+	"os/exec"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// TestKernelCompare compares the kernel's table with the plan that it was written from, and then after nft changed rules: the
+// chains and rules that differ are named. All other rules of the installed nft's listing equal those that were written.
+func TestKernelCompare(t *testing.T) {
+	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		t.Run(family.String(), func(t *testing.T) {
+			netns.Enter(t, "nft")
+			table, err := nft.Open(dialectOf(family).nftFamily, TableName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = table.Close() })
+			w := clusters.NewRandom(1, 40)
+			p := w.Step()
+			for range 10 {
+				p = w.Step()
+			}
+			mustSync(t, New(testOptions, table), p)
+			compare := func() (lines []string) {
+				found, err := compareTable(t.Context(), table, p, family, testOptions)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, d := range found {
+					lines = append(lines, fmt.Sprintf("%s: %s-%q +%q", d.Object, d.Note, d.Extra, d.Missing))
+				}
+				return lines
+			}
+			if found := compare(); found != nil {
+				t.Errorf("with the plan's table: %q", found)
+			}
+			in := string(dialectOf(family).nftFamily) + " " + TableName
+			for _, change := range []string{"insert rule " + in + " nat-prerouting tcp dport 1 accept", "flush chain " + in + " " + chainSticky,
+				"add rule " + in + " " + chainServices + " return"} {
+				if out, err := exec.Command("nft", change).CombinedOutput(); err != nil {
+					t.Fatalf("nft %s: %v\n%s", change, err, out)
+				}
+			}
+			want := []string{
+				`chain nat-prerouting: -["tcp dport 1 accept"] +[]`,
+				`chain services: -["return"] +[]`,
+				fmt.Sprintf("chain sticky: -[] +%q", newWriter(newSchema(family, 0), p.Node, testOptions).sticky()),
+			}
+			if diff := cmp.Diff(want, compare()); diff != "" {
+				t.Errorf("after changes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,83 @@
+package health
+
+import (
+	"maps"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// refusals holds, by Service and family, whether each refused port keeps its earlier rules.
+type refusals map[cluster.ServiceName]map[cluster.Family]map[string]bool
+
+// refusalsOf returns the refusals in the results of a sync.
+func refusalsOf(results []backend.Result) refusals {
+	all := refusals{}
+	for _, result := range results {
+		for _, r := range result.Refused {
+			if all[r.Service] == nil {
+				all[r.Service] = map[cluster.Family]map[string]bool{}
+			}
+			if all[r.Service][result.Family] == nil {
+				all[r.Service][result.Family] = map[string]bool{}
+			}
+			all[r.Service][result.Family][r.Port] = r.Kept
+		}
+	}
+	return all
+}
+
+// count sets the number of local endpoints to report for the affected Services, and for those with refused ports.
+func (s *Services) count(affected map[cluster.ServiceName]bool, results []backend.Result) {
+	now := refusalsOf(results)
+	for _, refused := range []refusals{s.refused, now} {
+		for name := range refused {
+			affected[name] = true
+		}
+	}
+	s.refused = now
+	for name := range affected {
+		c := s.checks[name]
+		if c == nil {
+			continue
+		}
+		service, _ := s.seen.Get(name)
+		local := maps.Clone(c.want.Load().LocalEndpoints)
+		for family, refused := range now[name] {
+			before := 0
+			if earlier := c.local.Load(); earlier != nil {
+				before = (*earlier)[family]
+			}
+			local[family] = inForce(service, family, refused, before, local[family])
+		}
+		c.local.Store(&local)
+	}
+}
+
+// inForce returns how many local endpoints to report for a Service with refused ports, which had reported a number before:
+// none if it has no rules at all, and otherwise none that is not served any more or not yet. A Service that has lost only
+// some of its ports still counts: without the node, its other ports would fail too.
+func inForce(service *plan.Service, family cluster.Family, refused map[string]bool, before, planned int) int {
+	lost, kept := 0, false
+	for _, keeps := range refused {
+		kept = kept || keeps
+		if !keeps {
+			lost++
+		}
+	}
+	ports := map[plan.Port]bool{}
+	for _, route := range service.Routes {
+		if route.Frontend.Family() == family {
+			ports[route.Of()] = true
+		}
+	}
+	switch {
+	case lost >= len(ports):
+		return 0
+	case kept:
+		return min(before, planned)
+	default:
+		return planned
+	}
+}

@@ -1,0 +1,139 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+)
+
+// otherWrites is how often another program writes nf_tables in a second.
+const otherWrites = 12
+
+// idleCost measures the proxy without changes, first while nobody else writes nf_tables, then while another program does.
+func (b *bench) idleCost() error {
+	if b.run.Services > b.details {
+		return nil
+	}
+	if _, err := b.process.rest(b.deadline()); err != nil {
+		return err
+	}
+	time.Sleep(b.resting) // for what the proxy does soon after its work
+	if err := b.idleFor("idle", time.Sleep); err != nil {
+		return err
+	}
+	other, err := b.otherProgram()
+	if err != nil {
+		return err
+	}
+	wrote := other.write(2 * b.resting) // a proxy may look more closely at first
+	err = b.idleFor(fmt.Sprintf("idle, others write %d times a second", otherWrites), func(d time.Duration) {
+		wrote = errors.Join(wrote, other.write(3*d))
+	})
+	return errors.Join(err, wrote, other.close())
+}
+
+// idleFor adds the CPU use and the context switches of the proxy for the time that pass takes.
+func (b *bench) idleFor(name string, pass func(time.Duration)) error {
+	before, err := b.process.cpu()
+	if err != nil {
+		return err
+	}
+	switched, err := b.process.switches()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	pass(b.resting)
+	passed := time.Since(start)
+	after, err := b.process.cpu()
+	if err != nil {
+		return err
+	}
+	switchedNow, err := b.process.switches()
+	b.run.add(name+", CPU", "% of a core", 100*float64(after-before)/float64(passed))
+	b.run.add(name+", context switches", "1/s", float64(switchedNow-switched)/passed.Seconds())
+	return err
+}
+
+// switches returns the number of context switches of all threads, voluntary or not.
+func (p *process) switches() (sum int, _ error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", p.command.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, thread := range threads {
+		text, err := os.ReadFile(thread)
+		if err != nil {
+			continue // the thread has exited
+		}
+		for line := range bytes.Lines(text) {
+			name, value, _ := bytes.Cut(line, []byte(":"))
+			if bytes.HasSuffix(name, []byte("_ctxt_switches")) {
+				n, err := strconv.Atoi(string(bytes.TrimSpace(value)))
+				if err != nil {
+					return 0, fmt.Errorf("%s: %w", thread, err)
+				}
+				sum += n
+			}
+		}
+	}
+	return sum, p.alive()
+}
+
+// otherProgram has a table of its own in the node's namespace.
+type otherProgram struct {
+	table   nft.Table
+	present bool // the element
+}
+
+func (b *bench) otherProgram() (*otherProgram, error) {
+	o := &otherProgram{}
+	return o, b.node.Do(func() (err error) {
+		if o.table, err = nft.Open(knftables.IPv4Family, "bench-other"); err != nil {
+			return err
+		}
+		tx := o.table.NewTransaction()
+		tx.Add(&knftables.Table{})
+		tx.Add(&knftables.Set{Name: "addresses", Type: "ipv4_addr"})
+		return o.table.Run(context.Background(), tx)
+	})
+}
+
+// write adds and deletes an element at a steady rate.
+func (o *otherProgram) write(d time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	ticker := time.NewTicker(time.Second / otherWrites)
+	defer ticker.Stop()
+	batch, element := o.table.NewBatch(), &nft.Element{Key: []byte{192, 0, 2, 1}}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if batch.Reset(); o.present {
+			batch.Delete("addresses", element.Key)
+		} else {
+			batch.Add("addresses", element)
+		}
+		if err := o.table.Commit(context.Background(), batch); err != nil {
+			return err
+		}
+		o.present = !o.present
+	}
+}
+
+// close leaves the table to the end of the namespace: deleting it would be another change.
+func (o *otherProgram) close() error { return o.table.Close() }

@@ -1,0 +1,205 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
+)
+
+// measureStarts measures cold starts and restarts and nothing else: each program in turn, o.starts times, with medians in
+// the report. A cold start begins without rules. A restart begins with the rules of the start before it, and one changed
+// endpoint.
+func (o *options) measureStarts(report *Report) error {
+	for _, mode := range o.modes {
+		for _, size := range mode.sizes {
+			if err := o.measureStartsOf(report, mode, size); err != nil {
+				return fmt.Errorf("%s %s: %w", mode.name, size, err)
+			}
+		}
+	}
+	report.Machine.LoadAfter = word("/proc/loadavg")
+	return nil
+}
+
+// measureStartsOf measures one mode with one cluster.
+func (o *options) measureStartsOf(report *Report, mode *mode, size synthetic.Size) (err error) {
+	mode.plan.until = time.Now().Add(o.within)
+	w, err := newWorld(size, mode.plan.api)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	var all []*starter
+	for i, program := range o.programs {
+		run := &Run{Program: program, Mode: mode.name, Size: size.String(), Services: size.Services, Endpoints: size.Services * size.Endpoints}
+		run.Amount = fmt.Sprintf("%d cold starts and restarts; medians", o.starts)
+		b := &bench{plan: &mode.plan, world: w, run: run, program: program, prober: &prober{from: w.asker}}
+		all = append(all, &starter{bench: b, label: strconv.Itoa(i), values: map[string][]float64{}, profiles: o.profiles})
+		report.Runs = append(report.Runs, run)
+	}
+	if err := all[0].bareCosts(); err != nil {
+		return err
+	}
+	for range o.starts {
+		for _, s := range all {
+			if err := s.turn(); err != nil {
+				return fmt.Errorf("%s: %w", s.program, err)
+			}
+		}
+	}
+	for _, s := range all {
+		s.report(all[0].bare.read + all[0].bare.write)
+	}
+	return nil
+}
+
+// starter measures the starts of one program with one cluster.
+type starter struct {
+	*bench
+	// label is a part of the profiles' names.
+	label string
+	// round counts the restarts.
+	round int
+	// figures are in the order of the report; values are their values in each start.
+	figures []Figure
+	values  map[string][]float64
+	// profiles is the folder for the profiles of each start; empty if there are none.
+	profiles string
+}
+
+const coldStart = "cold start"
+
+// turn measures a cold start and a restart, and removes the rules.
+func (s *starter) turn() error {
+	err := s.one(coldStart, func() (service int, answered func(netip.Addr) bool) { return s.last(), anyEndpoint })
+	if err != nil {
+		return err
+	}
+	err = s.one("restart with one change", func() (service int, answered func(netip.Addr) bool) {
+		service = s.target(s.round)
+		s.round++
+		fresh := s.ReplaceEndpoint(service)
+		return service, func(by netip.Addr) bool { return by == fresh }
+	})
+	if err != nil {
+		return err
+	}
+	if out, err := s.node.Command(s.program, "--cleanup").CombinedOutput(); err != nil {
+		return fmt.Errorf("%s --cleanup: %w\n%s", s.program, err, out)
+	}
+	return nil
+}
+
+// one starts the program, waits until the Service answers and until the program is idle, and stops it.
+func (s *starter) one(kind string, prepare func() (service int, answered func(netip.Addr) bool)) error {
+	service, answered := prepare()
+	lines := []string{atOnce(s.run.Mode)}
+	if s.profiles != "" {
+		lines = append(lines, "enableProfiling: true")
+	}
+	if err := s.launch(lines...); err != nil {
+		return err
+	}
+	profiled := make(chan error, 1)
+	go func() { profiled <- s.profile(strings.Fields(kind)[0]) }()
+	took, err := s.wait(service, func() (time.Time, func(netip.Addr) bool) { return s.process.started, answered })
+	if err != nil {
+		return err
+	}
+	rested, err := s.process.rest(s.deadline())
+	if err != nil {
+		return err
+	}
+	used, err := s.process.cpu()
+	if err != nil {
+		return err
+	}
+	now, peak, err := s.process.memory()
+	if err != nil {
+		return err
+	}
+	s.add(kind, "ms", milliseconds(took))
+	s.add(kind+", until idle", "ms", milliseconds(rested.Sub(s.process.started)))
+	s.add(kind+", CPU", "ms", milliseconds(used))
+	s.add("memory after "+kind, "MB", megabytes(now))
+	s.add("peak memory, "+kind, "MB", megabytes(peak))
+	return errors.Join(<-profiled, s.process.stop())
+}
+
+// add adds a value of one start.
+func (s *starter) add(name, unit string, value float64) {
+	if s.values[name] == nil {
+		s.figures = append(s.figures, Figure{Name: name, Unit: unit})
+	}
+	s.values[name] = append(s.values[name], value)
+}
+
+// report adds the medians to the run. least is the bare cost of a cold start; 0 if it is not known.
+func (s *starter) report(least time.Duration) {
+	for _, f := range s.figures {
+		sorted := slices.Sorted(slices.Values(s.values[f.Name]))
+		f.Value, f.Count = sorted[len(sorted)/2], len(sorted)
+		s.run.Figures = append(s.run.Figures, f)
+		if f.Name == coldStart && least > 0 {
+			s.run.add(coldStart+", compared with bare cost", "times", f.Value/milliseconds(least))
+		}
+	}
+}
+
+// profileTime is how long the processor's profile lasts, from the start of the metrics server.
+const profileTime = 4 * time.Second
+
+// profile writes the profile of a start's processor time, and that of its heap when the process was largest.
+func (s *starter) profile(kind string) error {
+	if s.profiles == "" {
+		return nil
+	}
+	ended := make(chan error, 1)
+	name := filepath.Join(s.profiles, fmt.Sprintf("%s-%s-%s-%s-%d.", s.run.Mode, s.run.Size, s.label, kind, s.round))
+	go func() {
+		content, err := s.fetch(fmt.Sprintf("profile?seconds=%.0f", profileTime.Seconds()))
+		ended <- errors.Join(err, os.WriteFile(name+"cpu", content, 0o644))
+	}()
+	var largest int64
+	var heap []byte
+	for {
+		select {
+		case err := <-ended:
+			return errors.Join(err, os.WriteFile(name+"heap", heap, 0o644))
+		case <-time.After(20 * time.Millisecond):
+		}
+		now, _, err := s.process.memory()
+		if err != nil || now < largest+largest/20 {
+			continue
+		}
+		if heap, err = s.fetch("heap"); err == nil {
+			largest = now
+		}
+	}
+}
+
+// fetch returns a page of net/http/pprof. It waits for the server.
+func (s *starter) fetch(page string) ([]byte, error) {
+	client := http.Client{Transport: &http.Transport{DialContext: s.node.Dial, DisableKeepAlives: true}, Timeout: time.Minute}
+	response, err := client.Get("http://127.0.0.1:10249/debug/pprof/" + page)
+	for ; err != nil; response, err = client.Get("http://127.0.0.1:10249/debug/pprof/" + page) {
+		if dead := s.process.alive(); dead != nil {
+			return nil, dead
+		}
+		time.Sleep(time.Millisecond)
+	}
+	defer response.Body.Close()
+	return io.ReadAll(response.Body)
+}
