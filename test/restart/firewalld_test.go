@@ -3,24 +3,27 @@
 package restart
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/debian"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// firewalld is the real program in a node, with a message bus and a configuration of its own.
+// firewalld is the real program in a node, with a message bus, a configuration and a file system of its own.
 type firewalld struct {
 	*trial
 	n    *node
-	dir  string
+	root string   // holds Debian's packages
 	args []string // of firewalld
 	env  []string
 	cmd  *netns.Cmd
@@ -38,34 +41,35 @@ const busConfiguration = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS 
 </busconfig>
 `
 
-// firewalld starts a message bus, and returns firewalld with a backend, "nftables" or "iptables". It skips the test, in CI too,
-// if firewalld is not installed: Debian's package starts it for the whole machine.
+// firewalld starts a message bus, and returns firewalld with a backend, "nftables" or "iptables". The programs are not
+// installed, because Debian's package would start firewalld for the whole machine.
 func (r *trial) firewalld(backend string) *firewalld {
 	r.t.Helper()
-	for _, program := range []string{"firewalld", "firewall-cmd", "dbus-daemon"} {
-		if _, err := exec.LookPath(program); err != nil {
-			r.t.Skipf("skipped: %s is not installed: %v", program, err)
-		}
-	}
-	f := &firewalld{trial: r, dir: r.t.TempDir(), n: &node{r.t, r.lab.Node1.Host, "nft"}}
-	bus, socket := filepath.Join(f.dir, "bus.conf"), filepath.Join(f.dir, "bus")
-	if err := os.WriteFile(bus, fmt.Appendf(nil, busConfiguration, socket), 0o600); err != nil {
+	f := &firewalld{trial: r, root: firewalldRoot(r.t), n: &node{r.t, r.lab.Node1.Host, "nft"}}
+	temporary, err := os.MkdirTemp(filepath.Join(f.root, "tmp"), backend)
+	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.t.Cleanup(func() { os.RemoveAll(temporary) })
 	for _, folder := range []string{"zones", "services", "policies", "helpers", "icmptypes", "ipsets"} {
-		if err := os.Mkdir(filepath.Join(f.dir, folder), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(temporary, folder), 0o700); err != nil {
 			r.t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(f.dir, "firewalld.conf"), []byte("FirewallBackend="+backend+"\n"), 0o600); err != nil {
+	socket, dir := filepath.Join(temporary, "bus"), strings.TrimPrefix(temporary, f.root)
+	for name, content := range map[string]string{
+		"bus.conf":       fmt.Sprintf(busConfiguration, dir+"/bus"),
+		"firewalld.conf": "FirewallBackend=" + backend + "\n",
+	} {
+		if err := os.WriteFile(filepath.Join(temporary, name), []byte(content), 0o600); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	f.env = append(os.Environ(), "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+dir+"/bus")
+	f.args = []string{"--nofork", "--nopid", "--system-config", dir, "--log-target", "console"}
+	if err := f.command("dbus-daemon", "--config-file", dir+"/bus.conf", "--nofork", "--nopidfile").Start(); err != nil {
 		r.t.Fatal(err)
 	}
-	daemon := r.lab.Node1.Command("dbus-daemon", "--config-file", bus, "--nofork", "--nopidfile")
-	if err := daemon.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	f.env = append(os.Environ(), "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+socket)
-	f.args = []string{"--nofork", "--nopid", "--system-config", f.dir, "--log-target", "console"}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if _, err := os.Stat(socket); err == nil {
 			return f
@@ -75,29 +79,86 @@ func (r *trial) firewalld(backend string) *firewalld {
 	}
 }
 
-// up starts firewalld and waits until it has written its rules.
+// firewalldRoot returns a folder with firewalld, and with what it and its message bus need to run there.
+func firewalldRoot(t *testing.T) string {
+	t.Helper()
+	netns.Require(t, "apt-get", "dpkg-deb", "chroot")
+	cache, err := filepath.Abs("../../.cache/firewalld")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := debian.Fetch(cache, "bookworm", "firewalld", "dbus-daemon", "iptables", "nftables")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{"run", "tmp", "dev"} {
+		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, content := range map[string]string{"passwd": "root:x:0:0:root:/root:/bin/sh\n", "group": "root:x:0:\n"} {
+		if err := os.WriteFile(filepath.Join(root, "etc", name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, minor := range map[string]uint32{"null": 3, "urandom": 9} {
+		err := unix.Mknod(filepath.Join(root, "dev", name), unix.S_IFCHR|0o666, int(unix.Mkdev(1, minor)))
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// command prepares a program of firewalld's packages.
+func (f *firewalld) command(name string, args ...string) *netns.Cmd {
+	command := f.lab.Node1.Command("chroot", append([]string{f.root, name}, args...)...)
+	command.Env = f.env
+	return command
+}
+
+// collision is what iptables-nft-restore says if another program, here kube-proxy, writes while it deletes all chains. It
+// retries, but with the list of chains that it made before, which may hold a chain twice.
+const collision = "CHAIN_DEL failed (No such file or directory)"
+
+// up starts firewalld and waits until it has written its rules. After a collision it is started again, as an administrator
+// would; that was seen once in some 30 restarts.
 func (f *firewalld) up() {
 	f.t.Helper()
-	f.cmd = f.lab.Node1.Command("firewalld", f.args...)
-	f.cmd.Env, f.cmd.Stdout, f.cmd.Stderr = f.env, &f.log, &f.log
-	if err := f.cmd.Start(); err != nil {
-		f.t.Fatal(err)
+	for attempt := 1; ; attempt++ {
+		logged := len(f.log.String())
+		f.cmd = f.command("firewalld", f.args...)
+		f.cmd.Stdout, f.cmd.Stderr = &f.log, &f.log
+		if err := f.cmd.Start(); err != nil {
+			f.t.Fatal(err)
+		}
+		err := f.runs()
+		if err == nil {
+			return
+		}
+		if attempt == 3 || !strings.Contains(f.log.String()[logged:], collision) {
+			f.t.Fatalf("%v\n%s\n%s", err, f.log.String(), f.trial.log.String())
+		}
+		f.t.Logf("%v, because it deleted chains while kube-proxy wrote", err)
+		terminate(f.t, f.cmd)
 	}
+}
+
+// runs waits until firewalld says that it runs, or that it has failed.
+func (f *firewalld) runs() error {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		out, err := f.ask("--state")
 		if err == nil {
-			return
-		} else if time.Now().After(end) {
-			f.t.Fatalf("firewalld does not run: %v: %s\n%s", err, out, f.log.String())
+			return nil
+		} else if strings.Contains(out, "failed") || time.Now().After(end) {
+			return fmt.Errorf("firewalld does not run: %w: %s", err, out)
 		}
 	}
 }
 
 // ask runs firewall-cmd.
 func (f *firewalld) ask(args ...string) (string, error) {
-	command := f.lab.Node1.Command("firewall-cmd", args...)
-	command.Env = f.env
-	out, err := command.CombinedOutput()
+	out, err := f.command("firewall-cmd", args...).CombinedOutput()
 	return string(out), err
 }
 
@@ -155,18 +216,20 @@ func TestKernelFirewalld(t *testing.T) {
 	}
 }
 
-// must runs firewall-cmd, which must succeed. If firewalld is too busy to answer in the 25 s that the message bus allows, it has
-// finished once it answers again.
+// must runs firewall-cmd, which must succeed, if need be again after a collision. If firewalld is too busy to answer in the
+// 25 s that the message bus allows, it has finished once it answers again.
 func (f *firewalld) must(args ...string) {
 	f.t.Helper()
 	out, err := f.ask(args...)
+	if err != nil && strings.Contains(out, collision) {
+		f.t.Logf("firewall-cmd %s: %v, because it deleted chains while kube-proxy wrote", args, err)
+		out, err = f.ask(args...)
+	}
 	if err != nil && strings.Contains(out, "Did not receive a reply") {
-		for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); {
-			_, err = f.ask("--state")
-		}
+		err = f.runs()
 	}
 	if err != nil {
-		f.t.Fatalf("firewall-cmd %s: %v: %s", args, err, out)
+		f.t.Fatalf("firewall-cmd %s: %v: %s\n%s", args, err, out, f.trial.log.String())
 	}
 }
 
