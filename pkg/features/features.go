@@ -20,8 +20,9 @@ const (
 	// (CVE-2020-8554). It gives operators time to migrate, and will be removed together with the feature.
 	AllowServiceExternalIPs featuregate.Feature = "AllowServiceExternalIPs"
 
-	// DisableNodeKubeProxyVersion leaves status.nodeInfo.kubeProxyVersion unset in every Node that this project
-	// writes. If it is off, the field equals kubeletVersion.
+	// DisableNodeKubeProxyVersion leaves status.nodeInfo.kubeProxyVersion unset in the Node that package manifests makes
+	// from the machine (KEP-4004). If it is off, the field equals kubeletVersion, which is empty without a kubelet. In a
+	// cluster the kubelet writes the field, and a kubelet's gate of the same name decides.
 	DisableNodeKubeProxyVersion featuregate.Feature = "DisableNodeKubeProxyVersion"
 
 	// KubeProxyNFTablesLocalhostNodePorts serves TCP NodePorts on loopback addresses in nftables mode if

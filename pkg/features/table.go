@@ -53,8 +53,9 @@ func table() []row {
 				{Version: version.MajorMinor(1, 29), Default: false, PreRelease: featuregate.Alpha},
 				{Version: version.MajorMinor(1, 33), Default: true, PreRelease: featuregate.Deprecated},
 			},
-			effect: "Leaves status.nodeInfo.kubeProxyVersion unset in every Node that this project writes, and clears " +
-				"it if it was set. If off, it equals kubeletVersion.",
+			effect: "Leaves status.nodeInfo.kubeProxyVersion unset in the Node that is made from the machine (--manifests). If " +
+				"off, it equals kubeletVersion, which that Node does not have, so the gate has no visible effect. In a " +
+				"cluster the kubelet writes the field, and has a gate of the same name.",
 			end: "locked to true, then removed; the field stays unset (KEP-4004)",
 		},
 		{
