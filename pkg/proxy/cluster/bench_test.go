@@ -89,7 +89,7 @@ func BenchmarkConvert(b *testing.B) {
 	for _, size := range sizes {
 		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {
 			o := newObjects(size.services, size.endpoints)
-			c := &converter{node: "n1"}
+			c := &converter{nodeName: "n1"}
 			b.ReportAllocs()
 			for b.Loop() {
 				for _, s := range o.services {

@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"iter"
 	"maps"
 	"net/netip"
@@ -29,9 +28,9 @@ type Builder struct {
 	endpoints    int
 	node         *Node
 	serviceCIDRs map[string][]netip.Prefix
-	// last is the latest snapshot, returned again until something changes. Until there was one, nobody else has seen a Service,
-	// so that its slices are added in place.
-	last  *Snapshot
+	// last is the latest snapshot, returned again until something changes.
+	last *Snapshot
+	// shown reports that there was a snapshot. Before that nobody else has seen a Service, so its slices are added in place.
 	shown bool
 }
 
@@ -47,7 +46,7 @@ func (n SliceName) String() string { return n.Namespace + "/" + n.Name }
 func NewBuilder(nodeName string, addrs ...netip.Addr) *Builder {
 	return &Builder{
 		changed:      make(chan struct{}, 1),
-		convert:      converter{node: nodeName, addrs: addrs},
+		convert:      converter{nodeName: nodeName, nodeAddrs: addrs},
 		services:     Map[ServiceName, *Service]{}.Edit(),
 		orphans:      map[ServiceName][]*EndpointSlice{},
 		owners:       map[SliceName]string{},
@@ -130,9 +129,13 @@ type Update struct {
 	problems []error
 }
 
-func (u *Update) report(object fmt.Stringer, kind string, problems []*Problem) {
+// report adds the problems of an object. namespace is "" if its kind has none.
+func (u *Update) report(kind, namespace, name string, problems []*Problem) {
 	for _, problem := range problems {
-		problem.Kind, problem.Object = kind, object.String()
+		problem.Kind, problem.Object = kind, name
+		if namespace != "" {
+			problem.Object = namespace + "/" + name
+		}
 		u.problems = append(u.problems, problem)
 	}
 }
@@ -145,7 +148,7 @@ func (u *Update) SetService(object *corev1.Service) {
 		return
 	}
 	service, problems := u.b.convert.service(object)
-	u.report(name, "Service", problems)
+	u.report("Service", name.Namespace, name.Name, problems)
 	old, known := u.b.services.Get(service.Name)
 	if known {
 		service.Slices = old.Slices
@@ -202,17 +205,17 @@ func (u *Update) SetEndpointSlice(object *discoveryv1.EndpointSlice) {
 	name := SliceName{Namespace: object.Namespace, Name: object.Name}
 	service, ok, problems := owner(object)
 	if !ok {
-		u.report(name, "EndpointSlice", problems)
+		u.report("EndpointSlice", name.Namespace, name.Name, problems)
 		u.DeleteEndpointSlice(name)
 		return
 	}
 	slice, problems := u.b.convert.slice(object)
-	u.report(name, "EndpointSlice", problems)
+	u.report("EndpointSlice", name.Namespace, name.Name, problems)
 	if before, known := u.b.owners[name]; known && before != service.Name {
 		u.DeleteEndpointSlice(name)
 	}
 	of := u.slicesOf(service)
-	u.b.owners[SliceName{Namespace: of.service.Namespace, Name: slice.Name}] = of.service.Name
+	u.b.owners[SliceName{Namespace: of.name.Namespace, Name: slice.Name}] = of.name.Name
 	u.replaceSlice(&of, slice.Name, slice)
 }
 
@@ -245,22 +248,22 @@ func (u *Update) SliceEndpoints(name SliceName) int {
 
 // serviceSlices are the slices of one Service, sorted by name.
 type serviceSlices struct {
-	// service is the name as an earlier object had it, so that only one copy of its strings is kept.
-	service ServiceName
-	slices  []*EndpointSlice
-	// owner is nil if the Service is not known.
-	owner *Service
+	// name is the Service's as an earlier object had it, so that only one copy of its strings is kept.
+	name   ServiceName
+	slices []*EndpointSlice
+	// service is nil if the Service is not known.
+	service *Service
 }
 
-func (u *Update) slicesOf(service ServiceName) serviceSlices {
-	if owner, served := u.b.services.Get(service); served {
-		return serviceSlices{service: owner.Name, slices: owner.Slices, owner: owner}
+func (u *Update) slicesOf(name ServiceName) serviceSlices {
+	if known, ok := u.b.services.Get(name); ok {
+		return serviceSlices{name: known.Name, slices: known.Slices, service: known}
 	}
-	orphans := u.b.orphans[service]
+	orphans := u.b.orphans[name]
 	if len(orphans) > 0 {
-		service.Name = u.b.owners[SliceName{Namespace: service.Namespace, Name: orphans[0].Name}]
+		name.Name = u.b.owners[SliceName{Namespace: name.Namespace, Name: orphans[0].Name}]
 	}
-	return serviceSlices{service: service, slices: orphans}
+	return serviceSlices{name: name, slices: orphans}
 }
 
 func findSlice(all []*EndpointSlice, name string) (at int, found bool) {
@@ -287,18 +290,18 @@ func (u *Update) replaceSlice(of *serviceSlices, name string, slice *EndpointSli
 	}
 	replaced = append(replaced, all[at:]...)
 	switch {
-	case of.owner != nil && !u.b.shown:
-		of.owner.Slices = replaced
+	case of.service != nil && !u.b.shown:
+		of.service.Slices = replaced
 		u.changed = true
-	case of.owner != nil:
-		changed := *of.owner
+	case of.service != nil:
+		changed := *of.service
 		changed.Slices = replaced
-		u.b.services.Set(of.service, &changed)
+		u.b.services.Set(of.name, &changed)
 		u.changed = true
 	case len(replaced) == 0:
-		delete(u.b.orphans, of.service)
+		delete(u.b.orphans, of.name)
 	default:
-		u.b.orphans[of.service] = replaced
+		u.b.orphans[of.name] = replaced
 	}
 }
 
@@ -308,8 +311,8 @@ func (u *Update) SetNode(object *corev1.Node) {
 	if object.Name != u.b.node.Name {
 		return
 	}
-	node, problems := u.b.convert.nodeObject(object)
-	u.report(clusterScoped(object.Name), "Node", problems)
+	node, problems := u.b.convert.node(object)
+	u.report("Node", "", object.Name, problems)
 	node.Interfaces = u.b.node.Interfaces
 	// A Node that was deleted and created again has neither at first, but the machine and its pods still have theirs.
 	if len(node.Addresses) == 0 {
@@ -348,7 +351,7 @@ func (u *Update) setNode(node *Node) {
 // SetServiceCIDR adds or replaces a ServiceCIDR.
 func (u *Update) SetServiceCIDR(object *networkingv1.ServiceCIDR) {
 	cidrs, problems := serviceCIDR(object)
-	u.report(clusterScoped(object.Name), "ServiceCIDR", problems)
+	u.report("ServiceCIDR", "", object.Name, problems)
 	if old, known := u.b.serviceCIDRs[object.Name]; !known || !slices.Equal(old, cidrs) {
 		u.b.serviceCIDRs[object.Name] = cidrs
 		u.changed = true
@@ -366,8 +369,3 @@ func (u *Update) DeleteServiceCIDR(name string) {
 // ServiceCIDRs returns the names of all known ServiceCIDRs, unsorted. The update may be modified during the
 // iteration.
 func (u *Update) ServiceCIDRs() iter.Seq[string] { return maps.Keys(u.b.serviceCIDRs) }
-
-// clusterScoped is the name of an object without a namespace, as a Stringer for report.
-type clusterScoped string
-
-func (n clusterScoped) String() string { return string(n) }

@@ -25,8 +25,8 @@ const (
 
 // converter converts API objects into this package's values. Repeated strings and sets are shared.
 type converter struct {
-	node  string
-	addrs []netip.Addr // of the node, from the configuration
+	nodeName  string
+	nodeAddrs []netip.Addr // from the configuration
 }
 
 // served reports whether a Service is for this proxy.
@@ -37,14 +37,14 @@ func served(s *corev1.Service) bool {
 }
 
 func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
-	var p problems
+	var p parser
 	spec := &object.Spec
 	s := &Service{
 		Name:            ServiceName{Namespace: share(object.Namespace), Name: object.Name},
 		UID:             string(object.UID),
 		Created:         object.CreationTimestamp.Time,
 		ExternalIPs:     p.addrs("spec.externalIPs", spec.ExternalIPs),
-		LoadBalancerIPs: loadBalancerIPs(object, &p),
+		LoadBalancerIPs: p.loadBalancerIPs(object),
 		ExternalPolicy:  PolicyCluster,
 		SourceRanges:    p.sourceRanges(spec.LoadBalancerSourceRanges),
 	}
@@ -60,7 +60,7 @@ func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
 		s.ExternalPolicy = PolicyLocal
 	}
 	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-		s.Affinity = affinity(spec.SessionAffinityConfig, &p)
+		s.Affinity = p.affinity(spec.SessionAffinityConfig)
 	}
 	if spec.Type == corev1.ServiceTypeLoadBalancer && s.ExternalPolicy == PolicyLocal {
 		s.HealthCheckNodePort = p.port(path{name: "spec.healthCheckNodePort"}, spec.HealthCheckNodePort, true)
@@ -80,7 +80,7 @@ func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
 
 // loadBalancerIPs returns the addresses in status, except those whose traffic has to pass the load balancer itself
 // (ipMode Proxy, KEP-1860). spec.loadBalancerIP is only a request to the cloud provider and is ignored.
-func loadBalancerIPs(object *corev1.Service, p *problems) []netip.Addr {
+func (p *parser) loadBalancerIPs(object *corev1.Service) []netip.Addr {
 	if object.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil
 	}
@@ -94,7 +94,7 @@ func loadBalancerIPs(object *corev1.Service, p *problems) []netip.Addr {
 	return distinct(addrs)
 }
 
-func affinity(config *corev1.SessionAffinityConfig, p *problems) time.Duration {
+func (p *parser) affinity(config *corev1.SessionAffinityConfig) time.Duration {
 	timeout := time.Duration(corev1.DefaultClientIPServiceAffinitySeconds) * time.Second
 	if config != nil && config.ClientIP != nil && config.ClientIP.TimeoutSeconds != nil {
 		wanted := time.Duration(*config.ClientIP.TimeoutSeconds) * time.Second
@@ -112,7 +112,7 @@ func owner(object *discoveryv1.EndpointSlice) (name ServiceName, ok bool, found 
 	if _, headless := object.Labels[corev1.IsHeadlessService]; headless {
 		return ServiceName{}, false, nil
 	}
-	var p problems
+	var p parser
 	service := object.Labels[discoveryv1.LabelServiceName]
 	switch object.AddressType {
 	case discoveryv1.AddressTypeFQDN:
@@ -124,14 +124,14 @@ func owner(object *discoveryv1.EndpointSlice) (name ServiceName, ok bool, found 
 	if service == "" {
 		p.add(path{name: "metadata.labels"}, "it belongs to no Service; set the label %s", discoveryv1.LabelServiceName)
 	}
-	if len(p.found) > 0 {
+	if p.count() > 0 {
 		return ServiceName{}, false, p.all()
 	}
 	return ServiceName{Namespace: share(object.Namespace), Name: service}, true, nil
 }
 
 func (c *converter) slice(object *discoveryv1.EndpointSlice) (*EndpointSlice, []*Problem) {
-	var p problems
+	var p parser
 	s := &EndpointSlice{Name: object.Name, Triggered: p.triggered(object)}
 	for i := range object.Ports {
 		port := &object.Ports[i]
@@ -190,11 +190,11 @@ func (c *converter) conditions(e *discoveryv1.Endpoint) Conditions {
 	add(Ready, ptr.Deref(e.Conditions.Ready, true))
 	add(Serving, ptr.Deref(e.Conditions.Serving, true))
 	add(Terminating, ptr.Deref(e.Conditions.Terminating, false))
-	add(Local, e.NodeName != nil && *e.NodeName == c.node && c.node != "")
+	add(Local, e.NodeName != nil && *e.NodeName == c.nodeName && c.nodeName != "")
 	add(NoNodeName, e.NodeName == nil || *e.NodeName == "")
 	if e.Hints != nil {
 		add(NodeHint, len(e.Hints.ForNodes) > 0)
-		add(ThisNode, slices.ContainsFunc(e.Hints.ForNodes, func(n discoveryv1.ForNode) bool { return n.Name == c.node }))
+		add(ThisNode, slices.ContainsFunc(e.Hints.ForNodes, func(n discoveryv1.ForNode) bool { return n.Name == c.nodeName }))
 	}
 	return set
 }
@@ -210,9 +210,9 @@ func zoneHints(e *discoveryv1.Endpoint) Zones {
 	return newZones(names)
 }
 
-// nodeObject leaves Addresses empty if the object has none, even if some are configured.
-func (c *converter) nodeObject(object *corev1.Node) (*Node, []*Problem) {
-	var p problems
+// node leaves Addresses empty if the object has none, even if some are configured.
+func (c *converter) node(object *corev1.Node) (*Node, []*Problem) {
+	var p parser
 	node := &Node{
 		Name:     object.Name,
 		Exists:   true,
@@ -230,7 +230,7 @@ func (c *converter) nodeObject(object *corev1.Node) (*Node, []*Problem) {
 		}
 	}
 	if len(addrs) > 0 {
-		node.Addresses = firstOfEachFamily(slices.Concat(c.addrs, addrs))
+		node.Addresses = firstOfEachFamily(slices.Concat(c.nodeAddrs, addrs))
 	}
 	return node, p.all()
 }
@@ -247,80 +247,15 @@ func firstOfEachFamily(addrs []netip.Addr) []netip.Addr {
 }
 
 func serviceCIDR(object *networkingv1.ServiceCIDR) ([]netip.Prefix, []*Problem) {
-	var p problems
+	var p parser
 	return p.prefixes("spec.cidrs", object.Spec.CIDRs), p.all()
 }
 
-// Problem describes a field of an object that cannot be used and was left out.
-type Problem struct {
-	// Kind and Object name the object: "Service", "default/web".
-	Kind, Object string
-	// Field is the path of the field in the API: "spec.ports[0].port".
-	Field string
-	Err   error
-}
-
-func (p *Problem) Error() string {
-	return fmt.Sprintf("%s %s: %s: %v", p.Kind, p.Object, p.Field, p.Err)
-}
-
-func (p *Problem) Unwrap() error { return p.Err }
-
-// maxProblems is how many fields of an object are reported one by one. What is reported is logged, and an object may have as
-// many invalid fields as its author likes.
-const maxProblems = 20
-
-// problems collects the Problems of an object.
-type problems struct {
-	found []*Problem
-	// more is the number of fields that are not reported one by one.
-	more int
-}
-
-func (p *problems) add(field path, format string, args ...any) {
-	if len(p.found) == maxProblems {
-		p.more++
-		return
-	}
-	p.found = append(p.found, &Problem{Field: field.String(), Err: fmt.Errorf(format, args...)})
-}
-
-func (p *problems) count() int { return len(p.found) + p.more }
-
-// all returns the Problems. The last one counts those that are not reported one by one.
-func (p *problems) all() []*Problem {
-	if p.more == 0 {
-		return p.found
-	}
-	return append(p.found, &Problem{Field: "others", Err: fmt.Errorf("%d more fields cannot be used", p.more)})
-}
-
-// path is a field's path in an object: list[index].name, or only one of the two parts. It is formatted only if there
-// is a problem.
-type path struct {
-	list  string
-	index int
-	name  string
-}
-
-// field returns the path of a field of the list's element.
-func (p path) field(name string) path {
-	p.name = name
-	return p
-}
-
-func (p path) String() string {
-	switch {
-	case p.list == "":
-		return p.name
-	case p.name == "":
-		return fmt.Sprintf("%s[%d]", p.list, p.index)
-	}
-	return fmt.Sprintf("%s[%d].%s", p.list, p.index, p.name)
-}
+// parser parses the fields of an object. It leaves out those that are invalid, and collects a Problem for each.
+type parser struct{ problems }
 
 // addrs parses addresses and removes duplicates. It preserves the order.
-func (p *problems) addrs(field string, texts []string) []netip.Addr {
+func (p *parser) addrs(field string, texts []string) []netip.Addr {
 	var addrs []netip.Addr
 	for i, text := range texts {
 		addrs = p.addr(addrs, path{list: field, index: i}, text)
@@ -329,7 +264,7 @@ func (p *problems) addrs(field string, texts []string) []netip.Addr {
 }
 
 // addr parses an address and appends it.
-func (p *problems) addr(to []netip.Addr, field path, text string) []netip.Addr {
+func (p *parser) addr(to []netip.Addr, field path, text string) []netip.Addr {
 	addr, err := ParseAddr(text)
 	if err != nil {
 		p.add(field, "%w", err)
@@ -353,7 +288,7 @@ func distinct(addrs []netip.Addr) []netip.Addr {
 }
 
 // prefixes parses CIDRs, sorts them and removes duplicates. Like the API's validation it ignores surrounding spaces.
-func (p *problems) prefixes(field string, texts []string) []netip.Prefix {
+func (p *parser) prefixes(field string, texts []string) []netip.Prefix {
 	var prefixes []netip.Prefix
 	for i, text := range texts {
 		prefix, err := ParsePrefix(strings.TrimSpace(text))
@@ -372,7 +307,7 @@ var matchNone = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32), ne
 
 // sourceRanges parses loadBalancerSourceRanges. If a range cannot be parsed, a family without any other range admits
 // no source: the author of the Service wanted a restriction.
-func (p *problems) sourceRanges(texts []string) []netip.Prefix {
+func (p *parser) sourceRanges(texts []string) []netip.Prefix {
 	known := p.count()
 	ranges := p.prefixes("spec.loadBalancerSourceRanges", texts)
 	if p.count() == known {
@@ -388,7 +323,7 @@ func (p *problems) sourceRanges(texts []string) []netip.Prefix {
 }
 
 // port parses a port number. 0 is valid only if mayBeUnset.
-func (p *problems) port(field path, number int32, mayBeUnset bool) uint16 {
+func (p *parser) port(field path, number int32, mayBeUnset bool) uint16 {
 	if number > 0 && number <= math.MaxUint16 {
 		return uint16(number)
 	}
@@ -399,7 +334,7 @@ func (p *problems) port(field path, number int32, mayBeUnset bool) uint16 {
 }
 
 // protocol parses a protocol; the default is TCP.
-func (p *problems) protocol(field path, value *corev1.Protocol) (Protocol, bool) {
+func (p *parser) protocol(field path, value *corev1.Protocol) (Protocol, bool) {
 	if value == nil || *value == "" {
 		return TCP, true
 	}
@@ -415,7 +350,7 @@ func (p *problems) protocol(field path, value *corev1.Protocol) (Protocol, bool)
 	return 0, false
 }
 
-func (p *problems) triggered(object *discoveryv1.EndpointSlice) time.Time {
+func (p *parser) triggered(object *discoveryv1.EndpointSlice) time.Time {
 	text, ok := object.Annotations[corev1.EndpointsLastChangeTriggerTime]
 	if !ok {
 		return time.Time{}

@@ -185,8 +185,8 @@ type Node struct {
 	// Exists reports whether the Node object exists. Its last values remain in use when it is deleted.
 	Exists bool
 	// Addresses has at most one address of each family, the primary one first: those passed to NewBuilder, then the
-	// first one of a family among the object's InternalIPs and then its ExternalIPs. It is empty until the cloud
-	// provider has initialized the Node.
+	// first one of a family among the object's InternalIPs and then its ExternalIPs. The object has none until the
+	// cloud provider has initialized the Node.
 	Addresses []netip.Addr
 	// Interfaces are the addresses of this machine's interfaces, sorted.
 	Interfaces []netip.Addr
