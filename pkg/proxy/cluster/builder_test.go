@@ -275,6 +275,11 @@ func TestIterators(t *testing.T) {
 		if diff := cmp.Diff([]ServiceName{{"ns", "a"}, {"ns", "b"}}, services); diff != "" {
 			t.Errorf("Services (-want +got):\n%s", diff)
 		}
+		for name, want := range map[string]int{"a": 4, "b": 0, "late": 0} { // late is not served
+			if n := u.ServiceEndpoints(ServiceName{"ns", name}); n != want {
+				t.Errorf("%d endpoints of the Service %s, want %d", n, name, want)
+			}
+		}
 		endpoints := 0
 		for name := range u.EndpointSlices() {
 			endpoints += u.SliceEndpoints(name)
@@ -285,6 +290,9 @@ func TestIterators(t *testing.T) {
 		}
 		for name := range u.Services() {
 			u.DeleteService(name)
+		}
+		for range u.Services() {
+			t.Error("Services returns a deleted one")
 		}
 		for name := range u.ServiceCIDRs() {
 			u.DeleteServiceCIDR(name)
@@ -314,13 +322,13 @@ func TestProblemsAreStructured(t *testing.T) {
 // TestUpdateCost checks that the cost of changing one slice does not depend on the size of the cluster.
 func TestUpdateCost(t *testing.T) {
 	cost := func(services int) float64 {
-		b := fullBuilder(services)
-		versions := []*discoveryv1.EndpointSlice{newSlice("s5-1", "s5", "10.1.0.1", "10.1.0.2"), newSlice("s5-1", "s5", "10.1.0.1", "10.1.0.3")}
-		i := 0
+		o, b := newObjects(services, 2), NewBuilder("n1")
+		o.all(b)
+		slice, other := o.otherVersion(5)
 		return testing.AllocsPerRun(20, func() {
-			i++
 			before := b.Snapshot()
-			apply(b, func(u *Update) { u.SetEndpointSlice(versions[i%2]) })
+			slice, other = other, slice
+			apply(b, func(u *Update) { u.SetEndpointSlice(slice) })
 			for range Changes(before.Services, b.Snapshot().Services) {
 				continue
 			}
@@ -330,39 +338,5 @@ func TestUpdateCost(t *testing.T) {
 	t.Logf("allocations for a change among 10 Services: %v, among 10,000: %v", few, many)
 	if many > few+80 {
 		t.Errorf("a change among 10,000 Services allocates %v times, among 10 only %v times", many, few)
-	}
-}
-
-func fullBuilder(services int) *Builder {
-	b := NewBuilder("n1")
-	apply(b, func(u *Update) {
-		for i := range services {
-			name := fmt.Sprintf("s%d", i)
-			u.SetService(newService(name, fmt.Sprintf("10.%d.%d.%d", 100+i>>16, i>>8&255, i&255)))
-			u.SetEndpointSlice(newSlice(name+"-1", name, "10.1.0.1", "10.1.0.2"))
-		}
-	})
-	return b
-}
-
-// BenchmarkSliceChange changes one slice of 10,000 Services and finds the difference.
-func BenchmarkSliceChange(bench *testing.B) {
-	b := fullBuilder(10000)
-	versions := []*discoveryv1.EndpointSlice{newSlice("s5-1", "s5", "10.1.0.1", "10.1.0.2"), newSlice("s5-1", "s5", "10.1.0.1", "10.1.0.3")}
-	bench.ReportAllocs()
-	for i := 0; bench.Loop(); i++ {
-		before := b.Snapshot()
-		apply(b, func(u *Update) { u.SetEndpointSlice(versions[(i+1)%2]) })
-		for range Changes(before.Services, b.Snapshot().Services) {
-			continue
-		}
-	}
-}
-
-// BenchmarkFill builds a cluster of 10,000 Services with two endpoints each.
-func BenchmarkFill(bench *testing.B) {
-	bench.ReportAllocs()
-	for bench.Loop() {
-		fullBuilder(10000).Snapshot()
 	}
 }

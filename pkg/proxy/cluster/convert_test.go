@@ -295,25 +295,6 @@ func TestEndpoint(t *testing.T) {
 	})
 }
 
-// TestZonesAreComparable checks that equal sets of zones are equal by ==.
-func TestZonesAreComparable(t *testing.T) {
-	s := newSlice("a-1", "a", "10.1.0.1", "10.1.0.2", "10.1.0.3")
-	for i, zones := range [][]string{{"z1", "z2"}, {"z2", "z1"}, {"z1"}} {
-		s.Endpoints[i].Hints = &discoveryv1.EndpointHints{}
-		for _, zone := range zones {
-			s.Endpoints[i].Hints.ForZones = append(s.Endpoints[i].Hints.ForZones, discoveryv1.ForZone{Name: zone})
-		}
-	}
-	got, _ := convertSlice(t, s)
-	e := got.Endpoints
-	if e[0].Zones != e[1].Zones || e[0].Zones == e[2].Zones {
-		t.Error("equal sets differ, or different sets are equal")
-	}
-	if !e[0].Zones.Has("z2") || e[2].Zones.Has("z2") || (Zones{}).Has("z1") || (Zones{}).Any() || !e[2].Zones.Any() {
-		t.Error("Has is wrong")
-	}
-}
-
 // TestAddresses parses an endpoint's first address and rejects addresses that no pod can have.
 func TestAddresses(t *testing.T) {
 	special := " is a loopback, link-local, multicast or unspecified address, which an endpoint must not have"
@@ -529,13 +510,5 @@ func TestServiceCIDRs(t *testing.T) {
 	apply(b, func(u *Update) { u.DeleteServiceCIDR("b") })
 	if got := texts(); !slices.Equal(got, []string{"10.0.0.0/24", "10.96.0.0/16"}) {
 		t.Errorf("without b: %v", got)
-	}
-}
-
-// TestStrings checks the String methods.
-func TestStrings(t *testing.T) {
-	got := fmt.Sprint(PolicyCluster, PolicyLocal, TCP, UDP, SCTP, Protocol(1), IPv4, IPv6, ServiceName{"a", "b"}, SliceName{"c", "d"})
-	if want := "Cluster Local TCP UDP SCTP unknown IPv4 IPv6 a/b c/d"; got != want {
-		t.Errorf("%s, want %s", got, want)
 	}
 }

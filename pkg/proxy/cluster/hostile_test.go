@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
@@ -105,35 +103,4 @@ func TestZonesAreForgotten(t *testing.T) {
 		t.Errorf("the heap has grown from %d to %d bytes", before, after)
 	}
 	runtime.KeepAlive(b)
-}
-
-// TestPortOf finds the ports of a slice, of any number and in any order. If a name is listed twice, the first one counts.
-func TestPortOf(t *testing.T) {
-	b := NewBuilder("n1")
-	object := newSlice("s", "a", "10.1.0.1")
-	object.Ports = nil
-	for i, name := range []string{"x", "b", "", "b", "a"} {
-		port, protocol := int32(i+1), corev1.ProtocolTCP
-		object.Ports = append(object.Ports, discoveryv1.EndpointPort{Name: &name, Port: &port, Protocol: &protocol})
-	}
-	udp := corev1.ProtocolUDP
-	object.Ports = append(object.Ports, discoveryv1.EndpointPort{Name: object.Ports[0].Name, Port: object.Ports[0].Port, Protocol: &udp})
-	apply(b, func(u *Update) { u.SetService(newService("a", "10.0.0.1")); u.SetEndpointSlice(object) })
-	service, _ := b.Snapshot().Services.Get(ServiceName{"ns", "a"})
-	got := map[string]uint16{}
-	for _, name := range []string{"x", "b", "", "a", "c"} {
-		for _, protocol := range []Protocol{TCP, UDP} {
-			port, ok := service.Slices[0].PortOf(&ServicePort{Name: name, Protocol: protocol})
-			if ok {
-				got[name+"/"+protocol.String()] = port.Port
-			}
-		}
-	}
-	want := map[string]uint16{"x/TCP": 1, "x/UDP": 1, "b/TCP": 2, "/TCP": 3, "a/TCP": 5}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if !slices.IsSortedFunc(service.Slices[0].Ports, EndpointPort.compare) {
-		t.Errorf("not sorted: %v", service.Slices[0].Ports)
-	}
 }

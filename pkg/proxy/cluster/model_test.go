@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -15,7 +16,7 @@ import (
 )
 
 // model is what a Builder does, in the simplest way: it keeps the objects themselves and computes each Snapshot from all of
-// them. It shares no code with the Builder except the types of a Snapshot.
+// them. It shares no code with the Builder except the types of a Snapshot, and Map.
 type model struct {
 	services   map[ServiceName]*corev1.Service
 	slices     map[SliceName]*discoveryv1.EndpointSlice
@@ -211,7 +212,8 @@ func (m *model) slice(object *discoveryv1.EndpointSlice) *EndpointSlice {
 			for _, zone := range e.Hints.ForZones {
 				zones = append(zones, zone.Name)
 			}
-			endpoint.Zones = newZones(zones)
+			slices.Sort(zones)
+			endpoint.Zones = Zones{unique.Make(strings.Join(slices.Compact(zones), "\x00"))}
 		}
 		s.Endpoints = append(s.Endpoints, endpoint)
 	}
