@@ -84,7 +84,7 @@ func TestKernelDaemonSet(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			set, config := objects(t, "overlays/"+mode)
 			bench := backendtest.NewBench(t, func() (backend.Backend, error) { return idle{}, nil })
-			bench.As = mode
+			bench.BackendName = mode
 			proxy := start(t, bench, set, config)
 			packets := 0
 			for _, c := range all {

@@ -69,8 +69,8 @@ func (s *Site) Sync(t *testing.T, p *plan.Plan) []backend.Result {
 // Bench is a Site that runs cases.
 type Bench struct {
 	*Site
-	// As is the backend's name in cases that expect a different result for it.
-	As string
+	// BackendName is the backend's name in cases that expect a different result for it.
+	BackendName string
 	// last is the endpoint of the previous packet, if there was only one.
 	last string
 }
@@ -91,17 +91,15 @@ func NewBench(t *testing.T, open Open) *Bench {
 	return b
 }
 
-// Run runs all cases of a folder with one backend, without restarting it.
-func Run(t *testing.T, dir string, open Open) { RunAs(t, dir, "", open) }
-
-// RunAs is Run for a backend that some cases mention by name.
-func RunAs(t *testing.T, dir, name string, open Open) {
+// Run runs all cases of a folder with one backend, without restarting it. name is the backend's in cases that expect a
+// different result for it.
+func Run(t *testing.T, dir, name string, open Open) {
 	all, err := cases.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := NewBench(t, open)
-	b.As = name
+	b.BackendName = name
 	for _, c := range all {
 		t.Run(c.Name, func(t *testing.T) {
 			b.Sync(t, c.Plan())
@@ -117,15 +115,15 @@ func RunAs(t *testing.T, dir, name string, open Open) {
 // long.
 func (b *Bench) Ask(t *testing.T, c *cases.Case) {
 	t.Helper()
-	each(t, c.NodeAddresses, b.Lab.Node1.AddAddress)
-	defer each(t, c.NodeAddresses, b.Lab.Node1.DelAddress)
+	eachAddress(t, c.NodeAddresses, b.Lab.Node1.AddAddress)
+	defer eachAddress(t, c.NodeAddresses, b.Lab.Node1.DelAddress)
 	var probes []netns.Probe
 	var unanswered []cases.Packet
 	if c.Before == nil {
 		b.last = ""
 	}
 	for _, packet := range c.Packets {
-		packet = packet.By(b.As)
+		packet = packet.By(b.BackendName)
 		from, err := b.Lab.Host(packet.From)
 		if err != nil {
 			t.Fatalf("%s, packets, line %d: %v", c.Path, packet.Line, err)
@@ -150,8 +148,8 @@ func (b *Bench) Ask(t *testing.T, c *cases.Case) {
 	}
 }
 
-// each adds or removes single addresses of a host.
-func each(t *testing.T, addrs []netip.Addr, change func(netip.Prefix) error) {
+// eachAddress adds or removes single addresses of a host.
+func eachAddress(t *testing.T, addrs []netip.Addr, change func(netip.Prefix) error) {
 	t.Helper()
 	for _, addr := range addrs {
 		if err := change(netip.PrefixFrom(addr, addr.BitLen())); err != nil {
@@ -174,8 +172,8 @@ func unserved(packet cases.Packet) netns.Verdict {
 	return netns.Refused
 }
 
-// probesPerEndpoint is the average number of connections per endpoint. The probability that one of four gets none is one
-// in two million.
+// probesPerEndpoint is the average number of connections per endpoint. The probability that one of four gets none is
+// 4 · (3/4)^64, one in 25 million.
 const probesPerEndpoint = 16
 
 // ask sends a packet often enough to reach every endpoint, and compares the answers. last is the endpoint of the

@@ -25,7 +25,7 @@ func RunHostile(t *testing.T, dir, name string, most int, open Open) {
 		t.Fatal(err)
 	}
 	b := NewBench(t, open)
-	b.As = name
+	b.BackendName = name
 	for _, victim := range victims {
 		victim.Options.MaxElements = most
 		alone := victim.Plan()

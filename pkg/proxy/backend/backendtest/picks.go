@@ -144,19 +144,20 @@ func (p *Picks) AmidChanges() {
 	p.t.Helper()
 	p.scale(4)
 	var stop atomic.Bool
-	sent := make(chan int)
+	defer stop.Store(true) // also if a sync fails
+	sent := make(chan int, 1)
 	go func() { sent <- p.send(func(int) bool { return stop.Load() }) }()
 	changes := 0
-	scale := func() {
+	keepScaling := func() {
 		for began := time.Now(); time.Since(began) < 4*time.Second; changes++ {
 			p.scale(1 + (changes*7)%4)
 		}
 	}
-	scale() // rules for a number of endpoints are added and removed with the pool
+	keepScaling() // rules for a number of endpoints are added and removed with the pool
 	for number := range 4 {
 		p.set(1+number, 1+number)
 	}
-	scale() // other Services use these rules too
+	keepScaling() // other Services use these rules too
 	p.scale(1)
 	p.nft("add", "element", "ip", "test", "gone", "{ 10.244.2.1, 10.244.2.2, 10.244.2.3 }")
 	time.Sleep(100 * time.Millisecond)

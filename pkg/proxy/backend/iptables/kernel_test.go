@@ -66,7 +66,7 @@ func opener(variant ipt.Variant) backendtest.Open {
 func TestKernelCases(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		for _, dir := range []string{shared, own} {
-			backendtest.RunAs(t, dir, "iptables", opener(variant))
+			backendtest.Run(t, dir, "iptables", opener(variant))
 		}
 	})
 }

@@ -21,7 +21,7 @@ import (
 func TestKernelManyFrontends(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b := backendtest.NewBench(t, opener(variant))
-		b.As = "iptables"
+		b.BackendName = "iptables"
 		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 			c := caseIn(t, family, shared, "cluster-ip")
 			snapshot, err := c.With(func(u *cluster.Update) { manifests.Apply(u, others(family)) })

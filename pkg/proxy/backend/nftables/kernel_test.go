@@ -21,7 +21,7 @@ func open() (backend.Backend, error) {
 // TestKernelCases sends the packets of all cases.
 func TestKernelCases(t *testing.T) {
 	t.Parallel()
-	backendtest.Run(t, "../../../../test/cases", open)
+	backendtest.Run(t, "../../../../test/cases", "nftables", open)
 }
 
 // TestKernelHostileObjects makes the attacks of test/hostile.
