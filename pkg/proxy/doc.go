@@ -18,14 +18,15 @@
 //
 // The words: a frontend is an address, protocol and port that a packet can be sent to. An endpoint is where it may be sent
 // to. A pool is the list of endpoints that a frontend uses under one traffic policy. A backend is iptables or nftables,
-// never an endpoint. A door is a package below pkg/kernel, with a fake that refuses what the kernel would refuse.
+// never an endpoint. A door is a package below pkg/kernel; if it writes rules, entries or settings, it has a fake that
+// refuses what the kernel would refuse.
 //
 // The stages keep no history. Incremental work is a cache of these functions, keyed by Service: without it the result is
 // the same and takes longer. A full resync writes the difference to the kernel's actual state.
 //
-// Proxy, in proxy.go, waits until the sources are complete, while the backend reads the kernel's state. Then it passes one
-// snapshot after another through the pipeline. pace.go limits how often. When a sync fails, the rules in the kernel stay as they are, and the next one
-// reads the kernel before it writes.
+// Proxy, in proxy.go, waits until the sources are complete, while the backend reads the kernel's state. Then it passes
+// one snapshot after another through the pipeline. pace.go limits how often. When a sync fails, the rules in the kernel
+// stay as they are, and the next one reads the kernel before it writes.
 //
 // To follow one behaviour from objects to packets, open a file of test/cases. ARCHITECTURE.md shows where everything else
 // is, and which package may import which.
