@@ -87,7 +87,7 @@ func (d *direct) encode(input string) (messages int, ok bool) {
 		case command == "-X":
 			messages++
 			ok = isUserChain(rest)
-			d.chain(unix.NFT_MSG_DELCHAIN, 0, table, rest)
+			d.chain(unix.NFT_MSG_DELCHAIN, unix.NLM_F_NONREC, table, rest) // not together with its rules
 		default:
 			chain, isDeclaration := strings.CutPrefix(command, ":")
 			messages += 2
