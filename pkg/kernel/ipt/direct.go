@@ -43,10 +43,14 @@ func openDirect(family Family) (*direct, error) {
 
 func (d *direct) close() error { return d.socket.Close() }
 
-// restore writes an input. Nothing was written if the error is errIndirect or one that wraps a unix.Errno.
+// restore writes an input. It returns errIndirect if the program has to do that, which can begin at once; after any other
+// error the input may have been written.
 func (d *direct) restore(ctx context.Context, input string) error {
 	messages, ok := d.encode(input)
 	if !ok {
+		if err := d.idle(ctx); err != nil { // otherwise an older input could be written after this one
+			return err
+		}
 		return errIndirect
 	}
 	firstSeq := d.socket.Reserve(messages + 1)
@@ -59,6 +63,12 @@ func (d *direct) restore(ctx context.Context, input string) error {
 	if !finished || cap(data) > maxKept {
 		d.batch = nil // if it has not finished, the kernel may still be reading the buffer
 	}
+	return err
+}
+
+// idle waits until no batch is on its way, which outlasts the call of restore whose context ended.
+func (d *direct) idle(ctx context.Context) error {
+	_, err := d.socket.Do(ctx, func() error { return nil })
 	return err
 }
 

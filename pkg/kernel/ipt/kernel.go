@@ -101,8 +101,14 @@ func (t *kernelTables) Features() Features { return t.features }
 
 // Restore is part of [Tables].
 func (t *kernelTables) Restore(ctx context.Context, input string) error {
-	if t.direct != nil && t.direct.restore(ctx, input) == nil {
-		return nil
+	if t.direct != nil {
+		err := t.direct.restore(ctx, input)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil && !errors.Is(err, errIndirect):
+			return fmt.Errorf("iptables %s: restore: %w", t.family, err)
+		}
 	}
 	// The program writes what cannot be written directly, and words the error of what is refused.
 	_, err := t.run(ctx, input, t.programs.restore, "--noflush", "--counters", "--wait", strconv.Itoa(LockWait))
@@ -183,8 +189,7 @@ func (t *kernelTables) Compare(ctx context.Context, table string, expected func(
 	if !ok || t.direct == nil {
 		return nil, errors.ErrUnsupported
 	}
-	// A batch whose caller has given up may still be on its way.
-	if _, err := t.direct.socket.Do(ctx, func() error { return nil }); err != nil {
+	if err := t.direct.idle(ctx); err != nil {
 		return nil, fmt.Errorf("iptables %s: compare table %s: %w", t.family, table, err)
 	}
 	compared, err := look.compare(ctx, table, t.family, expected)
