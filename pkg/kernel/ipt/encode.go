@@ -140,11 +140,10 @@ func (e *encoder) expect(words ...string) {
 	}
 }
 
-// number takes a number, decimal or with the prefix 0x.
+// number parses a decimal number; iptables reads one that begins with 0 as octal.
 func (e *encoder) number(word string, bits int) uint64 {
-	n, err := strconv.ParseUint(word, 0, bits)
-	// A number that C reads differently is left to iptables.
-	e.ok = e.ok && err == nil && (word == "0" || word[0] != '0' || strings.HasPrefix(word, "0x")) && !strings.Contains(word, "_")
+	n, err := strconv.ParseUint(word, 10, bits)
+	e.ok = e.ok && err == nil && (word == "0" || word[0] != '0')
 	return n
 }
 
@@ -174,8 +173,7 @@ func (e *encoder) address(b []byte, not bool, which int) []byte {
 		whole++
 	}
 	bytewise := bytes.Equal(mask[whole:size], none[whole:])
-	if bytewise && whole == 0 { // all addresses, which need no match
-		e.ok = !not
+	if e.ok = whole > 0 || !bytewise; !e.ok { // all addresses: iptables leaves out such a match
 		return b
 	}
 	offset := 12 + 4*which
@@ -256,10 +254,17 @@ func (e *encoder) match(module string) {
 	}
 }
 
-// masked takes VALUE/MASK.
+// masked takes 0xVALUE/0xMASK.
 func (e *encoder) masked() (value, mask uint32) {
 	v, m, _ := strings.Cut(e.word(), "/")
-	return uint32(e.number(v, 32)), uint32(e.number(m, 32))
+	return e.hex(v), e.hex(m)
+}
+
+func (e *encoder) hex(word string) uint32 {
+	digits, is := strings.CutPrefix(word, "0x")
+	n, err := strconv.ParseUint(digits, 16, 32)
+	e.ok = e.ok && is && err == nil
+	return uint32(n)
 }
 
 // ports matches destination ports: FIRST or FIRST:LAST.

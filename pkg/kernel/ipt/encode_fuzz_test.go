@@ -12,6 +12,11 @@ func FuzzEncode(f *testing.F) {
 		f.Add(table == "NAT", false, rule)
 		f.Add(table == "NAT", true, addresses6.Replace(in6(rule)))
 	}
+	for _, rule := range []string{ // which iptables refuses, or reads in another way
+		"-d 0.0.0.0/0 -d 10.0.0.1", "-p tcp -m tcp --dport 0x50", "-d 10.0.0.0/0x8", "-p tcp -m tcp --dport 080", "-d 10.0.0.0/08",
+	} {
+		f.Add(true, false, rule)
+	}
 	encoders := map[Family]*encoder{IPv4: {family: IPv4}, IPv6: {family: IPv6}}
 	fake := newFakeTable(nil)
 	f.Fuzz(func(t *testing.T, nat, six bool, rule string) {

@@ -82,7 +82,7 @@ func (e *encoder) statistic() blob {
 	e.ok = e.ok && err == nil && p >= 0 && p <= 1
 	info := e.newBlob(24)
 	if e.ok {
-		bits := uint32(math.RoundToEven(p * (1 << 31)))
+		bits := uint32(math.Round(p * (1 << 31)))
 		info.put32(4, bits)
 		info.put32(12, bits) // the count of the other mode, which iptables fills in, too
 	}
