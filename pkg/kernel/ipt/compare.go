@@ -30,7 +30,7 @@ type comparer struct {
 }
 
 // compare reads all chains of a table.
-func (r nftRequests) compare(ctx context.Context, table string, family Family, expected func(chain string) []string) (map[string]Compared, error) {
+func (r nftRequests) compare(ctx context.Context, table string, expected func(chain string) []string) (map[string]Compared, error) {
 	names := map[string]uint64{}
 	err := netlink.Retry(ctx, func() error {
 		clear(names)
@@ -40,7 +40,7 @@ func (r nftRequests) compare(ctx context.Context, table string, family Family, e
 		return nil, err
 	}
 	out := make(map[string]Compared, len(names))
-	c := &comparer{encoder: encoder{family: family}, digest: newRuleDigest()}
+	c := &comparer{encoder: encoder{family: r.family}, digest: newRuleDigest()}
 	for name := range names {
 		rules := expected(name)
 		err := netlink.Retry(ctx, func() error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"regexp"
@@ -132,11 +131,7 @@ func Holding(ctx context.Context, tables []string, counts func(table, chain stri
 		found := false
 		for _, family := range []Family{IPv4, IPv6} {
 			for _, table := range tables {
-				var chains []string
-				err := netlink.Retry(ctx, func() (err error) {
-					chains, err = chainsIn(ctx, family, variant, table)
-					return err
-				})
+				chains, err := chainsIn(ctx, family, variant, table)
 				if err != nil {
 					failed = append(failed, fmt.Errorf("look for chains of iptables %s, variant %s, table %s: %w", family, variant, table, err))
 				}
@@ -152,28 +147,16 @@ func Holding(ctx context.Context, tables []string, counts func(table, chain stri
 
 // chainsIn returns a table's chains, none if there is no such table, without a program: iptables-nft-save takes half a minute
 // for 45,000 chains, because it sorts them into a list.
-func chainsIn(ctx context.Context, family Family, variant Variant, table string) ([]string, error) {
-	found := map[string]uint64{}
-	switch {
-	case variant == NFT:
-		r, err := openRequests(family)
-		if err != nil {
-			return nil, err
-		}
-		if err := errors.Join(r.chains(table, nil, found), r.close()); err != nil {
-			return nil, err
-		}
-	case legacyTableExists(family, table): // reading would create it
-		s, err := openLegacySentinel(family)
-		if err != nil {
-			return nil, err
-		}
-		defer s.close()
-		if found, err = s.digests(ctx, table, nil); err != nil {
-			return nil, err
-		}
+func chainsIn(ctx context.Context, family Family, variant Variant, table string) (names []string, err error) {
+	read := nftChains
+	if variant == Legacy {
+		read = legacyChains
 	}
-	return slices.Collect(maps.Keys(found)), nil
+	err = netlink.Retry(ctx, func() (err error) {
+		names, err = read(family, table)
+		return err
+	})
+	return names, err
 }
 
 // chainsOf returns the chains of a table in both families. A table that cannot be read has none.

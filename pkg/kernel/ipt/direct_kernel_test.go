@@ -59,7 +59,7 @@ var addresses6 = strings.NewReplacer("10.96.0.0/16", "fd00:96::/64", "10.96.0.0/
 // expressionsOf dumps the expressions of a chain's rules.
 func expressionsOf(t *testing.T, family Family, table, chain string) (all [][]byte) {
 	t.Helper()
-	r, err := openRequests(family)
+	r, err := openNFTRequests(family)
 	if err != nil {
 		t.Fatal(err)
 	}

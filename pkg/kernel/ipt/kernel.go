@@ -20,13 +20,13 @@ type kernelTables struct {
 	family   Family
 	features Features
 	programs programs
-	look     sentinel
+	reader   reader
 	// direct is nil in the legacy variant, and with programs that could not list what it writes.
 	direct *direct
 }
 
-// sentinel reads the kernel's rules without a program.
-type sentinel interface {
+// reader reads the kernel's rules without a program.
+type reader interface {
 	changes(tables []string) (*Changes, error)
 	digests(ctx context.Context, table string, chains []string) (map[string]uint64, error)
 	ruleDigests(table, chain string) ([]uint64, error)
@@ -78,13 +78,13 @@ func Open(ctx context.Context, family Family, variant Variant) (Tables, error) {
 	t := &kernelTables{family: family, programs: found, features: Features{Variant: variant,
 		RandomFully: found.version.AtLeast(version.MustParseGeneric(sinceRandomFully)), AddressBits: variant == Legacy || encoded}}
 	if variant == NFT {
-		t.look, err = openNFTSentinel(family)
+		t.reader, err = openNFTReader(family)
 	} else {
-		t.look, err = openLegacySentinel(family)
+		t.reader, err = openLegacyReader(family)
 	}
 	if err == nil && variant == NFT && encoded {
 		if t.direct, err = openDirect(family); err != nil {
-			err = errors.Join(err, t.look.close())
+			err = errors.Join(err, t.reader.close())
 		}
 	}
 	if err != nil {
@@ -185,14 +185,14 @@ func lineOf(text string, n int) string {
 
 // Compare is part of [Tables].
 func (t *kernelTables) Compare(ctx context.Context, table string, expected func(chain string) []string) (map[string]Compared, error) {
-	look, ok := t.look.(*nftSentinel)
+	nft, ok := t.reader.(*nftReader)
 	if !ok || t.direct == nil {
 		return nil, errors.ErrUnsupported
 	}
 	if err := t.direct.idle(ctx); err != nil {
 		return nil, fmt.Errorf("iptables %s: compare table %s: %w", t.family, table, err)
 	}
-	compared, err := look.compare(ctx, table, t.family, expected)
+	compared, err := nft.compare(ctx, table, expected)
 	if err != nil {
 		return nil, fmt.Errorf("iptables %s: compare table %s: %w", t.family, table, err)
 	}
@@ -201,7 +201,7 @@ func (t *kernelTables) Compare(ctx context.Context, table string, expected func(
 
 // Changes is part of [Tables].
 func (t *kernelTables) Changes(tables ...string) (*Changes, error) {
-	changes, err := t.look.changes(tables)
+	changes, err := t.reader.changes(tables)
 	if err != nil {
 		return nil, fmt.Errorf("iptables %s: check whether the rules changed: %w", t.family, err)
 	}
@@ -210,7 +210,7 @@ func (t *kernelTables) Changes(tables ...string) (*Changes, error) {
 
 // Digests is part of [Tables].
 func (t *kernelTables) Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error) {
-	digests, err := t.look.digests(ctx, table, chains)
+	digests, err := t.reader.digests(ctx, table, chains)
 	if err != nil {
 		return nil, fmt.Errorf("iptables %s: digest table %s: %w", t.family, table, err)
 	}
@@ -219,7 +219,7 @@ func (t *kernelTables) Digests(ctx context.Context, table string, chains ...stri
 
 // RuleDigests is part of [Tables].
 func (t *kernelTables) RuleDigests(table, chain string) ([]uint64, error) {
-	digests, err := t.look.ruleDigests(table, chain)
+	digests, err := t.reader.ruleDigests(table, chain)
 	if err != nil {
 		return nil, fmt.Errorf("iptables %s: digest chain %s of table %s: %w", t.family, chain, table, err)
 	}
@@ -242,7 +242,7 @@ func (t *kernelTables) Packets(ctx context.Context, table string, chains ...stri
 // Close is part of [Tables].
 func (t *kernelTables) Close() error {
 	if t.direct == nil {
-		return t.look.close()
+		return t.reader.close()
 	}
-	return errors.Join(t.direct.close(), t.look.close())
+	return errors.Join(t.direct.close(), t.reader.close())
 }

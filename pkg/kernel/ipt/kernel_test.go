@@ -356,11 +356,11 @@ func TestKernelLostNotifications(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	look := tables.(*kernelTables).look.(*nftSentinel)
-	if err := look.notices.close(); err != nil {
+	reader := tables.(*kernelTables).reader.(*nftReader)
+	if err := reader.notices.close(); err != nil {
 		t.Fatal(err)
 	}
-	look.notices = small
+	reader.notices = small
 	for _, test := range []struct {
 		input string
 		more  bool

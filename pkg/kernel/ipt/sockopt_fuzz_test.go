@@ -11,7 +11,7 @@ import (
 )
 
 // rule is an entry of x_tables with a target, and data after the target's head.
-func (s *shape) rule(target string, data []byte) []byte {
+func (s *layout) rule(target string, data []byte) []byte {
 	size := s.size + targetData + len(data)
 	entry := make([]byte, (size+7)/8*8)
 	binary.NativeEndian.PutUint16(entry[s.targetOffset:], uint16(s.size))
@@ -25,7 +25,7 @@ func (s *shape) rule(target string, data []byte) []byte {
 // FuzzEntries gives the readers of x_tables arbitrary entries: they must end, visit each byte at most once, and stay
 // within the slice. Whatever a table holds, a digest of it does not depend on its counters.
 func FuzzEntries(f *testing.F) {
-	v4 := shapeOf(IPv4)
+	v4 := layoutOf(IPv4)
 	verdict := binary.NativeEndian.AppendUint32(nil, 0)
 	table := slices.Concat(v4.rule("", verdict), v4.rule(errorTarget, append([]byte("KUBE-SERVICES"), 0)),
 		v4.rule("DNAT", []byte("10.0.0.1:80")), v4.rule("", verdict), v4.rule(errorTarget, append([]byte(errorTarget), 0)))
@@ -37,8 +37,8 @@ func FuzzEntries(f *testing.F) {
 		if four {
 			family = IPv4
 		}
-		s := &legacySentinel{shape: shapeOf(family)}
-		i := &info{hooks: 1<<unix.NF_INET_LOCAL_IN | 1<<unix.NF_INET_LOCAL_OUT}
+		s := layoutOf(family)
+		i := &tableInfo{hooks: 1<<unix.NF_INET_LOCAL_IN | 1<<unix.NF_INET_LOCAL_OUT}
 		i.entry[unix.NF_INET_LOCAL_IN], i.entry[unix.NF_INET_LOCAL_OUT] = hook, other
 		seen := 0
 		err := s.walk(entries, func(at uint32, entry, target []byte) {
