@@ -50,11 +50,14 @@ func hookNames() [5]string {
 type legacyRequests struct {
 	layout
 	socket int
-	buffer []byte
+	// getsockopt is the system call, unless a test replaces it.
+	getsockopt func(option int, value []byte) error
+	buffer     []byte
 }
 
 func openLegacyRequests(family Family) (*legacyRequests, error) {
 	r := &legacyRequests{layout: layoutOf(family)}
+	r.getsockopt = r.call
 	var err error
 	r.socket, err = unix.Socket(r.socketFamily, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if errors.Is(err, unix.EPERM) {
@@ -68,7 +71,7 @@ func openLegacyRequests(family Family) (*legacyRequests, error) {
 
 func (r *legacyRequests) close() error { return unix.Close(r.socket) }
 
-func (r *legacyRequests) getsockopt(option int, value []byte) error {
+func (r *legacyRequests) call(option int, value []byte) error {
 	size := uint32(len(value))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(r.socket), uintptr(r.level), uintptr(option),
 		uintptr(unsafe.Pointer(&value[0])), uintptr(unsafe.Pointer(&size)), 0)
@@ -99,7 +102,8 @@ func (r *legacyRequests) info(table string) (i tableInfo, _ error) {
 	return i, nil
 }
 
-// entries reads a table's entries, all or none of them, into the reused buffer.
+// entries reads a table's entries, all or none of them, into the reused buffer. If the table is replaced meanwhile, the error is
+// ErrBusy.
 func (r *legacyRequests) entries(table string) ([]byte, *tableInfo, error) {
 	i, err := r.info(table)
 	if err != nil {
@@ -118,6 +122,13 @@ func (r *legacyRequests) entries(table string) ([]byte, *tableInfo, error) {
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read x_tables' entries of table %s: %w", table, err)
+	}
+	after, err := r.info(table)
+	if err != nil {
+		return nil, nil, err
+	}
+	if after != i { // the chains may begin elsewhere
+		return nil, nil, ErrBusy
 	}
 	return raw[entriesHeader:], &i, nil
 }
