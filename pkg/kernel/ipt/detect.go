@@ -33,13 +33,15 @@ var versionWords = regexp.MustCompile(`v\d+\.\d+(?:\.\d+)?(?: \((nf_tables|legac
 
 // find finds a variant's programs by their own names, or else by the common names.
 func find(ctx context.Context, family Family, variant Variant) (programs, error) {
-	var failed error
+	failed := ErrMissing
 	for _, stem := range []string{family.stem() + "-" + string(variant), family.stem()} {
 		p, err := try(ctx, stem, variant)
 		if err == nil {
 			return p, nil
 		}
-		failed = err
+		if errors.Is(failed, ErrMissing) { // otherwise the programs are there and fail, which matters more
+			failed = err
+		}
 	}
 	return programs{}, fmt.Errorf("iptables %s, variant %s: %w", family, variant, failed)
 }
@@ -74,7 +76,9 @@ func try(ctx context.Context, stem string, variant Variant) (p programs, err err
 
 // versionOf returns a program's version and variant, such as "v1.8.9 (nf_tables)".
 func versionOf(ctx context.Context, program string) (string, error) {
-	out, err := exec.CommandContext(ctx, program, "--version").CombinedOutput()
+	command := exec.CommandContext(ctx, program, "--version")
+	command.WaitDelay = outputDelay
+	out, err := command.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s --version: %w: %s", program, err, brief(out))
 	}
@@ -185,20 +189,4 @@ func legacyTableExists(family Family, table string) bool {
 		}
 	}
 	return false
-}
-
-// brief shortens a program's output to its first relevant lines, on one line.
-func brief(out []byte) string {
-	var kept []string
-	for line := range strings.Lines(string(out)) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "Try `") {
-			continue
-		}
-		kept = append(kept, line)
-	}
-	if len(kept) > 4 {
-		kept = append(kept[:4], "...")
-	}
-	return strings.Join(kept, "; ")
 }

@@ -36,17 +36,14 @@ type reader interface {
 // OpenUsable is [Open] for a caller that will write. If the kernel has no tables of the family, that is the error. In the
 // legacy variant it creates the table nat.
 func OpenUsable(ctx context.Context, family Family, variant Variant) (Tables, error) {
-	opened, err := Open(ctx, family, variant)
+	t, err := open(ctx, family, variant)
 	if err != nil {
 		return nil, err
 	}
-	if t, ok := opened.(*kernelTables); ok {
-		_, err = t.run(ctx, "", t.programs.iptables, "--wait", strconv.Itoa(LockWait), "--table", "nat", "--list-rules", "PREROUTING")
+	if _, err := t.single(ctx, "nat", "--list-rules", "PREROUTING"); err != nil && missesTables(err.Error()) {
+		return nil, errors.Join(err, t.Close())
 	}
-	if err != nil && missesTables(err.Error()) {
-		return nil, errors.Join(err, opened.Close())
-	}
-	return opened, nil // it may be locked, for example
+	return t, nil // after any other error a write may succeed: the tables may have been locked, for example
 }
 
 // missesTables reports whether a program's output means that the kernel lacks a table.
@@ -68,8 +65,16 @@ const (
 )
 
 // Open opens one family's tables in the network namespace of the calling thread. It needs the variant's
-// programs in PATH ([ErrMissing]) and CAP_NET_ADMIN.
+// programs in PATH ([ErrMissing]) and CAP_NET_ADMIN, in the legacy variant CAP_NET_RAW too.
 func Open(ctx context.Context, family Family, variant Variant) (Tables, error) {
+	t, err := open(ctx, family, variant)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func open(ctx context.Context, family Family, variant Variant) (*kernelTables, error) {
 	found, err := find(ctx, family, variant)
 	if err != nil {
 		return nil, err
@@ -88,7 +93,7 @@ func Open(ctx context.Context, family Family, variant Variant) (Tables, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("iptables %s: open a socket to the kernel's rules: %w: CAP_NET_ADMIN may be missing", family, err)
+		return nil, fmt.Errorf("iptables %s: read the kernel's rules: %w", family, err)
 	}
 	return t, nil
 }
@@ -128,12 +133,18 @@ func (t *kernelTables) Save(ctx context.Context, table string) (string, error) {
 	return out, err
 }
 
+// outputDelay is how long the output of a program that has ended or was killed may stay open in programs that it started.
+const outputDelay = time.Second
+
+// exitLocked is RESOURCE_PROBLEM of xtables.h: the exit status of a program that could not get the lock, for example.
+const exitLocked = 4
+
 // run runs a program and returns its output.
 func (t *kernelTables) run(ctx context.Context, input, program string, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	command := exec.CommandContext(ctx, program, args...)
 	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(input), &stdout, &stderr
-	command.WaitDelay = time.Second
+	command.WaitDelay = outputDelay
 	err := command.Run()
 	var exit *exec.ExitError
 	switch {
@@ -147,12 +158,28 @@ func (t *kernelTables) run(ctx context.Context, input, program string, args ...s
 		return "", fmt.Errorf("iptables %s: %s has ended, but its output is still open, perhaps in a program that it started: %w", t.family, program, err)
 	case !errors.As(err, &exit):
 		return "", fmt.Errorf("iptables %s: run %s: %w", t.family, program, err)
-	case strings.Contains(stderr.String(), "xtables lock"):
+	case exit.ExitCode() == exitLocked && strings.Contains(stderr.String(), "xtables lock"):
 		return "", fmt.Errorf("iptables %s: %s gave up after %d s: %w", t.family, program, LockWait, ErrLocked)
 	case input == "" || exit.ExitCode() < 0:
 		return "", fmt.Errorf("iptables %s: %s: %w: %s%s", t.family, program, err, brief(stderr.Bytes()), adviceFor(stderr.String()))
 	}
 	return "", t.refused(input, stderr.Bytes())
+}
+
+// brief shortens a program's output to its first relevant lines, on one line.
+func brief(out []byte) string {
+	var kept []string
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "Try `") {
+			continue
+		}
+		kept = append(kept, line)
+	}
+	if len(kept) > 4 {
+		kept = append(kept[:4], "...")
+	}
+	return strings.Join(kept, "; ")
 }
 
 var blamedLine = regexp.MustCompile(`(?:line:? )(\d+)`)

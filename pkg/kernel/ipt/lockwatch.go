@@ -29,7 +29,7 @@ type lockWatch struct {
 func openLockWatch() (*lockWatch, error) {
 	inotify, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return nil, fmt.Errorf("watch %s: %w", lockPath(), err)
+		return nil, watchError(err)
 	}
 	return &lockWatch{inotify: inotify, gone: true}, nil
 }
@@ -48,7 +48,7 @@ func (w *lockWatch) closed() (bool, error) {
 			break
 		}
 		if err != nil {
-			return false, fmt.Errorf("watch %s: %w", lockPath(), err)
+			return false, watchError(err)
 		}
 		ran = true
 		w.gone = w.gone || replaced(w.buffer[:n])
@@ -58,10 +58,17 @@ func (w *lockWatch) closed() (bool, error) {
 		case err == nil:
 			w.gone, ran = false, true
 		case !errors.Is(err, unix.ENOENT):
-			return false, fmt.Errorf("watch %s: %w", lockPath(), err)
+			return false, watchError(err)
 		}
 	}
 	return ran, nil
+}
+
+func watchError(err error) error {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENOSPC) {
+		err = fmt.Errorf("%w: raise the sysctls fs.inotify.max_user_instances and max_user_watches", err)
+	}
+	return fmt.Errorf("watch %s: %w", lockPath(), err)
 }
 
 // replaced reports whether the watched file was deleted or renamed.
