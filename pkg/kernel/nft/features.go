@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os/exec"
@@ -37,8 +36,7 @@ func features() []struct{ name, module, text string } {
 // Probe tries each feature with `nft --check`, which writes nothing. It may load
 // modules, as writing the rules does. The error means that nft is missing.
 func Probe(ctx context.Context, family knftables.Family) ([]Feature, error) {
-	program, err := exec.LookPath("nft")
-	if err != nil {
+	if _, err := exec.LookPath("nft"); err != nil {
 		return nil, unstarted(err)
 	}
 	kind, address := "ipv4_addr", "192.0.2.1"
@@ -48,7 +46,7 @@ func Probe(ctx context.Context, family knftables.Family) ([]Feature, error) {
 	var found []Feature
 	for _, f := range features() {
 		text := strings.NewReplacer("%[1]s", string(family), "%[2]s", kind, "%[3]s", address).Replace(f.text)
-		err := check(ctx, program, fmt.Sprintf("table %s kube-proxy-check {\n%s\n}\n", family, text))
+		err := check(ctx, fmt.Sprintf("table %s kube-proxy-check {\n%s\n}\n", family, text))
 		found = append(found, Feature{Name: f.name, Module: f.module, Err: err})
 	}
 	return found, nil
@@ -56,9 +54,6 @@ func Probe(ctx context.Context, family knftables.Family) ([]Feature, error) {
 
 // Version returns what `nft --version` prints after the program's name, such as "v1.0.6 (Lester Gooch #5)".
 func Version(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "nft", "--version").CombinedOutput()
-	if err != nil {
-		return "", unstarted(fmt.Errorf("nft --version: %w", err))
-	}
-	return string(bytes.TrimPrefix(bytes.TrimSpace(out), []byte("nftables "))), nil
+	out, err := run(ctx, "", "--version")
+	return strings.TrimPrefix(strings.TrimSpace(out), "nftables "), err
 }

@@ -2,29 +2,17 @@ package nft
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os/exec"
 	"strings"
 )
 
 // Rules is part of [Table].
 func (t *kernelTable) Rules(ctx context.Context) (map[string][]string, error) {
 	// Terse leaves out the elements of sets, which may be very many; stateless the counters of rules.
-	command := exec.CommandContext(ctx, "nft", "--stateless", "--terse", "list", "table", string(t.family), t.name)
-	var words strings.Builder
-	command.Stderr = &words
-	out, err := command.Output()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		err = numbered(fmt.Errorf("%w: %s", err, strings.TrimSpace(words.String())))
-		if exit.ExitCode() < 0 {
-			err = fmt.Errorf("%w: %w", err, errCrash)
-		}
-	}
+	out, err := run(ctx, "", "--stateless", "--terse", "list", "table", string(t.family), t.name)
 	if err != nil {
-		return nil, wrap("list rules", t.family, t.name, err)
+		return nil, wrap("list rules", t.family, t.name, numbered(err))
 	}
-	return rulesIn(string(out)), nil
+	return rulesIn(out), nil
 }
 
 // rulesIn returns the rules of each chain in a listing of a table.

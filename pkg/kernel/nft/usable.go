@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"strings"
 
 	"sigs.k8s.io/knftables"
 )
@@ -52,7 +50,7 @@ func (t *kernelTable) checkKernel() error {
 	if os.Getenv(anyKernel) != "" {
 		return nil
 	}
-	err := check(context.Background(), "nft", fmt.Sprintf(modern, t.family))
+	err := check(context.Background(), fmt.Sprintf(modern, t.family))
 	switch {
 	case errors.Is(err, errCrash):
 		return wrap("start nft", t.family, t.name, err)
@@ -61,33 +59,4 @@ func (t *kernelTable) checkKernel() error {
 			"%w: use a newer kernel or the iptables mode, or set %s=1 to try this kernel anyway", err, anyKernel))
 	}
 	return nil
-}
-
-// errCrash means that nft was killed by a signal. nft reads all tables before it does anything.
-var errCrash = errors.New("nft crashed: a newer nft may have written a table that this one cannot read: use that version or a newer one, " +
-	"or remove the table with kube-proxy --cleanup if it is kube-proxy's")
-
-// check runs nft --check, for which the kernel checks everything and writes nothing. The error has the first line of nft's output.
-func check(ctx context.Context, program, text string) error {
-	command := exec.CommandContext(ctx, program, "--check", "-f", "-")
-	command.Stdin = strings.NewReader(text)
-	out, err := command.CombinedOutput()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() < 0 {
-		return fmt.Errorf("nft --check: %w: %w", err, errCrash)
-	}
-	if err != nil {
-		words, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-		return fmt.Errorf("nft --check: %w: %s", err, words)
-	}
-	return nil
-}
-
-// unstarted adds what to do if nft is missing or too old. If nft ran and failed, it keeps the first line of its output: the
-// others show the table of the trial.
-func unstarted(err error) error {
-	if errors.Is(err, exec.ErrNotFound) || strings.Contains(err.Error(), "nft version") {
-		return fmt.Errorf("%w: install nftables 1.0.1 or later, or use the iptables mode", err)
-	}
-	words, _, _ := strings.Cut(err.Error(), "\n")
-	return numbered(errors.New(words))
 }

@@ -1,9 +1,12 @@
 package nft
 
 import (
+	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/knftables"
 )
@@ -39,13 +42,44 @@ func TestNoProgram(t *testing.T) {
 	}
 }
 
+// TestNoAnswer runs programs that crash, and one that hangs: only a crash is called one, and a context ends a program.
+func TestNoAnswer(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	table, err := Open(knftables.IPv4Family, testTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	for script, want := range map[string]error{"kill -SEGV $$": errCrash, "exec sleep 60": context.DeadlineExceeded} {
+		const answers = "#!/bin/sh\ncase $1 in --version) echo nftables v1.0.6; exit 0;; esac\n"
+		if err := os.WriteFile(dir+"/nft", []byte(answers+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		ctx, found := t.Context(), map[string]error{}
+		if want == errCrash {
+			_, found["OpenUsable"] = OpenUsable(knftables.IPv4Family, testTable)
+		} else {
+			short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			defer cancel()
+			ctx = short
+		}
+		_, found["Rules"] = table.Rules(ctx)
+		for when, err := range found {
+			if !errors.Is(err, want) || want != errCrash && errors.Is(err, errCrash) {
+				t.Errorf("%s with %q: %v", when, script, err)
+			}
+		}
+	}
+}
+
 // TestOldKernel opens a table where nft works and the kernel refuses what Linux 5.13 added, with and without the variable that
 // disables the check.
 func TestOldKernel(t *testing.T) {
 	dir := t.TempDir()
 	const script = `#!/bin/sh
 case $1 in --version) echo "nftables v1.0.6 (Lester Gooch #5)"; exit 0;; esac
-if grep -q '\* : drop'; then echo "Error: Could not process rule: Invalid argument"; echo more; exit 1; fi
+if grep -q '\* : drop'; then { echo "Error: Could not process rule: Invalid argument"; echo more; } >&2; exit 1; fi
 `
 	if err := os.WriteFile(dir+"/nft", []byte(script), 0o755); err != nil {
 		t.Fatal(err)
