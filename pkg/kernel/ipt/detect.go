@@ -4,90 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/version"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
-
-// programs are the paths of one variant's programs for one family.
-type programs struct {
-	iptables, restore, save string
-	version                 *version.Version
-}
-
-// stem returns the common part of the names of a family's programs.
-func (f Family) stem() string {
-	if f == IPv6 {
-		return "ip6tables"
-	}
-	return "iptables"
-}
-
-var versionWords = regexp.MustCompile(`v\d+\.\d+(?:\.\d+)?(?: \((nf_tables|legacy)\))?`)
-
-// find finds a variant's programs by their own names, or else by the common names.
-func find(ctx context.Context, family Family, variant Variant) (programs, error) {
-	failed := ErrMissing
-	for _, stem := range []string{family.stem() + "-" + string(variant), family.stem()} {
-		p, err := try(ctx, stem, variant)
-		if err == nil {
-			return p, nil
-		}
-		if errors.Is(failed, ErrMissing) { // otherwise the programs are there and fail, which matters more
-			failed = err
-		}
-	}
-	return programs{}, fmt.Errorf("iptables %s, variant %s: %w", family, variant, failed)
-}
-
-// try finds the programs with one stem and checks their variant.
-func try(ctx context.Context, stem string, variant Variant) (p programs, err error) {
-	for _, at := range []struct {
-		path *string
-		name string
-	}{{&p.iptables, stem}, {&p.restore, stem + "-restore"}, {&p.save, stem + "-save"}} {
-		if *at.path, err = exec.LookPath(at.name); err != nil {
-			return p, fmt.Errorf("%s is not in PATH: %w", at.name, ErrMissing)
-		}
-	}
-	words, err := versionOf(ctx, p.iptables)
-	if err != nil {
-		return p, err
-	}
-	number, _, _ := strings.Cut(words, " ")
-	if p.version, err = version.ParseGeneric(number); err != nil {
-		return p, fmt.Errorf("%s --version: %w", p.iptables, err)
-	}
-	speaks := Legacy
-	if strings.HasSuffix(words, "(nf_tables)") {
-		speaks = NFT
-	}
-	if speaks != variant {
-		return p, fmt.Errorf("%s is of the variant %s: %w", p.iptables, speaks, ErrMissing)
-	}
-	return p, nil
-}
-
-// versionOf returns a program's version and variant, such as "v1.8.9 (nf_tables)".
-func versionOf(ctx context.Context, program string) (string, error) {
-	command := exec.CommandContext(ctx, program, "--version")
-	command.WaitDelay = outputDelay
-	out, err := command.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%s --version: %w: %s", program, err, brief(out))
-	}
-	words := versionWords.Find(out)
-	if words == nil {
-		return "", fmt.Errorf("%s --version prints %q, which is not a version: is it iptables?", program, brief(out))
-	}
-	return string(words), nil
-}
 
 // hints are the chains that a kubelet creates, in the table mangle, in the variant that the node uses (KEP-3178; before
 // Kubernetes 1.24 only the second).
@@ -171,22 +92,4 @@ func chainsOf(ctx context.Context, variant Variant, table string) []string {
 		all = append(all, chains...)
 	}
 	return all
-}
-
-// legacyTableExists looks up a table in the kernel's list for this network namespace, without creating it.
-func legacyTableExists(family Family, table string) bool {
-	list := "/proc/thread-self/net/ip_tables_names"
-	if family == IPv6 {
-		list = "/proc/thread-self/net/ip6_tables_names"
-	}
-	names, err := os.ReadFile(list)
-	if err != nil {
-		return false
-	}
-	for name := range strings.Lines(string(names)) {
-		if strings.TrimSpace(name) == table {
-			return true
-		}
-	}
-	return false
 }

@@ -13,6 +13,13 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
 )
 
+const (
+	// maxComment is XT_MAX_COMMENT_LEN without the final NUL. iptables cuts longer comments.
+	maxComment = 255
+	// maxChainName is XT_EXTENSION_MAXNAMELEN without the final NUL.
+	maxChainName = 28
+)
+
 // encoder encodes rules as iptables-nft does, byte by byte: addresses, interfaces, protocols, ports of TCP and UDP and marks
 // as expressions of nf_tables, everything else as matches and targets of x_tables (see extensions). It knows the forms of
 // rules that a service proxy writes, and no others.

@@ -9,9 +9,6 @@ import (
 	"strings"
 )
 
-// maxComment is XT_MAX_COMMENT_LEN without the final NUL. Longer comments are cut.
-const maxComment = 255
-
 // dialect is the context in which a rule is parsed.
 type dialect struct {
 	family   Family

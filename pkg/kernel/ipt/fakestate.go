@@ -17,9 +17,6 @@ var builtin = map[string][]string{
 	"mangle": {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"},
 }
 
-// maxChainName is XT_EXTENSION_MAXNAMELEN without the final NUL.
-const maxChainName = 28
-
 // fakeTable is one table. Changes are made to a clone, which replaces it on success.
 type fakeTable struct {
 	chains map[string]*fakeChain

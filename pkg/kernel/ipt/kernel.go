@@ -1,16 +1,11 @@
 package ipt
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os/exec"
-	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/version"
 )
@@ -131,83 +126,6 @@ func (t *kernelTables) Save(ctx context.Context, table string) (string, error) {
 		return "", fmt.Errorf("iptables %s: the output of %s is not a whole table: %s", t.family, t.programs.save, brief([]byte(out)))
 	}
 	return out, err
-}
-
-// outputDelay is how long the output of a program that has ended or was killed may stay open in programs that it started.
-const outputDelay = time.Second
-
-// exitLocked is RESOURCE_PROBLEM of xtables.h: the exit status of a program that could not get the lock, for example.
-const exitLocked = 4
-
-// run runs a program and returns its output.
-func (t *kernelTables) run(ctx context.Context, input, program string, args ...string) (string, error) {
-	var stdout, stderr bytes.Buffer
-	command := exec.CommandContext(ctx, program, args...)
-	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(input), &stdout, &stderr
-	command.WaitDelay = outputDelay
-	err := command.Run()
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return stdout.String(), nil
-	case ctx.Err() != nil:
-		return "", fmt.Errorf("iptables %s: %s did not finish in time: %w", t.family, program, context.Cause(ctx))
-	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("iptables %s: run %s: %w: %w", t.family, program, err, ErrMissing)
-	case errors.Is(err, exec.ErrWaitDelay):
-		return "", fmt.Errorf("iptables %s: %s has ended, but its output is still open, perhaps in a program that it started: %w", t.family, program, err)
-	case !errors.As(err, &exit):
-		return "", fmt.Errorf("iptables %s: run %s: %w", t.family, program, err)
-	case exit.ExitCode() == exitLocked && strings.Contains(stderr.String(), "xtables lock"):
-		return "", fmt.Errorf("iptables %s: %s gave up after %d s: %w", t.family, program, LockWait, ErrLocked)
-	case input == "" || exit.ExitCode() < 0:
-		return "", fmt.Errorf("iptables %s: %s: %w: %s%s", t.family, program, err, brief(stderr.Bytes()), adviceFor(stderr.String()))
-	}
-	return "", t.refused(input, stderr.Bytes())
-}
-
-// brief shortens a program's output to its first relevant lines, on one line.
-func brief(out []byte) string {
-	var kept []string
-	for line := range strings.Lines(string(out)) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "Try `") {
-			continue
-		}
-		kept = append(kept, line)
-	}
-	if len(kept) > 4 {
-		kept = append(kept[:4], "...")
-	}
-	return strings.Join(kept, "; ")
-}
-
-var blamedLine = regexp.MustCompile(`(?:line:? )(\d+)`)
-
-// refused returns the error for an input that was refused.
-func (t *kernelTables) refused(input string, stderr []byte) *RestoreError {
-	e := &RestoreError{Family: t.family, Output: brief(stderr)}
-	match := blamedLine.FindSubmatch(stderr)
-	if match == nil {
-		return e
-	}
-	number, _ := strconv.Atoi(string(match[1]))
-	if text := lineOf(input, number); text != "" && text != "COMMIT" {
-		e.Line, e.Text = number, text
-	}
-	return e
-}
-
-// lineOf returns the nth line of a text, from 1.
-func lineOf(text string, n int) string {
-	at := 0
-	for line := range strings.Lines(text) {
-		at++
-		if at == n {
-			return strings.TrimSpace(line)
-		}
-	}
-	return ""
 }
 
 // Compare is part of [Tables].

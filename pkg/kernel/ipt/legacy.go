@@ -7,7 +7,9 @@ import (
 	"errors"
 	"hash/maphash"
 	"maps"
+	"os"
 	"slices"
+	"strings"
 )
 
 // legacyReader is the reader of the legacy variant.
@@ -221,4 +223,22 @@ func legacyPackets(_ context.Context, family Family, table string, wanted []stri
 		packets[chain] = of[:max(0, len(of)-1)] // the last entry of a chain is not a rule: it is the policy, or returns
 	}
 	return packets, err
+}
+
+// legacyTableExists looks up a table in the kernel's list for this network namespace, without creating it.
+func legacyTableExists(family Family, table string) bool {
+	list := "/proc/thread-self/net/ip_tables_names"
+	if family == IPv6 {
+		list = "/proc/thread-self/net/ip6_tables_names"
+	}
+	names, err := os.ReadFile(list)
+	if err != nil {
+		return false
+	}
+	for name := range strings.Lines(string(names)) {
+		if strings.TrimSpace(name) == table {
+			return true
+		}
+	}
+	return false
 }

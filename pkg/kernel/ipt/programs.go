@@ -1,0 +1,174 @@
+package ipt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+// programs are the paths of one variant's programs for one family.
+type programs struct {
+	iptables, restore, save string
+	version                 *version.Version
+	// printed is the version and variant, such as "v1.8.9 (nf_tables)".
+	printed string
+}
+
+// stem returns the common part of the names of a family's programs.
+func (f Family) stem() string {
+	if f == IPv6 {
+		return "ip6tables"
+	}
+	return "iptables"
+}
+
+var versionWords = regexp.MustCompile(`v\d+\.\d+(?:\.\d+)?(?: \((nf_tables|legacy)\))?`)
+
+// find finds a variant's programs by their own names, or else by the common names.
+func find(ctx context.Context, family Family, variant Variant) (programs, error) {
+	failed := ErrMissing
+	for _, stem := range []string{family.stem() + "-" + string(variant), family.stem()} {
+		p, err := try(ctx, stem, variant)
+		if err == nil {
+			return p, nil
+		}
+		if errors.Is(failed, ErrMissing) { // otherwise the programs are there and fail, which matters more
+			failed = err
+		}
+	}
+	return programs{}, fmt.Errorf("iptables %s, variant %s: %w", family, variant, failed)
+}
+
+// try finds the programs with one stem and checks their variant.
+func try(ctx context.Context, stem string, variant Variant) (p programs, err error) {
+	for _, at := range []struct {
+		path *string
+		name string
+	}{{&p.iptables, stem}, {&p.restore, stem + "-restore"}, {&p.save, stem + "-save"}} {
+		if *at.path, err = exec.LookPath(at.name); err != nil {
+			return p, fmt.Errorf("%s is not in PATH: %w", at.name, ErrMissing)
+		}
+	}
+	if p.printed, err = versionOf(ctx, p.iptables); err != nil {
+		return p, err
+	}
+	number, _, _ := strings.Cut(p.printed, " ")
+	if p.version, err = version.ParseGeneric(number); err != nil {
+		return p, fmt.Errorf("%s --version: %w", p.iptables, err)
+	}
+	is := Legacy
+	if strings.HasSuffix(p.printed, "(nf_tables)") {
+		is = NFT
+	}
+	if is != variant {
+		return p, fmt.Errorf("%s is of the variant %s: %w", p.iptables, is, ErrMissing)
+	}
+	return p, nil
+}
+
+// versionOf returns a program's version and variant, such as "v1.8.9 (nf_tables)".
+func versionOf(ctx context.Context, program string) (string, error) {
+	command := exec.CommandContext(ctx, program, "--version")
+	command.WaitDelay = outputDelay
+	out, err := command.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s --version: %w: %s", program, err, brief(out))
+	}
+	words := versionWords.Find(out)
+	if words == nil {
+		return "", fmt.Errorf("%s --version prints %q, which is not a version: is it iptables?", program, brief(out))
+	}
+	return string(words), nil
+}
+
+// Version returns the version and variant of the programs of a family that are used for a variant, such as "v1.8.9 (nf_tables)".
+func Version(ctx context.Context, family Family, variant Variant) (string, error) {
+	found, err := find(ctx, family, variant)
+	return found.printed, err
+}
+
+// outputDelay is how long the output of a program that has ended or was killed may stay open in programs that it started.
+const outputDelay = time.Second
+
+// exitLocked is RESOURCE_PROBLEM of xtables.h: the exit status of a program that could not get the lock, for example.
+const exitLocked = 4
+
+// run runs a program and returns its output.
+func (t *kernelTables) run(ctx context.Context, input, program string, args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	command := exec.CommandContext(ctx, program, args...)
+	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(input), &stdout, &stderr
+	command.WaitDelay = outputDelay
+	err := command.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return stdout.String(), nil
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("iptables %s: %s did not finish in time: %w", t.family, program, context.Cause(ctx))
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("iptables %s: run %s: %w: %w", t.family, program, err, ErrMissing)
+	case errors.Is(err, exec.ErrWaitDelay):
+		return "", fmt.Errorf("iptables %s: %s has ended, but its output is still open, perhaps in a program that it started: %w", t.family, program, err)
+	case !errors.As(err, &exit):
+		return "", fmt.Errorf("iptables %s: run %s: %w", t.family, program, err)
+	case exit.ExitCode() == exitLocked && strings.Contains(stderr.String(), "xtables lock"):
+		return "", fmt.Errorf("iptables %s: %s gave up after %d s: %w", t.family, program, LockWait, ErrLocked)
+	case input == "" || exit.ExitCode() < 0:
+		return "", fmt.Errorf("iptables %s: %s: %w: %s%s", t.family, program, err, brief(stderr.Bytes()), adviceFor(stderr.String()))
+	}
+	return "", t.refused(input, stderr.Bytes())
+}
+
+// brief shortens a program's output to its first relevant lines, on one line.
+func brief(out []byte) string {
+	var kept []string
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "Try `") {
+			continue
+		}
+		kept = append(kept, line)
+	}
+	if len(kept) > 4 {
+		kept = append(kept[:4], "...")
+	}
+	return strings.Join(kept, "; ")
+}
+
+var blamedLine = regexp.MustCompile(`(?:line:? )(\d+)`)
+
+// refused returns the error for an input that was refused.
+func (t *kernelTables) refused(input string, stderr []byte) *RestoreError {
+	e := &RestoreError{Family: t.family, Output: brief(stderr)}
+	match := blamedLine.FindSubmatch(stderr)
+	if match == nil {
+		return e
+	}
+	number, _ := strconv.Atoi(string(match[1]))
+	if text := lineOf(input, number); text != "" && text != "COMMIT" {
+		e.Line, e.Text = number, text
+	}
+	return e
+}
+
+// lineOf returns the nth line of a text, from 1.
+func lineOf(text string, n int) string {
+	at := 0
+	for line := range strings.Lines(text) {
+		at++
+		if at == n {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
