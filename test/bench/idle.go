@@ -3,13 +3,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/knftables"
@@ -68,21 +66,13 @@ func (b *bench) idleFor(name string, pass func(time.Duration)) error {
 
 // switches returns the number of context switches of all threads, voluntary or not.
 func (p *process) switches() (sum int, _ error) {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", p.command.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	for _, thread := range threads {
-		text, err := os.ReadFile(thread)
-		if err != nil {
-			continue // the thread has exited
-		}
-		for line := range bytes.Lines(text) {
-			name, value, _ := bytes.Cut(line, []byte(":"))
-			if bytes.HasSuffix(name, []byte("_ctxt_switches")) {
-				n, err := strconv.Atoi(string(bytes.TrimSpace(value)))
+	for _, status := range readThreads(p.command.Process.Pid, "status") {
+		for line := range strings.Lines(status) {
+			name, value, _ := strings.Cut(line, ":")
+			if strings.HasSuffix(name, "_ctxt_switches") {
+				n, err := strconv.Atoi(strings.TrimSpace(value))
 				if err != nil {
-					return 0, fmt.Errorf("%s: %w", thread, err)
+					return 0, fmt.Errorf("%s in /proc: %w", name, err)
 				}
 				sum += n
 			}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -75,10 +76,51 @@ func (p *process) proc(name string) ([]byte, error) {
 	return content, nil
 }
 
-// cpu returns the CPU time of the process and of its child processes. The time of running threads is known in
-// nanoseconds, that of exited threads and processes with a precision of 10 ms.
+// cpu returns the CPU time of the process and of the programs that it runs or has run, such as iptables-restore and nft. The
+// time of running threads is known in nanoseconds, that of exited threads and processes with a precision of 10 ms.
 func (p *process) cpu() (time.Duration, error) {
-	stat, err := p.proc("stat")
+	used, err := cpuOf(p.command.Process.Pid)
+	if err != nil {
+		return 0, errors.Join(p.alive(), err)
+	}
+	return used, nil
+}
+
+// cpuOf returns the CPU time of a process and its child processes. It starts again if a child exits meanwhile, which would be
+// counted twice or not at all.
+func cpuOf(pid int) (time.Duration, error) {
+	for {
+		running := childrenOf(pid)
+		sum, err := cpuWithoutRunning(pid)
+		if err != nil {
+			return 0, err
+		}
+		for _, child := range running {
+			if used, err := cpuOf(child); err == nil { // it may have exited
+				sum += used
+			}
+		}
+		if slices.Equal(running, childrenOf(pid)) {
+			return sum, nil
+		}
+	}
+}
+
+// childrenOf returns the running child processes of a process.
+func childrenOf(pid int) (pids []int) {
+	for _, text := range readThreads(pid, "children") {
+		for field := range strings.FieldsSeq(text) {
+			if child, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
+}
+
+// cpuWithoutRunning returns the CPU time of a process and of its children that have exited.
+func cpuWithoutRunning(pid int) (time.Duration, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
@@ -89,19 +131,24 @@ func (p *process) cpu() (time.Duration, error) {
 		return time.Duration(user+system) * 10 * time.Millisecond
 	}
 	own, children := ticks(14), ticks(16)
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.command.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
 	var precise time.Duration
-	for _, thread := range threads {
-		if text, err := os.ReadFile(thread); err == nil { // a thread may have exited
-			first, _, _ := strings.Cut(string(text), " ")
-			nanoseconds, _ := strconv.ParseInt(first, 10, 64)
-			precise += time.Duration(nanoseconds)
-		}
+	for _, text := range readThreads(pid, "schedstat") {
+		first, _, _ := strings.Cut(text, " ")
+		nanoseconds, _ := strconv.ParseInt(first, 10, 64)
+		precise += time.Duration(nanoseconds)
 	}
 	return max(own, precise) + children, nil
+}
+
+// readThreads returns the contents of a file in /proc of each thread that has not exited.
+func readThreads(pid int, name string) (texts []string) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/%s", pid, name)) // the only error is that of the pattern
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil {
+			texts = append(texts, string(text))
+		}
+	}
+	return texts
 }
 
 // ownCPU returns the CPU time of this process: the API server, the probes and their servers.
