@@ -170,6 +170,20 @@ func TestKernelTooSlow(t *testing.T) {
 	}
 }
 
+// TestKernelExitedProxy checks that nobody waits for a proxy that has exited: that is an error, not a lack of time.
+func TestKernelExitedProxy(t *testing.T) {
+	netns.Require(t, "nft")
+	program := filepath.Join(t.TempDir(), "exits")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho no such rule >&2; exit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	all := plan{changes: 3, rates: []int{50}, churn: time.Second, pods: 20, resting: time.Second, defaults: 1000, details: 1000, until: time.Now().Add(time.Minute)}
+	run, err := all.measure(program, "iptables", size(t, "20x3"), t.Logf)
+	if err == nil || !strings.Contains(run.Failed, "exited unexpectedly") || !strings.Contains(run.Failed, "no such rule") {
+		t.Errorf("%v, %q, %q", err, run.Failed, run.Notes)
+	}
+}
+
 // TestKernelDeadProxy checks that the exit of a proxy is reported with its log.
 func TestKernelDeadProxy(t *testing.T) {
 	netns.Require(t, "nft")

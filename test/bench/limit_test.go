@@ -55,25 +55,14 @@ func (l *limited) begin() {
 	if l.process, err = l.start(l.program, config); err != nil {
 		l.t.Fatal(err)
 	}
+	l.prober.alive = l.process.alive
 }
 
 // answers waits until a Service is answered by an endpoint that want accepts. It returns an error if the proxy exits, or if it
 // takes more than two minutes.
 func (l *limited) answers(service int, want func(netip.Addr) bool) error {
-	l.t.Helper()
-	end := time.Now().Add(2 * time.Minute)
-	for {
-		_, err := l.prober.untilAnswered(synthetic.VIP(service), time.Now().Add(time.Second), func() (time.Time, func(netip.Addr) bool) { return time.Now(), want })
-		if err == nil {
-			return nil
-		}
-		if dead := l.process.alive(); dead != nil {
-			return dead
-		}
-		if time.Now().After(end) {
-			return err
-		}
-	}
+	_, err := l.prober.untilAnswered(synthetic.VIP(service), time.Now().Add(2*time.Minute), func() (time.Time, func(netip.Addr) bool) { return time.Now(), want })
+	return err
 }
 
 // changed replaces an endpoint, creates a Service and deletes it, and waits until each is programmed.

@@ -105,17 +105,15 @@ func (b *bench) launch(lines ...string) error {
 	if err != nil {
 		return err
 	}
-	b.process, err = b.start(b.program, config)
+	if b.process, err = b.start(b.program, config); err == nil {
+		b.prober.alive = b.process.alive
+	}
 	return err
 }
 
 // wait probes a Service until it answers as wanted. It returns early if the proxy exits.
 func (b *bench) wait(service int, begin func() (time.Time, func(netip.Addr) bool)) (time.Duration, error) {
-	took, err := b.prober.untilAnswered(synthetic.VIP(service), b.deadline(), begin)
-	if err != nil {
-		err = errors.Join(err, b.process.alive())
-	}
-	return took, err
+	return b.prober.untilAnswered(synthetic.VIP(service), b.deadline(), begin)
 }
 
 // anyEndpoint accepts an answer from any endpoint.

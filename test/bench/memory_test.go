@@ -67,10 +67,10 @@ func liveHeap(t *testing.T, program string, size synthetic.Size) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asker := &prober{from: w.asker}
+	asker := &prober{from: w.asker, alive: proxy.alive}
 	_, err = asker.untilAnswered(synthetic.VIP(w.last()), time.Now().Add(2*time.Minute), func() (time.Time, func(netip.Addr) bool) { return time.Now(), anyEndpoint })
 	if err != nil {
-		t.Fatal(err, proxy.log.end())
+		t.Fatal(err)
 	}
 	if _, err := proxy.rest(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)

@@ -22,6 +22,8 @@ type prober struct {
 	// earlier one.
 	port uint16
 	open []attempt
+	// alive returns an error if the proxy has exited: no answer is awaited from it. It is nil if no proxy has been started.
+	alive func() error
 }
 
 // attempt is a connection without an answer so far.
@@ -44,11 +46,14 @@ func spacing(elapsed time.Duration) time.Duration {
 }
 
 // untilAnswered calls begin, which triggers a change and returns the start time, and opens connections until an answer
-// comes from an address that want accepts or the deadline passes. It returns the time of that answer.
+// comes from an address that want accepts, the proxy exits or the deadline passes. It returns the time of that answer.
 func (p *prober) untilAnswered(to netip.AddrPort, deadline time.Time, begin func() (time.Time, func(netip.Addr) bool)) (took time.Duration, err error) {
 	err = p.run(func() error {
 		start, want := begin()
 		for time.Now().Before(deadline) {
+			if err := p.exited(); err != nil {
+				return err
+			}
 			var met time.Time
 			err := p.step(to, spacing(time.Since(start)), func(_ attempt, by netip.Addr) {
 				if by.IsValid() && want(by) && met.IsZero() {
@@ -68,13 +73,16 @@ func (p *prober) untilAnswered(to netip.AddrPort, deadline time.Time, begin func
 	return took, err
 }
 
-// untilSilent calls begin and opens connections until no more answers come or the deadline passes. It returns the time of
-// the first connection that was not answered.
+// untilSilent calls begin and opens connections until no more answers come, the proxy exits or the deadline passes. It returns
+// the time of the first connection that was not answered.
 func (p *prober) untilSilent(to netip.AddrPort, deadline time.Time, begin func() time.Time) (took time.Duration, err error) {
 	err = p.run(func() error {
 		start := begin()
 		var unanswered []time.Time // start times of the connections after the last answered one
 		for time.Now().Before(deadline) {
+			if err := p.exited(); err != nil {
+				return err
+			}
 			unanswered = append(unanswered, time.Now())
 			if err := p.step(to, spacing(time.Since(start)), func(q attempt, by netip.Addr) {
 				for by.IsValid() && len(unanswered) > 0 && !unanswered[0].After(q.sent) {
@@ -91,6 +99,13 @@ func (p *prober) untilSilent(to netip.AddrPort, deadline time.Time, begin func()
 		return fmt.Errorf("%v still answers after %v", to, time.Since(start).Round(time.Millisecond))
 	})
 	return took, err
+}
+
+func (p *prober) exited() error {
+	if p.alive == nil {
+		return nil
+	}
+	return p.alive()
 }
 
 // run calls f in the client's namespace, and closes the connections that it leaves open.
