@@ -205,6 +205,9 @@ func (b *bench) series(name string, most int, one func(turn int) (time.Duration,
 	if len(took) < most {
 		b.run.note("%s: only %d of %d, time limit reached", name, len(took), most)
 	}
+	if len(took) == 0 {
+		return nil
+	}
 	after, err := b.process.cpu()
 	if err != nil {
 		return err
@@ -314,6 +317,10 @@ func (b *bench) while(name string, work func(ctx context.Context) (changed int))
 		time.Sleep(100*time.Millisecond + rand.N(50*time.Millisecond))
 	}
 	wg.Wait()
+	if len(behind) == 0 {
+		b.run.note("%s: skipped, time limit reached", name)
+		return nil
+	}
 	passed := time.Since(start)
 	after, err := b.process.cpu()
 	if err != nil {
