@@ -28,7 +28,7 @@ func panels() []panel {
 // The dimensions of the drawing, in pixels.
 const (
 	panelWidth, panelHeight = 360, 300
-	legendHeight            = 150
+	lineHeight              = 14 // of the legend
 	left, top               = 60, 40
 	plotWidth, plotHeight   = panelWidth - left - 20, panelHeight - top - 40
 )
@@ -39,12 +39,22 @@ type line struct {
 	values []float64 // one for each size; NaN is none
 }
 
+// style returns the attributes of the n-th line of a panel. They are repeated after 24 lines, those of three programs.
+func style(n int) (colour, dashes string) {
+	colours := []string{"#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#7f7f7f"}
+	return colours[n%len(colours)], []string{"none", "6 3", "2 2"}[n/len(colours)%3]
+}
+
 // draw makes an SVG of latency, CPU and memory by cluster size. The vertical axis is logarithmic.
 func (r *Report) draw(to io.Writer) error {
 	sizes := r.sizes()
 	var b strings.Builder
 	all := panels()
-	width, height := panelWidth*len(all), panelHeight+legendHeight
+	legend := 0
+	for _, p := range all {
+		legend = max(legend, len(r.lines(p, sizes)))
+	}
+	width, height := panelWidth*len(all), panelHeight+(legend+2)*lineHeight
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="11">`+"\n", width, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="white"/>`+"\n", width, height)
 	fmt.Fprintf(&b, `<text x="10" y="%d" fill="#555">%s</text>`+"\n", height-8, html.EscapeString(r.Machine.String()))
@@ -129,7 +139,7 @@ func (p panel) draw(b *strings.Builder, sizes []string, lines []line) {
 		fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x(i), top+plotHeight+18, html.EscapeString(size))
 	}
 	for n, l := range lines {
-		colour := []string{"#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#7f7f7f"}[n%8]
+		colour, dashes := style(n)
 		var points []string
 		for i, v := range l.values {
 			if math.IsNaN(v) {
@@ -139,7 +149,9 @@ func (p panel) draw(b *strings.Builder, sizes []string, lines []line) {
 			fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"><title>%s %s: %s %s</title></circle>`+"\n",
 				x(i), y(v), colour, html.EscapeString(l.name), html.EscapeString(sizes[i]), number(v, true), p.unit)
 		}
-		fmt.Fprintf(b, `<polyline points="%s" fill="none" stroke="%s"/>`+"\n", strings.Join(points, " "), colour)
-		fmt.Fprintf(b, `<text x="%d" y="%d" fill="%s">%s</text>`+"\n", left, panelHeight+14*n, colour, html.EscapeString(l.name))
+		fmt.Fprintf(b, `<polyline points="%s" fill="none" stroke="%s" stroke-dasharray="%s"/>`+"\n", strings.Join(points, " "), colour, dashes)
+		row := panelHeight + n*lineHeight
+		fmt.Fprintf(b, `<path d="M%d,%dh25" stroke="%s" stroke-dasharray="%s"/>`+"\n", left-30, row-4, colour, dashes)
+		fmt.Fprintf(b, `<text x="%d" y="%d" fill="%s">%s</text>`+"\n", left, row, colour, html.EscapeString(l.name))
 	}
 }

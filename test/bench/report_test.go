@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -101,35 +103,108 @@ b nftables 5000x50 ended early: changes: too <slow>
 	}
 }
 
-// TestDrawing checks that the drawing is well-formed, and has a point for every figure.
-func TestDrawing(t *testing.T) {
+// element is an element of a drawing.
+type element struct {
+	name  string
+	attrs map[string]string
+}
+
+// drawn draws a report and returns the elements.
+func drawn(t *testing.T, r *Report) (all []element) {
+	t.Helper()
 	var b strings.Builder
-	if err := example().draw(&b); err != nil {
+	if err := r.draw(&b); err != nil {
 		t.Fatal(err)
 	}
-	points := 0
+	if strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "Inf") {
+		t.Error("a coordinate is not a number")
+	}
 	for decoder := xml.NewDecoder(strings.NewReader(b.String())); ; {
 		token, err := decoder.Token()
 		if errors.Is(err, io.EOF) {
-			break
+			return all
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "circle" {
+		if start, ok := token.(xml.StartElement); ok {
+			e := element{name: start.Name.Local, attrs: map[string]string{}}
+			for _, attr := range start.Attr {
+				e.attrs[attr.Name.Local] = attr.Value
+			}
+			all = append(all, e)
+		}
+		if text, ok := token.(xml.CharData); ok && len(all) > 0 {
+			all[len(all)-1].attrs["content"] += strings.TrimSpace(string(text))
+		}
+	}
+}
+
+// TestDrawing checks that the drawing is well-formed, and has a point for every figure.
+func TestDrawing(t *testing.T) {
+	points := 0
+	var sizes []string
+	for _, e := range drawn(t, example()) {
+		if e.name == "circle" {
 			points++
+		}
+		if content := e.attrs["content"]; content == "1000x2" || content == "5000x50" {
+			sizes = append(sizes, content)
 		}
 	}
 	if points != 10 {
 		t.Errorf("%d points, want 10", points)
 	}
-	if strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "Inf") {
-		t.Error("a coordinate is not a number")
+	if len(sizes) == 0 || sizes[0] != "1000x2" {
+		t.Errorf("the sizes are drawn in the order %q", sizes)
 	}
-	if at := strings.Index(b.String(), ">1000x2<"); at < 0 || at > strings.Index(b.String(), ">5000x50<") {
-		t.Error("the smaller cluster is not before the larger one")
+	drawn(t, &Report{})
+}
+
+// TestLegend checks that every line of a large comparison has a place in the legend and looks different from the others.
+func TestLegend(t *testing.T) {
+	r := &Report{}
+	for _, program := range []string{"a", "b", "c"} {
+		for _, mode := range []string{"nftables", "iptables"} {
+			run := &Run{Program: program, Mode: mode, Size: "1000x2"}
+			for _, p := range panels() {
+				for _, figure := range p.figures {
+					run.add(figure, p.unit, 1)
+				}
+			}
+			r.Runs = append(r.Runs, run)
+		}
 	}
-	if err := (&Report{}).draw(io.Discard); err != nil {
-		t.Error(err)
+	all := drawn(t, r)
+	number := func(text string) float64 {
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			t.Error(err)
+		}
+		return v
+	}
+	var panel int
+	var lowest float64
+	looks := map[string]bool{}
+	for _, e := range all {
+		switch {
+		case e.name == "g":
+			panel++
+		case e.name == "polyline":
+			look := fmt.Sprint(panel, e.attrs["stroke"], e.attrs["stroke-dasharray"])
+			if looks[look] {
+				t.Errorf("two lines of panel %d look alike: %s", panel, look)
+			}
+			looks[look] = true
+		case e.name == "text" && panel > 0:
+			lowest = max(lowest, number(e.attrs["y"]))
+		}
+	}
+	height, machine := number(all[0].attrs["height"]), number(all[2].attrs["y"])
+	if lowest >= machine || machine >= height {
+		t.Errorf("the legend ends at %v, the line about the machine is at %v, the height is %v", lowest, machine, height)
+	}
+	if len(looks) != 6*8 {
+		t.Errorf("%d lines, want 48", len(looks))
 	}
 }
