@@ -77,14 +77,13 @@ func (b *bench) compare(name string, took [][]time.Duration, each int) {
 
 // ratioOfRounds compares two series that were measured alternately, in rounds of the given size.
 func ratioOfRounds(a, b []time.Duration, each int) (ratio, uncertainty float64) {
-	const precision = 1e6 // quantile works with integers
-	var ratios []time.Duration
+	var ratios []float64
 	for at := 0; at < min(len(a), len(b)); at += each {
 		one, other := quantile(a[at:min(at+each, len(a))], 0.5), quantile(b[at:min(at+each, len(b))], 0.5)
-		ratios = append(ratios, time.Duration(precision*float64(one)/float64(other)))
+		ratios = append(ratios, float64(one)/float64(other))
 	}
-	deviation := float64(quantile(ratios, 0.75)-quantile(ratios, 0.25)) / 1.35
-	return float64(quantile(ratios, 0.5)) / precision, 1.25 * deviation / precision / math.Sqrt(float64(len(ratios)))
+	deviation := (quantile(ratios, 0.75) - quantile(ratios, 0.25)) / 1.35
+	return quantile(ratios, 0.5), 1.25 * deviation / math.Sqrt(float64(len(ratios)))
 }
 
 // alternate measures the connect times to each of several addresses. Meanwhile no server accepts the connections: the

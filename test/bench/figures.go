@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -43,13 +44,18 @@ func (r *Run) add(name, unit string, value float64) {
 	r.Figures = append(r.Figures, Figure{Name: name, Unit: unit, Value: value})
 }
 
-// spread adds the median, the 99th percentile and the maximum of times.
+// spread adds the median, the 99th percentile and the maximum of times. The 99th percentile of fewer than a hundred times would
+// be their maximum under another name.
 func (r *Run) spread(name, unit string, times []time.Duration) {
 	for _, of := range []struct {
-		name  string
-		value time.Duration
-	}{{"p50", quantile(times, 0.50)}, {"p99", quantile(times, 0.99)}, {"max", quantile(times, 1)}} {
-		value := milliseconds(of.value)
+		name string
+		part float64
+		from int
+	}{{"p50", 0.50, 1}, {"p99", 0.99, 100}, {"max", 1, 1}} {
+		if len(times) < of.from {
+			continue
+		}
+		value := milliseconds(quantile(times, of.part))
 		if unit == "µs" {
 			value *= 1000
 		}
@@ -66,12 +72,12 @@ func (r *Run) value(name string) (float64, bool) {
 	return r.Figures[at].Value, true
 }
 
-// quantile returns the smallest time t such that at least the given part of the times is at most t; 0 if there are none.
-func quantile(times []time.Duration, part float64) time.Duration {
-	if len(times) == 0 {
-		return 0
+// quantile returns the smallest of the values v such that at least the given part of them is at most v; 0 if there are none.
+func quantile[V cmp.Ordered](values []V, part float64) (v V) {
+	if len(values) == 0 {
+		return v
 	}
-	sorted := slices.Sorted(slices.Values(times))
+	sorted := slices.Sorted(slices.Values(values))
 	at := int(part*float64(len(sorted))+0.999999) - 1
 	return sorted[min(max(at, 0), len(sorted)-1)]
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,6 +30,23 @@ func TestQuantile(t *testing.T) {
 	} {
 		if got := quantile(c.times, c.part); got != c.want {
 			t.Errorf("quantile(%v, %v) = %d, want %d", c.times, c.part, got, c.want)
+		}
+	}
+}
+
+// TestSpread checks that the 99th percentile is given only where it is not the maximum.
+func TestSpread(t *testing.T) {
+	for _, c := range []struct {
+		times []time.Duration
+		want  []Figure
+	}{
+		{nil, nil},
+		{make([]time.Duration, 99), []Figure{{"x, p50", "ms", 0, 99}, {"x, max", "ms", 0, 99}}},
+		{append(make([]time.Duration, 99), time.Second), []Figure{{"x, p50", "ms", 0, 100}, {"x, p99", "ms", 0, 100}, {"x, max", "ms", 1000, 100}}},
+	} {
+		r := &Run{}
+		if r.spread("x", "ms", c.times); !slices.Equal(r.Figures, c.want) {
+			t.Errorf("%d times: %v, want %v", len(c.times), r.Figures, c.want)
 		}
 	}
 }
