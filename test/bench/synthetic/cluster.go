@@ -41,7 +41,7 @@ const historyLength = 20_000
 
 // Size is the size of a cluster.
 type Size struct {
-	// Services is the number of Services, Endpoints the number of endpoints of each Service.
+	// Services is the number of Services, Endpoints the number of endpoints of each Service that is no target.
 	Services, Endpoints int
 }
 
@@ -68,9 +68,6 @@ func ParseSize(text string) (Size, error) {
 
 // Cluster is a computed cluster that can be changed. Services are numbered from 0.
 type Cluster struct {
-	size Size
-	node string
-
 	mu sync.Mutex
 	view
 	fresh   uint32 // number of the next endpoint
@@ -114,7 +111,6 @@ type event struct {
 // New returns a cluster for a proxy on the node of that name.
 func New(size Size, node string) *Cluster {
 	return &Cluster{
-		size: size, node: node,
 		view:      view{size: size, node: node, version: 1000, changed: map[int]*service{}},
 		fresh:     uint32(size.Services * size.Endpoints),
 		forgotten: 1000,
@@ -162,6 +158,11 @@ func (s Size) endpointsOf(number int) int {
 		return min(s.Endpoints, 2)
 	}
 	return s.Endpoints
+}
+
+// Total returns the initial number of endpoints of all Services.
+func (s Size) Total() int {
+	return (s.Services-Targets)*s.Endpoints + Targets*s.endpointsOf(s.Services-1)
 }
 
 // slices returns the number of slices of a Service.

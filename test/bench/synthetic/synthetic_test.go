@@ -240,7 +240,7 @@ func TestSource(t *testing.T) {
 				t.Fatal("the source is not complete within a minute")
 			}
 			snapshot := builder.Snapshot()
-			if snapshot.Services.Len() != 300 || builder.Endpoints() != 284*5+Targets*2 || snapshot.Node.Zone != "zone-0" {
+			if snapshot.Services.Len() != 300 || builder.Endpoints() != 284*5+Targets*2 || builder.Endpoints() != s.Size().Total() || snapshot.Node.Zone != "zone-0" {
 				t.Errorf("%d Services, %d endpoints, node %+v", snapshot.Services.Len(), builder.Endpoints(), snapshot.Node)
 			}
 			number := s.Create()
