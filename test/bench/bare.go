@@ -36,29 +36,32 @@ type bareCost struct {
 	service, endpoint time.Duration
 }
 
+// The names of the bare costs of a start.
+const (
+	bareWrite = "bare write of as many elements"
+	bareRead  = "bare read of the same objects"
+	bareDump  = "bare dump of as many elements"
+)
+
 // bareCosts measures the lower bounds for a proxy that programs nf_tables: reading the same objects and writing the same
-// elements, and nothing else.
-func (b *bench) bareCosts() error {
+// elements, and nothing else; and transactions for that many changes of each kind. It calls add with each figure.
+func (b *bench) bareCosts(changes int, add func(name, unit string, value float64)) (err error) {
 	if b.run.Mode != "nftables" {
 		return nil
 	}
-	if err := b.bareTable(); err != nil {
+	if err := b.bareTable(changes, add); err != nil {
 		return err
 	}
-	read, err := b.bareRead()
-	if err != nil {
+	// The kernel frees the deleted table meanwhile.
+	if b.bare.read, err = b.bareRead(); err != nil {
 		return err
 	}
-	b.bare.read = read
-	for _, cost := range []struct {
-		name string
-		took time.Duration
-	}{
-		{"bare write of as many elements", b.bare.write}, {"bare read of the same objects", b.bare.read},
-		{"bare dump of as many elements", b.bare.dump},
-		{"bare write of one Service", b.bare.service}, {"bare write of one endpoint", b.bare.endpoint},
-	} {
-		b.run.add(cost.name, "ms", milliseconds(cost.took))
+	add(bareWrite, "ms", milliseconds(b.bare.write))
+	add(bareRead, "ms", milliseconds(b.bare.read))
+	add(bareDump, "ms", milliseconds(b.bare.dump))
+	if changes > 0 {
+		add("bare write of one Service", "ms", milliseconds(b.bare.service))
+		add("bare write of one endpoint", "ms", milliseconds(b.bare.endpoint))
 	}
 	return nil
 }
@@ -78,8 +81,9 @@ func (b *bench) multipleOf(name string, bare time.Duration) {
 }
 
 // bareTable writes an address and a verdict for each Service, and a slot for each endpoint, into maps like those of
-// pkg/proxy/backend/nftables, and reads and changes them. The maps are in a separate namespace and no rule uses them.
-func (b *bench) bareTable() (err error) {
+// pkg/proxy/backend/nftables but without counters, and reads and changes them. The maps are in a separate namespace and no rule
+// uses them.
+func (b *bench) bareTable(changes int, add func(name, unit string, value float64)) (err error) {
 	var table nft.Table
 	if err := b.lab.Node2.Do(func() (err error) { table, err = nft.Open(knftables.IPv4Family, "bench"); return err }); err != nil {
 		return err
@@ -111,11 +115,11 @@ func (b *bench) bareTable() (err error) {
 	if err != nil {
 		return err
 	}
-	b.run.add("kernel memory for each element", "B", float64(after-before)/float64(elements))
+	add("kernel memory for each element", "B", float64(after-before)/float64(elements))
 	if err := b.dumpElements(ctx, table, elements); err != nil {
 		return err
 	}
-	if err := b.changeElements(ctx, table); err != nil {
+	if err := b.changeElements(ctx, table, changes); err != nil {
 		return err
 	}
 	tx = table.NewTransaction()
@@ -141,8 +145,8 @@ func (b *bench) dumpElements(ctx context.Context, table nft.Table, want int) err
 	return nil
 }
 
-// changeElements measures transactions that add one Service and that replace one endpoint.
-func (b *bench) changeElements(ctx context.Context, table nft.Table) error {
+// changeElements measures transactions that add one Service and that replace one endpoint, that many times each.
+func (b *bench) changeElements(ctx context.Context, table nft.Table, changes int) error {
 	var added, replaced []time.Duration
 	timed := func(took *[]time.Duration, batch *nft.Batch) error {
 		start := time.Now()
@@ -151,7 +155,7 @@ func (b *bench) changeElements(ctx context.Context, table nft.Table) error {
 		return err
 	}
 	endpoints := b.Endpoints(b.last())
-	for turn := range b.changes {
+	for turn := range changes {
 		batch, number := table.NewBatch(), b.Size().Services+turn
 		addElements(batch, number, endpoints)
 		if err := timed(&added, batch); err != nil {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
 )
 
 // Figure is one result.
@@ -32,6 +34,11 @@ type Run struct {
 	Notes []string `json:"notes,omitempty"`
 	// Failed is the error that ended the run early, if any.
 	Failed string `json:"failed,omitempty"`
+}
+
+// newRun returns a run without results.
+func newRun(program, mode string, size synthetic.Size) *Run {
+	return &Run{Program: program, Mode: mode, Size: size.String(), Services: size.Services, Endpoints: size.Total()}
 }
 
 // note adds a note.

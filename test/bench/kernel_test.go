@@ -133,7 +133,7 @@ func TestKernelStarts(t *testing.T) {
 	for i, run := range report.Runs {
 		for _, name := range []string{
 			"cold start", "cold start, compared with bare cost", "cold start, until idle", "cold start, CPU", "peak memory, cold start",
-			"restart with one change", "restart with one change, until idle", "restart with one change, CPU", "peak memory, restart with one change",
+			"restart with one change", "restart with one change, compared with bare cost", "restart with one change, until idle", "restart with one change, CPU", "peak memory, restart with one change",
 		} {
 			if v, ok := run.value(name); !ok || v <= 0 {
 				t.Errorf("program %d: %s is %v, %v", i, name, v, ok)
@@ -148,6 +148,20 @@ func TestKernelStarts(t *testing.T) {
 		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
 			t.Errorf("%s is empty: %v", name, err)
 		}
+	}
+}
+
+// TestKernelStartsFail checks that the starts before a failure are in the report.
+func TestKernelStartsFail(t *testing.T) {
+	netns.Require(t, "nft")
+	small := &mode{name: "nftables", sizes: []synthetic.Size{size(t, "20x3")}}
+	o := &options{programs: []string{kubeproxy.Path(t), "/bin/false"}, modes: []*mode{small}, within: time.Minute, starts: 2}
+	report := &Report{}
+	if err := o.measureStarts(report); err == nil || !strings.Contains(err.Error(), "/bin/false exited unexpectedly") {
+		t.Errorf("got error %v", err)
+	}
+	if _, ok := report.Runs[0].value("restart with one change"); !ok || len(report.Runs[1].Figures) > 0 {
+		t.Errorf("runs %+v", report.Runs)
 	}
 }
 

@@ -60,7 +60,7 @@ func run(args []string) error {
 		Cores: runtime.NumCPU(), LoadBefore: word("/proc/loadavg"),
 	}}
 	if o.starts > 0 {
-		return errors.Join(o.measureStarts(report), report.write(os.Stdout))
+		return errors.Join(o.measureStarts(report), report.save(o.folder), report.write(os.Stdout))
 	}
 	return errors.Join(o.measure(report), report.write(os.Stdout))
 }
@@ -132,7 +132,7 @@ func parse(args []string) (*options, error) {
 	f.DurationVar(&o.within, "within", 0, fmt.Sprintf("time limit for -proxy; measurements that exceed it are skipped (default %v, -quick %v)",
 		within(false), within(true)))
 	f.DurationVar(&o.peerWithin, "peer-within", 5*time.Minute, "time limit for each -peer, in each mode and with each cluster")
-	f.IntVar(&o.starts, "starts", 0, "measure only starts: this many cold starts and restarts of each program, alternately")
+	f.IntVar(&o.starts, "starts", 0, "measure only starts: this many cold starts and restarts of each program, alternately; -within is the time limit for each mode and cluster then")
 	f.StringVar(&o.profiles, "profiles", "", "the folder for profiles of the starts, which exists; profiled starts take longer")
 	var api synthetic.Options
 	f.BoolVar(&api.OnlyJSON, "api-json", false, "let the API server answer in JSON only")

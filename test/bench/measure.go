@@ -61,7 +61,7 @@ type bench struct {
 
 // measure measures everything. After an error it returns the results so far.
 func (p *plan) measure(program, mode string, size synthetic.Size, say func(string, ...any)) (_ *Run, err error) {
-	run := &Run{Program: program, Mode: mode, Size: size.String(), Services: size.Services, Endpoints: size.Services * size.Endpoints}
+	run := newRun(program, mode, size)
 	if p.over() {
 		run.note("everything: skipped, time limit reached")
 		return run, nil
@@ -76,7 +76,7 @@ func (p *plan) measure(program, mode string, size synthetic.Size, say func(strin
 		name string
 		do   func() error
 	}{
-		{"connect time without a proxy", b.connectFloor}, {"bare cost", b.bareCosts}, {"cold start", b.coldStart},
+		{"connect time without a proxy", b.connectFloor}, {"bare cost", func() error { return b.bareCosts(b.changes, run.add) }}, {"cold start", b.coldStart},
 		{"changes", b.endpointChanges}, {"new and deleted Services", b.serviceChanges},
 		{"connect time", b.connectTime}, {"established traffic", b.traffic}, {"idle cost", b.idleCost},
 		{"rolling updates", b.rollingUpdates}, {"churn", b.churns}, {"restarts", b.restarts}, {"default settings", b.defaultSettings},

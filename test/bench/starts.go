@@ -10,17 +10,15 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
 )
 
-// measureStarts measures cold starts and restarts and nothing else: each program in turn, o.starts times, with medians in
+// measureStarts measures cold starts and restarts, and their bare cost: each program in turn, o.starts times, with medians in
 // the report. A cold start begins without rules. A restart begins with the rules of the start before it, and one changed
-// endpoint.
+// endpoint. After an error the report has the medians of what was measured so far.
 func (o *options) measureStarts(report *Report) error {
 	for _, mode := range o.modes {
 		for _, size := range mode.sizes {
@@ -29,7 +27,6 @@ func (o *options) measureStarts(report *Report) error {
 			}
 		}
 	}
-	report.Machine.LoadAfter = word("/proc/loadavg")
 	return nil
 }
 
@@ -43,24 +40,27 @@ func (o *options) measureStartsOf(report *Report, mode *mode, size synthetic.Siz
 	defer func() { err = errors.Join(err, w.close()) }()
 	var all []*starter
 	for i, program := range o.programs {
-		run := &Run{Program: program, Mode: mode.name, Size: size.String(), Services: size.Services, Endpoints: size.Services * size.Endpoints}
+		run := newRun(program, mode.name, size)
 		run.Amount = fmt.Sprintf("%d cold starts and restarts; medians", o.starts)
 		b := &bench{plan: &mode.plan, world: w, run: run, program: program, prober: &prober{from: w.asker}}
-		all = append(all, &starter{bench: b, label: strconv.Itoa(i), values: map[string][]float64{}, profiles: o.profiles})
+		all = append(all, &starter{bench: b, number: i, values: map[string][]float64{}, profiles: o.profiles})
 		report.Runs = append(report.Runs, run)
 	}
-	if err := all[0].bareCosts(); err != nil {
-		return err
-	}
+	defer func() {
+		for _, s := range all {
+			s.report(all[0])
+		}
+		report.Machine.LoadAfter = word("/proc/loadavg")
+	}()
 	for range o.starts {
+		if err := all[0].bareCosts(0, all[0].add); err != nil {
+			return err
+		}
 		for _, s := range all {
 			if err := s.turn(); err != nil {
 				return fmt.Errorf("%s: %w", s.program, err)
 			}
 		}
-	}
-	for _, s := range all {
-		s.report(all[0].bare.read + all[0].bare.write)
 	}
 	return nil
 }
@@ -68,10 +68,8 @@ func (o *options) measureStartsOf(report *Report, mode *mode, size synthetic.Siz
 // starter measures the starts of one program with one cluster.
 type starter struct {
 	*bench
-	// label is a part of the profiles' names.
-	label string
-	// round counts the restarts.
-	round int
+	// number is that of the program, turns that of its turns so far: both are in the names of the profiles.
+	number, turns int
 	// figures are in the order of the report; values are their values in each start.
 	figures []Figure
 	values  map[string][]float64
@@ -79,7 +77,7 @@ type starter struct {
 	profiles string
 }
 
-const coldStart = "cold start"
+const coldStart, restart = "cold start", "restart with one change"
 
 // turn measures a cold start and a restart, and removes the rules.
 func (s *starter) turn() error {
@@ -87,9 +85,8 @@ func (s *starter) turn() error {
 	if err != nil {
 		return err
 	}
-	err = s.one("restart with one change", func() (service int, answered func(netip.Addr) bool) {
-		service = s.target(s.round)
-		s.round++
+	err = s.one(restart, func() (service int, answered func(netip.Addr) bool) {
+		service = s.target(s.turns)
 		fresh := s.ReplaceEndpoint(service)
 		return service, func(by netip.Addr) bool { return by == fresh }
 	})
@@ -99,6 +96,7 @@ func (s *starter) turn() error {
 	if out, err := s.node.Command(s.program, "--cleanup").CombinedOutput(); err != nil {
 		return fmt.Errorf("%s --cleanup: %w\n%s", s.program, err, out)
 	}
+	s.turns++
 	return nil
 }
 
@@ -146,17 +144,28 @@ func (s *starter) add(name, unit string, value float64) {
 	s.values[name] = append(s.values[name], value)
 }
 
-// report adds the medians to the run. least is the bare cost of a cold start; 0 if it is not known.
-func (s *starter) report(least time.Duration) {
+// report adds the medians to the run, and compares them with those of the bare costs, which are among the values of bare.
+func (s *starter) report(bare *starter) {
 	for _, f := range s.figures {
-		sorted := slices.Sorted(slices.Values(s.values[f.Name]))
-		f.Value, f.Count = sorted[len(sorted)/2], len(sorted)
+		f.Value, f.Count = s.median(f.Name), len(s.values[f.Name])
 		s.run.Figures = append(s.run.Figures, f)
-		if f.Name == coldStart && least > 0 {
-			s.run.add(coldStart+", compared with bare cost", "times", f.Value/milliseconds(least))
+		least := bare.median(bareRead)
+		switch f.Name {
+		case coldStart:
+			least += bare.median(bareWrite)
+		case restart:
+			least += bare.median(bareDump)
+		default:
+			continue
+		}
+		if least > 0 {
+			s.run.add(f.Name+", compared with bare cost", "times", f.Value/least)
 		}
 	}
 }
+
+// median returns the median of a figure; 0 if it was not measured.
+func (s *starter) median(name string) float64 { return quantile(s.values[name], 0.5) }
 
 // profileTime is how long the processor's profile lasts, from the start of the metrics server.
 const profileTime = 4 * time.Second
@@ -167,7 +176,7 @@ func (s *starter) profile(kind string) error {
 		return nil
 	}
 	ended := make(chan error, 1)
-	name := filepath.Join(s.profiles, fmt.Sprintf("%s-%s-%s-%s-%d.", s.run.Mode, s.run.Size, s.label, kind, s.round))
+	name := filepath.Join(s.profiles, fmt.Sprintf("%s-%s-%d-%s-%d.", s.run.Mode, s.run.Size, s.number, kind, s.turns))
 	go func() {
 		content, err := s.fetch(fmt.Sprintf("profile?seconds=%.0f", profileTime.Seconds()))
 		ended <- errors.Join(err, os.WriteFile(name+"cpu", content, 0o644))
@@ -184,8 +193,8 @@ func (s *starter) profile(kind string) error {
 		if err != nil || now < largest+largest/20 {
 			continue
 		}
-		if heap, err = s.fetch("heap"); err == nil {
-			largest = now
+		if page, err := s.fetch("heap"); err == nil {
+			heap, largest = page, now
 		}
 	}
 }
@@ -201,5 +210,9 @@ func (s *starter) fetch(page string) ([]byte, error) {
 		time.Sleep(time.Millisecond)
 	}
 	defer response.Body.Close()
-	return io.ReadAll(response.Body)
+	content, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("read the profile %s: %s: %s", page, response.Status, content)
+	}
+	return content, err
 }
