@@ -27,6 +27,9 @@ type amount struct {
 	churn, resting         time.Duration
 }
 
+// mostDefaults is the largest number of Services for which the default settings are measured.
+const mostDefaults = 1000
+
 // within returns the default time limit without peers. Measurements that exceed it are skipped and listed in the output.
 func within(quick bool) time.Duration {
 	if quick {
@@ -35,8 +38,9 @@ func within(quick bool) time.Duration {
 	return 22 * time.Minute // plus three minutes for the stages alone: make bench
 }
 
-// amountOf returns the default amount for a mode, chosen so that both modes fit into the time limit. In iptables mode a
-// change takes tenths of a second in large clusters, so a rate of a thousand changes a second would not be useful.
+// amountOf returns the default amount for a mode, chosen so that both modes fit into the time limit. In iptables mode the time of a
+// change grows with the cluster, so a rate of a thousand changes a second would not be useful. The idle cost is measured for as
+// long as the default syncPeriod, with which Kubernetes' kube-proxy checks that its iptables rules exist; a quick run may miss that.
 func amountOf(mode string, quick bool) amount {
 	const large = "1000x2,10000x2,5000x50,45000x1"
 	switch {
@@ -45,9 +49,9 @@ func amountOf(mode string, quick bool) amount {
 	case quick:
 		return amount{sizes: "1000x2", rates: "100", changes: 25, churn: 5 * time.Second, pods: 200, resting: 4 * time.Second, details: 1000}
 	case mode == "nftables":
-		return amount{sizes: large, rates: "10,100,1000", changes: 60, churn: 30 * time.Second, pods: 1000, resting: 10 * time.Second, details: 10_000}
+		return amount{sizes: large, rates: "10,100,1000", changes: 60, churn: 30 * time.Second, pods: 1000, resting: 30 * time.Second, details: 10_000}
 	}
-	return amount{sizes: large, rates: "10,100", changes: 50, churn: 5 * time.Second, pods: 1000, resting: 10 * time.Second, details: 10_000}
+	return amount{sizes: large, rates: "10,100", changes: 50, churn: 5 * time.Second, pods: 1000, resting: 30 * time.Second, details: 10_000}
 }
 
 // String describes the amount.
@@ -56,8 +60,8 @@ func (a amount) String() string {
 	if a.rates != "none" {
 		churn = fmt.Sprintf("churn of %s changes a second for %v each", strings.ReplaceAll(a.rates, ",", ", "), a.churn)
 	}
-	return fmt.Sprintf("%s; %d changes of each kind; %s; up to %d Services a rolling update of %d pods, idle for %v", strings.ReplaceAll(a.sizes, ",", ", "),
-		a.changes, churn, a.details, a.pods, a.resting)
+	return fmt.Sprintf("%s; %d changes of each kind; %s; up to %d Services established traffic, a rolling update of %d pods, idle for %v; up to %d Services default settings",
+		strings.ReplaceAll(a.sizes, ",", ", "), a.changes, churn, a.details, a.pods, a.resting, mostDefaults)
 }
 
 // or replaces the defaults with the values of the command line.
@@ -71,7 +75,7 @@ func (a amount) or(o amount) amount {
 // of converts an amount to a plan.
 func (a amount) of(name string, api synthetic.Options) (*mode, error) {
 	m := &mode{name: name, amount: a, plan: plan{
-		changes: a.changes, churn: a.churn, pods: a.pods, resting: a.resting, defaults: 1000, details: a.details, api: api,
+		changes: a.changes, churn: a.churn, pods: a.pods, resting: a.resting, defaults: mostDefaults, details: a.details, api: api,
 	}}
 	for _, text := range list(a.sizes) {
 		size, err := synthetic.ParseSize(text)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
@@ -75,19 +76,27 @@ func (p *plan) measure(program, mode string, size synthetic.Size, say func(strin
 	steps := []struct {
 		name string
 		do   func() error
+		most int // the largest number of Services that it is measured with
 	}{
-		{"connect time without a proxy", b.connectFloor}, {"bare cost", func() error { return b.bareCosts(b.changes, run.add) }}, {"cold start", b.coldStart},
-		{"changes", b.endpointChanges}, {"new and deleted Services", b.serviceChanges},
-		{"connect time", b.connectTime}, {"established traffic", b.traffic}, {"idle cost", b.idleCost},
-		{"rolling updates", b.rollingUpdates}, {"churn", b.churns}, {"restarts", b.restarts}, {"default settings", b.defaultSettings},
+		{"connect time without a proxy", b.connectFloor, anySize}, {"bare cost", func() error { return b.bareCosts(b.changes, run.add) }, anySize},
+		{"cold start", b.coldStart, anySize}, {"changes", b.endpointChanges, anySize}, {"new and deleted Services", b.serviceChanges, anySize},
+		{"connect time", b.connectTime, anySize}, {"established traffic", b.traffic, b.details}, {"idle cost", b.idleCost, b.details},
+		{"rolling updates", b.rollingUpdates, b.details}, {"churn", b.churns, anySize}, {"restarts", b.restarts, anySize},
+		{"default settings", b.defaultSettings, b.defaults},
 	}
 	for _, step := range steps {
+		if size.Services > step.most {
+			continue
+		}
 		if p.over() {
 			run.note("%s: skipped, time limit reached", step.name)
 			continue
 		}
 		b.say("%s", step.name)
-		err := step.do()
+		err := b.settle()
+		if err == nil {
+			err = step.do()
+		}
 		switch {
 		case err != nil && p.over():
 			run.note("%s: not completed in time: %v", step.name, err)
@@ -97,6 +106,18 @@ func (p *plan) measure(program, mode string, size synthetic.Size, say func(strin
 		}
 	}
 	return run, nil
+}
+
+// anySize is for steps that are measured with every cluster.
+const anySize = math.MaxInt
+
+// settle waits until the proxy has done its work, so that this is not measured together with what follows.
+func (b *bench) settle() error {
+	if b.process == nil {
+		return nil
+	}
+	_, err := b.process.rest(b.deadline())
+	return err
 }
 
 // launch starts the proxy, with additional lines in its configuration.
@@ -172,6 +193,9 @@ func (b *bench) memory(when string) error {
 
 // idle measures the CPU use of the proxy without changes, as a fraction of a core.
 func (b *bench) idle() (float64, error) {
+	if err := b.settle(); err != nil {
+		return 0, err
+	}
 	before, err := b.process.cpu()
 	if err != nil {
 		return 0, err
@@ -290,6 +314,13 @@ func (b *bench) churnAt(rate int) error {
 // while measures the proxy while work makes changes that probes cannot see; work returns their number. Now and then it
 // makes a change that probes can see. The time until they see it is the delay of the proxy.
 func (b *bench) while(name string, work func(ctx context.Context) (changed int)) error {
+	if b.over() {
+		b.run.note("%s: skipped, time limit reached", name)
+		return nil
+	}
+	if err := b.settle(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithDeadline(context.Background(), b.deadline())
 	defer cancel()
 	before, err := b.process.cpu()
@@ -305,7 +336,7 @@ func (b *bench) while(name string, work func(ctx context.Context) (changed int))
 	})
 	var behind []time.Duration
 	var peak int64
-	for turn := 0; ctx.Err() == nil; turn++ {
+	for turn := 0; turn == 0 || ctx.Err() == nil; turn++ {
 		d, err := b.replaceEndpoint(turn)
 		now, _, memoryErr := b.process.memory()
 		if err := errors.Join(err, memoryErr); err != nil {
@@ -317,10 +348,6 @@ func (b *bench) while(name string, work func(ctx context.Context) (changed int))
 		time.Sleep(100*time.Millisecond + rand.N(50*time.Millisecond))
 	}
 	wg.Wait()
-	if len(behind) == 0 {
-		b.run.note("%s: skipped, time limit reached", name)
-		return nil
-	}
 	passed := time.Since(start)
 	after, err := b.process.cpu()
 	if err != nil {
@@ -430,9 +457,6 @@ func (b *bench) connectMeanwhile(ctx context.Context) (made, lost int, err error
 
 // defaultSettings measures the change of an endpoint with the default minSyncPeriod.
 func (b *bench) defaultSettings() error {
-	if b.run.Services > b.defaults {
-		return nil
-	}
 	if err := b.process.stop(); err != nil {
 		return err
 	}
@@ -440,9 +464,6 @@ func (b *bench) defaultSettings() error {
 		return err
 	}
 	if _, err := b.replaceEndpoint(0); err != nil { // after this the proxy is ready
-		return err
-	}
-	if _, err := b.process.rest(b.deadline()); err != nil {
 		return err
 	}
 	return b.series("endpoint change, default settings", b.changes, b.replaceEndpoint)

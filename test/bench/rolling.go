@@ -18,9 +18,6 @@ const replacedEach, updatesAtOnce = 50, 10
 
 // rollingUpdates measures what replaced pods cost, and the delay until packets see it.
 func (b *bench) rollingUpdates() error {
-	if b.run.Services > b.details {
-		return nil
-	}
 	if err := b.oneRolling(); err != nil {
 		return err
 	}
@@ -33,9 +30,6 @@ func (b *bench) rollingUpdates() error {
 func (b *bench) oneRolling() error {
 	number := b.CreateWith(corev1.ProtocolTCP, b.pods)
 	if _, err := b.wait(number, func() (time.Time, func(netip.Addr) bool) { return time.Now(), anyEndpoint }); err != nil {
-		return err
-	}
-	if _, err := b.process.rest(b.deadline()); err != nil {
 		return err
 	}
 	name := fmt.Sprintf("rolling update of %d pods, %d/s", b.pods, replacedEach)

@@ -44,9 +44,6 @@ type trafficSide struct {
 // traffic compares established connections through a Service on node1 with such that one rule on node2 translates, where
 // no proxy runs. The paths are alike: from one pod of the node to another.
 func (b *bench) traffic() (err error) {
-	if b.run.Services > b.details {
-		return nil
-	}
 	queue, err := b.stopAccepting() // the server of the connect times has the port
 	if err != nil {
 		return err
@@ -93,6 +90,9 @@ func (b *bench) trafficOf(protocol corev1.Protocol) (err error) {
 		if err := side.open(protocol, time.Now().Add(openLimit)); err != nil {
 			return err
 		}
+	}
+	if err := b.settle(); err != nil {
+		return err
 	}
 	if err := exchange(sides); err != nil {
 		return err
