@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,7 +61,7 @@ func (a amount) String() string {
 	if a.rates != "none" {
 		churn = fmt.Sprintf("churn of %s changes a second for %v each", strings.ReplaceAll(a.rates, ",", ", "), a.churn)
 	}
-	return fmt.Sprintf("%s; %d changes of each kind; %s; up to %d Services established traffic, a rolling update of %d pods, idle for %v; up to %d Services default settings",
+	return fmt.Sprintf("%s; %d changes of each kind; %s; with up to %d Services: established traffic, a rolling update of %d pods, idle for %v; with up to %d: default settings",
 		strings.ReplaceAll(a.sizes, ",", ", "), a.changes, churn, a.details, a.pods, a.resting, mostDefaults)
 }
 
@@ -73,9 +74,9 @@ func (a amount) or(o amount) amount {
 }
 
 // of converts an amount to a plan.
-func (a amount) of(name string, api synthetic.Options) (*mode, error) {
+func (a amount) of(name string) (*mode, error) {
 	m := &mode{name: name, amount: a, plan: plan{
-		changes: a.changes, churn: a.churn, pods: a.pods, resting: a.resting, defaults: mostDefaults, details: a.details, api: api,
+		changes: a.changes, churn: a.churn, pods: a.pods, resting: a.resting, details: a.details,
 	}}
 	for _, text := range list(a.sizes) {
 		size, err := synthetic.ParseSize(text)
@@ -85,11 +86,11 @@ func (a amount) of(name string, api synthetic.Options) (*mode, error) {
 		m.sizes = append(m.sizes, size)
 	}
 	for _, text := range list(a.rates) {
-		var rate int
 		if text == "none" {
 			continue
 		}
-		if _, err := fmt.Sscanf(text, "%d", &rate); err != nil || rate < 1 {
+		rate, err := strconv.Atoi(text)
+		if err != nil || rate < 1 {
 			return nil, fmt.Errorf("-churn-rates: %q is not a positive number", text)
 		}
 		m.plan.rates = append(m.plan.rates, rate)

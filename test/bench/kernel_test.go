@@ -79,7 +79,7 @@ func TestKernelProber(t *testing.T) {
 // asserts no times.
 func TestKernelBench(t *testing.T) {
 	netns.Require(t, "nft")
-	small := plan{changes: 3, rates: []int{50}, churn: time.Second, pods: 20, resting: time.Second, defaults: 1000, details: 1000, until: time.Now().Add(5 * time.Minute)}
+	small := plan{changes: 3, rates: []int{50}, churn: time.Second, pods: 20, resting: time.Second, details: 1000, until: time.Now().Add(5 * time.Minute)}
 	run, err := small.measure(kubeproxy.Path(t), "nftables", size(t, "20x3"), t.Logf)
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestKernelTooSlow(t *testing.T) {
 	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	hasty := plan{changes: 3, rates: []int{50}, churn: time.Second, pods: 20, resting: time.Second, defaults: 1000, details: 1000, until: time.Now().Add(10 * time.Second)}
+	hasty := plan{changes: 3, rates: []int{50}, churn: time.Second, pods: 20, resting: time.Second, details: 1000, until: time.Now().Add(10 * time.Second)}
 	run, err := hasty.measure(program, "iptables", size(t, "20x3"), t.Logf)
 	notes := strings.Join(run.Notes, "; ")
 	if err != nil || !strings.Contains(notes, "cold start: not completed in time") || !strings.HasSuffix(notes, "default settings: skipped, time limit reached") {
@@ -191,7 +191,7 @@ func TestKernelExitedProxy(t *testing.T) {
 	if err := os.WriteFile(program, []byte("#!/bin/sh\necho no such rule >&2; exit 3\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	all := plan{changes: 3, rates: []int{50}, churn: time.Second, pods: 20, resting: time.Second, defaults: 1000, details: 1000, until: time.Now().Add(time.Minute)}
+	all := plan{changes: 3, rates: []int{50}, churn: time.Second, pods: 20, resting: time.Second, details: 1000, until: time.Now().Add(time.Minute)}
 	run, err := all.measure(program, "iptables", size(t, "20x3"), t.Logf)
 	if err == nil || !strings.Contains(run.Failed, "exited unexpectedly") || !strings.Contains(run.Failed, "no such rule") {
 		t.Errorf("%v, %q, %q", err, run.Failed, run.Notes)
@@ -201,7 +201,7 @@ func TestKernelExitedProxy(t *testing.T) {
 // TestKernelDeadProxy checks that the exit of a proxy is reported with its log.
 func TestKernelDeadProxy(t *testing.T) {
 	netns.Require(t, "nft")
-	w, err := newWorld(size(t, "20x1"), synthetic.Options{})
+	w, err := newWorld(size(t, "20x1"))
 	if err != nil {
 		t.Fatal(err)
 	}

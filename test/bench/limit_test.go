@@ -33,7 +33,7 @@ func newLimited(t *testing.T, controller, mode string, size synthetic.Size) *lim
 	t.Helper()
 	netns.Require(t, "nft", "iptables")
 	group := cgroup.New(t, controller)
-	w, err := newWorld(size, synthetic.Options{})
+	w, err := newWorld(size)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -134,9 +133,6 @@ func parse(args []string) (*options, error) {
 	f.DurationVar(&o.peerWithin, "peer-within", 5*time.Minute, "time limit for each -peer, in each mode and with each cluster")
 	f.IntVar(&o.starts, "starts", 0, "measure only starts: this many cold starts and restarts of each program, alternately; -within is the time limit for each mode and cluster then")
 	f.StringVar(&o.profiles, "profiles", "", "the folder for profiles of the starts, which exists; profiled starts take longer")
-	var api synthetic.Options
-	f.BoolVar(&api.OnlyJSON, "api-json", false, "let the API server answer in JSON only")
-	f.BoolVar(&api.NoStreams, "api-lists", false, "let the API server reject streaming lists, like Kubernetes before 1.34")
 	var given amount
 	f.StringVar(&given.sizes, "sizes", "", "the clusters: Services x endpoints of each, separated by commas (default below)")
 	f.IntVar(&given.changes, "changes", 0, "number of measured changes of each kind (default below)")
@@ -151,7 +147,7 @@ func parse(args []string) (*options, error) {
 		for _, name := range []string{"nftables", "iptables"} {
 			fmt.Fprintf(f.Output(), "Defaults for %s: %s.\n With -quick: %s.\n", name, amountOf(name, false), amountOf(name, true))
 		}
-		fmt.Fprintf(f.Output(), "The changes of each kind end after %v, even if fewer were measured.\n", seriesLimit)
+		fmt.Fprintf(f.Output(), "The changes of each kind end after %v, if %d were measured by then.\n", seriesLimit, leastChanges)
 	}
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -159,10 +155,13 @@ func parse(args []string) (*options, error) {
 	if f.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected arguments %q: bench accepts only flags", f.Args())
 	}
+	if o.starts < 0 || o.starts == 0 && o.profiles != "" {
+		return nil, errors.New("-starts must be at least 1, and -profiles needs it")
+	}
 	o.within = cmp.Or(o.within, within(*quick))
 	o.programs = append([]string{*program}, list(*peer)...)
 	for _, name := range list(*modes) {
-		m, err := amountOf(name, *quick).or(given).of(name, api)
+		m, err := amountOf(name, *quick).or(given).of(name)
 		if err != nil {
 			return nil, err
 		}

@@ -24,17 +24,18 @@ type plan struct {
 	// pods is the number of pods that a rolling update replaces, resting the duration of each measurement of the idle cost.
 	pods    int
 	resting time.Duration
-	// defaults is the largest number of Services for which the default settings are measured, details that for established
-	// traffic, idle cost and rolling updates.
-	defaults, details int
-	api               synthetic.Options
+	// details is the largest number of Services for which established traffic, idle cost and rolling updates are measured.
+	details int
 	// until is the time limit; measurements after it are skipped.
 	until time.Time
 }
 
 // stepLimit is the time limit of a change or a start. seriesLimit is the time after which the changes of a kind end, even if
-// fewer than planned were measured.
-const stepLimit, seriesLimit = 10 * time.Minute, 45 * time.Second
+// fewer than planned were measured, but at least leastChanges.
+const (
+	stepLimit, seriesLimit = 10 * time.Minute, 45 * time.Second
+	leastChanges           = 5
+)
 
 // over reports whether the time limit has passed.
 func (p *plan) over() bool { return !time.Now().Before(p.until) }
@@ -67,7 +68,7 @@ func (p *plan) measure(program, mode string, size synthetic.Size, say func(strin
 		run.note("everything: skipped, time limit reached")
 		return run, nil
 	}
-	w, err := newWorld(size, p.api)
+	w, err := newWorld(size)
 	if err != nil {
 		return run, err
 	}
@@ -82,7 +83,7 @@ func (p *plan) measure(program, mode string, size synthetic.Size, say func(strin
 		{"cold start", b.coldStart, anySize}, {"changes", b.endpointChanges, anySize}, {"new and deleted Services", b.serviceChanges, anySize},
 		{"connect time", b.connectTime, anySize}, {"established traffic", b.traffic, b.details}, {"idle cost", b.idleCost, b.details},
 		{"rolling updates", b.rollingUpdates, b.details}, {"churn", b.churns, anySize}, {"restarts", b.restarts, anySize},
-		{"default settings", b.defaultSettings, b.defaults},
+		{"default settings", b.defaultSettings, mostDefaults},
 	}
 	for _, step := range steps {
 		if size.Services > step.most {
@@ -218,7 +219,7 @@ func (b *bench) series(name string, most int, one func(turn int) (time.Duration,
 	}
 	start := time.Now()
 	var took []time.Duration
-	for turn := 0; turn < most && (turn < 5 || time.Since(start) < seriesLimit) && !b.over(); turn++ {
+	for turn := 0; turn < most && (turn < leastChanges || time.Since(start) < seriesLimit) && !b.over(); turn++ {
 		d, err := one(turn)
 		if err != nil {
 			return err

@@ -50,7 +50,7 @@ func size(t *testing.T, text string) synthetic.Size {
 // liveHeap runs a program until it has programmed a cluster, and returns the size of its live heap in bytes.
 func liveHeap(t *testing.T, program string, size synthetic.Size) int64 {
 	t.Helper()
-	w, err := newWorld(size, synthetic.Options{})
+	w, err := newWorld(size)
 	if err != nil {
 		t.Fatal(err)
 	}

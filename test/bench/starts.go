@@ -33,7 +33,7 @@ func (o *options) measureStarts(report *Report) error {
 // measureStartsOf measures one mode with one cluster.
 func (o *options) measureStartsOf(report *Report, mode *mode, size synthetic.Size) (err error) {
 	mode.plan.until = time.Now().Add(o.within)
-	w, err := newWorld(size, mode.plan.api)
+	w, err := newWorld(size)
 	if err != nil {
 		return err
 	}

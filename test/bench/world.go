@@ -39,7 +39,7 @@ type world struct {
 type api = synthetic.Server
 
 // newWorld builds a world. The caller must close it.
-func newWorld(size synthetic.Size, options synthetic.Options) (w *world, err error) {
+func newWorld(size synthetic.Size) (w *world, err error) {
 	w = &world{}
 	defer func() {
 		if err != nil {
@@ -72,7 +72,7 @@ func newWorld(size synthetic.Size, options synthetic.Options) (w *world, err err
 		return w, fmt.Errorf("listen for the API server: %w", err)
 	}
 	w.url = "http://" + listener.Addr().String()
-	w.api = synthetic.Serve(listener, synthetic.New(size, nodeName), options)
+	w.api = synthetic.Serve(listener, synthetic.New(size, nodeName), synthetic.Options{})
 	if err := w.Prepare(); err != nil {
 		return w, err
 	}

@@ -22,7 +22,8 @@ import (
 
 // Options configure a server.
 type Options struct {
-	// OnlyJSON rejects protobuf; NoStreams rejects streaming lists, like servers before Kubernetes 1.34.
+	// OnlyJSON answers in JSON, whatever the client accepts. NoStreams rejects streaming lists, like servers before
+	// Kubernetes 1.34.
 	OnlyJSON, NoStreams bool
 }
 
