@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
@@ -42,15 +44,23 @@ func (b *bench) connectFloor() error {
 		return err
 	}
 	b.run.spread("connect directly, no rules at all", "µs", took[0])
-	const rule = `table ip bench { chain c { type nat hook prerouting priority dstnat; ip daddr %v tcp dport %d dnat to %v; }; }`
-	to := service(0)
-	if out, err := b.node.Command("nft", fmt.Sprintf(rule, to.Addr(), to.Port(), direct(0))).CombinedOutput(); err != nil {
+	return withDNAT(b.node, corev1.ProtocolTCP, service(0), direct(0), func() error {
+		took, err := b.alternate(service, direct)
+		if err == nil {
+			b.compare("connect p50, a single dnat rule, compared with direct", took, connectsEach)
+		}
+		return err
+	})
+}
+
+// withDNAT calls do while a node has a minimal Service: a single rule, which translates one address and port.
+func withDNAT(node *netns.Host, protocol corev1.Protocol, from, to netip.AddrPort, do func() error) error {
+	const rule = `table ip bench { chain c { type nat hook prerouting priority dstnat; ip daddr %v %s dport %d dnat to %v; }; }`
+	if out, err := node.Command("nft", fmt.Sprintf(rule, from.Addr(), strings.ToLower(string(protocol)), from.Port(), to)).CombinedOutput(); err != nil {
 		return fmt.Errorf("nft: add a rule: %w: %s", err, out)
 	}
-	if took, err = b.alternate(service, direct); err == nil {
-		b.compare("connect p50, a single dnat rule, compared with direct", took, connectsEach)
-	}
-	if out, deleted := b.node.Command("nft", "delete table ip bench").CombinedOutput(); deleted != nil {
+	err := do()
+	if out, deleted := node.Command("nft", "delete table ip bench").CombinedOutput(); deleted != nil {
 		err = errors.Join(err, fmt.Errorf("nft: delete a table: %w: %s", deleted, out))
 	}
 	return err
@@ -123,19 +133,15 @@ func (w *world) stopAccepting() (queue int, err error) {
 		return errors.Join(unix.SetsockoptInt(queue, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
 			unix.Bind(queue, &unix.SockaddrInet4{Port: synthetic.EndpointPort}), unix.Listen(queue, 4*connectsEach))
 	})
-	if err != nil {
-		return 0, errors.Join(err, w.startAccepting(queue))
-	}
-	return queue, nil
+	return queue, err
 }
 
 // startAccepting restarts the server after stopAccepting.
-func (w *world) startAccepting(queue int) (err error) {
+func (w *world) startAccepting(queue int) error {
 	if err := unix.Close(queue); err != nil {
 		return err
 	}
-	w.answers, err = w.server.Serve(netns.TCP, synthetic.EndpointPort)
-	return err
+	return w.serve()
 }
 
 // empty accepts and closes the connections that wait at a socket.

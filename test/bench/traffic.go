@@ -35,26 +35,20 @@ type flow struct {
 
 // trafficSide is one of the two kinds of connections that are compared, with what it measured.
 type trafficSide struct {
-	client, server  *netns.Host
-	to, endpoint    netip.AddrPort
-	flows           []flow
-	trips, packages []time.Duration
+	client, server *netns.Host
+	to, endpoint   netip.AddrPort
+	flows          []flow
+	// trips are the times of round trips; packets are, for each burst, the mean time of a packet.
+	trips, packets []time.Duration
 }
 
-// traffic compares established connections through a Service on node1 with such that one rule on node2 translates, where
+// traffic compares established connections through a Service on node1 with connections that one rule on node2 translates, where
 // no proxy runs. The paths are alike: from one pod of the node to another.
 func (b *bench) traffic() (err error) {
-	queue, err := b.stopAccepting() // the server of the connect times has the port
-	if err != nil {
+	if err := b.answers.Close(); err != nil { // it has the port
 		return err
 	}
-	if err := unix.Close(queue); err != nil {
-		return err
-	}
-	defer func() {
-		answers, served := b.server.Serve(netns.TCP, synthetic.EndpointPort)
-		b.answers, err = answers, errors.Join(err, served)
-	}()
+	defer func() { err = errors.Join(err, b.serve()) }()
 	for _, protocol := range []corev1.Protocol{corev1.ProtocolUDP, corev1.ProtocolTCP} {
 		if err := b.trafficOf(protocol); err != nil {
 			return fmt.Errorf("%s: %w", protocol, err)
@@ -72,36 +66,31 @@ func (b *bench) trafficOf(protocol corev1.Protocol) (err error) {
 		{client: b.asker, server: b.server, to: to, endpoint: endpoint},
 		{client: pods[1], server: pods[0], to: to, endpoint: endpoint},
 	}
-	const rule = `table ip bench { chain c { type nat hook prerouting priority dstnat; ip daddr %v %s dport %d dnat to %v; }; }`
-	service, ruled := sides[0], sides[1]
-	name := map[corev1.Protocol]string{corev1.ProtocolUDP: "udp", corev1.ProtocolTCP: "tcp"}[protocol]
-	if out, err := b.lab.Node2.Command("nft", fmt.Sprintf(rule, to.Addr(), name, to.Port(), endpoint)).CombinedOutput(); err != nil {
-		return fmt.Errorf("nft: add a rule: %w: %s", err, out)
-	}
 	defer func() {
 		for _, side := range sides {
 			err = errors.Join(err, side.close())
 		}
-		if out, deleted := b.lab.Node2.Command("nft", "delete table ip bench").CombinedOutput(); deleted != nil {
-			err = errors.Join(err, fmt.Errorf("nft: delete a table: %w: %s", deleted, out))
-		}
 	}()
-	for _, side := range sides {
-		if err := side.open(protocol, time.Now().Add(openLimit)); err != nil {
+	err = withDNAT(b.lab.Node2.Host, protocol, to, endpoint, func() error {
+		for _, side := range sides {
+			if err := side.open(protocol, time.Now().Add(openLimit)); err != nil {
+				return err
+			}
+		}
+		if err := b.settle(); err != nil {
 			return err
 		}
-	}
-	if err := b.settle(); err != nil {
+		return exchange(sides)
+	})
+	if err != nil {
 		return err
 	}
-	if err := exchange(sides); err != nil {
-		return err
-	}
+	service, ruled := sides[0], sides[1]
 	prefix := "established " + string(protocol)
 	b.run.spread(prefix+", round trip", "µs", service.trips)
-	b.run.add(prefix+", packets", "1/s", float64(time.Second)/float64(quantile(service.packages, 0.5)))
+	b.run.add(prefix+", packets", "1/s", float64(time.Second)/float64(quantile(service.packets, 0.5)))
 	b.compare(prefix+", round trip p50, compared with a single dnat rule", [][]time.Duration{service.trips, ruled.trips}, roundTrips)
-	b.compare(prefix+", packets, compared with a single dnat rule", [][]time.Duration{ruled.packages, service.packages}, 1)
+	b.compare(prefix+", packets, compared with a single dnat rule", [][]time.Duration{ruled.packets, service.packets}, 1)
 	return nil
 }
 
@@ -117,7 +106,7 @@ func exchange(sides []*trafficSide) error {
 					return err
 				}
 				if round > 0 {
-					side.trips, side.packages = append(side.trips, trips...), append(side.packages, each)
+					side.trips, side.packets = append(side.trips, trips...), append(side.packets, each)
 				}
 			}
 		}

@@ -56,7 +56,7 @@ func newWorld(size synthetic.Size) (w *world, err error) {
 	if err := routeAll(w.lab.Node2.Host, w.lab.Node2.Pods[0]); err != nil {
 		return w, err
 	}
-	if w.answers, err = w.server.Serve(netns.TCP, synthetic.EndpointPort); err != nil {
+	if err := w.serve(); err != nil {
 		return w, err
 	}
 	// The conntrack entry of an unanswered probe must expire before its source port is used again.
@@ -84,6 +84,12 @@ func newWorld(size synthetic.Size) (w *world, err error) {
 		return err
 	})
 	return w, err
+}
+
+// serve starts the server in the server pod.
+func (w *world) serve() (err error) {
+	w.answers, err = w.server.Serve(netns.TCP, synthetic.EndpointPort)
+	return err
 }
 
 // routeAll makes one pod of a node receive the packets to all possible endpoint addresses.
