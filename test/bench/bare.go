@@ -11,9 +11,6 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -283,28 +280,4 @@ func (b *bench) stream(path string, fresh func() message) error {
 			return fmt.Errorf("decode an object of %s: %w", path, err)
 		}
 	}
-}
-
-// kernelMemory returns the unreclaimable kernel memory of the whole machine in bytes.
-func kernelMemory() (int64, error) {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, err
-	}
-	var sum int64
-	found := 0
-	for line := range strings.Lines(string(text)) {
-		// Large hash tables are in VmallocUsed.
-		if fields := strings.Fields(line); fields[0] == "SUnreclaim:" || fields[0] == "VmallocUsed:" {
-			kilobytes, err := strconv.ParseInt(fields[1], 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("/proc/meminfo: %w", err)
-			}
-			sum, found = sum+kilobytes<<10, found+1
-		}
-	}
-	if found != 2 {
-		return 0, errors.New("/proc/meminfo: SUnreclaim or VmallocUsed is missing")
-	}
-	return sum, nil
 }

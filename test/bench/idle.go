@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"sigs.k8s.io/knftables"
@@ -41,42 +39,23 @@ func (b *bench) idleCost() error {
 
 // idleFor adds the CPU use and the context switches of the proxy for the time that pass takes.
 func (b *bench) idleFor(name string, pass func(time.Duration)) error {
-	before, err := b.process.cpu()
-	if err != nil {
-		return err
-	}
-	switched, err := b.process.switches()
-	if err != nil {
-		return err
-	}
-	start := time.Now()
-	pass(b.resting)
-	passed := time.Since(start)
-	after, err := b.process.cpu()
-	if err != nil {
-		return err
-	}
-	switchedNow, err := b.process.switches()
-	b.run.add(name+", CPU", "% of a core", 100*float64(after-before)/float64(passed))
-	b.run.add(name+", context switches", "1/s", float64(switchedNow-switched)/passed.Seconds())
-	return err
-}
-
-// switches returns the number of context switches of all threads, voluntary or not.
-func (p *process) switches() (sum int, _ error) {
-	for _, status := range readThreads(p.command.Process.Pid, "status") {
-		for line := range strings.Lines(status) {
-			name, value, _ := strings.Cut(line, ":")
-			if strings.HasSuffix(name, "_ctxt_switches") {
-				n, err := strconv.Atoi(strings.TrimSpace(value))
-				if err != nil {
-					return 0, fmt.Errorf("%s in /proc: %w", name, err)
-				}
-				sum += n
-			}
+	var switched int
+	used, passed, err := b.process.cpuDuring(func() error {
+		before, err := b.process.switches()
+		if err != nil {
+			return err
 		}
+		pass(b.resting)
+		after, err := b.process.switches()
+		switched = after - before
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	return sum, p.alive()
+	b.run.add(name+", CPU", "% of a core", 100*float64(used)/float64(passed))
+	b.run.add(name+", context switches", "1/s", float64(switched)/passed.Seconds())
+	return nil
 }
 
 // otherProgram has a table of its own in the node's namespace.

@@ -197,14 +197,8 @@ func (b *bench) idle() (float64, error) {
 	if err := b.settle(); err != nil {
 		return 0, err
 	}
-	before, err := b.process.cpu()
-	if err != nil {
-		return 0, err
-	}
-	start := time.Now()
-	time.Sleep(2 * time.Second)
-	after, err := b.process.cpu()
-	return float64(after-before) / float64(time.Since(start)), err
+	used, passed, err := b.process.cpuDuring(func() error { time.Sleep(2 * time.Second); return nil })
+	return float64(used) / float64(passed), err
 }
 
 // series measures up to most changes one after another, with a pause after each, and the CPU time of each.
@@ -213,19 +207,21 @@ func (b *bench) series(name string, most int, one func(turn int) (time.Duration,
 	if err != nil {
 		return err
 	}
-	before, err := b.process.cpu()
+	var took []time.Duration
+	used, passed, err := b.process.cpuDuring(func() error {
+		start := time.Now()
+		for turn := 0; turn < most && (turn < leastChanges || time.Since(start) < seriesLimit) && !b.over(); turn++ {
+			d, err := one(turn)
+			if err != nil {
+				return err
+			}
+			took = append(took, d)
+			b.pause()
+		}
+		return nil
+	})
 	if err != nil {
 		return err
-	}
-	start := time.Now()
-	var took []time.Duration
-	for turn := 0; turn < most && (turn < leastChanges || time.Since(start) < seriesLimit) && !b.over(); turn++ {
-		d, err := one(turn)
-		if err != nil {
-			return err
-		}
-		took = append(took, d)
-		b.pause()
 	}
 	if len(took) < most {
 		b.run.note("%s: only %d of %d, time limit reached", name, len(took), most)
@@ -233,12 +229,8 @@ func (b *bench) series(name string, most int, one func(turn int) (time.Duration,
 	if len(took) == 0 {
 		return nil
 	}
-	after, err := b.process.cpu()
-	if err != nil {
-		return err
-	}
 	b.run.spread(name, "ms", took)
-	used := max(0, after-before-time.Duration(idle*float64(time.Since(start))))
+	used = max(0, used-time.Duration(idle*float64(passed)))
 	b.run.add(name+", CPU each", "ms", milliseconds(used)/float64(len(took)))
 	return nil
 }
@@ -313,7 +305,8 @@ func (b *bench) churnAt(rate int) error {
 }
 
 // while measures the proxy while work makes changes that probes cannot see; work returns their number. Now and then it
-// makes a change that probes can see. The time until they see it is the delay of the proxy.
+// makes a change that probes can see. The time until they see it is the delay of the proxy. Its CPU use is that for all these
+// changes, and its memory the most at these moments.
 func (b *bench) while(name string, work func(ctx context.Context) (changed int)) error {
 	if b.over() {
 		b.run.note("%s: skipped, time limit reached", name)
@@ -324,39 +317,34 @@ func (b *bench) while(name string, work func(ctx context.Context) (changed int))
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), b.deadline())
 	defer cancel()
-	before, err := b.process.cpu()
-	if err != nil {
-		return err
-	}
-	start := time.Now()
 	var changed int
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		defer cancel()
-		changed = work(ctx)
-	})
 	var behind []time.Duration
 	var peak int64
-	for turn := 0; turn == 0 || ctx.Err() == nil; turn++ {
-		d, err := b.replaceEndpoint(turn)
-		now, _, memoryErr := b.process.memory()
-		if err := errors.Join(err, memoryErr); err != nil {
-			cancel()
-			wg.Wait()
-			return err
+	used, passed, err := b.process.cpuDuring(func() error {
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		wg.Go(func() {
+			defer cancel()
+			changed = work(ctx)
+		})
+		for turn := 0; turn == 0 || ctx.Err() == nil; turn++ {
+			d, err := b.replaceEndpoint(turn)
+			now, _, memoryErr := b.process.memory()
+			if err := errors.Join(err, memoryErr); err != nil {
+				return err
+			}
+			behind, peak = append(behind, d), max(peak, now)
+			time.Sleep(100*time.Millisecond + rand.N(50*time.Millisecond))
 		}
-		behind, peak = append(behind, d), max(peak, now)
-		time.Sleep(100*time.Millisecond + rand.N(50*time.Millisecond))
-	}
-	wg.Wait()
-	passed := time.Since(start)
-	after, err := b.process.cpu()
+		return nil
+	})
 	if err != nil {
 		return err
 	}
 	b.run.spread(name+", delay", "ms", behind)
 	b.run.add(name+", actual rate", "1/s", float64(changed+len(behind))/passed.Seconds())
-	b.run.add(name+", CPU", "% of a core", 100*float64(after-before)/float64(passed))
+	b.run.add(name+", CPU", "% of a core", 100*float64(used)/float64(passed))
 	b.run.add(name+", memory", "MB", megabytes(peak))
 	return nil
 }
@@ -437,13 +425,14 @@ func (b *bench) restartUnchanged() error {
 	return asking
 }
 
-// connectMeanwhile opens connections until the context is done, and counts them and those that were not answered.
+// connectMeanwhile opens connections until the context is done, and counts them and those that were not answered. Nobody else may
+// use the prober meanwhile. The last connections are made while the proxy
+// is idle, so their answers are not awaited.
 func (b *bench) connectMeanwhile(ctx context.Context) (made, lost int, err error) {
-	along := &prober{from: b.asker, port: lastPort / 2}
 	to := synthetic.VIP(b.last())
-	err = along.run(func() error {
+	err = b.prober.run(func() error {
 		for ; ctx.Err() == nil; made++ {
-			if err := along.step(to, 5*time.Millisecond, func(_ attempt, by netip.Addr) {
+			if err := b.prober.step(to, 5*time.Millisecond, func(_ attempt, by netip.Addr) {
 				if !by.IsValid() {
 					lost++
 				}

@@ -79,16 +79,31 @@ func (p *process) proc(name string) ([]byte, error) {
 // cpu returns the CPU time of the process and of the programs that it runs or has run, such as iptables-restore and nft. The
 // time of running threads is known in nanoseconds, that of exited threads and processes with a precision of 10 ms.
 func (p *process) cpu() (time.Duration, error) {
-	used, err := cpuOf(p.command.Process.Pid)
+	used, err := cpuTime(p.command.Process.Pid)
 	if err != nil {
 		return 0, errors.Join(p.alive(), err)
 	}
 	return used, nil
 }
 
-// cpuOf returns the CPU time of a process and its child processes. It starts again if a child exits meanwhile, which would be
+// cpuDuring returns the CPU time that the process uses while work runs, and how long that takes.
+func (p *process) cpuDuring(work func() error) (used, passed time.Duration, err error) {
+	before, err := p.cpu()
+	if err != nil {
+		return 0, 0, err
+	}
+	start := time.Now()
+	if err := work(); err != nil {
+		return 0, 0, err
+	}
+	passed = time.Since(start)
+	after, err := p.cpu()
+	return after - before, passed, err
+}
+
+// cpuTime returns the CPU time of a process and its child processes. It starts again if a child exits meanwhile, which would be
 // counted twice or not at all.
-func cpuOf(pid int) (time.Duration, error) {
+func cpuTime(pid int) (time.Duration, error) {
 	for {
 		running := childrenOf(pid)
 		sum, err := cpuWithoutRunning(pid)
@@ -96,7 +111,7 @@ func cpuOf(pid int) (time.Duration, error) {
 			return 0, err
 		}
 		for _, child := range running {
-			if used, err := cpuOf(child); err == nil { // it may have exited
+			if used, err := cpuTime(child); err == nil { // it may have exited
 				sum += used
 			}
 		}
@@ -158,6 +173,23 @@ func ownCPU() (time.Duration, error) {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), err
 }
 
+// switches returns the number of context switches of all threads, voluntary or not.
+func (p *process) switches() (sum int, _ error) {
+	for _, status := range readThreads(p.command.Process.Pid, "status") {
+		for line := range strings.Lines(status) {
+			name, value, _ := strings.Cut(line, ":")
+			if strings.HasSuffix(name, "_ctxt_switches") {
+				n, err := strconv.Atoi(strings.TrimSpace(value))
+				if err != nil {
+					return 0, fmt.Errorf("%s in /proc: %w", name, err)
+				}
+				sum += n
+			}
+		}
+	}
+	return sum, p.alive()
+}
+
 // memory returns the current and the peak resident memory of the process, in bytes.
 func (p *process) memory() (now, peak int64, err error) {
 	status, err := p.proc("status")
@@ -179,6 +211,30 @@ func (p *process) memory() (now, peak int64, err error) {
 		}
 	}
 	return now, peak, nil
+}
+
+// kernelMemory returns the unreclaimable kernel memory of the whole machine in bytes.
+func kernelMemory() (int64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	var sum int64
+	found := 0
+	for line := range strings.Lines(string(text)) {
+		// Large hash tables are in VmallocUsed.
+		if fields := strings.Fields(line); fields[0] == "SUnreclaim:" || fields[0] == "VmallocUsed:" {
+			kilobytes, err := strconv.ParseInt(fields[1], 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("/proc/meminfo: %w", err)
+			}
+			sum, found = sum+kilobytes<<10, found+1
+		}
+	}
+	if found != 2 {
+		return 0, errors.New("/proc/meminfo: SUnreclaim or VmallocUsed is missing")
+	}
+	return sum, nil
 }
 
 // rest waits until the process is almost idle, and returns the time since when it is. The caller must wait in another way
