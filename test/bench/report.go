@@ -59,9 +59,9 @@ func (r *Report) order(of func(*Run) string) (all []string) {
 	return all
 }
 
-// names lists the figures of all runs, in an order that agrees with the order in each run.
-func (r *Report) names() (all []Figure) {
-	for _, run := range r.Runs {
+// names lists the figures of runs, in an order that agrees with the order in each run.
+func names(runs []*Run) (all []Figure) {
+	for _, run := range runs {
 		at := 0
 		for _, f := range run.Figures {
 			found := slices.IndexFunc(all, func(o Figure) bool { return o.Name == f.Name })
@@ -98,7 +98,7 @@ func (r *Report) write(to io.Writer) error {
 			}
 		}
 		fmt.Fprintf(table, "\t\t%s\n", head.String())
-		for _, f := range r.names() {
+		for _, f := range names(shown) {
 			fmt.Fprintf(table, "%s\t%s\t", f.Name, f.Unit)
 			var base float64
 			for _, run := range shown {

@@ -98,10 +98,14 @@ func example() *Report {
 	}
 }
 
-// TestTable checks the table of two programs.
+// TestTable checks the tables of two programs and of two modes, of which one has fewer figures.
 func TestTable(t *testing.T) {
 	var b strings.Builder
-	if err := example().write(&b); err != nil {
+	r := example()
+	other := &Run{Program: "a", Mode: "iptables", Size: "1000x2", Amount: "fewer changes"}
+	other.add("endpoint change, p50", "ms", 7)
+	r.Runs = append(r.Runs, other)
+	if err := r.write(&b); err != nil {
 		t.Fatal(err)
 	}
 	want := `2026-11-21T12:00:00Z, 2 cores, Linux 6.18, load before: 0.1, after: 1.5
@@ -113,6 +117,10 @@ nftables: a few changes
                cold start  ms          1666          6700   4.02          163          700   4.29
      endpoint change, p50  ms          1.48             -      -         1.43          111   77.6
   peak memory, cold start  MB          81.8             -      -         39.8         83.0   2.09
+
+iptables: fewer changes
+                            1000x2 ours
+  endpoint change, p50  ms         7.00
 b nftables 5000x50: changes: only 7 of 60, time limit reached
 b nftables 5000x50 ended early: changes: too <slow>
 `
