@@ -77,6 +77,9 @@ type starter struct {
 	profiles string
 }
 
+// cleanupLimit is the time within which Services must not answer any more after --cleanup: the next cold start needs that.
+const cleanupLimit = 10 * time.Second
+
 const coldStart, restart = "cold start", "restart with one change"
 
 // turn measures a cold start and a restart, and removes the rules.
@@ -97,6 +100,10 @@ func (s *starter) turn() error {
 		return fmt.Errorf("%s --cleanup: %w\n%s", s.program, err, out)
 	}
 	s.turns++
+	s.prober.alive = nil // it has been stopped
+	if _, err := s.prober.untilSilent(synthetic.VIP(s.last()), time.Now().Add(cleanupLimit), time.Now); err != nil {
+		return fmt.Errorf("%s --cleanup left rules: %w", s.program, err)
+	}
 	return nil
 }
 
