@@ -14,8 +14,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// prober sends TCP connections to the servers of a lab, 0.1 ms apart, which gives the time of a change with that
-// precision. A server reports at once the address at which it was reached.
+// prober sends TCP connections to the servers of a lab, in intervals that give the precision of the time of a change: see
+// spacing. A server reports at once the address at which it was reached.
 type prober struct {
 	from *netns.Host
 	// port is the last source port. The ports are used in turn, so that no connection reuses the conntrack entry of an
@@ -39,8 +39,11 @@ const firstPort, lastPort = 2000, 65000
 // retransmits the SYN.
 const answerTimeout = 400 * time.Millisecond
 
-// spacing returns the time between connections. It grows with the time waited so far and keeps the relative error of the
-// result below 1 %.
+// silence is how long no connection must be answered for a Service to count as removed.
+const silence = answerTimeout / 2
+
+// spacing returns the time between connections: 1 % of the time waited so far, at least 0.1 ms and at most 5 ms. A time below
+// 10 ms has therefore an error of 0.1 ms, one up to half a second an error of 1 %.
 func spacing(elapsed time.Duration) time.Duration {
 	return min(max(elapsed/100, 100*time.Microsecond), 5*time.Millisecond)
 }
@@ -74,7 +77,7 @@ func (p *prober) untilAnswered(to netip.AddrPort, deadline time.Time, begin func
 }
 
 // untilSilent calls begin and opens connections until no more answers come, the proxy exits or the deadline passes. It returns
-// the time of the first connection that was not answered.
+// the time of the first connection that was not answered, and neither was any after it.
 func (p *prober) untilSilent(to netip.AddrPort, deadline time.Time, begin func() time.Time) (took time.Duration, err error) {
 	err = p.run(func() error {
 		start := begin()
@@ -91,7 +94,7 @@ func (p *prober) untilSilent(to netip.AddrPort, deadline time.Time, begin func()
 			}); err != nil {
 				return err
 			}
-			if len(unanswered) > 0 && time.Since(unanswered[0]) > answerTimeout/2 {
+			if len(unanswered) > 0 && time.Since(unanswered[0]) > silence {
 				took = max(0, unanswered[0].Sub(start))
 				return nil
 			}
@@ -101,6 +104,7 @@ func (p *prober) untilSilent(to netip.AddrPort, deadline time.Time, begin func()
 	return took, err
 }
 
+// exited returns an error if the proxy has exited.
 func (p *prober) exited() error {
 	if p.alive == nil {
 		return nil

@@ -45,8 +45,8 @@ func (b *bench) oneRolling() error {
 	return err
 }
 
-// manyAtOnce replaces both pods of many Services at once, several times. The delay is that of a different one of these
-// Services each time, at a random place among the changes.
+// manyAtOnce replaces both pods of many Services at once, several times. The delay is that of a random one of these Services
+// each time, at a random place among the changes.
 func (b *bench) manyAtOnce() error {
 	var numbers []int
 	for range max(2, b.pods/2) {
