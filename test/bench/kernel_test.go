@@ -16,6 +16,18 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
+func TestMain(m *testing.M) { kubeproxy.Main(m) }
+
+// size parses a size.
+func size(t *testing.T, text string) synthetic.Size {
+	t.Helper()
+	s, err := synthetic.ParseSize(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // TestKernelProber measures changes at known times.
 func TestKernelProber(t *testing.T) {
 	lab := netns.Start(t, netns.Options{})

@@ -3,9 +3,6 @@
 package main
 
 import (
-	"fmt"
-	"io"
-	"net/http"
 	"net/netip"
 	"regexp"
 	"strconv"
@@ -33,18 +30,6 @@ func TestKernelMemory(t *testing.T) {
 	if each < 8 {
 		t.Errorf("an endpoint takes %.0f bytes, less than its address and port: the measurement is wrong", each)
 	}
-}
-
-func TestMain(m *testing.M) { kubeproxy.Main(m) }
-
-// size parses a size.
-func size(t *testing.T, text string) synthetic.Size {
-	t.Helper()
-	s, err := synthetic.ParseSize(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }
 
 // liveHeap runs a program until it has programmed a cluster, and returns the size of its live heap in bytes.
@@ -75,19 +60,13 @@ func liveHeap(t *testing.T, program string, size synthetic.Size) int64 {
 	if _, err := proxy.rest(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	client := http.Client{Transport: &http.Transport{DialContext: w.node.Dial}, Timeout: time.Minute}
-	response, err := client.Get("http://127.0.0.1:10249/debug/pprof/heap?gc=1&debug=1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	page, err := io.ReadAll(response.Body)
+	page, err := w.fetch(proxy, "heap?gc=1&debug=1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`).FindSubmatch(page)
-	if response.StatusCode != http.StatusOK || found == nil {
-		t.Fatal(fmt.Errorf("%s: no HeapAlloc in the heap profile: %.200s", response.Status, page))
+	if found == nil {
+		t.Fatalf("no HeapAlloc in the heap profile: %.200s", page)
 	}
 	live, err := strconv.ParseInt(string(found[1]), 10, 64)
 	if err != nil {

@@ -185,7 +185,7 @@ func (s *starter) profile(kind string) error {
 	ended := make(chan error, 1)
 	name := filepath.Join(s.profiles, fmt.Sprintf("%s-%s-%d-%s-%d.", s.run.Mode, s.run.Size, s.number, kind, s.turns))
 	go func() {
-		content, err := s.fetch(fmt.Sprintf("profile?seconds=%.0f", profileTime.Seconds()))
+		content, err := s.fetch(s.process, fmt.Sprintf("profile?seconds=%.0f", profileTime.Seconds()))
 		ended <- errors.Join(err, os.WriteFile(name+"cpu", content, 0o644))
 	}()
 	var largest int64
@@ -200,26 +200,29 @@ func (s *starter) profile(kind string) error {
 		if err != nil || now < largest+largest/20 {
 			continue
 		}
-		if page, err := s.fetch("heap"); err == nil {
+		if page, err := s.fetch(s.process, "heap"); err == nil {
 			heap, largest = page, now
 		}
 	}
 }
 
-// fetch returns a page of net/http/pprof. It waits for the server.
-func (s *starter) fetch(page string) ([]byte, error) {
-	client := http.Client{Transport: &http.Transport{DialContext: s.node.Dial, DisableKeepAlives: true}, Timeout: time.Minute}
-	response, err := client.Get("http://127.0.0.1:10249/debug/pprof/" + page)
-	for ; err != nil; response, err = client.Get("http://127.0.0.1:10249/debug/pprof/" + page) {
-		if dead := s.process.alive(); dead != nil {
-			return nil, dead
+// fetch returns a page of net/http/pprof that a process on the node serves. It waits for the server.
+func (w *world) fetch(from *process, page string) ([]byte, error) {
+	client := http.Client{Transport: &http.Transport{DialContext: w.node.Dial, DisableKeepAlives: true}, Timeout: time.Minute}
+	for {
+		response, err := client.Get("http://127.0.0.1:10249/debug/pprof/" + page)
+		if err != nil {
+			if dead := from.alive(); dead != nil {
+				return nil, dead
+			}
+			time.Sleep(time.Millisecond)
+			continue
 		}
-		time.Sleep(time.Millisecond)
+		defer response.Body.Close()
+		content, err := io.ReadAll(response.Body)
+		if err == nil && response.StatusCode != http.StatusOK {
+			err = fmt.Errorf("read the profile %s: %s: %s", page, response.Status, content)
+		}
+		return content, err
 	}
-	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("read the profile %s: %s: %s", page, response.Status, content)
-	}
-	return content, err
 }

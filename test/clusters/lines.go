@@ -1,8 +1,12 @@
 package clusters
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// ChangedLines returns the lines that only one of two texts has, without surrounding whitespace.
+// ChangedLines returns the lines that one of two texts has more often than the other, each once, sorted, without surrounding
+// whitespace.
 func ChangedLines(before, after string) []string {
 	count := map[string]int{}
 	for line := range strings.Lines(before) {
@@ -17,5 +21,6 @@ func ChangedLines(before, after string) []string {
 			changed = append(changed, strings.TrimSpace(line))
 		}
 	}
+	slices.Sort(changed)
 	return changed
 }

@@ -30,7 +30,7 @@ func NewSized(services, endpoints int) *Sized {
 	return c
 }
 
-// Set sets the number of endpoints of a Service; a negative number -n means n endpoints, one of them replaced.
+// Set sets the number of endpoints of a Service, up to 255; a negative number -n means n endpoints, one of them replaced.
 func (c *Sized) Set(number, endpoints int) {
 	first := 0
 	if endpoints < 0 {

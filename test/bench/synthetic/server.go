@@ -134,7 +134,7 @@ func (s *Server) collection(k *kind, w http.ResponseWriter, r *http.Request) {
 			err = watching.initial(v)
 			q.version = v.version
 			if err == nil && q.streaming {
-				err = watching.tell(watch.Bookmark, k.bookmark(v.version))
+				err = watching.send(watch.Bookmark, k.bookmark(v.version))
 			}
 		}
 		if err == nil {
@@ -247,7 +247,8 @@ type watcher struct {
 	upToDate bool
 }
 
-func (w *watcher) tell(typ watch.EventType, o object) error {
+// send writes an event. It may stay in the buffer.
+func (w *watcher) send(typ watch.EventType, o object) error {
 	frame, err := w.writer.event(typ, o)
 	if err == nil {
 		_, err = w.to.Write(frame)
@@ -258,7 +259,7 @@ func (w *watcher) tell(typ watch.EventType, o object) error {
 // initial sends all existing objects.
 func (w *watcher) initial(v *view) (err error) {
 	if w.wanted {
-		v.each(w.kind, 0, func(o object, _ int) bool { err = w.tell(watch.Added, o); return err == nil })
+		v.each(w.kind, 0, func(o object, _ int) bool { err = w.send(watch.Added, o); return err == nil })
 	}
 	return err
 }
@@ -280,7 +281,7 @@ func (w *watcher) follow(ctx context.Context, version int64, response http.Respo
 			if e.kind == w.kind.resource && w.wanted {
 				o := w.kind.of(e.service, e.slice)
 				o.SetResourceVersion(strconv.FormatInt(e.version, 10))
-				if err := w.tell(e.typ, o); err != nil {
+				if err := w.send(e.typ, o); err != nil {
 					return err
 				}
 			}
