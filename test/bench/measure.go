@@ -391,7 +391,7 @@ func (b *bench) restartUnchanged() error {
 	if err != nil {
 		return err
 	}
-	for b.Watches() > 0 { // until the server has closed them
+	for b.Watches() > 0 && !b.over() { // until the server has closed them
 		time.Sleep(time.Millisecond)
 	}
 	if err := b.launch(atOnce(b.run.Mode)); err != nil {

@@ -113,7 +113,7 @@ func lossyFlow(t *testing.T, path func(number int) treatment) *flow {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4*burstLength*packetLength); err != nil {
 			t.Fatal(err)
 		}
-		if err := wait(fd, time.Second); err != nil {
+		if err := wait(fd, 250*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 	}
