@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
 	"strings"
 	"time"
@@ -83,17 +82,6 @@ func (b *bench) compare(name string, took [][]time.Duration, each int) {
 	ratio, uncertainty := ratioOfRounds(took[0], took[1], each)
 	b.run.add(name, "times", ratio)
 	b.run.add(name+", ±", "%", 100*uncertainty/ratio)
-}
-
-// ratioOfRounds compares two series that were measured alternately, in rounds of the given size.
-func ratioOfRounds(a, b []time.Duration, each int) (ratio, uncertainty float64) {
-	var ratios []float64
-	for at := 0; at < min(len(a), len(b)); at += each {
-		one, other := quantile(a[at:min(at+each, len(a))], 0.5), quantile(b[at:min(at+each, len(b))], 0.5)
-		ratios = append(ratios, float64(one)/float64(other))
-	}
-	deviation := (quantile(ratios, 0.75) - quantile(ratios, 0.25)) / 1.35
-	return quantile(ratios, 0.5), 1.25 * deviation / math.Sqrt(float64(len(ratios)))
 }
 
 // alternate measures the connect times to each of several addresses. Meanwhile no server accepts the connections: the

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -87,6 +88,17 @@ func quantile[V cmp.Ordered](values []V, part float64) (v V) {
 	sorted := slices.Sorted(slices.Values(values))
 	at := int(part*float64(len(sorted))+0.999999) - 1
 	return sorted[min(max(at, 0), len(sorted)-1)]
+}
+
+// ratioOfRounds compares two series that were measured alternately, in rounds of the given size.
+func ratioOfRounds(a, b []time.Duration, each int) (ratio, uncertainty float64) {
+	var ratios []float64
+	for at := 0; at < min(len(a), len(b)); at += each {
+		one, other := quantile(a[at:min(at+each, len(a))], 0.5), quantile(b[at:min(at+each, len(b))], 0.5)
+		ratios = append(ratios, float64(one)/float64(other))
+	}
+	deviation := (quantile(ratios, 0.75) - quantile(ratios, 0.25)) / 1.35
+	return quantile(ratios, 0.5), 1.25 * deviation / math.Sqrt(float64(len(ratios)))
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,6 +28,22 @@ func size(t *testing.T, text string) synthetic.Size {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// shell runs a script of sh as a proxy, outside a lab, until the test ends.
+func shell(t *testing.T, script string) *process {
+	t.Helper()
+	command := exec.Command("/bin/sh", "-c", script)
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p := &process{command: &netns.Cmd{Cmd: command}, ended: make(chan struct{})}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) // with its children
+		_ = command.Wait()
+	})
+	return p
 }
 
 // TestKernelProber measures changes at known times.

@@ -4,30 +4,10 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
-
-// shell runs a script of sh as a proxy, outside a lab, until the test ends.
-func shell(t *testing.T, script string) *process {
-	t.Helper()
-	command := exec.Command("/bin/sh", "-c", script)
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	p := &process{command: &netns.Cmd{Cmd: command}, ended: make(chan struct{})}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) // with its children
-		_ = command.Wait()
-	})
-	return p
-}
 
 // TestCPUOfChildren checks that a proxy which waits for a program that works is not idle, and that the program's time is
 // counted once, also when it exits.
