@@ -24,6 +24,9 @@ const (
 	retryShare = 4
 	// maxRepairWait is the longest delay of the repair of rules that another program modifies all the time.
 	maxRepairWait = 30 * time.Second
+	// costlyFactor is how many times longer than a cheap repair a costly one is delayed at most. So the delays grow from one
+	// repair to the next: a firewall that restarts flushes one table after the other, and is not a program that never ends.
+	costlyFactor = 10
 )
 
 // pacer decides how soon the next sync may start: after the minimum period, or early if there is enough credit. Credit is
@@ -113,7 +116,8 @@ func (r *repair) found(now time.Time, cost time.Duration) {
 	if r.last.IsZero() || now.Sub(r.last) > quietTime {
 		r.retry, r.due = retries(maxRetry), now
 	} else if r.due.IsZero() {
-		r.due = now.Add(max(r.retry.Step(), min(retryShare*cost, maxRepairWait)))
+		step := r.retry.Step()
+		r.due = now.Add(max(step, min(retryShare*cost, costlyFactor*step, maxRepairWait)))
 	}
 	r.last = now
 }

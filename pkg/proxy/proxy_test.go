@@ -658,7 +658,7 @@ func TestSyncIsLoggedInKeys(t *testing.T) {
 // TestFight has another program modify the rules all the time: the first repairs come at once, the later ones every few
 // seconds, or less often if they cost much; after a quiet minute they come at once again.
 func TestFight(t *testing.T) {
-	for cost, most := range map[time.Duration]int{time.Millisecond: 160, 5 * time.Second: 32} {
+	for cost, most := range map[time.Duration]int{time.Millisecond: 160, 5 * time.Second: 36} {
 		t.Run(cost.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := started(t, func(r *run) {
@@ -685,6 +685,26 @@ func TestFight(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCostlyRepairs lets a firewall flush three tables within seconds: although repairs are expensive, each is repaired soon.
+func TestCostlyRepairs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) {
+			r.CheckPeriod, r.MinSyncPeriod, r.backend.costs = 250*time.Millisecond, 10*time.Millisecond, 5*time.Second
+		})
+		r.pass(2 * time.Minute)
+		for i, table := range []string{"mangle", "nat", "filter"} {
+			before := len(r.syncs())
+			r.backend.set(func(b *fakeBackend) { b.drifts = []backend.Drift{{Family: cluster.IPv4, What: table}} })
+			r.pass(250 * time.Millisecond)
+			r.backend.set(func(b *fakeBackend) { b.drifts = nil })
+			r.pass(time.Duration(i) * 2 * time.Second)
+			if n := len(r.syncs()) - before; n != 1 {
+				t.Errorf("%s: %d repairs, want 1", table, n)
+			}
+		}
+	})
 }
 
 // TestRepairsOfFamilies damages the rules of both families, one after the other: although repairs are expensive, the second one is

@@ -24,8 +24,10 @@ type Fake struct {
 
 	mu     sync.Mutex
 	tables map[string]*fakeTable
-	// reported are the chains' digests, or the tables' sizes, at the last call of Changes; loses makes it miss what follows.
+	// reported are the chains' digests, or the tables' sizes, at the last call of Changes; loses makes it miss what follows, and
+	// withheld leave out some chains.
 	reported map[ChainName]uint64
+	withheld func(ChainName) bool
 	loses    bool
 	// failing and random make writes fail with a probability; refuse returns the error of an input.
 	failing float64
@@ -340,6 +342,13 @@ func (f *Fake) LoseChanges() {
 	f.loses = true
 }
 
+// WithholdChanges makes the next Changes leave some chains for the one after it.
+func (f *Fake) WithholdChanges(of func(ChainName) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.withheld = of
+}
+
 // fakeWriter is the program that Changes names.
 const fakeWriter = "iptables-nft-re"
 
@@ -358,14 +367,20 @@ func (f *Fake) Changes(tables ...string) (*Changes, error) {
 			if after, is := now[name]; was == is && before == after {
 				continue
 			}
-			if f.features.Variant == Legacy {
+			switch {
+			case f.features.Variant == Legacy:
 				c.More = true
-			} else if !f.loses {
+			case f.withheld != nil && f.withheld(name):
+				delete(now, name)
+				if was {
+					now[name] = before
+				}
+			case !f.loses:
 				c.Chains[name] = fakeWriter
 			}
 		}
 	}
-	f.reported, f.loses = now, false
+	f.reported, f.loses, f.withheld = now, false, nil
 	return c, nil
 }
 

@@ -57,12 +57,15 @@ type allowance struct {
 const (
 	pollingShare   = 0.005
 	triggeredShare = 0.2
-	maxCredit      = 200 * time.Millisecond
+	// pollingCredit is a check of a small table. triggeredCredit is some checks of a large one: a firewall that restarts flushes
+	// one table after the other, and each is repaired at once.
+	pollingCredit   = 200 * time.Millisecond
+	triggeredCredit = 5 * time.Second
 )
 
-// allows reports whether any processor time is left.
-func (a *allowance) allows(now time.Time, share float64) bool {
-	a.credit = min(maxCredit, a.credit+time.Duration(share*float64(now.Sub(a.at))))
+// allows reports whether any processor time is left; most is what accumulates.
+func (a *allowance) allows(now time.Time, share float64, most time.Duration) bool {
+	a.credit = min(most, a.credit+time.Duration(share*float64(now.Sub(a.at))))
 	a.at = now
 	return a.credit > 0
 }
@@ -124,16 +127,16 @@ func (d *drift) check(ctx context.Context, share float64) (*backend.Drift, error
 	}
 	now, budget := time.Now(), &d.triggered
 	d.unfinished = true
-	if !budget.allows(now, triggeredShare*share) {
+	if !budget.allows(now, triggeredShare*share, triggeredCredit) {
 		return nil, nil // the changes remain queued
 	}
 	ctx, spent := cputime.Measure(ctx)
 	defer func() { budget.credit -= spent() }()
 	d.readChanges()
-	d.suspect = d.suspect || len(d.fresh) > 0 && (d.nft() || now.Before(d.fight))
-	if !d.suspect && len(d.touched) == 0 {
+	d.suspect = d.suspect || len(d.fresh) > 0 && !d.nft() && now.Before(d.fight)
+	if !d.suspect && len(d.touched) == 0 && (len(d.fresh) == 0 || !d.nft()) {
 		d.unfinished = false
-		if d.nft() || !d.polling.allows(now, pollingShare*share) {
+		if d.nft() || !d.polling.allows(now, pollingShare*share, pollingCredit) {
 			return nil, nil
 		}
 		budget = &d.polling
@@ -152,7 +155,12 @@ func (d *drift) check(ctx context.Context, share float64) (*backend.Drift, error
 // audit compares chains with what was written, and removes from state what differs: all chains, or only those in
 // touched if no others can have changed. It returns nil if nothing differs.
 func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
-	some := d.nft() && !d.suspect && d.digests != nil
+	some := d.nft() && !d.suspect && d.digests != nil && len(d.fresh) <= maxRecorded
+	for name := range d.fresh {
+		if _, touched := d.touched[name]; some && !touched {
+			d.touched[name] = "" // nobody else's write is known
+		}
+	}
 	names := slices.Collect(maps.Keys(d.touched))
 	var found map[chainName]uint64
 	var err error
@@ -168,10 +176,20 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 		return nil, err
 	}
 	var asWritten map[chainName]bool
-	if d.suspect && len(d.fresh) > 0 {
+	if len(d.fresh) > 0 && (d.suspect || d.nft()) {
 		if asWritten, err = d.asWritten(ctx); err != nil {
 			return nil, err
 		}
+	}
+	repaired := *d.held
+	lost, in, err := d.lostHooks(ctx, &repaired, found, some, names)
+	if err != nil {
+		return nil, err
+	}
+	if lost != "" && some {
+		// Whoever removes jumps often deletes or empties all chains, and the notifications of that may still be arriving.
+		d.suspect = true
+		return d.audit(ctx)
 	}
 	var drifted *backend.Drift
 	rival := len(d.rivals) > 0
@@ -186,7 +204,6 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 		*drifted = backend.Drift{Family: d.family, What: what, Writer: d.touched[in], Details: detailed(drifted.Details, what), Rival: rival}
 	}
 	slices.SortFunc(names, chainName.Compare)
-	repaired := *d.held
 	chains := repaired.chains.Edit()
 	for _, name := range names {
 		if _, ours := d.held.chains.Get(name); !ours {
@@ -198,14 +215,6 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 		}
 	}
 	repaired.chains = chains.Map()
-	changed := func(name chainName) bool {
-		known, recorded := d.digests[name]
-		return (!some || slices.Contains(names, name)) && (!recorded || known != found[name])
-	}
-	lost, in, err := d.lostHooks(ctx, &repaired, changed)
-	if err != nil {
-		return nil, err
-	}
 	if lost != "" {
 		note(lost, in)
 	}
@@ -229,7 +238,7 @@ func (d *drift) right(name chainName, found map[chainName]uint64, asWritten map[
 	switch {
 	case !exists:
 		return false
-	case d.fresh[name] && d.suspect:
+	case d.fresh[name] && asWritten != nil:
 		return asWritten[name]
 	default: // fresh chains that were not written by others are unchanged
 		return d.fresh[name] || !recorded || digest == known
@@ -252,10 +261,31 @@ func (d *drift) compared(some bool, found map[chainName]uint64) {
 	clear(d.fresh)
 }
 
-// asWritten returns the fresh chains whose rules are those that were written. It reads the tables once, because a program for
+// asWritten returns the fresh chains whose rules are those that were written. It reads their tables once, because a program for
 // each chain would take minutes after a repair of thousands.
 func (d *drift) asWritten(ctx context.Context) (map[chainName]bool, error) {
-	have, err := readAgainst(ctx, d.door, d.held)
+	right, inTable := map[chainName]bool{}, map[string]bool{}
+	for name := range d.fresh {
+		inTable[name.table] = true
+	}
+	for table := range inTable {
+		compared, err := d.door.Compare(ctx, table, d.held.expected(table))
+		if errors.Is(err, errors.ErrUnsupported) {
+			return d.asWrittenInText(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for name, found := range compared {
+			right[chainName{table, name}] = found.Equal
+		}
+	}
+	return right, nil
+}
+
+// asWrittenInText does the same with the text of all tables.
+func (d *drift) asWrittenInText(ctx context.Context) (map[chainName]bool, error) {
+	have, err := read(ctx, d.door)
 	if err != nil {
 		return nil, err
 	}
@@ -269,18 +299,25 @@ func (d *drift) asWritten(ctx context.Context) (map[chainName]bool, error) {
 }
 
 // lostHooks removes from a ruleset the hooks that are missing in the built-in chains that were changed externally. It
-// describes the last one, and returns its chain.
-func (d *drift) lostHooks(ctx context.Context, have *ruleset, changed func(chainName) bool) (what string, in chainName, err error) {
+// describes the last one, and returns its chain. found are the digests of all chains, or only of names if some is set.
+func (d *drift) lostHooks(ctx context.Context, have *ruleset, found map[chainName]uint64, some bool, names []chainName) (what string, in chainName, err error) {
+	changed := func(name chainName) bool {
+		known, recorded := d.digests[name]
+		return (!some || slices.Contains(names, name)) && (!recorded || known != found[name])
+	}
 	there := map[chainName][]hook{}
 	var kept []hook
 	for _, h := range have.hooks {
 		if changed(h.in) && !d.allHooks(h.in) {
-			if _, listed := there[h.in]; !listed {
+			// Listing takes a program, which takes seconds beside many chains. A chain that a rule jumps to cannot be deleted.
+			_, exists := found[chainName{h.in.table, h.to}]
+			lost := !some && !exists
+			if _, listed := there[h.in]; !listed && !lost {
 				if there[h.in], err = d.hooksIn(ctx, h.in); err != nil {
 					return "", in, err
 				}
 			}
-			if !slices.ContainsFunc(there[h.in], h.equal) {
+			if lost || !slices.ContainsFunc(there[h.in], h.equal) {
 				what, in = "the jump to "+h.to+" in "+h.in.name+" of "+h.in.table, h.in
 				continue
 			}
@@ -306,6 +343,9 @@ func (d *drift) allHooks(name chainName) bool {
 // the same time.
 func (d *drift) hooksIn(ctx context.Context, name chainName) (hooks []hook, err error) {
 	before, errBefore := d.door.RuleDigests(name.table, name.name)
+	if errBefore == nil && len(before) == 0 && d.nft() {
+		return nil, nil
+	}
 	rules, err := d.door.Rules(ctx, name.table, name.name)
 	after, errAfter := d.door.RuleDigests(name.table, name.name)
 	if err := errors.Join(err, errBefore, errAfter); err != nil {

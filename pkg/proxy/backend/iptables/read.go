@@ -55,18 +55,23 @@ func (r *ruleset) forgetOthers(other *ruleset) {
 	r.chains = chains.Map()
 }
 
-// readTable adds the chains and hooks of one table.
-func (k *knowledge) readTable(ctx context.Context, door ipt.Tables, table string, want *ruleset, chains *cluster.Editor[chainName, *chain]) error {
-	var expected []string // reused
-	compared, err := door.Compare(ctx, table, func(name string) []string {
-		expected = expected[:0]
-		if c, ok := want.chains.Get(chainName{table, name}); ok {
+// expected returns a function that returns the rules of a chain in a table, valid until the next call.
+func (r *ruleset) expected(table string) func(chain string) []string {
+	var rules []string
+	return func(name string) []string {
+		rules = rules[:0]
+		if c, ok := r.chains.Get(chainName{table, name}); ok {
 			for _, l := range c.lines {
-				expected = append(expected, l.text)
+				rules = append(rules, l.text)
 			}
 		}
-		return expected
-	})
+		return rules
+	}
+}
+
+// readTable adds the chains and hooks of one table.
+func (k *knowledge) readTable(ctx context.Context, door ipt.Tables, table string, want *ruleset, chains *cluster.Editor[chainName, *chain]) error {
+	compared, err := door.Compare(ctx, table, want.expected(table))
 	if err != nil {
 		return err
 	}

@@ -123,6 +123,34 @@ func TestTamperingBeforeLargeRepair(t *testing.T) {
 	})
 }
 
+// TestFlushedTable flushes a table and deletes its chains, of which the kernel's notifications do not arrive at once: one repair
+// writes everything. The first notifications name the built-in chains.
+func TestFlushedTable(t *testing.T) {
+	b, door := oneFake(ipt.NFT)
+	p := clusters.NewSized(5, 3).Plan()
+	sync(t, b, p)
+	check(t, b, 0)
+	door.WithholdChanges(func(name ipt.ChainName) bool { return strings.HasPrefix(name.Chain, "KUBE-") })
+	chains, err := door.Digests(t.Context(), tableNAT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flush, remove strings.Builder
+	for name := range chains {
+		fmt.Fprintf(&flush, "-F %s\n", name)
+		if strings.HasPrefix(name, "KUBE-") {
+			fmt.Fprintf(&remove, "-X %s\n", name)
+		}
+	}
+	if err := door.WriteExternally("*nat\n" + flush.String() + remove.String() + "COMMIT\n"); err != nil {
+		t.Fatal(err)
+	}
+	check(t, b, 1)
+	sync(t, b, p)
+	holds(t, b, p)
+	check(t, b, 0)
+}
+
 // TestLostNotifications checks that a change is found that the kernel did not report because there were too many.
 func TestLostNotifications(t *testing.T) {
 	b, door := oneFake(ipt.NFT)
@@ -369,22 +397,22 @@ func TestAllowance(t *testing.T) {
 	const cost = 10 * time.Millisecond
 	looks := 0
 	for range 100_000 { // one check every second
-		if now = now.Add(time.Second); a.allows(now, 0.0025) {
+		if now = now.Add(time.Second); a.allows(now, 0.0025, pollingCredit) {
 			looks++
 			a.credit -= cost
 		}
 	}
-	if spent := time.Duration(looks) * cost; spent > 250*time.Second+maxCredit+cost || spent < 249*time.Second {
+	if spent := time.Duration(looks) * cost; spent > 250*time.Second+pollingCredit+cost || spent < 249*time.Second {
 		t.Errorf("spent %s in 100,000 s", spent)
 	}
 	a = &allowance{}
 	for burst := range 20 {
-		if !a.allows(now, 0.0025) {
+		if !a.allows(now, 0.0025, pollingCredit) {
 			t.Fatalf("only %d checks were allowed", burst)
 		}
 		a.credit -= cost
 	}
-	if a.allows(now, 0.0025) {
+	if a.allows(now, 0.0025, pollingCredit) {
 		t.Error("the burst is not limited")
 	}
 }
