@@ -73,8 +73,8 @@ type Cmd struct {
 func (h *Host) Command(name string, args ...string) *Cmd {
 	command := exec.Command(name, args...)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	// A grandchild may hold the output open; do not wait for it.
-	command.WaitDelay = time.Second
+	// A grandchild may hold the output open; do not wait for it. A busy machine needs some time to read what was written.
+	command.WaitDelay = 5 * time.Second
 	return &Cmd{Cmd: command, host: h, ended: make(chan struct{})}
 }
 

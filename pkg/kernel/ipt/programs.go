@@ -96,8 +96,9 @@ func Version(ctx context.Context, family Family, variant Variant) (string, error
 	return found.printed, err
 }
 
-// outputDelay is how long the output of a program that has ended or was killed may stay open in programs that it started.
-const outputDelay = time.Second
+// outputDelay is how long the output of a program that has ended or was killed may stay open in programs that it started. It is
+// long, because reading what a program has written takes some time too, on a machine that is busy.
+const outputDelay = 5 * time.Second
 
 // exitLocked is RESOURCE_PROBLEM of xtables.h: the exit status of a program that could not get the lock, for example.
 const exitLocked = 4

@@ -10,12 +10,15 @@ import (
 	"time"
 )
 
+// outputDelay is how long the output of nft may stay open after its end. Reading it takes some time on a machine that is busy.
+const outputDelay = 5 * time.Second
+
 // run runs nft and returns its output. The error has the first line of nft's own: the others show the input.
 func run(ctx context.Context, input string, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, "nft", args...)
 	var words strings.Builder
 	command.Stdin, command.Stderr = strings.NewReader(input), &words
-	command.WaitDelay = time.Second
+	command.WaitDelay = outputDelay
 	out, err := command.Output()
 	what := "nft " + strings.Join(args, " ")
 	switch {
