@@ -218,8 +218,8 @@ func (w *world) fetch(from *process, page string) ([]byte, error) {
 			time.Sleep(time.Millisecond)
 			continue
 		}
-		defer response.Body.Close()
 		content, err := io.ReadAll(response.Body)
+		err = errors.Join(err, response.Body.Close())
 		if err == nil && response.StatusCode != http.StatusOK {
 			err = fmt.Errorf("read the profile %s: %s: %s", page, response.Status, content)
 		}

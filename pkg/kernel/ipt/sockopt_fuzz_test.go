@@ -11,14 +11,14 @@ import (
 )
 
 // rule is an entry of x_tables with a target, and data after the target's head.
-func (s *layout) rule(target string, data []byte) []byte {
-	size := s.size + targetData + len(data)
+func (l layout) rule(target string, data []byte) []byte {
+	size := l.size + targetData + len(data)
 	entry := make([]byte, (size+7)/8*8)
-	binary.NativeEndian.PutUint16(entry[s.targetOffset:], uint16(s.size))
-	binary.NativeEndian.PutUint16(entry[s.nextOffset:], uint16(len(entry)))
-	binary.NativeEndian.PutUint16(entry[s.size:], uint16(len(entry)-s.size))
-	copy(entry[s.size+nameAt:s.size+targetData-1], target)
-	copy(entry[s.size+targetData:], data)
+	binary.NativeEndian.PutUint16(entry[l.targetOffset:], uint16(l.size))
+	binary.NativeEndian.PutUint16(entry[l.nextOffset:], uint16(len(entry)))
+	binary.NativeEndian.PutUint16(entry[l.size:], uint16(len(entry)-l.size))
+	copy(entry[l.size+nameAt:l.size+targetData-1], target)
+	copy(entry[l.size+targetData:], data)
 	return entry
 }
 

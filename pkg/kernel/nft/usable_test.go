@@ -56,17 +56,17 @@ func TestNoAnswer(t *testing.T) {
 		if err := os.WriteFile(dir+"/nft", []byte(answers+script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		ctx, found := t.Context(), map[string]error{}
-		if want == errCrash {
+		found := map[string]error{}
+		limit, crashes := 100*time.Millisecond, errors.Is(want, errCrash)
+		if crashes {
+			limit = time.Minute
 			_, found["OpenUsable"] = OpenUsable(knftables.IPv4Family, testTable)
-		} else {
-			short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-			defer cancel()
-			ctx = short
 		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		_, found["Rules"] = table.Rules(ctx)
+		cancel()
 		for when, err := range found {
-			if !errors.Is(err, want) || want != errCrash && errors.Is(err, errCrash) {
+			if !errors.Is(err, want) || errors.Is(err, errCrash) != crashes {
 				t.Errorf("%s with %q: %v", when, script, err)
 			}
 		}

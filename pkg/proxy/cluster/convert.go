@@ -78,6 +78,9 @@ func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
 	return s, p.all()
 }
 
+// parser parses the fields of an object. It leaves out those that are invalid, and collects a Problem for each.
+type parser struct{ problems }
+
 // loadBalancerIPs returns the addresses in status, except those whose traffic has to pass the load balancer itself
 // (ipMode Proxy, KEP-1860). spec.loadBalancerIP is only a request to the cloud provider and is ignored.
 func (p *parser) loadBalancerIPs(object *corev1.Service) []netip.Addr {
@@ -250,9 +253,6 @@ func serviceCIDR(object *networkingv1.ServiceCIDR) ([]netip.Prefix, []*Problem) 
 	var p parser
 	return p.prefixes("spec.cidrs", object.Spec.CIDRs), p.all()
 }
-
-// parser parses the fields of an object. It leaves out those that are invalid, and collects a Problem for each.
-type parser struct{ problems }
 
 // addrs parses addresses and removes duplicates. It preserves the order.
 func (p *parser) addrs(field string, texts []string) []netip.Addr {
