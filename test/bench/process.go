@@ -102,9 +102,9 @@ func (p *process) cpuDuring(work func() error) (used, passed time.Duration, err 
 }
 
 // cpuTime returns the CPU time of a process and its child processes. It starts again if a child exits meanwhile, which would be
-// counted twice or not at all.
+// counted twice or not at all; not for ever, because a program may start children all the time.
 func cpuTime(pid int) (time.Duration, error) {
-	for {
+	for tries := 100; ; tries-- {
 		running := childrenOf(pid)
 		sum, err := cpuWithoutRunning(pid)
 		if err != nil {
@@ -115,7 +115,7 @@ func cpuTime(pid int) (time.Duration, error) {
 				sum += used
 			}
 		}
-		if slices.Equal(running, childrenOf(pid)) {
+		if tries == 0 || slices.Equal(running, childrenOf(pid)) {
 			return sum, nil
 		}
 	}

@@ -43,7 +43,7 @@ func TestNoPrograms(t *testing.T) {
 	if err := door.Restore(context.Background(), "*nat\nCOMMIT\n"); !errors.As(err, &refused) || !strings.Contains(err.Error(), "the disk is on fire") {
 		t.Errorf("a program that fails: %v", err)
 	}
-	script(t, dir+"/iptables-restore", "/bin/sleep 30 &")
+	script(t, dir+"/iptables-restore", "/bin/sleep 8 &")
 	err := door.Restore(context.Background(), "*nat\nCOMMIT\n")
 	if !errors.Is(err, exec.ErrWaitDelay) || errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "its output is still open") {
 		t.Errorf("a program that leaves another one behind: %v", err)

@@ -57,8 +57,8 @@ type allowance struct {
 const (
 	pollingShare   = 0.005
 	triggeredShare = 0.2
-	// pollingCredit is a check of a small table. triggeredCredit is some checks of a large one: a firewall that restarts flushes
-	// one table after the other, and each is repaired at once.
+	// pollingCredit is a check of a small table, for each family. triggeredCredit is some checks of a large one: a firewall that
+	// restarts flushes one table after the other, and each is repaired at once.
 	pollingCredit   = 200 * time.Millisecond
 	triggeredCredit = 5 * time.Second
 )
@@ -186,7 +186,7 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 	if err != nil {
 		return nil, err
 	}
-	if lost != "" && some {
+	if some && len(repaired.hooks) < len(d.held.hooks) {
 		// Whoever removes jumps often deletes or empties all chains, and the notifications of that may still be arriving.
 		d.suspect = true
 		return d.audit(ctx)
@@ -303,7 +303,8 @@ func (d *drift) asWrittenInText(ctx context.Context) (map[chainName]bool, error)
 func (d *drift) lostHooks(ctx context.Context, have *ruleset, found map[chainName]uint64, some bool, names []chainName) (what string, in chainName, err error) {
 	changed := func(name chainName) bool {
 		known, recorded := d.digests[name]
-		return (!some || slices.Contains(names, name)) && (!recorded || known != found[name])
+		// The digest of a chain that was just written may be that of what another program made of it.
+		return (!some || slices.Contains(names, name)) && (!recorded || known != found[name] || d.fresh[name])
 	}
 	there := map[chainName][]hook{}
 	var kept []hook
