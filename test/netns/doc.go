@@ -42,5 +42,6 @@
 package netns
 
 // PatienceVariable is the environment variable with the maximum ratio of real time to counted time: by how much probes wait
-// longer on an overloaded machine ([DefaultTimeout]). An emulated machine on a busy one needs more than the default of 20.
+// longer on an overloaded machine ([DefaultTimeout]). An emulated machine on a busy one needs more than the default of 20; then
+// [Probe.Stream] and [Probe.Until] also send a tenth of the probes.
 const PatienceVariable = "NETNS_PATIENCE"

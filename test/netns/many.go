@@ -44,6 +44,16 @@ func work(workers, n int, f func(i int)) {
 	group.Wait()
 }
 
+// spaced returns the time between two connections: ten times the given one with a value
+// of [PatienceVariable] above the default, because an emulated machine drops packets
+// when its only processor is always busy with connections.
+func (p Probe) spaced(interval time.Duration) time.Duration {
+	if clock := p.From.lab.patience; clock != nil && clock.limit > patienceLimit {
+		return 10 * interval
+	}
+	return interval
+}
+
 // Stream is a steady stream of new connections in the background.
 type Stream struct {
 	sum    *counter
@@ -52,15 +62,15 @@ type Stream struct {
 }
 
 // Stream opens perSecond new connections per second until it is stopped or the
-// context is done. An overloaded machine lowers the rate; the tally has the actual
-// number.
+// context is done. An overloaded machine lowers the rate, as does [PatienceVariable];
+// the tally has the actual number.
 func (p Probe) Stream(ctx context.Context, perSecond int) *Stream {
 	p = p.defaults()
 	ctx, cancel := context.WithCancel(ctx)
 	s := &Stream{sum: newCounter(), cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
-		pace(ctx, time.Second/time.Duration(max(perSecond, 1)), p.Timeout, func() { s.sum.add(p.Send()) })
+		pace(ctx, p.spaced(time.Second/time.Duration(max(perSecond, 1))), p.Timeout, func() { s.sum.add(p.Send()) })
 	}()
 	return s
 }
@@ -96,7 +106,7 @@ func (p Probe) Until(ctx context.Context, wanted func(Answer) bool) (time.Durati
 		met         bool
 		first, last Answer
 	)
-	pace(ctx, p.Every, p.Timeout, func() {
+	pace(ctx, p.spaced(p.Every), p.Timeout, func() {
 		answer := p.Send()
 		mu.Lock()
 		defer mu.Unlock()
