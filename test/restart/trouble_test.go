@@ -130,7 +130,7 @@ func TestKernelNoIPTables(t *testing.T) {
 		words   []string
 	}{
 		"none":  {func(r *trial) { r.env = append(os.Environ(), "PATH="+t.TempDir()) }, []string{"iptables is not installed", "install the iptables package", "nftables mode"}},
-		"fails": {func(r *trial) { r.programs(map[string]string{"": "echo the disk is on fire >&2; exit 1"}) }, []string{"iptables --version: exit status 1", "the disk is on fire"}},
+		"fails": {func(r *trial) { r.programs(map[string]string{"": "echo the disk is on fire >&2; exit 1"}) }, []string{"iptables-nft --version: exit status 1", "the disk is on fire"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
