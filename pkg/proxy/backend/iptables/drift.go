@@ -175,12 +175,6 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 	if err != nil {
 		return nil, err
 	}
-	var asWritten map[chainName]bool
-	if len(d.fresh) > 0 && (d.suspect || d.nft()) {
-		if asWritten, err = d.asWritten(ctx); err != nil {
-			return nil, err
-		}
-	}
 	repaired := *d.held
 	lost, in, err := d.lostHooks(ctx, &repaired, found, some, names)
 	if err != nil {
@@ -190,6 +184,12 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 		// Whoever removes jumps often deletes or empties all chains, and the notifications of that may still be arriving.
 		d.suspect = true
 		return d.audit(ctx)
+	}
+	var asWritten map[chainName]bool
+	if len(d.fresh) > 0 && (d.suspect || d.nft()) {
+		if asWritten, err = d.asWritten(ctx); err != nil {
+			return nil, err
+		}
 	}
 	var drifted *backend.Drift
 	rival := len(d.rivals) > 0
