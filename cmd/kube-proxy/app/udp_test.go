@@ -141,7 +141,7 @@ func (w *udpWorld) open(probe netns.Probe, pods ...*netns.Host) (*netns.Flow, st
 }
 
 // longestGap is how long a flow may go on to an endpoint that no longer serves it, without the time in which the machine was
-// too busy. It is normally milliseconds; a flow that nobody deletes goes on for ever, because its own requests keep it alive.
+// too busy. It is normally milliseconds; a flow that nobody deletes never ends, because its own requests keep it alive.
 const longestGap = 10 * time.Second
 
 // becomes sends requests on a flow until the answer is as wanted, and fails if that takes longer than longestGap.

@@ -66,6 +66,6 @@ func TestCount(t *testing.T) {
 		}
 	}
 	if spent := other(); spent >= least {
-		t.Errorf("an operation of which nothing was counted spent %s", spent)
+		t.Errorf("an operation without counted parts spent %s", spent)
 	}
 }

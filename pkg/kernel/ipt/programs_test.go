@@ -58,7 +58,7 @@ func TestNoPrograms(t *testing.T) {
 	}
 }
 
-// TestBrokenPrograms looks for programs of which one kind fails and the other is not installed: the error is the failure.
+// TestBrokenPrograms looks for programs where one kind fails and the other is not installed: the error is the failure.
 func TestBrokenPrograms(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)

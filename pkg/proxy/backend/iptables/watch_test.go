@@ -123,8 +123,8 @@ func TestTamperingBeforeLargeRepair(t *testing.T) {
 	})
 }
 
-// TestFlushedTable flushes a table and deletes its chains, of which the kernel's notifications do not arrive at once: one repair
-// writes everything. The first notifications name the built-in chains.
+// TestFlushedTable flushes a table and deletes its chains. The kernel's notifications of the deletions arrive late: one repair
+// writes everything nevertheless.
 func TestFlushedTable(t *testing.T) {
 	b, door := oneFake(ipt.NFT)
 	p := clusters.NewSized(5, 3).Plan()
