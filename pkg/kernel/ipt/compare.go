@@ -29,12 +29,12 @@ type comparer struct {
 	rules  int
 }
 
-// compare reads all chains of a table.
-func (r nftRequests) compare(ctx context.Context, table string, expected func(chain string) []string) (map[string]Compared, error) {
+// compare reads the chains of a table: all of them, or those given.
+func (r nftRequests) compare(ctx context.Context, table string, expected func(chain string) []string, given []string) (map[string]Compared, error) {
 	names := map[string]uint64{}
 	err := netlink.Retry(ctx, func() error {
 		clear(names)
-		return r.chains(table, nil, names)
+		return r.chains(table, given, names)
 	})
 	if err != nil {
 		return nil, err

@@ -206,6 +206,10 @@ func TestKernelCompare(t *testing.T) {
 				if compared["KUBE-A"].Equal != want || !compared["KUBE-B"].Equal {
 					t.Errorf("%s: %v, want %v for KUBE-A", what, compared, want)
 				}
+				some, err := tables.Compare(t.Context(), "nat", func(string) []string { return expected }, "KUBE-A", "MISSING")
+				if err != nil || len(some) != 1 || some["KUBE-A"] != compared["KUBE-A"] {
+					t.Errorf("%s: KUBE-A alone is %v, %v; want %v", what, some, err, compared["KUBE-A"])
+				}
 			}
 			compare("the same rules", true, rules...)
 			compare("no rules", false)

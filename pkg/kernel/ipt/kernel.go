@@ -129,7 +129,7 @@ func (t *kernelTables) Save(ctx context.Context, table string) (string, error) {
 }
 
 // Compare is part of [Tables].
-func (t *kernelTables) Compare(ctx context.Context, table string, expected func(chain string) []string) (map[string]Compared, error) {
+func (t *kernelTables) Compare(ctx context.Context, table string, expected func(chain string) []string, chains ...string) (map[string]Compared, error) {
 	nft, ok := t.reader.(*nftReader)
 	if !ok || t.direct == nil {
 		return nil, errors.ErrUnsupported
@@ -137,7 +137,7 @@ func (t *kernelTables) Compare(ctx context.Context, table string, expected func(
 	if err := t.direct.idle(ctx); err != nil {
 		return nil, fmt.Errorf("iptables %s: compare table %s: %w", t.family, table, err)
 	}
-	compared, err := nft.compare(ctx, table, expected)
+	compared, err := nft.compare(ctx, table, expected, chains)
 	if err != nil {
 		return nil, fmt.Errorf("iptables %s: compare table %s: %w", t.family, table, err)
 	}

@@ -163,10 +163,11 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 	}
 	names := slices.Collect(maps.Keys(d.touched))
 	var found map[chainName]uint64
+	var asWritten map[chainName]bool
 	var err error
 	if some {
 		found, err = d.digestsOf(ctx, names)
-	} else if found, err = d.digestsOf(ctx, nil); err == nil {
+	} else if found, asWritten, err = d.readAll(ctx); err == nil {
 		names = nil
 		for name := range d.held.chains.All() {
 			names = append(names, name)
@@ -185,8 +186,7 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 		d.suspect = true
 		return d.audit(ctx)
 	}
-	var asWritten map[chainName]bool
-	if len(d.fresh) > 0 && (d.suspect || d.nft()) {
+	if asWritten == nil && len(d.fresh) > 0 && (d.suspect || d.nft()) {
 		if asWritten, err = d.asWritten(ctx); err != nil {
 			return nil, err
 		}
@@ -261,15 +261,14 @@ func (d *drift) compared(some bool, found map[chainName]uint64) {
 	clear(d.fresh)
 }
 
-// asWritten returns the fresh chains whose rules are those that were written. It reads their tables once, because a program for
-// each chain would take minutes after a repair of thousands.
+// asWritten returns the fresh chains whose rules are those that were written.
 func (d *drift) asWritten(ctx context.Context) (map[chainName]bool, error) {
-	right, inTable := map[chainName]bool{}, map[string]bool{}
+	right, byTable := map[chainName]bool{}, map[string][]string{}
 	for name := range d.fresh {
-		inTable[name.table] = true
+		byTable[name.table] = append(byTable[name.table], name.name)
 	}
-	for table := range inTable {
-		compared, err := d.door.Compare(ctx, table, d.held.expected(table))
+	for table, names := range byTable {
+		compared, err := d.door.Compare(ctx, table, d.held.expected(table), names...)
 		if errors.Is(err, errors.ErrUnsupported) {
 			return d.asWrittenInText(ctx)
 		}
@@ -283,7 +282,8 @@ func (d *drift) asWritten(ctx context.Context) (map[chainName]bool, error) {
 	return right, nil
 }
 
-// asWrittenInText does the same with the text of all tables.
+// asWrittenInText does the same with the text of all tables, because a program for each chain would take minutes after a repair of
+// thousands.
 func (d *drift) asWrittenInText(ctx context.Context) (map[chainName]bool, error) {
 	have, err := read(ctx, d.door)
 	if err != nil {
@@ -431,6 +431,31 @@ func (d *drift) wrote(ctx context.Context, p *patch, read bool, found map[chainN
 	if time.Now().Before(d.fight) {
 		maps.Copy(d.fresh, written)
 	}
+}
+
+// readAll returns the digests of all chains and, in the nft variant, the fresh ones whose rules are those that were written; nil if
+// they have to be read apart from the digests, or none are fresh.
+func (d *drift) readAll(ctx context.Context) (found map[chainName]uint64, asWritten map[chainName]bool, err error) {
+	if len(d.fresh) == 0 || !d.nft() {
+		found, err = d.digestsOf(ctx, nil)
+		return found, nil, err
+	}
+	found, asWritten = map[chainName]uint64{}, map[chainName]bool{}
+	for _, table := range tables() {
+		compared, err := d.door.Compare(ctx, table, d.held.expected(table))
+		if errors.Is(err, errors.ErrUnsupported) {
+			found, err = d.digestsOf(ctx, nil)
+			return found, nil, err
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		for chain, c := range compared {
+			name := chainName{table, chain}
+			found[name], asWritten[name] = c.Digest, c.Equal
+		}
+	}
+	return found, asWritten, nil
 }
 
 // digestsOf returns the digests of the given chains, or if given is nil of all chains in our tables.
