@@ -51,6 +51,15 @@ func (p *pacer) wait(now time.Time) time.Duration {
 	return max(0, hold)
 }
 
+// repair returns how long to delay the next sync if it repairs rules: not at all, because repairs have their own delays, except
+// after a failure.
+func (p *pacer) repair(now time.Time) time.Duration {
+	if p.failed {
+		return p.wait(now)
+	}
+	return 0
+}
+
 // creditAt returns the credit at a time after last.
 func (p *pacer) creditAt(now time.Time) time.Duration {
 	return min(maxCredit, p.credit+time.Duration(float64(now.Sub(p.last))*earlyShare))

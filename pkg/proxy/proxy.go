@@ -25,7 +25,7 @@ type Config struct {
 	Plan      *plan.Options
 	Observers []Observer
 	// MinSyncPeriod is the minimum time between two syncs, except for early syncs, which use less than 5 % of a core in any
-	// minute. The first change after a quiet time is never delayed. 0 means no minimum.
+	// minute, and for repairs. The first change after a quiet time is never delayed. 0 means no minimum.
 	MinSyncPeriod time.Duration
 	// SyncPeriod bounds the time until a failed sync is retried; it is less if syncs cost little.
 	SyncPeriod time.Duration
@@ -229,11 +229,11 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 			}
 			if len(drifts) > 0 {
 				now := time.Now()
-				wait := p.repairs.wait(now, p.pace.cost, drifts)
+				wait := max(p.repairs.wait(now, p.pace.cost, drifts), p.pace.repair(now))
 				if changed == nil { // the sync that is due for a change also repairs
-					wait = 0
+					wait = min(wait, p.pace.wait(now))
 				}
-				due.Reset(max(wait, p.pace.wait(now)))
+				due.Reset(wait)
 			}
 			check.done(begun, err, p.auditing())
 		case <-due.C:

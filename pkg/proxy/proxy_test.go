@@ -707,6 +707,36 @@ func TestCostlyRepairs(t *testing.T) {
 	})
 }
 
+// TestRepairBeforeMinimumPeriod damages the rules right after a sync that cost much: the repair does not wait for the minimum period,
+// unless the sync failed.
+func TestRepairBeforeMinimumPeriod(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		t.Run(fmt.Sprint(fails), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := started(t, func(r *run) {
+					r.CheckPeriod, r.MinSyncPeriod, r.SyncPeriod, r.backend.costs = 250*time.Millisecond, time.Minute, time.Hour, 10*time.Second
+				})
+				if fails {
+					r.pass(2 * time.Minute)
+					r.backend.set(func(b *fakeBackend) { b.result.Err = errRefused })
+					r.change()
+					r.pass(100 * time.Millisecond)
+				}
+				before := len(r.syncs())
+				r.backend.set(func(b *fakeBackend) { b.drifts = []backend.Drift{{Family: cluster.IPv4, What: "a table"}} })
+				r.pass(250 * time.Millisecond)
+				want := 1
+				if fails {
+					want = 0
+				}
+				if n := len(r.syncs()) - before; n != want {
+					t.Errorf("%d repairs, want %d", n, want)
+				}
+			})
+		})
+	}
+}
+
 // TestRepairsOfFamilies damages the rules of both families, one after the other: although repairs are expensive, the second one is
 // not held back by the first.
 func TestRepairsOfFamilies(t *testing.T) {
