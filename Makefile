@@ -162,7 +162,7 @@ cluster: build ## the tests of a cluster of three and of API server trouble, who
 
 kernels: ## tests on emulated Linux 6.1, 6.12 and 5.10 with the tools of Debian; takes an hour or more (PEER=1: Kubernetes' own kube-proxy creates the rules to clean up)
 	@build/need.sh go qemu-system-x86_64 xz
-	@$(call peer,test/kernels)
+	@$(call peer,test/kernels -parallel $$(nproc))
 
 kernels-quick: ## the shortest useful part of make kernels, which is part of make test; takes some 4 minutes
 	@build/need.sh go qemu-system-x86_64 xz

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/test/debian"
@@ -25,6 +26,7 @@ func main() {
 	only := flag.String("only", "", "comma-separated `names` of the suites to run; all if empty")
 	flag.StringVar(&o.peer, "peer", "", "`path` of Kubernetes' own kube-proxy, to leave behind what it leaves; without it ip, ipvsadm and ipset do")
 	flag.StringVar(&o.command, "command", "", "run this shell `script` in place of the suites, in the folder that they run in")
+	flag.IntVar(&o.parallel, "parallel", 1, "`number` of machines that run at the same time; each keeps one processor busy")
 	flag.Parse()
 	o.releases = strings.Split(*releases, ",")
 	if *only != "" {
@@ -48,6 +50,7 @@ func userland() []string {
 type options struct {
 	releases      []string
 	quick         bool
+	parallel      int
 	only          []string
 	peer, command string
 }
@@ -78,32 +81,42 @@ func (o *options) run(ctx context.Context) error {
 	if o.peer != "" {
 		files["/peer"] = o.peer
 	}
-	var failed []error
-	for _, release := range o.releases {
-		if err := o.runOn(ctx, release, chosen, files); err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", release, err))
-		}
+	image, err := fetch(ctx, imageRelease)
+	if err != nil {
+		return err
 	}
+	var machines sync.WaitGroup
+	free := make(chan struct{}, max(1, o.parallel))
+	failed := make([]error, len(o.releases))
+	for i, release := range o.releases {
+		root, err := fetch(ctx, release) // one after the other: they share folders
+		if err != nil {
+			failed[i] = fmt.Errorf("%s: %w", release, err)
+			continue
+		}
+		free <- struct{}{}
+		machines.Go(func() {
+			defer func() { <-free }()
+			m := &machine{root: root, files: files, console: os.Stdout}
+			if release != imageRelease {
+				m.image = image
+			}
+			if err := o.runOn(ctx, m, release, chosen); err != nil {
+				failed[i] = fmt.Errorf("%s: %w", release, err)
+			}
+		})
+	}
+	machines.Wait()
 	return errors.Join(failed...)
 }
 
 // imageRelease is the release of the image's packages (build/image/packages.json).
 const imageRelease = "bookworm"
 
-// runOn fetches a release and runs its suites.
-func (o *options) runOn(ctx context.Context, release string, chosen []suite, files map[string]string) error {
-	root, err := fetch(ctx, release)
-	if err != nil {
-		return err
-	}
+// runOn runs the suites of a release on its machine.
+func (o *options) runOn(ctx context.Context, m *machine, release string, chosen []suite) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	m := &machine{root: root, files: files, console: os.Stdout}
-	if release != imageRelease {
-		if m.image, err = fetch(ctx, imageRelease); err != nil {
-			return err
-		}
-	}
 	if o.command != "" {
 		code, err := m.run(ctx, "cd "+sources+"\n"+o.command)
 		if err == nil && code != 0 {
@@ -114,7 +127,7 @@ func (o *options) runOn(ctx context.Context, release string, chosen []suite, fil
 	chosen = slices.DeleteFunc(slices.Clone(chosen), func(s suite) bool { return s.releases != nil && !slices.Contains(s.releases, release) })
 	results := &results{console: os.Stdout, release: release, begun: time.Now()}
 	m.console = results
-	_, err = m.run(ctx, commands(chosen, o.quick))
+	_, err := m.run(ctx, commands(chosen, o.quick))
 	return errors.Join(err, results.check(chosen))
 }
 
