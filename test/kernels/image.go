@@ -36,12 +36,14 @@ fi`
 const consoleMajor, consoleMinor = 5, 1
 
 // script is the machine's first program. It mounts the usual file systems, runs /run.sh, and prints its exit code in a
-// line that [machine.run] recognises. busybox's shell prefers its own programs to those in PATH.
+// line that [machine.run] recognises. Control groups are those of version 2. busybox's shell prefers its own programs to those in PATH.
 const script = `#!/bin/busybox sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 busybox mkdir -p /proc /sys /dev /tmp /run /root /var/lib /usr/local/bin
 busybox mount -t proc none /proc
 busybox mount -t sysfs sys /sys
+busybox mount -t cgroup2 cgroup /sys/fs/cgroup
+echo "+cpu +memory" >/sys/fs/cgroup/cgroup.subtree_control
 busybox mount -t devtmpfs dev /dev
 busybox mount -t tmpfs tmp /tmp
 busybox mount -t tmpfs run /run
