@@ -106,7 +106,11 @@ func (p Probe) Until(ctx context.Context, wanted func(Answer) bool) (time.Durati
 		met         bool
 		first, last Answer
 	)
-	pace(ctx, p.spaced(p.Every), p.Timeout, func() {
+	every := p.Every
+	if every == 0 {
+		every = p.spaced(time.Millisecond)
+	}
+	pace(ctx, every, p.Timeout, func() {
 		answer := p.Send()
 		mu.Lock()
 		defer mu.Unlock()

@@ -38,7 +38,8 @@ type Probe struct {
 	// Timeout is the time after which a probe counts as dropped; 0 means
 	// [DefaultTimeout], which also describes how the time is counted.
 	Timeout time.Duration
-	// Every is the time between two attempts of [Probe.Until]; 0 means a millisecond.
+	// Every is the time between two attempts of [Probe.Until]; 0 means a millisecond, or
+	// 10 ms with a value of [PatienceVariable] above the default.
 	Every time.Duration
 	// Parallel is the number of concurrent probes of [Probe.Spread]; 0 means 32.
 	Parallel int
@@ -68,9 +69,6 @@ func (p Probe) defaults() Probe {
 	}
 	if p.Timeout == 0 {
 		p.Timeout = DefaultTimeout
-	}
-	if p.Every == 0 {
-		p.Every = time.Millisecond
 	}
 	if p.Parallel == 0 {
 		p.Parallel = 32
