@@ -411,6 +411,10 @@ func (d *drift) wrote(ctx context.Context, p *patch, read bool, found map[chainN
 	switch {
 	case len(written) == 0:
 		return
+	case len(written) > maxRecorded && d.nft() && time.Now().Before(d.fight): // the next check compares them and returns digests
+		maps.Copy(d.fresh, written)
+		maps.DeleteFunc(d.touched, func(name chainName, _ string) bool { return written[name] })
+		return
 	case len(written) > maxRecorded:
 	case !d.nft(): // the kernel returns all rules or none
 		maps.Copy(d.fresh, written)
