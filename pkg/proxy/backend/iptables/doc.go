@@ -19,6 +19,7 @@
 //	render             the whole ruleset
 //	refused            which port of a Service iptables refuses
 //	apply, state       the stage; what is known about the tables
+//	digests            whether the tables still hold what is known
 //	cleanup, drift, text
 //	                   removal of everything; external changes; rules as text
 //	family, backend, counters

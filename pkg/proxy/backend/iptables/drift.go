@@ -167,7 +167,7 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 	var err error
 	if some {
 		found, err = d.digestsOf(ctx, names)
-	} else if found, asWritten, err = d.readAll(ctx); err == nil {
+	} else if found, asWritten, err = d.readAll(ctx, d.nft() && len(d.fresh) > 0); err == nil {
 		names = nil
 		for name := range d.held.chains.All() {
 			names = append(names, name)
@@ -187,7 +187,7 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 		return d.audit(ctx)
 	}
 	if asWritten == nil && len(d.fresh) > 0 && (d.suspect || d.nft()) {
-		if asWritten, err = d.asWritten(ctx); err != nil {
+		if asWritten, err = d.asWritten(ctx, d.fresh); err != nil {
 			return nil, err
 		}
 	}
@@ -259,43 +259,6 @@ func (d *drift) compared(some bool, found map[chainName]uint64) {
 	}
 	clear(d.touched)
 	clear(d.fresh)
-}
-
-// asWritten returns the fresh chains whose rules are those that were written.
-func (d *drift) asWritten(ctx context.Context) (map[chainName]bool, error) {
-	right, byTable := map[chainName]bool{}, map[string][]string{}
-	for name := range d.fresh {
-		byTable[name.table] = append(byTable[name.table], name.name)
-	}
-	for table, names := range byTable {
-		compared, err := d.door.Compare(ctx, table, d.held.expected(table), names...)
-		if errors.Is(err, errors.ErrUnsupported) {
-			return d.asWrittenInText(ctx)
-		}
-		if err != nil {
-			return nil, err
-		}
-		for name, found := range compared {
-			right[chainName{table, name}] = found.Equal
-		}
-	}
-	return right, nil
-}
-
-// asWrittenInText does the same with the text of all tables, because a program for each chain would take minutes after a repair of
-// thousands.
-func (d *drift) asWrittenInText(ctx context.Context) (map[chainName]bool, error) {
-	have, err := read(ctx, d.door)
-	if err != nil {
-		return nil, err
-	}
-	right := map[chainName]bool{}
-	for name := range d.fresh {
-		written, ours := d.held.chains.Get(name)
-		found, exists := have.chains.Get(name)
-		right[name] = ours && exists && written.equal(found)
-	}
-	return right, nil
 }
 
 // lostHooks removes from a ruleset the hooks that are missing in the built-in chains that were changed externally. It
@@ -435,50 +398,4 @@ func (d *drift) wrote(ctx context.Context, p *patch, read bool, found map[chainN
 	if time.Now().Before(d.fight) {
 		maps.Copy(d.fresh, written)
 	}
-}
-
-// readAll returns the digests of all chains and, in the nft variant, the fresh ones whose rules are those that were written; nil if
-// they have to be read apart from the digests, or none are fresh.
-func (d *drift) readAll(ctx context.Context) (found map[chainName]uint64, asWritten map[chainName]bool, err error) {
-	if len(d.fresh) == 0 || !d.nft() {
-		found, err = d.digestsOf(ctx, nil)
-		return found, nil, err
-	}
-	found, asWritten = map[chainName]uint64{}, map[chainName]bool{}
-	for _, table := range tables() {
-		compared, err := d.door.Compare(ctx, table, d.held.expected(table))
-		if errors.Is(err, errors.ErrUnsupported) {
-			found, err = d.digestsOf(ctx, nil)
-			return found, nil, err
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		for chain, c := range compared {
-			name := chainName{table, chain}
-			found[name], asWritten[name] = c.Digest, c.Equal
-		}
-	}
-	return found, asWritten, nil
-}
-
-// digestsOf returns the digests of the given chains, or if given is nil of all chains in our tables.
-func (d *drift) digestsOf(ctx context.Context, given []chainName) (map[chainName]uint64, error) {
-	all, byTable := map[chainName]uint64{}, map[string][]string{}
-	for _, name := range given {
-		byTable[name.table] = append(byTable[name.table], name.name)
-	}
-	for _, table := range tables() {
-		if given != nil && byTable[table] == nil {
-			continue
-		}
-		found, err := d.door.Digests(ctx, table, byTable[table]...)
-		if err != nil {
-			return nil, err
-		}
-		for name, digest := range found {
-			all[chainName{table, name}] = digest
-		}
-	}
-	return all, nil
 }
