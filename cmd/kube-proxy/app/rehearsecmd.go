@@ -5,6 +5,7 @@ package app
 import (
 	"errors"
 	"net"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -46,7 +47,7 @@ func (o *rehearseOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if o.outside == "" || string(here) == o.outside || len(links) != 1 { // a new one has the loopback interface only
+	if o.outside == "" || string(here) == o.outside || slices.ContainsFunc(links, connects) {
 		return usageError{errors.New("it would write rules in the network namespace of the node; run kube-proxy check --pre")}
 	}
 	cfg := newOptions().flags
@@ -62,4 +63,10 @@ func (o *rehearseOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	return printObject(cmd.OutOrStdout(), outputJSON, steps)
+}
+
+// connects reports whether a network interface connects its namespace to anything. In a new namespace none does: it has the loopback
+// interface, and the kernel adds one for each loaded tunnel module (tunl0, sit0), which is down.
+func connects(link net.Interface) bool {
+	return link.Flags&net.FlagLoopback == 0 && link.Flags&net.FlagUp != 0
 }
