@@ -60,7 +60,10 @@ func (p *process) checker(watch *node.Watch, measured *metrics.Metrics) *health.
 // observers makes all others, and returns them with checker and measured.
 func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checker *health.Checker, measured *metrics.Metrics) []proxy.Observer {
 	logger, realClock := klog.FromContext(ctx), clock.RealClock{}
-	others := rivalModes(p.others)
+	watcher := rivals.New(rivals.Config{
+		Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Seen: measured.OtherProxySeen,
+		Processes: func() ([]int, error) { return netlock.Processes("kube-proxy") }, Logger: logger,
+	})
 	all := []proxy.Observer{
 		checker,
 		measured,
@@ -68,15 +71,12 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 		contest.New(recorder, logger),
 		refusals.New(recorder, logger),
 		changelog.New(logger),
-		rivals.New(rivals.Config{
-			Mode: string(p.cfg.EffectiveMode()), Others: others, Seen: measured.OtherProxySeen,
-			Processes: func() ([]int, error) { return netlock.Processes("kube-proxy") }, Logger: logger,
-		}),
+		watcher,
 		health.NewServices(health.ServicesConfig{
 			Families: p.families.All, AllAddresses: p.planning.NodePorts.Everywhere, Healthy: checker.Healthy,
 			Recorder: recorder, Clock: realClock,
 		}),
-		proxy.NewAfterSync(func(ctx context.Context) { rivals.Remove(ctx, others) }),
+		proxy.NewAfterSync(watcher.Remove),
 		proxy.NewAfterSync(func(ctx context.Context) {
 			if err := p.tuner.ApplyMissing(ctx); err != nil {
 				klog.FromContext(ctx).Error(err, "Cannot configure connection tracking; Services are served without it")

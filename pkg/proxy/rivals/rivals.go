@@ -25,7 +25,7 @@ type Mode struct {
 
 // Config configures a Watcher.
 type Config struct {
-	// Mode is the name of this proxy's mode, Others are all other modes. Their rules are removed at the start.
+	// Mode is the name of this proxy's mode, Others are all other modes.
 	Mode   string
 	Others []Mode
 	// Seen is called each time another proxy is detected. It must not block.
@@ -35,11 +35,13 @@ type Config struct {
 	Logger    logr.Logger
 }
 
-// Watcher detects other proxies. It is a proxy.DriftObserver.
+// Watcher removes the rules of other modes, and detects other proxies. It is a proxy.DriftObserver.
 type Watcher struct {
 	config  Config
 	drifted chan struct{}
-	// The other fields belong to Run. absent holds the modes whose rules have been absent since the start, logged those
+	// removed is closed when Remove returns.
+	removed chan struct{}
+	// The other fields belong to Run. absent holds the modes whose rules have been absent since Remove returned, logged those
 	// for which another proxy has been logged.
 	absent map[string]bool
 	logged logonce.Conditions[string]
@@ -47,9 +49,9 @@ type Watcher struct {
 
 var _ proxy.DriftObserver = (*Watcher)(nil)
 
-// New returns a Watcher; Run starts it.
+// New returns a Watcher. Remove and Run start it.
 func New(config Config) *Watcher {
-	return &Watcher{config: config, drifted: make(chan struct{}, 1), absent: map[string]bool{},
+	return &Watcher{config: config, drifted: make(chan struct{}, 1), removed: make(chan struct{}), absent: map[string]bool{},
 		logged: logonce.Conditions[string]{Again: logonce.Reminder}}
 }
 
@@ -67,7 +69,7 @@ func (w *Watcher) Drifted(d backend.Drift) {
 	}
 }
 
-// Run checks for other proxies until ctx ends.
+// Run checks for other proxies until ctx ends; for those of other modes, once Remove has returned.
 func (w *Watcher) Run(ctx context.Context) error {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
@@ -85,8 +87,13 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// check checks whether rules of another mode reappeared. Rules that have existed since the start are leftovers.
+// check checks whether rules of another mode reappeared. Rules that have existed since Remove returned could not be removed.
 func (w *Watcher) check(ctx context.Context, mode Mode) {
+	select {
+	case <-w.removed:
+	default:
+		return
+	}
 	present, err := mode.Present(ctx)
 	switch {
 	case err != nil:

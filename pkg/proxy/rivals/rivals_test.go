@@ -61,6 +61,7 @@ func TestWatcher(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- w.Run(ctx) }()
+		w.Remove(ctx)
 		expect := func(when string, want []string, lines ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -72,7 +73,7 @@ func TestWatcher(t *testing.T) {
 			seen, logged = nil, nil
 		}
 		time.Sleep(3*period + 1)
-		expect("rules from before the start", nil)
+		expect("rules that could not be removed", nil)
 		set(false, nil)
 		time.Sleep(period)
 		expect("no rules", nil)
