@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,14 +49,14 @@ func newMeter() *meter { return &meter{subjects: map[subject]*measured{}} }
 // counters returns the counters of a subject: new ones if read returns soon, otherwise the last ones, if any.
 func (m *meter) counters(ctx context.Context, of subject, read func(context.Context) (*backend.Connections, error)) counters {
 	m.mu.Lock()
+	now := time.Now()
 	e := m.subjects[of]
 	if e == nil {
 		e = &measured{}
 		m.subjects[of] = e
-		m.evict()
 	}
-	now := time.Now()
 	e.asked = now
+	m.evict()
 	if e.ended == nil && !now.Before(e.next) {
 		e.ended = make(chan struct{})
 		go m.read(context.WithoutCancel(ctx), e, read)
@@ -110,12 +111,9 @@ func (m *meter) evict() {
 	if len(m.subjects) <= maxSubjects {
 		return
 	}
-	var oldest subject
-	for of, e := range m.subjects {
-		if o := m.subjects[oldest]; !e.asked.IsZero() && (o == nil || e.asked.Before(o.asked)) {
-			oldest = of
-		}
-	}
+	oldest := slices.MinFunc(slices.Collect(maps.Keys(m.subjects)), func(a, b subject) int {
+		return m.subjects[a].asked.Compare(m.subjects[b].asked)
+	})
 	delete(m.subjects, oldest)
 }
 

@@ -83,6 +83,33 @@ func TestMeterSubjects(t *testing.T) {
 	})
 }
 
+// TestMeterReturns asks for the overview again after it was dropped: its readings are kept again.
+func TestMeterReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, reads := newMeter(), 0
+		ask := func(name string) counters {
+			return m.counters(t.Context(), subject{Name: name}, func(context.Context) (*backend.Connections, error) {
+				reads++
+				return backend.NewConnections(), nil
+			})
+		}
+		for n := range maxSubjects + 1 {
+			ask(strconv.Itoa(n + 1))
+			time.Sleep(time.Second)
+		}
+		reads = 0
+		ask("")
+		ask("")
+		if reads != 1 {
+			t.Errorf("%d readings at once, want 1", reads)
+		}
+		time.Sleep(window)
+		if c := ask(""); c.now == nil || c.earlier == nil {
+			t.Errorf("after two readings: %+v", c)
+		}
+	})
+}
+
 // TestRate checks growth, and a counter that was created again.
 func TestRate(t *testing.T) {
 	c := counters{now: &backend.Connections{At: time.Unix(12, 0)}, earlier: &backend.Connections{At: time.Unix(10, 0)}}
