@@ -56,14 +56,13 @@ func (s *Services) count(affected map[cluster.ServiceName]bool, results []backen
 }
 
 // inForce returns how many local endpoints to report for a Service with refused ports, which had reported a number before:
-// none if it has no rules at all, and otherwise none that is not served any more or not yet. A Service that has lost only
-// some of its ports still counts: without the node, its other ports would fail too.
+// none if it has no rules at all, and if all its ports are refused none that is not served any more or not yet. A Service with
+// only some ports refused still counts: without the node, its other ports would fail too.
 func inForce(service *plan.Service, family cluster.Family, refused map[string]bool, before, planned int) int {
-	lost, kept := 0, false
+	kept := 0
 	for _, keeps := range refused {
-		kept = kept || keeps
-		if !keeps {
-			lost++
+		if keeps {
+			kept++
 		}
 	}
 	ports := map[plan.Port]bool{}
@@ -73,11 +72,11 @@ func inForce(service *plan.Service, family cluster.Family, refused map[string]bo
 		}
 	}
 	switch {
-	case lost >= len(ports):
-		return 0
-	case kept:
+	case len(refused) < len(ports):
+		return planned
+	case kept > 0:
 		return min(before, planned)
 	default:
-		return planned
+		return 0
 	}
 }

@@ -245,6 +245,7 @@ func TestServicesRefused(t *testing.T) {
 	refusal := func(port string, kept bool) backend.Refusal {
 		return backend.Refusal{Service: name, Port: port, Kept: kept}
 	}
+	all := []backend.Refusal{refusal(http, true), refusal(dns, true)}
 	for _, test := range []struct {
 		when      string
 		endpoints int
@@ -255,9 +256,11 @@ func TestServicesRefused(t *testing.T) {
 		{"one port has no rules", 2, []backend.Refusal{refusal(dns, false)}, good("a", 2)},
 		{"no port has rules", 2, []backend.Refusal{refusal(dns, false), refusal(http, false)}, bad("a", 0, true)},
 		{"all is well again", 2, nil, good("a", 2)},
-		{"the rules of two endpoints are kept, and one of these is left", 1, []backend.Refusal{refusal(http, true)}, good("a", 1)},
-		{"new endpoints are not in the rules that are kept", 3, []backend.Refusal{refusal(http, true)}, good("a", 1)},
-		{"the endpoints in the rules that are kept are gone", 0, []backend.Refusal{refusal(http, true)}, bad("a", 0, true)},
+		{"the rules of two endpoints are kept, and one of these is left", 1, all, good("a", 1)},
+		{"new endpoints are not in the rules that are kept", 3, all, good("a", 1)},
+		{"one port is accepted", 3, []backend.Refusal{refusal(http, true)}, good("a", 3)},
+		{"the endpoints in the rules that are kept are gone", 0, all, bad("a", 0, true)},
+		{"one port is accepted again", 2, []backend.Refusal{refusal(http, true)}, good("a", 2)},
 		{"and the new ones are programmed", 3, nil, good("a", 3)},
 	} {
 		t.Log(test.when)
