@@ -130,3 +130,28 @@ func (r *repair) found(now time.Time, cost time.Duration) {
 	}
 	r.last = now
 }
+
+// alarm is the timer of the next sync.
+type alarm struct {
+	timer *time.Timer
+	// at is when it fires; the zero time if no sync is due.
+	at time.Time
+}
+
+// newAlarm returns an alarm that fires at once.
+func newAlarm() *alarm { return &alarm{time.NewTimer(0), time.Now()} }
+
+// set makes it fire after some time, and not before.
+func (a *alarm) set(in time.Duration) {
+	a.timer.Reset(in)
+	a.at = time.Now().Add(in)
+}
+
+// advance makes it fire after some time at the latest.
+func (a *alarm) advance(in time.Duration) {
+	if a.at.IsZero() || time.Until(a.at) > in {
+		a.set(in)
+	}
+}
+
+func (a *alarm) stop() { a.timer.Stop() }

@@ -200,8 +200,8 @@ func (p *Proxy) readEarly(ctx context.Context) {
 
 // loop syncs after changes, after drift, and to retry a failed sync.
 func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
-	due := time.NewTimer(0) // the first sync is due at once
-	defer due.Stop()
+	due := newAlarm() // the first sync is due at once
+	defer due.stop()
 	check := newChecks(p.CheckPeriod, p.Backend.Modified())
 	defer check.stop()
 	changed := p.Builder.Changed()
@@ -210,7 +210,7 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 			o.Queued(at)
 		}
 		changed = nil // the sync that is due now includes all changes until then
-		due.Reset(p.pace.wait(time.Now()))
+		due.set(p.pace.wait(time.Now()))
 	}
 	for ctx.Err() == nil { // select chooses at random, and a change may have come during the last sync
 		select {
@@ -229,21 +229,18 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 			}
 			if len(drifts) > 0 {
 				now := time.Now()
-				wait := max(p.repairs.wait(now, p.pace.cost, drifts), p.pace.repair(now))
-				if changed == nil { // the sync that is due for a change also repairs
-					wait = min(wait, p.pace.wait(now))
-				}
-				due.Reset(wait)
+				due.advance(max(p.repairs.wait(now, p.pace.cost, drifts), p.pace.repair(now)))
 			}
 			check.done(begun, err, p.auditing())
-		case <-due.C:
+		case <-due.timer.C:
+			due.at = time.Time{}
 			changed = p.Builder.Changed()
 			select {
 			case <-changed: // included in this sync's snapshot
 			default:
 			}
 			if wait := p.sync(ctx); wait > 0 {
-				due.Reset(wait)
+				due.set(wait)
 			}
 		}
 	}

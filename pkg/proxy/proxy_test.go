@@ -737,6 +737,25 @@ func TestRepairBeforeMinimumPeriod(t *testing.T) {
 	}
 }
 
+// TestRepairPostponesNothing finds modifications while a sync is due that a backend asked for: it is not later because of them,
+// although repairs are delayed by then.
+func TestRepairPostponesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) { r.CheckPeriod, r.MinSyncPeriod = 100*time.Millisecond, 10*time.Millisecond })
+		r.pass(2 * time.Minute)
+		r.backend.set(func(b *fakeBackend) { b.drifts = []backend.Drift{{Family: cluster.IPv4, What: "a table"}} })
+		r.pass(30 * time.Second) // repairs are some seconds apart
+		r.backend.set(func(b *fakeBackend) { b.result.Again = 500 * time.Millisecond })
+		r.change()
+		r.pass(20 * time.Millisecond)
+		before := len(r.syncs())
+		r.pass(520 * time.Millisecond)
+		if n := len(r.syncs()) - before; n != 1 {
+			t.Errorf("%d syncs in 520 ms, want 1", n)
+		}
+	})
+}
+
 // TestRepairsOfFamilies damages the rules of both families, one after the other: although repairs are expensive, the second one is
 // not held back by the first.
 func TestRepairsOfFamilies(t *testing.T) {
