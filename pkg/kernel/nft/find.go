@@ -56,7 +56,8 @@ func (t *kernelTable) yield(set string, list []byte, yield func(Element, error) 
 }
 
 // find reads the elements of keys: both are lists of NFTA_LIST_ELEM.
-func (t *kernelTable) find(ctx context.Context, set string, keys []byte) (found []byte, _ error) {
+func (t *kernelTable) find(ctx context.Context, set string, keys []byte) ([]byte, error) {
+	var found []byte // written after ctx ended, too
 	_, err := t.socket.Do(ctx, func() error {
 		if len(keys) == 0 {
 			_, err := t.getSet(set)

@@ -16,8 +16,9 @@ import (
 )
 
 // Fingerprint is part of [Table].
-func (t *kernelTable) Fingerprint(ctx context.Context, except string) (sum string, objects map[string]string, err error) {
-	sum, err = consistent(ctx, t, "fingerprint the table", func() (sum string, err error) {
+func (t *kernelTable) Fingerprint(ctx context.Context, except string) (string, map[string]string, error) {
+	var objects map[string]string // written after ctx ended, too
+	sum, err := consistent(ctx, t, "fingerprint the table", func() (sum string, err error) {
 		sum, objects, err = t.fingerprint(except)
 		return sum, err
 	})
