@@ -139,28 +139,32 @@ func sourceTowards(there netip.Addr) (netip.Addr, bool) {
 // more changes than its buffer holds, is renewed and counts as a change.
 func (k *Kernel) Watch(ctx context.Context) <-chan struct{} {
 	changed := make(chan struct{}, 1)
-	updates, err := subscribe(ctx)
+	updates, unsubscribe, err := subscribe(ctx)
 	go func() {
 		for {
 			if err == nil {
 				forward(updates, changed)
 			}
+			unsubscribe()
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(resubscribe):
 			}
-			updates, err = subscribe(ctx)
+			updates, unsubscribe, err = subscribe(ctx)
 			notify(changed)
 		}
 	}()
 	return changed
 }
 
-func subscribe(ctx context.Context) (<-chan netlink.AddrUpdate, error) {
+// subscribe returns a channel of changes, and a function that must be called after it was closed: the library closes the socket then,
+// not when it fails.
+func subscribe(ctx context.Context) (_ <-chan netlink.AddrUpdate, unsubscribe func(), _ error) {
+	ctx, unsubscribe = context.WithCancel(ctx)
 	updates := make(chan netlink.AddrUpdate)
 	err := netlink.AddrSubscribeWithOptions(updates, ctx.Done(), netlink.AddrSubscribeOptions{ReceiveBufferSize: receiveBuffer})
-	return updates, err
+	return updates, unsubscribe, err
 }
 
 // forward sends a value for every update until the channel closes.
