@@ -60,7 +60,7 @@ func (a *applier) apply(p *patch) error {
 // would expose sockets on localhost to neighbours (CVE-2020-8558), so the rule that blocks these is written first.
 func (a *applier) finish(p *patch) error {
 	if p.localnet {
-		if err := a.edit(a.door.Append, chainName{tableFilter, chainLocalnet}, a.writer.localnetRule()); err != nil {
+		if err := a.edit(a.door.Append, chainName{tableFilter, chainLocalnet}, localnetRule()); err != nil {
 			return err
 		}
 	}

@@ -30,6 +30,9 @@ type drift struct {
 	digests map[chainName]uint64
 	// fresh holds the chains written since then whose digests are not computed yet, because it would cost too much.
 	fresh map[chainName]bool
+	// odd holds the digests of chains that were not as they were written right after that. If a chain is the same after the next
+	// time, the kernel or a program writes it with other bytes than expected, and it is right.
+	odd map[chainName]uint64
 	// fight is until when fresh chains are compared with what was written, because a program that modified the rules shortly
 	// before may have modified them once more while they were written.
 	fight time.Time
@@ -42,7 +45,7 @@ type drift struct {
 }
 
 func newDrift(s *state) drift {
-	return drift{state: s, touched: map[chainName]string{}, fresh: map[chainName]bool{}, hooks: map[chainName][]uint64{}, rivals: map[chainName]bool{}}
+	return drift{state: s, touched: map[chainName]string{}, fresh: map[chainName]bool{}, hooks: map[chainName][]uint64{}, rivals: map[chainName]bool{}, odd: map[chainName]uint64{}}
 }
 
 // allowance limits the processor time for reading all rules to a share of a core. Unused time accumulates up to a
@@ -72,6 +75,9 @@ func (a *allowance) allows(now time.Time, share float64, most time.Duration) boo
 
 // nft reports whether the tables are those of the nft variant, in which the kernel reports every chain that is written.
 func (d *drift) nft() bool { return d.door.Features().Variant == ipt.NFT }
+
+// compares reports whether chains can be compared with what was written without their text.
+func (d *drift) compares() bool { return d.nft() && d.door.Features().AddressBits }
 
 // readChanges records the changes since the last call.
 func (d *drift) readChanges() {
@@ -162,17 +168,14 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 		}
 	}
 	names := slices.Collect(maps.Keys(d.touched))
-	var found map[chainName]uint64
-	var asWritten map[chainName]bool
-	var err error
-	if some {
-		found, err = d.digestsOf(ctx, names)
-	} else if found, asWritten, err = d.readAll(ctx, d.nft() && len(d.fresh) > 0); err == nil {
-		names = nil
+	given := names
+	if !some {
+		given, names = nil, nil
 		for name := range d.held.chains.All() {
 			names = append(names, name)
 		}
 	}
+	found, asWritten, err := d.read(ctx, given, d.compares() && len(d.fresh) > 0)
 	if err != nil {
 		return nil, err
 	}
@@ -289,11 +292,25 @@ func (d *drift) lostHooks(ctx context.Context, have *ruleset, found map[chainNam
 		kept = append(kept, h)
 	}
 	have.hooks = kept
-	if shared := (chainName{tableFilter, chainLocalnet}); have.localnet && changed(shared) && !d.fresh[shared] && d.digests != nil {
-		have.localnet = false // the next sync appends the missing rule
-		what, in = "the chain "+chainLocalnet, shared
+	if shared := (chainName{tableFilter, chainLocalnet}); have.localnet && changed(shared) {
+		_, exists := found[shared]
+		if exists {
+			if exists, err = d.hasLocalnetRule(ctx); err != nil {
+				return "", in, err
+			}
+		}
+		if !exists {
+			have.localnet = false // the next sync appends the missing rule
+			what, in = "the chain "+chainLocalnet, shared
+		}
 	}
 	return what, in, nil
+}
+
+// hasLocalnetRule runs a program that lists the chain that is shared with the kubelet.
+func (d *drift) hasLocalnetRule(ctx context.Context) (bool, error) {
+	rules, err := d.door.Rules(ctx, tableFilter, chainLocalnet)
+	return slices.ContainsFunc(rules, func(rule string) bool { return canonical(rule) == canonical(localnetRule()) }), err
 }
 
 // allHooks reports, without running a program, whether all our rules are still in a built-in chain.
@@ -335,7 +352,7 @@ const fightLasts = time.Minute
 const maxRecorded = 64
 
 // wrote records the digests of what a patch wrote, or of everything if everything was just read; found are those of
-// before the patch, if reading returned them. If that fails, the next check accepts what it finds.
+// before the patch, if reading returned them. If that fails, the next check compares the chains with what was written.
 func (d *drift) wrote(ctx context.Context, p *patch, read bool, found map[chainName]uint64) {
 	if found != nil {
 		d.digests, d.suspect, read = found, false, false
@@ -361,41 +378,67 @@ func (d *drift) wrote(ctx context.Context, p *patch, read bool, found map[chainN
 	for table, names := range p.deletes {
 		for _, name := range names {
 			delete(d.digests, chainName{table, name})
+			delete(d.odd, chainName{table, name})
 			delete(d.rivals, chainName{table, name}) // the kernel also reports our own deletions
 		}
 	}
-	if read || d.digests == nil {
-		found, err := d.digestsOf(ctx, nil)
-		d.compared(false, found)
-		d.suspect = err != nil
-		return
-	}
-	var some []chainName // nil is all
+	d.record(ctx, written, read || d.digests == nil)
+}
+
+// record records the digests of the chains that were written, or of all chains. Those that are not as they were written, because
+// another program modified them meanwhile, are left to the next check.
+func (d *drift) record(ctx context.Context, written map[chainName]bool, all bool) {
+	given, large := slices.Collect(maps.Keys(written)), len(written) > maxRecorded
 	switch {
-	case len(written) == 0:
+	case len(written) == 0 && !all:
 		return
-	case len(written) > maxRecorded && d.nft() && time.Now().Before(d.fight): // the next check compares them and returns digests
+	case !d.nft() && !all: // the kernel returns all rules or none
 		maps.Copy(d.fresh, written)
-		maps.DeleteFunc(d.touched, func(name chainName, _ string) bool { return written[name] })
+		d.suspect = d.suspect || large
 		return
-	case len(written) > maxRecorded:
-	case !d.nft(): // the kernel returns all rules or none
-		maps.Copy(d.fresh, written)
-		return
-	default:
-		some = slices.Collect(maps.Keys(written))
+	case all || large:
+		given = nil
 	}
-	found, err := d.digestsOf(ctx, some)
+	found, asWritten, err := d.read(ctx, given, d.compares())
 	if err != nil {
-		d.digests, d.suspect = nil, true
+		d.doubt(written, all)
+		return
+	}
+	if all {
+		d.compared(false, found)
+	}
+	if !d.nft() {
+		if large { // writing took long, except for the jumps, which were written last
+			maps.DeleteFunc(written, func(name chainName, _ bool) bool { return !name.ours() })
+			d.doubt(written, false)
+		}
 		return
 	}
 	for name := range written { // others may have changed since the last check: it has yet to see that
+		verified := asWritten != nil && name.ours()
+		if before, odd := d.odd[name]; verified && !asWritten[name] && (!odd || before != found[name]) {
+			d.odd[name], d.fresh[name] = found[name], true
+			continue
+		}
 		d.digests[name] = found[name]
 		delete(d.touched, name)
 		delete(d.fresh, name)
+		if asWritten[name] {
+			delete(d.odd, name)
+		}
+		if !verified && time.Now().Before(d.fight) {
+			d.fresh[name] = true
+		}
 	}
-	if time.Now().Before(d.fight) {
-		maps.Copy(d.fresh, written)
+}
+
+// doubt makes the next check compare chains with what was written: those given, or all of ours.
+func (d *drift) doubt(chains map[chainName]bool, all bool) {
+	maps.Copy(d.fresh, chains)
+	if all {
+		for name := range d.held.chains.All() {
+			d.fresh[name] = true
+		}
 	}
+	d.suspect = d.suspect || len(d.fresh) > 0
 }

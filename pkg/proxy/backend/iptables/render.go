@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -259,8 +260,9 @@ func localnetHooks() []hook {
 }
 
 // localnetRule drops packets from neighbours to 127.0.0.0/8. The kubelet writes the same rule.
-func (w *writer) localnetRule() string {
-	return rule{target: jump("DROP"), matches: []match{not(source(w.loopback)), destination(w.loopback),
+func localnetRule() string {
+	loopback := netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
+	return rule{target: jump("DROP"), matches: []match{not(source(loopback)), destination(loopback),
 		comment("block incoming localnet connections"), not(ctstate("RELATED,ESTABLISHED,DNAT"))}}.line().text
 }
 

@@ -151,46 +151,6 @@ func TestFlushedTable(t *testing.T) {
 	check(t, b, 0)
 }
 
-// amid is a Fake with another program that writes once, between a write and the next Digests.
-type amid struct {
-	*ipt.Fake
-	write func()
-}
-
-func (a *amid) Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error) {
-	if write := a.write; write != nil {
-		a.write = nil
-		write()
-	}
-	return a.Fake.Digests(ctx, table, chains...)
-}
-
-// TestTamperingDuringRepair modifies a chain of ours, or one with a jump to it, again while it is being repaired.
-func TestTamperingDuringRepair(t *testing.T) {
-	for _, chain := range []string{"KUBE-SERVICES", "PREROUTING"} {
-		door := &amid{Fake: ipt.NewFake(ipt.IPv4, ipt.NFT)}
-		b := New(testOptions, noSettings{}, door)
-		p := clusters.NewSized(5, 3).Plan()
-		flush := func() {
-			if err := door.WriteExternally("*nat\n-F " + chain + "\nCOMMIT\n"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		sync(t, b, p)
-		check(t, b, 0)
-		flush()
-		check(t, b, 1)
-		door.write = flush
-		sync(t, b, p)
-		if door.write != nil {
-			t.Fatal("the repair computes no digests")
-		}
-		check(t, b, 1)
-		sync(t, b, p)
-		holds(t, b, p)
-	}
-}
-
 // TestLostNotifications checks that a change is found that the kernel did not report because there were too many.
 func TestLostNotifications(t *testing.T) {
 	b, door := oneFake(ipt.NFT)
