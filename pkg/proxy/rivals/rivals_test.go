@@ -28,8 +28,7 @@ func TestWatcher(t *testing.T) {
 		var seen, logged []string
 		// Time in a synctest bubble orders goroutines, but not their memory.
 		var mu sync.Mutex
-		present, failure := true, error(nil)
-		pids, unreadable := []int{7}, error(nil)
+		present, failure, pids, unreadable := true, error(nil), []int{7}, error(nil)
 		set := func(to bool, err error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -60,8 +59,8 @@ func TestWatcher(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- w.Run(ctx) }()
 		w.Remove(ctx)
+		go func() { ended <- w.Run(ctx) }()
 		expect := func(when string, want []string, lines ...string) {
 			t.Helper()
 			synctest.Wait()

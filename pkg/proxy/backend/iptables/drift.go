@@ -28,13 +28,14 @@ type drift struct {
 	rivals map[chainName]bool
 	// digests holds the digests of the chains as they were written, or found unchanged; nil if they are not known.
 	digests map[chainName]uint64
-	// fresh holds the chains written since then whose digests are not computed yet, because it would cost too much.
+	// fresh holds the chains written since then whose digests are not known: they may have been modified while they were written, or
+	// the digests would have cost too much.
 	fresh map[chainName]bool
 	// odd holds the digests of chains that were not as they were written right after that. If a chain is the same after the next
 	// time, the kernel or a program writes it with other bytes than expected, and it is right.
 	odd map[chainName]uint64
-	// fight is until when fresh chains are compared with what was written, because a program that modified the rules shortly
-	// before may have modified them once more while they were written.
+	// fight is until when what cannot be compared right after it was written is fresh, because a program that modified the rules shortly
+	// before may have modified it once more meanwhile.
 	fight time.Time
 	// hooks holds the digests of the rules in built-in chains that lead to ours, if they are known.
 	hooks map[chainName][]uint64
@@ -45,7 +46,8 @@ type drift struct {
 }
 
 func newDrift(s *state) drift {
-	return drift{state: s, touched: map[chainName]string{}, fresh: map[chainName]bool{}, hooks: map[chainName][]uint64{}, rivals: map[chainName]bool{}, odd: map[chainName]uint64{}}
+	return drift{state: s, touched: map[chainName]string{}, fresh: map[chainName]bool{}, hooks: map[chainName][]uint64{}, rivals: map[chainName]bool{},
+		odd: map[chainName]uint64{}}
 }
 
 // allowance limits the processor time for reading all rules to a share of a core. Unused time accumulates up to a
