@@ -69,6 +69,7 @@ func TestKernelQuietLegacy(t *testing.T) {
 	b, doors := attended(t, ipt.Legacy)
 	c := clusters.NewSized(5, 2)
 	sync(t, b, c.Plan())
+	check(t, b, 0)
 	for _, endpoints := range []int{3, -3, 1, 0, 2} {
 		for _, door := range doors {
 			door.all, door.lists = 0, 0
