@@ -210,7 +210,7 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 			o.Queued(at)
 		}
 		changed = nil // the sync that is due now includes all changes until then
-		due.set(p.pace.wait(time.Now()))
+		due.advance(p.pace.wait(time.Now()))
 	}
 	for ctx.Err() == nil { // select chooses at random, and a change may have come during the last sync
 		select {

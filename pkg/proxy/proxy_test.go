@@ -756,6 +756,27 @@ func TestRepairPostponesNothing(t *testing.T) {
 	})
 }
 
+// TestChangePostponesNoRepair changes a Service while a repair is due: it does not wait for the minimum period of the change.
+func TestChangePostponesNoRepair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, func(r *run) {
+			r.CheckPeriod, r.MinSyncPeriod, r.backend.costs = 100*time.Millisecond, 30*time.Second, 10*time.Second
+		})
+		drifts := func(found ...backend.Drift) { r.backend.set(func(b *fakeBackend) { b.drifts = found }) }
+		r.pass(time.Minute)
+		drifts(backend.Drift{Family: cluster.IPv4, What: "a table"})
+		r.pass(100 * time.Millisecond) // repaired at once; the next repair has a delay
+		r.pass(100 * time.Millisecond)
+		drifts()
+		before := len(r.syncs())
+		r.change()
+		r.pass(5 * time.Second)
+		if n := len(r.syncs()) - before; n != 1 {
+			t.Errorf("%d syncs within 5 s, want the repair", n)
+		}
+	})
+}
+
 // TestRepairsOfFamilies damages the rules of both families, one after the other: although repairs are expensive, the second one is
 // not held back by the first.
 func TestRepairsOfFamilies(t *testing.T) {
