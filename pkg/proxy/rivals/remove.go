@@ -16,7 +16,7 @@ import (
 func (w *Watcher) Remove(ctx context.Context) {
 	defer close(w.removed)
 	for _, m := range w.config.Others {
-		m.remove(ctx)
+		w.absent[m.Name] = m.remove(ctx)
 	}
 	for _, pause := range []time.Duration{5 * time.Second, 10 * time.Second, 30 * time.Second} {
 		select {
@@ -26,14 +26,17 @@ func (w *Watcher) Remove(ctx context.Context) {
 		}
 		for _, m := range w.config.Others {
 			if present, err := m.Present(ctx); err == nil && present {
-				m.remove(ctx)
+				w.absent[m.Name] = m.remove(ctx)
 			}
 		}
 	}
 }
 
-func (m Mode) remove(ctx context.Context) {
-	if err := m.Remove(ctx); err != nil {
+// remove reports whether it has removed everything.
+func (m Mode) remove(ctx context.Context) bool {
+	err := m.Remove(ctx)
+	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove the rules of another mode; stop this proxy and run kube-proxy --cleanup, or restart the node", "mode", m.Name)
 	}
+	return err == nil
 }

@@ -25,7 +25,7 @@ func (e *ending) Remove(context.Context) error {
 // TestWatcherWhileEnding watches while the rules of another mode are removed: a proxy that is about to end and writes them once more
 // is not reported, one that writes them later is.
 func TestWatcherWhileEnding(t *testing.T) {
-	for after, want := range map[time.Duration]bool{7 * time.Second: false, 2 * time.Minute: true} {
+	for after, want := range map[time.Duration]bool{7 * time.Second: false, 46 * time.Second: true, 2 * time.Minute: true} {
 		t.Run(after.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())

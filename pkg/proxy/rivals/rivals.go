@@ -41,8 +41,8 @@ type Watcher struct {
 	drifted chan struct{}
 	// removed is closed when Remove returns.
 	removed chan struct{}
-	// The other fields belong to Run. absent holds the modes whose rules have been absent since Remove returned, logged those
-	// for which another proxy has been logged.
+	// The other fields belong to Run, absent to Remove until it returns. absent holds the modes whose rules were removed or have been
+	// absent since, logged those for which another proxy has been logged.
 	absent map[string]bool
 	logged logonce.Conditions[string]
 }

@@ -20,7 +20,7 @@ type found func() (bool, error)
 
 func (f found) Present(context.Context) (bool, error) { return f() }
 
-func (found) Remove(context.Context) error { return nil }
+func (found) Remove(context.Context) error { return errors.New("no rights") }
 
 // TestWatcher runs a Watcher in nftables mode, with one other mode, through a sequence of states.
 func TestWatcher(t *testing.T) {
