@@ -209,11 +209,11 @@ func (t *tables) Save(ctx context.Context, name string) (string, error) {
 	return t.Tables.Save(ctx, name)
 }
 
-func (t *tables) Compare(ctx context.Context, name string, expected func(chain string) []string) (map[string]ipt.Compared, error) {
+func (t *tables) Compare(ctx context.Context, name string, expected func(chain string) []string, chains ...string) (map[string]ipt.Compared, error) {
 	if err := t.fails(ctx); err != nil {
 		return nil, err
 	}
-	return t.Tables.Compare(ctx, name, expected)
+	return t.Tables.Compare(ctx, name, expected, chains...)
 }
 
 func (t *tables) Insert(ctx context.Context, name, chain string, rule ...string) error {
