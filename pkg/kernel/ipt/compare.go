@@ -3,7 +3,6 @@ package ipt
 import (
 	"bytes"
 	"context"
-	"errors"
 
 	"golang.org/x/sys/unix"
 
@@ -31,27 +30,17 @@ type comparer struct {
 
 // compare reads the chains of a table: all of them, or those given.
 func (r nftRequests) compare(ctx context.Context, table string, expected func(chain string) []string, given []string) (map[string]Compared, error) {
-	names := map[string]uint64{}
-	err := netlink.Retry(ctx, func() error {
-		clear(names)
-		return r.chains(table, given, names)
+	out := map[string]Compared{}
+	c := &comparer{encoder: encoder{family: r.family}, digest: newRuleDigest()}
+	err := r.eachChain(ctx, table, given, func(chain string) error {
+		c.expected, c.rules, c.found = expected(chain), 0, Compared{Equal: true}
+		err := r.rules(table, chain, c.rule)
+		c.found.Equal = c.found.Equal && c.rules == len(c.expected)
+		out[chain] = c.found
+		return err
 	})
 	if err != nil {
 		return nil, err
-	}
-	out := make(map[string]Compared, len(names))
-	c := &comparer{encoder: encoder{family: r.family}, digest: newRuleDigest()}
-	for name := range names {
-		rules := expected(name)
-		err := netlink.Retry(ctx, func() error {
-			c.expected, c.rules, c.found = rules, 0, Compared{Equal: true}
-			return r.rules(table, name, c.rule)
-		})
-		if err := errors.Join(ctx.Err(), err); err != nil {
-			return nil, err
-		}
-		c.found.Equal = c.found.Equal && c.rules == len(rules)
-		out[name] = c.found
 	}
 	return out, nil
 }

@@ -67,23 +67,32 @@ func (r nftRequests) close() error { return r.socket.Close() }
 // every 32 KiB, which at 10,000 Services takes half as long again (0.45 s of a processor, not 0.29 s).
 func (r nftRequests) digests(ctx context.Context, table string, chains []string) (map[string]uint64, error) {
 	out := map[string]uint64{}
-	err := netlink.Retry(ctx, func() error {
-		clear(out)
-		return r.chains(table, chains, out)
+	err := r.eachChain(ctx, table, chains, func(chain string) error {
+		out[chain] = 0
+		return r.eachRule(table, chain, func(rule uint64) { out[chain] = chained(out[chain], rule) })
 	})
 	if err != nil {
 		return nil, err
 	}
-	for chain := range out {
-		err := netlink.Retry(ctx, func() error {
-			out[chain] = 0
-			return r.eachRule(table, chain, func(rule uint64) { out[chain] = chained(out[chain], rule) })
-		})
-		if err := errors.Join(ctx.Err(), err); err != nil {
-			return nil, err
+	return out, nil
+}
+
+// eachChain reads the chains of a table: all of them, or those given. It calls read again for a chain if others write meanwhile.
+func (r nftRequests) eachChain(ctx context.Context, table string, given []string, read func(chain string) error) error {
+	names := map[string]uint64{}
+	err := netlink.Retry(ctx, func() error {
+		clear(names)
+		return r.chains(table, given, names)
+	})
+	if err != nil {
+		return err
+	}
+	for name := range names {
+		if err := errors.Join(netlink.Retry(ctx, func() error { return read(name) }), ctx.Err()); err != nil {
+			return err
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // nftChains returns the names of a table's chains, on a socket of its own.
