@@ -244,6 +244,11 @@ func started(t *testing.T, change ...func(*run)) *run {
 	return r
 }
 
+// drifts sets what the next checks find.
+func (r *run) drifts(found ...backend.Drift) {
+	r.backend.set(func(b *fakeBackend) { b.drifts = found })
+}
+
 // change makes the cluster another one.
 func (r *run) change() {
 	r.t.Helper()

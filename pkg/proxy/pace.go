@@ -141,16 +141,11 @@ type alarm struct {
 // newAlarm returns an alarm that fires at once.
 func newAlarm() *alarm { return &alarm{time.NewTimer(0), time.Now()} }
 
-// set makes it fire after some time, and not before.
-func (a *alarm) set(in time.Duration) {
-	a.timer.Reset(in)
-	a.at = time.Now().Add(in)
-}
-
 // advance makes it fire after some time at the latest.
 func (a *alarm) advance(in time.Duration) {
 	if a.at.IsZero() || time.Until(a.at) > in {
-		a.set(in)
+		a.timer.Reset(in)
+		a.at = time.Now().Add(in)
 	}
 }
 

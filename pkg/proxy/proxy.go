@@ -240,7 +240,7 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 			default:
 			}
 			if wait := p.sync(ctx); wait > 0 {
-				due.set(wait)
+				due.advance(wait)
 			}
 		}
 	}

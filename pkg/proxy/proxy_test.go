@@ -372,7 +372,7 @@ func TestDrift(t *testing.T) {
 		r.pass(time.Second)
 		r.wantSyncs("a check that fails finds nothing", 0)
 		drift := backend.Drift{Family: cluster.IPv6, What: "a table", Writer: "somebody"}
-		r.backend.set(func(b *fakeBackend) { b.drifts = []backend.Drift{drift} })
+		r.drifts(drift)
 		r.pass(10 * time.Second)
 		r.wantSyncs("a drift is found in spite of an error", 0, 20*time.Second)
 		r.backend.set(func(b *fakeBackend) { b.drifts, b.checkErr = nil, nil })
@@ -552,7 +552,7 @@ func TestObservers(t *testing.T) {
 		})
 		r.pass(time.Second)
 		r.change()
-		r.backend.set(func(b *fakeBackend) { b.drifts = []backend.Drift{{Family: cluster.IPv4}} })
+		r.drifts(backend.Drift{Family: cluster.IPv4})
 		r.pass(10 * time.Second)
 		if syncs != 3 || drifts != 1 || len(r.observer.queued) != 1 || len(r.observer.drifts) != 1 {
 			t.Errorf("got %d syncs and %d drifts, and %d changes and %d drifts of another Observer; want 3, 1, 1 and 1",
@@ -667,17 +667,17 @@ func TestFight(t *testing.T) {
 				drifts := []backend.Drift{{Family: cluster.IPv4, What: "a table", Writer: "somebody"}}
 				r.pass(time.Minute)
 				before := len(r.syncs())
-				r.backend.set(func(b *fakeBackend) { b.drifts = drifts })
+				r.drifts(drifts...)
 				r.pass(10 * time.Minute)
 				if n := len(r.syncs()) - before; n < most/2 || n > most {
 					t.Errorf("%d repairs in ten minutes, want up to %d", n, most)
 				}
-				r.backend.set(func(b *fakeBackend) { b.drifts = nil })
+				r.drifts()
 				r.pass(2 * time.Minute)
 				before = len(r.syncs())
-				r.backend.set(func(b *fakeBackend) { b.drifts = drifts })
+				r.drifts(drifts...)
 				r.pass(250 * time.Millisecond)
-				r.backend.set(func(b *fakeBackend) { b.drifts = nil })
+				r.drifts()
 				r.pass(time.Second)
 				if n := len(r.syncs()) - before; n != 1 {
 					t.Errorf("%d repairs within a second after a quiet minute, want 1", n)
@@ -696,9 +696,9 @@ func TestCostlyRepairs(t *testing.T) {
 		r.pass(2 * time.Minute)
 		for i, table := range []string{"mangle", "nat", "filter"} {
 			before := len(r.syncs())
-			r.backend.set(func(b *fakeBackend) { b.drifts = []backend.Drift{{Family: cluster.IPv4, What: table}} })
+			r.drifts(backend.Drift{Family: cluster.IPv4, What: table})
 			r.pass(250 * time.Millisecond)
-			r.backend.set(func(b *fakeBackend) { b.drifts = nil })
+			r.drifts()
 			r.pass(time.Duration(i) * 2 * time.Second)
 			if n := len(r.syncs()) - before; n != 1 {
 				t.Errorf("%s: %d repairs, want 1", table, n)
@@ -723,7 +723,7 @@ func TestRepairBeforeMinimumPeriod(t *testing.T) {
 					r.pass(100 * time.Millisecond)
 				}
 				before := len(r.syncs())
-				r.backend.set(func(b *fakeBackend) { b.drifts = []backend.Drift{{Family: cluster.IPv4, What: "a table"}} })
+				r.drifts(backend.Drift{Family: cluster.IPv4, What: "a table"})
 				r.pass(250 * time.Millisecond)
 				want := 1
 				if fails {
@@ -743,7 +743,7 @@ func TestRepairPostponesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := started(t, func(r *run) { r.CheckPeriod, r.MinSyncPeriod = 100*time.Millisecond, 10*time.Millisecond })
 		r.pass(2 * time.Minute)
-		r.backend.set(func(b *fakeBackend) { b.drifts = []backend.Drift{{Family: cluster.IPv4, What: "a table"}} })
+		r.drifts(backend.Drift{Family: cluster.IPv4, What: "a table"})
 		r.pass(30 * time.Second) // repairs are some seconds apart
 		r.backend.set(func(b *fakeBackend) { b.result.Again = 500 * time.Millisecond })
 		r.change()
@@ -762,12 +762,11 @@ func TestChangePostponesNoRepair(t *testing.T) {
 		r := started(t, func(r *run) {
 			r.CheckPeriod, r.MinSyncPeriod, r.backend.costs = 100*time.Millisecond, 30*time.Second, 10*time.Second
 		})
-		drifts := func(found ...backend.Drift) { r.backend.set(func(b *fakeBackend) { b.drifts = found }) }
 		r.pass(time.Minute)
-		drifts(backend.Drift{Family: cluster.IPv4, What: "a table"})
+		r.drifts(backend.Drift{Family: cluster.IPv4, What: "a table"})
 		r.pass(100 * time.Millisecond) // repaired at once; the next repair has a delay
 		r.pass(100 * time.Millisecond)
-		drifts()
+		r.drifts()
 		before := len(r.syncs())
 		r.change()
 		r.pass(5 * time.Second)
@@ -787,9 +786,9 @@ func TestRepairsOfFamilies(t *testing.T) {
 		r.pass(2 * time.Minute)
 		before := len(r.syncs())
 		for i, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-			r.backend.set(func(b *fakeBackend) { b.drifts = []backend.Drift{{Family: family, What: "a table"}} })
+			r.drifts(backend.Drift{Family: family, What: "a table"})
 			r.pass(250 * time.Millisecond)
-			r.backend.set(func(b *fakeBackend) { b.drifts = nil })
+			r.drifts()
 			r.pass(time.Second)
 			if n := len(r.syncs()) - before; n != i+1 {
 				t.Errorf("%d repairs within a second after a damage of %s, want %d", n, family, i+1)
