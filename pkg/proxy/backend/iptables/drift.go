@@ -32,7 +32,7 @@ type drift struct {
 	// the digests would have cost too much.
 	fresh map[chainName]bool
 	// odd holds the digests of chains that were not as they were written right after that. If a chain is the same after the next
-	// time, the kernel or a program writes it with other bytes than expected, and it is right.
+	// time, the kernel or a program may write it with other bytes than expected, and its text is compared.
 	odd map[chainName]uint64
 	// fight is until when what cannot be compared right after it was written is fresh, because a program that modified the rules shortly
 	// before may have modified it once more meanwhile.
@@ -390,31 +390,19 @@ func (d *drift) wrote(ctx context.Context, p *patch, read bool, found map[chainN
 // record records the digests of the chains that were written, or of all chains. Those that are not as they were written, because
 // another program modified them meanwhile, are left to the next check.
 func (d *drift) record(ctx context.Context, written map[chainName]bool, all bool) {
-	given, large := slices.Collect(maps.Keys(written)), len(written) > maxRecorded
 	switch {
 	case len(written) == 0 && !all:
 		return
 	case !d.nft() && !all: // the kernel returns all rules or none
 		maps.Copy(d.fresh, written)
-		d.suspect = d.suspect || large
+		d.suspect = d.suspect || len(written) > maxRecorded
 		return
-	case all || large:
-		given = nil
 	}
-	// The chains with jumps were written last, and cannot be compared: they are read first, so that little time passes.
-	with := []chainName{}
-	for name := range written {
-		if !name.ours() {
-			with = append(with, name)
-		}
-	}
-	jumps, _, err := d.read(ctx, with, false)
-	found, asWritten, err2 := d.read(ctx, given, d.compares())
-	if err := errors.Join(err, err2); err != nil {
+	found, asWritten, err := d.readWritten(ctx, written, all)
+	if err != nil {
 		d.doubt(written, all)
 		return
 	}
-	maps.Copy(found, jumps)
 	if all {
 		d.compared(false, found)
 	}
@@ -440,6 +428,30 @@ func (d *drift) record(ctx context.Context, written map[chainName]bool, all bool
 			d.fresh[name] = true
 		}
 	}
+}
+
+// readWritten reads the chains that were written, and all others if asked, or if there are many. Those with jumps to ours were
+// written last, and cannot be compared: they are read before many others, so that little time passes.
+func (d *drift) readWritten(ctx context.Context, written map[chainName]bool, all bool) (found map[chainName]uint64, asWritten map[chainName]bool, err error) {
+	if !all && len(written) <= maxRecorded {
+		return d.read(ctx, slices.Collect(maps.Keys(written)), d.compares())
+	}
+	jumps := map[chainName]uint64{}
+	if d.nft() {
+		others := []chainName{}
+		for name := range written {
+			if !name.ours() {
+				others = append(others, name)
+			}
+		}
+		if jumps, _, err = d.read(ctx, others, false); err != nil {
+			return nil, nil, err
+		}
+	}
+	if found, asWritten, err = d.read(ctx, nil, d.compares()); err == nil {
+		maps.Copy(found, jumps)
+	}
+	return found, asWritten, err
 }
 
 // differing returns the chains that are not as they were written. One that was the same after it was written the last time is

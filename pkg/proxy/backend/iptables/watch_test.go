@@ -79,50 +79,6 @@ func TestCheckFindsTampering(t *testing.T) {
 	}
 }
 
-// TestTamperingBetweenSyncs checks that an external change is reported even if a sync of our own follows immediately.
-func TestTamperingBetweenSyncs(t *testing.T) {
-	variants(t, func(t *testing.T, variant ipt.Variant) {
-		b, door := oneFake(variant)
-		c := clusters.NewSized(5, 3)
-		sync(t, b, c.Plan())
-		if err := door.WriteExternally("*nat\n-F KUBE-SERVICES\nCOMMIT\n"); err != nil {
-			t.Fatal(err)
-		}
-		c.Set(4, -3)
-		sync(t, b, c.Plan())
-		check(t, b, 1)
-		sync(t, b, c.Plan())
-		holds(t, b, c.Plan())
-	})
-}
-
-// TestTamperingBeforeLargeRepair has another program empty one table after the other, as firewalld does, with a check and
-// a repair of many chains in between: the second table is repaired, too.
-func TestTamperingBeforeLargeRepair(t *testing.T) {
-	variants(t, func(t *testing.T, variant ipt.Variant) {
-		b, door := oneFake(variant)
-		p := clusters.NewSized(2*maxRecorded, 3).Plan()
-		sync(t, b, p)
-		check(t, b, 0)
-		var nat strings.Builder
-		for number := range 2 * maxRecorded {
-			fmt.Fprintf(&nat, "-F %s\n", portKey{fmt.Sprint("default/service-", number), cluster.TCP}.chain(prefixCluster))
-		}
-		if err := door.WriteExternally("*nat\n-F PREROUTING\n" + nat.String() + "COMMIT\n"); err != nil {
-			t.Fatal(err)
-		}
-		check(t, b, 1)
-		if err := door.WriteExternally("*filter\n-F INPUT\n-F FORWARD\n-F KUBE-FORWARD\nCOMMIT\n"); err != nil {
-			t.Fatal(err)
-		}
-		sync(t, b, p)
-		check(t, b, 1)
-		sync(t, b, p)
-		holds(t, b, p)
-		check(t, b, 0)
-	})
-}
-
 // TestFlushedTable flushes a table and deletes its chains. The kernel's notifications of the deletions arrive late: one repair
 // writes everything nevertheless.
 func TestFlushedTable(t *testing.T) {
