@@ -24,10 +24,8 @@ type Fake struct {
 
 	mu     sync.Mutex
 	tables map[string]*fakeTable
-	// reported are the chains' digests, or the tables' sizes, at the last call of Changes; loses makes it miss what follows, and
-	// withheld leave out some chains.
+	// reported are the chains' digests, or the tables' sizes, at the last call of Changes; loses makes it miss what follows.
 	reported map[ChainName]uint64
-	withheld func(ChainName) bool
 	loses    bool
 	// failing and random make writes fail with a probability; refuse returns the error of an input.
 	failing float64
@@ -347,13 +345,6 @@ func (f *Fake) LoseChanges() {
 	f.loses = true
 }
 
-// WithholdChanges makes the next Changes leave some chains for the one after it.
-func (f *Fake) WithholdChanges(of func(ChainName) bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.withheld = of
-}
-
 // fakeWriter is the program that Changes names.
 const fakeWriter = "iptables-nft-re"
 
@@ -375,17 +366,12 @@ func (f *Fake) Changes(tables ...string) (*Changes, error) {
 			switch {
 			case f.features.Variant == Legacy:
 				c.More = true
-			case f.withheld != nil && f.withheld(name):
-				delete(now, name)
-				if was {
-					now[name] = before
-				}
 			case !f.loses:
 				c.Chains[name] = fakeWriter
 			}
 		}
 	}
-	f.reported, f.loses, f.withheld = now, false, nil
+	f.reported, f.loses = now, false
 	return c, nil
 }
 

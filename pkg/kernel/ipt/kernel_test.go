@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -168,6 +169,48 @@ func TestKernelSingleRules(t *testing.T) {
 	})
 }
 
+// TestKernelWholeTransactions empties many chains in one transaction, while Changes is called all the time: one call reports all of
+// them.
+func TestKernelWholeTransactions(t *testing.T) {
+	everyKernel(t, func(t *testing.T, tables Tables) {
+		if tables.Features().Variant == Legacy {
+			t.Skip("the kernel does not report transactions")
+		}
+		const chains = 2000
+		var filled, emptied strings.Builder
+		for i := range chains {
+			fmt.Fprintf(&filled, ":C%d - [0:0]\n-A C%[1]d -j RETURN\n", i)
+			fmt.Fprintf(&emptied, ":C%d - [0:0]\n", i)
+		}
+		if err := tables.Restore(t.Context(), "*nat\n"+filled.String()+"COMMIT\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tables.Changes("nat"); err != nil {
+			t.Fatal(err)
+		}
+		program := exec.Command(tables.(*kernelTables).programs.restore, "--noflush")
+		program.Stdin = strings.NewReader("*nat\n" + emptied.String() + "COMMIT\n")
+		if err := program.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(time.Minute); ; {
+			changes, err := tables.Changes("nat")
+			if err != nil || time.Now().After(deadline) {
+				t.Fatalf("no change is reported; the error is %v", err)
+			}
+			if n := len(changes.Chains); n > 0 {
+				if n != chains || changes.More {
+					t.Errorf("one call reports %d of %d chains", n, chains)
+				}
+				break
+			}
+		}
+		if err := program.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestKernelChangesAndDigests changes rules: Changes must report it, and only the digest of that chain may change.
 func TestKernelChangesAndDigests(t *testing.T) {
 	t.Setenv("XTABLES_LOCKFILE", t.TempDir()+"/lock") // which no other program takes
@@ -200,6 +243,15 @@ func TestKernelChangesAndDigests(t *testing.T) {
 		if first["A"] == first["B"] || first["A"] == 0 || first["C"] == first["A"] {
 			t.Fatalf("digests %v", first)
 		}
+		if _, err := tables.Digests(context.Background(), "filter"); err != nil { // which also lists the chains of nat
+			t.Fatal(err)
+		}
+		restore("*nat\n:D - [0:0]\nCOMMIT\n")
+		if _, added := digests()["D"]; !added {
+			t.Error("no digest of a chain that was created since the chains were listed")
+		}
+		restore("*nat\n:D - [0:0]\n-X D\nCOMMIT\n")
+		changes()
 		some, err := tables.Digests(context.Background(), "nat", "B", "A", "NONE")
 		if _, none := some["NONE"]; err != nil || some["A"] != first["A"] || some["B"] != first["B"] || none {
 			t.Errorf("digests of two chains: %v, %v; all are %v", some, err, first)

@@ -2,6 +2,7 @@ package ipt
 
 import (
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -11,6 +12,9 @@ import (
 
 // noticesQueue is how many bytes of notifications are kept until they are read: those of some 20,000 rules.
 const noticesQueue = 8 << 20
+
+// maxTransaction is how long the rest of a transaction's notifications is waited for. The kernel sends all of them at once.
+const maxTransaction = time.Second
 
 // notices receives nf_tables' notifications of each transaction in the network namespace, as it is made. The kernel's work
 // for it grows with what is written, and so does ours.
@@ -29,15 +33,25 @@ func openNotices(family byte, queue int) (*notices, error) {
 
 func (n *notices) close() error { return n.socket.Close() }
 
-// received reads the notifications since the last call.
-func (n *notices) received() (_ *Changes, err error) {
+// received reads the notifications since the last call. If they end within a transaction, it waits for the rest: otherwise a
+// caller would repair the first chains of a flush, and the others later.
+func (n *notices) received() (*Changes, error) {
 	c := &Changes{Chains: map[ChainName]string{}}
 	var open []ChainName // of the transaction whose end has not been read yet
-	c.More, err = n.socket.Drain(func(m netlink.Message) { open = n.add(c, open, m) })
-	if err != nil {
-		return nil, fmt.Errorf("read nf_tables' notifications: %w", err)
+	for deadline := time.Now().Add(maxTransaction); ; {
+		lost, err := n.socket.Drain(func(m netlink.Message) { open = n.add(c, open, m) })
+		if err != nil {
+			return nil, fmt.Errorf("read nf_tables' notifications: %w", err)
+		}
+		c.More = c.More || lost
+		left := time.Until(deadline)
+		if len(open) == 0 || c.More || left <= 0 {
+			return c, nil
+		}
+		if err := n.socket.Wait(left); err != nil {
+			return nil, fmt.Errorf("wait for nf_tables' notifications: %w", err)
+		}
 	}
-	return c, nil
 }
 
 // add adds one message to the changes. A transaction ends with the message of its generation, which names the program that

@@ -132,8 +132,9 @@ func (a *applier) write(table string, writes []write, deletes []string) error {
 	return a.remove(table, deletes)
 }
 
-// linesPerUnit is the number of lines of a unit of average size.
-const linesPerUnit = 4
+// linesPerUnit is the number of lines of a large unit: of Services with five endpoints, if each has a chain. The kernel visits all
+// chains at each transaction, so fewer are better.
+const linesPerUnit = 16
 
 // chunk returns how many of the writes belong to the next transaction. It does not split units.
 func (a *applier) chunk(writes []write) int {

@@ -20,8 +20,8 @@
 //	refused            which port of a Service iptables refuses
 //	apply, state       the stage; what is known about the tables
 //	digests            whether the tables still hold what is known
-//	cleanup, drift, text
-//	                   removal of everything; external changes; rules as text
+//	cleanup, drift, record, text
+//	                   removal of everything; external changes; what is known after a write; rules as text
 //	family, backend, counters
 //	                   one family's sync; both families; packet counters
 package iptables

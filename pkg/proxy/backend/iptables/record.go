@@ -1,0 +1,164 @@
+package iptables
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+)
+
+// maxRecorded is the number of chains above which digests of all chains cost less than those of some.
+const maxRecorded = 64
+
+// wrote records the digests of what a patch wrote, or of everything if everything was just read; found are those of
+// before the patch, if reading returned them. If that fails, the next check compares the chains with what was written.
+func (d *drift) wrote(ctx context.Context, p *patch, read bool, found map[chainName]uint64) {
+	if found != nil {
+		d.digests, d.suspect, read = found, false, false
+	}
+	written := map[chainName]bool{}
+	for table, writes := range p.writes {
+		for _, w := range writes {
+			written[chainName{table, w.name}] = true
+		}
+	}
+	for _, h := range p.hooks {
+		delete(d.hooks, h.in)
+		written[h.in] = true
+	}
+	if p.localnet {
+		written[chainName{tableFilter, chainLocalnet}] = true
+	}
+	if d.nft() {
+		d.readChanges()
+	} else {
+		d.discardChanges() // our own program took the lock and changed the tables' sizes
+	}
+	for table, names := range p.deletes {
+		for _, name := range names {
+			delete(d.digests, chainName{table, name})
+			delete(d.odd, chainName{table, name})
+			delete(d.rivals, chainName{table, name}) // the kernel also reports our own deletions
+		}
+	}
+	d.record(ctx, written, read || d.digests == nil)
+}
+
+// record records the digests of the chains that were written, or of all chains. Those that are not as they were written, because
+// another program modified them meanwhile, are left to the next check.
+func (d *drift) record(ctx context.Context, written map[chainName]bool, all bool) {
+	switch {
+	case len(written) == 0 && !all:
+		return
+	case !d.nft() && !all: // the kernel returns all rules or none
+		maps.Copy(d.fresh, written)
+		d.suspect = d.suspect || len(written) > maxRecorded
+		return
+	}
+	whole := all || len(written) > maxRecorded
+	found, asWritten, err := d.readWritten(ctx, written, whole)
+	if err != nil {
+		d.doubt(written, all)
+		return
+	}
+	switch {
+	case all:
+		d.compared(false, found)
+	case whole && d.unchanged(found, written): // too many notifications of our own writes are no sign of others'
+		d.suspect = false
+	}
+	if !d.nft() {
+		maps.DeleteFunc(written, func(name chainName, _ bool) bool { return !name.ours() })
+		d.doubt(written, false)
+		return
+	}
+	odd := d.differing(ctx, written, found, asWritten)
+	for name := range written { // others may have changed since the last check: it has yet to see that
+		verified := asWritten != nil && name.ours()
+		if odd[name] {
+			d.odd[name], d.fresh[name] = found[name], true
+			continue
+		}
+		d.digests[name] = found[name]
+		delete(d.touched, name)
+		delete(d.fresh, name)
+		if asWritten[name] {
+			delete(d.odd, name)
+		}
+		if !verified && time.Now().Before(d.fight) {
+			d.fresh[name] = true
+		}
+	}
+}
+
+// unchanged reports whether all chains but those written have the known digests, and no others exist.
+func (d *drift) unchanged(found map[chainName]uint64, written map[chainName]bool) bool {
+	for name, digest := range found {
+		if known, recorded := d.digests[name]; !written[name] && (!recorded || digest != known) {
+			return false
+		}
+	}
+	for name := range d.digests {
+		if _, exists := found[name]; !exists {
+			return false
+		}
+	}
+	return true
+}
+
+// readWritten reads the chains that were written, or all. Those with jumps to ours were written last, and cannot be compared: they
+// are read before all others, so that little time passes.
+func (d *drift) readWritten(ctx context.Context, written map[chainName]bool, all bool) (found map[chainName]uint64, asWritten map[chainName]bool, err error) {
+	if !all {
+		return d.read(ctx, slices.Collect(maps.Keys(written)), d.compares())
+	}
+	jumps := map[chainName]uint64{}
+	if d.nft() {
+		others := []chainName{}
+		for name := range written {
+			if !name.ours() {
+				others = append(others, name)
+			}
+		}
+		if jumps, _, err = d.read(ctx, others, false); err != nil {
+			return nil, nil, err
+		}
+	}
+	if found, asWritten, err = d.read(ctx, nil, d.compares()); err == nil {
+		maps.Copy(found, jumps)
+	}
+	return found, asWritten, err
+}
+
+// differing returns the chains that are not as they were written. One that was the same after it was written the last time is
+// compared as text: if that is right, only its bytes are others than expected.
+func (d *drift) differing(ctx context.Context, written map[chainName]bool, found map[chainName]uint64, asWritten map[chainName]bool) map[chainName]bool {
+	differ, again := map[chainName]bool{}, map[chainName]bool{}
+	for name := range written {
+		if asWritten == nil || !name.ours() || asWritten[name] {
+			continue
+		}
+		differ[name] = true
+		if before, odd := d.odd[name]; odd && before == found[name] {
+			again[name] = true
+		}
+	}
+	if len(again) == 0 {
+		return differ
+	}
+	if right, err := d.asWritten(ctx, again); err == nil {
+		maps.DeleteFunc(differ, func(name chainName, _ bool) bool { return right[name] })
+	}
+	return differ
+}
+
+// doubt makes the next check compare chains with what was written: those given, or all of ours.
+func (d *drift) doubt(chains map[chainName]bool, all bool) {
+	maps.Copy(d.fresh, chains)
+	if all {
+		for name := range d.held.chains.All() {
+			d.fresh[name] = true
+		}
+	}
+	d.suspect = d.suspect || len(d.fresh) > 0
+}
