@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,8 +51,10 @@ type Reconciler struct {
 	// plans holds the plan that each family's rules implement, dirty the work that is due.
 	plans map[cluster.Family]*plan.Plan
 	dirty map[cluster.Family]work
-	// drifted holds the families whose rules were modified externally since their last sync.
+	// drifted holds the families whose rules were modified externally since their last sync, refused the ports whose rules
+	// the kernel refused in it.
 	drifted map[cluster.Family]bool
+	refused map[cluster.Family][]backend.Refusal
 }
 
 var _ proxy.DriftObserver = (*Reconciler)(nil)
@@ -87,6 +90,7 @@ func New(config Config) *Reconciler {
 	r := &Reconciler{
 		config: config, wake: make(chan struct{}, 1),
 		plans: map[cluster.Family]*plan.Plan{}, dirty: map[cluster.Family]work{}, drifted: map[cluster.Family]bool{},
+		refused: map[cluster.Family][]backend.Refusal{},
 	}
 	for _, family := range config.Families {
 		r.plans[family] = &plan.Plan{}
@@ -112,13 +116,18 @@ func (r *Reconciler) Synced(s *proxy.Sync) {
 		}
 		r.plans[result.Family] = s.Plan
 		w := compare(before, s.Plan, result.Family)
-		if r.drifted[result.Family] {
+		// A refused port was served by its earlier rules, or not at all, while the plan was in force.
+		if r.drifted[result.Family] || !slices.EqualFunc(r.refused[result.Family], result.Refused, sameRefusal) {
 			w.udp, w.tcp = true, true
 			delete(r.drifted, result.Family)
 		}
+		r.refused[result.Family] = result.Refused
 		r.add(result.Family, w)
 	}
 }
+
+// sameRefusal reports whether a port is refused as before.
+func sameRefusal(a, b backend.Refusal) bool { return a.Port == b.Port && a.Kept == b.Kept }
 
 // add merges work into the pending work and wakes Run. The caller holds the lock.
 func (r *Reconciler) add(family cluster.Family, w work) {
@@ -215,23 +224,28 @@ func within[T interface{ Compare(T) int }](part, whole []T) bool {
 	return true
 }
 
-// Run sweeps when there is work, until ctx ends. Work that arrives during a sweep is combined into the next one.
+// Run sweeps when there is work, until ctx ends. Work that arrives during a sweep is combined into the next one. Work that failed is
+// tried again with new work, or with growing delays: what fails in one family must not delay the other.
 func (r *Reconciler) Run(ctx context.Context) error {
 	retries := wait.Backoff{Duration: firstRetry, Factor: 2, Cap: lastRetry, Steps: math.MaxInt}
 	retry, failing := retries, logonce.Condition{Again: logonce.Reminder}
+	var due <-chan time.Time // of what failed
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-r.wake:
+		case <-due:
 		}
 		began := time.Now()
 		err := r.sweepAll(ctx)
 		pause := min(longestPause, restShare*time.Since(began))
+		due = nil
 		if err != nil && ctx.Err() == nil {
-			pause = retry.Step()
+			again := retry.Step()
+			due = time.After(again)
 			if failing.Changed(err.Error()) {
-				klog.FromContext(ctx).Error(err, "Failed to delete stale connection tracking entries; some clients may not reach their Services", "retryIn", pause)
+				klog.FromContext(ctx).Error(err, "Failed to delete stale connection tracking entries; some clients may not reach their Services", "retryIn", again)
 			}
 		} else if err == nil {
 			retry = retries
@@ -266,9 +280,11 @@ func (r *Reconciler) sweepAll(ctx context.Context) error {
 				failed, left.tcp = err, true
 			}
 		}
-		r.mu.Lock()
-		r.add(family, left)
-		r.mu.Unlock()
+		if left.udp || left.tcp {
+			r.mu.Lock()
+			r.dirty[family] = r.dirty[family].and(left)
+			r.mu.Unlock()
+		}
 	}
 	return failed
 }

@@ -25,11 +25,16 @@ type table struct {
 	takes time.Duration
 	// tries holds the start time of each sweep.
 	tries []time.Time
+	// broken makes all sweeps of a family fail.
+	broken conntrack.Family
 }
 
 func (l *table) Sweep(ctx context.Context, family conntrack.Family, kind conntrack.Kind, unwanted func(*conntrack.Flow) bool) (conntrack.Swept, error) {
 	l.tries = append(l.tries, time.Now())
 	time.Sleep(l.takes)
+	if family == l.broken {
+		return conntrack.Swept{}, errors.New("the kernel has no such table")
+	}
 	return l.Fake.Sweep(ctx, family, kind, unwanted)
 }
 
@@ -43,6 +48,7 @@ type fixture struct {
 	options  *plan.Options
 	node     *cluster.Node
 	plan     *plan.Plan
+	refused  []backend.Refusal
 }
 
 var (
@@ -144,7 +150,7 @@ func (f *fixture) sync(failing ...cluster.Family) {
 	f.plan = plan.Compute(snap, f.options, f.plan)
 	s := &proxy.Sync{After: snap, Plan: f.plan}
 	for _, family := range families {
-		result := backend.Result{Family: family}
+		result := backend.Result{Family: family, Refused: f.refused}
 		if slices.Contains(failing, family) {
 			result.Err = errors.New("the kernel refused")
 		}
@@ -387,6 +393,48 @@ func TestFailedSync(t *testing.T) {
 		f.wantFlows(toA)
 		f.sync()
 		time.Sleep(longestPause)
+		f.wantFlows()
+	}, toA, toA6)
+}
+
+// TestReleased checks that a port that the kernel refused and now accepts has no flows of its earlier rules, although the plan is the
+// same.
+func TestReleased(t *testing.T) {
+	run(t, func(f *fixture) {
+		f.set(service(dns, dnsIPs, "10.244.0.1"))
+		f.sync()
+		f.wantFlows()
+		time.Sleep(longestPause)
+		f.refused = []backend.Refusal{{Port: "kube-system/dns", Kept: true}}
+		f.set(service(dns, dnsIPs, "10.244.0.2"))
+		f.sync()
+		f.wantFlows()
+		time.Sleep(longestPause)
+		f.flow(1, toA) // by the rules that are kept
+		f.sync()
+		f.wantFlows(toA)
+		f.refused = nil
+		f.sync()
+		f.wantFlows()
+	})
+}
+
+// TestOneFamilyFails checks that work which fails for ever in one family does not delay the other family's.
+func TestOneFamilyFails(t *testing.T) {
+	run(t, func(f *fixture) {
+		f.broken = conntrack.IPv6
+		f.set(service(dns, dnsIPs, "10.244.0.1", "fd00:244::1"))
+		f.sync()
+		time.Sleep(time.Hour)
+		f.wantFlows(toA, toA6)
+		f.set(service(dns, dnsIPs, "10.244.0.2"))
+		f.sync()
+		f.wantFlows(toA6)
+		if len(f.tries) > 40 {
+			f.Errorf("%d sweeps in an hour", len(f.tries))
+		}
+		f.broken = 0
+		time.Sleep(lastRetry)
 		f.wantFlows()
 	}, toA, toA6)
 }
