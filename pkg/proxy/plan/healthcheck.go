@@ -10,8 +10,8 @@ import (
 type HealthCheck struct {
 	// Port is the TCP port of this node that answers.
 	Port uint16
-	// LocalEndpoints is the number of distinct addresses of ready endpoints on this node, for each family of the Service.
-	// They are separate because a load balancer checks the family whose traffic it sends.
+	// LocalEndpoints is the number of distinct addresses of ready endpoints on this node, for each family of the Service that
+	// is served. They are separate because a load balancer checks the family whose traffic it sends.
 	LocalEndpoints map[cluster.Family]int
 }
 
@@ -24,24 +24,29 @@ func (h *HealthCheck) In(family cluster.Family) bool {
 	return ok
 }
 
-// healthCheck returns the health check of a Service; nil if it has none.
-func healthCheck(s *cluster.Service) *HealthCheck {
+// healthCheck returns the health check of the Service; nil if it has none.
+func (d *decision) healthCheck() *HealthCheck {
+	s := d.service
 	if s.HealthCheckNodePort == 0 {
 		return nil
 	}
 	h := &HealthCheck{Port: s.HealthCheckNodePort, LocalEndpoints: map[cluster.Family]int{}}
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-		if s.InFamily(family) {
+		if s.InFamily(family) && d.opts.serves(d.node, family) {
 			h.LocalEndpoints[family] = readyLocalAddrs(s, family)
 		}
 	}
 	return h
 }
 
-// readyLocalAddrs counts the distinct addresses of a Service's ready endpoints on this node.
+// readyLocalAddrs counts the distinct addresses of a Service's ready endpoints on this node. A pod without any of the Service's
+// named ports is in a slice without ports, and gets no traffic.
 func readyLocalAddrs(s *cluster.Service, family cluster.Family) int {
 	var addrs []netip.Addr
 	for _, slice := range s.Slices {
+		if len(slice.Ports) == 0 {
+			continue
+		}
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			if e.Conditions.Has(cluster.Ready|cluster.Local) && cluster.FamilyOf(e.Addr) == family {

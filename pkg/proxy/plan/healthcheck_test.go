@@ -44,6 +44,31 @@ func TestHealthCheckFamilies(t *testing.T) {
 	}
 }
 
+// TestHealthCheckCountsTraffic checks that endpoints which get no traffic are not counted: a pod that lacks the named port, and those of a
+// family that the node does not serve.
+func TestHealthCheckCountsTraffic(t *testing.T) {
+	local := func(addr string) []cluster.Endpoint {
+		return []cluster.Endpoint{{Addr: netip.MustParseAddr(addr), Conditions: cluster.Ready | cluster.Serving | cluster.Local}}
+	}
+	ports := []cluster.EndpointPort{{Protocol: cluster.TCP, Port: 8080}}
+	s := &cluster.Service{Name: cluster.ServiceName{Namespace: "ns", Name: "web"}, ClusterIPs: []netip.Addr{netip.MustParseAddr(clusterIP), netip.MustParseAddr("fd00:30::1")},
+		HealthCheckNodePort: 31000, Ports: []cluster.ServicePort{{Protocol: cluster.TCP, Port: 80}}, Slices: []*cluster.EndpointSlice{
+			{Name: "served", Ports: ports, Endpoints: local("10.1.0.1")},
+			{Name: "without the port", Endpoints: local("10.1.0.2")},
+			{Name: "other family", Ports: ports, Endpoints: local("fd00:1::1")},
+		}}
+	node := &cluster.Node{Name: "n", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}
+	for singleStack, want := range map[bool]map[cluster.Family]int{
+		false: {cluster.IPv4: 1, cluster.IPv6: 1},
+		true:  {cluster.IPv4: 1},
+	} {
+		decided := decide(s, node, &Options{SingleStack: singleStack}, nil)
+		if diff := cmp.Diff(want, decided.HealthCheck.LocalEndpoints); diff != "" {
+			t.Errorf("single stack %t: local endpoints (-want +got):\n%s", singleStack, diff)
+		}
+	}
+}
+
 // TestEverywhere checks in which families node ports are served on all addresses.
 func TestEverywhere(t *testing.T) {
 	prefix := netip.MustParsePrefix

@@ -31,7 +31,7 @@ func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Servi
 	d.out.Routes = slices.CompactFunc(d.out.Routes, func(a, b *Route) bool { return a.Frontend == b.Frontend })
 	slices.SortStableFunc(d.out.Serving, Serving.compare)
 	d.out.HairpinAddrs = sortedSet(d.out.HairpinAddrs)
-	d.out.HealthCheck = healthCheck(s)
+	d.out.HealthCheck = d.healthCheck()
 	if !opts.ServeExternalIPs {
 		d.out.WithheldExternalIPs = len(s.ExternalIPs)
 	}
