@@ -248,7 +248,7 @@ func TestSource(t *testing.T) {
 			b.want("s0=5 s1=7 s3=0" + strings.TrimPrefix(want, "s0=0 s1=1 s2=2 s3=3"))
 
 			api.remove(node, cidr)
-			b.until("draining", func() bool { return b.builder.Snapshot().Node.Draining })
+			b.until("no Node", func() bool { return !b.builder.Snapshot().Node.Exists })
 			b.until("no ServiceCIDRs", func() bool { return len(b.builder.Snapshot().ServiceCIDRs) == 0 })
 		})
 	}
@@ -405,6 +405,33 @@ func TestOptionalForbidden(t *testing.T) {
 		b := run(t, api, Options{}).complete()
 		b.waitLog("allow list and watch of " + resource)
 	}
+}
+
+// TestOptionalMissing runs with an API server without ServiceCIDRs that fails for a while: the failure ends for them, too.
+func TestOptionalMissing(t *testing.T) {
+	missing := func(r *http.Request) *metav1.Status {
+		if strings.Contains(r.URL.Path, "servicecidrs") {
+			return &apierrors.NewNotFound(schema.GroupResource{Resource: "servicecidrs"}, "").ErrStatus
+		}
+		return nil
+	}
+	failure := &apierrors.NewInternalError(fmt.Errorf("oops")).ErrStatus
+	api := newFakeAPI(t, func(f *fakeAPI) {
+		f.refuse = func(*http.Request) *metav1.Status { return failure.DeepCopy() }
+	})
+	var failing sync.Map
+	b := run(t, api, Options{OnFailure: func(resource, cause string) { failing.Store(resource, cause) }})
+	b.until("the failure", func() bool {
+		cause, _ := failing.Load("servicecidrs")
+		return cause == "failing"
+	})
+	api.set(func(f *fakeAPI) { f.refuse = missing })
+	b.complete()
+	b.until("no failure", func() bool {
+		cause, _ := failing.Load("servicecidrs")
+		return cause == ""
+	})
+	b.waitLog("List and watch succeed again")
 }
 
 // TestWatchForbidden allows list but not watch: lists that succeed in between do not end the failure.
