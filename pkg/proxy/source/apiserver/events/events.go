@@ -46,6 +46,7 @@ type Recorder struct {
 	client      eventsv1client.EventsV1Interface
 	broadcaster events.EventBroadcaster
 	recorder    events.EventRecorder
+	sink        *sink
 	failures    *failures
 	instance    string
 	// plain holds pending Events, once pending Events to be published unless they exist.
@@ -68,30 +69,58 @@ func New(config *rest.Config) (*Recorder, error) {
 		return nil, fmt.Errorf("determining the host name for events: %w", err)
 	}
 	failures := &failures{}
-	broadcaster := events.NewBroadcaster(&sink{EventSink: &events.EventSinkImpl{Interface: client}, failures: failures})
+	sink := &sink{EventSink: &events.EventSinkImpl{Interface: client}, failures: failures}
+	broadcaster := events.NewBroadcaster(sink)
 	return &Recorder{
-		client: client, broadcaster: broadcaster, recorder: broadcaster.NewRecorder(scheme.Scheme, controller), failures: failures,
+		client: client, broadcaster: broadcaster, recorder: broadcaster.NewRecorder(scheme.Scheme, controller), sink: sink, failures: failures,
 		instance: controller + "-" + hostname, plain: make(chan Event, backlog), once: make(chan *eventsv1.Event, backlog),
 	}, nil
 }
 
-// Run publishes events until ctx ends.
+// lastWords is how long events are still published after the end of the process has begun: they may say why.
+const lastWords = 2 * time.Second
+
+// Run publishes events until ctx ends, and then those that are pending, for at most 2 s.
 func (r *Recorder) Run(ctx context.Context) error {
 	defer r.broadcaster.Shutdown()
 	r.failures.start(klog.FromContext(ctx))
+	publishing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
 	// The broadcaster logs every attempt, and Events as Go structs. The sink logs what is worth knowing.
-	if err := r.broadcaster.StartRecordingToSinkWithContext(klog.NewContext(ctx, logr.Discard())); err != nil {
+	if err := r.broadcaster.StartRecordingToSinkWithContext(klog.NewContext(publishing, logr.Discard())); err != nil {
 		return fmt.Errorf("publishing events: %w", err)
 	}
 	var both sync.WaitGroup
-	both.Go(func() {
-		each(ctx, r.plain, func(e Event) { r.recorder.Eventf(e.object(), nil, e.kind(), e.Reason, e.Action, "%s", e.note()) })
-	})
+	both.Go(func() { r.record(ctx) })
 	both.Go(func() { // separate, because it waits for the server
 		each(ctx, r.once, func(event *eventsv1.Event) { r.publish(ctx, event) })
 	})
 	both.Wait()
 	return nil
+}
+
+// record passes plain events to the broadcaster, which publishes them in the background.
+func (r *Recorder) record(ctx context.Context) {
+	var last time.Time
+	recorded := int64(0)
+	take := func(e Event) {
+		last = time.Now()
+		recorded++
+		r.recorder.Eventf(e.object(), nil, e.kind(), e.Reason, e.Action, "%s", e.note())
+	}
+	each(ctx, r.plain, take)
+	for pending := true; pending; {
+		select {
+		case e := <-r.plain:
+			take(e)
+		default:
+			pending = false
+		}
+	}
+	// An Event that happened again is not created, so that the number alone would make every end wait.
+	for r.sink.created.Load() < recorded && time.Since(last) < lastWords {
+		time.Sleep(lastWords / 100)
+	}
 }
 
 // each calls take for each value until ctx ends.

@@ -27,6 +27,8 @@ type server struct {
 	requests int
 	// refusals are the codes of the next answers; 0 is no answer at all.
 	refusals []int
+	// hangs makes it answer nothing until the client gives up.
+	hangs bool
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -63,6 +65,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type direct struct{ s *server }
 
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	if d.s.hangs {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
 	recorder := httptest.NewRecorder()
 	d.s.ServeHTTP(recorder, r)
 	if recorder.Code == 0 {
@@ -138,6 +144,43 @@ func TestBeforeRun(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLastWords checks that the event which says why the process ends is published, and that a server that does not answer delays
+// the end by 2 s.
+func TestLastWords(t *testing.T) {
+	for name, test := range map[string]struct {
+		server *server
+		want   int
+		takes  time.Duration
+	}{"answers": {&server{}, 1, 0}, "away": {&server{refusals: []int{0}}, 0, 0}, "hangs": {&server{hangs: true}, 0, lastWords}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := test.server
+				s.kept = map[string]*eventsv1.Event{}
+				recorder, err := New(&rest.Config{Host: "http://server", Transport: direct{s}, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() { ended <- recorder.Run(ctx) }()
+				synctest.Wait()
+				began := time.Now()
+				recorder.Event(Event{Kind: "Node", Name: "node1", Warning: true, Reason: "FailedToStartMetricServer", Action: "StartKubeProxy", Message: "The address is in use."})
+				cancel()
+				if err := <-ended; err != nil {
+					t.Fatal(err)
+				}
+				took := time.Since(began)
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if len(s.kept) != test.want || took < test.takes || took > test.takes+lastWords/10 {
+					t.Errorf("%d events are published, the end takes %v; want %d and %v", len(s.kept), took, test.want, test.takes)
+				}
+			})
+		})
+	}
 }
 
 // TestRetries checks that only temporary failures are retried.

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	eventsv1 "k8s.io/api/events/v1"
@@ -17,11 +18,14 @@ import (
 type sink struct {
 	events.EventSink
 	failures *failures
+	// created counts the Events that the server has answered for.
+	created atomic.Int64
 }
 
 // Create implements events.EventSink.
 func (s *sink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
 	created, err := s.EventSink.Create(ctx, event)
+	s.created.Add(1)
 	s.failures.note(ctx, create, event, err)
 	return created, err
 }
