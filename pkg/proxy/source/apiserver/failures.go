@@ -56,6 +56,9 @@ func (f *failures) note(r *resource, verb string, err error) {
 		f.succeeded(r, verb)
 		return
 	}
+	if r.optional && apierrors.IsNotFound(err) { // the server answers, and its answer ends all failures
+		f.succeeded(r, watchVerb)
+	}
 	why, hint := advice(err, r)
 	if hint == "" {
 		f.logger.V(4).Info("Request failed; retrying", "verb", verb, "resource", r.name, "reason", err)
