@@ -97,6 +97,7 @@ func TestKernelMonitoring(t *testing.T) {
 				w.exposes(byService, "5")
 				w.exposes(byEndpoint, "5")
 				w.prometheus(byService, "5")
+				w.resetsNothing()
 			})
 			t.Run("restarted", func(t *testing.T) {
 				w := &trial{T: t, lab: w.lab, program: w.program, dir: w.dir}
@@ -116,6 +117,26 @@ func (w *trial) connections(n int) {
 	probe := netns.Probe{From: w.lab.Node1.Host, To: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: netns.TCP}
 	if tally := probe.Spread(n); tally.Failed() > 0 {
 		w.Fatalf("%s: %s", probe, tally)
+	}
+}
+
+// resetsNothing asks for a reset of the metrics, as other components allow it.
+func (w *trial) resetsNothing() {
+	w.Helper()
+	const set = `serviceproxy_waiting{reason="node"}` // only when it changes
+	before := w.metric(set)
+	request, err := http.NewRequestWithContext(w.Context(), http.MethodDelete, "http://127.0.0.1:10249/metrics", http.NoBody)
+	if err != nil {
+		w.Fatal(err)
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: w.lab.Node1.Dial, DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		w.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if after := w.metric(set); before == "" || after != before {
+		w.Errorf("after a DELETE that was answered with %s, %s is %q, before %q", response.Status, set, after, before)
 	}
 }
 

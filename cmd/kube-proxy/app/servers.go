@@ -24,8 +24,12 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 )
 
-// answerTimeout is how long a response about health may take.
-const answerTimeout = 10 * time.Second
+// How long a response about health may take, and one about anything else. Without a limit, clients that do not read their responses
+// would keep them in memory. A profile has the time that the client asks for in addition.
+const (
+	answerTimeout = 10 * time.Second
+	pageTimeout   = time.Minute
+)
 
 // servers makes the HTTP servers of a proxy: health, and metrics with the other pages. There is no server if its address is
 // empty.
@@ -61,7 +65,7 @@ func (s *servers) standby(ready func() bool) func(ctx context.Context, waitingFo
 // metrics serves /metrics and the other pages.
 func (s *servers) metrics() part {
 	pages := &metrics.Pages{
-		Mode: string(s.cfg.EffectiveMode()), Metrics: legacyregistry.HandlerWithReset(), Profiling: s.cfg.EnableProfiling, API: s.api, Page: s.page,
+		Mode: string(s.cfg.EffectiveMode()), Metrics: legacyregistry.Handler(), Profiling: s.cfg.EnableProfiling, API: s.api, Page: s.page,
 	}
 	if s.opts.gates.ComponentStatusz {
 		pages.Statusz = &metrics.Statusz{Start: time.Now()}
@@ -69,8 +73,7 @@ func (s *servers) metrics() part {
 	if s.opts.gates.ComponentFlagz {
 		pages.Flagz = &metrics.Flagz{Flags: s.opts.flags}
 	}
-	// The client chooses how long a profile is sampled, so responses have no time limit.
-	return s.serve("metrics", s.cfg.MetricsBindAddress, "FailedToStartMetricServer", serve.HTTP(pages.Handler(), 0))
+	return s.serve("metrics", s.cfg.MetricsBindAddress, "FailedToStartMetricServer", serve.HTTP(pages.Handler(), pageTimeout))
 }
 
 func (s *servers) serve(name, address, reason string, server *http.Server) part {

@@ -19,7 +19,7 @@ const maxVerbosity = 16
 type Pages struct {
 	// Mode is the response of /proxyMode: the backend's name in the configuration.
 	Mode string
-	// Metrics serves /metrics: legacyregistry.HandlerWithReset() or the like.
+	// Metrics serves /metrics. It must not let clients reset metrics: many are set only when something changes.
 	Metrics http.Handler
 	// Profiling adds /debug/pprof, and PUT /debug/flags/v to set the log verbosity.
 	Profiling bool
@@ -42,7 +42,7 @@ func (p *Pages) Handler() http.Handler {
 		plain(w, "ok")
 	}))
 	mux.Handle("/metrics", p.Metrics)
-	slis.SLIMetricsWithReset{}.Install(mux)
+	slis.SLIMetrics{}.Install(mux)
 	mux.Handle("/proxyMode", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { plain(w, p.Mode) }))
 	configz.InstallHandler(mux)
 	if p.Profiling {

@@ -108,7 +108,7 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 		localhostListeners: namedGauge(names.LocalhostListeners, "Node ports that the proxy listens on, on a loopback address.", familyLabel),
 		localhostFailures:  named(names.LocalhostListenFailures, "Failed attempts to listen on a node port on a loopback address."),
 		localhostRejected:  newRejectedOnLocalhost(config, names.LocalhostRejected),
-		cleanupFailures:    named(names.CleanupFailures, "Failed removals of unused rules."),
+		cleanupFailures:    named(names.CleanupFailures, "Failed removals of unused rules. Always 0, because they are removed in the transactions of syncs."),
 		tableRules:         namedGauge(names.TableRules, "Rules of this proxy in a table.", familyLabel, tableLabel),
 		tableRulesWritten:  namedGauge(names.TableRulesWritten, "Rules that the last sync wrote to a table.", familyLabel, tableLabel),
 		invalidDropped: newCounted(config, names.InvalidDropped,

@@ -26,8 +26,7 @@ const (
 	maxHeaderBytes = 8 << 10
 )
 
-// HTTP returns a server with limits for requests without a significant body. write is the write timeout; 0 disables
-// it.
+// HTTP returns a server with limits for requests without a significant body. write is the write timeout.
 func HTTP(handler http.Handler, write time.Duration) *http.Server {
 	return &http.Server{
 		Handler:           handler,

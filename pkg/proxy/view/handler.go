@@ -29,23 +29,29 @@ type Handler struct {
 	comparing chan struct{}
 	// rested is when the rules may be read again; comparing guards it.
 	rested time.Time
+	// whole admits one response at a time that holds everything, and much memory.
+	whole chan struct{}
 }
 
 // NewHandler returns the handler of the API.
 func NewHandler(o *Observer) *Handler {
-	h := &Handler{observer: o, mux: http.NewServeMux(), comparing: make(chan struct{}, 1)}
+	h := &Handler{observer: o, mux: http.NewServeMux(), comparing: make(chan struct{}, 1), whole: make(chan struct{}, 1)}
 	for path, answer := range map[string]func(*http.Request) (any, error){
 		"/info":     func(*http.Request) (any, error) { return o.State().Describe(), nil },
 		"/services": h.services, "/services/{namespace}/{name}": h.service,
 		"/explain":    h.explain,
-		"/snapshot":   func(*http.Request) (any, error) { return o.State().snapshotObject(), nil },
-		"/plan":       func(*http.Request) (any, error) { return o.State().planObject(), nil },
-		"/rules":      func(r *http.Request) (any, error) { return o.State().Ruleset(r.URL.Query().Get("mode")) },
 		"/comparison": h.compare,
 		"/repairs":    func(*http.Request) (any, error) { return o.Repairs(), nil },
 		"/history":    func(*http.Request) (any, error) { return o.History(), nil },
 	} {
 		h.mux.Handle(v1alpha1.Path+path, respond(answer))
+	}
+	for path, answer := range map[string]func(*http.Request) (any, error){
+		"/snapshot": func(*http.Request) (any, error) { return o.State().snapshotObject(), nil },
+		"/plan":     func(*http.Request) (any, error) { return o.State().planObject(), nil },
+		"/rules":    func(r *http.Request) (any, error) { return o.State().Ruleset(r.URL.Query().Get("mode")) },
+	} {
+		h.mux.Handle(v1alpha1.Path+path, inTurn(h.whole, respond(answer)))
 	}
 	h.mux.Handle("/", respond(func(*http.Request) (any, error) {
 		return nil, &httpError{http.StatusNotFound, "there is no such path; docs/api.md lists all"}
@@ -80,6 +86,23 @@ func respond(answer func(*http.Request) (any, error)) http.Handler {
 		}
 		// An error means that the client has closed the connection.
 		_ = json.NewEncoder(w).Encode(object)
+	})
+}
+
+// turnTimeout is how long a request waits for others, so that there is time for its response.
+const turnTimeout = answerTimeout / 2
+
+// inTurn serves one request at a time, until its response is sent.
+func inTurn(turn chan struct{}, handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+			handler.ServeHTTP(w, r)
+		case <-time.After(turnTimeout):
+			fail(w, &httpError{http.StatusServiceUnavailable, "other requests for everything are being served, one at a time: try again later"})
+		case <-r.Context().Done():
+		}
 	})
 }
 
