@@ -27,10 +27,18 @@ type mode struct {
 // shown. A new backend is a row here.
 func modes(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) []mode {
 	return []mode{
-		{config.ProxyModeIPTables, iptables.Mode{Options: iptables.Options{Mark: 1 << cfg.IPTables.MasqueradeBit}, Settings: sysctl.Kernel{}}},
-		{config.ProxyModeNFTables, nftables.Mode{Options: nftables.Options{Mark: 1 << cfg.NFTables.MasqueradeBit, Counters: counters}}},
+		{config.ProxyModeIPTables, iptables.Mode{Options: iptables.Options{Mark: mark(cfg.IPTables.MasqueradeBit)}, Settings: sysctl.Kernel{}}},
+		{config.ProxyModeNFTables, nftables.Mode{Options: nftables.Options{Mark: mark(cfg.NFTables.MasqueradeBit), Counters: counters}}},
 		{config.ProxyModeIPVS, leftovers.Mode{Objects: ipvs.Kernel{}, ExcludeCIDRs: cfg.IPVS.ExcludeCIDRs}}, // iptables rules use its sets
 	}
+}
+
+// mark is the mark with one bit; 0 if there is no such bit, which is valid for a mode that is not used.
+func mark(bit int32) uint32 {
+	if bit < 0 {
+		return 0
+	}
+	return 1 << bit
 }
 
 // renderers are those modes whose rules can be shown, by name.

@@ -24,6 +24,11 @@ func TestModes(t *testing.T) {
 			}
 		}
 	}
+	unused := &config.KubeProxyConfiguration{Mode: config.ProxyModeIPTables}
+	unused.NFTables.MasqueradeBit = -1 // which validation accepts in another mode
+	if _, _, err := chooseMode(unused, backend.CounterLimits{}); err != nil {
+		t.Error(err)
+	}
 	if _, _, err := chooseMode(&config.KubeProxyConfiguration{Mode: config.ProxyModeIPVS}, backend.CounterLimits{}); err == nil || !strings.Contains(err.Error(), `["iptables" "nftables"]`) {
 		t.Errorf("ipvs: %v, want an error that lists the modes with a backend", err)
 	}

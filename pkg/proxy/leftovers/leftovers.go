@@ -68,10 +68,6 @@ var _ backend.Remover = Mode{}
 
 // Remove implements [backend.Remover]. The chains must be removed before, because their rules use the sets.
 func (m Mode) Remove(ctx context.Context) error {
-	excluded, err := cluster.ParsePrefixes(m.ExcludeCIDRs)
-	if err != nil {
-		return fmt.Errorf("ipvs.excludeCIDRs: %w", err)
-	}
 	existing, err := m.Objects.Sets(func(name string) bool { _, ours := short(name); return ours })
 	if err != nil {
 		return err
@@ -81,7 +77,7 @@ func (m Mode) Remove(ctx context.Context) error {
 		return err
 	}
 	// The sets and the device identify kube-proxy's virtual servers, so they are removed last.
-	if err := deleteServers(m.Objects, addrs, existing, excluded); err != nil {
+	if err := m.deleteServers(addrs, existing); err != nil {
 		return err
 	}
 	var failed []error
@@ -102,12 +98,16 @@ func (m Mode) Present(context.Context) (bool, error) {
 
 // deleteServers deletes kube-proxy's virtual servers: those on an address of its device, and those on this machine's
 // addresses with a node port in its sets. Others may belong to a load balancer on the same machine.
-func deleteServers(objects ipvs.Objects, addrs []netip.Addr, sets []ipvs.Set, excluded []netip.Prefix) error {
-	servers, err := objects.Servers()
+func (m Mode) deleteServers(addrs []netip.Addr, sets []ipvs.Set) error {
+	servers, err := m.Objects.Servers()
 	if err != nil || len(servers) == 0 {
 		return err
 	}
-	local, err := objects.LocalAddrs()
+	excluded, err := cluster.ParsePrefixes(m.ExcludeCIDRs)
+	if err != nil { // a configuration for another mode may have any
+		return fmt.Errorf("ipvs.excludeCIDRs: %w", err)
+	}
+	local, err := m.Objects.LocalAddrs()
 	failed := []error{err}
 	ports := nodePorts(sets)
 	for _, s := range servers {
@@ -116,7 +116,7 @@ func deleteServers(objects ipvs.Objects, addrs []netip.Addr, sets []ipvs.Set, ex
 		}
 		nodePort := ports[port{s.Protocol, s.Addr.Port()}] && slices.Contains(local, s.Addr.Addr())
 		if nodePort || slices.Contains(addrs, s.Addr.Addr()) {
-			failed = append(failed, objects.DeleteServer(s))
+			failed = append(failed, m.Objects.DeleteServer(s))
 		}
 	}
 	return errors.Join(failed...)

@@ -73,6 +73,20 @@ func TestRemoveKeepsExcluded(t *testing.T) {
 	}
 }
 
+// TestRemoveWithBadRanges checks that ranges of a configuration for another mode, which nobody has validated, matter only if there is
+// something to remove.
+func TestRemoveWithBadRanges(t *testing.T) {
+	bad := []string{"x"}
+	if err := (Mode{Objects: &ipvs.Fake{}, ExcludeCIDRs: bad}).Remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+	objects := nodeWith()
+	before := len(objects.Virtual)
+	if err := (Mode{Objects: objects, ExcludeCIDRs: bad}).Remove(t.Context()); err == nil || len(objects.Virtual) != before {
+		t.Errorf("%v, %d virtual servers are left of %d", err, len(objects.Virtual), before)
+	}
+}
+
 // TestRemoveFails checks that a set or virtual server that cannot be removed is reported, and that everything needed
 // for another attempt is kept.
 func TestRemoveFails(t *testing.T) {
