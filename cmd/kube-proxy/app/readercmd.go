@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"time"
 
@@ -102,6 +103,10 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	addrs, err := cluster.ParseAddrs(cfg.NodeIPOverride)
+	if err != nil {
+		return nil, fmt.Errorf("nodeIPOverride: %w", err)
+	}
 	machine, network := thisMachine()
 	var objects source.Source
 	if o.manifests != "" {
@@ -121,7 +126,7 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), clusterTimeout)
 	defer cancel()
-	return inspect.Load(ctx, cluster.NewBuilder(name), planning, o.rules(cfg), sources...)
+	return inspect.Load(ctx, cluster.NewBuilder(name, addrs...), planning, o.rules(cfg, addrs), sources...)
 }
 
 // configuration returns that of the configuration file, or the flags' defaults.
@@ -140,9 +145,9 @@ func (o *readerOptions) configuration(cmd *cobra.Command) (*config.KubeProxyConf
 	return cfg, gates, nil
 }
 
-// rules is how a plan becomes rules without a running proxy.
-func (o *readerOptions) rules(cfg *config.KubeProxyConfiguration) view.Rules {
-	families, err := node.Families(netif.HasIPv6(os.DirFS("/proc")), familyPolicy(cfg), nil)
+// rules is how a plan becomes rules without a running proxy. addrs are the configured addresses of the node.
+func (o *readerOptions) rules(cfg *config.KubeProxyConfiguration, addrs []netip.Addr) view.Rules {
+	families, err := node.Families(netif.HasIPv6(os.DirFS("/proc")), familyPolicy(cfg), addrs)
 	if err != nil { // the policy requires a family that this machine does not have
 		families = []cluster.Family{cluster.IPv4, cluster.IPv6}
 	}
