@@ -54,7 +54,7 @@ func run(args []string, stdout, stderr io.Writer) (int, error) {
 		defer file.Close()
 		out = file
 		if *alsoStdout {
-			out = io.MultiWriter(file, stdout)
+			out = tee{file, stdout}
 		}
 	}
 	cmd := exec.Command(flags.Arg(0), flags.Args()[1:]...) //nolint:noctx // it ends by the signals that are passed on
@@ -78,6 +78,17 @@ func run(args []string, stdout, stderr io.Writer) (int, error) {
 			return exitCode(err)
 		}
 	}
+}
+
+// tee writes to all of its writers, whatever fails: after an error here, the command would be ended by a signal with its next line, and
+// a full disk must not end it.
+type tee []io.Writer
+
+func (t tee) Write(p []byte) (int, error) {
+	for _, w := range t {
+		_, _ = w.Write(p)
+	}
+	return len(p), nil
 }
 
 // exitCode is that of a command that has ended.

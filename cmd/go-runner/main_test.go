@@ -57,6 +57,16 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestFullDisk runs a command whose log cannot be written: it goes on, and standard output has its output.
+func TestFullDisk(t *testing.T) {
+	t.Setenv("GO_RUNNER_TEST", "write")
+	var stdout bytes.Buffer
+	code, err := run([]string{"--log-file=/dev/full", "--also-stdout", os.Args[0]}, &stdout, os.Stderr)
+	if code != 3 || err != nil || stdout.String() != "out\nerr\n" {
+		t.Errorf("run = %d, %v, standard output %q; want 3 and all output", code, err, &stdout)
+	}
+}
+
 func TestRunWithoutCommand(t *testing.T) {
 	var out bytes.Buffer
 	for _, c := range []struct {
