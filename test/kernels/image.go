@@ -16,11 +16,11 @@ import (
 const imageTools = "image"
 
 // imagePrograms makes the tools in imageTools run as those in a container of the image do: with their own libraries, and with the
-// node's /proc, /sys and lock of iptables. They are in imagePath.
+// node's /proc, /sys, modules and lock of iptables. They are in imagePath.
 const (
 	imagePrograms = `if [ -d /` + imageTools + ` ]; then
 	busybox mkdir -p ` + imagePath + `
-	for d in proc sys dev run tmp; do
+	for d in proc sys dev run tmp lib/modules; do
 		busybox mkdir -p /` + imageTools + `/$d
 		busybox mount -o bind /$d /` + imageTools + `/$d
 	done
