@@ -54,7 +54,7 @@ func run(args []string, stdout, stderr io.Writer) (int, error) {
 		defer file.Close()
 		out = file
 		if *alsoStdout {
-			out = tee{file, stdout}
+			out = &tee{file, stdout}
 		}
 	}
 	cmd := exec.Command(flags.Arg(0), flags.Args()[1:]...) //nolint:noctx // it ends by the signals that are passed on
@@ -80,14 +80,14 @@ func run(args []string, stdout, stderr io.Writer) (int, error) {
 	}
 }
 
-// tee writes to all of its writers, whatever fails: after an error here, the command would be ended by a signal with its next line, and
-// a full disk must not end it.
-type tee []io.Writer
+// tee writes to both of its writers, whatever fails: after an error here, the command would be ended by a signal with its next line, and
+// a full disk must not end it. It is used as a pointer, so that package exec sees that output and errors go to the same one, and
+// writes one after the other.
+type tee struct{ first, second io.Writer }
 
-func (t tee) Write(p []byte) (int, error) {
-	for _, w := range t {
-		_, _ = w.Write(p)
-	}
+func (t *tee) Write(p []byte) (int, error) {
+	_, _ = t.first.Write(p)
+	_, _ = t.second.Write(p)
 	return len(p), nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"time"
 
@@ -126,7 +125,13 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), clusterTimeout)
 	defer cancel()
-	return inspect.Load(ctx, cluster.NewBuilder(name, addrs...), planning, o.rules(cfg, addrs), sources...)
+	families, err := node.Families(netif.HasIPv6(os.DirFS("/proc")), familyPolicy(cfg), addrs)
+	if err != nil { // the policy requires a family that this machine does not have
+		families = []cluster.Family{cluster.IPv4, cluster.IPv6}
+	}
+	// This is how a plan becomes rules without a running proxy.
+	rules := view.Rules{Mode: string(cfg.EffectiveMode()), Renderers: renderers(cfg, backend.CounterLimits{}), Families: families}
+	return inspect.Load(ctx, cluster.NewBuilder(name, addrs...), planning, rules, sources...)
 }
 
 // configuration returns that of the configuration file, or the flags' defaults.
@@ -143,15 +148,6 @@ func (o *readerOptions) configuration(cmd *cobra.Command) (*config.KubeProxyConf
 		cfg.Mode = config.ProxyMode(o.mode)
 	}
 	return cfg, gates, nil
-}
-
-// rules is how a plan becomes rules without a running proxy. addrs are the configured addresses of the node.
-func (o *readerOptions) rules(cfg *config.KubeProxyConfiguration, addrs []netip.Addr) view.Rules {
-	families, err := node.Families(netif.HasIPv6(os.DirFS("/proc")), familyPolicy(cfg), addrs)
-	if err != nil { // the policy requires a family that this machine does not have
-		families = []cluster.Family{cluster.IPv4, cluster.IPv6}
-	}
-	return view.Rules{Mode: string(cfg.EffectiveMode()), Renderers: renderers(cfg, backend.CounterLimits{}), Families: families}
 }
 
 // restConfig finds the API server as kubectl does, or as a pod. kubeconfig and context may be empty.

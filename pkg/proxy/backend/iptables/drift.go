@@ -342,5 +342,8 @@ func (d *drift) hooksIn(ctx context.Context, name chainName) (hooks []hook, err 
 	return hooks, nil
 }
 
+// maxRecorded is the number of chains above which digests of all chains cost less than those of some.
+const maxRecorded = 64
+
 // fightLasts is how long a program is expected to modify the rules again.
 const fightLasts = time.Minute

@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// maxRecorded is the number of chains above which digests of all chains cost less than those of some.
-const maxRecorded = 64
-
 // wrote records the digests of what a patch wrote, or of everything if everything was just read; found are those of
 // before the patch, if reading returned them. If that fails, the next check compares the chains with what was written.
 func (d *drift) wrote(ctx context.Context, p *patch, read bool, found map[chainName]uint64) {
