@@ -25,9 +25,11 @@ const (
 // watched is a table with the state of its comparison with what it should hold.
 type watched struct {
 	*family
-	// audit is the current audit; census is that of the state whose elements were last counted.
-	audit  *audit
-	census census
+	// audit is the current audit; abandoned are those that have not released their iterators yet. census is that of the state
+	// whose elements were last counted.
+	audit     *audit
+	abandoned []*audit
+	census    census
 	// touched are the keys, by set, of the elements that other programs wrote since the last audit began; touches counts them.
 	touched map[string]map[string]bool
 	touches int
@@ -103,11 +105,21 @@ func only(all iter.Seq2[*set, element], touched map[string]map[string]bool) iter
 	}
 }
 
+// endAudit ends the current audit. The next check releases its iterator: package iter does not allow that on a thread that was locked
+// since the iterator began, and a Sync locks its own.
 func (w *watched) endAudit() {
 	if w.audit != nil {
-		w.audit.stop()
+		w.abandoned = append(w.abandoned, w.audit)
 	}
 	w.audit = nil
+}
+
+// release releases the iterators of audits that were ended.
+func (w *watched) release() {
+	for _, a := range w.abandoned {
+		a.stop()
+	}
+	w.abandoned = nil
 }
 
 // take returns the next elements by set, and whether they are the last ones.

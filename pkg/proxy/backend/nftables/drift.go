@@ -115,6 +115,7 @@ func (d *drift) read(ctx context.Context) nft.Generation {
 // check returns external changes. Those of chains, rules or sets, or of the number of elements, are found immediately;
 // those of elements' values by an audit, in parts.
 func (d *drift) check(ctx context.Context) (drifts []backend.Drift, _ error) {
+	defer d.release()
 	err := d.compareShapes(ctx, d.read(ctx))
 	drifts, d.found = d.found, nil
 	if err != nil || len(drifts) > 0 {
@@ -232,5 +233,13 @@ func (d *drift) stop() {
 	d.writers.close()
 	for _, w := range d.tables {
 		w.endAudit()
+	}
+	d.release()
+}
+
+// release releases what audits that were ended hold.
+func (d *drift) release() {
+	for _, w := range d.tables {
+		w.release()
 	}
 }

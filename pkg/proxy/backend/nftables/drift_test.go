@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -300,6 +301,28 @@ func TestAuditInParts(t *testing.T) {
 	}
 	change()
 	holds(t, b, c.Plan())
+}
+
+// TestSyncAmidAudit finds a change with a Sync in the middle of an audit, on a locked thread, as the loop does: an iterator of package
+// iter cannot be ended there, which would crash the process.
+func TestSyncAmidAudit(t *testing.T) {
+	b, table := oneFake()
+	p := clusters.NewSized(6000, 3).Plan()
+	mustSync(t, b, p)
+	table.External().Elsewhere()
+	if drifts, err := b.Check(t.Context()); len(drifts) > 0 || err != nil || b.drift.tables[0].audit == nil {
+		t.Fatalf("%v, %v; want an audit that has not ended", drifts, err)
+	}
+	if err := table.External().AddElement(setClusterIPs, &nft.Element{Key: []byte{10, 96, 0, 200}}); err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread()
+	mustSync(t, b, p)
+	runtime.UnlockOSThread()
+	holds(t, b, p)
+	if drifts, err := b.Check(t.Context()); len(drifts) != 1 || err != nil || len(b.drift.tables[0].abandoned) > 0 {
+		t.Errorf("%v, %v; want one drift, and no audit that is left", drifts, err)
+	}
 }
 
 // countless is a table of a kernel that does not report the number of elements.
