@@ -158,7 +158,7 @@ func TestKernelNode(t *testing.T) {
 			w.nodePorts(netns.Answered, own...)
 
 			w.api.remove(w.node())
-			w.waits(http.StatusOK, "the Node object")
+			w.waits(http.StatusServiceUnavailable, "the Node object") // load balancers go elsewhere
 			w.nodePorts(netns.Answered, own...)
 			w.api.put(w.node())
 			w.waits(http.StatusOK, "")

@@ -324,11 +324,11 @@ func (u *Update) SetNode(object *corev1.Node) {
 	u.setNode(node)
 }
 
-// DeleteNode records that this node's object was deleted, or that the API server does not have it. Its last values remain in use,
-// and so does whether load balancers should avoid the node: an API server that has lost its data must not make them avoid all.
+// DeleteNode records that this node's object was deleted. Its last addresses, zone and pod CIDRs remain in use, but
+// the node counts as draining: load balancers should avoid a node that is no longer part of the cluster.
 func (u *Update) DeleteNode() {
 	node := *u.b.node
-	node.Exists = false
+	node.Exists, node.Draining = false, true
 	u.setNode(&node)
 }
 

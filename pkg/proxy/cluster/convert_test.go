@@ -448,12 +448,7 @@ func TestNode(t *testing.T) {
 			n.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 			u.SetNode(n)
 		},
-		"being deleted, gone": func(u *Update) {
-			n := newNode("n1")
-			n.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
-			u.SetNode(n)
-			u.DeleteNode()
-		},
+		"gone": func(u *Update) { u.DeleteNode() },
 	}
 	for name, drain := range drains {
 		apply(b, func(u *Update) { u.SetNode(newNode("n1")) })
@@ -464,14 +459,9 @@ func TestNode(t *testing.T) {
 		if !b.Snapshot().Node.Draining {
 			t.Errorf("%s: the node is not draining", name)
 		}
-		if exists := b.Snapshot().Node.Exists; exists != (name != "being deleted, gone") {
+		if exists := b.Snapshot().Node.Exists; exists != (name != "gone") {
 			t.Errorf("%s: the node exists: %t", name, exists)
 		}
-	}
-	apply(b, func(u *Update) { u.SetNode(newNode("n1")) })
-	apply(b, func(u *Update) { u.DeleteNode() })
-	if node := b.Snapshot().Node; node.Draining || node.Exists {
-		t.Errorf("after a healthy node is gone: draining %t, exists %t", node.Draining, node.Exists)
 	}
 }
 

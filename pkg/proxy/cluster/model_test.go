@@ -222,7 +222,7 @@ func (m *model) slice(object *discoveryv1.EndpointSlice) *EndpointSlice {
 
 // node uses the latest version of the object. Addresses and pod CIDRs are those of the latest version that has any.
 func (m *model) node() *Node {
-	node := &Node{Name: m.name, Exists: len(m.nodes) > 0 && !m.deleted, Interfaces: m.interfaces}
+	node := &Node{Name: m.name, Exists: len(m.nodes) > 0 && !m.deleted, Draining: m.deleted, Interfaces: m.interfaces}
 	var found []netip.Addr
 	for _, object := range m.nodes {
 		var internal, external []string
@@ -241,7 +241,7 @@ func (m *model) node() *Node {
 			node.PodCIDRs = cidrs
 		}
 		node.Zone = object.Labels["topology.kubernetes.io/zone"]
-		node.Draining = object.DeletionTimestamp != nil ||
+		node.Draining = m.deleted || object.DeletionTimestamp != nil ||
 			slices.ContainsFunc(object.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "ToBeDeletedByClusterAutoscaler" })
 	}
 	for _, addr := range append(slices.Clone(m.addrs), found...) {
