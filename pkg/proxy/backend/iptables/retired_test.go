@@ -47,9 +47,7 @@ COMMIT
 func TestTakesOverFromIPVSMode(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)
-		if err := door.WriteExternally(ipvsRules); err != nil {
-			t.Fatal(err)
-		}
+		tamper(t, door, ipvsRules)
 		sync(t, b, clusters.NewSized(5, 3).Plan())
 		now := door.Dump()
 		for _, words := range []string{"IPVS", "KUBE-LOAD-BALANCER", "KUBE-NODE-PORT ", "SOURCE-RANGES"} {
@@ -62,9 +60,7 @@ func TestTakesOverFromIPVSMode(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, clean := oneFake(variant)
-		if err := clean.WriteExternally("*nat\n:OTHER - [0:0]\n-A PREROUTING -j OTHER\nCOMMIT\n"); err != nil {
-			t.Fatal(err)
-		}
+		tamper(t, clean, "*nat\n:OTHER - [0:0]\n-A PREROUTING -j OTHER\nCOMMIT\n")
 		if diff := cmp.Diff(clean.Dump(), door.Dump()); diff != "" {
 			t.Errorf("after a clean-up (-want +got):\n%s", diff)
 		}

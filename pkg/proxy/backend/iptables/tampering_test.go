@@ -18,9 +18,7 @@ func TestTamperingBetweenSyncs(t *testing.T) {
 		b, door := oneFake(variant)
 		c := clusters.NewSized(5, 3)
 		sync(t, b, c.Plan())
-		if err := door.WriteExternally("*nat\n-F KUBE-SERVICES\nCOMMIT\n"); err != nil {
-			t.Fatal(err)
-		}
+		tamper(t, door, "*nat\n-F KUBE-SERVICES\nCOMMIT\n")
 		c.Set(4, -3)
 		sync(t, b, c.Plan())
 		check(t, b, 1)
@@ -41,13 +39,9 @@ func TestTamperingBeforeLargeRepair(t *testing.T) {
 		for number := range 2 * maxRecorded {
 			fmt.Fprintf(&nat, "-F %s\n", portKey{fmt.Sprint("default/service-", number), cluster.TCP}.chain(prefixCluster))
 		}
-		if err := door.WriteExternally("*nat\n-F PREROUTING\n" + nat.String() + "COMMIT\n"); err != nil {
-			t.Fatal(err)
-		}
+		tamper(t, door, "*nat\n-F PREROUTING\n"+nat.String()+"COMMIT\n")
 		check(t, b, 1)
-		if err := door.WriteExternally("*filter\n-F INPUT\n-F FORWARD\n-F KUBE-FORWARD\nCOMMIT\n"); err != nil {
-			t.Fatal(err)
-		}
+		tamper(t, door, "*filter\n-F INPUT\n-F FORWARD\n-F KUBE-FORWARD\nCOMMIT\n")
 		sync(t, b, p)
 		check(t, b, 1)
 		sync(t, b, p)
@@ -132,9 +126,7 @@ func TestTamperingUnseen(t *testing.T) {
 			check(t, b, 0)
 			flush := func() {
 				chain := portKey{"default/service-1", cluster.TCP}.chain(prefixCluster)
-				if err := door.WriteExternally("*nat\n-F PREROUTING\n-F " + chain + "\nCOMMIT\n"); err != nil {
-					t.Fatal(err)
-				}
+				tamper(t, door, "*nat\n-F PREROUTING\n-F "+chain+"\nCOMMIT\n")
 			}
 			if before {
 				flush()
@@ -161,9 +153,7 @@ func TestTamperingDuringStart(t *testing.T) {
 		b := New(testOptions, noSettings{}, door)
 		p := clusters.NewSized(2*maxRecorded, 3).Plan()
 		door.beforeJump = func() {
-			if err := door.WriteExternally("*nat\n-F " + portKey{"default/service-1", cluster.TCP}.chain(prefixCluster) + "\nCOMMIT\n"); err != nil {
-				t.Fatal(err)
-			}
+			tamper(t, door, "*nat\n-F "+portKey{"default/service-1", cluster.TCP}.chain(prefixCluster)+"\nCOMMIT\n")
 		}
 		sync(t, b, p)
 		repaired(t, b, p)
@@ -183,9 +173,7 @@ func TestOddChain(t *testing.T) {
 		for range 3 {
 			check(t, b, 0)
 		}
-		if err := door.WriteExternally("*nat\n-F KUBE-SERVICES\nCOMMIT\n"); err != nil {
-			t.Fatal(err)
-		}
+		tamper(t, door, "*nat\n-F KUBE-SERVICES\nCOMMIT\n")
 		check(t, b, 1)
 		sync(t, b, p)
 		holds(t, b, p)
@@ -206,9 +194,7 @@ func TestLocalnetFlushedTwice(t *testing.T) {
 			sync(t, b, p)
 			check(t, b, 0)
 			flush := func() {
-				if err := door.WriteExternally("*filter\n-F KUBE-FIREWALL\n-F INPUT\n-F OUTPUT\nCOMMIT\n"); err != nil {
-					t.Fatal(err)
-				}
+				tamper(t, door, "*filter\n-F KUBE-FIREWALL\n-F INPUT\n-F OUTPUT\nCOMMIT\n")
 			}
 			flush()
 			check(t, b, 1)
@@ -229,9 +215,7 @@ func TestTamperingDuringRepair(t *testing.T) {
 		b := New(testOptions, noSettings{}, door)
 		p := clusters.NewSized(5, 3).Plan()
 		flush := func() {
-			if err := door.WriteExternally("*nat\n-F " + chain + "\nCOMMIT\n"); err != nil {
-				t.Fatal(err)
-			}
+			tamper(t, door, "*nat\n-F "+chain+"\nCOMMIT\n")
 		}
 		sync(t, b, p)
 		check(t, b, 0)

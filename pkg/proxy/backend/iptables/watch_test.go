@@ -21,6 +21,14 @@ func oneFake(variant ipt.Variant) (*Backend, *ipt.Fake) {
 	return New(testOptions, noSettings{}, door), door
 }
 
+// tamper changes the tables as another program would.
+func tamper(t *testing.T, door interface{ WriteExternally(input string) error }, input string) {
+	t.Helper()
+	if err := door.WriteExternally(input); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // check checks the number of drifts, without the limit on cost.
 func check(t *testing.T, b *Backend, want int) {
 	t.Helper()
@@ -56,9 +64,7 @@ func TestCheckFindsTampering(t *testing.T) {
 				p := clusters.NewSized(5, 3).Plan()
 				sync(t, b, p)
 				check(t, b, 0)
-				if err := door.WriteExternally(input); err != nil {
-					t.Fatal(err)
-				}
+				tamper(t, door, input)
 				check(t, b, 1)
 				repair := func() {
 					saves := door.Stats().Saves
@@ -68,9 +74,7 @@ func TestCheckFindsTampering(t *testing.T) {
 				}
 				repair()
 				holds(t, b, p)
-				if err := door.WriteExternally("*nat\n-F KUBE-MARK-MASQ\nCOMMIT\n"); err != nil {
-					t.Fatal(err)
-				}
+				tamper(t, door, "*nat\n-F KUBE-MARK-MASQ\nCOMMIT\n")
 				check(t, b, 1) // what was repaired is checked, too
 				repair()
 				check(t, b, 0)
@@ -96,9 +100,7 @@ func TestFlushedTable(t *testing.T) {
 			fmt.Fprintf(&remove, "-X %s\n", name)
 		}
 	}
-	if err := door.WriteExternally("*nat\n" + flush.String() + remove.String() + "COMMIT\n"); err != nil {
-		t.Fatal(err)
-	}
+	tamper(t, door, "*nat\n"+flush.String()+remove.String()+"COMMIT\n")
 	check(t, b, 1)
 	sync(t, b, p)
 	holds(t, b, p)
@@ -112,9 +114,7 @@ func TestLostNotifications(t *testing.T) {
 	sync(t, b, c.Plan())
 	door.LoseChanges()
 	name := portKey{"default/service-4", cluster.TCP}.chain(prefixCluster)
-	if err := door.WriteExternally("*nat\n-F " + name + "\nCOMMIT\n"); err != nil {
-		t.Fatal(err)
-	}
+	tamper(t, door, "*nat\n-F "+name+"\nCOMMIT\n")
 	c.Set(3, -3)
 	sync(t, b, c.Plan())
 	check(t, b, 1)
@@ -133,9 +133,7 @@ func TestLostInLargeWrite(t *testing.T) {
 			check(t, b, 0)
 			if tampered {
 				chain := portKey{"default/service-4", cluster.TCP}.chain(prefixCluster)
-				if err := door.WriteExternally("*nat\n-F " + chain + "\nCOMMIT\n"); err != nil {
-					t.Fatal(err)
-				}
+				tamper(t, door, "*nat\n-F "+chain+"\nCOMMIT\n")
 			}
 			p := clusters.NewSized(5+maxRecorded, 3).Plan()
 			door.LoseChanges()
@@ -168,9 +166,7 @@ func TestFreshChains(t *testing.T) {
 		} {
 			c.Set(4, 3-6*(step%2))
 			sync(t, b, c.Plan())
-			if err := door.WriteExternally(external.input); err != nil {
-				t.Fatal(err)
-			}
+			tamper(t, door, external.input)
 			check(t, b, external.want)
 			sync(t, b, c.Plan())
 			holds(t, b, c.Plan())
@@ -186,9 +182,7 @@ func TestRulesOfOthers(t *testing.T) {
 		sync(t, b, clusters.NewSized(5, 3).Plan())
 		other := "*nat\n:CNI-HOSTPORT - [0:0]\n-A CNI-HOSTPORT -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1:80\n-I PREROUTING -j CNI-HOSTPORT\nCOMMIT\n" +
 			"*filter\n:KUBE-FIREWALL - [0:0]\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"
-		if err := door.WriteExternally(other); err != nil {
-			t.Fatal(err)
-		}
+		tamper(t, door, other)
 		check(t, b, 0)
 		b = New(testOptions, noSettings{}, door)
 		sync(t, b, clusters.NewSized(3, 3).Plan())
@@ -196,9 +190,7 @@ func TestRulesOfOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		clean := ipt.NewFake(ipt.IPv4, variant)
-		if err := clean.WriteExternally(other); err != nil {
-			t.Fatal(err)
-		}
+		tamper(t, clean, other)
 		if door.Dump() != clean.Dump() {
 			t.Errorf("after Cleanup:\n%s\nwant\n%s", door.Dump(), clean.Dump())
 		}
@@ -237,9 +229,7 @@ func TestTakeOver(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b, door := oneFake(variant)
 		suffix := strings.TrimPrefix(portKey{"default/service-1", cluster.TCP}.chain(""), "")
-		if err := door.WriteExternally(fmt.Sprintf(upstream, suffix)); err != nil {
-			t.Fatal(err)
-		}
+		tamper(t, door, fmt.Sprintf(upstream, suffix))
 		p := clusters.NewSized(5, 3).Plan()
 		sync(t, b, p)
 		holds(t, b, p)
@@ -257,9 +247,7 @@ func TestExternalReference(t *testing.T) {
 		c := clusters.NewSized(80, 3)
 		sync(t, b, c.Plan())
 		held := portKey{"default/service-1", cluster.TCP}.chain(prefixCluster)
-		if err := door.WriteExternally("*nat\n:SUBMARINER - [0:0]\n-A SUBMARINER -j " + held + "\nCOMMIT\n"); err != nil {
-			t.Fatal(err)
-		}
+		tamper(t, door, "*nat\n:SUBMARINER - [0:0]\n-A SUBMARINER -j "+held+"\nCOMMIT\n")
 		for _, gone := range []int{1, 2, 3} {
 			c.Services.Delete(clusters.NameAt(gone))
 		}
@@ -280,9 +268,7 @@ func TestExternalReference(t *testing.T) {
 		if err := b.Cleanup(context.Background()); err == nil || !strings.Contains(err.Error(), held) {
 			t.Errorf("Cleanup returned %v", err)
 		}
-		if err := door.WriteExternally("*nat\n-F SUBMARINER\n-X SUBMARINER\nCOMMIT\n"); err != nil {
-			t.Fatal(err)
-		}
+		tamper(t, door, "*nat\n-F SUBMARINER\n-X SUBMARINER\nCOMMIT\n")
 		if err := b.Cleanup(context.Background()); err != nil || door.Dump() != "" {
 			t.Errorf("Cleanup returned %v and left\n%s", err, door.Dump())
 		}
@@ -325,9 +311,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 	c.Options.NodePorts = plan.NodePortAddresses{Loopback: true}
 	p := plan.Compute(&cluster.Snapshot{Services: c.Services.Map(), Node: &cluster.Node{Interfaces: addrs("10.0.0.9", "127.0.0.1")}}, c.Options, nil)
 	door := ipt.NewFake(ipt.IPv4, ipt.NFT)
-	if err := door.WriteExternally("*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n"); err != nil {
-		t.Fatal(err)
-	}
+	tamper(t, door, "*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n")
 	kernel := settings{localnetRouted: "0", "refuse": "read-only"}
 	b := New(testOptions, kernel, door)
 	if err := joined(b.Sync(context.Background(), p)); err == nil || !strings.Contains(err.Error(), "localhostNodePorts") {
@@ -346,9 +330,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 		t.Errorf("route_localnet is %s, rules:\n%s", kernel[localnetRouted], text)
 	}
 	check(t, b, 0)
-	if err := door.WriteExternally("*filter\n-F KUBE-FIREWALL\nCOMMIT\n"); err != nil {
-		t.Fatal(err)
-	}
+	tamper(t, door, "*filter\n-F KUBE-FIREWALL\nCOMMIT\n")
 	check(t, b, 1)
 	sync(t, b, p)
 	if !strings.Contains(door.Dump(), rule) {
