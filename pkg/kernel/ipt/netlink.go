@@ -49,12 +49,11 @@ type nftRequests struct {
 	listed *chainList
 }
 
-// chainList holds the names of the chains in tables that have not been asked for since one dump, which always returns those of all
-// tables: 60,000 chains take 0.4 s, because the kernel begins at the first one again for every 32 KiB.
+// chainList holds the names of the chains in the tables that nobody has asked for since one dump, of a generation. A dump always
+// returns those of all tables, and takes time that grows with their square: the kernel begins at the first one again for every 32 KiB.
 type chainList struct {
 	generation uint32
-	// tables is nil if there is no dump of this generation.
-	tables map[string][]string
+	tables     map[string][]string
 }
 
 func openNFTRequests(family Family) (nftRequests, error) {
@@ -90,7 +89,7 @@ func (r nftRequests) eachChain(ctx context.Context, table string, given []string
 	var names []string
 	err := netlink.Retry(ctx, func() (err error) {
 		if len(given) > 0 {
-			names, err = r.existing(table, given)
+			names, err = r.present(table, given)
 		} else {
 			names, err = r.chains(table)
 		}
@@ -136,12 +135,13 @@ func (r nftRequests) chains(table string) ([]string, error) {
 }
 
 // generation returns the number of the last transaction.
-func (r nftRequests) generation() (number uint32, _ error) {
+func (r nftRequests) generation() (number uint32, err error) {
 	h := netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN}
-	return number, readError(r.socket.Get(h, nil, func(m netlink.Message) error {
+	err = r.socket.Get(h, nil, func(m netlink.Message) error {
 		number, _, _ = nftables.ReadGeneration(m)
 		return nil
-	}))
+	})
+	return number, readError(err)
 }
 
 // dumpChains returns the names of all chains, by table.
@@ -157,8 +157,8 @@ func (r nftRequests) dumpChains() (map[string][]string, error) {
 	return tables, err
 }
 
-// existing returns those of some chains of a table that exist.
-func (r nftRequests) existing(table string, chains []string) (names []string, err error) {
+// present returns those of some chains of a table that exist.
+func (r nftRequests) present(table string, chains []string) (names []string, err error) {
 	for _, name := range chains {
 		err := existing(r.socket.Get(r.header(unix.NFT_MSG_GETCHAIN), func(b []byte) []byte {
 			b = netlink.AppendString(b, unix.NFTA_CHAIN_TABLE, table)
