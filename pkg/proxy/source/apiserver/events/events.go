@@ -47,7 +47,6 @@ type Recorder struct {
 	broadcaster events.EventBroadcaster
 	recorder    events.EventRecorder
 	sink        *sink
-	failures    *failures
 	instance    string
 	// plain holds pending Events, once pending Events to be published unless they exist.
 	plain chan Event
@@ -68,11 +67,10 @@ func New(config *rest.Config) (*Recorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("determining the host name for events: %w", err)
 	}
-	failures := &failures{}
-	sink := &sink{EventSink: &events.EventSinkImpl{Interface: client}, failures: failures}
+	sink := &sink{EventSink: &events.EventSinkImpl{Interface: client}}
 	broadcaster := events.NewBroadcaster(sink)
 	return &Recorder{
-		client: client, broadcaster: broadcaster, recorder: broadcaster.NewRecorder(scheme.Scheme, controller), sink: sink, failures: failures,
+		client: client, broadcaster: broadcaster, recorder: broadcaster.NewRecorder(scheme.Scheme, controller), sink: sink,
 		instance: controller + "-" + hostname, plain: make(chan Event, backlog), once: make(chan *eventsv1.Event, backlog),
 	}, nil
 }
@@ -83,7 +81,7 @@ const lastWords = 2 * time.Second
 // Run publishes events until ctx ends, and then those that are pending, for at most 2 s.
 func (r *Recorder) Run(ctx context.Context) error {
 	defer r.broadcaster.Shutdown()
-	r.failures.start(klog.FromContext(ctx))
+	r.sink.failures.start(klog.FromContext(ctx))
 	publishing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	// The broadcaster logs every attempt, and Events as Go structs. The sink logs what is worth knowing.
@@ -109,13 +107,8 @@ func (r *Recorder) record(ctx context.Context) {
 		r.recorder.Eventf(e.object(), nil, e.kind(), e.Reason, e.Action, "%s", e.note())
 	}
 	each(ctx, r.plain, take)
-	for pending := true; pending; {
-		select {
-		case e := <-r.plain:
-			take(e)
-		default:
-			pending = false
-		}
+	for len(r.plain) > 0 {
+		take(<-r.plain)
 	}
 	// An Event that happened again is not created, so that the number alone would make every end wait.
 	for r.sink.created.Load() < recorded && time.Since(last) < lastWords {
@@ -185,7 +178,7 @@ func (r *Recorder) publish(ctx context.Context, event *eventsv1.Event) {
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 8, Cap: time.Minute}
 	_ = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
 		_, last = r.client.Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
-		r.failures.note(ctx, create, event, last)
+		r.sink.failures.note(ctx, create, event, last)
 		switch {
 		case last == nil, apierrors.IsAlreadyExists(last):
 			return true, nil

@@ -17,7 +17,7 @@ import (
 // sink publishes the broadcaster's Events and notes which attempts failed.
 type sink struct {
 	events.EventSink
-	failures *failures
+	failures failures
 	// created counts the Events that the server has answered for.
 	created atomic.Int64
 }
