@@ -273,7 +273,7 @@ func (d *drift) lostHooks(ctx context.Context, have *ruleset, found map[chainNam
 	var kept []hook
 	for _, h := range have.hooks {
 		if changed(h.in) && !d.allHooks(h.in) {
-			// Listing takes a program, which takes seconds beside many chains. A chain that a rule jumps to cannot be deleted.
+			// A chain that a rule jumps to cannot be deleted, so without the chain no program has to list the rules.
 			_, exists := found[chainName{h.in.table, h.to}]
 			lost := !some && !exists
 			if _, listed := there[h.in]; !listed && !lost {
