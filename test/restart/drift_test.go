@@ -21,6 +21,8 @@ var damages = map[string]string{
 	"table deleted":      `delete table ip kube-proxy`,
 	"both tables":        `delete table ip kube-proxy; delete table ip6 kube-proxy`,
 	"chain flushed":      `flush chain ip kube-proxy nat-prerouting`,
+	"table dormant":      `add table ip kube-proxy { flags dormant; }`,
+	"policy changed":     `add chain ip kube-proxy filter-forward { type filter hook forward priority 0; policy drop; }`,
 	"chain added":        `add chain ip kube-proxy foreign { type filter hook input priority 0; }; add rule ip kube-proxy foreign accept`,
 	"rule added":         `insert rule ip6 kube-proxy nat-prerouting accept`,
 	"element deleted":    `delete element ip kube-proxy endpoints { 10.96.0.10 . tcp . 80 . 0 }`,

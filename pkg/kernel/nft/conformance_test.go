@@ -80,9 +80,14 @@ func world(tx *knftables.Transaction) {
 	tx.Add(&knftables.Rule{Chain: "unused", Rule: "counter name counted"})
 	tx.Add(&knftables.Chain{Name: "services", Comment: new("where a packet goes")})
 	tx.Add(&knftables.Rule{Chain: "services", Rule: "ip daddr . meta l4proto . th dport vmap @services"})
-	tx.Add(&knftables.Chain{Name: "prerouting", Type: knftables.PtrTo(knftables.NATType),
-		Hook: knftables.PtrTo(knftables.PreroutingHook), Priority: knftables.PtrTo(knftables.DNATPriority)})
+	tx.Add(prerouting(nil))
 	tx.Add(&knftables.Rule{Chain: "prerouting", Rule: "jump services", Comment: new("the way in")})
+}
+
+// prerouting is the world's base chain.
+func prerouting(policy *knftables.BaseChainPolicy) *knftables.Chain {
+	return &knftables.Chain{Name: "prerouting", Type: knftables.PtrTo(knftables.NATType), Hook: knftables.PtrTo(knftables.PreroutingHook),
+		Priority: knftables.PtrTo(knftables.DNATPriority), Policy: policy}
 }
 
 // elements are the elements of the world.
@@ -130,6 +135,17 @@ func chainCases() []conformanceCase {
 		{name: "add/chain/absent", do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Chain{Name: "new"}) })},
 		{name: "add/chain/present", do: text(func(tx *knftables.Transaction) { tx.Add(&knftables.Chain{Name: "services"}) })},
 		{name: "create/chain/present", want: unix.EEXIST, do: text(func(tx *knftables.Transaction) { tx.Create(&knftables.Chain{Name: "services"}) })},
+		{name: "add/chain/base with another policy", do: text(func(tx *knftables.Transaction) {
+			tx.Add(prerouting(knftables.PtrTo(knftables.DropPolicy)))
+		})},
+		{name: "add/chain/base without a policy", do: text(func(tx *knftables.Transaction) {
+			tx.Add(prerouting(knftables.PtrTo(knftables.DropPolicy)))
+			tx.Add(prerouting(nil))
+		})},
+		{name: "add/chain/base with the policy again", do: text(func(tx *knftables.Transaction) {
+			tx.Add(prerouting(knftables.PtrTo(knftables.DropPolicy)))
+			tx.Add(prerouting(knftables.PtrTo(knftables.AcceptPolicy)))
+		})},
 		{name: "flush/chain/present", do: text(func(tx *knftables.Transaction) { tx.Flush(&knftables.Chain{Name: "services"}) })},
 		{name: "flush/chain/absent", want: unix.ENOENT, do: text(func(tx *knftables.Transaction) { tx.Flush(&knftables.Chain{Name: "none"}) })},
 		{name: "delete/chain/with rules", do: text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Chain{Name: "unused"}) })},

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"bytes"
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -53,7 +54,8 @@ type fakeBase struct {
 	typ      string
 	hook     uint32
 	priority int32
-	policy   string
+	// policy is "accept" or "drop". In a command, "" keeps it, and is "accept" for a new chain.
+	policy string
 }
 
 type fakeRule struct {
@@ -193,18 +195,35 @@ func (s *fakeState) addChain(name, comment string, base *fakeBase, exclusive boo
 		if exclusive {
 			return refuse(unix.EEXIST, "chain %s", name)
 		}
-		if base != nil && (old.base == nil || *old.base != *base) {
-			return refuse(unix.EEXIST, "chain %s is attached elsewhere", name)
-		}
-		s.touched()
-		return nil
+		return s.redeclare(name, old, base)
 	}
 	if err := s.mayAdd("chain "+name, nil); err != nil {
 		return err
 	}
+	if base != nil {
+		base.policy = cmp.Or(base.policy, "accept")
+	}
 	table := s.table
 	table.chains[name] = &fakeChain{comment: comment, base: base}
 	s.did(func() { delete(table.chains, name) })
+	return nil
+}
+
+// redeclare adds a chain that exists: only its policy can change.
+func (s *fakeState) redeclare(name string, chain *fakeChain, base *fakeBase) error {
+	old := chain.base
+	if base == nil {
+		s.touched()
+		return nil
+	}
+	if old != nil {
+		base.policy = cmp.Or(base.policy, old.policy)
+	}
+	if old == nil || old.typ != base.typ || old.hook != base.hook || old.priority != base.priority {
+		return refuse(unix.EEXIST, "chain %s is attached elsewhere", name)
+	}
+	chain.base = base
+	s.did(func() { chain.base = old })
 	return nil
 }
 

@@ -299,10 +299,7 @@ func (p properties) base() (*fakeBase, error) {
 	if err != nil {
 		return nil, err
 	}
-	policy, ok := p.value("policy")
-	if !ok {
-		policy = "accept"
-	}
+	policy, _ := p.value("policy")
 	return &fakeBase{typ: words[0], hook: uint32(slices.Index(hooks, words[2])), priority: int32(priority), policy: policy}, nil
 }
 

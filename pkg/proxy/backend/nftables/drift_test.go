@@ -131,6 +131,12 @@ func TestCheckFindsTampering(t *testing.T) {
 			tx.Delete(&knftables.Chain{Name: "nat-output"})
 			return f.External().Run(tx)
 		},
+		"drop by policy": func(_ *testing.T, f *nft.Fake) error {
+			tx := f.NewTransaction()
+			tx.Add(&knftables.Chain{Name: "filter-forward", Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.ForwardHook),
+				Priority: knftables.PtrTo(knftables.FilterPriority), Policy: knftables.PtrTo(knftables.DropPolicy)})
+			return f.External().Run(tx)
+		},
 		"empty a map": func(_ *testing.T, f *nft.Fake) error {
 			tx := f.NewTransaction()
 			tx.Flush(&knftables.Map{Name: mapEndpoints})
@@ -154,6 +160,9 @@ func TestCheckFindsTampering(t *testing.T) {
 			}
 			mustSync(t, b, p)
 			holds(t, b, p)
+			if strings.Contains(table.Dump(), "policy drop") {
+				t.Error("a policy is drop")
+			}
 			if drifts, err := b.Check(context.Background()); err != nil || len(drifts) > 0 {
 				t.Fatalf("repaired, but Check returned %v, %v", drifts, err)
 			}

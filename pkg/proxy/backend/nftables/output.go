@@ -62,6 +62,7 @@ func (c chain) declaration() *knftables.Chain {
 	declared := &knftables.Chain{Name: c.name}
 	if c.kind != "" {
 		declared.Type, declared.Hook, declared.Priority = &c.kind, &c.hook, &c.priority
+		declared.Policy = knftables.PtrTo(knftables.AcceptPolicy) // the default, but another program may have changed it
 	}
 	return declared
 }
