@@ -27,7 +27,7 @@ type applier struct {
 func (a *applier) put() error { return a.take(a.prepare, a.change, a.hook) }
 
 // tidyUp removes what the patch and packets no longer use, and takes the fingerprint of the result.
-func (a *applier) tidyUp() error { return a.take(a.tidy, a.forget, a.fingerprint) }
+func (a *applier) tidyUp() error { return a.take(a.settle, a.tidy, a.forget, a.fingerprint) }
 
 func (a *applier) take(steps ...func() error) error {
 	if a.patch.empty() {
@@ -230,12 +230,26 @@ func (a *applier) hook() error {
 	return a.run(tx)
 }
 
-// tidy removes what nothing leads to any more, including packets in progress.
+// settle waits for packets that still use what tidy and forget remove.
+func (a *applier) settle() error {
+	if p := a.patch; len(p.delChains)+len(p.forget) == 0 && p.leftovers.none() {
+		return nil
+	}
+	return a.table.Settle(a.ctx)
+}
+
+// tidy removes what nothing leads to any more. Leftovers are emptied first, because they may lead to chains that are to be
+// deleted, and deleted last, because these may look them up.
 func (a *applier) tidy() error {
-	if len(a.patch.delChains) > 0 {
-		if err := a.table.Settle(a.ctx); err != nil {
-			return err
-		}
+	tx, left := a.table.NewTransaction(), a.patch.leftovers
+	for _, name := range left.chains {
+		tx.Add(&knftables.Chain{Name: name}) // hook may have deleted it already
+	}
+	for _, o := range left.objects() {
+		tx.Flush(o)
+	}
+	if err := a.run(tx); err != nil {
+		return err
 	}
 	for _, t := range a.patch.delChains {
 		a.batch.FlushChain(t.name())
@@ -244,22 +258,12 @@ func (a *applier) tidy() error {
 	if err := a.commit(); err != nil {
 		return err
 	}
-	tx, left := a.table.NewTransaction(), a.patch.leftovers
-	for _, name := range left.chains {
-		tx.Add(&knftables.Chain{Name: name}) // hook may have deleted it already
-		tx.Flush(&knftables.Chain{Name: name})
-	}
+	tx = a.table.NewTransaction()
 	for _, t := range a.patch.delTimeouts {
 		destroy(tx, &knftables.Map{Name: t.name()})
 	}
-	for _, name := range left.maps {
-		destroy(tx, &knftables.Map{Name: name})
-	}
-	for _, name := range left.sets {
-		destroy(tx, &knftables.Set{Name: name})
-	}
-	for _, name := range left.chains {
-		tx.Delete(&knftables.Chain{Name: name})
+	for _, o := range left.objects() {
+		tx.Delete(o)
 	}
 	return a.run(tx)
 }

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sigs.k8s.io/knftables"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -44,6 +46,20 @@ type leftovers struct {
 }
 
 func (l leftovers) none() bool { return len(l.chains)+len(l.sets)+len(l.maps) == 0 }
+
+// objects returns them in an order in which they can be deleted when all are empty.
+func (l leftovers) objects() (all []knftables.Object) {
+	for _, name := range l.maps {
+		all = append(all, &knftables.Map{Name: name})
+	}
+	for _, name := range l.sets {
+		all = append(all, &knftables.Set{Name: name})
+	}
+	for _, name := range l.chains {
+		all = append(all, &knftables.Chain{Name: name})
+	}
+	return all
+}
 
 // reading is what was read from the kernel's table (read.go).
 type reading struct {
