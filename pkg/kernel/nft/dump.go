@@ -213,7 +213,8 @@ func (t *kernelTable) Elements(ctx context.Context, set string) iter.Seq2[Elemen
 
 // snapshot reads the lists of elements of a set until no transaction comes in between, or until two complete dumps are equal.
 // The second is for machines on which others never pause for as long as the dump of a large set takes: what they write
-// elsewhere does not change this set, and what they write into it makes the next dump differ.
+// elsewhere does not change this set, and what they write into it makes the next dump differ. A set that packets fill is dumped
+// once: it changes at any time anyway.
 func (t *kernelTable) snapshot(ctx context.Context, set string) (lists [][]byte, _ error) {
 	seed := maphash.MakeSeed()
 	last := summary{count: -1}
@@ -225,7 +226,11 @@ func (t *kernelTable) snapshot(ctx context.Context, set string) (lists [][]byte,
 		if interrupted != nil && (!errors.Is(interrupted, netlink.ErrInterrupted) || errors.Is(interrupted, unix.EINTR)) {
 			return interrupted // the dump is not complete
 		}
-		if err := t.checkComplete(set, lists); err != nil || interrupted == nil {
+		declared, err := t.getSet(set)
+		if err != nil || declared.flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0 {
+			return err
+		}
+		if err := declared.checkComplete(lists); err != nil || interrupted == nil {
 			return err
 		}
 		before := last
@@ -283,13 +288,9 @@ func (t *kernelTable) elements(ctx context.Context, set string) (lists [][]byte,
 // checkComplete returns an error if a dump does not hold each element once. For each chunk of a dump the kernel walks the
 // hash table again and skips as many elements as it has sent already; while it grows or shrinks the table, for some
 // milliseconds after many elements were added or removed, their order changes.
-func (t *kernelTable) checkComplete(name string, lists [][]byte) error {
-	set, err := t.getSet(name)
-	if err != nil {
-		return err
-	}
-	if set.flags&(unix.NFT_SET_INTERVAL|unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0 {
-		return nil // not a hash table, or one that packets change all the time
+func (set *declaration) checkComplete(lists [][]byte) error {
+	if set.flags&unix.NFT_SET_INTERVAL != 0 {
+		return nil // not a hash table
 	}
 	seed := maphash.MakeSeed()
 	keys := make([]uint64, 0, max(0, set.Count))

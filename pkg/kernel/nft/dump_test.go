@@ -144,6 +144,50 @@ func TestKernelOthersWriteIntoTheSet(t *testing.T) {
 	}
 }
 
+// TestKernelClientsCome reads a set that packets fill while that and others write all the time: one dump finds everything that was
+// there before.
+func TestKernelClientsCome(t *testing.T) {
+	const n = 5000
+	table, external := loaded(t), other(t)
+	client := func(i int) *Element {
+		return &Element{Key: []byte{10, 1, byte(i >> 8), byte(i)}, Value: endpointValue(i)}
+	}
+	mustRun(t, table, text(func(tx *knftables.Transaction) {
+		tx.Add(&knftables.Map{Name: "many", TypeOf: "ip saddr : ip daddr . th dport", Size: knftables.PtrTo[uint64](65_536),
+			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
+	}))
+	mustRun(t, table, batch(func(b *Batch) {
+		for i := range n {
+			b.Add("many", client(i))
+		}
+	}))
+	messages := 0
+	ctx := midDump{context.Background(), func() {
+		messages++
+		mustRun(t, external, batch(func(b *Batch) {
+			b.Add("nodeports", &Element{Key: []byte{0x75, byte(messages)}})
+			if messages <= 3 { // not always, or else the dump would never end
+				b.Add("many", client(n+messages))
+			}
+		}))
+	}}
+	found := map[string]bool{}
+	for e, err := range table.Elements(ctx, "many") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[string(e.Key)] = true
+	}
+	for i := range n {
+		if !found[string(client(i).Key)] {
+			t.Fatalf("client %d was not read", i)
+		}
+	}
+	if messages < 2 || messages > 12 {
+		t.Errorf("%d messages were read; one dump has about 6", messages)
+	}
+}
+
 // TestSummaryOf checks which dumps are equal.
 func TestSummaryOf(t *testing.T) {
 	seed := maphash.MakeSeed()
