@@ -186,7 +186,7 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 	if err != nil {
 		return nil, err
 	}
-	if asWritten == nil && len(d.fresh) > 0 && (d.suspect || d.nft()) {
+	if asWritten == nil && d.oursFresh() && (d.suspect || d.nft()) {
 		if asWritten, err = d.asWritten(ctx, d.fresh); err != nil {
 			return nil, err
 		}
@@ -221,6 +221,16 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 	d.held = &repaired
 	d.compared(some, found)
 	return drifted, nil
+}
+
+// oursFresh reports whether a chain of ours is fresh: those of others are not compared as text.
+func (d *drift) oursFresh() bool {
+	for name := range d.fresh {
+		if name.ours() {
+			return true
+		}
+	}
+	return false
 }
 
 // detailed adds a detail to those of a drift.

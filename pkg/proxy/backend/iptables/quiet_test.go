@@ -70,6 +70,7 @@ func TestKernelQuietLegacy(t *testing.T) {
 	c := clusters.NewSized(5, 2)
 	sync(t, b, c.Plan())
 	check(t, b, 0)
+	check(t, b, 0) // the first one listed the jumps, and the programs took the lock
 	for _, endpoints := range []int{3, -3, 1, 0, 2} {
 		for _, door := range doors {
 			door.all, door.lists = 0, 0
@@ -139,8 +140,8 @@ func TestKernelQuiet(t *testing.T) {
 	holds(t, b, c.Plan())
 }
 
-// TestKernelBusyNeighbour changes a built-in chain repeatedly: a program lists it once, and again only when a jump of
-// ours is missing.
+// TestKernelBusyNeighbour changes a built-in chain repeatedly: after the first check, a program lists it only when a jump of ours is
+// missing.
 func TestKernelBusyNeighbour(t *testing.T) {
 	netns.Enter(t, "iptables-nft")
 	kernel, err := ipt.Open(context.Background(), ipt.IPv4, ipt.NFT)
@@ -151,6 +152,8 @@ func TestKernelBusyNeighbour(t *testing.T) {
 	door := &attentive{Tables: kernel}
 	b, c := New(testOptions, noSettings{}, door), clusters.NewSized(5, 2)
 	sync(t, b, c.Plan())
+	check(t, b, 0)
+	listed := door.lists
 	external := func(rule string, want int) {
 		t.Helper()
 		if err := kernel.Restore(t.Context(), "*nat\n"+rule+"\nCOMMIT\n"); err != nil {
@@ -162,8 +165,8 @@ func TestKernelBusyNeighbour(t *testing.T) {
 		external("-I OUTPUT -d 198.51.100.1/32 -j ACCEPT", 0)
 		external("-D OUTPUT -d 198.51.100.1/32 -j ACCEPT", 0)
 	}
-	if door.lists != 1 {
-		t.Errorf("a program listed a chain %d times, want once", door.lists)
+	if door.lists != listed || listed == 0 {
+		t.Errorf("a program listed chains %d times, then %d times, want some and none", listed, door.lists-listed)
 	}
 	for range 2 {
 		external("-D OUTPUT 1", 1)

@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -55,18 +56,19 @@ func (d *drift) record(ctx context.Context, written map[chainName]bool, all bool
 	whole := all || len(written) > maxRecorded
 	found, asWritten, err := d.readWritten(ctx, written, whole)
 	if err != nil {
-		d.doubt(written, all)
+		d.doubt(maps.Keys(written), all)
 		return
 	}
 	switch {
 	case all:
+		meanwhile := maps.Clone(d.touched) // since everything was read
+		maps.DeleteFunc(meanwhile, func(name chainName, _ string) bool { return written[name] })
 		d.compared(false, found)
+		d.doubt(maps.Keys(meanwhile), !d.nft())
 	case whole && d.unchanged(found, written): // too many notifications of our own writes are no sign of others'
 		d.suspect = false
 	}
 	if !d.nft() {
-		maps.DeleteFunc(written, func(name chainName, _ bool) bool { return !name.ours() })
-		d.doubt(written, false)
 		return
 	}
 	odd := d.differing(ctx, written, found, asWritten)
@@ -82,7 +84,7 @@ func (d *drift) record(ctx context.Context, written map[chainName]bool, all bool
 		if asWritten[name] {
 			delete(d.odd, name)
 		}
-		if !verified && time.Now().Before(d.fight) {
+		if !verified && (!name.ours() || time.Now().Before(d.fight)) {
 			d.fresh[name] = true
 		}
 	}
@@ -149,12 +151,20 @@ func (d *drift) differing(ctx context.Context, written map[chainName]bool, found
 	return differ
 }
 
-// doubt makes the next check compare chains with what was written: those given, or all of ours.
-func (d *drift) doubt(chains map[chainName]bool, all bool) {
-	maps.Copy(d.fresh, chains)
+// doubt makes the next check compare chains with what was written: those given, or all of ours and those with jumps to them.
+func (d *drift) doubt(chains iter.Seq[chainName], all bool) {
+	for name := range chains {
+		d.fresh[name] = true
+	}
 	if all {
 		for name := range d.held.chains.All() {
 			d.fresh[name] = true
+		}
+		for _, h := range d.held.hooks {
+			d.fresh[h.in] = true
+		}
+		if d.held.localnet {
+			d.fresh[chainName{tableFilter, chainLocalnet}] = true
 		}
 	}
 	d.suspect = d.suspect || len(d.fresh) > 0
