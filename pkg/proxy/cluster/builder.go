@@ -332,6 +332,14 @@ func (u *Update) DeleteNode() {
 	u.setNode(&node)
 }
 
+// MissNode records that the API server does not have this node's object, which may be the fault of the API server: unlike
+// after a deletion, nothing else changes.
+func (u *Update) MissNode() {
+	node := *u.b.node
+	node.Exists = false
+	u.setNode(&node)
+}
+
 // SetInterfaces sets the addresses of this machine's interfaces.
 func (u *Update) SetInterfaces(addrs []netip.Addr) {
 	node := *u.b.node

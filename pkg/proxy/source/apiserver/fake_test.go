@@ -41,7 +41,7 @@ type fakeAPI struct {
 	forgotten int
 	// epoch is incremented to end all watches.
 	epoch int
-	// requests are those served, as "list services" or "stream services".
+	// requests are those served, as "list services", "stream services" or "check services".
 	requests []string
 
 	// These are set before the start, or by set.
@@ -169,6 +169,16 @@ func (f *fakeAPI) restart() {
 	})
 }
 
+// rollBack makes the version earlier than all that were sent, as a server does whose etcd was restored. What changed since is
+// left to the caller.
+func (f *fakeAPI) rollBack() {
+	f.set(func(*fakeAPI) {
+		f.version = 5
+		f.history = nil
+		f.epoch++
+	})
+}
+
 // hangUp ends all watches, which may resume.
 func (f *fakeAPI) hangUp() { f.set(func(*fakeAPI) { f.epoch++ }) }
 
@@ -205,11 +215,13 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		verb = "stream"
 	case watching:
 		verb = "watch"
+	case query.Get("resourceVersionMatch") != "":
+		verb = "check" // whether the server has reached a version
 	}
 	f.mu.Lock()
 	f.requests = append(f.requests, verb+" "+resource)
 	f.lastQuery[resource] = map[string]string{"fields": query.Get("fieldSelector"), "labels": query.Get("labelSelector"), "accept": r.Header.Get("Accept")}
-	refusal, epoch := f.refusal(r, resource, query.Get("resourceVersion"), streaming), f.epoch
+	refusal, epoch := f.refusal(r, resource, query.Get("resourceVersion"), watching, streaming), f.epoch
 	f.mu.Unlock()
 	media := f.media(r)
 	if refusal != nil {
@@ -248,7 +260,7 @@ func (f *fakeAPI) media(r *http.Request) runtime.SerializerInfo {
 	return info
 }
 
-func (f *fakeAPI) refusal(r *http.Request, resource, version string, streaming bool) *metav1.Status {
+func (f *fakeAPI) refusal(r *http.Request, resource, version string, watching, streaming bool) *metav1.Status {
 	status := func(err *apierrors.StatusError) *metav1.Status { return &err.ErrStatus }
 	if f.refuse != nil {
 		if s := f.refuse(r); s != nil {
@@ -261,6 +273,10 @@ func (f *fakeAPI) refusal(r *http.Request, resource, version string, streaming b
 		return status(apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "404 page not found", 0, true))
 	case streaming && f.noStreams:
 		return status(apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil))
+	case at > f.version && (!watching || streaming):
+		tooLarge := apierrors.NewTimeoutError("Too large resource version", 1)
+		tooLarge.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+		return status(tooLarge)
 	case at != 0 && at <= f.forgotten:
 		return status(apierrors.NewResourceExpired("too old resource version"))
 	}

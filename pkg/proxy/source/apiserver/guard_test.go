@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -169,4 +171,62 @@ func TestGuardOff(t *testing.T) {
 	b.relisted(b.api.restart)
 	b.want("")
 	b.wantHeld()
+}
+
+// TestRolledBack gives the server an earlier state, as an etcd that was restored: what it lacks and what is new arrives, although
+// its versions are earlier than those that were sent. A server that only hangs up is not asked for lists.
+func TestRolledBack(t *testing.T) {
+	bothKinds(t, func(t *testing.T, kind func(*fakeAPI)) {
+		b, objects := full(t, Options{}, kind)
+		lists := func() int { return b.api.count("stream services") + b.api.count("list services") }
+		before := lists()
+		b.api.put(service("later"), slice("later", 1)) // a Reflector lists again after a watch without an event
+		b.want("later=1 " + all(20))
+		watches := func(r *resource) int { return b.api.count("stream "+r.name) + b.api.count("watch "+r.name) }
+		var watched []int
+		for _, r := range resources("n1") {
+			watched = append(watched, watches(r))
+		}
+		b.api.hangUp()
+		b.api.put(slice("later", 2))
+		b.want("later=2 " + all(20))
+		for i, r := range resources("n1") {
+			b.until("another watch of "+r.name, func() bool { return watches(r) > watched[i] })
+		}
+		if b.api.count("check services") == 0 {
+			t.Error("the server was not asked for the version")
+		}
+		if n := lists() - before; n > 0 {
+			t.Errorf("%d lists after the server hung up", n)
+		}
+		b.api.lose(service("later"), slice("later", 0), objects[0], objects[1])
+		b.relisted(b.api.rollBack)
+		b.waitLog("an earlier state than before", "endpointslices")
+		b.want(strings.TrimPrefix(all(20), "s00=10 "))
+		b.api.put(service("new"), slice("new", 3))
+		b.want("new=3 " + strings.TrimPrefix(all(20), "s00=10 "))
+	})
+}
+
+// TestNodeMissing distinguishes a Node that was deleted from one that a list lacks, for which the API server may be at fault.
+func TestNodeMissing(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	b, _ := full(t, Options{})
+	state := func() [2]bool {
+		n := b.builder.Snapshot().Node
+		return [2]bool{n.Exists, n.Draining}
+	}
+	for i, step := range []struct {
+		do   func()
+		want [2]bool
+	}{
+		{func() { b.api.put(node) }, [2]bool{true, false}},
+		{func() { b.api.lose(node); b.api.restart() }, [2]bool{false, false}},
+		{func() { b.api.put(node) }, [2]bool{true, false}},
+		{func() { b.api.remove(node) }, [2]bool{false, true}},
+		{func() { b.api.put(node) }, [2]bool{true, false}},
+	} {
+		step.do()
+		b.until(fmt.Sprintf("step %d: exists and draining %v", i, step.want), func() bool { return state() == step.want })
+	}
 }

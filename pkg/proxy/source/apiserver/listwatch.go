@@ -3,7 +3,9 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 )
 
 // listWatch sends a Reflector's requests to the API server.
@@ -19,15 +22,22 @@ type listWatch struct {
 	client   rest.Interface
 	store    *store
 	failures *failures
+	// lasts is until when the server was asked to keep up the last watch.
+	lasts time.Time
+	// ahead reports that the Reflector's resource version is ahead of the server.
+	ahead bool
 }
 
 // ListWithContext requests a page of a list and applies its objects. It returns the page without them.
 func (l *listWatch) ListWithContext(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	if err := l.listAnew(); err != nil {
+		return nil, err
+	}
 	if options.Continue == "" {
 		l.store.listBegins()
 	}
 	page, err := l.request(&options).Do(l.ctx).Get()
-	l.failures.note(l.store.resource, listVerb, err)
+	l.note(listVerb, err)
 	if err != nil {
 		if l.store.optional && isMissing(err) {
 			l.store.doWithout()
@@ -46,19 +56,71 @@ func (l *listWatch) ListWithContext(_ context.Context, options metav1.ListOption
 // WatchWithContext watches, starting with all objects if the options request it; it returns when they have been applied.
 func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	streamed := options.SendInitialEvents != nil && *options.SendInitialEvents
-	if streamed {
+	switch {
+	case streamed:
+		if err := l.listAnew(); err != nil {
+			return nil, err
+		}
 		l.store.listBegins()
+	case time.Now().Before(l.lasts) && l.rolledBack(options.ResourceVersion):
+		l.ahead = true
+		return nil, errAhead
 	}
+	l.lasts = time.Now().Add(time.Duration(ptr.Deref(options.TimeoutSeconds, 0)) * time.Second)
 	options.Watch = true
 	events, err := l.request(&options).Watch(ctx)
 	if !streamed || !isRefusal(err) { // if the server cannot stream lists, a list follows
-		l.failures.note(l.store.resource, watchVerb, err)
+		l.note(watchVerb, err)
 	}
 	if err != nil || !streamed {
 		return events, err
 	}
 	return l.takeList(ctx, events), nil
 }
+
+// rolledBack reports whether the server has not reached a resource version that it sent, so its etcd was restored or replaced. A
+// watch would not show that: it waits, however long, until the server reaches the version. A list says so after 3 s. It
+// requests one object at most, and is sent only after a watch that broke off.
+func (l *listWatch) rolledBack(version string) bool {
+	fields := l.store.fields
+	if l.store.namespaced {
+		fields = "metadata.name=kubernetes" // older servers ignore the limit
+	}
+	options := &metav1.ListOptions{ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, Limit: 1, FieldSelector: fields}
+	err := l.client.Get().Resource(l.store.name).NamespaceIfScoped(metav1.NamespaceDefault, l.store.namespaced).
+		VersionedParams(options, metav1.ParameterCodec).MaxRetries(0).Do(l.ctx).Error()
+	if !isAhead(err) { // or failed, as the watch will
+		return false
+	}
+	l.note(listVerb, err)
+	return true
+}
+
+// isAhead reports whether the server has not reached the resource version of a request.
+func isAhead(err error) bool {
+	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}
+
+// note records the outcome of a request. It is no failure if the server is not as far as the request: then a list at any version
+// follows.
+func (l *listWatch) note(verb string, err error) {
+	if isAhead(err) {
+		l.store.logger.Info("The API server has an earlier state than before, perhaps from a backup; listing again", "reason", err.Error())
+		return
+	}
+	l.failures.note(l.store.resource, verb, err)
+}
+
+// listAnew returns the error for the next list after rolledBack, which makes the Reflector request it at any resource version.
+func (l *listWatch) listAnew() error {
+	if !l.ahead {
+		return nil
+	}
+	l.ahead = false
+	return errAhead
+}
+
+var errAhead = apierrors.NewResourceExpired("the API server has not reached the resource version that it sent before")
 
 // takeList applies the events of a streamed list and returns the rest of the watch, which starts with the bookmark at the end
 // of the list. If the stream breaks off, the rest starts with the last event, so that the Reflector does not take the server

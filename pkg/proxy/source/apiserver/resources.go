@@ -25,13 +25,16 @@ type resource struct {
 	// reads are the paths of all fields that set or this package reads, as in newMask. Others are not decoded from protobuf.
 	reads []string
 	// spare are objects whose memory may be used for others.
-	spare sync.Pool
+	spare      sync.Pool
+	namespaced bool
 	// optional resources may be missing or forbidden: a proxy works without them.
 	optional bool
 
 	set    func(u *cluster.Update, object any)
 	remove func(u *cluster.Update, name cache.ObjectName)
-	known  func(u *cluster.Update) iter.Seq[cache.ObjectName]
+	// miss is called instead of remove for an object that a list lacks; nil if that means the same.
+	miss  func(u *cluster.Update, name cache.ObjectName)
+	known func(u *cluster.Update) iter.Seq[cache.ObjectName]
 	// endpoints returns the number of endpoints that are lost with an object; nil if there are none.
 	endpoints func(u *cluster.Update, name cache.ObjectName) int
 }
@@ -53,7 +56,7 @@ func reads(paths ...string) []string {
 func services() *resource {
 	name := func(n cache.ObjectName) cluster.ServiceName { return cluster.ServiceName(n) }
 	return &resource{
-		name: "services", version: corev1.SchemeGroupVersion, example: &corev1.Service{},
+		name: "services", version: corev1.SchemeGroupVersion, example: &corev1.Service{}, namespaced: true,
 		fields: fieldWithClusterIP, labels: "!" + cluster.LabelServiceProxyName,
 		reads: reads("spec.type", "spec.clusterIP", "spec.clusterIPs", "spec.externalIPs", "spec.loadBalancerSourceRanges",
 			"spec.ports.name", "spec.ports.protocol", "spec.ports.port", "spec.ports.nodePort",
@@ -70,7 +73,7 @@ func services() *resource {
 func endpointSlices() *resource {
 	name := func(n cache.ObjectName) cluster.SliceName { return cluster.SliceName(n) }
 	return &resource{
-		name: "endpointslices", version: discoveryv1.SchemeGroupVersion, example: &discoveryv1.EndpointSlice{},
+		name: "endpointslices", version: discoveryv1.SchemeGroupVersion, example: &discoveryv1.EndpointSlice{}, namespaced: true,
 		labels: "!" + corev1.IsHeadlessService,
 		reads: reads("addressType", "ports.name", "ports.protocol", "ports.port",
 			"endpoints.addresses", "endpoints.conditions", "endpoints.nodeName", "endpoints.hints",
@@ -99,6 +102,11 @@ func nodes(nodeName string) *resource {
 		remove: func(u *cluster.Update, _ cache.ObjectName) {
 			seen = false
 			u.DeleteNode()
+		},
+		// An API server that has lost its data must not make all nodes drain at once.
+		miss: func(u *cluster.Update, _ cache.ObjectName) {
+			seen = false
+			u.MissNode()
 		},
 		known: func(*cluster.Update) iter.Seq[cache.ObjectName] {
 			return func(yield func(cache.ObjectName) bool) {

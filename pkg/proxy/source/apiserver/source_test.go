@@ -248,7 +248,7 @@ func TestSource(t *testing.T) {
 			b.want("s0=5 s1=7 s3=0" + strings.TrimPrefix(want, "s0=0 s1=1 s2=2 s3=3"))
 
 			api.remove(node, cidr)
-			b.until("draining", func() bool { return b.builder.Snapshot().Node.Draining })
+			b.until("no Node", func() bool { return !b.builder.Snapshot().Node.Exists })
 			b.until("no ServiceCIDRs", func() bool { return len(b.builder.Snapshot().ServiceCIDRs) == 0 })
 		})
 	}

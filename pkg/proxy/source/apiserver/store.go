@@ -111,12 +111,12 @@ func (s *store) Delete(object any) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drop([]cache.ObjectName{name})
+	s.drop([]cache.ObjectName{name}, s.remove)
 	return nil
 }
 
-// drop deletes objects from the Builder. The caller holds the lock.
-func (s *store) drop(names []cache.ObjectName) {
+// drop calls remove for objects. The caller holds the lock.
+func (s *store) drop(names []cache.ObjectName, remove func(u *cluster.Update, name cache.ObjectName)) {
 	if s.stopped() || len(names) == 0 {
 		return
 	}
@@ -127,7 +127,7 @@ func (s *store) drop(names []cache.ObjectName) {
 	// Deletions cause no Problems.
 	_ = s.builder.Update(func(u *cluster.Update) {
 		for _, name := range names {
-			s.remove(u, name)
+			remove(u, name)
 		}
 	})
 }
@@ -151,16 +151,25 @@ func (s *store) Replace([]any, string) error {
 		}
 	})
 	s.unlisted = nil
-	s.drop(s.guard.filter(missing))
+	s.drop(s.guard.filter(missing), s.lose)
 	s.markSynced()
 	return nil
+}
+
+// lose records that lists lack an object.
+func (s *store) lose(u *cluster.Update, name cache.ObjectName) {
+	if s.miss != nil {
+		s.miss(u, name)
+	} else {
+		s.remove(u, name)
+	}
 }
 
 // expire deletes the objects whose removal was held back.
 func (s *store) expire(r *removals) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drop(s.guard.release(r))
+	s.drop(s.guard.release(r), s.lose)
 }
 
 // listBegins is called before each list request.
