@@ -134,10 +134,11 @@ initContainers:
   resources:
     requests: {cpu: 10m, memory: 32Mi}
     limits: {memory: 128Mi}
-  {{- if not .Values.standalone.enabled }}
   volumeMounts:
+  {{- if not .Values.standalone.enabled }}
   - {name: config, mountPath: /var/lib/kube-proxy, readOnly: true}
   {{- end }}
+  - {name: xtables-lock, mountPath: /run/xtables.lock} # for the rule that goes with node ports on localhost
 containers:
 - name: kube-proxy
   image: {{ include "kube-proxy.image" . }}
@@ -157,6 +158,7 @@ containers:
   {{- toYaml . | nindent 2 }}
   {{- end }}
   securityContext:
+    privileged: false # kubeadm's DaemonSet says true, which would be kept
     allowPrivilegeEscalation: false
     readOnlyRootFilesystem: true
     seccompProfile:

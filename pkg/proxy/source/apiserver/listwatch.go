@@ -64,7 +64,7 @@ func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOpt
 		l.store.listBegins()
 	case time.Now().Before(l.lasts) && l.rolledBack(options.ResourceVersion):
 		l.ahead = true
-		return nil, errAhead
+		return nil, errAhead()
 	}
 	l.lasts = time.Now().Add(time.Duration(ptr.Deref(options.TimeoutSeconds, 0)) * time.Second)
 	options.Watch = true
@@ -117,10 +117,12 @@ func (l *listWatch) listAnew() error {
 		return nil
 	}
 	l.ahead = false
-	return errAhead
+	return errAhead()
 }
 
-var errAhead = apierrors.NewResourceExpired("the API server has not reached the resource version that it sent before")
+func errAhead() error {
+	return apierrors.NewResourceExpired("the API server has not reached the resource version that it sent before")
+}
 
 // takeList applies the events of a streamed list and returns the rest of the watch, which starts with the bookmark at the end
 // of the list. If the stream breaks off, the rest starts with the last event, so that the Reflector does not take the server
