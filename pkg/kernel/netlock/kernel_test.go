@@ -3,6 +3,8 @@
 package netlock
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -14,27 +16,41 @@ import (
 // nobody is an unprivileged user.
 const nobody = 65534
 
-// TestKernelOtherUser checks that a name taken by an unprivileged process is an error, and that Acquire does not wait for it.
+// TestKernelOtherUser checks that a name taken by an unprivileged process is an error, and that Acquire does not wait for it for
+// long, also if the process never accepts the connections that fill its queue.
 func TestKernelOtherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to become another user")
 	}
-	name := fresh(t)
-	var socket int
-	listening := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread keeps the other user, and ends with this goroutine
-		var err error
-		socket, err = listenAs(nobody, name)
-		listening <- err
-	}()
-	if err := <-listening; err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(socket)
-	lock, err := Acquire(t.Context(), name, Owner{}, func(o Owner) { t.Errorf("waits for %+v", o) })
-	if lock != nil || err == nil || !strings.Contains(err.Error(), "a process of user 65534") {
-		t.Errorf("got %v, %v", lock, err)
+	for _, full := range []bool{false, true} {
+		name := fmt.Sprintf("%s-%t", fresh(t), full)
+		var socket int
+		listening := make(chan error)
+		go func() {
+			runtime.LockOSThread() // never unlocked: the thread keeps the other user, and ends with this goroutine
+			var err error
+			socket, err = listenAs(nobody, name)
+			listening <- err
+		}()
+		if err := <-listening; err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(socket)
+		waiting, want := func(o Owner) { t.Errorf("waits for %+v", o) }, "a process of user 65534"
+		if full {
+			waiting, want = func(Owner) {}, "accepts no connections"
+			for range 2 { // one more than the length of the queue
+				connection, err := net.Dial("unix", "@"+name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer connection.Close()
+			}
+		}
+		lock, err := Acquire(t.Context(), name, Owner{}, waiting)
+		if lock != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, %v; want %q", lock, err, want)
+		}
 	}
 }
 

@@ -30,6 +30,9 @@ const (
 	// attempts limits how often Acquire tries a name that is bound and not listened on. It takes longer than a process
 	// needs from bind to listen.
 	attempts = 100
+	// maxFull limits how often in succession Acquire waits for a process whose queue is full. A holder accepts at once; only a
+	// process of another user, whose owner cannot be read, has a reason not to.
+	maxFull = 5
 	// maxDescription limits what is read from a holder, in bytes.
 	maxDescription = 4 << 10
 )
@@ -110,10 +113,17 @@ func Holder(name string) (owner Owner, held bool, err error) {
 // does not support such locks, or that a process of another user occupies the name.
 func Acquire(ctx context.Context, name string, self Owner, waiting func(Owner)) (*Lock, error) {
 	var last Owner
+	full := 0
 	for reported := false; ; {
 		lock, held, err := attempt(name, self)
 		if held == nil {
 			return lock, err
+		}
+		if full++; held.connection != nil {
+			full = 0
+		}
+		if full > maxFull {
+			return nil, fmt.Errorf("a process listens on the abstract unix socket @%s, but accepts no connections; find it with ss -xlp", name)
 		}
 		if !held.ended && (!reported || held.owner != last) {
 			reported, last = true, held.owner
