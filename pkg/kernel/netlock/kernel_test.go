@@ -35,7 +35,7 @@ func TestKernelOtherUser(t *testing.T) {
 		if err := <-listening; err != nil {
 			t.Fatal(err)
 		}
-		defer unix.Close(socket)
+		t.Cleanup(func() { _ = unix.Close(socket) })
 		waiting, want := func(o Owner) { t.Errorf("waits for %+v", o) }, "a process of user 65534"
 		if full {
 			waiting, want = func(Owner) {}, "accepts no connections"
@@ -44,7 +44,7 @@ func TestKernelOtherUser(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer connection.Close()
+				t.Cleanup(func() { _ = connection.Close() })
 			}
 		}
 		lock, err := Acquire(t.Context(), name, Owner{}, waiting)
