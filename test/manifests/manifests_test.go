@@ -309,6 +309,20 @@ func TestEveryValue(t *testing.T) {
 	}
 }
 
+// TestPodsRestart changes what only the ConfigMap has: the DaemonSet changes with it, or else no pod would read it.
+func TestPodsRestart(t *testing.T) {
+	const daemonSet = "kube-proxy/templates/daemonset.yaml"
+	before, err := helm(needed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, values := range []string{`apiServer: https://10.1.2.3:6443`, `config: {linux: {conntrack: {maxPerCore: 0}}}`} {
+		if after, err := helm(needed, values); err != nil || after[daemonSet] == "" || after[daemonSet] == before[daemonSet] {
+			t.Errorf("%s: error %v; the DaemonSet is empty or as before", values, err)
+		}
+	}
+}
+
 // TestNotes checks that the notes name the mode and the DaemonSet.
 func TestNotes(t *testing.T) {
 	files, err := helm(needed, `{canary: true, config: {mode: nftables}}`)
