@@ -119,11 +119,13 @@ func Acquire(ctx context.Context, name string, self Owner, waiting func(Owner)) 
 		if held == nil {
 			return lock, err
 		}
-		if full++; held.connection != nil {
+		switch {
+		case held.connection != nil:
 			full = 0
-		}
-		if full > maxFull {
+		case full == maxFull:
 			return nil, fmt.Errorf("a process listens on the abstract unix socket @%s, but accepts no connections; find it with ss -xlp", name)
+		default:
+			full++
 		}
 		if !held.ended && (!reported || held.owner != last) {
 			reported, last = true, held.owner

@@ -211,17 +211,15 @@ func (s *fakeState) addChain(name, comment string, base *fakeBase, exclusive boo
 
 // redeclare adds a chain that exists: only its policy can change.
 func (s *fakeState) redeclare(name string, chain *fakeChain, base *fakeBase) error {
-	old := chain.base
 	if base == nil {
 		s.touched()
 		return nil
 	}
-	if old != nil {
-		base.policy = cmp.Or(base.policy, old.policy)
-	}
+	old := chain.base
 	if old == nil || old.typ != base.typ || old.hook != base.hook || old.priority != base.priority {
 		return refuse(unix.EEXIST, "chain %s is attached elsewhere", name)
 	}
+	base.policy = cmp.Or(base.policy, old.policy)
 	chain.base = base
 	s.did(func() { chain.base = old })
 	return nil

@@ -28,14 +28,13 @@ type drift struct {
 	rivals map[chainName]bool
 	// digests holds the digests of the chains as they were written, or found unchanged; nil if they are not known.
 	digests map[chainName]uint64
-	// fresh holds the chains written since then whose digests are not known: they may have been modified while they were written, or
-	// the digests would have cost too much.
+	// fresh holds the chains whose digests are not known, or may be those of what others made of them while we wrote or read.
 	fresh map[chainName]bool
 	// odd holds the digests of chains that were not as they were written right after that. If a chain is the same after the next
 	// time, the kernel or a program may write it with other bytes than expected, and its text is compared.
 	odd map[chainName]uint64
-	// fight is until when what cannot be compared right after it was written is fresh, because a program that modified the rules shortly
-	// before may have modified it once more meanwhile.
+	// fight is until when chains of ours that cannot be compared right after they were written are fresh, because a program that modified
+	// the rules shortly before may have modified them once more meanwhile. Built-in chains that were written always are.
 	fight time.Time
 	// hooks holds the digests of the rules in built-in chains that lead to ours, if they are known.
 	hooks map[chainName][]uint64

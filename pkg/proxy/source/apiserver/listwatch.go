@@ -80,7 +80,7 @@ func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOpt
 
 // rolledBack reports whether the server has not reached a resource version that it sent, so its etcd was restored or replaced. A
 // watch would not show that: it waits, however long, until the server reaches the version. A list says so after 3 s. It
-// requests one object at most, and is sent only after a watch that broke off.
+// requests one object at most, and is sent only before a watch that follows one that broke off or could not begin.
 func (l *listWatch) rolledBack(version string) bool {
 	fields := l.store.fields
 	if l.store.namespaced {
