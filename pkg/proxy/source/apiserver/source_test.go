@@ -348,10 +348,16 @@ func TestRefusals(t *testing.T) {
 			b.until("the reason in what is missing", func() bool {
 				return strings.Contains(b.source.Missing(), "endpointslices ("+test.kind+")")
 			})
-			b.until("the reason of the resource", func() bool {
-				cause, _ := failing.Load("endpointslices")
-				return cause == test.kind
-			})
+			// Of all resources: the failure of one that is noted when all others have succeeded again begins another period.
+			for _, r := range resources("n1") {
+				if r.optional && apierrors.IsNotFound(test.err) {
+					continue // that is no failure
+				}
+				b.until("the reason of "+r.name, func() bool {
+					cause, _ := failing.Load(r.name)
+					return cause == test.kind
+				})
+			}
 			select {
 			case <-b.source.Complete():
 				t.Error("complete without an answer")
