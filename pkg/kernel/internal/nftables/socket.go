@@ -61,6 +61,10 @@ func (s *Socket) Do(ctx context.Context, f func() error) (finished bool, _ error
 		<-s.turn
 		return false, ErrClosed
 	}
+	if ctx.Err() != nil { // select chooses at random
+		<-s.turn
+		return false, fmt.Errorf("the request was not sent: %w", context.Cause(ctx))
+	}
 	if ctx.Done() == nil {
 		defer func() { <-s.turn }()
 		return true, f()
