@@ -40,7 +40,7 @@ type Config struct {
 	Measure func(ctx context.Context) (_ context.Context, spent func() time.Duration)
 }
 
-// Observer is notified of every sync, and of more if it is a [QueueObserver] or a [DriftObserver]. All its methods are called
+// Observer is notified of every sync, and of more if it is a [QueueObserver], a [PlanObserver] or a [DriftObserver]. All its methods are called
 // by one goroutine and must not block.
 type Observer interface {
 	// Synced reports a sync that has finished. The Sync must not be modified.
@@ -52,6 +52,13 @@ type QueueObserver interface {
 	Observer
 	// Queued reports that the cluster has changed and a sync is due.
 	Queued(at time.Time)
+}
+
+// PlanObserver is also notified of plans before they are programmed.
+type PlanObserver interface {
+	Observer
+	// Planned reports the plan that is about to be programmed. It must not be modified.
+	Planned(p *plan.Plan)
 }
 
 // DriftObserver is also notified of drift.
@@ -112,6 +119,7 @@ func (s *Sync) again() (soonest time.Duration) {
 type Proxy struct {
 	Config
 	queueObservers []QueueObserver
+	planObservers  []PlanObserver
 	driftObservers []DriftObserver
 
 	pace    pacer
@@ -143,6 +151,9 @@ func New(config Config) *Proxy {
 	for _, o := range config.Observers {
 		if queue, ok := o.(QueueObserver); ok {
 			p.queueObservers = append(p.queueObservers, queue)
+		}
+		if planned, ok := o.(PlanObserver); ok {
+			p.planObservers = append(p.planObservers, planned)
 		}
 		if drift, ok := o.(DriftObserver); ok {
 			p.driftObservers = append(p.driftObservers, drift)
@@ -279,6 +290,9 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 	ctx, spent := p.Measure(ctx)
 	s := &Sync{Before: p.synced, Started: time.Now(), After: p.Builder.Snapshot()}
 	s.Plan = plan.Compute(s.After, p.Plan, p.plan)
+	for _, o := range p.planObservers {
+		o.Planned(s.Plan)
+	}
 	s.Results = p.Backend.Sync(ctx, s.Plan)
 	s.Finished, s.Cost = time.Now(), spent()
 	p.plan = s.Plan

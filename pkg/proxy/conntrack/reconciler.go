@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -30,6 +31,8 @@ const (
 	// firstRetry is the pause after a failed sweep. It doubles with each failure in a row, up to lastRetry.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 5 * time.Minute
+	// calm is the least time between two log lines about failed sweeps, whose errors have numbers in them.
+	calm = 10 * time.Second
 )
 
 // Config configures a Reconciler.
@@ -42,7 +45,7 @@ type Config struct {
 }
 
 // Reconciler deletes stale UDP flows, and TCP connections that were started too early, from the kernel's table. It is
-// a proxy.DriftObserver. The cost of Synced is proportional to the change; Run does the work, for the newest plan.
+// a proxy.DriftObserver and a proxy.PlanObserver. The cost of Synced is proportional to the change; Run does the work.
 type Reconciler struct {
 	config Config
 	wake   chan struct{}
@@ -51,13 +54,18 @@ type Reconciler struct {
 	// plans holds the plan that each family's rules implement, dirty the work that is due.
 	plans map[cluster.Family]*plan.Plan
 	dirty map[cluster.Family]work
-	// drifted holds the families whose rules were modified externally since their last sync, refused the ports whose rules
+	// next is the newest plan: the rules implement it already, or are being written.
+	next *plan.Plan
+	// drifted holds the families whose rules may have been others since their last successful sync, refused the ports whose rules
 	// the kernel refused in it.
 	drifted map[cluster.Family]bool
 	refused map[cluster.Family][]backend.Refusal
 }
 
-var _ proxy.DriftObserver = (*Reconciler)(nil)
+var (
+	_ proxy.DriftObserver = (*Reconciler)(nil)
+	_ proxy.PlanObserver  = (*Reconciler)(nil)
+)
 
 // work describes the entries to check.
 type work struct {
@@ -88,7 +96,7 @@ func (w work) and(o work) work {
 // New returns a Reconciler; Run starts it.
 func New(config Config) *Reconciler {
 	r := &Reconciler{
-		config: config, wake: make(chan struct{}, 1),
+		config: config, wake: make(chan struct{}, 1), next: &plan.Plan{},
 		plans: map[cluster.Family]*plan.Plan{}, dirty: map[cluster.Family]work{}, drifted: map[cluster.Family]bool{},
 		refused: map[cluster.Family][]backend.Refusal{},
 	}
@@ -96,6 +104,13 @@ func New(config Config) *Reconciler {
 		r.plans[family] = &plan.Plan{}
 	}
 	return r
+}
+
+// Planned records the plan that is about to be programmed: its endpoints may have flows before Synced is called.
+func (r *Reconciler) Planned(p *plan.Plan) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next = p
 }
 
 // Drifted records that packets may not have passed our rules. The sync that follows repairs them.
@@ -111,7 +126,11 @@ func (r *Reconciler) Synced(s *proxy.Sync) {
 	defer r.mu.Unlock()
 	for _, result := range s.Results {
 		before := r.plans[result.Family]
-		if result.Err != nil || before == nil {
+		if before == nil {
+			continue
+		}
+		if result.Err != nil { // flows may go to endpoints of the plan that failed
+			r.drifted[result.Family] = true
 			continue
 		}
 		r.plans[result.Family] = s.Plan
@@ -228,7 +247,7 @@ func within[T interface{ Compare(T) int }](part, whole []T) bool {
 // tried again with new work, or with growing delays: what fails in one family must not delay the other.
 func (r *Reconciler) Run(ctx context.Context) error {
 	retries := wait.Backoff{Duration: firstRetry, Factor: 2, Cap: lastRetry, Steps: math.MaxInt}
-	retry, failing := retries, logonce.Condition{Again: logonce.Reminder}
+	retry, failing := retries, logonce.Condition{Again: logonce.Reminder, Calm: calm}
 	var due <-chan time.Time // of what failed
 	for {
 		select {
@@ -263,21 +282,27 @@ func (r *Reconciler) Run(ctx context.Context) error {
 
 // sweepAll does the work of all families. Work that failed remains pending.
 func (r *Reconciler) sweepAll(ctx context.Context) error {
-	var failed error
+	var failed []error
 	for _, family := range r.config.Families {
 		r.mu.Lock()
-		w, p := r.dirty[family], r.plans[family]
+		w := r.dirty[family]
 		delete(r.dirty, family)
 		r.mu.Unlock()
 		var left work
 		if w.udp {
-			if err := r.sweep(ctx, family, conntrack.UDP, func(flow *conntrack.Flow) bool { return w.stale(p, flow) }); err != nil {
-				failed, left.udp, left.gone = err, true, w.gone
+			if err := r.sweep(ctx, family, conntrack.UDP, func(flow *conntrack.Flow) bool {
+				inForce, next := r.current(family)
+				return w.stale(inForce, flow) && (next == inForce || w.stale(next, flow))
+			}); err != nil {
+				failed, left.udp, left.gone = append(failed, err), true, w.gone
 			}
 		}
 		if w.tcp {
-			if err := r.sweep(ctx, family, conntrack.UnansweredTCP, func(flow *conntrack.Flow) bool { return early(p, flow) }); err != nil {
-				failed, left.tcp = err, true
+			if err := r.sweep(ctx, family, conntrack.UnansweredTCP, func(flow *conntrack.Flow) bool {
+				inForce, _ := r.current(family)
+				return early(inForce, flow)
+			}); err != nil {
+				failed, left.tcp = append(failed, err), true
 			}
 		}
 		if left.udp || left.tcp {
@@ -286,7 +311,15 @@ func (r *Reconciler) sweepAll(ctx context.Context) error {
 			r.mu.Unlock()
 		}
 	}
-	return failed
+	return errors.Join(failed...)
+}
+
+// current returns the plan that a family's rules implement, and the one that they may implement in part. Both may change during a
+// sweep, which takes seconds with millions of entries, and a flow to an endpoint that was added meanwhile must stay.
+func (r *Reconciler) current(family cluster.Family) (inForce, next *plan.Plan) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.plans[family], r.next
 }
 
 // sweep reads the table once and deletes the unwanted flows.

@@ -149,6 +149,7 @@ func (f *fixture) set(s *cluster.Service) { f.services = f.services.Set(s.Name, 
 func (f *fixture) sync(failing ...cluster.Family) {
 	snap := &cluster.Snapshot{Services: f.services, Node: f.node}
 	f.plan = plan.Compute(snap, f.options, f.plan)
+	f.Planned(f.plan)
 	s := &proxy.Sync{After: snap, Plan: f.plan}
 	for _, family := range families {
 		result := backend.Result{Family: family, Refused: f.refused}
@@ -199,6 +200,52 @@ func TestEndpoints(t *testing.T) {
 			}, toA, toB, toA6, npA)
 		})
 	}
+}
+
+// TestChangesDuringSweep checks that a flow stays whose endpoint was added while a sweep reads the table: when its plan is in
+// force, and before that, when its rules are being written.
+func TestChangesDuringSweep(t *testing.T) {
+	const toC = "10.96.0.10:53 10.244.0.3:5353"
+	for name, synced := range map[string]bool{"in force": true, "being written": false} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(f *fixture) {
+				f.set(service(dns, dnsIPs, "10.244.0.1", "10.244.0.2"))
+				f.sync()
+				f.wantFlows(toA, toB)
+				time.Sleep(longestPause)
+				f.takes = time.Second
+				f.set(service(dns, dnsIPs, "10.244.0.2"))
+				f.sync()
+				synctest.Wait() // the sweep runs
+				f.flow(2000, toC)
+				f.set(service(dns, dnsIPs, "10.244.0.2", "10.244.0.3"))
+				if synced {
+					f.sync()
+				} else {
+					f.Planned(plan.Compute(&cluster.Snapshot{Services: f.services, Node: f.node}, f.options, f.plan))
+				}
+				time.Sleep(10 * longestPause)
+				f.wantFlows(toB, toC)
+			}, toA, toB)
+		})
+	}
+}
+
+// TestPlanWrittenInPart checks that flows to the endpoints of a plan that could not be written whole do not stay.
+func TestPlanWrittenInPart(t *testing.T) {
+	const toC = "10.96.0.10:53 10.244.0.3:5353"
+	run(t, func(f *fixture) {
+		f.set(service(dns, dnsIPs, "10.244.0.2"))
+		f.sync()
+		f.wantFlows(toB)
+		f.set(service(dns, dnsIPs, "10.244.0.2", "10.244.0.3"))
+		f.sync(cluster.IPv4)
+		f.flow(2000, toC)
+		f.set(service(dns, dnsIPs, "10.244.0.2"))
+		time.Sleep(longestPause)
+		f.sync()
+		f.wantFlows(toB)
+	}, toB)
 }
 
 // TestAtStart checks that the first sync deletes flows that became stale while no proxy was running.
