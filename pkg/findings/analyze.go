@@ -167,9 +167,9 @@ func (v *view) contests() {
 	}
 	known := map[loss]bool{} // a node port is claimed once in each family
 	for _, claims := range v.plan.Contested.All() {
-		for _, route := range claims.Routes[1:] {
+		for route := range claims.Lost() {
 			l := loss{route.Service, frontendText(route) + " is " + v.plan.Lost(route)}
-			if shared := route.Kind == plan.ClusterIP && claims.Routes[0].Kind == plan.ClusterIP; !shared && !known[l] {
+			if shared := route.Kind == plan.ClusterIP && claims.Served().Kind == plan.ClusterIP; !shared && !known[l] {
 				known[l] = true
 				v.addService(l.service, Contested, "%s", l.text)
 			}

@@ -5,6 +5,7 @@ package contest
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -40,10 +41,8 @@ func (w *Watcher) Synced(s *proxy.Sync) {
 		if !change.Is {
 			continue
 		}
-		for _, route := range change.After.Routes[1:] {
-			if !has(change.Before, change.After.Routes[0], route) {
-				losers = append(losers, route.Service)
-			}
+		for route := range lost(change.Before, change.After) {
+			losers = append(losers, route.Service)
 		}
 	}
 	for name, change := range cluster.Changes(w.seen.Services, s.Plan.Services) {
@@ -58,12 +57,20 @@ func (w *Watcher) Synced(s *proxy.Sync) {
 	w.seen = s.Plan
 }
 
-// has reports whether claims, which may be nil, already contained these two Services with the same kinds of address
-// and the same one served.
-func has(claims *plan.Claims, served, other *plan.Route) bool {
-	same := func(a, b *plan.Route) bool { return a.Service == b.Service && a.Kind == b.Kind }
-	return claims != nil && same(claims.Routes[0], served) &&
-		slices.ContainsFunc(claims.Routes[1:], func(r *plan.Route) bool { return same(r, other) })
+// lost returns the routes that newly lost: all that are not served, or those that were added if the same one was served before.
+// before may be nil.
+func lost(before, after *plan.Claims) iter.Seq[*plan.Route] {
+	served := after.Served()
+	if before == nil || before.Served().Service != served.Service || before.Served().Kind != served.Kind {
+		return after.Lost()
+	}
+	return func(yield func(*plan.Route) bool) {
+		for _, change := range cluster.Changes(before.Routes, after.Routes) {
+			if change.Is && !change.Was && change.After != served && !yield(change.After) {
+				return
+			}
+		}
+	}
 }
 
 // report reports all frontends of a Service that are not served, if any. Its text depends only on the plan, so that a

@@ -67,3 +67,26 @@ func BenchmarkOneEndpoint(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkContested plans Services that all claim the same external IP and port. The time for each must hardly depend on their
+// number: whoever may write Services can create as many.
+func BenchmarkContested(b *testing.B) {
+	for _, claimants := range []int{1000, 10_000} {
+		b.Run(fmt.Sprint(claimants), func(b *testing.B) {
+			snap, opts := large(claimants, 1), &Options{ServeExternalIPs: true}
+			shared := []netip.Addr{netip.MustParseAddr("198.51.100.1")}
+			for name, s := range snap.Services.All() {
+				claiming := *s
+				claiming.ExternalIPs = shared
+				snap = &cluster.Snapshot{Services: snap.Services.Set(name, &claiming), Node: snap.Node}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if n := Compute(snap, opts, nil).Contested.Len(); n == 0 {
+					b.Fatal("nothing is contested")
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*claimants), "ns/claim")
+		})
+	}
+}

@@ -71,12 +71,12 @@ func (c *computation) replace(name cluster.ServiceName, old, now *Service) {
 	}
 	for _, route := range old.Routes {
 		if !kept(now.Routes, route) {
-			c.withdraw(route)
+			c.withdraw(old, route)
 		}
 	}
 	for _, route := range now.Routes {
 		if !kept(old.Routes, route) {
-			c.claim(route)
+			c.claim(now, route)
 		}
 	}
 	count(c.clusterIPs, old.ClusterIPs, now.ClusterIPs)

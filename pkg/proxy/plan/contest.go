@@ -2,13 +2,64 @@ package plan
 
 import (
 	"cmp"
-	"slices"
-	"time"
+	"iter"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Claims are the routes of several Services for one frontend, in order of precedence. The first is served.
+// Claims are the routes of several Services for one frontend, at least two, in order of precedence. The first is served.
 type Claims struct {
-	Routes []*Route
+	Routes cluster.Map[Claim, *Route]
+}
+
+// Served returns the route that is served.
+func (c *Claims) Served() *Route {
+	for route := range c.Routes.Values() {
+		return route
+	}
+	return nil
+}
+
+// Lost returns the routes that are not served.
+func (c *Claims) Lost() iter.Seq[*Route] {
+	return func(yield func(*Route) bool) {
+		first := true
+		for route := range c.Routes.Values() {
+			if !first && !yield(route) {
+				return
+			}
+			first = false
+		}
+	}
+}
+
+// Claim identifies a Service's claim for a frontend. Created is the Service's in microseconds since 1970.
+type Claim struct {
+	Kind    Kind
+	Created int64
+	Service cluster.ServiceName
+}
+
+// Compare orders claims by precedence.
+func (c Claim) Compare(o Claim) int {
+	order, _ := c.precedence(o)
+	return order
+}
+
+// precedence orders two claims for the same frontend, and returns the rule that decides.
+func (c Claim) precedence(o Claim) (order int, rule Precedence) {
+	if order := cmp.Compare(c.Kind, o.Kind); order != 0 {
+		return order, ByKind
+	}
+	if order := cmp.Compare(c.Created, o.Created); order != 0 {
+		return order, ByAge
+	}
+	return c.Service.Compare(o.Service), ByName
+}
+
+// claim returns the claim that a route of the Service is.
+func (s *Service) claim(route *Route) Claim {
+	return Claim{Kind: route.Kind, Created: s.Created.UnixMicro(), Service: route.Service}
 }
 
 // Precedence is the rule that selects the served one of two claims for the same frontend.
@@ -26,23 +77,12 @@ const (
 
 // Why returns the rule by which one route is served rather than another one for the same frontend.
 func (p *Plan) Why(served, other *Route) Precedence {
-	created := func(r *Route) time.Time {
+	claim := func(r *Route) Claim {
 		service, _ := p.Services.Get(r.Service)
-		return service.Created
+		return service.claim(r)
 	}
-	_, rule := precedence(served, other, created)
+	_, rule := claim(served).precedence(claim(other))
 	return rule
-}
-
-// precedence orders two claims for the same frontend, and returns the rule that decides.
-func precedence(a, b *Route, created func(*Route) time.Time) (order int, rule Precedence) {
-	if order := cmp.Compare(a.Kind, b.Kind); order != 0 {
-		return order, ByKind
-	}
-	if order := created(a).Compare(created(b)); order != 0 {
-		return order, ByAge
-	}
-	return a.Service.Compare(b.Service), ByName
 }
 
 // because completes the sentence "the address is served for this Service" with the rule that decided.
@@ -66,44 +106,39 @@ func (p *Plan) Lost(route *Route) string {
 	return "served for " + served.Name + ", " + p.Why(served, route).because(served)
 }
 
-// claim gives a frontend to a route, unless another claim takes precedence.
-func (c *computation) claim(route *Route) {
+// claim gives a frontend to a route of a Service, unless another claim takes precedence. Its cost does not depend on how many
+// Services claim the frontend, except for a logarithm: whoever may write Services can make thousands claim the same one.
+func (c *computation) claim(s *Service, route *Route) {
 	served, taken := c.frontends.Get(route.Frontend)
 	if !taken {
 		c.frontends.Set(route.Frontend, route)
 		return
 	}
-	claims := &Claims{Routes: []*Route{served}}
-	if contested, ok := c.contested.Get(route.Frontend); ok {
-		claims.Routes = slices.Clone(contested.Routes)
+	claims, contested := c.contested.Get(route.Frontend)
+	if !contested {
+		holder, _ := c.services.Get(served.Service)
+		claims = &Claims{Routes: cluster.Map[Claim, *Route]{}.Set(holder.claim(served), served)}
 	}
-	claims.Routes = append(claims.Routes, route)
-	slices.SortFunc(claims.Routes, func(a, b *Route) int {
-		order, _ := precedence(a, b, c.created)
-		return order
-	})
-	c.contested.Set(route.Frontend, claims)
-	c.frontends.Set(route.Frontend, claims.Routes[0])
+	c.decide(route.Frontend, claims.Routes.Set(s.claim(route), route))
 }
 
-// withdraw removes a route's claim and gives the frontend to the next one.
-func (c *computation) withdraw(route *Route) {
-	contested, ok := c.contested.Get(route.Frontend)
-	if !ok {
+// withdraw removes the claim of a Service's route and gives the frontend to the next one.
+func (c *computation) withdraw(s *Service, route *Route) {
+	claims, contested := c.contested.Get(route.Frontend)
+	if !contested {
 		c.frontends.Delete(route.Frontend)
 		return
 	}
-	left := slices.DeleteFunc(slices.Clone(contested.Routes), func(r *Route) bool { return r == route })
-	if len(left) > 1 {
-		c.contested.Set(route.Frontend, &Claims{Routes: left})
-	} else {
-		c.contested.Delete(route.Frontend)
-	}
-	c.frontends.Set(route.Frontend, left[0])
+	c.decide(route.Frontend, claims.Routes.Delete(s.claim(route)))
 }
 
-// created is when the Service of a route was created.
-func (c *computation) created(route *Route) time.Time {
-	service, _ := c.services.Get(route.Service)
-	return service.Created
+// decide gives a frontend to the first of these claims.
+func (c *computation) decide(f Frontend, left cluster.Map[Claim, *Route]) {
+	claims := &Claims{Routes: left}
+	if left.Len() > 1 {
+		c.contested.Set(f, claims)
+	} else {
+		c.contested.Delete(f)
+	}
+	c.frontends.Set(f, claims.Served())
 }

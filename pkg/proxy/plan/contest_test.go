@@ -3,6 +3,7 @@ package plan
 import (
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,11 +24,11 @@ func claimants(t *testing.T, p *Plan, frontend Frontend) string {
 		}
 		return holder.Service.Name
 	}
-	if len(claims.Routes) < 2 || claims.Routes[0] != holder {
-		t.Errorf("%s is claimed by %d Services, and the first one is not served", frontend, len(claims.Routes))
+	if claims.Routes.Len() < 2 || claims.Served() != holder {
+		t.Errorf("%s is claimed by %d Services, and the first one is not served", frontend, claims.Routes.Len())
 	}
 	var names []string
-	for _, route := range claims.Routes {
+	for route := range claims.Routes.Values() {
 		names = append(names, route.Service.Name)
 	}
 	return strings.Join(names, " ")
@@ -129,10 +130,11 @@ func TestContestedKinds(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", step.name, got, step.want)
 		}
 		if claims, contested := p.Contested.Get(shared); contested {
-			if got := p.Lost(claims.Routes[len(claims.Routes)-1]); got != step.lost {
+			routes := slices.Collect(claims.Routes.Values())
+			if got := p.Lost(routes[len(routes)-1]); got != step.lost {
 				t.Errorf("%s: the last claim is %q, want %q", step.name, got, step.lost)
 			}
-			if got := p.Lost(claims.Routes[0]); got != "" {
+			if got := p.Lost(routes[0]); got != "" {
 				t.Errorf("%s: the first claim is %q", step.name, got)
 			}
 		}

@@ -122,7 +122,7 @@ func (p *Plan) matched(path *Path, packet Packet) {
 		path.decided("address", "%s is a %s of %s", route.Frontend, route.Kind, route.Name)
 	}
 	if claims, contested := p.Contested.Get(route.Frontend); contested {
-		for _, lost := range claims.Routes[1:] {
+		for lost := range claims.Lost() {
 			path.decided("address", "%s claims it too: it is %s", lost.Name, p.Lost(lost))
 		}
 	}

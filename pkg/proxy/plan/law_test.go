@@ -32,7 +32,7 @@ func contentsOf(p *Plan) contents {
 	c.Services, c.Frontends = maps.Collect(p.Services.All()), maps.Collect(p.Frontends.All())
 	c.ClusterIPs, c.Hairpins = maps.Collect(p.ClusterIPs.All()), maps.Collect(p.Hairpins.All())
 	for frontend, claims := range p.Contested.All() {
-		c.Contested[frontend] = claims.Routes
+		c.Contested[frontend] = slices.Collect(claims.Routes.Values())
 	}
 	return c
 }

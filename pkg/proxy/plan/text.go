@@ -15,7 +15,7 @@ func (p *Plan) String() string {
 		route.describe(&b)
 	}
 	for frontend, claims := range p.Contested.All() {
-		for _, route := range claims.Routes[1:] {
+		for route := range claims.Lost() {
 			fmt.Fprintf(&b, "%s is not %s of %s: %s\n", frontend, route.Kind, route.Name, p.Lost(route))
 		}
 	}
