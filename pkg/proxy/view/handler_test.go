@@ -336,6 +336,50 @@ func TestObserverChanges(t *testing.T) {
 	}
 }
 
+// TestFailingFamily shows the rules of each family by the plan that they implement while one family fails, and checks that a Service
+// that is deleted and created again meanwhile is remembered once.
+func TestFailingFamily(t *testing.T) {
+	o := New(Config{Mode: "nftables", Families: []cluster.Family{cluster.IPv4, cluster.IPv6},
+		Renderers: map[string]backend.Renderer{"nftables": &shownRules{}}, Clock: testclock.NewFakePassiveClock(start)})
+	both := snapshot(t, objects)
+	fewer := *both
+	fewer.Services = both.Services.Delete(cluster.ServiceName{Namespace: "default", Name: "web"})
+	sync := func(s *cluster.Snapshot, err error) {
+		o.Synced(&proxy.Sync{After: s, Plan: plan.Compute(s, &plan.Options{}, nil), Started: start, Finished: start,
+			Results: []backend.Result{{Family: cluster.IPv4}, {Family: cluster.IPv6, Err: err}}})
+	}
+	want := func(when, want string) {
+		t.Helper()
+		rules, err := o.State().Ruleset("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, family := range rules.Families {
+			got = append(got, family.Family+" "+family.Rules)
+		}
+		if got := strings.Join(got, ", "); got != want {
+			t.Errorf("%s: %s; want %s", when, got, want)
+		}
+	}
+	sync(both, nil)
+	want("after a sync", "IPv4 rules of 2 frontends, IPv6 rules of 2 frontends")
+	for range 5 {
+		sync(&fewer, errors.New("busy"))
+		want("while a family fails", "IPv4 rules of 1 frontends, IPv6 rules of 2 frontends")
+		sync(snapshot(t, objects), errors.New("busy"))
+		want("while a family fails", "IPv4 rules of 2 frontends, IPv6 rules of 2 frontends")
+	}
+	if len(o.pending) != 2 { // a new snapshot changes both Services
+		t.Errorf("%d changes are pending: %v", len(o.pending), o.pending)
+	}
+	sync(&fewer, nil)
+	want("after the next success", "IPv4 rules of 1 frontends, IPv6 rules of 1 frontends")
+	if len(o.pending) != 0 {
+		t.Errorf("changes are pending after a success: %v", o.pending)
+	}
+}
+
 // TestObserverRepairs proves that the last 100 repairs are kept, in their order.
 func TestObserverRepairs(t *testing.T) {
 	o := observed(t, objects, nil)

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -43,14 +44,16 @@ type Observer struct {
 	snapshot *cluster.Snapshot
 	plan     *plan.Plan
 	synced   time.Time
+	// inForce holds the plan of each family's last sync that succeeded: a later one than plan while another family fails.
+	inForce map[cluster.Family]*plan.Plan
 	// last and refused are the last sync's.
 	last    *v1alpha1.Sync
 	refused []backend.Refusal
 	// queued is when the first of the changes arrived that no sync has begun to program; zero without any.
 	queued time.Time
-	// seen is the snapshot of the last sync, and pending are the Services whose change is not programmed yet.
+	// seen is the snapshot of the last sync, and pending holds the Services whose change is not programmed yet.
 	seen    *cluster.Snapshot
-	pending []cluster.ServiceName
+	pending map[cluster.ServiceName]bool
 	// changes are the last changes of Services since the first successful sync.
 	changes map[cluster.ServiceName]change
 	repairs []v1alpha1.Repair
@@ -70,7 +73,10 @@ var (
 // New returns an Observer that has not seen a sync.
 func New(config Config) *Observer {
 	empty := &cluster.Snapshot{Node: &cluster.Node{Name: config.Node}}
-	return &Observer{config: config, snapshot: empty, plan: plan.Compute(empty, &plan.Options{}, nil), changes: map[cluster.ServiceName]change{}}
+	return &Observer{
+		config: config, snapshot: empty, plan: plan.Compute(empty, &plan.Options{}, nil), inForce: map[cluster.Family]*plan.Plan{},
+		changes: map[cluster.ServiceName]change{}, pending: map[cluster.ServiceName]bool{},
+	}
 }
 
 // Queued records when a change arrived.
@@ -89,19 +95,21 @@ func (o *Observer) Synced(s *proxy.Sync) {
 	o.last, o.refused = syncOf(s), nil
 	for _, result := range s.Results {
 		o.refused = append(o.refused, result.Refused...)
+		if result.Err == nil {
+			o.inForce[result.Family] = s.Plan
+		}
 	}
 	o.history.add(o.last, s.Finished, o.noteChanges(s))
 	o.seen, o.queued = s.After, time.Time{}
 	if s.Err() != nil {
 		return
 	}
-	for _, name := range o.pending {
-		if c, ok := o.changes[name]; ok {
-			c.programmed = s.Finished
-			o.changes[name] = c
-		}
+	for name := range o.pending {
+		c := o.changes[name]
+		c.programmed = s.Finished
+		o.changes[name] = c
 	}
-	o.pending = nil
+	clear(o.pending)
 	o.snapshot, o.plan, o.synced = s.After, s.Plan, s.Finished
 }
 
@@ -119,12 +127,12 @@ func (o *Observer) noteChanges(s *proxy.Sync) (changes int) {
 		changes++
 		if !changed.Is {
 			delete(o.changes, name)
+			delete(o.pending, name)
 			continue
 		}
-		before, known := o.changes[name]
-		if waiting := known && before.programmed.IsZero(); !waiting {
+		if !o.pending[name] {
 			o.changes[name] = change{arrived: arrived}
-			o.pending = append(o.pending, name)
+			o.pending[name] = true
 		}
 	}
 	return changes
@@ -150,7 +158,7 @@ func (o *Observer) State() *State {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := &State{
-		Snapshot: o.snapshot, Plan: o.plan, Changed: o.changed, Unowned: o.config.Unowned,
+		Snapshot: o.snapshot, Plan: o.plan, InForce: maps.Clone(o.inForce), Changed: o.changed, Unowned: o.config.Unowned,
 		Rules:   Rules{Mode: o.config.Mode, Renderers: o.config.Renderers, Families: o.config.Families},
 		Refused: o.refused, Counter: o.config.Counter, Families: o.config.Families, Now: o.config.Clock.Now(),
 		Info: v1alpha1.Info{Version: o.config.Version, Mode: o.config.Mode, Families: texts(o.config.Families), Started: &o.config.Started, Sync: o.last},

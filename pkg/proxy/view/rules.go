@@ -34,7 +34,7 @@ func (r *Rules) renderer(mode string) (backend.Renderer, string, error) {
 	return found, mode, nil
 }
 
-// Ruleset returns the rules of a mode that the plan makes; an empty mode is the proxy's own.
+// Ruleset returns the rules of a mode that the plans in force make; an empty mode is the proxy's own.
 func (s *State) Ruleset(mode string) (*v1alpha1.Ruleset, error) {
 	renderer, mode, err := s.Rules.renderer(mode)
 	if err != nil {
@@ -42,12 +42,12 @@ func (s *State) Ruleset(mode string) (*v1alpha1.Ruleset, error) {
 	}
 	out := &v1alpha1.Ruleset{TypeMeta: v1alpha1.Meta(v1alpha1.KindRuleset), Mode: mode}
 	for _, family := range s.Rules.Families {
-		out.Families = append(out.Families, v1alpha1.FamilyRules{Family: family.String(), Rules: renderer.Render(s.Plan, family)})
+		out.Families = append(out.Families, v1alpha1.FamilyRules{Family: family.String(), Rules: renderer.Render(s.inForce(family), family)})
 	}
 	return out, nil
 }
 
-// Compare compares the kernel's rules with those of a mode that the plan makes; an empty mode is the proxy's own.
+// Compare compares the kernel's rules with those of a mode that the plans in force make; an empty mode is the proxy's own.
 func (s *State) Compare(ctx context.Context, mode string) (*v1alpha1.Comparison, error) {
 	renderer, mode, err := s.Rules.renderer(mode)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *State) Compare(ctx context.Context, mode string) (*v1alpha1.Comparison,
 	}
 	out := &v1alpha1.Comparison{TypeMeta: v1alpha1.Meta(v1alpha1.KindComparison), Mode: mode, Items: []v1alpha1.Difference{}}
 	for _, family := range s.Rules.Families {
-		differences, err := renderer.Compare(ctx, s.Plan, family)
+		differences, err := renderer.Compare(ctx, s.inForce(family), family)
 		if err != nil {
 			return nil, fmt.Errorf("compare with the kernel's rules: %w", err)
 		}
@@ -80,7 +80,7 @@ func (o *Observer) Compare(ctx context.Context, mode string) (*v1alpha1.Comparis
 		if err != nil || len(found.Items) == 0 {
 			return found, err
 		}
-		if after := o.State(); after.Plan == before.Plan && after.Info.Pending == nil && before.Info.Pending == nil {
+		if after := o.State(); maps.Equal(after.InForce, before.InForce) && after.Info.Pending == nil && before.Info.Pending == nil {
 			return found, nil
 		}
 	}

@@ -21,6 +21,9 @@ type State struct {
 	Info     v1alpha1.Info
 	Snapshot *cluster.Snapshot
 	Plan     *plan.Plan
+	// InForce holds the plans that the rules of each family implement; Plan if it has none. A family that fails has an earlier
+	// one than the others.
+	InForce map[cluster.Family]*plan.Plan
 	// Refused are the ports that the kernel refuses.
 	Refused []backend.Refusal
 	// Changed returns the last change of a Service; nil if there was none. The field is nil if no proxy runs.
@@ -34,6 +37,14 @@ type State struct {
 	Rules Rules
 	// Now is when the state is looked at.
 	Now time.Time
+}
+
+// inForce returns the plan that a family's rules implement.
+func (s *State) inForce(family cluster.Family) *plan.Plan {
+	if p, ok := s.InForce[family]; ok {
+		return p
+	}
+	return s.Plan
 }
 
 // Describe returns the description of the proxy.
