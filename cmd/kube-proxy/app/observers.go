@@ -43,7 +43,7 @@ func (p *process) metrics(rules backend.Backend, counter backend.ConnectionCount
 // watch makes the observer of this node.
 func (p *process) watch(ctx context.Context, in *inputs, measured *metrics.Metrics) *node.Watch {
 	return node.NewWatch(node.Config{
-		Families: p.families.All, Plan: p.planning, NodePortsByDefault: len(p.cfg.NodePortAddresses) == 0,
+		Name: p.name, Families: p.families.All, Plan: p.planning, NodePortsByDefault: len(p.cfg.NodePortAddresses) == 0,
 		Snapshot: p.builder.Snapshot, Unlisted: in.unlisted, Waiting: measured.Waiting,
 		Logger: klog.FromContext(ctx),
 	})

@@ -45,7 +45,7 @@ func (c *Config) names() backend.MetricNames {
 type Metrics struct {
 	config Config
 	metricSet
-	// applied is the last snapshot that was programmed in all families.
+	// applied is the last snapshot that was programmed in all families; nil before the first sync, even one that failed.
 	applied atomic.Pointer[cluster.Snapshot]
 	// byFamily holds the Services as they were last programmed in each family.
 	byFamily map[cluster.Family]cluster.Map[cluster.ServiceName, *cluster.Service]
@@ -75,7 +75,6 @@ func New(config Config, register func(...metrics.Registerable)) *Metrics {
 		problems: newProblems(),
 		failing:  map[string]string{},
 	}
-	m.applied.Store(&cluster.Snapshot{})
 	m.metricSet = newMetricSet(&config, m.pending)
 	register(m.all()...)
 	m.begin()
@@ -199,6 +198,7 @@ func (m *Metrics) Synced(s *proxy.Sync) {
 	for _, result := range s.Results {
 		m.result(s, &result)
 	}
+	m.applied.CompareAndSwap(nil, &cluster.Snapshot{})
 	if s.Err() == nil {
 		changed := countChanges(m.applied.Load().Services, s.After.Services)
 		m.serviceChanges.Add(float64(changed.services))
@@ -267,9 +267,14 @@ func isOf(slice *cluster.EndpointSlice, family cluster.Family) bool {
 	return slice != nil && len(slice.Endpoints) > 0 && cluster.FamilyOf(slice.Endpoints[0].Addr) == family
 }
 
-// pending returns the number of changes that are not programmed yet.
+// pending returns the number of changes that are not programmed yet; none before the first sync, because the cluster's builder is
+// faster until its first snapshot is taken.
 func (m *Metrics) pending() changeCount {
-	return countChanges(m.applied.Load().Services, m.config.Snapshot().Services)
+	applied := m.applied.Load()
+	if applied == nil {
+		return changeCount{}
+	}
+	return countChanges(applied.Services, m.config.Snapshot().Services)
 }
 
 // countProblems updates the number of Services with problems.

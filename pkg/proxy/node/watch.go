@@ -19,13 +19,16 @@ const period = time.Second
 
 // Config configures a Watch.
 type Config struct {
+	// Name is the node's name.
+	Name string
 	// Families are the families that are served.
 	Families []cluster.Family
 	// Plan determines which parts of the node matter.
 	Plan *plan.Options
 	// NodePortsByDefault reports that the configuration selects no addresses for node ports.
 	NodePortsByDefault bool
-	// Snapshot returns the current snapshot: cluster.Builder.Snapshot.
+	// Snapshot returns the current snapshot: cluster.Builder.Snapshot. It is not called before the API server has listed
+	// everything, because the builder is faster until its first snapshot is taken.
 	Snapshot func() *cluster.Snapshot
 	// Unlisted describes what the API server has not listed yet, "" when it has listed everything.
 	Unlisted func() string
@@ -122,7 +125,7 @@ func holds(waits []Wait, reason Reason) bool {
 func (w *Watch) log(waits []Wait, logged *logonce.Conditions[Reason]) {
 	for _, wait := range waits {
 		if logged.Changed(wait.Reason, wait.For) {
-			w.config.Logger.Info("Waiting", "node", w.config.Snapshot().Node.Name, "for", wait.For, "hint", wait.Hint)
+			w.config.Logger.Info("Waiting", "node", w.config.Name, "for", wait.For, "hint", wait.Hint)
 		}
 	}
 	for _, reason := range logged.EndedExcept(func(reason Reason) bool { return holds(waits, reason) }) {

@@ -36,10 +36,13 @@ func begin(options plan.Options, more ...cluster.Family) *story {
 	s := &story{metric: map[string]bool{}, node: &cluster.Node{Name: "n", Interfaces: addrs("192.0.2.1")}}
 	s.logger = ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	s.Watch = NewWatch(Config{
-		Families: append([]cluster.Family{cluster.IPv4}, more...), Plan: &options, NodePortsByDefault: true, Logger: s.logger,
+		Name: "n", Families: append([]cluster.Family{cluster.IPv4}, more...), Plan: &options, NodePortsByDefault: true, Logger: s.logger,
 		Snapshot: func() *cluster.Snapshot {
 			s.mu.Lock()
 			defer s.mu.Unlock()
+			if s.unlisted != "" {
+				panic("a snapshot was taken before everything was listed")
+			}
 			return &cluster.Snapshot{Node: s.node}
 		},
 		Unlisted: func() string {
