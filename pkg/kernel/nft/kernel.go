@@ -63,7 +63,7 @@ func (t *kernelTable) Run(ctx context.Context, tx *knftables.Transaction) error 
 		return wrap("run a transaction", t.family, t.name, t.check(ctx, tx))
 	}
 	if t.text == nil {
-		if err := t.start(); err != nil {
+		if err := t.start(ctx); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,13 +22,13 @@ const (
 
 // OpenUsable is [Open] for a caller that will write. If writing cannot work, the error says what is missing: the
 // program nft, a newer version of it, the nf_tables of Linux 5.13 or later, or CAP_NET_ADMIN. It writes nothing.
-func OpenUsable(family knftables.Family, table string) (Table, error) {
+func OpenUsable(ctx context.Context, family knftables.Family, table string) (Table, error) {
 	opened, err := open(family, table)
 	if err != nil {
 		return nil, err
 	}
-	if err = opened.start(); err == nil {
-		err = opened.checkKernel()
+	if err = opened.start(ctx); err == nil {
+		err = opened.checkKernel(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
@@ -35,8 +36,12 @@ func OpenUsable(family knftables.Family, table string) (Table, error) {
 	return opened, nil
 }
 
-// start sets text. knftables checks nft's version and runs a transaction with --check.
-func (t *kernelTable) start() error {
+// start sets text. knftables checks nft's version and runs a transaction with --check, both without a context. So it must be
+// known before that nft does not hang.
+func (t *kernelTable) start(ctx context.Context) error {
+	if err := check(ctx, fmt.Sprintf("add table %s %s", t.family, t.name)); ctx.Err() != nil {
+		return wrap("start nft", t.family, t.name, cmp.Or(err, context.Cause(ctx)))
+	}
 	text, err := knftables.New(t.family, t.name)
 	if err != nil {
 		return wrap("start nft", t.family, t.name, unstarted(err))
@@ -46,13 +51,13 @@ func (t *kernelTable) start() error {
 }
 
 // checkKernel returns an error if the kernel's nf_tables is too old.
-func (t *kernelTable) checkKernel() error {
+func (t *kernelTable) checkKernel(ctx context.Context) error {
 	if os.Getenv(anyKernel) != "" {
 		return nil
 	}
-	err := check(context.Background(), fmt.Sprintf(modern, t.family))
+	err := check(ctx, fmt.Sprintf(modern, t.family))
 	switch {
-	case errors.Is(err, errCrash):
+	case errors.Is(err, errCrash), ctx.Err() != nil:
 		return wrap("start nft", t.family, t.name, err)
 	case err != nil:
 		return wrap("try a catch-all element, which Linux 5.13 added", t.family, t.name, fmt.Errorf(

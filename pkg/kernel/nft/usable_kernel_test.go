@@ -15,7 +15,7 @@ import (
 func TestKernelUsable(t *testing.T) {
 	netns.Enter(t, "nft")
 	usable := func() error {
-		table, err := OpenUsable(knftables.IPv4Family, testTable)
+		table, err := OpenUsable(t.Context(), knftables.IPv4Family, testTable)
 		if err == nil {
 			err = table.Close()
 		}

@@ -33,7 +33,7 @@ func TestNoProgram(t *testing.T) {
 		}
 		tx := table.NewTransaction()
 		tx.Add(&knftables.Table{})
-		_, opening := OpenUsable(knftables.IPv4Family, testTable)
+		_, opening := OpenUsable(t.Context(), knftables.IPv4Family, testTable)
 		for when, err := range map[string]error{"Run": table.Run(t.Context(), tx), "OpenUsable": opening} {
 			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), test.advises) {
 				t.Errorf("%s with %q: %v", when, test.script, err)
@@ -60,10 +60,13 @@ func TestNoAnswer(t *testing.T) {
 		limit, crashes := 100*time.Millisecond, errors.Is(want, errCrash)
 		if crashes {
 			limit = time.Minute
-			_, found["OpenUsable"] = OpenUsable(knftables.IPv4Family, testTable)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		_, found["Rules"] = table.Rules(ctx)
+		_, found["OpenUsable"] = OpenUsable(ctx, knftables.IPv4Family, testTable)
+		tx := table.NewTransaction()
+		tx.Add(&knftables.Table{})
+		found["Run"] = table.Run(ctx, tx)
 		cancel()
 		for when, err := range found {
 			if !errors.Is(err, want) || errors.Is(err, errCrash) != crashes {
@@ -90,7 +93,7 @@ if grep -q '\* : drop'; then { echo "Error: Could not process rule: Invalid argu
 		"1": nil,
 	} {
 		t.Setenv(anyKernel, skip)
-		table, err := OpenUsable(knftables.IPv4Family, testTable)
+		table, err := OpenUsable(t.Context(), knftables.IPv4Family, testTable)
 		if err == nil {
 			err = table.Close()
 		}

@@ -19,8 +19,10 @@ var _ backend.Mode = Mode{}
 
 // Open implements [backend.Mode], with a table for each family. It requires nft, and a kernel and privileges that allow
 // writing tables ([nft.OpenUsable]).
-func (m Mode) Open(_ context.Context, families ...cluster.Family) (backend.Backend, error) {
-	tables, err := openTables(nft.OpenUsable, families)
+func (m Mode) Open(ctx context.Context, families ...cluster.Family) (backend.Backend, error) {
+	tables, err := openTables(func(family knftables.Family, table string) (nft.Table, error) {
+		return nft.OpenUsable(ctx, family, table)
+	}, families)
 	if err != nil {
 		return nil, err
 	}
