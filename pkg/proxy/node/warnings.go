@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -39,10 +40,16 @@ func configured(opts *plan.Options, nodePortsByDefault bool) []warning {
 	return all
 }
 
-// observed returns the warnings about a node. nodePorts are the families in which there are node ports.
-func observed(n *cluster.Node, opts *plan.Options, nodePorts map[cluster.Family]bool) []warning {
+// observed returns the warnings about a node. nodePorts are the families in which there are node ports, hinted is whether there
+// are endpoints with zone hints.
+func observed(n *cluster.Node, opts *plan.Options, nodePorts map[cluster.Family]bool, hinted bool) []warning {
 	var all []warning
-	if !slices.ContainsFunc(n.Interfaces, usable) {
+	if n.Exists && n.Zone == "" && hinted {
+		all = append(all, warning{message: "The Node has no zone, so the zone hints of EndpointSlices are ignored and connections may leave the zone",
+			hint: "give the Node the label " + corev1.LabelTopologyZone})
+	}
+	reachable := slices.ContainsFunc(n.Interfaces, usable)
+	if !reachable {
 		all = append(all, warning{message: "This machine has no addresses but loopback and link-local ones, so no other machine can reach node ports",
 			hint: "check its network interfaces, and that kube-proxy runs in the host's network namespace"})
 	}
@@ -50,6 +57,10 @@ func observed(n *cluster.Node, opts *plan.Options, nodePorts map[cluster.Family]
 		if nodePorts[family] && opts.NodePorts.Primary && opts.NodePorts.Unrestricted(n, family) {
 			all = append(all, warning{message: "Node ports of an IP family are served on all addresses of this machine, because the Node has no address of the family", family: family,
 				hint: "give the Node an address of the family (kubelet's --node-ip), or set --nodeport-addresses (nodePortAddresses) to CIDRs of both families"})
+		}
+		if reachable && nodePorts[family] && opts.NodePorts.Elsewhere(n, family) {
+			all = append(all, warning{message: "Node ports of an IP family are not served on the Node's address, because this machine does not have it", family: family,
+				hint: "check kubelet's --node-ip and nodeIPOverride (--bind-address), or set --nodeport-addresses (nodePortAddresses) to CIDRs"})
 		}
 		if _, has := n.Address(family); !has {
 			continue

@@ -52,6 +52,10 @@ type Watch struct {
 	node      *cluster.Node
 	services  cluster.Map[cluster.ServiceName, *plan.Service]
 	nodePorts map[cluster.Family]bool
+	// hinted reports that there was an endpoint with zone hints while the Node had no zone, unzoned are the Services in which
+	// none was found.
+	hinted  bool
+	unzoned cluster.Map[cluster.ServiceName, *cluster.Service]
 }
 
 var _ proxy.Observer = (*Watch)(nil)
@@ -153,9 +157,27 @@ func (w *Watch) Synced(s *proxy.Sync) {
 		}
 	}
 	w.services = s.Plan.Services
-	for _, warning := range observed(s.After.Node, w.config.Plan, w.nodePorts) {
+	w.findHints(s.After)
+	for _, warning := range observed(s.After.Node, w.config.Plan, w.nodePorts, w.hinted) {
 		w.warn(warning)
 	}
+}
+
+// findHints looks for zone hints that the Node's missing zone makes useless.
+func (w *Watch) findHints(s *cluster.Snapshot) {
+	if w.hinted || s.Node.Zone != "" {
+		w.unzoned = cluster.Map[cluster.ServiceName, *cluster.Service]{}
+		return
+	}
+	for _, change := range cluster.Changes(w.unzoned, s.Services) {
+		w.hinted = w.hinted || change.Is && slices.ContainsFunc(change.After.Slices, hinted)
+	}
+	w.unzoned = s.Services
+}
+
+// hinted reports whether an endpoint of a slice has zone hints.
+func hinted(s *cluster.EndpointSlice) bool {
+	return slices.ContainsFunc(s.Endpoints, func(e cluster.Endpoint) bool { return e.Zones.Any() })
 }
 
 // checkPrimary ends the proxy if the Node's first primary address is of a family that is not served: after a restart the

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -33,7 +34,7 @@ type story struct {
 
 // begin makes a Watch that serves IPv4, and more families if they are given.
 func begin(options plan.Options, more ...cluster.Family) *story {
-	s := &story{metric: map[string]bool{}, node: &cluster.Node{Name: "n", Interfaces: addrs("192.0.2.1")}}
+	s := &story{metric: map[string]bool{}, node: &cluster.Node{Name: "n", Interfaces: addrs("192.0.2.1", "2001:db8::1")}}
 	s.logger = ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	s.Watch = NewWatch(Config{
 		Name: "n", Families: append([]cluster.Family{cluster.IPv4}, more...), Plan: &options, NodePortsByDefault: true, Logger: s.logger,
@@ -206,6 +207,8 @@ func TestWarnings(t *testing.T) {
 		{"pod CIDRs are not there yet", plan.Options{NodePorts: primary, NodeCIDR: true}, dual, ""},
 		{"pod CIDRs of one family", plan.Options{NodePorts: primary, NodeCIDR: true},
 			cluster.Node{Addresses: dual.Addresses, PodCIDRs: prefixes("10.244.1.0/24")}, "an IP family without a pod CIDR"},
+		{"the Node's address is elsewhere", plan.Options{NodePorts: primary, LocalTraffic: plan.LocalTraffic{Interface: "cbr0"}},
+			cluster.Node{Addresses: dual.Addresses, Interfaces: addrs("192.0.2.1", "2001:db8::2")}, `this machine does not have it family="IPv6"`},
 		{"no interfaces", plan.Options{NodePorts: primary, LocalTraffic: plan.LocalTraffic{Interface: "cbr0"}},
 			cluster.Node{Addresses: dual.Addresses, Interfaces: addrs("127.0.0.1", "::1", "fe80::1")}, "no addresses but loopback and link-local ones"},
 	} {
@@ -246,6 +249,45 @@ func TestNodePortsOfOneFamily(t *testing.T) {
 	s.sync("10.96.0.1", "fd00:96::1")
 	if n := s.logged("on all addresses"); n != 1 {
 		t.Errorf("warned %d times of IPv6 node ports on all addresses", n)
+	}
+}
+
+// TestZone warns once of zone hints that a Node without a zone cannot use, also if its zone is taken away later.
+func TestZone(t *testing.T) {
+	snapshot := func(hints *discoveryv1.EndpointHints, zone string) *cluster.Snapshot {
+		b := cluster.NewBuilder("n")
+		_ = b.Update(func(u *cluster.Update) { // valid objects
+			u.SetService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: corev1.ServiceSpec{
+				ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1"}, Ports: []corev1.ServicePort{{Port: 80}}}})
+			u.SetEndpointSlice(&discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4,
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a-1", Labels: map[string]string{discoveryv1.LabelServiceName: "a"}},
+				Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.1"}, Hints: hints}}})
+		})
+		s := *b.Snapshot()
+		s.Node = &cluster.Node{Name: "n", Exists: true, Zone: zone, Addresses: addrs("192.0.2.1"), Interfaces: addrs("192.0.2.1")}
+		return &s
+	}
+	east := &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "east"}}}
+	for name, test := range map[string]struct {
+		zones []string // of the Node, in turn
+		hints *discoveryv1.EndpointHints
+		want  int
+	}{
+		"no hints":       {[]string{"", ""}, nil, 0},
+		"a zone":         {[]string{"east", "east"}, east, 0},
+		"no zone":        {[]string{"", ""}, east, 1},
+		"zone taken off": {[]string{"east", "east", ""}, east, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := begin(plan.Options{})
+			for _, zone := range test.zones {
+				after := snapshot(test.hints, zone)
+				s.Synced(&proxy.Sync{After: after, Plan: plan.Compute(after, s.config.Plan, nil)})
+			}
+			if n := s.logged("zone hints"); n != test.want {
+				t.Errorf("warned %d times, want %d", n, test.want)
+			}
+		})
 	}
 }
 

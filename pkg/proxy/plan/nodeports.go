@@ -10,7 +10,7 @@ import (
 // NodePortAddresses selects addresses of this machine. A family without a CIDR is unrestricted.
 type NodePortAddresses struct {
 	// Primary selects the Node's address of each family, as a CIDR of that address alone would. In a family in which
-	// the Node has no address, it selects none.
+	// the Node has no address, it selects none. If the machine does not have that address, no node port is served in the family.
 	Primary bool
 	// CIDRs select the interfaces' addresses within them.
 	CIDRs []netip.Prefix
@@ -69,7 +69,7 @@ func isLoopbackRange(cidr netip.Prefix, family cluster.Family) bool {
 // of returns the node's addresses of a family that are selected, sorted.
 func (sel *NodePortAddresses) of(node *cluster.Node, family cluster.Family) []netip.Addr {
 	var addrs []netip.Addr
-	if primary, known := sel.primary(node, family); known {
+	if primary, known := sel.primary(node, family); known && !sel.Elsewhere(node, family) {
 		addrs = append(addrs, primary)
 	}
 	everything := sel.Unrestricted(node, family)
@@ -93,6 +93,13 @@ func (sel *NodePortAddresses) Unrestricted(node *cluster.Node, family cluster.Fa
 	}
 	_, selected := sel.primary(node, family)
 	return !selected && (!sel.Primary || len(node.Addresses) > 0)
+}
+
+// Elsewhere reports whether Primary selects an address that this machine does not have. Without any interface, which is how the
+// rules of another node are made, it counts as this machine's.
+func (sel *NodePortAddresses) Elsewhere(node *cluster.Node, family cluster.Family) bool {
+	primary, selected := sel.primary(node, family)
+	return selected && len(node.Interfaces) > 0 && !slices.Contains(node.Interfaces, primary)
 }
 
 // Everywhere reports whether node ports of a family are served on every address of this machine.

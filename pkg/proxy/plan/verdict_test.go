@@ -2,6 +2,7 @@ package plan
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -418,6 +419,25 @@ func TestHairpin(t *testing.T) {
 	w.update(func(u *cluster.Update) { u.SetEndpointSlice(slice("s", "10.2.0.1")) })
 	if n := w.plan().Hairpins.Len(); n != 0 {
 		t.Errorf("%d hairpins without a local endpoint", n)
+	}
+}
+
+// TestNodePortsElsewhere checks that an address that this machine does not have serves no node port, unless no address of the
+// machine is known.
+func TestNodePortsElsewhere(t *testing.T) {
+	sel := NodePortAddresses{Primary: true}
+	for _, test := range []struct{ interfaces, want []netip.Addr }{
+		{addrs("192.168.0.1", "fd00:9::1"), addrs("fd00:9::1")},
+		{addrs("192.168.0.9", "fd00:9::1"), addrs("192.168.0.9", "fd00:9::1")},
+		{nil, addrs("192.168.0.9", "fd00:9::1")},
+	} {
+		node := &cluster.Node{Addresses: addrs("192.168.0.9", "fd00:9::1"), Interfaces: test.interfaces}
+		if got := slices.Concat(sel.of(node, cluster.IPv4), sel.of(node, cluster.IPv6)); !slices.Equal(got, test.want) {
+			t.Errorf("on a machine with %v: %v, want %v", test.interfaces, got, test.want)
+		}
+		if sel.Unrestricted(node, cluster.IPv4) {
+			t.Errorf("on a machine with %v node ports are served on all addresses", test.interfaces)
+		}
 	}
 }
 
