@@ -61,9 +61,7 @@ func StartCluster(ctx context.Context, host *netns.Host, dir string) (*Cluster, 
 	if err != nil {
 		return nil, err
 	}
-	if c.etcd, err = c.start(ctx, etcdServer, "--data-dir="+c.path("etcd"), "--listen-client-urls="+etcdURL,
-		"--advertise-client-urls="+etcdURL, "--listen-peer-urls="+peerURL, "--initial-advertise-peer-urls="+peerURL,
-		"--initial-cluster=default="+peerURL, "--unsafe-no-fsync"); err != nil {
+	if err := c.startEtcd(ctx); err != nil {
 		return nil, err
 	}
 	config := c.Config("admin")
@@ -74,6 +72,31 @@ func StartCluster(ctx context.Context, host *netns.Host, dir string) (*Cluster, 
 		return nil, err
 	}
 	return c, nil
+}
+
+func (c *Cluster) startEtcd(ctx context.Context) (err error) {
+	c.etcd, err = c.start(ctx, etcdServer, "--data-dir="+c.path("etcd"), "--listen-client-urls="+etcdURL,
+		"--advertise-client-urls="+etcdURL, "--listen-peer-urls="+peerURL, "--initial-advertise-peer-urls="+peerURL,
+		"--initial-cluster=default="+peerURL, "--unsafe-no-fsync")
+	return err
+}
+
+// Replace stops the API server and etcd, calls change with the directory of etcd's data, and starts both again.
+func (c *Cluster) Replace(ctx context.Context, change func(data string) error) error {
+	if err := c.StopServer(); err != nil {
+		return err
+	}
+	if err := c.etcd.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("stop etcd: %w", err)
+	}
+	_ = c.etcd.Wait() // only the exit matters, not its status
+	if err := change(c.path("etcd")); err != nil {
+		return err
+	}
+	if err := c.startEtcd(ctx); err != nil {
+		return err
+	}
+	return c.StartServer(ctx)
 }
 
 // StartServer starts the API server and waits until it is ready.

@@ -71,6 +71,7 @@ func TestKernelProxyAndServer(t *testing.T) {
 		{"policies", policies},
 		{"rights", rights},
 		{"server restart", serverRestart},
+		{"backup restored", backupRestored},
 		{"proxy restart", proxyRestart},
 		{"node changes", nodeChanges},
 		{"API server trouble", apiServerTrouble},

@@ -56,15 +56,12 @@ func (l *listWatch) ListWithContext(_ context.Context, options metav1.ListOption
 // WatchWithContext watches, starting with all objects if the options request it; it returns when they have been applied.
 func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	streamed := options.SendInitialEvents != nil && *options.SendInitialEvents
-	switch {
-	case streamed:
+	brokeOff := !streamed && time.Now().Before(l.lasts)
+	if streamed {
 		if err := l.listAnew(); err != nil {
 			return nil, err
 		}
 		l.store.listBegins()
-	case time.Now().Before(l.lasts) && l.rolledBack(options.ResourceVersion):
-		l.ahead = true
-		return nil, errAhead()
 	}
 	l.lasts = time.Now().Add(time.Duration(ptr.Deref(options.TimeoutSeconds, 0)) * time.Second)
 	options.Watch = true
@@ -72,15 +69,22 @@ func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOpt
 	if !streamed || !isRefusal(err) { // if the server cannot stream lists, a list follows
 		l.note(watchVerb, err)
 	}
-	if err != nil || !streamed {
-		return events, err
+	switch {
+	case err != nil:
+		return nil, err
+	case streamed:
+		return l.takeList(ctx, events), nil
+	case brokeOff && l.rolledBack(options.ResourceVersion):
+		events.Stop()
+		l.ahead = true
+		return nil, errAhead()
 	}
-	return l.takeList(ctx, events), nil
+	return events, nil
 }
 
 // rolledBack reports whether the server has not reached a resource version that it sent, so its etcd was restored or replaced. A
 // watch would not show that: it waits, however long, until the server reaches the version. A list says so after 3 s. It
-// requests one object at most, and is sent only before a watch that follows one that broke off or could not begin.
+// requests one object at most, and is sent only after the beginning of a watch that follows one that broke off or could not begin.
 func (l *listWatch) rolledBack(version string) bool {
 	fields := l.store.fields
 	if l.store.namespaced {
