@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// AfterSync is an Observer that calls a function after the first sync that succeeded.
+// AfterSync is an Observer that calls a function after the first sync that succeeded in a family.
 type AfterSync struct {
 	do     func(ctx context.Context)
 	once   sync.Once
@@ -21,7 +21,7 @@ func NewAfterSync(do func(ctx context.Context)) *AfterSync {
 
 // Synced implements [Observer].
 func (a *AfterSync) Synced(s *Sync) {
-	if s.Err() == nil {
+	if len(s.InForce()) > 0 {
 		a.once.Do(func() { close(a.synced) })
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
-// TestAfterSync waits for a sync that succeeds, and calls the function once.
+// TestAfterSync waits for a sync that succeeds in a family, and calls the function once.
 func TestAfterSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		done := 0
@@ -22,7 +22,7 @@ func TestAfterSync(t *testing.T) {
 			t.Error("called after a failed sync")
 		}
 		for range 3 {
-			a.Synced(&Sync{})
+			a.Synced(&Sync{Results: []backend.Result{{Err: errors.New("no")}, {}}})
 		}
 		if synctest.Wait(); done != 1 {
 			t.Errorf("called %d times, want once", done)

@@ -88,6 +88,16 @@ func (s *Sync) Err() error {
 	return errors.Join(failed...)
 }
 
+// InForce returns the families that were programmed.
+func (s *Sync) InForce() (families []cluster.Family) {
+	for _, result := range s.Results {
+		if result.Err == nil {
+			families = append(families, result.Family)
+		}
+	}
+	return families
+}
+
 // logged returns the keys and values to log about a successful sync: durations, and counts over all families.
 func (s *Sync) logged() []any {
 	keys := []any{"took", rounded(s.Finished.Sub(s.Started)), "services", s.After.Services.Len()}

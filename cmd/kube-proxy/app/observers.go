@@ -61,7 +61,7 @@ func (p *process) checker(watch *node.Watch, measured *metrics.Metrics) *health.
 func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checker *health.Checker, measured *metrics.Metrics) []proxy.Observer {
 	logger, realClock := klog.FromContext(ctx), clock.RealClock{}
 	watcher := rivals.New(rivals.Config{
-		Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Seen: measured.OtherProxySeen,
+		Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Families: p.families.All, Seen: measured.OtherProxySeen,
 		Processes: func() ([]int, error) { return netlock.Processes("kube-proxy") }, Logger: logger,
 	})
 	all := []proxy.Observer{
@@ -76,7 +76,6 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 			Families: p.families.All, AllAddresses: p.planning.NodePorts.Everywhere, Healthy: checker.Healthy,
 			Recorder: recorder, Clock: realClock,
 		}),
-		proxy.NewAfterSync(watcher.Remove),
 		proxy.NewAfterSync(func(ctx context.Context) {
 			if err := p.tuner.ApplyMissing(ctx); err != nil {
 				klog.FromContext(ctx).Error(err, "Cannot configure connection tracking; Services are served without it")

@@ -28,7 +28,7 @@ const (
 
 // Variants returns the variants of iptables that have chains of Kubernetes.
 func Variants(ctx context.Context) ([]string, error) {
-	holding, err := ipt.Holding(ctx, []string{"nat", "filter", "mangle"}, func(_, chain string) bool { return strings.HasPrefix(chain, "KUBE-") })
+	holding, err := ipt.Holding(ctx, []ipt.Family{ipt.IPv4, ipt.IPv6}, []string{"nat", "filter", "mangle"}, func(_, chain string) bool { return strings.HasPrefix(chain, "KUBE-") })
 	var names []string
 	for _, variant := range holding {
 		names = append(names, string(variant))

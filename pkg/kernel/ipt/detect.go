@@ -47,14 +47,14 @@ func Detect(ctx context.Context) (Variant, error) {
 	return Legacy, nil
 }
 
-// Holding returns the variants that have a chain for which counts returns true, in any of the tables of either family. It
+// Holding returns the variants that have a chain for which counts returns true, in any of the tables of these families. It
 // reads from the kernel, so that it finds chains even if there is no program to remove them; and it creates no table.
-func Holding(ctx context.Context, tables []string, counts func(table, chain string) bool) ([]Variant, error) {
+func Holding(ctx context.Context, families []Family, tables []string, counts func(table, chain string) bool) ([]Variant, error) {
 	var holding []Variant
 	var failed []error
 	for _, variant := range []Variant{NFT, Legacy} {
 		found := false
-		for _, family := range []Family{IPv4, IPv6} {
+		for _, family := range families {
 			for _, table := range tables {
 				chains, err := chainsIn(ctx, family, variant, table)
 				if err != nil {

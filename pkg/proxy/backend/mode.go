@@ -19,13 +19,22 @@ type Mode interface {
 	Open(ctx context.Context, families ...cluster.Family) (Backend, error)
 }
 
-// Remover finds and removes the rules of a proxy mode, whichever program wrote them.
+// Remover finds and removes the rules of a proxy mode, whichever program wrote them, in the given families, or in all if none
+// are given.
 type Remover interface {
 	// Present reports whether there are any rules of this mode.
-	Present(ctx context.Context) (bool, error)
+	Present(ctx context.Context, families ...cluster.Family) (bool, error)
 	// Remove removes everything that belongs to this mode, and succeeds if there is nothing. What cannot be removed does
 	// not prevent the rest from being removed, and is part of the error.
-	Remove(ctx context.Context) error
+	Remove(ctx context.Context, families ...cluster.Family) error
+}
+
+// OrAll returns the given families, or all if there are none.
+func OrAll(families []cluster.Family) []cluster.Family {
+	if len(families) == 0 {
+		return []cluster.Family{cluster.IPv4, cluster.IPv6}
+	}
+	return families
 }
 
 // Preparer is implemented by Modes that need more privileges to set up the kernel than to serve (--init-only).

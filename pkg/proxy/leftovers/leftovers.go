@@ -66,8 +66,12 @@ type Mode struct {
 
 var _ backend.Remover = Mode{}
 
-// Remove implements [backend.Remover]. The chains must be removed before, because their rules use the sets.
-func (m Mode) Remove(ctx context.Context) error {
+// Remove implements [backend.Remover]. The chains must be removed before, because their rules use the sets. The device has the
+// addresses of both families, so nothing is removed in one family alone.
+func (m Mode) Remove(ctx context.Context, families ...cluster.Family) error {
+	if len(families) == 1 {
+		return nil
+	}
 	existing, err := m.Objects.Sets(func(name string) bool { _, ours := short(name); return ours })
 	if err != nil {
 		return err
@@ -90,8 +94,12 @@ func (m Mode) Remove(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// Present implements [backend.Remover]: it reports whether the device of ipvs mode exists.
-func (m Mode) Present(context.Context) (bool, error) {
+// Present implements [backend.Remover]: it reports whether the device of ipvs mode exists, which has addresses of both
+// families.
+func (m Mode) Present(_ context.Context, families ...cluster.Family) (bool, error) {
+	if len(families) == 1 {
+		return false, nil
+	}
 	_, exists, err := m.Objects.Device(device)
 	return exists, err
 }

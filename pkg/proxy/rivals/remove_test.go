@@ -2,10 +2,14 @@ package rivals
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // ending is a mode whose rules another program writes again.
@@ -14,9 +18,11 @@ type ending struct {
 	removals atomic.Int32
 }
 
-func (e *ending) Present(context.Context) (bool, error) { return e.present.Load(), nil }
+func (e *ending) Present(context.Context, ...cluster.Family) (bool, error) {
+	return e.present.Load(), nil
+}
 
-func (e *ending) Remove(context.Context) error {
+func (e *ending) Remove(context.Context, ...cluster.Family) error {
 	e.present.Store(false)
 	e.removals.Add(1)
 	return nil
@@ -33,9 +39,9 @@ func TestWatcherWhileEnding(t *testing.T) {
 				e := &ending{}
 				e.present.Store(true)
 				var seen atomic.Bool
-				w := New(Config{Mode: "nftables", Others: []Mode{{"theirs", e}}, Seen: func(string, time.Time) { seen.Store(true) },
+				w := New(Config{Mode: "nftables", Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{"theirs", e}}, Seen: func(string, time.Time) { seen.Store(true) },
 					Processes: func() ([]int, error) { return nil, nil }})
-				go w.Remove(ctx)
+				w.Synced(inForce(cluster.IPv4))
 				go w.Run(ctx) //nolint:errcheck // it returns nil
 				time.AfterFunc(after, func() { e.present.Store(true) })
 				time.Sleep(3 * time.Minute)
@@ -69,7 +75,10 @@ func TestRemoveWhileEnding(t *testing.T) {
 				for _, after := range test.back {
 					time.AfterFunc(after, func() { e.present.Store(true) })
 				}
-				go New(Config{Others: []Mode{{"theirs", e}}}).Remove(ctx)
+				w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{"theirs", e}}, Seen: func(string, time.Time) {},
+					Processes: func() ([]int, error) { return nil, nil }})
+				w.Synced(inForce(cluster.IPv4))
+				go w.Run(ctx) //nolint:errcheck // it returns nil
 				time.Sleep(3 * time.Minute)
 				if e.removals.Load() != test.removals || e.present.Load() != test.present {
 					t.Errorf("%d removals, present is %v; want %d, %v", e.removals.Load(), e.present.Load(), test.removals, test.present)
@@ -77,4 +86,64 @@ func TestRemoveWhileEnding(t *testing.T) {
 			})
 		})
 	}
+}
+
+// calls is a mode that records the families for which it is called.
+type calls struct {
+	mu              sync.Mutex
+	removed, looked [][]cluster.Family
+}
+
+func (c *calls) Present(_ context.Context, families ...cluster.Family) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looked = append(c.looked, families)
+	return false, nil
+}
+
+func (c *calls) Remove(_ context.Context, families ...cluster.Family) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.removed = append(c.removed, families)
+	return nil
+}
+
+// TestRemoveWhileFailing checks that a family that fails keeps the rules of the other mode, and is not reported for them, until its own
+// are in force.
+func TestRemoveWhileFailing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := &calls{}
+		w := New(Config{Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Others: []Mode{{"theirs", c}}})
+		go w.Run(ctx) //nolint:errcheck // it returns nil
+		want := func(when string, removals ...[]cluster.Family) {
+			t.Helper()
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if !slices.EqualFunc(c.removed, removals, slices.Equal) {
+				t.Errorf("%s: removed %v, want %v", when, c.removed, removals)
+			}
+			var last []cluster.Family
+			if len(removals) > 0 {
+				last = removals[len(removals)-1]
+			}
+			if n := len(c.looked); (n > 0) != (len(removals) > 0) || n > 0 && !slices.Equal(c.looked[n-1], last) {
+				t.Errorf("%s: looked for rules of %v, want %v", when, c.looked, last)
+			}
+		}
+		ipv4 := []cluster.Family{cluster.IPv4}
+		w.Synced(inForce())
+		want("while both fail")
+		for range 3 {
+			w.Synced(inForce(ipv4...))
+		}
+		want("while IPv6 fails", ipv4)
+		for range 3 {
+			w.Synced(inForce(cluster.IPv6, cluster.IPv4))
+		}
+		want("when both are in force", ipv4, nil)
+	})
 }

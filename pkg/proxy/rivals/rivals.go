@@ -5,6 +5,9 @@ package rivals
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -12,6 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // period is the time between two checks for the rules of other modes.
@@ -28,6 +32,8 @@ type Config struct {
 	// Mode is the name of this proxy's mode, Others are all other modes.
 	Mode   string
 	Others []Mode
+	// Families are the families that this proxy serves.
+	Families []cluster.Family
 	// Seen is called each time another proxy is detected. It must not block.
 	Seen func(mode string, at time.Time)
 	// Processes returns the ids of processes that may be the other proxy.
@@ -39,24 +45,43 @@ type Config struct {
 type Watcher struct {
 	config  Config
 	drifted chan struct{}
-	// removed is closed when Remove returns.
-	removed chan struct{}
-	// The other fields belong to Run, absent to Remove until it returns. absent holds the modes whose rules were removed or have been
-	// absent since, logged those for which another proxy has been logged.
-	absent map[string]bool
+	// inForce holds the families whose rules of this proxy are in force; only Synced uses it. grown receives a value when there
+	// are more, with those in which the rules of other modes are no longer needed: none stands for all.
+	inForce map[cluster.Family]bool
+	grown   chan []cluster.Family
+	// logged are the modes for which another proxy has been logged; only Run uses it.
 	logged logonce.Conditions[string]
+
+	mu sync.Mutex
+	// checked reports that the rules of other modes have been removed, in families. absent holds the modes whose rules were
+	// removed or have been absent since.
+	checked  bool
+	families []cluster.Family
+	absent   map[string]bool
 }
 
 var _ proxy.DriftObserver = (*Watcher)(nil)
 
-// New returns a Watcher. Remove and Run start it.
+// New returns a Watcher; Run starts it.
 func New(config Config) *Watcher {
-	return &Watcher{config: config, drifted: make(chan struct{}, 1), removed: make(chan struct{}), absent: map[string]bool{},
-		logged: logonce.Conditions[string]{Again: logonce.Reminder}}
+	return &Watcher{config: config, drifted: make(chan struct{}, 1), inForce: map[cluster.Family]bool{},
+		grown: make(chan []cluster.Family, len(config.Families)), absent: map[string]bool{}, logged: logonce.Conditions[string]{Again: logonce.Reminder}}
 }
 
-// Synced does nothing: the rules of others are found by drift, and by Run.
-func (w *Watcher) Synced(*proxy.Sync) {}
+// Synced lets the rules of other modes be removed in the families whose rules of this proxy are in force.
+func (w *Watcher) Synced(s *proxy.Sync) {
+	before := len(w.inForce)
+	for _, family := range s.InForce() {
+		w.inForce[family] = true
+	}
+	switch {
+	case len(w.inForce) == before:
+	case len(w.inForce) < len(w.config.Families):
+		w.grown <- slices.Collect(maps.Keys(w.inForce))
+	default:
+		w.grown <- nil
+	}
+}
 
 // Drifted records that another proxy of the same mode has written rules.
 func (w *Watcher) Drifted(d backend.Drift) {
@@ -69,8 +94,11 @@ func (w *Watcher) Drifted(d backend.Drift) {
 	}
 }
 
-// Run checks for other proxies until ctx ends; for those of other modes, once Remove has returned.
+// Run removes the rules of other modes, and checks for other proxies until ctx ends; for those of other modes after the removal.
 func (w *Watcher) Run(ctx context.Context) error {
+	var removing sync.WaitGroup
+	removing.Go(func() { w.removeAll(ctx) })
+	defer removing.Wait()
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {
@@ -87,22 +115,29 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// check checks whether rules of another mode reappeared. Rules that have existed since Remove returned could not be removed.
+// check checks whether rules of another mode reappeared. Rules that have existed since the removal could not be removed.
 func (w *Watcher) check(ctx context.Context, mode Mode) {
-	select {
-	case <-w.removed:
-	default:
+	w.mu.Lock()
+	checked, families, absent := w.checked, w.families, w.absent[mode.Name]
+	w.mu.Unlock()
+	if !checked {
 		return
 	}
-	present, err := mode.Present(ctx)
+	present, err := mode.Present(ctx, families...)
 	switch {
 	case err != nil:
 		w.config.Logger.V(2).Info("Failed to look for the rules of another mode", "mode", mode.Name, "err", err.Error())
 	case !present:
-		w.absent[mode.Name] = true
-	case w.absent[mode.Name]:
+		w.setAbsent(mode, true)
+	case absent:
 		w.seen(mode.Name)
 	}
+}
+
+func (w *Watcher) setAbsent(mode Mode, absent bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.absent[mode.Name] = absent
 }
 
 func (w *Watcher) seen(mode string) {

@@ -12,15 +12,26 @@ import (
 	"github.com/go-logr/logr/funcr"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // found is a mode whose rules are there or not.
 type found func() (bool, error)
 
-func (f found) Present(context.Context) (bool, error) { return f() }
+func (f found) Present(context.Context, ...cluster.Family) (bool, error) { return f() }
 
-func (found) Remove(context.Context) error { return errors.New("no rights") }
+func (found) Remove(context.Context, ...cluster.Family) error { return errors.New("no rights") }
+
+// inForce is a sync that succeeds in the given families.
+func inForce(families ...cluster.Family) *proxy.Sync {
+	s := &proxy.Sync{}
+	for _, family := range families {
+		s.Results = append(s.Results, backend.Result{Family: family})
+	}
+	return s
+}
 
 // TestWatcher runs a Watcher in nftables mode, with one other mode, through a sequence of states.
 func TestWatcher(t *testing.T) {
@@ -35,7 +46,7 @@ func TestWatcher(t *testing.T) {
 			present, failure = to, err
 		}
 		w := New(Config{
-			Mode: "nftables",
+			Mode: "nftables", Families: []cluster.Family{cluster.IPv4},
 			Others: []Mode{{"iptables", found(func() (bool, error) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -59,8 +70,9 @@ func TestWatcher(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		w.Remove(ctx)
 		go func() { ended <- w.Run(ctx) }()
+		w.Synced(inForce(cluster.IPv4))
+		time.Sleep(45 * time.Second) // the removal
 		expect := func(when string, want []string, lines ...string) {
 			t.Helper()
 			synctest.Wait()

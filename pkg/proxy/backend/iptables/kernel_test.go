@@ -83,6 +83,13 @@ func TestKernelEarlyClient(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) { backendtest.EarlyClient(t, shared, opener(variant)) })
 }
 
+// TestKernelRemoveFamily removes the rules of one family.
+func TestKernelRemoveFamily(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		backendtest.RemoveFamily(t, shared, iptables.Mode{Options: iptables.Options{Mark: 0x4000}, Settings: settings{}}, opener(variant))
+	})
+}
+
 // TestKernelHairpinForwardDrop runs the hairpin cases on a node whose policy for forwarded packets is to drop them:
 // connections to Services are accepted because of the mark.
 func TestKernelHairpinForwardDrop(t *testing.T) {

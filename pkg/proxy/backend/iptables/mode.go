@@ -90,25 +90,33 @@ func doorFamily(family cluster.Family) ipt.Family {
 }
 
 // Present implements [backend.Remover], for both variants of iptables.
-func (Mode) Present(ctx context.Context) (bool, error) {
-	holding, err := ipt.Holding(ctx, []string{tableNAT}, func(_, chain string) bool {
+func (Mode) Present(ctx context.Context, families ...cluster.Family) (bool, error) {
+	holding, err := ipt.Holding(ctx, doorFamilies(families), []string{tableNAT}, func(_, chain string) bool {
 		return strings.HasPrefix(chain, prefixCluster) || chain == chainServices
 	})
 	return len(holding) > 0, err
 }
 
 // Remove implements [backend.Remover], for both variants of iptables. Without any rules, iptables need not be installed.
-func (m Mode) Remove(ctx context.Context) error {
-	holding, err := ipt.Holding(ctx, tables(), func(table, chain string) bool { return chainName{table, chain}.ours() })
+func (m Mode) Remove(ctx context.Context, families ...cluster.Family) error {
+	holding, err := ipt.Holding(ctx, doorFamilies(families), tables(), func(table, chain string) bool { return chainName{table, chain}.ours() })
 	failed := []error{err}
 	for _, variant := range holding {
-		b, err := m.openVariant(ctx, variant, []cluster.Family{cluster.IPv4, cluster.IPv6}, ipt.Open)
+		b, err := m.openVariant(ctx, variant, backend.OrAll(families), ipt.Open)
 		if err == nil {
 			err = errors.Join(b.Cleanup(ctx), b.Close())
 		}
 		failed = append(failed, err)
 	}
 	return errors.Join(failed...)
+}
+
+// doorFamilies are the families of the doors to these families, or of all doors if none are given.
+func doorFamilies(families []cluster.Family) (all []ipt.Family) {
+	for _, family := range backend.OrAll(families) {
+		all = append(all, doorFamily(family))
+	}
+	return all
 }
 
 // Prepare implements [backend.Preparer]: it allows node ports on 127.0.0.0/8, and protects other sockets, if a plan

@@ -36,5 +36,11 @@ func TestKernelEarlyClient(t *testing.T) {
 	backendtest.EarlyClient(t, "../../../../test/cases", open)
 }
 
+// TestKernelRemoveFamily removes the rules of one family.
+func TestKernelRemoveFamily(t *testing.T) {
+	t.Parallel()
+	backendtest.RemoveFamily(t, "../../../../test/cases", nftables.Mode{}, open)
+}
+
 // TestKernelModified checks that the backend asks for checks only if somebody wrote nf_tables.
 func TestKernelModified(t *testing.T) { backendtest.Modified(t, "../../../../test/cases", open) }

@@ -50,8 +50,8 @@ func openTables(open func(knftables.Family, string) (nft.Table, error), families
 }
 
 // Present implements [backend.Remover].
-func (Mode) Present(ctx context.Context) (present bool, _ error) {
-	tables, err := openTables(nft.Open, []cluster.Family{cluster.IPv4, cluster.IPv6})
+func (Mode) Present(ctx context.Context, families ...cluster.Family) (present bool, _ error) {
+	tables, err := openTables(nft.Open, backend.OrAll(families))
 	if err != nil {
 		return false, err
 	}
@@ -65,8 +65,8 @@ func (Mode) Present(ctx context.Context) (present bool, _ error) {
 }
 
 // Remove implements [backend.Remover]. Without a table, nft need not be installed.
-func (Mode) Remove(ctx context.Context) error {
-	tables, err := openTables(nft.Open, []cluster.Family{cluster.IPv4, cluster.IPv6})
+func (Mode) Remove(ctx context.Context, families ...cluster.Family) error {
+	tables, err := openTables(nft.Open, backend.OrAll(families))
 	if err != nil {
 		return err
 	}
