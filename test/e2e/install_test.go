@@ -29,6 +29,7 @@ func elsewhere() map[string]string {
 		"kubectl -n kube-system rollout status ": kubelet,
 		"kubectl -n kube-system logs ":           kubelet,
 		"kubectl -n kube-system exec ":           kubelet,
+		patchOwnAffinity:                         "TestKernelCanaryPage runs it on a DaemonSet that has an affinity",
 	}
 }
 

@@ -330,7 +330,7 @@ func TestNotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	notes := files["kube-proxy/templates/NOTES.txt"]
-	for _, want := range []string{"nftables mode", "rollout status daemonset/kube-proxy-canary", "kube-proxy/canary=true"} {
+	for _, want := range []string{"nftables mode", "rollout status daemonset/kube-proxy-canary", "kube-proxy/canary=true", "One node first"} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("the notes lack %q:\n%s", want, notes)
 		}

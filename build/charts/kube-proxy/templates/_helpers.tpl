@@ -90,10 +90,18 @@ nodeSelector:
   {{- with .Values.nodeSelector }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- if or .Values.affinity (not .Values.canary) }}
 affinity:
   {{- if .Values.affinity }}
   {{- toYaml .Values.affinity | nindent 2 }}
+  {{- else if .Values.canary }}
+  # Another proxy on the node would answer the probes of this one: stay pending until it is gone.
+  podAntiAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+    - topologyKey: kubernetes.io/hostname
+      labelSelector:
+        matchLabels: {k8s-app: kube-proxy}
+        matchExpressions:
+        - {key: kube-proxy/track, operator: NotIn, values: [canary]}
   {{- else }}
   nodeAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
@@ -101,7 +109,6 @@ affinity:
       - matchExpressions:
         - {key: kube-proxy/canary, operator: NotIn, values: ["true"]}
   {{- end }}
-{{- end }}
 {{- else -}}
 priority: 2000001000 # the kubelet does not look up a static pod's priority class
 {{- end }}
