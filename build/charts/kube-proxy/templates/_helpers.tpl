@@ -42,7 +42,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and (eq ($config.detectLocalMode | default "ClusterCIDR") "ClusterCIDR") (not (dig "detectLocal" "clusterCIDRs" list $config)) }}
 {{- fail "config.detectLocal.clusterCIDRs is not set: give the ranges of the cluster's pods, such as [10.244.0.0/16], or set config.detectLocalMode to another mode" }}
 {{- end }}
-{{- if and .Values.metrics.podMonitor.enabled (or (not $config.metricsBindAddress) (hasPrefix "127." $config.metricsBindAddress) (hasPrefix "[::1]" $config.metricsBindAddress)) }}
+{{- $metrics := include "kube-proxy.metricsAddress" . }}
+{{- if and .Values.metrics.podMonitor.enabled (not .Values.standalone.enabled) (or (not $metrics) (hasPrefix "127." $metrics) (hasPrefix "[::1]" $metrics)) }}
 {{- fail "metrics.podMonitor.enabled needs config.metricsBindAddress: 0.0.0.0:10249, because Prometheus cannot reach the default, 127.0.0.1:10249" }}
 {{- end }}
 {{- if and .Values.canary .Values.standalone.enabled }}
@@ -50,14 +51,44 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* The port of the health server; empty if it is switched off. */}}
-{{- define "kube-proxy.healthPort" -}}
-{{ regexFind "[0-9]+$" (dig "healthzBindAddress" "0.0.0.0:10256" .Values.config) }}
+{{/* The IP:port that a server listens on; empty if it is switched off. As the program does, this adds the port to a bare IP. The
+argument is (list CONFIG FIELD DEFAULT-IP DEFAULT-PORT). */}}
+{{- define "kube-proxy.address" -}}
+{{- $config := index . 0 }}{{ $field := index . 1 }}{{ $ip := index . 2 }}{{ $port := index . 3 }}
+{{- $ipv4 := `[0-9]+([.][0-9]+){3}` }}
+{{- $ipv6 := printf "([0-9a-fA-F]{0,4}:){2,7}([0-9a-fA-F]{0,4}|%s)" $ipv4 }}
+{{- $address := dig $field $ip $config }}
+{{- if regexMatch (printf "^%s$" $ipv4) $address }}
+{{- printf "%s:%s" $address $port }}
+{{- else if regexMatch (printf "^%s$" $ipv6) $address }}
+{{- printf "[%s]:%s" $address $port }}
+{{- else if or (not $address) (regexMatch (printf `^(%s|\[%s\]):[1-9][0-9]*$` $ipv4 $ipv6) $address) }}
+{{- $address }}
+{{- else }}
+{{- fail (printf "config.%s is %q: give an IP address with or without a port, such as 0.0.0.0:%s or [::]:%s, or \"\" to switch the server off" $field $address $port $port) }}
+{{- end }}
+{{- end }}
+
+{{- define "kube-proxy.healthAddress" -}}
+{{- $config := .Values.standalone.enabled | ternary dict .Values.config }}
+{{- include "kube-proxy.address" (list $config "healthzBindAddress" "0.0.0.0" "10256") }}
+{{- end }}
+
+{{- define "kube-proxy.metricsAddress" -}}
+{{- $config := .Values.standalone.enabled | ternary dict .Values.config }}
+{{- include "kube-proxy.address" (list $config "metricsBindAddress" "127.0.0.1" "10249") }}
 {{- end }}
 
 {{/* The port of the metrics server; empty if it is switched off. */}}
 {{- define "kube-proxy.metricsPort" -}}
-{{ regexFind "[0-9]+$" (dig "metricsBindAddress" "127.0.0.1:10249" .Values.config) }}
+{{ regexFind "[0-9]+$" (include "kube-proxy.metricsAddress" .) }}
+{{- end }}
+
+{{/* What the probes ask, given the health server's address. The host is left out if the server listens on the pod's address, which
+is its node's and the kubelet's default. */}}
+{{- define "kube-proxy.probe" -}}
+{{- $host := regexReplaceAll ":[0-9]+$" . "" | trimAll "[]" -}}
+httpGet: {path: /livez, port: {{ regexFind "[0-9]+$" . }}{{ if not (regexMatch "^[0:.]+$" $host) }}, host: {{ quote $host }}{{ end }}}
 {{- end }}
 
 {{- define "kube-proxy.nodeName" -}}
@@ -175,13 +206,13 @@ containers:
       add:
       - NET_ADMIN # all access to nftables, iptables and connection tracking
       - NET_RAW # the legacy variant of iptables opens a raw socket
-  {{- with include "kube-proxy.healthPort" . }}
+  {{- with include "kube-proxy.healthAddress" . }}
   livenessProbe:
-    httpGet: {path: /livez, port: {{ . }}}
+    {{- include "kube-proxy.probe" . | nindent 4 }}
     periodSeconds: 10
     failureThreshold: 6
   startupProbe:
-    httpGet: {path: /livez, port: {{ . }}}
+    {{- include "kube-proxy.probe" . | nindent 4 }}
     periodSeconds: 2
     failureThreshold: 60
   {{- end }}
