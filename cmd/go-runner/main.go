@@ -2,6 +2,10 @@
 //
 //	/go-runner --log-file=/var/log/kube-proxy.log --also-stdout /usr/local/bin/kube-proxy --config=...
 //
+// The flags are those of kube-log-runner, with which Kubernetes' own images have it: --log-file-size and --log-file-age rotate the log
+// file and remove old ones, and --flush-interval flushes it to disk; go-runner --help describes each. Rotation renames the file, which
+// the kernel refuses for a file that is itself a mount, as in kops' pod: mount its folder.
+//
 // Signals go on to the command, and its exit code is returned.
 package main
 
@@ -14,6 +18,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -36,7 +41,8 @@ const (
 func run(args []string, stdout, stderr io.Writer) (int, error) {
 	flags := flag.NewFlagSet("go-runner", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	logFile := flags.String("log-file", "", "file to append the command's output to")
+	var logging logOptions
+	logging.register(flags)
 	alsoStdout := flags.Bool("also-stdout", false, "write the command's output to standard output, too")
 	redirectStderr := flags.Bool("redirect-stderr", true, "treat the command's standard error like its output")
 	if err := flags.Parse(args); err != nil {
@@ -46,15 +52,16 @@ func run(args []string, stdout, stderr io.Writer) (int, error) {
 		return exitUsage, errors.New("no command; use go-runner [--log-file=FILE] [--also-stdout] COMMAND [ARGUMENT...]")
 	}
 	out := stdout
-	if *logFile != "" {
-		file, err := os.OpenFile(*logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if logging.path != "" {
+		log, err := openLog(logging, stderr, time.Now)
 		if err != nil {
-			return exitCannotRun, fmt.Errorf("cannot write the log: %w", err)
+			return exitCannotRun, err
 		}
-		defer file.Close()
-		out = file
+		defer log.Close()
+		defer log.flushing()()
+		out = log.output()
 		if *alsoStdout {
-			out = &tee{file, stdout}
+			out = &tee{out, stdout}
 		}
 	}
 	cmd := exec.Command(flags.Arg(0), flags.Args()[1:]...) //nolint:noctx // it ends by the signals that are passed on

@@ -17,6 +17,9 @@ func TestMain(m *testing.M) {
 		os.Stdout.WriteString("out\n")
 		os.Stderr.WriteString("err\n")
 		os.Exit(3)
+	case "much":
+		writeMuch()
+		os.Exit(0)
 	case "wait":
 		os.Stdout.WriteString("ready\n")
 		time.Sleep(time.Minute)
