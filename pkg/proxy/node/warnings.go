@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -46,7 +45,7 @@ func observed(n *cluster.Node, opts *plan.Options, nodePorts map[cluster.Family]
 	var all []warning
 	if n.Exists && n.Zone == "" && hinted {
 		all = append(all, warning{message: "The Node has no zone, so the zone hints of EndpointSlices are ignored and connections may leave the zone",
-			hint: "give the Node the label " + corev1.LabelTopologyZone})
+			hint: "give the Node the label topology.kubernetes.io/zone"})
 	}
 	reachable := slices.ContainsFunc(n.Interfaces, usable)
 	if !reachable {

@@ -70,9 +70,8 @@ func TestWatcher(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- w.Run(ctx) }()
 		w.Synced(inForce(cluster.IPv4))
-		time.Sleep(45 * time.Second) // the removal
+		go func() { ended <- w.Run(ctx) }()
 		expect := func(when string, want []string, lines ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -83,7 +82,7 @@ func TestWatcher(t *testing.T) {
 			}
 			seen, logged = nil, nil
 		}
-		time.Sleep(3*period + 1)
+		time.Sleep(45*time.Second + 3*period + 1) // the first is for the removal
 		expect("rules that could not be removed", nil)
 		set(false, nil)
 		time.Sleep(period)
