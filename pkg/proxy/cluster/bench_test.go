@@ -67,6 +67,29 @@ func BenchmarkCold(b *testing.B) {
 	}
 }
 
+// BenchmarkManySlices reads one Service with very many slices, in the order in which an API server lists them. The time for each must
+// not depend on their number: whoever may write EndpointSlices can create as many.
+func BenchmarkManySlices(b *testing.B) {
+	for _, count := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprint(count), func(b *testing.B) {
+			o := newObjects(1, 1)
+			o.slices = nil
+			for i := range count {
+				o.slices = append(o.slices, newSlice(fmt.Sprintf("slice-%06d", i), o.services[0].Name, "10.1.0.1"))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				builder := NewBuilder("n1")
+				o.all(builder)
+				if n := builder.Snapshot().Services.Len(); n != 1 {
+					b.Fatalf("%d Services", n)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*count), "ns/slice")
+		})
+	}
+}
+
 // BenchmarkOneEndpoint alternates one endpoint between two addresses, and finds the change in a new snapshot.
 func BenchmarkOneEndpoint(b *testing.B) {
 	for _, size := range sizes {

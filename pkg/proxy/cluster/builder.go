@@ -98,8 +98,8 @@ func (b *Builder) Unowned() []Unowned {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := make([]Unowned, 0, len(b.orphans))
-	for service, slices := range b.orphans {
-		all = append(all, Unowned{service, slices})
+	for service, of := range b.orphans {
+		all = append(all, Unowned{service, slices.Clone(of)}) // the list may change
 	}
 	slices.SortFunc(all, func(a, b Unowned) int { return a.Service.Compare(b.Service) })
 	return all
@@ -280,15 +280,19 @@ func (u *Update) replaceSlice(of *serviceSlices, name string, slice *EndpointSli
 		}
 		u.b.endpoints -= len(all[at].Endpoints)
 	}
-	replaced := append(make([]*EndpointSlice, 0, len(all)+1), all[:at]...)
+	var added []*EndpointSlice
 	if slice != nil {
 		u.b.endpoints += len(slice.Endpoints)
-		replaced = append(replaced, slice)
+		added = []*EndpointSlice{slice}
 	}
+	until := at
 	if found {
-		at++
+		until++
 	}
-	replaced = append(replaced, all[at:]...)
+	if u.b.shown { // a snapshot may have the list
+		all = append(make([]*EndpointSlice, 0, len(all)+1), all...)
+	}
+	replaced := slices.Replace(all, at, until, added...)
 	switch {
 	case of.service != nil && !u.b.shown:
 		of.service.Slices = replaced

@@ -157,6 +157,8 @@ func TestOldSnapshotsAreImmutable(t *testing.T) {
 		func(u *Update) { u.SetEndpointSlice(newSlice("a-1", "a", "10.1.0.9")) },
 		func(u *Update) { u.DeleteEndpointSlice(SliceName{"ns", "a-2"}) },
 		func(u *Update) { u.DeleteService(ServiceName{"ns", "a"}) },
+		func(u *Update) { u.SetEndpointSlice(newSlice("a-1", "a", "10.1.0.10")) }, // whose list the last snapshot with the Service has
+		func(u *Update) { u.SetEndpointSlice(newSlice("a-0", "a", "10.1.0.11")) },
 		func(u *Update) { u.DeleteNode() },
 		func(u *Update) { u.DeleteServiceCIDR("x") },
 		func(u *Update) { u.SetInterfaces(nil) })
@@ -169,6 +171,27 @@ func TestOldSnapshotsAreImmutable(t *testing.T) {
 		if diff := cmp.Diff(texts[i], describe(snapshot)); diff != "" {
 			t.Errorf("snapshot %d has changed (-before +now):\n%s", i, diff)
 		}
+	}
+}
+
+// TestUnownedIsImmutable checks that later updates do not change what Unowned has returned, before the first snapshot and after it.
+func TestUnownedIsImmutable(t *testing.T) {
+	b := NewBuilder("n1")
+	for _, before := range []bool{true, false} {
+		for _, name := range []string{"a-2", "a-4"} {
+			_ = b.Update(func(u *Update) { u.SetEndpointSlice(newSlice(name, "a", "10.1.0.1")) })
+		}
+		got := b.Unowned()[0].Slices
+		_ = b.Update(func(u *Update) {
+			u.DeleteEndpointSlice(SliceName{"ns", "a-2"})
+			u.SetEndpointSlice(newSlice("a-4", "a", "10.1.0.2"))
+			u.SetEndpointSlice(newSlice("a-3", "a", "10.1.0.3"))
+		})
+		if len(got) != 2 || got[0] == nil || got[0].Name != "a-2" || got[1].Name != "a-4" || got[1].Endpoints[0].Addr.String() != "10.1.0.1" {
+			t.Errorf("before the first snapshot %v: the slices became %+v", before, got)
+		}
+		_ = b.Update(func(u *Update) { u.DeleteEndpointSlice(SliceName{"ns", "a-3"}) })
+		b.Snapshot()
 	}
 }
 
