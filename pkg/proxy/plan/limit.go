@@ -28,8 +28,8 @@ func (d *decision) servedPorts() []cluster.ServicePort {
 	return s.Ports
 }
 
-// elements returns the number of elements of a port, approximately. Looking it up in a slice counts as one too, because
-// there may be very many of both.
+// elements returns the number of elements of a port, approximately. Looking it up in a slice counts as one too, and so does
+// passing over an endpoint of a family without an address, because there may be very many of each.
 func (d *decision) elements(port *cluster.ServicePort) int {
 	elements := len(d.service.Slices)
 	endpoints := map[cluster.Family]int{}
@@ -39,12 +39,17 @@ func (d *decision) elements(port *cluster.ServicePort) int {
 		}
 	}
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		var addrs []address
 		if d.opts.serves(d.node, family) {
-			for _, a := range d.addresses(port, family) {
-				elements += 1 + endpoints[family]
-				if a.kind == LoadBalancerIP {
-					elements += len(d.service.SourceRanges)
-				}
+			addrs = d.addresses(port, family)
+		}
+		if len(addrs) == 0 {
+			elements += endpoints[family]
+		}
+		for _, a := range addrs {
+			elements += 1 + endpoints[family]
+			if a.kind == LoadBalancerIP {
+				elements += len(d.service.SourceRanges)
 			}
 		}
 	}

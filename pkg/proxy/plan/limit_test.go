@@ -54,6 +54,7 @@ func TestOversized(t *testing.T) {
 			s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}))
 		}
 	}
+	otherFamily := func(s *cluster.Service) { s.ClusterIPs = addrs("fd00:30::1") }
 	none := func(*cluster.Service) {}
 	for _, test := range []struct {
 		name                     string
@@ -66,6 +67,7 @@ func TestOversized(t *testing.T) {
 		{"10,000 ports", 10_000, 1, 2, none, 10_000},
 		{"10,000 ports, 2,000 endpoints", 10_000, 2, 1000, none, 499}, // 2 slices and 2001 elements each
 		{"1,200 ports, 1,000 slices without endpoints", 1200, 1000, 0, none, 1_000_000 / 1001},
+		{"9,900 ports, 100,000 endpoints of another family", 9900, 100, 1000, otherFamily, 1_000_000 / 100_101},
 		{"one port, too many endpoints", 1, 1001, 1000, none, 0},
 		{"20 ports, 100,000 source ranges", 20, 1, 1, ranges, 9},
 		{"10,000 ports, 50,000 external IPs", 10_000, 1, 10, external, 1},
