@@ -16,6 +16,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
+// maxNamed is the number of addresses that one message names at most.
+const maxNamed = 8
+
 // Config configures a Watcher.
 type Config struct {
 	// Recorder publishes the Event of a Service whose external IPs are not served.
@@ -101,14 +104,20 @@ func isNew(before, now *cluster.Service) bool {
 // ignored returns the Event of a Service whose external IPs are not served. It is the same for the same addresses, so
 // that the proxies of all nodes publish it once.
 func ignored(s *cluster.Service) proxy.Event {
-	addrs := strings.Trim(fmt.Sprint(sorted(s.ExternalIPs)), "[]")
+	addrs := sorted(s.ExternalIPs)
+	named := listed(addrs[:min(len(addrs), maxNamed)])
+	if more := len(addrs) - maxNamed; more > 0 {
+		named = fmt.Sprintf("%s and %d more", named, more)
+	}
 	return proxy.Event{
 		Kind: "Service", Namespace: s.Name.Namespace, Name: s.Name.Name, UID: s.UID,
-		Warning: true, Reason: "ExternalIPsIgnored", Action: "ServeExternalIPs", Once: addrs,
+		Warning: true, Reason: "ExternalIPsIgnored", Action: "ServeExternalIPs", Once: listed(addrs),
 		Message: fmt.Sprintf("spec.externalIPs is not served because the feature gate AllowServiceExternalIPs is off (CVE-2020-8554): %s. "+
-			"Use a Service of type LoadBalancer, a Gateway or an Ingress; \"kube-proxy audit\" suggests manifests.", addrs),
+			"Use a Service of type LoadBalancer, a Gateway or an Ingress; \"kube-proxy audit\" suggests manifests.", named),
 	}
 }
+
+func listed(addrs []netip.Addr) string { return strings.Trim(fmt.Sprint(addrs), "[]") }
 
 func sorted(addrs []netip.Addr) []netip.Addr {
 	return slices.SortedFunc(slices.Values(addrs), netip.Addr.Compare)

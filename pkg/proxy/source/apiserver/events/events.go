@@ -48,9 +48,10 @@ type Recorder struct {
 	recorder    events.EventRecorder
 	sink        *sink
 	instance    string
+	limiter     *limiter
 	// plain holds pending Events, once pending Events to be published unless they exist.
-	plain chan Event
-	once  chan *eventsv1.Event
+	plain *queue[Event]
+	once  *queue[*eventsv1.Event]
 }
 
 // backlog is the maximum number of pending Events of either kind. The client's rate limit bounds the rate of
@@ -71,7 +72,7 @@ func New(config *rest.Config) (*Recorder, error) {
 	broadcaster := events.NewBroadcaster(sink)
 	return &Recorder{
 		client: client, broadcaster: broadcaster, recorder: broadcaster.NewRecorder(scheme.Scheme, controller), sink: sink,
-		instance: controller + "-" + hostname, plain: make(chan Event, backlog), once: make(chan *eventsv1.Event, backlog),
+		instance: controller + "-" + hostname, limiter: newLimiter(), plain: newQueue[Event](backlog), once: newQueue[*eventsv1.Event](backlog),
 	}, nil
 }
 
@@ -91,7 +92,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	var both sync.WaitGroup
 	both.Go(func() { r.record(ctx) })
 	both.Go(func() { // separate, because it waits for the server
-		each(ctx, r.once, func(event *eventsv1.Event) { r.publish(ctx, event) })
+		r.once.each(ctx, func(event *eventsv1.Event) { r.publish(ctx, event) })
 	})
 	both.Wait()
 	return nil
@@ -106,52 +107,23 @@ func (r *Recorder) record(ctx context.Context) {
 		recorded++
 		r.recorder.Eventf(e.object(), nil, e.kind(), e.Reason, e.Action, "%s", e.note())
 	}
-	each(ctx, r.plain, take)
-	for len(r.plain) > 0 {
-		take(<-r.plain)
-	}
+	r.plain.each(ctx, take)
+	r.plain.rest(take)
 	// An Event that happened again is not created, so that the number alone would make every end wait.
 	for r.sink.created.Load() < recorded && time.Since(last) < lastWords {
 		time.Sleep(lastWords / 100)
 	}
 }
 
-// each calls take for each value until ctx ends.
-func each[E any](ctx context.Context, from <-chan E, take func(E)) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e := <-from:
-			take(e)
-		}
-	}
-}
-
 // Event queues an event. It does not block. Events before Run are kept until it runs, because a broadcaster that has
 // not been started would drop them.
 func (r *Recorder) Event(e Event) {
-	if !r.enqueue(e) {
-		klog.Background().Info("Too many pending events; not publishing this one", "kind", e.Kind, "namespace", e.Namespace,
-			"name", e.Name, "reason", e.Reason, "message", e.Message)
-	}
-}
-
-// enqueue queues an event and reports whether there was room.
-func (r *Recorder) enqueue(e Event) bool {
-	if e.Once == "" {
-		select {
-		case r.plain <- e:
-			return true
-		default:
-			return false
-		}
-	}
-	select {
-	case r.once <- r.named(e):
-		return true
-	default:
-		return false
+	logger := klog.Background().WithValues("kind", e.Kind, "namespace", e.Namespace, "name", e.Name, "reason", e.Reason)
+	switch {
+	case !r.limiter.allows(&e):
+		logger.V(4).Info("Too many events about this object; not publishing this one", "message", e.note())
+	case e.Once == "" && !r.plain.put(e.Namespace, e), e.Once != "" && !r.once.put(e.Namespace, r.named(e)):
+		logger.Info("Too many pending events; not publishing this one", "message", e.note())
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -240,13 +241,65 @@ func TestBacklogIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range backlog + 10 {
-		recorder.Event(about("192.0.2.1"))
-		recorder.Event(about(""))
+	put := func(namespace string, number int) {
+		for i := range number {
+			for _, once := range []string{"192.0.2.1", ""} {
+				e := about(once)
+				e.Namespace, e.Name = namespace, fmt.Sprint(i)
+				recorder.Event(e)
+			}
+		}
 	}
-	if len(recorder.once) != backlog || len(recorder.plain) != backlog {
-		t.Errorf("%d and %d events wait, want %d of each kind", len(recorder.once), len(recorder.plain), backlog)
+	want := func(when string, number int) {
+		t.Helper()
+		if once, plain := len(recorder.once.all), len(recorder.plain.all); once != number || plain != number {
+			t.Errorf("%s %d and %d events wait, want %d of each kind", when, once, plain, number)
+		}
 	}
+	put("flooded", 2*backlog)
+	want("of one namespace", backlog/2)
+	put("other", 10)
+	want("of two namespaces", backlog/2+10)
+	for i := range 2 * backlog {
+		put(fmt.Sprint("n", i), 1)
+	}
+	want("of all namespaces", backlog)
+	recorder.plain.rest(func(Event) {})
+	recorder.once.rest(func(*eventsv1.Event) {})
+	put("flooded", 2*backlog)
+	want("of one namespace again", backlog/2)
+}
+
+// TestRateIsLimited lets a Service change all the time: it gets 25 Events, and then one every 5 minutes. Others are not affected.
+func TestRateIsLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		recorder, err := New(&rest.Config{Host: "http://server"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer recorder.broadcaster.Shutdown()
+		flood := func(want int) {
+			t.Helper()
+			before := len(recorder.once.all)
+			for i := range 200 {
+				recorder.Event(about(fmt.Sprint(i)))
+			}
+			if got := len(recorder.once.all) - before; got != want {
+				t.Errorf("%d events, want %d", got, want)
+			}
+		}
+		flood(25)
+		time.Sleep(11 * time.Minute)
+		flood(2)
+		for _, change := range []func(*Event){func(e *Event) { e.Name = "api" }, func(e *Event) { e.Reason = "AddressConflict" }} {
+			before, e := len(recorder.once.all), about("x")
+			change(&e)
+			recorder.Event(e)
+			if len(recorder.once.all) != before+1 {
+				t.Errorf("the event about %s for %s was not queued", e.Name, e.Reason)
+			}
+		}
+	})
 }
 
 // TestNote checks that a long message is cut at the API's limit, between characters.
