@@ -77,6 +77,9 @@ func (p Printer) summary(s *v1alpha1.Service, rates *Rates) *table {
 	}
 	add("EndpointSlices", listed(slices))
 	add("Endpoints", fmt.Sprintf("%d ready (%d on this node) of %d", s.Endpoints.Ready, s.Endpoints.Local, s.Endpoints.All))
+	if s.EndpointsNotListed > 0 {
+		add("Not listed", fmt.Sprintf("%d entries of endpoints, of all ports together", s.EndpointsNotListed))
+	}
 	if s.HealthCheck != nil {
 		add("Health check", healthText(s.HealthCheck))
 	}

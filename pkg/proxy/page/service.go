@@ -137,6 +137,9 @@ func facts(s *v1alpha1.Service) (all []fact) {
 		}
 		add("Health check", values...)
 	}
+	if n := s.EndpointsNotListed; n > 0 {
+		add("Not listed", count(n)+" entries of endpoints, of all ports together")
+	}
 	var names []string
 	for _, slice := range s.Slices {
 		names = append(names, slice.Name)

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -63,22 +64,27 @@ func (f Fate) Why() string {
 	}[f]
 }
 
-// Listings returns every entry of the Service's slices for each of its ports, by port, then slice, in the order of the
-// slice. It is empty if there is no such Service.
-func (p *Plan) Listings(name cluster.ServiceName) []Listing {
-	s, ok := p.snapshot.Services.Get(name)
-	if !ok {
-		return nil
+// Listings returns every entry of the Service's slices for each of its ports that are served ([Options].MaxElements), by port,
+// then slice, in the order of the slice. There may be millions. It is empty if there is no such Service.
+func (p *Plan) Listings(name cluster.ServiceName) iter.Seq[Listing] {
+	return func(yield func(Listing) bool) {
+		s, known := p.snapshot.Services.Get(name)
+		decided, planned := p.Services.Get(name)
+		if !known || !planned {
+			return
+		}
+		for i := range s.Ports[:len(s.Ports)-decided.WithheldPorts] {
+			for listing := range p.portListings(s, i) {
+				if !yield(listing) {
+					return
+				}
+			}
+		}
 	}
-	var all []Listing
-	for i := range s.Ports {
-		all = append(all, p.portListings(s, i)...)
-	}
-	return all
 }
 
 // portListings returns the listings for the port of an index.
-func (p *Plan) portListings(s *cluster.Service, index int) (all []Listing) {
+func (p *Plan) portListings(s *cluster.Service, index int) iter.Seq[Listing] {
 	port := &s.Ports[index]
 	choices := map[cluster.Family]*choice{}
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
@@ -86,18 +92,21 @@ func (p *Plan) portListings(s *cluster.Service, index int) (all []Listing) {
 			choices[family] = newChoice(candidates(s, port, family), p.snapshot.Node.Zone)
 		}
 	}
-	for _, slice := range s.Slices {
-		target, _ := slice.PortOf(port)
-		for i := range slice.Endpoints {
-			e := &slice.Endpoints[i]
-			listing := Listing{Slice: slice.Name, Port: index, Conditions: e.Conditions, Endpoint: netip.AddrPortFrom(e.Addr, target.Port)}
-			for policy := range listing.Fates {
-				listing.Fates[policy] = choices[cluster.FamilyOf(e.Addr)].fate(&candidate{listing.Endpoint, e}, cluster.Policy(policy))
+	return func(yield func(Listing) bool) {
+		for _, slice := range s.Slices {
+			target, _ := slice.PortOf(port)
+			for i := range slice.Endpoints {
+				e := &slice.Endpoints[i]
+				listing := Listing{Slice: slice.Name, Port: index, Conditions: e.Conditions, Endpoint: netip.AddrPortFrom(e.Addr, target.Port)}
+				for policy := range listing.Fates {
+					listing.Fates[policy] = choices[cluster.FamilyOf(e.Addr)].fate(&candidate{listing.Endpoint, e}, cluster.Policy(policy))
+				}
+				if !yield(listing) {
+					return
+				}
 			}
-			all = append(all, listing)
 		}
 	}
-	return all
 }
 
 // choice is how the pools of one port in one family were chosen.

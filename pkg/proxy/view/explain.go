@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
@@ -16,7 +17,7 @@ func (s *State) Explain(q Question) (*v1alpha1.Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	path := s.Plan.Explain(packet)
+	path := s.inForce(cluster.FamilyOf(packet.To.Addr())).Explain(packet)
 	out := &v1alpha1.Explanation{
 		TypeMeta: v1alpha1.Meta(v1alpha1.KindExplanation),
 		From:     cmp.Or(q.From, FromNode), Source: packet.Source.String(),

@@ -2,6 +2,8 @@ package view
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -77,7 +79,7 @@ func TestListingsAgreeWithPools(t *testing.T) {
 				policy cluster.Policy
 			}
 			used := map[key][]string{}
-			for _, listing := range p.Listings(name) {
+			for listing := range p.Listings(name) {
 				for policy, fate := range listing.Fates {
 					if fate == plan.Used {
 						k := key{spec.Ports[listing.Port].Name + spec.Ports[listing.Port].Protocol.String(), cluster.FamilyOf(listing.Endpoint.Addr()), cluster.Policy(policy)}
@@ -150,6 +152,36 @@ func TestQuestions(t *testing.T) {
 		got, err := s.Explain(Question{From: test.from, To: test.to})
 		if question := (*QuestionError)(nil); !errors.As(err, &question) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("from %q to %q: got %+v, %v; want an error with %q", test.from, test.to, got, err, test.want)
+		}
+	}
+}
+
+// TestListedEndpoints describes Services with more entries of endpoints than are listed: one for each port that is served and
+// endpoint.
+func TestListedEndpoints(t *testing.T) {
+	web := &cluster.Service{Name: cluster.ServiceName{Namespace: "default", Name: "web"}, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")}}
+	slice := &cluster.EndpointSlice{Name: "web-1"}
+	for i := range 100 {
+		slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 244, 1, byte(i)}), Conditions: cluster.Ready})
+	}
+	for i := range 300 {
+		name := fmt.Sprintf("p%03d", i)
+		web.Ports = append(web.Ports, cluster.ServicePort{Name: name, Protocol: cluster.TCP, Port: uint16(1 + i)})
+		slice.Ports = append(slice.Ports, cluster.EndpointPort{Name: name, Protocol: cluster.TCP, Port: 8080})
+	}
+	web.Slices = []*cluster.EndpointSlice{slice}
+	s := &State{Snapshot: &cluster.Snapshot{Services: cluster.Map[cluster.ServiceName, *cluster.Service]{}.Set(web.Name, web), Node: &cluster.Node{}}}
+	for _, test := range []struct{ limit, listed, others int }{
+		{0, maxListed, 30_000 - maxListed},
+		{102 * 150, 15_000, 0}, // a slice, a frontend and 100 endpoints for each port
+	} {
+		s.Plan = plan.Compute(s.Snapshot, &plan.Options{MaxElements: test.limit}, nil)
+		service, listed := s.Service(web.Name, nil), 0
+		for i := range service.Ports {
+			listed += len(service.Ports[i].Endpoints)
+		}
+		if listed != test.listed || service.EndpointsNotListed != test.others || len(service.Ports) != 300 {
+			t.Errorf("limit %d: %d entries are listed and %d are not, want %d and %d", test.limit, listed, service.EndpointsNotListed, test.listed, test.others)
 		}
 	}
 }

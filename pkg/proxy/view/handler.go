@@ -29,16 +29,17 @@ type Handler struct {
 	comparing chan struct{}
 	// rested is when the rules may be read again; comparing guards it.
 	rested time.Time
-	// whole admits one response at a time that holds everything, and much memory.
-	whole chan struct{}
+	// whole admits one response at a time that holds everything, and much memory; single one about a Service, which may have
+	// 20,000 endpoints.
+	whole, single chan struct{}
 }
 
 // NewHandler returns the handler of the API.
 func NewHandler(o *Observer) *Handler {
-	h := &Handler{observer: o, mux: http.NewServeMux(), comparing: make(chan struct{}, 1), whole: make(chan struct{}, 1)}
+	h := &Handler{observer: o, mux: http.NewServeMux(), comparing: make(chan struct{}, 1), whole: make(chan struct{}, 1), single: make(chan struct{}, 1)}
 	for path, answer := range map[string]func(*http.Request) (any, error){
-		"/info":     func(*http.Request) (any, error) { return o.State().Describe(), nil },
-		"/services": h.services, "/services/{namespace}/{name}": h.service,
+		"/info":       func(*http.Request) (any, error) { return o.State().Describe(), nil },
+		"/services":   h.services,
 		"/explain":    h.explain,
 		"/comparison": h.compare,
 		"/repairs":    func(*http.Request) (any, error) { return o.Repairs(), nil },
@@ -53,6 +54,7 @@ func NewHandler(o *Observer) *Handler {
 	} {
 		h.mux.Handle(v1alpha1.Path+path, inTurn(h.whole, respond(answer)))
 	}
+	h.mux.Handle(v1alpha1.Path+"/services/{namespace}/{name}", inTurn(h.single, respond(h.service)))
 	h.mux.Handle("/", respond(func(*http.Request) (any, error) {
 		return nil, &httpError{http.StatusNotFound, "there is no such path; docs/api.md lists all"}
 	}))
@@ -100,7 +102,7 @@ func inTurn(turn chan struct{}, handler http.Handler) http.Handler {
 			defer func() { <-turn }()
 			handler.ServeHTTP(w, r)
 		case <-time.After(turnTimeout):
-			fail(w, &httpError{http.StatusServiceUnavailable, "other requests for everything are being served, one at a time: try again later"})
+			fail(w, &httpError{http.StatusServiceUnavailable, "other requests for as much are being served, one at a time: try again later"})
 		case <-r.Context().Done():
 		}
 	})

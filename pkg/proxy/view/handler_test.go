@@ -367,6 +367,10 @@ func TestFailingFamily(t *testing.T) {
 	for range 5 {
 		sync(&fewer, errors.New("busy"))
 		want("while a family fails", "IPv4 rules of 1 frontends, IPv6 rules of 2 frontends")
+		found, err := o.State().Explain(Question{From: FromNode, To: "10.96.0.10:80"})
+		if err != nil || found.Verdict != verdicts[plan.Pass] {
+			t.Errorf("explained by an earlier plan than the family's: %+v, %v", found, err)
+		}
 		sync(snapshot(t, objects), errors.New("busy"))
 		want("while a family fails", "IPv4 rules of 2 frontends, IPv6 rules of 2 frontends")
 	}

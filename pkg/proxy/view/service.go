@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -55,8 +56,14 @@ func (s *State) service(of *cluster.Service, counts *backend.Connections, full b
 	if s.Changed != nil {
 		out.Changed = s.Changed(of.Name)
 	}
+	routes := map[portKey][]*plan.Route{}
+	for _, route := range planned.Routes {
+		key := portKey{route.Port, route.Frontend.Protocol}
+		routes[key] = append(routes[key], route)
+	}
 	for i := range of.Ports {
-		out.Ports = append(out.Ports, s.port(&of.Ports[i], planned, counts))
+		port := &of.Ports[i]
+		out.Ports = append(out.Ports, s.port(port, routes[portKey{port.Name, port.Protocol}], counts))
 	}
 	if counts != nil {
 		out.Connections, out.Refused = new(uint64), new(uint64)
@@ -77,13 +84,17 @@ func (s *State) service(of *cluster.Service, counts *backend.Connections, full b
 	return out
 }
 
-// port describes a port with its addresses.
-func (s *State) port(port *cluster.ServicePort, planned *plan.Service, counts *backend.Connections) v1alpha1.Port {
+// portKey identifies a port of a Service.
+type portKey struct {
+	name     string
+	protocol cluster.Protocol
+}
+
+// port describes a port with its addresses, which are those of its routes.
+func (s *State) port(port *cluster.ServicePort, routes []*plan.Route, counts *backend.Connections) v1alpha1.Port {
 	out := v1alpha1.Port{Name: port.Name, Protocol: port.Protocol.String(), Port: port.Port, NodePort: port.NodePort, Addresses: []v1alpha1.Address{}}
-	for _, route := range planned.Routes {
-		if route.Port == port.Name && route.Frontend.Protocol == port.Protocol {
-			out.Addresses = append(out.Addresses, s.address(route, counts))
-		}
+	for _, route := range routes {
+		out.Addresses = append(out.Addresses, s.address(route, counts))
 	}
 	slices.SortStableFunc(out.Addresses, func(a, b v1alpha1.Address) int { return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind) })
 	return out
@@ -155,7 +166,11 @@ func healthCheck(h *plan.HealthCheck) *v1alpha1.HealthCheck {
 	return out
 }
 
-// addEndpoints adds all endpoints to the ports, with the reasons under those policies that the Service's addresses have.
+// maxListed is how many entries of endpoints are listed. The author of a Service may write a hundred million: one for each port and
+// endpoint.
+const maxListed = 20_000
+
+// addEndpoints adds the endpoints to the ports, with the reasons under those policies that the Service's addresses have.
 func (s *State) addEndpoints(out *v1alpha1.Service, of *cluster.Service, planned *plan.Service, counts *backend.Connections) {
 	policies := policiesOf(planned)
 	var connections map[backend.PortEndpoint]uint64
@@ -163,7 +178,16 @@ func (s *State) addEndpoints(out *v1alpha1.Service, of *cluster.Service, planned
 		connections = counts.ByEndpoint()
 	}
 	counted := counts != nil && backend.Counted(s.Counter, s.Families) == backend.CountEndpoints
-	for _, listing := range s.Plan.Listings(of.Name) {
+	entries := 0
+	for _, slice := range of.Slices {
+		entries += len(slice.Endpoints)
+	}
+	out.EndpointsNotListed = max(0, (len(of.Ports)-planned.WithheldPorts)*entries-maxListed)
+	listed := 0
+	for listing := range s.Plan.Listings(of.Name) {
+		if listed++; listed > maxListed {
+			break
+		}
 		port := &of.Ports[listing.Port]
 		e := v1alpha1.Endpoint{
 			Address: listing.Endpoint.String(), Slice: listing.Slice, Location: location(listing.Conditions),
@@ -230,7 +254,8 @@ func (s *State) problems(of *cluster.Service, planned *plan.Service) []v1alpha1.
 	for missing := range s.Plan.MissingPorts(of.Name) {
 		add(plan.ProblemNoSuchPort, "%s: compare the port names of the Service (spec.ports[].name, and a targetPort that is a name) and of the pods' containers", missing)
 	}
-	reported := map[string]bool{} // once for all addresses of a port under a policy
+	reason := sync.OnceValue(func() string { return noEndpoints(of) }) // it counts all endpoints
+	reported := map[string]bool{}                                      // once for all addresses of a port under a policy
 	for _, route := range planned.Routes {
 		if lost := s.Plan.Lost(route); lost != "" {
 			add("Contested", "%s is %s", route.Frontend, lost)
@@ -249,7 +274,7 @@ func (s *State) problems(of *cluster.Service, planned *plan.Service) []v1alpha1.
 			}
 			add(problem, "%s: connections to a %s are dropped on this node: it has no usable endpoint, and the traffic policy is Local%s", route.Name, route.Kind, avoided)
 		} else {
-			add(problem, "%s: connections are rejected: %s", route.Name, noEndpoints(of))
+			add(problem, "%s: connections are rejected: %s", route.Name, reason())
 		}
 	}
 	for _, refusal := range s.Refused {

@@ -138,6 +138,9 @@ type Service struct {
 	Endpoints EndpointCounts `json:"endpoints"`
 	// Ports are the Service's ports.
 	Ports []Port `json:"ports"`
+	// EndpointsNotListed is the number of entries missing in the ports' lists of endpoints, which have at most 20,000. Absent in
+	// a list.
+	EndpointsNotListed int `json:"endpointsNotListed,omitempty"`
 	// Slices are the EndpointSlices of the Service. Absent in a list.
 	Slices []Slice `json:"slices,omitempty"`
 	// HealthCheck is the answer to the health checks of load balancers; absent if there are none.
