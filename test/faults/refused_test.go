@@ -140,6 +140,44 @@ func TestEverythingRefused(t *testing.T) {
 	})
 }
 
+// TestNothingWritten has every input of iptables refused, as without memory or without the lock's file, while one Service changes: it is
+// not to blame, and its rules stay as they were.
+func TestNothingWritten(t *testing.T) {
+	for _, variant := range []ipt.Variant{ipt.NFT, ipt.Legacy} {
+		t.Run(string(variant), func(t *testing.T) {
+			m := newIPT(variant)
+			refuse := func(all bool) {
+				for _, fake := range m {
+					fake.Refuse(func(string) error {
+						if all {
+							return &ipt.RestoreError{Family: ipt.IPv4, Output: "Cannot allocate memory"}
+						}
+						return nil
+					})
+				}
+			}
+			c := clusters.NewSized(20, 1)
+			b := open(m)
+			program(t, b, c.Plan())
+			refuse(true)
+			c.Set(7, 2)
+			for range 3 {
+				if result := b.Sync(t.Context(), c.Plan())[0]; result.Err == nil || len(result.Refused) > 0 {
+					t.Errorf("quarantined %v, error %v; want no port and an error", ports(result), result.Err)
+				}
+			}
+			if all, _ := served(m, 7); all != 20 {
+				t.Errorf("%d endpoints are served, want the earlier 20", all)
+			}
+			refuse(false)
+			program(t, b, c.Plan())
+			if all, _ := served(m, 7); all != 21 {
+				t.Errorf("afterwards %d endpoints are served, want 21", all)
+			}
+		})
+	}
+}
+
 // TestMisleadingLines has iptables refuse two Services and blame a line of another one, or the line that dispatches to a
 // Service and no line: only those at fault are quarantined.
 func TestMisleadingLines(t *testing.T) {

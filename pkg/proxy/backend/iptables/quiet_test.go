@@ -66,6 +66,7 @@ func attended(t *testing.T, variant ipt.Variant) (*Backend, []*attentive) {
 // TestKernelQuietLegacy syncs both families in the legacy variant, whose programs share one lock: the lock of one
 // family must not be mistaken for an external change in the other.
 func TestKernelQuietLegacy(t *testing.T) {
+	t.Setenv("XTABLES_LOCKFILE", t.TempDir()+"/lock") // other tests use the machine's
 	b, doors := attended(t, ipt.Legacy)
 	c := clusters.NewSized(5, 2)
 	sync(t, b, c.Plan())

@@ -45,12 +45,17 @@ func isolate(writes []write, cause error, restore func([]write) error) error {
 	switch {
 	case at == len(units):
 		return nil
-	case at < 0 && isRefused(err):
-		return &refusal{cause: err}
-	case at < 0:
+	case at < 0 && !isRefused(err):
 		return err
+	case at > 0:
+		return isolateLine(units[at], err, restore)
 	}
-	return isolateLine(units[at], err, restore)
+	// Nothing could be written. The next units say little: they may jump to the chains of the first one. A write that no rule can
+	// be the reason to refuse tells whether nothing can be written at all, as without memory or without the lock's file.
+	if trial := restore([]write{{name: chainTrial}}); trial != nil {
+		return fmt.Errorf("nothing can be written, not even an empty chain: %w", trial)
+	}
+	return isolateLine(units[0], err, restore)
 }
 
 // isolateLine finds the port at fault in a unit that is refused alone: that of the line that the program blames, or the
