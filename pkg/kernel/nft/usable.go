@@ -39,8 +39,9 @@ func OpenUsable(ctx context.Context, family knftables.Family, table string) (Tab
 // start sets text. knftables checks nft's version and runs a transaction with --check, both without a context. So it must be
 // known before that nft does not hang.
 func (t *kernelTable) start(ctx context.Context) error {
-	if err := check(ctx, fmt.Sprintf("add table %s %s", t.family, t.name)); ctx.Err() != nil {
-		return wrap("start nft", t.family, t.name, cmp.Or(err, context.Cause(ctx)))
+	hung := check(ctx, fmt.Sprintf("add table %s %s", t.family, t.name))
+	if ctx.Err() != nil {
+		return wrap("start nft", t.family, t.name, cmp.Or(hung, context.Cause(ctx)))
 	}
 	text, err := knftables.New(t.family, t.name)
 	if err != nil {
