@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -23,6 +24,8 @@ import (
 // table is a Fake whose sweeps take time.
 type table struct {
 	conntrack.Fake
+	// mu guards the flows: time in a synctest bubble orders goroutines, but not their memory.
+	mu    sync.Mutex
 	takes time.Duration
 	// tries holds the start time of each sweep.
 	tries []time.Time
@@ -36,6 +39,8 @@ func (l *table) Sweep(ctx context.Context, family conntrack.Family, kind conntra
 	if family == conntrack.Family(l.broken.Load()) {
 		return conntrack.Swept{}, errors.New("the kernel has no such table")
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return l.Fake.Sweep(ctx, family, kind, unwanted)
 }
 
@@ -99,6 +104,8 @@ func (f *fixture) flow(port uint16, text string) {
 	if len(ends) > 2 {
 		flow.Kind = conntrack.UnansweredTCP
 	}
+	f.table.mu.Lock()
+	defer f.table.mu.Unlock()
 	if err := f.Add(flow); err != nil {
 		f.Fatal(err)
 	}
