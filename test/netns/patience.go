@@ -3,6 +3,7 @@
 package netns
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -16,8 +17,8 @@ import (
 
 // patience is the clock of probe timeouts. It counts only the time in which the
 // machine is not overloaded: an overloaded machine delivers packets late, and a late
-// packet must not be reported as dropped. In every tick each CPU must deliver a
-// packet; a tick in which this takes too long does not count.
+// packet must not be reported as dropped. In every tick each CPU must deliver a packet,
+// and a goroutine must read one; a tick in which this takes too long does not count.
 type patience struct {
 	witnesses []*witness
 	done      chan struct{} // closed by stop
@@ -80,6 +81,12 @@ func newPatience(host *Host) (*patience, error) {
 			p.witnesses = append(p.witnesses, w)
 		}
 	}
+	w, err := newReader(host, p.done)
+	if err != nil {
+		p.stop()
+		return nil, err
+	}
+	p.witnesses = append(p.witnesses, w)
 	return p, nil
 }
 
@@ -137,12 +144,53 @@ func (p *patience) tick() {
 // stop ends the witnesses. For remaining waiters the clock continues without them.
 func (p *patience) stop() { close(p.done) }
 
-// witness is a thread on one CPU that, on request, sends a packet to itself. The
-// packet arrives after all packets that were already queued on this CPU.
+// witness sends a packet to itself on request.
 type witness struct {
 	requested, arrived, done chan struct{}
 }
 
+// newReader returns a witness whose packet is read by a goroutine that waits for it, as
+// probes and servers do. In an emulated machine with many connections such goroutines
+// were seconds late while the witnesses with threads of their own were in time.
+func newReader(host *Host, done chan struct{}) (*witness, error) {
+	w := &witness{requested: make(chan struct{}), arrived: make(chan struct{}, 1), done: done}
+	socket, err := toItself(host, unix.SOCK_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(socket), "witness")
+	go func() {
+		packet := make([]byte, 1)
+		for {
+			if _, err := file.Read(packet); errors.Is(err, os.ErrClosed) {
+				return
+			}
+			_ = file.SetReadDeadline(time.Time{}) // until the next request
+			select {
+			case w.arrived <- struct{}{}:
+			case <-done:
+				return
+			}
+		}
+	}()
+	go func() {
+		defer file.Close()
+		for {
+			select {
+			case <-w.requested:
+				// As with the threads, a lost packet counts as arrived after a second.
+				_ = file.SetReadDeadline(time.Now().Add(time.Second))
+				_, _ = file.Write([]byte{0})
+			case <-done:
+				return
+			}
+		}
+	}()
+	return w, nil
+}
+
+// newWitness returns a witness that is a thread on one CPU. Its packet arrives after all
+// packets that were already queued on this CPU.
 func newWitness(host *Host, cpu int, done chan struct{}) (*witness, error) {
 	w := &witness{requested: make(chan struct{}), arrived: make(chan struct{}, 1), done: done}
 	started := make(chan error)
@@ -154,7 +202,7 @@ func newWitness(host *Host, cpu int, done chan struct{}) (*witness, error) {
 			started <- fmt.Errorf("set the affinity to CPU %d: %w", cpu, err)
 			return
 		}
-		socket, err := toItself(host)
+		socket, err := toItself(host, 0)
 		started <- err
 		if err != nil {
 			return
@@ -192,9 +240,9 @@ func (w *witness) await() {
 }
 
 // toItself returns a UDP socket on the host's loopback that is connected to itself.
-func toItself(host *Host) (socket int, err error) {
+func toItself(host *Host, flags int) (socket int, err error) {
 	err = host.Do(func() error {
-		socket, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		socket, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|flags, 0)
 		return err
 	})
 	if err != nil {

@@ -74,6 +74,46 @@ func TestPatienceOneClock(t *testing.T) {
 	}
 }
 
+// TestPatienceReader checks that each request of a reader has one arrival, also after it has been idle and after a lost packet.
+func TestPatienceReader(t *testing.T) {
+	Require(t, "nft")
+	lab, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lab.Close()
+	done := make(chan struct{})
+	defer close(done)
+	w, err := newReader(lab.Gateway, done)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func() time.Duration {
+		started := time.Now()
+		w.request()
+		w.await()
+		return time.Since(started)
+	}
+	for range 3 {
+		ask()
+	}
+	time.Sleep(1200 * time.Millisecond)
+	ask()
+	nft(t, lab.Gateway, "table inet loss { chain in { type filter hook input priority 0; policy drop; }; }")
+	if took := ask(); took < time.Second/2 {
+		t.Errorf("a lost packet arrived after %v", took)
+	}
+	nft(t, lab.Gateway, "delete table inet loss")
+	for range 3 {
+		ask()
+	}
+	select {
+	case <-w.arrived:
+		t.Error("a packet arrived without a request")
+	case <-time.After(50 * time.Millisecond):
+	}
+}
+
 func TestPatienceStop(t *testing.T) {
 	p := slow(t, func() time.Duration { return 0 })
 	rung := make(chan string, 2)
