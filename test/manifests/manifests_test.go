@@ -235,6 +235,8 @@ func TestValues(t *testing.T) {
 		{"tag as a number", `image: {tag: 1.36}`, "at '/image/tag': got number, want string"},
 		{"resources", `resources: {limit: {}}`, "additional properties 'limit' not allowed"},
 		{"monitor of loopback", `metrics: {podMonitor: {enabled: true}}`, "metrics.podMonitor.enabled needs config.metricsBindAddress"},
+		{"address as a flag", `extraArgs: [-v=2, --healthz-bind-address=127.0.0.1]`, "extraArgs has --healthz-bind-address=127.0.0.1: set config.healthzBindAddress"},
+		{"port as a flag", `extraArgs: [--metrics_port=7]`, "extraArgs has --metrics_port=7: set config.healthzBindAddress or config.metricsBindAddress"},
 		{"canary without API server", `{canary: true, standalone: {enabled: true}}`, "exclude each other"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -277,6 +279,9 @@ func TestEveryValue(t *testing.T) {
 		{`extraVolumes: [{name: x, emptyDir: {}}]`, "DaemonSet", "- emptyDir: {}\n        name: x"},
 		{`extraVolumeMounts: [{name: x, mountPath: /x}]`, "DaemonSet", "mountPath: /x"},
 		{`standalone: {enabled: true, manifests: /srv/objects}`, "Pod", "path: /srv/objects"},
+		{`{standalone: {enabled: true}, config: {healthzBindAddress: "10.0.0.5"}}`, "Pod", "--healthz-bind-address=10.0.0.5:10256\n"},
+		{`{standalone: {enabled: true}, config: {metricsBindAddress: "0.0.0.0"}}`, "Pod", "--metrics-bind-address=0.0.0.0:10249\n"},
+		{`{standalone: {enabled: true}, config: {metricsBindAddress: ""}}`, "Pod", "--metrics-port=0\n"},
 	} {
 		t.Run(test.values, func(t *testing.T) {
 			for key, o := range objects(t, needed, test.values) {

@@ -21,7 +21,7 @@ const none = "none"
 // with the same configuration. A probe of another address makes the kubelet kill the pod again and again.
 func TestProbes(t *testing.T) {
 	for _, c := range []struct{ values, want string }{
-		{`{}`, ":10256"},
+		{`config: {}`, ":10256"},
 		{`config: {healthzBindAddress: "0.0.0.0:10356"}`, ":10356"},
 		{`config: {healthzBindAddress: "[::]:10356"}`, ":10356"},
 		{`config: {healthzBindAddress: "[0:0::0]:10356"}`, ":10356"},
@@ -47,14 +47,17 @@ func TestProbes(t *testing.T) {
 			if listens := target(t, healthz); got != listens {
 				t.Errorf("the probes are for %q, and the program listens on %q", got, listens)
 			}
+			if strings.Contains(c.values, "nodeIPOverride") { // has no flag
+				return
+			}
+			pod := objects(t, needed, "standalone: {enabled: true}\n"+c.values)["Pod kube-system/kube-proxy"]
+			if got := probe(t, pod, "spec", "containers"); got != c.want {
+				t.Errorf("standalone: the probes are for %q, want %q", got, c.want)
+			}
+			if listens := target(t, flags(t, pod)); listens != c.want {
+				t.Errorf("standalone: the flags are those of %q, want %q", listens, c.want)
+			}
 		})
-	}
-	// A static pod has flags in place of the configuration, and listens on their default.
-	for _, values := range []string{`""`, `"127.0.0.1:10356"`, `"10.0.0.5"`} {
-		pod := objects(t, needed, `{standalone: {enabled: true}, config: {healthzBindAddress: `+values+`}}`)["Pod kube-system/kube-proxy"]
-		if got := probe(t, pod, "spec", "containers"); got != ":10256" {
-			t.Errorf("standalone with %s: the probes are for %q, want :10256", values, got)
-		}
 	}
 }
 
@@ -133,6 +136,33 @@ func addresses(t *testing.T, all map[string]object) (healthz, metrics string) {
 		t.Fatal(err)
 	}
 	return file.Config.HealthzBindAddress, file.Config.MetricsBindAddress
+}
+
+// flags returns the address of the health server by the flags of a static pod, which both containers have.
+func flags(t *testing.T, pod object) string {
+	t.Helper()
+	var found []string
+	for _, kind := range []string{"initContainers", "containers"} {
+		all, _, err := unstructured.NestedSlice(pod, "spec", kind)
+		if err != nil || len(all) == 0 {
+			t.Fatalf("no %s in %v: %v", kind, pod, err)
+		}
+		address := "0.0.0.0:10256" // the flag's default
+		args, _, _ := unstructured.NestedStringSlice(all[0].(object), "args")
+		for _, arg := range args {
+			if value, ok := strings.CutPrefix(arg, "--healthz-bind-address="); ok {
+				address = value
+			}
+			if arg == "--healthz-port=0" {
+				address = ""
+			}
+		}
+		found = append(found, address)
+	}
+	if found[0] != found[1] {
+		t.Errorf("the containers have the addresses %q", found)
+	}
+	return found[0]
 }
 
 // target returns what a probe of an address has to ask. Without a host the kubelet asks the pod's address, which is its node's.

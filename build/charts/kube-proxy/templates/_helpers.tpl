@@ -46,6 +46,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and .Values.metrics.podMonitor.enabled (not .Values.standalone.enabled) (or (not $metrics) (hasPrefix "127." $metrics) (hasPrefix "[::1]" $metrics)) }}
 {{- fail "metrics.podMonitor.enabled needs config.metricsBindAddress: 0.0.0.0:10249, because Prometheus cannot reach the default, 127.0.0.1:10249" }}
 {{- end }}
+{{- range .Values.extraArgs }}
+{{- if regexMatch "^--?(healthz|metrics)[-_](bind[-_]address|port)(=|$)" . }}
+{{- fail (printf "extraArgs has %s: set config.healthzBindAddress or config.metricsBindAddress, which the probes and the Services follow" .) }}
+{{- end }}
+{{- end }}
 {{- if and .Values.canary .Values.standalone.enabled }}
 {{- fail "canary and standalone.enabled exclude each other: a static pod is on one node" }}
 {{- end }}
@@ -70,13 +75,19 @@ argument is (list CONFIG FIELD DEFAULT-IP DEFAULT-PORT). */}}
 {{- end }}
 
 {{- define "kube-proxy.healthAddress" -}}
-{{- $config := .Values.standalone.enabled | ternary dict .Values.config }}
-{{- include "kube-proxy.address" (list $config "healthzBindAddress" "0.0.0.0" "10256") }}
+{{- include "kube-proxy.address" (list .Values.config "healthzBindAddress" "0.0.0.0" "10256") }}
 {{- end }}
 
 {{- define "kube-proxy.metricsAddress" -}}
-{{- $config := .Values.standalone.enabled | ternary dict .Values.config }}
-{{- include "kube-proxy.address" (list $config "metricsBindAddress" "127.0.0.1" "10249") }}
+{{- include "kube-proxy.address" (list .Values.config "metricsBindAddress" "127.0.0.1" "10249") }}
+{{- end }}
+
+{{/* The flag of a server's address, if the configuration sets it. The argument is (list CONFIG SERVER ADDRESS). */}}
+{{- define "kube-proxy.addressFlag" -}}
+{{- $server := index . 1 }}
+{{- if hasKey (index . 0) (printf "%sBindAddress" $server) }}
+- --{{ $server }}-{{ with index . 2 }}bind-address={{ . }}{{ else }}port=0{{ end }}
+{{- end }}
 {{- end }}
 
 {{/* The port of the metrics server; empty if it is switched off. */}}
@@ -103,6 +114,8 @@ httpGet: {path: /livez, port: {{ regexFind "[0-9]+$" . }}{{ if not (regexMatch "
 {{- if .Values.standalone.enabled -}}
 - --proxy-mode={{ .Values.config.mode }}
 - --cluster-cidr={{ join "," .Values.config.detectLocal.clusterCIDRs }}
+{{- include "kube-proxy.addressFlag" (list .Values.config "healthz" (include "kube-proxy.healthAddress" .)) }}
+{{- include "kube-proxy.addressFlag" (list .Values.config "metrics" (include "kube-proxy.metricsAddress" .)) }}
 {{- else -}}
 - --config=/var/lib/kube-proxy/config.conf
 {{- end }}
