@@ -79,6 +79,44 @@ func TestEarlierRulesStay(t *testing.T) {
 	})
 }
 
+// TestEarlierAddressMoved has a change refused by which a Service gives an address away, and then a change of the Service that
+// has it now: the rules stay as they are, so the address stays with the second one.
+func TestEarlierAddressMoved(t *testing.T) {
+	eachMachine(t, func(t *testing.T, m machine) {
+		synctest.Test(t, func(t *testing.T) {
+			c := clusters.NewSized(20, 1)
+			set := func(number, endpoints int, addrs ...netip.Addr) {
+				c.Set(number, endpoints)
+				s, _ := c.Services.Get(clusters.NameAt(number))
+				s.LoadBalancerIPs = addrs
+			}
+			moved := netip.MustParseAddr("203.0.113.1")
+			set(7, 1, moved)
+			b := open(m)
+			program(t, b, c.Plan())
+
+			second := func(number int) netip.AddrPort { return netip.AddrPortFrom(endpointOf(number).Addr().Next(), 8080) }
+			m.refuse(false, second(7))
+			set(7, 2)
+			set(8, 1, moved)
+			program(t, b, c.Plan())
+			before := m.dump()
+
+			m.refuse(false, second(7), second(8))
+			set(8, 2, moved)
+			for range 10 {
+				result := program(t, b, c.Plan())
+				if want := []string{"default/service-7/TCP", "default/service-8/TCP"}; !slices.Equal(ports(result), want) {
+					t.Fatalf("quarantined %v, want %v", result.Refused, want)
+				}
+				if changed := clusters.ChangedLines(before, m.dump()); len(changed) > 0 {
+					t.Fatalf("changed\n%s", strings.Join(changed, "\n"))
+				}
+			}
+		})
+	})
+}
+
 // TestRetries checks that a quarantined port is retried without a change, at increasing intervals, and at once when it
 // changes, but at most once a second.
 func TestRetries(t *testing.T) {

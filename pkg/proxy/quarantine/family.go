@@ -61,7 +61,10 @@ func (f *family) begin(p *plan.Plan, now time.Time) {
 // ports. It reports whether to attempt it again.
 func (f *family) attempted(p, tried *plan.Plan, result *backend.Result) (again bool) {
 	if result.Err == nil {
-		f.programmed = tried
+		f.programmed, result.InForce = tried, tried
+		for _, q := range f.ports {
+			q.kept = slices.DeleteFunc(q.kept, f.isGone)
+		}
 		return false
 	}
 	var refused *backend.RefusedError
@@ -73,6 +76,12 @@ func (f *family) attempted(p, tried *plan.Plan, result *backend.Result) (again b
 	default:
 		return f.quarantine(p, refused)
 	}
+}
+
+// isGone reports whether a route is no longer in force, because another port has its frontend now.
+func (f *family) isGone(route *plan.Route) bool {
+	inForce, _ := f.programmed.Frontends.Get(route.Frontend)
+	return inForce != route
 }
 
 // quarantine adds refused ports, and reports whether the next attempt will differ from the last one.
@@ -128,7 +137,7 @@ func (f *family) finish(result *backend.Result, now time.Time) {
 		if again := max(q.retry.Sub(now), time.Millisecond); result.Again == 0 || again < result.Again {
 			result.Again = again
 		}
-		result.Refused = append(result.Refused, backend.Refusal{Service: port.Service, Port: port.String(), Kept: len(q.kept) > 0, Cause: q.cause})
+		result.Refused = append(result.Refused, backend.Refusal{Family: port.Family, Service: port.Service, Port: port.String(), Kept: len(q.kept) > 0, Cause: q.cause})
 	}
 	slices.SortFunc(result.Refused, func(a, b backend.Refusal) int { return strings.Compare(a.Port, b.Port) })
 }
