@@ -37,6 +37,9 @@ func verdictText(e *v1alpha1.Explanation) string {
 		if len(e.Endpoints) == 1 {
 			return fmt.Sprintf("sent to %s, which sees %s as the source", e.Endpoints[0], seen)
 		}
+		if e.Hairpin {
+			seen += " (or an address of this node, if it is the source itself)"
+		}
 		return fmt.Sprintf("sent to one of %d endpoints with equal probability, which sees %s as the source", len(e.Endpoints), seen)
 	case v1alpha1.VerdictReject:
 		return "rejected: " + e.Reason

@@ -94,6 +94,9 @@ func reached(ctx context.Context, r Reader, e *v1alpha1.Explanation) (map[string
 			}
 		}
 	}
+	if len(counts) == 0 { // only Services are counted
+		return nil, nil
+	}
 	return counts, nil
 }
 

@@ -15,9 +15,9 @@ type Watch struct {
 	// Interval is the time between two rounds.
 	Interval time.Duration
 	Out      io.Writer
-	// Text is false for objects, which nothing separates. Terminal clears the screen before each round; otherwise an empty
-	// line separates them.
-	Text, Terminal bool
+	// Separator is printed between two rounds. Terminal clears the screen before each round instead.
+	Separator string
+	Terminal  bool
 }
 
 // Run calls show until it fails or ctx ends, which is no error. show gets the counters that it returned in the round before.
@@ -44,11 +44,10 @@ func (w Watch) Run(ctx context.Context, show func(ctx context.Context, earlier *
 func (w Watch) separate(first bool) error {
 	text := ""
 	switch {
-	case !w.Text:
 	case w.Terminal:
 		text = clearScreen
 	case !first:
-		text = "\n"
+		text = w.Separator
 	}
 	_, err := fmt.Fprint(w.Out, text)
 	return err

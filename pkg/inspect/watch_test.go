@@ -16,8 +16,9 @@ func TestWatch(t *testing.T) {
 		watch Watch
 		want  string
 	}{
-		{Watch{Text: true}, "1\n\n2\n\n3\n"},
-		{Watch{Text: true, Terminal: true}, clearScreen + "1\n" + clearScreen + "2\n" + clearScreen + "3\n"},
+		{Watch{Separator: "\n"}, "1\n\n2\n\n3\n"},
+		{Watch{Separator: "\n", Terminal: true}, clearScreen + "1\n" + clearScreen + "2\n" + clearScreen + "3\n"},
+		{Watch{Separator: "---\n"}, "1\n---\n2\n---\n3\n"},
 		{Watch{}, "1\n2\n3\n"},
 	} {
 		synctest.Test(t, func(t *testing.T) {

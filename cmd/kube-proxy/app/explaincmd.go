@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -70,6 +71,8 @@ func (o *explainOptions) check() error {
 		return usageError{fmt.Errorf("--try %d is not between 0 and %d", o.try, maxTries)}
 	case o.try > 0 && (o.connection.From != "node" || !o.running()):
 		return usageError{fmt.Errorf("--try sends connections from this node: it needs --from node and a running proxy")}
+	case o.try > 0 && o.output != outputText:
+		return usageError{fmt.Errorf("--try prints text: leave out --output %s", o.output)}
 	}
 	return o.checkOutput()
 }
@@ -83,10 +86,7 @@ func (o *explainOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := o.findPod(cmd); err != nil {
-		return err
-	}
-	explanation, err := reader.Explain(cmd.Context(), o.connection)
+	explanation, err := o.explain(cmd, reader)
 	if err != nil {
 		return err
 	}
@@ -136,19 +136,38 @@ func verdictCode(e *v1alpha1.Explanation) error {
 	}
 }
 
-// findPod replaces a pod as the source by its address, which it asks the API server for.
-func (o *explainOptions) findPod(cmd *cobra.Command) error {
-	namespace, pod, ok := pods.ParseName(o.connection.From)
+// explain asks for the explanation. A pod as the source is replaced by its address, which it asks the API server for: that of the
+// destination's family, or if that is a Service, the first one with which there is an answer.
+func (o *explainOptions) explain(cmd *cobra.Command, reader inspect.Reader) (*v1alpha1.Explanation, error) {
+	namespace, name, ok := pods.ParseName(o.connection.From)
 	if !ok {
-		return nil
+		return reader.Explain(cmd.Context(), o.connection)
 	}
 	if o.manifests != "" {
-		return usageError{fmt.Errorf("--from %s/%s: manifests have no pods with addresses; give the pod's IP address", namespace, pod)}
+		return nil, usageError{fmt.Errorf("--from %s/%s: manifests have no pods with addresses; give the pod's IP address", namespace, name)}
 	}
 	client, err := restConfig(o.kubeconfig, o.context, "kube-proxy")
 	if err != nil {
-		return fmt.Errorf("find pod %s/%s: %w, or the pod's IP address as --from", namespace, pod, err)
+		return nil, fmt.Errorf("find pod %s/%s: %w, or the pod's IP address as --from", namespace, name, err)
 	}
-	o.connection.From, err = pods.Find(cmd.Context(), client, namespace, pod, strings.HasPrefix(o.connection.To, "["))
-	return err
+	pod, err := pods.Find(cmd.Context(), client, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	families := []bool{false, true} // whether it is IPv6
+	if strings.HasPrefix(o.connection.To, "[") {
+		families = families[1:]
+	}
+	var first error
+	for _, ipv6 := range families {
+		from := o.connection
+		if from.From, err = pod.Address(ipv6); err == nil {
+			var explanation *v1alpha1.Explanation
+			if explanation, err = reader.Explain(cmd.Context(), from); err == nil {
+				return explanation, nil
+			}
+		}
+		first = cmp.Or(first, err)
+	}
+	return nil, first
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 )
 
@@ -104,6 +105,16 @@ type round struct {
 	earlier *inspect.Counters
 }
 
+// counters returns the counters that the next round compares with, and the rates since the round before. If the reading failed,
+// the next round compares with the last one that did not.
+func (r round) counters(failed string, at time.Time, services ...v1alpha1.Service) (*inspect.Counters, *inspect.Rates) {
+	if failed != "" {
+		return r.earlier, nil
+	}
+	now := inspect.CountersOf(at, services...)
+	return now, now.Since(r.earlier)
+}
+
 // run reads and prints once, or with --watch repeatedly.
 func (o *serviceOptions) run(cmd *cobra.Command, show func(round) (*inspect.Counters, error)) error {
 	if err := o.checkFlags(); err != nil {
@@ -124,7 +135,7 @@ func (o *serviceOptions) run(cmd *cobra.Command, show func(round) (*inspect.Coun
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	watch := inspect.Watch{Interval: o.interval, Out: out, Text: o.textual(), Terminal: isTerminal(out)}
+	watch := inspect.Watch{Interval: o.interval, Out: out, Separator: o.separator(), Terminal: o.textual() && isTerminal(out)}
 	return watch.Run(ctx, showRound)
 }
 
@@ -142,6 +153,18 @@ func (o *serviceOptions) checkFlags() error {
 // textual reports whether the output is for people.
 func (o *serviceOptions) textual() bool { return o.output == outputTable || o.output == outputWide }
 
+// separator is what stands between two rounds of --watch.
+func (o *serviceOptions) separator() string {
+	switch o.output {
+	case outputJSON:
+		return ""
+	case outputYAML:
+		return "---\n"
+	default:
+		return "\n"
+	}
+}
+
 // list shows the list.
 func (o *serviceOptions) list(r round) (*inspect.Counters, error) {
 	query := inspect.Query{Namespace: o.namespace, Address: o.address, Connections: o.output != outputTable || o.watch}
@@ -155,9 +178,9 @@ func (o *serviceOptions) list(r round) (*inspect.Counters, error) {
 	if !o.textual() {
 		return nil, printObject(r.out, o.output, services)
 	}
-	counters := inspect.CountersOf(services.Time, services.Items...)
 	r.print.Namespaces = query.Namespace == ""
-	return counters, r.print.PrintServices(r.out, services, counters.Since(r.earlier))
+	counters, rates := r.counters(services.ConnectionsError, services.Time, services.Items...)
+	return counters, r.print.PrintServices(r.out, services, rates)
 }
 
 // describe shows one Service.
@@ -169,6 +192,6 @@ func (o *serviceOptions) describe(r round, namespace, name string) (*inspect.Cou
 	if !o.textual() {
 		return nil, printObject(r.out, o.output, service)
 	}
-	counters := inspect.CountersOf(*service.Time, *service)
-	return counters, r.print.PrintService(r.out, service, counters.Since(r.earlier))
+	counters, rates := r.counters(service.ConnectionsError, *service.Time, *service)
+	return counters, r.print.PrintService(r.out, service, rates)
 }

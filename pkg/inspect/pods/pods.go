@@ -18,33 +18,44 @@ func ParseName(text string) (namespace, pod string, ok bool) {
 	return namespace, pod, ok && namespace != "" && pod != "" && !strings.Contains(pod, "/")
 }
 
-// Find is [Address] in the cluster of a client configuration.
-func Find(ctx context.Context, config *rest.Config, namespace, name string, ipv6 bool) (string, error) {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return "", fmt.Errorf("find the address of pod %s/%s: %w", namespace, name, err)
-	}
-	return Address(ctx, client, namespace, name, ipv6)
+// Pod is a pod with its IP addresses.
+type Pod struct {
+	namespace, name string
+	addresses       []string
 }
 
-// Address returns the IP address of a pod, an IPv6 address if ipv6 is true. Without the right to read pods it looks for an
-// EndpointSlice that names the pod: a proxy's service account may list these.
-func Address(ctx context.Context, client kubernetes.Interface, namespace, name string, ipv6 bool) (string, error) {
+// Find is [Get] in the cluster of a client configuration.
+func Find(ctx context.Context, config *rest.Config, namespace, name string) (*Pod, error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("find the address of pod %s/%s: %w", namespace, name, err)
+	}
+	return Get(ctx, client, namespace, name)
+}
+
+// Get returns a pod. Without the right to read pods it looks for an EndpointSlice that names the pod: a proxy's service account
+// may list these.
+func Get(ctx context.Context, client kubernetes.Interface, namespace, name string) (*Pod, error) {
+	found := &Pod{namespace: namespace, name: name}
 	pod, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	var addresses []string
 	switch {
 	case apierrors.IsForbidden(err):
-		if addresses, err = inSlices(ctx, client, namespace, name); err != nil {
-			return "", err
+		if found.addresses, err = inSlices(ctx, client, namespace, name); err != nil {
+			return nil, err
 		}
 	case err != nil:
-		return "", fmt.Errorf("find the address of pod %s/%s: %w", namespace, name, err)
+		return nil, fmt.Errorf("find the address of pod %s/%s: %w", namespace, name, err)
 	default:
 		for _, ip := range pod.Status.PodIPs {
-			addresses = append(addresses, ip.IP)
+			found.addresses = append(found.addresses, ip.IP)
 		}
 	}
-	for _, address := range addresses {
+	return found, nil
+}
+
+// Address returns the pod's IP address of a family, an IPv6 address if ipv6 is true.
+func (p *Pod) Address(ipv6 bool) (string, error) {
+	for _, address := range p.addresses {
 		if strings.Contains(address, ":") == ipv6 {
 			return address, nil
 		}
@@ -53,7 +64,7 @@ func Address(ctx context.Context, client kubernetes.Interface, namespace, name s
 	if ipv6 {
 		family = "IPv6"
 	}
-	return "", fmt.Errorf("pod %s/%s has no %s address yet; its addresses: %q", namespace, name, family, addresses)
+	return "", fmt.Errorf("pod %s/%s has no %s address yet; its addresses: %q", p.namespace, p.name, family, p.addresses)
 }
 
 // inSlices returns the addresses that EndpointSlices have for a pod.

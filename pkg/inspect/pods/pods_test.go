@@ -38,7 +38,11 @@ func TestAddress(t *testing.T) {
 		{forbidden, "web-0", true, "", "has no IPv6 address yet"},
 		{forbidden, "web-1", false, "", "give the pod's IP address"},
 	} {
-		got, err := Address(t.Context(), test.client, "shop", test.name, test.six)
+		var got string
+		pod, err := Get(t.Context(), test.client, "shop", test.name)
+		if err == nil {
+			got, err = pod.Address(test.six)
+		}
 		if got != test.want || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 			t.Errorf("%s, IPv6 %v: got %q, %v; want %q, %q", test.name, test.six, got, err, test.want, test.err)
 		}

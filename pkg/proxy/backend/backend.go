@@ -4,6 +4,7 @@ package backend
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"maps"
 	"net/netip"
@@ -162,6 +163,8 @@ type Result struct {
 	// Refused are the quarantined ports of Services, whose rules the kernel refuses, sorted by name. Everything else is
 	// programmed if Err is nil.
 	Refused []Refusal
+	// InForce is the plan that the rules implement if Err is nil: the given one, except for quarantined ports. Nil is the given one.
+	InForce *plan.Plan
 	// Failed counts the failed attempts of this Sync before the last one.
 	Failed int
 	// Again is when to sync again without a change, to retry what was refused; 0 is never.
@@ -177,12 +180,22 @@ type Table struct {
 
 // Refusal is a port of a Service that the kernel refuses.
 type Refusal struct {
+	Family  cluster.Family
 	Service cluster.ServiceName
 	// Port is namespace/name:port/protocol, as users write them.
 	Port string
 	// Kept reports that the port's earlier rules are in force; otherwise it has none.
 	Kept  bool
 	Cause error
+}
+
+// String describes the refusal in one line.
+func (r Refusal) String() string {
+	text := fmt.Sprintf("%s: %v", r.Port, r.Cause)
+	if r.Kept {
+		text += "; its earlier rules stay in force"
+	}
+	return text
 }
 
 // MaxDetails is the maximum number of details of a Drift.

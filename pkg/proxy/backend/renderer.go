@@ -18,6 +18,12 @@ type Renderer interface {
 	Compare(ctx context.Context, p *plan.Plan, family cluster.Family) ([]Difference, error)
 }
 
+// Explainer is implemented by Renderers whose rules do not treat all packets as the plan says.
+type Explainer interface {
+	// Explain returns what the rules of a plan do to a packet.
+	Explain(p *plan.Plan, packet plan.Packet) plan.Path
+}
+
 // Difference is a difference between the kernel's rules and those of a plan, in one chain, set or map.
 type Difference struct {
 	// Object names it, as in "chain KUBE-SERVICES of table nat" or "map services".

@@ -56,6 +56,17 @@ func (path *Path) ended(verdict Verdict, subject, why string) Path {
 	return *path
 }
 
+// Passed returns the path of a packet that a backend's rules leave alone, although the plan says something else. It has the given
+// steps before that.
+func Passed(why string, before ...Step) Path {
+	return (&Path{Steps: slices.Clone(before)}).ended(Pass, "address", why)
+}
+
+// MasqueradedTo reports whether an endpoint of the path sees the node as the source.
+func (path *Path) MasqueradedTo(endpoint netip.AddrPort) bool {
+	return path.Masqueraded || endpoint.Addr() == path.Hairpin
+}
+
 // Explain traces a packet through the plan.
 func (p *Plan) Explain(packet Packet) Path {
 	route := p.RouteTo(packet.To, packet.Protocol)

@@ -11,14 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
-
-// stateOf is a case's state.
-func stateOf(c *cases.Case) *State { return &State{Snapshot: c.Snapshot, Plan: c.Plan(), Now: start} }
 
 func load(t *testing.T) []*cases.Case {
 	t.Helper()
@@ -29,41 +28,39 @@ func load(t *testing.T) []*cases.Case {
 	return all
 }
 
-// TestExplainAgreesWithCases asks about every packet of every case, which the kernel tests send too: a source that is only
-// an IP address is enough unless local traffic is detected by interface, and the explanation ends with the verdict.
-func TestExplainAgreesWithCases(t *testing.T) {
-	asked := 0
-	for _, c := range load(t) {
-		s := stateOf(c)
-		for _, packet := range c.Packets {
-			from := cases.Address(packet.From, cluster.FamilyOf(packet.To.Addr())).String()
-			if packet.From == cases.Node {
-				from = FromNode
-			}
-			question := Question{From: from, To: packet.To.String() + "/" + packet.Protocol.String()}
-			if s.Plan.Node.LocalTraffic.Interface != "" {
-				question.Interface = cases.Arrives(packet.From)
-			}
-			got, err := s.Explain(question)
-			if err != nil {
-				t.Errorf("%s, line %d: %v", c.Name, packet.Line, err)
-				continue
-			}
-			asked++
-			seenAs := packet.From
-			if got.Masqueraded {
-				seenAs = cases.Node
-			}
-			if got.Verdict != verdicts[packet.Verdict] || packet.Verdict == plan.Balance && (len(got.Endpoints) != len(packet.Endpoints) || seenAs != packet.SeenAs) {
-				t.Errorf("%s, line %d: want %s by %v, seen as %s; got %+v", c.Name, packet.Line, packet.Verdict, packet.Endpoints, packet.SeenAs, got)
-			}
-			if last := got.Steps[len(got.Steps)-1].Text; packet.Verdict != plan.Balance && !strings.Contains(last, got.Reason) {
-				t.Errorf("%s, line %d: the last step is %q, the reason %q", c.Name, packet.Line, last, got.Reason)
-			}
+// TestExplainRefused asks for a port that the kernel refuses: what counts are the rules in force, and the first step says why.
+func TestExplainRefused(t *testing.T) {
+	o := observed(t, objects, nil)
+	p := o.State().Plan
+	var route *plan.Route
+	for _, r := range p.Frontends.All() {
+		if r.Kind == plan.ClusterIP && r.Verdict == plan.Balance {
+			route = r
 		}
 	}
-	if asked < 200 {
-		t.Errorf("only %d packets", asked)
+	port := route.Of()
+	ask := func(of cluster.Family, kept bool, inForce *plan.Plan) *v1alpha1.Explanation {
+		result := backend.Result{Family: cluster.IPv4, InForce: inForce,
+			Refused: []backend.Refusal{{Family: of, Service: route.Service, Port: port.String(), Kept: kept, Cause: errors.New("too much")}}}
+		o.Synced(&proxy.Sync{After: o.State().Snapshot, Plan: p, Started: start, Finished: start, Results: []backend.Result{result}})
+		got, err := o.State().Explain(Question{From: FromExternal, To: netip.AddrPortFrom(route.Frontend.Addr, route.Frontend.Port).String() + "/" + route.Frontend.Protocol.String()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	for kept, want := range map[bool]string{false: v1alpha1.VerdictPass, true: v1alpha1.VerdictBalance} {
+		earlier := map[plan.Port][]*plan.Route{port: nil}
+		if kept {
+			earlier[port] = []*plan.Route{route}
+		}
+		got := ask(cluster.IPv4, kept, p.Hold(earlier))
+		if got.Verdict != want || !strings.Contains(got.Steps[1].Text, "the kernel refuses the rules of "+port.String()) {
+			t.Errorf("kept %v: %+v; want %s", kept, got, want)
+		}
+	}
+	if got := ask(cluster.IPv6, false, nil); got.Verdict != v1alpha1.VerdictBalance || strings.Contains(fmt.Sprint(got.Steps), "refuses") {
+		t.Errorf("refused in IPv6: %+v", got)
 	}
 }
 

@@ -196,6 +196,9 @@ func (h *Handler) explain(r *http.Request) (any, error) {
 	return h.observer.State().Explain(Question{From: query.Get("from"), To: query.Get("to"), Interface: query.Get("interface")})
 }
 
+// compareTimeout bounds a comparison, with its turn, so that its error reaches the client before answerTimeout.
+const compareTimeout = answerTimeout - 5*time.Second
+
 // comparePause bounds what comparisons cost: none begins for this many times as long as the last one took. With 45,000
 // Services iptables-nft-save takes half a minute.
 const comparePause = 4
@@ -207,17 +210,19 @@ func errComparing() error {
 
 // compare reads the kernel's rules, for one request at a time.
 func (h *Handler) compare(r *http.Request) (any, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), compareTimeout)
 	defer cancel()
+	turn, cancelTurn := context.WithTimeout(ctx, turnTimeout)
+	defer cancelTurn()
 	select {
 	case h.comparing <- struct{}{}:
 		defer func() { <-h.comparing }()
-	case <-ctx.Done():
+	case <-turn.Done():
 		return nil, errComparing()
 	}
 	select {
 	case <-time.After(time.Until(h.rested)):
-	case <-ctx.Done():
+	case <-turn.Done():
 		return nil, errComparing()
 	}
 	began := time.Now()

@@ -441,13 +441,13 @@ func TestWholeInTurn(t *testing.T) {
 }
 
 // TestComparePause lets a second request wait until comparisons take a fifth of the time, and refuses one that would wait
-// too long.
+// too long, early enough for the response.
 func TestComparePause(t *testing.T) {
 	for _, test := range []struct {
 		takes time.Duration
 		code  int
 		after time.Duration
-	}{{time.Second, http.StatusOK, 6 * time.Second}, {20 * time.Second, http.StatusServiceUnavailable, 20*time.Second + answerTimeout}} {
+	}{{time.Second, http.StatusOK, 6 * time.Second}, {20 * time.Second, http.StatusServiceUnavailable, 20*time.Second + turnTimeout}} {
 		synctest.Test(t, func(t *testing.T) {
 			o := observed(t, objects, nil)
 			o.config.Renderers["nftables"] = &shownRules{during: func() { time.Sleep(test.takes) }}

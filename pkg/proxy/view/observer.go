@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"maps"
 	"sync"
 	"time"
@@ -96,7 +97,7 @@ func (o *Observer) Synced(s *proxy.Sync) {
 	for _, result := range s.Results {
 		o.refused = append(o.refused, result.Refused...)
 		if result.Err == nil {
-			o.inForce[result.Family] = s.Plan
+			o.inForce[result.Family] = cmp.Or(result.InForce, s.Plan)
 		}
 	}
 	o.history.add(o.last, s.Finished, o.noteChanges(s))

@@ -279,11 +279,7 @@ func (s *State) problems(of *cluster.Service, planned *plan.Service) []v1alpha1.
 	}
 	for _, refusal := range s.Refused {
 		if refusal.Service == of.Name {
-			kept := ""
-			if refusal.Kept {
-				kept = "; its earlier rules stay in force"
-			}
-			add("RefusedByKernel", "%s: %v%s", refusal.Port, refusal.Cause, kept)
+			add("RefusedByKernel", "%s", refusal)
 		}
 	}
 	if planned.WithheldExternalIPs > 0 {

@@ -299,11 +299,14 @@ type Explanation struct {
 	Endpoints []string `json:"endpoints,omitempty"`
 	// Masqueraded reports whether the endpoint sees the node's address as the source.
 	Masqueraded bool `json:"masqueraded"`
+	// Hairpin reports that the endpoint sees the node's address also without Masqueraded, if it is the source itself.
+	Hairpin bool `json:"hairpin,omitempty"`
 }
 
 // Step is one decision.
 type Step struct {
-	// Subject is what is decided: address, source, source ranges, policy, endpoints, affinity, masquerade.
+	// Subject is what is decided: address, source, source ranges, policy, endpoints, affinity, masquerade; or question,
+	// for what was assumed, and rules, if the kernel refuses them.
 	Subject string `json:"subject"`
 	// Text is the decision and its reason.
 	Text string `json:"text"`

@@ -22,6 +22,6 @@
 //	digests            whether the tables still hold what is known
 //	cleanup, drift, record, text
 //	                   removal of everything; external changes; what is known after a write; rules as text
-//	family, backend, counters
-//	                   one family's sync; both families; packet counters
+//	family, backend, counters, explain
+//	                   one family's sync; both families; packet counters; what the rules do to a packet
 package iptables

@@ -305,7 +305,7 @@ func compare(t *testing.T, rules tablesOf, p *plan.Plan, packet plan.Packet) {
 		if share := got.shares[endpoint] * float64(len(path.Pool.Endpoints)); math.Abs(share-1) > 0.01 {
 			t.Fatalf("%s: %s has %v of its share", where, endpoint, share)
 		}
-		if want := path.Masqueraded || endpoint.Addr() == path.Hairpin; got.masqueraded[endpoint] != want {
+		if want := path.MasqueradedTo(endpoint); got.masqueraded[endpoint] != want {
 			t.Fatalf("%s: masqueraded for %s: %v, want %v", where, endpoint, !want, want)
 		}
 	}

@@ -126,24 +126,26 @@ type onNode struct {
 // onNode returns one pair of matches if node ports are served on all addresses of this machine, otherwise one for each
 // address.
 func (w *writer) onNode() (matches []onNode) {
-	loopback := false
+	switch {
+	case w.everywhere() && w.localnet():
+		return []onNode{{local: isLocal("--dst-type")}}
+	case w.everywhere():
+		return []onNode{{address: not(destination(w.loopback)), local: isLocal("--dst-type")}}
+	}
 	for _, addr := range w.node.NodePortAddrs {
 		// IPv6 has no equivalent of route_localnet.
 		if cluster.FamilyOf(addr) == w.family && (w.family == cluster.IPv4 || !addr.IsLoopback()) {
 			matches = append(matches, onNode{address: destination(host(addr))})
-			loopback = loopback || addr.IsLoopback()
 		}
 	}
+	return matches
+}
+
+// everywhere reports whether node ports are served on all addresses of this machine, not counting loopback addresses.
+func (w *writer) everywhere() bool {
 	others := slices.DeleteFunc(slices.Clone(w.node.Addrs), func(a netip.Addr) bool { return cluster.FamilyOf(a) != w.family || a.IsLoopback() })
 	unserved := func(a netip.Addr) bool { return !slices.Contains(w.node.NodePortAddrs, a) }
-	switch {
-	case len(others) == 0 || slices.ContainsFunc(others, unserved):
-		return matches
-	case loopback:
-		return []onNode{{local: isLocal("--dst-type")}}
-	default:
-		return []onNode{{address: not(destination(w.loopback)), local: isLocal("--dst-type")}}
-	}
+	return len(others) > 0 && !slices.ContainsFunc(others, unserved)
 }
 
 // localnet reports whether node ports are served on 127.0.0.0/8.

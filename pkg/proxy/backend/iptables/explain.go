@@ -1,0 +1,34 @@
+package iptables
+
+import (
+	"net/netip"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+var _ backend.Explainer = Mode{}
+
+// Explain implements [backend.Explainer]: these rules pass some packets that the plan refuses, and match node ports on other
+// loopback addresses. README.md lists the differences.
+func (Mode) Explain(p *plan.Plan, packet plan.Packet) plan.Path {
+	to := packet.To.Addr()
+	w := &writer{family: cluster.FamilyOf(to), node: p.Node}
+	if to.IsLoopback() && w.localnet() && w.everywhere() {
+		packet.To = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), packet.To.Port()) // the rules match them all
+	}
+	path := p.Explain(packet)
+	served := p.RouteTo(packet.To, packet.Protocol)
+	onNodePort := served != nil && served.Frontend.IsNodePort()
+	refused := path.Verdict == plan.Reject || path.Verdict == plan.Drop
+	switch {
+	case onNodePort && to == netip.IPv6Loopback():
+		return plan.Passed("iptables mode serves no node ports on ::1")
+	case served == nil && refused:
+		return plan.Passed("in iptables mode no rule matches it (" + path.Why + ")")
+	case refused && path.Pool != nil && packet.Interface == "" && !onNodePort && served.Kind != plan.ClusterIP:
+		return plan.Passed("iptables mode does not refuse connections from the node to an external address ("+path.Why+")", path.Steps[0])
+	}
+	return path
+}
