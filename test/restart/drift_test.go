@@ -50,6 +50,10 @@ func (r *trial) many(services int) {
 	r.t.Helper()
 	var b strings.Builder
 	for n := range services {
+		on := "node1" // the first hundred endpoints: a node has some 110 pods
+		if n >= 20 {
+			on = "node2"
+		}
 		fmt.Fprintf(&b, `apiVersion: v1
 kind: Service
 metadata: {name: many-%[1]d, namespace: default}
@@ -63,7 +67,7 @@ ports: [{port: 8080}]
 endpoints:
 `, n, clusters.AddrAt(10<<24|97<<16, n))
 		for i := range 5 {
-			fmt.Fprintf(&b, "- {addresses: [%s]}\n", clusters.AddrAt(10<<24|128<<16, 5*n+i))
+			fmt.Fprintf(&b, "- {addresses: [%s], nodeName: %s}\n", clusters.AddrAt(10<<24|128<<16, 5*n+i), on)
 		}
 		b.WriteString("---\n")
 	}
