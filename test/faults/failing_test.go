@@ -216,11 +216,11 @@ func (t *tables) Compare(ctx context.Context, name string, expected func(chain s
 	return t.Tables.Compare(ctx, name, expected, chains...)
 }
 
-func (t *tables) Insert(ctx context.Context, name, chain string, rule ...string) error {
+func (t *tables) Insert(ctx context.Context, name string, rules ...ipt.Rule) error {
 	if err := t.fails(ctx); err != nil {
 		return err
 	}
-	return t.Tables.Insert(ctx, name, chain, rule...)
+	return t.Tables.Insert(ctx, name, rules...)
 }
 
 func (t *tables) Digests(ctx context.Context, name string, chains ...string) (map[string]uint64, error) {

@@ -271,12 +271,39 @@ func (f *Fake) chain(table, chain string) (*fakeChain, error) {
 }
 
 // Insert is part of [Tables].
-func (f *Fake) Insert(ctx context.Context, table, chain string, rule ...string) error {
-	return f.single(ctx, table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
-		if !c.holds(r) {
-			t.put(chain, append([]fakeRule{r}, c.rules...))
+func (f *Fake) Insert(ctx context.Context, table string, rules ...Rule) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.mayWrite(ctx)
+	if err == nil {
+		err = f.insert(table, rules)
+	}
+	if err != nil {
+		f.stats.Failed++
+	}
+	return err
+}
+
+func (f *Fake) insert(table string, rules []Rule) error {
+	input := "*" + table + "\n"
+	for _, r := range rules {
+		c, err := f.chain(table, r.Chain)
+		if err != nil {
+			return err
 		}
-	})
+		words, err := Words(r.Text)
+		if err != nil {
+			return err
+		}
+		parsed, err := f.dialect(table).parse(words, f.tables[table])
+		if err != nil {
+			return fmt.Errorf("iptables %s: table %s, chain %s: %w", f.family, table, r.Chain, err)
+		}
+		if !c.holds(parsed) {
+			input += "-I " + r.Chain + " " + r.Text + "\n"
+		}
+	}
+	return f.restore(input + "COMMIT\n")
 }
 
 // Append is part of [Tables].

@@ -48,7 +48,7 @@ func TestKernelHungPrograms(t *testing.T) {
 				"Restore": func(ctx context.Context) error { return tables.Restore(ctx, "*nat\n:MINE - [0:0]\nCOMMIT\n") },
 				"Save":    func(ctx context.Context) error { _, err := tables.Save(ctx, "nat"); return err },
 				"Rules":   func(ctx context.Context) error { _, err := tables.Rules(ctx, "nat", "PREROUTING"); return err },
-				"Insert":  func(ctx context.Context) error { return tables.Insert(ctx, "nat", "PREROUTING", "-j", "RETURN") },
+				"Insert":  func(ctx context.Context) error { return tables.Insert(ctx, "nat", Rule{"PREROUTING", "-j RETURN"}) },
 				"Append":  func(ctx context.Context) error { return tables.Append(ctx, "nat", "SHARED", "-j", "RETURN") },
 				"Delete":  func(ctx context.Context) error { return tables.Delete(ctx, "nat", "PREROUTING", "-j", "ACCEPT") },
 			}

@@ -142,13 +142,13 @@ func saved(t *testing.T, tables Tables, table string) string {
 
 // TestKernelSingleRules adds and deletes single rules.
 func TestKernelSingleRules(t *testing.T) {
+	const toMine = `-m comment --comment "to mine" -j MINE`
 	everyKernel(t, func(t *testing.T, tables Tables) {
 		for name, door := range map[string]Tables{"kernel": tables, "fake": NewFake(tables.Family(), tables.Features().Variant)} {
 			steps := []error{
 				door.Restore(context.Background(), "*nat\n:MINE - [0:0]\nCOMMIT\n"),
-				door.Insert(t.Context(), "nat", "PREROUTING", "-m", "comment", "--comment", "to mine", "-j", "MINE"),
-				door.Insert(t.Context(), "nat", "PREROUTING", "-m", "comment", "--comment", "to mine", "-j", "MINE"),
-				door.Insert(t.Context(), "nat", "PREROUTING", "-j", "RETURN"),
+				door.Insert(t.Context(), "nat", Rule{"PREROUTING", toMine}, Rule{"OUTPUT", toMine}),
+				door.Insert(t.Context(), "nat", Rule{"PREROUTING", "-j RETURN"}, Rule{"PREROUTING", toMine}, Rule{"PREROUTING", "-j ACCEPT"}),
 				door.Append(t.Context(), "nat", "SHARED", "-j", "RETURN"),
 				door.Append(t.Context(), "nat", "SHARED", "-j", "RETURN"),
 				door.Delete(t.Context(), "nat", "PREROUTING", "-j", "RETURN"),
@@ -157,13 +157,16 @@ func TestKernelSingleRules(t *testing.T) {
 			if err := errors.Join(steps...); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			for chain, want := range map[string]string{"PREROUTING": `[-m comment --comment "to mine" -j MINE]`, "SHARED": "[-j RETURN]"} {
+			for chain, want := range map[string]string{"PREROUTING": "[-j ACCEPT " + toMine + "]", "OUTPUT": "[" + toMine + "]", "SHARED": "[-j RETURN]"} {
 				if rules, err := door.Rules(t.Context(), "nat", chain); err != nil || fmt.Sprint(rules) != want {
 					t.Errorf("%s: %s has %v, %v; want %s", name, chain, rules, err, want)
 				}
 			}
-			if err := door.Insert(t.Context(), "nat", "PREROUTING", "-j", "NOWHERE"); err == nil {
+			if err := door.Insert(t.Context(), "nat", Rule{"OUTPUT", "-j ACCEPT"}, Rule{"PREROUTING", "-j NOWHERE"}); err == nil {
 				t.Errorf("%s: a jump to a missing chain was accepted", name)
+			}
+			if rules, err := door.Rules(t.Context(), "nat", "OUTPUT"); err != nil || len(rules) != 1 {
+				t.Errorf("%s: OUTPUT has %v, %v after a refused transaction, want the rule of before", name, rules, err)
 			}
 		}
 	})

@@ -21,12 +21,28 @@ func (t *kernelTables) Rules(ctx context.Context, table, chain string) (rules []
 }
 
 // Insert is part of [Tables].
-func (t *kernelTables) Insert(ctx context.Context, table, chain string, rule ...string) error {
-	exists, err := t.exists(ctx, table, "--check", chain, rule...)
-	if err == nil && !exists {
-		_, err = t.single(ctx, table, "--insert", chain, rule...)
+func (t *kernelTables) Insert(ctx context.Context, table string, rules ...Rule) error {
+	missing := ""
+	for _, r := range rules {
+		words, err := Words(r.Text)
+		exists := false
+		if err == nil {
+			exists, err = t.exists(ctx, table, "--check", r.Chain, words...)
+		}
+		if err != nil {
+			return singleError("insert a rule into", table, r.Chain, err)
+		}
+		if !exists {
+			missing += "-I " + r.Chain + " " + r.Text + "\n"
+		}
 	}
-	return singleError("insert a rule into", table, chain, err)
+	if missing == "" {
+		return nil
+	}
+	if err := t.Restore(ctx, "*"+table+"\n"+missing+"COMMIT\n"); err != nil {
+		return fmt.Errorf("insert rules into table %s: %w", table, err)
+	}
+	return nil
 }
 
 // Append is part of [Tables].

@@ -65,8 +65,9 @@ type Tables interface {
 
 	// Rules lists a chain's rules as iptables -S prints them, without the words -A CHAIN.
 	Rules(ctx context.Context, table, chain string) ([]string, error)
-	// Insert inserts a rule at the head of a built-in chain, if the chain does not have it.
-	Insert(ctx context.Context, table, chain string, rule ...string) error
+	// Insert inserts different rules at the heads of built-in chains, one after the other, those that the chains do not have: all of
+	// them or none.
+	Insert(ctx context.Context, table string, rules ...Rule) error
 	// Append appends a rule to a chain, if the chain does not have it, and creates the chain if necessary.
 	Append(ctx context.Context, table, chain string, rule ...string) error
 	// Delete deletes a rule from a chain. A missing rule is not an error.
@@ -94,6 +95,11 @@ type Tables interface {
 
 	// Close releases what is held open. It removes nothing.
 	Close() error
+}
+
+// Rule is a rule of a chain, written like a line for [Tables.Restore] without the words -A CHAIN.
+type Rule struct {
+	Chain, Text string
 }
 
 // ChainName names a chain of a family.

@@ -64,11 +64,20 @@ func (a *applier) finish(p *patch) error {
 			return err
 		}
 	}
-	for _, h := range p.hooks {
-		if err := a.edit(a.door.Insert, h.in, h.text); err != nil {
+	for _, table := range tables() {
+		var missing []ipt.Rule
+		for _, h := range p.hooks {
+			if h.in.table == table {
+				missing = append(missing, ipt.Rule{Chain: h.in.name, Text: h.text})
+			}
+		}
+		if len(missing) == 0 {
+			continue
+		}
+		if err := a.door.Insert(a.ctx, table, missing...); err != nil {
 			return err
 		}
-		a.rules++
+		a.rules += len(missing)
 	}
 	if p.localnet {
 		return a.routeLocalnet()

@@ -353,8 +353,8 @@ func (o *observed) Restore(ctx context.Context, input string) error {
 	return err
 }
 
-func (o *observed) Insert(ctx context.Context, table, chain string, rule ...string) error {
-	err := o.Fake.Insert(ctx, table, chain, rule...)
+func (o *observed) Insert(ctx context.Context, table string, rules ...ipt.Rule) error {
+	err := o.Fake.Insert(ctx, table, rules...)
 	o.after()
 	return err
 }

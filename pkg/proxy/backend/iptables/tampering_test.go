@@ -93,9 +93,9 @@ func (a *amid) Compare(ctx context.Context, table string, expected func(chain st
 	return found, err
 }
 
-func (a *amid) Insert(ctx context.Context, table, chain string, rule ...string) error {
-	err := a.Fake.Insert(ctx, table, chain, rule...)
-	if chain == "PREROUTING" {
+func (a *amid) Insert(ctx context.Context, table string, rules ...ipt.Rule) error {
+	err := a.Fake.Insert(ctx, table, rules...)
+	if table == tableNAT {
 		once(&a.jumped)
 	}
 	return err
