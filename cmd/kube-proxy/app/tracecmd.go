@@ -54,8 +54,8 @@ Linux 5.12 or later, and the network namespace of the node; one trace can run at
 iptables-nft; packets do not show what iptables-legacy does with them.
 `+readerHelp+`
 
-It ends after --count packets, after --duration, or by Ctrl-C. Exits with 0 if all packets arrived, with 3 if one was refused
-or vanished, with 4 if there was no packet, and with 1 or 2 if there is no answer.`, packets.PerSecond),
+It ends after --count packets, after --duration, or by Ctrl-C. Exits with 0 if all packets arrived, with 3 if one was refused,
+vanished, or could not be followed to its end, with 4 if there was no packet, and with 1 or 2 if there is no answer.`, packets.PerSecond),
 		Example: `  kube-proxy trace default/web
   kube-proxy trace 10.96.0.10:53/udp --from 10.244.1.0/24 --count 3
   kubectl -n kube-system exec ds/kube-proxy -- kube-proxy trace default/web -o json`,
@@ -153,6 +153,9 @@ func (o *traceOptions) conclude(cmd *cobra.Command, r packets.Result) error {
 		return exitCode{exitNothing, nil}
 	case r.Refused > 0:
 		fmt.Fprintf(out, "%d of %s did not arrive.\n", r.Refused, packetsText(r.Packets))
+		return exitCode{exitRefused, nil}
+	case r.Unknown > 0:
+		fmt.Fprintf(out, "%d of %s could not be followed to the end.\n", r.Unknown, packetsText(r.Packets))
 		return exitCode{exitRefused, nil}
 	default:
 		fmt.Fprintf(out, "%s arrived.\n", packetsText(r.Packets))

@@ -21,8 +21,9 @@ type Trace struct {
 
 // Result counts the packets of a trace.
 type Result struct {
-	// Packets is the number of packets; Refused that of those that did not arrive.
-	Packets, Refused int
+	// Packets is the number of packets; Refused that of those that did not arrive, and Unknown that of those that were not followed
+	// to their end.
+	Packets, Refused, Unknown int
 	// Lost reports that the kernel had more events than could be received.
 	Lost bool
 }
@@ -75,8 +76,11 @@ func (t *Trace) show(found []*packet, r *Result) error {
 		}
 		report := p.report(t.Names)
 		r.Packets++
-		if Refused(report) {
+		switch report.Verdict {
+		case v1alpha1.PacketRejected, v1alpha1.PacketDropped, v1alpha1.PacketVanished:
 			r.Refused++
+		case v1alpha1.PacketQueued, v1alpha1.PacketIncomplete:
+			r.Unknown++
 		}
 		if err := t.Show(report); err != nil {
 			return fmt.Errorf("print a packet: %w", err)

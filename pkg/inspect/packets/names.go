@@ -2,6 +2,7 @@ package packets
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 )
@@ -20,14 +21,17 @@ type name struct {
 
 // Names maps addresses to Services, and endpoints to locations.
 type Names struct {
+	// nodePorts are the addresses on which node ports are served.
+	nodePorts []string
 	frontends map[frontend]name
 	// locations are those of endpoints, by service and IP:port.
 	locations map[[2]string]string
 }
 
-// NewNames returns the names that Services give to their addresses. An address that is not served has none.
-func NewNames(services ...v1alpha1.Service) *Names {
-	n := &Names{frontends: map[frontend]name{}, locations: map[[2]string]string{}}
+// NewNames returns the names that Services give to their addresses, and to their node ports at the given addresses. An address
+// that is not served has none.
+func NewNames(nodePorts []string, services ...v1alpha1.Service) *Names {
+	n := &Names{nodePorts: nodePorts, frontends: map[frontend]name{}, locations: map[[2]string]string{}}
 	for i := range services {
 		n.add(&services[i])
 	}
@@ -52,8 +56,8 @@ func (n *Names) add(s *v1alpha1.Service) {
 
 // of returns the name of a destination.
 func (n *Names) of(protocol string, to netip.AddrPort) (found name, ok bool) {
-	if found, ok = n.frontends[frontend{protocol, to}]; ok {
-		return found, true
+	if found, ok = n.frontends[frontend{protocol, to}]; ok || !slices.Contains(n.nodePorts, to.Addr().String()) {
+		return found, ok
 	}
 	found, ok = n.frontends[frontend{protocol, netip.AddrPortFrom(unspecified(to.Addr()), to.Port())}]
 	return found, ok

@@ -23,6 +23,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
+// nodePorts are the addresses on which node ports are served: not all of the Node.
+func nodePorts() []string { return []string{"127.0.0.1", "172.18.0.11"} }
+
 // services are default/web, which is balanced, and default/gone, which has no endpoint.
 func services() []v1alpha1.Service {
 	port := func(verdict, reason string, endpoints []v1alpha1.Endpoint, addresses ...v1alpha1.Address) []v1alpha1.Port {
@@ -170,6 +173,8 @@ func ways() map[string]*way {
 		"vanished":            chosen(1),
 		"vanished-in-forward": chosen(1).leaves("eth0").chain("forward", "filter", rules, "filter-forward", "policy accept"),
 		"bridge":              chosen(1).numbered(2, "cbr0").leaves("eth0").chain("forward", "filter", rules, "filter-forward", "policy accept").ends(trace.AfterPostrouting),
+		// A node port's number at an address of others.
+		"other-port": from(1, protoTCP, pod, "192.0.2.7:30080", "cbr0").ends(trace.AfterPrerouting).leaves("eth0").ends(trace.AfterPostrouting),
 		"loopback": from(1, protoTCP, "172.18.0.11:40000", "172.18.0.11:9000", "").ends(trace.AfterOutput).leaves("lo").ends(trace.AfterPostrouting).
 			numbered(2, "lo").again(from(2, protoTCP, "172.18.0.11:40000", "172.18.0.11:9000", "lo").ends(trace.AfterPrerouting).ends(trace.AfterInput)),
 		"number-again": chosen(1).leaves("eth0").ends(trace.AfterPostrouting).again(chosen(1).leaves("eth0").ends(trace.AfterPostrouting)),
@@ -195,7 +200,7 @@ func follow(t *testing.T, count int, send func(kernel *trace.Fake)) (shown []*v1
 		send(&kernel)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		all := Trace{Tracer: tracer, Names: NewNames(services()...), Count: count, Show: func(p *v1alpha1.PacketTrace) error {
+		all := Trace{Tracer: tracer, Names: NewNames(nodePorts(), services()...), Count: count, Show: func(p *v1alpha1.PacketTrace) error {
 			shown = append(shown, p)
 			return nil
 		}}
@@ -230,7 +235,7 @@ func TestGoldenReports(t *testing.T) {
 			}
 			var out bytes.Buffer
 			for _, width := range []int{0, 60} {
-				fmt.Fprintf(&out, "-- %d columns; %d packets, %d refused --\n", width, r.Packets, r.Refused)
+				fmt.Fprintf(&out, "-- %d columns; %d packets, %d refused, %d unknown --\n", width, r.Packets, r.Refused, r.Unknown)
 				for _, p := range shown {
 					if err := (inspect.Printer{Width: width}).PrintPacket(&out, p); err != nil {
 						t.Fatal(err)

@@ -26,11 +26,6 @@ type packet struct {
 	incomplete bool
 }
 
-// Refused reports whether a packet did not arrive.
-func Refused(p *v1alpha1.PacketTrace) bool {
-	return slices.Contains([]string{v1alpha1.PacketRejected, v1alpha1.PacketDropped, v1alpha1.PacketVanished}, p.Verdict)
-}
-
 // report returns the report on a packet. Its first event has headers.
 func (p *packet) report(names *Names) *v1alpha1.PacketTrace {
 	first := p.events[0].Headers

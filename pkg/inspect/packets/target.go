@@ -128,19 +128,30 @@ func parseProtocol(text string) (string, error) {
 // Resolve returns what the kernel has to trace for a target, and the names for its packets.
 func (t *Target) Resolve(ctx context.Context, from inspect.Reader) (trace.Filter, *Names, error) {
 	filter := trace.Filter{From: t.From, Opening: t.Opening, PerSecond: PerSecond}
+	info, err := from.Info(ctx)
+	if err != nil {
+		return filter, nil, err
+	}
 	if t.Service != "" {
 		service, err := from.Service(ctx, t.Namespace, t.Service)
 		if err != nil {
 			return filter, nil, err
 		}
 		filter.To, err = t.destinations(service)
-		return filter, NewNames(*service), err
+		return filter, NewNames(info.NodePortAddresses, *service), err
 	}
 	if t.To.IsValid() {
 		filter.To = []trace.Destination{{Addr: t.To.Addr(), Protocol: protocolNumber(t.Protocol), Port: t.To.Port()}}
 	}
-	services, err := t.services(ctx, from)
-	return filter, NewNames(services...), err
+	query := inspect.Query{}
+	if t.To.IsValid() && !slices.Contains(info.NodePortAddresses, t.To.Addr().String()) {
+		query.Address = t.To.Addr().String()
+	}
+	services, err := from.Services(ctx, query)
+	if err != nil {
+		return filter, nil, err
+	}
+	return filter, NewNames(info.NodePortAddresses, services.Items...), nil
 }
 
 // destinations are a Service's addresses.
@@ -172,23 +183,6 @@ func (t *Target) destinations(s *v1alpha1.Service) (all []trace.Destination, _ e
 		return nil, fmt.Errorf("Service %s/%s has no address", s.Namespace, s.Name)
 	}
 	return all, nil
-}
-
-// services are those that may have a packet's destination: of a node's address, all with node ports.
-func (t *Target) services(ctx context.Context, from inspect.Reader) ([]v1alpha1.Service, error) {
-	info, err := from.Info(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var query inspect.Query
-	if t.To.IsValid() && !slices.Contains(info.NodeAddresses, t.To.Addr().String()) {
-		query.Address = t.To.Addr().String()
-	}
-	list, err := from.Services(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	return list.Items, nil
 }
 
 // protocolNumber is the IPPROTO_* of TCP, UDP or SCTP; 0 for an empty name.

@@ -68,7 +68,7 @@ type reader struct {
 }
 
 func (*reader) Info(context.Context) (*v1alpha1.Info, error) {
-	return &v1alpha1.Info{NodeAddresses: []string{"172.18.0.11"}}, nil
+	return &v1alpha1.Info{NodeAddresses: []string{"172.18.0.11", "172.18.0.12"}, NodePortAddresses: nodePorts()}, nil
 }
 
 func (r *reader) Services(_ context.Context, q inspect.Query) (*v1alpha1.ServiceList, error) {
@@ -102,6 +102,8 @@ func TestResolve(t *testing.T) {
 		{to: "default/none", err: "no such Service"},
 		{to: "10.96.0.10", want: []trace.Destination{{Addr: cluster}}, asked: []inspect.Query{{Address: "10.96.0.10"}}},
 		{to: "172.18.0.11:53/udp", want: []trace.Destination{{Addr: netip.MustParseAddr("172.18.0.11"), Protocol: protoUDP, Port: 53}}, asked: []inspect.Query{{}}},
+		{to: "127.0.0.1", want: []trace.Destination{{Addr: netip.MustParseAddr("127.0.0.1")}}, asked: []inspect.Query{{}}},
+		{to: "172.18.0.12", want: []trace.Destination{{Addr: netip.MustParseAddr("172.18.0.12")}}, asked: []inspect.Query{{Address: "172.18.0.12"}}},
 		{from: "10.244.0.0/16", asked: []inspect.Query{{}}},
 	} {
 		target, err := ParseTarget(test.to, test.from)

@@ -52,7 +52,7 @@ func (s *State) Describe() *v1alpha1.Info {
 	info := s.Info
 	info.TypeMeta = v1alpha1.Meta(v1alpha1.KindInfo)
 	info.Node, info.Zone = s.Snapshot.Node.Name, s.Snapshot.Node.Zone
-	info.NodeAddresses = texts(s.Snapshot.Node.Addresses)
+	info.NodeAddresses, info.NodePortAddresses = texts(s.Snapshot.Node.Addresses), texts(s.Plan.Node.NodePortAddrs)
 	if s.Counter != nil {
 		info.ConnectionsCounted = backend.Counted(s.Counter, s.Families).String()
 	}

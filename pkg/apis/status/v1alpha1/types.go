@@ -55,6 +55,8 @@ type Info struct {
 	Node string `json:"node"`
 	// NodeAddresses are the addresses of the Node, the primary one first.
 	NodeAddresses []string `json:"nodeAddresses"`
+	// NodePortAddresses are the addresses of this machine on which node ports are served.
+	NodePortAddresses []string `json:"nodePortAddresses"`
 	// Zone is the topology zone of the Node.
 	Zone string `json:"zone,omitempty"`
 	// Families are the IP families that are served.
