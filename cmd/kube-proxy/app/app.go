@@ -38,6 +38,7 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // log format json
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 // The exit codes: a failure of any kind, and an invalid command line.
@@ -68,19 +69,25 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	var problems configfile.Problems
 	switch {
 	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "error: %v\nSee \"kube-proxy --help\".\n", err)
+		printLines(stderr, "error: ", err)
+		fmt.Fprintln(stderr, `See "kube-proxy --help".`)
 		return exitUsage
 	case errors.As(err, &problems):
-		fmt.Fprintln(stderr, err) // each line begins with file and line
+		printLines(stderr, "", err) // each line begins with file and line
 	default:
-		for line := range strings.Lines(err.Error()) {
-			fmt.Fprintf(stderr, "error: %s\n", strings.TrimSuffix(line, "\n"))
-		}
+		printLines(stderr, "error: ", err)
 	}
 	if own.code != 0 {
 		return own.code
 	}
 	return exitFailure
+}
+
+// printLines prints the lines of an error, which may quote objects that were written to deceive a terminal.
+func printLines(out io.Writer, prefix string, err error) {
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintln(out, prefix+terminal.Printable(strings.TrimSuffix(line, "\n")))
+	}
 }
 
 // usageError is an invalid command line.
