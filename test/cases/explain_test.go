@@ -78,7 +78,7 @@ func explained(t *testing.T, s *view.State, c *Case, packet Packet) {
 }
 
 // TestExplainOnLocalhost asks in iptables mode for loopback addresses that the plan does not name, and for ::1, which that mode
-// never serves.
+// never serves; and in nftables mode for those on which the proxy listens.
 func TestExplainOnLocalhost(t *testing.T) {
 	objects := clusters.Service("default/web", "type: NodePort, clusterIPs: [10.96.0.10, fd00::10], clusterIP: 10.96.0.10, ipFamilies: [IPv4, IPv6], ports: [{port: 80, nodePort: 30080}]") +
 		clusters.Slice("default/web", "web-1", "{port: 8080}", "{addresses: [10.244.1.2], conditions: {ready: true}}")
@@ -96,6 +96,17 @@ func TestExplainOnLocalhost(t *testing.T) {
 		"[::1]:30080": v1alpha1.VerdictPass, "172.18.0.11:30080": v1alpha1.VerdictBalance,
 	} {
 		if got, err := s.Explain(view.Question{From: view.FromNode, To: to}); err != nil || got.Verdict != want {
+			t.Errorf("%s: %+v, %v; want %s", to, got, err, want)
+		}
+	}
+	s.Plan = plan.Compute(of, &plan.Options{Localhost: plan.Localhost{Reject: true, Forwarded: []cluster.Family{cluster.IPv4}}}, nil)
+	s.Rules = view.Rules{Mode: "nftables", Renderers: map[string]backend.Renderer{"nftables": nftables.Mode{}}}
+	for to, want := range map[string]string{
+		"127.0.0.1:30080": "kube-proxy itself listens there, and forwards connections to an endpoint",
+		"127.0.0.1:30081": "it is not for a Service", "127.0.0.1:30080/udp": "it is not for a Service",
+		"127.0.0.2:30080": "it is not for a Service", "[::1]:30080": "the node port is not served on localhost",
+	} {
+		if got, err := s.Explain(view.Question{From: view.FromNode, To: to}); err != nil || got.Reason != want {
 			t.Errorf("%s: %+v, %v; want %s", to, got, err, want)
 		}
 	}

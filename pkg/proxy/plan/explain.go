@@ -209,9 +209,13 @@ func (p *Plan) masqueradeText(route *Route, local, yes bool) string {
 func (p *Plan) unrouted(packet Packet) Path {
 	to := packet.To.Addr()
 	path := &Path{}
-	if route := p.onLocalhost(packet); route != nil && route.RejectOnLocalhost {
+	switch route := p.onLocalhost(packet); {
+	case route != nil && route.RejectOnLocalhost:
 		path.Route = route
 		return path.ended(Reject, "address", "the node port is not served on localhost")
+	case route != nil && route.Verdict == Balance && p.forwards(packet):
+		path.Route = route
+		return path.ended(Pass, "address", "kube-proxy itself listens there, and forwards connections to an endpoint")
 	}
 	if _, known := p.ClusterIPs.Get(to); known {
 		return path.ended(Reject, "address", "the cluster IP has no such port")
@@ -220,6 +224,13 @@ func (p *Plan) unrouted(packet Packet) Path {
 		return path.ended(Drop, "address", "no Service has this cluster IP")
 	}
 	return path.ended(Pass, "address", "it is not for a Service")
+}
+
+// forwards reports whether the proxy itself listens on an address of localhost for node ports.
+func (p *Plan) forwards(packet Packet) bool {
+	to := packet.To.Addr()
+	return packet.Protocol == cluster.TCP && slices.Contains(p.Node.Forwarded, cluster.FamilyOf(to)) &&
+		(to == loopback4.Addr().Next() || to == loopback6.Addr())
 }
 
 // onLocalhost returns the node port route for a packet to a loopback address; nil if there is none.

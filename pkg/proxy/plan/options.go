@@ -89,6 +89,7 @@ func decideNode(snap *cluster.Snapshot, opts *Options) *Node {
 	node := &Node{
 		LocalTraffic: opts.LocalTraffic,
 		Addrs:        snap.Node.Interfaces,
+		Forwarded:    opts.Localhost.Forwarded,
 	}
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 		if opts.serves(snap.Node, family) {

@@ -228,9 +228,11 @@ type Node struct {
 	// ServiceCIDRs are the ranges of cluster IPs. Connections to an address in them that no Service has are dropped;
 	// connections to an undefined port of a cluster IP are rejected.
 	ServiceCIDRs []netip.Prefix
+	// Forwarded lists the families in which the proxy itself listens on localhost, on TCP node ports.
+	Forwarded []cluster.Family
 }
 
 func (n *Node) equal(o *Node) bool {
-	return slices.Equal(n.NodePortAddrs, o.NodePortAddrs) && n.LocalTraffic.equal(o.LocalTraffic) &&
+	return slices.Equal(n.NodePortAddrs, o.NodePortAddrs) && slices.Equal(n.Forwarded, o.Forwarded) && n.LocalTraffic.equal(o.LocalTraffic) &&
 		slices.Equal(n.Addrs, o.Addrs) && slices.Equal(n.ServiceCIDRs, o.ServiceCIDRs)
 }
