@@ -61,7 +61,7 @@ func isManifest(name string) bool {
 func (f *folder) scan(touched func(name string) bool) error {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
-		return fmt.Errorf("read the directory of manifests: %w; keeping the objects that it contained", err)
+		return fmt.Errorf("read the directory of manifests: %w", err)
 	}
 	present := map[string]bool{}
 	for _, entry := range entries {

@@ -74,10 +74,10 @@ func New(dir, nodeName string, options Options) *Source {
 	}
 }
 
-// Complete returns a channel that is closed when every file has been read once.
+// Complete returns a channel that is closed when every file has been read once, and those with errors twice.
 func (s *Source) Complete() <-chan struct{} { return s.complete }
 
-// Run watches the directory until ctx ends. It returns an error only if the directory does not exist at the start.
+// Run watches the directory until ctx ends. It returns an error only if the directory cannot be read at the start.
 func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 	if info, err := os.Stat(s.folder.dir); err != nil {
 		return fmt.Errorf("the directory of manifests: %w; create it or use another one", err)
@@ -112,12 +112,17 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 			if !w.follow(ctx) {
 				next = settle
 			}
-			if pending := s.sync(ctx, b, touched); pending {
+			pending, err := s.sync(ctx, b, touched)
+			switch {
+			case err != nil && !s.isComplete():
+				return err
+			case pending: // a file that is being written is valid soon
 				next = settle
+			case err == nil:
+				s.markComplete()
 			}
 			clear(touched)
 			timer.Reset(next)
-			s.markComplete()
 		}
 	}
 }
@@ -126,16 +131,23 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 const everything = "/"
 
 func (s *Source) markComplete() {
-	select {
-	case <-s.complete:
-	default:
+	if !s.isComplete() {
 		close(s.complete)
 	}
 }
 
+func (s *Source) isComplete() bool {
+	select {
+	case <-s.complete:
+		return true
+	default:
+		return false
+	}
+}
+
 // sync reads the files that changed and updates the Builder. pending reports that a file has errors that will be logged if
-// the next sync still finds them.
-func (s *Source) sync(ctx context.Context, b *cluster.Builder, touched map[string]bool) (pending bool) {
+// the next sync still finds them. If the directory cannot be read, which is the error, no object is removed.
+func (s *Source) sync(ctx context.Context, b *cluster.Builder, touched map[string]bool) (pending bool, _ error) {
 	before := map[string]string{}
 	for name, f := range s.folder.files {
 		if f.err != nil {
@@ -143,8 +155,9 @@ func (s *Source) sync(ctx context.Context, b *cluster.Builder, touched map[strin
 		}
 	}
 	var errs []error
-	if err := s.folder.scan(func(name string) bool { return touched[name] || touched[everything] }); err != nil {
-		errs = append(errs, err)
+	unread := s.folder.scan(func(name string) bool { return touched[name] || touched[everything] })
+	if unread != nil {
+		errs = append(errs, fmt.Errorf("%w; keeping the objects that it contained", unread))
 	}
 	objects, duplicates := s.folder.objects()
 	errs = append(errs, duplicates...)
@@ -155,7 +168,7 @@ func (s *Source) sync(ctx context.Context, b *cluster.Builder, touched map[strin
 	}
 	s.apply(b, objects)
 	s.logErrors(ctx, errs)
-	return s.logFiles(ctx, before)
+	return s.logFiles(ctx, before), unread
 }
 
 // makeNode makes the Node from the machine, again if the machine's addresses have changed.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -397,6 +400,43 @@ func TestNoFolder(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Run(%s) gave the error %v, want %q", path, err, want)
 		}
+	}
+}
+
+// TestUnreadFolder checks that Run fails if the directory cannot be read at the start: without its objects, a proxy would remove the
+// rules that are in force.
+func TestUnreadFolder(t *testing.T) {
+	dir := t.TempDir()
+	t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
+	if err := os.Chmod(dir, 0o111); err != nil {
+		t.Fatal(err)
+	}
+	s, ended := New(dir, "n1", Options{}), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()                       // and ends with the goroutine
+		if err := unix.Setfsuid(65534); err != nil { // root could read it
+			t.Error(err)
+		}
+		ended <- s.Run(t.Context(), cluster.NewBuilder("n1"))
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, fs.ErrPermission) || s.isComplete() {
+			t.Errorf("Run gave the error %v", err)
+		}
+	case <-s.Complete():
+		t.Error("complete")
+	}
+}
+
+// TestBadFileAtStart checks that Complete waits until errors of files are logged.
+func TestBadFileAtStart(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "bad.yaml"), []byte("nonsense: ["), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if log := strings.Join(run(t, dir).logged(), "\n"); !strings.Contains(log, "Manifest has errors") {
+		t.Errorf("logged before Complete: %s", log)
 	}
 }
 
