@@ -150,6 +150,9 @@ func (o *options) loadFile(flags *pflag.FlagSet) (*loaded, error) {
 // differs reports whether the configuration file, read now, differs from the configuration in force.
 func (o *options) differs(inForce *config.KubeProxyConfiguration, flags *pflag.FlagSet) (bool, error) {
 	l, err := o.loadFile(flags)
+	if err == nil {
+		err = l.startable()
+	}
 	if err != nil {
 		return false, err
 	}

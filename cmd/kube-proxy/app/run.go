@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 
@@ -86,11 +88,7 @@ func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts ru
 	if p.name, err = nodeName(cfg.HostnameOverride, os.Hostname); err != nil {
 		return nil, err
 	}
-	addrs, err := cluster.ParseAddrs(cfg.NodeIPOverride)
-	if err != nil {
-		return nil, fmt.Errorf("nodeIPOverride: %w", err)
-	}
-	families, err := node.Families(netif.HasIPv6(os.DirFS("/proc")), familyPolicy(cfg), addrs)
+	families, addrs, err := machineFamilies(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -105,11 +103,37 @@ func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts ru
 	return p, p.checkFamilies(ctx)
 }
 
+// machineFamilies returns the families that a configuration selects of this machine's, and the addresses that it sets instead of
+// the Node's.
+func machineFamilies(cfg *config.KubeProxyConfiguration) ([]cluster.Family, []netip.Addr, error) {
+	addrs, err := cluster.ParseAddrs(cfg.NodeIPOverride)
+	if err != nil {
+		return nil, nil, fmt.Errorf("nodeIPOverride: %w", err)
+	}
+	families, err := node.Families(netif.HasIPv6(os.DirFS("/proc")), familyPolicy(cfg), addrs)
+	return families, addrs, err
+}
+
+// familyErrors compares a configuration with the families of this machine.
+func familyErrors(cfg *config.KubeProxyConfiguration, families []cluster.Family) (errs, warnings field.ErrorList) {
+	return validation.CheckFamilies(cfg, validation.Families{
+		IPv4: slices.Contains(families, cluster.IPv4), IPv6: slices.Contains(families, cluster.IPv6),
+	})
+}
+
+// startable returns why the proxy cannot start on this machine with a configuration that is valid by itself.
+func (l *loaded) startable() error {
+	families, _, err := machineFamilies(l.cfg)
+	if err != nil {
+		return err
+	}
+	errs, _ := familyErrors(l.cfg, families)
+	return l.check(errs)
+}
+
 // checkFamilies compares the configuration with the families of this machine.
 func (p *process) checkFamilies(ctx context.Context) error {
-	errs, warnings := validation.CheckFamilies(p.cfg, validation.Families{
-		IPv4: slices.Contains(p.families.All, cluster.IPv4), IPv6: slices.Contains(p.families.All, cluster.IPv6),
-	})
+	errs, warnings := familyErrors(p.cfg, p.families.All)
 	if warning := p.opts.check(warnings); warning != nil {
 		klog.FromContext(ctx).Info("The configuration does not match the address families of this machine; set configHardFail to make this an error", "warning", warning.Error())
 	}

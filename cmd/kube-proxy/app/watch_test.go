@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 )
 
 const watchedHead = "apiVersion: kubeproxy.config.k8s.io/v1alpha2\nkind: KubeProxyConfiguration\n"
@@ -27,6 +29,10 @@ func TestDiffers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	notHere := "ipFamilyPolicy: RequireDualStack\n"
+	if netif.HasIPv6(os.DirFS("/proc")) {
+		notHere = "nodePortAddresses: [192.0.2.0/24]\n"
+	}
 	for content, want := range map[string]struct {
 		differs bool
 		invalid string
@@ -38,6 +44,7 @@ func TestDiffers(t *testing.T) {
 		"mode: iptables\nlogging: {flushFrequency: 5000ms}\n":      {},
 		"mode: iptables\nsyncPeriod: 31s\n":                        {differs: true},
 		"mode: iptables\nfeatureGates: {AllAlpha: false}\n":        {differs: true},
+		notHere:                  {invalid: "IPv6"},
 		"":                       {differs: true},
 		"mode: userspace\n":      {invalid: "config.conf:3: mode: Unsupported value"},
 		"mode: ipvs\n":           {invalid: "config.conf:3: mode: Invalid value"},
