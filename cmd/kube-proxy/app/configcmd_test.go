@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -118,6 +119,22 @@ func TestConvertKeepsBehaviour(t *testing.T) {
 	}
 	if strings.Contains(out, "nodeIPOverride") {
 		t.Errorf("an unspecified bindAddress became an override:\n%s", out)
+	}
+}
+
+// TestConvertToJSON checks that a target that ends in .json is JSON.
+func TestConvertToJSON(t *testing.T) {
+	directory := files(t, map[string]string{"old": oldHead + "mode: nftables\n"})
+	target := filepath.Join(directory, "new.json")
+	if code, _, errs := subcommand("convert", "--from", filepath.Join(directory, "old"), "-o", target); code != 0 {
+		t.Fatalf("exit code %d, %s", code, errs)
+	}
+	data, err := os.ReadFile(target)
+	if err != nil || !json.Valid(data) {
+		t.Errorf("%v; written:\n%s", err, data)
+	}
+	if file, err := configfile.Read(target); err != nil || file.Config.Mode != "nftables" {
+		t.Errorf("what was written: %v", err)
 	}
 }
 

@@ -187,6 +187,8 @@ func TestFlagsInConcert(t *testing.T) {
 		{[]string{"--healthz-bind-address="}, map[string]string{"healthzBindAddress": ""}},
 		{[]string{"--metrics-bind-address="}, map[string]string{"metricsBindAddress": "127.0.0.1:10249"}},
 		{[]string{"--healthz-bind-address=10.0.0.1", "--healthz-port=5"}, map[string]string{"healthzBindAddress": "10.0.0.1:5"}},
+		{[]string{"--kube-api-qps=0", "--kube-api-burst=0", "--kube-api-content-type="},
+			map[string]string{"clientConnection.qps": "5", "clientConnection.burst": "10", "clientConnection.contentType": "application/vnd.kubernetes.protobuf"}},
 		{[]string{"--proxy_mode=nftables"}, map[string]string{"mode": "nftables"}},
 	}
 	for _, tt := range tests {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -215,6 +216,9 @@ func (o *options) fromFlags(flags *pflag.FlagSet) *config.KubeProxyConfiguration
 		cfg.DetectLocal.ClusterCIDRs = strings.Split(t.clusterCIDR, ",")
 	}
 
+	client, defaults := &cfg.ClientConnection, newOptions().flags.ClientConnection // 0 and "" mean the default, as in a file
+	client.ContentType, client.QPS, client.Burst = cmp.Or(client.ContentType, defaults.ContentType), cmp.Or(client.QPS, defaults.QPS), cmp.Or(client.Burst, defaults.Burst)
+
 	healthz, metrics := v1alpha1.ServerAddresses(netutils.IsIPv6String(t.bindAddress))
 	if !flags.Changed("healthz-bind-address") {
 		cfg.HealthzBindAddress = healthz
@@ -281,7 +285,7 @@ func (l *loaded) check(errs field.ErrorList) error {
 // writeConfig writes a configuration to a file in a version. In the latest version it first checks that reading the file
 // returns the same configuration; v1alpha1 cannot represent everything.
 func writeConfig(name string, stdout io.Writer, cfg *config.KubeProxyConfiguration, version string) error {
-	data, err := configfile.Encode(cfg, version)
+	data, err := configfile.EncodeFor(name, cfg, version)
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func inConfigMap(name string, object *yaml.Node) (found []content) {
 	data := child(object, "data")
 	for i := 0; data != nil && i+1 < len(data.Content); i += 2 {
 		key, value := data.Content[i].Value, data.Content[i+1]
-		inner, errs := yamldoc.Split(name, []byte(value.Value))
+		inner, errs := yamldoc.Split(key, []byte(value.Value)) // the file's own name says nothing about it
 		if value.Kind != yaml.ScalarNode || len(errs) > 0 || len(inner) == 0 {
 			continue
 		}

@@ -2,6 +2,8 @@ package configfile
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -61,6 +63,14 @@ func TestReadManifest(t *testing.T) {
 		if before, _, _ := strings.Cut(test.in, "mode: "); test.mode == "userspace" && file.doc.LineOf("mode") != 1+strings.Count(before, "\n") {
 			t.Errorf("%s: mode is in line %d", name, file.doc.LineOf("mode"))
 		}
+	}
+	jsonMap := `{"kind": "ConfigMap", "apiVersion": "v1", "data": {"config.conf": "kind: KubeProxyConfiguration\napiVersion: kubeproxy.config.k8s.io/v1alpha1\nmode: nftables"}}`
+	named := filepath.Join(t.TempDir(), "cm.json")
+	if err := os.WriteFile(named, []byte(jsonMap), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if file, err := ReadManifest(named, nil); err != nil || file.Config.Mode != "nftables" {
+		t.Errorf("a ConfigMap in a file with a name of JSON: %v", err)
 	}
 	if _, err := Parse("f", []byte(good)); err == nil || !strings.Contains(err.Error(), `f:10: kind: a ConfigMap is not a configuration; "kube-proxy config convert" extracts the one in it`) {
 		t.Errorf("a ConfigMap as --config: %v", err)

@@ -96,6 +96,8 @@ func TestStrictness(t *testing.T) {
 			"f:8: iptables.syncPeriod: unknown field; in v1alpha2 it is syncPeriod",
 			"f:9: iptables.masqueradeall: unknown field"}},
 		{"where a field was", oldHead + "syncPeriod: 1s\n", false, []string{"f:3: syncPeriod: unknown field; in v1alpha1 it is iptables.syncPeriod"}},
+		{"a gate twice", latestHead + "featureGates:\n  A: true\n  A: false\n", true, []string{"f:5: featureGates.A: duplicate field; the first is in line 4"}},
+		{"gates merged in", latestHead + "featureGates: {<<: &x {A: true}, B: true}\n", false, nil},
 		{"the case of letters counts", oldHead + "Mode: ipvs\n", false, []string{"f:3: Mode: unknown field; did you mean mode?"}},
 		{"behind an alias", latestHead + "iptables: &x {foo: 1}\nnftables: *x\n", true, []string{"f:3: iptables.foo: unknown field", "f:3: nftables.foo: unknown field"}},
 		{"merged in", oldHead + "iptables: &x {masqueradeBit: 3, foo: 1}\nnftables: {<<: *x, masqueradeBit: 4}\n", false,

@@ -55,13 +55,11 @@ func (w *walk) value(n *yaml.Node, t reflect.Type, path string) {
 		if w.kind(n, yaml.MappingNode, path, "a section with fields") {
 			fields := map[string]reflect.Type{}
 			jsonFields(t, fields)
-			w.mapping(n, fields, path, map[*yaml.Node]bool{})
+			w.mapping(n, members{named: fields}, path, map[*yaml.Node]bool{})
 		}
 	case t.Kind() == reflect.Map:
 		if w.kind(n, yaml.MappingNode, path, "a set of names with values") {
-			for i := 0; i+1 < len(n.Content); i += 2 {
-				w.value(n.Content[i+1], t.Elem(), yamldoc.Member(path, n.Content[i].Value))
-			}
+			w.mapping(n, members{all: t.Elem()}, path, map[*yaml.Node]bool{})
 		}
 	case t.Kind() == reflect.Slice:
 		if w.kind(n, yaml.SequenceNode, path, "a list") {
@@ -74,8 +72,22 @@ func (w *walk) value(n *yaml.Node, t reflect.Type, path string) {
 	}
 }
 
+// members are the types of a mapping's values: by the names of fields, or one for all names.
+type members struct {
+	named map[string]reflect.Type
+	all   reflect.Type
+}
+
+func (m members) of(name string) (t reflect.Type, known bool) {
+	if m.all != nil {
+		return m.all, true
+	}
+	t, known = m.named[name]
+	return t, known
+}
+
 // mapping checks the fields of a mapping. Merged mappings are checked too, each once, because merge keys may form a loop.
-func (w *walk) mapping(n *yaml.Node, fields map[string]reflect.Type, path string, merged map[*yaml.Node]bool) {
+func (w *walk) mapping(n *yaml.Node, fields members, path string, merged map[*yaml.Node]bool) {
 	merged[n] = true
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -92,10 +104,10 @@ func (w *walk) mapping(n *yaml.Node, fields map[string]reflect.Type, path string
 				Detail: fmt.Sprintf("duplicate field; the first is in line %d", first)})
 		}
 		seen[key.Value] = key.Line
-		t, known := fields[key.Value]
+		t, known := fields.of(key.Value)
 		if !known {
 			w.strict = append(w.strict, Problem{File: w.file, Line: key.Line, Field: at,
-				Detail: "unknown field" + w.hint(at, key.Value, fields)})
+				Detail: "unknown field" + w.hint(at, key.Value, fields.named)})
 			continue
 		}
 		w.value(value, t, at)

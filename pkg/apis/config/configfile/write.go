@@ -1,9 +1,12 @@
 package configfile
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,6 +23,23 @@ func Encode(cfg *config.KubeProxyConfiguration, version string) ([]byte, error) 
 		return nil, err
 	}
 	return sigsyaml.Marshal(versioned)
+}
+
+// EncodeFor is [Encode] for a file of this name: as JSON if it ends in .json.
+func EncodeFor(name string, cfg *config.KubeProxyConfiguration, version string) ([]byte, error) {
+	data, err := Encode(cfg, version)
+	if err != nil || !strings.EqualFold(filepath.Ext(name), ".json") {
+		return data, err
+	}
+	if data, err = sigsyaml.YAMLToJSON(data); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, data, "", "  "); err != nil {
+		return nil, err
+	}
+	b.WriteByte('\n')
+	return b.Bytes(), nil
 }
 
 // Versioned converts a configuration to a version, with all defaults.
