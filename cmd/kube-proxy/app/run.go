@@ -212,7 +212,8 @@ func (p *process) run(ctx context.Context) (err error) {
 func (p *process) open(ctx context.Context) (backend.Backend, error) {
 	opened, families, leftOut, err := backend.OpenUsable(ctx, p.mode, p.families)
 	if leftOut != nil {
-		klog.FromContext(ctx).Error(leftOut, "Only one address family is served, because the other one cannot be; it is retried. Set ipFamilyPolicy to SingleStack if this is intended", "family", families[0])
+		klog.FromContext(ctx).Error(leftOut, "Only one address family is served, because the other one cannot be; it is retried", "family", families[0],
+			"hint", "if the Node has one family only, ipFamilyPolicy SingleStack says so")
 		p.leftOut = slices.DeleteFunc(slices.Clone(p.families.All), func(f cluster.Family) bool { return slices.Contains(families, f) })
 	}
 	p.families.All = families
@@ -227,6 +228,10 @@ func (p *process) awaitFamilies(ctx context.Context) error {
 		return nil
 	}
 	if !backend.AwaitUsable(ctx, p.mode, p.leftOut[0]) {
+		return nil
+	}
+	if !p.planning.Serves(p.builder.Snapshot().Node, p.leftOut[0]) { // ipFamilyPolicy SingleStack
+		<-ctx.Done()
 		return nil
 	}
 	return fmt.Errorf("%s can be served now: start kube-proxy again, as the kubelet does, to serve it too", p.leftOut[0])

@@ -32,7 +32,7 @@ func (d *decision) healthCheck() *HealthCheck {
 	}
 	h := &HealthCheck{Port: s.HealthCheckNodePort, LocalEndpoints: map[cluster.Family]int{}}
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-		if s.InFamily(family) && d.opts.serves(d.node, family) {
+		if s.InFamily(family) && d.opts.Serves(d.node, family) {
 			h.LocalEndpoints[family] = readyLocalAddrs(s, family)
 		}
 	}

@@ -40,7 +40,7 @@ func (d *decision) elements(port *cluster.ServicePort) int {
 	}
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 		var addrs []address
-		if d.opts.serves(d.node, family) {
+		if d.opts.Serves(d.node, family) {
 			addrs = d.addresses(port, family)
 		}
 		if len(addrs) == 0 {

@@ -88,7 +88,7 @@ func (p *Plan) portListings(s *cluster.Service, index int) iter.Seq[Listing] {
 	port := &s.Ports[index]
 	choices := map[cluster.Family]*choice{}
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-		if p.options.serves(p.snapshot.Node, family) && s.InFamily(family) {
+		if p.options.Serves(p.snapshot.Node, family) && s.InFamily(family) {
 			choices[family] = newChoice(candidates(s, port, family), p.snapshot.Node.Zone)
 		}
 	}

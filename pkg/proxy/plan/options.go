@@ -68,8 +68,8 @@ func (l LocalTraffic) Is(source netip.Addr, arrived string) bool {
 	return ok && cidr.Contains(source)
 }
 
-// serves reports whether a family is served on a node.
-func (o *Options) serves(node *cluster.Node, family cluster.Family) bool {
+// Serves reports whether a family is served on a node.
+func (o *Options) Serves(node *cluster.Node, family cluster.Family) bool {
 	primary, known := node.Primary()
 	return !o.SingleStack || !known || family == primary
 }
@@ -92,12 +92,12 @@ func decideNode(snap *cluster.Snapshot, opts *Options) *Node {
 		Forwarded:    opts.Localhost.Forwarded,
 	}
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-		if opts.serves(snap.Node, family) {
+		if opts.Serves(snap.Node, family) {
 			node.NodePortAddrs = append(node.NodePortAddrs, opts.NodePorts.of(snap.Node, family)...)
 		}
 	}
 	for _, cidr := range snap.ServiceCIDRs {
-		if opts.serves(snap.Node, cluster.FamilyOf(cidr.Addr())) {
+		if opts.Serves(snap.Node, cluster.FamilyOf(cidr.Addr())) {
 			node.ServiceCIDRs = append(node.ServiceCIDRs, cidr)
 		}
 	}

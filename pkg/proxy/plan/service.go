@@ -13,7 +13,7 @@ func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Servi
 	d := &decision{service: s, node: node, opts: opts, before: before,
 		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created}}
 	for _, addr := range s.ClusterIPs {
-		if usable(addr) && opts.serves(node, cluster.FamilyOf(addr)) {
+		if usable(addr) && opts.Serves(node, cluster.FamilyOf(addr)) {
 			d.out.ClusterIPs = append(d.out.ClusterIPs, addr)
 		}
 	}
@@ -21,7 +21,7 @@ func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Servi
 	d.out.WithheldPorts = len(s.Ports) - len(ports)
 	for i := range ports {
 		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-			if opts.serves(node, family) {
+			if opts.Serves(node, family) {
 				d.port(&ports[i], family)
 			}
 		}

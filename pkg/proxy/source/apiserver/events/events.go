@@ -144,10 +144,10 @@ func (r *Recorder) named(e Event) *eventsv1.Event {
 }
 
 // publish creates an Event unless it exists. A proxy may create events but not read them, so it relies on the
-// server's answer. Temporary failures are retried with backoff, for some minutes.
+// server's answer. Temporary failures are retried with backoff, for two or three minutes.
 func (r *Recorder) publish(ctx context.Context, event *eventsv1.Event) {
 	var last error
-	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 8, Cap: time.Minute}
+	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 8} // a Cap would end it
 	_ = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
 		_, last = r.client.Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
 		r.sink.failures.note(ctx, create, event, last)

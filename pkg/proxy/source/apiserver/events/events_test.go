@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -191,6 +192,11 @@ func TestRetries(t *testing.T) {
 		publish(t, s, about("192.0.2.1"))
 		if len(s.kept) != 1 {
 			t.Errorf("%d events after a server's failures, %d requests", len(s.kept), s.requests)
+		}
+		s = &server{kept: map[string]*eventsv1.Event{}, refusals: slices.Repeat([]int{503}, 7)} // for two minutes
+		publish(t, s, about("192.0.2.1"))
+		if len(s.kept) != 1 {
+			t.Errorf("%d events after a server that was away for two minutes, %d requests", len(s.kept), s.requests)
 		}
 		s = &server{kept: map[string]*eventsv1.Event{}, refusals: []int{403}}
 		publish(t, s, about("192.0.2.1"), about("192.0.2.2"))

@@ -85,8 +85,11 @@ func (f *failures) note(ctx context.Context, verb string, event *eventsv1.Event,
 		return
 	}
 	hint := "it will be retried for some minutes"
-	if apierrors.IsForbidden(err) {
+	switch {
+	case apierrors.IsForbidden(err):
 		hint = "allow " + verb + " of events of events.k8s.io: bind the ClusterRole system:node-proxier to the proxy's user"
+	case apierrors.IsNotFound(err), apierrors.IsInvalid(err):
+		hint = "it is not retried; it has no effect on Services"
 	}
 	f.logger.Error(err, "Failed to publish an event; later failures with the same cause are not logged", append(about, "hint", hint)...)
 }
