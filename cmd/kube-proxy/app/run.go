@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -88,7 +87,11 @@ func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts ru
 	if p.name, err = nodeName(cfg.HostnameOverride, os.Hostname); err != nil {
 		return nil, err
 	}
-	families, addrs, err := machineFamilies(cfg)
+	families, err := machineFamilies(cfg)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := cluster.ParseAddrs(cfg.NodeIPOverride)
 	if err != nil {
 		return nil, err
 	}
@@ -103,15 +106,13 @@ func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts ru
 	return p, p.checkFamilies(ctx)
 }
 
-// machineFamilies returns the families that a configuration selects of this machine's, and the addresses that it sets instead of
-// the Node's.
-func machineFamilies(cfg *config.KubeProxyConfiguration) ([]cluster.Family, []netip.Addr, error) {
+// machineFamilies returns the families that a configuration selects of this machine's.
+func machineFamilies(cfg *config.KubeProxyConfiguration) ([]cluster.Family, error) {
 	addrs, err := cluster.ParseAddrs(cfg.NodeIPOverride)
 	if err != nil {
-		return nil, nil, fmt.Errorf("nodeIPOverride: %w", err)
+		return nil, fmt.Errorf("nodeIPOverride: %w", err)
 	}
-	families, err := node.Families(netif.HasIPv6(os.DirFS("/proc")), familyPolicy(cfg), addrs)
-	return families, addrs, err
+	return node.Families(netif.HasIPv6(os.DirFS("/proc")), familyPolicy(cfg), addrs)
 }
 
 // familyErrors compares a configuration with the families of this machine.
@@ -123,7 +124,7 @@ func familyErrors(cfg *config.KubeProxyConfiguration, families []cluster.Family)
 
 // startable returns why the proxy cannot start on this machine with a configuration that is valid by itself.
 func (l *loaded) startable() error {
-	families, _, err := machineFamilies(l.cfg)
+	families, err := machineFamilies(l.cfg)
 	if err != nil {
 		return err
 	}
