@@ -103,13 +103,14 @@ func (r repairs) synced() {
 	}
 }
 
-// wait returns how long to delay the repair of what was found now. cost is that of the last sync.
-func (r repairs) wait(now time.Time, cost time.Duration, found []backend.Drift) time.Duration {
+// wait returns how long to delay the repair of what was found now: at most most, after which the proxy would not count as healthy.
+// cost is that of the last sync.
+func (r repairs) wait(now time.Time, cost, most time.Duration, found []backend.Drift) time.Duration {
 	for _, drift := range found {
 		if r[drift.Family] == nil {
 			r[drift.Family] = &repair{}
 		}
-		r[drift.Family].found(now, cost)
+		r[drift.Family].found(now, cost, min(most, maxRepairWait))
 	}
 	soonest := maxRepairWait
 	for _, one := range r {
@@ -121,12 +122,12 @@ func (r repairs) wait(now time.Time, cost time.Duration, found []backend.Drift) 
 }
 
 // found notes a modification, and decides when it is repaired if that is not decided yet.
-func (r *repair) found(now time.Time, cost time.Duration) {
+func (r *repair) found(now time.Time, cost, most time.Duration) {
 	if r.last.IsZero() || now.Sub(r.last) > quietTime {
-		r.retry, r.due = retries(maxRetry), now
+		r.retry, r.due = retries(most), now
 	} else if r.due.IsZero() {
 		step := r.retry.Step()
-		r.due = now.Add(max(step, min(retryShare*cost, costlyFactor*step, maxRepairWait)))
+		r.due = now.Add(max(step, min(retryShare*cost, costlyFactor*step, most)))
 	}
 	r.last = now
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 var noon = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
@@ -83,6 +84,22 @@ func TestEarlySyncsStayInBudget(t *testing.T) {
 				t.Errorf("syncs of %s: those that came early used %s in a minute", cost, used)
 			}
 		}
+	}
+}
+
+// TestRepairsWithinSyncPeriod damages the rules again after each repair: however expensive repairs are, none waits for longer than the
+// sync period, after twice which the proxy would not count as healthy.
+func TestRepairsWithinSyncPeriod(t *testing.T) {
+	const period = 5 * time.Second
+	r, now, longest := repairs{}, noon, time.Duration(0)
+	for range 20 {
+		wait := r.wait(now, 20*time.Second, period, []backend.Drift{{Family: cluster.IPv4}})
+		longest = max(longest, wait)
+		now = now.Add(wait)
+		r.synced()
+	}
+	if longest != period {
+		t.Errorf("the longest delay is %s, want %s", longest, period)
 	}
 }
 

@@ -250,7 +250,7 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 			}
 			if len(drifts) > 0 {
 				now := time.Now()
-				due.advance(max(p.repairs.wait(now, p.pace.cost, drifts), p.pace.repair(now)))
+				due.advance(max(p.repairs.wait(now, p.pace.cost, p.SyncPeriod, drifts), p.pace.repair(now)))
 			}
 			check.done(begun, err, p.auditing())
 		case <-due.timer.C:

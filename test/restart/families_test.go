@@ -8,10 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestKernelNoTables simulates a kernel without the tables of IPv6: IPv4 must be served, and kube-proxy be healthy. When the
-// tables exist, kube-proxy must end, to start again with both families.
+// tables exist, kube-proxy must end, to start again with both families. Until then the rules of another mode serve IPv6.
 func TestKernelNoTables(t *testing.T) {
 	r, probes := newTrial(t)
 	missing := filepath.Join(t.TempDir(), "missing")
@@ -28,8 +29,26 @@ case "$real $*" in
 	fi
 esac
 exec $real "$@"`})
+	tables := func() string {
+		out, err := r.lab.Node1.Command("nft", "list", "tables").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	for _, family := range []string{"ip", "ip6"} {
+		if err := r.lab.Node1.Command("nft", "add", "table", family, "kube-proxy").Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	r.start(iptables)
 	r.serves(probes)
+	for strings.Contains(tables(), "table ip kube-proxy") {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if !strings.Contains(tables(), "table ip6 kube-proxy") {
+		t.Error("IPv6 has lost its rules of the mode before")
+	}
 	if status, body := r.page("127.0.0.1:10256", "/healthz"); status != http.StatusOK {
 		t.Errorf("/healthz is %d: %s", status, body)
 	}

@@ -27,7 +27,8 @@ type mode struct {
 // shown. A new backend is a row here.
 func modes(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) []mode {
 	return []mode{
-		{config.ProxyModeIPTables, iptables.Mode{Options: iptables.Options{Mark: mark(cfg.IPTables.MasqueradeBit)}, Settings: sysctl.Kernel{}}},
+		{config.ProxyModeIPTables, iptables.Mode{Settings: sysctl.Kernel{},
+			Options: iptables.Options{Mark: mark(cfg.IPTables.MasqueradeBit), Liberal: cfg.Linux.Conntrack.TCPBeLiberal}}},
 		{config.ProxyModeNFTables, nftables.Mode{Options: nftables.Options{Mark: mark(cfg.NFTables.MasqueradeBit), Counters: counters}}},
 		{config.ProxyModeIPVS, leftovers.Mode{Objects: ipvs.Kernel{}, ExcludeCIDRs: cfg.IPVS.ExcludeCIDRs}}, // iptables rules use its sets
 	}

@@ -4,6 +4,7 @@ package app
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -61,7 +62,8 @@ func (p *process) checker(watch *node.Watch, measured *metrics.Metrics) *health.
 func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checker *health.Checker, measured *metrics.Metrics) []proxy.Observer {
 	logger, realClock := klog.FromContext(ctx), clock.RealClock{}
 	watcher := rivals.New(rivals.Config{
-		Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Families: p.families.All, Seen: measured.OtherProxySeen,
+		Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Seen: measured.OtherProxySeen,
+		Families:  slices.Concat(p.families.All, p.leftOut), // a family that was left out keeps its rules of other modes
 		Processes: func() ([]int, error) { return netlock.Processes("kube-proxy") }, Logger: logger,
 	})
 	all := []proxy.Observer{

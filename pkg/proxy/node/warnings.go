@@ -53,6 +53,9 @@ func observed(n *cluster.Node, opts *plan.Options, nodePorts map[cluster.Family]
 			hint: "check its network interfaces, and that kube-proxy runs in the host's network namespace"})
 	}
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		if !opts.Serves(n, family) {
+			continue
+		}
 		if nodePorts[family] && opts.NodePorts.Primary && opts.NodePorts.Unrestricted(n, family) {
 			all = append(all, warning{message: "Node ports of an IP family are served on all addresses of this machine, because the Node has no address of the family", family: family,
 				hint: "give the Node an address of the family (kubelet's --node-ip), or set --nodeport-addresses (nodePortAddresses) to CIDRs of both families"})

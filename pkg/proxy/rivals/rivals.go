@@ -32,7 +32,7 @@ type Config struct {
 	// Mode is the name of this proxy's mode, Others are all other modes.
 	Mode   string
 	Others []Mode
-	// Families are the families that this proxy serves.
+	// Families are the families that this proxy serves, or will.
 	Families []cluster.Family
 	// Seen is called each time another proxy is detected. It must not block.
 	Seen func(mode string, at time.Time)

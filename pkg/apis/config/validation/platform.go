@@ -54,7 +54,10 @@ func CheckFamilies(cfg *config.KubeProxyConfiguration, use Families) (errs, warn
 		}
 	}
 	warnings = append(warnings, wrongFamily(cfg.NodeIPOverride, field.NewPath("nodeIPOverride"), use)...)
-	warnings = append(warnings, oneSided(cfg.NodePortAddresses, use)...)
+	missing := oneSided(cfg.NodePortAddresses, use)
+	if len(missing) > 1 || cfg.IPFamilyPolicy != config.IPFamilyPolicySingleStack { // one family will not be served
+		warnings = append(warnings, missing...)
+	}
 	if cfg.ConfigHardFail {
 		return append(errs, warnings...), nil
 	}

@@ -46,6 +46,8 @@ func TestCheckFamilies(t *testing.T) {
 	}
 	otherMode := cidrs("fd00::/8")
 	otherMode.DetectLocalMode = config.LocalModeNodeCIDR
+	single := nodePorts("10.0.0.0/8")
+	single.IPFamilyPolicy, single.ConfigHardFail = config.IPFamilyPolicySingleStack, true
 	hardFail := cidrs("10.0.0.0/8", "fd00::/8")
 	hardFail.ConfigHardFail = true
 
@@ -66,6 +68,7 @@ func TestCheckFamilies(t *testing.T) {
 		{"override of the missing family", config.KubeProxyConfiguration{NodeIPOverride: []string{"10.0.0.1", "fd00::1"}}, v4, "", "nodeIPOverride[1]"},
 		{"NodePorts of one family", nodePorts("10.0.0.0/8"), both, "", "no entry for IPv6"},
 		{"NodePorts of one family, one there", nodePorts("10.0.0.0/8"), v4, "", ""},
+		{"NodePorts of the only family to be served", single, both, "", ""},
 		{"NodePorts of the missing family", nodePorts("10.0.0.0/8"), v6, "", "no entry for IPv6"},
 		{"NodePorts of both by keyword", nodePorts("10.0.0.0/8", "primary"), both, "", ""},
 	}

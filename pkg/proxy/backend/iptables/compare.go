@@ -32,7 +32,7 @@ func (m Mode) Compare(ctx context.Context, p *plan.Plan, family cluster.Family) 
 	if err != nil {
 		return nil, err
 	}
-	r := &renderer{family: family, opts: m.Options, can: probe(door.Features(), m.Settings)}
+	r := &renderer{family: family, opts: m.Options, can: probe(door.Features(), m.Options, m.Settings)}
 	return describe(have, &r.render(p, nil).ruleset), nil
 }
 

@@ -22,7 +22,7 @@ func TestDescribe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &renderer{family: cluster.IPv4, opts: testOptions, can: probe(door.Features(), noSettings{})}
+		r := &renderer{family: cluster.IPv4, opts: testOptions, can: probe(door.Features(), testOptions, noSettings{})}
 		got := []string{}
 		for _, d := range describe(have, &r.render(c.Plan(), nil).ruleset) {
 			got = append(got, strings.TrimSpace(d.Object+": "+d.Note))

@@ -27,7 +27,7 @@ func newFamily(door ipt.Tables, opts Options, settings Settings) *family {
 	}
 	s := &state{family: is, door: door}
 	return &family{
-		renderer: renderer{family: is, opts: opts, can: probe(door.Features(), settings)},
+		renderer: renderer{family: is, opts: opts, can: probe(door.Features(), opts, settings)},
 		state:    s, drift: newDrift(s), stuck: map[chainName]bool{}, settings: settings,
 	}
 }

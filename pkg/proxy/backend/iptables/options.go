@@ -6,6 +6,8 @@ import "github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 type Options struct {
 	// Mark is the bit of the packet mark that requests masquerading.
 	Mark uint32
+	// Liberal means that the process sets tcpBeLiberal, perhaps after it has opened the backend.
+	Liberal bool
 }
 
 // Settings are kernel settings, by their path below /proc/sys. A setting that the kernel lacks is an error.
@@ -47,8 +49,8 @@ const (
 )
 
 // probe determines the capabilities.
-func probe(features ipt.Features, settings Settings) capabilities {
-	c := capabilities{randomFully: features.RandomFully, dropInvalid: true, chunk: chunkLegacy, flat: !features.AddressBits}
+func probe(features ipt.Features, opts Options, settings Settings) capabilities {
+	c := capabilities{randomFully: features.RandomFully, dropInvalid: !opts.Liberal, chunk: chunkLegacy, flat: !features.AddressBits}
 	if features.Variant == ipt.NFT {
 		c.chunk = chunkNFT
 	}

@@ -350,6 +350,13 @@ func TestInvalidPackets(t *testing.T) {
 		if got := strings.Contains(door.Dump(), "INVALID -j DROP"); got != want {
 			t.Errorf("with %q: dropped %v, want %v", value, got, want)
 		}
+		options := testOptions
+		options.Liberal = true // the setting follows when no other proxy serves the node
+		door = ipt.NewFake(ipt.IPv6, ipt.Legacy)
+		sync(t, New(options, kernel, door), clusters.NewSized(1, 1).Plan())
+		if strings.Contains(door.Dump(), "INVALID -j DROP") {
+			t.Errorf("with %q, and about to be set: dropped", value)
+		}
 	}
 }
 
