@@ -285,7 +285,8 @@ func (f *Fake) Insert(ctx context.Context, table string, rules ...Rule) error {
 }
 
 func (f *Fake) insert(table string, rules []Rule) error {
-	input := "*" + table + "\n"
+	var input strings.Builder
+	fmt.Fprintf(&input, "*%s\n", table)
 	for _, r := range rules {
 		c, err := f.chain(table, r.Chain)
 		if err != nil {
@@ -300,10 +301,10 @@ func (f *Fake) insert(table string, rules []Rule) error {
 			return fmt.Errorf("iptables %s: table %s, chain %s: %w", f.family, table, r.Chain, err)
 		}
 		if !c.holds(parsed) {
-			input += "-I " + r.Chain + " " + r.Text + "\n"
+			fmt.Fprintf(&input, "-I %s %s\n", r.Chain, r.Text)
 		}
 	}
-	return f.restore(input + "COMMIT\n")
+	return f.restore(input.String() + "COMMIT\n")
 }
 
 // Append is part of [Tables].

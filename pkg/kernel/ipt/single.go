@@ -22,7 +22,7 @@ func (t *kernelTables) Rules(ctx context.Context, table, chain string) (rules []
 
 // Insert is part of [Tables].
 func (t *kernelTables) Insert(ctx context.Context, table string, rules ...Rule) error {
-	missing := ""
+	var missing strings.Builder
 	for _, r := range rules {
 		words, err := Words(r.Text)
 		exists := false
@@ -33,13 +33,13 @@ func (t *kernelTables) Insert(ctx context.Context, table string, rules ...Rule) 
 			return singleError("insert a rule into", table, r.Chain, err)
 		}
 		if !exists {
-			missing += "-I " + r.Chain + " " + r.Text + "\n"
+			fmt.Fprintf(&missing, "-I %s %s\n", r.Chain, r.Text)
 		}
 	}
-	if missing == "" {
+	if missing.Len() == 0 {
 		return nil
 	}
-	if err := t.Restore(ctx, "*"+table+"\n"+missing+"COMMIT\n"); err != nil {
+	if err := t.Restore(ctx, "*"+table+"\n"+missing.String()+"COMMIT\n"); err != nil {
 		return fmt.Errorf("insert rules into table %s: %w", table, err)
 	}
 	return nil
