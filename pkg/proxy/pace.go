@@ -103,14 +103,14 @@ func (r repairs) synced() {
 	}
 }
 
-// wait returns how long to delay the repair of what was found now: at most most, after which the proxy would not count as healthy.
+// wait returns how long to delay the repair of what was found now, at most limit: much later the proxy would not count as healthy.
 // cost is that of the last sync.
-func (r repairs) wait(now time.Time, cost, most time.Duration, found []backend.Drift) time.Duration {
+func (r repairs) wait(now time.Time, cost, limit time.Duration, found []backend.Drift) time.Duration {
 	for _, drift := range found {
 		if r[drift.Family] == nil {
 			r[drift.Family] = &repair{}
 		}
-		r[drift.Family].found(now, cost, min(most, maxRepairWait))
+		r[drift.Family].found(now, cost, min(limit, maxRepairWait))
 	}
 	soonest := maxRepairWait
 	for _, one := range r {
@@ -122,12 +122,12 @@ func (r repairs) wait(now time.Time, cost, most time.Duration, found []backend.D
 }
 
 // found notes a modification, and decides when it is repaired if that is not decided yet.
-func (r *repair) found(now time.Time, cost, most time.Duration) {
+func (r *repair) found(now time.Time, cost, limit time.Duration) {
 	if r.last.IsZero() || now.Sub(r.last) > quietTime {
-		r.retry, r.due = retries(most), now
+		r.retry, r.due = retries(limit), now
 	} else if r.due.IsZero() {
 		step := r.retry.Step()
-		r.due = now.Add(max(step, min(retryShare*cost, costlyFactor*step, most)))
+		r.due = now.Add(max(step, min(retryShare*cost, costlyFactor*step, limit)))
 	}
 	r.last = now
 }

@@ -43,8 +43,10 @@ exec $real "$@"`})
 	}
 	r.start(iptables)
 	r.serves(probes)
-	for strings.Contains(tables(), "table ip kube-proxy") {
-		time.Sleep(10 * time.Millisecond)
+	for deadline := time.Now().Add(time.Minute); strings.Contains(tables(), "table ip kube-proxy"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("IPv4's rules of the mode before are not removed:\n%s", r.log.String())
+		}
 	}
 	if !strings.Contains(tables(), "table ip6 kube-proxy") {
 		t.Error("IPv6 has lost its rules of the mode before")

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
+	"github.com/go-logr/logr"
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 
@@ -87,11 +87,11 @@ func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts ru
 	if p.name, err = nodeName(cfg.HostnameOverride, os.Hostname); err != nil {
 		return nil, err
 	}
-	families, err := machineFamilies(cfg)
-	if err != nil {
-		return nil, err
-	}
 	addrs, err := cluster.ParseAddrs(cfg.NodeIPOverride)
+	if err != nil {
+		return nil, fmt.Errorf("nodeIPOverride: %w", err)
+	}
+	families, err := node.Families(netif.HasIPv6(os.DirFS("/proc")), familyPolicy(cfg), addrs)
 	if err != nil {
 		return nil, err
 	}
@@ -106,35 +106,19 @@ func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts ru
 	return p, p.checkFamilies(ctx)
 }
 
-// machineFamilies returns the families that a configuration selects of this machine's.
-func machineFamilies(cfg *config.KubeProxyConfiguration) ([]cluster.Family, error) {
-	addrs, err := cluster.ParseAddrs(cfg.NodeIPOverride)
-	if err != nil {
-		return nil, fmt.Errorf("nodeIPOverride: %w", err)
-	}
-	return node.Families(netif.HasIPv6(os.DirFS("/proc")), familyPolicy(cfg), addrs)
-}
-
-// familyErrors compares a configuration with the families of this machine.
-func familyErrors(cfg *config.KubeProxyConfiguration, families []cluster.Family) (errs, warnings field.ErrorList) {
-	return validation.CheckFamilies(cfg, validation.Families{
-		IPv4: slices.Contains(families, cluster.IPv4), IPv6: slices.Contains(families, cluster.IPv6),
-	})
-}
-
-// startable returns why the proxy cannot start on this machine with a configuration that is valid by itself.
+// startable returns why the proxy cannot start on this machine with a configuration that is valid by itself. Warnings are not
+// logged: the configuration is not in force.
 func (l *loaded) startable() error {
-	families, err := machineFamilies(l.cfg)
-	if err != nil {
-		return err
-	}
-	errs, _ := familyErrors(l.cfg, families)
-	return l.check(errs)
+	ctx := klog.NewContext(context.Background(), logr.Discard())
+	_, err := newProcess(ctx, l.cfg, runOptions{gates: l.features.Gates, check: l.check})
+	return err
 }
 
 // checkFamilies compares the configuration with the families of this machine.
 func (p *process) checkFamilies(ctx context.Context) error {
-	errs, warnings := familyErrors(p.cfg, p.families.All)
+	errs, warnings := validation.CheckFamilies(p.cfg, validation.Families{
+		IPv4: slices.Contains(p.families.All, cluster.IPv4), IPv6: slices.Contains(p.families.All, cluster.IPv6),
+	})
 	if warning := p.opts.check(warnings); warning != nil {
 		klog.FromContext(ctx).Info("The configuration does not match the address families of this machine; set configHardFail to make this an error", "warning", warning.Error())
 	}

@@ -104,11 +104,11 @@ func (o *traceOptions) run(cmd *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	filter, names, err := target.Resolve(ctx, reader)
+	info, err := reader.Info(ctx)
 	if err != nil {
 		return err
 	}
-	info, err := reader.Info(ctx)
+	filter, names, err := target.Resolve(ctx, reader, info.NodePortAddresses)
 	if err != nil {
 		return err
 	}

@@ -125,33 +125,30 @@ func parseProtocol(text string) (string, error) {
 	}
 }
 
-// Resolve returns what the kernel has to trace for a target, and the names for its packets.
-func (t *Target) Resolve(ctx context.Context, from inspect.Reader) (trace.Filter, *Names, error) {
+// Resolve returns what the kernel has to trace for a target, and the names for its packets. nodePorts are the addresses on which node
+// ports are served.
+func (t *Target) Resolve(ctx context.Context, from inspect.Reader, nodePorts []string) (trace.Filter, *Names, error) {
 	filter := trace.Filter{From: t.From, Opening: t.Opening, PerSecond: PerSecond}
-	info, err := from.Info(ctx)
-	if err != nil {
-		return filter, nil, err
-	}
 	if t.Service != "" {
 		service, err := from.Service(ctx, t.Namespace, t.Service)
 		if err != nil {
 			return filter, nil, err
 		}
 		filter.To, err = t.destinations(service)
-		return filter, NewNames(info.NodePortAddresses, *service), err
+		return filter, NewNames(nodePorts, *service), err
 	}
 	if t.To.IsValid() {
 		filter.To = []trace.Destination{{Addr: t.To.Addr(), Protocol: protocolNumber(t.Protocol), Port: t.To.Port()}}
 	}
 	query := inspect.Query{}
-	if t.To.IsValid() && !slices.Contains(info.NodePortAddresses, t.To.Addr().String()) {
+	if t.To.IsValid() && !slices.Contains(nodePorts, t.To.Addr().String()) {
 		query.Address = t.To.Addr().String()
 	}
 	services, err := from.Services(ctx, query)
 	if err != nil {
 		return filter, nil, err
 	}
-	return filter, NewNames(info.NodePortAddresses, services.Items...), nil
+	return filter, NewNames(nodePorts, services.Items...), nil
 }
 
 // destinations are a Service's addresses.

@@ -67,10 +67,6 @@ type reader struct {
 	asked []inspect.Query
 }
 
-func (*reader) Info(context.Context) (*v1alpha1.Info, error) {
-	return &v1alpha1.Info{NodeAddresses: []string{"172.18.0.11", "172.18.0.12"}, NodePortAddresses: nodePorts()}, nil
-}
-
 func (r *reader) Services(_ context.Context, q inspect.Query) (*v1alpha1.ServiceList, error) {
 	r.asked = append(r.asked, q)
 	return &v1alpha1.ServiceList{Items: services()}, nil
@@ -111,7 +107,7 @@ func TestResolve(t *testing.T) {
 			t.Fatal(err)
 		}
 		var from reader
-		filter, names, err := target.Resolve(t.Context(), &from)
+		filter, names, err := target.Resolve(t.Context(), &from, nodePorts())
 		if test.err != "" {
 			if err == nil || !strings.Contains(err.Error(), test.err) {
 				t.Errorf("%q from %q: %v, want %q", test.to, test.from, err, test.err)

@@ -228,9 +228,8 @@ func (p *Plan) unrouted(packet Packet) Path {
 
 // forwards reports whether the proxy itself listens on an address of localhost for node ports.
 func (p *Plan) forwards(packet Packet) bool {
-	to := packet.To.Addr()
-	return packet.Protocol == cluster.TCP && slices.Contains(p.Node.Forwarded, cluster.FamilyOf(to)) &&
-		(to == loopback4.Addr().Next() || to == loopback6.Addr())
+	family := cluster.FamilyOf(packet.To.Addr())
+	return packet.Protocol == cluster.TCP && packet.To.Addr() == localhost(family) && slices.Contains(p.Node.Forwarded, family)
 }
 
 // onLocalhost returns the node port route for a packet to a loopback address; nil if there is none.

@@ -115,13 +115,18 @@ func (sel *NodePortAddresses) primary(node *cluster.Node, family cluster.Family)
 	return addr, sel.Primary && known && !addr.IsLoopback()
 }
 
+// localhost returns the loopback address of a family.
+func localhost(family cluster.Family) netip.Addr {
+	if family == cluster.IPv6 {
+		return loopback6.Addr()
+	}
+	return loopback4.Addr().Next()
+}
+
 // ServedOnLoopback returns the protocols of the node ports that are served on a family's loopback address: by the dataplane, or
 // by the proxy itself.
 func (o *Options) ServedOnLoopback(family cluster.Family) []cluster.Protocol {
-	loopback := loopback4.Addr().Next()
-	if family == cluster.IPv6 {
-		loopback = loopback6.Addr()
-	}
+	loopback := localhost(family)
 	switch machine := (&cluster.Node{Interfaces: []netip.Addr{loopback}}); {
 	case slices.Contains(o.NodePorts.of(machine, family), loopback):
 		return []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}

@@ -55,7 +55,8 @@ func CheckFamilies(cfg *config.KubeProxyConfiguration, use Families) (errs, warn
 	}
 	warnings = append(warnings, wrongFamily(cfg.NodeIPOverride, field.NewPath("nodeIPOverride"), use)...)
 	missing := oneSided(cfg.NodePortAddresses, use)
-	if len(missing) > 1 || cfg.IPFamilyPolicy != config.IPFamilyPolicySingleStack { // one family will not be served
+	oneOfTwo := len(missing) == 1 && use.IPv4 && use.IPv6
+	if !oneOfTwo || cfg.IPFamilyPolicy != config.IPFamilyPolicySingleStack { // which serves only one of them
 		warnings = append(warnings, missing...)
 	}
 	if cfg.ConfigHardFail {

@@ -69,6 +69,7 @@ func TestCheckFamilies(t *testing.T) {
 		{"NodePorts of one family", nodePorts("10.0.0.0/8"), both, "", "no entry for IPv6"},
 		{"NodePorts of one family, one there", nodePorts("10.0.0.0/8"), v4, "", ""},
 		{"NodePorts of the only family to be served", single, both, "", ""},
+		{"NodePorts of another family than the only one", single, v6, "no entry for IPv6", ""},
 		{"NodePorts of the missing family", nodePorts("10.0.0.0/8"), v6, "", "no entry for IPv6"},
 		{"NodePorts of both by keyword", nodePorts("10.0.0.0/8", "primary"), both, "", ""},
 	}
