@@ -133,12 +133,15 @@ func of(rules string) map[string]bool {
 }
 
 // onlyIn waits until the rules of one mode exist and those of the other are gone. In an emulated machine that takes minutes:
-// a list of the rules alone takes seconds.
+// a list of the rules alone takes seconds. It rests for as long as its lists take, because on one processor they would otherwise
+// leave too little for the connections.
 func (n *node) onlyIn(mode, other string) bool {
-	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); {
+		begun := time.Now()
 		if has := of(n.rules()); has[mode] && !has[other] {
 			return true
 		}
+		time.Sleep(max(50*time.Millisecond, time.Since(begun)))
 	}
 	return false
 }
