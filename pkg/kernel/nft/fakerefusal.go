@@ -14,8 +14,8 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text + ": " + r.errno.Error() }
 
-// Unwrap returns the number, and the error that knftables.IsNotFound or IsAlreadyExists looks for.
-func (r *refusal) Unwrap() []error { return []error{r.errno, knftablesError(r.errno)} }
+// Unwrap returns the number.
+func (r *refusal) Unwrap() error { return r.errno }
 
 func refuse(errno unix.Errno, format string, args ...any) *refusal {
 	return &refusal{errno: errno, text: fmt.Sprintf(format, args...)}

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,12 +21,13 @@ type command struct {
 
 // parseTransaction splits a transaction into its commands.
 func parseTransaction(tx *knftables.Transaction) ([]command, error) {
+	text, err := commands(tx)
+	if err != nil {
+		return nil, err
+	}
 	var out []command
-	for line := range strings.Lines(tx.String()) {
+	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
-		if text, ok := strings.CutPrefix(line, "# ERROR: "); ok {
-			return nil, errors.New(text)
-		}
 		f := strings.SplitN(line, " ", 5)
 		if len(f) < 4 {
 			return nil, fmt.Errorf("the fake does not understand %q", line)
@@ -376,20 +376,4 @@ func fieldOf(s string) (field, bool) {
 		return fieldIfName, true
 	}
 	return fieldInteger, strings.HasPrefix(s, "numgen ")
-}
-
-// knftablesError returns an error for which knftables.IsNotFound or IsAlreadyExists is true; nil for other numbers.
-func knftablesError(errno unix.Errno) error {
-	fake := knftables.NewFake(knftables.IPv4Family, "t")
-	tx := fake.NewTransaction()
-	switch errno {
-	case unix.ENOENT:
-		tx.Delete(&knftables.Table{})
-	case unix.EEXIST:
-		tx.Add(&knftables.Table{})
-		tx.Create(&knftables.Table{})
-	default:
-		return nil
-	}
-	return fake.Check(context.Background(), tx)
 }

@@ -16,9 +16,6 @@ type kernelTable struct {
 	family knftables.Family
 	name   string
 	socket *socket
-
-	// text runs nft(8). start sets it: when it is first needed, or before.
-	text knftables.Interface
 	transactions
 }
 
@@ -58,16 +55,11 @@ func (t *kernelTable) NewBatch() *Batch { return newBatch(t.family, t.name) }
 
 // Run is part of [Table].
 func (t *kernelTable) Run(ctx context.Context, tx *knftables.Transaction) error {
-	if tx.NumOperations() == 0 {
-		// nft has nothing to do, but a transaction without operations can hold an error.
-		return wrap("run a transaction", t.family, t.name, t.check(ctx, tx))
+	text, err := commands(tx)
+	if err == nil && text != "" {
+		_, err = run(ctx, text, "-f", "-")
 	}
-	if t.text == nil {
-		if err := t.start(ctx); err != nil {
-			return err
-		}
-	}
-	return wrap("run a transaction", t.family, t.name, numbered(t.text.Run(ctx, tx)))
+	return wrap("run a transaction", t.family, t.name, numbered(err))
 }
 
 // numbered adds the kernel's error number to an error of nft, so that errors.Is finds it.

@@ -27,7 +27,7 @@ func run(ctx context.Context, input string, args ...string) (string, error) {
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("%s did not finish in time: %w", what, context.Cause(ctx))
 	case errors.Is(err, exec.ErrNotFound):
-		return "", unstarted(err)
+		return "", tooOld(err)
 	case crashed(err):
 		return "", fmt.Errorf("%s: %w: %w", what, err, errCrash)
 	}
@@ -57,17 +57,9 @@ func crashed(err error) bool {
 	return false
 }
 
-// unstarted adds what to do if nft is missing or too old. If nft ran and failed, it keeps the first line of its output: the
-// others show the table of the trial.
-func unstarted(err error) error {
-	if errors.Is(err, exec.ErrNotFound) || strings.Contains(err.Error(), "nft version") {
-		return fmt.Errorf("%w: install nftables 1.0.1 or later, or use the iptables mode", err)
-	}
-	words := firstLine(err.Error())
-	if crashed(err) {
-		return fmt.Errorf("%s: %w", words, errCrash)
-	}
-	return numbered(errors.New(words))
+// tooOld adds what to do if nft is missing or too old.
+func tooOld(err error) error {
+	return fmt.Errorf("%w: install nftables %s or later, or use the iptables mode", err, oldest)
 }
 
 func firstLine(text string) string {

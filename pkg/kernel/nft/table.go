@@ -10,7 +10,8 @@ import (
 // Table is one address family's table. [Open] returns the kernel's, [NewFake] one for tests.
 //
 // One goroutine owns a Table: its methods must not be called concurrently. A method whose context ends while the kernel
-// is still busy (another process may hold nf_tables' lock for long) returns at once; its request may still take effect.
+// is still busy (another process may hold nf_tables' lock for long) returns at once; its request may still take effect. Run
+// and Rules return when nft has ended, which it does at once unless it waits for that lock: nothing can kill a process that does.
 type Table interface {
 	// Family is the table's address family.
 	Family() knftables.Family
@@ -20,8 +21,7 @@ type Table interface {
 	// NewTransaction starts a change of the skeleton. To declare a map whose elements count packets, end its Type or
 	// TypeOf with "; counter": knftables has no field for it.
 	NewTransaction() *knftables.Transaction
-	// Run makes the change, all or nothing. The error wraps that of knftables: knftables.IsNotFound and
-	// knftables.IsAlreadyExists work on it.
+	// Run makes the change with nft, all or nothing. The error wraps the kernel's number: errors.Is(err, unix.ENOENT).
 	Run(ctx context.Context, tx *knftables.Transaction) error
 
 	// Objects lists what the table holds, except elements and rules. A missing table is not an error.

