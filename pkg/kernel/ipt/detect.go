@@ -36,7 +36,14 @@ func Detect(ctx context.Context) (Variant, error) {
 		{"nat", func(chain string) bool { return strings.HasPrefix(chain, "KUBE-") }},
 	} {
 		for _, variant := range []Variant{NFT, Legacy} {
-			if installed[variant] && slices.ContainsFunc(chainsOf(ctx, variant, look.table), look.tells) {
+			if !installed[variant] {
+				continue
+			}
+			chains, err := chainsOf(ctx, variant, look.table)
+			if err != nil {
+				return "", fmt.Errorf("look for chains of Kubernetes in iptables, variant %s, table %s: %w", variant, look.table, err)
+			}
+			if slices.ContainsFunc(chains, look.tells) {
 				return variant, nil
 			}
 		}
@@ -84,12 +91,16 @@ func chainsIn(ctx context.Context, family Family, variant Variant, table string)
 	return names, err
 }
 
-// chainsOf returns the chains of a table in both families. A table that cannot be read has none.
-func chainsOf(ctx context.Context, variant Variant, table string) []string {
+// chainsOf returns the chains of a table in both families. A table that cannot be read has none, unless other programs changed it
+// all the time: it may have some then.
+func chainsOf(ctx context.Context, variant Variant, table string) ([]string, error) {
 	var all []string
 	for _, family := range []Family{IPv4, IPv6} {
-		chains, _ := chainsIn(ctx, family, variant, table)
+		chains, err := chainsIn(ctx, family, variant, table)
+		if errors.Is(err, netlink.ErrInterrupted) || ctx.Err() != nil {
+			return nil, err
+		}
 		all = append(all, chains...)
 	}
-	return all
+	return all, nil
 }

@@ -157,7 +157,7 @@ func (f *Fake) restore(input string) error {
 		case table == nil:
 			err = errors.New("line outside of any table")
 		case line == "COMMIT":
-			if err = table.loops(); err == nil {
+			if err = errors.Join(table.loops(), table.misplaced()); err == nil {
 				f.tables[name], table = table, nil
 			}
 		default:

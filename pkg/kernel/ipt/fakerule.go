@@ -29,17 +29,19 @@ var modules = map[string]map[string]int{
 	"recent":    {"--rcheck": 0, "--update": 0, "--set": 0, "--seconds": 1, "--reap": 0, "--name": 1, "--mask": 1, "--rsource": 0},
 }
 
-// targets are the targets that the fake supports: the tables that allow them, none meaning all, and their options.
+// targets are the targets that the fake supports: the tables and the built-in chains that allow them, none meaning all, and their
+// options.
 var targets = map[string]struct {
 	tables  []string
+	hooks   []string
 	options map[string]int
 }{
 	"ACCEPT":     {},
 	"DROP":       {},
 	"RETURN":     {},
 	"MARK":       {options: map[string]int{"--set-xmark": 1, "--or-mark": 1, "--xor-mark": 1}},
-	"DNAT":       {tables: []string{"nat"}, options: map[string]int{"--to-destination": 1}},
-	"MASQUERADE": {tables: []string{"nat"}, options: map[string]int{"--random-fully": 0}},
+	"DNAT":       {tables: []string{"nat"}, hooks: []string{"PREROUTING", "OUTPUT"}, options: map[string]int{"--to-destination": 1}},
+	"MASQUERADE": {tables: []string{"nat"}, hooks: []string{"POSTROUTING"}, options: map[string]int{"--random-fully": 0}},
 	"REJECT":     {tables: []string{"filter"}, options: map[string]int{"--reject-with": 1}},
 }
 

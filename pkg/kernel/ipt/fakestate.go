@@ -239,6 +239,28 @@ func (t *fakeTable) loops() error {
 	return nil
 }
 
+// misplaced returns an error if a target can be reached from a built-in chain that does not allow it.
+func (t *fakeTable) misplaced() error {
+	for hook, builtIn := range t.chains {
+		if builtIn.policy == "-" {
+			continue
+		}
+		reached := map[string]bool{hook: true}
+		for next := []string{hook}; len(next) > 0; next = next[1:] {
+			for _, rule := range t.chains[next[0]].rules {
+				if hooks := targets[rule.target].hooks; hooks != nil && !slices.Contains(hooks, hook) {
+					return fmt.Errorf("RULE_APPEND failed (Invalid argument): rule in chain %s: %s is reached from %s", next[0], rule.target, hook)
+				}
+				if t.chains[rule.target] != nil && !reached[rule.target] {
+					reached[rule.target] = true
+					next = append(next, rule.target)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 func parseCounters(words string) (packets, bytes uint64, err error) {
 	if words == "" {
 		return 0, 0, nil

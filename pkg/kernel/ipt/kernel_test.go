@@ -71,6 +71,9 @@ var conformance = []struct {
 	{"a rule without a target, with the original destination", "*filter\n:D - [0:0]\n-A D -m comment --comment \"counted only\" -m mark --mark 0x4000/0x4000 -m conntrack --ctorigdst 10.0.0.0/8\nCOMMIT\n", false},
 	{"a built-in chain keeps its rules", "*filter\n:INPUT ACCEPT [0:0]\n-I INPUT -m comment --comment x -j D\nCOMMIT\n", false},
 	{"the declaration of a built-in chain empties nothing", "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n", false},
+	{"masquerading of packets that arrive", "*nat\n:E - [0:0]\n-A E -j MASQUERADE\n-I PREROUTING -j E\nCOMMIT\n", true},
+	{"translation of packets that leave", "*nat\n:D - [0:0]\n:E - [0:0]\n-A E -p tcp -j DNAT --to-destination 10.0.0.1:80\n-A D -j E\n-I POSTROUTING -j D\nCOMMIT\n", true},
+	{"masquerading of packets that leave", "*nat\n:E - [0:0]\n-A E -j MASQUERADE\n-I POSTROUTING -j E\nCOMMIT\n", false},
 	{"an unknown table", "*nonesuch\nCOMMIT\n", true},
 	{"chains are deleted before those they jump to", "*nat\n:A - [0:0]\n:B - [0:0]\n-X A\n-X B\nCOMMIT\n", false},
 }

@@ -480,7 +480,7 @@ func TestKernelConformance(t *testing.T) {
 			var noticed [2][]Write
 			for i, table := range []Table{kernel, fake} {
 				before, _ := table.Generation(t.Context())
-				watcher, err := table.Watch()
+				watcher, err := table.Watch(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -58,7 +58,7 @@ func (e *BatchError) Error() string {
 
 // Removes reports whether the operation deletes something.
 func (e *BatchError) Removes() bool {
-	return e.Op == "delete element" || e.Op == "delete chain" || e.Op == "flush chain"
+	return e.Op == "delete element" || e.Op == "delete chain" || e.Op == "flush chain" || e.Op == "delete table"
 }
 
 // Unwrap returns Errno.

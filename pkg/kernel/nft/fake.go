@@ -290,7 +290,7 @@ func (f *Fake) Generation(ctx context.Context) (Generation, error) {
 }
 
 // Watch is part of [Table].
-func (f *Fake) Watch() (Watcher, error) {
+func (f *Fake) Watch(context.Context) (Watcher, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {

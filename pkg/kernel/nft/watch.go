@@ -1,6 +1,8 @@
 package nft
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -76,15 +78,22 @@ type kernelWatcher struct {
 	// open is the transaction whose end has not been read yet; partial means that its beginning was lost.
 	open    Write
 	partial bool
+	// begun is the generation at the beginning of the subscription. The kernel increments it before it sends the first message of
+	// a transaction, so those of earlier numbers may have begun before the subscription.
+	begun Generation
 }
 
 // Watch is part of [Table].
-func (t *kernelTable) Watch() (Watcher, error) {
+func (t *kernelTable) Watch(ctx context.Context) (Watcher, error) {
 	socket, err := netlink.Subscribe(unix.NFNLGRP_NFTABLES, watchQueue)
 	if err != nil {
 		return nil, fmt.Errorf("nftables: subscribe to notifications: %w", err)
 	}
-	return &kernelWatcher{socket: socket}, nil
+	begun, err := t.Generation(ctx)
+	if err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	return &kernelWatcher{socket: socket, begun: begun}, nil
 }
 
 // Writes is part of [Watcher].
@@ -114,9 +123,9 @@ func (w *kernelWatcher) add(m netlink.Message) *Write {
 		var number uint32
 		number, end.Program, end.Process = nftables.ReadGeneration(m)
 		end.Generation = Generation(number)
-		partial := w.partial
+		whole := !w.partial && end.Generation.After(w.begun)
 		w.open, w.partial = Write{}, false
-		if partial {
+		if !whole {
 			return nil
 		}
 		return &end

@@ -17,7 +17,7 @@ func TestKernelWatch(t *testing.T) {
 	if err := text(world).run(t.Context(), table); err != nil {
 		t.Fatal(err)
 	}
-	watcher, err := table.Watch()
+	watcher, err := table.Watch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

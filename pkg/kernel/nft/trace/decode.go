@@ -19,12 +19,19 @@ type decoder struct {
 	interfaceName func(index uint32) string
 }
 
+// newDecoder returns a decoder that asks for the name of each interface once: the kernel answers with a list of all interfaces,
+// and an event names one or two.
 func newDecoder() decoder {
+	names := map[uint32]string{}
 	return decoder{func(index uint32) string {
+		if name := names[index]; name != "" {
+			return name
+		}
 		i, err := net.InterfaceByIndex(int(index))
 		if err != nil {
 			return ""
 		}
+		names[index] = i.Name
 		return i.Name
 	}}
 }

@@ -69,6 +69,9 @@ func (t *kernelTracer) open(ctx context.Context, f *Filter) (err error) {
 		b := table.NewBatch()
 		f.write(b, family)
 		if err := table.Commit(ctx, b); err != nil {
+			if ctx.Err() != nil { // the kernel may have made the table after that
+				return err
+			}
 			return t.explain(err, family)
 		}
 	}

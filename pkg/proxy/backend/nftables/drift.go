@@ -131,7 +131,7 @@ func (d *drift) compareShapes(ctx context.Context, now nft.Generation) error {
 		return nil
 	}
 	ours, known := d.writers.between(d.generation, now)
-	d.writers.subscribe()
+	d.writers.subscribe(ctx)
 	if known && len(ours) == 0 {
 		d.generation = now
 		return nil

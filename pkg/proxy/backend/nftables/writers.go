@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -22,10 +23,10 @@ type writers struct {
 }
 
 // subscribe begins a subscription or extends it. Without one no write is known.
-func (w *writers) subscribe() {
+func (w *writers) subscribe(ctx context.Context) {
 	w.until = time.Now().Add(watchFor)
 	if w.watcher == nil && len(w.tables) > 0 {
-		if watcher, err := w.tables[0].table.Watch(); err == nil {
+		if watcher, err := w.tables[0].table.Watch(ctx); err == nil {
 			w.watcher = watcher
 		}
 	}
