@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -22,8 +23,8 @@ func (p *Plan) RoutesOf(port Port) (routes []*Route) {
 }
 
 // Hold returns the plan in which each of the given ports has other routes, or none: those of an earlier plan that stay in
-// force because the kernel refuses the port's present ones. A frontend that another port has now is not held. A Service
-// without any route left in a family loses its addresses there.
+// force because the kernel refuses the port's present ones. A frontend that another port has now is not held; of two ports that
+// would hold it, the first in their order does. A Service without any route left in a family loses its addresses there.
 func (p *Plan) Hold(ports map[Port][]*Route) *Plan {
 	if len(ports) == 0 {
 		return p
@@ -34,8 +35,8 @@ func (p *Plan) Hold(ports map[Port][]*Route) *Plan {
 			frontends.Delete(route.Frontend)
 		}
 	}
-	for _, routes := range ports {
-		for _, route := range routes {
+	for _, port := range slices.SortedFunc(maps.Keys(ports), Port.Compare) {
+		for _, route := range ports[port] {
 			if _, taken := frontends.Get(route.Frontend); !taken {
 				frontends.Set(route.Frontend, route)
 			}

@@ -55,4 +55,13 @@ func TestHold(t *testing.T) {
 	if _, ok := p.Frontends.Get(frontend(addrs[0], 80)); !ok {
 		t.Error("the plan itself was changed")
 	}
+
+	// Each of these ports had the address and port once.
+	first, second := &Route{Frontend: frontend(addrs[0], 80)}, &Route{Frontend: frontend(addrs[0], 80)}
+	for range 100 { // the order of a Go map is random
+		held = p.Hold(map[Port][]*Route{a: {first}, b: {second}})
+		if route, _ := held.Frontends.Get(first.Frontend); route != first {
+			t.Fatal("of two ports with the same frontend, the second one holds it")
+		}
+	}
 }

@@ -1,6 +1,11 @@
 package plan
 
-import "github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+import (
+	"cmp"
+	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
 
 // Port is one port of a Service in one address family.
 type Port struct {
@@ -14,6 +19,11 @@ type Port struct {
 // Of returns the port that a route belongs to.
 func (r *Route) Of() Port {
 	return Port{Service: r.Service, Name: r.Port, Protocol: r.Frontend.Protocol, Family: r.Frontend.Family()}
+}
+
+// Compare sorts by Service, name, protocol and family.
+func (p Port) Compare(o Port) int {
+	return cmp.Or(p.Service.Compare(o.Service), strings.Compare(p.Name, o.Name), cmp.Compare(p.Protocol, o.Protocol), cmp.Compare(p.Family, o.Family))
 }
 
 // String returns namespace/name:port/protocol, as users write it.

@@ -153,3 +153,35 @@ func TestHeadersAreLimited(t *testing.T) {
 		t.Errorf("got %s, want 431", response.Status)
 	}
 }
+
+// TestClientThatDoesNotRead requests a page that is larger than all buffers and reads nothing of it: the write timeout ends the
+// request, so that clients cannot keep pages in memory.
+func TestClientThatDoesNotRead(t *testing.T) {
+	listener := taken(t)
+	ended := make(chan error, 1)
+	endless := HTTP(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		part := make([]byte, 1<<20)
+		for {
+			if _, err := w.Write(part); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}), 100*time.Millisecond)
+	go func() { _ = endless.Serve(listener) }()
+	defer endless.Close()
+	client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		t.Log(err)
+	case <-time.After(time.Minute):
+		t.Error("the request has not ended")
+	}
+}
