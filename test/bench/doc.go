@@ -4,7 +4,7 @@
 //
 //	make bench          both modes and all sizes, at most 25 minutes
 //	make bench-quick    at most 4 minutes
-//	make bench PEER=1   also measures Kubernetes' own kube-proxy, which it builds (make peer); at most an hour and a half
+//	make bench PEER=1   also measures Kubernetes' own kube-proxy, which it builds (make peer); at most an hour and ten minutes
 //	go run ./test/bench -h
 //
 // With -starts it measures only cold starts and restarts, several of each program alternately, with medians; with -profiles it
@@ -12,7 +12,7 @@
 //
 // The flag -h, and the line above each table, show what is measured for each mode. Measurements that do not fit into the
 // time limit are skipped and listed below the tables, also those that a peer does not complete in its time for a mode and
-// size.
+// size, and everything with at least as many Services as a cluster that it could not start with in time.
 //
 // A latency is the time from just before the API server sends an event to the first answer that shows the change. Connections
 // start 0.1 ms apart at first, and later 1 % of the time waited so far, at most 5 ms. A removed Service is gone from the first

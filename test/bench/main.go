@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -69,8 +70,13 @@ func (o *options) measure(report *Report) error {
 	var failed []error
 	left := o.within
 	for _, mode := range o.modes {
+		stuck := unstarted{}
 		for _, size := range mode.sizes {
 			for i, program := range o.programs {
+				if run := stuck.skip(program, mode, size); run != nil {
+					report.Runs = append(report.Runs, run)
+					continue
+				}
 				begun, limit := time.Now(), left
 				if i > 0 {
 					limit = o.peerWithin
@@ -85,6 +91,7 @@ func (o *options) measure(report *Report) error {
 					left -= time.Since(begun)
 				}
 				result.Amount = mode.amount.String()
+				stuck.note(program, size, result)
 				report.Runs = append(report.Runs, result)
 				report.Machine.LoadAfter = word("/proc/loadavg")
 				failed = append(failed, report.save(o.folder)) // so that a later failure does not lose the results
@@ -92,6 +99,29 @@ func (o *options) measure(report *Report) error {
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// unstarted has the cluster with which a program did not complete a cold start in its time, in one mode.
+type unstarted map[string]synthetic.Size
+
+// note records whether a program completed a cold start.
+func (u unstarted) note(program string, size synthetic.Size, result *Run) {
+	if _, started := result.value(coldStart); !started && result.Failed == "" {
+		u[program] = size
+	}
+}
+
+// skip returns the empty result of a program that did not complete a cold start with a cluster of at most as many Services; nil if
+// it may be measured.
+func (u unstarted) skip(program string, mode *mode, size synthetic.Size) *Run {
+	with, known := u[program]
+	if !known || size.Services < with.Services {
+		return nil
+	}
+	run := newRun(program, mode.name, size)
+	run.Amount = mode.amount.String()
+	run.note("everything: skipped, because a cold start with %s was not completed in time", with)
+	return run
 }
 
 // save writes the report as JSON and as a drawing.

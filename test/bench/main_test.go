@@ -6,7 +6,34 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
 )
+
+// TestUnstarted skips what a program cannot start with in time, and only that.
+func TestUnstarted(t *testing.T) {
+	all, m := unstarted{}, &mode{name: "nftables"}
+	size := func(services int) synthetic.Size { return synthetic.Size{Services: services, Endpoints: 2} }
+	run := newRun("slow", m.name, size(5000))
+	run.note("cold start: not completed in time")
+	all.note("slow", size(5000), run)
+	failed := newRun("broken", m.name, size(5000))
+	failed.Failed = "cold start: exited"
+	all.note("broken", size(5000), failed)
+	fast := newRun("fast", m.name, size(5000))
+	fast.add(coldStart, "ms", 1)
+	all.note("fast", size(5000), fast)
+	for _, test := range []struct {
+		program  string
+		services int
+		skipped  bool
+	}{{"slow", 45000, true}, {"slow", 5000, true}, {"slow", 1000, false}, {"broken", 45000, false}, {"fast", 45000, false}} {
+		skipped := all.skip(test.program, m, size(test.services))
+		if (skipped != nil) != test.skipped || skipped != nil && len(skipped.Notes) != 1 {
+			t.Errorf("%s with %d Services: %+v", test.program, test.services, skipped)
+		}
+	}
+}
 
 // TestParse checks that flags replace only their own defaults, and that those without an effect are rejected.
 func TestParse(t *testing.T) {
