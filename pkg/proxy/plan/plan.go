@@ -132,28 +132,28 @@ func (k Kind) String() string {
 // Route is how new connections to a frontend are handled.
 type Route struct {
 	Frontend Frontend
-	Kind     Kind
 	// Service and Port identify the Service's port; Name is namespace/name:port, or namespace/name if the port has no
 	// name.
 	Service cluster.ServiceName
 	Port    string
 	Name    string
-	// Policy is the traffic policy by which Pool was chosen.
-	Policy cluster.Policy
 	// Pool holds the endpoints of connections. If it is empty, Verdict is what happens to them instead.
 	Pool *Pool
 	// ShortCut holds the endpoints of connections from local pods and the node itself to an external address with
 	// policy Local: their source address need not be preserved, so any endpoint may serve them. Nil otherwise.
 	ShortCut *Pool
+	// Affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.
+	Affinity time.Duration
+	// SourceRanges are the allowed sources, of the frontend's family; empty allows all.
+	SourceRanges []netip.Prefix
+	Kind         Kind // from here on, each field is a byte: there are as many Routes as addresses and ports
+	// Policy is the traffic policy by which Pool was chosen.
+	Policy cluster.Policy
 	// Masquerade selects the connections to Pool that get the node's source address. Connections to ShortCut get it
 	// only if they come from the node itself.
 	Masquerade Masquerade
 	// Verdict is what happens to connections that use Pool: Balance, or Reject or Drop if the pool is empty.
 	Verdict Verdict
-	// Affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.
-	Affinity time.Duration
-	// SourceRanges are the allowed sources, of the frontend's family; empty allows all.
-	SourceRanges []netip.Prefix
 	// RejectOnLocalhost rejects connections to the node port on loopback addresses.
 	RejectOnLocalhost bool
 }

@@ -12,11 +12,7 @@ import (
 func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Service) *Service {
 	d := &decision{service: s, node: node, opts: opts, before: before,
 		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created}}
-	for _, addr := range s.ClusterIPs {
-		if usable(addr) && opts.Serves(node, cluster.FamilyOf(addr)) {
-			d.out.ClusterIPs = append(d.out.ClusterIPs, addr)
-		}
-	}
+	d.out.ClusterIPs = d.clusterIPs()
 	ports := d.servedPorts()
 	d.out.WithheldPorts = len(s.Ports) - len(ports)
 	for i := range ports {
@@ -45,6 +41,15 @@ type decision struct {
 	opts    *Options
 	before  *Service
 	out     *Service
+}
+
+// clusterIPs returns the cluster IPs that are served: nearly always all of them, in the memory of the snapshot.
+func (d *decision) clusterIPs() []netip.Addr {
+	not := func(a netip.Addr) bool { return !usable(a) || !d.opts.Serves(d.node, cluster.FamilyOf(a)) }
+	if !slices.ContainsFunc(d.service.ClusterIPs, not) {
+		return d.service.ClusterIPs
+	}
+	return slices.DeleteFunc(slices.Clone(d.service.ClusterIPs), not)
 }
 
 // address is an address and port of a Service, with its kind.
