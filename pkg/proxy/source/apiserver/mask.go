@@ -134,11 +134,20 @@ func (m *mask) decode(to reflect.Value, message []byte) error {
 			return protowire.ParseError(n)
 		}
 		message = message[n:]
-		if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
+		v := value{kind: kind}
+		switch kind {
+		case protowire.VarintType:
+			v.number, n = protowire.ConsumeVarint(message)
+		case protowire.BytesType:
+			v.content, n = protowire.ConsumeBytes(message)
+		default:
+			n = protowire.ConsumeFieldValue(number, kind, message)
+		}
+		if n < 0 {
 			return protowire.ParseError(n)
 		}
 		if inner := m.of(number); inner != nil {
-			if err := inner.set(to.Field(inner.index), kind, message[:n]); err != nil {
+			if err := inner.set(to.Field(inner.index), v); err != nil {
 				return err
 			}
 		}
@@ -147,47 +156,52 @@ func (m *mask) decode(to reflect.Value, message []byte) error {
 	return nil
 }
 
+// value is the value of a field: number is that of a varint, content that of bytes.
+type value struct {
+	kind    protowire.Type
+	number  uint64
+	content []byte
+}
+
 // errWireType means that a field has a type that its definition does not allow.
 var errWireType = errors.New("a field has the wrong wire type")
 
 // set decodes the value of a field.
-func (m *mask) set(to reflect.Value, kind protowire.Type, value []byte) error {
+func (m *mask) set(to reflect.Value, v value) error {
 	switch to.Kind() {
 	case reflect.Pointer:
 		if to.IsNil() {
 			to.Set(reflect.New(to.Type().Elem()))
 		}
-		return m.set(to.Elem(), kind, value)
+		return m.set(to.Elem(), v)
 	case reflect.Slice:
 		n := to.Len()
 		to.Grow(1)
 		to.SetLen(n + 1)
 		m.reset(to.Index(n)) // it may be left from another object
-		return m.set(to.Index(n), kind, value)
+		return m.set(to.Index(n), v)
 	case reflect.Bool, reflect.Int32, reflect.Int64:
-		number, n := protowire.ConsumeVarint(value)
-		if kind != protowire.VarintType || n < 0 {
+		if v.kind != protowire.VarintType {
 			return errWireType
 		}
 		if to.Kind() == reflect.Bool {
-			to.SetBool(number != 0)
+			to.SetBool(v.number != 0)
 		} else {
-			to.SetInt(int64(number))
+			to.SetInt(int64(v.number))
 		}
 		return nil
 	}
-	content, n := protowire.ConsumeBytes(value)
-	if kind != protowire.BytesType || n < 0 {
+	if v.kind != protowire.BytesType {
 		return errWireType
 	}
 	switch to.Kind() {
 	case reflect.String:
-		to.SetString(string(content))
+		to.SetString(string(v.content))
 		return nil
 	case reflect.Map:
-		return m.setKey(to, content)
+		return m.setKey(to, v.content)
 	default:
-		return m.decode(to, content)
+		return m.decode(to, v.content)
 	}
 }
 
