@@ -319,14 +319,17 @@ const most = 5
 
 // some joins distinct texts, and counts those beyond most.
 func some(texts []string) string {
-	var distinct []string
+	var first []string
+	distinct := map[string]bool{}
 	for _, text := range texts {
-		if !slices.Contains(distinct[:min(len(distinct), most)], text) {
-			distinct = append(distinct, text)
+		if !distinct[text] && len(first) < most {
+			first = append(first, text)
 		}
+		distinct[text] = true
 	}
-	if len(distinct) <= most {
-		return strings.Join(distinct, ", ")
+	listed := strings.Join(first, ", ")
+	if len(distinct) == len(first) {
+		return listed
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(distinct[:most], ", "), len(distinct)-most)
+	return fmt.Sprintf("%s and %d more", listed, len(distinct)-len(first))
 }

@@ -111,6 +111,39 @@ ports: [{name: http, port: 8080}, {name: dns, port: 5353, protocol: UDP}]
 endpoints: [{addresses: ['fd00:244::7'], nodeName: n1}]
 `
 
+// TestDefaults analyzes objects as people write them, without what an API server adds: fields with defaults are no findings, and a
+// Service without a cluster IP is passed over with its slices.
+func TestDefaults(t *testing.T) {
+	const service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {ports: [{port: 80}]"
+	object := slice("web", "web-1", "addressType: IPv4\nports: [{port: 8080}]\nendpoints: [{addresses: [10.244.0.5], nodeName: n1}]")
+	for spec, want := range map[string]string{
+		", clusterIP: 10.96.0.10": "map[]", ", clusterIPs: [10.96.0.10]": "map[]",
+		"": "map[Service without spec.clusterIP, which an API server would allocate:1]",
+	} {
+		a := New(Options{Plan: &plan.Options{}, Groups: []Group{Endpoints, Addresses, Nodes}})
+		passedOver, err := a.Documents("objects", []byte(node+cidr+service+spec+"}\n"+object))
+		if err != nil || fmt.Sprint(passedOver) != want {
+			t.Errorf("%q: passed over %v, %v, want %s", spec, passedOver, err, want)
+		}
+		if found := lines(a.Report()); len(found) > 0 {
+			t.Errorf("%q:\n%s", spec, strings.Join(found, "\n"))
+		}
+	}
+}
+
+// TestSome lists each text once, and counts those that it leaves out.
+func TestSome(t *testing.T) {
+	texts := strings.Fields("a b c d e f g")
+	for want, of := range map[string][]string{
+		"": nil, "a, b": {"a", "b", "a"}, "a, b, c, d, e": slices.Concat(texts[:5], texts[:5]),
+		"a, b, c, d, e and 2 more": slices.Concat(texts, texts, texts),
+	} {
+		if got := some(of); got != want {
+			t.Errorf("%v: %q, want %q", of, got, want)
+		}
+	}
+}
+
 func TestHealthyCluster(t *testing.T) {
 	if found := analyze(t, Options{Plan: &plan.Options{NodeCIDR: true}}, healthy); len(found) > 0 {
 		t.Errorf("findings in a healthy cluster:\n%s", strings.Join(found, "\n"))

@@ -10,13 +10,15 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/defaults"
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
 // Documents analyzes the Services and Nodes, and if they are needed the EndpointSlices and ServiceCIDRs, in the YAML or JSON
 // documents of a file, including those in lists. name is used in errors, and its extension distinguishes JSON from YAML.
-// ignored counts objects of other kinds by "Kind (apiVersion)". Objects that cannot be parsed are left out; the error joins one
+// ignored counts objects of other kinds by "Kind (apiVersion)", and Services whose endpoints cannot be looked at. Objects that cannot be parsed are left out; the error joins one
 // line for each.
 func (a *Analyzer) Documents(name string, data []byte) (ignored map[string]int, err error) {
 	r := reader{analyzer: a, name: name, ignored: map[string]int{}}
@@ -68,16 +70,22 @@ func (r *reader) object(path string, data []byte, meta metav1.TypeMeta) {
 	case core && meta.Kind == "Service":
 		var service corev1.Service
 		if r.decode(path, data, &service) {
+			r.complete(&service)
+			if r.analyzer.NeedsSlices() && unallocated(&service) {
+				r.ignored["Service without spec.clusterIP, which an API server would allocate"]++
+			}
 			r.analyzer.Service(&service)
 		}
 	case core && meta.Kind == "Node":
 		var node corev1.Node
 		if r.decode(path, data, &node) {
+			r.complete(&node)
 			r.analyzer.Node(&node)
 		}
 	case slice && meta.Kind == "EndpointSlice":
 		var object discoveryv1.EndpointSlice
 		if r.decode(path, data, &object) {
+			r.complete(&object)
 			r.analyzer.Slice(&object)
 		}
 	case cidr && meta.Kind == "ServiceCIDR":
@@ -97,6 +105,14 @@ func (r *reader) object(path string, data []byte, meta metav1.TypeMeta) {
 		r.errs = append(r.errs, fmt.Errorf("%s:%d: kind is missing", r.name, r.doc.LineOf(path)))
 	default:
 		r.ignored[fmt.Sprintf("%s (%s)", meta.Kind, meta.APIVersion)]++
+	}
+}
+
+// complete sets the defaults that an API server sets, where the rules of a Service depend on them. Remedies print objects as they are
+// written.
+func (r *reader) complete(object runtime.Object) {
+	if r.analyzer.NeedsSlices() {
+		defaults.Set(object)
 	}
 }
 

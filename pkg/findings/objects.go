@@ -46,9 +46,14 @@ func newObjects() *objects {
 	}
 }
 
+// unallocated reports whether a Service has no cluster IP yet, as in a file: a proxy serves it when it has one.
+func unallocated(s *corev1.Service) bool {
+	return s.Spec.ClusterIP == "" && s.Spec.Type != corev1.ServiceTypeExternalName
+}
+
 func (o *objects) service(s *corev1.Service) error {
 	name := cluster.ServiceName{Namespace: s.Namespace, Name: s.Name}
-	if unserved(s) != "" {
+	if unserved(s) != "" || unallocated(s) {
 		o.unserved[name] = true
 		return nil
 	}

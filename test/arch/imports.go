@@ -28,7 +28,7 @@ var rows = []row{
 	{"pkg/check/rehearsal", []string{"pkg/check", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
 	{"pkg/check/machine", []string{"pkg/check", "pkg/kernel/..."}},
 	{"pkg/check/...", []string{"pkg/proxy/cluster", "pkg/proxy/backend"}},
-	{"pkg/findings/...", []string{"pkg/yamldoc", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/terminal"}},
+	{"pkg/findings/...", []string{"pkg/yamldoc", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source/defaults", "pkg/terminal"}},
 
 	// The reader of YAML documents and the lines of their fields, independent of their content.
 	{"pkg/yamldoc", nil},
@@ -41,7 +41,8 @@ var rows = []row{
 	{"pkg/kernel/internal/...", nil},
 	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/..."}},
 	{"pkg/proxy/source", []string{"pkg/proxy/cluster"}},
-	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/yamldoc", "pkg/logonce"}},
+	{"pkg/proxy/source/defaults", nil},
+	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/proxy/source/defaults", "pkg/yamldoc", "pkg/logonce"}},
 	{"pkg/proxy/source/*/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 
 	// The pipeline: each stage imports the previous one.

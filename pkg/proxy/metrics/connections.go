@@ -188,7 +188,7 @@ func (c *connections) follow(family cluster.Family, p *plan.Plan) {
 			c.hold(change.Before, -1)
 			removed = true
 		}
-		if !change.Is || change.After.Verdict != plan.Balance {
+		if !change.Is || change.After.Verdict != plan.Balance && change.After.ShortCut == nil {
 			delete(c.ofFrontends, frontend) // its counter was removed, and a new one starts at 0
 		}
 	}

@@ -52,7 +52,7 @@ func (f *fixture) Connections(ctx context.Context, family cluster.Family, routes
 		if route.Frontend.Family() != family {
 			return nil, fmt.Errorf("asked for %s of another family", route.Frontend)
 		}
-		if n, ok := k.frontends[route.Frontend.Addr.String()]; ok && route.Verdict == plan.Balance {
+		if n, ok := k.frontends[route.Frontend.Addr.String()]; ok && (route.Verdict == plan.Balance || route.ShortCut != nil) {
 			counts.Frontends[route.Frontend] = n
 		}
 		for _, endpoint := range route.Pool.Endpoints {
@@ -151,6 +151,21 @@ func TestServiceConnections(t *testing.T) {
 	f.syncAll()
 	kernel["192.0.2.1"], kernel["0.0.0.0"] = 1, 0
 	f.wantConnections("created again", "a//TCP 1", "b/dns/UDP 0")
+}
+
+// TestShortCutConnections changes the endpoints of a Service that only the node itself and its pods reach: with externalTrafficPolicy
+// Local and endpoints on other nodes. Its rule stays, and with it the counter, which is not counted again.
+func TestShortCutConnections(t *testing.T) {
+	f := newCounting(t, ServiceConnections)
+	f.slice("a", "10.0.0.1", start)
+	f.change("a", func(s *cluster.Service) { s.ExternalPolicy = cluster.PolicyLocal })
+	f.syncAll()
+	f.kernel.frontends["0.0.0.0"] = 7
+	f.wantConnections("read once", "a//TCP 7")
+	f.slice("a", "10.0.0.2", start)
+	f.syncAll()
+	f.kernel.frontends["0.0.0.0"] = 8
+	f.wantConnections("with another endpoint", "a//TCP 8")
 }
 
 // TestEndpointConnections rewrites one of the places that count an endpoint.

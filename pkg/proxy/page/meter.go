@@ -117,9 +117,9 @@ func (m *meter) evict() {
 	delete(m.subjects, oldest)
 }
 
-// forget drops the subjects that were not requested for idle.
+// forget drops all subjects.
 func (m *meter) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.subjects, func(_ subject, e *measured) bool { return time.Since(e.asked) >= idle })
+	clear(m.subjects)
 }

@@ -169,6 +169,7 @@ func newPort(of *v1alpha1.Port) port {
 func newFamily(family cluster.Family, all []v1alpha1.Endpoint) familyEndpoints {
 	f := familyEndpoints{Family: family.String()}
 	var used []uint64
+	number := 0
 	for i := range all {
 		if isIPv6 := strings.Count(all[i].Address, ":") > 1; isIPv6 != (family == cluster.IPv6) {
 			continue
@@ -176,7 +177,9 @@ func newFamily(family cluster.Family, all []v1alpha1.Endpoint) familyEndpoints {
 		if n := all[i].Connections; n != nil {
 			used = append(used, *n)
 		}
-		f.Endpoints = append(f.Endpoints, newEndpoint(&all[i]))
+		if number++; number <= maxEndpoints {
+			f.Endpoints = append(f.Endpoints, newEndpoint(&all[i]))
+		}
 	}
 	bars := shares(used)
 	for i := range f.Endpoints {
@@ -185,8 +188,7 @@ func newFamily(family cluster.Family, all []v1alpha1.Endpoint) familyEndpoints {
 		}
 	}
 	f.Spread = spread(used)
-	f.More = max(0, len(f.Endpoints)-maxEndpoints)
-	f.Endpoints = f.Endpoints[:len(f.Endpoints)-f.More]
+	f.More = number - len(f.Endpoints)
 	return f
 }
 

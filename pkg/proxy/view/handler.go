@@ -52,9 +52,9 @@ func NewHandler(o *Observer) *Handler {
 		"/plan":     func(*http.Request) (any, error) { return o.State().planObject(), nil },
 		"/rules":    func(r *http.Request) (any, error) { return o.State().Ruleset(r.URL.Query().Get("mode")) },
 	} {
-		h.mux.Handle(v1alpha1.Path+path, inTurn(h.whole, respond(answer)))
+		h.mux.Handle(v1alpha1.Path+path, InTurn(h.whole, respond(answer)))
 	}
-	h.mux.Handle(v1alpha1.Path+"/services/{namespace}/{name}", inTurn(h.single, respond(h.service)))
+	h.mux.Handle(v1alpha1.Path+"/services/{namespace}/{name}", InTurn(h.single, respond(h.service)))
 	h.mux.Handle("/", respond(func(*http.Request) (any, error) {
 		return nil, &httpError{http.StatusNotFound, "there is no such path; docs/api.md lists all"}
 	}))
@@ -94,8 +94,9 @@ func respond(answer func(*http.Request) (any, error)) http.Handler {
 // turnTimeout is how long a request waits for others, so that there is time for its response.
 const turnTimeout = answerTimeout / 2
 
-// inTurn serves one request at a time, until its response is sent.
-func inTurn(turn chan struct{}, handler http.Handler) http.Handler {
+// InTurn serves one request at a time, until its response is sent: those that share a turn, which has room for one, may need much
+// memory.
+func InTurn(turn chan struct{}, handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case turn <- struct{}{}:

@@ -418,7 +418,7 @@ func TestCompareDuringSyncs(t *testing.T) {
 func TestWholeInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn, serving, most := make(chan struct{}, 1), 0, 0
-		handler := inTurn(turn, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		handler := InTurn(turn, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			serving++
 			most = max(most, serving)
 			time.Sleep(turnTimeout * 2 / 3)

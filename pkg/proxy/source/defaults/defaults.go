@@ -1,4 +1,5 @@
-package manifests
+// Package defaults sets the API server's defaults in objects that were read from files.
+package defaults
 
 import (
 	"cmp"
@@ -9,8 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// setDefaults sets the API server's defaults of the fields that a proxy reads.
-func setDefaults(object runtime.Object) {
+// Set sets the API server's defaults of the fields of a Service, Node or EndpointSlice that a proxy reads. It does not allocate
+// addresses and ports.
+func Set(object runtime.Object) {
 	switch o := object.(type) {
 	case *corev1.Service:
 		defaultNamespace(&o.ObjectMeta)
