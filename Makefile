@@ -177,7 +177,7 @@ demo: ## demonstrate the proxy with real packets; as root on Debian, installs wh
 PEER ?=
 peer = peer='$(PEER)'; [ "$$peer" != 1 ] || peer=$$(go run -C test/e2e ./peer); go run ./$(1) $${peer:+-peer "$$peer"}
 
-bench: build ## benchmark each stage alone, then the program from outside; needs root, takes 25 minutes (PEER=1: an hour and a half)
+bench: build ## benchmark each stage alone, then the program from outside; needs root, takes 25 minutes (PEER=1: an hour)
 	@build/need.sh go $(LABORATORY)
 	go test -run '^$$' -bench . -benchmem $(BENCHMARKS)
 	@$(call peer,test/bench)
