@@ -19,7 +19,7 @@ func TestEarlierError(t *testing.T) {
 		for _, accepted := range []int{0, 1} {
 			tx := table.NewTransaction()
 			for range accepted {
-				tx.Add(&knftables.Table{Comment: knftables.PtrTo("# ERROR: no error")})
+				tx.Add(&knftables.Table{Comment: new("# ERROR: no error")})
 			}
 			if text, err := commands(tx); err != nil || strings.Count(text, "\n") != accepted {
 				t.Errorf("%T: %q, %v", table, text, err)
