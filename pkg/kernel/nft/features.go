@@ -37,7 +37,7 @@ func features() []struct{ name, module, text string } {
 // modules, as writing the rules does. The error means that nft is missing.
 func Probe(ctx context.Context, family knftables.Family) ([]Feature, error) {
 	if _, err := exec.LookPath("nft"); err != nil {
-		return nil, tooOld(err)
+		return nil, withInstall(err)
 	}
 	kind, address := "ipv4_addr", "192.0.2.1"
 	if family == knftables.IPv6Family {

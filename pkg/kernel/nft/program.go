@@ -27,7 +27,7 @@ func run(ctx context.Context, input string, args ...string) (string, error) {
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("%s did not finish in time: %w", what, context.Cause(ctx))
 	case errors.Is(err, exec.ErrNotFound):
-		return "", tooOld(err)
+		return "", withInstall(err)
 	case crashed(err):
 		return "", fmt.Errorf("%s: %w: %w", what, err, errCrash)
 	}
@@ -57,8 +57,8 @@ func crashed(err error) bool {
 	return false
 }
 
-// tooOld adds what to do if nft is missing or too old.
-func tooOld(err error) error {
+// withInstall adds to an error what to install: nft is missing, or too old.
+func withInstall(err error) error {
 	return fmt.Errorf("%w: install nftables %s or later, or use the iptables mode", err, oldest)
 }
 

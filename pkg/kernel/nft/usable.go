@@ -37,7 +37,7 @@ func OpenUsable(ctx context.Context, family knftables.Family, table string) (Tab
 	return opened, nil
 }
 
-// oldest is the first version of nft that this package was used with; older ones lack parts of the language.
+// oldest is the oldest version of nft that knftables writes for.
 const oldest = "1.0.1"
 
 // checkVersion returns an error if nft does not run, or is too old.
@@ -49,7 +49,7 @@ func checkVersion(ctx context.Context) error {
 	number, _, _ := strings.Cut(text, " ")
 	found, err := version.ParseGeneric(number)
 	if err == nil && found.LessThan(version.MustParseGeneric(oldest)) {
-		return tooOld(fmt.Errorf("nft is too old: got nftables %s", text))
+		return withInstall(fmt.Errorf("nft is too old: got nftables %s", text))
 	}
 	return nil // a version of another form may work: checkKernel tries
 }
