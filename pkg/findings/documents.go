@@ -18,8 +18,8 @@ import (
 
 // Documents analyzes the Services and Nodes, and if they are needed the EndpointSlices and ServiceCIDRs, in the YAML or JSON
 // documents of a file, including those in lists. name is used in errors, and its extension distinguishes JSON from YAML.
-// ignored counts objects of other kinds by "Kind (apiVersion)", and Services whose endpoints cannot be looked at. Objects that cannot be parsed are left out; the error joins one
-// line for each.
+// ignored counts objects of other kinds by "Kind (apiVersion)", and Services whose endpoints cannot be looked at. Objects that
+// cannot be parsed are left out; the error joins one line for each.
 func (a *Analyzer) Documents(name string, data []byte) (ignored map[string]int, err error) {
 	r := reader{analyzer: a, name: name, ignored: map[string]int{}}
 	docs, errs := yamldoc.Split(name, data)

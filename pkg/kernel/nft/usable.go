@@ -28,10 +28,10 @@ func OpenUsable(ctx context.Context, family knftables.Family, table string) (Tab
 	if err != nil {
 		return nil, err
 	}
-	if err := wrap("start nft", family, table, checkVersion(ctx)); err != nil {
-		return nil, errors.Join(err, opened.Close())
+	if err = wrap("start nft", family, table, checkVersion(ctx)); err == nil {
+		err = opened.checkKernel(ctx)
 	}
-	if err := opened.checkKernel(ctx); err != nil {
+	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
 	return opened, nil
