@@ -127,15 +127,21 @@ func (b *bench) until(what string, met func() bool) {
 	}
 }
 
-// known returns the Services with the number of their endpoints.
+// known returns the Services with the number of their endpoints, and then that of the endpoints without a Service, if there
+// are any: a deletion of both has not arrived as long as the slices are there.
 func (b *bench) known() string {
 	var names []string
+	others := b.builder.Endpoints()
 	for name, service := range b.builder.Snapshot().Services.All() {
 		endpoints := 0
 		for _, slice := range service.Slices {
 			endpoints += len(slice.Endpoints)
 		}
 		names = append(names, fmt.Sprintf("%s=%d", name.Name, endpoints))
+		others -= endpoints
+	}
+	if others != 0 {
+		names = append(names, fmt.Sprintf("without a Service=%d", others))
 	}
 	return strings.Join(names, " ")
 }
@@ -227,7 +233,7 @@ func TestSource(t *testing.T) {
 			api.put(slice("s0", 5))
 			b.want(strings.Replace(want, "s0=0", "s0=5", 1))
 			api.remove(service("s1"))
-			b.want("s0=5" + strings.TrimPrefix(want, "s0=0 s1=1"))
+			b.want("s0=5" + strings.TrimPrefix(want, "s0=0 s1=1") + " without a Service=1")
 			api.put(service("s1")) // its slice was known before
 			b.want("s0=5" + strings.TrimPrefix(want, "s0=0"))
 			api.remove(slice("s1", 1))
@@ -245,7 +251,7 @@ func TestSource(t *testing.T) {
 			t.Log("a server that lost its history is listed again")
 			api.lose(service("s2"), slice("s3", 3))
 			b.relisted(api.restart)
-			b.want("s0=5 s1=7 s3=0" + strings.TrimPrefix(want, "s0=0 s1=1 s2=2 s3=3"))
+			b.want("s0=5 s1=7 s3=0" + strings.TrimPrefix(want, "s0=0 s1=1 s2=2 s3=3") + " without a Service=2")
 
 			api.remove(node, cidr)
 			b.until("no Node", func() bool { return !b.builder.Snapshot().Node.Exists })
@@ -287,9 +293,9 @@ func TestStreamWithChanges(t *testing.T) {
 		})
 		api.restart()
 	})
-	b.want("a=5 c=3")
+	b.want("a=5 c=3 without a Service=2")
 	api.put(slice("c", 4)) // the watch goes on
-	b.want("a=5 c=4")
+	b.want("a=5 c=4 without a Service=2")
 	b.waitLog("Ignoring an event of a list", "*v1.Node instead of *v1.Service")
 }
 
@@ -497,7 +503,7 @@ func TestBadObjects(t *testing.T) {
 	stray.Name, stray.Labels = "stray", nil
 	api.put(slice("late", 1000), stray, bad, slice("bad", 2))
 	b := run(t, api, Options{}).complete()
-	b.want("bad=2")
+	b.want("bad=2 without a Service=1000")
 	api.put(service("late"))
 	b.want("bad=2 late=1000")
 	if lines := b.waitLog(`spec.externalIPs[1]: \"nonsense\" is not an IP address`); lines != 1 {
