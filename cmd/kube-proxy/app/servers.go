@@ -11,8 +11,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/component-base/configz"
 	"k8s.io/component-base/metrics/legacyregistry"
-	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client_* and workqueue_*
-	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
+	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_*
+	_ "k8s.io/component-base/metrics/prometheus/version"    // kubernetes_build_info
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"

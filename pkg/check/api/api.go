@@ -7,12 +7,13 @@ import (
 	"net/netip"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -20,30 +21,32 @@ import (
 // page is the number of Services of one request.
 const page = 500
 
+// The resources that are read, and the reviews that are created.
+var (
+	nodes    = corev1.SchemeGroupVersion.WithResource("nodes")
+	services = corev1.SchemeGroupVersion.WithResource("services")
+	reviews  = authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")
+)
+
 // Server is an API server.
-type Server struct {
-	core          corev1client.CoreV1Interface
-	authorization authorizationclient.AuthorizationV1Interface
-}
+type Server struct{ clients apiclient.Clients }
 
 var _ check.API = (*Server)(nil)
 
 // New returns a Server that connects at the first request.
 func New(config *rest.Config) (*Server, error) {
-	s := &Server{}
-	var err error
-	if s.core, err = corev1client.NewForConfig(config); err != nil {
-		return nil, err
-	}
-	s.authorization, err = authorizationclient.NewForConfig(config)
-	return s, err
+	clients, err := apiclient.New(config,
+		apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.NodeList{}, &corev1.ServiceList{}}},
+		apiclient.Kinds{Version: authorizationv1.SchemeGroupVersion, Objects: []runtime.Object{&authorizationv1.SelfSubjectAccessReview{}}})
+	return &Server{clients}, err
 }
 
 // Allowed is part of [check.API]. It creates a SelfSubjectAccessReview, which every user may create and which stores nothing.
 func (s *Server) Allowed(ctx context.Context, right check.Right) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: right.Verb, Group: right.Group, Resource: right.Resource}}}
-	answer, err := s.authorization.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	var answer authorizationv1.SelfSubjectAccessReview
+	err := s.clients.Create(ctx, reviews, metav1.NamespaceNone, review, &answer)
 	if err != nil {
 		return false, fmt.Errorf("review the right to %s %s: %w", right.Verb, right.Resource, err)
 	}
@@ -52,7 +55,8 @@ func (s *Server) Allowed(ctx context.Context, right check.Right) (bool, error) {
 
 // NodeAddresses is part of [check.API]: the addresses that the proxy uses. It lists, because the proxy need not have the right to get.
 func (s *Server) NodeAddresses(ctx context.Context, name string) (addrs []netip.Addr, found bool, err error) {
-	list, err := s.core.Nodes().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	var list corev1.NodeList
+	err = s.clients.List(ctx, nodes, metav1.NamespaceAll, metav1.ListOptions{FieldSelector: "metadata.name=" + name}, &list)
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && len(list.Items) == 0:
 		return nil, false, nil
@@ -68,8 +72,8 @@ func (s *Server) NodeAddresses(ctx context.Context, name string) (addrs []netip.
 func (s *Server) HealthCheckNodePorts(ctx context.Context) ([]uint16, error) {
 	var ports []uint16
 	for next := ""; ; {
-		list, err := s.core.Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: page, Continue: next})
-		if err != nil {
+		var list corev1.ServiceList
+		if err := s.clients.List(ctx, services, metav1.NamespaceAll, metav1.ListOptions{Limit: page, Continue: next}, &list); err != nil {
 			return nil, err
 		}
 		for i := range list.Items {

@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"io"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	discoveryv1client "k8s.io/client-go/kubernetes/typed/discovery/v1"
-	networkingv1client "k8s.io/client-go/kubernetes/typed/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 	"github.com/seed-11a05479/kube-proxy/pkg/findings"
 )
 
@@ -47,77 +49,70 @@ func (p *Progress) clear() {
 	}
 }
 
-// Clients are the parts of an API server's clients that are used.
-type Clients struct {
-	core       corev1client.CoreV1Interface
-	discovery  discoveryv1client.DiscoveryV1Interface
-	networking networkingv1client.NetworkingV1Interface
-}
+// The resources that are listed.
+var (
+	nodes          = corev1.SchemeGroupVersion.WithResource("nodes")
+	services       = corev1.SchemeGroupVersion.WithResource("services")
+	endpointSlices = discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
+	cidrs          = networkingv1.SchemeGroupVersion.WithResource("servicecidrs")
+)
 
 // Connect returns clients of an API server. Requests are not limited: the pages of a list are requested one after another.
-func Connect(config *rest.Config) (_ *Clients, err error) {
-	cfg := rest.CopyConfig(config)
-	cfg.ContentType, cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
-	cfg.QPS = -1
-	c := &Clients{}
-	if c.core, err = corev1client.NewForConfig(cfg); err != nil {
-		return nil, err
-	}
-	if c.discovery, err = discoveryv1client.NewForConfig(cfg); err != nil {
-		return nil, err
-	}
-	c.networking, err = networkingv1client.NewForConfig(cfg)
-	return c, err
+func Connect(config *rest.Config) (apiclient.Clients, error) {
+	config = rest.CopyConfig(config)
+	config.ContentType, config.AcceptContentTypes = apiclient.Protobuf, apiclient.ProtoOrJSON
+	config.QPS = -1
+	return apiclient.New(config,
+		apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.NodeList{}, &corev1.ServiceList{}}},
+		apiclient.Kinds{Version: discoveryv1.SchemeGroupVersion, Objects: []runtime.Object{&discoveryv1.EndpointSliceList{}}},
+		apiclient.Kinds{Version: networkingv1.SchemeGroupVersion, Objects: []runtime.Object{&networkingv1.ServiceCIDRList{}}},
+	)
 }
 
 // Cluster analyzes the Nodes and Services of a cluster and, if they are needed, its EndpointSlices and ServiceCIDRs. It
 // reads a page at a time.
-func Cluster(ctx context.Context, clients *Clients, analyzer *findings.Analyzer, shown *Progress) error {
+func Cluster(ctx context.Context, clients apiclient.Clients, analyzer *findings.Analyzer, shown *Progress) error {
 	defer shown.clear()
 	err := pages("Nodes", nodesPage, shown, func(options metav1.ListOptions) (metav1.ListInterface, int, error) {
-		list, err := clients.core.Nodes().List(ctx, options)
-		if err != nil {
-			return nil, 0, err
-		}
+		var list corev1.NodeList
+		err := clients.List(ctx, nodes, metav1.NamespaceAll, options, &list)
 		for i := range list.Items {
 			analyzer.Node(&list.Items[i])
 		}
-		return list, len(list.Items), nil
+		return &list, len(list.Items), err
 	})
 	if err != nil {
 		return err
 	}
 	err = pages("Services", servicesPage, shown, func(options metav1.ListOptions) (metav1.ListInterface, int, error) {
-		list, err := clients.core.Services(metav1.NamespaceAll).List(ctx, options)
-		if err != nil {
-			return nil, 0, err
-		}
+		var list corev1.ServiceList
+		err := clients.List(ctx, services, metav1.NamespaceAll, options, &list)
 		for i := range list.Items {
 			analyzer.Service(&list.Items[i])
 		}
-		return list, len(list.Items), nil
+		return &list, len(list.Items), err
 	})
 	if err != nil || !analyzer.NeedsSlices() {
 		return err
 	}
-	if err := pages("EndpointSlices", servicesPage, shown, func(options metav1.ListOptions) (metav1.ListInterface, int, error) {
-		list, err := clients.discovery.EndpointSlices(metav1.NamespaceAll).List(ctx, options)
-		if err != nil {
-			return nil, 0, err
-		}
+	err = pages("EndpointSlices", servicesPage, shown, func(options metav1.ListOptions) (metav1.ListInterface, int, error) {
+		var list discoveryv1.EndpointSliceList
+		err := clients.List(ctx, endpointSlices, metav1.NamespaceAll, options, &list)
 		for i := range list.Items {
 			analyzer.Slice(&list.Items[i])
 		}
-		return list, len(list.Items), nil
-	}); err != nil {
+		return &list, len(list.Items), err
+	})
+	if err != nil {
 		return err
 	}
 	return serviceCIDRs(ctx, clients, analyzer)
 }
 
 // serviceCIDRs lists the ServiceCIDRs, which API servers before Kubernetes 1.33 do not have.
-func serviceCIDRs(ctx context.Context, clients *Clients, analyzer *findings.Analyzer) error {
-	list, err := clients.networking.ServiceCIDRs().List(ctx, metav1.ListOptions{})
+func serviceCIDRs(ctx context.Context, clients apiclient.Clients, analyzer *findings.Analyzer) error {
+	var list networkingv1.ServiceCIDRList
+	err := clients.List(ctx, cidrs, metav1.NamespaceAll, metav1.ListOptions{}, &list)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil

@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
 
 // ParseName splits NAMESPACE/POD. It is not ok for any other text.
@@ -24,23 +28,26 @@ type Pod struct {
 	addresses       []string
 }
 
-// Find is [Get] in the cluster of a client configuration.
+// The resources that are read.
+var (
+	pods           = corev1.SchemeGroupVersion.WithResource("pods")
+	endpointSlices = discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
+)
+
+// Find returns a pod. Without the right to read pods it looks for an EndpointSlice that names the pod: a proxy's service account
+// may list these.
 func Find(ctx context.Context, config *rest.Config, namespace, name string) (*Pod, error) {
-	client, err := kubernetes.NewForConfig(config)
+	clients, err := apiclient.New(config,
+		apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.Pod{}}},
+		apiclient.Kinds{Version: discoveryv1.SchemeGroupVersion, Objects: []runtime.Object{&discoveryv1.EndpointSliceList{}}})
 	if err != nil {
 		return nil, fmt.Errorf("find the address of pod %s/%s: %w", namespace, name, err)
 	}
-	return Get(ctx, client, namespace, name)
-}
-
-// Get returns a pod. Without the right to read pods it looks for an EndpointSlice that names the pod: a proxy's service account
-// may list these.
-func Get(ctx context.Context, client kubernetes.Interface, namespace, name string) (*Pod, error) {
 	found := &Pod{namespace: namespace, name: name}
-	pod, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
+	var pod corev1.Pod
+	switch err := clients.Get(ctx, pods, namespace, name, &pod); {
 	case apierrors.IsForbidden(err):
-		if found.addresses, err = inSlices(ctx, client, namespace, name); err != nil {
+		if found.addresses, err = inSlices(ctx, clients, namespace, name); err != nil {
 			return nil, err
 		}
 	case err != nil:
@@ -68,9 +75,9 @@ func (p *Pod) Address(ipv6 bool) (string, error) {
 }
 
 // inSlices returns the addresses that EndpointSlices have for a pod.
-func inSlices(ctx context.Context, client kubernetes.Interface, namespace, name string) (addresses []string, err error) {
-	list, err := client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
+func inSlices(ctx context.Context, clients apiclient.Clients, namespace, name string) (addresses []string, err error) {
+	var list discoveryv1.EndpointSliceList
+	if err := clients.List(ctx, endpointSlices, namespace, metav1.ListOptions{}, &list); err != nil {
 		return nil, fmt.Errorf("find pod %s/%s, without the right to read pods: %w", namespace, name, err)
 	}
 	for _, slice := range list.Items {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -126,7 +127,7 @@ func BenchmarkFirstList(b *testing.B) {
 					http.NotFound(w, r)
 					return
 				}
-				w.Header().Set("Content-Type", protobuf+";stream=watch")
+				w.Header().Set("Content-Type", apiclient.Protobuf+";stream=watch")
 				_, _ = w.Write(response) // the client may be gone
 				w.(http.Flusher).Flush()
 				<-r.Context().Done()

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
 
 // lean is a set of serializers that decodes protobuf streams with few allocations.
@@ -33,7 +35,7 @@ func newLean(all runtime.NegotiatedSerializer, scheme *runtime.Scheme, resources
 		return l, err
 	}
 	for _, info := range all.SupportedMediaTypes() {
-		if info.MediaType == protobuf {
+		if info.MediaType == apiclient.Protobuf {
 			info.Serializer = objects{info.Serializer, kinds}
 			info.StreamSerializer = &runtime.StreamSerializerInfo{
 				Serializer: events{info.StreamSerializer.Serializer},

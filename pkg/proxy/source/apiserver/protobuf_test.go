@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
 
 // serializers returns apimachinery's serializer for protobuf, and ours.
@@ -18,14 +20,14 @@ func serializers(t testing.TB) (theirs, ours runtime.SerializerInfo) {
 	t.Helper()
 	scheme := newScheme()
 	all := serializer.NewCodecFactory(scheme).WithoutConversion()
-	theirs, known := runtime.SerializerInfoForMediaType(all.SupportedMediaTypes(), protobuf)
+	theirs, known := runtime.SerializerInfoForMediaType(all.SupportedMediaTypes(), apiclient.Protobuf)
 	lean, err := newLean(all, scheme, resources("n1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, knownToo := runtime.SerializerInfoForMediaType(lean.SupportedMediaTypes(), protobuf)
+	ours, knownToo := runtime.SerializerInfoForMediaType(lean.SupportedMediaTypes(), apiclient.Protobuf)
 	if !known || !knownToo {
-		t.Fatal("no serializer for " + protobuf)
+		t.Fatal("no serializer for " + apiclient.Protobuf)
 	}
 	return theirs, ours
 }

@@ -5,13 +5,13 @@ import (
 	"math"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -35,7 +35,7 @@ type Options struct {
 type Source struct {
 	options   Options
 	resources []*resource
-	clients   map[schema.GroupVersion]rest.Interface
+	clients   apiclient.Clients
 	complete  chan struct{}
 	progress  *progress
 }

@@ -25,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 )
@@ -306,10 +307,10 @@ func TestSelectors(t *testing.T) {
 	api.mu.Lock()
 	defer api.mu.Unlock()
 	want := map[string]map[string]string{
-		"services":       {"fields": "spec.clusterIP!=None", "labels": "!service.kubernetes.io/service-proxy-name", "accept": protoOrJSON},
-		"endpointslices": {"fields": "", "labels": "!service.kubernetes.io/headless", "accept": protoOrJSON},
-		"nodes":          {"fields": "metadata.name=n1", "labels": "", "accept": protoOrJSON},
-		"servicecidrs":   {"fields": "", "labels": "", "accept": protoOrJSON},
+		"services":       {"fields": "spec.clusterIP!=None", "labels": "!service.kubernetes.io/service-proxy-name", "accept": apiclient.ProtoOrJSON},
+		"endpointslices": {"fields": "", "labels": "!service.kubernetes.io/headless", "accept": apiclient.ProtoOrJSON},
+		"nodes":          {"fields": "metadata.name=n1", "labels": "", "accept": apiclient.ProtoOrJSON},
+		"servicecidrs":   {"fields": "", "labels": "", "accept": apiclient.ProtoOrJSON},
 	}
 	for resource, query := range api.lastQuery {
 		query["accept"] = strings.ReplaceAll(strings.ReplaceAll(query["accept"], ";stream=watch", ""), ";type=watch", "")

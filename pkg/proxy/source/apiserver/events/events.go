@@ -7,21 +7,20 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes/scheme"
-	eventsv1client "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
 
 // controller is the reporting controller, which dashboards select by.
@@ -43,24 +42,23 @@ type Event struct {
 
 // Recorder publishes Events through the API server.
 type Recorder struct {
-	client      eventsv1client.EventsV1Interface
-	broadcaster events.EventBroadcaster
-	recorder    events.EventRecorder
-	sink        *sink
-	instance    string
-	limiter     *limiter
-	// plain holds pending Events, once pending Events to be published unless they exist.
-	plain *queue[Event]
-	once  *queue[*eventsv1.Event]
+	clients  apiclient.Clients
+	instance string
+	limiter  *limiter
+	pending  *queue
+	series   *series
+	failures failures
 }
 
-// backlog is the maximum number of pending Events of either kind. The client's rate limit bounds the rate of
-// publishing.
+// backlog is the maximum number of pending Events. The client's rate limit bounds the rate of publishing.
 const backlog = 1000
+
+// resource is what Events are for the API server.
+var resource = eventsv1.SchemeGroupVersion.WithResource("events")
 
 // New returns a Recorder. Events are published while Run runs.
 func New(config *rest.Config) (*Recorder, error) {
-	client, err := eventsv1client.NewForConfig(config)
+	clients, err := apiclient.New(config, apiclient.Kinds{Version: eventsv1.SchemeGroupVersion, Objects: []runtime.Object{&eventsv1.Event{}}})
 	if err != nil {
 		return nil, fmt.Errorf("creating the client for events: %w", err)
 	}
@@ -68,98 +66,107 @@ func New(config *rest.Config) (*Recorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("determining the host name for events: %w", err)
 	}
-	sink := &sink{EventSink: &events.EventSinkImpl{Interface: client}}
-	broadcaster := events.NewBroadcaster(sink)
-	return &Recorder{
-		client: client, broadcaster: broadcaster, recorder: broadcaster.NewRecorder(scheme.Scheme, controller), sink: sink,
-		instance: controller + "-" + hostname, limiter: newLimiter(), plain: newQueue[Event](backlog), once: newQueue[*eventsv1.Event](backlog),
-	}, nil
+	return &Recorder{clients: clients, instance: controller + "-" + hostname, limiter: newLimiter(), pending: newQueue(backlog), series: newSeries()}, nil
 }
 
 // lastWords is how long events are still published after the end of the process has begun: they may say why.
 const lastWords = 2 * time.Second
 
-// Run publishes events until ctx ends, and then those that are pending, for at most 2 s.
+// Run publishes events until ctx ends, and then tries once to publish those that are pending, for at most 2 s.
 func (r *Recorder) Run(ctx context.Context) error {
-	defer r.broadcaster.Shutdown()
-	r.sink.failures.start(klog.FromContext(ctx))
-	publishing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	// The broadcaster logs every attempt, and Events as Go structs. The sink logs what is worth knowing.
-	if err := r.broadcaster.StartRecordingToSinkWithContext(klog.NewContext(publishing, logr.Discard())); err != nil {
-		return fmt.Errorf("publishing events: %w", err)
-	}
-	var both sync.WaitGroup
-	both.Go(func() { r.record(ctx) })
-	both.Go(func() { // separate, because it waits for the server
-		r.once.each(ctx, func(event *eventsv1.Event) { r.publish(ctx, event) })
+	r.failures = newFailures(klog.FromContext(ctx))
+	var interrupted []occurrence
+	r.pending.each(ctx, func(o occurrence) {
+		if !r.publish(ctx, o) {
+			interrupted = append(interrupted, o)
+		}
 	})
-	both.Wait()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	defer cancel()
+	for _, o := range append(interrupted, r.pending.rest()...) {
+		r.try(last, o)
+	}
 	return nil
 }
 
-// record passes plain events to the broadcaster, which publishes them in the background.
-func (r *Recorder) record(ctx context.Context) {
-	var last time.Time
-	recorded := int64(0)
-	take := func(e Event) {
-		last = time.Now()
-		recorded++
-		r.recorder.Eventf(e.object(), nil, e.kind(), e.Reason, e.Action, "%s", e.note())
-	}
-	r.plain.each(ctx, take)
-	r.plain.rest(take)
-	// An Event that happened again is not created, so that the number alone would make every end wait.
-	for r.sink.created.Load() < recorded && time.Since(last) < lastWords {
-		time.Sleep(lastWords / 100)
-	}
-}
-
-// Event queues an event. It does not block. Events before Run are kept until it runs, because a broadcaster that has
-// not been started would drop them.
+// Event queues an event. It does not block. Events before Run are kept until it runs.
 func (r *Recorder) Event(e Event) {
 	logger := klog.Background().WithValues("kind", e.Kind, "namespace", e.Namespace, "name", e.Name, "reason", e.Reason)
 	switch {
 	case !r.limiter.allows(&e):
 		logger.V(4).Info("Too many events about this object; not publishing this one", "message", e.note())
-	case e.Once == "" && !r.plain.put(e.Namespace, e), e.Once != "" && !r.once.put(e.Namespace, r.named(e)):
+	case !r.pending.put(occurrence{namespace: e.Namespace, event: r.convert(e), once: e.Once != ""}):
 		logger.Info("Too many pending events; not publishing this one", "message", e.note())
 	}
 }
 
-// named returns the Event whose name is derived from its content.
-func (r *Recorder) named(e Event) *eventsv1.Event {
-	object := e.object()
-	about := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", object.UID, e.Reason, e.Once))
+// convert returns the API's object of an event.
+func (r *Recorder) convert(e Event) *eventsv1.Event {
+	object, now := e.object(), metav1.NowMicro()
+	unique := e.Once
+	if unique == "" {
+		unique = fmt.Sprintf("%s\n%s\n%d", r.instance, e.note(), now.UnixNano())
+	}
 	namespace := e.Namespace
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
 	}
 	return &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", e.Name, about[:8])},
-		EventTime:           metav1.NowMicro(),
+		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: name(e.Name, string(object.UID), e.Reason, unique)},
+		EventTime:           now,
 		ReportingController: controller, ReportingInstance: r.instance,
 		Regarding: *object, Type: e.kind(), Reason: e.Reason, Action: e.Action, Note: e.note(),
 	}
 }
 
-// publish creates an Event unless it exists. A proxy may create events but not read them, so it relies on the
-// server's answer. Temporary failures are retried with backoff, for two or three minutes.
-func (r *Recorder) publish(ctx context.Context, event *eventsv1.Event) {
-	var last error
+// name returns the name of an Event about an object: the object's name, and a digest of what distinguishes the Event.
+func name(object string, parts ...string) string {
+	digest := sha256.Sum256([]byte(strings.Join(parts, "\n")))
+	suffix := fmt.Sprintf(".%x", digest[:8])
+	if room := validation.DNS1123SubdomainMaxLength - len(suffix); len(object) > room {
+		object = strings.TrimRight(object[:room], ".-")
+	}
+	return object + suffix
+}
+
+// publish publishes an Event, and retries after temporary failures with backoff, for two or three minutes. It reports whether
+// that ended before ctx.
+func (r *Recorder) publish(ctx context.Context, o occurrence) (ended bool) {
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 8} // a Cap would end it
 	_ = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
-		_, last = r.client.Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
-		r.sink.failures.note(ctx, create, event, last)
-		switch {
-		case last == nil, apierrors.IsAlreadyExists(last):
-			return true, nil
-		case apierrors.IsForbidden(last), apierrors.IsInvalid(last), apierrors.IsNotFound(last), apierrors.IsUnauthorized(last):
-			return false, last // the namespace is being deleted, or permissions are missing
-		default:
-			return false, nil
-		}
+		ended = r.try(ctx, o)
+		return ended, nil
 	})
+	return ended || ctx.Err() == nil
+}
+
+// try publishes an Event with one attempt, and reports whether another one would have the same result. A proxy may create and patch
+// Events but not read them, so it relies on the server's answer.
+func (r *Recorder) try(ctx context.Context, o occurrence) (final bool) {
+	if first := r.series.of(o); first != nil {
+		err := r.clients.Patch(ctx, resource, o.event.Namespace, first.name, first.patch(o.event.EventTime))
+		if err == nil {
+			first.again()
+		}
+		if !apierrors.IsNotFound(err) { // the server has deleted it: create it again
+			r.failures.note(ctx, patch, o.event, err)
+			return isFinal(err)
+		}
+	}
+	err := r.clients.Create(ctx, resource, o.event.Namespace, o.event, nil)
+	if apierrors.IsAlreadyExists(err) { // by another process, or by an attempt whose answer did not arrive
+		err = nil
+	}
+	r.failures.note(ctx, create, o.event, err)
+	if err == nil {
+		r.series.begin(o)
+	}
+	return isFinal(err)
+}
+
+// isFinal reports whether a request that had this result need not be repeated.
+func isFinal(err error) bool {
+	return err == nil || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err)
 }
 
 // object returns a reference to the event's object.

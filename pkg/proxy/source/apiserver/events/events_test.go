@@ -17,16 +17,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 )
 
-// server is an API server on which a proxy may create Events but not read them.
+// server is an API server on which a proxy may create and patch Events but not read them.
 type server struct {
 	mu       sync.Mutex
 	kept     map[string]*eventsv1.Event
 	requests int
+	// createOnly makes it forbid patches.
+	createOnly bool
 	// refusals are the codes of the next answers; 0 is no answer at all.
 	refusals []int
 	// hangs makes it answer nothing until the client gives up.
@@ -39,12 +42,19 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.requests++
 	var event eventsv1.Event
 	code, reason := http.StatusCreated, metav1.StatusReason("")
+	patched := s.kept[strings.TrimPrefix(strings.Replace(r.URL.Path, "/events/", "/", 1), "/apis/events.k8s.io/v1/namespaces/")]
 	switch err := json.NewDecoder(r.Body).Decode(&event); {
-	case err != nil || r.Method != http.MethodPost:
-		code, reason = http.StatusForbidden, metav1.StatusReasonForbidden
+	case err != nil:
+		code, reason = http.StatusBadRequest, metav1.StatusReasonBadRequest
 	case len(s.refusals) > 0:
 		code, s.refusals = s.refusals[0], s.refusals[1:]
 		reason = map[int]metav1.StatusReason{403: metav1.StatusReasonForbidden, 500: metav1.StatusReasonInternalError}[code]
+	case r.Method == http.MethodPatch && !s.createOnly && patched == nil:
+		code, reason = http.StatusNotFound, metav1.StatusReasonNotFound
+	case r.Method == http.MethodPatch && !s.createOnly && r.Header.Get("Content-Type") == "application/merge-patch+json":
+		code, patched.Series = http.StatusOK, event.Series
+	case r.Method != http.MethodPost:
+		code, reason = http.StatusForbidden, metav1.StatusReasonForbidden
 	case s.kept[event.Namespace+"/"+event.Name] != nil:
 		code, reason = http.StatusConflict, metav1.StatusReasonAlreadyExists
 	default:
@@ -57,7 +67,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(code)
 	var answer any = &event
-	if code != http.StatusCreated {
+	if code >= http.StatusBadRequest {
 		answer = &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: int32(code), Reason: reason}
 	}
 	_ = json.NewEncoder(w).Encode(answer)
@@ -135,8 +145,6 @@ func TestBeforeRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{kept: map[string]*eventsv1.Event{}}
 		publish(t, s, Event{Kind: "Node", Name: "node1", Reason: "Starting", Action: "StartKubeProxy", Message: "Starting."})
-		s.mu.Lock() // client-go's goroutine may still be running
-		defer s.mu.Unlock()
 		if len(s.kept) != 1 {
 			t.Fatalf("%d events, want one", len(s.kept))
 		}
@@ -185,6 +193,73 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
+// TestSeries checks that an Event that happens again is counted, unless it is 6 minutes later, or the server has deleted it.
+func TestSeries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{kept: map[string]*eventsv1.Event{}}
+		recorder, err := New(&rest.Config{Host: "http://server", Transport: direct{s}, QPS: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- recorder.Run(ctx) }()
+		want := func(counts ...int32) {
+			t.Helper()
+			synctest.Wait()
+			var got []int32
+			for _, event := range s.kept {
+				count := int32(1)
+				if event.Series != nil {
+					count = event.Series.Count
+					if at := event.Series.LastObservedTime; !at.Time.Equal(time.Now().Truncate(time.Microsecond)) {
+						t.Errorf("observed at %v, want now", at)
+					}
+				}
+				got = append(got, count)
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(counts, got); diff != "" {
+				t.Errorf("counts of all Events (-want +got):\n%s", diff)
+			}
+		}
+		recorder.Event(about(""))
+		want(1)
+		time.Sleep(continues)
+		recorder.Event(about(""))
+		want(2)
+		time.Sleep(continues)
+		recorder.Event(about(""))
+		want(3)
+		clear(s.kept)
+		recorder.Event(about(""))
+		want(1)
+		time.Sleep(continues + time.Second)
+		recorder.Event(about(""))
+		want(1, 1)
+		other := about("")
+		other.Message = "Neither is this one."
+		recorder.Event(other)
+		want(1, 1, 1)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestName checks that a name is one that the API accepts.
+func TestName(t *testing.T) {
+	for _, object := range []string{"n", strings.Repeat("n", 253), strings.Repeat("n", 230) + ".com.example.some-more.x"} {
+		for _, unique := range []string{"", "x"} {
+			got := name(object, "uid", unique)
+			if problems := validation.IsDNS1123Subdomain(got); problems != nil || got == name(object, "uid", unique+"y") {
+				t.Errorf("%s: %v", got, problems)
+			}
+		}
+	}
+}
+
 // TestRetries checks that only temporary failures are retried.
 func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -220,14 +295,14 @@ func TestLog(t *testing.T) {
 	}{
 		{"unreachable, then not", []int{0, 0, 0, 0}, []Event{start}, "connection refused", "Events are published again"},
 		{"forbidden", []int{403, 403}, []Event{start, again}, `hint="allow create of events of events.k8s.io`, ""},
-		{"once forbidden", []int{403, 403}, []Event{about("a"), about("b")}, `name="web"`, ""},
 		{"patch forbidden", nil, []Event{start, start}, `hint="allow patch of events of events.k8s.io`, ""},
+		{"once forbidden", []int{403, 403}, []Event{about("a"), about("b")}, `name="web"`, ""},
 		{"too long away", make([]int, 100), []Event{start}, "connection refused", ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				log := publish(t, &server{kept: map[string]*eventsv1.Event{}, refusals: test.refusals}, test.events...)
+				log := publish(t, &server{kept: map[string]*eventsv1.Event{}, refusals: test.refusals, createOnly: true}, test.events...)
 				_, line, _ := strings.Cut(log, "ERROR")
 				line, after, _ := strings.Cut(line, "\n")
 				if !strings.Contains(line, test.want) || !strings.Contains(after, test.after) {
@@ -249,17 +324,15 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 	put := func(namespace string, number int) {
 		for i := range number {
-			for _, once := range []string{"192.0.2.1", ""} {
-				e := about(once)
-				e.Namespace, e.Name = namespace, fmt.Sprint(i)
-				recorder.Event(e)
-			}
+			e := about([]string{"192.0.2.1", ""}[i%2])
+			e.Namespace, e.Name = namespace, fmt.Sprint(i)
+			recorder.Event(e)
 		}
 	}
 	want := func(when string, number int) {
 		t.Helper()
-		if once, plain := len(recorder.once.all), len(recorder.plain.all); once != number || plain != number {
-			t.Errorf("%s %d and %d events wait, want %d of each kind", when, once, plain, number)
+		if got := len(recorder.pending.all); got != number {
+			t.Errorf("%s %d events wait, want %d", when, got, number)
 		}
 	}
 	put("flooded", 2*backlog)
@@ -270,8 +343,9 @@ func TestBacklogIsBounded(t *testing.T) {
 		put(fmt.Sprint("n", i), 1)
 	}
 	want("of all namespaces", backlog)
-	recorder.plain.rest(func(Event) {})
-	recorder.once.rest(func(*eventsv1.Event) {})
+	if rest := recorder.pending.rest(); len(rest) != backlog {
+		t.Errorf("%d events are there, want %d", len(rest), backlog)
+	}
 	put("flooded", 2*backlog)
 	want("of one namespace again", backlog/2)
 }
@@ -283,14 +357,13 @@ func TestRateIsLimited(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer recorder.broadcaster.Shutdown()
 		flood := func(want int) {
 			t.Helper()
-			before := len(recorder.once.all)
+			before := len(recorder.pending.all)
 			for i := range 200 {
 				recorder.Event(about(fmt.Sprint(i)))
 			}
-			if got := len(recorder.once.all) - before; got != want {
+			if got := len(recorder.pending.all) - before; got != want {
 				t.Errorf("%d events, want %d", got, want)
 			}
 		}
@@ -298,10 +371,10 @@ func TestRateIsLimited(t *testing.T) {
 		time.Sleep(11 * time.Minute)
 		flood(2)
 		for _, change := range []func(*Event){func(e *Event) { e.Name = "api" }, func(e *Event) { e.Reason = "AddressConflict" }} {
-			before, e := len(recorder.once.all), about("x")
+			before, e := len(recorder.pending.all), about("x")
 			change(&e)
 			recorder.Event(e)
-			if len(recorder.once.all) != before+1 {
+			if len(recorder.pending.all) != before+1 {
 				t.Errorf("the event about %s for %s was not queued", e.Name, e.Reason)
 			}
 		}

@@ -2,49 +2,22 @@ package events
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 
-	"github.com/go-logr/logr"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 )
 
-// sink publishes the broadcaster's Events and notes which attempts failed.
-type sink struct {
-	events.EventSink
-	failures failures
-	// created counts the Events that the server has answered for.
-	created atomic.Int64
-}
-
-// Create implements events.EventSink.
-func (s *sink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
-	created, err := s.EventSink.Create(ctx, event)
-	s.created.Add(1)
-	s.failures.note(ctx, create, event, err)
-	return created, err
-}
-
-// Patch implements events.EventSink. It is called for an Event that happened again.
-func (s *sink) Patch(ctx context.Context, event *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
-	patched, err := s.EventSink.Patch(ctx, event, data)
-	if !apierrors.IsNotFound(err) { // then the Event is created again
-		s.failures.note(ctx, patch, event, err)
-	}
-	return patched, err
-}
-
 // failures logs why Events cannot be published: each cause once, until a request with the same verb succeeds.
 type failures struct {
-	mu     sync.Mutex
-	logger logr.Logger
+	logger klog.Logger
 	logged logonce.Conditions[cause]
 }
+
+func newFailures(logger klog.Logger) failures { return failures{logger: logger} }
 
 // cause is why a request failed. The reason is empty if the server cannot be reached.
 type cause struct {
@@ -58,19 +31,10 @@ const (
 	patch  = "patch"
 )
 
-// start sets the logger.
-func (f *failures) start(logger logr.Logger) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.logger, f.logged = logger, logonce.Conditions[cause]{}
-}
-
 // note records the result of an attempt to publish an Event.
 func (f *failures) note(ctx context.Context, verb string, event *eventsv1.Event, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	switch {
-	case ctx.Err() != nil || apierrors.IsAlreadyExists(err):
+	case ctx.Err() != nil:
 		return
 	case err == nil:
 		if ended := f.logged.EndedExcept(func(c cause) bool { return c.verb != verb && c.reason != "" }); len(ended) > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/lru"
 )
@@ -39,66 +40,70 @@ func (l *limiter) allows(e *Event) bool {
 	return known.(flowcontrol.PassiveRateLimiter).TryAccept() //nolint:forcetypeassert // only this method adds
 }
 
-// queue holds pending events. It is safe for concurrent use.
-type queue[E any] struct {
-	all chan pending[E]
+// occurrence is an Event to publish.
+type occurrence struct {
+	// namespace is the object's; the Event of an object without one is in another namespace.
+	namespace string
+	event     *eventsv1.Event
+	// once reports that it is not published if it exists.
+	once bool
+}
+
+// queue holds pending Events. It is safe for concurrent use.
+type queue struct {
+	all chan occurrence
 	mu  sync.Mutex
 	of  map[string]int // by namespace
 }
 
-// pending is an event about an object in a namespace.
-type pending[E any] struct {
-	namespace string
-	event     E
+func newQueue(size int) *queue {
+	return &queue{all: make(chan occurrence, size), of: map[string]int{}}
 }
 
-func newQueue[E any](size int) *queue[E] {
-	return &queue[E]{all: make(chan pending[E], size), of: map[string]int{}}
-}
-
-// put adds an event and reports whether there was room. A namespace has at most as many as there is room left, so that nobody who
-// may write objects in one can displace the events of others.
-func (q *queue[E]) put(namespace string, event E) bool {
+// put adds an Event and reports whether there was room. A namespace has at most as many as there is room left, so that nobody who
+// may write objects in one can displace the Events of others.
+func (q *queue) put(o occurrence) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.of[namespace] >= cap(q.all)-len(q.all) {
+	if q.of[o.namespace] >= cap(q.all)-len(q.all) {
 		return false
 	}
-	q.of[namespace]++
-	q.all <- pending[E]{namespace, event} // which does not block: only put adds
+	q.of[o.namespace]++
+	q.all <- o // which does not block: only put adds
 	return true
 }
 
-// taken returns the event that was received.
-func (q *queue[E]) taken(p pending[E]) E {
+// taken records that an Event was received.
+func (q *queue) taken(o occurrence) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.of[p.namespace]--; q.of[p.namespace] == 0 {
-		delete(q.of, p.namespace)
+	if q.of[o.namespace]--; q.of[o.namespace] == 0 {
+		delete(q.of, o.namespace)
 	}
-	return p.event
 }
 
-// each calls take for each event until ctx ends.
-func (q *queue[E]) each(ctx context.Context, take func(E)) {
+// each calls take for each Event until ctx ends.
+func (q *queue) each(ctx context.Context, take func(occurrence)) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case p := <-q.all:
-			take(q.taken(p))
+		case o := <-q.all:
+			q.taken(o)
+			take(o)
 		}
 	}
 }
 
-// rest calls take for each event that is there.
-func (q *queue[E]) rest(take func(E)) {
+// rest removes and returns the Events that are there.
+func (q *queue) rest() (all []occurrence) {
 	for {
 		select {
-		case p := <-q.all:
-			take(q.taken(p))
+		case o := <-q.all:
+			q.taken(o)
+			all = append(all, o)
 		default:
-			return
+			return all
 		}
 	}
 }

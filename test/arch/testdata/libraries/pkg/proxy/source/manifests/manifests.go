@@ -3,5 +3,5 @@ package manifests
 
 import (
 	_ "k8s.io/api/core/v1"
-	_ "k8s.io/client-go/kubernetes/scheme" // bad: only the other source
+	_ "k8s.io/client-go/rest" // bad: only the other source
 )
