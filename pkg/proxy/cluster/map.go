@@ -3,6 +3,7 @@ package cluster
 import (
 	"hash/maphash"
 	"iter"
+	"math"
 )
 
 // Key is the constraint for the keys of a Map: comparable values with an order.
@@ -21,24 +22,36 @@ type Key[K any] interface {
 // Values are compared with ==: use pointers to immutable values.
 type Map[K Key[K], V comparable] struct {
 	root *node[K, V]
+	size int
+	// generation is at least that of each of its nodes.
+	generation generation
 }
 
-// node is one entry. It is immutable once a Map that contains it has been returned by an Editor.
+// node is one entry. It is immutable once a Map that contains it has been returned by an Editor. There are several for each
+// Service, so its size matters: 64 bytes for a key of 32.
 type node[K Key[K], V comparable] struct {
 	key         K
 	value       V
-	priority    uint64
-	size        int
 	left, right *node[K, V]
-	owner       *token // identifies the editor that may still change this node
+	priority    uint32
+	generation  generation // that of the editor that created it
 }
+
+// generation counts the versions of a map. An editor's is above that of the map that it starts with, so all nodes of this
+// generation that it can reach are its own.
+type generation uint32
+
+// shared is the last generation: no editor owns its nodes.
+const shared generation = math.MaxUint32
+
+func (g generation) next() generation { return min(g, shared-1) + 1 }
 
 // seed makes priorities unpredictable to users who choose the keys. It differs between processes, which changes the
 // shape of the trees and nothing else.
 var seed = maphash.MakeSeed()
 
 // Len returns the number of entries.
-func (m Map[K, V]) Len() int { return size(m.root) }
+func (m Map[K, V]) Len() int { return m.size }
 
 // Get returns the value of a key.
 func (m Map[K, V]) Get(key K) (value V, ok bool) {
@@ -82,83 +95,79 @@ func (m Map[K, V]) Delete(key K) Map[K, V] {
 }
 
 // Edit returns an Editor that starts with the entries of m. The map itself does not change.
-func (m Map[K, V]) Edit() *Editor[K, V] { return &Editor[K, V]{root: m.root} }
+func (m Map[K, V]) Edit() *Editor[K, V] {
+	e := &Editor[K, V]{from: m, to: m}
+	e.to.generation = m.generation.next()
+	return e
+}
 
 // Editor applies many changes to a map without copying a node twice.
 type Editor[K Key[K], V comparable] struct {
-	root  *node[K, V]
-	owner *token // the owner of this editor's nodes; nil after Map
+	// from is the map that it began with, or the last one that it returned; to is the edited one.
+	from, to Map[K, V]
 }
 
-// token is an identity: only pointers to the same token are equal.
-type token struct{ _ byte }
-
-// Map returns the edited map. The editor may be used further; it then copies the nodes that it changes.
+// Map returns the edited map; the same as before if nothing has changed. The editor may be used further; it then copies the
+// nodes that it changes.
 func (e *Editor[K, V]) Map() Map[K, V] {
-	e.owner = nil
-	return Map[K, V]{root: e.root}
+	if e.to.root != e.from.root {
+		e.from = e.to
+		e.to.generation = e.from.generation.next()
+	}
+	return e.from
 }
 
 // Get returns the value of a key, including edits.
-func (e *Editor[K, V]) Get(key K) (V, bool) { return Map[K, V]{root: e.root}.Get(key) }
+func (e *Editor[K, V]) Get(key K) (V, bool) { return e.to.Get(key) }
 
 // Set puts value at key. Setting the present value changes nothing and preserves sharing.
-func (e *Editor[K, V]) Set(key K, value V) {
-	e.token()
-	e.root = e.set(e.root, key, value)
-}
+func (e *Editor[K, V]) Set(key K, value V) { e.to.root = e.set(e.to.root, key, value) }
 
 // Delete removes key if it is present.
 func (e *Editor[K, V]) Delete(key K) {
 	if _, ok := e.Get(key); ok {
-		e.root = e.remove(e.root, key)
+		e.to.root = e.remove(e.to.root, key)
+		e.to.size--
 	}
 }
 
 // own returns n if this editor may change it, or else a copy that it may change.
 func (e *Editor[K, V]) own(n *node[K, V]) *node[K, V] {
-	if n.owner == e.token() {
+	if n.generation == e.to.generation && n.generation != shared {
 		return n
 	}
 	c := *n
-	c.owner = e.owner
+	c.generation = e.to.generation
 	return &c
-}
-
-// token returns the owner of the nodes that this editor creates.
-func (e *Editor[K, V]) token() *token {
-	if e.owner == nil {
-		e.owner = new(token)
-	}
-	return e.owner
 }
 
 func (e *Editor[K, V]) set(n *node[K, V], key K, value V) *node[K, V] {
 	if n == nil {
-		return &node[K, V]{key: key, value: value, priority: maphash.Comparable(seed, key), size: 1, owner: e.owner}
+		e.to.size++
+		return &node[K, V]{key: key, value: value, priority: uint32(maphash.Comparable(seed, key)), generation: e.to.generation}
 	}
 	switch order := key.Compare(n.key); {
 	case order < 0:
-		before := size(n.left)
 		left := e.set(n.left, key, value)
-		if left.owner != e.owner { // the value is unchanged
+		if left == n.left { // nothing has changed, or only nodes of the editor, to which n belongs too then
 			return n
 		}
 		n = e.own(n)
-		n.left, n.size = left, n.size+left.size-before
+		n.left = left
 		if left.above(n) {
-			return n.rotateRight()
+			n.left, left.right = left.right, n
+			return left
 		}
 	case order > 0:
-		before := size(n.right)
 		right := e.set(n.right, key, value)
-		if right.owner != e.owner {
+		if right == n.right {
 			return n
 		}
 		n = e.own(n)
-		n.right, n.size = right, n.size+right.size-before
+		n.right = right
 		if right.above(n) {
-			return n.rotateLeft()
+			n.right, right.left = right.left, n
+			return right
 		}
 	case n.value != value:
 		n = e.own(n)
@@ -178,7 +187,6 @@ func (e *Editor[K, V]) remove(n *node[K, V], key K) *node[K, V] {
 	} else {
 		n.right = e.remove(n.right, key)
 	}
-	n.resize()
 	return n
 }
 
@@ -192,12 +200,10 @@ func (e *Editor[K, V]) join(left, right *node[K, V]) *node[K, V] {
 	case left.above(right):
 		left = e.own(left)
 		left.right = e.join(left.right, right)
-		left.resize()
 		return left
 	default:
 		right = e.own(right)
 		right.left = e.join(left, right.left)
-		right.resize()
 		return right
 	}
 }
@@ -208,31 +214,6 @@ func (n *node[K, V]) above(o *node[K, V]) bool {
 		return n.priority > o.priority
 	}
 	return n.key.Compare(o.key) < 0
-}
-
-func (n *node[K, V]) rotateRight() *node[K, V] {
-	top := n.left
-	n.left, top.right = top.right, n
-	n.resize()
-	top.resize()
-	return top
-}
-
-func (n *node[K, V]) rotateLeft() *node[K, V] {
-	top := n.right
-	n.right, top.left = top.left, n
-	n.resize()
-	top.resize()
-	return top
-}
-
-func (n *node[K, V]) resize() { n.size = 1 + size(n.left) + size(n.right) }
-
-func size[K Key[K], V comparable](n *node[K, V]) int {
-	if n == nil {
-		return 0
-	}
-	return n.size
 }
 
 func (n *node[K, V]) each(yield func(K, V) bool) bool {
