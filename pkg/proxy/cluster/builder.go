@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +24,7 @@ type Builder struct {
 	services *Editor[ServiceName, *Service]
 	// orphans holds the slices whose Service is not served, or not known yet.
 	orphans map[ServiceName][]*EndpointSlice
-	// owners maps each slice to the name of the Service, in the same namespace, that it was last seen with.
+	// owners maps a slice to the name of the Service, in the same namespace, that it was last seen with, unless that is usualOwner.
 	owners       map[SliceName]string
 	endpoints    int
 	node         *Node
@@ -211,39 +212,67 @@ func (u *Update) SetEndpointSlice(object *discoveryv1.EndpointSlice) {
 	}
 	slice, problems := u.b.convert.slice(object)
 	u.report("EndpointSlice", name.Namespace, name.Name, problems)
-	if before, known := u.b.owners[name]; known && before != service.Name {
+	if before, known := u.find(name); known && before.name != service {
 		u.DeleteEndpointSlice(name)
 	}
 	of := u.slicesOf(service)
-	u.b.owners[SliceName{Namespace: of.name.Namespace, Name: slice.Name}] = of.name.Name
+	if of.name.Name != usualOwner(slice.Name) {
+		u.b.owners[SliceName{Namespace: of.name.Namespace, Name: slice.Name}] = of.name.Name
+	}
 	u.replaceSlice(&of, slice.Name, slice)
 }
 
 // DeleteEndpointSlice removes an EndpointSlice.
 func (u *Update) DeleteEndpointSlice(name SliceName) {
-	service, known := u.b.owners[name]
-	if !known {
-		return
+	if of, known := u.find(name); known {
+		delete(u.b.owners, name)
+		u.replaceSlice(&of, name.Name, nil)
 	}
-	of := u.slicesOf(ServiceName{name.Namespace, service})
-	delete(u.b.owners, name)
-	u.replaceSlice(&of, name.Name, nil)
 }
 
-// EndpointSlices returns the names of all known slices, unsorted. The update may be modified during the iteration.
-func (u *Update) EndpointSlices() iter.Seq[SliceName] { return maps.Keys(u.b.owners) }
+// EndpointSlices returns the names of all known slices, unsorted. The update must not be modified during the iteration.
+func (u *Update) EndpointSlices() iter.Seq[SliceName] {
+	return func(yield func(SliceName) bool) {
+		for name, service := range u.b.services.Map().All() {
+			for _, slice := range service.Slices {
+				if !yield(SliceName{name.Namespace, slice.Name}) {
+					return
+				}
+			}
+		}
+		for name, all := range u.b.orphans {
+			for _, slice := range all {
+				if !yield(SliceName{name.Namespace, slice.Name}) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // SliceEndpoints returns the number of endpoints of a slice; 0 if it is not known.
 func (u *Update) SliceEndpoints(name SliceName) int {
-	service, known := u.b.owners[name]
+	of, known := u.find(name)
 	if !known {
 		return 0
 	}
-	of := u.slicesOf(ServiceName{name.Namespace, service})
-	if at, found := findSlice(of.slices, name.Name); found {
-		return len(of.slices[at].Endpoints)
+	at, _ := findSlice(of.slices, name.Name)
+	return len(of.slices[at].Endpoints)
+}
+
+// usualOwner returns the Service that a slice of that name usually belongs to: the API server appends a hyphen and random characters
+// to what the controller of EndpointSlices asks for, the Service's name (metadata.generateName).
+func usualOwner(slice string) string { return slice[:max(0, strings.LastIndexByte(slice, '-'))] }
+
+// find returns the slices of the Service that a slice was last seen with, if the slice is among them.
+func (u *Update) find(name SliceName) (of serviceSlices, known bool) {
+	service, unusual := u.b.owners[name]
+	if !unusual {
+		service = usualOwner(name.Name)
 	}
-	return 0
+	of = u.slicesOf(ServiceName{name.Namespace, service})
+	_, known = findSlice(of.slices, name.Name)
+	return of, known
 }
 
 // serviceSlices are the slices of one Service, sorted by name.
@@ -259,11 +288,7 @@ func (u *Update) slicesOf(name ServiceName) serviceSlices {
 	if known, ok := u.b.services.Get(name); ok {
 		return serviceSlices{name: known.Name, slices: known.Slices, service: known}
 	}
-	orphans := u.b.orphans[name]
-	if len(orphans) > 0 {
-		name.Name = u.b.owners[SliceName{Namespace: name.Namespace, Name: orphans[0].Name}]
-	}
-	return serviceSlices{name: name, slices: orphans}
+	return serviceSlices{name: name, slices: u.b.orphans[name]}
 }
 
 func findSlice(all []*EndpointSlice, name string) (at int, found bool) {

@@ -304,7 +304,7 @@ func TestIterators(t *testing.T) {
 			}
 		}
 		endpoints := 0
-		for name := range u.EndpointSlices() {
+		for _, name := range slices.Collect(u.EndpointSlices()) {
 			endpoints += u.SliceEndpoints(name)
 			u.DeleteEndpointSlice(name)
 		}

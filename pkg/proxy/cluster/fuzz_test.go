@@ -106,7 +106,7 @@ func (s *script) protocol() corev1.Protocol {
 }
 
 func (s *script) slice() *discoveryv1.EndpointSlice {
-	o := newSlice(s.pick("1", "2", "3"), s.pick("a", "b", "c", ""))
+	o := newSlice(s.pick("a-1", "b-2", "3"), s.pick("a", "b", "c", ""))
 	o.Namespace = s.pick("ns", "ns", "other")
 	maps.Copy(o.Labels, s.label(corev1.IsHeadlessService))
 	o.AddressType = discoveryv1.AddressType(s.pick("IPv4", "IPv4", "IPv6", "FQDN", ""))
@@ -162,7 +162,7 @@ func (s *script) event(u *Update, m *model) {
 		m.slices[SliceName{o.Namespace, o.Name}] = o
 		u.SetEndpointSlice(o)
 	case 5:
-		name := SliceName{s.pick("ns", "other"), s.pick("1", "2", "3")}
+		name := SliceName{s.pick("ns", "other"), s.pick("a-1", "b-2", "3")}
 		delete(m.slices, name)
 		u.DeleteEndpointSlice(name)
 	case 6:
