@@ -29,27 +29,57 @@ const (
 	addrSets
 )
 
-// entry is everything that the table holds about one frontend.
+// entry is everything that the table holds about one frontend. There are as many as Services have addresses and ports.
 type entry struct {
 	terms
-	// sources are the source ranges of the chain terms.from. They are not read from the kernel.
-	sources *sources
-	// slots are the elements of the endpoint map, local those of the local endpoint map. An invalid address marks a
-	// slot that is missing in the kernel.
-	slots, local []netip.AddrPort
+	// slots are the elements of the endpoint map. An invalid address marks a slot that is missing in the kernel.
+	slots []netip.AddrPort
+	// few is what few frontends have; nil if this one has nothing of it.
+	few *few
 }
 
-// terms are what the table holds about a frontend except its endpoints.
+// terms are what the table holds about every frontend except its endpoints.
 type terms struct {
 	// comment names the Service in nft's listing.
 	comment string
-	// goes is the verdict in the frontend map, from that in the firewall map, remember that in the map of frontends
-	// with affinity.
-	goes, from, remember target
+	// goes is the verdict in the frontend map.
+	goes target
 	// rejected and dropped report which set of frontends without endpoints contains this one.
 	rejected, dropped bool
 	// onLocalhost reports that connections to the node port are rejected on loopback addresses.
 	onLocalhost bool
+}
+
+// few is what the table holds about frontends with source ranges, session affinity or an external policy Local.
+type few struct {
+	// from is the verdict in the firewall map, remember that in the map of frontends with affinity.
+	from, remember target
+	// sources are the source ranges of the chain from. They are not read from the kernel.
+	sources *sources
+	// local are the elements of the local endpoint map, as in entry.slots.
+	local []netip.AddrPort
+}
+
+// has returns what few frontends have, to read it.
+func (e *entry) has() (f few) {
+	if e.few != nil {
+		f = *e.few
+	}
+	return f
+}
+
+// gets returns what few frontends have, to change it.
+func (e *entry) gets() *few {
+	if e.few == nil {
+		e.few = &few{}
+	}
+	return e.few
+}
+
+// sameTerms reports whether two entries differ in endpoints and source ranges at most.
+func (e *entry) sameTerms(o *entry) bool {
+	mine, others := e.has(), o.has()
+	return e.terms == o.terms && mine.from == others.from && mine.remember == others.remember
 }
 
 // sources is a sorted list of source ranges; none contains another.
@@ -79,7 +109,7 @@ func (e *entry) eachPool(yield func(poolID, []netip.AddrPort)) {
 	}
 	yield(poolID(e.goes.id), e.slots)
 	if e.goes.kind == local && e.goes.m > 0 {
-		yield(poolID(e.goes.id)|localBit, e.local)
+		yield(poolID(e.goes.id)|localBit, e.has().local)
 	}
 }
 
@@ -153,8 +183,8 @@ func (e *editor) replace(frontend plan.Frontend, before, after *entry) {
 	if after != nil {
 		e.frontends.Set(frontend, after)
 		e.count(after, 1)
-		if after.sources != nil {
-			e.lists.Set(after.from, after.sources)
+		if has := after.has(); has.sources != nil {
+			e.lists.Set(has.from, has.sources)
 		}
 	} else {
 		e.frontends.Delete(frontend)
@@ -163,20 +193,23 @@ func (e *editor) replace(frontend plan.Frontend, before, after *entry) {
 		return
 	}
 	e.count(before, -1)
-	if _, needed := e.targets.Get(before.from); !needed {
-		e.lists.Delete(before.from)
+	if from := before.has().from; from.kind != none {
+		if _, needed := e.targets.Get(from); !needed {
+			e.lists.Delete(from)
+		}
 	}
 }
 
 // count adds n, 1 or -1, to the users of everything that an entry needs.
 func (e *editor) count(of *entry, n int) {
-	e.counters.Endpoints += n * (len(of.slots) + len(of.local))
-	for _, counts := range []bool{of.goes.kind != none, of.from.kind != none, of.rejected, of.dropped} {
+	has := of.has()
+	e.counters.Endpoints += n * (len(of.slots) + len(has.local))
+	for _, counts := range []bool{of.goes.kind != none, has.from.kind != none, of.rejected, of.dropped} {
 		if counts {
 			e.counters.Services += n
 		}
 	}
-	for _, first := range []target{of.goes, of.remember, of.from} {
+	for _, first := range []target{of.goes, has.remember, has.from} {
 		for _, t := range first.needs() {
 			count(e.targets, t, n)
 		}

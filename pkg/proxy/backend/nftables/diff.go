@@ -137,16 +137,21 @@ func (p *patch) affinity(read bool) {
 // placeEntry assigns slots to the endpoints of want; those in have keep theirs. same reports that nothing differs. It returns
 // want itself if its slots are right, so that a restarted process keeps nothing that was read from the kernel.
 func placeEntry(have, want *entry) (placed *entry, same bool) {
-	slots, local := assign(have.slots, want.slots), assign(have.local, want.local)
-	same = want.terms == have.terms && slices.Equal(slots, have.slots) && slices.Equal(local, have.local)
+	hasLocal, wantLocal := have.has().local, want.has().local
+	slots, local := assign(have.slots, want.slots), assign(hasLocal, wantLocal)
+	same = want.sameTerms(have) && slices.Equal(slots, have.slots) && slices.Equal(local, hasLocal)
 	switch {
-	case slices.Equal(slots, want.slots) && slices.Equal(local, want.local):
+	case slices.Equal(slots, want.slots) && slices.Equal(local, wantLocal):
 		return want, same
 	case same:
 		return have, true
 	}
 	entry := *want
-	entry.slots, entry.local = slots, local
+	entry.slots = slots
+	if want.few != nil {
+		has := *want.few
+		has.local, entry.few = local, &has
+	}
 	return &entry, false
 }
 

@@ -96,11 +96,13 @@ func newSchema(family cluster.Family, counting backend.Counting) *schema {
 	d := dialectOf(family)
 	frontend, endpoint := d.frontendColumns(), d.endpointColumns()
 	nodePort := frontend[1:]
-	slots := slotCells(func(e *entry) *[]netip.AddrPort { return &e.slots }, target.sharedSlots)
-	locals := slotCells(func(e *entry) *[]netip.AddrPort { return &e.local }, target.ownSlots)
-	goes := verdictCells(func(t *terms) *target { return &t.goes })
-	from := verdictCells(func(t *terms) *target { return &t.from })
-	remember := verdictCells(func(t *terms) *target { return &t.remember })
+	slots := slotCells(func(e *entry) []netip.AddrPort { return e.slots },
+		func(e *entry) *[]netip.AddrPort { return &e.slots }, target.sharedSlots)
+	locals := slotCells(func(e *entry) []netip.AddrPort { return e.has().local },
+		func(e *entry) *[]netip.AddrPort { return &e.gets().local }, target.ownSlots)
+	goes := verdictCells(func(e *entry) target { return e.goes }, func(e *entry) *target { return &e.goes })
+	from := verdictCells(func(e *entry) target { return e.has().from }, func(e *entry) *target { return &e.gets().from })
+	remember := verdictCells(func(e *entry) target { return e.has().remember }, func(e *entry) *target { return &e.gets().remember })
 	rejected := flagCells(func(t *terms) *bool { return &t.rejected }, true)
 	dropped := flagCells(func(t *terms) *bool { return &t.dropped }, true)
 	onLocalhost := flagCells(func(t *terms) *bool { return &t.onLocalhost }, false)
