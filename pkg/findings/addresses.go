@@ -14,13 +14,13 @@ const firstNodePort, lastNodePort = 30000, 32767
 
 // addresses finds what is unusual about a Service's addresses and ports.
 func (v *view) addresses(s *cluster.Service, decided *plan.Service) {
-	for _, addr := range s.LoadBalancerIPs {
+	for _, addr := range s.LoadBalancerIPs() {
 		v.outside(s, plan.LoadBalancerIP, addr)
 	}
 	if decided.WithheldExternalIPs > 0 {
-		v.addService(s.Name, ExternalIPsWithheld, "%s: not served, because the feature gate AllowServiceExternalIPs is off", some(texts(s.ExternalIPs)))
+		v.addService(s.Name, ExternalIPsWithheld, "%s: not served, because the feature gate AllowServiceExternalIPs is off", some(texts(s.ExternalIPs())))
 	} else {
-		for _, addr := range s.ExternalIPs {
+		for _, addr := range s.ExternalIPs() {
 			v.outside(s, plan.ExternalIP, addr)
 		}
 	}
@@ -35,7 +35,7 @@ func (v *view) addresses(s *cluster.Service, decided *plan.Service) {
 	for _, route := range decided.Routes {
 		if route.Kind == plan.LoadBalancerIP {
 			balanced = true
-			if len(s.SourceRanges) > 0 && len(route.SourceRanges) == 0 {
+			if len(s.SourceRanges()) > 0 && len(route.SourceRanges) == 0 {
 				open = append(open, route.Frontend.Addr)
 			}
 		}

@@ -235,7 +235,7 @@ func (v *view) endpointAddresses() {
 	balancers := map[netip.Addr]cluster.ServiceName{}
 	pods := map[netip.Addr]string{} // namespaces of the endpoints in managed slices
 	for name, s := range v.snapshot.Services.All() {
-		for _, addr := range s.LoadBalancerIPs {
+		for _, addr := range s.LoadBalancerIPs() {
 			balancers[addr] = name
 		}
 		for _, slice := range s.Slices {

@@ -84,11 +84,11 @@ func WithExternalIPs(services int) *cluster.Snapshot {
 			}},
 		}
 		if n%5 == 0 {
-			s.LoadBalancerIPs = []netip.Addr{AddrAt(203<<24, n)}
+			s.External = &cluster.External{LoadBalancerIPs: []netip.Addr{AddrAt(203<<24, n)}}
 			s.Ports[0].NodePort = uint16(30000 + n)
 		}
 		if n%10 == 0 {
-			s.ExternalIPs = []netip.Addr{AddrAt(198<<24, n)}
+			s.External.ExternalIPs = []netip.Addr{AddrAt(198<<24, n)}
 		}
 		all.Set(s.Name, s)
 	}

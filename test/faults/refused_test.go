@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
@@ -88,7 +89,7 @@ func TestEarlierAddressMoved(t *testing.T) {
 			set := func(number, endpoints int, addrs ...netip.Addr) {
 				c.Set(number, endpoints)
 				s, _ := c.Services.Get(clusters.NameAt(number))
-				s.LoadBalancerIPs = addrs
+				s.External = &cluster.External{LoadBalancerIPs: addrs}
 			}
 			moved := netip.MustParseAddr("203.0.113.1")
 			set(7, 1, moved)

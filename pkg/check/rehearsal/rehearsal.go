@@ -98,24 +98,25 @@ func sample() *cluster.Snapshot {
 	service := func(n byte, change func(*cluster.Service)) *cluster.Service {
 		port := 31000 + 2*uint16(n)
 		s := &cluster.Service{Name: cluster.ServiceName{Namespace: "kube-proxy-check", Name: fmt.Sprint("s", n)},
-			ClusterIPs:      []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, n}), addr(fmt.Sprintf("2001:db8:1::%x", n))},
-			LoadBalancerIPs: []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, n}), addr(fmt.Sprintf("2001:db8:2::%x", n))},
-			Ports:           []cluster.ServicePort{{Name: "a", Protocol: cluster.TCP, Port: 80, NodePort: port}, {Name: "b", Protocol: cluster.UDP, Port: 53, NodePort: port + 1}},
-			Slices:          []*cluster.EndpointSlice{slice, slice6}}
+			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, n}), addr(fmt.Sprintf("2001:db8:1::%x", n))},
+			External: &cluster.External{
+				LoadBalancerIPs: []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, n}), addr(fmt.Sprintf("2001:db8:2::%x", n))}},
+			Ports:  []cluster.ServicePort{{Name: "a", Protocol: cluster.TCP, Port: 80, NodePort: port}, {Name: "b", Protocol: cluster.UDP, Port: 53, NodePort: port + 1}},
+			Slices: []*cluster.EndpointSlice{slice, slice6}}
 		change(s)
 		return s
 	}
 	services := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()
 	for _, s := range []*cluster.Service{
 		service(1, func(s *cluster.Service) {
-			s.ExternalIPs = []netip.Addr{addr("192.0.2.129"), addr("2001:db8:3::1")}
+			s.External.ExternalIPs = []netip.Addr{addr("192.0.2.129"), addr("2001:db8:3::1")}
 		}),
 		service(2, func(s *cluster.Service) { s.Affinity = 3 * time.Hour }),
 		service(3, func(s *cluster.Service) {
 			s.ExternalPolicy, s.InternalPolicy = cluster.PolicyLocal, cluster.PolicyLocal
 		}),
 		service(4, func(s *cluster.Service) {
-			s.SourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")}
+			s.External.SourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")}
 		}),
 		service(5, func(s *cluster.Service) { s.Slices = nil }),
 		service(6, func(s *cluster.Service) {

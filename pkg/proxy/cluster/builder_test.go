@@ -67,8 +67,8 @@ func describe(s *Snapshot) string {
 func describeService(s *Service) string {
 	var text strings.Builder
 	plain := *s
-	plain.Slices = nil
-	fmt.Fprintf(&text, "%+v\n", plain)
+	plain.Slices, plain.External = nil, nil
+	fmt.Fprintf(&text, "%+v %+v\n", plain, s.external())
 	for _, slice := range s.Slices {
 		fmt.Fprintf(&text, "\t%s %v %v\n", slice.Name, slice.Ports, slice.Triggered.UnixNano())
 		for _, e := range slice.Endpoints {

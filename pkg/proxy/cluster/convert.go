@@ -40,13 +40,11 @@ func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
 	var p parser
 	spec := &object.Spec
 	s := &Service{
-		Name:            ServiceName{Namespace: share(object.Namespace), Name: object.Name},
-		UID:             string(object.UID),
-		Created:         object.CreationTimestamp.Time,
-		ExternalIPs:     p.addrs("spec.externalIPs", spec.ExternalIPs),
-		LoadBalancerIPs: p.loadBalancerIPs(object),
-		ExternalPolicy:  PolicyCluster,
-		SourceRanges:    p.sourceRanges(spec.LoadBalancerSourceRanges),
+		Name:           ServiceName{Namespace: share(object.Namespace), Name: object.Name},
+		UID:            string(object.UID),
+		Created:        object.CreationTimestamp.Time,
+		External:       p.external(object),
+		ExternalPolicy: PolicyCluster,
 	}
 	clusterIPs := spec.ClusterIPs
 	if len(clusterIPs) == 0 {
@@ -80,6 +78,19 @@ func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
 
 // parser parses the fields of an object. It leaves out those that are invalid, and collects a Problem for each.
 type parser struct{ problems }
+
+// external returns nil if there are no addresses and ranges.
+func (p *parser) external(object *corev1.Service) *External {
+	e := External{
+		ExternalIPs:     p.addrs("spec.externalIPs", object.Spec.ExternalIPs),
+		LoadBalancerIPs: p.loadBalancerIPs(object),
+		SourceRanges:    p.sourceRanges(object.Spec.LoadBalancerSourceRanges),
+	}
+	if len(e.ExternalIPs)+len(e.LoadBalancerIPs)+len(e.SourceRanges) == 0 {
+		return nil
+	}
+	return &e
+}
 
 // loadBalancerIPs returns the addresses in status, except those whose traffic has to pass the load balancer itself
 // (ipMode Proxy, KEP-1860). spec.loadBalancerIP is only a request to the cloud provider and is ignored.

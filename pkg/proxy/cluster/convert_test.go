@@ -85,21 +85,21 @@ func TestServiceAddresses(t *testing.T) {
 		{"leading zeros, as the API let pass", func(s *corev1.Service) { s.Spec.ClusterIPs = []string{"010.000.0.01"} },
 			func(s *Service) any { return s.ClusterIPs }, "[10.0.0.1]", nil},
 		{"IPv4 written as IPv6", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"::ffff:192.0.2.1", "192.0.2.1"} },
-			func(s *Service) any { return s.ExternalIPs }, "[192.0.2.1]", nil},
+			func(s *Service) any { return s.ExternalIPs() }, "[192.0.2.1]", nil},
 		{"bad cluster IP", func(s *corev1.Service) { s.Spec.ClusterIPs = []string{"10.0.0.1", "fd00::g"} },
 			func(s *Service) any { return s.ClusterIPs }, "[10.0.0.1]", []string{`spec.clusterIPs[1]: "fd00::g" is not an IP address`}},
 		{"external IPs", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.2", "x", "192.0.2.1", "192.0.2.2"} },
-			func(s *Service) any { return s.ExternalIPs }, "[192.0.2.2 192.0.2.1]", []string{`spec.externalIPs[1]: "x" is not an IP address`}},
+			func(s *Service) any { return s.ExternalIPs() }, "[192.0.2.2 192.0.2.1]", []string{`spec.externalIPs[1]: "x" is not an IP address`}},
 
 		{"load balancer", balanced(corev1.LoadBalancerIngress{IP: "192.0.2.1"}, corev1.LoadBalancerIngress{IP: "2001:db8::1", IPMode: &vip},
 			corev1.LoadBalancerIngress{IP: "192.0.2.2", IPMode: &proxy}, corev1.LoadBalancerIngress{Hostname: "lb.example.com"}),
-			func(s *Service) any { return s.LoadBalancerIPs }, "[192.0.2.1 2001:db8::1]", nil},
+			func(s *Service) any { return s.LoadBalancerIPs() }, "[192.0.2.1 2001:db8::1]", nil},
 		{"bad ingress", balanced(corev1.LoadBalancerIngress{Hostname: "h"}, corev1.LoadBalancerIngress{IP: "y"}),
-			func(s *Service) any { return s.LoadBalancerIPs }, "[]", []string{`status.loadBalancer.ingress[1].ip: "y" is not an IP address`}},
+			func(s *Service) any { return s.LoadBalancerIPs() }, "[]", []string{`status.loadBalancer.ingress[1].ip: "y" is not an IP address`}},
 		{"status of another type", func(s *corev1.Service) {
 			balanced(corev1.LoadBalancerIngress{IP: "192.0.2.1"})(s)
 			s.Spec.Type = corev1.ServiceTypeNodePort
-		}, func(s *Service) any { return s.LoadBalancerIPs }, "[]", nil},
+		}, func(s *Service) any { return s.LoadBalancerIPs() }, "[]", nil},
 	})
 }
 
@@ -128,18 +128,18 @@ func TestServiceFields(t *testing.T) {
 
 		{"source ranges", func(s *corev1.Service) {
 			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.128/25", " 10.0.0.0/8 ", "10.1.2.3/8", "2001:db8::/32", "10.0.0.1"}
-		}, func(s *Service) any { return s.SourceRanges }, "[10.0.0.0/8 192.0.2.128/25 2001:db8::/32]", []string{`spec.loadBalancerSourceRanges[4]: "10.0.0.1" is not a CIDR`}},
+		}, func(s *Service) any { return s.SourceRanges() }, "[10.0.0.0/8 192.0.2.128/25 2001:db8::/32]", []string{`spec.loadBalancerSourceRanges[4]: "10.0.0.1" is not a CIDR`}},
 
 		{"source ranges of IPv4 written as IPv6", func(s *corev1.Service) {
 			s.Spec.LoadBalancerSourceRanges = []string{"::ffff:10.0.0.0/104", "::ffff:192.0.2.1/128"}
-		}, func(s *Service) any { return s.SourceRanges }, "[10.0.0.0/8 192.0.2.1/32]", nil},
+		}, func(s *Service) any { return s.SourceRanges() }, "[10.0.0.0/8 192.0.2.1/32]", nil},
 		{"all of IPv4 written as IPv6", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"::ffff:0:0/96"} },
-			func(s *Service) any { return s.SourceRanges }, "[0.0.0.0/0]", nil},
+			func(s *Service) any { return s.SourceRanges() }, "[0.0.0.0/0]", nil},
 
 		{"an unreadable source range may have been a family's only one", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"2001:db8::/32", "10.0.0.0/33"} },
-			func(s *Service) any { return s.SourceRanges }, "[0.0.0.0/32 2001:db8::/32]", []string{`spec.loadBalancerSourceRanges[1]: "10.0.0.0/33" is not a CIDR`}},
+			func(s *Service) any { return s.SourceRanges() }, "[0.0.0.0/32 2001:db8::/32]", []string{`spec.loadBalancerSourceRanges[1]: "10.0.0.0/33" is not a CIDR`}},
 		{"invalid source ranges admit no source", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"x"} },
-			func(s *Service) any { return s.SourceRanges }, "[0.0.0.0/32 ::/128]", []string{`spec.loadBalancerSourceRanges[0]: "x" is not a CIDR`}},
+			func(s *Service) any { return s.SourceRanges() }, "[0.0.0.0/32 ::/128]", []string{`spec.loadBalancerSourceRanges[0]: "x" is not a CIDR`}},
 
 		{"ports", func(s *corev1.Service) {
 			s.Spec.Ports = []corev1.ServicePort{{Name: "b", Protocol: "UDP", Port: 53, NodePort: 30053}, {Name: "a", Protocol: "SCTP", Port: 65535}, {Name: "c", Port: 1}}

@@ -6,12 +6,12 @@ import "slices"
 func (s *Service) SameSpec(o *Service) bool {
 	return s.Name == o.Name && s.UID == o.UID && s.Created.Equal(o.Created) &&
 		slices.Equal(s.ClusterIPs, o.ClusterIPs) &&
-		slices.Equal(s.LoadBalancerIPs, o.LoadBalancerIPs) &&
-		slices.Equal(s.ExternalIPs, o.ExternalIPs) &&
+		slices.Equal(s.LoadBalancerIPs(), o.LoadBalancerIPs()) &&
+		slices.Equal(s.ExternalIPs(), o.ExternalIPs()) &&
 		slices.Equal(s.Ports, o.Ports) &&
 		s.InternalPolicy == o.InternalPolicy && s.ExternalPolicy == o.ExternalPolicy &&
 		s.Affinity == o.Affinity &&
-		slices.Equal(s.SourceRanges, o.SourceRanges) &&
+		slices.Equal(s.SourceRanges(), o.SourceRanges()) &&
 		s.HealthCheckNodePort == o.HealthCheckNodePort
 }
 

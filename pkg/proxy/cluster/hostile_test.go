@@ -26,10 +26,10 @@ func TestManyAddresses(t *testing.T) {
 		}))
 	})
 	service, _ := b.Snapshot().Services.Get(ServiceName{"ns", "a"})
-	if len(problems) != 0 || len(service.ExternalIPs) != count {
-		t.Errorf("%d addresses, want %d; problems: %v", len(service.ExternalIPs), count, problems)
+	if len(problems) != 0 || len(service.ExternalIPs()) != count {
+		t.Errorf("%d addresses, want %d; problems: %v", len(service.ExternalIPs()), count, problems)
 	}
-	if first, last := service.ExternalIPs[0].String(), service.ExternalIPs[count-1].String(); first != "5.0.0.0" || last != "5.15.66.63" {
+	if first, last := service.ExternalIPs()[0].String(), service.ExternalIPs()[count-1].String(); first != "5.0.0.0" || last != "5.15.66.63" {
 		t.Errorf("the order has changed: first %s, last %s", first, last)
 	}
 }
@@ -67,8 +67,8 @@ func TestManyProblems(t *testing.T) {
 		t.Errorf("%+v", problem)
 	}
 	service, _ := b.Snapshot().Services.Get(ServiceName{"ns", "a"})
-	if len(service.ExternalIPs) != 1 || len(service.Slices[0].Endpoints) != 2 {
-		t.Errorf("%d external IPs and %d endpoints, want 1 and 2", len(service.ExternalIPs), len(service.Slices[0].Endpoints))
+	if len(service.ExternalIPs()) != 1 || len(service.Slices[0].Endpoints) != 2 {
+		t.Errorf("%d external IPs and %d endpoints, want 1 and 2", len(service.ExternalIPs()), len(service.Slices[0].Endpoints))
 	}
 }
 

@@ -118,7 +118,8 @@ func (m *model) slicesOf(service ServiceName) (found []*EndpointSlice) {
 
 func modelService(name ServiceName, object *corev1.Service) *Service {
 	spec := object.Spec
-	s := &Service{Name: name, UID: string(object.UID), Created: object.CreationTimestamp.Time, ExternalIPs: addresses(spec.ExternalIPs)}
+	s := &Service{Name: name, UID: string(object.UID), Created: object.CreationTimestamp.Time,
+		External: &External{ExternalIPs: addresses(spec.ExternalIPs)}}
 	s.ClusterIPs = addresses(spec.ClusterIPs)
 	if len(spec.ClusterIPs) == 0 {
 		s.ClusterIPs = addresses([]string{spec.ClusterIP})
@@ -136,7 +137,7 @@ func modelService(name ServiceName, object *corev1.Service) *Service {
 				vips = append(vips, ingress.IP)
 			}
 		}
-		s.LoadBalancerIPs = addresses(vips)
+		s.External.LoadBalancerIPs = addresses(vips)
 		if s.ExternalPolicy == PolicyLocal {
 			s.HealthCheckNodePort, _ = portNumber(spec.HealthCheckNodePort)
 		}
@@ -149,14 +150,14 @@ func modelService(name ServiceName, object *corev1.Service) *Service {
 	}
 	// A range that cannot be read restricts the clients of both families as much as the other ranges allow.
 	ranges, invalid := prefixes(spec.LoadBalancerSourceRanges)
-	s.SourceRanges = ranges
+	s.External.SourceRanges = ranges
 	for _, nobody := range []string{"0.0.0.0/32", "::/128"} {
 		none := netip.MustParsePrefix(nobody)
 		if invalid && !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Addr().BitLen() == none.Addr().BitLen() }) {
-			s.SourceRanges = append(s.SourceRanges, none)
+			s.External.SourceRanges = append(s.External.SourceRanges, none)
 		}
 	}
-	slices.SortFunc(s.SourceRanges, netip.Prefix.Compare)
+	slices.SortFunc(s.External.SourceRanges, netip.Prefix.Compare)
 	for _, port := range spec.Ports {
 		protocol, known := protocols()[port.Protocol]
 		if n, ok := portNumber(port.Port); ok && known {

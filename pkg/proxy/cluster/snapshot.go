@@ -46,24 +46,46 @@ type Service struct {
 
 	// ClusterIPs are allocated by the API server, at most one of each family.
 	ClusterIPs []netip.Addr
+	// Ports are in the order of the object. Names are unique in a Service; a single port may have none.
+	Ports []ServicePort
+
+	// External is nil if the Service has no addresses of its own for clients outside the cluster, as most.
+	External *External
+	// InternalPolicy applies to cluster IPs, ExternalPolicy to every other address (KEP-2086).
+	InternalPolicy, ExternalPolicy Policy
+	// HealthCheckNodePort is where load balancers check whether this node has local endpoints; 0 if they do not.
+	HealthCheckNodePort uint16
+	// Affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.
+	Affinity time.Duration
+
+	// Slices are the EndpointSlices of the Service, sorted by name.
+	Slices []*EndpointSlice
+}
+
+// External are a Service's addresses for clients outside the cluster, besides those of nodes.
+type External struct {
 	// LoadBalancerIPs are the addresses in status with ipMode VIP (KEP-1860), which a controller wrote.
 	LoadBalancerIPs []netip.Addr
 	// ExternalIPs are the addresses in spec, which no controller has confirmed (CVE-2020-8554).
 	ExternalIPs []netip.Addr
-	// Ports are in the order of the object. Names are unique in a Service; a single port may have none.
-	Ports []ServicePort
-
-	// InternalPolicy applies to cluster IPs, ExternalPolicy to every other address (KEP-2086).
-	InternalPolicy, ExternalPolicy Policy
-	// Affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.
-	Affinity time.Duration
 	// SourceRanges restrict the clients of LoadBalancerIPs; a family without a range is unrestricted.
 	SourceRanges []netip.Prefix
-	// HealthCheckNodePort is where load balancers check whether this node has local endpoints; 0 if they do not.
-	HealthCheckNodePort uint16
+}
 
-	// Slices are the EndpointSlices of the Service, sorted by name.
-	Slices []*EndpointSlice
+// LoadBalancerIPs returns those of External.
+func (s *Service) LoadBalancerIPs() []netip.Addr { return s.external().LoadBalancerIPs }
+
+// ExternalIPs returns those of External.
+func (s *Service) ExternalIPs() []netip.Addr { return s.external().ExternalIPs }
+
+// SourceRanges returns those of External.
+func (s *Service) SourceRanges() []netip.Prefix { return s.external().SourceRanges }
+
+func (s *Service) external() (e External) {
+	if s.External != nil {
+		e = *s.External
+	}
+	return e
 }
 
 // InFamily reports whether the Service has a cluster IP of a family.

@@ -333,7 +333,7 @@ func TestNodeAddress(t *testing.T) {
 func web(endpoints ...string) *cluster.Service {
 	s := service(cluster.ServiceName{Namespace: "ns", Name: "web"}, addrs("10.96.0.20", "fd00:96::20"), endpoints...)
 	s.Ports[0].Protocol, s.Slices[0].Ports[0].Protocol = cluster.TCP, cluster.TCP
-	s.ExternalIPs = addrs("198.51.100.7")
+	s.External = &cluster.External{ExternalIPs: addrs("198.51.100.7")}
 	return s
 }
 

@@ -29,8 +29,9 @@ func (h *harness) set(name, uid string, endpoints int, addrs ...string) {
 		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(len(name))})},
 		Ports:      []cluster.ServicePort{{Name: "http", Protocol: cluster.TCP, Port: 80}},
 	}
+	s.External = &cluster.External{}
 	for _, addr := range addrs {
-		s.LoadBalancerIPs = append(s.LoadBalancerIPs, netip.MustParseAddr(addr))
+		s.External.LoadBalancerIPs = append(s.External.LoadBalancerIPs, netip.MustParseAddr(addr))
 	}
 	slice := &cluster.EndpointSlice{Name: "a", Ports: []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 8080}}}
 	for i := range endpoints {
@@ -107,17 +108,18 @@ func TestReason(t *testing.T) {
 		h.Set(s)
 	}
 	shared := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
-	add("a", func(s *cluster.Service) { s.ExternalIPs, s.Created = shared, time.Unix(1, 0) })
+	external := &cluster.External{ExternalIPs: shared}
+	add("a", func(s *cluster.Service) { s.External, s.Created = external, time.Unix(1, 0) })
 	for _, step := range []struct {
 		name   string
 		change func(*cluster.Service)
 		want   string
 	}{
-		{"b", func(s *cluster.Service) { s.LoadBalancerIPs = shared }, "ns/a a: external IP 192.0.2.1:80/TCP is served for ns/b, which has it as its load balancer IP"},
+		{"b", func(s *cluster.Service) { s.External = &cluster.External{LoadBalancerIPs: shared} }, "ns/a a: external IP 192.0.2.1:80/TCP is served for ns/b, which has it as its load balancer IP"},
 		{"b", func(s *cluster.Service) { s.ClusterIPs = shared }, "ns/a a: external IP 192.0.2.1:80/TCP is served for ns/b, which has it as its cluster IP"},
-		{"b", func(s *cluster.Service) { s.ExternalIPs = shared }, "ns/b b: external IP 192.0.2.1:80/TCP is served for ns/a, which is older"},
-		{"a", func(s *cluster.Service) { s.ExternalIPs, s.UID = shared, "a2" }, ""},
-		{"b", func(s *cluster.Service) { s.ExternalIPs, s.UID = shared, "b2" }, "ns/b b2: external IP 192.0.2.1:80/TCP is served for ns/a, which is as old and whose name sorts first"},
+		{"b", func(s *cluster.Service) { s.External = external }, "ns/b b: external IP 192.0.2.1:80/TCP is served for ns/a, which is older"},
+		{"a", func(s *cluster.Service) { s.External, s.UID = external, "a2" }, ""},
+		{"b", func(s *cluster.Service) { s.External, s.UID = external, "b2" }, "ns/b b2: external IP 192.0.2.1:80/TCP is served for ns/a, which is as old and whose name sorts first"},
 	} {
 		add(step.name, step.change)
 		if got := strings.Join(h.take(t), " | "); got != step.want {

@@ -79,7 +79,7 @@ func (w *Watcher) logStart() {
 // count adds n to the number of served or ignored Services. s may be nil.
 func (w *Watcher) count(s *cluster.Service, planned cluster.Map[cluster.ServiceName, *plan.Service], n int) {
 	switch {
-	case s == nil || len(s.ExternalIPs) == 0:
+	case s == nil || len(s.ExternalIPs()) == 0:
 	case withheld(s.Name, planned):
 		w.ignored += n
 	default:
@@ -95,16 +95,16 @@ func withheld(name cluster.ServiceName, planned cluster.Map[cluster.ServiceName,
 
 // isNew reports whether a Service has other external IPs than before. Either may be nil.
 func isNew(before, now *cluster.Service) bool {
-	if now == nil || len(now.ExternalIPs) == 0 {
+	if now == nil || len(now.ExternalIPs()) == 0 {
 		return false
 	}
-	return before == nil || before.UID != now.UID || !slices.Equal(sorted(before.ExternalIPs), sorted(now.ExternalIPs))
+	return before == nil || before.UID != now.UID || !slices.Equal(sorted(before.ExternalIPs()), sorted(now.ExternalIPs()))
 }
 
 // ignored returns the Event of a Service whose external IPs are not served. It is the same for the same addresses, so
 // that the proxies of all nodes publish it once.
 func ignored(s *cluster.Service) proxy.Event {
-	addrs := sorted(s.ExternalIPs)
+	addrs := sorted(s.ExternalIPs())
 	named := listed(addrs[:min(len(addrs), maxNamed)])
 	if more := len(addrs) - maxNamed; more > 0 {
 		named = fmt.Sprintf("%s and %d more", named, more)

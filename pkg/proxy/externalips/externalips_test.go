@@ -33,8 +33,9 @@ func (h *harness) set(name, uid string, edit func(*cluster.Service), externalIPs
 		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")},
 		Ports:      []cluster.ServicePort{{Protocol: cluster.TCP, Port: 80}},
 	}
+	s.External = &cluster.External{}
 	for _, addr := range externalIPs {
-		s.ExternalIPs = append(s.ExternalIPs, netip.MustParseAddr(addr))
+		s.External.ExternalIPs = append(s.External.ExternalIPs, netip.MustParseAddr(addr))
 	}
 	if edit != nil {
 		edit(s)
@@ -110,7 +111,7 @@ func TestStart(t *testing.T) {
 	h := newHarness(false)
 	for i := range 3 {
 		name := cluster.ServiceName{Namespace: "default", Name: fmt.Sprint("s", i)}
-		h.Services = h.Services.Set(name, &cluster.Service{Name: name, ExternalIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}})
+		h.Services = h.Services.Set(name, &cluster.Service{Name: name, External: &cluster.External{ExternalIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}})
 	}
 	h.Sync()
 	h.set("late", "9", nil, "192.0.2.9")

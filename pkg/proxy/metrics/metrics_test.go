@@ -399,7 +399,7 @@ func TestNoLocalEndpoints(t *testing.T) {
 	expect(1, 0, 0, 0)
 	f.change("a", func(s *cluster.Service) {
 		s.ExternalPolicy = cluster.PolicyLocal
-		s.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("198.51.100.1")} // counts as one port with several addresses
+		s.External = &cluster.External{LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("198.51.100.1")}} // counts as one port with several addresses
 	})
 	expect(1, 1, 0, 0)
 	f.change("a", func(s *cluster.Service) { s.InternalPolicy = cluster.PolicyCluster })

@@ -137,7 +137,7 @@ func (r *row) has(word string) bool {
 	if strings.Contains(strings.ToLower(name.Namespace+"/"+name.Name), word) {
 		return true
 	}
-	for _, addr := range slices.Concat(r.Service.ClusterIPs, r.Service.LoadBalancerIPs, r.Service.ExternalIPs) {
+	for _, addr := range slices.Concat(r.Service.ClusterIPs, r.Service.LoadBalancerIPs(), r.Service.ExternalIPs()) {
 		if strings.Contains(addr.String(), word) {
 			return true
 		}
@@ -321,7 +321,7 @@ func newItem(r *row, counts *counters) item {
 		Namespace: service.Name.Namespace, Name: service.Name.Name, URL: serviceURL(service.Name.Namespace, service.Name.Name),
 		Ready: r.Endpoints.Ready, All: r.Endpoints.All, Connections: "–", Rate: "–", Refused: "–",
 	}
-	for _, addr := range slices.Concat(service.ClusterIPs, service.LoadBalancerIPs, service.ExternalIPs) {
+	for _, addr := range slices.Concat(service.ClusterIPs, service.LoadBalancerIPs(), service.ExternalIPs()) {
 		i.Addresses = append(i.Addresses, addr.String())
 	}
 	i.Addresses, i.MoreAddresses = cut(i.Addresses, maxAddresses)

@@ -74,10 +74,10 @@ func BenchmarkContested(b *testing.B) {
 	for _, claimants := range []int{1000, 10_000} {
 		b.Run(fmt.Sprint(claimants), func(b *testing.B) {
 			snap, opts := large(claimants, 1), &Options{ServeExternalIPs: true}
-			shared := []netip.Addr{netip.MustParseAddr("198.51.100.1")}
+			shared := &cluster.External{ExternalIPs: []netip.Addr{netip.MustParseAddr("198.51.100.1")}}
 			for name, s := range snap.Services.All() {
 				claiming := *s
-				claiming.ExternalIPs = shared
+				claiming.External = shared
 				snap = &cluster.Snapshot{Services: snap.Services.Set(name, &claiming), Node: snap.Node}
 			}
 			b.ReportAllocs()

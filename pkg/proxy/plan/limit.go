@@ -15,8 +15,8 @@ func (d *decision) servedPorts() []cluster.ServicePort {
 	for _, slice := range s.Slices {
 		endpoints += len(slice.Endpoints)
 	}
-	addrs := len(s.ClusterIPs) + len(s.LoadBalancerIPs) + len(s.ExternalIPs) + 2 // and a node port of each family
-	if len(s.Ports)*(len(s.Slices)+addrs*(1+endpoints+len(s.SourceRanges))) <= limit {
+	addrs := len(s.ClusterIPs) + len(s.LoadBalancerIPs()) + len(s.ExternalIPs()) + 2 // and a node port of each family
+	if len(s.Ports)*(len(s.Slices)+addrs*(1+endpoints+len(s.SourceRanges()))) <= limit {
 		return s.Ports // nearly always
 	}
 	elements := 0
@@ -49,7 +49,7 @@ func (d *decision) elements(port *cluster.ServicePort) int {
 		for _, a := range addrs {
 			elements += 1 + endpoints[family]
 			if a.kind == LoadBalancerIP {
-				elements += len(d.service.SourceRanges)
+				elements += len(d.service.SourceRanges())
 			}
 		}
 	}

@@ -44,14 +44,15 @@ func TestOversized(t *testing.T) {
 	other := wide(1, 1, 1)
 	other.Name.Name, other.ClusterIPs = "other", addrs("172.30.0.2")
 	ranges := func(s *cluster.Service) {
-		s.LoadBalancerIPs = addrs("198.51.100.1")
+		s.External = &cluster.External{LoadBalancerIPs: addrs("198.51.100.1")}
 		for i := range 100_000 {
-			s.SourceRanges = append(s.SourceRanges, netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), 32))
+			s.External.SourceRanges = append(s.External.SourceRanges, netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), 32))
 		}
 	}
 	external := func(s *cluster.Service) {
+		s.External = &cluster.External{}
 		for i := range 50_000 {
-			s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}))
+			s.External.ExternalIPs = append(s.External.ExternalIPs, netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}))
 		}
 	}
 	otherFamily := func(s *cluster.Service) { s.ClusterIPs = addrs("fd00:30::1") }

@@ -29,7 +29,7 @@ func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Servi
 	d.out.HairpinAddrs = sortedSet(d.out.HairpinAddrs)
 	d.out.HealthCheck = d.healthCheck()
 	if !opts.ServeExternalIPs {
-		d.out.WithheldExternalIPs = len(s.ExternalIPs)
+		d.out.WithheldExternalIPs = len(s.ExternalIPs())
 	}
 	return d.out
 }
@@ -75,9 +75,9 @@ func (d *decision) addresses(port *cluster.ServicePort, family cluster.Family) [
 		}
 	}
 	add(ClusterIP, port.Port, d.service.ClusterIPs...)
-	add(LoadBalancerIP, port.Port, d.service.LoadBalancerIPs...)
+	add(LoadBalancerIP, port.Port, d.service.LoadBalancerIPs()...)
 	if d.opts.ServeExternalIPs {
-		add(ExternalIP, port.Port, d.service.ExternalIPs...)
+		add(ExternalIP, port.Port, d.service.ExternalIPs()...)
 	}
 	if port.NodePort != 0 {
 		all = append(all, address{NodePort, anyAddr(family), port.NodePort})
@@ -170,14 +170,14 @@ func (d *decision) external(route *Route, everywhere, here *Pool) {
 func (d *decision) sourceRanges(family cluster.Family) []netip.Prefix {
 	var ranges []netip.Prefix
 	own := false
-	for _, cidr := range d.service.SourceRanges {
+	for _, cidr := range d.service.SourceRanges() {
 		if cluster.FamilyOf(cidr.Addr()) == family {
 			ranges = append(ranges, cidr)
 			own = own || slices.ContainsFunc(d.node.Addresses, cidr.Contains)
 		}
 	}
 	if own {
-		for _, vip := range d.service.LoadBalancerIPs {
+		for _, vip := range d.service.LoadBalancerIPs() {
 			if cluster.FamilyOf(vip) == family {
 				ranges = append(ranges, netip.PrefixFrom(vip, vip.BitLen()))
 			}

@@ -70,7 +70,7 @@ func (s *State) path(packet plan.Packet) (path plan.Path) {
 func (s *State) unservedIP(addr netip.Addr) (steps []v1alpha1.Step) {
 	for service := range s.Snapshot.Services.Values() {
 		planned, ok := s.Plan.Services.Get(service.Name)
-		if ok && planned.WithheldExternalIPs > 0 && slices.Contains(service.ExternalIPs, addr) {
+		if ok && planned.WithheldExternalIPs > 0 && slices.Contains(service.ExternalIPs(), addr) {
 			steps = append(steps, v1alpha1.Step{Subject: "address", Text: fmt.Sprintf(
 				"%s is an external IP of %s; these are not served because the feature gate AllowServiceExternalIPs is off", addr, service.Name)})
 		}

@@ -30,9 +30,9 @@ func (s *State) snapshotObject() stream {
 func snapshotService(of *cluster.Service) v1alpha1.SnapshotService {
 	out := v1alpha1.SnapshotService{
 		Namespace: of.Name.Namespace, Name: of.Name.Name, UID: of.UID, Created: of.Created,
-		ClusterIPs: texts(of.ClusterIPs), LoadBalancerIPs: texts(of.LoadBalancerIPs), ExternalIPs: texts(of.ExternalIPs),
+		ClusterIPs: texts(of.ClusterIPs), LoadBalancerIPs: texts(of.LoadBalancerIPs()), ExternalIPs: texts(of.ExternalIPs()),
 		InternalTrafficPolicy: of.InternalPolicy.String(), ExternalTrafficPolicy: of.ExternalPolicy.String(),
-		SessionAffinitySeconds: int(of.Affinity.Seconds()), SourceRanges: texts(of.SourceRanges),
+		SessionAffinitySeconds: int(of.Affinity.Seconds()), SourceRanges: texts(of.SourceRanges()),
 		HealthCheckNodePort: of.HealthCheckNodePort, Slices: []v1alpha1.SnapshotSlice{},
 	}
 	for _, port := range of.Ports {

@@ -75,7 +75,7 @@ func (f Filter) Matches(s *cluster.Service) bool {
 	if !f.Address.IsValid() {
 		return true
 	}
-	if slices.Contains(s.ClusterIPs, f.Address) || slices.Contains(s.LoadBalancerIPs, f.Address) || slices.Contains(s.ExternalIPs, f.Address) {
+	if slices.Contains(s.ClusterIPs, f.Address) || slices.Contains(s.LoadBalancerIPs(), f.Address) || slices.Contains(s.ExternalIPs(), f.Address) {
 		return true
 	}
 	return slices.ContainsFunc(s.Slices, func(slice *cluster.EndpointSlice) bool {

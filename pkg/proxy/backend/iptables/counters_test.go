@@ -36,8 +36,8 @@ func onLocalhost(loopback, restricted bool) *plan.Plan {
 		Ports: []cluster.ServicePort{{Protocol: cluster.TCP, Port: 80, NodePort: 30080}},
 	}
 	if restricted {
-		service.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("192.0.2.10")}
-		service.SourceRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+		service.External = &cluster.External{LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("192.0.2.10")},
+			SourceRanges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}
 	}
 	services := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Set(service.Name, service)
 	node := &cluster.Node{Interfaces: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}}

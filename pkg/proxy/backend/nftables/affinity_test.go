@@ -120,10 +120,10 @@ func TestStickyPatchSize(t *testing.T) {
 	s := func(seconds int, ranges ...string) {
 		service, _ := c.Services.Get(cluster.ServiceName{Namespace: "default", Name: "service-5"})
 		changed := *service
-		changed.Affinity, changed.SourceRanges = time.Duration(seconds)*time.Second, nil
-		changed.LoadBalancerIPs = []netip.Addr{clusters.AddrAt(192<<24, 1)}
+		changed.Affinity = time.Duration(seconds) * time.Second
+		changed.External = &cluster.External{LoadBalancerIPs: []netip.Addr{clusters.AddrAt(192<<24, 1)}}
 		for _, text := range ranges {
-			changed.SourceRanges = append(changed.SourceRanges, netip.MustParsePrefix(text))
+			changed.External.SourceRanges = append(changed.External.SourceRanges, netip.MustParsePrefix(text))
 		}
 		c.Services.Set(changed.Name, &changed)
 	}
@@ -157,8 +157,8 @@ func TestSharedSourceRanges(t *testing.T) {
 	for number := range 2 {
 		service, _ := c.Services.Get(clusters.NameAt(number))
 		changed := *service
-		changed.LoadBalancerIPs = []netip.Addr{clusters.AddrAt(192<<24, 1+number)}
-		changed.SourceRanges = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+		changed.External = &cluster.External{LoadBalancerIPs: []netip.Addr{clusters.AddrAt(192<<24, 1+number)},
+			SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 		c.Services.Set(changed.Name, &changed)
 	}
 	b, tables := fakes()

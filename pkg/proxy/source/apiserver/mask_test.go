@@ -202,7 +202,9 @@ func built(r *resource, object runtime.Object) (state, problems string) {
 	s := b.Snapshot()
 	fmt.Fprintf(&text, "%+v\n%v\n", *s.Node, s.ServiceCIDRs)
 	for service := range s.Services.Values() {
-		fmt.Fprintf(&text, "%+v\n", *service)
+		plain := *service
+		plain.External = nil // a pointer
+		fmt.Fprintf(&text, "%+v %v %v %v\n", plain, service.LoadBalancerIPs(), service.ExternalIPs(), service.SourceRanges())
 	}
 	for _, of := range b.Unowned() {
 		for _, slice := range of.Slices {

@@ -521,7 +521,7 @@ func TestBadObjects(t *testing.T) {
 	api.put(bad)
 	b.until("the valid Service", func() bool {
 		s, _ := b.builder.Snapshot().Services.Get(cluster.ServiceName{Namespace: "ns", Name: "bad"})
-		return len(s.ExternalIPs) == 0
+		return len(s.ExternalIPs()) == 0
 	})
 }
 
