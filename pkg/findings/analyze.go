@@ -127,7 +127,7 @@ func (v *view) port(s *cluster.Service, decided *plan.Service, port *cluster.Ser
 	var served, rejected []string // families
 	var dropped, terminating []string
 	for _, route := range decided.Routes {
-		if route.Port != port.Name || route.Frontend.Protocol != port.Protocol {
+		if route.Port() != port.Name || route.Frontend.Protocol != port.Protocol {
 			continue
 		}
 		family := route.Frontend.Family().String()

@@ -22,9 +22,9 @@ var wallClock = map[string]string{
 	"pkg/proxy/metrics/zpages.go":                 "shows when the process started",
 	"pkg/proxy/page/html.go":                      "shows times",
 	"pkg/proxy/page/html_overview.go":             "shows times",
-	"pkg/proxy/plan/contest.go":                   "compares when Services were created, by the API server's clock",
 	"pkg/proxy/source/manifests/version_linux.go": "compares a file's modification time with an earlier one of the same file",
 	"pkg/proxy/source/manifests/version_other.go": "the same on other systems",
+	"pkg/proxy/view/objects.go":                   "shows when an object was created, by the API server's clock",
 	"pkg/proxy/view/history.go":                   "sorts events into minutes for the status page",
 	"pkg/proxy/source/apiserver/events/events.go": "the time of an Event",
 }

@@ -47,7 +47,7 @@ func serviceOf(n int) *cluster.Service {
 	}
 	if n%20 == 1 { // web
 		s.Ports = append(s.Ports, cluster.ServicePort{Name: "https", Protocol: cluster.TCP, Port: 443})
-		s.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{198, 18, byte(n / 2000), byte(n/20%100 + 1)})}
+		s.External = &cluster.External{LoadBalancerIPs: []netip.Addr{netip.AddrFrom4([4]byte{198, 18, byte(n / 2000), byte(n/20%100 + 1)})}}
 		s.ExternalPolicy = cluster.PolicyLocal
 	}
 	v4, v6 := &cluster.EndpointSlice{Name: s.Name.Name + "-x7k2p"}, &cluster.EndpointSlice{Name: s.Name.Name + "-q9d4w"}
@@ -71,7 +71,7 @@ func serviceOf(n int) *cluster.Service {
 	case n%997 == 500:
 		s.Slices = nil
 	case n == 801:
-		s.LoadBalancerIPs = serviceOf(21).LoadBalancerIPs
+		s.External = serviceOf(21).External
 	case n%2503 == 900:
 		v4.Ports[0].Name, v6.Ports[0].Name = "web", "web"
 	case n%1999 == 1201:

@@ -70,7 +70,7 @@ func describeService(s *Service) string {
 	plain.Slices, plain.External = nil, nil
 	fmt.Fprintf(&text, "%+v %+v\n", plain, s.external())
 	for _, slice := range s.Slices {
-		fmt.Fprintf(&text, "\t%s %v %v\n", slice.Name, slice.Ports, slice.Triggered.UnixNano())
+		fmt.Fprintf(&text, "\t%s %v %v\n", slice.Name, slice.Ports, slice.Triggered)
 		for _, e := range slice.Endpoints {
 			fmt.Fprintf(&text, "\t\t%v %v %v\n", e.Addr, e.Conditions, e.Zones.Names())
 		}

@@ -42,9 +42,11 @@ func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
 	s := &Service{
 		Name:           ServiceName{Namespace: share(object.Namespace), Name: object.Name},
 		UID:            string(object.UID),
-		Created:        object.CreationTimestamp.Time,
 		External:       p.external(object),
 		ExternalPolicy: PolicyCluster,
+	}
+	if created := object.CreationTimestamp; !created.IsZero() {
+		s.Created = created.UnixMicro()
 	}
 	clusterIPs := spec.ClusterIPs
 	if len(clusterIPs) == 0 {
@@ -361,16 +363,17 @@ func (p *parser) protocol(field path, value *corev1.Protocol) (Protocol, bool) {
 	return 0, false
 }
 
-func (p *parser) triggered(object *discoveryv1.EndpointSlice) time.Time {
+func (p *parser) triggered(object *discoveryv1.EndpointSlice) int64 {
 	text, ok := object.Annotations[corev1.EndpointsLastChangeTriggerTime]
 	if !ok {
-		return time.Time{}
+		return 0
 	}
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
 		p.add(path{name: "metadata.annotations." + corev1.EndpointsLastChangeTriggerTime}, "%q is not an RFC 3339 time", brief(text))
+		return 0
 	}
-	return at
+	return at.UnixMicro()
 }
 
 // share returns the canonical copy of a string, which all objects use.

@@ -4,7 +4,7 @@ import "slices"
 
 // SameSpec reports whether two versions of a Service are equal apart from their endpoints.
 func (s *Service) SameSpec(o *Service) bool {
-	return s.Name == o.Name && s.UID == o.UID && s.Created.Equal(o.Created) &&
+	return s.Name == o.Name && s.UID == o.UID && s.Created == o.Created &&
 		slices.Equal(s.ClusterIPs, o.ClusterIPs) &&
 		slices.Equal(s.LoadBalancerIPs(), o.LoadBalancerIPs()) &&
 		slices.Equal(s.ExternalIPs(), o.ExternalIPs()) &&

@@ -118,8 +118,10 @@ func (m *model) slicesOf(service ServiceName) (found []*EndpointSlice) {
 
 func modelService(name ServiceName, object *corev1.Service) *Service {
 	spec := object.Spec
-	s := &Service{Name: name, UID: string(object.UID), Created: object.CreationTimestamp.Time,
-		External: &External{ExternalIPs: addresses(spec.ExternalIPs)}}
+	s := &Service{Name: name, UID: string(object.UID), External: &External{ExternalIPs: addresses(spec.ExternalIPs)}}
+	if t := object.CreationTimestamp; !t.IsZero() {
+		s.Created = t.UnixMicro()
+	}
 	s.ClusterIPs = addresses(spec.ClusterIPs)
 	if len(spec.ClusterIPs) == 0 {
 		s.ClusterIPs = addresses([]string{spec.ClusterIP})

@@ -41,8 +41,9 @@ type Service struct {
 	// UID distinguishes the object from an earlier or later one of the same name; events refer to it. Empty without
 	// an API server.
 	UID string
-	// Created is the object's creation time: if two Services claim the same address, the older one gets it.
-	Created time.Time
+	// Created is the object's creation time in microseconds since 1970, 0 without one: if two Services claim the same address,
+	// the older one gets it.
+	Created int64
 
 	// ClusterIPs are allocated by the API server, at most one of each family.
 	ClusterIPs []netip.Addr
@@ -107,9 +108,9 @@ type EndpointSlice struct {
 	// Ports are sorted by name and protocol.
 	Ports     []EndpointPort
 	Endpoints []Endpoint
-	// Triggered is the time of the pod change that led to this version of the slice, from the annotation
-	// endpoints.kubernetes.io/last-change-trigger-time; zero without one.
-	Triggered time.Time
+	// Triggered is the time of the pod change that led to this version of the slice, in microseconds since 1970, from the
+	// annotation endpoints.kubernetes.io/last-change-trigger-time; 0 without one.
+	Triggered int64
 }
 
 // PortOf returns the slice's port for a Service's port: ports belong together by name and protocol.

@@ -190,7 +190,7 @@ func compare(before, after *plan.Plan, family cluster.Family) work {
 // first one does, and so does a different verdict for refused packets: a packet may arrive while the frontend is
 // neither balanced nor refused, and the kernel then tracks a flow to the frontend's own address.
 func redirected(c cluster.Change[*plan.Route]) bool {
-	same := c.Was && c.Is && c.Before.Service == c.After.Service && c.Before.Port == c.After.Port
+	same := c.Was && c.Is && c.Before.Service == c.After.Service && c.Before.Port() == c.After.Port()
 	return !same || c.Before.Verdict != plan.Balance && c.After.Verdict != c.Before.Verdict
 }
 
@@ -204,7 +204,7 @@ func lost(before, after *plan.Service, family cluster.Family) bool {
 	if before == nil {
 		return false
 	}
-	for _, had := range before.Serving {
+	for _, had := range before.Serving() {
 		if had.Family != family {
 			continue
 		}

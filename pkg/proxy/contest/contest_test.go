@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -25,7 +24,7 @@ func newHarness() *harness {
 // set adds or replaces a Service with these load balancer IPs, and syncs. A Service with a longer name is older.
 func (h *harness) set(name, uid string, endpoints int, addrs ...string) {
 	s := &cluster.Service{
-		Name: cluster.ServiceName{Namespace: "ns", Name: name}, UID: uid, Created: time.Unix(1000-int64(len(name)), 0),
+		Name: cluster.ServiceName{Namespace: "ns", Name: name}, UID: uid, Created: 1000 - int64(len(name)),
 		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(len(name))})},
 		Ports:      []cluster.ServicePort{{Name: "http", Protocol: cluster.TCP, Port: 80}},
 	}
@@ -100,7 +99,7 @@ func TestReason(t *testing.T) {
 	h.Options.ServeExternalIPs = true
 	add := func(name string, change func(*cluster.Service)) {
 		s := &cluster.Service{
-			Name: cluster.ServiceName{Namespace: "ns", Name: name}, UID: name, Created: time.Unix(1000, 0),
+			Name: cluster.ServiceName{Namespace: "ns", Name: name}, UID: name, Created: 1000,
 			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, name[0]})},
 			Ports:      []cluster.ServicePort{{Protocol: cluster.TCP, Port: 80}},
 		}
@@ -109,7 +108,7 @@ func TestReason(t *testing.T) {
 	}
 	shared := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	external := &cluster.External{ExternalIPs: shared}
-	add("a", func(s *cluster.Service) { s.External, s.Created = external, time.Unix(1, 0) })
+	add("a", func(s *cluster.Service) { s.External, s.Created = external, 1 })
 	for _, step := range []struct {
 		name   string
 		change func(*cluster.Service)

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -29,7 +28,7 @@ func newHarness(serve bool) *harness {
 // set adds or replaces a Service, and syncs.
 func (h *harness) set(name, uid string, edit func(*cluster.Service), externalIPs ...string) {
 	s := &cluster.Service{
-		Name: cluster.ServiceName{Namespace: "default", Name: name}, UID: uid, Created: time.Unix(1, 0),
+		Name: cluster.ServiceName{Namespace: "default", Name: name}, UID: uid, Created: 1,
 		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")},
 		Ports:      []cluster.ServicePort{{Protocol: cluster.TCP, Port: 80}},
 	}

@@ -231,9 +231,9 @@ func TestServicesRefused(t *testing.T) {
 	h := newHarness(t, true)
 	name := cluster.ServiceName{Namespace: "ns", Name: "a"}
 	routes := []*plan.Route{
-		{Service: name, Port: "http", Frontend: plan.Frontend{Addr: netip.MustParseAddr("10.96.0.1"), Protocol: cluster.TCP, Port: 80}},
-		{Service: name, Port: "dns", Frontend: plan.Frontend{Addr: netip.MustParseAddr("10.96.0.1"), Protocol: cluster.UDP, Port: 53}},
-		{Service: name, Port: "http", Frontend: plan.Frontend{Addr: netip.MustParseAddr("fd00::1"), Protocol: cluster.TCP, Port: 80}},
+		{Service: name, Name: "ns/a:http", Frontend: plan.Frontend{Addr: netip.MustParseAddr("10.96.0.1"), Protocol: cluster.TCP, Port: 80}},
+		{Service: name, Name: "ns/a:dns", Frontend: plan.Frontend{Addr: netip.MustParseAddr("10.96.0.1"), Protocol: cluster.UDP, Port: 53}},
+		{Service: name, Name: "ns/a:http", Frontend: plan.Frontend{Addr: netip.MustParseAddr("fd00::1"), Protocol: cluster.TCP, Port: 80}},
 	}
 	http, dns := routes[0].Of().String(), routes[1].Of().String()
 	sync := func(endpoints int, refused ...backend.Refusal) {

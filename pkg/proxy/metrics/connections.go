@@ -72,7 +72,7 @@ type connections struct {
 type servicePort struct{ port, protocol, name, namespace string }
 
 func servicePortOf(r *plan.Route) servicePort {
-	return servicePort{r.Port, r.Frontend.Protocol.String(), r.Service.Name, r.Service.Namespace}
+	return servicePort{r.Port(), r.Frontend.Protocol.String(), r.Service.Name, r.Service.Namespace}
 }
 
 func (p servicePort) values() []string { return []string{p.port, p.protocol, p.name, p.namespace} }

@@ -254,8 +254,8 @@ func (m *Metrics) programmed(family cluster.Family, s *proxy.Sync) {
 	observer := m.networkProgramming.WithLabelValues(family.String())
 	for _, change := range cluster.Changes(m.byFamily[family], s.After.Services) {
 		for old, now := range sliceChanges(change.Before, change.After) {
-			if now != nil && now.Triggered.After(m.config.Start) && (isOf(now, family) || isOf(old, family)) {
-				observer.Observe(max(0, s.Finished.Sub(now.Triggered).Seconds()))
+			if now != nil && now.Triggered > m.config.Start.UnixMicro() && (isOf(now, family) || isOf(old, family)) {
+				observer.Observe(max(0, s.Finished.Sub(time.UnixMicro(now.Triggered)).Seconds()))
 			}
 		}
 	}

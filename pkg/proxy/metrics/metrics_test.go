@@ -112,7 +112,7 @@ func (f *fixture) change(name string, change func(*cluster.Service)) {
 
 // slice replaces a Service's slices by one with one remote endpoint ("" for none).
 func (f *fixture) slice(name, endpoint string, triggered time.Time) {
-	slice := &cluster.EndpointSlice{Name: "slice", Triggered: triggered, Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Port: 80}}}
+	slice := &cluster.EndpointSlice{Name: "slice", Triggered: triggered.UnixMicro(), Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Port: 80}}}
 	if endpoint != "" {
 		slice.Endpoints = []cluster.Endpoint{{Addr: netip.MustParseAddr(endpoint), Conditions: cluster.Ready}}
 	}

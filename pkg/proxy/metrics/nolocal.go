@@ -46,7 +46,7 @@ func withoutLocal(s *plan.Service) map[localPort]bool {
 			if ports == nil {
 				ports = map[localPort]bool{}
 			}
-			ports[localPort{localKey{route.Frontend.Family(), route.Kind != plan.ClusterIP}, route.Port}] = true
+			ports[localPort{localKey{route.Frontend.Family(), route.Kind != plan.ClusterIP}, route.Port()}] = true
 		}
 	}
 	return ports

@@ -67,7 +67,7 @@ func (c *computation) replace(name cluster.ServiceName, old, now *Service) {
 	}
 	// A Service that was deleted and created again is younger now, so all its claims are made again.
 	kept := func(routes []*Route, route *Route) bool {
-		return old.Created.Equal(now.Created) && find(routes, route.Frontend) == route
+		return old.Created == now.Created && find(routes, route.Frontend) == route
 	}
 	for _, route := range old.Routes {
 		if !kept(now.Routes, route) {
@@ -80,7 +80,7 @@ func (c *computation) replace(name cluster.ServiceName, old, now *Service) {
 		}
 	}
 	count(c.clusterIPs, old.ClusterIPs, now.ClusterIPs)
-	count(c.hairpins, old.HairpinAddrs, now.HairpinAddrs)
+	count(c.hairpins, old.HairpinAddrs(), now.HairpinAddrs())
 }
 
 // count updates the number of Services that have an address.

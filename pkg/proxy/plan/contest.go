@@ -33,7 +33,7 @@ func (c *Claims) Lost() iter.Seq[*Route] {
 	}
 }
 
-// Claim identifies a Service's claim for a frontend. Created is the Service's in microseconds since 1970.
+// Claim identifies a Service's claim for a frontend. Created is as in cluster.Service.
 type Claim struct {
 	Kind    Kind
 	Created int64
@@ -59,7 +59,7 @@ func (c Claim) precedence(o Claim) (order int, rule Precedence) {
 
 // claim returns the claim that a route of the Service is.
 func (s *Service) claim(route *Route) Claim {
-	return Claim{Kind: route.Kind, Created: s.Created.UnixMicro(), Service: route.Service}
+	return Claim{Kind: route.Kind, Created: s.Created, Service: route.Service}
 }
 
 // Precedence is the rule that selects the served one of two claims for the same frontend.

@@ -256,7 +256,7 @@ func (p *Plan) masquerades(route *Route, local bool) bool {
 // hairpin reports whether a connection from an address may be sent back to it through a route.
 func (p *Plan) hairpin(route *Route, source netip.Addr) bool {
 	service, ok := p.Services.Get(route.Service)
-	return ok && slices.Contains(service.HairpinAddrs, source)
+	return ok && slices.Contains(service.HairpinAddrs(), source)
 }
 
 func within(ranges []netip.Prefix, addr netip.Addr) bool {

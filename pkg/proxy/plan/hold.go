@@ -47,7 +47,7 @@ func (p *Plan) Hold(ports map[Port][]*Route) *Plan {
 	for of := range withoutRoutes(p, ports) {
 		service, _ := p.Services.Get(of.Service)
 		count(clusterIPs, inFamily(service.ClusterIPs, of.Family), nil)
-		count(hairpins, inFamily(service.HairpinAddrs, of.Family), nil)
+		count(hairpins, inFamily(service.HairpinAddrs(), of.Family), nil)
 	}
 	held.ClusterIPs, held.Hairpins = clusterIPs.Map(), hairpins.Map()
 	return &held

@@ -43,7 +43,7 @@ func expected(p *Plan) contents {
 		Services: maps.Collect(p.Services.All()), Frontends: map[Frontend]*Route{}, Contested: map[Frontend][]*Route{},
 		ClusterIPs: map[netip.Addr]int{}, Hairpins: map[netip.Addr]int{}, Node: p.Node,
 	}
-	age := func(r *Route) time.Time { return want.Services[r.Service].Created }
+	age := func(r *Route) int64 { return want.Services[r.Service].Created }
 	rank := map[Kind]int{ClusterIP: 1, LoadBalancerIP: 2, ExternalIP: 3, NodePort: 3}
 	claims := map[Frontend][]*Route{}
 	for _, service := range p.Services.All() {
@@ -53,12 +53,12 @@ func expected(p *Plan) contents {
 		for _, addr := range service.ClusterIPs {
 			want.ClusterIPs[addr]++
 		}
-		for _, addr := range service.HairpinAddrs {
+		for _, addr := range service.HairpinAddrs() {
 			want.Hairpins[addr]++
 		}
 	}
 	for frontend, routes := range claims {
-		slices.SortStableFunc(routes, func(a, b *Route) int { return age(a).Compare(age(b)) }) // already sorted by name
+		slices.SortStableFunc(routes, func(a, b *Route) int { return cmp.Compare(age(a), age(b)) }) // already sorted by name
 		slices.SortStableFunc(routes, func(a, b *Route) int { return rank[a.Kind] - rank[b.Kind] })
 		want.Frontends[frontend] = routes[0]
 		if len(routes) > 1 {
@@ -69,7 +69,7 @@ func expected(p *Plan) contents {
 }
 
 func differs(want, got contents) string {
-	return gocmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}))
+	return gocmp.Diff(want, got, gocmp.AllowUnexported(Service{}, few{}), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}))
 }
 
 // chance is a source of random decisions.
@@ -115,7 +115,7 @@ func some[T comparable](c *chance, limit int, from ...T) []T {
 func randomService(c *chance, name cluster.ServiceName) *cluster.Service {
 	s := &cluster.Service{
 		Name:       name,
-		Created:    time.Unix(int64(c.below(3)), 0),
+		Created:    int64(c.below(3)),
 		ClusterIPs: append(some(c, 1, addrs("172.30.0.1", "172.30.0.2")...), some(c, 1, addrs("fd00:30::1", "fd00:30::2")...)...),
 		External: &cluster.External{
 			LoadBalancerIPs: some(c, 2, addrs("198.51.100.1", "198.51.100.2", "2001:db8::1")...),
@@ -244,7 +244,7 @@ func checkIdentity(t *testing.T, before, after *Plan) {
 		return
 	}
 	for frontend, change := range cluster.Changes(before.Frontends, after.Frontends) {
-		if change.Was && change.Is && change.Before.Service == change.After.Service && change.Before.Port == change.After.Port &&
+		if change.Was && change.Is && change.Before.Service == change.After.Service && change.Before.Port() == change.After.Port() &&
 			change.Before.equal(change.After) {
 			t.Fatalf("the route of %s has a new pointer but is equal", frontend)
 		}

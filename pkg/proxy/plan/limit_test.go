@@ -81,10 +81,10 @@ func TestOversized(t *testing.T) {
 			decided, _ := p.Services.Get(s.Name)
 			ports, elements := map[string]bool{}, 0
 			for _, route := range decided.Routes {
-				ports[route.Port] = true
+				ports[route.Port()] = true
 				elements += len(route.Pool.Endpoints) + len(route.SourceRanges)
 			}
-			if len(ports) != test.served || decided.WithheldPorts != test.ports-test.served {
+			if len(ports) != test.served || int(decided.WithheldPorts) != test.ports-test.served {
 				t.Errorf("%d ports are served and %d are not, want %d of %d", len(ports), decided.WithheldPorts, test.served, test.ports)
 			}
 			if last := test.served - 1; last >= 0 && !ports[s.Ports[last].Name] {

@@ -73,7 +73,7 @@ func (p *Plan) Listings(name cluster.ServiceName) iter.Seq[Listing] {
 		if !known || !planned {
 			return
 		}
-		for i := range s.Ports[:len(s.Ports)-decided.WithheldPorts] {
+		for i := range s.Ports[:len(s.Ports)-int(decided.WithheldPorts)] {
 			for listing := range p.portListings(s, i) {
 				if !yield(listing) {
 					return

@@ -61,26 +61,44 @@ type Service struct {
 	Name cluster.ServiceName
 	// UID distinguishes the object from another of the same name; events refer to it. Empty without an API server.
 	UID string
-	// Created decides between claims of the same kind for one frontend: the older Service is served.
-	Created time.Time
+	// Created decides between claims of the same kind for one frontend: the older Service is served. It is as in cluster.Service.
+	Created int64
 	// Routes are sorted by frontend.
 	Routes []*Route
 	// ClusterIPs are the Service's own.
 	ClusterIPs []netip.Addr
-	// HairpinAddrs are the addresses of usable endpoints that are on this node, or may be because their slice names no
-	// node; sorted. A connection from such an address that is sent back to it must be masqueraded, or its replies would
-	// bypass the node.
-	HairpinAddrs []netip.Addr
-	// Serving lists the endpoints of existing flows, for each UDP port in each family of the Service, sorted by port and
-	// family.
-	Serving []Serving
+	// few is nil if it would be empty, as for most Services.
+	few *few
 	// HealthCheck is nil unless load balancers check whether this node has endpoints.
 	HealthCheck *HealthCheck
 	// WithheldExternalIPs is the number of external IPs that are not served because Options.ServeExternalIPs is off.
-	WithheldExternalIPs int
+	WithheldExternalIPs uint32
 	// WithheldPorts is the number of ports that are not served because the Service would need too many elements: the last
 	// ones of the Service.
-	WithheldPorts int
+	WithheldPorts uint32
+}
+
+// few are the lists that few Services have.
+type few struct {
+	hairpinAddrs []netip.Addr
+	serving      []Serving
+}
+
+// HairpinAddrs returns the addresses of usable endpoints that are on this node, or may be because their slice names no node;
+// sorted. A connection from such an address that is sent back to it must be masqueraded, or its replies would bypass the node.
+func (s *Service) HairpinAddrs() []netip.Addr {
+	if s.few == nil {
+		return nil
+	}
+	return s.few.hairpinAddrs
+}
+
+// Serving returns the endpoints of existing flows, for each UDP port in each family of the Service, sorted by port and family.
+func (s *Service) Serving() []Serving {
+	if s.few == nil {
+		return nil
+	}
+	return s.few.serving
 }
 
 // Frontend is a destination address, protocol and port. A node port's address is unspecified (0.0.0.0 or ::) and
@@ -132,10 +150,8 @@ func (k Kind) String() string {
 // Route is how new connections to a frontend are handled.
 type Route struct {
 	Frontend Frontend
-	// Service and Port identify the Service's port; Name is namespace/name:port, or namespace/name if the port has no
-	// name.
+	// Name is namespace/name:port of the Service's port, or namespace/name if the port has no name.
 	Service cluster.ServiceName
-	Port    string
 	Name    string
 	// Pool holds the endpoints of connections. If it is empty, Verdict is what happens to them instead.
 	Pool *Pool
@@ -156,6 +172,15 @@ type Route struct {
 	Verdict Verdict
 	// RejectOnLocalhost rejects connections to the node port on loopback addresses.
 	RejectOnLocalhost bool
+}
+
+// Port returns the name of the Service's port, which may be empty.
+func (r *Route) Port() string {
+	service := len(r.Service.Namespace) + len("/") + len(r.Service.Name)
+	if len(r.Name) == service {
+		return ""
+	}
+	return r.Name[service+len(":"):]
 }
 
 // Reason returns why the pool has its endpoints.

@@ -18,7 +18,7 @@ type Port struct {
 
 // Of returns the port that a route belongs to.
 func (r *Route) Of() Port {
-	return Port{Service: r.Service, Name: r.Port, Protocol: r.Frontend.Protocol, Family: r.Frontend.Family()}
+	return Port{Service: r.Service, Name: r.Port(), Protocol: r.Frontend.Protocol, Family: r.Frontend.Family()}
 }
 
 // Compare sorts by Service, name, protocol and family.

@@ -46,7 +46,7 @@ func (p *Plan) MissingPorts(name cluster.ServiceName) iter.Seq[string] {
 			return
 		}
 		found := 0
-		for i := range s.Ports[:len(s.Ports)-decided.WithheldPorts] {
+		for i := range s.Ports[:len(s.Ports)-int(decided.WithheldPorts)] {
 			port := &s.Ports[i]
 			for _, slice := range s.Slices {
 				if !lacks(s, slice, port) {

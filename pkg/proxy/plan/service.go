@@ -14,7 +14,7 @@ func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Servi
 		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created}}
 	d.out.ClusterIPs = d.clusterIPs()
 	ports := d.servedPorts()
-	d.out.WithheldPorts = len(s.Ports) - len(ports)
+	d.out.WithheldPorts = uint32(len(s.Ports) - len(ports))
 	for i := range ports {
 		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 			if opts.Serves(node, family) {
@@ -25,11 +25,13 @@ func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Servi
 	slices.SortStableFunc(d.out.Routes, func(a, b *Route) int { return a.Frontend.Compare(b.Frontend) })
 	// A Service may have the same load balancer IP and external IP: the first kind counts.
 	d.out.Routes = slices.CompactFunc(d.out.Routes, func(a, b *Route) bool { return a.Frontend == b.Frontend })
-	slices.SortStableFunc(d.out.Serving, Serving.compare)
-	d.out.HairpinAddrs = sortedSet(d.out.HairpinAddrs)
+	if len(d.few.serving)+len(d.few.hairpinAddrs) > 0 {
+		slices.SortStableFunc(d.few.serving, Serving.compare)
+		d.out.few = &few{sortedSet(d.few.hairpinAddrs), d.few.serving}
+	}
 	d.out.HealthCheck = d.healthCheck()
 	if !opts.ServeExternalIPs {
-		d.out.WithheldExternalIPs = len(s.ExternalIPs())
+		d.out.WithheldExternalIPs = uint32(len(s.ExternalIPs()))
 	}
 	return d.out
 }
@@ -41,6 +43,7 @@ type decision struct {
 	opts    *Options
 	before  *Service
 	out     *Service
+	few     few
 }
 
 // clusterIPs returns the cluster IPs that are served: nearly always all of them, in the memory of the snapshot.
@@ -115,7 +118,7 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 		route := &Route{
 			Frontend: Frontend{Addr: a.addr, Protocol: port.Protocol, Port: a.port},
 			Kind:     a.kind,
-			Service:  d.service.Name, Port: port.Name, Name: name,
+			Service:  d.service.Name, Name: name,
 			Affinity: d.service.Affinity,
 		}
 		if a.kind == ClusterIP {
@@ -126,11 +129,11 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 		d.out.Routes = append(d.out.Routes, d.known(route))
 	}
 	if port.Protocol == cluster.UDP {
-		d.out.Serving = append(d.out.Serving, d.serving(port.Name, family, all, everywhere))
+		d.few.serving = append(d.few.serving, d.serving(port.Name, family, all, everywhere))
 	}
 	for i := range all {
 		if all[i].rank() > unusable && all[i].mayBeHere() {
-			d.out.HairpinAddrs = append(d.out.HairpinAddrs, all[i].addr.Addr())
+			d.few.hairpinAddrs = append(d.few.hairpinAddrs, all[i].addr.Addr())
 		}
 	}
 }

@@ -38,7 +38,7 @@ func (s *Serving) has(endpoint netip.AddrPort) bool {
 // Serves reports whether an endpoint still serves a UDP route.
 func (p *Plan) Serves(route *Route, endpoint netip.AddrPort) bool {
 	service, _ := p.Services.Get(route.Service)
-	return service.ServingOn(route.Port, route.Frontend.Family()).has(endpoint)
+	return service.ServingOn(route.Port(), route.Frontend.Family()).has(endpoint)
 }
 
 // ServingOn returns the endpoints that serve a UDP port in a family; nil if the Service has no such port. s may be
@@ -47,11 +47,12 @@ func (s *Service) ServingOn(port string, family cluster.Family) *Serving {
 	if s == nil {
 		return nil
 	}
-	at, found := slices.BinarySearchFunc(s.Serving, Serving{Port: port, Family: family}, Serving.compare)
+	serving := s.Serving()
+	at, found := slices.BinarySearchFunc(serving, Serving{Port: port, Family: family}, Serving.compare)
 	if !found {
 		return nil
 	}
-	return &s.Serving[at]
+	return &serving[at]
 }
 
 // serving selects the endpoints that serve a port from the candidates in a family. It shares memory with the pool or

@@ -54,7 +54,7 @@ func TestTooLarge(t *testing.T) {
 	name := cluster.ServiceName{Namespace: "default", Name: "web"}
 	for i, step := range []struct {
 		uid      string
-		withheld int
+		withheld uint32
 		event    bool
 	}{{"u-1", 0, false}, {"u-1", 7, true}, {"u-1", 8, false}, {"u-1", 0, false}, {"u-1", 7, true}, {"u-2", 7, true}} {
 		r.Events = nil

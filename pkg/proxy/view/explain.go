@@ -35,7 +35,7 @@ func (s *State) Explain(q Question) (*v1alpha1.Explanation, error) {
 		out.Steps = append(out.Steps, v1alpha1.Step(step))
 	}
 	if path.Route != nil {
-		out.Service, out.Port = path.Route.Service.String(), path.Route.Port
+		out.Service, out.Port = path.Route.Service.String(), path.Route.Port()
 	}
 	if path.Verdict == plan.Balance {
 		out.Endpoints = texts(path.Pool.Endpoints)

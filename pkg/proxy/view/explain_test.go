@@ -85,7 +85,7 @@ func TestListingsAgreeWithPools(t *testing.T) {
 				}
 			}
 			for _, route := range service.Routes {
-				k := key{route.Port + route.Frontend.Protocol.String(), route.Frontend.Family(), route.Policy}
+				k := key{route.Port() + route.Frontend.Protocol.String(), route.Frontend.Family(), route.Policy}
 				slices.Sort(used[k])
 				want := texts(route.Pool.Endpoints)
 				slices.Sort(want)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -28,8 +29,12 @@ func (s *State) snapshotObject() stream {
 }
 
 func snapshotService(of *cluster.Service) v1alpha1.SnapshotService {
+	var created time.Time
+	if of.Created != 0 {
+		created = time.UnixMicro(of.Created)
+	}
 	out := v1alpha1.SnapshotService{
-		Namespace: of.Name.Namespace, Name: of.Name.Name, UID: of.UID, Created: of.Created,
+		Namespace: of.Name.Namespace, Name: of.Name.Name, UID: of.UID, Created: created,
 		ClusterIPs: texts(of.ClusterIPs), LoadBalancerIPs: texts(of.LoadBalancerIPs()), ExternalIPs: texts(of.ExternalIPs()),
 		InternalTrafficPolicy: of.InternalPolicy.String(), ExternalTrafficPolicy: of.ExternalPolicy.String(),
 		SessionAffinitySeconds: int(of.Affinity.Seconds()), SourceRanges: texts(of.SourceRanges()),

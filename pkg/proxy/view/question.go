@@ -130,7 +130,7 @@ func (s *State) serviceTarget(q Question) (packet plan.Packet, note string, err 
 	for _, kind := range order {
 		for _, route := range planned.Routes {
 			f := route.Frontend
-			if route.Kind != kind || route.Port != port.Name || f.Protocol != port.Protocol || from.IsValid() && from.Is4() != f.Addr.Is4() {
+			if route.Kind != kind || route.Port() != port.Name || f.Protocol != port.Protocol || from.IsValid() && from.Is4() != f.Addr.Is4() {
 				continue
 			}
 			packet.To = netip.AddrPortFrom(f.Addr, f.Port)

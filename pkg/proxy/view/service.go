@@ -58,7 +58,7 @@ func (s *State) service(of *cluster.Service, counts *backend.Connections, full b
 	}
 	routes := map[portKey][]*plan.Route{}
 	for _, route := range planned.Routes {
-		key := portKey{route.Port, route.Frontend.Protocol}
+		key := portKey{route.Port(), route.Frontend.Protocol}
 		routes[key] = append(routes[key], route)
 	}
 	for i := range of.Ports {
@@ -182,7 +182,7 @@ func (s *State) addEndpoints(out *v1alpha1.Service, of *cluster.Service, planned
 	for _, slice := range of.Slices {
 		entries += len(slice.Endpoints)
 	}
-	out.EndpointsNotListed = max(0, (len(of.Ports)-planned.WithheldPorts)*entries-maxListed)
+	out.EndpointsNotListed = max(0, (len(of.Ports)-int(planned.WithheldPorts))*entries-maxListed)
 	listed := 0
 	for listing := range s.Plan.Listings(of.Name) {
 		if listed++; listed > maxListed {

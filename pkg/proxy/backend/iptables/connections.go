@@ -120,7 +120,7 @@ func (m *meter) port(key portKey) {
 	service, _ := m.written.from.Services.Get(p.routes[0].Service)
 	pw := &portWriter{writer: m.writer, key: key, affinity: p.routes[0].Affinity}
 	if service != nil {
-		pw.hairpins = service.HairpinAddrs
+		pw.hairpins = service.HairpinAddrs()
 	}
 	var all []netip.AddrPort
 	for _, r := range p.routes {

@@ -110,7 +110,7 @@ func FuzzNames(f *testing.F) {
 	named := func(namespace, port string) *plan.Plan {
 		name := cluster.ServiceName{Namespace: namespace, Name: namespace}
 		s := &cluster.Service{Name: name, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00::1")},
-			External: &cluster.External{LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, SourceRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
+			External:       &cluster.External{LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, SourceRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
 			ExternalPolicy: cluster.PolicyLocal, Affinity: time.Hour, HealthCheckNodePort: 30000,
 			Ports: []cluster.ServicePort{{Name: port, Protocol: cluster.TCP, Port: 80, NodePort: 30080}, {Name: port + "x", Protocol: cluster.UDP, Port: 53}},
 			Slices: []*cluster.EndpointSlice{{Name: "s", Ports: []cluster.EndpointPort{{Name: port, Protocol: cluster.TCP, Port: 8080}},

@@ -131,7 +131,7 @@ func (c *composition) service(health *cluster.Editor[healthPort, bool], name clu
 	if change.Is && change.After.HealthCheck.In(c.family) {
 		health.Set(healthPort{change.After.HealthCheck.Port, name}, true)
 	}
-	if change.Was && change.Is && !slices.Equal(change.Before.HairpinAddrs, change.After.HairpinAddrs) {
+	if change.Was && change.Is && !slices.Equal(change.Before.HairpinAddrs(), change.After.HairpinAddrs()) {
 		for _, route := range change.After.Routes {
 			c.touched[keyOf(route)] = true
 		}
@@ -143,7 +143,7 @@ func (c *composition) port(last *rendering, key portKey) {
 	var chains []chainName
 	if now, ok := c.ports.Get(key); ok {
 		service, _ := c.plan.Services.Get(now.routes[0].Service)
-		for _, named := range c.portChains(now, service.HairpinAddrs) {
+		for _, named := range c.portChains(now, service.HairpinAddrs()) {
 			c.put(named.name, named.chain)
 			chains = append(chains, named.name)
 		}

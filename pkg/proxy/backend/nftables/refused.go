@@ -93,7 +93,7 @@ func (in addrSet) of(s *plan.Service) []netip.Addr {
 	case clusterIPs:
 		return s.ClusterIPs
 	case hairpins:
-		return s.HairpinAddrs
+		return s.HairpinAddrs()
 	default:
 		return nil
 	}
