@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The accepted media types. Protobuf is preferred because it is cheaper to decode.
+// Media types. Protobuf is preferred because it is cheaper to decode.
 const (
 	Protobuf    = "application/vnd.kubernetes.protobuf"
 	ProtoOrJSON = Protobuf + ",application/json"
@@ -25,7 +25,7 @@ const (
 // Kinds are kinds of objects of one version of an API group.
 type Kinds struct {
 	Version schema.GroupVersion
-	// Objects are an empty object and an empty list of each kind.
+	// Objects are an empty value of each type that is read or written: objects or lists.
 	Objects []runtime.Object
 }
 
@@ -43,8 +43,13 @@ func Scheme(kinds ...Kinds) *runtime.Scheme {
 // Clients are the clients of one API server.
 type Clients map[schema.GroupVersion]rest.Interface
 
-// New returns clients for these kinds. It connects with the first request; an error means that the configuration is invalid.
+// New returns clients for these kinds, which exchange protobuf unless config chooses another media type. It connects with the first
+// request; an error means that the configuration is invalid.
 func New(config *rest.Config, kinds ...Kinds) (Clients, error) {
+	if config.ContentType == "" && config.AcceptContentTypes == "" {
+		config = rest.CopyConfig(config)
+		config.ContentType, config.AcceptContentTypes = Protobuf, ProtoOrJSON
+	}
 	versions := make([]schema.GroupVersion, len(kinds))
 	for i, k := range kinds {
 		versions[i] = k.Version

@@ -94,15 +94,18 @@ func (r *Random) service(number int) *cluster.Service {
 			s.Ports = append(s.Ports, cluster.ServicePort{Name: fmt.Sprint("p", port), Protocol: cluster.UDP, Port: 1000 + port})
 		}
 	}
-	s.External = &cluster.External{}
+	external := &cluster.External{}
 	if r.IntN(3) == 0 { // a few addresses that several Services use
-		s.External.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(3))}), netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", r.IntN(3)))}
+		external.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(3))}), netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", r.IntN(3)))}
 		s.HealthCheckNodePort = uint16(32000 + number)
 	}
 	for text := range strings.FieldsSeq("0.0.0.0/0 10.0.0.0/8 10.244.0.0/16 192.0.2.7/32 172.18.0.0/16 fd00::/16 ::/0") {
 		if r.IntN(6) == 0 {
-			s.External.SourceRanges = append(s.External.SourceRanges, netip.MustParsePrefix(text))
+			external.SourceRanges = append(external.SourceRanges, netip.MustParsePrefix(text))
 		}
+	}
+	if r.IntN(4) > 0 {
+		s.External = external
 	}
 	s.Slices = []*cluster.EndpointSlice{r.slice()}
 	return s

@@ -60,7 +60,6 @@ var (
 // Connect returns clients of an API server. Requests are not limited: the pages of a list are requested one after another.
 func Connect(config *rest.Config) (apiclient.Clients, error) {
 	config = rest.CopyConfig(config)
-	config.ContentType, config.AcceptContentTypes = apiclient.Protobuf, apiclient.ProtoOrJSON
 	config.QPS = -1
 	return apiclient.New(config,
 		apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.NodeList{}, &corev1.ServiceList{}}},

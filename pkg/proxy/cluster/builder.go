@@ -260,8 +260,8 @@ func (u *Update) SliceEndpoints(name SliceName) int {
 	return len(of.slices[at].Endpoints)
 }
 
-// usualOwner returns the Service that a slice of that name usually belongs to: the API server appends a hyphen and random characters
-// to what the controller of EndpointSlices asks for, the Service's name (metadata.generateName).
+// usualOwner returns the Service that a slice of that name usually belongs to: the controller of EndpointSlices asks for the Service's
+// name with a hyphen (metadata.generateName), and the API server appends random characters without one.
 func usualOwner(slice string) string { return slice[:max(0, strings.LastIndexByte(slice, '-'))] }
 
 // find returns the slices of the Service that a slice was last seen with, if the slice is among them.
@@ -277,7 +277,7 @@ func (u *Update) find(name SliceName) (of serviceSlices, known bool) {
 
 // serviceSlices are the slices of one Service, sorted by name.
 type serviceSlices struct {
-	// name is the Service's as an earlier object had it, so that only one copy of its strings is kept.
+	// name is the Service's, in its own memory if it is known.
 	name   ServiceName
 	slices []*EndpointSlice
 	// service is nil if the Service is not known.

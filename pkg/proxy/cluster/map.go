@@ -37,8 +37,8 @@ type node[K Key[K], V comparable] struct {
 	generation  generation // that of the editor that created it
 }
 
-// generation counts the versions of a map. An editor's is above that of the map that it starts with, so all nodes of this
-// generation that it can reach are its own.
+// generation counts the versions of a map, each from the one before. An editor's is above that of the map that it starts with, up to
+// shared, so all nodes of this generation that it can reach are its own. Two editors of one map have the same, but no common nodes of it.
 type generation uint32
 
 // shared is the last generation: no editor owns its nodes.

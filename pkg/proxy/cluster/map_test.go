@@ -77,6 +77,45 @@ func edit(r *rand.Rand, m numbers, want map[number]int, keys int) numbers {
 	return e.Map()
 }
 
+// TestMapSiblings edits one map with several editors by turns: none changes what another one, or a map that was returned, has.
+func TestMapSiblings(t *testing.T) {
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		start := map[number]int{}
+		for range 20 {
+			start[number(r.IntN(40))] = r.IntN(3)
+		}
+		m := build(start)
+		if seed%2 == 1 {
+			m.generation = shared - generation(r.IntN(10))
+		}
+		versions := []mapVersion{{m, start}}
+		var editors []*Editor[number, int]
+		var wants []map[number]int
+		for range 4 {
+			editors, wants = append(editors, m.Edit()), append(wants, maps.Clone(start))
+		}
+		for range 200 {
+			i, key := r.IntN(len(editors)), number(r.IntN(40))
+			switch r.IntN(5) {
+			case 0:
+				versions = append(versions, mapVersion{editors[i].Map(), maps.Clone(wants[i])})
+			case 1:
+				editors[i].Delete(key)
+				delete(wants[i], key)
+			default:
+				wants[i][key] = r.IntN(3)
+				editors[i].Set(key, wants[i][key])
+			}
+		}
+		for i, v := range versions {
+			if err := v.check(); err != nil {
+				t.Fatalf("seed %d, version %d: %v", seed, i, err)
+			}
+		}
+	}
+}
+
 func has(m map[number]int, key number) bool {
 	_, ok := m[key]
 	return ok

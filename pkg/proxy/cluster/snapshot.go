@@ -50,7 +50,7 @@ type Service struct {
 	// Ports are in the order of the object. Names are unique in a Service; a single port may have none.
 	Ports []ServicePort
 
-	// External is nil if the Service has no addresses of its own for clients outside the cluster, as most.
+	// External is nil if all its lists are empty, as for most Services.
 	External *External
 	// InternalPolicy applies to cluster IPs, ExternalPolicy to every other address (KEP-2086).
 	InternalPolicy, ExternalPolicy Policy
@@ -63,7 +63,7 @@ type Service struct {
 	Slices []*EndpointSlice
 }
 
-// External are a Service's addresses for clients outside the cluster, besides those of nodes.
+// External are a Service's addresses for clients outside the cluster, besides those of nodes, and their restriction.
 type External struct {
 	// LoadBalancerIPs are the addresses in status with ipMode VIP (KEP-1860), which a controller wrote.
 	LoadBalancerIPs []netip.Addr
@@ -73,13 +73,13 @@ type External struct {
 	SourceRanges []netip.Prefix
 }
 
-// LoadBalancerIPs returns those of External.
+// LoadBalancerIPs returns those of External, or nil without it.
 func (s *Service) LoadBalancerIPs() []netip.Addr { return s.external().LoadBalancerIPs }
 
-// ExternalIPs returns those of External.
+// ExternalIPs returns those of External, or nil without it.
 func (s *Service) ExternalIPs() []netip.Addr { return s.external().ExternalIPs }
 
-// SourceRanges returns those of External.
+// SourceRanges returns those of External, or nil without it.
 func (s *Service) SourceRanges() []netip.Prefix { return s.external().SourceRanges }
 
 func (s *Service) external() (e External) {

@@ -69,7 +69,7 @@ func expected(p *Plan) contents {
 }
 
 func differs(want, got contents) string {
-	return gocmp.Diff(want, got, gocmp.AllowUnexported(Service{}, few{}), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}))
+	return gocmp.Diff(want, got, gocmp.AllowUnexported(Service{}, rareLists{}), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}))
 }
 
 // chance is a source of random decisions.
@@ -114,18 +114,20 @@ func some[T comparable](c *chance, limit int, from ...T) []T {
 // randomService returns a Service with values from small sets, so that Services conflict often.
 func randomService(c *chance, name cluster.ServiceName) *cluster.Service {
 	s := &cluster.Service{
-		Name:       name,
-		Created:    int64(c.below(3)),
-		ClusterIPs: append(some(c, 1, addrs("172.30.0.1", "172.30.0.2")...), some(c, 1, addrs("fd00:30::1", "fd00:30::2")...)...),
-		External: &cluster.External{
-			LoadBalancerIPs: some(c, 2, addrs("198.51.100.1", "198.51.100.2", "2001:db8::1")...),
-			ExternalIPs:     some(c, 2, addrs("198.51.100.1", "172.30.0.1", "0.0.0.0")...),
-		},
+		Name:           name,
+		Created:        int64(c.below(3)),
+		ClusterIPs:     append(some(c, 1, addrs("172.30.0.1", "172.30.0.2")...), some(c, 1, addrs("fd00:30::1", "fd00:30::2")...)...),
 		InternalPolicy: pick(c, cluster.PolicyCluster, cluster.PolicyLocal),
 		ExternalPolicy: pick(c, cluster.PolicyCluster, cluster.PolicyLocal),
 		Affinity:       pick(c, 0, time.Second),
 	}
-	s.External.SourceRanges = some(c, 2, prefixes("192.168.0.0/24", "203.0.113.0/24", "2001:db8::/32")...)
+	if c.below(4) > 0 {
+		s.External = &cluster.External{
+			LoadBalancerIPs: some(c, 2, addrs("198.51.100.1", "198.51.100.2", "2001:db8::1")...),
+			ExternalIPs:     some(c, 2, addrs("198.51.100.1", "172.30.0.1", "0.0.0.0")...),
+			SourceRanges:    some(c, 2, prefixes("192.168.0.0/24", "203.0.113.0/24", "2001:db8::/32")...),
+		}
+	}
 	s.HealthCheckNodePort = uint16(c.below(2) * 31000)
 	for i := range c.below(3) {
 		s.Ports = append(s.Ports, cluster.ServicePort{

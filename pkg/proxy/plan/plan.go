@@ -67,8 +67,8 @@ type Service struct {
 	Routes []*Route
 	// ClusterIPs are the Service's own.
 	ClusterIPs []netip.Addr
-	// few is nil if it would be empty, as for most Services.
-	few *few
+	// rare is nil if it would be empty, as for most Services.
+	rare *rareLists
 	// HealthCheck is nil unless load balancers check whether this node has endpoints.
 	HealthCheck *HealthCheck
 	// WithheldExternalIPs is the number of external IPs that are not served because Options.ServeExternalIPs is off.
@@ -78,8 +78,8 @@ type Service struct {
 	WithheldPorts uint32
 }
 
-// few are the lists that few Services have.
-type few struct {
+// rareLists are the lists that few Services have.
+type rareLists struct {
 	hairpinAddrs []netip.Addr
 	serving      []Serving
 }
@@ -87,18 +87,18 @@ type few struct {
 // HairpinAddrs returns the addresses of usable endpoints that are on this node, or may be because their slice names no node;
 // sorted. A connection from such an address that is sent back to it must be masqueraded, or its replies would bypass the node.
 func (s *Service) HairpinAddrs() []netip.Addr {
-	if s.few == nil {
+	if s.rare == nil {
 		return nil
 	}
-	return s.few.hairpinAddrs
+	return s.rare.hairpinAddrs
 }
 
 // Serving returns the endpoints of existing flows, for each UDP port in each family of the Service, sorted by port and family.
 func (s *Service) Serving() []Serving {
-	if s.few == nil {
+	if s.rare == nil {
 		return nil
 	}
-	return s.few.serving
+	return s.rare.serving
 }
 
 // Frontend is a destination address, protocol and port. A node port's address is unspecified (0.0.0.0 or ::) and

@@ -25,9 +25,9 @@ func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Servi
 	slices.SortStableFunc(d.out.Routes, func(a, b *Route) int { return a.Frontend.Compare(b.Frontend) })
 	// A Service may have the same load balancer IP and external IP: the first kind counts.
 	d.out.Routes = slices.CompactFunc(d.out.Routes, func(a, b *Route) bool { return a.Frontend == b.Frontend })
-	if len(d.few.serving)+len(d.few.hairpinAddrs) > 0 {
-		slices.SortStableFunc(d.few.serving, Serving.compare)
-		d.out.few = &few{sortedSet(d.few.hairpinAddrs), d.few.serving}
+	if len(d.rare.serving)+len(d.rare.hairpinAddrs) > 0 {
+		slices.SortStableFunc(d.rare.serving, Serving.compare)
+		d.out.rare = &rareLists{sortedSet(d.rare.hairpinAddrs), d.rare.serving}
 	}
 	d.out.HealthCheck = d.healthCheck()
 	if !opts.ServeExternalIPs {
@@ -43,7 +43,7 @@ type decision struct {
 	opts    *Options
 	before  *Service
 	out     *Service
-	few     few
+	rare    rareLists
 }
 
 // clusterIPs returns the cluster IPs that are served: nearly always all of them, in the memory of the snapshot.
@@ -129,11 +129,11 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 		d.out.Routes = append(d.out.Routes, d.known(route))
 	}
 	if port.Protocol == cluster.UDP {
-		d.few.serving = append(d.few.serving, d.serving(port.Name, family, all, everywhere))
+		d.rare.serving = append(d.rare.serving, d.serving(port.Name, family, all, everywhere))
 	}
 	for i := range all {
 		if all[i].rank() > unusable && all[i].mayBeHere() {
-			d.few.hairpinAddrs = append(d.few.hairpinAddrs, all[i].addr.Addr())
+			d.rare.hairpinAddrs = append(d.rare.hairpinAddrs, all[i].addr.Addr())
 		}
 	}
 }

@@ -29,13 +29,13 @@ const (
 	addrSets
 )
 
-// entry is everything that the table holds about one frontend. There are as many as Services have addresses and ports.
+// entry is everything that the table holds about one frontend. There is one for each address and port of each Service.
 type entry struct {
 	terms
 	// slots are the elements of the endpoint map. An invalid address marks a slot that is missing in the kernel.
 	slots []netip.AddrPort
-	// few is what few frontends have; nil if this one has nothing of it.
-	few *few
+	// rare is what few frontends have; nil if this one has nothing of it.
+	rare *rareTerms
 }
 
 // terms are what the table holds about every frontend except its endpoints.
@@ -50,8 +50,8 @@ type terms struct {
 	onLocalhost bool
 }
 
-// few is what the table holds about frontends with source ranges, session affinity or an external policy Local.
-type few struct {
+// rareTerms are what the table holds about frontends with source ranges, session affinity or an external policy Local.
+type rareTerms struct {
 	// from is the verdict in the firewall map, remember that in the map of frontends with affinity.
 	from, remember target
 	// sources are the source ranges of the chain from. They are not read from the kernel.
@@ -60,25 +60,25 @@ type few struct {
 	local []netip.AddrPort
 }
 
-// has returns what few frontends have, to read it.
-func (e *entry) has() (f few) {
-	if e.few != nil {
-		f = *e.few
+// getRare returns a copy of what few frontends have; zero if this one has nothing of it.
+func (e *entry) getRare() (r rareTerms) {
+	if e.rare != nil {
+		r = *e.rare
 	}
-	return f
+	return r
 }
 
-// gets returns what few frontends have, to change it.
-func (e *entry) gets() *few {
-	if e.few == nil {
-		e.few = &few{}
+// editRare returns what few frontends have, to change it. It adds it if there is none.
+func (e *entry) editRare() *rareTerms {
+	if e.rare == nil {
+		e.rare = &rareTerms{}
 	}
-	return e.few
+	return e.rare
 }
 
 // sameTerms reports whether two entries differ in endpoints and source ranges at most.
 func (e *entry) sameTerms(o *entry) bool {
-	mine, others := e.has(), o.has()
+	mine, others := e.getRare(), o.getRare()
 	return e.terms == o.terms && mine.from == others.from && mine.remember == others.remember
 }
 
@@ -109,7 +109,7 @@ func (e *entry) eachPool(yield func(poolID, []netip.AddrPort)) {
 	}
 	yield(poolID(e.goes.id), e.slots)
 	if e.goes.kind == local && e.goes.m > 0 {
-		yield(poolID(e.goes.id)|localBit, e.has().local)
+		yield(poolID(e.goes.id)|localBit, e.getRare().local)
 	}
 }
 
@@ -183,8 +183,8 @@ func (e *editor) replace(frontend plan.Frontend, before, after *entry) {
 	if after != nil {
 		e.frontends.Set(frontend, after)
 		e.count(after, 1)
-		if has := after.has(); has.sources != nil {
-			e.lists.Set(has.from, has.sources)
+		if rare := after.getRare(); rare.sources != nil {
+			e.lists.Set(rare.from, rare.sources)
 		}
 	} else {
 		e.frontends.Delete(frontend)
@@ -193,7 +193,7 @@ func (e *editor) replace(frontend plan.Frontend, before, after *entry) {
 		return
 	}
 	e.count(before, -1)
-	if from := before.has().from; from.kind != none {
+	if from := before.getRare().from; from.kind != none {
 		if _, needed := e.targets.Get(from); !needed {
 			e.lists.Delete(from)
 		}
@@ -202,14 +202,14 @@ func (e *editor) replace(frontend plan.Frontend, before, after *entry) {
 
 // count adds n, 1 or -1, to the users of everything that an entry needs.
 func (e *editor) count(of *entry, n int) {
-	has := of.has()
-	e.counters.Endpoints += n * (len(of.slots) + len(has.local))
-	for _, counts := range []bool{of.goes.kind != none, has.from.kind != none, of.rejected, of.dropped} {
+	rare := of.getRare()
+	e.counters.Endpoints += n * (len(of.slots) + len(rare.local))
+	for _, counts := range []bool{of.goes.kind != none, rare.from.kind != none, of.rejected, of.dropped} {
 		if counts {
 			e.counters.Services += n
 		}
 	}
-	for _, first := range []target{of.goes, has.remember, has.from} {
+	for _, first := range []target{of.goes, rare.remember, rare.from} {
 		for _, t := range first.needs() {
 			count(e.targets, t, n)
 		}

@@ -137,7 +137,7 @@ func (p *patch) affinity(read bool) {
 // placeEntry assigns slots to the endpoints of want; those in have keep theirs. same reports that nothing differs. It returns
 // want itself if its slots are right, so that a restarted process keeps nothing that was read from the kernel.
 func placeEntry(have, want *entry) (placed *entry, same bool) {
-	hasLocal, wantLocal := have.has().local, want.has().local
+	hasLocal, wantLocal := have.getRare().local, want.getRare().local
 	slots, local := assign(have.slots, want.slots), assign(hasLocal, wantLocal)
 	same = want.sameTerms(have) && slices.Equal(slots, have.slots) && slices.Equal(local, hasLocal)
 	switch {
@@ -148,9 +148,9 @@ func placeEntry(have, want *entry) (placed *entry, same bool) {
 	}
 	entry := *want
 	entry.slots = slots
-	if want.few != nil {
-		has := *want.few
-		has.local, entry.few = local, &has
+	if want.rare != nil {
+		rare := *want.rare
+		rare.local, entry.rare = local, &rare
 	}
 	return &entry, false
 }

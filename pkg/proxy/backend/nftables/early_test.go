@@ -112,7 +112,7 @@ func TestReadSharesWithPlan(t *testing.T) {
 }
 
 // described describes what the table holds of an entry.
-func described(e *entry) string { return fmt.Sprint(e.terms, e.slots, e.has()) }
+func described(e *entry) string { return fmt.Sprint(e.terms, e.slots, e.getRare()) }
 
 // listed lists all elements with their slots.
 func listed(s *state) (lines []string) {

@@ -102,8 +102,8 @@ func (in addrSet) of(s *plan.Service) []netip.Addr {
 // needing returns the ports whose frontends lead to a chain.
 func (p *patch) needing(t target) []plan.Port {
 	return p.ports(func(_ *plan.Route, e *entry) bool {
-		has := e.has()
-		return slices.Contains(e.goes.needs(), t) || slices.Contains(has.from.needs(), t) || slices.Contains(has.remember.needs(), t)
+		rare := e.getRare()
+		return slices.Contains(e.goes.needs(), t) || slices.Contains(rare.from.needs(), t) || slices.Contains(rare.remember.needs(), t)
 	})
 }
 

@@ -75,7 +75,7 @@ func renderRoute(r *plan.Route) *entry {
 	t := target{nodePort: r.Frontend.IsNodePort(), n: uint32(len(r.Pool.Endpoints))}
 	switch {
 	case r.ShortCut != nil:
-		e.slots, e.gets().local = r.ShortCut.Endpoints, r.Pool.Endpoints
+		e.slots, e.editRare().local = r.ShortCut.Endpoints, r.Pool.Endpoints
 		t.kind, t.n, t.m = local, uint32(len(e.slots)), uint32(len(r.Pool.Endpoints))
 	case r.Verdict != plan.Balance:
 		t = target{}
@@ -99,7 +99,7 @@ func (e *entry) stick(r *plan.Route) {
 	}
 	pool := poolOf(r)
 	e.goes.seconds = timeout(r.Affinity / time.Second)
-	e.gets().remember = target{kind: remember, seconds: e.goes.seconds, id: uint64(pool)}
+	e.editRare().remember = target{kind: remember, seconds: e.goes.seconds, id: uint64(pool)}
 	if e.goes.kind != local && r.Policy == cluster.PolicyLocal {
 		pool |= localBit
 	}
@@ -120,8 +120,8 @@ func (e *entry) guard(r *plan.Route) {
 	for _, r := range list.ranges {
 		fmt.Fprintln(text, r)
 	}
-	e.gets().sources = list
-	e.gets().from = target{kind: from, id: binary.BigEndian.Uint64(text.Sum(nil))}
+	e.editRare().sources = list
+	e.editRare().from = target{kind: from, id: binary.BigEndian.Uint64(text.Sum(nil))}
 }
 
 // disjoint sorts prefixes and removes those within another one. Two prefixes never overlap otherwise.

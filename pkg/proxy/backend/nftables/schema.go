@@ -98,11 +98,11 @@ func newSchema(family cluster.Family, counting backend.Counting) *schema {
 	nodePort := frontend[1:]
 	slots := slotCells(func(e *entry) []netip.AddrPort { return e.slots },
 		func(e *entry) *[]netip.AddrPort { return &e.slots }, target.sharedSlots)
-	locals := slotCells(func(e *entry) []netip.AddrPort { return e.has().local },
-		func(e *entry) *[]netip.AddrPort { return &e.gets().local }, target.ownSlots)
+	locals := slotCells(func(e *entry) []netip.AddrPort { return e.getRare().local },
+		func(e *entry) *[]netip.AddrPort { return &e.editRare().local }, target.ownSlots)
 	goes := verdictCells(func(e *entry) target { return e.goes }, func(e *entry) *target { return &e.goes })
-	from := verdictCells(func(e *entry) target { return e.has().from }, func(e *entry) *target { return &e.gets().from })
-	remember := verdictCells(func(e *entry) target { return e.has().remember }, func(e *entry) *target { return &e.gets().remember })
+	from := verdictCells(func(e *entry) target { return e.getRare().from }, func(e *entry) *target { return &e.editRare().from })
+	remember := verdictCells(func(e *entry) target { return e.getRare().remember }, func(e *entry) *target { return &e.editRare().remember })
 	rejected := flagCells(func(t *terms) *bool { return &t.rejected }, true)
 	dropped := flagCells(func(t *terms) *bool { return &t.dropped }, true)
 	onLocalhost := flagCells(func(t *terms) *bool { return &t.onLocalhost }, false)

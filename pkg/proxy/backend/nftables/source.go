@@ -24,12 +24,12 @@ type cells struct {
 	slots func(target) uint32
 }
 
-// slotCells are the endpoints of a pool, each in its slot. has returns the pool, and gets where to add to it.
-func slotCells(has func(*entry) []netip.AddrPort, gets func(*entry) *[]netip.AddrPort, slots func(target) uint32) *cells {
+// slotCells are the endpoints of a pool, each in its slot. read returns the pool, and edit where to add to it.
+func slotCells(read func(*entry) []netip.AddrPort, edit func(*entry) *[]netip.AddrPort, slots func(target) uint32) *cells {
 	return &cells{
-		count: func(of *entry) int { return len(has(of)) },
+		count: func(of *entry) int { return len(read(of)) },
 		get: func(of *entry, i int, e *element) bool {
-			pool := has(of)
+			pool := read(of)
 			if i >= len(pool) || !pool[i].IsValid() {
 				return false
 			}
@@ -40,7 +40,7 @@ func slotCells(has func(*entry) []netip.AddrPort, gets func(*entry) *[]netip.Add
 			if e.slot >= maxSlots {
 				return fmt.Errorf("slot %d is out of range", e.slot)
 			}
-			pool := gets(to)
+			pool := edit(to)
 			if *pool == nil {
 				*pool = make([]netip.AddrPort, 0, min(slots(to.goes), usualSlots)) // verdicts are read first
 			}
@@ -56,19 +56,19 @@ func slotCells(has func(*entry) []netip.AddrPort, gets func(*entry) *[]netip.Add
 
 func one(*entry) int { return 1 }
 
-// verdictCells are verdicts. has returns the verdict, and gets where to put it.
-func verdictCells(has func(*entry) target, gets func(*entry) *target) *cells {
+// verdictCells are verdicts. read returns the verdict, and edit where to put it.
+func verdictCells(read func(*entry) target, edit func(*entry) *target) *cells {
 	return &cells{
 		count: one,
 		get: func(of *entry, _ int, e *element) bool {
-			t := has(of)
+			t := read(of)
 			if t.kind == none {
 				return false
 			}
 			e.goes, e.comment = t, of.comment
 			return true
 		},
-		put: func(to *entry, e *element) error { *gets(to), to.comment = e.goes, e.comment; return nil },
+		put: func(to *entry, e *element) error { *edit(to), to.comment = e.goes, e.comment; return nil },
 	}
 }
 

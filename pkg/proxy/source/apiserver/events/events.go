@@ -4,7 +4,9 @@ package events
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -42,7 +44,9 @@ type Event struct {
 
 // Recorder publishes Events through the API server.
 type Recorder struct {
-	clients  apiclient.Clients
+	clients apiclient.Clients
+	// urgent has no limit of requests.
+	urgent   apiclient.Clients
 	instance string
 	limiter  *limiter
 	pending  *queue
@@ -58,33 +62,43 @@ var resource = eventsv1.SchemeGroupVersion.WithResource("events")
 
 // New returns a Recorder. Events are published while Run runs.
 func New(config *rest.Config) (*Recorder, error) {
-	clients, err := apiclient.New(config, apiclient.Kinds{Version: eventsv1.SchemeGroupVersion, Objects: []runtime.Object{&eventsv1.Event{}}})
+	kinds := apiclient.Kinds{Version: eventsv1.SchemeGroupVersion, Objects: []runtime.Object{&eventsv1.Event{}}}
+	clients, err := apiclient.New(config, kinds)
 	if err != nil {
 		return nil, fmt.Errorf("creating the client for events: %w", err)
+	}
+	unlimited := rest.CopyConfig(config)
+	unlimited.QPS = -1
+	urgent, err := apiclient.New(unlimited, kinds)
+	if err != nil {
+		return nil, fmt.Errorf("creating the client for the last events: %w", err)
 	}
 	hostname, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("determining the host name for events: %w", err)
 	}
-	return &Recorder{clients: clients, instance: controller + "-" + hostname, limiter: newLimiter(), pending: newQueue(backlog), series: newSeries()}, nil
+	return &Recorder{clients: clients, urgent: urgent, instance: controller + "-" + hostname,
+		limiter: newLimiter(), pending: newQueue(backlog), series: newSeries()}, nil
 }
 
-// lastWords is how long events are still published after the end of the process has begun: they may say why.
-const lastWords = 2 * time.Second
+const (
+	// lastWords is how long events are still published after the end of the process has begun: they may say why.
+	lastWords = 2 * time.Second
+	// patience is how long a request may take.
+	patience = 30 * time.Second
+)
 
-// Run publishes events until ctx ends, and then tries once to publish those that are pending, for at most 2 s.
+// Run publishes events until ctx ends, and then tries once to publish those that are pending, for at most 2 s: first those about
+// the Node, and none that another process will publish.
 func (r *Recorder) Run(ctx context.Context) error {
-	r.failures = newFailures(klog.FromContext(ctx))
-	var interrupted []occurrence
-	r.pending.each(ctx, func(o occurrence) {
-		if !r.publish(ctx, o) {
-			interrupted = append(interrupted, o)
-		}
-	})
+	r.failures.start(klog.FromContext(ctx))
+	r.pending.run(ctx, func(o occurrence) bool { return r.publish(ctx, o) })
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancel()
-	for _, o := range append(interrupted, r.pending.rest()...) {
-		r.try(last, o)
+	for _, o := range r.pending.rest() {
+		if !o.once {
+			r.try(last, r.urgent, o)
+		}
 	}
 	return nil
 }
@@ -134,17 +148,19 @@ func name(object string, parts ...string) string {
 func (r *Recorder) publish(ctx context.Context, o occurrence) (ended bool) {
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 8} // a Cap would end it
 	_ = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
-		ended = r.try(ctx, o)
+		limited, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		ended = r.try(limited, r.clients, o)
 		return ended, nil
 	})
 	return ended || ctx.Err() == nil
 }
 
-// try publishes an Event with one attempt, and reports whether another one would have the same result. A proxy may create and patch
-// Events but not read them, so it relies on the server's answer.
-func (r *Recorder) try(ctx context.Context, o occurrence) (final bool) {
+// try publishes an Event with one attempt, and reports whether no other one is needed. A proxy may create and patch Events but not
+// read them, so it relies on the server's answer.
+func (r *Recorder) try(ctx context.Context, clients apiclient.Clients, o occurrence) (final bool) {
 	if first := r.series.of(o); first != nil {
-		err := r.clients.Patch(ctx, resource, o.event.Namespace, first.name, first.patch(o.event.EventTime))
+		err := clients.Patch(ctx, resource, o.event.Namespace, first.name, first.patch(o.event.EventTime))
 		if err == nil {
 			first.again()
 		}
@@ -153,7 +169,7 @@ func (r *Recorder) try(ctx context.Context, o occurrence) (final bool) {
 			return isFinal(err)
 		}
 	}
-	err := r.clients.Create(ctx, resource, o.event.Namespace, o.event, nil)
+	err := clients.Create(ctx, resource, o.event.Namespace, o.event, nil)
 	if apierrors.IsAlreadyExists(err) { // by another process, or by an attempt whose answer did not arrive
 		err = nil
 	}
@@ -164,9 +180,21 @@ func (r *Recorder) try(ctx context.Context, o occurrence) (final bool) {
 	return isFinal(err)
 }
 
-// isFinal reports whether a request that had this result need not be repeated.
+// isFinal reports whether a request that had this result need not be repeated: it succeeded, or the client is at fault.
 func isFinal(err error) bool {
-	return err == nil || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err)
+	if err == nil {
+		return true
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return false
+	default:
+		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
+	}
 }
 
 // object returns a reference to the event's object.

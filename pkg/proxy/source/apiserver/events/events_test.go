@@ -34,6 +34,8 @@ type server struct {
 	refusals []int
 	// hangs makes it answer nothing until the client gives up.
 	hangs bool
+	// trouble are the answers for namespaces, instead of all others; 0 is as hangs.
+	trouble map[string]int
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -77,6 +79,17 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type direct struct{ s *server }
 
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	for namespace, code := range d.s.trouble {
+		switch at := strings.Contains(r.URL.Path, "/namespaces/"+namespace+"/"); {
+		case at && code == 0:
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		case at:
+			recorder := httptest.NewRecorder()
+			http.Error(recorder, "trouble", code)
+			return recorder.Result(), nil
+		}
+	}
 	if d.s.hangs {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
@@ -197,7 +210,7 @@ func TestLastWords(t *testing.T) {
 func TestSeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{kept: map[string]*eventsv1.Event{}}
-		recorder, err := New(&rest.Config{Host: "http://server", Transport: direct{s}, QPS: -1})
+		recorder, err := New(&rest.Config{Host: "http://server", Transport: direct{s}, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,6 +271,77 @@ func TestName(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTrouble lets the server refuse the Events of one namespace, or not answer: those of others are published at once.
+func TestTrouble(t *testing.T) {
+	for _, code := range []int{0, 400, 413, 500} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{kept: map[string]*eventsv1.Event{}, trouble: map[string]int{"bad": code}}
+				recorder, err := New(&rest.Config{Host: "http://server", Transport: direct{s}, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() { ended <- recorder.Run(ctx) }()
+				for i := range 3 {
+					e := about([]string{"", "x"}[i%2])
+					e.Namespace, e.Name = "bad", fmt.Sprint(i)
+					recorder.Event(e)
+				}
+				recorder.Event(Event{Kind: "Node", Name: "node1", Reason: "Starting", Action: "StartKubeProxy", Message: "Starting."})
+				recorder.Event(about(""))
+				time.Sleep(time.Second)
+				s.mu.Lock()
+				if len(s.kept) != 2 {
+					t.Errorf("%d events are published after a second, want 2", len(s.kept))
+				}
+				s.mu.Unlock()
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestLastWordsFirst ends a process while more Events are pending than the rate limit allows: the one about the Node is published.
+func TestLastWordsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{kept: map[string]*eventsv1.Event{}}
+		recorder, err := New(&rest.Config{Host: "http://server", Transport: direct{s}, QPS: 5, Burst: 10, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- recorder.Run(ctx) }()
+		for i := range 100 {
+			e := about("192.0.2.1")
+			e.Namespace, e.Name = fmt.Sprint("n", i%30), fmt.Sprint(i)
+			recorder.Event(e)
+		}
+		time.Sleep(3 * time.Second)
+		recorder.Event(Event{Kind: "Node", Name: "node1", Warning: true, Reason: "FailedToStartMetricServer", Action: "StartKubeProxy", Message: "The address is in use."})
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.kept) > 40 {
+			t.Errorf("%d events are published, more than the rate limit allows", len(s.kept))
+		}
+		for name := range s.kept {
+			if strings.HasPrefix(name, "default/node1.") {
+				return
+			}
+		}
+		t.Errorf("the last words are not among %d events", len(s.kept))
+	})
 }
 
 // TestRetries checks that only temporary failures are retried.
@@ -331,7 +415,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 	want := func(when string, number int) {
 		t.Helper()
-		if got := len(recorder.pending.all); got != number {
+		if got := recorder.pending.size; got != number {
 			t.Errorf("%s %d events wait, want %d", when, got, number)
 		}
 	}
@@ -359,11 +443,11 @@ func TestRateIsLimited(t *testing.T) {
 		}
 		flood := func(want int) {
 			t.Helper()
-			before := len(recorder.pending.all)
+			before := recorder.pending.size
 			for i := range 200 {
 				recorder.Event(about(fmt.Sprint(i)))
 			}
-			if got := len(recorder.pending.all) - before; got != want {
+			if got := recorder.pending.size - before; got != want {
 				t.Errorf("%d events, want %d", got, want)
 			}
 		}
@@ -371,10 +455,10 @@ func TestRateIsLimited(t *testing.T) {
 		time.Sleep(11 * time.Minute)
 		flood(2)
 		for _, change := range []func(*Event){func(e *Event) { e.Name = "api" }, func(e *Event) { e.Reason = "AddressConflict" }} {
-			before, e := len(recorder.pending.all), about("x")
+			before, e := recorder.pending.size, about("x")
 			change(&e)
 			recorder.Event(e)
-			if len(recorder.pending.all) != before+1 {
+			if recorder.pending.size != before+1 {
 				t.Errorf("the event about %s for %s was not queued", e.Name, e.Reason)
 			}
 		}

@@ -2,6 +2,8 @@ package events
 
 import (
 	"context"
+	"errors"
+	"sync"
 
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,13 +13,20 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 )
 
-// failures logs why Events cannot be published: each cause once, until a request with the same verb succeeds.
+// failures logs why Events cannot be published: each cause once, until a request with the same verb succeeds. It is safe for
+// concurrent use.
 type failures struct {
+	mu     sync.Mutex
 	logger klog.Logger
 	logged logonce.Conditions[cause]
 }
 
-func newFailures(logger klog.Logger) failures { return failures{logger: logger} }
+// start sets the logger.
+func (f *failures) start(logger klog.Logger) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.logger = logger
+}
 
 // cause is why a request failed. The reason is empty if the server cannot be reached.
 type cause struct {
@@ -33,8 +42,10 @@ const (
 
 // note records the result of an attempt to publish an Event.
 func (f *failures) note(ctx context.Context, verb string, event *eventsv1.Event, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	switch {
-	case ctx.Err() != nil:
+	case errors.Is(ctx.Err(), context.Canceled):
 		return
 	case err == nil:
 		if ended := f.logged.EndedExcept(func(c cause) bool { return c.verb != verb && c.reason != "" }); len(ended) > 0 {
@@ -52,7 +63,7 @@ func (f *failures) note(ctx context.Context, verb string, event *eventsv1.Event,
 	switch {
 	case apierrors.IsForbidden(err):
 		hint = "allow " + verb + " of events of events.k8s.io: bind the ClusterRole system:node-proxier to the proxy's user"
-	case apierrors.IsNotFound(err), apierrors.IsInvalid(err):
+	case isFinal(err):
 		hint = "it is not retried; it has no effect on Services"
 	}
 	f.logger.Error(err, "Failed to publish an event; later failures with the same cause are not logged", append(about, "hint", hint)...)

@@ -2,6 +2,8 @@ package events
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	eventsv1 "k8s.io/api/events/v1"
@@ -15,7 +17,7 @@ const (
 	burst = 25
 	// rate is in Events a second.
 	rate = 1.0 / 300
-	// maxObjects is the number of objects that are remembered.
+	// maxObjects is the number of objects, and of series, that are remembered.
 	maxObjects = 4096
 )
 
@@ -49,61 +51,87 @@ type occurrence struct {
 	once bool
 }
 
-// queue holds pending Events. It is safe for concurrent use.
+// queue holds pending Events, and publishes those of each namespace one after another: trouble with those of one delays no other. It
+// is safe for concurrent use.
 type queue struct {
-	all chan occurrence
-	mu  sync.Mutex
-	of  map[string]int // by namespace
+	mu          sync.Mutex
+	limit, size int
+	// of holds the Events by namespace. While run runs, the first one of each is being published.
+	of map[string][]occurrence
+	// publish is nil unless run runs.
+	publish   func(occurrence) bool
+	following sync.WaitGroup
 }
 
-func newQueue(size int) *queue {
-	return &queue{all: make(chan occurrence, size), of: map[string]int{}}
-}
+func newQueue(limit int) *queue { return &queue{limit: limit, of: map[string][]occurrence{}} }
 
 // put adds an Event and reports whether there was room. A namespace has at most as many as there is room left, so that nobody who
 // may write objects in one can displace the Events of others.
 func (q *queue) put(o occurrence) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.of[o.namespace] >= cap(q.all)-len(q.all) {
+	if len(q.of[o.namespace]) >= q.limit-q.size {
 		return false
 	}
-	q.of[o.namespace]++
-	q.all <- o // which does not block: only put adds
+	q.size++
+	q.of[o.namespace] = append(q.of[o.namespace], o)
+	if len(q.of[o.namespace]) == 1 {
+		q.follow(o.namespace)
+	}
 	return true
 }
 
-// taken records that an Event was received.
-func (q *queue) taken(o occurrence) {
+// run publishes Events until ctx ends. publish returns false to keep the Event, if ctx has ended.
+func (q *queue) run(ctx context.Context, publish func(occurrence) bool) {
+	q.mu.Lock()
+	q.publish = publish
+	for namespace := range q.of {
+		q.follow(namespace)
+	}
+	q.mu.Unlock()
+	<-ctx.Done()
+	q.mu.Lock()
+	q.publish = nil
+	q.mu.Unlock()
+	q.following.Wait()
+}
+
+// follow publishes the Events of a namespace in the background, until there are none. The caller holds the lock.
+func (q *queue) follow(namespace string) {
+	publish := q.publish
+	if publish == nil {
+		return
+	}
+	next := q.of[namespace][0]
+	q.following.Go(func() {
+		for more := true; more && publish(next); {
+			next, more = q.published(namespace)
+		}
+	})
+}
+
+// published removes the first Event of a namespace and returns the next one.
+func (q *queue) published(namespace string) (next occurrence, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.of[o.namespace]--; q.of[o.namespace] == 0 {
-		delete(q.of, o.namespace)
+	q.size--
+	rest := q.of[namespace][1:]
+	if len(rest) == 0 {
+		delete(q.of, namespace)
+		return next, false
 	}
+	q.of[namespace] = rest
+	return rest[0], true
 }
 
-// each calls take for each Event until ctx ends.
-func (q *queue) each(ctx context.Context, take func(occurrence)) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case o := <-q.all:
-			q.taken(o)
-			take(o)
-		}
-	}
-}
-
-// rest removes and returns the Events that are there.
+// rest removes and returns the Events that are there, those of objects without a namespace first.
 func (q *queue) rest() (all []occurrence) {
-	for {
-		select {
-		case o := <-q.all:
-			q.taken(o)
-			all = append(all, o)
-		default:
-			return all
-		}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, namespace := range slices.Sorted(maps.Keys(q.of)) {
+		all = append(all, q.of[namespace]...)
 	}
+	q.size = 0
+	clear(q.of)
+	return all
 }
