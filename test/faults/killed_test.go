@@ -68,11 +68,14 @@ func killAfter(t *testing.T, create func() machine, syncs, after int) bool {
 	return failed || broken > 0
 }
 
-// lines returns the set of lines.
+// lines returns the set of lines, each after those that it is indented below: the table and the set or chain.
 func lines(dump string) map[string]bool {
 	set := map[string]bool{}
+	var above []string
 	for line := range strings.Lines(dump) {
-		set[line] = true
+		depth := len(line) - len(strings.TrimLeft(line, "\t"))
+		above = append(above[:min(depth, len(above))], line)
+		set[strings.Join(above, "")] = true
 	}
 	return set
 }
