@@ -112,8 +112,8 @@ func (l *limited) served() (err error) {
 	return nil
 }
 
-// cleared removes the rules. If the kernel killed the proxy while it started a program, the process for the program has the proxy's
-// lock until it dies too, which takes a moment longer: --cleanup refuses then.
+// cleared removes the rules. A proxy that the kernel killed for its memory was seen to hold its lock for a moment after its end, when
+// --cleanup refuses.
 func (l *limited) cleared() {
 	l.t.Helper()
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(100 * time.Millisecond) {
