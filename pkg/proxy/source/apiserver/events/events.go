@@ -2,6 +2,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
@@ -44,9 +46,8 @@ type Event struct {
 
 // Recorder publishes Events through the API server.
 type Recorder struct {
-	clients apiclient.Clients
-	// urgent has no limit of requests.
-	urgent   apiclient.Clients
+	clients  apiclient.Clients
+	requests flowcontrol.RateLimiter // of all Events but the last words
 	instance string
 	limiter  *limiter
 	pending  *queue
@@ -54,7 +55,7 @@ type Recorder struct {
 	failures failures
 }
 
-// backlog is the maximum number of pending Events. The client's rate limit bounds the rate of publishing.
+// backlog is the maximum number of pending Events. The rate limit of the client's configuration bounds the rate of publishing.
 const backlog = 1000
 
 // resource is what Events are for the API server.
@@ -63,22 +64,26 @@ var resource = eventsv1.SchemeGroupVersion.WithResource("events")
 // New returns a Recorder. Events are published while Run runs.
 func New(config *rest.Config) (*Recorder, error) {
 	kinds := apiclient.Kinds{Version: eventsv1.SchemeGroupVersion, Objects: []runtime.Object{&eventsv1.Event{}}}
-	clients, err := apiclient.New(config, kinds)
+	unlimited := rest.CopyConfig(config)
+	unlimited.QPS = -1 // a wait for the limit must not count as a failed request
+	clients, err := apiclient.New(unlimited, kinds)
 	if err != nil {
 		return nil, fmt.Errorf("creating the client for events: %w", err)
-	}
-	unlimited := rest.CopyConfig(config)
-	unlimited.QPS = -1
-	urgent, err := apiclient.New(unlimited, kinds)
-	if err != nil {
-		return nil, fmt.Errorf("creating the client for the last events: %w", err)
 	}
 	hostname, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("determining the host name for events: %w", err)
 	}
-	return &Recorder{clients: clients, urgent: urgent, instance: controller + "-" + hostname,
+	return &Recorder{clients: clients, requests: requestLimit(config), instance: controller + "-" + hostname,
 		limiter: newLimiter(), pending: newQueue(backlog), series: newSeries()}, nil
+}
+
+// requestLimit returns the limit of requests of a client with this configuration.
+func requestLimit(config *rest.Config) flowcontrol.RateLimiter {
+	if config.QPS < 0 {
+		return flowcontrol.NewFakeAlwaysRateLimiter()
+	}
+	return flowcontrol.NewTokenBucketRateLimiter(cmp.Or(config.QPS, rest.DefaultQPS), cmp.Or(config.Burst, rest.DefaultBurst))
 }
 
 const (
@@ -97,7 +102,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	defer cancel()
 	for _, o := range r.pending.rest() {
 		if !o.once {
-			r.try(last, r.urgent, o)
+			r.try(last, o)
 		}
 	}
 	return nil
@@ -148,9 +153,12 @@ func name(object string, parts ...string) string {
 func (r *Recorder) publish(ctx context.Context, o occurrence) (ended bool) {
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 8} // a Cap would end it
 	_ = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
+		if err := r.requests.Wait(ctx); err != nil {
+			return false, err
+		}
 		limited, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		ended = r.try(limited, r.clients, o)
+		ended = r.try(limited, o)
 		return ended, nil
 	})
 	return ended || ctx.Err() == nil
@@ -158,9 +166,9 @@ func (r *Recorder) publish(ctx context.Context, o occurrence) (ended bool) {
 
 // try publishes an Event with one attempt, and reports whether no other one is needed. A proxy may create and patch Events but not
 // read them, so it relies on the server's answer.
-func (r *Recorder) try(ctx context.Context, clients apiclient.Clients, o occurrence) (final bool) {
+func (r *Recorder) try(ctx context.Context, o occurrence) (final bool) {
 	if first := r.series.of(o); first != nil {
-		err := clients.Patch(ctx, resource, o.event.Namespace, first.name, first.patch(o.event.EventTime))
+		err := r.clients.Patch(ctx, resource, o.event.Namespace, first.name, first.patch(o.event.EventTime))
 		if err == nil {
 			first.again()
 		}
@@ -169,7 +177,7 @@ func (r *Recorder) try(ctx context.Context, clients apiclient.Clients, o occurre
 			return isFinal(err)
 		}
 	}
-	err := clients.Create(ctx, resource, o.event.Namespace, o.event, nil)
+	err := r.clients.Create(ctx, resource, o.event.Namespace, o.event, nil)
 	if apierrors.IsAlreadyExists(err) { // by another process, or by an attempt whose answer did not arrive
 		err = nil
 	}

@@ -308,6 +308,31 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
+// TestManyNamespaces checks that Events which wait for the rate limit for minutes are published, and not taken for failures.
+func TestManyNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{kept: map[string]*eventsv1.Event{}}
+		logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(4)))
+		recorder, err := New(&rest.Config{Host: "http://server", Transport: direct{s}, QPS: 5, Burst: 10, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(klog.NewContext(t.Context(), logger), 5*time.Minute)
+		defer cancel()
+		for i := range 900 {
+			e := about("192.0.2.1")
+			e.Namespace = fmt.Sprint("n", i)
+			recorder.Event(e)
+		}
+		if err := recorder.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if log := logger.GetSink().(ktesting.Underlier).GetBuffer().String(); len(s.kept) != 900 || log != "" {
+			t.Errorf("%d of 900 events are published; the log is\n%s", len(s.kept), log)
+		}
+	})
+}
+
 // TestLastWordsFirst ends a process while more Events are pending than the rate limit allows: the one about the Node is published.
 func TestLastWordsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
