@@ -83,15 +83,13 @@ type parser struct{ problems }
 
 // external returns nil if there are no addresses and ranges.
 func (p *parser) external(object *corev1.Service) *External {
-	e := External{
-		ExternalIPs:     p.addrs("spec.externalIPs", object.Spec.ExternalIPs),
-		LoadBalancerIPs: p.loadBalancerIPs(object),
-		SourceRanges:    p.sourceRanges(object.Spec.LoadBalancerSourceRanges),
-	}
-	if len(e.ExternalIPs)+len(e.LoadBalancerIPs)+len(e.SourceRanges) == 0 {
+	externalIPs := p.addrs("spec.externalIPs", object.Spec.ExternalIPs)
+	loadBalancerIPs := p.loadBalancerIPs(object)
+	ranges := p.sourceRanges(object.Spec.LoadBalancerSourceRanges)
+	if len(externalIPs)+len(loadBalancerIPs)+len(ranges) == 0 {
 		return nil
 	}
-	return &e
+	return &External{LoadBalancerIPs: loadBalancerIPs, ExternalIPs: externalIPs, SourceRanges: ranges}
 }
 
 // loadBalancerIPs returns the addresses in status, except those whose traffic has to pass the load balancer itself
