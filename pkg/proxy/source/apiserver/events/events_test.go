@@ -102,15 +102,36 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	return recorder.Result(), nil
 }
 
+// newRecorder returns a Recorder that sends its requests to the server, at most so many a second.
+func newRecorder(t *testing.T, s *server, qps float32) *Recorder {
+	t.Helper()
+	recorder, err := New(&rest.Config{Host: "http://server", Transport: direct{s}, QPS: qps, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return recorder
+}
+
+// running runs a Recorder until stop is called, which returns when it has ended.
+func running(t *testing.T, recorder *Recorder) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- recorder.Run(ctx) }()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // publish publishes events with a new Recorder, and returns what it logs.
 func publish(t *testing.T, s *server, all ...Event) (log string) {
 	t.Helper()
 	logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(2)))
-	config := &rest.Config{Host: "http://server", Transport: direct{s}, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
-	recorder, err := New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	recorder := newRecorder(t, s, -1)
 	for _, e := range all {
 		recorder.Event(e)
 	}
@@ -181,20 +202,12 @@ func TestLastWords(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := test.server
 				s.kept = map[string]*eventsv1.Event{}
-				recorder, err := New(&rest.Config{Host: "http://server", Transport: direct{s}, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan error)
-				go func() { ended <- recorder.Run(ctx) }()
+				recorder := newRecorder(t, s, -1)
+				stop := running(t, recorder)
 				synctest.Wait()
 				began := time.Now()
 				recorder.Event(Event{Kind: "Node", Name: "node1", Warning: true, Reason: "FailedToStartMetricServer", Action: "StartKubeProxy", Message: "The address is in use."})
-				cancel()
-				if err := <-ended; err != nil {
-					t.Fatal(err)
-				}
+				stop()
 				took := time.Since(began)
 				s.mu.Lock()
 				defer s.mu.Unlock()
@@ -210,13 +223,8 @@ func TestLastWords(t *testing.T) {
 func TestSeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{kept: map[string]*eventsv1.Event{}}
-		recorder, err := New(&rest.Config{Host: "http://server", Transport: direct{s}, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- recorder.Run(ctx) }()
+		recorder := newRecorder(t, s, -1)
+		stop := running(t, recorder)
 		want := func(counts ...int32) {
 			t.Helper()
 			synctest.Wait()
@@ -254,10 +262,7 @@ func TestSeries(t *testing.T) {
 		other.Message = "Neither is this one."
 		recorder.Event(other)
 		want(1, 1, 1)
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 
@@ -279,13 +284,8 @@ func TestTrouble(t *testing.T) {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &server{kept: map[string]*eventsv1.Event{}, trouble: map[string]int{"bad": code}}
-				recorder, err := New(&rest.Config{Host: "http://server", Transport: direct{s}, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan error)
-				go func() { ended <- recorder.Run(ctx) }()
+				recorder := newRecorder(t, s, 5)
+				stop := running(t, recorder)
 				for i := range 3 {
 					e := about([]string{"", "x"}[i%2])
 					e.Namespace, e.Name = "bad", fmt.Sprint(i)
@@ -299,10 +299,7 @@ func TestTrouble(t *testing.T) {
 					t.Errorf("%d events are published after a second, want 2", len(s.kept))
 				}
 				s.mu.Unlock()
-				cancel()
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
+				stop()
 			})
 		})
 	}
@@ -313,10 +310,7 @@ func TestManyNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{kept: map[string]*eventsv1.Event{}}
 		logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(4)))
-		recorder, err := New(&rest.Config{Host: "http://server", Transport: direct{s}, QPS: 5, Burst: 10, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		recorder := newRecorder(t, s, 5)
 		ctx, cancel := context.WithTimeout(klog.NewContext(t.Context(), logger), 5*time.Minute)
 		defer cancel()
 		for i := range 900 {
@@ -337,13 +331,8 @@ func TestManyNamespaces(t *testing.T) {
 func TestLastWordsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{kept: map[string]*eventsv1.Event{}}
-		recorder, err := New(&rest.Config{Host: "http://server", Transport: direct{s}, QPS: 5, Burst: 10, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- recorder.Run(ctx) }()
+		recorder := newRecorder(t, s, 5)
+		stop := running(t, recorder)
 		for i := range 100 {
 			e := about("192.0.2.1")
 			e.Namespace, e.Name = fmt.Sprint("n", i%30), fmt.Sprint(i)
@@ -351,10 +340,7 @@ func TestLastWordsFirst(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		recorder.Event(Event{Kind: "Node", Name: "node1", Warning: true, Reason: "FailedToStartMetricServer", Action: "StartKubeProxy", Message: "The address is in use."})
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if len(s.kept) > 40 {
