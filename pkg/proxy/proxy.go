@@ -27,6 +27,9 @@ type Config struct {
 	// MinSyncPeriod is the minimum time between two syncs, except for early syncs, which use less than 5 % of a core in any
 	// minute, and for repairs. The first change after a quiet time is never delayed. 0 means no minimum.
 	MinSyncPeriod time.Duration
+	// PartTime is how long a part of an expensive change may take, and so delay other changes: what is expensive is programmed in
+	// parts, with rests. 0 programs each change at once.
+	PartTime time.Duration
 	// SyncPeriod bounds the time until a failed sync is retried; it is less if syncs cost little.
 	SyncPeriod time.Duration
 	// CheckPeriod is the least time between two checks for drift, and the time between them if the Backend does not ask
@@ -70,13 +73,16 @@ type DriftObserver interface {
 
 // Sync is one pass through the pipeline.
 type Sync struct {
-	// Before is the snapshot of the last successful sync, nil at first; After is the snapshot of this one.
+	// Before is the snapshot of the last successful sync, nil at first; After is the snapshot of this one, which has an earlier version
+	// of each Service whose change waits for its turn.
 	Before, After *cluster.Snapshot
 	Plan          *plan.Plan
 	Results       []backend.Result
 	// Cost is the processor time that the sync used.
 	Started, Finished time.Time
 	Cost              time.Duration
+	// Delayed are the Services whose change waits because it is expensive, and has waited for long.
+	Delayed []Delay
 }
 
 // Err joins the errors of all families.
@@ -133,6 +139,7 @@ type Proxy struct {
 	driftObservers []DriftObserver
 
 	pace    pacer
+	parts   parts
 	retry   wait.Backoff
 	repairs repairs
 	// plan is the plan of the last sync, synced the snapshot of the last successful one.
@@ -153,7 +160,7 @@ func New(config Config) *Proxy {
 		}
 	}
 	p := &Proxy{
-		Config: config, pace: pacer{min: config.MinSyncPeriod}, retry: retries(config.SyncPeriod), repairs: repairs{},
+		Config: config, pace: pacer{min: config.MinSyncPeriod}, parts: parts{time: config.PartTime}, retry: retries(config.SyncPeriod), repairs: repairs{},
 		syncFailing:  logonce.Condition{Again: logonce.Reminder, Calm: calm},
 		checkFailing: logonce.Condition{Again: logonce.Reminder, Settle: checkSettle, Calm: calm},
 		drifting:     logonce.Condition{Again: calm, Calm: calm},
@@ -298,15 +305,19 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 	runtime.LockOSThread() // Measure measures the thread
 	defer runtime.UnlockOSThread()
 	ctx, spent := p.Measure(ctx)
-	s := &Sync{Before: p.synced, Started: time.Now(), After: p.Builder.Snapshot()}
-	s.Plan = plan.Compute(s.After, p.Plan, p.plan)
+	s := &Sync{Before: p.synced, Started: time.Now()}
+	limit := p.parts.limit(s.Started)
+	s.Plan = plan.Advance(p.Builder.Snapshot(), p.Plan, p.plan, limit)
+	s.After = s.Plan.Snapshot()
 	for _, o := range p.planObservers {
 		o.Planned(s.Plan)
 	}
 	s.Results = p.Backend.Sync(ctx, s.Plan)
 	s.Finished, s.Cost = time.Now(), spent()
+	if !p.parts.record(s, limit, p.plan) || s.Err() != nil {
+		p.pace.record(s)
+	}
 	p.plan = s.Plan
-	p.pace.record(s)
 	p.repairs.synced()
 	if err := s.Err(); err == nil {
 		if p.synced == nil {
@@ -314,7 +325,7 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 		}
 		p.synced = s.After
 		p.retry = retries(p.SyncPeriod)
-		again = s.again()
+		again = p.parts.again(s)
 		if p.syncFailing.Ended() {
 			logger.Info("Sync succeeded again")
 		}

@@ -183,7 +183,7 @@ func (p *process) run(ctx context.Context) (err error) {
 		proxy.NewAfterSync(func(context.Context) { debug.FreeOSMemory() })) // what only a start needs
 	loop := proxy.New(proxy.Config{
 		Sources: in.sources, Builder: p.builder, Backend: quarantine.New(rules), Plan: p.planning, Observers: observers,
-		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,
+		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, PartTime: p.cfg.PartTime(), SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,
 		Begin: turn.Held(), Measure: cputime.Measure,
 	})
 	parts := []part{

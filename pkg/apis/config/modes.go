@@ -1,6 +1,9 @@
 package config
 
-import "cmp"
+import (
+	"cmp"
+	"time"
+)
 
 const (
 	// DefaultProxyMode is the mode on Linux if the configuration names none.
@@ -35,6 +38,15 @@ func (c *KubeProxyConfiguration) MaxServiceElements() int {
 		return 50_000
 	}
 	return 1_000_000
+}
+
+// PartTime returns how long one part of an expensive change may take in the mode, and so delay other changes. In iptables mode each
+// sync costs much more by itself, because the kernel looks at all rules.
+func (c *KubeProxyConfiguration) PartTime() time.Duration {
+	if c.EffectiveMode() == ProxyModeIPTables {
+		return 200 * time.Millisecond
+	}
+	return 20 * time.Millisecond
 }
 
 // LoopbackPolicy is how connections to node ports on loopback addresses are handled.

@@ -33,8 +33,9 @@ type Checker struct {
 
 	mu       sync.Mutex
 	families map[cluster.Family]*family
-	// draining is Node.Draining of the last snapshot.
+	// draining is Node.Draining of the last snapshot, delayed the number of delayed Services.
 	draining bool
+	delayed  int
 }
 
 // family is the state of one address family.
@@ -82,7 +83,7 @@ func (c *Checker) Drifted(d backend.Drift) {
 func (c *Checker) Synced(s *proxy.Sync) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.draining = s.After.Node.Draining
+	c.draining, c.delayed = s.After.Node.Draining, len(s.Delayed)
 	for _, result := range s.Results {
 		f := c.families[result.Family]
 		switch {
@@ -116,6 +117,9 @@ type report struct {
 	Status       map[string]familyReport `json:"status"`
 	// WaitingFor is set only for /healthz. It does not make the proxy unhealthy.
 	WaitingFor []string `json:"waitingFor,omitempty"`
+	// DelayedServices is how many Services have a change that is delayed so that it does not delay others. It does not make the proxy
+	// unhealthy.
+	DelayedServices int `json:"delayedServices,omitempty"`
 }
 
 // familyReport is the state of one family. LastUpdated is the time of its last successful sync, null before the first.
@@ -131,7 +135,7 @@ func (c *Checker) report(ready bool) report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.config.Clock.Now()
-	r := report{CurrentTime: now, Healthy: true, Status: map[string]familyReport{}}
+	r := report{CurrentTime: now, Healthy: true, Status: map[string]familyReport{}, DelayedServices: c.delayed}
 	oldest := now
 	for name, f := range c.families {
 		status := familyReport{Healthy: f.waiting.IsZero() || now.Sub(f.waiting) <= 2*c.config.SyncPeriod}

@@ -208,6 +208,7 @@ func (m *Metrics) Synced(s *proxy.Sync) {
 	m.countNoLocal(s.Plan)
 	m.countProblems(s)
 	m.contested.Set(float64(s.Plan.Contested.Len()))
+	m.delayed.Set(float64(len(s.Delayed)))
 }
 
 // result records the result of a sync in one family.

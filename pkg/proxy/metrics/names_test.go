@@ -64,6 +64,7 @@ relists_held_total     counter -         here
 config_refused_total   counter -         here
 config_differs         gauge   -         here
 contested_frontends    gauge   -         here
+services_delayed       gauge   -         here
 refused_service_ports  gauge   ip_family here
 waiting                gauge   reason    here
 watch_failing          gauge   reason,resource here

@@ -38,6 +38,7 @@ type metricSet struct {
 	elementsWritten, rulesWritten *metrics.CounterVec
 	relistsHeld, configRefused    *metrics.Counter
 	contested, configDiffers      *metrics.Gauge
+	delayed                       *metrics.Gauge
 	refused                       *metrics.GaugeVec
 	waiting, watchFailing         *metrics.GaugeVec
 	otherProxySeen, withProblems  *metrics.GaugeVec
@@ -135,6 +136,8 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 		watchFailing: gauges(own, "watch_failing",
 			"1 while a resource cannot be listed or watched, by the reason: unreachable, untrusted, unauthorized, forbidden, missing, busy or failing; its last known state stays in force. 0 afterwards, absent before.",
 			resourceLabel, reasonLabel),
+		delayed: gauge(own, "services_delayed",
+			"Services whose last change has waited for more than 5 seconds, because it is expensive: it is programmed in parts, with rests, so that it does not delay others. They keep their earlier rules until then."),
 		connections: newConnections(config),
 		withProblems: gauges(own, "services_with_problems",
 			"Services to which connections fail on this node, by the reason as \"kube-proxy service list\" shows it. A Service may have several reasons.", reasonLabel),
@@ -150,7 +153,7 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.endpointChanges, s.serviceChanges, s.endpointsPending, s.servicesPending,
 		s.noLocalEndpoints, s.healthz, s.livez, s.conntrackDuration, s.conntrackDeleted,
 		s.withExternalIPs,
-		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.refused,
+		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.delayed, s.refused,
 		s.waiting, s.watchFailing, s.otherProxySeen, s.withProblems,
 	}
 	for _, c := range []*metrics.CounterVec{s.syncFailures, s.partialSyncFailures, s.cleanupFailures, s.localhostFailures} {

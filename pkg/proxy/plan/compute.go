@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -10,25 +11,31 @@ import (
 // Compute returns the plan for a snapshot. before is an earlier plan or nil; it saves the work for Services that have
 // not changed since and never affects the result.
 func Compute(snap *cluster.Snapshot, opts *Options, before *Plan) *Plan {
+	return Advance(snap, opts, before, nil)
+}
+
+// Advance returns a plan on the way from an earlier one to that of a snapshot: within the limit, it includes what has changed since.
+// Some Services may wait then; with the same snapshot, one Advance after another includes all of it. Each of these plans is right
+// by itself: the Services that wait are as before, or have only some of their new frontends and endpoints. A change of the node that
+// affects Services is always included whole.
+func Advance(snap *cluster.Snapshot, opts *Options, before *Plan, limit *Limit) *Plan {
 	if before == nil || before.options != opts || !opts.sameForServices(before.snapshot.Node, snap.Node) {
-		before = &Plan{snapshot: &cluster.Snapshot{}, Node: &Node{}}
+		before, limit = &Plan{snapshot: &cluster.Snapshot{}, Node: &Node{}}, nil
 	}
 	c := &computation{
+		before: before, snapshot: snap, opts: opts,
 		services:   before.Services.Edit(),
 		frontends:  before.Frontends.Edit(),
 		contested:  before.Contested.Edit(),
 		clusterIPs: before.ClusterIPs.Edit(),
 		hairpins:   before.Hairpins.Edit(),
+		queue:      newQueue(before),
 	}
-	for name, change := range cluster.Changes(before.snapshot.Services, snap.Services) {
-		var old, now *Service
-		if change.Was {
-			old, _ = before.Services.Get(name)
-		}
-		if change.Is {
-			now = decide(change.After, snap.Node, opts, old)
-		}
-		c.replace(name, old, now)
+	if limit == nil {
+		c.all()
+	} else {
+		c.small(limit.Small)
+		c.parts(limit.Part)
 	}
 	node := decideNode(snap, opts)
 	if node.equal(before.Node) {
@@ -41,17 +48,32 @@ func Compute(snap *cluster.Snapshot, opts *Options, before *Plan) *Plan {
 		ClusterIPs: c.clusterIPs.Map(),
 		Hairpins:   c.hairpins.Map(),
 		Node:       node,
-		snapshot:   snap, options: opts,
+		snapshot:   c.queue.earlier(snap), options: opts,
+		waiting: c.queue.waiting, turn: c.queue.turn,
 	}
 }
 
 // computation updates a plan from one snapshot to the next.
 type computation struct {
+	before     *Plan
+	snapshot   *cluster.Snapshot
+	opts       *Options
 	services   *cluster.Editor[cluster.ServiceName, *Service]
 	frontends  *cluster.Editor[Frontend, *Route]
 	contested  *cluster.Editor[Frontend, *Claims]
 	clusterIPs *cluster.Editor[netip.Addr, int]
 	hairpins   *cluster.Editor[netip.Addr, int]
+	queue      queue
+}
+
+// include includes a version of a Service; nil deletes it.
+func (c *computation) include(name cluster.ServiceName, s *cluster.Service) {
+	old, _ := c.services.Get(name)
+	var now *Service
+	if s != nil {
+		now = decide(s, c.snapshot.Node, c.opts, old)
+	}
+	c.replace(name, old, now)
 }
 
 // replace replaces the decisions about a Service. Either may be nil.
@@ -65,22 +87,46 @@ func (c *computation) replace(name cluster.ServiceName, old, now *Service) {
 	if old == nil {
 		old = &Service{}
 	}
-	// A Service that was deleted and created again is younger now, so all its claims are made again.
-	kept := func(routes []*Route, route *Route) bool {
-		return old.Created == now.Created && find(routes, route.Frontend) == route
-	}
-	for _, route := range old.Routes {
-		if !kept(now.Routes, route) {
-			c.withdraw(old, route)
+	for before, after := range paired(old.Routes, now.Routes) {
+		if before == after && old.Created == now.Created { // a Service that was deleted and created again is younger
+			continue
 		}
-	}
-	for _, route := range now.Routes {
-		if !kept(old.Routes, route) {
-			c.claim(now, route)
+		if before != nil {
+			c.withdraw(old, before)
+		}
+		if after != nil {
+			c.claim(now, after)
 		}
 	}
 	count(c.clusterIPs, old.ClusterIPs, now.ClusterIPs)
 	count(c.hairpins, old.HairpinAddrs(), now.HairpinAddrs())
+}
+
+// paired yields the routes of the same frontend in two sorted lists; nil is none.
+func paired(before, after []*Route) iter.Seq2[*Route, *Route] {
+	return func(yield func(before, after *Route) bool) {
+		for len(before)+len(after) > 0 {
+			order := 0
+			switch {
+			case len(before) == 0:
+				order = 1
+			case len(after) == 0:
+				order = -1
+			case before[0] != after[0]:
+				order = before[0].Frontend.Compare(after[0].Frontend)
+			}
+			var old, now *Route
+			if order <= 0 {
+				old, before = before[0], before[1:]
+			}
+			if order >= 0 {
+				now, after = after[0], after[1:]
+			}
+			if !yield(old, now) {
+				return
+			}
+		}
+	}
 }
 
 // count updates the number of Services that have an address.

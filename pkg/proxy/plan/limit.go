@@ -11,12 +11,7 @@ func (d *decision) servedPorts() []cluster.ServicePort {
 	if limit == 0 {
 		return s.Ports
 	}
-	endpoints := 0
-	for _, slice := range s.Slices {
-		endpoints += len(slice.Endpoints)
-	}
-	addrs := len(s.ClusterIPs) + len(s.LoadBalancerIPs()) + len(s.ExternalIPs()) + 2 // and a node port of each family
-	if len(s.Ports)*(len(s.Slices)+addrs*(1+endpoints+len(s.SourceRanges()))) <= limit {
+	if bound(s) <= limit {
 		return s.Ports // nearly always
 	}
 	elements := 0
@@ -26,6 +21,23 @@ func (d *decision) servedPorts() []cluster.ServicePort {
 		}
 	}
 	return s.Ports
+}
+
+// bound returns an upper bound of the number of elements of a Service; s may be nil.
+func bound(s *cluster.Service) int {
+	if s == nil {
+		return 0
+	}
+	endpoints := 0
+	for _, slice := range s.Slices {
+		endpoints += len(slice.Endpoints)
+	}
+	return len(s.Ports) * (len(s.Slices) + addresses(s)*(1+endpoints+len(s.SourceRanges())))
+}
+
+// addresses returns how many frontends a port of the Service has at most.
+func addresses(s *cluster.Service) int {
+	return len(s.ClusterIPs) + len(s.LoadBalancerIPs()) + len(s.ExternalIPs()) + 2 // and a node port of each family
 }
 
 // elements returns the number of elements of a port, approximately. Looking it up in a slice counts as one too, and so does

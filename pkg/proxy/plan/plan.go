@@ -27,8 +27,12 @@ type Plan struct {
 	// Node holds the settings for the node as a whole.
 	Node *Node
 
+	// snapshot is what the plan implements: the one that it was made from, but with an earlier version of what waits.
 	snapshot *cluster.Snapshot
 	options  *Options
+	// waiting is sorted by turn; turn is the last one that was taken.
+	waiting []waiting
+	turn    uint64
 }
 
 // Meets returns the frontends that match packets to an address and port, in order: the first one with a route
@@ -200,9 +204,17 @@ type Pool struct {
 	Reason    Reason
 }
 
-// has reports whether the pool contains an endpoint.
+// endpoints returns the endpoints of a pool, which may be nil.
+func (p *Pool) endpoints() []netip.AddrPort {
+	if p == nil {
+		return nil
+	}
+	return p.Endpoints
+}
+
+// has reports whether the pool, which may be nil, contains an endpoint.
 func (p *Pool) has(endpoint netip.AddrPort) bool {
-	_, found := slices.BinarySearchFunc(p.Endpoints, endpoint, netip.AddrPort.Compare)
+	_, found := slices.BinarySearchFunc(p.endpoints(), endpoint, netip.AddrPort.Compare)
 	return found
 }
 

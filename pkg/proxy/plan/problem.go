@@ -15,6 +15,8 @@ const (
 	ProblemNoLocalEndpoints     = "NoLocalEndpoints"
 	ProblemExternalIPsNotServed = "ExternalIPsNotServed"
 	ProblemTooLarge             = "TooLarge"
+	// ProblemDelayed: the last change of the Service is not in force yet, because it is expensive and is programmed in parts.
+	ProblemDelayed = "ChangeDelayed"
 )
 
 // Problem returns ProblemNoEndpoints or ProblemNoLocalEndpoints if the route leads to no endpoint, and otherwise "".

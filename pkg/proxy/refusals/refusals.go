@@ -1,5 +1,6 @@
 // Package refusals reports every Service that is not served, or not whole, because the kernel of this node refuses its rules
-// or because it would need too many of them: in the log, and in an Event so that its owner can see why.
+// or because it would need too many of them, and those whose change is delayed because it needs many: in the log, and in an Event
+// so that its owner can see why.
 package refusals
 
 import (
@@ -22,6 +23,8 @@ type Watcher struct {
 	refused logonce.Conditions[refused]
 	// planned are the Services of the last sync.
 	planned cluster.Map[cluster.ServiceName, *plan.Service]
+	// delayed are Services whose change is delayed.
+	delayed logonce.Conditions[cluster.ServiceName]
 }
 
 var _ proxy.Observer = (*Watcher)(nil)
@@ -61,6 +64,35 @@ func (w *Watcher) Synced(s *proxy.Sync) {
 		}
 	}
 	w.planned = s.Plan.Services
+	w.noteDelays(s)
+}
+
+// maxDelayed bounds how many of the delayed Services are named at a time.
+const maxDelayed = 10
+
+// noteDelays reports the Services whose change is newly delayed; the first few of many.
+func (w *Watcher) noteDelays(s *proxy.Sync) {
+	delayed := map[cluster.ServiceName]bool{}
+	for _, d := range s.Delayed[:min(len(s.Delayed), maxDelayed)] {
+		delayed[d.Service] = true
+		if w.delayed.Changed(d.Service, "") {
+			w.recorder.Event(delayedEvent(s.After, d.Service))
+			w.logger.Info("Change of a Service delayed, because it needs many rules; it is programmed in parts, and other changes come first",
+				"service", d.Service, "since", d.Since, "delayedServices", len(s.Delayed))
+		}
+	}
+	for _, name := range w.delayed.EndedExcept(func(name cluster.ServiceName) bool { return delayed[name] }) {
+		w.logger.Info("Change of a Service no longer delayed", "service", name)
+	}
+}
+
+func delayedEvent(snapshot *cluster.Snapshot, name cluster.ServiceName) proxy.Event {
+	return proxy.Event{
+		Kind: "Service", Namespace: name.Namespace, Name: name.Name, UID: uid(snapshot, name),
+		Warning: true, Reason: plan.ProblemDelayed, Action: "ProgramService", Once: plan.ProblemDelayed,
+		Message: "the last change is programmed in parts, and later than others, because it needs many rules. " +
+			"Use several Services with fewer ports and endpoints each, or change it less often.",
+	}
 }
 
 // tooLarge returns the Event of a Service that would need too many rules. All nodes come to the same result, so one of them

@@ -47,9 +47,10 @@ type Observer struct {
 	synced   time.Time
 	// inForce holds the plan of each family's last sync that succeeded: a later one than plan while another family fails.
 	inForce map[cluster.Family]*plan.Plan
-	// last and refused are the last sync's.
+	// last, refused and delayed are the last sync's.
 	last    *v1alpha1.Sync
 	refused []backend.Refusal
+	delayed []proxy.Delay
 	// queued is when the first of the changes arrived that no sync has begun to program; zero without any.
 	queued time.Time
 	// seen is the snapshot of the last sync, and pending holds the Services whose change is not programmed yet.
@@ -93,7 +94,7 @@ func (o *Observer) Queued(at time.Time) {
 func (o *Observer) Synced(s *proxy.Sync) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.last, o.refused = syncOf(s), nil
+	o.last, o.refused, o.delayed = syncOf(s), nil, s.Delayed
 	for _, result := range s.Results {
 		o.refused = append(o.refused, result.Refused...)
 		if result.Err == nil {
@@ -161,7 +162,7 @@ func (o *Observer) State() *State {
 	s := &State{
 		Snapshot: o.snapshot, Plan: o.plan, InForce: maps.Clone(o.inForce), Changed: o.changed, Unowned: o.config.Unowned,
 		Rules:   Rules{Mode: o.config.Mode, Renderers: o.config.Renderers, Families: o.config.Families},
-		Refused: o.refused, Counter: o.config.Counter, Families: o.config.Families, Now: o.config.Clock.Now(),
+		Refused: o.refused, Delayed: o.delayed, Counter: o.config.Counter, Families: o.config.Families, Now: o.config.Clock.Now(),
 		Info: v1alpha1.Info{Version: o.config.Version, Mode: o.config.Mode, Families: texts(o.config.Families), Started: &o.config.Started, Sync: o.last},
 	}
 	if !o.synced.IsZero() {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -287,6 +288,12 @@ func (s *State) problems(of *cluster.Service, planned *plan.Service) []v1alpha1.
 	}
 	if n := planned.WithheldPorts; n > 0 {
 		add(plan.ProblemTooLarge, "the last %d of %d ports are not served: the Service would need too many rules (docs/scale.md); split it", n, len(of.Ports))
+	}
+	for _, delay := range s.Delayed {
+		if delay.Service == of.Name {
+			add(plan.ProblemDelayed, "the last change is delayed since %s: it needs so many rules that it is programmed in parts; split the Service, or change it less often",
+				delay.Since.UTC().Format(time.RFC3339))
+		}
 	}
 	for _, family := range unserved(of) {
 		add("FamilyNotServed", "there are %s endpoints, but the Service has no %s cluster IP (spec.ipFamilies)", family, family)

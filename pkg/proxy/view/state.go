@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -26,6 +27,8 @@ type State struct {
 	InForce map[cluster.Family]*plan.Plan
 	// Refused are the ports that the kernel refuses.
 	Refused []backend.Refusal
+	// Delayed are the Services whose last change is delayed.
+	Delayed []proxy.Delay
 	// Changed returns the last change of a Service; nil if there was none. The field is nil if no proxy runs.
 	Changed func(cluster.ServiceName) *v1alpha1.Change
 	// Unowned returns the slices without a Service; nil if they are not known.

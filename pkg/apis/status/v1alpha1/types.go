@@ -271,7 +271,7 @@ type Change struct {
 // Problem is a reason why connections fail.
 type Problem struct {
 	// Reason is a word: NoEndpoints, NoLocalEndpoints, NoSuchPort, Contested, ExternalIPsNotServed, TooLarge,
-	// FamilyNotServed or RefusedByKernel.
+	// FamilyNotServed, RefusedByKernel or ChangeDelayed.
 	Reason string `json:"reason"`
 	// Message says what is wrong, with the objects' names, and what to do.
 	Message string `json:"message"`

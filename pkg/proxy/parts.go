@@ -1,0 +1,118 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+const (
+	// partShare is the share of a core that parts of expensive changes may use in the long run, maxPartCredit what they may use
+	// at once. Together they bound what parts use in any minute: 2 s + 20 % of 60 s is 14 s, less than a quarter of a core.
+	partShare     = 0.2
+	maxPartCredit = 2 * time.Second
+	// firstPart is the size of the first part, in elements of plan.Limit. The next ones follow from the time that it takes,
+	// between minPart, because every sync has costs of its own, and maxPart.
+	firstPart, minPart, maxPart = 4096, 512, 32768
+	// smallShare divides the size of a part: smaller changes need no turn.
+	smallShare = 8
+	// delayedAfter is how long a change waits until users are notified.
+	delayedAfter = 5 * time.Second
+)
+
+// parts decides how much of the changes that wait for their turn a sync includes (see plan.Advance), so that no Service delays
+// the others.
+type parts struct {
+	// time is how long a part should take; 0 means that no change waits.
+	time time.Duration
+	size int
+	// credit is processor time at the time last. It grows up to maxPartCredit, and each part uses some; below 0 the parts rest.
+	credit time.Duration
+	last   time.Time
+	// since is when each change that waits began to.
+	since map[cluster.ServiceName]time.Time
+}
+
+// Delay is a Service whose last change, or a part of it, has waited for its turn since a time.
+type Delay struct {
+	Service cluster.ServiceName
+	Since   time.Time
+}
+
+// rest returns how long the next part has to wait.
+func (p *parts) rest(now time.Time) time.Duration {
+	return max(0, time.Duration(-float64(p.creditAt(now))/partShare))
+}
+
+func (p *parts) creditAt(now time.Time) time.Duration {
+	if p.last.IsZero() {
+		return maxPartCredit
+	}
+	return min(maxPartCredit, p.credit+time.Duration(float64(now.Sub(p.last))*partShare))
+}
+
+// limit returns the limit of a sync; nil if there is none.
+func (p *parts) limit(now time.Time) *plan.Limit {
+	if p.time == 0 {
+		return nil
+	}
+	if p.size == 0 {
+		p.size = firstPart
+	}
+	limit := &plan.Limit{Small: p.size / smallShare, Part: p.size}
+	if p.rest(now) > 0 {
+		limit.Part = 0
+	}
+	return limit
+}
+
+// record notes a sync with a limit, before which there was an earlier plan. It reports whether the sync included a part.
+func (p *parts) record(s *Sync, limit *plan.Limit, before *plan.Plan) (included bool) {
+	if limit == nil || before == nil {
+		return false
+	}
+	waited, waits := before.Waits(), s.Plan.Waits()
+	p.follow(s)
+	if included = limit.Part > 0 && (waited || waits); !included {
+		return false
+	}
+	p.credit, p.last = p.creditAt(s.Finished)-s.Cost, s.Finished
+	took := max(s.Finished.Sub(s.Started), time.Microsecond)
+	switch fits := int(float64(p.size) * min(2, float64(p.time)/float64(took))); {
+	case fits < p.size:
+		p.size = max(minPart, fits, p.size/2)
+	case waits: // it was a whole part
+		p.size = min(maxPart, fits)
+	}
+	return true
+}
+
+// again returns how soon a sync that succeeded is followed by another one without a change, 0 if by none.
+func (p *parts) again(s *Sync) time.Duration {
+	asked := s.again()
+	if !s.Plan.Waits() {
+		return asked
+	}
+	part := max(p.rest(s.Finished), time.Nanosecond)
+	if asked > 0 {
+		return min(asked, part)
+	}
+	return part
+}
+
+// follow notes what waits, and adds those that have waited for long to the sync.
+func (p *parts) follow(s *Sync) {
+	since := make(map[cluster.ServiceName]time.Time)
+	for name := range s.Plan.Waiting() {
+		began, ok := p.since[name]
+		if !ok {
+			began = s.Started
+		}
+		since[name] = began
+		if s.Finished.Sub(began) > delayedAfter {
+			s.Delayed = append(s.Delayed, Delay{name, began})
+		}
+	}
+	p.since = since
+}

@@ -1,0 +1,146 @@
+package plan
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// changeSize estimates how many elements the change of a Service writes, without deciding about it. Either version may be nil.
+func changeSize(before, after *cluster.Service) int {
+	if before == nil || after == nil || !before.SameSpec(after) {
+		return bound(before) + bound(after)
+	}
+	had := make(map[string]*cluster.EndpointSlice, len(before.Slices))
+	for _, slice := range before.Slices {
+		had[slice.Name] = slice
+	}
+	endpoints := 0
+	for _, slice := range after.Slices {
+		endpoints += differingEndpoints(had[slice.Name], slice)
+		delete(had, slice.Name)
+	}
+	for _, gone := range had {
+		endpoints += len(gone.Endpoints)
+	}
+	return len(after.Ports)*addresses(after)*endpoints + bound(after)/decidedPerWritten
+}
+
+// differingEndpoints returns how many endpoints are only in one of two versions of a slice; before may be nil.
+func differingEndpoints(before, after *cluster.EndpointSlice) int {
+	switch {
+	case before == after:
+		return 0
+	case before == nil:
+		return len(after.Endpoints)
+	case !slices.Equal(before.Ports, after.Ports):
+		return len(before.Endpoints) + len(after.Endpoints)
+	}
+	count := make(map[cluster.Endpoint]int, len(before.Endpoints))
+	for _, e := range before.Endpoints {
+		count[e]++
+	}
+	common := 0
+	for _, e := range after.Endpoints {
+		if count[e] > 0 {
+			count[e]--
+			common++
+		}
+	}
+	return len(before.Endpoints) + len(after.Endpoints) - 2*common
+}
+
+// routeSize returns how many elements the change of a route writes, about. Either may be nil.
+func routeSize(before, after *Route) int {
+	if before == nil || after == nil || before.Affinity != after.Affinity || before.Masquerade != after.Masquerade {
+		return 1 + before.elements() + after.elements()
+	}
+	size := 1 + differing(before.Pool, after.Pool) + differing(before.ShortCut, after.ShortCut)
+	if !slices.Equal(before.SourceRanges, after.SourceRanges) {
+		size += len(before.SourceRanges) + len(after.SourceRanges)
+	}
+	return size
+}
+
+// elements returns the number of elements of a route, which may be nil.
+func (r *Route) elements() int {
+	if r == nil {
+		return 0
+	}
+	return len(r.Pool.endpoints()) + len(r.ShortCut.endpoints()) + len(r.SourceRanges)
+}
+
+// differing returns how many endpoints are only in one of two pools, which may be nil.
+func differing(a, b *Pool) int {
+	if a == b {
+		return 0
+	}
+	one, other, common := a.endpoints(), b.endpoints(), 0
+	for len(one) > 0 && len(other) > 0 {
+		order := one[0].Compare(other[0])
+		if order <= 0 {
+			one = one[1:]
+		}
+		if order >= 0 {
+			other = other[1:]
+		}
+		if order == 0 {
+			common++
+		}
+	}
+	return len(a.endpoints()) + len(b.endpoints()) - 2*common
+}
+
+// blend returns a route between two of the same frontend, of which one may be nil: as after the change, but only that many endpoints
+// have been added or removed. It is nil if that is all of the change.
+func blend(before, after *Route, limit int) *Route {
+	from, to := before, after
+	if from == nil {
+		from = &Route{}
+	}
+	if to == nil {
+		to = &Route{}
+	}
+	mixed := *cmp.Or(after, before)
+	mixed.Pool, limit = blendPools(from.Pool, to.Pool, limit)
+	mixed.Verdict = verdict(mixed.Pool)
+	if mixed.Policy == cluster.PolicyLocal && mixed.Kind != ClusterIP {
+		mixed.ShortCut, limit = blendPools(from.ShortCut, to.ShortCut, limit)
+	}
+	if len(mixed.ShortCut.endpoints()) == 0 {
+		mixed.ShortCut = nil
+	}
+	if limit > 0 {
+		return nil
+	}
+	return &mixed
+}
+
+// blendPools returns a pool between two, which may be nil: endpoints are added to the first, and then removed from it, up to a limit. It
+// also returns how much of the limit is left.
+func blendPools(before, after *Pool, limit int) (*Pool, int) {
+	mixed := slices.Clone(before.endpoints())
+	for _, endpoint := range after.endpoints() {
+		if limit > 0 && !before.has(endpoint) {
+			mixed = append(mixed, endpoint)
+			limit--
+		}
+	}
+	mixed = slices.DeleteFunc(mixed, func(endpoint netip.AddrPort) bool {
+		if limit <= 0 || after.has(endpoint) {
+			return false
+		}
+		limit--
+		return true
+	})
+	slices.SortFunc(mixed, netip.AddrPort.Compare)
+	reason := NoEndpoints
+	if after != nil && (len(after.Endpoints) > 0 || len(mixed) == 0) {
+		reason = after.Reason
+	} else if before != nil {
+		reason = before.Reason
+	}
+	return &Pool{Endpoints: mixed, Reason: reason}, limit
+}

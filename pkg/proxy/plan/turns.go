@@ -1,0 +1,268 @@
+package plan
+
+import (
+	"cmp"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// Limit bounds how much of a cluster's changes one plan includes, so that an expensive change of one Service does not delay
+// the others. Its numbers are of elements: endpoints and source ranges, for each frontend.
+type Limit struct {
+	// Small bounds the changes that are included at once, all together, the smallest first. The others wait for their turn.
+	Small int
+	// Part is about how much of the changes that wait is included; 0 is nothing.
+	Part int
+}
+
+// waiting is a Service with a change that a plan does not include, or only in part.
+type waiting struct {
+	name cluster.ServiceName
+	// turn orders the Services that wait. Each part takes a turn, and the Services of a namespace take theirs one after the
+	// other, so that a namespace with many of them delays others no more than one with few.
+	turn uint64
+	// included is the version that the plan includes; nil is none.
+	included *cluster.Service
+	// under is nil until the first part is included.
+	under *transition
+}
+
+// transition is the way to another version of a Service. A newer version has to wait until it is complete: a Service that
+// changes all the time would never be complete otherwise.
+type transition struct {
+	// to is the version; nil deletes the Service.
+	to *cluster.Service
+	// now holds the decisions about that version, meanwhile those that hold until all routes are included.
+	now, meanwhile *Service
+}
+
+// compare sorts by turn.
+func (w waiting) compare(o waiting) int {
+	return cmp.Or(cmp.Compare(w.turn, o.turn), w.name.Compare(o.name))
+}
+
+// Waiting yields the Services whose last change is not included in the plan, or only in part, in the order of their turns.
+func (p *Plan) Waiting() iter.Seq[cluster.ServiceName] {
+	return func(yield func(cluster.ServiceName) bool) {
+		for _, w := range p.waiting {
+			if !yield(w.name) {
+				return
+			}
+		}
+	}
+}
+
+// Waits reports whether any Service waits.
+func (p *Plan) Waits() bool { return len(p.waiting) > 0 }
+
+// Snapshot returns what the plan implements: the snapshot that it was made from, but with an earlier version of each Service
+// that waits.
+func (p *Plan) Snapshot() *cluster.Snapshot { return p.snapshot }
+
+// queue holds the Services that wait while a plan is made.
+type queue struct {
+	waiting []waiting
+	// last is the latest turn of each namespace, turn the latest one that was taken.
+	last map[string]uint64
+	turn uint64
+}
+
+func newQueue(before *Plan) queue {
+	q := queue{waiting: slices.Clone(before.waiting), last: map[string]uint64{}, turn: before.turn}
+	for _, w := range before.waiting {
+		q.last[w.name.Namespace] = w.turn
+	}
+	return q
+}
+
+// add makes a Service wait, behind all others of its namespace.
+func (q *queue) add(w waiting) {
+	w.turn = max(q.turn, q.last[w.name.Namespace]) + 1
+	q.last[w.name.Namespace] = w.turn
+	q.waiting = append(q.waiting, w)
+}
+
+// earlier returns a snapshot with the included versions of what waits.
+func (q *queue) earlier(snap *cluster.Snapshot) *cluster.Snapshot {
+	if len(q.waiting) == 0 {
+		return snap
+	}
+	services := snap.Services.Edit()
+	for _, w := range q.waiting {
+		if w.included == nil {
+			services.Delete(w.name)
+		} else {
+			services.Set(w.name, w.included)
+		}
+	}
+	earlier := *snap
+	earlier.Services = services.Map()
+	return &earlier
+}
+
+// all includes every change.
+func (c *computation) all() {
+	for name, change := range cluster.Changes(c.before.snapshot.Services, c.snapshot.Services) {
+		c.include(name, change.After)
+	}
+	for _, w := range c.queue.waiting { // it may be the same again, but was included in part
+		newest, _ := c.snapshot.Services.Get(w.name)
+		c.include(w.name, newest)
+	}
+	c.queue.waiting = nil
+}
+
+// small includes the changes that are small enough, and makes the others wait. What waits and has become the same again waits no
+// longer.
+func (c *computation) small(limit int) {
+	waits := make(map[cluster.ServiceName]bool, len(c.queue.waiting))
+	c.queue.waiting = slices.DeleteFunc(c.queue.waiting, func(w waiting) bool {
+		newest, _ := c.snapshot.Services.Get(w.name)
+		waits[w.name] = true
+		return w.under == nil && newest == w.included
+	})
+	type sized struct {
+		name          cluster.ServiceName
+		before, after *cluster.Service
+		size          int
+	}
+	var changes []sized
+	for name, change := range cluster.Changes(c.before.snapshot.Services, c.snapshot.Services) {
+		if !waits[name] {
+			changes = append(changes, sized{name, change.Before, change.After, changeSize(change.Before, change.After)})
+		}
+	}
+	slices.SortFunc(changes, func(a, b sized) int { return cmp.Or(cmp.Compare(a.size, b.size), a.name.Compare(b.name)) })
+	for _, change := range changes {
+		if limit -= change.size; limit >= 0 {
+			c.include(change.name, change.after)
+		} else {
+			c.queue.add(waiting{name: change.name, included: change.before})
+		}
+	}
+	slices.SortFunc(c.queue.waiting, waiting.compare)
+}
+
+// decidedPerWritten is how many elements can be decided about while one is written, at least.
+const decidedPerWritten = 64
+
+// parts includes parts of the changes that wait, each in its turn, until they are about as large as the limit.
+func (c *computation) parts(limit int) {
+	var again []waiting
+	left := limit
+	for ; left > 0 && len(c.queue.waiting) > 0; c.queue.waiting = c.queue.waiting[1:] {
+		w := c.queue.waiting[0]
+		c.queue.turn = w.turn
+		old, _ := c.services.Get(w.name)
+		if w.under == nil {
+			w.under = c.begin(w.name, old)
+			left -= bound(w.under.to) / decidedPerWritten
+		}
+		m := mixture{left: left, part: limit, whole: true}
+		for before, after := range paired(old.routes(), w.under.now.routes()) {
+			m.add(before, after)
+		}
+		left = m.left
+		newest, _ := c.snapshot.Services.Get(w.name)
+		switch {
+		case !m.whole:
+			mixed := *w.under.meanwhile
+			mixed.Routes = m.routes
+			c.replace(w.name, old, &mixed)
+			again = append(again, w)
+		default:
+			c.replace(w.name, old, w.under.now)
+			if newest != w.under.to {
+				again = append(again, waiting{name: w.name, included: w.under.to})
+			}
+		}
+	}
+	for _, w := range again {
+		c.queue.add(w)
+	}
+	slices.SortFunc(c.queue.waiting, waiting.compare)
+}
+
+// begin decides about the newest version of a Service.
+func (c *computation) begin(name cluster.ServiceName, old *Service) *transition {
+	t := &transition{}
+	if t.to, _ = c.snapshot.Services.Get(name); t.to != nil {
+		t.now = decide(t.to, c.snapshot.Node, c.opts, old)
+	}
+	t.meanwhile = between(old, t.now)
+	return t
+}
+
+// between returns the decisions about a Service that hold until all its routes are included, without its routes: those before the
+// change, and what routes of either version need. Only one of the versions may be nil.
+func between(before, after *Service) *Service {
+	if before == nil {
+		return after
+	}
+	mixed := *before
+	if after == nil {
+		return &mixed
+	}
+	mixed.ClusterIPs = union(before.ClusterIPs, after.ClusterIPs, netip.Addr.Compare)
+	mixed.rare = &rareLists{hairpinAddrs: union(before.HairpinAddrs(), after.HairpinAddrs(), netip.Addr.Compare), serving: slices.Clone(before.Serving())}
+	for _, serving := range after.Serving() {
+		at, found := slices.BinarySearchFunc(mixed.rare.serving, serving, Serving.compare)
+		if !found {
+			mixed.rare.serving = slices.Insert(mixed.rare.serving, at, serving)
+			continue
+		}
+		both := &mixed.rare.serving[at]
+		both.Endpoints = union(both.Endpoints, serving.Endpoints, netip.AddrPort.Compare)
+	}
+	return &mixed
+}
+
+// union returns a sorted list of what is in either list.
+func union[T comparable](a, b []T, compare func(a, b T) int) []T {
+	return slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(a, b)), compare))
+}
+
+// routes returns the routes of a Service, which may be nil.
+func (s *Service) routes() []*Route {
+	if s == nil {
+		return nil
+	}
+	return s.Routes
+}
+
+// mixture collects the routes of a Service, some as before a change and the others as after it.
+type mixture struct {
+	routes []*Route
+	// left is how many elements may still change, part how many at most if nothing has changed before. whole reports that nothing is
+	// left to change.
+	left, part int
+	whole      bool
+	// changed reports that a route has changed.
+	changed bool
+}
+
+// add adds the route of one frontend, before and after; nil is none. There is some progress in each turn, however little is left.
+func (m *mixture) add(before, after *Route) {
+	route := after
+	if before != after {
+		size := routeSize(before, after)
+		switch {
+		case m.left >= size, !m.changed && m.part >= size:
+			m.left -= size
+		case !m.changed:
+			if mixed := blend(before, after, m.part); mixed != nil {
+				route, m.whole = mixed, false
+			}
+			m.left = 0
+		default:
+			route, m.left, m.whole = before, 0, false
+		}
+		m.changed = true
+	}
+	if route != nil {
+		m.routes = append(m.routes, route)
+	}
+}

@@ -1,0 +1,166 @@
+package plan
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// stroll advances a plan with random limits through random changes, and checks that each plan is right by itself, that nothing waits
+// without a reason, and that after the last change all of it is included in the end.
+func stroll(t *testing.T, c *chance, steps int) {
+	t.Helper()
+	opts := &Options{NodePorts: NodePortAddresses{Primary: c.yes()}, MasqueradeAll: c.yes(), ServeExternalIPs: c.yes()}
+	snap := &cluster.Snapshot{Node: &cluster.Node{Name: thisNode}}
+	p := Compute(snap, opts, nil)
+	for range steps {
+		for range c.below(3) {
+			snap = randomChange(c, snap)
+		}
+		p = Advance(snap, opts, p, &Limit{Small: c.below(40), Part: c.below(20)})
+		checkWaiting(t, snap, p)
+	}
+	for turns := 0; len(p.waiting) > 0; turns++ {
+		if turns > 2000 {
+			t.Fatalf("%d Services wait for ever", len(p.waiting))
+		}
+		p = Advance(snap, opts, p, &Limit{Part: 1 + c.below(3)})
+		checkWaiting(t, snap, p)
+	}
+	if diff := differs(contentsOf(Compute(snap, opts, nil)), contentsOf(p)); diff != "" {
+		t.Fatalf("the result differs from that without a limit (-without +with):\n%s", diff)
+	}
+	if p.Snapshot() != snap {
+		t.Fatal("nothing waits, but the plan implements another snapshot")
+	}
+}
+
+// checkWaiting checks the invariants of a plan that may include only part of a snapshot.
+func checkWaiting(t *testing.T, snap *cluster.Snapshot, p *Plan) {
+	t.Helper()
+	if diff := differs(expected(p), contentsOf(p)); diff != "" {
+		t.Fatalf("the plan does not follow from its Services (-want +got):\n%s", diff)
+	}
+	checkRoutes(t, p)
+	waits := slices.Collect(p.Waiting())
+	for name := range cluster.Changes(p.Snapshot().Services, snap.Services) {
+		if !slices.Contains(waits, name) {
+			t.Fatalf("%s is not included, and does not wait", name)
+		}
+	}
+	sorted := slices.IsSortedFunc(p.waiting, waiting.compare)
+	slices.SortFunc(waits, cluster.ServiceName.Compare)
+	if !sorted || len(slices.Compact(waits)) != len(p.waiting) {
+		t.Fatalf("those that wait are not in order, or not distinct: %v", p.waiting)
+	}
+	for name := range p.Services.All() {
+		for range p.MissingPorts(name) { // must not panic
+			break
+		}
+	}
+}
+
+// TestAdvance walks through random changes.
+func TestAdvance(t *testing.T) {
+	for seed := range uint64(200) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { stroll(t, newChance(t, rand.New(rand.NewPCG(seed, 5)).IntN), 20) })
+	}
+}
+
+// monster returns a Service with ports of one protocol and endpoints of each.
+func monster(namespace, name string, ports, endpoints int, protocol cluster.Protocol) *cluster.Service {
+	s := &cluster.Service{Name: cluster.ServiceName{Namespace: namespace, Name: name},
+		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{172, 31, byte(len(namespace)), name[len(name)-1]})}}
+	slice := manyEndpoints(0, endpoints)
+	slice.Ports = nil
+	for i := range ports {
+		port := fmt.Sprintf("p%04d", i)
+		s.Ports = append(s.Ports, cluster.ServicePort{Name: port, Protocol: protocol, Port: uint16(1 + i)})
+		slice.Ports = append(slice.Ports, cluster.EndpointPort{Name: port, Protocol: protocol, Port: uint16(1 + i)})
+	}
+	s.Slices = []*cluster.EndpointSlice{slice}
+	return s
+}
+
+// with returns a snapshot with other versions of Services.
+func with(snap *cluster.Snapshot, services ...*cluster.Service) *cluster.Snapshot {
+	next := *snap
+	for _, s := range services {
+		next.Services = next.Services.Set(s.Name, s)
+	}
+	return &next
+}
+
+// written returns how many elements the step from one plan to the next writes.
+func written(before, after *Plan) (n int) {
+	for _, change := range cluster.Changes(before.Frontends, after.Frontends) {
+		n += routeSize(change.Before, change.After)
+	}
+	return n
+}
+
+// TestSmallChangesDoNotWait lets ten Services of one namespace change completely all the time. Another one's change is included at
+// once, no step writes more than its limit, and a large change of another namespace is complete after a few turns.
+func TestSmallChangesDoNotWait(t *testing.T) {
+	limit := &Limit{Small: 100, Part: 500}
+	versions := func(protocol cluster.Protocol) (all []*cluster.Service) {
+		for i := range 10 {
+			all = append(all, monster("tenant", fmt.Sprint("m", i), 20, 200, protocol))
+		}
+		return all
+	}
+	opts := &Options{}
+	snap := with(&cluster.Snapshot{Node: &cluster.Node{Name: thisNode}}, versions(cluster.TCP)...)
+	snap = with(snap, monster("other", "s0", 1, 2, cluster.TCP), monster("other", "l1", 2, 1000, cluster.TCP))
+	p := Compute(snap, opts, nil)
+	large := monster("other", "l1", 2, 1000, cluster.UDP)
+	snap = with(snap, large)
+	protocols := []cluster.Protocol{cluster.UDP, cluster.TCP}
+	for turn := range 60 {
+		small := monster("other", "s0", 1, 1+turn%2, cluster.TCP)
+		snap = with(with(snap, versions(protocols[turn%2])...), small)
+		next := Advance(snap, opts, p, limit)
+		if got, _ := next.Snapshot().Services.Get(small.Name); got != small {
+			t.Fatalf("turn %d: the small change waits", turn)
+		}
+		if n := written(p, next); n > limit.Small+2*limit.Part {
+			t.Fatalf("turn %d: %d elements are written", turn, n)
+		}
+		if got, _ := next.Snapshot().Services.Get(large.Name); turn == 30 && got != large {
+			t.Fatal("the large change of the other namespace is not complete after 30 turns, of which half are its own")
+		}
+		p = next
+	}
+}
+
+// TestOneLargePool checks that the endpoints of a single frontend come in parts.
+func TestOneLargePool(t *testing.T) {
+	opts, limit := &Options{}, &Limit{Small: 100, Part: 300}
+	snap := with(&cluster.Snapshot{Node: &cluster.Node{Name: thisNode}}, monster("ns", "a", 1, 1000, cluster.TCP))
+	p := Compute(snap, opts, nil)
+	changed := *monster("ns", "a", 1, 1000, cluster.TCP)
+	other := manyEndpoints(5000, 900)
+	other.Ports = changed.Slices[0].Ports
+	changed.Slices = []*cluster.EndpointSlice{other}
+	gone := snap.Services.Delete(changed.Name)
+	for _, to := range []*cluster.Snapshot{with(snap, &changed), {Services: gone, Node: snap.Node}, with(snap, &changed)} {
+		var sizes []string
+		for len(sizes) == 0 || len(p.waiting) > 0 {
+			next := Advance(to, opts, p, limit)
+			if n := written(p, next); n > limit.Part+1 {
+				t.Fatalf("%d elements are written", n)
+			}
+			size := 0
+			for route := range next.Frontends.Values() {
+				size = len(route.Pool.Endpoints)
+			}
+			sizes, p = append(sizes, fmt.Sprint(size)), next
+		}
+		t.Log("endpoints:", strings.Join(sizes, " "))
+	}
+}
