@@ -24,7 +24,7 @@ func planOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*pla
 		NodeCIDR:         cfg.DetectLocalMode == config.LocalModeNodeCIDR,
 		SingleStack:      cfg.IPFamilyPolicy == config.IPFamilyPolicySingleStack,
 		MasqueradeAll:    cfg.Linux.MasqueradeAll,
-		MaxElements:      cfg.MaxServiceElements(),
+		Limits:           plan.Limits(cfg.ServiceLimits()),
 		ServeExternalIPs: gates.AllowServiceExternalIPs,
 	}
 	switch cfg.LoopbackPolicy(gates.KubeProxyNFTablesLocalhostNodePorts) {

@@ -158,3 +158,19 @@ func TestCheckerBody(t *testing.T) {
 		"status": {"IPv4": {"lastUpdated": "2026-09-01T12:00:20Z", "healthy": true},
 		           "IPv6": {"lastUpdated": "2026-09-01T12:00:10Z", "healthy": false}}}`)
 }
+
+// TestDelayedServices checks that /healthz has the number of Services whose change is delayed, and is 200 all the same.
+func TestDelayedServices(t *testing.T) {
+	c := NewChecker(Config{Families: []cluster.Family{cluster.IPv4}, SyncPeriod: time.Second, Clock: testclock.NewFakePassiveClock(epoch)})
+	for _, delayed := range []int{0, 2} {
+		s := synced(0, false)
+		s.Delayed = make([]proxy.Delay, delayed)
+		c.Synced(s)
+		answered := httptest.NewRecorder()
+		c.Handler().ServeHTTP(answered, httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody))
+		var body struct{ DelayedServices int }
+		if err := json.Unmarshal(answered.Body.Bytes(), &body); err != nil || answered.Code != http.StatusOK || body.DelayedServices != delayed {
+			t.Errorf("%d delayed: %d %s, error %v", delayed, answered.Code, answered.Body, err)
+		}
+	}
+}

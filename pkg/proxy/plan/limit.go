@@ -1,22 +1,27 @@
 package plan
 
-import "github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+import (
+	"cmp"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
 
 // servedPorts returns the ports that are served, in the order of the Service: all of them, unless their elements would be
-// more than Options.MaxElements; then those before the first one that does not fit. Without a limit, the author of one
+// more than Options.Limits allows; then those before the first one that does not fit. Without a limit, the author of one
 // Service with thousands of ports and thousands of endpoints, objects of some hundred kilobytes, could exhaust the memory of
 // every node.
 func (d *decision) servedPorts() []cluster.ServicePort {
-	s, limit := d.service, d.opts.MaxElements
-	if limit == 0 {
-		return s.Ports
-	}
-	if bound(s) <= limit {
+	s, limits := d.service, d.opts.Limits
+	if limits == (Limits{}) || bound(s) <= min(limits.Elements, cmp.Or(limits.Endpoints, limits.Elements), cmp.Or(limits.SourceRanges, limits.Elements)) {
 		return s.Ports // nearly always
+	}
+	if limits.SourceRanges > 0 && len(s.SourceRanges()) > limits.SourceRanges {
+		return nil
 	}
 	elements := 0
 	for i := range s.Ports {
-		if elements += d.elements(&s.Ports[i]); elements > limit {
+		n, fits := d.elements(&s.Ports[i])
+		if elements += n; elements > limits.Elements || !fits {
 			return s.Ports[:i]
 		}
 	}
@@ -41,8 +46,9 @@ func addresses(s *cluster.Service) int {
 }
 
 // elements returns the number of elements of a port, approximately. Looking it up in a slice counts as one too, and so does
-// passing over an endpoint of a family without an address, because there may be very many of each.
-func (d *decision) elements(port *cluster.ServicePort) int {
+// passing over an endpoint of a family without an address, because there may be very many of each. fits is false if the port has too
+// many endpoints in a family.
+func (d *decision) elements(port *cluster.ServicePort) (n int, fits bool) {
 	elements := len(d.service.Slices)
 	endpoints := map[cluster.Family]int{}
 	for _, slice := range d.service.Slices {
@@ -50,20 +56,25 @@ func (d *decision) elements(port *cluster.ServicePort) int {
 			endpoints[cluster.FamilyOf(slice.Endpoints[0].Addr)] += len(slice.Endpoints)
 		}
 	}
+	limits := d.opts.Limits
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 		var addrs []address
 		if d.opts.Serves(d.node, family) {
 			addrs = d.addresses(port, family)
 		}
-		if len(addrs) == 0 {
-			elements += endpoints[family]
+		times := len(addrs)
+		if times == 0 || limits.EndpointsShared {
+			times = 1
 		}
+		elements += len(addrs) + times*endpoints[family]
 		for _, a := range addrs {
-			elements += 1 + endpoints[family]
 			if a.kind == LoadBalancerIP {
 				elements += len(d.service.SourceRanges())
 			}
 		}
+		if len(addrs) > 0 && limits.Endpoints > 0 && endpoints[family] > limits.Endpoints {
+			return elements, false
+		}
 	}
-	return elements
+	return elements, true
 }

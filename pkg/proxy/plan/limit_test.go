@@ -36,7 +36,7 @@ func snapshotOf(services ...*cluster.Service) *cluster.Snapshot {
 }
 
 // limited returns the options of a mode with a limit.
-func limited() *Options { return &Options{MaxElements: 1_000_000, ServeExternalIPs: true} }
+func limited() *Options { return &Options{Limits: Limits{Elements: 1_000_000}, ServeExternalIPs: true} }
 
 // TestOversized checks that a Service needs a limited number of elements, whatever its author wrote, that the ports before
 // the first one that does not fit are served, and that other Services are.
@@ -90,8 +90,8 @@ func TestOversized(t *testing.T) {
 			if last := test.served - 1; last >= 0 && !ports[s.Ports[last].Name] {
 				t.Errorf("the first ports are not those that are served")
 			}
-			if elements > opts.MaxElements {
-				t.Errorf("%d elements, the limit is %d", elements, opts.MaxElements)
+			if elements > opts.Limits.Elements {
+				t.Errorf("%d elements, the limit is %d", elements, opts.Limits.Elements)
 			}
 			if p.RouteTo(netip.MustParseAddrPort("172.30.0.2:1"), cluster.UDP) == nil {
 				t.Error("the other Service is not served")
@@ -132,9 +132,25 @@ func TestMissingPortsAreFew(t *testing.T) {
 // TestLimitIsExact checks both sides of the limit: two ports with a slice, a frontend and four endpoints each.
 func TestLimitIsExact(t *testing.T) {
 	for limit, want := range map[int]int{12: 2, 11: 1, 6: 1, 5: 0} {
-		p := Compute(snapshotOf(wide(2, 1, 4)), &Options{MaxElements: limit}, nil)
+		p := Compute(snapshotOf(wide(2, 1, 4)), &Options{Limits: Limits{Elements: limit}}, nil)
 		if got := p.Frontends.Len(); got != want {
 			t.Errorf("limit %d: %d ports are served, want %d", limit, got, want)
+		}
+	}
+}
+
+// TestSharedEndpoints checks that endpoints which the frontends of a port share count once, and the limit of the endpoints of a port.
+func TestSharedEndpoints(t *testing.T) {
+	s := wide(2, 1, 4)
+	s.External = &cluster.External{LoadBalancerIPs: addrs("198.51.100.1", "198.51.100.2"), SourceRanges: prefixes("fd00::/64", "fd00:1::/64")}
+	for limits, want := range map[Limits]int{
+		{Elements: 39}: 3, {Elements: 40}: 6, // for each port the slice, three frontends with four endpoints, and two with two ranges
+		{Elements: 23, EndpointsShared: true}: 3, {Elements: 24, EndpointsShared: true}: 6,
+		{Elements: 100, Endpoints: 3}: 0, {Elements: 100, Endpoints: 4}: 6,
+		{Elements: 100, SourceRanges: 1}: 0, {Elements: 100, SourceRanges: 2}: 6,
+	} {
+		if got := Compute(snapshotOf(s), &Options{Limits: limits}, nil).Frontends.Len(); got != want {
+			t.Errorf("%+v: %d frontends, want %d", limits, got, want)
 		}
 	}
 }
@@ -145,7 +161,7 @@ func TestMissingPortsOfServedOnly(t *testing.T) {
 	for i := range s.Ports {
 		s.Ports[i].Name += "x"
 	}
-	p := Compute(snapshotOf(s), &Options{MaxElements: 4}, nil) // without endpoints, a port has two elements
+	p := Compute(snapshotOf(s), &Options{Limits: Limits{Elements: 4}}, nil) // without endpoints, a port has two elements
 	if got := len(slices.Collect(p.MissingPorts(s.Name))); got != 2 {
 		t.Errorf("%d sentences, want 2", got)
 	}

@@ -64,7 +64,7 @@ func (f Fate) Why() string {
 	}[f]
 }
 
-// Listings returns every entry of the Service's slices for each of its ports that are served ([Options].MaxElements), by port,
+// Listings returns every entry of the Service's slices for each of its ports that are served ([Options].Limits), by port,
 // then slice, in the order of the slice. There may be millions. It is empty if there is no such Service.
 func (p *Plan) Listings(name cluster.ServiceName) iter.Seq[Listing] {
 	return func(yield func(Listing) bool) {

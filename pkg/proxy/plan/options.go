@@ -22,11 +22,21 @@ type Options struct {
 	SingleStack bool
 	// MasqueradeAll masquerades every connection to a cluster IP.
 	MasqueradeAll bool
-	// MaxElements is how many elements the rules of one Service may have, approximately: its endpoints and source ranges, for
-	// each frontend. Its last ports are not served if there would be more. 0 means no limit.
-	MaxElements int
+	// Limits bounds the rules of one Service.
+	Limits Limits
 	// ServeExternalIPs serves spec.externalIPs, which no controller has confirmed (CVE-2020-8554).
 	ServeExternalIPs bool
+}
+
+// Limits bounds the rules of one Service: its last ports are not served if there would be more. The zero value bounds nothing.
+type Limits struct {
+	// Elements is how many there may be, approximately: endpoints and source ranges, for each frontend. If EndpointsShared is set, the
+	// frontends of a port share the rules of its endpoints, which then count once for each family.
+	Elements        int
+	EndpointsShared bool
+	// Endpoints is how many endpoints a port may have in a family, SourceRanges how many source ranges the Service may have; 0 is no
+	// limit.
+	Endpoints, SourceRanges int
 }
 
 // LocalTraffic detects connections from this node's pods (or, by CIDR, from the cluster's). At most one of its fields

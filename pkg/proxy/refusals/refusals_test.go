@@ -2,6 +2,7 @@ package refusals
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -64,6 +65,29 @@ func TestTooLarge(t *testing.T) {
 			t.Errorf("step %d: %+v", i, r.Events)
 		} else if got && (r.Events[0].UID != step.uid || r.Events[0].Reason != "TooLarge" || r.Events[0].Once == "") {
 			t.Errorf("step %d: %+v", i, r.Events[0])
+		}
+	}
+}
+
+// TestDelayed checks that an Event is published when a change begins to be delayed, once until it is no longer, and of many Services only
+// for a few.
+func TestDelayed(t *testing.T) {
+	r := &observers.Cluster{}
+	w := New(r, logr.Discard())
+	for i, step := range []struct{ delayed, events int }{{0, 0}, {1, 1}, {1, 0}, {2, 1}, {0, 0}, {1, 1}, {10_000, maxDelayed - 1}, {10_000, 0}} {
+		s := &proxy.Sync{Plan: &plan.Plan{}, After: &cluster.Snapshot{Node: &cluster.Node{Name: "n1"}}}
+		for n := range step.delayed {
+			s.Delayed = append(s.Delayed, proxy.Delay{Service: cluster.ServiceName{Namespace: "default", Name: fmt.Sprint("web-", n)}})
+		}
+		r.Events = nil
+		w.Synced(s)
+		if len(r.Events) != step.events {
+			t.Errorf("step %d: %d Events, want %d", i, len(r.Events), step.events)
+		}
+		for _, e := range r.Events {
+			if e.Reason != "ChangeDelayed" || e.Namespace != "default" || e.Once == "" || !e.Warning {
+				t.Errorf("step %d: %+v", i, e)
+			}
 		}
 	}
 }

@@ -64,6 +64,25 @@ func TestExplainRefused(t *testing.T) {
 	}
 }
 
+// TestDelayed checks that a Service whose change is delayed has that problem, and no other Service.
+func TestDelayed(t *testing.T) {
+	o := observed(t, objects, nil)
+	s := o.State()
+	var first cluster.ServiceName
+	for first = range s.Plan.Services.All() {
+		break
+	}
+	o.Synced(&proxy.Sync{After: s.Snapshot, Plan: s.Plan, Started: start, Finished: start, Delayed: []proxy.Delay{{Service: first, Since: start}}})
+	s = o.State()
+	for name, service := range s.Snapshot.Services.All() {
+		planned, _ := s.Plan.Services.Get(name)
+		delayed := slices.ContainsFunc(s.problems(service, planned), func(p v1alpha1.Problem) bool { return p.Reason == plan.ProblemDelayed })
+		if delayed != (name == first) {
+			t.Errorf("%s: delayed %v", name, delayed)
+		}
+	}
+}
+
 // TestListingsAgreeWithPools proves for every case that the endpoints listed as used are those of the pools, and no others.
 func TestListingsAgreeWithPools(t *testing.T) {
 	for _, c := range load(t) {
@@ -172,7 +191,7 @@ func TestListedEndpoints(t *testing.T) {
 		{0, maxListed, 30_000 - maxListed},
 		{102 * 150, 15_000, 0}, // a slice, a frontend and 100 endpoints for each port
 	} {
-		s.Plan = plan.Compute(s.Snapshot, &plan.Options{MaxElements: test.limit}, nil)
+		s.Plan = plan.Compute(s.Snapshot, &plan.Options{Limits: plan.Limits{Elements: test.limit}}, nil)
 		service, listed := s.Service(web.Name, nil), 0
 		for i := range service.Ports {
 			listed += len(service.Ports[i].Endpoints)

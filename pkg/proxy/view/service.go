@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -291,8 +290,7 @@ func (s *State) problems(of *cluster.Service, planned *plan.Service) []v1alpha1.
 	}
 	for _, delay := range s.Delayed {
 		if delay.Service == of.Name {
-			add(plan.ProblemDelayed, "the last change is delayed since %s: it needs so many rules that it is programmed in parts; split the Service, or change it less often",
-				delay.Since.UTC().Format(time.RFC3339))
+			add(plan.ProblemDelayed, "the last change is delayed, and the earlier rules are in force, at least in part: it needs so many rules that it is programmed in parts; split the Service, or change it less often")
 		}
 	}
 	for _, family := range unserved(of) {

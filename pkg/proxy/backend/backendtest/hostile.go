@@ -17,9 +17,9 @@ import (
 )
 
 // RunHostile makes each attack of test/hostile, found in dir, and checks that the packets to the Services of others go where
-// they went before, that the attack names nothing in the kernel, and that nothing of it is left when it is over. most is the
-// mode's limit of elements of a Service. With -short, large attacks are left out.
-func RunHostile(t *testing.T, dir, name string, most int, open Open) {
+// they went before, that the attack names nothing in the kernel, and that nothing of it is left when it is over. limits are
+// the mode's. With -short, large attacks are left out.
+func RunHostile(t *testing.T, dir, name string, limits plan.Limits, open Open) {
 	victims, err := cases.Load(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func RunHostile(t *testing.T, dir, name string, most int, open Open) {
 	b := NewBench(t, open)
 	b.BackendName = name
 	for _, victim := range victims {
-		victim.Options.MaxElements = most
+		victim.Options.Limits = limits
 		alone := victim.Plan()
 		b.Sync(t, alone)
 		before := b.names(t)

@@ -74,7 +74,7 @@ func TestKernelCases(t *testing.T) {
 // TestKernelHostileObjects makes the attacks of test/hostile.
 func TestKernelHostileObjects(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		backendtest.RunHostile(t, "../../../../test/hostile", "iptables", 50_000, opener(variant))
+		backendtest.RunHostile(t, "../../../../test/hostile", "iptables", plan.Limits{Elements: 25_000, EndpointsShared: true, Endpoints: 10_000}, opener(variant))
 	})
 }
 

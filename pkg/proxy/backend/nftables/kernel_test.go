@@ -8,6 +8,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -27,7 +28,7 @@ func TestKernelCases(t *testing.T) {
 // TestKernelHostileObjects makes the attacks of test/hostile.
 func TestKernelHostileObjects(t *testing.T) {
 	t.Parallel()
-	backendtest.RunHostile(t, "../../../../test/hostile", "nftables", 1_000_000, open)
+	backendtest.RunHostile(t, "../../../../test/hostile", "nftables", plan.Limits{Elements: 1_000_000}, open)
 }
 
 // TestKernelEarlyClient opens a connection before there are rules.
