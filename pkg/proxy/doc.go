@@ -22,10 +22,11 @@
 // refuses what the kernel would refuse.
 //
 // The stages keep no history. Incremental work is a cache of these functions, keyed by Service: without it the result is
-// the same and takes longer. A full resync writes the difference to the kernel's actual state.
+// the same and takes longer. A full resync writes the difference to the kernel's actual state. Only an expensive change of a
+// Service takes several plans (plan.Advance): each is right by itself, and says what it does not include yet.
 //
 // Proxy, in proxy.go, waits until the sources are complete, while the backend reads the kernel's state. Then it passes
-// one snapshot after another through the pipeline. pace.go limits how often. When a sync fails, the rules in the kernel
+// one snapshot after another through the pipeline. pace.go limits how often, parts.go how much of an expensive change at once. When a sync fails, the rules in the kernel
 // stay as they are, and the next one reads the kernel before it writes.
 //
 // To follow one behaviour from objects to packets, open a file of test/cases. ARCHITECTURE.md shows where everything else
