@@ -26,8 +26,8 @@
 // Service takes several plans (plan.Advance): each is right by itself, and says what it does not include yet.
 //
 // Proxy, in proxy.go, waits until the sources are complete, while the backend reads the kernel's state. Then it passes
-// one snapshot after another through the pipeline. pace.go limits how often, parts.go how much of an expensive change at once. When a sync fails, the rules in the kernel
-// stay as they are, and the next one reads the kernel before it writes.
+// one snapshot after another through the pipeline. pace.go limits how often, parts.go how much of an expensive change at
+// once. When a sync fails, the rules in the kernel stay as they are, and the next one reads the kernel before it writes.
 //
 // To follow one behaviour from objects to packets, open a file of test/cases. ARCHITECTURE.md shows where everything else
 // is, and which package may import which.
