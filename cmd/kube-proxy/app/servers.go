@@ -38,6 +38,7 @@ type servers struct {
 	opts     runOptions
 	node     string
 	recorder proxy.Recorder
+	limits   *serve.Limits
 	// api serves what the commands read of a running proxy.
 	api http.Handler
 	// page is the status page for people.
@@ -46,7 +47,13 @@ type servers struct {
 
 // health serves /healthz and /livez.
 func (s *servers) health(handler http.Handler) part {
-	return s.serve("healthz", s.cfg.HealthzBindAddress, "FailedToStartProxierHealthcheck", serve.HTTP(handler, answerTimeout))
+	return s.serve("FailedToStartProxierHealthcheck", s.healthz(handler))
+}
+
+func (s *servers) healthz(handler http.Handler) *serve.Server {
+	return &serve.Server{
+		Name: serve.Healthz, Address: s.cfg.HealthzBindAddress, HTTP: serve.HTTP(handler, answerTimeout, serve.HealthIdle), Limit: s.limits.Healthz,
+	}
 }
 
 // standby serves the health pages of a proxy that waits for another one, if their address is free: usually the other proxy
@@ -57,8 +64,7 @@ func (s *servers) standby(ready func() bool) func(ctx context.Context, waitingFo
 			return
 		}
 		pages := &health.Standby{Ready: ready, WaitingFor: waitingFor}
-		server := &serve.Server{Name: "healthz", Address: s.cfg.HealthzBindAddress, HTTP: serve.HTTP(pages.Handler(), answerTimeout)}
-		_ = server.Run(klog.NewContext(ctx, logr.Discard())) // a failure means that the other proxy has the address
+		_ = s.healthz(pages.Handler()).Run(klog.NewContext(ctx, logr.Discard())) // a failure means that the other proxy has the address
 	}
 }
 
@@ -73,20 +79,22 @@ func (s *servers) metrics() part {
 	if s.opts.gates.ComponentFlagz {
 		pages.Flagz = &metrics.Flagz{Flags: s.opts.flags}
 	}
-	return s.serve("metrics", s.cfg.MetricsBindAddress, "FailedToStartMetricServer", serve.HTTP(pages.Handler(), pageTimeout))
+	return s.serve("FailedToStartMetricServer", &serve.Server{
+		Name: serve.Metrics, Address: s.cfg.MetricsBindAddress, HTTP: serve.HTTP(pages.Handler(), pageTimeout, serve.PagesIdle), Limit: s.limits.Metrics,
+	})
 }
 
-func (s *servers) serve(name, address, reason string, server *http.Server) part {
-	if address == "" {
+// serve runs a server. The Event that says why it cannot listen has the given reason.
+func (s *servers) serve(reason string, server *serve.Server) part {
+	if server.Address == "" {
 		return func(ctx context.Context) error { <-ctx.Done(); return nil }
 	}
-	return (&serve.Server{
-		Name: name, Address: address, HTTP: server, HardFail: s.cfg.BindAddressHardFail,
-		Failed: func(err error) {
-			s.recorder.Event(proxy.Event{Kind: "Node", Name: s.node, Warning: true,
-				Reason: reason, Action: "StartKubeProxy", Message: err.Error()})
-		},
-	}).Run
+	server.HardFail = s.cfg.BindAddressHardFail
+	server.Failed = func(err error) {
+		s.recorder.Event(proxy.Event{Kind: "Node", Name: s.node, Warning: true,
+			Reason: reason, Action: "StartKubeProxy", Message: err.Error()})
+	}
+	return server.Run
 }
 
 // publishConfig makes /configz show the configuration in force, in its latest version.
