@@ -22,6 +22,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
 
 // How long a response about health may take, and one about anything else. Without a limit, clients that do not read their responses
@@ -30,6 +31,9 @@ const (
 	answerTimeout = 10 * time.Second
 	pageTimeout   = time.Minute
 )
+
+// scrapes is how many responses of /metrics are made at a time.
+const scrapes = 4
 
 // servers makes the HTTP servers of a proxy: health, and metrics with the other pages. There is no server if its address is
 // empty.
@@ -71,7 +75,8 @@ func (s *servers) standby(ready func() bool) func(ctx context.Context, waitingFo
 // metrics serves /metrics and the other pages.
 func (s *servers) metrics() part {
 	pages := &metrics.Pages{
-		Mode: string(s.cfg.EffectiveMode()), Metrics: legacyregistry.Handler(), Profiling: s.cfg.EnableProfiling, API: s.api, Page: s.page,
+		Mode: string(s.cfg.EffectiveMode()), Metrics: view.NewTurn(scrapes).Handler(legacyregistry.Handler()),
+		Profiling: s.cfg.EnableProfiling, API: s.api, Page: s.page,
 	}
 	if s.opts.gates.ComponentStatusz {
 		pages.Statusz = &metrics.Statusz{Start: time.Now()}
