@@ -75,7 +75,7 @@ func (s *servers) standby(ready func() bool) func(ctx context.Context, waitingFo
 // metrics serves /metrics and the other pages.
 func (s *servers) metrics() part {
 	pages := &metrics.Pages{
-		Mode: string(s.cfg.EffectiveMode()), Metrics: view.NewTurn(scrapes).Handler(legacyregistry.Handler()),
+		Mode: string(s.cfg.EffectiveMode()), Metrics: view.NewTurn(scrapes).Handler(legacyregistry.Handler()), Node: s.node,
 		Profiling: s.cfg.EnableProfiling, API: s.api, Page: s.page,
 	}
 	if s.opts.gates.ComponentStatusz {
