@@ -253,7 +253,7 @@ func TestKernelManyConnections(t *testing.T) {
 	}
 }
 
-// bigService returns the manifests of a Service with 20,000 endpoints, whose description has megabytes.
+// bigService returns the manifests of a Service with 20,000 endpoints, whose description is larger than the kernel's buffers.
 func bigService() string {
 	var objects strings.Builder
 	objects.WriteString(clusters.Service("m/big", "clusterIP: 10.96.0.40, ports: [{name: http, port: 80}]"))
@@ -262,7 +262,7 @@ func bigService() string {
 		for i := range 1000 {
 			endpoints = append(endpoints, fmt.Sprintf("{addresses: [10.%d.%d.%d], nodeName: node2}", 200+slice, i/250, 1+i%250))
 		}
-		objects.WriteString(clusters.Slice("m/big", fmt.Sprint("big-", slice), "{name: http, port: 8080}", endpoints...))
+		objects.WriteString(clusters.Slice("m/big", fmt.Sprint("with-a-name-as-long-as-its-author-likes-", slice), "{name: http, port: 8080}", endpoints...))
 	}
 	return objects.String()
 }

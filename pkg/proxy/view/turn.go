@@ -119,7 +119,7 @@ func (r *response) Write(text []byte) (int, error) { return r.body.Write(text) }
 func (t *Turn) send(w http.ResponseWriter, r *http.Request, made *response) {
 	waiting := &unread{source: serve.SourceOf(r), size: made.body.Cap(), giveUp: func() {
 		// An error means that the connection has no deadline, and so does not wait.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now())
 	}}
 	t.add(waiting)
 	defer t.remove(waiting)
