@@ -23,6 +23,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/refusals"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/rivals"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 )
 
 // sharedCounter returns the one reader of a backend's counters of connections; nil if it has none.
@@ -59,7 +60,7 @@ func (p *process) checker(watch *node.Watch, measured *metrics.Metrics) *health.
 }
 
 // observers makes all others, and returns them with checker and measured.
-func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checker *health.Checker, measured *metrics.Metrics) []proxy.Observer {
+func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checker *health.Checker, measured *metrics.Metrics, limits *serve.Limits) []proxy.Observer {
 	logger, realClock := klog.FromContext(ctx), clock.RealClock{}
 	watcher := rivals.New(rivals.Config{
 		Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Seen: measured.OtherProxySeen,
@@ -76,7 +77,7 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 		watcher,
 		health.NewServices(health.ServicesConfig{
 			Families: p.families.All, AllAddresses: p.planning.NodePorts.Everywhere, Healthy: checker.Healthy,
-			Recorder: recorder, Clock: realClock,
+			Recorder: recorder, Clock: realClock, Limit: limits.HealthCheckPorts, MaxListeners: limits.Listeners,
 		}),
 		proxy.NewAfterSync(func(ctx context.Context) {
 			if err := p.tuner.ApplyMissing(ctx); err != nil {
@@ -86,7 +87,7 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 	}
 	if families := p.planning.Localhost.ForwardedOf(p.families.All); len(families) > 0 {
 		all = append(all, localhost.New(localhost.Config{
-			Families: families, Listening: measured.LocalhostListening, ListenFailed: measured.LocalhostFailed,
+			Families: families, MaxConnections: limits.Forwarded, Listening: measured.LocalhostListening, ListenFailed: measured.LocalhostFailed,
 		}))
 	}
 	return all

@@ -24,6 +24,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/tcpuser"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -32,6 +33,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/page"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/quarantine"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/standby"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/tuning"
@@ -169,7 +171,9 @@ func (p *process) run(ctx context.Context) (err error) {
 		return err
 	}
 	shown := p.view(counter, started)
-	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.name, recorder: in.recorder, api: view.NewHandler(shown)}
+	limits := serve.NewLimits(tuning.Descriptors(), tcpuser.Of, measured.ConnectionClosed)
+	limits.Log(klog.FromContext(ctx))
+	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.name, recorder: in.recorder, limits: limits, api: view.NewHandler(shown)}
 	turn := standby.New(standby.Config{
 		Lock: netlock.Name, Owner: owner(string(p.cfg.EffectiveMode())), Serve: serving.standby(in.complete),
 		Begin: func(ctx context.Context) { p.begin(ctx, in.recorder) },
@@ -178,7 +182,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	watch := p.watch(ctx, in, measured)
 	checker := p.checker(watch, measured)
 	serving.page = page.New(page.Config{Observer: shown, Healthy: checker.Healthy, Waiting: watch.WaitingFor})
-	observers := append(p.observers(ctx, in.recorder, checker, measured), watch, shown,
+	observers := append(p.observers(ctx, in.recorder, checker, measured, limits), watch, shown,
 		conntrack.New(conntrack.Config{Families: p.families.All, Table: flows, Swept: measured.ConntrackSwept}),
 		proxy.NewAfterSync(func(context.Context) { debug.FreeOSMemory() })) // what only a start needs
 	loop := proxy.New(proxy.Config{

@@ -22,6 +22,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
 
 // How long a response about health may take, and one about anything else. Without a limit, clients that do not read their responses
@@ -31,6 +32,9 @@ const (
 	pageTimeout   = time.Minute
 )
 
+// scrapes is how many responses of /metrics are made at a time.
+const scrapes = 4
+
 // servers makes the HTTP servers of a proxy: health, and metrics with the other pages. There is no server if its address is
 // empty.
 type servers struct {
@@ -38,6 +42,7 @@ type servers struct {
 	opts     runOptions
 	node     string
 	recorder proxy.Recorder
+	limits   *serve.Limits
 	// api serves what the commands read of a running proxy.
 	api http.Handler
 	// page is the status page for people.
@@ -46,7 +51,13 @@ type servers struct {
 
 // health serves /healthz and /livez.
 func (s *servers) health(handler http.Handler) part {
-	return s.serve("healthz", s.cfg.HealthzBindAddress, "FailedToStartProxierHealthcheck", serve.HTTP(handler, answerTimeout))
+	return s.serve("FailedToStartProxierHealthcheck", s.healthz(handler))
+}
+
+func (s *servers) healthz(handler http.Handler) *serve.Server {
+	return &serve.Server{
+		Name: serve.Healthz, Address: s.cfg.HealthzBindAddress, HTTP: serve.HTTP(handler, answerTimeout, serve.HealthIdle), Limit: s.limits.Healthz,
+	}
 }
 
 // standby serves the health pages of a proxy that waits for another one, if their address is free: usually the other proxy
@@ -57,15 +68,15 @@ func (s *servers) standby(ready func() bool) func(ctx context.Context, waitingFo
 			return
 		}
 		pages := &health.Standby{Ready: ready, WaitingFor: waitingFor}
-		server := &serve.Server{Name: "healthz", Address: s.cfg.HealthzBindAddress, HTTP: serve.HTTP(pages.Handler(), answerTimeout)}
-		_ = server.Run(klog.NewContext(ctx, logr.Discard())) // a failure means that the other proxy has the address
+		_ = s.healthz(pages.Handler()).Run(klog.NewContext(ctx, logr.Discard())) // a failure means that the other proxy has the address
 	}
 }
 
 // metrics serves /metrics and the other pages.
 func (s *servers) metrics() part {
 	pages := &metrics.Pages{
-		Mode: string(s.cfg.EffectiveMode()), Metrics: legacyregistry.Handler(), Profiling: s.cfg.EnableProfiling, API: s.api, Page: s.page,
+		Mode: string(s.cfg.EffectiveMode()), Metrics: view.NewTurn(scrapes).Handler(legacyregistry.Handler()), Node: s.node,
+		Profiling: s.cfg.EnableProfiling, API: s.api, Page: s.page,
 	}
 	if s.opts.gates.ComponentStatusz {
 		pages.Statusz = &metrics.Statusz{Start: time.Now()}
@@ -73,20 +84,22 @@ func (s *servers) metrics() part {
 	if s.opts.gates.ComponentFlagz {
 		pages.Flagz = &metrics.Flagz{Flags: s.opts.flags}
 	}
-	return s.serve("metrics", s.cfg.MetricsBindAddress, "FailedToStartMetricServer", serve.HTTP(pages.Handler(), pageTimeout))
+	return s.serve("FailedToStartMetricServer", &serve.Server{
+		Name: serve.Metrics, Address: s.cfg.MetricsBindAddress, HTTP: serve.HTTP(pages.Handler(), pageTimeout, serve.PagesIdle), Limit: s.limits.Metrics,
+	})
 }
 
-func (s *servers) serve(name, address, reason string, server *http.Server) part {
-	if address == "" {
+// serve runs a server. The Event that says why it cannot listen has the given reason.
+func (s *servers) serve(reason string, server *serve.Server) part {
+	if server.Address == "" {
 		return func(ctx context.Context) error { <-ctx.Done(); return nil }
 	}
-	return (&serve.Server{
-		Name: name, Address: address, HTTP: server, HardFail: s.cfg.BindAddressHardFail,
-		Failed: func(err error) {
-			s.recorder.Event(proxy.Event{Kind: "Node", Name: s.node, Warning: true,
-				Reason: reason, Action: "StartKubeProxy", Message: err.Error()})
-		},
-	}).Run
+	server.HardFail = s.cfg.BindAddressHardFail
+	server.Failed = func(err error) {
+		s.recorder.Event(proxy.Event{Kind: "Node", Name: s.node, Warning: true,
+			Reason: reason, Action: "StartKubeProxy", Message: err.Error()})
+	}
+	return server.Run
 }
 
 // publishConfig makes /configz show the configuration in force, in its latest version.

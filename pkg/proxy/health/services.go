@@ -40,6 +40,9 @@ type ServicesConfig struct {
 	Healthy  func() bool
 	Recorder proxy.Recorder
 	Clock    clock.WithTicker
+	// Limit bounds the connections to all ports together, and MaxListeners the number of listeners.
+	Limit        *serve.Limit
+	MaxListeners int
 }
 
 // Services serves the health check node ports of Services. It is a proxy.Observer.
@@ -59,6 +62,8 @@ type Services struct {
 	// checks holds the Services with a health check, incomplete those that may lack a listener.
 	checks     map[cluster.ServiceName]*check
 	incomplete map[*check]bool
+	// listeners is the number of running servers.
+	listeners int
 	// refused are the ports that the kernel refuses.
 	refused refusals
 }
@@ -113,7 +118,7 @@ func (s *Services) end() {
 	defer s.mu.Unlock()
 	s.ended = true
 	for _, c := range s.checks {
-		c.closeExcept(nil)
+		s.closeExcept(c, nil)
 	}
 }
 
@@ -146,7 +151,7 @@ func (s *Services) replace(name cluster.ServiceName, service *plan.Service) {
 	}
 	have := s.checks[name]
 	if have != nil && (want == nil || want.Port != have.want.Load().Port) {
-		have.closeExcept(nil)
+		s.closeExcept(have, nil)
 		delete(s.checks, name)
 		delete(s.incomplete, have)
 		have = nil
@@ -162,7 +167,7 @@ func (s *Services) replace(name cluster.ServiceName, service *plan.Service) {
 		have.uid, have.failing = service.UID, logonce.Condition{}
 	}
 	have.want.Store(want)
-	have.closeExcept(s.addrs)
+	s.closeExcept(have, s.addrs)
 	s.incomplete[have] = true
 }
 
@@ -197,7 +202,7 @@ func (s *Services) moveTo(addrs []netip.Addr) {
 	}
 	s.addrs = addrs
 	for _, c := range s.checks {
-		c.closeExcept(addrs)
+		s.closeExcept(c, addrs)
 		s.incomplete[c] = true
 	}
 }
@@ -235,6 +240,9 @@ func (s *Services) listenOn(c *check, addr netip.Addr) error {
 		return nil
 	}
 	family, port := cluster.FamilyOf(addr), c.want.Load().Port
+	if s.listeners >= s.config.MaxListeners {
+		return fmt.Errorf("health check node port %d in %s is not served: there are %d listeners, half of the file descriptors that kube-proxy may have; raise that limit (LimitNOFILE, ulimit -n)", port, family, s.listeners)
+	}
 	network := "tcp4"
 	if family == cluster.IPv6 {
 		network = "tcp6" // on ::, tcp6 excludes IPv4, so both families can use the port
@@ -243,7 +251,8 @@ func (s *Services) listenOn(c *check, addr netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("listen on health check node port %d in %s: %w; load balancers will not use this node until the port is free", port, family, err)
 	}
-	c.servers[addr] = start(listener, s.handler(c, family))
+	c.servers[addr] = start(s.config.Limit.Listener(listener), s.handler(c, family))
+	s.listeners++
 	return nil
 }
 
@@ -254,7 +263,7 @@ type server struct {
 }
 
 func start(listener net.Listener, handler http.Handler) *server {
-	s := &server{http: serve.HTTP(handler, answerTimeout), listener: listener}
+	s := &server{http: serve.HTTP(handler, answerTimeout, serve.HealthIdle), listener: listener}
 	go func() { _ = s.http.Serve(listener) }() // returns when the server is closed
 	return s
 }
@@ -268,13 +277,14 @@ func (s *server) close() {
 // serves reports whether the Service has the family of an address.
 func (c *check) serves(addr netip.Addr) bool { return c.want.Load().In(cluster.FamilyOf(addr)) }
 
-// closeExcept closes all servers with their connections, except those on the addresses in keep whose family the Service
+// closeExcept closes all servers of a check with their connections, except those on the addresses in keep whose family the Service
 // still has.
-func (c *check) closeExcept(keep []netip.Addr) {
+func (s *Services) closeExcept(c *check, keep []netip.Addr) {
 	for addr, server := range c.servers {
 		if !slices.Contains(keep, addr) || !c.serves(addr) {
 			server.close()
 			delete(c.servers, addr)
+			s.listeners--
 		}
 	}
 }

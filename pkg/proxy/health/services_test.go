@@ -26,6 +26,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 )
 
 // harness is a Services whose sockets listen on free loopback ports, so that no test depends on a particular port. The
@@ -52,6 +53,7 @@ func newHarness(t *testing.T, all bool) *harness {
 		AllAddresses: func(cluster.Family) bool { return all },
 		Healthy:      h.healthy.Load, Recorder: h,
 		Clock: testclock.NewFakeClock(epoch),
+		Limit: serve.NewLimits(1024, nil, func(string) {}).HealthCheckPorts, MaxListeners: 4,
 	})
 	h.open = h.listenFor
 	t.Cleanup(h.end)
@@ -306,6 +308,22 @@ func TestServicesPortTaken(t *testing.T) {
 }
 
 // TestServicesRetry checks that a failed listener is retried without a sync.
+// TestServicesHaveDescriptors creates more health check node ports than there may be listeners: those that do not fit get an Event, and a
+// listener when another one is gone.
+func TestServicesHaveDescriptors(t *testing.T) {
+	h := newHarness(t, true)
+	for i := range h.config.MaxListeners + 1 {
+		h.set(fmt.Sprint("s", i), uint16(30000+i), 1)
+		h.sync(nil)
+	}
+	if len(h.opened) != h.config.MaxListeners || len(h.events) != 1 || !strings.Contains(h.events[0].Message, "ulimit -n") {
+		t.Errorf("listening on %v; Events: %v", h.opened, h.events)
+	}
+	h.remove("s0")
+	h.sync(nil)
+	h.expect(fmt.Sprint("0.0.0.0:", 30000+h.config.MaxListeners), good(fmt.Sprint("s", h.config.MaxListeners), 1))
+}
+
 func TestServicesRetry(t *testing.T) {
 	h := newHarness(t, true)
 	clock := testclock.NewFakeClock(epoch)

@@ -23,17 +23,16 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-const (
-	// retryPeriod is the time between attempts to listen on ports that are in use.
-	retryPeriod = 30 * time.Second
-	// maxConnections bounds the connections of all ports together. Additional ones wait to be accepted.
-	maxConnections = 4096
-)
+// retryPeriod is the time between attempts to listen on ports that are in use.
+const retryPeriod = 30 * time.Second
 
 // Config configures a Forwarder.
 type Config struct {
 	// Families are the families whose node ports are served on the loopback address.
 	Families []cluster.Family
+	// MaxConnections bounds the connections of all ports together, which have two file descriptors each. Additional ones wait to
+	// be accepted.
+	MaxConnections int
 	// Listening is called with the number of listeners of a family after each change, ListenFailed for each failed
 	// attempt to listen on a port. They must not block.
 	Listening    func(family cluster.Family, listeners int)
@@ -57,7 +56,7 @@ var _ proxy.Observer = (*Forwarder)(nil)
 
 // New returns a Forwarder; Run starts it.
 func New(config Config) *Forwarder {
-	return &Forwarder{config: config, wake: make(chan struct{}, 1), slots: make(chan struct{}, maxConnections),
+	return &Forwarder{config: config, wake: make(chan struct{}, 1), slots: make(chan struct{}, config.MaxConnections),
 		pending: map[plan.Frontend]*plan.Route{}}
 }
 

@@ -51,7 +51,7 @@ func start(t *testing.T, families ...cluster.Family) *fixture {
 		default:
 		}
 	}
-	f.Forwarder = New(Config{Families: families,
+	f.Forwarder = New(Config{Families: families, MaxConnections: 100,
 		Listening: func(family cluster.Family, n int) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -222,7 +222,7 @@ func TestForwards(t *testing.T) {
 
 // TestWakesForNodePorts checks that Synced wakes Run only if a TCP node port has changed.
 func TestWakesForNodePorts(t *testing.T) {
-	f := &fixture{T: t, Forwarder: New(Config{Families: []cluster.Family{cluster.IPv4}}), options: &plan.Options{},
+	f := &fixture{T: t, Forwarder: New(Config{Families: []cluster.Family{cluster.IPv4}, MaxConnections: 100}), options: &plan.Options{},
 		snapshot: &cluster.Snapshot{Node: &cluster.Node{}}}
 	other := service(0, netip.MustParseAddrPort("192.0.2.1:80"))
 	other.Ports[1].NodePort = 30081 // UDP

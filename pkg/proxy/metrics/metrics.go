@@ -12,6 +12,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 )
 
 // Config configures a Metrics.
@@ -86,6 +87,9 @@ func New(config Config, register func(...metrics.Registerable)) *Metrics {
 func (m *Metrics) begin() {
 	m.ExternalIPs(0, 0)
 	m.Queued(m.config.Start)
+	for _, server := range []string{serve.Healthz, serve.HealthCheckPorts, serve.Metrics} {
+		m.connectionsClosed.WithLabelValues(server)
+	}
 	for _, family := range m.config.Families {
 		for _, c := range []*metrics.CounterVec{
 			m.syncFailures, m.partialSyncFailures, m.cleanupFailures, m.rulesRepaired, m.elementsWritten, m.rulesWritten, m.conntrackDeleted,
@@ -115,6 +119,9 @@ func (m *Metrics) Drifted(d backend.Drift) {
 // RelistHeld counts a list of the API server that was held back because it would have removed nearly all endpoints.
 // It is safe for concurrent use.
 func (m *Metrics) RelistHeld() { m.relistsHeld.Inc() }
+
+// ConnectionClosed counts a connection to one of our servers that was closed to make room. It is safe for concurrent use.
+func (m *Metrics) ConnectionClosed(server string) { m.connectionsClosed.WithLabelValues(server).Inc() }
 
 // Waiting sets whether the proxy waits for a reason. It is safe for concurrent use.
 func (m *Metrics) Waiting(reason string, waiting bool) {

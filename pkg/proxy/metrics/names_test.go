@@ -58,6 +58,7 @@ services_with_external_ips gauge served here
 
 const ownNames = `
 rules_repaired_total   counter ip_family here
+connections_closed_total counter server  here
 elements_written_total counter ip_family here
 rules_written_total    counter ip_family here
 relists_held_total     counter -         here
@@ -82,6 +83,7 @@ func exercised(t *testing.T) metrics.KubeRegistry {
 	f.Queued(start)
 	f.Drifted(backend.Drift{Family: cluster.IPv4})
 	f.RelistHeld()
+	f.ConnectionClosed("healthz")
 	f.Waiting("node", true)
 	f.WatchFailing("services", "unreachable")
 	f.OtherProxySeen("iptables", start)

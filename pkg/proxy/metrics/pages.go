@@ -9,6 +9,8 @@ import (
 	"k8s.io/component-base/configz"
 	"k8s.io/component-base/logs"
 	"k8s.io/component-base/metrics/prometheus/slis"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 )
 
 // maxVerbosity is the maximum length of the new log verbosity, in bytes.
@@ -21,6 +23,8 @@ type Pages struct {
 	Mode string
 	// Metrics serves /metrics. It must not let clients reset metrics: many are set only when something changes.
 	Metrics http.Handler
+	// Node is the name of this node, which scrapers may use as Host.
+	Node string
 	// Profiling adds /debug/pprof, and PUT /debug/flags/v to set the log verbosity.
 	Profiling bool
 	// Statusz and Flagz add the pages /statusz and /flagz unless nil.
@@ -33,7 +37,7 @@ type Pages struct {
 }
 
 // Handler returns a handler for /healthz, /metrics, /metrics/slis, /proxyMode, /configz (configurations registered
-// with package configz) and the optional pages.
+// with package configz) and the optional pages. It refuses web pages that reach a loopback address by a name of theirs.
 func (p *Pages) Handler() http.Handler {
 	mux := &listingMux{ServeMux: http.NewServeMux()}
 	mux.Handle("/healthz", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -51,19 +55,22 @@ func (p *Pages) Handler() http.Handler {
 	if p.Flagz != nil {
 		mux.Handle("/flagz", p.Flagz)
 	}
-	if p.API != nil {
-		mux.Handle("/api/", p.API)
+	guarded := http.NewServeMux()
+	guarded.Handle("/", serve.RefuseRebinding(mux, p.Node))
+	if p.API != nil { // it has a stricter guard of its own, as the status page
+		guarded.Handle("/api/", p.API)
+		mux.paths = append(mux.paths, "/api/")
 	}
 	if p.Page != nil {
-		mux.ServeMux.Handle("/{$}", p.Page)
-		mux.ServeMux.Handle("/services/{namespace}/{name}", p.Page)
+		guarded.Handle("/{$}", p.Page)
+		guarded.Handle("/services/{namespace}/{name}", p.Page)
 		mux.paths = append(mux.paths, "/")
 	}
 	if p.Statusz != nil {
 		mux.paths = append(mux.paths, "/statusz")
 		mux.ServeMux.Handle("/statusz", p.Statusz.serve(mux.paths))
 	}
-	return mux
+	return guarded
 }
 
 // listingMux is a ServeMux that records its paths.
@@ -78,13 +85,15 @@ func (m *listingMux) Handle(path string, handler http.Handler) {
 	m.ServeMux.Handle(path, handler)
 }
 
+// profiling adds the pages of a profiler. What changes the process is for local clients only, and so is a trace: it piles up in memory
+// while its reader does not read. Everything else is bounded, and programs that profile a whole cluster read it from elsewhere.
 func profiling(mux *listingMux) {
 	mux.Handle("/debug/pprof/", http.HandlerFunc(pprof.Index))
 	mux.Handle("/debug/pprof", http.RedirectHandler("/debug/pprof/", http.StatusMovedPermanently))
 	mux.Handle("/debug/pprof/profile", http.HandlerFunc(pprof.Profile))
 	mux.Handle("/debug/pprof/symbol", http.HandlerFunc(pprof.Symbol))
-	mux.Handle("/debug/pprof/trace", http.HandlerFunc(pprof.Trace))
-	mux.Handle("/debug/flags/v", http.HandlerFunc(setVerbosity))
+	mux.Handle("/debug/pprof/trace", serve.LocalOnly(http.HandlerFunc(pprof.Trace)))
+	mux.Handle("/debug/flags/v", serve.LocalOnly(http.HandlerFunc(setVerbosity)))
 }
 
 // setVerbosity sets the log verbosity to the number in the body of a PUT request.

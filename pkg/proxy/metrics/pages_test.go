@@ -1,8 +1,10 @@
 package metrics
 
 import (
+	"context"
 	"flag"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -24,14 +26,20 @@ func pages() *Pages {
 	}
 }
 
-// request sends a request with this Accept header.
+// request sends a request with this Accept header from a local client.
 func request(handler http.Handler, method, path, accept, body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	if accept != "" {
 		r.Header.Set("Accept", accept)
 	}
+	return send(handler, r, "127.0.0.1:40000", "localhost:10249")
+}
+
+// send sends a request from a client to 127.0.0.1 with a Host.
+func send(handler http.Handler, r *http.Request, from, host string) *httptest.ResponseRecorder {
+	r.RemoteAddr, r.Host = from, host
 	recorder := httptest.NewRecorder()
-	handler.ServeHTTP(recorder, r)
+	handler.ServeHTTP(recorder, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 10249})))
 	return recorder
 }
 
@@ -105,6 +113,28 @@ func TestVerbosity(t *testing.T) {
 		answer := request(handler, http.MethodPut, "/debug/flags/v", "", test.body)
 		if v := flags.Lookup("v").Value.String(); answer.Code != test.code || v != test.v {
 			t.Errorf("PUT %s: got %d and verbosity %s, want %d and %s: %s", test.body, answer.Code, v, test.code, test.v, answer.Body)
+		}
+	}
+}
+
+// TestPagesAndOthers asks for every page through a rebound name, as a web page would, and for those of the profiler from another machine:
+// what changes the process is for local clients only. API and status page have a guard of their own.
+func TestPagesAndOthers(t *testing.T) {
+	handler := pages().Handler()
+	for path, want := range map[string]struct{ rebound, remote int }{
+		"/healthz": {421, 200}, "/metrics": {421, 200}, "/metrics/slis": {421, 200}, "/proxyMode": {421, 200}, "/configz": {421, 200}, "/statusz": {421, 200},
+		"/flagz": {421, 200}, "/debug/pprof/": {421, 200}, "/debug/pprof/cmdline": {421, 404}, "/debug/pprof/heap": {421, 200}, "/debug/pprof/symbol": {421, 200},
+		"/debug/pprof/trace?seconds=0.01": {421, 403}, "/debug/flags/v": {421, 403}, "/nothing": {421, 404},
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPut} {
+			answer := send(handler, httptest.NewRequest(method, path, strings.NewReader("9")), "127.0.0.1:40000", "attacker.example:10249")
+			if answer.Code != want.rebound {
+				t.Errorf("%s %s through a rebound name: %d, want %d: %s", method, path, answer.Code, want.rebound, answer.Body)
+			}
+			answer = send(handler, httptest.NewRequest(method, path, strings.NewReader("9")), "192.0.2.1:4000", "127.0.0.1:10249")
+			if answer.Code != want.remote {
+				t.Errorf("%s %s from another machine: %d, want %d: %s", method, path, answer.Code, want.remote, answer.Body)
+			}
 		}
 	}
 }

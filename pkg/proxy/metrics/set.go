@@ -34,7 +34,13 @@ type metricSet struct {
 	localhostListeners                                 *metrics.GaugeVec
 	localhostFailures                                  *metrics.CounterVec
 
+	ownSet
+}
+
+// ownSet holds the metrics that upstream does not have.
+type ownSet struct {
 	rulesRepaired                 *metrics.CounterVec
+	connectionsClosed             *metrics.CounterVec
 	elementsWritten, rulesWritten *metrics.CounterVec
 	relistsHeld, configRefused    *metrics.Counter
 	contested, configDiffers      *metrics.Gauge
@@ -56,6 +62,7 @@ const (
 	reasonLabel   = "reason"
 	modeLabel     = "mode"
 	resourceLabel = "resource"
+	serverLabel   = "server"
 
 	serviceNamespaceLabel = "service_namespace"
 	serviceNameLabel      = "service_name"
@@ -117,9 +124,16 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 		localhostAccepted: newCounted(config, names.LocalhostAccepted,
 			"Accepted connections to node ports on loopback addresses, counted by their first packet.", backend.PacketCounter.LocalhostAccepted),
 
-		rulesRepaired:   counters(own, "rules_repaired_total", "External modifications of this proxy's rules that were detected and repaired.", familyLabel),
-		elementsWritten: counters(own, "elements_written_total", "Map and set elements added and deleted in the kernel.", familyLabel),
-		rulesWritten:    counters(own, "rules_written_total", "Chains added, replaced and deleted in the kernel.", familyLabel),
+		ownSet: newOwnSet(config),
+	}
+}
+
+func newOwnSet(config *Config) ownSet {
+	return ownSet{
+		rulesRepaired:     counters(own, "rules_repaired_total", "External modifications of this proxy's rules that were detected and repaired.", familyLabel),
+		connectionsClosed: counters(own, "connections_closed_total", "Connections to the proxy's own servers (healthz, health_check_node_ports and metrics) that were reset to make room for new ones.", serverLabel),
+		elementsWritten:   counters(own, "elements_written_total", "Map and set elements added and deleted in the kernel.", familyLabel),
+		rulesWritten:      counters(own, "rules_written_total", "Chains added, replaced and deleted in the kernel.", familyLabel),
 		relistsHeld: counter(own, "relists_held_total",
 			"Lists of the API server that were held back because they would have removed nearly all endpoints."),
 		configRefused: counter(own, "config_refused_total",
@@ -152,7 +166,8 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.endpointChanges, s.serviceChanges, s.endpointsPending, s.servicesPending,
 		s.noLocalEndpoints, s.healthz, s.livez, s.conntrackDuration, s.conntrackDeleted,
 		s.withExternalIPs,
-		s.rulesRepaired, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.delayed, s.refused,
+		s.rulesRepaired, s.connectionsClosed, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.delayed,
+		s.refused,
 		s.waiting, s.watchFailing, s.otherProxySeen, s.withProblems,
 	}
 	for _, c := range []*metrics.CounterVec{s.syncFailures, s.partialSyncFailures, s.cleanupFailures, s.localhostFailures} {

@@ -54,7 +54,7 @@ func New(config Config) *Page {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { p.answer(w, r, p.overview) })
 	mux.HandleFunc("/services/{namespace}/{name}", func(w http.ResponseWriter, r *http.Request) { p.answer(w, r, p.service) })
-	p.local = view.LocalOnly(view.InTurn(make(chan struct{}, 1), mux)) // a page may show a Service with very many endpoints
+	p.local = view.LocalOnly(view.NewTurn(1).Handler(mux)) // a page may show a Service with very many endpoints
 	return p
 }
 

@@ -1,5 +1,6 @@
 // Package serve runs HTTP servers for health checks and metrics. A Server has limits against resource exhaustion by
-// clients, stops with its context, and retries if its address is not available yet.
+// clients, stops with its context, and retries if its address is not available yet. Limits bound the connections to all servers of the
+// process, and the guards say which requests come from this machine and which may be a web page's.
 package serve
 
 import (
@@ -22,19 +23,27 @@ const (
 	retryPeriod = 5 * time.Second
 
 	readTimeout    = 10 * time.Second
-	idleTimeout    = 90 * time.Second
 	maxHeaderBytes = 8 << 10
 )
 
-// HTTP returns a server with limits for requests without a significant body. write is the write timeout.
-func HTTP(handler http.Handler, write time.Duration) *http.Server {
+// How long a connection may be idle. Health is probed every 5 s or less often, mostly with a new connection each time: it is closed before
+// the next probe may be on its way. Prometheus scrapes every minute, or more often, with the same connection.
+const (
+	HealthIdle = 3 * time.Second
+	PagesIdle  = 90 * time.Second
+)
+
+// HTTP returns a server with limits for requests without a significant body. write is the write timeout, idle is HealthIdle or PagesIdle.
+func HTTP(handler http.Handler, write, idle time.Duration) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: readTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      write,
-		IdleTimeout:       idleTimeout,
+		IdleTimeout:       idle,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnState:         observe,
+		ConnContext:       withSource,
 		// Clients' protocol errors are not worth logging.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
@@ -48,6 +57,8 @@ type Server struct {
 	Address string
 	// HTTP serves the requests; see the function HTTP.
 	HTTP *http.Server
+	// Limit bounds its connections.
+	Limit *Limit
 	// HardFail makes Run return an error if it cannot listen on the address. Otherwise it retries every 5 s.
 	HardFail bool
 	// Failed is called with the first error, and when the error changes. It may be nil.
@@ -63,7 +74,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	logger.V(2).Info("Serving")
 	defer context.AfterFunc(ctx, func() { _ = s.HTTP.Close() })()
-	if err := s.HTTP.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.HTTP.Serve(s.Limit.Listener(listener)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving %s on %s: %w", s.Name, s.Address, err)
 	}
 	return nil

@@ -27,8 +27,8 @@ func taken(t *testing.T) net.Listener {
 // hello returns a server that answers "hello".
 func hello(address string) *Server {
 	return &Server{
-		Name: "hello", Address: address,
-		HTTP: HTTP(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }), time.Second),
+		Name: "hello", Address: address, Limit: NewLimits(1024, nil, func(string) {}).Metrics,
+		HTTP: HTTP(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }), time.Second, PagesIdle),
 	}
 }
 
@@ -136,7 +136,7 @@ func TestServerFailsHard(t *testing.T) {
 // TestHeadersAreLimited checks that a request with large headers is refused.
 func TestHeadersAreLimited(t *testing.T) {
 	listener := taken(t)
-	server := HTTP(http.NotFoundHandler(), time.Second)
+	server := HTTP(http.NotFoundHandler(), time.Second, PagesIdle)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String(), http.NoBody)
@@ -167,7 +167,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 				return
 			}
 		}
-	}), 100*time.Millisecond)
+	}), 100*time.Millisecond, PagesIdle)
 	go func() { _ = endless.Serve(listener) }()
 	defer endless.Close()
 	client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())

@@ -2,10 +2,10 @@ package view
 
 import (
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
 	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 )
 
 // answerTimeout bounds one request: a list of 45,000 Services takes about a second.
@@ -41,41 +41,11 @@ func guard(r *http.Request) *httpError {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return &httpError{http.StatusMethodNotAllowed, "this address is read-only: use GET"}
 	}
-	client, err := netip.ParseAddrPort(r.RemoteAddr)
-	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if err != nil || !isLocalClient(client.Addr().Unmap(), local) {
+	if !serve.FromThisMachine(r) {
 		return &httpError{http.StatusForbidden, "only local clients are served: run the command on the node, in the pod (kubectl exec), or through kubectl port-forward"}
 	}
-	if !isOwnHost(r.Host, local) {
+	if !serve.ToOwnAddress(r) {
 		return &httpError{http.StatusMisdirectedRequest, fmt.Sprintf("the Host header %q is neither localhost nor the address of this server", r.Host)}
 	}
 	return nil
-}
-
-// isLocalClient reports whether a request comes from this machine: from a loopback address, or from the address that it
-// was sent to. No other machine can complete a TCP handshake with these sources.
-func isLocalClient(client netip.Addr, local net.Addr) bool {
-	return client.IsLoopback() || local != nil && client == addrOf(local)
-}
-
-func addrOf(a net.Addr) netip.Addr {
-	parsed, _ := netip.ParseAddrPort(a.String()) // invalid for others than TCP
-	return parsed.Addr().Unmap()
-}
-
-// isOwnHost reports whether a Host header is localhost, a loopback address, or the address that the request was sent to.
-func isOwnHost(host string, local net.Addr) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	if host == "localhost" {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
-		if unbracketed := len(host) > 2 && host[0] == '['; unbracketed {
-			addr, err = netip.ParseAddr(host[1 : len(host)-1])
-		}
-	}
-	return err == nil && (addr.IsLoopback() || local != nil && addr.Unmap() == addrOf(local))
 }

@@ -29,14 +29,14 @@ type Handler struct {
 	comparing chan struct{}
 	// rested is when the rules may be read again; comparing guards it.
 	rested time.Time
-	// whole admits one response at a time that holds everything, and much memory; single one about a Service, which may have
-	// 20,000 endpoints.
-	whole, single chan struct{}
+	// whole is for responses that hold everything, and much memory; single for those about a Service, which may have 20,000
+	// endpoints.
+	whole, single *Turn
 }
 
 // NewHandler returns the handler of the API.
 func NewHandler(o *Observer) *Handler {
-	h := &Handler{observer: o, mux: http.NewServeMux(), comparing: make(chan struct{}, 1), whole: make(chan struct{}, 1), single: make(chan struct{}, 1)}
+	h := &Handler{observer: o, mux: http.NewServeMux(), comparing: make(chan struct{}, 1), whole: NewTurn(1), single: NewTurn(1)}
 	for path, answer := range map[string]func(*http.Request) (any, error){
 		"/info":       func(*http.Request) (any, error) { return o.State().Describe(), nil },
 		"/services":   h.services,
@@ -52,9 +52,9 @@ func NewHandler(o *Observer) *Handler {
 		"/plan":     func(*http.Request) (any, error) { return o.State().planObject(), nil },
 		"/rules":    func(r *http.Request) (any, error) { return o.State().Ruleset(r.URL.Query().Get("mode")) },
 	} {
-		h.mux.Handle(v1alpha1.Path+path, InTurn(h.whole, respond(answer)))
+		h.mux.Handle(v1alpha1.Path+path, h.whole.Handler(respond(answer)))
 	}
-	h.mux.Handle(v1alpha1.Path+"/services/{namespace}/{name}", InTurn(h.single, respond(h.service)))
+	h.mux.Handle(v1alpha1.Path+"/services/{namespace}/{name}", h.single.Handler(respond(h.service)))
 	h.mux.Handle("/", respond(func(*http.Request) (any, error) {
 		return nil, &httpError{http.StatusNotFound, "there is no such path; docs/api.md lists all"}
 	}))
@@ -88,24 +88,6 @@ func respond(answer func(*http.Request) (any, error)) http.Handler {
 		}
 		// An error means that the client has closed the connection.
 		_ = json.NewEncoder(w).Encode(object)
-	})
-}
-
-// turnTimeout is how long a request waits for others, so that there is time for its response.
-const turnTimeout = answerTimeout / 2
-
-// InTurn serves one request at a time, until its response is sent: those that share a turn, which has room for one, may need much
-// memory.
-func InTurn(turn chan struct{}, handler http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case turn <- struct{}{}:
-			defer func() { <-turn }()
-			handler.ServeHTTP(w, r)
-		case <-time.After(turnTimeout):
-			fail(w, &httpError{http.StatusServiceUnavailable, "other requests for as much are being served, one at a time: try again later"})
-		case <-r.Context().Done():
-		}
 	})
 }
 

@@ -414,32 +414,6 @@ func TestCompareDuringSyncs(t *testing.T) {
 	}
 }
 
-// TestWholeInTurn checks that responses that hold everything are made one at a time, and that a request does not wait for ever.
-func TestWholeInTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		turn, serving, most := make(chan struct{}, 1), 0, 0
-		handler := InTurn(turn, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			serving++
-			most = max(most, serving)
-			time.Sleep(turnTimeout * 2 / 3)
-			serving--
-		}))
-		codes := make(chan int, 3)
-		for range cap(codes) {
-			go func() { codes <- get(handler, "/rules").Code }()
-		}
-		var refused int
-		for range cap(codes) {
-			if <-codes == http.StatusServiceUnavailable {
-				refused++
-			}
-		}
-		if most != 1 || refused != 1 {
-			t.Errorf("%d at a time, %d of 3 refused; want 1 and 1", most, refused)
-		}
-	})
-}
-
 // TestComparePause lets a second request wait until comparisons take a fifth of the time, and refuses one that would wait
 // too long, early enough for the response.
 func TestComparePause(t *testing.T) {

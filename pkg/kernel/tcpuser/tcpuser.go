@@ -1,0 +1,58 @@
+//go:build linux
+
+// Package tcpuser is the door to the owners of TCP connections of this machine (sock_diag(7)). It needs no rights.
+package tcpuser
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// The layout of struct inet_diag_req_v2 and struct inet_diag_msg.
+const (
+	requestSize = 56
+	statesAt    = 4
+	portsAt     = 8
+	addrsAt     = 12
+	addrSize    = 16
+	cookieAt    = 48
+	userAt      = 64
+)
+
+// Of returns the user that opened the client's end of a TCP connection, as a number. The client is in this network namespace; if there
+// is no such connection the error is ENOENT.
+func Of(client, server netip.AddrPort) (uint32, error) {
+	request := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, 0) // without NLM_F_DUMP the kernel looks in its hash
+	request.AddRawData(requestFor(client, server))
+	answers, err := request.Execute(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("find the user of the TCP connection from %s to %s: %w", client, server, err)
+	case len(answers) != 1 || len(answers[0]) < userAt+4:
+		return 0, fmt.Errorf("find the user of the TCP connection from %s to %s: the kernel gave %d answers: %x", client, server, len(answers), answers)
+	}
+	return binary.NativeEndian.Uint32(answers[0][userAt:]), nil
+}
+
+// requestFor is the question for the client's end.
+func requestFor(client, server netip.AddrPort) []byte {
+	from, to := client.Addr().Unmap(), server.Addr().Unmap()
+	b := make([]byte, requestSize)
+	b[0], b[1] = unix.AF_INET, unix.IPPROTO_TCP
+	if from.Is6() {
+		b[0] = unix.AF_INET6
+	}
+	binary.NativeEndian.PutUint32(b[statesAt:], ^uint32(0))
+	binary.BigEndian.PutUint16(b[portsAt:], client.Port())
+	binary.BigEndian.PutUint16(b[portsAt+2:], server.Port())
+	copy(b[addrsAt:], from.AsSlice())
+	copy(b[addrsAt+addrSize:], to.AsSlice())
+	for _, at := range []int{cookieAt, cookieAt + 4} { // INET_DIAG_NOCOOKIE
+		binary.NativeEndian.PutUint32(b[at:], nl.TCPDIAG_NOCOOKIE)
+	}
+	return b
+}
