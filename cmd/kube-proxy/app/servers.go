@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -18,6 +19,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
@@ -49,21 +51,36 @@ func (s *servers) health(handler http.Handler) part {
 	return s.serve("healthz", s.cfg.HealthzBindAddress, "FailedToStartProxierHealthcheck", serve.HTTP(handler, answerTimeout))
 }
 
-// standby serves the health pages of a proxy that waits for another one, if their address is free: usually the other proxy
-// has it, and answers for the node.
-func (s *servers) standby(ready func() bool) func(ctx context.Context, waitingFor func() string) {
-	return func(ctx context.Context, waitingFor func() string) {
-		if s.cfg.HealthzBindAddress == "" {
-			return
+// standby serves health and metrics of a proxy that waits for another one, as far as their addresses are free: usually the
+// other proxy has them, and answers for the node.
+func (s *servers) standby(ready func() bool) func(ctx context.Context, holder func() netlock.Owner) {
+	return func(ctx context.Context, holder func() netlock.Owner) {
+		pages := &health.Standby{
+			Ready:      func() bool { return ready() && holder().Serving },
+			WaitingFor: func() string { return (&netlock.HeldError{Owner: holder()}).Error() },
 		}
-		pages := &health.Standby{Ready: ready, WaitingFor: waitingFor}
-		server := &serve.Server{Name: "healthz", Address: s.cfg.HealthzBindAddress, HTTP: serve.HTTP(pages.Handler(), answerTimeout)}
-		_ = server.Run(klog.NewContext(ctx, logr.Discard())) // a failure means that the other proxy has the address
+		quiet := klog.NewContext(ctx, logr.Discard()) // a failure means that the other proxy has the address
+		var wg sync.WaitGroup
+		wg.Go(func() { s.whileWaiting(quiet, s.cfg.HealthzBindAddress, serve.HTTP(pages.Handler(), answerTimeout)) })
+		wg.Go(func() { s.whileWaiting(quiet, s.cfg.MetricsBindAddress, s.pages()) })
+		wg.Wait()
+	}
+}
+
+// whileWaiting serves until ctx ends, and tries again while the address is in use.
+func (s *servers) whileWaiting(ctx context.Context, address string, server *http.Server) {
+	if address != "" {
+		_ = (&serve.Server{Name: "standby", Address: address, HTTP: server}).Run(ctx)
 	}
 }
 
 // metrics serves /metrics and the other pages.
 func (s *servers) metrics() part {
+	return s.serve("metrics", s.cfg.MetricsBindAddress, "FailedToStartMetricServer", s.pages())
+}
+
+// pages makes a server of /metrics and the other pages.
+func (s *servers) pages() *http.Server {
 	pages := &metrics.Pages{
 		Mode: string(s.cfg.EffectiveMode()), Metrics: legacyregistry.Handler(), Profiling: s.cfg.EnableProfiling, API: s.api, Page: s.page,
 	}
@@ -73,7 +90,7 @@ func (s *servers) metrics() part {
 	if s.opts.gates.ComponentFlagz {
 		pages.Flagz = &metrics.Flagz{Flags: s.opts.flags}
 	}
-	return s.serve("metrics", s.cfg.MetricsBindAddress, "FailedToStartMetricServer", serve.HTTP(pages.Handler(), pageTimeout))
+	return serve.HTTP(pages.Handler(), pageTimeout)
 }
 
 func (s *servers) serve(name, address, reason string, server *http.Server) part {
