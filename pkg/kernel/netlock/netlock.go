@@ -184,7 +184,7 @@ type heard struct {
 	owner *Owner
 }
 
-// listen receives messages until a time, or until the group is bound or may be free.
+// listen receives messages until a time, or until the group is bound, may be free, or its holder has answered.
 func (s *socket) listen(until time.Time) (got heard, err error) {
 	for !got.bound {
 		m, err := s.receive(until)
@@ -197,6 +197,7 @@ func (s *socket) listen(until time.Time) (got heard, err error) {
 		case m.port != 0 && len(m.text) > 0:
 			got.owner = &Owner{}
 			got.owner.describe(m.text)
+			return got, nil
 		case m.port != 0: // somebody asks, perhaps because the lock is free
 			return got, nil
 		case m.errno == unix.EPERM, m.errno == unix.EEXIST: // another socket has bound the group
