@@ -18,6 +18,9 @@ import (
 // Name is the abstract unix socket by which release v0.1.0 locks.
 const Name = "@kube-proxy-lock"
 
+// maxQueue is how many connections to the name the kernel keeps. A v0.1.0 that finds the queue full does not wait.
+const maxQueue = 128
+
 // occupy listens on the name. It accepts no connections: one breaks when this process ends, which is all that v0.1.0 needs, and
 // a process that connects all the time costs this one nothing.
 func occupy() (fd int, err error) {
@@ -26,7 +29,7 @@ func occupy() (fd int, err error) {
 		return -1, err
 	}
 	if err = unix.Bind(fd, &unix.SockaddrUnix{Name: Name}); err == nil {
-		err = unix.Listen(fd, unix.SOMAXCONN)
+		err = unix.Listen(fd, maxQueue)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
