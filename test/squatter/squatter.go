@@ -60,7 +60,6 @@ func Main() {
 	}
 }
 
-// run never returns without an error.
 func (s Squatter) run() error {
 	what := s.What
 	if !s.Capable {
@@ -101,7 +100,7 @@ func hold(fd int, what string) error {
 	switch what {
 	case Bind:
 		fmt.Println(what)
-		select {}
+		return unix.Pause()
 	case Full:
 		queue = 0
 	}
@@ -115,7 +114,7 @@ func hold(fd int, what string) error {
 		}
 		if unix.Connect(own, &unix.SockaddrUnix{Name: name}) == unix.EAGAIN {
 			fmt.Println(what)
-			select {}
+			return unix.Pause()
 		}
 	}
 	if what != Poll {
