@@ -35,6 +35,7 @@ func suites() []suite {
 		{name: "old-tools", folder: "test/kernels/old", all: "^TestKernelOldTools", quick: "^TestKernelOldTools", releases: old},
 		{name: "demo", program: "bin/demo -slow", releases: modern},
 		{name: "conntrack", folder: "pkg/kernel/conntrack", all: "^TestKernel"},
+		{name: "netlock", folder: "pkg/kernel/netlock", all: "^TestKernel"},
 		{name: "netif", folder: "pkg/kernel/netif", all: "^TestKernel"},
 		// 5.10 does not report the peak of a control group.
 		{name: "cgroup", folder: "test/cgroup", all: "^TestKernel", releases: modern},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
+	"github.com/seed-11a05479/kube-proxy/test/squatter"
 )
 
 // perSecond is the number of new connections.
@@ -68,7 +69,10 @@ func texts(addresses []netip.Addr) (all []string) {
 	return all
 }
 
-func TestMain(m *testing.M) { kubeproxy.Main(m) }
+func TestMain(m *testing.M) {
+	squatter.Main()
+	kubeproxy.Main(m)
+}
 
 // trial is a lab in which kube-proxy serves two Services whose endpoints change continuously.
 type trial struct {

@@ -46,7 +46,7 @@ const checkPeriod = 250 * time.Millisecond
 // run does what the command line asks for: it removes rules, prepares the node, or serves until ctx ends.
 func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) error {
 	if opts.cleanup {
-		return standby.Alone(ctx, netlock.Name, owner("cleanup"), func() error { return cleanup(ctx, cfg) })
+		return standby.Alone(ctx, owner("cleanup"), func() error { return cleanup(ctx, cfg) })
 	}
 	p, err := newProcess(ctx, cfg, opts)
 	if err != nil {
@@ -174,13 +174,13 @@ func (p *process) run(ctx context.Context) (err error) {
 	limits := serve.NewLimits(tuning.Descriptors(), tcpuser.Of, measured.ConnectionClosed)
 	limits.Log(klog.FromContext(ctx))
 	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.name, recorder: in.recorder, limits: limits, api: view.NewHandler(shown)}
+	watch := p.watch(ctx, in, measured)
+	checker := p.checker(watch, measured)
 	turn := standby.New(standby.Config{
-		Lock: netlock.Name, Owner: owner(string(p.cfg.EffectiveMode())), Serve: serving.standby(in.complete),
+		Owner: owner(string(p.cfg.EffectiveMode())), Serving: checker.Healthy, Serve: serving.standby(in.complete), Waiting: measured.Waiting,
 		Begin: func(ctx context.Context) { p.begin(ctx, in.recorder) },
 	})
 	defer func() { err = errors.Join(err, turn.Release()) }()
-	watch := p.watch(ctx, in, measured)
-	checker := p.checker(watch, measured)
 	serving.page = page.New(page.Config{Observer: shown, Healthy: checker.Healthy, Waiting: watch.WaitingFor})
 	observers := append(p.observers(ctx, in.recorder, checker, measured, limits), watch, shown,
 		conntrack.New(conntrack.Config{Families: p.families.All, Table: flows, Swept: measured.ConntrackSwept}),

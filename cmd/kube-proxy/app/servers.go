@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -18,6 +19,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
@@ -60,20 +62,32 @@ func (s *servers) healthz(handler http.Handler) *serve.Server {
 	}
 }
 
-// standby serves the health pages of a proxy that waits for another one, if their address is free: usually the other proxy
-// has it, and answers for the node.
-func (s *servers) standby(ready func() bool) func(ctx context.Context, waitingFor func() string) {
-	return func(ctx context.Context, waitingFor func() string) {
-		if s.cfg.HealthzBindAddress == "" {
-			return
+// standby serves health and metrics of a proxy that waits for another one, as far as their addresses are free: usually the
+// other proxy has them, and answers for the node.
+func (s *servers) standby(ready func() bool) func(ctx context.Context, holder func() netlock.Owner) {
+	return func(ctx context.Context, holder func() netlock.Owner) {
+		pages := &health.Standby{
+			Ready:      func() bool { return ready() && holder().Serving },
+			WaitingFor: func() string { return (&netlock.HeldError{Owner: holder()}).Error() },
 		}
-		pages := &health.Standby{Ready: ready, WaitingFor: waitingFor}
-		_ = s.healthz(pages.Handler()).Run(klog.NewContext(ctx, logr.Discard())) // a failure means that the other proxy has the address
+		quiet := klog.NewContext(ctx, logr.Discard()) // a failure means that the other proxy has the address
+		var wg sync.WaitGroup
+		for _, server := range []*serve.Server{s.healthz(pages.Handler()), s.pages()} {
+			if server.Address != "" {
+				wg.Go(func() { _ = server.Run(quiet) }) // it tries again while the address is in use
+			}
+		}
+		wg.Wait()
 	}
 }
 
 // metrics serves /metrics and the other pages.
 func (s *servers) metrics() part {
+	return s.serve("FailedToStartMetricServer", s.pages())
+}
+
+// pages makes a server of /metrics and the other pages.
+func (s *servers) pages() *serve.Server {
 	pages := &metrics.Pages{
 		Mode: string(s.cfg.EffectiveMode()), Metrics: view.NewTurn(scrapes).Handler(legacyregistry.Handler()), Node: s.node,
 		Profiling: s.cfg.EnableProfiling, API: s.api, Page: s.page,
@@ -84,9 +98,9 @@ func (s *servers) metrics() part {
 	if s.opts.gates.ComponentFlagz {
 		pages.Flagz = &metrics.Flagz{Flags: s.opts.flags}
 	}
-	return s.serve("FailedToStartMetricServer", &serve.Server{
+	return &serve.Server{
 		Name: serve.Metrics, Address: s.cfg.MetricsBindAddress, HTTP: serve.HTTP(pages.Handler(), pageTimeout, serve.PagesIdle), Limit: s.limits.Metrics,
-	})
+	}
 }
 
 // serve runs a server. The Event that says why it cannot listen has the given reason.

@@ -58,7 +58,7 @@ func Chains(ctx context.Context) ([]check.Chain, error) {
 
 // Holder describes who holds the lock on this network namespace; "" if no process does.
 func Holder() (string, error) {
-	owner, held, err := netlock.Holder(netlock.Name)
+	owner, held, err := netlock.Holder()
 	if err != nil || !held {
 		return "", err
 	}

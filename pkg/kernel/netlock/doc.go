@@ -1,11 +1,16 @@
 // Package netlock is a lock on the network namespace: it lets one kube-proxy at a time write rules, in whatever mount
 // and process namespaces others run.
 //
-// The lock is a listening abstract unix socket (unix(7)). Its name belongs to the network namespace, so that pods with
-// hostNetwork and processes of the host share it, unlike a file. The kernel frees the name when the holder ends for any
-// reason. A waiting process keeps a connection to the holder open: the holder identifies itself over it, and the
-// connection breaks when the holder ends, so that waiting needs no polling.
+// The lock is a group of NFLOG (linux/netfilter/nfnetlink_log.h) that this process has bound. Like the rules, a group belongs
+// to the network namespace. The kernel binds it for one netlink socket only, refuses that to processes without CAP_NET_ADMIN
+// in the user namespace that owns the network namespace, and frees it when the socket's process ends for any reason.
+// No rule logs to the group.
 //
-// An abstract name has no permissions. Therefore a holder that is another user's process counts as an error, not as a
-// lock: otherwise an unprivileged process could prevent the node from being served.
+// A process that waits asks the holder who it is by multicast on the same socket. The kernel lets only processes with
+// CAP_NET_ADMIN send to other processes by NETLINK_NETFILTER (netlink(7)), and receive its multicasts, so that nobody else can
+// ask, answer or listen.
+//
+// Release v0.1.0 used a listening abstract unix socket, Name. A holder occupies that name too, so that v0.1.0 waits for it,
+// and waits for a v0.1.0 that has it. An abstract name has no permissions: a process that has it without CAP_NET_ADMIN is
+// reported and passed by.
 package netlock

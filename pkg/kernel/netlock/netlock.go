@@ -7,46 +7,42 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Name is the lock of all kube-proxies of this project.
-const Name = "kube-proxy-lock"
-
 const (
-	// answerTimeout limits how long a holder may take to identify itself. A holder that does not, for example because it
-	// is stopped, still holds the lock.
+	// pause is the time between two attempts, unless the holder says that it has released the lock. An attempt costs 10 µs, and
+	// waking up a few hundred.
+	pause = 500 * time.Millisecond
+	// askPeriod is the time between two questions to the holder.
+	askPeriod = 2 * time.Second
+	// answerTimeout limits how long an answer may take. A holder that does not answer, for example because it is stopped, still
+	// holds the lock.
 	answerTimeout = time.Second
-	// pause is the time between two attempts if the holder is ending, or too many processes wait.
-	pause = 10 * time.Millisecond
-	// maxWaiting is the number of connections that a holder keeps open. Others wait in the kernel's queue, and do not
-	// learn who the holder is.
-	maxWaiting = 16
-	// attempts limits how often Acquire tries a name that is bound and not listened on. It takes longer than a process
-	// needs from bind to listen.
-	attempts = 100
-	// maxFull limits how often in succession Acquire waits for a process whose queue is full. A holder accepts at once; only a
-	// process of another user, whose owner cannot be read, has a reason not to.
-	maxFull = 5
-	// maxDescription limits what is read from a holder, in bytes.
-	maxDescription = 4 << 10
+	// silentPatience and answeringPatience limit the wait for a process that has the name and whose capabilities cannot be read,
+	// from the first time that it is seen: it may be v0.1.0 in another pod. That one answers, and ends within this time in a
+	// rolling update.
+	silentPatience    = 2 * time.Second
+	answeringPatience = 30 * time.Second
 )
 
 // Owner is a process that holds the lock.
 type Owner struct {
-	// PID is the process id: in the caller's process namespace if the process has one there, otherwise in its own. 0 is
-	// unknown.
+	// PID is the process id, in the process's own namespace; 0 is unknown.
 	PID int `json:"pid,omitempty"`
 	// Mode, Version and Since are the proxy mode, the program's version, and when it took the lock; empty if the owner
 	// does not answer.
 	Mode    string    `json:"mode,omitempty"`
 	Version string    `json:"version,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
+	// Serving reports that the owner serves this node, as far as it knows: what it should have programmed is programmed.
+	Serving bool `json:"serving,omitempty"`
+
+	// unproven means that the owner may lack CAP_NET_ADMIN: it has only the name.
+	unproven bool
 }
 
 // HeldError reports that another process holds the lock.
@@ -61,250 +57,221 @@ func (e *HeldError) Error() string {
 	if o.Mode == "" {
 		return text + " (it does not answer)"
 	}
-	return text + fmt.Sprintf(", mode %s, version %s, since %s", o.Mode, o.Version, o.Since.Format(time.RFC3339))
+	text += fmt.Sprintf(", mode %s, version %s, since %s", o.Mode, o.Version, o.Since.Format(time.RFC3339))
+	if !o.Serving {
+		text += " (it does not serve)"
+	}
+	return text
+}
+
+// Request is what a process that wants the lock says and wants to know.
+type Request struct {
+	// Self describes this process, except for PID, Since and Serving.
+	Self Owner
+	// Serving reports whether this process serves; nil means that it does not. It must be safe for concurrent use.
+	Serving func() bool
+	// Waiting is called with each owner that is waited for, and when what it says changes. It may be nil.
+	Waiting func(Owner)
+	// Weak is called with a process that has the name without the right to, which is passed by, and if this kernel has no NFLOG:
+	// then the name alone is the lock.
+	Weak func(error)
+
+	subsystem uint16 // NFLOG's, but in tests
+	last      *Owner
+}
+
+// report calls Waiting if something changed.
+func (r *Request) report(o Owner) {
+	if r.Waiting != nil && (r.last == nil || *r.last != o) {
+		r.last = &o
+		r.Waiting(o)
+	}
 }
 
 // Lock is held until Release, or until the process ends.
 type Lock struct {
-	listener *net.UnixListener
-	owner    Owner
-
-	mu      sync.Mutex
-	waiting map[*net.UnixConn]struct{}
-	slots   chan struct{}
-	done    sync.WaitGroup
+	socket *socket
+	name   int // a file descriptor, or -1
+	ended  chan struct{}
 }
 
-// Try takes the lock of that name. self describes this process, except for PID and Since. The error is a [*HeldError]
-// if another process of the same user holds the lock.
-func Try(name string, self Owner) (*Lock, error) {
-	lock, held, err := attempt(name, self)
-	if held == nil {
-		return lock, err
-	}
-	if held.connection != nil {
-		_ = held.connection.Close() // only the owner is needed
-	}
-	return nil, &HeldError{held.owner}
+// Try takes the lock. The error is a [*HeldError] if another process holds it. weak is Request.Weak.
+func Try(self Owner, weak func(error)) (*Lock, error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	return Acquire(ctx, Request{Self: self, Weak: weak, Waiting: func(o Owner) {
+		if !o.unproven {
+			cancel(&HeldError{o})
+		}
+	}})
 }
 
-// Holder returns the process of the same user that holds the lock; held is false if none does. It does not take the lock.
-func Holder(name string) (owner Owner, held bool, err error) {
-	address := &net.UnixAddr{Net: "unix", Name: "@" + name}
-	connection, err := net.DialUnix("unix", nil, address)
+// Holder returns the process that holds the lock; held is false if none does.
+func Holder() (owner Owner, held bool, err error) {
+	lock, err := Try(Owner{Mode: "check"}, func(error) {})
+	var other *HeldError
 	switch {
-	case errors.Is(err, unix.ECONNREFUSED):
-		return Owner{}, false, nil
-	case errors.Is(err, unix.EAGAIN): // its queue is full
-		return Owner{}, true, nil
+	case errors.As(err, &other):
+		return other.Owner, true, nil
 	case err != nil:
-		return Owner{}, false, fmt.Errorf("read the owner of the abstract unix socket %s: %w", address, err)
-	}
-	h, err := readOwner(connection)
-	if err != nil {
 		return Owner{}, false, err
 	}
-	_ = h.connection.Close()
-	return h.owner, true, nil
+	return Owner{}, false, lock.Release()
 }
 
-// Acquire takes the lock like [Try], and waits while another process of the same user holds it. waiting is called with
-// each owner that it waits for. The error is that of ctx if ctx ended first; any other error means that this machine
-// does not support such locks, or that a process of another user occupies the name.
-func Acquire(ctx context.Context, name string, self Owner, waiting func(Owner)) (*Lock, error) {
-	var last Owner
-	full := 0
-	for reported := false; ; {
-		lock, held, err := attempt(name, self)
-		if held == nil {
-			return lock, err
-		}
-		switch {
-		case held.connection != nil:
-			full = 0
-		case full == maxFull:
-			return nil, fmt.Errorf("a process listens on the abstract unix socket @%s, but accepts no connections; find it with ss -xlp", name)
-		default:
-			full++
-		}
-		if !held.ended && (!reported || held.owner != last) {
-			reported, last = true, held.owner
-			waiting(held.owner)
-		}
-		if err := held.wait(ctx); err != nil {
-			return nil, err
-		}
+// Acquire takes the lock, and waits while another process holds it. The error is that of ctx if ctx ended first; any other
+// error means that this process cannot lock its network namespace.
+func Acquire(ctx context.Context, r Request) (*Lock, error) {
+	if r.subsystem == 0 {
+		r.subsystem = unix.NFNL_SUBSYS_ULOG
 	}
-}
-
-// attempt takes the lock, or connects to the process that holds it. Exactly one of the results is set.
-func attempt(name string, self Owner) (*Lock, *holder, error) {
-	address := &net.UnixAddr{Net: "unix", Name: "@" + name}
-	for range attempts {
-		listener, err := net.ListenUnix("unix", address)
-		if err == nil {
-			return newLock(listener, self), nil, nil
-		}
-		if !errors.Is(err, unix.EADDRINUSE) {
-			return nil, nil, fmt.Errorf("lock this network namespace by the abstract unix socket %s: %w", address, err)
-		}
-		connection, err := net.DialUnix("unix", nil, address)
-		switch {
-		case err == nil:
-			held, err := readOwner(connection)
-			return nil, held, err
-		case errors.Is(err, unix.ECONNREFUSED): // it has ended
-		case errors.Is(err, unix.EAGAIN): // its queue is full
-			return nil, &holder{}, nil
-		default:
-			return nil, nil, fmt.Errorf("read the owner of the abstract unix socket %s: %w", address, err)
-		}
-		time.Sleep(pause)
-	}
-	return nil, nil, fmt.Errorf("a process occupies the abstract unix socket %s without listening on it; find it with ss -xap", address)
-}
-
-// holder is the process that holds the lock, as a waiting process sees it. Without a connection nothing is known about it.
-type holder struct {
-	connection *net.UnixConn
-	owner      Owner
-	// ended reports that the process closed the connection immediately: it is ending.
-	ended bool
-}
-
-// readOwner reads the description of the process at the other end.
-func readOwner(connection *net.UnixConn) (*holder, error) {
-	peer, err := credentials(connection)
-	if err == nil && int(peer.Uid) != os.Geteuid() {
-		err = fmt.Errorf("a process of user %d (process %d) occupies the abstract unix socket %s, by which kube-proxies lock a "+
-			"network namespace; find it with ss -xlp", peer.Uid, peer.Pid, connection.RemoteAddr())
-	}
+	s, err := open(r.subsystem)
 	if err != nil {
-		return nil, errors.Join(err, connection.Close())
+		return nil, err
 	}
-	h := &holder{connection: connection}
-	line := make([]byte, maxDescription)
-	_ = connection.SetReadDeadline(time.Now().Add(answerTimeout))
-	n, err := connection.Read(line)
-	if err == nil {
-		_ = json.Unmarshal(line[:n], &h.owner) // fields that cannot be read stay empty
+	if err := s.claim(ctx, &r); err != nil {
+		return nil, errors.Join(err, s.file.Close())
 	}
-	h.ended = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
-	if peer.Pid != 0 {
-		h.owner.PID = int(peer.Pid)
+	l := &Lock{socket: s, name: -1, ended: make(chan struct{})}
+	r.Self.PID, r.Self.Since = os.Getpid(), time.Now().UTC().Truncate(time.Second)
+	go l.answer(r.Self, r.Serving)
+	if err := l.takeName(ctx, &r); err != nil {
+		return nil, errors.Join(err, l.Release())
 	}
-	return h, nil
+	return l, nil
 }
 
-// wait returns nil when the process may have ended, and the error of ctx if that ended first.
-func (h *holder) wait(ctx context.Context) error {
-	if h.connection == nil {
-		select {
-		case <-ctx.Done():
-		case <-time.After(answerTimeout):
+// claim binds the group.
+func (s *socket) claim(ctx context.Context, r *Request) error {
+	var asked, answered time.Time
+	for ctx.Err() == nil {
+		now := time.Now()
+		if now.Sub(asked) >= askPeriod {
+			if err := s.ask(); err != nil {
+				return fmt.Errorf("ask who holds this network namespace: %w", err)
+			}
+			asked = now
 		}
-		return context.Cause(ctx)
-	}
-	_ = h.connection.SetReadDeadline(time.Time{})
-	stop := context.AfterFunc(ctx, func() { _ = h.connection.Close() })
-	defer stop()
-	rest := make([]byte, maxDescription)
-	for {
-		if _, err := h.connection.Read(rest); err != nil { // the holder sends nothing more; reading returns when it ends
-			break
+		if err := s.configure(commandBind); err != nil {
+			return fmt.Errorf("lock this network namespace: %w", err)
 		}
-	}
-	_ = h.connection.Close()
-	select {
-	case <-ctx.Done():
-	case <-time.After(pause): // the kernel closes the files of a process one after another
+		got, err := s.listen(now.Add(pause))
+		switch {
+		case err != nil || got.bound:
+			return err
+		case got.owner != nil:
+			answered = time.Now()
+			r.report(*got.owner)
+		case answered.After(asked) || time.Since(asked) < answerTimeout:
+		case got.refused != 0: // and nobody answers
+			r.Weak(fmt.Errorf("lock this network namespace by group %d of NFLOG: %w; load the kernel's module nfnetlink_log: until then "+
+				"the lock is only the abstract unix socket %s, which every process can take", logGroup, got.refused, Name))
+			return nil
+		case r.last == nil || r.last.Mode != "":
+			r.report(Owner{PID: examine().owner.PID})
+		}
 	}
 	return context.Cause(ctx)
 }
 
-// newLock answers waiting processes in the background.
-func newLock(listener *net.UnixListener, self Owner) *Lock {
-	self.PID, self.Since = os.Getpid(), time.Now().UTC().Truncate(time.Second)
-	l := &Lock{listener: listener, owner: self, waiting: map[*net.UnixConn]struct{}{}, slots: make(chan struct{}, maxWaiting)}
-	l.done.Go(l.accept)
-	return l
+// heard is what a socket received.
+type heard struct {
+	// bound means that this socket has bound the group.
+	bound bool
+	// refused is the kernel's error if it cannot bind the group for anybody.
+	refused unix.Errno
+	// owner is the holder's answer.
+	owner *Owner
+}
+
+// listen receives messages until a time, or until the group is bound, may be free, or its holder has answered.
+func (s *socket) listen(until time.Time) (got heard, err error) {
+	for !got.bound {
+		m, err := s.receive(until)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return got, nil
+		case errors.Is(err, unix.ENOBUFS): // some messages are lost
+		case err != nil:
+			return got, fmt.Errorf("wait for the lock on this network namespace: %w", err)
+		case m.port != 0 && len(m.text) > 0:
+			got.owner = &Owner{}
+			got.owner.describe(m.text)
+			return got, nil
+		case m.port != 0: // somebody asks, perhaps because the lock is free
+			return got, nil
+		case m.errno == unix.EPERM, m.errno == unix.EEXIST: // another socket has bound the group
+		case m.errno == 0, m.errno == unix.EBUSY: // this socket had bound it already
+			got.bound = true
+		default:
+			got.refused = m.errno
+		}
+	}
+	return got, nil
+}
+
+// takeName occupies the name, so that v0.1.0 waits. It waits for v0.1.0, and passes by others.
+func (l *Lock) takeName(ctx context.Context, r *Request) error {
+	var examined time.Time
+	for began := time.Now(); ; {
+		var err error
+		if l.name, err = occupy(); err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			r.Weak(fmt.Errorf("listen on the abstract unix socket %s: %w; a kube-proxy v0.1.0 would not notice this one", Name, err))
+			return nil
+		}
+		if time.Since(examined) >= answerTimeout {
+			has := examine()
+			examined = time.Now()
+			patience := silentPatience
+			if has.owner.Mode != "" {
+				patience = answeringPatience
+			}
+			switch {
+			case has.standing == intruder, has.standing == unknown && time.Since(began) >= patience:
+				r.Weak(fmt.Errorf("the abstract unix socket %s, by which kube-proxy v0.1.0 locks a network namespace, is not a kube-proxy's: %w", Name, has.reason))
+				return nil
+			case has.standing == capable, has.owner.Mode != "":
+				r.report(has.owner)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
 }
 
 // Release releases the lock. A waiting process takes it immediately.
 func (l *Lock) Release() error {
-	err := l.listener.Close() // first, so that the name is free when the connections break
-	l.mu.Lock()
-	for connection := range l.waiting {
-		_ = connection.Close()
+	var err error
+	if l.name >= 0 {
+		err = unix.Close(l.name) // first, so that the name is free when the group is
 	}
-	l.waiting = nil
-	l.mu.Unlock()
-	l.done.Wait()
+	_ = l.socket.configure(commandUnbind) // closing does the same; it has an effect before those who wait are woken up
+	_ = l.socket.ask()
+	err = errors.Join(err, l.socket.file.Close())
+	<-l.ended
 	return err
 }
 
-// accept answers until the listener is closed.
-func (l *Lock) accept() {
+// answer answers questions until the socket is closed.
+func (l *Lock) answer(self Owner, serving func() bool) {
+	defer close(l.ended)
 	for {
-		l.slots <- struct{}{}
-		connection, err := l.listener.AcceptUnix()
+		m, err := l.socket.receive(time.Time{})
 		switch {
-		case err == nil && l.admit(connection):
-			l.done.Go(func() { l.describe(connection) })
-			continue
-		case err == nil:
-			_ = connection.Close()
-		case errors.Is(err, net.ErrClosed):
+		case errors.Is(err, unix.ENOBUFS): // some questions are lost
+		case err != nil:
 			return
-		default: // for example too many open files
-			time.Sleep(answerTimeout)
+		case m.port != 0 && len(m.text) == 0:
+			self.Serving = serving != nil && serving()
+			if text, err := json.Marshal(self); err == nil {
+				_ = l.socket.tell(m.port, text) // an error means that the process that asked has ended
+			}
 		}
-		<-l.slots
 	}
-}
-
-// admit reports whether to answer a connection: it is of the same user, and the lock is still held.
-func (l *Lock) admit(connection *net.UnixConn) bool {
-	peer, err := credentials(connection)
-	if err != nil || int(peer.Uid) != os.Geteuid() {
-		return false
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.waiting == nil {
-		return false
-	}
-	l.waiting[connection] = struct{}{}
-	return true
-}
-
-// describe sends the owner's description, and keeps the connection open until the other end or Release closes it.
-func (l *Lock) describe(connection *net.UnixConn) {
-	defer func() { <-l.slots }()
-	line, err := json.Marshal(l.owner)
-	if err == nil {
-		_, err = connection.Write(append(line, '\n'))
-	}
-	for err == nil {
-		_, err = connection.Read(make([]byte, maxDescription))
-	}
-	_ = connection.Close()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.waiting, connection)
-}
-
-// credentials returns those of the process at the other end; for a listener, of the one that called listen(2).
-func credentials(connection *net.UnixConn) (peer *unix.Ucred, err error) {
-	raw, err := connection.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	if failed := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); failed != nil {
-		err = failed
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the credentials of the peer of %s: %w", connection.LocalAddr(), err)
-	}
-	return peer, nil
 }

@@ -145,7 +145,7 @@ func newOwnSet(config *Config) ownSet {
 		refused: gauges(own, "refused_service_ports",
 			"Ports of Services that are quarantined because the kernel refuses their rules: they keep their earlier rules, or are not served. Log and Events contain the cause.", familyLabel),
 		waiting: gauges(own, "waiting",
-			"1 for each reason that the proxy is waiting for: api_server (no Service is served before its first lists), node, node_addresses, pod_cidrs (everything that does not depend on them is served).",
+			"1 for each reason that the proxy is waiting for: api_server (no Service is served before its first lists), node, node_addresses, pod_cidrs (everything that does not depend on them is served), other_proxy (it serves this node and has to end first), and in addition other_proxy_not_serving.",
 			reasonLabel),
 		watchFailing: gauges(own, "watch_failing",
 			"1 while a resource cannot be listed or watched, by the reason: unreachable, untrusted, unauthorized, forbidden, missing, busy or failing; its last known state stays in force. 0 afterwards, absent before.",

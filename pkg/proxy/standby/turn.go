@@ -13,15 +13,23 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
 )
 
+// The reasons to wait, in the words of a metric's label. The second one holds in addition, for an alert: nobody serves the node.
+const (
+	OtherProxy           = "other_proxy"
+	OtherProxyNotServing = "other_proxy_not_serving"
+)
+
 // Config configures a Turn.
 type Config struct {
-	// Lock is the name of the lock: netlock.Name, except in tests.
-	Lock string
 	// Owner describes this process to others that want the lock.
 	Owner netlock.Owner
-	// Serve answers health checks while this proxy waits, until ctx ends. waitingFor describes the other proxy. Run does not
-	// go on before Serve returns, so that its address is free.
-	Serve func(ctx context.Context, waitingFor func() string)
+	// Serving tells them whether this process serves.
+	Serving func() bool
+	// Serve answers HTTP requests while this proxy waits, until ctx ends. holder returns the other proxy. Run does not go on before
+	// Serve returns, so that its addresses are free.
+	Serve func(ctx context.Context, holder func() netlock.Owner)
+	// Waiting is called for each of the reasons above when what this proxy waits for changes.
+	Waiting func(reason string, waiting bool)
 	// Begin is called once when the lock is held, before everything that waits for Held.
 	Begin func(ctx context.Context)
 }
@@ -47,21 +55,28 @@ func (t *Turn) Run(ctx context.Context) error {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	stopped := make(chan struct{})
-	lock, err := netlock.Acquire(ctx, t.config.Lock, t.config.Owner, func(owner netlock.Owner) {
-		logger.Info("Another kube-proxy serves this node; waiting until it ends",
-			"pid", owner.PID, "mode", owner.Mode, "version", owner.Version, "since", owner.Since)
+	t.waits(false, false)
+	lock, err := netlock.Acquire(ctx, netlock.Request{Self: t.config.Owner, Serving: t.config.Serving, Weak: weak(ctx), Waiting: func(owner netlock.Owner) {
+		if owner.Serving {
+			logger.Info("Another kube-proxy serves this node; waiting until it ends",
+				"pid", owner.PID, "mode", owner.Mode, "version", owner.Version, "since", owner.Since)
+		} else {
+			logger.Info("Another kube-proxy holds this node and does not serve it; waiting until it ends", "cause", (&netlock.HeldError{Owner: owner}).Error())
+		}
+		t.waits(true, !owner.Serving)
 		if holder.Swap(&owner) == nil {
 			go func() {
 				defer close(stopped)
-				t.config.Serve(waiting, func() string { return (&netlock.HeldError{Owner: *holder.Load()}).Error() })
+				t.config.Serve(waiting, func() netlock.Owner { return *holder.Load() })
 			}()
 		}
-	})
+	}})
 	t.lock = lock
 	if holder.Load() != nil {
 		stop()
 		<-stopped
 	}
+	t.waits(false, false)
 	switch {
 	case ctx.Err() != nil:
 		return nil
@@ -74,6 +89,19 @@ func (t *Turn) Run(ctx context.Context) error {
 	close(t.held)
 	<-ctx.Done()
 	return nil
+}
+
+// waits updates the metric of both reasons.
+func (t *Turn) waits(forOther, notServing bool) {
+	t.config.Waiting(OtherProxy, forOther)
+	t.config.Waiting(OtherProxyNotServing, notServing)
+}
+
+// weak logs why the lock is weaker than it should be.
+func weak(ctx context.Context) func(error) {
+	return func(err error) {
+		klog.FromContext(ctx).Error(err, "The lock on this network namespace is incomplete; going on without that part")
+	}
 }
 
 // After returns a function that calls part when the lock is held.
@@ -96,10 +124,10 @@ func (t *Turn) Release() error {
 	return t.lock.Release()
 }
 
-// Alone calls do while it holds a lock. If a proxy holds it, do is not called and the error is a *netlock.HeldError: that
+// Alone calls do while it holds the lock. If a proxy holds it, do is not called and the error is a *netlock.HeldError: that
 // proxy would write again what do removes.
-func Alone(ctx context.Context, lock string, owner netlock.Owner, do func() error) error {
-	held, err := netlock.Try(lock, owner)
+func Alone(ctx context.Context, owner netlock.Owner, do func() error) error {
+	held, err := netlock.Try(owner, weak(ctx))
 	var other *netlock.HeldError
 	switch {
 	case errors.As(err, &other):
