@@ -122,8 +122,8 @@ func (m Mode) noteLocalnet(ctx context.Context) {
 	if value, err := m.Settings.Read(localnetRouted); err != nil || value != "1" {
 		return
 	}
-	klog.FromContext(ctx).Info("The kernel routes packets to 127.0.0.0/8, for node ports on localhost or for another program: this setting stays, and so do "+
-		"the rules that drop such packets from other machines and pods, in a chain that the kubelet uses too",
+	klog.FromContext(ctx).Info("The kernel accepts packets to 127.0.0.0/8 from other machines and pods, for node ports on localhost or for another program: "+
+		"this setting stays, and so does the chain that drops them, if there is one, because the kubelet uses it too",
 		"setting", localnetRouted, "chain", chainLocalnet, "hint", "if no other program needs it: sysctl -w net.ipv4.conf.all.route_localnet=0")
 }
 
