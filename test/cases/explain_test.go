@@ -111,3 +111,43 @@ func TestExplainOnLocalhost(t *testing.T) {
 		}
 	}
 }
+
+// TestExplainReceived asks for packets that no host sends: to the node's loopback addresses, and from a cluster IP. In iptables
+// mode the latter needs a ServiceCIDR that covers no pods.
+func TestExplainReceived(t *testing.T) {
+	objects := clusters.Service("default/web", "type: NodePort, clusterIP: 10.96.0.10, ports: [{port: 80, nodePort: 30080}]") +
+		clusters.Slice("default/web", "web-1", "{port: 8080}", "{addresses: [10.244.1.2], conditions: {ready: true}}")
+	of, err := Snapshot(objects, cluster.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := *of.Node
+	node.Interfaces = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("172.18.0.11")}
+	of.Node = &node
+	pods := plan.LocalTraffic{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
+	for mode, renderer := range map[string]backend.Renderer{"nftables": nftables.Mode{}, "iptables": iptables.Mode{}} {
+		for cidr, forged := range map[string]string{"": v1alpha1.VerdictPass, "10.0.0.0/8": v1alpha1.VerdictPass, "10.96.0.0/16": v1alpha1.VerdictDrop} {
+			of.ServiceCIDRs = nil
+			if cidr != "" {
+				of.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix(cidr)}
+			}
+			s := &view.State{Snapshot: of, Plan: plan.Compute(of, &plan.Options{LocalTraffic: pods, NodePorts: plan.NodePortAddresses{Loopback: true}}, nil),
+				Rules: view.Rules{Mode: mode, Renderers: map[string]backend.Renderer{mode: renderer}}}
+			if mode == "nftables" {
+				forged = v1alpha1.VerdictDrop
+			}
+			for question, want := range map[view.Question]string{
+				{From: "172.18.0.100", To: "127.0.0.1:30080"}:   v1alpha1.VerdictDrop,
+				{From: "10.244.1.3", To: "127.0.0.1:7000"}:      v1alpha1.VerdictDrop,
+				{From: view.FromNode, To: "127.0.0.1:30080"}:    v1alpha1.VerdictBalance,
+				{From: "10.96.0.10", To: "10.96.0.10:80"}:       forged,
+				{From: "10.244.1.3", To: "10.96.0.10:80"}:       v1alpha1.VerdictBalance,
+				{From: "172.18.0.100", To: "172.18.0.11:30080"}: v1alpha1.VerdictBalance,
+			} {
+				if got, err := s.Explain(question); err != nil || got.Verdict != want {
+					t.Errorf("%s, ServiceCIDR %q, %+v: %+v, %v; want %s", mode, cidr, question, got, err, want)
+				}
+			}
+		}
+	}
+}

@@ -57,7 +57,9 @@ func (e *encoder) rule(b []byte, text string) (_ []byte, protocol byte, ok bool)
 			e.ok = e.ok && len(e.destination) == 0
 			e.destination = e.address(e.destination, not, 1)
 		case "-i":
-			e.arrivesOn(not)
+			e.passes(unix.NFT_META_IIFNAME, not)
+		case "-o":
+			e.passes(unix.NFT_META_OIFNAME, not)
 		case "-p":
 			e.ok = e.ok && !not && e.protocol == 0
 			e.protocol = protocolNumber(e.word())
@@ -215,8 +217,8 @@ func (e *encoder) mask(word string, given bool) (mask [16]byte, ok bool) {
 	return mask, bits <= 8*size
 }
 
-// arrivesOn matches the input interface; a final + stands for any rest.
-func (e *encoder) arrivesOn(not bool) {
+// passes matches the input or output interface; a final + stands for any rest.
+func (e *encoder) passes(direction uint32, not bool) {
 	name := e.word()
 	stem, wild := strings.CutSuffix(name, "+")
 	e.ok = e.ok && stem != "" && len(name) < unix.IFNAMSIZ && !strings.ContainsAny(name, " /!") && len(e.interfaces) == 0
@@ -225,7 +227,7 @@ func (e *encoder) arrivesOn(not bool) {
 	if !wild {
 		value = append(value, 0)
 	}
-	e.interfaces = nftables.AppendCompare(nftables.AppendMeta(e.interfaces, unix.NFT_REG_1, unix.NFT_META_IIFNAME), not, value)
+	e.interfaces = nftables.AppendCompare(nftables.AppendMeta(e.interfaces, unix.NFT_REG_1, direction), not, value)
 }
 
 func protocolNumber(name string) byte {

@@ -123,11 +123,16 @@ func (e *encoder) recent() blob {
 
 // addressType returns struct xt_addrtype_info_v1: the types of source and destination, and flags.
 func (e *encoder) addressType() blob {
+	const flags, invertSource = 4, 1 << 0 // XT_ADDRTYPE_INVERT_SOURCE
 	info := e.newBlob(8)
-	switch e.word() {
-	case "--src-type":
+	not := e.skip("!")
+	switch option := e.word(); {
+	case option == "--src-type":
 		info.put16(0, 1<<unix.RTN_LOCAL)
-	case "--dst-type":
+		if not {
+			info.put32(flags, invertSource)
+		}
+	case option == "--dst-type" && !not:
 		info.put16(2, 1<<unix.RTN_LOCAL)
 	default:
 		e.ok = false

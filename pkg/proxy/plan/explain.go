@@ -30,6 +30,8 @@ type Path struct {
 	// Hairpin is the packet's source if that may also be the chosen endpoint: in that case, too, the endpoint sees
 	// the node as the source. Invalid otherwise.
 	Hairpin netip.Addr
+	// Loop reports that the packet is refused because it, or the answer to it, would come back to the node.
+	Loop bool
 	// Why explains the verdict in words.
 	Why string
 	// Steps are the decisions that led to the verdict, in their order.
@@ -69,6 +71,14 @@ func (path *Path) MasqueradedTo(endpoint netip.AddrPort) bool {
 
 // Explain traces a packet through the plan.
 func (p *Plan) Explain(packet Packet) Path {
+	if packet.Interface != "" {
+		if packet.To.Addr().IsLoopback() {
+			return (&Path{}).ended(Drop, "address", "a loopback address is for packets of the node itself")
+		}
+		if p.isClusterIP(packet.Source) {
+			return (&Path{Loop: true}).ended(Drop, "source", "the source is a cluster IP, which no host has: the packet is forged")
+		}
+	}
 	route := p.RouteTo(packet.To, packet.Protocol)
 	if route == nil {
 		return p.unrouted(packet)
@@ -96,12 +106,22 @@ func (p *Plan) Explain(packet Packet) Path {
 		path.decided("endpoints", "%s: %s", path.Verdict, path.Why)
 		return *path
 	}
+	if !slices.ContainsFunc(path.Pool.Endpoints, func(e netip.AddrPort) bool { return !p.isClusterIP(e.Addr()) }) {
+		path.Loop = true
+		return path.ended(Reject, "endpoints", "the endpoint is a cluster IP, and packets to it would come back to the node")
+	}
 	path.decided("endpoints", "%s", path.Pool.oneOf())
 	if route.Affinity > 0 {
 		path.decided("affinity", "a client that has connected within %s gets the same endpoint again", route.Affinity)
 	}
 	p.source(path, packet, own, local)
 	return *path
+}
+
+// isClusterIP reports whether an address is that of a Service: backends refuse connections that they have sent to such an endpoint.
+func (p *Plan) isClusterIP(addr netip.Addr) bool {
+	_, is := p.ClusterIPs.Get(addr)
+	return is
 }
 
 // maxNamed is the number of endpoints that a step names.
@@ -217,7 +237,7 @@ func (p *Plan) unrouted(packet Packet) Path {
 		path.Route = route
 		return path.ended(Pass, "address", "kube-proxy itself listens there, and forwards connections to an endpoint")
 	}
-	if _, known := p.ClusterIPs.Get(to); known {
+	if p.isClusterIP(to) {
 		return path.ended(Reject, "address", "the cluster IP has no such port")
 	}
 	if within(p.Node.ServiceCIDRs, to) {

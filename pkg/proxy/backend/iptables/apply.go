@@ -57,11 +57,13 @@ func (a *applier) apply(p *patch) error {
 }
 
 // finish writes the jumps to our chains, when all chains exist. Node ports on 127.0.0.0/8 need route_localnet, which
-// would expose sockets on localhost to neighbours (CVE-2020-8558), so the rule that blocks these is written first.
+// would expose sockets on localhost to neighbours (CVE-2020-8558), so the rules that block these are written first.
 func (a *applier) finish(p *patch) error {
 	if p.localnet {
-		if err := a.edit(a.door.Append, chainName{tableFilter, chainLocalnet}, localnetRule()); err != nil {
-			return err
+		for _, rule := range localnetRules() {
+			if err := a.edit(a.door.Append, chainName{tableFilter, chainLocalnet}, rule.text); err != nil {
+				return err
+			}
 		}
 	}
 	for _, table := range tables() {

@@ -301,7 +301,7 @@ func (d *drift) lostHooks(ctx context.Context, have *ruleset, found map[chainNam
 	if shared := (chainName{tableFilter, chainLocalnet}); have.localnet && changed(shared) {
 		_, exists := found[shared]
 		if exists {
-			if exists, err = d.hasLocalnetRule(ctx); err != nil {
+			if exists, err = d.hasLocalnetRules(ctx); err != nil {
 				return "", in, err
 			}
 		}
@@ -313,10 +313,15 @@ func (d *drift) lostHooks(ctx context.Context, have *ruleset, found map[chainNam
 	return what, in, nil
 }
 
-// hasLocalnetRule runs a program that lists the chain that is shared with the kubelet.
-func (d *drift) hasLocalnetRule(ctx context.Context) (bool, error) {
+// hasLocalnetRules runs a program that lists the chain that is shared with the kubelet.
+func (d *drift) hasLocalnetRules(ctx context.Context) (bool, error) {
 	rules, err := d.door.Rules(ctx, tableFilter, chainLocalnet)
-	return slices.ContainsFunc(rules, func(rule string) bool { return canonical(rule) == canonical(localnetRule()) }), err
+	for _, wanted := range localnetRules() {
+		if !slices.ContainsFunc(rules, func(rule string) bool { return canonical(rule) == canonical(wanted.text) }) {
+			return false, err
+		}
+	}
+	return true, err
 }
 
 // allHooks reports, without running a program, whether all our rules are still in a built-in chain.

@@ -14,7 +14,7 @@ var _ backend.Explainer = Mode{}
 // loopback addresses. README.md lists the differences.
 func (Mode) Explain(p *plan.Plan, packet plan.Packet) plan.Path {
 	to := packet.To.Addr()
-	w := &writer{family: cluster.FamilyOf(to), node: p.Node}
+	w := newWriter(cluster.FamilyOf(to), p.Node, Options{}, capabilities{})
 	if to.IsLoopback() && w.localnet() && w.everywhere() {
 		packet.To = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), packet.To.Port()) // the rules match them all
 	}
@@ -23,6 +23,10 @@ func (Mode) Explain(p *plan.Plan, packet plan.Packet) plan.Path {
 	onNodePort := served != nil && served.Frontend.IsNodePort()
 	refused := path.Verdict == plan.Reject || path.Verdict == plan.Drop
 	switch {
+	case path.Loop && len(w.loops()) > 0, to.IsLoopback() && packet.Interface != "":
+		return path
+	case path.Loop:
+		return plan.Passed("iptables mode refuses it only if a ServiceCIDR has the range of cluster IPs, and no pods (" + path.Why + ")")
 	case onNodePort && to == netip.IPv6Loopback():
 		return plan.Passed("iptables mode serves no node ports on ::1")
 	case served == nil && refused:

@@ -373,7 +373,7 @@ func TestKernelPrepare(t *testing.T) {
 		t.Errorf("without node ports on localhost:\n%s", got)
 	}
 	once, twice := prepare(true), prepare(true)
-	for _, want := range []string{"route_localnet 1\n", "-A INPUT -j KUBE-FIREWALL\n", "-A OUTPUT -j KUBE-FIREWALL\n", "-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8"} {
+	for _, want := range []string{"route_localnet 1\n", "-A INPUT -j KUBE-FIREWALL\n", "-A OUTPUT -j KUBE-FIREWALL\n", "-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8", "-A KUBE-FIREWALL -s 127.0.0.0/8 -d 127.0.0.0/8 ! -i lo ! -o lo"} {
 		if strings.Count(once, want) != 1 {
 			t.Errorf("%q is not present exactly once:\n%s", want, once)
 		}

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+
+	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nftwatch"
@@ -108,7 +111,20 @@ func (m Mode) Remove(ctx context.Context, families ...cluster.Family) error {
 		}
 		failed = append(failed, err)
 	}
+	if slices.Contains(backend.OrAll(families), cluster.IPv4) {
+		m.noteLocalnet(ctx)
+	}
 	return errors.Join(failed...)
+}
+
+// noteLocalnet logs that what node ports on localhost needed stays: other programs may rely on it, too.
+func (m Mode) noteLocalnet(ctx context.Context) {
+	if value, err := m.Settings.Read(localnetRouted); err != nil || value != "1" {
+		return
+	}
+	klog.FromContext(ctx).Info("The kernel accepts packets to 127.0.0.0/8 from other machines and pods, for node ports on localhost or for another program: "+
+		"this setting stays, and so does the chain that drops them, if there is one, because the kubelet uses it too",
+		"setting", localnetRouted, "chain", chainLocalnet, "hint", "if no other program needs it: sysctl -w net.ipv4.conf.all.route_localnet=0")
 }
 
 // doorFamilies are the families of the doors to these families, or of all doors if none are given.

@@ -146,6 +146,10 @@ func (w *walker) matches(rule []string) float64 {
 			if !is(slices.ContainsFunc(nodes(), func(p netip.Prefix) bool { return p.Contains(w.packet.To.Addr()) })) {
 				return 0
 			}
+		case "-o": // of packets to loopback addresses
+			if !is(rule[i+1] == "lo" && w.packet.Interface == "") {
+				return 0
+			}
 		case "-i":
 			w.t.Fatalf("the walker does not know %v", rule)
 		}

@@ -180,6 +180,9 @@ func (w *writer) namedChains(r *rendering) map[chainName][]line {
 	all, marked := match{}, marked(w.mark)
 	entrance := func(at place, gates ...match) []line { return d[at].entrance(r.trees[at], gates...) }
 	services := slices.Concat(entrance(natClusterIPs, w.gates()...), entrance(natOthers, all))
+	if w.localnet() {
+		services = append(services, loopbackReceived(w.loopback).line())
+	}
 	for _, on := range w.onNode() {
 		services = append(services, lines(rule{matches: []match{on.address, comment("node ports"), on.local}, target: jump(chainNodePorts)})...)
 	}
@@ -199,7 +202,7 @@ func (w *writer) namedChains(r *rendering) map[chainName][]line {
 			rule{matches: []match{comment("kubernetes service traffic requiring SNAT")}, target: w.masquerade()}),
 		{tableFilter, chainServices}:  entrance(filterClusterIPs, all),
 		{tableFilter, chainExternal}:  slices.Concat(entrance(filterOthers, all), entrance(filterNodePorts, all)),
-		{tableFilter, chainFirewall}:  slices.Concat(entrance(filterRestricted, all), w.localhostCounter()),
+		{tableFilter, chainFirewall}:  slices.Concat(entrance(filterRestricted, all), w.localhostCounter(), w.loops()),
 		{tableFilter, chainNodePorts}: health,
 		{tableFilter, chainForward}:   w.forward(marked),
 	}
@@ -253,17 +256,27 @@ func (w *writer) hooks() []hook {
 	return hooks
 }
 
-// localnetHooks returns the rules that lead to localnetRule.
+// localnetHooks returns the rules that lead to localnetRules.
 func localnetHooks() []hook {
 	text := rule{target: jump(chainLocalnet)}.line().text
 	return []hook{{chainName{tableFilter, "OUTPUT"}, chainLocalnet, text}, {chainName{tableFilter, "INPUT"}, chainLocalnet, text}}
 }
 
-// localnetRule drops packets from neighbours to 127.0.0.0/8. The kubelet writes the same rule.
-func localnetRule() string {
+// localnetRules drop packets from neighbours and pods to 127.0.0.0/8. The kubelet writes the first one, which must be the same. It
+// lets packets pass whose source is a loopback address too, so the second one drops those that are not the node's own.
+func localnetRules() []line {
 	loopback := netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
-	return rule{target: jump("DROP"), matches: []match{not(source(loopback)), destination(loopback),
-		comment("block incoming localnet connections"), not(ctstate("RELATED,ESTABLISHED,DNAT"))}}.line().text
+	return lines(
+		rule{target: jump("DROP"), matches: []match{not(source(loopback)), destination(loopback),
+			comment("block incoming localnet connections"), not(ctstate("RELATED,ESTABLISHED,DNAT"))}},
+		rule{target: jump("DROP"), matches: []match{source(loopback), destination(loopback), not(arrivesOn("lo")), not(leavesOn("lo")),
+			comment("block forged localnet sources")}})
+}
+
+// loopbackReceived keeps packets to 127.0.0.0/8 from the node ports unless the node itself sends them, on lo. Those that it has
+// received are not translated, so that localnetRules drops them.
+func loopbackReceived(loopback netip.Prefix) rule {
+	return rule{matches: []match{destination(loopback), not(leavesOn("lo")), comment("localhost is this node only")}, target: jump("RETURN")}
 }
 
 // invalidRule drops packets that conntrack considers invalid, and counts them.
@@ -275,6 +288,22 @@ func invalidRule() rule { return rule{matches: []match{ctstate("INVALID")}, targ
 func localhostRule(mark string) rule {
 	return rule{matches: []match{comment("node ports on localhost, counted"), marked(mark),
 		{"conntrack", false, "--ctorigdst", "127.0.0.0/8"}}}
+}
+
+// loops refuses new connections that would come back to the node if the network routes cluster IPs to it: those whose endpoint is
+// a cluster IP, and those from a cluster IP, which only a forged packet has as its source. An address of this machine is not
+// forged: ipvs mode assigns cluster IPs to it. These rules come before KUBE-FORWARD, which accepts what is masqueraded. In a cluster whose
+// ranges overlap, where Services may work all the same, there are none.
+func (w *writer) loops() (all []line) {
+	for _, cidr := range w.serviceCIDRs {
+		if w.cidr.Overlaps(cidr) || slices.ContainsFunc(w.node.Addrs, cidr.Contains) {
+			continue
+		}
+		all = append(all, lines(
+			rule{matches: []match{destination(cidr), comment("endpoint that is a cluster IP"), ctstate("DNAT")}, target: w.refusal(plan.Reject)},
+			rule{matches: []match{source(cidr), comment("forged cluster IP"), not(isLocal("--src-type"))}, target: jump("DROP")})...)
+	}
+	return all
 }
 
 // localhostCounter returns that rule, if there is anything to count.

@@ -110,6 +110,9 @@ func masked(addr, mask netip.Addr) match {
 // arrivesOn matches the input interface.
 func arrivesOn(name string) match { return match{"", false, "-i", name} }
 
+// leavesOn matches the output interface, which packets do not have yet before they are routed.
+func leavesOn(name string) match { return match{"", false, "-o", name} }
+
 func protocol(p cluster.Protocol) match { return match{"", false, "-p", protocolName(p)} }
 
 // dport matches a protocol's destination ports from the first to the last.

@@ -330,11 +330,14 @@ func TestLocalhostNodePorts(t *testing.T) {
 		t.Errorf("route_localnet is %s, rules:\n%s", kernel[localnetRouted], text)
 	}
 	check(t, b, 0)
-	tamper(t, door, "*filter\n-F KUBE-FIREWALL\nCOMMIT\n")
-	check(t, b, 1)
-	sync(t, b, p)
-	if !strings.Contains(door.Dump(), rule) {
-		t.Errorf("the rule is not repaired:\n%s", door.Dump())
+	const forged = `-A KUBE-FIREWALL -s 127.0.0.0/8 -d 127.0.0.0/8 ! -i lo ! -o lo -m comment --comment "block forged localnet sources" -j DROP`
+	for _, damage := range []string{"-F KUBE-FIREWALL", strings.Replace(rule, "-A", "-D", 1), strings.Replace(forged, "-A", "-D", 1)} {
+		tamper(t, door, "*filter\n"+damage+"\nCOMMIT\n")
+		check(t, b, 1)
+		sync(t, b, p)
+		if text := door.Dump(); !strings.Contains(text, rule) || !strings.Contains(text, forged) {
+			t.Errorf("after %s a rule is not repaired:\n%s", damage, text)
+		}
 	}
 }
 

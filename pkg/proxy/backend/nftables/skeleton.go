@@ -33,6 +33,7 @@ const (
 	chainSticky     = "sticky"
 	chainStray      = "stray-segments"
 	chainLocalhost  = "rejected-on-localhost"
+	chainLoopback   = "received-for-loopback"
 )
 
 // Options are this backend's settings.
@@ -101,14 +102,17 @@ func (w *writer) skeleton() *skeleton {
 //
 // Each packet of each connection passes every filter chain of its path, and a chain costs more than its first rules
 // (docs/decisions/0023). So there is one for each of the hooks input, forward and output, which accepts established
-// connections at once; source ranges are checked in nat, which sees only the first packet of a connection.
+// connections at once, in the hook input after one comparison of the destination; source ranges are checked in nat, which sees only the first packet of a connection.
 func (w *writer) baseChains() []chain {
 	const masquerade = "masquerade fully-random"
 	dnat := []string{"jump " + chainRanges, "jump " + chainServices}
 	mark := fmt.Sprintf("0x%x", w.mark)
+	guard, _ := w.loopback()
+	// Only a forged packet comes from a cluster IP. If the network routes cluster IPs to nodes, the answer would come back.
+	prerouting := append([]string{w.ip + " saddr @" + setClusterIPs + " drop"}, dnat...)
 	onLocalhost := w.ip + " daddr " + w.localhost + " meta l4proto . th dport @" + setOnLocalhost + " goto " + chainLocalhost
 	return []chain{
-		{"nat-prerouting", knftables.NATType, knftables.PreroutingHook, knftables.DNATPriority, dnat},
+		{"nat-prerouting", knftables.NATType, knftables.PreroutingHook, knftables.DNATPriority, prerouting},
 		{"nat-output", knftables.NATType, knftables.OutputHook, "-100", dnat},
 		{"nat-postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority, []string{
 			// The mark is removed again, so that a packet that passes here twice, for example in a tunnel, is
@@ -119,7 +123,7 @@ func (w *writer) baseChains() []chain {
 		// Node ports are rejected in the input hook only. A reject in the output hook makes send(2) of the node's own
 		// UDP sockets fail with EPERM, instead of with ECONNREFUSED for the ICMP error.
 		{"filter-input", knftables.FilterType, knftables.InputHook, knftables.FilterPriority,
-			filtered(true, "jump "+chainUnserved, "jump "+chainUnservedNP, onLocalhost)},
+			append(guard, filtered(true, "jump "+chainUnserved, "jump "+chainUnservedNP, onLocalhost)...)},
 		{"filter-forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority,
 			filtered(true, "jump "+chainUnserved, "jump "+chainClusterIPs)},
 		{"filter-output", knftables.FilterType, knftables.OutputHook, knftables.FilterPriority,
@@ -142,11 +146,28 @@ func filtered(received bool, rules ...string) []string {
 	}, rules...)
 }
 
+// loopback returns a chain that drops packets to loopback addresses that the node has received, except those that a rule has
+// translated: answers to connections of the node itself, and connections to another address. The kernel drops them before, unless
+// a program, such as iptables mode, has set route_localnet (docs/decisions/0028). The rule that leads there must precede the one for
+// established connections. IPv6 has no such setting: the kernel drops what it receives for ::1.
+func (w *writer) loopback() (leads []string, chains []chain) {
+	if w.family == cluster.IPv6 {
+		return nil, nil
+	}
+	return []string{w.ip + " daddr " + w.localhost + ` iif != "lo" jump ` + chainLoopback}, []chain{{name: chainLoopback, rules: []string{
+		w.ip + " saddr " + w.localhost + " drop",
+		"ct direction reply return",
+		"ct original " + w.ip + " daddr != " + w.localhost + " return",
+		"drop",
+	}}}
+}
+
 // sharedChains returns the chains that do not depend on a number of slots.
 func (w *writer) sharedChains() []chain {
+	_, guards := w.loopback()
 	frontend := w.ip + " daddr . meta l4proto . th dport"
 	onNode := w.ip + " daddr @" + setNodeAddrs + " meta l4proto . th dport"
-	return []chain{
+	return append([]chain{
 		{name: chainRanges, rules: []string{frontend + " vmap @" + w.ref(mapFirewall)}},
 		{name: chainServices, rules: []string{
 			frontend + " vmap @" + w.ref(mapServices),
@@ -165,7 +186,7 @@ func (w *writer) sharedChains() []chain {
 		}},
 		{name: chainClusterIPs, rules: w.undefinedPorts()},
 		{name: chainLocalhost, rules: w.rejectOnLocalhost()},
-	}
+	}, guards...)
 }
 
 // protocols are the protocols of frontends.
