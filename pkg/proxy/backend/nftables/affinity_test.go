@@ -23,38 +23,40 @@ func visit(r *clusters.Random, b *Backend) {
 		}
 		for pool, m := range f.have.holds.pools.All() {
 			for range 3 {
-				learn(f, m.seconds, pool, r.IntN(50), m.endpoints[r.IntN(len(m.endpoints))])
+				if len(m.endpoints) > 0 {
+					learn(f, pool, r.IntN(50), m.endpoints[r.IntN(len(m.endpoints))])
+				}
 			}
 		}
 	}
 }
 
 // learn adds a client of an endpoint.
-func learn(f *family, seconds timeout, pool poolID, client int, endpoint netip.AddrPort) {
-	e := clientElement(f, seconds, pool, client, endpoint)
-	f.table.(*nft.Fake).Learn(seconds.name(), &e)
+func learn(f *family, pool poolID, client int, endpoint netip.AddrPort) {
+	e := clientElement(f, pool, client, endpoint)
+	f.table.(*nft.Fake).Learn(pool.clients(), &e)
 }
 
 // clientElement returns the element of an affinity map for a client of an endpoint.
-func clientElement(f *family, seconds timeout, pool poolID, client int, endpoint netip.AddrPort) nft.Element {
+func clientElement(f *family, pool poolID, client int, endpoint netip.AddrPort) nft.Element {
 	source := clusters.AddrAt(192<<24|168<<16, client)
 	if f.schema.family == cluster.IPv6 {
 		source = netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", client))
 	}
 	e := member(pool, endpoint)
-	e.frontend = plan.Frontend{Addr: source, Protocol: cluster.TCP}
-	return f.schema.clients(seconds).encode(&e, new(space))
+	e.frontend = plan.Frontend{Addr: source}
+	return f.schema.clients(pool).encode(&e, new(space))
 }
 
 // clients returns the content of an affinity map: the endpoint of each client.
-func clients(t *testing.T, f *family, seconds timeout) map[string]netip.AddrPort {
+func clients(t *testing.T, f *family, pool poolID) map[string]netip.AddrPort {
 	t.Helper()
 	found := map[string]netip.AddrPort{}
-	for raw, err := range f.table.Elements(context.Background(), seconds.name()) {
+	for raw, err := range f.table.Elements(context.Background(), pool.clients()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := f.schema.clients(seconds).decode(&raw, new(space))
+		e, err := f.schema.clients(pool).decode(&raw, new(space))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,8 +66,8 @@ func clients(t *testing.T, f *family, seconds timeout) map[string]netip.AddrPort
 }
 
 // fill adds clients in batches of a thousand.
-func fill(a *output, seconds timeout, e *nft.Element) {
-	a.batch.Add(seconds.name(), e)
+func fill(a *output, pool poolID, e *nft.Element) {
+	a.batch.Add(pool.clients(), e)
 	if a.batch.Len() >= 1000 {
 		_ = a.commit() // the last one records the result
 	}
@@ -135,11 +137,11 @@ func TestStickyPatchSize(t *testing.T) {
 		elements, rules int
 	}{
 		// Two verdicts that change, two that remember, three members; chains for cluster IP and load balancer IP.
-		{"affinity on", func() { s(60) }, 2*2 + 2 + 3, 2 + 2 + 2 + 2},
+		{"affinity on", func() { s(60) }, 2*2 + 2 + 3, 2 + 2 + 2 + 3},
 		{"sources restricted", func() { s(60, "10.0.0.0/8", "fd00::/8") }, 1, 1},
 		{"other sources", func() { s(60, "10.0.0.0/9", "fd00::/8") }, 2, 1},
 		{"sources open", func() { s(60) }, 1, 0},
-		{"other timeout", func() { s(90) }, 2*2 + 2*2, 2 + 2 + 2 + 2},
+		{"other timeout", func() { s(90) }, 2*2 + 2*2, 2 + 2 + 2 + 3},
 		{"affinity off", func() { s(0) }, 2*2 + 2 + 3, 2},
 	} {
 		step.change()

@@ -39,9 +39,9 @@ const (
 // uncounted ends the names of sets whose elements do not count, but would at another level.
 const uncounted = "-uncounted"
 
-// maxClients is the size of an affinity map. It limits the memory that external clients can use (about 10 MB), and the
-// time to search the map for clients of an endpoint that left (less than 1 s).
-const maxClients = 65_536
+// maxClients is the size of an affinity map. It limits the memory that external clients can use (about 3 MB for each service
+// port), and the time to read the map (some 30 ms), which delays changes of others.
+const maxClients = 20_000
 
 // set is a row of the schema: a set or map, the columns of its keys and values, and the source of its elements.
 // Everything that handles elements is a loop over the rows.
@@ -148,10 +148,9 @@ func newSchema(family cluster.Family, counting backend.Counting) *schema {
 	return s
 }
 
-// clients returns the affinity map of a timeout: it maps a client and a pool to an endpoint.
-func (s *schema) clients(t timeout) *set {
-	source := s.addrColumn("saddr", frontendAddr)
-	return &set{dialect: s.dialect, name: t.name(), key: append([]column{source, protocolColumn()}, poolColumns()...), value: s.endpointColumns()}
+// clients returns the affinity map of a pool: it maps a client to an endpoint.
+func (s *schema) clients(pool poolID) *set {
+	return &set{dialect: s.dialect, name: pool.clients(), key: []column{s.addrColumn("saddr", frontendAddr)}, value: s.endpointColumns(), byType: true}
 }
 
 // ref returns the name that a set of a schema with all counters has in this one.

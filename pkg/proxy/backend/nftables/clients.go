@@ -1,0 +1,102 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+var _ backend.ClientCounter = (*Backend)(nil)
+
+// countShare limits the cost of counting clients on kernels that do not report the sizes of maps: after reading them for t, the
+// result is kept for countShare*t, so that this uses at most 2 % of a core.
+const countShare = 49
+
+// clientCounter knows the size of the fullest affinity map of a family.
+type clientCounter struct {
+	mu      sync.Mutex
+	fullest int
+	// until is when a number that was expensive to read expires.
+	until time.Time
+}
+
+// Clients implements [backend.ClientCounter]. It opens the table again, because the backend's tables belong to another goroutine.
+func (b *Backend) Clients(family cluster.Family) (backend.Clients, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	defer cancel()
+	clients := backend.Clients{Limit: maxClients}
+	for _, f := range b.families {
+		if f.table.Family() != dialectOf(family).nftFamily { // the schema may change meanwhile
+			continue
+		}
+		table, err := nft.Open(dialectOf(family).nftFamily, TableName)
+		if err == nil {
+			err = errors.Join(f.clients.count(ctx, table, &clients), table.Close())
+		}
+		return clients, wrap(family, err)
+	}
+	return clients, nil
+}
+
+// count counts the clients of a table.
+func (c *clientCounter) count(ctx context.Context, table nft.Table, clients *backend.Clients) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counters, err := table.Counters(ctx)
+	if err != nil {
+		return err
+	}
+	for _, counter := range counters {
+		if counter.Name == counterFull {
+			clients.Refused = counter.Packets
+		}
+	}
+	if time.Now().Before(c.until) {
+		clients.Fullest = c.fullest
+		return nil
+	}
+	objects, err := table.Objects(ctx)
+	if err != nil {
+		return err
+	}
+	start, read := time.Now(), false
+	c.fullest = 0
+	for _, set := range objects.Sets {
+		if _, ok := parseClients(set.Name); !ok {
+			continue
+		}
+		if set.Count < 0 {
+			read = true
+			if set.Count, err = size(ctx, table, set.Name); err != nil {
+				return err
+			}
+		}
+		c.fullest = max(c.fullest, set.Count)
+	}
+	if read {
+		c.until = time.Now().Add(countShare * time.Since(start))
+	}
+	clients.Fullest = c.fullest
+	return nil
+}
+
+// size reads a map and returns the number of its elements; 0 if there is no such map any more.
+func size(ctx context.Context, table nft.Table, name string) (n int, _ error) {
+	for _, err := range table.Elements(ctx, name) {
+		if errors.Is(err, unix.ENOENT) {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		n++
+	}
+	return n, nil
+}
