@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
@@ -437,7 +438,7 @@ func TestKernelAffinityFlood(t *testing.T) {
 	t.Parallel()
 	inFamilies(t, func(s *sticky) {
 		s.sync(s.seconds)
-		flood(s.t, s.lab.Client, s.addresses(1)[2], maxClients+500)
+		backendtest.Flood(s.t, s.lab.Client, s.addresses(1)[2], maxClients+500)
 		s.waitFull(1)
 		if full := s.counted(); full.Fullest != maxClients || full.Refused < 500 {
 			s.t.Errorf("a flood counts as %+v", full)

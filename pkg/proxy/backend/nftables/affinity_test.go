@@ -3,11 +3,14 @@ package nftables
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
+
+	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -175,4 +178,83 @@ func TestSharedSourceRanges(t *testing.T) {
 	if text := tables[0].Dump(); !strings.Contains(text, "ip saddr != 10.0.0.0/8 drop") && !strings.Contains(text, "ip saddr != { 10.0.0.0/8 } drop") {
 		t.Errorf("the source ranges are missing:\n%s", text)
 	}
+}
+
+// measured is a table that counts the elements that are read and written.
+type measured struct {
+	nft.Table
+	used int
+}
+
+func (m *measured) Elements(ctx context.Context, set string) iter.Seq2[nft.Element, error] {
+	return func(yield func(nft.Element, error) bool) {
+		for e, err := range m.Table.Elements(ctx, set) {
+			m.used++
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+func (m *measured) Commit(ctx context.Context, b *nft.Batch) error {
+	m.used += b.Len()
+	return m.Table.Commit(ctx, b)
+}
+
+// TestForgetInParts replaces an endpoint of several Services with full maps: no Sync and no Check reads and writes more than one
+// part and one full map. The Sync in which an endpoint of another Service leaves searches that one's small map, however many
+// are waiting.
+func TestForgetInParts(t *testing.T) {
+	const many = 3
+	c := clusters.NewSized(many+1, 3)
+	set := func(number, endpoints int) {
+		c.Set(number, endpoints)
+		service, _ := c.Services.Get(clusters.NameAt(number))
+		service.Affinity = time.Minute
+	}
+	fake := nft.NewFake(knftables.IPv4Family, TableName)
+	table := &measured{Table: fake}
+	b := New(testOptions, table)
+	f := b.families[0]
+	pools := map[int]poolID{}
+	for number := range many + 1 {
+		set(number, 3)
+		pools[number] = poolOf(&plan.Route{Name: fmt.Sprint("default/service-", number), Frontend: plan.Frontend{Protocol: cluster.TCP}})
+	}
+	mustSync(t, b, c.Plan())
+	for number, pool := range pools {
+		m, _ := f.have.holds.pools.Get(pool)
+		for client := range maxClients {
+			if number < many || client < 10 {
+				e := clientElement(f, pool, client, m.endpoints[0])
+				fake.Learn(pool.clients(), &e)
+			}
+		}
+		set(number, -3)
+	}
+	last, _ := c.Services.Get(clusters.NameAt(many))
+	set(many, 3)
+	limited := func(what string, call func()) {
+		t.Helper()
+		table.used = 0
+		call()
+		if most := maxClients + forgetPart + 100; table.used > most {
+			t.Errorf("%s reads and writes %d elements, want at most %d", what, table.used, most)
+		}
+	}
+	limited("the Sync without the endpoints", func() { mustSync(t, b, c.Plan()) })
+	c.Services.Set(last.Name, last)
+	limited("the Sync without one of the small map", func() { mustSync(t, b, c.Plan()) })
+	if n := len(clients(t, f, pools[many])); n != 0 || !b.forgetting() {
+		t.Errorf("after its Sync the small map has %d clients, want 0; others are waiting: %v", n, b.forgetting())
+	}
+	for b.forgetting() {
+		limited("a Check", func() {
+			if drifts, err := b.Check(t.Context()); err != nil || len(drifts) > 0 {
+				t.Fatal(drifts, err)
+			}
+		})
+	}
+	holds(t, b, c.Plan())
 }

@@ -43,16 +43,16 @@ func (q *forgetting) add(pools []poolID) {
 // part does a part of the work. A map that is not done goes to the end of the queue, so that a full one delays others once.
 func (q *forgetting) part(o *output, s *schema, holds *content) error {
 	for left := forgetPart; left > 0 && len(*q) > 0; {
-		now := (*q)[0]
-		used, done, err := now.part(o, s, holds, left)
+		used, done, err := (*q)[0].part(o, s, holds, left)
 		if err != nil {
 			return err
 		}
-		left -= used
-		*q = (*q)[1:]
-		if !done {
-			*q = append(*q, now)
+		if left -= used; done {
+			*q = (*q)[1:]
 		}
+	}
+	if len(*q) > 1 && (*q)[0].times > 0 {
+		*q = append((*q)[1:], (*q)[0])
 	}
 	return nil
 }

@@ -1,17 +1,49 @@
-package nftables
+//go:build linux
+
+package backendtest
 
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// flood sends a SYN from each of n sources that do not exist.
-func flood(t *testing.T, from *netns.Host, to netip.AddrPort, n int) {
+// AffinityFlood opens connections from more sources than a backend remembers to one port of the case affinity: the clients of all
+// other ports keep their endpoints.
+func AffinityFlood(t *testing.T, dir string, open Open, sources int) {
+	all, err := cases.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = slices.DeleteFunc(all, func(c *cases.Case) bool { return !strings.HasPrefix(c.Name, "affinity/") })
+	if len(all) == 0 {
+		t.Fatalf("%s has no case affinity", dir)
+	}
+	const flooded = 81
+	for _, c := range all {
+		t.Run(c.Name, func(t *testing.T) {
+			b := NewBench(t, open)
+			b.Sync(t, c.Plan())
+			at := slices.IndexFunc(c.Packets, func(p cases.Packet) bool { return p.To.Port() == flooded })
+			if at < 0 {
+				t.Fatalf("the case sends nothing to port %d", flooded)
+			}
+			Flood(t, b.Lab.Client, c.Packets[at].To, sources)
+			c.Packets = slices.Delete(c.Packets, at, at+1)
+			b.Ask(t, c)
+		})
+	}
+}
+
+// Flood sends a SYN from each of n sources that do not exist.
+func Flood(t *testing.T, from *netns.Host, to netip.AddrPort, n int) {
 	t.Helper()
 	domain, source := unix.AF_INET, netip.MustParseAddr("198.18.0.0").AsSlice()
 	var sockaddr unix.Sockaddr
