@@ -10,10 +10,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
-
-var _ backend.ClientCounter = (*Backend)(nil)
 
 // countShare limits the cost of counting clients on kernels that do not report the sizes of maps: after reading them for t, the
 // result is kept for countShare*t, so that this uses at most 2 % of a core.
@@ -25,24 +22,6 @@ type clientCounter struct {
 	fullest int
 	// until is when a number that was expensive to read expires.
 	until time.Time
-}
-
-// Clients implements [backend.ClientCounter]. It opens the table again, because the backend's tables belong to another goroutine.
-func (b *Backend) Clients(family cluster.Family) (backend.Clients, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
-	defer cancel()
-	clients := backend.Clients{Limit: maxClients}
-	for _, f := range b.families {
-		if f.table.Family() != dialectOf(family).nftFamily { // the schema may change meanwhile
-			continue
-		}
-		table, err := nft.Open(dialectOf(family).nftFamily, TableName)
-		if err == nil {
-			err = errors.Join(f.clients.count(ctx, table, &clients), table.Close())
-		}
-		return clients, wrap(family, err)
-	}
-	return clients, nil
 }
 
 // count counts the clients of a table.
