@@ -438,9 +438,9 @@ func TestKernelAffinityFlood(t *testing.T) {
 	t.Parallel()
 	inFamilies(t, func(s *sticky) {
 		s.sync(s.seconds)
-		backendtest.Flood(s.t, s.lab.Client, s.addresses(1)[2], maxClients+500)
+		backendtest.Flood(s.t, s.lab.Client, s.addresses(1)[2], maxClients*3/2)
 		s.waitFull(1)
-		if full := s.counted(); full.Fullest != maxClients || full.Refused < 500 {
+		if full := s.counted(); full.Fullest != maxClients || full.Refused == 0 {
 			s.t.Errorf("a flood counts as %+v", full)
 		}
 		for _, host := range []*netns.Host{s.lab.Client, s.lab.Node1.Host, s.lab.Node1.Pods[0], s.lab.Node1.Pods[1]} {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
@@ -257,4 +258,56 @@ func TestForgetInParts(t *testing.T) {
 		})
 	}
 	holds(t, b, c.Plan())
+}
+
+// sizeless is a table of a kernel that does not report the sizes of sets.
+type sizeless struct{ *measured }
+
+func (s sizeless) Objects(ctx context.Context) (nft.Objects, error) {
+	o, err := s.measured.Objects(ctx)
+	for i := range o.Sets {
+		o.Sets[i].Count = -1
+	}
+	return o, err
+}
+
+// TestClientsAreCounted counts the clients of the fullest map, on kernels that report the sizes of maps and on others, on which the
+// maps are read, but not each time.
+func TestClientsAreCounted(t *testing.T) {
+	c := clusters.NewSized(2, 3)
+	for number := range 2 {
+		service, _ := c.Services.Get(clusters.NameAt(number))
+		service.Affinity = time.Minute
+	}
+	b, fake := oneFake()
+	f := b.families[0]
+	mustSync(t, b, c.Plan())
+	number := 0
+	for pool, m := range f.have.holds.pools.All() {
+		for client := range 30 * number {
+			if len(m.endpoints) > 0 {
+				learn(f, pool, client, m.endpoints[0])
+			}
+		}
+		number++
+	}
+	table := &measured{Table: fake}
+	for _, test := range []struct {
+		name  string
+		table nft.Table
+		reads bool
+	}{{"sizes are reported", table, false}, {"sizes are not reported", sizeless{table}, true}} {
+		var counter clientCounter
+		for round := range 2 {
+			table.used = 0
+			var got backend.Clients
+			if err := counter.count(t.Context(), test.table, &got); err != nil || got.Fullest != 60 {
+				t.Errorf("%s: %+v, %v, want 60 clients in the fullest map", test.name, got, err)
+			}
+			if reads := table.used > 0; reads != (test.reads && round == 0) {
+				t.Errorf("%s, round %d: %d elements were read", test.name, round, table.used)
+			}
+			counter.until = counter.until.Add(time.Hour * time.Duration(min(1, table.used))) // the machine may be slow
+		}
+	}
 }
