@@ -88,7 +88,7 @@ func TestSample(t *testing.T) {
 	for _, r := range p.Frontends.All() {
 		family := " " + r.Frontend.Family().String()
 		seen[r.Kind.String()+family], seen[r.Verdict.String()+family] = true, true
-		seen["affinity"+family] = seen["affinity"+family] || r.Affinity > 0
+		seen["affinity"+family] = seen["affinity"+family] || r.Affinity != nil
 		seen["ranges"+family] = seen["ranges"+family] || len(r.SourceRanges) > 0
 		seen["short cut"+family] = seen["short cut"+family] || r.ShortCut != nil
 		seen[r.Frontend.Protocol.String()+family] = true

@@ -242,7 +242,7 @@ func parseRule(text string) fakeRule {
 			r.sets = append(r.sets, name)
 		}
 		if w == "name" && i > 0 && words[i-1] == "counter" && i+1 < len(words) {
-			r.counters = append(r.counters, words[i+1])
+			r.counters = append(r.counters, strings.Trim(words[i+1], `"`))
 		}
 		if (w == "goto" || w == "jump") && i+1 < len(words) {
 			r.chains = append(r.chains, words[i+1])

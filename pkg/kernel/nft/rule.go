@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
 )
 
@@ -198,6 +199,28 @@ func (g Goto) text(knftables.Family) string { return "goto " + string(g) }
 
 func (g Goto) appendTo(b []byte, _ knftables.Family) []byte {
 	return nftables.AppendImmediate(b, nftables.Goto, string(g))
+}
+
+// Return continues after the jump that led to the chain: `return`.
+type Return struct{}
+
+func (Return) text(knftables.Family) string { return "return" }
+
+func (Return) appendTo(b []byte, _ knftables.Family) []byte {
+	return nftables.AppendImmediate(b, nftables.Return, "")
+}
+
+// Count counts the packet with a named counter of the table: `counter name "name"`.
+type Count string
+
+func (c Count) text(knftables.Family) string { return fmt.Sprintf("counter name %q", string(c)) }
+
+func (c Count) appendTo(b []byte, _ knftables.Family) []byte {
+	b, open := nftables.BeginExpr(b, "objref")
+	b = nftables.Numbers{{unix.NFTA_OBJREF_IMM_TYPE, unix.NFT_OBJECT_COUNTER}}.AppendTo(b)
+	b = netlink.AppendString(b, unix.NFTA_OBJREF_IMM_NAME, string(c))
+	open.End(b)
+	return b
 }
 
 // SetMark sets bits of the packet's mark and keeps the others: `meta mark set meta mark | 0x00004000`.

@@ -25,6 +25,8 @@ func ruleCases() map[string]Rule {
 		"recall":   {DNAT{Concat{SourceAddress, Protocol, Constant(7), Constant(0x80000000)}, "clients"}},
 		"remember": {remember(3 * time.Hour)},
 		"briefly":  {Lookup{Concat{DestinationAddress, DestinationPort, Constant(7), Constant(8)}, "members"}, remember(time.Second)},
+		"whole":    {Update{Map: "whole", Key: Concat{SourceAddress}, Value: Concat{DestinationAddress, DestinationPort}, Timeout: time.Hour}, Return{}},
+		"count":    {Lookup{Concat{SourceAddress}, "pods"}, Count("refused")},
 		"long":     {remember(86399 * time.Second)},
 		"local":    {DestinationIsLocal{}, DestinationPortIs{unix.IPPROTO_UDP, 53}, Goto("target")},
 		"opens":    {OpensTCP{80}, Goto("target")},
@@ -62,6 +64,10 @@ func ruleWorld(family knftables.Family) func(tx *knftables.Transaction) {
 		tx.Add(&knftables.Map{Name: "clients", Size: knftables.PtrTo[uint64](4),
 			TypeOf: ip + " saddr . meta l4proto . numgen random mod 2 . numgen random mod 2 : " + ip + " daddr . th dport",
 			Flags:  []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
+		addr := map[knftables.Family]string{knftables.IPv4Family: "ipv4_addr", knftables.IPv6Family: "ipv6_addr"}[family]
+		tx.Add(&knftables.Map{Name: "whole", Size: knftables.PtrTo[uint64](4), Type: addr + " : " + addr + " . inet_service",
+			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
+		tx.Add(&knftables.Counter{Name: "refused"})
 		tx.Add(&knftables.Chain{Name: "target"})
 	}
 }

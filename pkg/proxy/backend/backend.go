@@ -64,6 +64,22 @@ type RejectCounter interface {
 	LocalhostRejected(family cluster.Family) (map[cluster.Protocol]uint64, error)
 }
 
+// ClientCounter is implemented by Backends that remember clients for session affinity in maps of a limited size. It is safe for
+// concurrent use.
+type ClientCounter interface {
+	// Clients returns how many are remembered. Before the rules are first written these are none.
+	Clients(family cluster.Family) (Clients, error)
+}
+
+// Clients are the remembered clients of a family.
+type Clients struct {
+	// Fullest is the number of clients in the fullest map, divided by its size.
+	Fullest float64
+	// Refused counts the connections whose client was not remembered because a map was full. It restarts at 0 when the table is
+	// made again.
+	Refused uint64
+}
+
 // MetricNamer is implemented by Backends with metrics of their own.
 type MetricNamer interface {
 	// MetricNames returns the metrics that are exposed in addition to those of all backends.

@@ -363,7 +363,7 @@ func TestPick(t *testing.T) {
 	if len(seen) != 4 {
 		t.Errorf("without affinity: %v", seen)
 	}
-	sticky := &plan.Route{Pool: all, Affinity: time.Minute}
+	sticky := &plan.Route{Pool: all, Affinity: &plan.Affinity{Timeout: time.Minute}}
 	first := l.pick(sticky, now)
 	for range 100 {
 		now = now.Add(59 * time.Second)
@@ -379,7 +379,7 @@ func TestPick(t *testing.T) {
 	if len(expired) != 4 {
 		t.Errorf("after each timeout: %v", expired)
 	}
-	only := &plan.Route{Pool: pool("10.0.0.9:80"), Affinity: time.Minute}
+	only := &plan.Route{Pool: pool("10.0.0.9:80"), Affinity: &plan.Affinity{Timeout: time.Minute}}
 	if got := l.pick(only, now); got != only.Pool.Endpoints[0] {
 		t.Errorf("clients stay with an endpoint that is gone: %s", got)
 	}

@@ -124,12 +124,12 @@ func (l *listener) forward(client net.Conn) {
 func (l *listener) pick(route *plan.Route, now time.Time) netip.AddrPort {
 	endpoints := route.Pool.Endpoints
 	chosen := endpoints[rand.IntN(len(endpoints))]
-	if route.Affinity == 0 {
+	if route.Affinity == nil {
 		return chosen
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, there := slices.BinarySearchFunc(endpoints, l.pinned, netip.AddrPort.Compare); there && now.Sub(l.pinnedT) < route.Affinity {
+	if _, there := slices.BinarySearchFunc(endpoints, l.pinned, netip.AddrPort.Compare); there && now.Sub(l.pinnedT) < route.Affinity.Timeout {
 		chosen = l.pinned
 	}
 	l.pinned, l.pinnedT = chosen, now

@@ -24,7 +24,7 @@ type Config struct {
 	// Snapshot returns the current state, programmed or not: cluster.Builder.Snapshot.
 	Snapshot func() *cluster.Snapshot
 	// Backend is asked for metric names (backend.MetricNamer), and at each scrape for packet counters
-	// (backend.PacketCounter, backend.RejectCounter).
+	// (backend.PacketCounter, backend.RejectCounter), and for remembered clients (backend.ClientCounter).
 	Backend backend.Backend
 	// LocalhostRejected reports whether plans reject connections on loopback addresses (plan.Localhost).
 	LocalhostRejected bool

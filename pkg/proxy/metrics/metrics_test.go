@@ -30,6 +30,8 @@ type fixture struct {
 	before   *plan.Plan
 	// rejected holds the kernel's counters of IPv4; nil if they cannot be read.
 	rejected map[cluster.Protocol]uint64
+	// clients are those of IPv4; zero if they cannot be read.
+	clients backend.Clients
 	// kernel holds the kernel's counters of connections.
 	kernel *kernelConnections
 	// packets holds the packet counters of rules.
@@ -76,6 +78,16 @@ func (f *fixture) LocalhostRejected(family cluster.Family) (map[cluster.Protocol
 		return nil, nil
 	}
 	return f.rejected, nil
+}
+
+func (f *fixture) Clients(family cluster.Family) (backend.Clients, error) {
+	if family == cluster.IPv6 {
+		return backend.Clients{}, nil
+	}
+	if f.clients == (backend.Clients{}) {
+		return backend.Clients{}, errors.New("cannot read the clients")
+	}
+	return f.clients, nil
 }
 
 func newFixture(t *testing.T) *fixture { return newCounting(t, EndpointConnections) }
@@ -474,6 +486,25 @@ func TestRejectedOnLocalhost(t *testing.T) {
 		f.rejected = test.kernel
 		f.expect("nftables_localhost_nodeport_rejected_packets_total{ip_family=IPv4,protocol=UDP} " + test.want +
 			"\nnftables_localhost_nodeport_rejected_packets_total{ip_family=IPv4,protocol=SCTP} 0")
+	}
+}
+
+// TestAffinity checks what the metrics of session affinity show of the kernel's maps and counter.
+func TestAffinity(t *testing.T) {
+	f := newFixture(t)
+	for _, test := range []struct {
+		clients  backend.Clients
+		fullness string
+		refused  string
+	}{
+		{backend.Clients{Fullest: 0.25, Refused: 3}, "0.25", "3"},
+		{backend.Clients{}, "0.25", "3"},
+		{backend.Clients{Fullest: 1, Refused: 5}, "1", "5"},
+		{backend.Clients{Refused: 1}, "0", "6"},
+	} {
+		f.clients = test.clients
+		f.expect("serviceproxy_affinity_fullness_ratio{ip_family=IPv4} " + test.fullness + "\nserviceproxy_affinity_fullness_ratio{ip_family=IPv6} 0\n" +
+			"serviceproxy_affinity_refused_total{ip_family=IPv4} " + test.refused)
 	}
 }
 

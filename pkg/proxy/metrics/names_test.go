@@ -71,6 +71,8 @@ waiting                gauge   reason    here
 watch_failing          gauge   reason,resource here
 other_proxy_last_seen_timestamp_seconds gauge mode here
 services_with_problems gauge   reason    here
+affinity_fullness_ratio gauge   ip_family here
+affinity_refused_total  counter ip_family here
 connection_read_failures_total counter ip_family here
 service_connections_total      counter port,protocol,service_name,service_namespace here
 endpoint_connections_total     counter endpoint_address,port,protocol,service_name,service_namespace here

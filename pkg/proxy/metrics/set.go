@@ -33,6 +33,8 @@ type metricSet struct {
 	localhostRejected                                  *rejectedOnLocalhost
 	localhostListeners                                 *metrics.GaugeVec
 	localhostFailures                                  *metrics.CounterVec
+	affinityFullness                                   *affinityFullness
+	affinityRefused                                    *affinityRefused
 
 	ownSet
 }
@@ -73,6 +75,7 @@ const (
 func newMetricSet(config *Config, pending func() changeCount) metricSet {
 	names := config.names()
 	return metricSet{
+		affinityFullness: newAffinityFullness(config), affinityRefused: newAffinityRefused(config),
 		syncDuration: histogram("sync_proxy_rules_duration_seconds", "Duration of syncs.", syncBuckets()),
 		fullSyncDuration: histogram("sync_full_proxy_rules_duration_seconds",
 			"Duration of syncs that had to read the kernel's state first.", syncBuckets()),
@@ -187,6 +190,9 @@ func (s *metricSet) all() []metrics.Registerable {
 	}
 	if s.localhostRejected != nil {
 		all = append(all, s.localhostRejected)
+	}
+	if s.affinityFullness != nil {
+		all = append(all, s.affinityFullness, s.affinityRefused)
 	}
 	if s.connections != nil {
 		all = append(all, s.connections, s.connections.failures)

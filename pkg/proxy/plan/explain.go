@@ -111,8 +111,8 @@ func (p *Plan) Explain(packet Packet) Path {
 		return path.ended(Reject, "endpoints", "the endpoint is a cluster IP, and packets to it would come back to the node")
 	}
 	path.decided("endpoints", "%s", path.Pool.oneOf())
-	if route.Affinity > 0 {
-		path.decided("affinity", "a client that has connected within %s gets the same endpoint again", route.Affinity)
+	if route.Affinity != nil {
+		path.decided("affinity", "a client that has connected within %s gets the same endpoint again", route.Affinity.Timeout)
 	}
 	p.source(path, packet, own, local)
 	return *path

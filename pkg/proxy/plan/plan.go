@@ -162,8 +162,8 @@ type Route struct {
 	// ShortCut holds the endpoints of connections from local pods and the node itself to an external address with
 	// policy Local: their source address need not be preserved, so any endpoint may serve them. Nil otherwise.
 	ShortCut *Pool
-	// Affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.
-	Affinity time.Duration
+	// Affinity is the port's session affinity; nil is none.
+	Affinity *Affinity
 	// SourceRanges are the allowed sources, of the frontend's family; empty allows all.
 	SourceRanges []netip.Prefix
 	Kind         Kind // from here on, each field is a byte: there are as many Routes as addresses and ports
@@ -193,8 +193,34 @@ func (r *Route) Reason() Reason { return r.Pool.Reason }
 func (r *Route) equal(o *Route) bool {
 	return r.Frontend == o.Frontend && r.Kind == o.Kind && r.Name == o.Name && r.Policy == o.Policy &&
 		r.Pool.equal(o.Pool) && r.ShortCut.equal(o.ShortCut) &&
-		r.Masquerade == o.Masquerade && r.Verdict == o.Verdict && r.Affinity == o.Affinity &&
+		r.Masquerade == o.Masquerade && r.Verdict == o.Verdict && r.Affinity.equal(o.Affinity) &&
 		slices.Equal(r.SourceRanges, o.SourceRanges) && r.RejectOnLocalhost == o.RejectOnLocalhost
+}
+
+// Affinity is the session affinity of a Service's port in one family. All its routes have the same.
+type Affinity struct {
+	// Timeout is how long a client keeps its endpoint after its last connection.
+	Timeout time.Duration
+	// Everywhere and Here are the pools of the policies Cluster and Local, also of a policy that no address has: so a backend
+	// can remember clients for both, and they keep their endpoints when a policy changes.
+	Everywhere, Here *Pool
+	// Clients is how many clients each pool may have: the ports of a Service share what nobody else may use.
+	Clients int
+}
+
+// For returns how long a client keeps its endpoint; 0 is not at all.
+func (a *Affinity) For() time.Duration {
+	if a == nil {
+		return 0
+	}
+	return a.Timeout
+}
+
+func (a *Affinity) equal(o *Affinity) bool {
+	if a == nil || o == nil {
+		return a == o
+	}
+	return a.Timeout == o.Timeout && a.Clients == o.Clients && a.Everywhere.equal(o.Everywhere) && a.Here.equal(o.Here)
 }
 
 // Pool is a set of endpoints that connections are distributed to with equal probability.

@@ -109,9 +109,14 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 	}
 	all := candidates(d.service, port, family)
 	everywhere := clusterPool(all, d.node.Zone)
-	var here *Pool // only one of the policies needs it, which few Services have
-	if d.service.InternalPolicy == cluster.PolicyLocal || d.service.ExternalPolicy == cluster.PolicyLocal {
+	sticky := d.service.Affinity > 0
+	var here *Pool // few Services need it
+	if sticky || d.service.InternalPolicy == cluster.PolicyLocal || d.service.ExternalPolicy == cluster.PolicyLocal {
 		here = localPool(all)
+	}
+	var affinity *Affinity
+	if sticky {
+		affinity = &Affinity{Timeout: d.service.Affinity, Everywhere: everywhere, Here: here, Clients: clients(len(d.service.Ports))}
 	}
 	name := PortName(d.service.Name, port.Name)
 	for _, a := range addresses {
@@ -119,7 +124,7 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 			Frontend: Frontend{Addr: a.addr, Protocol: port.Protocol, Port: a.port},
 			Kind:     a.kind,
 			Service:  d.service.Name, Name: name,
-			Affinity: d.service.Affinity,
+			Affinity: affinity,
 		}
 		if a.kind == ClusterIP {
 			d.internal(route, everywhere, here)
@@ -135,6 +140,19 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 		if all[i].rank() > unusable && all[i].mayBeHere() {
 			d.rare.hairpinAddrs = append(d.rare.hairpinAddrs, all[i].addr.Addr())
 		}
+	}
+}
+
+// clients returns how many clients with session affinity each pool of a Service may have, by its number of ports. There are few steps:
+// clients may be forgotten when a Service gets to another one.
+func clients(ports int) int {
+	switch {
+	case ports <= 10:
+		return 20_000
+	case ports <= 100:
+		return 2000
+	default:
+		return 200
 	}
 }
 

@@ -54,10 +54,13 @@ func differingEndpoints(before, after *cluster.EndpointSlice) int {
 
 // routeSize returns how many elements the change of a route writes, about. Either may be nil.
 func routeSize(before, after *Route) int {
-	if before == nil || after == nil || before.Affinity != after.Affinity || before.Masquerade != after.Masquerade {
+	if before == nil || after == nil || before.Affinity.For() != after.Affinity.For() || before.Masquerade != after.Masquerade {
 		return 1 + before.elements() + after.elements()
 	}
 	size := 1 + differing(before.Pool, after.Pool) + differing(before.ShortCut, after.ShortCut)
+	if a, b := before.Affinity, after.Affinity; a != nil && b != nil {
+		size += differing(a.Everywhere, b.Everywhere) + differing(a.Here, b.Here)
+	}
 	if !slices.Equal(before.SourceRanges, after.SourceRanges) {
 		size += len(before.SourceRanges) + len(after.SourceRanges)
 	}
@@ -69,8 +72,15 @@ func (r *Route) elements() int {
 	if r == nil {
 		return 0
 	}
-	return len(r.Pool.endpoints()) + len(r.ShortCut.endpoints()) + len(r.SourceRanges)
+	n := len(r.Pool.endpoints()) + len(r.ShortCut.endpoints()) + len(r.SourceRanges)
+	if a := r.Affinity; a != nil {
+		n += stickySize + len(a.Everywhere.endpoints()) + len(a.Here.endpoints())
+	}
+	return n
 }
+
+// stickySize is how many elements could be written instead of what session affinity needs by itself for a port: sets and chains.
+const stickySize = 100
 
 // differing returns how many endpoints are only in one of two pools, which may be nil.
 func differing(a, b *Pool) int {
@@ -93,8 +103,8 @@ func differing(a, b *Pool) int {
 	return len(a.endpoints()) + len(b.endpoints()) - 2*common
 }
 
-// blend returns a route between two of the same frontend, of which one may be nil: as after the change, but only that many endpoints
-// have been added or removed. It is nil if that is all of the change.
+// blend returns a route between two of the same frontend, of which one may be nil: as after the change, but in each of its pools only that
+// many endpoints have been added or removed. It is nil if that is all of the change.
 func blend(before, after *Route, limit int) *Route {
 	from, to := before, after
 	if from == nil {
@@ -103,16 +113,26 @@ func blend(before, after *Route, limit int) *Route {
 	if to == nil {
 		to = &Route{}
 	}
-	mixed := *cmp.Or(after, before)
-	mixed.Pool, limit = blendPools(from.Pool, to.Pool, limit)
+	mixed, part := *cmp.Or(after, before), false
+	pools := func(before, after *Pool) *Pool {
+		pool, left := blendPools(before, after, limit)
+		part = part || left <= 0
+		return pool
+	}
+	mixed.Pool = pools(from.Pool, to.Pool)
 	mixed.Verdict = verdict(mixed.Pool)
+	mixed.ShortCut = nil
 	if mixed.Policy == cluster.PolicyLocal && mixed.Kind != ClusterIP {
-		mixed.ShortCut, limit = blendPools(from.ShortCut, to.ShortCut, limit)
+		if shortCut := pools(from.ShortCut, to.ShortCut); len(shortCut.Endpoints) > 0 {
+			mixed.ShortCut = shortCut
+		}
 	}
-	if len(mixed.ShortCut.endpoints()) == 0 {
-		mixed.ShortCut = nil
+	if mixed.Affinity != nil {
+		affinity, had, has := *mixed.Affinity, cmp.Or(from.Affinity, &Affinity{}), cmp.Or(to.Affinity, &Affinity{})
+		affinity.Everywhere, affinity.Here = pools(had.Everywhere, has.Everywhere), pools(had.Here, has.Here)
+		mixed.Affinity = &affinity
 	}
-	if limit > 0 {
+	if !part {
 		return nil
 	}
 	return &mixed

@@ -71,8 +71,8 @@ func (r *Route) describe(b *strings.Builder) {
 	if r.RejectOnLocalhost {
 		fmt.Fprintf(b, "  on localhost: %s\n", Reject)
 	}
-	if r.Affinity > 0 {
-		fmt.Fprintf(b, "  a client stays with its endpoint for %s\n", r.Affinity)
+	if r.Affinity != nil {
+		fmt.Fprintf(b, "  a client stays with its endpoint for %s\n", r.Affinity.Timeout)
 	}
 }
 

@@ -519,8 +519,8 @@ func TestServiceFields(t *testing.T) {
 		t.Errorf("withheld external IPs: got %d, want 1", s.WithheldExternalIPs)
 	}
 	for route := range p.Frontends.Values() {
-		if route.Affinity != time.Minute {
-			t.Errorf("affinity of %s: got %s, want 1m", route.Frontend, route.Affinity)
+		if route.Affinity.For() != time.Minute {
+			t.Errorf("affinity of %s: got %s, want 1m", route.Frontend, route.Affinity.For())
 		}
 	}
 }

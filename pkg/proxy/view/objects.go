@@ -87,7 +87,7 @@ func (s *State) planObject() stream {
 
 func (s *State) route(of *plan.Route) v1alpha1.Route {
 	out := v1alpha1.Route{Service: of.Name, Protocol: of.Frontend.Protocol.String(), Address: s.address(of, nil),
-		SourceRanges: texts(of.SourceRanges), SessionAffinitySeconds: int(of.Affinity.Seconds()), Pool: texts(of.Pool.Endpoints)}
+		SourceRanges: texts(of.SourceRanges), SessionAffinitySeconds: int(of.Affinity.For().Seconds()), Pool: texts(of.Pool.Endpoints)}
 	if of.ShortCut != nil {
 		out.ShortCut = texts(of.ShortCut.Endpoints)
 	}

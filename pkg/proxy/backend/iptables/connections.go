@@ -118,7 +118,7 @@ func (m *meter) port(key portKey) {
 		return
 	}
 	service, _ := m.written.from.Services.Get(p.routes[0].Service)
-	pw := &portWriter{writer: m.writer, key: key, affinity: p.routes[0].Affinity}
+	pw := &portWriter{writer: m.writer, key: key, affinity: p.routes[0].Affinity.For()}
 	if service != nil {
 		pw.hairpins = service.HairpinAddrs()
 	}

@@ -71,6 +71,13 @@ func TestKernelCases(t *testing.T) {
 	})
 }
 
+// TestKernelAffinityFlood opens connections from more clients than xt_recent remembers to one port.
+func TestKernelAffinityFlood(t *testing.T) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		backendtest.AffinityFlood(t, shared, opener(variant), 5000)
+	})
+}
+
 // TestKernelHostileObjects makes the attacks of test/hostile.
 func TestKernelHostileObjects(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {

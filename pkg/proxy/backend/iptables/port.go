@@ -52,7 +52,7 @@ type portWriter struct {
 // portChains renders the chains of a port. All its frontends have the same endpoints under the same policy, and all
 // external ones are handled alike, so each chain is rendered for the first frontend that needs it.
 func (w *writer) portChains(p *port, hairpins []netip.Addr) (chains []namedChain) {
-	pw := &portWriter{writer: w, key: p.key, hairpins: hairpins, affinity: p.routes[0].Affinity}
+	pw := &portWriter{writer: w, key: p.key, hairpins: hairpins, affinity: p.routes[0].Affinity.For()}
 	var byPolicy [2]*poolChain
 	use := func(policy cluster.Policy, pool *plan.Pool) {
 		if pool != nil && len(pool.Endpoints) > 0 && byPolicy[policy] == nil {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
@@ -143,14 +145,23 @@ func (s *sticky) spreads(from *netns.Host) bool {
 	return len(netns.Probe{From: from, To: s.addresses(0)[0]}.Spread(32).Endpoints) > 1
 }
 
-// remembered returns the number of clients in a timeout's map.
-func (s *sticky) remembered(seconds int) int {
-	s.t.Helper()
-	at := 0
+// pool returns the Cluster pool of the nth Service.
+func (s *sticky) pool(n int) poolID {
+	return poolOf(&plan.Route{Name: fmt.Sprintf("default/web-%d:http", n), Frontend: plan.Frontend{Protocol: cluster.TCP}})
+}
+
+// of returns the backend's part for the family.
+func (s *sticky) of() *family {
 	if s.family == cluster.IPv6 {
-		at = 1
+		return s.backend.families[1]
 	}
-	return len(clients(s.t, s.backend.families[at], timeout(seconds)))
+	return s.backend.families[0]
+}
+
+// remembered returns the number of clients of the nth Service.
+func (s *sticky) remembered(n int) int {
+	s.t.Helper()
+	return len(clients(s.t, s.of(), s.pool(n)))
 }
 
 // inFamilies runs a test in both families, each with its own lab.
@@ -225,7 +236,7 @@ func TestKernelAffinitySwitches(t *testing.T) {
 				continue
 			}
 			s.stays(s.lab.Client, 0)
-			if n := s.remembered(seconds); n != 1 {
+			if n := s.remembered(0); n != 1 {
 				s.t.Errorf("%d clients are remembered for %d seconds, want 1", n, seconds)
 			}
 		}
@@ -246,13 +257,13 @@ func TestKernelAffinityTimeouts(t *testing.T) {
 			s.stays(s.lab.Client, 1+i)
 		}
 		s.ask(s.lab.Client, s.addresses(0)[0])
-		for deadline := time.Now().Add(30 * time.Second); s.remembered(1) > 0; time.Sleep(100 * time.Millisecond) {
+		for deadline := time.Now().Add(30 * time.Second); s.remembered(0) > 0; time.Sleep(100 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				s.t.Fatal("a client is remembered for more than 30 s although the timeout is 1 s")
 			}
 		}
-		for _, seconds := range others {
-			if n := s.remembered(seconds); n != 1 {
+		for i, seconds := range others {
+			if n := s.remembered(1 + i); n != 1 {
 				s.t.Errorf("%d clients are remembered for %d seconds, want 1", n, seconds)
 			}
 		}
@@ -283,7 +294,7 @@ func TestKernelAffinitySlides(t *testing.T) {
 func (s *sticky) expires() time.Duration {
 	s.t.Helper()
 	table := string(dialectOf(s.family).nftFamily)
-	out, err := s.lab.Node1.Command("nft", "list", "map", table, TableName, timeout(s.seconds).name()).Output()
+	out, err := s.lab.Node1.Command("nft", "list", "map", table, TableName, s.pool(0).clients()).Output()
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -312,7 +323,7 @@ func TestKernelAffinityForgetsRemoved(t *testing.T) {
 				c.Close()
 			}
 		}()
-		for deadline := time.Now().Add(30 * time.Second); s.remembered(s.seconds) == 0; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(30 * time.Second); s.remembered(0) == 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				s.t.Fatal("the client is not remembered")
 			}
@@ -322,7 +333,7 @@ func TestKernelAffinityForgetsRemoved(t *testing.T) {
 		s.endpoints = []string{ep2a}
 		s.sync()
 		time.Sleep(4 * time.Second) // TCP retransmits after 1 s and 3 s
-		if n := s.remembered(s.seconds); n != 0 {
+		if n := s.remembered(0); n != 0 {
 			s.t.Errorf("%d clients are remembered with an endpoint that left", n)
 		}
 		if got := s.stays(s.lab.Client, 0); got != "pod2a" {
@@ -333,60 +344,111 @@ func TestKernelAffinityForgetsRemoved(t *testing.T) {
 	})
 }
 
-// TestKernelAffinityFull fills a map: new clients are served and not remembered, old ones stay, and removing an
-// endpoint makes room.
+// TestKernelAffinityFull fills a map: new clients are served and not remembered, and counted; old ones stay. Removing an endpoint
+// makes room, in parts: a change of another Service takes effect in between, and does not wait for all of them.
 func TestKernelAffinityFull(t *testing.T) {
 	t.Parallel()
 	inFamilies(t, func(s *sticky) {
+		s.sync(s.seconds)
 		at := s.stays(s.lab.Client, 0)
-		f := s.backend.families[0]
-		if s.family == cluster.IPv6 {
-			f = s.backend.families[1]
-		}
-		before := f.have
-		var pool poolID
-		var ends []netip.AddrPort
-		for id, m := range before.holds.pools.All() {
-			pool, ends = id, m.endpoints
-		}
-		full := time.Now()
-		writer := &output{ctx: t.Context(), table: f.table, batch: f.batch}
-		f.batch.Reset()
-		for i := range maxClients - 1 {
-			e := clientElement(f, timeout(s.seconds), pool, i, ends[i%len(ends)])
-			fill(writer, timeout(s.seconds), &e)
-		}
-		if err := writer.commit(); err != nil {
-			s.t.Fatal(err)
-		}
-		filled := time.Since(full)
-		// While the kernel resizes the map, its answers lack some elements.
-		for deadline := time.Now().Add(30 * time.Second); s.remembered(s.seconds) != maxClients; time.Sleep(100 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				s.t.Fatalf("%d clients are remembered, want %d", s.remembered(s.seconds), maxClients)
-			}
-		}
+		s.fill(0)
 		for range 50 {
 			s.ask(s.lab.Node1.Pods[1], s.addresses(0)[0])
 		}
 		if now := s.stays(s.lab.Client, 0); now != at {
 			s.t.Errorf("the client went from %s to %s", at, now)
 		}
-		other := map[string]string{"pod1a": "pod2a", "pod2a": "pod2b", "pod2b": "pod1a"}[at]
-		s.endpoints = without(s.endpoints, other)
-		p, started := s.plan(), time.Now()
-		if err := s.lab.Node1.Do(func() error { return syncErr(s.backend, p) }); err != nil {
+		if full := s.counted(); full.Fullest != 1 || full.Refused < 50 {
+			s.t.Errorf("50 connections that were not remembered count as %+v", full)
+		}
+		all := s.endpoints
+		s.endpoints = without(s.endpoints, map[string]string{"pod1a": "pod2a", "pod2a": "pod2b", "pod2b": "pod1a"}[at])
+		p, started := s.plan(s.seconds), time.Now()
+		var results []backend.Result
+		if err := s.lab.Node1.Do(func() error { results = s.backend.Sync(s.t.Context(), p); return nil }); err != nil {
 			s.t.Fatal(err)
 		}
-		s.t.Logf("%d clients written in %v; one of 3 endpoints left: its clients forgot it in %v", maxClients, filled, time.Since(started))
+		for _, result := range results {
+			if result.Err != nil || result.Elements > forgetPart {
+				s.t.Errorf("the Sync changed %d elements (%v), of which clients to forget may be at most %d", result.Elements, result.Err, forgetPart)
+			}
+		}
+		took := time.Since(started)
+		if now := s.stays(s.lab.Node1.Pods[1], 1); !s.backend.forgetting() {
+			s.t.Errorf("all clients are forgotten already when a client of another Service, at %s, asks", now)
+		}
+		parts := forgetAll(s.t, s.backend)
+		if least := mapSizes[0] / 3 * 2 / forgetPart; parts < least {
+			s.t.Errorf("the clients of an endpoint were forgotten in %d parts, want at least %d", parts, least)
+		}
+		s.t.Logf("one of 3 endpoints left: the Sync took %v, and %d checks until all its %d clients forgot it %v", took, parts, mapSizes[0]/3, time.Since(started))
 		holds(s.t, s.backend, p)
-		if n := s.remembered(s.seconds); n < maxClients/2 || n > maxClients*3/4 {
+		if n := s.remembered(0); n < mapSizes[0]/2 || n > mapSizes[0]*3/4 {
 			s.t.Errorf("%d clients are remembered after one of 3 endpoints left", n)
 		}
 		if now := s.stays(s.lab.Client, 0); now != at {
 			s.t.Errorf("the client went from %s to %s", at, now)
 		}
 		s.stays(s.lab.Node1.Pods[1], 0)
+		s.endpoints = all
+		s.sync(s.seconds)
+	})
+}
+
+// fill fills the map of the nth Service.
+func (s *sticky) fill(n int) {
+	s.t.Helper()
+	f, pool := s.of(), s.pool(n)
+	m, _ := f.have.holds.pools.Get(pool)
+	writer := &output{ctx: s.t.Context(), table: f.table, batch: f.batch}
+	f.batch.Reset()
+	for i := range mapSizes[0] - s.remembered(n) {
+		e := clientElement(f, pool, i, m.endpoints[i%len(m.endpoints)])
+		fill(writer, pool, &e)
+	}
+	if err := writer.commit(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.waitFull(n)
+}
+
+// waitFull waits until the map of the nth Service is read as full: while the kernel resizes it, its answers lack some elements.
+func (s *sticky) waitFull(n int) {
+	s.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); s.remembered(n) != mapSizes[0]; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("%d clients are remembered, want %d", s.remembered(n), mapSizes[0])
+		}
+	}
+}
+
+// counted returns what the metrics show.
+func (s *sticky) counted() (clients backend.Clients) {
+	s.t.Helper()
+	var err error
+	if entered := s.lab.Node1.Do(func() error { clients, err = s.backend.Clients(s.family); return nil }); entered != nil || err != nil {
+		s.t.Fatal(entered, err)
+	}
+	return clients
+}
+
+// TestKernelAffinityFlood sends first packets from more sources than a map holds to one Service: clients of another one with the
+// same timeout are remembered all the same.
+func TestKernelAffinityFlood(t *testing.T) {
+	t.Parallel()
+	inFamilies(t, func(s *sticky) {
+		s.sync(s.seconds)
+		backendtest.Flood(s.t, s.lab.Client, s.addresses(1)[2], mapSizes[0]*3/2)
+		s.waitFull(1)
+		if full := s.counted(); full.Fullest != 1 || full.Refused == 0 {
+			s.t.Errorf("a flood counts as %+v", full)
+		}
+		for _, host := range []*netns.Host{s.lab.Client, s.lab.Node1.Host, s.lab.Node1.Pods[0], s.lab.Node1.Pods[1]} {
+			s.stays(host, 0)
+		}
+		if n := s.remembered(0); n != 4 {
+			s.t.Errorf("%d clients of the other Service are remembered, want 4", n)
+		}
 	})
 }
 

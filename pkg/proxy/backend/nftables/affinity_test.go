@@ -3,13 +3,17 @@ package nftables
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"sigs.k8s.io/knftables"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
@@ -23,38 +27,40 @@ func visit(r *clusters.Random, b *Backend) {
 		}
 		for pool, m := range f.have.holds.pools.All() {
 			for range 3 {
-				learn(f, m.seconds, pool, r.IntN(50), m.endpoints[r.IntN(len(m.endpoints))])
+				if len(m.endpoints) > 0 {
+					learn(f, pool, r.IntN(50), m.endpoints[r.IntN(len(m.endpoints))])
+				}
 			}
 		}
 	}
 }
 
 // learn adds a client of an endpoint.
-func learn(f *family, seconds timeout, pool poolID, client int, endpoint netip.AddrPort) {
-	e := clientElement(f, seconds, pool, client, endpoint)
-	f.table.(*nft.Fake).Learn(seconds.name(), &e)
+func learn(f *family, pool poolID, client int, endpoint netip.AddrPort) {
+	e := clientElement(f, pool, client, endpoint)
+	f.table.(*nft.Fake).Learn(pool.clients(), &e)
 }
 
 // clientElement returns the element of an affinity map for a client of an endpoint.
-func clientElement(f *family, seconds timeout, pool poolID, client int, endpoint netip.AddrPort) nft.Element {
+func clientElement(f *family, pool poolID, client int, endpoint netip.AddrPort) nft.Element {
 	source := clusters.AddrAt(192<<24|168<<16, client)
 	if f.schema.family == cluster.IPv6 {
 		source = netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", client))
 	}
 	e := member(pool, endpoint)
-	e.frontend = plan.Frontend{Addr: source, Protocol: cluster.TCP}
-	return f.schema.clients(seconds).encode(&e, new(space))
+	e.frontend = plan.Frontend{Addr: source}
+	return f.schema.clients(pool).encode(&e, new(space))
 }
 
 // clients returns the content of an affinity map: the endpoint of each client.
-func clients(t *testing.T, f *family, seconds timeout) map[string]netip.AddrPort {
+func clients(t *testing.T, f *family, pool poolID) map[string]netip.AddrPort {
 	t.Helper()
 	found := map[string]netip.AddrPort{}
-	for raw, err := range f.table.Elements(context.Background(), seconds.name()) {
+	for raw, err := range f.table.Elements(context.Background(), pool.clients()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := f.schema.clients(seconds).decode(&raw, new(space))
+		e, err := f.schema.clients(pool).decode(&raw, new(space))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,8 +70,8 @@ func clients(t *testing.T, f *family, seconds timeout) map[string]netip.AddrPort
 }
 
 // fill adds clients in batches of a thousand.
-func fill(a *output, seconds timeout, e *nft.Element) {
-	a.batch.Add(seconds.name(), e)
+func fill(a *output, pool poolID, e *nft.Element) {
+	a.batch.Add(pool.clients(), e)
 	if a.batch.Len() >= 1000 {
 		_ = a.commit() // the last one records the result
 	}
@@ -135,11 +141,11 @@ func TestStickyPatchSize(t *testing.T) {
 		elements, rules int
 	}{
 		// Two verdicts that change, two that remember, three members; chains for cluster IP and load balancer IP.
-		{"affinity on", func() { s(60) }, 2*2 + 2 + 3, 2 + 2 + 2 + 2},
+		{"affinity on", func() { s(60) }, 2*2 + 2 + 3, 2 + 2 + 2 + 3},
 		{"sources restricted", func() { s(60, "10.0.0.0/8", "fd00::/8") }, 1, 1},
 		{"other sources", func() { s(60, "10.0.0.0/9", "fd00::/8") }, 2, 1},
 		{"sources open", func() { s(60) }, 1, 0},
-		{"other timeout", func() { s(90) }, 2*2 + 2*2, 2 + 2 + 2 + 2},
+		{"other timeout", func() { s(90) }, 2*2 + 2*2, 2 + 2 + 2 + 3},
 		{"affinity off", func() { s(0) }, 2*2 + 2 + 3, 2},
 	} {
 		step.change()
@@ -172,5 +178,136 @@ func TestSharedSourceRanges(t *testing.T) {
 	holds(t, b, c.Plan())
 	if text := tables[0].Dump(); !strings.Contains(text, "ip saddr != 10.0.0.0/8 drop") && !strings.Contains(text, "ip saddr != { 10.0.0.0/8 } drop") {
 		t.Errorf("the source ranges are missing:\n%s", text)
+	}
+}
+
+// measured is a table that counts the elements that are read and written.
+type measured struct {
+	nft.Table
+	used int
+}
+
+func (m *measured) Elements(ctx context.Context, set string) iter.Seq2[nft.Element, error] {
+	return func(yield func(nft.Element, error) bool) {
+		for e, err := range m.Table.Elements(ctx, set) {
+			m.used++
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+func (m *measured) Commit(ctx context.Context, b *nft.Batch) error {
+	m.used += b.Len()
+	return m.Table.Commit(ctx, b)
+}
+
+// TestForgetInParts replaces an endpoint of several Services with full maps: no Sync and no Check reads and writes more than one
+// part and one full map. The Sync in which an endpoint of another Service leaves searches that one's small map, however many
+// are waiting.
+func TestForgetInParts(t *testing.T) {
+	const many = 3
+	c := clusters.NewSized(many+1, 3)
+	set := func(number, endpoints int) {
+		c.Set(number, endpoints)
+		service, _ := c.Services.Get(clusters.NameAt(number))
+		service.Affinity = time.Minute
+	}
+	fake := nft.NewFake(knftables.IPv4Family, TableName)
+	table := &measured{Table: fake}
+	b := New(testOptions, table)
+	f := b.families[0]
+	pools := map[int]poolID{}
+	for number := range many + 1 {
+		set(number, 3)
+		pools[number] = poolOf(&plan.Route{Name: fmt.Sprint("default/service-", number), Frontend: plan.Frontend{Protocol: cluster.TCP}})
+	}
+	mustSync(t, b, c.Plan())
+	for number, pool := range pools {
+		m, _ := f.have.holds.pools.Get(pool)
+		for client := range mapSizes[0] {
+			if number < many || client < 10 {
+				e := clientElement(f, pool, client, m.endpoints[0])
+				fake.Learn(pool.clients(), &e)
+			}
+		}
+		set(number, -3)
+	}
+	last, _ := c.Services.Get(clusters.NameAt(many))
+	set(many, 3)
+	limited := func(what string, call func()) {
+		t.Helper()
+		table.used = 0
+		call()
+		if most := mapSizes[0] + forgetPart + 100; table.used > most {
+			t.Errorf("%s reads and writes %d elements, want at most %d", what, table.used, most)
+		}
+	}
+	limited("the Sync without the endpoints", func() { mustSync(t, b, c.Plan()) })
+	c.Services.Set(last.Name, last)
+	limited("the Sync without one of the small map", func() { mustSync(t, b, c.Plan()) })
+	if n := len(clients(t, f, pools[many])); n != 0 || !b.forgetting() {
+		t.Errorf("after its Sync the small map has %d clients, want 0; others are waiting: %v", n, b.forgetting())
+	}
+	for b.forgetting() {
+		limited("a Check", func() {
+			if drifts, err := b.Check(t.Context()); err != nil || len(drifts) > 0 {
+				t.Fatal(drifts, err)
+			}
+		})
+	}
+	holds(t, b, c.Plan())
+}
+
+// sizeless is a table of a kernel that does not report the sizes of sets.
+type sizeless struct{ *measured }
+
+func (s sizeless) Objects(ctx context.Context) (nft.Objects, error) {
+	o, err := s.measured.Objects(ctx)
+	for i := range o.Sets {
+		o.Sets[i].Count = -1
+	}
+	return o, err
+}
+
+// TestClientsAreCounted counts the clients of the fullest map, on kernels that report the sizes of maps and on others, on which the
+// maps are read, but not each time.
+func TestClientsAreCounted(t *testing.T) {
+	c := clusters.NewSized(2, 3)
+	for number := range 2 {
+		service, _ := c.Services.Get(clusters.NameAt(number))
+		service.Affinity = time.Minute
+	}
+	b, fake := oneFake()
+	f := b.families[0]
+	mustSync(t, b, c.Plan())
+	number := 0
+	for pool, m := range f.have.holds.pools.All() {
+		for client := range 30 * number {
+			if len(m.endpoints) > 0 {
+				learn(f, pool, client, m.endpoints[0])
+			}
+		}
+		number++
+	}
+	table := &measured{Table: fake}
+	for _, test := range []struct {
+		name  string
+		table nft.Table
+		reads bool
+	}{{"sizes are reported", table, false}, {"sizes are not reported", sizeless{table}, true}} {
+		var counter clientCounter
+		for round := range 2 {
+			table.used = 0
+			var got backend.Clients
+			if err := counter.count(t.Context(), test.table, &got); err != nil || got.Fullest != 60.0/float64(mapSizes[0]) {
+				t.Errorf("%s: %+v, %v, want 60 clients in the fullest map", test.name, got, err)
+			}
+			if reads := table.used > 0; reads != (test.reads && round == 0) {
+				t.Errorf("%s, round %d: %d elements were read", test.name, round, table.used)
+			}
+			counter.until = counter.until.Add(time.Hour * time.Duration(min(1, table.used))) // the machine may be slow
+		}
 	}
 }

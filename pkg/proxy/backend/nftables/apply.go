@@ -18,6 +18,8 @@ type applier struct {
 	chains *writer
 	patch  *patch
 	space  *space
+	// forgetting is the family's.
+	forgetting *forgetting
 	// fingerprinted reports that the table's fingerprint was taken.
 	fingerprinted bool
 }
@@ -50,23 +52,43 @@ func (a *applier) prepare() error {
 			lists = append(lists, t)
 		}
 	}
-	timeouts := a.patch.addTimeouts
-	return a.patch.units(len(timeouts)+len(lists), func(first, end int) error {
+	sticky := a.patch.addSticky
+	err := a.patch.units(len(sticky)+len(lists), func(first, end int) error {
 		tx := a.declareAll()
 		for unit := first; unit < end; unit++ {
-			if unit < len(timeouts) {
-				declare(tx, a.schema.clients(timeouts[unit]))
-			} else if list, ok := a.patch.after.lists.Get(lists[unit-len(timeouts)]); ok {
-				a.chain(tx, a.chains.fromChain(lists[unit-len(timeouts)], list))
+			if unit < len(sticky) {
+				for _, pool := range sticky[unit].maps() {
+					declare(tx, a.schema.clients(pool))
+				}
+			} else if list, ok := a.patch.after.lists.Get(lists[unit-len(sticky)]); ok {
+				a.chain(tx, a.chains.fromChain(lists[unit-len(sticky)], list))
 			}
 		}
 		return a.run(tx)
 	}, func(unit int) []plan.Port {
-		if unit < len(timeouts) {
-			return a.patch.remembering(timeouts[unit])
+		if unit < len(sticky) {
+			return a.patch.remembering(sticky[unit])
 		}
-		return a.patch.needing(lists[unit-len(timeouts)])
+		return a.patch.needing(lists[unit-len(sticky)])
 	})
+	if err != nil {
+		return err
+	}
+	return a.shrink(sticky)
+}
+
+// shrink lets the kernel free the memory of new affinity maps that nobody needs yet. It allocates a hash table for a full map, some
+// 0.5 MB, and makes it smaller only when an element is deleted.
+func (a *applier) shrink(sticky []poolID) error {
+	client := element{frontend: plan.Frontend{Addr: a.schema.any}, addr: a.schema.any}
+	for _, port := range sticky {
+		for _, pool := range port.maps() {
+			e := a.schema.clients(pool).encode(&client, a.space)
+			a.batch.Ensure(pool.clients(), &e)
+			a.batch.Delete(pool.clients(), e.Key)
+		}
+	}
+	return a.commit()
 }
 
 // declareAll returns a transaction that declares what every plan needs, if the skeleton has to be written.
@@ -84,6 +106,7 @@ func (a *applier) declareAll() *knftables.Transaction {
 	for _, protocol := range protocols {
 		tx.Add(&knftables.Counter{Name: localhostCounter(protocol)})
 	}
+	tx.Add(&knftables.Counter{Name: counterFull})
 	return tx
 }
 
@@ -259,8 +282,10 @@ func (a *applier) tidy() error {
 		return err
 	}
 	tx = a.table.NewTransaction()
-	for _, t := range a.patch.delTimeouts {
-		destroy(tx, &knftables.Map{Name: t.name()})
+	for _, port := range a.patch.delSticky {
+		for _, pool := range port.maps() {
+			destroy(tx, &knftables.Map{Name: pool.clients()})
+		}
 	}
 	for _, o := range left.objects() {
 		tx.Delete(o)
@@ -268,17 +293,11 @@ func (a *applier) tidy() error {
 	return a.run(tx)
 }
 
-// forget removes clients of endpoints that left their pools from the affinity maps. Nothing can add such a client again
-// at this point.
+// forget begins to remove clients of endpoints that left their pools from the affinity maps. Nothing can add such a client again
+// at this point. What takes longer follows in Check.
 func (a *applier) forget() error {
-	for _, t := range a.patch.forget {
-		if err := a.output.forget(a.schema.clients(t), func(e *element) bool {
-			return a.patch.after.remembers(t, e.pool(), e.endpoint())
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
+	a.forgetting.add(a.patch.forget)
+	return a.forgetting.part(&a.output, a.schema, a.patch.after)
 }
 
 // fingerprint takes the fingerprint of the table if the patch has changed what it covers.

@@ -301,7 +301,7 @@ func (w *watched) sized(ctx context.Context, dump bool) (details []string, _ err
 	}
 	want := w.census.take(w.have.holds)
 	for _, found := range objects.Sets {
-		if _, clients := parseTimeout(found.Name); clients {
+		if _, clients := parseClients(found.Name); clients {
 			continue // packets write its elements
 		}
 		size := found.Count

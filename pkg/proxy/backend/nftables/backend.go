@@ -85,20 +85,45 @@ func (b *Backend) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Fa
 
 // Check reports whether our tables were modified externally. The next Sync reads such a table.
 func (b *Backend) Check(ctx context.Context) ([]backend.Drift, error) {
+	forgot := b.forget(ctx)
 	b.watch.Arm()
 	drifts, err := b.drift.check(ctx)
-	if b.drift.unfinished() {
+	if b.drift.unfinished() || b.forgetting() {
 		b.watch.Report()
 	}
-	return drifts, err
+	return drifts, errors.Join(forgot, err)
+}
+
+// forget continues to remove clients of endpoints that left.
+func (b *Backend) forget(ctx context.Context) (err error) {
+	if !b.forgetting() {
+		return nil
+	}
+	b.drift.during(ctx, func() (transactions uint32) {
+		for _, f := range b.families {
+			if f.have == nil {
+				continue // the next Sync searches all maps
+			}
+			o := output{ctx: ctx, table: f.table, batch: f.batch}
+			err = errors.Join(err, wrap(f.schema.family, f.forgetting.part(&o, f.schema, &f.have.holds.content)))
+			transactions += o.transactions
+		}
+		return transactions
+	})
+	return err
+}
+
+// forgetting reports whether Check removes clients of endpoints that left and has parts left.
+func (b *Backend) forgetting() bool {
+	return slices.ContainsFunc(b.families, func(f *family) bool { return f.have != nil && len(f.forgetting) > 0 })
 }
 
 // Modified returns the channel that asks for a Check: after another program's first transaction since the last one, and
 // after every Sync, because others may have written meanwhile.
 func (b *Backend) Modified() <-chan struct{} { return b.watch.Modified() }
 
-// Auditing reports whether Check compares elements and has parts left.
-func (b *Backend) Auditing() bool { return b.drift.auditing != noCause }
+// Auditing reports whether Check has parts left: it compares elements, or removes clients of endpoints that left.
+func (b *Backend) Auditing() bool { return b.drift.auditing != noCause || b.forgetting() }
 
 // syncPass is one family's part of a Sync.
 type syncPass struct {
@@ -111,6 +136,7 @@ type syncPass struct {
 func (f *family) put(ctx context.Context, p *plan.Plan, opts Options) *syncPass {
 	start := time.Now()
 	s := &syncPass{of: f, result: backend.Result{Family: f.schema.family, Read: f.have == nil}}
+	s.forgetting = &f.forgetting
 	s.output, s.schema, s.space = output{ctx: ctx, table: f.table, batch: f.batch}, f.schema, newSpace()
 	have, found := f.have, f.found
 	f.have, f.found = nil, nil // have is replaced on success

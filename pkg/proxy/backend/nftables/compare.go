@@ -168,11 +168,11 @@ func (c *comparison) chains() {
 	for _, t := range c.delChains {
 		c.note("chain "+t.name(), backend.NoteExtra)
 	}
-	for _, t := range c.addTimeouts {
-		c.note(c.schema.clients(t).title(), backend.NoteMissing)
+	for _, port := range c.addSticky {
+		c.note(c.schema.clients(port).title(), backend.NoteMissing)
 	}
-	for _, t := range c.delTimeouts {
-		c.note(c.schema.clients(t).title(), backend.NoteExtra)
+	for _, port := range c.delSticky {
+		c.note(c.schema.clients(port).title(), backend.NoteExtra)
 	}
 }
 

@@ -54,6 +54,8 @@ type terms struct {
 type rareTerms struct {
 	// from is the verdict in the firewall map, remember that in the map of frontends with affinity.
 	from, remember target
+	// affinity has the pools of the port if remember is set. They are not read from the kernel.
+	affinity *plan.Affinity
 	// sources are the source ranges of the chain from. They are not read from the kernel.
 	sources *sources
 	// local are the elements of the local endpoint map, as in entry.slots.
@@ -89,9 +91,8 @@ type sources struct {
 
 // members are the endpoints of a pool with affinity.
 type members struct {
-	// users counts the entries that balance over the pool.
+	// users counts the frontends of the pool's service port.
 	users     int
-	seconds   timeout
 	endpoints []netip.AddrPort
 }
 
@@ -102,21 +103,25 @@ func (m *members) list() []netip.AddrPort {
 	return m.endpoints
 }
 
-// eachPool yields the pools of the entry whose clients are remembered.
+// eachPool yields the pools of the entry's service port if its clients are remembered.
 func (e *entry) eachPool(yield func(poolID, []netip.AddrPort)) {
-	if e.goes.seconds == 0 {
+	rare := e.getRare()
+	if rare.remember.kind == none {
 		return
 	}
-	yield(poolID(e.goes.id), e.slots)
-	if e.goes.kind == local && e.goes.m > 0 {
-		yield(poolID(e.goes.id)|localBit, e.getRare().local)
+	var everywhere, here []netip.AddrPort
+	if a := rare.affinity; a != nil {
+		everywhere, here = a.Everywhere.Endpoints, a.Here.Endpoints
 	}
+	port := poolID(rare.remember.id)
+	yield(port, everywhere)
+	yield(port|localBit, here)
 }
 
-// remembers reports whether an element of an affinity map is valid: its pool has the endpoint.
-func (c *content) remembers(t timeout, pool poolID, endpoint netip.AddrPort) bool {
-	m, ok := c.pools.Get(pool)
-	return ok && m.seconds == t && slices.Contains(m.endpoints, endpoint)
+// remembers reports whether an element of a pool's affinity map is valid: the pool has the endpoint.
+func (c *content) remembers(pool poolID, endpoint netip.AddrPort) bool {
+	m, _ := c.pools.Get(pool)
+	return slices.Contains(m.list(), endpoint)
 }
 
 // needs counts, for each object, the entries that need it.
@@ -125,9 +130,9 @@ type needs struct {
 	targets cluster.Map[target, int]
 	// lists are the source ranges of the chains that check them. They are not read from the kernel.
 	lists cluster.Map[target, *sources]
-	// timeouts are those of the affinity maps, pools those with affinity.
-	timeouts cluster.Map[timeout, int]
-	pools    cluster.Map[poolID, *members]
+	// sticky are the service ports with affinity, by their Cluster pools: each has two affinity maps. pools are their pools.
+	sticky cluster.Map[poolID, int]
+	pools  cluster.Map[poolID, *members]
 	// counters are those of all elements that may count. They are not read from the kernel.
 	counters backend.Counters
 }
@@ -138,19 +143,19 @@ type editor struct {
 	frontends *cluster.Editor[plan.Frontend, *entry]
 	targets   *cluster.Editor[target, int]
 	lists     *cluster.Editor[target, *sources]
-	timeouts  *cluster.Editor[timeout, int]
+	sticky    *cluster.Editor[poolID, int]
 	pools     *cluster.Editor[poolID, *members]
 	counters  backend.Counters
 }
 
 func (c *content) edit() *editor {
 	return &editor{of: c, frontends: c.frontends.Edit(), targets: c.targets.Edit(), lists: c.lists.Edit(),
-		timeouts: c.timeouts.Edit(), pools: c.pools.Edit(), counters: c.counters}
+		sticky: c.sticky.Edit(), pools: c.pools.Edit(), counters: c.counters}
 }
 
 func (e *editor) content() content {
 	return content{frontends: e.frontends.Map(), addrs: e.of.addrs, needs: needs{targets: e.targets.Map(), lists: e.lists.Map(),
-		timeouts: e.timeouts.Map(), pools: e.pools.Map(), counters: e.counters}}
+		sticky: e.sticky.Map(), pools: e.pools.Map(), counters: e.counters}}
 }
 
 // collector builds a content from elements in any order. Entries and addresses are not sorted yet.
@@ -214,16 +219,16 @@ func (e *editor) count(of *entry, n int) {
 			count(e.targets, t, n)
 		}
 	}
-	if of.goes.seconds > 0 {
-		count(e.timeouts, of.goes.seconds, n)
+	if rare.remember.kind != none {
+		count(e.sticky, poolID(rare.remember.id), n)
 	}
 	of.eachPool(func(pool poolID, endpoints []netip.AddrPort) {
 		// All entries of a pool have the same endpoints; use those of the last one.
-		now := &members{users: n, seconds: of.goes.seconds, endpoints: endpoints}
+		now := &members{users: n, endpoints: endpoints}
 		if m, ok := e.pools.Get(pool); ok {
 			now.users += m.users
 			if n < 0 {
-				now.seconds, now.endpoints = m.seconds, m.endpoints
+				now.endpoints = m.endpoints
 			}
 		}
 		if now.users == 0 {

@@ -18,9 +18,9 @@ type patch struct {
 	// before and after are the contents to compare; frontends are the entries that differ.
 	before, after *content
 	frontends     []frontendChange
-	// addTimeouts and delTimeouts are affinity maps to create and delete. Those in forget may contain clients of
-	// endpoints that left.
-	addTimeouts, delTimeouts, forget []timeout
+	// addSticky and delSticky are service ports whose affinity maps are to be created and deleted. The maps of the pools in
+	// forget may contain clients of endpoints that left.
+	addSticky, delSticky, forget []poolID
 	// strays and leftovers are removed: strays before anything is added, leftovers when they are no longer in use.
 	strays    []stray
 	leftovers leftovers
@@ -109,27 +109,27 @@ func (p *patch) chains() {
 // affinity determines which affinity maps to add, delete and search for endpoints that left. Maps read from the kernel
 // are always searched, because endpoints may have left while no proxy was running.
 func (p *patch) affinity(read bool) {
-	for t, change := range cluster.Changes(p.before.timeouts, p.after.timeouts) {
+	for port, change := range cluster.Changes(p.before.sticky, p.after.sticky) {
 		switch {
 		case !change.Is:
-			p.delTimeouts = append(p.delTimeouts, t)
+			p.delSticky = append(p.delSticky, port)
 		case !change.Was:
-			p.addTimeouts = append(p.addTimeouts, t)
+			p.addSticky = append(p.addSticky, port)
 		}
 	}
-	left := map[timeout]bool{}
-	for _, change := range cluster.Changes(p.before.pools, p.after.pools) {
-		stays := func(endpoint netip.AddrPort) bool { return slices.Contains(change.After.list(), endpoint) }
-		for _, endpoint := range change.Before.list() {
-			left[change.Before.seconds] = left[change.Before.seconds] || !stays(endpoint)
+	if read {
+		for port := range p.after.sticky.All() {
+			if _, was := p.before.sticky.Get(port); was {
+				pools := port.maps()
+				p.forget = append(p.forget, pools[:]...)
+			}
 		}
-		if change.Was && change.Is && change.Before.seconds != change.After.seconds {
-			left[change.Before.seconds] = true
-		}
+		return
 	}
-	for t := range p.after.timeouts.All() {
-		if _, was := p.before.timeouts.Get(t); was && (left[t] || read) {
-			p.forget = append(p.forget, t)
+	for pool, change := range cluster.Changes(p.before.pools, p.after.pools) {
+		left := func(endpoint netip.AddrPort) bool { return !slices.Contains(change.After.list(), endpoint) }
+		if change.Is && slices.ContainsFunc(change.Before.list(), left) {
+			p.forget = append(p.forget, pool)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func assign(have, pool []netip.AddrPort) []netip.AddrPort {
 // empty reports whether there is nothing to write.
 func (p *patch) empty() bool {
 	if p.skeleton != nil || !p.leftovers.none() || len(p.frontends)+len(p.addChains)+len(p.rewriteChains)+len(p.delChains)+
-		len(p.strays)+len(p.addTimeouts)+len(p.delTimeouts)+len(p.forget) > 0 {
+		len(p.strays)+len(p.addSticky)+len(p.delSticky)+len(p.forget) > 0 {
 		return false
 	}
 	for range p.ops() { // addresses and pools

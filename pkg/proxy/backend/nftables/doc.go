@@ -19,15 +19,16 @@
 //
 // The files. Each uses only those before it:
 //
-//	affinity, target          names of pools, timeouts and sized chains
+//	affinity, target          names of pools and sized chains
 //	content                   the entries, and what they need
 //	columns, source, schema   the table of sets
 //	skeleton, render, text    the plan as nftables objects
+//	output, forget            to the kernel
+//	clients                   how many clients are remembered
 //	state, diff               what a table holds, and how to change it
 //	read                      from the kernel
-//	output, forget            to the kernel
 //	refused, apply            which ports the kernel refuses; a patch to the kernel
 //	audit, drift              external changes
 //	backend, mode, compare    the interface of package backend
-//	localhost, cleanup        what other packages need besides
+//	connections, counters     what metrics need
 package nftables

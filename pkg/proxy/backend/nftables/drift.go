@@ -94,6 +94,19 @@ func (d *drift) sync(ctx context.Context, write func() (transactions uint32), re
 	d.writers.forget(d.generation)
 }
 
+// during runs what writes our tables between two Syncs, and returns the number of its transactions, so that these are not
+// mistaken for those of others.
+func (d *drift) during(ctx context.Context, write func() (transactions uint32)) {
+	before := d.read(ctx)
+	own := write()
+	after := d.read(ctx)
+	if d.generation == before && d.alone(before, after, own) {
+		d.generation = after
+	} else if own > 0 {
+		d.mixed = after
+	}
+}
+
 // alone reports whether nobody else wrote to our tables between two generations, in which we made so many transactions.
 func (d *drift) alone(from, to nft.Generation, own uint32) bool {
 	ours, known := d.writers.between(from, to)

@@ -9,54 +9,109 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
-// forgetAttempts is how often an affinity map is searched in one sync.
-const forgetAttempts = 4
+const (
+	// forgetPart is how many elements one part of forgetting reads or writes, unless it reads one full map. Changes of others wait
+	// for it, some 30 ms.
+	forgetPart = 4096
+	// maxSearches is how often a map is searched.
+	maxSearches = 4
+)
 
-// forget deletes the clients whose endpoint has left their pool from an affinity map.
-//
-// The map is searched until nothing is found, because the kernel's answer lacks elements while it resizes the map.
-func (o *output) forget(clients *set, stays func(*element) bool) error {
-	for attempt := 1; ; attempt++ {
-		found, err := o.forgetOnce(clients, stays)
-		// A client timed out after it was read, and a packet added it again; or the map is full.
-		passing := errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENFILE)
-		switch {
-		case err != nil && (!passing || attempt == forgetAttempts):
-			return err
-		case err == nil && (found == 0 || attempt == forgetAttempts):
-			return nil
-		}
-	}
+// forgetting is a queue of affinity maps that may hold clients whose endpoint left the pool. It is worked off in parts, so that
+// nobody's change waits until all maps are searched: there may be many, and strangers can fill them.
+type forgetting []*search
+
+// search is the work on one map. It is searched until nothing is found, because the kernel's answer lacks elements while it
+// resizes the map.
+type search struct {
+	pool  poolID
+	times int
+	// gone are the clients to delete that were found.
+	gone []nft.Element
 }
 
-// forgetOnce searches once, and returns the number of clients that it deleted.
-func (o *output) forgetOnce(clients *set, stays func(*element) bool) (found int, err error) {
-	o.batch.Reset()
-	var gone []nft.Element
+// add adds maps, in front of those that wait: a small map is done in the Sync in which the endpoint leaves.
+func (q *forgetting) add(pools []poolID) {
+	waiting := slices.DeleteFunc(*q, func(s *search) bool { return slices.Contains(pools, s.pool) })
+	*q = nil
+	for _, pool := range pools {
+		*q = append(*q, &search{pool: pool})
+	}
+	*q = append(*q, waiting...)
+}
+
+// part does a part of the work. A map that is not done goes to the end of the queue, so that a full one delays others once.
+func (q *forgetting) part(o *output, s *schema, holds *content) error {
+	for left := forgetPart; left > 0 && len(*q) > 0; {
+		used, done, err := (*q)[0].part(o, s, holds, left)
+		if err != nil {
+			return err
+		}
+		if left -= used; done {
+			*q = (*q)[1:]
+		}
+	}
+	if len(*q) > 1 && (*q)[0].times > 0 {
+		*q = append((*q)[1:], (*q)[0])
+	}
+	return nil
+}
+
+// part reads the map, or deletes at most half as many clients as there are operations left.
+func (s *search) part(o *output, schema *schema, holds *content, left int) (used int, done bool, _ error) {
+	clients := schema.clients(s.pool)
+	if len(s.gone) == 0 {
+		s.times++
+		used, err := s.read(o, clients, holds)
+		if errors.Is(err, unix.ENOENT) { // its port has no affinity any more
+			return used, true, nil
+		}
+		return used, len(s.gone) == 0, err
+	}
+	n := min(len(s.gone), max(1, left/2))
+	err := s.remove(o, clients, holds, s.gone[:n])
+	// A client timed out after it was read, and a packet added it again; or the map is full.
+	passing := errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENFILE)
+	if s.gone = s.gone[n:]; passing {
+		s.gone, err = nil, nil
+	}
+	return 2 * n, len(s.gone) == 0 && s.times == maxSearches, err
+}
+
+// read searches the map, and returns the number of its clients.
+func (s *search) read(o *output, clients *set, holds *content) (count int, _ error) {
 	var in space
 	for raw, err := range o.table.Elements(o.ctx, clients.name) {
 		if err != nil {
-			return 0, err
+			return count, err
 		}
+		count++
 		e, err := clients.decode(&raw, &in)
 		if err != nil {
-			return 0, err
+			return count, err
 		}
-		if !stays(e) {
-			gone = append(gone, raw)
-		}
-	}
-	for some := range slices.Chunk(gone, maxTransaction/2) {
-		for i := range some { // it may have timed out since
-			o.batch.Ensure(clients.name, &some[i])
-		}
-		for i := range some {
-			o.batch.Delete(clients.name, some[i].Key)
-		}
-		if err := o.commit(); err != nil {
-			return 0, err
+		if !holds.remembers(s.pool, e.endpoint()) {
+			s.gone = append(s.gone, raw)
 		}
 	}
-	o.elements += len(gone)
-	return len(gone), nil
+	return count, nil
+}
+
+// remove deletes clients, except those whose endpoint has come back.
+func (s *search) remove(o *output, clients *set, holds *content, gone []nft.Element) error {
+	var in space
+	o.batch.Reset()
+	for i := range gone {
+		e, err := clients.decode(&gone[i], &in)
+		if err != nil {
+			return err
+		}
+		if holds.remembers(s.pool, e.endpoint()) {
+			continue
+		}
+		o.batch.Ensure(clients.name, &gone[i]) // it may have timed out since
+		o.batch.Delete(clients.name, gone[i].Key)
+		o.elements++
+	}
+	return o.commit()
 }

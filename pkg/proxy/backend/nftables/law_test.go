@@ -29,6 +29,7 @@ func fakes() (*Backend, []*nft.Fake) {
 // holds checks that the tables equal the plan, and that a new process agrees.
 func holds(t *testing.T, b *Backend, p *plan.Plan) {
 	t.Helper()
+	forgetAll(t, b)
 	for _, f := range b.families {
 		have := asRead(t, f.table, f.schema, largeSet)
 		readAlike(t, f)
@@ -42,19 +43,33 @@ func holds(t *testing.T, b *Backend, p *plan.Plan) {
 		if !patch.empty() {
 			t.Fatalf("%s: the table equals the plan, but diff finds %d operations", f.schema.family, len(slices.Collect(patch.ops())))
 		}
-		for timeout := range want.timeouts.All() {
-			clients := f.schema.clients(timeout)
+		for pool := range want.pools.All() {
+			clients := f.schema.clients(pool)
 			for raw, err := range f.table.Elements(context.Background(), clients.name) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if e, err := clients.decode(&raw, new(space)); err != nil || !want.remembers(timeout, e.pool(), e.endpoint()) {
+				if e, err := clients.decode(&raw, new(space)); err != nil || !want.remembers(pool, e.endpoint()) {
 					t.Fatalf("%s: %s sends a client to %s, which its pool %x does not have (%v)", f.schema.family, clients.name, e.endpoint(),
-						uint64(e.pool()), err)
+						uint64(pool), err)
 				}
 			}
 		}
 	}
+}
+
+// forgetAll lets Check remove the clients of endpoints that left, and returns how many parts it took.
+func forgetAll(t *testing.T, b *Backend) (parts int) {
+	t.Helper()
+	for ; b.forgetting(); parts++ {
+		if !b.Auditing() {
+			t.Fatal("Check has clients to forget, and Auditing does not ask for it")
+		}
+		if _, err := b.Check(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return parts
 }
 
 // asRead returns what a table holds, without regard to what it should hold.
@@ -86,8 +101,8 @@ func dump(d *desired) []string {
 	for t := range d.targets.All() {
 		lines = append(lines, t.name())
 	}
-	for t := range d.timeouts.All() {
-		lines = append(lines, t.name())
+	for port := range d.sticky.All() {
+		lines = append(lines, port.clients())
 	}
 	digest := "none"
 	if d.skeleton != nil {

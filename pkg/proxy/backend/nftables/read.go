@@ -137,11 +137,11 @@ type knownSet struct {
 // known returns the sets of the schema, in the order in which to read them, and records the others.
 func (r *reader) known(sets []nft.Set) (known []knownSet) {
 	for _, found := range sets {
-		t, clients := parseTimeout(found.Name)
+		pool, clients := parseClients(found.Name)
 		row := r.out.holds.schema.named(found.Name)
 		switch {
 		case clients && found.Map:
-			r.timeouts.Set(t, 1) // packets write its elements
+			count(r.sticky, pool&^localBit, 1) // packets write its elements
 		case row != nil:
 			known = append(known, knownSet{found, row})
 		case found.Map:

@@ -77,7 +77,7 @@ func (p *patch) owners(s *set, e *element) []plan.Port {
 		}
 		return nil
 	case poolMembers:
-		return p.ports(func(r *plan.Route, _ *entry) bool { return r.Affinity > 0 && poolOf(r) == e.pool()&^localBit })
+		return p.ports(func(r *plan.Route, _ *entry) bool { return r.Affinity != nil && poolOf(r) == e.pool()&^localBit })
 	case addrMembers:
 		return p.ports(func(r *plan.Route, _ *entry) bool {
 			service, ok := planned.Services.Get(r.Service)
@@ -107,9 +107,9 @@ func (p *patch) needing(t target) []plan.Port {
 	})
 }
 
-// remembering returns the ports whose clients are in the affinity map of a timeout.
-func (p *patch) remembering(t timeout) []plan.Port {
-	return p.ports(func(_ *plan.Route, e *entry) bool { return e.goes.seconds == t })
+// remembering returns the port of an affinity map.
+func (p *patch) remembering(port poolID) []plan.Port {
+	return p.ports(func(_ *plan.Route, e *entry) bool { return poolID(e.getRare().remember.id) == port })
 }
 
 // ports returns the ports with a frontend that matches, each once.

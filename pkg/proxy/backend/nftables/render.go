@@ -94,11 +94,12 @@ func renderRoute(r *plan.Route) *entry {
 
 // stick adds session affinity to an entry.
 func (e *entry) stick(r *plan.Route) {
-	if r.Affinity < time.Second || e.goes.kind == none {
+	if r.Affinity.For() < time.Second || e.goes.kind == none {
 		return
 	}
 	pool := poolOf(r)
-	e.goes.seconds = timeout(r.Affinity / time.Second)
+	e.goes.seconds = timeout(r.Affinity.Timeout / time.Second)
+	e.editRare().affinity = r.Affinity
 	e.editRare().remember = target{kind: remember, seconds: e.goes.seconds, id: uint64(pool)}
 	if e.goes.kind != local && r.Policy == cluster.PolicyLocal {
 		pool |= localBit

@@ -39,10 +39,6 @@ const (
 // uncounted ends the names of sets whose elements do not count, but would at another level.
 const uncounted = "-uncounted"
 
-// maxClients is the size of an affinity map. It limits the memory that external clients can use (about 10 MB), and the
-// time to search the map for clients of an endpoint that left (less than 1 s).
-const maxClients = 65_536
-
 // set is a row of the schema: a set or map, the columns of its keys and values, and the source of its elements.
 // Everything that handles elements is a loop over the rows.
 type set struct {
@@ -54,6 +50,8 @@ type set struct {
 	verdict bool
 	// byType reports that the set is declared by types, because rules look it up by different expressions.
 	byType bool
+	// size is that of an affinity map, in clients.
+	size int
 	// counts reports that each element counts the packets that match it.
 	counts bool
 	// phase orders the sets within a patch, and for reading.
@@ -148,10 +146,9 @@ func newSchema(family cluster.Family, counting backend.Counting) *schema {
 	return s
 }
 
-// clients returns the affinity map of a timeout: it maps a client and a pool to an endpoint.
-func (s *schema) clients(t timeout) *set {
-	source := s.addrColumn("saddr", frontendAddr)
-	return &set{dialect: s.dialect, name: t.name(), key: append([]column{source, protocolColumn()}, poolColumns()...), value: s.endpointColumns()}
+// clients returns the affinity map of a pool: it maps a client to an endpoint.
+func (s *schema) clients(pool poolID) *set {
+	return &set{dialect: s.dialect, name: pool.clients(), key: []column{s.addrColumn("saddr", frontendAddr), protocolColumn()}, value: s.endpointColumns(), byType: true, size: pool.size()}
 }
 
 // ref returns the name that a set of a schema with all counters has in this one.
@@ -224,7 +221,7 @@ func (s *set) lines() []string {
 	}
 	switch {
 	case s.dynamic():
-		return []string{title, types, fmt.Sprintf("size %d", maxClients), "flags dynamic,timeout"}
+		return []string{title, types, fmt.Sprintf("size %d", s.size), "flags dynamic,timeout"}
 	case s.counts:
 		return []string{title, types, "counter"}
 	}

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"sigs.k8s.io/knftables"
 
@@ -35,6 +34,9 @@ const (
 	chainLocalhost  = "rejected-on-localhost"
 	chainLoopback   = "received-for-loopback"
 )
+
+// counterFull counts connections whose clients are not remembered because their affinity map is full.
+const counterFull = "affinity-full"
 
 // Options are this backend's settings.
 type Options struct {
@@ -79,7 +81,7 @@ func newWriter(s *schema, node *plan.Node, opts Options) *writer {
 func (w *writer) skeleton() *skeleton {
 	s := &skeleton{chains: append(w.baseChains(), w.sharedChains()...)}
 	text := sha256.New()
-	for _, set := range append(slices.Clip(w.sets), w.clients(1)) {
+	for _, set := range append(slices.Clip(w.sets), w.clients(0)) {
 		fmt.Fprintln(text, set.lines())
 	}
 	for _, chain := range s.chains {
@@ -248,7 +250,7 @@ func (w *writer) sized(t target) []nft.Rule {
 	case pick, pickLocal:
 		if t.seconds > 0 {
 			return []nft.Rule{
-				{nft.DNAT{Key: poolID(t.id).client(), Map: t.seconds.name()}},
+				{nft.DNAT{Key: client(), Map: poolID(t.id).clients()}},
 				{nft.Goto(t.forgetful().name())},
 			}
 		}
@@ -275,19 +277,24 @@ func (w *writer) sized(t target) []nft.Rule {
 			rules = append(rules, nft.Rule{onward(pickLocal, t.m)})
 		}
 	case remember:
-		return []nft.Rule{w.remember(t.seconds, poolID(t.id)), w.remember(t.seconds, poolID(t.id)|localBit)}
+		return w.remember(t.seconds, poolID(t.id))
 	}
 	return rules
 }
 
-// remember records the endpoint of a client, or that it connected again. It checks that the pool still has the endpoint: each
-// retransmission of a client without an answer is a new connection, and must not restore an endpoint that was removed.
-func (w *writer) remember(t timeout, pool poolID) nft.Rule {
+// remember records the endpoint of a client, or that it connected again, in the maps of both policies' pools. It checks that
+// the pool still has the endpoint: each retransmission of a client without an answer is a new connection, and must not restore an
+// endpoint that was removed. If a map is full, the rule ends there, and the last one counts the client.
+func (w *writer) remember(t timeout, port poolID) []nft.Rule {
 	endpoint := nft.Concat{nft.DestinationAddress, nft.DestinationPort}
-	return nft.Rule{
-		nft.Lookup{Key: slices.Concat(endpoint, pool.operands()), Set: setSticky},
-		nft.Update{Map: t.name(), Key: pool.client(), Value: endpoint, Timeout: time.Duration(t) * time.Second},
+	has := func(pool poolID) nft.Lookup {
+		return nft.Lookup{Key: slices.Concat(endpoint, pool.operands()), Set: setSticky}
 	}
+	update := func(pool poolID) nft.Update {
+		return nft.Update{Map: pool.clients(), Key: client(), Value: endpoint, Timeout: t.duration()}
+	}
+	local := port | localBit
+	return []nft.Rule{{has(local), update(local)}, {has(port), update(port), nft.Return{}}, {has(port), nft.Count(counterFull)}}
 }
 
 // fromChain drops packets from other sources with one lookup, however long the list. It compares the original source, because

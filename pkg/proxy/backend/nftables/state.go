@@ -76,8 +76,12 @@ type family struct {
 	// have is what the table holds; nil if that is not known. found is what was read before the first Sync, nil otherwise.
 	have  *state
 	found *reading
+	// clients counts remembered clients, for other goroutines.
+	clients clientCounter
 	// counts is schema.counting, for other goroutines.
 	counts atomic.Int32
+	// forgetting are affinity maps to search.
+	forgetting forgetting
 	// altered are elements of have that another program gave other values.
 	altered []altered
 	// doubt is how long to wait before the next Sync if have is doubtful, otherwise 0.

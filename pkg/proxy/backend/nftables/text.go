@@ -22,6 +22,7 @@ func Render(p *plan.Plan, family cluster.Family, opts Options) string {
 	for _, protocol := range protocols {
 		t.block("counter "+localhostCounter(protocol), nil)
 	}
+	t.block("counter "+counterFull, nil)
 	elements := map[*set][]string{}
 	for s, e := range schema.elements(&want.content) {
 		elements[s] = append(elements[s], "\t"+s.text(&e)+",")
@@ -33,9 +34,11 @@ func Render(p *plan.Plan, family cluster.Family, opts Options) string {
 		}
 		t.block(lines[0], lines[1:])
 	}
-	for timeout := range want.timeouts.All() {
-		lines := schema.clients(timeout).lines()
-		t.block(lines[0], lines[1:])
+	for port := range want.sticky.All() {
+		for _, pool := range port.maps() {
+			lines := schema.clients(pool).lines()
+			t.block(lines[0], lines[1:])
+		}
 	}
 	writer := newWriter(schema, p.Node, opts)
 	chains := slices.Clone(want.skeleton.chains)

@@ -13,6 +13,7 @@ import (
 var (
 	_ backend.RejectCounter = (*Backend)(nil)
 	_ backend.MetricNamer   = (*Backend)(nil)
+	_ backend.ClientCounter = (*Backend)(nil)
 )
 
 // MetricNames implements [backend.MetricNamer].
@@ -53,4 +54,22 @@ func rejectedOnLocalhost(ctx context.Context, table nft.Table) (map[cluster.Prot
 		}
 	}
 	return packets, err
+}
+
+// Clients implements [backend.ClientCounter]. It opens the table again, because the backend's tables belong to another goroutine.
+func (b *Backend) Clients(family cluster.Family) (backend.Clients, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	defer cancel()
+	var clients backend.Clients
+	for _, f := range b.families {
+		if f.table.Family() != dialectOf(family).nftFamily { // the schema may change meanwhile
+			continue
+		}
+		table, err := nft.Open(dialectOf(family).nftFamily, TableName)
+		if err == nil {
+			err = errors.Join(f.clients.count(ctx, table, &clients), table.Close())
+		}
+		return clients, wrap(family, err)
+	}
+	return clients, nil
 }
