@@ -160,7 +160,7 @@ type Route struct {
 	ShortCut *Pool
 	// Affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.
 	Affinity time.Duration
-	// SourceRanges are the allowed sources, of the frontend's family; empty allows all.
+	// SourceRanges are the allowed sources, of the frontend's family, disjoint and sorted; empty allows all.
 	SourceRanges []netip.Prefix
 	Kind         Kind // from here on, each field is a byte: there are as many Routes as addresses and ports
 	// Policy is the traffic policy by which Pool was chosen.

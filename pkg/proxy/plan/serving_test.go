@@ -23,7 +23,7 @@ func udpSlice(name string, endpoints ...string) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// TestServing checks that endpoints that serve keep their flows, regardless of the policies for new flows.
+// TestServing checks which endpoints serve, and which of them are on this node, regardless of readiness and hints.
 func TestServing(t *testing.T) {
 	for _, test := range []struct {
 		name      string
@@ -63,28 +63,114 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// TestServes looks routes up: the Service that is served on a frontend decides.
-func TestServes(t *testing.T) {
-	w := newWorld(t)
-	w.update(func(u *cluster.Update) {
-		u.SetService(service(udp, everywhere))
-		u.SetEndpointSlice(udpSlice("a", "10.1.0.1 here", "10.2.0.1 draining", "10.2.0.2 dead"))
-	})
-	p := w.plan()
-	for _, to := range []string{clusterIP + ":80", virtualIP + ":80", extraIP + ":80", nodeIP + ":30080"} {
-		route := p.RouteTo(netip.MustParseAddrPort(to), cluster.UDP)
-		if route == nil {
-			t.Errorf("no route to %s", to)
-			continue
-		}
-		for endpoint, want := range map[string]bool{
-			"10.1.0.1:8080": true, "10.2.0.1:8080": true, "10.2.0.2:8080": false, "10.1.0.1:8081": false, "192.0.2.1:80": false,
-		} {
-			if got := p.Serves(route, netip.MustParseAddrPort(endpoint)); got != want {
-				t.Errorf("%s serves %s: %t, want %t", endpoint, to, got, want)
+// flow is a client's UDP flow to a frontend, which an endpoint serves.
+type flow struct{ client, to, endpoint string }
+
+func (p *Plan) keeps(t *testing.T, f flow) bool {
+	t.Helper()
+	route := p.RouteTo(netip.MustParseAddrPort(f.to), cluster.UDP)
+	if route == nil {
+		t.Fatalf("no route to %s", f.to)
+	}
+	return p.Keeps(route, netip.MustParseAddr(f.client), netip.MustParseAddrPort(f.endpoint))
+}
+
+// TestKeeps changes a Service with flows of each kind of client to each kind of address: to an endpoint on this node, one that
+// drains on this node, and one on another node.
+func TestKeeps(t *testing.T) {
+	const here, drains, there = "10.1.0.1:8080", "10.1.0.2:8080", "10.2.0.1:8080"
+	const toIP, toVIP, toExtra, toNode = clusterIP + ":80", virtualIP + ":80", extraIP + ":80", nodeIP + ":30080"
+	ranges := func(texts ...string) func(*corev1.Service) {
+		return func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = texts }
+	}
+	endpoints := []string{"10.1.0.1 here", "10.1.0.2 here draining", "10.2.0.1"}
+	var all []flow
+	for _, client := range []string{outside, otherPod, localPod, nodeIP, "127.0.0.1"} {
+		for _, to := range []string{toIP, toVIP, toExtra, toNode} {
+			for _, endpoint := range []string{here, drains, there} {
+				all = append(all, flow{client, to, endpoint})
 			}
 		}
 	}
+	for _, test := range []struct {
+		name      string
+		change    []func(*corev1.Service)
+		endpoints []string
+		// byInterface detects pods by interface: no client is known not to be one, and EndsFlows only guesses.
+		byInterface bool
+		ends        func(flow) bool
+	}{
+		{"nothing changes", nil, endpoints, false, func(flow) bool { return false }},
+		{"an endpoint more", nil, append(slices.Clone(endpoints), "10.2.0.2"), false, func(flow) bool { return false }},
+		{"hints", nil, []string{"10.1.0.1 here zone=b", "10.1.0.2 here draining", "10.2.0.1 zone=a"}, false, func(flow) bool { return false }},
+		{"an endpoint drains", nil, []string{"10.1.0.1 here draining", "10.1.0.2 here draining", "10.2.0.1"}, false, func(flow) bool { return false }},
+		{"an endpoint leaves", nil, endpoints[1:], false, func(f flow) bool { return f.endpoint == here }},
+		{"an endpoint dies", nil, []string{endpoints[0], "10.1.0.2 here dead", endpoints[2]}, false, func(f flow) bool { return f.endpoint == drains }},
+		{"all leave", nil, nil, false, func(flow) bool { return true }},
+		{"source ranges", []func(*corev1.Service){ranges("203.0.113.0/24", "10.1.0.9/32")}, endpoints, false,
+			func(f flow) bool { return f.to == toVIP && f.client != outside && f.client != localPod }},
+		{"source ranges with this node", []func(*corev1.Service){ranges(nodeIP+"/32", "0.0.0.0/32")}, endpoints, false,
+			func(f flow) bool { return f.to == toVIP && f.client != nodeIP }},
+		{"external Local", []func(*corev1.Service){externalLocal}, endpoints, false,
+			func(f flow) bool {
+				return f.to != toIP && f.endpoint == there && (f.client == outside || f.client == otherPod)
+			}},
+		{"external Local, pods known by interface", []func(*corev1.Service){externalLocal}, endpoints, true,
+			func(flow) bool { return false }},
+		{"external Local and source ranges", []func(*corev1.Service){externalLocal, ranges("10.0.0.0/8")}, endpoints, false,
+			func(f flow) bool {
+				return f.to == toVIP && f.client != localPod && f.client != otherPod ||
+					f.to != toIP && f.endpoint == there && (f.client == outside || f.client == otherPod)
+			}},
+		{"internal Local", []func(*corev1.Service){internalLocal}, endpoints, false,
+			func(f flow) bool { return f.to == toIP && f.endpoint == there }},
+		{"both Local, where no endpoint is here", []func(*corev1.Service){externalLocal, internalLocal}, []string{"10.1.0.1", "10.1.0.2 nowhere", "10.2.0.1"}, false,
+			func(f flow) bool { return f.to == toIP || f.client == outside || f.client == otherPod }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.update(func(u *cluster.Update) {
+				u.SetService(service(udp, everywhere))
+				u.SetEndpointSlice(udpSlice("a", endpoints...))
+			})
+			if test.byInterface {
+				w.options.LocalTraffic = LocalTraffic{Interface: "veth*"}
+			}
+			before := w.plan()
+			w.update(func(u *cluster.Update) {
+				u.SetService(service(append([]func(*corev1.Service){udp, everywhere}, test.change...)...))
+				u.SetEndpointSlice(udpSlice("a", test.endpoints...))
+			})
+			after, ends := w.plan(), false
+			for _, f := range all {
+				if !before.keeps(t, f) {
+					t.Errorf("%v is not kept before", f)
+				}
+				if got, want := after.keeps(t, f), !test.ends(f); got != want {
+					t.Errorf("%v is kept: %t, want %t", f, got, want)
+				}
+				ends = ends || test.ends(f)
+			}
+			was, _ := before.Services.Get(cluster.ServiceName{Namespace: "ns", Name: "web"})
+			is, _ := after.Services.Get(cluster.ServiceName{Namespace: "ns", Name: "web"})
+			if got := EndsFlows(was, is, cluster.IPv4); got != ends && !test.byInterface {
+				t.Errorf("flows may end: %t, want %t", got, ends)
+			}
+			if EndsFlows(was, is, cluster.IPv6) || EndsFlows(was, was, cluster.IPv4) || EndsFlows(nil, is, cluster.IPv4) || EndsFlows(was, nil, cluster.IPv4) {
+				t.Error("flows may end where nothing changes")
+			}
+		})
+	}
+}
+
+// TestRoutesOfFlows looks up frontends that are not served.
+func TestRoutesOfFlows(t *testing.T) {
+	w := newWorld(t)
+	w.update(func(u *cluster.Update) {
+		u.SetService(service(udp, everywhere))
+		u.SetEndpointSlice(udpSlice("a", "10.1.0.1 here"))
+	})
+	p := w.plan()
 	for _, to := range []string{clusterIP + ":81", otherPod + ":30080", "192.168.0.2:30080"} {
 		if route := p.RouteTo(netip.MustParseAddrPort(to), cluster.UDP); route != nil {
 			t.Errorf("there is a route to %s: %s", to, route.Name)
