@@ -64,8 +64,7 @@ func (r *Route) policyFor(inside bool) cluster.Policy {
 }
 
 // EndsFlows reports whether a UDP flow that a version of a Service keeps may end with the next one, in a family: an endpoint
-// no longer serves, or a client is restricted. Either may be nil. It does not look at frontends that the next version lacks
-// or gives to another port.
+// no longer serves, or a client is restricted. Either may be nil. It does not look at frontends that the next version lacks.
 func EndsFlows(before, after *Service, family cluster.Family) bool {
 	if before == nil || after == nil || len(before.Serving()) == 0 {
 		return false
@@ -75,7 +74,7 @@ func EndsFlows(before, after *Service, family cluster.Family) bool {
 			return false
 		}
 		is := find(after.Routes, was.Frontend)
-		if is == nil || is.Port() != was.Port() {
+		if is == nil {
 			return false
 		}
 		had, has := before.ServingOn(was.Port(), family), after.ServingOn(is.Port(), family)

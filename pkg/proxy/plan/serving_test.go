@@ -75,84 +75,91 @@ func (p *Plan) keeps(t *testing.T, f flow) bool {
 	return p.Keeps(route, netip.MustParseAddr(f.client), netip.MustParseAddrPort(f.endpoint))
 }
 
-// TestKeeps changes a Service with flows of each kind of client to each kind of address: to an endpoint on this node, one that
-// drains on this node, and one on another node.
-func TestKeeps(t *testing.T) {
-	const here, drains, there = "10.1.0.1:8080", "10.1.0.2:8080", "10.2.0.1:8080"
-	const toIP, toVIP, toExtra, toNode = clusterIP + ":80", virtualIP + ":80", extraIP + ":80", nodeIP + ":30080"
+// changes are changes of a Service.
+type changes []func(*corev1.Service)
+
+// keepsTest changes a Service, whose endpoints were keepsEndpoints. ends reports whether a flow that was kept ends.
+type keepsTest struct {
+	name      string
+	from, to  changes
+	endpoints []string
+	// byInterface detects pods by interface: no client is known not to be one, and EndsFlows only guesses.
+	byInterface bool
+	ends        func(flow) bool
+}
+
+var keepsEndpoints = [...]string{"10.1.0.1 here", "10.1.0.2 here draining", "10.2.0.1"}
+
+// The endpoints and the frontends of TestKeeps.
+const (
+	here, drains, there = "10.1.0.1:8080", "10.1.0.2:8080", "10.2.0.1:8080"
+	toIP, toVIP         = clusterIP + ":80", virtualIP + ":80"
+	toExtra, toNode     = extraIP + ":80", nodeIP + ":30080"
+)
+
+func keepsTests() []keepsTest {
 	ranges := func(texts ...string) func(*corev1.Service) {
 		return func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = texts }
 	}
-	endpoints := []string{"10.1.0.1 here", "10.1.0.2 here draining", "10.2.0.1"}
-	var all []flow
-	for _, client := range []string{outside, otherPod, localPod, nodeIP, "127.0.0.1"} {
-		for _, to := range []string{toIP, toVIP, toExtra, toNode} {
-			for _, endpoint := range []string{here, drains, there} {
-				all = append(all, flow{client, to, endpoint})
-			}
-		}
-	}
-	for _, test := range []struct {
-		name      string
-		change    []func(*corev1.Service)
-		endpoints []string
-		// byInterface detects pods by interface: no client is known not to be one, and EndsFlows only guesses.
-		byInterface bool
-		ends        func(flow) bool
-	}{
-		{"nothing changes", nil, endpoints, false, func(flow) bool { return false }},
-		{"an endpoint more", nil, append(slices.Clone(endpoints), "10.2.0.2"), false, func(flow) bool { return false }},
-		{"hints", nil, []string{"10.1.0.1 here zone=b", "10.1.0.2 here draining", "10.2.0.1 zone=a"}, false, func(flow) bool { return false }},
-		{"an endpoint drains", nil, []string{"10.1.0.1 here draining", "10.1.0.2 here draining", "10.2.0.1"}, false, func(flow) bool { return false }},
-		{"an endpoint leaves", nil, endpoints[1:], false, func(f flow) bool { return f.endpoint == here }},
-		{"an endpoint dies", nil, []string{endpoints[0], "10.1.0.2 here dead", endpoints[2]}, false, func(f flow) bool { return f.endpoint == drains }},
-		{"all leave", nil, nil, false, func(flow) bool { return true }},
-		{"source ranges", []func(*corev1.Service){ranges("203.0.113.0/24", "10.1.0.9/32")}, endpoints, false,
+	endpoints, none := keepsEndpoints[:], func(flow) bool { return false }
+	return []keepsTest{
+		{"nothing changes", nil, nil, endpoints, false, none},
+		{"an endpoint more", nil, nil, append(slices.Clone(endpoints), "10.2.0.2"), false, none},
+		{"hints", nil, nil, []string{"10.1.0.1 here zone=b", "10.1.0.2 here draining", "10.2.0.1 zone=a"}, false, none},
+		{"an endpoint drains", nil, nil, []string{"10.1.0.1 here draining", "10.1.0.2 here draining", "10.2.0.1"}, false, none},
+		{"an endpoint leaves", nil, nil, endpoints[1:], false, func(f flow) bool { return f.endpoint == here }},
+		{"an endpoint dies", nil, nil, []string{endpoints[0], "10.1.0.2 here dead", endpoints[2]}, false, func(f flow) bool { return f.endpoint == drains }},
+		{"all leave", nil, nil, nil, false, func(flow) bool { return true }},
+		{"source ranges", nil, changes{ranges("203.0.113.0/24", "10.1.0.9/32")}, endpoints, false,
 			func(f flow) bool { return f.to == toVIP && f.client != outside && f.client != localPod }},
-		{"source ranges with this node", []func(*corev1.Service){ranges(nodeIP+"/32", "0.0.0.0/32")}, endpoints, false,
+		{"source ranges with this node", nil, changes{ranges(nodeIP+"/32", "0.0.0.0/32")}, endpoints, false,
 			func(f flow) bool { return f.to == toVIP && f.client != nodeIP }},
-		{"external Local", []func(*corev1.Service){externalLocal}, endpoints, false,
+		{"external Local", nil, changes{externalLocal}, endpoints, false,
 			func(f flow) bool {
 				return f.to != toIP && f.endpoint == there && (f.client == outside || f.client == otherPod)
 			}},
-		{"external Local, pods known by interface", []func(*corev1.Service){externalLocal}, endpoints, true,
-			func(flow) bool { return false }},
-		{"external Local and source ranges", []func(*corev1.Service){externalLocal, ranges("10.0.0.0/8")}, endpoints, false,
+		{"external Local, pods known by interface", nil, changes{externalLocal}, endpoints, true, none},
+		{"external Local and source ranges", nil, changes{externalLocal, ranges("10.0.0.0/8")}, endpoints, false,
 			func(f flow) bool {
 				return f.to == toVIP && f.client != localPod && f.client != otherPod ||
 					f.to != toIP && f.endpoint == there && (f.client == outside || f.client == otherPod)
 			}},
-		{"internal Local", []func(*corev1.Service){internalLocal}, endpoints, false,
+		{"internal Local", nil, changes{internalLocal}, endpoints, false,
 			func(f flow) bool { return f.to == toIP && f.endpoint == there }},
-		{"both Local, where no endpoint is here", []func(*corev1.Service){externalLocal, internalLocal}, []string{"10.1.0.1", "10.1.0.2 nowhere", "10.2.0.1"}, false,
+		{"both Local, where no endpoint is here", nil, changes{externalLocal, internalLocal}, []string{"10.1.0.1", "10.1.0.2 nowhere", "10.2.0.1"}, false,
 			func(f flow) bool { return f.to == toIP || f.client == outside || f.client == otherPod }},
-	} {
+		{"both Local, an endpoint elsewhere leaves", changes{externalLocal, internalLocal}, changes{externalLocal, internalLocal}, endpoints[:2], false,
+			func(f flow) bool { return f.endpoint == there }},
+		{"both Local, an endpoint here dies", changes{externalLocal, internalLocal}, changes{externalLocal, internalLocal},
+			[]string{endpoints[0], "10.1.0.2 here dead", endpoints[2]}, false, func(f flow) bool { return f.endpoint == drains }},
+		{"no longer Local", changes{externalLocal, internalLocal}, nil, endpoints, false, none},
+		{"source ranges are wider", changes{ranges("203.0.113.0/24")}, changes{ranges("203.0.112.0/23", "10.0.0.0/8")}, endpoints, false, none},
+		{"source ranges are narrower", changes{ranges("203.0.113.0/24", "10.0.0.0/8")}, changes{ranges("10.0.0.0/8")}, endpoints, false,
+			func(f flow) bool { return f.to == toVIP && f.client == outside }},
+	}
+}
+
+// TestKeeps changes a Service with flows of each kind of client to each kind of address: to an endpoint on this node, one that
+// drains on this node, and one on another node.
+func TestKeeps(t *testing.T) {
+	for _, test := range keepsTests() {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t)
-			w.update(func(u *cluster.Update) {
-				u.SetService(service(udp, everywhere))
-				u.SetEndpointSlice(udpSlice("a", endpoints...))
-			})
 			if test.byInterface {
 				w.options.LocalTraffic = LocalTraffic{Interface: "veth*"}
 			}
-			before := w.plan()
-			w.update(func(u *cluster.Update) {
-				u.SetService(service(append([]func(*corev1.Service){udp, everywhere}, test.change...)...))
-				u.SetEndpointSlice(udpSlice("a", test.endpoints...))
-			})
-			after, ends := w.plan(), false
-			for _, f := range all {
-				if !before.keeps(t, f) {
-					t.Errorf("%v is not kept before", f)
-				}
-				if got, want := after.keeps(t, f), !test.ends(f); got != want {
-					t.Errorf("%v is kept: %t, want %t", f, got, want)
-				}
-				ends = ends || test.ends(f)
+			planned := func(all changes, endpoints []string) (*Plan, *Service) {
+				w.update(func(u *cluster.Update) {
+					u.SetService(service(append(changes{udp, everywhere}, all...)...))
+					u.SetEndpointSlice(udpSlice("a", endpoints...))
+				})
+				p := w.plan()
+				s, _ := p.Services.Get(cluster.ServiceName{Namespace: "ns", Name: "web"})
+				return p, s
 			}
-			was, _ := before.Services.Get(cluster.ServiceName{Namespace: "ns", Name: "web"})
-			is, _ := after.Services.Get(cluster.ServiceName{Namespace: "ns", Name: "web"})
+			before, was := planned(test.from, keepsEndpoints[:])
+			after, is := planned(test.to, test.endpoints)
+			ends := test.check(t, before, after)
 			if got := EndsFlows(was, is, cluster.IPv4); got != ends && !test.byInterface {
 				t.Errorf("flows may end: %t, want %t", got, ends)
 			}
@@ -161,6 +168,26 @@ func TestKeeps(t *testing.T) {
 			}
 		})
 	}
+}
+
+// check compares the flows that two plans keep, and reports whether one ends.
+func (test keepsTest) check(t *testing.T, before, after *Plan) (ends bool) {
+	t.Helper()
+	for _, client := range []string{outside, otherPod, localPod, nodeIP, "127.0.0.2"} {
+		for _, to := range []string{toIP, toVIP, toExtra, toNode} {
+			for _, endpoint := range []string{here, drains, there} {
+				f := flow{client, to, endpoint}
+				if !before.keeps(t, f) {
+					continue
+				}
+				if got, want := after.keeps(t, f), !test.ends(f); got != want {
+					t.Errorf("%v is kept: %t, want %t", f, got, want)
+				}
+				ends = ends || test.ends(f)
+			}
+		}
+	}
+	return ends
 }
 
 // TestRoutesOfFlows looks up frontends that are not served.
