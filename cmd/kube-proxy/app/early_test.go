@@ -4,7 +4,6 @@ package app
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -76,11 +75,7 @@ func (w *udpWorld) serveEarly(endpoint *netns.Host) {
 			s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, ips[0])
 			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ips[1]})
 			s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, ips[2])
-			slice := endpointSlice(family, []*netns.Host{endpoint})
-			if slices.Contains(w.lab.Node1.Pods, endpoint) {
-				slice.Endpoints[0].NodeName = &w.lab.Node1.Name
-			}
-			u.SetEndpointSlice(slice)
+			u.SetEndpointSlice(w.endpointSlice(family, []*netns.Host{endpoint}))
 		}
 		s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
 		u.SetService(s)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,8 @@ type udpWorld struct {
 	*testing.T
 	lab     *netns.Lab
 	builder *cluster.Builder
+	// sweeps counts the searches for stale flows in each family.
+	sweeps map[cluster.Family]*atomic.Int64
 }
 
 var udpServiceIPs = []string{"10.96.0.10", "fd00:10:96::10"}
@@ -43,16 +46,23 @@ func newUDPWorld(t *testing.T, open backendtest.Open) *udpWorld {
 	t.Helper()
 	netns.Require(t, "conntrack")
 	bench := backendtest.NewBench(t, open)
-	w := &udpWorld{T: t, lab: bench.Lab, builder: cluster.NewBuilder("node1")}
+	w := &udpWorld{T: t, lab: bench.Lab, builder: cluster.NewBuilder("node1"),
+		sweeps: map[cluster.Family]*atomic.Int64{cluster.IPv4: {}, cluster.IPv6: {}}}
 	var table *trackedflows.Kernel
 	if err := w.lab.Node1.Do(func() (err error) { table, err = trackedflows.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	reconciler := conntrack.New(conntrack.Config{Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Table: table,
-		Swept: func(cluster.Family, time.Duration, int) {}})
+		Swept: func(family cluster.Family, _ time.Duration, _ int) { w.sweeps[family].Add(1) }})
 	loop := proxy.New(proxy.Config{Builder: w.builder, Backend: bench.Backend, Observers: []proxy.Observer{reconciler},
-		Plan: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, ServeExternalIPs: true}})
+		Plan: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, ServeExternalIPs: true,
+			LocalTraffic: plan.LocalTraffic{CIDRs: w.lab.Node1.PodCIDRs}}})
+	var own []netip.Addr
+	for _, family := range []netns.Family{netns.IPv4, netns.IPv6} {
+		own = append(own, w.lab.Node1.Addr(family))
+	}
 	w.update(func(u *cluster.Update) {
+		u.SetInterfaces(own)
 		u.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
 			{Type: corev1.NodeInternalIP, Address: w.lab.Node1.IPv4.String()}, {Type: corev1.NodeInternalIP, Address: w.lab.Node1.IPv6.String()}}}})
 	})
@@ -84,20 +94,27 @@ func (w *udpWorld) update(change func(*cluster.Update)) {
 // serve makes the Service, with these pods as its endpoints.
 func (w *udpWorld) serve(pods ...*netns.Host) {
 	w.Helper()
+	w.serveAs(func(*corev1.Service) {}, pods...)
+}
+
+// serveAs makes the Service with a change, with these pods as its endpoints.
+func (w *udpWorld) serveAs(change func(*corev1.Service), pods ...*netns.Host) {
+	w.Helper()
 	w.update(func(u *cluster.Update) {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "dns"}}
 		s.Spec.Type, s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ServiceTypeNodePort, udpServiceIPs[0], udpServiceIPs
 		for _, protocol := range []corev1.Protocol{corev1.ProtocolUDP, corev1.ProtocolTCP} {
 			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: strings.ToLower(string(protocol)), Protocol: protocol, Port: 53, NodePort: 30053})
 		}
+		change(s)
 		u.SetService(s)
 		for _, family := range []netns.Family{netns.IPv4, netns.IPv6} {
-			u.SetEndpointSlice(endpointSlice(family, pods))
+			u.SetEndpointSlice(w.endpointSlice(family, pods))
 		}
 	})
 }
 
-func endpointSlice(family netns.Family, pods []*netns.Host) *discoveryv1.EndpointSlice {
+func (w *udpWorld) endpointSlice(family netns.Family, pods []*netns.Host) *discoveryv1.EndpointSlice {
 	kind := discoveryv1.AddressTypeIPv4
 	if family == netns.IPv6 {
 		kind = discoveryv1.AddressTypeIPv6
@@ -110,7 +127,13 @@ func endpointSlice(family netns.Family, pods []*netns.Host) *discoveryv1.Endpoin
 		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &name, Protocol: &protocol, Port: &port})
 	}
 	for _, pod := range pods {
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{pod.Addr(family).String()}})
+		endpoint := discoveryv1.Endpoint{Addresses: []string{pod.Addr(family).String()}}
+		for _, node := range w.lab.Nodes() {
+			if slices.Contains(node.Pods, pod) {
+				endpoint.NodeName = &node.Name
+			}
+		}
+		slice.Endpoints = append(slice.Endpoints, endpoint)
 	}
 	return slice
 }
@@ -123,13 +146,13 @@ func (w *udpWorld) unserve() {
 const patience = 30 * time.Second
 
 // open opens a flow that one of the pods answers.
-func (w *udpWorld) open(probe netns.Probe, pods ...*netns.Host) (*netns.Flow, string) {
+func (w *udpWorld) open(probe netns.Probe, pods ...*netns.Host) (*netns.Flow, netns.Answer) {
 	w.Helper()
 	for deadline := time.Now().Add(patience); ; {
 		flow, answer := probe.Open()
 		if flow != nil && slices.ContainsFunc(pods, func(h *netns.Host) bool { return h.Name == answer.Endpoint }) {
 			w.Cleanup(func() { flow.Close() })
-			return flow, answer.Endpoint
+			return flow, answer
 		}
 		if flow != nil {
 			flow.Close()

@@ -178,7 +178,7 @@ func compare(before, after *plan.Plan, family cluster.Family) work {
 		}
 	}
 	for _, change := range cluster.Changes(before.Services, after.Services) {
-		w.udp = w.udp || lost(change.Before, change.After, family)
+		w.udp = w.udp || plan.EndsFlows(change.Before, change.After, family)
 	}
 	if gained(before.Node, after.Node, family) {
 		w.udp, w.tcp = true, true
@@ -199,48 +199,15 @@ func served(route *plan.Route) bool {
 	return route != nil && (route.Verdict == plan.Balance || route.ShortCut != nil)
 }
 
-// lost reports whether an endpoint no longer serves one of the Service's UDP ports.
-func lost(before, after *plan.Service, family cluster.Family) bool {
-	if before == nil {
-		return false
-	}
-	for _, had := range before.Serving() {
-		if had.Family != family {
-			continue
-		}
-		has := after.ServingOn(had.Port, family)
-		if has == nil || !within(had.Endpoints, has.Endpoints) {
-			return true
-		}
-	}
-	return false
-}
-
 // gained reports whether node ports are served on an additional address, which may already have flows.
 func gained(before, after *plan.Node, family cluster.Family) bool {
-	of := func(addrs []netip.Addr) (all []netip.Addr) {
-		for _, addr := range addrs {
-			if cluster.FamilyOf(addr) == family {
-				all = append(all, addr)
-			}
-		}
-		return all
+	if before == nil || before == after { // without a plan before, every frontend is new anyway
+		return false
 	}
-	// Without a plan before, every frontend is new anyway.
-	return before != nil && before != after && !within(of(after.NodePortAddrs), of(before.NodePortAddrs))
-}
-
-// within reports whether the sorted list whole contains all elements of part.
-func within[T interface{ Compare(T) int }](part, whole []T) bool {
-	for _, item := range part {
-		for len(whole) > 0 && whole[0].Compare(item) < 0 {
-			whole = whole[1:]
-		}
-		if len(whole) == 0 || whole[0].Compare(item) != 0 {
-			return false
-		}
-	}
-	return true
+	return slices.ContainsFunc(after.NodePortAddrs, func(addr netip.Addr) bool {
+		_, had := slices.BinarySearchFunc(before.NodePortAddrs, addr, netip.Addr.Compare)
+		return cluster.FamilyOf(addr) == family && !had
+	})
 }
 
 // Run sweeps when there is work, until ctx ends. Work that arrives during a sweep is combined into the next one. Work that failed is
@@ -340,11 +307,11 @@ func (r *Reconciler) sweep(ctx context.Context, family cluster.Family, kind conn
 	return err
 }
 
-// stale reports whether a UDP flow goes where the plan would not have sent it. The flow of a Service's address must
-// go to one of its endpoints; the flow of an address that a Service had before must not be translated.
+// stale reports whether a UDP flow goes where the plan does not let its client go. The flow of a Service's address must go to
+// one of the endpoints that its client may use; the flow of an address that a Service had before must not be translated.
 func (w work) stale(p *plan.Plan, flow *conntrack.Flow) bool {
 	if route := p.RouteTo(flow.Destination, cluster.UDP); route != nil {
-		return !p.Serves(route, flow.ReplySource)
+		return !p.Keeps(route, flow.Source.Addr(), flow.ReplySource)
 	}
 	for frontend := range p.Meets(flow.Destination, cluster.UDP) {
 		if w.gone[frontend] {

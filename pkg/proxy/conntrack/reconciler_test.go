@@ -131,7 +131,7 @@ func (f *fixture) wantFlows(want ...string) {
 }
 
 // service returns a UDP Service with node port 30053 and these endpoints: ! marks one that no longer serves, ~ one that
-// is serving while it terminates.
+// is serving while it terminates, @ one on this node.
 func service(name cluster.ServiceName, ips []netip.Addr, endpoints ...string) *cluster.Service {
 	s := &cluster.Service{Name: name, ClusterIPs: ips,
 		Ports: []cluster.ServicePort{{Protocol: cluster.UDP, Port: 53, NodePort: 30053}}}
@@ -143,6 +143,8 @@ func service(name cluster.ServiceName, ips []netip.Addr, endpoints ...string) *c
 			text, conditions = text[1:], cluster.Terminating
 		case '~':
 			text, conditions = text[1:], cluster.Serving|cluster.Terminating
+		case '@':
+			text, conditions = text[1:], cluster.Ready|cluster.Serving|cluster.Local
 		}
 		slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{Addr: netip.MustParseAddr(text), Conditions: conditions})
 	}
@@ -205,6 +207,59 @@ func TestEndpoints(t *testing.T) {
 					f.Errorf("Swept reported %d deletions, want %d", f.deleted, 4-len(test.want))
 				}
 			}, toA, toB, toA6, npA)
+		})
+	}
+}
+
+// local makes the traffic policies of a Service Local.
+func local(s *cluster.Service) *cluster.Service {
+	s.InternalPolicy, s.ExternalPolicy = cluster.PolicyLocal, cluster.PolicyLocal
+	return s
+}
+
+// restricted gives a Service load balancer IPs with source ranges.
+func restricted(s *cluster.Service, ranges ...string) *cluster.Service {
+	s.External = &cluster.External{LoadBalancerIPs: addrs("198.51.100.7", "2001:db8::7")}
+	for _, text := range ranges {
+		s.External.SourceRanges = append(s.External.SourceRanges, netip.MustParsePrefix(text))
+	}
+	return s
+}
+
+// TestRestrictions checks that flows end that a change of the Service forbids to their client, which is 203.0.113.1 or 2001:db8::2.
+func TestRestrictions(t *testing.T) {
+	const (
+		vipA  = "198.51.100.7:53 10.244.0.1:5353"
+		vipB  = "198.51.100.7:53 10.244.0.2:5353"
+		vipB6 = "[2001:db8::7]:53 [fd00:244::2]:5353"
+	)
+	serve := func(ranges ...string) *cluster.Service {
+		return restricted(service(dns, dnsIPs, "@10.244.0.1", "10.244.0.2", "@fd00:244::1", "fd00:244::2"), ranges...)
+	}
+	internal, external := serve(), serve()
+	internal.InternalPolicy, external.ExternalPolicy = cluster.PolicyLocal, cluster.PolicyLocal
+	for _, test := range []struct {
+		name  string
+		after *cluster.Service
+		want  []string
+	}{
+		{"none", serve(), []string{toA, toB, toA6, npA, vipA, vipB, vipB6}},
+		{"source ranges with the client", serve("203.0.113.0/24", "2001:db8::/64"), []string{toA, toB, toA6, npA, vipA, vipB, vipB6}},
+		{"source ranges without it", serve("203.0.114.0/24", "2001:db9::/64"), []string{toA, toB, toA6, npA}},
+		{"source ranges of one family", serve("203.0.114.0/24"), []string{toA, toB, toA6, npA, vipB6}},
+		{"internal policy", internal, []string{toA, toA6, npA, vipA, vipB, vipB6}},
+		{"external policy", external, []string{toA, toB, toA6, npA, vipA}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			run(t, func(f *fixture) {
+				f.set(serve())
+				f.sync()
+				f.wantFlows(toA, toB, toA6, npA, vipA, vipB, vipB6)
+				time.Sleep(longestPause)
+				f.set(test.after)
+				f.sync()
+				f.wantFlows(test.want...)
+			}, toA, toB, toA6, npA, vipA, vipB, vipB6)
 		})
 	}
 }
@@ -362,10 +417,27 @@ func TestNoWork(t *testing.T) {
 		wantSweeps(1, "without the TCP Service")
 		f.set(service(dns, dnsIPs, "10.244.0.1", "fd00:244::1"))
 		wantSweeps(3, "with a UDP Service, in two families")
-		local := service(dns, dnsIPs, "10.244.0.1", "10.244.0.2", "fd00:244::1")
-		local.InternalPolicy, local.ExternalPolicy = cluster.PolicyLocal, cluster.PolicyLocal
-		f.set(local)
-		wantSweeps(3, "with another policy and endpoint")
+		const a, b, a6 = "@10.244.0.1", "10.244.0.2", "@fd00:244::1"
+		f.set(service(dns, dnsIPs, a, a6))
+		wantSweeps(3, "with all endpoints on this node")
+		f.set(local(service(dns, dnsIPs, a, a6)))
+		wantSweeps(3, "with policies that no endpoint violates")
+		f.set(local(service(dns, dnsIPs, a, b, a6)))
+		wantSweeps(3, "with another endpoint")
+		f.set(service(dns, dnsIPs, a, b, a6))
+		wantSweeps(3, "without the policies")
+		f.set(local(service(dns, dnsIPs, a, b, a6)))
+		wantSweeps(4, "with policies that an endpoint of one family violates")
+		f.set(restricted(service(dns, dnsIPs, a, b, a6)))
+		wantSweeps(6, "with load balancer IPs")
+		f.set(restricted(service(dns, dnsIPs, a, b, a6), "203.0.113.0/24"))
+		wantSweeps(7, "with source ranges, of one family")
+		f.set(restricted(service(dns, dnsIPs, a, b, a6), "203.0.113.0/24", "198.51.100.0/24", "2001:db8::/64"))
+		wantSweeps(8, "with more source ranges, and the first of the other family")
+		f.set(restricted(service(dns, dnsIPs, a, b, a6), "203.0.112.0/23", "198.51.100.0/24", "2001:db8::/64"))
+		wantSweeps(8, "with a wider range")
+		f.set(restricted(service(dns, dnsIPs, a, b, a6)))
+		wantSweeps(8, "without source ranges")
 	})
 }
 

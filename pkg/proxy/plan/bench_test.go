@@ -90,3 +90,40 @@ func BenchmarkContested(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkKeeps decides about flows of a search for stale ones, to a load balancer IP with source ranges.
+func BenchmarkKeeps(b *testing.B) {
+	for _, ranges := range []int{0, 10, 50_000} {
+		b.Run(fmt.Sprint(ranges), func(b *testing.B) {
+			at := func(first byte, n int) netip.Addr {
+				return netip.AddrFrom4([4]byte{first, byte(n >> 16), byte(n >> 8), byte(n)})
+			}
+			s := &cluster.Service{
+				Name: cluster.ServiceName{Namespace: "ns", Name: "dns"}, ClusterIPs: addrs(clusterIP), ExternalPolicy: cluster.PolicyLocal,
+				Ports:    []cluster.ServicePort{{Protocol: cluster.UDP, Port: 53}},
+				External: &cluster.External{LoadBalancerIPs: addrs(virtualIP)},
+				Slices:   []*cluster.EndpointSlice{manyEndpoints(0, 50)},
+			}
+			s.Slices[0].Ports[0].Protocol = cluster.UDP
+			for i := range s.Slices[0].Endpoints {
+				s.Slices[0].Endpoints[i].Conditions |= cluster.Local
+			}
+			for n := range ranges {
+				s.External.SourceRanges = append(s.External.SourceRanges, netip.PrefixFrom(at(11, 2*n), 32))
+			}
+			services := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Set(s.Name, s)
+			p := Compute(&cluster.Snapshot{Services: services, Node: &cluster.Node{}}, &Options{}, nil)
+			route := p.RouteTo(netip.MustParseAddrPort(virtualIP+":53"), cluster.UDP)
+			kept := 0
+			b.ReportAllocs()
+			for n := 0; b.Loop(); n++ {
+				if p.Keeps(route, at(11, n%100_000), netip.AddrPortFrom(at(10, n%50), 8080)) {
+					kept++
+				}
+			}
+			if kept == 0 {
+				b.Error("no flow is kept")
+			}
+		})
+	}
+}

@@ -89,7 +89,7 @@ func (p *Plan) Explain(packet Packet) Path {
 	local := p.Node.LocalTraffic.Is(packet.Source, packet.Interface)
 	path.decided("source", "%s", p.origin(packet, own, local))
 	if len(route.SourceRanges) > 0 {
-		if !within(route.SourceRanges, packet.Source) {
+		if !route.admits(packet.Source) {
 			return path.ended(Drop, "source ranges", "the source is in none of the Service's source ranges")
 		}
 		path.decided("source ranges", "%s is in %v", packet.Source, route.SourceRanges)

@@ -234,6 +234,7 @@ func walk(t *testing.T, c *chance, steps int) {
 		}
 		checkIdentity(t, before, got)
 		checkRoutes(t, got)
+		checkFlows(t, before, got)
 		plans = append(plans, got)
 	}
 }
@@ -278,6 +279,62 @@ func checkRoutes(t *testing.T, p *Plan) {
 			t.Fatalf("%s has a short cut under policy %s", frontend, route.Policy)
 		case len(route.SourceRanges) > 0 && route.Kind != LoadBalancerIP:
 			t.Fatalf("%s of kind %s has source ranges", frontend, route.Kind)
+		}
+	}
+}
+
+// checkFlows checks that a flow is kept if a new one could be sent to the same endpoint, and that EndsFlows notices each flow that
+// ends although its frontend stays with its port.
+func checkFlows(t *testing.T, before, after *Plan) {
+	t.Helper()
+	clients := addrs("10.1.0.1", "10.9.0.1", "192.168.0.1", "127.0.0.1", "203.0.113.1", "fd00:1::1", "fd00:9::1", "2001:db8::1")
+	for frontend, route := range after.Frontends.All() {
+		if frontend.Protocol != cluster.UDP {
+			continue
+		}
+		for _, client := range clients {
+			if cluster.FamilyOf(client) == frontend.Family() {
+				checkOpens(t, after, route, client)
+				checkEnds(t, before, after, frontend, client)
+			}
+		}
+	}
+}
+
+// checkOpens checks that a client keeps the flows that it may open.
+func checkOpens(t *testing.T, p *Plan, route *Route, client netip.Addr) {
+	t.Helper()
+	destinations := []netip.Addr{route.Frontend.Addr}
+	if route.Frontend.IsNodePort() {
+		destinations = p.Node.NodePortAddrs
+	}
+	for _, addr := range destinations {
+		path := p.Explain(Packet{Source: client, Interface: "eth0", To: netip.AddrPortFrom(addr, route.Frontend.Port), Protocol: cluster.UDP})
+		if path.Route != route || path.Verdict != Balance {
+			continue
+		}
+		if slices.ContainsFunc(path.Pool.Endpoints, func(e netip.AddrPort) bool { return !p.Keeps(route, client, e) }) {
+			t.Fatalf("%s may open flows to %s at %v, but not keep them:\n%s", client, route.Frontend, path.Pool, p)
+		}
+	}
+}
+
+// checkEnds compares the flows of a client that two plans of the same node keep.
+func checkEnds(t *testing.T, before, after *Plan, frontend Frontend, client netip.Addr) {
+	t.Helper()
+	if before == nil || before.Node != after.Node {
+		return
+	}
+	was, _ := before.Frontends.Get(frontend)
+	is, _ := after.Frontends.Get(frontend)
+	if was == nil || was.Service != is.Service || was.Port() != is.Port() {
+		return
+	}
+	old, _ := before.Services.Get(was.Service)
+	now, _ := after.Services.Get(is.Service)
+	for _, endpoint := range old.ServingOn(was.Port(), frontend.Family()).Endpoints {
+		if before.Keeps(was, client, endpoint) && !after.Keeps(is, client, endpoint) && !EndsFlows(old, now, frontend.Family()) {
+			t.Fatalf("the flow of %s to %s at %s ends unnoticed, from:\n%s\nto:\n%s", client, frontend, endpoint, before, after)
 		}
 	}
 }

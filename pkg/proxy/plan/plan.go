@@ -164,7 +164,7 @@ type Route struct {
 	ShortCut *Pool
 	// Affinity is the port's session affinity; nil is none.
 	Affinity *Affinity
-	// SourceRanges are the allowed sources, of the frontend's family; empty allows all.
+	// SourceRanges are the allowed sources, of the frontend's family, disjoint and sorted; empty allows all.
 	SourceRanges []netip.Prefix
 	Kind         Kind // from here on, each field is a byte: there are as many Routes as addresses and ports
 	// Policy is the traffic policy by which Pool was chosen.

@@ -134,7 +134,7 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 		d.out.Routes = append(d.out.Routes, d.known(route))
 	}
 	if port.Protocol == cluster.UDP {
-		d.rare.serving = append(d.rare.serving, d.serving(port.Name, family, all, everywhere))
+		d.rare.serving = append(d.rare.serving, d.serving(port.Name, family, all, everywhere, here))
 	}
 	for i := range all {
 		if all[i].rank() > unusable && all[i].mayBeHere() {
@@ -186,8 +186,8 @@ func (d *decision) external(route *Route, everywhere, here *Pool) {
 	route.RejectOnLocalhost = route.Kind == NodePort && d.opts.Localhost.rejects(route.Frontend)
 }
 
-// sourceRanges returns the sources that may use the Service's load balancer IPs of one family. If they include this
-// node, they also include the load balancer IPs: the node uses one as its source address if an interface has it.
+// sourceRanges returns the sources that may use the Service's load balancer IPs of one family, as disjoint ranges. If they
+// include this node, they also include the load balancer IPs: the node uses one as its source address if an interface has it.
 func (d *decision) sourceRanges(family cluster.Family) []netip.Prefix {
 	var ranges []netip.Prefix
 	own := false
@@ -204,7 +204,7 @@ func (d *decision) sourceRanges(family cluster.Family) []netip.Prefix {
 			}
 		}
 	}
-	return ranges
+	return disjoint(ranges)
 }
 
 // known returns the equal route of the decision before, if there is one.

@@ -23,7 +23,7 @@ func udpSlice(name string, endpoints ...string) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// TestServing checks that endpoints that serve keep their flows, regardless of the policies for new flows.
+// TestServing checks which endpoints serve, and which of them are on this node, regardless of readiness and hints.
 func TestServing(t *testing.T) {
 	for _, test := range []struct {
 		name      string
@@ -63,28 +63,141 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// TestServes looks routes up: the Service that is served on a frontend decides.
-func TestServes(t *testing.T) {
-	w := newWorld(t)
-	w.update(func(u *cluster.Update) {
-		u.SetService(service(udp, everywhere))
-		u.SetEndpointSlice(udpSlice("a", "10.1.0.1 here", "10.2.0.1 draining", "10.2.0.2 dead"))
-	})
-	p := w.plan()
-	for _, to := range []string{clusterIP + ":80", virtualIP + ":80", extraIP + ":80", nodeIP + ":30080"} {
-		route := p.RouteTo(netip.MustParseAddrPort(to), cluster.UDP)
-		if route == nil {
-			t.Errorf("no route to %s", to)
-			continue
-		}
-		for endpoint, want := range map[string]bool{
-			"10.1.0.1:8080": true, "10.2.0.1:8080": true, "10.2.0.2:8080": false, "10.1.0.1:8081": false, "192.0.2.1:80": false,
-		} {
-			if got := p.Serves(route, netip.MustParseAddrPort(endpoint)); got != want {
-				t.Errorf("%s serves %s: %t, want %t", endpoint, to, got, want)
+// flow is a client's UDP flow to a frontend, which an endpoint serves.
+type flow struct{ client, to, endpoint string }
+
+func (p *Plan) keeps(t *testing.T, f flow) bool {
+	t.Helper()
+	route := p.RouteTo(netip.MustParseAddrPort(f.to), cluster.UDP)
+	if route == nil {
+		t.Fatalf("no route to %s", f.to)
+	}
+	return p.Keeps(route, netip.MustParseAddr(f.client), netip.MustParseAddrPort(f.endpoint))
+}
+
+// changes are changes of a Service.
+type changes []func(*corev1.Service)
+
+// keepsTest changes a Service, whose endpoints were keepsEndpoints. ends reports whether a flow that was kept ends.
+type keepsTest struct {
+	name      string
+	from, to  changes
+	endpoints []string
+	// byInterface detects pods by interface: no client is known not to be one, and EndsFlows only guesses.
+	byInterface bool
+	ends        func(flow) bool
+}
+
+var keepsEndpoints = [...]string{"10.1.0.1 here", "10.1.0.2 here draining", "10.2.0.1"}
+
+// The endpoints and the frontends of TestKeeps.
+const (
+	here, drains, there = "10.1.0.1:8080", "10.1.0.2:8080", "10.2.0.1:8080"
+	toIP, toVIP         = clusterIP + ":80", virtualIP + ":80"
+	toExtra, toNode     = extraIP + ":80", nodeIP + ":30080"
+)
+
+func keepsTests() []keepsTest {
+	ranges := func(texts ...string) func(*corev1.Service) {
+		return func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = texts }
+	}
+	endpoints, none := keepsEndpoints[:], func(flow) bool { return false }
+	return []keepsTest{
+		{"nothing changes", nil, nil, endpoints, false, none},
+		{"an endpoint more", nil, nil, append(slices.Clone(endpoints), "10.2.0.2"), false, none},
+		{"hints", nil, nil, []string{"10.1.0.1 here zone=b", "10.1.0.2 here draining", "10.2.0.1 zone=a"}, false, none},
+		{"an endpoint drains", nil, nil, []string{"10.1.0.1 here draining", "10.1.0.2 here draining", "10.2.0.1"}, false, none},
+		{"an endpoint leaves", nil, nil, endpoints[1:], false, func(f flow) bool { return f.endpoint == here }},
+		{"an endpoint dies", nil, nil, []string{endpoints[0], "10.1.0.2 here dead", endpoints[2]}, false, func(f flow) bool { return f.endpoint == drains }},
+		{"all leave", nil, nil, nil, false, func(flow) bool { return true }},
+		{"source ranges", nil, changes{ranges("203.0.113.0/24", "10.1.0.9/32")}, endpoints, false,
+			func(f flow) bool { return f.to == toVIP && f.client != outside && f.client != localPod }},
+		{"source ranges with this node", nil, changes{ranges(nodeIP+"/32", "0.0.0.0/32")}, endpoints, false,
+			func(f flow) bool { return f.to == toVIP && f.client != nodeIP }},
+		{"external Local", nil, changes{externalLocal}, endpoints, false,
+			func(f flow) bool {
+				return f.to != toIP && f.endpoint == there && (f.client == outside || f.client == otherPod)
+			}},
+		{"external Local, pods known by interface", nil, changes{externalLocal}, endpoints, true, none},
+		{"external Local and source ranges", nil, changes{externalLocal, ranges("10.0.0.0/8")}, endpoints, false,
+			func(f flow) bool {
+				return f.to == toVIP && f.client != localPod && f.client != otherPod ||
+					f.to != toIP && f.endpoint == there && (f.client == outside || f.client == otherPod)
+			}},
+		{"internal Local", nil, changes{internalLocal}, endpoints, false,
+			func(f flow) bool { return f.to == toIP && f.endpoint == there }},
+		{"both Local, where no endpoint is here", nil, changes{externalLocal, internalLocal}, []string{"10.1.0.1", "10.1.0.2 nowhere", "10.2.0.1"}, false,
+			func(f flow) bool { return f.to == toIP || f.client == outside || f.client == otherPod }},
+		{"both Local, an endpoint elsewhere leaves", changes{externalLocal, internalLocal}, changes{externalLocal, internalLocal}, endpoints[:2], false,
+			func(f flow) bool { return f.endpoint == there }},
+		{"both Local, an endpoint here dies", changes{externalLocal, internalLocal}, changes{externalLocal, internalLocal},
+			[]string{endpoints[0], "10.1.0.2 here dead", endpoints[2]}, false, func(f flow) bool { return f.endpoint == drains }},
+		{"no longer Local", changes{externalLocal, internalLocal}, nil, endpoints, false, none},
+		{"source ranges are wider", changes{ranges("203.0.113.0/24")}, changes{ranges("203.0.112.0/23", "10.0.0.0/8")}, endpoints, false, none},
+		{"source ranges are narrower", changes{ranges("203.0.113.0/24", "10.0.0.0/8")}, changes{ranges("10.0.0.0/8")}, endpoints, false,
+			func(f flow) bool { return f.to == toVIP && f.client == outside }},
+	}
+}
+
+// TestKeeps changes a Service with flows of each kind of client to each kind of address: to an endpoint on this node, one that
+// drains on this node, and one on another node.
+func TestKeeps(t *testing.T) {
+	for _, test := range keepsTests() {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			if test.byInterface {
+				w.options.LocalTraffic = LocalTraffic{Interface: "veth*"}
+			}
+			planned := func(all changes, endpoints []string) (*Plan, *Service) {
+				w.update(func(u *cluster.Update) {
+					u.SetService(service(append(changes{udp, everywhere}, all...)...))
+					u.SetEndpointSlice(udpSlice("a", endpoints...))
+				})
+				p := w.plan()
+				s, _ := p.Services.Get(cluster.ServiceName{Namespace: "ns", Name: "web"})
+				return p, s
+			}
+			before, was := planned(test.from, keepsEndpoints[:])
+			after, is := planned(test.to, test.endpoints)
+			ends := test.check(t, before, after)
+			if got := EndsFlows(was, is, cluster.IPv4); got != ends && !test.byInterface {
+				t.Errorf("flows may end: %t, want %t", got, ends)
+			}
+			if EndsFlows(was, is, cluster.IPv6) || EndsFlows(was, was, cluster.IPv4) || EndsFlows(nil, is, cluster.IPv4) || EndsFlows(was, nil, cluster.IPv4) {
+				t.Error("flows may end where nothing changes")
+			}
+		})
+	}
+}
+
+// check compares the flows that two plans keep, and reports whether one ends.
+func (test keepsTest) check(t *testing.T, before, after *Plan) (ends bool) {
+	t.Helper()
+	for _, client := range []string{outside, otherPod, localPod, nodeIP, "127.0.0.2"} {
+		for _, to := range []string{toIP, toVIP, toExtra, toNode} {
+			for _, endpoint := range []string{here, drains, there} {
+				f := flow{client, to, endpoint}
+				if !before.keeps(t, f) {
+					continue
+				}
+				if got, want := after.keeps(t, f), !test.ends(f); got != want {
+					t.Errorf("%v is kept: %t, want %t", f, got, want)
+				}
+				ends = ends || test.ends(f)
 			}
 		}
 	}
+	return ends
+}
+
+// TestRoutesOfFlows looks up frontends that are not served.
+func TestRoutesOfFlows(t *testing.T) {
+	w := newWorld(t)
+	w.update(func(u *cluster.Update) {
+		u.SetService(service(udp, everywhere))
+		u.SetEndpointSlice(udpSlice("a", "10.1.0.1 here"))
+	})
+	p := w.plan()
 	for _, to := range []string{clusterIP + ":81", otherPod + ":30080", "192.168.0.2:30080"} {
 		if route := p.RouteTo(netip.MustParseAddrPort(to), cluster.UDP); route != nil {
 			t.Errorf("there is a route to %s: %s", to, route.Name)

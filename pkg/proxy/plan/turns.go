@@ -216,6 +216,7 @@ func between(before, after *Service) *Service {
 		}
 		both := &mixed.rare.serving[at]
 		both.Endpoints = union(both.Endpoints, serving.Endpoints, netip.AddrPort.Compare)
+		both.Here = union(both.Here, serving.Here, netip.AddrPort.Compare)
 	}
 	return &mixed
 }

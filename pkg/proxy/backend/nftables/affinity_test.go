@@ -98,27 +98,6 @@ func TestTargetNames(t *testing.T) {
 	}
 }
 
-// TestDisjoint checks which prefixes are kept.
-func TestDisjoint(t *testing.T) {
-	for text, want := range map[string]string{
-		"10.0.0.0/8":                            "10.0.0.0/8",
-		"10.1.0.0/16 10.0.0.0/8 10.2.0.1/32":    "10.0.0.0/8",
-		"10.2.0.0/16 10.1.0.0/16":               "10.1.0.0/16 10.2.0.0/16",
-		"10.1.2.3/16 10.1.0.0/16":               "10.1.0.0/16",
-		"0.0.0.0/0 192.0.2.1/32":                "0.0.0.0/0",
-		"fd00::/8 fd00::1/128 fe00::/16":        "fd00::/8 fe00::/16",
-		"10.0.0.0/9 10.128.0.0/9 10.128.0.0/16": "10.0.0.0/9 10.128.0.0/9",
-	} {
-		var ranges []netip.Prefix
-		for field := range strings.FieldsSeq(text) {
-			ranges = append(ranges, netip.MustParsePrefix(field))
-		}
-		if got := strings.Trim(fmt.Sprint(disjoint(ranges)), "[]"); got != want {
-			t.Errorf("%s becomes %s, want %s", text, got, want)
-		}
-	}
-}
-
 // TestStickyPatchSize checks the cost of changes with affinity and source ranges.
 func TestStickyPatchSize(t *testing.T) {
 	c := clusters.NewSized(1000, 3)

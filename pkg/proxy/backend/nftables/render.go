@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
@@ -113,7 +112,7 @@ func (e *entry) guard(r *plan.Route) {
 	if len(r.SourceRanges) == 0 {
 		return
 	}
-	list := &sources{ranges: disjoint(r.SourceRanges)}
+	list := &sources{ranges: r.SourceRanges}
 	if list.ranges[0].Bits() == 0 {
 		return // all sources are allowed
 	}
@@ -123,20 +122,4 @@ func (e *entry) guard(r *plan.Route) {
 	}
 	e.editRare().sources = list
 	e.editRare().from = target{kind: from, id: binary.BigEndian.Uint64(text.Sum(nil))}
-}
-
-// disjoint sorts prefixes and removes those within another one. Two prefixes never overlap otherwise.
-func disjoint(ranges []netip.Prefix) []netip.Prefix {
-	sorted := make([]netip.Prefix, len(ranges))
-	for i, r := range ranges {
-		sorted[i] = r.Masked()
-	}
-	slices.SortFunc(sorted, netip.Prefix.Compare) // by address, the larger prefix first
-	kept := sorted[:0]
-	for _, r := range sorted {
-		if len(kept) == 0 || !kept[len(kept)-1].Contains(r.Addr()) {
-			kept = append(kept, r)
-		}
-	}
-	return kept
 }
