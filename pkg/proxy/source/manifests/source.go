@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
 const (
@@ -65,7 +66,7 @@ func New(dir, nodeName string, options Options) *Source {
 	return &Source{
 		nodeName: nodeName,
 		options:  options,
-		folder:   folder{dir: dir, files: map[string]*file{}},
+		folder:   folder{dir: dir, files: map[string]*file{}, reader: userfile.NewFiles(maxSize)},
 		resync:   resyncPeriod,
 		complete: make(chan struct{}),
 		applied:  map[key]placed{},
