@@ -33,7 +33,7 @@ type file struct {
 	// parsed is the error of the content with the digest sum. err is the error of the current content, which may also be
 	// that the file cannot be read.
 	parsed, err error
-	// ignored are the objects of other kinds that have not been logged yet.
+	// ignored are the objects of other kinds.
 	ignored []IgnoredObject
 }
 
