@@ -133,7 +133,7 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 			"1 for each reason that the proxy is waiting for: api_server (no Service is served before its first lists), node, node_addresses, pod_cidrs (everything that does not depend on them is served).",
 			reasonLabel),
 		watchFailing: gauges(own, "watch_failing",
-			"1 while a resource cannot be listed or watched, by the reason: unreachable, untrusted, unauthorized, forbidden, missing, busy or failing; its last known state stays in force. 0 afterwards, absent before.",
+			"1 while a resource cannot be listed or watched, by the reason: unreachable, untrusted, unauthorized, forbidden, missing, busy, failing, oversized or slow; its last known state stays in force. 0 afterwards, absent before.",
 			resourceLabel, reasonLabel),
 		connections: newConnections(config),
 		withProblems: gauges(own, "services_with_problems",

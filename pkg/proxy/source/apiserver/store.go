@@ -3,6 +3,7 @@ package apiserver
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"sync"
@@ -212,6 +213,9 @@ func (s *store) Resync() error { return nil }
 
 func nameOf(object any) (cache.ObjectName, error) {
 	name, err := cache.ObjectToName(object)
+	if err == nil && name.Name == "" {
+		err = errors.New("it has no name")
+	}
 	if err != nil {
 		return cache.ObjectName{}, fmt.Errorf("the API server sent %T: %w", object, err)
 	}
