@@ -12,7 +12,10 @@
 //	}
 package logonce
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // Reminder is how often most conditions that need attention are logged again while they last. Logs are rotated: a line
 // that is hours old may be gone.
@@ -72,11 +75,31 @@ func (c *Condition) Ended() bool {
 type Conditions[K comparable] struct {
 	// Again is that of every [Condition].
 	Again time.Duration
+	// Rate bounds the lines of each group. Use it if others can cause conditions, so that they cannot fill the log. A condition
+	// that is not logged for this reason has not begun: it is logged when it is noticed again and the rate allows it.
+	Rate Rate
+	// Group returns the group of a key, such as the namespace of an object. All keys are in one group if it is nil.
+	Group func(key K) string
 
-	all map[K]*Condition
+	all    map[K]*Condition
+	groups map[string]*group
+	swept  time.Time
 }
 
-// Changed is [Condition.Changed] of the condition with this key.
+// Rate is how many lines may be logged: Burst at once, and another one after each Every. The zero value is no limit.
+type Rate struct {
+	Burst int
+	Every time.Duration
+}
+
+// group is what the lines of a group have used of its rate.
+type group struct {
+	// free is when the group may log as many lines at once as one that has logged none.
+	free      time.Time
+	notLogged int
+}
+
+// Changed is [Condition.Changed] of the condition with this key, within the rate of its group.
 func (c *Conditions[K]) Changed(key K, state string) bool {
 	one := c.all[key]
 	if one == nil {
@@ -86,14 +109,67 @@ func (c *Conditions[K]) Changed(key K, state string) bool {
 		one = &Condition{Again: c.Again}
 		c.all[key] = one
 	}
-	return one.Changed(state)
+	before := *one
+	if !one.Changed(state) {
+		return false
+	}
+	if !c.allowed(key) {
+		*one = before
+		return false
+	}
+	return true
+}
+
+// allowed uses the rate of a key's group for a line, and reports whether there was any left.
+func (c *Conditions[K]) allowed(key K) bool {
+	if c.Rate == (Rate{}) {
+		return true
+	}
+	now := time.Now()
+	if now.Sub(c.swept) >= c.Rate.Every {
+		c.swept = now
+		maps.DeleteFunc(c.groups, func(_ string, g *group) bool { return !g.free.After(now) })
+	}
+	g := c.groups[c.groupOf(key)]
+	if g == nil {
+		if c.groups == nil {
+			c.groups = map[string]*group{}
+		}
+		g = &group{free: now}
+		c.groups[c.groupOf(key)] = g
+	}
+	if g.free.Before(now) {
+		g.free = now
+	}
+	if g.free.Sub(now) > time.Duration(c.Rate.Burst-1)*c.Rate.Every {
+		g.notLogged++
+		return false
+	}
+	g.free = g.free.Add(c.Rate.Every)
+	return true
+}
+
+func (c *Conditions[K]) groupOf(key K) string {
+	if c.Group == nil {
+		return ""
+	}
+	return c.Group(key)
+}
+
+// NotLogged returns how many lines of a key's group the rate has suppressed since it was called last. Log it with a line that
+// is allowed.
+func (c *Conditions[K]) NotLogged(key K) (lines int) {
+	if g := c.groups[c.groupOf(key)]; g != nil {
+		lines, g.notLogged = g.notLogged, 0
+	}
+	return lines
 }
 
 // Ended is [Condition.Ended] of the condition with this key.
 func (c *Conditions[K]) Ended(key K) bool {
-	_, lasted := c.all[key]
+	one := c.all[key]
 	delete(c.all, key)
-	return lasted
+	return one != nil && one.lasts
 }
 
 // EndedExcept ends all conditions but those that hold, and returns the keys of the ended ones in no particular order.

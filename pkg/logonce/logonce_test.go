@@ -2,6 +2,7 @@ package logonce
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,6 +75,46 @@ func TestConditions(t *testing.T) {
 		slices.Sort(ended)
 		if !slices.Equal(ended, []string{"b", "c"}) || c.Changed("a", "x") || !c.Changed("c", "x") {
 			t.Errorf("ended %v, want b and c, and that a is not forgotten", ended)
+		}
+	})
+}
+
+// TestRate lets conditions come and go all the time: a group logs a bounded number of lines, and counts the others.
+func TestRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := Conditions[string]{Rate: Rate{Burst: 3, Every: time.Minute}, Group: func(key string) string { return key[:1] }}
+		logged, counted := 0, 0
+		for i := range 1000 {
+			key := string([]byte{'a', byte(i % 7)})
+			if c.Changed(key, strconv.Itoa(i)) {
+				logged++
+				counted += c.NotLogged(key)
+			}
+			if i%2 == 0 {
+				c.Ended(key)
+			}
+		}
+		if logged != 3 || counted != 0 {
+			t.Errorf("%d lines at once and %d counted, want 3 and 0", logged, counted)
+		}
+		if c.Ended("a\x00") && c.Ended("a\x00") {
+			t.Error("a condition that was not logged ended")
+		}
+		if !c.Changed("b", "x") || c.NotLogged("b") != 0 {
+			t.Error("want the conditions of another group logged")
+		}
+		time.Sleep(time.Minute)
+		if !c.Changed("a1", "x") || c.NotLogged("a1") != 997 || c.NotLogged("a1") != 0 || c.Changed("a2", "x") {
+			t.Error("want one line after a minute, and the others counted in it")
+		}
+		time.Sleep(time.Minute)
+		if !c.Changed("a2", "x") || c.NotLogged("a2") != 1 {
+			t.Error("want a condition that was not logged logged when it is noticed again")
+		}
+		time.Sleep(time.Hour)
+		c.Changed("c", "x")
+		if len(c.groups) != 1 {
+			t.Errorf("%d groups, want those that logged nothing for long forgotten", len(c.groups))
 		}
 	})
 }

@@ -22,17 +22,20 @@ type row struct {
 var rows = []row{
 	// The wiring, which may import everything, and the packages that only it may import.
 	{"cmd/...", []string{"pkg/..."}},
-	{"pkg/apis/config/...", []string{"pkg/yamldoc", "pkg/logonce"}},
+	{"pkg/apis/config/...", []string{"pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
 	{"pkg/apis/status/...", nil},
 	{"pkg/features/...", nil},
 	{"pkg/check/rehearsal", []string{"pkg/check", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
 	{"pkg/check/machine", []string{"pkg/check", "pkg/kernel/..."}},
 	{"pkg/check/api", []string{"pkg/check", "pkg/apiclient", "pkg/proxy/cluster"}},
 	{"pkg/check/...", []string{"pkg/proxy/cluster", "pkg/proxy/backend"}},
-	{"pkg/findings/...", []string{"pkg/apiclient", "pkg/yamldoc", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source/defaults", "pkg/terminal"}},
+	{"pkg/findings/...", []string{"pkg/apiclient", "pkg/yamldoc", "pkg/userfile", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source/defaults", "pkg/terminal"}},
 
 	// The reader of YAML documents and the lines of their fields, independent of their content.
 	{"pkg/yamldoc", nil},
+
+	// The reader of files that users name.
+	{"pkg/userfile", nil},
 
 	// Clients of an API server.
 	{"pkg/apiclient", nil},
@@ -46,7 +49,7 @@ var rows = []row{
 	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/..."}},
 	{"pkg/proxy/source", []string{"pkg/proxy/cluster"}},
 	{"pkg/proxy/source/defaults", nil},
-	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/proxy/source/defaults", "pkg/yamldoc", "pkg/logonce"}},
+	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/proxy/source/defaults", "pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
 	{"pkg/proxy/source/apiserver/...", []string{"pkg/apiclient", "pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 	{"pkg/proxy/source/*/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 

@@ -195,6 +195,7 @@ func TestValidate(t *testing.T) {
 		"windows": latestHead + "mode: kernelspace\nwindows: {runAsService: true}\nwinkernel: {enableDSR: true}\n",
 	})
 	at := func(name string) string { return filepath.Join(directory, name) }
+	must(syscall.Mkfifo(at("fifo"), 0o600))
 	tests := []struct {
 		args      []string
 		code      int
@@ -281,6 +282,7 @@ func TestProcess(t *testing.T) {
 	directory := files(t, map[string]string{"ipvs": oldHead + "mode: ipvs\n", "bad": "mode: [\n", "target": "precious", "odd": oldHead + "foo: 1\n",
 		"json": latestHead + "mode: x\nlogging: {format: json}\n", "two": latestHead + "syncPeriod: 30\nmode: ipvs\n"})
 	at := func(name string) string { return filepath.Join(directory, name) }
+	must(syscall.Mkfifo(at("fifo"), 0o600))
 	tests := []struct {
 		args      []string
 		code      int
@@ -318,6 +320,11 @@ func TestProcess(t *testing.T) {
 		{[]string{"--proxy-mode=ipvs"}, exitFailure, "", "error: --proxy-mode: Invalid value: \"ipvs\""},
 		{[]string{"--config", at("bad"), "--write-config-to", at("target")}, exitFailure, "", at("bad") + ":1: is not YAML"},
 		{[]string{"--config", directory}, exitFailure, "", directory + ": is a directory"},
+		{[]string{"--config", at("fifo")}, exitFailure, "", at("fifo") + " is a pipe that nothing was written to; start the writer first"},
+		{[]string{"--config", "/dev/zero"}, exitFailure, "", "/dev/zero is not a regular file but a device"},
+		{[]string{"--write-config-to", at("fifo")}, exitFailure, "", at("fifo") + " is a pipe that nobody reads; start its reader first"},
+		{[]string{"config", "validate", at("fifo")}, exitFailure, "", at("fifo") + " is a pipe that nothing was written to"},
+		{[]string{"analyze", "--manifests", at("fifo")}, 2, "", at("fifo") + " is a pipe that nothing was written to"},
 		{[]string{"--oom-score-adj=9999", "--write-config-to", at("target")}, exitFailure, "", "error: --oom-score-adj: "},
 		{[]string{"--manifests=x", "--master=y"}, exitUsage, "", "exclude each other"},
 		{[]string{"--healthz-port=0", "--write-config-to=-"}, 0, "healthzBindAddress: \"\"\n", "warning: --healthz-port is deprecated: use --healthz-bind-address"},

@@ -86,7 +86,7 @@ func (o *options) runOptions(l *loaded, flags *pflag.FlagSet) runOptions {
 	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
 	run.flags["feature-gates"] = l.features.InForce() // a gate may have been set by the file
 	if l.file != nil {
-		run.configFile = watch.New(watch.Config{Path: o.configFile, Differs: func() (bool, error) { return o.differs(l.cfg, flags) }})
+		run.configFile = watch.New(watch.Config{Path: o.configFile, Differs: func(data []byte) (bool, error) { return o.differs(data, l.cfg, flags) }})
 	}
 	return run
 }
@@ -129,6 +129,11 @@ func (o *options) loadFile(flags *pflag.FlagSet) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
+	return o.fromFile(file, flags)
+}
+
+// fromFile checks the configuration of a file as loadFile does.
+func (o *options) fromFile(file *configfile.File, flags *pflag.FlagSet) (*loaded, error) {
 	l := &loaded{cfg: file.Config, file: file, flags: flags, warnings: deprecatedFlags(flags)}
 	for _, problem := range file.Warnings {
 		l.warnings = append(l.warnings, problem.String())
@@ -148,9 +153,13 @@ func (o *options) loadFile(flags *pflag.FlagSet) (*loaded, error) {
 	return l, l.validate(o.platform())
 }
 
-// differs reports whether the configuration file, read now, differs from the configuration in force.
-func (o *options) differs(inForce *config.KubeProxyConfiguration, flags *pflag.FlagSet) (bool, error) {
-	l, err := o.loadFile(flags)
+// differs reports whether a new content of the configuration file differs from the configuration in force.
+func (o *options) differs(data []byte, inForce *config.KubeProxyConfiguration, flags *pflag.FlagSet) (bool, error) {
+	file, err := configfile.Parse(o.configFile, data)
+	if err != nil {
+		return false, err
+	}
+	l, err := o.fromFile(file, flags)
 	if err == nil {
 		err = l.startable()
 	}

@@ -50,8 +50,7 @@ func TestDiffers(t *testing.T) {
 		"mode: ipvs\n":           {invalid: "config.conf:3: mode: Invalid value"},
 		"mode: nftables\na: 1\n": {invalid: "config.conf:4: a: unknown field"},
 	} {
-		mustWrite(path, watchedHead+content)
-		differs, err := opts.differs(l.cfg, flags)
+		differs, err := opts.differs([]byte(watchedHead+content), l.cfg, flags)
 		if differs != want.differs || (err == nil) != (want.invalid == "") || err != nil && !strings.Contains(err.Error(), want.invalid) {
 			t.Errorf("differs is %t, %v; want %+v, of:\n%s", differs, err, want, content)
 		}

@@ -11,7 +11,11 @@ import (
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/findings"
+	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
+
+// maxSize is the maximum size of a file in bytes: that of a cluster with a million endpoints, as YAML.
+const maxSize = 1 << 30
 
 // Files reads the manifests in a directory or one file; path "-" is stdin. passedOver describes objects of other kinds, one
 // line for each file. bad joins an error for each object and document that could not be read; the others have been analyzed.
@@ -27,9 +31,9 @@ func Files(path string, stdin io.Reader, analyzer *findings.Analyzer) (passedOve
 		var data []byte
 		if name == "-" {
 			name = "<stdin>"
-			data, err = io.ReadAll(stdin)
+			data, err = userfile.ReadAll(stdin, name, maxSize)
 		} else {
-			data, err = os.ReadFile(name)
+			data, err = userfile.Read(name, maxSize)
 		}
 		if err != nil {
 			bad = errors.Join(bad, err)

@@ -151,7 +151,7 @@ func newOwnSet(config *Config) ownSet {
 			"1 for each reason that the proxy is waiting for: api_server (no Service is served before its first lists), node, node_addresses, pod_cidrs (everything that does not depend on them is served), other_proxy (it serves this node and has to end first), and in addition other_proxy_not_serving.",
 			reasonLabel),
 		watchFailing: gauges(own, "watch_failing",
-			"1 while a resource cannot be listed or watched, by the reason: unreachable, untrusted, unauthorized, forbidden, missing, busy or failing; its last known state stays in force. 0 afterwards, absent before.",
+			"1 while a resource cannot be listed or watched, by the reason: unreachable, untrusted, unauthorized, forbidden, missing, busy, failing, oversized or slow; its last known state stays in force. 0 afterwards, absent before.",
 			resourceLabel, reasonLabel),
 		delayed:     gauge(own, "services_delayed", "Services whose last change has waited for more than 5 seconds, because it is expensive: it is programmed in parts, with rests, so that it does not delay others. They keep their earlier rules until then."),
 		connections: newConnections(config),

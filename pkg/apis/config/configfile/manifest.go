@@ -3,12 +3,12 @@ package configfile
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
@@ -18,30 +18,26 @@ const maxManifestSize = 64 << 20
 // ReadManifest reads a configuration from a file or, if name is "-", from stdin. Unlike Read it also accepts a
 // ConfigMap that contains a configuration, or a List with such a ConfigMap, as printed by kubectl.
 func ReadManifest(name string, stdin io.Reader) (*File, error) {
-	from := stdin
+	var data []byte
+	var err error
 	if name == "-" {
 		name = "<stdin>"
+		data, err = userfile.ReadAll(stdin, name, maxManifestSize)
 	} else {
-		f, err := open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		from = f
+		data, err = userfile.Read(name, maxManifestSize)
 	}
-	data, err := io.ReadAll(io.LimitReader(from, maxManifestSize+1))
 	if err != nil {
 		return nil, err
-	}
-	if len(data) > maxManifestSize {
-		return nil, Problems{{File: name, Detail: "larger than 64 MiB; is it the right file?"}}
 	}
 	held, err := inConfigMaps(name, data)
 	switch {
 	case err != nil:
 		return nil, err
 	case held == nil:
-		return ReadFrom(name, strings.NewReader(string(data)))
+		if len(data) > MaxSize {
+			return nil, userfile.TooLarge(name, MaxSize)
+		}
+		return Parse(name, data)
 	case len(held) == 1:
 		return Parse(held[0].name, held[0].text)
 	}
@@ -50,18 +46,6 @@ func ReadManifest(name string, stdin io.Reader) (*File, error) {
 		places = append(places, c.place)
 	}
 	return nil, Problems{{File: name, Detail: fmt.Sprintf("contains %d configurations, want one: %s", len(held), strings.Join(places, ", "))}}
-}
-
-func open(name string) (*os.File, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	if info, err := f.Stat(); err == nil && info.IsDir() {
-		f.Close()
-		return nil, Problems{{File: name, Detail: "is a directory; want a file"}}
-	}
-	return f, nil
 }
 
 // content is a configuration in a ConfigMap.

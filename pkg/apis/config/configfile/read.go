@@ -2,7 +2,6 @@ package configfile
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/scheme"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
@@ -41,24 +41,11 @@ type File struct {
 	invalid field.ErrorList // values of fields that do not exist in the internal form
 }
 
-// Read reads a file. The error is of type Problems if the file's content is invalid.
+// Read reads a file, or a pipe. The error is of type Problems if the content is invalid.
 func Read(name string) (*File, error) {
-	f, err := open(name)
+	data, err := userfile.Read(name, MaxSize)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	return ReadFrom(name, f)
-}
-
-// ReadFrom reads a file from r; name is for messages.
-func ReadFrom(name string, r io.Reader) (*File, error) {
-	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > MaxSize {
-		return nil, Problems{{File: name, Detail: "larger than 1 MiB; is it the right file?"}}
 	}
 	return Parse(name, data)
 }

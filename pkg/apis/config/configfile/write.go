@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/scheme"
+	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
 // Encode writes a configuration in a version, as YAML with all defaults.
@@ -66,7 +67,7 @@ func Write(name string, data []byte) error {
 	mode := os.FileMode(0o644)
 	if info, err := os.Stat(name); err == nil {
 		if !info.Mode().IsRegular() {
-			return os.WriteFile(name, data, 0)
+			return userfile.Overwrite(name, data)
 		}
 		mode = info.Mode().Perm()
 	}

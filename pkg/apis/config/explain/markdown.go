@@ -25,6 +25,8 @@ and all fields are optional. v1alpha1 is supported too; "kube-proxy config conve
 Durations are written with their unit, such as 30s or 1h30m. With a file (--config), all flags are ignored except
 --hostname-override and the flags for logging, which override the file. Without a file the defaults are those of v1alpha1.
 
+The file may be a pipe, such as a shell's <(command), whose writer is running. It is read once, and not watched.
+
 The proxy watches the file. If the file is written in place or replaced by a rename, and its configuration is valid and
 differs, the process ends with exit code 1, so that systemd's Restart=on-failure restarts it with the new configuration; the
 rules stay in force meanwhile. A change of a ConfigMap does not end the process, because the kubelet swaps the file on all

@@ -1,7 +1,11 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"net/http"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -35,9 +39,27 @@ func newClients(config *rest.Config, resources []*resource) (apiclient.Clients, 
 	}
 	config = rest.CopyConfig(config)
 	config.ContentType, config.AcceptContentTypes = apiclient.Protobuf, apiclient.ProtoOrJSON
+	config.Wrap(func(transport http.RoundTripper) http.RoundTripper { return metered{transport} })
+	config.Dial = dialer(config.Dial)
 	var versions []schema.GroupVersion
 	for _, r := range resources {
 		versions = append(versions, r.version)
 	}
 	return apiclient.WithCodecs(config, codecs, versions...)
+}
+
+// dialWait is how long a connection may take. After a longer time the kernel repeats its request so rarely that the end of an
+// outage of the network would be noticed late.
+const dialWait = 5 * time.Second
+
+// dialer returns a dial function that gives up after dialWait; nil is the usual one.
+func dialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, dialWait)
+		defer cancel()
+		return dial(ctx, network, address)
+	}
 }

@@ -114,10 +114,14 @@ func (f *failures) fails(match func(request, cause) bool) bool {
 // advice classifies an error and returns what the user can do about it. The hint is empty if nothing has to be done.
 func advice(err error, r *resource) (why cause, hint string) {
 	ofResource, ofServer := func(kind string) cause { return cause{kind, r.name} }, func(kind string) cause { return cause{kind: kind} }
-	untrusted := (*tls.CertificateVerificationError)(nil)
+	untrusted, large, slow := (*tls.CertificateVerificationError)(nil), (*tooLargeError)(nil), (*tooSlowError)(nil)
 	switch {
 	case errors.Is(err, context.Canceled), isExpired(err):
 		return cause{}, ""
+	case errors.As(err, &large):
+		return ofResource("oversized"), fmt.Sprintf("no cluster needs this: look for what is wrong in the output of \"kubectl get --raw\" for %s, and at what is between this node and the API server", r.name)
+	case errors.As(err, &slow):
+		return ofServer("slow"), "the API server sends hardly anything: check its load, the network, and what is between this node and the API server"
 	case apierrors.IsUnauthorized(err):
 		return ofServer("unauthorized"), "the credentials are not accepted: renew the token or certificate in the kubeconfig"
 	case apierrors.IsForbidden(err):

@@ -64,13 +64,7 @@ type change struct {
 }
 
 func newFakeAPI(t *testing.T, configure ...func(*fakeAPI)) *fakeAPI {
-	f := &fakeAPI{
-		codecs:    serializer.NewCodecFactory(newScheme()),
-		changed:   make(chan struct{}),
-		version:   10,
-		objects:   map[string]map[cache.ObjectName]runtime.Object{},
-		lastQuery: map[string]map[string]string{},
-	}
+	f := newHandler()
 	for _, c := range configure {
 		c(f)
 	}
@@ -80,6 +74,17 @@ func newFakeAPI(t *testing.T, configure ...func(*fakeAPI)) *fakeAPI {
 		f.Close()
 	})
 	return f
+}
+
+// newHandler returns a server that does not listen.
+func newHandler() *fakeAPI {
+	return &fakeAPI{
+		codecs:    serializer.NewCodecFactory(newScheme()),
+		changed:   make(chan struct{}),
+		version:   10,
+		objects:   map[string]map[cache.ObjectName]runtime.Object{},
+		lastQuery: map[string]map[string]string{},
+	}
 }
 
 func (f *fakeAPI) config() *rest.Config { return &rest.Config{Host: f.URL} }

@@ -26,6 +26,9 @@ type listWatch struct {
 	lasts time.Time
 	// ahead reports that the Reflector's resource version is ahead of the server.
 	ahead bool
+	// began is when the current list began, size how many bytes of it have arrived.
+	began time.Time
+	size  *int64
 }
 
 // ListWithContext requests a page of a list and applies its objects. It returns the page without them.
@@ -34,9 +37,9 @@ func (l *listWatch) ListWithContext(_ context.Context, options metav1.ListOption
 		return nil, err
 	}
 	if options.Continue == "" {
-		l.store.listBegins()
+		l.listBegins()
 	}
-	page, err := l.request(&options).Do(l.ctx).Get()
+	page, err := l.takePage(&options)
 	l.note(listVerb, err)
 	if err != nil {
 		if l.store.optional && isMissing(err) {
@@ -44,42 +47,98 @@ func (l *listWatch) ListWithContext(_ context.Context, options metav1.ListOption
 		}
 		return nil, err
 	}
-	of, err := meta.ListAccessor(page)
-	if err != nil {
-		return nil, fmt.Errorf("the API server returned %T instead of a list of %s: %w", page, l.store.name, err)
+	return &metainternal.List{ListMeta: page}, nil
+}
+
+// listBegins is called before the first request of a list.
+func (l *listWatch) listBegins() {
+	l.began, l.size = time.Now(), new(int64)
+	l.store.listBegins()
+}
+
+// takePage requests a page of a list and applies its objects.
+func (l *listWatch) takePage(options *metav1.ListOptions) (metav1.ListMeta, error) {
+	if time.Since(l.began) > maxPaging {
+		return metav1.ListMeta{}, &tooLargeError{fmt.Sprintf("a list in pages does not end within %s", maxPaging)}
 	}
-	err = meta.EachListItem(page, func(object runtime.Object) error { return l.store.take(object) })
-	return &metainternal.List{ListMeta: metav1.ListMeta{
-		ResourceVersion: of.GetResourceVersion(), Continue: of.GetContinue(), RemainingItemCount: of.GetRemainingItemCount()}}, err
+	m := newMeter(l.ctx, l.size)
+	defer m.end()
+	body, err := l.request(options).Stream(m.ctx)
+	if err != nil {
+		return metav1.ListMeta{}, m.why(err)
+	}
+	defer body.Close()
+	page, err := readPage(body, l.store.resource, func(object runtime.Object) error {
+		if err := l.store.take(object); err != nil {
+			return err
+		}
+		l.store.spare.Put(object) // the Builder keeps nothing of it
+		return nil
+	}, m.objectEnds)
+	return page, m.why(err)
 }
 
 // WatchWithContext watches, starting with all objects if the options request it; it returns when they have been applied.
 func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	streamed := options.SendInitialEvents != nil && *options.SendInitialEvents
 	brokeOff := !streamed && time.Now().Before(l.lasts)
+	var list *int64
 	if streamed {
 		if err := l.listAnew(); err != nil {
 			return nil, err
 		}
-		l.store.listBegins()
+		l.listBegins()
+		list = l.size
 	}
-	l.lasts = time.Now().Add(time.Duration(ptr.Deref(options.TimeoutSeconds, 0)) * time.Second)
+	lasts := time.Duration(ptr.Deref(options.TimeoutSeconds, 0)) * time.Second
+	l.lasts = time.Now().Add(lasts)
 	options.Watch = true
-	events, err := l.request(&options).Watch(ctx)
-	if !streamed || !isRefusal(err) { // if the server cannot stream lists, a list follows
-		l.note(watchVerb, err)
-	}
-	switch {
-	case err != nil:
+	ctx, stop := context.WithTimeout(ctx, lasts+watchGrace)
+	m := newMeter(ctx, list)
+	events, err := l.request(&options).Watch(m.ctx)
+	if err != nil {
+		m.end()
+		stop()
+		err = m.why(err)
+		if !streamed || !isRefusal(err) { // if the server cannot stream lists, a list follows
+			l.note(watchVerb, err)
+		}
 		return nil, err
-	case streamed:
-		return l.takeList(ctx, events), nil
-	case brokeOff && l.rolledBack(options.ResourceVersion):
+	}
+	events = &meteredWatch{events, func() {
+		if err := m.why(nil); err != nil {
+			l.note(watchVerb, err)
+		}
+		m.end()
+		stop()
+	}}
+	if streamed {
+		events = l.takeList(ctx, events)
+		if m.why(nil) == nil {
+			m.listEnds()
+			l.note(watchVerb, nil)
+		}
+		return events, nil
+	}
+	l.note(watchVerb, nil)
+	if brokeOff && l.rolledBack(options.ResourceVersion) {
 		events.Stop()
 		l.ahead = true
 		return nil, errAhead()
 	}
 	return events, nil
+}
+
+// meteredWatch is a watch that ends its request.
+type meteredWatch struct {
+	watch.Interface
+	end func()
+}
+
+// Stop implements watch.Interface. A Reflector calls it at the end of each watch.
+func (w *meteredWatch) Stop() {
+	w.Interface.Stop()
+	w.end()
 }
 
 // rolledBack reports whether the server has not reached a resource version that it sent, so its etcd was restored or replaced. A
@@ -91,8 +150,10 @@ func (l *listWatch) rolledBack(version string) bool {
 		fields = "metadata.name=kubernetes" // older servers ignore the limit
 	}
 	options := &metav1.ListOptions{ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, Limit: 1, FieldSelector: fields}
+	m := newMeter(l.ctx, nil)
+	defer m.end()
 	err := l.client.Get().Resource(l.store.name).NamespaceIfScoped(metav1.NamespaceDefault, l.store.namespaced).
-		VersionedParams(options, metav1.ParameterCodec).MaxRetries(0).Do(l.ctx).Error()
+		VersionedParams(options, metav1.ParameterCodec).MaxRetries(0).Do(m.ctx).Error()
 	if !isAhead(err) { // or failed, as the watch will
 		return false
 	}

@@ -35,13 +35,16 @@ func newLean(all runtime.NegotiatedSerializer, scheme *runtime.Scheme, resources
 		return l, err
 	}
 	for _, info := range all.SupportedMediaTypes() {
+		if info.StreamSerializer == nil {
+			continue // YAML, which no server streams
+		}
+		stream := *info.StreamSerializer
 		if info.MediaType == apiclient.Protobuf {
 			info.Serializer = objects{info.Serializer, kinds}
-			info.StreamSerializer = &runtime.StreamSerializerInfo{
-				Serializer: events{info.StreamSerializer.Serializer},
-				Framer:     frames{info.StreamSerializer.Framer},
-			}
+			stream.Serializer = events{stream.Serializer}
 		}
+		stream.Framer = frames{stream.Framer}
+		info.StreamSerializer = &stream
 		l.infos = append(l.infos, info)
 	}
 	return l, nil
@@ -85,18 +88,13 @@ func newKinds(scheme *runtime.Scheme, resources []*resource) (map[typeMeta]*kind
 	for _, r := range resources {
 		version := r.version.String()
 		name := reflect.TypeOf(r.example).Elem().Name()
-		object, list := kinds[typeMeta{version, name}], kinds[typeMeta{version, name + "List"}]
-		inList := []string{"metadata"}
-		for _, path := range r.reads {
-			inList = append(inList, "items."+path)
-		}
-		var err, errList error
-		object.mask, err = newMask(object.of, r.reads...)
-		list.mask, errList = newMask(list.of, inList...)
-		if err := errors.Join(err, errList); err != nil {
+		object := kinds[typeMeta{version, name}]
+		var err error
+		if object.mask, err = newMask(object.of, r.reads...); err != nil {
 			return nil, err
 		}
 		object.spare = &r.spare
+		r.decode = object.decode
 	}
 	return kinds, nil
 }
@@ -104,15 +102,31 @@ func newKinds(scheme *runtime.Scheme, resources []*resource) (map[typeMeta]*kind
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
 func (l lean) SupportedMediaTypes() []runtime.SerializerInfo { return l.infos }
 
-// frames adds a read buffer to a Framer, which reads an object's length and the object separately.
+// frames adds a read buffer to a Framer, which reads an object's length and the object separately, and reports to the meter
+// where objects end.
 type frames struct{ runtime.Framer }
 
 // NewFrameReader implements runtime.Framer.
 func (f frames) NewFrameReader(r io.ReadCloser) io.ReadCloser {
-	return f.Framer.NewFrameReader(struct {
+	m, _ := r.(*meter) // nil if the request has none
+	return frameReader{f.Framer.NewFrameReader(struct {
 		io.Reader
 		io.Closer
-	}{bufio.NewReaderSize(r, 1<<15), r})
+	}{bufio.NewReaderSize(r, readAhead), r}), m}
+}
+
+type frameReader struct {
+	io.ReadCloser
+	meter *meter
+}
+
+// Read implements io.Reader. There is no error if the object is complete.
+func (r frameReader) Read(to []byte) (int, error) {
+	n, err := r.ReadCloser.Read(to)
+	if err == nil && r.meter != nil {
+		r.meter.objectEnds()
+	}
+	return n, err
 }
 
 // events decodes the outer envelope.

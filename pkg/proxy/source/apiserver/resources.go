@@ -25,7 +25,9 @@ type resource struct {
 	// reads are the paths of all fields that set or this package reads, as in newMask. Others are not decoded from protobuf.
 	reads []string
 	// spare are objects whose memory may be used for others.
-	spare      sync.Pool
+	spare sync.Pool
+	// decode decodes an object from protobuf. newLean sets it.
+	decode     func(data []byte) (runtime.Object, error)
 	namespaced bool
 	// optional resources may be missing or forbidden: a proxy works without them.
 	optional bool

@@ -1,10 +1,13 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/watch"
@@ -29,7 +32,7 @@ type store struct {
 	guard guard
 	// unlisted are the known objects that the list in progress has not contained so far.
 	unlisted map[cache.ObjectName]struct{}
-	// invalid are the objects with problems; their state is the resource version.
+	// invalid are the objects with problems; their state is the resource version. Their authors cannot fill the log.
 	invalid logonce.Conditions[cache.ObjectName]
 }
 
@@ -42,6 +45,8 @@ func newStore(ctx context.Context, r *resource, b *cluster.Builder, options *Opt
 		logger:   klog.FromContext(ctx).WithValues("resource", r.name),
 		stopped:  func() bool { return ctx.Err() != nil },
 		synced:   make(chan struct{}),
+		invalid: logonce.Conditions[cache.ObjectName]{Rate: logonce.Rate{Burst: 20, Every: 30 * time.Second},
+			Group: func(name cache.ObjectName) string { return name.Namespace }},
 	}
 	s.guard = guard{off: options.TrustLists || r.endpoints == nil, resource: r.name,
 		clock: options.clock, onHeld: options.OnHeld, expire: s.expire, logger: s.logger}
@@ -97,8 +102,9 @@ func (s *store) take(object any) error {
 	if err != nil {
 		return err
 	}
-	if version := accessor.GetResourceVersion(); s.invalid.Changed(name, version) || version == "" {
-		s.logger.Error(problems, "Ignoring invalid fields of an object", "object", name, "resourceVersion", version)
+	version := accessor.GetResourceVersion()
+	if s.invalid.Changed(name, cmp.Or(version, problems.Error())) {
+		s.logger.Error(problems, "Ignoring invalid fields of an object", "object", name, "resourceVersion", version, "notLogged", s.invalid.NotLogged(name))
 	}
 	return nil
 }
@@ -207,6 +213,9 @@ func (s *store) Resync() error { return nil }
 
 func nameOf(object any) (cache.ObjectName, error) {
 	name, err := cache.ObjectToName(object)
+	if err == nil && name.Name == "" {
+		err = errors.New("it has no name")
+	}
 	if err != nil {
 		return cache.ObjectName{}, fmt.Errorf("the API server sent %T: %w", object, err)
 	}

@@ -12,17 +12,20 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
 // folder is the state of a directory.
 type folder struct {
-	dir   string
-	files map[string]*file
+	dir    string
+	files  map[string]*file
+	reader *userfile.Files
 }
 
 // file is the state of one file.
 type file struct {
-	version version
+	version userfile.Version
 	sum     [sha256.Size]byte
 	// objects are the objects in use: the valid ones of the current content and, while it has errors, the earlier objects
 	// that it has no valid version of.
@@ -30,15 +33,8 @@ type file struct {
 	// parsed is the error of the content with the digest sum. err is the error of the current content, which may also be
 	// that the file cannot be read.
 	parsed, err error
-	// ignored are the objects of other kinds that have not been logged yet.
+	// ignored are the objects of other kinds.
 	ignored []IgnoredObject
-}
-
-// version changes when a file does, and is available without reading it.
-type version struct {
-	device, inode     uint64
-	size              int64
-	modified, changed int64 // nanoseconds
 }
 
 // maxSize is the maximum size of a file in bytes. It protects the memory against a large file with a wrong name.
@@ -73,7 +69,7 @@ func (f *folder) scan(touched func(name string) bool) error {
 		if known == nil {
 			known = &file{}
 		}
-		if known.read(filepath.Join(f.dir, name), touched(name)) {
+		if known.read(f.reader, filepath.Join(f.dir, name), touched(name)) {
 			f.files[name] = known
 			present[name] = true
 		}
@@ -83,33 +79,29 @@ func (f *folder) scan(touched func(name string) bool) error {
 }
 
 // read reads a file if it may have changed. It returns false if there is no file of that name any more.
-func (f *file) read(path string, touched bool) bool {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
+func (f *file) read(reader *userfile.Files, path string, touched bool) bool {
+	known := f.version
+	if touched || f.err != nil {
+		known = userfile.Version{}
+	}
+	content, err := reader.Read(path, known)
+	switch {
+	case errors.Is(err, userfile.ErrUnchanged):
+		return true
+	case errors.Is(err, fs.ErrNotExist):
 		if _, linkErr := os.Lstat(path); linkErr != nil {
 			return false
 		}
-		err = fmt.Errorf("%w: it is a dangling link", err)
-	}
-	if err != nil {
+		f.err = fmt.Errorf("%w: it is a dangling link", err)
+		return true
+	case err != nil:
+		other, ok := errors.AsType[*userfile.NotRegularError](err)
 		f.err = err
-		return true
+		return !ok || !other.Mode.IsDir()
 	}
-	if info.IsDir() {
-		return false
-	}
-	now := versionOf(info)
-	if !touched && f.err == nil && now == f.version {
-		return true
-	}
-	f.version = now
-	data, err := load(path, info)
-	if err != nil {
-		f.err = err
-		return true
-	}
-	if sum := sha256.Sum256(data); sum != f.sum {
-		f.take(Parse(path, data))
+	f.version = content.Version
+	if sum := sha256.Sum256(content.Data); sum != f.sum {
+		f.take(Parse(path, content.Data))
 		f.sum = sum
 	}
 	f.err = f.parsed
@@ -131,17 +123,6 @@ func (f *file) take(content File) {
 		}
 	}
 	f.objects, f.parsed, f.ignored = objects, content.Err, content.Ignored
-}
-
-// load reads a file's content. It refuses anything but regular files: reading a pipe would block.
-func load(path string, info fs.FileInfo) ([]byte, error) {
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file but %s", path, info.Mode())
-	}
-	if info.Size() > maxSize {
-		return nil, fmt.Errorf("%s has %d bytes; the limit is %d", path, info.Size(), maxSize)
-	}
-	return os.ReadFile(path)
 }
 
 // placed is an object and its file.

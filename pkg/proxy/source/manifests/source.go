@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
 const (
@@ -42,8 +43,9 @@ type Source struct {
 	// it.
 	applied     map[key]placed
 	machineNode *corev1.Node
-	// invalid are the errors of files by file name, failing all other errors by their text.
-	invalid, failing logonce.Conditions[string]
+	// invalid are the errors of files by file name, and ignored what is not used of them; failing are all other errors by their
+	// text.
+	invalid, ignored, failing logonce.Conditions[string]
 }
 
 // Options configure the Node that is made from the machine if no file contains it.
@@ -54,23 +56,28 @@ type Options struct {
 	KubeProxyVersion bool
 }
 
+// itself makes each file a group of its own, so that one that changes all the time does not hide the errors of others.
+func itself(name string) string { return name }
+
 // New returns a source of the files in dir for the node of that name.
 func New(dir, nodeName string, options Options) *Source {
 	if absolute, err := filepath.Abs(dir); err == nil {
 		dir = absolute
 	}
+	rate := logonce.Rate{Burst: 10, Every: 30 * time.Second}
 	if options.Addrs == nil {
 		options.Addrs = func() ([]netip.Addr, error) { return nil, nil }
 	}
 	return &Source{
 		nodeName: nodeName,
 		options:  options,
-		folder:   folder{dir: dir, files: map[string]*file{}},
+		folder:   folder{dir: dir, files: map[string]*file{}, reader: userfile.NewFiles(maxSize)},
 		resync:   resyncPeriod,
 		complete: make(chan struct{}),
 		applied:  map[key]placed{},
-		invalid:  logonce.Conditions[string]{Again: logonce.Reminder},
-		failing:  logonce.Conditions[string]{Again: logonce.Reminder},
+		invalid:  logonce.Conditions[string]{Again: logonce.Reminder, Rate: rate, Group: itself},
+		ignored:  logonce.Conditions[string]{Rate: rate, Group: itself},
+		failing:  logonce.Conditions[string]{Again: logonce.Reminder, Rate: rate},
 	}
 }
 
@@ -241,14 +248,19 @@ func (s *Source) logFiles(ctx context.Context, before map[string]string) (pendin
 		case before[name] != f.err.Error():
 			pending = true
 		case s.invalid.Changed(name, f.err.Error()):
-			logger.Error(f.err, "Manifest has errors; using its valid objects and keeping all of its earlier ones", "file", path, "objectsInUse", len(f.objects))
+			logger.Error(f.err, "Manifest has errors; using its valid objects and keeping all of its earlier ones", "file", path,
+				"objectsInUse", len(f.objects), "notLogged", s.invalid.NotLogged(name))
 		}
-		if len(f.ignored) > 0 {
-			logger.Info("Ignoring objects in a manifest; a service proxy does not use their kinds", "file", path, "objects", f.ignored)
-			f.ignored = nil
+		if len(f.ignored) == 0 {
+			s.ignored.Ended(name)
+		} else if s.ignored.Changed(name, fmt.Sprint(f.ignored)) {
+			logger.Info("Ignoring objects in a manifest; a service proxy does not use their kinds", "file", path, "objects", f.ignored,
+				"notLogged", s.ignored.NotLogged(name))
 		}
 	}
-	s.invalid.EndedExcept(func(name string) bool { return s.folder.files[name] != nil })
+	exists := func(name string) bool { return s.folder.files[name] != nil }
+	s.invalid.EndedExcept(exists)
+	s.ignored.EndedExcept(exists)
 	return pending
 }
 
@@ -259,7 +271,7 @@ func (s *Source) logErrors(ctx context.Context, errs []error) {
 		text := err.Error()
 		now[text] = true
 		if s.failing.Changed(text, "") {
-			klog.FromContext(ctx).Error(err, "Failed to use all manifests")
+			klog.FromContext(ctx).Error(err, "Failed to use all manifests", "notLogged", s.failing.NotLogged(text))
 		}
 	}
 	s.failing.EndedExcept(func(text string) bool { return now[text] })

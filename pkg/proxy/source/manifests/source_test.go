@@ -454,7 +454,7 @@ func TestStrangeFiles(t *testing.T) {
 	}
 	b := run(t, dir)
 	b.waitLog("pipe.yaml is not a regular file")
-	b.waitLog("large.yaml has 268435457 bytes")
+	b.waitLog("large.yaml: larger than 256 MiB")
 	b.write("a.yaml", service("a", 1))
 	b.want("a=1")
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,7 +18,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"k8s.io/klog/v2"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
+	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
 const (
@@ -41,29 +44,36 @@ type Change struct {
 
 // Config configures a File.
 type Config struct {
-	// Path is the path of the file.
+	// Path is the path of the file. A pipe cannot be read again, so it is not watched.
 	Path string
-	// Differs reads the file and reports whether it differs from the effective configuration. The error is the reason
-	// if the file is invalid.
-	Differs func() (bool, error)
+	// Differs reports whether a content differs from the effective configuration. The error is the reason if it is invalid.
+	Differs func(data []byte) (bool, error)
 }
 
 // File is a watched file.
 type File struct {
 	Config
 	settle time.Duration // settleTime, or less in tests
+	reader *userfile.Files
 	// seen is the last state that was evaluated.
 	seen state
 }
 
 // New returns a File. Call it right after the file was read: later changes are detected.
 func New(config Config) *File {
-	return &File{Config: config, settle: settleTime, seen: stateOf(config.Path)}
+	f := &File{Config: config, settle: settleTime, reader: userfile.NewFiles(configfile.MaxSize)}
+	f.seen, _ = f.read()
+	return f
 }
 
 // Run watches the file until ctx ends, and then returns nil, or until the file was changed in place, and then returns
 // ErrChanged. It calls changed for each new content that does not end the process.
 func (f *File) Run(ctx context.Context, changed func(Change)) error {
+	if f.seen.pipe {
+		klog.FromContext(ctx).Info("The configuration was read from a pipe; it is not watched for changes", "file", f.Path)
+		<-ctx.Done()
+		return nil
+	}
 	watched := watchDirectories(klog.FromContext(ctx), f.Path)
 	defer watched.close()
 	poll := time.NewTicker(pollPeriod)
@@ -78,9 +88,9 @@ func (f *File) Run(ctx context.Context, changed func(Change)) error {
 		case <-read.C:
 			pending = false
 			watched.add(placeOf(f.Path)) // before the file is read, so that a later change is not missed
-			now := stateOf(f.Path)
+			now, data := f.read()
 			if first || now.content != f.seen.content {
-				change, end := f.evaluate(ctx, now)
+				change, end := f.evaluate(ctx, now, data)
 				if end {
 					return ErrChanged
 				}
@@ -103,10 +113,13 @@ func (f *File) Run(ctx context.Context, changed func(Change)) error {
 	}
 }
 
-// evaluate reads the file, whose state is new, and reports whether that ends the process.
-func (f *File) evaluate(ctx context.Context, now state) (change Change, end bool) {
+// evaluate evaluates a new state of the file, and reports whether it ends the process.
+func (f *File) evaluate(ctx context.Context, now state, data []byte) (change Change, end bool) {
 	logger := klog.FromContext(ctx)
-	differs, err := f.Differs()
+	differs, err := false, now.err
+	if err == nil {
+		differs, err = f.Differs(data)
+	}
 	switch {
 	case err != nil:
 		logger.Error(err, "The changed configuration file is invalid; keeping the configuration in force", "file", f.Path)
@@ -123,21 +136,26 @@ func (f *File) evaluate(ctx context.Context, now state) (change Change, end bool
 // state is what a path refers to at one moment.
 type state struct {
 	place   place
-	content [sha256.Size]byte // a file that cannot be read has a special digest
+	content [sha256.Size]byte // a file that cannot be read has the digest of the error
+	err     error             // why it cannot be read
+	pipe    bool
 }
 
-// stateOf reads a state. Place and content are consistent, even if links are swapped at the same time.
-func stateOf(path string) state {
-	for at := placeOf(path); ; {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			data = []byte("unreadable: " + err.Error())
+// read reads a state and the content. Place and content are consistent, even if links are swapped at the same time.
+func (f *File) read() (state, []byte) {
+	for at := placeOf(f.Path); ; {
+		content, err := f.reader.Read(f.Path, userfile.Version{})
+		again := placeOf(f.Path)
+		if again != at {
+			at = again
+			continue
 		}
-		again := placeOf(path)
-		if again == at {
-			return state{at, sha256.Sum256(data)}
+		if err == nil {
+			return state{place: at, content: sha256.Sum256(content.Data)}, content.Data
 		}
-		at = again
+		other, special := errors.AsType[*userfile.NotRegularError](err)
+		return state{place: at, content: sha256.Sum256([]byte("unreadable: " + err.Error())), err: err,
+			pipe: special && other.Mode&fs.ModeNamedPipe != 0}, nil
 	}
 }
 

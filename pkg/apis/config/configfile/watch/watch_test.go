@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -20,12 +21,8 @@ type followed struct {
 	cancel  context.CancelFunc
 }
 
-func differs(path string) (bool, error) {
-	data, err := os.ReadFile(path)
-	switch {
-	case err != nil:
-		return false, err
-	case len(data) == 0 || strings.HasPrefix(string(data), "invalid"):
+func differs(data []byte) (bool, error) {
+	if len(data) == 0 || strings.HasPrefix(string(data), "invalid") {
 		return false, errors.New(string(data))
 	}
 	return !strings.HasPrefix(string(data), "same"), nil
@@ -37,7 +34,7 @@ func follow(t *testing.T, path string) *followed {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	f := &followed{T: t, path: path, changes: make(chan Change, 10), result: make(chan error, 1), cancel: cancel}
-	file := New(Config{Path: path, Differs: func() (bool, error) { return differs(path) }})
+	file := New(Config{Path: path, Differs: differs})
 	file.settle = 10 * time.Millisecond
 	go func() { f.result <- file.Run(ctx, func(c Change) { f.changes <- c }) }()
 	return f
@@ -169,9 +166,29 @@ func TestContinues(t *testing.T) {
 // TestChangedBefore checks that a change between New and Run is found.
 func TestChangedBefore(t *testing.T) {
 	path := plain(t, t.TempDir())
-	file := New(Config{Path: path, Differs: func() (bool, error) { return differs(path) }})
+	file := New(Config{Path: path, Differs: differs})
 	write(t, path, "other")
 	if err := file.Run(t.Context(), nil); !errors.Is(err, ErrChanged) {
 		t.Errorf("the watch ended with %v, want ErrChanged", err)
+	}
+}
+
+// TestPipe checks that a configuration that was read from a pipe is not read again, and that a pipe in the place of a file is
+// invalid.
+func TestPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	must(t, syscall.Mkfifo(pipe, 0o600))
+	never := follow(t, pipe)
+	must(t, os.Remove(pipe))
+	write(t, pipe, "other")
+
+	f := follow(t, plain(t, t.TempDir()))
+	must(t, syscall.Mkfifo(f.path+".new", 0o600), os.Rename(f.path+".new", f.path))
+	f.expect(true, "is not a regular file but a pipe")
+	f.replace("same again")
+	f.expect(false, "")
+	never.cancel()
+	if err := <-never.result; err != nil || len(never.changes) > 0 {
+		t.Errorf("the watch of a pipe ended with %v and %d changes", err, len(never.changes))
 	}
 }

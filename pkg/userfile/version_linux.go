@@ -1,4 +1,4 @@
-package manifests
+package userfile
 
 import (
 	"io/fs"
@@ -7,8 +7,8 @@ import (
 
 // versionOf also notices a content that was changed in place within the same time of modification, or replaced by a file
 // that keeps its times.
-func versionOf(info fs.FileInfo) version {
-	v := version{size: info.Size(), modified: info.ModTime().UnixNano()}
+func versionOf(info fs.FileInfo) Version {
+	v := Version{size: info.Size(), modified: info.ModTime().UnixNano()}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		v.device, v.inode, v.changed = stat.Dev, stat.Ino, stat.Ctim.Nano()
 	}
