@@ -103,7 +103,10 @@ func (t *kernelTables) Features() Features { return t.features }
 func (t *kernelTables) Restore(ctx context.Context, input string) error {
 	if t.direct != nil {
 		err := t.direct.restore(ctx, input)
+		large, isLarge := errors.AsType[*tooLargeError](err)
 		switch {
+		case isLarge:
+			return &RestoreError{Family: t.family, Output: large.Error()}
 		case err == nil:
 			return nil
 		case ctx.Err() != nil && !errors.Is(err, errIndirect):
@@ -126,6 +129,14 @@ func (t *kernelTables) Save(ctx context.Context, table string) (string, error) {
 		return "", fmt.Errorf("iptables %s: the output of %s is not a whole table: %s", t.family, t.programs.save, brief([]byte(out)))
 	}
 	return out, err
+}
+
+// LimitSend limits what can be sent to nf_tables at once, as in a user namespace.
+func (t *kernelTables) LimitSend(size int) error {
+	if t.direct == nil {
+		return nil
+	}
+	return t.direct.socket.LimitSend(size)
 }
 
 // Compare is part of [Tables].

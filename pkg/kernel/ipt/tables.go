@@ -51,7 +51,8 @@ type Tables interface {
 
 	// Restore does what iptables-restore --noflush --counters does with the input: it makes all of a table's changes or none, creates or
 	// empties the user chains that the input declares, and keeps the rules of all others. If the program refuses the input,
-	// the error is a [*RestoreError]. In the nft variant of iptables 1.8.9 and later, inputs of known forms are written
+	// the error is a [*RestoreError]; also if it is larger than what can be sent at once outside of the initial user namespace, which
+	// half of it may not be. In the nft variant of iptables 1.8.9 and later, inputs of known forms are written
 	// without the program, which gets them only if the kernel refuses that.
 	Restore(ctx context.Context, input string) error
 	// Save returns a table as iptables-save -c prints it, and "" if there is no such table.
@@ -149,6 +150,9 @@ func (e *RestoreError) Error() string {
 	return b.String()
 }
 
+// messageTooLong is the advice for a transaction of one Service that the kernel's sockets cannot take.
+const messageTooLong = "raise the host's sysctl net.core.wmem_max"
+
 // adviceFor returns what a program's output means here and what to do.
 func adviceFor(output string) string {
 	for _, known := range []struct{ words, advice string }{
@@ -156,6 +160,8 @@ func adviceFor(output string) string {
 		{"open lock file", "the lock must be the host's: in a DaemonSet, the volumeMounts line {name: xtables-lock, mountPath: /run/xtables.lock} of the container kube-proxy, and its volume, grant it"},
 		{"Permission denied", netlink.NeedsNetAdmin},
 		{"Operation not permitted", netlink.NeedsNetAdmin},
+		{"can be sent at once", messageTooLong},
+		{"Message too long", messageTooLong},
 		{"Table does not exist", "the kernel lacks x_tables: use the nft variant"},
 		{"Device or resource busy", "an external rule still jumps to the chain: find it with iptables-save"},
 		{"RULE_APPEND failed", "the kernel refuses the rule: a module that it needs (xt_...) may be missing"},

@@ -9,6 +9,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
+// maxClient is more than the bytes of the operations that delete a client.
+const maxClient = 512
+
 // forgetAttempts is how often an affinity map is searched in one sync.
 const forgetAttempts = 4
 
@@ -46,7 +49,7 @@ func (o *output) forgetOnce(clients *set, stays func(*element) bool) (found int,
 			gone = append(gone, raw)
 		}
 	}
-	for some := range slices.Chunk(gone, maxTransaction/2) {
+	for some := range slices.Chunk(gone, max(1, min(maxTransaction/2, o.batch.Room()/maxClient))) {
 		for i := range some { // it may have timed out since
 			o.batch.Ensure(clients.name, &some[i])
 		}

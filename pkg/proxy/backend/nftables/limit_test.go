@@ -1,0 +1,74 @@
+package nftables
+
+import (
+	"testing"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// small is what a socket can send at once, in bytes: a tenth of what 10,000 operations have.
+const small = 64 << 10
+
+// follows programs a plan with more than a socket can send at once, another one with other elements, none, and, after
+// another program wrote many elements, the first one again.
+func follows(t *testing.T, b *Backend, table nft.Table) {
+	t.Helper()
+	large, other := plan.Compute(clusters.WithExternalIPs(2000), &plan.Options{}, nil), clusters.NewSized(1500, 3).Plan()
+	sizes := clusters.NewSized(0, 0) // each size of a pool has chains
+	for number := range 200 {
+		sizes.Set(number, number+1)
+	}
+	for _, p := range []*plan.Plan{large, other, sizes.Plan(), clusters.NewSized(0, 0).Plan()} {
+		mustSync(t, b, p)
+		holds(t, b, p)
+	}
+	batch := table.NewBatch()
+	for i := range 10_000 {
+		batch.Add(b.families[0].schema.ref(setClusterIPs), &nft.Element{Key: append(clusters.AddrAt(198<<24, i).AsSlice(), make([]byte, len(b.families[0].schema.any.AsSlice())-4)...)})
+		if batch.Full() {
+			if err := table.Commit(t.Context(), batch); err != nil {
+				t.Fatal(err)
+			}
+			batch.Reset()
+		}
+	}
+	if err := table.Commit(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	b = New(testOptions, table)
+	defer b.Close()
+	mustSync(t, b, large)
+	holds(t, b, large)
+}
+
+// TestSmallTransactions checks that no transaction is larger than the socket can send at once.
+func TestSmallTransactions(t *testing.T) {
+	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
+		table := nft.NewFake(family, TableName)
+		table.LimitSend(small)
+		follows(t, New(testOptions, table), table)
+	}
+}
+
+// TestKernelUserNamespace is the same with the kernel, in a user namespace, where a socket cannot send more than the sysctl
+// net.core.wmem_max allows.
+func TestKernelUserNamespace(t *testing.T) {
+	if !netns.InUserNamespace(t, "nft") {
+		return
+	}
+	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
+		table, err := nft.Open(family, TableName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := table.(interface{ LimitSend(size int) error }).LimitSend(small); err != nil {
+			t.Fatal(err)
+		}
+		follows(t, New(testOptions, table), table)
+	}
+}
