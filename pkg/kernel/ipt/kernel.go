@@ -22,7 +22,7 @@ type kernelTables struct {
 
 // reader reads the kernel's rules without a program.
 type reader interface {
-	changes(tables []string) (*Changes, error)
+	changes(ctx context.Context, tables []string) (*Changes, error)
 	digests(ctx context.Context, table string, chains []string) (map[string]uint64, error)
 	ruleDigests(table, chain string) ([]uint64, error)
 	close() error
@@ -156,8 +156,8 @@ func (t *kernelTables) Compare(ctx context.Context, table string, expected func(
 }
 
 // Changes is part of [Tables].
-func (t *kernelTables) Changes(tables ...string) (*Changes, error) {
-	changes, err := t.reader.changes(tables)
+func (t *kernelTables) Changes(ctx context.Context, tables ...string) (*Changes, error) {
+	changes, err := t.reader.changes(ctx, tables)
 	if err != nil {
 		return nil, fmt.Errorf("iptables %s: check whether the rules changed: %w", t.family, err)
 	}

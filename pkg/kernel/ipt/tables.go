@@ -75,13 +75,14 @@ type Tables interface {
 	Delete(ctx context.Context, table, chain string, rule ...string) error
 
 	// Changes returns what any process, including this one, changed since the last call, or since Open. In the nft variant
-	// the kernel reports every chain, and Changes waits for the rest of a transaction that is being reported. In the legacy
+	// the kernel reports every chain, and Changes waits for the rest of a transaction that is being reported, for at most a second or
+	// until ctx ends; what comes later is returned by the next call. In the legacy
 	// variant it does not: Changes reports that anything may have changed in the given tables if their sizes differ, or if a program
 	// took the xtables lock, for any table. It misses a program that writes as many rules of the same size without the lock.
-	Changes(tables ...string) (*Changes, error)
+	Changes(ctx context.Context, tables ...string) (*Changes, error)
 	// Digests returns a digest of each chain of a table in the kernel, without counters: of all of them, or of those given,
 	// which costs less in the nft variant. Equal digests mean equal rules in the same order, within one process and one
-	// Tables. That of an empty chain is 0; a missing chain has none. If others write meanwhile, the error may be [ErrBusy].
+	// Tables. That of an empty chain is 0, whatever the policy of a built-in one; a missing chain has none. If others write meanwhile, the error may be [ErrBusy].
 	Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error)
 
 	// RuleDigests returns a digest of each rule of a chain, in the order of Rules, without a program. In the legacy variant,

@@ -32,9 +32,9 @@ type Socket struct {
 	fd int
 	// sendMax is how many bytes the send buffer takes, limit how many after it was made larger.
 	sendMax, limit int
-	seq     atomic.Uint32
-	request []byte // reused
-	answer  []byte // reused
+	seq            atomic.Uint32
+	request        []byte // reused
+	answer         []byte // reused
 
 	// dirty means that a request may have left answers behind.
 	dirty bool

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
-	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
 // meddled is a door at which another program writes once: before the call with the number at, -1 for none.
@@ -68,9 +66,9 @@ func (m *meddled) Insert(ctx context.Context, table string, rules ...ipt.Rule) e
 	return m.Tables.Insert(ctx, table, rules...)
 }
 
-func (m *meddled) Changes(tables ...string) (*ipt.Changes, error) {
+func (m *meddled) Changes(ctx context.Context, tables ...string) (*ipt.Changes, error) {
 	m.called()
-	return m.Tables.Changes(tables...)
+	return m.Tables.Changes(ctx, tables...)
 }
 
 func (m *meddled) Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error) {
@@ -176,30 +174,6 @@ func TestTamperingAtAnyTime(t *testing.T) {
 					})
 				}
 			}
-		}
-	})
-}
-
-// TestKernelTamperingAtAnyTime is the same with the kernel, while a running proxy changes a Service.
-func TestKernelTamperingAtAnyTime(t *testing.T) {
-	t.Setenv("XTABLES_LOCKFILE", t.TempDir()+"/lock") // other tests use the machine's
-	programs(t, func(t *testing.T, variant ipt.Variant, old bool) {
-		for what, input := range meddlings() {
-			t.Run(what, func(t *testing.T) {
-				amidSync(t, "running", "a change", func(t *testing.T) *meddled {
-					netns.Enter(t, "iptables-"+string(variant))
-					door, err := ipt.Open(t.Context(), ipt.IPv4, variant)
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(func() { _ = door.Close() })
-					return &meddled{Tables: door, old: old, write: func() error {
-						program := exec.Command("iptables-"+string(variant)+"-restore", "--noflush")
-						program.Stdin = strings.NewReader(input)
-						return program.Run()
-					}}
-				})
-			})
 		}
 	})
 }

@@ -82,8 +82,8 @@ func (d *drift) nft() bool { return d.door.Features().Variant == ipt.NFT }
 func (d *drift) compares() bool { return d.nft() && d.door.Features().AddressBits }
 
 // readChanges records the changes since the last call.
-func (d *drift) readChanges() {
-	changes, err := d.door.Changes(tables()...)
+func (d *drift) readChanges(ctx context.Context) {
+	changes, err := d.door.Changes(ctx, tables()...)
 	if err != nil {
 		d.suspect = true // some changes may not have been reported
 		return
@@ -101,9 +101,9 @@ func (d *drift) readChanges() {
 }
 
 // discardChanges attributes the changes since the last call to our own writes.
-func (d *drift) discardChanges() {
+func (d *drift) discardChanges(ctx context.Context) {
 	suspect := d.suspect
-	d.readChanges()
+	d.readChanges(ctx)
 	d.suspect = suspect
 }
 
@@ -140,7 +140,7 @@ func (d *drift) check(ctx context.Context, share float64) (*backend.Drift, error
 	}
 	ctx, spent := cputime.Measure(ctx)
 	defer func() { budget.credit -= spent() }()
-	d.readChanges()
+	d.readChanges(ctx)
 	d.suspect = d.suspect || len(d.fresh) > 0 && !d.nft() && now.Before(d.fight)
 	if !d.suspect && len(d.touched) == 0 && (len(d.fresh) == 0 || !d.nft()) {
 		d.unfinished = false

@@ -27,9 +27,9 @@ func (d *drift) wrote(ctx context.Context, p *patch, read bool, found map[chainN
 		written[chainName{tableFilter, chainLocalnet}] = true
 	}
 	if d.nft() {
-		d.readChanges()
+		d.readChanges(ctx)
 	} else {
-		d.discardChanges() // our own program took the lock and changed the tables' sizes
+		d.discardChanges(ctx) // our own program took the lock and changed the tables' sizes
 	}
 	for table, names := range p.deletes {
 		for _, name := range names {

@@ -25,9 +25,10 @@
 //	skeleton, render, text    the plan as nftables objects
 //	state, diff               what a table holds, and how to change it
 //	read                      from the kernel
-//	output, forget            to the kernel
+//	output, forget, mend      to the kernel
 //	refused, apply            which ports the kernel refuses; a patch to the kernel
-//	audit, drift              external changes
-//	backend, mode, compare    the interface of package backend
-//	localhost, cleanup        what other packages need besides
+//	audit, writers, drift     external changes, and who made them
+//	sources, compare          differences for people
+//	backend, mode             the interface of package backend
+//	connections, probe, localhost   what only some backends have
 package nftables

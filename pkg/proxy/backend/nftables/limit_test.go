@@ -8,7 +8,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
-	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
 // small is what a socket can send at once, in bytes: a tenth of what 10,000 operations have.
@@ -51,24 +50,6 @@ func TestSmallTransactions(t *testing.T) {
 	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
 		table := nft.NewFake(family, TableName)
 		table.LimitSend(small)
-		follows(t, New(testOptions, table), table)
-	}
-}
-
-// TestKernelUserNamespace is the same with the kernel, in a user namespace, where a socket cannot send more than the sysctl
-// net.core.wmem_max allows.
-func TestKernelUserNamespace(t *testing.T) {
-	if !netns.InUserNamespace(t, "nft") {
-		return
-	}
-	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
-		table, err := nft.Open(family, TableName)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := table.(interface{ LimitSend(size int) error }).LimitSend(small); err != nil {
-			t.Fatal(err)
-		}
 		follows(t, New(testOptions, table), table)
 	}
 }
