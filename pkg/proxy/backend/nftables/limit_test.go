@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"net/netip"
 	"testing"
 
 	"sigs.k8s.io/knftables"
@@ -51,5 +52,32 @@ func TestSmallTransactions(t *testing.T) {
 		table := nft.NewFake(family, TableName)
 		table.LimitSend(small)
 		follows(t, New(testOptions, table), table)
+	}
+}
+
+// TestSmallForgetting forgets more clients than can be deleted at once.
+func TestSmallForgetting(t *testing.T) {
+	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
+		table := nft.NewFake(family, TableName)
+		table.LimitSend(small)
+		f := New(testOptions, table).families[0]
+		const seconds = timeout(10)
+		tx := table.NewTransaction()
+		tx.Add(&knftables.Table{})
+		declare(tx, f.schema.clients(seconds))
+		if err := table.Run(t.Context(), tx); err != nil {
+			t.Fatal(err)
+		}
+		endpoint := netip.AddrPortFrom(f.schema.any.Next(), 80)
+		for client := range 3000 {
+			learn(f, seconds, 1, client, endpoint)
+		}
+		o := &output{ctx: t.Context(), table: table, batch: f.batch}
+		if err := o.forget(f.schema.clients(seconds), func(*element) bool { return false }); err != nil {
+			t.Fatal(err)
+		}
+		if left := len(clients(t, f, seconds)); left > 0 || o.elements != 3000 {
+			t.Errorf("%s: %d clients forgotten, %d left", family, o.elements, left)
+		}
 	}
 }
