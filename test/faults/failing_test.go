@@ -230,9 +230,9 @@ func (t *tables) Digests(ctx context.Context, name string, chains ...string) (ma
 	return t.Tables.Digests(ctx, name, chains...)
 }
 
-func (t *tables) Changes(names ...string) (*ipt.Changes, error) {
+func (t *tables) Changes(ctx context.Context, names ...string) (*ipt.Changes, error) {
 	if err := t.next(); err != nil { // it reads what the kernel has reported already, and never waits
 		return nil, err
 	}
-	return t.Tables.Changes(names...)
+	return t.Tables.Changes(ctx, names...)
 }

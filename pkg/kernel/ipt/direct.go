@@ -3,6 +3,7 @@ package ipt
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -43,8 +44,15 @@ func openDirect(family Family) (*direct, error) {
 
 func (d *direct) close() error { return d.socket.Close() }
 
-// restore writes an input. It returns errIndirect if the program has to do that, which can begin at once; after any other
-// error the input may have been written.
+// tooLargeError means that a batch has more bytes than the socket can send at once; so would the one that a program makes of its input.
+type tooLargeError struct{ size, limit int }
+
+func (e *tooLargeError) Error() string {
+	return fmt.Sprintf("the transaction has %d bytes, and outside of the initial user namespace at most %d can be sent at once", e.size, e.limit)
+}
+
+// restore writes an input. It returns errIndirect if the program has to do that, which can begin at once, and a *tooLargeError if
+// nothing can; after any other error the input may have been written.
 func (d *direct) restore(ctx context.Context, input string) error {
 	messages, ok := d.encode(input)
 	if !ok {
@@ -55,6 +63,9 @@ func (d *direct) restore(ctx context.Context, input string) error {
 	}
 	firstSeq := d.socket.Reserve(messages + 1)
 	data, lastSeq := nftables.EndBatch(d.batch, firstSeq)
+	if limit := d.socket.Limit(); len(data) > limit {
+		return &tooLargeError{len(data), limit}
+	}
 	finished, err := d.socket.Do(ctx, func() error {
 		r, err := d.socket.Commit(data, firstSeq, lastSeq)
 		return errors.Join(err, r.Err())

@@ -377,7 +377,7 @@ func (f *Fake) LoseChanges() {
 const fakeWriter = "iptables-nft-re"
 
 // Changes is part of [Tables]. In the legacy variant it counts entries, as the kernel's does.
-func (f *Fake) Changes(tables ...string) (*Changes, error) {
+func (f *Fake) Changes(_ context.Context, tables ...string) (*Changes, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {

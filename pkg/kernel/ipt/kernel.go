@@ -22,7 +22,7 @@ type kernelTables struct {
 
 // reader reads the kernel's rules without a program.
 type reader interface {
-	changes(tables []string) (*Changes, error)
+	changes(ctx context.Context, tables []string) (*Changes, error)
 	digests(ctx context.Context, table string, chains []string) (map[string]uint64, error)
 	ruleDigests(table, chain string) ([]uint64, error)
 	close() error
@@ -103,7 +103,10 @@ func (t *kernelTables) Features() Features { return t.features }
 func (t *kernelTables) Restore(ctx context.Context, input string) error {
 	if t.direct != nil {
 		err := t.direct.restore(ctx, input)
+		large, isLarge := errors.AsType[*tooLargeError](err)
 		switch {
+		case isLarge:
+			return &RestoreError{Family: t.family, Output: large.Error()}
 		case err == nil:
 			return nil
 		case ctx.Err() != nil && !errors.Is(err, errIndirect):
@@ -128,6 +131,14 @@ func (t *kernelTables) Save(ctx context.Context, table string) (string, error) {
 	return out, err
 }
 
+// LimitSend limits what can be sent to nf_tables at once, as in a user namespace.
+func (t *kernelTables) LimitSend(size int) error {
+	if t.direct == nil {
+		return nil
+	}
+	return t.direct.socket.LimitSend(size)
+}
+
 // Compare is part of [Tables].
 func (t *kernelTables) Compare(ctx context.Context, table string, expected func(chain string) []string, chains ...string) (map[string]Compared, error) {
 	nft, ok := t.reader.(*nftReader)
@@ -145,8 +156,8 @@ func (t *kernelTables) Compare(ctx context.Context, table string, expected func(
 }
 
 // Changes is part of [Tables].
-func (t *kernelTables) Changes(tables ...string) (*Changes, error) {
-	changes, err := t.reader.changes(tables)
+func (t *kernelTables) Changes(ctx context.Context, tables ...string) (*Changes, error) {
+	changes, err := t.reader.changes(ctx, tables)
 	if err != nil {
 		return nil, fmt.Errorf("iptables %s: check whether the rules changed: %w", t.family, err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -191,7 +192,7 @@ func TestKernelWholeTransactions(t *testing.T) {
 		if err := tables.Restore(t.Context(), "*nat\n"+filled.String()+"COMMIT\n"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tables.Changes("nat"); err != nil {
+		if _, err := tables.Changes(t.Context(), "nat"); err != nil {
 			t.Fatal(err)
 		}
 		program := exec.Command(tables.(*kernelTables).programs.restore, "--noflush")
@@ -200,7 +201,7 @@ func TestKernelWholeTransactions(t *testing.T) {
 			t.Fatal(err)
 		}
 		for deadline := time.Now().Add(time.Minute); ; {
-			changes, err := tables.Changes("nat")
+			changes, err := tables.Changes(t.Context(), "nat")
 			if err != nil || time.Now().After(deadline) {
 				t.Fatalf("no change is reported; the error is %v", err)
 			}
@@ -249,7 +250,7 @@ func TestKernelChangesAndDigests(t *testing.T) {
 		}
 		changes := func() *Changes {
 			t.Helper()
-			changes, err := tables.Changes("nat")
+			changes, err := tables.Changes(t.Context(), "nat")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -393,7 +394,7 @@ func TestKernelWatchesLock(t *testing.T) {
 	}
 	want := func(when string, more bool) {
 		t.Helper()
-		if changes, err := tables.Changes("nat"); err != nil || changes.More != more {
+		if changes, err := tables.Changes(t.Context(), "nat"); err != nil || changes.More != more {
 			t.Errorf("%s: %v, %v; want %v", when, changes, err, more)
 		}
 	}
@@ -438,7 +439,7 @@ func TestKernelLostNotifications(t *testing.T) {
 		if err := tables.Restore(context.Background(), test.input); err != nil {
 			t.Fatal(err)
 		}
-		if changes, err := tables.Changes(); err != nil || changes.More != test.more {
+		if changes, err := tables.Changes(t.Context()); err != nil || changes.More != test.more {
 			t.Errorf("after %.30q there are %v, %v", test.input, changes, err)
 		}
 	}
@@ -506,4 +507,36 @@ func TestKernelDetect(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestKernelHalfTransaction lets the notifications of a transaction end in its middle: Changes waits for the rest, but not longer than its
+// context lasts.
+func TestKernelHalfTransaction(t *testing.T) {
+	tables := openKernel(t, IPv4, NFT)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	half := netlink.AppendMessage(nil, netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN, Family: unix.NFPROTO_IPV4})
+	half = netlink.AppendString(netlink.AppendString(half, unix.NFTA_CHAIN_TABLE, "nat"), unix.NFTA_CHAIN_NAME, "A")
+	netlink.EndMessage(half, 0)
+	if err := unix.Sendto(fd, half, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1)}); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	begun := time.Now()
+	changes, err := tables.Changes(ended, "nat")
+	if _, reported := changes.Chains[ChainName{"nat", "A"}]; err != nil || !reported {
+		t.Errorf("Changes returned %v, %v; want the chain A", changes, err)
+	}
+	if time.Since(begun) >= maxTransaction {
+		t.Error("the context has ended, but Changes has waited for the rest of the transaction")
+	}
+}
+
+// TestKernelEmptyChains is the same with the kernel's tables, among them built-in chains with a policy.
+func TestKernelEmptyChains(t *testing.T) {
+	everyKernel(t, emptyChains)
 }

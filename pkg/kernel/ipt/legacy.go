@@ -44,7 +44,7 @@ func (r *legacyReader) close() error { return errors.Join(r.legacyRequests.close
 
 // changes compares the number and size of the tables' entries, and where the built-in chains begin, with those of the last
 // call. If they differ, or a program has had the lock, anything may have changed.
-func (r *legacyReader) changes(tables []string) (*Changes, error) {
+func (r *legacyReader) changes(_ context.Context, tables []string) (*Changes, error) {
 	ran, err := r.lock.closed()
 	if err != nil {
 		return nil, err
@@ -101,14 +101,15 @@ func (l layout) digestAll(entries []byte) (uint64, error) {
 	return sum.Sum64(), err
 }
 
-// digestChains walks a table's entries twice: to find where chains begin, because a jump is an offset, and to digest them.
+// digestChains walks a table's entries twice: to find where chains begin, because a jump is an offset, and to digest them. The last
+// entry of a chain is not a rule: it is the policy, or returns.
 func (l layout) digestChains(entries []byte, i *tableInfo) (map[string]uint64, error) {
 	chains, err := l.chains(entries, i)
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]uint64{}
-	chain := ""
+	chain, last, digested := "", uint64(0), false
 	var sum maphash.Hash
 	sum.SetSeed(digestSeed)
 	err = l.walk(entries, func(at uint32, entry, target []byte) {
@@ -116,14 +117,17 @@ func (l layout) digestChains(entries []byte, i *tableInfo) (map[string]uint64, e
 			return
 		}
 		if name, begins := chains[at]; begins {
-			chain = name
+			chain, digested = name, false
 			out[chain] = 0
+		}
+		if digested {
+			out[chain] = chained(out[chain], last)
 		}
 		sum.Reset()
 		sum.Write(entry[:l.match])
 		hashMatches(&sum, entry[l.size:len(entry)-len(target)])
 		hashTarget(&sum, target, chains)
-		out[chain] = chained(out[chain], sum.Sum64())
+		last, digested = sum.Sum64(), true
 	})
 	return out, err
 }

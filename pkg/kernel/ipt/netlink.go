@@ -40,7 +40,9 @@ func openNFTReader(family Family) (reader, error) {
 func (r *nftReader) close() error { return errors.Join(r.notices.close(), r.nftRequests.close()) }
 
 // changes returns the changes that the kernel has notified.
-func (r *nftReader) changes([]string) (*Changes, error) { return r.received() }
+func (r *nftReader) changes(ctx context.Context, _ []string) (*Changes, error) {
+	return r.received(ctx)
+}
 
 // nftRequests asks nf_tables for the chains and rules of iptables-nft.
 type nftRequests struct {

@@ -1,6 +1,7 @@
 package ipt
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -15,6 +16,9 @@ const noticesQueue = 8 << 20
 
 // maxTransaction is how long the rest of a transaction's notifications is waited for. The kernel sends all of them at once.
 const maxTransaction = time.Second
+
+// endsWithin is how soon that wait ends after its context.
+const endsWithin = 10 * time.Millisecond
 
 // notices receives nf_tables' notifications of each transaction in the network namespace, as it is made. The kernel's work
 // for it grows with what is written, and so does ours.
@@ -33,9 +37,9 @@ func openNotices(family byte, queue int) (*notices, error) {
 
 func (n *notices) close() error { return n.socket.Close() }
 
-// received reads the notifications since the last call. If they end within a transaction, it waits for the rest: otherwise a
-// caller would repair the first chains of a flush, and the others later.
-func (n *notices) received() (*Changes, error) {
+// received reads the notifications since the last call. If they end within a transaction, it waits for the rest, unless ctx ends:
+// otherwise a caller would repair the first chains of a flush, and the others later.
+func (n *notices) received(ctx context.Context) (*Changes, error) {
 	c := &Changes{Chains: map[ChainName]string{}}
 	var open []ChainName // of the transaction whose end has not been read yet
 	for deadline := time.Now().Add(maxTransaction); ; {
@@ -45,10 +49,10 @@ func (n *notices) received() (*Changes, error) {
 		}
 		c.More = c.More || lost
 		left := time.Until(deadline)
-		if len(open) == 0 || c.More || left <= 0 {
+		if len(open) == 0 || c.More || left <= 0 || ctx.Err() != nil {
 			return c, nil
 		}
-		if err := n.socket.Wait(left); err != nil {
+		if err := n.socket.Wait(min(left, endsWithin)); err != nil {
 			return nil, fmt.Errorf("wait for nf_tables' notifications: %w", err)
 		}
 	}

@@ -51,7 +51,8 @@ type Tables interface {
 
 	// Restore does what iptables-restore --noflush --counters does with the input: it makes all of a table's changes or none, creates or
 	// empties the user chains that the input declares, and keeps the rules of all others. If the program refuses the input,
-	// the error is a [*RestoreError]. In the nft variant of iptables 1.8.9 and later, inputs of known forms are written
+	// the error is a [*RestoreError]; also if it is larger than what can be sent at once outside of the initial user namespace, which
+	// half of it may not be. In the nft variant of iptables 1.8.9 and later, inputs of known forms are written
 	// without the program, which gets them only if the kernel refuses that.
 	Restore(ctx context.Context, input string) error
 	// Save returns a table as iptables-save -c prints it, and "" if there is no such table.
@@ -74,13 +75,14 @@ type Tables interface {
 	Delete(ctx context.Context, table, chain string, rule ...string) error
 
 	// Changes returns what any process, including this one, changed since the last call, or since Open. In the nft variant
-	// the kernel reports every chain, and Changes waits for the rest of a transaction that is being reported. In the legacy
+	// the kernel reports every chain, and Changes waits for the rest of a transaction that is being reported, for at most a second or
+	// until ctx ends; what comes later is returned by the next call. In the legacy
 	// variant it does not: Changes reports that anything may have changed in the given tables if their sizes differ, or if a program
 	// took the xtables lock, for any table. It misses a program that writes as many rules of the same size without the lock.
-	Changes(tables ...string) (*Changes, error)
+	Changes(ctx context.Context, tables ...string) (*Changes, error)
 	// Digests returns a digest of each chain of a table in the kernel, without counters: of all of them, or of those given,
 	// which costs less in the nft variant. Equal digests mean equal rules in the same order, within one process and one
-	// Tables. That of an empty chain is 0; a missing chain has none. If others write meanwhile, the error may be [ErrBusy].
+	// Tables. That of an empty chain is 0, whatever the policy of a built-in one; a missing chain has none. If others write meanwhile, the error may be [ErrBusy].
 	Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error)
 
 	// RuleDigests returns a digest of each rule of a chain, in the order of Rules, without a program. In the legacy variant,
@@ -149,6 +151,9 @@ func (e *RestoreError) Error() string {
 	return b.String()
 }
 
+// messageTooLong is the advice for a transaction of one Service that the kernel's sockets cannot take.
+const messageTooLong = "raise the host's sysctl net.core.wmem_max"
+
 // adviceFor returns what a program's output means here and what to do.
 func adviceFor(output string) string {
 	for _, known := range []struct{ words, advice string }{
@@ -156,6 +161,8 @@ func adviceFor(output string) string {
 		{"open lock file", "the lock must be the host's: in a DaemonSet, the volumeMounts line {name: xtables-lock, mountPath: /run/xtables.lock} of the container kube-proxy, and its volume, grant it"},
 		{"Permission denied", netlink.NeedsNetAdmin},
 		{"Operation not permitted", netlink.NeedsNetAdmin},
+		{"can be sent at once", messageTooLong},
+		{"Message too long", messageTooLong},
 		{"Table does not exist", "the kernel lacks x_tables: use the nft variant"},
 		{"Device or resource busy", "an external rule still jumps to the chain: find it with iptables-save"},
 		{"RULE_APPEND failed", "the kernel refuses the rule: a module that it needs (xt_...) may be missing"},

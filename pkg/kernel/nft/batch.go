@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"math"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +15,9 @@ import (
 // maxMessageLen bounds the messages that several elements share. An attribute, and so a list of elements, is at most
 // 65,535 bytes; an element is well below 2,000.
 const maxMessageLen = 60_000
+
+// maxOperation is more than the bytes of any operation on an element or a chain, and of the end of a batch.
+const maxOperation = 8 << 10
 
 // Batch collects changes to elements, and to a few chains, that [Table.Commit] makes in this order as one transaction.
 // An element is replaced by deleting and adding it. Make one with [Table.NewBatch].
@@ -34,15 +38,17 @@ type Batch struct {
 	set               []byte
 
 	messages, elements, others int
+	// limit is how many bytes can be committed at once; 0 is no limit.
+	limit int
 	// rules are the rules that the batch adds, as nft prints them, in order.
 	rules []string
 	// err is the error of the first operation that cannot be encoded.
 	err error
 }
 
-// newBatch makes an empty batch for a table.
-func newBatch(family knftables.Family, table string) *Batch {
-	b := &Batch{family: familyNumber(family), knftablesFamily: family, table: table}
+// newBatch makes an empty batch for a table, of which a commit may have so many bytes; 0 is no limit.
+func newBatch(family knftables.Family, table string, limit int) *Batch {
+	b := &Batch{family: familyNumber(family), knftablesFamily: family, table: table, limit: limit}
 	b.Reset()
 	return b
 }
@@ -56,6 +62,18 @@ func (b *Batch) Reset() {
 
 // Len is the number of operations in the batch.
 func (b *Batch) Len() int { return b.elements + b.others }
+
+// Room returns about how many bytes can be added before Commit fails with EMSGSIZE, which it does outside of the initial user
+// namespace if a batch exceeds twice the sysctl net.core.wmem_max.
+func (b *Batch) Room() int {
+	if b.limit == 0 {
+		return math.MaxInt
+	}
+	return b.limit - len(b.buf)
+}
+
+// Full reports whether the next operations on elements, or on a chain and its rules, may not fit any more: commit the batch first.
+func (b *Batch) Full() bool { return b.Room() < maxOperation && b.Len() > 0 }
 
 // Add adds an element. Commit fails with EEXIST if the key exists, and with ENOENT if the set, or the chain that the element
 // goes to, does not.

@@ -65,7 +65,7 @@ func FuzzBatch(f *testing.F) {
 			data = data[n:]
 			return out
 		}
-		b := newBatch(knftables.IPv4Family, testTable)
+		b := newBatch(knftables.IPv4Family, testTable, 0)
 		var want []operation
 		for len(data) > 4 {
 			head := take(4)
@@ -109,7 +109,7 @@ func FuzzBatch(f *testing.F) {
 
 // FuzzDecode gives the decoders arbitrary bytes: they must return and not panic.
 func FuzzDecode(f *testing.F) {
-	b := newBatch(knftables.IPv4Family, testTable)
+	b := newBatch(knftables.IPv4Family, testTable, 0)
 	b.Add("services", &Element{Key: frontendKey(1), Chain: "pick-2", Comment: "default/a:http"})
 	sent, _ := b.finish(1)
 	f.Add(sent)
@@ -137,7 +137,7 @@ func FuzzDecode(f *testing.F) {
 
 // TestBatchAllocatesNothing fills a batch that has been filled before.
 func TestBatchAllocatesNothing(t *testing.T) {
-	b := newBatch(knftables.IPv4Family, testTable)
+	b := newBatch(knftables.IPv4Family, testTable, 0)
 	endpoint := &Element{Key: slotKey(1, 0), Value: endpointValue(1)}
 	service := &Element{Key: frontendKey(1), Chain: "pick-2", Comment: strings.Repeat("default/some-service:http ", 10)}
 	fill := func() {
@@ -158,7 +158,7 @@ func TestBatchAllocatesNothing(t *testing.T) {
 
 // TestBatchMessages checks which operations share a message.
 func TestBatchMessages(t *testing.T) {
-	b := newBatch(knftables.IPv6Family, testTable)
+	b := newBatch(knftables.IPv6Family, testTable, 0)
 	for i := range 3000 {
 		b.Add("endpoints", &Element{Key: slotKey(i, 0), Value: endpointValue(i)})
 	}

@@ -23,7 +23,7 @@ const (
 
 // BenchmarkEncode is the cost of one element in a batch, without the kernel.
 func BenchmarkEncode(b *testing.B) {
-	batch := newBatch(knftables.IPv4Family, testTable)
+	batch := newBatch(knftables.IPv4Family, testTable, 0)
 	e := &Element{Key: slotKey(1, 0), Value: endpointValue(1), Comment: "default/some-service:http"}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

@@ -1,5 +1,5 @@
-// Package nft is the door to nf_tables: the only place that writes nftables rules, and a fake that is as strict as the
-// kernel (see [Fake]).
+// Package nft is the door to a table of nf_tables that is the caller's own, and a fake that is as strict as the kernel (see
+// [Fake]). Package ipt writes the tables of iptables-nft.
 //
 // A [Table] is one address family's table. Its *skeleton* (the table itself, chains, rules and the declarations of sets and
 // maps) is small, and the nft program writes it from text ([sigs.k8s.io/knftables]). Its *elements* are many and change all

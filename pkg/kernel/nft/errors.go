@@ -91,6 +91,9 @@ func (e *BatchError) advice() string {
 // Refused reports whether an error means that the kernel, or nft, refuses what a transaction contains, perhaps because of
 // what the table holds. Other errors, like missing rights or memory, do not depend on the content.
 func Refused(err error) bool {
+	if errors.Is(err, unix.EMSGSIZE) { // less at a time may pass
+		return true
+	}
 	var errno unix.Errno
 	if batch, ok := errors.AsType[*BatchError](err); ok {
 		errno = batch.Errno
@@ -119,7 +122,7 @@ func errnoAdvice(errno unix.Errno) string {
 	case unix.EPERM, unix.EACCES:
 		return netlink.NeedsNetAdmin + " (or another process owns the table)"
 	case unix.EMSGSIZE:
-		return "the batch is larger than the socket's send buffer may grow to: commit smaller batches"
+		return "the transaction is larger than a process outside of the initial user namespace can send at once: raise the host's sysctl net.core.wmem_max"
 	case unix.ENFILE:
 		return "the set has reached the size in its declaration"
 	case unix.EMLINK, unix.ELOOP:

@@ -38,6 +38,8 @@ type Fake struct {
 	failing float64
 	random  *rand.Rand
 	stats   FakeStats
+	// limit is how many bytes a batch may have; 0 is no limit.
+	limit int
 }
 
 // FakeStats counts the writes of a Fake, and those that failed.
@@ -87,7 +89,14 @@ func (f *Fake) Family() knftables.Family { return f.family }
 func (f *Fake) Name() string { return f.name }
 
 // NewBatch is part of [Table].
-func (f *Fake) NewBatch() *Batch { return newBatch(f.family, f.name) }
+func (f *Fake) NewBatch() *Batch { return newBatch(f.family, f.name, f.limit) }
+
+// LimitSend makes a Commit of more than so many bytes fail from now on, and limits batches that are made later.
+func (f *Fake) LimitSend(size int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.limit = size
+}
 
 // Settle is part of [Table]. A Fake has no packets.
 func (f *Fake) Settle(context.Context) error { return nil }
@@ -127,7 +136,12 @@ func (f *Fake) Commit(ctx context.Context, b *Batch) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return wrap("commit a batch", f.family, f.name, f.write(ctx, func() error { return f.state.commit(b) }))
+	return wrap("commit a batch", f.family, f.name, f.write(ctx, func() error {
+		if data, _ := b.finish(0); f.limit > 0 && len(data) > f.limit {
+			return unix.EMSGSIZE
+		}
+		return f.state.commit(b)
+	}))
 }
 
 // write makes a change, or fails if a test requested that.

@@ -51,7 +51,10 @@ func (t *kernelTable) Family() knftables.Family { return t.family }
 func (t *kernelTable) Name() string { return t.name }
 
 // NewBatch is part of [Table].
-func (t *kernelTable) NewBatch() *Batch { return newBatch(t.family, t.name) }
+func (t *kernelTable) NewBatch() *Batch { return newBatch(t.family, t.name, t.socket.Limit()) }
+
+// LimitSend limits what one Commit sends, also of batches that are made later, as in a user namespace.
+func (t *kernelTable) LimitSend(size int) error { return t.socket.LimitSend(size) }
 
 // Run is part of [Table].
 func (t *kernelTable) Run(ctx context.Context, tx *knftables.Transaction) error {
@@ -69,7 +72,7 @@ func numbered(err error) error {
 	}
 	words, _, _ := strings.Cut(err.Error(), "\n")
 	for _, errno := range []unix.Errno{
-		unix.ENOENT, unix.EEXIST, unix.EBUSY, unix.EOPNOTSUPP, unix.EMLINK, unix.ELOOP, unix.EPERM, unix.ENFILE, unix.EINVAL,
+		unix.ENOENT, unix.EEXIST, unix.EBUSY, unix.EOPNOTSUPP, unix.EMLINK, unix.ELOOP, unix.EPERM, unix.ENFILE, unix.EINVAL, unix.EMSGSIZE,
 	} {
 		if strings.Contains(strings.ToLower(words), errno.Error()) {
 			return &textError{errno: errno, cause: err}

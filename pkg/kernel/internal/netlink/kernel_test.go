@@ -3,6 +3,7 @@ package netlink
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 
@@ -151,4 +152,68 @@ func TestKernelSettle(t *testing.T) {
 	if err := Settle(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestKernelSendLimit checks that what Limit returns can be sent at once, and no more, in the initial user namespace and in another one.
+func TestKernelSendLimit(t *testing.T) {
+	for name, test := range map[string]func(t *testing.T){
+		"initial": func(t *testing.T) {
+			netns.Enter(t)
+			s := limited(t)
+			if err := sendNoop(s, 16<<20); err != nil || s.Limit() < 16<<20 {
+				t.Errorf("16 MiB cannot be sent: %v; the limit is %d", err, s.Limit())
+			}
+		},
+		"lowered": func(t *testing.T) {
+			netns.Enter(t)
+			s := limited(t)
+			if err := s.LimitSend(100_000); err != nil {
+				t.Fatal(err)
+			}
+			exact(t, s, 100_000-32)
+		},
+		"another": func(t *testing.T) {
+			if !netns.InUserNamespace(t) {
+				return
+			}
+			text, err := os.ReadFile("/proc/sys/net/core/wmem_max")
+			if err != nil {
+				t.Skip(err) // the file is missing in network namespaces of older kernels
+			}
+			var most int
+			if _, err := fmt.Sscan(string(text), &most); err != nil {
+				t.Fatal(err)
+			}
+			exact(t, limited(t), 2*most-32)
+		},
+	} {
+		t.Run(name, test)
+	}
+}
+
+func limited(t *testing.T) *Socket {
+	t.Helper()
+	s, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// exact checks that so many bytes can be sent, and one more not.
+func exact(t *testing.T, s *Socket, limit int) {
+	t.Helper()
+	most, more := sendNoop(s, limit), sendNoop(s, limit+1)
+	if s.Limit() != limit || most != nil || !errors.Is(more, unix.EMSGSIZE) {
+		t.Errorf("the limit is %d; want %d; sending that many bytes: %v; one more: %v", s.Limit(), limit, most, more)
+	}
+}
+
+// sendNoop sends one message of a size, which has no effect.
+func sendNoop(s *Socket, size int) error {
+	data := make([]byte, size)
+	AppendMessage(data[:0], Header{Type: unix.NLMSG_NOOP, Flags: unix.NLM_F_REQUEST})
+	EndMessage(data, 0)
+	return s.Exchange(data, func(Message) error { return nil })
 }

@@ -17,18 +17,24 @@ const (
 	receiveBuffer = 64 << 10
 	// receiveQueue is the size of the socket's queue of answers: a batch can have an error for each message.
 	receiveQueue = 8 << 20
+	// sendBuffer is the first size of the send buffer, maxSendBuffer the largest, and sendOverhead what the kernel needs of it
+	// (netlink_sendmsg).
+	sendBuffer    = 1 << 20
+	maxSendBuffer = math.MaxInt32 / 2
+	sendOverhead  = 32
 	// receiveTimeout bounds the wait for an answer, which the kernel gives while the request is sent.
 	receiveTimeout = 10 * time.Second
 )
 
 // Socket is a netlink socket to netfilter, in the network namespace of the thread that opened it. Its methods must not be
-// called concurrently, except Reserve.
+// called concurrently, except Reserve and Limit.
 type Socket struct {
-	fd      int
-	sendMax int // what the send buffer takes
-	seq     atomic.Uint32
-	request []byte // reused
-	answer  []byte // reused
+	fd int
+	// sendMax is how many bytes the send buffer takes, limit how many after it was made larger.
+	sendMax, limit int
+	seq            atomic.Uint32
+	request        []byte // reused
+	answer         []byte // reused
 
 	// dirty means that a request may have left answers behind.
 	dirty bool
@@ -73,6 +79,38 @@ func (s *Socket) configure(groups uint32, queue int) error {
 	if err := unix.Bind(s.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		return fmt.Errorf("bind the netfilter netlink socket: %w", err)
 	}
+	if s.grow(sendBuffer) == nil {
+		s.limit = maxSendBuffer
+		return nil
+	}
+	// Only CAP_NET_ADMIN in the initial user namespace exceeds net.core.wmem_max.
+	return s.LimitSend(maxSendBuffer)
+}
+
+// grow makes the send buffer take at least so many bytes: the kernel doubles the number, and refuses what is not smaller than the
+// result minus sendOverhead.
+func (s *Socket) grow(size int) error {
+	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, size); err != nil {
+		return err
+	}
+	s.sendMax = size
+	return nil
+}
+
+// Limit returns how many bytes can be sent at once. More than that is EMSGSIZE.
+func (s *Socket) Limit() int { return s.limit }
+
+// LimitSend limits what can be sent at once to about so many bytes, or what net.core.wmem_max allows.
+func (s *Socket) LimitSend(size int) error {
+	err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, size/2)
+	if err == nil {
+		size, err = unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
+	}
+	if err != nil {
+		return fmt.Errorf("size the netlink send buffer: %w", err)
+	}
+	s.limit = size - sendOverhead
+	s.sendMax = s.limit
 	return nil
 }
 
@@ -164,10 +202,13 @@ func (s *Socket) Exchange(data []byte, answer func(Message) error) error {
 	}
 }
 
+// maxDrained is more than the number of messages in any queue, a few hundred bytes each. Drain reads them in less than 0.1 s.
+const maxDrained = 50_000
+
 // Drain calls each with every message that is waiting, and waits for none. lost means that the kernel had more than the
-// socket could hold.
+// socket could hold. It ends although others send as fast as it reads, and leaves what has come meanwhile to the next call.
 func (s *Socket) Drain(each func(Message)) (lost bool, _ error) {
-	for {
+	for range maxDrained {
 		data, err := s.receive(false)
 		switch {
 		case errors.Is(err, unix.ENOBUFS), errors.Is(err, errTooLong):
@@ -180,6 +221,7 @@ func (s *Socket) Drain(each func(Message)) (lost bool, _ error) {
 			each(m.Message)
 		}
 	}
+	return lost, nil
 }
 
 // Wait waits until a message or an error can be received, for at most d.
@@ -228,12 +270,8 @@ func (s *Socket) begin(data []byte) error {
 
 // send sends data, and makes the send buffer larger if necessary.
 func (s *Socket) send(data []byte) error {
-	if len(data) > s.sendMax {
-		// The kernel doubles the number, and refuses a message that is not smaller than the result minus 32.
-		want := min(max(len(data), 1<<20), math.MaxInt32/2)
-		if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, want) == nil {
-			s.sendMax = want
-		} else if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, want); err != nil {
+	if len(data) > s.sendMax && len(data) <= s.limit {
+		if err := s.grow(len(data)); err != nil {
 			return fmt.Errorf("size the netlink send buffer: %w", err)
 		}
 	}

@@ -37,7 +37,7 @@ func (b *Backend) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Fa
 	b.watch.Disarm()
 	defer b.watch.Report()
 	for _, f := range b.families { // before our own programs cause notifications
-		f.drift.readChanges()
+		f.drift.readChanges(ctx)
 	}
 	var results []backend.Result
 	ran := false
@@ -51,7 +51,7 @@ func (b *Backend) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Fa
 	}
 	for _, f := range b.families {
 		if ran && !f.drift.nft() {
-			f.drift.discardChanges() // the programs of one family take the lock that the other family watches
+			f.drift.discardChanges(ctx) // the programs of one family take the lock that the other family watches
 		}
 	}
 	return results

@@ -93,7 +93,7 @@ func BenchmarkIptables(b *testing.B) {
 				})
 			})
 			b.Run("changes", func(b *testing.B) {
-				cpu(b, func(int) { backend.families[0].drift.readChanges() })
+				cpu(b, func(int) { backend.families[0].drift.readChanges(b.Context()) })
 			})
 			b.Run("restart", func(b *testing.B) {
 				enter()

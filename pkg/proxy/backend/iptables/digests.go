@@ -37,18 +37,24 @@ func (s *state) read(ctx context.Context, given []chainName, compare bool) (foun
 	return found, asWritten, nil
 }
 
-// asWritten returns whether chains have the rules that were written. It reads the text of all tables, because a program for each
-// chain would take minutes after a repair of thousands.
+// asWritten returns whether chains have the rules that were written, by their text. It lists few chains one by one. A program for each
+// would take minutes after a repair of thousands.
 func (s *state) asWritten(ctx context.Context, chains map[chainName]bool) (map[chainName]bool, error) {
-	have, err := read(ctx, s.door)
-	if err != nil {
-		return nil, err
+	names := map[string][]chainName{}
+	for name := range chains {
+		names[name.table] = append(names[name.table], name)
 	}
-	right := map[chainName]bool{}
+	have := (&ruleset{}).chains.Edit()
+	for table, some := range names {
+		if err := list(ctx, s.door, table, some, have); err != nil {
+			return nil, err
+		}
+	}
+	found, right := have.Map(), map[chainName]bool{}
 	for name := range chains {
 		written, ours := s.held.chains.Get(name)
-		found, exists := have.chains.Get(name)
-		right[name] = ours && exists && written.equal(found)
+		now, exists := found.Get(name)
+		right[name] = ours && exists && written.equal(now)
 	}
 	return right, nil
 }

@@ -28,13 +28,14 @@ type drift struct {
 	rivals map[chainName]bool
 	// digests holds the digests of the chains as they were written, or found unchanged; nil if they are not known.
 	digests map[chainName]uint64
-	// fresh holds the chains whose digests are not known, or may be those of what others made of them while we wrote or read.
+	// fresh holds the chains whose digests may be those of what others made of them while we wrote or read. They, and those without a
+	// digest, are compared with what was written.
 	fresh map[chainName]bool
 	// odd holds the digests of chains that were not as they were written right after that. If a chain is the same after the next
 	// time, the kernel or a program may write it with other bytes than expected, and its text is compared.
 	odd map[chainName]uint64
-	// fight is until when chains of ours that cannot be compared right after they were written are fresh, because a program that modified
-	// the rules shortly before may have modified them once more meanwhile. Built-in chains that were written always are.
+	// fight is until when fresh chains are compared at once in the legacy variant, because a program that modified the rules shortly
+	// before may have modified them once more while they were written.
 	fight time.Time
 	// hooks holds the digests of the rules in built-in chains that lead to ours, if they are known.
 	hooks map[chainName][]uint64
@@ -81,8 +82,8 @@ func (d *drift) nft() bool { return d.door.Features().Variant == ipt.NFT }
 func (d *drift) compares() bool { return d.nft() && d.door.Features().AddressBits }
 
 // readChanges records the changes since the last call.
-func (d *drift) readChanges() {
-	changes, err := d.door.Changes(tables()...)
+func (d *drift) readChanges(ctx context.Context) {
+	changes, err := d.door.Changes(ctx, tables()...)
 	if err != nil {
 		d.suspect = true // some changes may not have been reported
 		return
@@ -100,9 +101,9 @@ func (d *drift) readChanges() {
 }
 
 // discardChanges attributes the changes since the last call to our own writes.
-func (d *drift) discardChanges() {
+func (d *drift) discardChanges(ctx context.Context) {
 	suspect := d.suspect
-	d.readChanges()
+	d.readChanges(ctx)
 	d.suspect = suspect
 }
 
@@ -139,11 +140,12 @@ func (d *drift) check(ctx context.Context, share float64) (*backend.Drift, error
 	}
 	ctx, spent := cputime.Measure(ctx)
 	defer func() { budget.credit -= spent() }()
-	d.readChanges()
+	d.readChanges(ctx)
 	d.suspect = d.suspect || len(d.fresh) > 0 && !d.nft() && now.Before(d.fight)
 	if !d.suspect && len(d.touched) == 0 && (len(d.fresh) == 0 || !d.nft()) {
 		d.unfinished = false
-		if d.nft() || !d.polling.allows(now, pollingShare*share, pollingCredit) {
+		idle := len(d.fresh) == 0 // what was just written is compared first: polling leaves some credit for it
+		if d.nft() || !d.polling.allows(now, pollingShare*share, pollingCredit) || idle && d.polling.credit < pollingCredit/2 {
 			return nil, nil
 		}
 		budget = &d.polling
@@ -176,7 +178,8 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 			names = append(names, name)
 		}
 	}
-	found, asWritten, err := d.read(ctx, given, d.compares() && len(d.fresh) > 0)
+	unknown := d.unknown(names)
+	found, asWritten, err := d.read(ctx, given, d.compares() && len(unknown) > 0)
 	if err != nil {
 		return nil, err
 	}
@@ -185,8 +188,8 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 	if err != nil {
 		return nil, err
 	}
-	if asWritten == nil && d.oursFresh() && (d.suspect || d.nft()) {
-		if asWritten, err = d.asWritten(ctx, d.fresh); err != nil {
+	if asWritten == nil && len(unknown) > 0 {
+		if asWritten, err = d.asWritten(ctx, unknown); err != nil {
 			return nil, err
 		}
 	}
@@ -208,7 +211,12 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 		if _, ours := d.held.chains.Get(name); !ours {
 			continue
 		}
-		if !d.right(name, found, asWritten) {
+		digest, exists := found[name]
+		right := digest == d.digests[name]
+		if unknown[name] {
+			right = asWritten[name]
+		}
+		if !exists || !right {
 			chains.Set(name, &chain{altered: true})
 			note("the chain "+name.name+" of table "+name.table, name)
 		}
@@ -222,14 +230,17 @@ func (d *drift) audit(ctx context.Context) (*backend.Drift, error) {
 	return drifted, nil
 }
 
-// oursFresh reports whether a chain of ours is fresh: those of others are not compared as text.
-func (d *drift) oursFresh() bool {
-	for name := range d.fresh {
-		if name.ours() {
-			return true
+// unknown returns those of our chains among names whose digests say nothing: they are compared with what was written.
+func (d *drift) unknown(names []chainName) map[chainName]bool {
+	unknown := map[chainName]bool{}
+	for _, name := range names {
+		_, ours := d.held.chains.Get(name)
+		_, recorded := d.digests[name]
+		if ours && (d.fresh[name] || !recorded) {
+			unknown[name] = true
 		}
 	}
-	return false
+	return unknown
 }
 
 // detailed adds a detail to those of a drift.
@@ -238,20 +249,6 @@ func detailed(details []string, what string) []string {
 		return details
 	}
 	return append(details, what)
-}
-
-// right reports whether a chain is as it was written.
-func (d *drift) right(name chainName, found map[chainName]uint64, asWritten map[chainName]bool) bool {
-	digest, exists := found[name]
-	known, recorded := d.digests[name]
-	switch {
-	case !exists:
-		return false
-	case d.fresh[name] && asWritten != nil:
-		return asWritten[name]
-	default: // fresh chains that were not written by others are unchanged
-		return d.fresh[name] || !recorded || digest == known
-	}
 }
 
 // compared records the digests found, of all chains or of those in touched: what differed is written again anyway.

@@ -10,8 +10,12 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// maxListed bounds the number of chains of the filter table whose rules are listed one by one, in 2 ms each.
-const maxListed = 64
+// maxListed bounds the number of chains of a table whose rules are listed one by one, in 2 ms each. In the legacy variant one takes
+// half as long as the whole table.
+const (
+	maxListed       = 64
+	maxListedLegacy = 1
+)
 
 // knowledge is what was read of the tables.
 type knowledge struct {
@@ -106,22 +110,29 @@ func (k *knowledge) readTable(ctx context.Context, door ipt.Tables, table string
 	if table != tableFilter {
 		return nil
 	}
-	return list(ctx, door, differing, chains)
+	return list(ctx, door, tableFilter, differing, chains)
 }
 
-// list adds the lines of chains of the filter table: the patch keeps those for a moment that refuse connections.
-func list(ctx context.Context, door ipt.Tables, names []chainName, chains *cluster.Editor[chainName, *chain]) error {
-	if len(names) > maxListed {
-		text, err := door.Save(ctx, tableFilter)
+// list adds the lines of chains of a table, except of those that the program cannot list, for example because nft wrote one.
+func list(ctx context.Context, door ipt.Tables, table string, names []chainName, chains *cluster.Editor[chainName, *chain]) error {
+	most := maxListed
+	if door.Features().Variant == ipt.Legacy {
+		most = maxListedLegacy
+	}
+	if len(names) > most {
+		text, err := door.Save(ctx, table)
 		if err == nil {
-			(&ruleset{}).parse(tableFilter, text, chains)
+			(&ruleset{}).parse(table, text, chains)
 		}
 		return err
 	}
 	for _, name := range names {
-		rules, err := door.Rules(ctx, name.table, name.name)
-		if err != nil {
-			continue // its lines are not known, for example if nft wrote one
+		rules, err := door.Rules(ctx, table, name.name)
+		switch {
+		case ctx.Err() != nil || errors.Is(err, ipt.ErrLocked):
+			return err
+		case err != nil:
+			continue
 		}
 		c := &chain{read: true}
 		for _, rule := range rules {

@@ -2,10 +2,9 @@ package iptables
 
 import (
 	"context"
-	"iter"
+	"errors"
 	"maps"
 	"slices"
-	"time"
 )
 
 // wrote records the digests of what a patch wrote, or of everything if everything was just read; found are those of
@@ -28,9 +27,9 @@ func (d *drift) wrote(ctx context.Context, p *patch, read bool, found map[chainN
 		written[chainName{tableFilter, chainLocalnet}] = true
 	}
 	if d.nft() {
-		d.readChanges()
+		d.readChanges(ctx)
 	} else {
-		d.discardChanges() // our own program took the lock and changed the tables' sizes
+		d.discardChanges(ctx) // our own program took the lock and changed the tables' sizes
 	}
 	for table, names := range p.deletes {
 		for _, name := range names {
@@ -43,20 +42,25 @@ func (d *drift) wrote(ctx context.Context, p *patch, read bool, found map[chainN
 }
 
 // record records the digests of the chains that were written, or of all chains. Those that are not as they were written, because
-// another program modified them meanwhile, are left to the next check.
+// another program modified them meanwhile, are left to the next check. So are all that were written if only their text shows
+// what they are: their digests may be those of what another program made of them.
 func (d *drift) record(ctx context.Context, written map[chainName]bool, all bool) {
-	switch {
-	case len(written) == 0 && !all:
-		return
-	case !d.nft() && !all: // the kernel returns all rules or none
-		maps.Copy(d.fresh, written)
-		d.suspect = d.suspect || len(written) > maxRecorded
+	if len(written) == 0 && !all {
 		return
 	}
-	whole := all || len(written) > maxRecorded
-	found, asWritten, err := d.readWritten(ctx, written, whole)
+	var found map[chainName]uint64
+	var asWritten map[chainName]bool
+	err := errors.ErrUnsupported
+	if d.compares() {
+		found, asWritten, err = d.readWritten(ctx, written, all || len(written) > maxRecorded)
+	}
 	if err != nil {
-		d.doubt(maps.Keys(written), all)
+		maps.Copy(d.fresh, written)
+		if all {
+			d.digests = nil
+		}
+		// In the legacy variant the kernel returns all rules or none, which costs too much after each write of few.
+		d.suspect = d.suspect || d.nft() || all || len(written) > maxRecorded
 		return
 	}
 	switch {
@@ -64,16 +68,14 @@ func (d *drift) record(ctx context.Context, written map[chainName]bool, all bool
 		meanwhile := maps.Clone(d.touched) // since everything was read
 		maps.DeleteFunc(meanwhile, func(name chainName, _ string) bool { return written[name] })
 		d.compared(false, found)
-		d.doubt(maps.Keys(meanwhile), !d.nft())
-	case whole && d.unchanged(found, written): // too many notifications of our own writes are no sign of others'
+		for name := range meanwhile {
+			d.fresh[name] = true
+		}
+	case len(written) > maxRecorded && d.unchanged(found, written): // too many notifications of our own writes are no sign of others'
 		d.suspect = false
-	}
-	if !d.nft() {
-		return
 	}
 	odd := d.differing(ctx, written, found, asWritten)
 	for name := range written { // others may have changed since the last check: it has yet to see that
-		verified := asWritten != nil && name.ours()
 		if odd[name] {
 			d.odd[name], d.fresh[name] = found[name], true
 			continue
@@ -84,7 +86,7 @@ func (d *drift) record(ctx context.Context, written map[chainName]bool, all bool
 		if asWritten[name] {
 			delete(d.odd, name)
 		}
-		if !verified && (!name.ours() || time.Now().Before(d.fight)) {
+		if !name.ours() { // it was not compared
 			d.fresh[name] = true
 		}
 	}
@@ -109,21 +111,19 @@ func (d *drift) unchanged(found map[chainName]uint64, written map[chainName]bool
 // are read before all others, so that little time passes.
 func (d *drift) readWritten(ctx context.Context, written map[chainName]bool, all bool) (found map[chainName]uint64, asWritten map[chainName]bool, err error) {
 	if !all {
-		return d.read(ctx, slices.Collect(maps.Keys(written)), d.compares())
+		return d.read(ctx, slices.Collect(maps.Keys(written)), true)
 	}
-	jumps := map[chainName]uint64{}
-	if d.nft() {
-		others := []chainName{}
-		for name := range written {
-			if !name.ours() {
-				others = append(others, name)
-			}
-		}
-		if jumps, _, err = d.read(ctx, others, false); err != nil {
-			return nil, nil, err
+	others := []chainName{}
+	for name := range written {
+		if !name.ours() {
+			others = append(others, name)
 		}
 	}
-	if found, asWritten, err = d.read(ctx, nil, d.compares()); err == nil {
+	jumps, _, err := d.read(ctx, others, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	if found, asWritten, err = d.read(ctx, nil, true); err == nil {
 		maps.Copy(found, jumps)
 	}
 	return found, asWritten, err
@@ -134,7 +134,7 @@ func (d *drift) readWritten(ctx context.Context, written map[chainName]bool, all
 func (d *drift) differing(ctx context.Context, written map[chainName]bool, found map[chainName]uint64, asWritten map[chainName]bool) map[chainName]bool {
 	differ, again := map[chainName]bool{}, map[chainName]bool{}
 	for name := range written {
-		if asWritten == nil || !name.ours() || asWritten[name] {
+		if !name.ours() || asWritten[name] {
 			continue
 		}
 		differ[name] = true
@@ -149,23 +149,4 @@ func (d *drift) differing(ctx context.Context, written map[chainName]bool, found
 		maps.DeleteFunc(differ, func(name chainName, _ bool) bool { return right[name] })
 	}
 	return differ
-}
-
-// doubt makes the next check compare chains with what was written: those given, or all of ours and those with jumps to them.
-func (d *drift) doubt(chains iter.Seq[chainName], all bool) {
-	for name := range chains {
-		d.fresh[name] = true
-	}
-	if all {
-		for name := range d.held.chains.All() {
-			d.fresh[name] = true
-		}
-		for _, h := range d.held.hooks {
-			d.fresh[h.in] = true
-		}
-		if d.held.localnet {
-			d.fresh[chainName{tableFilter, chainLocalnet}] = true
-		}
-	}
-	d.suspect = d.suspect || len(d.fresh) > 0
 }

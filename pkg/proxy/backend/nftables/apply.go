@@ -152,10 +152,13 @@ func (a *applier) sized(chains []target, empty func(name, comment string)) error
 
 // operateAll writes operations, in transactions of limited size; the first one also removes the given strays.
 func (a *applier) operateAll(ops iter.Seq[*op], strays ...stray) error {
-	a.remove(strays)
+	strays, err := a.remove(strays)
+	if err != nil {
+		return err
+	}
 	first, next := 0, 0
 	for o := range ops {
-		if a.batch.Len() >= maxTransaction {
+		if a.batch.Len() >= maxTransaction || a.batch.Full() {
 			if err := a.commitSome(ops, first, next, strays); err != nil {
 				return err
 			}
@@ -177,7 +180,9 @@ func (a *applier) commitSome(ops iter.Seq[*op], first, end int, strays []stray) 
 		return nil
 	}
 	if len(strays) > 0 && nft.Refused(err) {
-		a.remove(strays)
+		if _, err := a.remove(strays); err != nil {
+			return err
+		}
 		if err := a.commit(); err != nil {
 			return err
 		}
@@ -209,11 +214,19 @@ func between(ops iter.Seq[*op], from, to int) iter.Seq[*op] {
 	}
 }
 
-// remove adds the removal of strays to the batch.
-func (a *applier) remove(strays []stray) {
-	for _, s := range strays {
+// remove adds the removal of strays to the batch. If they do not fit, it commits the first ones; it returns the others.
+func (a *applier) remove(strays []stray) (pending []stray, _ error) {
+	committed := 0
+	for i, s := range strays {
+		if a.batch.Full() {
+			if err := a.commit(); err != nil {
+				return nil, err
+			}
+			committed = i
+		}
 		a.batch.Delete(s.set, []byte(s.key))
 	}
+	return strays[committed:], nil
 }
 
 // operate adds one operation to the batch.
@@ -275,6 +288,11 @@ func (a *applier) tidy() error {
 		return err
 	}
 	for _, t := range a.patch.delChains {
+		if a.batch.Full() {
+			if err := a.commit(); err != nil {
+				return err
+			}
+		}
 		a.batch.FlushChain(t.name())
 		a.batch.DeleteChain(t.name())
 	}

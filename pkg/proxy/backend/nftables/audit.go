@@ -47,13 +47,15 @@ func (w *watched) tableName() nft.TableName {
 }
 
 // audit compares the elements of a table with the desired ones, in parts. It looks up the desired elements, at a cost
-// proportional to their number; the sizes of the sets show that there are no others. What was written after it began is right
-// anyway.
+// proportional to their number; the sizes of the sets show that there are no others, or looking up the keys that others wrote. What
+// was written after it began is right anyway.
 type audit struct {
-	// begun reports that the sizes have been compared; next returns the remaining elements.
+	// begun reports that the sizes have been compared, or need not be; next returns the remaining elements.
 	begun bool
 	next  func() (*set, element, bool)
 	stop  func()
+	// undesired are the keys, by set, that others wrote and that none of the elements so far has. It is nil if all elements are compared.
+	undesired map[string]map[string]bool
 }
 
 // maxTouched limits the number of elements that are remembered.
@@ -85,20 +87,28 @@ func (w *watched) beginAudit(of cause) {
 		w.audit = &audit{}
 		all := w.schema.elements(&w.have.holds.content)
 		if of == knownWrite {
-			all = only(all, w.touched)
+			w.audit.begun, w.audit.undesired = true, w.touched
+			all = take(all, w.touched)
 		}
 		w.audit.next, w.audit.stop = iter.Pull2(all)
 	}
 	w.touched, w.touches = nil, 0
 }
 
-// only yields the elements that were touched.
-func only(all iter.Seq2[*set, element], touched map[string]map[string]bool) iter.Seq2[*set, element] {
+// take yields the elements that have one of the keys, by set, and removes their keys.
+func take(all iter.Seq2[*set, element], keys map[string]map[string]bool) iter.Seq2[*set, element] {
 	return func(yield func(*set, element) bool) {
 		var in space
 		for s, e := range all {
-			keys := touched[s.name]
-			if len(keys) > 0 && keys[string(s.encode(&e, &in).Key)] && !yield(s, e) {
+			if len(keys[s.name]) == 0 {
+				continue
+			}
+			key := string(s.encode(&e, &in).Key)
+			if !keys[s.name][key] {
+				continue
+			}
+			delete(keys[s.name], key)
+			if !yield(s, e) {
 				return
 			}
 		}
@@ -122,8 +132,8 @@ func (w *watched) release() {
 	w.abandoned = nil
 }
 
-// take returns the next elements by set, and whether they are the last ones.
-func (a *audit) take(most int) (parts map[*set][]element, last bool) {
+// part returns the next elements by set, and whether they are the last ones.
+func (a *audit) part(most int) (parts map[*set][]element, last bool) {
 	parts = map[*set][]element{}
 	for range most {
 		s, e, more := a.next()
@@ -228,7 +238,7 @@ func (w *watched) described(found backend.Drift) backend.Drift {
 // comparePart compares the next elements, and describes those that are wrong; nil is none. mend says that the next Sync can
 // write these alone: none is missing, so that there is no other one instead.
 func (w *watched) comparePart(ctx context.Context, most int) (details []string, mend []altered, _ error) {
-	parts, last := w.audit.take(most)
+	parts, last := w.audit.part(most)
 	if last {
 		defer w.endAudit()
 	}
@@ -248,11 +258,49 @@ func (w *watched) comparePart(ctx context.Context, most int) (details []string, 
 		note(missing, false)
 		note(other, true)
 	}
+	if last {
+		foreign, err := w.foreign(ctx, w.audit.undesired)
+		if err != nil {
+			return nil, nil, err
+		}
+		details, all = append(details, foreign...), all && foreign == nil
+	}
 	slices.Sort(details)
 	if !all {
 		mend = nil
 	}
 	return firstOf(details), mend, nil
+}
+
+// foreign describes the elements with one of these keys, by set, that exist and are not desired.
+func (w *watched) foreign(ctx context.Context, keys map[string]map[string]bool) (details []string, _ error) {
+	exist := map[string]map[string]bool{}
+	for name, of := range keys {
+		if w.schema.named(name) == nil { // packets write its elements, or compareShape finds it
+			continue
+		}
+		exist[name] = map[string]bool{}
+		for found, err := range w.table.Find(ctx, name, func(yield func([]byte) bool) {
+			for key := range of {
+				if !yield([]byte(key)) {
+					return
+				}
+			}
+		}) {
+			if err != nil {
+				return nil, err
+			}
+			exist[name][string(found.Key)] = true
+		}
+	}
+	for range take(w.schema.elements(&w.have.holds.content), exist) { // a Sync has written it since
+	}
+	for name, of := range exist {
+		for key := range of {
+			details = append(details, w.schema.named(name).title()+" had "+w.schema.named(name).keyText([]byte(key)))
+		}
+	}
+	return details, nil
 }
 
 // wrong returns the elements of a set that are missing, and those that have another value. Comments are ignored because
@@ -288,12 +336,8 @@ func (w *watched) wrong(ctx context.Context, s *set, part []element) (missing, o
 	return append(missing, part[at:]...), other, nil
 }
 
-// maxDumped is the size up to which a set is read to determine its size, if the kernel does not report it. That takes
-// about 20 ms.
-const maxDumped = 10_000
-
 // sized describes the sets that do not have the right number of elements; nil if all have. If the kernel does not report it
-// (before 6.18 or so), small sets are read if dump is set, and others are assumed to be right.
+// (before 6.18 or so), sets are read if dump is set, up to a size that takes about 0.2 s; others are assumed to be right.
 func (w *watched) sized(ctx context.Context, dump bool) (details []string, _ error) {
 	objects, err := w.table.Objects(ctx)
 	if err != nil {
@@ -306,7 +350,7 @@ func (w *watched) sized(ctx context.Context, dump bool) (details []string, _ err
 		}
 		size := found.Count
 		if size < 0 {
-			if !dump || want[found.Name] > maxDumped {
+			if !dump || want[found.Name] > largeSet {
 				continue
 			}
 			size = 0

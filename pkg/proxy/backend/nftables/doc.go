@@ -23,12 +23,13 @@
 //	content                   the entries, and what they need
 //	columns, source, schema   the table of sets
 //	skeleton, render, text    the plan as nftables objects
-//	output, forget            to the kernel
 //	clients                   how many clients are remembered
 //	state, diff               what a table holds, and how to change it
 //	read                      from the kernel
+//	output, forget, mend      to the kernel
 //	refused, apply            which ports the kernel refuses; a patch to the kernel
-//	audit, drift              external changes
-//	backend, mode, compare    the interface of package backend
-//	connections, counters     what metrics need
+//	audit, writers, drift     external changes, and who made them
+//	sources, compare          differences for people
+//	backend, mode             the interface of package backend
+//	connections, counters, probe   what only some backends have
 package nftables

@@ -13,6 +13,8 @@ const (
 	// forgetPart is how many elements one part of forgetting reads or writes, unless it reads one full map. Changes of others wait
 	// for it, some 30 ms.
 	forgetPart = 4096
+	// maxClient is more than the bytes of the operations that delete a client.
+	maxClient = 512
 	// maxSearches is how often a map is searched.
 	maxSearches = 4
 )
@@ -68,7 +70,7 @@ func (s *search) part(o *output, schema *schema, holds *content, left int) (used
 		}
 		return used, len(s.gone) == 0, err
 	}
-	n := min(len(s.gone), max(1, left/2))
+	n := min(len(s.gone), max(1, min(left/2, o.batch.Room()/maxClient)))
 	err := s.remove(o, clients, holds, s.gone[:n])
 	// A client timed out after it was read, and a packet added it again; or the map is full.
 	passing := errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENFILE)

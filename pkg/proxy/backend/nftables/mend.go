@@ -5,6 +5,11 @@ package nftables
 func (o *output) mend(all []altered) error {
 	var in space
 	for i := range all {
+		if o.batch.Full() {
+			if err := o.commit(); err != nil {
+				return err
+			}
+		}
 		want := all[i].of.encode(&all[i].element, &in)
 		o.batch.Delete(all[i].of.name, want.Key)
 		o.batch.Add(all[i].of.name, &want)

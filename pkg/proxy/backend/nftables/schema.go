@@ -323,14 +323,7 @@ func decodeAll(columns []column, b []byte, e *element) bool {
 
 // text returns an element as nft lists it.
 func (s *set) text(e *element) string {
-	join := func(columns []column) string {
-		var parts []string
-		for _, c := range columns {
-			parts = append(parts, c.text(e))
-		}
-		return strings.Join(parts, " . ")
-	}
-	text := join(s.key)
+	text := columnsText(s.key, e)
 	if e.comment != "" {
 		text += fmt.Sprintf(" comment %q", e.comment)
 	}
@@ -338,9 +331,26 @@ func (s *set) text(e *element) string {
 	case s.verdict:
 		text += " : goto " + e.goes.name()
 	case len(s.value) > 0:
-		text += " : " + join(s.value)
+		text += " : " + columnsText(s.value, e)
 	}
 	return text
+}
+
+// keyText returns a key as nft lists it, or in hexadecimal if this proxy would write no such key.
+func (s *set) keyText(key []byte) string {
+	var e element
+	if !decodeAll(s.key, key, &e) {
+		return fmt.Sprintf("%x", key)
+	}
+	return columnsText(s.key, &e)
+}
+
+func columnsText(columns []column, e *element) string {
+	var parts []string
+	for _, c := range columns {
+		parts = append(parts, c.text(e))
+	}
+	return strings.Join(parts, " . ")
 }
 
 // elements yields all elements of a content. Those of frontends come first, because packets meet them first.

@@ -1,0 +1,25 @@
+package ipt
+
+import (
+	"testing"
+)
+
+// TestEmptyChainsOfFake checks that the digest of a chain without rules is 0.
+func TestEmptyChainsOfFake(t *testing.T) {
+	for _, variant := range []Variant{NFT, Legacy} {
+		emptyChains(t, NewFake(IPv4, variant))
+	}
+}
+
+func emptyChains(t *testing.T, tables Tables) {
+	for _, input := range []string{"*filter\n:A - [0:0]\n:B - [0:0]\n-A B -j RETURN\nCOMMIT\n", "*filter\n:FORWARD DROP [0:0]\nCOMMIT\n"} {
+		if err := tables.Restore(t.Context(), input); err != nil {
+			t.Fatal(err)
+		}
+		digests, err := tables.Digests(t.Context(), "filter")
+		_, missing := digests["C"]
+		if a, exists := digests["A"]; err != nil || !exists || a != 0 || digests["B"] == 0 || digests["FORWARD"] != 0 || missing {
+			t.Errorf("after %q: %v, %v; want 0 of the empty chains A and FORWARD", input, digests, err)
+		}
+	}
+}

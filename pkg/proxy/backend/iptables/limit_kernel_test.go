@@ -1,0 +1,67 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// bounded counts the transactions that were too large.
+type bounded struct {
+	ipt.Tables
+	large int
+}
+
+func (b *bounded) Restore(ctx context.Context, input string) error {
+	err := b.Tables.Restore(ctx, input)
+	if refused, ok := errors.AsType[*ipt.RestoreError](err); ok && strings.Contains(refused.Output, "can be sent at once") {
+		b.large++
+	}
+	return err
+}
+
+// TestKernelUserNamespace programs more than can be sent at once in a user namespace, where a socket takes no more than the sysctl
+// net.core.wmem_max allows: in smaller transactions, each of whole Services. A Service that is too large by itself is refused, and named.
+func TestKernelUserNamespace(t *testing.T) {
+	if !netns.InUserNamespace(t, "iptables-nft") {
+		return
+	}
+	for _, family := range []ipt.Family{ipt.IPv4, ipt.IPv6} {
+		kernel, err := ipt.Open(t.Context(), family, ipt.NFT)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer kernel.Close()
+		if err := kernel.(interface{ LimitSend(size int) error }).LimitSend(64 << 10); err != nil {
+			t.Fatal(err)
+		}
+		door := &bounded{Tables: kernel}
+		b := New(testOptions, noSettings{}, door)
+		large := plan.Compute(clusters.WithExternalIPs(300), &plan.Options{}, nil)
+		for _, p := range []*plan.Plan{large, clusters.NewSized(300, 5).Plan(), clusters.NewSized(0, 0).Plan(), large} {
+			sync(t, b, p)
+			holds(t, b, p)
+			check(t, b, 0)
+		}
+		if door.large == 0 {
+			t.Error("no transaction was too large")
+		}
+		if family == ipt.IPv6 {
+			continue // the cluster has no such endpoints
+		}
+		c := clusters.NewSized(300, 1)
+		c.Set(7, 255)
+		err = joined(b.Sync(t.Context(), c.Plan()))
+		refused, ok := errors.AsType[*backend.RefusedError](err)
+		if !ok || len(refused.Ports) != 1 || refused.Ports[0].Service != clusters.NameAt(7) || !strings.Contains(err.Error(), "wmem_max") {
+			t.Errorf("one Service has more than can be sent at once: %v", err)
+		}
+	}
+}

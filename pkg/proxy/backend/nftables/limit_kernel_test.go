@@ -1,0 +1,28 @@
+package nftables
+
+import (
+	"testing"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// TestKernelUserNamespace is the same with the kernel, in a user namespace, where a socket cannot send more than the sysctl
+// net.core.wmem_max allows.
+func TestKernelUserNamespace(t *testing.T) {
+	if !netns.InUserNamespace(t, "nft") {
+		return
+	}
+	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
+		table, err := nft.Open(family, TableName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := table.(interface{ LimitSend(size int) error }).LimitSend(small); err != nil {
+			t.Fatal(err)
+		}
+		follows(t, New(testOptions, table), table)
+	}
+}
