@@ -246,13 +246,15 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 		case err := <-ended:
 			return err
 		case <-changed:
-			queue(time.Now())
+			if p.awaits() {
+				queue(time.Now())
+			}
 		case <-check.requested:
 			check.schedule()
 		case <-check.due():
 			begun := time.Now()
 			drifts, arrived, err := p.check(ctx, changed)
-			if !arrived.IsZero() {
+			if !arrived.IsZero() && p.awaits() {
 				queue(arrived)
 			}
 			if len(drifts) > 0 {
@@ -289,6 +291,12 @@ const (
 	// calm is the least time between two log lines about failures or drift: checks are made four times a second.
 	calm = 10 * time.Second
 )
+
+// awaits reports whether a sync is due for what has changed since the last one: not for newer versions of Services whose change waits for
+// its turn already, because a Service that changes all the time would use up the early syncs of all others.
+func (p *Proxy) awaits() bool {
+	return p.plan == nil || !p.plan.Waits() || p.plan.Lacks(p.Builder.Snapshot())
+}
 
 // auditing reports whether the check for drift has parts left to compare.
 func (p *Proxy) auditing() bool {

@@ -55,6 +55,20 @@ func (p *Plan) Waiting() iter.Seq[cluster.ServiceName] {
 	}
 }
 
+// Lacks reports whether anything but the Services that wait differs from a snapshot.
+func (p *Plan) Lacks(snap *cluster.Snapshot) bool {
+	waits := make(map[cluster.ServiceName]bool, len(p.waiting))
+	for _, w := range p.waiting {
+		waits[w.name] = true
+	}
+	for name := range cluster.Changes(p.snapshot.Services, snap.Services) {
+		if !waits[name] {
+			return true
+		}
+	}
+	return p.snapshot.Node != snap.Node || !slices.Equal(p.snapshot.ServiceCIDRs, snap.ServiceCIDRs)
+}
+
 // Waits reports whether any Service waits.
 func (p *Plan) Waits() bool { return len(p.waiting) > 0 }
 
@@ -234,6 +248,10 @@ func (s *Service) routes() []*Route {
 	return s.Routes
 }
 
+// minBlend is the number of elements up to which a route changes whole, even if a part is smaller: in nftables mode each new size of a
+// pool costs a walk through all endpoints.
+const minBlend = 4096
+
 // mixture collects the routes of a Service, some as before a change and the others as after it.
 type mixture struct {
 	routes []*Route
@@ -249,12 +267,12 @@ type mixture struct {
 func (m *mixture) add(before, after *Route) {
 	route := after
 	if before != after {
-		size := routeSize(before, after)
+		size, part := routeSize(before, after), max(m.part, minBlend)
 		switch {
-		case m.left >= size, !m.changed && m.part >= size:
+		case m.left >= size, !m.changed && part >= size:
 			m.left -= size
 		case !m.changed:
-			if mixed := blend(before, after, m.part); mixed != nil {
+			if mixed := blend(before, after, part); mixed != nil {
 				route, m.whole = mixed, false
 			}
 			m.left = 0

@@ -111,7 +111,7 @@ func written(before, after *Plan) (n int) {
 // TestSmallChangesDoNotWait lets ten Services of one namespace change completely all the time. Another one's change is included at
 // once, no step writes more than its limit, and a large change of another namespace is complete after a few turns.
 func TestSmallChangesDoNotWait(t *testing.T) {
-	limit := &Limit{Small: 100, Part: 500}
+	limit := &Limit{Small: 100, Part: 500} // each port has 201 elements
 	versions := func(protocol cluster.Protocol) (all []*cluster.Service) {
 		for i := range 10 {
 			all = append(all, monster("tenant", fmt.Sprint("m", i), 20, 200, protocol))
@@ -142,13 +142,38 @@ func TestSmallChangesDoNotWait(t *testing.T) {
 	}
 }
 
+// TestLacks checks that newer versions of what waits are not missing, and everything else is.
+func TestLacks(t *testing.T) {
+	node, opts := &cluster.Node{Name: thisNode}, &Options{}
+	small, large := monster("ns", "s0", 1, 2, cluster.TCP), monster("ns", "l1", 100, 100, cluster.TCP)
+	first := with(&cluster.Snapshot{Node: node}, small, large)
+	second := with(first, monster("ns", "l1", 100, 100, cluster.UDP))
+	p := Advance(second, opts, Compute(first, opts, nil), &Limit{Small: 100})
+	for name, test := range map[string]struct {
+		snap  *cluster.Snapshot
+		lacks bool
+	}{
+		"what waits":      {second, false},
+		"a newer version": {with(first, monster("ns", "l1", 99, 99, cluster.UDP)), false},
+		"its deletion":    {&cluster.Snapshot{Services: second.Services.Delete(large.Name), Node: node}, false},
+		"another Service": {with(second, monster("ns", "s0", 1, 3, cluster.TCP)), true},
+		"another node":    {&cluster.Snapshot{Services: second.Services, Node: &cluster.Node{Name: thisNode, Zone: "a"}}, true},
+		"another range":   {&cluster.Snapshot{Services: second.Services, Node: node, ServiceCIDRs: prefixes("172.31.0.0/16")}, true},
+		"a Service's end": {&cluster.Snapshot{Services: second.Services.Delete(small.Name), Node: node}, true},
+	} {
+		if got := p.Lacks(test.snap); got != test.lacks {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // TestOneLargePool checks that the endpoints of a single frontend come in parts.
 func TestOneLargePool(t *testing.T) {
-	opts, limit := &Options{}, &Limit{Small: 100, Part: 300}
-	snap := with(&cluster.Snapshot{Node: &cluster.Node{Name: thisNode}}, monster("ns", "a", 1, 1000, cluster.TCP))
+	opts, limit := &Options{}, &Limit{Small: 100, Part: 5000}
+	snap := with(&cluster.Snapshot{Node: &cluster.Node{Name: thisNode}}, monster("ns", "a", 1, 20_000, cluster.TCP))
 	p := Compute(snap, opts, nil)
-	changed := *monster("ns", "a", 1, 1000, cluster.TCP)
-	other := manyEndpoints(5000, 900)
+	changed := *monster("ns", "a", 1, 20_000, cluster.TCP)
+	other := manyEndpoints(1<<20, 18_000)
 	other.Ports = changed.Slices[0].Ports
 	changed.Slices = []*cluster.EndpointSlice{other}
 	gone := snap.Services.Delete(changed.Name)
