@@ -48,7 +48,7 @@ func (c *KubeProxyConfiguration) ServiceLimits() ServiceLimits {
 	if c.EffectiveMode() == ProxyModeIPTables {
 		return ServiceLimits{Elements: 25_000, EndpointsShared: true, Endpoints: 10_000, SourceRanges: 10_000}
 	}
-	return ServiceLimits{Elements: 1_000_000, SourceRanges: 10_000}
+	return ServiceLimits{Elements: 1_000_000, Endpoints: 200_000, SourceRanges: 10_000}
 }
 
 // PartTime returns how long one part of an expensive change may take in the mode, and so delay other changes. In iptables mode each

@@ -10,30 +10,11 @@ import (
 // decide computes the decisions about one Service. A route that is unchanged since before keeps its pointer, so that
 // later stages find changes by comparing pointers.
 func decide(s *cluster.Service, node *cluster.Node, opts *Options, before *Service) *Service {
-	d := &decision{service: s, node: node, opts: opts, before: before,
-		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created}}
-	d.out.ClusterIPs = d.clusterIPs()
-	ports := d.servedPorts()
-	d.out.WithheldPorts = uint32(len(s.Ports) - len(ports))
-	for i := range ports {
-		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-			if opts.Serves(node, family) {
-				d.port(&ports[i], family)
-			}
-		}
+	d := newDecision(s, node, opts, before)
+	for len(d.ports) > 0 {
+		d.next()
 	}
-	slices.SortStableFunc(d.out.Routes, func(a, b *Route) int { return a.Frontend.Compare(b.Frontend) })
-	// A Service may have the same load balancer IP and external IP: the first kind counts.
-	d.out.Routes = slices.CompactFunc(d.out.Routes, func(a, b *Route) bool { return a.Frontend == b.Frontend })
-	if len(d.rare.serving)+len(d.rare.hairpinAddrs) > 0 {
-		slices.SortStableFunc(d.rare.serving, Serving.compare)
-		d.out.rare = &rareLists{sortedSet(d.rare.hairpinAddrs), d.rare.serving}
-	}
-	d.out.HealthCheck = d.healthCheck()
-	if !opts.ServeExternalIPs {
-		d.out.WithheldExternalIPs = uint32(len(s.ExternalIPs()))
-	}
-	return d.out
+	return d.finish()
 }
 
 // decision is the work on one Service.
@@ -44,6 +25,59 @@ type decision struct {
 	before  *Service
 	out     *Service
 	rare    rareLists
+	// ports are those that are left to decide about.
+	ports []cluster.ServicePort
+}
+
+func newDecision(s *cluster.Service, node *cluster.Node, opts *Options, before *Service) *decision {
+	d := &decision{service: s, node: node, opts: opts, before: before,
+		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created}}
+	d.out.ClusterIPs = d.clusterIPs()
+	d.ports = d.servedPorts()
+	d.out.WithheldPorts = uint32(len(s.Ports) - len(d.ports))
+	return d
+}
+
+// after returns a copy that has decided about more ports, until these have about so many endpoints. It leaves d as it is.
+func (d *decision) after(limit int) *decision {
+	endpoints := 1
+	for _, slice := range d.service.Slices {
+		endpoints += 1 + len(slice.Endpoints)
+	}
+	next, out := *d, *d.out
+	out.Routes = slices.Clip(out.Routes)
+	next.out, next.rare = &out, rareLists{slices.Clip(d.rare.hairpinAddrs), slices.Clip(d.rare.serving)}
+	for ; limit > 0 && len(next.ports) > 0; limit -= endpoints {
+		next.next()
+	}
+	next.rare.hairpinAddrs = sortedSet(slices.Clone(next.rare.hairpinAddrs))
+	return &next
+}
+
+// next decides about one port.
+func (d *decision) next() {
+	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		if d.opts.Serves(d.node, family) {
+			d.port(&d.ports[0], family)
+		}
+	}
+	d.ports = d.ports[1:]
+}
+
+// finish returns the decisions, when no port is left. It modifies d.
+func (d *decision) finish() *Service {
+	slices.SortStableFunc(d.out.Routes, func(a, b *Route) int { return a.Frontend.Compare(b.Frontend) })
+	// A Service may have the same load balancer IP and external IP: the first kind counts.
+	d.out.Routes = slices.CompactFunc(d.out.Routes, func(a, b *Route) bool { return a.Frontend == b.Frontend })
+	if len(d.rare.serving)+len(d.rare.hairpinAddrs) > 0 {
+		slices.SortStableFunc(d.rare.serving, Serving.compare)
+		d.out.rare = &rareLists{sortedSet(d.rare.hairpinAddrs), d.rare.serving}
+	}
+	d.out.HealthCheck = d.healthCheck()
+	if !d.opts.ServeExternalIPs {
+		d.out.WithheldExternalIPs = uint32(len(d.service.ExternalIPs()))
+	}
+	return d.out
 }
 
 // clusterIPs returns the cluster IPs that are served: nearly always all of them, in the memory of the snapshot.

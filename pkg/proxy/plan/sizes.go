@@ -138,23 +138,21 @@ func blend(before, after *Route, limit int) *Route {
 	return &mixed
 }
 
-// blendPools returns a pool between two, which may be nil: endpoints are added to the first, and then removed from it, up to a limit. It
-// also returns how much of the limit is left.
+// blendPools returns a pool between two, which may be nil: endpoints of the first are replaced by those of the second, up to a limit, and
+// then others are added or removed. So most pools on the way have the same size. It also returns how much of the limit is left.
 func blendPools(before, after *Pool, limit int) (*Pool, int) {
-	mixed := slices.Clone(before.endpoints())
-	for _, endpoint := range after.endpoints() {
-		if limit > 0 && !before.has(endpoint) {
-			mixed = append(mixed, endpoint)
-			limit--
-		}
+	without := func(pool, other *Pool) []netip.AddrPort {
+		return slices.DeleteFunc(slices.Clone(pool.endpoints()), func(endpoint netip.AddrPort) bool { return other.has(endpoint) })
 	}
-	mixed = slices.DeleteFunc(mixed, func(endpoint netip.AddrPort) bool {
-		if limit <= 0 || after.has(endpoint) {
-			return false
-		}
-		limit--
-		return true
-	})
+	adds, removes := without(after, before), without(before, after)
+	swaps := min(len(adds), len(removes), (limit+1)/2)
+	add, remove := swaps, swaps
+	if limit -= 2 * swaps; limit > 0 { // one of the lists is used up
+		add, remove = min(len(adds), swaps+limit), min(len(removes), swaps+limit)
+		limit -= add + remove - 2*swaps
+	}
+	gone := &Pool{Endpoints: removes[:remove]}
+	mixed := append(without(before, gone), adds[:add]...)
 	slices.SortFunc(mixed, netip.AddrPort.Compare)
 	reason := NoEndpoints
 	if after != nil && (len(after.Endpoints) > 0 || len(mixed) == 0) {

@@ -35,7 +35,9 @@ type waiting struct {
 type transition struct {
 	// to is the version; nil deletes the Service.
 	to *cluster.Service
-	// now holds the decisions about that version, meanwhile those that hold until all routes are included.
+	// deciding is the decision about that version until it is complete, then nil.
+	deciding *decision
+	// now holds the decisions, meanwhile those that hold until all routes are included.
 	now, meanwhile *Service
 }
 
@@ -161,37 +163,34 @@ func (c *computation) small(limit int) {
 }
 
 // decidedPerWritten is how many elements can be decided about while one is written, at least.
-const decidedPerWritten = 64
+const decidedPerWritten = 16
 
 // parts includes parts of the changes that wait, each in its turn, until they are about as large as the limit.
 func (c *computation) parts(limit int) {
 	var again []waiting
-	left := limit
-	for ; left > 0 && len(c.queue.waiting) > 0; c.queue.waiting = c.queue.waiting[1:] {
+	for left := limit; left > 0 && len(c.queue.waiting) > 0; c.queue.waiting = c.queue.waiting[1:] {
 		w := c.queue.waiting[0]
 		c.queue.turn = w.turn
 		old, _ := c.services.Get(w.name)
-		if w.under == nil {
-			w.under = c.begin(w.name, old)
-			left -= bound(w.under.to) / decidedPerWritten
+		if w.under = c.advance(w, old, &left, limit); w.under.deciding != nil {
+			again = append(again, w)
+			continue
 		}
 		m := mixture{left: left, part: limit, whole: true}
 		for before, after := range paired(old.routes(), w.under.now.routes()) {
 			m.add(before, after)
 		}
 		left = m.left
-		newest, _ := c.snapshot.Services.Get(w.name)
-		switch {
-		case !m.whole:
+		if !m.whole {
 			mixed := *w.under.meanwhile
 			mixed.Routes = m.routes
 			c.replace(w.name, old, &mixed)
 			again = append(again, w)
-		default:
-			c.replace(w.name, old, w.under.now)
-			if newest != w.under.to {
-				again = append(again, waiting{name: w.name, included: w.under.to})
-			}
+			continue
+		}
+		c.replace(w.name, old, w.under.now)
+		if newest, _ := c.snapshot.Services.Get(w.name); newest != w.under.to {
+			again = append(again, waiting{name: w.name, included: w.under.to})
 		}
 	}
 	for _, w := range again {
@@ -200,14 +199,30 @@ func (c *computation) parts(limit int) {
 	slices.SortFunc(c.queue.waiting, waiting.compare)
 }
 
-// begin decides about the newest version of a Service.
-func (c *computation) begin(name cluster.ServiceName, old *Service) *transition {
-	t := &transition{}
-	if t.to, _ = c.snapshot.Services.Get(name); t.to != nil {
-		t.now = decide(t.to, c.snapshot.Node, c.opts, old)
+// advance decides about the newest version of a Service that waits, or about more of its ports, and subtracts from what is left of a part.
+func (c *computation) advance(w waiting, old *Service, left *int, part int) *transition {
+	t := transition{}
+	switch newest, _ := c.snapshot.Services.Get(w.name); {
+	case w.under != nil && w.under.deciding == nil:
+		return w.under
+	case w.under != nil:
+		t = *w.under
+	case newest != nil:
+		t.to, t.deciding = newest, newDecision(newest, c.snapshot.Node, c.opts, old)
+	}
+	if t.deciding != nil {
+		ports := len(t.deciding.ports)
+		t.deciding = t.deciding.after(max(*left, part/2) * decidedPerWritten)
+		if ports -= len(t.deciding.ports); len(t.to.Ports) > 0 {
+			*left -= bound(t.to) / len(t.to.Ports) * ports / decidedPerWritten
+		}
+		if len(t.deciding.ports) > 0 {
+			return &t
+		}
+		t.now, t.deciding = t.deciding.finish(), nil
 	}
 	t.meanwhile = between(old, t.now)
-	return t
+	return &t
 }
 
 // between returns the decisions about a Service that hold until all its routes are included, without its routes: those before the
@@ -220,7 +235,7 @@ func between(before, after *Service) *Service {
 	if after == nil {
 		return &mixed
 	}
-	mixed.ClusterIPs = union(before.ClusterIPs, after.ClusterIPs, netip.Addr.Compare)
+	mixed.ClusterIPs = union(sortedSet(slices.Clone(before.ClusterIPs)), sortedSet(slices.Clone(after.ClusterIPs)), netip.Addr.Compare)
 	mixed.rare = &rareLists{hairpinAddrs: union(before.HairpinAddrs(), after.HairpinAddrs(), netip.Addr.Compare), serving: slices.Clone(before.Serving())}
 	for _, serving := range after.Serving() {
 		at, found := slices.BinarySearchFunc(mixed.rare.serving, serving, Serving.compare)
@@ -235,9 +250,24 @@ func between(before, after *Service) *Service {
 	return &mixed
 }
 
-// union returns a sorted list of what is in either list.
+// union returns a sorted list of what is in either of two sorted lists; one of these if they are equal.
 func union[T comparable](a, b []T, compare func(a, b T) int) []T {
-	return slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(a, b)), compare))
+	if slices.Equal(a, b) {
+		return a
+	}
+	all := make([]T, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		order := compare(a[0], b[0])
+		if order <= 0 {
+			all, a = append(all, a[0]), a[1:]
+		} else {
+			all = append(all, b[0])
+		}
+		if order >= 0 {
+			b = b[1:]
+		}
+	}
+	return append(append(all, a...), b...)
 }
 
 // routes returns the routes of a Service, which may be nil.

@@ -18,14 +18,19 @@ func stroll(t *testing.T, c *chance, steps int) {
 	opts := &Options{NodePorts: NodePortAddresses{Primary: c.yes()}, MasqueradeAll: c.yes(), ServeExternalIPs: c.yes()}
 	snap := &cluster.Snapshot{Node: &cluster.Node{Name: thisNode}}
 	p := Compute(snap, opts, nil)
+	plans := []*Plan{p}
 	for range steps {
 		for range c.below(3) {
 			snap = randomChange(c, snap)
+		}
+		if c.below(4) == 0 { // an Advance leaves the plan before as it is
+			p = pick(c, plans...)
 		}
 		next := Advance(snap, opts, p, &Limit{Small: c.below(40), Part: c.below(20)})
 		checkWaiting(t, snap, next)
 		checkFlows(t, p, next)
 		p = next
+		plans = append(plans, p)
 	}
 	for turns := 0; len(p.waiting) > 0; turns++ {
 		if turns > 2000 {
