@@ -109,7 +109,7 @@ func TestRate(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if !c.Changed("a2", "x") || c.NotLogged("a2") != 1 {
-			t.Error("want a condition that was not logged logged when it is noticed again")
+			t.Error("want a line about a condition that had none, when it is noticed again")
 		}
 		time.Sleep(time.Hour)
 		c.Changed("c", "x")

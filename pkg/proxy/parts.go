@@ -15,8 +15,14 @@ const (
 	// firstPart is the size of the first part, in elements of plan.Limit. The next ones follow from the time that it takes,
 	// between minPart, because every sync has costs of its own, and maxPart.
 	firstPart, minPart, maxPart = 4096, 512, 32768
-	// smallShare divides the size of a part: smaller changes need no turn.
-	smallShare = 8
+	// smallChanges is how many elements of a namespace's changes need no turn.
+	smallChanges = 512
+	// wholeRoute is the size up to which a route changes whole: in nftables mode each new size of a pool costs a walk through all
+	// endpoints.
+	wholeRoute = 4096
+	// partPerWaiting is how many elements of a part there are at least for each Service that waits: each costs something by itself
+	// in every sync.
+	partPerWaiting = 16
 	// delayedAfter is how long a change waits until users are notified.
 	delayedAfter = 5 * time.Second
 )
@@ -27,6 +33,8 @@ type parts struct {
 	// time is how long a part should take; 0 means that no change waits.
 	time time.Duration
 	size int
+	// base is how long a sync takes without a part, about.
+	base time.Duration
 	// credit is processor time at the time last. It grows up to maxPartCredit, and each part uses some; below 0 the parts rest.
 	credit time.Duration
 	last   time.Time
@@ -37,6 +45,7 @@ type parts struct {
 // Delay is a Service whose last change, or a part of it, has waited for its turn since a time.
 type Delay struct {
 	Service cluster.ServiceName
+	UID     string
 	Since   time.Time
 }
 
@@ -52,37 +61,44 @@ func (p *parts) creditAt(now time.Time) time.Duration {
 	return min(maxPartCredit, p.credit+time.Duration(float64(now.Sub(p.last))*partShare))
 }
 
-// limit returns the limit of a sync; nil if there is none.
-func (p *parts) limit(now time.Time) *plan.Limit {
-	if p.time == 0 {
+// limit returns the limit of a sync after a plan, which may be nil; nil if there is none.
+func (p *parts) limit(now time.Time, before *plan.Plan) *plan.Limit {
+	if p.time == 0 || before == nil {
 		return nil
 	}
 	if p.size == 0 {
 		p.size = firstPart
 	}
-	limit := &plan.Limit{Small: p.size / smallShare, Part: p.size}
-	if p.rest(now) > 0 {
-		limit.Part = 0
+	limit := &plan.Limit{Small: smallChanges, Whole: wholeRoute}
+	if p.rest(now) == 0 {
+		limit.Part = max(p.size, partPerWaiting*before.Waits())
 	}
 	return limit
 }
 
 // record notes a sync with a limit, before which there was an earlier plan. It reports whether the sync included a part.
 func (p *parts) record(s *Sync, limit *plan.Limit, before *plan.Plan) (included bool) {
-	if limit == nil || before == nil {
-		return false
-	}
-	waited, waits := before.Waits(), s.Plan.Waits()
 	p.follow(s)
-	if included = limit.Part > 0 && (waited || waits); !included {
+	took := s.Finished.Sub(s.Started)
+	if limit == nil || limit.Part == 0 || before.Waits()+s.Plan.Waits() == 0 {
+		if limit != nil && s.Err() == nil && s.wrote() {
+			p.base += (took - p.base) / 4
+		}
 		return false
 	}
-	p.credit, p.last = p.creditAt(s.Finished)-s.Cost, s.Finished
-	took := max(s.Finished.Sub(s.Started), time.Microsecond)
-	switch fits := int(float64(p.size) * min(2, float64(p.time)/float64(took))); {
+	aim := max(p.time, p.base)
+	cost := s.Cost
+	if s.read() { // the part did not cause that
+		cost = min(cost, aim)
+	}
+	p.credit, p.last = p.creditAt(s.Finished)-cost, s.Finished
+	if limit.Part > p.size || s.read() || s.Err() != nil {
+		return true
+	}
+	switch fits := int(float64(p.size) * min(2, float64(aim)/float64(max(took-p.base, time.Microsecond)))); {
 	case fits < p.size:
 		p.size = max(minPart, fits, p.size/2)
-	case waits: // it was a whole part
+	case s.Plan.Waits() > 0: // it was a whole part
 		p.size = min(maxPart, fits)
 	}
 	return true
@@ -91,7 +107,7 @@ func (p *parts) record(s *Sync, limit *plan.Limit, before *plan.Plan) (included 
 // again returns how soon a sync that succeeded is followed by another one without a change, 0 if by none.
 func (p *parts) again(s *Sync) time.Duration {
 	asked := s.again()
-	if !s.Plan.Waits() {
+	if s.Plan.Waits() == 0 {
 		return asked
 	}
 	part := max(p.rest(s.Finished), time.Nanosecond)
@@ -104,14 +120,14 @@ func (p *parts) again(s *Sync) time.Duration {
 // follow notes what waits, and adds those that have waited for long to the sync.
 func (p *parts) follow(s *Sync) {
 	since := make(map[cluster.ServiceName]time.Time)
-	for name := range s.Plan.Waiting() {
+	for name, uid := range s.Plan.Waiting() {
 		began, ok := p.since[name]
 		if !ok {
 			began = s.Started
 		}
 		since[name] = began
 		if s.Finished.Sub(began) > delayedAfter {
-			s.Delayed = append(s.Delayed, Delay{name, began})
+			s.Delayed = append(s.Delayed, Delay{name, uid, began})
 		}
 	}
 	p.since = since

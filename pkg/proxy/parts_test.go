@@ -30,7 +30,7 @@ func TestPartsStayInBudget(t *testing.T) {
 		now, before, delayed := noon, plan.Compute(versions[0], opts, nil), false
 		var took []*Sync
 		for version := 1; now.Before(noon.Add(80 * time.Second)); version++ {
-			limit := p.limit(now)
+			limit := p.limit(now, before)
 			s := &Sync{Started: now, Plan: plan.Advance(versions[version%2], opts, before, limit)}
 			size := 0
 			for range cluster.Changes(before.Frontends, s.Plan.Frontends) {

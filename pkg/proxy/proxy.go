@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -93,6 +94,14 @@ func (s *Sync) Err() error {
 	}
 	return errors.Join(failed...)
 }
+
+// wrote reports whether anything was written in a family.
+func (s *Sync) wrote() bool {
+	return slices.ContainsFunc(s.Results, func(r backend.Result) bool { return r.Elements+r.Rules > 0 })
+}
+
+// read reports whether the kernel's state was read in a family.
+func (s *Sync) read() bool { return slices.ContainsFunc(s.Results, func(r backend.Result) bool { return r.Read }) }
 
 // InForce returns the families that were programmed.
 func (s *Sync) InForce() (families []cluster.Family) {
@@ -295,7 +304,7 @@ const (
 // awaits reports whether a sync is due for what has changed since the last one: not for newer versions of Services whose change waits for
 // its turn already, because a Service that changes all the time would use up the early syncs of all others.
 func (p *Proxy) awaits() bool {
-	return p.plan == nil || !p.plan.Waits() || p.plan.Lacks(p.Builder.Snapshot())
+	return p.plan == nil || p.plan.Waits() == 0 || p.plan.Lacks(p.Builder.Snapshot())
 }
 
 // auditing reports whether the check for drift has parts left to compare.
@@ -314,7 +323,7 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 	defer runtime.UnlockOSThread()
 	ctx, spent := p.Measure(ctx)
 	s := &Sync{Before: p.synced, Started: time.Now()}
-	limit := p.parts.limit(s.Started)
+	limit := p.parts.limit(s.Started, p.plan)
 	s.Plan = plan.Advance(p.Builder.Snapshot(), p.Plan, p.plan, limit)
 	s.After = s.Plan.Snapshot()
 	for _, o := range p.planObservers {

@@ -161,9 +161,9 @@ func TestKernelHeldConnections(t *testing.T) {
 				{from: w.lab.Client, to: net.JoinHostPort(node, strconv.Itoa(checkPort)), path: "/", reading: true, again: again},
 				{from: w.lab.Node1.Host, to: "127.0.0.1:10249", path: "/metrics", reading: true, again: again},
 			} {
-				defer h.hold(t.Context(), 100)()
+				t.Cleanup(h.hold(t.Context(), 100))
 			}
-			time.Sleep(time.Second) // until all have dialed
+			time.Sleep(time.Second) // until all have connected
 			most := 0
 			for range 3 {
 				if out, err := w.lab.Node1.Command("nft", "flush", "ruleset").CombinedOutput(); err != nil {
@@ -283,9 +283,9 @@ func TestKernelReadersThatDoNotRead(t *testing.T) {
 			w := &trial{T: t, lab: w.lab, program: w.program, dir: w.dir, running: w.running}
 			for _, path := range test.paths {
 				h := &holders{from: w.lab.Node1.Host, to: "127.0.0.1:10249", path: path, again: again}
-				defer h.hold(t.Context(), test.n)()
+				t.Cleanup(h.hold(t.Context(), test.n))
 			}
-			time.Sleep(time.Second) // until all have dialed
+			time.Sleep(time.Second) // until all have connected
 			for range 3 {
 				began := time.Now()
 				w.prints(0, []string{"10.200.0.1:8080"}, "service", "describe", "m/big", "-o", "json")

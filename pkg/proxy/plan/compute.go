@@ -34,8 +34,10 @@ func Advance(snap *cluster.Snapshot, opts *Options, before *Plan, limit *Limit) 
 	if limit == nil {
 		c.all()
 	} else {
+		c.limit = *limit
 		c.small(limit.Small)
 		c.parts(limit.Part)
+		c.dropObsolete()
 	}
 	node := decideNode(snap, opts)
 	if node.equal(before.Node) {
@@ -63,6 +65,7 @@ type computation struct {
 	contested  *cluster.Editor[Frontend, *Claims]
 	clusterIPs *cluster.Editor[netip.Addr, int]
 	hairpins   *cluster.Editor[netip.Addr, int]
+	limit      Limit
 	queue      queue
 }
 

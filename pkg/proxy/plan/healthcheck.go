@@ -24,6 +24,18 @@ func (h *HealthCheck) In(family cluster.Family) bool {
 	return ok
 }
 
+// atMost returns a health check with the smaller numbers of two; h if there is no other, and nil without h.
+func (h *HealthCheck) atMost(o *HealthCheck) *HealthCheck {
+	if h == nil || o == nil {
+		return h
+	}
+	least := &HealthCheck{Port: h.Port, LocalEndpoints: map[cluster.Family]int{}}
+	for family, n := range h.LocalEndpoints {
+		least.LocalEndpoints[family] = min(n, o.LocalEndpoints[family])
+	}
+	return least
+}
+
 // healthCheck returns the health check of the Service; nil if it has none.
 func (d *decision) healthCheck() *HealthCheck {
 	s := d.service

@@ -184,6 +184,7 @@ func randomChange(c *chance, s *cluster.Snapshot) *cluster.Snapshot {
 	case 1:
 		node := *s.Node
 		node.Interfaces = some(c, 2, addrs("192.168.0.1", "127.0.0.1", "fd00:9::1")...)
+		slices.SortFunc(node.Interfaces, netip.Addr.Compare) // as a Builder does
 		node.PodCIDRs = some(c, 1, prefixes("10.1.0.0/24")...)
 		next.Node = &node
 	case 2:

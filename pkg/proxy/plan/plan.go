@@ -216,11 +216,19 @@ func (a *Affinity) For() time.Duration {
 	return a.Timeout
 }
 
+// alike reports whether clients are remembered in the same way, whatever their endpoints are.
+func (a *Affinity) alike(o *Affinity) bool {
+	if a == nil || o == nil {
+		return a == o
+	}
+	return a.Timeout == o.Timeout && a.Clients == o.Clients
+}
+
 func (a *Affinity) equal(o *Affinity) bool {
 	if a == nil || o == nil {
 		return a == o
 	}
-	return a.Timeout == o.Timeout && a.Clients == o.Clients && a.Everywhere.equal(o.Everywhere) && a.Here.equal(o.Here)
+	return a.alike(o) && a.Everywhere.equal(o.Everywhere) && a.Here.equal(o.Here)
 }
 
 // Pool is a set of endpoints that connections are distributed to with equal probability.

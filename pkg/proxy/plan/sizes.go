@@ -54,7 +54,7 @@ func differingEndpoints(before, after *cluster.EndpointSlice) int {
 
 // routeSize returns how many elements the change of a route writes, about. Either may be nil.
 func routeSize(before, after *Route) int {
-	if before == nil || after == nil || before.Affinity.For() != after.Affinity.For() || before.Masquerade != after.Masquerade {
+	if before == nil || after == nil || !before.Affinity.alike(after.Affinity) || before.Masquerade != after.Masquerade {
 		return 1 + before.elements() + after.elements()
 	}
 	size := 1 + differing(before.Pool, after.Pool) + differing(before.ShortCut, after.ShortCut)
@@ -104,8 +104,12 @@ func differing(a, b *Pool) int {
 }
 
 // blend returns a route between two of the same frontend, of which one may be nil: as after the change, but in each of its pools only that
-// many endpoints have been added or removed. It is nil if that is all of the change.
+// many endpoints have been added or removed. It is nil if that is all of the change, or if packets to endpoints of the other version
+// would need another treatment.
 func blend(before, after *Route, limit int) *Route {
+	if before != nil && after != nil && (before.Name != after.Name || before.Kind != after.Kind || before.Policy != after.Policy || before.Masquerade != after.Masquerade) {
+		return nil
+	}
 	from, to := before, after
 	if from == nil {
 		from = &Route{}

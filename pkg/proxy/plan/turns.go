@@ -12,10 +12,11 @@ import (
 // Limit bounds how much of a cluster's changes one plan includes, so that an expensive change of one Service does not delay
 // the others. Its numbers are of elements: endpoints and source ranges, for each frontend.
 type Limit struct {
-	// Small bounds the changes that are included at once, all together, the smallest first. The others wait for their turn.
+	// Small bounds the changes that are included at once, all of a namespace together, the smallest first. The others wait for their
+	// turn.
 	Small int
-	// Part is about how much of the changes that wait is included; 0 is nothing.
-	Part int
+	// Part is about how much of the changes that wait is included; 0 is nothing. A route of at most Whole elements changes whole.
+	Part, Whole int
 }
 
 // waiting is a Service with a change that a plan does not include, or only in part.
@@ -26,8 +27,10 @@ type waiting struct {
 	turn uint64
 	// included is the version that the plan includes; nil is none.
 	included *cluster.Service
-	// under is nil until the first part is included.
-	under *transition
+	// uid is that of the newest version when it began to wait, or of the one before.
+	uid string
+	// change is nil until its first turn.
+	change *transition
 }
 
 // transition is the way to another version of a Service. A newer version has to wait until it is complete: a Service that
@@ -46,11 +49,12 @@ func (w waiting) compare(o waiting) int {
 	return cmp.Or(cmp.Compare(w.turn, o.turn), w.name.Compare(o.name))
 }
 
-// Waiting yields the Services whose last change is not included in the plan, or only in part, in the order of their turns.
-func (p *Plan) Waiting() iter.Seq[cluster.ServiceName] {
-	return func(yield func(cluster.ServiceName) bool) {
+// Waiting yields the Services whose last change is not included in the plan, or only in part, in the order of their turns, with their
+// UIDs.
+func (p *Plan) Waiting() iter.Seq2[cluster.ServiceName, string] {
+	return func(yield func(name cluster.ServiceName, uid string) bool) {
 		for _, w := range p.waiting {
-			if !yield(w.name) {
+			if !yield(w.name, w.uid) {
 				return
 			}
 		}
@@ -59,20 +63,17 @@ func (p *Plan) Waiting() iter.Seq[cluster.ServiceName] {
 
 // Lacks reports whether anything but the Services that wait differs from a snapshot.
 func (p *Plan) Lacks(snap *cluster.Snapshot) bool {
-	waits := make(map[cluster.ServiceName]bool, len(p.waiting))
-	for _, w := range p.waiting {
-		waits[w.name] = true
-	}
+	q := newQueue(p)
 	for name := range cluster.Changes(p.snapshot.Services, snap.Services) {
-		if !waits[name] {
+		if !q.waits[name] {
 			return true
 		}
 	}
 	return p.snapshot.Node != snap.Node || !slices.Equal(p.snapshot.ServiceCIDRs, snap.ServiceCIDRs)
 }
 
-// Waits reports whether any Service waits.
-func (p *Plan) Waits() bool { return len(p.waiting) > 0 }
+// Waits returns how many Services wait.
+func (p *Plan) Waits() int { return len(p.waiting) }
 
 // Snapshot returns what the plan implements: the snapshot that it was made from, but with an earlier version of each Service
 // that waits.
@@ -81,15 +82,17 @@ func (p *Plan) Snapshot() *cluster.Snapshot { return p.snapshot }
 // queue holds the Services that wait while a plan is made.
 type queue struct {
 	waiting []waiting
+	// waits has the names of all that wait, or have waited.
+	waits map[cluster.ServiceName]bool
 	// last is the latest turn of each namespace, turn the latest one that was taken.
 	last map[string]uint64
 	turn uint64
 }
 
 func newQueue(before *Plan) queue {
-	q := queue{waiting: slices.Clone(before.waiting), last: map[string]uint64{}, turn: before.turn}
+	q := queue{waiting: slices.Clone(before.waiting), waits: map[cluster.ServiceName]bool{}, last: map[string]uint64{}, turn: before.turn}
 	for _, w := range before.waiting {
-		q.last[w.name.Namespace] = w.turn
+		q.last[w.name.Namespace], q.waits[w.name] = w.turn, true
 	}
 	return q
 }
@@ -97,7 +100,7 @@ func newQueue(before *Plan) queue {
 // add makes a Service wait, behind all others of its namespace.
 func (q *queue) add(w waiting) {
 	w.turn = max(q.turn, q.last[w.name.Namespace]) + 1
-	q.last[w.name.Namespace] = w.turn
+	q.last[w.name.Namespace], q.waits[w.name] = w.turn, true
 	q.waiting = append(q.waiting, w)
 }
 
@@ -134,11 +137,9 @@ func (c *computation) all() {
 // small includes the changes that are small enough, and makes the others wait. What waits and has become the same again waits no
 // longer.
 func (c *computation) small(limit int) {
-	waits := make(map[cluster.ServiceName]bool, len(c.queue.waiting))
 	c.queue.waiting = slices.DeleteFunc(c.queue.waiting, func(w waiting) bool {
 		newest, _ := c.snapshot.Services.Get(w.name)
-		waits[w.name] = true
-		return w.under == nil && newest == w.included
+		return w.change == nil && newest == w.included
 	})
 	type sized struct {
 		name          cluster.ServiceName
@@ -147,19 +148,71 @@ func (c *computation) small(limit int) {
 	}
 	var changes []sized
 	for name, change := range cluster.Changes(c.before.snapshot.Services, c.snapshot.Services) {
-		if !waits[name] {
+		if !c.queue.waits[name] {
 			changes = append(changes, sized{name, change.Before, change.After, changeSize(change.Before, change.After)})
 		}
 	}
 	slices.SortFunc(changes, func(a, b sized) int { return cmp.Or(cmp.Compare(a.size, b.size), a.name.Compare(b.name)) })
+	used := map[string]int{}
 	for _, change := range changes {
-		if limit -= change.size; limit >= 0 {
+		if used[change.name.Namespace] += change.size; used[change.name.Namespace] <= limit {
 			c.include(change.name, change.after)
-		} else {
-			c.queue.add(waiting{name: change.name, included: change.before})
+			continue
 		}
+		c.queue.add(waiting{name: change.name, uid: cmp.Or(change.after, change.before).UID, included: change.before})
 	}
 	slices.SortFunc(c.queue.waiting, waiting.compare)
+}
+
+// dropObsolete withdraws the claims of Services that wait which their newest versions do not make, where other Services have claims.
+func (c *computation) dropObsolete() {
+	if len(c.queue.waiting) == 0 {
+		return
+	}
+	for _, claims := range c.contested.Map().All() {
+		for route := range claims.Routes.Values() {
+			if c.obsolete(route) {
+				c.drop(route)
+			}
+		}
+	}
+}
+
+// obsolete reports whether a route belongs to a Service that waits, and its newest version has no such frontend: another Service
+// may have got the address, and must not wait for it.
+func (c *computation) obsolete(route *Route) bool {
+	if !c.queue.waits[route.Service] {
+		return false
+	}
+	newest, exists := c.snapshot.Services.Get(route.Service)
+	return !exists || !offers(newest, route.Frontend)
+}
+
+// offers reports whether a Service has a port and an address of a frontend.
+func offers(s *cluster.Service, f Frontend) bool {
+	has := slices.Contains(s.ClusterIPs, f.Addr) || slices.Contains(s.LoadBalancerIPs(), f.Addr) || slices.Contains(s.ExternalIPs(), f.Addr)
+	return slices.ContainsFunc(s.Ports, func(port cluster.ServicePort) bool {
+		return port.Protocol == f.Protocol && (f.IsNodePort() && port.NodePort == f.Port || has && port.Port == f.Port)
+	})
+}
+
+// drop withdraws one route of a Service that waits, for good.
+func (c *computation) drop(route *Route) {
+	without := func(s *Service) *Service {
+		less := *s
+		less.Routes = slices.DeleteFunc(slices.Clone(s.Routes), func(r *Route) bool { return r.Frontend == route.Frontend })
+		return &less
+	}
+	old, _ := c.services.Get(route.Service)
+	c.services.Set(route.Service, without(old))
+	c.withdraw(old, route)
+	for i := range c.queue.waiting {
+		if w := &c.queue.waiting[i]; w.name == route.Service && w.change != nil && w.change.now != nil {
+			change := *w.change
+			change.now = without(change.now)
+			w.change = &change
+		}
+	}
 }
 
 // decidedPerWritten is how many elements can be decided about while one is written, at least.
@@ -172,25 +225,25 @@ func (c *computation) parts(limit int) {
 		w := c.queue.waiting[0]
 		c.queue.turn = w.turn
 		old, _ := c.services.Get(w.name)
-		if w.under = c.advance(w, old, &left, limit); w.under.deciding != nil {
+		if w.change = c.advance(w, old, &left, limit); w.change.deciding != nil {
 			again = append(again, w)
 			continue
 		}
-		m := mixture{left: left, part: limit, whole: true}
-		for before, after := range paired(old.routes(), w.under.now.routes()) {
+		m := mixture{left: left, part: max(limit, c.limit.Whole), whole: true}
+		for before, after := range paired(old.routes(), w.change.now.routes()) {
 			m.add(before, after)
 		}
 		left = m.left
 		if !m.whole {
-			mixed := *w.under.meanwhile
+			mixed := *w.change.meanwhile
 			mixed.Routes = m.routes
 			c.replace(w.name, old, &mixed)
 			again = append(again, w)
 			continue
 		}
-		c.replace(w.name, old, w.under.now)
-		if newest, _ := c.snapshot.Services.Get(w.name); newest != w.under.to {
-			again = append(again, waiting{name: w.name, included: w.under.to})
+		c.replace(w.name, old, w.change.now)
+		if newest, _ := c.snapshot.Services.Get(w.name); newest != w.change.to {
+			again = append(again, waiting{name: w.name, uid: cmp.Or(newest, w.change.to).UID, included: w.change.to})
 		}
 	}
 	for _, w := range again {
@@ -201,13 +254,13 @@ func (c *computation) parts(limit int) {
 
 // advance decides about the newest version of a Service that waits, or about more of its ports, and subtracts from what is left of a part.
 func (c *computation) advance(w waiting, old *Service, left *int, part int) *transition {
+	if w.change != nil && w.change.deciding == nil {
+		return w.change
+	}
 	t := transition{}
-	switch newest, _ := c.snapshot.Services.Get(w.name); {
-	case w.under != nil && w.under.deciding == nil:
-		return w.under
-	case w.under != nil:
-		t = *w.under
-	case newest != nil:
+	if w.change != nil {
+		t = *w.change
+	} else if newest, exists := c.snapshot.Services.Get(w.name); exists {
 		t.to, t.deciding = newest, newDecision(newest, c.snapshot.Node, c.opts, old)
 	}
 	if t.deciding != nil {
@@ -226,15 +279,15 @@ func (c *computation) advance(w waiting, old *Service, left *int, part int) *tra
 }
 
 // between returns the decisions about a Service that hold until all its routes are included, without its routes: those before the
-// change, and what routes of either version need. Only one of the versions may be nil.
+// change, and what routes of either version need. Load balancers are not sent here for what either version lacks. Only one of the
+// versions may be nil.
 func between(before, after *Service) *Service {
-	if before == nil {
-		return after
-	}
-	mixed := *before
-	if after == nil {
+	mixed := *cmp.Or(before, after)
+	mixed.HealthCheck = nil
+	if before == nil || after == nil {
 		return &mixed
 	}
+	mixed.HealthCheck = before.HealthCheck.atMost(after.HealthCheck)
 	mixed.ClusterIPs = union(sortedSet(slices.Clone(before.ClusterIPs)), sortedSet(slices.Clone(after.ClusterIPs)), netip.Addr.Compare)
 	mixed.rare = &rareLists{hairpinAddrs: union(before.HairpinAddrs(), after.HairpinAddrs(), netip.Addr.Compare), serving: slices.Clone(before.Serving())}
 	for _, serving := range after.Serving() {
@@ -278,10 +331,6 @@ func (s *Service) routes() []*Route {
 	return s.Routes
 }
 
-// minBlend is the number of elements up to which a route changes whole, even if a part is smaller: in nftables mode each new size of a
-// pool costs a walk through all endpoints.
-const minBlend = 4096
-
 // mixture collects the routes of a Service, some as before a change and the others as after it.
 type mixture struct {
 	routes []*Route
@@ -297,12 +346,12 @@ type mixture struct {
 func (m *mixture) add(before, after *Route) {
 	route := after
 	if before != after {
-		size, part := routeSize(before, after), max(m.part, minBlend)
+		size := routeSize(before, after)
 		switch {
-		case m.left >= size, !m.changed && part >= size:
+		case m.left >= size, !m.changed && m.part >= size:
 			m.left -= size
 		case !m.changed:
-			if mixed := blend(before, after, part); mixed != nil {
+			if mixed := blend(before, after, m.part); mixed != nil {
 				route, m.whole = mixed, false
 			}
 			m.left = 0

@@ -56,7 +56,16 @@ func checkWaiting(t *testing.T, snap *cluster.Snapshot, p *Plan) {
 		t.Fatalf("the plan does not follow from its Services (-want +got):\n%s", diff)
 	}
 	checkRoutes(t, p)
-	waits := slices.Collect(p.Waiting())
+	var waits []cluster.ServiceName
+	for name := range p.Waiting() {
+		waits = append(waits, name)
+	}
+	for frontend, claims := range p.Contested.All() {
+		served := claims.Served()
+		if newest, _ := snap.Services.Get(served.Service); slices.Contains(waits, served.Service) && (newest == nil || !offers(newest, frontend)) {
+			t.Fatalf("%s is still served for %s, which does not have it any more, and others do", frontend, served.Name)
+		}
+	}
 	for name := range cluster.Changes(p.Snapshot().Services, snap.Services) {
 		if !slices.Contains(waits, name) {
 			t.Fatalf("%s is not included, and does not wait", name)

@@ -23,8 +23,8 @@ type Watcher struct {
 	refused logonce.Conditions[refused]
 	// planned are the Services of the last sync.
 	planned cluster.Map[cluster.ServiceName, *plan.Service]
-	// delayed are Services whose change is delayed.
-	delayed logonce.Conditions[cluster.ServiceName]
+	// delayed are those Services whose change is delayed that were named.
+	delayed map[cluster.ServiceName]bool
 }
 
 var _ proxy.Observer = (*Watcher)(nil)
@@ -38,7 +38,7 @@ type refused struct {
 
 // New returns a Watcher that has not seen a sync yet.
 func New(recorder proxy.Recorder, logger logr.Logger) *Watcher {
-	return &Watcher{recorder: recorder, logger: logger}
+	return &Watcher{recorder: recorder, logger: logger, delayed: map[cluster.ServiceName]bool{}}
 }
 
 // Synced reports each port that is newly refused, or for another cause than before, and logs when one is accepted again.
@@ -70,25 +70,34 @@ func (w *Watcher) Synced(s *proxy.Sync) {
 // maxDelayed bounds how many of the delayed Services are named at a time.
 const maxDelayed = 10
 
-// noteDelays reports the Services whose change is newly delayed; the first few of many.
+// noteDelays reports the Services whose change is newly delayed; a few of many.
 func (w *Watcher) noteDelays(s *proxy.Sync) {
-	delayed := map[cluster.ServiceName]bool{}
-	for _, d := range s.Delayed[:min(len(s.Delayed), maxDelayed)] {
+	delayed := make(map[cluster.ServiceName]bool, len(s.Delayed))
+	for _, d := range s.Delayed {
 		delayed[d.Service] = true
-		if w.delayed.Changed(d.Service, "") {
-			w.recorder.Event(delayedEvent(s.After, d.Service))
+	}
+	for name := range w.delayed {
+		if !delayed[name] {
+			delete(w.delayed, name)
+			w.logger.Info("Change of a Service no longer delayed", "service", name)
+		}
+	}
+	for _, d := range s.Delayed {
+		if len(w.delayed) == maxDelayed {
+			break
+		}
+		if !w.delayed[d.Service] {
+			w.delayed[d.Service] = true
+			w.recorder.Event(delayedEvent(d))
 			w.logger.Info("Change of a Service delayed, because it needs many rules; it is programmed in parts, and other changes come first",
 				"service", d.Service, "since", d.Since, "delayedServices", len(s.Delayed))
 		}
 	}
-	for _, name := range w.delayed.EndedExcept(func(name cluster.ServiceName) bool { return delayed[name] }) {
-		w.logger.Info("Change of a Service no longer delayed", "service", name)
-	}
 }
 
-func delayedEvent(snapshot *cluster.Snapshot, name cluster.ServiceName) proxy.Event {
+func delayedEvent(d proxy.Delay) proxy.Event {
 	return proxy.Event{
-		Kind: "Service", Namespace: name.Namespace, Name: name.Name, UID: uid(snapshot, name),
+		Kind: "Service", Namespace: d.Service.Namespace, Name: d.Service.Name, UID: d.UID,
 		Warning: true, Reason: plan.ProblemDelayed, Action: "ProgramService", Once: plan.ProblemDelayed,
 		Message: "the last change is programmed in parts, and later than others, because it needs many rules. " +
 			"Use several Services with fewer ports and endpoints each, or change it less often.",

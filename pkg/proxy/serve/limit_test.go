@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// dialed is a listener whose clients have the addresses that a test wants.
-type dialed struct {
+// fixed is a listener whose clients have the addresses that a test wants.
+type fixed struct {
 	net.Listener
 	clients chan net.Conn
 }
 
-func (d *dialed) Accept() (net.Conn, error) { return <-d.clients, nil }
+func (d *fixed) Accept() (net.Conn, error) { return <-d.clients, nil }
 
 // client is one end of a connection.
 type client struct {
@@ -78,7 +78,7 @@ func TestLimit(t *testing.T) {
 				return uint32(client.Port() / 1000), nil
 			}}
 			clients := make(chan net.Conn, 1)
-			listener := limit.Listener(&dialed{clients: clients})
+			listener := limit.Listener(&fixed{clients: clients})
 			for _, from := range test.clients {
 				here, _ := net.Pipe()
 				clients <- &client{here, from}
@@ -133,7 +133,7 @@ func TestLimitClosesConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer connection.Close()
+		t.Cleanup(func() { _ = connection.Close() })
 		connections = append(connections, connection)
 		if _, err := io.WriteString(connection, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)

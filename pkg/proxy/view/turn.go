@@ -69,17 +69,27 @@ func (t *Turn) make(handler http.Handler, w http.ResponseWriter, r *http.Request
 	source := serve.SourceOf(r)
 	own := t.join(source)
 	defer t.leave(source)
-	for _, turn := range []chan struct{}{own, t.turns} {
-		select {
-		case turn <- struct{}{}:
-			defer func() { <-turn }()
-		case <-ctx.Done():
-			return nil, &httpError{http.StatusServiceUnavailable, "other requests for as much are being served, one after the other: try again later"}
-		}
+	if err := take(ctx, own); err != nil {
+		return nil, err
 	}
+	defer func() { <-own }()
+	if err := take(ctx, t.turns); err != nil {
+		return nil, err
+	}
+	defer func() { <-t.turns }()
 	made := &response{ResponseWriter: w}
 	handler.ServeHTTP(made, r)
 	return made, nil
+}
+
+// take waits for a turn.
+func take(ctx context.Context, turn chan struct{}) error {
+	select {
+	case turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return &httpError{http.StatusServiceUnavailable, "other requests for as much are being served, one after the other: try again later"}
+	}
 }
 
 // join returns the turn among the requests of a source, until leave is called.

@@ -89,7 +89,7 @@ func TestReadersThatDoNotRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer client.Close()
+		t.Cleanup(func() { _ = client.Close() })
 		_ = client.(*net.TCPConn).SetReadBuffer(4 << 10)
 		if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 			t.Fatal(err)

@@ -38,7 +38,7 @@ func TestKernelUserNamespace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer kernel.Close()
+		t.Cleanup(func() { _ = kernel.Close() })
 		if err := kernel.(interface{ LimitSend(size int) error }).LimitSend(64 << 10); err != nil {
 			t.Fatal(err)
 		}

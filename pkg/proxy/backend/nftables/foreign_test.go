@@ -115,7 +115,9 @@ func TestForeignElementInLargeSet(t *testing.T) {
 	if err := fake.External().AddElement(setClusterIPs, early); err != nil {
 		t.Fatal(err)
 	}
-	b.drift.compareShapes(t.Context(), b.drift.read(t.Context()))
+	if err := b.drift.compareShapes(t.Context(), b.drift.read(t.Context())); err != nil {
+		t.Fatal(err)
+	}
 	if err := fake.External().DeleteElement(setClusterIPs, early.Key); err != nil {
 		t.Fatal(err)
 	}

@@ -89,7 +89,7 @@ func TestHugeAnswers(t *testing.T) {
 						w.Header().Set("Content-Type", test.media)
 						w.Header().Set("Content-Encoding", "gzip")
 						w.WriteHeader(test.code)
-						w.Write(body)
+						_, _ = w.Write(body)
 						return true
 					}
 				})

@@ -52,7 +52,7 @@ func startOutage(t *testing.T, configure ...func(*fakeAPI)) *outage {
 	}
 	o.put(o.objects(1)...)
 	server := &http.Server{Handler: http.HandlerFunc(o.serve)}
-	go server.Serve(o)
+	go func() { _ = server.Serve(o) }()
 	logger := funcr.New(func(_, args string) { o.with(func() { o.log = append(o.log, args) }) }, funcr.Options{})
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logger))
 	s, err := New(&rest.Config{Host: "http://api", Dial: o.dial}, "n1", Options{OnFailure: func(resource, cause string) {
@@ -61,7 +61,7 @@ func startOutage(t *testing.T, configure ...func(*fakeAPI)) *outage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go s.Run(ctx, o.builder)
+	go func() { _ = s.Run(ctx, o.builder) }()
 	t.Cleanup(func() {
 		cancel()
 		server.Close()
@@ -257,9 +257,9 @@ func trickle(match func(r *http.Request) bool, start string) func(http.ResponseW
 		if start != "" && start[0] != '{' {
 			w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf")
 		}
-		io.WriteString(w, start)
+		_, _ = io.WriteString(w, start)
 		for r.Context().Err() == nil {
-			io.WriteString(w, " ")
+			_, _ = io.WriteString(w, " ")
 			w.(http.Flusher).Flush()
 			time.Sleep(time.Second)
 		}
