@@ -128,7 +128,7 @@ func (c *Conditions[K]) allowed(key K) bool {
 	now := time.Now()
 	if now.Sub(c.swept) >= c.Rate.Every {
 		c.swept = now
-		maps.DeleteFunc(c.groups, func(_ string, g *group) bool { return !g.free.After(now) })
+		maps.DeleteFunc(c.groups, func(_ string, g *group) bool { return !g.free.After(now) && g.notLogged == 0 })
 	}
 	g := c.groups[c.groupOf(key)]
 	if g == nil {

@@ -101,7 +101,9 @@ func (s *Sync) wrote() bool {
 }
 
 // read reports whether the kernel's state was read in a family.
-func (s *Sync) read() bool { return slices.ContainsFunc(s.Results, func(r backend.Result) bool { return r.Read }) }
+func (s *Sync) read() bool {
+	return slices.ContainsFunc(s.Results, func(r backend.Result) bool { return r.Read })
+}
 
 // InForce returns the families that were programmed.
 func (s *Sync) InForce() (families []cluster.Family) {

@@ -33,6 +33,9 @@ const (
 	maxLeft = 8
 )
 
+// ErrNoAnswer reports that a file has not answered yet: nothing is known about its content.
+var ErrNoAnswer = errors.New("does not answer; check the file system that it is on")
+
 // ErrUnchanged reports that a file still has the version that its reader knows.
 var ErrUnchanged = errors.New("the file has not changed")
 
@@ -150,6 +153,9 @@ type Files struct {
 // NewFiles returns a reader of files of at most limit bytes.
 func NewFiles(limit int64) *Files { return &Files{limit: limit, wait: filesWait} }
 
+// NewFile returns a reader of a single file of at most limit bytes, which it waits for as long as Read does.
+func NewFile(limit int64) *Files { return &Files{limit: limit, wait: fileWait} }
+
 // reading is the attempt to read a file.
 type reading struct {
 	name string
@@ -174,7 +180,7 @@ func (f *Files) Read(name string, known Version) (Content, error) {
 		f.left = append(f.left, now)
 	}
 	if !now.ended(wait) {
-		return Content{}, fmt.Errorf("%s does not answer; check the file system that it is on", name)
+		return Content{}, fmt.Errorf("%s %w", name, ErrNoAnswer)
 	}
 	f.left = slices.DeleteFunc(f.left, func(r *reading) bool { return r == now })
 	return now.content, now.err

@@ -62,6 +62,9 @@ func (s *servers) healthz(handler http.Handler) *serve.Server {
 	}
 }
 
+// standbyDelay is how long a waiting proxy leaves the addresses of its pages to the other one.
+const standbyDelay = 2 * time.Second
+
 // standby serves health and metrics of a proxy that waits for another one, as far as their addresses are free: usually the
 // other proxy has them, and answers for the node.
 func (s *servers) standby(ready func() bool) func(ctx context.Context, holder func() netlock.Owner) {
@@ -69,6 +72,11 @@ func (s *servers) standby(ready func() bool) func(ctx context.Context, holder fu
 		pages := &health.Standby{
 			Ready:      func() bool { return ready() && holder().Serving },
 			WaitingFor: func() string { return (&netlock.HeldError{Owner: holder()}).Error() },
+		}
+		select { // the other proxy may have begun just before, and needs the addresses
+		case <-time.After(standbyDelay):
+		case <-ctx.Done():
+			return
 		}
 		quiet := klog.NewContext(ctx, logr.Discard()) // a failure means that the other proxy has the address
 		var wg sync.WaitGroup

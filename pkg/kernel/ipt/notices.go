@@ -49,7 +49,12 @@ func (n *notices) received(ctx context.Context) (*Changes, error) {
 		}
 		c.More = c.More || lost
 		left := time.Until(deadline)
-		if len(open) == 0 || c.More || left <= 0 || ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
+			return c, nil
+		default:
+		}
+		if len(open) == 0 || c.More || left <= 0 {
 			return c, nil
 		}
 		if err := n.socket.Wait(min(left, endsWithin)); err != nil {

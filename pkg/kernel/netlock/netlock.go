@@ -163,7 +163,7 @@ func (s *socket) claim(ctx context.Context, r *Request) error {
 			answered = time.Now()
 			r.report(*got.owner)
 		case answered.After(asked) || time.Since(asked) < answerTimeout:
-		case got.refused != 0: // and nobody answers
+		case got.refused > 0: // and nobody answers
 			r.Weak(fmt.Errorf("lock this network namespace by group %d of NFLOG: %w; load the kernel's module nfnetlink_log: until then "+
 				"the lock is only the abstract unix socket %s, which every process can take", logGroup, got.refused, Name))
 			return nil
@@ -231,7 +231,7 @@ func (l *Lock) takeName(ctx context.Context, r *Request) error {
 			}
 			switch {
 			case has.standing == intruder, has.standing == unknown && time.Since(began) >= patience:
-				r.Weak(fmt.Errorf("the abstract unix socket %s, by which kube-proxy v0.1.0 locks a network namespace, is not a kube-proxy's: %w", Name, has.reason))
+				r.Weak(fmt.Errorf("the abstract unix socket %s, by which kube-proxy v0.1.0 locks a network namespace, may be held by a program that is no kube-proxy; if it is one, stop it, because both serve now: %w", Name, has.reason))
 				return nil
 			case has.standing == capable, has.owner.Mode != "":
 				r.report(has.owner)

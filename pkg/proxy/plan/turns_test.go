@@ -156,6 +156,29 @@ func TestSmallChangesDoNotWait(t *testing.T) {
 	}
 }
 
+// TestSmallChangesOfManyNamespaces lets one namespace change more than is small. That delays its own changes only.
+func TestSmallChangesOfManyNamespaces(t *testing.T) {
+	opts, snap := &Options{}, &cluster.Snapshot{Node: &cluster.Node{Name: thisNode}}
+	version := func(endpoints int) *cluster.Snapshot {
+		next := snap
+		for i := range 100 {
+			next = with(next, monster("tenant", fmt.Sprint("t", i), 1, endpoints, cluster.TCP), monster(fmt.Sprint("ns", i), "s0", 1, endpoints, cluster.TCP))
+		}
+		return next
+	}
+	last := version(3)
+	p := Advance(last, opts, Compute(version(2), opts, nil), &Limit{Small: 100})
+	waits := 0
+	for name := range p.Waiting() {
+		if waits++; name.Namespace != "tenant" {
+			t.Errorf("%s waits", name)
+		}
+	}
+	if waits == 0 || waits == 100 {
+		t.Errorf("%d of the tenant's changes wait", waits)
+	}
+}
+
 // TestLacks checks that newer versions of what waits are not missing, and everything else is.
 func TestLacks(t *testing.T) {
 	node, opts := &cluster.Node{Name: thisNode}, &Options{}

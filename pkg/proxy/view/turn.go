@@ -121,8 +121,10 @@ type response struct {
 	body bytes.Buffer
 }
 
+// WriteHeader implements http.ResponseWriter.
 func (r *response) WriteHeader(code int) { r.code = code }
 
+// Write implements http.ResponseWriter.
 func (r *response) Write(text []byte) (int, error) { return r.body.Write(text) }
 
 // send writes a response.

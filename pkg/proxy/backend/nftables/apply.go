@@ -83,6 +83,11 @@ func (a *applier) shrink(sticky []poolID) error {
 	client := element{frontend: plan.Frontend{Addr: a.schema.any}, addr: a.schema.any}
 	for _, port := range sticky {
 		for _, pool := range port.maps() {
+			if a.batch.Full() {
+				if err := a.commit(); err != nil {
+					return err
+				}
+			}
 			e := a.schema.clients(pool).encode(&client, a.space)
 			a.batch.Ensure(pool.clients(), &e)
 			a.batch.Delete(pool.clients(), e.Key)
@@ -274,6 +279,9 @@ func (a *applier) settle() error {
 	return a.table.Settle(a.ctx)
 }
 
+// maxDestroyed is how many ports' affinity maps are deleted in one transaction, so that it fits a socket of a user namespace.
+const maxDestroyed = 250
+
 // tidy removes what nothing leads to any more. Leftovers are emptied first, because they may lead to chains that are to be
 // deleted, and deleted last, because these may look them up.
 func (a *applier) tidy() error {
@@ -299,12 +307,18 @@ func (a *applier) tidy() error {
 	if err := a.commit(); err != nil {
 		return err
 	}
-	tx = a.table.NewTransaction()
-	for _, port := range a.patch.delSticky {
-		for _, pool := range port.maps() {
-			destroy(tx, &knftables.Map{Name: pool.clients()})
+	for ports := range slices.Chunk(a.patch.delSticky, maxDestroyed) {
+		tx = a.table.NewTransaction()
+		for _, port := range ports {
+			for _, pool := range port.maps() {
+				destroy(tx, &knftables.Map{Name: pool.clients()})
+			}
+		}
+		if err := a.run(tx); err != nil {
+			return err
 		}
 	}
+	tx = a.table.NewTransaction()
 	for _, o := range left.objects() {
 		tx.Delete(o)
 	}

@@ -46,7 +46,12 @@ func (c *clientCounter) count(ctx context.Context, table nft.Table, clients *bac
 		return err
 	}
 	start, read := time.Now(), false
-	c.fullest = 0
+	defer func() {
+		if read {
+			c.until = time.Now().Add(countShare * time.Since(start))
+		}
+	}()
+	fullest := 0.0
 	for _, set := range objects.Sets {
 		pool, ok := parseClients(set.Name)
 		if !ok {
@@ -58,12 +63,9 @@ func (c *clientCounter) count(ctx context.Context, table nft.Table, clients *bac
 				return err
 			}
 		}
-		c.fullest = max(c.fullest, float64(set.Count)/float64(pool.size()))
+		fullest = max(fullest, float64(set.Count)/float64(pool.size()))
 	}
-	if read {
-		c.until = time.Now().Add(countShare * time.Since(start))
-	}
-	clients.Fullest = c.fullest
+	c.fullest, clients.Fullest = fullest, fullest
 	return nil
 }
 

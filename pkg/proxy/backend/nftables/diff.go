@@ -119,9 +119,13 @@ func (p *patch) affinity(read bool) {
 	}
 	if read {
 		for port := range p.after.sticky.All() {
-			if _, was := p.before.sticky.Get(port); was {
-				pools := port.maps()
+			pools := port.maps()
+			maps, was := p.before.sticky.Get(port)
+			if was {
 				p.forget = append(p.forget, pools[:]...)
+			}
+			if was && maps < len(pools) { // another program deleted one
+				p.addSticky = append(p.addSticky, port)
 			}
 		}
 		return

@@ -13,6 +13,8 @@ const (
 	// forgetPart is how many elements one part of forgetting reads or writes, unless it reads one full map. Changes of others wait
 	// for it, some 30 ms.
 	forgetPart = 4096
+	// searchCost is how many elements could be read while the kernel finds a map.
+	searchCost = 64
 	// maxClient is more than the bytes of the operations that delete a client.
 	maxClient = 512
 	// maxSearches is how often a map is searched.
@@ -49,7 +51,7 @@ func (q *forgetting) part(o *output, s *schema, holds *content) error {
 		if err != nil {
 			return err
 		}
-		if left -= used; done {
+		if left -= used + searchCost; done {
 			*q = (*q)[1:]
 		}
 	}
@@ -63,21 +65,26 @@ func (q *forgetting) part(o *output, s *schema, holds *content) error {
 func (s *search) part(o *output, schema *schema, holds *content, left int) (used int, done bool, _ error) {
 	clients := schema.clients(s.pool)
 	if len(s.gone) == 0 {
-		s.times++
 		used, err := s.read(o, clients, holds)
 		if errors.Is(err, unix.ENOENT) { // its port has no affinity any more
 			return used, true, nil
+		}
+		if err == nil {
+			s.times++
 		}
 		return used, len(s.gone) == 0, err
 	}
 	n := min(len(s.gone), max(1, min(left/2, o.batch.Room()/maxClient)))
 	err := s.remove(o, clients, holds, s.gone[:n])
+	if errors.Is(err, unix.ENOENT) {
+		return 2 * n, true, nil
+	}
 	// A client timed out after it was read, and a packet added it again; or the map is full.
 	passing := errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENFILE)
 	if s.gone = s.gone[n:]; passing {
 		s.gone, err = nil, nil
 	}
-	return 2 * n, len(s.gone) == 0 && s.times == maxSearches, err
+	return 2 * n, len(s.gone) == 0 && s.times >= maxSearches, err
 }
 
 // read searches the map, and returns the number of its clients.

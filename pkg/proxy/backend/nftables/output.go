@@ -72,7 +72,7 @@ func declare(tx *knftables.Transaction, s *set) {
 	typ, typeOf := s.types()
 	switch counter := "; counter"; { // knftables has no field for it
 	case s.dynamic():
-		tx.Add(&knftables.Map{Name: s.name, Type: typ, TypeOf: typeOf, Size: knftables.PtrTo(uint64(s.size)),
+		tx.Add(&knftables.Map{Name: s.name, Type: typ, TypeOf: typeOf, Size: new(uint64(s.size)),
 			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
 		return
 	case s.counts && typ != "":

@@ -48,18 +48,49 @@ func newClients(config *rest.Config, resources []*resource) (apiclient.Clients, 
 	return apiclient.WithCodecs(config, codecs, versions...)
 }
 
-// dialWait is how long a connection may take. After a longer time the kernel repeats its request so rarely that the end of an
-// outage of the network would be noticed late.
-const dialWait = 5 * time.Second
+const (
+	// connectWait is how long a connection to one address may take. After a longer time the kernel repeats its request so rarely
+	// that the end of an outage of the network would be noticed late.
+	connectWait = 5 * time.Second
+	// dialWait is how long it may take with all addresses of a name, and the question for them: Go asks each of several name
+	// servers for five seconds.
+	dialWait = 30 * time.Second
+)
 
-// dialer returns a dial function that gives up after dialWait; nil is the usual one.
-func dialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
-	if dial == nil {
-		dial = (&net.Dialer{}).DialContext
+// dialFunc is that of [rest.Config].
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// dialer returns a dial function that gives up after connectWait; nil is the usual one.
+func dialer(dial dialFunc) dialFunc {
+	bounded := func(dial dialFunc) dialFunc {
+		return func(ctx context.Context, network, address string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, connectWait)
+			defer cancel()
+			return dial(ctx, network, address)
+		}
 	}
+	if dial != nil {
+		return bounded(dial)
+	}
+	return resolving(bounded((&net.Dialer{}).DialContext))
+}
+
+// resolving returns a dial function that tries the addresses of a name one after the other.
+func resolving(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, dialWait)
 		defer cancel()
-		return dial(ctx, network, address)
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		for _, addr := range addrs {
+			var connection net.Conn
+			if connection, err = dial(ctx, network, net.JoinHostPort(addr.Unmap().String(), port)); err == nil {
+				return connection, nil
+			}
+		}
+		return nil, err
 	}
 }

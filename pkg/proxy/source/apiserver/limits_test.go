@@ -274,7 +274,7 @@ func ofSlices(r *http.Request) bool { return path.Base(r.URL.Path) == "endpoints
 func TestSlowAnswers(t *testing.T) {
 	streams, lists := func(*fakeAPI) {}, func(f *fakeAPI) { f.noStreams = true }
 	frame := string(binary.BigEndian.AppendUint32(nil, 1<<20))
-	silent := func(w http.ResponseWriter, r *http.Request) bool {
+	silent := func(_ http.ResponseWriter, r *http.Request) bool {
 		if ofSlices(r) {
 			<-r.Context().Done()
 		}

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/utils/ptr"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
@@ -24,7 +23,7 @@ func TestPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	lastFields := []byte{0x1a, 0, 0x22, 0} // an envelope in protobuf ends with two empty ones
-	list := &corev1.ServiceList{ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: "next", RemainingItemCount: ptr.To(int64(3))}}
+	list := &corev1.ServiceList{ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: "next", RemainingItemCount: new(int64(3))}}
 	for i := range 3 {
 		list.Items = append(list.Items, *service(fmt.Sprintf("s%d", i)))
 	}
@@ -69,7 +68,7 @@ func FuzzPage(f *testing.F) {
 	}
 	f.Add(append(protoList(3), "\x12\x01a"...))
 	f.Add([]byte(`{"kind":"ServiceList","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"a"}},null]}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
+	f.Fuzz(func(_ *testing.T, data []byte) {
 		_, _ = readPage(bytes.NewReader(data), all[0], func(runtime.Object) error { return nil }, func() {})
 	})
 }

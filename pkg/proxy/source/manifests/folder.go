@@ -148,3 +148,13 @@ func (f *folder) objects() (objects map[key]placed, duplicates []error) {
 	}
 	return objects, duplicates
 }
+
+// unanswered reports whether a file did not answer when it was last read.
+func (f *folder) unanswered() bool {
+	for _, one := range f.files {
+		if errors.Is(one.err, userfile.ErrNoAnswer) {
+			return true
+		}
+	}
+	return false
+}

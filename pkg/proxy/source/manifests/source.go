@@ -96,6 +96,7 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 	timer := time.NewTimer(0) // the first scan is due at once
 	defer timer.Stop()
 	touched, first := map[string]bool{}, time.Time{}
+	patient := time.Now().Add(startWait)
 	for {
 		select {
 		case <-ctx.Done():
@@ -123,7 +124,7 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 			switch {
 			case err != nil && !s.isComplete():
 				return err
-			case pending: // a file that is being written is valid soon
+			case pending || !s.isComplete() && s.folder.unanswered() && time.Now().Before(patient): // a file that is being written is valid soon
 				next = settle
 			case err == nil:
 				s.markComplete()
@@ -133,6 +134,9 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 		}
 	}
 }
+
+// startWait is how long a start waits for files that do not answer: without their objects, rules in force would be removed.
+const startWait = 10 * time.Second
 
 // everything stands for all file names; no file can have this name.
 const everything = "/"

@@ -61,7 +61,7 @@ type File struct {
 
 // New returns a File. Call it right after the file was read: later changes are detected.
 func New(config Config) *File {
-	f := &File{Config: config, settle: settleTime, reader: userfile.NewFiles(configfile.MaxSize)}
+	f := &File{Config: config, settle: settleTime, reader: userfile.NewFile(configfile.MaxSize)}
 	f.seen, _ = f.read()
 	return f
 }
@@ -89,6 +89,10 @@ func (f *File) Run(ctx context.Context, changed func(Change)) error {
 			pending = false
 			watched.add(placeOf(f.Path)) // before the file is read, so that a later change is not missed
 			now, data := f.read()
+			if errors.Is(now.err, userfile.ErrNoAnswer) { // that is no change
+				klog.FromContext(ctx).Error(now.err, "Cannot see whether the configuration file changed; reading it again", "file", f.Path)
+				continue
+			}
 			if first || now.content != f.seen.content {
 				change, end := f.evaluate(ctx, now, data)
 				if end {
