@@ -112,9 +112,9 @@ func TestKernelBusyTenant(t *testing.T) {
 		// pause is the time between two changes of the victim: syncs that follow each other faster are not early any more.
 		pause time.Duration
 	}{
-		{"nftables", openNFT, 20 * time.Millisecond, []monsters{{1, 999, 100}, {10, 100, 100}, {1, 1, 50_000}}, 120_000, 20 * time.Millisecond},
-		{"iptables nft", openIPT(ipt.NFT), 200 * time.Millisecond, []monsters{{1, 100, 100}, {10, 20, 100}, {1, 1, 10_000}}, 100_000, 500 * time.Millisecond},
-		{"iptables legacy", openIPT(ipt.Legacy), 200 * time.Millisecond, []monsters{{1, 100, 100}}, 100_000, 500 * time.Millisecond},
+		{"nftables", openNFT, 20 * time.Millisecond, []monsters{{1, 999, 100}, {10, 100, 100}, {1, 1, 50_000}}, 150_000, 20 * time.Millisecond},
+		{"iptables nft", openIPT(ipt.NFT), 200 * time.Millisecond, []monsters{{1, 100, 100}, {10, 20, 100}, {1, 1, 10_000}}, 180_000, 500 * time.Millisecond},
+		{"iptables legacy", openIPT(ipt.Legacy), 200 * time.Millisecond, []monsters{{1, 100, 100}}, 180_000, 500 * time.Millisecond},
 	} {
 		if text := os.Getenv("MONSTERS"); text != "" {
 			var m monsters
