@@ -35,8 +35,8 @@ func Advance(snap *cluster.Snapshot, opts *Options, before *Plan, limit *Limit) 
 		c.all()
 	} else {
 		c.limit = *limit
-		c.small(limit.Small)
-		c.parts(limit.Part)
+		c.small()
+		c.parts()
 		c.dropObsolete()
 	}
 	node := decideNode(snap, opts)

@@ -197,7 +197,8 @@ func (r *Route) equal(o *Route) bool {
 		slices.Equal(r.SourceRanges, o.SourceRanges) && r.RejectOnLocalhost == o.RejectOnLocalhost
 }
 
-// Affinity is the session affinity of a Service's port in one family. All its routes have the same.
+// Affinity is the session affinity of a Service's port in one family. All its routes have the same, unless a
+// change of the Service is included in part.
 type Affinity struct {
 	// Timeout is how long a client keeps its endpoint after its last connection.
 	Timeout time.Duration

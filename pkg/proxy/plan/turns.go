@@ -136,7 +136,7 @@ func (c *computation) all() {
 
 // small includes the changes that are small enough, and makes the others wait. What waits and has become the same again waits no
 // longer.
-func (c *computation) small(limit int) {
+func (c *computation) small() {
 	c.queue.waiting = slices.DeleteFunc(c.queue.waiting, func(w waiting) bool {
 		newest, _ := c.snapshot.Services.Get(w.name)
 		return w.change == nil && newest == w.included
@@ -155,7 +155,7 @@ func (c *computation) small(limit int) {
 	slices.SortFunc(changes, func(a, b sized) int { return cmp.Or(cmp.Compare(a.size, b.size), a.name.Compare(b.name)) })
 	used := map[string]int{}
 	for _, change := range changes {
-		if used[change.name.Namespace] += change.size; used[change.name.Namespace] <= limit {
+		if used[change.name.Namespace] += change.size; used[change.name.Namespace] <= c.limit.Small {
 			c.include(change.name, change.after)
 			continue
 		}
@@ -219,17 +219,17 @@ func (c *computation) drop(route *Route) {
 const decidedPerWritten = 16
 
 // parts includes parts of the changes that wait, each in its turn, until they are about as large as the limit.
-func (c *computation) parts(limit int) {
+func (c *computation) parts() {
 	var again []waiting
-	for left := limit; left > 0 && len(c.queue.waiting) > 0; c.queue.waiting = c.queue.waiting[1:] {
+	for left := c.limit.Part; left > 0 && len(c.queue.waiting) > 0; c.queue.waiting = c.queue.waiting[1:] {
 		w := c.queue.waiting[0]
 		c.queue.turn = w.turn
 		old, _ := c.services.Get(w.name)
-		if w.change = c.advance(w, old, &left, limit); w.change.deciding != nil {
+		if w.change = c.advance(w, old, &left); w.change.deciding != nil {
 			again = append(again, w)
 			continue
 		}
-		m := mixture{left: left, part: max(limit, c.limit.Whole), whole: true}
+		m := mixture{left: left, part: max(c.limit.Part, c.limit.Whole), whole: true}
 		for before, after := range paired(old.routes(), w.change.now.routes()) {
 			m.add(before, after)
 		}
@@ -253,7 +253,7 @@ func (c *computation) parts(limit int) {
 }
 
 // advance decides about the newest version of a Service that waits, or about more of its ports, and subtracts from what is left of a part.
-func (c *computation) advance(w waiting, old *Service, left *int, part int) *transition {
+func (c *computation) advance(w waiting, old *Service, left *int) *transition {
 	if w.change != nil && w.change.deciding == nil {
 		return w.change
 	}
@@ -265,7 +265,7 @@ func (c *computation) advance(w waiting, old *Service, left *int, part int) *tra
 	}
 	if t.deciding != nil {
 		ports := len(t.deciding.ports)
-		t.deciding = t.deciding.after(max(*left, part/2) * decidedPerWritten)
+		t.deciding = t.deciding.after(max(*left, c.limit.Part/2) * decidedPerWritten)
 		if ports -= len(t.deciding.ports); len(t.to.Ports) > 0 {
 			*left -= bound(t.to) / len(t.to.Ports) * ports / decidedPerWritten
 		}

@@ -22,7 +22,7 @@ func ask(t *testing.T, handler http.Handler, from, to, host string) int {
 	return w.Code
 }
 
-// TestRefuseRebinding checks that web pages are refused under names that a stranger may own, and that no scraper is: neither on the
+// TestRefuseRebinding checks that web pages are refused under names that anybody may own, and that no scraper is: neither on the
 // node, nor behind a proxy that keeps the Host header, nor elsewhere.
 func TestRefuseRebinding(t *testing.T) {
 	handler := RefuseRebinding(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "Node-1.Example.com")

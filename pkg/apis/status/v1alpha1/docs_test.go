@@ -37,7 +37,7 @@ kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A
   from the address that they connect to. Others get 403. Use ` + "`kubectl exec` or `kubectl port-forward`" + ` to reach it from elsewhere.
 * **Not for web pages.** A Host header other than localhost, a loopback address or the server's own address gets 421, so that no
   page can read it by pointing a name to this address (DNS rebinding). On a loopback address the other pages of the port, such as
-  /metrics, answer 421 to names that a stranger may own: use localhost, an IP address or the node's name.
+  /metrics, answer 421 to names that anybody may own: use localhost, an IP address or the node's name.
 * **In turn.** Long answers are made one after the other, and wait for their readers without a turn. At most 8 MB wait; then the
   oldest one of the user that has the most is given up, and its connection closed. A reader has 30 seconds.
 * **On demand.** Everything is computed for a request. Counters are read from the kernel after the request and within 2

@@ -50,7 +50,8 @@ type portWriter struct {
 }
 
 // portChains renders the chains of a port. All its frontends have the same endpoints under the same policy, and all
-// external ones are handled alike, so each chain is rendered for the first frontend that needs it.
+// external ones are handled alike, so each chain is rendered for the first frontend that needs it. Where a plan includes a change in
+// part, that one decides for all.
 func (w *writer) portChains(p *port, hairpins []netip.Addr) (chains []namedChain) {
 	pw := &portWriter{writer: w, key: p.key, hairpins: hairpins, affinity: p.routes[0].Affinity.For()}
 	var byPolicy [2]*poolChain

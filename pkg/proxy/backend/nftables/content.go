@@ -223,7 +223,7 @@ func (e *editor) count(of *entry, n int) {
 		count(e.sticky, poolID(rare.remember.id), n)
 	}
 	of.eachPool(func(pool poolID, endpoints []netip.AddrPort) {
-		// All entries of a pool have the same endpoints; use those of the last one.
+		// All entries of a pool have the same endpoints, unless the plan includes a change in part; use those of the last one.
 		now := &members{users: n, endpoints: endpoints}
 		if m, ok := e.pools.Get(pool); ok {
 			now.users += m.users
