@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -213,15 +214,19 @@ func (s *site) isolated(v4, v6 bool, heal func()) {
 // TestKernelRefusals has real kernels refuse what one Service needs: all other Services work all the time, in both
 // families.
 func TestKernelRefusals(t *testing.T) {
-	table := []string{"add", "table", "ip", nftables.TableName}
-	for name, sabotage := range map[string][]string{
-		"chain of another type": {"add", "chain", "ip", nftables.TableName, "pick-3", "{ type filter hook input priority 0; }"},
-		"set instead of a map":  {"add", "set", "ip", nftables.TableName, "affinity-100", "{ type ipv4_addr; }"},
+	for name, sabotage := range map[string]func(*testing.T) []string{
+		"chain of another type": func(*testing.T) []string {
+			return []string{"add", "chain", "ip", nftables.TableName, "pick-3", "{ type filter hook input priority 0; }"}
+		},
+		"set instead of a map": func(t *testing.T) []string {
+			return []string{"add", "set", "ip", nftables.TableName, affinityMap(t), "{ type ipv4_addr; }"}
+		},
 	} {
 		t.Run("nftables/"+name, func(t *testing.T) {
+			command := sabotage(t)
 			s := newServing(t, openNFT)
-			s.run("nft", table...)
-			s.run("nft", sabotage...)
+			s.run("nft", "add", "table", "ip", nftables.TableName)
+			s.run("nft", command...)
 			s.isolated(true, false, func() {})
 		})
 	}
@@ -250,6 +255,20 @@ func TestKernelRefusals(t *testing.T) {
 		t.Setenv("XTABLES_LIBDIR", dir)
 		s.isolated(true, true, func() { t.Setenv("XTABLES_LIBDIR", filepath.Dir(all[0])) })
 	})
+}
+
+// affinityMap returns the name of an IPv4 affinity map of Service 9, from a node that serves it.
+func affinityMap(t *testing.T) string {
+	t.Helper()
+	s := newServing(t, openNFT)
+	s.set(9, 3, 100*time.Second)
+	s.sync()
+	maps, err := s.lab.Node1.Command("nft", "list", "maps", "ip").CombinedOutput()
+	name := regexp.MustCompile(`affinity-[0-9a-f]+`).FindString(string(maps))
+	if err != nil || name == "" {
+		t.Fatalf("no affinity map: %v: %s", err, maps)
+	}
+	return name
 }
 
 // TestKernelFullSet starts with a set of ours that another program declared with room for four elements: four Services are
