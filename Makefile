@@ -213,7 +213,9 @@ fuzz: ## fuzz everything that reads what others write, and the laws of the pure 
 	@build/need.sh go
 	@build/fuzz.sh '$(FUZZTIME)' "$$(nproc)" $(FUZZ_TESTS)
 
-# MUTATED are the packages whose tests are tested.
+# MUTATED are the packages whose tests are tested. Only the tests of the package run: expect survivors in texts, which are golden files of
+# other packages, in short cuts that only save time (limit.go's estimate of servedPorts), and in conditions of case, which gremlins calls
+# not covered.
 MUTATED ?= ./pkg/proxy/plan ./pkg/proxy/backend/nftables ./pkg/proxy/backend/iptables
 
 mutants: $(GREMLINS) ## change the code of plan and diff in one place at a time, and list the changes that no test notices; takes hours (MUTATED=./pkg/proxy/plan)
