@@ -18,9 +18,8 @@ const commandsHead = `# Commands
 
 Generated from the help of the program by "make docs"; do not edit.
 
-Without a command, kube-proxy is the proxy. The other commands read: none of them changes Services, rules or settings of the node. Most
-ask the proxy that runs on this node, at its [API](api.md); trace follows packets, and check looks at the node itself. The commands
-analyze, audit and config work on any machine, on macOS and Windows too.
+Without a command, kube-proxy is the proxy. No other command changes Services, rules or settings of the node. Most ask the proxy that runs on
+this node ([API](api.md)); analyze, audit and config work on any machine, also on macOS and Windows. All have --help and --version.
 
 `
 
@@ -40,11 +39,7 @@ func TestDocsCommands(t *testing.T) {
 		if code := Run(args, &out, &stderr); code != 0 || stderr.Len() > 0 {
 			t.Errorf("%q: exit code %d: %s", args, code, stderr.String())
 		}
-		help := &strings.Builder{}
-		for line := range strings.Lines(out.String()) {
-			help.WriteString(strings.TrimRight(line, " \n") + "\n")
-		}
-		fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", command.CommandPath(), strings.Trim(help.String(), "\n"))
+		fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", command.CommandPath(), own(out.String()))
 	}
 	if *update {
 		mustWrite(page, b.String())
@@ -57,6 +52,28 @@ func TestDocsCommands(t *testing.T) {
 	if diff := cmp.Diff(string(before), b.String()); diff != "" {
 		t.Errorf("docs/commands.md differs (-file +now); run make docs:\n%s", diff)
 	}
+}
+
+// own returns the help of a command without what all commands have: the lists of commands, -h, and global flags.
+func own(help string) string {
+	var kept strings.Builder
+	left := false // whether this section is left out
+	for line := range strings.Lines(help) {
+		line = strings.TrimRight(line, " \n")
+		switch line {
+		case "Commands:", "Available Commands:", "Global Flags:":
+			left = true
+			continue
+		}
+		if left && line == "" {
+			left = false
+			continue
+		}
+		if !left && !strings.HasPrefix(line, "  -h, --help ") && !strings.HasPrefix(line, `Use "kube-proxy`) {
+			kept.WriteString(line + "\n")
+		}
+	}
+	return strings.TrimSuffix(strings.Trim(kept.String(), "\n"), "\n\nFlags:")
 }
 
 // visible are a command and those below it which its help lists.
