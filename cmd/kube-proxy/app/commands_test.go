@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ Generated from the help of the program by "make docs"; do not edit.
 
 Without a command, kube-proxy is the proxy. No other command changes Services, rules or settings of the node. Most ask the proxy that runs on
 this node ([API](api.md)); analyze, audit and config work on any machine, also on macOS and Windows. All have --help and --version.
+[config.md](config.md) has the flags of the proxy that set a field of the configuration file.
 
 `
 
@@ -33,13 +35,23 @@ func TestDocsCommands(t *testing.T) {
 		name := command.CommandPath()
 		fmt.Fprintf(&b, "| [`%s`](#%s) | %s |\n", name, strings.ReplaceAll(name, " ", "-"), short(command))
 	}
+	texts, shared := []string{}, sharedLines{}
 	for _, command := range commands {
 		var out, stderr bytes.Buffer
 		args := strings.Fields(command.CommandPath() + " --help")[1:]
 		if code := Run(args, &out, &stderr); code != 0 || stderr.Len() > 0 {
 			t.Errorf("%q: exit code %d: %s", args, code, stderr.String())
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", command.CommandPath(), own(out.String()))
+		texts = append(texts, own(out.String()))
+		shared.add(texts[len(texts)-1])
+	}
+	fmt.Fprintf(&b, "\n## Flags of several commands\n\n```text\n%s```\n", shared.text())
+	for i, command := range commands {
+		text := shared.without(texts[i])
+		if !command.HasParent() {
+			text = withoutFields(t, text, "../../../docs/config.md")
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", command.CommandPath(), text)
 	}
 	if *update {
 		mustWrite(page, b.String())
@@ -74,6 +86,96 @@ func own(help string) string {
 		}
 	}
 	return strings.TrimSuffix(strings.Trim(kept.String(), "\n"), "\n\nFlags:")
+}
+
+// sharedLines are the lines of help that describe a flag, normalized, in the order in which they were added, with their number.
+type sharedLines struct {
+	order []string
+	count map[string]int
+}
+
+// several is the number of commands from which on a line is described once.
+const several = 4
+
+// flagLine returns a line of help without its alignment, and the name of the flag that it describes.
+func flagLine(line string) (text, name string, ok bool) {
+	text = strings.Join(strings.Fields(line), " ")
+	_, after, ok := strings.Cut(text, "--")
+	name, _, _ = strings.Cut(after, " ")
+	return text, "--" + name, ok && (strings.HasPrefix(text, "--") || strings.HasPrefix(text, "-") && strings.HasPrefix(text[2:], ", --"))
+}
+
+func (s *sharedLines) add(help string) {
+	if s.count == nil {
+		s.count = map[string]int{}
+	}
+	for line := range strings.Lines(help) {
+		if text, _, ok := flagLine(line); ok {
+			if s.count[text]++; s.count[text] == 1 {
+				s.order = append(s.order, text)
+			}
+		}
+	}
+}
+
+func (s *sharedLines) text() string {
+	var b strings.Builder
+	for _, text := range s.order {
+		if s.count[text] >= several {
+			b.WriteString(text + "\n")
+		}
+	}
+	return b.String()
+}
+
+// without returns a help with the names of the flags that several commands have, in place of their descriptions.
+func (s *sharedLines) without(help string) string {
+	var b strings.Builder
+	var names []string
+	for line := range strings.Lines(help + "\n") {
+		if text, name, ok := flagLine(line); ok && s.count[text] >= several {
+			names = append(names, name)
+			continue
+		}
+		b.WriteString(line)
+	}
+	if len(names) > 0 {
+		fmt.Fprintf(&b, "      and %s\n", strings.Join(names, ", "))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// withoutFields returns the help of the proxy without the flags that set a field of the configuration file: the page of the fields
+// describes these.
+func withoutFields(t *testing.T, help, page string) string {
+	t.Helper()
+	fields, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []string
+	left := false // whether the flag above is left out
+	for line := range strings.Lines(help) {
+		line = strings.TrimSuffix(line, "\n")
+		_, name, isFlag := flagLine(line)
+		if continued := left && strings.HasPrefix(line, strings.Repeat(" ", 30)); continued {
+			continue
+		}
+		ignored := strings.Contains(line, "Ignored with --config.")
+		if left = isFlag && regexp.MustCompile("`[^`|\n]*"+name+"[,`]").Match(fields); left {
+			continue
+		}
+		if ignored && isFlag {
+			t.Errorf("%s has no field with the flag %s", page, name)
+		}
+		if n := len(kept); strings.HasSuffix(line, "flags:") && n > 1 && strings.HasSuffix(kept[n-2], "flags:") { // no flag is left in the section
+			kept = kept[:n-2]
+		} else if line == "" && n > 0 && kept[n-1] == "" {
+			continue
+		}
+		kept = append(kept, line)
+	}
+	return strings.Join(kept, "\n")
 }
 
 // visible are a command and those below it which its help lists.

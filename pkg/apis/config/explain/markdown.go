@@ -40,6 +40,11 @@ A pipe, such as a shell's <(command), is read once and not watched.
 		if section != "" {
 			heading = section
 		}
+		if slices.Contains([]string{"ipvs", "windows", "winkernel"}, section) {
+			fmt.Fprintf(&b, "\n## %s\n\nWithout effect on what is served; \"kube-proxy config explain\" describes them: %s.\n",
+				section, strings.Join(names(fields, section, flag), ", "))
+			continue
+		}
 		fmt.Fprintf(&b, "\n## %s\n\n| field | type | default | flag | elsewhere in v1alpha1 | meaning |\n|---|---|---|---|---|---|\n", heading)
 		for _, f := range fields {
 			if sectionOf(f) == section {
@@ -48,6 +53,21 @@ A pipe, such as a shell's <(command), is read once and not watched.
 		}
 	}
 	return b.String()
+}
+
+// names returns the fields of a section with their flags.
+func names(fields []Field, section string, flag func(path string) string) (all []string) {
+	for _, f := range fields {
+		if sectionOf(f) != section {
+			continue
+		}
+		name := code(f.Path)
+		if given := flag(f.Path); given != "" {
+			name += " (" + code(given) + ")"
+		}
+		all = append(all, name)
+	}
+	return all
 }
 
 // sections returns the sections with fields, the root ("") first.
