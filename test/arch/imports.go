@@ -45,8 +45,9 @@ var rows = []row{
 
 	// The two ends: doors import no other package of ours, sources fill a snapshot.
 	{"pkg/kernel/internal/nftables", []string{"pkg/kernel/cputime", "pkg/kernel/internal/netlink"}},
+	{"pkg/kernel/nf", []string{"pkg/kernel/cputime", "pkg/kernel/internal/..."}},
 	{"pkg/kernel/internal/...", nil},
-	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/..."}},
+	{"pkg/kernel/*/...", []string{"pkg/kernel/nf", "pkg/kernel/internal/..."}},
 	{"pkg/proxy/source", []string{"pkg/proxy/cluster"}},
 	{"pkg/proxy/source/defaults", nil},
 	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/proxy/source/defaults", "pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
@@ -58,8 +59,9 @@ var rows = []row{
 	{"pkg/proxy/plan/...", []string{"pkg/proxy/cluster"}},
 	{"pkg/proxy/backend", []string{"pkg/proxy/cluster", "pkg/proxy/plan"}},
 	{"pkg/proxy/quarantine", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
-	{"pkg/proxy/backend/nftables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/kernel/nft/...", "pkg/kernel/nftwatch"}},
-	{"pkg/proxy/backend/iptables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/kernel/ipt/...", "pkg/kernel/nftwatch", "pkg/kernel/cputime"}},
+	{"pkg/proxy/backend/keeper", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/kernel/nf", "pkg/kernel/cputime"}},
+	{"pkg/proxy/backend/nftables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/backend/keeper", "pkg/kernel/nft/...", "pkg/kernel/nf", "pkg/kernel/nftwatch"}},
+	{"pkg/proxy/backend/iptables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/backend/keeper", "pkg/kernel/ipt/...", "pkg/kernel/nf", "pkg/kernel/nftwatch", "pkg/kernel/cputime"}},
 	{"pkg/proxy/backend/backendtest/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source/manifests", "test/..."}},
 
 	// Removal of what earlier modes left behind.
