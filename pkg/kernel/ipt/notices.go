@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
+	nftables "github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // noticesQueue is how many bytes of notifications are kept until they are read: those of some 20,000 rules.
