@@ -36,6 +36,7 @@ type Notices interface {
 
 // Rules are a backend's rules in one family.
 type Rules interface {
+	// Family is the address family of the rules.
 	Family() cluster.Family
 	// Begin returns the writes that make the rules equal to a plan. touched is what was written since it was last compared; rules
 	// that were read before the first Sync are read again if it is not empty.
@@ -128,7 +129,7 @@ func (k *Keeper) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Fam
 		if len(families) > 0 && !slices.Contains(families, f.Family()) {
 			continue
 		}
-		f.compare(ctx, func(o nf.Object) bool { return o.Kind != nf.Element }, k.notices.Report) // Check returns the error
+		f.compare(ctx, func(o nf.Object) bool { return o.Kind != nf.ElementObject }, k.notices.Report) // Check returns the error
 		pass := f.Begin(ctx, p, f.touched)
 		passes = append(passes, pass)
 		size += pass.Size()
