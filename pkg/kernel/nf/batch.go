@@ -125,7 +125,7 @@ func (b *Batch) add(set string, e *Element, flags uint16) {
 	b.endElement(elem)
 }
 
-// Delete deletes an element. Commit fails with ENOENT if it does not exist.
+// Delete deletes an element; an empty key is that of a catch-all element. Commit fails with ENOENT if it does not exist.
 func (b *Batch) Delete(set string, key []byte) {
 	if !b.check("delete", set, key) {
 		return
@@ -139,7 +139,7 @@ func (b *Batch) Delete(set string, key []byte) {
 // check counts an operation on an element, and returns false if it cannot be encoded.
 func (b *Batch) check(op, set string, key []byte) bool {
 	b.elements++
-	if set == "" || len(set) > MaxNameLen || len(key) == 0 || len(key) > maxDataLen {
+	if set == "" || len(set) > MaxNameLen || len(key) == 0 && op != "delete" || len(key) > maxDataLen {
 		b.refuse("nftables: cannot %s element %x of set %q of table %s: a set's name has 1 to %d bytes, and a key 1 to %d",
 			op, key, set, b.table, MaxNameLen, maxDataLen)
 		return false

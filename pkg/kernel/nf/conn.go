@@ -19,13 +19,27 @@ var ErrClosed = errors.New("the table is closed")
 // ErrUnconfirmed means that the kernel accepted a batch and did not acknowledge it.
 var ErrUnconfirmed = errors.New("the kernel did not confirm the batch; whether the change was made is unknown: read the table again")
 
+// Socket is what a Conn speaks through: the kernel's is a [netlink.Socket], whose methods these are. A fake nf_tables in its place gets
+// the same messages, and stands under all doors.
+type Socket interface {
+	// Reserve, Limit and LimitSend do not ask the kernel.
+	Reserve(n int) (first uint32)
+	Limit() int
+	LimitSend(size int) error
+	// Get and Dump make a request, Exchange sends a batch.
+	Get(h netlink.Header, build func([]byte) []byte, answer func(netlink.Message) error) error
+	Dump(h netlink.Header, build func([]byte) []byte, answer func(netlink.Message) error) error
+	Exchange(data []byte, answer func(netlink.Message) error) error
+	Close() error
+}
+
 // Conn is a connection to nf_tables, in the network namespace of the thread that opened it.
 //
 // The kernel executes a request while it is being sent, and may wait for the holder of nf_tables' lock. So each request with a
 // context runs on a goroutine of its own, and its caller waits for that or for the end of the context. The next such request
 // waits for the one before. What a request costs counts as its caller's ([cputime.Measure]).
 type Conn struct {
-	*netlink.Socket
+	Socket
 	closed bool
 	turn   chan struct{} // holds a value while a request runs
 }
@@ -40,7 +54,7 @@ func Open() (*Conn, error) {
 }
 
 // New returns a connection over a socket, which it closes with itself.
-func New(s *netlink.Socket) *Conn { return &Conn{Socket: s, turn: make(chan struct{}, 1)} }
+func New(s Socket) *Conn { return &Conn{Socket: s, turn: make(chan struct{}, 1)} }
 
 // Close closes the socket, after a request that runs.
 func (c *Conn) Close() error {

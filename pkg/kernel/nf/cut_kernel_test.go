@@ -2,7 +2,10 @@ package nf
 
 import (
 	"errors"
+	"iter"
 	"os/exec"
+	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -104,5 +107,46 @@ func TestKernelOwnedTable(t *testing.T) {
 	}
 	if left := nft(t, "list", "tables"); left != "" {
 		t.Errorf("after Close: %s", left)
+	}
+}
+
+// TestKernelCatchAll reads, finds and deletes an element that stands for all other keys, which another program added. The size of
+// its map does not include it.
+func TestKernelCatchAll(t *testing.T) {
+	netns.Enter(t, "nft")
+	nft(t, "add table ip "+testTable+"; add map ip "+testTable+" services { type ipv4_addr : verdict; }; "+
+		"add element ip "+testTable+" services { 10.96.0.1 : accept, * : drop }")
+	table, err := OpenTable(IPv4, testTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := table.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	all := 0
+	for _, elements := range []iter.Seq2[Element, error]{
+		table.Elements(t.Context(), "services"), table.Find(t.Context(), "services", slices.Values([][]byte{{}})),
+	} {
+		for e, err := range elements {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(e.Key) == 0 {
+				all++
+			}
+		}
+	}
+	if all != 2 {
+		t.Errorf("read and found %d times, want 2", all)
+	}
+	b := NewBatch(IPv4, testTable, table.Limit())
+	b.Delete("services", nil)
+	if err := table.Commit(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if left := nft(t, "list", "table", "ip", testTable); strings.Contains(left, "drop") || !strings.Contains(left, "10.96.0.1") {
+		t.Errorf("after Delete:\n%s", left)
 	}
 }

@@ -17,5 +17,5 @@
 //
 // Everything is encoded as nft and iptables-nft do, so that their programs can print it.
 //
-// A Conn speaks to its kernel through one [netlink.Socket] only: a fake nf_tables can stand under all doors there.
+// A Conn speaks to its kernel through one [Socket] only: a fake nf_tables can stand under all doors there.
 package nf

@@ -3,6 +3,7 @@ package nf
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -17,7 +18,8 @@ import (
 // Element is one element of a set or map.
 type Element struct {
 	// Key is the raw key. A concatenation's fields are each padded with zeros to 4 bytes, and in network order except
-	// those that netfilter keeps as the host's integers (numgen's number, marks, interface indices).
+	// those that netfilter keeps as the host's integers (numgen's number, marks, interface indices). An element that another
+	// program added for all other keys has an empty one.
 	Key []byte
 	// Value is a data map's raw value, laid out as Key is; nil in sets and verdict maps.
 	Value []byte
@@ -148,8 +150,9 @@ func (set *declaration) checkComplete(lists [][]byte) error {
 	keys := make([]uint64, 0, max(0, set.Count))
 	for _, list := range lists {
 		for a := netlink.ReadAttrs(list); a.Next(); {
-			key := netlink.Attr(a.Data, unix.NFTA_SET_ELEM_KEY)
-			keys = append(keys, maphash.Bytes(seed, key))
+			if key := netlink.Attr(a.Data, unix.NFTA_SET_ELEM_KEY); key != nil { // the kernel does not count a catch-all element
+				keys = append(keys, maphash.Bytes(seed, key))
+			}
 		}
 	}
 	read := len(keys)
@@ -169,11 +172,18 @@ func (t *Table) getSet(name string) (found declaration, _ error) {
 	return found, err
 }
 
+// setElemCatchall is NFT_SET_ELEM_CATCHALL: the element has no key, and stands for all keys that the set does not have.
+const setElemCatchall = 0x2
+
 // DecodeElement decodes what NFTA_LIST_ELEM holds. The result's Key and Value are parts of it.
 func DecodeElement(b []byte) (e Element, _ error) {
 	a := netlink.ReadAttrs(b)
 	for a.Next() {
 		switch a.Type {
+		case unix.NFTA_SET_ELEM_FLAGS:
+			if len(a.Data) == 4 && binary.BigEndian.Uint32(a.Data)&setElemCatchall != 0 {
+				e.Key = []byte{}
+			}
 		case unix.NFTA_SET_ELEM_KEY:
 			e.Key = netlink.Attr(a.Data, unix.NFTA_DATA_VALUE)
 		case unix.NFTA_SET_ELEM_DATA:
@@ -208,8 +218,12 @@ func (e *Element) count(expression []byte) {
 	}
 }
 
-// beginElement appends the beginning of an element, with its key. It returns where that is, for EndNest.
+// beginElement appends the beginning of an element, with its key; an empty one is that of a catch-all element. It returns where that
+// is, for EndNest.
 func beginElement(b, key []byte) (_ []byte, elem int) {
 	b, elem = netlink.BeginNest(b, unix.NFTA_LIST_ELEM)
+	if len(key) == 0 {
+		return netlink.AppendUint32(b, unix.NFTA_SET_ELEM_FLAGS, setElemCatchall), elem
+	}
 	return AppendData(b, unix.NFTA_SET_ELEM_KEY, key), elem
 }
