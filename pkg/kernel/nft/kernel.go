@@ -16,7 +16,7 @@ type kernelTable struct {
 	family knftables.Family
 	name   string
 	socket *socket
-	transactions
+	runner *runner // nil until it is needed
 }
 
 // Open opens a table in the network namespace of the calling thread. The table need not exist.
@@ -41,7 +41,7 @@ func open(family knftables.Family, table string) (*kernelTable, error) {
 	if err != nil {
 		return nil, wrap("open", family, table, err)
 	}
-	return &kernelTable{family: family, name: table, socket: s, transactions: newTransactions(family, table)}, nil
+	return &kernelTable{family: family, name: table, socket: s}, nil
 }
 
 // Family is part of [Table].
@@ -56,13 +56,20 @@ func (t *kernelTable) NewBatch() *Batch { return newBatch(t.family, t.name, t.so
 // LimitSend limits what one Commit sends, also of batches that are made later, as in a user namespace.
 func (t *kernelTable) LimitSend(size int) error { return t.socket.LimitSend(size) }
 
+// NewTransaction is part of [Table].
+func (t *kernelTable) NewTransaction() *Transaction {
+	return &Transaction{family: t.family, table: t.name}
+}
+
 // Run is part of [Table].
-func (t *kernelTable) Run(ctx context.Context, tx *knftables.Transaction) error {
-	text, err := commands(tx)
-	if err == nil && text != "" {
-		_, err = run(ctx, text, "-f", "-")
+func (t *kernelTable) Run(ctx context.Context, tx *Transaction) error {
+	if tx.NumOperations() == 0 {
+		return nil
 	}
-	return wrap("run a transaction", t.family, t.name, numbered(err))
+	if t.runner == nil || t.runner.failed() {
+		t.runner = starting()
+	}
+	return wrap("run a transaction", t.family, t.name, numbered(t.runner.run(ctx, tx)))
 }
 
 // numbered adds the kernel's error number to an error of nft, so that errors.Is finds it.

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -15,9 +16,9 @@ import (
 func TestKernelUsable(t *testing.T) {
 	netns.Enter(t, "nft")
 	usable := func() error {
-		table, err := OpenUsable(t.Context(), knftables.IPv4Family, testTable)
-		if err == nil {
-			err = table.Close()
+		tables, err := OpenUsable(t.Context(), testTable, knftables.IPv4Family, knftables.IPv6Family)
+		for _, table := range tables {
+			err = errors.Join(err, table.Close())
 		}
 		return err
 	}
