@@ -110,7 +110,7 @@ func (b *Batch) add(set string, e *Element, flags uint16) {
 	b.endElement(elem)
 }
 
-// Delete deletes an element. Commit fails with ENOENT if it does not exist.
+// Delete deletes an element; an empty key is that of a catch-all element. Commit fails with ENOENT if it does not exist.
 func (b *Batch) Delete(set string, key []byte) {
 	if !b.check("delete", set, key) {
 		return
@@ -125,7 +125,7 @@ const maxDataLen = 64
 // check counts an operation on an element, and returns false if it cannot be encoded.
 func (b *Batch) check(op, set string, key []byte) bool {
 	b.elements++
-	if set == "" || len(set) > maxNameLen || len(key) == 0 || len(key) > maxDataLen {
+	if set == "" || len(set) > maxNameLen || len(key) == 0 && op != "delete" || len(key) > maxDataLen {
 		b.refuse("nftables: cannot %s element %x of set %q of table %s: a set's name has 1 to %d bytes, and a key 1 to %d",
 			op, key, set, b.table, maxNameLen, maxDataLen)
 		return false
@@ -164,8 +164,7 @@ func (b *Batch) begin(command int, flags uint16) {
 
 // beginElement appends an element's key and returns where the element begins, for endElement.
 func (b *Batch) beginElement(key []byte) (elem int) {
-	b.buf, elem = netlink.BeginNest(b.buf, unix.NFTA_LIST_ELEM)
-	b.buf = nftables.AppendData(b.buf, unix.NFTA_SET_ELEM_KEY, key)
+	b.buf, elem = beginElement(b.buf, key)
 	return elem
 }
 

@@ -217,7 +217,7 @@ func TestBatchRefuses(t *testing.T) {
 	for name, f := range map[string]func(b *Batch){
 		"no set":            func(b *Batch) { b.Delete("", frontendKey(1)) },
 		"long set":          func(b *Batch) { b.Delete(long, frontendKey(1)) },
-		"no key":            func(b *Batch) { b.Delete("services", nil) },
+		"no key":            func(b *Batch) { b.Add("services", &Element{Chain: "pick-1"}) },
 		"long key":          func(b *Batch) { b.Add("services", &Element{Key: make([]byte, 65)}) },
 		"long value":        func(b *Batch) { b.Add("services", &Element{Key: frontendKey(1), Value: make([]byte, 65)}) },
 		"value and verdict": func(b *Batch) { b.Add("services", &Element{Key: frontendKey(1), Value: frontendKey(1), Chain: "a"}) },

@@ -3,6 +3,7 @@ package nft
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -296,8 +297,9 @@ func (set *declaration) checkComplete(lists [][]byte) error {
 	keys := make([]uint64, 0, max(0, set.Count))
 	for _, list := range lists {
 		for a := netlink.ReadAttrs(list); a.Next(); {
-			key := netlink.Attr(a.Data, unix.NFTA_SET_ELEM_KEY)
-			keys = append(keys, maphash.Bytes(seed, key))
+			if key := netlink.Attr(a.Data, unix.NFTA_SET_ELEM_KEY); key != nil { // the kernel does not count a catch-all element
+				keys = append(keys, maphash.Bytes(seed, key))
+			}
 		}
 	}
 	read := len(keys)
@@ -320,11 +322,18 @@ func (t *kernelTable) getSet(name string) (found declaration, _ error) {
 	return found, err
 }
 
+// setElemCatchall is NFT_SET_ELEM_CATCHALL: the element has no key, and stands for all keys that the set does not have.
+const setElemCatchall = 0x2
+
 // decodeElement decodes what NFTA_LIST_ELEM holds. The result's Key and Value are parts of it.
 func decodeElement(b []byte) (e Element, _ error) {
 	a := netlink.ReadAttrs(b)
 	for a.Next() {
 		switch a.Type {
+		case unix.NFTA_SET_ELEM_FLAGS:
+			if len(a.Data) == 4 && binary.BigEndian.Uint32(a.Data)&setElemCatchall != 0 {
+				e.Key = []byte{}
+			}
 		case unix.NFTA_SET_ELEM_KEY:
 			e.Key = netlink.Attr(a.Data, unix.NFTA_DATA_VALUE)
 		case unix.NFTA_SET_ELEM_DATA:

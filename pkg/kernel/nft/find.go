@@ -101,10 +101,18 @@ func (t *kernelTable) exists(set string) bool {
 
 // appendKey appends an element that has a key only.
 func appendKey(b, key []byte) []byte {
-	b, elem := netlink.BeginNest(b, unix.NFTA_LIST_ELEM)
-	b = nftables.AppendData(b, unix.NFTA_SET_ELEM_KEY, key)
+	b, elem := beginElement(b, key)
 	netlink.EndNest(b, elem)
 	return b
+}
+
+// beginElement appends the begin of an element, with its key; an empty one is that of a catch-all element.
+func beginElement(b, key []byte) ([]byte, int) {
+	b, elem := netlink.BeginNest(b, unix.NFTA_LIST_ELEM)
+	if len(key) == 0 {
+		return netlink.AppendUint32(b, unix.NFTA_SET_ELEM_FLAGS, setElemCatchall), elem
+	}
+	return nftables.AppendData(b, unix.NFTA_SET_ELEM_KEY, key), elem
 }
 
 // describeKey formats a key as nft does if the set's type can be read, or in hexadecimal.

@@ -71,7 +71,8 @@ type Table interface {
 // Element is one element of a set or map.
 type Element struct {
 	// Key is the raw key. A concatenation's fields are each padded with zeros to 4 bytes, and in network order except
-	// those that netfilter keeps as the host's integers (numgen's number, marks, interface indices).
+	// those that netfilter keeps as the host's integers (numgen's number, marks, interface indices). An element that another
+	// program added for all other keys has an empty one.
 	Key []byte
 	// Value is a data map's raw value, laid out as Key is; nil in sets and verdict maps.
 	Value []byte
