@@ -16,7 +16,7 @@ type kernelTable struct {
 	family knftables.Family
 	name   string
 	socket *socket
-	runner *runner // nil until it is needed
+	runner knftables.Interface // nil until it is needed
 }
 
 // Open opens a table in the network namespace of the calling thread. The table need not exist.
@@ -62,14 +62,17 @@ func (t *kernelTable) NewTransaction() *Transaction {
 }
 
 // Run is part of [Table].
-func (t *kernelTable) Run(ctx context.Context, tx *Transaction) error {
+func (t *kernelTable) Run(ctx context.Context, tx *Transaction) (err error) {
 	if tx.NumOperations() == 0 {
 		return nil
 	}
-	if t.runner == nil || t.runner.failed() {
-		t.runner = starting()
+	if t.runner == nil {
+		t.runner, err = start(ctx, t.family, t.name)
 	}
-	return wrap("run a transaction", t.family, t.name, numbered(t.runner.run(ctx, tx)))
+	if err == nil {
+		err = explained(ctx, "nft", t.runner.Run(ctx, tx.onto(t.runner.NewTransaction())))
+	}
+	return wrap("run a transaction", t.family, t.name, numbered(err))
 }
 
 // numbered adds the kernel's error number to an error of nft, so that errors.Is finds it.

@@ -15,46 +15,28 @@ import (
 // outputDelay is how long the output of nft may stay open after its end. Reading it takes some time on a machine that is busy.
 const outputDelay = 5 * time.Second
 
-// runner is knftables' runner of nft once done is closed, or the reason why there is none. Its start runs nft twice, some 20 ms in
-// which others can do something else; it takes no context, and forgets the network namespace of a thread. If nft hangs, its
-// goroutine stays behind.
-type runner struct {
-	done chan struct{}
-	nft  knftables.Interface
-	err  error
-}
-
-// starting starts a runner.
-func starting() *runner {
-	r := &runner{done: make(chan struct{})}
-	go func() {
-		r.nft, r.err = knftables.New("", "", knftables.NoObjectCommentEmulation)
-		close(r.done)
-	}()
-	return r
-}
-
-// failed reports whether there is no runner, as when nft was missing.
-func (r *runner) failed() bool {
-	select {
-	case <-r.done:
-		return r.err != nil
-	default:
-		return false
+// start starts knftables' runner of nft, which checks that nft runs, is not too old, and may write: a table of this family, or one
+// of both. That takes no context, so it has a goroutine, which stays behind if nft hangs; the check forgets the network namespace
+// of a thread.
+func start(ctx context.Context, family knftables.Family, table string) (knftables.Interface, error) {
+	type started struct {
+		runner knftables.Interface
+		err    error
 	}
-}
-
-// run runs a transaction.
-func (r *runner) run(ctx context.Context, tx *Transaction) error {
+	starting := make(chan started, 1)
+	go func() {
+		runner, err := knftables.New(family, table, knftables.NoObjectCommentEmulation)
+		starting <- started{runner, err}
+	}()
 	select {
 	case <-ctx.Done():
-		return explained(ctx, "nft", ctx.Err())
-	case <-r.done:
+		return nil, explained(ctx, "nft", ctx.Err())
+	case s := <-starting:
+		if _, ran := errors.AsType[*exec.ExitError](s.err); s.err != nil && !ran { // it is missing or too old
+			return nil, withInstall(s.err)
+		}
+		return s.runner, explained(ctx, "nft", s.err)
 	}
-	if r.err != nil {
-		return explained(ctx, "nft", r.err)
-	}
-	return explained(ctx, "nft", r.nft.Run(ctx, tx.onto(r.nft.NewTransaction())))
 }
 
 // run runs nft and returns its output.
@@ -105,5 +87,5 @@ func crashed(exit *exec.ExitError) bool {
 
 // withInstall adds to an error what to install: nft is missing, or too old.
 func withInstall(err error) error {
-	return fmt.Errorf("%w: install nftables %s or later, or use the iptables mode", err, oldest)
+	return fmt.Errorf("%w: install nftables 1.0.1 or later, or use the iptables mode", err)
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
 
@@ -56,6 +58,16 @@ func programs(t *testing.T, script string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
+// oldNumber makes this thread's kernel call itself Linux 2.6. The thread ends with the test.
+func oldNumber(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread()
+	const uname26 = 0x0020000 // UNAME26 of linux/personality.h
+	if _, _, errno := unix.Syscall(unix.SYS_PERSONALITY, uname26, 0, 0); errno != 0 {
+		t.Fatal(errno)
+	}
+}
+
 // TestNoAnswer runs programs that crash, and one that hangs: only a crash is called one, and a context ends a program.
 func TestNoAnswer(t *testing.T) {
 	for script, want := range map[string]error{"kill -SEGV $$": errCrash, "exec sleep 60": context.DeadlineExceeded} {
@@ -86,46 +98,10 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// TestHungStart runs transactions while a start of nft hangs: they wait for it, and start no other one. When it has ended, they
-// run.
-func TestHungStart(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("RUNS", dir)
-	programs(t, `#!/bin/sh
-case $* in
---version) echo nftables v1.0.6; mktemp $RUNS/XXXXXX;;
-*--check*) until test -e $RUNS/end; do sleep 0.01; done;;
-esac
-`)
-	table, err := Open(knftables.IPv4Family, testTable)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer table.Close()
-	tx := table.NewTransaction()
-	tx.Add(&knftables.Table{})
-	for range 3 {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if err := table.Run(ctx, tx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("while nft hangs: %v", err)
-		}
-		cancel()
-	}
-	if err := os.WriteFile(dir+"/end", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := table.Run(t.Context(), tx); err != nil {
-		t.Errorf("after that: %v", err)
-	}
-	runs, err := os.ReadDir(dir)
-	if len(runs) != 2 || err != nil {
-		t.Errorf("nft was started %d times, want 1 (%v)", len(runs)-1, err)
-	}
-}
-
-// TestOldKernel opens a table where nft works and the kernel refuses what Linux 5.13 added, with and without the variable that
-// disables the check.
+// TestOldKernel opens a table where nft works and a kernel with an old number refuses what Linux 5.13 added, with and without the
+// variable that disables the check.
 func TestOldKernel(t *testing.T) {
+	oldNumber(t)
 	programs(t, `#!/bin/sh
 case $1 in --version) echo "nftables v1.0.6 (Lester Gooch #5)"; exit 0;; esac
 if grep -q '\* : drop'; then { echo "Error: Could not process rule: Invalid argument"; echo more; } >&2; exit 1; fi
