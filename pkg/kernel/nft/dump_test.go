@@ -149,7 +149,7 @@ func TestKernelClientsCome(t *testing.T) {
 	client := func(i int) *Element {
 		return &Element{Key: []byte{10, 1, byte(i >> 8), byte(i)}, Value: endpointValue(i)}
 	}
-	mustRun(t, table, text(func(tx *knftables.Transaction) {
+	mustRun(t, table, text(func(tx *Transaction) {
 		tx.Add(&knftables.Map{Name: "many", TypeOf: "ip saddr : ip daddr . th dport", Size: knftables.PtrTo[uint64](65_536),
 			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
 	}))

@@ -29,7 +29,6 @@ var ErrInjected = errors.New("failure injected by a test")
 type Fake struct {
 	family knftables.Family
 	name   string
-	transactions
 
 	mu     sync.Mutex
 	state  fakeState
@@ -51,7 +50,7 @@ type FakeStats struct{ Writes, Failed int }
 // NewFake returns an empty Fake: its table does not exist yet.
 func NewFake(family knftables.Family, table string) *Fake {
 	return &Fake{
-		family: family, name: table, transactions: newTransactions(family, table),
+		family: family, name: table,
 		state: fakeState{family: family, name: table, world: &fakeWorld{generation: 1}, writer: fakeProgram},
 	}
 }
@@ -101,6 +100,9 @@ func (f *Fake) LimitSend(size int) {
 	f.limit = size
 }
 
+// NewTransaction is part of [Table].
+func (f *Fake) NewTransaction() *Transaction { return &Transaction{family: f.family, table: f.name} }
+
 // Settle is part of [Table]. A Fake has no packets.
 func (f *Fake) Settle(context.Context) error { return nil }
 
@@ -113,7 +115,7 @@ func (f *Fake) Close() error {
 }
 
 // Run is part of [Table].
-func (f *Fake) Run(ctx context.Context, tx *knftables.Transaction) error {
+func (f *Fake) Run(ctx context.Context, tx *Transaction) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	commands, err := parseTransaction(tx)
@@ -348,7 +350,7 @@ func (f *Fake) External() *External { return &External{f} }
 type External struct{ fake *Fake }
 
 // Run makes a change of the skeleton, or of elements, from text.
-func (e *External) Run(tx *knftables.Transaction) error {
+func (e *External) Run(tx *Transaction) error {
 	e.fake.mu.Lock()
 	defer e.fake.mu.Unlock()
 	commands, err := parseTransaction(tx)

@@ -17,7 +17,7 @@ type kernelTable struct {
 	*nf.Table
 	family knftables.Family
 	name   string
-	transactions
+	runner knftables.Interface // nil until it is needed
 }
 
 // Open opens a table in the network namespace of the calling thread. The table need not exist.
@@ -43,7 +43,7 @@ func open(family knftables.Family, table string) (*kernelTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &kernelTable{t, family, table, newTransactions(family, table)}, nil
+	return &kernelTable{Table: t, family: family, name: table}, nil
 }
 
 // Family is part of [Table].
@@ -52,11 +52,21 @@ func (t *kernelTable) Family() knftables.Family { return t.family }
 // NewBatch is part of [Table].
 func (t *kernelTable) NewBatch() *Batch { return newBatch(t.family, t.name, t.Limit()) }
 
+// NewTransaction is part of [Table].
+func (t *kernelTable) NewTransaction() *Transaction {
+	return &Transaction{family: t.family, table: t.name}
+}
+
 // Run is part of [Table].
-func (t *kernelTable) Run(ctx context.Context, tx *knftables.Transaction) error {
-	text, err := commands(tx)
-	if err == nil && text != "" {
-		_, err = run(ctx, text, "-f", "-")
+func (t *kernelTable) Run(ctx context.Context, tx *Transaction) (err error) {
+	if tx.NumOperations() == 0 {
+		return nil
+	}
+	if t.runner == nil {
+		t.runner, err = start(ctx, t.family, t.name)
+	}
+	if err == nil {
+		err = explained(ctx, "nft", t.runner.Run(ctx, tx.onto(t.runner.NewTransaction())))
 	}
 	return wrap("run a transaction", t.family, t.name, numbered(err))
 }

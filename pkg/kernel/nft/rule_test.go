@@ -45,9 +45,9 @@ func tooWide(rule Rule, family knftables.Family) bool {
 }
 
 // ruleWorld declares the objects that the rules refer to.
-func ruleWorld(family knftables.Family) func(tx *knftables.Transaction) {
+func ruleWorld(family knftables.Family) func(tx *Transaction) {
 	ip := string(family)
-	return func(tx *knftables.Transaction) {
+	return func(tx *Transaction) {
 		tx.Add(&knftables.Table{})
 		tx.Add(&knftables.Map{Name: "endpoints", TypeOf: strings.ReplaceAll(endpointsType, "ip", ip)})
 		tx.Add(&knftables.Map{Name: "affinity", TypeOf: ip + " saddr . " + ip + " daddr . meta l4proto . th dport : " + ip + " daddr . th dport"})
@@ -78,7 +78,7 @@ func TestKernelRulesAsText(t *testing.T) {
 				t.Run(string(family)+"/"+name+"/"+way, func(t *testing.T) {
 					table := openKernel(t, family)
 					// In one transaction with the declarations, because nft 1.0.6 cannot add all of these rules later.
-					err := text(func(tx *knftables.Transaction) {
+					err := text(func(tx *Transaction) {
 						ruleWorld(family)(tx)
 						tx.Add(&knftables.Chain{Name: "subject"})
 						if way == "text" {

@@ -77,7 +77,7 @@ func TestKernelAbandonedDump(t *testing.T) {
 // TestKernelLargeBatch sends more than fits the socket's initial send buffer.
 func TestKernelLargeBatch(t *testing.T) {
 	table := openKernel(t, knftables.IPv6Family)
-	mustRun(t, table, text(func(tx *knftables.Transaction) {
+	mustRun(t, table, text(func(tx *Transaction) {
 		tx.Add(&knftables.Table{})
 		tx.Add(&knftables.Map{Name: "endpoints", TypeOf: "ip6 daddr . meta l4proto . th dport . numgen random mod 2 : ip6 daddr . th dport"})
 	}))

@@ -22,9 +22,9 @@ type Table interface {
 
 	// NewTransaction starts a change of the skeleton. To declare a map whose elements count packets, end its Type or
 	// TypeOf with "; counter": knftables has no field for it.
-	NewTransaction() *knftables.Transaction
+	NewTransaction() *Transaction
 	// Run makes the change with nft, all or nothing. The error wraps the kernel's number: errors.Is(err, unix.ENOENT).
-	Run(ctx context.Context, tx *knftables.Transaction) error
+	Run(ctx context.Context, tx *Transaction) error
 
 	// Objects lists what the table holds, except elements and rules. A missing table is not an error.
 	Objects(ctx context.Context) (Objects, error)
