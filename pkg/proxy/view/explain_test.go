@@ -74,9 +74,8 @@ func TestDelayed(t *testing.T) {
 	}
 	o.Synced(&proxy.Sync{After: s.Snapshot, Plan: s.Plan, Started: start, Finished: start, Delayed: []proxy.Delay{{Service: first, Since: start}}})
 	s = o.State()
-	for name, service := range s.Snapshot.Services.All() {
-		planned, _ := s.Plan.Services.Get(name)
-		delayed := slices.ContainsFunc(s.problems(service, planned), func(p v1alpha1.Problem) bool { return p.Reason == plan.ProblemDelayed })
+	for name := range s.Snapshot.Services.All() {
+		delayed := slices.ContainsFunc(s.problems(name), func(p v1alpha1.Problem) bool { return p.Reason == plan.ProblemDelayed })
 		if delayed != (name == first) {
 			t.Errorf("%s: delayed %v", name, delayed)
 		}

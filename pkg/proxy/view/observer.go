@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,10 +48,10 @@ type Observer struct {
 	synced   time.Time
 	// inForce holds the plan of each family's last sync that succeeded: a later one than plan while another family fails.
 	inForce map[cluster.Family]*plan.Plan
-	// last, refused and delayed are the last sync's.
-	last    *v1alpha1.Sync
-	refused []backend.Refusal
-	delayed []proxy.Delay
+	// last is the last sync. observed are the problems that it had with Services, and healthChecks those with their health check
+	// node ports.
+	last                   *v1alpha1.Sync
+	observed, healthChecks plan.Observed
 	// queued is when the first of the changes arrived that no sync has begun to program; zero without any.
 	queued time.Time
 	// seen is the snapshot of the last sync, and pending holds the Services whose change is not programmed yet.
@@ -76,7 +77,7 @@ var (
 func New(config Config) *Observer {
 	empty := &cluster.Snapshot{Node: &cluster.Node{Name: config.Node}}
 	return &Observer{
-		config: config, snapshot: empty, plan: plan.Compute(empty, &plan.Options{}, nil), inForce: map[cluster.Family]*plan.Plan{},
+		config: config, observed: plan.Observed{}, snapshot: empty, plan: plan.Compute(empty, &plan.Options{}, nil), inForce: map[cluster.Family]*plan.Plan{},
 		changes: map[cluster.ServiceName]change{}, pending: map[cluster.ServiceName]bool{},
 	}
 }
@@ -94,9 +95,8 @@ func (o *Observer) Queued(at time.Time) {
 func (o *Observer) Synced(s *proxy.Sync) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.last, o.refused, o.delayed = syncOf(s), nil, s.Delayed
+	o.last, o.observed = syncOf(s), observedIn(s)
 	for _, result := range s.Results {
-		o.refused = append(o.refused, result.Refused...)
 		if result.Err == nil {
 			o.inForce[result.Family] = cmp.Or(result.InForce, s.Plan)
 		}
@@ -161,8 +161,8 @@ func (o *Observer) State() *State {
 	defer o.mu.Unlock()
 	s := &State{
 		Snapshot: o.snapshot, Plan: o.plan, InForce: maps.Clone(o.inForce), Changed: o.changed, Unowned: o.config.Unowned,
-		Rules:   Rules{Mode: o.config.Mode, Renderers: o.config.Renderers, Families: o.config.Families},
-		Refused: o.refused, Delayed: o.delayed, Counter: o.config.Counter, Families: o.config.Families, Now: o.config.Clock.Now(),
+		Rules:    Rules{Mode: o.config.Mode, Renderers: o.config.Renderers, Families: o.config.Families},
+		Observed: o.allObserved(), Counter: o.config.Counter, Families: o.config.Families, Now: o.config.Clock.Now(),
 		Info: v1alpha1.Info{Version: o.config.Version, Mode: o.config.Mode, Families: texts(o.config.Families), Started: &o.config.Started, Sync: o.last},
 	}
 	if !o.synced.IsZero() {
@@ -174,6 +174,44 @@ func (o *Observer) State() *State {
 		s.Info.Pending = &queued
 	}
 	return s
+}
+
+// HealthChecks records the problems with health check node ports, instead of the earlier ones.
+func (o *Observer) HealthChecks(found plan.Observed) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.healthChecks = found
+}
+
+// Observed returns the problems of Services that no plan shows.
+func (o *Observer) Observed() plan.Observed {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.allObserved()
+}
+
+func (o *Observer) allObserved() plan.Observed {
+	all := maps.Clone(o.observed)
+	for name, problems := range o.healthChecks {
+		all[name] = slices.Concat(all[name], problems)
+	}
+	return all
+}
+
+// observedIn returns the problems that a sync had with Services.
+func observedIn(s *proxy.Sync) plan.Observed {
+	all := plan.Observed{}
+	for _, result := range s.Results {
+		for _, r := range result.Refused {
+			all[r.Service] = append(all[r.Service], plan.Problem{Reason: plan.ProblemRefused, Port: r.Port, Family: r.Family.String(),
+				Message: "the kernel refuses the rules of " + r.String()})
+		}
+	}
+	for _, d := range s.Delayed {
+		all[d.Service] = append(all[d.Service], plan.Problem{Reason: plan.ProblemDelayed, Message: "the last change is delayed, and the earlier rules are in force, " +
+			"at least in part: it needs so many rules that it is programmed in parts; split the Service, or change it less often"})
+	}
+	return all
 }
 
 // changed returns the last change of a Service.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -25,10 +24,8 @@ type State struct {
 	// InForce holds the plans that the rules of each family implement; Plan if it has none. A family that fails has an earlier
 	// one than the others.
 	InForce map[cluster.Family]*plan.Plan
-	// Refused are the ports that the kernel refuses.
-	Refused []backend.Refusal
-	// Delayed are the Services whose last change is delayed.
-	Delayed []proxy.Delay
+	// Observed are the problems of Services that the plan does not show.
+	Observed plan.Observed
 	// Changed returns the last change of a Service; nil if there was none. The field is nil if no proxy runs.
 	Changed func(cluster.ServiceName) *v1alpha1.Change
 	// Unowned returns the slices without a Service; nil if they are not known.
@@ -123,8 +120,8 @@ var errNoCounters = errors.New("no proxy runs here: there are no counters")
 // errNotCounted is the error while nothing is counted.
 var errNotCounted = errors.New("connections are not counted: --connection-counters is none, or counters would need too much memory (see the log)")
 
-// Connections reads the kernel's counters of the selected Services, and with endpoints also those of endpoints. If it
-// fails, the counters of one family may be missing from the result.
+// Connections reads the kernel's counters of the selected Services, and with endpoints also those of endpoints. It fails
+// if it cannot read those of one family.
 func (s *State) Connections(ctx context.Context, routes iter.Seq[*plan.Route], endpoints bool) (*backend.Connections, error) {
 	if s.Counter == nil {
 		return nil, errNoCounters

@@ -270,11 +270,15 @@ type Change struct {
 
 // Problem is a reason why connections fail.
 type Problem struct {
-	// Reason is a word: NoEndpoints, NoLocalEndpoints, NoSuchPort, Contested, ExternalIPsNotServed, TooLarge,
-	// FamilyNotServed, RefusedByKernel or ChangeDelayed.
+	// Reason is a word: NoSuchPort, NoEndpoints, NoLocalEndpoints, Contested, ExternalIPsNotServed, FamilyNotServed, TooLarge,
+	// RefusedByKernel, ChangeDelayed or HealthCheckNotServed.
 	Reason string `json:"reason"`
 	// Message says what is wrong, with the objects' names, and what to do.
 	Message string `json:"message"`
+	// Port (NAMESPACE/NAME:PORT/PROTOCOL), Family and Address are those that fail; absent if the problem is not one of them alone.
+	Port    string `json:"port,omitempty"`
+	Family  string `json:"family,omitempty"`
+	Address string `json:"address,omitempty"`
 }
 
 // Explanation is the way of one connection. Served at /explain with the query parameters from (node, external, or an IP
@@ -308,7 +312,7 @@ type Explanation struct {
 // Step is one decision.
 type Step struct {
 	// Subject is what is decided: address, source, source ranges, policy, endpoints, affinity, masquerade; or question,
-	// for what was assumed, and rules, if the kernel refuses them.
+	// for what was assumed, and problem, for what else is wrong with the Service.
 	Subject string `json:"subject"`
 	// Text is the decision and its reason.
 	Text string `json:"text"`
