@@ -15,6 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/test/observers"
 )
 
 // client returns a Client of a test server.
@@ -36,6 +37,10 @@ func TestClient(t *testing.T) {
 	if err != nil || info.Mode != "iptables" || info.Node != "node1" {
 		t.Errorf("got %+v, %v", info, err)
 	}
+	if list, err := c.Services(t.Context(), Query{}); err == nil || !strings.Contains(err.Error(), "no sync has succeeded yet") {
+		t.Errorf("before the first sync: %+v, %v", list, err)
+	}
+	(&observers.Cluster{Observer: observer}).Sync()
 	list, err := c.Services(t.Context(), Query{Namespace: "default", Address: "10.96.0.1", Connections: true})
 	if err != nil || len(list.Items) != 0 || list.ConnectionsError == "" {
 		t.Errorf("got %+v, %v", list, err)

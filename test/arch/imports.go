@@ -28,7 +28,7 @@ var rows = []row{
 	{"pkg/check/rehearsal", []string{"pkg/check", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
 	{"pkg/check/machine", []string{"pkg/check", "pkg/kernel/..."}},
 	{"pkg/check/api", []string{"pkg/check", "pkg/apiclient", "pkg/proxy/cluster"}},
-	{"pkg/check/...", []string{"pkg/proxy/cluster", "pkg/proxy/backend"}},
+	{"pkg/check/...", []string{"pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/backend"}},
 	{"pkg/findings/...", []string{"pkg/apiclient", "pkg/yamldoc", "pkg/userfile", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source/defaults", "pkg/terminal"}},
 
 	// The reader of YAML documents and the lines of their fields, independent of their content.

@@ -44,7 +44,7 @@ func newCourt(t *testing.T) *court {
 	c.shown = view.New(view.Config{Mode: "nftables", Families: families, Clock: testclock.NewFakePassiveClock(time.Unix(1_000_000, 0))})
 	c.measured = proxymetrics.New(proxymetrics.Config{Families: families, Snapshot: func() *cluster.Snapshot { return &cluster.Snapshot{} }, Observed: c.shown.Observed}, c.registry.MustRegister)
 	c.list = view.NewHandler(c.shown)
-	c.page = page.New(page.Config{Observer: c.shown, Healthy: func() bool { return true }, Waiting: func() []string { return nil }})
+	c.page = page.New(page.Config{Observer: c.shown, Healthy: func() bool { return true }})
 	return c
 }
 

@@ -88,6 +88,15 @@ func (o *readerOptions) open(cmd *cobra.Command) (inspect.Reader, error) {
 	return o.load(cmd)
 }
 
+// failing returns an error if the last sync failed in a family, or in any if family is empty.
+func failing(ctx context.Context, from inspect.Reader, family string) error {
+	info, err := from.Info(ctx)
+	if err != nil {
+		return err
+	}
+	return inspect.Failing(info, family)
+}
+
 // load reads the objects of files or a cluster, as a proxy with the configuration would.
 func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 	cfg, gates, err := o.configuration(cmd)

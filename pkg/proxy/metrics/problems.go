@@ -38,7 +38,7 @@ func (c *problems) synced(p *plan.Plan) {
 		count(c.counts, c.of[name], -1)
 		delete(c.of, name)
 		if found := p.Problems(name, nil); len(found) > 0 {
-			c.of[name] = reasonsOf(found)
+			c.of[name] = plan.Reasons(found)
 			count(c.counts, c.of[name], +1)
 		}
 	}
@@ -52,21 +52,13 @@ func (c *problems) Collect(to chan<- prometheus.Metric) {
 	observed := map[string]int{}
 	if c.observed != nil {
 		for _, found := range c.observed() {
-			count(observed, reasonsOf(found), +1)
+			count(observed, plan.Reasons(found), +1)
 		}
 	}
 	for _, reason := range plan.ProblemReasons() {
 		c.WithLabelValues(reason).Set(float64(c.counts[reason] + observed[reason]))
 	}
 	c.GaugeVec.Collect(to)
-}
-
-func reasonsOf(found []plan.Problem) map[string]bool {
-	reasons := map[string]bool{}
-	for _, problem := range found {
-		reasons[problem.Reason] = true
-	}
-	return reasons
 }
 
 // count adds n to the count of each reason.

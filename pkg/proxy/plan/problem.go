@@ -45,6 +45,15 @@ type Problem struct {
 	Port, Family, Address string
 }
 
+// Reasons returns the set of the reasons of problems.
+func Reasons(of []Problem) map[string]bool {
+	reasons := map[string]bool{}
+	for _, problem := range of {
+		reasons[problem.Reason] = true
+	}
+	return reasons
+}
+
 // Observed holds the problems of Services that no plan shows, because only the running proxy knows them.
 type Observed map[cluster.ServiceName][]Problem
 

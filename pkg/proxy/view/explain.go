@@ -17,6 +17,10 @@ func (s *State) Explain(q Question) (*v1alpha1.Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
+	family := cluster.FamilyOf(packet.To.Addr())
+	if _, ok := s.InForce[family]; !ok && len(s.InForce) > 0 && slices.Contains(s.Families, family) {
+		return nil, badQuestion("no rules of this proxy are in force in %s: no sync has succeeded there yet", family)
+	}
 	path := s.path(packet)
 	out := &v1alpha1.Explanation{
 		TypeMeta: v1alpha1.Meta(v1alpha1.KindExplanation),

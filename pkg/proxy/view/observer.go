@@ -29,6 +29,8 @@ type Config struct {
 	Renderers map[string]backend.Renderer
 	// Node is the name of the Node, before a snapshot is known.
 	Node string
+	// Waiting names what the proxy waits for; nil if that is nothing.
+	Waiting func() []string
 	// Unowned returns the EndpointSlices without a Service: cluster.Builder.Unowned.
 	Unowned func() []cluster.Unowned
 	// Counter reads the kernel's counters; nil if the backend has none.
@@ -42,7 +44,8 @@ type Observer struct {
 	config Config
 
 	mu sync.Mutex
-	// snapshot and plan are those of the last sync that succeeded in all families, at the time synced.
+	// snapshot and plan are those of the last sync that succeeded in all families, at the time synced; before that of the last one
+	// that succeeded in any.
 	snapshot *cluster.Snapshot
 	plan     *plan.Plan
 	synced   time.Time
@@ -104,6 +107,9 @@ func (o *Observer) Synced(s *proxy.Sync) {
 	o.history.add(o.last, s.Finished, o.noteChanges(s))
 	o.seen, o.queued = s.After, time.Time{}
 	if s.Err() != nil {
+		if o.synced.IsZero() && len(o.inForce) > 0 {
+			o.snapshot, o.plan = s.After, s.Plan
+		}
 		return
 	}
 	for name := range o.pending {
@@ -155,15 +161,19 @@ func (o *Observer) Repairs() *v1alpha1.RepairList {
 	return &v1alpha1.RepairList{TypeMeta: v1alpha1.Meta(v1alpha1.KindRepairList), Items: append([]v1alpha1.Repair{}, o.repairs...)}
 }
 
-// State returns the state that was last put in force in all families. It is empty before that.
+// State returns the state that was last put in force in all families; before that in any. It is empty before that.
 func (o *Observer) State() *State {
+	var waiting []string
+	if o.config.Waiting != nil {
+		waiting = o.config.Waiting()
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := &State{
 		Snapshot: o.snapshot, Plan: o.plan, InForce: maps.Clone(o.inForce), Changed: o.changed, Unowned: o.config.Unowned,
 		Rules:    Rules{Mode: o.config.Mode, Renderers: o.config.Renderers, Families: o.config.Families},
 		Observed: o.allObserved(), Counter: o.config.Counter, Families: o.config.Families, Now: o.config.Clock.Now(),
-		Info: v1alpha1.Info{Version: o.config.Version, Mode: o.config.Mode, Families: texts(o.config.Families), Started: &o.config.Started, Sync: o.last},
+		Info: v1alpha1.Info{Version: o.config.Version, Mode: o.config.Mode, Families: texts(o.config.Families), Started: &o.config.Started, Sync: o.last, Waiting: waiting},
 	}
 	if !o.synced.IsZero() {
 		synced := o.synced

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
@@ -47,6 +48,21 @@ func (s *State) inForce(family cluster.Family) *plan.Plan {
 	return s.Plan
 }
 
+// NotInForce returns an error if no rules of this proxy are in force yet, in any family: nothing can be said about Services then.
+func (s *State) NotInForce() error {
+	if len(s.InForce) > 0 {
+		return nil
+	}
+	text := "no sync has succeeded yet; the rules of an earlier proxy stay in force, if there are any"
+	if s.Info.Sync != nil && len(s.Info.Sync.Families) > 0 {
+		text += "; the last one failed: " + s.Info.Sync.Families[0].Error
+	}
+	if len(s.Info.Waiting) > 0 {
+		text += "; waiting for: " + strings.Join(s.Info.Waiting, ", ")
+	}
+	return errors.New(text)
+}
+
 // Describe returns the description of the proxy.
 func (s *State) Describe() *v1alpha1.Info {
 	info := s.Info
@@ -55,6 +71,14 @@ func (s *State) Describe() *v1alpha1.Info {
 	info.NodeAddresses, info.NodePortAddresses = texts(s.Snapshot.Node.Addresses), texts(s.Plan.Node.NodePortAddrs)
 	if s.Counter != nil {
 		info.ConnectionsCounted = backend.Counted(s.Counter, s.Families).String()
+	}
+	for _, problems := range s.Observed {
+		if info.Observed == nil {
+			info.Observed = map[string]int{}
+		}
+		for reason := range plan.Reasons(problems) {
+			info.Observed[reason]++
+		}
 	}
 	info.Services, info.Frontends, info.Contested = s.Plan.Services.Len(), s.Plan.Frontends.Len(), s.Plan.Contested.Len()
 	return &info

@@ -67,6 +67,11 @@ type Info struct {
 	Synced *time.Time `json:"synced,omitempty"`
 	// Pending is since when a change of the cluster has been waiting to be programmed.
 	Pending *time.Time `json:"pending,omitempty"`
+	// Waiting names what the proxy waits for, such as the API server to list services.
+	Waiting []string `json:"waiting,omitempty"`
+	// Observed is the number of Services with each of those problems that no plan shows: RefusedByKernel, ChangeDelayed and
+	// HealthCheckNotServed.
+	Observed map[string]int `json:"observed,omitempty"`
 	// Sync is the last sync, which may have failed; absent before the first one.
 	Sync *Sync `json:"sync,omitempty"`
 	// ConnectionsCounted is what the kernel counts: endpoint (connections to each endpoint and address of a Service), service
