@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -86,6 +87,18 @@ func TestCheckWithoutServer(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := Run([]string{"check", "--skip", "kernel,tools,firewall,proxies,ports,proxy"}, &out, &errs)
 	if code == exitUsage || errs.Len() > 0 || !strings.Contains(out.String(), " no API server is configured: ") || !strings.Contains(out.String(), "settings/") {
+		t.Errorf("exit code %d\n%s%s", code, &out, &errs)
+	}
+}
+
+// TestUnreachableServer reads a cluster that does not answer: the cause is there at once.
+func TestUnreachableServer(t *testing.T) {
+	server := httptest.NewServer(nil)
+	server.Close()
+	directory := files(t, map[string]string{"kubeconfig": "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: '" + server.URL + "'}}]\n"})
+	var out, errs bytes.Buffer
+	code := Run([]string{"service", "list", "--node", "n1", "--kubeconfig", filepath.Join(directory, "kubeconfig")}, &out, &errs)
+	if code != exitFailure || !strings.Contains(errs.String(), "the API server at "+server.URL+" is unreachable") {
 		t.Errorf("exit code %d\n%s%s", code, &out, &errs)
 	}
 }

@@ -47,13 +47,8 @@ func NewHandler(o *Observer) *Handler {
 	} {
 		h.mux.Handle(v1alpha1.Path+path, respond(answer))
 	}
-	for path, answer := range map[string]func(*http.Request) (any, error){
-		"/snapshot": func(*http.Request) (any, error) { return o.State().snapshotObject(), nil },
-		"/plan":     func(*http.Request) (any, error) { return o.State().planObject(), nil },
-		"/rules":    h.inForce(func(r *http.Request) (any, error) { return o.State().Ruleset(r.URL.Query().Get("mode")) }),
-	} {
-		h.mux.Handle(v1alpha1.Path+path, h.whole.Handler(respond(answer)))
-	}
+	rules := h.inForce(func(r *http.Request) (any, error) { return o.State().Ruleset(r.URL.Query().Get("mode")) })
+	h.mux.Handle(v1alpha1.Path+"/rules", h.whole.Handler(respond(rules)))
 	h.mux.Handle(v1alpha1.Path+"/services/{namespace}/{name}", h.single.Handler(respond(h.inForce(h.service))))
 	h.mux.Handle("/", respond(func(*http.Request) (any, error) {
 		return nil, &httpError{http.StatusNotFound, "there is no such path; docs/api.md lists all"}
