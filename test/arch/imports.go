@@ -95,7 +95,7 @@ var rows = []row{
 
 	// The readers of a running proxy, or of objects without one, for the commands.
 	{"pkg/inspect/pods", []string{"pkg/apiclient"}},
-	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace"}},
+	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace", "pkg/proxy/view"}},
 	{"pkg/inspect/...", []string{"pkg/apis/status/...", "pkg/proxy/view", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/terminal"}},
 
 	// How texts are shown on a terminal.
