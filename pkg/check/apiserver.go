@@ -21,7 +21,7 @@ func needed() []Right {
 
 func rights(ctx context.Context, c *checker) []finding {
 	if c.doors.API == nil {
-		return nil
+		return warn("no API server is configured: the rights, the Node and the health check node ports of Services are not checked", "Give --kubeconfig or --config, or leave this out with --skip api.")
 	}
 	var missing []string
 	optional := true

@@ -152,5 +152,6 @@ func rows() []row {
 		{"proxy", "health", After, health},
 		{"proxy", "mode", After, mode},
 		{"proxy", "rules", After, inForce},
+		{"proxy", "services", After, observed},
 	}
 }

@@ -74,7 +74,7 @@ func good(stage Stage) *machine {
 	m.api = &fakeAPI{addrs: m.addrs, exists: true, ports: []uint16{30000}}
 	if stage == After {
 		m.holder, m.present, m.processes = "process 7 holds it", []string{"nftables"}, []int{7}
-		m.pages = map[string]string{"127.0.0.1:10249/proxyMode": "200 nftables", "0.0.0.0:10256/healthz": "200 {}"}
+		m.pages = map[string]string{"127.0.0.1:10249/proxyMode": "200 nftables", "0.0.0.0:10256/healthz": "200 {}", "127.0.0.1:10249/api/v1alpha1/info": "200 {}"}
 	}
 	return m
 }
@@ -225,7 +225,8 @@ func proxyOutcomes() []outcome {
 			"warn ports/healthCheckNodePorts health check node ports in use: 30000, and a kube-proxy runs"}},
 		{Before, func(m *machine) { m.api.err = errDoor }, []string{"warn ports/healthCheckNodePorts cannot list the health check node ports of Services: the door is stuck",
 			"fail api/rights cannot ask the API server: the door is stuck", "fail api/node cannot read the Node n1: the door is stuck"}},
-		{Before, func(m *machine) { m.api = nil }, nil},
+		{Before, func(m *machine) { m.api = nil }, []string{
+			"warn api/rights no API server is configured: the rights, the Node and the health check node ports of Services are not checked"}},
 		{After, func(m *machine) { m.api.denied = []string{"watch endpointslices", "create events"} }, []string{"fail api/rights the API server does not allow: watch endpointslices, create events"}},
 		{After, func(m *machine) { m.api.denied = []string{"list servicecidrs", "create events"} }, []string{"warn api/rights the API server does not allow: list servicecidrs, create events"}},
 		{After, func(m *machine) { m.api.exists = false }, []string{"fail api/node there is no Node n1"}},
@@ -242,6 +243,10 @@ func proxyOutcomes() []outcome {
 		{After, func(m *machine) { m.node.HealthzAddress = "" }, []string{"warn proxy/health healthzBindAddress is empty: the proxy cannot be asked for its health"}},
 		{After, func(m *machine) { m.node.MetricsAddress = "" }, nil},
 		{After, func(m *machine) { delete(m.pages, "127.0.0.1:10249/proxyMode") }, []string{"warn proxy/mode 127.0.0.1:10249/proxyMode does not answer"}},
+		{After, func(m *machine) {
+			m.pages["127.0.0.1:10249/api/v1alpha1/info"] = `200 {"sync": {"families": [{"family": "IPv4", "error": "busy"}, {"family": "IPv6"}]}, "observed": {"HealthCheckNotServed": 2}}`
+		}, []string{"fail proxy/rules the last sync failed in IPv4: busy", "warn proxy/services Services with the problem HealthCheckNotServed: 2"}},
+		{After, func(m *machine) { delete(m.pages, "127.0.0.1:10249/api/v1alpha1/info") }, nil},
 		{After, func(m *machine) { m.pages["127.0.0.1:10249/proxyMode"] = "200 iptables\n" }, []string{"fail proxy/mode the proxy runs in mode iptables, not nftables"}},
 	}
 }

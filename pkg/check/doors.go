@@ -31,7 +31,7 @@ type Doors struct {
 	Get func(ctx context.Context, address, path string) (status int, body string, err error)
 	// Interfaces returns the addresses of this machine.
 	Interfaces func() ([]netip.Addr, error)
-	// API is the API server; nil without one.
+	// API is the API server; nil if none is configured.
 	API API
 }
 

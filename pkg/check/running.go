@@ -2,10 +2,14 @@ package check
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 )
 
 // health asks the proxy whether it serves.
@@ -57,5 +61,44 @@ func inForce(ctx context.Context, c *checker) []finding {
 	case !slices.Contains(present, c.node.Mode):
 		return fail("there are no rules of mode "+c.node.Mode, "See the log of kube-proxy for a failed sync, and /healthz for what it waits for.")
 	}
-	return ok("rules of mode " + c.node.Mode + " are in force")
+	var found []finding
+	info, _ := c.info(ctx)
+	if info.Sync != nil {
+		for _, family := range info.Sync.Families {
+			if family.Error != "" {
+				found = append(found, fail(fmt.Sprintf("the last sync failed in %s: %s", family.Family, firstLine(family.Error)),
+					"Correct what the message says. What was in force in this family stays so, if anything was: kube-proxy render --diff shows what is missing.")...)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return ok("rules of mode " + c.node.Mode + " are in force")
+	}
+	return found
+}
+
+// observed asks the proxy for the problems of Services that only it knows.
+func observed(ctx context.Context, c *checker) []finding {
+	info, known := c.info(ctx)
+	if !known {
+		return nil
+	}
+	var found []finding
+	for _, reason := range slices.Sorted(maps.Keys(info.Observed)) {
+		found = append(found, warn(fmt.Sprintf("Services with the problem %s: %d", reason, info.Observed[reason]), "See kube-proxy service list -A, and kube-proxy service describe.")...)
+	}
+	if len(found) == 0 {
+		return ok("no rules are refused or delayed, and all health check node ports are served")
+	}
+	return found
+}
+
+// info asks the proxy for its description. It is not known of another proxy.
+func (c *checker) info(ctx context.Context) (info v1alpha1.Info, known bool) {
+	if c.node.MetricsAddress == "" {
+		return info, false
+	}
+	status, body, err := c.doors.Get(ctx, c.node.MetricsAddress, v1alpha1.Path+"/info")
+	known = err == nil && status == http.StatusOK && json.Unmarshal([]byte(body), &info) == nil
+	return info, known
 }

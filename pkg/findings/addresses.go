@@ -17,9 +17,7 @@ func (v *view) addresses(s *cluster.Service, decided *plan.Service) {
 	for _, addr := range s.LoadBalancerIPs() {
 		v.outside(s, plan.LoadBalancerIP, addr)
 	}
-	if decided.WithheldExternalIPs > 0 {
-		v.addService(s.Name, ExternalIPsWithheld, "%s: not served, because the feature gate AllowServiceExternalIPs is off", some(texts(s.ExternalIPs())))
-	} else {
+	if decided.WithheldExternalIPs == 0 {
 		for _, addr := range s.ExternalIPs() {
 			v.outside(s, plan.ExternalIP, addr)
 		}
@@ -59,9 +57,6 @@ func (v *view) outside(s *cluster.Service, kind plan.Kind, addr netip.Addr) {
 		v.addService(s.Name, AddressForbidden, "%s %s is a loopback, link-local, multicast or unspecified address", kind, addr)
 	case within(v.snapshot.ServiceCIDRs, addr):
 		v.addService(s.Name, InsideServiceCIDRs, "%s %s is in a ServiceCIDR", kind, addr)
-	}
-	if family := cluster.FamilyOf(addr); !s.InFamily(family) {
-		v.addService(s.Name, FamilyNotServed, "%s %s is not served: the Service has no %s cluster IP", kind, addr, family)
 	}
 }
 

@@ -28,10 +28,9 @@ func (a *Analyzer) analyze() {
 	v.plan = plan.Compute(v.snapshot, options, nil)
 	for name, s := range v.snapshot.Services.All() {
 		decided, _ := v.plan.Services.Get(name)
-		v.endpoints(s, decided)
+		v.service(s, decided)
 		v.addresses(s, decided)
 	}
-	v.contests()
 	v.sharedClusterIPs()
 	v.healthCheckPorts()
 	v.slicesWithoutService()
@@ -49,133 +48,28 @@ func (v *view) addSlice(namespace, name string, code Code, format string, args .
 	v.Add(Finding{Code: code, Kind: "EndpointSlice", Namespace: namespace, Name: name, Message: fmt.Sprintf(format, args...)})
 }
 
-// endpoints finds why connections to a Service go nowhere.
-func (v *view) endpoints(s *cluster.Service, decided *plan.Service) {
-	listed := 0
-	for _, slice := range s.Slices {
-		listed += len(slice.Endpoints)
-	}
-	switch {
-	case len(s.Slices) == 0 && v.objects.selectors[s.Name]:
-		v.addService(s.Name, NoSlices, "no EndpointSlice has the label kubernetes.io/service-name=%s: connections are rejected", s.Name.Name)
-	case len(s.Slices) == 0:
-		v.addService(s.Name, NoSelectorNoSlices, "it has no selector, and no EndpointSlice has the label kubernetes.io/service-name=%s: connections are rejected", s.Name.Name)
-	case listed == 0:
-		v.addService(s.Name, NoEndpoints, "its EndpointSlices have no endpoint: connections are rejected")
-	default:
-		known, unknown := listedPorts(s)
-		for i := range s.Ports {
-			port := &s.Ports[i]
-			if slices.ContainsFunc(s.Slices, func(slice *cluster.EndpointSlice) bool { return lists(slice, port) }) {
-				v.port(s, decided, port)
-			} else {
-				v.notListed(s, port, known, unknown)
-			}
+// service finds why connections to a Service fail, in the words of plan.Problems.
+func (v *view) service(s *cluster.Service, decided *plan.Service) {
+	for _, problem := range v.plan.Problems(s.Name, nil) {
+		message := strings.ReplaceAll(problem.Message, "this node", "every node") // see everyNode
+		f := Finding{Code: Code(problem.Reason), Kind: "Service", Namespace: s.Name.Namespace, Name: s.Name.Name, Message: message}
+		if f.Code == NoEndpoints && len(s.Slices) > 0 && !slices.ContainsFunc(s.Slices, hasEndpoints) {
+			f.Severity = Info
 		}
+		v.Add(f)
 	}
-}
-
-// lists reports whether a slice has endpoints for a port of a Service.
-func lists(slice *cluster.EndpointSlice, port *cluster.ServicePort) bool {
-	_, has := slice.PortOf(port)
-	return has && len(slice.Endpoints) > 0
-}
-
-// listedPorts names the ports of a Service's slices with endpoints: those that the Service has too, and those that it has not.
-func listedPorts(s *cluster.Service) (known, unknown string) {
-	type port struct {
-		name     string
-		protocol cluster.Protocol
-	}
-	own := map[port]bool{}
-	for _, p := range s.Ports {
-		own[port{p.Name, p.Protocol}] = true
-	}
-	var both, slice []string
-	for _, of := range s.Slices {
-		if len(of.Endpoints) == 0 {
-			continue
-		}
-		for _, p := range of.Ports {
-			text := plan.PortText(p.Name, p.Protocol)
-			if own[port{p.Name, p.Protocol}] {
-				both = append(both, text)
-			} else {
-				slice = append(slice, fmt.Sprintf("%s (port %d, in %s)", text, p.Port, of.Name))
-			}
-		}
-	}
-	return some(both), some(slice)
-}
-
-// notListed notes that no slice with endpoints has a port of a Service. known and unknown are those of listedPorts.
-func (v *view) notListed(s *cluster.Service, port *cluster.ServicePort, known, unknown string) {
-	missing := plan.PortText(port.Name, port.Protocol)
-	switch {
-	case unknown != "":
-		v.addService(s.Name, PortNameMismatch, "no EndpointSlice has port %s; they have %s, which the Service does not have: connections to port %d are rejected",
-			missing, unknown, port.Port)
-	case known != "":
-		v.addService(s.Name, PortNotInSlices, "no EndpointSlice has port %s; they have %s: connections to port %d are rejected", missing, known, port.Port)
-	default:
-		v.addService(s.Name, PortNotInSlices, "no EndpointSlice has port %s; they have no ports: connections to port %d are rejected", missing, port.Port)
-	}
-}
-
-// port finds what the plan decided about a port that slices have.
-func (v *view) port(s *cluster.Service, decided *plan.Service, port *cluster.ServicePort) {
-	var served, rejected []string // families
-	var dropped, terminating []string
+	var terminating []string
 	for _, route := range decided.Routes {
-		if route.Port() != port.Name || route.Frontend.Protocol != port.Protocol {
-			continue
+		if reason := route.Reason(); reason == plan.AllTerminating || reason == plan.LocalTerminating {
+			terminating = append(terminating, route.Address())
 		}
-		family := route.Frontend.Family().String()
-		switch route.Reason() {
-		case plan.NoEndpoints:
-			rejected = append(rejected, family)
-		case plan.NoLocalEndpoints:
-			dropped = append(dropped, frontendText(route))
-		case plan.AllTerminating, plan.LocalTerminating:
-			terminating = append(terminating, frontendText(route))
-		}
-		if route.Reason() != plan.NoEndpoints {
-			served = append(served, family)
-		}
-	}
-	text := plan.PortText(port.Name, port.Protocol)
-	switch {
-	case len(rejected) > 0 && len(served) > 0:
-		v.addService(s.Name, FamilyWithoutEndpoints, "port %s has no usable endpoint in %s, only in %s: connections to its %s address are rejected",
-			text, rejected[0], served[0], rejected[0])
-	case len(rejected) > 0:
-		v.addService(s.Name, EndpointsNotReady, "port %s: none of its endpoints is ready (%s): connections are rejected", text, endpointTexts(s, port))
-	}
-	if len(dropped) > 0 {
-		v.addService(s.Name, LocalWithoutEndpoints, "%s: the traffic policy is Local, and no usable endpoint names a node: every node drops connections", some(dropped))
 	}
 	if len(terminating) > 0 {
 		v.addService(s.Name, OnlyTerminating, "%s: no endpoint is ready; connections go to those that still serve while terminating", some(terminating))
 	}
 }
 
-// contests finds the Services that do not get an address that they claim.
-func (v *view) contests() {
-	type loss struct {
-		service cluster.ServiceName
-		text    string
-	}
-	known := map[loss]bool{} // a node port is claimed once in each family
-	for _, claims := range v.plan.Contested.All() {
-		for route := range claims.Lost() {
-			l := loss{route.Service, frontendText(route) + " is " + v.plan.Lost(route)}
-			if shared := route.Kind == plan.ClusterIP && claims.Served().Kind == plan.ClusterIP; !shared && !known[l] {
-				known[l] = true
-				v.addService(l.service, Contested, "%s", l.text)
-			}
-		}
-	}
-}
+func hasEndpoints(slice *cluster.EndpointSlice) bool { return len(slice.Endpoints) > 0 }
 
 // sharedClusterIPs finds the Services that have another one's cluster IP.
 func (v *view) sharedClusterIPs() {
@@ -291,27 +185,6 @@ func (v *view) missingNodes() {
 
 func within(ranges []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(addr) })
-}
-
-// frontendText describes a frontend as users know it.
-func frontendText(r *plan.Route) string {
-	if r.Frontend.IsNodePort() {
-		return fmt.Sprintf("node port %d/%s", r.Frontend.Port, r.Frontend.Protocol)
-	}
-	return r.Kind.String() + " " + r.Frontend.String()
-}
-
-// endpointTexts lists the addresses of the endpoints that have a port.
-func endpointTexts(s *cluster.Service, port *cluster.ServicePort) string {
-	var texts []string
-	for _, slice := range s.Slices {
-		if _, has := slice.PortOf(port); has {
-			for i := range slice.Endpoints {
-				texts = append(texts, slice.Endpoints[i].Addr.String())
-			}
-		}
-	}
-	return some(texts)
 }
 
 // most bounds how many things a message lists.

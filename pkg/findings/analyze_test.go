@@ -159,35 +159,39 @@ type found struct {
 
 func endpointRows() []found {
 	web := svc("web", "clusterIP: 10.96.0.10")
+	const compare = ": compare the port names of the Service (spec.ports[].name, and a targetPort that is a name) and of the pods' containers"
 	notReady := strings.ReplaceAll(ready, "nodeName: n1", "nodeName: n1, conditions: {ready: false}")
 	return []found{
 		{"misspelt port name", web + slice("web", "web-1", strings.Replace(ready, "http", "htpp", 1)), Options{}, []string{
-			"PortNameMismatch Service shop/web: no EndpointSlice has port http/TCP; they have htpp/TCP (port 8080, in web-1), which the Service does not have: connections to port 80 are rejected"}},
+			"NoSuchPort Service shop/web: EndpointSlice shop/web-1 has no port http/TCP; it has htpp/TCP" + compare, "NoEndpoints Service shop/web: shop/web:http: connections are rejected: none of 1 ready endpoints can be used for this port"}},
 		{"other protocol", web + slice("web", "web-1", strings.Replace(ready, "port: 8080", "port: 8080, protocol: UDP", 1)), Options{}, []string{
-			"PortNameMismatch Service shop/web: no EndpointSlice has port http/TCP; they have http/UDP (port 8080, in web-1), which the Service does not have: connections to port 80 are rejected"}},
+			"NoSuchPort Service shop/web: EndpointSlice shop/web-1 has no port http/TCP; it has http/UDP" + compare, "NoEndpoints Service shop/web: shop/web:http: connections are rejected: none of 1 ready endpoints can be used for this port"}},
 		{"a port that no pod has", strings.Replace(web, "{name: http, port: 80}", "{name: http, port: 80}, {name: admin, port: 81, targetPort: adm}", 1) + slice("web", "web-1", ready), Options{}, []string{
-			"PortNotInSlices Service shop/web: no EndpointSlice has port admin/TCP; they have http/TCP: connections to port 81 are rejected"}},
+			"NoSuchPort Service shop/web: EndpointSlice shop/web-1 has no port admin/TCP; it has http/TCP" + compare, "NoEndpoints Service shop/web: shop/web:admin: connections are rejected: none of 1 ready endpoints can be used for this port"}},
 		{"slices without ports", web + slice("web", "web-1", strings.Replace(ready, "{name: http, port: 8080}", "", 1)), Options{}, []string{
-			"PortNotInSlices Service shop/web: no EndpointSlice has port http/TCP; they have no ports: connections to port 80 are rejected"}},
+			"NoSuchPort Service shop/web: EndpointSlice shop/web-1 has no port http/TCP; it has none" + compare, "NoEndpoints Service shop/web: shop/web:http: connections are rejected: none of 1 ready endpoints can be used for this port"}},
 		{"external policy Local without a node", svc("web", "clusterIP: 10.96.0.10, type: NodePort, externalTrafficPolicy: Local") + slice("web", "web-1", strings.Replace(ready, ", nodeName: n1", "", 1)), Options{}, nil},
 		{"external policy Local of a node port without a node", strings.Replace(svc("web", "clusterIP: 10.96.0.10, type: NodePort, externalTrafficPolicy: Local"), "port: 80", "port: 80, nodePort: 30080", 1) +
 			slice("web", "web-1", strings.Replace(ready, ", nodeName: n1", "", 1)), Options{}, []string{
-			"LocalPolicyWithoutEndpoints Service shop/web: node port 30080/TCP: the traffic policy is Local, and no usable endpoint names a node: every node drops connections"}},
+			"NoLocalEndpoints Service shop/web: shop/web:http: connections to a node port are dropped on every node: it has no usable endpoint, and the traffic policy is Local"}},
 		{"internal policy Local without a node", svc("web", "clusterIP: 10.96.0.10, internalTrafficPolicy: Local") + slice("web", "web-1", strings.Replace(ready, ", nodeName: n1", "", 1)), Options{}, []string{
-			"LocalPolicyWithoutEndpoints Service shop/web: cluster IP 10.96.0.10:80/TCP: the traffic policy is Local, and no usable endpoint names a node: every node drops connections"}},
+			"NoLocalEndpoints Service shop/web: shop/web:http: connections to a cluster IP are dropped on every node: it has no usable endpoint, and the traffic policy is Local"}},
 		{"no endpoint is ready", web + slice("web", "web-1", notReady), Options{}, []string{
-			"EndpointsNotReady Service shop/web: port http/TCP: none of its endpoints is ready (10.244.0.5): connections are rejected"}},
+			"NoEndpoints Service shop/web: shop/web:http: connections are rejected: none of 1 endpoints is ready; see the pods' readiness probes"}},
 		{"only terminating endpoints", web + slice("web", "web-1", strings.Replace(ready, "nodeName: n1", "conditions: {ready: false, serving: true, terminating: true}", 1)), Options{}, []string{
 			"OnlyTerminatingEndpoints Service shop/web: cluster IP 10.96.0.10:80/TCP: no endpoint is ready; connections go to those that still serve while terminating"}},
 		{"endpoints of one family", svc("web", dual) + slice("web", "web-1", ready), Options{}, []string{
-			"FamilyWithoutEndpoints Service shop/web: port http/TCP has no usable endpoint in IPv6, only in IPv4: connections to its IPv6 address are rejected"}},
+			"NoEndpoints Service shop/web: shop/web:http: connections are rejected in IPv6: none of 1 endpoints is IPv6; let the pods have IPv6 addresses, or change spec.ipFamilies"}},
+		{"endpoints of the other family", web + slice("web", "web-1", ready6), Options{}, []string{
+			"NoEndpoints Service shop/web: shop/web:http: connections are rejected: none of 1 endpoints is IPv4; let the pods have IPv4 addresses, or change spec.ipFamilies",
+			"FamilyNotServed Service shop/web: there are IPv6 endpoints, but the Service has no IPv6 cluster IP (spec.ipFamilies)"}},
 		{"endpoints of both families", svc("web", dual) + slice("web", "web-1", ready) + slice("web", "web-2", ready6), Options{}, nil},
 		{"no slices", web, Options{}, []string{
-			"ServiceWithoutSlices Service shop/web: no EndpointSlice has the label kubernetes.io/service-name=web: connections are rejected"}},
+			"NoEndpoints Service shop/web: shop/web:http: connections are rejected: there is no EndpointSlice with the label kubernetes.io/service-name: web; does spec.selector match any pods?"}},
 		{"no selector and no slices", strings.Replace(web, "selector: {app: a}, ", "", 1), Options{}, []string{
-			"SelectorlessWithoutSlices Service shop/web: it has no selector, and no EndpointSlice has the label kubernetes.io/service-name=web: connections are rejected"}},
+			"NoEndpoints Service shop/web: shop/web:http: connections are rejected: there is no EndpointSlice with the label kubernetes.io/service-name: web; does spec.selector match any pods?"}},
 		{"scaled to 0", web + slice("web", "web-1", "addressType: IPv4\nports: []\nendpoints: []"), Options{}, []string{
-			"NoEndpoints Service shop/web: its EndpointSlices have no endpoint: connections are rejected"}},
+			"NoEndpoints Service shop/web: shop/web:http: connections are rejected: its EndpointSlices have no endpoints; does spec.selector match any pods?"}},
 		{"a slice of no Service", slice("gone", "gone-1", ready), Options{}, []string{
 			"SliceWithoutService EndpointSlice shop/gone-1: it belongs to Service shop/gone, which does not exist"}},
 		{"a slice without the label", strings.Replace(slice("web", "web-1", ready), "kubernetes.io/service-name: web, ", "", 1), Options{}, []string{
@@ -213,12 +217,16 @@ func addressRows() []found {
 	served := Options{Plan: &plan.Options{ServeExternalIPs: true}}
 	const local = "clusterIP: 10.96.0.10, externalTrafficPolicy: Local, healthCheckNodePort: 30080"
 	return []found{
+		{"a Service that is too large", web + slice("web", "web-1", ready), Options{Plan: &plan.Options{Limits: plan.Limits{Elements: 1, Endpoints: 1, SourceRanges: 1}}}, []string{
+			"TooLarge Service shop/web: the last 1 of 1 ports are not served: the Service would need too many rules (docs/scale.md); split it"}},
 		{"a contested address", with("clusterIP: 10.96.0.10", "192.0.2.1") + strings.ReplaceAll(with("clusterIP: 10.96.0.11", "192.0.2.1"), "web", "zeb"), Options{}, []string{
-			"ContestedAddress Service shop/zeb: load balancer IP 192.0.2.1:80/TCP is served for shop/web:http, which is as old and whose name sorts first"}},
+			"Contested Service shop/zeb: load balancer IP 192.0.2.1:80/TCP is served for shop/web:http, which is as old and whose name sorts first"}},
 		{"a contested node port", strings.Replace(svc("web", "type: NodePort, "+dual)+slice("web", "web-1", ready)+slice("web", "web-2", ready6), "port: 80}", "port: 80, nodePort: 30080}", 1) +
 			strings.Replace(svc("zeb", "type: NodePort, clusterIP: 10.96.0.11, clusterIPs: [10.96.0.11, 'fd00:96::11']")+slice("zeb", "zeb-1", ready)+slice("zeb", "zeb-2", ready6), "port: 80}", "port: 80, nodePort: 30080}", 1),
-			Options{}, []string{"ContestedAddress Service shop/zeb: node port 30080/TCP is served for shop/web:http, which is as old and whose name sorts first"}},
+			Options{}, []string{"Contested Service shop/zeb: node port 30080/TCP (IPv4) is served for shop/web:http, which is as old and whose name sorts first",
+				"Contested Service shop/zeb: node port 30080/TCP (IPv6) is served for shop/web:http, which is as old and whose name sorts first"}},
 		{"a shared cluster IP", web + slice("web", "web-1", ready) + svc("zeb", "clusterIP: 10.96.0.10") + slice("zeb", "zeb-1", ready), Options{}, []string{
+			"Contested Service shop/zeb: cluster IP 10.96.0.10:80/TCP is served for shop/web:http, which is as old and whose name sorts first",
 			"ClusterIPShared Service shop/web: cluster IP 10.96.0.10 is also that of shop/zeb", "ClusterIPShared Service shop/zeb: cluster IP 10.96.0.10 is also that of shop/web"}},
 		{"outside the ServiceCIDRs", cidr + svc("web", "clusterIP: 10.97.0.10") + slice("web", "web-1", ready), Options{}, []string{
 			"ClusterIPOutsideServiceCIDRs Service shop/web: cluster IP 10.97.0.10 is in none of the ServiceCIDRs 10.96.0.0/16"}},
@@ -229,12 +237,12 @@ func addressRows() []found {
 		{"a forbidden external IP", svc("web", "clusterIP: 10.96.0.10, externalIPs: [169.254.169.254]") + slice("web", "web-1", ready), served, []string{
 			"AddressForbidden Service shop/web: external IP 169.254.169.254 is a loopback, link-local, multicast or unspecified address"}},
 		{"external IPs that are not served", svc("web", "clusterIP: 10.96.0.10, externalIPs: [169.254.169.254]") + slice("web", "web-1", ready), Options{}, []string{
-			"ExternalIPsNotServed Service shop/web: 169.254.169.254: not served, because the feature gate AllowServiceExternalIPs is off"}},
+			"ExternalIPsNotServed Service shop/web: external IPs (169.254.169.254) are not served because the feature gate AllowServiceExternalIPs is off (docs/external-ips.md)"}},
 		{"external IPs that are served", svc("web", "clusterIP: 10.96.0.10, externalIPs: [192.0.2.1]") + slice("web", "web-1", ready), served, nil},
 		{"an external IP of a node", node + svc("web", "clusterIP: 10.96.0.10, externalIPs: [172.18.0.2]") + slice("web", "web-1", ready), served, []string{
 			"ExternalIPCapture Service shop/web: external IP 172.18.0.2 is an address of node n1: with external IPs served, it draws that traffic"}},
 		{"a load balancer IP of the other family", with("clusterIP: 10.96.0.10", "192.0.2.1", "2001:db8::1"), Options{}, []string{
-			"AddressFamilyNotServed Service shop/web: load balancer IP 2001:db8::1 is not served: the Service has no IPv6 cluster IP"}},
+			"FamilyNotServed Service shop/web: load balancer IP 2001:db8::1 is not served: the Service has no IPv6 cluster IP (spec.ipFamilies)"}},
 		{"source ranges of one family", with(dual+", loadBalancerSourceRanges: [192.0.2.0/24]", "198.51.100.1", "2001:db8::1") + slice("web", "web-2", ready6), Options{}, []string{
 			"SourceRangesOneFamily Service shop/web: loadBalancerSourceRanges has no IPv6 range: 2001:db8::1 is open to everyone"}},
 		{"a node port that kubelet uses", strings.Replace(svc("web", "type: NodePort, clusterIP: 10.96.0.10"), "port: 80", "port: 80, nodePort: 10250", 1) + slice("web", "web-1", ready), Options{}, []string{
@@ -289,11 +297,11 @@ func TestSelection(t *testing.T) {
 		options Options
 		want    string
 	}{
-		{Options{}, "ExternalIPs shop, ServiceWithoutSlices other, ServiceWithoutSlices shop, ClusterIPShared other, ClusterIPShared shop, ExternalIPsNotServed shop"},
-		{Options{Skip: []Code{ClusterIPShared, ExternalIPs}}, "ServiceWithoutSlices other, ServiceWithoutSlices shop, ExternalIPsNotServed shop"},
-		{Options{Namespaces: []string{"other"}}, "ServiceWithoutSlices other, ClusterIPShared other"},
+		{Options{}, "ExternalIPs shop, NoEndpoints other, Contested shop, ClusterIPShared other, ClusterIPShared shop, ExternalIPsNotServed shop"},
+		{Options{Skip: []Code{ClusterIPShared, ExternalIPs}}, "NoEndpoints other, Contested shop, ExternalIPsNotServed shop"},
+		{Options{Namespaces: []string{"other"}}, "NoEndpoints other, ClusterIPShared other"},
 		{Options{Groups: []Group{Upgrade}}, "ExternalIPs shop"},
-		{Options{Groups: []Group{Endpoints}}, "ServiceWithoutSlices other, ServiceWithoutSlices shop"},
+		{Options{Groups: []Group{Endpoints}}, "NoEndpoints other"},
 	} {
 		a := New(test.options)
 		if _, err := a.Documents("objects", []byte(broken)); err != nil {

@@ -156,13 +156,13 @@ func (a *Analyzer) Slice(slice *discoveryv1.EndpointSlice) {
 	}
 }
 
-// Add notes a finding, unless its code is left out. It sets the severity.
+// Add notes a finding, unless its code is left out. It sets the severity to that of the code, if the finding has none.
 func (a *Analyzer) Add(f Finding) {
 	severity, wanted := a.wanted[f.Code]
 	if !wanted || f.Namespace != "" && len(a.options.Namespaces) > 0 && !slices.Contains(a.options.Namespaces, f.Namespace) {
 		return
 	}
-	f.Severity = severity
+	f.Severity = cmp.Or(f.Severity, severity)
 	a.report.Findings = append(a.report.Findings, f)
 }
 

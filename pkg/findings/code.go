@@ -2,9 +2,11 @@ package findings
 
 import (
 	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Code is a kind of finding. Codes never change, so that scripts can rely on them.
+// Code is a kind of finding: what is wrong with a Service has the reasons of plan.ProblemReasons.
 type Code string
 
 // The codes; [Definitions] describes each.
@@ -16,28 +18,24 @@ const (
 	NodeKubeProxyVersion Code = "NodeKubeProxyVersion"
 	Configuration        Code = "DeprecatedConfiguration"
 
-	PortNameMismatch       Code = "PortNameMismatch"
-	PortNotInSlices        Code = "PortNotInSlices"
-	LocalWithoutEndpoints  Code = "LocalPolicyWithoutEndpoints"
-	EndpointsNotReady      Code = "EndpointsNotReady"
-	OnlyTerminating        Code = "OnlyTerminatingEndpoints"
-	FamilyWithoutEndpoints Code = "FamilyWithoutEndpoints"
-	NoSlices               Code = "ServiceWithoutSlices"
-	NoSelectorNoSlices     Code = "SelectorlessWithoutSlices"
-	NoEndpoints            Code = "NoEndpoints"
-	SliceWithoutService    Code = "SliceWithoutService"
-	EndpointAddress        Code = "EndpointAddressForbidden"
-	EndpointOnService      Code = "EndpointOnServiceAddress"
-	EndpointOfOther        Code = "EndpointOfOtherNamespace"
-	EndpointNode           Code = "EndpointNodeMissing"
+	NoSuchPort          Code = plan.ProblemNoSuchPort
+	NoEndpoints         Code = plan.ProblemNoEndpoints
+	NoLocalEndpoints    Code = plan.ProblemNoLocalEndpoints
+	OnlyTerminating     Code = "OnlyTerminatingEndpoints"
+	SliceWithoutService Code = "SliceWithoutService"
+	EndpointAddress     Code = "EndpointAddressForbidden"
+	EndpointOnService   Code = "EndpointOnServiceAddress"
+	EndpointOfOther     Code = "EndpointOfOtherNamespace"
+	EndpointNode        Code = "EndpointNodeMissing"
 
-	Contested           Code = "ContestedAddress"
+	Contested           Code = plan.ProblemContested
 	ClusterIPShared     Code = "ClusterIPShared"
 	OutsideServiceCIDRs Code = "ClusterIPOutsideServiceCIDRs"
 	InsideServiceCIDRs  Code = "AddressInsideServiceCIDRs"
 	AddressForbidden    Code = "AddressForbidden"
-	ExternalIPsWithheld Code = "ExternalIPsNotServed"
-	FamilyNotServed     Code = "AddressFamilyNotServed"
+	ExternalIPsWithheld Code = plan.ProblemExternalIPsNotServed
+	FamilyNotServed     Code = plan.ProblemFamilyNotServed
+	TooLarge            Code = plan.ProblemTooLarge
 	SourceRanges        Code = "SourceRangesOneFamily"
 	NodePortRange       Code = "NodePortOutsideRange"
 	HealthCheckShared   Code = "HealthCheckPortShared"

@@ -21,8 +21,6 @@ const managedBy = "endpointslice-controller.k8s.io"
 // objects builds the snapshot, and keeps what the findings need and a snapshot does not contain.
 type objects struct {
 	builder *cluster.Builder
-	// selectors reports for each Service that is served whether it has a selector.
-	selectors map[cluster.ServiceName]bool
 	// unserved are the Services that exist and are not for this proxy.
 	unserved map[cluster.ServiceName]bool
 	// manual are the slices that the EndpointSlice controller does not manage.
@@ -40,8 +38,8 @@ type placement struct {
 
 func newObjects() *objects {
 	return &objects{
-		builder:   cluster.NewBuilder(everyNode),
-		selectors: map[cluster.ServiceName]bool{}, unserved: map[cluster.ServiceName]bool{}, manual: map[cluster.SliceName]bool{},
+		builder:  cluster.NewBuilder(everyNode),
+		unserved: map[cluster.ServiceName]bool{}, manual: map[cluster.SliceName]bool{},
 		nodes: map[string]bool{}, placed: map[string]*placement{},
 	}
 }
@@ -57,7 +55,6 @@ func (o *objects) service(s *corev1.Service) error {
 		o.unserved[name] = true
 		return nil
 	}
-	o.selectors[name] = len(s.Spec.Selector) > 0
 	return o.builder.Update(func(u *cluster.Update) { u.SetService(s) })
 }
 

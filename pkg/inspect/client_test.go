@@ -15,6 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/test/observers"
 )
 
 // client returns a Client of a test server.
@@ -36,6 +37,10 @@ func TestClient(t *testing.T) {
 	if err != nil || info.Mode != "iptables" || info.Node != "node1" {
 		t.Errorf("got %+v, %v", info, err)
 	}
+	if list, err := c.Services(t.Context(), Query{}); err == nil || !strings.Contains(err.Error(), "no sync has succeeded yet") {
+		t.Errorf("before the first sync: %+v, %v", list, err)
+	}
+	(&observers.Cluster{Observer: observer}).Sync()
 	list, err := c.Services(t.Context(), Query{Namespace: "default", Address: "10.96.0.1", Connections: true})
 	if err != nil || len(list.Items) != 0 || list.ConnectionsError == "" {
 		t.Errorf("got %+v, %v", list, err)
@@ -102,6 +107,9 @@ func TestClientErrors(t *testing.T) {
 			t.Errorf("%q is taken for %s", address, c.server)
 		}
 	}
+	if list, err := of(load(t)["readiness"]).Services(t.Context(), Query{Namespace: "nothing"}); err != nil || list.Items == nil {
+		t.Errorf("items are null, not empty: %+v, %v", list, err)
+	}
 	if _, err := of(load(t)["readiness"]).Services(t.Context(), Query{Address: "nonsense"}); err == nil {
 		t.Error("a local reader takes any address")
 	}
@@ -124,7 +132,10 @@ func TestTrial(t *testing.T) {
 		{Trial{explained: explained("Balance", "TCP"), Refused: 3}, false, "not what was explained"},
 		{Trial{explained: explained("Balance", "TCP"), Refused: 3, Reached: map[string]uint64{"10.0.0.1:80": 3}}, true, "not all endpoints answer"},
 		{Trial{explained: explained("Balance", "TCP"), TimedOut: 3, Reached: map[string]uint64{"10.0.0.1:80": 2}}, false, "10.0.0.1:80 got 2"},
-		{Trial{explained: explained("Balance", "UDP"), TimedOut: 3}, true, "3 without an answer"},
+		{Trial{explained: explained("Balance", "UDP"), TimedOut: 3}, false, "Nothing answered, and connections are not counted"},
+		{Trial{explained: explained("Balance", "UDP"), TimedOut: 3, Reached: map[string]uint64{"10.0.0.1:80": 3}}, true, "This is what was explained."},
+		{Trial{explained: explained("Balance", "UDP"), TimedOut: 3, Reached: map[string]uint64{}}, false, "not what was explained"},
+		{Trial{explained: explained("Balance", "UDP"), Connected: 1, TimedOut: 2}, true, "2 without an answer"},
 		{Trial{explained: explained("Balance", "UDP"), Denied: 1, TimedOut: 2}, false, "1 denied at send"},
 		{Trial{explained: explained("Reject", "TCP"), Refused: 3}, true, "3 refused"},
 		{Trial{explained: explained("Reject", "TCP"), Connected: 1, Refused: 2}, false, "not what"},

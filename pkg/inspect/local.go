@@ -25,7 +25,8 @@ var _ Reader = (*Local)(nil)
 // Load reads all objects of the sources once and computes the plan for them, as a proxy on the builder's Node would.
 // The machine's addresses are taken to be those of the Node.
 func Load(ctx context.Context, builder *cluster.Builder, opts *plan.Options, rules view.Rules, sources ...source.Source) (*Local, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	parent := ctx
+	ctx, cancel := context.WithCancel(parent)
 	ended := make(chan error, len(sources))
 	var running sync.WaitGroup
 	for _, s := range sources {
@@ -38,7 +39,7 @@ func Load(ctx context.Context, builder *cluster.Builder, opts *plan.Options, rul
 		case <-s.Complete():
 		case err := <-ended:
 			if err == nil {
-				err = errors.New("interrupted")
+				err = context.Cause(parent)
 			}
 			return nil, fmt.Errorf("read the objects: %w", err)
 		}
@@ -65,7 +66,7 @@ func (l *Local) Services(_ context.Context, q Query) (*v1alpha1.ServiceList, err
 			return nil, fmt.Errorf("%q is not an IPv4 or IPv6 address", q.Address)
 		}
 	}
-	list := &v1alpha1.ServiceList{TypeMeta: v1alpha1.Meta(v1alpha1.KindServiceList), Time: l.state.Now, Unowned: l.state.UnownedSlices(filter)}
+	list := &v1alpha1.ServiceList{TypeMeta: v1alpha1.Meta(v1alpha1.KindServiceList), Time: l.state.Now, Items: []v1alpha1.Service{}, Unowned: l.state.UnownedSlices(filter)}
 	for service := range l.state.Services(filter, nil) {
 		list.Items = append(list.Items, *service)
 	}

@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 )
@@ -22,6 +24,20 @@ type Reader interface {
 	Compare(ctx context.Context, mode string) (*v1alpha1.Comparison, error)
 	// Repairs returns what was repaired lately.
 	Repairs(ctx context.Context) (*v1alpha1.RepairList, error)
+}
+
+// Failing returns an error if the last sync failed in a family, or in any if family is empty: what a Reader shows is what was in force
+// before, if anything was.
+func Failing(info *v1alpha1.Info, family string) error {
+	var failed []error
+	if info.Sync != nil {
+		for _, f := range info.Sync.Families {
+			if f.Error != "" && (family == "" || family == f.Family) {
+				failed = append(failed, fmt.Errorf("%s: the last sync failed, and what was in force there before stays so, if anything was: %s", f.Family, f.Error))
+			}
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // Query selects Services.

@@ -164,7 +164,7 @@ func (t *Trial) Agrees() bool {
 	n := t.tries()
 	switch t.explained.Verdict {
 	case v1alpha1.VerdictBalance:
-		return t.Connected == n || t.Reached != nil && t.sent() >= uint64(n) || t.explained.Protocol == "UDP" && t.Refused+t.Failed+t.Denied == 0
+		return t.Connected == n || t.Reached != nil && t.sent() >= uint64(n) || t.explained.Protocol == "UDP" && t.Connected > 0 && t.Refused+t.Failed+t.Denied == 0
 	case v1alpha1.VerdictReject:
 		return t.Refused+t.Denied == n
 	case v1alpha1.VerdictDrop:
@@ -191,6 +191,8 @@ func (t *Trial) String() string {
 		}
 	}
 	switch {
+	case !t.Agrees() && t.explained.Protocol == "UDP" && t.TimedOut == t.tries() && t.Reached == nil:
+		b.WriteString("Nothing answered, and connections are not counted: this does not show whether the rules do what was explained.\n")
 	case !t.Agrees():
 		b.WriteString("This is not what was explained: other rules may interfere, or the state has just changed.\n")
 	case t.explained.Verdict == v1alpha1.VerdictBalance && t.Connected < t.tries() && t.explained.Protocol == "TCP":

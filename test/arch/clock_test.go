@@ -23,7 +23,6 @@ var wallClock = map[string]string{
 	"pkg/proxy/page/html_overview.go":             "shows times",
 	"pkg/userfile/version_linux.go":               "compares a file's modification time with an earlier one of the same file",
 	"pkg/userfile/version_other.go":               "the same on other systems",
-	"pkg/proxy/view/objects.go":                   "shows when an object was created, by the API server's clock",
 	"pkg/proxy/view/history.go":                   "sorts events into minutes for the status page",
 	"pkg/proxy/source/apiserver/events/events.go": "the time of an Event",
 }

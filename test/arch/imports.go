@@ -28,7 +28,7 @@ var rows = []row{
 	{"pkg/check/rehearsal", []string{"pkg/check", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
 	{"pkg/check/machine", []string{"pkg/check", "pkg/kernel/..."}},
 	{"pkg/check/api", []string{"pkg/check", "pkg/apiclient", "pkg/proxy/cluster"}},
-	{"pkg/check/...", []string{"pkg/proxy/cluster", "pkg/proxy/backend"}},
+	{"pkg/check/...", []string{"pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/backend"}},
 	{"pkg/findings/...", []string{"pkg/apiclient", "pkg/yamldoc", "pkg/userfile", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source/defaults", "pkg/terminal"}},
 
 	// The reader of YAML documents and the lines of their fields, independent of their content.
@@ -96,7 +96,7 @@ var rows = []row{
 
 	// The readers of a running proxy, or of objects without one, for the commands.
 	{"pkg/inspect/pods", []string{"pkg/apiclient"}},
-	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace"}},
+	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace", "pkg/proxy/view"}},
 	{"pkg/inspect/...", []string{"pkg/apis/status/...", "pkg/proxy/view", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/terminal"}},
 
 	// How texts are shown on a terminal.

@@ -60,7 +60,7 @@ func (w *world) ignored(name string) []corev1.Event {
 	w.must(err)
 	var found []corev1.Event
 	for _, e := range list.Items {
-		if e.Reason == "ExternalIPsIgnored" {
+		if e.Reason == "ExternalIPsNotServed" {
 			found = append(found, e)
 		}
 	}

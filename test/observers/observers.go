@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -48,5 +49,5 @@ func (c *Cluster) Delete(name cluster.ServiceName) {
 func (c *Cluster) Sync() {
 	snapshot := &cluster.Snapshot{Services: c.Services, Node: &cluster.Node{}}
 	c.plan = plan.Compute(snapshot, &c.Options, c.plan)
-	c.Observer.Synced(&proxy.Sync{After: snapshot, Plan: c.plan})
+	c.Observer.Synced(&proxy.Sync{After: snapshot, Plan: c.plan, Results: []backend.Result{{Family: cluster.IPv4}, {Family: cluster.IPv6}}})
 }

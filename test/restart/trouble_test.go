@@ -207,7 +207,7 @@ echo "$input" | $real "$@"`})
 	r.serves(probes)
 	r.shows(`serviceproxy_refused_service_ports{ip_family="IPv4"} 0`)
 	r.ended("Service port quarantined", `default/web-30081:http from outside`,
-		"Couldn't load match", `reason="RulesRefused"`, "node node1 does not serve default/web-30081:http/TCP in IPv4")
+		"Couldn't load match", `reason="RefusedByKernel"`, "node node1 does not serve default/web-30081:http/TCP in IPv4")
 }
 
 // TestKernelCleanupWithoutPrograms runs --cleanup without a working iptables: it must fail and report why it cannot remove

@@ -54,7 +54,7 @@ func TestAnalyzeLargeCluster(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatal(err, errs)
 	}
-	if code != exitFindings || report.Kind != "Analysis" || report.Services != 10_000 || report.EndpointSlices != 10_000 || report.Nodes != 100 || len(report.Findings) != 1 {
+	if code != exitFindings || report.Kind != "Analysis" || report.Services != 10_000 || report.EndpointSlices != 10_000 || report.Nodes != 100 || len(report.Findings) != 2 {
 		t.Fatalf("exit code %d, %s%.2000s", code, errs, out)
 	}
 	f := report.Findings[0]
@@ -62,8 +62,8 @@ func TestAnalyzeLargeCluster(t *testing.T) {
 		t.Error("a finding without a hint")
 	}
 	delete(f, "hint")
-	if diff := cmp.Diff(map[string]string{"code": "PortNameMismatch", "severity": "error", "kind": "Service", "namespace": "default", "name": "s9999",
-		"message": `no EndpointSlice has port ""/TCP; they have web/TCP (port 8080, in s9999-1), which the Service does not have: connections to port 80 are rejected`}, f); diff != "" {
+	if diff := cmp.Diff(map[string]string{"code": "NoSuchPort", "severity": "error", "kind": "Service", "namespace": "default", "name": "s9999",
+		"message": `EndpointSlice default/s9999-1 has no port ""/TCP; it has web/TCP: compare the port names of the Service (spec.ports[].name, and a targetPort that is a name) and of the pods' containers`}, f); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -93,17 +93,17 @@ func TestAnalyzeExitCodes(t *testing.T) {
 		{[]string{"--kubeconfig", clean.kubeconfig(t), "-A"}, 0, "Nothing found in 3 Services, 3 EndpointSlices and 1 Node.\n", ""},
 		{[]string{"--kubeconfig", forbidden.kubeconfig(t)}, exitUnreadable, "", "error: analyze: list EndpointSlices after 0: endpointslices is forbidden"},
 		{[]string{"--manifests", at("good.yaml")}, 0, "Nothing found in 0 Services, 0 EndpointSlices and 1 Node.\n", ""},
-		{[]string{"--manifests", at("none.yaml")}, exitFindings, "warning    ServiceWithoutSlices   Service shop/web   no EndpointSlice has the label", ""},
-		{[]string{"--manifests", at("none.yaml"), "--fail-on", "error"}, 0, "ServiceWithoutSlices", ""},
-		{[]string{"--manifests", at("port.yaml"), "--fail-on", "error"}, exitFindings, "error      PortNameMismatch   Service shop/web", ""},
-		{[]string{"--manifests", at("port.yaml"), "--fail-on", "never"}, 0, "PortNameMismatch", ""},
-		{[]string{"--manifests", at("port.yaml"), "--skip", "PortNameMismatch"}, 0, "Nothing found in 1 Service, 1 EndpointSlice and 0 Nodes.\n", ""},
+		{[]string{"--manifests", at("none.yaml")}, exitFindings, "warning    NoEndpoints   Service shop/web   shop/web: connections are rejected: there is no EndpointSlice with the label", ""},
+		{[]string{"--manifests", at("none.yaml"), "--fail-on", "error"}, 0, "NoEndpoints", ""},
+		{[]string{"--manifests", at("port.yaml"), "--fail-on", "error"}, exitFindings, "error      NoSuchPort    Service shop/web", ""},
+		{[]string{"--manifests", at("port.yaml"), "--fail-on", "never"}, 0, "NoSuchPort", ""},
+		{[]string{"--manifests", at("port.yaml"), "--skip", "NoSuchPort,NoEndpoints"}, 0, "Nothing found in 1 Service, 1 EndpointSlice and 0 Nodes.\n", ""},
 		{[]string{"--manifests", at("port.yaml"), "-n", "other"}, 0, "Nothing found", ""},
-		{[]string{"--manifests", at("port.yaml"), "-n", "shop,other"}, exitFindings, "Give the port the same name and protocol", ""},
+		{[]string{"--manifests", at("port.yaml"), "-n", "shop,other"}, exitFindings, "give the port the name that the Service has", ""},
 		{[]string{"--manifests", at("good.yaml"), "--config", at("outside")}, exitFindings, "NodeWithoutPodCIDR", ""},
-		{[]string{"--manifests", at("external"), "--skip", "ServiceWithoutSlices"}, exitFindings, "ExternalIPsNotServed", ""},
-		{[]string{"--manifests", at("external"), "--skip", "ServiceWithoutSlices", "--config", at("gate")}, 0, "Nothing found", ""},
-		{[]string{"--manifests", at("external"), "--skip", "ServiceWithoutSlices", "--config", at("gate"), "--group", "upgrade"}, exitFindings, "DeprecatedConfiguration", ""},
+		{[]string{"--manifests", at("external"), "--skip", "NoEndpoints"}, exitFindings, "ExternalIPsNotServed", ""},
+		{[]string{"--manifests", at("external"), "--skip", "NoEndpoints", "--config", at("gate")}, 0, "Nothing found", ""},
+		{[]string{"--manifests", at("external"), "--skip", "NoEndpoints", "--config", at("gate"), "--group", "upgrade"}, exitFindings, "DeprecatedConfiguration", ""},
 		{[]string{"--manifests", at("escape.yaml")}, exitFindings, "Service shop/web?[2J", ""},
 		{[]string{"--manifests", at("bad.yaml")}, exitUnreadable, "Nothing found", "bad.yaml:1: not YAML: "},
 		{[]string{"--manifests", at("good.yaml"), "--context", "x"}, exitUsage, "", "exclude each other"},

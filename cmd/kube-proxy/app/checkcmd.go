@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
@@ -55,7 +56,7 @@ line or the configuration cannot be used.`,
 	flags.DurationVar(&opts.wait, "wait", 0, "Repeat the checks until none fails, at most for this `duration`.")
 	flags.StringVar(&opts.configFile, "config", "", "configuration `file` of the proxy. By default the defaults of the flags.")
 	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "kubeconfig `file`, instead of the configuration's.")
-	flags.StringVar(&opts.mode, "proxy-mode", "", "proxy `mode`, instead of the configuration's: iptables or nftables.")
+	flags.StringVar(&opts.mode, "proxy-mode", "", "proxy `mode`, instead of that of the configuration, or without one of the running proxy: iptables or nftables.")
 	flags.StringVar(&opts.host, hostnameFlag, "", "`name` of the Node, instead of the configuration's.")
 	flags.StringSliceVar(&opts.skip, "skip", nil, "Comma-separated `groups` of checks to leave out.")
 	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
@@ -94,6 +95,8 @@ func (o *checkOptions) load(cmd *cobra.Command) (*loaded, error) {
 	}
 	if o.mode != "" {
 		l.cfg.Mode = config.ProxyMode(o.mode)
+	} else if mode := runningMode(cmd.Context(), inspect.DefaultServer); o.configFile == "" && !o.before && mode != "" {
+		l.cfg.Mode = config.ProxyMode(mode)
 	}
 	if o.host != "" {
 		l.cfg.HostnameOverride = o.host
@@ -102,6 +105,19 @@ func (o *checkOptions) load(cmd *cobra.Command) (*loaded, error) {
 		l.cfg.ClientConnection.Kubeconfig = o.kubeconfig
 	}
 	return l, l.validate("linux")
+}
+
+// runningMode returns the mode of the proxy at an address; "" if none answers.
+func runningMode(ctx context.Context, server string) string {
+	client, err := inspect.NewClient(server)
+	if err != nil {
+		return ""
+	}
+	info, err := client.Info(ctx)
+	if err != nil {
+		return ""
+	}
+	return info.Mode
 }
 
 func runCheck(cmd *cobra.Command, opts *checkOptions) error {

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"cmp"
+
 	"github.com/spf13/cobra"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
@@ -32,9 +34,11 @@ It asks the proxy that runs on this node, by its metrics address.`,
 				return err
 			}
 			if output != outputText {
-				return printObject(cmd.OutOrStdout(), output, repairs)
+				err = printObject(cmd.OutOrStdout(), output, repairs)
+			} else {
+				err = printer(cmd).PrintRepairs(cmd.OutOrStdout(), repairs)
 			}
-			return printer(cmd).PrintRepairs(cmd.OutOrStdout(), repairs)
+			return cmp.Or(err, failing(cmd.Context(), client, ""))
 		},
 	}
 	command.Flags().StringVar(&server, "server", inspect.DefaultServer, "metrics `address` of the running proxy, HOST:PORT.")

@@ -10,6 +10,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect/pods"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // The exit codes of "kube-proxy explain", beside those of all commands.
@@ -98,7 +99,11 @@ func (o *explainOptions) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	return verdictCode(explanation)
+	family := cluster.IPv4
+	if strings.HasPrefix(explanation.To, "[") {
+		family = cluster.IPv6
+	}
+	return cmp.Or(failing(cmd.Context(), reader, family.String()), verdictCode(explanation))
 }
 
 // print prints an explanation in the chosen format.

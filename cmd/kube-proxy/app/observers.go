@@ -24,6 +24,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/refusals"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/rivals"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
 
 // sharedCounter returns the one reader of a backend's counters of connections; nil if it has none.
@@ -35,10 +36,10 @@ func sharedCounter(rules backend.Backend) backend.ConnectionCounter {
 }
 
 // metrics makes the metrics of a process that started at a time.
-func (p *process) metrics(rules backend.Backend, counter backend.ConnectionCounter, started time.Time) *metrics.Metrics {
+func (p *process) metrics(rules backend.Backend, counter backend.ConnectionCounter, shown *view.Observer, started time.Time) *metrics.Metrics {
 	return metrics.New(metrics.Config{
 		Families: p.families.All, Start: started, Snapshot: p.builder.Snapshot,
-		Backend: rules, LocalhostRejected: p.planning.Localhost.Reject, Connections: p.opts.connections, Counter: counter,
+		Observed: shown.Observed, Backend: rules, LocalhostRejected: p.planning.Localhost.Reject, Connections: p.opts.connections, Counter: counter,
 	}, legacyregistry.MustRegister)
 }
 
@@ -59,9 +60,17 @@ func (p *process) checker(watch *node.Watch, measured *metrics.Metrics) *health.
 	})
 }
 
+// healthChecks makes the observer that serves health check node ports.
+func (p *process) healthChecks(recorder proxy.Recorder, checker *health.Checker, shown *view.Observer, limits *serve.Limits) *health.Services {
+	return health.NewServices(health.ServicesConfig{
+		Families: p.families.All, AllAddresses: p.planning.NodePorts.Everywhere, Healthy: checker.Healthy, Failing: shown.HealthChecks,
+		Recorder: recorder, Clock: clock.RealClock{}, Limit: limits.HealthCheckPorts, MaxListeners: limits.Listeners,
+	})
+}
+
 // observers makes all others, and returns them with checker and measured.
 func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checker *health.Checker, measured *metrics.Metrics, limits *serve.Limits) []proxy.Observer {
-	logger, realClock := klog.FromContext(ctx), clock.RealClock{}
+	logger := klog.FromContext(ctx)
 	watcher := rivals.New(rivals.Config{
 		Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Seen: measured.OtherProxySeen,
 		Families:  slices.Concat(p.families.All, p.leftOut), // a family that was left out keeps its rules of other modes
@@ -75,10 +84,6 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 		refusals.New(recorder, logger),
 		changelog.New(logger),
 		watcher,
-		health.NewServices(health.ServicesConfig{
-			Families: p.families.All, AllAddresses: p.planning.NodePorts.Everywhere, Healthy: checker.Healthy,
-			Recorder: recorder, Clock: realClock, Limit: limits.HealthCheckPorts, MaxListeners: limits.Listeners,
-		}),
 		proxy.NewAfterSync(func(ctx context.Context) {
 			if err := p.tuner.ApplyMissing(ctx); err != nil {
 				klog.FromContext(ctx).Error(err, "Cannot configure connection tracking; Services are served without it")

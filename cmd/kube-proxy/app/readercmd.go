@@ -88,6 +88,15 @@ func (o *readerOptions) open(cmd *cobra.Command) (inspect.Reader, error) {
 	return o.load(cmd)
 }
 
+// failing returns an error if the last sync failed in a family, or in any if family is empty.
+func failing(ctx context.Context, from inspect.Reader, family string) error {
+	info, err := from.Info(ctx)
+	if err != nil {
+		return err
+	}
+	return inspect.Failing(info, family)
+}
+
 // load reads the objects of files or a cluster, as a proxy with the configuration would.
 func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 	cfg, gates, err := o.configuration(cmd)
@@ -106,6 +115,10 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nodeIPOverride: %w", err)
 	}
+	ctx, cancel := context.WithTimeoutCause(cmd.Context(), clusterTimeout, fmt.Errorf("the API server did not answer within %s", clusterTimeout))
+	defer cancel()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	machine, network := thisMachine()
 	var objects source.Source
 	if o.manifests != "" {
@@ -115,7 +128,11 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 		if err != nil {
 			return nil, err
 		}
-		if objects, err = apiserver.New(client, name, apiserver.Options{TrustLists: true}); err != nil {
+		if objects, err = apiserver.New(client, name, apiserver.Options{TrustLists: true, OnFailure: func(resource, cause string) {
+			if cause != "" {
+				fail(fmt.Errorf("list %s: the API server at %s is %s", resource, client.Host, cause))
+			}
+		}}); err != nil {
 			return nil, err
 		}
 	}
@@ -123,8 +140,6 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 	if o.here {
 		sources = append(sources, network...)
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), clusterTimeout)
-	defer cancel()
 	families, err := node.Families(netif.HasIPv6(os.DirFS("/proc")), familyPolicy(cfg), addrs)
 	if err != nil { // the policy requires a family that this machine does not have
 		families = []cluster.Family{cluster.IPv4, cluster.IPv6}

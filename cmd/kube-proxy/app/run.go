@@ -162,7 +162,9 @@ func (p *process) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, rules.Close()) }()
 
 	counter := sharedCounter(rules)
-	measured := p.metrics(rules, counter, started)
+	var watch *node.Watch
+	shown := p.view(counter, func() []string { return watch.WaitingFor() }, started)
+	measured := p.metrics(rules, counter, shown, started)
 	in, err := openInputs(ctx, p.cfg, p.name, p.opts, apiserver.Options{OnHeld: func(apiserver.Held) { measured.RelistHeld() }, OnFailure: measured.WatchFailing})
 	if err != nil {
 		return err
@@ -170,19 +172,18 @@ func (p *process) run(ctx context.Context) (err error) {
 	if err := publishConfig(p.cfg); err != nil {
 		return err
 	}
-	shown := p.view(counter, started)
 	limits := serve.NewLimits(tuning.Descriptors(), tcpuser.Of, measured.ConnectionClosed)
 	limits.Log(klog.FromContext(ctx))
 	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.name, recorder: in.recorder, limits: limits, api: view.NewHandler(shown)}
-	watch := p.watch(ctx, in, measured)
+	watch = p.watch(ctx, in, measured)
 	checker := p.checker(watch, measured)
 	turn := standby.New(standby.Config{
 		Owner: owner(string(p.cfg.EffectiveMode())), Serving: checker.Healthy, Serve: serving.standby(in.complete), Waiting: measured.Waiting,
 		Begin: func(ctx context.Context) { p.begin(ctx, in.recorder) },
 	})
 	defer func() { err = errors.Join(err, turn.Release()) }()
-	serving.page = page.New(page.Config{Observer: shown, Healthy: checker.Healthy, Waiting: watch.WaitingFor})
-	observers := append(p.observers(ctx, in.recorder, checker, measured, limits), watch, shown,
+	serving.page = page.New(page.Config{Observer: shown, Healthy: checker.Healthy})
+	observers := append(p.observers(ctx, in.recorder, checker, measured, limits), p.healthChecks(in.recorder, checker, shown, limits), watch, shown,
 		conntrack.New(conntrack.Config{Families: p.families.All, Table: flows, Swept: measured.ConntrackSwept}),
 		proxy.NewAfterSync(func(context.Context) { debug.FreeOSMemory() })) // what only a start needs
 	loop := proxy.New(proxy.Config{

@@ -130,8 +130,10 @@ func (o *serviceOptions) run(cmd *cobra.Command, show func(round) (*inspect.Coun
 		return show(round{ctx, out, from, style, earlier})
 	}
 	if !o.watch {
-		_, err := showRound(cmd.Context(), nil)
-		return err
+		if _, err := showRound(cmd.Context(), nil); err != nil {
+			return err
+		}
+		return failing(cmd.Context(), from, "")
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -4,7 +4,9 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -64,10 +66,18 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	return in, nil
 }
 
+// errNoServer is the error if nothing says where the API server is.
+var errNoServer = errors.New("no API server is configured, and this is no pod of a cluster")
+
 // clientConfig returns how to reach the API server: by a kubeconfig, by a URL, or with the pod's service account.
 func clientConfig(cfg *config.KubeProxyConfiguration, master string) (*rest.Config, error) {
-	connection := &cfg.ClientConnection
-	client, err := clientcmd.BuildConfigFromFlags(master, connection.Kubeconfig)
+	connection, err := &cfg.ClientConnection, error(nil)
+	var client *rest.Config
+	if master == "" && connection.Kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
+		err = errNoServer
+	} else {
+		client, err = clientcmd.BuildConfigFromFlags(master, connection.Kubeconfig)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("configure the API client: %w; set --kubeconfig or --master, or use --manifests to run without an API server", err)
 	}

@@ -13,7 +13,7 @@ func TestTraceUsage(t *testing.T) {
 		want string
 	}{
 		{nil, "nothing to trace: name a Service as NAMESPACE/NAME"},
-		{[]string{"web"}, `"web" is neither NAMESPACE/NAME[:PORT[/PROTOCOL]] nor ADDRESS[:PORT[/PROTOCOL]]`},
+		{[]string{"web"}, `"web" is no destination`},
 		{[]string{"default/web", "default/shop"}, "accepts at most 1 arg"},
 		{[]string{"default/web", "--from", "pods"}, `--from "pods" is neither a CIDR nor an address`},
 		{[]string{"default/web", "--count", "0"}, "--count 0 is not between 1 and 1000"},
@@ -21,7 +21,7 @@ func TestTraceUsage(t *testing.T) {
 		{[]string{"default/web", "--duration", "-1s"}, "--duration -1s is not between 0 and 1h0m0s"},
 		{[]string{"default/web", "-o", "yaml"}, `--output "yaml" is not one of text, json`},
 		{[]string{"default/web", "--server", "nowhere"}, `"nowhere" is no address of a proxy`},
-		{[]string{"[::ffff:10.96.0.10]:80"}, "trace 10.96.0.10"},
+		{[]string{"[::ffff:10.96.0.10]:80"}, "ask for 10.96.0.10"},
 	} {
 		var out, errs bytes.Buffer
 		code := Run(append([]string{"trace"}, test.args...), &out, &errs)

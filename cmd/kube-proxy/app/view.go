@@ -17,11 +17,11 @@ import (
 )
 
 // view makes the observer that the API serves.
-func (p *process) view(counter backend.ConnectionCounter, started time.Time) *view.Observer {
+func (p *process) view(counter backend.ConnectionCounter, waiting func() []string, started time.Time) *view.Observer {
 	return view.New(view.Config{
 		Version: version.Get().GitVersion, Mode: string(p.cfg.EffectiveMode()), Started: started, Families: p.families.All, Node: p.name,
 		Renderers: renderers(p.cfg, p.opts.counters.limits()),
-		Unowned:   p.builder.Unowned, Counter: counter, Clock: clock.RealClock{},
+		Waiting:   waiting, Unowned: p.builder.Unowned, Counter: counter, Clock: clock.RealClock{},
 	})
 }
 

@@ -168,9 +168,12 @@ func ways() map[string]*way {
 			translated("", "10.244.1.2:8080").ends(trace.AfterOutput).leaves("cbr0").ends(trace.AfterPostrouting),
 		"no-endpoint": from(1, protoTCP, pod, "10.96.0.21:80", "cbr0").ends(trace.AfterPrerouting).leaves("eth0").
 			chain("forward", "filter", rules, "filter-forward", "jump unserved", "reject"),
-		"foreign-rule":        chosen(1).leaves("eth0").chain("forward", "filter", "inet firewalld", "filter_FORWARD", "jump filter_FORWARD_POLICIES", "reject # no pods"),
-		"foreign-policy":      chosen(1).leaves("eth0").chain("forward", "filter", "ip filter", "FORWARD", "policy drop"),
-		"vanished":            chosen(1),
+		"foreign-rule":   chosen(1).leaves("eth0").chain("forward", "filter", "inet firewalld", "filter_FORWARD", "jump filter_FORWARD_POLICIES", "reject # no pods"),
+		"foreign-policy": chosen(1).leaves("eth0").chain("forward", "filter", "ip filter", "FORWARD", "policy drop"),
+		"vanished":       chosen(1),
+		"hairpin": from(1, protoTCP, "10.244.2.2:40000", web, "cbr0").
+			chain("prerouting", "nat", rules, "nat-prerouting", "jump services", "goto internal-2", "goto pick-1", "accept").
+			translated("", there).ends(trace.AfterPrerouting),
 		"vanished-in-forward": chosen(1).leaves("eth0").chain("forward", "filter", rules, "filter-forward", "policy accept"),
 		"bridge":              chosen(1).numbered(2, "cbr0").leaves("eth0").chain("forward", "filter", rules, "filter-forward", "policy accept").ends(trace.AfterPostrouting),
 		// A node port's number at an address of others.

@@ -101,8 +101,14 @@ func (p *packet) setArrival(out *v1alpha1.PacketTrace) {
 		out.Verdict, out.Reason = v1alpha1.PacketVanished, fmt.Sprintf("not seen after hook forward: no rule dropped it, so the kernel did on its way to %s", to)
 	default:
 		out.Verdict = v1alpha1.PacketVanished
-		out.Reason = fmt.Sprintf("not seen after hook %s: no rule dropped it, so the kernel did: there is no route to %s, forwarding is off, "+
-			"or a check of the source refused it (rp_filter)", at, to)
+		out.Reason = fmt.Sprintf("not seen after hook %s: no rule dropped it, so the kernel did, which does not report why", at)
+		if now.Destination.Addr() == p.events[0].Headers.Source.Addr() {
+			out.Reason += ". The endpoint is the source itself: if it is a pod on a bridge, the port of the bridge needs hairpin mode " +
+				"(bridge -d link; bridge link set dev PORT hairpin on)"
+		} else {
+			out.Reason += fmt.Sprintf("; see \"ip route get %s from %s iif %s\", the sysctls forwarding and rp_filter, and counters (nstat -az, ip -s link)",
+				now.Destination.Addr(), now.Source.Addr(), cmp.Or(now.In, "lo"))
+		}
 	}
 	if out.Service != "" && out.TranslatedDestination == "" && out.Verdict != v1alpha1.PacketVanished {
 		out.Reason += "; its destination was not translated"

@@ -11,6 +11,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
 
 // PerSecond is the number of packets that are traced in a second at most, in each IP family: enough to read, and few enough that
@@ -44,60 +45,18 @@ func ParseTarget(to, from string) (t Target, err error) {
 		}
 		return t, nil
 	}
-	at, protocol, _ := strings.Cut(to, "/")
-	bare := strings.TrimSuffix(strings.TrimPrefix(at, "["), "]")
-	if addr, err := netip.ParseAddr(bare); err == nil {
-		if protocol != "" {
-			return Target{}, fmt.Errorf("%q has a protocol but no port: write %s, or %s/%s", to, at, netip.AddrPortFrom(addr, 80), protocol)
-		}
-		t.To = netip.AddrPortFrom(addr, 0)
-		return t, t.check()
+	d, err := view.ParseDestination(to)
+	if err != nil {
+		return Target{}, err
 	}
-	if t.To, err = netip.ParseAddrPort(at); err == nil {
-		if t.Protocol, err = parseProtocol(protocol); err != nil {
-			return Target{}, err
-		}
-		if t.To.Port() == 0 {
-			return Target{}, fmt.Errorf("%q: there is no port 0", to)
-		}
-		return t, t.check()
+	t.Namespace, t.Service, t.Port, t.To = d.Namespace, d.Service, d.Port, d.To
+	if d.Protocol != 0 {
+		t.Protocol = d.Protocol.String()
 	}
-	t.To = netip.AddrPort{}
-	return t.service(to)
-}
-
-// service parses NAMESPACE/NAME[:PORT[/PROTOCOL]].
-func (t Target) service(text string) (Target, error) {
-	namespace, rest, _ := strings.Cut(text, "/")
-	rest, protocol, hasProtocol := strings.Cut(rest, "/")
-	name, port, hasPort := strings.Cut(rest, ":")
-	if namespace == "" || name == "" || strings.ContainsAny(namespace, ":[]") || hasPort && port == "" || hasProtocol && !hasPort {
-		return Target{}, fmt.Errorf("%q is neither NAMESPACE/NAME[:PORT[/PROTOCOL]] nor ADDRESS[:PORT[/PROTOCOL]]", text)
-	}
-	t.Namespace, t.Service, t.Port = namespace, name, port
-	if hasProtocol {
-		var err error
-		if t.Protocol, err = parseProtocol(protocol); err != nil {
-			return Target{}, err
-		}
+	if addr := t.To.Addr(); addr.IsValid() && t.From.IsValid() && t.From.Addr().Is4() != addr.Is4() {
+		return Target{}, fmt.Errorf("%s and %s are of different IP families: no packet has both", t.From, addr)
 	}
 	return t, nil
-}
-
-// check rejects addresses that no packet has.
-func (t *Target) check() error {
-	addr := t.To.Addr()
-	switch {
-	case addr.Is4In6():
-		return fmt.Errorf("%s is an IPv4-mapped IPv6 address; packets to it are IPv4 packets: trace %s", addr, addr.Unmap())
-	case addr.IsUnspecified():
-		return fmt.Errorf("no packet is sent to %s", addr)
-	case addr.Zone() != "":
-		return fmt.Errorf("%s has a zone, which packets have not: leave it out", addr)
-	case t.From.IsValid() && t.From.Addr().Is4() != addr.Is4():
-		return fmt.Errorf("%s and %s are of different IP families: no packet has both", t.From, addr)
-	}
-	return nil
 }
 
 func parseSource(text string) (netip.Prefix, error) {
@@ -112,17 +71,6 @@ func parseSource(text string) (netip.Prefix, error) {
 		return netip.Prefix{}, fmt.Errorf("--from %q is neither a CIDR nor an address", text)
 	}
 	return prefix.Masked(), nil
-}
-
-func parseProtocol(text string) (string, error) {
-	switch protocol := strings.ToUpper(text); protocol {
-	case "":
-		return "TCP", nil
-	case "TCP", "UDP", "SCTP":
-		return protocol, nil
-	default:
-		return "", fmt.Errorf("%q is no protocol; there are tcp, udp and sctp", text)
-	}
 }
 
 // Resolve returns what the kernel has to trace for a target, and the names for its packets. nodePorts are the addresses on which node

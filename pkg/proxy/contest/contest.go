@@ -78,9 +78,9 @@ func lost(before, after *plan.Claims) iter.Seq[*plan.Route] {
 func (w *Watcher) report(name cluster.ServiceName, p *plan.Plan) {
 	service, _ := p.Services.Get(name)
 	var lost []string
-	for _, route := range service.Routes {
-		if why := p.Lost(route); why != "" {
-			lost = append(lost, fmt.Sprintf("%s %s is %s", route.Kind, describe(route.Frontend), why))
+	for _, problem := range p.Problems(name, nil) {
+		if problem.Reason == plan.ProblemContested {
+			lost = append(lost, problem.Message)
 		}
 	}
 	if len(lost) == 0 {
@@ -94,15 +94,7 @@ func (w *Watcher) report(name cluster.ServiceName, p *plan.Plan) {
 	w.logger.Info("Service shares addresses with other Services and is not served on them", "service", name, "addresses", named)
 	w.recorder.Event(proxy.Event{
 		Kind: "Service", Namespace: name.Namespace, Name: name.Name, UID: service.UID,
-		Warning: true, Reason: "AddressConflict", Action: "ServeAddress", Once: all,
+		Warning: true, Reason: plan.ProblemContested, Action: "ServeAddress", Once: all,
 		Message: fmt.Sprintf("Other Services have the same address, protocol and port: %s. Give one of them another address or port.", named),
 	})
-}
-
-// describe formats a frontend. A node port has no address.
-func describe(f plan.Frontend) string {
-	if f.IsNodePort() {
-		return fmt.Sprintf("%d/%s (%s)", f.Port, f.Protocol, f.Family())
-	}
-	return f.String()
 }

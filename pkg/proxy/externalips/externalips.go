@@ -111,7 +111,7 @@ func ignored(s *cluster.Service) proxy.Event {
 	}
 	return proxy.Event{
 		Kind: "Service", Namespace: s.Name.Namespace, Name: s.Name.Name, UID: s.UID,
-		Warning: true, Reason: "ExternalIPsIgnored", Action: "ServeExternalIPs", Once: listed(addrs),
+		Warning: true, Reason: plan.ProblemExternalIPsNotServed, Action: "ServeExternalIPs", Once: listed(addrs),
 		Message: fmt.Sprintf("spec.externalIPs is not served because the feature gate AllowServiceExternalIPs is off (CVE-2020-8554): %s. "+
 			"Use a Service of type LoadBalancer, a Gateway or an Ingress; \"kube-proxy audit\" suggests manifests.", named),
 	}

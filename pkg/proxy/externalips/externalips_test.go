@@ -62,13 +62,13 @@ func TestEventOncePerChange(t *testing.T) {
 		ignored int
 	}{
 		{"a Service without", func() { h.set("web", "1", nil) }, nil, 0},
-		{"gains one", func() { h.set("web", "1", nil, "192.0.2.1") }, []string{"default/web 1 ExternalIPsIgnored: 192.0.2.1"}, 1},
+		{"gains one", func() { h.set("web", "1", nil, "192.0.2.1") }, []string{"default/web 1 ExternalIPsNotServed: 192.0.2.1"}, 1},
 		{"nothing happens", h.Sync, nil, 1},
 		{"another field", func() { h.set("web", "1", port, "192.0.2.1") }, nil, 1},
-		{"gains another", func() { h.set("web", "1", port, "192.0.2.1", "2001:db8::1") }, []string{"default/web 1 ExternalIPsIgnored: 192.0.2.1 2001:db8::1"}, 1},
+		{"gains another", func() { h.set("web", "1", port, "192.0.2.1", "2001:db8::1") }, []string{"default/web 1 ExternalIPsNotServed: 192.0.2.1 2001:db8::1"}, 1},
 		{"in another order", func() { h.set("web", "1", port, "2001:db8::1", "192.0.2.1") }, nil, 1},
-		{"a second Service", func() { h.set("api", "2", nil, "192.0.2.1") }, []string{"default/api 2 ExternalIPsIgnored: 192.0.2.1"}, 2},
-		{"recreated", func() { h.set("api", "3", nil, "192.0.2.1") }, []string{"default/api 3 ExternalIPsIgnored: 192.0.2.1"}, 2},
+		{"a second Service", func() { h.set("api", "2", nil, "192.0.2.1") }, []string{"default/api 2 ExternalIPsNotServed: 192.0.2.1"}, 2},
+		{"recreated", func() { h.set("api", "3", nil, "192.0.2.1") }, []string{"default/api 3 ExternalIPsNotServed: 192.0.2.1"}, 2},
 		{"loses all", func() { h.set("web", "1", port) }, nil, 1},
 		{"is deleted", func() { h.Delete(cluster.ServiceName{Namespace: "default", Name: "api"}) }, nil, 0},
 	} {

@@ -2,6 +2,7 @@ package health
 
 import (
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,12 +39,17 @@ type Checker struct {
 	delayed  int
 }
 
+// maxError bounds what /healthz shows of an error, in bytes.
+const maxError = 500
+
 // family is the state of one address family.
 type family struct {
 	// updated is the time of the last successful sync; zero before the first.
 	updated time.Time
 	// waiting is the time of the oldest change that is not programmed yet; zero if there is none.
 	waiting time.Time
+	// err is why the last sync failed; empty if it succeeded.
+	err string
 }
 
 var (
@@ -90,6 +96,8 @@ func (c *Checker) Synced(s *proxy.Sync) {
 		case f == nil:
 		case result.Err != nil:
 			f.waitSince(s.Started)
+			f.err = result.Err.Error()
+			f.err = strings.ToValidUTF8(f.err[:min(len(f.err), maxError)], "")
 		default:
 			*f = family{updated: s.Finished}
 		}
@@ -126,6 +134,8 @@ type report struct {
 type familyReport struct {
 	LastUpdated *time.Time `json:"lastUpdated"`
 	Healthy     bool       `json:"healthy"`
+	// Error is why the last sync failed.
+	Error string `json:"error,omitempty"`
 }
 
 // report returns the state of all families. If ready is true, a family that was never programmed is unhealthy.
@@ -138,7 +148,7 @@ func (c *Checker) report(ready bool) report {
 	r := report{CurrentTime: now, Healthy: true, Status: map[string]familyReport{}, DelayedServices: c.delayed}
 	oldest := now
 	for name, f := range c.families {
-		status := familyReport{Healthy: f.waiting.IsZero() || now.Sub(f.waiting) <= 2*c.config.SyncPeriod}
+		status := familyReport{Error: f.err, Healthy: f.waiting.IsZero() || now.Sub(f.waiting) <= 2*c.config.SyncPeriod}
 		if updated := f.updated; !updated.IsZero() {
 			status.LastUpdated = &updated
 		} else if ready {

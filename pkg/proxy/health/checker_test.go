@@ -156,7 +156,7 @@ func TestCheckerBody(t *testing.T) {
 	check("one family fails on a draining node", "/healthz", `{
 		"lastUpdated": "2026-09-01T12:00:10Z", "currentTime": "2026-09-01T12:01:40Z", "nodeEligible": false, "healthy": false,
 		"status": {"IPv4": {"lastUpdated": "2026-09-01T12:00:20Z", "healthy": true},
-		           "IPv6": {"lastUpdated": "2026-09-01T12:00:10Z", "healthy": false}}}`)
+		           "IPv6": {"lastUpdated": "2026-09-01T12:00:10Z", "healthy": false, "error": "permission denied"}}}`)
 }
 
 // TestDelayedServices checks that /healthz has the number of Services whose change is delayed, and is 200 all the same.

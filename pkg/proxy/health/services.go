@@ -39,7 +39,9 @@ type ServicesConfig struct {
 	// Healthy is Checker.Healthy.
 	Healthy  func() bool
 	Recorder proxy.Recorder
-	Clock    clock.WithTicker
+	// Failing is called with the Services on whose ports it cannot listen, whenever it has tried; nil if nobody asks.
+	Failing func(plan.Observed)
+	Clock   clock.WithTicker
 	// Limit bounds the connections to all ports together, and MaxListeners the number of listeners.
 	Limit        *serve.Limit
 	MaxListeners int
@@ -212,6 +214,7 @@ func (s *Services) listen(logger klog.Logger) {
 	if s.ended {
 		return
 	}
+	failing := plan.Observed{}
 	for c := range s.incomplete {
 		var failed error
 		for _, addr := range s.addrs {
@@ -224,13 +227,19 @@ func (s *Services) listen(logger klog.Logger) {
 			if c.failing.Ended() {
 				logger.Info("Listening on a health check node port again", "service", c.name)
 			}
-		} else if c.failing.Changed("") {
+			continue
+		}
+		failing[c.name] = []plan.Problem{{Reason: plan.ProblemHealthCheck, Message: failed.Error()}}
+		if c.failing.Changed("") {
 			logger.Error(failed, "Failed to listen on a health check node port", "service", c.name, "retryIn", retryPeriod)
 			s.config.Recorder.Event(proxy.Event{
 				Kind: "Service", Namespace: c.name.Namespace, Name: c.name.Name, UID: c.uid,
 				Warning: true, Reason: "FailedToStartServiceHealthcheck", Action: "Listen", Message: failed.Error(),
 			})
 		}
+	}
+	if s.config.Failing != nil {
+		s.config.Failing(failing)
 	}
 }
 

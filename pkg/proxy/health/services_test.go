@@ -36,6 +36,7 @@ type harness struct {
 	*Services
 	healthy  atomic.Bool
 	events   []proxy.Event
+	failing  plan.Observed
 	services cluster.Map[cluster.ServiceName, *plan.Service]
 
 	mu     sync.Mutex
@@ -51,7 +52,7 @@ func newHarness(t *testing.T, all bool) *harness {
 	h.Services = NewServices(ServicesConfig{
 		Families:     []cluster.Family{cluster.IPv4, cluster.IPv6},
 		AllAddresses: func(cluster.Family) bool { return all },
-		Healthy:      h.healthy.Load, Recorder: h,
+		Healthy:      h.healthy.Load, Recorder: h, Failing: func(found plan.Observed) { h.failing = found },
 		Clock: testclock.NewFakeClock(epoch),
 		Limit: serve.NewLimits(1024, nil, func(string) {}).HealthCheckPorts, MaxListeners: 4,
 	})
@@ -286,6 +287,10 @@ func TestServicesPortTaken(t *testing.T) {
 		t.Fatalf("got %d events, want one: %v", len(h.events), h.events)
 	}
 	event := h.events[0]
+	want := plan.Observed{{Namespace: "ns", Name: "a"}: {{Reason: plan.ProblemHealthCheck, Message: event.Message}}}
+	if diff := cmp.Diff(want, h.failing); diff != "" {
+		t.Errorf("the problems (-want +got):\n%s", diff)
+	}
 	if !strings.Contains(event.Message, "30001") || !strings.Contains(event.Message, "already in use") {
 		t.Errorf("the message lacks the port or the cause: %s", event.Message)
 	}
@@ -305,6 +310,9 @@ func TestServicesPortTaken(t *testing.T) {
 	h.release("0.0.0.0:30001")
 	h.sync(nil)
 	h.expect("0.0.0.0:30001", good("a", 1))
+	if len(h.failing) != 0 {
+		t.Errorf("problems of a port that is served: %v", h.failing)
+	}
 }
 
 // TestServicesRetry checks that a failed listener is retried without a sync.

@@ -23,6 +23,8 @@ type Config struct {
 	Start time.Time
 	// Snapshot returns the current state, programmed or not: cluster.Builder.Snapshot.
 	Snapshot func() *cluster.Snapshot
+	// Observed returns the problems of Services that no plan shows; nil if there are none.
+	Observed func() plan.Observed
 	// Backend is asked for metric names (backend.MetricNamer), and at each scrape for packet counters
 	// (backend.PacketCounter, backend.RejectCounter), and for remembered clients (backend.ClientCounter).
 	Backend backend.Backend
@@ -53,8 +55,6 @@ type Metrics struct {
 	// noLocal counts the ports without local endpoints of noLocalOf, the Services of the last sync.
 	noLocal   map[localKey]int
 	noLocalOf cluster.Map[cluster.ServiceName, *plan.Service]
-	// problems counts the Services with problems.
-	problems *problems
 
 	failingMu sync.Mutex
 	// failing holds the reason of each resource whose watch fails.
@@ -73,7 +73,6 @@ func New(config Config, register func(...metrics.Registerable)) *Metrics {
 		config:   config,
 		byFamily: map[cluster.Family]cluster.Map[cluster.ServiceName, *cluster.Service]{},
 		noLocal:  map[localKey]int{},
-		problems: newProblems(),
 		failing:  map[string]string{},
 	}
 	m.metricSet = newMetricSet(&config, m.pending)
@@ -213,7 +212,7 @@ func (m *Metrics) Synced(s *proxy.Sync) {
 		m.applied.Store(s.After)
 	}
 	m.countNoLocal(s.Plan)
-	m.countProblems(s)
+	m.problems.synced(s.Plan)
 	m.contested.Set(float64(s.Plan.Contested.Len()))
 	m.delayed.Set(float64(len(s.Delayed)))
 }
@@ -283,14 +282,6 @@ func (m *Metrics) pending() changeCount {
 		return changeCount{}
 	}
 	return countChanges(applied.Services, m.config.Snapshot().Services)
-}
-
-// countProblems updates the number of Services with problems.
-func (m *Metrics) countProblems(s *proxy.Sync) {
-	m.problems.follow(s.Plan)
-	for _, reason := range reasons() {
-		m.withProblems.WithLabelValues(reason).Set(float64(m.problems.counts[reason]))
-	}
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / float64(time.Second) }

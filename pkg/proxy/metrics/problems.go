@@ -1,70 +1,69 @@
 package metrics
 
 import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/component-base/metrics"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// problems counts the Services that have a problem, by its reason: those of "kube-proxy service list".
+// problems exposes the number of Services that have a problem, by its reason.
 type problems struct {
-	plan cluster.Map[cluster.ServiceName, *plan.Service]
-	// of holds the reasons of each Service that has a problem.
+	*metrics.GaugeVec
+	observed func() plan.Observed
+
+	mu   sync.Mutex
+	plan *plan.Plan
+	// of holds the reasons that the plan shows of each Service that has any, and counts their sums.
 	of     map[cluster.ServiceName]map[string]bool
 	counts map[string]int
 }
 
-// reasons returns all reasons.
-func reasons() []string {
-	return []string{plan.ProblemNoSuchPort, plan.ProblemNoEndpoints, plan.ProblemNoLocalEndpoints, plan.ProblemExternalIPsNotServed, plan.ProblemTooLarge}
-}
-
-func newProblems() *problems {
-	return &problems{of: map[cluster.ServiceName]map[string]bool{}, counts: map[string]int{}}
-}
-
-// follow counts again what changed. A plan decides again about each Service that changed in the snapshot.
-func (c *problems) follow(p *plan.Plan) {
-	for name := range cluster.Changes(c.plan, p.Services) {
-		c.look(name, p)
-	}
-	c.plan = p.Services
-}
-
-func (c *problems) look(name cluster.ServiceName, p *plan.Plan) {
-	for reason := range c.of[name] {
-		c.counts[reason]--
-	}
-	delete(c.of, name)
-	found := problemsOf(name, p)
-	for reason := range found {
-		c.counts[reason]++
-	}
-	if len(found) > 0 {
-		c.of[name] = found
+func newProblems(config *Config) *problems {
+	return &problems{
+		GaugeVec: gauges(own, "services_with_problems",
+			"Services to which connections fail on this node, by the reason as \"kube-proxy service list\" shows it. A Service may have several reasons.", reasonLabel),
+		observed: config.Observed, plan: &plan.Plan{}, of: map[cluster.ServiceName]map[string]bool{}, counts: map[string]int{},
 	}
 }
 
-// problemsOf returns the reasons why connections to a Service fail on this node.
-func problemsOf(name cluster.ServiceName, p *plan.Plan) map[string]bool {
-	found := map[string]bool{}
-	service, ok := p.Services.Get(name)
-	if !ok {
-		return nil
-	}
-	for range p.MissingPorts(name) {
-		found[plan.ProblemNoSuchPort] = true
-		break
-	}
-	if service.WithheldPorts > 0 {
-		found[plan.ProblemTooLarge] = true
-	}
-	if service.WithheldExternalIPs > 0 {
-		found[plan.ProblemExternalIPsNotServed] = true
-	}
-	for _, route := range service.Routes {
-		if problem := route.Problem(); problem != "" {
-			found[problem] = true
+// synced counts again what changed.
+func (c *problems) synced(p *plan.Plan) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name := range p.Affected(c.plan) {
+		count(c.counts, c.of[name], -1)
+		delete(c.of, name)
+		if found := p.Problems(name, nil); len(found) > 0 {
+			c.of[name] = plan.Reasons(found)
+			count(c.counts, c.of[name], +1)
 		}
 	}
-	return found
+	c.plan = p
+}
+
+// Collect adds what was observed.
+func (c *problems) Collect(to chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	observed := map[string]int{}
+	if c.observed != nil {
+		for _, found := range c.observed() {
+			count(observed, plan.Reasons(found), +1)
+		}
+	}
+	for _, reason := range plan.ProblemReasons() {
+		c.WithLabelValues(reason).Set(float64(c.counts[reason] + observed[reason]))
+	}
+	c.GaugeVec.Collect(to)
+}
+
+// count adds n to the count of each reason.
+func count(counts map[string]int, reasons map[string]bool, n int) {
+	for reason := range reasons {
+		counts[reason] += n
+	}
 }

@@ -49,7 +49,8 @@ type ownSet struct {
 	delayed                       *metrics.Gauge
 	refused                       *metrics.GaugeVec
 	waiting, watchFailing         *metrics.GaugeVec
-	otherProxySeen, withProblems  *metrics.GaugeVec
+	otherProxySeen                *metrics.GaugeVec
+	problems                      *problems
 	// connections is nil unless wanted.
 	connections *connections
 }
@@ -155,9 +156,8 @@ func newOwnSet(config *Config) ownSet {
 			resourceLabel, reasonLabel),
 		delayed:     gauge(own, "services_delayed", "Services whose last change has waited for more than 5 seconds, because it is expensive: it is programmed in parts, with rests, so that it does not delay others. They keep their earlier rules until then."),
 		connections: newConnections(config),
-		withProblems: gauges(own, "services_with_problems",
-			"Services to which connections fail on this node, by the reason as \"kube-proxy service list\" shows it. A Service may have several reasons.", reasonLabel),
-		contested: gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim; only one of them is served, and Events on the others contain the reason."),
+		problems:    newProblems(config),
+		contested:   gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim; only one of them is served, and Events on the others contain the reason."),
 	}
 }
 
@@ -171,7 +171,7 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.withExternalIPs,
 		s.rulesRepaired, s.connectionsClosed, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.delayed,
 		s.refused,
-		s.waiting, s.watchFailing, s.otherProxySeen, s.withProblems,
+		s.waiting, s.watchFailing, s.otherProxySeen, s.problems,
 	}
 	for _, c := range []*metrics.CounterVec{s.syncFailures, s.partialSyncFailures, s.cleanupFailures, s.localhostFailures} {
 		if c != nil {

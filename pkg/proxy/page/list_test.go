@@ -165,7 +165,7 @@ func (f *fixture) kept() *index {
 func BenchmarkOverview(b *testing.B) {
 	sized := clusters.NewSized(10_000, 2)
 	s := &view.State{Snapshot: &cluster.Snapshot{Services: sized.Services.Map(), Node: &cluster.Node{}}, Plan: sized.Plan(), Info: v1alpha1.Info{Started: new(time.Time)}}
-	p := New(Config{Observer: view.New(view.Config{Clock: clock.RealClock{}}), Healthy: func() bool { return true }, Waiting: func() []string { return nil }})
+	p := New(Config{Observer: view.New(view.Config{Clock: clock.RealClock{}}), Healthy: func() bool { return true }})
 	r := httptest.NewRequest(http.MethodGet, "/?sort=-rate", http.NoBody)
 	for name, changed := range map[string]bool{"unchanged": false, "changed": true} {
 		b.Run(name, func(b *testing.B) {

@@ -16,8 +16,8 @@ const (
 	patience = 250 * time.Millisecond
 	// readTimeout bounds a reading.
 	readTimeout = 10 * time.Second
-	// pause and rest bound the cost of readings: after each one, the next begins no earlier than after pause, and after
-	// rest times its duration.
+	// pause and rest bound the cost of readings: after each one, the next of the same subject begins no earlier than after pause, and
+	// that of any subject no earlier than after rest times its duration.
 	pause = time.Second
 	rest  = 9
 	// window is the time over which rates are computed, if pages are requested more often than that.
@@ -33,6 +33,9 @@ type subject = cluster.ServiceName
 type meter struct {
 	mu       sync.Mutex
 	subjects map[subject]*measured
+	// rested is when the next reading may begin, unless there is one now. They outlive the subjects.
+	rested  time.Time
+	reading bool
 }
 
 // measured are the readings of one subject.
@@ -57,7 +60,8 @@ func (m *meter) counters(ctx context.Context, of subject, read func(context.Cont
 	}
 	e.asked = now
 	m.evict()
-	if e.ended == nil && !now.Before(e.next) {
+	if e.ended == nil && !now.Before(e.next) && !m.reading && !now.Before(m.rested) {
+		m.reading = true
 		e.ended = make(chan struct{})
 		go m.read(context.WithoutCancel(ctx), e, read)
 	}
@@ -89,7 +93,9 @@ func (m *meter) read(ctx context.Context, e *measured, read func(context.Context
 		}
 		e.add(counts)
 	}
-	e.next = time.Now().Add(max(pause, rest*time.Since(began)))
+	ended := time.Now()
+	e.next = ended.Add(pause)
+	m.rested, m.reading = ended.Add(rest*ended.Sub(began)), false
 	close(e.ended)
 	e.ended = nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -63,6 +64,7 @@ const (
 type index struct {
 	plan     *plan.Plan
 	sync     *v1alpha1.Sync
+	observed plan.Observed
 	services []view.Outline
 	findings []finding
 	// problems is the number of Services with problems.
@@ -73,10 +75,10 @@ type index struct {
 func (p *Page) indexOf(s *view.State) *index {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.index != nil && p.index.plan == s.Plan && p.index.sync == s.Info.Sync {
+	if p.index != nil && p.index.plan == s.Plan && p.index.sync == s.Info.Sync && maps.EqualFunc(p.index.observed, s.Observed, slices.Equal) {
 		return p.index
 	}
-	i := &index{plan: s.Plan, sync: s.Info.Sync}
+	i := &index{plan: s.Plan, sync: s.Info.Sync, observed: s.Observed}
 	for o := range s.Outlines() {
 		i.services = append(i.services, o)
 		if len(o.Problems) > 0 {
@@ -123,7 +125,7 @@ func findings(services []view.Outline) []finding {
 // toneOf returns bad for reasons that are hardly intended, and warn for those that may be.
 func toneOf(reason string) string {
 	switch reason {
-	case plan.ProblemNoLocalEndpoints, plan.ProblemExternalIPsNotServed, "FamilyNotServed":
+	case plan.ProblemNoLocalEndpoints, plan.ProblemExternalIPsNotServed, plan.ProblemFamilyNotServed:
 		return warn
 	default:
 		return bad

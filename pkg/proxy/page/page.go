@@ -26,8 +26,6 @@ type Config struct {
 	Observer *view.Observer
 	// Healthy reports whether the proxy keeps up with the cluster: as /healthz reports it, except for draining.
 	Healthy func() bool
-	// Waiting returns the names of the resources that the proxy still waits for.
-	Waiting func() []string
 }
 
 // Page serves the pages, to local clients only, like the API.
@@ -157,8 +155,8 @@ func (p *Page) head(s *view.State) head {
 	case failed != "":
 		h.State, h.Tone, h.Why = "Sync failed", warn, failed
 	}
-	if waiting := p.config.Waiting(); len(waiting) > 0 {
-		h.Why = strings.TrimSpace(h.Why + " Waiting for: " + strings.Join(waiting, ", ") + ".")
+	if len(info.Waiting) > 0 {
+		h.Why = strings.TrimSpace(h.Why + " Waiting for: " + strings.Join(info.Waiting, ", ") + ".")
 	}
 	return h
 }

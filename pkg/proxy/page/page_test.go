@@ -89,9 +89,9 @@ func newFixture(t *testing.T) *fixture {
 		Unowned: func() []cluster.Unowned {
 			return []cluster.Unowned{{Service: cluster.ServiceName{Namespace: "shop", Name: "wbe"}, Slices: []*cluster.EndpointSlice{{Name: "wbe-1"}}}}
 		},
-		Counter: backend.NewSharedCounter(f.kernel), Clock: clock.RealClock{},
+		Counter: backend.NewSharedCounter(f.kernel), Clock: clock.RealClock{}, Waiting: func() []string { return f.waiting },
 	})
-	f.page = New(Config{Observer: f.observer, Healthy: func() bool { return f.healthy }, Waiting: func() []string { return f.waiting }})
+	f.page = New(Config{Observer: f.observer, Healthy: func() bool { return f.healthy }})
 	return f
 }
 

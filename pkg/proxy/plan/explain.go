@@ -150,7 +150,7 @@ func (p *Plan) matched(path *Path, packet Packet) {
 		path.decided("address", "%s is one of the node port addresses of this node; port %d/%s is the %s of %s",
 			packet.To.Addr(), packet.To.Port(), packet.Protocol, route.Kind, route.Name)
 	} else {
-		path.decided("address", "%s is a %s of %s", route.Frontend, route.Kind, route.Name)
+		path.decided("address", "%s is %s of %s", route.Frontend, route.Kind.oneOf(), route.Name)
 	}
 	if claims, contested := p.Contested.Get(route.Frontend); contested {
 		for lost := range claims.Lost() {

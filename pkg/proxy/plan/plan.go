@@ -151,6 +151,14 @@ func (k Kind) String() string {
 	return [...]string{"cluster IP", "load balancer IP", "external IP", "node port"}[k]
 }
 
+// oneOf returns the kind with its article.
+func (k Kind) oneOf() string {
+	if k == ExternalIP {
+		return "an " + k.String()
+	}
+	return "a " + k.String()
+}
+
 // Route is how new connections to a frontend are handled.
 type Route struct {
 	Frontend Frontend
@@ -185,6 +193,14 @@ func (r *Route) Port() string {
 		return ""
 	}
 	return r.Name[service+len(":"):]
+}
+
+// Address describes the route's frontend as users know it: a node port has no address.
+func (r *Route) Address() string {
+	if r.Frontend.IsNodePort() {
+		return fmt.Sprintf("%s %d/%s (%s)", r.Kind, r.Frontend.Port, r.Frontend.Protocol, r.Frontend.Family())
+	}
+	return r.Kind.String() + " " + r.Frontend.String()
 }
 
 // Reason returns why the pool has its endpoints.

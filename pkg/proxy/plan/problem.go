@@ -3,62 +3,148 @@ package plan
 import (
 	"fmt"
 	"iter"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// The reasons why connections to a Service fail on this node, as commands and metrics name them.
+// The reasons of problems, as commands, findings, metrics, Events and the status page name them.
 const (
 	ProblemNoSuchPort           = "NoSuchPort"
 	ProblemNoEndpoints          = "NoEndpoints"
 	ProblemNoLocalEndpoints     = "NoLocalEndpoints"
+	ProblemContested            = "Contested"
 	ProblemExternalIPsNotServed = "ExternalIPsNotServed"
+	ProblemFamilyNotServed      = "FamilyNotServed"
 	ProblemTooLarge             = "TooLarge"
+	// The others are observed.
+	ProblemRefused = "RefusedByKernel"
 	// ProblemDelayed: the last change of the Service is not in force yet, because it is expensive and is programmed in parts.
 	ProblemDelayed = "ChangeDelayed"
+	// ProblemHealthCheck: the proxy cannot listen on the Service's health check node port.
+	ProblemHealthCheck = "HealthCheckNotServed"
 )
 
-// Problem returns ProblemNoEndpoints or ProblemNoLocalEndpoints if the route leads to no endpoint, and otherwise "".
-func (r *Route) Problem() string {
-	switch {
-	case r.Verdict == Balance:
-		return ""
-	case r.Reason() == NoLocalEndpoints:
-		return ProblemNoLocalEndpoints
-	default:
-		return ProblemNoEndpoints
+// ProblemReasons returns all reasons.
+func ProblemReasons() []string {
+	return []string{
+		ProblemNoSuchPort, ProblemNoEndpoints, ProblemNoLocalEndpoints, ProblemContested, ProblemExternalIPsNotServed, ProblemFamilyNotServed,
+		ProblemTooLarge, ProblemRefused, ProblemDelayed, ProblemHealthCheck,
 	}
 }
 
-// maxMissing bounds how many slices MissingPorts returns, and maxPorts how many ports it lists of each: the author of a
-// Service may choose thousands of both.
-const (
-	maxMissing = 20
-	maxPorts   = 5
-)
+// Problem is a reason why connections to a Service fail on this node.
+type Problem struct {
+	// Reason is one of [ProblemReasons].
+	Reason string
+	// Message says what is wrong, with the objects' names, and what to do.
+	Message string
+	// Port, as in [Port.String], Family and Address are those that fail; empty if the problem is not one of them alone.
+	Port, Family, Address string
+}
 
-// MissingPorts returns the slices of a Service that do not have one of the ports that are served, each as a sentence with the
-// ports that the slice does have; the first few of many. It ignores slices without endpoints and those of other families.
-func (p *Plan) MissingPorts(name cluster.ServiceName) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		s, known := p.snapshot.Services.Get(name)
-		decided, planned := p.Services.Get(name)
-		if !known || !planned {
-			return
+// Reasons returns the set of the reasons of problems.
+func Reasons(of []Problem) map[string]bool {
+	reasons := map[string]bool{}
+	for _, problem := range of {
+		reasons[problem.Reason] = true
+	}
+	return reasons
+}
+
+// Observed holds the problems of Services that no plan shows, because only the running proxy knows them.
+type Observed map[cluster.ServiceName][]Problem
+
+// Problems returns the reasons why connections to a Service fail on this node: those that the plan shows, then the observed ones.
+// There are none of a Service that the plan does not have.
+func (p *Plan) Problems(name cluster.ServiceName, observed Observed) []Problem {
+	decided, planned := p.Services.Get(name)
+	s, known := p.snapshot.Services.Get(name)
+	if !planned || !known {
+		return nil
+	}
+	j := &judge{plan: p, service: s, decided: decided, whys: map[cluster.Family]string{}}
+	j.missingPorts()
+	j.routes()
+	if n := decided.WithheldExternalIPs; n > 0 {
+		j.add(Problem{Reason: ProblemExternalIPsNotServed},
+			"external IPs (%s) are not served because the feature gate AllowServiceExternalIPs is off (docs/external-ips.md)", listed(s.ExternalIPs()))
+	}
+	if n := decided.WithheldPorts; n > 0 {
+		j.add(Problem{Reason: ProblemTooLarge}, "the last %d of %d ports are not served: the Service would need too many rules (docs/scale.md); split it", n, len(s.Ports))
+	}
+	j.families()
+	return append(j.found, observed[name]...)
+}
+
+// Affected returns the Services whose problems may differ from those in an earlier plan, some of them twice. Its cost is
+// proportional to what changed.
+func (p *Plan) Affected(before *Plan) iter.Seq[cluster.ServiceName] {
+	return func(yield func(cluster.ServiceName) bool) {
+		for name := range cluster.Changes(before.Services, p.Services) {
+			if !yield(name) {
+				return
+			}
 		}
-		found := 0
-		for i := range s.Ports[:len(s.Ports)-int(decided.WithheldPorts)] {
-			port := &s.Ports[i]
-			for _, slice := range s.Slices {
-				if !lacks(s, slice, port) {
+		for _, change := range cluster.Changes(before.Contested, p.Contested) {
+			var claims [2]cluster.Map[Claim, *Route]
+			for i, of := range []*Claims{change.Before, change.After} {
+				if of == nil {
 					continue
 				}
-				if found++; found > maxMissing || !yield(fmt.Sprintf("EndpointSlice %s/%s has no port %s; it has %s",
-					name.Namespace, slice.Name, PortText(port.Name, port.Protocol), portsText(slice.Ports))) {
+				if claims[i] = of.Routes; !yield(of.Served().Service) {
 					return
 				}
 			}
+			for claim := range cluster.Changes(claims[0], claims[1]) {
+				if !yield(claim.Service) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// judge collects the problems of one Service.
+type judge struct {
+	plan    *Plan
+	service *cluster.Service
+	decided *Service
+	found   []Problem
+	// whys holds why no endpoint of a family can be used, which takes a look at all of them.
+	whys map[cluster.Family]string
+}
+
+func (j *judge) add(problem Problem, format string, args ...any) {
+	problem.Message = fmt.Sprintf(format, args...)
+	j.found = append(j.found, problem)
+}
+
+// maxMissing bounds how many slices without a port are reported, and maxListed how many ports or addresses a message lists: the
+// author of a Service may choose thousands of both.
+const (
+	maxMissing = 20
+	maxListed  = 5
+)
+
+// missingPorts finds the slices that do not have one of the ports that are served. It ignores slices without endpoints and those of
+// other families.
+func (j *judge) missingPorts() {
+	for i := range j.service.Ports[:len(j.service.Ports)-int(j.decided.WithheldPorts)] {
+		port := &j.service.Ports[i]
+		for _, slice := range j.service.Slices {
+			if !lacks(j.service, slice, port) {
+				continue
+			}
+			if len(j.found) == maxMissing {
+				return
+			}
+			of := Port{Service: j.service.Name, Name: port.Name, Protocol: port.Protocol}
+			j.add(Problem{Reason: ProblemNoSuchPort, Port: of.String()}, "EndpointSlice %s/%s has no port %s; it has %s: compare the port names of the "+
+				"Service (spec.ports[].name, and a targetPort that is a name) and of the pods' containers",
+				j.service.Name.Namespace, slice.Name, PortText(port.Name, port.Protocol), portsText(slice.Ports))
 		}
 	}
 }
@@ -73,16 +159,157 @@ func lacks(s *cluster.Service, slice *cluster.EndpointSlice, port *cluster.Servi
 }
 
 func portsText(ports []cluster.EndpointPort) string {
-	if len(ports) == 0 {
-		return "none"
-	}
 	var texts []string
-	for _, port := range ports[:min(len(ports), maxPorts)] {
+	for _, port := range ports {
 		texts = append(texts, PortText(port.Name, port.Protocol))
 	}
-	text := strings.Join(texts, ", ")
-	if more := len(ports) - maxPorts; more > 0 {
+	if len(texts) == 0 {
+		return "none"
+	}
+	return firstOf(texts)
+}
+
+func listed(addrs []netip.Addr) string {
+	var texts []string
+	for _, addr := range addrs {
+		texts = append(texts, addr.String())
+	}
+	return firstOf(texts)
+}
+
+// firstOf joins the first few of many texts.
+func firstOf(texts []string) string {
+	text := strings.Join(texts[:min(len(texts), maxListed)], ", ")
+	if more := len(texts) - maxListed; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
+}
+
+// unserved is a port of which connections fail for one reason, under one policy.
+type unserved struct {
+	port   Port // without family
+	reason Reason
+	policy cluster.Policy
+}
+
+// routes finds those that are not served, and those that lead to no endpoint: once for all addresses of a port under a policy.
+func (j *judge) routes() {
+	var order []unserved
+	of := map[unserved][]*Route{}
+	for _, route := range j.decided.Routes {
+		if j.plan.Contested.Len() > 0 {
+			if lost := j.plan.Lost(route); lost != "" {
+				j.add(Problem{ProblemContested, "", route.Of().String(), route.Frontend.Family().String(), route.Frontend.Addr.String()}, "%s is %s", route.Address(), lost)
+				continue
+			}
+		}
+		if route.Verdict == Balance {
+			continue
+		}
+		key := unserved{route.Of(), route.Reason(), route.Policy}
+		key.port.Family = 0
+		if of[key] == nil {
+			order = append(order, key)
+		}
+		of[key] = append(of[key], route)
+	}
+	for _, key := range order {
+		j.unserved(key, of[key])
+	}
+}
+
+// unserved adds the problem that the routes of a port have in common.
+func (j *judge) unserved(of unserved, routes []*Route) {
+	var kinds []string
+	families := map[cluster.Family]bool{}
+	for _, route := range routes {
+		families[route.Frontend.Family()] = true
+		if kind := route.Kind.oneOf(); !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	problem, family, where := Problem{Reason: ProblemNoEndpoints, Port: of.port.String()}, routes[0].Frontend.Family(), ""
+	if len(families) > 1 {
+		family = 0
+	} else if slices.ContainsFunc(j.decided.ClusterIPs, func(a netip.Addr) bool { return cluster.FamilyOf(a) != family }) {
+		problem.Family, where = family.String(), " in "+family.String()
+	}
+	if of.reason != NoLocalEndpoints {
+		j.add(problem, "%s: connections are rejected%s: %s", routes[0].Name, where, j.why(family))
+		return
+	}
+	problem.Reason = ProblemNoLocalEndpoints
+	avoided := ""
+	if h := j.decided.HealthCheck; h != nil && routes[0].Kind != ClusterIP {
+		avoided = fmt.Sprintf("; load balancers that check port %d avoid this node", h.Port)
+	}
+	j.add(problem, "%s: connections to %s are dropped on this node%s: it has no usable endpoint, and the traffic policy is Local%s",
+		routes[0].Name, strings.Join(kinds, " or "), where, avoided)
+}
+
+// why describes the endpoints in a family, or in both if it is 0, of which no connection may use one.
+func (j *judge) why(family cluster.Family) string {
+	if text, known := j.whys[family]; known {
+		return text
+	}
+	all := map[netip.Addr]bool{} // whether it is ready
+	for _, slice := range j.service.Slices {
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			all[e.Addr] = all[e.Addr] || e.Conditions.Has(cluster.Ready)
+		}
+	}
+	own, ready := 0, 0
+	for addr, isReady := range all {
+		if family != 0 && cluster.FamilyOf(addr) != family {
+			continue
+		}
+		if own++; isReady {
+			ready++
+		}
+	}
+	var text string
+	switch {
+	case len(j.service.Slices) == 0:
+		text = "there is no EndpointSlice with the label kubernetes.io/service-name: " + j.service.Name.Name + "; does spec.selector match any pods?"
+	case len(all) == 0:
+		text = "its EndpointSlices have no endpoints; does spec.selector match any pods?"
+	case own == 0:
+		text = fmt.Sprintf("none of %d endpoints is %s; let the pods have %s addresses, or change spec.ipFamilies", len(all), family, family)
+	case ready == 0:
+		text = fmt.Sprintf("none of %d endpoints is ready; see the pods' readiness probes", own)
+	default:
+		text = fmt.Sprintf("none of %d ready endpoints can be used for this port", ready)
+	}
+	j.whys[family] = text
+	return text
+}
+
+// families finds endpoints and addresses of a family in which the Service has no cluster IP.
+func (j *judge) families() {
+	found := map[cluster.Family]bool{}
+	for _, slice := range j.service.Slices {
+		if len(slice.Endpoints) == 0 {
+			continue
+		}
+		if family := cluster.FamilyOf(slice.Endpoints[0].Addr); !found[family] && !j.service.InFamily(family) {
+			found[family] = true
+			j.add(Problem{Reason: ProblemFamilyNotServed, Family: family.String()}, "there are %s endpoints, but the Service has no %s cluster IP (spec.ipFamilies)", family, family)
+		}
+	}
+	j.outside(LoadBalancerIP, j.service.LoadBalancerIPs())
+	if j.decided.WithheldExternalIPs == 0 {
+		j.outside(ExternalIP, j.service.ExternalIPs())
+	}
+}
+
+// outside finds addresses of a kind that are of such a family.
+func (j *judge) outside(kind Kind, addrs []netip.Addr) {
+	for _, addr := range addrs {
+		if family := cluster.FamilyOf(addr); !j.service.InFamily(family) {
+			j.add(Problem{Reason: ProblemFamilyNotServed, Family: family.String(), Address: addr.String()},
+				"%s %s is not served: the Service has no %s cluster IP (spec.ipFamilies)", kind, addr, family)
+		}
+	}
 }

@@ -77,7 +77,7 @@ func checkWaiting(t *testing.T, snap *cluster.Snapshot, p *Plan) {
 		t.Fatalf("those that wait are not in order, or not distinct: %v", p.waiting)
 	}
 	for name := range p.Services.All() {
-		for range p.MissingPorts(name) { // must not panic
+		for range p.Problems(name, nil) { // must not panic
 			break
 		}
 	}

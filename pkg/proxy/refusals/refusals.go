@@ -122,7 +122,7 @@ func event(snapshot *cluster.Snapshot, what refused, r backend.Refusal) proxy.Ev
 	}
 	return proxy.Event{
 		Kind: "Service", Namespace: r.Service.Namespace, Name: r.Service.Name, UID: what.uid,
-		Warning: true, Reason: "RulesRefused", Action: "ProgramService",
+		Warning: true, Reason: plan.ProblemRefused, Action: "ProgramService",
 		Message: fmt.Sprintf("node %s %s %s in %s, because its kernel refuses the rules: %v",
 			snapshot.Node.Name, state, what.port, what.family, r.Cause),
 	}

@@ -38,7 +38,7 @@ func TestEvents(t *testing.T) {
 			Results: []backend.Result{{Family: cluster.IPv4}, result}})
 		var want []proxy.Event
 		if step.event {
-			want = []proxy.Event{{Kind: "Service", Namespace: "default", Name: "web", UID: step.uid, Warning: true, Reason: "RulesRefused", Action: "ProgramService",
+			want = []proxy.Event{{Kind: "Service", Namespace: "default", Name: "web", UID: step.uid, Warning: true, Reason: "RefusedByKernel", Action: "ProgramService",
 				Message: "node n1 does not serve default/web:http/TCP in IPv6, because its kernel refuses the rules: " + step.cause}}
 		}
 		if diff := cmp.Diff(want, r.Events); diff != "" {

@@ -7,7 +7,7 @@
 //	question.go  the query of /explain
 //	explain.go   the explanation of one connection
 //	rules.go     the rules of the plan, and where the kernel's differ
-//	objects.go   /snapshot and /plan; stream.go writes long lists
+//	stream.go    the list of Services, which may be long
 //	observer.go  keeps the State of a running proxy, and history.go its last hour
 //	handler.go   the HTTP API; guard.go restricts it to local clients
 //

@@ -2,7 +2,6 @@ package view
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -18,6 +17,10 @@ func (s *State) Explain(q Question) (*v1alpha1.Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
+	family := cluster.FamilyOf(packet.To.Addr())
+	if _, ok := s.InForce[family]; !ok && len(s.InForce) > 0 && slices.Contains(s.Families, family) {
+		return nil, badQuestion("no rules of this proxy are in force in %s: no sync has succeeded there yet", family)
+	}
 	path := s.path(packet)
 	out := &v1alpha1.Explanation{
 		TypeMeta: v1alpha1.Meta(v1alpha1.KindExplanation),
@@ -28,9 +31,7 @@ func (s *State) Explain(q Question) (*v1alpha1.Explanation, error) {
 	for _, note := range notes {
 		out.Steps = append(out.Steps, v1alpha1.Step{Subject: "question", Text: note})
 	}
-	if path.Verdict == plan.Pass {
-		out.Steps = append(out.Steps, s.unservedIP(packet.To.Addr())...)
-	}
+	out.Steps = append(out.Steps, s.problemsOf(packet, &path)...)
 	for _, step := range path.Steps {
 		out.Steps = append(out.Steps, v1alpha1.Step(step))
 	}
@@ -54,25 +55,34 @@ func (s *State) path(packet plan.Packet) (path plan.Path) {
 	} else {
 		path = inForce.Explain(packet)
 	}
-	route := cmp.Or(path.Route, s.Plan.RouteTo(packet.To, packet.Protocol))
-	if route == nil {
-		return path
-	}
-	port := route.Of().String()
-	if at := slices.IndexFunc(s.Refused, func(r backend.Refusal) bool { return r.Family == family && r.Port == port }); at >= 0 {
-		refused := plan.Step{Subject: "rules", Text: "the kernel refuses the rules of " + s.Refused[at].String()}
-		path.Steps = append([]plan.Step{refused}, path.Steps...)
-	}
 	return path
 }
 
-// unservedIP explains that an address is not served although Services have it as an external IP.
-func (s *State) unservedIP(addr netip.Addr) (steps []v1alpha1.Step) {
+// problemsOf returns the problems of those Services that a packet is meant for: the Service that has the address, as far as its port
+// and the packet's family are concerned, and those that have it although it is not served.
+func (s *State) problemsOf(packet plan.Packet, path *plan.Path) (steps []v1alpha1.Step) {
+	add := func(name cluster.ServiceName, concerns func(plan.Problem) bool) {
+		for _, problem := range s.Plan.Problems(name, s.Observed) {
+			if concerns(problem) {
+				steps = append(steps, v1alpha1.Step{Subject: "problem", Text: problem.Reason + ": " + problem.Message})
+			}
+		}
+	}
+	addr := packet.To.Addr()
+	family := cluster.FamilyOf(addr).String()
+	if route := cmp.Or(path.Route, s.Plan.RouteTo(packet.To, packet.Protocol)); route != nil {
+		port := route.Of().String()
+		add(route.Service, func(p plan.Problem) bool {
+			return p.Address == "" && p.Port == port && (p.Family == "" || p.Family == family) || p.Reason == plan.ProblemDelayed
+		})
+		return steps
+	}
 	for service := range s.Snapshot.Services.Values() {
-		planned, ok := s.Plan.Services.Get(service.Name)
-		if ok && planned.WithheldExternalIPs > 0 && slices.Contains(service.ExternalIPs(), addr) {
-			steps = append(steps, v1alpha1.Step{Subject: "address", Text: fmt.Sprintf(
-				"%s is an external IP of %s; these are not served because the feature gate AllowServiceExternalIPs is off", addr, service.Name)})
+		external := slices.Contains(service.ExternalIPs(), addr)
+		if external || slices.Contains(service.LoadBalancerIPs(), addr) || slices.Contains(service.ClusterIPs, addr) {
+			add(service.Name, func(p plan.Problem) bool {
+				return p.Address == addr.String() || external && p.Reason == plan.ProblemExternalIPsNotServed || p.Reason == plan.ProblemTooLarge
+			})
 		}
 	}
 	return steps

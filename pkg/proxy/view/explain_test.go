@@ -74,9 +74,8 @@ func TestDelayed(t *testing.T) {
 	}
 	o.Synced(&proxy.Sync{After: s.Snapshot, Plan: s.Plan, Started: start, Finished: start, Delayed: []proxy.Delay{{Service: first, Since: start}}})
 	s = o.State()
-	for name, service := range s.Snapshot.Services.All() {
-		planned, _ := s.Plan.Services.Get(name)
-		delayed := slices.ContainsFunc(s.problems(service, planned), func(p v1alpha1.Problem) bool { return p.Reason == plan.ProblemDelayed })
+	for name := range s.Snapshot.Services.All() {
+		delayed := slices.ContainsFunc(s.problems(name), func(p v1alpha1.Problem) bool { return p.Reason == plan.ProblemDelayed })
 		if delayed != (name == first) {
 			t.Errorf("%s: delayed %v", name, delayed)
 		}
@@ -151,6 +150,9 @@ func TestQuestions(t *testing.T) {
 		{"node", "10.96.0.10:http", "is no destination"},
 		{"node", "example.org:80", "is no destination"},
 		{"node", "0.0.0.0:80", "must not be 0"},
+		{"node", "default/web:", "is no destination"},
+		{"node", "default/web/udp", "is no destination"},
+		{"node", "[fe80::1%eth0]:80", "has a zone"},
 		{"node", "10.96.0.10:0", "must not be 0"},
 		{"node", "10.96.0.10:80/icmp", `"icmp" is no protocol`},
 		{"node", "[::ffff:10.96.0.10]:80", "ask for 10.96.0.10:80"},

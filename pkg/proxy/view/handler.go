@@ -39,22 +39,17 @@ func NewHandler(o *Observer) *Handler {
 	h := &Handler{observer: o, mux: http.NewServeMux(), comparing: make(chan struct{}, 1), whole: NewTurn(1), single: NewTurn(1)}
 	for path, answer := range map[string]func(*http.Request) (any, error){
 		"/info":       func(*http.Request) (any, error) { return o.State().Describe(), nil },
-		"/services":   h.services,
-		"/explain":    h.explain,
-		"/comparison": h.compare,
-		"/repairs":    func(*http.Request) (any, error) { return o.Repairs(), nil },
+		"/services":   h.inForce(h.services),
+		"/explain":    h.inForce(h.explain),
+		"/comparison": h.inForce(h.compare),
+		"/repairs":    h.inForce(func(*http.Request) (any, error) { return o.Repairs(), nil }),
 		"/history":    func(*http.Request) (any, error) { return o.History(), nil },
 	} {
 		h.mux.Handle(v1alpha1.Path+path, respond(answer))
 	}
-	for path, answer := range map[string]func(*http.Request) (any, error){
-		"/snapshot": func(*http.Request) (any, error) { return o.State().snapshotObject(), nil },
-		"/plan":     func(*http.Request) (any, error) { return o.State().planObject(), nil },
-		"/rules":    func(r *http.Request) (any, error) { return o.State().Ruleset(r.URL.Query().Get("mode")) },
-	} {
-		h.mux.Handle(v1alpha1.Path+path, h.whole.Handler(respond(answer)))
-	}
-	h.mux.Handle(v1alpha1.Path+"/services/{namespace}/{name}", h.single.Handler(respond(h.service)))
+	rules := h.inForce(func(r *http.Request) (any, error) { return o.State().Ruleset(r.URL.Query().Get("mode")) })
+	h.mux.Handle(v1alpha1.Path+"/rules", h.whole.Handler(respond(rules)))
+	h.mux.Handle(v1alpha1.Path+"/services/{namespace}/{name}", h.single.Handler(respond(h.inForce(h.service))))
 	h.mux.Handle("/", respond(func(*http.Request) (any, error) {
 		return nil, &httpError{http.StatusNotFound, "there is no such path; docs/api.md lists all"}
 	}))
@@ -105,6 +100,16 @@ func fail(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(v1alpha1.Status{TypeMeta: v1alpha1.Meta(v1alpha1.KindStatus), Code: code, Message: err.Error()})
+}
+
+// inForce answers only when rules are in force: before, any answer would be wrong.
+func (h *Handler) inForce(answer func(*http.Request) (any, error)) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		if err := h.observer.State().NotInForce(); err != nil {
+			return nil, &httpError{http.StatusServiceUnavailable, err.Error()}
+		}
+		return answer(r)
+	}
 }
 
 // parameter returns a query parameter that is true or false.

@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +29,8 @@ type Config struct {
 	Renderers map[string]backend.Renderer
 	// Node is the name of the Node, before a snapshot is known.
 	Node string
+	// Waiting names what the proxy waits for; nil if that is nothing.
+	Waiting func() []string
 	// Unowned returns the EndpointSlices without a Service: cluster.Builder.Unowned.
 	Unowned func() []cluster.Unowned
 	// Counter reads the kernel's counters; nil if the backend has none.
@@ -41,16 +44,17 @@ type Observer struct {
 	config Config
 
 	mu sync.Mutex
-	// snapshot and plan are those of the last sync that succeeded in all families, at the time synced.
+	// snapshot and plan are those of the last sync that succeeded in all families, at the time synced; before that of the last one
+	// that succeeded in any.
 	snapshot *cluster.Snapshot
 	plan     *plan.Plan
 	synced   time.Time
 	// inForce holds the plan of each family's last sync that succeeded: a later one than plan while another family fails.
 	inForce map[cluster.Family]*plan.Plan
-	// last, refused and delayed are the last sync's.
-	last    *v1alpha1.Sync
-	refused []backend.Refusal
-	delayed []proxy.Delay
+	// last is the last sync. observed are the problems that it had with Services, and healthChecks those with their health check
+	// node ports.
+	last                   *v1alpha1.Sync
+	observed, healthChecks plan.Observed
 	// queued is when the first of the changes arrived that no sync has begun to program; zero without any.
 	queued time.Time
 	// seen is the snapshot of the last sync, and pending holds the Services whose change is not programmed yet.
@@ -76,7 +80,7 @@ var (
 func New(config Config) *Observer {
 	empty := &cluster.Snapshot{Node: &cluster.Node{Name: config.Node}}
 	return &Observer{
-		config: config, snapshot: empty, plan: plan.Compute(empty, &plan.Options{}, nil), inForce: map[cluster.Family]*plan.Plan{},
+		config: config, observed: plan.Observed{}, snapshot: empty, plan: plan.Compute(empty, &plan.Options{}, nil), inForce: map[cluster.Family]*plan.Plan{},
 		changes: map[cluster.ServiceName]change{}, pending: map[cluster.ServiceName]bool{},
 	}
 }
@@ -94,9 +98,8 @@ func (o *Observer) Queued(at time.Time) {
 func (o *Observer) Synced(s *proxy.Sync) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.last, o.refused, o.delayed = syncOf(s), nil, s.Delayed
+	o.last, o.observed = syncOf(s), observedIn(s)
 	for _, result := range s.Results {
-		o.refused = append(o.refused, result.Refused...)
 		if result.Err == nil {
 			o.inForce[result.Family] = cmp.Or(result.InForce, s.Plan)
 		}
@@ -104,6 +107,9 @@ func (o *Observer) Synced(s *proxy.Sync) {
 	o.history.add(o.last, s.Finished, o.noteChanges(s))
 	o.seen, o.queued = s.After, time.Time{}
 	if s.Err() != nil {
+		if o.synced.IsZero() && len(o.inForce) > 0 {
+			o.snapshot, o.plan = s.After, s.Plan
+		}
 		return
 	}
 	for name := range o.pending {
@@ -155,15 +161,19 @@ func (o *Observer) Repairs() *v1alpha1.RepairList {
 	return &v1alpha1.RepairList{TypeMeta: v1alpha1.Meta(v1alpha1.KindRepairList), Items: append([]v1alpha1.Repair{}, o.repairs...)}
 }
 
-// State returns the state that was last put in force in all families. It is empty before that.
+// State returns the state that was last put in force in all families; before that in any. It is empty before that.
 func (o *Observer) State() *State {
+	var waiting []string
+	if o.config.Waiting != nil {
+		waiting = o.config.Waiting()
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := &State{
 		Snapshot: o.snapshot, Plan: o.plan, InForce: maps.Clone(o.inForce), Changed: o.changed, Unowned: o.config.Unowned,
-		Rules:   Rules{Mode: o.config.Mode, Renderers: o.config.Renderers, Families: o.config.Families},
-		Refused: o.refused, Delayed: o.delayed, Counter: o.config.Counter, Families: o.config.Families, Now: o.config.Clock.Now(),
-		Info: v1alpha1.Info{Version: o.config.Version, Mode: o.config.Mode, Families: texts(o.config.Families), Started: &o.config.Started, Sync: o.last},
+		Rules:    Rules{Mode: o.config.Mode, Renderers: o.config.Renderers, Families: o.config.Families},
+		Observed: o.allObserved(), Counter: o.config.Counter, Families: o.config.Families, Now: o.config.Clock.Now(),
+		Info: v1alpha1.Info{Version: o.config.Version, Mode: o.config.Mode, Families: texts(o.config.Families), Started: &o.config.Started, Sync: o.last, Waiting: waiting},
 	}
 	if !o.synced.IsZero() {
 		synced := o.synced
@@ -174,6 +184,44 @@ func (o *Observer) State() *State {
 		s.Info.Pending = &queued
 	}
 	return s
+}
+
+// HealthChecks records the problems with health check node ports, instead of the earlier ones.
+func (o *Observer) HealthChecks(found plan.Observed) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.healthChecks = found
+}
+
+// Observed returns the problems of Services that no plan shows.
+func (o *Observer) Observed() plan.Observed {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.allObserved()
+}
+
+func (o *Observer) allObserved() plan.Observed {
+	all := maps.Clone(o.observed)
+	for name, problems := range o.healthChecks {
+		all[name] = slices.Concat(all[name], problems)
+	}
+	return all
+}
+
+// observedIn returns the problems that a sync had with Services.
+func observedIn(s *proxy.Sync) plan.Observed {
+	all := plan.Observed{}
+	for _, result := range s.Results {
+		for _, r := range result.Refused {
+			all[r.Service] = append(all[r.Service], plan.Problem{Reason: plan.ProblemRefused, Port: r.Port, Family: r.Family.String(),
+				Message: "the kernel refuses the rules of " + r.String()})
+		}
+	}
+	for _, d := range s.Delayed {
+		all[d.Service] = append(all[d.Service], plan.Problem{Reason: plan.ProblemDelayed, Message: "the last change is delayed, and the earlier rules are in force, " +
+			"at least in part: it needs so many rules that it is programmed in parts; split the Service, or change it less often"})
+	}
+	return all
 }
 
 // changed returns the last change of a Service.

@@ -41,19 +41,20 @@ func badQuestion(format string, args ...any) error {
 
 // packet returns the packet that a question is about, with notes for the reader about what was assumed.
 func (s *State) packet(q Question) (packet plan.Packet, notes []string, err error) {
-	if to, protocol, ok := parseTarget(q.To); ok {
-		if packet.To, err = parseAddress(to); err != nil {
-			return packet, nil, err
-		}
-		if packet.Protocol, err = parseProtocol(protocol); err != nil {
-			return packet, nil, err
-		}
-	} else {
+	to, err := ParseDestination(q.To)
+	switch {
+	case err != nil:
+		return packet, nil, err
+	case to.Service != "":
 		var note string
-		if packet, note, err = s.serviceTarget(q); err != nil {
+		if packet, note, err = s.serviceTarget(q.From, to); err != nil {
 			return packet, nil, err
 		}
 		notes = append(notes, note)
+	case to.To.Port() == 0:
+		return packet, nil, noDestination(q.To)
+	default:
+		packet.To, packet.Protocol = to.To, to.Protocol
 	}
 	note, err := s.source(q, &packet)
 	if note != "" {
@@ -62,34 +63,64 @@ func (s *State) packet(q Question) (packet plan.Packet, notes []string, err erro
 	return packet, notes, err
 }
 
-// parseTarget splits ADDRESS:PORT[/PROTOCOL]. It is not ok if the text is the name of a Service.
-func parseTarget(text string) (to, protocol string, ok bool) {
-	to, protocol, _ = strings.Cut(text, "/")
-	host, _, bracket := strings.Cut(strings.TrimPrefix(to, "["), "]")
-	if !bracket {
-		host = to
-		if i := strings.LastIndexByte(to, ':'); i >= 0 {
-			host = to[:i]
-		}
-	}
-	_, err := netip.ParseAddr(host)
-	_, whole := netip.ParseAddr(to)
-	return to, protocol, err == nil || whole == nil || !strings.Contains(text, "/")
+// Destination is where packets go: an address, or a Service.
+type Destination struct {
+	// Namespace and Service name a Service, and Port one of its ports, by name or number; empty is all. Service is empty for an address.
+	Namespace, Service, Port string
+	// Protocol is 0 for all of a Service's ports, and for an address without a port.
+	Protocol cluster.Protocol
+	// To is the address, with port 0 if there is none.
+	To netip.AddrPort
 }
 
-// parseAddress parses IP:port.
-func parseAddress(text string) (netip.AddrPort, error) {
-	to, err := netip.ParseAddrPort(text)
-	if err != nil {
-		return to, badQuestion("%q is no destination: write IP:PORT, [IPv6]:PORT or NAMESPACE/NAME[:PORT], each with /udp or /sctp unless it is TCP", text)
+// ParseDestination parses IP[:PORT[/PROTOCOL]], in which an IPv6 address with a port has brackets, or NAMESPACE/NAME[:PORT[/PROTOCOL]].
+// The protocol of an address with a port is TCP by default. Its errors are QuestionErrors.
+func ParseDestination(text string) (d Destination, err error) {
+	at, protocol, hasProtocol := strings.Cut(text, "/")
+	if to, failed := netip.ParseAddrPort(at); failed == nil {
+		d.To = to
+		if d.Protocol, err = parseProtocol(protocol); err != nil || to.Port() == 0 {
+			return d, cmp.Or(err, badQuestion("no packet is sent to %s: address and port must not be 0", to))
+		}
+		return d, d.check()
 	}
-	if to.Addr().Is4In6() {
-		return to, badQuestion("%s is an IPv4-mapped IPv6 address; packets to it are IPv4 packets: ask for %s", to.Addr(), netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
+	if addr, failed := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(at, "["), "]")); failed == nil {
+		if hasProtocol {
+			return d, badQuestion("%q has a protocol but no port: write %s, or %s/%s", text, at, netip.AddrPortFrom(addr, 80), protocol)
+		}
+		d.To = netip.AddrPortFrom(addr, 0)
+		return d, d.check()
 	}
-	if to.Addr().IsUnspecified() || to.Port() == 0 {
-		return to, badQuestion("no packet is sent to %s: address and port must not be 0", to)
+	name, protocol, hasProtocol := strings.Cut(protocol, "/")
+	name, port, hasPort := strings.Cut(name, ":")
+	if at == "" || name == "" || strings.ContainsAny(at, ":[]") || hasPort && port == "" || hasProtocol && !hasPort {
+		return d, noDestination(text)
 	}
-	return to, nil
+	d.Namespace, d.Service, d.Port = at, name, port
+	if hasProtocol {
+		d.Protocol, err = parseProtocol(protocol)
+	}
+	return d, err
+}
+
+func noDestination(text string) error {
+	return badQuestion("%q is no destination: write IP:PORT, [IPv6]:PORT or NAMESPACE/NAME[:PORT], each with /udp or /sctp unless it is TCP", text)
+}
+
+// check rejects addresses that no packet has.
+func (d *Destination) check() error {
+	addr := d.To.Addr()
+	switch {
+	case addr.Is4In6() && d.To.Port() != 0:
+		return badQuestion("%s is an IPv4-mapped IPv6 address; packets to it are IPv4 packets: ask for %s", addr, netip.AddrPortFrom(addr.Unmap(), d.To.Port()))
+	case addr.Is4In6():
+		return badQuestion("%s is an IPv4-mapped IPv6 address; packets to it are IPv4 packets: ask for %s", addr, addr.Unmap())
+	case addr.IsUnspecified():
+		return badQuestion("no packet is sent to %s: address and port must not be 0", addr)
+	case addr.Zone() != "":
+		return badQuestion("%s has a zone, which no packet has: leave it out", addr)
+	}
+	return nil
 }
 
 func parseProtocol(text string) (cluster.Protocol, error) {
@@ -105,28 +136,25 @@ func parseProtocol(text string) (cluster.Protocol, error) {
 	}
 }
 
-// serviceTarget chooses an address of the Service that a question names: the cluster IP, or for external clients a load
+// serviceTarget chooses an address of the Service that a destination names: the cluster IP, or for external clients a load
 // balancer IP, an external IP or a node port.
-func (s *State) serviceTarget(q Question) (packet plan.Packet, note string, err error) {
-	namespace, rest, _ := strings.Cut(q.To, "/")
-	name, portText, _ := strings.Cut(rest, ":")
-	portText, protocol, _ := strings.Cut(portText, "/")
-	key := cluster.ServiceName{Namespace: namespace, Name: name}
+func (s *State) serviceTarget(source string, to Destination) (packet plan.Packet, note string, err error) {
+	key := cluster.ServiceName{Namespace: to.Namespace, Name: to.Service}
 	service, ok := s.Snapshot.Services.Get(key)
 	if !ok {
 		return packet, "", badQuestion("%s", s.Missing(key))
 	}
-	port, err := choosePort(service, portText, protocol)
+	port, err := choosePort(service, to.Port, to.Protocol)
 	if err != nil {
 		return packet, "", err
 	}
 	packet.Protocol = port.Protocol
 	planned, _ := s.Plan.Services.Get(key)
 	order := []plan.Kind{plan.ClusterIP, plan.LoadBalancerIP, plan.ExternalIP, plan.NodePort}
-	if q.From == FromExternal {
+	if source == FromExternal {
 		order = append(order[1:], plan.ClusterIP)
 	}
-	from, _ := netip.ParseAddr(q.From)
+	from, _ := netip.ParseAddr(source)
 	for _, kind := range order {
 		for _, route := range planned.Routes {
 			f := route.Frontend
@@ -144,7 +172,7 @@ func (s *State) serviceTarget(q Question) (packet plan.Packet, note string, err 
 			return packet, fmt.Sprintf("%s has the %s %s for this", key, kind, packet.To), nil
 		}
 	}
-	return packet, "", badQuestion("%s has no address for port %s that is served for connections from %s", key, portName(port), q.From)
+	return packet, "", badQuestion("%s has no address for port %s that is served for connections from %s", key, portName(port), source)
 }
 
 // nodePortAddress returns an address of a family on which node ports are served: the Node's own, if possible.
@@ -161,14 +189,7 @@ func (s *State) nodePortAddress(family cluster.Family) (netip.Addr, bool) {
 }
 
 // choosePort finds a port by its name or number; without either there must be one only.
-func choosePort(service *cluster.Service, text, protocol string) (*cluster.ServicePort, error) {
-	var want cluster.Protocol
-	if protocol != "" {
-		var err error
-		if want, err = parseProtocol(protocol); err != nil {
-			return nil, err
-		}
-	}
+func choosePort(service *cluster.Service, text string, want cluster.Protocol) (*cluster.ServicePort, error) {
 	var found []*cluster.ServicePort
 	var all []string
 	for i := range service.Ports {
@@ -182,7 +203,7 @@ func choosePort(service *cluster.Service, text, protocol string) (*cluster.Servi
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) == 0:
-		return nil, badQuestion("%s has no port %s; it has %s", service.Name, cmp.Or(text, protocol), strings.Join(all, ", "))
+		return nil, badQuestion("%s has no port %s; it has %s", service.Name, cmp.Or(text, want.String()), strings.Join(all, ", "))
 	default:
 		return nil, badQuestion("%s has several such ports: choose one of %s, as in %s:%d/%s", service.Name, strings.Join(all, ", "),
 			service.Name, found[0].Port, strings.ToLower(found[0].Protocol.String()))

@@ -1,12 +1,9 @@
 package view
 
 import (
-	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
-	"strings"
-	"sync"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -26,11 +23,7 @@ type Outline struct {
 func (s *State) Outlines() iter.Seq[Outline] {
 	return func(yield func(Outline) bool) {
 		for name, service := range s.Snapshot.Services.All() {
-			planned, ok := s.Plan.Services.Get(name)
-			if !ok {
-				planned = &plan.Service{}
-			}
-			if !yield(Outline{service, countEndpoints(service), s.problems(service, planned)}) {
+			if !yield(Outline{service, countEndpoints(service), s.problems(name)}) {
 				return
 			}
 		}
@@ -72,7 +65,7 @@ func (s *State) service(of *cluster.Service, counts *backend.Connections, full b
 			*out.Refused += counts.Refused[route.Frontend]
 		}
 	}
-	out.Problems = s.problems(of, planned)
+	out.Problems = s.problems(of.Name)
 	if full {
 		at := s.readAt(counts)
 		out.Time = &at
@@ -246,85 +239,9 @@ func location(c cluster.Conditions) string {
 }
 
 // problems returns the reasons why connections to a Service fail on this node.
-func (s *State) problems(of *cluster.Service, planned *plan.Service) []v1alpha1.Problem {
-	var found []v1alpha1.Problem
-	add := func(reason, format string, args ...any) {
-		found = append(found, v1alpha1.Problem{Reason: reason, Message: fmt.Sprintf(format, args...)})
-	}
-	for missing := range s.Plan.MissingPorts(of.Name) {
-		add(plan.ProblemNoSuchPort, "%s: compare the port names of the Service (spec.ports[].name, and a targetPort that is a name) and of the pods' containers", missing)
-	}
-	reason := sync.OnceValue(func() string { return noEndpoints(of) }) // it counts all endpoints
-	reported := map[string]bool{}                                      // once for all addresses of a port under a policy
-	for _, route := range planned.Routes {
-		if lost := s.Plan.Lost(route); lost != "" {
-			add("Contested", "%s is %s", route.Frontend, lost)
-			continue
-		}
-		what := fmt.Sprintf("%s %s", route.Policy, route.Name)
-		problem := route.Problem()
-		if problem == "" || reported[what] {
-			continue
-		}
-		reported[what] = true
-		if problem == plan.ProblemNoLocalEndpoints {
-			avoided := ""
-			if h := planned.HealthCheck; h != nil && route.Kind != plan.ClusterIP {
-				avoided = fmt.Sprintf("; load balancers that check port %d avoid this node", h.Port)
-			}
-			add(problem, "%s: connections to a %s are dropped on this node: it has no usable endpoint, and the traffic policy is Local%s", route.Name, route.Kind, avoided)
-		} else {
-			add(problem, "%s: connections are rejected: %s", route.Name, reason())
-		}
-	}
-	for _, refusal := range s.Refused {
-		if refusal.Service == of.Name {
-			add("RefusedByKernel", "%s", refusal)
-		}
-	}
-	if planned.WithheldExternalIPs > 0 {
-		add(plan.ProblemExternalIPsNotServed, "external IPs are not served because the feature gate AllowServiceExternalIPs is off (docs/external-ips.md)")
-	}
-	if n := planned.WithheldPorts; n > 0 {
-		add(plan.ProblemTooLarge, "the last %d of %d ports are not served: the Service would need too many rules (docs/scale.md); split it", n, len(of.Ports))
-	}
-	for _, delay := range s.Delayed {
-		if delay.Service == of.Name {
-			add(plan.ProblemDelayed, "the last change is delayed, and the earlier rules are in force, at least in part: it needs so many rules that it is programmed in parts; split the Service, or change it less often")
-		}
-	}
-	for _, family := range unserved(of) {
-		add("FamilyNotServed", "there are %s endpoints, but the Service has no %s cluster IP (spec.ipFamilies)", family, family)
+func (s *State) problems(of cluster.ServiceName) (found []v1alpha1.Problem) {
+	for _, problem := range s.Plan.Problems(of, s.Observed) {
+		found = append(found, v1alpha1.Problem(problem))
 	}
 	return found
-}
-
-// noEndpoints describes the endpoints of a Service that no connection may use.
-func noEndpoints(of *cluster.Service) string {
-	counts := countEndpoints(of)
-	switch {
-	case len(of.Slices) == 0:
-		return "there is no EndpointSlice with the label kubernetes.io/service-name: " + of.Name.Name + "; does spec.selector match any pods?"
-	case counts.All == 0:
-		return "its EndpointSlices have no endpoints; does spec.selector match any pods?"
-	case counts.Ready == 0:
-		return fmt.Sprintf("none of %d endpoints is ready; see the pods' readiness probes", counts.All)
-	default:
-		return fmt.Sprintf("none of %d ready endpoints can be used for this port", counts.Ready)
-	}
-}
-
-// unserved returns the families of ready endpoints in which the Service has no cluster IP.
-func unserved(of *cluster.Service) (families []string) {
-	for _, slice := range of.Slices {
-		if len(slice.Endpoints) == 0 {
-			continue
-		}
-		family := cluster.FamilyOf(slice.Endpoints[0].Addr)
-		if !of.InFamily(family) && !slices.Contains(families, family.String()) {
-			families = append(families, family.String())
-		}
-	}
-	slices.SortFunc(families, strings.Compare)
-	return families
 }

@@ -7,10 +7,10 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -25,10 +25,8 @@ type State struct {
 	// InForce holds the plans that the rules of each family implement; Plan if it has none. A family that fails has an earlier
 	// one than the others.
 	InForce map[cluster.Family]*plan.Plan
-	// Refused are the ports that the kernel refuses.
-	Refused []backend.Refusal
-	// Delayed are the Services whose last change is delayed.
-	Delayed []proxy.Delay
+	// Observed are the problems of Services that the plan does not show.
+	Observed plan.Observed
 	// Changed returns the last change of a Service; nil if there was none. The field is nil if no proxy runs.
 	Changed func(cluster.ServiceName) *v1alpha1.Change
 	// Unowned returns the slices without a Service; nil if they are not known.
@@ -50,6 +48,21 @@ func (s *State) inForce(family cluster.Family) *plan.Plan {
 	return s.Plan
 }
 
+// NotInForce returns an error if no rules of this proxy are in force yet, in any family: nothing can be said about Services then.
+func (s *State) NotInForce() error {
+	if len(s.InForce) > 0 {
+		return nil
+	}
+	text := "no sync has succeeded yet; the rules of an earlier proxy stay in force, if there are any"
+	if s.Info.Sync != nil && len(s.Info.Sync.Families) > 0 {
+		text += "; the last one failed: " + s.Info.Sync.Families[0].Error
+	}
+	if len(s.Info.Waiting) > 0 {
+		text += "; waiting for: " + strings.Join(s.Info.Waiting, ", ")
+	}
+	return errors.New(text)
+}
+
 // Describe returns the description of the proxy.
 func (s *State) Describe() *v1alpha1.Info {
 	info := s.Info
@@ -58,6 +71,14 @@ func (s *State) Describe() *v1alpha1.Info {
 	info.NodeAddresses, info.NodePortAddresses = texts(s.Snapshot.Node.Addresses), texts(s.Plan.Node.NodePortAddrs)
 	if s.Counter != nil {
 		info.ConnectionsCounted = backend.Counted(s.Counter, s.Families).String()
+	}
+	for _, problems := range s.Observed {
+		if info.Observed == nil {
+			info.Observed = map[string]int{}
+		}
+		for reason := range plan.Reasons(problems) {
+			info.Observed[reason]++
+		}
 	}
 	info.Services, info.Frontends, info.Contested = s.Plan.Services.Len(), s.Plan.Frontends.Len(), s.Plan.Contested.Len()
 	return &info
@@ -123,8 +144,8 @@ var errNoCounters = errors.New("no proxy runs here: there are no counters")
 // errNotCounted is the error while nothing is counted.
 var errNotCounted = errors.New("connections are not counted: --connection-counters is none, or counters would need too much memory (see the log)")
 
-// Connections reads the kernel's counters of the selected Services, and with endpoints also those of endpoints. If it
-// fails, the counters of one family may be missing from the result.
+// Connections reads the kernel's counters of the selected Services, and with endpoints also those of endpoints. It fails
+// if it cannot read those of one family.
 func (s *State) Connections(ctx context.Context, routes iter.Seq[*plan.Route], endpoints bool) (*backend.Connections, error) {
 	if s.Counter == nil {
 		return nil, errNoCounters

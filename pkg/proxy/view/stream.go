@@ -12,42 +12,25 @@ import (
 // stream writes an object whose items are too many to be held in memory: 45,000 Services are some 30 MB.
 type stream func(encoder *json.Encoder, w io.Writer)
 
-// list streams a ServiceList. failed is why there are no counters.
+// list streams a ServiceList. failed is why there are no counters. It ends when the client has closed the connection.
 func (s *State) list(f Filter, counts *backend.Connections, failed string) stream {
 	return func(encoder *json.Encoder, w io.Writer) {
-		head := v1alpha1.ServiceList{TypeMeta: v1alpha1.Meta(v1alpha1.KindServiceList), Time: s.readAt(counts),
-			Unowned: s.UnownedSlices(f), ConnectionsError: failed}
-		streamItems(encoder, w, head, func(yield func(any) bool) {
-			for service := range s.Services(f, counts) {
-				if !yield(service) {
-					return
-				}
-			}
-		})
-	}
-}
-
-// noItems is how the empty field Items is encoded.
-const noItems = `"items":null`
-
-// streamItems writes an object whose field Items is empty, with items in its place. It ends when the client has closed the
-// connection.
-func streamItems(encoder *json.Encoder, w io.Writer, head any, items func(yield func(any) bool)) {
-	text, err := json.Marshal(head)
-	if err != nil {
-		return // not reached: every field has an encoding
-	}
-	before, after, _ := strings.Cut(string(text), noItems) // in a string the quotes have backslashes
-	if _, err := io.WriteString(w, before+`"items":[`); err != nil {
-		return
-	}
-	comma := ""
-	items(func(item any) bool {
-		if _, err := io.WriteString(w, comma); err != nil {
-			return false
+		text, err := json.Marshal(v1alpha1.ServiceList{TypeMeta: v1alpha1.Meta(v1alpha1.KindServiceList), Time: s.readAt(counts),
+			Unowned: s.UnownedSlices(f), ConnectionsError: failed})
+		if err != nil {
+			return // not reached: every field has an encoding
 		}
-		comma = ","
-		return encoder.Encode(item) == nil
-	})
-	_, _ = io.WriteString(w, "]"+after+"\n")
+		before, after, _ := strings.Cut(string(text), `"items":null`) // in a string the quotes have backslashes
+		if _, err := io.WriteString(w, before+`"items":[`); err != nil {
+			return
+		}
+		comma := ""
+		for service := range s.Services(f, counts) {
+			if _, err := io.WriteString(w, comma); err != nil || encoder.Encode(service) != nil {
+				return
+			}
+			comma = ","
+		}
+		_, _ = io.WriteString(w, "]"+after+"\n")
+	}
 }

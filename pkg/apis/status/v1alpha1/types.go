@@ -19,8 +19,6 @@ const (
 	KindHistory     = "History"
 	KindRuleset     = "Ruleset"
 	KindComparison  = "Comparison"
-	KindSnapshot    = "Snapshot"
-	KindPlan        = "Plan"
 	KindStatus      = "Status"
 )
 
@@ -67,6 +65,11 @@ type Info struct {
 	Synced *time.Time `json:"synced,omitempty"`
 	// Pending is since when a change of the cluster has been waiting to be programmed.
 	Pending *time.Time `json:"pending,omitempty"`
+	// Waiting names what the proxy waits for, such as the API server to list services.
+	Waiting []string `json:"waiting,omitempty"`
+	// Observed is the number of Services with each of those problems that no plan shows: RefusedByKernel, ChangeDelayed and
+	// HealthCheckNotServed.
+	Observed map[string]int `json:"observed,omitempty"`
 	// Sync is the last sync, which may have failed; absent before the first one.
 	Sync *Sync `json:"sync,omitempty"`
 	// ConnectionsCounted is what the kernel counts: endpoint (connections to each endpoint and address of a Service), service
@@ -270,11 +273,15 @@ type Change struct {
 
 // Problem is a reason why connections fail.
 type Problem struct {
-	// Reason is a word: NoEndpoints, NoLocalEndpoints, NoSuchPort, Contested, ExternalIPsNotServed, TooLarge,
-	// FamilyNotServed, RefusedByKernel or ChangeDelayed.
+	// Reason is a word: NoSuchPort, NoEndpoints, NoLocalEndpoints, Contested, ExternalIPsNotServed, FamilyNotServed, TooLarge,
+	// RefusedByKernel, ChangeDelayed or HealthCheckNotServed.
 	Reason string `json:"reason"`
 	// Message says what is wrong, with the objects' names, and what to do.
 	Message string `json:"message"`
+	// Port (NAMESPACE/NAME:PORT/PROTOCOL), Family and Address are those that fail; absent if the problem is not one of them alone.
+	Port    string `json:"port,omitempty"`
+	Family  string `json:"family,omitempty"`
+	Address string `json:"address,omitempty"`
 }
 
 // Explanation is the way of one connection. Served at /explain with the query parameters from (node, external, or an IP
@@ -308,7 +315,7 @@ type Explanation struct {
 // Step is one decision.
 type Step struct {
 	// Subject is what is decided: address, source, source ranges, policy, endpoints, affinity, masquerade; or question,
-	// for what was assumed, and rules, if the kernel refuses them.
+	// for what was assumed, and problem, for what else is wrong with the Service.
 	Subject string `json:"subject"`
 	// Text is the decision and its reason.
 	Text string `json:"text"`
@@ -353,117 +360,4 @@ type Difference struct {
 	// Missing are the rules or elements that only the plan has, Extra those that only the kernel has.
 	Missing []string `json:"missing,omitempty"`
 	Extra   []string `json:"extra,omitempty"`
-}
-
-// Snapshot is the state of the cluster that is in force: what the proxy knows of Services, endpoints and this Node. Served
-// at /snapshot.
-type Snapshot struct {
-	TypeMeta
-	// Node is this Node.
-	Node Node `json:"node"`
-	// ServiceCIDRs are the ranges of cluster IPs.
-	ServiceCIDRs []string `json:"serviceCIDRs"`
-	// Items are the Services.
-	Items []SnapshotService `json:"items"`
-}
-
-// Node is the Node that the proxy runs on.
-type Node struct {
-	// Name is its name.
-	Name string `json:"name"`
-	// Exists reports whether there is an object of this name.
-	Exists bool `json:"exists"`
-	// Addresses are its addresses, the primary one first; Interfaces are those of the machine's interfaces.
-	Addresses  []string `json:"addresses"`
-	Interfaces []string `json:"interfaces"`
-	// PodCIDRs are the ranges of its pods.
-	PodCIDRs []string `json:"podCIDRs"`
-	// Zone is its topology zone.
-	Zone string `json:"zone,omitempty"`
-	// Draining reports that load balancers should avoid it.
-	Draining bool `json:"draining,omitempty"`
-}
-
-// SnapshotService is a Service with its EndpointSlices.
-type SnapshotService struct {
-	// Namespace and Name identify the Service; UID distinguishes it from an earlier one of the same name.
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	UID       string `json:"uid,omitempty"`
-	// Created is when it was created.
-	Created time.Time `json:"created,omitzero"`
-	// ClusterIPs, LoadBalancerIPs and ExternalIPs are its addresses.
-	ClusterIPs      []string `json:"clusterIPs"`
-	LoadBalancerIPs []string `json:"loadBalancerIPs,omitempty"`
-	ExternalIPs     []string `json:"externalIPs,omitempty"`
-	// Ports are its ports as name/protocol/number, or name/protocol/number/nodePort.
-	Ports []string `json:"ports"`
-	// InternalTrafficPolicy and ExternalTrafficPolicy are Cluster or Local.
-	InternalTrafficPolicy string `json:"internalTrafficPolicy"`
-	ExternalTrafficPolicy string `json:"externalTrafficPolicy"`
-	// SessionAffinitySeconds is how long a client keeps its endpoint; 0 is not at all.
-	SessionAffinitySeconds int `json:"sessionAffinitySeconds,omitempty"`
-	// SourceRanges are the sources that may use the load balancer IPs; empty allows all.
-	SourceRanges []string `json:"sourceRanges,omitempty"`
-	// HealthCheckNodePort is where load balancers check whether this node has local endpoints.
-	HealthCheckNodePort uint16 `json:"healthCheckNodePort,omitempty"`
-	// Slices are its EndpointSlices.
-	Slices []SnapshotSlice `json:"slices"`
-}
-
-// SnapshotSlice is an EndpointSlice with its endpoints.
-type SnapshotSlice struct {
-	// Name is its name.
-	Name string `json:"name"`
-	// Ports are its ports as name/protocol/number.
-	Ports []string `json:"ports"`
-	// Endpoints are its endpoints.
-	Endpoints []SnapshotEndpoint `json:"endpoints"`
-}
-
-// SnapshotEndpoint is an endpoint.
-type SnapshotEndpoint struct {
-	// Address is its IP address.
-	Address string `json:"address"`
-	// Conditions are those that hold: Ready, Serving, Terminating, Local (on this node), NoNodeName, NodeHint (it has hints
-	// for nodes), ThisNode (one is for this node).
-	Conditions []string `json:"conditions"`
-	// Zones are the zones that it is hinted for; absent without such a hint.
-	Zones []string `json:"zones,omitempty"`
-}
-
-// Plan is what the proxy has decided: how connections to each address are handled. Served at /plan.
-type Plan struct {
-	TypeMeta
-	// NodePortAddresses are the addresses of this node on which node ports are served.
-	NodePortAddresses []string `json:"nodePortAddresses"`
-	// LocalTraffic is how connections of this node's pods are detected: by source ranges, or by interface.
-	LocalTraffic LocalTraffic `json:"localTraffic"`
-	// Items are the routes, sorted by address, protocol and port.
-	Items []Route `json:"items"`
-}
-
-// LocalTraffic is how local connections are detected. Without both fields nothing is.
-type LocalTraffic struct {
-	// CIDRs are source ranges.
-	CIDRs []string `json:"cidrs,omitempty"`
-	// Interface is the name of an input interface; one that ends in * is a prefix of names.
-	Interface string `json:"interface,omitempty"`
-}
-
-// Route is how connections to one address, protocol and port are handled.
-type Route struct {
-	// Service is namespace/name:port.
-	Service string `json:"service"`
-	// Protocol is TCP, UDP or SCTP.
-	Protocol string `json:"protocol"`
-	Address
-	// SourceRanges are the sources that may connect; empty allows all.
-	SourceRanges []string `json:"sourceRanges,omitempty"`
-	// SessionAffinitySeconds is how long a client keeps its endpoint; 0 is not at all.
-	SessionAffinitySeconds int `json:"sessionAffinitySeconds,omitempty"`
-	// Pool are the endpoints as IP:port.
-	Pool []string `json:"pool"`
-	// ShortCut are the endpoints of connections from this node and its pods, if these are not sent to Pool.
-	ShortCut []string `json:"shortCut,omitempty"`
 }

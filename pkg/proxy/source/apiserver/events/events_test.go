@@ -145,7 +145,7 @@ func publish(t *testing.T, s *server, all ...Event) (log string) {
 }
 
 func about(once string) Event {
-	return Event{Kind: "Service", Namespace: "shop", Name: "web", UID: "8f0c", Warning: true, Reason: "ExternalIPsIgnored",
+	return Event{Kind: "Service", Namespace: "shop", Name: "web", UID: "8f0c", Warning: true, Reason: "ExternalIPsNotServed",
 		Action: "ServeExternalIPs", Message: "It is not served.", Once: once}
 }
 
@@ -465,7 +465,7 @@ func TestRateIsLimited(t *testing.T) {
 		flood(25)
 		time.Sleep(11 * time.Minute)
 		flood(2)
-		for _, change := range []func(*Event){func(e *Event) { e.Name = "api" }, func(e *Event) { e.Reason = "AddressConflict" }} {
+		for _, change := range []func(*Event){func(e *Event) { e.Name = "api" }, func(e *Event) { e.Reason = "Contested" }} {
 			before, e := recorder.pending.size, about("x")
 			change(&e)
 			recorder.Event(e)

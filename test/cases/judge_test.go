@@ -1,0 +1,159 @@
+package cases
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/component-base/metrics"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	proxymetrics "github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/page"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
+)
+
+// court is where a user sees the problems of Services.
+type court struct {
+	t        *testing.T
+	shown    *view.Observer
+	measured *proxymetrics.Metrics
+	registry metrics.KubeRegistry
+	list     http.Handler
+	page     http.Handler
+	seen     map[string]bool
+}
+
+func newCourt(t *testing.T) *court {
+	families := []cluster.Family{cluster.IPv4, cluster.IPv6}
+	c := &court{t: t, registry: metrics.NewKubeRegistry(), seen: map[string]bool{}}
+	c.shown = view.New(view.Config{Mode: "nftables", Families: families, Clock: testclock.NewFakePassiveClock(time.Unix(1_000_000, 0))})
+	c.measured = proxymetrics.New(proxymetrics.Config{Families: families, Snapshot: func() *cluster.Snapshot { return &cluster.Snapshot{} }, Observed: c.shown.Observed}, c.registry.MustRegister)
+	c.list = view.NewHandler(c.shown)
+	c.page = page.New(page.Config{Observer: c.shown, Healthy: func() bool { return true }})
+	return c
+}
+
+// TestOneJudge checks for all cases and random clusters, with and without what only a running proxy observes, that "service list", the
+// metric and the status page tell of the same problems.
+func TestOneJudge(t *testing.T) {
+	c := newCourt(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, of := range load(t) {
+		c.hear(of.Name, of.Plan(), random)
+	}
+	for seed := range uint64(10) {
+		of := clusters.NewRandom(seed, 12)
+		for range 10 {
+			c.hear("random", of.Step(), random)
+		}
+	}
+	for _, reason := range plan.ProblemReasons() {
+		if !c.seen[reason] && reason != plan.ProblemTooLarge && reason != plan.ProblemNoSuchPort {
+			t.Errorf("no case leads to %s", reason)
+		}
+	}
+}
+
+// hear compares what is told of a plan, in which some problems are observed.
+func (c *court) hear(name string, p *plan.Plan, random *rand.Rand) {
+	c.t.Helper()
+	at := time.Unix(1_000_000, 0)
+	s := &proxy.Sync{After: p.Snapshot(), Plan: p, Started: at, Finished: at, Results: []backend.Result{{Family: cluster.IPv4}, {Family: cluster.IPv6}}}
+	ports := plan.Observed{}
+	for name, service := range p.Services.All() {
+		for _, route := range service.Routes {
+			if random.IntN(20) == 0 {
+				s.Results[0].Refused = append(s.Results[0].Refused, backend.Refusal{Family: cluster.IPv4, Service: name, Port: route.Of().String(), Cause: errors.New("no")})
+			}
+		}
+		if random.IntN(20) == 0 {
+			s.Delayed = append(s.Delayed, proxy.Delay{Service: name})
+		}
+		if random.IntN(20) == 0 {
+			ports[name] = []plan.Problem{{Reason: plan.ProblemHealthCheck}}
+		}
+	}
+	c.shown.HealthChecks(nil)
+	c.shown.Synced(s)
+	c.measured.Synced(s)
+	c.get(c.page, "/") // fills its cache
+	c.shown.HealthChecks(ports)
+
+	listed := c.listed()
+	if diff := cmp.Diff(listed, c.counted()); diff != "" {
+		c.t.Fatalf("%s: Services by reason (-list +metric):\n%s", name, diff)
+	}
+	html := c.get(c.page, "/")
+	for _, reason := range plan.ProblemReasons() {
+		c.seen[reason] = c.seen[reason] || listed[reason] > 0
+		if told := strings.Contains(html, ">"+reason+"<"); told != (listed[reason] > 0) {
+			c.t.Fatalf("%s: %d Services have %s; it is on the page: %v", name, listed[reason], reason, told)
+		}
+	}
+}
+
+// listed counts the Services of the list by reason.
+func (c *court) listed() map[string]int {
+	var list v1alpha1.ServiceList
+	if err := json.Unmarshal([]byte(c.get(c.list, v1alpha1.Path+"/services")), &list); err != nil {
+		c.t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for _, service := range list.Items {
+		reasons := map[string]bool{}
+		for _, problem := range service.Problems {
+			reasons[problem.Reason] = true
+		}
+		for reason := range reasons {
+			counts[reason]++
+		}
+	}
+	return counts
+}
+
+// counted returns the values of the metric.
+func (c *court) counted() map[string]int {
+	families, err := c.registry.Gather()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for _, family := range families {
+		if family.GetName() != "serviceproxy_services_with_problems" {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			if n := int(m.GetGauge().GetValue()); n != 0 {
+				counts[m.GetLabel()[0].GetValue()] = n
+			}
+		}
+	}
+	return counts
+}
+
+func (c *court) get(from http.Handler, path string) string {
+	r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
+	r.RemoteAddr, r.Host = "127.0.0.1:40000", "127.0.0.1:10249"
+	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 10249}))
+	w := httptest.NewRecorder()
+	from.ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		c.t.Fatalf("%s: %d %s", path, w.Code, w.Body)
+	}
+	return w.Body.String()
+}
