@@ -1,7 +1,7 @@
 // Package quarantine keeps one Service from failing all others: if the kernel refuses the rules of a Service's port, the port
 // is found by trying halves of the ports that were to be written, and quarantined; everything else is programmed in the same Sync,
 // and the port is retried later. It works on plans, so it is the same for all backends, which only report that they were refused.
-// Its tests with both of them are in test/faults.
+// Tests with both of them are in test/faults.
 package quarantine
 
 import (

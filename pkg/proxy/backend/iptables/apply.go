@@ -161,6 +161,18 @@ func (a *applier) chunk(writes []write) int {
 	return len(writes)
 }
 
+// refused returns the error of a transaction with rules for ports. The programs do not say whether they could have written anything at
+// all, as without memory or without the lock's file: an empty chain shows that.
+func (a *applier) refused(table string, err error) error {
+	if !isRefused(err) {
+		return err
+	}
+	if trial := a.restore(table, nil, []string{chainTrial}); trial != nil {
+		return fmt.Errorf("nothing can be written, not even an empty chain: %w", trial)
+	}
+	return &backend.RefusedError{Cause: err}
+}
+
 // inParts writes whole units, in one transaction or, outside of the initial user namespace, in as many as they need.
 func (a *applier) inParts(table string, writes []write) error {
 	units := split(writes)

@@ -2,12 +2,10 @@ package iptables
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
@@ -16,18 +14,6 @@ import (
 func isRefused(err error) bool {
 	_, refused := errors.AsType[*ipt.RestoreError](err)
 	return refused
-}
-
-// refused returns the error of a transaction with rules for ports. The programs do not say whether they could have written anything at
-// all, as without memory or without the lock's file: an empty chain shows that.
-func (a *applier) refused(table string, err error) error {
-	if !isRefused(err) {
-		return err
-	}
-	if trial := a.restore(table, nil, []string{chainTrial}); trial != nil {
-		return fmt.Errorf("nothing can be written, not even an empty chain: %w", trial)
-	}
-	return &backend.RefusedError{Cause: err}
 }
 
 // needing returns the ports of the rules that a patch writes.
