@@ -106,13 +106,3 @@ func appendKey(b, key []byte) []byte {
 	netlink.EndNest(b, elem)
 	return b
 }
-
-// describeKey formats a key as nft does if the set's type can be read, or in hexadecimal.
-func (t *kernelTable) describeKey(name string, key []byte) string {
-	set, err := t.getSet(name)
-	if err != nil {
-		return formatFields(nil, key)
-	}
-	fs, _ := fieldsOfType(set.keyType)
-	return formatFields(fs, key)
-}

@@ -82,21 +82,21 @@ func TestKernelExplain(t *testing.T) {
 	}
 	defer asked.Close()
 	tracer := &kernelTracer{asked: asked}
-	refused := func(index int, errno unix.Errno) error {
-		return tracer.explain(&nft.BatchError{Index: index, Errno: errno}, knftables.IPv4Family)
+	refused := func(op string, errno unix.Errno) error {
+		return tracer.explain(&nft.BatchError{Op: op, Errno: errno}, knftables.IPv4Family)
 	}
 	for _, errno := range []unix.Errno{unix.EINVAL, unix.EOPNOTSUPP} { // before Linux 5.12
-		if err := refused(0, errno); !errors.Is(err, ErrOldKernel) || !errors.Is(err, errno) {
+		if err := refused("add table", errno); !errors.Is(err, ErrOldKernel) || !errors.Is(err, errno) {
 			t.Errorf("%v: %v", errno, err)
 		}
 	}
-	for _, err := range []error{refused(0, unix.EPERM), refused(3, unix.EINVAL)} {
+	for _, err := range []error{refused("add table", unix.EPERM), refused("add chain", unix.EINVAL)} {
 		if errors.Is(err, ErrOldKernel) || errors.Is(err, ErrRunning) {
 			t.Error(err)
 		}
 	}
 	run(t, "add", "table", "ip", Table)
-	if err := refused(0, unix.EPERM); !errors.Is(err, ErrRunning) {
+	if err := refused("add table", unix.EPERM); !errors.Is(err, ErrRunning) {
 		t.Errorf("beside another trace: %v", err)
 	}
 }

@@ -188,7 +188,7 @@ func (t *kernelTracer) explain(err error, family knftables.Family) error {
 	switch refused, _ := errors.AsType[*nft.BatchError](err); {
 	case errors.Is(t.otherOwner(family), ErrRunning):
 		return ErrRunning // it began just now
-	case refused != nil && refused.Index == 0 && (refused.Errno == unix.EINVAL || refused.Errno == unix.EOPNOTSUPP):
+	case refused != nil && refused.Op == "add table" && (refused.Errno == unix.EINVAL || refused.Errno == unix.EOPNOTSUPP):
 		return fmt.Errorf("%w: %w", ErrOldKernel, refused.Errno)
 	default:
 		return err
