@@ -97,7 +97,7 @@ func (f *failing) next() error {
 // batchError makes an error number that of a batch, like the kernel's answer.
 func batchError(err error) error {
 	if errno, ok := err.(unix.Errno); ok { //nolint:errorlint // it is one of kinds
-		return &nft.BatchError{Op: "commit", Index: -1, Errno: errno}
+		return &nft.BatchError{Op: "commit", Errno: errno}
 	}
 	return err
 }

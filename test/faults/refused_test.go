@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -113,48 +112,6 @@ func TestEarlierAddressMoved(t *testing.T) {
 				if changed := clusters.ChangedLines(before, m.dump()); len(changed) > 0 {
 					t.Fatalf("changed\n%s", strings.Join(changed, "\n"))
 				}
-			}
-		})
-	})
-}
-
-// TestRetries checks that a quarantined port is retried without a change, at increasing intervals, and at once when it
-// changes, but at most once a second.
-func TestRetries(t *testing.T) {
-	eachMachine(t, func(t *testing.T, m machine) {
-		synctest.Test(t, func(t *testing.T) {
-			c := clusters.NewSized(20, 1)
-			b := open(m)
-			m.refuse(false, endpointOf(7))
-			for _, wait := range []time.Duration{1, 2, 4, 8, 16} {
-				result := program(t, b, c.Plan())
-				if result.Failed == 0 || result.Again != wait*time.Second {
-					t.Fatalf("%d failed attempts, and a retry in %s; want some, and %d s", result.Failed, result.Again, wait)
-				}
-				time.Sleep(result.Again - time.Millisecond)
-				if result = program(t, b, c.Plan()); result.Failed > 0 || result.Again != time.Millisecond {
-					t.Fatalf("too early: %d failed attempts, and a retry in %s", result.Failed, result.Again)
-				}
-				time.Sleep(time.Millisecond)
-			}
-			program(t, b, c.Plan())
-			time.Sleep(100 * time.Millisecond)
-			tries := 0
-			for range 50 { // 5 s
-				c.Set(7, -1)
-				tries += program(t, b, c.Plan()).Failed
-				c.Set(7, 1)
-				tries += program(t, b, c.Plan()).Failed
-				time.Sleep(100 * time.Millisecond)
-			}
-			if tries > 2*6 {
-				t.Errorf("a refused port that changes all the time was tried %d times in 5 s", tries)
-			}
-			m.refuse(false)
-			time.Sleep(time.Second)
-			c.Set(7, -1)
-			if result := program(t, b, c.Plan()); len(result.Refused) > 0 || result.Again != 0 {
-				t.Errorf("once accepted: quarantined %v, and a retry in %s", ports(result), result.Again)
 			}
 		})
 	})

@@ -151,6 +151,12 @@ func (e *RestoreError) Error() string {
 	return b.String()
 }
 
+// TooLarge reports whether an error means that less has to be restored at a time.
+func TooLarge(err error) bool {
+	refused, ok := errors.AsType[*RestoreError](err)
+	return ok && (strings.Contains(refused.Output, "can be sent at once") || strings.Contains(refused.Output, "Message too long"))
+}
+
 // messageTooLong is the advice for a transaction of one Service that the kernel's sockets cannot take.
 const messageTooLong = "raise the host's sysctl net.core.wmem_max"
 

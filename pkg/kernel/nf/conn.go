@@ -153,7 +153,7 @@ const commitAttempts = 5
 
 func (c *Conn) commit(data []byte, first, last uint32) error {
 	for attempt := 1; ; attempt++ {
-		r, confirmed, err := c.ExchangeBatch(data, first, last)
+		r, confirmed, err := c.exchangeBatch(data, first, last)
 		switch interrupted := r.Errno == unix.EAGAIN || r.Errno == unix.EINTR || r.Errno == unix.ERESTART; {
 		case err != nil:
 			return err
@@ -169,9 +169,9 @@ func (c *Conn) commit(data []byte, first, last uint32) error {
 	}
 }
 
-// ExchangeBatch sends a batch once. first is the result of the first operation that failed; confirmed means that the last one was
+// exchangeBatch sends a batch once. first is the result of the first operation that failed; confirmed means that the last one was
 // acknowledged.
-func (c *Conn) ExchangeBatch(data []byte, firstSeq, lastSeq uint32) (first netlink.Result, confirmed bool, _ error) {
+func (c *Conn) exchangeBatch(data []byte, firstSeq, lastSeq uint32) (first netlink.Result, confirmed bool, _ error) {
 	err := c.Exchange(data, func(m netlink.Message) error {
 		if m.Type != unix.NLMSG_ERROR || m.Seq-firstSeq > lastSeq-firstSeq {
 			return nil

@@ -62,7 +62,7 @@ func TestKernelCutBatch(t *testing.T) {
 		t.Fatalf("the batch has only %d messages", len(ends))
 	}
 	for _, end := range ends[1:] { // each is the offset of the first message that is not sent
-		if _, _, err := c.ExchangeBatch(data[:end], first, last); err != nil {
+		if _, _, err := c.exchangeBatch(data[:end], first, last); err != nil {
 			t.Logf("%d of %d bytes: %v", end, len(data), err)
 		}
 		if after := nft(t, "list", "ruleset"); after != before {
@@ -70,7 +70,7 @@ func TestKernelCutBatch(t *testing.T) {
 		}
 	}
 	t.Logf("%d messages: cut after each of the first %d", len(ends), len(ends)-1)
-	if first, confirmed, err := c.ExchangeBatch(data, first, last); err != nil || !confirmed || first.Errno != 0 {
+	if first, confirmed, err := c.exchangeBatch(data, first, last); err != nil || !confirmed || first.Errno != 0 {
 		t.Fatalf("the whole batch: %v, %v, %v", first, confirmed, err)
 	}
 	if after := nft(t, "list", "ruleset"); after == before {

@@ -88,9 +88,3 @@ func (t *Table) exists(set string) bool {
 	_, err := t.getSet(set)
 	return err == nil
 }
-
-// KeyType returns the number by which nft remembers the data type of a set's keys (NFTA_SET_KEY_TYPE).
-func (t *Table) KeyType(set string) (uint32, error) {
-	found, err := t.getSet(set)
-	return found.keyType, err
-}

@@ -104,8 +104,6 @@ type conformanceCase struct {
 	name string
 	do   step
 	want unix.Errno
-	// index is the operation that a *BatchError must name.
-	index int
 }
 
 // errAny is an error of nft itself, without a number.
@@ -304,12 +302,12 @@ func batchElementCases() []conformanceCase {
 	service := func(i int, chain string) *Element { return &Element{Key: frontendKey(i), Chain: chain} }
 	return []conformanceCase{
 		{name: "Add/map/new", do: batch(func(b *Batch) { b.Add("endpoints", endpoint(2, 0)) })},
-		{name: "Add/map/present", want: unix.EEXIST, index: 1, do: batch(func(b *Batch) {
+		{name: "Add/map/present", want: unix.EEXIST, do: batch(func(b *Batch) {
 			b.Add("endpoints", endpoint(2, 0))
 			b.Add("endpoints", endpoint(1, 0))
 			b.Add("endpoints", endpoint(2, 1))
 		})},
-		{name: "Add/map/twice", want: unix.EEXIST, index: 1, do: batch(func(b *Batch) {
+		{name: "Add/map/twice", want: unix.EEXIST, do: batch(func(b *Batch) {
 			b.Add("endpoints", endpoint(2, 0))
 			b.Add("endpoints", endpoint(2, 0))
 		})},
@@ -337,11 +335,11 @@ func batchElementCases() []conformanceCase {
 		{name: "Add/set/full", want: unix.ENFILE, do: batch(func(b *Batch) { b.Add("full", &Element{Key: []byte{10, 0, 0, 2}}) })},
 		{name: "Add/set/absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.Add("none", service(2, "pick-2")) })},
 		{name: "Delete/map/present", do: batch(func(b *Batch) { b.Delete("endpoints", slotKey(1, 0)) })},
-		{name: "Delete/map/absent", want: unix.ENOENT, index: 1, do: batch(func(b *Batch) {
+		{name: "Delete/map/absent", want: unix.ENOENT, do: batch(func(b *Batch) {
 			b.Delete("endpoints", slotKey(1, 0))
 			b.Delete("endpoints", slotKey(2, 0))
 		})},
-		{name: "Delete/map/twice", want: unix.ENOENT, index: 1, do: batch(func(b *Batch) {
+		{name: "Delete/map/twice", want: unix.ENOENT, do: batch(func(b *Batch) {
 			b.Delete("endpoints", slotKey(1, 0))
 			b.Delete("endpoints", slotKey(1, 0))
 		})},
@@ -365,7 +363,7 @@ func batchElementCases() []conformanceCase {
 			b.DeleteChain("pick-2")
 		})},
 		{name: "Add/map/nothing at all", do: batch(func(*Batch) {})},
-		{name: "Add/verdict map/circle among others", want: unix.EMLINK, index: 3, do: batch(func(b *Batch) {
+		{name: "Add/verdict map/circle among others", want: unix.EMLINK, do: batch(func(b *Batch) {
 			b.Add("endpoints", endpoint(2, 0))
 			b.Add("services", service(2, "pick-2"))
 			b.Add("services", service(3, "unused"))
@@ -391,16 +389,16 @@ func ensureCases() []conformanceCase {
 			b.Delete("clients", client(1))
 			b.Delete("clients", client(2))
 		})},
-		{name: "Ensure/map/between others", want: unix.EEXIST, index: 2, do: batch(func(b *Batch) {
+		{name: "Ensure/map/between others", want: unix.EEXIST, do: batch(func(b *Batch) {
 			b.Ensure("clients", &Element{Key: client(1), Value: endpointValue(1)})
 			b.Add("clients", &Element{Key: client(2), Value: endpointValue(1)})
 			b.Add("clients", &Element{Key: client(1), Value: endpointValue(1)})
 		})},
-		{name: "Ensure/map/other value", want: unix.EEXIST, index: 1, do: batch(func(b *Batch) {
+		{name: "Ensure/map/other value", want: unix.EEXIST, do: batch(func(b *Batch) {
 			b.Ensure("clients", &Element{Key: client(3), Value: endpointValue(1)})
 			b.Ensure("clients", &Element{Key: client(1), Value: endpointValue(2)})
 		})},
-		{name: "Ensure/map/full", want: unix.ENFILE, index: 1, do: batch(func(b *Batch) {
+		{name: "Ensure/map/full", want: unix.ENFILE, do: batch(func(b *Batch) {
 			b.Ensure("clients", &Element{Key: client(2), Value: endpointValue(1)})
 			b.Ensure("clients", &Element{Key: client(3), Value: endpointValue(1)})
 		})},
@@ -413,7 +411,7 @@ func batchChainCases() []conformanceCase {
 		{name: "AddChain/chain/present", want: unix.EEXIST, do: batch(func(b *Batch) { b.AddChain("services", "") })},
 		{name: "DeleteChain/chain/with rules", do: batch(func(b *Batch) { b.DeleteChain("unused") })},
 		{name: "DeleteChain/chain/absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.DeleteChain("none") })},
-		{name: "DeleteChain/chain/in use", want: unix.EBUSY, index: 1, do: batch(func(b *Batch) {
+		{name: "DeleteChain/chain/in use", want: unix.EBUSY, do: batch(func(b *Batch) {
 			b.Add("endpoints", &Element{Key: slotKey(2, 0), Value: endpointValue(2)})
 			b.DeleteChain("pick-2")
 			b.Delete("services", frontendKey(1))
@@ -423,7 +421,7 @@ func batchChainCases() []conformanceCase {
 			b.Delete("nodeports", []byte{0x75, 0x30})
 			b.DeleteTable()
 		})},
-		{name: "DeleteTable/table/absent", want: unix.ENOENT, index: 1, do: batch(func(b *Batch) {
+		{name: "DeleteTable/table/absent", want: unix.ENOENT, do: batch(func(b *Batch) {
 			b.DeleteTable()
 			b.DeleteTable()
 		})},
@@ -444,7 +442,7 @@ func batchChainCases() []conformanceCase {
 		{name: "AddRule/rule/update without the flags", want: unix.EOPNOTSUPP, do: batch(func(b *Batch) {
 			b.AddRule("unused", Rule{Update{Map: "typed", Key: Concat{SourceAddress, Protocol, DestinationPort}, Value: Concat{DestinationAddress, DestinationPort}, Timeout: time.Hour}})
 		})},
-		{name: "AddRule/rule/circle", want: unix.EMLINK, index: 1, do: batch(func(b *Batch) {
+		{name: "AddRule/rule/circle", want: unix.EMLINK, do: batch(func(b *Batch) {
 			b.AddRule("services", Rule{Goto("unused")})
 			b.AddRule("unused", Rule{Goto("services")})
 		})},
@@ -543,8 +541,8 @@ func checkError(t *testing.T, table Table, c conformanceCase, err error) {
 		return
 	}
 	var batchErr *BatchError
-	if c.do.batch != nil && (!errors.As(err, &batchErr) || batchErr.Index != c.index) {
-		t.Errorf("%T: the error names another operation than %d: %+v", table, c.index, batchErr)
+	if c.do.batch != nil && !errors.As(err, &batchErr) {
+		t.Errorf("%T: the error names no operation: %v", table, err)
 	}
 }
 

@@ -16,21 +16,15 @@ import (
 type BatchError struct {
 	Family knftables.Family
 	Table  string
-	// Op is "add element", "delete element", "add chain", "flush chain", "delete chain", "delete table" or "add rule", or "commit" if the
-	// kernel does not blame one operation.
+	// Op is "add element", "delete element", "add chain", "flush chain", "delete chain", "add table", "delete table" or "add rule", or
+	// "commit" if the kernel does not blame one message.
 	Op string
-	// Set and Key identify an element; Object is the chain of any other operation.
+	// Set has the element, one of those in the same message; Object is the chain of any other operation.
 	Set    string
-	Key    []byte
 	Object string
-	// Index is the operation's number in the batch, from 0, or -1 if the kernel blames none.
-	Index int
-	Errno unix.Errno
+	Errno  unix.Errno
 	// Text is the kernel's own explanation; often "".
 	Text string
-
-	// what is the key as nft prints it, if the set's type is known.
-	what string
 }
 
 // Error returns the operation, the cause and what to do.
@@ -38,11 +32,7 @@ func (e *BatchError) Error() string {
 	s := "nftables: " + e.Op
 	switch {
 	case e.Set != "":
-		what := e.what
-		if what == "" {
-			what = fmt.Sprintf("%x", e.Key)
-		}
-		s += fmt.Sprintf(" {%s} of set %s in", what, e.Set)
+		s += " of set " + e.Set + " in"
 	case e.Object != "":
 		s += " " + e.Object + " in"
 	}
@@ -54,11 +44,6 @@ func (e *BatchError) Error() string {
 		s += ": " + advice
 	}
 	return s
-}
-
-// Removes reports whether the operation deletes something.
-func (e *BatchError) Removes() bool {
-	return e.Op == "delete element" || e.Op == "delete chain" || e.Op == "flush chain" || e.Op == "delete table"
 }
 
 // Unwrap returns Errno.

@@ -30,43 +30,40 @@ func (s *fakeState) commit(b *Batch) error {
 
 // batch applies a batch, read from the bytes that the kernel would get.
 func (s *fakeState) batch(b *Batch, eachStep bool) *BatchError {
-	index, rule := 0, 0
+	rule := 0
 	for m := netlink.ReadMessages(b.Bytes()); m.Next(); {
 		if nf.CommandOf(m.Message) < 0 {
 			continue
 		}
-		op, object := describeMessage(m.Message)
+		op, set, object := describeMessage(m.Message)
+		elements := [][]byte{nil} // no element
 		if isElementMessage(m.Message) {
-			name := m.AttrString(unix.NFTA_SET_ELEM_LIST_SET)
-			for a := elementsOf(m.Message); a.Next(); index++ {
-				e, err := nf.DecodeElement(a.Data)
-				if err == nil {
-					err = s.element(name, e, nf.CommandOf(m.Message), m.Flags)
-				}
-				if err == nil && eachStep {
-					err = s.validate()
-				}
-				if err != nil {
-					return s.batchError(err, BatchError{
-						Op: op, Set: name, Key: bytes.Clone(e.Key), Index: index, what: s.describeKey(name, e.Key),
-					})
-				}
+			elements = nil
+			for a := elementsOf(m.Message); a.Next(); {
+				elements = append(elements, a.Data)
 			}
-			continue
 		}
 		text := ""
 		if nf.CommandOf(m.Message) == unix.NFT_MSG_NEWRULE {
 			text = b.rules[rule]
 			rule++
 		}
-		err := s.object(m.Message, object, text)
-		if err == nil && eachStep {
-			err = s.validate()
+		for _, element := range elements {
+			var err error
+			if element == nil {
+				err = s.object(m.Message, object, text)
+			} else if e, failed := nf.DecodeElement(element); failed == nil {
+				err = s.element(set, e, nf.CommandOf(m.Message), m.Flags)
+			} else {
+				err = failed
+			}
+			if err == nil && eachStep {
+				err = s.validate()
+			}
+			if err != nil {
+				return s.batchError(err, BatchError{Op: op, Set: set, Object: object})
+			}
 		}
-		if err != nil {
-			return s.batchError(err, BatchError{Op: op, Object: object, Index: index})
-		}
-		index++
 	}
 	return nil
 }
@@ -115,7 +112,7 @@ func (s *fakeState) element(name string, e Element, command int, flags uint16) e
 
 func (s *fakeState) batchError(err error, e BatchError) *BatchError {
 	if s.anonymous {
-		e = BatchError{Op: "commit", Index: -1}
+		e = BatchError{Op: "commit"}
 	}
 	e.Family, e.Table = s.family, s.name
 	e.Errno = unix.EINVAL
@@ -123,11 +120,4 @@ func (s *fakeState) batchError(err error, e BatchError) *BatchError {
 		e.Errno, e.Text = r.errno, r.text
 	}
 	return &e
-}
-
-func (s *fakeState) describeKey(set string, key []byte) string {
-	if s.table == nil || s.table.sets[set] == nil {
-		return formatFields(nil, key)
-	}
-	return formatFields(s.table.sets[set].key, key)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -59,20 +58,6 @@ func (f field) size() int {
 
 // typeBits is the number of bits of a type in the number of a concatenation.
 const typeBits = 6
-
-// fieldsOfType decodes NFTA_SET_KEY_TYPE, and returns false if a type is unknown.
-func fieldsOfType(typ uint32) ([]field, bool) {
-	var out []field
-	for ; typ != 0; typ >>= typeBits {
-		f := field(typ & (1<<typeBits - 1))
-		if f.size() == 0 {
-			return nil, false
-		}
-		out = append(out, f)
-	}
-	slices.Reverse(out)
-	return out, len(out) > 0
-}
 
 // width returns the length of the fields in a key: each is padded to 4 bytes, unless it is the only one.
 func width(fs []field) int {

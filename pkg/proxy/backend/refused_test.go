@@ -2,59 +2,39 @@ package backend
 
 import (
 	"errors"
-	"fmt"
-	"math/bits"
 	"slices"
 	"testing"
 )
 
-var errBad = errors.New("refused")
-
-// TestFirstRefused refuses some of n units: the first one is found, those before it are written, in a number of writes that
-// grows with the logarithm of n.
-func TestFirstRefused(t *testing.T) {
-	for _, test := range []struct {
-		n    int
-		bad  []int
-		want int
+// TestInParts writes units of which some do not fit together: in order, in no more parts than necessary, up to the first error.
+func TestInParts(t *testing.T) {
+	errLarge, errOther := errors.New("too large"), errors.New("other")
+	for name, test := range map[string]struct {
+		n, most, bad int
+		want         [][2]int
+		err          error
 	}{
-		{1, []int{0}, 0}, {2, []int{1}, 1}, {2, []int{0, 1}, 0}, {100, []int{0}, 0}, {100, []int{99}, 99}, {100, []int{50, 51}, 50},
-		{10_000, []int{1234, 7000}, 1234}, {10_000, nil, 10_000},
+		"none":             {0, 10, -1, [][2]int{{0, 0}}, nil},
+		"all fit":          {10, 10, -1, [][2]int{{0, 10}}, nil},
+		"halves fit":       {10, 5, -1, [][2]int{{0, 5}, {5, 10}}, nil},
+		"one does not fit": {4, 0, -1, nil, errLarge},
+		"another error":    {8, 4, 5, [][2]int{{0, 4}}, errOther},
 	} {
-		t.Run(fmt.Sprint(test.n, test.bad), func(t *testing.T) {
-			written, writes := map[int]bool{}, 0
-			unit, err := FirstRefused(test.n, func(from, to int) error {
-				writes++
-				if slices.ContainsFunc(test.bad, func(bad int) bool { return from <= bad && bad < to }) {
-					return errBad
+		t.Run(name, func(t *testing.T) {
+			var parts [][2]int
+			err := InParts(test.n, func(from, to int) error {
+				switch {
+				case to-from > test.most:
+					return errLarge
+				case from <= test.bad && test.bad < to:
+					return errOther
 				}
-				for i := from; i < to; i++ {
-					written[i] = true
-				}
+				parts = append(parts, [2]int{from, to})
 				return nil
-			}, func(err error) bool { return errors.Is(err, errBad) })
-			if unit != test.want || (err == nil) != (len(test.bad) == 0) {
-				t.Errorf("got unit %d and error %v, want unit %d", unit, err, test.want)
-			}
-			for i := range unit {
-				if !written[i] {
-					t.Fatalf("unit %d was not written", i)
-				}
-			}
-			if most := bits.Len(uint(test.n)) + 5; writes > most {
-				t.Errorf("%d writes, want at most %d", writes, most)
+			}, func(err error) bool { return errors.Is(err, errLarge) })
+			if !slices.Equal(parts, test.want) || !errors.Is(err, test.err) {
+				t.Errorf("wrote %v, error %v; want %v, %v", parts, err, test.want, test.err)
 			}
 		})
-	}
-}
-
-// TestNobodyToBlame refuses everything, or fails otherwise: no unit is to blame.
-func TestNobodyToBlame(t *testing.T) {
-	errOther := errors.New("no memory")
-	for _, cause := range []error{errBad, errOther} {
-		unit, err := FirstRefused(100, func(int, int) error { return cause }, func(err error) bool { return errors.Is(err, errBad) })
-		if unit != -1 || !errors.Is(err, cause) {
-			t.Errorf("%v: got unit %d and error %v", cause, unit, err)
-		}
 	}
 }

@@ -1,7 +1,6 @@
 package quarantine
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +24,14 @@ type family struct {
 	ports map[plan.Port]*quarantined
 	// programmed is the plan of the last success, nil before the first.
 	programmed *plan.Plan
+	// aside are ports that the next attempt of a search leaves out.
+	aside []suspect
+}
+
+// suspect is a port whose rules may be refused, with the routes that stay in force if they are.
+type suspect struct {
+	port    plan.Port
+	earlier []*plan.Route
 }
 
 // quarantined is the state of a quarantined port.
@@ -57,24 +64,14 @@ func (f *family) begin(p *plan.Plan, now time.Time) {
 	}
 }
 
-// attempted updates the quarantine after an attempt to program the plan p, of which tried is the part without quarantined
-// ports. It reports whether to attempt it again.
-func (f *family) attempted(p, tried *plan.Plan, result *backend.Result) (again bool) {
-	if result.Err == nil {
-		f.programmed, result.InForce = tried, tried
-		for _, q := range f.ports {
-			q.kept = slices.DeleteFunc(q.kept, f.isGone)
-		}
-		return false
+// attempted notes the result of an attempt to program a plan.
+func (f *family) attempted(tried *plan.Plan, result *backend.Result) {
+	if result.Err != nil {
+		return
 	}
-	var refused *backend.RefusedError
-	switch {
-	case !errors.As(result.Err, &refused):
-		return false
-	case !result.Read:
-		return true // the kernel's state may have changed externally: the next attempt reads it
-	default:
-		return f.quarantine(p, refused)
+	f.programmed, result.InForce = tried, tried
+	for _, q := range f.ports {
+		q.kept = slices.DeleteFunc(slices.Clone(q.kept), f.isGone) // a search may hold them
 	}
 }
 
@@ -84,41 +81,35 @@ func (f *family) isGone(route *plan.Route) bool {
 	return inForce != route
 }
 
-// quarantine adds refused ports, and reports whether the next attempt will differ from the last one.
-func (f *family) quarantine(p *plan.Plan, refused *backend.RefusedError) (changed bool) {
-	for _, port := range refused.Ports {
-		q, known := f.ports[port]
-		routes := p.RoutesOf(port)
+// suspects returns those of the ports that the last attempt to program p included, in their order.
+func (f *family) suspects(p *plan.Plan, ports []plan.Port) (suspects []suspect) {
+	for _, port := range slices.SortedFunc(slices.Values(ports), plan.Port.Compare) {
+		routes, q := p.RoutesOf(port), f.ports[port]
+		s := suspect{port: port}
 		switch {
-		case len(routes) == 0 || known && !q.retrying && len(q.kept) == 0:
-			continue // the attempt did not include the port
-		case known && !q.retrying:
-			q.kept = nil // its earlier routes are refused as well
-		default:
-			added := &quarantined{refused: routes, kept: f.earlierRoutes(port, routes), refusedNow: true}
-			if known {
-				added.delay = q.delay
+		case len(routes) == 0 || q != nil && !q.retrying && len(q.kept) == 0:
+			continue
+		case q != nil && q.retrying:
+			s.earlier = q.kept
+		case q == nil && f.programmed != nil:
+			if earlier := f.programmed.RoutesOf(port); !slices.Equal(earlier, routes) {
+				s.earlier = earlier
 			}
-			f.ports[port] = added
 		}
-		f.ports[port].cause = refused.Cause
-		changed = true
+		suspects = append(suspects, s)
 	}
-	return changed
+	return suspects
 }
 
-// earlierRoutes returns the routes of a port that are in force, or nil if they are those that are refused.
-func (f *family) earlierRoutes(port plan.Port, refused []*plan.Route) []*plan.Route {
-	var routes []*plan.Route
-	if q, known := f.ports[port]; known {
-		routes = q.kept
-	} else if f.programmed != nil {
-		routes = f.programmed.RoutesOf(port)
+// quarantine adds a port whose rules were refused. If those are its earlier ones already, it keeps none.
+func (f *family) quarantine(p *plan.Plan, s suspect, cause error) {
+	q, known := f.ports[s.port]
+	if !known {
+		q = &quarantined{refused: p.RoutesOf(s.port), retrying: true}
+		f.ports[s.port] = q
 	}
-	if slices.Equal(routes, refused) {
-		return nil
-	}
-	return routes
+	q.kept, q.cause = slices.DeleteFunc(slices.Clone(s.earlier), f.isGone), cause
+	q.refusedNow, q.retrying = q.refusedNow || q.retrying, false
 }
 
 // finish ends a Sync: it decides when to retry each quarantined port, and adds them to the result.

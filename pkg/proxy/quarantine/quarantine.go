@@ -1,11 +1,11 @@
 // Package quarantine keeps one Service from failing all others: if the kernel refuses the rules of a Service's port, the port
-// is quarantined, everything else is programmed in the same Sync, and the port is retried later. It works on plans, so it is
-// the same for all backends, which only report the refused ports. Its tests are in test/faults.
+// is found by trying halves of the ports that were to be written, and quarantined; everything else is programmed in the same Sync,
+// and the port is retried later. It works on plans, so it is the same for all backends, which only report that they were refused.
+// Tests with both of them are in test/faults.
 package quarantine
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -13,11 +13,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// maxAttempts limits the attempts in one Sync, because the kernel's state is read again after each failed one. The next
-// Sync continues with what this one found.
-const maxAttempts = 32
-
-// Backend is a backend.Backend that quarantines the ports that another one reports as refused.
+// Backend is a backend.Backend that quarantines the ports for which another one is refused.
 type Backend struct {
 	backend.Backend
 	families map[cluster.Family]*family
@@ -48,22 +44,13 @@ func (b *Backend) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Fa
 	for _, f := range b.families {
 		f.begin(p, now)
 	}
-	var results []backend.Result
-	for attempt := 1; ; attempt++ {
-		tried := p.Hold(b.held())
-		var again []cluster.Family
-		for _, result := range b.Backend.Sync(ctx, tried, families...) {
-			if b.family(result.Family).attempted(p, tried, &result) && attempt < maxAttempts {
-				again = append(again, result.Family)
-			}
-			results = add(results, result)
-		}
-		if families = again; len(again) == 0 {
-			break
-		}
-	}
+	tried := p.Hold(b.held())
+	results := b.Backend.Sync(ctx, tried, families...)
 	for i := range results {
-		b.family(results[i].Family).finish(&results[i], time.Now())
+		f := b.family(results[i].Family)
+		f.attempted(tried, &results[i])
+		(&search{in: b, of: f, plan: p, result: &results[i]}).run(ctx)
+		f.finish(&results[i], time.Now())
 	}
 	return results
 }
@@ -84,7 +71,7 @@ func (b *Backend) family(name cluster.Family) *family {
 	return f
 }
 
-// held returns the quarantined ports of all families, except those that are retried now, with the routes that they keep.
+// held returns the ports of all families that the next attempt leaves out, with the routes that they keep.
 func (b *Backend) held() map[plan.Port][]*plan.Route {
 	held := map[plan.Port][]*plan.Route{}
 	for _, f := range b.families {
@@ -93,22 +80,9 @@ func (b *Backend) held() map[plan.Port][]*plan.Route {
 				held[port] = q.kept
 			}
 		}
+		for _, s := range f.aside {
+			held[s.port] = s.earlier
+		}
 	}
 	return held
-}
-
-// add adds the result of an attempt to the results, in which it replaces that of the family's earlier attempt.
-func add(results []backend.Result, last backend.Result) []backend.Result {
-	at := slices.IndexFunc(results, func(r backend.Result) bool { return r.Family == last.Family })
-	if at < 0 {
-		return append(results, last)
-	}
-	before := &results[at]
-	last.Duration += before.Duration
-	last.Read = last.Read || before.Read
-	last.Elements += before.Elements
-	last.Rules += before.Rules
-	last.Failed += before.Failed + 1
-	results[at] = last
-	return results
 }

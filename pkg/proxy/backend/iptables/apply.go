@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
 // applier writes patches through pkg/kernel/ipt.
@@ -126,14 +127,12 @@ func (a *applier) write(table string, writes []write, deletes []string) error {
 			gone = deletes
 		}
 		err := a.restore(table, writes[:n], gone)
-		if err != nil && last {
+		if err != nil && (last || ipt.TooLarge(err)) {
 			// A chain that is used by a rule of another program cannot be deleted: try without the deletions.
-			err, last = a.restore(table, writes[:n], nil), false
+			err, last = a.inParts(table, writes[:n]), false
 		}
 		if err != nil {
-			if err := isolate(writes[:n], err, func(some []write) error { return a.restore(table, some, nil) }); err != nil {
-				return err
-			}
+			return a.refused(table, err)
 		}
 		if last {
 			return nil
@@ -160,6 +159,38 @@ func (a *applier) chunk(writes []write) int {
 		lines += len(writes[i].lines)
 	}
 	return len(writes)
+}
+
+// refused returns the error of a transaction with rules for ports. The programs do not say whether they could have written anything at
+// all, as without memory or without the lock's file: an empty chain shows that.
+func (a *applier) refused(table string, err error) error {
+	if !isRefused(err) {
+		return err
+	}
+	if trial := a.restore(table, nil, []string{chainTrial}); trial != nil {
+		return fmt.Errorf("nothing can be written, not even an empty chain: %w", trial)
+	}
+	return &backend.RefusedError{Cause: err}
+}
+
+// inParts writes whole units, in one transaction or, outside of the initial user namespace, in as many as they need.
+func (a *applier) inParts(table string, writes []write) error {
+	units := split(writes)
+	return backend.InParts(len(units), func(from, to int) error {
+		return a.restore(table, slices.Concat(units[from:to]...), nil)
+	}, ipt.TooLarge)
+}
+
+// split splits writes into units.
+func split(writes []write) [][]write {
+	var units [][]write
+	for i, w := range writes {
+		if i == 0 || !w.together(&writes[i-1]) {
+			units = append(units, nil)
+		}
+		units[len(units)-1] = append(units[len(units)-1], w)
+	}
+	return units
 }
 
 // restore writes one transaction.

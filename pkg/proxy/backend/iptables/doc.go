@@ -17,7 +17,7 @@
 //	dispatch           the places where packets are dispatched by frontend, each with a tree
 //	port               the rules of one port of a Service, and of one frontend
 //	render             the whole ruleset
-//	refused            which port of a Service iptables refuses
+//	refused            whose rules iptables refuses
 //	apply, state       the stage; what is known about the tables
 //	digests            whether the tables still hold what is known
 //	cleanup, drift, record, text

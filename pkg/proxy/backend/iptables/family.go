@@ -46,22 +46,13 @@ func (f *family) sync(ctx context.Context, p *plan.Plan) (result backend.Result)
 	a := &applier{ctx: ctx, door: f.state.door, settings: f.settings, stuck: f.stuck,
 		writer: newWriter(f.state.family, p.Node, f.renderer.opts, f.renderer.can)}
 	if err := a.apply(patch); err != nil {
-		result.Rules, result.Err = a.rules, want.blame(err)
+		if refused, ok := errors.AsType[*backend.RefusedError](err); ok {
+			refused.Ports = want.needing(patch)
+		}
+		result.Rules, result.Err = a.rules, err
 		return result
 	}
 	result.Rules, result.Tables = a.rules, f.state.wrote(want, patch)
 	f.drift.wrote(ctx, patch, unknown, have.digests)
 	return result
-}
-
-// blame names the port of a refusal as the plan does.
-func (r *rendering) blame(err error) error {
-	var refused *refusal
-	if !errors.As(err, &refused) {
-		return err
-	}
-	if port, ok := r.ports.Get(refused.owner); ok {
-		return backend.Refused(refused.cause, port.routes[0].Of())
-	}
-	return backend.Refused(refused.cause)
 }

@@ -46,7 +46,7 @@ const (
 	prefixFirewall = "KUBE-FW-"
 	// prefixEndpoint is one endpoint, or the list of its clients.
 	prefixEndpoint = "KUBE-SEP-"
-	// chainTrial is used only while it is tried which line is refused.
+	// chainTrial is used only to see whether anything can be written.
 	chainTrial = prefixCluster + "TRIAL"
 	// prefixOldLocal is the prefixLocal of older programs.
 	prefixOldLocal = "KUBE-XLB-"

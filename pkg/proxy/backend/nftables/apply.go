@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
@@ -26,7 +27,12 @@ type applier struct {
 
 // put writes the additions of the patch, in transactions that each leave a correct dataplane: chains and elements are
 // complete before anything leads to them. tidyUp removes what they replace.
-func (a *applier) put() error { return a.take(a.prepare, a.change, a.hook) }
+func (a *applier) put() error {
+	if err := a.take(a.prepare, a.change); err != nil {
+		return a.patch.refused(err)
+	}
+	return a.take(a.hook)
+}
 
 // tidyUp removes what the patch and packets no longer use, and takes the fingerprint of the result.
 func (a *applier) tidyUp() error { return a.take(a.settle, a.tidy, a.forget, a.fingerprint) }
@@ -53,7 +59,7 @@ func (a *applier) prepare() error {
 		}
 	}
 	sticky := a.patch.addSticky
-	err := a.patch.units(len(sticky)+len(lists), func(first, end int) error {
+	err := backend.InParts(len(sticky)+len(lists), func(first, end int) error {
 		tx := a.declareAll()
 		for unit := first; unit < end; unit++ {
 			if unit < len(sticky) {
@@ -65,12 +71,7 @@ func (a *applier) prepare() error {
 			}
 		}
 		return a.run(tx)
-	}, func(unit int) []plan.Port {
-		if unit < len(sticky) {
-			return a.patch.remembering(sticky[unit])
-		}
-		return a.patch.needing(lists[unit-len(sticky)])
-	})
+	}, tooLarge)
 	if err != nil {
 		return err
 	}
@@ -139,99 +140,61 @@ func (a *applier) change() error {
 // They are written over netlink like the elements: that does not start nft, and nft 1.0.6 could not write them
 // (docs/decisions 0003).
 func (a *applier) sized(chains []target, empty func(name, comment string)) error {
-	chains = slices.DeleteFunc(slices.Clone(chains), func(t target) bool { return t.kind == from }) // written by prepare
-	return a.patch.units(len(chains), func(first, end int) error {
-		a.batch.Reset()
-		for _, t := range chains[first:end] {
-			empty(t.name(), "")
+	for _, t := range chains {
+		if t.kind == from { // written by prepare
+			continue
 		}
-		for _, t := range chains[first:end] {
-			for _, rule := range a.chains.sized(t) {
-				a.batch.AddRule(t.name(), rule)
-				a.rules++
+		if a.batch.Full() {
+			if err := a.commit(); err != nil {
+				return err
 			}
 		}
-		return a.commit()
-	}, func(unit int) []plan.Port { return a.patch.needing(chains[unit]) })
+		empty(t.name(), "")
+		for _, rule := range a.chains.sized(t) {
+			a.batch.AddRule(t.name(), rule)
+			a.rules++
+		}
+	}
+	return a.commit()
 }
 
 // operateAll writes operations, in transactions of limited size; the first one also removes the given strays.
 func (a *applier) operateAll(ops iter.Seq[*op], strays ...stray) error {
-	strays, err := a.remove(strays)
-	if err != nil {
+	if err := a.remove(strays); err != nil {
 		return err
 	}
-	first, next := 0, 0
 	for o := range ops {
 		if a.batch.Len() >= maxTransaction || a.batch.Full() {
-			if err := a.commitSome(ops, first, next, strays); err != nil {
+			if err := a.commitElements(); err != nil {
 				return err
 			}
-			first, strays = next, nil
 		}
 		a.operate(o)
-		next++
 	}
-	return a.commitSome(ops, first, next, strays)
+	return a.commitElements()
 }
 
-// commitSome commits the batch, which removes strays and holds the operations from one number to another. If it is refused
-// without blaming an element, these are tried in parts.
-func (a *applier) commitSome(ops iter.Seq[*op], first, end int, strays []stray) error {
+// commitElements commits the batch and counts its operations.
+func (a *applier) commitElements() error {
 	count := a.batch.Len()
 	err := a.commit()
 	if err == nil {
 		a.elements += count
-		return nil
 	}
-	if len(strays) > 0 && nft.Refused(err) {
-		if _, err := a.remove(strays); err != nil {
-			return err
-		}
-		if err := a.commit(); err != nil {
-			return err
-		}
-	}
-	return a.patch.isolate(err, end-first, func(from, to int) error {
-		a.batch.Reset()
-		for o := range between(ops, first+from, first+to) {
-			a.operate(o)
-		}
-		return a.commit()
-	}, func(unit int) []plan.Port {
-		for o := range between(ops, first+unit, first+unit+1) {
-			return a.patch.owners(o.set, &o.element)
-		}
-		return nil
-	})
+	return err
 }
 
-// between yields the operations from one number to another.
-func between(ops iter.Seq[*op], from, to int) iter.Seq[*op] {
-	return func(yield func(*op) bool) {
-		number := 0
-		for o := range ops {
-			if number >= to || number >= from && !yield(o) {
-				return
-			}
-			number++
-		}
-	}
-}
-
-// remove adds the removal of strays to the batch. If they do not fit, it commits the first ones; it returns the others.
-func (a *applier) remove(strays []stray) (pending []stray, _ error) {
-	committed := 0
-	for i, s := range strays {
+// remove adds the removal of strays to the batch. If they do not fit, it commits the first ones.
+func (a *applier) remove(strays []stray) error {
+	for _, s := range strays {
 		if a.batch.Full() {
 			if err := a.commit(); err != nil {
-				return nil, err
+				return err
 			}
-			committed = i
 		}
 		a.batch.Delete(s.set, []byte(s.key))
 	}
-	return strays[committed:], nil
+	return nil
 }
 
 // operate adds one operation to the batch.

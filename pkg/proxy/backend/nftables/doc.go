@@ -27,7 +27,7 @@
 //	state, diff               what a table holds, and how to change it
 //	read                      from the kernel
 //	output, forget, mend      to the kernel
-//	refused, apply            which ports the kernel refuses; a patch to the kernel
+//	refused, apply            whose rules the kernel refuses; a patch to the kernel
 //	audit, writers, drift     external changes, and who made them
 //	sources, compare          differences for people
 //	backend, mode             the interface of package backend

@@ -1,0 +1,103 @@
+package quarantine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// maxTries limits the attempts of a search: it is enough for three ports among 10,000. The next Sync continues with what this one
+// found.
+const maxTries = 48
+
+// search programs a plan of which one family was refused, except for the ports at fault, which it finds.
+type search struct {
+	in     *Backend
+	of     *family
+	plan   *plan.Plan
+	result *backend.Result
+	tries  int
+}
+
+// run fails if no port is to blame: if the rules are refused without any of those that were to be written.
+func (s *search) run(ctx context.Context) {
+	refused := s.refused()
+	if refused != nil && !s.result.Read { // others may have modified the rules: the next attempt reads them
+		refused = s.try(ctx)
+	}
+	if refused == nil {
+		return
+	}
+	suspects := s.of.suspects(s.plan, refused.Ports)
+	if len(suspects) == 0 {
+		return
+	}
+	s.of.aside = suspects
+	if s.try(ctx); s.result.Err == nil {
+		s.halve(ctx, suspects, refused)
+	}
+	s.of.aside = nil
+}
+
+// halve accepts or quarantines the suspects, which were refused together, from the first to the last. It tries half of those among
+// which one is at fault. Most often that is the only one, so when it is found, all others are tried.
+func (s *search) halve(ctx context.Context, suspects []suspect, refused *backend.RefusedError) {
+	last, tried := refused, len(suspects) // so many, from the first
+	failing := tried                      // one of so many is at fault
+	for {
+		switch {
+		case refused == nil && s.result.Err != nil:
+			return
+		case refused == nil:
+			suspects, failing = suspects[tried:], failing-tried
+		case tried > 1:
+			failing = tried
+		default:
+			s.of.quarantine(s.plan, suspects[0], refused.Cause)
+			suspects, failing = suspects[1:], 0
+		}
+		tried = (failing + 1) / 2
+		if failing == 0 {
+			failing, tried = len(suspects), len(suspects)
+		}
+		s.of.aside = suspects[tried:]
+		switch {
+		case len(suspects) == 0:
+			if s.result.Err != nil {
+				s.try(ctx)
+			}
+			return
+		case s.tries == maxTries:
+			s.result.Err = fmt.Errorf("%d attempts were not enough to find all ports at fault, the next sync continues: %w", s.tries, last)
+			return
+		}
+		if refused = s.try(ctx); refused != nil {
+			last = refused
+		}
+	}
+}
+
+// try programs the plan again, and returns the error if it is a refusal.
+func (s *search) try(ctx context.Context) *backend.RefusedError {
+	s.tries++
+	before, tried := *s.result, s.plan.Hold(s.in.held())
+	*s.result = s.in.Backend.Sync(ctx, tried, before.Family)[0]
+	s.of.attempted(tried, s.result)
+	s.result.Duration += before.Duration
+	s.result.Read = s.result.Read || before.Read
+	s.result.Elements += before.Elements
+	s.result.Rules += before.Rules
+	s.result.Failed += before.Failed
+	if before.Err != nil {
+		s.result.Failed++
+	}
+	return s.refused()
+}
+
+func (s *search) refused() *backend.RefusedError {
+	refused, _ := errors.AsType[*backend.RefusedError](s.result.Err)
+	return refused
+}
