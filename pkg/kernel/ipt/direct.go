@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -15,15 +14,14 @@ import (
 // maxKept is the largest buffer that is kept for the next batch, in bytes: that of a first sync is never needed again.
 const maxKept = 1 << 20
 
-// errIndirect means that an input has to be given to iptables-restore.
-var errIndirect = errors.New("the input is not of the known forms")
+// errIndirect means that a transaction has to be given to iptables-restore.
+var errIndirect = errors.New("the transaction has a rule that was listed, or that iptables would refuse")
 
-// direct writes the inputs of iptables-restore that have only user chains and rules of known forms (see encoder) to
-// nf_tables, each in one batch. iptables-nft-restore needs some milliseconds and reads tables first; a batch depends on
-// nothing that it would have to read: it creates or empties chains, whatever they hold, and appends rules. So it needs
+// direct writes transactions to nf_tables, each in one batch. iptables-nft-restore needs some milliseconds and reads tables first; a batch depends on
+// nothing that it would have to read: it creates or empties chains, whatever they hold, and adds rules. So it needs
 // no number of the generation either, by which iptables detects that others wrote in between.
 //
-// The kernel refuses a batch if the table does not exist yet, or if it lacks a revision of an extension. The caller gives
+// The kernel refuses a batch if the table or a built-in chain does not exist yet, or if it lacks a revision of an extension. The caller gives
 // the input to iptables-restore then.
 type direct struct {
 	socket  *nftables.Socket
@@ -51,10 +49,10 @@ func (e *tooLargeError) Error() string {
 	return fmt.Sprintf("the transaction has %d bytes, and outside of the initial user namespace at most %d can be sent at once", e.size, e.limit)
 }
 
-// restore writes an input. It returns errIndirect if the program has to do that, which can begin at once, and a *tooLargeError if
-// nothing can; after any other error the input may have been written.
-func (d *direct) restore(ctx context.Context, input string) error {
-	messages, ok := d.encode(input)
+// write writes a transaction. It returns errIndirect if the program has to do that, which can begin at once, and a *tooLargeError if
+// nothing can; after any other error the transaction may have been written.
+func (d *direct) write(ctx context.Context, t *Transaction) error {
+	messages, ok := d.encode(t)
 	if !ok {
 		if err := d.idle(ctx); err != nil { // otherwise an older input could be written after this one
 			return err
@@ -77,50 +75,43 @@ func (d *direct) restore(ctx context.Context, input string) error {
 	return err
 }
 
-// idle waits until no batch is on its way, which outlasts the call of restore whose context ended.
+// idle waits until no batch is on its way, which outlasts the call of write whose context ended.
 func (d *direct) idle(ctx context.Context) error {
 	_, err := d.socket.Do(ctx, func() error { return nil })
 	return err
 }
 
-// encode encodes an input as the batch, without its end, and returns the number of messages.
-func (d *direct) encode(input string) (messages int, ok bool) {
+// encode encodes a transaction as the batch, without its end, and returns the number of messages.
+func (d *direct) encode(t *Transaction) (messages int, ok bool) {
 	d.batch = nftables.BeginBatch(d.batch[:0])
-	messages = 1
-	table, committed := "", false
-	for line := range strings.Lines(input) {
-		line = strings.TrimSuffix(line, "\n")
-		if committed || line == "" {
-			return 0, false
-		}
-		command, rest, _ := strings.Cut(line, " ")
-		switch {
-		case table == "":
-			if table, ok = strings.CutPrefix(line, "*"); !ok || table == "" {
-				return 0, false
-			}
-		case line == "COMMIT":
-			committed = true
-		case command == "-A":
-			chain, rule, _ := strings.Cut(rest, " ")
+	messages, ok = 1, len(t.Chains)+len(t.Inserted)+len(t.Deleted) > 0
+	declare := func(chain string) {
+		messages += 2
+		ok = ok && isUserChain(chain)
+		d.chain(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, t.Table, chain)
+		d.chain(unix.NFT_MSG_DELRULE, 0, t.Table, chain)
+	}
+	for _, c := range t.Chains {
+		declare(c.Name)
+	}
+	for _, name := range t.Deleted {
+		declare(name)
+	}
+	for _, r := range t.Inserted {
+		messages++
+		ok = ok && isBuiltin(r.Chain) && d.add(0, t.Table, r.Chain, r.Rule)
+	}
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
 			messages++
-			ok = isUserChain(chain) && d.add(table, chain, rule)
-		case command == "-X":
-			messages++
-			ok = isUserChain(rest)
-			d.chain(unix.NFT_MSG_DELCHAIN, unix.NLM_F_NONREC, table, rest) // not together with its rules
-		default:
-			chain, isDeclaration := strings.CutPrefix(command, ":")
-			messages += 2
-			ok = isDeclaration && rest == "- [0:0]" && isUserChain(chain)
-			d.chain(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, table, chain)
-			d.chain(unix.NFT_MSG_DELRULE, 0, table, chain)
-		}
-		if !ok {
-			return 0, false
+			ok = ok && d.add(unix.NLM_F_APPEND, t.Table, c.Name, r)
 		}
 	}
-	return messages, committed && messages > 1
+	for _, name := range t.Deleted {
+		messages++
+		d.chain(unix.NFT_MSG_DELCHAIN, unix.NLM_F_NONREC, t.Table, name) // not together with its rules
+	}
+	return messages, ok
 }
 
 // begin begins an operation.
@@ -143,14 +134,14 @@ func (d *direct) chain(command, flags uint16, table, chain string) {
 	netlink.EndMessage(d.batch, start)
 }
 
-// add adds a rule at the end of a chain.
-func (d *direct) add(table, chain, rule string) bool {
+// add adds a rule at the head of a chain, or at its end (NLM_F_APPEND).
+func (d *direct) add(flags uint16, table, chain string, rule Rule) bool {
 	expressions, protocol, ok := d.encoder.rule(d.rule[:0], rule)
 	d.rule = expressions
 	if !ok {
 		return false
 	}
-	start := d.begin(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
+	start := d.begin(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|flags)
 	d.batch = netlink.AppendString(d.batch, unix.NFTA_RULE_TABLE, table)
 	d.batch = netlink.AppendString(d.batch, unix.NFTA_RULE_CHAIN, chain)
 	d.batch = netlink.AppendBytes(d.batch, unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, expressions)

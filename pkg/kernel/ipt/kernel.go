@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // kernelTables are the kernel's tables.
@@ -18,6 +16,8 @@ type kernelTables struct {
 	reader   reader
 	// direct is nil in the legacy variant, and with programs that could not list what it writes.
 	direct *direct
+	// calls holds what single is doing.
+	calls chan struct{}
 }
 
 // reader reads the kernel's rules without a program.
@@ -35,7 +35,7 @@ func OpenUsable(ctx context.Context, family Family, variant Variant) (Tables, er
 	if err != nil {
 		return nil, err
 	}
-	if _, err := t.single(ctx, "nat", "--list-rules", "PREROUTING"); err != nil && missesTables(err.Error()) {
+	if _, err := t.Rules(ctx, "nat", "PREROUTING"); err != nil && missesTables(err.Error()) {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil // after any other error a write may succeed: the tables may have been locked, for example
@@ -50,14 +50,6 @@ func missesTables(output string) bool {
 	}
 	return false
 }
-
-const (
-	// sinceRandomFully is the version that added the option --random-fully.
-	sinceRandomFully = "1.6.2"
-	// sinceEncoded is the first version that lists all matches of what an encoder writes, and writes matches of any bits of an
-	// address; 1.8.7 omits ports and marks.
-	sinceEncoded = "1.8.9"
-)
 
 // Open opens one family's tables in the network namespace of the calling thread. It needs the variant's
 // programs in PATH ([ErrMissing]) and CAP_NET_ADMIN, in the legacy variant CAP_NET_RAW too.
@@ -74,9 +66,11 @@ func open(ctx context.Context, family Family, variant Variant) (*kernelTables, e
 	if err != nil {
 		return nil, err
 	}
-	encoded := found.version.AtLeast(version.MustParseGeneric(sinceEncoded))
-	t := &kernelTables{family: family, programs: found, features: Features{Variant: variant,
-		RandomFully: found.version.AtLeast(version.MustParseGeneric(sinceRandomFully)), AddressBits: variant == Legacy || encoded}}
+	// The first version that lists all matches of what an encoder writes, and writes matches of any bits of an address; 1.8.7 omits
+	// ports and marks.
+	encoded := found.since(1, 8, 9)
+	t := &kernelTables{family: family, programs: found, calls: make(chan struct{}, 1),
+		features: Features{Variant: variant, RandomFully: found.plain.HasRandomFully(), AddressBits: variant == Legacy || encoded}}
 	if variant == NFT {
 		t.reader, err = openNFTReader(family)
 	} else {
@@ -99,10 +93,10 @@ func (t *kernelTables) Family() Family { return t.family }
 // Features is part of [Tables].
 func (t *kernelTables) Features() Features { return t.features }
 
-// Restore is part of [Tables].
-func (t *kernelTables) Restore(ctx context.Context, input string) error {
+// Write is part of [Tables].
+func (t *kernelTables) Write(ctx context.Context, transaction *Transaction) error {
 	if t.direct != nil {
-		err := t.direct.restore(ctx, input)
+		err := t.direct.write(ctx, transaction)
 		large, isLarge := errors.AsType[*tooLargeError](err)
 		switch {
 		case isLarge:
@@ -114,6 +108,11 @@ func (t *kernelTables) Restore(ctx context.Context, input string) error {
 		}
 	}
 	// The program writes what cannot be written directly, and words the error of what is refused.
+	return t.Restore(ctx, transaction.Text())
+}
+
+// Restore is part of [Tables].
+func (t *kernelTables) Restore(ctx context.Context, input string) error {
 	_, err := t.run(ctx, input, t.programs.restore, "--noflush", "--counters", "--wait", strconv.Itoa(LockWait))
 	return err
 }
@@ -140,7 +139,7 @@ func (t *kernelTables) LimitSend(size int) error {
 }
 
 // Compare is part of [Tables].
-func (t *kernelTables) Compare(ctx context.Context, table string, expected func(chain string) []string, chains ...string) (map[string]Compared, error) {
+func (t *kernelTables) Compare(ctx context.Context, table string, expected func(chain string) []Rule, chains ...string) (map[string]Compared, error) {
 	nft, ok := t.reader.(*nftReader)
 	if !ok || t.direct == nil {
 		return nil, errors.ErrUnsupported

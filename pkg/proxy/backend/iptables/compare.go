@@ -63,10 +63,10 @@ func describe(have, want *ruleset) []backend.Difference {
 		return hooks[h.in]
 	}
 	for _, h := range patch.hooks {
-		in(h).Missing = append(in(h).Missing, h.text)
+		in(h).Missing = append(in(h).Missing, h.rule.Text())
 	}
 	for _, h := range patch.strays {
-		in(h).Extra = append(in(h).Extra, h.text)
+		in(h).Extra = append(in(h).Extra, h.rule.Text())
 	}
 	for _, d := range hooks {
 		found = append(found, *d)
@@ -81,7 +81,7 @@ func (c chainName) title() string { return "chain " + c.name + " of table " + c.
 func texts(lines []line) []string {
 	var all []string
 	for _, l := range lines {
-		all = append(all, l.text)
+		all = append(all, l.Text())
 	}
 	return all
 }

@@ -34,19 +34,19 @@ func (b *Backend) InvalidDropped(family cluster.Family) (uint64, error) {
 
 // LocalhostAccepted implements [backend.PacketCounter].
 func (b *Backend) LocalhostAccepted(family cluster.Family) (uint64, error) {
-	return b.counted(family, chainName{tableFilter, chainFirewall}, localhostRule(markOf(b.opts)))
+	return b.counted(family, chainName{tableFilter, chainFirewall}, localhostRule(b.opts.Mark))
 }
 
 // counted returns, by family, the number of packets that matched a rule. The rule's index in the chain is that of the
 // last write.
-func (b *Backend) counted(family cluster.Family, name chainName, rule rule) (uint64, error) {
+func (b *Backend) counted(family cluster.Family, name chainName, rule ipt.Rule) (uint64, error) {
 	for _, f := range b.families {
 		written := f.state.written.Load()
 		if f.state.family != family || written == nil {
 			continue
 		}
 		chain, _ := written.chains.Get(name)
-		at := slices.Index(chain.lines, rule.line())
+		at := slices.IndexFunc(chain.lines, line{Rule: rule}.equal)
 		if at < 0 {
 			continue
 		}

@@ -94,9 +94,9 @@ func (p *patch) gains(table string) bool {
 func missing(a, b []line) []line {
 	has := make(map[string]bool, len(b))
 	for _, l := range b {
-		has[l.text] = true
+		has[l.Text()] = true
 	}
-	return slices.DeleteFunc(slices.Clone(a), func(l line) bool { return has[l.text] })
+	return slices.DeleteFunc(slices.Clone(a), func(l line) bool { return has[l.Text()] })
 }
 
 // both returns the writes after which chains have both their old and their new lines.

@@ -99,7 +99,7 @@ func ownerOf(units [][]write, cause error) (owner portKey, unit int) {
 	for at, writes := range units {
 		for _, w := range writes {
 			for _, l := range w.lines {
-				if refused != nil && refused.Text == "-A "+w.name+" "+l.text {
+				if refused != nil && refused.Text == "-A "+w.name+" "+l.Text() {
 					return l.owner, at
 				}
 			}

@@ -3,6 +3,7 @@ package iptables
 import (
 	"slices"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
@@ -42,7 +43,7 @@ type shape struct {
 	// digit returns one digit of a frontend, from level 0 to levels-1.
 	digit func(f plan.Frontend, level int) int
 	// match matches packets with the last digit of a path, if they match the digits before it.
-	match func(w *writer, path []int) []match
+	match func(w *writer, path []int) []ipt.Match
 }
 
 // edit returns another version of a tree.
