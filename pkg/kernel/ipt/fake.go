@@ -273,22 +273,6 @@ func (f *Fake) chain(table, chain string) (*fakeChain, error) {
 	return nil, fmt.Errorf("iptables %s: no chain %s in table %s", f.family, chain, table)
 }
 
-// Has is part of [Tables].
-func (f *Fake) Has(ctx context.Context, table, chain string, rules ...Rule) ([]bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	has := make([]bool, len(rules))
-	c, err := f.chain(table, chain)
-	if err != nil {
-		return has, f.mayRead(ctx)
-	}
-	for i, rule := range rules {
-		parsed, err := f.dialect(table).rule(rule, f.tables[table])
-		has[i] = err == nil && c.holds(parsed)
-	}
-	return has, f.mayRead(ctx)
-}
-
 // Insert is part of [Tables].
 func (f *Fake) Insert(ctx context.Context, table string, rules ...ChainRule) error {
 	f.mu.Lock()

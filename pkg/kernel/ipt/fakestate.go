@@ -1,6 +1,7 @@
 package ipt
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -91,6 +92,22 @@ func (t *fakeTable) equal(c *fakeChain, rules []Rule, d dialect) bool {
 		parsed, err := d.rule(rule, t)
 		return err == nil && parsed.text == held.text
 	})
+}
+
+// Has is part of [Tables].
+func (f *Fake) Has(ctx context.Context, table, chain string, rules ...Rule) ([]bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	has := make([]bool, len(rules))
+	c, err := f.chain(table, chain)
+	if err != nil {
+		return has, f.mayRead(ctx)
+	}
+	for i, rule := range rules {
+		parsed, err := f.dialect(table).rule(rule, f.tables[table])
+		has[i] = err == nil && c.holds(parsed)
+	}
+	return has, f.mayRead(ctx)
 }
 
 func (c *fakeChain) digest() uint64 {

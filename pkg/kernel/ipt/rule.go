@@ -80,11 +80,11 @@ type inverted struct{ Match }
 
 func (i inverted) encode(e *encoder, not bool) { i.Match.encode(e, !not) }
 
-// Source and Destination match a range of addresses, which must not be that of all addresses.
-type (
-	Source      netip.Prefix
-	Destination netip.Prefix
-)
+// Source matches a range of source addresses, which must not be that of all addresses.
+type Source netip.Prefix
+
+// Destination matches a range of destinations, which must not be that of all addresses.
+type Destination netip.Prefix
 
 func (s Source) words() (string, string, string)      { return "", "-s", netip.Prefix(s).String() }
 func (d Destination) words() (string, string, string) { return "", "-d", netip.Prefix(d).String() }
@@ -120,11 +120,11 @@ func (d DestinationBits) encode(e *encoder, not bool) {
 	e.destination = e.address(e.destination, not, 1, d.Addr, d.Mask)
 }
 
-// In and Out match the interface, which packets do not have yet before they are routed; a final + stands for any rest.
-type (
-	In  string
-	Out string
-)
+// In matches the input interface; a final + stands for any rest.
+type In string
+
+// Out matches the output interface, which packets do not have yet before they are routed; a final + stands for any rest.
+type Out string
 
 func (i In) words() (string, string, string)  { return "", "-i", string(i) }
 func (o Out) words() (string, string, string) { return "", "-o", string(o) }
@@ -231,11 +231,11 @@ func (v Verdict) encode(e *encoder) {
 	e.out = nftables.AppendImmediate(e.out, verdict, "")
 }
 
-// Jump continues in a chain, and returns if nothing there decides; Goto does not return.
-type (
-	Jump string
-	Goto string
-)
+// Jump continues in a chain, and returns if nothing there decides.
+type Jump string
+
+// Goto continues in a chain, and does not return.
+type Goto string
 
 func (j Jump) words() (string, string, string) { return "-j", string(j), "" }
 func (g Goto) words() (string, string, string) { return "-g", string(g), "" }

@@ -31,7 +31,11 @@ func (t *kernelTables) Rules(ctx context.Context, table, chain string) (rules []
 
 // Append is part of [Tables].
 func (t *kernelTables) Append(ctx context.Context, table, chain string, rule Rule) error {
-	return t.withWords(ctx, "append a rule to", table, chain, rule, func(plain *iptables.IPTables, words []string) error {
+	return t.single(ctx, "append a rule to", table, chain, func(plain *iptables.IPTables) error {
+		words, err := Words(rule.Text())
+		if err != nil {
+			return err
+		}
 		exists, err := plain.ChainExists(table, chain)
 		if err == nil && !exists {
 			err = plain.NewChain(table, chain)
@@ -45,17 +49,13 @@ func (t *kernelTables) Append(ctx context.Context, table, chain string, rule Rul
 
 // Delete is part of [Tables].
 func (t *kernelTables) Delete(ctx context.Context, table, chain string, rule Rule) error {
-	return t.withWords(ctx, "delete a rule from", table, chain, rule, func(plain *iptables.IPTables, words []string) error {
+	return t.single(ctx, "delete a rule from", table, chain, func(plain *iptables.IPTables) error {
+		words, err := Words(rule.Text())
+		if err != nil {
+			return err
+		}
 		return plain.DeleteIfExists(table, chain, words...)
 	})
-}
-
-func (t *kernelTables) withWords(ctx context.Context, what, table, chain string, rule Rule, call func(plain *iptables.IPTables, words []string) error) error {
-	words, err := Words(rule.Text())
-	if err != nil {
-		return fmt.Errorf("iptables %s: %s %s in table %s: %w", t.family, what, chain, table, err)
-	}
-	return t.single(ctx, what, table, chain, func(plain *iptables.IPTables) error { return call(plain, words) })
 }
 
 // single calls go-iptables, one call at a time: of those that outlast their context, only one is left behind.

@@ -71,3 +71,11 @@ func comment(text string) ipt.Match {
 
 // chance matches with a probability of one in n. The kernel keeps 31 bits of it.
 func chance(n int) ipt.Chance { return ipt.Chance(math.Round((1 << 31) / float64(n))) }
+
+// doorFamily converts a family to that of package ipt.
+func doorFamily(family cluster.Family) ipt.Family {
+	if family == cluster.IPv6 {
+		return ipt.IPv6
+	}
+	return ipt.IPv4
+}
