@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // encoder encodes rules as iptables-nft does, byte by byte: addresses, interfaces, protocols, ports of TCP and UDP and marks
@@ -63,11 +63,11 @@ func (e *encoder) appendProtocol(b []byte) []byte {
 		return b
 	}
 	if e.newer && e.family == IPv4 {
-		b = nftables.AppendPayload(b, unix.NFT_REG_1, unix.NFT_PAYLOAD_NETWORK_HEADER, 9, 1)
+		b = nf.AppendPayload(b, unix.NFT_REG_1, unix.NFT_PAYLOAD_NETWORK_HEADER, 9, 1)
 	} else {
-		b = nftables.AppendMeta(b, unix.NFT_REG_1, unix.NFT_META_L4PROTO)
+		b = nf.AppendMeta(b, unix.NFT_REG_1, unix.NFT_META_L4PROTO)
 	}
-	return nftables.AppendCompare(b, false, []byte{e.protocol})
+	return nf.AppendCompare(b, false, []byte{e.protocol})
 }
 
 // address matches some bits of the source (0) or the destination (1).
@@ -98,10 +98,10 @@ func (e *encoder) address(b []byte, not bool, which int, addr, bits netip.Addr) 
 	}
 	const header = unix.NFT_PAYLOAD_NETWORK_HEADER
 	if bytewise {
-		return nftables.AppendCompare(nftables.AppendPayload(b, unix.NFT_REG_1, header, offset, whole), not, value[:whole])
+		return nf.AppendCompare(nf.AppendPayload(b, unix.NFT_REG_1, header, offset, whole), not, value[:whole])
 	}
-	b = nftables.AppendPayload(b, unix.NFT_REG_1, header, offset, size)
-	return nftables.AppendCompare(nftables.AppendBitwise(b, mask, none), not, value)
+	b = nf.AppendPayload(b, unix.NFT_REG_1, header, offset, size)
+	return nf.AppendCompare(nf.AppendBitwise(b, mask, none), not, value)
 }
 
 // passes matches the input or output interface.
@@ -112,18 +112,18 @@ func (e *encoder) passes(direction uint32, not bool, name string) {
 	if !wild {
 		value = append(value, 0)
 	}
-	e.interfaces = nftables.AppendCompare(nftables.AppendMeta(e.interfaces, unix.NFT_REG_1, direction), not, value)
+	e.interfaces = nf.AppendCompare(nf.AppendMeta(e.interfaces, unix.NFT_REG_1, direction), not, value)
 }
 
 // goes continues in a user chain.
-func (e *encoder) goes(verdict nftables.Verdict, chain string) {
+func (e *encoder) goes(verdict nf.Verdict, chain string) {
 	e.ok = e.ok && isUserChain(chain)
-	e.out = nftables.AppendImmediate(e.out, verdict, chain)
+	e.out = nf.AppendImmediate(e.out, verdict, chain)
 }
 
 // appendCounter appends a counter that starts at 0.
 func appendCounter(b []byte) []byte {
-	b, open := nftables.BeginExpr(b, "counter")
+	b, open := nf.BeginExpr(b, "counter")
 	var zero [8]byte
 	b = netlink.AppendBytes(b, unix.NFTA_COUNTER_BYTES, zero[:])
 	b = netlink.AppendBytes(b, unix.NFTA_COUNTER_PACKETS, zero[:])

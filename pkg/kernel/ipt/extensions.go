@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // Attributes of extensions of x_tables in nf_tables (linux/netfilter/nf_tables_compat.h), the same for matches and
@@ -25,7 +25,7 @@ const (
 
 // appendExtension appends a match or a target of x_tables, as the expression of that name.
 func appendExtension(b []byte, expr, name string, revision uint32, info []byte) []byte {
-	b, open := nftables.BeginExpr(b, expr)
+	b, open := nf.BeginExpr(b, expr)
 	b = netlink.AppendString(b, nftaExtensionName, name)
 	b = netlink.AppendUint32(b, nftaExtensionRevision, revision)
 	b = netlink.AppendBytes(b, nftaExtensionInfo, info)

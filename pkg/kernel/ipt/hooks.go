@@ -7,9 +7,9 @@ import (
 	"slices"
 
 	"github.com/coreos/go-iptables/iptables"
-	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // Has is part of [Tables].
@@ -39,8 +39,8 @@ func (t *kernelTables) has(ctx context.Context, table, chain string, rules []Rul
 	c := &comparer{encoder: encoder{family: t.family}}
 	err := netlink.Retry(ctx, func() error {
 		clear(has)
-		return r.rules(table, chain, func(m netlink.Message) {
-			held := m.Attr(unix.NFTA_RULE_EXPRESSIONS)
+		return r.rules(table, chain, func(rule nf.Rule) {
+			held := rule.Expressions()
 			for i := range rules {
 				has[i] = has[i] || c.is(rules[i], held)
 			}

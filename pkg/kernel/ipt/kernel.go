@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // kernelTables are the kernel's tables.
@@ -97,7 +99,7 @@ func (t *kernelTables) Features() Features { return t.features }
 func (t *kernelTables) Write(ctx context.Context, transaction *Transaction) error {
 	if t.direct != nil {
 		err := t.direct.write(ctx, transaction)
-		large, isLarge := errors.AsType[*tooLargeError](err)
+		large, isLarge := errors.AsType[*nf.TooLargeError](err)
 		switch {
 		case isLarge:
 			return &RestoreError{Family: t.family, Output: large.Error()}
@@ -135,7 +137,7 @@ func (t *kernelTables) LimitSend(size int) error {
 	if t.direct == nil {
 		return nil
 	}
-	return t.direct.socket.LimitSend(size)
+	return t.direct.conn.LimitSend(size)
 }
 
 // Compare is part of [Tables].

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // Rule is a rule of a chain. It can be written both ways: [Rule.Text] is for programs and people, and in the nft variant the
@@ -181,18 +181,18 @@ func (p Ports) encode(e *encoder, not bool) {
 		e.matches = appendExtension(e.matches, "match", "sctp", 0, e.sctp(p.First, p.Last))
 		return
 	}
-	b := nftables.AppendPayload(e.matches, unix.NFT_REG_1, unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2)
+	b := nf.AppendPayload(e.matches, unix.NFT_REG_1, unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2)
 	switch {
 	case p.First == p.Last:
-		b = nftables.AppendCompare(b, false, network16(p.First))
+		b = nf.AppendCompare(b, false, network16(p.First))
 	case p.First == 0:
-		b = nftables.AppendCompareWith(b, unix.NFT_CMP_LTE, network16(p.Last))
+		b = nf.AppendCompareWith(b, unix.NFT_CMP_LTE, network16(p.Last))
 	default:
-		var open nftables.Expr
-		b, open = nftables.BeginExpr(b, "range")
-		b = nftables.Numbers{{unix.NFTA_RANGE_SREG, unix.NFT_REG_1}, {unix.NFTA_RANGE_OP, unix.NFT_RANGE_EQ}}.AppendTo(b)
-		b = nftables.AppendData(b, unix.NFTA_RANGE_FROM_DATA, network16(p.First))
-		b = nftables.AppendData(b, unix.NFTA_RANGE_TO_DATA, network16(p.Last))
+		var open nf.Expr
+		b, open = nf.BeginExpr(b, "range")
+		b = nf.Numbers{{unix.NFTA_RANGE_SREG, unix.NFT_REG_1}, {unix.NFTA_RANGE_OP, unix.NFT_RANGE_EQ}}.AppendTo(b)
+		b = nf.AppendData(b, unix.NFTA_RANGE_FROM_DATA, network16(p.First))
+		b = nf.AppendData(b, unix.NFTA_RANGE_TO_DATA, network16(p.Last))
 		open.End(b)
 	}
 	e.matches = b
@@ -204,9 +204,9 @@ type Mark struct{ Value, Mask uint32 }
 func (m Mark) words() (string, string, string) { return "mark", "--mark", hex(m.Value, m.Mask) }
 
 func (m Mark) encode(e *encoder, not bool) {
-	b := nftables.AppendMeta(e.matches, unix.NFT_REG_1, unix.NFT_META_MARK)
-	b = nftables.AppendBitwise(b, native32(m.Mask), native32(0))
-	e.matches = nftables.AppendCompare(b, not, native32(m.Value))
+	b := nf.AppendMeta(e.matches, unix.NFT_REG_1, unix.NFT_META_MARK)
+	b = nf.AppendBitwise(b, native32(m.Mask), native32(0))
+	e.matches = nf.AppendCompare(b, not, native32(m.Value))
 }
 
 // hex formats 0xVALUE/0xMASK.
@@ -227,8 +227,8 @@ const (
 func (v Verdict) words() (string, string, string) { return "-j", string(v), "" }
 
 func (v Verdict) encode(e *encoder) {
-	verdict := map[Verdict]nftables.Verdict{Accept: nftables.Accept, Drop: nftables.Drop, Return: nftables.Return}[v]
-	e.out = nftables.AppendImmediate(e.out, verdict, "")
+	verdict := map[Verdict]nf.Verdict{Accept: nf.Accept, Drop: nf.Drop, Return: nf.Return}[v]
+	e.out = nf.AppendImmediate(e.out, verdict, "")
 }
 
 // Jump continues in a chain, and returns if nothing there decides.
@@ -240,8 +240,8 @@ type Goto string
 func (j Jump) words() (string, string, string) { return "-j", string(j), "" }
 func (g Goto) words() (string, string, string) { return "-g", string(g), "" }
 
-func (j Jump) encode(e *encoder) { e.goes(nftables.Jump, string(j)) }
-func (g Goto) encode(e *encoder) { e.goes(nftables.Goto, string(g)) }
+func (j Jump) encode(e *encoder) { e.goes(nf.Jump, string(j)) }
+func (g Goto) encode(e *encoder) { e.goes(nf.Goto, string(g)) }
 
 // maxChain is XT_EXTENSION_MAXNAMELEN without the final NUL.
 const maxChain = 28

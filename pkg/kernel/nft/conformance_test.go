@@ -447,14 +447,6 @@ func batchChainCases() []conformanceCase {
 			b.AddRule("unused", Rule{Goto("services")})
 		})},
 		{name: "AddChain/chain/absent", do: batch(func(b *Batch) { b.AddChain("new", "") })},
-		{name: "AddBaseChain/chain/absent", do: batch(func(b *Batch) {
-			b.AddBaseChain(Chain{Name: "new", Type: "filter", Hook: 3, Priority: -350, Comment: "made in a batch"})
-			b.AddRule("new", Rule{DestinationIsLocal{}, DestinationPortIs{unix.IPPROTO_TCP, 80}, LimitRate(20), SetTrace{}})
-		})},
-		{name: "AddBaseChain/chain/present", want: unix.EEXIST, do: batch(func(b *Batch) {
-			b.AddBaseChain(Chain{Name: "prerouting", Type: "nat", Priority: -100})
-		})},
-		{name: "AddOwnedTable/table/present", want: unix.EEXIST, do: batch(func(b *Batch) { b.AddOwnedTable() })},
 	}
 }
 
@@ -620,7 +612,6 @@ func TestConformanceIsComplete(t *testing.T) {
 		"Add/verdict map": both, "Delete/verdict map": succeeds, "Replace/verdict map": succeeds,
 		"Add/set": both, "Delete/set": both,
 		"AddChain/chain": both, "DeleteChain/chain": both, "FlushChain/chain": both, "DeleteTable/table": both, "AddRule/rule": both,
-		"AddBaseChain/chain": both, "AddOwnedTable/table": refused, // TestKernelOwnedTable has its success
 	}
 	seen := map[string]map[string]bool{}
 	for _, c := range conformanceCases() {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // ErrInjected is the cause of the failures that a test requested of a Fake.
@@ -41,6 +41,9 @@ type Fake struct {
 	// limit is how many bytes a batch may have; 0 is no limit.
 	limit int
 }
+
+// batchEnd is the number of bytes of the message that ends a batch.
+const batchEnd = 20
 
 // FakeStats counts the writes of a Fake, and those that failed.
 type FakeStats struct{ Writes, Failed int }
@@ -101,13 +104,10 @@ func (f *Fake) LimitSend(size int) {
 // Settle is part of [Table]. A Fake has no packets.
 func (f *Fake) Settle(context.Context) error { return nil }
 
-// Close is part of [Table]. It removes an owned table, as the kernel does. Dump still works.
+// Close is part of [Table]. Dump still works.
 func (f *Fake) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.state.table != nil && f.state.table.owned {
-		f.state.table = nil
-	}
 	f.closed = true
 	return nil
 }
@@ -128,8 +128,8 @@ func (f *Fake) Run(ctx context.Context, tx *knftables.Transaction) error {
 
 // Commit is part of [Table].
 func (f *Fake) Commit(ctx context.Context, b *Batch) error {
-	if b.err != nil {
-		return b.err
+	if b.Err() != nil {
+		return b.Err()
 	}
 	if b.Len() == 0 {
 		return nil
@@ -137,7 +137,7 @@ func (f *Fake) Commit(ctx context.Context, b *Batch) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return wrap("commit a batch", f.family, f.name, f.write(ctx, func() error {
-		if data, _ := b.finish(0); f.limit > 0 && len(data) > f.limit {
+		if f.limit > 0 && len(b.Bytes())+batchEnd > f.limit {
 			return unix.EMSGSIZE
 		}
 		return f.state.commit(b)
@@ -162,7 +162,7 @@ func (f *Fake) write(ctx context.Context, change func() error) error {
 
 func (f *Fake) mayRead(ctx context.Context) error {
 	if f.closed {
-		return nftables.ErrClosed
+		return nf.ErrClosed
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -185,7 +185,7 @@ func (f *Fake) Objects(ctx context.Context) (Objects, error) {
 	for name, c := range t.chains {
 		chain := Chain{Name: name, Comment: c.comment}
 		if c.base != nil {
-			chain.Type, chain.Hook, chain.Priority = c.base.typ, c.base.hook, c.base.priority
+			chain.Type, chain.Hook, chain.Priority, chain.Drops = c.base.typ, c.base.hook, c.base.priority, c.base.policy == "drop"
 		}
 		o.Chains = append(o.Chains, chain)
 	}
@@ -223,7 +223,7 @@ func (f *Fake) Fingerprint(ctx context.Context, except string) (digest string, o
 	}
 	text := f.state.dump(dumpOptions{except: except, skeleton: true})
 	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:fingerprintLen]), objectsOf(text), nil
+	return hex.EncodeToString(sum[:nf.FingerprintLen]), objectsOf(text), nil
 }
 
 // Elements is part of [Table]. The elements are sorted by key.
@@ -308,7 +308,7 @@ func (f *Fake) Watch(context.Context) (Watcher, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
-		return nil, nftables.ErrClosed
+		return nil, nf.ErrClosed
 	}
 	return f.state.world.watch(), nil
 }

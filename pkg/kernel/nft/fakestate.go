@@ -33,9 +33,7 @@ type fakeState struct {
 }
 
 type fakeTable struct {
-	comment string
-	// owned means that the table ends with the Fake: see Batch.AddOwnedTable.
-	owned    bool
+	comment  string
 	chains   map[string]*fakeChain
 	sets     map[string]*fakeSet
 	counters map[string]*fakeCounter

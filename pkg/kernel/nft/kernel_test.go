@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // loaded loads the world into the kernel's table.
@@ -151,14 +151,12 @@ func TestKernelBlame(t *testing.T) {
 			b.Add("services", &Element{Key: frontendKey(2), Chain: "none"}) // a second fault, later
 			var got *BatchError
 			if blind {
-				firstSeq := table.socket.Reserve(b.messages + 1)
-				data, lastSeq := b.finish(firstSeq)
-				r, err := table.socket.Commit(data, firstSeq, lastSeq)
-				if err != nil {
+				var r *nf.Refusal
+				if err := table.Conn.Commit(t.Context(), b.Batch); !errors.As(err, &r) {
 					t.Fatal(err)
 				}
 				r.Offset = 0
-				got = table.blame(data, r)
+				got = table.blame(b.Bytes(), r.Result)
 			} else if err := table.Commit(t.Context(), b); !errors.As(err, &got) {
 				t.Fatal(err)
 			}
@@ -400,7 +398,7 @@ func TestKernelClosedAndCancelled(t *testing.T) {
 		if err := errors.Join(table.Close(), table.Close()); err != nil {
 			t.Errorf("%T: Close: %v", table, err)
 		}
-		check(t.Context(), nftables.ErrClosed)
+		check(t.Context(), nf.ErrClosed)
 	}
 }
 
@@ -450,7 +448,7 @@ func TestKernelCountersCount(t *testing.T) {
 			t.Errorf("%+v, %v: want 3 packets of 100 bytes", e, err)
 		}
 	}
-	if named, err := table.Counters(t.Context()); err != nil || !slices.Equal(named, []Counter{{"sent", 3, 300}}) {
+	if named, err := table.Counters(t.Context()); err != nil || !slices.Equal(named, []Counter{{Name: "sent", Packets: 3, Bytes: 300}}) {
 		t.Errorf("named counters: %+v, %v: want 3 packets of 100 bytes", named, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // watchQueue is how many bytes of notifications are kept until they are read. The kernel uses that much memory only if they
@@ -115,13 +115,13 @@ func (w *kernelWatcher) Writes() (writes []Write, _ error) {
 
 // add adds a message. It returns the transaction that ends with it: the last message is that of the new generation.
 func (w *kernelWatcher) add(m netlink.Message) *Write {
-	switch commandOf(m) {
+	switch nf.CommandOf(m) {
 	case -1:
 		return nil
 	case unix.NFT_MSG_NEWGEN:
 		end := w.open
 		var number uint32
-		number, end.Program, end.Process = nftables.ReadGeneration(m)
+		number, end.Program, end.Process = nf.ReadGeneration(m)
 		end.Generation = Generation(number)
 		whole := !w.partial && end.Generation.After(w.begun)
 		w.open, w.partial = Write{}, false
@@ -141,7 +141,7 @@ func (w *kernelWatcher) note(m netlink.Message) {
 	if !slices.Contains(w.open.Tables, of) {
 		w.open.Tables = append(w.open.Tables, of)
 	}
-	if commandOf(m) == unix.NFT_MSG_DELSET { // the kernel does not list the elements that go with it
+	if nf.CommandOf(m) == unix.NFT_MSG_DELSET { // the kernel does not list the elements that go with it
 		w.open.unlist()
 	}
 	if w.open.Unlisted || !isElementMessage(m) {
@@ -157,7 +157,7 @@ func (w *kernelWatcher) note(m netlink.Message) {
 // familyName is the reverse of familyNumber.
 func familyName(number byte) knftables.Family {
 	for _, f := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family, knftables.InetFamily} {
-		if familyNumber(f) == number {
+		if byte(familyNumber(f)) == number {
 			return f
 		}
 	}

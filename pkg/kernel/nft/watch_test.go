@@ -14,7 +14,7 @@ import (
 // as a whole transaction, the next one is.
 func TestWatchInTheMiddle(t *testing.T) {
 	message := func(command int, family byte, attr func(b []byte) []byte) netlink.Message {
-		b := attr(netlink.AppendMessage(nil, header(command, 0, family)))
+		b := attr(netlink.AppendMessage(nil, netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | uint16(command), Family: family}))
 		netlink.EndMessage(b, 0)
 		all := netlink.ReadMessages(b)
 		if !all.Next() {

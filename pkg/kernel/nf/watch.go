@@ -1,0 +1,322 @@
+//go:build linux
+
+package nf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+)
+
+// TableName identifies a table.
+type TableName struct {
+	Family Family
+	Name   string
+}
+
+// Kind is the kind of an Object.
+type Kind uint8
+
+// The kinds. Other is a table, or a stateful object or flowtable of it.
+const (
+	OtherObject Kind = iota
+	ChainObject
+	SetObject
+	ElementObject
+)
+
+// Object is what a transaction added, changed or deleted. A rule is reported as its chain.
+type Object struct {
+	Table TableName
+	Kind  Kind
+	// Name is that of the chain or set. Key is that of the element.
+	Name, Key string
+}
+
+// Write is what one transaction wrote to the watched tables.
+type Write struct {
+	// Program and Process are the name, at most 15 bytes, and the id of the program that made it. The id is that of the
+	// host, also in a container.
+	Program string
+	Process int
+	// Objects are in the order in which the kernel reports them; rules of one chain that follow each other are one Object.
+	Objects []Object
+}
+
+// Watch receives the kernel's notifications of all transactions in a network namespace, those of this process included, and
+// keeps what they wrote to some tables. The kernel sends the members of NFNLGRP_NFTABLES (linux/netfilter/nfnetlink.h) a copy of
+// each object, and the number of each transaction, its generation: these have no gaps, so a Watch knows whether it has
+// missed any. Its methods are safe for concurrent use.
+type Watch struct {
+	tables   map[TableName]bool
+	file     *os.File
+	conn     syscall.RawConn
+	requests *netlink.Socket
+	modified chan struct{}
+	ended    chan struct{}
+
+	mu sync.Mutex
+	// member reports that the kernel sends notifications. last is the generation up to which all of them are known.
+	member bool
+	last   uint32
+	// open is the transaction whose end has not been read; partial means that its beginning is missing.
+	open    Write
+	partial bool
+	// writes are those since Take was called; missed means that there were others. messages counts what was read since then.
+	writes   []Write
+	missed   bool
+	messages int
+	buffer   []byte
+}
+
+const (
+	// watchQueue is how many bytes of notifications the kernel keeps until they are read: those of some 20,000 objects. It
+	// uses that much memory only if they are not read.
+	watchQueue = 8 << 20
+	// watchBuffer is more than the size of one notification.
+	watchBuffer = 64 << 10
+	// maxMessages limits what is read between two calls of Take, and so what a program that writes all the time costs.
+	maxMessages = 20_000
+)
+
+// OpenWatch opens a Watch of tables in the network namespace of the calling thread. It requires CAP_NET_ADMIN.
+func OpenWatch(tables ...TableName) (*Watch, error) {
+	requests, err := netlink.Open()
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open a socket for nf_tables' notifications: %w", err), requests.Close())
+	}
+	w := &Watch{
+		tables: map[TableName]bool{}, file: os.NewFile(uintptr(fd), "netlink"), requests: requests,
+		modified: make(chan struct{}, 1), ended: make(chan struct{}), buffer: make([]byte, watchBuffer),
+	}
+	for _, t := range tables {
+		w.tables[t] = true
+	}
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, watchQueue) != nil { // outside of the initial user namespace
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, watchQueue)
+	}
+	if err == nil { // the kernel sends nothing to a socket without an address
+		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	}
+	if err == nil {
+		w.conn, err = w.file.SyscallConn()
+	}
+	if err == nil {
+		err = w.join()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("subscribe to nf_tables' notifications: %w", err), w.file.Close(), requests.Close())
+	}
+	go w.run()
+	return w, nil
+}
+
+// Modified returns a channel that receives a value when a watched table was written, or may have been, and for Report.
+func (w *Watch) Modified() <-chan struct{} { return w.modified }
+
+// Report sends a value to the channel of Modified.
+func (w *Watch) Report() {
+	select {
+	case w.modified <- struct{}{}:
+	default: // nobody has received the last one yet
+	}
+}
+
+// Take returns the transactions that wrote watched tables since the last call, the oldest first, and whether these are all of
+// them: there may have been too many. It does not wait, and includes all that ended before the call.
+func (w *Watch) Take() (writes []Write, all bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drain()
+	if !w.member && w.join() != nil {
+		w.missed = true
+	}
+	writes, all = w.writes, !w.missed
+	w.writes, w.missed, w.messages = nil, false, 0
+	return writes, all
+}
+
+// Pause makes the kernel report nothing until Resume is called. It is for large transactions of one's own: the kernel makes
+// a message for each element. Call Take before it.
+func (w *Watch) Pause() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.leave(); err != nil {
+		return err
+	}
+	now, err := w.generation()
+	w.drain()
+	w.missed = w.missed || now != w.last
+	return err
+}
+
+// Resume ends a pause in which the caller made a number of transactions. alone reports that nobody else made any, in any table.
+func (w *Watch) Resume(own int) (alone bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.last
+	if err := w.join(); err != nil {
+		w.missed = true
+		return false
+	}
+	return w.last-before == uint32(own)
+}
+
+// Close closes the sockets.
+func (w *Watch) Close() error {
+	err := w.file.Close()
+	<-w.ended
+	return errors.Join(err, w.requests.Close())
+}
+
+// join enters the group. What belongs to a transaction that ended before is not known.
+func (w *Watch) join() (err error) {
+	if err = w.membership(unix.NETLINK_ADD_MEMBERSHIP); err != nil {
+		return err
+	}
+	w.member, w.open = true, Write{}
+	w.last, err = w.generation()
+	return err
+}
+
+func (w *Watch) leave() error {
+	w.member = false
+	return w.membership(unix.NETLINK_DROP_MEMBERSHIP)
+}
+
+func (w *Watch) membership(option int) (err error) {
+	closed := w.conn.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, option, unix.NFNLGRP_NFTABLES)
+	})
+	return errors.Join(err, closed)
+}
+
+// generation returns the number of the last transaction.
+func (w *Watch) generation() (number uint32, err error) {
+	h := netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN}
+	err = w.requests.Get(h, nil, func(m netlink.Message) error {
+		number, _, _ = ReadGeneration(m)
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read nf_tables' generation: %w", err)
+	}
+	return number, nil
+}
+
+// run reads notifications until the Watch is closed.
+func (w *Watch) run() {
+	defer close(w.ended)
+	for {
+		err := w.conn.Read(func(fd uintptr) (done bool) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.receive(fd)
+		})
+		if err != nil {
+			return
+		}
+		w.mu.Lock()
+		if w.messages > maxMessages && w.member {
+			w.missed = true
+			_ = w.leave() // it is then told more than it wants to know
+		}
+		report := len(w.writes) > 0 || w.missed
+		w.mu.Unlock()
+		if report {
+			w.Report()
+		}
+	}
+}
+
+// drain reads what is waiting.
+func (w *Watch) drain() {
+	if w.conn.Control(func(fd uintptr) { w.receive(fd) }) != nil {
+		w.missed = true
+	}
+}
+
+// receive reads what is waiting, up to the limit, and reports whether there was anything.
+func (w *Watch) receive(fd uintptr) (found bool) {
+	for w.messages <= maxMessages || !w.member {
+		n, _, err := unix.Recvfrom(int(fd), w.buffer, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return found
+		case errors.Is(err, unix.EINTR):
+		case err != nil || n > len(w.buffer): // ENOBUFS: the kernel had more than the queue could hold
+			found, w.missed, w.partial = true, true, true
+			if err != nil && !errors.Is(err, unix.ENOBUFS) {
+				return true
+			}
+		default:
+			found = true
+			for m := netlink.ReadMessages(w.buffer[:n]); m.Next(); {
+				w.add(m.Message)
+			}
+		}
+	}
+	return true
+}
+
+// add adds a message. The last one of a transaction is that of the new generation.
+func (w *Watch) add(m netlink.Message) {
+	w.messages++
+	if m.Type>>8 != unix.NFNL_SUBSYS_NFTABLES {
+		return
+	}
+	if m.Type&0xff != unix.NFT_MSG_NEWGEN {
+		w.note(m)
+		return
+	}
+	end := w.open
+	w.open = Write{}
+	number, program, process := ReadGeneration(m)
+	if int32(number-w.last) <= 0 {
+		return // it began before the Watch was a member
+	}
+	w.missed = w.missed || number != w.last+1 || w.partial
+	w.last, w.partial = number, false
+	if len(end.Objects) > 0 {
+		end.Program, end.Process = program, process
+		w.writes = append(w.writes, end)
+	}
+}
+
+// note adds what a message says to the open transaction. The attributes for the names of a table and of what it holds have
+// mostly the same number for all kinds.
+func (w *Watch) note(m netlink.Message) {
+	table := m.AttrString(unix.NFTA_TABLE_NAME)
+	of := Object{Table: TableName{Family(m.Family), table}}
+	if !w.tables[of.Table] {
+		return
+	}
+	switch m.Type & 0xff {
+	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
+		of.Kind, of.Name = ChainObject, m.AttrString(unix.NFTA_CHAIN_NAME)
+	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+		of.Kind, of.Name = ChainObject, m.AttrString(unix.NFTA_RULE_CHAIN)
+	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET:
+		of.Kind, of.Name = SetObject, m.AttrString(unix.NFTA_SET_NAME)
+	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
+		of.Kind, of.Name = ElementObject, m.AttrString(unix.NFTA_SET_ELEM_LIST_SET)
+		for a := netlink.ReadAttrs(m.Attr(unix.NFTA_SET_ELEM_LIST_ELEMENTS)); a.Next(); {
+			of.Key = string(netlink.Attr(netlink.Attr(a.Data, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))
+			w.open.Objects = append(w.open.Objects, of)
+		}
+		return
+	}
+	if n := len(w.open.Objects); n == 0 || w.open.Objects[n-1] != of {
+		w.open.Objects = append(w.open.Objects, of)
+	}
+}
