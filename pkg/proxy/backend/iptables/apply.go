@@ -147,7 +147,7 @@ func (a *applier) chunk(writes []write) int {
 			}
 			units++
 		}
-		lines += len(writes[i].lines)
+		lines += writes[i].body.count
 	}
 	return len(writes)
 }
@@ -157,7 +157,7 @@ func transaction(table string, writes []write, deletes []string) *ipt.Transactio
 	t := &ipt.Transaction{Table: table, Deleted: deletes}
 	for _, w := range writes {
 		c := ipt.Chain{Name: w.name}
-		for _, l := range w.lines {
+		for _, l := range w.body.lines() {
 			c.Rules = append(c.Rules, l.Rule)
 		}
 		t.Chains = append(t.Chains, c)
@@ -171,7 +171,7 @@ func (a *applier) restore(table string, writes []write, deletes []string) error 
 	if err == nil {
 		a.rules += len(writes) + len(deletes)
 		for _, w := range writes {
-			a.rules += len(w.lines)
+			a.rules += w.body.count
 		}
 	}
 	return err

@@ -42,7 +42,7 @@ func describe(have, want *ruleset) []backend.Difference {
 	var found []backend.Difference
 	for table, writes := range patch.writes {
 		for _, w := range writes {
-			d, _ := backend.CompareChain(chainName{table, w.name}.title(), texts(w.lines), texts(w.before), canonical)
+			d, _ := backend.CompareChain(chainName{table, w.name}.title(), texts(w.body), texts(w.before), canonical)
 			if _, exists := have.chains.Get(chainName{table, w.name}); !exists {
 				d.Note = backend.NoteMissing
 			}
@@ -52,7 +52,7 @@ func describe(have, want *ruleset) []backend.Difference {
 	for table, names := range patch.deletes {
 		for _, name := range names {
 			c, _ := have.chains.Get(chainName{table, name})
-			found = append(found, backend.Difference{Object: chainName{table, name}.title(), Note: backend.NoteExtra, Extra: texts(c.lines)})
+			found = append(found, backend.Difference{Object: chainName{table, name}.title(), Note: backend.NoteExtra, Extra: texts(c.body)})
 		}
 	}
 	hooks := map[chainName]*backend.Difference{}
@@ -78,9 +78,9 @@ func describe(have, want *ruleset) []backend.Difference {
 // title names a chain in a message.
 func (c chainName) title() string { return "chain " + c.name + " of table " + c.table }
 
-func texts(lines []line) []string {
+func texts(b body) []string {
 	var all []string
-	for _, l := range lines {
+	for _, l := range b.lines() {
 		all = append(all, l.Text())
 	}
 	return all

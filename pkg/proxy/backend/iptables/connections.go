@@ -141,7 +141,7 @@ func (m *meter) port(key portKey) {
 		if chain == nil {
 			continue
 		}
-		for _, rule := range chain.lines {
+		for _, rule := range chain.lines() {
 			if to, ok := targets[rule.Target]; ok {
 				counter := backend.EndpointCounter{PortEndpoint: to, In: in.name}
 				m.want(in, rule, func(n uint64) { m.counts.Endpoints[counter] += n })
@@ -168,10 +168,10 @@ func (m *meter) read(ctx context.Context, table string, packets func(context.Con
 	for name, of := range found {
 		in := chainName{table, name}
 		chain, _ := m.written.chains.Get(in)
-		if chain == nil || len(chain.lines) != len(of) {
+		if chain == nil || chain.count != len(of) {
 			continue
 		}
-		for i, rule := range chain.lines {
+		for i, rule := range chain.lines() {
 			if add := m.wanted[in][rule.Text()]; add != nil {
 				add(of[i])
 			}

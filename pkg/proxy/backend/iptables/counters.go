@@ -46,14 +46,14 @@ func (b *Backend) counted(family cluster.Family, name chainName, rule ipt.Rule) 
 			continue
 		}
 		chain, _ := written.chains.Get(name)
-		at := slices.IndexFunc(chain.lines, line{Rule: rule}.equal)
+		at := slices.IndexFunc(chain.lines(), line{Rule: rule}.equal)
 		if at < 0 {
 			continue
 		}
 		packets, err := f.state.door.Packets(context.Background(), name.table, name.name)
-		if err == nil && len(packets[name.name]) != len(chain.lines) {
+		if err == nil && len(packets[name.name]) != chain.count {
 			err = fmt.Errorf("iptables %s: chain %s of table %s has %d rules, and was written with %d: %w",
-				family, name.name, name.table, len(packets[name.name]), len(chain.lines), ipt.ErrBusy)
+				family, name.name, name.table, len(packets[name.name]), chain.count, ipt.ErrBusy)
 		}
 		if err != nil {
 			return 0, err

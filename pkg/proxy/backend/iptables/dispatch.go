@@ -124,15 +124,17 @@ func hasChain(path []int, t *tree) bool { return t != nil && (len(path) > 0 || !
 func (w *writer) chainOf(d *dispatch, path []int, t *tree) *chain {
 	c := &chain{rank: rankTop - 1 - rank(len(path))}
 	if t.branches == nil {
-		c.lines = t.lines()
+		c.body = made(t.lines)
 		return c
 	}
+	var gotos []line
 	for digit, branch := range t.branches {
 		if branch != nil {
 			below := slices.Concat(path, []int{digit})
-			c.lines = append(c.lines, lines(ipt.Rule{Matches: d.shape.match(w, below), Target: ipt.Goto(d.chain(below).name)})...)
+			gotos = append(gotos, lines(ipt.Rule{Matches: d.shape.match(w, below), Target: ipt.Goto(d.chain(below).name)})...)
 		}
 	}
+	c.body = kept(gotos)
 	return c
 }
 

@@ -70,7 +70,7 @@ func FuzzParse(f *testing.F) {
 			if !name.ours() || name.table != tableNAT {
 				t.Fatalf("%v is not ours", name)
 			}
-			writes = append(writes, write{name: name.name, lines: chain.lines})
+			writes = append(writes, write{name: name.name, body: chain.body})
 		}
 		slices.SortFunc(writes, func(a, b write) int { return strings.Compare(a.name, b.name) })
 		formatted := transaction(tableNAT, writes, nil)
@@ -89,7 +89,7 @@ func rows(r *ruleset) []string {
 	var all []string
 	for name, chain := range r.chains.All() {
 		row := ":" + name.name
-		for _, l := range chain.lines {
+		for _, l := range chain.lines() {
 			row += "\n" + l.Text()
 		}
 		all = append(all, row)

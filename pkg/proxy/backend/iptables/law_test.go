@@ -72,7 +72,7 @@ func dump(r *ruleset) []string {
 	var lines []string
 	for name, chain := range r.chains.All() {
 		lines = append(lines, ":"+name.table+" "+name.name)
-		for _, l := range chain.lines {
+		for _, l := range chain.lines() {
 			lines = append(lines, name.name+" "+strings.ReplaceAll(canonical(l.Text()), "\x00", " | "))
 		}
 	}

@@ -79,25 +79,25 @@ func (w *writer) portChains(p *port, hairpins []netip.Addr) (chains []namedChain
 			restricted = r
 		}
 	}
-	add := func(name string, lines []line) {
-		chains = append(chains, namedChain{chainName{tableNAT, name}, &chain{lines: lines, unit: p.key, rank: rankPort}})
+	add := func(name string, lines func() []line) {
+		chains = append(chains, namedChain{chainName{tableNAT, name}, &chain{body: made(lines), unit: p.key, rank: rankPort}})
 	}
 	var own []netip.AddrPort
 	for policy, prefix := range [...]string{cluster.PolicyCluster: prefixCluster, cluster.PolicyLocal: prefixLocal} {
 		if c := byPolicy[policy]; c != nil {
-			add(p.key.chain(prefix), pw.poolChain(c))
+			add(p.key.chain(prefix), func() []line { return pw.poolChain(c) })
 			own = append(own, slices.DeleteFunc(slices.Clone(c.pool.Endpoints), func(e netip.AddrPort) bool { return !pw.hairpin(e) })...)
 		}
 	}
 	slices.SortFunc(own, netip.AddrPort.Compare)
 	for _, endpoint := range slices.Compact(own) {
-		add(p.key.endpoint(endpoint), pw.endpointChain(endpoint))
+		add(p.key.endpoint(endpoint), func() []line { return pw.endpointChain(endpoint) })
 	}
 	if external != nil {
-		add(p.key.chain(prefixExternal), pw.externalChain(external))
+		add(p.key.chain(prefixExternal), func() []line { return pw.externalChain(external) })
 	}
 	if restricted != nil {
-		add(p.key.chain(prefixFirewall), pw.firewallChain(restricted))
+		add(p.key.chain(prefixFirewall), func() []line { return pw.firewallChain(restricted) })
 	}
 	return chains
 }
@@ -277,4 +277,14 @@ func (w *writer) frontendRules(r *plan.Route) (rules [places][]line) {
 		add(p, refuse, on.address, is, comment(r.Name+tell), on.local, port)
 	}
 	return rules
+}
+
+// frontendBodies returns the rules of one frontend, by place.
+func (w *writer) frontendBodies(r *plan.Route) (bodies [places]body) {
+	for at, lines := range w.frontendRules(r) {
+		if len(lines) > 0 {
+			bodies[at] = body{len(lines), func() []line { return w.frontendRules(r)[at] }}
+		}
+	}
+	return bodies
 }

@@ -68,9 +68,9 @@ func isolateLine(unit []write, cause error, restore func([]write) error) error {
 	if owner != (portKey{}) {
 		return &refusal{owner, cause}
 	}
-	lines := slices.Clone(unit[0].lines) // a unit with several owners is one chain
+	lines := unit[0].body.lines() // a unit with several owners is one chain
 	first, err := backend.FirstRefused(len(lines), func(from, to int) error {
-		return restore([]write{{name: chainTrial, lines: lines[from:to]}})
+		return restore([]write{{name: chainTrial, body: kept(lines[from:to])}})
 	}, isRefused)
 	if emptied := restore([]write{{name: chainTrial}}); emptied != nil { // the next Sync deletes it
 		return errors.Join(cause, emptied)
@@ -98,7 +98,7 @@ func ownerOf(units [][]write, cause error) (owner portKey, unit int) {
 	refused, _ := errors.AsType[*ipt.RestoreError](cause)
 	for at, writes := range units {
 		for _, w := range writes {
-			for _, l := range w.lines {
+			for _, l := range w.body.lines() {
 				if refused != nil && refused.Text == "-A "+w.name+" "+l.Text() {
 					return l.owner, at
 				}
@@ -111,7 +111,7 @@ func ownerOf(units [][]write, cause error) (owner portKey, unit int) {
 // soleOwner returns the port that owns all lines, if there is one.
 func soleOwner(writes []write) (owner portKey) {
 	for _, w := range writes {
-		for _, l := range w.lines {
+		for _, l := range w.body.lines() {
 			if l.owner == (portKey{}) || owner != (portKey{}) && l.owner != owner {
 				return portKey{}
 			}

@@ -62,10 +62,10 @@ func (r *renderer) render(p *plan.Plan, last *rendering) *rendering {
 	}
 	want := &rendering{from: p, ports: c.ports.Map(), health: health.Map(), trees: c.grow(last.trees)}
 	for name, lines := range w.namedChains(want) {
-		c.put(name, &chain{lines: lines, rank: rankTop})
+		c.put(name, &chain{body: kept(lines), rank: rankTop})
 	}
 	for name, lines := range w.fixedChains() {
-		c.put(name, &chain{lines: lines, rank: rankFixed})
+		c.put(name, &chain{body: kept(lines), rank: rankFixed})
 	}
 	want.ruleset = ruleset{chains: c.chains.Map(), hooks: w.hooks(), localnet: w.localnet()}
 	return want
@@ -83,24 +83,24 @@ type composition struct {
 
 // put sets a chain. An existing chain with the same lines keeps its identity.
 func (c *composition) put(name chainName, now *chain) {
-	if old, ok := c.chains.Get(name); !ok || !slices.EqualFunc(old.lines, now.lines, line.equal) {
+	if old, ok := c.chains.Get(name); !ok || !old.body.equal(now.body) {
 		c.chains.Set(name, now)
 	}
 }
 
 // frontend applies a change of a frontend.
 func (c *composition) frontend(f plan.Frontend, change cluster.Change[*plan.Route]) {
-	var before, after [places][]line
+	var before, after [places]body
 	if change.Was {
 		c.reroute(keyOf(change.Before), f, nil)
-		before = c.frontendRules(change.Before)
+		before = c.frontendBodies(change.Before)
 	}
 	if change.Is {
 		c.reroute(keyOf(change.After), f, change.After)
-		after = c.frontendRules(change.After)
+		after = c.frontendBodies(change.After)
 	}
 	for at := range places {
-		if !slices.EqualFunc(before[at], after[at], line.equal) {
+		if !before[at].equal(after[at]) {
 			c.edits[at] = append(c.edits[at], edit{f, after[at]})
 		}
 	}

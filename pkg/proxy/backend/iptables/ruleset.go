@@ -1,6 +1,8 @@
 package iptables
 
 import (
+	"slices"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -18,7 +20,7 @@ type ruleset struct {
 
 // chain is the rules of a chain, in order.
 type chain struct {
-	lines []line
+	body
 	// unit is the port of a Service whose chains are written together with this one; zero for all others.
 	unit portKey
 	rank rank
@@ -44,20 +46,15 @@ func (c *chain) len() int {
 	if c == nil {
 		return 0
 	}
-	return len(c.lines)
+	return c.count
 }
 
 // equal reports whether two chains are equivalent.
 func (c *chain) equal(o *chain) bool {
-	if c.altered || o.altered || len(c.lines) != len(o.lines) {
+	if c.altered || o.altered || c.count != o.count {
 		return false
 	}
-	for i := range c.lines {
-		if !sameText(c.lines[i].Text(), o.lines[i].Text(), c.read || o.read) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(c.lines(), o.lines(), func(a, b line) bool { return sameText(a.Text(), b.Text(), c.read || o.read) })
 }
 
 // sameText reports whether two rules are equal, or equivalent if a program printed one of them.

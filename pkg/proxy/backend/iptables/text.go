@@ -18,7 +18,7 @@ func Render(p *plan.Plan, family cluster.Family, opts Options) string {
 		var writes []write
 		for name, chain := range want.chains.All() {
 			if name.table == table {
-				writes = append(writes, write{name: name.name, lines: chain.lines})
+				writes = append(writes, write{name: name.name, body: chain.body})
 			}
 		}
 		t := transaction(table, writes, nil)

@@ -10,13 +10,13 @@ import (
 // entry holds the rules of one frontend in one place.
 type entry struct {
 	frontend plan.Frontend
-	lines    []line
+	body     body
 }
 
-// edit sets a frontend's rules, or removes them (nil).
+// edit sets a frontend's rules, or removes them (if there are none).
 type edit struct {
 	frontend plan.Frontend
-	lines    []line
+	body     body
 }
 
 // tree sorts frontends by digits of what they are matched by, so that a packet is compared with few rules, and a change
@@ -118,8 +118,8 @@ func merge(entries []*entry, edits []edit) []*entry {
 		if len(entries) > 0 && entries[0].frontend == e.frontend {
 			entries = entries[1:]
 		}
-		if e.lines != nil {
-			merged = append(merged, &entry{e.frontend, e.lines})
+		if e.body.count > 0 {
+			merged = append(merged, &entry{e.frontend, e.body})
 		}
 	}
 	return append(merged, entries...)
@@ -145,7 +145,7 @@ func (t *tree) all() []*entry {
 func (t *tree) lines() []line {
 	var lines []line
 	for _, e := range t.all() {
-		lines = append(lines, e.lines...)
+		lines = append(lines, e.body.lines()...)
 	}
 	return lines
 }
