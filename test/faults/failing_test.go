@@ -191,14 +191,14 @@ func (f *failing) tables(of ipt.Tables) ipt.Tables {
 	return &tables{of, f}
 }
 
-func (t *tables) Restore(ctx context.Context, input string) error {
+func (t *tables) Write(ctx context.Context, transaction *ipt.Transaction) error {
 	if err := t.fails(ctx); err != nil {
 		if err == unix.EEXIST || err == unix.ENOENT || err == unix.EAGAIN { //nolint:errorlint // it is one of kinds
 			return &ipt.RestoreError{Family: t.Family(), Output: err.Error()} // the program cannot tell its input from the kernel
 		}
 		return err
 	}
-	return t.Tables.Restore(ctx, input)
+	return t.Tables.Write(ctx, transaction)
 }
 
 func (t *tables) Save(ctx context.Context, name string) (string, error) {
@@ -208,14 +208,14 @@ func (t *tables) Save(ctx context.Context, name string) (string, error) {
 	return t.Tables.Save(ctx, name)
 }
 
-func (t *tables) Compare(ctx context.Context, name string, expected func(chain string) []string, chains ...string) (map[string]ipt.Compared, error) {
+func (t *tables) Compare(ctx context.Context, name string, expected func(chain string) []ipt.Rule, chains ...string) (map[string]ipt.Compared, error) {
 	if err := t.fails(ctx); err != nil {
 		return nil, err
 	}
 	return t.Tables.Compare(ctx, name, expected, chains...)
 }
 
-func (t *tables) Insert(ctx context.Context, name string, rules ...ipt.Rule) error {
+func (t *tables) Insert(ctx context.Context, name string, rules ...ipt.ChainRule) error {
 	if err := t.fails(ctx); err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ type Compared struct {
 // comparer compares a chain's rules in the kernel with expected ones.
 type comparer struct {
 	encoder  encoder
-	expected []string
+	expected []Rule
 	// buffer holds the expressions of an expected rule.
 	buffer []byte
 	digest ruleDigest
@@ -28,7 +28,7 @@ type comparer struct {
 }
 
 // compare reads the chains of a table: all of them, or those given.
-func (r nftRequests) compare(ctx context.Context, table string, expected func(chain string) []string, given []string) (map[string]Compared, error) {
+func (r nftRequests) compare(ctx context.Context, table string, expected func(chain string) []Rule, given []string) (map[string]Compared, error) {
 	out := map[string]Compared{}
 	c := &comparer{encoder: encoder{family: r.family}, digest: newRuleDigest()}
 	err := r.eachChain(ctx, table, given, func(chain string) error {
@@ -56,7 +56,7 @@ func (c *comparer) rule(rule nf.Rule) {
 // is reports whether the kernel's expressions are those of a rule, in either encoding: iptables-restore writes what cannot be
 // written directly, and the program of another release may have written the table. The encoding found last is tried first,
 // because it is mostly that of the whole table.
-func (c *comparer) is(rule string, held netlink.Attrs) bool {
+func (c *comparer) is(rule Rule, held netlink.Attrs) bool {
 	for range 2 {
 		encoded, _, known := c.encoder.rule(c.buffer[:0], rule)
 		c.buffer = encoded

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
@@ -49,6 +49,7 @@ var encodable = []string{
 	"FILTER -m comment --comment \"kubernetes service traffic requiring SNAT\" -j DROP",
 	"FILTER -d 10.96.0.21/32 -p tcp -m comment --comment \"a/b has no endpoints\" -m addrtype --dst-type LOCAL -m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable",
 	"FILTER -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+	"FILTER -s 127.0.0.0/8 -d 127.0.0.0/8 ! -i lo ! -o lo -m comment --comment \"block forged localnet sources\" -j DROP",
 	"FILTER -m conntrack --ctstate INVALID -j DROP",
 	"FILTER -m conntrack ! --ctstate NEW,DNAT -j RETURN",
 	"FILTER -m comment --comment counted -m mark --mark 0x4000/0x4000 -m conntrack --ctorigdst 10.0.0.0/8",
@@ -105,63 +106,64 @@ func TestKernelEncodesAsIptables(t *testing.T) {
 	}
 }
 
-func encodedAsIptables(t *testing.T, tables *kernelTables, direct *direct, table, rule string) {
+func encodedAsIptables(t *testing.T, tables *kernelTables, direct *direct, table, text string) {
 	t.Helper()
-	input := func(chain string) string {
-		return "*" + table + "\n:" + chain + " - [0:0]\n-A " + chain + " " + rule + "\nCOMMIT\n"
-	}
-	if _, err := tables.run(t.Context(), input("KUBE-PROGRAM"), tables.programs.restore, "--noflush", "--counters"); err != nil {
-		t.Error(rule, err)
+	input := "*" + table + "\n:KUBE-PROGRAM - [0:0]\n-A KUBE-PROGRAM " + text + "\nCOMMIT\n"
+	if err := tables.Restore(t.Context(), input); err != nil {
+		t.Error(text, err)
 		return
 	}
-	installed := tables.programs.version.AtLeast(version.MustParseGeneric("1.8.10"))
+	value := rule(t, text)
 	for _, newer := range []bool{false, true} {
 		direct.encoder.newer = newer
-		if err := direct.restore(t.Context(), input("KUBE-DIRECT")); err != nil {
-			t.Error(rule, err)
+		if err := direct.write(t.Context(), &Transaction{Table: table, Chains: []Chain{{"KUBE-DIRECT", []Rule{value}}}}); err != nil {
+			t.Error(text, err)
 			return
 		}
-		if listed, err := tables.Rules(t.Context(), table, "KUBE-DIRECT"); err != nil || len(listed) != 1 || listed[0] != rule {
-			t.Errorf("newer encoding %t: iptables lists %q, %v, want %q", newer, listed, err, rule)
+		if listed, err := tables.Rules(t.Context(), table, "KUBE-DIRECT"); err != nil || len(listed) != 1 || listed[0] != text {
+			t.Errorf("newer encoding %t: iptables lists %q, %v, want %q", newer, listed, err, text)
 		}
-		if newer != installed {
+		if newer != tables.programs.since(1, 8, 10) {
 			continue
 		}
 		got, want := expressionsOf(t, tables.family, table, "KUBE-DIRECT"), expressionsOf(t, tables.family, table, "KUBE-PROGRAM")
 		if len(got) != 1 || len(want) != 1 || !bytes.Equal(got[0], want[0]) {
-			t.Errorf("%s\nthe kernel holds %d rules\n%x\nwith iptables-restore %d\n%x", rule, len(got), got, len(want), want)
+			t.Errorf("%s\nthe kernel holds %d rules\n%x\nwith iptables-restore %d\n%x", text, len(got), got, len(want), want)
 		}
 	}
 }
 
-// TestKernelDirectOrProgram checks which inputs are written directly: those with rules of known forms only, in user chains.
+// TestKernelDirectOrProgram checks which transactions are written directly: those in chains whose names tell that they are user
+// chains or built in, with rules that were not listed and that iptables would not refuse.
 func TestKernelDirectOrProgram(t *testing.T) {
 	_, d := kernelDirect(t, IPv4)
+	in := func(chain string, rules ...Rule) *Transaction {
+		return &Transaction{Table: "nat", Chains: []Chain{{chain, rules}}}
+	}
+	to := func(target Target, matches ...Match) Rule { return Rule{Matches: matches, Target: target} }
+	six := netip.MustParseAddrPort("[fd00::1]:80")
 	for _, test := range []struct {
-		input string
-		want  error
+		t    *Transaction
+		want error
 	}{
-		{"*nat\n:KUBE-A - [0:0]\n-A KUBE-A -j KUBE-B\nCOMMIT\n", nil},
-		{"*nat\n:KUBE-A - [0:0]\n-X KUBE-A\nCOMMIT\n", nil},
-		{"*nat\n:KUBE-A - [0:0]\n-A KUBE-A -j KUBE-NONE\nCOMMIT\n", unix.ENOENT},
-		{"*mangle\n:KUBE-A - [0:0]\nCOMMIT\n", unix.ENOENT},
-		{"*nat\n:KUBE-B - [0:0]\n:KUBE-A - [0:0]\n-A KUBE-A -j KUBE-B\n-X KUBE-B\nCOMMIT\n", unix.EBUSY},
-		{"*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n", errIndirect},
-		{"*filter\n:INPUT - [0:0]\nCOMMIT\n", errIndirect},
-		{"*filter\n-A INPUT -j DROP\nCOMMIT\n", errIndirect},
-		{"*filter\n-I KUBE-B -j DROP\nCOMMIT\n", errIndirect},
-		{"*nat\n[1:2] -A KUBE-B -j RETURN\nCOMMIT\n", errIndirect},
-		{"*nat\n:KUBE-A - [0:0]\n", errIndirect},
-		{"*nat\n:KUBE-A - [0:0]\nCOMMIT\n*filter\nCOMMIT\n", errIndirect},
-		{"*nat\n:KUBE-A - [0:0]\n-A KUBE-A -m limit --limit 1/sec -j RETURN\nCOMMIT\n", errIndirect},
-		{"*nat\n:KUBE-A - [0:0]\n-A KUBE-A -d 10.0.0.300 -j RETURN\nCOMMIT\n", errIndirect},
-		{"*nat\n:KUBE-A - [0:0]\n-A KUBE-A -p tcp -m udp --dport 5 -j RETURN\nCOMMIT\n", errIndirect},
-		{"*nat\n:KUBE-A - [0:0]\n-A KUBE-A -m comment --comment \"a\\\"b\" -j RETURN\nCOMMIT\n", errIndirect},
-		{"*nat\n:KUBE-A - [0:0]\n-A KUBE-A -p tcp -m tcp --dport 080 -j RETURN\nCOMMIT\n", errIndirect},
-		{"", errIndirect},
+		{in("KUBE-A", to(Jump("KUBE-B"))), nil},
+		{&Transaction{Table: "nat", Deleted: []string{"KUBE-A"}}, nil},
+		{in("KUBE-A", to(Jump("KUBE-NONE"))), unix.ENOENT},
+		{&Transaction{Table: "mangle", Chains: []Chain{{Name: "KUBE-A"}}}, unix.ENOENT},
+		{&Transaction{Table: "nat", Chains: []Chain{{"KUBE-A", []Rule{to(Jump("KUBE-B"))}}}, Deleted: []string{"KUBE-B"}}, unix.EBUSY},
+		{in("INPUT"), errIndirect},
+		{in("A", to(Return)), errIndirect},
+		{&Transaction{Table: "nat", Inserted: []ChainRule{{"KUBE-B", to(Drop)}}}, errIndirect},
+		{in("KUBE-A", Listed("-j RETURN")), errIndirect},
+		{in("KUBE-A", to(Jump("NFQUEUE"))), errIndirect},
+		{in("KUBE-A", to(DNAT(six), TCP)), errIndirect},
+		{in("KUBE-A", to(Return, Destination(netip.PrefixFrom(six.Addr(), 128)))), errIndirect},
+		{in("KUBE-A", to(Return, TCP, Ports{UDP, 5, 5})), errIndirect},
+		{in("KUBE-A", to(Return, In("sixteen-letters-"))), errIndirect},
+		{&Transaction{Table: "nat"}, errIndirect},
 	} {
-		if err := d.restore(t.Context(), test.input); !errors.Is(err, test.want) {
-			t.Errorf("%q: %v, want %v", test.input, err, test.want)
+		if err := d.write(t.Context(), test.t); !errors.Is(err, test.want) {
+			t.Errorf("%q: %v, want %v", test.t.Text(), err, test.want)
 		}
 	}
 }
@@ -171,7 +173,7 @@ func TestKernelCompare(t *testing.T) {
 	for _, family := range []Family{IPv4, IPv6} {
 		t.Run(string(family), func(t *testing.T) {
 			tables, direct := kernelDirect(t, family)
-			rules := []string{
+			texts := []string{
 				"-d 10.96.0.21/32 -p tcp -m comment --comment \"a/b:c cluster IP\" -m tcp --dport 80 -j KUBE-B",
 				"! -s 10.244.0.0/17 -p udp -m statistic --mode random --probability 0.33333333349 -j DNAT --to-destination 10.0.0.1:80",
 				"-m mark ! --mark 0x4000/0x4000 -j RETURN",
@@ -179,20 +181,22 @@ func TestKernelCompare(t *testing.T) {
 			ip := "ip"
 			if family == IPv6 {
 				ip = "ip6"
-				for i := range rules {
-					rules[i] = addresses6.Replace(in6(rules[i]))
+				for i := range texts {
+					texts[i] = addresses6.Replace(in6(texts[i]))
 				}
 			}
 			input := "*nat\n:KUBE-A - [0:0]\n"
-			for _, rule := range rules {
-				input += "[7:700] -A KUBE-A " + rule + "\n"
+			var rules []Rule
+			for _, text := range texts {
+				input += "[7:700] -A KUBE-A " + text + "\n"
+				rules = append(rules, rule(t, text))
 			}
 			if err := tables.Restore(t.Context(), input+"COMMIT\n"); err != nil {
 				t.Fatal(err)
 			}
-			compare := func(what string, want bool, expected ...string) {
+			compare := func(what string, want bool, expected ...Rule) {
 				t.Helper()
-				compared, err := tables.Compare(t.Context(), "nat", func(chain string) []string {
+				compared, err := tables.Compare(t.Context(), "nat", func(chain string) []Rule {
 					if chain == "KUBE-A" {
 						return expected
 					}
@@ -208,36 +212,36 @@ func TestKernelCompare(t *testing.T) {
 				if compared["KUBE-A"].Equal != want || !compared["KUBE-B"].Equal {
 					t.Errorf("%s: %v, want %v for KUBE-A", what, compared, want)
 				}
-				some, err := tables.Compare(t.Context(), "nat", func(string) []string { return expected }, "KUBE-A", "MISSING")
+				some, err := tables.Compare(t.Context(), "nat", func(string) []Rule { return expected }, "KUBE-A", "MISSING")
 				if err != nil || len(some) != 1 || some["KUBE-A"] != compared["KUBE-A"] {
 					t.Errorf("%s: KUBE-A alone is %v, %v; want %v", what, some, err, compared["KUBE-A"])
 				}
 			}
+			returns := Rule{Target: Return}
 			compare("the same rules", true, rules...)
 			compare("no rules", false)
 			compare("a rule less", false, rules[:2]...)
-			compare("a rule more", false, append(slices.Clone(rules), "-j RETURN")...)
+			compare("a rule more", false, append(slices.Clone(rules), returns)...)
 			compare("another order", false, rules[1], rules[0], rules[2])
-			compare("another mark", false, rules[0], rules[1], "-m mark ! --mark 0x8000/0x4000 -j RETURN")
-			compare("another target", false, rules[0], rules[1], "-m mark ! --mark 0x4000/0x4000 -j ACCEPT")
-			compare("a rule of no known form", false, rules[0], rules[1], "-m limit --limit 1/sec -j RETURN")
+			compare("another mark", false, rules[0], rules[1], Rule{Matches: []Match{Not(Mark{0x8000, 0x4000})}, Target: Return})
+			compare("another target", false, rules[0], rules[1], Rule{Matches: []Match{Not(Mark{0x4000, 0x4000})}, Target: Accept})
+			compare("a rule that was listed", false, rules[0], rules[1], Listed(texts[2]))
 			if out, err := exec.Command("nft", "add", "rule", ip, "nat", "KUBE-A", "counter", "return").CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
-			compare("the rules, and one of nft's", true, append(slices.Clone(rules), "-j RETURN")...)
+			compare("the rules, and one of nft's", true, append(slices.Clone(rules), returns)...)
 			if out, err := exec.Command("nft", "add", "rule", ip, "nat", "KUBE-A", "return").CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
-			compare("a rule without a counter", false, append(slices.Clone(rules), "-j RETURN", "-j RETURN")...)
+			compare("a rule without a counter", false, append(slices.Clone(rules), returns, returns)...)
 			for _, newer := range []bool{false, true} {
 				direct.encoder.newer = newer
-				input := "*nat\n:KUBE-A - [0:0]\n-A KUBE-A " + strings.Join(rules, "\n-A KUBE-A ") + "\nCOMMIT\n"
-				if err := direct.restore(t.Context(), input); err != nil {
+				if err := direct.write(t.Context(), &Transaction{Table: "nat", Chains: []Chain{{"KUBE-A", rules}}}); err != nil {
 					t.Fatal(err)
 				}
 				what := fmt.Sprintf("newer encoding %t", newer)
 				compare(what, true, rules...)
-				compare(what+", another protocol", false, strings.Replace(rules[0], "tcp", "udp", 2), rules[1], rules[2])
+				compare(what+", another protocol", false, rule(t, strings.Replace(texts[0], "tcp", "udp", 2)), rules[1], rules[2])
 			}
 		})
 	}

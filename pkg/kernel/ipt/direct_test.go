@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestUnansweredBatch restores inputs while the kernel has not finished a batch whose caller has given up: neither a batch nor a
+// TestUnansweredBatch writes transactions while the kernel has not finished a batch whose caller has given up: neither a batch nor a
 // program may write before it, and the error names the kernel, not a program. Afterwards inputs are written again.
 func TestUnansweredBatch(t *testing.T) {
 	d, err := openDirect(IPv4)
@@ -27,14 +27,16 @@ func TestUnansweredBatch(t *testing.T) {
 	if finished, _ := d.conn.Do(ctx, func() error { cancel(); <-release; return nil }); finished {
 		t.Fatal("the batch has finished")
 	}
-	for _, input := range []string{"*nat\n:KUBE-A - [0:0]\nCOMMIT\n", "*filter\n-A INPUT -j DROP\nCOMMIT\n"} {
-		err := tables.Restore(short(), input)
+	known := &Transaction{Table: "nat", Chains: []Chain{{Name: "KUBE-A"}}}
+	listed := &Transaction{Table: "nat", Chains: []Chain{{Name: "KUBE-A", Rules: []Rule{Listed("-j DROP")}}}}
+	for _, input := range []*Transaction{known, listed} {
+		err := tables.Write(short(), input)
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the kernel is still busy") {
-			t.Errorf("%q: %v", input, err)
+			t.Errorf("%q: %v", input.Text(), err)
 		}
 	}
 	close(release)
-	if err := tables.Restore(t.Context(), "*filter\n-A INPUT -j DROP\nCOMMIT\n"); err != nil {
+	if err := tables.Write(t.Context(), listed); err != nil {
 		t.Error(err)
 	}
 }

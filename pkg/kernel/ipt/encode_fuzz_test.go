@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzEncode encodes lines: what the encoder accepts, the Fake accepts too, which is as strict as iptables.
+// FuzzEncode reads lines as values: of those that the encoder accepts, the Fake, which is as strict as iptables, accepts the text.
 func FuzzEncode(f *testing.F) {
 	for _, line := range encodable {
 		table, rule, _ := strings.Cut(line, " ")
@@ -19,7 +19,7 @@ func FuzzEncode(f *testing.F) {
 	}
 	encoders := map[Family]*encoder{IPv4: {family: IPv4}, IPv6: {family: IPv6}}
 	fake := newFakeTable(nil)
-	f.Fuzz(func(t *testing.T, nat, six bool, rule string) {
+	f.Fuzz(func(t *testing.T, nat, six bool, text string) {
 		d := dialect{family: IPv4, table: "filter", features: Features{AddressBits: true}}
 		if six {
 			d.family = IPv6
@@ -27,13 +27,15 @@ func FuzzEncode(f *testing.F) {
 		if nat {
 			d.table = "nat"
 		}
-		_, _, ok := encoders[d.family].rule(nil, rule)
-		words, err := Words(rule)
-		if !ok || err != nil {
+		rule, ok := ruleOf(text)
+		if !ok {
 			return
 		}
-		if _, err := d.parse(words, fake); err != nil && !strings.Contains(err.Error(), "does not exist") && !strings.Contains(err.Error(), "only valid in the table") {
-			t.Errorf("%q was encoded, and the fake refuses it: %v", rule, err)
+		if _, _, ok = encoders[d.family].rule(nil, rule); !ok {
+			return
+		}
+		if _, err := d.rule(rule, fake); err != nil && !strings.Contains(err.Error(), "does not exist") && !strings.Contains(err.Error(), "only valid in the table") {
+			t.Errorf("%q was encoded, and the fake refuses it: %v", rule.Text(), err)
 		}
 	})
 }

@@ -2,16 +2,17 @@ package ipt
 
 import (
 	"encoding/binary"
-	"math"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
-	nftables "github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // Attributes of extensions of x_tables in nf_tables (linux/netfilter/nf_tables_compat.h), the same for matches and
@@ -24,12 +25,20 @@ const (
 
 // appendExtension appends a match or a target of x_tables, as the expression of that name.
 func appendExtension(b []byte, expr, name string, revision uint32, info []byte) []byte {
-	b, open := nftables.BeginExpr(b, expr)
+	b, open := nf.BeginExpr(b, expr)
 	b = netlink.AppendString(b, nftaExtensionName, name)
 	b = netlink.AppendUint32(b, nftaExtensionRevision, revision)
 	b = netlink.AppendBytes(b, nftaExtensionInfo, info)
 	open.End(b)
 	return b
+}
+
+func (e *encoder) matchWith(name string, revision uint32, info blob) {
+	e.matches = appendExtension(e.matches, "match", name, revision, info)
+}
+
+func (e *encoder) targetWith(name string, revision uint32, info blob) {
+	e.out = appendExtension(e.out, "target", name, revision, info)
 }
 
 func native32(v uint32) []byte  { return binary.NativeEndian.AppendUint32(nil, v) }
@@ -49,151 +58,156 @@ func (b blob) put16(offset int, v uint16)       { binary.NativeEndian.PutUint16(
 func (b blob) put32(offset int, v uint32)       { binary.NativeEndian.PutUint32(b[offset:], v) }
 func (b blob) addr(offset int, addr netip.Addr) { copy(b[offset:], addr.AsSlice()) }
 
-// extension matches with an extension of x_tables.
-func (e *encoder) extension(module string) {
-	var info blob
-	revision := uint32(0)
-	switch module {
-	case "comment": // struct xt_comment_info
-		e.expect("--comment")
-		text := e.word()
-		e.ok = e.ok && len(text) <= maxComment && text != ""
-		info = e.newBlob(maxComment + 1)
-		copy(info[:maxComment], text)
-	case "statistic":
-		info = e.statistic()
-	case "recent":
-		info, revision = e.recent(), 1
-	case "addrtype":
-		info, revision = e.addressType(), 1
-	case "conntrack":
-		info, revision = e.conntrack(), 3
-	default:
-		e.ok = false
-		return
-	}
-	e.matches = appendExtension(e.matches, "match", module, revision, info)
+// MaxComment is XT_MAX_COMMENT_LEN without the final NUL: the most bytes of a [Comment].
+const MaxComment = 255
+
+// Comment matches every packet. It must not have a quotation mark or a backslash.
+type Comment string
+
+func (c Comment) words() (string, string, string) {
+	return "comment", "--comment", `"` + string(c) + `"`
 }
 
-// statistic returns struct xt_statistic_info: mode, flags, and the probability in 31 bits.
-func (e *encoder) statistic() blob {
-	e.expect("--mode", "random", "--probability")
-	p, err := strconv.ParseFloat(e.word(), 64)
-	e.ok = e.ok && err == nil && p >= 0 && p <= 1
+func (c Comment) encode(e *encoder, not bool) { // struct xt_comment_info
+	e.ok = e.ok && !not && c != "" && len(c) <= MaxComment
+	info := e.newBlob(MaxComment + 1)
+	copy(info[:MaxComment], c)
+	e.matchWith("comment", 0, info)
+}
+
+// Chance matches with a probability of Chance/2³¹.
+type Chance uint32
+
+func (c Chance) words() (string, string, string) {
+	return "statistic", "--mode", "random --probability " + strconv.FormatFloat(float64(c)/(1<<31), 'f', 11, 64)
+}
+
+func (c Chance) encode(e *encoder, not bool) { // struct xt_statistic_info: mode, flags, and the probability
+	e.ok = e.ok && !not
 	info := e.newBlob(24)
-	if e.ok {
-		bits := uint32(math.Round(p * (1 << 31)))
-		info.put32(4, bits)
-		info.put32(12, bits) // the count of the other mode, which iptables fills in, too
-	}
-	return info
+	info.put32(4, uint32(c))
+	info.put32(12, uint32(c)) // the count of the other mode, which iptables fills in, too
+	e.matchWith("statistic", 0, info)
 }
 
-// recent returns struct xt_recent_mtinfo_v1.
-func (e *encoder) recent() blob {
+// Recent matches clients in a list that have connected within a time, in seconds, and updates the list. If the time is 0 it matches
+// every client, and adds it to the list. Whole is a mask of all bits of an address.
+type Recent struct {
+	List   string
+	Within time.Duration
+	Whole  netip.Addr
+}
+
+func (r Recent) words() (string, string, string) {
+	value := "--name " + r.List + " --mask " + r.Whole.String() + " --rsource"
+	if r.Within == 0 {
+		return "recent", "--set", value
+	}
+	return "recent", "--update", fmt.Sprintf("--seconds %d --reap %s", r.Within/time.Second, value)
+}
+
+func (r Recent) encode(e *encoder, not bool) { // struct xt_recent_mtinfo_v1
 	const (
-		checkSet, invert, name, side, mask, size = 8, 9, 10, 210, 212, 228
+		checkSet, name, side, mask, size = 8, 10, 210, 212, 228
 		// Of linux/netfilter/xt_recent.h: enum xt_recent options and sides.
 		set, update, reap = 1 << 1, 1 << 2, 1 << 5
 		bySource          = 0
 		maxList           = 199
 	)
 	info := e.newBlob(size)
-	switch e.word() {
-	case "--set":
-		info[checkSet] = set
-	case "--update":
-		e.expect("--seconds")
-		info.put32(0, uint32(e.number(e.word(), 32)))
-		e.expect("--reap")
+	info[checkSet] = set
+	if r.Within > 0 {
+		info.put32(0, uint32(r.Within/time.Second))
 		info[checkSet] = update | reap
-	default:
-		e.ok = false
 	}
-	e.expect("--name")
-	list := e.word()
-	e.ok = e.ok && list != "" && len(list) <= maxList
-	copy(info[name:name+maxList], list)
-	e.expect("--mask")
-	info.addr(mask, e.parseAddr(e.word()))
-	e.expect("--rsource")
+	e.ok = e.ok && !not && len(r.List) <= maxList
+	copy(info[name:name+maxList], r.List)
+	info.addr(mask, r.Whole)
 	info[side] = bySource
-	return info
+	e.matchWith("recent", 1, info)
 }
 
-// addressType returns struct xt_addrtype_info_v1: the types of source and destination, and flags.
-func (e *encoder) addressType() blob {
-	const flags, invertSource = 4, 1 << 0 // XT_ADDRTYPE_INVERT_SOURCE
+// Local matches packets whose source, or destination, is an address of this machine.
+type Local string
+
+// The two ends.
+const (
+	LocalSource      Local = "--src-type"
+	LocalDestination Local = "--dst-type"
+)
+
+func (l Local) words() (string, string, string) { return "addrtype", string(l), "LOCAL" }
+
+func (l Local) encode(e *encoder, not bool) { // struct xt_addrtype_info_v1: the types of source and destination, and flags
+	at, invert := 0, uint32(1<<0) // XT_ADDRTYPE_INVERT_SOURCE
+	if l == LocalDestination {
+		at, invert = 2, 1<<1 // XT_ADDRTYPE_INVERT_DEST
+	}
 	info := e.newBlob(8)
-	not := e.skip("!")
-	switch option := e.word(); {
-	case option == "--src-type":
-		info.put16(0, 1<<unix.RTN_LOCAL)
-		if not {
-			info.put32(flags, invertSource)
-		}
-	case option == "--dst-type" && !not:
-		info.put16(2, 1<<unix.RTN_LOCAL)
-	default:
-		e.ok = false
+	info.put16(at, 1<<unix.RTN_LOCAL)
+	if not {
+		info.put32(4, invert)
 	}
-	e.expect("LOCAL")
-	return info
+	e.matchWith("addrtype", 1, info)
 }
 
-// conntrack returns struct xt_conntrack_mtinfo3.
-func (e *encoder) conntrack() blob {
-	const (
-		originalDestination, matchFlags, invertFlags, states, size = 32, 146, 148, 150, 164
-		// Of linux/netfilter/xt_conntrack.h.
-		byState, byOriginalDestination = 1 << 0, 1 << 3
-	)
-	info := e.newBlob(size)
-	not := e.skip("!")
-	switch e.word() {
-	case "--ctstate":
-		bits, ok := connectionStates(e.word())
-		e.ok = e.ok && ok
-		info.put16(matchFlags, byState)
-		info.put16(states, bits)
-		if not {
-			info.put16(invertFlags, byState)
+// States matches connections by the states that conntrack knows them in, any of some.
+type States uint16
+
+// The states, as bits of struct xt_conntrack_mtinfo3.
+const (
+	Invalid     States = 1 << 0
+	Established States = 1 << 1
+	Related     States = 1 << 2
+	New         States = 1 << 3
+	Translated  States = 1 << 7 // by DNAT
+)
+
+func (s States) words() (string, string, string) {
+	var names []string
+	for _, known := range []struct { // in the order of iptables
+		bit  States
+		name string
+	}{{Invalid, "INVALID"}, {New, "NEW"}, {Related, "RELATED"}, {Established, "ESTABLISHED"}, {Translated, "DNAT"}} {
+		if s&known.bit != 0 {
+			names = append(names, known.name)
 		}
-	case "--ctorigdst":
-		prefix, err := netip.ParsePrefix(e.word())
-		e.ok = e.ok && !not && err == nil && prefix.Addr().Is4() == (e.family == IPv4)
-		if e.ok {
-			info.put16(matchFlags, byOriginalDestination)
-			info.addr(originalDestination, prefix.Masked().Addr())
-			for i := range prefix.Bits() {
-				info[originalDestination+16+i/8] |= 0x80 >> (i % 8)
-			}
-		}
-	default:
-		e.ok = false
 	}
-	return info
+	return "conntrack", "--ctstate", strings.Join(names, ",")
 }
 
-// connectionStates returns the bits of a list of states.
-func connectionStates(list string) (bits uint16, ok bool) {
-	for name := range strings.SplitSeq(list, ",") {
-		switch name {
-		case "INVALID":
-			bits |= 1 << 0
-		case "ESTABLISHED":
-			bits |= 1 << 1
-		case "RELATED":
-			bits |= 1 << 2
-		case "NEW":
-			bits |= 1 << 3
-		case "DNAT":
-			bits |= 1 << 7
-		default:
-			return 0, false
-		}
+// Offsets in struct xt_conntrack_mtinfo3, and bits of its flags.
+const (
+	conntrackOriginal, conntrackMatch, conntrackInvert, conntrackStates, conntrackSize = 32, 146, 148, 150, 164
+	byState, byOriginal                                                                = 1 << 0, 1 << 3
+)
+
+func (s States) encode(e *encoder, not bool) {
+	info := e.newBlob(conntrackSize)
+	info.put16(conntrackMatch, byState)
+	info.put16(conntrackStates, uint16(s))
+	if not {
+		info.put16(conntrackInvert, byState)
 	}
-	return bits, true
+	e.matchWith("conntrack", 3, info)
+}
+
+// Original matches connections by their destination before it was translated.
+type Original netip.Prefix
+
+func (o Original) words() (string, string, string) {
+	return "conntrack", "--ctorigdst", netip.Prefix(o).String()
+}
+
+func (o Original) encode(e *encoder, not bool) {
+	info := e.newBlob(conntrackSize)
+	info.put16(conntrackMatch, byOriginal)
+	info.addr(conntrackOriginal, netip.Prefix(o).Addr())
+	info.addr(conntrackOriginal+16, maskOf(netip.Prefix(o)))
+	if not {
+		info.put16(conntrackInvert, byOriginal)
+	}
+	e.matchWith("conntrack", 3, info)
 }
 
 // sctp returns struct xt_sctp_info that matches destination ports.
@@ -209,35 +223,18 @@ func (e *encoder) sctp(from, to uint16) blob {
 	return info
 }
 
-// targetInfo takes the options of a target of x_tables and returns its struct. The last result is false for any other name.
-func (e *encoder) targetInfo(name string) (info blob, revision uint32, is bool) {
-	switch name {
-	case "MARK": // struct xt_mark_tginfo2
-		e.expect("--set-xmark")
-		value, mask := e.masked()
-		info = e.newBlob(8)
-		info.put32(0, value)
-		info.put32(4, mask)
-		return info, 2, true
-	case "DNAT":
-		e.expect("--to-destination")
-		return e.natRange(e.word()), 2, true
-	case "MASQUERADE":
-		return e.masquerade(), 0, true
-	case "REJECT":
-		e.expect("--reject-with")
-		info = e.newBlob(4)
-		switch kind := e.word(); {
-		case kind == "icmp-port-unreachable" && e.family == IPv4:
-			info.put32(0, 3) // IPT_ICMP_PORT_UNREACHABLE
-		case kind == "icmp6-port-unreachable" && e.family == IPv6:
-			info.put32(0, 4) // IP6T_ICMP6_PORT_UNREACH
-		default:
-			e.ok = false
-		}
-		return info, 0, true
-	}
-	return nil, 0, false
+// SetMark sets the bits of a mask in the packet's mark to those of a value.
+type SetMark struct{ Value, Mask uint32 }
+
+func (m SetMark) words() (string, string, string) {
+	return "-j", "MARK", "--set-xmark " + hex(m.Value, m.Mask)
+}
+
+func (m SetMark) encode(e *encoder) { // struct xt_mark_tginfo2
+	info := e.newBlob(8)
+	info.put32(0, m.Value)
+	info.put32(4, m.Mask)
+	e.targetWith("MARK", 2, info)
 }
 
 // Of linux/netfilter/nf_nat.h.
@@ -247,34 +244,68 @@ const (
 	randomlyFully = 1 << 4 // NF_NAT_RANGE_PROTO_RANDOM_FULLY
 )
 
-// natRange returns struct nf_nat_range2 of one address and port.
-func (e *encoder) natRange(word string) blob {
-	to, err := netip.ParseAddrPort(word)
-	if e.ok = e.ok && err == nil && to.Addr().Is4() == (e.family == IPv4) && to.Addr().Zone() == "" && to.Port() != 0 && e.protocol != 0; !e.ok {
-		return nil
-	}
+// DNAT sends a connection of a protocol that the rule matches to an address and port.
+type DNAT netip.AddrPort
+
+func (d DNAT) words() (string, string, string) {
+	return "-j", "DNAT", "--to-destination " + netip.AddrPort(d).String()
+}
+
+func (d DNAT) encode(e *encoder) { // struct nf_nat_range2 of one address and port
+	to := netip.AddrPort(d)
+	e.ok = e.ok && e.protocol != 0 && to.Port() != 0 && to.Addr().Is4() == (e.family == IPv4)
 	info := e.newBlob(42)
 	info.put32(0, mapAddress|mapPort)
 	info.addr(4, to.Addr())
 	info.addr(20, to.Addr())
 	binary.BigEndian.PutUint16(info[36:], to.Port())
 	binary.BigEndian.PutUint16(info[38:], to.Port())
-	return info
+	e.targetWith("DNAT", 2, info)
 }
 
-// masquerade returns struct nf_nat_ipv4_multi_range_compat of one range, or struct nf_nat_range.
-func (e *encoder) masquerade() blob {
+// Masquerade replaces the source by an address of the machine. RandomFully needs [Features.RandomFully].
+type Masquerade struct{ RandomFully bool }
+
+func (m Masquerade) words() (string, string, string) {
+	if m.RandomFully {
+		return "-j", "MASQUERADE", "--random-fully"
+	}
+	return "-j", "MASQUERADE", ""
+}
+
+func (m Masquerade) encode(e *encoder) {
 	flags := uint32(0)
-	if e.skip("--random-fully") {
+	if m.RandomFully {
 		flags = randomlyFully
 	}
-	if e.family == IPv6 {
+	if e.family == IPv6 { // struct nf_nat_range
 		info := e.newBlob(40)
 		info.put32(0, flags)
-		return info
+		e.targetWith("MASQUERADE", 0, info)
+		return
 	}
-	info := e.newBlob(20)
+	info := e.newBlob(20) // struct nf_nat_ipv4_multi_range_compat of one range
 	info.put32(0, 1)
 	info.put32(4, flags)
-	return info
+	e.targetWith("MASQUERADE", 0, info)
+}
+
+// Reject refuses a connection with an error of ICMP in its family: port unreachable.
+type Reject Family
+
+func (r Reject) words() (string, string, string) {
+	if Family(r) == IPv6 {
+		return "-j", "REJECT", "--reject-with icmp6-port-unreachable"
+	}
+	return "-j", "REJECT", "--reject-with icmp-port-unreachable"
+}
+
+func (r Reject) encode(e *encoder) {
+	e.ok = e.ok && Family(r) == e.family
+	info := e.newBlob(4)
+	info.put32(0, 3) // IPT_ICMP_PORT_UNREACHABLE
+	if e.family == IPv6 {
+		info.put32(0, 4) // IP6T_ICMP6_PORT_UNREACH
+	}
+	e.targetWith("REJECT", 0, info)
 }

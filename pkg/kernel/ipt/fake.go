@@ -102,6 +102,9 @@ func (f *Fake) Close() error {
 	return nil
 }
 
+// Write is part of [Tables].
+func (f *Fake) Write(ctx context.Context, t *Transaction) error { return f.Restore(ctx, t.Text()) }
+
 // Restore is part of [Tables].
 func (f *Fake) Restore(ctx context.Context, input string) error {
 	f.mu.Lock()
@@ -211,7 +214,7 @@ func (f *Fake) save(table string, counters bool) string {
 }
 
 // Compare is part of [Tables].
-func (f *Fake) Compare(ctx context.Context, table string, expected func(chain string) []string, chains ...string) (map[string]Compared, error) {
+func (f *Fake) Compare(ctx context.Context, table string, expected func(chain string) []Rule, chains ...string) (map[string]Compared, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.features.Variant == Legacy || !f.features.AddressBits {
@@ -271,7 +274,7 @@ func (f *Fake) chain(table, chain string) (*fakeChain, error) {
 }
 
 // Insert is part of [Tables].
-func (f *Fake) Insert(ctx context.Context, table string, rules ...Rule) error {
+func (f *Fake) Insert(ctx context.Context, table string, rules ...ChainRule) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	err := f.mayWrite(ctx)
@@ -284,7 +287,7 @@ func (f *Fake) Insert(ctx context.Context, table string, rules ...Rule) error {
 	return err
 }
 
-func (f *Fake) insert(table string, rules []Rule) error {
+func (f *Fake) insert(table string, rules []ChainRule) error {
 	var input strings.Builder
 	fmt.Fprintf(&input, "*%s\n", table)
 	for _, r := range rules {
@@ -292,23 +295,19 @@ func (f *Fake) insert(table string, rules []Rule) error {
 		if err != nil {
 			return err
 		}
-		words, err := Words(r.Text)
-		if err != nil {
-			return err
-		}
-		parsed, err := f.dialect(table).parse(words, f.tables[table])
+		parsed, err := f.dialect(table).rule(r.Rule, f.tables[table])
 		if err != nil {
 			return fmt.Errorf("iptables %s: table %s, chain %s: %w", f.family, table, r.Chain, err)
 		}
 		if !c.holds(parsed) {
-			fmt.Fprintf(&input, "-I %s %s\n", r.Chain, r.Text)
+			fmt.Fprintf(&input, "-I %s %s\n", r.Chain, r.Rule.Text())
 		}
 	}
 	return f.restore(input.String() + "COMMIT\n")
 }
 
 // Append is part of [Tables].
-func (f *Fake) Append(ctx context.Context, table, chain string, rule ...string) error {
+func (f *Fake) Append(ctx context.Context, table, chain string, rule Rule) error {
 	f.mu.Lock()
 	if t := f.tables[table]; t != nil && t.chains[chain] == nil {
 		f.tables[table] = t.clone()
@@ -323,7 +322,7 @@ func (f *Fake) Append(ctx context.Context, table, chain string, rule ...string) 
 }
 
 // Delete is part of [Tables].
-func (f *Fake) Delete(ctx context.Context, table, chain string, rule ...string) error {
+func (f *Fake) Delete(ctx context.Context, table, chain string, rule Rule) error {
 	f.mu.Lock()
 	t := f.tables[table]
 	exists := t != nil && t.chains[chain] != nil
@@ -342,7 +341,7 @@ func (f *Fake) Delete(ctx context.Context, table, chain string, rule ...string) 
 }
 
 // single changes one rule.
-func (f *Fake) single(ctx context.Context, table, chain string, rule []string, change func(*fakeTable, *fakeChain, fakeRule)) error {
+func (f *Fake) single(ctx context.Context, table, chain string, rule Rule, change func(*fakeTable, *fakeChain, fakeRule)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	err := f.mayWrite(ctx)
@@ -354,7 +353,7 @@ func (f *Fake) single(ctx context.Context, table, chain string, rule []string, c
 		return err
 	}
 	t := f.tables[table].clone()
-	parsed, err := f.dialect(table).parse(rule, t)
+	parsed, err := f.dialect(table).rule(rule, t)
 	if err != nil {
 		f.stats.Failed++
 		return fmt.Errorf("iptables %s: table %s, chain %s: %w", f.family, table, chain, err)

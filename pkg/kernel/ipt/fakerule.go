@@ -74,6 +74,15 @@ func (d dialect) parse(words []string, t *fakeTable) (fakeRule, error) {
 	return fakeRule{text: strings.Join(parts, " "), target: p.target}, nil
 }
 
+// rule parses the text of a rule.
+func (d dialect) rule(r Rule, t *fakeTable) (fakeRule, error) {
+	words, err := Words(r.Text())
+	if err != nil {
+		return fakeRule{}, err
+	}
+	return d.parse(words, t)
+}
+
 func (p *ruleParser) take(option string) (string, error) {
 	if len(p.words) == 0 {
 		return "", fmt.Errorf("option %q requires an argument", option)
@@ -218,7 +227,7 @@ func (p *ruleParser) value(negation, option, value string) (string, error) {
 	text := option + " " + value
 	switch option {
 	case "--comment":
-		text = option + " " + quoted(value[:min(len(value), maxComment)])
+		text = option + " " + quoted(value[:min(len(value), MaxComment)])
 	case "--probability":
 		f, err := strconv.ParseFloat(value, 64)
 		if err != nil || f < 0 || f > 1 {

@@ -1,6 +1,7 @@
 package ipt
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -85,16 +86,28 @@ func (c *fakeChain) holds(rule fakeRule) bool {
 	return slices.ContainsFunc(c.rules, func(r fakeRule) bool { return r.text == rule.text })
 }
 
-// equal reports whether a chain has the rules of some lines.
-func (t *fakeTable) equal(c *fakeChain, lines []string, d dialect) bool {
-	return slices.EqualFunc(c.rules, lines, func(rule fakeRule, line string) bool {
-		words, err := Words(line)
-		if err != nil {
-			return false
-		}
-		parsed, err := d.parse(words, t)
-		return err == nil && parsed.text == rule.text
+// equal reports whether a chain has some rules.
+func (t *fakeTable) equal(c *fakeChain, rules []Rule, d dialect) bool {
+	return slices.EqualFunc(c.rules, rules, func(held fakeRule, rule Rule) bool {
+		parsed, err := d.rule(rule, t)
+		return err == nil && parsed.text == held.text
 	})
+}
+
+// Has is part of [Tables].
+func (f *Fake) Has(ctx context.Context, table, chain string, rules ...Rule) ([]bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	has := make([]bool, len(rules))
+	c, err := f.chain(table, chain)
+	if err != nil {
+		return has, f.mayRead(ctx)
+	}
+	for i, rule := range rules {
+		parsed, err := f.dialect(table).rule(rule, f.tables[table])
+		has[i] = err == nil && c.holds(parsed)
+	}
+	return has, f.mayRead(ctx)
 }
 
 func (c *fakeChain) digest() uint64 {
@@ -181,8 +194,8 @@ func (t *fakeTable) declare(words []string) error {
 		t.chains[name] = &fakeChain{policy: words[1], rules: chain.rules}
 		return nil
 	}
-	if name == "" || len(name) > maxChainName || strings.IndexAny(name, "!-") == 0 {
-		return fmt.Errorf("Invalid chain name `%s' (%d chars max)", name, maxChainName) //nolint:staticcheck // iptables' own words
+	if name == "" || len(name) > maxChain || strings.IndexAny(name, "!-") == 0 {
+		return fmt.Errorf("Invalid chain name `%s' (%d chars max)", name, maxChain) //nolint:staticcheck // iptables' own words
 	}
 	if words[1] != "-" {
 		return fmt.Errorf("a user chain has no policy: %s %s", name, words[1])

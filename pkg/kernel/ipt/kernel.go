@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/version"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
@@ -20,6 +18,8 @@ type kernelTables struct {
 	reader   reader
 	// direct is nil in the legacy variant, and with programs that could not list what it writes.
 	direct *direct
+	// calls holds what single is doing.
+	calls chan struct{}
 }
 
 // reader reads the kernel's rules without a program.
@@ -37,7 +37,7 @@ func OpenUsable(ctx context.Context, family Family, variant Variant) (Tables, er
 	if err != nil {
 		return nil, err
 	}
-	if _, err := t.single(ctx, "nat", "--list-rules", "PREROUTING"); err != nil && missesTables(err.Error()) {
+	if _, err := t.Rules(ctx, "nat", "PREROUTING"); err != nil && missesTables(err.Error()) {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil // after any other error a write may succeed: the tables may have been locked, for example
@@ -52,14 +52,6 @@ func missesTables(output string) bool {
 	}
 	return false
 }
-
-const (
-	// sinceRandomFully is the version that added the option --random-fully.
-	sinceRandomFully = "1.6.2"
-	// sinceEncoded is the first version that lists all matches of what an encoder writes, and writes matches of any bits of an
-	// address; 1.8.7 omits ports and marks.
-	sinceEncoded = "1.8.9"
-)
 
 // Open opens one family's tables in the network namespace of the calling thread. It needs the variant's
 // programs in PATH ([ErrMissing]) and CAP_NET_ADMIN, in the legacy variant CAP_NET_RAW too.
@@ -76,9 +68,11 @@ func open(ctx context.Context, family Family, variant Variant) (*kernelTables, e
 	if err != nil {
 		return nil, err
 	}
-	encoded := found.version.AtLeast(version.MustParseGeneric(sinceEncoded))
-	t := &kernelTables{family: family, programs: found, features: Features{Variant: variant,
-		RandomFully: found.version.AtLeast(version.MustParseGeneric(sinceRandomFully)), AddressBits: variant == Legacy || encoded}}
+	// The first version that lists all matches of what an encoder writes, and writes matches of any bits of an address; 1.8.7 omits
+	// ports and marks.
+	encoded := found.since(1, 8, 9)
+	t := &kernelTables{family: family, programs: found, calls: make(chan struct{}, 1),
+		features: Features{Variant: variant, RandomFully: found.plain.HasRandomFully(), AddressBits: variant == Legacy || encoded}}
 	if variant == NFT {
 		t.reader, err = openNFTReader(family)
 	} else {
@@ -101,10 +95,10 @@ func (t *kernelTables) Family() Family { return t.family }
 // Features is part of [Tables].
 func (t *kernelTables) Features() Features { return t.features }
 
-// Restore is part of [Tables].
-func (t *kernelTables) Restore(ctx context.Context, input string) error {
+// Write is part of [Tables].
+func (t *kernelTables) Write(ctx context.Context, transaction *Transaction) error {
 	if t.direct != nil {
-		err := t.direct.restore(ctx, input)
+		err := t.direct.write(ctx, transaction)
 		large, isLarge := errors.AsType[*nf.TooLargeError](err)
 		switch {
 		case isLarge:
@@ -116,6 +110,11 @@ func (t *kernelTables) Restore(ctx context.Context, input string) error {
 		}
 	}
 	// The program writes what cannot be written directly, and words the error of what is refused.
+	return t.Restore(ctx, transaction.Text())
+}
+
+// Restore is part of [Tables].
+func (t *kernelTables) Restore(ctx context.Context, input string) error {
 	_, err := t.run(ctx, input, t.programs.restore, "--noflush", "--counters", "--wait", strconv.Itoa(LockWait))
 	return err
 }
@@ -142,7 +141,7 @@ func (t *kernelTables) LimitSend(size int) error {
 }
 
 // Compare is part of [Tables].
-func (t *kernelTables) Compare(ctx context.Context, table string, expected func(chain string) []string, chains ...string) (map[string]Compared, error) {
+func (t *kernelTables) Compare(ctx context.Context, table string, expected func(chain string) []Rule, chains ...string) (map[string]Compared, error) {
 	nft, ok := t.reader.(*nftReader)
 	if !ok || t.direct == nil {
 		return nil, errors.ErrUnsupported

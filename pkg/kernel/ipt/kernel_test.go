@@ -147,16 +147,17 @@ func saved(t *testing.T, tables Tables, table string) string {
 // TestKernelSingleRules adds and deletes single rules.
 func TestKernelSingleRules(t *testing.T) {
 	const toMine = `-m comment --comment "to mine" -j MINE`
+	mine, returns, accepts := Rule{Matches: []Match{Comment("to mine")}, Target: Jump("MINE")}, Rule{Target: Return}, Rule{Target: Accept}
 	everyKernel(t, func(t *testing.T, tables Tables) {
 		for name, door := range map[string]Tables{"kernel": tables, "fake": NewFake(tables.Family(), tables.Features().Variant)} {
 			steps := []error{
 				door.Restore(context.Background(), "*nat\n:MINE - [0:0]\nCOMMIT\n"),
-				door.Insert(t.Context(), "nat", Rule{"PREROUTING", toMine}, Rule{"OUTPUT", toMine}),
-				door.Insert(t.Context(), "nat", Rule{"PREROUTING", "-j RETURN"}, Rule{"PREROUTING", toMine}, Rule{"PREROUTING", "-j ACCEPT"}),
-				door.Append(t.Context(), "nat", "SHARED", "-j", "RETURN"),
-				door.Append(t.Context(), "nat", "SHARED", "-j", "RETURN"),
-				door.Delete(t.Context(), "nat", "PREROUTING", "-j", "RETURN"),
-				door.Delete(t.Context(), "nat", "PREROUTING", "-j", "RETURN"),
+				door.Insert(t.Context(), "nat", ChainRule{"PREROUTING", mine}, ChainRule{"OUTPUT", mine}),
+				door.Insert(t.Context(), "nat", ChainRule{"PREROUTING", returns}, ChainRule{"PREROUTING", mine}, ChainRule{"PREROUTING", accepts}),
+				door.Append(t.Context(), "nat", "SHARED", returns),
+				door.Append(t.Context(), "nat", "SHARED", returns),
+				door.Delete(t.Context(), "nat", "PREROUTING", returns),
+				door.Delete(t.Context(), "nat", "PREROUTING", returns),
 			}
 			if err := errors.Join(steps...); err != nil {
 				t.Fatalf("%s: %v", name, err)
@@ -166,7 +167,13 @@ func TestKernelSingleRules(t *testing.T) {
 					t.Errorf("%s: %s has %v, %v; want %s", name, chain, rules, err, want)
 				}
 			}
-			if err := door.Insert(t.Context(), "nat", Rule{"OUTPUT", "-j ACCEPT"}, Rule{"PREROUTING", "-j NOWHERE"}); err == nil {
+			if has, err := door.Has(t.Context(), "nat", "PREROUTING", mine, returns, accepts); err != nil || !slices.Equal(has, []bool{true, false, true}) {
+				t.Errorf("%s: PREROUTING has the rules: %v, %v", name, has, err)
+			}
+			if has, err := door.Has(t.Context(), "nat", "MISSING", mine); err != nil || !slices.Equal(has, []bool{false}) {
+				t.Errorf("%s: a missing chain has the rule: %v, %v", name, has, err)
+			}
+			if err := door.Insert(t.Context(), "nat", ChainRule{"OUTPUT", accepts}, ChainRule{"PREROUTING", Rule{Target: Jump("NOWHERE")}}); err == nil {
 				t.Errorf("%s: a jump to a missing chain was accepted", name)
 			}
 			if rules, err := door.Rules(t.Context(), "nat", "OUTPUT"); err != nil || len(rules) != 1 {

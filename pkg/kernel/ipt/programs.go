@@ -2,25 +2,32 @@ package ipt
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/version"
+	"github.com/coreos/go-iptables/iptables"
 )
 
 // programs are the paths of one variant's programs for one family.
 type programs struct {
 	iptables, restore, save string
-	version                 *version.Version
-	// printed is the version and variant, such as "v1.8.9 (nf_tables)".
-	printed string
+	// plain calls the first one, for single rules.
+	plain *iptables.IPTables
+}
+
+// since reports whether the programs are of a version, or later.
+func (p *programs) since(major, minor, patch int) bool {
+	a, b, c := p.plain.GetIptablesVersion()
+	return slices.Compare([]int{a, b, c}, []int{major, minor, patch}) >= 0
 }
 
 // stem returns the common part of the names of a family's programs.
@@ -31,13 +38,11 @@ func (f Family) stem() string {
 	return "iptables"
 }
 
-var versionWords = regexp.MustCompile(`v\d+\.\d+(?:\.\d+)?(?: \((nf_tables|legacy)\))?`)
-
 // find finds a variant's programs by their own names, or else by the common names.
 func find(ctx context.Context, family Family, variant Variant) (programs, error) {
 	failed := ErrMissing
 	for _, stem := range []string{family.stem() + "-" + string(variant), family.stem()} {
-		p, err := try(ctx, stem, variant)
+		p, err := try(ctx, family, stem, variant)
 		if err == nil {
 			return p, nil
 		}
@@ -48,8 +53,8 @@ func find(ctx context.Context, family Family, variant Variant) (programs, error)
 	return programs{}, fmt.Errorf("iptables %s, variant %s: %w", family, variant, failed)
 }
 
-// try finds the programs with one stem and checks their variant.
-func try(ctx context.Context, stem string, variant Variant) (p programs, err error) {
+// try finds the programs with one stem, and their version.
+func try(ctx context.Context, family Family, stem string, variant Variant) (p programs, err error) {
 	for _, at := range []struct {
 		path *string
 		name string
@@ -58,24 +63,28 @@ func try(ctx context.Context, stem string, variant Variant) (p programs, err err
 			return p, fmt.Errorf("%s is not in PATH: %w", at.name, ErrMissing)
 		}
 	}
-	if p.printed, err = versionOf(ctx, p.iptables); err != nil {
-		return p, err
+	if stem == family.stem() { // of either variant
+		printed, err := versionOf(ctx, p.iptables)
+		if is := strings.Contains(printed, "(nf_tables)"); err != nil || is != (variant == NFT) {
+			return p, cmp.Or(err, fmt.Errorf("%s is not of the variant %s, but %q: %w", p.iptables, variant, printed, ErrMissing))
+		}
 	}
-	number, _, _ := strings.Cut(p.printed, " ")
-	if p.version, err = version.ParseGeneric(number); err != nil {
-		return p, fmt.Errorf("%s --version: %w", p.iptables, err)
+	protocol := iptables.ProtocolIPv4
+	if family == IPv6 {
+		protocol = iptables.ProtocolIPv6
 	}
-	is := Legacy
-	if strings.HasSuffix(p.printed, "(nf_tables)") {
-		is = NFT
-	}
-	if is != variant {
-		return p, fmt.Errorf("%s is of the variant %s: %w", p.iptables, is, ErrMissing)
+	err = leave(ctx, func() (err error) {
+		p.plain, err = iptables.New(iptables.Path(p.iptables), iptables.IPFamily(protocol), iptables.Timeout(LockWait))
+		return err
+	})
+	if err != nil { // the library does not keep what the program says
+		_, why := versionOf(ctx, p.iptables)
+		return p, fmt.Errorf("%s: %w", p.iptables, errors.Join(err, why))
 	}
 	return p, nil
 }
 
-// versionOf returns a program's version and variant, such as "v1.8.9 (nf_tables)".
+// versionOf returns what a program prints of its version, such as "iptables v1.8.9 (nf_tables)".
 func versionOf(ctx context.Context, program string) (string, error) {
 	command := exec.CommandContext(ctx, program, "--version")
 	command.WaitDelay = outputDelay
@@ -83,17 +92,17 @@ func versionOf(ctx context.Context, program string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s --version: %w: %s", program, err, brief(out))
 	}
-	words := versionWords.Find(out)
-	if words == nil {
-		return "", fmt.Errorf("%s --version prints %q, which is not a version: is it iptables?", program, brief(out))
-	}
-	return string(words), nil
+	return brief(out), nil
 }
 
 // Version returns the version and variant of the programs of a family that are used for a variant, such as "v1.8.9 (nf_tables)".
 func Version(ctx context.Context, family Family, variant Variant) (string, error) {
 	found, err := find(ctx, family, variant)
-	return found.printed, err
+	if err != nil {
+		return "", err
+	}
+	a, b, c := found.plain.GetIptablesVersion()
+	return fmt.Sprintf("v%d.%d.%d (%s)", a, b, c, map[Variant]string{NFT: "nf_tables", Legacy: "legacy"}[variant]), nil
 }
 
 // outputDelay is how long the output of a program that has ended or was killed may stay open in programs that it started. It is

@@ -4,90 +4,117 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
-	"strconv"
+	"os"
+	"runtime"
 	"strings"
+
+	"github.com/coreos/go-iptables/iptables"
+	"golang.org/x/sys/unix"
 )
 
 // Rules is part of [Tables].
 func (t *kernelTables) Rules(ctx context.Context, table, chain string) (rules []string, _ error) {
-	out, err := t.single(ctx, table, "--list-rules", chain)
-	for line := range strings.Lines(out) {
-		if rule, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "-A "+chain+" "); ok {
-			rules = append(rules, rule)
+	err := t.single(ctx, "list the rules of", table, chain, func(plain *iptables.IPTables) error {
+		lines, err := plain.List(table, chain)
+		for _, line := range lines {
+			if rule, ok := strings.CutPrefix(line, "-A "+chain+" "); ok {
+				rules = append(rules, rule)
+			}
 		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	return rules, singleError("list the rules of", table, chain, err)
-}
-
-// Insert is part of [Tables].
-func (t *kernelTables) Insert(ctx context.Context, table string, rules ...Rule) error {
-	var missing strings.Builder
-	for _, r := range rules {
-		words, err := Words(r.Text)
-		exists := false
-		if err == nil {
-			exists, err = t.exists(ctx, table, "--check", r.Chain, words...)
-		}
-		if err != nil {
-			return singleError("insert a rule into", table, r.Chain, err)
-		}
-		if !exists {
-			fmt.Fprintf(&missing, "-I %s %s\n", r.Chain, r.Text)
-		}
-	}
-	if missing.Len() == 0 {
-		return nil
-	}
-	if err := t.Restore(ctx, "*"+table+"\n"+missing.String()+"COMMIT\n"); err != nil {
-		return fmt.Errorf("insert rules into table %s: %w", table, err)
-	}
-	return nil
+	return rules, nil
 }
 
 // Append is part of [Tables].
-func (t *kernelTables) Append(ctx context.Context, table, chain string, rule ...string) error {
-	exists, err := t.exists(ctx, table, "--list-rules", chain)
-	if err == nil && !exists {
-		_, err = t.single(ctx, table, "--new-chain", chain)
-	}
-	if err == nil {
-		exists, err = t.exists(ctx, table, "--check", chain, rule...)
-	}
-	if err == nil && !exists {
-		_, err = t.single(ctx, table, "--append", chain, rule...)
-	}
-	return singleError("append a rule to", table, chain, err)
+func (t *kernelTables) Append(ctx context.Context, table, chain string, rule Rule) error {
+	return t.single(ctx, "append a rule to", table, chain, func(plain *iptables.IPTables) error {
+		words, err := Words(rule.Text())
+		if err != nil {
+			return err
+		}
+		exists, err := plain.ChainExists(table, chain)
+		if err == nil && !exists {
+			err = plain.NewChain(table, chain)
+		}
+		if err != nil {
+			return err
+		}
+		return plain.AppendUnique(table, chain, words...)
+	})
 }
 
 // Delete is part of [Tables].
-func (t *kernelTables) Delete(ctx context.Context, table, chain string, rule ...string) error {
-	exists, err := t.exists(ctx, table, "--check", chain, rule...)
-	if err == nil && exists {
-		_, err = t.single(ctx, table, "--delete", chain, rule...)
+func (t *kernelTables) Delete(ctx context.Context, table, chain string, rule Rule) error {
+	return t.single(ctx, "delete a rule from", table, chain, func(plain *iptables.IPTables) error {
+		words, err := Words(rule.Text())
+		if err != nil {
+			return err
+		}
+		return plain.DeleteIfExists(table, chain, words...)
+	})
+}
+
+// single calls go-iptables, one call at a time: of those that outlast their context, only one is left behind.
+func (t *kernelTables) single(ctx context.Context, what, table, chain string, call func(plain *iptables.IPTables) error) error {
+	err := context.Cause(ctx)
+	select {
+	case t.calls <- struct{}{}:
+		err = leave(ctx, func() error {
+			defer func() { <-t.calls }()
+			return call(t.programs.plain)
+		})
+	case <-ctx.Done():
+		err = fmt.Errorf("an earlier call has not finished: %w", context.Cause(ctx))
 	}
-	return singleError("delete a rule from", table, chain, err)
-}
-
-// single runs one command of iptables on a chain.
-func (t *kernelTables) single(ctx context.Context, table, command, chain string, rule ...string) (string, error) {
-	args := append([]string{"--wait", strconv.Itoa(LockWait), "--table", table, command, chain}, rule...)
-	return t.run(ctx, "", t.programs.iptables, args...)
-}
-
-// exists reports whether a command succeeds that asks for a rule or chain.
-func (t *kernelTables) exists(ctx context.Context, table, command, chain string, rule ...string) (bool, error) {
-	_, err := t.single(ctx, table, command, chain, rule...)
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 {
-		return false, nil
+	if failed, ok := errors.AsType[*iptables.Error](err); ok {
+		words := failed.Error()
+		err = fmt.Errorf("%w%s", err, adviceFor(words))
+		if failed.ExitStatus() == exitLocked && strings.Contains(words, "xtables lock") {
+			err = fmt.Errorf("%s gave up after %d s: %w", t.programs.iptables, LockWait, ErrLocked)
+		}
 	}
-	return err == nil, err
-}
-
-// singleError adds the operation to an error.
-func singleError(what, table, chain string, err error) error {
 	if err != nil {
-		return fmt.Errorf("%s %s in table %s: %w", what, chain, table, err)
+		return fmt.Errorf("iptables %s: %s %s in table %s: %w", t.family, what, chain, table, err)
 	}
 	return nil
+}
+
+// leave calls a function of go-iptables, which knows no context. If ctx ends first, the call is left behind. It runs in the network
+// namespace of the calling thread.
+func leave(ctx context.Context, call func() error) error {
+	namespace, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return fmt.Errorf("find this thread's network namespace: %w", err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer namespace.Close() //nolint:errcheck // it is only read
+		done <- within(namespace, call)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("iptables did not finish in time: %w", context.Cause(ctx))
+	}
+}
+
+// within calls a function in a network namespace. The thread of another one is not used again.
+func within(namespace *os.File, call func() error) error {
+	runtime.LockOSThread()
+	wanted, err := namespace.Stat()
+	own, errOwn := os.Stat("/proc/thread-self/ns/net")
+	if err := errors.Join(err, errOwn); err != nil {
+		return fmt.Errorf("compare network namespaces: %w", err)
+	}
+	if os.SameFile(wanted, own) {
+		defer runtime.UnlockOSThread()
+	} else if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter the network namespace of the caller: %w", err)
+	}
+	return call()
 }

@@ -49,30 +49,33 @@ type Tables interface {
 	// Features returns the variant and its capabilities.
 	Features() Features
 
-	// Restore does what iptables-restore --noflush --counters does with the input: it makes all of a table's changes or none, creates or
-	// empties the user chains that the input declares, and keeps the rules of all others. If the program refuses the input,
-	// the error is a [*RestoreError]; also if it is larger than what can be sent at once outside of the initial user namespace, which
-	// half of it may not be. In the nft variant of iptables 1.8.9 and later, inputs of known forms are written
-	// without the program, which gets them only if the kernel refuses that.
+	// Write makes all changes of a transaction or none. If they are refused, the error is a [*RestoreError]; also if they are larger
+	// than what can be sent at once outside of the initial user namespace, which half of them may not be. In the nft variant of
+	// iptables 1.8.9 and later it runs iptables-restore only if the kernel refuses them, or if rules were listed.
+	Write(ctx context.Context, t *Transaction) error
+	// Restore does what iptables-restore --noflush --counters does with an input, by that program.
 	Restore(ctx context.Context, input string) error
 	// Save returns a table as iptables-save -c prints it, and "" if there is no such table.
 	Save(ctx context.Context, table string) (string, error)
 
 	// Compare returns each chain of a table, or those given that exist, and whether it has exactly the rules that expected returns
-	// for it, written like lines for Restore without the words -A CHAIN. It runs no program and returns no text, so it takes far less time and
+	// for it. It runs no program and returns no text, so it takes far less time and
 	// memory than Save. A rule that iptables wrote counts as different if iptables 1.8.9 and 1.8.10 would write it with other
 	// bytes. In the legacy variant, where Save is cheap, and with iptables before 1.8.9, the error is [errors.ErrUnsupported].
-	Compare(ctx context.Context, table string, expected func(chain string) []string, chains ...string) (map[string]Compared, error)
+	Compare(ctx context.Context, table string, expected func(chain string) []Rule, chains ...string) (map[string]Compared, error)
 
 	// Rules lists a chain's rules as iptables -S prints them, without the words -A CHAIN.
 	Rules(ctx context.Context, table, chain string) ([]string, error)
+	// Has returns for each of the rules whether a chain has it; a missing chain has none. It runs no program in the nft variant of
+	// iptables 1.8.9 and later, and otherwise one, which lists the chain.
+	Has(ctx context.Context, table, chain string, rules ...Rule) ([]bool, error)
 	// Insert inserts different rules at the heads of built-in chains, one after the other, those that the chains do not have: all of
 	// them or none.
-	Insert(ctx context.Context, table string, rules ...Rule) error
+	Insert(ctx context.Context, table string, rules ...ChainRule) error
 	// Append appends a rule to a chain, if the chain does not have it, and creates the chain if necessary.
-	Append(ctx context.Context, table, chain string, rule ...string) error
+	Append(ctx context.Context, table, chain string, rule Rule) error
 	// Delete deletes a rule from a chain. A missing rule is not an error.
-	Delete(ctx context.Context, table, chain string, rule ...string) error
+	Delete(ctx context.Context, table, chain string, rule Rule) error
 
 	// Changes returns what any process, including this one, changed since the last call, or since Open. In the nft variant
 	// the kernel reports every chain, and Changes waits for the rest of a transaction that is being reported, for at most a second or
@@ -97,11 +100,6 @@ type Tables interface {
 
 	// Close releases what is held open. It removes nothing.
 	Close() error
-}
-
-// Rule is a rule of a chain, written like a line for [Tables.Restore] without the words -A CHAIN.
-type Rule struct {
-	Chain, Text string
 }
 
 // ChainName names a chain of a family.

@@ -3,6 +3,8 @@ package ipt
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -40,4 +42,35 @@ func Words(line string) ([]string, error) {
 		return nil, errors.New("empty line")
 	}
 	return words, nil
+}
+
+// Canonical is equal for equivalent rules, in whatever order iptables prints their parts.
+func Canonical(rule string) string {
+	words, err := Words(rule)
+	if err != nil {
+		return rule
+	}
+	var parts []string
+	open := false // whether the last word is an option or its !
+	for i, word := range words {
+		last := ""
+		if i > 0 {
+			last = words[i-1]
+		}
+		option := word == "!" || strings.HasPrefix(word, "-") && last != "--comment"
+		switch {
+		case option && (!open || last != "!"), len(parts) == 0:
+			parts = append(parts, word)
+		case last == "--probability": // versions of iptables print different numbers of digits
+			if p, err := strconv.ParseFloat(word, 64); err == nil {
+				word = strconv.FormatFloat(p, 'f', 7, 64)
+			}
+			fallthrough
+		default:
+			parts[len(parts)-1] += " " + word
+		}
+		open = option
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, "\x00")
 }

@@ -82,7 +82,16 @@ func (b *Batch) FlushChain(name string) {
 // AddRule appends a rule to a chain: a list of expressions ([BeginExpr]). What protocol is, IPPROTO_*, the kernel tells the extensions
 // of x_tables in the rule; 0 is none. Commit fails with ENOENT if the chain, or a chain or set that the rule uses, does not exist.
 func (b *Batch) AddRule(chain string, expressions []byte, protocol byte) {
-	if !b.beginChain("add a rule to", unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, chain) {
+	b.addRule(unix.NLM_F_APPEND, chain, expressions, protocol)
+}
+
+// InsertRule is AddRule for a rule at the head of the chain.
+func (b *Batch) InsertRule(chain string, expressions []byte, protocol byte) {
+	b.addRule(0, chain, expressions, protocol)
+}
+
+func (b *Batch) addRule(flags uint16, chain string, expressions []byte, protocol byte) {
+	if !b.beginChain("add a rule to", unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|flags, chain) {
 		return
 	}
 	if len(expressions) == 0 {

@@ -38,9 +38,9 @@ func (m *meddled) Features() ipt.Features {
 	return features
 }
 
-func (m *meddled) Restore(ctx context.Context, input string) error {
+func (m *meddled) Write(ctx context.Context, transaction *ipt.Transaction) error {
 	m.called()
-	return m.Tables.Restore(ctx, input)
+	return m.Tables.Write(ctx, transaction)
 }
 
 func (m *meddled) Save(ctx context.Context, table string) (string, error) {
@@ -48,7 +48,7 @@ func (m *meddled) Save(ctx context.Context, table string) (string, error) {
 	return m.Tables.Save(ctx, table)
 }
 
-func (m *meddled) Compare(ctx context.Context, table string, expected func(string) []string, chains ...string) (map[string]ipt.Compared, error) {
+func (m *meddled) Compare(ctx context.Context, table string, expected func(string) []ipt.Rule, chains ...string) (map[string]ipt.Compared, error) {
 	if m.old {
 		return nil, errors.ErrUnsupported
 	}
@@ -61,7 +61,7 @@ func (m *meddled) Rules(ctx context.Context, table, chain string) ([]string, err
 	return m.Tables.Rules(ctx, table, chain)
 }
 
-func (m *meddled) Insert(ctx context.Context, table string, rules ...ipt.Rule) error {
+func (m *meddled) Insert(ctx context.Context, table string, rules ...ipt.ChainRule) error {
 	m.called()
 	return m.Tables.Insert(ctx, table, rules...)
 }

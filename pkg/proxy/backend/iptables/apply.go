@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/klog/v2"
 
@@ -62,16 +61,16 @@ func (a *applier) apply(p *patch) error {
 func (a *applier) finish(p *patch) error {
 	if p.localnet {
 		for _, rule := range localnetRules() {
-			if err := a.edit(a.door.Append, chainName{tableFilter, chainLocalnet}, rule.text); err != nil {
+			if err := a.door.Append(a.ctx, tableFilter, chainLocalnet, rule); err != nil {
 				return err
 			}
 		}
 	}
 	for _, table := range tables() {
-		var missing []ipt.Rule
+		var missing []ipt.ChainRule
 		for _, h := range p.hooks {
 			if h.in.table == table {
-				missing = append(missing, ipt.Rule{Chain: h.in.name, Text: h.text})
+				missing = append(missing, ipt.ChainRule{Chain: h.in.name, Rule: h.rule})
 			}
 		}
 		if len(missing) == 0 {
@@ -92,18 +91,9 @@ func (a *applier) finish(p *patch) error {
 func (a *applier) unhook(hooks []hook) error {
 	var failed []error
 	for _, h := range hooks {
-		failed = append(failed, a.edit(a.door.Delete, h.in, h.text))
+		failed = append(failed, a.door.Delete(a.ctx, h.in.table, h.in.name, h.rule))
 	}
 	return errors.Join(failed...)
-}
-
-// edit changes one rule of a chain that other programs write, too.
-func (a *applier) edit(do func(ctx context.Context, table, chain string, rule ...string) error, in chainName, text string) error {
-	words, err := ipt.Words(text)
-	if err != nil {
-		return err
-	}
-	return do(a.ctx, in.table, in.name, words...)
 }
 
 // routeLocalnet allows packets to 127.0.0.0/8 to be routed.
@@ -156,7 +146,7 @@ func (a *applier) chunk(writes []write) int {
 			}
 			units++
 		}
-		lines += len(writes[i].lines)
+		lines += writes[i].body.count
 	}
 	return len(writes)
 }
@@ -193,67 +183,29 @@ func split(writes []write) [][]write {
 	return units
 }
 
+// transaction returns the one that creates or empties chains, fills some, and deletes others.
+func transaction(table string, writes []write, deletes []string) *ipt.Transaction {
+	t := &ipt.Transaction{Table: table, Deleted: deletes}
+	for _, w := range writes {
+		c := ipt.Chain{Name: w.name}
+		for _, l := range w.body.lines() {
+			c.Rules = append(c.Rules, l.Rule)
+		}
+		t.Chains = append(t.Chains, c)
+	}
+	return t
+}
+
 // restore writes one transaction.
 func (a *applier) restore(table string, writes []write, deletes []string) error {
-	err := a.door.Restore(a.ctx, restoreInput(table, writes, nil, deletes))
+	err := a.door.Write(a.ctx, transaction(table, writes, deletes))
 	if err == nil {
 		a.rules += len(writes) + len(deletes)
 		for _, w := range writes {
-			a.rules += len(w.lines)
+			a.rules += w.body.count
 		}
 	}
 	return err
-}
-
-// restoreInput returns the input of iptables-restore --noflush that creates or empties chains, fills some, and deletes
-// others. hooks are rules in other chains.
-func restoreInput(table string, writes []write, hooks, deletes []string) string {
-	in := &input{}
-	in.Grow(inputSize(writes))
-	in.line("*", table)
-	for _, w := range writes {
-		in.line(":", w.name, " - [0:0]")
-	}
-	for _, name := range deletes {
-		in.line(":", name, " - [0:0]")
-	}
-	for _, rule := range hooks {
-		in.line(rule)
-	}
-	for _, w := range writes {
-		for _, l := range w.lines {
-			in.line("-A ", w.name, " ", l.text)
-		}
-	}
-	for _, name := range deletes {
-		in.line("-X ", name)
-	}
-	in.line("COMMIT")
-	return in.String()
-}
-
-// input is an input of iptables-restore.
-type input struct{ strings.Builder }
-
-// line adds a line.
-func (in *input) line(parts ...string) {
-	for _, part := range parts {
-		in.WriteString(part)
-	}
-	in.WriteByte('\n')
-}
-
-// inputSize returns an upper bound of the length of the input for writes.
-func inputSize(writes []write) int {
-	const most = 16 // the other characters of a line
-	size := 0
-	for _, w := range writes {
-		size += len(w.name) + most
-		for _, l := range w.lines {
-			size += len(w.name) + len(l.text) + most
-		}
-	}
-	return size
 }
 
 // remove deletes chains. A chain that is used by a rule of another program is left empty.

@@ -150,12 +150,12 @@ func BenchmarkDiff(b *testing.B) {
 	})
 }
 
-// BenchmarkEncode makes the input of iptables-restore for 10,000 Services with two endpoints.
-func BenchmarkEncode(b *testing.B) {
+// BenchmarkText makes the input of iptables-restore for 10,000 Services with two endpoints.
+func BenchmarkText(b *testing.B) {
 	r := &renderer{family: cluster.IPv4, opts: testOptions, can: capabilities{chunk: chunkNFT}}
 	p := diff(&ruleset{}, &r.render(clusters.NewSized(10_000, 2).Plan(), nil).ruleset)
 	b.ReportAllocs()
 	for range b.N {
-		b.SetBytes(int64(len(restoreInput(tableNAT, p.writes[tableNAT], nil, nil))))
+		b.SetBytes(int64(len(transaction(tableNAT, p.writes[tableNAT], nil).Text())))
 	}
 }

@@ -42,7 +42,7 @@ func describe(have, want *ruleset) []backend.Difference {
 	var found []backend.Difference
 	for table, writes := range patch.writes {
 		for _, w := range writes {
-			d, _ := backend.CompareChain(chainName{table, w.name}.title(), texts(w.lines), texts(w.before), canonical)
+			d, _ := backend.CompareChain(chainName{table, w.name}.title(), texts(w.body), texts(w.before), canonical)
 			if _, exists := have.chains.Get(chainName{table, w.name}); !exists {
 				d.Note = backend.NoteMissing
 			}
@@ -52,7 +52,7 @@ func describe(have, want *ruleset) []backend.Difference {
 	for table, names := range patch.deletes {
 		for _, name := range names {
 			c, _ := have.chains.Get(chainName{table, name})
-			found = append(found, backend.Difference{Object: chainName{table, name}.title(), Note: backend.NoteExtra, Extra: texts(c.lines)})
+			found = append(found, backend.Difference{Object: chainName{table, name}.title(), Note: backend.NoteExtra, Extra: texts(c.body)})
 		}
 	}
 	hooks := map[chainName]*backend.Difference{}
@@ -63,10 +63,10 @@ func describe(have, want *ruleset) []backend.Difference {
 		return hooks[h.in]
 	}
 	for _, h := range patch.hooks {
-		in(h).Missing = append(in(h).Missing, h.text)
+		in(h).Missing = append(in(h).Missing, h.rule.Text())
 	}
 	for _, h := range patch.strays {
-		in(h).Extra = append(in(h).Extra, h.text)
+		in(h).Extra = append(in(h).Extra, h.rule.Text())
 	}
 	for _, d := range hooks {
 		found = append(found, *d)
@@ -78,10 +78,10 @@ func describe(have, want *ruleset) []backend.Difference {
 // title names a chain in a message.
 func (c chainName) title() string { return "chain " + c.name + " of table " + c.table }
 
-func texts(lines []line) []string {
+func texts(b body) []string {
 	var all []string
-	for _, l := range lines {
-		all = append(all, l.text)
+	for _, l := range b.lines() {
+		all = append(all, l.Text())
 	}
 	return all
 }

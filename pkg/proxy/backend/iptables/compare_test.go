@@ -48,7 +48,7 @@ func TestDescribe(t *testing.T) {
 	if err := door.Restore(t.Context(), input); err != nil {
 		t.Fatal(err)
 	}
-	if err := door.Delete(t.Context(), tableNAT, "OUTPUT", "-m", "comment"); err != nil {
+	if err := door.Delete(t.Context(), tableNAT, "OUTPUT", ipt.Listed("-m comment")); err != nil {
 		t.Fatal(err)
 	}
 	is("after another program changed them",

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -60,7 +61,7 @@ func (m *meter) want(in chainName, rule line, add func(uint64)) {
 	if m.wanted[in] == nil {
 		m.wanted[in] = map[string]func(uint64){}
 	}
-	m.wanted[in][rule.text] = add
+	m.wanted[in][rule.Text()] = add
 }
 
 // frontend selects the counters of a frontend: of the rule in the nat table that sends its connections on, and of the
@@ -130,9 +131,9 @@ func (m *meter) port(key portKey) {
 		}
 	}
 	slices.SortFunc(all, netip.AddrPort.Compare)
-	targets := map[string]backend.PortEndpoint{}
+	targets := map[ipt.Target]backend.PortEndpoint{}
 	for _, endpoint := range slices.Compact(all) {
-		targets[rule{target: pw.send(endpoint)}.line().text] = backend.PortEndpoint{Port: key.name, Protocol: key.protocol, Endpoint: endpoint}
+		targets[pw.send(endpoint)] = backend.PortEndpoint{Port: key.name, Protocol: key.protocol, Endpoint: endpoint}
 	}
 	for _, prefix := range []string{prefixCluster, prefixLocal} {
 		in := chainName{tableNAT, key.chain(prefix)}
@@ -140,23 +141,13 @@ func (m *meter) port(key portKey) {
 		if chain == nil {
 			continue
 		}
-		for _, rule := range chain.lines {
-			if to, ok := targets[jumpOf(rule.text)]; ok {
+		for _, rule := range chain.lines() {
+			if to, ok := targets[rule.Target]; ok {
 				counter := backend.EndpointCounter{PortEndpoint: to, In: in.name}
 				m.want(in, rule, func(n uint64) { m.counts.Endpoints[counter] += n })
 			}
 		}
 	}
-}
-
-// jumpOf returns the part of a rule's text from the target on.
-func jumpOf(text string) string {
-	for i := len(text) - 3; i >= 0; i-- {
-		if text[i:i+3] == "-j " && (i == 0 || text[i-1] == ' ') {
-			return text[i:]
-		}
-	}
-	return ""
 }
 
 // read reads the selected counters of one table.
@@ -177,11 +168,11 @@ func (m *meter) read(ctx context.Context, table string, packets func(context.Con
 	for name, of := range found {
 		in := chainName{table, name}
 		chain, _ := m.written.chains.Get(in)
-		if chain == nil || len(chain.lines) != len(of) {
+		if chain == nil || chain.count != len(of) {
 			continue
 		}
-		for i, rule := range chain.lines {
-			if add := m.wanted[in][rule.text]; add != nil {
+		for i, rule := range chain.lines() {
+			if add := m.wanted[in][rule.Text()]; add != nil {
 				add(of[i])
 			}
 		}

@@ -34,26 +34,26 @@ func (b *Backend) InvalidDropped(family cluster.Family) (uint64, error) {
 
 // LocalhostAccepted implements [backend.PacketCounter].
 func (b *Backend) LocalhostAccepted(family cluster.Family) (uint64, error) {
-	return b.counted(family, chainName{tableFilter, chainFirewall}, localhostRule(markOf(b.opts)))
+	return b.counted(family, chainName{tableFilter, chainFirewall}, localhostRule(b.opts.Mark))
 }
 
 // counted returns, by family, the number of packets that matched a rule. The rule's index in the chain is that of the
 // last write.
-func (b *Backend) counted(family cluster.Family, name chainName, rule rule) (uint64, error) {
+func (b *Backend) counted(family cluster.Family, name chainName, rule ipt.Rule) (uint64, error) {
 	for _, f := range b.families {
 		written := f.state.written.Load()
 		if f.state.family != family || written == nil {
 			continue
 		}
 		chain, _ := written.chains.Get(name)
-		at := slices.Index(chain.lines, rule.line())
+		at := slices.IndexFunc(chain.lines(), line{Rule: rule}.equal)
 		if at < 0 {
 			continue
 		}
 		packets, err := f.state.door.Packets(context.Background(), name.table, name.name)
-		if err == nil && len(packets[name.name]) != len(chain.lines) {
+		if err == nil && len(packets[name.name]) != chain.count {
 			err = fmt.Errorf("iptables %s: chain %s of table %s has %d rules, and was written with %d: %w",
-				family, name.name, name.table, len(packets[name.name]), len(chain.lines), ipt.ErrBusy)
+				family, name.name, name.table, len(packets[name.name]), chain.count, ipt.ErrBusy)
 		}
 		if err != nil {
 			return 0, err

@@ -25,7 +25,7 @@ type patch struct {
 type write struct {
 	name string
 	// before holds the current lines of the chain, if it exists.
-	before, lines []line
+	before, body body
 	// unit is the port of a Service whose chains must be written together. A chain without a unit is written independently.
 	unit portKey
 	rank rank
@@ -45,9 +45,9 @@ func diff(have, want *ruleset) *patch {
 		case !change.Is:
 			p.deletes[name.table] = append(p.deletes[name.table], name.name)
 		case !change.Was || !change.Before.equal(change.After):
-			w := write{name: name.name, lines: change.After.lines, rank: change.After.rank, unit: change.After.unit}
+			w := write{name: name.name, body: change.After.body, rank: change.After.rank, unit: change.After.unit}
 			if change.Was {
-				w.before = change.Before.lines
+				w.before = change.Before.body
 			}
 			p.writes[name.table] = append(p.writes[name.table], w)
 		}
@@ -80,35 +80,35 @@ func except(a, b []hook) (missing []hook) {
 // written returns the number of rules to be written to a table.
 func (p *patch) written(table string) (n int) {
 	for _, w := range p.writes[table] {
-		n += len(w.lines)
+		n += w.body.count
 	}
 	return n
 }
 
 // gains reports whether a chain of the table gets a new rule.
 func (p *patch) gains(table string) bool {
-	return slices.ContainsFunc(p.writes[table], func(w write) bool { return len(missing(w.lines, w.before)) > 0 })
+	return slices.ContainsFunc(p.writes[table], func(w write) bool { return len(missing(w.body, w.before)) > 0 })
 }
 
 // missing returns the lines of a that are not in b.
-func missing(a, b []line) []line {
-	has := make(map[string]bool, len(b))
-	for _, l := range b {
-		has[l.text] = true
+func missing(a, b body) []line {
+	has := make(map[string]bool, b.count)
+	for _, l := range b.lines() {
+		has[l.Text()] = true
 	}
-	return slices.DeleteFunc(slices.Clone(a), func(l line) bool { return has[l.text] })
+	return slices.DeleteFunc(slices.Clone(a.lines()), func(l line) bool { return has[l.Text()] })
 }
 
 // both returns the writes after which chains have both their old and their new lines.
 func both(writes []write) []write {
 	out := slices.Clone(writes)
 	for i, w := range out {
-		out[i].lines = append(slices.Clone(w.lines), missing(w.before, w.lines)...)
+		out[i].body = kept(slices.Concat(w.body.lines(), missing(w.before, w.body)))
 	}
 	return out
 }
 
 // losing returns the writes that remove a rule.
 func losing(writes []write) []write {
-	return slices.DeleteFunc(slices.Clone(writes), func(w write) bool { return len(missing(w.before, w.lines)) == 0 })
+	return slices.DeleteFunc(slices.Clone(writes), func(w write) bool { return len(missing(w.before, w.body)) == 0 })
 }

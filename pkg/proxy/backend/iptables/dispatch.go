@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -58,12 +59,12 @@ func addrDigit(f plan.Frontend, level int) int {
 }
 
 // addrMatch matches the last digit of a path in the address.
-func (w *writer) addrMatch(path []int) []match {
+func (w *writer) addrMatch(path []int) []ipt.Match {
 	level, digit := len(path)-1, path[len(path)-1]
 	value, mask := make([]byte, 16), make([]byte, 16)
 	at := len(value) - 1 - level/2
 	value[at], mask[at] = byte(digit<<(4*(level%2))), byte((radix-1)<<(4*(level%2)))
-	return []match{masked(w.addr(value), w.addr(mask))}
+	return []ipt.Match{ipt.DestinationBits{Addr: w.addr(value), Mask: w.addr(mask)}}
 }
 
 // addr returns an address of the family from the last bytes of 16.
@@ -88,17 +89,17 @@ func protocols() []cluster.Protocol {
 }
 
 // portMatch matches the protocol, and for longer paths a range of ports.
-func (w *writer) portMatch(path []int) []match {
+func (w *writer) portMatch(path []int) []ipt.Match {
 	is := protocols()[path[0]]
 	if len(path) == 1 {
-		return []match{protocol(is)}
+		return []ipt.Match{protocol(is)}
 	}
 	low := 0
 	for i, digit := range path[1:] {
 		low |= digit << (12 - 4*i)
 	}
 	size := 1 << (20 - 4*len(path))
-	return []match{protocol(is), dport(is, uint16(low), uint16(low+size-1))}
+	return []ipt.Match{protocol(is), dport(is, uint16(low), uint16(low+size-1))}
 }
 
 // chain returns the name of the chain of a tree's node.
@@ -123,27 +124,29 @@ func hasChain(path []int, t *tree) bool { return t != nil && (len(path) > 0 || !
 func (w *writer) chainOf(d *dispatch, path []int, t *tree) *chain {
 	c := &chain{rank: rankTop - 1 - rank(len(path))}
 	if t.branches == nil {
-		c.lines = t.lines()
+		c.body = made(t.lines)
 		return c
 	}
+	var gotos []line
 	for digit, branch := range t.branches {
 		if branch != nil {
 			below := slices.Concat(path, []int{digit})
-			c.lines = append(c.lines, rule{matches: d.shape.match(w, below), target: goTo(d.chain(below).name)}.line())
+			gotos = append(gotos, lines(ipt.Rule{Matches: d.shape.match(w, below), Target: ipt.Goto(d.chain(below).name)})...)
 		}
 	}
+	c.body = kept(gotos)
 	return c
 }
 
 // entrance renders the rules that lead to a tree: the tree's own rules while they are few, otherwise a jump for each
 // gate. A gate matches all packets that the tree may match.
-func (d *dispatch) entrance(t *tree, gates ...match) []line {
+func (d *dispatch) entrance(t *tree, gates ...ipt.Match) []line {
 	if t.inline() {
 		return t.lines()
 	}
 	var all []line
 	for _, gate := range gates {
-		all = append(all, lines(rule{matches: []match{gate}, target: jump(d.chain(nil).name)})...)
+		all = append(all, lines(ipt.Rule{Matches: []ipt.Match{gate}, Target: ipt.Jump(d.chain(nil).name)})...)
 	}
 	return all
 }

@@ -314,7 +314,7 @@ func (d *drift) lostHooks(ctx context.Context, have *ruleset, found map[chainNam
 func (d *drift) hasLocalnetRules(ctx context.Context) (bool, error) {
 	rules, err := d.door.Rules(ctx, tableFilter, chainLocalnet)
 	for _, wanted := range localnetRules() {
-		if !slices.ContainsFunc(rules, func(rule string) bool { return canonical(rule) == canonical(wanted.text) }) {
+		if !slices.ContainsFunc(rules, func(rule string) bool { return canonical(rule) == canonical(wanted.Text()) }) {
 			return false, err
 		}
 	}

@@ -70,14 +70,14 @@ func FuzzParse(f *testing.F) {
 			if !name.ours() || name.table != tableNAT {
 				t.Fatalf("%v is not ours", name)
 			}
-			writes = append(writes, write{name: name.name, lines: chain.lines})
+			writes = append(writes, write{name: name.name, body: chain.body})
 		}
 		slices.SortFunc(writes, func(a, b write) int { return strings.Compare(a.name, b.name) })
-		var hooks []string
+		formatted := transaction(tableNAT, writes, nil)
 		for _, h := range read.hooks {
-			hooks = append(hooks, "-A "+h.in.name+" "+h.text)
+			formatted.Inserted = append(formatted.Inserted, ipt.ChainRule{Chain: h.in.name, Rule: h.rule})
 		}
-		again := parse(restoreInput(tableNAT, writes, hooks, nil))
+		again := parse(strings.ReplaceAll(formatted.Text(), "\n-I ", "\n-A "))
 		if one, other := rows(read), rows(again); !slices.Equal(one, other) {
 			t.Fatalf("%q\nparsed as\n%q, formatted as\n%q", text, one, other)
 		}
@@ -89,14 +89,14 @@ func rows(r *ruleset) []string {
 	var all []string
 	for name, chain := range r.chains.All() {
 		row := ":" + name.name
-		for _, l := range chain.lines {
-			row += "\n" + l.text
+		for _, l := range chain.lines() {
+			row += "\n" + l.Text()
 		}
 		all = append(all, row)
 	}
 	slices.Sort(all)
 	for _, h := range r.hooks {
-		all = append(all, h.in.name+" "+h.text)
+		all = append(all, h.in.name+" "+h.rule.Text())
 	}
 	return all
 }

@@ -72,12 +72,12 @@ func dump(r *ruleset) []string {
 	var lines []string
 	for name, chain := range r.chains.All() {
 		lines = append(lines, ":"+name.table+" "+name.name)
-		for _, l := range chain.lines {
-			lines = append(lines, name.name+" "+strings.ReplaceAll(canonical(l.text), "\x00", " | "))
+		for _, l := range chain.lines() {
+			lines = append(lines, name.name+" "+strings.ReplaceAll(canonical(l.Text()), "\x00", " | "))
 		}
 	}
 	for _, h := range r.hooks {
-		lines = append(lines, fmt.Sprint(h, canonical(h.text)))
+		lines = append(lines, fmt.Sprint(h.in, h.to, canonical(h.rule.Text())))
 	}
 	slices.Sort(lines)
 	return lines

@@ -20,8 +20,8 @@ type bounded struct {
 	large int
 }
 
-func (b *bounded) Restore(ctx context.Context, input string) error {
-	err := b.Tables.Restore(ctx, input)
+func (b *bounded) Write(ctx context.Context, transaction *ipt.Transaction) error {
+	err := b.Tables.Write(ctx, transaction)
 	if refused, ok := errors.AsType[*ipt.RestoreError](err); ok && strings.Contains(refused.Output, "can be sent at once") {
 		b.large++
 	}

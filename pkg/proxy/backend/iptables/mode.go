@@ -84,14 +84,6 @@ func (m Mode) openVariant(ctx context.Context, variant ipt.Variant, families []c
 	return b, nil
 }
 
-// doorFamily converts a family to that of package ipt.
-func doorFamily(family cluster.Family) ipt.Family {
-	if family == cluster.IPv6 {
-		return ipt.IPv6
-	}
-	return ipt.IPv4
-}
-
 // Present implements [backend.Remover], for both variants of iptables.
 func (Mode) Present(ctx context.Context, families ...cluster.Family) (bool, error) {
 	holding, err := ipt.Holding(ctx, doorFamilies(families), []string{tableNAT}, func(_, chain string) bool {

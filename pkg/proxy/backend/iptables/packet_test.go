@@ -327,7 +327,7 @@ func TestShares(t *testing.T) {
 		packet := plan.Packet{To: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: cluster.TCP}
 		rules := map[string][][]string{}
 		for _, l := range (&portWriter{writer: w, key: key}).poolChain(&poolChain{pool: pool}) {
-			words, err := ipt.Words(l.text)
+			words, err := ipt.Words(l.Text())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -351,13 +351,13 @@ type observed struct {
 	after func()
 }
 
-func (o *observed) Restore(ctx context.Context, input string) error {
-	err := o.Fake.Restore(ctx, input)
+func (o *observed) Write(ctx context.Context, transaction *ipt.Transaction) error {
+	err := o.Fake.Write(ctx, transaction)
 	o.after()
 	return err
 }
 
-func (o *observed) Insert(ctx context.Context, table string, rules ...ipt.Rule) error {
+func (o *observed) Insert(ctx context.Context, table string, rules ...ipt.ChainRule) error {
 	err := o.Fake.Insert(ctx, table, rules...)
 	o.after()
 	return err
@@ -448,7 +448,7 @@ func TestAffinity(t *testing.T) {
 	pool := &plan.Pool{Endpoints: []netip.AddrPort{netip.MustParseAddrPort("[fd00::1]:53"), netip.MustParseAddrPort("[fd00::2]:53")}}
 	var got []string
 	for _, l := range (&portWriter{writer: w, key: key, affinity: 3 * time.Hour}).poolChain(&poolChain{pool: pool}) {
-		got = append(got, l.text)
+		got = append(got, l.Text())
 	}
 	first, second := key.endpoint(pool.Endpoints[0]), key.endpoint(pool.Endpoints[1])
 	const mask = " --mask ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff --rsource -j DNAT --to-destination "
@@ -480,13 +480,13 @@ func TestNames(t *testing.T) {
 // TestHostileNames checks that no name can end a comment, and no interface name a rule.
 func TestHostileNames(t *testing.T) {
 	for _, name := range []string{"a\" -j ACCEPT\n-A INPUT -j ACCEPT", strings.Repeat("x", 500), "a\\", "ü/µ", "$(reboot)", "a\tb"} {
-		words, err := ipt.Words(rule{matches: []match{comment(name)}, target: jump("RETURN")}.line().text)
+		words, err := ipt.Words(ipt.Rule{Matches: []ipt.Match{comment(name)}, Target: ipt.Return}.Text())
 		if err != nil || len(words) != 6 || words[5] != "RETURN" || len(words[3]) > maxComment {
 			t.Errorf("%q becomes %q, %v", name, words, err)
 		}
 		w := newWriter(cluster.IPv4, &plan.Node{LocalTraffic: plan.LocalTraffic{Interface: name}}, testOptions, capabilities{})
 		head, _ := w.localTraffic(true, netip.Addr{})
-		if words, err := ipt.Words(rule{matches: head}.line().text); err != nil || len(words) != 2 {
+		if words, err := ipt.Words(ipt.Rule{Matches: head}.Text()); err != nil || len(words) != 2 {
 			t.Errorf("%q becomes %q, %v", name, words, err)
 		}
 	}

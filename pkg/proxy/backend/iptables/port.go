@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -78,31 +79,33 @@ func (w *writer) portChains(p *port, hairpins []netip.Addr) (chains []namedChain
 			restricted = r
 		}
 	}
-	add := func(name string, lines []line) {
-		chains = append(chains, namedChain{chainName{tableNAT, name}, &chain{lines: lines, unit: p.key, rank: rankPort}})
+	add := func(name string, lines func() []line) {
+		chains = append(chains, namedChain{chainName{tableNAT, name}, &chain{body: made(lines), unit: p.key, rank: rankPort}})
 	}
 	var own []netip.AddrPort
 	for policy, prefix := range [...]string{cluster.PolicyCluster: prefixCluster, cluster.PolicyLocal: prefixLocal} {
 		if c := byPolicy[policy]; c != nil {
-			add(p.key.chain(prefix), pw.poolChain(c))
+			add(p.key.chain(prefix), func() []line { return pw.poolChain(c) })
 			own = append(own, slices.DeleteFunc(slices.Clone(c.pool.Endpoints), func(e netip.AddrPort) bool { return !pw.hairpin(e) })...)
 		}
 	}
 	slices.SortFunc(own, netip.AddrPort.Compare)
 	for _, endpoint := range slices.Compact(own) {
-		add(p.key.endpoint(endpoint), pw.endpointChain(endpoint))
+		add(p.key.endpoint(endpoint), func() []line { return pw.endpointChain(endpoint) })
 	}
 	if external != nil {
-		add(p.key.chain(prefixExternal), pw.externalChain(external))
+		add(p.key.chain(prefixExternal), func() []line { return pw.externalChain(external) })
 	}
 	if restricted != nil {
-		add(p.key.chain(prefixFirewall), pw.firewallChain(restricted))
+		add(p.key.chain(prefixFirewall), func() []line { return pw.firewallChain(restricted) })
 	}
 	return chains
 }
 
 // rule returns a rule for the port.
-func (w *portWriter) rule(t target, matches ...match) line { return line{ruleText(t, matches), w.key} }
+func (w *portWriter) rule(t ipt.Target, matches ...ipt.Match) line {
+	return line{ipt.Rule{Matches: matches, Target: t}, w.key}
+}
 
 // poolChain describes the chain with the endpoints of one policy.
 type poolChain struct {
@@ -125,21 +128,21 @@ func (w *portWriter) poolChain(c *poolChain) []line {
 	for _, r := range c.clusterIPs {
 		if head, ok := w.masqueraded(r); ok {
 			port := r.Frontend.Port
-			lines = append(lines, w.rule(jump(chainMark), append(head, is, comment(w.key.name+" "+r.Kind.String()), dport(w.key.protocol, port, port))...))
+			lines = append(lines, w.rule(ipt.Jump(chainMark), append(head, is, comment(w.key.name+" "+r.Kind.String()), dport(w.key.protocol, port, port))...))
 		}
 	}
-	name := match{} // every chain contains the Service's name once
+	var name ipt.Match // every chain contains the Service's name once
 	if len(lines) == 0 {
 		name = comment(w.key.name)
 	}
 	if w.affinity > 0 {
 		for _, endpoint := range c.pool.Endpoints {
 			lines = append(lines, w.rule(w.send(endpoint), is, name, w.recent(endpoint, w.affinity)))
-			name = match{}
+			name = nil
 		}
 	}
 	for i, endpoint := range c.pool.Endpoints {
-		drawn, enlisted := match{}, match{}
+		drawn, enlisted := ipt.Match(nil), ipt.Match(nil)
 		if left := len(c.pool.Endpoints) - i; left > 1 {
 			drawn = chance(left)
 		}
@@ -147,41 +150,41 @@ func (w *portWriter) poolChain(c *poolChain) []line {
 			enlisted = w.recent(endpoint, 0)
 		}
 		lines = append(lines, w.rule(w.send(endpoint), is, name, drawn, enlisted))
-		name = match{}
+		name = nil
 	}
 	return lines
 }
 
 // recent matches clients in the list of an endpoint, if there is session affinity.
-func (w *portWriter) recent(endpoint netip.AddrPort, within time.Duration) match {
+func (w *portWriter) recent(endpoint netip.AddrPort, within time.Duration) ipt.Match {
 	if w.affinity == 0 {
-		return match{}
+		return nil
 	}
-	return recent(w.key.endpoint(endpoint), w.fullMask, within)
+	return ipt.Recent{List: w.key.endpoint(endpoint), Within: within, Whole: w.fullMask}
 }
 
 // send sends a connection to an endpoint, through its chain if it has one.
-func (w *portWriter) send(endpoint netip.AddrPort) target {
+func (w *portWriter) send(endpoint netip.AddrPort) ipt.Target {
 	if w.hairpin(endpoint) {
-		return jump(w.key.endpoint(endpoint))
+		return ipt.Jump(w.key.endpoint(endpoint))
 	}
-	return dnat(endpoint)
+	return ipt.DNAT(endpoint)
 }
 
 // endpointChain renders the chain of an endpoint that may reach itself. Its own connections are marked, so that
 // KUBE-FORWARD accepts them and KUBE-POSTROUTING masquerades them: otherwise its replies would not pass the node.
 func (w *portWriter) endpointChain(endpoint netip.AddrPort) []line {
 	return []line{
-		w.rule(jump(chainMark), source(host(endpoint.Addr())), comment(w.key.name)),
-		w.rule(dnat(endpoint), protocol(w.key.protocol), w.recent(endpoint, 0)),
+		w.rule(ipt.Jump(chainMark), source(host(endpoint.Addr())), comment(w.key.name)),
+		w.rule(ipt.DNAT(endpoint), protocol(w.key.protocol), w.recent(endpoint, 0)),
 	}
 }
 
 // masqueraded matches the connections to a cluster IP that are masqueraded, if any are.
-func (w *writer) masqueraded(r *plan.Route) (matches []match, ok bool) {
+func (w *writer) masqueraded(r *plan.Route) (matches []ipt.Match, ok bool) {
 	switch r.Masquerade {
 	case plan.MasqueradeAll:
-		return []match{destination(host(r.Frontend.Addr))}, true
+		return []ipt.Match{destination(host(r.Frontend.Addr))}, true
 	case plan.MasqueradeOffCluster:
 		return w.localTraffic(false, r.Frontend.Addr)
 	default:
@@ -191,21 +194,21 @@ func (w *writer) masqueraded(r *plan.Route) (matches []match, ok bool) {
 
 // externalChain renders the chain of connections to any address but the cluster IP.
 func (w *portWriter) externalChain(r *plan.Route) []line {
-	say := func(what string) match { return comment(w.key.name + what) }
-	everywhere, here := jump(w.key.chain(prefixCluster)), jump(w.key.chain(prefixLocal))
+	say := func(what string) ipt.Match { return comment(w.key.name + what) }
+	everywhere, here := ipt.Jump(w.key.chain(prefixCluster)), ipt.Jump(w.key.chain(prefixLocal))
 	if r.ShortCut == nil {
 		to := everywhere
 		if r.Policy == cluster.PolicyLocal {
 			to = here
 		}
 		if r.Masquerade == plan.MasqueradeAll {
-			return []line{w.rule(jump(chainMark), say(" from outside")), w.rule(to)}
+			return []line{w.rule(ipt.Jump(chainMark), say(" from outside")), w.rule(to)}
 		}
 		return []line{w.rule(to, say(" from outside"))}
 	}
 	// The node's own connections may go to any endpoint, but the replies must return through the node.
-	own := isLocal("--src-type")
-	lines := []line{w.rule(jump(chainMark), say(" from this node"), own), w.rule(everywhere, own)}
+	own := ipt.LocalSource
+	lines := []line{w.rule(ipt.Jump(chainMark), say(" from this node"), own), w.rule(everywhere, own)}
 	if head, ok := w.localTraffic(true, netip.Addr{}); ok {
 		lines = append(lines, w.rule(everywhere, append(head, say(" from local pods"))...))
 	}
@@ -219,7 +222,7 @@ func (w *portWriter) externalChain(r *plan.Route) []line {
 // dropped in the filter table.
 func (w *portWriter) firewallChain(r *plan.Route) (lines []line) {
 	for _, from := range r.SourceRanges {
-		lines = append(lines, w.rule(jump(w.key.chain(prefixExternal)), source(from), comment(w.key.name+" let in")))
+		lines = append(lines, w.rule(ipt.Jump(w.key.chain(prefixExternal)), source(from), comment(w.key.name+" let in")))
 	}
 	return lines
 }
@@ -228,12 +231,12 @@ func (w *portWriter) firewallChain(r *plan.Route) (lines []line) {
 func (w *writer) frontendRules(r *plan.Route) (rules [places][]line) {
 	f, key := r.Frontend, keyOf(r)
 	is, port := protocol(f.Protocol), dport(f.Protocol, f.Port, f.Port)
-	at := match{}
+	at := ipt.Match(nil)
 	if !f.IsNodePort() {
 		at = destination(host(f.Addr))
 	}
-	add := func(p place, t target, matches ...match) {
-		rules[p] = append(rules[p], line{ruleText(t, matches), key})
+	add := func(p place, t ipt.Target, matches ...ipt.Match) {
+		rules[p] = append(rules[p], line{ipt.Rule{Matches: matches, Target: t}, key})
 	}
 	if served(r) {
 		p := natOthers
@@ -244,20 +247,20 @@ func (w *writer) frontendRules(r *plan.Route) (rules [places][]line) {
 			p = natClusterIPs
 		}
 		tell := [...]string{plan.ClusterIP: " cluster IP", plan.ExternalIP: " external IP", plan.LoadBalancerIP: " loadbalancer IP", plan.NodePort: ""}
-		add(p, jump(entryChain(r)), at, is, comment(r.Name+tell[r.Kind]), port)
+		add(p, ipt.Jump(entryChain(r)), at, is, comment(r.Name+tell[r.Kind]), port)
 	}
 	if len(r.SourceRanges) > 0 {
 		// Connections from allowed sources were translated before, unless there is no endpoint: then they continue, to
 		// be refused.
 		if r.Verdict == plan.Reject {
 			for _, from := range r.SourceRanges {
-				add(filterRestricted, jump("RETURN"), source(from), at, is, port)
+				add(filterRestricted, ipt.Return, source(from), at, is, port)
 			}
 		}
-		add(filterRestricted, jump("DROP"), destination(host(f.Addr)), is, comment(r.Name+" from elsewhere"), port)
+		add(filterRestricted, ipt.Drop, destination(host(f.Addr)), is, comment(r.Name+" from elsewhere"), port)
 	}
 	refuse := w.refusal(r.Verdict)
-	if refuse.name == "" {
+	if refuse == nil {
 		return rules
 	}
 	tell, p, on := " has no endpoints", filterOthers, []onNode{{address: at}}
@@ -274,4 +277,14 @@ func (w *writer) frontendRules(r *plan.Route) (rules [places][]line) {
 		add(p, refuse, on.address, is, comment(r.Name+tell), on.local, port)
 	}
 	return rules
+}
+
+// frontendBodies returns the rules of one frontend, by place.
+func (w *writer) frontendBodies(r *plan.Route) (bodies [places]body) {
+	for at, lines := range w.frontendRules(r) {
+		if len(lines) > 0 {
+			bodies[at] = body{len(lines), func() []line { return w.frontendRules(r)[at] }}
+		}
+	}
+	return bodies
 }

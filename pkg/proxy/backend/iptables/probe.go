@@ -20,17 +20,10 @@ func (Mode) Tools(ctx context.Context, families ...cluster.Family) []backend.Too
 	}
 	var tools []backend.Tool
 	for _, family := range families {
-		version, err := ipt.Version(ctx, tablesFamily(family), variant)
+		version, err := ipt.Version(ctx, doorFamily(family), variant)
 		tools = append(tools, backend.Tool{Name: fmt.Sprintf("iptables for %s, variant %s:", family, variant), Version: version, Err: err})
 	}
 	return tools
-}
-
-func tablesFamily(family cluster.Family) ipt.Family {
-	if family == cluster.IPv6 {
-		return ipt.IPv6
-	}
-	return ipt.IPv4
 }
 
 // Variant is part of [backend.Prober]: nft or legacy.
@@ -41,7 +34,7 @@ func (Mode) Variant(ctx context.Context) (string, error) {
 
 // Features is part of [backend.Prober]. It also creates the chain by which Open detects the variant, as the kubelet does.
 func (Mode) Features(ctx context.Context, variant string, family cluster.Family) (features []backend.Feature, err error) {
-	tables, err := ipt.Open(ctx, tablesFamily(family), ipt.Variant(variant))
+	tables, err := ipt.Open(ctx, doorFamily(family), ipt.Variant(variant))
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +42,7 @@ func (Mode) Features(ctx context.Context, variant string, family cluster.Family)
 	for _, f := range ipt.Probe(ctx, tables) {
 		features = append(features, backend.Feature(f))
 	}
-	if err := tables.Restore(ctx, "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n"); err != nil {
+	if err := tables.Write(ctx, &ipt.Transaction{Table: tableMangle, Chains: []ipt.Chain{{Name: "KUBE-IPTABLES-HINT"}}}); err != nil {
 		return features, fmt.Errorf("choose the variant %s: %w", variant, err)
 	}
 	return features, nil

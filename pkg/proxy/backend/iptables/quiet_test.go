@@ -27,9 +27,9 @@ func (d *attentive) Save(ctx context.Context, table string) (string, error) {
 	return d.Tables.Save(ctx, table)
 }
 
-func (d *attentive) Restore(ctx context.Context, input string) error {
+func (d *attentive) Write(ctx context.Context, transaction *ipt.Transaction) error {
 	d.writes++
-	return d.Tables.Restore(ctx, input)
+	return d.Tables.Write(ctx, transaction)
 }
 
 func (d *attentive) Rules(ctx context.Context, table, chain string) ([]string, error) {

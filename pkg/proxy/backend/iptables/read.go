@@ -60,13 +60,13 @@ func (r *ruleset) forgetOthers(other *ruleset) {
 }
 
 // expected returns a function that returns the rules of a chain in a table, valid until the next call.
-func (r *ruleset) expected(table string) func(chain string) []string {
-	var rules []string
-	return func(name string) []string {
+func (r *ruleset) expected(table string) func(chain string) []ipt.Rule {
+	var rules []ipt.Rule
+	return func(name string) []ipt.Rule {
 		rules = rules[:0]
 		if c, ok := r.chains.Get(chainName{table, name}); ok {
-			for _, l := range c.lines {
-				rules = append(rules, l.text)
+			for _, l := range c.lines() {
+				rules = append(rules, l.Rule)
 			}
 		}
 		return rules
@@ -94,7 +94,7 @@ func (k *knowledge) readTable(ctx context.Context, door ipt.Tables, table string
 				differing = append(differing, name)
 			}
 		}
-		if found.Digest == 0 || !slices.Contains(builtin(), chainIn) {
+		if found.Digest == 0 || !slices.Contains(ipt.Builtin(), chainIn) {
 			continue
 		}
 		rules, err := door.Rules(ctx, table, chainIn)
@@ -134,11 +134,11 @@ func list(ctx context.Context, door ipt.Tables, table string, names []chainName,
 		case err != nil:
 			continue
 		}
-		c := &chain{read: true}
+		var listed []line
 		for _, rule := range rules {
-			c.lines = append(c.lines, line{text: rule})
+			listed = append(listed, line{Rule: ipt.Listed(rule)})
 		}
-		chains.Set(name, c)
+		chains.Set(name, &chain{read: true, body: kept(listed)})
 	}
 	return nil
 }
@@ -160,13 +160,13 @@ func read(ctx context.Context, door ipt.Tables) (*ruleset, error) {
 
 // parse reads our chains of a table from the output of iptables-save, and the rules in built-in chains that lead to them.
 func (r *ruleset) parse(table, text string, chains *cluster.Editor[chainName, *chain]) {
-	ours := map[string]*chain{}
+	ours := map[string][]line{}
 	for row := range strings.Lines(text) {
 		row = strings.TrimSpace(row)
 		if declared, ok := strings.CutPrefix(row, ":"); ok {
 			name, _, _ := strings.Cut(declared, " ")
 			if (chainName{table, name}).ours() {
-				ours[name] = &chain{read: true}
+				ours[name] = []line{}
 			}
 			continue
 		}
@@ -178,16 +178,16 @@ func (r *ruleset) parse(table, text string, chains *cluster.Editor[chainName, *c
 			continue
 		}
 		name, rule, _ := strings.Cut(rest, " ")
-		if c, mine := ours[name]; mine {
-			c.lines = append(c.lines, line{text: rule})
+		if _, mine := ours[name]; mine {
+			ours[name] = append(ours[name], line{Rule: ipt.Listed(rule)})
 			continue
 		}
 		if h, ok := parseHook(chainName{table, name}, rule); ok {
 			r.hooks = append(r.hooks, h)
 		}
 	}
-	for name, c := range ours {
-		chains.Set(chainName{table, name}, c)
+	for name, listed := range ours {
+		chains.Set(chainName{table, name}, &chain{read: true, body: kept(listed)})
 	}
 }
 
@@ -195,12 +195,9 @@ func (r *ruleset) parse(table, text string, chains *cluster.Editor[chainName, *c
 // are hooks.
 func parseHook(in chainName, text string) (hook, bool) {
 	words, err := ipt.Words(text)
-	if err != nil || len(words) < 2 || words[len(words)-2] != "-j" || !slices.Contains(builtin(), in.name) {
+	if err != nil || len(words) < 2 || words[len(words)-2] != "-j" || !slices.Contains(ipt.Builtin(), in.name) {
 		return hook{}, false
 	}
 	to := chainName{in.table, words[len(words)-1]}
-	return hook{in, to.name, text}, to.ours() || to == chainName{tableFilter, chainLocalnet}
+	return hook{in, to.name, ipt.Listed(text)}, to.ours() || to == chainName{tableFilter, chainLocalnet}
 }
-
-// builtin returns the names of the built-in chains of all tables.
-func builtin() []string { return []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"} }

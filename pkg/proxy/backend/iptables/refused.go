@@ -22,7 +22,7 @@ func (r *rendering) needing(p *patch) []plan.Port {
 	for _, writes := range p.writes {
 		for _, w := range writes {
 			keys[w.unit] = true
-			for _, l := range missing(w.lines, w.before) {
+			for _, l := range missing(w.body, w.before) {
 				keys[l.owner] = true
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -61,10 +62,10 @@ func (r *renderer) render(p *plan.Plan, last *rendering) *rendering {
 	}
 	want := &rendering{from: p, ports: c.ports.Map(), health: health.Map(), trees: c.grow(last.trees)}
 	for name, lines := range w.namedChains(want) {
-		c.put(name, &chain{lines: lines, rank: rankTop})
+		c.put(name, &chain{body: kept(lines), rank: rankTop})
 	}
 	for name, lines := range w.fixedChains() {
-		c.put(name, &chain{lines: lines, rank: rankFixed})
+		c.put(name, &chain{body: kept(lines), rank: rankFixed})
 	}
 	want.ruleset = ruleset{chains: c.chains.Map(), hooks: w.hooks(), localnet: w.localnet()}
 	return want
@@ -82,24 +83,24 @@ type composition struct {
 
 // put sets a chain. An existing chain with the same lines keeps its identity.
 func (c *composition) put(name chainName, now *chain) {
-	if old, ok := c.chains.Get(name); !ok || !slices.Equal(old.lines, now.lines) {
+	if old, ok := c.chains.Get(name); !ok || !old.body.equal(now.body) {
 		c.chains.Set(name, now)
 	}
 }
 
 // frontend applies a change of a frontend.
 func (c *composition) frontend(f plan.Frontend, change cluster.Change[*plan.Route]) {
-	var before, after [places][]line
+	var before, after [places]body
 	if change.Was {
 		c.reroute(keyOf(change.Before), f, nil)
-		before = c.frontendRules(change.Before)
+		before = c.frontendBodies(change.Before)
 	}
 	if change.Is {
 		c.reroute(keyOf(change.After), f, change.After)
-		after = c.frontendRules(change.After)
+		after = c.frontendBodies(change.After)
 	}
 	for at := range places {
-		if !slices.Equal(before[at], after[at]) {
+		if !before[at].equal(after[at]) {
 			c.edits[at] = append(c.edits[at], edit{f, after[at]})
 		}
 	}
@@ -177,29 +178,29 @@ func (c *composition) grow(before [places]*tree) (after [places]*tree) {
 // namedChains renders the chains that built-in chains lead to.
 func (w *writer) namedChains(r *rendering) map[chainName][]line {
 	d := dispatches(w.capabilities)
-	all, marked := match{}, marked(w.mark)
-	entrance := func(at place, gates ...match) []line { return d[at].entrance(r.trees[at], gates...) }
+	all, marked := ipt.Match(nil), ipt.Mark{Value: w.mark, Mask: w.mark}
+	entrance := func(at place, gates ...ipt.Match) []line { return d[at].entrance(r.trees[at], gates...) }
 	services := slices.Concat(entrance(natClusterIPs, w.gates()...), entrance(natOthers, all))
 	if w.localnet() {
-		services = append(services, loopbackReceived(w.loopback).line())
+		services = append(services, lines(loopbackReceived(w.loopback))...)
 	}
 	for _, on := range w.onNode() {
-		services = append(services, lines(rule{matches: []match{on.address, comment("node ports"), on.local}, target: jump(chainNodePorts)})...)
+		services = append(services, lines(ipt.Rule{Matches: []ipt.Match{on.address, comment("node ports"), on.local}, Target: ipt.Jump(chainNodePorts)})...)
 	}
 	var health []line
 	for h := range r.health.All() {
-		health = append(health, lines(rule{matches: []match{protocol(cluster.TCP), comment(h.service.String() + " health check node port"),
-			dport(cluster.TCP, h.port, h.port)}, target: jump("ACCEPT")})...)
+		health = append(health, lines(ipt.Rule{Matches: []ipt.Match{protocol(cluster.TCP), comment(h.service.String() + " health check node port"),
+			dport(cluster.TCP, h.port, h.port)}, Target: ipt.Accept})...)
 	}
 	return map[chainName][]line{
 		{tableNAT, chainServices}:  services,
 		{tableNAT, chainNodePorts}: entrance(natNodePorts, all),
 		{tableNAT, chainPostrouting}: lines(
-			rule{matches: []match{not(marked)}, target: jump("RETURN")},
+			ipt.Rule{Matches: []ipt.Match{ipt.Not(marked)}, Target: ipt.Return},
 			// The mark is removed again, so that a packet that passes here twice, for example in a tunnel, is
 			// masqueraded once.
-			rule{target: setMark(w.mark, "0x0")},
-			rule{matches: []match{comment("kubernetes service traffic requiring SNAT")}, target: w.masquerade()}),
+			ipt.Rule{Target: ipt.SetMark{Value: w.mark, Mask: 0}},
+			ipt.Rule{Matches: []ipt.Match{comment("kubernetes service traffic requiring SNAT")}, Target: w.masquerade()}),
 		{tableFilter, chainServices}:  entrance(filterClusterIPs, all),
 		{tableFilter, chainExternal}:  slices.Concat(entrance(filterOthers, all), entrance(filterNodePorts, all)),
 		{tableFilter, chainFirewall}:  slices.Concat(entrance(filterRestricted, all), w.localhostCounter(), w.loops()),
@@ -210,18 +211,18 @@ func (w *writer) namedChains(r *rendering) map[chainName][]line {
 
 // forward renders the chain that accepts forwarded packets. Those of established connections, which are most of them, are
 // accepted by its first rule.
-func (w *writer) forward(marked match) []line {
-	rules := []rule{{matches: []match{comment("kubernetes forwarding conntrack rule"), ctstate("RELATED,ESTABLISHED")}, target: jump("ACCEPT")}}
+func (w *writer) forward(marked ipt.Match) []line {
+	rules := []ipt.Rule{{Matches: []ipt.Match{comment("kubernetes forwarding conntrack rule"), ipt.Related | ipt.Established}, Target: ipt.Accept}}
 	if w.capabilities.dropInvalid {
 		rules = append(rules, invalidRule())
 	}
-	return lines(append(rules, rule{matches: []match{comment("kubernetes forwarding rules"), marked}, target: jump("ACCEPT")})...)
+	return lines(append(rules, ipt.Rule{Matches: []ipt.Match{comment("kubernetes forwarding rules"), marked}, Target: ipt.Accept})...)
 }
 
 // fixedChains renders the chains without jumps, which are always the same.
 func (w *writer) fixedChains() map[chainName][]line {
 	return map[chainName][]line{
-		{tableNAT, chainMark}:      lines(rule{target: setMark(w.mark, w.mark)}),
+		{tableNAT, chainMark}:      lines(ipt.Rule{Target: ipt.SetMark{Value: w.mark, Mask: w.mark}}),
 		{tableFilter, chainCanary}: nil,
 		{tableNAT, chainCanary}:    nil,
 		{tableMangle, chainCanary}: nil,
@@ -230,10 +231,10 @@ func (w *writer) fixedChains() map[chainName][]line {
 
 // hooks returns the rules in built-in chains, in the order in which they are inserted at the head: the last one comes first.
 func (w *writer) hooks() []hook {
-	in := func(table, chain, to string, matches ...match) hook {
-		return hook{chainName{table, chain}, to, rule{matches: matches, target: jump(to)}.line().text}
+	in := func(table, chain, to string, matches ...ipt.Match) hook {
+		return hook{chainName{table, chain}, to, ipt.Rule{Matches: matches, Target: ipt.Jump(to)}}
 	}
-	isNew := ctstate("NEW")
+	isNew := ipt.New
 	portals, external := comment("kubernetes service portals"), comment("kubernetes externally-visible service portals")
 	health, firewall := comment("kubernetes health check service ports"), comment("kubernetes load balancer firewall")
 	hooks := []hook{
@@ -258,36 +259,37 @@ func (w *writer) hooks() []hook {
 
 // localnetHooks returns the rules that lead to localnetRules.
 func localnetHooks() []hook {
-	text := rule{target: jump(chainLocalnet)}.line().text
-	return []hook{{chainName{tableFilter, "OUTPUT"}, chainLocalnet, text}, {chainName{tableFilter, "INPUT"}, chainLocalnet, text}}
+	to := ipt.Rule{Target: ipt.Jump(chainLocalnet)}
+	return []hook{{chainName{tableFilter, "OUTPUT"}, chainLocalnet, to}, {chainName{tableFilter, "INPUT"}, chainLocalnet, to}}
 }
 
 // localnetRules drop packets from neighbours and pods to 127.0.0.0/8. The kubelet writes the first one, which must be the same. It
 // lets packets pass whose source is a loopback address too, so the second one drops those that are not the node's own.
-func localnetRules() []line {
+func localnetRules() []ipt.Rule {
 	loopback := netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
-	return lines(
-		rule{target: jump("DROP"), matches: []match{not(source(loopback)), destination(loopback),
-			comment("block incoming localnet connections"), not(ctstate("RELATED,ESTABLISHED,DNAT"))}},
-		rule{target: jump("DROP"), matches: []match{source(loopback), destination(loopback), not(arrivesOn("lo")), not(leavesOn("lo")),
-			comment("block forged localnet sources")}})
+	return []ipt.Rule{
+		{Target: ipt.Drop, Matches: []ipt.Match{ipt.Not(source(loopback)), destination(loopback),
+			comment("block incoming localnet connections"), ipt.Not(ipt.Related | ipt.Established | ipt.Translated)}},
+		{Target: ipt.Drop, Matches: []ipt.Match{source(loopback), destination(loopback), ipt.Not(ipt.In("lo")), ipt.Not(ipt.Out("lo")),
+			comment("block forged localnet sources")}},
+	}
 }
 
 // loopbackReceived keeps packets to 127.0.0.0/8 from the node ports unless the node itself sends them, on lo. Those that it has
 // received are not translated, so that localnetRules drops them.
-func loopbackReceived(loopback netip.Prefix) rule {
-	return rule{matches: []match{destination(loopback), not(leavesOn("lo")), comment("localhost is this node only")}, target: jump("RETURN")}
+func loopbackReceived(loopback netip.Prefix) ipt.Rule {
+	return ipt.Rule{Matches: []ipt.Match{destination(loopback), ipt.Not(ipt.Out("lo")), comment("localhost is this node only")}, Target: ipt.Return}
 }
 
 // invalidRule drops packets that conntrack considers invalid, and counts them.
-func invalidRule() rule { return rule{matches: []match{ctstate("INVALID")}, target: jump("DROP")} }
+func invalidRule() ipt.Rule { return ipt.Rule{Matches: []ipt.Match{ipt.Invalid}, Target: ipt.Drop} }
 
 // localhostRule only counts connections to node ports on localhost. It recognises them by their original destination
 // and by the mark that the nat table sets, which only the first packet of a connection has. It is in the filter table,
 // which is small, so that the counter can be read often (docs/decisions/0013).
-func localhostRule(mark string) rule {
-	return rule{matches: []match{comment("node ports on localhost, counted"), marked(mark),
-		{"conntrack", false, "--ctorigdst", "127.0.0.0/8"}}}
+func localhostRule(mark uint32) ipt.Rule {
+	return ipt.Rule{Matches: []ipt.Match{comment("node ports on localhost, counted"), ipt.Mark{Value: mark, Mask: mark},
+		ipt.Original(netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8))}}
 }
 
 // loops refuses new connections that would come back to the node if the network routes cluster IPs to it: those whose endpoint is
@@ -300,8 +302,8 @@ func (w *writer) loops() (all []line) {
 			continue
 		}
 		all = append(all, lines(
-			rule{matches: []match{destination(cidr), comment("endpoint that is a cluster IP"), ctstate("DNAT")}, target: w.refusal(plan.Reject)},
-			rule{matches: []match{source(cidr), comment("forged cluster IP"), not(isLocal("--src-type"))}, target: jump("DROP")})...)
+			ipt.Rule{Matches: []ipt.Match{destination(cidr), comment("endpoint that is a cluster IP"), ipt.Translated}, Target: w.refusal(plan.Reject)},
+			ipt.Rule{Matches: []ipt.Match{source(cidr), comment("forged cluster IP"), ipt.Not(ipt.LocalSource)}, Target: ipt.Drop})...)
 	}
 	return all
 }

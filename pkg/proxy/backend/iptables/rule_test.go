@@ -1,7 +1,6 @@
 package iptables
 
 import (
-	"fmt"
 	"math"
 	"testing"
 )
@@ -12,10 +11,7 @@ func TestSharesAreEqual(t *testing.T) {
 	var chances [1001]float64
 	chances[1] = 1
 	for n := 2; n < len(chances); n++ {
-		if _, err := fmt.Sscanf(chance(n).value, "random --probability %f", &chances[n]); err != nil {
-			t.Fatal(err)
-		}
-		chances[n] = math.Round(chances[n]*(1<<31)) / (1 << 31)
+		chances[n] = float64(chance(n)) / (1 << 31)
 		left := 1.0
 		for i := n; i > 0; i-- {
 			if off := left*chances[i]*float64(n) - 1; math.Abs(off) > 1e-6 {

@@ -1,6 +1,11 @@
 package iptables
 
-import "github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+import (
+	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
 
 // ruleset is one family's chains: the desired ones, as rendered, or those in the kernel, as read. It is immutable, and
 // two versions share what is equal.
@@ -15,7 +20,7 @@ type ruleset struct {
 
 // chain is the rules of a chain, in order.
 type chain struct {
-	lines []line
+	body
 	// unit is the port of a Service whose chains are written together with this one; zero for all others.
 	unit portKey
 	rank rank
@@ -26,15 +31,14 @@ type chain struct {
 
 // hook is a rule in a built-in chain that leads to a chain of ours.
 type hook struct {
-	in chainName
-	to string
-	// text is the whole rule.
-	text string
+	in   chainName
+	to   string
+	rule ipt.Rule
 }
 
 // equal reports whether two hooks are equivalent.
 func (h hook) equal(o hook) bool {
-	return h.in == o.in && h.to == o.to && (h.text == o.text || canonical(h.text) == canonical(o.text))
+	return h.in == o.in && h.to == o.to && sameText(h.rule.Text(), o.rule.Text(), true)
 }
 
 // len returns the number of rules; 0 for nil.
@@ -42,20 +46,21 @@ func (c *chain) len() int {
 	if c == nil {
 		return 0
 	}
-	return len(c.lines)
+	return c.count
 }
 
 // equal reports whether two chains are equivalent.
 func (c *chain) equal(o *chain) bool {
-	if c.altered || o.altered || len(c.lines) != len(o.lines) {
+	if c.altered || o.altered || c.count != o.count {
 		return false
 	}
-	for i := range c.lines {
-		a, b := c.lines[i].text, o.lines[i].text
-		same := a == b || (c.read || o.read) && canonical(a) == canonical(b)
-		if !same {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(c.lines(), o.lines(), func(a, b line) bool { return sameText(a.Text(), b.Text(), c.read || o.read) })
 }
+
+// sameText reports whether two rules are equal, or equivalent if a program printed one of them.
+func sameText(a, b string, printed bool) bool {
+	return a == b || printed && canonical(a) == canonical(b)
+}
+
+// canonical is equal for equivalent rules.
+func canonical(text string) string { return ipt.Canonical(text) }

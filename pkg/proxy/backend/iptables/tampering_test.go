@@ -82,7 +82,7 @@ func (a *amid) Digests(ctx context.Context, table string, chains ...string) (map
 	return a.Fake.Digests(ctx, table, chains...)
 }
 
-func (a *amid) Compare(ctx context.Context, table string, expected func(chain string) []string, chains ...string) (map[string]ipt.Compared, error) {
+func (a *amid) Compare(ctx context.Context, table string, expected func(chain string) []ipt.Rule, chains ...string) (map[string]ipt.Compared, error) {
 	if err := a.reads(); err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (a *amid) Compare(ctx context.Context, table string, expected func(chain st
 	return found, err
 }
 
-func (a *amid) Insert(ctx context.Context, table string, rules ...ipt.Rule) error {
+func (a *amid) Insert(ctx context.Context, table string, rules ...ipt.ChainRule) error {
 	err := a.Fake.Insert(ctx, table, rules...)
 	if table == tableNAT {
 		once(&a.jumped)
@@ -101,8 +101,8 @@ func (a *amid) Insert(ctx context.Context, table string, rules ...ipt.Rule) erro
 	return err
 }
 
-func (a *amid) Restore(ctx context.Context, input string) error {
-	err := a.Fake.Restore(ctx, input)
+func (a *amid) Write(ctx context.Context, transaction *ipt.Transaction) error {
+	err := a.Fake.Write(ctx, transaction)
 	once(&a.restored)
 	return err
 }

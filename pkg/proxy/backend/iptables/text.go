@@ -3,6 +3,7 @@ package iptables
 import (
 	"strings"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -17,16 +18,16 @@ func Render(p *plan.Plan, family cluster.Family, opts Options) string {
 		var writes []write
 		for name, chain := range want.chains.All() {
 			if name.table == table {
-				writes = append(writes, write{name: name.name, lines: chain.lines})
+				writes = append(writes, write{name: name.name, body: chain.body})
 			}
 		}
-		var hooks []string
+		t := transaction(table, writes, nil)
 		for _, h := range want.hooks {
 			if h.in.table == table && h.to != chainLocalnet {
-				hooks = append(hooks, "-I "+h.in.name+" "+h.text)
+				t.Inserted = append(t.Inserted, ipt.ChainRule{Chain: h.in.name, Rule: h.rule})
 			}
 		}
-		b.WriteString(restoreInput(table, writes, hooks, nil))
+		b.WriteString(t.Text())
 	}
 	return b.String()
 }

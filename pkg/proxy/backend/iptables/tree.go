@@ -3,19 +3,20 @@ package iptables
 import (
 	"slices"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
 // entry holds the rules of one frontend in one place.
 type entry struct {
 	frontend plan.Frontend
-	lines    []line
+	body     body
 }
 
-// edit sets a frontend's rules, or removes them (nil).
+// edit sets a frontend's rules, or removes them (if there are none).
 type edit struct {
 	frontend plan.Frontend
-	lines    []line
+	body     body
 }
 
 // tree sorts frontends by digits of what they are matched by, so that a packet is compared with few rules, and a change
@@ -42,7 +43,7 @@ type shape struct {
 	// digit returns one digit of a frontend, from level 0 to levels-1.
 	digit func(f plan.Frontend, level int) int
 	// match matches packets with the last digit of a path, if they match the digits before it.
-	match func(w *writer, path []int) []match
+	match func(w *writer, path []int) []ipt.Match
 }
 
 // edit returns another version of a tree.
@@ -117,8 +118,8 @@ func merge(entries []*entry, edits []edit) []*entry {
 		if len(entries) > 0 && entries[0].frontend == e.frontend {
 			entries = entries[1:]
 		}
-		if e.lines != nil {
-			merged = append(merged, &entry{e.frontend, e.lines})
+		if e.body.count > 0 {
+			merged = append(merged, &entry{e.frontend, e.body})
 		}
 	}
 	return append(merged, entries...)
@@ -144,7 +145,7 @@ func (t *tree) all() []*entry {
 func (t *tree) lines() []line {
 	var lines []line
 	for _, e := range t.all() {
-		lines = append(lines, e.lines...)
+		lines = append(lines, e.body.lines()...)
 	}
 	return lines
 }

@@ -1,11 +1,11 @@
 package iptables
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -14,20 +14,22 @@ import (
 type writer struct {
 	family       cluster.Family
 	node         *plan.Node
-	mark         string
+	mark         uint32
 	capabilities capabilities
 
-	fullMask, reject string
-	loopback, cidr   netip.Prefix
+	fullMask       netip.Addr
+	reject         ipt.Reject
+	loopback, cidr netip.Prefix
 	// serviceCIDRs are the ranges of cluster IPs in this family, if known.
 	serviceCIDRs []netip.Prefix
 }
 
 func newWriter(family cluster.Family, node *plan.Node, opts Options, can capabilities) *writer {
-	w := &writer{family: family, node: node, mark: markOf(opts), capabilities: can,
-		fullMask: "255.255.255.255", loopback: netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8), reject: "icmp-port-unreachable"}
+	w := &writer{family: family, node: node, mark: opts.Mark, capabilities: can,
+		fullMask: netip.AddrFrom4([4]byte{255, 255, 255, 255}), loopback: netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8),
+		reject: ipt.Reject(doorFamily(family))}
 	if family == cluster.IPv6 {
-		w.fullMask, w.reject = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "icmp6-port-unreachable"
+		w.fullMask = netip.MustParseAddr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
 		w.loopback = host(netip.IPv6Loopback())
 	}
 	w.cidr, _ = node.LocalTraffic.CIDR(family)
@@ -39,27 +41,20 @@ func newWriter(family cluster.Family, node *plan.Node, opts Options, can capabil
 	return w
 }
 
-// markOf formats the mark as iptables prints it.
-func markOf(opts Options) string { return fmt.Sprintf("0x%x", opts.Mark) }
-
 // masquerade returns the target that replaces the source by the node's address.
-func (w *writer) masquerade() target {
-	t := jump("MASQUERADE")
-	if w.capabilities.randomFully {
-		t.options = "--random-fully"
-	}
-	return t
+func (w *writer) masquerade() ipt.Target {
+	return ipt.Masquerade{RandomFully: w.capabilities.randomFully}
 }
 
-// refusal returns the target of connections without an endpoint; empty if there is an endpoint.
-func (w *writer) refusal(v plan.Verdict) target {
+// refusal returns the target of connections without an endpoint; nil if there is an endpoint.
+func (w *writer) refusal(v plan.Verdict) ipt.Target {
 	switch v {
 	case plan.Reject:
-		return target{name: "REJECT", options: "--reject-with " + w.reject}
+		return w.reject
 	case plan.Drop:
-		return jump("DROP")
+		return ipt.Drop
 	default:
-		return target{}
+		return nil
 	}
 }
 
@@ -80,25 +75,25 @@ func (w *writer) localInterface() string {
 
 // localTraffic matches local traffic, or all other traffic, to one destination, or to any if that is invalid. ok is
 // false if no packet can match: local traffic is not detected, or is everything.
-func (w *writer) localTraffic(is bool, destined netip.Addr) (matches []match, ok bool) {
-	local, toAddr := source(w.cidr), match{}
+func (w *writer) localTraffic(is bool, destined netip.Addr) (matches []ipt.Match, ok bool) {
+	local, toAddr := source(w.cidr), ipt.Match(nil)
 	if destined.IsValid() {
 		toAddr = destination(host(destined))
 	}
 	name := w.localInterface()
 	if name != "" {
-		local = arrivesOn(name)
+		local = ipt.In(name)
 	}
 	if !is {
-		local = not(local)
+		local = ipt.Not(local)
 	}
 	switch {
 	case name != "":
-		return []match{toAddr, local}, true
+		return []ipt.Match{toAddr, local}, true
 	case !w.cidr.IsValid() || w.cidr.Bits() == 0 && !is:
 		return nil, false
 	default:
-		return []match{local, toAddr}, true
+		return []ipt.Match{local, toAddr}, true
 	}
 }
 
@@ -108,19 +103,19 @@ func (w *writer) inServiceCIDR(addr netip.Addr) bool {
 }
 
 // gates matches the ranges of cluster IPs, so that other connections skip their tree. There is at least one.
-func (w *writer) gates() (gates []match) {
+func (w *writer) gates() (gates []ipt.Match) {
 	for _, cidr := range w.serviceCIDRs {
 		gates = append(gates, destination(cidr))
 	}
 	if gates == nil {
-		return []match{{}}
+		return []ipt.Match{nil}
 	}
 	return gates
 }
 
 // onNode matches packets to the addresses on which node ports are served. Either match may be empty.
 type onNode struct {
-	address, local match
+	address, local ipt.Match
 }
 
 // onNode returns one pair of matches if node ports are served on all addresses of this machine, otherwise one for each
@@ -128,9 +123,9 @@ type onNode struct {
 func (w *writer) onNode() (matches []onNode) {
 	switch {
 	case w.everywhere() && w.localnet():
-		return []onNode{{local: isLocal("--dst-type")}}
+		return []onNode{{local: ipt.LocalDestination}}
 	case w.everywhere():
-		return []onNode{{address: not(destination(w.loopback)), local: isLocal("--dst-type")}}
+		return []onNode{{address: ipt.Not(destination(w.loopback)), local: ipt.LocalDestination}}
 	}
 	for _, addr := range w.node.NodePortAddrs {
 		// IPv6 has no equivalent of route_localnet.
