@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // ErrInjected is the cause of the failures that a test requested of a Fake.
@@ -303,16 +304,6 @@ func (f *Fake) Generation(ctx context.Context) (Generation, error) {
 	return f.state.world.now(), nil
 }
 
-// Watch is part of [Table].
-func (f *Fake) Watch(context.Context) (Watcher, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		return nil, nftables.ErrClosed
-	}
-	return f.state.world.watch(), nil
-}
-
 // Count adds to an element's counter, as packets do. It panics if the element does not exist or has no counter.
 func (f *Fake) Count(set string, key []byte, packets, octets uint64) {
 	f.mu.Lock()
@@ -405,5 +396,5 @@ func (e *External) FlushRuleset() error {
 func (e *External) Elsewhere() {
 	e.fake.mu.Lock()
 	defer e.fake.mu.Unlock()
-	e.fake.state.world.wrote(Write{Tables: []TableName{{e.fake.family, "elsewhere"}}, Program: ExternalProgram})
+	e.fake.state.world.wrote(nf.Write{Program: ExternalProgram})
 }

@@ -46,12 +46,15 @@ type Rules interface {
 	Holds(nf.Object) bool
 	// Reread compares what was touched with what should be there. What differs is known for what it is after that, so that the
 	// next Begin repairs it. It returns what it has left, which is all of it if it fails, and nothing without rules that are
-	// known to be in the kernel. With a nil report it does what takes some milliseconds. Otherwise it may continue in a
-	// goroutine of its own, which calls report with its processor time when Reread is to be called again, touched or not.
-	Reread(ctx context.Context, touched Touched, report func(time.Duration)) (left Touched, drift *backend.Drift, err error)
+	// known to be in the kernel. If later is nil it does what takes some milliseconds. Otherwise it may pass on work that takes
+	// long, which runs in a goroutine of its own: when it ends, Reread is called again, touched or not.
+	Reread(ctx context.Context, touched Touched, later Later) (left Touched, drift *backend.Drift, err error)
 	// Forget makes the next Begin read the kernel's state.
 	Forget()
 }
+
+// Later runs work in a goroutine of its own. It returns at once.
+type Later func(work func(context.Context))
 
 // Pass is the work of one Sync in one family. Its methods are called in this order.
 type Pass interface {
@@ -78,6 +81,15 @@ type Touched struct {
 // maxTouched is the number of objects above which all are compared.
 const maxTouched = 10_000
 
+// TouchedBy returns what was touched if all or some objects were.
+func TouchedBy(all bool, objects []nf.Object) Touched {
+	t := Touched{All: all}
+	for _, o := range objects {
+		t.add(o)
+	}
+	return t
+}
+
 // Empty reports whether nothing was written.
 func (t Touched) Empty() bool { return !t.All && len(t.Objects) == 0 }
 
@@ -96,6 +108,10 @@ type Keeper struct {
 	families []*family
 	// written is the budget for what somebody wrote, possible that for what nobody is known to have written.
 	written, possible budget
+	// open ends with the Keeper, and with it what runs later.
+	open    context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
 }
 
 // family is one family's rules with what others did to them.
@@ -104,7 +120,7 @@ type family struct {
 	touched Touched
 	// written means that somebody is known to have written what was touched.
 	written bool
-	// again means that Reread asked to be called.
+	// again means that what Reread has passed on has ended.
 	again atomic.Bool
 	// found are drifts that Check has not returned yet.
 	found []backend.Drift
@@ -113,6 +129,7 @@ type family struct {
 // New returns a Keeper. share is the part of a core that comparing what others wrote may use.
 func New(notices Notices, share float64, rules ...Rules) *Keeper {
 	k := &Keeper{notices: notices, written: budget{share: share, most: writtenCredit}, possible: budget{share: possibleShare, most: possibleCredit}}
+	k.open, k.cancel = context.WithCancel(context.Background())
 	for _, r := range rules {
 		k.families = append(k.families, &family{Rules: r})
 	}
@@ -229,12 +246,8 @@ func (k *Keeper) check(ctx context.Context, f *family, now time.Time) (found []b
 	default:
 		f.again.Store(false)
 		measured, spent := cputime.Measure(ctx)
-		err = f.compare(measured, func(used time.Duration) {
-			by.spend(used)
-			f.again.Store(true)
-			k.notices.Report()
-		})
-		if by.spend(spent()); err != nil {
+		err = f.compare(measured, func(work func(context.Context)) { k.running.Go(func() { k.later(f, by, work) }) })
+		if by.spend(spent()); !f.touched.Empty() {
 			k.notices.Report()
 		}
 	}
@@ -242,12 +255,28 @@ func (k *Keeper) check(ctx context.Context, f *family, now time.Time) (found []b
 	return found, err
 }
 
+// laterTimeout is more than it takes to read the largest tables.
+const laterTimeout = 5 * time.Minute
+
+// later does what a family has passed on.
+func (k *Keeper) later(f *family, by *budget, work func(context.Context)) {
+	runtime.LockOSThread() // cputime measures this thread
+	defer runtime.UnlockOSThread()
+	ctx, cancel := context.WithTimeout(k.open, laterTimeout)
+	defer cancel()
+	ctx, spent := cputime.Measure(ctx)
+	work(ctx)
+	by.spend(spent())
+	f.again.Store(true)
+	k.notices.Report()
+}
+
 // compare compares what was touched.
-func (f *family) compare(ctx context.Context, report func(time.Duration)) error {
-	if f.touched.Empty() && report == nil {
+func (f *family) compare(ctx context.Context, later Later) error {
+	if f.touched.Empty() && later == nil {
 		return nil
 	}
-	left, drift, err := f.Reread(ctx, f.touched, report)
+	left, drift, err := f.Reread(ctx, f.touched, later)
 	left.Writer = f.touched.Writer
 	f.touched, f.written = left, f.written && !left.Empty()
 	if drift != nil {
@@ -271,8 +300,12 @@ func (k *Keeper) Forget() {
 	}
 }
 
-// Close closes the notices.
-func (k *Keeper) Close() error { return k.notices.Close() }
+// Close ends what runs later, and closes the notices.
+func (k *Keeper) Close() error {
+	k.cancel()
+	k.running.Wait()
+	return k.notices.Close()
+}
 
 const (
 	// writtenCredit is some comparisons of large tables: a firewall that restarts flushes one table after the other, and each
