@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
@@ -235,14 +234,6 @@ func (p *part) keysOf(s *set) func(yield func([]byte) bool) {
 			}
 		}
 	}
-}
-
-// audit is a comparison of all elements, in a goroutine of its own.
-type audit struct {
-	// ended is set when the others are: the elements that seem to differ, some because a Sync wrote them meanwhile.
-	ended  atomic.Bool
-	differ []nf.Object
-	err    error
 }
 
 // beginAudit begins to read all elements.

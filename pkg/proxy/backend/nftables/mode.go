@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
@@ -40,14 +39,6 @@ func (m Mode) Open(ctx context.Context, families ...cluster.Family) (backend.Bac
 		return nil, errors.Join(err, closeAll(tables), closeAll(readers))
 	}
 	return New(m.Options, watch, tables, readers), nil
-}
-
-// tableOf identifies a table to those who watch.
-func tableOf(family cluster.Family, name string) nf.Table {
-	if family == cluster.IPv6 {
-		return nf.Table{Family: unix.NFPROTO_IPV6, Name: name}
-	}
-	return nf.Table{Family: unix.NFPROTO_IPV4, Name: name}
 }
 
 // closeAll closes tables.

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -86,6 +88,22 @@ type family struct {
 	counts atomic.Int32
 	// forgetting are affinity maps to search.
 	forgetting forgetting
+}
+
+// audit is a comparison of all elements, in a goroutine of its own.
+type audit struct {
+	// ended is set when the others are: the elements that seem to differ, some because a Sync wrote them meanwhile.
+	ended  atomic.Bool
+	differ []nf.Object
+	err    error
+}
+
+// tableOf identifies a table to those who watch.
+func tableOf(family cluster.Family, name string) nf.Table {
+	if family == cluster.IPv6 {
+		return nf.Table{Family: unix.NFPROTO_IPV6, Name: name}
+	}
+	return nf.Table{Family: unix.NFPROTO_IPV4, Name: name}
 }
 
 func newFamily(opts Options, table, reader nft.Table) *family {
