@@ -382,9 +382,11 @@ func (s *fakeState) deleteSet(name string) error {
 	if set.users > 0 {
 		return refuse(unix.EBUSY, "set %s is in use", name)
 	}
+	noted := len(s.write.Objects)
 	if err := s.flushSet(name); err != nil {
 		return err
 	}
+	s.write.Objects = s.write.Objects[:noted] // the kernel does not list the elements that go with a set
 	table := s.table
 	delete(table.sets, name)
 	s.did(func() { table.sets[name] = set })
