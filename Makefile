@@ -21,7 +21,10 @@ VERSION ?= $(or $(shell git describe --tags --match 'v*' --dirty=+dirty 2>/dev/n
 LDFLAGS := -s -w $(addprefix -X k8s.io/component-base/version.,\
 	gitVersion=$(VERSION) gitCommit=$(COMMIT) gitTreeState=$(STATE) buildDate=$(DATE))
 
-COMMANDS := $(notdir $(wildcard cmd/*))
+# The programs, each of a package. kops starts kube-proxy through /go-runner, which is Kubernetes' own.
+COMMANDS := kube-proxy go-runner
+PACKAGE_kube-proxy := ./cmd/kube-proxy
+PACKAGE_go-runner  := k8s.io/component-base/logs/kube-log-runner
 LINTER   := .cache/golangci-lint
 DEADCODE := .cache/deadcode
 GOVULN   := .cache/govulncheck
@@ -52,13 +55,13 @@ DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-build: $(COMMANDS:%=bin/%) ## compile every command of cmd/ into bin/
+build: $(COMMANDS:%=bin/%) ## compile kube-proxy and go-runner into bin/
 
 .PHONY: $(COMMANDS:%=bin/%)
 $(COMMANDS:%=bin/%): bin/%:
 	@build/need.sh go
 	@echo "compile $@, $(VERSION)"
-	@build/compile.sh -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
+	@build/compile.sh -ldflags '$(LDFLAGS)' -o $@ $(PACKAGE_$*)
 
 # The image's name and tag, and the folder it is written to.
 IMAGE     ?= localhost/kube-proxy:$(VERSION)
@@ -67,10 +70,8 @@ IMAGE_DIR := bin/image
 image: ## build the image for amd64 and arm64, as an OCI layout and archive in bin/image, without a container engine; needs Debian
 	@build/need.sh go
 	@for arch in amd64 arm64; do \
-		for command in $(COMMANDS); do \
-			echo "compile $$command for $$arch"; \
-			GOARCH=$$arch build/compile.sh -ldflags '$(LDFLAGS)' -o $(IMAGE_DIR)/linux_$$arch/$$command ./cmd/$$command; \
-		done; \
+		$(foreach command,$(COMMANDS),echo "compile $(command) for $$arch"; \
+		GOARCH=$$arch build/compile.sh -ldflags '$(LDFLAGS)' -o $(IMAGE_DIR)/linux_$$arch/$(command) $(PACKAGE_$(command));) \
 	done
 	@go run -C build/image . -cache $(CURDIR)/.cache/deb -binaries $(CURDIR)/$(IMAGE_DIR) -out $(CURDIR)/$(IMAGE_DIR) \
 		-ref '$(IMAGE)' -version '$(VERSION)' -revision '$(COMMIT)' -created $(CREATED)
@@ -213,7 +214,9 @@ fuzz: ## fuzz everything that reads what others write, and the laws of the pure 
 	@build/need.sh go
 	@build/fuzz.sh '$(FUZZTIME)' "$$(nproc)" $(FUZZ_TESTS)
 
-# MUTATED are the packages whose tests are tested.
+# MUTATED are the packages whose tests are tested. Only the tests of the package run: expect survivors in texts, which are golden files of
+# other packages, in short cuts that only save time (limit.go's estimate of servedPorts), and in conditions of case, which gremlins calls
+# not covered.
 MUTATED ?= ./pkg/proxy/plan ./pkg/proxy/backend/nftables ./pkg/proxy/backend/iptables
 
 mutants: $(GREMLINS) ## change the code of plan and diff in one place at a time, and list the changes that no test notices; takes hours (MUTATED=./pkg/proxy/plan)

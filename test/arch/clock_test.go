@@ -15,7 +15,6 @@ import (
 // wallClock are the files that use the time of day, with what for. A time of time.Now also holds the monotonic clock, which
 // does not jump when somebody sets the time of day; all decisions compare such times. These calls lose it.
 var wallClock = map[string]string{
-	"cmd/go-runner/log.go":                        "the time in the name of a rotated log file is its age",
 	"pkg/kernel/netlock/netlock.go":               "reports to users since when a process holds the lock",
 	"pkg/proxy/cluster/convert.go":                "reads when an EndpointSlice changed, for the metric of the programming latency",
 	"pkg/proxy/metrics/metrics.go":                "timestamps of metrics",

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
@@ -116,7 +115,7 @@ func (f *failing) table(of nft.Table) nft.Table {
 	return &table{of, f}
 }
 
-func (t *table) Run(ctx context.Context, tx *knftables.Transaction) error {
+func (t *table) Run(ctx context.Context, tx *nft.Transaction) error {
 	if err := t.fails(ctx); err != nil {
 		return err
 	}

@@ -320,7 +320,7 @@ func openKilled(variant ipt.Variant, dying *failing) func() (backend.Backend, er
 				}
 				tables = append(tables, dying.table(table))
 			}
-			watch, err := nf.OpenWatch(nf.Table{Family: unix.NFPROTO_IPV4, Name: nftables.TableName}, nf.Table{Family: unix.NFPROTO_IPV6, Name: nftables.TableName})
+			watch, err := nf.OpenWatch(nf.TableName{Family: unix.NFPROTO_IPV4, Name: nftables.TableName}, nf.TableName{Family: unix.NFPROTO_IPV6, Name: nftables.TableName})
 			return nftables.New(nftables.Options{Mark: mark}, watch, tables[:2], tables[2:]), err
 		}
 	}

@@ -3,7 +3,6 @@
 package restart
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/test/netns"
-	"github.com/seed-11a05479/kube-proxy/test/squatter"
 )
 
 // journal is the log of a process.
@@ -181,104 +179,6 @@ func exitCode(err error) int {
 	return -1
 }
 
-// squat starts a squatter in node1, and waits until it has the lock's name or tries to get it.
-func (r *trial) squat(s squatter.Squatter) *netns.Cmd {
-	r.t.Helper()
-	cmd, log := r.lab.Node1.Command(squatter.Path), &journal{}
-	cmd.Env, cmd.Stdout, cmd.Stderr = s.Env(), log, log
-	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	log.says(r.t, s.What)
-	return cmd
-}
-
-// follows changes a Service, and waits until a proxy has programmed the change.
-func (r *trial) follows(probe netns.Probe) {
-	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
-	defer cancel()
-	for _, p := range r.pods[:2] {
-		r.write(0, []pod{p})
-		if _, got, err := probe.Until(ctx, func(a netns.Answer) bool { return a.Verdict == netns.Answered && a.Endpoint == p.host.Name }); err != nil {
-			r.t.Fatalf("a change is not programmed: %v, %v", got, err)
-		}
-	}
-}
-
-// TestKernelLockSquatted has a process of uid 0 without capabilities, as in a pod with hostNetwork, take the lock in every way
-// before a proxy starts: the proxy names it and serves. A second proxy waits for the first one, and --cleanup works.
-func TestKernelLockSquatted(t *testing.T) {
-	for _, what := range []string{squatter.Bind, squatter.Full, squatter.Silent, squatter.Answer} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			r, probes := newTrial(t)
-			intruder := r.squat(squatter.Squatter{What: what})
-			began := time.Now()
-			first, log := r.another(nftables)
-			log.says(t, "The lock on this network namespace is incomplete")
-			if what == squatter.Silent || what == squatter.Answer {
-				log.says(t, fmt.Sprintf(`process %d (\"exe\") of user 0 does not have the capability NET_ADMIN`, intruder.Process.Pid))
-			}
-			r.serves(probes)
-			r.healthy("127.0.0.1:10256", "lastUpdated")
-			t.Logf("served after %v", time.Since(began).Round(time.Millisecond))
-			second, waiting := r.another(nftables, "--healthz-bind-address", "127.0.0.1:20256")
-			waiting.says(t, "Another kube-proxy serves this node", fmt.Sprintf("pid=%d", first.Process.Pid))
-			r.healthy("127.0.0.1:20256", fmt.Sprintf("process %d", first.Process.Pid))
-			terminate(t, first)
-			waiting.says(t, "First sync succeeded")
-			terminate(t, second)
-			if out, err := r.cleanup(); err != nil {
-				t.Errorf("--cleanup: %v: %s", err, out)
-			}
-			if left := newNode(t, r.lab.Node1.Host, "nft").rules(); strings.Contains(left, "kube-proxy") {
-				t.Errorf("--cleanup leaves\n%s", left)
-			}
-		})
-	}
-}
-
-// TestKernelLockSquattedAtHandover has such a process try to bind the name all the time. It wins when a proxy is replaced, and the
-// next proxy serves all the same.
-func TestKernelLockSquattedAtHandover(t *testing.T) {
-	t.Parallel()
-	r, probes := newTrial(t)
-	first, _ := r.another(nftables)
-	r.serves(probes)
-	r.squat(squatter.Squatter{What: squatter.Poll})
-	second, waiting := r.another(nftables)
-	waiting.says(t, "Another kube-proxy serves this node")
-	terminate(t, first)
-	waiting.says(t, "First sync succeeded")
-	r.follows(probes[0])
-	terminate(t, second)
-	third, log := r.another(nftables)
-	log.says(t, "does not have the capability NET_ADMIN")
-	log.says(t, "First sync succeeded")
-	r.follows(probes[0])
-	terminate(t, third)
-}
-
-// TestKernelLockUnreadable has a proxy in a process namespace of its own, as in a pod, in which it cannot see who has the name.
-// One that answers may be v0.1.0, and is waited for, but not for long.
-func TestKernelLockUnreadable(t *testing.T) {
-	t.Parallel()
-	r, probes := newTrial(t)
-	r.squat(squatter.Squatter{What: squatter.Answer})
-	log := &journal{}
-	cmd := r.lab.Node1.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", r.program, "--manifests", r.dir, "--proxy-mode", nftables, "--hostname-override", "node1")
-	cmd.Stdout, cmd.Stderr = log, log
-	began := time.Now()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	log.says(t, "Another kube-proxy serves this node", "v0.1.0")
-	log.says(t, "is in another process namespace")
-	r.serves(probes)
-	t.Logf("served after %v", time.Since(began).Round(time.Millisecond))
-}
-
 // TestKernelLockStopped stops a proxy: the one that waits for it is not healthy, and says so in its metrics. It is healthy again when
 // the first one goes on.
 func TestKernelLockStopped(t *testing.T) {
@@ -321,23 +221,4 @@ func (r *trial) metric(address string, lines ...string) {
 		}
 	}
 	r.t.Errorf("/metrics at %s lacks one of %q:\n%s", address, lines, body)
-}
-
-// TestKernelLockOfEarlierRelease has v0.1.0 serve: a proxy waits for it until it ends, and does not while another one has the name.
-func TestKernelLockOfEarlierRelease(t *testing.T) {
-	t.Parallel()
-	r, probes := newTrial(t)
-	earlier := r.squat(squatter.Squatter{What: squatter.Answer, Capable: true})
-	proxy, log := r.another(nftables, "--healthz-bind-address", "127.0.0.1:20256")
-	log.says(t, "Another kube-proxy serves this node", fmt.Sprintf("pid=%d", earlier.Process.Pid), "v0.1.0")
-	r.healthy("127.0.0.1:20256", fmt.Sprintf("process %d", earlier.Process.Pid))
-	if strings.Contains(log.String(), "Serving") {
-		t.Errorf("it serves beside v0.1.0:\n%s", log)
-	}
-	if err := earlier.Kill(); err != nil {
-		t.Error(err)
-	}
-	log.says(t, "First sync succeeded")
-	r.serves(probes)
-	terminate(t, proxy)
 }

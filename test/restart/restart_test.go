@@ -16,7 +16,6 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
-	"github.com/seed-11a05479/kube-proxy/test/squatter"
 )
 
 // perSecond is the number of new connections.
@@ -70,7 +69,6 @@ func texts(addresses []netip.Addr) (all []string) {
 }
 
 func TestMain(m *testing.M) {
-	squatter.Main()
 	kubeproxy.Main(m)
 }
 

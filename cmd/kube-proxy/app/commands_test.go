@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,9 +19,9 @@ const commandsHead = `# Commands
 
 Generated from the help of the program by "make docs"; do not edit.
 
-Without a command, kube-proxy is the proxy. The other commands read: none of them changes Services, rules or settings of the node. Most
-ask the proxy that runs on this node, at its [API](api.md); trace follows packets, and check looks at the node itself. The commands
-analyze, audit and config work on any machine, on macOS and Windows too.
+Without a command, kube-proxy is the proxy. No other command changes Services, rules or settings of the node. Most ask the proxy that runs on
+this node ([API](api.md)); analyze, audit and config work on any machine, also on macOS and Windows. All have --help and --version.
+[config.md](config.md) has the flags of the proxy that set a field of the configuration file.
 
 `
 
@@ -34,17 +35,23 @@ func TestDocsCommands(t *testing.T) {
 		name := command.CommandPath()
 		fmt.Fprintf(&b, "| [`%s`](#%s) | %s |\n", name, strings.ReplaceAll(name, " ", "-"), short(command))
 	}
+	texts, shared := []string{}, sharedLines{}
 	for _, command := range commands {
 		var out, stderr bytes.Buffer
 		args := strings.Fields(command.CommandPath() + " --help")[1:]
 		if code := Run(args, &out, &stderr); code != 0 || stderr.Len() > 0 {
 			t.Errorf("%q: exit code %d: %s", args, code, stderr.String())
 		}
-		help := &strings.Builder{}
-		for line := range strings.Lines(out.String()) {
-			help.WriteString(strings.TrimRight(line, " \n") + "\n")
+		texts = append(texts, own(out.String()))
+		shared.add(texts[len(texts)-1])
+	}
+	fmt.Fprintf(&b, "\n## Flags of several commands\n\n```text\n%s```\n", shared.text())
+	for i, command := range commands {
+		text := shared.without(texts[i])
+		if !command.HasParent() {
+			text = withoutFields(t, text, "../../../docs/config.md")
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", command.CommandPath(), strings.Trim(help.String(), "\n"))
+		fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", command.CommandPath(), text)
 	}
 	if *update {
 		mustWrite(page, b.String())
@@ -57,6 +64,118 @@ func TestDocsCommands(t *testing.T) {
 	if diff := cmp.Diff(string(before), b.String()); diff != "" {
 		t.Errorf("docs/commands.md differs (-file +now); run make docs:\n%s", diff)
 	}
+}
+
+// own returns the help of a command without what all commands have: the lists of commands, -h, and global flags.
+func own(help string) string {
+	var kept strings.Builder
+	left := false // whether this section is left out
+	for line := range strings.Lines(help) {
+		line = strings.TrimRight(line, " \n")
+		switch line {
+		case "Commands:", "Available Commands:", "Global Flags:":
+			left = true
+			continue
+		}
+		if left && line == "" {
+			left = false
+			continue
+		}
+		if !left && !strings.HasPrefix(line, "  -h, --help ") && !strings.HasPrefix(line, `Use "kube-proxy`) {
+			kept.WriteString(line + "\n")
+		}
+	}
+	return strings.TrimSuffix(strings.Trim(kept.String(), "\n"), "\n\nFlags:")
+}
+
+// sharedLines are the lines of help that describe a flag, normalized, in the order in which they were added, with their number.
+type sharedLines struct {
+	order []string
+	count map[string]int
+}
+
+// several is the number of commands from which on a line is described once.
+const several = 4
+
+// flagLine returns a line of help without its alignment, and the name of the flag that it describes.
+func flagLine(line string) (text, name string, ok bool) {
+	text = strings.Join(strings.Fields(line), " ")
+	_, after, ok := strings.Cut(text, "--")
+	name, _, _ = strings.Cut(after, " ")
+	return text, "--" + name, ok && (strings.HasPrefix(text, "--") || strings.HasPrefix(text, "-") && strings.HasPrefix(text[2:], ", --"))
+}
+
+func (s *sharedLines) add(help string) {
+	if s.count == nil {
+		s.count = map[string]int{}
+	}
+	for line := range strings.Lines(help) {
+		if text, _, ok := flagLine(line); ok {
+			if s.count[text]++; s.count[text] == 1 {
+				s.order = append(s.order, text)
+			}
+		}
+	}
+}
+
+func (s *sharedLines) text() string {
+	var b strings.Builder
+	for _, text := range s.order {
+		if s.count[text] >= several {
+			b.WriteString(text + "\n")
+		}
+	}
+	return b.String()
+}
+
+// without returns a help with the names of the flags that several commands have, in place of their descriptions.
+func (s *sharedLines) without(help string) string {
+	var b strings.Builder
+	var names []string
+	for line := range strings.Lines(help + "\n") {
+		if text, name, ok := flagLine(line); ok && s.count[text] >= several {
+			names = append(names, name)
+			continue
+		}
+		b.WriteString(line)
+	}
+	if len(names) > 0 {
+		fmt.Fprintf(&b, "      and %s\n", strings.Join(names, ", "))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// withoutFields returns the help of the proxy without the flags that set a field of the configuration file: the page of the fields
+// describes these.
+func withoutFields(t *testing.T, help, page string) string {
+	t.Helper()
+	fields, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []string
+	left := false // whether the flag above is left out
+	for line := range strings.Lines(help) {
+		line = strings.TrimSuffix(line, "\n")
+		_, name, isFlag := flagLine(line)
+		if continued := left && strings.HasPrefix(line, strings.Repeat(" ", 30)); continued {
+			continue
+		}
+		ignored := strings.Contains(line, "Ignored with --config.")
+		if left = isFlag && regexp.MustCompile("`[^`|\n]*"+name+"[,`]").Match(fields); left {
+			continue
+		}
+		if ignored && isFlag {
+			t.Errorf("%s has no field with the flag %s", page, name)
+		}
+		if n := len(kept); strings.HasSuffix(line, "flags:") && n > 1 && strings.HasSuffix(kept[n-2], "flags:") { // no flag is left in the section
+			kept = kept[:n-2]
+		} else if line == "" && n > 0 && kept[n-1] == "" {
+			continue
+		}
+		kept = append(kept, line)
+	}
+	return strings.Join(kept, "\n")
 }
 
 // visible are a command and those below it which its help lists.

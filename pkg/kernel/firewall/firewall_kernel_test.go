@@ -49,7 +49,7 @@ table ip6 other {
 	}
 	if diff := cmp.Diff([]Chain{
 		{Family: "ip", Table: "filter", Name: "FORWARD", Hook: "forward", Drops: true},
-		{Family: "ip6", Table: "other", Name: "pre", Hook: "0", Drops: true},
+		{Family: "ip6", Table: "other", Name: "pre", Hook: "prerouting", Drops: true},
 		{Family: "inet", Table: "guard", Name: "forward", Hook: "forward", Drops: true, Rules: 2},
 		{Family: "inet", Table: "guard", Name: "input", Hook: "input"},
 	}, dropping); diff != "" {

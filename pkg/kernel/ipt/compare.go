@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"context"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // Compared is what [Tables.Compare] returns for a chain.
@@ -46,18 +45,18 @@ func (r nftRequests) compare(ctx context.Context, table string, expected func(ch
 }
 
 // rule compares the next rule of a chain.
-func (c *comparer) rule(m netlink.Message) {
+func (c *comparer) rule(rule nf.Rule) {
 	if c.found.Equal && c.rules < len(c.expected) {
-		c.found.Equal = c.is(c.expected[c.rules], m.Attr(unix.NFTA_RULE_EXPRESSIONS))
+		c.found.Equal = c.is(c.expected[c.rules], rule.Expressions())
 	}
 	c.rules++
-	c.found.Digest = chained(c.found.Digest, c.digest.of(m))
+	c.found.Digest = chained(c.found.Digest, c.digest.of(rule))
 }
 
 // is reports whether the kernel's expressions are those of a rule, in either encoding: iptables-restore writes what cannot be
 // written directly, and the program of another release may have written the table. The encoding found last is tried first,
 // because it is mostly that of the whole table.
-func (c *comparer) is(rule string, held []byte) bool {
+func (c *comparer) is(rule string, held netlink.Attrs) bool {
 	for range 2 {
 		encoded, _, known := c.encoder.rule(c.buffer[:0], rule)
 		c.buffer = encoded
@@ -72,17 +71,19 @@ func (c *comparer) is(rule string, held []byte) bool {
 // sameExpressions reports whether a rule that was written is the one that the kernel holds: its expressions in order,
 // except for what counters counted. The kernel also returns attributes that iptables leaves out, with values that mean
 // the same as their absence.
-func sameExpressions(written, held []byte) bool {
-	w, h := netlink.ReadAttrs(written), netlink.ReadAttrs(held)
+func sameExpressions(written []byte, held netlink.Attrs) bool {
+	w := netlink.ReadAttrs(written)
 	for w.Next() {
-		if !h.Next() || !bytes.Equal(netlink.Attr(w.Data, unix.NFTA_EXPR_NAME), netlink.Attr(h.Data, unix.NFTA_EXPR_NAME)) {
+		if !held.Next() {
 			return false
 		}
-		if !isCounter(w.Data) && !contains(h.Nested(), w.Nested()) {
+		name, some := nf.ReadExpr(w.Data)
+		heldName, all := nf.ReadExpr(held.Data)
+		if !bytes.Equal(name, heldName) || string(name) != "counter" && !contains(all, some) {
 			return false
 		}
 	}
-	return !h.Next()
+	return !held.Next()
 }
 
 // contains reports whether all attributes of some are among others with the same values.

@@ -3,13 +3,9 @@ package ipt
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // maxKept is the largest buffer that is kept for the next batch, in bytes: that of a first sync is never needed again.
@@ -26,140 +22,93 @@ var errIndirect = errors.New("the input is not of the known forms")
 // The kernel refuses a batch if the table does not exist yet, or if it lacks a revision of an extension. The caller gives
 // the input to iptables-restore then.
 type direct struct {
-	socket  *nftables.Socket
-	family  byte
+	conn    *nf.Conn
 	encoder encoder
-	batch   []byte
+	batch   *nf.Batch
 	// rule is the expressions of one rule.
 	rule []byte
 }
 
 func openDirect(family Family) (*direct, error) {
-	socket, err := nftables.Open()
+	conn, err := nf.Open()
 	if err != nil {
 		return nil, err
 	}
-	return &direct{socket: socket, family: familyNumber(family), encoder: encoder{family: family}}, nil
+	d := &direct{conn: conn, encoder: encoder{family: family}}
+	d.empty()
+	return d, nil
 }
 
-func (d *direct) close() error { return d.socket.Close() }
+// empty replaces the batch by an empty one.
+func (d *direct) empty() { d.batch = nf.NewBatch(familyNumber(d.encoder.family), "", d.conn.Limit()) }
 
-// tooLargeError means that a batch has more bytes than the socket can send at once; so would the one that a program makes of its input.
-type tooLargeError struct{ size, limit int }
+func (d *direct) close() error { return d.conn.Close() }
 
-func (e *tooLargeError) Error() string {
-	return fmt.Sprintf("the transaction has %d bytes, and outside of the initial user namespace at most %d can be sent at once", e.size, e.limit)
-}
-
-// restore writes an input. It returns errIndirect if the program has to do that, which can begin at once, and a *tooLargeError if
-// nothing can; after any other error the input may have been written.
+// restore writes an input. It returns errIndirect if the program has to do that, which can begin at once, and a *nf.TooLargeError
+// if nothing can: what the program makes of the input is as large. After any other error the input may have been written.
 func (d *direct) restore(ctx context.Context, input string) error {
-	messages, ok := d.encode(input)
-	if !ok {
+	if !d.encode(input) {
 		if err := d.idle(ctx); err != nil { // otherwise an older input could be written after this one
 			return err
 		}
 		return errIndirect
 	}
-	firstSeq := d.socket.Reserve(messages + 1)
-	data, lastSeq := nftables.EndBatch(d.batch, firstSeq)
-	if limit := d.socket.Limit(); len(data) > limit {
-		return &tooLargeError{len(data), limit}
-	}
-	finished, err := d.socket.Do(ctx, func() error {
-		r, err := d.socket.Commit(data, firstSeq, lastSeq)
-		return errors.Join(err, r.Err())
-	})
-	d.batch = data
-	if !finished || cap(data) > maxKept {
-		d.batch = nil // if it has not finished, the kernel may still be reading the buffer
+	err := d.conn.Commit(ctx, d.batch)
+	if len(d.batch.Bytes()) > maxKept {
+		d.empty()
 	}
 	return err
 }
 
 // idle waits until no batch is on its way, which outlasts the call of restore whose context ended.
 func (d *direct) idle(ctx context.Context) error {
-	_, err := d.socket.Do(ctx, func() error { return nil })
+	_, err := d.conn.Do(ctx, func() error { return nil })
 	return err
 }
 
-// encode encodes an input as the batch, without its end, and returns the number of messages.
-func (d *direct) encode(input string) (messages int, ok bool) {
-	d.batch = nftables.BeginBatch(d.batch[:0])
-	messages = 1
+// encode encodes an input as the batch.
+func (d *direct) encode(input string) (ok bool) {
+	d.batch.Reset()
 	table, committed := "", false
 	for line := range strings.Lines(input) {
 		line = strings.TrimSuffix(line, "\n")
 		if committed || line == "" {
-			return 0, false
+			return false
 		}
 		command, rest, _ := strings.Cut(line, " ")
 		switch {
 		case table == "":
 			if table, ok = strings.CutPrefix(line, "*"); !ok || table == "" {
-				return 0, false
+				return false
 			}
+			d.batch.In(table)
 		case line == "COMMIT":
 			committed = true
 		case command == "-A":
 			chain, rule, _ := strings.Cut(rest, " ")
-			messages++
-			ok = isUserChain(chain) && d.add(table, chain, rule)
+			ok = isUserChain(chain) && d.add(chain, rule)
 		case command == "-X":
-			messages++
 			ok = isUserChain(rest)
-			d.chain(unix.NFT_MSG_DELCHAIN, unix.NLM_F_NONREC, table, rest) // not together with its rules
+			d.batch.DeleteEmptyChain(rest)
 		default:
 			chain, isDeclaration := strings.CutPrefix(command, ":")
-			messages += 2
 			ok = isDeclaration && rest == "- [0:0]" && isUserChain(chain)
-			d.chain(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, table, chain)
-			d.chain(unix.NFT_MSG_DELRULE, 0, table, chain)
+			d.batch.EnsureChain(chain)
+			d.batch.FlushChain(chain)
 		}
 		if !ok {
-			return 0, false
+			return false
 		}
 	}
-	return messages, committed && messages > 1
-}
-
-// begin begins an operation.
-func (d *direct) begin(command, flags uint16) (start int) {
-	start = len(d.batch)
-	d.batch = netlink.AppendMessage(d.batch, netlink.Header{
-		Type: unix.NFNL_SUBSYS_NFTABLES<<8 | command, Flags: unix.NLM_F_REQUEST | flags, Family: d.family})
-	return start
-}
-
-// chain adds an operation on a chain: on itself, or on its rules (NFT_MSG_DELRULE).
-func (d *direct) chain(command, flags uint16, table, chain string) {
-	var tableAttr, chainAttr uint16 = unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME
-	if command == unix.NFT_MSG_DELRULE {
-		tableAttr, chainAttr = unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN
-	}
-	start := d.begin(command, flags)
-	d.batch = netlink.AppendString(d.batch, tableAttr, table)
-	d.batch = netlink.AppendString(d.batch, chainAttr, chain)
-	netlink.EndMessage(d.batch, start)
+	return committed && d.batch.Len() > 0
 }
 
 // add adds a rule at the end of a chain.
-func (d *direct) add(table, chain, rule string) bool {
+func (d *direct) add(chain, rule string) bool {
 	expressions, protocol, ok := d.encoder.rule(d.rule[:0], rule)
 	d.rule = expressions
-	if !ok {
-		return false
+	if ok {
+		d.batch.AddRule(chain, expressions, protocol)
 	}
-	start := d.begin(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
-	d.batch = netlink.AppendString(d.batch, unix.NFTA_RULE_TABLE, table)
-	d.batch = netlink.AppendString(d.batch, unix.NFTA_RULE_CHAIN, chain)
-	d.batch = netlink.AppendBytes(d.batch, unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, expressions)
-	if protocol != 0 {
-		var compat int
-		d.batch, compat = netlink.BeginNest(d.batch, unix.NFTA_RULE_COMPAT)
-		d.batch = nftables.Numbers{{unix.NFTA_RULE_COMPAT_PROTO, uint32(protocol)}, {unix.NFTA_RULE_COMPAT_FLAGS, 0}}.AppendTo(d.batch)
-		netlink.EndNest(d.batch, compat)
-	}
-	netlink.EndMessage(d.batch, start)
-	return true
+	return ok
 }

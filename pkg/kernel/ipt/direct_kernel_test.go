@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // encodable are rules of the known forms. The addresses are those for IPv4; NAT and FILTER before a rule select its table.
@@ -66,7 +66,7 @@ func expressionsOf(t *testing.T, family Family, table, chain string) (all [][]by
 		t.Fatal(err)
 	}
 	defer r.close()
-	err = r.rules(table, chain, func(m netlink.Message) {
+	err = r.rules(table, chain, func(m nf.Rule) {
 		all = append(all, bytes.Clone(m.Attr(unix.NFTA_RULE_EXPRESSIONS)))
 	})
 	if err != nil {

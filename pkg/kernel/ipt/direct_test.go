@@ -24,7 +24,7 @@ func TestUnansweredBatch(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	release := make(chan struct{})
-	if finished, _ := d.socket.Do(ctx, func() error { cancel(); <-release; return nil }); finished {
+	if finished, _ := d.conn.Do(ctx, func() error { cancel(); <-release; return nil }); finished {
 		t.Fatal("the batch has finished")
 	}
 	for _, input := range []string{"*nat\n:KUBE-A - [0:0]\nCOMMIT\n", "*filter\n-A INPUT -j DROP\nCOMMIT\n"} {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
+	nftables "github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // Attributes of extensions of x_tables in nf_tables (linux/netfilter/nf_tables_compat.h), the same for matches and

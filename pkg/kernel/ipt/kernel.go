@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // kernelTables are the kernel's tables.
@@ -103,7 +105,7 @@ func (t *kernelTables) Features() Features { return t.features }
 func (t *kernelTables) Restore(ctx context.Context, input string) error {
 	if t.direct != nil {
 		err := t.direct.restore(ctx, input)
-		large, isLarge := errors.AsType[*tooLargeError](err)
+		large, isLarge := errors.AsType[*nf.TooLargeError](err)
 		switch {
 		case isLarge:
 			return &RestoreError{Family: t.family, Output: large.Error()}
@@ -136,7 +138,7 @@ func (t *kernelTables) LimitSend(size int) error {
 	if t.direct == nil {
 		return nil
 	}
-	return t.direct.socket.LimitSend(size)
+	return t.direct.conn.LimitSend(size)
 }
 
 // Compare is part of [Tables].

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // ErrBusy means that others changed the rules while they were read. Try again.
@@ -30,7 +30,7 @@ func openNFTReader(family Family) (reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	notices, err := openNotices(familyNumber(family), noticesQueue)
+	notices, err := openNotices(byte(familyNumber(family)), noticesQueue)
 	if err != nil {
 		return nil, errors.Join(err, requests.close())
 	}
@@ -46,7 +46,7 @@ func (r *nftReader) changes(ctx context.Context, _ []string) (*Changes, error) {
 
 // nftRequests asks nf_tables for the chains and rules of iptables-nft.
 type nftRequests struct {
-	socket *netlink.Socket
+	conn   *nf.Conn
 	family Family
 	listed *chainList
 }
@@ -54,23 +54,23 @@ type nftRequests struct {
 // chainList holds the names of the chains in the tables that nobody has asked for since one dump, of a generation. A dump always
 // returns those of all tables, and takes time that grows with their square: the kernel begins at the first one again for every 32 KiB.
 type chainList struct {
-	generation uint32
+	generation nf.Generation
 	tables     map[string][]string
 }
 
 func openNFTRequests(family Family) (nftRequests, error) {
-	socket, err := netlink.Open()
-	return nftRequests{socket, family, &chainList{}}, err
+	conn, err := nf.Open()
+	return nftRequests{conn, family, &chainList{}}, err
 }
 
-func familyNumber(family Family) byte {
+func familyNumber(family Family) nf.Family {
 	if family == IPv6 {
-		return unix.NFPROTO_IPV6
+		return nf.IPv6
 	}
-	return unix.NFPROTO_IPV4
+	return nf.IPv4
 }
 
-func (r nftRequests) close() error { return r.socket.Close() }
+func (r nftRequests) close() error { return r.conn.Close() }
 
 // digests returns the digests of chains, which it reads one by one: the dump of a whole table begins at its first rule again for
 // every 32 KiB, which at 10,000 Services takes half as long again (0.45 s of a processor, not 0.29 s).
@@ -120,13 +120,16 @@ func nftChains(family Family, table string) ([]string, error) {
 
 // chains returns the names of all chains of a table.
 func (r nftRequests) chains(table string) ([]string, error) {
-	generation, err := r.generation()
+	generation, err := r.conn.Generation()
 	if err != nil {
-		return nil, err
+		return nil, readError(err)
 	}
 	names, known := r.listed.tables[table]
 	if !known || r.listed.generation != generation {
-		tables, err := r.dumpChains()
+		tables := map[string][]string{}
+		err := existing(r.conn.Chains(familyNumber(r.family), "", func(table string, c nf.Chain) {
+			tables[table] = append(tables[table], c.Name)
+		}))
 		if err != nil {
 			return nil, err
 		}
@@ -136,41 +139,15 @@ func (r nftRequests) chains(table string) ([]string, error) {
 	return names, nil
 }
 
-// generation returns the number of the last transaction.
-func (r nftRequests) generation() (number uint32, err error) {
-	h := netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN}
-	err = r.socket.Get(h, nil, func(m netlink.Message) error {
-		number, _, _ = nftables.ReadGeneration(m)
-		return nil
-	})
-	return number, readError(err)
-}
-
-// dumpChains returns the names of all chains, by table.
-func (r nftRequests) dumpChains() (map[string][]string, error) {
-	tables, last := map[string][]string{}, ""
-	err := existing(r.socket.Dump(r.header(unix.NFT_MSG_GETCHAIN), nil, func(m netlink.Message) error {
-		if table := m.Attr(unix.NFTA_CHAIN_TABLE); !equal(last, table) {
-			last = netlink.String(table)
-		}
-		tables[last] = append(tables[last], m.AttrString(unix.NFTA_CHAIN_NAME))
-		return nil
-	}))
-	return tables, err
-}
-
 // present returns those of some chains of a table that exist.
 func (r nftRequests) present(table string, chains []string) (names []string, err error) {
 	for _, name := range chains {
-		err := existing(r.socket.Get(r.header(unix.NFT_MSG_GETCHAIN), func(b []byte) []byte {
-			b = netlink.AppendString(b, unix.NFTA_CHAIN_TABLE, table)
-			return netlink.AppendString(b, unix.NFTA_CHAIN_NAME, name)
-		}, func(netlink.Message) error {
-			names = append(names, name)
-			return nil
-		}))
-		if err != nil {
+		found, err := r.conn.Chain(familyNumber(r.family), table, name)
+		if err := existing(err); err != nil {
 			return nil, err
+		}
+		if found.Name == name {
+			names = append(names, name)
 		}
 	}
 	return names, nil
@@ -191,9 +168,7 @@ func nftPackets(ctx context.Context, family Family, table string, chains []strin
 	packets := map[string][]uint64{}
 	for _, chain := range chains {
 		var of []uint64
-		err := r.rules(table, chain, func(m netlink.Message) {
-			of = append(of, counted(m.Attr(unix.NFTA_RULE_EXPRESSIONS)))
-		})
+		err := r.rules(table, chain, func(rule nf.Rule) { of = append(of, counted(rule.Expressions())) })
 		if err := errors.Join(err, ctx.Err()); err != nil {
 			return nil, errors.Join(err, r.close())
 		}
@@ -204,22 +179,18 @@ func nftPackets(ctx context.Context, family Family, table string, chains []strin
 
 // counted returns what the counter among a rule's expressions counted. A rule without one, which iptables never makes,
 // counts 0.
-func counted(expressions []byte) (packets uint64) {
-	for e := netlink.ReadAttrs(expressions); e.Next(); {
-		if !isCounter(e.Data) {
-			continue
-		}
-		for a := netlink.ReadAttrs(netlink.Attr(e.Data, unix.NFTA_EXPR_DATA)); a.Next(); {
-			if a.Type == unix.NFTA_COUNTER_PACKETS {
-				packets = a.Uint64()
-			}
+func counted(expressions netlink.Attrs) uint64 {
+	for expressions.Next() {
+		if packets, _, ok := nf.Counts(expressions.Data); ok {
+			return packets
 		}
 	}
-	return packets
+	return 0
 }
 
 func isCounter(expression []byte) bool {
-	return string(netlink.Attr(expression, unix.NFTA_EXPR_NAME)) == "counter\x00"
+	name, _ := nf.ReadExpr(expression)
+	return string(name) == "counter"
 }
 
 // ruleDigest computes digests of rules.
@@ -230,41 +201,27 @@ func newRuleDigest() (d ruleDigest) {
 	return d
 }
 
-// of returns the digest of the rule in a message, without counters.
-func (d *ruleDigest) of(m netlink.Message) uint64 {
+// of returns the digest of a rule, without counters.
+func (d *ruleDigest) of(rule nf.Rule) uint64 {
 	d.sum.Reset()
-	for a := m.Attrs(); a.Next(); {
-		switch a.Type {
-		case unix.NFTA_RULE_EXPRESSIONS:
-			hashExpressions(&d.sum, a.Nested())
-		case unix.NFTA_RULE_USERDATA:
-			d.sum.Write(a.Data)
+	for expressions := rule.Expressions(); expressions.Next(); {
+		if !isCounter(expressions.Data) {
+			d.sum.Write(expressions.Data)
 		}
 	}
+	d.sum.Write(rule.UserData())
 	return d.sum.Sum64()
 }
 
 // eachRule visits the digests of a chain's rules.
 func (r nftRequests) eachRule(table, chain string, visit func(rule uint64)) error {
 	digest := newRuleDigest()
-	return r.rules(table, chain, func(m netlink.Message) { visit(digest.of(m)) })
+	return r.rules(table, chain, func(rule nf.Rule) { visit(digest.of(rule)) })
 }
 
-// rules visits the rules of a chain. The kernel walks no other chain for it.
-func (r nftRequests) rules(table, chain string, visit func(m netlink.Message)) error {
-	return existing(r.socket.Dump(r.header(unix.NFT_MSG_GETRULE), func(b []byte) []byte {
-		b = netlink.AppendString(b, unix.NFTA_RULE_TABLE, table)
-		return netlink.AppendString(b, unix.NFTA_RULE_CHAIN, chain)
-	}, func(m netlink.Message) error {
-		if equal(table, m.Attr(unix.NFTA_RULE_TABLE)) {
-			visit(m)
-		}
-		return nil
-	}))
-}
-
-func (r nftRequests) header(command uint16) netlink.Header {
-	return netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | command, Family: familyNumber(r.family)}
+// rules visits the rules of a chain.
+func (r nftRequests) rules(table, chain string, visit func(nf.Rule)) error {
+	return existing(r.conn.Rules(familyNumber(r.family), table, chain, visit))
 }
 
 // existing drops the error that an object does not exist: a table that is not there has no chains, and no rules.
@@ -280,7 +237,7 @@ func readError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("read from nf_tables: %w", netlink.WithAdvice(err, netlink.Advice))
+	return fmt.Errorf("read from nf_tables: %w", netlink.WithAdvice(err, nf.Advice))
 }
 
 // chained adds a rule's digest to its chain's.
@@ -292,13 +249,4 @@ func chained(chain, rule uint64) uint64 {
 	binary.NativeEndian.PutUint64(both[8:], rule)
 	sum.Write(both[:])
 	return sum.Sum64() | 1 // 0 is an empty chain's
-}
-
-// hashExpressions adds a rule's expressions, except counters.
-func hashExpressions(sum *maphash.Hash, expressions netlink.Attrs) {
-	for expressions.Next() {
-		if !isCounter(expressions.Data) {
-			sum.Write(expressions.Data)
-		}
-	}
 }

@@ -1,7 +1,6 @@
 package ipt
 
 import (
-	"hash/maphash"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // FuzzNotices gives the readers of nf_tables' notifications and rules arbitrary bytes: they must end, name only chains that the
@@ -27,10 +27,10 @@ func FuzzNotices(f *testing.F) {
 			for m := netlink.ReadMessages(data); m.Next(); {
 				open = n.add(c, open, m.Message)
 				for a := m.Attrs(); a.Next(); {
-					counted(a.Data)
-					var sum maphash.Hash
-					hashExpressions(&sum, a.Nested())
+					counted(a.Nested())
 				}
+				digest := newRuleDigest()
+				digest.of(nf.Rule{Message: m.Message})
 			}
 		}
 		if len(c.Chains) > 1 {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // noticesQueue is how many bytes of notifications are kept until they are read: those of some 20,000 rules.
@@ -97,7 +97,7 @@ func (n *notices) add(c *Changes, open []ChainName, m netlink.Message) []ChainNa
 
 // programOf returns the name and the process id of the program that made a transaction.
 func programOf(m netlink.Message) string {
-	_, program, process := nftables.ReadGeneration(m)
+	_, program, process := nf.ReadGeneration(m)
 	return fmt.Sprintf("%s (process %d)", program, process)
 }
 

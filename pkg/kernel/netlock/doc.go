@@ -9,8 +9,4 @@
 // A process that waits asks the holder who it is by multicast on the same socket. The kernel lets only processes with
 // CAP_NET_ADMIN send to other processes by NETLINK_NETFILTER (netlink(7)), and receive its multicasts, so that nobody else can
 // ask, answer or listen.
-//
-// Release v0.1.0 used a listening abstract unix socket, Name. A holder occupies that name too, so that v0.1.0 waits for it,
-// and waits for a v0.1.0 that has it. An abstract name has no permissions: a process that has it without CAP_NET_ADMIN is
-// reported and passed by.
 package netlock

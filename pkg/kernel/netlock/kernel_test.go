@@ -9,18 +9,13 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/test/netns"
-	"github.com/seed-11a05479/kube-proxy/test/squatter"
 )
-
-// nobody is an unprivileged user.
-const nobody = 65534
 
 // TestKernelTry checks that the second one learns who the first one is.
 func TestKernelTry(t *testing.T) {
@@ -33,11 +28,11 @@ func TestKernelTry(t *testing.T) {
 	if owner, held, err := Holder(); owner != (Owner{}) || held || err != nil {
 		t.Errorf("Holder without one: %+v, %t, %v", owner, held, err)
 	}
-	lock, err := Acquire(t.Context(), Request{Self: Owner{Mode: "nftables", Version: "v1.2.3"}, Serving: func() bool { return true }, Weak: unexpected(t)})
+	lock, err := Acquire(t.Context(), Request{Self: Owner{Mode: "nftables", Version: "v1.2.3"}, Serving: func() bool { return true }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Try(Owner{Mode: "iptables"}, unexpected(t))
+	_, err = Try(Owner{Mode: "iptables"})
 	if o := heldBy(t, err); o.PID != os.Getpid() || o.Mode != "nftables" || !o.Serving {
 		t.Errorf("held by %+v", o)
 	}
@@ -118,89 +113,6 @@ func TestKernelSilentHolder(t *testing.T) {
 	release(t, w.gets(t))
 }
 
-// TestKernelSquatters has processes without CAP_NET_ADMIN in this network namespace take the name, in every way. They are named
-// and passed by, and of two kube-proxies beside them one gets the lock.
-func TestKernelSquatters(t *testing.T) {
-	netns.Require(t)
-	const lacks, another, refuses = "does not have the capability NET_ADMIN", "another user's", "accepts no connections"
-	ownNamespace := func(uid int) *syscall.SysProcAttr {
-		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
-		return &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, Credential: &syscall.Credential{NoSetGroups: true}}
-	}
-	asNobody := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	for _, test := range []struct {
-		name     string
-		squatter squatter.Squatter
-		as       *syscall.SysProcAttr
-		want     string
-	}{
-		{"silent", squatter.Squatter{What: squatter.Silent}, nil, lacks},
-		{"answers", squatter.Squatter{What: squatter.Answer}, nil, lacks},
-		{"bound", squatter.Squatter{What: squatter.Bind}, nil, refuses},
-		{"full", squatter.Squatter{What: squatter.Full}, nil, refuses},
-		{"nobody", squatter.Squatter{What: squatter.Answer}, asNobody, another},
-		{"root of its own user namespace", squatter.Squatter{What: squatter.Answer, Capable: true}, ownNamespace(0), "in another user namespace"},
-		{"nobody as root of its own", squatter.Squatter{What: squatter.Answer, Capable: true}, ownNamespace(nobody), another},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			pid, stop := squat(t, test.squatter, test.as)
-			defer stop()
-			want := []string{test.want}
-			if test.want != refuses {
-				want = append(want, fmt.Sprintf(`process %d ("exe")`, pid))
-			}
-			began := time.Now()
-			both := []*waiter{await(t.Context(), Request{}), await(t.Context(), Request{})}
-			for i := range both {
-				var lock *Lock
-				select {
-				case lock = <-both[i].lock:
-				case lock = <-both[1-i].lock:
-					both[0], both[1] = both[1], both[0]
-				case <-time.After(20 * time.Second):
-					t.Fatal("not passed by")
-				}
-				t.Logf("passed by after %v", time.Since(began).Round(time.Millisecond))
-				if len(both[i].weak) == 0 {
-					t.Fatal("nothing is reported")
-				}
-				err := <-both[i].weak
-				for _, words := range want {
-					if !strings.Contains(err.Error(), words) {
-						t.Errorf("%v does not say %s", err, words)
-					}
-				}
-				if i == 0 {
-					both[1].waits(t)
-				}
-				release(t, lock)
-			}
-		})
-	}
-}
-
-// TestKernelEarlierRelease has v0.1.0 hold its name: it is waited for as long as it runs.
-func TestKernelEarlierRelease(t *testing.T) {
-	netns.Require(t)
-	pid, stop := squat(t, squatter.Squatter{What: squatter.Answer, Capable: true}, nil)
-	w := await(t.Context(), Request{})
-	w.owner(t, "v0.1.0", func(o Owner) bool { return o.PID == pid && o.Version == "v0.1.0" && o.Serving })
-	w.waits(t)
-	_, err := Try(Owner{}, unexpected(t))
-	if o := heldBy(t, err); o.PID != os.Getpid() || o.Serving {
-		t.Errorf("held by %+v, want the process that waits for v0.1.0", o)
-	}
-	stop()
-	release(t, w.gets(t))
-
-	_, stop = squat(t, squatter.Squatter{What: squatter.Silent, Capable: true}, nil) // such as a stopped one
-	w = await(t.Context(), Request{})
-	w.owner(t, "one that does not serve", func(o Owner) bool { return !o.Serving })
-	w.waits(t)
-	stop()
-	release(t, w.gets(t))
-}
-
 // TestKernelWaitingIsCheap measures a holder and a process that waits for it.
 func TestKernelWaitingIsCheap(t *testing.T) {
 	netns.Require(t)
@@ -231,29 +143,12 @@ func uses(t *testing.T, who string) {
 	}
 }
 
-// TestKernelConnecting has a process connect to the name all the time: the holder does not even notice.
-func TestKernelConnecting(t *testing.T) {
-	netns.Require(t)
-	lock := must(t)
-	squat(t, squatter.Squatter{What: squatter.Connect}, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}})
-	uses(t, "the holder, while another process connects,")
-	release(t, lock)
-}
-
-// TestKernelWithoutNFLOG has a kernel without NFLOG: the name is the lock, and that is reported.
+// TestKernelWithoutNFLOG has a kernel without NFLOG: the error says what to do.
 func TestKernelWithoutNFLOG(t *testing.T) {
 	netns.Require(t)
-	without := Request{subsystem: 0x7e}
-	first := await(t.Context(), without)
-	lock := first.gets(t)
-	if err := <-first.weak; !strings.Contains(err.Error(), "nfnetlink_log") {
+	if _, err := Acquire(t.Context(), Request{subsystem: 0x7e}); err == nil || !strings.Contains(err.Error(), "load the kernel's module nfnetlink_log") {
 		t.Errorf("got %v", err)
 	}
-	second := await(t.Context(), without)
-	second.owner(t, "the first", func(o Owner) bool { return o.PID == os.Getpid() })
-	second.waits(t)
-	release(t, lock)
-	release(t, second.gets(t))
 }
 
 // TestKernelWithoutRights checks that a process without CAP_NET_ADMIN gets an error that says so.

@@ -3,62 +3,26 @@
 package netlock
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"os"
-	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/test/netns"
-	"github.com/seed-11a05479/kube-proxy/test/squatter"
 )
 
-func TestMain(m *testing.M) {
-	squatter.Main()
-	netns.Main(m)
-}
-
-// squat starts a squatter, and waits until it has the name. stop ends it.
-func squat(t *testing.T, s squatter.Squatter, as *syscall.SysProcAttr) (pid int, stop func()) {
-	t.Helper()
-	command := exec.Command(squatter.Path)
-	command.Env, command.SysProcAttr, command.Stderr = s.Env(), as, os.Stderr
-	out, err := command.StdoutPipe()
-	if err == nil {
-		err = command.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := false
-	stop = func() {
-		if !ended {
-			ended = true
-			_ = command.Process.Kill()
-			_ = command.Wait()
-		}
-	}
-	t.Cleanup(stop)
-	if !bufio.NewScanner(out).Scan() {
-		t.Fatal("the squatter has ended")
-	}
-	return command.Process.Pid, stop
-}
+func TestMain(m *testing.M) { netns.Main(m) }
 
 // waiter runs Acquire in the background.
 type waiter struct {
 	lock     chan *Lock
 	err      chan error
 	reported chan Owner
-	weak     chan error
 }
 
 func await(ctx context.Context, r Request) *waiter {
-	w := &waiter{make(chan *Lock, 1), make(chan error, 1), make(chan Owner, 100), make(chan error, 100)}
-	r.Waiting, r.Weak = func(o Owner) { w.reported <- o }, func(err error) { w.weak <- err }
+	w := &waiter{make(chan *Lock, 1), make(chan error, 1), make(chan Owner, 100)}
+	r.Waiting = func(o Owner) { w.reported <- o }
 	go func() {
 		lock, err := Acquire(ctx, r)
 		w.lock <- lock
@@ -113,16 +77,11 @@ func (w *waiter) gets(t *testing.T) *Lock {
 // must takes the lock or fails the test.
 func must(t *testing.T) *Lock {
 	t.Helper()
-	lock, err := Try(Owner{}, unexpected(t))
+	lock, err := Try(Owner{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return lock
-}
-
-// unexpected is Request.Weak of a test in which the lock is complete.
-func unexpected(t *testing.T) func(error) {
-	return func(err error) { t.Errorf("not expected: %v", err) }
 }
 
 // release releases the lock.

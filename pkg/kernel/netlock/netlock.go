@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,11 +23,6 @@ const (
 	// answerTimeout limits how long an answer may take. A holder that does not answer, for example because it is stopped, still
 	// holds the lock.
 	answerTimeout = time.Second
-	// silentPatience and answeringPatience limit the wait for a process that has the name and whose capabilities cannot be read,
-	// from the first time that it is seen: it may be v0.1.0 in another pod. That one answers, and ends within this time in a
-	// rolling update.
-	silentPatience    = 2 * time.Second
-	answeringPatience = 30 * time.Second
 )
 
 // Owner is a process that holds the lock.
@@ -40,9 +36,14 @@ type Owner struct {
 	Since   time.Time `json:"since,omitzero"`
 	// Serving reports that the owner serves this node, as far as it knows: what it should have programmed is programmed.
 	Serving bool `json:"serving,omitempty"`
+}
 
-	// unproven means that the owner may lack CAP_NET_ADMIN: it has only the name.
-	unproven bool
+// describe returns what a process says about itself. What is not plain text stays empty.
+func describe(text []byte) (said Owner) {
+	if json.Unmarshal(text, &said) != nil || strings.ContainsFunc(said.Mode+said.Version, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return Owner{}
+	}
+	return said
 }
 
 // HeldError reports that another process holds the lock.
@@ -72,9 +73,6 @@ type Request struct {
 	Serving func() bool
 	// Waiting is called with each owner that is waited for, and when what it says changes. It may be nil.
 	Waiting func(Owner)
-	// Weak is called with a process that has the name without the right to, which is passed by, and if this kernel has no NFLOG:
-	// then the name alone is the lock.
-	Weak func(error)
 
 	subsystem uint16 // NFLOG's, but in tests
 	last      *Owner
@@ -91,24 +89,19 @@ func (r *Request) report(o Owner) {
 // Lock is held until Release, or until the process ends.
 type Lock struct {
 	socket *socket
-	name   int // a file descriptor, or -1
 	ended  chan struct{}
 }
 
-// Try takes the lock. The error is a [*HeldError] if another process holds it. weak is Request.Weak.
-func Try(self Owner, weak func(error)) (*Lock, error) {
+// Try takes the lock. The error is a [*HeldError] if another process holds it.
+func Try(self Owner) (*Lock, error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	return Acquire(ctx, Request{Self: self, Weak: weak, Waiting: func(o Owner) {
-		if !o.unproven {
-			cancel(&HeldError{o})
-		}
-	}})
+	return Acquire(ctx, Request{Self: self, Waiting: func(o Owner) { cancel(&HeldError{o}) }})
 }
 
 // Holder returns the process that holds the lock; held is false if none does.
 func Holder() (owner Owner, held bool, err error) {
-	lock, err := Try(Owner{Mode: "check"}, func(error) {})
+	lock, err := Try(Owner{Mode: "check"})
 	var other *HeldError
 	switch {
 	case errors.As(err, &other):
@@ -132,12 +125,9 @@ func Acquire(ctx context.Context, r Request) (*Lock, error) {
 	if err := s.claim(ctx, &r); err != nil {
 		return nil, errors.Join(err, s.file.Close())
 	}
-	l := &Lock{socket: s, name: -1, ended: make(chan struct{})}
+	l := &Lock{socket: s, ended: make(chan struct{})}
 	r.Self.PID, r.Self.Since = os.Getpid(), time.Now().UTC().Truncate(time.Second)
 	go l.answer(r.Self, r.Serving)
-	if err := l.takeName(ctx, &r); err != nil {
-		return nil, errors.Join(err, l.Release())
-	}
 	return l, nil
 }
 
@@ -164,11 +154,11 @@ func (s *socket) claim(ctx context.Context, r *Request) error {
 			r.report(*got.owner)
 		case answered.After(asked) || time.Since(asked) < answerTimeout:
 		case got.refused > 0: // and nobody answers
-			r.Weak(fmt.Errorf("lock this network namespace by group %d of NFLOG: %w; load the kernel's module nfnetlink_log: until then "+
-				"the lock is only the abstract unix socket %s, which every process can take", logGroup, got.refused, Name))
-			return nil
-		case r.last == nil || r.last.Mode != "":
-			r.report(Owner{PID: examine().owner.PID})
+			return fmt.Errorf("lock this network namespace by group %d of NFLOG: %w; load the kernel's module nfnetlink_log", logGroup, got.refused)
+		case r.last == nil:
+			r.report(Owner{})
+		default:
+			r.report(Owner{PID: r.last.PID})
 		}
 	}
 	return context.Cause(ctx)
@@ -195,8 +185,7 @@ func (s *socket) listen(until time.Time) (got heard, err error) {
 		case err != nil:
 			return got, fmt.Errorf("wait for the lock on this network namespace: %w", err)
 		case m.port != 0 && len(m.text) > 0:
-			got.owner = &Owner{}
-			got.owner.describe(m.text)
+			got.owner = new(describe(m.text))
 			return got, nil
 		case m.port != 0: // somebody asks, perhaps because the lock is free
 			return got, nil
@@ -210,50 +199,11 @@ func (s *socket) listen(until time.Time) (got heard, err error) {
 	return got, nil
 }
 
-// takeName occupies the name, so that v0.1.0 waits. It waits for v0.1.0, and passes by others.
-func (l *Lock) takeName(ctx context.Context, r *Request) error {
-	var examined time.Time
-	for began := time.Now(); ; {
-		var err error
-		if l.name, err = occupy(); err == nil {
-			return nil
-		}
-		if !errors.Is(err, unix.EADDRINUSE) {
-			r.Weak(fmt.Errorf("listen on the abstract unix socket %s: %w; a kube-proxy v0.1.0 would not notice this one", Name, err))
-			return nil
-		}
-		if time.Since(examined) >= answerTimeout {
-			has := examine()
-			examined = time.Now()
-			patience := silentPatience
-			if has.owner.Mode != "" {
-				patience = answeringPatience
-			}
-			switch {
-			case has.standing == intruder, has.standing == unknown && time.Since(began) >= patience:
-				r.Weak(fmt.Errorf("the abstract unix socket %s, by which kube-proxy v0.1.0 locks a network namespace, may be held by a program that is no kube-proxy; if it is one, stop it, because both serve now: %w", Name, has.reason))
-				return nil
-			case has.standing == capable, has.owner.Mode != "":
-				r.report(has.owner)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pause):
-		}
-	}
-}
-
 // Release releases the lock. A waiting process takes it immediately.
 func (l *Lock) Release() error {
-	var err error
-	if l.name >= 0 {
-		err = unix.Close(l.name) // first, so that the name is free when the group is
-	}
 	_ = l.socket.configure(commandUnbind) // closing does the same; it has an effect before those who wait are woken up
 	_ = l.socket.ask()
-	err = errors.Join(err, l.socket.file.Close())
+	err := l.socket.file.Close()
 	<-l.ended
 	return err
 }

@@ -12,12 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
 )
 
-// Table identifies a table. Family is an NFPROTO_*.
-type Table struct {
-	Family byte
+// TableName identifies a table.
+type TableName struct {
+	Family Family
 	Name   string
 }
 
@@ -26,15 +25,15 @@ type Kind uint8
 
 // The kinds. Other is a table, or a stateful object or flowtable of it.
 const (
-	Other Kind = iota
-	Chain
-	Set
-	Element
+	OtherObject Kind = iota
+	ChainObject
+	SetObject
+	ElementObject
 )
 
 // Object is what a transaction added, changed or deleted. A rule is reported as its chain.
 type Object struct {
-	Table Table
+	Table TableName
 	Kind  Kind
 	// Name is that of the chain or set. Key is that of the element.
 	Name, Key string
@@ -55,7 +54,7 @@ type Write struct {
 // each object, and the number of each transaction, its generation: these have no gaps, so a Watch knows whether it has
 // missed any. Its methods are safe for concurrent use.
 type Watch struct {
-	tables   map[Table]bool
+	tables   map[TableName]bool
 	file     *os.File
 	conn     syscall.RawConn
 	requests *netlink.Socket
@@ -87,7 +86,7 @@ const (
 )
 
 // OpenWatch opens a Watch of tables in the network namespace of the calling thread. It requires CAP_NET_ADMIN.
-func OpenWatch(tables ...Table) (*Watch, error) {
+func OpenWatch(tables ...TableName) (*Watch, error) {
 	requests, err := netlink.Open()
 	if err != nil {
 		return nil, err
@@ -97,7 +96,7 @@ func OpenWatch(tables ...Table) (*Watch, error) {
 		return nil, errors.Join(fmt.Errorf("open a socket for nf_tables' notifications: %w", err), requests.Close())
 	}
 	w := &Watch{
-		tables: map[Table]bool{}, file: os.NewFile(uintptr(fd), "netlink"), requests: requests,
+		tables: map[TableName]bool{}, file: os.NewFile(uintptr(fd), "netlink"), requests: requests,
 		modified: make(chan struct{}, 1), ended: make(chan struct{}), buffer: make([]byte, watchBuffer),
 	}
 	for _, t := range tables {
@@ -216,7 +215,7 @@ func (w *Watch) membership(option int) (err error) {
 func (w *Watch) generation() (number uint32, err error) {
 	h := netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN}
 	err = w.requests.Get(h, nil, func(m netlink.Message) error {
-		number, _, _ = nftables.ReadGeneration(m)
+		number, _, _ = ReadGeneration(m)
 		return nil
 	})
 	if err != nil {
@@ -292,7 +291,7 @@ func (w *Watch) add(m netlink.Message) {
 	}
 	end := w.open
 	w.open = Write{}
-	number, program, process := nftables.ReadGeneration(m)
+	number, program, process := ReadGeneration(m)
 	if int32(number-w.last) < 0 {
 		return // it ended before the Watch was a member
 	}
@@ -309,19 +308,19 @@ func (w *Watch) add(m netlink.Message) {
 // mostly the same number for all kinds.
 func (w *Watch) note(m netlink.Message) {
 	table := m.AttrString(unix.NFTA_TABLE_NAME)
-	of := Object{Table: Table{m.Family, table}}
+	of := Object{Table: TableName{Family(m.Family), table}}
 	if !w.tables[of.Table] {
 		return
 	}
 	switch m.Type & 0xff {
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
-		of.Kind, of.Name = Chain, m.AttrString(unix.NFTA_CHAIN_NAME)
+		of.Kind, of.Name = ChainObject, m.AttrString(unix.NFTA_CHAIN_NAME)
 	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
-		of.Kind, of.Name = Chain, m.AttrString(unix.NFTA_RULE_CHAIN)
+		of.Kind, of.Name = ChainObject, m.AttrString(unix.NFTA_RULE_CHAIN)
 	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET:
-		of.Kind, of.Name = Set, m.AttrString(unix.NFTA_SET_NAME)
+		of.Kind, of.Name = SetObject, m.AttrString(unix.NFTA_SET_NAME)
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
-		of.Kind, of.Name = Element, m.AttrString(unix.NFTA_SET_ELEM_LIST_SET)
+		of.Kind, of.Name = ElementObject, m.AttrString(unix.NFTA_SET_ELEM_LIST_SET)
 		for a := netlink.ReadAttrs(m.Attr(unix.NFTA_SET_ELEM_LIST_ELEMENTS)); a.Next(); {
 			of.Key = string(netlink.Attr(netlink.Attr(a.Data, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))
 			w.open.Objects = append(w.open.Objects, of)

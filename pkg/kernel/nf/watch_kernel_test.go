@@ -16,13 +16,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
-
 // ours is the table that the tests watch.
-var ours = Table{unix.NFPROTO_IPV4, "ours"}
+var ours = TableName{unix.NFPROTO_IPV4, "ours"}
 
-// nft runs a command in the test's namespace.
-func nft(t *testing.T, command string) {
+// script runs commands in the test's namespace.
+func script(t *testing.T, command string) {
 	t.Helper()
 	run := exec.CommandContext(t.Context(), "nft", "-f", "-")
 	run.Stdin = strings.NewReader(command)
@@ -46,7 +44,7 @@ func watching(t *testing.T) *Watch {
 	t.Helper()
 	netns.Require(t, "nft")
 	netns.Enter(t)
-	nft(t, "add table ip ours; add chain ip ours c; add set ip ours s { type ipv4_addr; }")
+	script(t, "add table ip ours; add chain ip ours c; add set ip ours s { type ipv4_addr; }")
 	w, err := OpenWatch(ours)
 	if err != nil {
 		t.Fatal(err)
@@ -82,20 +80,20 @@ func wantTaken(t *testing.T, w *Watch, what string, n int, complete bool) (write
 func TestKernelWatch(t *testing.T) {
 	w := watching(t)
 	wantTaken(t, w, "nothing", 0, true)
-	nft(t, "add table inet ours; add table ip other; add chain ip other c")
-	nft(t, "list ruleset")
+	script(t, "add table inet ours; add table ip other; add chain ip other c")
+	script(t, "list ruleset")
 	if reported(w, 100*time.Millisecond) {
 		t.Error("other tables are reported")
 	}
 	wantTaken(t, w, "other tables", 0, true)
-	nft(t, "add rule ip ours c accept; add rule ip ours c accept; add rule ip other c accept")
-	nft(t, "add element ip ours s { 10.0.0.1 }")
-	nft(t, "flush ruleset")
+	script(t, "add rule ip ours c accept; add rule ip ours c accept; add rule ip other c accept")
+	script(t, "add element ip ours s { 10.0.0.1 }")
+	script(t, "flush ruleset")
 	if !reported(w, 10*time.Second) {
 		t.Error("our table is not reported")
 	}
-	chain, set := Object{ours, Chain, "c", ""}, Object{ours, Set, "s", ""}
-	element, table := Object{ours, Element, "s", "\x0a\x00\x00\x01"}, Object{ours, Other, "", ""}
+	chain, set := Object{ours, ChainObject, "c", ""}, Object{ours, SetObject, "s", ""}
+	element, table := Object{ours, ElementObject, "s", "\x0a\x00\x00\x01"}, Object{ours, OtherObject, "", ""}
 	for i, write := range wantTaken(t, w, "our table", 3, true) {
 		want := [][]Object{{chain}, {element}, {table, chain, set}}[i] // the kernel reports the chain twice
 		slices.SortFunc(write.Objects, func(a, b Object) int { return cmp.Compare(a.Kind, b.Kind) })
@@ -119,7 +117,7 @@ func TestKernelWatchLosesSome(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	nft(t, many(2000))
+	script(t, many(2000))
 	w.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)
@@ -127,9 +125,9 @@ func TestKernelWatchLosesSome(t *testing.T) {
 	if _, all := w.Take(); all {
 		t.Error("nothing is missed")
 	}
-	nft(t, "add element ip ours s { 10.200.0.1 }")
+	script(t, "add element ip ours s { 10.200.0.1 }")
 	w.Take() // its beginning may look like the end of the lost one
-	nft(t, "add element ip ours s { 10.200.0.2 }")
+	script(t, "add element ip ours s { 10.200.0.2 }")
 	wantTaken(t, w, "after the loss", 1, true)
 }
 
@@ -137,7 +135,7 @@ func TestKernelWatchLosesSome(t *testing.T) {
 func TestKernelWatchLeaves(t *testing.T) {
 	w := watching(t)
 	for range 3 {
-		nft(t, "flush set ip ours s\n"+many(maxMessages*3/4))
+		script(t, "flush set ip ours s\n"+many(maxMessages*3/4))
 		time.Sleep(10 * time.Millisecond)
 	}
 	if !reported(w, 10*time.Second) {
@@ -151,7 +149,7 @@ func TestKernelWatchLeaves(t *testing.T) {
 	if _, all := w.Take(); all {
 		t.Error("nothing is missed")
 	}
-	nft(t, "add element ip ours s { 10.200.0.1 }")
+	script(t, "add element ip ours s { 10.200.0.1 }")
 	wantTaken(t, w, "afterwards", 1, true)
 }
 
@@ -159,17 +157,17 @@ func TestKernelWatchLeaves(t *testing.T) {
 func TestKernelWatchPauses(t *testing.T) {
 	w := watching(t)
 	for own, alone := range []bool{false, true, false} {
-		nft(t, "add element ip ours s { 10.200.0.1 }; delete element ip ours s { 10.200.0.1 }")
+		script(t, "add element ip ours s { 10.200.0.1 }; delete element ip ours s { 10.200.0.1 }")
 		if err := w.Pause(); err != nil {
 			t.Fatal(err)
 		}
-		nft(t, many(100)+"flush set ip ours s")
+		script(t, many(100)+"flush set ip ours s")
 		if got := w.Resume(own); got != alone {
 			t.Errorf("one transaction, %d of our own: alone %t", own, got)
 		}
 		wantTaken(t, w, "what was written before the pause", 1, true)
-		nft(t, "add table ip other")
-		nft(t, "add element ip ours s { 10.200.0.1 }; delete element ip ours s { 10.200.0.1 }")
+		script(t, "add table ip other")
+		script(t, "add element ip ours s { 10.200.0.1 }; delete element ip ours s { 10.200.0.1 }")
 		wantTaken(t, w, "after the pause", 1, true)
 	}
 	if err := w.Pause(); err != nil {

@@ -41,7 +41,7 @@ func endOf(t *testing.T, generation uint32) netlink.Message {
 // a transaction: this one may be missed, as one is whose end does not come. The numbers have no gap at 0.
 func TestWatchInTheMiddle(t *testing.T) {
 	in := func(table string) Object {
-		return Object{Table: Table{unix.NFPROTO_IPV4, table}, Kind: Chain, Name: "c"}
+		return Object{Table: TableName{unix.NFPROTO_IPV4, table}, Kind: ChainObject, Name: "c"}
 	}
 	for name, test := range map[string]struct {
 		messages []netlink.Message
@@ -54,7 +54,7 @@ func TestWatchInTheMiddle(t *testing.T) {
 		"one without its end":   {[]netlink.Message{chainOf(t, "a"), endOf(t, 2)}, []Write{{Objects: []Object{in("a")}}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &Watch{tables: map[Table]bool{in("a").Table: true, in("b").Table: true}, last: 1<<32 - 1}
+			w := &Watch{tables: map[TableName]bool{in("a").Table: true, in("b").Table: true}, last: 1<<32 - 1}
 			for _, m := range test.messages {
 				w.add(m)
 			}

@@ -105,7 +105,7 @@ func BenchmarkWrite(b *testing.B) {
 		table := openKernel(b, knftables.IPv4Family)
 		for b.Loop() {
 			b.StopTimer()
-			err := text(func(tx *knftables.Transaction) {
+			err := text(func(tx *Transaction) {
 				tx.Add(&knftables.Table{})
 				tx.Delete(&knftables.Table{})
 				world(tx)
@@ -222,7 +222,7 @@ func BenchmarkChain(b *testing.B) {
 		i := 0
 		benchCall(b, func(table *kernelTable) error {
 			i++
-			return text(func(tx *knftables.Transaction) {
+			return text(func(tx *Transaction) {
 				tx.Add(&knftables.Chain{Name: fmt.Sprint("chain-", i)})
 				tx.Add(&knftables.Rule{Chain: fmt.Sprint("chain-", i), Rule: "ip daddr . meta l4proto . th dport vmap @services"})
 				if i > 1 {
@@ -233,7 +233,7 @@ func BenchmarkChain(b *testing.B) {
 	})
 	b.Run("add and delete an empty one, as text", func(b *testing.B) {
 		benchCall(b, func(table *kernelTable) error {
-			return text(func(tx *knftables.Transaction) {
+			return text(func(tx *Transaction) {
 				tx.Add(&knftables.Chain{Name: "gone"})
 				tx.Delete(&knftables.Chain{Name: "gone"})
 			}).run(b.Context(), table)

@@ -3,34 +3,19 @@ package nft
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // Commit is part of [Table].
 func (t *kernelTable) Commit(ctx context.Context, b *Batch) error {
-	if b.err != nil {
-		return b.err
-	}
-	if b.Len() == 0 {
-		return nil
-	}
-	firstSeq := t.socket.Reserve(b.messages + 1)
-	data, lastSeq := b.finish(firstSeq)
-	var refused *BatchError
-	finished, err := t.socket.Do(ctx, func() error {
-		r, err := t.socket.Commit(data, firstSeq, lastSeq)
-		if err != nil || r.Errno == 0 {
-			return err
-		}
-		refused = t.blame(data, r)
-		return refused
-	})
-	if !finished {
-		// The kernel may still be reading the buffer.
-		b.buf = bytes.Clone(b.buf)
+	err := t.Conn.Commit(ctx, b.Batch)
+	if r, ok := errors.AsType[*nf.Refusal](err); ok {
+		_, err = t.Do(ctx, func() error { return t.blame(b.Bytes(), r.Result) })
 	}
 	return wrap("commit a batch", t.family, t.name, err)
 }
@@ -54,7 +39,7 @@ func (t *kernelTable) blame(data []byte, r netlink.Result) *BatchError {
 		}
 		nth, ok := elementAt(m.Message, r.Offset)
 		if !ok {
-			nth = t.socket.firstRefused(data, m)
+			nth = t.firstRefused(data, m)
 		}
 		e.Index += nth
 		e.Set, e.Key = elementKey(m.Message, nth)
@@ -67,7 +52,7 @@ func (t *kernelTable) blame(data []byte, r netlink.Result) *BatchError {
 
 // isElementMessage reports whether a message holds elements.
 func isElementMessage(m netlink.Message) bool {
-	c := commandOf(m)
+	c := nf.CommandOf(m)
 	return c == unix.NFT_MSG_NEWSETELEM || c == unix.NFT_MSG_DELSETELEM
 }
 
@@ -79,7 +64,7 @@ func elementsOf(m netlink.Message) netlink.Attrs {
 // operations returns the number of a batch's operations in a message.
 func operations(m netlink.Message) int {
 	switch {
-	case commandOf(m) < 0:
+	case nf.CommandOf(m) < 0:
 		return 0
 	case !isElementMessage(m):
 		return 1
@@ -93,7 +78,7 @@ func operations(m netlink.Message) int {
 
 // describeMessage returns the name of a message's operation, and its chain.
 func describeMessage(m netlink.Message) (op, object string) {
-	switch commandOf(m) {
+	switch nf.CommandOf(m) {
 	case unix.NFT_MSG_NEWTABLE:
 		return "add", ""
 	case unix.NFT_MSG_NEWSETELEM:
@@ -153,11 +138,11 @@ func elementKey(m netlink.Message, nth int) (set string, key []byte) {
 // firstRefused finds the element at fault in a message of several, for kernels that do not report it: it sends the batch up
 // to that message with one message for each element, and without its end, which makes the kernel check it and write
 // nothing. It returns 0 if it cannot find out.
-func (s *socket) firstRefused(data []byte, culprit netlink.Messages) int {
+func (t *kernelTable) firstRefused(data []byte, culprit netlink.Messages) int {
 	m := culprit.Message
 	trial := append(make([]byte, 0, 3*len(data)), data[:culprit.Offset]...)
 	count := operations(m)
-	first := s.Reserve(count)
+	first := t.Reserve(count)
 	seq := first
 	for a := elementsOf(m); a.Next(); seq++ {
 		start := len(trial)
@@ -172,9 +157,19 @@ func (s *socket) firstRefused(data []byte, culprit netlink.Messages) int {
 		netlink.EndNest(trial, nest)
 		netlink.EndMessage(trial, start)
 	}
-	r, _, err := s.ExchangeBatch(trial, first, seq-1)
+	r, _, err := t.ExchangeBatch(trial, first, seq-1)
 	if nth := int(r.Seq - first); err == nil && r.Errno != 0 && nth >= 0 && nth < count {
 		return nth
 	}
 	return 0
+}
+
+// describeKey formats a key as nft does if the set's type can be read, or in hexadecimal.
+func (t *kernelTable) describeKey(name string, key []byte) string {
+	typ, err := t.KeyType(name)
+	if err != nil {
+		return formatFields(nil, key)
+	}
+	fs, _ := fieldsOfType(typ)
+	return formatFields(fs, key)
 }

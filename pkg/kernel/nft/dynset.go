@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // Update lets a packet write an element into a dynamic map, or refresh the element's timeout if the map has the key, whose
@@ -35,8 +35,8 @@ func (u Update) appendTo(b []byte, family knftables.Family) []byte {
 	at := (u.Key.width(family) + 15) &^ 15
 	b = u.Key.appendTo(b, family)
 	b = u.Value.appendAt(b, family, at)
-	b, open := nftables.BeginExpr(b, "dynset")
-	b = nftables.Numbers{
+	b, open := nf.BeginExpr(b, "dynset")
+	b = nf.Numbers{
 		{unix.NFTA_DYNSET_SREG_KEY, unix.NFT_REG_1}, {unix.NFTA_DYNSET_SREG_DATA, register(at)},
 		{unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE},
 	}.AppendTo(b)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // BatchError names the operation of a batch that the kernel refused. Nothing of the batch was done.
@@ -85,7 +85,7 @@ func (e *BatchError) advice() string {
 	case unix.EINVAL:
 		return "its key or value does not fit the declaration of the set, or this kernel does not support it"
 	}
-	return errnoAdvice(e.Errno)
+	return nf.Advice(e.Errno)
 }
 
 // Refused reports whether an error means that the kernel, or nft, refuses what a transaction contains, perhaps because of
@@ -116,25 +116,6 @@ func exited(err error) bool {
 	return ok && exit.Exited()
 }
 
-// errnoAdvice returns the advice that does not depend on the operation.
-func errnoAdvice(errno unix.Errno) string {
-	switch errno {
-	case unix.EPERM, unix.EACCES:
-		return netlink.NeedsNetAdmin + " (or another process owns the table)"
-	case unix.EMSGSIZE:
-		return "the transaction is larger than a process outside of the initial user namespace can send at once: raise the host's sysctl net.core.wmem_max"
-	case unix.ENFILE:
-		return "the set has reached the size in its declaration"
-	case unix.EMLINK, unix.ELOOP:
-		return "chains jump to each other in a loop, or more than 16 deep"
-	case unix.EOPNOTSUPP:
-		return "this kernel lacks a feature of nf_tables, or a base chain was jumped to, or a statement does not fit its hook"
-	case unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT:
-		return "this kernel has no nf_tables: load the module nf_tables"
-	}
-	return netlink.Advice(errno)
-}
-
 // wrap adds the operation and the table to an error, and advice if it has a number.
 func wrap(op string, family knftables.Family, table string, err error) error {
 	if err == nil {
@@ -143,5 +124,5 @@ func wrap(op string, family knftables.Family, table string, err error) error {
 	if _, ok := errors.AsType[*BatchError](err); ok {
 		return err
 	}
-	return fmt.Errorf("nftables: %s (table %s %s): %w", op, family, table, netlink.WithAdvice(err, errnoAdvice))
+	return nf.Wrap(op, familyNumber(family), table, err)
 }

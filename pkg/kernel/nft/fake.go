@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
@@ -30,7 +29,6 @@ var ErrInjected = errors.New("failure injected by a test")
 type Fake struct {
 	family knftables.Family
 	name   string
-	transactions
 
 	mu     sync.Mutex
 	state  fakeState
@@ -43,13 +41,16 @@ type Fake struct {
 	limit int
 }
 
+// batchEnd is the number of bytes of the message that ends a batch.
+const batchEnd = 20
+
 // FakeStats counts the writes of a Fake, and those that failed.
 type FakeStats struct{ Writes, Failed int }
 
 // NewFake returns an empty Fake: its table does not exist yet.
 func NewFake(family knftables.Family, table string) *Fake {
 	return &Fake{
-		family: family, name: table, transactions: newTransactions(family, table),
+		family: family, name: table,
 		state: fakeState{family: family, name: table, world: &fakeWorld{generation: 1}, writer: fakeProgram},
 	}
 }
@@ -99,22 +100,22 @@ func (f *Fake) LimitSend(size int) {
 	f.limit = size
 }
 
+// NewTransaction is part of [Table].
+func (f *Fake) NewTransaction() *Transaction { return &Transaction{family: f.family, table: f.name} }
+
 // Settle is part of [Table]. A Fake has no packets.
 func (f *Fake) Settle(context.Context) error { return nil }
 
-// Close is part of [Table]. It removes an owned table, as the kernel does. Dump still works.
+// Close is part of [Table]. Dump still works.
 func (f *Fake) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.state.table != nil && f.state.table.owned {
-		f.state.table = nil
-	}
 	f.closed = true
 	return nil
 }
 
 // Run is part of [Table].
-func (f *Fake) Run(ctx context.Context, tx *knftables.Transaction) error {
+func (f *Fake) Run(ctx context.Context, tx *Transaction) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	commands, err := parseTransaction(tx)
@@ -129,8 +130,8 @@ func (f *Fake) Run(ctx context.Context, tx *knftables.Transaction) error {
 
 // Commit is part of [Table].
 func (f *Fake) Commit(ctx context.Context, b *Batch) error {
-	if b.err != nil {
-		return b.err
+	if b.Err() != nil {
+		return b.Err()
 	}
 	if b.Len() == 0 {
 		return nil
@@ -138,7 +139,7 @@ func (f *Fake) Commit(ctx context.Context, b *Batch) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return wrap("commit a batch", f.family, f.name, f.write(ctx, func() error {
-		if data, _ := b.finish(0); f.limit > 0 && len(data) > f.limit {
+		if f.limit > 0 && len(b.Bytes())+batchEnd > f.limit {
 			return unix.EMSGSIZE
 		}
 		return f.state.commit(b)
@@ -163,7 +164,7 @@ func (f *Fake) write(ctx context.Context, change func() error) error {
 
 func (f *Fake) mayRead(ctx context.Context) error {
 	if f.closed {
-		return nftables.ErrClosed
+		return nf.ErrClosed
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -186,7 +187,7 @@ func (f *Fake) Objects(ctx context.Context) (Objects, error) {
 	for name, c := range t.chains {
 		chain := Chain{Name: name, Comment: c.comment}
 		if c.base != nil {
-			chain.Type, chain.Hook, chain.Priority = c.base.typ, c.base.hook, c.base.priority
+			chain.Type, chain.Hook, chain.Priority, chain.Drops = c.base.typ, c.base.hook, c.base.priority, c.base.policy == "drop"
 		}
 		o.Chains = append(o.Chains, chain)
 	}
@@ -224,7 +225,7 @@ func (f *Fake) Fingerprint(ctx context.Context, except string) (digest string, o
 	}
 	text := f.state.dump(dumpOptions{except: except, skeleton: true})
 	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:fingerprintLen]), objectsOf(text), nil
+	return hex.EncodeToString(sum[:nf.FingerprintLen]), objectsOf(text), nil
 }
 
 // Elements is part of [Table]. The elements are sorted by key.
@@ -339,7 +340,7 @@ func (f *Fake) External() *External { return &External{f} }
 type External struct{ fake *Fake }
 
 // Run makes a change of the skeleton, or of elements, from text.
-func (e *External) Run(tx *knftables.Transaction) error {
+func (e *External) Run(tx *Transaction) error {
 	e.fake.mu.Lock()
 	defer e.fake.mu.Unlock()
 	commands, err := parseTransaction(tx)

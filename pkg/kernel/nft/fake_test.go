@@ -23,7 +23,7 @@ func loadedFake(t *testing.T) *Fake {
 func TestFakeDump(t *testing.T) {
 	fake := loadedFake(t)
 	fake.Count("services", frontendKey(1), 2, 120)
-	mustRun(t, fake, text(func(tx *knftables.Transaction) {
+	mustRun(t, fake, text(func(tx *Transaction) {
 		tx.Add(&knftables.Element{Set: "pods", Key: []string{"10.0.0.0/8"}})
 		tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.2", "udp", "53"}, Value: []string{"drop"}, Comment: new("kube-system/dns")})
 	}))
@@ -112,13 +112,13 @@ func TestFakeIsAtomic(t *testing.T) {
 			b.Delete("endpoints", slotKey(1, 0))
 			b.Delete("endpoints", slotKey(1, 0))
 		}),
-		text(func(tx *knftables.Transaction) {
+		text(func(tx *Transaction) {
 			tx.Flush(&knftables.Map{Name: "services"})
 			tx.Delete(&knftables.Chain{Name: "pick-2"})
 			tx.Delete(&knftables.Table{})
 			tx.Add(&knftables.Table{})
 			tx.Add(&knftables.Chain{Name: "pick-2"})
-			tx.Create(&knftables.Chain{Name: "pick-2"})
+			tx.add((*knftables.Transaction).Create, &knftables.Chain{Name: "pick-2"})
 		}),
 	} {
 		if err := s.run(t.Context(), fake); err == nil {
@@ -211,21 +211,20 @@ func TestFakeExternal(t *testing.T) {
 
 // TestFakeDoesNotUnderstand checks that the fake says so rather than guess.
 func TestFakeDoesNotUnderstand(t *testing.T) {
-	for name, f := range map[string]func(tx *knftables.Transaction){
-		"destroy": func(tx *knftables.Transaction) { tx.Destroy(&knftables.Chain{Name: "x"}) },
-		"handle":  func(tx *knftables.Transaction) { tx.Delete(&knftables.Chain{Handle: new(1)}) },
-		"rule by handle": func(tx *knftables.Transaction) {
+	for name, f := range map[string]func(tx *Transaction){
+		"destroy": func(tx *Transaction) { tx.add((*knftables.Transaction).Destroy, &knftables.Chain{Name: "x"}) },
+		"handle":  func(tx *Transaction) { tx.Delete(&knftables.Chain{Handle: new(1)}) },
+		"rule by handle": func(tx *Transaction) {
 			tx.Delete(&knftables.Rule{Chain: "services", Handle: new(1)})
 		},
-		"replace": func(tx *knftables.Transaction) {
-			tx.Replace(&knftables.Rule{Chain: "services", Rule: "drop", Handle: new(1)})
+		"replace": func(tx *Transaction) {
+			tx.add((*knftables.Transaction).Replace, &knftables.Rule{Chain: "services", Rule: "drop", Handle: new(1)})
 		},
-		"flow table":      func(tx *knftables.Transaction) { tx.Add(&knftables.Flowtable{Name: "x"}) },
-		"another table":   func(tx *knftables.Transaction) { tx.Add(&knftables.Table{Family: "inet", Name: "x"}) },
-		"unknown type":    func(tx *knftables.Transaction) { tx.Add(&knftables.Set{Name: "x", Type: "ether_addr"}) },
-		"invalid":         func(tx *knftables.Transaction) { tx.Add(&knftables.Chain{}) },
-		"malformed key":   func(tx *knftables.Transaction) { tx.Add(&knftables.Element{Set: "nodeports", Key: []string{"ssh"}}) },
-		"unknown counter": func(tx *knftables.Transaction) { tx.Reset(&knftables.Counter{Name: "x"}) },
+		"flow table":      func(tx *Transaction) { tx.Add(&knftables.Flowtable{Name: "x"}) },
+		"unknown type":    func(tx *Transaction) { tx.Add(&knftables.Set{Name: "x", Type: "ether_addr"}) },
+		"invalid":         func(tx *Transaction) { tx.Add(&knftables.Chain{}) },
+		"malformed key":   func(tx *Transaction) { tx.Add(&knftables.Element{Set: "nodeports", Key: []string{"ssh"}}) },
+		"unknown counter": func(tx *Transaction) { tx.add((*knftables.Transaction).Reset, &knftables.Counter{Name: "x"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := loadedFake(t)

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // commit applies a batch as one transaction. If the table as a whole would be invalid, it finds the operation at fault, as
@@ -30,17 +31,17 @@ func (s *fakeState) commit(b *Batch) error {
 // batch applies a batch, read from the bytes that the kernel would get.
 func (s *fakeState) batch(b *Batch, eachStep bool) *BatchError {
 	index, rule := 0, 0
-	for m := netlink.ReadMessages(b.buf); m.Next(); {
-		if commandOf(m.Message) < 0 {
+	for m := netlink.ReadMessages(b.Bytes()); m.Next(); {
+		if nf.CommandOf(m.Message) < 0 {
 			continue
 		}
 		op, object := describeMessage(m.Message)
 		if isElementMessage(m.Message) {
 			name := m.AttrString(unix.NFTA_SET_ELEM_LIST_SET)
 			for a := elementsOf(m.Message); a.Next(); index++ {
-				e, err := decodeElement(a.Data)
+				e, err := nf.DecodeElement(a.Data)
 				if err == nil {
-					err = s.element(name, e, commandOf(m.Message), m.Flags)
+					err = s.element(name, e, nf.CommandOf(m.Message), m.Flags)
 				}
 				if err == nil && eachStep {
 					err = s.validate()
@@ -54,7 +55,7 @@ func (s *fakeState) batch(b *Batch, eachStep bool) *BatchError {
 			continue
 		}
 		text := ""
-		if commandOf(m.Message) == unix.NFT_MSG_NEWRULE {
+		if nf.CommandOf(m.Message) == unix.NFT_MSG_NEWRULE {
 			text = b.rules[rule]
 			rule++
 		}
@@ -72,19 +73,9 @@ func (s *fakeState) batch(b *Batch, eachStep bool) *BatchError {
 
 // object applies an operation on the table or a chain.
 func (s *fakeState) object(m netlink.Message, chain, rule string) error {
-	switch commandOf(m) {
-	case unix.NFT_MSG_NEWTABLE:
-		if err := s.addTable("", true); err != nil {
-			return err
-		}
-		s.table.owned = true
-		return nil
+	switch nf.CommandOf(m) {
 	case unix.NFT_MSG_NEWCHAIN:
-		var base *fakeBase
-		if c := decodeChain(m); c.Type != "" {
-			base = &fakeBase{typ: c.Type, hook: c.Hook, priority: c.Priority, policy: "accept"}
-		}
-		return s.addChain(chain, commentOf(m.Attr(nftaChainUserdata)), base, true)
+		return s.addChain(chain, nf.DecodeChain(m).Comment, nil, true)
 	case unix.NFT_MSG_DELCHAIN:
 		return s.deleteChain(chain)
 	case unix.NFT_MSG_DELTABLE:

@@ -35,7 +35,7 @@ func (s *fakeState) runCounter(c command, name string) error {
 		}
 		counters[name] = &fakeCounter{}
 		s.did(func() { delete(counters, name) })
-		s.note(nf.Other, name, "")
+		s.note(nf.OtherObject, name, "")
 	case "delete":
 		if old == nil {
 			return refuse(unix.ENOENT, "no counter %s", name)
@@ -45,7 +45,7 @@ func (s *fakeState) runCounter(c command, name string) error {
 		}
 		delete(counters, name)
 		s.did(func() { counters[name] = old })
-		s.note(nf.Other, name, "")
+		s.note(nf.OtherObject, name, "")
 	default:
 		return c.unknown()
 	}

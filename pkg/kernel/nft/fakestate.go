@@ -35,9 +35,7 @@ type fakeState struct {
 }
 
 type fakeTable struct {
-	comment string
-	// owned means that the table ends with the Fake: see Batch.AddOwnedTable.
-	owned    bool
+	comment  string
 	chains   map[string]*fakeChain
 	sets     map[string]*fakeSet
 	counters map[string]*fakeCounter
@@ -123,7 +121,7 @@ func (s *fakeState) did(undo func()) { s.undo = append(s.undo, undo) }
 
 // note notifies of what the transaction writes.
 func (s *fakeState) note(kind nf.Kind, name, key string) {
-	o := nf.Object{Table: nf.Table{Family: familyNumber(s.family), Name: s.name}, Kind: kind, Name: name, Key: key}
+	o := nf.Object{Table: nf.TableName{Family: familyNumber(s.family), Name: s.name}, Kind: kind, Name: name, Key: key}
 	if n := len(s.write.Objects); n == 0 || s.write.Objects[n-1] != o {
 		s.write.Objects = append(s.write.Objects, o)
 	}
@@ -171,7 +169,7 @@ func (s *fakeState) addTable(comment string, exclusive bool) error {
 	}
 	s.table = &fakeTable{comment: comment, chains: map[string]*fakeChain{}, sets: map[string]*fakeSet{}, counters: map[string]*fakeCounter{}}
 	s.did(func() { s.table = nil })
-	s.note(nf.Other, "", "")
+	s.note(nf.OtherObject, "", "")
 	return nil
 }
 
@@ -181,12 +179,12 @@ func (s *fakeState) deleteTable() error {
 	}
 	old := s.table
 	for name := range old.chains {
-		s.note(nf.Chain, name, "")
+		s.note(nf.ChainObject, name, "")
 	}
 	for name := range old.sets {
-		s.note(nf.Set, name, "")
+		s.note(nf.SetObject, name, "")
 	}
-	s.note(nf.Other, "", "")
+	s.note(nf.OtherObject, "", "")
 	s.table = nil
 	s.did(func() { s.table = old })
 	return nil
@@ -224,14 +222,14 @@ func (s *fakeState) addChain(name, comment string, base *fakeBase, exclusive boo
 	table := s.table
 	table.chains[name] = &fakeChain{comment: comment, base: base}
 	s.did(func() { delete(table.chains, name) })
-	s.note(nf.Chain, name, "")
+	s.note(nf.ChainObject, name, "")
 	return nil
 }
 
 // redeclare adds a chain that exists: only its policy can change.
 func (s *fakeState) redeclare(name string, chain *fakeChain, base *fakeBase) error {
 	if base == nil {
-		s.touched(nf.Chain, name)
+		s.touched(nf.ChainObject, name)
 		return nil
 	}
 	old := chain.base
@@ -241,7 +239,7 @@ func (s *fakeState) redeclare(name string, chain *fakeChain, base *fakeBase) err
 	base.policy = cmp.Or(base.policy, old.policy)
 	chain.base = base
 	s.did(func() { chain.base = old })
-	s.note(nf.Chain, name, "")
+	s.note(nf.ChainObject, name, "")
 	return nil
 }
 
@@ -256,7 +254,7 @@ func (s *fakeState) flushChain(name string) error {
 	old := c.rules
 	c.rules = nil
 	s.did(func() { c.rules = old })
-	s.note(nf.Chain, name, "")
+	s.note(nf.ChainObject, name, "")
 	return nil
 }
 
@@ -271,7 +269,7 @@ func (s *fakeState) deleteChain(name string) error {
 	table := s.table
 	delete(table.chains, name)
 	s.did(func() { table.chains[name] = c })
-	s.note(nf.Chain, name, "")
+	s.note(nf.ChainObject, name, "")
 	return nil
 }
 
@@ -309,7 +307,7 @@ func (s *fakeState) addRule(chain string, r fakeRule, at int) error {
 	old := c.rules
 	c.rules = slices.Insert(slices.Clone(old), at, r)
 	s.did(func() { c.rules = old })
-	s.note(nf.Chain, chain, "")
+	s.note(nf.ChainObject, chain, "")
 	s.useRule(r, 1)
 	s.jumps = s.jumps || len(r.sets) > 0
 	return nil
@@ -346,14 +344,14 @@ func (s *fakeState) addSet(name string, set *fakeSet, exclusive bool) error {
 		if exclusive || old.isMap != set.isMap || width(old.key) != width(set.key) || width(old.value) != width(set.value) || old.verdicts != set.verdicts {
 			return refuse(unix.EEXIST, "set %s", name)
 		}
-		s.touched(nf.Set, name)
+		s.touched(nf.SetObject, name)
 		return nil
 	}
 	table := s.table
 	set.name, table.sets[name] = name, set
 	s.declared[name] = true
 	s.did(func() { delete(table.sets, name) })
-	s.note(nf.Set, name, "")
+	s.note(nf.SetObject, name, "")
 	return nil
 }
 
@@ -365,7 +363,7 @@ func (s *fakeState) flushSet(name string) error {
 	for _, elements := range []map[string]fakeElement{set.elements, set.texts} {
 		for key, e := range elements {
 			s.useElement(set, e, -1)
-			s.note(nf.Element, set.name, key)
+			s.note(nf.ElementObject, set.name, key)
 		}
 	}
 	elements, texts := set.elements, set.texts
@@ -390,7 +388,7 @@ func (s *fakeState) deleteSet(name string) error {
 	table := s.table
 	delete(table.sets, name)
 	s.did(func() { table.sets[name] = set })
-	s.note(nf.Set, name, "")
+	s.note(nf.SetObject, name, "")
 	return nil
 }
 
@@ -428,7 +426,7 @@ func (s *fakeState) addElement(set *fakeSet, elements map[string]fakeElement, ke
 	elements[key] = e
 	s.did(func() { delete(elements, key) })
 	s.useElement(set, e, 1)
-	s.note(nf.Element, set.name, key)
+	s.note(nf.ElementObject, set.name, key)
 	s.jumps = s.jumps || e.verdict.chain != ""
 	return nil
 }
@@ -441,6 +439,6 @@ func (s *fakeState) deleteElement(set *fakeSet, elements map[string]fakeElement,
 	s.useElement(set, e, -1)
 	delete(elements, key)
 	s.did(func() { elements[key] = e })
-	s.note(nf.Element, set.name, key)
+	s.note(nf.ElementObject, set.name, key)
 	return nil
 }

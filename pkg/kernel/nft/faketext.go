@@ -19,8 +19,18 @@ type command struct {
 	rest       string // what follows the table
 }
 
+// commands returns a transaction in nft's language, or the error of an operation that was added to it.
+func commands(tx *Transaction) (string, error) {
+	const failed = "# ERROR: " // knftables has no other way to ask for the error
+	text := tx.onto(knftables.NewFake(tx.family, tx.table).NewTransaction()).String()
+	if cause, found := strings.CutPrefix(text[strings.LastIndexByte(text, '\n')+1:], failed); found {
+		return "", errors.New(cause)
+	}
+	return text, nil
+}
+
 // parseTransaction splits a transaction into its commands.
-func parseTransaction(tx *knftables.Transaction) ([]command, error) {
+func parseTransaction(tx *Transaction) ([]command, error) {
 	text, err := commands(tx)
 	if err != nil {
 		return nil, err

@@ -9,14 +9,15 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // kernelTable is the kernel's table.
 type kernelTable struct {
+	*nf.Table
 	family knftables.Family
 	name   string
-	socket *socket
-	transactions
+	runner knftables.Interface // nil until it is needed
 }
 
 // Open opens a table in the network namespace of the calling thread. The table need not exist.
@@ -31,36 +32,41 @@ func Open(family knftables.Family, table string) (Table, error) {
 }
 
 func open(family knftables.Family, table string) (*kernelTable, error) {
-	if familyNumber(family) == 0 {
+	number := familyNumber(family)
+	if number != nf.IPv4 && number != nf.IPv6 && number != nf.Inet {
 		return nil, fmt.Errorf("nftables: open table %s %s: the family must be ip, ip6 or inet", family, table)
 	}
-	if table == "" || len(table) > maxNameLen {
-		return nil, fmt.Errorf("nftables: open table %s %q: a table's name has 1 to %d bytes", family, table, maxNameLen)
+	if table == "" || len(table) > nf.MaxNameLen {
+		return nil, fmt.Errorf("nftables: open table %s %q: a table's name has 1 to %d bytes", family, table, nf.MaxNameLen)
 	}
-	s, err := openSocket()
+	t, err := nf.OpenTable(number, table)
 	if err != nil {
-		return nil, wrap("open", family, table, err)
+		return nil, err
 	}
-	return &kernelTable{family: family, name: table, socket: s, transactions: newTransactions(family, table)}, nil
+	return &kernelTable{Table: t, family: family, name: table}, nil
 }
 
 // Family is part of [Table].
 func (t *kernelTable) Family() knftables.Family { return t.family }
 
-// Name is part of [Table].
-func (t *kernelTable) Name() string { return t.name }
-
 // NewBatch is part of [Table].
-func (t *kernelTable) NewBatch() *Batch { return newBatch(t.family, t.name, t.socket.Limit()) }
+func (t *kernelTable) NewBatch() *Batch { return newBatch(t.family, t.name, t.Limit()) }
 
-// LimitSend limits what one Commit sends, also of batches that are made later, as in a user namespace.
-func (t *kernelTable) LimitSend(size int) error { return t.socket.LimitSend(size) }
+// NewTransaction is part of [Table].
+func (t *kernelTable) NewTransaction() *Transaction {
+	return &Transaction{family: t.family, table: t.name}
+}
 
 // Run is part of [Table].
-func (t *kernelTable) Run(ctx context.Context, tx *knftables.Transaction) error {
-	text, err := commands(tx)
-	if err == nil && text != "" {
-		_, err = run(ctx, text, "-f", "-")
+func (t *kernelTable) Run(ctx context.Context, tx *Transaction) (err error) {
+	if tx.NumOperations() == 0 {
+		return nil
+	}
+	if t.runner == nil {
+		t.runner, err = start(ctx, t.family, t.name)
+	}
+	if err == nil {
+		err = explained(ctx, "nft", t.runner.Run(ctx, tx.onto(t.runner.NewTransaction())))
 	}
 	return wrap("run a transaction", t.family, t.name, numbered(err))
 }
@@ -95,9 +101,4 @@ func (e *textError) Unwrap() []error { return []error{e.errno, e.cause} }
 // Settle is part of [Table].
 func (t *kernelTable) Settle(ctx context.Context) error {
 	return wrap("wait for packets", t.family, t.name, netlink.Settle(ctx))
-}
-
-// Close is part of [Table].
-func (t *kernelTable) Close() error {
-	return wrap("close", t.family, t.name, t.socket.Close())
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // loaded loads the world into the kernel's table.
@@ -41,7 +41,7 @@ func TestKernelListing(t *testing.T) {
 	long := strings.Repeat("é", 70)
 	var lists []string
 	for _, s := range []step{
-		text(func(tx *knftables.Transaction) {
+		text(func(tx *Transaction) {
 			tx.Add(&knftables.Element{Map: "endpoints", Key: []string{"10.96.0.1", "tcp", "80", "1"}, Value: []string{"10.0.0.1", "8080"}, Comment: new("default/a-1")})
 			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.1", "tcp", "80"}, Value: []string{"goto pick-2"}, Comment: new(strings.Repeat("é", 63))})
 			tx.Add(&knftables.Element{Set: "nodeports", Key: []string{"30000"}})
@@ -151,14 +151,12 @@ func TestKernelBlame(t *testing.T) {
 			b.Add("services", &Element{Key: frontendKey(2), Chain: "none"}) // a second fault, later
 			var got *BatchError
 			if blind {
-				firstSeq := table.socket.Reserve(b.messages + 1)
-				data, lastSeq := b.finish(firstSeq)
-				r, err := table.socket.Commit(data, firstSeq, lastSeq)
-				if err != nil {
+				var r *nf.Refusal
+				if err := table.Conn.Commit(t.Context(), b.Batch); !errors.As(err, &r) {
 					t.Fatal(err)
 				}
 				r.Offset = 0
-				got = table.blame(data, r)
+				got = table.blame(b.Bytes(), r.Result)
 			} else if err := table.Commit(t.Context(), b); !errors.As(err, &got) {
 				t.Fatal(err)
 			}
@@ -197,7 +195,7 @@ func TestKernelErrorsAdvise(t *testing.T) {
 					t.Errorf("%v\nlacks %q", err, want)
 				}
 			}
-			err = text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Chain{Name: "pick-2"}) }).run(t.Context(), table)
+			err = text(func(tx *Transaction) { tx.Delete(&knftables.Chain{Name: "pick-2"}) }).run(t.Context(), table)
 			if want := "nftables: run a transaction (table ip kube-proxy): "; err == nil || !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("%v\ndoes not begin with %q", err, want)
 			}
@@ -243,7 +241,7 @@ func TestKernelFingerprint(t *testing.T) {
 	}
 	first, objects := digest()
 	guard := func(rule string) step {
-		return text(func(tx *knftables.Transaction) { tx.Add(&knftables.Rule{Chain: "services", Rule: rule}) })
+		return text(func(tx *Transaction) { tx.Add(&knftables.Rule{Chain: "services", Rule: rule}) })
 	}
 	for name, c := range map[string]struct {
 		do step
@@ -251,17 +249,17 @@ func TestKernelFingerprint(t *testing.T) {
 		moves string
 	}{
 		"an element":         {batch(func(b *Batch) { b.Add("endpoints", &Element{Key: slotKey(9, 9), Value: endpointValue(9)}) }), ""},
-		"the chain left out": {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Rule{Chain: "unused", Rule: "counter"}) }), ""},
+		"the chain left out": {text(func(tx *Transaction) { tx.Add(&knftables.Rule{Chain: "unused", Rule: "counter"}) }), ""},
 		"a rule":             {guard("ip saddr 10.0.0.1 drop"), "chain services"},
 		"an anonymous set":   {guard("meta l4proto { tcp, udp } drop"), "chain services"},
 		"another one":        {guard("meta l4proto { tcp, sctp } drop"), "chain services"},
-		"a rule's comment": {text(func(tx *knftables.Transaction) {
+		"a rule's comment": {text(func(tx *Transaction) {
 			tx.Add(&knftables.Rule{Chain: "services", Rule: "accept", Comment: new("x")})
 		}), "chain services"},
-		"a chain":   {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Chain{Name: "new"}) }), "chain new"},
-		"a set":     {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Set{Name: "new", Type: "ipv4_addr"}) }), "set new"},
-		"a counter": {text(func(tx *knftables.Transaction) { tx.Add(&knftables.Counter{Name: "new"}) }), "object new"},
-		"a chain less": {text(func(tx *knftables.Transaction) {
+		"a chain":   {text(func(tx *Transaction) { tx.Add(&knftables.Chain{Name: "new"}) }), "chain new"},
+		"a set":     {text(func(tx *Transaction) { tx.Add(&knftables.Set{Name: "new", Type: "ipv4_addr"}) }), "set new"},
+		"a counter": {text(func(tx *Transaction) { tx.Add(&knftables.Counter{Name: "new"}) }), "object new"},
+		"a chain less": {text(func(tx *Transaction) {
 			tx.Flush(&knftables.Chain{Name: "prerouting"})
 			tx.Delete(&knftables.Chain{Name: "prerouting"})
 		}), "chain prerouting"},
@@ -298,7 +296,7 @@ func TestKernelFingerprintIgnoresHistory(t *testing.T) {
 	for _, detour := range []bool{false, true} {
 		t.Run("", func(t *testing.T) {
 			table := loaded(t)
-			mustRun(t, table, text(func(tx *knftables.Transaction) {
+			mustRun(t, table, text(func(tx *Transaction) {
 				if detour {
 					tx.Add(&knftables.Chain{Name: "detour"})
 					tx.Add(&knftables.Rule{Chain: "detour", Rule: rules[1]})
@@ -311,7 +309,7 @@ func TestKernelFingerprintIgnoresHistory(t *testing.T) {
 				}
 			}))
 			if detour {
-				mustRun(t, table, text(func(tx *knftables.Transaction) { tx.Delete(&knftables.Chain{Name: "detour"}) }))
+				mustRun(t, table, text(func(tx *Transaction) { tx.Delete(&knftables.Chain{Name: "detour"}) }))
 			}
 			p, _, err := table.Fingerprint(t.Context(), "")
 			if err != nil {
@@ -400,7 +398,7 @@ func TestKernelClosedAndCancelled(t *testing.T) {
 		if err := errors.Join(table.Close(), table.Close()); err != nil {
 			t.Errorf("%T: Close: %v", table, err)
 		}
-		check(t.Context(), nftables.ErrClosed)
+		check(t.Context(), nf.ErrClosed)
 	}
 }
 
@@ -422,7 +420,7 @@ func TestKernelCountersCount(t *testing.T) {
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		t.Fatalf("ip link set lo up: %v: %s", err, out)
 	}
-	mustRun(t, table, text(func(tx *knftables.Transaction) {
+	mustRun(t, table, text(func(tx *Transaction) {
 		tx.Add(&knftables.Table{})
 		tx.Add(&knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
 		tx.Add(&knftables.Counter{Name: "sent"})
@@ -450,7 +448,7 @@ func TestKernelCountersCount(t *testing.T) {
 			t.Errorf("%+v, %v: want 3 packets of 100 bytes", e, err)
 		}
 	}
-	if named, err := table.Counters(t.Context()); err != nil || !slices.Equal(named, []Counter{{"sent", 3, 300}}) {
+	if named, err := table.Counters(t.Context()); err != nil || !slices.Equal(named, []Counter{{Name: "sent", Packets: 3, Bytes: 300}}) {
 		t.Errorf("named counters: %+v, %v: want 3 packets of 100 bytes", named, err)
 	}
 }

@@ -8,30 +8,62 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"sigs.k8s.io/knftables"
 )
 
 // outputDelay is how long the output of nft may stay open after its end. Reading it takes some time on a machine that is busy.
 const outputDelay = 5 * time.Second
 
-// run runs nft and returns its output. The error has the first line of nft's own: the others show the input.
+// start starts knftables' runner of nft, which checks that nft runs, is not too old, and may write: a table of this family, or one
+// of both. That takes no context, so it has a goroutine, which stays behind if nft hangs; the check forgets the network namespace
+// of a thread.
+func start(ctx context.Context, family knftables.Family, table string) (knftables.Interface, error) {
+	type started struct {
+		runner knftables.Interface
+		err    error
+	}
+	starting := make(chan started, 1)
+	go func() {
+		runner, err := knftables.New(family, table, knftables.NoObjectCommentEmulation)
+		starting <- started{runner, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, explained(ctx, "nft", ctx.Err())
+	case s := <-starting:
+		if _, ran := errors.AsType[*exec.ExitError](s.err); s.err != nil && !ran { // it is missing or too old
+			return nil, withInstall(s.err)
+		}
+		return s.runner, explained(ctx, "nft", s.err)
+	}
+}
+
+// run runs nft and returns its output.
 func run(ctx context.Context, input string, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, "nft", args...)
-	var words strings.Builder
-	command.Stdin, command.Stderr = strings.NewReader(input), &words
-	command.WaitDelay = outputDelay
+	command.Stdin, command.WaitDelay = strings.NewReader(input), outputDelay
 	out, err := command.Output()
-	what := "nft " + strings.Join(args, " ")
+	return string(out), explained(ctx, "nft "+strings.Join(args, " "), err)
+}
+
+// explained returns the error of a program with the first line of its own: the others show the input.
+func explained(ctx context.Context, program string, err error) error {
+	exit, exited := errors.AsType[*exec.ExitError](err)
 	switch {
 	case err == nil:
-		return string(out), nil
+		return nil
 	case ctx.Err() != nil:
-		return "", fmt.Errorf("%s did not finish in time: %w", what, context.Cause(ctx))
+		return fmt.Errorf("%s did not finish in time: %w", program, context.Cause(ctx))
 	case errors.Is(err, exec.ErrNotFound):
-		return "", withInstall(err)
-	case crashed(err):
-		return "", fmt.Errorf("%s: %w: %w", what, err, errCrash)
+		return withInstall(err)
+	case !exited:
+		return fmt.Errorf("%s: %w", program, err)
+	case crashed(exit):
+		return fmt.Errorf("%s: %w: %w", program, exit, errCrash)
 	}
-	return "", fmt.Errorf("%s: %w: %s", what, err, firstLine(words.String()))
+	line, _, _ := strings.Cut(strings.TrimSpace(string(exit.Stderr)), "\n")
+	return fmt.Errorf("%s: %w: %s", program, exit, line)
 }
 
 // check runs nft --check, for which the kernel checks everything and writes nothing.
@@ -45,11 +77,7 @@ var errCrash = errors.New("nft crashed: a newer nft may have written a table tha
 	"or remove the table with kube-proxy --cleanup if it is kube-proxy's")
 
 // crashed reports whether a program ended by a fault of its own. Signals of others, as at the end of a context, are none.
-func crashed(err error) bool {
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	if !ok {
-		return false
-	}
+func crashed(exit *exec.ExitError) bool {
 	switch status, _ := exit.Sys().(syscall.WaitStatus); status.Signal() {
 	case syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE, syscall.SIGABRT:
 		return true
@@ -59,10 +87,5 @@ func crashed(err error) bool {
 
 // withInstall adds to an error what to install: nft is missing, or too old.
 func withInstall(err error) error {
-	return fmt.Errorf("%w: install nftables %s or later, or use the iptables mode", err, oldest)
-}
-
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	return line
+	return fmt.Errorf("%w: install nftables 1.0.1 or later, or use the iptables mode", err)
 }

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/nftables"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // Rule is a rule made of statements, which can be written both ways: [Rule.Text] is for knftables, and [Batch.AddRule] writes
@@ -91,13 +91,13 @@ func (c Concat) appendAt(b []byte, family knftables.Family, at int) []byte {
 	for _, o := range c {
 		switch kind, n := o&^0xffffffff, uint32(o); kind {
 		case SourceAddress:
-			b = nftables.AppendPayload(b, register(at), payloadNetwork, sourceOffset(family), addressLen(family))
+			b = nf.AppendAddress(b, register(at), familyNumber(family), nf.Source)
 		case DestinationAddress:
-			b = nftables.AppendPayload(b, register(at), payloadNetwork, sourceOffset(family)+addressLen(family), addressLen(family))
+			b = nf.AppendAddress(b, register(at), familyNumber(family), nf.Destination)
 		case Protocol:
-			b = nftables.AppendExpr(b, "meta", nftables.Numbers{{unix.NFTA_META_DREG, register(at)}, {unix.NFTA_META_KEY, unix.NFT_META_L4PROTO}})
+			b = nf.AppendExpr(b, "meta", nf.Numbers{{unix.NFTA_META_DREG, register(at)}, {unix.NFTA_META_KEY, unix.NFT_META_L4PROTO}})
 		case DestinationPort:
-			b = nftables.AppendPayload(b, register(at), payloadTransport, 2, 2)
+			b = nf.AppendPayload(b, register(at), unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2)
 		case randomNumber:
 			b = appendNumber(b, at, n, 0)
 		case constant:
@@ -119,36 +119,16 @@ func (c Concat) width(family knftables.Family) int {
 
 func (o Operand) width(family knftables.Family) int {
 	if kind := o &^ 0xffffffff; kind == SourceAddress || kind == DestinationAddress {
-		return addressLen(family)
+		return familyNumber(family).AddressLen()
 	}
 	return 4
 }
 
 // appendNumber loads a random number from offset to offset+n-1 into the register at an offset.
 func appendNumber(b []byte, at int, n, offset uint32) []byte {
-	return nftables.AppendExpr(b, "numgen", nftables.Numbers{
+	return nf.AppendExpr(b, "numgen", nf.Numbers{
 		{unix.NFTA_NG_DREG, register(at)}, {unix.NFTA_NG_MODULUS, n}, {unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM}, {unix.NFTA_NG_OFFSET, offset},
 	})
-}
-
-const (
-	payloadNetwork   = unix.NFT_PAYLOAD_NETWORK_HEADER
-	payloadTransport = unix.NFT_PAYLOAD_TRANSPORT_HEADER
-)
-
-func addressLen(family knftables.Family) int {
-	if family == knftables.IPv6Family {
-		return 16
-	}
-	return 4
-}
-
-// sourceOffset returns the offset of the source address in the network header.
-func sourceOffset(family knftables.Family) int {
-	if family == knftables.IPv6Family {
-		return 8
-	}
-	return 12
 }
 
 // register returns the number of the register at an offset: one of the 4 of 16 bytes, or of the 16 of 4 bytes.
@@ -168,7 +148,7 @@ type Lookup struct {
 func (l Lookup) text(family knftables.Family) string { return l.Key.text(family) + " @" + l.Set }
 
 func (l Lookup) appendTo(b []byte, family knftables.Family) []byte {
-	return appendLookup(l.Key.appendTo(b, family), l.Set, nil)
+	return nf.AppendLookup(l.Key.appendTo(b, family), l.Set, 0)
 }
 
 // DNAT sends packets whose key is in a data map to the address and port that the key maps to, and lets others pass:
@@ -183,9 +163,9 @@ func (d DNAT) text(family knftables.Family) string {
 }
 
 func (d DNAT) appendTo(b []byte, family knftables.Family) []byte {
-	b = appendLookup(d.Key.appendTo(b, family), d.Map, nftables.Numbers{{unix.NFTA_LOOKUP_DREG, unix.NFT_REG_1}})
-	address, port := register(0), register(addressLen(family))
-	return nftables.AppendExpr(b, "nat", nftables.Numbers{
+	b = nf.AppendLookup(d.Key.appendTo(b, family), d.Map, unix.NFT_REG_1)
+	address, port := register(0), register(familyNumber(family).AddressLen())
+	return nf.AppendExpr(b, "nat", nf.Numbers{
 		{unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT}, {unix.NFTA_NAT_FAMILY, uint32(familyNumber(family))},
 		{unix.NFTA_NAT_REG_ADDR_MIN, address}, {unix.NFTA_NAT_REG_ADDR_MAX, address},
 		{unix.NFTA_NAT_REG_PROTO_MIN, port}, {unix.NFTA_NAT_REG_PROTO_MAX, port},
@@ -198,7 +178,7 @@ type Goto string
 func (g Goto) text(knftables.Family) string { return "goto " + string(g) }
 
 func (g Goto) appendTo(b []byte, _ knftables.Family) []byte {
-	return nftables.AppendImmediate(b, nftables.Goto, string(g))
+	return nf.AppendImmediate(b, nf.Goto, string(g))
 }
 
 // Return continues after the jump that led to the chain: `return`.
@@ -207,7 +187,7 @@ type Return struct{}
 func (Return) text(knftables.Family) string { return "return" }
 
 func (Return) appendTo(b []byte, _ knftables.Family) []byte {
-	return nftables.AppendImmediate(b, nftables.Return, "")
+	return nf.AppendImmediate(b, nf.Return, "")
 }
 
 // Count counts the packet with a named counter of the table: `counter name "name"`.
@@ -216,8 +196,8 @@ type Count string
 func (c Count) text(knftables.Family) string { return fmt.Sprintf("counter name %q", string(c)) }
 
 func (c Count) appendTo(b []byte, _ knftables.Family) []byte {
-	b, open := nftables.BeginExpr(b, "objref")
-	b = nftables.Numbers{{unix.NFTA_OBJREF_IMM_TYPE, unix.NFT_OBJECT_COUNTER}}.AppendTo(b)
+	b, open := nf.BeginExpr(b, "objref")
+	b = nf.Numbers{{unix.NFTA_OBJREF_IMM_TYPE, unix.NFT_OBJECT_COUNTER}}.AppendTo(b)
 	b = netlink.AppendString(b, unix.NFTA_OBJREF_IMM_NAME, string(c))
 	open.End(b)
 	return b
@@ -231,7 +211,7 @@ func (m SetMark) text(knftables.Family) string {
 }
 
 func (m SetMark) appendTo(b []byte, _ knftables.Family) []byte {
-	b = nftables.AppendExpr(b, "meta", nftables.Numbers{{unix.NFTA_META_DREG, unix.NFT_REG_1}, {unix.NFTA_META_KEY, unix.NFT_META_MARK}})
-	b = nftables.AppendBitwise(b, binary.NativeEndian.AppendUint32(nil, ^uint32(m)), binary.NativeEndian.AppendUint32(nil, uint32(m)))
-	return nftables.AppendExpr(b, "meta", nftables.Numbers{{unix.NFTA_META_KEY, unix.NFT_META_MARK}, {unix.NFTA_META_SREG, unix.NFT_REG_1}})
+	b = nf.AppendExpr(b, "meta", nf.Numbers{{unix.NFTA_META_DREG, unix.NFT_REG_1}, {unix.NFTA_META_KEY, unix.NFT_META_MARK}})
+	b = nf.AppendBitwise(b, binary.NativeEndian.AppendUint32(nil, ^uint32(m)), binary.NativeEndian.AppendUint32(nil, uint32(m)))
+	return nf.AppendExpr(b, "meta", nf.Numbers{{unix.NFTA_META_KEY, unix.NFT_META_MARK}, {unix.NFTA_META_SREG, unix.NFT_REG_1}})
 }

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // TestKernelBusyKernel simulates a kernel that does not answer because another process holds its lock: the caller must get an
@@ -22,7 +23,7 @@ func TestKernelBusyKernel(t *testing.T) {
 		<-held
 		cancel()
 	}()
-	finished, err := table.socket.Do(ctx, func() error {
+	finished, err := table.Do(ctx, func() error {
 		close(held)
 		<-hold
 		return nil
@@ -53,10 +54,8 @@ func TestKernelAbandonedDump(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := errors.New("enough")
-	err := table.socket.Dump(table.header(unix.NFT_MSG_GETSETELEM), func(b []byte) []byte {
-		b = netlink.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, table.name)
-		return netlink.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, "endpoints")
-	}, func(netlink.Message) error { return stop })
+	err := table.Dump(nf.Query{Command: unix.NFT_MSG_GETSETELEM, Family: nf.IPv4, Table: table.name, Name: "endpoints"},
+		func(netlink.Message) error { return stop })
 	if !errors.Is(err, stop) {
 		t.Fatal(err)
 	}
@@ -78,7 +77,7 @@ func TestKernelAbandonedDump(t *testing.T) {
 // TestKernelLargeBatch sends more than fits the socket's initial send buffer.
 func TestKernelLargeBatch(t *testing.T) {
 	table := openKernel(t, knftables.IPv6Family)
-	mustRun(t, table, text(func(tx *knftables.Transaction) {
+	mustRun(t, table, text(func(tx *Transaction) {
 		tx.Add(&knftables.Table{})
 		tx.Add(&knftables.Map{Name: "endpoints", TypeOf: "ip6 daddr . meta l4proto . th dport . numgen random mod 2 : ip6 daddr . th dport"})
 	}))
@@ -90,15 +89,15 @@ func TestKernelLargeBatch(t *testing.T) {
 		key[0], key[1], key[2] = 0xfd, byte(i>>8), byte(i)
 		b.Add("endpoints", &Element{Key: key, Value: key[:20], Comment: comment})
 	}
-	if len(b.buf) < 2*(1<<20) {
-		t.Fatalf("the batch has %d bytes only", len(b.buf))
+	if len(b.Bytes()) < 2*(1<<20) {
+		t.Fatalf("the batch has %d bytes only", len(b.Bytes()))
 	}
 	if err := table.Commit(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	if set, err := table.getSet("endpoints"); err != nil {
+	if o, err := table.Objects(t.Context()); err != nil {
 		t.Error(err)
-	} else if set.Count != n && set.Count != -1 {
+	} else if set := o.Sets[0]; set.Count != n && set.Count != -1 {
 		t.Errorf("%d elements, want %d", set.Count, n)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"iter"
 
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // Table is one address family's table. [Open] returns the kernel's, [NewFake] one for tests.
@@ -20,9 +22,9 @@ type Table interface {
 
 	// NewTransaction starts a change of the skeleton. To declare a map whose elements count packets, end its Type or
 	// TypeOf with "; counter": knftables has no field for it.
-	NewTransaction() *knftables.Transaction
+	NewTransaction() *Transaction
 	// Run makes the change with nft, all or nothing. The error wraps the kernel's number: errors.Is(err, unix.ENOENT).
-	Run(ctx context.Context, tx *knftables.Transaction) error
+	Run(ctx context.Context, tx *Transaction) error
 
 	// Objects lists what the table holds, except elements and rules. A missing table is not an error.
 	Objects(ctx context.Context) (Objects, error)
@@ -66,62 +68,25 @@ type Table interface {
 	Close() error
 }
 
-// Element is one element of a set or map.
-type Element struct {
-	// Key is the raw key. A concatenation's fields are each padded with zeros to 4 bytes, and in network order except
-	// those that netfilter keeps as the host's integers (numgen's number, marks, interface indices).
-	Key []byte
-	// Value is a data map's raw value, laid out as Key is; nil in sets and verdict maps.
-	Value []byte
-	// Chain is the chain that a verdict map's element goes to (`goto`); "" elsewhere.
-	Chain string
-	// Comment is shown by `nft list`. Longer ones are cut to 127 bytes, between two characters.
-	Comment string
-	// Packets and Bytes are the element's counter, if its map counts. Ignored when writing.
-	Packets, Bytes uint64
-}
+// The types of package nf that are part of this package's.
+type (
+	// Element is an element of a set or map.
+	Element = nf.Element
+	// Objects is what a table holds.
+	Objects = nf.Objects
+	// Chain is a chain of a table.
+	Chain = nf.Chain
+	// Set is a set or map of a table.
+	Set = nf.Set
+	// Counter is a named counter of a table.
+	Counter = nf.Counter
+	// Generation is the number of transactions in a network namespace.
+	Generation = nf.Generation
+)
 
-// Objects is what a table holds.
-type Objects struct {
-	Exists bool
-	Chains []Chain
-	// Sets are sets and maps, without the anonymous ones that are part of a rule.
-	Sets []Set
-}
+// CounterSize returns the memory that the kernel allocates for one counter, in bytes: for each processor that the machine may
+// have, struct nft_counter, which is two numbers of 64 bits.
+func CounterSize(possibleCPUs int) int { return 16 * possibleCPUs }
 
-// Chain is one chain of a table.
-type Chain struct {
-	Name string
-	// Type, Hook and Priority are a base chain's; Type is "" for other chains. Hook is a number of enum
-	// nf_inet_hooks (0 prerouting, 1 input, 2 forward, 3 output, 4 postrouting).
-	Type     string
-	Hook     uint32
-	Priority int32
-	Comment  string
-}
-
-// Set is one set or map of a table.
-type Set struct {
-	Name string
-	Map  bool
-	// Count is the number of elements, or -1 if the kernel does not report it (6.12 does not, 6.18 does).
-	Count int
-}
-
-// Generation is the number of transactions that nf_tables has seen in a network namespace, modulo 2³²; it is never 0.
-type Generation uint32
-
-// Since returns the number of transactions since an earlier reading.
-func (g Generation) Since(earlier Generation) uint32 {
-	n := uint32(g - earlier)
-	if g < earlier {
-		n-- // the kernel skips 0
-	}
-	return n
-}
-
-// After reports whether a generation is later than another one.
-func (g Generation) After(o Generation) bool {
-	n := g.Since(o)
-	return n != 0 && n < 1<<31
-}
+// familyNumber returns a family's number; 0 if it has none.
+func familyNumber(f knftables.Family) nf.Family { return nf.ParseFamily(string(f)) }

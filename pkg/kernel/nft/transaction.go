@@ -1,29 +1,58 @@
 package nft
 
-import (
-	"errors"
-	"strings"
+import "sigs.k8s.io/knftables"
 
-	"sigs.k8s.io/knftables"
-)
-
-// transactions creates transactions for a table. knftables has this method only on what runs them: its own runner of nft(8),
-// which runs the program several times before the first transaction, or a fake, which is used for nothing else here.
-type transactions struct{ factory *knftables.Fake }
-
-func newTransactions(family knftables.Family, table string) transactions {
-	return transactions{knftables.NewFake(family, table)}
+// Transaction is a change of a table's skeleton: operations of [knftables.Transaction], which is made of them when it runs.
+// knftables makes one only after it has run nft twice, and one that knows its table only after two more.
+type Transaction struct {
+	family     knftables.Family
+	table      string
+	operations []change
 }
 
-// NewTransaction is part of [Table].
-func (t transactions) NewTransaction() *knftables.Transaction { return t.factory.NewTransaction() }
+// change is a method of a transaction, and its argument.
+type change struct {
+	method func(*knftables.Transaction, knftables.Object)
+	object knftables.Object
+}
 
-// commands returns a transaction in nft's language, or the error of an operation that was added to it.
-func commands(tx *knftables.Transaction) (string, error) {
-	const failed = "# ERROR: " // knftables has no other way to ask for the error
-	text := tx.String()
-	if cause, found := strings.CutPrefix(text[strings.LastIndexByte(text, '\n')+1:], failed); found {
-		return "", errors.New(cause)
+// Add makes an object exist, or appends a rule to its chain.
+func (t *Transaction) Add(o knftables.Object) { t.add((*knftables.Transaction).Add, o) }
+
+// Flush empties an object.
+func (t *Transaction) Flush(o knftables.Object) { t.add((*knftables.Transaction).Flush, o) }
+
+// Delete removes an object, which must exist and be unused.
+func (t *Transaction) Delete(o knftables.Object) { t.add((*knftables.Transaction).Delete, o) }
+
+// NumOperations returns the number of operations so far.
+func (t *Transaction) NumOperations() int { return len(t.operations) }
+
+// add adds an operation on an object of the table, whose family and table need not be set.
+func (t *Transaction) add(method func(*knftables.Transaction, knftables.Object), o knftables.Object) {
+	switch o := o.(type) {
+	case *knftables.Table:
+		o.Family, o.Name = t.family, t.table
+	case *knftables.Chain:
+		o.Family, o.Table = t.family, t.table
+	case *knftables.Rule:
+		o.Family, o.Table = t.family, t.table
+	case *knftables.Set:
+		o.Family, o.Table = t.family, t.table
+	case *knftables.Map:
+		o.Family, o.Table = t.family, t.table
+	case *knftables.Element:
+		o.Family, o.Table = t.family, t.table
+	case *knftables.Counter:
+		o.Family, o.Table = t.family, t.table
 	}
-	return text, nil
+	t.operations = append(t.operations, change{method, o})
+}
+
+// onto adds the operations to a transaction of knftables, which keeps the first error of them until it runs.
+func (t *Transaction) onto(tx *knftables.Transaction) *knftables.Transaction {
+	for _, o := range t.operations {
+		o.method(tx, o.object)
+	}
+	return tx
 }

@@ -7,65 +7,76 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 const (
 	// anyKernel is an environment variable that, if not empty, disables the check of the kernel. Kubernetes defines its name.
 	anyKernel = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
-	// modern is a table that the nf_tables of Linux 5.13 accepts and no older one: a map with a catch-all element. That is the
-	// oldest kernel that Kubernetes supports nftables mode on
-	// (https://kubernetes.io/docs/reference/networking/virtual-ips/#proxy-mode-nftables). uname(2) does not say which nf_tables a
-	// kernel has: distributions backport a newer one to kernels with old version numbers.
-	modern = "table %s kube-proxy-check { map m { type mark : verdict; elements = { * : drop }; }; }"
+	// firstModern is the oldest kernel that Kubernetes supports nftables mode on
+	// (https://kubernetes.io/docs/reference/networking/virtual-ips/#proxy-mode-nftables), and modern a table that its nf_tables
+	// accepts and no older one: a map with a catch-all element. A kernel with an older number may have a newer nf_tables, because
+	// distributions backport it.
+	firstModern = "5.13"
+	modern      = "table %s kube-proxy-check { map m { type mark : verdict; elements = { * : drop }; }; }\n"
 )
 
-// OpenUsable is [Open] for a caller that will write. If writing cannot work, the error says what is missing: the
-// program nft, a newer version of it, the nf_tables of Linux 5.13 or later, or CAP_NET_ADMIN. It writes nothing.
-func OpenUsable(ctx context.Context, family knftables.Family, table string) (Table, error) {
-	opened, err := open(family, table)
+// OpenUsable opens a table in each family, as [Open] does, for a caller that will write. If writing cannot work, the error says
+// what is missing: the program nft, a newer version of it, the nf_tables of Linux 5.13 or later, or CAP_NET_ADMIN. It writes
+// nothing.
+func OpenUsable(ctx context.Context, table string, families ...knftables.Family) (_ []Table, err error) {
+	var usable []Table
+	defer func() {
+		for _, t := range usable {
+			if err != nil {
+				err = errors.Join(err, t.Close())
+			}
+		}
+	}()
+	tried, name := knftables.Family(""), "" // a table of both families
+	if len(families) == 1 {                 // which a kernel without IPv6 does not have
+		tried, name = families[0], table
+	}
+	runner, err := start(ctx, tried, name)
+	if err == nil {
+		err = checkKernel(ctx, families)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("nftables: start nft: %w", netlink.WithAdvice(numbered(err), nf.Advice))
 	}
-	if err = wrap("start nft", family, table, checkVersion(ctx)); err == nil {
-		err = opened.checkKernel(ctx)
+	for _, family := range families {
+		t, err := open(family, table)
+		if err != nil {
+			return nil, err
+		}
+		t.runner = runner
+		usable = append(usable, t)
 	}
-	if err != nil {
-		return nil, errors.Join(err, opened.Close())
-	}
-	return opened, nil
+	return usable, nil
 }
 
-// oldest is the oldest version of nft that knftables writes for.
-const oldest = "1.0.1"
-
-// checkVersion returns an error if nft does not run, or is too old.
-func checkVersion(ctx context.Context) error {
-	text, err := Version(ctx)
-	if err != nil {
-		return numbered(err)
+// checkKernel returns an error if the kernel's nf_tables is too old.
+func checkKernel(ctx context.Context, families []knftables.Family) error {
+	var system unix.Utsname
+	if err := unix.Uname(&system); err != nil {
+		return fmt.Errorf("read the kernel's version: %w", err)
 	}
-	number, _, _ := strings.Cut(text, " ")
-	found, err := version.ParseGeneric(number)
-	if err == nil && found.LessThan(version.MustParseGeneric(oldest)) {
-		return withInstall(fmt.Errorf("nft is too old: got nftables %s", text))
-	}
-	return nil // a version of another form may work: checkKernel tries
-}
-
-// checkKernel returns an error if nft cannot write, or if the kernel's nf_tables is too old.
-func (t *kernelTable) checkKernel(ctx context.Context) error {
-	refused := check(ctx, fmt.Sprintf(modern, t.family))
-	if refused == nil {
+	number, err := version.ParseGeneric(unix.ByteSliceToString(system.Release[:]))
+	if os.Getenv(anyKernel) != "" || err == nil && number.AtLeast(version.MustParseGeneric(firstModern)) {
 		return nil
 	}
-	if err := check(ctx, fmt.Sprintf("add table %s %s", t.family, t.name)); err != nil {
-		return wrap("start nft", t.family, t.name, numbered(err))
+	var text strings.Builder
+	for _, family := range families {
+		fmt.Fprintf(&text, modern, family)
 	}
-	if os.Getenv(anyKernel) != "" {
-		return nil
+	if err := check(ctx, text.String()); err != nil {
+		return fmt.Errorf("try a catch-all element, which Linux 5.13 added: %w: use a newer kernel or the iptables mode, or set %s=1 to "+
+			"try this kernel anyway", err, anyKernel)
 	}
-	return wrap("try a catch-all element, which Linux 5.13 added", t.family, t.name, fmt.Errorf(
-		"%w: use a newer kernel or the iptables mode, or set %s=1 to try this kernel anyway", refused, anyKernel))
+	return nil
 }

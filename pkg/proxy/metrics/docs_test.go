@@ -27,27 +27,21 @@ const docsHead = `# Metrics
 
 Generated from pkg/proxy/metrics; do not edit.
 
-The metrics server (127.0.0.1:10249 by default, metricsBindAddress or --metrics-bind-address) serves these at /metrics. Names
-that begin with kubeproxy_ are those of kube-proxy, with the same types, labels and meanings. Names that begin with serviceproxy_
-are this proxy's own. Metrics of one proxy mode have its name in theirs. Beside these there are the usual ones of Kubernetes
-components: go_*, process_*, rest_client_*, kubernetes_build_info.
-
+Served at /metrics of the metrics server (127.0.0.1:10249 by default). Names that begin with kubeproxy_ are those of kube-proxy, with the same
+types, labels and meanings; serviceproxy_ are this proxy's own. Besides there are go_*, process_*, rest_client_* and kubernetes_build_info.
+The stability is ALPHA, unless a row says otherwise.
 [build/monitoring](../build/monitoring) contains alerts and a Grafana dashboard.
 
 ## Connections by Service and endpoint
 
---connection-metrics=service adds serviceproxy_service_connections_total, and --connection-metrics=endpoint adds
-serviceproxy_endpoint_connections_total too. The default is none. There is a series for each port of each Service, and one for
-each endpoint of each of these, on each node: choose endpoint only where that is not too many.
+--connection-metrics=service adds serviceproxy_service_connections_total, a series for each port of each Service, and
+--connection-metrics=endpoint also serviceproxy_endpoint_connections_total, one for each endpoint of each of these, on each node.
 
-* **Read at each scrape.** The kernel counts; the proxy reads its counters when it is scraped, for 5 s at most. Only one scrape
-  reads at a time; another one gets the last values. If reading fails, the values stay and
-  serviceproxy_connection_read_failures_total grows.
-* **Rewritten rules.** The kernel's counter restarts at 0 when its rule or element is replaced: that of a frontend when the number of
-  its endpoints changes, that of an endpoint when it gets another place. The metrics add what was counted since the last scrape and
-  do not fall. Connections between the last scrape and the replacement are not counted.
-* **Restarts.** The rules and their counters outlive the proxy, so a new process begins with the kernel's numbers. They are those
-  that the last process exposed, unless a rule was replaced in its time: then the metric falls, and Prometheus takes that for a reset.
+* **Scrapes.** The proxy reads the kernel's counters at each scrape, for 5 s at most, one scrape at a time; others get the last values. If reading
+  fails, the values stay, and serviceproxy_connection_read_failures_total grows.
+* **Rewritten rules.** The kernel's counter restarts at 0 when its rule or element is replaced: of a frontend when the number of its
+  endpoints changes, of an endpoint when its slot does. The metrics do not fall; they miss connections between the last scrape and that.
+* **Restarts.** A new process begins with the kernel's numbers; if a rule was replaced before, the metric falls, as with a reset.
 * **Deleted Services.** Their series end with the next scrape after the deletion is in force.
 * **Labels.** port is the name of the Service's port, empty if it has none. Addresses of both families count together.
 
@@ -56,7 +50,7 @@ each endpoint of each of these, on each node: choose endpoint only where that is
 // documented returns the table of metrics whose names have a prefix.
 func documented(families []*testutil.MetricFamily, prefix string) string {
 	var table strings.Builder
-	table.WriteString("| name | type | labels | meaning | stability |\n|---|---|---|---|---|\n")
+	table.WriteString("| name | type | labels | meaning |\n|---|---|---|---|\n")
 	for _, family := range families {
 		if !strings.HasPrefix(family.GetName(), prefix) {
 			continue
@@ -64,7 +58,10 @@ func documented(families []*testutil.MetricFamily, prefix string) string {
 		stability, help, _ := strings.Cut(strings.TrimPrefix(family.GetHelp(), "["), "] ")
 		words := strings.Fields(describe(family))
 		labels := strings.ReplaceAll(strings.TrimPrefix(words[2], "-"), ",", ", ")
-		fmt.Fprintf(&table, "| `%s` | %s | %s | %s | %s |\n", words[0], words[1], labels, help, stability)
+		if stability != "ALPHA" {
+			help += " " + stability + "."
+		}
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", words[0], words[1], labels, help)
 	}
 	return table.String()
 }

@@ -46,7 +46,7 @@ func expect(t *testing.T, events <-chan string, wanted ...string) {
 // begins, and only then lets the others run.
 func TestKernelTurnWaits(t *testing.T) {
 	netns.Require(t)
-	other, err := netlock.Try(netlock.Owner{Mode: "b"}, nil)
+	other, err := netlock.Try(netlock.Owner{Mode: "b"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestKernelTurnWaits(t *testing.T) {
 // TestKernelTurnEndsWhileWaiting ends a proxy that waits: it must not begin.
 func TestKernelTurnEndsWhileWaiting(t *testing.T) {
 	netns.Require(t)
-	other, err := netlock.Try(netlock.Owner{Mode: "b"}, nil)
+	other, err := netlock.Try(netlock.Owner{Mode: "b"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestKernelAlone(t *testing.T) {
 	if err := Alone(t.Context(), netlock.Owner{}, do); err == nil || err.Error() != "from do" || calls != 1 {
 		t.Errorf("%v, %d calls", err, calls)
 	}
-	other, err := netlock.Try(netlock.Owner{Mode: "b"}, nil)
+	other, err := netlock.Try(netlock.Owner{Mode: "b"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func (t *Turn) Run(ctx context.Context) error {
 	defer stop()
 	stopped := make(chan struct{})
 	t.waits(false, false)
-	lock, err := netlock.Acquire(ctx, netlock.Request{Self: t.config.Owner, Serving: t.config.Serving, Weak: weak(ctx), Waiting: func(owner netlock.Owner) {
+	lock, err := netlock.Acquire(ctx, netlock.Request{Self: t.config.Owner, Serving: t.config.Serving, Waiting: func(owner netlock.Owner) {
 		if owner.Serving {
 			logger.Info("Another kube-proxy serves this node; waiting until it ends",
 				"pid", owner.PID, "mode", owner.Mode, "version", owner.Version, "since", owner.Since)
@@ -97,13 +97,6 @@ func (t *Turn) waits(forOther, notServing bool) {
 	t.config.Waiting(OtherProxyNotServing, notServing)
 }
 
-// weak logs why the lock is weaker than it should be.
-func weak(ctx context.Context) func(error) {
-	return func(err error) {
-		klog.FromContext(ctx).Error(err, "The lock on this network namespace is incomplete; going on without that part")
-	}
-}
-
 // After returns a function that calls part when the lock is held.
 func (t *Turn) After(part func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -127,7 +120,7 @@ func (t *Turn) Release() error {
 // Alone calls do while it holds the lock. If a proxy holds it, do is not called and the error is a *netlock.HeldError: that
 // proxy would write again what do removes.
 func Alone(ctx context.Context, owner netlock.Owner, do func() error) error {
-	held, err := netlock.Try(owner, weak(ctx))
+	held, err := netlock.Try(owner)
 	var other *netlock.HeldError
 	switch {
 	case errors.As(err, &other):

@@ -21,17 +21,18 @@ A file begins with
     apiVersion: %s/%s
     kind: %s
 
-and all fields are optional. v1alpha1 is supported too; "kube-proxy config convert --from FILE" converts it to this version.
-Durations are written with their unit, such as 30s or 1h30m. With a file (--config), all flags are ignored except
---hostname-override and the flags for logging, which override the file. Without a file the defaults are those of v1alpha1.
+and all fields are optional. v1alpha1 is supported too; "kube-proxy config convert FILE" converts between both. Durations have a unit, such as
+30s or 1h30m. With a file (--config), all flags are ignored except --hostname-override and the flags for logging, which override the
+file. Without a file the defaults are those of v1alpha1.
 
-The file may be a pipe, such as a shell's <(command), whose writer is running. It is read once, and not watched.
+Kubernetes has not published v1alpha2: it has the shape that KEP-784 proposes, and only this proxy reads it. If Kubernetes publishes another
+shape, files of this one will be rejected with an error or converted, never read with another meaning. Keep v1alpha1 where other programs read
+the file.
 
-The proxy watches the file. If the file is written in place or replaced by a rename, and its configuration is valid and
-differs, the process ends with exit code 1, so that systemd's Restart=on-failure restarts it with the new configuration; the
-rules stay in force meanwhile. A change of a ConfigMap does not end the process, because the kubelet swaps the file on all
-nodes at about the same time: restart the pods, node by node, with "kubectl rollout restart". Until then, and while a file
-is invalid, the log and an Event on the Node report it, and the gauge serviceproxy_config_differs is 1.
+The proxy watches the file. If it is written in place or replaced by a rename, and is valid and different, the process ends with exit code 1, so
+that systemd restarts it; the rules stay in force. A change of a ConfigMap does not end the process: restart the pods with "kubectl
+rollout restart". Until then, and while a file is invalid, the log, an Event on the Node and the gauge serviceproxy_config_differs report it.
+A pipe, such as a shell's <(command), is read once and not watched.
 `, config.GroupName, v1alpha2.Version, config.Kind)
 
 	for _, section := range sections(fields) {
@@ -39,14 +40,34 @@ is invalid, the log and an Event on the Node report it, and the gauge servicepro
 		if section != "" {
 			heading = section
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n| field | type | default | flag | in v1alpha1 | meaning |\n|---|---|---|---|---|---|\n", heading)
+		if slices.Contains([]string{"ipvs", "windows", "winkernel"}, section) {
+			fmt.Fprintf(&b, "\n## %s\n\nWithout effect on what is served; \"kube-proxy config explain\" describes them: %s.\n",
+				section, strings.Join(names(fields, section, flag), ", "))
+			continue
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n| field | type | default | flag | elsewhere in v1alpha1 | meaning |\n|---|---|---|---|---|---|\n", heading)
 		for _, f := range fields {
 			if sectionOf(f) == section {
-				fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", f.Path, f.Type, defaults(f), code(flag(f.Path)), oldPlace(f), escape(f.Doc))
+				fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", f.Path, f.Type, defaults(f), code(flag(f.Path)), oldPlace(f), escape(meaning(f)))
 			}
 		}
 	}
 	return b.String()
+}
+
+// names returns the fields of a section with their flags.
+func names(fields []Field, section string, flag func(path string) string) (all []string) {
+	for _, f := range fields {
+		if sectionOf(f) != section {
+			continue
+		}
+		name := code(f.Path)
+		if given := flag(f.Path); given != "" {
+			name += " (" + code(given) + ")"
+		}
+		all = append(all, name)
+	}
+	return all
 }
 
 // sections returns the sections with fields, the root ("") first.
@@ -73,11 +94,17 @@ func defaults(f Field) string {
 	return fmt.Sprintf("%s (%s in v1alpha1 and without a file)", code(f.Default), code(f.OldDefault))
 }
 
-// oldPlace describes where the field is in v1alpha1.
+// meaning returns the description without the field's name at its beginning.
+func meaning(f Field) string {
+	doc := strings.TrimPrefix(f.Doc, f.Path[strings.LastIndex(f.Path, ".")+1:]+" ")
+	return strings.TrimPrefix(strings.TrimPrefix(doc, "is "), "are ")
+}
+
+// oldPlace describes where the field is in v1alpha1, if not in the same place.
 func oldPlace(f Field) string {
 	switch f.V1alpha1 {
 	case f.Path:
-		return "same"
+		return ""
 	case "":
 		return "-"
 	default:

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,31 +23,26 @@ const head = `# The API of a running proxy
 
 Generated from pkg/apis/status/v1alpha1; do not edit.
 
-A running proxy shows what it does at /api/v1alpha1 of its metrics address (127.0.0.1:10249 by default), in JSON. The commands
-"kube-proxy service", "explain", "render" and "drift" are clients of it; "trace" takes names from it, and prints the objects at the
-end.
+A running proxy serves JSON below /api/v1alpha1 of its metrics address (127.0.0.1:10249 by default). The commands "kube-proxy service",
+"explain", "render", "drift" and "trace" are clients of it.
 
 ` + "```console" + `
 curl -s 127.0.0.1:10249/api/v1alpha1/services/default/web?connections=true
 kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A
 ` + "```" + `
 
-* **Read-only.** It answers to GET and HEAD. Nothing on it changes state or shows secrets: it knows Services, EndpointSlices and
-  this Node, with names and addresses of all namespaces.
-* **Local.** It answers only to clients on this machine, whatever address the metrics are served on: from a loopback address, or
-  from the address that they connect to. Others get 403. Use ` + "`kubectl exec` or `kubectl port-forward`" + ` to reach it from elsewhere.
-* **Not for web pages.** A Host header other than localhost, a loopback address or the server's own address gets 421, so that no
-  page can read it by pointing a name to this address (DNS rebinding). On a loopback address the other pages of the port, such as
-  /metrics, answer 421 to names that anybody may own: use localhost, an IP address or the node's name.
-* **In turn.** Long answers are made one after the other, and wait for their readers without a turn. At most 8 MB wait; then the
-  oldest one of the user that has the most is given up, and its connection closed. A reader has 30 seconds.
-* **On demand.** Everything is computed for a request. Counters are read from the kernel after the request and within 2
-  seconds, by one reader at a time for the API, metrics and the status page; requests that wait share the next reading. If that
-  fails the rest of the answer is complete, and connectionsError says why. For /comparison the proxy reads all of its rules from
-  the kernel, within 30 seconds, and then pauses four times as long as that took.
-* **Consistent.** Everything but /info is the state that was last put in force in all IP families. /info shows the last sync, too,
-  which may have failed.
+* **Read-only.** It answers to GET and HEAD. It knows Services, EndpointSlices and this Node, of all namespaces, and no secrets.
+* **Local.** It answers only to clients on this machine, whatever address the metrics are served on; others get 403. Use ` + "`kubectl exec`" + `
+  or ` + "`kubectl port-forward`" + `.
+* **Not for web pages.** A Host header other than localhost, a loopback address or the server's own address gets 421 (DNS rebinding).
+* **In turn.** Long answers are made one after the other. At most 8 MB wait for their readers; then the oldest one of the user that has the
+  most is given up, and its connection closed. A reader has 30 seconds.
+* **On demand.** Counters are read from the kernel after the request and within 2 seconds; if that fails, connectionsError says why, and the
+  rest of the answer is complete. For /comparison the proxy reads all of its rules, within 30 seconds, and then pauses four times as long.
+* **Consistent.** Everything but /info is the state that was last put in force in all IP families.
 * **Versioned.** Within a version fields are only added. An error is a Status with the HTTP status code.
+
+A row with several fields describes them in this order.
 
 `
 
@@ -65,14 +61,11 @@ func TestDocs(t *testing.T) {
 				continue
 			}
 			fmt.Fprintf(&b, "## %s\n\n%s\n\n| field | type | |\n|---|---|---|\n", spec.(*ast.TypeSpec).Name.Name, paragraph(types.Doc))
-			doc := ""
-			for _, field := range structure.Fields.List {
-				if text := paragraph(field.Doc); text != "" {
-					doc = text
-				} else if len(field.Names) > 0 && doc == "" {
-					t.Errorf("%s.%s has no comment", spec.(*ast.TypeSpec).Name.Name, field.Names[0])
+			for _, group := range sharing(structure.Fields.List) {
+				if len(group[0].Names) > 0 && group[0].Doc == nil {
+					t.Errorf("%s.%s has no comment", spec.(*ast.TypeSpec).Name.Name, group[0].Names[0])
 				}
-				b.WriteString(row(t, field, doc))
+				b.WriteString(row(t, group))
 			}
 			b.WriteString("\n")
 		}
@@ -106,21 +99,47 @@ func declarations(t *testing.T, files ...string) (all []ast.Decl) {
 	return all
 }
 
-// row is a field's row. A field that shares the comment of the one before has it too.
-func row(t *testing.T, field *ast.Field, doc string) string {
-	if len(field.Names) == 0 {
-		return fmt.Sprintf("| | %s | its fields |\n", typeText(field.Type))
+// sharing returns the fields in groups that share a comment: that of the first.
+func sharing(fields []*ast.Field) (groups [][]*ast.Field) {
+	for _, field := range fields {
+		if last := len(groups) - 1; last >= 0 && field.Doc == nil && len(field.Names) > 0 && len(groups[last][0].Names) > 0 {
+			groups[last] = append(groups[last], field)
+			continue
+		}
+		groups = append(groups, []*ast.Field{field})
 	}
-	tag := reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json")
-	name, options, _ := strings.Cut(tag, ",")
-	if name == "" {
-		t.Errorf("field %s has no name in JSON", field.Names[0])
+	return groups
+}
+
+// row is the row of fields that share a comment, without their names at its beginning.
+func row(t *testing.T, fields []*ast.Field) string {
+	if len(fields[0].Names) == 0 {
+		return fmt.Sprintf("| | %s | its fields |\n", typeText(fields[0].Type))
 	}
-	kind := typeText(field.Type)
-	if options != "" {
-		kind += ", optional"
+	var names, keys, kinds []string
+	for _, field := range fields {
+		name, options, _ := strings.Cut(reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json"), ",")
+		if name == "" {
+			t.Errorf("field %s has no name in JSON", field.Names[0])
+		}
+		kind := typeText(field.Type)
+		if options != "" {
+			kind += ", optional"
+		}
+		if !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+		names, keys = append(names, field.Names[0].Name), append(keys, fmt.Sprintf("%#q", name))
 	}
-	return fmt.Sprintf("| %#q | %s | %s |\n", name, kind, strings.ReplaceAll(doc, "|", `\|`))
+	doc := paragraph(fields[0].Doc)
+	all := strings.Join(names, ", ")
+	if last := len(names) - 1; last > 0 {
+		all = strings.Join(names[:last], ", ") + " and " + names[last]
+	}
+	for _, verb := range []string{" is ", " are "} {
+		doc = strings.TrimPrefix(doc, all+verb)
+	}
+	return fmt.Sprintf("| %s | %s | %s |\n", strings.Join(keys, ", "), strings.Join(kinds, "; "), strings.ReplaceAll(doc, "|", `\|`))
 }
 
 // typeText names a type in words of JSON.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // decoder decodes events.
@@ -38,10 +39,10 @@ func newDecoder() decoder {
 
 // decode decodes a message. ok is false if the message is not the event of a packet.
 func (d decoder) decode(m netlink.Message) (e Event, ok bool) {
-	if m.Type != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_TRACE {
+	if nf.CommandOf(m) != unix.NFT_MSG_TRACE {
 		return Event{}, false
 	}
-	e.Family = familyName(m.Family)
+	e.Family = nf.Family(m.Family).String()
 	var h Headers
 	var network, transport []byte
 	proto := uint32(m.Family)
@@ -132,18 +133,6 @@ func (h *Headers) ports(b []byte) {
 	if h.Protocol == unix.IPPROTO_TCP && len(b) > tcpFlags {
 		h.Flags = b[tcpFlags]
 	}
-}
-
-// familyName is the name of an NFPROTO_*.
-func familyName(family byte) string {
-	names := map[byte]string{
-		unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_ARP: "arp", unix.NFPROTO_NETDEV: "netdev",
-		unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_IPV6: "ip6",
-	}
-	if name, ok := names[family]; ok {
-		return name
-	}
-	return fmt.Sprintf("family %d", family)
 }
 
 // verdictName is the name of a verdict: one of nf_tables, which are negative, or of netfilter.

@@ -14,7 +14,7 @@ import (
 // message builds a message of nf_tables.
 func message(t *testing.T, command int, family byte, build func([]byte) []byte) netlink.Message {
 	t.Helper()
-	b := build(netlink.AppendMessage(nil, requestHeader(command, family)))
+	b := build(netlink.AppendMessage(nil, netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | uint16(command), Family: family}))
 	netlink.EndMessage(b, 0)
 	m := netlink.ReadMessages(b)
 	if !m.Next() {

@@ -6,16 +6,17 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -73,30 +74,76 @@ func TestKernelTracer(t *testing.T) {
 	}
 }
 
+// newFlags rewrites how nft 1.0.6 lists a mask of TCP flags to how 1.1.3 lists it.
+var newFlags = strings.NewReplacer("tcp flags syn / syn,ack", "tcp flags & (syn | ack) == syn")
+
+// TestKernelSelection checks which packets the tables select, as nft lists it.
+func TestKernelSelection(t *testing.T) {
+	netns.Enter(t, "nft")
+	for _, test := range []struct {
+		family nf.Family
+		filter Filter
+		want   string
+	}{
+		{nf.IPv4, Filter{From: netip.MustParsePrefix("10.0.0.0/9"), Opening: true}, `
+ip saddr 10.0.0.0/9 tcp flags & (syn | ack) == syn goto selected
+ip saddr 10.0.0.0/9 meta l4proto != tcp goto selected`},
+		{nf.IPv4, Filter{To: []Destination{to("10.96.0.1", unix.IPPROTO_TCP, 80), to("0.0.0.0", unix.IPPROTO_UDP, 53), to("::1", 0, 0)}}, `
+ip daddr 10.96.0.1 tcp dport 80 goto selected
+fib daddr type local udp dport 53 goto selected`},
+		{nf.IPv6, Filter{From: netip.MustParsePrefix("fd00::/64"), To: []Destination{to("fd00::1", unix.IPPROTO_TCP, 80), to("fd00::2", 0, 0)}, Opening: true}, `
+ip6 saddr fd00::/64 ip6 daddr fd00::1 tcp dport 80 tcp flags & (syn | ack) == syn goto selected
+ip6 saddr fd00::/64 ip6 daddr fd00::2 tcp flags & (syn | ack) == syn goto selected
+ip6 saddr fd00::/64 ip6 daddr fd00::2 meta l4proto != tcp goto selected`},
+		{nf.IPv6, Filter{To: []Destination{to("::", unix.IPPROTO_SCTP, 7)}}, `
+fib daddr type local sctp dport 7 goto selected`},
+	} {
+		conn, err := nf.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		test.filter.PerSecond = 20
+		b := nf.NewBatch(test.family, Table, conn.Limit())
+		test.filter.write(b, test.family)
+		if err := conn.Commit(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		want := "chain select-output {\ntype filter hook output priority -350; policy accept;" + test.want + "\n}"
+		limited := "chain selected {\ncomment \"begins the trace of a packet\"\nlimit rate 20/second burst 20 packets meta nftrace set 1\n}"
+		listing := strings.ReplaceAll(newFlags.Replace(run(t, "list", "table", test.family.String(), Table)), "\t", "")
+		if !strings.Contains(listing, want) || !strings.Contains(listing, limited) {
+			t.Errorf("%+v: want\n%s\n%s\nin\n%s", test.filter, want, limited, listing)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestKernelExplain checks what a refused table means.
 func TestKernelExplain(t *testing.T) {
 	netns.Enter(t, "nft")
-	asked, err := netlink.Open()
+	conn, err := nf.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer asked.Close()
-	tracer := &kernelTracer{asked: asked}
-	refused := func(index int, errno unix.Errno) error {
-		return tracer.explain(&nft.BatchError{Index: index, Errno: errno}, knftables.IPv4Family)
+	defer conn.Close()
+	tracer := &kernelTracer{conn: conn}
+	refused := func(message int, errno unix.Errno) error {
+		return tracer.explain(&nf.Refusal{Result: netlink.Result{Errno: errno}, Message: message}, nf.IPv4)
 	}
 	for _, errno := range []unix.Errno{unix.EINVAL, unix.EOPNOTSUPP} { // before Linux 5.12
-		if err := refused(0, errno); !errors.Is(err, ErrOldKernel) || !errors.Is(err, errno) {
+		if err := refused(tableMessage, errno); !errors.Is(err, ErrOldKernel) || !errors.Is(err, errno) {
 			t.Errorf("%v: %v", errno, err)
 		}
 	}
-	for _, err := range []error{refused(0, unix.EPERM), refused(3, unix.EINVAL)} {
+	for _, err := range []error{refused(tableMessage, unix.EPERM), refused(4, unix.EINVAL)} {
 		if errors.Is(err, ErrOldKernel) || errors.Is(err, ErrRunning) {
 			t.Error(err)
 		}
 	}
 	run(t, "add", "table", "ip", Table)
-	if err := refused(0, unix.EPERM); !errors.Is(err, ErrRunning) {
+	if err := refused(tableMessage, unix.EPERM); !errors.Is(err, ErrRunning) {
 		t.Errorf("beside another trace: %v", err)
 	}
 }

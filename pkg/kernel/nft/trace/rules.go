@@ -3,13 +3,13 @@
 package trace
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // Attributes of linux/netfilter/nf_tables_compat.h, which golang.org/x/sys/unix lacks: of a match and of a target of iptables.
@@ -36,25 +36,18 @@ func (t *kernelTracer) Describe(e Event) (Description, error) {
 }
 
 func (t *kernelTracer) describe(e Event, d *Description) error {
-	family := familyByName(e.Family)
-	err := t.asked.Get(requestHeader(unix.NFT_MSG_GETCHAIN, family), func(b []byte) []byte {
-		b = netlink.AppendString(b, unix.NFTA_CHAIN_TABLE, e.Table)
-		return netlink.AppendString(b, unix.NFTA_CHAIN_NAME, e.Chain)
-	}, func(m netlink.Message) error {
-		d.decodeChain(m, family)
-		return nil
-	})
-	if err != nil || e.Kind != Rule {
+	family := nf.ParseFamily(e.Family)
+	chain, err := t.conn.Chain(family, e.Table, e.Chain)
+	if err != nil {
 		return known(err)
 	}
-	return known(t.asked.Get(requestHeader(unix.NFT_MSG_GETRULE, family), func(b []byte) []byte {
-		b = netlink.AppendString(b, unix.NFTA_RULE_TABLE, e.Table)
-		b = netlink.AppendString(b, unix.NFTA_RULE_CHAIN, e.Chain)
-		return netlink.AppendBytes(b, unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, e.Handle))
-	}, func(m netlink.Message) error {
-		d.decodeRule(m)
+	if chain.Type != "" {
+		d.Type, d.Hook, d.Priority = chain.Type, nf.HookName(family, chain.Hook), chain.Priority
+	}
+	if e.Kind != Rule {
 		return nil
-	}))
+	}
+	return known(t.conn.Rule(family, e.Table, e.Chain, e.Handle, d.decode))
 }
 
 // known forgets that a chain or rule is gone.
@@ -65,66 +58,19 @@ func known(err error) error {
 	return err
 }
 
-func (d *Description) decodeChain(m netlink.Message, family byte) {
-	d.Type = m.AttrString(unix.NFTA_CHAIN_TYPE)
-	h := netlink.ReadAttrs(m.Attr(unix.NFTA_CHAIN_HOOK))
-	for h.Next() {
-		switch h.Type {
-		case unix.NFTA_HOOK_HOOKNUM:
-			d.Hook = hookName(h.Uint32(), family)
-		case unix.NFTA_HOOK_PRIORITY:
-			d.Priority = int32(h.Uint32())
-		}
-	}
-}
-
-func (d *Description) decodeRule(m netlink.Message) {
-	d.Comment = comment(m.Attr(unix.NFTA_RULE_USERDATA))
-	for e := netlink.ReadAttrs(m.Attr(unix.NFTA_RULE_EXPRESSIONS)); e.Next(); {
-		data := netlink.Attr(e.Data, unix.NFTA_EXPR_DATA)
-		switch name := netlink.String(netlink.Attr(e.Data, unix.NFTA_EXPR_NAME)); name {
+func (d *Description) decode(r nf.Rule) {
+	d.Comment = nf.CommentOf(r.UserData())
+	for e := r.Expressions(); e.Next(); {
+		name, attrs := nf.ReadExpr(e.Data)
+		switch string(name) {
 		case "reject":
 			d.Rejects = true
 		case "target":
-			d.Rejects = d.Rejects || netlink.String(netlink.Attr(data, compatName)) == "REJECT"
+			d.Rejects = d.Rejects || netlink.String(attrs.Find(compatName)) == "REJECT"
 		case "match":
-			if netlink.String(netlink.Attr(data, compatName)) == "comment" {
-				d.Comment = unix.ByteSliceToString(netlink.Attr(data, compatInfo))
+			if netlink.String(attrs.Find(compatName)) == "comment" {
+				d.Comment = unix.ByteSliceToString(attrs.Find(compatInfo))
 			}
 		}
 	}
-}
-
-// comment finds the comment in a rule's user data: a list of type, length and value, in which it has the type 0.
-func comment(udata []byte) string {
-	for len(udata) >= 2 && len(udata) >= 2+int(udata[1]) {
-		value := udata[2 : 2+int(udata[1])]
-		if udata[0] == 0 {
-			return unix.ByteSliceToString(value)
-		}
-		udata = udata[2+len(value):]
-	}
-	return ""
-}
-
-// familyByName is the inverse of familyName.
-func familyByName(name string) byte {
-	for _, family := range []byte{unix.NFPROTO_INET, unix.NFPROTO_IPV4, unix.NFPROTO_ARP, unix.NFPROTO_NETDEV, unix.NFPROTO_BRIDGE, unix.NFPROTO_IPV6} {
-		if familyName(family) == name {
-			return family
-		}
-	}
-	return unix.NFPROTO_UNSPEC
-}
-
-// hookName is the name of a hook of a family.
-func hookName(number uint32, family byte) string {
-	hooks := []string{prerouting: "prerouting", input: "input", forward: "forward", output: "output", postrouting: "postrouting", 5: "ingress"}
-	if family == unix.NFPROTO_NETDEV {
-		hooks = []string{"ingress", "egress"}
-	}
-	if int(number) < len(hooks) {
-		return hooks[number]
-	}
-	return fmt.Sprintf("hook %d", number)
 }

@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	chain   = nf.Object{Table: nf.Table{Name: "ours"}, Kind: nf.Chain, Name: "c"}
-	foreign = nf.Object{Table: nf.Table{Name: "other"}, Kind: nf.Chain, Name: "c"}
+	chain   = nf.Object{Table: nf.TableName{Name: "ours"}, Kind: nf.ChainObject, Name: "c"}
+	foreign = nf.Object{Table: nf.TableName{Name: "other"}, Kind: nf.ChainObject, Name: "c"}
 )
 
 // stub is all that a Keeper uses: Notices, Rules and a Pass.

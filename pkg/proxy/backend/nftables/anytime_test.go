@@ -104,7 +104,7 @@ func (c *crowded) Commit(ctx context.Context, b *nft.Batch) error {
 	return c.around(func() error { return c.Fake.Commit(ctx, b) })
 }
 
-func (c *crowded) Run(ctx context.Context, tx *knftables.Transaction) error {
+func (c *crowded) Run(ctx context.Context, tx *nft.Transaction) error {
 	return c.around(func() error { return c.Fake.Run(ctx, tx) })
 }
 

@@ -97,7 +97,7 @@ func (a *applier) shrink(sticky []poolID) error {
 }
 
 // declareAll returns a transaction that declares what every plan needs, if the skeleton has to be written.
-func (a *applier) declareAll() *knftables.Transaction {
+func (a *applier) declareAll() *nft.Transaction {
 	tx := a.table.NewTransaction()
 	if a.patch.skeleton == nil {
 		return tx

@@ -21,7 +21,7 @@ func (m Mode) Render(p *plan.Plan, family cluster.Family) string { return Render
 
 // Compare implements [backend.Renderer].
 func (m Mode) Compare(ctx context.Context, p *plan.Plan, family cluster.Family) (_ []backend.Difference, err error) {
-	tables, err := openTables(nft.Open, []cluster.Family{family})
+	tables, err := openTables([]cluster.Family{family})
 	if err != nil {
 		return nil, err
 	}

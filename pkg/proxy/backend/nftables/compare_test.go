@@ -130,7 +130,7 @@ func TestDriftDetails(t *testing.T) {
 	}
 }
 
-func addChain(f *nft.Fake, name string) *knftables.Transaction {
+func addChain(f *nft.Fake, name string) *nft.Transaction {
 	tx := f.NewTransaction()
 	tx.Add(&knftables.Chain{Name: name})
 	return tx

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"sigs.k8s.io/knftables"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -30,7 +28,7 @@ func (a *afterEach) Commit(ctx context.Context, b *nft.Batch) error {
 	return err
 }
 
-func (a *afterEach) Run(ctx context.Context, tx *knftables.Transaction) error {
+func (a *afterEach) Run(ctx context.Context, tx *nft.Transaction) error {
 	err := a.Fake.Run(ctx, tx)
 	a.do()
 	return err

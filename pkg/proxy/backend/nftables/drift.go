@@ -19,7 +19,7 @@ func (f *family) Holds(o nf.Object) bool {
 		return false
 	}
 	_, clients := parseClients(o.Name)
-	return (o.Kind != nf.Chain || o.Name != chainLayout) && (o.Kind != nf.Element || !clients)
+	return (o.Kind != nf.ChainObject || o.Name != chainLayout) && (o.Kind != nf.ElementObject || !clients)
 }
 
 // Reread implements [keeper.Rules]. The fingerprint shows whether chains, sets or other objects were changed: then the next Sync
@@ -41,11 +41,11 @@ func (f *family) Reread(ctx context.Context, touched keeper.Touched, later keepe
 	}
 	fixed, all, elements := touched.All, touched.All, []nf.Object(nil)
 	for o := range touched.Objects {
-		if o.Kind == nf.Element {
+		if o.Kind == nf.ElementObject {
 			elements = append(elements, o)
 			continue
 		}
-		fixed, all = true, all || o.Kind != nf.Chain // the kernel does not report the elements that are deleted with a set
+		fixed, all = true, all || o.Kind != nf.ChainObject // the kernel does not report the elements that are deleted with a set
 	}
 	if read != nil {
 		elements = append(elements, read.differ...)
@@ -252,11 +252,11 @@ func (f *family) beginAudit(later keeper.Later) *audit {
 		found, in := r.state(should), newSpace()
 		for _, c := range [][2]*content{{should, &found.holds.content}, {&found.holds.content, should}} {
 			for set, e := range s.only(c[0], c[1]) {
-				a.differ = append(a.differ, nf.Object{Kind: nf.Element, Name: set.name, Key: string(set.encode(&e, in).Key)})
+				a.differ = append(a.differ, nf.Object{Kind: nf.ElementObject, Name: set.name, Key: string(set.encode(&e, in).Key)})
 			}
 		}
 		for _, o := range found.strays {
-			a.differ = append(a.differ, nf.Object{Kind: nf.Element, Name: o.set, Key: o.key})
+			a.differ = append(a.differ, nf.Object{Kind: nf.ElementObject, Name: o.set, Key: o.key})
 		}
 	})
 	return a

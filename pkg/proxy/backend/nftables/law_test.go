@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
@@ -31,14 +29,14 @@ func newBackend(opts Options, tables ...nft.Table) *Backend {
 		notices = fake.Notices()
 	} else {
 		readers = nil
-		var watched []nf.Table
+		var watched []nf.TableName
 		for _, table := range tables {
 			reader, err := nft.Open(table.Family(), table.Name())
 			if err != nil {
 				panic(err)
 			}
 			readers = append(readers, reader)
-			watched = append(watched, nf.Table{Family: familyNumbers[table.Family()], Name: table.Name()})
+			watched = append(watched, nf.TableName{Family: nf.ParseFamily(string(table.Family())), Name: table.Name()})
 		}
 		watch, err := nf.OpenWatch(watched...)
 		if err != nil {
@@ -48,8 +46,6 @@ func newBackend(opts Options, tables ...nft.Table) *Backend {
 	}
 	return New(opts, notices, tables, readers)
 }
-
-var familyNumbers = map[knftables.Family]byte{knftables.IPv4Family: unix.NFPROTO_IPV4, knftables.IPv6Family: unix.NFPROTO_IPV6}
 
 // lose makes the backend miss what was written since the last Check or Sync, and all that is written until it finds out.
 func lose(b *Backend) { b.notices.(*nft.FakeNotices).Lose() }

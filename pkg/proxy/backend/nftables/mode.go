@@ -20,17 +20,19 @@ var _ backend.Mode = Mode{}
 // Open implements [backend.Mode], with a table for each family. It requires nft, and a kernel and privileges that allow
 // writing tables ([nft.OpenUsable]).
 func (m Mode) Open(ctx context.Context, families ...cluster.Family) (backend.Backend, error) {
-	tables, err := openTables(func(family knftables.Family, table string) (nft.Table, error) {
-		return nft.OpenUsable(ctx, family, table)
-	}, families)
+	var dialects []knftables.Family
+	for _, family := range families {
+		dialects = append(dialects, dialectOf(family).nftFamily)
+	}
+	tables, err := nft.OpenUsable(ctx, TableName, dialects...)
 	if err != nil {
 		return nil, err
 	}
-	readers, err := openTables(nft.Open, families)
+	readers, err := openTables(families)
 	if err != nil {
 		return nil, errors.Join(err, closeAll(tables))
 	}
-	var watched []nf.Table
+	var watched []nf.TableName
 	for _, family := range families {
 		watched = append(watched, tableOf(family, TableName))
 	}
@@ -50,11 +52,11 @@ func closeAll(tables []nft.Table) error {
 	return errors.Join(failed...)
 }
 
-// openTables opens the tables of all families, or none.
-func openTables(open func(knftables.Family, string) (nft.Table, error), families []cluster.Family) ([]nft.Table, error) {
+// openTables opens the tables of all families for reading, or none.
+func openTables(families []cluster.Family) ([]nft.Table, error) {
 	var tables []nft.Table
 	for _, family := range families {
-		table, err := open(dialectOf(family).nftFamily, TableName)
+		table, err := nft.Open(dialectOf(family).nftFamily, TableName)
 		if err != nil {
 			return nil, errors.Join(wrap(family, err), closeAll(tables))
 		}
@@ -65,7 +67,7 @@ func openTables(open func(knftables.Family, string) (nft.Table, error), families
 
 // Present implements [backend.Remover].
 func (Mode) Present(ctx context.Context, families ...cluster.Family) (present bool, _ error) {
-	tables, err := openTables(nft.Open, backend.OrAll(families))
+	tables, err := openTables(backend.OrAll(families))
 	if err != nil {
 		return false, err
 	}
@@ -80,7 +82,7 @@ func (Mode) Present(ctx context.Context, families ...cluster.Family) (present bo
 
 // Remove implements [backend.Remover]. Without a table, nft need not be installed.
 func (Mode) Remove(ctx context.Context, families ...cluster.Family) error {
-	tables, err := openTables(nft.Open, backend.OrAll(families))
+	tables, err := openTables(backend.OrAll(families))
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (o *output) commit() error {
 }
 
 // run writes a transaction as text, with nft.
-func (o *output) run(tx *knftables.Transaction) error {
+func (o *output) run(tx *nft.Transaction) error {
 	if tx.NumOperations() == 0 {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (o *output) counted(err error) error {
 }
 
 // chain replaces the rules of a chain, creating it if necessary.
-func (o *output) chain(tx *knftables.Transaction, c chain) {
+func (o *output) chain(tx *nft.Transaction, c chain) {
 	tx.Add(c.declaration())
 	tx.Flush(&knftables.Chain{Name: c.name})
 	for _, rule := range c.rules {
@@ -68,7 +68,7 @@ func (c chain) declaration() *knftables.Chain {
 }
 
 // declare adds the declaration of a set or map to a transaction.
-func declare(tx *knftables.Transaction, s *set) {
+func declare(tx *nft.Transaction, s *set) {
 	typ, typeOf := s.types()
 	switch counter := "; counter"; { // knftables has no field for it
 	case s.dynamic():
@@ -88,7 +88,7 @@ func declare(tx *knftables.Transaction, s *set) {
 }
 
 // destroy adds the deletion of a set, map or chain with its content.
-func destroy(tx *knftables.Transaction, o knftables.Object) {
+func destroy(tx *nft.Transaction, o knftables.Object) {
 	tx.Flush(o)
 	tx.Delete(o)
 }

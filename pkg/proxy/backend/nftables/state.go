@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
@@ -99,11 +98,11 @@ type audit struct {
 }
 
 // tableOf identifies a table to those who watch.
-func tableOf(family cluster.Family, name string) nf.Table {
+func tableOf(family cluster.Family, name string) nf.TableName {
 	if family == cluster.IPv6 {
-		return nf.Table{Family: unix.NFPROTO_IPV6, Name: name}
+		return nf.TableName{Family: nf.IPv6, Name: name}
 	}
-	return nf.Table{Family: unix.NFPROTO_IPV4, Name: name}
+	return nf.TableName{Family: nf.IPv4, Name: name}
 }
 
 func newFamily(opts Options, table, reader nft.Table) *family {

@@ -1,6 +1,9 @@
-package nftables
+package nf
 
 import (
+	"encoding/binary"
+	"net/netip"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
@@ -58,6 +61,38 @@ func AppendPayload(b []byte, register, header uint32, offset, length int) []byte
 	})
 }
 
+// AppendAddress loads an address of the packet, of the family, into a register.
+func AppendAddress(b []byte, register uint32, f Family, e End) []byte {
+	return AppendPayload(b, register, unix.NFT_PAYLOAD_NETWORK_HEADER, f.addressOffset(e), f.AddressLen())
+}
+
+// AppendPrefix matches packets with an address in a prefix, or with not, all others. It compares whole bytes if the prefix ends at
+// one, as nft does, and masks the address otherwise.
+func AppendPrefix(b []byte, e End, p netip.Prefix, not bool) []byte {
+	f, value, bits := IPv4, p.Masked().Addr().AsSlice(), p.Bits()
+	if p.Addr().Is6() {
+		f = IPv6
+	}
+	if bits > 0 && bits%8 == 0 {
+		value = value[:bits/8]
+		return AppendCompare(AppendPayload(b, unix.NFT_REG_1, unix.NFT_PAYLOAD_NETWORK_HEADER, f.addressOffset(e), len(value)), not, value)
+	}
+	b = AppendAddress(b, unix.NFT_REG_1, f, e)
+	mask := make([]byte, len(value))
+	for i := range bits {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return AppendCompare(AppendBitwise(b, mask, make([]byte, len(value))), not, value)
+}
+
+// AppendIsLocal matches packets with an address of this machine.
+func AppendIsLocal(b []byte, e End) []byte {
+	// Of linux/netfilter/nf_tables.h: enum nft_fib_attributes, nft_fib_result and nft_fib_flags, where the source is 1, the destination 2.
+	const dreg, result, flags, resultAddrType = 1, 2, 3, 3
+	b = AppendExpr(b, "fib", Numbers{{dreg, unix.NFT_REG_1}, {result, resultAddrType}, {flags, 1 << e}})
+	return AppendCompare(b, false, binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL))
+}
+
 // AppendMeta loads a property of the packet, NFT_META_*, into a register.
 func AppendMeta(b []byte, register, key uint32) []byte {
 	return AppendExpr(b, "meta", Numbers{{unix.NFTA_META_KEY, key}, {unix.NFTA_META_DREG, register}})
@@ -113,6 +148,18 @@ func AppendVerdict(b []byte, v Verdict, chain string) []byte {
 	return b
 }
 
+// AppendLookup looks up the key in the first register in a set, or with into NFT_REG_*, loads what a map has for it into that register.
+func AppendLookup(b []byte, set string, into uint32) []byte {
+	b, open := BeginExpr(b, "lookup")
+	b = netlink.AppendUint32(b, unix.NFTA_LOOKUP_SREG, unix.NFT_REG_1)
+	if into != 0 {
+		b = netlink.AppendUint32(b, unix.NFTA_LOOKUP_DREG, into)
+	}
+	b = netlink.AppendString(b, unix.NFTA_LOOKUP_SET, set)
+	open.End(b)
+	return b
+}
+
 // AppendImmediate appends an expression with a verdict.
 func AppendImmediate(b []byte, v Verdict, chain string) []byte {
 	b, open := BeginExpr(b, "immediate")
@@ -122,4 +169,9 @@ func AppendImmediate(b []byte, v Verdict, chain string) []byte {
 	netlink.EndNest(b, data)
 	open.End(b)
 	return b
+}
+
+// ReadExpr returns the name and the attributes of an expression, an NFTA_LIST_ELEM in a list of them.
+func ReadExpr(b []byte) (name []byte, attrs netlink.Attrs) {
+	return textOf(netlink.Attr(b, unix.NFTA_EXPR_NAME)), netlink.ReadAttrs(netlink.Attr(b, unix.NFTA_EXPR_DATA))
 }

@@ -1,4 +1,4 @@
-package nft
+package nf
 
 import (
 	"bytes"
@@ -15,8 +15,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
-// Fingerprint is part of [Table].
-func (t *kernelTable) Fingerprint(ctx context.Context, except string) (string, map[string]string, error) {
+// Fingerprint digests all of the table except elements, counters, handles and the chain named except (in whose comment the caller may
+// keep the last fingerprint). Equal content has an equal fingerprint, in any process, whether it was written as text or by a Batch.
+// Without a table it is "". objects has a digest of each chain with its rules, each set's or map's declaration, and each other
+// object, by a name like "chain services" or "set endpoints": maps are sets, too.
+func (t *Table) Fingerprint(ctx context.Context, except string) (string, map[string]string, error) {
 	var objects map[string]string // written after ctx ended, too
 	sum, err := consistent(ctx, t, "fingerprint the table", func() (sum string, err error) {
 		sum, objects, err = t.fingerprint(except)
@@ -28,12 +31,12 @@ func (t *kernelTable) Fingerprint(ctx context.Context, except string) (string, m
 	return sum, objects, nil
 }
 
-// fingerprintLen is the number of bytes of the digest that are kept, so that the result fits into a comment.
-const fingerprintLen = 16
+// FingerprintLen is the number of bytes of the digest that are kept, so that the result fits into a comment.
+const FingerprintLen = 16
 
-func (t *kernelTable) fingerprint(except string) (sum string, objects map[string]string, _ error) {
+func (t *Table) fingerprint(except string) (sum string, objects map[string]string, _ error) {
 	d := digest{sha256.New(), map[string]string{}}
-	err := t.get(unix.NFT_MSG_GETTABLE, unix.NFTA_TABLE_NAME, func(m netlink.Message) error {
+	err := t.Get(t.query(unix.NFT_MSG_GETTABLE, ""), func(m netlink.Message) error {
 		d.attrs(m.Attrs(), unix.NFTA_TABLE_NAME, unix.NFTA_TABLE_FLAGS, nftaTableUserdata)
 		return nil
 	})
@@ -58,9 +61,9 @@ func (t *kernelTable) fingerprint(except string) (sum string, objects map[string
 
 // fingerprintSets digests the declarations of sets, by name, and returns digests of the anonymous ones: these are part of the
 // rules that use them, and their names depend on what else existed when they were created.
-func (t *kernelTable) fingerprintSets(d digest) (anonymous map[string]string, _ error) {
+func (t *Table) fingerprintSets(d digest) (anonymous map[string]string, _ error) {
 	declarations, anonymous := map[string]string{}, map[string]string{}
-	err := t.dump(unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, func(m netlink.Message) error {
+	err := t.Dump(t.query(unix.NFT_MSG_GETSET, ""), func(m netlink.Message) error {
 		set := decodeSet(m)
 		one := digest{Hash: sha256.New()}
 		one.attrs(m.Attrs(), unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_TYPE, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_TYPE,
@@ -70,7 +73,7 @@ func (t *kernelTable) fingerprintSets(d digest) (anonymous map[string]string, _ 
 			one.expression(expr, nil)
 		}
 		if exprs := m.Attr(nftaSetExpressions); exprs != nil {
-			one.expressions(exprs, nil)
+			one.expressions(netlink.ReadAttrs(exprs), nil)
 		}
 		if set.flags&unix.NFT_SET_ANONYMOUS != 0 {
 			anonymous[set.Name] = one.String()
@@ -94,7 +97,7 @@ func (t *kernelTable) fingerprintSets(d digest) (anonymous map[string]string, _ 
 }
 
 // fingerprintElements digests a set's elements.
-func (t *kernelTable) fingerprintElements(set string) (string, error) {
+func (t *Table) fingerprintElements(set string) (string, error) {
 	var elements [][]byte
 	lists, err := t.elements(context.Background(), set)
 	if err != nil {
@@ -112,9 +115,9 @@ func (t *kernelTable) fingerprintElements(set string) (string, error) {
 	return string(bytes.Join(elements, nil)), nil
 }
 
-func (t *kernelTable) fingerprintChains(d digest, except string) error {
+func (t *Table) fingerprintChains(d digest, except string) error {
 	chains := map[string]string{}
-	err := t.dump(unix.NFT_MSG_GETCHAIN, unix.NFTA_CHAIN_TABLE, func(m netlink.Message) error {
+	err := t.Dump(t.query(unix.NFT_MSG_GETCHAIN, ""), func(m netlink.Message) error {
 		name := m.AttrString(unix.NFTA_CHAIN_NAME)
 		if name == except {
 			return nil
@@ -130,18 +133,17 @@ func (t *kernelTable) fingerprintChains(d digest, except string) error {
 }
 
 // fingerprintRules digests each chain's rules in their order.
-func (t *kernelTable) fingerprintRules(d digest, except string, anonymous map[string]string) error {
+func (t *Table) fingerprintRules(d digest, except string, anonymous map[string]string) error {
 	rules := map[string]string{}
-	err := t.dump(unix.NFT_MSG_GETRULE, unix.NFTA_RULE_TABLE, func(m netlink.Message) error {
-		chain := m.AttrString(unix.NFTA_RULE_CHAIN)
+	err := t.Rules(t.family, t.name, "", func(r Rule) {
+		chain := r.Chain()
 		if chain == except {
-			return nil
+			return
 		}
 		one := digest{Hash: sha256.New()}
-		one.expressions(m.Attr(unix.NFTA_RULE_EXPRESSIONS), anonymous)
-		one.attrs(m.Attrs(), unix.NFTA_RULE_USERDATA)
+		one.expressions(r.Expressions(), anonymous)
+		one.attrs(r.Attrs(), unix.NFTA_RULE_USERDATA)
 		rules[chain] += one.String()
-		return nil
 	})
 	d.sorted("chain ", rules)
 	return err
@@ -149,17 +151,14 @@ func (t *kernelTable) fingerprintRules(d digest, except string, anonymous map[st
 
 // fingerprintOthers digests objects of other kinds, so that those of other processes are noticed: named counters, quotas and
 // the like, and flow tables.
-func (t *kernelTable) fingerprintOthers(d digest) error {
+func (t *Table) fingerprintOthers(d digest) error {
 	for _, kind := range []struct {
-		command           int
-		table, name, kind uint16
-	}{
-		{unix.NFT_MSG_GETOBJ, unix.NFTA_OBJ_TABLE, unix.NFTA_OBJ_NAME, unix.NFTA_OBJ_TYPE},
-		{unix.NFT_MSG_GETFLOWTABLE, nftaFlowtableTable, nftaFlowtableName, nftaFlowtableName},
-	} {
+		command  int
+		property uint16 // that is part of the digest
+	}{{unix.NFT_MSG_GETOBJ, unix.NFTA_OBJ_TYPE}, {unix.NFT_MSG_GETFLOWTABLE, attrName}} {
 		found := map[string]string{}
-		err := t.dump(kind.command, kind.table, func(m netlink.Message) error {
-			found[m.AttrString(kind.name)] = string(m.Attr(kind.kind))
+		err := t.Dump(t.query(kind.command, ""), func(m netlink.Message) error {
+			found[m.AttrString(attrName)] = string(m.Attr(kind.property))
 			return nil
 		})
 		if err != nil {
@@ -177,7 +176,7 @@ type digest struct {
 	objects map[string]string
 }
 
-func (d digest) String() string { return hex.EncodeToString(d.Sum(nil)[:fingerprintLen]) }
+func (d digest) String() string { return hex.EncodeToString(d.Sum(nil)[:FingerprintLen]) }
 
 func (d digest) item(typ uint16, data []byte) {
 	var header [10]byte
@@ -212,24 +211,25 @@ func (d digest) sorted(kind string, m map[string]string) {
 	}
 }
 
-func (d digest) expressions(list []byte, anonymous map[string]string) {
-	for a := netlink.ReadAttrs(list); a.Next(); {
-		d.expression(a.Data, anonymous)
+func (d digest) expressions(list netlink.Attrs, anonymous map[string]string) {
+	for list.Next() {
+		d.expression(list.Data, anonymous)
 	}
 }
 
 // expression hashes an expression without what packets change in it, and with the content of an anonymous set instead of its
 // name.
 func (d digest) expression(expr []byte, anonymous map[string]string) {
-	name := netlink.String(netlink.Attr(expr, unix.NFTA_EXPR_NAME))
-	d.item(0, []byte(name))
-	for a := netlink.ReadAttrs(netlink.Attr(expr, unix.NFTA_EXPR_DATA)); a.Next(); {
+	text, a := ReadExpr(expr)
+	name := string(text)
+	d.item(0, text)
+	for a.Next() {
 		switch {
 		case name == "counter" || name == "last" || name == "quota" && a.Type == unix.NFTA_QUOTA_CONSUMED:
 		case name == "dynset" && a.Type == unix.NFTA_DYNSET_EXPR:
 			d.expression(a.Data, anonymous)
 		case name == "dynset" && a.Type == nftaDynsetExprs:
-			d.expressions(a.Data, anonymous)
+			d.expressions(a.Nested(), anonymous)
 		case name == "lookup" && a.Type == unix.NFTA_LOOKUP_SET && anonymous[a.String()] != "":
 			d.item(a.Type, []byte(anonymous[a.String()]))
 		default:
