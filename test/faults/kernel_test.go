@@ -15,9 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -311,14 +313,15 @@ func openKilled(variant ipt.Variant, dying *failing) func() (backend.Backend, er
 	if variant == "" {
 		return func() (backend.Backend, error) {
 			var tables []nft.Table
-			for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
+			for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family, knftables.IPv4Family, knftables.IPv6Family} {
 				table, err := nft.Open(family, nftables.TableName)
 				if err != nil {
 					return nil, err
 				}
 				tables = append(tables, dying.table(table))
 			}
-			return nftables.New(nftables.Options{Mark: mark}, tables...), nil
+			watch, err := nf.OpenWatch(nf.TableName{Family: unix.NFPROTO_IPV4, Name: nftables.TableName}, nf.TableName{Family: unix.NFPROTO_IPV6, Name: nftables.TableName})
+			return nftables.New(nftables.Options{Mark: mark}, watch, tables[:2], tables[2:]), err
 		}
 	}
 	return func() (backend.Backend, error) {

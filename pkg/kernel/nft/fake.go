@@ -305,16 +305,6 @@ func (f *Fake) Generation(ctx context.Context) (Generation, error) {
 	return f.state.world.now(), nil
 }
 
-// Watch is part of [Table].
-func (f *Fake) Watch(context.Context) (Watcher, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		return nil, nf.ErrClosed
-	}
-	return f.state.world.watch(), nil
-}
-
 // Count adds to an element's counter, as packets do. It panics if the element does not exist or has no counter.
 func (f *Fake) Count(set string, key []byte, packets, octets uint64) {
 	f.mu.Lock()
@@ -407,5 +397,5 @@ func (e *External) FlushRuleset() error {
 func (e *External) Elsewhere() {
 	e.fake.mu.Lock()
 	defer e.fake.mu.Unlock()
-	e.fake.state.world.wrote(Write{Tables: []TableName{{e.fake.family, "elsewhere"}}, Program: ExternalProgram})
+	e.fake.state.world.wrote(nf.Write{Program: ExternalProgram})
 }

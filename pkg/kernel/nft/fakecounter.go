@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // fakeCounter is a named counter.
@@ -33,6 +35,7 @@ func (s *fakeState) runCounter(c command, name string) error {
 		}
 		counters[name] = &fakeCounter{}
 		s.did(func() { delete(counters, name) })
+		s.note(nf.OtherObject, name, "")
 	case "delete":
 		if old == nil {
 			return refuse(unix.ENOENT, "no counter %s", name)
@@ -42,6 +45,7 @@ func (s *fakeState) runCounter(c command, name string) error {
 		}
 		delete(counters, name)
 		s.did(func() { counters[name] = old })
+		s.note(nf.OtherObject, name, "")
 	default:
 		return c.unknown()
 	}

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // fakeState is the content of a Fake. Each change records how to undo it.
@@ -19,7 +21,7 @@ type fakeState struct {
 	world  *fakeWorld
 	// writer is the program that is writing, write its transaction.
 	writer string
-	write  Write
+	write  nf.Write
 
 	undo []func()
 	// declared are the sets that this transaction declares.
@@ -97,7 +99,7 @@ func (s *fakeSet) len() int { return len(s.elements) + len(s.texts) }
 
 // transact runs change, and undoes it if it fails.
 func (s *fakeState) transact(change func() error) error {
-	s.write = Write{Tables: []TableName{{s.family, s.name}}, Program: s.writer}
+	s.write = nf.Write{Program: s.writer}
 	s.undo, s.jumps, s.declared = s.undo[:0], false, map[string]bool{}
 	err := change()
 	if err == nil && s.jumps {
@@ -117,8 +119,19 @@ func (s *fakeState) transact(change func() error) error {
 
 func (s *fakeState) did(undo func()) { s.undo = append(s.undo, undo) }
 
+// note notifies of what the transaction writes.
+func (s *fakeState) note(kind nf.Kind, name, key string) {
+	o := nf.Object{Table: nf.TableName{Family: familyNumber(s.family), Name: s.name}, Kind: kind, Name: name, Key: key}
+	if n := len(s.write.Objects); n == 0 || s.write.Objects[n-1] != o {
+		s.write.Objects = append(s.write.Objects, o)
+	}
+}
+
 // touched records an operation that changes nothing but increments the generation.
-func (s *fakeState) touched() { s.did(func() {}) }
+func (s *fakeState) touched(kind nf.Kind, name string) {
+	s.did(func() {})
+	s.note(kind, name, "")
+}
 
 func (s *fakeState) needTable() error {
 	if s.table == nil {
@@ -156,6 +169,7 @@ func (s *fakeState) addTable(comment string, exclusive bool) error {
 	}
 	s.table = &fakeTable{comment: comment, chains: map[string]*fakeChain{}, sets: map[string]*fakeSet{}, counters: map[string]*fakeCounter{}}
 	s.did(func() { s.table = nil })
+	s.note(nf.OtherObject, "", "")
 	return nil
 }
 
@@ -164,9 +178,13 @@ func (s *fakeState) deleteTable() error {
 		return err
 	}
 	old := s.table
-	if len(old.sets) > 0 {
-		s.write.unlist()
+	for name := range old.chains {
+		s.note(nf.ChainObject, name, "")
 	}
+	for name := range old.sets {
+		s.note(nf.SetObject, name, "")
+	}
+	s.note(nf.OtherObject, "", "")
 	s.table = nil
 	s.did(func() { s.table = old })
 	return nil
@@ -204,13 +222,14 @@ func (s *fakeState) addChain(name, comment string, base *fakeBase, exclusive boo
 	table := s.table
 	table.chains[name] = &fakeChain{comment: comment, base: base}
 	s.did(func() { delete(table.chains, name) })
+	s.note(nf.ChainObject, name, "")
 	return nil
 }
 
 // redeclare adds a chain that exists: only its policy can change.
 func (s *fakeState) redeclare(name string, chain *fakeChain, base *fakeBase) error {
 	if base == nil {
-		s.touched()
+		s.touched(nf.ChainObject, name)
 		return nil
 	}
 	old := chain.base
@@ -220,6 +239,7 @@ func (s *fakeState) redeclare(name string, chain *fakeChain, base *fakeBase) err
 	base.policy = cmp.Or(base.policy, old.policy)
 	chain.base = base
 	s.did(func() { chain.base = old })
+	s.note(nf.ChainObject, name, "")
 	return nil
 }
 
@@ -234,6 +254,7 @@ func (s *fakeState) flushChain(name string) error {
 	old := c.rules
 	c.rules = nil
 	s.did(func() { c.rules = old })
+	s.note(nf.ChainObject, name, "")
 	return nil
 }
 
@@ -248,6 +269,7 @@ func (s *fakeState) deleteChain(name string) error {
 	table := s.table
 	delete(table.chains, name)
 	s.did(func() { table.chains[name] = c })
+	s.note(nf.ChainObject, name, "")
 	return nil
 }
 
@@ -285,6 +307,7 @@ func (s *fakeState) addRule(chain string, r fakeRule, at int) error {
 	old := c.rules
 	c.rules = slices.Insert(slices.Clone(old), at, r)
 	s.did(func() { c.rules = old })
+	s.note(nf.ChainObject, chain, "")
 	s.useRule(r, 1)
 	s.jumps = s.jumps || len(r.sets) > 0
 	return nil
@@ -321,13 +344,14 @@ func (s *fakeState) addSet(name string, set *fakeSet, exclusive bool) error {
 		if exclusive || old.isMap != set.isMap || width(old.key) != width(set.key) || width(old.value) != width(set.value) || old.verdicts != set.verdicts {
 			return refuse(unix.EEXIST, "set %s", name)
 		}
-		s.touched()
+		s.touched(nf.SetObject, name)
 		return nil
 	}
 	table := s.table
 	set.name, table.sets[name] = name, set
 	s.declared[name] = true
 	s.did(func() { delete(table.sets, name) })
+	s.note(nf.SetObject, name, "")
 	return nil
 }
 
@@ -339,7 +363,7 @@ func (s *fakeState) flushSet(name string) error {
 	for _, elements := range []map[string]fakeElement{set.elements, set.texts} {
 		for key, e := range elements {
 			s.useElement(set, e, -1)
-			s.wrote(set, key)
+			s.note(nf.ElementObject, set.name, key)
 		}
 	}
 	elements, texts := set.elements, set.texts
@@ -356,13 +380,15 @@ func (s *fakeState) deleteSet(name string) error {
 	if set.users > 0 {
 		return refuse(unix.EBUSY, "set %s is in use", name)
 	}
+	noted := len(s.write.Objects)
 	if err := s.flushSet(name); err != nil {
 		return err
 	}
-	s.write.unlist()
+	s.write.Objects = s.write.Objects[:noted] // the kernel does not list the elements that go with a set
 	table := s.table
 	delete(table.sets, name)
 	s.did(func() { table.sets[name] = set })
+	s.note(nf.SetObject, name, "")
 	return nil
 }
 
@@ -400,7 +426,7 @@ func (s *fakeState) addElement(set *fakeSet, elements map[string]fakeElement, ke
 	elements[key] = e
 	s.did(func() { delete(elements, key) })
 	s.useElement(set, e, 1)
-	s.wrote(set, key)
+	s.note(nf.ElementObject, set.name, key)
 	s.jumps = s.jumps || e.verdict.chain != ""
 	return nil
 }
@@ -413,11 +439,6 @@ func (s *fakeState) deleteElement(set *fakeSet, elements map[string]fakeElement,
 	s.useElement(set, e, -1)
 	delete(elements, key)
 	s.did(func() { elements[key] = e })
-	s.wrote(set, key)
+	s.note(nf.ElementObject, set.name, key)
 	return nil
-}
-
-// wrote lists an element in the notification. That of an interval set is listed by its text; the kernel lists both ends.
-func (s *fakeState) wrote(set *fakeSet, key string) {
-	s.write.add(WrittenElement{TableName{s.family, s.name}, set.name, key})
 }

@@ -1,6 +1,10 @@
 package nft
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
+)
 
 // fakeProgram is the name of the program that writes a Fake, ExternalProgram that of its External, with the process id
 // ExternalProcess.
@@ -14,7 +18,7 @@ const (
 type fakeWorld struct {
 	mu         sync.Mutex
 	generation Generation
-	watchers   map[*fakeWatcher]bool
+	notices    []*FakeNotices
 }
 
 // now returns the generation.
@@ -25,51 +29,93 @@ func (w *fakeWorld) now() Generation {
 }
 
 // wrote notes a transaction.
-func (w *fakeWorld) wrote(write Write) {
+func (w *fakeWorld) wrote(write nf.Write) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.generation++; w.generation == 0 {
 		w.generation = 1
 	}
-	write.Generation, write.Process = w.generation, 1
+	write.Process = 1
 	if write.Program == ExternalProgram {
 		write.Process = ExternalProcess
 	}
-	for watcher := range w.watchers {
-		watcher.writes = append(watcher.writes, write)
+	for _, n := range w.notices {
+		n.add(write)
 	}
 }
 
-func (w *fakeWorld) watch() *fakeWatcher {
+// FakeNotices are the notifications of Fakes in one network namespace, as [nf.Watch] has them. They are safe for concurrent use.
+type FakeNotices struct {
+	world    *fakeWorld
+	table    string
+	modified chan struct{}
+
+	writes         []nf.Write
+	missed, paused bool
+	pausedAt       Generation
+}
+
+// Notices returns the notifications, from now on, about the tables with the name of this one, in its network namespace.
+func (f *Fake) Notices() *FakeNotices {
+	w := f.state.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	watcher := &fakeWatcher{world: w}
-	if w.watchers == nil {
-		w.watchers = map[*fakeWatcher]bool{}
+	n := &FakeNotices{world: w, table: f.name, modified: make(chan struct{}, 1)}
+	w.notices = append(w.notices, n)
+	return n
+}
+
+func (n *FakeNotices) add(write nf.Write) {
+	if n.paused || len(write.Objects) == 0 || write.Objects[0].Table.Name != n.table {
+		return
 	}
-	w.watchers[watcher] = true
-	return watcher
+	n.writes = append(n.writes, write)
+	n.Report()
 }
 
-// fakeWatcher is the Watcher of Fakes.
-type fakeWatcher struct {
-	world  *fakeWorld
-	writes []Write
+// Lose forgets the transactions since the last call of Take, as if there had been too many.
+func (n *FakeNotices) Lose() {
+	n.world.mu.Lock()
+	defer n.world.mu.Unlock()
+	n.writes, n.missed = nil, true
+	n.Report()
 }
 
-// Writes is part of [Watcher].
-func (w *fakeWatcher) Writes() ([]Write, error) {
-	w.world.mu.Lock()
-	defer w.world.mu.Unlock()
-	writes := w.writes
-	w.writes = nil
-	return writes, nil
+// Modified is that of a Watch.
+func (n *FakeNotices) Modified() <-chan struct{} { return n.modified }
+
+// Report is that of a Watch.
+func (n *FakeNotices) Report() {
+	select {
+	case n.modified <- struct{}{}:
+	default:
+	}
 }
 
-// Close is part of [Watcher].
-func (w *fakeWatcher) Close() error {
-	w.world.mu.Lock()
-	defer w.world.mu.Unlock()
-	delete(w.world.watchers, w)
+// Take is that of a Watch.
+func (n *FakeNotices) Take() (writes []nf.Write, all bool) {
+	n.world.mu.Lock()
+	defer n.world.mu.Unlock()
+	writes, all = n.writes, !n.missed
+	n.writes, n.missed = nil, false
+	return writes, all
+}
+
+// Pause is that of a Watch.
+func (n *FakeNotices) Pause() error {
+	n.world.mu.Lock()
+	defer n.world.mu.Unlock()
+	n.paused, n.pausedAt = true, n.world.generation
 	return nil
 }
+
+// Resume is that of a Watch.
+func (n *FakeNotices) Resume(own int) (alone bool) {
+	n.world.mu.Lock()
+	defer n.world.mu.Unlock()
+	n.paused = false
+	return n.world.generation.Since(n.pausedAt) == uint32(own)
+}
+
+// Close is that of a Watch.
+func (n *FakeNotices) Close() error { return nil }

@@ -58,8 +58,6 @@ type Table interface {
 	// Generation reads the number that the kernel increments with each transaction of any process in this network
 	// namespace. It does not say whose they were: the process that the kernel names with it is the reader.
 	Generation(ctx context.Context) (Generation, error)
-	// Watch subscribes to the transactions of any process in this network namespace, from now on.
-	Watch(ctx context.Context) (Watcher, error)
 
 	// Settle waits until every packet that was being processed when it was called has passed, some milliseconds at most. A
 	// packet that was sent to a chain before a transaction uses the sets as they are after it, so objects that are no

@@ -148,7 +148,7 @@ func TestSharedSourceRanges(t *testing.T) {
 	}
 	b, tables := fakes()
 	mustSync(t, b, c.Plan())
-	b = New(testOptions, tables[0], tables[1])
+	b = newBackend(testOptions, tables[0], tables[1])
 	mustSync(t, b, c.Plan())
 	c.Set(0, 2)
 	mustSync(t, b, c.Plan())
@@ -162,13 +162,13 @@ func TestSharedSourceRanges(t *testing.T) {
 
 // measured is a table that counts the elements that are read and written.
 type measured struct {
-	nft.Table
+	*nft.Fake
 	used int
 }
 
 func (m *measured) Elements(ctx context.Context, set string) iter.Seq2[nft.Element, error] {
 	return func(yield func(nft.Element, error) bool) {
-		for e, err := range m.Table.Elements(ctx, set) {
+		for e, err := range m.Fake.Elements(ctx, set) {
 			m.used++
 			if !yield(e, err) {
 				return
@@ -179,7 +179,7 @@ func (m *measured) Elements(ctx context.Context, set string) iter.Seq2[nft.Eleme
 
 func (m *measured) Commit(ctx context.Context, b *nft.Batch) error {
 	m.used += b.Len()
-	return m.Table.Commit(ctx, b)
+	return m.Fake.Commit(ctx, b)
 }
 
 // TestForgetInParts replaces an endpoint of several Services with full maps: no Sync and no Check reads and writes more than one
@@ -194,8 +194,8 @@ func TestForgetInParts(t *testing.T) {
 		service.Affinity = time.Minute
 	}
 	fake := nft.NewFake(knftables.IPv4Family, TableName)
-	table := &measured{Table: fake}
-	b := New(testOptions, table)
+	table := &measured{Fake: fake}
+	b := newBackend(testOptions, table)
 	f := b.families[0]
 	pools := map[int]poolID{}
 	for number := range many + 1 {
@@ -226,10 +226,10 @@ func TestForgetInParts(t *testing.T) {
 	limited("the Sync without the endpoints", func() { mustSync(t, b, c.Plan()) })
 	c.Services.Set(last.Name, last)
 	limited("the Sync without one of the small map", func() { mustSync(t, b, c.Plan()) })
-	if n := len(clients(t, f, pools[many])); n != 0 || !b.forgetting() {
-		t.Errorf("after its Sync the small map has %d clients, want 0; others are waiting: %v", n, b.forgetting())
+	if n := len(clients(t, f, pools[many])); n != 0 || !b.Auditing() {
+		t.Errorf("after its Sync the small map has %d clients, want 0; others are waiting: %v", n, b.Auditing())
 	}
-	for b.forgetting() {
+	for b.Auditing() {
 		limited("a Check", func() {
 			if drifts, err := b.Check(t.Context()); err != nil || len(drifts) > 0 {
 				t.Fatal(drifts, err)
@@ -270,7 +270,7 @@ func TestClientsAreCounted(t *testing.T) {
 		}
 		number++
 	}
-	table := &measured{Table: fake}
+	table := &measured{Fake: fake}
 	for _, test := range []struct {
 		name  string
 		table nft.Table

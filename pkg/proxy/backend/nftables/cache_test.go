@@ -17,7 +17,7 @@ func TestWithoutCaches(t *testing.T) {
 		_, tables := fakes()
 		for range 30 {
 			mustSync(t, kept, w.Step())
-			mustSync(t, New(testOptions, tables[0], tables[1]), w.FromScratch())
+			mustSync(t, newBackend(testOptions, tables[0], tables[1]), w.FromScratch())
 			for i, f := range kept.families {
 				with, without := asRead(t, f.table, f.schema, largeSet), asRead(t, tables[i], f.schema, largeSet)
 				if d := cmp.Diff(dump(without.holds), dump(with.holds)); d != "" {

@@ -27,7 +27,7 @@ func TestKernelCatchAll(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := New(testOptions, kernel)
+		b := newBackend(testOptions, kernel)
 		t.Cleanup(func() { _ = b.Close() })
 		return b
 	}

@@ -29,7 +29,7 @@ func TestKernelCompare(t *testing.T) {
 			for range 10 {
 				p = w.Step()
 			}
-			mustSync(t, New(testOptions, table), p)
+			mustSync(t, newBackend(testOptions, table), p)
 			compare := func() (lines []string) {
 				found, err := compareTable(t.Context(), table, p, family, testOptions)
 				if err != nil {

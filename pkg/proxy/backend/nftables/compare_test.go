@@ -38,7 +38,7 @@ func compared(t *testing.T, table nft.Table, c *clusters.Sized) []string {
 // changed it.
 func TestCompare(t *testing.T) {
 	table := nft.NewFake(knftables.IPv4Family, TableName)
-	b, c := New(testOptions, table), clusters.NewSized(2, 2)
+	b, c := newBackend(testOptions, table), clusters.NewSized(2, 2)
 	is := func(when string, want ...string) {
 		t.Helper()
 		if want == nil {
@@ -106,9 +106,9 @@ func TestDriftDetails(t *testing.T) {
 		"a chain": {func(_ *testing.T, f *nft.Fake) error { return f.External().Run(addChain(f, "theirs")) }, []string{"chain theirs was added"}},
 		"an element": {func(t *testing.T, f *nft.Fake) error {
 			return f.External().DeleteElement(mapEndpoints, firstKey(t, f, mapEndpoints))
-		}, []string{"set endpoints had 3 elements instead of 4"}},
+		}, []string{"map endpoints lacked 172.0.0.0 . tcp . 80 . 0 : 10.0.0.0 . 8080"}},
 		"another element": {func(t *testing.T, f *nft.Fake) error { return replaceEndpoint(f, firstKey(t, f, mapEndpoints)) },
-			[]string{"map endpoints lacked 172.0.0.0 . tcp . 80 . 0 : 10.0.0.0 . 8080"}},
+			[]string{"map endpoints had 172.0.0.0 . tcp . 80 . 0 : 192.0.2.1 . 80", "map endpoints lacked 172.0.0.0 . tcp . 80 . 0 : 10.0.0.0 . 8080"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, table := oneFake()

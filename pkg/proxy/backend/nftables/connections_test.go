@@ -20,7 +20,7 @@ import (
 // frontends, and only on demand.
 func TestConnections(t *testing.T) {
 	fake := nft.NewFake(knftables.IPv4Family, TableName)
-	b := New(Options{Mark: 0x4000}, fake)
+	b := newBackend(Options{Mark: 0x4000}, fake)
 	s := newSchema(cluster.IPv4, 0)
 	snapshot, err := cases.Snapshot(clusters.Service("default/web", "clusterIP: 10.96.0.10, type: NodePort, ports: [{name: http, port: 80, nodePort: 30080}]")+
 		clusters.Slice("default/web", "web-1", "{name: http, port: 8080}", "{addresses: [10.244.1.2], nodeName: node1}")+

@@ -84,6 +84,11 @@ func (e *entry) sameTerms(o *entry) bool {
 	return e.terms == o.terms && mine.from == others.from && mine.remember == others.remember
 }
 
+// same reports whether two entries have the same elements.
+func (e *entry) same(o *entry) bool {
+	return e.sameTerms(o) && slices.Equal(e.slots, o.slots) && slices.Equal(e.getRare().local, o.getRare().local)
+}
+
 // sources is a sorted list of source ranges; none contains another.
 type sources struct {
 	ranges []netip.Prefix

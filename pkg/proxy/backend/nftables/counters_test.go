@@ -103,7 +103,7 @@ func TestCountLess(t *testing.T) {
 	}
 	opts := testOptions
 	opts.Counters = limits
-	b := New(opts, table)
+	b := newBackend(opts, table)
 	for _, step := range []struct {
 		services int
 		// first is the number of endpoints of the first Service. No other has so many: when it changes, a chain is no longer needed.
@@ -126,7 +126,7 @@ func TestCountLess(t *testing.T) {
 		if elements, rules := mustSync(t, b, c.Plan()); elements+rules != 0 {
 			t.Errorf("with %d Services: a second sync wrote %d elements and %d rules", step.services, elements, rules)
 		}
-		if elements, rules := mustSync(t, New(opts, fake), c.Plan()); elements+rules != 0 {
+		if elements, rules := mustSync(t, newBackend(opts, fake), c.Plan()); elements+rules != 0 {
 			t.Errorf("with %d Services: a restart wrote %d elements and %d rules", step.services, elements, rules)
 		}
 		if found, err := compareTable(t.Context(), fake, c.Plan(), cluster.IPv4, opts); err != nil || len(found) > 0 {
@@ -137,7 +137,7 @@ func TestCountLess(t *testing.T) {
 		t.Errorf("a set still counts:\n%s", text)
 	}
 	// Another process may count everything again.
-	b = New(testOptions, table)
+	b = newBackend(testOptions, table)
 	mustSync(t, b, c.Plan())
 	holds(t, b, c.Plan())
 	if b.Counts(cluster.IPv4) != backend.CountEndpoints || strings.Contains(fake.Dump(), uncounted) {
@@ -150,7 +150,9 @@ func TestCountLessConfigured(t *testing.T) {
 	for _, level := range []backend.Counting{backend.CountEndpoints, backend.CountServices, backend.CountNothing} {
 		c := clusters.NewSized(10, 2)
 		b, _ := fakes()
-		b.opts.Counters = backend.CounterLimits{Counting: level, Size: 1 << 20}
+		for _, f := range b.families {
+			f.opts.Counters = backend.CounterLimits{Counting: level, Size: 1 << 20}
+		}
 		mustSync(t, b, c.Plan())
 		holds(t, b, c.Plan())
 		for _, f := range b.families {
@@ -160,7 +162,7 @@ func TestCountLessConfigured(t *testing.T) {
 				}
 			}
 		}
-		if text := Render(c.Plan(), cluster.IPv4, b.opts); strings.Contains(text, "map endpoints {") != (level == backend.CountEndpoints) {
+		if text := Render(c.Plan(), cluster.IPv4, b.families[0].opts); strings.Contains(text, "map endpoints {") != (level == backend.CountEndpoints) {
 			t.Errorf("at level %s, the rendered table is\n%s", level, text)
 		}
 	}

@@ -54,12 +54,12 @@ type op struct {
 // however large the pool.
 func diff(have *state, want *desired) *patch {
 	after := *want
-	p := &patch{before: &have.holds.content, after: &after.content, strays: have.strays, leftovers: have.leftovers,
+	p := &patch{before: have.content(), after: &after.content, strays: have.strays, leftovers: have.leftovers,
 		result: &state{holds: &after, fingerprint: have.fingerprint, objects: have.objects}} // until apply has written something that it covers
-	if have.doubtful || have.holds.skeleton == nil || have.holds.skeleton.digest != want.skeleton.digest {
+	if have.holds.skeleton == nil || have.holds.skeleton.digest != want.skeleton.digest {
 		p.skeleton = want.skeleton
 	}
-	p.place(have.holds.frontends, want.frontends)
+	p.place(p.before.frontends, want.frontends)
 	p.chains()
 	p.affinity(have.holds.from == nil)
 	return p

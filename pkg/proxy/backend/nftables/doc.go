@@ -11,11 +11,11 @@
 //	read(ctx, nft.Table, *schema) (*reading, error)         what the table holds in the kernel
 //	reading.state(*content) *state                          the same, sharing with the plan's content what is equal
 //	applier.put, applier.tidyUp                             write a patch
-//	drift.sync, drift.check                                 detect external changes
+//	family.Reread                                           correct what is known of the table
 //
 // A desired and a state contain the same type, an immutable content: an entry for each frontend, addresses, and what the
 // entries need. A state also has each endpoint in its slot, and what only a table in the kernel can have: a fingerprint,
-// strays and leftovers.
+// strays and leftovers, and what others altered.
 //
 // The files. Each uses only those before it:
 //
@@ -26,9 +26,9 @@
 //	clients                   how many clients are remembered
 //	state, diff               what a table holds, and how to change it
 //	read                      from the kernel
-//	output, forget, mend      to the kernel
+//	output, forget            to the kernel
 //	refused, apply            whose rules the kernel refuses; a patch to the kernel
-//	audit, writers, drift     external changes, and who made them
+//	drift                     external changes
 //	sources, compare          differences for people
 //	backend, mode             the interface of package backend
 //	connections, counters, probe   what only some backends have

@@ -1,258 +1,263 @@
 package nftables
 
 import (
-	"cmp"
 	"context"
+	"maps"
 	"slices"
-	"time"
+	"strings"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/keeper"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// auditShare limits the cost of comparing elements: after an audit of duration t there is none with the same cause for
-// auditShare*t, so that audits use at most 5 % of a core for each cause.
-const auditShare = 19
-
-// auditPart is the number of elements that are compared at a time, in all families together. That takes about 50 ms, by
-// which a change may be delayed.
-const auditPart = 8192
-
-// drift detects external changes of our tables: it compares the generation number, which takes about 6 µs, and compares the
-// tables after writes of others.
-type drift struct {
-	tables  []*watched
-	writers writers
-	// generation is the kernel's number when the tables were last known to have the right shape; all later writes were
-	// our own. 0 before they were read.
-	generation nft.Generation
-	// mixed is the generation up to which writes may be our own or not: they are not named.
-	mixed nft.Generation
-	// early reports that readEarly read the tables, and no Sync followed yet.
-	early bool
-	// found are drifts that check has not returned yet.
-	found []backend.Drift
-	// suspect are the causes of the next audits: there were external writes since the last ones began.
-	suspect [knownWrite + 1]bool
-	// auditing is the cause of the current audit, which has taken spent so far; the next with a cause may begin at auditAfter.
-	auditing   cause
-	spent      time.Duration
-	auditAfter [knownWrite + 1]time.Time
+// Holds implements [keeper.Rules]. It leaves out what says nothing about the rules: the record of the fingerprint, and clients.
+func (f *family) Holds(o nf.Object) bool {
+	if o.Table != tableOf(f.schema.family, f.table.Name()) {
+		return false
+	}
+	_, clients := parseClients(o.Name)
+	return (o.Kind != nf.ChainObject || o.Name != chainLayout) && (o.Kind != nf.ElementObject || !clients)
 }
 
-func newDrift(families []*family) *drift {
-	d := &drift{}
-	for _, f := range families {
-		d.tables = append(d.tables, &watched{family: f})
-	}
-	d.writers.tables = d.tables
-	return d
-}
-
-// readEarly runs the reading of all tables before the first Sync.
-func (d *drift) readEarly(ctx context.Context, read func()) {
-	d.generation = d.read(ctx)
-	read()
-	d.early = true
-}
-
-// discardStale makes the first Sync read the tables again if anybody wrote since readEarly read them.
-func (d *drift) discardStale(now nft.Generation) {
-	if !d.early {
-		return
-	}
-	d.early = false
-	if now == d.generation && now != 0 {
-		return
-	}
-	d.generation = 0
-	for _, w := range d.tables {
-		w.found = nil
-	}
-}
-
-// sync runs the two halves of a Sync, between readings of the generation number: write, and then record, which writes what the
-// next process is to trust. Each returns the number of its transactions. record learns whether nobody else wrote to our tables
-// during write. sync first checks for external changes, so that these are not mistaken for the Sync's own.
-func (d *drift) sync(ctx context.Context, write func() (transactions uint32), record func(alone bool) (transactions uint32)) {
-	before := d.read(ctx)
-	d.discardStale(before)
-	compared := d.compareShapes(ctx, before) // check retries and returns the error
-	own := write()
-	written := d.read(ctx)
-	if d.generation == 0 {
-		d.generation = cmp.Or(before, 1) // the Sync has read all tables; with 1 the next check compares them
-	}
-	alone := compared == nil && d.alone(before, written, own) // or else the fingerprint may be that of others' chains
-	own = record(alone)
-	after := d.read(ctx)
-	if d.generation == before && alone && d.alone(written, after, own) {
-		d.generation = after
+// Reread implements [keeper.Rules]. The fingerprint shows whether chains, sets or other objects were changed: then the next Sync
+// reads the table. Elements are looked up. If it is not known which were written, all are read, over another socket, and
+// those that differ are looked up after that.
+func (f *family) Reread(ctx context.Context, touched keeper.Touched, later keeper.Later) (left keeper.Touched, drift *backend.Drift, err error) {
+	read := f.audit
+	if read != nil && read.ended.Load() {
+		f.audit = nil
 	} else {
-		d.mixed = after // there were external writes too: the next check compares shapes
+		read = nil
 	}
-	d.writers.forget(d.generation)
+	if f.have == nil { // the next Sync reads it
+		return left, nil, nil
+	}
+	if read != nil && read.err != nil {
+		touched.All = true
+		return touched, nil, read.err
+	}
+	fixed, all, elements := touched.All, touched.All, []nf.Object(nil)
+	for o := range touched.Objects {
+		if o.Kind == nf.ElementObject {
+			elements = append(elements, o)
+			continue
+		}
+		fixed, all = true, all || o.Kind != nf.ChainObject // the kernel does not report the elements that are deleted with a set
+	}
+	if read != nil {
+		elements = append(elements, read.differ...)
+	}
+	if fixed {
+		drift, err = f.compareFixed(ctx)
+	}
+	if err == nil && drift == nil {
+		elements, drift, err = f.compareElements(ctx, elements)
+	}
+	switch {
+	case err != nil:
+		touched.All = touched.All || read != nil
+		return touched, nil, err
+	case drift != nil:
+		drift.Family, drift.Writer = f.schema.family, touched.Writer
+	}
+	if f.have == nil {
+		return left, drift, nil
+	}
+	if all && f.audit == nil && later != nil {
+		f.audit, all = f.beginAudit(later), false
+	}
+	return keeper.TouchedBy(all, elements), drift, nil
 }
 
-// during runs what writes our tables between two Syncs, and returns the number of its transactions, so that these are not
-// mistaken for those of others.
-func (d *drift) during(ctx context.Context, write func() (transactions uint32)) {
-	before := d.read(ctx)
-	own := write()
-	after := d.read(ctx)
-	if d.generation == before && d.alone(before, after, own) {
-		d.generation = after
-	} else if own > 0 {
-		d.mixed = after
+// compareFixed compares everything except elements.
+func (f *family) compareFixed(ctx context.Context) (*backend.Drift, error) {
+	fingerprint, objects, err := f.table.Fingerprint(ctx, chainLayout)
+	if err != nil || fingerprint == f.have.fingerprint {
+		return nil, err
 	}
+	found := &backend.Drift{What: "its chains, rules or sets", Details: changedObjects(f.have.objects, objects)}
+	// A chain that only another kube-proxy writes has the name of a Service.
+	found.Rival = slices.ContainsFunc(slices.Collect(maps.Keys(objects)), func(name string) bool { return strings.HasPrefix(name, "chain ") && strings.Contains(name, "/") })
+	f.have = nil
+	return found, nil
 }
 
-// alone reports whether nobody else wrote to our tables between two generations, in which we made so many transactions.
-func (d *drift) alone(from, to nft.Generation, own uint32) bool {
-	ours, known := d.writers.between(from, to)
-	return from != 0 && to.Since(from) == own || known && len(ours) == int(own)
-}
-
-// read reads the generation number; it returns 0, which no generation has, if that fails.
-func (d *drift) read(ctx context.Context) nft.Generation {
-	if len(d.tables) == 0 {
-		return 0
-	}
-	g, err := d.tables[0].table.Generation(ctx)
-	if err != nil {
-		return 0
-	}
-	return g
-}
-
-// check returns external changes. Those of chains, rules or sets, or of the number of elements, are found immediately;
-// those of elements' values by an audit, in parts.
-func (d *drift) check(ctx context.Context) (drifts []backend.Drift, _ error) {
-	defer d.release()
-	err := d.compareShapes(ctx, d.read(ctx))
-	drifts, d.found = d.found, nil
-	if err != nil || len(drifts) > 0 {
-		return drifts, err
-	}
-	return d.continueAudit(ctx)
-}
-
-// compareShapes compares the shapes of the tables if there were external writes since the last comparison.
-func (d *drift) compareShapes(ctx context.Context, now nft.Generation) error {
-	defer func() { d.writers.forget(d.generation) }()
-	if now == d.generation || d.generation == 0 || d.early {
-		return nil
-	}
-	ours, known := d.writers.between(d.generation, now)
-	d.writers.subscribe(ctx)
-	if known && len(ours) == 0 {
-		d.generation = now
-		return nil
-	}
-	if known && d.touch(ours) {
-		d.suspect[knownWrite] = true
-	} else {
-		d.suspect[unknownWrite] = true
-	}
-	d.name(ours)
-	for _, w := range d.tables {
-		if err := w.compareShape(ctx, &d.found); err != nil {
-			return wrap(w.schema.family, err)
+// changedObjects describes the objects that differ.
+func changedObjects(before, after map[string]string) (details []string) {
+	for name, digest := range before {
+		switch now, exists := after[name]; {
+		case !exists:
+			details = append(details, name+" was deleted")
+		case now != digest:
+			details = append(details, name+" was changed")
 		}
 	}
-	if now != 0 {
-		d.generation = now
+	for name := range after {
+		if _, was := before[name]; !was {
+			details = append(details, name+" was added")
+		}
 	}
-	return nil
+	return firstOf(details)
 }
 
-// touch notes the elements of writes. It returns false if some are not known.
-func (d *drift) touch(ours []nft.Write) bool {
-	for _, write := range ours {
-		if write.Unlisted {
-			return false
+// firstOf limits the details of a drift.
+func firstOf(details []string) []string {
+	slices.Sort(details)
+	return details[:min(len(details), backend.MaxDetails)]
+}
+
+// maxLookedUp is about how many elements are looked up at once, in 60 ms, by which a change may be delayed.
+const maxLookedUp = 8192
+
+// compareElements looks up elements, with all others of their frontends and pools, and keeps what the table has there instead of
+// what it should have, so that the next Sync writes that. It returns those for which there was no time.
+func (f *family) compareElements(ctx context.Context, elements []nf.Object) (left []nf.Object, _ *backend.Drift, _ error) {
+	p := &part{of: f.have.content(), schema: f.schema, keys: map[string]map[string]struct{}{}}
+	for len(elements) > 0 && p.size < maxLookedUp {
+		p.add(elements[0])
+		elements = elements[1:]
+	}
+	r := newReader(ctx, f.table, f.schema, 0)
+	for _, set := range f.schema.sets {
+		if p.keys[set.name] == nil {
+			continue
 		}
-		for _, e := range write.Elements {
-			for _, w := range d.tables {
-				if !w.touch(e) {
-					return false
-				}
+		if _, err := r.take(set, f.table.Find(ctx, set.name, p.keysOf(set))); err != nil {
+			return elements, nil, err
+		}
+	}
+	found := r.state(&p.content)
+	var details []string
+	for set, e := range f.schema.only(&p.content, &found.holds.content) {
+		details = append(details, set.title()+" lacked "+set.text(&e))
+	}
+	for set, e := range f.schema.only(&found.holds.content, &p.content) {
+		details = append(details, set.title()+" had "+set.text(&e))
+	}
+	strays := slices.DeleteFunc(slices.Clone(f.have.strays), func(s stray) bool { _, again := p.keys[s.set][s.key]; return again })
+	for _, s := range found.strays {
+		if strays = append(strays, s); !slices.Contains(f.have.strays, s) {
+			set := f.schema.named(s.set)
+			details = append(details, set.title()+" had "+set.keyText([]byte(s.key)))
+		}
+	}
+	now, altered := *f.have, *p.of
+	altered.frontends = replaced(altered.frontends, p.frontends, found.holds.frontends)
+	altered.pools = replaced(altered.pools, p.pools, found.holds.pools)
+	for in := range altered.addrs {
+		altered.addrs[in] = replaced(altered.addrs[in], p.addrs[in], found.holds.addrs[in])
+	}
+	now.altered, now.strays = &altered, strays
+	f.have = &now
+	if details == nil {
+		return elements, nil, nil
+	}
+	return elements, &backend.Drift{What: "its elements", Details: firstOf(details)}, nil
+}
+
+// replaced returns a map with part of it replaced.
+func replaced[K cluster.Key[K], V comparable](of, before, after cluster.Map[K, V]) cluster.Map[K, V] {
+	edit := of.Edit()
+	for key, change := range cluster.Changes(before, after) {
+		if change.Is {
+			edit.Set(key, change.After)
+		} else {
+			edit.Delete(key)
+		}
+	}
+	return edit.Map()
+}
+
+// part is what a content has of the frontends, addresses and pools of some elements, and the keys of these and of all elements of
+// the part, by set.
+type part struct {
+	content
+	of     *content
+	schema *schema
+	keys   map[string]map[string]struct{}
+	size   int
+}
+
+// add adds the surroundings of an element.
+func (p *part) add(o nf.Object) {
+	set, e, one := p.schema.named(o.Name), element{}, content{}
+	if set == nil { // one that a rule contains, or that was found with the others of its kind
+		return
+	}
+	if p.addKey(set, o.Key); set.nodePort {
+		e.frontend.Addr = set.any
+	}
+	if !decodeAll(set.key, []byte(o.Key), &e) {
+		return
+	}
+	switch m := set.members.(type) {
+	case nil:
+		one.frontends = taken(&p.frontends, p.of.frontends, e.frontend)
+	case addrMembers:
+		one.addrs[m.in] = taken(&p.addrs[m.in], p.of.addrs[m.in], e.frontend.Addr)
+	case poolMembers:
+		one.pools = taken(&p.pools, p.of.pools, e.pool())
+	}
+	var in space
+	for set, e := range p.schema.elements(&one) {
+		p.addKey(set, string(set.encode(&e, &in).Key))
+	}
+}
+
+// taken adds what a map has of a key to another, and returns that alone; nothing if it was added before.
+func taken[K cluster.Key[K], V comparable](to *cluster.Map[K, V], of cluster.Map[K, V], key K) (one cluster.Map[K, V]) {
+	value, has := of.Get(key)
+	if _, had := to.Get(key); !has || had {
+		return one
+	}
+	*to = to.Set(key, value)
+	return one.Set(key, value)
+}
+
+func (p *part) addKey(s *set, key string) {
+	if p.keys[s.name] == nil {
+		p.keys[s.name] = map[string]struct{}{}
+	}
+	p.keys[s.name][key] = struct{}{}
+	p.size++
+}
+
+// keysOf yields the keys of a set.
+func (p *part) keysOf(s *set) func(yield func([]byte) bool) {
+	return func(yield func([]byte) bool) {
+		for key := range p.keys[s.name] {
+			if !yield([]byte(key)) {
+				return
 			}
 		}
 	}
-	return true
 }
 
-// name keeps who wrote our tables last, for the drifts that are found next.
-func (d *drift) name(ours []nft.Write) {
-	for _, write := range ours {
-		for _, w := range d.tables {
-			if w.writtenBy(write) && (d.mixed == 0 || write.Generation.After(d.mixed)) {
-				w.writer = named(write)
+// beginAudit begins to read all elements.
+func (f *family) beginAudit(later keeper.Later) *audit {
+	a, s, should := &audit{}, f.schema, f.have.content()
+	later(func(ctx context.Context) {
+		defer a.ended.Store(true)
+		r := newReader(ctx, f.reader, s, largeSet)
+		var objects nft.Objects
+		if objects, a.err = f.reader.Objects(ctx); a.err == nil {
+			a.err = r.sets(objects.Sets)
+		}
+		if a.err != nil {
+			return
+		}
+		found, in := r.state(should), newSpace()
+		for _, c := range [][2]*content{{should, &found.holds.content}, {&found.holds.content, should}} {
+			for set, e := range s.only(c[0], c[1]) {
+				a.differ = append(a.differ, nf.Object{Kind: nf.ElementObject, Name: set.name, Key: string(set.encode(&e, in).Key)})
 			}
 		}
-	}
-}
-
-// continueAudit continues the current audit, or begins one if there is a reason.
-func (d *drift) continueAudit(ctx context.Context) (drifts []backend.Drift, err error) {
-	start := time.Now()
-	if d.auditing == noCause {
-		d.auditing = d.due(start)
-		if d.auditing == noCause {
-			return nil, nil
+		for _, o := range found.strays {
+			a.differ = append(a.differ, nf.Object{Kind: nf.ElementObject, Name: o.set, Key: o.key})
 		}
-		d.spent, d.suspect[knownWrite] = 0, false
-		if d.auditing == unknownWrite {
-			d.suspect[unknownWrite] = false
-		}
-		for _, w := range d.tables {
-			w.beginAudit(d.auditing)
-		}
-	}
-	done := true
-	for _, w := range d.tables {
-		if err = w.compareElements(ctx, auditPart/len(d.tables), &drifts); err != nil {
-			d.suspect[unknownWrite], done, err = true, true, wrap(w.schema.family, err)
-			break
-		}
-		done = done && w.audit == nil
-	}
-	d.spent += time.Since(start)
-	if done {
-		d.auditAfter[d.auditing] = time.Now().Add(auditShare * d.spent)
-		d.auditing = noCause
-	}
-	return drifts, err
-}
-
-// unfinished reports whether another check is needed although nobody writes: to return what a Sync found, or for an audit.
-func (d *drift) unfinished() bool {
-	return len(d.found) > 0 || slices.Contains(d.suspect[:], true) || d.auditing != noCause
-}
-
-// due returns the cause for which an audit may begin, if there is one.
-func (d *drift) due(now time.Time) cause {
-	for _, c := range []cause{knownWrite, unknownWrite} { // the one that costs less first
-		if d.suspect[c] && !now.Before(d.auditAfter[c]) {
-			return c
-		}
-	}
-	return noCause
-}
-
-// stop ends all audits, and the subscription.
-func (d *drift) stop() {
-	d.writers.close()
-	for _, w := range d.tables {
-		w.endAudit()
-	}
-	d.release()
-}
-
-// release releases what audits that were ended hold.
-func (d *drift) release() {
-	for _, w := range d.tables {
-		w.release()
-	}
+	})
+	return a
 }

@@ -50,9 +50,9 @@ func TestReadEarly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := clusters.NewSized(20, 3).Plan()
 			table := &countedReads{Fake: nft.NewFake(knftables.IPv4Family, TableName)}
-			mustSync(t, New(testOptions, table), p)
+			mustSync(t, newBackend(testOptions, table), p)
 
-			b := New(testOptions, table)
+			b := newBackend(testOptions, table)
 			b.ReadEarly(t.Context())
 			if table.sets == 0 {
 				t.Error("ReadEarly read nothing")
@@ -127,7 +127,7 @@ func TestReadEarlyFails(t *testing.T) {
 	p := clusters.NewSized(20, 3).Plan()
 	b, tables := fakes()
 	mustSync(t, b, p)
-	b = New(testOptions, tables[0], tables[1])
+	b = newBackend(testOptions, tables[0], tables[1])
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b.ReadEarly(ctx)

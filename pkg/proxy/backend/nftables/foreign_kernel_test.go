@@ -42,7 +42,7 @@ func TestKernelForeignElements(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := New(testOptions, countlessKernel{kernel})
+			b := newBackend(testOptions, countlessKernel{kernel})
 			defer b.Close()
 			mustSync(t, b, test.plan)
 			set := string(test.family) + " " + TableName + " " + test.set

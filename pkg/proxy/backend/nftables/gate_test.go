@@ -24,7 +24,7 @@ func TestGateRestart(t *testing.T) {
 	}
 	before := never
 	for _, next := range []*plan.Plan{on, off, on} {
-		b = New(testOptions, b.families[0].table, b.families[1].table)
+		b = newBackend(testOptions, b.families[0].table, b.families[1].table)
 		elements, rules := mustSync(t, b, next)
 		holds(t, b, next)
 		// Each of two ports has its verdict and a slot for each of two endpoints.
@@ -51,14 +51,14 @@ func TestGateWithoutEndpoints(t *testing.T) {
 	off := plan.Compute(bare, &plan.Options{}, nil)
 	mustSync(t, b, off)
 	never := tables[0].Dump()
-	b = New(testOptions, b.families[0].table, b.families[1].table)
+	b = newBackend(testOptions, b.families[0].table, b.families[1].table)
 	if elements, rules := mustSync(t, b, plan.Compute(bare, &plan.Options{ServeExternalIPs: true}, nil)); elements != 2*2 || rules != 0 {
 		t.Errorf("the gate wrote %d elements and %d rules, want 4 and 0", elements, rules)
 	}
 	if !strings.Contains(tables[0].Dump(), "198.0.0.10") {
 		t.Error("the external IP of a Service without endpoints is not refused with the gate on")
 	}
-	b = New(testOptions, b.families[0].table, b.families[1].table)
+	b = newBackend(testOptions, b.families[0].table, b.families[1].table)
 	mustSync(t, b, off)
 	if after := tables[0].Dump(); after != never || strings.Contains(after, "198.0.0.") {
 		t.Errorf("not removed: %q", clusters.ChangedLines(never, after))

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
@@ -20,18 +19,14 @@ import (
 // openIn opens a backend on the tables of a host of the lab.
 func openIn(t *testing.T, host *netns.Host) *Backend {
 	t.Helper()
-	var tables []nft.Table
-	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-		err := host.Do(func() error {
-			table, err := nft.Open(dialectOf(family).nftFamily, TableName)
-			tables = append(tables, table)
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+	var b *Backend
+	if err := host.Do(func() error {
+		opened, err := Mode{Options: testOptions}.Open(t.Context(), cluster.IPv4, cluster.IPv6)
+		b, _ = opened.(*Backend)
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
-	b := New(testOptions, tables...)
 	t.Cleanup(func() { b.Close() })
 	return b
 }

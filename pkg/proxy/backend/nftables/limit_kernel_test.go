@@ -23,6 +23,6 @@ func TestKernelUserNamespace(t *testing.T) {
 		if err := table.(interface{ LimitSend(size int) error }).LimitSend(small); err != nil {
 			t.Fatal(err)
 		}
-		follows(t, New(testOptions, table), table)
+		follows(t, newBackend(testOptions, table), table)
 	}
 }

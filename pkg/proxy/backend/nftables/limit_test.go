@@ -40,7 +40,7 @@ func follows(t *testing.T, b *Backend, table nft.Table) {
 	if err := table.Commit(t.Context(), batch); err != nil {
 		t.Fatal(err)
 	}
-	b = New(testOptions, table)
+	b = newBackend(testOptions, table)
 	defer b.Close()
 	mustSync(t, b, large)
 	holds(t, b, large)
@@ -51,7 +51,7 @@ func TestSmallTransactions(t *testing.T) {
 	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
 		table := nft.NewFake(family, TableName)
 		table.LimitSend(small)
-		follows(t, New(testOptions, table), table)
+		follows(t, newBackend(testOptions, table), table)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestSmallForgetting(t *testing.T) {
 	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
 		table := nft.NewFake(family, TableName)
 		table.LimitSend(small)
-		f := New(testOptions, table).families[0]
+		f := newBackend(testOptions, table).families[0]
 		const pool = poolID(8)
 		tx := table.NewTransaction()
 		tx.Add(&knftables.Table{})

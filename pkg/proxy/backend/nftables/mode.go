@@ -6,8 +6,8 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nftwatch"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -28,11 +28,28 @@ func (m Mode) Open(ctx context.Context, families ...cluster.Family) (backend.Bac
 	if err != nil {
 		return nil, err
 	}
-	b := New(m.Options, tables...)
-	if b.watch, err = nftwatch.Open(); err != nil {
-		return nil, errors.Join(err, b.Close())
+	readers, err := openTables(families)
+	if err != nil {
+		return nil, errors.Join(err, closeAll(tables))
 	}
-	return b, nil
+	var watched []nf.TableName
+	for _, family := range families {
+		watched = append(watched, tableOf(family, TableName))
+	}
+	watch, err := nf.OpenWatch(watched...)
+	if err != nil {
+		return nil, errors.Join(err, closeAll(tables), closeAll(readers))
+	}
+	return New(m.Options, watch, tables, readers), nil
+}
+
+// closeAll closes tables.
+func closeAll(tables []nft.Table) error {
+	var failed []error
+	for _, table := range tables {
+		failed = append(failed, table.Close())
+	}
+	return errors.Join(failed...)
 }
 
 // openTables opens the tables of all families for reading, or none.
@@ -41,10 +58,7 @@ func openTables(families []cluster.Family) ([]nft.Table, error) {
 	for _, family := range families {
 		table, err := nft.Open(dialectOf(family).nftFamily, TableName)
 		if err != nil {
-			for _, opened := range tables {
-				_ = opened.Close() // the caller gets the first error
-			}
-			return nil, wrap(family, err)
+			return nil, errors.Join(wrap(family, err), closeAll(tables))
 		}
 		tables = append(tables, table)
 	}
@@ -61,9 +75,9 @@ func (Mode) Present(ctx context.Context, families ...cluster.Family) (present bo
 	for _, table := range tables {
 		objects, err := table.Objects(ctx)
 		present = present || err == nil && objects.Exists
-		failed = append(failed, err, table.Close())
+		failed = append(failed, err)
 	}
-	return present, errors.Join(failed...)
+	return present, errors.Join(errors.Join(failed...), closeAll(tables))
 }
 
 // Remove implements [backend.Remover]. Without a table, nft need not be installed.
@@ -72,6 +86,9 @@ func (Mode) Remove(ctx context.Context, families ...cluster.Family) error {
 	if err != nil {
 		return err
 	}
-	b := New(Options{}, tables...)
-	return errors.Join(b.Cleanup(ctx), b.Close())
+	var failed []error
+	for _, table := range tables {
+		failed = append(failed, removeTable(ctx, table))
+	}
+	return errors.Join(errors.Join(failed...), closeAll(tables))
 }

@@ -24,11 +24,7 @@ func (r *reading) state(want *content) *state {
 	content := &r.out.holds.content
 	*content = r.content()
 	content.frontends = shared(r.entries, want.frontends, func(_ plan.Frontend, have, wanted *entry) bool {
-		if have == nil {
-			return false
-		}
-		placed, same := placeEntry(have, wanted)
-		return same && placed == wanted
+		return have != nil && have.same(wanted)
 	})
 	for in := range r.addrs {
 		content.addrs[in] = shared(r.addrs[in], want.addrs[in], func(addr netip.Addr, have, _ int) bool {
@@ -75,7 +71,7 @@ func read(ctx context.Context, table nft.Table, s *schema) (*reading, error) {
 
 // readBy reads with another value of largeSet, which affects only the time.
 func readBy(ctx context.Context, table nft.Table, s *schema, large int) (*reading, error) {
-	r := &reader{ctx: ctx, table: table, large: large, reading: &reading{collector: newCollector(), out: &state{holds: nothing(s)}}}
+	r := newReader(ctx, table, s, large)
 	objects, err := table.Objects(ctx)
 	if err != nil || !objects.Exists {
 		return r.reading, err
@@ -83,12 +79,7 @@ func readBy(ctx context.Context, table nft.Table, s *schema, large int) (*readin
 	if err := r.chains(objects.Chains); err != nil {
 		return nil, err
 	}
-	for _, found := range r.known(objects.Sets) {
-		if err := r.elements(found); err != nil {
-			return nil, fmt.Errorf("read %s: %w", found.Name, err)
-		}
-	}
-	return r.reading, nil
+	return r.reading, r.sets(objects.Sets)
 }
 
 // reader reads one table.
@@ -97,6 +88,10 @@ type reader struct {
 	table nft.Table
 	large int
 	*reading
+}
+
+func newReader(ctx context.Context, table nft.Table, s *schema, large int) *reader {
+	return &reader{ctx: ctx, table: table, large: large, reading: &reading{collector: newCollector(), out: &state{holds: nothing(s)}}}
 }
 
 // chains determines whether the skeleton is known, and which sized chains exist.
@@ -123,6 +118,16 @@ func (r *reader) chains(chains []nft.Chain) error {
 			r.targets.Set(t, 1)
 		default:
 			r.out.leftovers.chains = append(r.out.leftovers.chains, c.Name)
+		}
+	}
+	return nil
+}
+
+// sets reads the sets of the schema.
+func (r *reader) sets(sets []nft.Set) error {
+	for _, found := range r.known(sets) {
+		if err := r.elements(found); err != nil {
+			return fmt.Errorf("read %s: %w", found.Name, err)
 		}
 	}
 	return nil

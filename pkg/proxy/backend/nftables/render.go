@@ -47,7 +47,7 @@ func render(p *plan.Plan, opts Options, last *desired) *desired {
 	}
 	want := &desired{content: edit.content(), schema: last.schema, skeleton: last.skeleton, from: p}
 	want.addrs[clusterIPs], want.addrs[hairpins] = p.ClusterIPs, p.Hairpins
-	if p.Node != last.from.Node {
+	if want.skeleton == nil || p.Node != last.from.Node {
 		want.skeleton = newWriter(want.schema, p.Node, opts).skeleton()
 		want.addrs[nodeAddrs] = renderNodeAddrs(p.Node)
 	}

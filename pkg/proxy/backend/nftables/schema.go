@@ -354,44 +354,30 @@ func columnsText(columns []column, e *element) string {
 }
 
 // elements yields all elements of a content. Those of frontends come first, because packets meet them first.
-func (s *schema) elements(c *content) iter.Seq2[*set, element] {
+func (s *schema) elements(c *content) iter.Seq2[*set, element] { return s.only(c, &content{}) }
+
+// only yields the elements of a content that another one lacks.
+func (s *schema) only(c, other *content) iter.Seq2[*set, element] {
 	return func(yield func(*set, element) bool) {
 		var e element // declared here because it is allocated on the heap
-		for frontend, of := range c.frontends.All() {
-			nodePort := frontend.IsNodePort()
+		for frontend, change := range cluster.Changes(other.frontends, c.frontends) {
 			for _, set := range s.sets {
-				if set.cells == nil || set.nodePort != nodePort {
+				if !change.Is || set.cells == nil || set.nodePort != frontend.IsNodePort() {
 					continue
 				}
-				for i := range set.cells.count(of) {
+				for i := range set.cells.count(change.After) {
 					e = element{frontend: frontend}
-					if set.cells.get(of, i, &e) && !yield(set, e) {
+					was := e
+					if set.cells.get(change.After, i, &e) && !(change.Was && set.cells.get(change.Before, i, &was) && was == e) && !yield(set, e) {
 						return
 					}
 				}
 			}
 		}
 		for _, set := range s.phases[phaseMembers].members {
-			if !set.members.added(&content{}, c, func(e element) bool { return yield(set, e) }) {
+			if !set.members.added(other, c, func(e element) bool { return yield(set, e) }) {
 				return
 			}
 		}
 	}
-}
-
-// unchanged reports whether a later content has the same element.
-func (s *set) unchanged(later *content, e *element) bool {
-	if s.members != nil {
-		return s.members.has(later, e)
-	}
-	after, ok := later.frontends.Get(e.frontend)
-	if !ok {
-		return false
-	}
-	for i := range s.cells.count(after) {
-		if now := (element{frontend: e.frontend}); s.cells.get(after, i, &now) && now == *e {
-			return true
-		}
-	}
-	return false
 }

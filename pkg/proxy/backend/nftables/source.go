@@ -97,8 +97,6 @@ type memberList interface {
 	// added calls yield for each element that only the later content has, until it returns false, and returns the last
 	// result.
 	added(before, after *content, yield func(element) bool) bool
-	// has reports whether a content has an element.
-	has(c *content, e *element) bool
 	// put adds an element from the kernel to what was read.
 	put(to *collector, e *element)
 }
@@ -118,11 +116,6 @@ func (m addrMembers) added(before, after *content, yield func(element) bool) boo
 	return true
 }
 
-func (m addrMembers) has(c *content, e *element) bool {
-	_, has := c.addrs[m.in].Get(e.frontend.Addr)
-	return has
-}
-
 func (m addrMembers) put(to *collector, e *element) { to.addrs[m.in][e.frontend.Addr] = 1 }
 
 // poolMembers are the endpoints of the pools with affinity.
@@ -137,11 +130,6 @@ func (poolMembers) added(before, after *content, yield func(element) bool) bool 
 		}
 	}
 	return true
-}
-
-func (poolMembers) has(c *content, e *element) bool {
-	m, _ := c.pools.Get(e.pool())
-	return slices.Contains(m.list(), e.endpoint())
 }
 
 func (poolMembers) put(to *collector, e *element) {

@@ -3,12 +3,11 @@ package nftables
 import (
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -17,27 +16,29 @@ type state struct {
 	// holds is the content that the schema describes, with each endpoint in its slot. Its skeleton is nil unless this
 	// program, or one with an equal skeleton, wrote it and it is unchanged.
 	holds *desired
+	// altered is the content that the table has because others have written it; nil if it has that of holds.
+	altered *content
 	// fingerprint is that of the kernel's table without elements, when it was last known to be right.
 	fingerprint string
 	// objects are the digests of single objects that belong to it.
 	objects map[string]string
-	// doubtful means that another program may have changed chains while they were written, before the fingerprint was taken.
-	doubtful bool
 	// strays are elements of no frontend, leftovers are unknown chains and sets.
 	strays    []stray
 	leftovers leftovers
+}
+
+// content is what the table has.
+func (s *state) content() *content {
+	if s.altered != nil {
+		return s.altered
+	}
+	return &s.holds.content
 }
 
 // stray is an element that cannot be decoded or belongs to no frontend.
 type stray struct {
 	set string
 	key string
-}
-
-// altered is an element that another program gave another value.
-type altered struct {
-	of      *set
-	element element
 }
 
 // leftovers are chains and sets of an earlier version, or of another program.
@@ -68,11 +69,15 @@ type reading struct {
 	out *state
 }
 
-// family is one address family's table with its state.
+// family is one address family's table with its state. It implements [keeper.Rules].
 type family struct {
+	opts   Options
 	schema *schema
 	table  nft.Table
 	batch  *nft.Batch
+	// reader is the same table, for one other goroutine; audit is what that does, or has done; nil if nothing.
+	reader nft.Table
+	audit  *audit
 	// have is what the table holds; nil if that is not known. found is what was read before the first Sync, nil otherwise.
 	have  *state
 	found *reading
@@ -82,18 +87,31 @@ type family struct {
 	counts atomic.Int32
 	// forgetting are affinity maps to search.
 	forgetting forgetting
-	// altered are elements of have that another program gave other values.
-	altered []altered
-	// doubt is how long to wait before the next Sync if have is doubtful, otherwise 0.
-	doubt time.Duration
 }
 
-func newFamily(table nft.Table, counting backend.Counting) *family {
+// audit is a comparison of all elements, in a goroutine of its own.
+type audit struct {
+	// ended is set when the others are: the elements that seem to differ, some because a Sync wrote them meanwhile.
+	ended  atomic.Bool
+	differ []nf.Object
+	err    error
+}
+
+// tableOf identifies a table to those who watch.
+func tableOf(family cluster.Family, name string) nf.TableName {
+	if family == cluster.IPv6 {
+		return nf.TableName{Family: nf.IPv6, Name: name}
+	}
+	return nf.TableName{Family: nf.IPv4, Name: name}
+}
+
+func newFamily(opts Options, table, reader nft.Table) *family {
+	counting := opts.Counters.Counting
 	of := cluster.IPv4
 	if table.Family() == dialectOf(cluster.IPv6).nftFamily {
 		of = cluster.IPv6
 	}
-	f := &family{schema: newSchema(of, counting), table: table, batch: table.NewBatch()}
+	f := &family{opts: opts, schema: newSchema(of, counting), table: table, batch: table.NewBatch(), reader: reader}
 	f.counts.Store(int32(counting))
 	return f
 }
