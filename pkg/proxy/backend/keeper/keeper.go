@@ -65,9 +65,9 @@ type Pass interface {
 
 // Touched is what somebody wrote that has to be compared. The zero value is nothing.
 type Touched struct {
-	// All means that anything may have been written, otherwise only Objects.
+	// All means that anything may have been written, otherwise only Objects, each by the program named, its name and process.
 	All     bool
-	Objects map[nf.Object]struct{}
+	Objects map[nf.Object]string
 	// Writer names the last program that is known to have written.
 	Writer string
 }
@@ -78,12 +78,12 @@ const maxTouched = 10_000
 // Empty reports whether nothing was written.
 func (t Touched) Empty() bool { return !t.All && len(t.Objects) == 0 }
 
-// add adds an object.
-func (t *Touched) add(o nf.Object) {
+// add adds an object that a program wrote.
+func (t *Touched) add(o nf.Object, writer string) {
 	if t.Objects == nil {
-		t.Objects = map[nf.Object]struct{}{}
+		t.Objects = map[nf.Object]string{}
 	}
-	t.Objects[o] = struct{}{}
+	t.Objects[o] = writer
 	t.All = t.All || len(t.Objects) > maxTouched
 }
 
@@ -133,6 +133,9 @@ func (k *Keeper) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Fam
 		passes = append(passes, pass)
 		size += pass.Size()
 	}
+	if size > 0 && k.notices.Modified() == nil {
+		size += large // otherwise our own programs would count as others'
+	}
 	paused := size > large && k.notices.Pause() == nil
 	for _, pass := range passes {
 		pass.Put()
@@ -180,10 +183,11 @@ func (k *Keeper) touch(writes []nf.Write, all bool) {
 		f.told = f.told || !all
 		f.touched.All = f.touched.All || !all
 		for _, w := range writes {
+			writer := fmt.Sprintf("%s (process %d)", w.Program, w.Process)
 			for _, o := range w.Objects {
 				if f.Holds(o) {
-					f.touched.add(o)
-					f.told, f.touched.Writer = true, fmt.Sprintf("%s (process %d)", w.Program, w.Process)
+					f.touched.add(o, writer)
+					f.told, f.touched.Writer = true, writer
 				}
 			}
 		}
@@ -196,7 +200,9 @@ func (k *Keeper) Check(ctx context.Context) (drifts []backend.Drift, err error) 
 	defer runtime.UnlockOSThread()
 	k.take()
 	now := time.Now()
+	idle := k.notices.Modified() == nil && k.doubt.allows(now) && k.doubt.credit >= doubtCredit/2
 	for _, f := range k.families {
+		f.touched.All = f.touched.All || idle // not all writes can be noticed, and there is time left
 		if !f.touched.Empty() {
 			by := &k.budget
 			if !f.told {
@@ -221,11 +227,11 @@ func (f *family) compare(ctx context.Context, only func(nf.Object) bool, report 
 	now, later := f.touched, Touched{Writer: f.touched.Writer}
 	if only != nil {
 		now.All, later.All, now.Objects = false, f.touched.All, nil
-		for o := range f.touched.Objects {
+		for o, writer := range f.touched.Objects {
 			if only(o) {
-				now.add(o)
+				now.add(o, writer)
 			} else {
-				later.add(o)
+				later.add(o, writer)
 			}
 		}
 	}
@@ -238,11 +244,11 @@ func (f *family) compare(ctx context.Context, only func(nf.Object) bool, report 
 		return fmt.Errorf("%s: %w", f.Family(), err)
 	}
 	later.All = later.All || left.All
-	for o := range left.Objects {
-		later.add(o)
+	for o, writer := range left.Objects {
+		later.add(o, writer)
 	}
 	f.touched = later
-	f.told = f.told && !later.Empty()
+	f.told = drift != nil || f.told && !later.Empty() // who wrote once may write again while that is repaired
 	if drift != nil {
 		f.found = append(f.found, *drift)
 	}
