@@ -157,7 +157,7 @@ func (w *Watch) Pause() error {
 	}
 	now, err := w.generation()
 	w.drain()
-	w.missed = w.missed || now != w.last
+	w.missed = w.missed || now != w.last // it ends after the pause began
 	return err
 }
 
@@ -170,7 +170,16 @@ func (w *Watch) Resume(own int) (alone bool) {
 		w.missed = true
 		return false
 	}
-	return w.last-before == uint32(own)
+	return since(before, w.last) == uint32(own)
+}
+
+// since returns the number of transactions between two generations: the kernel skips 0.
+func since(before, after uint32) uint32 {
+	n := after - before
+	if after < before {
+		n--
+	}
+	return n
 }
 
 // Close closes the sockets.
@@ -190,6 +199,7 @@ func (w *Watch) join() (err error) {
 	return err
 }
 
+// leave leaves the group.
 func (w *Watch) leave() error {
 	w.member = false
 	return w.membership(unix.NETLINK_DROP_MEMBERSHIP)
@@ -228,10 +238,6 @@ func (w *Watch) run() {
 			return
 		}
 		w.mu.Lock()
-		if w.messages > maxMessages && w.member {
-			w.missed = true
-			_ = w.leave() // it is then told more than it wants to know
-		}
 		report := len(w.writes) > 0 || w.missed
 		w.mu.Unlock()
 		if report {
@@ -247,9 +253,14 @@ func (w *Watch) drain() {
 	}
 }
 
-// receive reads what is waiting, up to the limit, and reports whether there was anything.
+// receive reads what is waiting, and reports whether there was anything. After too many messages it leaves the group, so that
+// there is an end.
 func (w *Watch) receive(fd uintptr) (found bool) {
-	for w.messages <= maxMessages || !w.member {
+	for {
+		if w.messages > maxMessages && w.member {
+			w.missed = true
+			_ = w.leave() // it is then told more than it wants to know
+		}
 		n, _, err := unix.Recvfrom(int(fd), w.buffer, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
@@ -267,7 +278,6 @@ func (w *Watch) receive(fd uintptr) (found bool) {
 			}
 		}
 	}
-	return true
 }
 
 // add adds a message. The last one of a transaction is that of the new generation.
@@ -283,10 +293,11 @@ func (w *Watch) add(m netlink.Message) {
 	end := w.open
 	w.open = Write{}
 	number, program, process := nftables.ReadGeneration(m)
-	if int32(number-w.last) <= 0 {
-		return // it began before the Watch was a member
+	if int32(number-w.last) < 0 {
+		return // it ended before the Watch was a member
 	}
-	w.missed = w.missed || number != w.last+1 || w.partial
+	// One with the last number had begun when the Watch became a member: its beginning may be missing.
+	w.missed = w.missed || since(w.last, number) != 1 || w.partial
 	w.last, w.partial = number, false
 	if len(end.Objects) > 0 {
 		end.Program, end.Process = program, process

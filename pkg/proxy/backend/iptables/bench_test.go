@@ -86,7 +86,7 @@ func BenchmarkIptables(b *testing.B) {
 			b.Run("look", func(b *testing.B) {
 				enter()
 				cpu(b, func(int) {
-					if _, drift, err := backend.families[0].Reread(b.Context(), keeper.Touched{All: true}, func() {}); err != nil || drift != nil {
+					if _, drift, err := backend.families[0].Reread(b.Context(), keeper.Touched{All: true}, func(func(context.Context)) {}); err != nil || drift != nil {
 						b.Fatal(drift, err)
 					}
 				})

@@ -33,7 +33,9 @@ func fakes(t testing.TB, variant ipt.Variant) (*Backend, []*ipt.Fake) {
 }
 
 // restarted returns a new backend on the same tables.
-func restarted(t testing.TB, doors []*ipt.Fake) *Backend { return newBackend(t, noSettings{}, doors[0], doors[1]) }
+func restarted(t testing.TB, doors []*ipt.Fake) *Backend {
+	return newBackend(t, noSettings{}, doors[0], doors[1])
+}
 
 // holds checks that the tables equal the plan, and that a new process agrees.
 func holds(t *testing.T, b *Backend, p *plan.Plan) {

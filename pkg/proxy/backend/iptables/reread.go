@@ -35,20 +35,18 @@ type reread struct {
 }
 
 // Reread is part of [keeper.Rules].
-func (f *family) Reread(ctx context.Context, touched keeper.Touched, report func()) (left keeper.Touched, drift *backend.Drift, err error) {
+func (f *family) Reread(ctx context.Context, touched keeper.Touched, later keeper.Later) (left keeper.Touched, drift *backend.Drift, err error) {
 	if f.held == nil {
 		return left, nil, nil // the next Sync reads everything
 	}
-	r := &reread{family: f, all: touched.All, right: map[chainName]bool{}, listed: map[chainName][]string{}}
-	writers := map[chainName]string{}
-	for o, writer := range touched.Objects {
-		name := chainName{o.Table.Name, o.Name}
-		r.names, writers[name] = append(r.names, name), writer
+	r := &reread{family: f, all: touched.All && later != nil, right: map[chainName]bool{}, listed: map[chainName][]string{}}
+	left.All = touched.All && !r.all
+	for o := range touched.Objects {
+		r.names = append(r.names, chainName{o.Table.Name, o.Name})
 	}
 	for _, table := range tables() {
 		err := r.read(ctx, table)
 		if errors.Is(err, ipt.ErrBusy) { // another program is writing
-			report()
 			return touched, nil, nil
 		}
 		if err != nil {
@@ -60,11 +58,11 @@ func (f *family) Reread(ctx context.Context, touched keeper.Touched, report func
 		_, ours := f.held.chains.Get(name)
 		rival = rival || !ours && name.table == tableNAT && strings.HasPrefix(name.name, prefixEndpoint)
 	}
-	r.correct(func(what string, in chainName) {
+	r.correct(func(what string) {
 		if drift == nil {
-			drift = &backend.Drift{Family: f.is, Rival: rival}
+			drift = &backend.Drift{Family: f.is, Rival: rival, Writer: touched.Writer}
 		}
-		drift.What, drift.Writer = what, writers[in]
+		drift.What = what
 		if len(drift.Details) < backend.MaxDetails {
 			drift.Details = append(drift.Details, what)
 		}
@@ -141,7 +139,7 @@ func (r *reread) leads(name chainName) bool {
 }
 
 // correct makes held what was read, so that the next Sync writes what differs. It calls note for that.
-func (r *reread) correct(note func(what string, in chainName)) {
+func (r *reread) correct(note func(what string)) {
 	held := *r.held
 	if r.all {
 		r.names = r.names[:0]
@@ -154,21 +152,21 @@ func (r *reread) correct(note func(what string, in chainName)) {
 	for _, name := range r.names {
 		if _, ours := held.chains.Get(name); ours && !r.right[name] {
 			chains.Set(name, &chain{altered: true})
-			note("the chain "+name.name+" of table "+name.table, name)
+			note("the chain " + name.name + " of table " + name.table)
 		}
 	}
 	held.chains, held.hooks = chains.Map(), nil
 	read := func(name chainName) bool { return r.all || slices.Contains(r.names, name) }
 	for _, h := range r.held.hooks {
 		if read(h.in) && !slices.ContainsFunc(hooksAmong(h.in, r.listed[h.in]), h.equal) {
-			note("the jump to "+h.to+" in "+h.in.name+" of "+h.in.table, h.in)
+			note("the jump to " + h.to + " in " + h.in.name + " of " + h.in.table)
 			continue
 		}
 		held.hooks = append(held.hooks, h)
 	}
 	if held.localnet && read(localnetChain()) && !blocksNeighbours(r.listed[localnetChain()]) {
 		held.localnet = false // the next Sync appends the missing rule
-		note("the chain "+chainLocalnet, localnetChain())
+		note("the chain " + chainLocalnet)
 	}
 	r.family.held = &held
 }

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
@@ -43,12 +45,16 @@ type Rules interface {
 	// Holds reports whether an object belongs to the rules, or leads to them.
 	Holds(nf.Object) bool
 	// Reread compares what was touched with what should be there. What differs is known for what it is after that, so that the
-	// next Begin repairs it. It returns what it has not compared yet: it may continue in a goroutine of its own, which calls
-	// report when Reread is to be called again. Without rules that are known to be in the kernel it does nothing.
-	Reread(ctx context.Context, touched Touched, report func()) (left Touched, drift *backend.Drift, err error)
+	// next Begin repairs it. It returns what it has left, which is all of it if it fails, and nothing without rules that are
+	// known to be in the kernel. If later is nil it does what takes some milliseconds. Otherwise it may pass on work that takes
+	// long, which runs in a goroutine of its own: when it ends, Reread is called again, touched or not.
+	Reread(ctx context.Context, touched Touched, later Later) (left Touched, drift *backend.Drift, err error)
 	// Forget makes the next Begin read the kernel's state.
 	Forget()
 }
+
+// Later runs work in a goroutine of its own. It returns at once.
+type Later func(work func(context.Context))
 
 // Pass is the work of one Sync in one family. Its methods are called in this order.
 type Pass interface {
@@ -65,9 +71,9 @@ type Pass interface {
 
 // Touched is what somebody wrote that has to be compared. The zero value is nothing.
 type Touched struct {
-	// All means that anything may have been written, otherwise only Objects, each by the program named, its name and process.
+	// All means that anything may have been written, otherwise only Objects.
 	All     bool
-	Objects map[nf.Object]string
+	Objects map[nf.Object]struct{}
 	// Writer names the last program that is known to have written.
 	Writer string
 }
@@ -75,15 +81,24 @@ type Touched struct {
 // maxTouched is the number of objects above which all are compared.
 const maxTouched = 10_000
 
+// TouchedBy returns what was touched if all or some objects were.
+func TouchedBy(all bool, objects []nf.Object) Touched {
+	t := Touched{All: all}
+	for _, o := range objects {
+		t.add(o)
+	}
+	return t
+}
+
 // Empty reports whether nothing was written.
 func (t Touched) Empty() bool { return !t.All && len(t.Objects) == 0 }
 
-// add adds an object that a program wrote.
-func (t *Touched) add(o nf.Object, writer string) {
+// add adds an object.
+func (t *Touched) add(o nf.Object) {
 	if t.Objects == nil {
-		t.Objects = map[nf.Object]string{}
+		t.Objects = map[nf.Object]struct{}{}
 	}
-	t.Objects[o] = writer
+	t.Objects[o] = struct{}{}
 	t.All = t.All || len(t.Objects) > maxTouched
 }
 
@@ -91,24 +106,30 @@ func (t *Touched) add(o nf.Object, writer string) {
 type Keeper struct {
 	notices  Notices
 	families []*family
-	budget   budget
-	// doubt is the budget for what nobody is known to have written.
-	doubt budget
+	// written is the budget for what somebody wrote, possible that for what nobody is known to have written.
+	written, possible budget
+	// open ends with the Keeper, and with it what runs later.
+	open    context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
 }
 
 // family is one family's rules with what others did to them.
 type family struct {
 	Rules
 	touched Touched
-	// told means that touched is more than a doubt: somebody wrote.
-	told bool
+	// written means that somebody is known to have written what was touched.
+	written bool
+	// again means that what Reread has passed on has ended.
+	again atomic.Bool
 	// found are drifts that Check has not returned yet.
 	found []backend.Drift
 }
 
-// New returns a Keeper. share is the part of a core that comparing may use.
+// New returns a Keeper. share is the part of a core that comparing what others wrote may use.
 func New(notices Notices, share float64, rules ...Rules) *Keeper {
-	k := &Keeper{notices: notices, budget: budget{share: share, most: triggeredCredit}, doubt: budget{share: doubtShare, most: doubtCredit}}
+	k := &Keeper{notices: notices, written: budget{share: share, most: writtenCredit}, possible: budget{share: possibleShare, most: possibleCredit}}
+	k.open, k.cancel = context.WithCancel(context.Background())
 	for _, r := range rules {
 		k.families = append(k.families, &family{Rules: r})
 	}
@@ -128,8 +149,11 @@ func (k *Keeper) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Fam
 		if len(families) > 0 && !slices.Contains(families, f.Family()) {
 			continue
 		}
-		f.compare(ctx, func(o nf.Object) bool { return o.Kind != nf.Element }, k.notices.Report) // Check returns the error
-		pass := f.Begin(ctx, p, f.touched)
+		touched := f.touched
+		if f.compare(ctx, nil) != nil { // what others wrote must not be taken for our own
+			f.Forget()
+		}
+		pass := f.Begin(ctx, p, touched)
 		passes = append(passes, pass)
 		size += pass.Size()
 	}
@@ -158,36 +182,41 @@ func (k *Keeper) alone(passes []Pass, paused bool) bool {
 		n, sure := pass.Transactions()
 		own, certain = own+n, certain && sure
 	}
+	alone := true
 	if paused {
-		if k.notices.Resume(own) && certain {
-			return true
-		}
+		alone = k.notices.Resume(own)
 		for _, f := range k.families {
-			f.touched.All = true
+			f.touched.All = f.touched.All || !alone
 		}
-		return false
+		own = 0 // and Take returns what was written before the pause
 	}
 	writes, all := k.notices.Take()
-	if all && certain && len(writes) == own {
+	if alone && all && certain && len(writes) == own {
 		return true
 	}
-	k.touch(writes, all)
+	k.touch(writes, all, own == 0)
 	return false
 }
 
 // take notes what others wrote.
-func (k *Keeper) take() { k.touch(k.notices.Take()) }
+func (k *Keeper) take() {
+	writes, all := k.notices.Take()
+	k.touch(writes, all, true)
+}
 
-func (k *Keeper) touch(writes []nf.Write, all bool) {
+// touch notes writes. others means that none is our own.
+func (k *Keeper) touch(writes []nf.Write, all, others bool) {
 	for _, f := range k.families {
-		f.told = f.told || !all
+		f.written = f.written || !all
 		f.touched.All = f.touched.All || !all
 		for _, w := range writes {
-			writer := fmt.Sprintf("%s (process %d)", w.Program, w.Process)
 			for _, o := range w.Objects {
-				if f.Holds(o) {
-					f.touched.add(o, writer)
-					f.told, f.touched.Writer = true, writer
+				if !f.Holds(o) {
+					continue
+				}
+				f.touched.add(o)
+				if f.written = true; others {
+					f.touched.Writer = fmt.Sprintf("%s (process %d)", w.Program, w.Process)
 				}
 			}
 		}
@@ -200,57 +229,67 @@ func (k *Keeper) Check(ctx context.Context) (drifts []backend.Drift, err error) 
 	defer runtime.UnlockOSThread()
 	k.take()
 	now := time.Now()
-	idle := k.notices.Modified() == nil && k.doubt.allows(now) && k.doubt.credit >= doubtCredit/2
+	// Without notifications some writes cannot be noticed: everything is compared when there is time for it.
+	unnoticed := k.notices.Modified() == nil && k.possible.allows(now) && k.possible.plenty()
 	for _, f := range k.families {
-		f.touched.All = f.touched.All || idle // not all writes can be noticed, and there is time left
-		if !f.touched.Empty() {
-			by := &k.budget
-			if !f.told {
-				by = &k.doubt
-			}
-			if !by.allows(now) {
-				k.notices.Report()
-				continue
-			}
-			measured, spent := cputime.Measure(ctx)
-			err = errors.Join(err, f.compare(measured, nil, k.notices.Report))
-			by.spend(spent())
-		}
-		drifts = append(drifts, f.found...)
-		f.found = nil
+		f.touched.All = f.touched.All || unnoticed
+		drift, failed := k.check(ctx, f, now)
+		drifts, err = append(drifts, drift...), errors.Join(err, failed)
 	}
 	return drifts, err
 }
 
-// compare compares what was touched, or those objects that only selects.
-func (f *family) compare(ctx context.Context, only func(nf.Object) bool, report func()) error {
-	now, later := f.touched, Touched{Writer: f.touched.Writer}
-	if only != nil {
-		now.All, later.All, now.Objects = false, f.touched.All, nil
-		for o, writer := range f.touched.Objects {
-			if only(o) {
-				now.add(o, writer)
-			} else {
-				later.add(o, writer)
-			}
+// check compares what was touched if the budget allows it, and returns what was found since the last one.
+func (k *Keeper) check(ctx context.Context, f *family, now time.Time) (found []backend.Drift, err error) {
+	by := &k.possible
+	if f.written {
+		by = &k.written
+	}
+	switch again := f.again.Load(); {
+	case !again && f.touched.Empty():
+	case !again && !by.allows(now):
+		k.notices.Report()
+	default:
+		f.again.Store(false)
+		measured, spent := cputime.Measure(ctx)
+		err = f.compare(measured, func(work func(context.Context)) { k.running.Go(func() { k.later(f, by, work) }) })
+		if by.spend(spent()); !f.touched.Empty() {
+			k.notices.Report()
 		}
 	}
-	if now.Empty() {
+	found, f.found = f.found, nil
+	return found, err
+}
+
+// laterTimeout is more than it takes to read the largest tables.
+const laterTimeout = 5 * time.Minute
+
+// later does what a family has passed on.
+func (k *Keeper) later(f *family, by *budget, work func(context.Context)) {
+	runtime.LockOSThread() // cputime measures this thread
+	defer runtime.UnlockOSThread()
+	ctx, cancel := context.WithTimeout(k.open, laterTimeout)
+	defer cancel()
+	ctx, spent := cputime.Measure(ctx)
+	work(ctx)
+	by.spend(spent())
+	f.again.Store(true)
+	k.notices.Report()
+}
+
+// compare compares what was touched.
+func (f *family) compare(ctx context.Context, later Later) error {
+	if f.touched.Empty() && later == nil {
 		return nil
 	}
-	left, drift, err := f.Reread(ctx, now, report)
-	if err != nil {
-		report()
-		return fmt.Errorf("%s: %w", f.Family(), err)
-	}
-	later.All = later.All || left.All
-	for o, writer := range left.Objects {
-		later.add(o, writer)
-	}
-	f.touched = later
-	f.told = drift != nil || f.told && !later.Empty() // who wrote once may write again while that is repaired
+	left, drift, err := f.Reread(ctx, f.touched, later)
+	left.Writer = f.touched.Writer
+	f.touched, f.written = left, drift != nil || f.written && !left.Empty() // who wrote may write again while that is repaired
 	if drift != nil {
 		f.found = append(f.found, *drift)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Family(), err)
 	}
 	return nil
 }
@@ -260,38 +299,58 @@ func (k *Keeper) Modified() <-chan struct{} { return k.notices.Modified() }
 
 // Forget makes the next Sync read everything.
 func (k *Keeper) Forget() {
+	k.notices.Take()
 	for _, f := range k.families {
 		f.Forget()
 		f.touched = Touched{}
 	}
 }
 
-// Close closes the notices.
-func (k *Keeper) Close() error { return k.notices.Close() }
+// Close ends what runs later, and closes the notices.
+func (k *Keeper) Close() error {
+	k.cancel()
+	k.running.Wait()
+	return k.notices.Close()
+}
 
 const (
-	// triggeredCredit is some comparisons of large tables: a firewall that restarts flushes one table after the other, and each
+	// writtenCredit is some comparisons of large tables: a firewall that restarts flushes one table after the other, and each
 	// is repaired at once.
-	triggeredCredit = 5 * time.Second
-	// doubtShare and doubtCredit are for what nobody is known to have written.
-	doubtShare  = 0.005
-	doubtCredit = 200 * time.Millisecond
+	writtenCredit = 5 * time.Second
+	// possibleShare and possibleCredit are for what nobody is known to have written.
+	possibleShare  = 0.005
+	possibleCredit = 200 * time.Millisecond
 )
 
 // budget limits processor time to a share of a core. Unused time accumulates up to most, so that a single change is compared
-// at once.
+// at once. It is safe for concurrent use.
 type budget struct {
-	share  float64
-	most   time.Duration
+	share float64
+	most  time.Duration
+
+	mu     sync.Mutex
 	credit time.Duration
 	at     time.Time
 }
 
 // allows reports whether any processor time is left.
 func (b *budget) allows(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.credit = min(b.most, b.credit+time.Duration(b.share*float64(now.Sub(b.at))))
 	b.at = now
 	return b.credit > 0
 }
 
-func (b *budget) spend(d time.Duration) { b.credit -= d }
+// plenty reports whether half of what accumulates is left.
+func (b *budget) plenty() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.credit >= b.most/2
+}
+
+func (b *budget) spend(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.credit -= d
+}
