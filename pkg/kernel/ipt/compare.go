@@ -46,6 +46,20 @@ func (r *nftRequests) compare(ctx context.Context, table string, expected func(c
 	return out, nil
 }
 
+// has reports which of some rules a chain has.
+func (r *nftRequests) has(ctx context.Context, table, chain string, rules []string) ([]bool, error) {
+	c, has := &comparer{encoder: encoder{family: r.family}}, make([]bool, len(rules))
+	err := netlink.Retry(ctx, func() error {
+		clear(has)
+		return r.rules(table, chain, func(m netlink.Message) {
+			for i, rule := range rules {
+				has[i] = has[i] || c.is(rule, m.Attr(unix.NFTA_RULE_EXPRESSIONS))
+			}
+		})
+	})
+	return has, err
+}
+
 // rule compares the next rule of a chain.
 func (c *comparer) rule(m netlink.Message) {
 	if c.found.Equal && c.rules < len(c.expected) {

@@ -266,6 +266,26 @@ func (f *Fake) chain(table, chain string) (*fakeChain, error) {
 	return nil, fmt.Errorf("iptables %s: no chain %s in table %s", f.family, chain, table)
 }
 
+// Has is part of [Tables].
+func (f *Fake) Has(ctx context.Context, table, chain string, rules ...string) ([]bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.features.Variant == Legacy || !f.features.AddressBits {
+		return nil, errors.ErrUnsupported
+	}
+	has := make([]bool, len(rules))
+	c, err := f.chain(table, chain)
+	for i, rule := range rules {
+		words, wordsErr := Words(rule)
+		if err != nil || wordsErr != nil {
+			continue
+		}
+		parsed, err := f.dialect(table).parse(words, f.tables[table])
+		has[i] = err == nil && c.holds(parsed)
+	}
+	return has, f.mayRead(ctx)
+}
+
 // Insert is part of [Tables].
 func (f *Fake) Insert(ctx context.Context, table string, rules ...Rule) error {
 	f.mu.Lock()

@@ -144,6 +144,18 @@ func (t *kernelTables) Compare(ctx context.Context, table string, expected func(
 	return compared, nil
 }
 
+// Has is part of [Tables].
+func (t *kernelTables) Has(ctx context.Context, table, chain string, rules ...string) ([]bool, error) {
+	if t.direct == nil {
+		return nil, errors.ErrUnsupported
+	}
+	has, err := t.reader.has(ctx, table, chain, rules)
+	if err != nil {
+		return nil, fmt.Errorf("iptables %s: look for rules in chain %s of table %s: %w", t.family, chain, table, err)
+	}
+	return has, nil
+}
+
 // Packets is part of [Tables].
 func (t *kernelTables) Packets(ctx context.Context, table string, chains ...string) (map[string][]uint64, error) {
 	read := nftPackets

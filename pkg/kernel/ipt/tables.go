@@ -69,6 +69,9 @@ type Tables interface {
 
 	// Rules lists a chain's rules as iptables -S prints them, without the words -A CHAIN.
 	Rules(ctx context.Context, table, chain string) ([]string, error)
+	// Has returns for each of some rules whether a chain has it; a missing chain has none. Like Compare, it runs no program, misses
+	// rules with other bytes, and is not supported everywhere.
+	Has(ctx context.Context, table, chain string, rules ...string) ([]bool, error)
 	// Insert inserts different rules at the heads of built-in chains, one after the other, those that the chains do not have: all of
 	// them or none.
 	Insert(ctx context.Context, table string, rules ...Rule) error

@@ -134,8 +134,7 @@ func TestKernelQuiet(t *testing.T) {
 	holds(t, b, c.Plan())
 }
 
-// TestKernelBusyNeighbour changes a built-in chain repeatedly: after the first check, a program lists it only when a jump of ours is
-// missing.
+// TestKernelBusyNeighbour changes a built-in chain repeatedly: a program lists it only when a jump of ours is missing.
 func TestKernelBusyNeighbour(t *testing.T) {
 	netns.Enter(t, "iptables-nft")
 	kernel, err := ipt.Open(context.Background(), ipt.IPv4, ipt.NFT)
@@ -159,8 +158,8 @@ func TestKernelBusyNeighbour(t *testing.T) {
 		external("-I OUTPUT -d 198.51.100.1/32 -j ACCEPT", 0)
 		external("-D OUTPUT -d 198.51.100.1/32 -j ACCEPT", 0)
 	}
-	if door.lists != listed || listed == 0 {
-		t.Errorf("a program listed chains %d times, then %d times, want some and none", listed, door.lists-listed)
+	if door.lists != listed {
+		t.Errorf("a program listed chains %d times", door.lists-listed)
 	}
 	for range 2 {
 		external("-D OUTPUT 1", 1)

@@ -28,8 +28,8 @@ type reread struct {
 	// all means that all chains were read, otherwise those in names that exist.
 	all   bool
 	names []chainName
-	// right has the chains that exist, with whether those of ours have the rules that they should have. listed are the rules of
-	// chains with hooks, and of the one that is shared.
+	// right has the chains that exist, with whether they have the rules that they should have. listed are the rules of chains of
+	// others that may lack some.
 	right  map[chainName]bool
 	listed map[chainName][]string
 }
@@ -96,7 +96,15 @@ func (r *reread) read(ctx context.Context, table string) error {
 		is, ours := r.held.chains.Get(name)
 		accepted, known := r.accepted[name]
 		r.right[name] = ours && !is.altered && (found.Equal || known && accepted == found.Digest)
-		if found.Digest != 0 && (ours && !r.right[name] || r.leads(name)) {
+		wanted := r.wanted(name)
+		if len(wanted) > 0 && found.Digest != 0 {
+			has, err := r.door.Has(ctx, table, chainIn, wanted...)
+			if err != nil {
+				return err
+			}
+			r.right[name] = !slices.Contains(has, false)
+		}
+		if found.Digest != 0 && !r.right[name] && (ours || len(wanted) > 0) {
 			unclear = append(unclear, chainIn)
 		}
 	}
@@ -126,16 +134,24 @@ func (r *reread) readText(ctx context.Context, table string, names []string) err
 		name := chainName{table, chainIn}
 		is, ours := r.held.chains.Get(name)
 		r.right[name] = r.right[name] || ours && is.equal(printed(rules))
-		if r.leads(name) {
+		if !name.ours() {
 			r.listed[name] = rules
 		}
 	}
 	return nil
 }
 
-// leads reports whether a chain of others has rules that lead to ours.
-func (r *reread) leads(name chainName) bool {
-	return r.held.localnet && name == localnetChain() || slices.ContainsFunc(r.held.hooks, func(h hook) bool { return h.in == name })
+// wanted returns the rules that a chain of others should have.
+func (r *reread) wanted(name chainName) (rules []string) {
+	if r.held.localnet && name == localnetChain() {
+		rules = texts(localnetRules())
+	}
+	for _, h := range r.held.hooks {
+		if h.in == name {
+			rules = append(rules, h.text)
+		}
+	}
+	return rules
 }
 
 // correct makes held what was read, so that the next Sync writes what differs. It calls note for that.
@@ -156,15 +172,15 @@ func (r *reread) correct(note func(what string)) {
 		}
 	}
 	held.chains, held.hooks = chains.Map(), nil
-	read := func(name chainName) bool { return r.all || slices.Contains(r.names, name) }
+	unclear := func(name chainName) bool { return !r.right[name] && (r.all || slices.Contains(r.names, name)) }
 	for _, h := range r.held.hooks {
-		if read(h.in) && !slices.ContainsFunc(hooksAmong(h.in, r.listed[h.in]), h.equal) {
+		if unclear(h.in) && !slices.ContainsFunc(hooksAmong(h.in, r.listed[h.in]), h.equal) {
 			note("the jump to " + h.to + " in " + h.in.name + " of " + h.in.table)
 			continue
 		}
 		held.hooks = append(held.hooks, h)
 	}
-	if held.localnet && read(localnetChain()) && !blocksNeighbours(r.listed[localnetChain()]) {
+	if held.localnet && unclear(localnetChain()) && !blocksNeighbours(r.listed[localnetChain()]) {
 		held.localnet = false // the next Sync appends the missing rule
 		note("the chain " + chainLocalnet)
 	}
