@@ -6,8 +6,8 @@
 // input of iptables-restore ([Tables.Restore]), which in the nft variant reaches the kernel without the program if it has only
 // known forms of rules (docs/decisions/0021); single rules in built-in chains, which many programs share, by calls of
 // iptables. Every call ends with its context, also if the program hangs, unless the program waits for a lock in the kernel:
-// nothing can kill it then. External changes and counters are read from the kernel itself, without a program: [Tables.Changes]
-// takes microseconds, [Tables.Digests], [Tables.Compare] and [Tables.Packets] read the rules of a table or a chain.
+// nothing can kill it then. Rules and counters are read from the kernel itself, without a program, by [Tables.Compare], [Tables.Has]
+// and [Tables.Packets]. nf.Watch reports who wrote the nft variant's tables, [LegacyNotices] that somebody wrote those of the other.
 //
 // The package knows nothing about Services: the caller chooses the chains and their rules.
 package ipt

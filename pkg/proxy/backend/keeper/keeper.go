@@ -38,6 +38,7 @@ type Notices interface {
 
 // Rules are a backend's rules in one family.
 type Rules interface {
+	// Family is the address family.
 	Family() cluster.Family
 	// Begin returns the writes that make the rules equal to a plan. touched is what was written since it was last compared; rules
 	// that were read before the first Sync are read again if it is not empty.
