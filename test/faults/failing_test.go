@@ -221,17 +221,3 @@ func (t *tables) Insert(ctx context.Context, name string, rules ...ipt.ChainRule
 	}
 	return t.Tables.Insert(ctx, name, rules...)
 }
-
-func (t *tables) Digests(ctx context.Context, name string, chains ...string) (map[string]uint64, error) {
-	if err := t.fails(ctx); err != nil {
-		return nil, err
-	}
-	return t.Tables.Digests(ctx, name, chains...)
-}
-
-func (t *tables) Changes(ctx context.Context, names ...string) (*ipt.Changes, error) {
-	if err := t.next(); err != nil { // it reads what the kernel has reported already, and never waits
-		return nil, err
-	}
-	return t.Tables.Changes(ctx, names...)
-}

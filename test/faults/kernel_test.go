@@ -89,7 +89,11 @@ func openIPT(variant ipt.Variant) func() (backend.Backend, error) {
 			}
 			doors = append(doors, door)
 		}
-		return iptables.New(iptables.Options{Mark: mark}, sysctl.Kernel{}, doors...), nil
+		notices, err := iptables.OpenNotices(variant, ipt.IPv4, ipt.IPv6)
+		if err != nil {
+			return nil, err
+		}
+		return iptables.New(iptables.Options{Mark: mark}, sysctl.Kernel{}, notices, doors...), nil
 	}
 }
 
@@ -333,7 +337,11 @@ func openKilled(variant ipt.Variant, dying *failing) func() (backend.Backend, er
 			}
 			doors = append(doors, dying.tables(door))
 		}
-		return iptables.New(iptables.Options{Mark: mark}, sysctl.Kernel{}, doors...), nil
+		notices, err := iptables.OpenNotices(variant, ipt.IPv4, ipt.IPv6)
+		if err != nil {
+			return nil, err
+		}
+		return iptables.New(iptables.Options{Mark: mark}, sysctl.Kernel{}, notices, doors...), nil
 	}
 }
 

@@ -101,7 +101,7 @@ func (m iptMachine) open(fail *failing) backend.Backend {
 	for _, fake := range m {
 		doors = append(doors, fail.tables(fake))
 	}
-	return iptables.New(iptables.Options{Mark: mark}, noSettings{}, doors...)
+	return iptables.New(iptables.Options{Mark: mark}, noSettings{}, ipt.NewFakeNotices(m...), doors...)
 }
 
 func (m iptMachine) refuse(anonymous bool, endpoints ...netip.AddrPort) {

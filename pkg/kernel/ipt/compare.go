@@ -12,7 +12,8 @@ import (
 type Compared struct {
 	// Equal means that the chain has the expected rules.
 	Equal bool
-	// Digest is that of [Tables.Digests].
+	// Digest is one of the rules in their order, without counters; 0 of a chain without any. Equal digests mean equal rules within
+	// one process.
 	Digest uint64
 }
 
@@ -28,7 +29,7 @@ type comparer struct {
 }
 
 // compare reads the chains of a table: all of them, or those given.
-func (r nftRequests) compare(ctx context.Context, table string, expected func(chain string) []Rule, given []string) (map[string]Compared, error) {
+func (r *nftRequests) compare(ctx context.Context, table string, expected func(chain string) []Rule, given []string) (map[string]Compared, error) {
 	out := map[string]Compared{}
 	c := &comparer{encoder: encoder{family: r.family}, digest: newRuleDigest()}
 	err := r.eachChain(ctx, table, given, func(chain string) error {

@@ -205,9 +205,8 @@ func TestKernelCompare(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				digests, err := tables.Digests(t.Context(), "nat")
-				if err != nil || len(digests) != len(compared) || digests["KUBE-A"] != compared["KUBE-A"].Digest || digests["KUBE-A"] == 0 {
-					t.Errorf("%s: compared %v, and the digests are %v, %v", what, compared, digests, err)
+				if compared["KUBE-A"].Digest == 0 {
+					t.Errorf("%s: compared %v", what, compared)
 				}
 				if compared["KUBE-A"].Equal != want || !compared["KUBE-B"].Equal {
 					t.Errorf("%s: %v, want %v for KUBE-A", what, compared, want)

@@ -6,9 +6,7 @@ import (
 
 // TestEmptyChainsOfFake checks that the digest of a chain without rules is 0.
 func TestEmptyChainsOfFake(t *testing.T) {
-	for _, variant := range []Variant{NFT, Legacy} {
-		emptyChains(t, NewFake(IPv4, variant))
-	}
+	emptyChains(t, NewFake(IPv4, NFT))
 }
 
 func emptyChains(t *testing.T, tables Tables) {
@@ -16,10 +14,10 @@ func emptyChains(t *testing.T, tables Tables) {
 		if err := tables.Restore(t.Context(), input); err != nil {
 			t.Fatal(err)
 		}
-		digests, err := tables.Digests(t.Context(), "filter")
+		digests := digestsOf(t, tables, "filter")
 		_, missing := digests["C"]
-		if a, exists := digests["A"]; err != nil || !exists || a != 0 || digests["B"] == 0 || digests["FORWARD"] != 0 || missing {
-			t.Errorf("after %q: %v, %v; want 0 of the empty chains A and FORWARD", input, digests, err)
+		if a, exists := digests["A"]; !exists || a != 0 || digests["B"] == 0 || digests["FORWARD"] != 0 || missing {
+			t.Errorf("after %q: %v; want 0 of the empty chains A and FORWARD", input, digests)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -24,9 +23,8 @@ type Fake struct {
 
 	mu     sync.Mutex
 	tables map[string]*fakeTable
-	// reported are the chains' digests, or the tables' sizes, at the last call of Changes; loses makes it miss what follows.
-	reported map[ChainName]uint64
-	loses    bool
+	// notices are told what is written.
+	notices []*FakeNotices
 	// failing and random make writes fail with a probability; refuse returns the error of an input.
 	failing float64
 	random  *rand.Rand
@@ -52,9 +50,6 @@ func NewFake(family Family, variant Variant) *Fake {
 	}
 	for name, chains := range builtin {
 		f.tables[name] = newFakeTable(chains)
-	}
-	if variant == NFT { // the kernel reports changes from now on
-		f.reported = f.state(nil)
 	}
 	return f
 }
@@ -114,7 +109,7 @@ func (f *Fake) Restore(ctx context.Context, input string) error {
 		err = f.refuse(input)
 	}
 	if err == nil {
-		err = f.restore(input)
+		err = f.restore(fakeProxy, input)
 	}
 	f.stats.Restores++
 	if err != nil {
@@ -140,8 +135,8 @@ func (f *Fake) mayRead(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// restore applies a whole input, each table's part at its COMMIT.
-func (f *Fake) restore(input string) error {
+// restore applies a whole input of a program, each table's part at its COMMIT.
+func (f *Fake) restore(program, input string) error {
 	var table *fakeTable
 	name, number := "", 0
 	for line := range strings.Lines(input) {
@@ -161,7 +156,8 @@ func (f *Fake) restore(input string) error {
 			err = errors.New("line outside of any table")
 		case line == "COMMIT":
 			if err = errors.Join(table.loops(), table.misplaced()); err == nil {
-				f.tables[name], table = table, nil
+				f.replace(program, name, table)
+				table = nil
 			}
 		default:
 			err = table.line(line, f.dialect(name))
@@ -303,15 +299,16 @@ func (f *Fake) insert(table string, rules []ChainRule) error {
 			fmt.Fprintf(&input, "-I %s %s\n", r.Chain, r.Rule.Text())
 		}
 	}
-	return f.restore(input.String() + "COMMIT\n")
+	return f.restore(fakeProxy, input.String()+"COMMIT\n")
 }
 
 // Append is part of [Tables].
 func (f *Fake) Append(ctx context.Context, table, chain string, rule Rule) error {
 	f.mu.Lock()
 	if t := f.tables[table]; t != nil && t.chains[chain] == nil {
-		f.tables[table] = t.clone()
-		f.tables[table].chains[chain] = &fakeChain{policy: "-"}
+		t = t.clone()
+		t.chains[chain] = &fakeChain{policy: "-"}
+		f.replace(fakeProxy, table, t)
 	}
 	f.mu.Unlock()
 	return f.single(ctx, table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
@@ -360,93 +357,9 @@ func (f *Fake) single(ctx context.Context, table, chain string, rule Rule, chang
 	}
 	change(t, t.chains[chain], parsed)
 	if t.save() != f.tables[table].save() {
-		f.tables[table] = t
+		f.replace(fakeProxy, table, t)
 	}
 	return nil
-}
-
-// LoseChanges makes the next Changes report that there were more than it knows.
-func (f *Fake) LoseChanges() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.loses = true
-}
-
-// fakeWriter is the program that Changes names.
-const fakeWriter = "iptables-nft-re"
-
-// Changes is part of [Tables]. In the legacy variant it counts entries, as the kernel's does.
-func (f *Fake) Changes(_ context.Context, tables ...string) (*Changes, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		return nil, errors.New("the tables are closed")
-	}
-	c := &Changes{Chains: map[ChainName]string{}, More: f.loses}
-	now := f.state(tables)
-	for _, of := range []map[ChainName]uint64{f.reported, now} {
-		for name := range of {
-			before, was := f.reported[name]
-			if after, is := now[name]; was == is && before == after {
-				continue
-			}
-			switch {
-			case f.features.Variant == Legacy:
-				c.More = true
-			case !f.loses:
-				c.Chains[name] = fakeWriter
-			}
-		}
-	}
-	f.reported, f.loses = now, false
-	return c, nil
-}
-
-// state is what Changes compares: the chains' digests, or in the legacy variant the tables' sizes.
-func (f *Fake) state(tables []string) map[ChainName]uint64 {
-	state := map[ChainName]uint64{}
-	for table, t := range f.tables {
-		for chain, rules := range t.chains {
-			if f.features.Variant == NFT {
-				state[ChainName{table, chain}] = rules.digest()
-			} else if slices.Contains(tables, table) {
-				state[ChainName{table, ""}] += 1 + uint64(len(rules.rules))
-			}
-		}
-	}
-	return state
-}
-
-// Digests is part of [Tables].
-func (f *Fake) Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.mayRead(ctx); err != nil {
-		return nil, err
-	}
-	out := map[string]uint64{}
-	if t := f.tables[table]; t != nil {
-		for name, chain := range t.chains {
-			if len(chains) == 0 || slices.Contains(chains, name) {
-				out[name] = chain.digest()
-			}
-		}
-	}
-	return out, nil
-}
-
-// RuleDigests is part of [Tables].
-func (f *Fake) RuleDigests(table, chain string) (digests []uint64, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c, err := f.chain(table, chain)
-	if err != nil || f.features.Variant == Legacy {
-		return nil, err
-	}
-	for _, rule := range c.rules {
-		digests = append(digests, maphash.String(digestSeed, rule.text))
-	}
-	return digests, nil
 }
 
 // Packets is part of [Tables].
@@ -471,7 +384,7 @@ func (f *Fake) Packets(ctx context.Context, table string, chains ...string) (map
 func (f *Fake) WriteExternally(input string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.restore(input)
+	return f.restore(fakeWriter, input)
 }
 
 // Count adds packets to the rules of a chain whose text contains words.

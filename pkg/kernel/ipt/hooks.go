@@ -35,11 +35,11 @@ func (t *kernelTables) encodes(rules []Rule) bool {
 
 // has reads a chain, and compares the bytes of its rules.
 func (t *kernelTables) has(ctx context.Context, table, chain string, rules []Rule) ([]bool, error) {
-	r, has := t.reader.(*nftReader), make([]bool, len(rules))
+	has := make([]bool, len(rules))
 	c := &comparer{encoder: encoder{family: t.family}}
 	err := netlink.Retry(ctx, func() error {
 		clear(has)
-		return r.rules(table, chain, func(rule nf.Rule) {
+		return t.reader.rules(table, chain, func(rule nf.Rule) {
 			held := rule.Expressions()
 			for i := range rules {
 				has[i] = has[i] || c.is(rules[i], held)

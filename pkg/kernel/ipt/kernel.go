@@ -15,19 +15,11 @@ type kernelTables struct {
 	family   Family
 	features Features
 	programs programs
-	reader   reader
-	// direct is nil in the legacy variant, and with programs that could not list what it writes.
+	// reader and direct are nil in the legacy variant, and with programs that could not list what direct writes.
+	reader *nftRequests
 	direct *direct
 	// calls holds what single is doing.
 	calls chan struct{}
-}
-
-// reader reads the kernel's rules without a program.
-type reader interface {
-	changes(ctx context.Context, tables []string) (*Changes, error)
-	digests(ctx context.Context, table string, chains []string) (map[string]uint64, error)
-	ruleDigests(table, chain string) ([]uint64, error)
-	close() error
 }
 
 // OpenUsable is [Open] for a caller that will write. If the kernel has no tables of the family, that is the error. In the
@@ -73,12 +65,10 @@ func open(ctx context.Context, family Family, variant Variant) (*kernelTables, e
 	encoded := found.since(1, 8, 9)
 	t := &kernelTables{family: family, programs: found, calls: make(chan struct{}, 1),
 		features: Features{Variant: variant, RandomFully: found.plain.HasRandomFully(), AddressBits: variant == Legacy || encoded}}
-	if variant == NFT {
-		t.reader, err = openNFTReader(family)
-	} else {
-		t.reader, err = openLegacyReader(family)
+	if variant != NFT || !encoded {
+		return t, nil
 	}
-	if err == nil && variant == NFT && encoded {
+	if t.reader, err = openNFTRequests(family); err == nil {
 		if t.direct, err = openDirect(family); err != nil {
 			err = errors.Join(err, t.reader.close())
 		}
@@ -142,45 +132,17 @@ func (t *kernelTables) LimitSend(size int) error {
 
 // Compare is part of [Tables].
 func (t *kernelTables) Compare(ctx context.Context, table string, expected func(chain string) []Rule, chains ...string) (map[string]Compared, error) {
-	nft, ok := t.reader.(*nftReader)
-	if !ok || t.direct == nil {
+	if t.direct == nil {
 		return nil, errors.ErrUnsupported
 	}
 	if err := t.direct.idle(ctx); err != nil {
 		return nil, fmt.Errorf("iptables %s: compare table %s: %w", t.family, table, err)
 	}
-	compared, err := nft.compare(ctx, table, expected, chains)
+	compared, err := t.reader.compare(ctx, table, expected, chains)
 	if err != nil {
 		return nil, fmt.Errorf("iptables %s: compare table %s: %w", t.family, table, err)
 	}
 	return compared, nil
-}
-
-// Changes is part of [Tables].
-func (t *kernelTables) Changes(ctx context.Context, tables ...string) (*Changes, error) {
-	changes, err := t.reader.changes(ctx, tables)
-	if err != nil {
-		return nil, fmt.Errorf("iptables %s: check whether the rules changed: %w", t.family, err)
-	}
-	return changes, nil
-}
-
-// Digests is part of [Tables].
-func (t *kernelTables) Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error) {
-	digests, err := t.reader.digests(ctx, table, chains)
-	if err != nil {
-		return nil, fmt.Errorf("iptables %s: digest table %s: %w", t.family, table, err)
-	}
-	return digests, nil
-}
-
-// RuleDigests is part of [Tables].
-func (t *kernelTables) RuleDigests(table, chain string) ([]uint64, error) {
-	digests, err := t.reader.ruleDigests(table, chain)
-	if err != nil {
-		return nil, fmt.Errorf("iptables %s: digest chain %s of table %s: %w", t.family, chain, table, err)
-	}
-	return digests, nil
 }
 
 // Packets is part of [Tables].
@@ -199,7 +161,7 @@ func (t *kernelTables) Packets(ctx context.Context, table string, chains ...stri
 // Close is part of [Tables].
 func (t *kernelTables) Close() error {
 	if t.direct == nil {
-		return t.reader.close()
+		return nil
 	}
 	return errors.Join(t.direct.close(), t.reader.close())
 }

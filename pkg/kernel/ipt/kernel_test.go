@@ -11,11 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -183,86 +181,46 @@ func TestKernelSingleRules(t *testing.T) {
 	})
 }
 
-// TestKernelWholeTransactions empties many chains in one transaction, while Changes is called all the time: one call reports all of
-// them.
-func TestKernelWholeTransactions(t *testing.T) {
-	everyKernel(t, func(t *testing.T, tables Tables) {
-		if tables.Features().Variant == Legacy {
-			return // the kernel does not report transactions
-		}
-		const chains = 2000
-		var filled, emptied strings.Builder
-		for i := range chains {
-			fmt.Fprintf(&filled, ":C%d - [0:0]\n-A C%[1]d -j RETURN\n", i)
-			fmt.Fprintf(&emptied, ":C%d - [0:0]\n", i)
-		}
-		if err := tables.Restore(t.Context(), "*nat\n"+filled.String()+"COMMIT\n"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tables.Changes(t.Context(), "nat"); err != nil {
-			t.Fatal(err)
-		}
-		program := exec.Command(tables.(*kernelTables).programs.restore, "--noflush")
-		program.Stdin = strings.NewReader("*nat\n" + emptied.String() + "COMMIT\n")
-		if err := program.Start(); err != nil {
-			t.Fatal(err)
-		}
-		for deadline := time.Now().Add(time.Minute); ; {
-			changes, err := tables.Changes(t.Context(), "nat")
-			if err != nil || time.Now().After(deadline) {
-				t.Fatalf("no change is reported; the error is %v", err)
-			}
-			if n := len(changes.Chains); n > 0 {
-				if n != chains || changes.More {
-					t.Errorf("one call reports %d of %d chains", n, chains)
-				}
-				break
-			}
-		}
-		if err := program.Wait(); err != nil {
-			t.Fatal(err)
-		}
-	})
+// none expects no rules.
+func none(string) []Rule { return nil }
+
+// digestsOf returns the digests of chains of a table, and skips the test of tables that cannot be compared.
+func digestsOf(t *testing.T, tables Tables, table string, chains ...string) map[string]uint64 {
+	t.Helper()
+	compared, err := tables.Compare(t.Context(), table, none, chains...)
+	if errors.Is(err, errors.ErrUnsupported) {
+		t.Skip("Compare is not supported")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	digests := map[string]uint64{}
+	for name, c := range compared {
+		digests[name] = c.Digest
+	}
+	return digests
 }
 
-// TestKernelNewChain reads the digests of one table, which lists the chains of all, and creates a chain in another: it has a digest.
+// TestKernelNewChain reads one table, which lists the chains of all, and creates a chain in another: it has a digest.
 func TestKernelNewChain(t *testing.T) {
 	everyKernel(t, func(t *testing.T, tables Tables) {
 		for _, created := range []string{"A", "B"} {
-			if _, err := tables.Digests(t.Context(), "filter"); err != nil {
-				t.Fatal(err)
-			}
+			digestsOf(t, tables, "filter")
 			if err := tables.Restore(t.Context(), "*nat\n:"+created+" - [0:0]\nCOMMIT\n"); err != nil {
 				t.Fatal(err)
 			}
-			digests, err := tables.Digests(t.Context(), "nat")
-			if _, exists := digests[created]; !exists || err != nil {
-				t.Errorf("the digests of nat lack chain %s: %v, %v", created, digests, err)
+			digests := digestsOf(t, tables, "nat")
+			if _, exists := digests[created]; !exists {
+				t.Errorf("the digests of nat lack chain %s: %v", created, digests)
 			}
 		}
 	})
 }
 
-// TestKernelChangesAndDigests changes rules: Changes must report it, and only the digest of that chain may change.
-func TestKernelChangesAndDigests(t *testing.T) {
-	t.Setenv("XTABLES_LOCKFILE", t.TempDir()+"/lock") // which no other program takes
+// TestKernelDigests changes rules: only the digest of that chain may change.
+func TestKernelDigests(t *testing.T) {
 	everyKernel(t, func(t *testing.T, tables Tables) {
-		digests := func() map[string]uint64 {
-			t.Helper()
-			found, err := tables.Digests(context.Background(), "nat")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return found
-		}
-		changes := func() *Changes {
-			t.Helper()
-			changes, err := tables.Changes(t.Context(), "nat")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return changes
-		}
+		digests := func() map[string]uint64 { return digestsOf(t, tables, "nat") }
 		restore := func(input string) {
 			t.Helper()
 			if err := tables.Restore(context.Background(), input); err != nil {
@@ -271,16 +229,15 @@ func TestKernelChangesAndDigests(t *testing.T) {
 		}
 		restore("*nat\n:A - [0:0]\n:B - [0:0]\n:C - [0:0]\n-A A -p tcp -m tcp --dport 80 -j B\n-A A -j C\n-A B -m comment --comment x -j RETURN\n-A OUTPUT -j A\nCOMMIT\n")
 		first := digests()
-		changes()
 		if first["A"] == first["B"] || first["A"] == 0 || first["C"] == first["A"] {
 			t.Fatalf("digests %v", first)
 		}
-		some, err := tables.Digests(context.Background(), "nat", "B", "A", "NONE")
-		if _, none := some["NONE"]; err != nil || some["A"] != first["A"] || some["B"] != first["B"] || none {
-			t.Errorf("digests of two chains: %v, %v; all are %v", some, err, first)
+		some := digestsOf(t, tables, "nat", "B", "A", "NONE")
+		if _, none := some["NONE"]; some["A"] != first["A"] || some["B"] != first["B"] || none {
+			t.Errorf("digests of two chains: %v; all are %v", some, first)
 		}
-		if again, reported := digests(), changes(); fmt.Sprint(again) != fmt.Sprint(first) || len(reported.Chains) > 0 || reported.More {
-			t.Errorf("nothing changed, but Changes reports %v, and digests were %v and are %v", reported, first, again)
+		if again := digests(); fmt.Sprint(again) != fmt.Sprint(first) {
+			t.Errorf("nothing changed, but digests were %v and are %v", first, again)
 		}
 		for _, change := range []struct {
 			input   string
@@ -306,17 +263,6 @@ func TestKernelChangesAndDigests(t *testing.T) {
 			}
 			if fmt.Sprint(changed) != fmt.Sprint(change.changed) {
 				t.Errorf("after %q the digests of %v changed, want %v", change.input, changed, change.changed)
-			}
-			reported := changes()
-			if tables.Features().Variant == NFT {
-				writer := reported.Chains[ChainName{"nat", change.changed[0]}]
-				if len(reported.Chains) != 1 || reported.More || !strings.Contains(writer, "tables-nft-r") {
-					t.Errorf("after %q Changes reports %v", change.input, reported)
-				}
-				continue
-			}
-			if !reported.More || len(reported.Chains) > 0 {
-				t.Errorf("after %q Changes reports %v", change.input, reported)
 			}
 		}
 	})
@@ -387,12 +333,17 @@ func toItself(t *testing.T, family Family, datagrams int) {
 	}
 }
 
-// TestKernelWatchesLock checks that Changes notices a program by its lock, also after the file was deleted, and a change without
-// the lock by the tables' sizes.
+// TestKernelWatchesLock checks that a program is noticed by its lock, also after the file was deleted, and a change without
+// the lock by the tables' sizes. Programs that only print rules are not noticed.
 func TestKernelWatchesLock(t *testing.T) {
 	tables := openKernel(t, IPv4, Legacy)
 	lock := t.TempDir() + "/lock"
 	t.Setenv("XTABLES_LOCKFILE", lock)
+	notices, err := OpenLegacyNotices([]Family{IPv4}, "nat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = notices.Close() })
 	run := func(args ...string) {
 		t.Helper()
 		if out, err := exec.Command("iptables-legacy", args...).CombinedOutput(); err != nil {
@@ -401,8 +352,8 @@ func TestKernelWatchesLock(t *testing.T) {
 	}
 	want := func(when string, more bool) {
 		t.Helper()
-		if changes, err := tables.Changes(t.Context(), "nat"); err != nil || changes.More != more {
-			t.Errorf("%s: %v, %v; want %v", when, changes, err, more)
+		if _, all := notices.Take(); all == more {
+			t.Errorf("%s: noticed %t, want %t", when, !all, more)
 		}
 	}
 	run("-t", "nat", "-A", "OUTPUT", "-d", "10.0.0.1", "-j", "ACCEPT")
@@ -422,34 +373,20 @@ func TestKernelWatchesLock(t *testing.T) {
 	run("-t", "nat", "-A", "OUTPUT", "-d", "10.0.0.1", "-j", "ACCEPT")
 	t.Setenv("XTABLES_LOCKFILE", lock)
 	want("after a change of the size without the lock", true)
-}
-
-// TestKernelLostNotifications makes more changes than the socket holds notifications of: Changes reports that once.
-func TestKernelLostNotifications(t *testing.T) {
-	tables := openKernel(t, IPv4, NFT)
-	small, err := openNotices(unix.NFPROTO_IPV4, 4096)
-	if err != nil {
+	if _, err := tables.Save(t.Context(), "nat"); err != nil {
 		t.Fatal(err)
 	}
-	reader := tables.(*kernelTables).reader.(*nftReader)
-	if err := reader.notices.close(); err != nil {
+	want("after Save", false)
+	run("-t", "nat", "-A", "OUTPUT", "-d", "10.0.0.1", "-j", "ACCEPT")
+	if err := notices.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	reader.notices = small
-	for _, test := range []struct {
-		input string
-		more  bool
-	}{
-		{"*nat\n:A - [0:0]\n" + strings.Repeat("-A A -p tcp -m tcp --dport 80 -j RETURN\n", 1000) + "COMMIT\n", true},
-		{"*nat\n:B - [0:0]\n-A B -j RETURN\nCOMMIT\n", false},
-	} {
-		if err := tables.Restore(context.Background(), test.input); err != nil {
-			t.Fatal(err)
-		}
-		if changes, err := tables.Changes(t.Context()); err != nil || changes.More != test.more {
-			t.Errorf("after %.30q there are %v, %v", test.input, changes, err)
-		}
+	run("-t", "nat", "-F", "OUTPUT")
+	if notices.Resume(1) {
+		t.Error("it claims to know that nobody else wrote")
 	}
+	want("before a pause", true)
+	want("in a pause", false)
 }
 
 // TestKernelLock holds the lock: the error must say so and what to do.
@@ -513,33 +450,6 @@ func TestKernelDetect(t *testing.T) {
 				t.Error("reading created a legacy table")
 			}
 		})
-	}
-}
-
-// TestKernelHalfTransaction lets the notifications of a transaction end in its middle: Changes waits for the rest, but not longer than its
-// context lasts.
-func TestKernelHalfTransaction(t *testing.T) {
-	tables := openKernel(t, IPv4, NFT)
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	half := netlink.AppendMessage(nil, netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN, Family: unix.NFPROTO_IPV4})
-	half = netlink.AppendString(netlink.AppendString(half, unix.NFTA_CHAIN_TABLE, "nat"), unix.NFTA_CHAIN_NAME, "A")
-	netlink.EndMessage(half, 0)
-	if err := unix.Sendto(fd, half, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1)}); err != nil {
-		t.Fatal(err)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	begun := time.Now()
-	changes, err := tables.Changes(ended, "nat")
-	if _, reported := changes.Chains[ChainName{"nat", "A"}]; err != nil || !reported {
-		t.Errorf("Changes returned %v, %v; want the chain A", changes, err)
-	}
-	if time.Since(begun) >= maxTransaction {
-		t.Error("the context has ended, but Changes has waited for the rest of the transaction")
 	}
 }
 

@@ -3,7 +3,6 @@ package ipt
 import (
 	"bytes"
 	"encoding/binary"
-	"maps"
 	"slices"
 	"testing"
 
@@ -23,7 +22,7 @@ func (l layout) rule(target string, data []byte) []byte {
 }
 
 // FuzzEntries gives the readers of x_tables arbitrary entries: they must end, visit each byte at most once, and stay
-// within the slice. Whatever a table holds, a digest of it does not depend on its counters.
+// within the slice.
 func FuzzEntries(f *testing.F) {
 	v4 := layoutOf(IPv4)
 	verdict := binary.NativeEndian.AppendUint32(nil, 0)
@@ -50,19 +49,8 @@ func FuzzEntries(f *testing.F) {
 		if (err == nil) != (seen == len(entries)) {
 			t.Fatalf("%d of %d bytes were read: %v", seen, len(entries), err)
 		}
-		before, err1 := s.digestChains(entries, i)
-		all, err2 := s.digestAll(entries)
-		if (err == nil) != (err1 == nil) || (err == nil) != (err2 == nil) {
-			t.Fatalf("the readers differ: %v, %v, %v", err, err1, err2)
-		}
-		if err != nil {
-			return
-		}
-		counted := slices.Clone(entries)
-		_ = s.walk(entries, func(at uint32, _, _ []byte) { counted[int(at)+s.size-countersSize]++ })
-		after, _ := s.digestChains(counted, i)
-		if again, _ := s.digestAll(counted); again != all || !maps.Equal(before, after) {
-			t.Fatalf("a counter changed a digest: %v, then %v", before, after)
+		if _, chainsErr := s.chains(entries, i); (err == nil) != (chainsErr == nil) {
+			t.Fatalf("the readers differ: %v, %v", err, chainsErr)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // Family is an address family.
@@ -17,6 +18,9 @@ const (
 	IPv4 Family = "IPv4"
 	IPv6 Family = "IPv6"
 )
+
+// Number is the family in nf_tables.
+func (f Family) Number() nf.Family { return familyNumber(f) }
 
 // Variant is what the programs write to: the nf_tables or the x_tables of the kernel. The programs of one variant do not see
 // the rules of the other, though both are in effect.
@@ -77,21 +81,6 @@ type Tables interface {
 	// Delete deletes a rule from a chain. A missing rule is not an error.
 	Delete(ctx context.Context, table, chain string, rule Rule) error
 
-	// Changes returns what any process, including this one, changed since the last call, or since Open. In the nft variant
-	// the kernel reports every chain, and Changes waits for the rest of a transaction that is being reported, for at most a second or
-	// until ctx ends; what comes later is returned by the next call. In the legacy
-	// variant it does not: Changes reports that anything may have changed in the given tables if their sizes differ, or if a program
-	// took the xtables lock, for any table. It misses a program that writes as many rules of the same size without the lock.
-	Changes(ctx context.Context, tables ...string) (*Changes, error)
-	// Digests returns a digest of each chain of a table in the kernel, without counters: of all of them, or of those given,
-	// which costs less in the nft variant. Equal digests mean equal rules in the same order, within one process and one
-	// Tables. That of an empty chain is 0, whatever the policy of a built-in one; a missing chain has none. If others write meanwhile, the error may be [ErrBusy].
-	Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error)
-
-	// RuleDigests returns a digest of each rule of a chain, in the order of Rules, without a program. In the legacy variant,
-	// where that would cost more than it saves, it returns none.
-	RuleDigests(table, chain string) ([]uint64, error)
-
 	// Packets returns for each of the chains how many packets have matched each rule since it was written, in the order of
 	// Rules, without a program. A missing chain has none. In the legacy variant the kernel copies the whole table for it,
 	// once. Any goroutine may call it, in the network namespace of the Tables. If others write meanwhile, the error may be
@@ -100,20 +89,6 @@ type Tables interface {
 
 	// Close releases what is held open. It removes nothing.
 	Close() error
-}
-
-// ChainName names a chain of a family.
-type ChainName struct {
-	Table, Chain string
-}
-
-// Changes is what was changed, perhaps back to what it was before.
-type Changes struct {
-	// Chains are the known chains, each with the program that wrote it last: its name, cut to 15 bytes by the kernel, and its
-	// process id on the host.
-	Chains map[ChainName]string
-	// More means that others may have been changed too.
-	More bool
 }
 
 // LockWait is how many seconds a program waits for the xtables lock.

@@ -66,16 +66,6 @@ func (m *meddled) Insert(ctx context.Context, table string, rules ...ipt.ChainRu
 	return m.Tables.Insert(ctx, table, rules...)
 }
 
-func (m *meddled) Changes(ctx context.Context, tables ...string) (*ipt.Changes, error) {
-	m.called()
-	return m.Tables.Changes(ctx, tables...)
-}
-
-func (m *meddled) Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error) {
-	m.called()
-	return m.Tables.Digests(ctx, table, chains...)
-}
-
 // programs runs a test for the programs of each variant of iptables, and for old ones.
 func programs(t *testing.T, test func(t *testing.T, variant ipt.Variant, old bool)) {
 	t.Run("nft", func(t *testing.T) { test(t, ipt.NFT, false) })
@@ -95,7 +85,7 @@ var changes = map[string]func(c *clusters.Sized){
 // preludes are what comes before that Sync.
 var preludes = map[string]func(t *testing.T, b *Backend, door *meddled) *Backend{
 	"running":    func(_ *testing.T, b *Backend, _ *meddled) *Backend { return b },
-	"restarting": func(_ *testing.T, _ *Backend, door *meddled) *Backend { return New(testOptions, noSettings{}, door) },
+	"restarting": func(t *testing.T, _ *Backend, door *meddled) *Backend { return newBackend(t, noSettings{}, door) },
 	"repairing": func(t *testing.T, b *Backend, door *meddled) *Backend {
 		if door.meddle(); door.refused == nil {
 			check(t, b, 1)
@@ -127,10 +117,9 @@ func amidSync(t *testing.T, prelude, change string, world func(t *testing.T) *me
 		door := world(t)
 		door.at = -1
 		c := clusters.NewSized(5, 3)
-		b := New(testOptions, noSettings{}, door)
+		b := newBackend(t, noSettings{}, door)
 		sync(t, b, c.Plan())
 		check(t, b, 0)
-		check(t, b, 0) // the first one listed the jumps, and in the legacy variant the programs took the lock
 		b = preludes[prelude](t, b, door)
 		changes[change](c)
 		door.calls, door.at = 0, at

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/keeper"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
@@ -31,7 +32,7 @@ func kernelBackend(b *testing.B, variant ipt.Variant) (backend *Backend, enter f
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _, _ = door.Close(), namespace.Close() })
-	return New(testOptions, noSettings{}, door), func() {
+	return newBackend(b, noSettings{}, door), func() {
 		runtime.LockOSThread()
 		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
 			panic(err)
@@ -83,21 +84,33 @@ func BenchmarkIptables(b *testing.B) {
 				})
 			})
 			b.Run("look", func(b *testing.B) {
-				enter() // the first one lists the jumps, with a program
+				enter()
 				cpu(b, func(int) {
-					f := backend.families[0]
-					f.drift.suspect = variant == ipt.NFT // which would otherwise read nothing
-					if drift, err := f.drift.audit(context.Background()); err != nil || drift != nil {
+					if _, drift, err := backend.families[0].Reread(b.Context(), keeper.Touched{All: true}, func(func(context.Context)) {}); err != nil || drift != nil {
 						b.Fatal(drift, err)
 					}
 				})
 			})
-			b.Run("changes", func(b *testing.B) {
-				cpu(b, func(int) { backend.families[0].drift.readChanges(b.Context()) })
+			b.Run("check", func(b *testing.B) { // of a change, or of nothing
+				enter()
+				for range 2 {
+					if _, err := backend.Check(b.Context()); err != nil {
+						b.Fatal(err)
+					}
+				}
+				cpu(b, func(n int) {
+					b.StopTimer()
+					c.Set(5, 2-4*(n%2))
+					sync(b, backend)
+					b.StartTimer()
+					if drifts, err := backend.Check(b.Context()); err != nil || len(drifts) > 0 {
+						b.Fatal(drifts, err)
+					}
+				})
 			})
 			b.Run("restart", func(b *testing.B) {
 				enter()
-				cpu(b, func(int) { sync(b, New(testOptions, noSettings{}, backend.families[0].state.door)) })
+				cpu(b, func(int) { sync(b, newBackend(b, noSettings{}, backend.families[0].door)) })
 			})
 		})
 	}

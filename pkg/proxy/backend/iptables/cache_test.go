@@ -17,19 +17,19 @@ func TestWithoutCaches(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		for _, many := range []int{12, 140} {
 			w := clusters.NewRandom(uint64(many), many)
-			kept, _ := fakes(variant)
-			_, doors := fakes(variant)
+			kept, _ := fakes(t, variant)
+			_, doors := fakes(t, variant)
 			for range 15 {
 				sync(t, kept, w.Step())
-				sync(t, restarted(doors), w.FromScratch())
+				sync(t, restarted(t, doors), w.FromScratch())
 				for i, f := range kept.families {
-					with, err := read(context.Background(), f.state.door)
+					with, err := read(context.Background(), f.door)
 					without, readErr := read(context.Background(), doors[i])
 					if err := errors.Join(err, readErr); err != nil {
 						t.Fatal(err)
 					}
 					if d := cmp.Diff(dump(without), dump(with)); d != "" {
-						t.Fatalf("%s: cached state changes the tables (-without +with):\n%s", f.state.family, d)
+						t.Fatalf("%s: cached state changes the tables (-without +with):\n%s", f.is, d)
 					}
 				}
 			}

@@ -16,7 +16,7 @@ func cleanup(ctx context.Context, door ipt.Tables, family cluster.Family, can ca
 	if err != nil {
 		return err
 	}
-	stale := diff(have.ruleset, &ruleset{})
+	stale := diff(have, &ruleset{})
 	a := &applier{ctx: ctx, door: door, writer: &writer{capabilities: can}, stuck: map[chainName]bool{}}
 	failed := []error{a.unhook(stale.strays)}
 	for _, table := range tables() {

@@ -42,7 +42,7 @@ func describe(have, want *ruleset) []backend.Difference {
 	var found []backend.Difference
 	for table, writes := range patch.writes {
 		for _, w := range writes {
-			d, _ := backend.CompareChain(chainName{table, w.name}.title(), texts(w.body), texts(w.before), canonical)
+			d, _ := backend.CompareChain(chainName{table, w.name}.title(), texts(w.body), texts(w.before), ipt.Canonical)
 			if _, exists := have.chains.Get(chainName{table, w.name}); !exists {
 				d.Note = backend.NoteMissing
 			}

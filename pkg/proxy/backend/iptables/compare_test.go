@@ -15,7 +15,7 @@ import (
 // TestDescribe compares the tables with the plan that they were written from, and then after another program changed them.
 func TestDescribe(t *testing.T) {
 	door := ipt.NewFake(ipt.IPv4, ipt.NFT)
-	b, c := New(testOptions, noSettings{}, door), clusters.NewSized(2, 2)
+	b, c := newBackend(t, noSettings{}, door), clusters.NewSized(2, 2)
 	is := func(when string, want ...string) {
 		t.Helper()
 		have, err := read(t.Context(), door)
@@ -59,7 +59,7 @@ func TestDescribe(t *testing.T) {
 // TestDriftDetails checks that a drift names all chains that another program changed.
 func TestDriftDetails(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		b, door := oneFake(variant)
+		b, door := oneFake(t, variant)
 		sync(t, b, clusters.NewSized(2, 2).Plan())
 		check(t, b, 0)
 		first, second := portKey{"default/service-0", cluster.TCP}.chain(prefixCluster), portKey{"default/service-1", cluster.TCP}.chain(prefixCluster)

@@ -22,8 +22,8 @@ func (*Backend) Counts(cluster.Family) backend.Counting { return backend.CountEn
 func (b *Backend) Connections(ctx context.Context, family cluster.Family, routes iter.Seq[*plan.Route], endpoints bool) (*backend.Connections, error) {
 	counts := backend.NewConnections()
 	for _, f := range b.families {
-		written := f.state.written.Load()
-		if f.state.family != family || written == nil {
+		written := f.written.Load()
+		if f.is != family || written == nil {
 			continue
 		}
 		w := newWriter(family, written.from.Node, f.renderer.opts, f.renderer.can)
@@ -39,7 +39,7 @@ func (b *Backend) Connections(ctx context.Context, family cluster.Family, routes
 			}
 		}
 		for _, table := range []string{tableNAT, tableFilter} {
-			if err := m.read(ctx, table, f.state.door.Packets); err != nil {
+			if err := m.read(ctx, table, f.door.Packets); err != nil {
 				return nil, err
 			}
 		}

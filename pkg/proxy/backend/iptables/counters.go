@@ -41,8 +41,8 @@ func (b *Backend) LocalhostAccepted(family cluster.Family) (uint64, error) {
 // last write.
 func (b *Backend) counted(family cluster.Family, name chainName, rule ipt.Rule) (uint64, error) {
 	for _, f := range b.families {
-		written := f.state.written.Load()
-		if f.state.family != family || written == nil {
+		written := f.written.Load()
+		if f.is != family || written == nil {
 			continue
 		}
 		chain, _ := written.chains.Get(name)
@@ -50,7 +50,7 @@ func (b *Backend) counted(family cluster.Family, name chainName, rule ipt.Rule) 
 		if at < 0 {
 			continue
 		}
-		packets, err := f.state.door.Packets(context.Background(), name.table, name.name)
+		packets, err := f.door.Packets(context.Background(), name.table, name.name)
 		if err == nil && len(packets[name.name]) != chain.count {
 			err = fmt.Errorf("iptables %s: chain %s of table %s has %d rules, and was written with %d: %w",
 				family, name.name, name.table, len(packets[name.name]), chain.count, ipt.ErrBusy)

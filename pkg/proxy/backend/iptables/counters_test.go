@@ -76,7 +76,7 @@ func TestCounters(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			variants(t, func(t *testing.T, variant ipt.Variant) {
 				doors := []*ipt.Fake{ipt.NewFake(ipt.IPv4, variant), ipt.NewFake(ipt.IPv6, variant)}
-				b := New(testOptions, values{tcpBeLiberal: test.liberal}, doors[0], doors[1])
+				b := newBackend(t, values{tcpBeLiberal: test.liberal}, doors[0], doors[1])
 				wantCounted(t, b, 0, 0)
 				sync(t, b, test.plan)
 				for _, door := range doors {
@@ -99,7 +99,7 @@ func TestCounters(t *testing.T) {
 // its counters cannot be assigned to rules.
 func TestCountersBesideExternalRules(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		b, doors := fakes(variant)
+		b, doors := fakes(t, variant)
 		p := onLocalhost(false, false)
 		sync(t, b, p)
 		doors[0].Count(tableFilter, chainForward, "INVALID", 7)

@@ -17,11 +17,10 @@
 //	dispatch           the places where packets are dispatched by frontend, each with a tree
 //	port               the rules of one port of a Service, and of one frontend
 //	render             the whole ruleset
-//	refused            whose rules iptables refuses
-//	apply, state       the stage; what is known about the tables
-//	digests            whether the tables still hold what is known
-//	cleanup, drift, record, text
-//	                   removal of everything; external changes; what is known after a write; rules as text
-//	family, backend, counters, explain
-//	                   one family's sync; both families; packet counters; what the rules do to a packet
+//	refused            which port of a Service iptables refuses
+//	apply              the stage
+//	cleanup, text      removal of everything; rules as text
+//	family, reread     one family's rules for pkg/proxy/backend/keeper: their sync; what others may have changed
+//	backend, counters, explain
+//	                   both families; packet counters; what the rules do to a packet
 package iptables

@@ -32,11 +32,11 @@ func FuzzDiff(f *testing.F) {
 		if legacy {
 			variant = ipt.Legacy
 		}
-		b, doors := fakes(variant)
+		b, doors := fakes(t, variant)
 		sync(t, b, before)
 		sync(t, b, after)
 		holds(t, b, after)
-		again := restarted(doors) // which has only the tables to start from
+		again := restarted(t, doors) // which has only the tables to start from
 		if rules := sync(t, again, after); rules != 0 {
 			t.Fatalf("wrote %d rules to tables that had them", rules)
 		}
@@ -46,7 +46,7 @@ func FuzzDiff(f *testing.F) {
 // FuzzParse reads arbitrary text as the output of iptables-save. Everything that it parses must be ours, and must be
 // parsed the same after it is formatted.
 func FuzzParse(f *testing.F) {
-	b, doors := fakes(ipt.NFT)
+	b, doors := fakes(f, ipt.NFT)
 	b.Sync(f.Context(), clusters.NewRandom(3, 12).Step())
 	for _, table := range tables() {
 		text, err := doors[0].Save(f.Context(), table)
@@ -57,14 +57,15 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add("*nat\n:KUBE-SVC-X [0:0]\n[3:4] -A KUBE-SVC-X -m comment --comment \"a\\\" b\" -j KUBE-SEP-Y\n-A PREROUTING -j KUBE-SERVICES\nCOMMIT\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		parse := func(text string) *ruleset {
-			out := &ruleset{}
+		readFrom := func(text string) *ruleset {
+			out, listed := &ruleset{}, map[string][]string{}
 			chains := out.chains.Edit()
-			out.parse(tableNAT, text, chains)
+			parse(text, listed)
+			out.add(tableNAT, listed, chains)
 			out.chains = chains.Map()
 			return out
 		}
-		read := parse(text)
+		read := readFrom(text)
 		var writes []write
 		for name, chain := range read.chains.All() {
 			if !name.ours() || name.table != tableNAT {
@@ -77,14 +78,14 @@ func FuzzParse(f *testing.F) {
 		for _, h := range read.hooks {
 			formatted.Inserted = append(formatted.Inserted, ipt.ChainRule{Chain: h.in.name, Rule: h.rule})
 		}
-		again := parse(strings.ReplaceAll(formatted.Text(), "\n-I ", "\n-A "))
+		again := readFrom(strings.ReplaceAll(formatted.Text(), "\n-I ", "\n-A "))
 		if one, other := rows(read), rows(again); !slices.Equal(one, other) {
 			t.Fatalf("%q\nparsed as\n%q, formatted as\n%q", text, one, other)
 		}
 	})
 }
 
-// rows returns the chains with their rules, sorted by name, and the hooks in the order in which they were read.
+// rows returns the chains with their rules, sorted by name, and the hooks.
 func rows(r *ruleset) []string {
 	var all []string
 	for name, chain := range r.chains.All() {
@@ -119,11 +120,11 @@ func FuzzNames(f *testing.F) {
 		return plan.Compute(&cluster.Snapshot{Services: services, Node: &cluster.Node{Name: "n"}}, &plan.Options{}, nil)
 	}
 	program := func(t *testing.T, p *plan.Plan) (chains, rules int) {
-		b, _ := fakes(ipt.NFT)
+		b, _ := fakes(t, ipt.NFT)
 		sync(t, b, p)
 		holds(t, b, p)
 		for _, family := range b.families {
-			have, err := read(t.Context(), family.state.door)
+			have, err := read(t.Context(), family.door)
 			if err != nil {
 				t.Fatal(err)
 			}

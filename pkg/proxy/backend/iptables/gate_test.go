@@ -16,7 +16,7 @@ func TestGateRestart(t *testing.T) {
 		snapshot := clusters.WithExternalIPs(200)
 		off := plan.Compute(snapshot, &plan.Options{}, nil)
 		on := plan.Compute(snapshot, &plan.Options{ServeExternalIPs: true}, nil)
-		b, doors := fakes(variant)
+		b, doors := fakes(t, variant)
 		sync(t, b, off)
 		never := doors[0].Dump()
 		if strings.Contains(never, "-d 198.") {
@@ -24,7 +24,7 @@ func TestGateRestart(t *testing.T) {
 		}
 		before := never
 		for _, next := range []*plan.Plan{on, off, on} {
-			b = restarted(doors)
+			b = restarted(t, doors)
 			sync(t, b, next)
 			holds(t, b, next)
 			after := doors[0].Dump()
@@ -48,15 +48,15 @@ func TestGateRestart(t *testing.T) {
 // TestGateWithoutEndpoints does the same for Services without endpoints, whose external IPs are refused.
 func TestGateWithoutEndpoints(t *testing.T) {
 	bare := clusters.WithoutEndpoints(clusters.WithExternalIPs(200))
-	b, doors := fakes(ipt.NFT)
+	b, doors := fakes(t, ipt.NFT)
 	off := plan.Compute(bare, &plan.Options{}, nil)
 	sync(t, b, off)
 	never := doors[0].Dump()
-	sync(t, restarted(doors), plan.Compute(bare, &plan.Options{ServeExternalIPs: true}, nil))
+	sync(t, restarted(t, doors), plan.Compute(bare, &plan.Options{ServeExternalIPs: true}, nil))
 	if refused := strings.Count(doors[0].Dump(), "-d 198."); refused < 20 {
 		t.Errorf("with the gate on, %d external IPs without endpoints are refused, want 20", refused)
 	}
-	sync(t, restarted(doors), off)
+	sync(t, restarted(t, doors), off)
 	if after := doors[0].Dump(); after != never || strings.Contains(after, "-d 198.") {
 		t.Errorf("not removed: %q", clusters.ChangedLines(never, after))
 	}

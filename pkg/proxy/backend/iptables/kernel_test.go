@@ -37,14 +37,19 @@ func (settings) Write(name, value string) error {
 // open opens the backend on the tables of the current network namespace.
 func open(variant ipt.Variant) (*iptables.Backend, error) {
 	var doors []ipt.Tables
-	for _, family := range []ipt.Family{ipt.IPv4, ipt.IPv6} {
+	families := []ipt.Family{ipt.IPv4, ipt.IPv6}
+	for _, family := range families {
 		door, err := ipt.Open(context.Background(), family, variant)
 		if err != nil {
 			return nil, fmt.Errorf("install the package iptables: %w", err)
 		}
 		doors = append(doors, door)
 	}
-	return iptables.New(iptables.Options{Mark: 0x4000}, settings{}, doors...), nil
+	notices, err := iptables.OpenNotices(variant, families...)
+	if err != nil {
+		return nil, err
+	}
+	return iptables.New(iptables.Options{Mark: 0x4000}, settings{}, notices, doors...), nil
 }
 
 // variants runs a test for both variants.

@@ -27,32 +27,34 @@ func (noSettings) Write(name, _ string) error { return fmt.Errorf("no setting %s
 var testOptions = Options{Mark: 0x4000}
 
 // fakes returns a backend on fake tables of both families.
-func fakes(variant ipt.Variant) (*Backend, []*ipt.Fake) {
+func fakes(t testing.TB, variant ipt.Variant) (*Backend, []*ipt.Fake) {
 	doors := []*ipt.Fake{ipt.NewFake(ipt.IPv4, variant), ipt.NewFake(ipt.IPv6, variant)}
-	return restarted(doors), doors
+	return restarted(t, doors), doors
 }
 
 // restarted returns a new backend on the same tables.
-func restarted(doors []*ipt.Fake) *Backend { return New(testOptions, noSettings{}, doors[0], doors[1]) }
+func restarted(t testing.TB, doors []*ipt.Fake) *Backend {
+	return newBackend(t, noSettings{}, doors[0], doors[1])
+}
 
 // holds checks that the tables equal the plan, and that a new process agrees.
 func holds(t *testing.T, b *Backend, p *plan.Plan) {
 	t.Helper()
 	for _, f := range b.families {
-		have, err := read(context.Background(), f.state.door)
+		have, err := read(context.Background(), f.door)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := (&renderer{family: f.state.family, opts: testOptions, can: f.renderer.can}).render(p, nil)
+		want := (&renderer{family: f.is, opts: testOptions, can: f.renderer.can}).render(p, nil)
 		if d := cmp.Diff(dump(&want.ruleset), dump(have)); d != "" {
-			t.Fatalf("%s: the tables differ from the plan (-want +have):\n%s", f.state.family, d)
+			t.Fatalf("%s: the tables differ from the plan (-want +have):\n%s", f.is, d)
 		}
 		if p := diff(have, &want.ruleset); len(p.writes)+len(p.deletes)+len(p.hooks) > 0 {
-			t.Fatalf("%s: the tables equal the plan, but diff finds %v", f.state.family, p)
+			t.Fatalf("%s: the tables equal the plan, but diff finds %v", f.is, p)
 		}
-		for name := range f.drift.digests {
-			if _, there := have.chains.Get(name); f.state.held != nil && name.ours() && !there {
-				t.Fatalf("%s: the digest of %v is kept, which is gone", f.state.family, name)
+		for name := range f.accepted {
+			if _, there := have.chains.Get(name); f.held != nil && name.ours() && !there {
+				t.Fatalf("%s: the digest of %v is remembered, which is gone", f.is, name)
 			}
 		}
 		rules := map[string]int{}
@@ -60,8 +62,8 @@ func holds(t *testing.T, b *Backend, p *plan.Plan) {
 			rules[name.table] += chain.len()
 		}
 		for table, rules := range rules {
-			if f.state.held != nil && f.state.rules[table] != rules {
-				t.Fatalf("%s: table %s has %d rules, and is said to have %d", f.state.family, table, rules, f.state.rules[table])
+			if f.held != nil && f.rules[table] != rules {
+				t.Fatalf("%s: table %s has %d rules, and is said to have %d", f.is, table, rules, f.rules[table])
 			}
 		}
 	}
@@ -73,11 +75,11 @@ func dump(r *ruleset) []string {
 	for name, chain := range r.chains.All() {
 		lines = append(lines, ":"+name.table+" "+name.name)
 		for _, l := range chain.lines() {
-			lines = append(lines, name.name+" "+strings.ReplaceAll(canonical(l.Text()), "\x00", " | "))
+			lines = append(lines, name.name+" "+strings.ReplaceAll(ipt.Canonical(l.Text()), "\x00", " | "))
 		}
 	}
 	for _, h := range r.hooks {
-		lines = append(lines, fmt.Sprint(h.in, h.to, canonical(h.rule.Text())))
+		lines = append(lines, fmt.Sprint(h.in, h.to, ipt.Canonical(h.rule.Text())))
 	}
 	slices.Sort(lines)
 	return lines
@@ -117,7 +119,7 @@ func TestTablesFollowPlans(t *testing.T) {
 		for _, many := range []int{5, 12, 140} {
 			for seed := range uint64(2) {
 				w := clusters.NewRandom(seed, many)
-				b, _ := fakes(variant)
+				b, _ := fakes(t, variant)
 				for range 15 {
 					p := w.Step()
 					sync(t, b, p)
@@ -155,15 +157,15 @@ func TestCacheChangesNothing(t *testing.T) {
 func TestRestart(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		w := clusters.NewRandom(2, 40)
-		b, doors := fakes(variant)
+		b, doors := fakes(t, variant)
 		for range 30 {
 			p := w.Step()
 			sync(t, b, p)
-			b = restarted(doors)
+			b = restarted(t, doors)
 			if rules := sync(t, b, p); rules != 0 {
 				t.Fatalf("a restart with nothing changed wrote %d rules", rules)
 			}
-			b = restarted(doors)
+			b = restarted(t, doors)
 		}
 	})
 }
@@ -172,7 +174,7 @@ func TestRestart(t *testing.T) {
 func TestFailedWrites(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		w := clusters.NewRandom(3, 20)
-		b, doors := fakes(variant)
+		b, doors := fakes(t, variant)
 		fail := func(p float64) {
 			for i, door := range doors {
 				door.FailRandomly(p, w.Uint64()+uint64(i))
@@ -201,7 +203,7 @@ func TestPatchSize(t *testing.T) {
 	for _, services := range []int{10, 10_000} {
 		t.Run(fmt.Sprint(services), func(t *testing.T) {
 			c := clusters.NewSized(services, 3)
-			b, doors := fakes(ipt.NFT)
+			b, doors := fakes(t, ipt.NFT)
 			sync(t, b, c.Plan())
 			for _, step := range []struct {
 				name      string

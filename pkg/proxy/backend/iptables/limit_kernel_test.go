@@ -44,7 +44,7 @@ func TestKernelUserNamespace(t *testing.T) {
 			t.Fatal(err)
 		}
 		door := &bounded{Tables: kernel}
-		b := New(testOptions, noSettings{}, door)
+		b := newBackend(t, noSettings{}, door)
 		large := plan.Compute(clusters.WithExternalIPs(300), &plan.Options{}, nil)
 		for _, p := range []*plan.Plan{large, clusters.NewSized(300, 5).Plan(), clusters.NewSized(0, 0).Plan(), large} {
 			sync(t, b, p)

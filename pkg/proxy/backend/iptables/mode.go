@@ -11,7 +11,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nftwatch"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -65,23 +64,19 @@ func (m Mode) Open(ctx context.Context, families ...cluster.Family) (backend.Bac
 
 // openVariant opens a Backend with the given function for each family.
 func (m Mode) openVariant(ctx context.Context, variant ipt.Variant, families []cluster.Family, open openDoor) (backend.Backend, error) {
+	notices, err := OpenNotices(variant, doorFamilies(families)...)
+	if err != nil {
+		return nil, err
+	}
 	var doors []ipt.Tables
 	for _, family := range families {
 		door, err := open(ctx, doorFamily(family), variant)
 		if err != nil {
-			return nil, errors.Join(err, New(m.Options, m.Settings, doors...).Close())
+			return nil, errors.Join(err, New(m.Options, m.Settings, notices, doors...).Close())
 		}
 		doors = append(doors, door)
 	}
-	b := New(m.Options, m.Settings, doors...)
-	if variant != ipt.NFT {
-		return b, nil
-	}
-	var err error
-	if b.watch, err = nftwatch.Open(); err != nil {
-		return nil, errors.Join(err, b.Close())
-	}
-	return b, nil
+	return New(m.Options, m.Settings, notices, doors...), nil
 }
 
 // Present implements [backend.Remover], for both variants of iptables.

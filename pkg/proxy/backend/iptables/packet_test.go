@@ -200,7 +200,7 @@ func (all tablesOf) fate(t *testing.T, p plan.Packet, own bool) *walker {
 func TestPacketsFareAsPlanned(t *testing.T) {
 	for _, many := range []int{12, 150} {
 		for seed := range uint64(2) {
-			b, doors := fakes(ipt.NFT)
+			b, doors := fakes(t, ipt.NFT)
 			fare(t, clusters.NewRandom(seed, many), b, doors)
 		}
 	}
@@ -209,23 +209,23 @@ func TestPacketsFareAsPlanned(t *testing.T) {
 // TestOldToolsManyFrontends is TestPacketsFareAsPlanned with an iptables that cannot match the bits of addresses by which trees
 // branch.
 func TestOldToolsManyFrontends(t *testing.T) {
-	_, doors := fakes(ipt.NFT)
+	_, doors := fakes(t, ipt.NFT)
 	for _, door := range doors {
 		door.UseOldTools()
 	}
-	fare(t, clusters.NewRandom(0, 150), restarted(doors), doors)
+	fare(t, clusters.NewRandom(0, 150), restarted(t, doors), doors)
 }
 
 // TestOldToolsAfterNewOnes replaces iptables by an older one that cannot write what is there: branches. Some of the chains with
 // branches are written twice, with their old rules at first, because they refuse connections until others serve them.
 func TestOldToolsAfterNewOnes(t *testing.T) {
-	b, doors := fakes(ipt.NFT)
+	b, doors := fakes(t, ipt.NFT)
 	c := clusters.NewSized(200, 0)
 	sync(t, b, c.Plan())
 	for _, door := range doors {
 		door.UseOldTools()
 	}
-	b = restarted(doors)
+	b = restarted(t, doors)
 	c.Set(4, 2)
 	sync(t, b, c.Plan())
 	holds(t, b, c.Plan())
@@ -242,7 +242,7 @@ func (o omitting) Save(ctx context.Context, table string) (string, error) {
 // TestOldToolsListInPart checks that rules that an older iptables lists only in part are not written like that, not even until
 // the new ones are complete.
 func TestOldToolsListInPart(t *testing.T) {
-	b, doors := fakes(ipt.NFT)
+	b, doors := fakes(t, ipt.NFT)
 	c := clusters.NewSized(200, 2)
 	sync(t, b, c.Plan())
 	var tables []ipt.Tables
@@ -258,8 +258,8 @@ func TestOldToolsListInPart(t *testing.T) {
 		})
 		tables = append(tables, omitting{door})
 	}
-	sync(t, New(testOptions, noSettings{}, tables...), c.Plan())
-	b = restarted(doors)
+	sync(t, newBackend(t, noSettings{}, tables...), c.Plan())
+	b = restarted(t, doors)
 	sync(t, b, c.Plan())
 	holds(t, b, c.Plan())
 }
@@ -274,7 +274,7 @@ func fare(t *testing.T, w *clusters.Random, b *Backend, doors []*ipt.Fake) {
 		for i, door := range doors {
 			rules := parsed(t, door.Dump())
 			for frontend := range p.Frontends.All() {
-				if frontend.Family() != b.families[i].state.family {
+				if frontend.Family() != b.families[i].is {
 					continue
 				}
 				to := frontend.Addr
@@ -371,13 +371,13 @@ func TestEveryStepIsRight(t *testing.T) {
 		for seed := range uint64(3) {
 			w := clusters.NewRandom(seed, many)
 			door := &observed{Fake: ipt.NewFake(ipt.IPv4, ipt.NFT), after: func() {}}
-			b := New(testOptions, noSettings{}, door)
+			b := newBackend(t, noSettings{}, door)
 			b.families[0].renderer.can.chunk = 2 // as in a large cluster
 			before := w.Step()
 			sync(t, b, before)
 			for step := range 6 {
 				if step%2 == 1 {
-					b = New(testOptions, noSettings{}, door)
+					b = newBackend(t, noSettings{}, door)
 					b.families[0].renderer.can.chunk = 2
 				}
 				after := w.Step()

@@ -10,25 +10,14 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// maxListed bounds the number of chains of a table whose rules are listed one by one, in 2 ms each. In the legacy variant one takes
-// half as long as the whole table.
-const (
-	maxListed       = 64
-	maxListedLegacy = 1
-)
-
-// knowledge is what was read of the tables.
-type knowledge struct {
-	*ruleset
-	// digests holds the digests of all chains in our tables, if the door returned them; otherwise nil.
-	digests map[chainName]uint64
-}
+// maxListed bounds the number of chains of a table whose rules are listed one by one, in 2 ms each.
+const maxListed = 64
 
 // readAgainst returns what the kernel holds, compared with a ruleset: chains that are equal are those of the ruleset, and the
 // lines of others are not known, except in the filter table if the patch needs them. Without an iptables-save, which
 // takes half a minute for 45,000 chains in the nft variant; in the legacy variant, it reads the text.
-func readAgainst(ctx context.Context, door ipt.Tables, want *ruleset) (*knowledge, error) {
-	out := &knowledge{ruleset: &ruleset{}, digests: map[chainName]uint64{}}
+func readAgainst(ctx context.Context, door ipt.Tables, want *ruleset) (*ruleset, error) {
+	out := &ruleset{}
 	chains := out.chains.Edit()
 	for _, table := range tables() {
 		err := out.readTable(ctx, door, table, want, chains)
@@ -37,7 +26,7 @@ func readAgainst(ctx context.Context, door ipt.Tables, want *ruleset) (*knowledg
 			if err == nil && !door.Features().AddressBits {
 				text.forgetOthers(want)
 			}
-			return &knowledge{ruleset: text}, err
+			return text, err
 		}
 		if err != nil {
 			return nil, err
@@ -74,73 +63,55 @@ func (r *ruleset) expected(table string) func(chain string) []ipt.Rule {
 }
 
 // readTable adds the chains and hooks of one table.
-func (k *knowledge) readTable(ctx context.Context, door ipt.Tables, table string, want *ruleset, chains *cluster.Editor[chainName, *chain]) error {
+func (r *ruleset) readTable(ctx context.Context, door ipt.Tables, table string, want *ruleset, chains *cluster.Editor[chainName, *chain]) error {
 	compared, err := door.Compare(ctx, table, want.expected(table))
 	if err != nil {
 		return err
 	}
-	var differing []chainName
+	some := []string{}
 	for chainIn, found := range compared {
 		name := chainName{table, chainIn}
-		k.digests[name] = found.Digest
 		is, wanted := want.chains.Get(name)
 		switch {
+		case slices.Contains(ipt.Builtin(), chainIn) && found.Digest != 0:
+			some = append(some, chainIn)
 		case !name.ours():
 		case wanted && found.Equal:
 			chains.Set(name, is)
 		default:
 			chains.Set(name, &chain{altered: true})
-			if wanted {
-				differing = append(differing, name)
-			}
-		}
-		if found.Digest == 0 || !slices.Contains(ipt.Builtin(), chainIn) {
-			continue
-		}
-		rules, err := door.Rules(ctx, table, chainIn)
-		if err != nil {
-			return err
-		}
-		for _, rule := range rules {
-			if h, ok := parseHook(name, rule); ok {
-				k.hooks = append(k.hooks, h)
+			if wanted && table == tableFilter {
+				some = append(some, chainIn)
 			}
 		}
 	}
-	if table != tableFilter {
-		return nil
+	listed, err := list(ctx, door, table, some)
+	if err == nil {
+		r.add(table, listed, chains)
 	}
-	return list(ctx, door, tableFilter, differing, chains)
+	return err
 }
 
-// list adds the lines of chains of a table, except of those that the program cannot list, for example because nft wrote one.
-func list(ctx context.Context, door ipt.Tables, table string, names []chainName, chains *cluster.Editor[chainName, *chain]) error {
-	most := maxListed
-	if door.Features().Variant == ipt.Legacy {
-		most = maxListedLegacy
-	}
-	if len(names) > most {
+// list returns the rules of chains of a table, as a program prints them, except of those that it cannot list, for example because
+// there is no such chain or nft wrote one. It returns all chains if there are many, if names is nil, and in the legacy variant, where
+// listing one chain takes half as long, and the lock.
+func list(ctx context.Context, door ipt.Tables, table string, names []string) (map[string][]string, error) {
+	listed := map[string][]string{}
+	if names == nil || len(names) > maxListed || len(names) > 0 && door.Features().Variant == ipt.Legacy {
 		text, err := door.Save(ctx, table)
-		if err == nil {
-			(&ruleset{}).parse(table, text, chains)
-		}
-		return err
+		parse(text, listed)
+		return listed, err
 	}
 	for _, name := range names {
-		rules, err := door.Rules(ctx, table, name.name)
+		rules, err := door.Rules(ctx, table, name)
 		switch {
 		case ctx.Err() != nil || errors.Is(err, ipt.ErrLocked):
-			return err
-		case err != nil:
-			continue
+			return nil, errors.Join(err, ctx.Err())
+		case err == nil:
+			listed[name] = rules
 		}
-		var listed []line
-		for _, rule := range rules {
-			listed = append(listed, line{Rule: ipt.Listed(rule)})
-		}
-		chains.Set(name, &chain{read: true, body: kept(listed)})
 	}
-	return nil
+	return listed, nil
 }
 
 // read returns what the kernel holds, with the text of all rules.
@@ -148,47 +119,63 @@ func read(ctx context.Context, door ipt.Tables) (*ruleset, error) {
 	out := &ruleset{}
 	chains := out.chains.Edit()
 	for _, table := range tables() {
-		text, err := door.Save(ctx, table)
+		listed, err := list(ctx, door, table, nil)
 		if err != nil {
 			return nil, err
 		}
-		out.parse(table, text, chains)
+		out.add(table, listed, chains)
 	}
 	out.chains = chains.Map()
 	return out, nil
 }
 
-// parse reads our chains of a table from the output of iptables-save, and the rules in built-in chains that lead to them.
-func (r *ruleset) parse(table, text string, chains *cluster.Editor[chainName, *chain]) {
-	ours := map[string][]line{}
+// add adds those of the listed chains of a table that are ours, and the rules in built-in chains that lead to them.
+func (r *ruleset) add(table string, listed map[string][]string, chains *cluster.Editor[chainName, *chain]) {
+	for name, rules := range listed {
+		if in := (chainName{table, name}); in.ours() {
+			chains.Set(in, printed(rules))
+		}
+	}
+	for _, name := range ipt.Builtin() {
+		r.hooks = append(r.hooks, hooksAmong(chainName{table, name}, listed[name])...)
+	}
+}
+
+// printed returns the chain of rules that a program printed.
+func printed(rules []string) *chain {
+	lines := make([]line, len(rules))
+	for i, rule := range rules {
+		lines[i] = line{Rule: ipt.Listed(rule)}
+	}
+	return &chain{read: true, body: kept(lines)}
+}
+
+// parse adds the chains in the output of iptables-save.
+func parse(text string, chains map[string][]string) {
 	for row := range strings.Lines(text) {
 		row = strings.TrimSpace(row)
 		if declared, ok := strings.CutPrefix(row, ":"); ok {
 			name, _, _ := strings.Cut(declared, " ")
-			if (chainName{table, name}).ours() {
-				ours[name] = []line{}
-			}
-			continue
+			chains[name] = nil
 		}
 		if strings.HasPrefix(row, "[") { // the rule's counters
 			_, row, _ = strings.Cut(row, "] ")
 		}
-		rest, ok := strings.CutPrefix(row, "-A ")
-		if !ok {
-			continue
-		}
-		name, rule, _ := strings.Cut(rest, " ")
-		if _, mine := ours[name]; mine {
-			ours[name] = append(ours[name], line{Rule: ipt.Listed(rule)})
-			continue
-		}
-		if h, ok := parseHook(chainName{table, name}, rule); ok {
-			r.hooks = append(r.hooks, h)
+		if rest, ok := strings.CutPrefix(row, "-A "); ok {
+			name, rule, _ := strings.Cut(rest, " ")
+			chains[name] = append(chains[name], rule)
 		}
 	}
-	for name, listed := range ours {
-		chains.Set(chainName{table, name}, &chain{read: true, body: kept(listed)})
+}
+
+// hooksAmong returns the rules of a built-in chain that are hooks.
+func hooksAmong(in chainName, rules []string) (hooks []hook) {
+	for _, rule := range rules {
+		if h, ok := parseHook(in, rule); ok {
+			hooks = append(hooks, h)
+		}
 	}
+	return hooks
 }
 
 // parseHook reads a rule in a chain of others. Only rules in built-in chains that end with a jump to a chain of ours

@@ -46,7 +46,7 @@ COMMIT
 // them, and cleanup leaves only rules of other programs.
 func TestTakesOverFromIPVSMode(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		b, door := oneFake(variant)
+		b, door := oneFake(t, variant)
 		tamper(t, door, ipvsRules)
 		sync(t, b, clusters.NewSized(5, 3).Plan())
 		now := door.Dump()
@@ -59,7 +59,7 @@ func TestTakesOverFromIPVSMode(t *testing.T) {
 		if err := b.Cleanup(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		_, clean := oneFake(variant)
+		_, clean := oneFake(t, variant)
 		tamper(t, clean, "*nat\n:OTHER - [0:0]\n-A PREROUTING -j OTHER\nCOMMIT\n")
 		if diff := cmp.Diff(clean.Dump(), door.Dump()); diff != "" {
 			t.Errorf("after a clean-up (-want +got):\n%s", diff)

@@ -59,8 +59,5 @@ func (c *chain) equal(o *chain) bool {
 
 // sameText reports whether two rules are equal, or equivalent if a program printed one of them.
 func sameText(a, b string, printed bool) bool {
-	return a == b || printed && canonical(a) == canonical(b)
+	return a == b || printed && ipt.Canonical(a) == ipt.Canonical(b)
 }
-
-// canonical is equal for equivalent rules.
-func canonical(text string) string { return ipt.Canonical(text) }

@@ -15,7 +15,7 @@ import (
 // TestTamperingBetweenSyncs checks that an external change is reported even if a sync of our own follows immediately.
 func TestTamperingBetweenSyncs(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		b, door := oneFake(variant)
+		b, door := oneFake(t, variant)
 		c := clusters.NewSized(5, 3)
 		sync(t, b, c.Plan())
 		tamper(t, door, "*nat\n-F KUBE-SERVICES\nCOMMIT\n")
@@ -31,12 +31,12 @@ func TestTamperingBetweenSyncs(t *testing.T) {
 // a repair of many chains in between: the second table is repaired, too.
 func TestTamperingBeforeLargeRepair(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		b, door := oneFake(variant)
-		p := clusters.NewSized(2*maxRecorded, 3).Plan()
+		b, door := oneFake(t, variant)
+		p := clusters.NewSized(2*maxListed, 3).Plan()
 		sync(t, b, p)
 		check(t, b, 0)
 		var nat strings.Builder
-		for number := range 2 * maxRecorded {
+		for number := range 2 * maxListed {
 			fmt.Fprintf(&nat, "-F %s\n", portKey{fmt.Sprint("default/service-", number), cluster.TCP}.chain(prefixCluster))
 		}
 		tamper(t, door, "*nat\n-F PREROUTING\n"+nat.String()+"COMMIT\n")
@@ -57,8 +57,9 @@ type amid struct {
 	write, jumped, restored func()
 	// fails is returned by the next reading.
 	fails error
-	// odd is a chain that never compares equal.
-	odd string
+	// other is a chain that never compares equal. lists counts calls of Rules.
+	other string
+	lists int
 }
 
 func once(f *func()) {
@@ -75,11 +76,11 @@ func (a *amid) reads() (fails error) {
 	return fails
 }
 
-func (a *amid) Digests(ctx context.Context, table string, chains ...string) (map[string]uint64, error) {
+func (a *amid) Save(ctx context.Context, table string) (string, error) {
 	if err := a.reads(); err != nil {
-		return nil, err
+		return "", err
 	}
-	return a.Fake.Digests(ctx, table, chains...)
+	return a.Fake.Save(ctx, table)
 }
 
 func (a *amid) Compare(ctx context.Context, table string, expected func(chain string) []ipt.Rule, chains ...string) (map[string]ipt.Compared, error) {
@@ -87,10 +88,15 @@ func (a *amid) Compare(ctx context.Context, table string, expected func(chain st
 		return nil, err
 	}
 	found, err := a.Fake.Compare(ctx, table, expected, chains...)
-	if c, ok := found[a.odd]; ok {
-		found[a.odd] = ipt.Compared{Digest: c.Digest}
+	if c, ok := found[a.other]; ok {
+		found[a.other] = ipt.Compared{Digest: c.Digest}
 	}
 	return found, err
+}
+
+func (a *amid) Rules(ctx context.Context, table, chain string) ([]string, error) {
+	a.lists++
+	return a.Fake.Rules(ctx, table, chain)
 }
 
 func (a *amid) Insert(ctx context.Context, table string, rules ...ipt.ChainRule) error {
@@ -111,9 +117,6 @@ func (a *amid) Write(ctx context.Context, transaction *ipt.Transaction) error {
 func repaired(t *testing.T, b *Backend, p *plan.Plan) {
 	t.Helper()
 	for range 4 {
-		for _, f := range b.families {
-			f.drift.triggered, f.drift.polling = allowance{}, allowance{}
-		}
 		if _, err := b.Check(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -123,14 +126,13 @@ func repaired(t *testing.T, b *Backend, p *plan.Plan) {
 	check(t, b, 0)
 }
 
-// TestTamperingUnseen has another program empty a chain that is not written, before or during a sync after which the digests cannot
-// be read.
+// TestTamperingUnseen has another program empty a chain that is not written, before or after a sync after which the rules cannot be read.
 func TestTamperingUnseen(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		for _, before := range []bool{true, false} {
-			const services = 2 * maxRecorded // in the legacy variant, digests are read after large writes only
+			const services = 2 * maxListed
 			door := &amid{Fake: ipt.NewFake(ipt.IPv4, variant)}
-			b := New(testOptions, noSettings{}, door)
+			b := newBackend(t, noSettings{}, door)
 			c := clusters.NewSized(services, 3)
 			sync(t, b, c.Plan())
 			check(t, b, 0)
@@ -150,8 +152,10 @@ func TestTamperingUnseen(t *testing.T) {
 			}
 			door.fails = ipt.ErrBusy
 			sync(t, b, c.Plan())
-			door.fails, door.write = nil, nil
 			repaired(t, b, c.Plan())
+			if door.fails != nil || door.write != nil {
+				t.Fatal("nothing was read")
+			}
 		}
 	})
 }
@@ -173,11 +177,11 @@ func TestTamperingDuringStart(t *testing.T) {
 				t.Run(fmt.Sprintf("%s, %s, restart %t", name, flushed, restarts), func(t *testing.T) {
 					door := &amid{Fake: door()}
 					flush := func() { tamper(t, door, "*nat\n-F "+flushed+"\nCOMMIT\n") }
-					c := clusters.NewSized(2*maxRecorded, 3)
-					b := New(testOptions, noSettings{}, door)
+					c := clusters.NewSized(2*maxListed, 3)
+					b := newBackend(t, noSettings{}, door)
 					if restarts {
 						sync(t, b, c.Plan())
-						b = New(testOptions, noSettings{}, door)
+						b = newBackend(t, noSettings{}, door)
 						c.Set(5, -3)
 						door.restored = flush
 					} else {
@@ -194,24 +198,35 @@ func TestTamperingDuringStart(t *testing.T) {
 	}
 }
 
-// TestOddChain has a chain that never compares equal, as if the kernel returned its rules with other bytes than expected: it is written
-// once more, and then right until another program modifies it.
-func TestOddChain(t *testing.T) {
-	for _, services := range []int{5, 2 * maxRecorded} {
-		door := &amid{Fake: ipt.NewFake(ipt.IPv4, ipt.NFT), odd: "KUBE-SERVICES"}
-		b := New(testOptions, noSettings{}, door)
-		p := clusters.NewSized(services, 3).Plan()
-		sync(t, b, p)
-		check(t, b, 1)
-		sync(t, b, p)
-		for range 3 {
+// TestOtherBytes has a chain that never compares equal, as if another release of iptables had written it: its text is compared once,
+// and it is right until another program modifies it, or writes what was right before.
+func TestOtherBytes(t *testing.T) {
+	for _, services := range []int{5, 4 * maxListed} {
+		name := portKey{"default/service-4", cluster.TCP}.chain(prefixCluster)
+		door := &amid{Fake: ipt.NewFake(ipt.IPv4, ipt.NFT), other: name}
+		b := newBackend(t, noSettings{}, door)
+		c := clusters.NewSized(services, 3)
+		sync(t, b, c.Plan())
+		check(t, b, 0)
+		tamper(t, door, "*nat\n-I "+name+" -j RETURN\nCOMMIT\n*nat\n-D "+name+" -j RETURN\nCOMMIT\n")
+		lists := door.lists
+		if check(t, b, 0); door.lists != lists {
+			t.Error("the text is compared again")
+		}
+		before, err := door.Rules(t.Context(), tableNAT, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Set(4, -3)
+		sync(t, b, c.Plan())
+		check(t, b, 0)
+		for _, rules := range []string{"", "-A " + name + " " + strings.Join(before, "\n-A "+name+" ") + "\n"} {
+			tamper(t, door, "*nat\n-F "+name+"\n"+rules+"COMMIT\n")
+			check(t, b, 1)
+			sync(t, b, c.Plan())
+			holds(t, b, c.Plan())
 			check(t, b, 0)
 		}
-		tamper(t, door, "*nat\n-F KUBE-SERVICES\nCOMMIT\n")
-		check(t, b, 1)
-		sync(t, b, p)
-		holds(t, b, p)
-		check(t, b, 0)
 	}
 }
 
@@ -219,9 +234,9 @@ func TestOddChain(t *testing.T) {
 // after its repair.
 func TestLocalnetFlushedTwice(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		for _, services := range []int{5, 2 * maxRecorded} {
+		for _, services := range []int{5, 2 * maxListed} {
 			door := ipt.NewFake(ipt.IPv4, variant)
-			b := New(testOptions, settings{localnetRouted: "1"}, door)
+			b := newBackend(t, settings{localnetRouted: "1"}, door)
 			c := clusters.NewSized(services, 3)
 			c.Options.NodePorts = plan.NodePortAddresses{Loopback: true}
 			p := plan.Compute(&cluster.Snapshot{Services: c.Services.Map(), Node: &cluster.Node{Interfaces: addrs("10.0.0.9", "127.0.0.1")}}, c.Options, nil)
@@ -244,26 +259,32 @@ func TestLocalnetFlushedTwice(t *testing.T) {
 
 // TestTamperingDuringRepair modifies a chain of ours, or one with a jump to it, again while it is being repaired.
 func TestTamperingDuringRepair(t *testing.T) {
-	for _, chain := range []string{"KUBE-SERVICES", "PREROUTING"} {
-		door := &amid{Fake: ipt.NewFake(ipt.IPv4, ipt.NFT)}
-		b := New(testOptions, noSettings{}, door)
-		p := clusters.NewSized(5, 3).Plan()
-		flush := func() {
-			tamper(t, door, "*nat\n-F "+chain+"\nCOMMIT\n")
-		}
-		sync(t, b, p)
-		check(t, b, 0)
-		flush()
-		for range 3 { // it is not taken for what the kernel makes of the rules
-			check(t, b, 1)
-			door.write = flush
-			sync(t, b, p)
-			if door.write != nil {
-				t.Fatal("the repair reads nothing")
+	programs(t, func(t *testing.T, variant ipt.Variant, old bool) {
+		for _, chain := range []string{"KUBE-SERVICES", "PREROUTING"} {
+			door := &amid{Fake: ipt.NewFake(ipt.IPv4, variant)}
+			if old {
+				door.UseOldTools()
 			}
+			b := newBackend(t, noSettings{}, door)
+			p := clusters.NewSized(5, 3).Plan()
+			flush := func() { tamper(t, door, "*nat\n-F "+chain+"\nCOMMIT\n") }
+			sync(t, b, p)
+			check(t, b, 0)
+			flush()
+			for range 3 { // it is not taken for what the kernel makes of the rules
+				check(t, b, 1)
+				after := &door.restored
+				if chain == "PREROUTING" {
+					after = &door.jumped
+				}
+				*after = flush
+				if sync(t, b, p); *after != nil {
+					t.Fatal("the repair writes nothing")
+				}
+			}
+			check(t, b, 1)
+			sync(t, b, p)
+			holds(t, b, p)
 		}
-		check(t, b, 1)
-		sync(t, b, p)
-		holds(t, b, p)
-	}
+	})
 }

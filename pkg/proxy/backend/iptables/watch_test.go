@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -16,9 +15,9 @@ import (
 )
 
 // oneFake returns a backend on one fake.
-func oneFake(variant ipt.Variant) (*Backend, *ipt.Fake) {
+func oneFake(t testing.TB, variant ipt.Variant) (*Backend, *ipt.Fake) {
 	door := ipt.NewFake(ipt.IPv4, variant)
-	return New(testOptions, noSettings{}, door), door
+	return newBackend(t, noSettings{}, door), door
 }
 
 // tamper changes the tables as another program would.
@@ -29,12 +28,9 @@ func tamper(t *testing.T, door interface{ WriteExternally(input string) error },
 	}
 }
 
-// check checks the number of drifts, without the limit on cost.
+// check checks the number of drifts.
 func check(t *testing.T, b *Backend, want int) {
 	t.Helper()
-	for _, f := range b.families {
-		f.drift.triggered, f.drift.polling = allowance{}, allowance{}
-	}
 	drifts, err := b.Check(context.Background())
 	if err != nil || len(drifts) != want {
 		t.Fatalf("Check returned %v, %v; want %d drifts", drifts, err, want)
@@ -60,7 +56,7 @@ func TestCheckFindsTampering(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			variants(t, func(t *testing.T, variant ipt.Variant) {
-				b, door := oneFake(variant)
+				b, door := oneFake(t, variant)
 				p := clusters.NewSized(5, 3).Plan()
 				sync(t, b, p)
 				check(t, b, 0)
@@ -85,11 +81,11 @@ func TestCheckFindsTampering(t *testing.T) {
 
 // TestFlushedTable flushes a table and deletes its chains: one repair writes everything.
 func TestFlushedTable(t *testing.T) {
-	b, door := oneFake(ipt.NFT)
+	b, door := oneFake(t, ipt.NFT)
 	p := clusters.NewSized(5, 3).Plan()
 	sync(t, b, p)
 	check(t, b, 0)
-	chains, err := door.Digests(t.Context(), tableNAT)
+	chains, err := list(t.Context(), door, tableNAT, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,12 +105,12 @@ func TestFlushedTable(t *testing.T) {
 
 // TestLostNotifications checks that a change is found that the kernel did not report because there were too many.
 func TestLostNotifications(t *testing.T) {
-	b, door := oneFake(ipt.NFT)
+	b, door := oneFake(t, ipt.NFT)
 	c := clusters.NewSized(5, 3)
 	sync(t, b, c.Plan())
-	door.LoseChanges()
 	name := portKey{"default/service-4", cluster.TCP}.chain(prefixCluster)
 	tamper(t, door, "*nat\n-F "+name+"\nCOMMIT\n")
+	door.LoseNotices()
 	c.Set(3, -3)
 	sync(t, b, c.Plan())
 	check(t, b, 1)
@@ -123,36 +119,11 @@ func TestLostNotifications(t *testing.T) {
 	check(t, b, 0)
 }
 
-// TestLostInLargeWrite checks that the loss of notifications in a write that reads all chains causes no reading of its own, and that
-// a change of another chain at the same time is found.
-func TestLostInLargeWrite(t *testing.T) {
-	for name, tampered := range map[string]bool{"ours alone": false, "another program's too": true} {
-		t.Run(name, func(t *testing.T) {
-			b, door := oneFake(ipt.NFT)
-			sync(t, b, clusters.NewSized(5, 3).Plan())
-			check(t, b, 0)
-			if tampered {
-				chain := portKey{"default/service-4", cluster.TCP}.chain(prefixCluster)
-				tamper(t, door, "*nat\n-F "+chain+"\nCOMMIT\n")
-			}
-			p := clusters.NewSized(5+maxRecorded, 3).Plan()
-			door.LoseChanges()
-			sync(t, b, p)
-			if b.families[0].drift.suspect != tampered {
-				t.Errorf("whether a change is suspected: %v", !tampered)
-			}
-			check(t, b, map[bool]int{true: 1}[tampered])
-			sync(t, b, p)
-			holds(t, b, p)
-		})
-	}
-}
-
-// TestFreshChains checks that external changes of chains just written are found, and that those of other chains are not
+// TestJustWritten checks that external changes of chains just written are found, and that those of other chains are not
 // mistaken for them.
-func TestFreshChains(t *testing.T) {
+func TestJustWritten(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		b, door := oneFake(variant)
+		b, door := oneFake(t, variant)
 		c := clusters.NewSized(5, 3)
 		sync(t, b, c.Plan())
 		name := portKey{"default/service-4", cluster.TCP}.chain(prefixCluster)
@@ -178,13 +149,13 @@ func TestFreshChains(t *testing.T) {
 // TestRulesOfOthers checks that changes of others' rules are not reported, and their rules are kept.
 func TestRulesOfOthers(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		b, door := oneFake(variant)
+		b, door := oneFake(t, variant)
 		sync(t, b, clusters.NewSized(5, 3).Plan())
 		other := "*nat\n:CNI-HOSTPORT - [0:0]\n-A CNI-HOSTPORT -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1:80\n-I PREROUTING -j CNI-HOSTPORT\nCOMMIT\n" +
 			"*filter\n:KUBE-FIREWALL - [0:0]\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"
 		tamper(t, door, other)
 		check(t, b, 0)
-		b = New(testOptions, noSettings{}, door)
+		b = newBackend(t, noSettings{}, door)
 		sync(t, b, clusters.NewSized(3, 3).Plan())
 		if err := b.Cleanup(context.Background()); err != nil {
 			t.Fatal(err)
@@ -227,7 +198,7 @@ COMMIT
 // TestTakeOver starts with another kube-proxy's rules: all are removed, and its jumps are not duplicated.
 func TestTakeOver(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		b, door := oneFake(variant)
+		b, door := oneFake(t, variant)
 		suffix := strings.TrimPrefix(portKey{"default/service-1", cluster.TCP}.chain(""), "")
 		tamper(t, door, fmt.Sprintf(upstream, suffix))
 		p := clusters.NewSized(5, 3).Plan()
@@ -243,7 +214,7 @@ func TestTakeOver(t *testing.T) {
 // everything else is written, and it is not an error and not retried.
 func TestExternalReference(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		b, door := oneFake(variant)
+		b, door := oneFake(t, variant)
 		c := clusters.NewSized(80, 3)
 		sync(t, b, c.Plan())
 		held := portKey{"default/service-1", cluster.TCP}.chain(prefixCluster)
@@ -277,7 +248,7 @@ func TestExternalReference(t *testing.T) {
 
 // TestOtherErrors checks that errors that are not about rules are returned unchanged.
 func TestOtherErrors(t *testing.T) {
-	b, door := oneFake(ipt.Legacy)
+	b, door := oneFake(t, ipt.Legacy)
 	door.Refuse(func(string) error { return ipt.ErrLocked })
 	results := b.Sync(context.Background(), clusters.NewSized(3, 1).Plan())
 	err := joined(results)
@@ -313,7 +284,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 	door := ipt.NewFake(ipt.IPv4, ipt.NFT)
 	tamper(t, door, "*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n")
 	kernel := settings{localnetRouted: "0", "refuse": "read-only"}
-	b := New(testOptions, kernel, door)
+	b := newBackend(t, kernel, door)
 	if err := joined(b.Sync(context.Background(), p)); err == nil || !strings.Contains(err.Error(), "localhostNodePorts") {
 		t.Errorf("the setting cannot be written, and got error %v", err)
 	}
@@ -349,43 +320,16 @@ func TestInvalidPackets(t *testing.T) {
 			kernel[tcpBeLiberal] = value
 		}
 		door := ipt.NewFake(ipt.IPv6, ipt.Legacy)
-		sync(t, New(testOptions, kernel, door), clusters.NewSized(1, 1).Plan())
+		sync(t, newBackend(t, kernel, door), clusters.NewSized(1, 1).Plan())
 		if got := strings.Contains(door.Dump(), "INVALID -j DROP"); got != want {
 			t.Errorf("with %q: dropped %v, want %v", value, got, want)
 		}
 		options := testOptions
 		options.Liberal = true // the setting follows when no other proxy serves the node
 		door = ipt.NewFake(ipt.IPv6, ipt.Legacy)
-		sync(t, New(options, kernel, door), clusters.NewSized(1, 1).Plan())
+		sync(t, New(options, kernel, noticesOf(t, door), door), clusters.NewSized(1, 1).Plan())
 		if strings.Contains(door.Dump(), "INVALID -j DROP") {
 			t.Errorf("with %q, and about to be set: dropped", value)
 		}
-	}
-}
-
-// TestAllowance checks that a burst is allowed, and then the given share.
-func TestAllowance(t *testing.T) {
-	now := time.Unix(1e9, 0)
-	a := &allowance{}
-	const cost = 10 * time.Millisecond
-	looks := 0
-	for range 100_000 { // one check every second
-		if now = now.Add(time.Second); a.allows(now, 0.0025, pollingCredit) {
-			looks++
-			a.credit -= cost
-		}
-	}
-	if spent := time.Duration(looks) * cost; spent > 250*time.Second+pollingCredit+cost || spent < 249*time.Second {
-		t.Errorf("spent %s in 100,000 s", spent)
-	}
-	a = &allowance{}
-	for burst := range 20 {
-		if !a.allows(now, 0.0025, pollingCredit) {
-			t.Fatalf("only %d checks were allowed", burst)
-		}
-		a.credit -= cost
-	}
-	if a.allows(now, 0.0025, pollingCredit) {
-		t.Error("the burst is not limited")
 	}
 }

@@ -158,6 +158,9 @@ func (k *Keeper) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Fam
 		passes = append(passes, pass)
 		size += pass.Size()
 	}
+	if size > 0 && k.notices.Modified() == nil {
+		size += large // otherwise our own programs would count as others'
+	}
 	paused := size > large && k.notices.Pause() == nil
 	for _, pass := range passes {
 		pass.Put()
@@ -227,7 +230,10 @@ func (k *Keeper) Check(ctx context.Context) (drifts []backend.Drift, err error) 
 	defer runtime.UnlockOSThread()
 	k.take()
 	now := time.Now()
+	// Without notifications some writes cannot be noticed: everything is compared when there is time for it.
+	unnoticed := k.notices.Modified() == nil && k.possible.allows(now) && k.possible.plenty()
 	for _, f := range k.families {
+		f.touched.All = f.touched.All || unnoticed
 		drift, failed := k.check(ctx, f, now)
 		drifts, err = append(drifts, drift...), errors.Join(err, failed)
 	}
@@ -279,7 +285,7 @@ func (f *family) compare(ctx context.Context, later Later) error {
 	}
 	left, drift, err := f.Reread(ctx, f.touched, later)
 	left.Writer = f.touched.Writer
-	f.touched, f.written = left, f.written && !left.Empty()
+	f.touched, f.written = left, drift != nil || f.written && !left.Empty() // who wrote may write again while that is repaired
 	if drift != nil {
 		f.found = append(f.found, *drift)
 	}
@@ -335,6 +341,13 @@ func (b *budget) allows(now time.Time) bool {
 	b.credit = min(b.most, b.credit+time.Duration(b.share*float64(now.Sub(b.at))))
 	b.at = now
 	return b.credit > 0
+}
+
+// plenty reports whether half of what accumulates is left.
+func (b *budget) plenty() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.credit >= b.most/2
 }
 
 func (b *budget) spend(d time.Duration) {

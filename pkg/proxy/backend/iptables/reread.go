@@ -1,0 +1,195 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/keeper"
+)
+
+// Holds is part of [keeper.Rules].
+func (f *family) Holds(o nf.Object) bool {
+	name := chainName{o.Table.Name, o.Name}
+	return o.Table.Family == f.door.Family().Number() && slices.Contains(tables(), name.table) &&
+		(name.ours() || name == localnetChain() || slices.Contains(ipt.Builtin(), name.name))
+}
+
+// localnetChain is the chain that is shared with the kubelet.
+func localnetChain() chainName { return chainName{tableFilter, chainLocalnet} }
+
+// reread is what was read again.
+type reread struct {
+	*family
+	// all means that all chains were read, otherwise those in names that exist.
+	all   bool
+	names []chainName
+	// right has the chains that exist, with whether they have the rules that they should have. listed are the rules of chains of
+	// others that may lack some.
+	right  map[chainName]bool
+	listed map[chainName][]string
+}
+
+// Reread is part of [keeper.Rules].
+func (f *family) Reread(ctx context.Context, touched keeper.Touched, later keeper.Later) (left keeper.Touched, drift *backend.Drift, err error) {
+	if f.held == nil {
+		return left, nil, nil // the next Sync reads everything
+	}
+	r := &reread{family: f, all: touched.All && later != nil, right: map[chainName]bool{}, listed: map[chainName][]string{}}
+	left.All = touched.All && !r.all
+	for o := range touched.Objects {
+		r.names = append(r.names, chainName{o.Table.Name, o.Name})
+	}
+	for _, table := range tables() {
+		err := r.read(ctx, table)
+		if errors.Is(err, ipt.ErrBusy) { // another program is writing
+			return touched, nil, nil
+		}
+		if err != nil {
+			return touched, nil, err
+		}
+	}
+	rival := false
+	for name := range r.right { // one for an endpoint, with a name that we do not use
+		_, ours := f.held.chains.Get(name)
+		rival = rival || !ours && name.table == tableNAT && strings.HasPrefix(name.name, prefixEndpoint)
+	}
+	r.correct(func(what string) {
+		if drift == nil {
+			drift = &backend.Drift{Family: f.is, Rival: rival, Writer: touched.Writer}
+		}
+		drift.What = what
+		if len(drift.Details) < backend.MaxDetails {
+			drift.Details = append(drift.Details, what)
+		}
+	})
+	return left, drift, nil
+}
+
+// read reads what is to be read of a table.
+func (r *reread) read(ctx context.Context, table string) error {
+	var some []string
+	for _, name := range r.names {
+		if name.table == table {
+			some = append(some, name.name)
+		}
+	}
+	if r.all {
+		some = nil
+	} else if some == nil {
+		return nil
+	}
+	compared, err := r.door.Compare(ctx, table, r.held.expected(table), some...)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return r.readText(ctx, table, some)
+	}
+	if err != nil {
+		return err
+	}
+	unclear := []string{} // chains that only their text shows
+	for chainIn, found := range compared {
+		name := chainName{table, chainIn}
+		is, ours := r.held.chains.Get(name)
+		accepted, known := r.accepted[name]
+		r.right[name] = ours && !is.altered && (found.Equal || known && accepted == found.Digest)
+		wanted := r.wanted(name)
+		if len(wanted) > 0 && found.Digest != 0 {
+			has, err := r.door.Has(ctx, table, chainIn, wanted...)
+			if err != nil {
+				return err
+			}
+			r.right[name] = !slices.Contains(has, false)
+		}
+		if found.Digest != 0 && !r.right[name] && (ours || len(wanted) > 0) {
+			unclear = append(unclear, chainIn)
+		}
+	}
+	if err := r.readText(ctx, table, unclear); err != nil {
+		return err
+	}
+	unexpected := slices.DeleteFunc(unclear, func(name string) bool { return !r.right[chainName{table, name}] })
+	if len(unexpected) == 0 {
+		return nil
+	}
+	again, err := r.door.Compare(ctx, table, r.held.expected(table), unexpected...)
+	for _, name := range unexpected {
+		if found, exists := again[name]; exists && found == compared[name] { // nobody changed it while its text was read
+			r.accepted[chainName{table, name}] = found.Digest
+		}
+	}
+	return err
+}
+
+// readText reads the text of chains of a table, or of all if names is nil.
+func (r *reread) readText(ctx context.Context, table string, names []string) error {
+	listed, err := list(ctx, r.door, table, names)
+	if err != nil {
+		return err
+	}
+	for chainIn, rules := range listed {
+		name := chainName{table, chainIn}
+		is, ours := r.held.chains.Get(name)
+		r.right[name] = r.right[name] || ours && is.equal(printed(rules))
+		if !name.ours() {
+			r.listed[name] = rules
+		}
+	}
+	return nil
+}
+
+// wanted returns the rules that a chain of others should have.
+func (r *reread) wanted(name chainName) (rules []ipt.Rule) {
+	if r.held.localnet && name == localnetChain() {
+		rules = localnetRules()
+	}
+	for _, h := range r.held.hooks {
+		if h.in == name {
+			rules = append(rules, h.rule)
+		}
+	}
+	return rules
+}
+
+// correct makes held what was read, so that the next Sync writes what differs. It calls note for that.
+func (r *reread) correct(note func(what string)) {
+	held := *r.held
+	if r.all {
+		r.names = r.names[:0]
+		for name := range held.chains.All() {
+			r.names = append(r.names, name)
+		}
+	}
+	slices.SortFunc(r.names, chainName.Compare)
+	chains := held.chains.Edit()
+	for _, name := range r.names {
+		if _, ours := held.chains.Get(name); ours && !r.right[name] {
+			chains.Set(name, &chain{altered: true})
+			note("the chain " + name.name + " of table " + name.table)
+		}
+	}
+	held.chains, held.hooks = chains.Map(), nil
+	unclear := func(name chainName) bool { return !r.right[name] && (r.all || slices.Contains(r.names, name)) }
+	for _, h := range r.held.hooks {
+		if unclear(h.in) && !slices.ContainsFunc(hooksAmong(h.in, r.listed[h.in]), h.equal) {
+			note("the jump to " + h.to + " in " + h.in.name + " of " + h.in.table)
+			continue
+		}
+		held.hooks = append(held.hooks, h)
+	}
+	if held.localnet && unclear(localnetChain()) && !blocksNeighbours(r.listed[localnetChain()]) {
+		held.localnet = false // the next Sync appends the missing rule
+		note("the chain " + chainLocalnet)
+	}
+	r.family.held = &held
+}
+
+// blocksNeighbours reports whether the rules are there that node ports on localhost need.
+func blocksNeighbours(rules []string) bool {
+	return !slices.ContainsFunc(localnetRules(), func(wanted ipt.Rule) bool {
+		return !slices.ContainsFunc(rules, func(rule string) bool { return ipt.Canonical(rule) == ipt.Canonical(wanted.Text()) })
+	})
+}
