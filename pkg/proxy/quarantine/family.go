@@ -81,8 +81,10 @@ func (f *family) isGone(route *plan.Route) bool {
 	return inForce != route
 }
 
-// suspects returns those of the ports that the last attempt to program p included, in their order.
+// suspects returns those of the ports that the last attempt to program p included. Those whose rules need more of the kernel than others
+// are the last: if a module is missing, the others are accepted before them.
 func (f *family) suspects(p *plan.Plan, ports []plan.Port) (suspects []suspect) {
+	var demanding []suspect
 	for _, port := range slices.SortedFunc(slices.Values(ports), plan.Port.Compare) {
 		routes, q := p.RoutesOf(port), f.ports[port]
 		s := suspect{port: port}
@@ -96,9 +98,13 @@ func (f *family) suspects(p *plan.Plan, ports []plan.Port) (suspects []suspect) 
 				s.earlier = earlier
 			}
 		}
+		if slices.ContainsFunc(routes, func(r *plan.Route) bool { return r.Affinity != nil || len(r.SourceRanges) > 0 }) {
+			demanding = append(demanding, s)
+			continue
+		}
 		suspects = append(suspects, s)
 	}
-	return suspects
+	return append(suspects, demanding...)
 }
 
 // quarantine adds a port whose rules were refused. If those are its earlier ones already, it keeps none.

@@ -135,7 +135,7 @@ func TestNobodyToBlame(t *testing.T) {
 	for _, inner := range []*refusing{{all: true}, {fails: errOther}} {
 		inner.held, inner.bad, inner.known = &plan.Plan{}, newRefusing().bad, true
 		result := New(inner).Sync(t.Context(), clusters.NewSized(100, 1).Plan())[0]
-		if result.Err == nil || len(result.Refused) > 0 || inner.syncs > 3 || inner.all != errors.Is(result.Err, errBad) {
+		if result.Err == nil || len(result.Refused) > 0 || inner.syncs > 3+bits.Len(100) || inner.all != errors.Is(result.Err, errBad) {
 			t.Errorf("quarantined %v after %d attempts, error %v", names(result), inner.syncs, result.Err)
 		}
 	}
@@ -155,6 +155,34 @@ func TestLimit(t *testing.T) {
 	}
 	if len(result.Refused) != 100 || inner.held.Frontends.Len() != 900 {
 		t.Errorf("after %d syncs: %d quarantined, %d programmed, error %v", syncs, len(result.Refused), inner.held.Frontends.Len(), result.Err)
+	}
+}
+
+// TestMissingModule has all ports with session affinity refused: all others are programmed by the first Sync, and a few find
+// the ports.
+func TestMissingModule(t *testing.T) {
+	const n, every = 1000, 10
+	inner := newRefusing()
+	inner.bad = func(route *plan.Route) bool { return route.Affinity != nil }
+	c := clusters.NewSized(n, 1)
+	for number := 0; number < n; number += every {
+		s, _ := c.Services.Get(clusters.NameAt(number))
+		sticky := *s
+		sticky.Affinity = time.Hour
+		c.Services.Set(sticky.Name, &sticky)
+	}
+	b, p := New(inner), c.Plan()
+	result := b.Sync(t.Context(), p)[0]
+	if inner.held.Frontends.Len() != n-n/every || len(result.Refused) < 20 {
+		t.Errorf("%d are programmed, %d quarantined, error %v", inner.held.Frontends.Len(), len(result.Refused), result.Err)
+	}
+	for syncs := 1; result.Err != nil; syncs++ {
+		if result = b.Sync(t.Context(), p)[0]; syncs == 5 {
+			t.Fatal(result.Err)
+		}
+	}
+	if len(result.Refused) != n/every || inner.held.Frontends.Len() != n-n/every {
+		t.Errorf("%d are programmed, %d quarantined", inner.held.Frontends.Len(), len(result.Refused))
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// maxTries limits the attempts of a search: it is enough for three ports among 10,000. The next Sync continues with what this one
-// found.
+// maxTries limits the attempts of a search: it is enough for three ports among 10,000, or for some 30 in a row. The next Sync
+// continues with what this one found.
 const maxTries = 48
 
 // search programs a plan of which one family was refused, except for the ports at fault, which it finds.
@@ -20,9 +20,11 @@ type search struct {
 	plan   *plan.Plan
 	result *backend.Result
 	tries  int
+	// innocent means that the rules are accepted without the ports that are not known to be: so these are to blame.
+	innocent bool
 }
 
-// run fails if no port is to blame: if the rules are refused without any of those that were to be written.
+// run fails if no port is to blame.
 func (s *search) run(ctx context.Context) {
 	refused := s.refused()
 	if refused != nil && !s.result.Read { // others may have modified the rules: the next attempt reads them
@@ -35,33 +37,48 @@ func (s *search) run(ctx context.Context) {
 	if len(suspects) == 0 {
 		return
 	}
-	s.of.aside = suspects
-	if s.try(ctx); s.result.Err == nil {
+	// What ports without earlier routes have now, perhaps of another process, goes when they are set aside: at a start, all of them
+	// are only as the last resort.
+	if s.of.programmed == nil || s.without(ctx, suspects) {
 		s.halve(ctx, suspects, refused)
 	}
 	s.of.aside = nil
 }
 
+// without programs the plan without any of the suspects, and reports whether that is accepted.
+func (s *search) without(ctx context.Context, suspects []suspect) bool {
+	s.of.aside = suspects
+	s.try(ctx)
+	s.innocent = s.result.Err == nil
+	return s.innocent
+}
+
 // halve accepts or quarantines the suspects, which were refused together, from the first to the last. It tries half of those among
-// which one is at fault. Most often that is the only one, so when it is found, all others are tried.
+// which one is at fault. Most often that is the only one, so when it is found, all others are tried; but several in a row have
+// probably the same cause, and are tried one by one.
 func (s *search) halve(ctx context.Context, suspects []suspect, refused *backend.RefusedError) {
 	last, tried := refused, len(suspects) // so many, from the first
-	failing := tried                      // one of so many is at fault
+	failing, row := tried, 0              // one of so many is at fault; so many before them were
 	for {
 		switch {
 		case refused == nil && s.result.Err != nil:
 			return
 		case refused == nil:
-			suspects, failing = suspects[tried:], failing-tried
+			suspects, failing, row = suspects[tried:], failing-tried, 0
 		case tried > 1:
 			failing = tried
+		case !s.innocent && !s.without(ctx, suspects):
+			return
 		default:
 			s.of.quarantine(s.plan, suspects[0], refused.Cause)
-			suspects, failing = suspects[1:], 0
+			suspects, failing, row = suspects[1:], 0, row+1
 		}
 		tried = (failing + 1) / 2
 		if failing == 0 {
 			failing, tried = len(suspects), len(suspects)
+		}
+		if row > 1 && len(suspects) > 0 {
+			failing, tried = 1, 1
 		}
 		s.of.aside = suspects[tried:]
 		switch {
@@ -70,7 +87,7 @@ func (s *search) halve(ctx context.Context, suspects []suspect, refused *backend
 				s.try(ctx)
 			}
 			return
-		case s.tries == maxTries:
+		case s.tries >= maxTries:
 			s.result.Err = fmt.Errorf("%d attempts were not enough to find all ports at fault, the next sync continues: %w", s.tries, last)
 			return
 		}
