@@ -59,7 +59,7 @@ func list(t *testing.T, host *netns.Host) []string {
 }
 
 // TestKernelHops applies the cases to one running backend in random order, with some restarts: after each, the kernel's
-// tables equal those that a new backend writes into an empty namespace, and nft can list them. A short test visits each
+// tables equal those that another backend writes into an empty namespace, and nft can list them. A short test visits each
 // case once instead of twice.
 func TestKernelHops(t *testing.T) {
 	t.Parallel()
@@ -69,7 +69,7 @@ func TestKernelHops(t *testing.T) {
 	}
 	lab := netns.Start(t, netns.Options{})
 	rnd := rand.New(rand.NewPCG(1, 2))
-	b := openIn(t, lab.Node1.Host)
+	b, fresh := openIn(t, lab.Node1.Host), openIn(t, lab.Node2.Host) // few: each is told what all others write
 	hops, rounds := 0, 2
 	if testing.Short() {
 		rounds = 1
@@ -81,7 +81,6 @@ func TestKernelHops(t *testing.T) {
 				b = openIn(t, lab.Node1.Host)
 			}
 			p := c.Plan()
-			fresh := openIn(t, lab.Node2.Host)
 			err := errors.Join(
 				lab.Node1.Do(func() error { return syncErr(b, p) }),
 				lab.Node2.Do(func() error { return errors.Join(fresh.Cleanup(context.Background()), syncErr(fresh, p)) }))
