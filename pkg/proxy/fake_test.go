@@ -128,6 +128,13 @@ func (b *fakeBackend) Auditing() bool {
 
 func (b *fakeBackend) Modified() <-chan struct{} { return b.modified }
 
+func (b *fakeBackend) ReadEarly(context.Context) {}
+
+func (b *fakeBackend) Counters() backend.KernelCounters {
+	b.others = append(b.others, "Counters")
+	return backend.KernelCounters{}
+}
+
 func (b *fakeBackend) Cleanup(context.Context) error {
 	b.others = append(b.others, "Cleanup")
 	return nil

@@ -230,11 +230,9 @@ func (p *Proxy) readEarly(ctx context.Context) {
 			return
 		}
 	}
-	if b, ok := p.Backend.(backend.EarlyReader); ok {
-		ctx, cancel := context.WithTimeout(ctx, syncTimeout) // the first sync reports what hangs
-		defer cancel()
-		b.ReadEarly(ctx)
-	}
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout) // the first sync reports what hangs
+	defer cancel()
+	p.Backend.ReadEarly(ctx)
 }
 
 // loop syncs after changes, after drift, and to retry a failed sync.
@@ -272,7 +270,7 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 				now := time.Now()
 				due.advance(max(p.repairs.wait(now, p.pace.cost, p.SyncPeriod, drifts), p.pace.repair(now)))
 			}
-			check.done(begun, err, p.auditing())
+			check.done(begun, err, p.Backend.Auditing())
 		case <-due.timer.C:
 			due.at = time.Time{}
 			changed = p.Builder.Changed()
@@ -307,12 +305,6 @@ const (
 // its turn already, because a Service that changes all the time would use up the early syncs of all others.
 func (p *Proxy) awaits() bool {
 	return p.plan == nil || p.plan.Waits() == 0 || p.plan.Lacks(p.Builder.Snapshot())
-}
-
-// auditing reports whether the check for drift has parts left to compare.
-func (p *Proxy) auditing() bool {
-	auditor, ok := p.Backend.(backend.Auditor)
-	return ok && auditor.Auditing()
 }
 
 // sync runs the pipeline on the current snapshot. It returns when to do so again without a change, to retry a failure or

@@ -46,7 +46,7 @@ func mark(bit int32) uint32 {
 func renderers(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) map[string]backend.Renderer {
 	all := map[string]backend.Renderer{}
 	for _, m := range modes(cfg, counters) {
-		if r, ok := m.Remover.(backend.Renderer); ok {
+		if r, ok := m.Remover.(backend.Mode); ok {
 			all[string(m.name)] = r
 		}
 	}

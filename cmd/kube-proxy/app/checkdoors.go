@@ -30,10 +30,6 @@ func openDoors(l *loaded, withoutAPI bool) (check.Node, *check.Doors, error) {
 	if err != nil {
 		return check.Node{}, nil, err
 	}
-	prober, ok := chosen.(backend.Prober)
-	if !ok {
-		return check.Node{}, nil, fmt.Errorf("mode %s cannot be checked", cfg.EffectiveMode())
-	}
 	name, err := nodeName(cfg.HostnameOverride, os.Hostname)
 	if err != nil {
 		return check.Node{}, nil, err
@@ -56,8 +52,8 @@ func openDoors(l *loaded, withoutAPI bool) (check.Node, *check.Doors, error) {
 	}
 	doors := &check.Doors{
 		Setting:    sysctl.Kernel{}.Read,
-		Rules:      func(ctx context.Context) ([]check.Step, error) { return rehearseRules(ctx, checked, prober) },
-		Tools:      func(ctx context.Context) []backend.Tool { return prober.Tools(ctx, families...) },
+		Rules:      func(ctx context.Context) ([]check.Step, error) { return rehearseRules(ctx, checked, chosen) },
+		Tools:      func(ctx context.Context) []backend.Tool { return chosen.Tools(ctx, families...) },
 		Variants:   checkmachine.Variants,
 		Chains:     checkmachine.Chains,
 		Holder:     checkmachine.Holder,

@@ -8,7 +8,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/capability"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
 // grants is the line of the DaemonSet that grants a capability.
@@ -25,8 +24,8 @@ func (p *process) checkGrants(logger klog.Logger) error {
 	if held&capability.NetAdmin == 0 {
 		return fmt.Errorf("CAP_NET_ADMIN is missing: without it no rule can be written; run as root, or "+grants, "NET_ADMIN")
 	}
-	if user, ok := p.mode.(backend.RawSocketUser); ok && held&capability.NetRaw == 0 {
-		logger.Error(nil, "CAP_NET_RAW is missing: "+user.WithoutRawSockets(), "hint", fmt.Sprintf(grants, "NET_RAW"))
+	if without := p.mode.WithoutRawSockets(); without != "" && held&capability.NetRaw == 0 {
+		logger.Error(nil, "CAP_NET_RAW is missing: "+without, "hint", fmt.Sprintf(grants, "NET_RAW"))
 	}
 	return nil
 }

@@ -27,19 +27,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
 
-// sharedCounter returns the one reader of a backend's counters of connections; nil if it has none.
-func sharedCounter(rules backend.Backend) backend.ConnectionCounter {
-	if counter, ok := rules.(backend.ConnectionCounter); ok {
-		return backend.NewSharedCounter(counter)
-	}
-	return nil
-}
-
 // metrics makes the metrics of a process that started at a time.
 func (p *process) metrics(rules backend.Backend, counter backend.ConnectionCounter, shown *view.Observer, started time.Time) *metrics.Metrics {
 	return metrics.New(metrics.Config{
 		Families: p.families.All, Start: started, Snapshot: p.builder.Snapshot,
-		Observed: shown.Observed, Backend: rules, LocalhostRejected: p.planning.Localhost.Reject, Connections: p.opts.connections, Counter: counter,
+		Observed: shown.Observed, Counters: rules.Counters(), LocalhostRejected: p.planning.Localhost.Reject, Connections: p.opts.connections, Counter: counter,
 	}, legacyregistry.MustRegister)
 }
 

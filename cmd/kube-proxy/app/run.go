@@ -134,11 +134,7 @@ func (p *process) initialize(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(failed, err)
 	}
-	failed = errors.Join(failed, rules.Close())
-	if preparer, ok := p.mode.(backend.Preparer); ok {
-		failed = errors.Join(failed, preparer.Prepare(ctx, p.planning))
-	}
-	return failed
+	return errors.Join(failed, rules.Close(), p.mode.Prepare(ctx, p.planning))
 }
 
 // run constructs everything in the order of dependence, and serves until ctx ends.
@@ -161,7 +157,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, rules.Close()) }()
 
-	counter := sharedCounter(rules)
+	counter := backend.NewSharedCounter(rules.Counters().Connections)
 	var watch *node.Watch
 	shown := p.view(counter, func() []string { return watch.WaitingFor() }, started)
 	measured := p.metrics(rules, counter, shown, started)

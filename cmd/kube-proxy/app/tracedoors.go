@@ -16,7 +16,7 @@ func openTracer(ctx context.Context, f trace.Filter) (trace.Tracer, error) { ret
 // any that has rules here.
 func traceable(ctx context.Context, name string) error {
 	for _, m := range modes(newOptions().flags, backend.CounterLimits{}) {
-		mode, ok := m.Remover.(backend.Untraceable)
+		mode, ok := m.Remover.(backend.Mode)
 		if !ok || name != "" && name != string(m.name) {
 			continue
 		}

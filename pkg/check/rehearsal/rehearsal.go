@@ -22,7 +22,7 @@ type Config struct {
 	Families []string
 	// Plan are the settings of the proxy.
 	Plan *plan.Options
-	// Mode is the backend's; it must be a [backend.Prober].
+	// Mode is the backend's.
 	Mode backend.Mode
 	// Variant is what its Variant returned for the node.
 	Variant string
@@ -30,16 +30,15 @@ type Config struct {
 
 // Run tries each feature and then the whole backend, for each family.
 func Run(ctx context.Context, config Config) ([]check.Step, error) {
-	prober, ok := config.Mode.(backend.Prober)
-	if !ok || len(config.Families) == 0 {
-		return nil, errors.New("there is nothing to try: the mode cannot be probed, or no family is given")
+	if len(config.Families) == 0 {
+		return nil, errors.New("there is nothing to try: no family is given")
 	}
 	var steps []check.Step
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 		if !slices.Contains(config.Families, family.String()) {
 			continue
 		}
-		features, err := prober.Features(ctx, config.Variant, family)
+		features, err := config.Mode.Features(ctx, config.Variant, family)
 		for _, f := range features {
 			steps = append(steps, check.Step{Name: fmt.Sprintf("%s (%s)", f.Name, family), Module: f.Module, Error: errorText(f.Err)})
 		}

@@ -27,48 +27,37 @@ type Backend interface {
 	// externally since the last call, or that call has work left. It is nil if only Check itself finds that out, which
 	// must then be called periodically. It is the same channel for the life of the Backend.
 	Modified() <-chan struct{}
+	// Auditing reports whether Check has parts left: it should be called again soon.
+	Auditing() bool
+	// ReadEarly reads the kernel's state before there is a plan, for the first Sync, which then reads only what has changed since.
+	// It writes nothing, and leaves to that Sync what it cannot read. It returns early if ctx ends. No other method may be called
+	// meanwhile.
+	ReadEarly(ctx context.Context)
+	// Counters returns the kernel's counters.
+	Counters() KernelCounters
 	// Cleanup removes everything that this backend, or a predecessor with the same role, wrote.
 	Cleanup(ctx context.Context) error
 	// Close releases resources and leaves the rules in place.
 	Close() error
 }
 
-// Auditor is implemented by Backends whose Check compares rules in parts, one in each call.
-type Auditor interface {
-	// Auditing reports whether Check has parts left to compare: it should be called again soon.
-	Auditing() bool
-}
-
-// EarlyReader is implemented by Backends that can read the kernel's state before there is a plan.
-type EarlyReader interface {
-	// ReadEarly reads the kernel's state for the first Sync, which then reads only what has changed since. It writes nothing,
-	// and leaves to that Sync what it cannot read. It returns early if ctx ends. No other method may be called meanwhile.
-	ReadEarly(ctx context.Context)
-}
-
-// PacketCounter is implemented by Backends whose rules count packets. A counter restarts at 0 when its rule is
-// replaced, and is 0 if there is no such rule. It is safe for concurrent use.
-type PacketCounter interface {
+// KernelCounters are the kernel's counters that the rules of a Backend have; nil is one that they do not have. All are safe for concurrent
+// use. A packet counter restarts at 0 when its rule is replaced, and is 0 if there is no such rule.
+type KernelCounters struct {
+	// Names are those of metrics.
+	Names MetricNames
 	// InvalidDropped returns the number of packets dropped because conntrack considers them invalid.
-	InvalidDropped(family cluster.Family) (uint64, error)
-	// LocalhostAccepted returns the number of accepted connections to node ports on a loopback address, counted by
-	// their first packet.
-	LocalhostAccepted(family cluster.Family) (uint64, error)
-}
-
-// RejectCounter is implemented by Backends that count the packets to node ports that they reject on loopback addresses
-// (plan.Localhost). It is safe for concurrent use.
-type RejectCounter interface {
-	// LocalhostRejected returns the number of packets by protocol since the rules were first written. It has no entries
-	// before that.
-	LocalhostRejected(family cluster.Family) (map[cluster.Protocol]uint64, error)
-}
-
-// ClientCounter is implemented by Backends that remember clients for session affinity in maps of a limited size. It is safe for
-// concurrent use.
-type ClientCounter interface {
-	// Clients returns how many are remembered. Before the rules are first written these are none.
-	Clients(family cluster.Family) (Clients, error)
+	InvalidDropped func(cluster.Family) (uint64, error)
+	// LocalhostAccepted returns the number of accepted connections to node ports on a loopback address, counted by their first
+	// packet, LocalhostRejected that of packets to node ports that are rejected there (plan.Localhost), by protocol. It has no
+	// entries before the rules are first written.
+	LocalhostAccepted func(cluster.Family) (uint64, error)
+	LocalhostRejected func(cluster.Family) (map[cluster.Protocol]uint64, error)
+	// Clients returns how many clients are remembered for session affinity, in maps of a limited size. Before the rules are first
+	// written these are none.
+	Clients func(cluster.Family) (Clients, error)
+	// Connections counts connections.
+	Connections ConnectionCounter
 }
 
 // Clients are the remembered clients of a family.
@@ -80,12 +69,6 @@ type Clients struct {
 	Refused uint64
 }
 
-// MetricNamer is implemented by Backends with metrics of their own.
-type MetricNamer interface {
-	// MetricNames returns the metrics that are exposed in addition to those of all backends.
-	MetricNames() MetricNames
-}
-
 // MetricNames are the names, without the prefix kubeproxy_, of metrics that upstream names differently for each proxy mode.
 // A metric without a name is not exposed.
 type MetricNames struct {
@@ -94,16 +77,14 @@ type MetricNames struct {
 	SyncFailures, PartialSyncFailures, CleanupFailures string
 	// TableRules is the number of rules in each of Result.Tables, TableRulesWritten the number that the last sync wrote.
 	TableRules, TableRulesWritten string
-	// InvalidDropped and LocalhostAccepted are the counters of PacketCounter, summed over the families.
-	InvalidDropped, LocalhostAccepted string
-	// LocalhostRejected is the counter of RejectCounter.
-	LocalhostRejected string
+	// InvalidDropped and LocalhostAccepted are those KernelCounters, summed over the families, LocalhostRejected is that one.
+	InvalidDropped, LocalhostAccepted, LocalhostRejected string
 	// LocalhostListeners is the number of node ports that the proxy itself listens on, LocalhostListenFailures the number
 	// of failed attempts to listen.
 	LocalhostListeners, LocalhostListenFailures string
 }
 
-// ConnectionCounter is implemented by Backends whose rules count connections. It is safe for concurrent use.
+// ConnectionCounter reads the counters of connections.
 type ConnectionCounter interface {
 	// Connections reads the kernel's counters for the routes of a family and adds them to the result. A rule that was
 	// replaced starts at 0 again; routes that are not programmed count nothing. Endpoints are read only if endpoints is

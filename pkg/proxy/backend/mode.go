@@ -14,9 +14,17 @@ import (
 // Mode is a proxy mode of this program. It works on the network namespace in which its methods are called.
 type Mode interface {
 	Remover
+	Renderer
+	Prober
 	// Open opens a Backend for these families. It fails if the Backend could not write anything, for example because a
 	// program or a privilege is missing.
 	Open(ctx context.Context, families ...cluster.Family) (Backend, error)
+	// Prepare sets up what plans with these options need and what needs more privileges than serving (--init-only).
+	Prepare(ctx context.Context, planning *plan.Options) error
+	// WithoutRawSockets describes, as a clause, what does not work without CAP_NET_RAW; "" is nothing.
+	WithoutRawSockets() string
+	// Untraceable returns why the trace of nf_tables does not show this mode's rules on this node; nil if it does.
+	Untraceable(ctx context.Context) error
 }
 
 // Remover finds and removes the rules of a proxy mode, whichever program wrote them, in the given families, or in all if none
@@ -37,25 +45,7 @@ func OrAll(families []cluster.Family) []cluster.Family {
 	return families
 }
 
-// Preparer is implemented by Modes that need more privileges to set up the kernel than to serve (--init-only).
-type Preparer interface {
-	// Prepare sets up what plans with these options need.
-	Prepare(ctx context.Context, planning *plan.Options) error
-}
-
-// RawSocketUser is implemented by Modes that use CAP_NET_RAW for some features.
-type RawSocketUser interface {
-	// WithoutRawSockets describes, as a clause, what does not work without it.
-	WithoutRawSockets() string
-}
-
-// Untraceable is implemented by Modes whose rules the trace of nf_tables does not show on every node.
-type Untraceable interface {
-	// Untraceable returns why it does not show them on this node; nil if it does.
-	Untraceable(ctx context.Context) error
-}
-
-// Prober is implemented by Modes that can report what they need of a machine.
+// Prober reports what a Mode needs of a machine.
 type Prober interface {
 	// Tools returns the programs that the mode runs for these families.
 	Tools(ctx context.Context, families ...cluster.Family) []Tool

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Renderer is implemented by Modes whose rules can be shown. It uses no Backend, so any goroutine may call its methods.
+// Renderer shows a Mode's rules. It uses no Backend, so any goroutine may call its methods.
 type Renderer interface {
 	// Render returns the rules that a plan makes in one family, as the mode's tool loads them, for a machine that
 	// supports everything.
@@ -16,11 +16,7 @@ type Renderer interface {
 	// Compare reads the kernel's rules of one family and returns where they differ from those that the plan makes, sorted
 	// by object. It writes nothing. If the kernel has no rules of this mode, everything differs.
 	Compare(ctx context.Context, p *plan.Plan, family cluster.Family) ([]Difference, error)
-}
-
-// Explainer is implemented by Renderers whose rules do not treat all packets as the plan says.
-type Explainer interface {
-	// Explain returns what the rules of a plan do to a packet.
+	// Explain returns what the rules of a plan do to a packet, which may not be what the plan says.
 	Explain(p *plan.Plan, packet plan.Packet) plan.Path
 }
 

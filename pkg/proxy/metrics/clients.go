@@ -29,28 +29,26 @@ type affinityRefused struct {
 
 // newAffinityFullness returns such a gauge; nil if the backend has no such maps.
 func newAffinityFullness(config *Config) *affinityFullness {
-	counts, ok := config.Backend.(backend.ClientCounter)
-	if !ok {
+	if config.Counters.Clients == nil {
 		return nil
 	}
 	return &affinityFullness{
 		GaugeVec: gauges(own, "affinity_fullness_ratio",
 			"Clients in the fullest map of session affinity, divided by its size. New clients of a Service whose map is full are balanced without affinity.",
 			familyLabel),
-		families: config.Families, clients: counts.Clients,
+		families: config.Families, clients: config.Counters.Clients,
 	}
 }
 
 // newAffinityRefused returns such a counter; nil if the backend has no such maps.
 func newAffinityRefused(config *Config) *affinityRefused {
-	counts, ok := config.Backend.(backend.ClientCounter)
-	if !ok {
+	if config.Counters.Clients == nil {
 		return nil
 	}
 	return &affinityRefused{
 		CounterVec: counters(own, "affinity_refused_total",
 			"Connections whose client was not remembered for session affinity, because the map of its Service's port was full.", familyLabel),
-		families: config.Families, clients: counts.Clients, read: readings[cluster.Family]{},
+		families: config.Families, clients: config.Counters.Clients, read: readings[cluster.Family]{},
 	}
 }
 

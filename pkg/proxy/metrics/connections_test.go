@@ -269,7 +269,7 @@ func BenchmarkConnections(b *testing.B) {
 	for _, level := range []ConnectionLevel{NoConnections, ServiceConnections, EndpointConnections} {
 		b.Run(string(level), func(b *testing.B) {
 			f := &fixture{registry: metrics.NewKubeRegistry(), kernel: newKernelConnections()}
-			m := New(Config{Families: []cluster.Family{cluster.IPv4}, Start: start, Snapshot: f.snapshot, Backend: f, Connections: level, Counter: f}, f.registry.MustRegister)
+			m := New(Config{Families: []cluster.Family{cluster.IPv4}, Start: start, Snapshot: f.snapshot, Counters: f.counters(), Connections: level, Counter: f}, f.registry.MustRegister)
 			p := clusters.NewSized(10_000, 2).Plan()
 			counts := backend.NewConnections()
 			for route := range p.Frontends.Values() {

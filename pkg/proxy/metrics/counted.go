@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/component-base/metrics"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -46,15 +45,11 @@ type counted struct {
 }
 
 // newCounted returns such a counter; nil if the backend has no name for it, or does not count.
-func newCounted(config *Config, name, help string, packets func(backend.PacketCounter, cluster.Family) (uint64, error)) *counted {
-	counts, ok := config.Backend.(backend.PacketCounter)
-	if !ok || name == "" {
+func newCounted(config *Config, name, help string, packets func(cluster.Family) (uint64, error)) *counted {
+	if packets == nil || name == "" {
 		return nil
 	}
-	return &counted{
-		Counter: counter(upstream, name, help), families: config.Families, read: readings[cluster.Family]{},
-		packets: func(family cluster.Family) (uint64, error) { return packets(counts, family) },
-	}
+	return &counted{Counter: counter(upstream, name, help), families: config.Families, read: readings[cluster.Family]{}, packets: packets}
 }
 
 // Collect reads the kernel's counters. Counters that cannot be read keep their values.
@@ -88,14 +83,13 @@ type localhostPackets struct {
 // newRejectedOnLocalhost returns such a counter; nil if the backend has no name for it, or does not count, or if no plan
 // rejects such packets.
 func newRejectedOnLocalhost(config *Config, name string) *rejectedOnLocalhost {
-	counts, ok := config.Backend.(backend.RejectCounter)
-	if !ok || name == "" || !config.LocalhostRejected {
+	if config.Counters.LocalhostRejected == nil || name == "" || !config.LocalhostRejected {
 		return nil
 	}
 	return &rejectedOnLocalhost{
 		CounterVec: counters(upstream, name,
 			"Packets to node ports that were rejected on a loopback address.", familyLabel, protocolLabel),
-		families: config.Families, packets: counts.LocalhostRejected,
+		families: config.Families, packets: config.Counters.LocalhostRejected,
 		read: readings[localhostPackets]{},
 	}
 }

@@ -66,21 +66,16 @@ func documented(families []*testutil.MetricFamily, prefix string) string {
 	return table.String()
 }
 
-// inIptables is the fixture with the names of iptables mode.
-type inIptables struct{ *fixture }
-
-func (inIptables) MetricNames() backend.MetricNames {
-	return backend.MetricNames{SyncFailures: "sync_proxy_rules_iptables_restore_failures_total"}
-}
-
 func TestDocsMetrics(t *testing.T) {
 	families, err := exercised(t).Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	registry := metrics.NewKubeRegistry()
-	f := inIptables{newFixture(t)}
-	New(Config{Families: []cluster.Family{cluster.IPv4}, Start: start, Snapshot: f.snapshot, Backend: f}, registry.MustRegister)
+	f := newFixture(t)
+	inIptables := f.counters()
+	inIptables.Names = backend.MetricNames{SyncFailures: "sync_proxy_rules_iptables_restore_failures_total"}
+	New(Config{Families: []cluster.Family{cluster.IPv4}, Start: start, Snapshot: f.snapshot, Counters: inIptables}, registry.MustRegister)
 	others, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

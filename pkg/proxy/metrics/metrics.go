@@ -25,23 +25,14 @@ type Config struct {
 	Snapshot func() *cluster.Snapshot
 	// Observed returns the problems of Services that no plan shows; nil if there are none.
 	Observed func() plan.Observed
-	// Backend is asked for metric names (backend.MetricNamer), and at each scrape for packet counters
-	// (backend.PacketCounter, backend.RejectCounter), and for remembered clients (backend.ClientCounter).
-	Backend backend.Backend
+	// Counters are the backend's, which are read at each scrape.
+	Counters backend.KernelCounters
 	// LocalhostRejected reports whether plans reject connections on loopback addresses (plan.Localhost).
 	LocalhostRejected bool
 	// Connections selects the metrics of connections. Empty means none.
 	Connections ConnectionLevel
 	// Counter reads the kernel's counters of connections; nil if the backend has none.
 	Counter backend.ConnectionCounter
-}
-
-// names returns the metric names of the backend, empty ones if it has none.
-func (c *Config) names() backend.MetricNames {
-	if namer, ok := c.Backend.(backend.MetricNamer); ok {
-		return namer.MetricNames()
-	}
-	return backend.MetricNames{}
 }
 
 // Metrics holds the metrics and updates them. It is an observer of syncs, queued changes and drift.

@@ -41,9 +41,9 @@ type fixture struct {
 // packets holds the kernel's counters by family; missing ones cannot be read.
 type packets struct{ dropped, accepted map[cluster.Family]uint64 }
 
-func (p *packets) InvalidDropped(family cluster.Family) (uint64, error) { return of(p.dropped, family) }
+func (p *packets) invalidDropped(family cluster.Family) (uint64, error) { return of(p.dropped, family) }
 
-func (p *packets) LocalhostAccepted(family cluster.Family) (uint64, error) {
+func (p *packets) localhostAccepted(family cluster.Family) (uint64, error) {
 	return of(p.accepted, family)
 }
 
@@ -54,9 +54,9 @@ func of(counters map[cluster.Family]uint64, family cluster.Family) (uint64, erro
 	return 0, errors.New("cannot read the counters")
 }
 
-// MetricNames, LocalhostRejected and those of packets make the fixture a backend that counts.
-func (f *fixture) MetricNames() backend.MetricNames {
-	return backend.MetricNames{
+// counters are those of a backend with all names.
+func (f *fixture) counters() backend.KernelCounters {
+	return backend.KernelCounters{InvalidDropped: f.invalidDropped, LocalhostAccepted: f.localhostAccepted, LocalhostRejected: f.localhostRejected, Clients: f.remembered, Names: backend.MetricNames{
 		SyncFailures:            "sync_proxy_rules_nftables_sync_failures_total",
 		PartialSyncFailures:     "sync_proxy_rules_iptables_partial_restore_failures_total",
 		CleanupFailures:         "sync_proxy_rules_nftables_cleanup_failures_total",
@@ -67,10 +67,10 @@ func (f *fixture) MetricNames() backend.MetricNames {
 		LocalhostRejected:       "nftables_localhost_nodeport_rejected_packets_total",
 		LocalhostListeners:      "nftables_localhost_nodeport_listeners",
 		LocalhostListenFailures: "nftables_localhost_nodeport_listener_creation_failures_total",
-	}
+	}}
 }
 
-func (f *fixture) LocalhostRejected(family cluster.Family) (map[cluster.Protocol]uint64, error) {
+func (f *fixture) localhostRejected(family cluster.Family) (map[cluster.Protocol]uint64, error) {
 	if f.rejected == nil {
 		return nil, errors.New("cannot read the counters")
 	}
@@ -80,7 +80,7 @@ func (f *fixture) LocalhostRejected(family cluster.Family) (map[cluster.Protocol
 	return f.rejected, nil
 }
 
-func (f *fixture) Clients(family cluster.Family) (backend.Clients, error) {
+func (f *fixture) remembered(family cluster.Family) (backend.Clients, error) {
 	if family == cluster.IPv6 {
 		return backend.Clients{}, nil
 	}
@@ -98,7 +98,7 @@ func newCounting(t *testing.T, level ConnectionLevel) *fixture {
 	f := &fixture{t: t, registry: metrics.NewKubeRegistry(), options: &plan.Options{}, kernel: newKernelConnections()}
 	f.Metrics = New(Config{
 		Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Start: start, Snapshot: f.snapshot,
-		Backend: f, LocalhostRejected: true, Connections: level, Counter: f,
+		Counters: f.counters(), LocalhostRejected: true, Connections: level, Counter: f,
 	}, f.registry.MustRegister)
 	return f
 }

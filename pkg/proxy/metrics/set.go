@@ -5,7 +5,6 @@ import (
 
 	"k8s.io/component-base/metrics"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
 // The namespaces of metrics: kube-proxy's and our own.
@@ -74,7 +73,7 @@ const (
 )
 
 func newMetricSet(config *Config, pending func() changeCount) metricSet {
-	names := config.names()
+	names := config.Counters.Names
 	return metricSet{
 		affinityFullness: newAffinityFullness(config), affinityRefused: newAffinityRefused(config),
 		syncDuration: histogram("sync_proxy_rules_duration_seconds", "Duration of syncs.", syncBuckets()),
@@ -124,9 +123,9 @@ func newMetricSet(config *Config, pending func() changeCount) metricSet {
 		tableRules:         namedGauge(names.TableRules, "Rules of this proxy in a table.", familyLabel, tableLabel),
 		tableRulesWritten:  namedGauge(names.TableRulesWritten, "Rules that the last sync wrote to a table.", familyLabel, tableLabel),
 		invalidDropped: newCounted(config, names.InvalidDropped,
-			"Packets that were dropped because conntrack considers them invalid.", backend.PacketCounter.InvalidDropped),
+			"Packets that were dropped because conntrack considers them invalid.", config.Counters.InvalidDropped),
 		localhostAccepted: newCounted(config, names.LocalhostAccepted,
-			"Accepted connections to node ports on loopback addresses, counted by their first packet.", backend.PacketCounter.LocalhostAccepted),
+			"Accepted connections to node ports on loopback addresses, counted by their first packet.", config.Counters.LocalhostAccepted),
 
 		ownSet: newOwnSet(config),
 	}

@@ -19,22 +19,11 @@ type Backend struct {
 	families map[cluster.Family]*family
 }
 
-var (
-	_ backend.Backend     = (*Backend)(nil)
-	_ backend.Auditor     = (*Backend)(nil)
-	_ backend.EarlyReader = (*Backend)(nil)
-)
+var _ backend.Backend = (*Backend)(nil)
 
 // New returns a Backend around another one, without quarantined ports.
 func New(inner backend.Backend) *Backend {
 	return &Backend{Backend: inner, families: map[cluster.Family]*family{}}
-}
-
-// ReadEarly implements [backend.EarlyReader]. It does nothing if the other backend does not.
-func (b *Backend) ReadEarly(ctx context.Context) {
-	if reader, ok := b.Backend.(backend.EarlyReader); ok {
-		reader.ReadEarly(ctx)
-	}
 }
 
 // Sync programs the plan except for quarantined ports. These keep their earlier rules if they have any. It succeeds if
@@ -53,12 +42,6 @@ func (b *Backend) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Fa
 		f.finish(&results[i], time.Now())
 	}
 	return results
-}
-
-// Auditing is that of the other Backend; false if it does not audit.
-func (b *Backend) Auditing() bool {
-	auditor, ok := b.Backend.(backend.Auditor)
-	return ok && auditor.Auditing()
 }
 
 // family returns the quarantine of an address family.

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -47,15 +46,13 @@ func (s *State) Explain(q Question) (*v1alpha1.Explanation, error) {
 }
 
 // path returns where the rules in force send a packet.
-func (s *State) path(packet plan.Packet) (path plan.Path) {
+func (s *State) path(packet plan.Packet) plan.Path {
 	family := cluster.FamilyOf(packet.To.Addr())
 	inForce := s.inForce(family)
-	if mode, ok := s.Rules.Renderers[s.Rules.Mode].(backend.Explainer); ok {
-		path = mode.Explain(inForce, packet)
-	} else {
-		path = inForce.Explain(packet)
+	if mode, ok := s.Rules.Renderers[s.Rules.Mode]; ok {
+		return mode.Explain(inForce, packet)
 	}
-	return path
+	return inForce.Explain(packet)
 }
 
 // problemsOf returns the problems of those Services that a packet is meant for: the Service that has the address, as far as its port

@@ -71,6 +71,8 @@ func (*shownRules) Render(p *plan.Plan, _ cluster.Family) string {
 	return fmt.Sprintf("rules of %d frontends", p.Frontends.Len())
 }
 
+func (*shownRules) Explain(p *plan.Plan, packet plan.Packet) plan.Path { return p.Explain(packet) }
+
 func (r *shownRules) Compare(context.Context, *plan.Plan, cluster.Family) ([]backend.Difference, error) {
 	if r.during != nil {
 		r.during()

@@ -12,8 +12,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-var _ backend.Renderer = Mode{}
-
 // Render implements [backend.Renderer].
 func (m Mode) Render(p *plan.Plan, family cluster.Family) string { return Render(p, family, m.Options) }
 

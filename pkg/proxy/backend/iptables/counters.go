@@ -10,30 +10,23 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-var (
-	_ backend.PacketCounter = (*Backend)(nil)
-	_ backend.MetricNamer   = (*Backend)(nil)
-)
-
-// MetricNames implements [backend.MetricNamer].
-func (*Backend) MetricNames() backend.MetricNames {
-	return backend.MetricNames{
+// Counters is part of [backend.Backend].
+func (b *Backend) Counters() backend.KernelCounters {
+	return backend.KernelCounters{Connections: b, InvalidDropped: b.invalidDropped, LocalhostAccepted: b.localhostAccepted, Names: backend.MetricNames{
 		SyncFailures:        "sync_proxy_rules_iptables_restore_failures_total",
 		PartialSyncFailures: "sync_proxy_rules_iptables_partial_restore_failures_total",
 		TableRules:          "sync_proxy_rules_iptables_total",
 		TableRulesWritten:   "sync_proxy_rules_iptables_last",
 		InvalidDropped:      "iptables_ct_state_invalid_dropped_packets_total",
 		LocalhostAccepted:   "iptables_localhost_nodeports_accepted_packets_total",
-	}
+	}}
 }
 
-// InvalidDropped implements [backend.PacketCounter].
-func (b *Backend) InvalidDropped(family cluster.Family) (uint64, error) {
+func (b *Backend) invalidDropped(family cluster.Family) (uint64, error) {
 	return b.counted(family, chainName{tableFilter, chainForward}, invalidRule())
 }
 
-// LocalhostAccepted implements [backend.PacketCounter].
-func (b *Backend) LocalhostAccepted(family cluster.Family) (uint64, error) {
+func (b *Backend) localhostAccepted(family cluster.Family) (uint64, error) {
 	return b.counted(family, chainName{tableFilter, chainFirewall}, localhostRule(b.opts.Mark))
 }
 

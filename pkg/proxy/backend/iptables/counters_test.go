@@ -52,8 +52,8 @@ func wantCounted(t *testing.T, b *Backend, dropped, accepted uint64) {
 		if family == cluster.IPv6 {
 			accepted = 0
 		}
-		d, err := b.InvalidDropped(family)
-		a, also := b.LocalhostAccepted(family)
+		d, err := b.invalidDropped(family)
+		a, also := b.localhostAccepted(family)
 		if err := errors.Join(err, also); err != nil || d != dropped || a != accepted {
 			t.Errorf("%s: %d packets dropped, %d connections accepted, %v; want %d and %d", family, d, a, err, dropped, accepted)
 		}
@@ -106,7 +106,7 @@ func TestCountersBesideExternalRules(t *testing.T) {
 		if err := doors[0].WriteExternally("*filter\n[9:90] -I KUBE-FORWARD -p tcp -j ACCEPT\nCOMMIT\n"); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := b.InvalidDropped(cluster.IPv4); !errors.Is(err, ipt.ErrBusy) {
+		if n, err := b.invalidDropped(cluster.IPv4); !errors.Is(err, ipt.ErrBusy) {
 			t.Errorf("with an external rule: %d, %v", n, err)
 		}
 		check(t, b, 1)

@@ -3,14 +3,11 @@ package iptables
 import (
 	"net/netip"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-var _ backend.Explainer = Mode{}
-
-// Explain implements [backend.Explainer]: these rules pass some packets that the plan refuses, and match node ports on other
+// Explain is part of [backend.Renderer]: these rules pass some packets that the plan refuses, and match node ports on other
 // loopback addresses. README.md lists the differences.
 func (Mode) Explain(p *plan.Plan, packet plan.Packet) plan.Path {
 	to := packet.To.Addr()

@@ -25,14 +25,9 @@ type Mode struct {
 	Settings Settings
 }
 
-var (
-	_ backend.Mode          = Mode{}
-	_ backend.Preparer      = Mode{}
-	_ backend.RawSocketUser = Mode{}
-	_ backend.Untraceable   = Mode{}
-)
+var _ backend.Mode = Mode{}
 
-// WithoutRawSockets implements [backend.RawSocketUser].
+// WithoutRawSockets is part of [backend.Mode].
 func (Mode) WithoutRawSockets() string {
 	return "rules of the legacy variant of iptables cannot be read, so on a node that uses it the wrong variant is taken"
 }
@@ -41,7 +36,7 @@ func (Mode) WithoutRawSockets() string {
 var errLegacyTrace = errors.New("the rules here are written with iptables-legacy, which the trace of nf_tables does not show, and the trace of " +
 	"x_tables (target TRACE) goes only to the kernel's log: use \"kube-proxy explain --try\", or run the proxy with iptables-nft or in nftables mode")
 
-// Untraceable implements [backend.Untraceable].
+// Untraceable is part of [backend.Mode].
 func (Mode) Untraceable(ctx context.Context) error {
 	variant, err := ipt.Detect(ctx)
 	if err != nil {
@@ -122,7 +117,7 @@ func doorFamilies(families []cluster.Family) (all []ipt.Family) {
 	return all
 }
 
-// Prepare implements [backend.Preparer]: it allows node ports on 127.0.0.0/8, and protects other sockets, if a plan
+// Prepare is part of [backend.Mode]: it allows node ports on 127.0.0.0/8, and protects other sockets, if a plan
 // with these options serves any.
 func (m Mode) Prepare(ctx context.Context, planning *plan.Options) error {
 	loopback := &cluster.Node{Interfaces: []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}}

@@ -10,8 +10,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-var _ backend.Prober = Mode{}
-
 // Tools is part of [backend.Prober].
 func (Mode) Tools(ctx context.Context, families ...cluster.Family) []backend.Tool {
 	variant, err := ipt.Detect(ctx)

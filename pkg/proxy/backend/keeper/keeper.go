@@ -295,6 +295,12 @@ func (f *family) compare(ctx context.Context, later Later) error {
 	return nil
 }
 
+// Auditing is part of [backend.Backend]: Modified asks for all checks.
+func (*Keeper) Auditing() bool { return false }
+
+// ReadEarly is part of [backend.Backend]: nothing is read early.
+func (*Keeper) ReadEarly(context.Context) {}
+
 // Modified is part of [backend.Backend].
 func (k *Keeper) Modified() <-chan struct{} { return k.notices.Modified() }
 

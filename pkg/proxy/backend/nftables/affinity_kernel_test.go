@@ -426,7 +426,7 @@ func (s *sticky) waitFull(n int) {
 func (s *sticky) counted() (clients backend.Clients) {
 	s.t.Helper()
 	var err error
-	if entered := s.lab.Node1.Do(func() error { clients, err = s.backend.Clients(s.family); return nil }); entered != nil || err != nil {
+	if entered := s.lab.Node1.Do(func() error { clients, err = s.backend.clients(s.family); return nil }); entered != nil || err != nil {
 		s.t.Fatal(entered, err)
 	}
 	return clients

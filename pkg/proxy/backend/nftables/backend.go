@@ -24,9 +24,8 @@ type Backend struct {
 }
 
 var (
-	_ backend.Backend     = (*Backend)(nil)
-	_ backend.EarlyReader = (*Backend)(nil)
-	_ keeper.Rules        = (*family)(nil)
+	_ backend.Backend = (*Backend)(nil)
+	_ keeper.Rules    = (*family)(nil)
 )
 
 // share is the part of a core that comparing what others wrote may use.
@@ -45,7 +44,7 @@ func New(opts Options, notices keeper.Notices, tables, readers []nft.Table) *Bac
 	return b
 }
 
-// ReadEarly implements [backend.EarlyReader]. It reads the tables of all families at the same time.
+// ReadEarly is part of [backend.Backend]. It reads the tables of all families at the same time.
 func (b *Backend) ReadEarly(ctx context.Context) {
 	b.Forget() // what was written before
 	var all sync.WaitGroup

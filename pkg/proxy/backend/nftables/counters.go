@@ -10,29 +10,22 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-var (
-	_ backend.RejectCounter = (*Backend)(nil)
-	_ backend.MetricNamer   = (*Backend)(nil)
-	_ backend.ClientCounter = (*Backend)(nil)
-)
-
-// MetricNames implements [backend.MetricNamer].
-func (*Backend) MetricNames() backend.MetricNames {
-	return backend.MetricNames{
+// Counters is part of [backend.Backend].
+func (b *Backend) Counters() backend.KernelCounters {
+	return backend.KernelCounters{Connections: b, Clients: b.clients, LocalhostRejected: localhostRejected, Names: backend.MetricNames{
 		SyncFailures:            "sync_proxy_rules_nftables_sync_failures_total",
 		CleanupFailures:         "sync_proxy_rules_nftables_cleanup_failures_total",
 		LocalhostRejected:       "nftables_localhost_nodeport_rejected_packets_total",
 		LocalhostListeners:      "nftables_localhost_nodeport_listeners",
 		LocalhostListenFailures: "nftables_localhost_nodeport_listener_creation_failures_total",
-	}
+	}}
 }
 
 // readTimeout limits the time to read the counters.
 const readTimeout = 2 * time.Second
 
-// LocalhostRejected implements [backend.RejectCounter]. It opens the table again, because the backend's tables belong to
-// another goroutine.
-func (*Backend) LocalhostRejected(family cluster.Family) (map[cluster.Protocol]uint64, error) {
+// localhostRejected opens the table again, because the backend's tables belong to another goroutine.
+func localhostRejected(family cluster.Family) (map[cluster.Protocol]uint64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 	table, err := nft.Open(dialectOf(family).nftFamily, TableName)
@@ -56,8 +49,8 @@ func rejectedOnLocalhost(ctx context.Context, table nft.Table) (map[cluster.Prot
 	return packets, err
 }
 
-// Clients implements [backend.ClientCounter]. It opens the table again, because the backend's tables belong to another goroutine.
-func (b *Backend) Clients(family cluster.Family) (backend.Clients, error) {
+// clients opens the table again, too.
+func (b *Backend) clients(family cluster.Family) (backend.Clients, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 	var clients backend.Clients

@@ -10,6 +10,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
 // Mode is the proxy mode of this backend.
@@ -64,6 +65,15 @@ func openTables(families []cluster.Family) ([]nft.Table, error) {
 	}
 	return tables, nil
 }
+
+// Prepare is part of [backend.Mode]: serving needs no fewer privileges.
+func (Mode) Prepare(context.Context, *plan.Options) error { return nil }
+
+// WithoutRawSockets is part of [backend.Mode]: they are not used.
+func (Mode) WithoutRawSockets() string { return "" }
+
+// Untraceable is part of [backend.Mode]: the trace shows these rules.
+func (Mode) Untraceable(context.Context) error { return nil }
 
 // Present implements [backend.Remover].
 func (Mode) Present(ctx context.Context, families ...cluster.Family) (present bool, _ error) {

@@ -8,8 +8,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-var _ backend.Prober = Mode{}
-
 // Tools is part of [backend.Prober].
 func (Mode) Tools(ctx context.Context, _ ...cluster.Family) []backend.Tool {
 	version, err := nft.Version(ctx)
