@@ -71,8 +71,9 @@ var errNoServer = errors.New("no API server is configured, and this is no pod of
 
 // clientConfig returns how to reach the API server: by a kubeconfig, by a URL, or with the pod's service account.
 func clientConfig(cfg *config.KubeProxyConfiguration, master string) (*rest.Config, error) {
-	connection, err := &cfg.ClientConnection, error(nil)
+	connection := &cfg.ClientConnection
 	var client *rest.Config
+	var err error
 	if master == "" && connection.Kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		err = errNoServer
 	} else {

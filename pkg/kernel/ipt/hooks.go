@@ -49,7 +49,7 @@ func (t *kernelTables) has(ctx context.Context, table, chain string, rules []Rul
 	return has, err
 }
 
-// lists lists a chain with a program, and compares the text of its rules.
+// lists runs a program that lists a chain, and compares the text of its rules.
 func (t *kernelTables) lists(ctx context.Context, table, chain string, rules []Rule) ([]bool, error) {
 	has := make([]bool, len(rules))
 	listed, err := t.Rules(ctx, table, chain)

@@ -15,7 +15,7 @@ import (
 func FuzzRules(f *testing.F) {
 	f.Add(netlink.AppendString(netlink.AppendString(nil, unix.NFTA_RULE_TABLE, "nat"), unix.NFTA_RULE_CHAIN, "KUBE-SERVICES"))
 	f.Add([]byte{1, 2, 3})
-	f.Fuzz(func(t *testing.T, attributes []byte) {
+	f.Fuzz(func(_ *testing.T, attributes []byte) {
 		data := message(netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWRULE, Family: unix.NFPROTO_IPV4}, attributes)
 		for m := netlink.ReadMessages(data); m.Next(); {
 			digest := newRuleDigest()

@@ -60,7 +60,7 @@ func (t *kernelTables) Delete(ctx context.Context, table, chain string, rule Rul
 
 // single calls go-iptables, one call at a time: of those that outlast their context, only one is left behind.
 func (t *kernelTables) single(ctx context.Context, what, table, chain string, call func(plain *iptables.IPTables) error) error {
-	err := context.Cause(ctx)
+	var err error
 	select {
 	case t.calls <- struct{}{}:
 		err = leave(ctx, func() error {
@@ -92,7 +92,7 @@ func leave(ctx context.Context, call func() error) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		defer namespace.Close() //nolint:errcheck // it is only read
+		defer namespace.Close()
 		done <- within(namespace, call)
 	}()
 	select {

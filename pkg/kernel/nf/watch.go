@@ -190,7 +190,7 @@ func (w *Watch) Close() error {
 
 // join enters the group. What belongs to a transaction that ended before is not known.
 func (w *Watch) join() (err error) {
-	if err = w.membership(unix.NETLINK_ADD_MEMBERSHIP); err != nil {
+	if err := w.membership(unix.NETLINK_ADD_MEMBERSHIP); err != nil {
 		return err
 	}
 	w.member, w.open = true, Write{}

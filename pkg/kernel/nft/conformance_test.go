@@ -480,7 +480,7 @@ func TestKernelConformance(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					defer opened.Close()
+					t.Cleanup(func() { _ = opened.Close() })
 					watch = opened
 				}
 				err := c.do.run(t.Context(), table)

@@ -77,7 +77,7 @@ func TestNoAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer table.Close()
+		t.Cleanup(func() { _ = table.Close() })
 		found := map[string]error{}
 		limit, crashes := 100*time.Millisecond, errors.Is(want, errCrash)
 		if crashes {

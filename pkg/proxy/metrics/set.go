@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"k8s.io/component-base/metrics"
-
 )
 
 // The namespaces of metrics: kube-proxy's and our own.

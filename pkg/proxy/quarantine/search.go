@@ -48,7 +48,7 @@ func (s *search) run(ctx context.Context) {
 // without programs the plan without any of the suspects, and reports whether that is accepted.
 func (s *search) without(ctx context.Context, suspects []suspect) bool {
 	s.of.aside = suspects
-	s.try(ctx)
+	_ = s.try(ctx) // if it fails, the search ends
 	s.innocent = s.result.Err == nil
 	return s.innocent
 }
@@ -84,7 +84,7 @@ func (s *search) halve(ctx context.Context, suspects []suspect, refused *backend
 		switch {
 		case len(suspects) == 0:
 			if s.result.Err != nil {
-				s.try(ctx)
+				_ = s.try(ctx) // the result has its error
 			}
 			return
 		case s.tries >= maxTries:

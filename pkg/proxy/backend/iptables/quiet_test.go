@@ -198,7 +198,7 @@ func TestKernelRestartReadsNoText(t *testing.T) {
 	}
 	check(t, b, 0)
 	name := portKey{"default/service-3", cluster.TCP}.chain(prefixCluster)
-	if err := doors[0].Tables.Restore(t.Context(), "*nat\n:"+name+" - [0:0]\n-A "+name+" -j RETURN\nCOMMIT\n"); err != nil {
+	if err := doors[0].Restore(t.Context(), "*nat\n:"+name+" - [0:0]\n-A "+name+" -j RETURN\nCOMMIT\n"); err != nil {
 		t.Fatal(err)
 	}
 	check(t, b, 1)

@@ -184,7 +184,7 @@ func (r *reread) correct(note func(what string)) {
 		held.localnet = false // the next Sync appends the missing rule
 		note("the chain " + chainLocalnet)
 	}
-	r.family.held = &held
+	r.held = &held
 }
 
 // blocksNeighbours reports whether the rules are there that node ports on localhost need.

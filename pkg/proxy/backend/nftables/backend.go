@@ -130,8 +130,8 @@ func (s *syncPass) Size() (n int) {
 		return 0
 	}
 	n = len(s.patch.addChains) + len(s.patch.rewriteChains) + len(s.patch.strays)
-	for _, port := range s.patch.delSticky { // all clients are deleted with a map
-		n += len(port.maps()) * port.size()
+	for _, port := range s.patch.delSticky { // all clients are deleted with its two maps
+		n += 2 * port.size()
 	}
 	for range s.patch.ops() {
 		n++

@@ -368,7 +368,7 @@ func (s *schema) only(c, other *content) iter.Seq2[*set, element] {
 				for i := range set.cells.count(change.After) {
 					e = element{frontend: frontend}
 					was := e
-					if set.cells.get(change.After, i, &e) && !(change.Was && set.cells.get(change.Before, i, &was) && was == e) && !yield(set, e) {
+					if set.cells.get(change.After, i, &e) && (!change.Was || !set.cells.get(change.Before, i, &was) || was != e) && !yield(set, e) {
 						return
 					}
 				}
