@@ -144,7 +144,7 @@ func newScene(services ...*cluster.Service) *scene {
 		},
 		Counter: backend.NewSharedCounter(s.kernel), Clock: clock.RealClock{},
 	})
-	s.page = page.New(page.Config{Observer: s.observer, Healthy: func() bool { return true }, Waiting: func() []string { return nil }})
+	s.page = page.New(page.Config{Observer: s.observer, Healthy: func() bool { return true }})
 	random := rand.New(rand.NewPCG(3, 3))
 	s.sync(now.Add(-59*time.Minute), 480*time.Millisecond, nil)
 	for at := now.Add(-58 * time.Minute); at.Before(now.Add(-5 * time.Second)); at = at.Add(time.Duration(2000+random.IntN(38_000)) * time.Millisecond) {
