@@ -17,9 +17,10 @@ const (
 	// readTimeout bounds a reading.
 	readTimeout = 10 * time.Second
 	// pause and rest bound the cost of readings: after each one, the next of the same subject begins no earlier than after pause, and
-	// that of any subject no earlier than after rest times its duration.
+	// that of any subject no earlier than after rest times its duration. The first one of a subject may begin ahead of that.
 	pause = time.Second
 	rest  = 9
+	ahead = 5 * time.Second
 	// window is the time over which rates are computed, if pages are requested more often than that.
 	window = 4 * time.Second
 	// maxSubjects bounds the number of subjects in memory.
@@ -60,7 +61,11 @@ func (m *meter) counters(ctx context.Context, of subject, read func(context.Cont
 	}
 	e.asked = now
 	m.evict()
-	if e.ended == nil && !now.Before(e.next) && !m.reading && !now.Before(m.rested) {
+	rested := m.rested
+	if e.now == nil && e.err == nil {
+		rested = rested.Add(-ahead)
+	}
+	if e.ended == nil && !m.reading && !now.Before(e.next) && !now.Before(rested) {
 		m.reading = true
 		e.ended = make(chan struct{})
 		go m.read(context.WithoutCancel(ctx), e, read)
@@ -95,7 +100,10 @@ func (m *meter) read(ctx context.Context, e *measured, read func(context.Context
 	}
 	ended := time.Now()
 	e.next = ended.Add(pause)
-	m.rested, m.reading = ended.Add(rest*ended.Sub(began)), false
+	if m.rested.Before(ended) {
+		m.rested = ended
+	}
+	m.rested, m.reading = m.rested.Add(rest*ended.Sub(began)), false
 	close(e.ended)
 	e.ended = nil
 }
