@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
@@ -83,10 +84,10 @@ func (m nftMachine) dump() string { return m[0].Dump() + m[1].Dump() }
 
 func (m nftMachine) writes() int { return m[0].Stats().Writes + m[1].Stats().Writes }
 
-type iptMachine []*ipt.Fake
+type iptMachine []*ipttest.Fake
 
 func newIPT(variant ipt.Variant) iptMachine {
-	return iptMachine{ipt.NewFake(ipt.IPv4, variant), ipt.NewFake(ipt.IPv6, variant)}
+	return iptMachine{ipttest.New(ipt.IPv4, variant), ipttest.New(ipt.IPv6, variant)}
 }
 
 // noSettings is a kernel without settings.
@@ -101,7 +102,7 @@ func (m iptMachine) open(fail *failing) backend.Backend {
 	for _, fake := range m {
 		doors = append(doors, fail.tables(fake))
 	}
-	return iptables.New(iptables.Options{Mark: mark}, noSettings{}, ipt.NewFakeNotices(m...), doors...)
+	return iptables.New(iptables.Options{Mark: mark}, noSettings{}, ipttest.NewNotices(m...), doors...)
 }
 
 func (m iptMachine) refuse(anonymous bool, endpoints ...netip.AddrPort) {
