@@ -67,7 +67,7 @@ var rows = []row{
 	{"pkg/proxy/leftovers/...", []string{"pkg/proxy/cluster", "pkg/proxy/backend", "pkg/kernel/ipvs/..."}},
 
 	// Kernel settings and those of this process.
-	{"pkg/proxy/tuning/...", []string{"pkg/kernel/sysctl"}},
+	{"pkg/proxy/tuning/...", []string{"pkg/kernel/sysctl/..."}},
 
 	// The lock on a network namespace.
 	{"pkg/proxy/standby/...", []string{"pkg/kernel/netlock"}},
@@ -96,7 +96,7 @@ var rows = []row{
 
 	// The readers of a running proxy, or of objects without one, for the commands.
 	{"pkg/inspect/pods", []string{"pkg/apiclient"}},
-	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace", "pkg/proxy/view"}},
+	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace/...", "pkg/proxy/view"}},
 	{"pkg/inspect/...", []string{"pkg/apis/status/...", "pkg/proxy/view", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/terminal"}},
 
 	// How texts are shown on a terminal.
