@@ -14,6 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
@@ -52,11 +53,11 @@ func eachMachine(t *testing.T, test func(t *testing.T, m machine)) {
 	}
 }
 
-type nftMachine []*nft.Fake
+type nftMachine []*nfttest.Fake
 
 func newNFT() nftMachine {
-	v4 := nft.NewFake(knftables.IPv4Family, nftables.TableName)
-	return nftMachine{v4, nft.NewFake(knftables.IPv6Family, nftables.TableName).Beside(v4)}
+	v4 := nfttest.New(knftables.IPv4Family, nftables.TableName)
+	return nftMachine{v4, nfttest.New(knftables.IPv6Family, nftables.TableName).Beside(v4)}
 }
 
 func (m nftMachine) open(fail *failing) backend.Backend {
