@@ -186,8 +186,8 @@ func TestMatch(t *testing.T) {
 		{"pkg/proxy/...", "pkg/proxy/plan/deep", "pkg/proxy", true},
 		{"pkg/proxy/...", "pkg/proxyx", "", false},
 		{"pkg/kernel/*/...", "pkg/kernel", "", false},
-		{"pkg/kernel/*/...", "pkg/kernel/nft/nftfake", "pkg/kernel/nft", true},
-		{"pkg/kernel/*", "pkg/kernel/nft/nftfake", "", false},
+		{"pkg/kernel/*/...", "pkg/kernel/nft/nfttest", "pkg/kernel/nft", true},
+		{"pkg/kernel/*", "pkg/kernel/nft/nfttest", "", false},
 	} {
 		if own, ok := match(c.pattern, c.dir); own != c.own || ok != c.ok {
 			t.Errorf("match(%q, %q) = %q, %v; want %q, %v", c.pattern, c.dir, own, ok, c.own, c.ok)

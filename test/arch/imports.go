@@ -67,7 +67,7 @@ var rows = []row{
 	{"pkg/proxy/leftovers/...", []string{"pkg/proxy/cluster", "pkg/proxy/backend", "pkg/kernel/ipvs/..."}},
 
 	// Kernel settings and those of this process.
-	{"pkg/proxy/tuning/...", []string{"pkg/kernel/sysctl"}},
+	{"pkg/proxy/tuning/...", []string{"pkg/kernel/sysctl/..."}},
 
 	// The lock on a network namespace.
 	{"pkg/proxy/standby/...", []string{"pkg/kernel/netlock"}},
@@ -96,7 +96,7 @@ var rows = []row{
 
 	// The readers of a running proxy, or of objects without one, for the commands.
 	{"pkg/inspect/pods", []string{"pkg/apiclient"}},
-	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace", "pkg/proxy/view"}},
+	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace/...", "pkg/proxy/view"}},
 	{"pkg/inspect/...", []string{"pkg/apis/status/...", "pkg/proxy/view", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/terminal"}},
 
 	// How texts are shown on a terminal.
@@ -203,6 +203,11 @@ func findImports(t *Tree) ([]Violation, error) {
 		for _, f := range p.Files {
 			for _, spec := range f.Syntax.Imports {
 				dir, ours := t.ownFolder(importPath(spec))
+				if ours && !f.Test && isForTests(dir) && !isForTests(p.Dir) {
+					found = append(found, t.at(spec.Pos(), fmt.Sprintf("%s may not import %s", who(p, f), dir),
+						"it is for tests: only they, and packages that are for tests too, may import it"))
+					continue
+				}
 				if !ours || mayImport(rows[i], p.Dir, f.Test, dir) {
 					continue
 				}
@@ -220,6 +225,12 @@ func mayImport(r row, dir string, test bool, target string) bool {
 		return true
 	}
 	return matchAny(r.imports, target) || test && matchAny(testImports, target)
+}
+
+// isForTests reports whether a package is for tests only, and so never part of the program: a fake or a suite, which has the name of
+// its folder's package with test behind it, or one below test/.
+func isForTests(dir string) bool {
+	return path.Base(dir) == path.Base(path.Dir(dir))+"test" || strings.HasPrefix(dir, "test/")
 }
 
 // allowance describes the imports that are allowed instead.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
@@ -292,7 +293,7 @@ func TestAlteredElement(t *testing.T) {
 }
 
 // lastElement returns the endpoint with the greatest key.
-func lastElement(t *testing.T, f *nft.Fake) (last nft.Element) {
+func lastElement(t *testing.T, f *nfttest.Fake) (last nft.Element) {
 	t.Helper()
 	for e, err := range f.Elements(t.Context(), "endpoints") {
 		if err != nil {

@@ -12,7 +12,9 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
@@ -51,11 +53,11 @@ func eachMachine(t *testing.T, test func(t *testing.T, m machine)) {
 	}
 }
 
-type nftMachine []*nft.Fake
+type nftMachine []*nfttest.Fake
 
 func newNFT() nftMachine {
-	v4 := nft.NewFake(knftables.IPv4Family, nftables.TableName)
-	return nftMachine{v4, nft.NewFake(knftables.IPv6Family, nftables.TableName).Beside(v4)}
+	v4 := nfttest.New(knftables.IPv4Family, nftables.TableName)
+	return nftMachine{v4, nfttest.New(knftables.IPv6Family, nftables.TableName).Beside(v4)}
 }
 
 func (m nftMachine) open(fail *failing) backend.Backend {
@@ -83,10 +85,10 @@ func (m nftMachine) dump() string { return m[0].Dump() + m[1].Dump() }
 
 func (m nftMachine) writes() int { return m[0].Stats().Writes + m[1].Stats().Writes }
 
-type iptMachine []*ipt.Fake
+type iptMachine []*ipttest.Fake
 
 func newIPT(variant ipt.Variant) iptMachine {
-	return iptMachine{ipt.NewFake(ipt.IPv4, variant), ipt.NewFake(ipt.IPv6, variant)}
+	return iptMachine{ipttest.New(ipt.IPv4, variant), ipttest.New(ipt.IPv6, variant)}
 }
 
 // noSettings is a kernel without settings.
@@ -101,7 +103,7 @@ func (m iptMachine) open(fail *failing) backend.Backend {
 	for _, fake := range m {
 		doors = append(doors, fail.tables(fake))
 	}
-	return iptables.New(iptables.Options{Mark: mark}, noSettings{}, ipt.NewFakeNotices(m...), doors...)
+	return iptables.New(iptables.Options{Mark: mark}, noSettings{}, ipttest.NewNotices(m...), doors...)
 }
 
 func (m iptMachine) refuse(anonymous bool, endpoints ...netip.AddrPort) {

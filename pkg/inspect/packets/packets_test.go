@@ -19,6 +19,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace/tracetest"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata")
@@ -192,10 +193,10 @@ func ways() map[string]*way {
 }
 
 // follow traces what send sends.
-func follow(t *testing.T, count int, send func(kernel *trace.Fake)) (shown []*v1alpha1.PacketTrace, r Result, err error) {
+func follow(t *testing.T, count int, send func(kernel *tracetest.Fake)) (shown []*v1alpha1.PacketTrace, r Result, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		var kernel trace.Fake
+		var kernel tracetest.Fake
 		tracer, failed := kernel.Open(t.Context(), trace.Filter{From: netip.MustParsePrefix("0.0.0.0/0"), PerSecond: PerSecond})
 		if failed != nil {
 			t.Fatal(failed)
@@ -216,7 +217,7 @@ func follow(t *testing.T, count int, send func(kernel *trace.Fake)) (shown []*v1
 }
 
 // send sends a packet.
-func (w *way) send(t *testing.T, kernel *trace.Fake) {
+func (w *way) send(t *testing.T, kernel *tracetest.Fake) {
 	t.Helper()
 	var events []trace.Event
 	for _, s := range w.steps {
@@ -232,7 +233,7 @@ func (w *way) send(t *testing.T, kernel *trace.Fake) {
 func TestGoldenReports(t *testing.T) {
 	for name, way := range ways() {
 		t.Run(name, func(t *testing.T) {
-			shown, r, err := follow(t, 10, func(kernel *trace.Fake) { way.send(t, kernel) })
+			shown, r, err := follow(t, 10, func(kernel *tracetest.Fake) { way.send(t, kernel) })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -264,23 +265,23 @@ func TestGoldenReports(t *testing.T) {
 
 // TestFollow counts packets, and ends when there are enough, when the kernel fails and when printing does.
 func TestFollow(t *testing.T) {
-	many := func(kernel *trace.Fake, n int) {
+	many := func(kernel *tracetest.Fake, n int) {
 		for i := range n {
 			from(uint32(i), protoTCP, fmt.Sprintf("10.244.1.3:%d", 1000+i), web, "cbr0").ends(trace.AfterPrerouting).send(t, kernel)
 		}
 	}
-	if shown, r, err := follow(t, 3, func(kernel *trace.Fake) { many(kernel, 5) }); err != nil || len(shown) != 3 || r != (Result{Packets: 3, Refused: 3}) {
+	if shown, r, err := follow(t, 3, func(kernel *tracetest.Fake) { many(kernel, 5) }); err != nil || len(shown) != 3 || r != (Result{Packets: 3, Refused: 3}) {
 		t.Errorf("3 of 5 packets: %d, %+v, %v", len(shown), r, err)
 	}
-	shown, r, err := follow(t, 1000, func(kernel *trace.Fake) { many(kernel, 600) })
+	shown, r, err := follow(t, 1000, func(kernel *tracetest.Fake) { many(kernel, 600) })
 	if err != nil || !r.Lost || len(shown) != 500 || shown[0].Verdict != "Incomplete" {
 		t.Errorf("more packets than can be received: %d, lost %v, %v", len(shown), r.Lost, err)
 	}
 	broken := errors.New("out of memory")
-	if _, _, err := follow(t, 3, func(kernel *trace.Fake) { kernel.Break(broken) }); !errors.Is(err, broken) {
+	if _, _, err := follow(t, 3, func(kernel *tracetest.Fake) { kernel.Break(broken) }); !errors.Is(err, broken) {
 		t.Errorf("the kernel fails: %v", err)
 	}
-	if shown, r, err := follow(t, 3, func(*trace.Fake) {}); err != nil || len(shown) != 0 || r != (Result{}) {
+	if shown, r, err := follow(t, 3, func(*tracetest.Fake) {}); err != nil || len(shown) != 0 || r != (Result{}) {
 		t.Errorf("no packets: %d, %+v, %v", len(shown), r, err)
 	}
 	other := from(1, protoTCP, pod, web, "cbr0")

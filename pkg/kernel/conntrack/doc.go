@@ -1,6 +1,6 @@
 // Package conntrack deletes entries from the kernel's connection tracking table (nf_conntrack): UDP entries that send
 // packets to endpoints that are gone, and entries of TCP connections that were started before there were rules for
-// them. It uses ctnetlink (linux/netfilter/nfnetlink_conntrack.h) and has a fake for tests.
+// them. It uses ctnetlink (linux/netfilter/nfnetlink_conntrack.h) and package conntracktest is its fake.
 //
 // It relies on these facts, each of which a test checks against the kernel:
 //
@@ -75,7 +75,7 @@ type Swept struct {
 	Partial bool
 }
 
-// Table is the table of one network namespace. Kernel is the real one, Fake one for tests. Its methods must not be
+// Table is the table of one network namespace. Kernel is the real one. Its methods must not be
 // called concurrently.
 type Table interface {
 	// Sweep visits every entry of a family and a kind, in any zone, and deletes those for which unwanted returns true.

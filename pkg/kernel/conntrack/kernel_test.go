@@ -1,4 +1,4 @@
-package conntrack
+package conntrack_test
 
 import (
 	"context"
@@ -16,14 +16,21 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
+// States of TCP (linux/netfilter/nf_conntrack_tcp.h).
+const (
+	stateSynSent     = 1
+	stateEstablished = 3
+)
+
 // space is a network namespace's table, with another way to write it.
 type space struct {
-	*Kernel
+	*conntrack.Kernel
 	handle *netlink.Handle
 }
 
@@ -31,7 +38,7 @@ type space struct {
 func openKernel(t *testing.T) *space {
 	t.Helper()
 	netns.Enter(t)
-	k, err := Open()
+	k, err := conntrack.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,14 +56,13 @@ func openKernel(t *testing.T) *space {
 }
 
 // track adds an entry to the kernel's table; a TCP entry is established.
-func (s *space) track(t *testing.T, protocol uint8, flow Flow) {
+func (s *space) track(t *testing.T, protocol uint8, flow conntrack.Flow) {
 	t.Helper()
-	const established = 3
-	s.trackIn(t, protocol, established, flow)
+	s.trackIn(t, protocol, stateEstablished, flow)
 }
 
 // trackIn adds an entry; state is that of TCP.
-func (s *space) trackIn(t *testing.T, protocol, state uint8, flow Flow) {
+func (s *space) trackIn(t *testing.T, protocol, state uint8, flow conntrack.Flow) {
 	t.Helper()
 	family := netlink.InetFamily(unix.AF_INET6)
 	if flow.Source.Addr().Is4() {
@@ -79,12 +85,12 @@ func (s *space) trackIn(t *testing.T, protocol, state uint8, flow Flow) {
 // insert adds an entry to toA with conntrack(8), which supports zones.
 func insert(t *testing.T, more ...string) {
 	t.Helper()
-	conntrack(t, append([]string{"-I", "-p", "udp", "-t", "3600", "--src", "10.0.0.1", "--sport", "1001", "--dst", "10.96.0.10", "--dport", "53",
+	conntrackProgram(t, append([]string{"-I", "-p", "udp", "-t", "3600", "--src", "10.0.0.1", "--sport", "1001", "--dst", "10.96.0.10", "--dport", "53",
 		"--reply-src", "10.244.0.1", "--reply-port-src", "5353"}, more...)...)
 }
 
-// conntrack runs conntrack(8).
-func conntrack(t *testing.T, args ...string) {
+// conntrackProgram runs conntrack(8).
+func conntrackProgram(t *testing.T, args ...string) {
 	t.Helper()
 	if _, err := exec.LookPath("conntrack"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -97,8 +103,8 @@ func conntrack(t *testing.T, args ...string) {
 	}
 }
 
-func flow(source, destination, replies string) Flow {
-	return Flow{Source: netip.MustParseAddrPort(source), Destination: netip.MustParseAddrPort(destination), ReplySource: netip.MustParseAddrPort(replies)}
+func flow(source, destination, replies string) conntrack.Flow {
+	return conntrack.Flow{Source: netip.MustParseAddrPort(source), Destination: netip.MustParseAddrPort(destination), ReplySource: netip.MustParseAddrPort(replies)}
 }
 
 var (
@@ -107,16 +113,16 @@ var (
 	plain   = flow("10.0.0.1:1003", "192.0.2.1:53", "192.0.2.1:53")
 	toA6    = flow("[fd00::1]:1001", "[fd00:96::10]:53", "[fd00:244::1]:5353")
 	toB6    = flow("[fd00::1]:1002", "[fd00:96::10]:53", "[fd00:244::2]:5353")
-	never   = func(*Flow) bool { return false }
-	all     = func(*Flow) bool { return true }
-	compare = func(a, b Flow) int { return a.Source.Compare(b.Source) }
+	never   = func(*conntrack.Flow) bool { return false }
+	all     = func(*conntrack.Flow) bool { return true }
+	compare = func(a, b conntrack.Flow) int { return a.Source.Compare(b.Source) }
 )
 
 // list returns the flows of a family, sorted.
-func list(t *testing.T, table Table, family Family) []Flow {
+func list(t *testing.T, table conntrack.Table, family conntrack.Family) []conntrack.Flow {
 	t.Helper()
-	var flows []Flow
-	if _, err := table.Sweep(context.Background(), family, UDP, func(f *Flow) bool {
+	var flows []conntrack.Flow
+	if _, err := table.Sweep(context.Background(), family, conntrack.UDP, func(f *conntrack.Flow) bool {
 		flows = append(flows, *f)
 		return false
 	}); err != nil {
@@ -129,7 +135,7 @@ func list(t *testing.T, table Table, family Family) []Flow {
 // addresses lets cmp compare addresses.
 var addresses = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 
-func wantFlows(t *testing.T, table Table, family Family, want ...Flow) {
+func wantFlows(t *testing.T, table conntrack.Table, family conntrack.Family, want ...conntrack.Flow) {
 	t.Helper()
 	if diff := cmp.Diff(want, list(t, table, family), addresses); diff != "" {
 		t.Errorf("%s entries (-want +got):\n%s", family, diff)
@@ -137,38 +143,38 @@ func wantFlows(t *testing.T, table Table, family Family, want ...Flow) {
 }
 
 // sweepAlike checks what the kernel and the fake have in common.
-func sweepAlike(t *testing.T, table Table, add func(Flow)) {
+func sweepAlike(t *testing.T, table conntrack.Table, add func(conntrack.Flow)) {
 	t.Helper()
-	for _, f := range []Flow{toA, toB, plain, toA6, toB6} {
+	for _, f := range []conntrack.Flow{toA, toB, plain, toA6, toB6} {
 		add(f)
 	}
-	wantFlows(t, table, IPv4, toA, toB, plain)
-	wantFlows(t, table, IPv6, toA6, toB6)
+	wantFlows(t, table, conntrack.IPv4, toA, toB, plain)
+	wantFlows(t, table, conntrack.IPv6, toA6, toB6)
 	if a, p := toA, plain; !a.Translated() || p.Translated() {
 		t.Error("Translated is wrong")
 	}
 	ctx := context.Background()
-	got, err := table.Sweep(ctx, IPv4, UDP, func(f *Flow) bool { return f.ReplySource == toA.ReplySource })
-	if want := (Swept{Seen: 3, Deleted: 1}); got != want || err != nil {
+	got, err := table.Sweep(ctx, conntrack.IPv4, conntrack.UDP, func(f *conntrack.Flow) bool { return f.ReplySource == toA.ReplySource })
+	if want := (conntrack.Swept{Seen: 3, Deleted: 1}); got != want || err != nil {
 		t.Errorf("one stale: got %+v, %v, want %+v", got, err, want)
 	}
-	wantFlows(t, table, IPv4, toB, plain)
-	wantFlows(t, table, IPv6, toA6, toB6)
-	if got, err := table.Sweep(ctx, IPv6, UDP, all); got != (Swept{Seen: 2, Deleted: 2}) || err != nil {
+	wantFlows(t, table, conntrack.IPv4, toB, plain)
+	wantFlows(t, table, conntrack.IPv6, toA6, toB6)
+	if got, err := table.Sweep(ctx, conntrack.IPv6, conntrack.UDP, all); got != (conntrack.Swept{Seen: 2, Deleted: 2}) || err != nil {
 		t.Errorf("all stale: %+v, %v", got, err)
 	}
-	wantFlows(t, table, IPv6)
+	wantFlows(t, table, conntrack.IPv6)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if got, err := table.Sweep(ended, IPv4, UDP, all); got.Deleted != 0 || !errors.Is(err, context.Canceled) {
+	if got, err := table.Sweep(ended, conntrack.IPv4, conntrack.UDP, all); got.Deleted != 0 || !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that ended: %+v, %v", got, err)
 	}
-	wantFlows(t, table, IPv4, toB, plain)
+	wantFlows(t, table, conntrack.IPv4, toB, plain)
 }
 
 func TestKernelSweep(t *testing.T) {
 	k := openKernel(t)
-	sweepAlike(t, k, func(f Flow) { k.track(t, unix.IPPROTO_UDP, f) })
+	sweepAlike(t, k, func(f conntrack.Flow) { k.track(t, unix.IPPROTO_UDP, f) })
 }
 
 // TestKernelOtherEntries has entries with the same ends in TCP, which is not visited, and in another zone, which is.
@@ -179,11 +185,11 @@ func TestKernelOtherEntries(t *testing.T) {
 		insert(t, "--zone", zone)
 	}
 	visited := 0
-	got, err := k.Sweep(context.Background(), IPv4, UDP, func(*Flow) bool { visited++; return visited == 1 })
-	if want := (Swept{Seen: 2, Deleted: 1}); got != want || err != nil {
+	got, err := k.Sweep(context.Background(), conntrack.IPv4, conntrack.UDP, func(*conntrack.Flow) bool { visited++; return visited == 1 })
+	if want := (conntrack.Swept{Seen: 2, Deleted: 1}); got != want || err != nil {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
-	wantFlows(t, k, IPv4, toA)
+	wantFlows(t, k, conntrack.IPv4, toA)
 	left, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
 	if err != nil || len(left) != 2 {
 		t.Errorf("%d entries left (%v), want that of TCP and that of one zone", len(left), err)
@@ -194,8 +200,8 @@ func TestKernelOtherEntries(t *testing.T) {
 func TestKernelReusedEntry(t *testing.T) {
 	k := openKernel(t)
 	k.track(t, unix.IPPROTO_UDP, toA)
-	anew := Flow{Source: toA.Source, Destination: toA.Destination, ReplySource: toB.ReplySource}
-	got, err := k.Sweep(context.Background(), IPv4, UDP, func(*Flow) bool {
+	anew := conntrack.Flow{Source: toA.Source, Destination: toA.Destination, ReplySource: toB.ReplySource}
+	got, err := k.Sweep(context.Background(), conntrack.IPv4, conntrack.UDP, func(*conntrack.Flow) bool {
 		if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
 			t.Error(err)
 		}
@@ -205,7 +211,7 @@ func TestKernelReusedEntry(t *testing.T) {
 	if got.Deleted != 0 || err != nil {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	wantFlows(t, k, IPv4, anew)
+	wantFlows(t, k, conntrack.IPv4, anew)
 }
 
 // TestKernelLargeTable sweeps 200,000 entries (10,000 with -short), half of them stale, and checks the use of memory.
@@ -216,7 +222,7 @@ func TestKernelLargeTable(t *testing.T) {
 		count = 10_000
 	}
 	load := func(n int) {
-		f := Flow{ReplySource: toA.ReplySource, Destination: toA.Destination}
+		f := conntrack.Flow{ReplySource: toA.ReplySource, Destination: toA.Destination}
 		if n%2 == 0 {
 			f.ReplySource = toB.ReplySource
 		}
@@ -230,7 +236,7 @@ func TestKernelLargeTable(t *testing.T) {
 	var before, now runtime.MemStats
 	runtime.ReadMemStats(&before)
 	seen, peak, began := 0, uint64(0), time.Now()
-	got, err := k.Sweep(context.Background(), IPv4, UDP, func(f *Flow) bool {
+	got, err := k.Sweep(context.Background(), conntrack.IPv4, conntrack.UDP, func(f *conntrack.Flow) bool {
 		if seen++; seen%10_000 == 0 {
 			runtime.ReadMemStats(&now)
 			peak = max(peak, now.HeapInuse)
@@ -238,7 +244,7 @@ func TestKernelLargeTable(t *testing.T) {
 		return f.ReplySource == toA.ReplySource
 	})
 	took := time.Since(began)
-	if want := (Swept{Seen: count, Deleted: count / 2}); got != want || err != nil {
+	if want := (conntrack.Swept{Seen: count, Deleted: count / 2}); got != want || err != nil {
 		t.Fatalf("got %+v, %v, want %+v", got, err, want)
 	}
 	grown := int64(peak) - int64(before.HeapInuse)
@@ -246,34 +252,34 @@ func TestKernelLargeTable(t *testing.T) {
 	if grown > 16<<20 {
 		t.Errorf("the heap grew by %d MiB", grown>>20)
 	}
-	if left := list(t, k, IPv4); len(left) != count/2 {
+	if left := list(t, k, conntrack.IPv4); len(left) != count/2 {
 		t.Errorf("%d entries left, want %d", len(left), count/2)
 	}
 }
 
 // early is a TCP connection that was started before there was a rule for it.
-var early = Flow{Kind: UnansweredTCP, Source: plain.Source, Destination: toA.Destination, ReplySource: toA.Destination}
+var early = conntrack.Flow{Kind: conntrack.UnansweredTCP, Source: plain.Source, Destination: toA.Destination, ReplySource: toA.Destination}
 
 // TestKernelUnanswered checks that of all TCP entries only those are visited that have no reply and no translated
 // destination, whether or not their source is translated.
 func TestKernelUnanswered(t *testing.T) {
 	k := openKernel(t)
 	early6 := flow("[fd00::1]:1003", "[fd00:96::10]:53", "[fd00:96::10]:53")
-	early6.Kind = UnansweredTCP
+	early6.Kind = conntrack.UnansweredTCP
 	k.trackIn(t, unix.IPPROTO_TCP, stateSynSent, early)
 	k.trackIn(t, unix.IPPROTO_TCP, stateSynSent, early6)
 	k.trackIn(t, unix.IPPROTO_UDP, 0, flow("10.0.0.1:1004", "10.96.0.10:53", "10.96.0.10:53"))
 	k.trackIn(t, unix.IPPROTO_TCP, stateSynSent, toA) // translated
 	k.track(t, unix.IPPROTO_TCP, flow("10.0.0.1:1005", "10.96.0.10:53", "10.96.0.10:53"))
 	masqueraded := flow("10.0.0.1:1006", "10.96.0.10:53", "10.96.0.10:53")
-	masqueraded.Kind = UnansweredTCP
-	conntrack(t, "-I", "-p", "tcp", "--state", "SYN_SENT", "-t", "120", "--src", "10.0.0.1", "--sport", "1006", "--dst", "10.96.0.10", "--dport", "53",
+	masqueraded.Kind = conntrack.UnansweredTCP
+	conntrackProgram(t, "-I", "-p", "tcp", "--state", "SYN_SENT", "-t", "120", "--src", "10.0.0.1", "--sport", "1006", "--dst", "10.96.0.10", "--dport", "53",
 		"--reply-src", "10.96.0.10", "--reply-port-src", "53", "--reply-dst", "192.0.2.9", "--reply-port-dst", "1006")
-	conntrack(t, "-I", "-p", "tcp", "--state", "SYN_SENT", "-u", "SEEN_REPLY", "-t", "120", "--src", "10.0.0.1", "--sport", "1007", "--dst", "10.96.0.10", "--dport", "53")
-	want := func(family Family, want ...Flow) {
+	conntrackProgram(t, "-I", "-p", "tcp", "--state", "SYN_SENT", "-u", "SEEN_REPLY", "-t", "120", "--src", "10.0.0.1", "--sport", "1007", "--dst", "10.96.0.10", "--dport", "53")
+	want := func(family conntrack.Family, want ...conntrack.Flow) {
 		t.Helper()
-		var got []Flow
-		if _, err := k.Sweep(context.Background(), family, UnansweredTCP, func(f *Flow) bool {
+		var got []conntrack.Flow
+		if _, err := k.Sweep(context.Background(), family, conntrack.UnansweredTCP, func(f *conntrack.Flow) bool {
 			got = append(got, *f)
 			return false
 		}); err != nil {
@@ -284,26 +290,26 @@ func TestKernelUnanswered(t *testing.T) {
 			t.Errorf("unanswered %s connections (-want +got):\n%s", family, diff)
 		}
 	}
-	want(IPv4, early, masqueraded)
-	want(IPv6, early6)
-	got, err := k.Sweep(context.Background(), IPv4, UnansweredTCP, func(f *Flow) bool { return *f == early })
-	if want := (Swept{Seen: 2, Deleted: 1}); got != want || err != nil {
+	want(conntrack.IPv4, early, masqueraded)
+	want(conntrack.IPv6, early6)
+	got, err := k.Sweep(context.Background(), conntrack.IPv4, conntrack.UnansweredTCP, func(f *conntrack.Flow) bool { return *f == early })
+	if want := (conntrack.Swept{Seen: 2, Deleted: 1}); got != want || err != nil {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
-	want(IPv4, masqueraded)
-	want(IPv6, early6)
+	want(conntrack.IPv4, masqueraded)
+	want(conntrack.IPv6, early6)
 }
 
 // TestKernelAnsweredMeanwhile checks that a connection is kept that is answered after the kernel put it into the dump.
 func TestKernelAnsweredMeanwhile(t *testing.T) {
 	k := openKernel(t)
 	k.trackIn(t, unix.IPPROTO_TCP, stateSynSent, early)
-	got, err := k.Sweep(context.Background(), IPv4, UnansweredTCP, func(*Flow) bool {
-		conntrack(t, "-U", "-p", "tcp", "--state", "ESTABLISHED", "-u", "SEEN_REPLY,ASSURED", "--src", "10.0.0.1", "--sport", "1003",
+	got, err := k.Sweep(context.Background(), conntrack.IPv4, conntrack.UnansweredTCP, func(*conntrack.Flow) bool {
+		conntrackProgram(t, "-U", "-p", "tcp", "--state", "ESTABLISHED", "-u", "SEEN_REPLY,ASSURED", "--src", "10.0.0.1", "--sport", "1003",
 			"--dst", "10.96.0.10", "--dport", "53")
 		return true
 	})
-	if want := (Swept{Seen: 1}); got != want || err != nil {
+	if want := (conntrack.Swept{Seen: 1}); got != want || err != nil {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	left, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)

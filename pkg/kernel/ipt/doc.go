@@ -1,5 +1,4 @@
-// Package ipt is the only package that runs the programs of iptables. It has a fake that is as strict as they are (see
-// [Fake]).
+// Package ipt is the only package that runs the programs of iptables. Package ipttest has a fake that is as strict as they are.
 //
 // A [Tables] is one address family's tables in one variant: nft, in which the programs write nf_tables, or legacy, in
 // which they replace x_tables' blobs. [Detect] returns the one that a node uses. A [Rule] is a value, of which text and bytes are

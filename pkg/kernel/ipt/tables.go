@@ -42,7 +42,7 @@ type Features struct {
 	AddressBits bool
 }
 
-// Tables is one address family's tables. [Open] returns the kernel's, [NewFake] some for tests.
+// Tables is one address family's tables. [Open] returns the kernel's, package ipttest some for tests.
 //
 // One goroutine owns a Tables; other goroutines may only call Packets. Programs run in the network namespace of the calling
 // thread, which must be the one in which the Tables was opened. They share /run/xtables.lock with others and wait for it up

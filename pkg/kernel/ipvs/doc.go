@@ -1,6 +1,6 @@
 // Package ipvs lists and deletes the kernel objects that kube-proxy's ipvs mode uses besides iptables: virtual servers
 // (ip_vs), sets of addresses (ip_set), and a dummy device with the Services' addresses. It cannot create any. It uses
-// generic netlink, nfnetlink and rtnetlink, and has a fake for tests.
+// generic netlink, nfnetlink and rtnetlink, and package ipvstest is its fake.
 //
 // A kernel without one of the modules has no such objects. Listing them does not load the module.
 package ipvs

@@ -10,12 +10,11 @@ import (
 type Batch struct {
 	*nf.Batch
 	family knftables.Family
-	// rules are the rules that the batch adds, as nft prints them, in order.
-	rules []string
+	rules  []Rule
 }
 
-// newBatch makes an empty batch for a table, of which a commit may have so many bytes; 0 is no limit.
-func newBatch(family knftables.Family, table string, limit int) *Batch {
+// NewBatch makes an empty batch for a table, of which a commit may have so many bytes; 0 is no limit.
+func NewBatch(family knftables.Family, table string, limit int) *Batch {
 	return &Batch{Batch: nf.NewBatch(familyNumber(family), table, limit), family: family}
 }
 
@@ -38,8 +37,11 @@ func (b *Batch) AddRule(chain string, r Rule) {
 		expressions = s.appendTo(expressions, b.family)
 	}
 	b.Batch.AddRule(chain, expressions, 0)
-	b.rules = append(b.rules, r.Text(b.family))
+	b.rules = append(b.rules, r)
 }
+
+// Rules returns the rules that the batch adds, in order.
+func (b *Batch) Rules() []Rule { return b.rules }
 
 // CutComment cuts a comment to the length that nft accepts, 127 bytes, between two characters.
 func CutComment(comment string) string { return nf.CutComment(comment) }

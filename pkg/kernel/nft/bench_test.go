@@ -1,4 +1,4 @@
-package nft
+package nft_test
 
 import (
 	"encoding/binary"
@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
 // The sizes of the benchmarks' cluster: 45,000 frontends; 5,000 of them have 50 endpoints each.
@@ -23,8 +25,8 @@ const (
 
 // BenchmarkEncode is the cost of one element in a batch, without the kernel.
 func BenchmarkEncode(b *testing.B) {
-	batch := newBatch(knftables.IPv4Family, testTable, 0)
-	e := &Element{Key: slotKey(1, 0), Value: endpointValue(1), Comment: "default/some-service:http"}
+	batch := nft.NewBatch(knftables.IPv4Family, testTable, 0)
+	e := &nft.Element{Key: slotKey(1, 0), Value: endpointValue(1), Comment: "default/some-service:http"}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		if i%benchChunk == 0 {
@@ -36,7 +38,7 @@ func BenchmarkEncode(b *testing.B) {
 }
 
 // benchTable is a table with the cluster loaded, in a namespace of its own.
-func benchTable(b *testing.B) *kernelTable {
+func benchTable(b *testing.B) *nft.KernelTable {
 	b.Helper()
 	table := openKernel(b, knftables.IPv4Family)
 	if err := text(world).run(b.Context(), table); err != nil {
@@ -45,7 +47,7 @@ func benchTable(b *testing.B) *kernelTable {
 	loadEndpoints(b, table)
 	batch := table.NewBatch()
 	for i := range benchFrontends {
-		batch.Add("services", &Element{Key: frontendKey(i), Chain: "pick-2", Comment: "default/some-service:http"})
+		batch.Add("services", &nft.Element{Key: frontendKey(i), Chain: "pick-2", Comment: "default/some-service:http"})
 	}
 	if err := table.Commit(b.Context(), batch); err != nil {
 		b.Fatal(err)
@@ -54,10 +56,10 @@ func benchTable(b *testing.B) *kernelTable {
 }
 
 // loadEndpoints adds the endpoints in chunks.
-func loadEndpoints(b *testing.B, table *kernelTable) {
+func loadEndpoints(b *testing.B, table *nft.KernelTable) {
 	b.Helper()
 	batch := table.NewBatch()
-	e := &Element{Key: slotKey(0, 0), Value: endpointValue(0)}
+	e := &nft.Element{Key: slotKey(0, 0), Value: endpointValue(0)}
 	for i := range benchEndpoints {
 		binary.BigEndian.PutUint16(e.Key[2:], uint16(i/50))
 		binary.NativeEndian.PutUint32(e.Key[12:], uint32(i%50))
@@ -73,7 +75,7 @@ func loadEndpoints(b *testing.B, table *kernelTable) {
 }
 
 // benchCommit measures a batch that f fills.
-func benchCommit(b *testing.B, f func(batch *Batch)) {
+func benchCommit(b *testing.B, f func(batch *nft.Batch)) {
 	b.Helper()
 	table := benchTable(b)
 	batch := table.NewBatch()
@@ -88,7 +90,7 @@ func benchCommit(b *testing.B, f func(batch *Batch)) {
 }
 
 // benchCall measures a method on the loaded table.
-func benchCall(b *testing.B, f func(table *kernelTable) error) {
+func benchCall(b *testing.B, f func(table *nft.KernelTable) error) {
 	b.Helper()
 	table := benchTable(b)
 	b.ReportAllocs()
@@ -105,7 +107,7 @@ func BenchmarkWrite(b *testing.B) {
 		table := openKernel(b, knftables.IPv4Family)
 		for b.Loop() {
 			b.StopTimer()
-			err := text(func(tx *Transaction) {
+			err := text(func(tx *nft.Transaction) {
 				tx.Add(&knftables.Table{})
 				tx.Delete(&knftables.Table{})
 				world(tx)
@@ -118,24 +120,24 @@ func BenchmarkWrite(b *testing.B) {
 		}
 	})
 	b.Run("replace one endpoint", func(b *testing.B) {
-		benchCommit(b, func(batch *Batch) {
+		benchCommit(b, func(batch *nft.Batch) {
 			batch.Delete("endpoints", slotKey(7, 3))
-			batch.Add("endpoints", &Element{Key: slotKey(7, 3), Value: endpointValue(1)})
+			batch.Add("endpoints", &nft.Element{Key: slotKey(7, 3), Value: endpointValue(1)})
 		})
 	})
 	b.Run("replace one verdict", func(b *testing.B) {
-		benchCommit(b, func(batch *Batch) {
+		benchCommit(b, func(batch *nft.Batch) {
 			batch.Delete("services", frontendKey(7))
-			batch.Add("services", &Element{Key: frontendKey(7), Chain: "pick-2"})
+			batch.Add("services", &nft.Element{Key: frontendKey(7), Chain: "pick-2"})
 		})
 	})
 	b.Run("refuse the last of 10k endpoints", func(b *testing.B) {
 		table := benchTable(b)
 		full := table.NewBatch()
 		for i := range benchChunk {
-			full.Add("endpoints", &Element{Key: slotKey(10_000+i, 0), Value: endpointValue(i)})
+			full.Add("endpoints", &nft.Element{Key: slotKey(10_000+i, 0), Value: endpointValue(i)})
 		}
-		full.Add("endpoints", &Element{Key: slotKey(1, 1), Value: endpointValue(1)})
+		full.Add("endpoints", &nft.Element{Key: slotKey(1, 1), Value: endpointValue(1)})
 		for b.Loop() {
 			if err := table.Commit(b.Context(), full); !errors.Is(err, unix.EEXIST) {
 				b.Fatal(err)
@@ -174,12 +176,12 @@ func BenchmarkVerdict(b *testing.B) {
 			}
 			batch := table.NewBatch()
 			for i := range layout.others {
-				batch.Add("services", &Element{Key: frontendKey(i), Chain: "internal-1", Comment: layout.comment})
+				batch.Add("services", &nft.Element{Key: frontendKey(i), Chain: "internal-1", Comment: layout.comment})
 			}
 			if err := table.Commit(b.Context(), batch); err != nil {
 				b.Fatal(err)
 			}
-			added := &Element{Key: frontendKey(layout.others), Chain: "internal-1", Comment: layout.comment}
+			added := &nft.Element{Key: frontendKey(layout.others), Chain: "internal-1", Comment: layout.comment}
 			before := processorTime(b)
 			for b.Loop() {
 				batch.Reset()
@@ -206,10 +208,10 @@ func processorTime(b *testing.B) time.Duration {
 
 // BenchmarkChain measures what a new chain with a rule costs, by either way.
 func BenchmarkChain(b *testing.B) {
-	pick := Rule{DNAT{Concat{DestinationAddress, Protocol, DestinationPort, RandomNumber(17)}, "endpoints"}}
+	pick := nft.Rule{nft.DNAT{nft.Concat{nft.DestinationAddress, nft.Protocol, nft.DestinationPort, nft.RandomNumber(17)}, "endpoints"}}
 	b.Run("add one that reads endpoints", func(b *testing.B) {
 		i := 0
-		benchCommit(b, func(batch *Batch) {
+		benchCommit(b, func(batch *nft.Batch) {
 			if i > 0 {
 				batch.DeleteChain(fmt.Sprint("chain-", i))
 			}
@@ -220,9 +222,9 @@ func BenchmarkChain(b *testing.B) {
 	})
 	b.Run("add one that reads services, as text", func(b *testing.B) {
 		i := 0
-		benchCall(b, func(table *kernelTable) error {
+		benchCall(b, func(table *nft.KernelTable) error {
 			i++
-			return text(func(tx *Transaction) {
+			return text(func(tx *nft.Transaction) {
 				tx.Add(&knftables.Chain{Name: fmt.Sprint("chain-", i)})
 				tx.Add(&knftables.Rule{Chain: fmt.Sprint("chain-", i), Rule: "ip daddr . meta l4proto . th dport vmap @services"})
 				if i > 1 {
@@ -232,8 +234,8 @@ func BenchmarkChain(b *testing.B) {
 		})
 	})
 	b.Run("add and delete an empty one, as text", func(b *testing.B) {
-		benchCall(b, func(table *kernelTable) error {
-			return text(func(tx *Transaction) {
+		benchCall(b, func(table *nft.KernelTable) error {
+			return text(func(tx *nft.Transaction) {
 				tx.Add(&knftables.Chain{Name: "gone"})
 				tx.Delete(&knftables.Chain{Name: "gone"})
 			}).run(b.Context(), table)
@@ -244,21 +246,21 @@ func BenchmarkChain(b *testing.B) {
 // BenchmarkRead measures reads.
 func BenchmarkRead(b *testing.B) {
 	b.Run("generation", func(b *testing.B) {
-		benchCall(b, func(table *kernelTable) error { _, err := table.Generation(b.Context()); return err })
+		benchCall(b, func(table *nft.KernelTable) error { _, err := table.Generation(b.Context()); return err })
 	})
 	b.Run("objects", func(b *testing.B) {
-		benchCall(b, func(table *kernelTable) error { _, err := table.Objects(b.Context()); return err })
+		benchCall(b, func(table *nft.KernelTable) error { _, err := table.Objects(b.Context()); return err })
 	})
 	b.Run("fingerprint", func(b *testing.B) {
-		benchCall(b, func(table *kernelTable) error { _, _, err := table.Fingerprint(b.Context(), ""); return err })
+		benchCall(b, func(table *nft.KernelTable) error { _, _, err := table.Fingerprint(b.Context(), ""); return err })
 	})
 	b.Run("elements of 250k endpoints", func(b *testing.B) {
-		benchCall(b, func(table *kernelTable) error {
+		benchCall(b, func(table *nft.KernelTable) error {
 			return countElements(table.Elements(b.Context(), "endpoints"), benchEndpoints)
 		})
 	})
 	b.Run("find 250k endpoints", func(b *testing.B) {
-		benchCall(b, func(table *kernelTable) error {
+		benchCall(b, func(table *nft.KernelTable) error {
 			return countElements(table.Find(b.Context(), "endpoints", func(yield func([]byte) bool) {
 				for i := range benchEndpoints {
 					if !yield(slotKey(i/50, i%50)) {
@@ -271,7 +273,7 @@ func BenchmarkRead(b *testing.B) {
 }
 
 // countElements ranges over elements, and fails if there are not as many as there should be.
-func countElements(elements iter.Seq2[Element, error], want int) error {
+func countElements(elements iter.Seq2[nft.Element, error], want int) error {
 	n := 0
 	for _, err := range elements {
 		if err != nil {

@@ -1,4 +1,4 @@
-package nft
+package nft_test
 
 import (
 	"slices"
@@ -7,6 +7,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
 // TestKernelCatchAll reads, finds and deletes an element that stands for all other keys, which another program added. The size of
@@ -19,7 +20,7 @@ func TestKernelCatchAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer watch.Close()
-	nft(t, "add", "element", "ip", testTable, "services", "{ * : drop }")
+	nftProgram(t, "add", "element", "ip", testTable, "services", "{ * : drop }")
 	if writes, all := watch.Take(); !all || len(writes) != 1 || writes[0].Objects[0].Key != "" {
 		t.Errorf("written: %+v, all %t", writes, all)
 	}
@@ -41,7 +42,7 @@ func TestKernelCatchAll(t *testing.T) {
 	if all != 2 {
 		t.Errorf("read and found %d times, want 2", all)
 	}
-	mustRun(t, table, batch(func(b *Batch) { b.Delete("services", nil) }))
+	mustRun(t, table, batch(func(b *nft.Batch) { b.Delete("services", nil) }))
 	if diff := gocmp.Diff(before, content(t, table)); diff != "" {
 		t.Error(diff)
 	}

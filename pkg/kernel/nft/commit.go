@@ -24,25 +24,14 @@ func (t *kernelTable) blame(data []byte, r netlink.Result) *BatchError {
 	e := &BatchError{Family: t.family, Table: t.name, Op: "commit", Errno: r.Errno, Text: r.Text}
 	for m := netlink.ReadMessages(data); m.Next(); {
 		if m.Seq == r.Seq && nf.CommandOf(m.Message) >= 0 {
-			e.Op, e.Set, e.Object = describeMessage(m.Message)
+			e.Op, e.Set, e.Object = DescribeMessage(m.Message)
 		}
 	}
 	return e
 }
 
-// isElementMessage reports whether a message holds elements.
-func isElementMessage(m netlink.Message) bool {
-	c := nf.CommandOf(m)
-	return c == unix.NFT_MSG_NEWSETELEM || c == unix.NFT_MSG_DELSETELEM
-}
-
-// elementsOf reads the elements that a message holds.
-func elementsOf(m netlink.Message) netlink.Attrs {
-	return netlink.ReadAttrs(m.Attr(unix.NFTA_SET_ELEM_LIST_ELEMENTS))
-}
-
-// describeMessage returns the name of a message's operation, and its set or chain.
-func describeMessage(m netlink.Message) (op, set, chain string) {
+// DescribeMessage returns the name of a message's operation, and its set or chain.
+func DescribeMessage(m netlink.Message) (op, set, chain string) {
 	switch nf.CommandOf(m) {
 	case unix.NFT_MSG_NEWTABLE:
 		return "add table", "", ""

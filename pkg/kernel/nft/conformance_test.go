@@ -1,4 +1,4 @@
-package nft
+package nft_test
 
 import (
 	"cmp"
@@ -17,15 +17,17 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 )
 
 // A step changes a table, by text or by a batch.
 type step struct {
-	text  func(tx *Transaction)
-	batch func(b *Batch)
+	text  func(tx *nft.Transaction)
+	batch func(b *nft.Batch)
 }
 
-func (s step) run(ctx context.Context, t Table) error {
+func (s step) run(ctx context.Context, t nft.Table) error {
 	if s.text != nil {
 		tx := t.NewTransaction()
 		s.text(tx)
@@ -36,8 +38,8 @@ func (s step) run(ctx context.Context, t Table) error {
 	return t.Commit(ctx, b)
 }
 
-func text(f func(tx *Transaction)) step { return step{text: f} }
-func batch(f func(b *Batch)) step       { return step{batch: f} }
+func text(f func(tx *nft.Transaction)) step { return step{text: f} }
+func batch(f func(b *nft.Batch)) step       { return step{batch: f} }
 
 // frontendKey is `10.96.x.y . tcp . 80`, and slotKey the same with a slot.
 func frontendKey(i int) []byte {
@@ -60,7 +62,7 @@ const (
 )
 
 // world is the table that all cases begin with: each kind of object, in use and not.
-func world(tx *Transaction) {
+func world(tx *nft.Transaction) {
 	tx.Add(&knftables.Table{Comment: new("rules for kube-proxy")})
 	tx.Add(&knftables.Map{Name: "endpoints", TypeOf: endpointsType + " ; counter"})
 	tx.Add(&knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
@@ -93,12 +95,12 @@ func prerouting(policy *knftables.BaseChainPolicy) *knftables.Chain {
 }
 
 // elements are the elements of the world.
-func elements(b *Batch) {
-	b.Add("endpoints", &Element{Key: slotKey(1, 0), Value: endpointValue(1)})
-	b.Add("endpoints", &Element{Key: slotKey(1, 1), Value: endpointValue(2), Comment: "default/a-2"})
-	b.Add("services", &Element{Key: frontendKey(1), Chain: "pick-2", Comment: "default/a:http"})
-	b.Add("nodeports", &Element{Key: []byte{0x75, 0x30}})
-	b.Add("clients", &Element{Key: []byte{10, 0, 0, 1}, Value: endpointValue(1)})
+func elements(b *nft.Batch) {
+	b.Add("endpoints", &nft.Element{Key: slotKey(1, 0), Value: endpointValue(1)})
+	b.Add("endpoints", &nft.Element{Key: slotKey(1, 1), Value: endpointValue(2), Comment: "default/a-2"})
+	b.Add("services", &nft.Element{Key: frontendKey(1), Chain: "pick-2", Comment: "default/a:http"})
+	b.Add("nodeports", &nft.Element{Key: []byte{0x75, 0x30}})
+	b.Add("clients", &nft.Element{Key: []byte{10, 0, 0, 1}, Value: endpointValue(1)})
 }
 
 // conformanceCase is one operation on the world. Its name is verb, object and situation.
@@ -114,15 +116,15 @@ const errAny = unix.Errno(0xffff)
 // tableCases are operations as text on the table.
 func tableCases() []conformanceCase {
 	return []conformanceCase{
-		{name: "add/table/present", do: text(func(tx *Transaction) { tx.Add(&knftables.Table{}) })},
-		{name: "create/table/present", do: text(func(tx *Transaction) { tx.add((*knftables.Transaction).Create, &knftables.Table{}) }), want: unix.EEXIST},
-		{name: "flush/table/present", do: text(func(tx *Transaction) { tx.Flush(&knftables.Table{}) })},
-		{name: "delete/table/present", do: text(func(tx *Transaction) { tx.Delete(&knftables.Table{}) })},
-		{name: "delete/table/absent", want: unix.ENOENT, do: text(func(tx *Transaction) {
+		{name: "add/table/present", do: text(func(tx *nft.Transaction) { tx.Add(&knftables.Table{}) })},
+		{name: "create/table/present", do: text(func(tx *nft.Transaction) { tx.Do((*knftables.Transaction).Create, &knftables.Table{}) }), want: unix.EEXIST},
+		{name: "flush/table/present", do: text(func(tx *nft.Transaction) { tx.Flush(&knftables.Table{}) })},
+		{name: "delete/table/present", do: text(func(tx *nft.Transaction) { tx.Delete(&knftables.Table{}) })},
+		{name: "delete/table/absent", want: unix.ENOENT, do: text(func(tx *nft.Transaction) {
 			tx.Delete(&knftables.Table{})
 			tx.Delete(&knftables.Table{})
 		})},
-		{name: "add/table/absent", do: text(func(tx *Transaction) {
+		{name: "add/table/absent", do: text(func(tx *nft.Transaction) {
 			tx.Delete(&knftables.Table{})
 			tx.Add(&knftables.Table{})
 		})},
@@ -132,32 +134,32 @@ func tableCases() []conformanceCase {
 // chainCases are operations as text on chains.
 func chainCases() []conformanceCase {
 	return []conformanceCase{
-		{name: "add/chain/absent", do: text(func(tx *Transaction) { tx.Add(&knftables.Chain{Name: "new"}) })},
-		{name: "add/chain/present", do: text(func(tx *Transaction) { tx.Add(&knftables.Chain{Name: "services"}) })},
-		{name: "create/chain/present", want: unix.EEXIST, do: text(func(tx *Transaction) { tx.add((*knftables.Transaction).Create, &knftables.Chain{Name: "services"}) })},
-		{name: "add/chain/base with another policy", do: text(func(tx *Transaction) {
+		{name: "add/chain/absent", do: text(func(tx *nft.Transaction) { tx.Add(&knftables.Chain{Name: "new"}) })},
+		{name: "add/chain/present", do: text(func(tx *nft.Transaction) { tx.Add(&knftables.Chain{Name: "services"}) })},
+		{name: "create/chain/present", want: unix.EEXIST, do: text(func(tx *nft.Transaction) { tx.Do((*knftables.Transaction).Create, &knftables.Chain{Name: "services"}) })},
+		{name: "add/chain/base with another policy", do: text(func(tx *nft.Transaction) {
 			tx.Add(prerouting(knftables.PtrTo(knftables.DropPolicy)))
 		})},
-		{name: "add/chain/base without a policy", do: text(func(tx *Transaction) {
+		{name: "add/chain/base without a policy", do: text(func(tx *nft.Transaction) {
 			tx.Add(prerouting(knftables.PtrTo(knftables.DropPolicy)))
 			tx.Add(prerouting(nil))
 		})},
-		{name: "add/chain/base with the policy again", do: text(func(tx *Transaction) {
+		{name: "add/chain/base with the policy again", do: text(func(tx *nft.Transaction) {
 			tx.Add(prerouting(knftables.PtrTo(knftables.DropPolicy)))
 			tx.Add(prerouting(knftables.PtrTo(knftables.AcceptPolicy)))
 		})},
-		{name: "flush/chain/present", do: text(func(tx *Transaction) { tx.Flush(&knftables.Chain{Name: "services"}) })},
-		{name: "flush/chain/absent", want: unix.ENOENT, do: text(func(tx *Transaction) { tx.Flush(&knftables.Chain{Name: "none"}) })},
-		{name: "delete/chain/with rules", do: text(func(tx *Transaction) { tx.Delete(&knftables.Chain{Name: "unused"}) })},
-		{name: "delete/chain/base", do: text(func(tx *Transaction) { tx.Delete(&knftables.Chain{Name: "prerouting"}) })},
-		{name: "delete/chain/absent", want: unix.ENOENT, do: text(func(tx *Transaction) { tx.Delete(&knftables.Chain{Name: "none"}) })},
-		{name: "delete/chain/used by a rule", want: unix.EBUSY, do: text(func(tx *Transaction) { tx.Delete(&knftables.Chain{Name: "services"}) })},
-		{name: "delete/chain/used by an element", want: unix.EBUSY, do: text(func(tx *Transaction) { tx.Delete(&knftables.Chain{Name: "pick-2"}) })},
-		{name: "delete/chain/used by a rule that goes first", do: text(func(tx *Transaction) {
+		{name: "flush/chain/present", do: text(func(tx *nft.Transaction) { tx.Flush(&knftables.Chain{Name: "services"}) })},
+		{name: "flush/chain/absent", want: unix.ENOENT, do: text(func(tx *nft.Transaction) { tx.Flush(&knftables.Chain{Name: "none"}) })},
+		{name: "delete/chain/with rules", do: text(func(tx *nft.Transaction) { tx.Delete(&knftables.Chain{Name: "unused"}) })},
+		{name: "delete/chain/base", do: text(func(tx *nft.Transaction) { tx.Delete(&knftables.Chain{Name: "prerouting"}) })},
+		{name: "delete/chain/absent", want: unix.ENOENT, do: text(func(tx *nft.Transaction) { tx.Delete(&knftables.Chain{Name: "none"}) })},
+		{name: "delete/chain/used by a rule", want: unix.EBUSY, do: text(func(tx *nft.Transaction) { tx.Delete(&knftables.Chain{Name: "services"}) })},
+		{name: "delete/chain/used by an element", want: unix.EBUSY, do: text(func(tx *nft.Transaction) { tx.Delete(&knftables.Chain{Name: "pick-2"}) })},
+		{name: "delete/chain/used by a rule that goes first", do: text(func(tx *nft.Transaction) {
 			tx.Flush(&knftables.Chain{Name: "prerouting"})
 			tx.Delete(&knftables.Chain{Name: "services"})
 		})},
-		{name: "delete/chain/used by a rule that goes later", want: unix.EBUSY, do: text(func(tx *Transaction) {
+		{name: "delete/chain/used by a rule that goes later", want: unix.EBUSY, do: text(func(tx *nft.Transaction) {
 			tx.Delete(&knftables.Chain{Name: "services"})
 			tx.Flush(&knftables.Chain{Name: "prerouting"})
 		})},
@@ -167,44 +169,44 @@ func chainCases() []conformanceCase {
 // ruleTextCases are operations as text on rules.
 func ruleTextCases() []conformanceCase {
 	return []conformanceCase{
-		{name: "add/rule/plain", do: text(func(tx *Transaction) {
+		{name: "add/rule/plain", do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Rule{Chain: "unused", Rule: "ip saddr 10.0.0.1 accept"})
 		})},
-		{name: "insert/rule/plain", do: text(func(tx *Transaction) {
-			tx.add((*knftables.Transaction).Insert, &knftables.Rule{Chain: "unused", Rule: "ip saddr 10.0.0.1 accept"})
+		{name: "insert/rule/plain", do: text(func(tx *nft.Transaction) {
+			tx.Do((*knftables.Transaction).Insert, &knftables.Rule{Chain: "unused", Rule: "ip saddr 10.0.0.1 accept"})
 		})},
-		{name: "add/rule/chain absent", want: unix.ENOENT, do: text(func(tx *Transaction) {
+		{name: "add/rule/chain absent", want: unix.ENOENT, do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Rule{Chain: "none", Rule: "accept"})
 		})},
-		{name: "add/rule/target absent", want: unix.ENOENT, do: text(func(tx *Transaction) {
+		{name: "add/rule/target absent", want: unix.ENOENT, do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Rule{Chain: "unused", Rule: "goto none"})
 		})},
-		{name: "add/rule/target base", want: unix.EOPNOTSUPP, do: text(func(tx *Transaction) {
+		{name: "add/rule/target base", want: unix.EOPNOTSUPP, do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Rule{Chain: "unused", Rule: "goto prerouting"})
 		})},
-		{name: "add/rule/set absent", want: unix.ENOENT, do: text(func(tx *Transaction) {
+		{name: "add/rule/set absent", want: unix.ENOENT, do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Rule{Chain: "unused", Rule: "ip saddr @none accept"})
 		})},
-		{name: "add/rule/circle", want: unix.EMLINK, do: text(func(tx *Transaction) {
+		{name: "add/rule/circle", want: unix.EMLINK, do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Rule{Chain: "services", Rule: "goto unused"})
 			tx.Add(&knftables.Rule{Chain: "unused", Rule: "goto services"})
 		})},
-		{name: "add/rule/reads a loaded map", want: errAny, do: text(func(tx *Transaction) {
+		{name: "add/rule/reads a loaded map", want: errAny, do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Rule{Chain: "unused", Rule: pickRule})
 		})},
-		{name: "add/rule/reads a new map", do: text(func(tx *Transaction) {
+		{name: "add/rule/reads a new map", do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Map{Name: "new", TypeOf: endpointsType})
 			tx.Add(&knftables.Rule{Chain: "unused", Rule: strings.ReplaceAll(pickRule, "@endpoints", "@new")})
 		})},
-		{name: "add/rule/reads a loaded map declared with type", do: text(func(tx *Transaction) {
+		{name: "add/rule/reads a loaded map declared with type", do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Rule{Chain: "unused", Rule: "dnat ip to ip daddr . meta l4proto . th dport map @typed"})
 		})},
-		{name: "add/rule/nat as a condition", do: text(func(tx *Transaction) {
+		{name: "add/rule/nat as a condition", do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Chain{Name: "filter", Type: knftables.PtrTo(knftables.FilterType),
 				Hook: knftables.PtrTo(knftables.PreroutingHook), Priority: knftables.PtrTo(knftables.FilterPriority)})
 			tx.Add(&knftables.Rule{Chain: "filter", Rule: "ct state new ct status dnat drop"})
 		})},
-		{name: "add/rule/nat in a filter chain", want: unix.EOPNOTSUPP, do: text(func(tx *Transaction) {
+		{name: "add/rule/nat in a filter chain", want: unix.EOPNOTSUPP, do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Chain{Name: "filter", Type: knftables.PtrTo(knftables.FilterType),
 				Hook: knftables.PtrTo(knftables.PreroutingHook), Priority: knftables.PtrTo(knftables.FilterPriority)})
 			tx.Add(&knftables.Rule{Chain: "filter", Rule: "goto services"})
@@ -215,17 +217,17 @@ func ruleTextCases() []conformanceCase {
 // counterCases are operations as text on named counters.
 func counterCases() []conformanceCase {
 	return []conformanceCase{
-		{name: "add/counter/absent", do: text(func(tx *Transaction) { tx.Add(&knftables.Counter{Name: "new"}) })},
-		{name: "add/counter/present", do: text(func(tx *Transaction) { tx.Add(&knftables.Counter{Name: "counted"}) })},
-		{name: "create/counter/present", want: unix.EEXIST, do: text(func(tx *Transaction) { tx.add((*knftables.Transaction).Create, &knftables.Counter{Name: "counted"}) })},
-		{name: "delete/counter/present", do: text(func(tx *Transaction) { tx.Delete(&knftables.Counter{Name: "unused-counter"}) })},
-		{name: "delete/counter/absent", want: unix.ENOENT, do: text(func(tx *Transaction) { tx.Delete(&knftables.Counter{Name: "none"}) })},
-		{name: "delete/counter/in use", want: unix.EBUSY, do: text(func(tx *Transaction) { tx.Delete(&knftables.Counter{Name: "counted"}) })},
-		{name: "delete/counter/of a rule that goes first", do: text(func(tx *Transaction) {
+		{name: "add/counter/absent", do: text(func(tx *nft.Transaction) { tx.Add(&knftables.Counter{Name: "new"}) })},
+		{name: "add/counter/present", do: text(func(tx *nft.Transaction) { tx.Add(&knftables.Counter{Name: "counted"}) })},
+		{name: "create/counter/present", want: unix.EEXIST, do: text(func(tx *nft.Transaction) { tx.Do((*knftables.Transaction).Create, &knftables.Counter{Name: "counted"}) })},
+		{name: "delete/counter/present", do: text(func(tx *nft.Transaction) { tx.Delete(&knftables.Counter{Name: "unused-counter"}) })},
+		{name: "delete/counter/absent", want: unix.ENOENT, do: text(func(tx *nft.Transaction) { tx.Delete(&knftables.Counter{Name: "none"}) })},
+		{name: "delete/counter/in use", want: unix.EBUSY, do: text(func(tx *nft.Transaction) { tx.Delete(&knftables.Counter{Name: "counted"}) })},
+		{name: "delete/counter/of a rule that goes first", do: text(func(tx *nft.Transaction) {
 			tx.Flush(&knftables.Chain{Name: "unused"})
 			tx.Delete(&knftables.Counter{Name: "counted"})
 		})},
-		{name: "add/rule/counter absent", want: unix.ENOENT, do: text(func(tx *Transaction) {
+		{name: "add/rule/counter absent", want: unix.ENOENT, do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Rule{Chain: "unused", Rule: "counter name none"})
 		})},
 	}
@@ -234,30 +236,30 @@ func counterCases() []conformanceCase {
 // setCases are operations as text on sets and maps.
 func setCases() []conformanceCase {
 	return []conformanceCase{
-		{name: "add/set/absent", do: text(func(tx *Transaction) { tx.Add(&knftables.Set{Name: "new", Type: "ipv4_addr"}) })},
-		{name: "add/set/present", do: text(func(tx *Transaction) { tx.Add(&knftables.Set{Name: "nodeports", Type: "inet_service"}) })},
-		{name: "add/set/other type", want: unix.EEXIST, do: text(func(tx *Transaction) { tx.Add(&knftables.Set{Name: "nodeports", Type: "ipv4_addr"}) })},
-		{name: "create/set/present", want: unix.EEXIST, do: text(func(tx *Transaction) {
-			tx.add((*knftables.Transaction).Create, &knftables.Set{Name: "nodeports", Type: "inet_service"})
+		{name: "add/set/absent", do: text(func(tx *nft.Transaction) { tx.Add(&knftables.Set{Name: "new", Type: "ipv4_addr"}) })},
+		{name: "add/set/present", do: text(func(tx *nft.Transaction) { tx.Add(&knftables.Set{Name: "nodeports", Type: "inet_service"}) })},
+		{name: "add/set/other type", want: unix.EEXIST, do: text(func(tx *nft.Transaction) { tx.Add(&knftables.Set{Name: "nodeports", Type: "ipv4_addr"}) })},
+		{name: "create/set/present", want: unix.EEXIST, do: text(func(tx *nft.Transaction) {
+			tx.Do((*knftables.Transaction).Create, &knftables.Set{Name: "nodeports", Type: "inet_service"})
 		})},
-		{name: "flush/set/present", do: text(func(tx *Transaction) { tx.Flush(&knftables.Set{Name: "nodeports"}) })},
-		{name: "flush/set/absent", want: unix.ENOENT, do: text(func(tx *Transaction) { tx.Flush(&knftables.Set{Name: "none"}) })},
-		{name: "delete/set/full", do: text(func(tx *Transaction) { tx.Delete(&knftables.Set{Name: "full"}) })},
-		{name: "delete/set/absent", want: unix.ENOENT, do: text(func(tx *Transaction) { tx.Delete(&knftables.Set{Name: "none"}) })},
-		{name: "delete/set/in use", want: unix.EBUSY, do: text(func(tx *Transaction) { tx.Delete(&knftables.Set{Name: "unused-set"}) })},
-		{name: "add/map/absent", do: text(func(tx *Transaction) { tx.Add(&knftables.Map{Name: "new", Type: "ipv4_addr : verdict"}) })},
-		{name: "add/map/present", do: text(func(tx *Transaction) {
+		{name: "flush/set/present", do: text(func(tx *nft.Transaction) { tx.Flush(&knftables.Set{Name: "nodeports"}) })},
+		{name: "flush/set/absent", want: unix.ENOENT, do: text(func(tx *nft.Transaction) { tx.Flush(&knftables.Set{Name: "none"}) })},
+		{name: "delete/set/full", do: text(func(tx *nft.Transaction) { tx.Delete(&knftables.Set{Name: "full"}) })},
+		{name: "delete/set/absent", want: unix.ENOENT, do: text(func(tx *nft.Transaction) { tx.Delete(&knftables.Set{Name: "none"}) })},
+		{name: "delete/set/in use", want: unix.EBUSY, do: text(func(tx *nft.Transaction) { tx.Delete(&knftables.Set{Name: "unused-set"}) })},
+		{name: "add/map/absent", do: text(func(tx *nft.Transaction) { tx.Add(&knftables.Map{Name: "new", Type: "ipv4_addr : verdict"}) })},
+		{name: "add/map/present", do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
 		})},
-		{name: "create/map/present", want: unix.EEXIST, do: text(func(tx *Transaction) {
-			tx.add((*knftables.Transaction).Create, &knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
+		{name: "create/map/present", want: unix.EEXIST, do: text(func(tx *nft.Transaction) {
+			tx.Do((*knftables.Transaction).Create, &knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
 		})},
-		{name: "flush/map/present", do: text(func(tx *Transaction) { tx.Flush(&knftables.Map{Name: "services"}) })},
-		{name: "flush/map/absent", want: unix.ENOENT, do: text(func(tx *Transaction) { tx.Flush(&knftables.Map{Name: "none"}) })},
-		{name: "delete/map/unused", do: text(func(tx *Transaction) { tx.Delete(&knftables.Map{Name: "unused-map"}) })},
-		{name: "delete/map/in use", want: unix.EBUSY, do: text(func(tx *Transaction) { tx.Delete(&knftables.Map{Name: "services"}) })},
-		{name: "delete/map/absent", want: unix.ENOENT, do: text(func(tx *Transaction) { tx.Delete(&knftables.Map{Name: "none"}) })},
-		{name: "delete/chain/after its map is flushed", do: text(func(tx *Transaction) {
+		{name: "flush/map/present", do: text(func(tx *nft.Transaction) { tx.Flush(&knftables.Map{Name: "services"}) })},
+		{name: "flush/map/absent", want: unix.ENOENT, do: text(func(tx *nft.Transaction) { tx.Flush(&knftables.Map{Name: "none"}) })},
+		{name: "delete/map/unused", do: text(func(tx *nft.Transaction) { tx.Delete(&knftables.Map{Name: "unused-map"}) })},
+		{name: "delete/map/in use", want: unix.EBUSY, do: text(func(tx *nft.Transaction) { tx.Delete(&knftables.Map{Name: "services"}) })},
+		{name: "delete/map/absent", want: unix.ENOENT, do: text(func(tx *nft.Transaction) { tx.Delete(&knftables.Map{Name: "none"}) })},
+		{name: "delete/chain/after its map is flushed", do: text(func(tx *nft.Transaction) {
 			tx.Flush(&knftables.Map{Name: "services"})
 			tx.Delete(&knftables.Chain{Name: "pick-2"})
 		})},
@@ -267,32 +269,32 @@ func setCases() []conformanceCase {
 // elementCases are operations as text on elements.
 func elementCases() []conformanceCase {
 	return []conformanceCase{
-		{name: "add/element/interval", do: text(func(tx *Transaction) {
+		{name: "add/element/interval", do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Element{Set: "pods", Key: []string{"10.0.0.0/8"}})
 		})},
-		{name: "add/element/present", do: text(func(tx *Transaction) {
+		{name: "add/element/present", do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Element{Set: "nodeports", Key: []string{"30000"}})
 		})},
-		{name: "create/element/present", want: unix.EEXIST, do: text(func(tx *Transaction) {
-			tx.add((*knftables.Transaction).Create, &knftables.Element{Set: "nodeports", Key: []string{"30000"}})
+		{name: "create/element/present", want: unix.EEXIST, do: text(func(tx *nft.Transaction) {
+			tx.Do((*knftables.Transaction).Create, &knftables.Element{Set: "nodeports", Key: []string{"30000"}})
 		})},
-		{name: "delete/element/present", do: text(func(tx *Transaction) {
+		{name: "delete/element/present", do: text(func(tx *nft.Transaction) {
 			tx.Delete(&knftables.Element{Set: "nodeports", Key: []string{"30000"}})
 		})},
-		{name: "delete/element/absent", want: unix.ENOENT, do: text(func(tx *Transaction) {
+		{name: "delete/element/absent", want: unix.ENOENT, do: text(func(tx *nft.Transaction) {
 			tx.Delete(&knftables.Element{Set: "nodeports", Key: []string{"30001"}})
 		})},
-		{name: "add/element/other value", want: unix.EEXIST, do: text(func(tx *Transaction) {
+		{name: "add/element/other value", want: unix.EEXIST, do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Chain{Name: "new"})
 			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.1", "tcp", "80"}, Value: []string{"goto new"}})
 		})},
-		{name: "add/element/verdict map", do: text(func(tx *Transaction) {
+		{name: "add/element/verdict map", do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.2", "udp", "53"}, Value: []string{"goto pick-2"}, Comment: new("x")})
 		})},
-		{name: "add/element/no target", want: unix.ENOENT, do: text(func(tx *Transaction) {
+		{name: "add/element/no target", want: unix.ENOENT, do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.2", "udp", "53"}, Value: []string{"goto none"}})
 		})},
-		{name: "add/element/full set", want: unix.ENFILE, do: text(func(tx *Transaction) {
+		{name: "add/element/full set", want: unix.ENFILE, do: text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Element{Set: "full", Key: []string{"10.0.0.2"}})
 		})},
 	}
@@ -300,72 +302,74 @@ func elementCases() []conformanceCase {
 
 // batchElementCases are a batch's operations on elements.
 func batchElementCases() []conformanceCase {
-	endpoint := func(i, slot int) *Element { return &Element{Key: slotKey(i, slot), Value: endpointValue(i)} }
-	service := func(i int, chain string) *Element { return &Element{Key: frontendKey(i), Chain: chain} }
+	endpoint := func(i, slot int) *nft.Element { return &nft.Element{Key: slotKey(i, slot), Value: endpointValue(i)} }
+	service := func(i int, chain string) *nft.Element { return &nft.Element{Key: frontendKey(i), Chain: chain} }
 	return []conformanceCase{
-		{name: "Add/map/new", do: batch(func(b *Batch) { b.Add("endpoints", endpoint(2, 0)) })},
-		{name: "Add/map/present", want: unix.EEXIST, do: batch(func(b *Batch) {
+		{name: "Add/map/new", do: batch(func(b *nft.Batch) { b.Add("endpoints", endpoint(2, 0)) })},
+		{name: "Add/map/present", want: unix.EEXIST, do: batch(func(b *nft.Batch) {
 			b.Add("endpoints", endpoint(2, 0))
 			b.Add("endpoints", endpoint(1, 0))
 			b.Add("endpoints", endpoint(2, 1))
 		})},
-		{name: "Add/map/twice", want: unix.EEXIST, do: batch(func(b *Batch) {
+		{name: "Add/map/twice", want: unix.EEXIST, do: batch(func(b *nft.Batch) {
 			b.Add("endpoints", endpoint(2, 0))
 			b.Add("endpoints", endpoint(2, 0))
 		})},
-		{name: "Add/map/short key", want: unix.EINVAL, do: batch(func(b *Batch) {
-			b.Add("endpoints", &Element{Key: frontendKey(1), Value: endpointValue(1)})
+		{name: "Add/map/short key", want: unix.EINVAL, do: batch(func(b *nft.Batch) {
+			b.Add("endpoints", &nft.Element{Key: frontendKey(1), Value: endpointValue(1)})
 		})},
-		{name: "Add/map/short value", want: unix.EINVAL, do: batch(func(b *Batch) {
-			b.Add("endpoints", &Element{Key: slotKey(2, 0), Value: endpointValue(1)[:4]})
+		{name: "Add/map/short value", want: unix.EINVAL, do: batch(func(b *nft.Batch) {
+			b.Add("endpoints", &nft.Element{Key: slotKey(2, 0), Value: endpointValue(1)[:4]})
 		})},
-		{name: "Add/map/no value", want: unix.EINVAL, do: batch(func(b *Batch) { b.Add("endpoints", &Element{Key: slotKey(2, 0)}) })},
-		{name: "Add/map/verdict", want: unix.EINVAL, do: batch(func(b *Batch) {
-			b.Add("endpoints", &Element{Key: slotKey(2, 0), Chain: "pick-2"})
+		{name: "Add/map/no value", want: unix.EINVAL, do: batch(func(b *nft.Batch) { b.Add("endpoints", &nft.Element{Key: slotKey(2, 0)}) })},
+		{name: "Add/map/verdict", want: unix.EINVAL, do: batch(func(b *nft.Batch) {
+			b.Add("endpoints", &nft.Element{Key: slotKey(2, 0), Chain: "pick-2"})
 		})},
-		{name: "Add/verdict map/new", do: batch(func(b *Batch) { b.Add("services", service(2, "pick-2")) })},
-		{name: "Add/verdict map/value", want: unix.EINVAL, do: batch(func(b *Batch) {
-			b.Add("services", &Element{Key: frontendKey(2), Value: endpointValue(1)})
+		{name: "Add/verdict map/new", do: batch(func(b *nft.Batch) { b.Add("services", service(2, "pick-2")) })},
+		{name: "Add/verdict map/value", want: unix.EINVAL, do: batch(func(b *nft.Batch) {
+			b.Add("services", &nft.Element{Key: frontendKey(2), Value: endpointValue(1)})
 		})},
-		{name: "Add/verdict map/no target", want: unix.ENOENT, do: batch(func(b *Batch) { b.Add("services", service(2, "none")) })},
-		{name: "Add/verdict map/base chain", want: unix.EOPNOTSUPP, do: batch(func(b *Batch) { b.Add("services", service(2, "prerouting")) })},
-		{name: "Add/verdict map/circle", want: unix.EMLINK, do: batch(func(b *Batch) { b.Add("services", service(2, "services")) })},
-		{name: "Add/set/new", do: batch(func(b *Batch) { b.Add("nodeports", &Element{Key: []byte{0x75, 0x31}, Comment: "default/b:http"}) })},
-		{name: "Add/set/value", want: unix.EINVAL, do: batch(func(b *Batch) {
-			b.Add("nodeports", &Element{Key: []byte{0x75, 0x31}, Value: []byte{1, 2, 3, 4}})
+		{name: "Add/verdict map/no target", want: unix.ENOENT, do: batch(func(b *nft.Batch) { b.Add("services", service(2, "none")) })},
+		{name: "Add/verdict map/base chain", want: unix.EOPNOTSUPP, do: batch(func(b *nft.Batch) { b.Add("services", service(2, "prerouting")) })},
+		{name: "Add/verdict map/circle", want: unix.EMLINK, do: batch(func(b *nft.Batch) { b.Add("services", service(2, "services")) })},
+		{name: "Add/set/new", do: batch(func(b *nft.Batch) {
+			b.Add("nodeports", &nft.Element{Key: []byte{0x75, 0x31}, Comment: "default/b:http"})
 		})},
-		{name: "Add/set/full", want: unix.ENFILE, do: batch(func(b *Batch) { b.Add("full", &Element{Key: []byte{10, 0, 0, 2}}) })},
-		{name: "Add/set/absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.Add("none", service(2, "pick-2")) })},
-		{name: "Delete/map/present", do: batch(func(b *Batch) { b.Delete("endpoints", slotKey(1, 0)) })},
-		{name: "Delete/map/absent", want: unix.ENOENT, do: batch(func(b *Batch) {
+		{name: "Add/set/value", want: unix.EINVAL, do: batch(func(b *nft.Batch) {
+			b.Add("nodeports", &nft.Element{Key: []byte{0x75, 0x31}, Value: []byte{1, 2, 3, 4}})
+		})},
+		{name: "Add/set/full", want: unix.ENFILE, do: batch(func(b *nft.Batch) { b.Add("full", &nft.Element{Key: []byte{10, 0, 0, 2}}) })},
+		{name: "Add/set/absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) { b.Add("none", service(2, "pick-2")) })},
+		{name: "Delete/map/present", do: batch(func(b *nft.Batch) { b.Delete("endpoints", slotKey(1, 0)) })},
+		{name: "Delete/map/absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) {
 			b.Delete("endpoints", slotKey(1, 0))
 			b.Delete("endpoints", slotKey(2, 0))
 		})},
-		{name: "Delete/map/twice", want: unix.ENOENT, do: batch(func(b *Batch) {
+		{name: "Delete/map/twice", want: unix.ENOENT, do: batch(func(b *nft.Batch) {
 			b.Delete("endpoints", slotKey(1, 0))
 			b.Delete("endpoints", slotKey(1, 0))
 		})},
-		{name: "Delete/map/short key", want: unix.EINVAL, do: batch(func(b *Batch) { b.Delete("endpoints", frontendKey(1)) })},
-		{name: "Delete/verdict map/present", do: batch(func(b *Batch) { b.Delete("services", frontendKey(1)) })},
-		{name: "Delete/set/present", do: batch(func(b *Batch) { b.Delete("nodeports", []byte{0x75, 0x30}) })},
-		{name: "Delete/set/absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.Delete("none", frontendKey(1)) })},
-		{name: "Replace/map/present", do: batch(func(b *Batch) {
+		{name: "Delete/map/short key", want: unix.EINVAL, do: batch(func(b *nft.Batch) { b.Delete("endpoints", frontendKey(1)) })},
+		{name: "Delete/verdict map/present", do: batch(func(b *nft.Batch) { b.Delete("services", frontendKey(1)) })},
+		{name: "Delete/set/present", do: batch(func(b *nft.Batch) { b.Delete("nodeports", []byte{0x75, 0x30}) })},
+		{name: "Delete/set/absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) { b.Delete("none", frontendKey(1)) })},
+		{name: "Replace/map/present", do: batch(func(b *nft.Batch) {
 			b.Delete("endpoints", slotKey(1, 0))
-			b.Add("endpoints", &Element{Key: slotKey(1, 0), Value: endpointValue(7), Comment: "new"})
+			b.Add("endpoints", &nft.Element{Key: slotKey(1, 0), Value: endpointValue(7), Comment: "new"})
 		})},
-		{name: "Replace/map/wrong order", want: unix.EEXIST, do: batch(func(b *Batch) {
+		{name: "Replace/map/wrong order", want: unix.EEXIST, do: batch(func(b *nft.Batch) {
 			b.Add("endpoints", endpoint(1, 0))
 			b.Delete("endpoints", slotKey(1, 0))
 		})},
-		{name: "Replace/verdict map/with its chain", do: batch(func(b *Batch) {
+		{name: "Replace/verdict map/with its chain", do: batch(func(b *nft.Batch) {
 			b.AddChain("new", "made in a batch")
-			b.AddRule("new", Rule{SetMark(1)})
+			b.AddRule("new", nft.Rule{nft.SetMark(1)})
 			b.Delete("services", frontendKey(1))
 			b.Add("services", service(1, "new"))
 			b.DeleteChain("pick-2")
 		})},
-		{name: "Add/map/nothing at all", do: batch(func(*Batch) {})},
-		{name: "Add/verdict map/circle among others", want: unix.EMLINK, do: batch(func(b *Batch) {
+		{name: "Add/map/nothing at all", do: batch(func(*nft.Batch) {})},
+		{name: "Add/verdict map/circle among others", want: unix.EMLINK, do: batch(func(b *nft.Batch) {
 			b.Add("endpoints", endpoint(2, 0))
 			b.Add("services", service(2, "pick-2"))
 			b.Add("services", service(3, "unused"))
@@ -379,30 +383,30 @@ func batchElementCases() []conformanceCase {
 func ensureCases() []conformanceCase {
 	client := func(i int) []byte { return []byte{10, 0, 0, byte(i)} }
 	return []conformanceCase{
-		{name: "Ensure/map/present", do: batch(func(b *Batch) {
-			b.Ensure("clients", &Element{Key: client(1), Value: endpointValue(1)})
+		{name: "Ensure/map/present", do: batch(func(b *nft.Batch) {
+			b.Ensure("clients", &nft.Element{Key: client(1), Value: endpointValue(1)})
 		})},
-		{name: "Ensure/map/absent", do: batch(func(b *Batch) {
-			b.Ensure("clients", &Element{Key: client(2), Value: endpointValue(1)})
+		{name: "Ensure/map/absent", do: batch(func(b *nft.Batch) {
+			b.Ensure("clients", &nft.Element{Key: client(2), Value: endpointValue(1)})
 		})},
-		{name: "Ensure/map/before Delete", do: batch(func(b *Batch) {
-			b.Ensure("clients", &Element{Key: client(1), Value: endpointValue(1)})
-			b.Ensure("clients", &Element{Key: client(2), Value: endpointValue(1)})
+		{name: "Ensure/map/before Delete", do: batch(func(b *nft.Batch) {
+			b.Ensure("clients", &nft.Element{Key: client(1), Value: endpointValue(1)})
+			b.Ensure("clients", &nft.Element{Key: client(2), Value: endpointValue(1)})
 			b.Delete("clients", client(1))
 			b.Delete("clients", client(2))
 		})},
-		{name: "Ensure/map/between others", want: unix.EEXIST, do: batch(func(b *Batch) {
-			b.Ensure("clients", &Element{Key: client(1), Value: endpointValue(1)})
-			b.Add("clients", &Element{Key: client(2), Value: endpointValue(1)})
-			b.Add("clients", &Element{Key: client(1), Value: endpointValue(1)})
+		{name: "Ensure/map/between others", want: unix.EEXIST, do: batch(func(b *nft.Batch) {
+			b.Ensure("clients", &nft.Element{Key: client(1), Value: endpointValue(1)})
+			b.Add("clients", &nft.Element{Key: client(2), Value: endpointValue(1)})
+			b.Add("clients", &nft.Element{Key: client(1), Value: endpointValue(1)})
 		})},
-		{name: "Ensure/map/other value", want: unix.EEXIST, do: batch(func(b *Batch) {
-			b.Ensure("clients", &Element{Key: client(3), Value: endpointValue(1)})
-			b.Ensure("clients", &Element{Key: client(1), Value: endpointValue(2)})
+		{name: "Ensure/map/other value", want: unix.EEXIST, do: batch(func(b *nft.Batch) {
+			b.Ensure("clients", &nft.Element{Key: client(3), Value: endpointValue(1)})
+			b.Ensure("clients", &nft.Element{Key: client(1), Value: endpointValue(2)})
 		})},
-		{name: "Ensure/map/full", want: unix.ENFILE, do: batch(func(b *Batch) {
-			b.Ensure("clients", &Element{Key: client(2), Value: endpointValue(1)})
-			b.Ensure("clients", &Element{Key: client(3), Value: endpointValue(1)})
+		{name: "Ensure/map/full", want: unix.ENFILE, do: batch(func(b *nft.Batch) {
+			b.Ensure("clients", &nft.Element{Key: client(2), Value: endpointValue(1)})
+			b.Ensure("clients", &nft.Element{Key: client(3), Value: endpointValue(1)})
 		})},
 	}
 }
@@ -410,45 +414,45 @@ func ensureCases() []conformanceCase {
 // batchChainCases are a batch's operations on chains and rules.
 func batchChainCases() []conformanceCase {
 	return []conformanceCase{
-		{name: "AddChain/chain/present", want: unix.EEXIST, do: batch(func(b *Batch) { b.AddChain("services", "") })},
-		{name: "DeleteChain/chain/with rules", do: batch(func(b *Batch) { b.DeleteChain("unused") })},
-		{name: "DeleteChain/chain/absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.DeleteChain("none") })},
-		{name: "DeleteChain/chain/in use", want: unix.EBUSY, do: batch(func(b *Batch) {
-			b.Add("endpoints", &Element{Key: slotKey(2, 0), Value: endpointValue(2)})
+		{name: "AddChain/chain/present", want: unix.EEXIST, do: batch(func(b *nft.Batch) { b.AddChain("services", "") })},
+		{name: "DeleteChain/chain/with rules", do: batch(func(b *nft.Batch) { b.DeleteChain("unused") })},
+		{name: "DeleteChain/chain/absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) { b.DeleteChain("none") })},
+		{name: "DeleteChain/chain/in use", want: unix.EBUSY, do: batch(func(b *nft.Batch) {
+			b.Add("endpoints", &nft.Element{Key: slotKey(2, 0), Value: endpointValue(2)})
 			b.DeleteChain("pick-2")
 			b.Delete("services", frontendKey(1))
 		})},
-		{name: "DeleteTable/table/present", do: batch(func(b *Batch) { b.DeleteTable() })},
-		{name: "DeleteTable/table/after an element", do: batch(func(b *Batch) {
+		{name: "DeleteTable/table/present", do: batch(func(b *nft.Batch) { b.DeleteTable() })},
+		{name: "DeleteTable/table/after an element", do: batch(func(b *nft.Batch) {
 			b.Delete("nodeports", []byte{0x75, 0x30})
 			b.DeleteTable()
 		})},
-		{name: "DeleteTable/table/absent", want: unix.ENOENT, do: batch(func(b *Batch) {
+		{name: "DeleteTable/table/absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) {
 			b.DeleteTable()
 			b.DeleteTable()
 		})},
-		{name: "FlushChain/chain/present", do: batch(func(b *Batch) { b.FlushChain("services") })},
-		{name: "FlushChain/chain/absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.FlushChain("none") })},
-		{name: "AddRule/rule/plain", do: batch(func(b *Batch) {
-			b.AddRule("unused", Rule{Lookup{Concat{SourceAddress}, "unused-set"}, SetMark(1)})
+		{name: "FlushChain/chain/present", do: batch(func(b *nft.Batch) { b.FlushChain("services") })},
+		{name: "FlushChain/chain/absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) { b.FlushChain("none") })},
+		{name: "AddRule/rule/plain", do: batch(func(b *nft.Batch) {
+			b.AddRule("unused", nft.Rule{nft.Lookup{nft.Concat{nft.SourceAddress}, "unused-set"}, nft.SetMark(1)})
 		})},
-		{name: "AddRule/rule/chain absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.AddRule("none", Rule{SetMark(1)}) })},
-		{name: "AddRule/rule/target absent", want: unix.ENOENT, do: batch(func(b *Batch) { b.AddRule("unused", Rule{Goto("none")}) })},
-		{name: "AddRule/rule/target base", want: unix.EOPNOTSUPP, do: batch(func(b *Batch) { b.AddRule("unused", Rule{Goto("prerouting")}) })},
-		{name: "AddRule/rule/set absent", want: unix.ENOENT, do: batch(func(b *Batch) {
-			b.AddRule("unused", Rule{Lookup{Concat{SourceAddress}, "none"}})
+		{name: "AddRule/rule/chain absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) { b.AddRule("none", nft.Rule{nft.SetMark(1)}) })},
+		{name: "AddRule/rule/target absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) { b.AddRule("unused", nft.Rule{nft.Goto("none")}) })},
+		{name: "AddRule/rule/target base", want: unix.EOPNOTSUPP, do: batch(func(b *nft.Batch) { b.AddRule("unused", nft.Rule{nft.Goto("prerouting")}) })},
+		{name: "AddRule/rule/set absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) {
+			b.AddRule("unused", nft.Rule{nft.Lookup{nft.Concat{nft.SourceAddress}, "none"}})
 		})},
-		{name: "AddRule/rule/update", do: batch(func(b *Batch) {
-			b.AddRule("unused", Rule{Update{Map: "clients", Key: Concat{SourceAddress}, Value: Concat{DestinationAddress, DestinationPort}, Timeout: time.Hour}})
+		{name: "AddRule/rule/update", do: batch(func(b *nft.Batch) {
+			b.AddRule("unused", nft.Rule{nft.Update{Map: "clients", Key: nft.Concat{nft.SourceAddress}, Value: nft.Concat{nft.DestinationAddress, nft.DestinationPort}, Timeout: time.Hour}})
 		})},
-		{name: "AddRule/rule/update without the flags", want: unix.EOPNOTSUPP, do: batch(func(b *Batch) {
-			b.AddRule("unused", Rule{Update{Map: "typed", Key: Concat{SourceAddress, Protocol, DestinationPort}, Value: Concat{DestinationAddress, DestinationPort}, Timeout: time.Hour}})
+		{name: "AddRule/rule/update without the flags", want: unix.EOPNOTSUPP, do: batch(func(b *nft.Batch) {
+			b.AddRule("unused", nft.Rule{nft.Update{Map: "typed", Key: nft.Concat{nft.SourceAddress, nft.Protocol, nft.DestinationPort}, Value: nft.Concat{nft.DestinationAddress, nft.DestinationPort}, Timeout: time.Hour}})
 		})},
-		{name: "AddRule/rule/circle", want: unix.EMLINK, do: batch(func(b *Batch) {
-			b.AddRule("services", Rule{Goto("unused")})
-			b.AddRule("unused", Rule{Goto("services")})
+		{name: "AddRule/rule/circle", want: unix.EMLINK, do: batch(func(b *nft.Batch) {
+			b.AddRule("services", nft.Rule{nft.Goto("unused")})
+			b.AddRule("unused", nft.Rule{nft.Goto("services")})
 		})},
-		{name: "AddChain/chain/absent", do: batch(func(b *Batch) { b.AddChain("new", "") })},
+		{name: "AddChain/chain/absent", do: batch(func(b *nft.Batch) { b.AddChain("new", "") })},
 	}
 }
 
@@ -462,8 +466,8 @@ func conformanceCases() []conformanceCase {
 func TestKernelConformance(t *testing.T) {
 	for _, c := range conformanceCases() {
 		t.Run(c.name, func(t *testing.T) {
-			kernel, fake := openKernel(t, knftables.IPv4Family), NewFake(knftables.IPv4Family, testTable)
-			for _, table := range []Table{kernel, fake} {
+			kernel, fake := openKernel(t, knftables.IPv4Family), nfttest.New(knftables.IPv4Family, testTable)
+			for _, table := range []nft.Table{kernel, fake} {
 				for _, s := range []step{text(world), batch(elements)} {
 					if err := s.run(t.Context(), table); err != nil {
 						t.Fatalf("%T: %v", table, err)
@@ -472,10 +476,10 @@ func TestKernelConformance(t *testing.T) {
 			}
 			var moved [2]uint32
 			var noticed [2][]nf.Object
-			for i, table := range []Table{kernel, fake} {
+			for i, table := range []nft.Table{kernel, fake} {
 				before, _ := table.Generation(t.Context())
 				var watch interface{ Take() ([]nf.Write, bool) } = fake.Notices()
-				if table == Table(kernel) {
+				if table == nft.Table(kernel) {
 					opened, err := nf.OpenWatch(nf.TableName{Family: unix.NFPROTO_IPV4, Name: testTable})
 					if err != nil {
 						t.Fatal(err)
@@ -520,7 +524,7 @@ func noticedBy(writes []nf.Write, _ bool) (found []nf.Object) {
 }
 
 // forgetCounts removes the numbers of elements that a kernel does not report: 6.12 and older ones.
-func forgetCounts(sets, kernel []Set) {
+func forgetCounts(sets, kernel []nft.Set) {
 	for i := range sets {
 		if i < len(kernel) && kernel[i].Count == -1 {
 			sets[i].Count = -1
@@ -528,7 +532,7 @@ func forgetCounts(sets, kernel []Set) {
 	}
 }
 
-func checkError(t *testing.T, table Table, c conformanceCase, err error) {
+func checkError(t *testing.T, table nft.Table, c conformanceCase, err error) {
 	t.Helper()
 	if c.want == 0 {
 		if err != nil {
@@ -546,7 +550,7 @@ func checkError(t *testing.T, table Table, c conformanceCase, err error) {
 		t.Errorf("%T: error %v, want %q", table, err, c.want)
 		return
 	}
-	var batchErr *BatchError
+	var batchErr *nft.BatchError
 	if c.do.batch != nil && !errors.As(err, &batchErr) {
 		t.Errorf("%T: the error names no operation: %v", table, err)
 	}
@@ -554,26 +558,26 @@ func checkError(t *testing.T, table Table, c conformanceCase, err error) {
 
 // tableContent is what a Table returns.
 type tableContent struct {
-	Objects  Objects
-	Elements map[string][]Element
-	Counters []Counter
+	Objects  nft.Objects
+	Elements map[string][]nft.Element
+	Counters []nft.Counter
 	Rules    map[string][]string
 }
 
-func content(t *testing.T, table Table) tableContent {
+func content(t *testing.T, table nft.Table) tableContent {
 	t.Helper()
 	o, err := table.Objects(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(o.Chains, func(a, b Chain) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.Chains, func(a, b nft.Chain) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range o.Sets {
 		if o.Sets[i].Name == "pods" {
 			o.Sets[i].Count = 0 // the kernel counts both ends of an interval
 		}
 	}
-	slices.SortFunc(o.Sets, func(a, b Set) int { return cmp.Compare(a.Name, b.Name) })
-	c := tableContent{Objects: o, Elements: map[string][]Element{}}
+	slices.SortFunc(o.Sets, func(a, b nft.Set) int { return cmp.Compare(a.Name, b.Name) })
+	c := tableContent{Objects: o, Elements: map[string][]nft.Element{}}
 	for _, s := range o.Sets {
 		if s.Name == "pods" {
 			continue
@@ -584,12 +588,12 @@ func content(t *testing.T, table Table) tableContent {
 			}
 			c.Elements[s.Name] = append(c.Elements[s.Name], e)
 		}
-		slices.SortFunc(c.Elements[s.Name], func(a, b Element) int { return slices.Compare(a.Key, b.Key) })
+		slices.SortFunc(c.Elements[s.Name], func(a, b nft.Element) int { return slices.Compare(a.Key, b.Key) })
 	}
 	if c.Counters, err = table.Counters(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(c.Counters, func(a, b Counter) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Counters, func(a, b nft.Counter) int { return cmp.Compare(a.Name, b.Name) })
 	if c.Rules, err = table.Rules(t.Context()); err != nil && (o.Exists || !errors.Is(err, unix.ENOENT)) {
 		t.Fatal(err)
 	}

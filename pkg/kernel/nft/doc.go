@@ -1,5 +1,5 @@
-// Package nft is the door to a table of nf_tables that is the caller's own, and a fake that is as strict as the kernel (see
-// [Fake]). Package ipt writes the tables of iptables-nft. Both speak to the kernel through package nf; what is here is nftables
+// Package nft is the door to a table of nf_tables that is the caller's own. Package nfttest has a fake that is as
+// strict as the kernel. Package ipt writes the tables of iptables-nft. Both speak to the kernel through package nf; what is here is nftables
 // mode's own: statements, which are text and bytes, and text through nft.
 //
 // A [Table] is one address family's table. Its *skeleton* (the table itself, chains, rules and the declarations of sets and

@@ -1,4 +1,4 @@
-package nft
+package nft_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
 // midDump is a context that calls do at each message of a dump of elements, where the dump checks its context: so tests
@@ -26,9 +27,9 @@ func (a midDump) Err() error {
 }
 
 // other opens the table a second time, as another process would.
-func other(t *testing.T) Table {
+func other(t *testing.T) nft.Table {
 	t.Helper()
-	table, err := Open(knftables.IPv4Family, testTable)
+	table, err := nft.Open(knftables.IPv4Family, testTable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,12 +42,12 @@ func other(t *testing.T) Table {
 }
 
 // filled loads the world and n more endpoints.
-func filled(t *testing.T, n int) *kernelTable {
+func filled(t *testing.T, n int) *nft.KernelTable {
 	t.Helper()
 	table := loaded(t)
-	mustRun(t, table, batch(func(b *Batch) {
+	mustRun(t, table, batch(func(b *nft.Batch) {
 		for i := range n {
-			b.Add("endpoints", &Element{Key: slotKey(100+i, 0), Value: endpointValue(i), Comment: fmt.Sprint("default/endpoint-", i)})
+			b.Add("endpoints", &nft.Element{Key: slotKey(100+i, 0), Value: endpointValue(i), Comment: fmt.Sprint("default/endpoint-", i)})
 		}
 	}))
 	return table
@@ -60,9 +61,9 @@ func TestKernelOthersWriteElsewhere(t *testing.T) {
 	writes := 0
 	ctx := midDump{context.Background(), func() {
 		writes++
-		mustRun(t, external, batch(func(b *Batch) {
+		mustRun(t, external, batch(func(b *nft.Batch) {
 			if key := []byte{0x75, 0x31}; writes%2 == 1 {
-				b.Add("nodeports", &Element{Key: key})
+				b.Add("nodeports", &nft.Element{Key: key})
 			} else {
 				b.Delete("nodeports", key)
 			}
@@ -112,12 +113,12 @@ func TestKernelOthersWriteIntoTheSet(t *testing.T) {
 			message := 0
 			ctx := midDump{context.Background(), func() {
 				message++
-				mustRun(t, external, batch(func(b *Batch) {
-					b.Add("nodeports", &Element{Key: binary.BigEndian.AppendUint16(nil, uint16(message))})
+				mustRun(t, external, batch(func(b *nft.Batch) {
+					b.Add("nodeports", &nft.Element{Key: binary.BigEndian.AppendUint16(nil, uint16(message))})
 					for _, key := range ends {
 						if message <= c.until {
 							b.Delete("endpoints", key)
-							b.Add("endpoints", &Element{Key: key, Value: endpointValue(10_000 + message)})
+							b.Add("endpoints", &nft.Element{Key: key, Value: endpointValue(10_000 + message)})
 						}
 					}
 				}))
@@ -146,14 +147,14 @@ func TestKernelOthersWriteIntoTheSet(t *testing.T) {
 func TestKernelClientsCome(t *testing.T) {
 	const n = 5000
 	table, external := loaded(t), other(t)
-	client := func(i int) *Element {
-		return &Element{Key: []byte{10, 1, byte(i >> 8), byte(i)}, Value: endpointValue(i)}
+	client := func(i int) *nft.Element {
+		return &nft.Element{Key: []byte{10, 1, byte(i >> 8), byte(i)}, Value: endpointValue(i)}
 	}
-	mustRun(t, table, text(func(tx *Transaction) {
+	mustRun(t, table, text(func(tx *nft.Transaction) {
 		tx.Add(&knftables.Map{Name: "many", TypeOf: "ip saddr : ip daddr . th dport", Size: knftables.PtrTo[uint64](65_536),
 			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
 	}))
-	mustRun(t, table, batch(func(b *Batch) {
+	mustRun(t, table, batch(func(b *nft.Batch) {
 		for i := range n {
 			b.Add("many", client(i))
 		}
@@ -161,8 +162,8 @@ func TestKernelClientsCome(t *testing.T) {
 	messages := 0
 	ctx := midDump{context.Background(), func() {
 		messages++
-		mustRun(t, external, batch(func(b *Batch) {
-			b.Add("nodeports", &Element{Key: []byte{0x75, byte(messages)}})
+		mustRun(t, external, batch(func(b *nft.Batch) {
+			b.Add("nodeports", &nft.Element{Key: []byte{0x75, byte(messages)}})
 			if messages <= 3 { // not always, or else the dump would never end
 				b.Add("many", client(n+messages))
 			}

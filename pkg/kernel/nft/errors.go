@@ -84,8 +84,6 @@ func Refused(err error) bool {
 		errno = batch.Errno
 	} else if text, ok := errors.AsType[*textError](err); ok && exited(err) {
 		errno = text.errno
-	} else if fake, ok := errors.AsType[*refusal](err); ok {
-		errno = fake.errno
 	}
 	switch errno {
 	case unix.EEXIST, unix.ENOENT, unix.EBUSY, unix.EINVAL, unix.EOPNOTSUPP, unix.EMLINK, unix.ELOOP, unix.ENFILE,

@@ -1,4 +1,4 @@
-package nft
+package nft_test
 
 import (
 	"context"
@@ -9,11 +9,14 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 )
 
-func loadedFake(t *testing.T) *Fake {
+func loadedFake(t *testing.T) *nfttest.Fake {
 	t.Helper()
-	fake := NewFake(knftables.IPv4Family, testTable)
+	fake := nfttest.New(knftables.IPv4Family, testTable)
 	mustRun(t, fake, text(world))
 	mustRun(t, fake, batch(elements))
 	return fake
@@ -23,7 +26,7 @@ func loadedFake(t *testing.T) *Fake {
 func TestFakeDump(t *testing.T) {
 	fake := loadedFake(t)
 	fake.Count("services", frontendKey(1), 2, 120)
-	mustRun(t, fake, text(func(tx *Transaction) {
+	mustRun(t, fake, text(func(tx *nft.Transaction) {
 		tx.Add(&knftables.Element{Set: "pods", Key: []string{"10.0.0.0/8"}})
 		tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.2", "udp", "53"}, Value: []string{"drop"}, Comment: new("kube-system/dns")})
 	}))
@@ -90,7 +93,7 @@ func TestFakeDump(t *testing.T) {
 	if diff := gocmp.Diff(want, fake.Dump()); diff != "" {
 		t.Error(diff)
 	}
-	if dump := NewFake(knftables.IPv4Family, testTable).Dump(); dump != "" {
+	if dump := nfttest.New(knftables.IPv4Family, testTable).Dump(); dump != "" {
 		t.Errorf("a table that is not there is dumped as %q", dump)
 	}
 }
@@ -102,23 +105,23 @@ func TestFakeIsAtomic(t *testing.T) {
 	before := fake.Dump()
 	generation, _ := fake.Generation(t.Context())
 	for _, s := range []step{
-		batch(func(b *Batch) {
+		batch(func(b *nft.Batch) {
 			b.AddChain("new", "")
-			b.AddRule("new", Rule{Goto("pick-2")})
+			b.AddRule("new", nft.Rule{nft.Goto("pick-2")})
 			b.FlushChain("prerouting")
 			b.DeleteChain("unused")
 			b.Delete("services", frontendKey(1))
-			b.Add("services", &Element{Key: frontendKey(1), Chain: "new"})
+			b.Add("services", &nft.Element{Key: frontendKey(1), Chain: "new"})
 			b.Delete("endpoints", slotKey(1, 0))
 			b.Delete("endpoints", slotKey(1, 0))
 		}),
-		text(func(tx *Transaction) {
+		text(func(tx *nft.Transaction) {
 			tx.Flush(&knftables.Map{Name: "services"})
 			tx.Delete(&knftables.Chain{Name: "pick-2"})
 			tx.Delete(&knftables.Table{})
 			tx.Add(&knftables.Table{})
 			tx.Add(&knftables.Chain{Name: "pick-2"})
-			tx.add((*knftables.Transaction).Create, &knftables.Chain{Name: "pick-2"})
+			tx.Do((*knftables.Transaction).Create, &knftables.Chain{Name: "pick-2"})
 		}),
 	} {
 		if err := s.run(t.Context(), fake); err == nil {
@@ -132,11 +135,11 @@ func TestFakeIsAtomic(t *testing.T) {
 		t.Errorf("the generation went from %d to %d", generation, after)
 	}
 	// Use counts are right: one element uses the chain.
-	err := batch(func(b *Batch) { b.DeleteChain("pick-2") }).run(t.Context(), fake)
+	err := batch(func(b *nft.Batch) { b.DeleteChain("pick-2") }).run(t.Context(), fake)
 	if !errors.Is(err, unix.EBUSY) {
 		t.Errorf("delete a chain in use: %v", err)
 	}
-	mustRun(t, fake, batch(func(b *Batch) {
+	mustRun(t, fake, batch(func(b *nft.Batch) {
 		b.Delete("services", frontendKey(1))
 		b.DeleteChain("pick-2")
 	}))
@@ -144,13 +147,13 @@ func TestFakeIsAtomic(t *testing.T) {
 
 // TestFakeFails checks the failures that a test requests.
 func TestFakeFails(t *testing.T) {
-	write := batch(func(b *Batch) {
+	write := batch(func(b *nft.Batch) {
 		b.Delete("nodeports", []byte{0x75, 0x30})
-		b.Add("nodeports", &Element{Key: []byte{0x75, 0x30}})
+		b.Add("nodeports", &nft.Element{Key: []byte{0x75, 0x30}})
 	})
-	run := func(f *Fake, n int) (failed []int) {
+	run := func(f *nfttest.Fake, n int) (failed []int) {
 		for i := range n {
-			if err := write.run(t.Context(), f); errors.Is(err, ErrInjected) {
+			if err := write.run(t.Context(), f); errors.Is(err, nfttest.ErrInjected) {
 				failed = append(failed, i+1)
 			} else if err != nil {
 				t.Fatal(err)
@@ -172,17 +175,17 @@ func TestFakeFails(t *testing.T) {
 // TestFakeExternal checks changes by another process.
 func TestFakeExternal(t *testing.T) {
 	for name, c := range map[string]struct {
-		do          func(*External) error
+		do          func(*nfttest.External) error
 		fingerprint bool // moves
 		content     bool // changes
 	}{
-		"elsewhere":      {do: func(e *External) error { e.Elsewhere(); return nil }},
-		"delete element": {do: func(e *External) error { return e.DeleteElement("services", frontendKey(1)) }, content: true},
-		"add element": {do: func(e *External) error {
-			return e.AddElement("services", &Element{Key: frontendKey(2), Chain: "pick-2"})
+		"elsewhere":      {do: func(e *nfttest.External) error { e.Elsewhere(); return nil }},
+		"delete element": {do: func(e *nfttest.External) error { return e.DeleteElement("services", frontendKey(1)) }, content: true},
+		"add element": {do: func(e *nfttest.External) error {
+			return e.AddElement("services", &nft.Element{Key: frontendKey(2), Chain: "pick-2"})
 		}, content: true},
-		"add rule":      {do: func(e *External) error { return e.AddRule("services", "drop") }, fingerprint: true, content: true},
-		"flush ruleset": {do: func(e *External) error { return e.FlushRuleset() }, fingerprint: true, content: true},
+		"add rule":      {do: func(e *nfttest.External) error { return e.AddRule("services", "drop") }, fingerprint: true, content: true},
+		"flush ruleset": {do: func(e *nfttest.External) error { return e.FlushRuleset() }, fingerprint: true, content: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := loadedFake(t)
@@ -211,20 +214,20 @@ func TestFakeExternal(t *testing.T) {
 
 // TestFakeDoesNotUnderstand checks that the fake says so rather than guess.
 func TestFakeDoesNotUnderstand(t *testing.T) {
-	for name, f := range map[string]func(tx *Transaction){
-		"destroy": func(tx *Transaction) { tx.add((*knftables.Transaction).Destroy, &knftables.Chain{Name: "x"}) },
-		"handle":  func(tx *Transaction) { tx.Delete(&knftables.Chain{Handle: new(1)}) },
-		"rule by handle": func(tx *Transaction) {
+	for name, f := range map[string]func(tx *nft.Transaction){
+		"destroy": func(tx *nft.Transaction) { tx.Do((*knftables.Transaction).Destroy, &knftables.Chain{Name: "x"}) },
+		"handle":  func(tx *nft.Transaction) { tx.Delete(&knftables.Chain{Handle: new(1)}) },
+		"rule by handle": func(tx *nft.Transaction) {
 			tx.Delete(&knftables.Rule{Chain: "services", Handle: new(1)})
 		},
-		"replace": func(tx *Transaction) {
-			tx.add((*knftables.Transaction).Replace, &knftables.Rule{Chain: "services", Rule: "drop", Handle: new(1)})
+		"replace": func(tx *nft.Transaction) {
+			tx.Do((*knftables.Transaction).Replace, &knftables.Rule{Chain: "services", Rule: "drop", Handle: new(1)})
 		},
-		"flow table":      func(tx *Transaction) { tx.Add(&knftables.Flowtable{Name: "x"}) },
-		"unknown type":    func(tx *Transaction) { tx.Add(&knftables.Set{Name: "x", Type: "ether_addr"}) },
-		"invalid":         func(tx *Transaction) { tx.Add(&knftables.Chain{}) },
-		"malformed key":   func(tx *Transaction) { tx.Add(&knftables.Element{Set: "nodeports", Key: []string{"ssh"}}) },
-		"unknown counter": func(tx *Transaction) { tx.add((*knftables.Transaction).Reset, &knftables.Counter{Name: "x"}) },
+		"flow table":      func(tx *nft.Transaction) { tx.Add(&knftables.Flowtable{Name: "x"}) },
+		"unknown type":    func(tx *nft.Transaction) { tx.Add(&knftables.Set{Name: "x", Type: "ether_addr"}) },
+		"invalid":         func(tx *nft.Transaction) { tx.Add(&knftables.Chain{}) },
+		"malformed key":   func(tx *nft.Transaction) { tx.Add(&knftables.Element{Set: "nodeports", Key: []string{"ssh"}}) },
+		"unknown counter": func(tx *nft.Transaction) { tx.Do((*knftables.Transaction).Reset, &knftables.Counter{Name: "x"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := loadedFake(t)
@@ -237,38 +240,5 @@ func TestFakeDoesNotUnderstand(t *testing.T) {
 				t.Error(diff)
 			}
 		})
-	}
-}
-
-// TestFields prints and parses keys of every type.
-func TestFields(t *testing.T) {
-	for _, c := range []struct{ types, text string }{
-		{"ip daddr . meta l4proto . th dport . numgen random mod 2", "10.96.0.1 . tcp . 80 . 3"},
-		{"ip6 saddr . inet_proto . inet_service", "fd00::1 . sctp . 65535"},
-		{"inet_service", "53"},
-		{"meta l4proto . th dport", "17 . 53"},
-		{"mark . iface_index", "0x00004000 . 7"},
-		{"ifname . ipv4_addr", `"eth0" . 0.0.0.0`},
-	} {
-		fs, err := parseTypes(c.types)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := parseFields(fs, strings.Split(c.text, " . "))
-		if err != nil || len(b) != width(fs) {
-			t.Fatalf("%q became %x, %v", c.text, b, err)
-		}
-		want := strings.Replace(c.text, "17 .", "udp .", 1)
-		if got := formatFields(fs, b); got != want {
-			t.Errorf("%q became %q", c.text, got)
-		}
-		if got := formatFields(fs, b[:len(b)-1]); !strings.HasPrefix(got, "0x") {
-			t.Errorf("a key that is too short is printed as %q", got)
-		}
-	}
-	for _, text := range []string{"fd00::1", "10.0.0", "", "10.0.0.1 . 80"} {
-		if b, err := parseFields([]field{fieldIPv4}, strings.Split(text, " . ")); err == nil {
-			t.Errorf("%q was parsed to %x", text, b)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package nft
+package nft_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestKernelProbe(t *testing.T) {
 	netns.Enter(t, "nft")
 	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
-		found, err := Probe(t.Context(), family)
+		found, err := nft.Probe(t.Context(), family)
 		if err != nil || len(found) < 5 {
 			t.Fatal(found, err)
 		}
@@ -24,16 +25,16 @@ func TestKernelProbe(t *testing.T) {
 			}
 		}
 	}
-	if list := nft(t, "list", "ruleset"); list != "" {
+	if list := nftProgram(t, "list", "ruleset"); list != "" {
 		t.Errorf("there is now:\n%s", list)
 	}
-	if version, err := Version(t.Context()); err != nil || version == "" {
+	if version, err := nft.Version(t.Context()); err != nil || version == "" {
 		t.Errorf("version %q, %v", version, err)
 	}
 	if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_NET_ADMIN, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	found, err := Probe(t.Context(), knftables.IPv4Family)
+	found, err := nft.Probe(t.Context(), knftables.IPv4Family)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func TestKernelProbe(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", t.TempDir())
-	if _, err := Probe(t.Context(), knftables.IPv4Family); err == nil {
+	if _, err := nft.Probe(t.Context(), knftables.IPv4Family); err == nil {
 		t.Error("works without nft")
 	}
 }

@@ -50,11 +50,11 @@ func open(family knftables.Family, table string) (*kernelTable, error) {
 func (t *kernelTable) Family() knftables.Family { return t.family }
 
 // NewBatch is part of [Table].
-func (t *kernelTable) NewBatch() *Batch { return newBatch(t.family, t.name, t.Limit()) }
+func (t *kernelTable) NewBatch() *Batch { return NewBatch(t.family, t.name, t.Limit()) }
 
 // NewTransaction is part of [Table].
 func (t *kernelTable) NewTransaction() *Transaction {
-	return &Transaction{family: t.family, table: t.name}
+	return NewTransaction(t.family, t.name)
 }
 
 // Run is part of [Table].
@@ -66,7 +66,7 @@ func (t *kernelTable) Run(ctx context.Context, tx *Transaction) (err error) {
 		t.runner, err = start(ctx, t.family, t.name)
 	}
 	if err == nil {
-		err = explained(ctx, "nft", t.runner.Run(ctx, tx.onto(t.runner.NewTransaction())))
+		err = explained(ctx, "nft", t.runner.Run(ctx, tx.Onto(t.runner.NewTransaction())))
 	}
 	return wrap("run a transaction", t.family, t.name, numbered(err))
 }

@@ -1,4 +1,4 @@
-package nft
+package nft_test
 
 import (
 	"context"
@@ -14,10 +14,12 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 )
 
 // loaded loads the world into the kernel's table.
-func loaded(t *testing.T) *kernelTable {
+func loaded(t *testing.T) *nft.KernelTable {
 	t.Helper()
 	table := openKernel(t, knftables.IPv4Family)
 	for _, s := range []step{text(world), batch(elements)} {
@@ -28,7 +30,7 @@ func loaded(t *testing.T) *kernelTable {
 	return table
 }
 
-func mustRun(t *testing.T, table Table, s step) {
+func mustRun(t *testing.T, table nft.Table, s step) {
 	t.Helper()
 	if err := s.run(t.Context(), table); err != nil {
 		t.Fatal(err)
@@ -40,22 +42,22 @@ func TestKernelListing(t *testing.T) {
 	long := strings.Repeat("é", 70)
 	var lists []string
 	for _, s := range []step{
-		text(func(tx *Transaction) {
+		text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Element{Map: "endpoints", Key: []string{"10.96.0.1", "tcp", "80", "1"}, Value: []string{"10.0.0.1", "8080"}, Comment: new("default/a-1")})
 			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.1", "tcp", "80"}, Value: []string{"goto pick-2"}, Comment: new(strings.Repeat("é", 63))})
 			tx.Add(&knftables.Element{Set: "nodeports", Key: []string{"30000"}})
 		}),
-		batch(func(b *Batch) {
-			b.Add("endpoints", &Element{Key: slotKey(1, 1), Value: endpointValue(1), Comment: "default/a-1"})
-			b.Add("services", &Element{Key: frontendKey(1), Chain: "pick-2", Comment: long})
-			b.Add("nodeports", &Element{Key: []byte{0x75, 0x30}})
+		batch(func(b *nft.Batch) {
+			b.Add("endpoints", &nft.Element{Key: slotKey(1, 1), Value: endpointValue(1), Comment: "default/a-1"})
+			b.Add("services", &nft.Element{Key: frontendKey(1), Chain: "pick-2", Comment: long})
+			b.Add("nodeports", &nft.Element{Key: []byte{0x75, 0x30}})
 		}),
 	} {
 		t.Run("", func(t *testing.T) {
 			table := openKernel(t, knftables.IPv4Family)
 			mustRun(t, table, text(world))
 			mustRun(t, table, s)
-			lists = append(lists, nft(t, "list", "ruleset"))
+			lists = append(lists, nftProgram(t, "list", "ruleset"))
 		})
 	}
 	if len(lists) == 2 && lists[0] != lists[1] {
@@ -77,7 +79,7 @@ func TestKernelManyElements(t *testing.T) {
 	const n = 20_000
 	b := table.NewBatch()
 	for i := range n {
-		b.Add("endpoints", &Element{Key: slotKey(100+i, 0), Value: endpointValue(i), Comment: fmt.Sprint("default/endpoint-", i)})
+		b.Add("endpoints", &nft.Element{Key: slotKey(100+i, 0), Value: endpointValue(i), Comment: fmt.Sprint("default/endpoint-", i)})
 	}
 	if err := table.Commit(t.Context(), b); err != nil {
 		t.Fatal(err)
@@ -144,10 +146,10 @@ func TestKernelBlame(t *testing.T) {
 			if i == at {
 				key = slotKey(1, 1)
 			}
-			b.Add("endpoints", &Element{Key: key, Value: endpointValue(i)})
+			b.Add("endpoints", &nft.Element{Key: key, Value: endpointValue(i)})
 		}
-		b.Add("services", &Element{Key: frontendKey(2), Chain: "none"}) // a second fault, later
-		var got *BatchError
+		b.Add("services", &nft.Element{Key: frontendKey(2), Chain: "none"}) // a second fault, later
+		var got *nft.BatchError
 		if err := table.Commit(t.Context(), b); !errors.As(err, &got) {
 			t.Fatal(err)
 		}
@@ -165,10 +167,10 @@ func TestKernelBlame(t *testing.T) {
 
 // TestKernelErrorsAdvise checks the text of errors.
 func TestKernelErrorsAdvise(t *testing.T) {
-	for name, table := range map[string]func(t *testing.T) Table{
-		"kernel": func(t *testing.T) Table { return loaded(t) },
-		"fake": func(t *testing.T) Table {
-			fake := NewFake(knftables.IPv4Family, testTable)
+	for name, table := range map[string]func(t *testing.T) nft.Table{
+		"kernel": func(t *testing.T) nft.Table { return loaded(t) },
+		"fake": func(t *testing.T) nft.Table {
+			fake := nfttest.New(knftables.IPv4Family, testTable)
 			mustRun(t, fake, text(world))
 			mustRun(t, fake, batch(elements))
 			return fake
@@ -176,7 +178,7 @@ func TestKernelErrorsAdvise(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			table := table(t)
-			err := batch(func(b *Batch) { b.Add("services", &Element{Key: frontendKey(2), Chain: "pick-9"}) }).run(t.Context(), table)
+			err := batch(func(b *nft.Batch) { b.Add("services", &nft.Element{Key: frontendKey(2), Chain: "pick-9"}) }).run(t.Context(), table)
 			for _, want := range []string{
 				"nftables: add element of set services in table ip kube-proxy: ",
 				"no such file or directory", "chain to go to", "The next sync restores it",
@@ -185,7 +187,7 @@ func TestKernelErrorsAdvise(t *testing.T) {
 					t.Errorf("%v\nlacks %q", err, want)
 				}
 			}
-			err = text(func(tx *Transaction) { tx.Delete(&knftables.Chain{Name: "pick-2"}) }).run(t.Context(), table)
+			err = text(func(tx *nft.Transaction) { tx.Delete(&knftables.Chain{Name: "pick-2"}) }).run(t.Context(), table)
 			if want := "nftables: run a transaction (table ip kube-proxy): "; err == nil || !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("%v\ndoes not begin with %q", err, want)
 			}
@@ -231,25 +233,25 @@ func TestKernelFingerprint(t *testing.T) {
 	}
 	first, objects := digest()
 	guard := func(rule string) step {
-		return text(func(tx *Transaction) { tx.Add(&knftables.Rule{Chain: "services", Rule: rule}) })
+		return text(func(tx *nft.Transaction) { tx.Add(&knftables.Rule{Chain: "services", Rule: rule}) })
 	}
 	for name, c := range map[string]struct {
 		do step
 		// moves is the object whose digest moves, and with it the fingerprint; empty is none.
 		moves string
 	}{
-		"an element":         {batch(func(b *Batch) { b.Add("endpoints", &Element{Key: slotKey(9, 9), Value: endpointValue(9)}) }), ""},
-		"the chain left out": {text(func(tx *Transaction) { tx.Add(&knftables.Rule{Chain: "unused", Rule: "counter"}) }), ""},
+		"an element":         {batch(func(b *nft.Batch) { b.Add("endpoints", &nft.Element{Key: slotKey(9, 9), Value: endpointValue(9)}) }), ""},
+		"the chain left out": {text(func(tx *nft.Transaction) { tx.Add(&knftables.Rule{Chain: "unused", Rule: "counter"}) }), ""},
 		"a rule":             {guard("ip saddr 10.0.0.1 drop"), "chain services"},
 		"an anonymous set":   {guard("meta l4proto { tcp, udp } drop"), "chain services"},
 		"another one":        {guard("meta l4proto { tcp, sctp } drop"), "chain services"},
-		"a rule's comment": {text(func(tx *Transaction) {
+		"a rule's comment": {text(func(tx *nft.Transaction) {
 			tx.Add(&knftables.Rule{Chain: "services", Rule: "accept", Comment: new("x")})
 		}), "chain services"},
-		"a chain":   {text(func(tx *Transaction) { tx.Add(&knftables.Chain{Name: "new"}) }), "chain new"},
-		"a set":     {text(func(tx *Transaction) { tx.Add(&knftables.Set{Name: "new", Type: "ipv4_addr"}) }), "set new"},
-		"a counter": {text(func(tx *Transaction) { tx.Add(&knftables.Counter{Name: "new"}) }), "object new"},
-		"a chain less": {text(func(tx *Transaction) {
+		"a chain":   {text(func(tx *nft.Transaction) { tx.Add(&knftables.Chain{Name: "new"}) }), "chain new"},
+		"a set":     {text(func(tx *nft.Transaction) { tx.Add(&knftables.Set{Name: "new", Type: "ipv4_addr"}) }), "set new"},
+		"a counter": {text(func(tx *nft.Transaction) { tx.Add(&knftables.Counter{Name: "new"}) }), "object new"},
+		"a chain less": {text(func(tx *nft.Transaction) {
 			tx.Flush(&knftables.Chain{Name: "prerouting"})
 			tx.Delete(&knftables.Chain{Name: "prerouting"})
 		}), "chain prerouting"},
@@ -286,7 +288,7 @@ func TestKernelFingerprintIgnoresHistory(t *testing.T) {
 	for _, detour := range []bool{false, true} {
 		t.Run("", func(t *testing.T) {
 			table := loaded(t)
-			mustRun(t, table, text(func(tx *Transaction) {
+			mustRun(t, table, text(func(tx *nft.Transaction) {
 				if detour {
 					tx.Add(&knftables.Chain{Name: "detour"})
 					tx.Add(&knftables.Rule{Chain: "detour", Rule: rules[1]})
@@ -299,7 +301,7 @@ func TestKernelFingerprintIgnoresHistory(t *testing.T) {
 				}
 			}))
 			if detour {
-				mustRun(t, table, text(func(tx *Transaction) { tx.Delete(&knftables.Chain{Name: "detour"}) }))
+				mustRun(t, table, text(func(tx *nft.Transaction) { tx.Delete(&knftables.Chain{Name: "detour"}) }))
 			}
 			p, _, err := table.Fingerprint(t.Context(), "")
 			if err != nil {
@@ -320,8 +322,8 @@ func TestKernelGenerationOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nft(t, "add", "table", "inet", "other")
-	mustRun(t, table, batch(func(b *Batch) { b.Delete("services", frontendKey(1)) }))
+	nftProgram(t, "add", "table", "inet", "other")
+	mustRun(t, table, batch(func(b *nft.Batch) { b.Delete("services", frontendKey(1)) }))
 	after, err := table.Generation(t.Context())
 	if err != nil || after.Since(before) != 2 {
 		t.Errorf("the generation went from %d to %d, %v; want 2 transactions", before, after, err)
@@ -331,7 +333,7 @@ func TestKernelGenerationOfOthers(t *testing.T) {
 // TestKernelNoTable checks what the methods return if there is no table.
 func TestKernelNoTable(t *testing.T) {
 	table := openKernel(t, knftables.IPv6Family)
-	for _, table := range []Table{table, NewFake(knftables.IPv6Family, testTable)} {
+	for _, table := range []nft.Table{table, nfttest.New(knftables.IPv6Family, testTable)} {
 		if o, err := table.Objects(t.Context()); err != nil || o.Exists || o.Chains != nil || o.Sets != nil {
 			t.Errorf("%T: Objects: %+v, %v", table, o, err)
 		}
@@ -342,7 +344,7 @@ func TestKernelNoTable(t *testing.T) {
 			t.Errorf("%T: Counters: %+v, %v", table, c, err)
 		}
 		none := iter.Seq[[]byte](func(func([]byte) bool) {})
-		for name, elements := range map[string]iter.Seq2[Element, error]{
+		for name, elements := range map[string]iter.Seq2[nft.Element, error]{
 			"Elements": table.Elements(t.Context(), "services"), "Find": table.Find(t.Context(), "services", none),
 			"Find a key": table.Find(t.Context(), "services", slices.Values([][]byte{frontendKey(1)})),
 		} {
@@ -356,7 +358,7 @@ func TestKernelNoTable(t *testing.T) {
 				t.Errorf("%T: %s yielded %d times", table, name, n)
 			}
 		}
-		err := batch(func(b *Batch) { b.Add("services", &Element{Key: frontendKey(1), Chain: "x"}) }).run(t.Context(), table)
+		err := batch(func(b *nft.Batch) { b.Add("services", &nft.Element{Key: frontendKey(1), Chain: "x"}) }).run(t.Context(), table)
 		if !errors.Is(err, unix.ENOENT) {
 			t.Errorf("%T: Commit: %v", table, err)
 		}
@@ -368,7 +370,7 @@ func TestKernelClosedAndCancelled(t *testing.T) {
 	kernel := openKernel(t, knftables.IPv4Family)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, table := range []Table{kernel, NewFake(knftables.IPv4Family, testTable)} {
+	for _, table := range []nft.Table{kernel, nfttest.New(knftables.IPv4Family, testTable)} {
 		check := func(ctx context.Context, want error) {
 			t.Helper()
 			_, objectsErr := table.Objects(ctx)
@@ -398,7 +400,7 @@ func TestOpenRefuses(t *testing.T) {
 		family knftables.Family
 		table  string
 	}{{"", "x"}, {knftables.BridgeFamily, "x"}, {knftables.IPv4Family, ""}, {knftables.IPv4Family, strings.Repeat("x", 256)}} {
-		if table, err := Open(c.family, c.table); err == nil {
+		if table, err := nft.Open(c.family, c.table); err == nil {
 			t.Errorf("Open(%q, %q) gave %v", c.family, c.table, table)
 		}
 	}
@@ -410,7 +412,7 @@ func TestKernelCountersCount(t *testing.T) {
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		t.Fatalf("ip link set lo up: %v: %s", err, out)
 	}
-	mustRun(t, table, text(func(tx *Transaction) {
+	mustRun(t, table, text(func(tx *nft.Transaction) {
 		tx.Add(&knftables.Table{})
 		tx.Add(&knftables.Map{Name: "services", TypeOf: servicesType + " ; counter"})
 		tx.Add(&knftables.Counter{Name: "sent"})
@@ -421,7 +423,7 @@ func TestKernelCountersCount(t *testing.T) {
 		tx.Add(&knftables.Rule{Chain: "output", Rule: "ip daddr . meta l4proto . th dport vmap @services"})
 	}))
 	key := []byte{127, 0, 0, 1, unix.IPPROTO_UDP, 0, 0, 0, 0x75, 0x30, 0, 0}
-	mustRun(t, table, batch(func(b *Batch) { b.Add("services", &Element{Key: key, Chain: "found"}) }))
+	mustRun(t, table, batch(func(b *nft.Batch) { b.Add("services", &nft.Element{Key: key, Chain: "found"}) }))
 	// On this thread, which is in this namespace.
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
@@ -438,7 +440,7 @@ func TestKernelCountersCount(t *testing.T) {
 			t.Errorf("%+v, %v: want 3 packets of 100 bytes", e, err)
 		}
 	}
-	if named, err := table.Counters(t.Context()); err != nil || !slices.Equal(named, []Counter{{Name: "sent", Packets: 3, Bytes: 300}}) {
+	if named, err := table.Counters(t.Context()); err != nil || !slices.Equal(named, []nft.Counter{{Name: "sent", Packets: 3, Bytes: 300}}) {
 		t.Errorf("named counters: %+v, %v: want 3 packets of 100 bytes", named, err)
 	}
 }

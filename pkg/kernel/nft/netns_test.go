@@ -1,4 +1,4 @@
-package nft
+package nft_test
 
 import (
 	"os/exec"
@@ -6,6 +6,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -15,10 +16,10 @@ func TestMain(m *testing.M) { netns.Main(m) }
 const testTable = "kube-proxy"
 
 // openKernel opens the kernel's table in a new namespace.
-func openKernel(t testing.TB, family knftables.Family) *kernelTable {
+func openKernel(t testing.TB, family knftables.Family) *nft.KernelTable {
 	t.Helper()
 	netns.Enter(t, "nft", "ip")
-	table, err := Open(family, testTable)
+	table, err := nft.Open(family, testTable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,11 +28,11 @@ func openKernel(t testing.TB, family knftables.Family) *kernelTable {
 			t.Error(err)
 		}
 	})
-	return table.(*kernelTable)
+	return table.(*nft.KernelTable)
 }
 
-// nft runs nft(8) in the test's namespace.
-func nft(t testing.TB, args ...string) string {
+// nftProgram runs nft(8) in the test's namespace.
+func nftProgram(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("nft", args...).CombinedOutput()
 	if err != nil {

@@ -1,4 +1,4 @@
-package nft
+package nft_test
 
 import (
 	"slices"
@@ -7,47 +7,49 @@ import (
 	"time"
 
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
 // ruleCases are rules with every statement and operand.
-func ruleCases() map[string]Rule {
-	return map[string]Rule{
-		"pick":     {DNAT{Concat{DestinationAddress, Protocol, DestinationPort, RandomNumber(17)}, "endpoints"}},
-		"sticky":   {DNAT{Concat{SourceAddress, DestinationAddress, Protocol, DestinationPort}, "affinity"}},
-		"inside":   {Lookup{Concat{SourceAddress}, "pods"}, Goto("target")},
-		"marked":   {Lookup{Concat{SourceAddress}, "pods"}, SetMark(0x4000)},
-		"hairpin":  {Lookup{Concat{SourceAddress, DestinationAddress, Protocol, DestinationPort}, "hairpins"}, Goto("target")},
-		"goto":     {Goto("target")},
-		"mark":     {SetMark(0x80004000)},
-		"member":   {Lookup{Concat{DestinationAddress, DestinationPort, Constant(0xffffffff), Constant(0)}, "members"}, Goto("target")},
-		"recall":   {DNAT{Concat{SourceAddress, Protocol, Constant(7), Constant(0x80000000)}, "clients"}},
+func ruleCases() map[string]nft.Rule {
+	return map[string]nft.Rule{
+		"pick":     {nft.DNAT{nft.Concat{nft.DestinationAddress, nft.Protocol, nft.DestinationPort, nft.RandomNumber(17)}, "endpoints"}},
+		"sticky":   {nft.DNAT{nft.Concat{nft.SourceAddress, nft.DestinationAddress, nft.Protocol, nft.DestinationPort}, "affinity"}},
+		"inside":   {nft.Lookup{nft.Concat{nft.SourceAddress}, "pods"}, nft.Goto("target")},
+		"marked":   {nft.Lookup{nft.Concat{nft.SourceAddress}, "pods"}, nft.SetMark(0x4000)},
+		"hairpin":  {nft.Lookup{nft.Concat{nft.SourceAddress, nft.DestinationAddress, nft.Protocol, nft.DestinationPort}, "hairpins"}, nft.Goto("target")},
+		"goto":     {nft.Goto("target")},
+		"mark":     {nft.SetMark(0x80004000)},
+		"member":   {nft.Lookup{nft.Concat{nft.DestinationAddress, nft.DestinationPort, nft.Constant(0xffffffff), nft.Constant(0)}, "members"}, nft.Goto("target")},
+		"recall":   {nft.DNAT{nft.Concat{nft.SourceAddress, nft.Protocol, nft.Constant(7), nft.Constant(0x80000000)}, "clients"}},
 		"remember": {remember(3 * time.Hour)},
-		"briefly":  {Lookup{Concat{DestinationAddress, DestinationPort, Constant(7), Constant(8)}, "members"}, remember(time.Second)},
-		"whole":    {Update{Map: "whole", Key: Concat{SourceAddress}, Value: Concat{DestinationAddress, DestinationPort}, Timeout: time.Hour}, Return{}},
-		"count":    {Lookup{Concat{SourceAddress}, "pods"}, Count("refused")},
+		"briefly":  {nft.Lookup{nft.Concat{nft.DestinationAddress, nft.DestinationPort, nft.Constant(7), nft.Constant(8)}, "members"}, remember(time.Second)},
+		"whole":    {nft.Update{Map: "whole", Key: nft.Concat{nft.SourceAddress}, Value: nft.Concat{nft.DestinationAddress, nft.DestinationPort}, Timeout: time.Hour}, nft.Return{}},
+		"count":    {nft.Lookup{nft.Concat{nft.SourceAddress}, "pods"}, nft.Count("refused")},
 		"long":     {remember(86399 * time.Second)},
 	}
 }
 
 // remember records which endpoint a client was sent to.
-func remember(timeout time.Duration) Update {
-	return Update{Map: "clients", Timeout: timeout,
-		Key:   Concat{SourceAddress, Protocol, Constant(7), Constant(0x80000000)},
-		Value: Concat{DestinationAddress, DestinationPort}}
+func remember(timeout time.Duration) nft.Update {
+	return nft.Update{Map: "clients", Timeout: timeout,
+		Key:   nft.Concat{nft.SourceAddress, nft.Protocol, nft.Constant(7), nft.Constant(0x80000000)},
+		Value: nft.Concat{nft.DestinationAddress, nft.DestinationPort}}
 }
 
 // tooWide reports whether nft 1.0.6 cannot load a rule: see Update.
-func tooWide(rule Rule, family knftables.Family) bool {
-	return slices.ContainsFunc(rule, func(s Statement) bool {
-		u, ok := s.(Update)
-		return ok && max(u.Key.width(family), u.Value.width(family)) > 16
+func tooWide(rule nft.Rule, family knftables.Family) bool {
+	return slices.ContainsFunc(rule, func(s nft.Statement) bool {
+		u, ok := s.(nft.Update)
+		return ok && max(u.Key.Width(family), u.Value.Width(family)) > 16
 	})
 }
 
 // ruleWorld declares the objects that the rules refer to.
-func ruleWorld(family knftables.Family) func(tx *Transaction) {
+func ruleWorld(family knftables.Family) func(tx *nft.Transaction) {
 	ip := string(family)
-	return func(tx *Transaction) {
+	return func(tx *nft.Transaction) {
 		tx.Add(&knftables.Table{})
 		tx.Add(&knftables.Map{Name: "endpoints", TypeOf: strings.ReplaceAll(endpointsType, "ip", ip)})
 		tx.Add(&knftables.Map{Name: "affinity", TypeOf: ip + " saddr . " + ip + " daddr . meta l4proto . th dport : " + ip + " daddr . th dport"})
@@ -78,7 +80,7 @@ func TestKernelRulesAsText(t *testing.T) {
 				t.Run(string(family)+"/"+name+"/"+way, func(t *testing.T) {
 					table := openKernel(t, family)
 					// In one transaction with the declarations, because nft 1.0.6 cannot add all of these rules later.
-					err := text(func(tx *Transaction) {
+					err := text(func(tx *nft.Transaction) {
 						ruleWorld(family)(tx)
 						tx.Add(&knftables.Chain{Name: "subject"})
 						if way == "text" {
@@ -86,7 +88,7 @@ func TestKernelRulesAsText(t *testing.T) {
 						}
 					}).run(t.Context(), table)
 					if err == nil && way == "batch" {
-						err = batch(func(b *Batch) { b.AddRule("subject", rule) }).run(t.Context(), table)
+						err = batch(func(b *nft.Batch) { b.AddRule("subject", rule) }).run(t.Context(), table)
 					}
 					if err != nil {
 						t.Fatal(err)
@@ -95,7 +97,7 @@ func TestKernelRulesAsText(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					got := outcome{nft(t, "list", "ruleset"), fingerprint}
+					got := outcome{nftProgram(t, "list", "ruleset"), fingerprint}
 					if !strings.Contains(got.list, rule.Text(family)) {
 						t.Errorf("nft does not list the rule %q as it was written:\n%s", rule.Text(family), got.list)
 					}

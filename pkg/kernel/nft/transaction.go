@@ -10,6 +10,11 @@ type Transaction struct {
 	operations []change
 }
 
+// NewTransaction makes a transaction without operations for a table.
+func NewTransaction(family knftables.Family, table string) *Transaction {
+	return &Transaction{family: family, table: table}
+}
+
 // change is a method of a transaction, and its argument.
 type change struct {
 	method func(*knftables.Transaction, knftables.Object)
@@ -49,8 +54,8 @@ func (t *Transaction) add(method func(*knftables.Transaction, knftables.Object),
 	t.operations = append(t.operations, change{method, o})
 }
 
-// onto adds the operations to a transaction of knftables, which keeps the first error of them until it runs.
-func (t *Transaction) onto(tx *knftables.Transaction) *knftables.Transaction {
+// Onto adds the operations to a transaction of knftables, which keeps the first error of them until it runs.
+func (t *Transaction) Onto(tx *knftables.Transaction) *knftables.Transaction {
 	for _, o := range t.operations {
 		o.method(tx, o.object)
 	}

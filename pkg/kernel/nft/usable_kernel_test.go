@@ -1,4 +1,4 @@
-package nft
+package nft_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestKernelUsable(t *testing.T) {
 	netns.Enter(t, "nft")
 	usable := func() error {
-		tables, err := OpenUsable(t.Context(), testTable, knftables.IPv4Family, knftables.IPv6Family)
+		tables, err := nft.OpenUsable(t.Context(), testTable, knftables.IPv4Family, knftables.IPv6Family)
 		for _, table := range tables {
 			err = errors.Join(err, table.Close())
 		}
@@ -25,11 +26,11 @@ func TestKernelUsable(t *testing.T) {
 	if err := usable(); err != nil {
 		t.Error(err)
 	}
-	if list := nft(t, "list", "ruleset"); list != "" {
+	if list := nftProgram(t, "list", "ruleset"); list != "" {
 		t.Errorf("there is now:\n%s", list)
 	}
 
-	oldNumber(t)
+	nft.OldNumber(t)
 	if err := usable(); err != nil {
 		t.Errorf("with an old version number: %v", err)
 	}

@@ -75,38 +75,3 @@ func hint(err error) string {
 	}
 	return ""
 }
-
-// Fake holds settings in memory, in Values. If Refuse is not nil, every write fails with it.
-type Fake struct {
-	Values map[string]string
-	Refuse error
-	// Written lists the writes, as name=value.
-	Written []string
-}
-
-var _ Settings = (*Fake)(nil)
-
-// Read is part of [Settings].
-func (f *Fake) Read(name string) (string, error) {
-	if _, err := locate(name); err != nil {
-		return "", err
-	}
-	value, ok := f.Values[name]
-	if !ok {
-		return "", fmt.Errorf("read the kernel setting %s: %w%s", name, fs.ErrNotExist, hint(fs.ErrNotExist))
-	}
-	return value, nil
-}
-
-// Write is part of [Settings].
-func (f *Fake) Write(name, value string) error {
-	if _, err := f.Read(name); err != nil {
-		return err
-	}
-	if f.Refuse != nil {
-		return fmt.Errorf("set the kernel setting %s to %q: %w", name, value, f.Refuse)
-	}
-	f.Values[name] = value
-	f.Written = append(f.Written, name+"="+value)
-	return nil
-}

@@ -1,4 +1,4 @@
-package sysctl
+package sysctl_test
 
 import (
 	"errors"
@@ -6,11 +6,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl/sysctltest"
 )
 
 // TestSettings checks that the kernel and the fake return the same errors.
 func TestSettings(t *testing.T) {
-	for name, s := range map[string]Settings{"kernel": Kernel{}, "fake": &Fake{Values: map[string]string{"kernel/ostype": "Linux"}}} {
+	for name, s := range map[string]sysctl.Settings{"kernel": sysctl.Kernel{}, "fake": &sysctltest.Fake{Values: map[string]string{"kernel/ostype": "Linux"}}} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := s.Read("kernel/ostype"); err != nil || got != "Linux" {
 				t.Errorf("kernel/ostype is %q, %v", got, err)
@@ -37,7 +40,7 @@ func TestSettings(t *testing.T) {
 }
 
 func TestFakeRefuses(t *testing.T) {
-	f := &Fake{Values: map[string]string{"a": "0"}}
+	f := &sysctltest.Fake{Values: map[string]string{"a": "0"}}
 	if err := f.Write("a", "1"); err != nil || f.Values["a"] != "1" || len(f.Written) != 1 {
 		t.Errorf("after a write: %v, %v", f, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack/conntracktest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -24,7 +25,7 @@ func BenchmarkSynced(b *testing.B) {
 			one := c.Plan()
 			c.Set(5, -size.endpoints)
 			other := c.Plan()
-			r := New(Config{Families: []cluster.Family{cluster.IPv4}, Table: &conntrack.Fake{}, Swept: func(cluster.Family, time.Duration, int) {}})
+			r := New(Config{Families: []cluster.Family{cluster.IPv4}, Table: &conntracktest.Fake{}, Swept: func(cluster.Family, time.Duration, int) {}})
 			r.plans[cluster.IPv4] = one
 			s := &proxy.Sync{Results: []backend.Result{{Family: cluster.IPv4}}}
 			b.ReportAllocs()

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack/conntracktest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -23,7 +24,7 @@ import (
 
 // table is a Fake whose sweeps take time.
 type table struct {
-	conntrack.Fake
+	conntracktest.Fake
 	// mu guards the flows: time in a synctest bubble orders goroutines, but not their memory.
 	mu    sync.Mutex
 	takes time.Duration

@@ -10,12 +10,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl/sysctltest"
 )
 
 // untouched returns the settings of a kernel after boot.
-func untouched() *sysctl.Fake {
-	return &sysctl.Fake{Values: map[string]string{
+func untouched() *sysctltest.Fake {
+	return &sysctltest.Fake{Values: map[string]string{
 		"net/netfilter/nf_conntrack_max":                     "262144",
 		"net/netfilter/nf_conntrack_buckets":                 "65536",
 		"net/netfilter/nf_conntrack_tcp_timeout_established": "432000",

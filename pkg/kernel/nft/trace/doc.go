@@ -5,7 +5,8 @@
 //	select.go  the rules of these tables
 //	decode.go  the kernel's messages
 //	rules.go   what a reported chain and rule are
-//	fake.go    a Kernel for tests
+//
+// Package tracetest has a fake.
 //
 // The tables that select packets are owned by the tracer ([nf.Batch.AddOwnedTable]): the kernel removes them when the tracer is
 // closed and when its process ends, also by SIGKILL. They only set a flag on a limited number of packets, which changes nothing

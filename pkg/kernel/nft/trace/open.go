@@ -33,7 +33,7 @@ type kernelTracer struct {
 // Open begins a trace in the network namespace of the calling thread. Its errors wrap [ErrRunning], [ErrOldKernel] or the
 // kernel's number.
 func Open(ctx context.Context, f Filter) (Tracer, error) {
-	if err := f.check(); err != nil {
+	if err := f.Check(); err != nil {
 		return nil, fmt.Errorf("trace packets: %w", err)
 	}
 	t := &kernelTracer{decoder: newDecoder(), described: map[ruleKey]Description{}}

@@ -55,8 +55,8 @@ type Destination struct {
 	Port     uint16
 }
 
-// check rejects a filter that no packet matches, or that all do.
-func (f *Filter) check() error {
+// Check rejects a filter that no packet matches, or that all do.
+func (f *Filter) Check() error {
 	switch {
 	case !f.From.IsValid() && len(f.To) == 0:
 		return errors.New("neither a source nor a destination is given")

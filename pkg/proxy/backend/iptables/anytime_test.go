@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
@@ -154,7 +155,7 @@ func TestTamperingAtAnyTime(t *testing.T) {
 				for what, input := range meddlings() {
 					t.Run(fmt.Sprintf("%s, %s, %s", prelude, change, what), func(t *testing.T) {
 						amidSync(t, prelude, change, func(*testing.T) *meddled {
-							door := ipt.NewFake(ipt.IPv4, variant)
+							door := ipttest.New(ipt.IPv4, variant)
 							if old {
 								door.UseOldTools()
 							}

@@ -8,13 +8,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
 // TestDescribe compares the tables with the plan that they were written from, and then after another program changed them.
 func TestDescribe(t *testing.T) {
-	door := ipt.NewFake(ipt.IPv4, ipt.NFT)
+	door := ipttest.New(ipt.IPv4, ipt.NFT)
 	b, c := newBackend(t, noSettings{}, door), clusters.NewSized(2, 2)
 	is := func(when string, want ...string) {
 		t.Helper()

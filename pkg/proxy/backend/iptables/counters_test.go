@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -75,7 +76,7 @@ func TestCounters(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			variants(t, func(t *testing.T, variant ipt.Variant) {
-				doors := []*ipt.Fake{ipt.NewFake(ipt.IPv4, variant), ipt.NewFake(ipt.IPv6, variant)}
+				doors := []*ipttest.Fake{ipttest.New(ipt.IPv4, variant), ipttest.New(ipt.IPv6, variant)}
 				b := newBackend(t, values{tcpBeLiberal: test.liberal}, doors[0], doors[1])
 				wantCounted(t, b, 0, 0)
 				sync(t, b, test.plan)

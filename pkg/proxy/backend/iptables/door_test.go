@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/keeper"
 )
@@ -19,11 +20,11 @@ func noticesOf(t testing.TB, doors ...ipt.Tables) keeper.Notices {
 	if m, ok := doors[0].(*meddled); ok {
 		return &meddledNotices{noticesOf(t, m.Tables), m}
 	}
-	var fakes []*ipt.Fake
+	var fakes []*ipttest.Fake
 	var families []ipt.Family
 	for _, door := range doors {
 		switch door := door.(type) {
-		case *ipt.Fake:
+		case *ipttest.Fake:
 			fakes = append(fakes, door)
 		case *amid:
 			fakes = append(fakes, door.Fake)
@@ -31,7 +32,7 @@ func noticesOf(t testing.TB, doors ...ipt.Tables) keeper.Notices {
 		families = append(families, door.Family())
 	}
 	if fakes != nil {
-		return ipt.NewFakeNotices(fakes...)
+		return ipttest.NewNotices(fakes...)
 	}
 	notices, err := OpenNotices(doors[0].Features().Variant, families...)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -27,13 +28,13 @@ func (noSettings) Write(name, _ string) error { return fmt.Errorf("no setting %s
 var testOptions = Options{Mark: 0x4000}
 
 // fakes returns a backend on fake tables of both families.
-func fakes(t testing.TB, variant ipt.Variant) (*Backend, []*ipt.Fake) {
-	doors := []*ipt.Fake{ipt.NewFake(ipt.IPv4, variant), ipt.NewFake(ipt.IPv6, variant)}
+func fakes(t testing.TB, variant ipt.Variant) (*Backend, []*ipttest.Fake) {
+	doors := []*ipttest.Fake{ipttest.New(ipt.IPv4, variant), ipttest.New(ipt.IPv6, variant)}
 	return restarted(t, doors), doors
 }
 
 // restarted returns a new backend on the same tables.
-func restarted(t testing.TB, doors []*ipt.Fake) *Backend {
+func restarted(t testing.TB, doors []*ipttest.Fake) *Backend {
 	return newBackend(t, noSettings{}, doors[0], doors[1])
 }
 
@@ -188,7 +189,7 @@ func TestFailedWrites(t *testing.T) {
 				if err == nil {
 					break
 				}
-				if !errors.Is(err, ipt.ErrInjected) || attempts == 100 {
+				if !errors.Is(err, ipttest.ErrInjected) || attempts == 100 {
 					t.Fatal(err)
 				}
 			}

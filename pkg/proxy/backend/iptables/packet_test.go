@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
@@ -232,7 +233,7 @@ func TestOldToolsAfterNewOnes(t *testing.T) {
 }
 
 // omitting is the door of iptables 1.8.7, which lists rules of newer versions without their ports and marks.
-type omitting struct{ *ipt.Fake }
+type omitting struct{ *ipttest.Fake }
 
 func (o omitting) Save(ctx context.Context, table string) (string, error) {
 	text, err := o.Fake.Save(ctx, table)
@@ -265,7 +266,7 @@ func TestOldToolsListInPart(t *testing.T) {
 }
 
 // fare syncs plans and simulates packets to each frontend.
-func fare(t *testing.T, w *clusters.Random, b *Backend, doors []*ipt.Fake) {
+func fare(t *testing.T, w *clusters.Random, b *Backend, doors []*ipttest.Fake) {
 	t.Helper()
 	sources := addrs("10.244.0.8", "10.244.0.14", "10.244.0.9", "172.18.0.77", "192.168.1.1", "fd00:10:244::9", "fd00:172:18::77", "fd00:1::1")
 	for range 4 {
@@ -347,7 +348,7 @@ func TestShares(t *testing.T) {
 
 // observed calls a function after each transaction.
 type observed struct {
-	*ipt.Fake
+	*ipttest.Fake
 	after func()
 }
 
@@ -370,7 +371,7 @@ func TestEveryStepIsRight(t *testing.T) {
 	for _, many := range []int{10, 130} {
 		for seed := range uint64(3) {
 			w := clusters.NewRandom(seed, many)
-			door := &observed{Fake: ipt.NewFake(ipt.IPv4, ipt.NFT), after: func() {}}
+			door := &observed{Fake: ipttest.New(ipt.IPv4, ipt.NFT), after: func() {}}
 			b := newBackend(t, noSettings{}, door)
 			b.families[0].renderer.can.chunk = 2 // as in a large cluster
 			before := w.Step()

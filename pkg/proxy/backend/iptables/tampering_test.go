@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
@@ -53,7 +54,7 @@ func TestTamperingBeforeLargeRepair(t *testing.T) {
 // amid is a Fake with another program that writes once: between a write and the next reading, after the jump in
 // PREROUTING is written, or after the next transaction.
 type amid struct {
-	*ipt.Fake
+	*ipttest.Fake
 	write, jumped, restored func()
 	// fails is returned by the next reading.
 	fails error
@@ -131,7 +132,7 @@ func TestTamperingUnseen(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		for _, before := range []bool{true, false} {
 			const services = 2 * maxListed
-			door := &amid{Fake: ipt.NewFake(ipt.IPv4, variant)}
+			door := &amid{Fake: ipttest.New(ipt.IPv4, variant)}
 			b := newBackend(t, noSettings{}, door)
 			c := clusters.NewSized(services, 3)
 			sync(t, b, c.Plan())
@@ -163,11 +164,11 @@ func TestTamperingUnseen(t *testing.T) {
 // TestTamperingDuringStart has another program empty a chain, or remove the jumps, while the first rules are written, after that
 // chain or these jumps; or while a restart reads and writes another chain.
 func TestTamperingDuringStart(t *testing.T) {
-	for name, door := range map[string]func() *ipt.Fake{
-		"nft":    func() *ipt.Fake { return ipt.NewFake(ipt.IPv4, ipt.NFT) },
-		"legacy": func() *ipt.Fake { return ipt.NewFake(ipt.IPv4, ipt.Legacy) },
-		"old nft": func() *ipt.Fake {
-			door := ipt.NewFake(ipt.IPv4, ipt.NFT)
+	for name, door := range map[string]func() *ipttest.Fake{
+		"nft":    func() *ipttest.Fake { return ipttest.New(ipt.IPv4, ipt.NFT) },
+		"legacy": func() *ipttest.Fake { return ipttest.New(ipt.IPv4, ipt.Legacy) },
+		"old nft": func() *ipttest.Fake {
+			door := ipttest.New(ipt.IPv4, ipt.NFT)
 			door.UseOldTools()
 			return door
 		},
@@ -203,7 +204,7 @@ func TestTamperingDuringStart(t *testing.T) {
 func TestOtherBytes(t *testing.T) {
 	for _, services := range []int{5, 4 * maxListed} {
 		name := portKey{"default/service-4", cluster.TCP}.chain(prefixCluster)
-		door := &amid{Fake: ipt.NewFake(ipt.IPv4, ipt.NFT), other: name}
+		door := &amid{Fake: ipttest.New(ipt.IPv4, ipt.NFT), other: name}
 		b := newBackend(t, noSettings{}, door)
 		c := clusters.NewSized(services, 3)
 		sync(t, b, c.Plan())
@@ -235,7 +236,7 @@ func TestOtherBytes(t *testing.T) {
 func TestLocalnetFlushedTwice(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		for _, services := range []int{5, 2 * maxListed} {
-			door := ipt.NewFake(ipt.IPv4, variant)
+			door := ipttest.New(ipt.IPv4, variant)
 			b := newBackend(t, settings{localnetRouted: "1"}, door)
 			c := clusters.NewSized(services, 3)
 			c.Options.NodePorts = plan.NodePortAddresses{Loopback: true}
@@ -261,7 +262,7 @@ func TestLocalnetFlushedTwice(t *testing.T) {
 func TestTamperingDuringRepair(t *testing.T) {
 	programs(t, func(t *testing.T, variant ipt.Variant, old bool) {
 		for _, chain := range []string{"KUBE-SERVICES", "PREROUTING"} {
-			door := &amid{Fake: ipt.NewFake(ipt.IPv4, variant)}
+			door := &amid{Fake: ipttest.New(ipt.IPv4, variant)}
 			if old {
 				door.UseOldTools()
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -15,8 +16,8 @@ import (
 )
 
 // oneFake returns a backend on one fake.
-func oneFake(t testing.TB, variant ipt.Variant) (*Backend, *ipt.Fake) {
-	door := ipt.NewFake(ipt.IPv4, variant)
+func oneFake(t testing.TB, variant ipt.Variant) (*Backend, *ipttest.Fake) {
+	door := ipttest.New(ipt.IPv4, variant)
 	return newBackend(t, noSettings{}, door), door
 }
 
@@ -160,7 +161,7 @@ func TestRulesOfOthers(t *testing.T) {
 		if err := b.Cleanup(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		clean := ipt.NewFake(ipt.IPv4, variant)
+		clean := ipttest.New(ipt.IPv4, variant)
 		tamper(t, clean, other)
 		if door.Dump() != clean.Dump() {
 			t.Errorf("after Cleanup:\n%s\nwant\n%s", door.Dump(), clean.Dump())
@@ -281,7 +282,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 	c := clusters.NewSized(1, 1)
 	c.Options.NodePorts = plan.NodePortAddresses{Loopback: true}
 	p := plan.Compute(&cluster.Snapshot{Services: c.Services.Map(), Node: &cluster.Node{Interfaces: addrs("10.0.0.9", "127.0.0.1")}}, c.Options, nil)
-	door := ipt.NewFake(ipt.IPv4, ipt.NFT)
+	door := ipttest.New(ipt.IPv4, ipt.NFT)
 	tamper(t, door, "*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n")
 	kernel := settings{localnetRouted: "0", "refuse": "read-only"}
 	b := newBackend(t, kernel, door)
@@ -319,14 +320,14 @@ func TestInvalidPackets(t *testing.T) {
 		if value != "" {
 			kernel[tcpBeLiberal] = value
 		}
-		door := ipt.NewFake(ipt.IPv6, ipt.Legacy)
+		door := ipttest.New(ipt.IPv6, ipt.Legacy)
 		sync(t, newBackend(t, kernel, door), clusters.NewSized(1, 1).Plan())
 		if got := strings.Contains(door.Dump(), "INVALID -j DROP"); got != want {
 			t.Errorf("with %q: dropped %v, want %v", value, got, want)
 		}
 		options := testOptions
 		options.Liberal = true // the setting follows when no other proxy serves the node
-		door = ipt.NewFake(ipt.IPv6, ipt.Legacy)
+		door = ipttest.New(ipt.IPv6, ipt.Legacy)
 		sync(t, New(options, kernel, noticesOf(t, door), door), clusters.NewSized(1, 1).Plan())
 		if strings.Contains(door.Dump(), "INVALID -j DROP") {
 			t.Errorf("with %q, and about to be set: dropped", value)

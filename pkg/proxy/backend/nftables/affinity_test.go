@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -38,7 +39,7 @@ func visit(r *clusters.Random, b *Backend) {
 // learn adds a client of an endpoint.
 func learn(f *family, pool poolID, client int, endpoint netip.AddrPort) {
 	e := clientElement(f, pool, client, endpoint)
-	f.table.(*nft.Fake).Learn(pool.clients(), &e)
+	f.table.(*nfttest.Fake).Learn(pool.clients(), &e)
 }
 
 // clientElement returns the element of an affinity map for a client of an endpoint.
@@ -162,7 +163,7 @@ func TestSharedSourceRanges(t *testing.T) {
 
 // measured is a table that counts the elements that are read and written.
 type measured struct {
-	*nft.Fake
+	*nfttest.Fake
 	used int
 }
 
@@ -193,7 +194,7 @@ func TestForgetInParts(t *testing.T) {
 		service, _ := c.Services.Get(clusters.NameAt(number))
 		service.Affinity = time.Minute
 	}
-	fake := nft.NewFake(knftables.IPv4Family, TableName)
+	fake := nfttest.New(knftables.IPv4Family, TableName)
 	table := &measured{Fake: fake}
 	b := newBackend(testOptions, table)
 	f := b.families[0]

@@ -11,13 +11,14 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
 // crowded is a table that other programs write before and after each of our operations, some of which fail.
 type crowded struct {
-	*nft.Fake
+	*nfttest.Fake
 	crowd *crowd
 }
 
@@ -30,7 +31,7 @@ type crowd struct {
 }
 
 // meet lets a table be written, sometimes, and returns an error, more rarely.
-func (c *crowd) meet(f *nft.Fake) error {
+func (c *crowd) meet(f *nfttest.Fake) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.busy || c.random.IntN(12) > 0 {
@@ -47,7 +48,7 @@ func (c *crowd) meet(f *nft.Fake) error {
 	tx, by := f.NewTransaction(), f.External()
 	switch c.random.IntN(9) {
 	case 0:
-		return nft.ErrInjected
+		return nfttest.ErrInjected
 	case 1:
 		lose(c.b)
 	case 2:

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
@@ -37,7 +38,7 @@ func compared(t *testing.T, table nft.Table, c *clusters.Sized) []string {
 // TestCompare compares a table with the plan that it was written from, then with another plan, and then after another program
 // changed it.
 func TestCompare(t *testing.T) {
-	table := nft.NewFake(knftables.IPv4Family, TableName)
+	table := nfttest.New(knftables.IPv4Family, TableName)
 	b, c := newBackend(testOptions, table), clusters.NewSized(2, 2)
 	is := func(when string, want ...string) {
 		t.Helper()
@@ -99,15 +100,15 @@ func TestCanonical(t *testing.T) {
 // TestDriftDetails checks that a drift names what another program changed.
 func TestDriftDetails(t *testing.T) {
 	for name, test := range map[string]struct {
-		tamper func(*testing.T, *nft.Fake) error
+		tamper func(*testing.T, *nfttest.Fake) error
 		want   []string
 	}{
-		"a rule":  {func(_ *testing.T, f *nft.Fake) error { return f.External().AddRule("nat-prerouting", "accept") }, []string{"chain nat-prerouting was changed"}},
-		"a chain": {func(_ *testing.T, f *nft.Fake) error { return f.External().Run(addChain(f, "theirs")) }, []string{"chain theirs was added"}},
-		"an element": {func(t *testing.T, f *nft.Fake) error {
+		"a rule":  {func(_ *testing.T, f *nfttest.Fake) error { return f.External().AddRule("nat-prerouting", "accept") }, []string{"chain nat-prerouting was changed"}},
+		"a chain": {func(_ *testing.T, f *nfttest.Fake) error { return f.External().Run(addChain(f, "theirs")) }, []string{"chain theirs was added"}},
+		"an element": {func(t *testing.T, f *nfttest.Fake) error {
 			return f.External().DeleteElement(mapEndpoints, firstKey(t, f, mapEndpoints))
 		}, []string{"map endpoints lacked 172.0.0.0 . tcp . 80 . 0 : 10.0.0.0 . 8080"}},
-		"another element": {func(t *testing.T, f *nft.Fake) error { return replaceEndpoint(f, firstKey(t, f, mapEndpoints)) },
+		"another element": {func(t *testing.T, f *nfttest.Fake) error { return replaceEndpoint(f, firstKey(t, f, mapEndpoints)) },
 			[]string{"map endpoints had 172.0.0.0 . tcp . 80 . 0 : 192.0.2.1 . 80", "map endpoints lacked 172.0.0.0 . tcp . 80 . 0 : 10.0.0.0 . 8080"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +131,7 @@ func TestDriftDetails(t *testing.T) {
 	}
 }
 
-func addChain(f *nft.Fake, name string) *nft.Transaction {
+func addChain(f *nfttest.Fake, name string) *nft.Transaction {
 	tx := f.NewTransaction()
 	tx.Add(&knftables.Chain{Name: name})
 	return tx

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
@@ -18,7 +19,7 @@ import (
 
 // afterEach is a table that calls a function after each transaction that succeeds.
 type afterEach struct {
-	*nft.Fake
+	*nfttest.Fake
 	do func()
 }
 
@@ -35,7 +36,7 @@ func (a *afterEach) Run(ctx context.Context, tx *nft.Transaction) error {
 }
 
 // served returns the frontends with an endpoint in every slot that a packet may pick.
-func served(table *nft.Fake) []string {
+func served(table *nfttest.Fake) []string {
 	var (
 		objects  = map[string][]string{} // the lines of sets and chains
 		lookedUp = regexp.MustCompile(`map @([\w-]+)`)
@@ -91,7 +92,7 @@ func TestCountLess(t *testing.T) {
 	// With two endpoints each, n Services have n elements that count Services and 2n that count endpoints.
 	limits := backend.CounterLimits{Limit: 16 * 30, Size: 16}
 	c := clusters.NewSized(5, 2)
-	fake := nft.NewFake(dialectOf(cluster.IPv4).nftFamily, TableName)
+	fake := nfttest.New(dialectOf(cluster.IPv4).nftFamily, TableName)
 	var before []string
 	table := &afterEach{Fake: fake}
 	table.do = func() {

@@ -13,14 +13,15 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
 // oneFake returns a backend on one fake table.
-func oneFake() (*Backend, *nft.Fake) {
-	table := nft.NewFake(knftables.IPv4Family, TableName)
+func oneFake() (*Backend, *nfttest.Fake) {
+	table := nfttest.New(knftables.IPv4Family, TableName)
 	return newBackend(testOptions, table), table
 }
 
@@ -53,7 +54,7 @@ func lastKey(t *testing.T, table nft.Table, set string) (last []byte) {
 
 // unreadable is a table whose elements cannot be looked up while err is set.
 type unreadable struct {
-	*nft.Fake
+	*nfttest.Fake
 	err error
 }
 
@@ -75,7 +76,7 @@ func (u *unreadable) Find(ctx context.Context, set string, keys iter.Seq[[]byte]
 func TestReadingFails(t *testing.T) {
 	for name, lost := range map[string]bool{"which elements were written is known": false, "it is not": true} {
 		t.Run(name, func(t *testing.T) {
-			table := &unreadable{Fake: nft.NewFake(knftables.IPv4Family, TableName)}
+			table := &unreadable{Fake: nfttest.New(knftables.IPv4Family, TableName)}
 			b, p := newBackend(testOptions, table), clusters.NewSized(6000, 3).Plan()
 			defer b.Close()
 			mustSync(t, b, p)
@@ -110,7 +111,7 @@ func slotKey(b *Backend, frontend plan.Frontend, slot uint32) []byte {
 }
 
 // replaceEndpoint replaces the endpoint of a slot externally.
-func replaceEndpoint(f *nft.Fake, key []byte) error {
+func replaceEndpoint(f *nfttest.Fake, key []byte) error {
 	elsewhere := nft.Element{Key: key, Value: []byte{192, 0, 2, 1, 0, 80, 0, 0}}
 	return errors.Join(f.External().DeleteElement(mapEndpoints, key), f.External().AddElement(mapEndpoints, &elsewhere))
 }
@@ -118,42 +119,42 @@ func replaceEndpoint(f *nft.Fake, key []byte) error {
 // TestCheckFindsTampering changes each kind of object externally; Check reports it, and the next Sync repairs it.
 func TestCheckFindsTampering(t *testing.T) {
 	other := nft.Element{Key: []byte{10, 96, 0, 200}}
-	for name, tamper := range map[string]func(*testing.T, *nft.Fake) error{
-		"delete the table": func(_ *testing.T, f *nft.Fake) error { return f.External().FlushRuleset() },
-		"add a rule":       func(_ *testing.T, f *nft.Fake) error { return f.External().AddRule("nat-prerouting", "accept") },
-		"add an element":   func(_ *testing.T, f *nft.Fake) error { return f.External().AddElement(setClusterIPs, &other) },
-		"delete an endpoint": func(t *testing.T, f *nft.Fake) error {
+	for name, tamper := range map[string]func(*testing.T, *nfttest.Fake) error{
+		"delete the table": func(_ *testing.T, f *nfttest.Fake) error { return f.External().FlushRuleset() },
+		"add a rule":       func(_ *testing.T, f *nfttest.Fake) error { return f.External().AddRule("nat-prerouting", "accept") },
+		"add an element":   func(_ *testing.T, f *nfttest.Fake) error { return f.External().AddElement(setClusterIPs, &other) },
+		"delete an endpoint": func(t *testing.T, f *nfttest.Fake) error {
 			return f.External().DeleteElement(mapEndpoints, firstKey(t, f, mapEndpoints))
 		},
-		"replace an endpoint": func(t *testing.T, f *nft.Fake) error {
+		"replace an endpoint": func(t *testing.T, f *nfttest.Fake) error {
 			return replaceEndpoint(f, firstKey(t, f, mapEndpoints))
 		},
-		"replace a cluster IP": func(t *testing.T, f *nft.Fake) error {
+		"replace a cluster IP": func(t *testing.T, f *nfttest.Fake) error {
 			return errors.Join(f.External().DeleteElement(setClusterIPs, firstKey(t, f, setClusterIPs)), f.External().AddElement(setClusterIPs, &other))
 		},
-		"replace the last cluster IP": func(t *testing.T, f *nft.Fake) error {
+		"replace the last cluster IP": func(t *testing.T, f *nfttest.Fake) error {
 			return errors.Join(f.External().DeleteElement(setClusterIPs, lastKey(t, f, setClusterIPs)), f.External().AddElement(setClusterIPs, &other))
 		},
-		"lead a service elsewhere": func(t *testing.T, f *nft.Fake) error {
+		"lead a service elsewhere": func(t *testing.T, f *nfttest.Fake) error {
 			elsewhere := nft.Element{Key: firstKey(t, f, mapServices), Chain: chainLayout}
 			return errors.Join(f.External().DeleteElement(mapServices, elsewhere.Key), f.External().AddElement(mapServices, &elsewhere))
 		},
-		"delete a service": func(t *testing.T, f *nft.Fake) error {
+		"delete a service": func(t *testing.T, f *nfttest.Fake) error {
 			return f.External().DeleteElement(mapServices, firstKey(t, f, mapServices))
 		},
-		"unhook a chain": func(_ *testing.T, f *nft.Fake) error {
+		"unhook a chain": func(_ *testing.T, f *nfttest.Fake) error {
 			tx := f.NewTransaction()
 			tx.Flush(&knftables.Chain{Name: "nat-output"})
 			tx.Delete(&knftables.Chain{Name: "nat-output"})
 			return f.External().Run(tx)
 		},
-		"drop by policy": func(_ *testing.T, f *nft.Fake) error {
+		"drop by policy": func(_ *testing.T, f *nfttest.Fake) error {
 			tx := f.NewTransaction()
 			tx.Add(&knftables.Chain{Name: "filter-forward", Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.ForwardHook),
 				Priority: knftables.PtrTo(knftables.FilterPriority), Policy: knftables.PtrTo(knftables.DropPolicy)})
 			return f.External().Run(tx)
 		},
-		"empty a map": func(_ *testing.T, f *nft.Fake) error {
+		"empty a map": func(_ *testing.T, f *nfttest.Fake) error {
 			tx := f.NewTransaction()
 			tx.Flush(&knftables.Map{Name: mapEndpoints})
 			return f.External().Run(tx)
@@ -189,11 +190,11 @@ func TestCheckFindsTampering(t *testing.T) {
 // TestTamperingBetweenSyncs checks that an external change is reported even if a sync of our own follows immediately,
 // with or without chains to write.
 func TestTamperingBetweenSyncs(t *testing.T) {
-	for name, tamper := range map[string]func(*testing.T, *nft.Fake) error{
-		"an element": func(t *testing.T, f *nft.Fake) error {
+	for name, tamper := range map[string]func(*testing.T, *nfttest.Fake) error{
+		"an element": func(t *testing.T, f *nfttest.Fake) error {
 			return f.External().DeleteElement(mapServices, firstKey(t, f, mapServices))
 		},
-		"a rule": func(_ *testing.T, f *nft.Fake) error { return f.External().AddRule("nat-prerouting", "accept") },
+		"a rule": func(_ *testing.T, f *nfttest.Fake) error { return f.External().AddRule("nat-prerouting", "accept") },
 	} {
 		for _, endpoints := range []int{-3, 4} {
 			b, table := oneFake()
@@ -215,8 +216,8 @@ func TestTamperingBetweenSyncs(t *testing.T) {
 
 // meddled is a table that another program changes before its fingerprint is taken.
 type meddled struct {
-	*nft.Fake
-	meddle func(*nft.Fake)
+	*nfttest.Fake
+	meddle func(*nfttest.Fake)
 }
 
 func (m *meddled) Fingerprint(ctx context.Context, except string) (string, map[string]string, error) {
@@ -228,8 +229,8 @@ func (m *meddled) Fingerprint(ctx context.Context, except string) (string, map[s
 // written again until nobody does, and a process that starts meanwhile does not trust it either. A program that changes only
 // its own tables, all the time, causes no other Sync.
 func TestTamperingDuringSync(t *testing.T) {
-	ours := func(times int) func(t *testing.T, f *nft.Fake, time int) {
-		return func(t *testing.T, f *nft.Fake, time int) {
+	ours := func(times int) func(t *testing.T, f *nfttest.Fake, time int) {
+		return func(t *testing.T, f *nfttest.Fake, time int) {
 			if time >= times {
 				return
 			}
@@ -239,19 +240,19 @@ func TestTamperingDuringSync(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]struct {
-		meddle  func(t *testing.T, f *nft.Fake, time int)
+		meddle  func(t *testing.T, f *nfttest.Fake, time int)
 		restart bool
 		syncs   int
 	}{
 		"our chain, once":              {ours(1), false, 1},
 		"our chain, five times":        {ours(5), false, 3},
 		"our chain, and a new process": {ours(1), true, 1},
-		"its own table, always":        {func(_ *testing.T, f *nft.Fake, _ int) { f.External().Elsewhere() }, false, 0},
+		"its own table, always":        {func(_ *testing.T, f *nfttest.Fake, _ int) { f.External().Elsewhere() }, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			times := 0
-			table := &meddled{Fake: nft.NewFake(knftables.IPv4Family, TableName)}
-			table.meddle = func(f *nft.Fake) {
+			table := &meddled{Fake: nfttest.New(knftables.IPv4Family, TableName)}
+			table.meddle = func(f *nfttest.Fake) {
 				if table.Stats().Writes > 1 { // not while it is read at first
 					test.meddle(t, f, times)
 					times++
@@ -269,7 +270,7 @@ func TestTamperingDuringSync(t *testing.T) {
 			if result.Err != nil || syncs != test.syncs {
 				t.Errorf("%d more syncs, the last with error %v; want %d", syncs, result.Err, test.syncs)
 			}
-			table.meddle = func(*nft.Fake) {}
+			table.meddle = func(*nfttest.Fake) {}
 			holds(t, b, c.Plan())
 			if strings.Contains(table.Dump(), "\n\t\taccept\n") {
 				t.Errorf("the change remains:\n%s", table.Dump())
@@ -379,7 +380,7 @@ func TestManyElements(t *testing.T) {
 }
 
 // countless is a table of a kernel that does not report the number of elements.
-type countless struct{ *nft.Fake }
+type countless struct{ *nfttest.Fake }
 
 func (c countless) Objects(ctx context.Context) (nft.Objects, error) {
 	o, err := c.Fake.Objects(ctx)
@@ -391,7 +392,7 @@ func (c countless) Objects(ctx context.Context) (nft.Objects, error) {
 
 // TestCheckWithoutCounts adds an element externally, which can be found only by reading the set.
 func TestCheckWithoutCounts(t *testing.T) {
-	table := nft.NewFake(knftables.IPv4Family, TableName)
+	table := nfttest.New(knftables.IPv4Family, TableName)
 	b, p := newBackend(testOptions, countless{table}), clusters.NewSized(5, 3).Plan()
 	mustSync(t, b, p)
 	table.External().Elsewhere()

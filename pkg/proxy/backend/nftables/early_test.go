@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
@@ -17,7 +18,7 @@ import (
 
 // countedReads counts the sets that are read.
 type countedReads struct {
-	*nft.Fake
+	*nfttest.Fake
 	sets int
 }
 
@@ -35,21 +36,21 @@ func (c *countedReads) Find(ctx context.Context, set string, keys iter.Seq[[]byt
 // finds what that program changed.
 func TestReadEarly(t *testing.T) {
 	for name, test := range map[string]struct {
-		meanwhile func(*testing.T, *nft.Fake) error
+		meanwhile func(*testing.T, *nfttest.Fake) error
 		changed   bool
 	}{
-		"nobody writes": {func(*testing.T, *nft.Fake) error { return nil }, false},
-		"another program deletes an endpoint": {func(t *testing.T, f *nft.Fake) error {
+		"nobody writes": {func(*testing.T, *nfttest.Fake) error { return nil }, false},
+		"another program deletes an endpoint": {func(t *testing.T, f *nfttest.Fake) error {
 			return f.External().DeleteElement(mapEndpoints, firstKey(t, f, mapEndpoints))
 		}, true},
-		"another program replaces an endpoint": {func(t *testing.T, f *nft.Fake) error {
+		"another program replaces an endpoint": {func(t *testing.T, f *nfttest.Fake) error {
 			return replaceEndpoint(f, firstKey(t, f, mapEndpoints))
 		}, true},
-		"another program deletes the table": {func(_ *testing.T, f *nft.Fake) error { return f.External().FlushRuleset() }, true},
+		"another program deletes the table": {func(_ *testing.T, f *nfttest.Fake) error { return f.External().FlushRuleset() }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := clusters.NewSized(20, 3).Plan()
-			table := &countedReads{Fake: nft.NewFake(knftables.IPv4Family, TableName)}
+			table := &countedReads{Fake: nfttest.New(knftables.IPv4Family, TableName)}
 			mustSync(t, newBackend(testOptions, table), p)
 
 			b := newBackend(testOptions, table)

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
@@ -49,7 +50,7 @@ func TestForeignElements(t *testing.T) {
 			for _, sizes := range []bool{true, false} {
 				for _, lost := range []bool{true, false} {
 					t.Run(fmt.Sprintf("%s, counting %v, sizes %t, lost %t", family, counting, sizes, lost), func(t *testing.T) {
-						fake := nft.NewFake(family, TableName)
+						fake := nfttest.New(family, TableName)
 						var table nft.Table = fake
 						if !sizes {
 							table = countless{fake}
@@ -91,7 +92,7 @@ func TestForeignElements(t *testing.T) {
 // TestForeignElementInLargeSet is the same with sets of more than 10,000 elements on a kernel that does not report their sizes, while
 // our own Syncs add and remove elements that other programs write at the same time.
 func TestForeignElementInLargeSet(t *testing.T) {
-	fake := nft.NewFake(knftables.IPv4Family, TableName)
+	fake := nfttest.New(knftables.IPv4Family, TableName)
 	b, c := newBackend(testOptions, countless{fake}), clusters.NewSized(10_100, 1)
 	defer b.Close()
 	mustSync(t, b, c.Plan())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/keeper"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -25,7 +26,7 @@ var testOptions = Options{Mark: 0x4000}
 func newBackend(opts Options, tables ...nft.Table) *Backend {
 	readers := tables
 	var notices keeper.Notices
-	if fake, ok := tables[0].(interface{ Notices() *nft.FakeNotices }); ok {
+	if fake, ok := tables[0].(interface{ Notices() *nfttest.Notices }); ok {
 		notices = fake.Notices()
 	} else {
 		readers = nil
@@ -48,13 +49,13 @@ func newBackend(opts Options, tables ...nft.Table) *Backend {
 }
 
 // lose makes the backend miss what was written since the last Check or Sync, and all that is written until it finds out.
-func lose(b *Backend) { b.notices.(*nft.FakeNotices).Lose() }
+func lose(b *Backend) { b.notices.(*nfttest.Notices).Lose() }
 
 // fakes returns a backend on two fake tables.
-func fakes() (*Backend, []*nft.Fake) {
-	v4 := nft.NewFake(dialectOf(cluster.IPv4).nftFamily, TableName)
-	v6 := nft.NewFake(dialectOf(cluster.IPv6).nftFamily, TableName).Beside(v4)
-	return newBackend(testOptions, v4, v6), []*nft.Fake{v4, v6}
+func fakes() (*Backend, []*nfttest.Fake) {
+	v4 := nfttest.New(dialectOf(cluster.IPv4).nftFamily, TableName)
+	v6 := nfttest.New(dialectOf(cluster.IPv6).nftFamily, TableName).Beside(v4)
+	return newBackend(testOptions, v4, v6), []*nfttest.Fake{v4, v6}
 }
 
 // holds checks that the tables equal the plan, and that a new process agrees.

@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
@@ -49,7 +50,7 @@ func follows(t *testing.T, b *Backend, table nft.Table) {
 // TestSmallTransactions checks that no transaction is larger than the socket can send at once.
 func TestSmallTransactions(t *testing.T) {
 	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
-		table := nft.NewFake(family, TableName)
+		table := nfttest.New(family, TableName)
 		table.LimitSend(small)
 		follows(t, newBackend(testOptions, table), table)
 	}
@@ -58,7 +59,7 @@ func TestSmallTransactions(t *testing.T) {
 // TestSmallForgetting forgets more clients than can be deleted at once.
 func TestSmallForgetting(t *testing.T) {
 	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
-		table := nft.NewFake(family, TableName)
+		table := nfttest.New(family, TableName)
 		table.LimitSend(small)
 		f := newBackend(testOptions, table).families[0]
 		const pool = poolID(8)

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
@@ -74,13 +75,13 @@ func TestWritesElsewhere(t *testing.T) {
 // TestWritesElsewhereDuringSync has another program write its own table while our chains are written. The kernel's
 // notifications show that it did not write ours, so there is no second Sync.
 func TestWritesElsewhereDuringSync(t *testing.T) {
-	table := &meddled{Fake: nft.NewFake(knftables.IPv4Family, TableName), meddle: func(*nft.Fake) {}}
+	table := &meddled{Fake: nfttest.New(knftables.IPv4Family, TableName), meddle: func(*nfttest.Fake) {}}
 	b, c := newBackend(testOptions, table), clusters.NewSized(5, 3)
 	defer b.Close()
 	mustSync(t, b, c.Plan())
 	table.External().Elsewhere()
 	check(t, b)
-	table.meddle = func(f *nft.Fake) { f.External().Elsewhere() }
+	table.meddle = func(f *nfttest.Fake) { f.External().Elsewhere() }
 	c.Set(2, 7)
 	if result := b.Sync(t.Context(), c.Plan())[0]; result.Err != nil || result.Again != 0 {
 		t.Errorf("Sync returned %+v", result)
@@ -90,10 +91,10 @@ func TestWritesElsewhereDuringSync(t *testing.T) {
 // TestAlteredElements has another program alter the first and the last of many elements, and one of them once more, or delete it,
 // after both were found. They are written again by Syncs that read nothing.
 func TestAlteredElements(t *testing.T) {
-	for name, meanwhile := range map[string]func(table *nft.Fake, key []byte) error{
-		"nothing else":  func(*nft.Fake, []byte) error { return nil },
+	for name, meanwhile := range map[string]func(table *nfttest.Fake, key []byte) error{
+		"nothing else":  func(*nfttest.Fake, []byte) error { return nil },
 		"altered again": replaceEndpoint,
-		"deleted":       func(table *nft.Fake, key []byte) error { return table.External().DeleteElement(mapEndpoints, key) },
+		"deleted":       func(table *nfttest.Fake, key []byte) error { return table.External().DeleteElement(mapEndpoints, key) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := clusters.NewSized(6000, 3)
@@ -138,7 +139,7 @@ func (r *refusing) Commit(ctx context.Context, b *nft.Batch) error {
 // TestFailedTransaction has another program modify a chain during a Sync with a transaction that fails: the two must not make
 // up for each other in the count of transactions.
 func TestFailedTransaction(t *testing.T) {
-	table := &refusing{meddled: meddled{Fake: nft.NewFake(knftables.IPv4Family, TableName), meddle: func(*nft.Fake) {}}}
+	table := &refusing{meddled: meddled{Fake: nfttest.New(knftables.IPv4Family, TableName), meddle: func(*nfttest.Fake) {}}}
 	b, c := newBackend(testOptions, table), clusters.NewSized(5, 3)
 	defer b.Close()
 	mustSync(t, b, c.Plan())
@@ -151,11 +152,11 @@ func TestFailedTransaction(t *testing.T) {
 	table.next = errors.New("no memory")
 	c.Set(2, 7) // needs another chain
 	before := table.Stats().Writes
-	table.meddle = func(f *nft.Fake) {
+	table.meddle = func(f *nfttest.Fake) {
 		if f.Stats().Writes == before {
 			return // it is read
 		}
-		table.meddle = func(*nft.Fake) {}
+		table.meddle = func(*nfttest.Fake) {}
 		if err := f.External().AddRule("nat-prerouting", "accept"); err != nil {
 			t.Error(err)
 		}
@@ -174,7 +175,7 @@ func TestFailedTransaction(t *testing.T) {
 
 // interrupted is a table whose next fingerprint fails.
 type interrupted struct {
-	*nft.Fake
+	*nfttest.Fake
 	err error
 }
 
@@ -205,7 +206,7 @@ func mended(t *testing.T, b *Backend, p *plan.Plan) {
 // TestFailedComparison has the comparison before a Sync fail that writes chains: a rule that another program added before is
 // not taken for the Sync's own.
 func TestFailedComparison(t *testing.T) {
-	table := &interrupted{Fake: nft.NewFake(knftables.IPv4Family, TableName)}
+	table := &interrupted{Fake: nfttest.New(knftables.IPv4Family, TableName)}
 	b, c := newBackend(testOptions, table), clusters.NewSized(5, 3)
 	mustSync(t, b, c.Plan())
 	if err := table.External().AddRule("nat-prerouting", "accept"); err != nil {

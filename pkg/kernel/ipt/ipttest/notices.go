@@ -1,9 +1,10 @@
-package ipt
+package ipttest
 
 import (
 	"slices"
 	"sync"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
@@ -13,9 +14,9 @@ const (
 	fakeWriter = "iptables-nft-re"
 )
 
-// FakeNotices are the notices of who writes Fakes: in the nft variant those of [nf.Watch], in the legacy variant those of
-// [LegacyNotices] if no program takes the lock.
-type FakeNotices struct {
+// Notices are the notices of who writes Fakes: in the nft variant those of [nf.Watch], in the legacy variant those of
+// [ipt.LegacyNotices] if no program takes the lock.
+type Notices struct {
 	fakes    []*Fake
 	modified chan struct{} // nil in the legacy variant
 
@@ -28,12 +29,12 @@ type FakeNotices struct {
 	sizes []map[string]int
 }
 
-// NewFakeNotices returns notices of some fakes of one variant.
-func NewFakeNotices(fakes ...*Fake) *FakeNotices {
-	n := &FakeNotices{fakes: fakes, sizes: make([]map[string]int, len(fakes))}
+// NewNotices returns notices of some fakes of one variant.
+func NewNotices(fakes ...*Fake) *Notices {
+	n := &Notices{fakes: fakes, sizes: make([]map[string]int, len(fakes))}
 	for _, f := range fakes {
 		f.mu.Lock()
-		if f.features.Variant == NFT {
+		if f.features.Variant == ipt.NFT {
 			n.modified = make(chan struct{}, 1)
 		}
 		f.notices = append(f.notices, n)
@@ -43,10 +44,10 @@ func NewFakeNotices(fakes ...*Fake) *FakeNotices {
 }
 
 // Modified returns the channel of Report, nil in the legacy variant.
-func (n *FakeNotices) Modified() <-chan struct{} { return n.modified }
+func (n *Notices) Modified() <-chan struct{} { return n.modified }
 
 // Report sends to the channel of Modified.
-func (n *FakeNotices) Report() {
+func (n *Notices) Report() {
 	select {
 	case n.modified <- struct{}{}:
 	default:
@@ -54,7 +55,7 @@ func (n *FakeNotices) Report() {
 }
 
 // Take returns what was written since the last call.
-func (n *FakeNotices) Take() (writes []nf.Write, all bool) {
+func (n *Notices) Take() (writes []nf.Write, all bool) {
 	resized := n.resized()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -64,7 +65,7 @@ func (n *FakeNotices) Take() (writes []nf.Write, all bool) {
 }
 
 // Pause makes the following writes unknown until Resume.
-func (n *FakeNotices) Pause() error {
+func (n *Notices) Pause() error {
 	resized := n.resized()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -74,7 +75,7 @@ func (n *FakeNotices) Pause() error {
 }
 
 // Resume ends a pause, and reports whether there were only so many writes.
-func (n *FakeNotices) Resume(own int) (alone bool) {
+func (n *Notices) Resume(own int) (alone bool) {
 	n.resized()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -83,17 +84,17 @@ func (n *FakeNotices) Resume(own int) (alone bool) {
 }
 
 // Close ends the notices.
-func (n *FakeNotices) Close() error {
+func (n *Notices) Close() error {
 	for _, f := range n.fakes {
 		f.mu.Lock()
-		f.notices = slices.DeleteFunc(f.notices, func(o *FakeNotices) bool { return o == n })
+		f.notices = slices.DeleteFunc(f.notices, func(o *Notices) bool { return o == n })
 		f.mu.Unlock()
 	}
 	return nil
 }
 
 // add adds a transaction.
-func (n *FakeNotices) add(w nf.Write) {
+func (n *Notices) add(w nf.Write) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.made++
@@ -105,7 +106,7 @@ func (n *FakeNotices) add(w nf.Write) {
 }
 
 // resized reports whether a table of the legacy variant has another number of rules or chains than at the last look.
-func (n *FakeNotices) resized() (changed bool) {
+func (n *Notices) resized() (changed bool) {
 	if n.modified != nil {
 		return false
 	}
@@ -142,7 +143,7 @@ func (f *Fake) LoseNotices() {
 // replace makes a transaction of a program, and reports its chains.
 func (f *Fake) replace(program, name string, now *fakeTable) {
 	w := nf.Write{Program: program, Process: 1}
-	of := nf.TableName{Family: familyNumber(f.family), Name: name}
+	of := nf.TableName{Family: f.family.Number(), Name: name}
 	before := f.tables[name]
 	for chain, c := range now.chains {
 		if before.chains[chain] != c {

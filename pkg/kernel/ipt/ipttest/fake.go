@@ -1,4 +1,5 @@
-package ipt
+// Package ipttest is a fake of package ipt, for tests.
+package ipttest
 
 import (
 	"context"
@@ -9,43 +10,45 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 )
 
 // ErrInjected is the cause of the failures that a test requested of a Fake.
 var ErrInjected = errors.New("failure injected by a test")
 
-// Fake is a [Tables] without a kernel, for tests, as strict as iptables: it refuses a jump to a missing chain, the deletion of
+// Fake is a [ipt.Tables] without a kernel, for tests, as strict as iptables: it refuses a jump to a missing chain, the deletion of
 // a chain in use, a rule that does not parse, and a target of another table, and then makes none of that table's changes. It
 // keeps the counters of rules that are not rewritten, and formats rules as iptables does.
 type Fake struct {
-	family   Family
-	features Features
+	family   ipt.Family
+	features ipt.Features
 
 	mu     sync.Mutex
 	tables map[string]*fakeTable
 	// notices are told what is written.
-	notices []*FakeNotices
+	notices []*Notices
 	// failing and random make writes fail with a probability; refuse returns the error of an input.
 	failing float64
 	random  *rand.Rand
 	refuse  func(input string) error
-	stats   FakeStats
+	stats   Stats
 	closed  bool
 }
 
-// FakeStats counts the calls of a Fake.
-type FakeStats struct {
+// Stats counts the calls of a Fake.
+type Stats struct {
 	// Restores are the calls of that method, Saves those of Save and Compare; Failed are failed writes.
 	Restores, Saves, Failed int
 }
 
-var _ Tables = (*Fake)(nil)
+var _ ipt.Tables = (*Fake)(nil)
 
-// NewFake returns tables with only the built-in chains.
-func NewFake(family Family, variant Variant) *Fake {
+// New returns tables with only the built-in chains.
+func New(family ipt.Family, variant ipt.Variant) *Fake {
 	f := &Fake{
 		family:   family,
-		features: Features{Variant: variant, RandomFully: true, AddressBits: true},
+		features: ipt.Features{Variant: variant, RandomFully: true, AddressBits: true},
 		tables:   map[string]*fakeTable{},
 	}
 	for name, chains := range builtin {
@@ -77,19 +80,19 @@ func (f *Fake) Refuse(refuse func(input string) error) {
 }
 
 // Stats returns the counts so far.
-func (f *Fake) Stats() FakeStats {
+func (f *Fake) Stats() Stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stats
 }
 
-// Family is part of [Tables].
-func (f *Fake) Family() Family { return f.family }
+// Family is part of [ipt.Tables].
+func (f *Fake) Family() ipt.Family { return f.family }
 
-// Features is part of [Tables].
-func (f *Fake) Features() Features { return f.features }
+// Features is part of [ipt.Tables].
+func (f *Fake) Features() ipt.Features { return f.features }
 
-// Close is part of [Tables]. Dump still works.
+// Close is part of [ipt.Tables]. Dump still works.
 func (f *Fake) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,10 +100,10 @@ func (f *Fake) Close() error {
 	return nil
 }
 
-// Write is part of [Tables].
-func (f *Fake) Write(ctx context.Context, t *Transaction) error { return f.Restore(ctx, t.Text()) }
+// Write is part of [ipt.Tables].
+func (f *Fake) Write(ctx context.Context, t *ipt.Transaction) error { return f.Restore(ctx, t.Text()) }
 
-// Restore is part of [Tables].
+// Restore is part of [ipt.Tables].
 func (f *Fake) Restore(ctx context.Context, input string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,18 +166,18 @@ func (f *Fake) restore(program, input string) error {
 			err = table.line(line, f.dialect(name))
 		}
 		if err != nil {
-			return &RestoreError{Family: f.family, Line: number, Text: line, Output: err.Error()}
+			return &ipt.RestoreError{Family: f.family, Line: number, Text: line, Output: err.Error()}
 		}
 	}
 	if table != nil {
-		return &RestoreError{Family: f.family, Output: "the COMMIT of table " + name + " is missing"}
+		return &ipt.RestoreError{Family: f.family, Output: "the COMMIT of table " + name + " is missing"}
 	}
 	return nil
 }
 
 func (f *Fake) dialect(table string) dialect { return dialect{f.family, table, f.features} }
 
-// Save is part of [Tables].
+// Save is part of [ipt.Tables].
 func (f *Fake) Save(ctx context.Context, table string) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -209,11 +212,11 @@ func (f *Fake) save(table string, counters bool) string {
 	return b.String()
 }
 
-// Compare is part of [Tables].
-func (f *Fake) Compare(ctx context.Context, table string, expected func(chain string) []Rule, chains ...string) (map[string]Compared, error) {
+// Compare is part of [ipt.Tables].
+func (f *Fake) Compare(ctx context.Context, table string, expected func(chain string) []ipt.Rule, chains ...string) (map[string]ipt.Compared, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.features.Variant == Legacy || !f.features.AddressBits {
+	if f.features.Variant == ipt.Legacy || !f.features.AddressBits {
 		return nil, errors.ErrUnsupported
 	}
 	if len(chains) == 0 {
@@ -222,13 +225,13 @@ func (f *Fake) Compare(ctx context.Context, table string, expected func(chain st
 	if err := f.mayRead(ctx); err != nil {
 		return nil, err
 	}
-	out := map[string]Compared{}
+	out := map[string]ipt.Compared{}
 	if t := f.tables[table]; t != nil {
 		for name, chain := range t.chains {
 			if len(chains) > 0 && !slices.Contains(chains, name) {
 				continue
 			}
-			out[name] = Compared{Digest: chain.digest(), Equal: t.equal(chain, expected(name), f.dialect(table))}
+			out[name] = ipt.Compared{Digest: chain.digest(), Equal: t.equal(chain, expected(name), f.dialect(table))}
 		}
 	}
 	return out, nil
@@ -247,7 +250,7 @@ func (f *Fake) Dump() string {
 	return b.String()
 }
 
-// Rules is part of [Tables].
+// Rules is part of [ipt.Tables].
 func (f *Fake) Rules(_ context.Context, table, chain string) ([]string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -269,8 +272,8 @@ func (f *Fake) chain(table, chain string) (*fakeChain, error) {
 	return nil, fmt.Errorf("iptables %s: no chain %s in table %s", f.family, chain, table)
 }
 
-// Insert is part of [Tables].
-func (f *Fake) Insert(ctx context.Context, table string, rules ...ChainRule) error {
+// Insert is part of [ipt.Tables].
+func (f *Fake) Insert(ctx context.Context, table string, rules ...ipt.ChainRule) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	err := f.mayWrite(ctx)
@@ -283,7 +286,7 @@ func (f *Fake) Insert(ctx context.Context, table string, rules ...ChainRule) err
 	return err
 }
 
-func (f *Fake) insert(table string, rules []ChainRule) error {
+func (f *Fake) insert(table string, rules []ipt.ChainRule) error {
 	var input strings.Builder
 	fmt.Fprintf(&input, "*%s\n", table)
 	for _, r := range rules {
@@ -302,8 +305,8 @@ func (f *Fake) insert(table string, rules []ChainRule) error {
 	return f.restore(fakeProxy, input.String()+"COMMIT\n")
 }
 
-// Append is part of [Tables].
-func (f *Fake) Append(ctx context.Context, table, chain string, rule Rule) error {
+// Append is part of [ipt.Tables].
+func (f *Fake) Append(ctx context.Context, table, chain string, rule ipt.Rule) error {
 	f.mu.Lock()
 	if t := f.tables[table]; t != nil && t.chains[chain] == nil {
 		t = t.clone()
@@ -318,8 +321,8 @@ func (f *Fake) Append(ctx context.Context, table, chain string, rule Rule) error
 	})
 }
 
-// Delete is part of [Tables].
-func (f *Fake) Delete(ctx context.Context, table, chain string, rule Rule) error {
+// Delete is part of [ipt.Tables].
+func (f *Fake) Delete(ctx context.Context, table, chain string, rule ipt.Rule) error {
 	f.mu.Lock()
 	t := f.tables[table]
 	exists := t != nil && t.chains[chain] != nil
@@ -338,7 +341,7 @@ func (f *Fake) Delete(ctx context.Context, table, chain string, rule Rule) error
 }
 
 // single changes one rule.
-func (f *Fake) single(ctx context.Context, table, chain string, rule Rule, change func(*fakeTable, *fakeChain, fakeRule)) error {
+func (f *Fake) single(ctx context.Context, table, chain string, rule ipt.Rule, change func(*fakeTable, *fakeChain, fakeRule)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	err := f.mayWrite(ctx)
@@ -362,7 +365,7 @@ func (f *Fake) single(ctx context.Context, table, chain string, rule Rule, chang
 	return nil
 }
 
-// Packets is part of [Tables].
+// Packets is part of [ipt.Tables].
 func (f *Fake) Packets(ctx context.Context, table string, chains ...string) (map[string][]uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

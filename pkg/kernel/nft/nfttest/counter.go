@@ -1,4 +1,4 @@
-package nft
+package nfttest
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
 // fakeCounter is a named counter.
@@ -60,20 +61,20 @@ func (c *fakeCounter) dump(b *strings.Builder, name string, o dumpOptions) {
 	b.WriteString("\t}\n")
 }
 
-// Counters is part of [Table].
-func (f *Fake) Counters(ctx context.Context) ([]Counter, error) {
+// Counters is part of [nft.Table].
+func (f *Fake) Counters(ctx context.Context) ([]nft.Counter, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.mayRead(ctx); err != nil {
-		return nil, wrap("read the counters", f.family, f.name, err)
+		return nil, f.wrap("read the counters", err)
 	}
 	if f.state.table == nil {
 		return nil, nil
 	}
-	var found []Counter
+	var found []nft.Counter
 	for name, c := range f.state.table.counters {
-		found = append(found, Counter{Name: name, Packets: c.packets, Bytes: c.bytes})
+		found = append(found, nft.Counter{Name: name, Packets: c.packets, Bytes: c.bytes})
 	}
-	slices.SortFunc(found, func(a, b Counter) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(found, func(a, b nft.Counter) int { return cmp.Compare(a.Name, b.Name) })
 	return found, nil
 }

@@ -1,14 +1,16 @@
-package ipt
+package ipttest
 
 import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 )
 
 // TestFakeKeepsCounters checks that rules that are not rewritten keep their counters.
 func TestFakeKeepsCounters(t *testing.T) {
-	fake := NewFake(IPv4, NFT)
+	fake := New(ipt.IPv4, ipt.NFT)
 	restore := func(input string) {
 		t.Helper()
 		if err := fake.Restore(context.Background(), "*nat\n"+input+"COMMIT\n"); err != nil {

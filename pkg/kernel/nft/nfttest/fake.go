@@ -1,4 +1,5 @@
-package nft
+// Package nfttest is a fake of package nft, for tests.
+package nfttest
 
 import (
 	"bytes"
@@ -16,12 +17,13 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
 // ErrInjected is the cause of the failures that a test requested of a Fake.
 var ErrInjected = errors.New("failure injected by a test")
 
-// Fake is a [Table] without a kernel, for tests, as strict as the kernel: it refuses what the kernel refuses, with the same
+// Fake is a [nft.Table] without a kernel, for tests, as strict as the kernel: it refuses what the kernel refuses, with the same
 // error number, and makes a change as a whole or not at all. It reads batches from the bytes that the kernel would get, and
 // transactions from the text that nft would get.
 //
@@ -36,7 +38,7 @@ type Fake struct {
 	// failing and random make writes fail with a probability.
 	failing float64
 	random  *rand.Rand
-	stats   FakeStats
+	stats   Stats
 	// limit is how many bytes a batch may have; 0 is no limit.
 	limit int
 }
@@ -44,11 +46,11 @@ type Fake struct {
 // batchEnd is the number of bytes of the message that ends a batch.
 const batchEnd = 20
 
-// FakeStats counts the writes of a Fake, and those that failed.
-type FakeStats struct{ Writes, Failed int }
+// Stats counts the writes of a Fake, and those that failed.
+type Stats struct{ Writes, Failed int }
 
-// NewFake returns an empty Fake: its table does not exist yet.
-func NewFake(family knftables.Family, table string) *Fake {
+// New returns an empty Fake: its table does not exist yet.
+func New(family knftables.Family, table string) *Fake {
 	return &Fake{
 		family: family, name: table,
 		state: fakeState{family: family, name: table, world: &fakeWorld{generation: 1}, writer: fakeProgram},
@@ -78,20 +80,20 @@ func (f *Fake) Refuse(anonymous bool, refuse func(object string, key []byte) uni
 }
 
 // Stats returns the counts so far.
-func (f *Fake) Stats() FakeStats {
+func (f *Fake) Stats() Stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stats
 }
 
-// Family is part of [Table].
+// Family is part of [nft.Table].
 func (f *Fake) Family() knftables.Family { return f.family }
 
-// Name is part of [Table].
+// Name is part of [nft.Table].
 func (f *Fake) Name() string { return f.name }
 
-// NewBatch is part of [Table].
-func (f *Fake) NewBatch() *Batch { return newBatch(f.family, f.name, f.limit) }
+// NewBatch is part of [nft.Table].
+func (f *Fake) NewBatch() *nft.Batch { return nft.NewBatch(f.family, f.name, f.limit) }
 
 // LimitSend makes a Commit of more than so many bytes fail from now on, and limits batches that are made later.
 func (f *Fake) LimitSend(size int) {
@@ -100,13 +102,13 @@ func (f *Fake) LimitSend(size int) {
 	f.limit = size
 }
 
-// NewTransaction is part of [Table].
-func (f *Fake) NewTransaction() *Transaction { return &Transaction{family: f.family, table: f.name} }
+// NewTransaction is part of [nft.Table].
+func (f *Fake) NewTransaction() *nft.Transaction { return nft.NewTransaction(f.family, f.name) }
 
-// Settle is part of [Table]. A Fake has no packets.
+// Settle is part of [nft.Table]. A Fake has no packets.
 func (f *Fake) Settle(context.Context) error { return nil }
 
-// Close is part of [Table]. Dump still works.
+// Close is part of [nft.Table]. Dump still works.
 func (f *Fake) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,22 +116,22 @@ func (f *Fake) Close() error {
 	return nil
 }
 
-// Run is part of [Table].
-func (f *Fake) Run(ctx context.Context, tx *Transaction) error {
+// Run is part of [nft.Table].
+func (f *Fake) Run(ctx context.Context, tx *nft.Transaction) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	commands, err := parseTransaction(tx)
+	commands, err := f.parse(tx)
 	if err == nil && len(commands) == 0 {
 		return nil
 	}
 	if err == nil {
 		err = f.write(ctx, func() error { return f.state.runAll(commands) })
 	}
-	return wrap("run a transaction", f.family, f.name, err)
+	return f.wrap("run a transaction", err)
 }
 
-// Commit is part of [Table].
-func (f *Fake) Commit(ctx context.Context, b *Batch) error {
+// Commit is part of [nft.Table].
+func (f *Fake) Commit(ctx context.Context, b *nft.Batch) error {
 	if b.Err() != nil {
 		return b.Err()
 	}
@@ -138,12 +140,16 @@ func (f *Fake) Commit(ctx context.Context, b *Batch) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return wrap("commit a batch", f.family, f.name, f.write(ctx, func() error {
+	err := f.write(ctx, func() error {
 		if f.limit > 0 && len(b.Bytes())+batchEnd > f.limit {
 			return unix.EMSGSIZE
 		}
 		return f.state.commit(b)
-	}))
+	})
+	if refused, ok := errors.AsType[*nft.BatchError](err); ok {
+		return refused
+	}
+	return f.wrap("commit a batch", err)
 }
 
 // write makes a change, or fails if a test requested that.
@@ -172,34 +178,34 @@ func (f *Fake) mayRead(ctx context.Context) error {
 	return nil
 }
 
-// Objects is part of [Table].
-func (f *Fake) Objects(ctx context.Context) (Objects, error) {
+// Objects is part of [nft.Table].
+func (f *Fake) Objects(ctx context.Context) (nft.Objects, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.mayRead(ctx); err != nil {
-		return Objects{}, wrap("list the table's objects", f.family, f.name, err)
+		return nft.Objects{}, f.wrap("list the table's objects", err)
 	}
 	t := f.state.table
 	if t == nil {
-		return Objects{}, nil
+		return nft.Objects{}, nil
 	}
-	o := Objects{Exists: true}
+	o := nft.Objects{Exists: true}
 	for name, c := range t.chains {
-		chain := Chain{Name: name, Comment: c.comment}
+		chain := nft.Chain{Name: name, Comment: c.comment}
 		if c.base != nil {
 			chain.Type, chain.Hook, chain.Priority, chain.Drops = c.base.typ, c.base.hook, c.base.priority, c.base.policy == "drop"
 		}
 		o.Chains = append(o.Chains, chain)
 	}
 	for name, s := range t.sets {
-		o.Sets = append(o.Sets, Set{Name: name, Map: s.isMap, Count: s.len()})
+		o.Sets = append(o.Sets, nft.Set{Name: name, Map: s.isMap, Count: s.len()})
 	}
-	slices.SortFunc(o.Chains, func(a, b Chain) int { return cmp.Compare(a.Name, b.Name) })
-	slices.SortFunc(o.Sets, func(a, b Set) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.Chains, func(a, b nft.Chain) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.Sets, func(a, b nft.Set) int { return cmp.Compare(a.Name, b.Name) })
 	return o, nil
 }
 
-// Rules is part of [Table].
+// Rules is part of [nft.Table].
 func (f *Fake) Rules(ctx context.Context) (map[string][]string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -208,17 +214,17 @@ func (f *Fake) Rules(ctx context.Context) (map[string][]string, error) {
 		err = f.state.needTable()
 	}
 	if err != nil {
-		return nil, wrap("list rules", f.family, f.name, err)
+		return nil, f.wrap("list rules", err)
 	}
-	return rulesIn(f.state.dump(dumpOptions{skeleton: true})), nil
+	return f.state.rules(), nil
 }
 
-// Fingerprint is part of [Table].
+// Fingerprint is part of [nft.Table].
 func (f *Fake) Fingerprint(ctx context.Context, except string) (digest string, objects map[string]string, _ error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.mayRead(ctx); err != nil {
-		return "", nil, wrap("fingerprint the table", f.family, f.name, err)
+		return "", nil, f.wrap("fingerprint the table", err)
 	}
 	if f.state.table == nil {
 		return "", nil, nil
@@ -228,12 +234,12 @@ func (f *Fake) Fingerprint(ctx context.Context, except string) (digest string, o
 	return hex.EncodeToString(sum[:nf.FingerprintLen]), objectsOf(text), nil
 }
 
-// Elements is part of [Table]. The elements are sorted by key.
-func (f *Fake) Elements(ctx context.Context, set string) iter.Seq2[Element, error] {
-	return func(yield func(Element, error) bool) {
+// Elements is part of [nft.Table]. The elements are sorted by key.
+func (f *Fake) Elements(ctx context.Context, set string) iter.Seq2[nft.Element, error] {
+	return func(yield func(nft.Element, error) bool) {
 		elements, err := f.elements(ctx, set)
 		if err != nil {
-			yield(Element{}, wrap("read the elements of "+set, f.family, f.name, err))
+			yield(nft.Element{}, f.wrap("read the elements of "+set, err))
 			return
 		}
 		for _, e := range elements {
@@ -244,7 +250,7 @@ func (f *Fake) Elements(ctx context.Context, set string) iter.Seq2[Element, erro
 	}
 }
 
-func (f *Fake) elements(ctx context.Context, set string) ([]Element, error) {
+func (f *Fake) elements(ctx context.Context, set string) ([]nft.Element, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.mayRead(ctx); err != nil {
@@ -254,31 +260,31 @@ func (f *Fake) elements(ctx context.Context, set string) ([]Element, error) {
 		return nil, unix.ENOENT
 	}
 	s := f.state.table.sets[set]
-	out := make([]Element, 0, s.len())
+	out := make([]nft.Element, 0, s.len())
 	for key, e := range s.elements {
-		out = append(out, Element{
+		out = append(out, nft.Element{
 			Key: []byte(key), Value: bytes.Clone(e.value), Chain: e.verdict.chain, Comment: e.comment,
 			Packets: e.packets, Bytes: e.bytes,
 		})
 	}
-	slices.SortFunc(out, func(a, b Element) int { return bytes.Compare(a.Key, b.Key) })
+	slices.SortFunc(out, func(a, b nft.Element) int { return bytes.Compare(a.Key, b.Key) })
 	return out, nil
 }
 
-// Find is part of [Table].
-func (f *Fake) Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[Element, error] {
-	return func(yield func(Element, error) bool) {
+// Find is part of [nft.Table].
+func (f *Fake) Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[nft.Element, error] {
+	return func(yield func(nft.Element, error) bool) {
 		elements, err := f.elements(ctx, set)
 		if err != nil {
-			yield(Element{}, wrap("read elements of "+set, f.family, f.name, err))
+			yield(nft.Element{}, f.wrap("read elements of "+set, err))
 			return
 		}
 		for key := range keys {
 			if len(key) != f.keyLen(set) {
-				yield(Element{}, wrap("read elements of "+set, f.family, f.name, unix.EINVAL))
+				yield(nft.Element{}, f.wrap("read elements of "+set, unix.EINVAL))
 				return
 			}
-			i, ok := slices.BinarySearchFunc(elements, key, func(e Element, key []byte) int { return bytes.Compare(e.Key, key) })
+			i, ok := slices.BinarySearchFunc(elements, key, func(e nft.Element, key []byte) int { return bytes.Compare(e.Key, key) })
 			if ok && !yield(elements[i], nil) {
 				return
 			}
@@ -295,12 +301,12 @@ func (f *Fake) keyLen(set string) int {
 	return width(f.state.table.sets[set].key)
 }
 
-// Generation is part of [Table].
-func (f *Fake) Generation(ctx context.Context) (Generation, error) {
+// Generation is part of [nft.Table].
+func (f *Fake) Generation(ctx context.Context) (nft.Generation, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.mayRead(ctx); err != nil {
-		return 0, wrap("read the generation", f.family, f.name, err)
+		return 0, f.wrap("read the generation", err)
 	}
 	return f.state.world.now(), nil
 }
@@ -312,21 +318,21 @@ func (f *Fake) Count(set string, key []byte, packets, octets uint64) {
 	s := f.state.table.sets[set]
 	e, ok := s.elements[string(key)]
 	if !ok || !s.counter {
-		panic("nft.Fake.Count: no such element, or " + set + " has no counter")
+		panic("nfttest.Fake.Count: no such element, or " + set + " has no counter")
 	}
 	e.packets += packets
 	e.bytes += octets
 	s.elements[string(key)] = e
 }
 
-// Learn writes an element into a dynamic map, as a packet does in an [Update]: a key that exists keeps its value, a full map
+// Learn writes an element into a dynamic map, as a packet does in an [nft.Update]: a key that exists keeps its value, a full map
 // stays as it is, and the generation does not change. It panics if the map is not dynamic or the element does not fit.
-func (f *Fake) Learn(set string, e *Element) {
+func (f *Fake) Learn(set string, e *nft.Element) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.state.table.sets[set]
 	if !s.dynamic || len(e.Key) != width(s.key) || len(e.Value) != width(s.value) {
-		panic("nft.Fake.Learn: " + set + " is not dynamic, or the element does not fit")
+		panic("nfttest.Fake.Learn: " + set + " is not dynamic, or the element does not fit")
 	}
 	if _, ok := s.elements[string(e.Key)]; !ok && (s.size == 0 || s.len() < s.size) {
 		s.elements[string(e.Key)] = fakeElement{value: bytes.Clone(e.Value)}
@@ -340,10 +346,10 @@ func (f *Fake) External() *External { return &External{f} }
 type External struct{ fake *Fake }
 
 // Run makes a change of the skeleton, or of elements, from text.
-func (e *External) Run(tx *Transaction) error {
+func (e *External) Run(tx *nft.Transaction) error {
 	e.fake.mu.Lock()
 	defer e.fake.mu.Unlock()
-	commands, err := parseTransaction(tx)
+	commands, err := e.fake.parse(tx)
 	if err != nil {
 		return err
 	}
@@ -351,7 +357,7 @@ func (e *External) Run(tx *Transaction) error {
 }
 
 // Commit makes a change of elements.
-func (e *External) Commit(b *Batch) error {
+func (e *External) Commit(b *nft.Batch) error {
 	e.fake.mu.Lock()
 	defer e.fake.mu.Unlock()
 	return e.write(func() error { return e.fake.state.commit(b) })
@@ -372,7 +378,7 @@ func (e *External) DeleteElement(set string, key []byte) error {
 }
 
 // AddElement adds an element.
-func (e *External) AddElement(set string, element *Element) error {
+func (e *External) AddElement(set string, element *nft.Element) error {
 	b := e.fake.NewBatch()
 	b.Add(set, element)
 	return e.Commit(b)

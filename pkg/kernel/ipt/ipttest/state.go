@@ -1,4 +1,4 @@
-package ipt
+package ipttest
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 )
 
 // builtin are the built-in chains of each table (iptables(8)).
@@ -17,6 +19,12 @@ var builtin = map[string][]string{
 	"nat":    {"PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"},
 	"mangle": {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"},
 }
+
+// maxChain is XT_EXTENSION_MAXNAMELEN without the final NUL.
+const maxChain = 28
+
+// digestSeed makes digests unpredictable.
+var digestSeed = maphash.MakeSeed()
 
 // fakeTable is one table. Changes are made to a clone, which replaces it on success.
 type fakeTable struct {
@@ -87,15 +95,15 @@ func (c *fakeChain) holds(rule fakeRule) bool {
 }
 
 // equal reports whether a chain has some rules.
-func (t *fakeTable) equal(c *fakeChain, rules []Rule, d dialect) bool {
-	return slices.EqualFunc(c.rules, rules, func(held fakeRule, rule Rule) bool {
+func (t *fakeTable) equal(c *fakeChain, rules []ipt.Rule, d dialect) bool {
+	return slices.EqualFunc(c.rules, rules, func(held fakeRule, rule ipt.Rule) bool {
 		parsed, err := d.rule(rule, t)
 		return err == nil && parsed.text == held.text
 	})
 }
 
-// Has is part of [Tables].
-func (f *Fake) Has(ctx context.Context, table, chain string, rules ...Rule) ([]bool, error) {
+// Has is part of [ipt.Tables].
+func (f *Fake) Has(ctx context.Context, table, chain string, rules ...ipt.Rule) ([]bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	has := make([]bool, len(rules))
@@ -124,7 +132,7 @@ func (c *fakeChain) digest() uint64 {
 
 // line applies one line of an input.
 func (t *fakeTable) line(line string, d dialect) error {
-	words, err := Words(line)
+	words, err := ipt.Words(line)
 	if err != nil {
 		return err
 	}

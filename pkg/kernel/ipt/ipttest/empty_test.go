@@ -1,15 +1,17 @@
-package ipt
+package ipttest
 
 import (
 	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 )
 
 // TestEmptyChainsOfFake checks that the digest of a chain without rules is 0.
 func TestEmptyChainsOfFake(t *testing.T) {
-	emptyChains(t, NewFake(IPv4, NFT))
+	emptyChains(t, New(ipt.IPv4, ipt.NFT))
 }
 
-func emptyChains(t *testing.T, tables Tables) {
+func emptyChains(t *testing.T, tables ipt.Tables) {
 	for _, input := range []string{"*filter\n:A - [0:0]\n:B - [0:0]\n-A B -j RETURN\nCOMMIT\n", "*filter\n:FORWARD DROP [0:0]\nCOMMIT\n"} {
 		if err := tables.Restore(t.Context(), input); err != nil {
 			t.Fatal(err)

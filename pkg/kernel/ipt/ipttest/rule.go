@@ -1,4 +1,4 @@
-package ipt
+package ipttest
 
 import (
 	"fmt"
@@ -7,13 +7,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 )
 
 // dialect is the context in which a rule is parsed.
 type dialect struct {
-	family   Family
+	family   ipt.Family
 	table    string
-	features Features
+	features ipt.Features
 }
 
 // modules are the matches that the fake supports and their options, each with the number of words that follow it.
@@ -75,8 +77,8 @@ func (d dialect) parse(words []string, t *fakeTable) (fakeRule, error) {
 }
 
 // rule parses the text of a rule.
-func (d dialect) rule(r Rule, t *fakeTable) (fakeRule, error) {
-	words, err := Words(r.Text())
+func (d dialect) rule(r ipt.Rule, t *fakeTable) (fakeRule, error) {
+	words, err := ipt.Words(r.Text())
 	if err != nil {
 		return fakeRule{}, err
 	}
@@ -180,7 +182,7 @@ func (p *ruleParser) head(option, negation string) error {
 func (p *ruleParser) addr(value string) (string, error) {
 	addr, mask, masked := strings.Cut(value, "/")
 	a, err := netip.ParseAddr(addr)
-	if err != nil || a.Is4() != (p.family == IPv4) {
+	if err != nil || a.Is4() != (p.family == ipt.IPv4) {
 		return "", fmt.Errorf("host/network `%s' not found", value)
 	}
 	if !masked {
@@ -227,7 +229,7 @@ func (p *ruleParser) value(negation, option, value string) (string, error) {
 	text := option + " " + value
 	switch option {
 	case "--comment":
-		text = option + " " + quoted(value[:min(len(value), MaxComment)])
+		text = option + " " + quoted(value[:min(len(value), ipt.MaxComment)])
 	case "--probability":
 		f, err := strconv.ParseFloat(value, 64)
 		if err != nil || f < 0 || f > 1 {
@@ -236,7 +238,7 @@ func (p *ruleParser) value(negation, option, value string) (string, error) {
 		text = fmt.Sprintf("%s %.11f", option, math.Round(f*0x80000000)/0x80000000)
 	case "--to-destination":
 		to, err := netip.ParseAddrPort(value)
-		if err != nil || to.Addr().Is4() != (p.family == IPv4) || to.Port() == 0 {
+		if err != nil || to.Addr().Is4() != (p.family == ipt.IPv4) || to.Port() == 0 {
 			return "", fmt.Errorf("bad destination %q", value)
 		}
 		if p.protocol == "" {

@@ -1,4 +1,4 @@
-package nft
+package nfttest
 
 import (
 	"bytes"
@@ -121,7 +121,7 @@ func (s *fakeState) did(undo func()) { s.undo = append(s.undo, undo) }
 
 // note notifies of what the transaction writes.
 func (s *fakeState) note(kind nf.Kind, name, key string) {
-	o := nf.Object{Table: nf.TableName{Family: familyNumber(s.family), Name: s.name}, Kind: kind, Name: name, Key: key}
+	o := nf.Object{Table: nf.TableName{Family: nf.ParseFamily(string(s.family)), Name: s.name}, Kind: kind, Name: name, Key: key}
 	if n := len(s.write.Objects); n == 0 || s.write.Objects[n-1] != o {
 		s.write.Objects = append(s.write.Objects, o)
 	}

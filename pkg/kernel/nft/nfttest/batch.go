@@ -1,4 +1,4 @@
-package nft
+package nfttest
 
 import (
 	"bytes"
@@ -8,11 +8,12 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
 // commit applies a batch as one transaction. If the table as a whole would be invalid, it finds the operation at fault, as
 // the kernel does.
-func (s *fakeState) commit(b *Batch) error {
+func (s *fakeState) commit(b *nft.Batch) error {
 	run := func(eachStep bool) error {
 		return s.transact(func() error {
 			if e := s.batch(b, eachStep); e != nil {
@@ -29,13 +30,13 @@ func (s *fakeState) commit(b *Batch) error {
 }
 
 // batch applies a batch, read from the bytes that the kernel would get.
-func (s *fakeState) batch(b *Batch, eachStep bool) *BatchError {
+func (s *fakeState) batch(b *nft.Batch, eachStep bool) *nft.BatchError {
 	rule := 0
 	for m := netlink.ReadMessages(b.Bytes()); m.Next(); {
 		if nf.CommandOf(m.Message) < 0 {
 			continue
 		}
-		op, set, object := describeMessage(m.Message)
+		op, set, object := nft.DescribeMessage(m.Message)
 		elements := [][]byte{nil} // no element
 		if isElementMessage(m.Message) {
 			elements = nil
@@ -45,7 +46,7 @@ func (s *fakeState) batch(b *Batch, eachStep bool) *BatchError {
 		}
 		text := ""
 		if nf.CommandOf(m.Message) == unix.NFT_MSG_NEWRULE {
-			text = b.rules[rule]
+			text = b.Rules()[rule].Text(s.family)
 			rule++
 		}
 		for _, element := range elements {
@@ -61,7 +62,7 @@ func (s *fakeState) batch(b *Batch, eachStep bool) *BatchError {
 				err = s.validate()
 			}
 			if err != nil {
-				return s.batchError(err, BatchError{Op: op, Set: set, Object: object})
+				return s.batchError(err, nft.BatchError{Op: op, Set: set, Object: object})
 			}
 		}
 	}
@@ -86,7 +87,7 @@ func (s *fakeState) object(m netlink.Message, chain, rule string) error {
 }
 
 // element adds or deletes an element.
-func (s *fakeState) element(name string, e Element, command int, flags uint16) error {
+func (s *fakeState) element(name string, e nft.Element, command int, flags uint16) error {
 	set, err := s.set(name)
 	if err != nil {
 		return err
@@ -103,16 +104,16 @@ func (s *fakeState) element(name string, e Element, command int, flags uint16) e
 	if err := s.mayAdd("set "+name, e.Key); err != nil {
 		return err
 	}
-	elem := fakeElement{value: bytes.Clone(e.Value), comment: CutComment(e.Comment)}
+	elem := fakeElement{value: bytes.Clone(e.Value), comment: nft.CutComment(e.Comment)}
 	if e.Chain != "" {
 		elem.verdict = fakeVerdict{"goto", e.Chain}
 	}
 	return s.addElement(set, set.elements, string(e.Key), elem, flags&unix.NLM_F_EXCL != 0)
 }
 
-func (s *fakeState) batchError(err error, e BatchError) *BatchError {
+func (s *fakeState) batchError(err error, e nft.BatchError) *nft.BatchError {
 	if s.anonymous {
-		e = BatchError{Op: "commit"}
+		e = nft.BatchError{Op: "commit"}
 	}
 	e.Family, e.Table = s.family, s.name
 	e.Errno = unix.EINVAL
@@ -120,4 +121,15 @@ func (s *fakeState) batchError(err error, e BatchError) *BatchError {
 		e.Errno, e.Text = r.errno, r.text
 	}
 	return &e
+}
+
+// isElementMessage reports whether a message holds elements.
+func isElementMessage(m netlink.Message) bool {
+	c := nf.CommandOf(m)
+	return c == unix.NFT_MSG_NEWSETELEM || c == unix.NFT_MSG_DELSETELEM
+}
+
+// elementsOf reads the elements that a message holds.
+func elementsOf(m netlink.Message) netlink.Attrs {
+	return netlink.ReadAttrs(m.Attr(unix.NFTA_SET_ELEM_LIST_ELEMENTS))
 }

@@ -1,9 +1,10 @@
-package nft
+package nfttest
 
 import (
 	"sync"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
 // fakeProgram is the name of the program that writes a Fake, ExternalProgram that of its External, with the process id
@@ -17,12 +18,12 @@ const (
 // fakeWorld is the network namespace of one or more Fakes.
 type fakeWorld struct {
 	mu         sync.Mutex
-	generation Generation
-	notices    []*FakeNotices
+	generation nft.Generation
+	notices    []*Notices
 }
 
 // now returns the generation.
-func (w *fakeWorld) now() Generation {
+func (w *fakeWorld) now() nft.Generation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.generation
@@ -44,28 +45,28 @@ func (w *fakeWorld) wrote(write nf.Write) {
 	}
 }
 
-// FakeNotices are the notifications of Fakes in one network namespace, as [nf.Watch] has them. They are safe for concurrent use.
-type FakeNotices struct {
+// Notices are the notifications of Fakes in one network namespace, as [nf.Watch] has them. They are safe for concurrent use.
+type Notices struct {
 	world    *fakeWorld
 	table    string
 	modified chan struct{}
 
 	writes         []nf.Write
 	missed, paused bool
-	pausedAt       Generation
+	pausedAt       nft.Generation
 }
 
 // Notices returns the notifications, from now on, about the tables with the name of this one, in its network namespace.
-func (f *Fake) Notices() *FakeNotices {
+func (f *Fake) Notices() *Notices {
 	w := f.state.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := &FakeNotices{world: w, table: f.name, modified: make(chan struct{}, 1)}
+	n := &Notices{world: w, table: f.name, modified: make(chan struct{}, 1)}
 	w.notices = append(w.notices, n)
 	return n
 }
 
-func (n *FakeNotices) add(write nf.Write) {
+func (n *Notices) add(write nf.Write) {
 	if n.paused || len(write.Objects) == 0 || write.Objects[0].Table.Name != n.table {
 		return
 	}
@@ -74,7 +75,7 @@ func (n *FakeNotices) add(write nf.Write) {
 }
 
 // Lose forgets the transactions since the last call of Take, as if there had been too many.
-func (n *FakeNotices) Lose() {
+func (n *Notices) Lose() {
 	n.world.mu.Lock()
 	defer n.world.mu.Unlock()
 	n.writes, n.missed = nil, true
@@ -82,10 +83,10 @@ func (n *FakeNotices) Lose() {
 }
 
 // Modified is that of a Watch.
-func (n *FakeNotices) Modified() <-chan struct{} { return n.modified }
+func (n *Notices) Modified() <-chan struct{} { return n.modified }
 
 // Report is that of a Watch.
-func (n *FakeNotices) Report() {
+func (n *Notices) Report() {
 	select {
 	case n.modified <- struct{}{}:
 	default:
@@ -93,7 +94,7 @@ func (n *FakeNotices) Report() {
 }
 
 // Take is that of a Watch.
-func (n *FakeNotices) Take() (writes []nf.Write, all bool) {
+func (n *Notices) Take() (writes []nf.Write, all bool) {
 	n.world.mu.Lock()
 	defer n.world.mu.Unlock()
 	writes, all = n.writes, !n.missed
@@ -102,7 +103,7 @@ func (n *FakeNotices) Take() (writes []nf.Write, all bool) {
 }
 
 // Pause is that of a Watch.
-func (n *FakeNotices) Pause() error {
+func (n *Notices) Pause() error {
 	n.world.mu.Lock()
 	defer n.world.mu.Unlock()
 	n.paused, n.pausedAt = true, n.world.generation
@@ -110,7 +111,7 @@ func (n *FakeNotices) Pause() error {
 }
 
 // Resume is that of a Watch.
-func (n *FakeNotices) Resume(own int) (alone bool) {
+func (n *Notices) Resume(own int) (alone bool) {
 	n.world.mu.Lock()
 	defer n.world.mu.Unlock()
 	n.paused = false
@@ -118,4 +119,4 @@ func (n *FakeNotices) Resume(own int) (alone bool) {
 }
 
 // Close is that of a Watch.
-func (n *FakeNotices) Close() error { return nil }
+func (n *Notices) Close() error { return nil }

@@ -1,4 +1,4 @@
-package nft
+package nfttest
 
 import (
 	"fmt"
@@ -41,6 +41,18 @@ func (s *fakeState) dump(o dumpOptions) string {
 	}
 	b.WriteString("}\n")
 	return b.String()
+}
+
+// rules returns the rules of each chain.
+func (s *fakeState) rules() map[string][]string {
+	rules := map[string][]string{}
+	for name, c := range s.table.chains {
+		rules[name] = nil
+		for _, r := range c.rules {
+			rules[name] = append(rules[name], r.text+quotedComment(r.comment))
+		}
+	}
+	return rules
 }
 
 func dumpComment(b *strings.Builder, comment string) {
@@ -101,7 +113,7 @@ func quotedComment(comment string) string {
 	return fmt.Sprintf(" comment %q", comment)
 }
 
-// objectsOf splits a dump into its objects, by their kinds and names as [Table] has them.
+// objectsOf splits a dump into its objects, by their kinds and names as [nft.Table] has them.
 func objectsOf(dump string) map[string]string {
 	objects, name := map[string]string{}, ""
 	for line := range strings.Lines(dump) {

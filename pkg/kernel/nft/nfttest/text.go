@@ -1,4 +1,4 @@
-package nft
+package nfttest
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
 // command is one line of a transaction, as knftables writes it for nft.
@@ -20,31 +22,31 @@ type command struct {
 }
 
 // commands returns a transaction in nft's language, or the error of an operation that was added to it.
-func commands(tx *Transaction) (string, error) {
+func (f *Fake) commands(tx *nft.Transaction) (string, error) {
 	const failed = "# ERROR: " // knftables has no other way to ask for the error
-	text := tx.onto(knftables.NewFake(tx.family, tx.table).NewTransaction()).String()
+	text := tx.Onto(knftables.NewFake(f.family, f.name).NewTransaction()).String()
 	if cause, found := strings.CutPrefix(text[strings.LastIndexByte(text, '\n')+1:], failed); found {
 		return "", errors.New(cause)
 	}
 	return text, nil
 }
 
-// parseTransaction splits a transaction into its commands.
-func parseTransaction(tx *Transaction) ([]command, error) {
-	text, err := commands(tx)
+// parse splits a transaction into its commands.
+func (f *Fake) parse(tx *nft.Transaction) ([]command, error) {
+	text, err := f.commands(tx)
 	if err != nil {
 		return nil, err
 	}
 	var out []command
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
-		f := strings.SplitN(line, " ", 5)
-		if len(f) < 4 {
+		words := strings.SplitN(line, " ", 5)
+		if len(words) < 4 {
 			return nil, fmt.Errorf("the fake does not understand %q", line)
 		}
-		c := command{verb: f[0], kind: f[1], family: f[2], table: f[3]}
-		if len(f) == 5 {
-			c.rest = f[4]
+		c := command{verb: words[0], kind: words[1], family: words[2], table: words[3]}
+		if len(words) == 5 {
+			c.rest = words[4]
 		}
 		out = append(out, c)
 	}
@@ -204,7 +206,7 @@ func (s *fakeState) runElement(c command, name, rest string) error {
 	body := strings.TrimSuffix(strings.TrimPrefix(rest, "{ "), " }")
 	body, value, _ := strings.Cut(body, " : ")
 	key, comment := cutQuoted(body)
-	e := fakeElement{comment: CutComment(comment)}
+	e := fakeElement{comment: nft.CutComment(comment)}
 	elements := set.texts
 	if !set.interval {
 		b, err := parseFields(set.key, strings.Split(key, " . "))

@@ -1,17 +1,20 @@
-package ipvs
+// Package ipvstest is a fake of package ipvs, for tests.
+package ipvstest
 
 import (
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
 )
 
 // Fake holds objects in memory. Like the kernel it does not delete a set that a rule uses, or a device that is not a dummy.
 type Fake struct {
-	Virtual []Server
+	Virtual []ipvs.Server
 	// Named are the sets, Used those that rules use.
-	Named map[string][]Entry
+	Named map[string][]ipvs.Entry
 	Used  map[string]bool
 	// Dummies are the dummy devices with their addresses, Others all other addresses.
 	Dummies map[string][]netip.Addr
@@ -20,53 +23,53 @@ type Fake struct {
 	Refuse error
 }
 
-var _ Objects = (*Fake)(nil)
+var _ ipvs.Objects = (*Fake)(nil)
 
-// Servers is part of [Objects].
-func (f *Fake) Servers() ([]Server, error) { return slices.Clone(f.Virtual), nil }
+// Servers is part of [ipvs.Objects].
+func (f *Fake) Servers() ([]ipvs.Server, error) { return slices.Clone(f.Virtual), nil }
 
-// DeleteServer is part of [Objects].
-func (f *Fake) DeleteServer(s Server) error {
+// DeleteServer is part of [ipvs.Objects].
+func (f *Fake) DeleteServer(s ipvs.Server) error {
 	if f.Refuse != nil {
 		return fmt.Errorf("delete the virtual server %s: %w", s, f.Refuse)
 	}
-	f.Virtual = slices.DeleteFunc(f.Virtual, func(o Server) bool { return o == s })
+	f.Virtual = slices.DeleteFunc(f.Virtual, func(o ipvs.Server) bool { return o == s })
 	return nil
 }
 
-// Sets is part of [Objects].
-func (f *Fake) Sets(wanted func(name string) bool) ([]Set, error) {
-	var sets []Set
+// Sets is part of [ipvs.Objects].
+func (f *Fake) Sets(wanted func(name string) bool) ([]ipvs.Set, error) {
+	var sets []ipvs.Set
 	for _, name := range slices.Sorted(maps.Keys(f.Named)) {
 		if wanted(name) {
-			sets = append(sets, Set{Name: name, Entries: slices.Clone(f.Named[name])})
+			sets = append(sets, ipvs.Set{Name: name, Entries: slices.Clone(f.Named[name])})
 		}
 	}
 	return sets, nil
 }
 
-// DeleteSet is part of [Objects].
+// DeleteSet is part of [ipvs.Objects].
 func (f *Fake) DeleteSet(name string) error {
 	if f.Used[name] {
-		return fmt.Errorf("delete the set %s: %w", name, ErrBusy)
+		return fmt.Errorf("delete the set %s: %w", name, ipvs.ErrBusy)
 	}
 	delete(f.Named, name)
 	return nil
 }
 
-// Device is part of [Objects].
+// Device is part of [ipvs.Objects].
 func (f *Fake) Device(name string) (addrs []netip.Addr, exists bool, err error) {
 	addrs, exists = f.Dummies[name]
 	return slices.Clone(addrs), exists, nil
 }
 
-// DeleteDevice is part of [Objects].
+// DeleteDevice is part of [ipvs.Objects].
 func (f *Fake) DeleteDevice(name string) error {
 	delete(f.Dummies, name)
 	return nil
 }
 
-// LocalAddrs is part of [Objects].
+// LocalAddrs is part of [ipvs.Objects].
 func (f *Fake) LocalAddrs() ([]netip.Addr, error) {
 	all := slices.Clone(f.Others)
 	for _, addrs := range f.Dummies {

@@ -1,10 +1,13 @@
-package trace
+// Package tracetest is a fake of package trace, for tests.
+package tracetest
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
 )
 
 // Fake stands for the kernel in tests: one network namespace, in which one trace at a time can run.
@@ -24,11 +27,11 @@ func (f *Fake) Refuse(err error) {
 	f.refusal = err
 }
 
-// Open is what the function [Open] is for the kernel.
-func (f *Fake) Open(ctx context.Context, filter Filter) (Tracer, error) {
+// Open is what the function [trace.Open] is for the kernel.
+func (f *Fake) Open(ctx context.Context, filter trace.Filter) (trace.Tracer, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	err := filter.check()
+	err := filter.Check()
 	switch {
 	case err != nil:
 	case ctx.Err() != nil:
@@ -36,12 +39,12 @@ func (f *Fake) Open(ctx context.Context, filter Filter) (Tracer, error) {
 	case f.refusal != nil:
 		err = f.refusal
 	case f.running != nil:
-		err = ErrRunning
+		err = trace.ErrRunning
 	}
 	if err != nil {
 		return nil, fmt.Errorf("trace packets: %w", err)
 	}
-	f.running = &fakeTracer{kernel: f, filter: filter, more: make(chan struct{}, 1), descriptions: map[ruleKey]Description{}}
+	f.running = &fakeTracer{kernel: f, filter: filter, more: make(chan struct{}, 1), descriptions: map[ruleKey]trace.Description{}}
 	return f.running, nil
 }
 
@@ -54,14 +57,14 @@ func (f *Fake) Running() bool {
 
 // Send sends a packet through the rules; events are what the kernel reports of it if it is traced. It is not traced, which is no
 // error, if no trace runs or the filter does not select it. It fails for events that the kernel would not report.
-func (f *Fake) Send(events ...Event) (traced bool, _ error) {
+func (f *Fake) Send(events ...trace.Event) (traced bool, _ error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := possible(events); err != nil {
 		return false, err
 	}
 	t := f.running
-	if t == nil || !t.filter.selects(events[0].Headers) {
+	if t == nil || !selects(&t.filter, events[0].Headers) {
 		return false, nil
 	}
 	if t.queued++; t.queued > fakeQueue {
@@ -84,7 +87,7 @@ func (f *Fake) Break(err error) {
 }
 
 // Declare sets what an event's chain and rule are.
-func (f *Fake) Declare(e Event, d Description) {
+func (f *Fake) Declare(e trace.Event, d trace.Description) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.running != nil {
@@ -93,16 +96,16 @@ func (f *Fake) Declare(e Event, d Description) {
 }
 
 // possible rejects events that the kernel does not report of a packet.
-func possible(events []Event) error {
+func possible(events []trace.Event) error {
 	if len(events) == 0 {
 		return errors.New("a traced packet has events")
 	}
-	if first := events[0]; first.Table != Table || first.Chain != Selected || first.Kind != Rule || first.Headers == nil {
-		return fmt.Errorf("the first event is not that of chain %s, with headers: %+v", Selected, first)
+	if first := events[0]; first.Table != trace.Table || first.Chain != trace.Selected || first.Kind != trace.Rule || first.Headers == nil {
+		return fmt.Errorf("the first event is not that of chain %s, with headers: %+v", trace.Selected, first)
 	}
 	for i, e := range events {
 		switch {
-		case (e.Kind == Rule) != (e.Handle != 0):
+		case (e.Kind == trace.Rule) != (e.Handle != 0):
 			return fmt.Errorf("event %d: only rules have handles: %+v", i, e)
 		case (e.Verdict == "jump" || e.Verdict == "goto") != (e.To != ""):
 			return fmt.Errorf("event %d: only jumps lead to a chain: %+v", i, e)
@@ -114,7 +117,7 @@ func possible(events []Event) error {
 }
 
 // selects reports whether the rules of a filter match a packet. Unspecified destinations match any address.
-func (f *Filter) selects(h *Headers) bool {
+func selects(f *trace.Filter, h *trace.Headers) bool {
 	if f.From.IsValid() && !f.From.Contains(h.Source.Addr()) {
 		return false
 	}
@@ -131,16 +134,22 @@ func (f *Filter) selects(h *Headers) bool {
 	return len(f.To) == 0
 }
 
+// ruleKey identifies a rule.
+type ruleKey struct {
+	family, table, chain string
+	handle               uint64
+}
+
 // fakeTracer is the Tracer of a Fake, whose mutex guards it.
 type fakeTracer struct {
 	kernel       *Fake
-	filter       Filter
-	events       []Event
+	filter       trace.Filter
+	events       []trace.Event
 	queued       int
 	lost, closed bool
 	broken       error
 	more         chan struct{}
-	descriptions map[ruleKey]Description
+	descriptions map[ruleKey]trace.Description
 }
 
 // wake ends the wait of Next.
@@ -151,8 +160,8 @@ func (t *fakeTracer) wake() {
 	}
 }
 
-// Next is part of [Tracer].
-func (t *fakeTracer) Next(ctx context.Context) (events []Event, lost bool, _ error) {
+// Next is part of [trace.Tracer].
+func (t *fakeTracer) Next(ctx context.Context) (events []trace.Event, lost bool, _ error) {
 	for {
 		t.kernel.mu.Lock()
 		if t.closed || t.broken != nil || t.lost || len(t.events) > 0 {
@@ -167,7 +176,7 @@ func (t *fakeTracer) Next(ctx context.Context) (events []Event, lost bool, _ err
 	}
 	defer t.kernel.mu.Unlock()
 	if t.closed {
-		return nil, false, ErrClosed
+		return nil, false, trace.ErrClosed
 	}
 	if t.broken != nil {
 		return nil, false, t.broken
@@ -177,17 +186,17 @@ func (t *fakeTracer) Next(ctx context.Context) (events []Event, lost bool, _ err
 	return events, lost, nil
 }
 
-// Describe is part of [Tracer].
-func (t *fakeTracer) Describe(e Event) (Description, error) {
+// Describe is part of [trace.Tracer].
+func (t *fakeTracer) Describe(e trace.Event) (trace.Description, error) {
 	t.kernel.mu.Lock()
 	defer t.kernel.mu.Unlock()
 	if t.closed {
-		return Description{}, ErrClosed
+		return trace.Description{}, trace.ErrClosed
 	}
 	return t.descriptions[ruleKey{e.Family, e.Table, e.Chain, e.Handle}], nil
 }
 
-// Close is part of [Tracer].
+// Close is part of [trace.Tracer].
 func (t *fakeTracer) Close() error {
 	t.kernel.mu.Lock()
 	defer t.kernel.mu.Unlock()

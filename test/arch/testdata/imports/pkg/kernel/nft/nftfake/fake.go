@@ -1,6 +1,0 @@
-// Package nftfake is part of an example.
-package nftfake
-
-import (
-	_ "house.test/pkg/kernel/nft"
-)
