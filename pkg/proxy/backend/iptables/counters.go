@@ -46,7 +46,7 @@ func (b *Backend) counted(family cluster.Family, name chainName, rule ipt.Rule) 
 			continue
 		}
 		chain, _ := written.chains.Get(name)
-		at := slices.IndexFunc(chain.lines(), line{Rule: rule}.equal)
+		at := slices.IndexFunc(chain.rules(), func(r ipt.Rule) bool { return equal(r, rule) })
 		if at < 0 {
 			continue
 		}

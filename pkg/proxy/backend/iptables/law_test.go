@@ -61,6 +61,11 @@ func holds(t *testing.T, b *Backend, p *plan.Plan) {
 		for name, chain := range have.chains.All() {
 			rules[name.table] += chain.len()
 		}
+		for name, chain := range want.chains.All() {
+			if n := len(chain.rules()); n != chain.count {
+				t.Fatalf("%s: %v is said to have %d rules, and has %d", f.is, name, chain.count, n)
+			}
+		}
 		for table, rules := range rules {
 			if f.held != nil && f.rules[table] != rules {
 				t.Fatalf("%s: table %s has %d rules, and is said to have %d", f.is, table, rules, f.rules[table])
@@ -74,7 +79,7 @@ func dump(r *ruleset) []string {
 	var lines []string
 	for name, chain := range r.chains.All() {
 		lines = append(lines, ":"+name.table+" "+name.name)
-		for _, l := range chain.lines() {
+		for _, l := range chain.rules() {
 			lines = append(lines, name.name+" "+strings.ReplaceAll(ipt.Canonical(l.Text()), "\x00", " | "))
 		}
 	}

@@ -54,9 +54,7 @@ func (r *ruleset) expected(table string) func(chain string) []ipt.Rule {
 	return func(name string) []ipt.Rule {
 		rules = rules[:0]
 		if c, ok := r.chains.Get(chainName{table, name}); ok {
-			for _, l := range c.lines() {
-				rules = append(rules, l.Rule)
-			}
+			rules = c.appendTo(rules)
 		}
 		return rules
 	}
@@ -143,11 +141,11 @@ func (r *ruleset) add(table string, listed map[string][]string, chains *cluster.
 
 // printed returns the chain of rules that a program printed.
 func printed(rules []string) *chain {
-	lines := make([]line, len(rules))
+	listed := make([]ipt.Rule, len(rules))
 	for i, rule := range rules {
-		lines[i] = line{Rule: ipt.Listed(rule)}
+		listed[i] = ipt.Listed(rule)
 	}
-	return &chain{read: true, body: kept(lines)}
+	return &chain{read: true, body: kept(listed)}
 }
 
 // parse adds the chains in the output of iptables-save.

@@ -54,7 +54,7 @@ func (c *chain) equal(o *chain) bool {
 	if c.altered || o.altered || c.count != o.count {
 		return false
 	}
-	return slices.EqualFunc(c.lines(), o.lines(), func(a, b line) bool { return sameText(a.Text(), b.Text(), c.read || o.read) })
+	return slices.EqualFunc(c.rules(), o.rules(), func(a, b ipt.Rule) bool { return sameText(a.Text(), b.Text(), c.read || o.read) })
 }
 
 // sameText reports whether two rules are equal, or equivalent if a program printed one of them.
