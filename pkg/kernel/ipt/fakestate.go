@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"maps"
 	"slices"
 	"strconv"
@@ -111,15 +110,11 @@ func (f *Fake) Has(ctx context.Context, table, chain string, rules ...Rule) ([]b
 }
 
 func (c *fakeChain) digest() uint64 {
-	var sum maphash.Hash
-	sum.SetSeed(digestSeed)
+	var texts []string
 	for _, rule := range c.rules {
-		sum.WriteString(rule.text + "\n")
+		texts = append(texts, rule.text)
 	}
-	if len(c.rules) == 0 {
-		return 0
-	}
-	return sum.Sum64()
+	return TextDigest(texts)
 }
 
 // line applies one line of an input.

@@ -182,7 +182,7 @@ func TestKernelSingleRules(t *testing.T) {
 }
 
 // none expects no rules.
-func none(string) []Rule { return nil }
+func none(string, uint64) ([]Rule, bool) { return nil, false }
 
 // digestsOf returns the digests of chains of a table, and skips the test of tables that cannot be compared.
 func digestsOf(t *testing.T, tables Tables, table string, chains ...string) map[string]uint64 {

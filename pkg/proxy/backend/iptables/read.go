@@ -48,15 +48,19 @@ func (r *ruleset) forgetOthers(other *ruleset) {
 	r.chains = chains.Map()
 }
 
-// expected returns a function that returns the rules of a chain in a table, valid until the next call.
-func (r *ruleset) expected(table string) func(chain string) []ipt.Rule {
+// expected returns the rules of the chains in a table.
+func (r *ruleset) expected(table string) ipt.Expected {
 	var rules []ipt.Rule
-	return func(name string) []ipt.Rule {
-		rules = rules[:0]
-		if c, ok := r.chains.Get(chainName{table, name}); ok {
-			rules = c.appendTo(rules)
+	return func(name string, digest uint64) ([]ipt.Rule, bool) {
+		c, ok := r.chains.Get(chainName{table, name})
+		if !ok {
+			return nil, false
 		}
-		return rules
+		if digest != 0 && digest == c.digest {
+			return nil, true
+		}
+		rules = c.appendTo(rules[:0])
+		return rules, false
 	}
 }
 
@@ -75,6 +79,7 @@ func (r *ruleset) readTable(ctx context.Context, door ipt.Tables, table string, 
 			some = append(some, chainIn)
 		case !name.ours():
 		case wanted && found.Equal:
+			is.digest = found.Digest
 			chains.Set(name, is)
 		default:
 			chains.Set(name, &chain{altered: true})
