@@ -41,12 +41,28 @@ type Target interface {
 	encode(e *encoder)
 }
 
+// longRule is more than the length of most rules' text.
+const longRule = 256
+
 // Text returns the rule as iptables-save prints it, without the words -A CHAIN.
 func (r Rule) Text() string {
 	if r.listed != "" {
 		return r.listed
 	}
-	b := make([]byte, 0, 256)
+	return string(r.appendText(make([]byte, 0, longRule)))
+}
+
+// Equal reports whether two rules have the same text.
+func (r Rule) Equal(o Rule) bool {
+	var buffers [2][longRule]byte
+	return bytes.Equal(r.appendText(buffers[0][:0]), o.appendText(buffers[1][:0]))
+}
+
+// appendText writes that text into an empty buffer.
+func (r Rule) appendText(b []byte) []byte {
+	if r.listed != "" {
+		return append(b, r.listed...)
+	}
 	for _, m := range r.Matches {
 		if m == nil {
 			continue
@@ -65,7 +81,7 @@ func (r Rule) Text() string {
 		jump, name, options := r.Target.words()
 		b = append(append(append(append(append(b, jump...), ' '), name...), ' '), options...)
 	}
-	return string(bytes.TrimSuffix(b, []byte(" ")))
+	return bytes.TrimSuffix(b, []byte(" "))
 }
 
 // Not inverts a match. It returns nil for nil.

@@ -46,7 +46,7 @@ func (b *Backend) counted(family cluster.Family, name chainName, rule ipt.Rule) 
 			continue
 		}
 		chain, _ := written.chains.Get(name)
-		at := slices.IndexFunc(chain.rules(), func(r ipt.Rule) bool { return equal(r, rule) })
+		at := slices.IndexFunc(chain.rules(), rule.Equal)
 		if at < 0 {
 			continue
 		}

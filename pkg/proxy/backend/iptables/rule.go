@@ -37,11 +37,8 @@ func (b body) appendTo(to []ipt.Rule) []ipt.Rule {
 
 // equal reports whether two bodies have the same rules.
 func (b body) equal(o body) bool {
-	return b.count == o.count && slices.EqualFunc(b.rules(), o.rules(), equal)
+	return b.count == o.count && slices.EqualFunc(b.rules(), o.rules(), ipt.Rule.Equal)
 }
-
-// equal reports whether two rules are the same.
-func equal(a, b ipt.Rule) bool { return a.Text() == b.Text() }
 
 // source and destination match ranges of addresses. The range of all addresses needs no match.
 func source(p netip.Prefix) ipt.Match {

@@ -42,7 +42,7 @@ type hook struct {
 
 // equal reports whether two hooks are equivalent.
 func (h hook) equal(o hook) bool {
-	return h.in == o.in && h.to == o.to && sameText(h.rule.Text(), o.rule.Text(), true)
+	return h.in == o.in && h.to == o.to && same(h.rule, o.rule, true)
 }
 
 // len returns the number of rules; 0 for nil.
@@ -58,10 +58,10 @@ func (c *chain) equal(o *chain) bool {
 	if c.altered || o.altered || c.count != o.count {
 		return false
 	}
-	return slices.EqualFunc(c.rules(), o.rules(), func(a, b ipt.Rule) bool { return sameText(a.Text(), b.Text(), c.read || o.read) })
+	return slices.EqualFunc(c.rules(), o.rules(), func(a, b ipt.Rule) bool { return same(a, b, c.read || o.read) })
 }
 
-// sameText reports whether two rules are equal, or equivalent if a program printed one of them.
-func sameText(a, b string, printed bool) bool {
-	return a == b || printed && ipt.Canonical(a) == ipt.Canonical(b)
+// same reports whether two rules are equal, or equivalent if a program printed one of them.
+func same(a, b ipt.Rule, printed bool) bool {
+	return a.Equal(b) || printed && ipt.Canonical(a.Text()) == ipt.Canonical(b.Text())
 }
