@@ -208,7 +208,7 @@ func (t *tables) Save(ctx context.Context, name string) (string, error) {
 	return t.Tables.Save(ctx, name)
 }
 
-func (t *tables) Compare(ctx context.Context, name string, expected func(chain string) []ipt.Rule, chains ...string) (map[string]ipt.Compared, error) {
+func (t *tables) Compare(ctx context.Context, name string, expected ipt.Expected, chains ...string) (map[string]ipt.Compared, error) {
 	if err := t.fails(ctx); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
@@ -17,26 +19,31 @@ type Compared struct {
 	Digest uint64
 }
 
+// Expected returns what [Tables.Compare] expects of a chain whose rules have a digest: the rules, valid until the next call, or
+// known if an earlier comparison has found that rules of this digest are the expected ones.
+type Expected func(chain string, digest uint64) (rules []Rule, known bool)
+
 // comparer compares a chain's rules in the kernel with expected ones.
 type comparer struct {
-	encoder  encoder
-	expected []Rule
+	encoder encoder
 	// buffer holds the expressions of an expected rule.
 	buffer []byte
 	digest ruleDigest
-	found  Compared
-	rules  int
+	// held holds the expressions of the kernel's rules one after the other, and ends where each ends.
+	held  []byte
+	ends  []int
+	chain uint64
 }
 
 // compare reads the chains of a table: all of them, or those given.
-func (r *nftRequests) compare(ctx context.Context, table string, expected func(chain string) []Rule, given []string) (map[string]Compared, error) {
+func (r *nftRequests) compare(ctx context.Context, table string, expected Expected, given []string) (map[string]Compared, error) {
 	out := map[string]Compared{}
 	c := &comparer{encoder: encoder{family: r.family}, digest: newRuleDigest()}
 	err := r.eachChain(ctx, table, given, func(chain string) error {
-		c.expected, c.rules, c.found = expected(chain), 0, Compared{Equal: true}
-		err := r.rules(table, chain, c.rule)
-		c.found.Equal = c.found.Equal && c.rules == len(c.expected)
-		out[chain] = c.found
+		c.held, c.ends, c.chain = c.held[:0], c.ends[:0], 0
+		err := r.rules(table, chain, c.read)
+		rules, known := expected(chain, c.chain)
+		out[chain] = Compared{Equal: known || c.are(rules), Digest: c.chain}
 		return err
 	})
 	if err != nil {
@@ -45,13 +52,26 @@ func (r *nftRequests) compare(ctx context.Context, table string, expected func(c
 	return out, nil
 }
 
-// rule compares the next rule of a chain.
-func (c *comparer) rule(rule nf.Rule) {
-	if c.found.Equal && c.rules < len(c.expected) {
-		c.found.Equal = c.is(c.expected[c.rules], rule.Expressions())
+// read keeps the next rule of a chain.
+func (c *comparer) read(rule nf.Rule) {
+	c.held = append(c.held, rule.Attr(unix.NFTA_RULE_EXPRESSIONS)...)
+	c.ends = append(c.ends, len(c.held))
+	c.chain = chained(c.chain, c.digest.of(rule))
+}
+
+// are reports whether the rules that were read are the given ones.
+func (c *comparer) are(rules []Rule) bool {
+	if len(rules) != len(c.ends) {
+		return false
 	}
-	c.rules++
-	c.found.Digest = chained(c.found.Digest, c.digest.of(rule))
+	from := 0
+	for i, rule := range rules {
+		if !c.is(rule, netlink.ReadAttrs(c.held[from:c.ends[i]])) {
+			return false
+		}
+		from = c.ends[i]
+	}
+	return true
 }
 
 // is reports whether the kernel's expressions are those of a rule, in either encoding: iptables-restore writes what cannot be

@@ -64,7 +64,7 @@ const MaxComment = 255
 // Comment matches every packet. It must not have a quotation mark or a backslash.
 type Comment string
 
-func (c Comment) words() (string, string, string) {
+func (c Comment) words() (extension, option, value string) {
 	return "comment", "--comment", `"` + string(c) + `"`
 }
 
@@ -78,7 +78,7 @@ func (c Comment) encode(e *encoder, not bool) { // struct xt_comment_info
 // Chance matches with a probability of Chance/2³¹.
 type Chance uint32
 
-func (c Chance) words() (string, string, string) {
+func (c Chance) words() (extension, option, value string) {
 	return "statistic", "--mode", "random --probability " + strconv.FormatFloat(float64(c)/(1<<31), 'f', 11, 64)
 }
 
@@ -98,8 +98,8 @@ type Recent struct {
 	Whole  netip.Addr
 }
 
-func (r Recent) words() (string, string, string) {
-	value := "--name " + r.List + " --mask " + r.Whole.String() + " --rsource"
+func (r Recent) words() (extension, option, value string) {
+	value = "--name " + r.List + " --mask " + r.Whole.String() + " --rsource"
 	if r.Within == 0 {
 		return "recent", "--set", value
 	}
@@ -136,7 +136,7 @@ const (
 	LocalDestination Local = "--dst-type"
 )
 
-func (l Local) words() (string, string, string) { return "addrtype", string(l), "LOCAL" }
+func (l Local) words() (extension, option, value string) { return "addrtype", string(l), "LOCAL" }
 
 func (l Local) encode(e *encoder, not bool) { // struct xt_addrtype_info_v1: the types of source and destination, and flags
 	at, invert := 0, uint32(1<<0) // XT_ADDRTYPE_INVERT_SOURCE
@@ -163,7 +163,7 @@ const (
 	Translated  States = 1 << 7 // by DNAT
 )
 
-func (s States) words() (string, string, string) {
+func (s States) words() (extension, option, value string) {
 	var names []string
 	for _, known := range []struct { // in the order of iptables
 		bit  States
@@ -195,7 +195,7 @@ func (s States) encode(e *encoder, not bool) {
 // Original matches connections by their destination before it was translated.
 type Original netip.Prefix
 
-func (o Original) words() (string, string, string) {
+func (o Original) words() (extension, option, value string) {
 	return "conntrack", "--ctorigdst", netip.Prefix(o).String()
 }
 
@@ -226,7 +226,7 @@ func (e *encoder) sctp(from, to uint16) blob {
 // SetMark sets the bits of a mask in the packet's mark to those of a value.
 type SetMark struct{ Value, Mask uint32 }
 
-func (m SetMark) words() (string, string, string) {
+func (m SetMark) words() (jump, name, options string) {
 	return "-j", "MARK", "--set-xmark " + hex(m.Value, m.Mask)
 }
 
@@ -247,7 +247,7 @@ const (
 // DNAT sends a connection of a protocol that the rule matches to an address and port.
 type DNAT netip.AddrPort
 
-func (d DNAT) words() (string, string, string) {
+func (d DNAT) words() (jump, name, options string) {
 	return "-j", "DNAT", "--to-destination " + netip.AddrPort(d).String()
 }
 
@@ -266,7 +266,7 @@ func (d DNAT) encode(e *encoder) { // struct nf_nat_range2 of one address and po
 // Masquerade replaces the source by an address of the machine. RandomFully needs [Features.RandomFully].
 type Masquerade struct{ RandomFully bool }
 
-func (m Masquerade) words() (string, string, string) {
+func (m Masquerade) words() (jump, name, options string) {
 	if m.RandomFully {
 		return "-j", "MASQUERADE", "--random-fully"
 	}
@@ -293,7 +293,7 @@ func (m Masquerade) encode(e *encoder) {
 // Reject refuses a connection with an error of ICMP in its family: port unreachable.
 type Reject Family
 
-func (r Reject) words() (string, string, string) {
+func (r Reject) words() (jump, name, options string) {
 	if Family(r) == IPv6 {
 		return "-j", "REJECT", "--reject-with icmp6-port-unreachable"
 	}

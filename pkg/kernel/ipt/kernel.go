@@ -131,7 +131,7 @@ func (t *kernelTables) LimitSend(size int) error {
 }
 
 // Compare is part of [Tables].
-func (t *kernelTables) Compare(ctx context.Context, table string, expected func(chain string) []Rule, chains ...string) (map[string]Compared, error) {
+func (t *kernelTables) Compare(ctx context.Context, table string, expected Expected, chains ...string) (map[string]Compared, error) {
 	if t.direct == nil {
 		return nil, errors.ErrUnsupported
 	}

@@ -170,6 +170,20 @@ func (d *ruleDigest) of(rule nf.Rule) uint64 {
 	return d.sum.Sum64()
 }
 
+// TextDigest returns a digest of rules as a program prints them; 0 if there are none. It is comparable as that of [Compared] is.
+func TextDigest(rules []string) uint64 {
+	if len(rules) == 0 {
+		return 0
+	}
+	var sum maphash.Hash
+	sum.SetSeed(digestSeed)
+	for _, rule := range rules {
+		sum.WriteString(rule)
+		sum.WriteByte('\n')
+	}
+	return sum.Sum64() | 1
+}
+
 // rules visits the rules of a chain.
 func (r *nftRequests) rules(table, chain string, visit func(nf.Rule)) error {
 	return existing(r.conn.Rules(familyNumber(r.family), table, chain, visit))

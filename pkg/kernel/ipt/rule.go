@@ -41,12 +41,28 @@ type Target interface {
 	encode(e *encoder)
 }
 
+// longRule is more than the length of most rules' text.
+const longRule = 256
+
 // Text returns the rule as iptables-save prints it, without the words -A CHAIN.
 func (r Rule) Text() string {
 	if r.listed != "" {
 		return r.listed
 	}
-	b := make([]byte, 0, 256)
+	return string(r.appendText(make([]byte, 0, longRule)))
+}
+
+// Equal reports whether two rules have the same text.
+func (r Rule) Equal(o Rule) bool {
+	var buffers [2][longRule]byte
+	return bytes.Equal(r.appendText(buffers[0][:0]), o.appendText(buffers[1][:0]))
+}
+
+// appendText writes that text into an empty buffer.
+func (r Rule) appendText(b []byte) []byte {
+	if r.listed != "" {
+		return append(b, r.listed...)
+	}
 	for _, m := range r.Matches {
 		if m == nil {
 			continue
@@ -65,7 +81,7 @@ func (r Rule) Text() string {
 		jump, name, options := r.Target.words()
 		b = append(append(append(append(append(b, jump...), ' '), name...), ' '), options...)
 	}
-	return string(bytes.TrimSuffix(b, []byte(" ")))
+	return bytes.TrimSuffix(b, []byte(" "))
 }
 
 // Not inverts a match. It returns nil for nil.
@@ -86,8 +102,10 @@ type Source netip.Prefix
 // Destination matches a range of destinations, which must not be that of all addresses.
 type Destination netip.Prefix
 
-func (s Source) words() (string, string, string)      { return "", "-s", netip.Prefix(s).String() }
-func (d Destination) words() (string, string, string) { return "", "-d", netip.Prefix(d).String() }
+func (s Source) words() (extension, option, value string) { return "", "-s", netip.Prefix(s).String() }
+func (d Destination) words() (extension, option, value string) {
+	return "", "-d", netip.Prefix(d).String()
+}
 
 func (s Source) encode(e *encoder, not bool) {
 	p := netip.Prefix(s)
@@ -112,7 +130,7 @@ func maskOf(p netip.Prefix) netip.Addr {
 // DestinationBits matches destinations by some of their bits, which need not be the first ones.
 type DestinationBits struct{ Addr, Mask netip.Addr }
 
-func (d DestinationBits) words() (string, string, string) {
+func (d DestinationBits) words() (extension, option, value string) {
 	return "", "-d", d.Addr.String() + "/" + d.Mask.String()
 }
 
@@ -126,8 +144,8 @@ type In string
 // Out matches the output interface, which packets do not have yet before they are routed; a final + stands for any rest.
 type Out string
 
-func (i In) words() (string, string, string)  { return "", "-i", string(i) }
-func (o Out) words() (string, string, string) { return "", "-o", string(o) }
+func (i In) words() (extension, option, value string)  { return "", "-i", string(i) }
+func (o Out) words() (extension, option, value string) { return "", "-o", string(o) }
 
 func (i In) encode(e *encoder, not bool)  { e.passes(unix.NFT_META_IIFNAME, not, string(i)) }
 func (o Out) encode(e *encoder, not bool) { e.passes(unix.NFT_META_OIFNAME, not, string(o)) }
@@ -154,7 +172,7 @@ func (p Protocol) String() string {
 	}
 }
 
-func (p Protocol) words() (string, string, string) { return "", "-p", p.String() }
+func (p Protocol) words() (extension, option, value string) { return "", "-p", p.String() }
 
 func (p Protocol) encode(e *encoder, not bool) {
 	e.ok = e.ok && !not
@@ -167,7 +185,7 @@ type Ports struct {
 	First, Last uint16
 }
 
-func (p Ports) words() (string, string, string) {
+func (p Ports) words() (extension, option, value string) {
 	ports := strconv.Itoa(int(p.First))
 	if p.Last != p.First {
 		ports += ":" + strconv.Itoa(int(p.Last))
@@ -201,7 +219,9 @@ func (p Ports) encode(e *encoder, not bool) {
 // Mark matches bits of the packet's mark.
 type Mark struct{ Value, Mask uint32 }
 
-func (m Mark) words() (string, string, string) { return "mark", "--mark", hex(m.Value, m.Mask) }
+func (m Mark) words() (extension, option, value string) {
+	return "mark", "--mark", hex(m.Value, m.Mask)
+}
 
 func (m Mark) encode(e *encoder, not bool) {
 	b := nf.AppendMeta(e.matches, unix.NFT_REG_1, unix.NFT_META_MARK)
@@ -224,7 +244,7 @@ const (
 	Return Verdict = "RETURN"
 )
 
-func (v Verdict) words() (string, string, string) { return "-j", string(v), "" }
+func (v Verdict) words() (jump, name, options string) { return "-j", string(v), "" }
 
 func (v Verdict) encode(e *encoder) {
 	verdict := map[Verdict]nf.Verdict{Accept: nf.Accept, Drop: nf.Drop, Return: nf.Return}[v]
@@ -237,8 +257,8 @@ type Jump string
 // Goto continues in a chain, and does not return.
 type Goto string
 
-func (j Jump) words() (string, string, string) { return "-j", string(j), "" }
-func (g Goto) words() (string, string, string) { return "-g", string(g), "" }
+func (j Jump) words() (jump, name, options string) { return "-j", string(j), "" }
+func (g Goto) words() (jump, name, options string) { return "-g", string(g), "" }
 
 func (j Jump) encode(e *encoder) { e.goes(nf.Jump, string(j)) }
 func (g Goto) encode(e *encoder) { e.goes(nf.Goto, string(g)) }

@@ -28,6 +28,9 @@ type ChainRule struct {
 	Rule  Rule
 }
 
+// lineLength is a little more than the mean length of a rule's line and its part of the chain's declaration.
+const lineLength = 160
+
 // Text returns the transaction as an input of iptables-restore --noflush.
 func (t *Transaction) Text() string {
 	var b strings.Builder
@@ -37,6 +40,20 @@ func (t *Transaction) Text() string {
 		}
 		b.WriteByte('\n')
 	}
+	var buffer []byte
+	rule := func(command, chain string, r Rule) {
+		buffer = r.appendText(buffer[:0])
+		b.WriteString(command)
+		b.WriteString(chain)
+		b.WriteByte(' ')
+		b.Write(buffer)
+		b.WriteByte('\n')
+	}
+	lines := len(t.Inserted)
+	for _, c := range t.Chains {
+		lines += len(c.Rules)
+	}
+	b.Grow(lineLength * lines)
 	line("*", t.Table)
 	for _, c := range t.Chains {
 		line(":", c.Name, " - [0:0]")
@@ -45,11 +62,11 @@ func (t *Transaction) Text() string {
 		line(":", name, " - [0:0]")
 	}
 	for _, r := range t.Inserted {
-		line("-I ", r.Chain, " ", r.Rule.Text())
+		rule("-I ", r.Chain, r.Rule)
 	}
 	for _, c := range t.Chains {
 		for _, r := range c.Rules {
-			line("-A ", c.Name, " ", r.Text())
+			rule("-A ", c.Name, r)
 		}
 	}
 	for _, name := range t.Deleted {

@@ -213,7 +213,7 @@ func (f *Fake) save(table string, counters bool) string {
 }
 
 // Compare is part of [ipt.Tables].
-func (f *Fake) Compare(ctx context.Context, table string, expected func(chain string) []ipt.Rule, chains ...string) (map[string]ipt.Compared, error) {
+func (f *Fake) Compare(ctx context.Context, table string, expected ipt.Expected, chains ...string) (map[string]ipt.Compared, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.features.Variant == ipt.Legacy || !f.features.AddressBits {
@@ -231,7 +231,8 @@ func (f *Fake) Compare(ctx context.Context, table string, expected func(chain st
 			if len(chains) > 0 && !slices.Contains(chains, name) {
 				continue
 			}
-			out[name] = ipt.Compared{Digest: chain.digest(), Equal: t.equal(chain, expected(name), f.dialect(table))}
+			rules, known := expected(name, chain.digest())
+			out[name] = ipt.Compared{Digest: chain.digest(), Equal: known || t.equal(chain, rules, f.dialect(table))}
 		}
 	}
 	return out, nil

@@ -181,7 +181,7 @@ func TestKernelSingleRules(t *testing.T) {
 }
 
 // none expects no rules.
-func none(string) []ipt.Rule { return nil }
+func none(string, uint64) ([]ipt.Rule, bool) { return nil, false }
 
 // digestsOf returns the digests of chains of a table, and skips the test of tables that cannot be compared.
 func digestsOf(t *testing.T, tables ipt.Tables, table string, chains ...string) map[string]uint64 {

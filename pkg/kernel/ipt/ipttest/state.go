@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"maps"
 	"slices"
 	"strconv"
@@ -22,9 +21,6 @@ var builtin = map[string][]string{
 
 // maxChain is XT_EXTENSION_MAXNAMELEN without the final NUL.
 const maxChain = 28
-
-// digestSeed makes digests unpredictable.
-var digestSeed = maphash.MakeSeed()
 
 // fakeTable is one table. Changes are made to a clone, which replaces it on success.
 type fakeTable struct {
@@ -119,15 +115,11 @@ func (f *Fake) Has(ctx context.Context, table, chain string, rules ...ipt.Rule) 
 }
 
 func (c *fakeChain) digest() uint64 {
-	var sum maphash.Hash
-	sum.SetSeed(digestSeed)
+	var texts []string
 	for _, rule := range c.rules {
-		sum.WriteString(rule.text + "\n")
+		texts = append(texts, rule.text)
 	}
-	if len(c.rules) == 0 {
-		return 0
-	}
-	return sum.Sum64()
+	return ipt.TextDigest(texts)
 }
 
 // line applies one line of an input.

@@ -49,7 +49,7 @@ func (m *meddled) Save(ctx context.Context, table string) (string, error) {
 	return m.Tables.Save(ctx, table)
 }
 
-func (m *meddled) Compare(ctx context.Context, table string, expected func(string) []ipt.Rule, chains ...string) (map[string]ipt.Compared, error) {
+func (m *meddled) Compare(ctx context.Context, table string, expected ipt.Expected, chains ...string) (map[string]ipt.Compared, error) {
 	if m.old {
 		return nil, errors.ErrUnsupported
 	}

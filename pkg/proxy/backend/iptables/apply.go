@@ -187,11 +187,7 @@ func split(writes []write) [][]write {
 func transaction(table string, writes []write, deletes []string) *ipt.Transaction {
 	t := &ipt.Transaction{Table: table, Deleted: deletes}
 	for _, w := range writes {
-		c := ipt.Chain{Name: w.name}
-		for _, l := range w.body.lines() {
-			c.Rules = append(c.Rules, l.Rule)
-		}
-		t.Chains = append(t.Chains, c)
+		t.Chains = append(t.Chains, ipt.Chain{Name: w.name, Rules: w.body.rules()})
 	}
 	return t
 }

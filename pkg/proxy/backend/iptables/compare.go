@@ -78,8 +78,8 @@ func (c chainName) title() string { return "chain " + c.name + " of table " + c.
 
 func texts(b body) []string {
 	var all []string
-	for _, l := range b.lines() {
-		all = append(all, l.Text())
+	for _, r := range b.rules() {
+		all = append(all, r.Text())
 	}
 	return all
 }

@@ -57,7 +57,7 @@ type meter struct {
 }
 
 // want selects the counter of a rule in a chain.
-func (m *meter) want(in chainName, rule line, add func(uint64)) {
+func (m *meter) want(in chainName, rule ipt.Rule, add func(uint64)) {
 	if m.wanted[in] == nil {
 		m.wanted[in] = map[string]func(uint64){}
 	}
@@ -68,9 +68,9 @@ func (m *meter) want(in chainName, rule line, add func(uint64)) {
 // rules in the filter table that refuse packets.
 func (m *meter) frontend(r *plan.Route) {
 	f := r.Frontend
-	for at, rules := range m.frontendRules(r) {
+	for at, b := range m.frontendBodies(r) {
 		in := m.chainOfFrontend(place(at), f)
-		for _, rule := range rules {
+		for _, rule := range b.rules() {
 			switch {
 			case place(at) <= natNodePorts:
 				m.want(in, rule, func(n uint64) { m.counts.Frontends[f] += n })
@@ -141,7 +141,7 @@ func (m *meter) port(key portKey) {
 		if chain == nil {
 			continue
 		}
-		for _, rule := range chain.lines() {
+		for _, rule := range chain.rules() {
 			if to, ok := targets[rule.Target]; ok {
 				counter := backend.EndpointCounter{PortEndpoint: to, In: in.name}
 				m.want(in, rule, func(n uint64) { m.counts.Endpoints[counter] += n })
@@ -171,7 +171,7 @@ func (m *meter) read(ctx context.Context, table string, packets func(context.Con
 		if chain == nil || chain.count != len(of) {
 			continue
 		}
-		for i, rule := range chain.lines() {
+		for i, rule := range chain.rules() {
 			if add := m.wanted[in][rule.Text()]; add != nil {
 				add(of[i])
 			}

@@ -39,7 +39,7 @@ func (b *Backend) counted(family cluster.Family, name chainName, rule ipt.Rule) 
 			continue
 		}
 		chain, _ := written.chains.Get(name)
-		at := slices.IndexFunc(chain.lines(), line{Rule: rule}.equal)
+		at := slices.IndexFunc(chain.rules(), rule.Equal)
 		if at < 0 {
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -24,7 +25,7 @@ type patch struct {
 // write is one chain to be written.
 type write struct {
 	name string
-	// before holds the current lines of the chain, if it exists.
+	// before holds the current rules of the chain, if it exists.
 	before, body body
 	// unit is the port of a Service whose chains must be written together. A chain without a unit is written independently.
 	unit portKey
@@ -90,20 +91,20 @@ func (p *patch) gains(table string) bool {
 	return slices.ContainsFunc(p.writes[table], func(w write) bool { return len(missing(w.body, w.before)) > 0 })
 }
 
-// missing returns the lines of a that are not in b.
-func missing(a, b body) []line {
+// missing returns the rules of a that are not in b.
+func missing(a, b body) []ipt.Rule {
 	has := make(map[string]bool, b.count)
-	for _, l := range b.lines() {
-		has[l.Text()] = true
+	for _, r := range b.rules() {
+		has[r.Text()] = true
 	}
-	return slices.DeleteFunc(slices.Clone(a.lines()), func(l line) bool { return has[l.Text()] })
+	return slices.DeleteFunc(a.rules(), func(r ipt.Rule) bool { return has[r.Text()] })
 }
 
-// both returns the writes after which chains have both their old and their new lines.
+// both returns the writes after which chains have both their old and their new rules.
 func both(writes []write) []write {
 	out := slices.Clone(writes)
 	for i, w := range out {
-		out[i].body = kept(slices.Concat(w.body.lines(), missing(w.before, w.body)))
+		out[i].body = kept(append(w.body.rules(), missing(w.before, w.body)...))
 	}
 	return out
 }

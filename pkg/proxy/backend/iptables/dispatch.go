@@ -124,14 +124,14 @@ func hasChain(path []int, t *tree) bool { return t != nil && (len(path) > 0 || !
 func (w *writer) chainOf(d *dispatch, path []int, t *tree) *chain {
 	c := &chain{rank: rankTop - 1 - rank(len(path))}
 	if t.branches == nil {
-		c.body = made(t.lines)
+		c.body = t.body()
 		return c
 	}
-	var gotos []line
+	var gotos []ipt.Rule
 	for digit, branch := range t.branches {
 		if branch != nil {
 			below := slices.Concat(path, []int{digit})
-			gotos = append(gotos, lines(ipt.Rule{Matches: d.shape.match(w, below), Target: ipt.Goto(d.chain(below).name)})...)
+			gotos = append(gotos, ipt.Rule{Matches: d.shape.match(w, below), Target: ipt.Goto(d.chain(below).name)})
 		}
 	}
 	c.body = kept(gotos)
@@ -140,13 +140,13 @@ func (w *writer) chainOf(d *dispatch, path []int, t *tree) *chain {
 
 // entrance renders the rules that lead to a tree: the tree's own rules while they are few, otherwise a jump for each
 // gate. A gate matches all packets that the tree may match.
-func (d *dispatch) entrance(t *tree, gates ...ipt.Match) []line {
+func (d *dispatch) entrance(t *tree, gates ...ipt.Match) []ipt.Rule {
 	if t.inline() {
-		return t.lines()
+		return t.body().rules()
 	}
-	var all []line
+	var all []ipt.Rule
 	for _, gate := range gates {
-		all = append(all, lines(ipt.Rule{Matches: []ipt.Match{gate}, Target: ipt.Jump(d.chain(nil).name)})...)
+		all = append(all, ipt.Rule{Matches: []ipt.Match{gate}, Target: ipt.Jump(d.chain(nil).name)})
 	}
 	return all
 }

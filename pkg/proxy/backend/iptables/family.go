@@ -22,8 +22,6 @@ type family struct {
 	stuck    map[chainName]bool
 	// held is what the tables hold; nil if it has to be read.
 	held *ruleset
-	// accepted holds the digests of chains with the right rules, but not the bytes expected: another release of iptables wrote them.
-	accepted map[chainName]uint64
 	// written is what the last successful Sync wrote. It may be read by any goroutine.
 	written atomic.Pointer[rendering]
 	// rules counts the rules of written by table.
@@ -36,7 +34,7 @@ func newFamily(door ipt.Tables, opts Options, settings Settings) *family {
 		is = cluster.IPv6
 	}
 	return &family{is: is, door: door, renderer: renderer{family: is, opts: opts, can: probe(door.Features(), opts, settings)},
-		settings: settings, stuck: map[chainName]bool{}, accepted: map[chainName]uint64{}}
+		settings: settings, stuck: map[chainName]bool{}}
 }
 
 // Family is part of [keeper.Rules].
@@ -91,14 +89,6 @@ func (s *pass) Size() int {
 // Put is part of [keeper.Pass]. It removes what is unused, too: fewer transactions are better.
 func (s *pass) Put() {
 	start := time.Now()
-	for _, table := range tables() {
-		for _, w := range s.patch.writes[table] {
-			delete(s.accepted, chainName{table, w.name})
-		}
-		for _, name := range s.patch.deletes[table] {
-			delete(s.accepted, chainName{table, name})
-		}
-	}
 	if s.err == nil {
 		s.err = s.applier.apply(s.patch)
 		if refused, ok := errors.AsType[*backend.RefusedError](s.err); ok {

@@ -90,7 +90,7 @@ func rows(r *ruleset) []string {
 	var all []string
 	for name, chain := range r.chains.All() {
 		row := ":" + name.name
-		for _, l := range chain.lines() {
+		for _, l := range chain.rules() {
 			row += "\n" + l.Text()
 		}
 		all = append(all, row)

@@ -327,7 +327,7 @@ func TestShares(t *testing.T) {
 		key := portKey{"ns/a", cluster.TCP}
 		packet := plan.Packet{To: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: cluster.TCP}
 		rules := map[string][][]string{}
-		for _, l := range (&portWriter{writer: w, key: key}).poolChain(&poolChain{pool: pool}) {
+		for _, l := range (&portWriter{writer: w, key: key}).poolChain(nil, &poolChain{pool: pool}) {
 			words, err := ipt.Words(l.Text())
 			if err != nil {
 				t.Fatal(err)
@@ -448,7 +448,7 @@ func TestAffinity(t *testing.T) {
 	key := portKey{"ns/a:http", cluster.UDP}
 	pool := &plan.Pool{Endpoints: []netip.AddrPort{netip.MustParseAddrPort("[fd00::1]:53"), netip.MustParseAddrPort("[fd00::2]:53")}}
 	var got []string
-	for _, l := range (&portWriter{writer: w, key: key, affinity: 3 * time.Hour}).poolChain(&poolChain{pool: pool}) {
+	for _, l := range (&portWriter{writer: w, key: key, affinity: 3 * time.Hour}).poolChain(nil, &poolChain{pool: pool}) {
 		got = append(got, l.Text())
 	}
 	first, second := key.endpoint(pool.Endpoints[0]), key.endpoint(pool.Endpoints[1])
@@ -486,7 +486,7 @@ func TestHostileNames(t *testing.T) {
 			t.Errorf("%q becomes %q, %v", name, words, err)
 		}
 		w := newWriter(cluster.IPv4, &plan.Node{LocalTraffic: plan.LocalTraffic{Interface: name}}, testOptions, capabilities{})
-		head, _ := w.localTraffic(true, netip.Addr{})
+		head := w.localTraffic(true, netip.Addr{})
 		if words, err := ipt.Words(ipt.Rule{Matches: head}.Text()); err != nil || len(words) != 2 {
 			t.Errorf("%q becomes %q, %v", name, words, err)
 		}

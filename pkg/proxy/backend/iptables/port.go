@@ -79,33 +79,31 @@ func (w *writer) portChains(p *port, hairpins []netip.Addr) (chains []namedChain
 			restricted = r
 		}
 	}
-	add := func(name string, lines func() []line) {
-		chains = append(chains, namedChain{chainName{tableNAT, name}, &chain{body: made(lines), unit: p.key, rank: rankPort}})
+	add := func(name string, b body) {
+		chains = append(chains, namedChain{chainName{tableNAT, name}, &chain{body: b, unit: p.key, rank: rankPort}})
 	}
 	var own []netip.AddrPort
 	for policy, prefix := range [...]string{cluster.PolicyCluster: prefixCluster, cluster.PolicyLocal: prefixLocal} {
 		if c := byPolicy[policy]; c != nil {
-			add(p.key.chain(prefix), func() []line { return pw.poolChain(c) })
+			add(p.key.chain(prefix), body{pw.poolSize(c), func(to []ipt.Rule) []ipt.Rule { return pw.poolChain(to, c) }})
 			own = append(own, slices.DeleteFunc(slices.Clone(c.pool.Endpoints), func(e netip.AddrPort) bool { return !pw.hairpin(e) })...)
 		}
 	}
 	slices.SortFunc(own, netip.AddrPort.Compare)
 	for _, endpoint := range slices.Compact(own) {
-		add(p.key.endpoint(endpoint), func() []line { return pw.endpointChain(endpoint) })
+		add(p.key.endpoint(endpoint), body{2, func(to []ipt.Rule) []ipt.Rule { return pw.endpointChain(to, endpoint) }})
 	}
 	if external != nil {
-		add(p.key.chain(prefixExternal), func() []line { return pw.externalChain(external) })
+		add(p.key.chain(prefixExternal), body{len(pw.externalChain(nil, external)), func(to []ipt.Rule) []ipt.Rule { return pw.externalChain(to, external) }})
 	}
 	if restricted != nil {
-		add(p.key.chain(prefixFirewall), func() []line { return pw.firewallChain(restricted) })
+		add(p.key.chain(prefixFirewall), body{len(restricted.SourceRanges), func(to []ipt.Rule) []ipt.Rule { return pw.firewallChain(to, restricted) }})
 	}
 	return chains
 }
 
-// rule returns a rule for the port.
-func (w *portWriter) rule(t ipt.Target, matches ...ipt.Match) line {
-	return line{ipt.Rule{Matches: matches, Target: t}, w.key}
-}
+// rule returns a rule.
+func rule(t ipt.Target, matches ...ipt.Match) ipt.Rule { return ipt.Rule{Matches: matches, Target: t} }
 
 // poolChain describes the chain with the endpoints of one policy.
 type poolChain struct {
@@ -121,23 +119,35 @@ func (w *portWriter) hairpin(endpoint netip.AddrPort) bool {
 	return found
 }
 
-// poolChain renders the chain that balances over a pool.
-func (w *portWriter) poolChain(c *poolChain) []line {
-	is := protocol(w.key.protocol)
-	lines := make([]line, 0, len(c.clusterIPs)+len(c.pool.Endpoints))
+// poolSize returns the number of rules of the chain that balances over a pool.
+func (w *portWriter) poolSize(c *poolChain) (n int) {
 	for _, r := range c.clusterIPs {
-		if head, ok := w.masqueraded(r); ok {
+		if w.isMasqueraded(r) {
+			n++
+		}
+	}
+	if w.affinity > 0 {
+		n += len(c.pool.Endpoints)
+	}
+	return n + len(c.pool.Endpoints)
+}
+
+// poolChain appends the rules of the chain that balances over a pool.
+func (w *portWriter) poolChain(to []ipt.Rule, c *poolChain) []ipt.Rule {
+	is, empty := protocol(w.key.protocol), len(to)
+	for _, r := range c.clusterIPs {
+		if w.isMasqueraded(r) {
 			port := r.Frontend.Port
-			lines = append(lines, w.rule(ipt.Jump(chainMark), append(head, is, comment(w.key.name+" "+r.Kind.String()), dport(w.key.protocol, port, port))...))
+			to = append(to, rule(ipt.Jump(chainMark), append(w.masqueraded(r), is, comment(w.key.name+" "+r.Kind.String()), dport(w.key.protocol, port, port))...))
 		}
 	}
 	var name ipt.Match // every chain contains the Service's name once
-	if len(lines) == 0 {
+	if len(to) == empty {
 		name = comment(w.key.name)
 	}
 	if w.affinity > 0 {
 		for _, endpoint := range c.pool.Endpoints {
-			lines = append(lines, w.rule(w.send(endpoint), is, name, w.recent(endpoint, w.affinity)))
+			to = append(to, rule(w.send(endpoint), is, name, w.recent(endpoint, w.affinity)))
 			name = nil
 		}
 	}
@@ -149,10 +159,10 @@ func (w *portWriter) poolChain(c *poolChain) []line {
 		if !w.hairpin(endpoint) { // whose own chain does that
 			enlisted = w.recent(endpoint, 0)
 		}
-		lines = append(lines, w.rule(w.send(endpoint), is, name, drawn, enlisted))
+		to = append(to, rule(w.send(endpoint), is, name, drawn, enlisted))
 		name = nil
 	}
-	return lines
+	return to
 }
 
 // recent matches clients in the list of an endpoint, if there is session affinity.
@@ -171,73 +181,65 @@ func (w *portWriter) send(endpoint netip.AddrPort) ipt.Target {
 	return ipt.DNAT(endpoint)
 }
 
-// endpointChain renders the chain of an endpoint that may reach itself. Its own connections are marked, so that
+// endpointChain appends the rules of the chain of an endpoint that may reach itself. Its own connections are marked, so that
 // KUBE-FORWARD accepts them and KUBE-POSTROUTING masquerades them: otherwise its replies would not pass the node.
-func (w *portWriter) endpointChain(endpoint netip.AddrPort) []line {
-	return []line{
-		w.rule(ipt.Jump(chainMark), source(host(endpoint.Addr())), comment(w.key.name)),
-		w.rule(ipt.DNAT(endpoint), protocol(w.key.protocol), w.recent(endpoint, 0)),
-	}
+func (w *portWriter) endpointChain(to []ipt.Rule, endpoint netip.AddrPort) []ipt.Rule {
+	return append(to,
+		rule(ipt.Jump(chainMark), source(host(endpoint.Addr())), comment(w.key.name)),
+		rule(ipt.DNAT(endpoint), protocol(w.key.protocol), w.recent(endpoint, 0)))
+}
+
+// isMasqueraded reports whether any connections to a cluster IP are masqueraded.
+func (w *writer) isMasqueraded(r *plan.Route) bool {
+	return r.Masquerade == plan.MasqueradeAll || r.Masquerade == plan.MasqueradeOffCluster && w.discerns(false)
 }
 
 // masqueraded matches the connections to a cluster IP that are masqueraded, if any are.
-func (w *writer) masqueraded(r *plan.Route) (matches []ipt.Match, ok bool) {
-	switch r.Masquerade {
-	case plan.MasqueradeAll:
-		return []ipt.Match{destination(host(r.Frontend.Addr))}, true
-	case plan.MasqueradeOffCluster:
-		return w.localTraffic(false, r.Frontend.Addr)
-	default:
-		return nil, false
+func (w *writer) masqueraded(r *plan.Route) []ipt.Match {
+	if r.Masquerade == plan.MasqueradeAll {
+		return []ipt.Match{destination(host(r.Frontend.Addr))}
 	}
+	return w.localTraffic(false, r.Frontend.Addr)
 }
 
-// externalChain renders the chain of connections to any address but the cluster IP.
-func (w *portWriter) externalChain(r *plan.Route) []line {
+// externalChain appends the rules of the chain of connections to any address but the cluster IP.
+func (w *portWriter) externalChain(to []ipt.Rule, r *plan.Route) []ipt.Rule {
 	say := func(what string) ipt.Match { return comment(w.key.name + what) }
 	everywhere, here := ipt.Jump(w.key.chain(prefixCluster)), ipt.Jump(w.key.chain(prefixLocal))
 	if r.ShortCut == nil {
-		to := everywhere
+		jump := everywhere
 		if r.Policy == cluster.PolicyLocal {
-			to = here
+			jump = here
 		}
 		if r.Masquerade == plan.MasqueradeAll {
-			return []line{w.rule(ipt.Jump(chainMark), say(" from outside")), w.rule(to)}
+			return append(to, rule(ipt.Jump(chainMark), say(" from outside")), rule(jump))
 		}
-		return []line{w.rule(to, say(" from outside"))}
+		return append(to, rule(jump, say(" from outside")))
 	}
 	// The node's own connections may go to any endpoint, but the replies must return through the node.
 	own := ipt.LocalSource
-	lines := []line{w.rule(ipt.Jump(chainMark), say(" from this node"), own), w.rule(everywhere, own)}
-	if head, ok := w.localTraffic(true, netip.Addr{}); ok {
-		lines = append(lines, w.rule(everywhere, append(head, say(" from local pods"))...))
+	to = append(to, rule(ipt.Jump(chainMark), say(" from this node"), own), rule(everywhere, own))
+	if w.discerns(true) {
+		to = append(to, rule(everywhere, append(w.localTraffic(true, netip.Addr{}), say(" from local pods"))...))
 	}
 	if len(r.Pool.Endpoints) > 0 {
-		lines = append(lines, w.rule(here))
+		to = append(to, rule(here))
 	}
-	return lines
+	return to
 }
 
-// firewallChain renders the chain that checks source ranges. Connections that fall through are not translated, and are
+// firewallChain appends the rules of the chain that checks source ranges. Connections that fall through are not translated, and are
 // dropped in the filter table.
-func (w *portWriter) firewallChain(r *plan.Route) (lines []line) {
+func (w *portWriter) firewallChain(to []ipt.Rule, r *plan.Route) []ipt.Rule {
 	for _, from := range r.SourceRanges {
-		lines = append(lines, w.rule(ipt.Jump(w.key.chain(prefixExternal)), source(from), comment(w.key.name+" let in")))
+		to = append(to, rule(ipt.Jump(w.key.chain(prefixExternal)), source(from), comment(w.key.name+" let in")))
 	}
-	return lines
+	return to
 }
 
-// frontendRules renders the rules of one frontend, by place.
-func (w *writer) frontendRules(r *plan.Route) (rules [places][]line) {
-	f, key := r.Frontend, keyOf(r)
-	is, port := protocol(f.Protocol), dport(f.Protocol, f.Port, f.Port)
-	at := ipt.Match(nil)
-	if !f.IsNodePort() {
-		at = destination(host(f.Addr))
-	}
-	add := func(p place, t ipt.Target, matches ...ipt.Match) {
-		rules[p] = append(rules[p], line{ipt.Rule{Matches: matches, Target: t}, key})
-	}
+// frontendBodies returns the rules of one frontend, by place.
+func (w *writer) frontendBodies(r *plan.Route) (bodies [places]body) {
+	f := r.Frontend
 	if served(r) {
 		p := natOthers
 		switch {
@@ -246,45 +248,63 @@ func (w *writer) frontendRules(r *plan.Route) (rules [places][]line) {
 		case r.Kind == plan.ClusterIP && w.inServiceCIDR(f.Addr):
 			p = natClusterIPs
 		}
-		tell := [...]string{plan.ClusterIP: " cluster IP", plan.ExternalIP: " external IP", plan.LoadBalancerIP: " loadbalancer IP", plan.NodePort: ""}
-		add(p, ipt.Jump(entryChain(r)), at, is, comment(r.Name+tell[r.Kind]), port)
+		bodies[p] = body{1, func(to []ipt.Rule) []ipt.Rule { return append(to, entryRule(r)) }}
 	}
-	if len(r.SourceRanges) > 0 {
-		// Connections from allowed sources were translated before, unless there is no endpoint: then they continue, to
-		// be refused.
-		if r.Verdict == plan.Reject {
-			for _, from := range r.SourceRanges {
-				add(filterRestricted, ipt.Return, source(from), at, is, port)
-			}
+	if n := len(r.SourceRanges); n > 0 {
+		if r.Verdict != plan.Reject {
+			n = 0
 		}
-		add(filterRestricted, ipt.Drop, destination(host(f.Addr)), is, comment(r.Name+" from elsewhere"), port)
+		bodies[filterRestricted] = body{n + 1, func(to []ipt.Rule) []ipt.Rule { return restriction(to, r) }}
 	}
-	refuse := w.refusal(r.Verdict)
-	if refuse == nil {
-		return rules
+	if refuse := w.refusal(r.Verdict); refuse != nil {
+		p, on := filterOthers, []onNode{{address: toAddr(f)}}
+		switch {
+		case f.IsNodePort():
+			p, on = filterNodePorts, w.onNode()
+		case r.Kind == plan.ClusterIP:
+			p = filterClusterIPs
+		}
+		bodies[p] = body{len(on), func(to []ipt.Rule) []ipt.Rule { return refusals(to, r, refuse, on) }}
 	}
-	tell, p, on := " has no endpoints", filterOthers, []onNode{{address: at}}
+	return bodies
+}
+
+// toAddr matches the address of a frontend; every packet, if it is a node port.
+func toAddr(f plan.Frontend) ipt.Match {
+	if f.IsNodePort() {
+		return nil
+	}
+	return destination(host(f.Addr))
+}
+
+// entryRule sends connections to a frontend to its chain.
+func entryRule(r *plan.Route) ipt.Rule {
+	tell := [...]string{plan.ClusterIP: " cluster IP", plan.ExternalIP: " external IP", plan.LoadBalancerIP: " loadbalancer IP", plan.NodePort: ""}
+	f := r.Frontend
+	return rule(ipt.Jump(entryChain(r)), toAddr(f), protocol(f.Protocol), comment(r.Name+tell[r.Kind]), dport(f.Protocol, f.Port, f.Port))
+}
+
+// restriction appends the rules that drop connections from other sources than the allowed ones. Those from allowed sources were
+// translated before, unless there is no endpoint: then they continue, to be refused.
+func restriction(rules []ipt.Rule, r *plan.Route) []ipt.Rule {
+	f := r.Frontend
+	is, port := protocol(f.Protocol), dport(f.Protocol, f.Port, f.Port)
+	if r.Verdict == plan.Reject {
+		for _, from := range r.SourceRanges {
+			rules = append(rules, rule(ipt.Return, source(from), toAddr(f), is, port))
+		}
+	}
+	return append(rules, rule(ipt.Drop, destination(host(f.Addr)), is, comment(r.Name+" from elsewhere"), port))
+}
+
+// refusals appends the rules that refuse connections to a frontend on some addresses.
+func refusals(rules []ipt.Rule, r *plan.Route, refuse ipt.Target, on []onNode) []ipt.Rule {
+	f, tell := r.Frontend, " has no endpoints"
 	if r.Reason() == plan.NoLocalEndpoints {
 		tell = " has no local endpoints"
 	}
-	switch {
-	case f.IsNodePort():
-		p, on = filterNodePorts, w.onNode()
-	case r.Kind == plan.ClusterIP:
-		p = filterClusterIPs
-	}
 	for _, on := range on {
-		add(p, refuse, on.address, is, comment(r.Name+tell), on.local, port)
+		rules = append(rules, rule(refuse, on.address, protocol(f.Protocol), comment(r.Name+tell), on.local, dport(f.Protocol, f.Port, f.Port)))
 	}
 	return rules
-}
-
-// frontendBodies returns the rules of one frontend, by place.
-func (w *writer) frontendBodies(r *plan.Route) (bodies [places]body) {
-	for at, lines := range w.frontendRules(r) {
-		if len(lines) > 0 {
-			bodies[at] = body{len(lines), func() []line { return w.frontendRules(r)[at] }}
-		}
-	}
-	return bodies
 }

@@ -37,7 +37,7 @@ func (d *attentive) Rules(ctx context.Context, table, chain string) ([]string, e
 	return d.Tables.Rules(ctx, table, chain)
 }
 
-func (d *attentive) Compare(ctx context.Context, table string, expected func(string) []ipt.Rule, chains ...string) (map[string]ipt.Compared, error) {
+func (d *attentive) Compare(ctx context.Context, table string, expected ipt.Expected, chains ...string) (map[string]ipt.Compared, error) {
 	if len(chains) == 0 {
 		d.all++
 	}

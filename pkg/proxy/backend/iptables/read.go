@@ -48,17 +48,19 @@ func (r *ruleset) forgetOthers(other *ruleset) {
 	r.chains = chains.Map()
 }
 
-// expected returns a function that returns the rules of a chain in a table, valid until the next call.
-func (r *ruleset) expected(table string) func(chain string) []ipt.Rule {
+// expected returns the rules of the chains in a table.
+func (r *ruleset) expected(table string) ipt.Expected {
 	var rules []ipt.Rule
-	return func(name string) []ipt.Rule {
-		rules = rules[:0]
-		if c, ok := r.chains.Get(chainName{table, name}); ok {
-			for _, l := range c.lines() {
-				rules = append(rules, l.Rule)
-			}
+	return func(name string, digest uint64) ([]ipt.Rule, bool) {
+		c, ok := r.chains.Get(chainName{table, name})
+		if !ok {
+			return nil, false
 		}
-		return rules
+		if digest != 0 && digest == c.digest {
+			return nil, true
+		}
+		rules = c.appendTo(rules[:0])
+		return rules, false
 	}
 }
 
@@ -77,6 +79,7 @@ func (r *ruleset) readTable(ctx context.Context, door ipt.Tables, table string, 
 			some = append(some, chainIn)
 		case !name.ours():
 		case wanted && found.Equal:
+			is.digest = found.Digest
 			chains.Set(name, is)
 		default:
 			chains.Set(name, &chain{altered: true})
@@ -143,11 +146,11 @@ func (r *ruleset) add(table string, listed map[string][]string, chains *cluster.
 
 // printed returns the chain of rules that a program printed.
 func printed(rules []string) *chain {
-	lines := make([]line, len(rules))
+	listed := make([]ipt.Rule, len(rules))
 	for i, rule := range rules {
-		lines[i] = line{Rule: ipt.Listed(rule)}
+		listed[i] = ipt.Listed(rule)
 	}
-	return &chain{read: true, body: kept(lines)}
+	return &chain{read: true, body: kept(listed)}
 }
 
 // parse adds the chains in the output of iptables-save.

@@ -18,12 +18,21 @@ func isRefused(err error) bool {
 
 // needing returns the ports of the rules that a patch writes.
 func (r *rendering) needing(p *patch) []plan.Port {
-	keys := map[portKey]bool{}
+	keys, texts := map[portKey]bool{}, map[string]bool{} // of chains of one port, and of rules in others
 	for _, writes := range p.writes {
 		for _, w := range writes {
-			keys[w.unit] = true
-			for _, l := range missing(w.body, w.before) {
-				keys[l.owner] = true
+			if keys[w.unit] = true; w.unit == (portKey{}) {
+				for _, rule := range missing(w.body, w.before) {
+					texts[rule.Text()] = true
+				}
+			}
+		}
+	}
+	for _, t := range r.trees {
+		for _, e := range t.all() {
+			if slices.ContainsFunc(e.body.rules(), func(rule ipt.Rule) bool { return texts[rule.Text()] }) {
+				route, _ := r.from.Frontends.Get(e.frontend)
+				keys[keyOf(route)] = true
 			}
 		}
 	}

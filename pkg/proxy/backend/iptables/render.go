@@ -61,11 +61,11 @@ func (r *renderer) render(p *plan.Plan, last *rendering) *rendering {
 		c.port(last, key)
 	}
 	want := &rendering{from: p, ports: c.ports.Map(), health: health.Map(), trees: c.grow(last.trees)}
-	for name, lines := range w.namedChains(want) {
-		c.put(name, &chain{body: kept(lines), rank: rankTop})
+	for name, rules := range w.namedChains(want) {
+		c.put(name, &chain{body: kept(rules), rank: rankTop})
 	}
-	for name, lines := range w.fixedChains() {
-		c.put(name, &chain{body: kept(lines), rank: rankFixed})
+	for name, rules := range w.fixedChains() {
+		c.put(name, &chain{body: kept(rules), rank: rankFixed})
 	}
 	want.ruleset = ruleset{chains: c.chains.Map(), hooks: w.hooks(), localnet: w.localnet()}
 	return want
@@ -176,31 +176,31 @@ func (c *composition) grow(before [places]*tree) (after [places]*tree) {
 }
 
 // namedChains renders the chains that built-in chains lead to.
-func (w *writer) namedChains(r *rendering) map[chainName][]line {
+func (w *writer) namedChains(r *rendering) map[chainName][]ipt.Rule {
 	d := dispatches(w.capabilities)
 	all, marked := ipt.Match(nil), ipt.Mark{Value: w.mark, Mask: w.mark}
-	entrance := func(at place, gates ...ipt.Match) []line { return d[at].entrance(r.trees[at], gates...) }
+	entrance := func(at place, gates ...ipt.Match) []ipt.Rule { return d[at].entrance(r.trees[at], gates...) }
 	services := slices.Concat(entrance(natClusterIPs, w.gates()...), entrance(natOthers, all))
 	if w.localnet() {
-		services = append(services, lines(loopbackReceived(w.loopback))...)
+		services = append(services, loopbackReceived(w.loopback))
 	}
 	for _, on := range w.onNode() {
-		services = append(services, lines(ipt.Rule{Matches: []ipt.Match{on.address, comment("node ports"), on.local}, Target: ipt.Jump(chainNodePorts)})...)
+		services = append(services, ipt.Rule{Matches: []ipt.Match{on.address, comment("node ports"), on.local}, Target: ipt.Jump(chainNodePorts)})
 	}
-	var health []line
+	var health []ipt.Rule
 	for h := range r.health.All() {
-		health = append(health, lines(ipt.Rule{Matches: []ipt.Match{protocol(cluster.TCP), comment(h.service.String() + " health check node port"),
-			dport(cluster.TCP, h.port, h.port)}, Target: ipt.Accept})...)
+		health = append(health, ipt.Rule{Matches: []ipt.Match{protocol(cluster.TCP), comment(h.service.String() + " health check node port"),
+			dport(cluster.TCP, h.port, h.port)}, Target: ipt.Accept})
 	}
-	return map[chainName][]line{
+	return map[chainName][]ipt.Rule{
 		{tableNAT, chainServices}:  services,
 		{tableNAT, chainNodePorts}: entrance(natNodePorts, all),
-		{tableNAT, chainPostrouting}: lines(
-			ipt.Rule{Matches: []ipt.Match{ipt.Not(marked)}, Target: ipt.Return},
+		{tableNAT, chainPostrouting}: {
+			{Matches: []ipt.Match{ipt.Not(marked)}, Target: ipt.Return},
 			// The mark is removed again, so that a packet that passes here twice, for example in a tunnel, is
 			// masqueraded once.
-			ipt.Rule{Target: ipt.SetMark{Value: w.mark, Mask: 0}},
-			ipt.Rule{Matches: []ipt.Match{comment("kubernetes service traffic requiring SNAT")}, Target: w.masquerade()}),
+			{Target: ipt.SetMark{Value: w.mark, Mask: 0}},
+			{Matches: []ipt.Match{comment("kubernetes service traffic requiring SNAT")}, Target: w.masquerade()}},
 		{tableFilter, chainServices}:  entrance(filterClusterIPs, all),
 		{tableFilter, chainExternal}:  slices.Concat(entrance(filterOthers, all), entrance(filterNodePorts, all)),
 		{tableFilter, chainFirewall}:  slices.Concat(entrance(filterRestricted, all), w.localhostCounter(), w.loops()),
@@ -211,18 +211,18 @@ func (w *writer) namedChains(r *rendering) map[chainName][]line {
 
 // forward renders the chain that accepts forwarded packets. Those of established connections, which are most of them, are
 // accepted by its first rule.
-func (w *writer) forward(marked ipt.Match) []line {
+func (w *writer) forward(marked ipt.Match) []ipt.Rule {
 	rules := []ipt.Rule{{Matches: []ipt.Match{comment("kubernetes forwarding conntrack rule"), ipt.Related | ipt.Established}, Target: ipt.Accept}}
 	if w.capabilities.dropInvalid {
 		rules = append(rules, invalidRule())
 	}
-	return lines(append(rules, ipt.Rule{Matches: []ipt.Match{comment("kubernetes forwarding rules"), marked}, Target: ipt.Accept})...)
+	return append(rules, ipt.Rule{Matches: []ipt.Match{comment("kubernetes forwarding rules"), marked}, Target: ipt.Accept})
 }
 
 // fixedChains renders the chains without jumps, which are always the same.
-func (w *writer) fixedChains() map[chainName][]line {
-	return map[chainName][]line{
-		{tableNAT, chainMark}:      lines(ipt.Rule{Target: ipt.SetMark{Value: w.mark, Mask: w.mark}}),
+func (w *writer) fixedChains() map[chainName][]ipt.Rule {
+	return map[chainName][]ipt.Rule{
+		{tableNAT, chainMark}:      {{Target: ipt.SetMark{Value: w.mark, Mask: w.mark}}},
 		{tableFilter, chainCanary}: nil,
 		{tableNAT, chainCanary}:    nil,
 		{tableMangle, chainCanary}: nil,
@@ -296,22 +296,22 @@ func localhostRule(mark uint32) ipt.Rule {
 // a cluster IP, and those from a cluster IP, which only a forged packet has as its source. An address of this machine is not
 // forged: ipvs mode assigns cluster IPs to it. These rules come before KUBE-FORWARD, which accepts what is masqueraded. In a cluster whose
 // ranges overlap, where Services may work all the same, there are none.
-func (w *writer) loops() (all []line) {
+func (w *writer) loops() (all []ipt.Rule) {
 	for _, cidr := range w.serviceCIDRs {
 		if w.cidr.Overlaps(cidr) || slices.ContainsFunc(w.node.Addrs, cidr.Contains) {
 			continue
 		}
-		all = append(all, lines(
+		all = append(all,
 			ipt.Rule{Matches: []ipt.Match{destination(cidr), comment("endpoint that is a cluster IP"), ipt.Translated}, Target: w.refusal(plan.Reject)},
-			ipt.Rule{Matches: []ipt.Match{source(cidr), comment("forged cluster IP"), ipt.Not(ipt.LocalSource)}, Target: ipt.Drop})...)
+			ipt.Rule{Matches: []ipt.Match{source(cidr), comment("forged cluster IP"), ipt.Not(ipt.LocalSource)}, Target: ipt.Drop})
 	}
 	return all
 }
 
 // localhostCounter returns that rule, if there is anything to count.
-func (w *writer) localhostCounter() []line {
+func (w *writer) localhostCounter() []ipt.Rule {
 	if !w.localnet() {
 		return nil
 	}
-	return lines(localhostRule(w.mark))
+	return []ipt.Rule{localhostRule(w.mark)}
 }

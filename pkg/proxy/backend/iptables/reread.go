@@ -94,8 +94,9 @@ func (r *reread) read(ctx context.Context, table string) error {
 	for chainIn, found := range compared {
 		name := chainName{table, chainIn}
 		is, ours := r.held.chains.Get(name)
-		accepted, known := r.accepted[name]
-		r.right[name] = ours && !is.altered && (found.Equal || known && accepted == found.Digest)
+		if r.right[name] = ours && !is.altered && found.Equal; r.right[name] {
+			is.digest = found.Digest
+		}
 		wanted := r.wanted(name)
 		if len(wanted) > 0 && found.Digest != 0 {
 			has, err := r.door.Has(ctx, table, chainIn, wanted...)
@@ -117,8 +118,9 @@ func (r *reread) read(ctx context.Context, table string) error {
 	}
 	again, err := r.door.Compare(ctx, table, r.held.expected(table), unexpected...)
 	for _, name := range unexpected {
-		if found, exists := again[name]; exists && found == compared[name] { // nobody changed it while its text was read
-			r.accepted[chainName{table, name}] = found.Digest
+		is, ours := r.held.chains.Get(chainName{table, name})
+		if found, exists := again[name]; ours && exists && found == compared[name] { // nobody changed it while its text was read
+			is.digest = found.Digest
 		}
 	}
 	return err
@@ -133,7 +135,10 @@ func (r *reread) readText(ctx context.Context, table string, names []string) err
 	for chainIn, rules := range listed {
 		name := chainName{table, chainIn}
 		is, ours := r.held.chains.Get(name)
-		r.right[name] = r.right[name] || ours && is.equal(printed(rules))
+		digest := ipt.TextDigest(rules)
+		if ours && !is.altered && (digest != 0 && digest == is.digest || is.equal(printed(rules))) {
+			r.right[name], is.digest = true, digest
+		}
 		if !name.ours() {
 			r.listed[name] = rules
 		}

@@ -10,51 +10,35 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// line is a rule of a chain.
-type line struct {
-	ipt.Rule
-	// owner is the port of a Service that the rule is for; zero if it is for all.
-	owner portKey
-}
-
-// body is the lines of a chain, or of one frontend in it. They are made each time that they are asked for: those of 45,000 Services
+// body is the rules of a chain, or of one frontend in it. They are made each time that they are asked for: those of 45,000 Services
 // have 40 MB, and what they are made of is in the plan. The zero value has none.
 type body struct {
-	// count is their number.
+	// count is their number, which is known without making them.
 	count int
-	make  func() []line
+	// add appends them, always the same.
+	add func(to []ipt.Rule) []ipt.Rule
 }
 
-// made returns the body that a function makes, always the same.
-func made(lines func() []line) body { return body{len(lines()), lines} }
+// kept returns a body that is in memory: of few rules, or of what was read.
+func kept(rules []ipt.Rule) body {
+	return body{len(rules), func(to []ipt.Rule) []ipt.Rule { return append(to, rules...) }}
+}
 
-// kept returns a body that is in memory: of few lines, or of what was read.
-func kept(lines []line) body { return body{len(lines), func() []line { return lines }} }
+// rules makes the rules.
+func (b body) rules() []ipt.Rule { return b.appendTo(make([]ipt.Rule, 0, b.count)) }
 
-// lines makes the lines.
-func (b body) lines() []line {
+// appendTo makes the rules, and appends them.
+func (b body) appendTo(to []ipt.Rule) []ipt.Rule {
 	if b.count == 0 {
-		return nil
+		return to
 	}
-	return b.make()
+	return b.add(to)
 }
 
-// equal reports whether two bodies have the same lines.
+// equal reports whether two bodies have the same rules.
 func (b body) equal(o body) bool {
-	return b.count == o.count && slices.EqualFunc(b.lines(), o.lines(), line.equal)
+	return b.count == o.count && slices.EqualFunc(b.rules(), o.rules(), ipt.Rule.Equal)
 }
-
-// lines returns rules without an owner.
-func lines(rules ...ipt.Rule) []line {
-	var all []line
-	for _, r := range rules {
-		all = append(all, line{Rule: r})
-	}
-	return all
-}
-
-// equal reports whether two rules are for the same port, and the same text.
-func (l line) equal(o line) bool { return l.owner == o.owner && l.Text() == o.Text() }
 
 // source and destination match ranges of addresses. The range of all addresses needs no match.
 func source(p netip.Prefix) ipt.Match {

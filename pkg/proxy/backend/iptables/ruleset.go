@@ -27,6 +27,10 @@ type chain struct {
 	// read means that iptables printed the lines, possibly in another order of their parts than rendered ones. altered
 	// means that the chain was modified or deleted externally, so its lines are not known.
 	read, altered bool
+	// digest is that of the rules in the kernel, or of their text, that were found to be these the last time, perhaps with other bytes
+	// than expected: another release of iptables wrote them. It is 0 if none were. All else is immutable; only the family's goroutine
+	// uses it.
+	digest uint64
 }
 
 // hook is a rule in a built-in chain that leads to a chain of ours.
@@ -38,7 +42,7 @@ type hook struct {
 
 // equal reports whether two hooks are equivalent.
 func (h hook) equal(o hook) bool {
-	return h.in == o.in && h.to == o.to && sameText(h.rule.Text(), o.rule.Text(), true)
+	return h.in == o.in && h.to == o.to && same(h.rule, o.rule, true)
 }
 
 // len returns the number of rules; 0 for nil.
@@ -54,10 +58,10 @@ func (c *chain) equal(o *chain) bool {
 	if c.altered || o.altered || c.count != o.count {
 		return false
 	}
-	return slices.EqualFunc(c.lines(), o.lines(), func(a, b line) bool { return sameText(a.Text(), b.Text(), c.read || o.read) })
+	return slices.EqualFunc(c.rules(), o.rules(), func(a, b ipt.Rule) bool { return same(a, b, c.read || o.read) })
 }
 
-// sameText reports whether two rules are equal, or equivalent if a program printed one of them.
-func sameText(a, b string, printed bool) bool {
-	return a == b || printed && ipt.Canonical(a) == ipt.Canonical(b)
+// same reports whether two rules are equal, or equivalent if a program printed one of them.
+func same(a, b ipt.Rule, printed bool) bool {
+	return a.Equal(b) || printed && ipt.Canonical(a.Text()) == ipt.Canonical(b.Text())
 }

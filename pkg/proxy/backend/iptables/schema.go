@@ -101,27 +101,27 @@ func (c chainName) Compare(o chainName) int {
 	return cmp.Or(strings.Compare(c.table, o.table), strings.Compare(c.name, o.name))
 }
 
-// kind returns the kind of a chain; nil if it is another program's.
-func (c chainName) kind() (_ kind, ours bool) {
+// kind reports whether a chain is of one of the kinds, and not another program's, and whether only ipvs mode creates it.
+func (c chainName) kind() (ours, retired bool) {
 	for _, k := range kinds() {
 		if slices.Contains(k.tables, c.table) && (slices.Contains(k.names, c.name) ||
 			slices.ContainsFunc(k.prefixes, func(prefix string) bool { return strings.HasPrefix(c.name, prefix) })) {
-			return k, true
+			return true, k.retired
 		}
 	}
-	return kind{}, false
+	return false, false
 }
 
 // ours reports whether a chain is of one of the kinds.
 func (c chainName) ours() bool {
-	_, ours := c.kind()
+	ours, _ := c.kind()
 	return ours
 }
 
 // retired reports whether only ipvs mode creates a chain.
 func (c chainName) retired() bool {
-	k, _ := c.kind()
-	return k.retired
+	_, retired := c.kind()
+	return retired
 }
 
 // portKey is one port of a Service: its name as users write it, and its protocol. The zero value is no port.

@@ -141,13 +141,19 @@ func (t *tree) all() []*entry {
 	return all
 }
 
-// lines returns the rules of a leaf.
-func (t *tree) lines() []line {
-	var lines []line
-	for _, e := range t.all() {
-		lines = append(lines, e.body.lines()...)
+// body returns the rules of a tree.
+func (t *tree) body() (b body) {
+	entries := t.all()
+	for _, e := range entries {
+		b.count += e.body.count
 	}
-	return lines
+	b.add = func(to []ipt.Rule) []ipt.Rule {
+		for _, e := range entries {
+			to = e.body.appendTo(to)
+		}
+		return to
+	}
+	return b
 }
 
 // walk visits the nodes that two versions of a tree do not share, the deepest first, each with its path: one digit

@@ -73,9 +73,14 @@ func (w *writer) localInterface() string {
 	return name
 }
 
-// localTraffic matches local traffic, or all other traffic, to one destination, or to any if that is invalid. ok is
-// false if no packet can match: local traffic is not detected, or is everything.
-func (w *writer) localTraffic(is bool, destined netip.Addr) (matches []ipt.Match, ok bool) {
+// discerns reports whether any packet is of local traffic, or of all other traffic: not if local traffic is not detected, or is
+// everything.
+func (w *writer) discerns(local bool) bool {
+	return w.localInterface() != "" || w.cidr.IsValid() && (w.cidr.Bits() > 0 || local)
+}
+
+// localTraffic matches local traffic, or all other traffic, to one destination, or to any if that is invalid.
+func (w *writer) localTraffic(is bool, destined netip.Addr) []ipt.Match {
 	local, toAddr := source(w.cidr), ipt.Match(nil)
 	if destined.IsValid() {
 		toAddr = destination(host(destined))
@@ -87,14 +92,10 @@ func (w *writer) localTraffic(is bool, destined netip.Addr) (matches []ipt.Match
 	if !is {
 		local = ipt.Not(local)
 	}
-	switch {
-	case name != "":
-		return []ipt.Match{toAddr, local}, true
-	case !w.cidr.IsValid() || w.cidr.Bits() == 0 && !is:
-		return nil, false
-	default:
-		return []ipt.Match{local, toAddr}, true
+	if name != "" {
+		return []ipt.Match{toAddr, local}
 	}
+	return []ipt.Match{local, toAddr}
 }
 
 // inServiceCIDR reports whether an address is in the ranges of cluster IPs, if these are known.
