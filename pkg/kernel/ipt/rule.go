@@ -200,10 +200,10 @@ func (p Ports) encode(e *encoder, not bool) {
 		return
 	}
 	b := nf.AppendPayload(e.matches, unix.NFT_REG_1, unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2)
-	switch {
-	case p.First == p.Last:
+	switch p.First {
+	case p.Last:
 		b = nf.AppendCompare(b, false, network16(p.First))
-	case p.First == 0:
+	case 0:
 		b = nf.AppendCompareWith(b, unix.NFT_CMP_LTE, network16(p.Last))
 	default:
 		var open nf.Expr
