@@ -16,7 +16,7 @@ func FuzzEncode(f *testing.F) {
 		f.Add(table == "NAT", true, ipt.EncodableIn6(rule))
 	}
 	for _, rule := range []string{ // which iptables refuses, or reads in another way
-		"-d 0.0.0.0/0 -d 10.0.0.1", "-p tcp -m tcp --dport 0x50", "-d 10.0.0.0/0x8", "-p tcp -m tcp --dport 080", "-d 10.0.0.0/08",
+		"-d 0.0.0.0/0 -d 10.0.0.1", "-p tcp -m tcp --dport 0x50", "-d 10.0.0.0/0x8", "-p tcp -m tcp --dport 080", "-d 10.0.0.0/08", "-m sctp --dport 53",
 	} {
 		f.Add(true, false, rule)
 	}

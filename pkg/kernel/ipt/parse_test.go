@@ -15,15 +15,21 @@ type lineReader struct {
 	ok    bool
 }
 
-// ruleOf returns the value of a rule's text.
+// ruleOf returns the value of a rule's text. It knows no rule with an option or a module twice: iptables refuses most of them.
 func ruleOf(text string) (r Rule, ok bool) {
 	words, err := Words(text)
 	p := &lineReader{words, err == nil}
-	protocol := Protocol(0)
+	protocol, seen := Protocol(0), map[string]bool{}
 	for p.ok && len(p.words) > 0 && p.words[0] != "-j" && p.words[0] != "-g" {
 		var m Match
 		not := p.skip("!")
-		switch p.next() {
+		option := p.next()
+		if option == "-m" {
+			option += " " + p.peek()
+		}
+		p.ok = p.ok && !seen[option]
+		seen[option] = true
+		switch option, _, _ := strings.Cut(option, " "); option {
 		case "-s":
 			m = Source(p.prefix())
 		case "-d":

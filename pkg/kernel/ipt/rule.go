@@ -194,7 +194,7 @@ func (p Ports) words() (extension, option, value string) {
 }
 
 func (p Ports) encode(e *encoder, not bool) {
-	e.ok = e.ok && !not && byte(p.Protocol) == e.protocol
+	e.ok = e.ok && !not && p.Protocol != 0 && byte(p.Protocol) == e.protocol
 	if p.Protocol == SCTP {
 		e.matches = appendExtension(e.matches, "match", "sctp", 0, e.sctp(p.First, p.Last))
 		return
