@@ -74,8 +74,7 @@ func (g Generation) After(o Generation) bool {
 // Generation reads the number of the last transaction.
 func (c *Conn) Generation() (g Generation, _ error) {
 	err := c.Get(Query{Command: unix.NFT_MSG_GETGEN}, func(m netlink.Message) error {
-		number, _, _ := ReadGeneration(m)
-		g = Generation(number)
+		g, _, _ = ReadGeneration(m)
 		return nil
 	})
 	return g, err
@@ -83,11 +82,11 @@ func (c *Conn) Generation() (g Generation, _ error) {
 
 // ReadGeneration reads the message at the end of each transaction, NFT_MSG_NEWGEN: the number that the transaction led to, and
 // the name, at most 15 bytes, and the process id of the program that made it.
-func ReadGeneration(m netlink.Message) (number uint32, program string, process int) {
+func ReadGeneration(m netlink.Message) (number Generation, program string, process int) {
 	for a := m.Attrs(); a.Next(); {
 		switch a.Type {
 		case unix.NFTA_GEN_ID:
-			number = a.Uint32()
+			number = Generation(a.Uint32())
 		case unix.NFTA_GEN_PROC_NAME:
 			program = a.String()
 		case unix.NFTA_GEN_PROC_PID:

@@ -57,14 +57,14 @@ type Watch struct {
 	tables   map[TableName]bool
 	file     *os.File
 	conn     syscall.RawConn
-	requests *netlink.Socket
+	requests *Conn
 	modified chan struct{}
 	ended    chan struct{}
 
 	mu sync.Mutex
 	// member reports that the kernel sends notifications. last is the generation up to which all of them are known.
 	member bool
-	last   uint32
+	last   Generation
 	// open is the transaction whose end has not been read; partial means that its beginning is missing.
 	open    Write
 	partial bool
@@ -87,7 +87,7 @@ const (
 
 // OpenWatch opens a Watch of tables in the network namespace of the calling thread. It requires CAP_NET_ADMIN.
 func OpenWatch(tables ...TableName) (*Watch, error) {
-	requests, err := netlink.Open()
+	requests, err := Open()
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (w *Watch) Pause() error {
 	if err := w.leave(); err != nil {
 		return err
 	}
-	now, err := w.generation()
+	now, err := w.requests.Generation()
 	w.drain()
 	w.missed = w.missed || now != w.last // it ends after the pause began
 	return err
@@ -169,16 +169,7 @@ func (w *Watch) Resume(own int) (alone bool) {
 		w.missed = true
 		return false
 	}
-	return since(before, w.last) == uint32(own)
-}
-
-// since returns the number of transactions between two generations: the kernel skips 0.
-func since(before, after uint32) uint32 {
-	n := after - before
-	if after < before {
-		n--
-	}
-	return n
+	return w.last.Since(before) == uint32(own)
 }
 
 // Close closes the sockets.
@@ -194,7 +185,7 @@ func (w *Watch) join() (err error) {
 		return err
 	}
 	w.member, w.open = true, Write{}
-	w.last, err = w.generation()
+	w.last, err = w.requests.Generation()
 	return err
 }
 
@@ -209,19 +200,6 @@ func (w *Watch) membership(option int) (err error) {
 		err = unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, option, unix.NFNLGRP_NFTABLES)
 	})
 	return errors.Join(err, closed)
-}
-
-// generation returns the number of the last transaction.
-func (w *Watch) generation() (number uint32, err error) {
-	h := netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN}
-	err = w.requests.Get(h, nil, func(m netlink.Message) error {
-		number, _, _ = ReadGeneration(m)
-		return nil
-	})
-	if err != nil {
-		return 0, fmt.Errorf("read nf_tables' generation: %w", err)
-	}
-	return number, nil
 }
 
 // run reads notifications until the Watch is closed.
@@ -292,11 +270,11 @@ func (w *Watch) add(m netlink.Message) {
 	end := w.open
 	w.open = Write{}
 	number, program, process := ReadGeneration(m)
-	if int32(number-w.last) < 0 {
+	if w.last.After(number) {
 		return // it ended before the Watch was a member
 	}
 	// One with the last number had begun when the Watch became a member: its beginning may be missing.
-	w.missed = w.missed || since(w.last, number) != 1 || w.partial
+	w.missed = w.missed || number.Since(w.last) != 1 || w.partial
 	w.last, w.partial = number, false
 	if len(end.Objects) > 0 {
 		end.Program, end.Process = program, process
