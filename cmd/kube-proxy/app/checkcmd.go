@@ -109,7 +109,7 @@ func (o *checkOptions) load(cmd *cobra.Command) (*loaded, error) {
 
 // runningMode returns the mode of the proxy at an address; "" if none answers.
 func runningMode(ctx context.Context, server string) string {
-	client, err := inspect.NewClient(server)
+	client, err := inspect.NewClient(server, inspect.DefaultTimeout)
 	if err != nil {
 		return ""
 	}

@@ -25,7 +25,7 @@ It asks the proxy that runs on this node, by its metrics address.`,
 			if err := check(); err != nil {
 				return err
 			}
-			client, err := inspect.NewClient(server)
+			client, err := inspect.NewClient(server, inspect.DefaultTimeout)
 			if err != nil {
 				return usageError{err}
 			}
