@@ -22,7 +22,7 @@ import (
 func Validate(cfg *config.KubeProxyConfiguration, gate featuregate.FeatureGate) field.ErrorList {
 	var errs field.ErrorList
 	errs = append(errs, validateClient(cfg)...)
-	errs = append(errs, logsapi.Validate(&cfg.Logging, gate, field.NewPath("logging"))...)
+	errs = append(errs, logsapi.Validate(cfg.Logging.Shared(), gate, field.NewPath("logging"))...)
 	errs = append(errs, validateNode(cfg)...)
 	errs = append(errs, validateServers(cfg)...)
 	errs = append(errs, validateMode(cfg)...)
