@@ -35,7 +35,7 @@ func follow(t *testing.T, path string) *followed {
 	t.Cleanup(cancel)
 	f := &followed{T: t, path: path, changes: make(chan Change, 10), result: make(chan error, 1), cancel: cancel}
 	file := New(Config{Path: path, Differs: differs})
-	file.settle = 10 * time.Millisecond
+	file.period = 10 * time.Millisecond
 	go func() { f.result <- file.Run(ctx, func(c Change) { f.changes <- c }) }()
 	return f
 }
@@ -167,6 +167,7 @@ func TestContinues(t *testing.T) {
 func TestChangedBefore(t *testing.T) {
 	path := plain(t, t.TempDir())
 	file := New(Config{Path: path, Differs: differs})
+	file.period = 10 * time.Millisecond
 	write(t, path, "other")
 	if err := file.Run(t.Context(), nil); !errors.Is(err, ErrChanged) {
 		t.Errorf("the watch ended with %v, want ErrChanged", err)
