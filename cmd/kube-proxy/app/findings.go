@@ -10,7 +10,6 @@ import (
 	"k8s.io/component-base/term"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 	"github.com/seed-11a05479/kube-proxy/pkg/findings"
 	"github.com/seed-11a05479/kube-proxy/pkg/findings/listing"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
@@ -80,7 +79,7 @@ func configFindings(path string, l *loaded) []findings.Finding {
 	if l.file.Version != config.Version {
 		add(fmt.Sprintf("version %s is not the latest, %s", l.file.Version, config.Version))
 	}
-	if err := l.check(validation.Startable(l.cfg, validation.Platform(l.cfg))); err != nil {
+	if err := l.check(config.Startable(l.cfg, config.Platform(l.cfg))); err != nil {
 		add(strings.TrimPrefix(err.Error(), path+":"))
 	}
 	for _, warning := range l.warnings {

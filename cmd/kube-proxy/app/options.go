@@ -19,7 +19,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile/watch"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 )
@@ -209,9 +208,9 @@ func ignoredFlags(flags *pflag.FlagSet) []string {
 func (l *loaded) validate(goos string) error {
 	l.features = features.Read(l.cfg.FeatureGates)
 	l.warnings = append(l.warnings, l.features.Warnings...)
-	errs := validation.Validate(l.cfg, l.features.Gate)
+	errs := config.Validate(l.cfg, l.features.Gate)
 	if goos != "" {
-		errs = append(errs, validation.Startable(l.cfg, goos)...)
+		errs = append(errs, config.Startable(l.cfg, goos)...)
 	}
 	for name, err := range l.features.Errors {
 		errs = append(errs, field.Invalid(field.NewPath("featureGates").Child(name), l.cfg.FeatureGates[name], err.Error()))

@@ -79,6 +79,9 @@ func TestLatestIsComplete(t *testing.T) {
 		if again := reread(t, cfg, config.Version).Config; !equality.Semantic.DeepEqual(cfg, again) {
 			t.Fatalf("seed %d: written and read again, it differs (-before +after):\n%s", seed, cmp.Diff(cfg, again))
 		}
+		if copied := cfg.DeepCopyObject(); !equality.Semantic.DeepEqual(cfg, copied) {
+			t.Fatalf("seed %d: copied, it differs (-before +after):\n%s", seed, cmp.Diff(cfg, copied))
+		}
 	}
 }
 

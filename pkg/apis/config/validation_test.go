@@ -1,4 +1,4 @@
-package validation_test
+package config_test
 
 import (
 	"fmt"
@@ -18,7 +18,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 )
 
 // rule describes what validation accepts for one field, as YAML values. A field without bad values accepts every value
@@ -293,7 +292,7 @@ func check(t *testing.T, data []byte) error {
 			t.Fatal(err)
 		}
 	}
-	return read.Check(validation.Validate(read.Config, gate))
+	return read.Check(config.Validate(read.Config, gate))
 }
 
 // modeOf returns the mode that other fields set.
