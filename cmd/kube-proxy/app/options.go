@@ -27,19 +27,12 @@ import (
 type options struct {
 	configFile    string
 	writeConfigTo string
-	master        string
-	manifests     string
-	cleanup       bool
-	initOnly      bool
-	relistGuard   bool
-	connections   metrics.ConnectionLevel
-	counters      counterLevel
-
-	flags *v1alpha1.Flags // the fields of the configuration
+	flags         *v1alpha1.Flags // the fields of the configuration
+	runFlags
 }
 
-// runOptions are the settings of a run that are not fields of the configuration.
-type runOptions struct {
+// runFlags are the flags of a run that are not fields of the configuration.
+type runFlags struct {
 	// master is the URL of the API server; it wins over the kubeconfig. Empty means the kubeconfig's.
 	master string
 	// manifests is a directory to serve in place of an API server's objects. Empty means there is an API server.
@@ -54,6 +47,11 @@ type runOptions struct {
 	connections metrics.ConnectionLevel
 	// counters limits what the rules count.
 	counters counterLevel
+}
+
+// runOptions are the settings of a run that are not fields of the configuration.
+type runOptions struct {
+	runFlags
 	// gates are the feature gates.
 	gates features.Gates
 	// flags are all flags with their values, of the gates those in force.
@@ -66,15 +64,14 @@ type runOptions struct {
 
 // newOptions returns options whose flags have the defaults of v1alpha1, as Kubernetes' flags have them.
 func newOptions() *options {
-	return &options{flags: v1alpha1.NewFlags(), connections: metrics.NoConnections, counters: autoCounters}
+	return &options{flags: v1alpha1.NewFlags(), runFlags: runFlags{connections: metrics.NoConnections, counters: autoCounters}}
 }
 
 // defaultConfig returns the configuration that no flag and no file sets.
 func defaultConfig() *config.KubeProxyConfiguration { return v1alpha1.Default() }
 
 func (o *options) runOptions(l *loaded, flags *pflag.FlagSet) runOptions {
-	run := runOptions{master: o.master, manifests: o.manifests, cleanup: o.cleanup, initOnly: o.initOnly, relistGuard: o.relistGuard, connections: o.connections, counters: o.counters, gates: l.features.Gates}
-	run.check, run.flags = l.check, map[string]string{}
+	run := runOptions{runFlags: o.runFlags, gates: l.features.Gates, flags: map[string]string{}, check: l.check}
 	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
 	run.flags["feature-gates"] = l.features.InForce() // a gate may have been set by the file
 	if l.file != nil {

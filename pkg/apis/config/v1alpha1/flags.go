@@ -25,7 +25,7 @@ func NewFlags() *Flags {
 // Config returns the configuration of a command line; set reports whether a flag was given. In contrast to a file, a zero period is a
 // value, the flags of iptables mode apply to nftables mode too, and the health check server can be disabled.
 func (f *Flags) Config(set func(flag string) bool) *config.KubeProxyConfiguration {
-	in := f.KubeProxyConfiguration.DeepCopy()
+	in := f.DeepCopy()
 	in.NFTables.SyncPeriod, in.NFTables.MinSyncPeriod, in.NFTables.MasqueradeAll = in.IPTables.SyncPeriod, in.IPTables.MinSyncPeriod, in.IPTables.MasqueradeAll
 
 	healthz, metrics := config.ServerAddresses(netutils.IsIPv6String(in.BindAddress))
