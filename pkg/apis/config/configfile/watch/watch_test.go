@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 )
 
 // followed is a watched file. A content that begins with "invalid" is invalid, and "same" is equivalent to the
@@ -146,13 +148,15 @@ func TestConfigMap(t *testing.T) {
 	}
 }
 
-// TestContinues checks that neither an invalid nor an equivalent file ends the watch, and that the end of ctx does.
+// TestContinues checks that neither an invalid, a huge nor an equivalent file ends the watch, and that the end of ctx does.
 func TestContinues(t *testing.T) {
 	f := follow(t, plain(t, t.TempDir()))
 	f.replace("invalid: one")
 	f.expect(true, "invalid: one")
 	f.replace("same but longer")
 	f.expect(false, "")
+	f.replace("same" + strings.Repeat(" ", configfile.MaxSize))
+	f.expect(true, "larger than 1 MiB")
 	must(t, os.Remove(f.path))
 	f.expect(true, "no such file")
 	f.replace("invalid: two")
