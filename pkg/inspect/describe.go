@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
@@ -27,7 +28,7 @@ func (p Printer) PrintService(out io.Writer, s *v1alpha1.Service, rates *Rates) 
 		if port.Name != "" {
 			name = " " + port.Name
 		}
-		if _, err := fmt.Fprintf(out, "\nPort%s %s\n", terminal.Printable(name), portText(*port)); err != nil {
+		if _, err := fmt.Fprintf(out, "\nPort%s %s\n", terminal.Printable(name), status.Port(*port)); err != nil {
 			return err
 		}
 		if err := p.addresses(s, port, rates).print(out); err != nil {
@@ -106,7 +107,7 @@ func healthText(h *v1alpha1.HealthCheck) string {
 }
 
 func changeText(c *v1alpha1.Change, now time.Time) string {
-	text := Ago(now, c.Arrived) + " ago, "
+	text := status.Ago(now, c.Arrived) + " ago, "
 	if c.Seconds == nil {
 		return text + "not programmed yet"
 	}
@@ -166,13 +167,9 @@ func (p Printer) endpoints(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rate
 	p.add(t, "ENDPOINT", "WHERE", "STATE", "CONNS", "CONNS/S", "USED")
 	for i := range port.Endpoints {
 		e := &port.Endpoints[i]
-		p.add(t, e.Address, where(e), state(e), number(e.Connections), rate(rates.of(endpointKey(s, port, e.Address))), usedText(e))
+		p.add(t, e.Address, status.Where(e.Location), state(e), number(e.Connections), rate(rates.of(endpointKey(s, port, e.Address))), usedText(e))
 	}
 	return t
-}
-
-func where(e *v1alpha1.Endpoint) string {
-	return cmp.Or(map[string]string{v1alpha1.LocationThisNode: "this node", v1alpha1.LocationOtherNode: "elsewhere", v1alpha1.LocationUnknown: "unknown"}[e.Location], e.Location)
 }
 
 func state(e *v1alpha1.Endpoint) string {

@@ -18,7 +18,7 @@ var wallClock = map[string]string{
 	"pkg/kernel/netlock/netlock.go":               "reports to users since when a process holds the lock",
 	"pkg/proxy/cluster/convert.go":                "reads when an EndpointSlice changed, for the metric of the programming latency",
 	"pkg/proxy/metrics/metrics.go":                "timestamps of metrics",
-	"pkg/proxy/metrics/zpages.go":                 "shows when the process started",
+	"pkg/proxy/serve/zpages.go":                   "shows when the process started",
 	"pkg/proxy/page/html.go":                      "shows times",
 	"pkg/proxy/page/html_overview.go":             "shows times",
 	"pkg/userfile/version_linux.go":               "compares a file's modification time with an earlier one of the same file",

@@ -10,8 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // pageSize is the number of Services in a list.
@@ -83,13 +82,13 @@ func (q query) SortText() string {
 
 // row is a Service in the list.
 type row struct {
-	view.Outline
+	status.Outline
 	connections, refused uint64
 	rate, refusedRate    float64
 }
 
 // newRows returns all Services with their counters.
-func newRows(s *view.State, services []view.Outline, counts *counters) []row {
+func newRows(s *status.State, services []status.Outline, counts *counters) []row {
 	rows := make([]row, len(services))
 	for i, o := range services {
 		rows[i].Outline = o
@@ -143,11 +142,11 @@ func (r *row) has(word string) bool {
 		}
 	}
 	addr, err := netip.ParseAddr(word)
-	return err == nil && view.Filter{Address: addr}.Matches(r.Service)
+	return err == nil && status.Filter{Address: addr}.Matches(r.Service)
 }
 
 // reasons returns the reasons of the problems, each once.
-func (r *row) reasons() []string { return inspect.Reasons(r.Problems) }
+func (r *row) reasons() []string { return status.Reasons(r.Problems) }
 
 // The keys of columns.
 const (

@@ -19,6 +19,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
@@ -26,7 +27,7 @@ import (
 func TestList(t *testing.T) {
 	sized := clusters.NewSized(250, 2)
 	sized.Set(7, 0)
-	s := &view.State{Snapshot: &cluster.Snapshot{Services: sized.Services.Map(), Node: &cluster.Node{}}, Plan: sized.Plan()}
+	s := &status.State{Snapshot: &cluster.Snapshot{Services: sized.Services.Map(), Node: &cluster.Node{}}, Plan: sized.Plan()}
 	counts := &counters{now: backend.NewConnections(), earlier: backend.NewConnections()}
 	counts.now.At = counts.earlier.At.Add(10 * time.Second)
 	for route := range s.RoutesOf(clusters.NameAt(9)) {
@@ -65,7 +66,7 @@ func TestList(t *testing.T) {
 		if bad != nil {
 			t.Fatal(bad)
 		}
-		var outlines []view.Outline
+		var outlines []status.Outline
 		for o := range s.Outlines() {
 			outlines = append(outlines, o)
 		}
@@ -94,14 +95,14 @@ func TestList(t *testing.T) {
 
 // TestFindings counts a Service once for each reason, and names the first of many.
 func TestFindings(t *testing.T) {
-	outline := func(name string, reasons ...string) view.Outline {
-		o := view.Outline{Service: &cluster.Service{Name: cluster.ServiceName{Namespace: "a", Name: name}}}
+	outline := func(name string, reasons ...string) status.Outline {
+		o := status.Outline{Service: &cluster.Service{Name: cluster.ServiceName{Namespace: "a", Name: name}}}
 		for _, reason := range reasons {
 			o.Problems = append(o.Problems, v1alpha1.Problem{Reason: reason, Message: reason + " of " + name})
 		}
 		return o
 	}
-	got := findings([]view.Outline{
+	got := findings([]status.Outline{
 		outline("x", plan.ProblemNoLocalEndpoints, plan.ProblemNoLocalEndpoints), outline("y", plan.ProblemNoEndpoints, plan.ProblemNoSuchPort),
 		outline("z", plan.ProblemNoEndpoints), outline("ok"),
 	})
@@ -164,7 +165,7 @@ func (f *fixture) kept() *index {
 // BenchmarkOverview shows the page of 10,000 Services again and again: unchanged, and after a change.
 func BenchmarkOverview(b *testing.B) {
 	sized := clusters.NewSized(10_000, 2)
-	s := &view.State{Snapshot: &cluster.Snapshot{Services: sized.Services.Map(), Node: &cluster.Node{}}, Plan: sized.Plan(), Info: v1alpha1.Info{Started: new(time.Time)}}
+	s := &status.State{Snapshot: &cluster.Snapshot{Services: sized.Services.Map(), Node: &cluster.Node{}}, Plan: sized.Plan(), Info: v1alpha1.Info{Started: new(time.Time)}}
 	p := New(Config{Observer: view.New(view.Config{Clock: clock.RealClock{}}), Healthy: func() bool { return true }})
 	r := httptest.NewRequest(http.MethodGet, "/?sort=-rate", http.NoBody)
 	for name, changed := range map[string]bool{"unchanged": false, "changed": true} {

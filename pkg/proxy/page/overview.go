@@ -11,10 +11,9 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // overview is the page at /.
@@ -65,14 +64,14 @@ type index struct {
 	plan     *plan.Plan
 	sync     *v1alpha1.Sync
 	observed plan.Observed
-	services []view.Outline
+	services []status.Outline
 	findings []finding
 	// problems is the number of Services with problems.
 	problems int
 }
 
 // indexOf returns the index of a state, from memory if it is still right.
-func (p *Page) indexOf(s *view.State) *index {
+func (p *Page) indexOf(s *status.State) *index {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.index != nil && p.index.plan == s.Plan && p.index.sync == s.Info.Sync && maps.EqualFunc(p.index.observed, s.Observed, slices.Equal) {
@@ -91,7 +90,7 @@ func (p *Page) indexOf(s *view.State) *index {
 }
 
 // findings groups the problems of Services by reason, the most frequent first.
-func findings(services []view.Outline) []finding {
+func findings(services []status.Outline) []finding {
 	of := map[string]*finding{}
 	for _, o := range services {
 		for i, problem := range o.Problems {
@@ -133,28 +132,28 @@ func toneOf(reason string) string {
 }
 
 // unowned is the finding about slices without a Service; nil without any.
-func unowned(s *view.State) []finding {
-	found := s.UnownedSlices(view.Filter{})
+func unowned(s *status.State) []finding {
+	found := s.UnownedSlices(status.Filter{})
 	if len(found) == 0 {
 		return nil
 	}
 	f := finding{Reason: "SliceWithoutService", Tone: warn, Noun: "EndpointSlice", Count: len(found), More: max(0, len(found)-maxCases)}
 	for _, slice := range found[:min(len(found), maxCases)] {
 		f.Cases = append(f.Cases, findingCase{Name: slice.Namespace + "/" + slice.Name,
-			Message: fmt.Sprintf("it belongs to the Service %q, which is not served: %s", slice.Service, view.WhyNotServed)})
+			Message: fmt.Sprintf("it belongs to the Service %q, which is not served: %s", slice.Service, status.WhyNotServed)})
 	}
 	return []finding{f}
 }
 
 // overview fills in the page at /.
-func (p *Page) overview(r *http.Request, s *view.State, d *document) *userError {
+func (p *Page) overview(r *http.Request, s *status.State, d *document) *userError {
 	q, err := parseQuery(r.URL.Query())
 	if err != nil {
 		return err
 	}
 	i := p.indexOf(s)
 	counts := p.meter.counters(r.Context(), subject{}, func(ctx context.Context) (*backend.Connections, error) {
-		return s.Connections(ctx, s.Routes(view.Filter{}), false)
+		return s.Connections(ctx, s.Routes(status.Filter{}), false)
 	})
 	rows := newRows(s, i.services, &counts)
 	history, repairs := p.config.Observer.History(), p.config.Observer.Repairs().Items
@@ -171,7 +170,7 @@ func (p *Page) overview(r *http.Request, s *view.State, d *document) *userError 
 }
 
 // tiles are the numbers at the top.
-func tiles(s *view.State, i *index, rows []row, counts *counters, history *v1alpha1.History) []tile {
+func tiles(s *status.State, i *index, rows []row, counts *counters, history *v1alpha1.History) []tile {
 	info := s.Describe()
 	connections, refused := tile{Label: "New connections", Value: "–"}, tile{Label: "Refused packets", Value: "–"}
 	switch {
@@ -201,7 +200,7 @@ func tiles(s *view.State, i *index, rows []row, counts *counters, history *v1alp
 			}
 		}
 		ended := last.Started.Add(time.Duration(last.Seconds * float64(time.Second)))
-		synced.Note = inspect.Ago(s.Now, ended) + " ago; " + strings.Join(parts, ", ")
+		synced.Note = status.Ago(s.Now, ended) + " ago; " + strings.Join(parts, ", ")
 	}
 	changes := 0
 	for _, m := range history.Items {
@@ -209,7 +208,7 @@ func tiles(s *view.State, i *index, rows []row, counts *counters, history *v1alp
 	}
 	changed := tile{Label: "Changes", Value: number(float64(changes)), Note: "in the last hour; none waits"}
 	if info.Pending != nil {
-		changed.Note, changed.Tone = "in the last hour; one waits for "+inspect.Ago(s.Now, *info.Pending), warn
+		changed.Note, changed.Tone = "in the last hour; one waits for "+status.Ago(s.Now, *info.Pending), warn
 	}
 	problems := tile{Label: "With problems", Value: number(float64(i.problems)), Note: "of these Services"}
 	if i.problems > 0 {

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 //go:embed style.css script.js
@@ -52,7 +54,7 @@ func New(config Config) *Page {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { p.answer(w, r, p.overview) })
 	mux.HandleFunc("/services/{namespace}/{name}", func(w http.ResponseWriter, r *http.Request) { p.answer(w, r, p.service) })
-	p.local = view.LocalOnly(view.NewTurn(1).Handler(mux)) // a page may show a Service with very many endpoints
+	p.local = serve.Reading(serve.NewTurn(1).Handler(mux)) // a page may show a Service with very many endpoints
 	return p
 }
 
@@ -93,7 +95,7 @@ type document struct {
 }
 
 // answer serves the document that fill completes, or its error.
-func (p *Page) answer(w http.ResponseWriter, r *http.Request, fill func(*http.Request, *view.State, *document) *userError) {
+func (p *Page) answer(w http.ResponseWriter, r *http.Request, fill func(*http.Request, *status.State, *document) *userError) {
 	p.touch()
 	s := p.config.Observer.State()
 	d := &document{Head: p.head(s), Style: p.style, Script: p.script}
@@ -136,7 +138,7 @@ type head struct {
 	Now              time.Time
 }
 
-func (p *Page) head(s *view.State) head {
+func (p *Page) head(s *status.State) head {
 	info := s.Describe()
 	h := head{Node: info.Node, Mode: info.Mode, Version: info.Version, Now: s.Now, State: "Healthy", Tone: good}
 	failed := ""

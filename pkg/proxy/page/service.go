@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // service is the page of a Service.
@@ -62,7 +61,7 @@ type endpoint struct {
 const maxEndpoints = 250
 
 // service fills in the page of a Service.
-func (p *Page) service(r *http.Request, s *view.State, d *document) *userError {
+func (p *Page) service(r *http.Request, s *status.State, d *document) *userError {
 	name := cluster.ServiceName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
 	if _, ok := s.Snapshot.Services.Get(name); !ok {
 		return &userError{http.StatusNotFound, s.Missing(name)}
@@ -82,7 +81,7 @@ func (p *Page) service(r *http.Request, s *view.State, d *document) *userError {
 	return nil
 }
 
-func serviceTiles(s *view.State, object *v1alpha1.Service, counts *counters) []tile {
+func serviceTiles(s *status.State, object *v1alpha1.Service, counts *counters) []tile {
 	ready := tile{Label: "Ready endpoints", Value: fmt.Sprintf("%d / %d", object.Endpoints.Ready, object.Endpoints.All), Note: fmt.Sprintf("%d on this node", object.Endpoints.Local)}
 	if object.Endpoints.Ready == 0 {
 		ready.Tone = bad
@@ -103,7 +102,7 @@ func serviceTiles(s *view.State, object *v1alpha1.Service, counts *counters) []t
 	}
 	changed := tile{Label: "Last change", Value: "–", Note: "none since the proxy started"}
 	if c := object.Changed; c != nil {
-		changed.Value, changed.Note = inspect.Ago(s.Now, c.Arrived)+" ago", "not programmed yet"
+		changed.Value, changed.Note = status.Ago(s.Now, c.Arrived)+" ago", "not programmed yet"
 		if c.Seconds != nil {
 			changed.Note = "in force after " + seconds(*c.Seconds)
 		} else {

@@ -1,4 +1,4 @@
-package view
+package status
 
 import (
 	"iter"
@@ -39,10 +39,10 @@ func (s *State) service(of *cluster.Service, counts *backend.Connections, full b
 	out := &v1alpha1.Service{
 		TypeMeta:  v1alpha1.Meta(v1alpha1.KindService),
 		Namespace: of.Name.Namespace, Name: of.Name.Name,
-		ClusterIPs: texts(of.ClusterIPs), LoadBalancerIPs: texts(of.LoadBalancerIPs()), ExternalIPs: texts(of.ExternalIPs()),
+		ClusterIPs: Texts(of.ClusterIPs), LoadBalancerIPs: Texts(of.LoadBalancerIPs()), ExternalIPs: Texts(of.ExternalIPs()),
 		InternalTrafficPolicy: of.InternalPolicy.String(), ExternalTrafficPolicy: of.ExternalPolicy.String(),
 		SessionAffinitySeconds: int(of.Affinity.Seconds()),
-		SourceRanges:           texts(of.SourceRanges()),
+		SourceRanges:           Texts(of.SourceRanges()),
 		Endpoints:              countEndpoints(of),
 		HealthCheck:            healthCheck(planned.HealthCheck),
 	}

@@ -1,0 +1,51 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+)
+
+// WhyNotServed lists the reasons why a Service is not in the snapshot.
+const WhyNotServed = "it does not exist, or it is headless, of type ExternalName, or for another proxy"
+
+// Reasons returns the reasons of problems, each once.
+func Reasons(problems []v1alpha1.Problem) (reasons []string) {
+	for _, problem := range problems {
+		if !slices.Contains(reasons, problem.Reason) {
+			reasons = append(reasons, problem.Reason)
+		}
+	}
+	return reasons
+}
+
+// Port formats a port as kubectl does: 80:30080/TCP, or 80/TCP without a node port.
+func Port(p v1alpha1.Port) string {
+	if p.NodePort != 0 {
+		return fmt.Sprintf("%d:%d/%s", p.Port, p.NodePort, p.Protocol)
+	}
+	return fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+}
+
+// Where formats the location of an endpoint.
+func Where(location string) string {
+	return cmp.Or(map[string]string{v1alpha1.LocationThisNode: "this node", v1alpha1.LocationOtherNode: "elsewhere", v1alpha1.LocationUnknown: "unknown"}[location], location)
+}
+
+// Ago formats how long ago a time was, as kubectl does.
+func Ago(now, at time.Time) string {
+	d := max(0, now.Sub(at))
+	switch {
+	case d < time.Minute:
+		return d.Truncate(time.Second).String()
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
+	}
+}
