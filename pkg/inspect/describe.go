@@ -167,22 +167,9 @@ func (p Printer) endpoints(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rate
 	p.add(t, "ENDPOINT", "WHERE", "STATE", "CONNS", "CONNS/S", "USED")
 	for i := range port.Endpoints {
 		e := &port.Endpoints[i]
-		p.add(t, e.Address, status.Where(e.Location), state(e), number(e.Connections), rate(rates.of(endpointKey(s, port, e.Address))), usedText(e))
+		p.add(t, e.Address, status.Where(e.Location), status.EndpointState(e), number(e.Connections), rate(rates.of(endpointKey(s, port, e.Address))), usedText(e))
 	}
 	return t
-}
-
-func state(e *v1alpha1.Endpoint) string {
-	switch {
-	case e.Terminating && e.Serving:
-		return "terminating"
-	case e.Terminating:
-		return "terminated"
-	case e.Ready:
-		return "ready"
-	default:
-		return "not ready"
-	}
 }
 
 // usedText says under which policies an endpoint is used, and why not under the others.

@@ -120,41 +120,10 @@ func ParseFilter(namespace, address string) (Filter, error) {
 	return f, nil
 }
 
-// selected returns the Services that match a filter.
-func (s *State) selected(f Filter) iter.Seq[*cluster.Service] {
-	return func(yield func(*cluster.Service) bool) {
-		for service := range s.Snapshot.Services.Values() {
-			if f.Matches(service) && !yield(service) {
-				return
-			}
-		}
-	}
-}
-
 // List returns a list without its items, which are those of Services. counts may be nil, and failed is why.
 func (s *State) List(f Filter, counts *backend.Connections, failed string) *v1alpha1.ServiceList {
 	return &v1alpha1.ServiceList{TypeMeta: v1alpha1.Meta(v1alpha1.KindServiceList), Time: s.readAt(counts), Items: []v1alpha1.Service{},
 		Unowned: s.UnownedSlices(f), ConnectionsError: failed}
-}
-
-// Services returns the selected Services without their endpoints.
-func (s *State) Services(f Filter, counts *backend.Connections) iter.Seq[*v1alpha1.Service] {
-	return func(yield func(*v1alpha1.Service) bool) {
-		for service := range s.selected(f) {
-			if !yield(s.service(service, counts, false)) {
-				return
-			}
-		}
-	}
-}
-
-// Service returns one Service with its endpoints; nil if it is not served.
-func (s *State) Service(name cluster.ServiceName, counts *backend.Connections) *v1alpha1.Service {
-	service, ok := s.Snapshot.Services.Get(name)
-	if !ok {
-		return nil
-	}
-	return s.service(service, counts, true)
 }
 
 // errNoCounters is the error without a Counter.
@@ -205,7 +174,10 @@ func of(family cluster.Family, routes iter.Seq[*plan.Route]) iter.Seq[*plan.Rout
 // Routes returns the served routes of the selected Services.
 func (s *State) Routes(f Filter) iter.Seq[*plan.Route] {
 	return func(yield func(*plan.Route) bool) {
-		for service := range s.selected(f) {
+		for service := range s.Snapshot.Services.Values() {
+			if !f.Matches(service) {
+				continue
+			}
 			for route := range s.RoutesOf(service.Name) {
 				if !yield(route) {
 					return

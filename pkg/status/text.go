@@ -49,3 +49,17 @@ func Ago(now, at time.Time) string {
 		return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
 	}
 }
+
+// EndpointState formats the conditions of an endpoint.
+func EndpointState(e *v1alpha1.Endpoint) string {
+	switch {
+	case e.Terminating && e.Serving:
+		return "terminating"
+	case e.Terminating:
+		return "terminated"
+	case e.Ready:
+		return "ready"
+	default:
+		return "not ready"
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -66,14 +67,11 @@ func TestList(t *testing.T) {
 		if bad != nil {
 			t.Fatal(bad)
 		}
-		var outlines []status.Outline
-		for o := range s.Outlines() {
-			outlines = append(outlines, o)
-		}
-		l := newList(newRows(s, outlines, counts), q, counts, findings(outlines))
+		heads := slices.Collect(s.Heads(status.Filter{}))
+		l := newList(s, newRows(s, heads, counts), q, counts, findings(heads))
 		first, last := "", ""
-		if len(l.Items) > 0 {
-			first, last = l.Items[0].Name, l.Items[len(l.Items)-1].Name
+		if len(l.Rows) > 0 {
+			first, last = l.Rows[0].Name, l.Rows[len(l.Rows)-1].Name
 		}
 		links := ""
 		if l.Previous != "" {
@@ -87,29 +85,29 @@ func TestList(t *testing.T) {
 		if want := fmt.Sprint(test.total, test.from, test.first, test.last, test.links); got != want {
 			t.Errorf("%s: %s, want %s", test.query, got, want)
 		}
-		if len(l.Items) != l.Last-l.First+min(1, l.Total) || len(l.Items) > pageSize {
-			t.Errorf("%s: %d items at %d to %d", test.query, len(l.Items), l.First, l.Last)
+		if len(l.Rows) != l.Last-l.First+min(1, l.Total) || len(l.Rows) > pageSize {
+			t.Errorf("%s: %d items at %d to %d", test.query, len(l.Rows), l.First, l.Last)
 		}
 	}
 }
 
 // TestFindings counts a Service once for each reason, and names the first of many.
 func TestFindings(t *testing.T) {
-	outline := func(name string, reasons ...string) status.Outline {
-		o := status.Outline{Service: &cluster.Service{Name: cluster.ServiceName{Namespace: "a", Name: name}}}
+	head := func(name string, reasons ...string) status.Head {
+		o := status.Head{Service: &cluster.Service{Name: cluster.ServiceName{Namespace: "a", Name: name}}}
 		for _, reason := range reasons {
 			o.Problems = append(o.Problems, v1alpha1.Problem{Reason: reason, Message: reason + " of " + name})
 		}
 		return o
 	}
-	got := findings([]status.Outline{
-		outline("x", plan.ProblemNoLocalEndpoints, plan.ProblemNoLocalEndpoints), outline("y", plan.ProblemNoEndpoints, plan.ProblemNoSuchPort),
-		outline("z", plan.ProblemNoEndpoints), outline("ok"),
+	got := findings([]status.Head{
+		head("x", plan.ProblemNoLocalEndpoints, plan.ProblemNoLocalEndpoints), head("y", plan.ProblemNoEndpoints, plan.ProblemNoSuchPort),
+		head("z", plan.ProblemNoEndpoints), head("ok"),
 	})
 	want := []finding{
-		{Reason: "NoEndpoints", Tone: bad, Count: 2, More: 1, Noun: "Service", Cases: []findingCase{{"a/y", "/services/a/y", "NoEndpoints of y"}}, URL: "/?show=NoEndpoints#services"},
-		{Reason: "NoSuchPort", Tone: bad, Count: 1, Noun: "Service", Cases: []findingCase{{"a/y", "/services/a/y", "NoSuchPort of y"}}, URL: "/?show=NoSuchPort#services"},
-		{Reason: "NoLocalEndpoints", Tone: warn, Count: 1, Noun: "Service", Cases: []findingCase{{"a/x", "/services/a/x", "NoLocalEndpoints of x"}}, URL: "/?show=NoLocalEndpoints#services"},
+		{Reason: "NoEndpoints", Tone: bad, Count: 2, More: 1, Noun: "Service", First: findingCase{"a/y", "/services/a/y", "NoEndpoints of y"}, URL: "/?show=NoEndpoints#services"},
+		{Reason: "NoSuchPort", Tone: bad, Count: 1, Noun: "Service", First: findingCase{"a/y", "/services/a/y", "NoSuchPort of y"}, URL: "/?show=NoSuchPort#services"},
+		{Reason: "NoLocalEndpoints", Tone: warn, Count: 1, Noun: "Service", First: findingCase{"a/x", "/services/a/x", "NoLocalEndpoints of x"}, URL: "/?show=NoLocalEndpoints#services"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the findings differ (-want +got):\n%s", diff)
@@ -179,7 +177,7 @@ func BenchmarkOverview(b *testing.B) {
 				if err := p.overview(r, s, d); err != nil {
 					b.Fatal(err)
 				}
-				if len(d.html()) == 0 {
+				if len(p.html(d)) == 0 {
 					b.Fatal("empty")
 				}
 			}
