@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -58,32 +57,10 @@ func (p Printer) summary(s *v1alpha1.Service, rates *Rates) *table {
 	add("Name", s.Name)
 	add("Namespace", s.Namespace)
 	add("Status", statusText(s))
-	add("Cluster IPs", listed(s.ClusterIPs))
-	if len(s.LoadBalancerIPs) > 0 {
-		add("Load balancer IPs", listed(s.LoadBalancerIPs))
+	for _, fact := range status.Facts(s) {
+		add(fact.Name, cmp.Or(strings.Join(fact.Values, ", "), "<none>"))
 	}
-	if len(s.ExternalIPs) > 0 {
-		add("External IPs", listed(s.ExternalIPs))
-	}
-	if len(s.SourceRanges) > 0 {
-		add("Source ranges", listed(s.SourceRanges)+" (for load balancer IPs)")
-	}
-	add("Traffic policy", "internal "+s.InternalTrafficPolicy+", external "+s.ExternalTrafficPolicy)
-	if s.SessionAffinitySeconds > 0 {
-		add("Session affinity", fmt.Sprintf("ClientIP, for %s after the last connection", time.Duration(s.SessionAffinitySeconds)*time.Second))
-	}
-	var slices []string
-	for _, slice := range s.Slices {
-		slices = append(slices, slice.Name)
-	}
-	add("EndpointSlices", listed(slices))
 	add("Endpoints", fmt.Sprintf("%d ready (%d on this node) of %d", s.Endpoints.Ready, s.Endpoints.Local, s.Endpoints.All))
-	if s.EndpointsNotListed > 0 {
-		add("Not listed", fmt.Sprintf("%d entries of endpoints, of all ports together", s.EndpointsNotListed))
-	}
-	if s.HealthCheck != nil {
-		add("Health check", healthText(s.HealthCheck))
-	}
 	switch {
 	case s.ConnectionsError != "":
 		add("Connections", "unknown: "+s.ConnectionsError)
@@ -96,14 +73,6 @@ func (p Printer) summary(s *v1alpha1.Service, rates *Rates) *table {
 		add("Last change", changeText(s.Changed, *s.Time))
 	}
 	return t
-}
-
-func healthText(h *v1alpha1.HealthCheck) string {
-	var counts []string
-	for _, family := range slices.Sorted(maps.Keys(h.LocalEndpoints)) {
-		counts = append(counts, fmt.Sprintf("%d in %s", h.LocalEndpoints[family], family))
-	}
-	return fmt.Sprintf("port %d; ready endpoints on this node: %s", h.Port, strings.Join(counts, ", "))
 }
 
 func changeText(c *v1alpha1.Change, now time.Time) string {
@@ -190,6 +159,3 @@ func usedText(e *v1alpha1.Endpoint) string {
 	}
 	return strings.Join(parts, "; ")
 }
-
-// listed joins texts so that a line can be broken between them.
-func listed(values []string) string { return strings.ReplaceAll(orNone(values), ",", ", ") }

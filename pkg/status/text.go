@@ -3,7 +3,9 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
@@ -62,4 +64,39 @@ func EndpointState(e *v1alpha1.Endpoint) string {
 	default:
 		return "not ready"
 	}
+}
+
+// Fact is a property of a Service in words.
+type Fact struct {
+	Name   string
+	Values []string
+}
+
+// Facts returns the properties of a Service that are set. Its cluster IPs and EndpointSlices are among them even if it has none.
+func Facts(s *v1alpha1.Service) []Fact {
+	all := []Fact{{"Cluster IPs", s.ClusterIPs}}
+	add := func(name string, set bool, values ...string) {
+		if set {
+			all = append(all, Fact{name, values})
+		}
+	}
+	add("Load balancer IPs", len(s.LoadBalancerIPs) > 0, s.LoadBalancerIPs...)
+	add("External IPs", len(s.ExternalIPs) > 0, s.ExternalIPs...)
+	add("Source ranges", len(s.SourceRanges) > 0, s.SourceRanges...)
+	add("Traffic policy", true, "internal "+s.InternalTrafficPolicy, "external "+s.ExternalTrafficPolicy)
+	add("Session affinity", s.SessionAffinitySeconds > 0, fmt.Sprintf("ClientIP, for %s after the last connection", time.Duration(s.SessionAffinitySeconds)*time.Second))
+	var names []string
+	for _, slice := range s.Slices {
+		names = append(names, slice.Name)
+	}
+	add("EndpointSlices", true, names...)
+	add("Endpoints not listed", s.EndpointsNotListed > 0, strconv.Itoa(s.EndpointsNotListed)+" entries of all ports together")
+	if s.HealthCheck != nil {
+		values := []string{fmt.Sprintf("port %d", s.HealthCheck.Port)}
+		for _, family := range slices.Sorted(maps.Keys(s.HealthCheck.LocalEndpoints)) {
+			values = append(values, fmt.Sprintf("%d ready on this node in %s", s.HealthCheck.LocalEndpoints[family], family))
+		}
+		add("Health check", true, values...)
+	}
+	return all
 }

@@ -23,9 +23,8 @@ type query struct {
 	Search string
 	// Show is empty for all Services, problems for those with any, or the reason of a problem.
 	Show string
-	// Sort is the key of a column; Descending reverses it.
-	Sort       string
-	Descending bool
+	// Sort is the key of a column, after - if it is descending; empty is by name.
+	Sort string
 	// Page counts from 1.
 	Page int
 }
@@ -33,13 +32,11 @@ type query struct {
 // anyProblem is the value of query.Show for Services with problems.
 const anyProblem = "problems"
 
-// parseQuery reads the parameters q, show, sort (-KEY is descending) and page. Its errors are serve.Errors.
+// parseQuery reads the parameters q, show, sort and page. Its errors are serve.Errors.
 func parseQuery(values url.Values) (query, error) {
-	q := query{Search: strings.TrimSpace(values.Get("q")), Show: values.Get("show"), Page: 1}
-	q.Sort, q.Descending = strings.CutPrefix(values.Get("sort"), "-")
-	q.Sort = cmp.Or(q.Sort, byName)
-	if !slices.ContainsFunc(columns(), func(c column) bool { return c.key == q.Sort && c.compare != nil }) {
-		return q, serve.Errorf(http.StatusBadRequest, "The list cannot be sorted by %q.", q.Sort)
+	q := query{Search: strings.TrimSpace(values.Get("q")), Show: values.Get("show"), Sort: values.Get("sort"), Page: 1}
+	if key, _ := q.order(); !slices.ContainsFunc(columns(), func(c column) bool { return c.key == key && c.compare != nil }) {
+		return q, serve.Errorf(http.StatusBadRequest, "The list cannot be sorted by %q.", key)
 	}
 	if text := values.Get("page"); text != "" {
 		var err error
@@ -50,10 +47,16 @@ func parseQuery(values url.Values) (query, error) {
 	return q, nil
 }
 
+// order returns the key of the column to sort by.
+func (q query) order() (key string, descending bool) {
+	key, descending = strings.CutPrefix(q.Sort, "-")
+	return cmp.Or(key, byName), descending
+}
+
 // url returns the address of the overview with this list.
 func (q query) url() string {
 	values := url.Values{}
-	for key, value := range map[string]string{"q": q.Search, "show": q.Show, "sort": q.sortText()} {
+	for key, value := range map[string]string{"q": q.Search, "show": q.Show, "sort": q.Sort} {
 		if value != "" {
 			values.Set(key, value)
 		}
@@ -65,18 +68,6 @@ func (q query) url() string {
 		return "/#services"
 	}
 	return "/?" + values.Encode() + "#services"
-}
-
-// sortText is the parameter sort, empty for the usual order.
-func (q query) sortText() string {
-	switch {
-	case q.Descending:
-		return "-" + q.Sort
-	case q.Sort == byName:
-		return ""
-	default:
-		return q.Sort
-	}
 }
 
 // at returns the query for another page; its address is empty if there is none.
@@ -139,42 +130,41 @@ func (r *row) has(word string) bool {
 	return err == nil && status.Filter{Address: addr}.Matches(r.Service)
 }
 
-// The keys of columns that have other uses.
-const (
-	byName   = "name"
-	byStatus = "status"
-)
+// byName is the key of the column that the list is sorted by unless the query says otherwise.
+const byName = "name"
 
 // column is a column of the list. Those without compare cannot be sorted.
 type column struct {
-	key, title string
+	key, Title string
 	compare    func(a, b *row) int
-	// numeric columns are aligned to the right, and sorted by the largest first.
-	numeric bool
+	// Numeric columns are aligned to the right.
+	Numeric bool
+	// URL sorts by the column, or reverses the order. Sorted is ascending, descending or none, as in aria-sort. Both are empty if it cannot
+	// be sorted.
+	URL, Sorted string
 }
 
 func columns() []column {
 	return []column{
-		{byName, "Service", func(a, b *row) int { return a.Service.Name.Compare(b.Service.Name) }, false},
-		{"addresses", "Addresses", nil, false},
-		{"ports", "Ports", nil, false},
-		{"ready", "Ready", func(a, b *row) int { return cmp.Compare(a.Endpoints.Ready, b.Endpoints.Ready) }, true},
-		{"connections", "Connections", func(a, b *row) int { return cmp.Compare(a.connections, b.connections) }, true},
-		{"rate", "Per second", func(a, b *row) int { return cmp.Compare(a.rate, b.rate) }, true},
-		{"refused", "Refused", func(a, b *row) int { return cmp.Compare(a.refused, b.refused) }, true},
-		{byStatus, "Status", func(a, b *row) int { return cmp.Compare(len(a.Problems), len(b.Problems)) }, false},
+		{key: byName, Title: "Service", compare: func(a, b *row) int { return a.Service.Name.Compare(b.Service.Name) }},
+		{key: "addresses", Title: "Addresses"},
+		{key: "ports", Title: "Ports"},
+		{key: "ready", Title: "Ready", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.Endpoints.Ready, b.Endpoints.Ready) }},
+		{key: "connections", Title: "Connections", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.connections, b.connections) }},
+		{key: "rate", Title: "Per second", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.rate, b.rate) }},
+		{key: "refused", Title: "Refused", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.refused, b.refused) }},
+		{key: "status", Title: "Status", compare: func(a, b *row) int { return cmp.Compare(len(a.Problems), len(b.Problems)) }},
 	}
 }
 
 // list is the table of Services.
 type list struct {
-	Query query
-	// Sort is the parameter of the query.
-	Sort string
+	// query is with the page that is shown.
+	query
 	// Choices are the values of Show.
-	Choices  []choice
-	Headings []heading
-	Rows     []listed
+	Choices []choice
+	Columns []column
+	Rows    []listed
 	// First and Last are the positions of Rows among Total that match; All is the number of Services.
 	First, Last, Total, All int
 	// Narrowed reports whether not all Services are asked for.
@@ -188,14 +178,6 @@ type list struct {
 type choice struct {
 	Value, Text string
 	Selected    bool
-}
-
-// heading is a column with the link that sorts by it.
-type heading struct {
-	Title, URL string
-	// Sorted is ascending, descending or none, as in aria-sort; empty if the column cannot be sorted.
-	Sorted  string
-	Numeric bool
 }
 
 // listed is a row of the table.
@@ -213,19 +195,22 @@ func newList(s *status.State, rows []row, q query, counts *counters, found []fin
 			matching = append(matching, &rows[i])
 		}
 	}
-	all := columns()
-	sorted := all[slices.IndexFunc(all, func(c column) bool { return c.key == q.Sort })]
-	slices.SortStableFunc(matching, func(a, b *row) int {
-		if q.Descending {
-			a, b = b, a
+	key, descending := q.order()
+	for _, c := range columns() {
+		if c.key == key {
+			slices.SortStableFunc(matching, func(a, b *row) int {
+				if descending {
+					a, b = b, a
+				}
+				return c.compare(a, b)
+			})
 		}
-		return sorted.compare(a, b)
-	})
+	}
 	pages := max(1, (len(matching)+pageSize-1)/pageSize)
 	q.Page = min(q.Page, pages)
 	from, to := (q.Page-1)*pageSize, min(q.Page*pageSize, len(matching))
 	l := list{
-		Query: q, Sort: q.sortText(), Narrowed: q.Search != "" || q.Show != "", Headings: headings(q), Choices: choices(q.Show, found), Note: counts.note(),
+		query: q, Narrowed: q.Search != "" || q.Show != "", Columns: headings(q), Choices: choices(q.Show, found), Note: counts.note(),
 		First: min(from+1, to), Last: to, Total: len(matching), All: len(rows), Previous: q.at(q.Page-1, pages), Next: q.at(q.Page+1, pages),
 	}
 	for _, r := range matching[from:to] {
@@ -233,7 +218,7 @@ func newList(s *status.State, rows []row, q query, counts *counters, found []fin
 		if counts.span() > 0 {
 			rate = perSecond(r.rate)
 		}
-		l.Rows = append(l.Rows, listed{s.Summary(r.Head, counts.now), serviceURL(name.Namespace, name.Name), rate})
+		l.Rows = append(l.Rows, listed{s.Summary(r.Head, counts.now), serviceURL(name), rate})
 	}
 	return l
 }
@@ -250,24 +235,29 @@ func choices(show string, found []finding) []choice {
 	return all
 }
 
-// headings returns the headings. A click sorts, a second one reverses the order.
-func headings(q query) (all []heading) {
-	for _, c := range columns() {
-		h := heading{Title: c.title, Numeric: c.numeric}
-		if c.compare != nil {
-			next := q
-			next.Page, next.Sort, next.Descending = 1, c.key, c.numeric || c.key == byStatus
-			h.Sorted = "none"
-			if q.Sort == c.key {
-				next.Descending = !q.Descending
-				h.Sorted = "ascending"
-				if q.Descending {
-					h.Sorted = "descending"
-				}
-			}
-			h.URL = next.url()
+// headings returns the columns with their links. A click sorts, numbers by the largest first; a second one reverses the order.
+func headings(q query) []column {
+	all := columns()
+	key, descending := q.order()
+	for i := range all {
+		c := &all[i]
+		if c.compare == nil {
+			continue
 		}
-		all = append(all, h)
+		down := c.key != byName
+		c.Sorted = "none"
+		if c.key == key {
+			c.Sorted = map[bool]string{false: "ascending", true: "descending"}[descending]
+			down = !descending
+		}
+		next := query{Search: q.Search, Show: q.Show, Sort: c.key}
+		switch {
+		case down:
+			next.Sort = "-" + c.key
+		case c.key == byName:
+			next.Sort = ""
+		}
+		c.URL = next.url()
 	}
 	return all
 }

@@ -105,9 +105,9 @@ func TestFindings(t *testing.T) {
 		head("z", plan.ProblemNoEndpoints), head("ok"),
 	})
 	want := []finding{
-		{Reason: "NoEndpoints", Tone: bad, Count: 2, More: 1, Noun: "Service", First: findingCase{"a/y", "/services/a/y", "NoEndpoints of y"}, URL: "/?show=NoEndpoints#services"},
-		{Reason: "NoSuchPort", Tone: bad, Count: 1, Noun: "Service", First: findingCase{"a/y", "/services/a/y", "NoSuchPort of y"}, URL: "/?show=NoSuchPort#services"},
-		{Reason: "NoLocalEndpoints", Tone: warn, Count: 1, Noun: "Service", First: findingCase{"a/x", "/services/a/x", "NoLocalEndpoints of x"}, URL: "/?show=NoLocalEndpoints#services"},
+		{Reason: "NoEndpoints", Tone: bad, Count: 2, More: 1, Noun: "Service", First: "a/y", FirstURL: "/services/a/y", Message: "NoEndpoints of y", URL: "/?show=NoEndpoints#services"},
+		{Reason: "NoSuchPort", Tone: bad, Count: 1, Noun: "Service", First: "a/y", FirstURL: "/services/a/y", Message: "NoSuchPort of y", URL: "/?show=NoSuchPort#services"},
+		{Reason: "NoLocalEndpoints", Tone: warn, Count: 1, Noun: "Service", First: "a/x", FirstURL: "/services/a/x", Message: "NoLocalEndpoints of x", URL: "/?show=NoLocalEndpoints#services"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the findings differ (-want +got):\n%s", diff)

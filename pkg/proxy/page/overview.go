@@ -36,20 +36,14 @@ type tile struct {
 	Label, Value, Note, Tone string
 }
 
-// finding is a reason why connections fail, with the Services that it applies to.
+// finding is a reason why connections fail, with the objects that it applies to.
 type finding struct {
 	Reason, Tone string
-	// Count is the number of objects, of the kind Noun. First is one of them, More is the number of the others, and URL is where all of
-	// them are.
+	// Count is the number of objects, of the kind Noun, More that without the first, and URL is where all of them are.
 	Count, More int
-	Noun        string
-	First       findingCase
-	URL         string
-}
-
-// findingCase is one object.
-type findingCase struct {
-	Name, URL, Message string
+	Noun, URL   string
+	// First names the first object, FirstURL is its page, and Message says what is wrong with it.
+	First, FirstURL, Message string
 }
 
 // maxRepairs is the number of repairs that the page shows.
@@ -94,7 +88,7 @@ func findings(services []status.Head) (all []finding) {
 				name := head.Service.Name
 				at := slices.IndexFunc(head.Problems, func(p v1alpha1.Problem) bool { return p.Reason == reason })
 				all = append(all, finding{Reason: reason, Tone: toneOf(reason), Noun: "Service", Count: 1, URL: query{Show: reason}.url(),
-					First: findingCase{name.String(), serviceURL(name.Namespace, name.Name), head.Problems[at].Message}})
+					First: name.String(), FirstURL: serviceURL(name), Message: head.Problems[at].Message})
 				continue
 			}
 			all[i].Count++
@@ -113,9 +107,8 @@ func unowned(s *status.State) []finding {
 	if len(found) == 0 {
 		return nil
 	}
-	first := findingCase{Name: found[0].Namespace + "/" + found[0].Name,
-		Message: fmt.Sprintf("it belongs to the Service %q, which is not served: %s", found[0].Service, status.WhyNotServed)}
-	return []finding{{Reason: "SliceWithoutService", Tone: warn, Noun: "EndpointSlice", Count: len(found), More: len(found) - 1, First: first}}
+	return []finding{{Reason: "SliceWithoutService", Tone: warn, Noun: "EndpointSlice", Count: len(found), More: len(found) - 1, First: found[0].Namespace + "/" + found[0].Name,
+		Message: fmt.Sprintf("it belongs to the Service %q, which is not served: %s", found[0].Service, status.WhyNotServed)}}
 }
 
 // overview fills in the page at /.

@@ -271,7 +271,7 @@ func TestHostileNames(t *testing.T) {
 		f.program(changed, nil)
 		paths := []string{"/?q=" + strings.Repeat("%22%3E", 3) + "&show=%3Cb%3E"}
 		for name := range changed.Services.All() {
-			paths = append(paths, serviceURL(name.Namespace, name.Name))
+			paths = append(paths, serviceURL(name))
 		}
 		paths = append(paths, "/", "/services/%3Cb%3E/%22")
 		for _, path := range paths {

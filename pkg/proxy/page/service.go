@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -18,15 +17,9 @@ import (
 type service struct {
 	*v1alpha1.Service
 	Tiles []tile
-	Facts []fact
+	Facts []status.Fact
 	Ports []port
 	Note  string
-}
-
-// fact is a property of a Service.
-type fact struct {
-	Name   string
-	Values []string
 }
 
 // port is a port with its endpoints by IP family: connections of one family are spread over these only.
@@ -66,7 +59,7 @@ func (p *Page) service(r *http.Request, s *status.State, d *document) error {
 	})
 	object := s.Service(name, counts.now)
 	d.Title = name.String()
-	d.Service = &service{Service: object, Tiles: serviceTiles(s, object, &counts), Facts: facts(object), Note: counts.note()}
+	d.Service = &service{Service: object, Tiles: serviceTiles(s, object, &counts), Facts: status.Facts(object), Note: counts.note()}
 	for i := range object.Ports {
 		d.Service.Ports = append(d.Service.Ports, newPort(&object.Ports[i]))
 	}
@@ -95,45 +88,6 @@ func serviceTiles(s *status.State, object *v1alpha1.Service, counts *counters) [
 		}
 	}
 	return []tile{ready, rate, total, refused, changed}
-}
-
-// facts are the properties of a Service that are set.
-func facts(s *v1alpha1.Service) (all []fact) {
-	add := func(name string, values ...string) {
-		if len(values) > 0 {
-			all = append(all, fact{name, values})
-		}
-	}
-	add("Cluster IPs", s.ClusterIPs...)
-	add("Load balancer IPs", s.LoadBalancerIPs...)
-	add("External IPs", s.ExternalIPs...)
-	add("Traffic policies", "internal "+s.InternalTrafficPolicy, "external "+s.ExternalTrafficPolicy)
-	if s.SessionAffinitySeconds > 0 {
-		add("Session affinity", (time.Duration(s.SessionAffinitySeconds) * time.Second).String())
-	}
-	add("Source ranges", s.SourceRanges...)
-	if h := s.HealthCheck; h != nil {
-		values := []string{fmt.Sprintf("port %d", h.Port)}
-		for _, family := range []string{cluster.IPv4.String(), cluster.IPv6.String()} {
-			if n, ok := h.LocalEndpoints[family]; ok {
-				values = append(values, fmt.Sprintf("%s: %s here", family, plural(n, "endpoint")))
-			}
-		}
-		add("Health check", values...)
-	}
-	if n := s.EndpointsNotListed; n > 0 {
-		add("Not listed", count(n)+" entries of endpoints, of all ports together")
-	}
-	var names []string
-	for _, slice := range s.Slices {
-		names = append(names, slice.Name)
-	}
-	shown := cut(names, 5)
-	if shown.More > 0 {
-		shown.First = append(shown.First[:5:5], fmt.Sprintf("and %d more", shown.More))
-	}
-	add("EndpointSlices", shown.First...)
-	return all
 }
 
 func newPort(of *v1alpha1.Port) port {

@@ -33,7 +33,7 @@ func TestTemplates(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.program(renamed(s, name), nil)
-			path := serviceURL(name, name+"web")
+			path := serviceURL(cluster.ServiceName{Namespace: name, Name: name + "web"})
 			for _, target := range []string{"/", "/?show=problems&sort=-rate&q=web", "/?sort=" + strings.Repeat("%22%3E", 3), path, path + "-absent"} {
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost"+target, http.NoBody)
 				if err != nil {

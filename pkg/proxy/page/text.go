@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
@@ -29,6 +30,7 @@ func functions() map[string]any {
 	return map[string]any{
 		"count": count, "counter": counterText, "seconds": seconds, "where": status.Where, "reasons": status.Reasons, "tone": toneOf,
 		"addresses": addresses, "ports": ports, "state": stateText, "stateTone": stateTone, "why": why,
+		"some":   func(texts []string) some { return cut(texts, 5) },
 		"date":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"clock":  func(t time.Time) string { return t.UTC().Format("15:04:05") },
 		"minute": func(t time.Time) string { return t.UTC().Format("15:04") },
@@ -166,6 +168,6 @@ func digits(v float64) string {
 }
 
 // serviceURL returns the address of a Service's page.
-func serviceURL(namespace, name string) string {
-	return "/services/" + url.PathEscape(namespace) + "/" + url.PathEscape(name)
+func serviceURL(of cluster.ServiceName) string {
+	return "/services/" + url.PathEscape(of.Namespace) + "/" + url.PathEscape(of.Name)
 }
