@@ -8,42 +8,35 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 )
 
-// The size of a chart in its own units; the page stretches it. A column has a slot's width less the gap.
+// The size of a chart in its own units, which page.html stretches: a slot for each minute, and in it a bar of 8.
 const (
 	chartHeight = 100
 	slotWidth   = 10
-	gapWidth    = 2
 	slots       = 60
 	// minHeight keeps small values visible.
 	minHeight = 1.5
 )
 
-// chart is a column chart of the last hour.
+// chart is a column chart of the last hour. Summary describes it to those who cannot see it.
 type chart struct {
-	Title, Note string
-	// Summary describes the chart to those who cannot see it.
-	Summary string
+	Title, Note, Summary string
 	// Labels are those of the vertical axis, from the top; Grid is the path of their lines.
-	Labels  []string
-	Grid    string
-	Columns []bar
-	Width   int
+	Labels []string
+	Grid   string
+	Bars   []bar
 }
 
-// bar is the value of one minute.
+// bar is the value of one minute, in which a sync may have failed.
 type bar struct {
-	X, Y, Width, Height float64
-	// Failed marks a minute in which a sync failed.
-	Failed bool
-	Title  string
+	X, Y, Height float64
+	Failed       bool
+	Title        string
 }
 
-// scale is a vertical axis.
+// scale is a vertical axis with evenly spaced labels, from the top. part returns the height of a value, from 0 to 1.
 type scale struct {
-	// labels are evenly spaced, from the top.
 	labels []string
-	// part returns the height of a value, from 0 to 1.
-	part func(v float64) float64
+	part   func(v float64) float64
 }
 
 // linear returns a scale from 0 to at least a value.
@@ -68,9 +61,9 @@ func decades(least, most float64) scale {
 
 // newChart draws a value of each minute; 0 is no column.
 func newChart(minutes []v1alpha1.Minute, value func(v1alpha1.Minute) (v float64, failed bool), on scale) chart {
-	c := chart{Width: slots * slotWidth, Labels: on.labels}
+	c := chart{Labels: on.labels}
 	for i := range on.labels {
-		c.Grid += fmt.Sprintf("M0 %vH%d", round(float64(i)*chartHeight/float64(len(on.labels)-1)), c.Width)
+		c.Grid += fmt.Sprintf("M0 %vH%d", round(float64(i)*chartHeight/float64(len(on.labels)-1)), slots*slotWidth)
 	}
 	for i, m := range minutes {
 		v, failed := value(m)
@@ -78,9 +71,7 @@ func newChart(minutes []v1alpha1.Minute, value func(v1alpha1.Minute) (v float64,
 			continue
 		}
 		h := max(minHeight, round(on.part(v)*chartHeight))
-		c.Columns = append(c.Columns, bar{
-			X: float64((slots-len(minutes)+i)*slotWidth) + gapWidth/2, Y: round(chartHeight - h), Width: slotWidth - gapWidth, Height: h, Failed: failed, Title: minuteText(m),
-		})
+		c.Bars = append(c.Bars, bar{X: float64((slots-len(minutes)+i)*slotWidth) + 1, Y: round(chartHeight - h), Height: h, Failed: failed, Title: minuteText(m)})
 	}
 	return c
 }

@@ -43,14 +43,14 @@ func TestCharts(t *testing.T) {
 	}
 	c, rows := charts(minutes), busy(minutes)
 	want := []bar{
-		{X: 571, Y: 34.9, Width: 8, Height: 65.1, Title: "08:00  2 syncs, slowest 20\u00a0ms, 4 changes"},
-		{X: 581, Y: 98.5, Width: 8, Height: 1.5, Failed: true, Title: "08:01  1 sync, slowest 1\u00a0ms, 0 changes, 1 failed"},
+		{X: 571, Y: 34.9, Height: 65.1, Title: "08:00  2 syncs, slowest 20\u00a0ms, 4 changes"},
+		{X: 581, Y: 98.5, Height: 1.5, Failed: true, Title: "08:01  1 sync, slowest 1\u00a0ms, 0 changes, 1 failed"},
 	}
-	if diff := cmp.Diff(want, c[0].Columns); diff != "" {
+	if diff := cmp.Diff(want, c[0].Bars); diff != "" {
 		t.Errorf("the columns differ (-want +got):\n%s", diff)
 	}
-	if len(c[1].Columns) != 1 || c[1].Columns[0].Height != 100 {
-		t.Errorf("the changes are %+v", c[1].Columns)
+	if len(c[1].Bars) != 1 || c[1].Bars[0].Height != 100 {
+		t.Errorf("the changes are %+v", c[1].Bars)
 	}
 	if len(rows) != 2 || rows[0].Failed != 1 {
 		t.Errorf("the rows are %+v", rows)

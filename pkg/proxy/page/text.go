@@ -29,26 +29,22 @@ const unknown = "–"
 func functions() map[string]any {
 	return map[string]any{
 		"count": count, "counter": counterText, "seconds": seconds, "where": status.Where, "reasons": status.Reasons, "tone": toneOf,
-		"addresses": addresses, "ports": ports, "state": stateText, "stateTone": stateTone, "why": why,
+		"addresses": addresses, "ports": ports, "state": status.EndpointState, "why": why,
 		"some":   func(texts []string) some { return cut(texts, 5) },
 		"date":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"clock":  func(t time.Time) string { return t.UTC().Format("15:04:05") },
 		"minute": func(t time.Time) string { return t.UTC().Format("15:04") },
 		"joined": func(texts []string) string { return strings.Join(texts, ", ") },
 		"plural": func(n int, words ...string) string { return plural(n, strings.Join(words, " ")) },
-		"verdictTone": func(verdict string) string {
-			if verdict == v1alpha1.VerdictBalance {
-				return good
-			}
-			return bad
-		},
 	}
 }
 
-// toneOf returns bad for reasons that are hardly intended, and warn for those that may be.
-func toneOf(reason string) string {
-	switch reason {
-	case plan.ProblemNoLocalEndpoints, plan.ProblemExternalIPsNotServed, plan.ProblemFamilyNotServed:
+// toneOf returns the tone of a problem's reason, of a verdict, or of an endpoint's state: warn for what may be intended.
+func toneOf(word string) string {
+	switch word {
+	case v1alpha1.VerdictBalance, "ready":
+		return good
+	case plan.ProblemNoLocalEndpoints, plan.ProblemExternalIPsNotServed, plan.ProblemFamilyNotServed, "terminating", "terminated":
 		return warn
 	default:
 		return bad
@@ -78,22 +74,6 @@ func ports(s *v1alpha1.Service) some {
 		texts = append(texts, status.Port(port))
 	}
 	return cut(texts, 2)
-}
-
-func stateText(e *v1alpha1.Endpoint) string {
-	text := status.EndpointState(e)
-	return strings.ToUpper(text[:1]) + text[1:]
-}
-
-func stateTone(e *v1alpha1.Endpoint) string {
-	switch {
-	case e.Terminating:
-		return warn
-	case e.Ready:
-		return good
-	default:
-		return bad
-	}
 }
 
 // why returns the reasons why an endpoint is not used, each once.
