@@ -65,7 +65,7 @@ func (m nftMachine) open(fail *failing) backend.Backend {
 	for _, fake := range m {
 		tables = append(tables, fail.table(fake))
 	}
-	return nftables.New(nftables.Options{Mark: mark}, m[0].Notices(), tables, tables)
+	return nftables.New(nftables.Options{Mark: mark}, m[0].Watch(), tables, tables)
 }
 
 func (m nftMachine) refuse(anonymous bool, endpoints ...netip.AddrPort) {

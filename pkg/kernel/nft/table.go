@@ -9,7 +9,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
-// Table is one address family's table. [Open] returns the kernel's, package nfttest one for tests.
+// Table is one address family's table. [Open] returns the kernel's, package nfttest one of a fake kernel.
 //
 // One goroutine owns a Table: its methods must not be called concurrently. A method whose context ends while the kernel
 // is still busy (another process may hold nf_tables' lock for long) returns at once; its request may still take effect. Run
