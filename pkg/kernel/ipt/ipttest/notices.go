@@ -16,6 +16,7 @@ const (
 // Notices are those of the keeper of the rules: in the nft variant a [nf.Watch], in the legacy variant [ipt.LegacyNotices] if no
 // program takes the lock.
 type Notices interface {
+	// The methods are those of [nf.Watch].
 	Modified() <-chan struct{}
 	Report()
 	Take() (writes []nf.Write, all bool)
