@@ -16,6 +16,7 @@ type listener struct {
 	kernel *Kernel
 	more   chan struct{}
 	done   chan struct{}
+	ends   sync.Once
 
 	mu     sync.Mutex
 	queue  [][]byte
@@ -116,7 +117,7 @@ func (l *listener) Close() error {
 	l.kernel.mu.Lock()
 	defer l.kernel.mu.Unlock()
 	l.kernel.listeners = slices.DeleteFunc(l.kernel.listeners, func(o *listener) bool { return o == l })
-	close(l.done)
+	l.ends.Do(func() { close(l.done) })
 	return nil
 }
 
