@@ -1,4 +1,4 @@
-package metrics
+package serve
 
 import (
 	"fmt"
@@ -9,8 +9,6 @@ import (
 	"k8s.io/component-base/configz"
 	"k8s.io/component-base/logs"
 	"k8s.io/component-base/metrics/prometheus/slis"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 )
 
 // maxVerbosity is the maximum length of the new log verbosity, in bytes.
@@ -56,7 +54,7 @@ func (p *Pages) Handler() http.Handler {
 		mux.Handle("/flagz", p.Flagz)
 	}
 	guarded := http.NewServeMux()
-	guarded.Handle("/", serve.RefuseRebinding(mux, p.Node))
+	guarded.Handle("/", RefuseRebinding(mux, p.Node))
 	if p.API != nil { // it has a stricter guard of its own, as the status page
 		guarded.Handle("/api/", p.API)
 		mux.paths = append(mux.paths, "/api/")
@@ -92,8 +90,8 @@ func profiling(mux *listingMux) {
 	mux.Handle("/debug/pprof", http.RedirectHandler("/debug/pprof/", http.StatusMovedPermanently))
 	mux.Handle("/debug/pprof/profile", http.HandlerFunc(pprof.Profile))
 	mux.Handle("/debug/pprof/symbol", http.HandlerFunc(pprof.Symbol))
-	mux.Handle("/debug/pprof/trace", serve.LocalOnly(http.HandlerFunc(pprof.Trace)))
-	mux.Handle("/debug/flags/v", serve.LocalOnly(http.HandlerFunc(setVerbosity)))
+	mux.Handle("/debug/pprof/trace", LocalOnly(http.HandlerFunc(pprof.Trace)))
+	mux.Handle("/debug/flags/v", LocalOnly(http.HandlerFunc(setVerbosity)))
 }
 
 // setVerbosity sets the log verbosity to the number in the body of a PUT request.

@@ -1,4 +1,4 @@
-package view
+package status
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -211,7 +212,7 @@ func choosePort(service *cluster.Service, text string, want cluster.Protocol) (*
 }
 
 func portName(port *cluster.ServicePort) string {
-	text := fmt.Sprintf("%d/%s", port.Port, strings.ToLower(port.Protocol.String()))
+	text := Port(v1alpha1.Port{Protocol: port.Protocol.String(), Port: port.Port})
 	if port.Name != "" {
 		text = port.Name + " (" + text + ")"
 	}

@@ -1,4 +1,4 @@
-package view
+package status
 
 import (
 	"iter"
@@ -11,39 +11,80 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Outline is what a long list needs of a Service.
-type Outline struct {
+// Head is what a long list of Services is searched, sorted and counted by. It costs much less than the object, which is made of it.
+type Head struct {
 	Service   *cluster.Service
 	Endpoints v1alpha1.EndpointCounts
 	// Problems are the reasons why connections fail on this node.
 	Problems []v1alpha1.Problem
 }
 
-// Outlines returns all Services, sorted by namespace and name. It costs much less than Services.
-func (s *State) Outlines() iter.Seq[Outline] {
-	return func(yield func(Outline) bool) {
-		for name, service := range s.Snapshot.Services.All() {
-			if !yield(Outline{service, countEndpoints(service), s.problems(name)}) {
+// Heads returns the selected Services, sorted by namespace and name.
+func (s *State) Heads(f Filter) iter.Seq[Head] {
+	return func(yield func(Head) bool) {
+		for service := range s.Snapshot.Services.Values() {
+			if f.Matches(service) && !yield(s.head(service)) {
 				return
 			}
 		}
 	}
 }
 
-// service describes a Service, with full also its endpoints. counts may be nil.
-func (s *State) service(of *cluster.Service, counts *backend.Connections, full bool) *v1alpha1.Service {
-	planned, ok := s.Plan.Services.Get(of.Name)
-	if !ok {
-		planned = &plan.Service{}
+func (s *State) head(of *cluster.Service) Head {
+	head := Head{Service: of, Endpoints: countEndpoints(of)}
+	for _, problem := range s.Plan.Problems(of.Name, s.Observed) {
+		head.Problems = append(head.Problems, v1alpha1.Problem(problem))
 	}
+	return head
+}
+
+// Services returns the selected Services without their endpoints. counts may be nil.
+func (s *State) Services(f Filter, counts *backend.Connections) iter.Seq[*v1alpha1.Service] {
+	return func(yield func(*v1alpha1.Service) bool) {
+		for head := range s.Heads(f) {
+			if !yield(s.Summary(head, counts)) {
+				return
+			}
+		}
+	}
+}
+
+// Service returns one Service with its endpoints; nil if it is not served. counts may be nil.
+func (s *State) Service(name cluster.ServiceName, counts *backend.Connections) *v1alpha1.Service {
+	of, ok := s.Snapshot.Services.Get(name)
+	if !ok {
+		return nil
+	}
+	out, at := s.Summary(s.head(of), counts), s.readAt(counts)
+	out.Time = &at
+	s.addEndpoints(out, of, s.planned(name), counts)
+	for _, slice := range of.Slices {
+		out.Slices = append(out.Slices, sliceOf(name, slice))
+	}
+	return out
+}
+
+// planned returns the plan of a Service, which is empty if there is none.
+func (s *State) planned(name cluster.ServiceName) *plan.Service {
+	if planned, ok := s.Plan.Services.Get(name); ok {
+		return planned
+	}
+	return &plan.Service{}
+}
+
+// Summary returns a Service without its endpoints. counts may be nil.
+func (s *State) Summary(head Head, counts *backend.Connections) *v1alpha1.Service {
+	of := head.Service
+	planned := s.planned(of.Name)
 	out := &v1alpha1.Service{
 		TypeMeta:  v1alpha1.Meta(v1alpha1.KindService),
 		Namespace: of.Name.Namespace, Name: of.Name.Name,
-		ClusterIPs: texts(of.ClusterIPs), LoadBalancerIPs: texts(of.LoadBalancerIPs()), ExternalIPs: texts(of.ExternalIPs()),
+		ClusterIPs: Texts(of.ClusterIPs), LoadBalancerIPs: Texts(of.LoadBalancerIPs()), ExternalIPs: Texts(of.ExternalIPs()),
 		InternalTrafficPolicy: of.InternalPolicy.String(), ExternalTrafficPolicy: of.ExternalPolicy.String(),
 		SessionAffinitySeconds: int(of.Affinity.Seconds()),
-		SourceRanges:           texts(of.SourceRanges()),
-		Endpoints:              countEndpoints(of),
+		SourceRanges:           Texts(of.SourceRanges()),
+		Endpoints:              head.Endpoints,
+		Problems:               head.Problems,
 		HealthCheck:            healthCheck(planned.HealthCheck),
 	}
 	if s.Changed != nil {
@@ -63,15 +104,6 @@ func (s *State) service(of *cluster.Service, counts *backend.Connections, full b
 		for route := range s.RoutesOf(of.Name) {
 			*out.Connections += counts.Frontends[route.Frontend]
 			*out.Refused += counts.Refused[route.Frontend]
-		}
-	}
-	out.Problems = s.problems(of.Name)
-	if full {
-		at := s.readAt(counts)
-		out.Time = &at
-		s.addEndpoints(out, of, planned, counts)
-		for _, slice := range of.Slices {
-			out.Slices = append(out.Slices, sliceOf(of.Name, slice))
 		}
 	}
 	return out
@@ -236,12 +268,4 @@ func location(c cluster.Conditions) string {
 	default:
 		return v1alpha1.LocationOtherNode
 	}
-}
-
-// problems returns the reasons why connections to a Service fail on this node.
-func (s *State) problems(of cluster.ServiceName) (found []v1alpha1.Problem) {
-	for _, problem := range s.Plan.Problems(of, s.Observed) {
-		found = append(found, v1alpha1.Problem(problem))
-	}
-	return found
 }

@@ -1,4 +1,4 @@
-package view
+package serve
 
 import (
 	"errors"
@@ -21,12 +21,12 @@ func TestTurns(t *testing.T) {
 		handler := turn.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			serving++
 			most = max(most, serving)
-			time.Sleep(turnTimeout * 2 / 3)
+			time.Sleep(TurnTimeout * 2 / 3)
 			serving--
 		}))
 		codes := make(chan int, 3)
 		for range cap(codes) {
-			go func() { codes <- get(handler, "/rules").Code }()
+			go func() { codes <- request(handler, http.MethodGet, "/rules", "", "").Code }()
 		}
 		var refused int
 		for range cap(codes) {
@@ -43,7 +43,7 @@ func TestTurns(t *testing.T) {
 // TestTurnKeepsResponses checks that a response is the handler's.
 func TestTurnKeepsResponses(t *testing.T) {
 	for path, want := range map[string]int{"/": http.StatusOK, "/error": http.StatusTeapot, "/empty": http.StatusNotFound} {
-		w := get(NewTurn(1).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w := request(NewTurn(1).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/example")
 			switch r.URL.Path {
 			case "/error":
@@ -55,7 +55,7 @@ func TestTurnKeepsResponses(t *testing.T) {
 			case "/empty":
 				w.WriteHeader(http.StatusNotFound)
 			}
-		})), path)
+		})), http.MethodGet, path, "", "")
 		body := "one, two"
 		if path == "/empty" {
 			body = ""
@@ -71,7 +71,7 @@ func TestTurnKeepsResponses(t *testing.T) {
 func TestReadersThatDoNotRead(t *testing.T) {
 	const readers, size = 100, 3 << 20
 	turn := NewTurn(1)
-	server := httptest.NewUnstartedServer(LocalOnly(turn.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewUnstartedServer(Reading(turn.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, strings.Repeat("x", size))
 	}))))
 	server.Listener = smallBuffers{server.Listener}

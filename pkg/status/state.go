@@ -1,4 +1,4 @@
-package view
+package status
 
 import (
 	"context"
@@ -68,7 +68,7 @@ func (s *State) Describe() *v1alpha1.Info {
 	info := s.Info
 	info.TypeMeta = v1alpha1.Meta(v1alpha1.KindInfo)
 	info.Node, info.Zone = s.Snapshot.Node.Name, s.Snapshot.Node.Zone
-	info.NodeAddresses, info.NodePortAddresses = texts(s.Snapshot.Node.Addresses), texts(s.Plan.Node.NodePortAddrs)
+	info.NodeAddresses, info.NodePortAddresses = Texts(s.Snapshot.Node.Addresses), Texts(s.Plan.Node.NodePortAddrs)
 	if s.Counter != nil {
 		info.ConnectionsCounted = backend.Counted(s.Counter, s.Families).String()
 	}
@@ -107,35 +107,23 @@ func (f Filter) Matches(s *cluster.Service) bool {
 	})
 }
 
-// selected returns the Services that match a filter.
-func (s *State) selected(f Filter) iter.Seq[*cluster.Service] {
-	return func(yield func(*cluster.Service) bool) {
-		for service := range s.Snapshot.Services.Values() {
-			if f.Matches(service) && !yield(service) {
-				return
-			}
-		}
+// ParseFilter returns a Filter; an empty text selects all. Its errors are QuestionErrors.
+func ParseFilter(namespace, address string) (Filter, error) {
+	f := Filter{Namespace: namespace}
+	if address == "" {
+		return f, nil
 	}
+	var err error
+	if f.Address, err = netip.ParseAddr(address); err != nil || f.Address.Is4In6() {
+		return f, badQuestion("%q is not an IPv4 or IPv6 address", address)
+	}
+	return f, nil
 }
 
-// Services returns the selected Services without their endpoints.
-func (s *State) Services(f Filter, counts *backend.Connections) iter.Seq[*v1alpha1.Service] {
-	return func(yield func(*v1alpha1.Service) bool) {
-		for service := range s.selected(f) {
-			if !yield(s.service(service, counts, false)) {
-				return
-			}
-		}
-	}
-}
-
-// Service returns one Service with its endpoints; nil if it is not served.
-func (s *State) Service(name cluster.ServiceName, counts *backend.Connections) *v1alpha1.Service {
-	service, ok := s.Snapshot.Services.Get(name)
-	if !ok {
-		return nil
-	}
-	return s.service(service, counts, true)
+// List returns a list without its items, which are those of Services. counts may be nil, and failed is why.
+func (s *State) List(f Filter, counts *backend.Connections, failed string) *v1alpha1.ServiceList {
+	return &v1alpha1.ServiceList{TypeMeta: v1alpha1.Meta(v1alpha1.KindServiceList), Time: s.readAt(counts), Items: []v1alpha1.Service{},
+		Unowned: s.UnownedSlices(f), ConnectionsError: failed}
 }
 
 // errNoCounters is the error without a Counter.
@@ -186,7 +174,10 @@ func of(family cluster.Family, routes iter.Seq[*plan.Route]) iter.Seq[*plan.Rout
 // Routes returns the served routes of the selected Services.
 func (s *State) Routes(f Filter) iter.Seq[*plan.Route] {
 	return func(yield func(*plan.Route) bool) {
-		for service := range s.selected(f) {
+		for service := range s.Snapshot.Services.Values() {
+			if !f.Matches(service) {
+				continue
+			}
 			for route := range s.RoutesOf(service.Name) {
 				if !yield(route) {
 					return
@@ -240,8 +231,8 @@ func slicePorts(slice *cluster.EndpointSlice) []string {
 	return ports
 }
 
-// texts formats values; the result is never nil.
-func texts[T fmt.Stringer](values []T) []string {
+// Texts formats values; the result is never nil.
+func Texts[T fmt.Stringer](values []T) []string {
 	all := make([]string, 0, len(values))
 	for _, v := range values {
 		all = append(all, v.String())

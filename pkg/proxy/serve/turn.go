@@ -1,19 +1,18 @@
-package view
+package serve
 
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 )
 
 const (
-	// turnTimeout is how long a request waits for others, so that there is time for its response.
-	turnTimeout = answerTimeout / 2
+	// TurnTimeout is how long a request waits for others, so that there is time for its response.
+	TurnTimeout = AnswerTimeout / 2
 	// maxUnread is how many bytes of responses may wait for their readers, unless a single one is larger.
 	maxUnread = 8 << 20
 )
@@ -26,7 +25,7 @@ type Turn struct {
 
 	mu sync.Mutex
 	// queues are the turns of sources, each for one request, while there are requests.
-	queues map[serve.Source]*queue
+	queues map[Source]*queue
 	unread []*unread // the oldest one first
 }
 
@@ -38,14 +37,14 @@ type queue struct {
 
 // unread is a response that waits for its reader.
 type unread struct {
-	source serve.Source
+	source Source
 	size   int // in bytes
 	giveUp func()
 }
 
 // NewTurn returns a Turn that makes at most this many responses at a time.
 func NewTurn(most int) *Turn {
-	return &Turn{turns: make(chan struct{}, most), queues: map[serve.Source]*queue{}}
+	return &Turn{turns: make(chan struct{}, most), queues: map[Source]*queue{}}
 }
 
 // Handler returns a handler that takes a turn for each request.
@@ -55,7 +54,7 @@ func (t *Turn) Handler(handler http.Handler) http.Handler {
 		switch {
 		case r.Context().Err() != nil: // the client is gone
 		case err != nil:
-			fail(w, err)
+			Fail(w, http.StatusServiceUnavailable, err.Error())
 		default:
 			t.send(w, r, made)
 		}
@@ -64,9 +63,9 @@ func (t *Turn) Handler(handler http.Handler) http.Handler {
 
 // make waits for a turn, and makes a response.
 func (t *Turn) make(handler http.Handler, w http.ResponseWriter, r *http.Request) (*response, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), turnTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), TurnTimeout)
 	defer cancel()
-	source := serve.SourceOf(r)
+	source := SourceOf(r)
 	own := t.join(source)
 	defer t.leave(source)
 	if err := take(ctx, own); err != nil {
@@ -88,12 +87,12 @@ func take(ctx context.Context, turn chan struct{}) error {
 	case turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return &httpError{http.StatusServiceUnavailable, "other requests for as much are being served, one after the other: try again later"}
+		return errors.New("other requests for as much are being served, one after the other: try again later")
 	}
 }
 
 // join returns the turn among the requests of a source, until leave is called.
-func (t *Turn) join(source serve.Source) chan struct{} {
+func (t *Turn) join(source Source) chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	q := t.queues[source]
@@ -105,7 +104,7 @@ func (t *Turn) join(source serve.Source) chan struct{} {
 	return q.turn
 }
 
-func (t *Turn) leave(source serve.Source) {
+func (t *Turn) leave(source Source) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	q := t.queues[source]
@@ -129,7 +128,7 @@ func (r *response) Write(text []byte) (int, error) { return r.body.Write(text) }
 
 // send writes a response.
 func (t *Turn) send(w http.ResponseWriter, r *http.Request, made *response) {
-	waiting := &unread{source: serve.SourceOf(r), size: made.body.Cap(), giveUp: func() {
+	waiting := &unread{source: SourceOf(r), size: made.body.Cap(), giveUp: func() {
 		// An error means that the connection has no deadline, and so does not wait.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now())
 	}}
@@ -156,7 +155,7 @@ func (t *Turn) add(waiting *unread) {
 // surplus returns the response to give up before another one is added: the oldest of the source that has the most bytes; nil if there is
 // room.
 func (t *Turn) surplus(more int) *unread {
-	total, most, sizes := more, 0, map[serve.Source]int{}
+	total, most, sizes := more, 0, map[Source]int{}
 	for _, u := range t.unread {
 		total += u.size
 		sizes[u.source] += u.size

@@ -1,4 +1,4 @@
-package metrics
+package serve
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package view
+package status
 
 import (
 	"cmp"
@@ -38,7 +38,7 @@ func (s *State) Explain(q Question) (*v1alpha1.Explanation, error) {
 		out.Service, out.Port = path.Route.Service.String(), path.Route.Port()
 	}
 	if path.Verdict == plan.Balance {
-		out.Endpoints = texts(path.Pool.Endpoints)
+		out.Endpoints = Texts(path.Pool.Endpoints)
 		out.Masqueraded = !slices.ContainsFunc(path.Pool.Endpoints, func(e netip.AddrPort) bool { return !path.MasqueradedTo(e) })
 		out.Hairpin = path.Hairpin.IsValid() && !out.Masqueraded
 	}

@@ -1,4 +1,4 @@
-package view
+package status
 
 import (
 	"fmt"
@@ -9,9 +9,6 @@ import (
 
 // maxSimilar is the number of similar names in a message.
 const maxSimilar = 3
-
-// WhyNotServed lists the reasons why a Service is not in the snapshot.
-const WhyNotServed = "it does not exist, or it is headless, of type ExternalName, or for another proxy"
 
 // Missing returns the text of an error about a Service that is not served, with similar names.
 func (s *State) Missing(name cluster.ServiceName) string {

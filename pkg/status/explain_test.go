@@ -1,4 +1,4 @@
-package view
+package status
 
 import (
 	"errors"
@@ -11,8 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
@@ -21,65 +19,25 @@ import (
 
 func load(t *testing.T) []*cases.Case {
 	t.Helper()
-	all, err := cases.Load("../../../test/cases")
+	all, err := cases.Load("../../test/cases")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return all
 }
 
-// TestExplainRefused asks for a port that the kernel refuses: what counts are the rules in force, and the first step says why.
-func TestExplainRefused(t *testing.T) {
-	o := observed(t, objects, nil)
-	p := o.State().Plan
-	var route *plan.Route
-	for _, r := range p.Frontends.All() {
-		if r.Kind == plan.ClusterIP && r.Verdict == plan.Balance {
-			route = r
-		}
-	}
-	port := route.Of()
-	ask := func(of cluster.Family, kept bool, inForce *plan.Plan) *v1alpha1.Explanation {
-		result := backend.Result{Family: cluster.IPv4, InForce: inForce,
-			Refused: []backend.Refusal{{Family: of, Service: route.Service, Port: port.String(), Kept: kept, Cause: errors.New("too much")}}}
-		o.Synced(&proxy.Sync{After: o.State().Snapshot, Plan: p, Started: start, Finished: start, Results: []backend.Result{result}})
-		got, err := o.State().Explain(Question{From: FromExternal, To: netip.AddrPortFrom(route.Frontend.Addr, route.Frontend.Port).String() + "/" + route.Frontend.Protocol.String()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got
-	}
-	for kept, want := range map[bool]string{false: v1alpha1.VerdictPass, true: v1alpha1.VerdictBalance} {
-		earlier := map[plan.Port][]*plan.Route{port: nil}
-		if kept {
-			earlier[port] = []*plan.Route{route}
-		}
-		got := ask(cluster.IPv4, kept, p.Hold(earlier))
-		if got.Verdict != want || !strings.Contains(got.Steps[1].Text, "the kernel refuses the rules of "+port.String()) {
-			t.Errorf("kept %v: %+v; want %s", kept, got, want)
-		}
-	}
-	if got := ask(cluster.IPv6, false, nil); got.Verdict != v1alpha1.VerdictBalance || strings.Contains(fmt.Sprint(got.Steps), "refuses") {
-		t.Errorf("refused in IPv6: %+v", got)
-	}
-}
+var objects = clusters.Service("default/web", "clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]") +
+	clusters.Slice("default/web", "web-1", "{name: http, port: 8080}",
+		"{addresses: [10.244.1.2], nodeName: node1}", "{addresses: [10.244.2.2], nodeName: node2, conditions: {ready: false}}") +
+	clusters.Service("other/db", "clusterIP: 10.96.0.11, ports: [{name: sql, port: 5432}]")
 
-// TestDelayed checks that a Service whose change is delayed has that problem, and no other Service.
-func TestDelayed(t *testing.T) {
-	o := observed(t, objects, nil)
-	s := o.State()
-	var first cluster.ServiceName
-	for first = range s.Plan.Services.All() {
-		break
+func snapshot(t *testing.T, objects string) *cluster.Snapshot {
+	t.Helper()
+	s, err := cases.Snapshot(objects, cluster.IPv4)
+	if err != nil {
+		t.Fatal(err)
 	}
-	o.Synced(&proxy.Sync{After: s.Snapshot, Plan: s.Plan, Started: start, Finished: start, Delayed: []proxy.Delay{{Service: first, Since: start}}})
-	s = o.State()
-	for name := range s.Snapshot.Services.All() {
-		delayed := slices.ContainsFunc(s.problems(name), func(p v1alpha1.Problem) bool { return p.Reason == plan.ProblemDelayed })
-		if delayed != (name == first) {
-			t.Errorf("%s: delayed %v", name, delayed)
-		}
-	}
+	return s
 }
 
 // TestListingsAgreeWithPools proves for every case that the endpoints listed as used are those of the pools, and no others.
@@ -105,7 +63,7 @@ func TestListingsAgreeWithPools(t *testing.T) {
 			for _, route := range service.Routes {
 				k := key{route.Port() + route.Frontend.Protocol.String(), route.Frontend.Family(), route.Policy}
 				slices.Sort(used[k])
-				want := texts(route.Pool.Endpoints)
+				want := Texts(route.Pool.Endpoints)
 				slices.Sort(want)
 				if !slices.Equal(used[k], want) {
 					t.Errorf("%s: %s under %s: listed as used %v, sent to %v", c.Name, route.Name, route.Policy, used[k], want)
@@ -160,9 +118,9 @@ func TestQuestions(t *testing.T) {
 		{"fd00::1", "10.96.0.10:80", "different IP families"},
 		{"web-0", "10.96.0.10:80", `"web-0" is no source`},
 		{"node", "default/wbe", "did you mean default/web?"},
-		{"node", "default/web:https", "default/web has no port https; it has http (80/tcp)"},
+		{"node", "default/web:https", "default/web has no port https; it has http (80/TCP)"},
 		{"node", "default/web:http/udp", "default/web has no port http"},
-		{"node", "default/two", "choose one of http (80/tcp), dns (53/udp), dns-tcp (53/tcp), as in default/two:80/tcp"},
+		{"node", "default/two", "choose one of http (80/TCP), dns (53/UDP), dns-tcp (53/TCP), as in default/two:80/tcp"},
 		{"node", "default/two:53", "several"},
 		{"node", "default/two:http/nonsense", `"nonsense" is no protocol`},
 		{"fd00::1", "default/web", "has no address"},
