@@ -46,7 +46,7 @@ var rows = []row{
 	// The two ends: doors import no other package of ours except the client of nf_tables, sources fill a snapshot.
 	{"pkg/kernel/internal/...", nil},
 	{"pkg/kernel/nf", []string{"pkg/kernel/cputime", "pkg/kernel/internal/netlink"}},
-	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/...", "pkg/kernel/nf"}},
+	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/...", "pkg/kernel/nf/..."}},
 	{"pkg/proxy/source", []string{"pkg/proxy/cluster"}},
 	{"pkg/proxy/source/defaults", nil},
 	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/proxy/source/defaults", "pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
