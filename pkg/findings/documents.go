@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/defaults"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
@@ -112,7 +112,7 @@ func (r *reader) object(path string, data []byte, meta metav1.TypeMeta) {
 // written.
 func (r *reader) complete(object runtime.Object) {
 	if r.analyzer.NeedsSlices() {
-		defaults.Set(object)
+		source.SetDefaults(object)
 	}
 }
 

@@ -29,7 +29,7 @@ var rows = []row{
 	{"pkg/check/machine", []string{"pkg/check", "pkg/kernel/..."}},
 	{"pkg/check/api", []string{"pkg/check", "pkg/apiclient", "pkg/proxy/cluster"}},
 	{"pkg/check/...", []string{"pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/backend"}},
-	{"pkg/findings/...", []string{"pkg/apiclient", "pkg/yamldoc", "pkg/userfile", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source/defaults", "pkg/terminal"}},
+	{"pkg/findings/...", []string{"pkg/apiclient", "pkg/yamldoc", "pkg/userfile", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/terminal"}},
 
 	// The reader of YAML documents and the lines of their fields, independent of their content.
 	{"pkg/yamldoc", nil},
@@ -47,9 +47,8 @@ var rows = []row{
 	{"pkg/kernel/internal/...", nil},
 	{"pkg/kernel/nf", []string{"pkg/kernel/cputime", "pkg/kernel/internal/netlink"}},
 	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/...", "pkg/kernel/nf"}},
-	{"pkg/proxy/source", []string{"pkg/proxy/cluster"}},
-	{"pkg/proxy/source/defaults", nil},
-	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/proxy/source/defaults", "pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
+	{"pkg/proxy/source", []string{"pkg/proxy/cluster", "pkg/logonce"}},
+	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
 	{"pkg/proxy/source/apiserver/...", []string{"pkg/apiclient", "pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 	{"pkg/proxy/source/*/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 

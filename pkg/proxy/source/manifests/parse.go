@@ -16,7 +16,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/defaults"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
@@ -131,7 +131,7 @@ func (p *parser) value(path string, data []byte, meta metav1.TypeMeta) {
 // object validates the object at path, and adds it if it is valid.
 func (p *parser) object(path string, object runtime.Object) {
 	before := len(p.errs)
-	defaults.Set(object)
+	source.SetDefaults(object)
 	for _, i := range validate(object) {
 		p.fail(yamldoc.Member(path, i.field), "%s: %s: %v", describe(object), i.field, i.err)
 	}
