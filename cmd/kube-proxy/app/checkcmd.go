@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
@@ -146,13 +147,12 @@ func runCheck(cmd *cobra.Command, opts *checkOptions) error {
 		err = printChecks(cmd.OutOrStdout(), results)
 	} else {
 		err = printObject(cmd.OutOrStdout(), opts.output, struct {
-			Kind    string         `json:"kind"`
-			Version string         `json:"version"`
-			Stage   string         `json:"stage"`
-			Mode    string         `json:"mode"`
-			Status  check.Status   `json:"status"`
-			Checks  []check.Result `json:"checks"`
-		}{"NodeCheck", "v1", name, node.Mode, worst, results})
+			v1alpha1.TypeMeta
+			Stage  string         `json:"stage"`
+			Mode   string         `json:"mode"`
+			Status check.Status   `json:"status"`
+			Checks []check.Result `json:"checks"`
+		}{v1alpha1.Meta("NodeCheck"), name, node.Mode, worst, results})
 	}
 	if err == nil && (worst == check.Fail || worst == check.Warn && opts.strict) {
 		return exitCode{exitFailure, nil}

@@ -10,13 +10,24 @@ import (
 // Error is an error in a line of a file.
 type Error struct {
 	File string
-	Line int // the first line is 1
+	Line int // the first line is 1; 0 if the error concerns no single line
 	Err  error
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err) }
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %v", e.File, e.Err)
+	}
+	return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
+}
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// Refusal is why a proxy that reads manifests does not use an object, which an API server may accept.
+type Refusal struct {
+	Key
+	Err *Error
+}
 
 // maxErrors is the maximum number of errors that are reported for a file.
 const maxErrors = 10

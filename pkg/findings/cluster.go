@@ -1,10 +1,11 @@
-// Package listing passes the objects of a cluster, or of files, to an Analyzer.
-package listing
+package findings
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -15,7 +16,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
-	"github.com/seed-11a05479/kube-proxy/pkg/findings"
 )
 
 // The objects of one page. A Node is some tens of kilobytes, most of it the names of images.
@@ -70,7 +70,7 @@ func Connect(config *rest.Config) (apiclient.Clients, error) {
 
 // Cluster analyzes the Nodes and Services of a cluster and, if they are needed, its EndpointSlices and ServiceCIDRs. It
 // reads a page at a time.
-func Cluster(ctx context.Context, clients apiclient.Clients, analyzer *findings.Analyzer, shown *Progress) error {
+func Cluster(ctx context.Context, clients apiclient.Clients, analyzer *Analyzer, shown *Progress) error {
 	defer shown.clear()
 	err := pages("Nodes", nodesPage, shown, func(options metav1.ListOptions) (metav1.ListInterface, int, error) {
 		var list corev1.NodeList
@@ -91,7 +91,7 @@ func Cluster(ctx context.Context, clients apiclient.Clients, analyzer *findings.
 		}
 		return &list, len(list.Items), err
 	})
-	if err != nil || !analyzer.NeedsSlices() {
+	if err != nil || analyzer.objects == nil {
 		return err
 	}
 	err = pages("EndpointSlices", servicesPage, shown, func(options metav1.ListOptions) (metav1.ListInterface, int, error) {
@@ -109,14 +109,14 @@ func Cluster(ctx context.Context, clients apiclient.Clients, analyzer *findings.
 }
 
 // serviceCIDRs lists the ServiceCIDRs, which API servers before Kubernetes 1.33 do not have.
-func serviceCIDRs(ctx context.Context, clients apiclient.Clients, analyzer *findings.Analyzer) error {
+func serviceCIDRs(ctx context.Context, clients apiclient.Clients, analyzer *Analyzer) error {
 	var list networkingv1.ServiceCIDRList
 	err := clients.List(ctx, cidrs, metav1.NamespaceAll, metav1.ListOptions{}, &list)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("list ServiceCIDRs: %w", err)
+		return listError("ServiceCIDRs", 0, err)
 	}
 	for i := range list.Items {
 		analyzer.ServiceCIDR(&list.Items[i])
@@ -130,7 +130,7 @@ func pages(what string, limit int64, shown *Progress, list func(metav1.ListOptio
 	for next := ""; ; {
 		page, count, err := list(metav1.ListOptions{Limit: limit, Continue: next})
 		if err != nil {
-			return fmt.Errorf("list %s after %d: %w", what, done, err)
+			return listError(what, done, err)
 		}
 		done += count
 		shown.show(what, done, page.GetRemainingItemCount())
@@ -138,4 +138,15 @@ func pages(what string, limit int64, shown *Progress, list func(metav1.ListOptio
 			return nil
 		}
 	}
+}
+
+// listError describes why a list ended after so many objects. The path of a request says nothing to a user.
+func listError(what string, done int, err error) error {
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		err = fmt.Errorf("the API server does not answer: %w", request.Err)
+	}
+	if done > 0 {
+		what = fmt.Sprintf("%s after %d", what, done)
+	}
+	return fmt.Errorf("list %s: %w", what, err)
 }
