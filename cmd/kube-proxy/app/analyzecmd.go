@@ -133,12 +133,8 @@ func (o *analyzeOptions) check() error {
 	case o.allNamespaces && len(o.namespaces) > 0:
 		return usageError{errors.New("-A and -n exclude each other")}
 	}
-	if o.toMode != "" {
-		if err := checkOneOf("to-mode", servedModes(), o.toMode); err != nil {
-			return err
-		}
-	}
-	if err := errors.Join(checkOneOf("fail-on", failOns(), o.failOn), checkOneOf("group", names(findings.Groups()), o.groups...)); err != nil {
+	if err := errors.Join(checkOneOf("fail-on", failOns(), o.failOn), checkOneOf("group", names(findings.Groups()), o.groups...),
+		checkOneOf("to-mode", servedModes(), strings.Fields(o.toMode)...)); err != nil { // no value if it is empty
 		return err
 	}
 	for _, name := range o.skip {
