@@ -25,10 +25,7 @@ var rows = []row{
 	{"pkg/apis/config/...", []string{"pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
 	{"pkg/apis/status/...", nil},
 	{"pkg/features/...", nil},
-	{"pkg/check/rehearsal", []string{"pkg/check", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
-	{"pkg/check/machine", []string{"pkg/check", "pkg/kernel/..."}},
-	{"pkg/check/api", []string{"pkg/check", "pkg/apiclient", "pkg/proxy/cluster"}},
-	{"pkg/check/...", []string{"pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/backend"}},
+	{"pkg/check", []string{"pkg/apis/status/...", "pkg/apiclient", "pkg/kernel/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
 	{"pkg/findings", []string{"pkg/apiclient", "pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/proxy/source/manifests", "pkg/terminal"}},
 
 	// The reader of YAML documents and the lines of their fields, independent of their content.
@@ -135,15 +132,15 @@ var libraries = []library{
 	},
 	{
 		paths:  []string{"k8s.io/client-go"},
-		users:  []string{"cmd/...", "pkg/apiclient", "pkg/proxy/source/apiserver/...", "pkg/findings", "pkg/inspect/pods", "pkg/check/api", "test/..."},
-		remedy: "only cmd, pkg/apiclient, the API server source, findings, inspect's pods and the API of checks may use client-go; use plain values instead",
+		users:  []string{"cmd/...", "pkg/apiclient", "pkg/proxy/source/apiserver/...", "pkg/findings", "pkg/inspect/pods", "pkg/check", "test/..."},
+		remedy: "only cmd, pkg/apiclient, the API server source, findings, inspect's pods and checks may use client-go; use plain values instead",
 	},
 	{
 		paths: []string{"k8s.io/api"},
 		users: []string{
 			"pkg/proxy/source/...", "pkg/proxy/cluster/builder*.go", "pkg/proxy/cluster/convert*.go",
 			// Findings read fields that the pipeline must not read, so no snapshot contains them.
-			"pkg/findings", "pkg/check/api", "pkg/inspect/pods",
+			"pkg/findings", "pkg/check", "pkg/inspect/pods",
 			"pkg/proxy/backend/backendtest/...", "test/...",
 		},
 		tests:  true,

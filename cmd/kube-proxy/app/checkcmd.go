@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -43,8 +44,10 @@ the proxy works. Each line is ok, warn or fail, with what to do. The groups of c
 It runs on the node, as the proxy does: as root, in the node's network namespace. It changes nothing. With --pre, the rules are tried in
 a network namespace of their own; the kernel may load modules for that, and ports are bound for a moment.
 
+A configuration file that cannot be used fails, and what is checked then is a proxy without one.
+
 Exits with 0 if nothing failed, with 1 if something did (with --strict, also if there is a warning), and with 2 if the command
-line or the configuration cannot be used.`,
+line cannot be used.`,
 		Example: `  kube-proxy check --pre --config /var/lib/kube-proxy/config.conf
   kube-proxy check --proxy-mode nftables --wait 2m
   kubectl -n kube-system exec ds/kube-proxy -- kube-proxy check --config /var/lib/kube-proxy/config.conf -o json`,
@@ -83,29 +86,36 @@ func (o *checkOptions) validate() error {
 	return checkOneOf("skip", check.Groups(), o.skip...)
 }
 
-// load returns the configuration of the proxy to check.
-func (o *checkOptions) load(cmd *cobra.Command) (*loaded, error) {
-	l := &loaded{flags: cmd.Flags()}
+// checker returns a Checker of the proxy that the flags describe. A configuration file that cannot be used is one of its findings.
+func (o *checkOptions) checker(cmd *cobra.Command) (*check.Checker, error) {
+	var invalid error
+	l := &loaded{flags: cmd.Flags(), cfg: newOptions().flags} // which have the defaults of Kubernetes' flags
+	file := false
 	if o.configFile != "" {
-		var err error
-		if l, err = loadConfig(cmd, o.configFile); err != nil {
-			return nil, err
+		given, err := loadConfig(cmd, o.configFile)
+		if err == nil {
+			err = given.validate("linux")
 		}
-	} else {
-		l.cfg = newOptions().flags // which have the defaults of Kubernetes' flags
+		if invalid, file = err, err == nil; file {
+			l = given
+		}
 	}
 	if o.mode != "" {
 		l.cfg.Mode = config.ProxyMode(o.mode)
-	} else if mode := runningMode(cmd.Context(), inspect.DefaultServer); o.configFile == "" && !o.before && mode != "" {
+	} else if mode := runningMode(cmd.Context(), inspect.DefaultServer); !file && !o.before && mode != "" {
 		l.cfg.Mode = config.ProxyMode(mode)
 	}
-	if o.host != "" {
-		l.cfg.HostnameOverride = o.host
+	l.cfg.HostnameOverride = cmp.Or(o.host, l.cfg.HostnameOverride)
+	l.cfg.ClientConnection.Kubeconfig = cmp.Or(o.kubeconfig, l.cfg.ClientConnection.Kubeconfig)
+	if err := l.validate("linux"); err != nil {
+		return nil, err
 	}
-	if o.kubeconfig != "" {
-		l.cfg.ClientConnection.Kubeconfig = o.kubeconfig
+	checker, err := newChecker(l, slices.Contains(o.skip, "api"))
+	if err != nil {
+		return nil, err
 	}
-	return l, l.validate("linux")
+	checker.ConfigFile, checker.ConfigError = o.configFile, invalid
+	return checker, nil
 }
 
 // runningMode returns the mode of the proxy at an address; "" if none answers.
@@ -125,23 +135,17 @@ func runCheck(cmd *cobra.Command, opts *checkOptions) error {
 	if err := opts.validate(); err != nil {
 		return err
 	}
-	l, err := opts.load(cmd)
+	checker, err := opts.checker(cmd)
 	if err != nil {
 		return exitCode{exitUsage, err}
 	}
-	node, doors, err := openDoors(l, slices.Contains(opts.skip, "api"))
-	if err != nil {
-		return exitCode{exitUsage, err}
-	}
-	stage, name := check.After, "after"
-	if opts.before {
-		stage, name = check.Before, "before"
+	name := "after"
+	if checker.Stage = check.After; opts.before {
+		checker.Stage, name = check.Before, "before"
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), opts.wait)
 	defer cancel()
-	results := check.Wait(ctx, waitPause, func() []check.Result {
-		return check.Run(cmd.Context(), stage, node, doors, opts.skip...)
-	})
+	results := check.Wait(ctx, waitPause, func() []check.Result { return checker.Run(cmd.Context(), opts.skip...) })
 	worst := check.Worst(results)
 	if opts.output == outputText {
 		err = printChecks(cmd.OutOrStdout(), results)
@@ -152,7 +156,7 @@ func runCheck(cmd *cobra.Command, opts *checkOptions) error {
 			Mode   string         `json:"mode"`
 			Status check.Status   `json:"status"`
 			Checks []check.Result `json:"checks"`
-		}{v1alpha1.Meta("NodeCheck"), name, node.Mode, worst, results})
+		}{v1alpha1.Meta("NodeCheck"), name, checker.Node.Mode, worst, results})
 	}
 	if err == nil && (worst == check.Fail || worst == check.Warn && opts.strict) {
 		return exitCode{exitFailure, nil}
