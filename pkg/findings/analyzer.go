@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -122,27 +123,36 @@ func New(options Options) *Analyzer {
 	return a
 }
 
-// Manifests looks at the objects of manifests, and at what a proxy that reads these refuses. The objects may be changed.
-func (a *Analyzer) Manifests(read manifests.File) {
-	for _, object := range read.Objects {
-		switch o := object.(type) {
-		case *corev1.Node:
-			a.Node(o)
-		case *corev1.Service:
-			a.Service(o)
-		case *discoveryv1.EndpointSlice:
-			a.Slice(o)
-		case *networkingv1.ServiceCIDR:
-			a.ServiceCIDR(o)
+// Look looks at a Node, Service, EndpointSlice or ServiceCIDR, and changes it.
+func (a *Analyzer) Look(object runtime.Object) {
+	switch o := object.(type) {
+	case *corev1.Node:
+		a.lookAtNode(o)
+	case *corev1.Service:
+		a.lookAtService(o)
+	case *discoveryv1.EndpointSlice:
+		if a.objects != nil {
+			a.report.EndpointSlices++
+			a.problems(a.objects.slice(o))
 		}
-	}
-	for _, r := range read.Refused {
-		a.Add(Finding{Code: RefusedManifest, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Message: r.Err.Error()})
+	case *networkingv1.ServiceCIDR:
+		if a.objects != nil {
+			a.problems(a.objects.builder.Update(func(u *cluster.Update) { u.SetServiceCIDR(o) }))
+		}
 	}
 }
 
-// Node looks at a Node. It may be changed or dropped afterwards.
-func (a *Analyzer) Node(node *corev1.Node) {
+// Manifests looks at the objects of manifests, and at what a proxy that reads these refuses.
+func (a *Analyzer) Manifests(read manifests.File) {
+	for _, object := range read.Objects {
+		a.Look(object)
+	}
+	for _, r := range read.Refused {
+		a.Add(Finding{Code: RefusedManifest, Kind: r.Object.Kind, Namespace: r.Object.Namespace, Name: r.Object.Name, Message: r.Error()})
+	}
+}
+
+func (a *Analyzer) lookAtNode(node *corev1.Node) {
 	a.report.Nodes++
 	for _, address := range node.Status.Addresses {
 		if addr, ok := parse(address.Address); ok {
@@ -158,8 +168,7 @@ func (a *Analyzer) Node(node *corev1.Node) {
 	}
 }
 
-// Service looks at a Service. It may be changed or dropped afterwards.
-func (a *Analyzer) Service(s *corev1.Service) {
+func (a *Analyzer) lookAtService(s *corev1.Service) {
 	a.report.Services++
 	if s.Namespace == "" {
 		s.Namespace = corev1.NamespaceDefault // as in a file
@@ -174,14 +183,6 @@ func (a *Analyzer) Service(s *corev1.Service) {
 	a.nodePorts(s)
 	if a.objects != nil {
 		a.problems(a.objects.service(s))
-	}
-}
-
-// Slice looks at an EndpointSlice. It may be changed or dropped afterwards.
-func (a *Analyzer) Slice(slice *discoveryv1.EndpointSlice) {
-	if a.objects != nil {
-		a.report.EndpointSlices++
-		a.problems(a.objects.slice(slice))
 	}
 }
 

@@ -11,17 +11,13 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
-)
-
-// The objects of one page. A Node is some tens of kilobytes, most of it the names of images.
-const (
-	servicesPage = 500
-	nodesPage    = 100
 )
 
 // Progress shows on a terminal how much has been read.
@@ -49,13 +45,35 @@ func (p *Progress) clear() {
 	}
 }
 
-// The resources that are listed.
-var (
-	nodes          = corev1.SchemeGroupVersion.WithResource("nodes")
-	services       = corev1.SchemeGroupVersion.WithResource("services")
-	endpointSlices = discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
-	cidrs          = networkingv1.SchemeGroupVersion.WithResource("servicecidrs")
-)
+// kind is a kind of objects that is listed.
+type kind struct {
+	what     string
+	resource schema.GroupVersionResource
+	limit    int64 // the objects of one page
+	list     func() list
+}
+
+// list is a typed list of objects.
+type list interface {
+	runtime.Object
+	metav1.ListInterface
+}
+
+// kinds are those that an Analyzer needs. A Node is some tens of kilobytes, most of it the names of images.
+func (a *Analyzer) kinds() []kind {
+	kinds := []kind{
+		{"Nodes", corev1.SchemeGroupVersion.WithResource("nodes"), 100, func() list { return &corev1.NodeList{} }},
+		{"Services", corev1.SchemeGroupVersion.WithResource("services"), 500, func() list { return &corev1.ServiceList{} }},
+	}
+	if a.objects == nil {
+		return kinds
+	}
+	return append(kinds, kind{"EndpointSlices", discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), 500, func() list { return &discoveryv1.EndpointSliceList{} }},
+		kind{cidrs, networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), 500, func() list { return &networkingv1.ServiceCIDRList{} }})
+}
+
+// cidrs is a kind that API servers before Kubernetes 1.33 do not have.
+const cidrs = "ServiceCIDRs"
 
 // Connect returns clients of an API server. Requests are not limited: the pages of a list are requested one after another.
 func Connect(config *rest.Config) (apiclient.Clients, error) {
@@ -72,72 +90,29 @@ func Connect(config *rest.Config) (apiclient.Clients, error) {
 // reads a page at a time.
 func Cluster(ctx context.Context, clients apiclient.Clients, analyzer *Analyzer, shown *Progress) error {
 	defer shown.clear()
-	err := pages("Nodes", nodesPage, shown, func(options metav1.ListOptions) (metav1.ListInterface, int, error) {
-		var list corev1.NodeList
-		err := clients.List(ctx, nodes, metav1.NamespaceAll, options, &list)
-		for i := range list.Items {
-			analyzer.Node(&list.Items[i])
+	for _, kind := range analyzer.kinds() {
+		done := 0
+		for more := (metav1.ListOptions{Limit: kind.limit}); ; {
+			page := kind.list()
+			err := clients.List(ctx, kind.resource, metav1.NamespaceAll, more, page)
+			if kind.what == cidrs && apierrors.IsNotFound(err) {
+				break
+			}
+			if err != nil {
+				return listError(kind.what, done, err)
+			}
+			_ = meta.EachListItem(page, func(object runtime.Object) error { // it is a list, and nothing fails
+				analyzer.Look(object)
+				return nil
+			})
+			done += meta.LenList(page)
+			shown.show(kind.what, done, page.GetRemainingItemCount())
+			if more.Continue = page.GetContinue(); more.Continue == "" {
+				break
+			}
 		}
-		return &list, len(list.Items), err
-	})
-	if err != nil {
-		return err
-	}
-	err = pages("Services", servicesPage, shown, func(options metav1.ListOptions) (metav1.ListInterface, int, error) {
-		var list corev1.ServiceList
-		err := clients.List(ctx, services, metav1.NamespaceAll, options, &list)
-		for i := range list.Items {
-			analyzer.Service(&list.Items[i])
-		}
-		return &list, len(list.Items), err
-	})
-	if err != nil || analyzer.objects == nil {
-		return err
-	}
-	err = pages("EndpointSlices", servicesPage, shown, func(options metav1.ListOptions) (metav1.ListInterface, int, error) {
-		var list discoveryv1.EndpointSliceList
-		err := clients.List(ctx, endpointSlices, metav1.NamespaceAll, options, &list)
-		for i := range list.Items {
-			analyzer.Slice(&list.Items[i])
-		}
-		return &list, len(list.Items), err
-	})
-	if err != nil {
-		return err
-	}
-	return serviceCIDRs(ctx, clients, analyzer)
-}
-
-// serviceCIDRs lists the ServiceCIDRs, which API servers before Kubernetes 1.33 do not have.
-func serviceCIDRs(ctx context.Context, clients apiclient.Clients, analyzer *Analyzer) error {
-	var list networkingv1.ServiceCIDRList
-	err := clients.List(ctx, cidrs, metav1.NamespaceAll, metav1.ListOptions{}, &list)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return listError("ServiceCIDRs", 0, err)
-	}
-	for i := range list.Items {
-		analyzer.ServiceCIDR(&list.Items[i])
 	}
 	return nil
-}
-
-// pages asks for one page after another.
-func pages(what string, limit int64, shown *Progress, list func(metav1.ListOptions) (metav1.ListInterface, int, error)) error {
-	done := 0
-	for next := ""; ; {
-		page, count, err := list(metav1.ListOptions{Limit: limit, Continue: next})
-		if err != nil {
-			return listError(what, done, err)
-		}
-		done += count
-		shown.show(what, done, page.GetRemainingItemCount())
-		if next = page.GetContinue(); next == "" {
-			return nil
-		}
-	}
 }
 
 // listError describes why a list ended after so many objects. The path of a request says nothing to a user.

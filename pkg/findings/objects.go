@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
@@ -87,13 +86,6 @@ func (o *objects) slice(slice *discoveryv1.EndpointSlice) error {
 		e.NodeName = &every
 	}
 	return o.builder.Update(func(u *cluster.Update) { u.SetEndpointSlice(slice) })
-}
-
-// ServiceCIDR looks at a ServiceCIDR.
-func (a *Analyzer) ServiceCIDR(object *networkingv1.ServiceCIDR) {
-	if a.objects != nil {
-		a.problems(a.objects.builder.Update(func(u *cluster.Update) { u.SetServiceCIDR(object) }))
-	}
 }
 
 // problems notes the fields that the snapshot could not use.

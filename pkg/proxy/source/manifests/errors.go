@@ -11,7 +11,9 @@ import (
 type Error struct {
 	File string
 	Line int // the first line is 1; 0 if the error concerns no single line
-	Err  error
+	// Object is the object in whose fields the error is, in File.Refused.
+	Object Key
+	Err    error
 }
 
 func (e *Error) Error() string {
@@ -22,12 +24,6 @@ func (e *Error) Error() string {
 }
 
 func (e *Error) Unwrap() error { return e.Err }
-
-// Refusal is why a proxy that reads manifests does not use an object, which an API server may accept.
-type Refusal struct {
-	Key
-	Err *Error
-}
 
 // maxErrors is the maximum number of errors that are reported for a file.
 const maxErrors = 10

@@ -36,7 +36,7 @@ type file struct {
 	parsed, err error
 	// ignored are the objects of other kinds, and refused is what is refused of objects that are in use.
 	ignored []IgnoredObject
-	refused []Refusal
+	refused []*Error
 }
 
 // maxSize is the maximum size of a file in bytes. It protects the memory against a large file with a wrong name.
@@ -135,14 +135,14 @@ type placed struct {
 
 // objects returns the objects of all files. If several files contain an object, the first file's is used, and duplicates
 // describes the others.
-func (f *folder) objects() (objects map[Key]placed, duplicates []Refusal) {
+func (f *folder) objects() (objects map[Key]placed, duplicates []*Error) {
 	objects = map[Key]placed{}
 	for _, name := range slices.Sorted(maps.Keys(f.files)) {
 		for _, object := range f.files[name].objects {
 			k := keyOf(object)
 			if first, taken := objects[k]; taken {
 				err := fmt.Errorf("%s is ignored, because %s contains it too; remove it from one of the two", k, first.file)
-				duplicates = append(duplicates, Refusal{k, &Error{File: filepath.Join(f.dir, name), Err: err}})
+				duplicates = append(duplicates, &Error{File: filepath.Join(f.dir, name), Object: k, Err: err})
 				continue
 			}
 			objects[k] = placed{name, object}

@@ -33,8 +33,8 @@ type File struct {
 	Objects []runtime.Object
 	// Ignored are objects of other kinds.
 	Ignored []IgnoredObject
-	// Refused is what [Parse] refuses of Objects that [Read] returned.
-	Refused []Refusal
+	// Refused is why [Parse] would refuse some of the Objects that [Read] returned, each with its object.
+	Refused []*Error
 	// Err joins up to ten errors in the file, each an *Error; nil if there are none.
 	Err error
 }
@@ -115,7 +115,7 @@ type parser struct {
 	doc     *yamldoc.Document
 	objects []runtime.Object
 	ignored []IgnoredObject
-	refused []Refusal
+	refused []*Error
 	seen    map[Key]int // the line of each object's document
 	errs    []*yamldoc.Error
 }
@@ -128,7 +128,7 @@ func (p *parser) fail(path, format string, args ...any) {
 // refuse adds an error in a field of an object, which the object is used in spite of if the parser is lenient.
 func (p *parser) refuse(path string, k Key, err error) {
 	if p.lenient {
-		p.refused = append(p.refused, Refusal{k, &Error{File: p.name, Line: p.doc.LineOf(path), Err: err}})
+		p.refused = append(p.refused, &Error{File: p.name, Line: p.doc.LineOf(path), Object: k, Err: err})
 		return
 	}
 	p.fail(path, "%w", err)

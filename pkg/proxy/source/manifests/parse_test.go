@@ -399,7 +399,7 @@ func TestRead(t *testing.T) {
 		got = append(got, keyOf(object).String())
 	}
 	for _, refused := range file.Refused {
-		got = append(got, refused.Key.String()+" "+strings.TrimPrefix(refused.Err.Error(), dir+"/"))
+		got = append(got, refused.Object.String()+" "+strings.TrimPrefix(refused.Error(), dir+"/"))
 	}
 	for _, ignored := range file.Ignored {
 		got = append(got, ignored.String())

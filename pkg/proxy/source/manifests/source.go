@@ -172,7 +172,7 @@ func (s *Source) sync(ctx context.Context, b *cluster.Builder, touched map[strin
 	}
 	objects, duplicates := s.folder.objects()
 	for _, duplicate := range duplicates {
-		errs = append(errs, duplicate.Err)
+		errs = append(errs, duplicate)
 	}
 	if _, given := objects[Key{Kind: "Node", Name: s.nodeName}]; given {
 		s.machineNode = nil
