@@ -21,7 +21,7 @@ type folder struct {
 	dir     string
 	files   map[string]*file
 	reader  *userfile.Files
-	lenient bool // see parse
+	lenient bool // see Parse
 }
 
 // file is the state of one file.
@@ -103,7 +103,7 @@ func (f *file) read(from *folder, path string, touched bool) bool {
 	}
 	f.version = content.Version
 	if sum := sha256.Sum256(content.Data); sum != f.sum {
-		f.take(parse(path, content.Data, from.lenient))
+		f.take(Parse(path, content.Data, from.lenient))
 		f.sum = sum
 	}
 	f.err = f.parsed

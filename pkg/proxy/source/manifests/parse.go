@@ -33,7 +33,7 @@ type File struct {
 	Objects []runtime.Object
 	// Ignored are objects of other kinds.
 	Ignored []IgnoredObject
-	// Refused is why [Parse] would refuse some of the Objects that [Read] returned, each with its object.
+	// Refused is why Objects would not be used if they had not been read leniently, each with its object.
 	Refused []*Error
 	// Err joins up to ten errors in the file, each an *Error; nil if there are none.
 	Err error
@@ -68,11 +68,10 @@ func (o IgnoredObject) MarshalText() ([]byte, error) { return []byte(o.String())
 
 // Parse parses a file. name is used in errors, and its extension distinguishes JSON from YAML. Invalid objects and documents
 // are left out; all others are returned.
-func Parse(name string, data []byte) File { return parse(name, data, false) }
-
-// parse parses a file. If it is lenient, objects are as they are written, without defaults, and what Parse would refuse of them is
-// told beside them; of several with the same name the first one is used. Other versions of an API are other kinds.
-func parse(name string, data []byte, lenient bool) File {
+//
+// If Parse is lenient, objects are as they are written, without defaults, and what it would refuse of them otherwise is in
+// File.Refused; of several with the same name the first one is used. Other versions of an API are other kinds.
+func Parse(name string, data []byte, lenient bool) File {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return File{Err: &Error{File: name, Line: 1, Err: errEmpty}}
 	}

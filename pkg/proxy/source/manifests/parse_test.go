@@ -68,7 +68,7 @@ func TestParseKinds(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			parsed := Parse(test.file, []byte(test.data))
+			parsed := Parse(test.file, []byte(test.data), false)
 			if parsed.Err != nil || parsed.Ignored != nil {
 				t.Fatalf("Parse: %v, ignored %v", parsed.Err, parsed.Ignored)
 			}
@@ -124,7 +124,7 @@ func TestParseDefaults(t *testing.T) {
 
 // parseAll parses a file whose objects are all used.
 func parseAll(name string, data []byte) ([]runtime.Object, error) {
-	file := Parse(name, data)
+	file := Parse(name, data, false)
 	return file.Objects, file.Err
 }
 
@@ -135,7 +135,7 @@ func TestParseInvalidObject(t *testing.T) {
 	deployment := "apiVersion: apps/v1\nkind: Deployment\nspec: {replicas: 1}\n"
 	knative := "apiVersion: serving.knative.dev/v1\nkind: Service\nspec: {template: {}}\n"
 	file := Parse("a.yaml", []byte(bad+"---\n"+goodSlice+"---\nkind: [\n---\n"+deployment+"---\n"+knative+
-		"---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod}\n- {apiVersion: v1, kind: Node, metadata: {name: n1}}\n- {apiVersion: v1, kind: Node, metadata: {name: n2, x: 1}}\n"))
+		"---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod}\n- {apiVersion: v1, kind: Node, metadata: {name: n1}}\n- {apiVersion: v1, kind: Node, metadata: {name: n2, x: 1}}\n"), false)
 	var objects, ignored []string
 	for _, object := range file.Objects {
 		objects = append(objects, keyOf(object).String())
@@ -415,7 +415,7 @@ func TestRead(t *testing.T) {
 		"d.yaml:1: not YAML: did not find expected node content", "e.yaml is not a regular file but a pipe (prw-------)"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	strict := Parse("a.yaml", []byte(strings.Replace(goodService, "port: 80", "port: 80\n    porto: 5", 1)))
+	strict := Parse("a.yaml", []byte(strings.Replace(goodService, "port: 80", "port: 80\n    porto: 5", 1)), false)
 	if len(strict.Objects) > 0 || strict.Err == nil {
 		t.Errorf("Parse uses what Read refuses: %v", strict)
 	}

@@ -22,10 +22,7 @@ func Read(path string, stdin io.Reader) (File, error) {
 	if path == "-" {
 		const name = "<stdin>"
 		data, err := userfile.ReadAll(stdin, name, maxOne)
-		if err != nil {
-			return File{Err: err}, nil
-		}
-		return parse(name, data, true), nil
+		return readOne(name, data, err), nil
 	}
 	info, err := os.Stat(path)
 	switch {
@@ -35,10 +32,15 @@ func Read(path string, stdin io.Reader) (File, error) {
 		return readFolder(path)
 	}
 	data, err := userfile.Read(path, maxOne)
+	return readOne(path, data, err), nil
+}
+
+// readOne parses what was read of a file.
+func readOne(name string, data []byte, err error) File {
 	if err != nil {
-		return File{Err: err}, nil
+		return File{Err: err}
 	}
-	return parse(path, data, true), nil
+	return Parse(name, data, true)
 }
 
 // readFolder reads a directory.
