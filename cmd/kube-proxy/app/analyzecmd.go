@@ -12,8 +12,6 @@ import (
 	"k8s.io/component-base/term"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/findings"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -185,7 +183,7 @@ func (o *analyzeOptions) run(cmd *cobra.Command) error {
 
 // analyzer returns one that has seen the configuration.
 func (o *analyzeOptions) analyzer(cmd *cobra.Command) (*findings.Analyzer, error) {
-	cfg, gates := newOptions().flags, features.Read(nil).Gates // in force without a file
+	cfg, gates := defaultConfig(), features.Read(nil).Gates // in force without a file
 	planning := &plan.Options{}
 	var deprecated []findings.Finding
 	if o.configFile != "" {
@@ -250,12 +248,12 @@ func modeChange(cfg *config.KubeProxyConfiguration, to config.ProxyMode, gates f
 	if to == "" || to == cfg.EffectiveMode() {
 		return findings.Options{}, nil
 	}
-	after := cfg.DeepCopy()
+	after := *cfg
 	after.Mode = to
 	if change.From, err = nodePortsIn(cfg, gates); err != nil {
 		return findings.Options{}, err
 	}
-	change.To, err = nodePortsIn(after, gates)
+	change.To, err = nodePortsIn(&after, gates)
 	return change, err
 }
 
@@ -281,10 +279,10 @@ func configFindings(path string, l *loaded) []findings.Finding {
 	add := func(message string) {
 		all = append(all, findings.Finding{Code: findings.Configuration, Kind: "File", Name: path, Message: message})
 	}
-	if l.file.Version != v1alpha2.Version {
-		add(fmt.Sprintf("version %s is not the latest, %s", l.file.Version, v1alpha2.Version))
+	if l.file.Version != config.Version {
+		add(fmt.Sprintf("version %s is not the latest, %s", l.file.Version, config.Version))
 	}
-	if err := l.check(validation.Startable(l.cfg, validation.Platform(l.cfg))); err != nil {
+	if err := l.check(config.Startable(l.cfg, config.Platform(l.cfg))); err != nil {
 		add(strings.TrimPrefix(err.Error(), path+":"))
 	}
 	for _, warning := range l.warnings {

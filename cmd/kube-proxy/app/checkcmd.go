@@ -88,26 +88,8 @@ func (o *checkOptions) validate() error {
 
 // checker returns a Checker of the proxy that the flags describe. A configuration file that cannot be used is one of its findings.
 func (o *checkOptions) checker(cmd *cobra.Command) (*check.Checker, error) {
-	var invalid error
-	l := &loaded{flags: cmd.Flags(), cfg: newOptions().flags} // which have the defaults of Kubernetes' flags
-	file := false
-	if o.configFile != "" {
-		given, err := loadConfig(cmd, o.configFile)
-		if err == nil {
-			err = given.validate("linux")
-		}
-		if invalid, file = err, err == nil; file {
-			l = given
-		}
-	}
-	if o.mode != "" {
-		l.cfg.Mode = config.ProxyMode(o.mode)
-	} else if mode := runningMode(cmd.Context(), inspect.DefaultServer); !file && !o.before && mode != "" {
-		l.cfg.Mode = config.ProxyMode(mode)
-	}
-	l.cfg.HostnameOverride = cmp.Or(o.host, l.cfg.HostnameOverride)
-	l.cfg.ClientConnection.Kubeconfig = cmp.Or(o.kubeconfig, l.cfg.ClientConnection.Kubeconfig)
-	if err := l.validate("linux"); err != nil {
+	l, invalid, err := o.load(cmd)
+	if err != nil {
 		return nil, err
 	}
 	checker, err := newChecker(l, slices.Contains(o.skip, "api"))
@@ -116,6 +98,31 @@ func (o *checkOptions) checker(cmd *cobra.Command) (*check.Checker, error) {
 	}
 	checker.ConfigFile, checker.ConfigError = o.configFile, invalid
 	return checker, nil
+}
+
+// load returns the configuration of the proxy to check. invalid is why the configuration file is not used.
+func (o *checkOptions) load(cmd *cobra.Command) (l *loaded, invalid, err error) {
+	if o.configFile != "" {
+		if l, invalid = loadConfig(cmd, o.configFile); invalid == nil {
+			o.override(l.cfg)
+			if invalid = l.validate("linux"); invalid == nil {
+				return l, nil, nil
+			}
+		}
+	}
+	l = &loaded{flags: cmd.Flags(), cfg: defaultConfig()}
+	if mode := runningMode(cmd.Context(), inspect.DefaultServer); !o.before && mode != "" {
+		l.cfg.Mode = config.ProxyMode(mode)
+	}
+	o.override(l.cfg)
+	return l, invalid, l.validate("linux")
+}
+
+// override sets what flags give instead of the configuration.
+func (o *checkOptions) override(cfg *config.KubeProxyConfiguration) {
+	cfg.Mode = cmp.Or(config.ProxyMode(o.mode), cfg.Mode)
+	cfg.HostnameOverride = cmp.Or(o.host, cfg.HostnameOverride)
+	cfg.ClientConnection.Kubeconfig = cmp.Or(o.kubeconfig, cfg.ClientConnection.Kubeconfig)
 }
 
 // runningMode returns the mode of the proxy at an address; "" if none answers.

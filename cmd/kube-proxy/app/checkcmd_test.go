@@ -36,14 +36,14 @@ func TestCheckUsage(t *testing.T) {
 
 // TestCheckInvalidConfig checks that a configuration file that cannot be used is a failed check, and not the end of all checks.
 func TestCheckInvalidConfig(t *testing.T) {
-	directory := files(t, map[string]string{"bad": latestHead + "mode: [\n", "wrong": latestHead + "mode: nftables\nnodePortAddresses: [x]\n", "good": latestHead + "mode: nftables\n"})
+	directory := files(t, map[string]string{"bad": latestHead + "mode: [\n", "wrong": latestHead + "mode: nftables\nnodePortAddresses: [x]\n", "good": latestHead + "mode: nftables\n", "ipvs": oldHead + "mode: ipvs\n"})
 	for file, want := range map[string]string{
-		"bad": "is not YAML", "none": "no such file", "wrong": "nodePortAddresses[0]: Invalid value", "good": "ok  config/file",
+		"bad": "is not YAML", "none": "no such file", "wrong": "nodePortAddresses[0]: Invalid value", "good": "ok  config/file", "ipvs": "has no ipvs backend", "ipvs --proxy-mode nftables": "ok  config/file",
 	} {
 		skipped := strings.Join(slices.DeleteFunc(check.Groups(), func(g string) bool { return g == "config" }), ",")
 		var out, errs bytes.Buffer
-		code := Run([]string{"check", "--skip", skipped, "--config", filepath.Join(directory, file)}, &out, &errs)
-		if code != map[bool]int{true: 0, false: exitFailure}[file == "good"] || !strings.Contains(out.String(), want) || errs.Len() > 0 {
+		code := Run(append([]string{"check", "--skip", skipped, "--config"}, strings.Fields(filepath.Join(directory, file))...), &out, &errs)
+		if code != map[bool]int{true: 0, false: exitFailure}[strings.HasPrefix(want, "ok")] || !strings.Contains(out.String(), want) || errs.Len() > 0 {
 			t.Errorf("%s: exit code %d, %s\n%s", file, code, out.String(), errs.String())
 		}
 	}

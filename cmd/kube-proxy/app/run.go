@@ -17,7 +17,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 	conntracktable "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cpus"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
@@ -118,7 +117,7 @@ func (l *loaded) startable() error {
 
 // checkFamilies compares the configuration with the families of this machine.
 func (p *process) checkFamilies(ctx context.Context) error {
-	errs, warnings := validation.CheckFamilies(p.cfg, validation.Families{
+	errs, warnings := config.CheckFamilies(p.cfg, config.Families{
 		IPv4: slices.Contains(p.families.All, cluster.IPv4), IPv6: slices.Contains(p.families.All, cluster.IPv6),
 	})
 	if warning := p.opts.check(warnings); warning != nil {
