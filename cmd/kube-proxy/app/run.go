@@ -236,7 +236,7 @@ func (p *process) begin(ctx context.Context, recorder proxy.Recorder) {
 	if p.cfg.Mode != "" {
 		return
 	}
-	event.Warning, event.Reason = true, "ProxyModeDefaulted"
+	event.Warning, event.Reason = true, "KubeProxyDefaultMode"
 	event.Message = fmt.Sprintf("The proxy mode is not set, and defaults to %s. The default may change in a later version; "+
 		"set mode in the configuration file (or --proxy-mode) to the mode that you want", mode)
 	logger.Info(event.Message)
