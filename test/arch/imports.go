@@ -25,11 +25,8 @@ var rows = []row{
 	{"pkg/apis/config/...", []string{"pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
 	{"pkg/apis/status/...", nil},
 	{"pkg/features/...", nil},
-	{"pkg/check/rehearsal", []string{"pkg/check", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
-	{"pkg/check/machine", []string{"pkg/check", "pkg/kernel/..."}},
-	{"pkg/check/api", []string{"pkg/check", "pkg/apiclient", "pkg/proxy/cluster"}},
-	{"pkg/check/...", []string{"pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/backend"}},
-	{"pkg/findings/...", []string{"pkg/apiclient", "pkg/yamldoc", "pkg/userfile", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source/defaults", "pkg/terminal"}},
+	{"pkg/check", []string{"pkg/apis/status/...", "pkg/apiclient", "pkg/kernel/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
+	{"pkg/findings", []string{"pkg/apiclient", "pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/proxy/source/manifests", "pkg/terminal"}},
 
 	// The reader of YAML documents and the lines of their fields, independent of their content.
 	{"pkg/yamldoc", nil},
@@ -47,9 +44,8 @@ var rows = []row{
 	{"pkg/kernel/internal/...", nil},
 	{"pkg/kernel/nf", []string{"pkg/kernel/cputime", "pkg/kernel/internal/netlink"}},
 	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/...", "pkg/kernel/nf/..."}},
-	{"pkg/proxy/source", []string{"pkg/proxy/cluster"}},
-	{"pkg/proxy/source/defaults", nil},
-	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/proxy/source/defaults", "pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
+	{"pkg/proxy/source", []string{"pkg/proxy/cluster", "pkg/logonce"}},
+	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
 	{"pkg/proxy/source/apiserver/...", []string{"pkg/apiclient", "pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 	{"pkg/proxy/source/*/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 
@@ -140,15 +136,15 @@ var libraries = []library{
 	},
 	{
 		paths:  []string{"k8s.io/client-go"},
-		users:  []string{"cmd/...", "pkg/apiclient", "pkg/proxy/source/apiserver/...", "pkg/findings/listing", "pkg/inspect/pods", "pkg/check/api", "test/..."},
-		remedy: "only cmd, pkg/apiclient, the API server source, the listing of findings, inspect's pods and the API of checks may use client-go; use plain values instead",
+		users:  []string{"cmd/...", "pkg/apiclient", "pkg/proxy/source/apiserver/...", "pkg/findings", "pkg/inspect/pods", "pkg/check", "test/..."},
+		remedy: "only cmd, pkg/apiclient, the API server source, findings, inspect's pods and checks may use client-go; use plain values instead",
 	},
 	{
 		paths: []string{"k8s.io/api"},
 		users: []string{
 			"pkg/proxy/source/...", "pkg/proxy/cluster/builder*.go", "pkg/proxy/cluster/convert*.go",
 			// Findings read fields that the pipeline must not read, so no snapshot contains them.
-			"pkg/findings/...", "pkg/check/api", "pkg/inspect/pods",
+			"pkg/findings", "pkg/check", "pkg/inspect/pods",
 			"pkg/proxy/backend/backendtest/...", "test/...",
 		},
 		tests:  true,

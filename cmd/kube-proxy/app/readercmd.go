@@ -170,7 +170,10 @@ func restConfig(kubeconfig, context, userAgent string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
 	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
-	if err != nil {
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, errors.New("find the API server: there is no kubeconfig in ~/.kube/config or $KUBECONFIG, and this is no pod; give --kubeconfig")
+	case err != nil:
 		return nil, fmt.Errorf("find the API server: %w; give --kubeconfig", err)
 	}
 	return rest.AddUserAgent(client, userAgent), nil

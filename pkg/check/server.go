@@ -1,5 +1,4 @@
-// Package api reads from an API server what the checks of a node need.
-package api
+package check
 
 import (
 	"context"
@@ -14,49 +13,46 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
-	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// page is the number of Services of one request.
-const page = 500
+// servicesPage is the number of Services of one request.
+const servicesPage = 500
 
 // The resources that are read, and the reviews that are created.
 var (
-	nodes    = corev1.SchemeGroupVersion.WithResource("nodes")
-	services = corev1.SchemeGroupVersion.WithResource("services")
-	reviews  = authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")
+	nodeKind    = corev1.SchemeGroupVersion.WithResource("nodes")
+	serviceKind = corev1.SchemeGroupVersion.WithResource("services")
+	reviewKind  = authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")
 )
 
-// Server is an API server.
-type Server struct{ clients apiclient.Clients }
+// server is an API server.
+type server struct{ clients apiclient.Clients }
 
-var _ check.API = (*Server)(nil)
-
-// New returns a Server that connects at the first request.
-func New(config *rest.Config) (*Server, error) {
+// NewAPI returns an API server, to which it connects at the first request.
+func NewAPI(config *rest.Config) (API, error) {
 	clients, err := apiclient.New(config,
 		apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.NodeList{}, &corev1.ServiceList{}}},
 		apiclient.Kinds{Version: authorizationv1.SchemeGroupVersion, Objects: []runtime.Object{&authorizationv1.SelfSubjectAccessReview{}}})
-	return &Server{clients}, err
+	return &server{clients}, err
 }
 
-// Allowed is part of [check.API]. It creates a SelfSubjectAccessReview, which every user may create and which stores nothing.
-func (s *Server) Allowed(ctx context.Context, right check.Right) (bool, error) {
+// Allowed is part of [API]. It creates a SelfSubjectAccessReview, which every user may create and which stores nothing.
+func (s *server) Allowed(ctx context.Context, right Right) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: right.Verb, Group: right.Group, Resource: right.Resource}}}
 	var answer authorizationv1.SelfSubjectAccessReview
-	err := s.clients.Create(ctx, reviews, metav1.NamespaceNone, review, &answer)
+	err := s.clients.Create(ctx, reviewKind, metav1.NamespaceNone, review, &answer)
 	if err != nil {
 		return false, fmt.Errorf("review the right to %s %s: %w", right.Verb, right.Resource, err)
 	}
 	return answer.Status.Allowed, nil
 }
 
-// NodeAddresses is part of [check.API]: the addresses that the proxy uses. It lists, because the proxy need not have the right to get.
-func (s *Server) NodeAddresses(ctx context.Context, name string) (addrs []netip.Addr, found bool, err error) {
+// NodeAddresses is part of [API]: the addresses that the proxy uses. It lists, because the proxy need not have the right to get.
+func (s *server) NodeAddresses(ctx context.Context, name string) (addrs []netip.Addr, found bool, err error) {
 	var list corev1.NodeList
-	err = s.clients.List(ctx, nodes, metav1.NamespaceAll, metav1.ListOptions{FieldSelector: "metadata.name=" + name}, &list)
+	err = s.clients.List(ctx, nodeKind, metav1.NamespaceAll, metav1.ListOptions{FieldSelector: "metadata.name=" + name}, &list)
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && len(list.Items) == 0:
 		return nil, false, nil
@@ -68,12 +64,12 @@ func (s *Server) NodeAddresses(ctx context.Context, name string) (addrs []netip.
 	return builder.Snapshot().Node.Addresses, true, nil
 }
 
-// HealthCheckNodePorts is part of [check.API].
-func (s *Server) HealthCheckNodePorts(ctx context.Context) ([]uint16, error) {
+// HealthCheckNodePorts is part of [API].
+func (s *server) HealthCheckNodePorts(ctx context.Context) ([]uint16, error) {
 	var ports []uint16
 	for next := ""; ; {
 		var list corev1.ServiceList
-		if err := s.clients.List(ctx, services, metav1.NamespaceAll, metav1.ListOptions{Limit: page, Continue: next}, &list); err != nil {
+		if err := s.clients.List(ctx, serviceKind, metav1.NamespaceAll, metav1.ListOptions{Limit: servicesPage, Continue: next}, &list); err != nil {
 			return nil, err
 		}
 		for i := range list.Items {

@@ -1,5 +1,4 @@
-// Package defaults sets the API server's defaults in objects that were read from files.
-package defaults
+package source
 
 import (
 	"cmp"
@@ -10,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Set sets the API server's defaults of the fields of a Service, Node or EndpointSlice that a proxy reads. It does not allocate
-// addresses and ports.
-func Set(object runtime.Object) {
+// SetDefaults sets the API server's defaults of the fields of a Service, Node or EndpointSlice that a proxy reads. It does not
+// allocate addresses and ports.
+func SetDefaults(object runtime.Object) {
 	switch o := object.(type) {
 	case *corev1.Service:
 		defaultNamespace(&o.ObjectMeta)

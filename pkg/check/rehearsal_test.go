@@ -1,4 +1,4 @@
-package rehearsal
+package check
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -45,13 +44,13 @@ func (f *fakeMode) Open(context.Context, ...cluster.Family) (backend.Backend, er
 
 // TestNothingToRun rejects no family.
 func TestNothingToRun(t *testing.T) {
-	if _, err := Run(t.Context(), Config{Mode: &fakeMode{}}); err == nil {
+	if _, err := (&Rehearsal{Mode: &fakeMode{}}).Run(t.Context()); err == nil {
 		t.Error("it was run")
 	}
 }
 
-// TestRun returns a step for each feature and one for the whole ruleset, with what goes wrong.
-func TestRun(t *testing.T) {
+// TestRehearsal returns a step for each feature and one for the whole ruleset, with what goes wrong.
+func TestRehearsal(t *testing.T) {
 	wrong := errors.New("wrong")
 	refused := backend.Result{Refused: []backend.Refusal{{Port: "a/b:80/TCP", Cause: wrong}}}
 	for _, test := range []struct {
@@ -67,12 +66,12 @@ func TestRun(t *testing.T) {
 		{"a port is refused", nil, nil, fakeBackend{result: refused}, "port a/b:80/TCP: wrong"},
 		{"cannot be closed", nil, nil, fakeBackend{closed: wrong}, "wrong"},
 	} {
-		steps, err := Run(t.Context(), Config{Families: []string{"IPv6"}, Plan: &plan.Options{}, Variant: "v",
-			Mode: &fakeMode{features: test.features, open: test.open, opened: &test.opened}})
+		steps, err := (&Rehearsal{Families: []string{"IPv6"}, Plan: &plan.Options{}, Variant: "v",
+			Mode: &fakeMode{features: test.features, open: test.open, opened: &test.opened}}).Run(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]check.Step{{Name: "nat of v (IPv6)", Module: "m"}, {Name: "the whole ruleset (IPv6)", Error: test.want}}, steps); diff != "" {
+		if diff := cmp.Diff([]Step{{Name: "nat of v (IPv6)", Module: "m"}, {Name: "the whole ruleset (IPv6)", Error: test.want}}, steps); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 	}

@@ -1,6 +1,4 @@
-// Package interfaces watches the addresses of this machine's network interfaces. Node ports are served on them, and the
-// node's own connections are detected by them.
-package interfaces
+package source
 
 import (
 	"context"
@@ -30,23 +28,24 @@ const (
 	resyncPeriod = time.Minute
 )
 
-// Source watches the machine's addresses. It is a source.Source.
-type Source struct {
+// Interfaces watches the addresses of this machine's network interfaces. Node ports are served on them, and the node's own
+// connections are detected by them. It is a Source.
+type Interfaces struct {
 	machine  Machine
 	complete chan struct{}
 }
 
-// New returns a source of a machine's addresses.
-func New(machine Machine) *Source {
-	return &Source{machine: machine, complete: make(chan struct{})}
+// NewInterfaces returns a source of a machine's addresses.
+func NewInterfaces(machine Machine) *Interfaces {
+	return &Interfaces{machine: machine, complete: make(chan struct{})}
 }
 
 // Complete returns a channel that is closed after the first successful listing.
-func (s *Source) Complete() <-chan struct{} { return s.complete }
+func (s *Interfaces) Complete() <-chan struct{} { return s.complete }
 
 // Run watches the addresses until ctx ends. A failed listing is retried and the last known addresses are kept:
 // without addresses, node ports would not be served (kubernetes/kubernetes#129146).
-func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
+func (s *Interfaces) Run(ctx context.Context, b *cluster.Builder) error {
 	changed := s.machine.Watch(ctx)
 	retries := wait.Backoff{Duration: firstRetry, Factor: 2, Cap: resyncPeriod, Steps: math.MaxInt}
 	retry, known := retries, false

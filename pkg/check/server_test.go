@@ -1,4 +1,4 @@
-package api
+package check
 
 import (
 	"encoding/json"
@@ -11,8 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/client-go/rest"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/check"
 )
 
 // answers is an API server that allows to list only, has the Node n1 and two pages of Services. It fails the test on any
@@ -61,18 +59,18 @@ func answers(t *testing.T) http.HandlerFunc {
 func TestServer(t *testing.T) {
 	http := httptest.NewServer(answers(t))
 	defer http.Close()
-	s, err := New(&rest.Config{Host: http.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}})
+	s, err := NewAPI(&rest.Config{Host: http.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for right, want := range map[check.Right]bool{
+	for right, want := range map[Right]bool{
 		{Verb: "list", Group: "discovery.k8s.io", Resource: "endpointslices"}: true, {Verb: "list", Resource: "nodes"}: false,
 	} {
 		if allowed, err := s.Allowed(t.Context(), right); allowed != want || err != nil {
 			t.Errorf("%+v: %t, %v", right, allowed, err)
 		}
 	}
-	if _, err := s.Allowed(t.Context(), check.Right{Verb: "list", Resource: "broken"}); err == nil || !strings.Contains(err.Error(), "review the right to list broken") {
+	if _, err := s.Allowed(t.Context(), Right{Verb: "list", Resource: "broken"}); err == nil || !strings.Contains(err.Error(), "review the right to list broken") {
 		t.Errorf("an error of the server: %v", err)
 	}
 	addrs, found, err := s.NodeAddresses(t.Context(), "n1")

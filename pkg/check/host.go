@@ -7,32 +7,32 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
-// Doors read the machine and the cluster. None of them may change anything.
-type Doors struct {
+// Host is the machine that is checked. Reading it changes nothing.
+type Host interface {
 	// Setting reads a kernel setting by its path below /proc/sys; the error is fs.ErrNotExist if there is none.
-	Setting func(name string) (string, error)
+	Setting(name string) (string, error)
+	// Writable returns why this process cannot write a kernel setting; nil if it can.
+	Writable(name string) error
 	// Rules tries everything that the rules of the mode need, in a network namespace of its own.
-	Rules func(ctx context.Context) ([]Step, error)
+	Rules(ctx context.Context) ([]Step, error)
 	// Tools returns the versions of the programs that the mode runs.
-	Tools func(ctx context.Context) []backend.Tool
+	Tools(ctx context.Context) []backend.Tool
 	// Variants returns the variants of iptables, nft and legacy, that have chains of Kubernetes.
-	Variants func(ctx context.Context) ([]string, error)
+	Variants(ctx context.Context) ([]string, error)
 	// Chains returns the base chains of the hooks input and forward, those of iptables included.
-	Chains func(ctx context.Context) ([]Chain, error)
+	Chains(ctx context.Context) ([]Chain, error)
 	// Holder returns who holds the lock on this network namespace, in words; "" if no process does.
-	Holder func() (string, error)
+	Holder() (string, error)
 	// Present returns the modes that have rules here, of any program.
-	Present func(ctx context.Context) ([]string, error)
+	Present(ctx context.Context) ([]string, error)
 	// Processes returns the ids of other processes called kube-proxy in this network namespace.
-	Processes func() ([]int, error)
+	Processes() ([]int, error)
 	// Listen listens on a TCP address for a moment.
-	Listen func(address string) error
+	Listen(address string) error
 	// Get reads a page of an HTTP server of this node.
-	Get func(ctx context.Context, address, path string) (status int, body string, err error)
+	Get(ctx context.Context, address, path string) (status int, body string, err error)
 	// Interfaces returns the addresses of this machine.
-	Interfaces func() ([]netip.Addr, error)
-	// API is the API server; nil if none is configured.
-	API API
+	Interfaces() ([]netip.Addr, error)
 }
 
 // Step is something that the rules of a mode need.

@@ -1,4 +1,4 @@
-package interfaces
+package source
 
 import (
 	"context"
@@ -14,10 +14,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 )
 
-var _ source.Source = (*Source)(nil)
+var _ Source = (*Interfaces)(nil)
 
 // machine is a fake Machine.
 type machine struct {
@@ -57,8 +56,8 @@ func (m *machine) listed() int {
 	return m.listings
 }
 
-// TestSource changes addresses, with notifications, without, and with failures.
-func TestSource(t *testing.T) {
+// TestInterfaces changes addresses, with notifications, without, and with failures.
+func TestInterfaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var logged []string
@@ -70,7 +69,7 @@ func TestSource(t *testing.T) {
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
 		m := &machine{changed: make(chan struct{}, 1)}
 		m.set(3, "10.0.0.1")
-		s, b := New(m), cluster.NewBuilder("n")
+		s, b := NewInterfaces(m), cluster.NewBuilder("n")
 		ended := make(chan error)
 		go func() { ended <- s.Run(ctx, b) }()
 		want := func(what string) {

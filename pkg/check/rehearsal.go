@@ -1,6 +1,4 @@
-// Package rehearsal writes the rules of a backend for Services that use all of its features. Call it in a network namespace
-// that is removed afterwards.
-package rehearsal
+package check
 
 import (
 	"context"
@@ -10,14 +8,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Config is a backend to try.
-type Config struct {
+// Rehearsal is a backend to try.
+type Rehearsal struct {
 	// Families are names: IPv4, IPv6.
 	Families []string
 	// Plan are the settings of the proxy.
@@ -28,24 +25,25 @@ type Config struct {
 	Variant string
 }
 
-// Run tries each feature and then the whole backend, for each family.
-func Run(ctx context.Context, config Config) ([]check.Step, error) {
-	if len(config.Families) == 0 {
+// Run tries each feature and then the whole backend, for each family: it writes the rules for Services that use all of its
+// features. Call it in a network namespace that is removed afterwards.
+func (r *Rehearsal) Run(ctx context.Context) ([]Step, error) {
+	if len(r.Families) == 0 {
 		return nil, errors.New("there is nothing to try: no family is given")
 	}
-	var steps []check.Step
+	var steps []Step
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-		if !slices.Contains(config.Families, family.String()) {
+		if !slices.Contains(r.Families, family.String()) {
 			continue
 		}
-		features, err := config.Mode.Features(ctx, config.Variant, family)
+		features, err := r.Mode.Features(ctx, r.Variant, family)
 		for _, f := range features {
-			steps = append(steps, check.Step{Name: fmt.Sprintf("%s (%s)", f.Name, family), Module: f.Module, Error: errorText(f.Err)})
+			steps = append(steps, Step{Name: fmt.Sprintf("%s (%s)", f.Name, family), Module: f.Module, Error: errorText(f.Err)})
 		}
 		if err == nil {
-			err = sync(ctx, config, family)
+			err = r.sync(ctx, family)
 		}
-		steps = append(steps, check.Step{Name: fmt.Sprintf("the whole ruleset (%s)", family), Error: errorText(err)})
+		steps = append(steps, Step{Name: fmt.Sprintf("the whole ruleset (%s)", family), Error: errorText(err)})
 	}
 	return steps, nil
 }
@@ -58,8 +56,8 @@ func errorText(err error) string {
 }
 
 // sync writes the rules for the sample.
-func sync(ctx context.Context, config Config, family cluster.Family) (err error) {
-	opened, err := config.Mode.Open(ctx, family)
+func (r *Rehearsal) sync(ctx context.Context, family cluster.Family) (err error) {
+	opened, err := r.Mode.Open(ctx, family)
 	if err != nil {
 		return err
 	}
@@ -68,7 +66,7 @@ func sync(ctx context.Context, config Config, family cluster.Family) (err error)
 			err = closed
 		}
 	}()
-	for _, result := range opened.Sync(ctx, plan.Compute(sample(), config.Plan, nil)) {
+	for _, result := range opened.Sync(ctx, plan.Compute(sample(), r.Plan, nil)) {
 		if result.Err != nil {
 			return result.Err
 		}
