@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // Qualified adds a namespace to the text of a destination that is the name of a Service without one: NAME[:PORT[/PROTOCOL]], or
@@ -39,7 +40,7 @@ func PrintNames(out io.Writer, list *v1alpha1.ServiceList) error {
 
 // ServiceNames returns the names of all Services, as NAMESPACE/NAME; none if they cannot be read.
 func ServiceNames(ctx context.Context, from Reader) (names []string) {
-	list, err := from.Services(ctx, Query{})
+	list, err := from.Services(ctx, status.Filter{}, false)
 	if err != nil {
 		return nil
 	}

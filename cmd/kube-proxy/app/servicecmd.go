@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // serviceOptions are the flags of "kube-proxy service ...".
@@ -171,11 +172,15 @@ func (o *serviceOptions) separator() string {
 
 // list shows the list.
 func (o *serviceOptions) list(r round) (*inspect.Counters, error) {
-	query := inspect.Query{Namespace: o.namespace, Address: o.address, Connections: o.output != outputTable || o.watch}
+	namespace := o.namespace
 	if o.all || o.address != "" {
-		query.Namespace = ""
+		namespace = ""
 	}
-	services, err := r.from.Services(r, query)
+	filter, err := status.ParseFilter(namespace, o.address)
+	if err != nil {
+		return nil, err
+	}
+	services, err := r.from.Services(r, filter, o.output != outputTable || o.watch)
 	if err != nil {
 		return nil, err
 	}
@@ -185,25 +190,25 @@ func (o *serviceOptions) list(r round) (*inspect.Counters, error) {
 	case !o.textual():
 		return nil, printObject(r.out, o.output, services)
 	case len(services.Items) == 0:
-		if _, err := fmt.Fprintln(r.errs, o.nothing(r, query)); err != nil {
+		if _, err := fmt.Fprintln(r.errs, o.nothing(r, namespace)); err != nil {
 			return nil, err
 		}
 	}
-	r.print.Namespaces, r.print.NoHeaders = query.Namespace == "", o.noHeaders
+	r.print.Namespaces, r.print.NoHeaders = namespace == "", o.noHeaders
 	counters, rates := r.counters(services.ConnectionsError, services.Time, services.Items...)
 	return counters, r.print.PrintServices(r.out, services, rates)
 }
 
 // nothing is what is printed in place of an empty list, as kubectl does, with the number of Services elsewhere.
-func (o *serviceOptions) nothing(r round, query inspect.Query) string {
-	if query.Address != "" {
-		return "No Services found with the address " + query.Address + "."
+func (o *serviceOptions) nothing(r round, namespace string) string {
+	if o.address != "" {
+		return "No Services found with the address " + o.address + "."
 	}
-	if query.Namespace == "" {
+	if namespace == "" {
 		return "No Services found."
 	}
-	text := "No Services found in namespace " + query.Namespace
-	if all, err := r.from.Services(r, inspect.Query{}); err == nil && len(all.Items) > 0 {
+	text := "No Services found in namespace " + namespace
+	if all, err := r.from.Services(r, status.Filter{}, false); err == nil && len(all.Items) > 0 {
 		text += fmt.Sprintf("; %d in others: -A", len(all.Items))
 	}
 	return text + "."
