@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -21,8 +22,8 @@ import (
 // DefaultServer is where a proxy with the default configuration serves its API.
 const DefaultServer = "127.0.0.1:10249"
 
-// requestTimeout bounds one request: a list of 45,000 Services takes about a second.
-const requestTimeout = 30 * time.Second
+// DefaultTimeout bounds one request: a list of 45,000 Services takes about a second.
+const DefaultTimeout = 5 * time.Second
 
 // Client is a Reader of a running proxy.
 type Client struct {
@@ -33,7 +34,8 @@ type Client struct {
 var _ Reader = (*Client)(nil)
 
 // NewClient returns a Client of the proxy at a server: host:port, or a URL with http.
-func NewClient(server string) (*Client, error) {
+// Each request may take as long as timeout.
+func NewClient(server string, timeout time.Duration) (*Client, error) {
 	text := server
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
@@ -43,7 +45,7 @@ func NewClient(server string) (*Client, error) {
 		return nil, fmt.Errorf("%q is no address of a proxy: write HOST:PORT, as in %s", server, DefaultServer)
 	}
 	// No proxy of the environment: the server is on this machine.
-	return &Client{server: "http://" + u.Host, http: &http.Client{Timeout: requestTimeout, Transport: &http.Transport{}}}, nil
+	return &Client{server: "http://" + u.Host, http: &http.Client{Timeout: timeout, Transport: &http.Transport{}}}, nil
 }
 
 // NotRunningError is the error if nothing listens on the server's address.
@@ -74,6 +76,9 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values, k
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, &NotRunningError{c.server, syscall.ECONNREFUSED}
+	case isTimeout(err):
+		return nil, fmt.Errorf("the proxy at %s does not answer within %s: it hangs or is overloaded, or another program has its port; \"kube-proxy check\" looks (--request-timeout)",
+			c.server, c.http.Timeout)
 	case err != nil:
 		return nil, fmt.Errorf("ask the proxy: %w", err)
 	}
@@ -96,6 +101,11 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values, k
 		return nil, fmt.Errorf("read the answer of the proxy at %s: %w", c.server, err)
 	}
 	return object, nil
+}
+
+func isTimeout(err error) bool {
+	failed, ok := errors.AsType[net.Error](err)
+	return ok && failed.Timeout()
 }
 
 // maxFailure is how much of a failed response is read.

@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
@@ -18,7 +20,7 @@ func client(t *testing.T, handler http.Handler) *Client {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	c, err := NewClient(server.URL)
+	c, err := NewClient(server.URL, time.Minute)
 	must(t, err)
 	return c
 }
@@ -53,14 +55,14 @@ func TestClientErrors(t *testing.T) {
 	must(t, err)
 	address := listener.Addr().String()
 	must(t, listener.Close())
-	c, err := NewClient(address)
+	c, err := NewClient(address, time.Minute)
 	must(t, err)
 	var notRunning *NotRunningError
 	if _, err := c.Info(t.Context()); !errors.As(err, &notRunning) || notRunning.Server != "http://"+address {
 		t.Errorf("without a server: %v", err)
 	}
 	for _, address := range []string{"", "localhost", "https://127.0.0.1:10249", "http://127.0.0.1:10249/metrics", "::1:10249:x", "/tmp/socket"} {
-		if c, err := NewClient(address); err == nil {
+		if c, err := NewClient(address, time.Minute); err == nil {
 			t.Errorf("%q is taken for %s", address, c.server)
 		}
 	}
@@ -75,7 +77,7 @@ func TestClientErrors(t *testing.T) {
 // TestTrial proves when real connections agree with an explanation.
 func TestTrial(t *testing.T) {
 	explained := func(verdict, protocol string) *v1alpha1.Explanation {
-		return &v1alpha1.Explanation{Verdict: verdict, Protocol: protocol, Endpoints: []string{"10.0.0.1:80"}}
+		return &v1alpha1.Explanation{Verdict: verdict, Protocol: protocol, To: "10.96.0.10:80", Endpoints: []string{"10.0.0.1:80"}}
 	}
 	for _, test := range []struct {
 		trial  Trial
@@ -84,7 +86,10 @@ func TestTrial(t *testing.T) {
 	}{
 		{Trial{explained: explained("Balance", "TCP"), Connected: 3}, true, "This is what was explained."},
 		{Trial{explained: explained("Balance", "TCP"), Refused: 3}, false, "not what was explained"},
-		{Trial{explained: explained("Balance", "TCP"), Refused: 3, Reached: map[string]uint64{"10.0.0.1:80": 3}}, true, "not all endpoints answer"},
+		{Trial{explained: explained("Balance", "TCP"), Refused: 3, Reached: map[string]uint64{"10.0.0.1:80": 3}, Endpoints: map[string]string{"10.0.0.1:80": "refused"}}, false, "No endpoint answers"},
+		{Trial{explained: explained("Balance", "TCP"), Connected: 1, Refused: 1, Endpoints: map[string]string{"10.0.0.1:80": "refused", "10.0.0.2:80": ""}}, false, "1 of 2 endpoints do not answer"},
+		{Trial{explained: explained("Balance", "TCP"), Connected: 1, Refused: 1, Reached: map[string]uint64{"10.0.0.1:80": 2}, Endpoints: map[string]string{"10.0.0.1:80": ""}}, false, "Each endpoint answers"},
+		{Trial{explained: explained("Balance", "TCP"), Failed: 3, Err: syscall.ENETUNREACH}, false, "this node has no route to 10"},
 		{Trial{explained: explained("Balance", "TCP"), TimedOut: 3, Reached: map[string]uint64{"10.0.0.1:80": 2}}, false, "10.0.0.1:80 got 2"},
 		{Trial{explained: explained("Balance", "UDP"), TimedOut: 3}, false, "Nothing answered, and connections are not counted"},
 		{Trial{explained: explained("Balance", "UDP"), TimedOut: 3, Reached: map[string]uint64{"10.0.0.1:80": 3}}, true, "This is what was explained."},
@@ -97,8 +102,8 @@ func TestTrial(t *testing.T) {
 		{Trial{explained: explained("Drop", "TCP"), Refused: 3}, false, "not what"},
 		{Trial{explained: explained("Pass", "TCP"), Failed: 3, Err: errors.New("no route")}, true, "3 failed: no route"},
 	} {
-		if text := test.trial.String(); test.trial.Agrees() != test.agrees || !strings.Contains(text, test.says) {
-			t.Errorf("%+v agrees: %v, and says:\n%s", test.trial, test.trial.Agrees(), text)
+		if text := test.trial.String(); test.trial.Succeeds() != test.agrees || !strings.Contains(text, test.says) {
+			t.Errorf("%+v agrees: %v, and says:\n%s", test.trial, test.trial.Succeeds(), text)
 		}
 	}
 }

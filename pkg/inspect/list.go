@@ -14,12 +14,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
-// PrintServices prints a list of Services. rates are of an earlier reading; nil prints no rates.
+// PrintServices prints a list of Services, nothing of an empty one. rates are of an earlier reading; nil prints no rates.
 func (p Printer) PrintServices(out io.Writer, list *v1alpha1.ServiceList, rates *Rates) error {
-	if len(list.Items) == 0 && len(list.Unowned) == 0 {
-		_, err := fmt.Fprintln(out, "No Services found.")
-		return err
-	}
 	if len(list.Items) > 0 {
 		if err := p.services(out, list, rates); err != nil {
 			return err
@@ -52,7 +48,9 @@ func (p Printer) services(out io.Writer, list *v1alpha1.ServiceList, rates *Rate
 	if p.Namespaces {
 		head = slices.Insert(head, 0, "NAMESPACE")
 	}
-	t.add(head...)
+	if !p.NoHeaders {
+		t.add(head...)
+	}
 	items := list.Items
 	if rates != nil {
 		items = slices.Clone(items)

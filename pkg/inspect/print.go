@@ -13,6 +13,8 @@ type Printer struct {
 	Wide bool
 	// Namespaces prints a column with the namespace.
 	Namespaces bool
+	// NoHeaders prints no line with the names of the columns of a list.
+	NoHeaders bool
 }
 
 // maxPorts is the number of ports that a row of the list names, and of addresses in a column.

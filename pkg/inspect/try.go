@@ -1,10 +1,12 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -31,6 +33,9 @@ type Trial struct {
 	// Reached is the number of connections that the kernel's rules sent to each of the explained endpoints meanwhile, also of
 	// other clients. It is nil if they are not counted.
 	Reached map[string]uint64
+	// Endpoints are the results of a connection to each endpoint itself, without the Service: "" if it answers. It is nil unless TCP
+	// connections to the Service failed.
+	Endpoints map[string]string
 	// Err is the first unexpected error.
 	Err error
 }
@@ -60,6 +65,7 @@ func Try(ctx context.Context, r Reader, e *v1alpha1.Explanation, n int) (*Trial,
 		})
 	}
 	wg.Wait()
+	t.askEndpoints(ctx)
 	after, err := reached(ctx, r, e)
 	if err != nil || before == nil || after == nil {
 		return t, err
@@ -71,6 +77,60 @@ func Try(ctx context.Context, r Reader, e *v1alpha1.Explanation, n int) (*Trial,
 		}
 	}
 	return t, nil
+}
+
+// maxAsked bounds how many endpoints are asked themselves.
+const maxAsked = 100
+
+// askEndpoints opens a connection to each endpoint if some connections to the Service failed.
+func (t *Trial) askEndpoints(ctx context.Context) {
+	e := t.explained
+	if e.Verdict != v1alpha1.VerdictBalance || e.Protocol != "TCP" || t.Connected+t.Failed == t.tries() {
+		return
+	}
+	asked := e.Endpoints[:min(len(e.Endpoints), maxAsked)]
+	results := make([]string, len(asked))
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, parallel)
+	for i, endpoint := range asked {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			one := &Trial{}
+			if one.record(connect(ctx, "tcp", endpoint)); one.Connected == 0 {
+				results[i] = one.result()
+			}
+		})
+	}
+	wg.Wait()
+	t.Endpoints = map[string]string{}
+	for i, endpoint := range asked {
+		t.Endpoints[endpoint] = results[i]
+	}
+}
+
+// result names the result of a single connection.
+func (t *Trial) result() string {
+	switch {
+	case t.Refused > 0:
+		return "refused"
+	case t.TimedOut > 0:
+		return "no answer"
+	case t.Denied > 0:
+		return "denied at send"
+	default:
+		return t.Err.Error()
+	}
+}
+
+// silent is the number of endpoints that were asked themselves and did not answer.
+func (t *Trial) silent() (n int) {
+	for _, result := range t.Endpoints {
+		if result != "" {
+			n++
+		}
+	}
+	return n
 }
 
 // reached reads how many connections the endpoints of an explanation have got; nil if that is not counted.
@@ -159,8 +219,11 @@ func (t *Trial) sent() (n uint64) {
 	return n
 }
 
-// Agrees reports whether the connections did what was explained.
-func (t *Trial) Agrees() bool {
+// Succeeds reports whether the connections did what was explained, and those of TCP that endpoints got were answered.
+func (t *Trial) Succeeds() bool { return t.agrees() && t.Endpoints == nil }
+
+// agrees reports whether the connections did what was explained.
+func (t *Trial) agrees() bool {
 	n := t.tries()
 	switch t.explained.Verdict {
 	case v1alpha1.VerdictBalance:
@@ -186,17 +249,36 @@ func (t *Trial) String() string {
 	}
 	b.WriteByte('\n')
 	for _, endpoint := range t.explained.Endpoints {
+		var is []string
 		if t.Reached != nil {
-			fmt.Fprintf(&b, "  %s got %d\n", endpoint, t.Reached[endpoint])
+			is = append(is, fmt.Sprintf("got %d", t.Reached[endpoint]))
+		}
+		if result, asked := t.Endpoints[endpoint]; asked {
+			is = append(is, "asked itself: "+cmp.Or(result, "answered"))
+		}
+		if len(is) > 0 {
+			fmt.Fprintf(&b, "  %s %s\n", endpoint, strings.Join(is, "; "))
 		}
 	}
-	switch {
-	case !t.Agrees() && t.explained.Protocol == "UDP" && t.TimedOut == t.tries() && t.Reached == nil:
+	const look = "does a process of the pod listen on the targetPort, and does a NetworkPolicy or firewall refuse?"
+	switch silent := t.silent(); {
+	case errors.Is(t.Err, syscall.ENETUNREACH), errors.Is(t.Err, syscall.EHOSTUNREACH):
+		to, _ := netip.ParseAddrPort(t.explained.To)
+		command := "ip route get "
+		if to.Addr().Is6() {
+			command = "ip -6 route get "
+		}
+		fmt.Fprintf(&b, "Nothing was sent: this node has no route to %s (%s%s).\n", to.Addr(), command, to.Addr())
+	case silent > 0 && silent == len(t.Endpoints):
+		fmt.Fprintf(&b, "No endpoint answers: %s\n", look)
+	case silent > 0:
+		fmt.Fprintf(&b, "%d of %d endpoints do not answer: %s\n", silent, len(t.Endpoints), look)
+	case !t.agrees() && t.explained.Protocol == "UDP" && t.TimedOut == t.tries() && t.Reached == nil:
 		b.WriteString("Nothing answered, and connections are not counted: this does not show whether the rules do what was explained.\n")
-	case !t.Agrees():
+	case !t.agrees():
 		b.WriteString("This is not what was explained: other rules may interfere, or the state has just changed.\n")
-	case t.explained.Verdict == v1alpha1.VerdictBalance && t.Connected < t.tries() && t.explained.Protocol == "TCP":
-		b.WriteString("The rules did what was explained, but not all endpoints answer.\n")
+	case t.Endpoints != nil:
+		b.WriteString("Each endpoint answers when it is asked itself, but not all connections to the Service were answered.\n")
 	default:
 		b.WriteString("This is what was explained.\n")
 	}

@@ -104,7 +104,7 @@ func TestExplainOnLocalhost(t *testing.T) {
 	for to, want := range map[string]string{
 		"127.0.0.1:30080": "kube-proxy itself listens there, and forwards connections to an endpoint",
 		"127.0.0.1:30081": "it is not for a Service", "127.0.0.1:30080/udp": "it is not for a Service",
-		"127.0.0.2:30080": "it is not for a Service", "[::1]:30080": "the node port is not served on localhost",
+		"127.0.0.2:30080": "port 30080/TCP is the node port of default/web, but 127.0.0.2 is none of the node port addresses of this node (172.18.0.11): see nodePortAddresses", "[::1]:30080": "the node port is not served on localhost",
 	} {
 		if got, err := s.Explain(status.Question{From: status.FromNode, To: to}); err != nil || got.Reason != want {
 			t.Errorf("%s: %+v, %v; want %s", to, got, err, want)

@@ -55,7 +55,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	command.SetArgs(args)
 	command.SetOut(stdout)
 	command.SetErr(stderr)
-	err := command.ExecuteContext(context.Background())
+	ran, err := command.ExecuteContextC(context.Background())
 	if err == nil {
 		return 0
 	}
@@ -70,7 +70,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	switch {
 	case errors.As(err, &usage):
 		printLines(stderr, "error: ", err)
-		fmt.Fprintln(stderr, `See "kube-proxy --help".`)
+		fmt.Fprintf(stderr, "See \"%s --help\".\n", ran.CommandPath())
 		return exitUsage
 	case errors.As(err, &problems):
 		printLines(stderr, "", err) // each line begins with file and line

@@ -127,7 +127,7 @@ func (o *checkOptions) override(cfg *config.KubeProxyConfiguration) {
 
 // runningMode returns the mode of the proxy at an address; "" if none answers.
 func runningMode(ctx context.Context, server string) string {
-	client, err := inspect.NewClient(server)
+	client, err := inspect.NewClient(server, inspect.DefaultTimeout)
 	if err != nil {
 		return ""
 	}

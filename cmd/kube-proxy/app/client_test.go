@@ -24,7 +24,7 @@ func TestClient(t *testing.T) {
 		Clock: testclock.NewFakePassiveClock(time.Unix(0, 0))})
 	server := httptest.NewServer(view.NewHandler(observer))
 	defer server.Close()
-	c, err := inspect.NewClient(server.URL)
+	c, err := inspect.NewClient(server.URL, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

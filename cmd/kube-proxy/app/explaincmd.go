@@ -36,31 +36,43 @@ type explainOptions struct {
 func newExplainCommand() *cobra.Command {
 	opts := &explainOptions{}
 	command := &cobra.Command{
-		Use:   "explain --from POD|IP|node|external --to IP:PORT[/PROTOCOL]|NAMESPACE/NAME[:PORT]",
+		Use:   "explain IP:PORT[/PROTOCOL]|[NAMESPACE/]NAME[:PORT] [--from POD|IP|node|external]",
 		Short: "Explain where a connection goes, step by step",
 		Long: `Explains what happens to a new connection: which Service has the destination address, the traffic policy, the endpoints that it
 may be sent to, whether its source address is replaced, and why. The answer is computed from the plan of the proxy; nothing is
 sent. With --try, connections are sent from this node, and the results are compared with the explanation.
 
 --from is an IP address, a pod as NAMESPACE/POD (found through the API server, as kubectl does), node, or external: a client
-outside the cluster. --to is an address with a port, or a Service: then the address is its cluster IP, or for external
+outside the cluster. The destination, which may also be --to, is an address with a port, or a Service: then the address is its cluster IP, or for external
 clients a load balancer IP, an external IP or a node port. PROTOCOL is tcp, udp or sctp.
 ` + readerHelp + `
 
 Exits with 0 if the connection is sent to an endpoint, with 3 if it is rejected or dropped, with 4 if the proxy leaves it
-alone, with 5 if --try had another result than explained, and with 1 or 2 if there is no answer.`,
-		Example: `  kube-proxy explain --from 10.244.1.3 --to 10.96.0.10:80
-  kube-proxy explain --from external --to default/web:http
-  kube-proxy explain --to default/web --try 20`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd) },
+alone, with 5 if --try had another result than explained or an endpoint did not answer, and with 1 or 2 if there is no answer.`,
+		Example: `  kube-proxy explain 10.96.0.10:80 --from 10.244.1.3
+  kube-proxy explain default/web:http --from external
+  kube-proxy explain web -n default --try 20`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				if opts.connection.To != "" {
+					return usageError{fmt.Errorf("%q and --to %q: name one destination", args[0], opts.connection.To)}
+				}
+				opts.connection.To = args[0]
+			}
+			opts.connection.To = opts.qualified(opts.connection.To)
+			return opts.run(cmd)
+		},
+		ValidArgsFunction: opts.completeServices,
 	}
 	opts.addFlags(command)
+	opts.addNamespace(command)
 	command.Flags().StringVar(&opts.connection.From, "from", "node", "`source` of the connection.")
 	command.Flags().StringVar(&opts.connection.To, "to", "", "`destination` of the connection.")
 	command.Flags().StringVar(&opts.connection.Interface, "interface", "", "`name` of the node's interface that the connection arrives on, if the proxy detects local traffic by it.")
 	command.Flags().IntVar(&opts.try, "try", 0, "`number` of connections to send from this node, at most 1000.")
 	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	_ = command.RegisterFlagCompletionFunc("to", opts.completeServices)
 	return command
 }
 
@@ -68,7 +80,7 @@ alone, with 5 if --try had another result than explained, and with 1 or 2 if the
 func (o *explainOptions) check() error {
 	switch {
 	case o.connection.To == "":
-		return usageError{fmt.Errorf("--to is missing: give IP:PORT or NAMESPACE/NAME")}
+		return usageError{fmt.Errorf("the destination is missing: give IP:PORT or NAMESPACE/NAME")}
 	case o.try < 0 || o.try > maxTries:
 		return usageError{fmt.Errorf("--try %d is not between 0 and %d", o.try, maxTries)}
 	case o.try > 0 && (o.connection.From != "node" || !o.running()):
@@ -124,7 +136,7 @@ func tryConnections(cmd *cobra.Command, reader inspect.Reader, e *v1alpha1.Expla
 	if _, err := fmt.Fprint(cmd.OutOrStdout(), trial); err != nil {
 		return err
 	}
-	if !trial.Agrees() {
+	if !trial.Succeeds() {
 		return exitCode{exitDisagree, nil}
 	}
 	return nil

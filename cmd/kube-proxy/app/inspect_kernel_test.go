@@ -132,10 +132,10 @@ func (w *trial) inspect(mode string) {
 	w.prints(0, []string{"cluster IP of default/shop:http", "Tried 12: 12 connected", "10.244.2.2:8080 got 12", "This is what was explained."},
 		"explain", "--to", "default/shop", "--try", "12")
 	w.prints(3, []string{"Verdict:", "rejected: no usable endpoint", "3 refused", "This is what was explained."}, "explain", "--to", "10.96.0.21:80", "--try", "3")
-	w.prints(0, []string{"2 refused", "10.244.2.2:9999 got 2", "not all endpoints answer"}, "explain", "--to", "default/closed", "--try", "2")
+	w.prints(5, []string{"2 refused", "10.244.2.2:9999 got 2; asked itself: refused", "No endpoint answers"}, "explain", "--to", "default/closed", "--try", "2")
 	w.prints(4, []string{"left alone: it is not for a Service"}, "explain", "--from", "external", "--to", "192.0.2.77:80")
 	w.prints(1, []string{"error: ::ffff:10.96.0.20 is an IPv4-mapped IPv6 address", "ask for 10.96.0.20:80"}, "explain", "--to", "[::ffff:10.96.0.20]:80")
-	w.prints(2, []string{"--to is missing"}, "explain")
+	w.prints(2, []string{"the destination is missing"}, "explain")
 	w.prints(2, []string{"--try prints text"}, "explain", "--to", "default/shop", "--try", "1", "-o", "json")
 	w.guarded(mode)
 }

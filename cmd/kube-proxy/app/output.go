@@ -16,6 +16,7 @@ const (
 	outputText      = "text"
 	outputTable     = "table"
 	outputWide      = "wide"
+	outputName      = "name"
 	outputJSON      = "json"
 	outputYAML      = "yaml"
 	outputManifests = "manifests"

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/term"
@@ -29,9 +30,12 @@ import (
 // readerOptions say where a command reads what it shows: a running proxy, or objects where none runs.
 type readerOptions struct {
 	server              string
+	timeout             time.Duration
 	manifests           string
 	kubeconfig, context string
 	configFile, node    string
+	// namespace is that of Services that are named without one.
+	namespace string
 	// mode is the proxy mode to plan for in place of a running proxy; empty is the configuration's.
 	mode string
 	// here means that the Node is this machine, whatever its name, so that its addresses are those of this machine's interfaces.
@@ -47,11 +51,42 @@ proxy on the Node --node would do with the objects of files or of a cluster, con
 func (o *readerOptions) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&o.server, "server", inspect.DefaultServer, "metrics `address` of the running proxy, HOST:PORT.")
+	flags.DurationVar(&o.timeout, "request-timeout", inspect.DefaultTimeout, "`time` after which the running proxy is taken not to answer.")
 	flags.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to read, in place of a running proxy.")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file` of a cluster to read, in place of a running proxy.")
 	flags.StringVar(&o.context, "context", "", "`name` of the kubeconfig's context to use.")
 	flags.StringVar(&o.node, "node", "", "`name` of the Node, with --manifests or --kubeconfig. By default this host's.")
 	flags.StringVar(&o.configFile, "config", "", "configuration `file` of the proxy, with --manifests or --kubeconfig. By default the flags' defaults.")
+}
+
+// addNamespace adds the flag with the namespace of Services that are named without one.
+func (o *readerOptions) addNamespace(command *cobra.Command) {
+	command.Flags().StringVarP(&o.namespace, "namespace", "n", metav1.NamespaceDefault, "`namespace` of Services that are named without one.")
+	_ = command.RegisterFlagCompletionFunc("namespace", o.completeNamespaces)
+}
+
+// qualified adds the namespace to the name of a Service that has none; other texts are left as they are. svc/NAME, as kubectl
+// accepts, is a name.
+func (o *readerOptions) qualified(name string) string { return inspect.Qualified(o.namespace, name) }
+
+// completeServices and completeNamespaces list what the proxy that runs on this node serves.
+func (o *readerOptions) completeServices(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return o.complete(cmd, args, inspect.ServiceNames)
+}
+
+func (o *readerOptions) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return o.complete(cmd, nil, inspect.Namespaces)
+}
+
+func (o *readerOptions) complete(cmd *cobra.Command, args []string, names func(context.Context, inspect.Reader) []string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	client, err := inspect.NewClient(o.server, inspect.DefaultTimeout)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return names(cmd.Context(), client), cobra.ShellCompDirectiveNoFileComp
 }
 
 // running reports whether a running proxy is to be asked.
@@ -79,7 +114,7 @@ func (o *readerOptions) open(cmd *cobra.Command) (inspect.Reader, error) {
 		return nil, err
 	}
 	if o.running() {
-		client, err := inspect.NewClient(o.server)
+		client, err := inspect.NewClient(o.server, o.timeout)
 		if err != nil {
 			return nil, usageError{err}
 		}

@@ -20,8 +20,8 @@ import (
 // serviceOptions are the flags of "kube-proxy service ...".
 type serviceOptions struct {
 	readerOptions
-	namespace   string
 	all         bool
+	noHeaders   bool
 	address     string
 	output      string
 	checkOutput func() error
@@ -31,10 +31,11 @@ type serviceOptions struct {
 
 func newServiceCommand() *cobra.Command {
 	command := &cobra.Command{
-		Use:   "service",
-		Short: "Show Services as this node serves them",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:     "service",
+		Aliases: []string{"services", "svc"},
+		Short:   "Show Services as this node serves them",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	command.AddCommand(newServiceListCommand(), newServiceDescribeCommand())
 	return command
@@ -43,8 +44,9 @@ func newServiceCommand() *cobra.Command {
 func newServiceListCommand() *cobra.Command {
 	opts := &serviceOptions{}
 	command := &cobra.Command{
-		Use:   "list [-A | -n NAMESPACE] [--address IP] [-o wide|json|yaml] [--watch]",
-		Short: "List Services with their endpoints and problems",
+		Use:     "list [-A | -n NAMESPACE] [--address IP] [-o wide|name|json|yaml] [--watch]",
+		Aliases: []string{"get", "ls"},
+		Short:   "List Services with their endpoints and problems",
 		Long: `Lists Services with their ready and all endpoint addresses, and why connections to some of them fail on this node.
 EndpointSlices whose Service is not served are listed too. --output wide also counts connections, as the kernel does: a
 counter starts at zero again when its rule is replaced, for example when endpoints are added. --watch shows rates, busiest Services first.
@@ -56,7 +58,8 @@ counter starts at zero again when its rule is replaced, for example when endpoin
 		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd, opts.list) },
 	}
 	opts.addFlags(command)
-	command.Flags().StringVarP(&opts.namespace, "namespace", "n", "default", "`namespace` of the Services.")
+	opts.addNamespace(command)
+	command.Flags().BoolVar(&opts.noHeaders, "no-headers", false, "Print no line with the names of the columns.")
 	command.Flags().BoolVarP(&opts.all, "all-namespaces", "A", false, "List the Services of all namespaces.")
 	command.Flags().StringVar(&opts.address, "address", "", "IP `address`: list the Services, of any namespace, that have it as their own or as an endpoint's.")
 	return command
@@ -74,10 +77,7 @@ are left out, how many connections the kernel has counted, and when the Service 
   kube-proxy service describe web -n default --manifests examples --node node1`,
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			namespace, name, ok := strings.Cut(args[0], "/")
-			if !ok {
-				namespace, name = opts.namespace, args[0]
-			}
+			namespace, name, _ := strings.Cut(opts.qualified(args[0]), "/")
 			if namespace == "" || name == "" || strings.Contains(name, "/") {
 				return usageError{fmt.Errorf("%q does not name a Service: write NAMESPACE/NAME", args[0])}
 			}
@@ -85,7 +85,8 @@ are left out, how many connections the kernel has counted, and when the Service 
 		},
 	}
 	opts.addFlags(command)
-	command.Flags().StringVarP(&opts.namespace, "namespace", "n", "default", "`namespace` of the Service, unless its name has one.")
+	opts.addNamespace(command)
+	command.ValidArgsFunction = opts.completeServices
 	return command
 }
 
@@ -94,13 +95,14 @@ func (o *serviceOptions) addFlags(command *cobra.Command) {
 	o.readerOptions.addFlags(command)
 	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat every --interval, with connections per second.")
 	command.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "`time` between two readings of --watch.")
-	o.checkOutput = outputFlag(command, &o.output, outputTable, outputWide, outputJSON, outputYAML)
+	o.checkOutput = outputFlag(command, &o.output, outputTable, outputWide, outputName, outputJSON, outputYAML)
 }
 
 // round is one reading and printing; --watch has many.
 type round struct {
 	context.Context
 	out     io.Writer
+	errs    io.Writer
 	from    inspect.Reader
 	print   inspect.Printer
 	earlier *inspect.Counters
@@ -128,7 +130,7 @@ func (o *serviceOptions) run(cmd *cobra.Command, show func(round) (*inspect.Coun
 	out, style := cmd.OutOrStdout(), printer(cmd)
 	style.Wide = o.output == outputWide
 	showRound := func(ctx context.Context, earlier *inspect.Counters) (*inspect.Counters, error) {
-		return show(round{ctx, out, from, style, earlier})
+		return show(round{ctx, out, cmd.ErrOrStderr(), from, style, earlier})
 	}
 	if !o.watch {
 		if _, err := showRound(cmd.Context(), nil); err != nil {
@@ -182,12 +184,34 @@ func (o *serviceOptions) list(r round) (*inspect.Counters, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !o.textual() {
+	switch {
+	case o.output == outputName:
+		return nil, inspect.PrintNames(r.out, services)
+	case !o.textual():
 		return nil, printObject(r.out, o.output, services)
+	case len(services.Items) == 0:
+		if _, err := fmt.Fprintln(r.errs, o.nothing(r, namespace)); err != nil {
+			return nil, err
+		}
 	}
-	r.print.Namespaces = namespace == ""
+	r.print.Namespaces, r.print.NoHeaders = namespace == "", o.noHeaders
 	counters, rates := r.counters(services.ConnectionsError, services.Time, services.Items...)
 	return counters, r.print.PrintServices(r.out, services, rates)
+}
+
+// nothing is what is printed in place of an empty list, as kubectl does, with the number of Services elsewhere.
+func (o *serviceOptions) nothing(r round, namespace string) string {
+	if o.address != "" {
+		return "No Services found with the address " + o.address + "."
+	}
+	if namespace == "" {
+		return "No Services found."
+	}
+	text := "No Services found in namespace " + namespace
+	if all, err := r.from.Services(r, status.Filter{}, false); err == nil && len(all.Items) > 0 {
+		text += fmt.Sprintf("; %d in others: -A", len(all.Items))
+	}
+	return text + "."
 }
 
 // describe shows one Service.

@@ -38,7 +38,7 @@ type traceOptions struct {
 func newTraceCommand() *cobra.Command {
 	opts := &traceOptions{}
 	command := &cobra.Command{
-		Use:   "trace [NAMESPACE/NAME[:PORT] | ADDRESS[:PORT[/PROTOCOL]]] [--from CIDR] [--new] [--count N] [--duration TIME]",
+		Use:   "trace [[NAMESPACE/]NAME[:PORT] | ADDRESS[:PORT[/PROTOCOL]]] [--from CIDR] [--new] [--count N] [--duration TIME]",
 		Short: "Show what happens to real packets to a Service or an address",
 		Long: fmt.Sprintf(`Follows real packets through this node's rules, those of kube-proxy and of all other programs: which Service and endpoint a
 packet was sent to, whether its source address was replaced, and whose chain refused it if one did. The packets are those to the
@@ -62,12 +62,14 @@ vanished, or could not be followed to its end, with 4 if there was no packet, an
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				opts.to = args[0]
+				opts.to = opts.qualified(args[0])
 			}
 			return opts.run(cmd)
 		},
+		ValidArgsFunction: opts.completeServices,
 	}
 	opts.addFlags(command)
+	opts.addNamespace(command)
 	command.Flags().StringVar(&opts.from, "from", "", "`CIDR` or address of the packets' sources. By default all.")
 	command.Flags().BoolVar(&opts.opening, "new", false, "Of TCP, follow only the segments that open a connection.")
 	command.Flags().IntVar(&opts.count, "count", 10, "`number` of packets to follow, at most 1000.")
@@ -122,7 +124,7 @@ func (o *traceOptions) run(cmd *cobra.Command) error {
 	fmt.Fprintf(cmd.ErrOrStderr(), "Tracing up to %s for %s; Ctrl-C ends it.\n", packetsText(o.count), o.duration)
 	limited, cancel := context.WithTimeout(ctx, o.duration)
 	defer cancel()
-	follow := packets.Trace{Tracer: tracer, Names: names, Count: o.count, Show: o.show(cmd)}
+	follow := packets.Trace{Tracer: tracer, Names: names, Why: whyNotForwarded, Count: o.count, Show: o.show(cmd)}
 	result, err := follow.Follow(limited)
 	if err := errors.Join(err, tracer.Close()); err != nil {
 		return err

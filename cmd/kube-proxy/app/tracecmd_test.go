@@ -13,7 +13,6 @@ func TestTraceUsage(t *testing.T) {
 		want string
 	}{
 		{nil, "nothing to trace: name a Service as NAMESPACE/NAME"},
-		{[]string{"web"}, `"web" is no destination`},
 		{[]string{"default/web", "default/shop"}, "accepts at most 1 arg"},
 		{[]string{"default/web", "--from", "pods"}, `--from "pods" is neither a CIDR nor an address`},
 		{[]string{"default/web", "--count", "0"}, "--count 0 is not between 1 and 1000"},

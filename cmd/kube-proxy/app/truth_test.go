@@ -75,9 +75,34 @@ func TestCommandsTellTheState(t *testing.T) {
 		run(state.list, state.errs, code, "service", "describe", "default/web")
 		run("", state.errs, code, "drift")
 		run("", state.explain, state.explained, "explain", "--from", "external", "--to", "10.96.0.10:80")
+		if state.errs == "" {
+			run("default/web\n", "", 0, "svc", "get", "-o", "name")
+			run("web", "", 0, "service", "list", "--no-headers")
+			run("", "No Services found in namespace shop; 1 in others: -A.", 0, "service", "list", "-n", "shop")
+		}
+		if state.list != "" {
+			completes(t, server.URL, "default/web", "service", "describe")
+			completes(t, server.URL, "default/web", "explain")
+			completes(t, server.URL, "default", "trace", "-n")
+		}
 		if state.list != "" { // IPv6 is in force, and has no endpoint
 			run("NoEndpoints", "", exitRefused, "explain", "--from", "external", "--to", "[fd00:10:96::10]:80")
 		}
+	}
+}
+
+// completes asks for the completion of a command line as a shell does.
+func completes(t *testing.T, server, want string, line ...string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	args := append([]string{"__complete", line[0]}, line[1:]...)
+	if last := len(args) - 1; strings.HasPrefix(args[last], "-") {
+		args = append(args[:last], "--server", server, args[last])
+	} else {
+		args = append(args, "--server", server)
+	}
+	if code := Run(append(args, ""), &out, &errs); code != 0 || !strings.HasPrefix(out.String(), want+"\n") || !strings.Contains(errs.String(), "NoFileComp") {
+		t.Errorf("%q: exit code %d\n%s%s", args, code, &out, &errs)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 type Trace struct {
 	Tracer trace.Tracer
 	Names  *Names
+	// Why returns why the kernel does not send a packet on, "" if it does not know; it may be nil.
+	Why func(*trace.Headers) string
 	// Count is the number of packets after which it ends.
 	Count int
 	// Show is called with the report on each packet.
@@ -21,7 +23,7 @@ type Trace struct {
 
 // Result counts the packets of a trace.
 type Result struct {
-	// Packets is the number of packets; Refused that of those that did not arrive, and Unknown that of those that were not followed
+	// Packets is the number of packets; Refused that of those that did not arrive, or not at an endpoint, and Unknown that of those that were not followed
 	// to their end.
 	Packets, Refused, Unknown int
 	// Lost reports that the kernel had more events than could be received.
@@ -74,10 +76,10 @@ func (t *Trace) show(found []*packet, r *Result) error {
 		if r.Packets == t.Count {
 			return nil
 		}
-		report := p.report(t.Names)
+		report := p.report(t.Names, t.Why)
 		r.Packets++
 		switch report.Verdict {
-		case v1alpha1.PacketRejected, v1alpha1.PacketDropped, v1alpha1.PacketVanished:
+		case v1alpha1.PacketRejected, v1alpha1.PacketDropped, v1alpha1.PacketVanished, v1alpha1.PacketStale:
 			r.Refused++
 		case v1alpha1.PacketQueued, v1alpha1.PacketIncomplete:
 			r.Unknown++

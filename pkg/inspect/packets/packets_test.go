@@ -36,9 +36,11 @@ func services() []v1alpha1.Service {
 		return []v1alpha1.Port{{Name: "http", Protocol: "TCP", Port: 80, Addresses: addresses, Endpoints: endpoints}}
 	}
 	return []v1alpha1.Service{
-		{Namespace: "default", Name: "web", Ports: port("Balance", "2 ready endpoints",
+		{Namespace: "default", Name: "web", Time: &time.Time{}, ClusterIPs: []string{"10.96.0.10"}, Ports: port("Balance", "2 ready endpoints",
 			[]v1alpha1.Endpoint{{Address: "10.244.2.2:8080", Location: "OtherNode"}, {Address: "10.244.1.2:8080", Location: "ThisNode"}},
 			v1alpha1.Address{Address: "10.96.0.10", Kind: "ClusterIP", Port: 80}, v1alpha1.Address{Address: "0.0.0.0", Kind: "NodePort", Port: 30080})},
+		{Namespace: "default", Name: "ranged", SourceRanges: []string{"198.51.100.0/24"}, Ports: port("Balance", "1 ready endpoint", nil,
+			v1alpha1.Address{Address: "192.0.2.10", Kind: "LoadBalancerIP", Port: 80})},
 		{Namespace: "default", Name: "gone", Ports: port("Reject", "no usable endpoint", nil, v1alpha1.Address{Address: "10.96.0.21", Kind: "ClusterIP", Port: 80})},
 		{Namespace: "default", Name: "lost", Ports: port("NotServed", "default/gone has the address", nil, v1alpha1.Address{Address: "10.96.0.21", Kind: "ClusterIP", Port: 80})},
 	}
@@ -186,9 +188,13 @@ func ways() map[string]*way {
 		"number-again-on-bridge": chosen(1).numbered(2, "cbr0").leaves("eth0").chain("forward", "filter", rules, "filter-forward", "policy accept").
 			ends(trace.AfterPostrouting).again(chosen(3).numbered(2, "cbr0").leaves("eth0").
 			chain("forward", "filter", rules, "filter-forward", "policy accept").ends(trace.AfterPostrouting)),
-		"queued":      toWeb(1).chain("forward", "filter", "inet suricata", "forward", "queue"),
-		"untouched":   from(1, protoTCP, pod, web, "cbr0").ends(trace.AfterPrerouting).leaves("eth0").ends(trace.AfterPostrouting),
-		"ping-no-one": from(1, 1, "10.244.1.3", "192.0.2.7", "cbr0").ends(trace.AfterPrerouting).leaves("eth0").ends(trace.AfterPostrouting),
+		"stale": from(1, protoTCP, pod, web, "cbr0").translated("", "10.244.2.99:8080").ends(trace.AfterPrerouting).leaves("eth0").ends(trace.AfterPostrouting),
+		"wrong-port": from(1, protoTCP, pod, "10.96.0.10:81", "cbr0").ends(trace.AfterPrerouting).leaves("eth0").
+			chain("forward", "filter", rules, "filter-forward", "jump undefined-cluster-ports", "reject"),
+		"source-range": from(1, protoTCP, pod, "192.0.2.10:80", "cbr0").chain("prerouting", "nat", rules, "nat-prerouting", "jump source-ranges", "drop"),
+		"queued":       toWeb(1).chain("forward", "filter", "inet suricata", "forward", "queue"),
+		"untouched":    from(1, protoTCP, pod, web, "cbr0").ends(trace.AfterPrerouting).leaves("eth0").ends(trace.AfterPostrouting),
+		"ping-no-one":  from(1, 1, "10.244.1.3", "192.0.2.7", "cbr0").ends(trace.AfterPrerouting).leaves("eth0").ends(trace.AfterPostrouting),
 	}
 }
 

@@ -27,7 +27,7 @@ type packet struct {
 }
 
 // report returns the report on a packet. Its first event has headers.
-func (p *packet) report(names *Names) *v1alpha1.PacketTrace {
+func (p *packet) report(names *Names, why func(*trace.Headers) string) *v1alpha1.PacketTrace {
 	first := p.events[0].Headers
 	out := &v1alpha1.PacketTrace{
 		TypeMeta: v1alpha1.Meta(v1alpha1.KindPacketTrace), Time: p.seen,
@@ -47,7 +47,15 @@ func (p *packet) report(names *Names) *v1alpha1.PacketTrace {
 		out.Location = names.locations[[2]string{out.Service, out.TranslatedDestination}]
 		out.Established = !slices.ContainsFunc(p.events, func(e event) bool { return e.Type == "nat" })
 	}
-	p.setVerdict(out, is, named)
+	p.setVerdict(out, is, named, why)
+	if owner := names.clusterIPs[first.Destination.Addr()]; !named && owner != "" && first.Destination.Port() != 0 {
+		out.Reason += fmt.Sprintf("; %s is the cluster IP of %s, which has no port %d/%s", first.Destination.Addr(), owner, first.Destination.Port(), out.Protocol)
+	}
+	if out.Established && out.Location == "" && names.whole[out.Service] && out.Verdict != v1alpha1.PacketIncomplete {
+		out.Verdict = v1alpha1.PacketStale
+		out.Reason += fmt.Sprintf("; %s was no endpoint of %s when the trace began: this is a stale connection tracking entry (conntrack -D -p %s --orig-dst %s --reply-src %s)",
+			out.TranslatedDestination, out.Service, strings.ToLower(out.Protocol), first.Destination.Addr(), now.Destination.Addr())
+	}
 	return out
 }
 
@@ -62,7 +70,7 @@ func (p *packet) lastHeaders() *trace.Headers {
 }
 
 // setVerdict sets the verdict and its reason.
-func (p *packet) setVerdict(out *v1alpha1.PacketTrace, is name, named bool) {
+func (p *packet) setVerdict(out *v1alpha1.PacketTrace, is name, named bool, why func(*trace.Headers) string) {
 	last := p.events[len(p.events)-1]
 	switch last.Verdict {
 	case "drop":
@@ -71,13 +79,17 @@ func (p *packet) setVerdict(out *v1alpha1.PacketTrace, is name, named bool) {
 			out.Verdict, out.Reason = v1alpha1.PacketRejected, "rejected"
 		}
 		out.Reason += " " + ruleText(last)
-		if ours(last.Event) && named && is.address.Verdict != v1alpha1.VerdictBalance {
+		switch {
+		case !ours(last.Event) || !named:
+		case is.address.Verdict != v1alpha1.VerdictBalance:
 			out.Reason += ": " + is.address.Reason
+		case is.excludes(p.events[0].Headers.Source.Addr()):
+			out.Reason += ": the source is in none of the Service's source ranges (" + strings.Join(is.sourceRanges, ", ") + ")"
 		}
 	case "queue", "stolen":
 		out.Verdict, out.Reason = v1alpha1.PacketQueued, "handed over "+ruleText(last)+": a program, or another part of the kernel, decides about it"
 	default:
-		p.setArrival(out)
+		p.setArrival(out, why)
 	}
 	if p.incomplete && last.Verdict != "drop" {
 		out.Verdict, out.Reason = v1alpha1.PacketIncomplete, "the kernel reported more events than could be received, and some of this packet may be missing"
@@ -85,7 +97,7 @@ func (p *packet) setVerdict(out *v1alpha1.PacketTrace, is name, named bool) {
 }
 
 // setArrival sets the verdict of a packet that no rule refused: it follows from the last hook in which it was seen.
-func (p *packet) setArrival(out *v1alpha1.PacketTrace) {
+func (p *packet) setArrival(out *v1alpha1.PacketTrace, why func(*trace.Headers) string) {
 	at := p.lastHook()
 	now := p.lastHeaders()
 	to := cmp.Or(out.TranslatedDestination, out.Destination)
@@ -101,13 +113,14 @@ func (p *packet) setArrival(out *v1alpha1.PacketTrace) {
 		out.Verdict, out.Reason = v1alpha1.PacketVanished, fmt.Sprintf("not seen after hook forward: no rule dropped it, so the kernel did on its way to %s", to)
 	default:
 		out.Verdict = v1alpha1.PacketVanished
-		out.Reason = fmt.Sprintf("not seen after hook %s: no rule dropped it, so the kernel did, which does not report why", at)
+		out.Reason = fmt.Sprintf("not seen after hook %s: no rule dropped it, the kernel did: ", at)
+		cause := ""
+		if why != nil {
+			cause = why(now)
+		}
+		out.Reason += cmp.Or(cause, "its routes and settings do not say why, counters may (nstat -az, ip -s link)")
 		if now.Destination.Addr() == p.events[0].Headers.Source.Addr() {
-			out.Reason += ". The endpoint is the source itself: if it is a pod on a bridge, the port of the bridge needs hairpin mode " +
-				"(bridge -d link; bridge link set dev PORT hairpin on)"
-		} else {
-			out.Reason += fmt.Sprintf("; see \"ip route get %s from %s iif %s\", the sysctls forwarding and rp_filter, and counters (nstat -az, ip -s link)",
-				now.Destination.Addr(), now.Source.Addr(), cmp.Or(now.In, "lo"))
+			out.Reason += "; the endpoint is the source itself"
 		}
 	}
 	if out.Service != "" && out.TranslatedDestination == "" && out.Verdict != v1alpha1.PacketVanished {

@@ -96,6 +96,13 @@ func (t *Target) Resolve(ctx context.Context, from inspect.Reader, nodePorts []s
 	if err != nil {
 		return filter, nil, err
 	}
+	if having.Address.IsValid() {
+		for i, s := range services.Items { // with their endpoints
+			if whole, err := from.Service(ctx, s.Namespace, s.Name); err == nil {
+				services.Items[i] = *whole
+			}
+		}
+	}
 	return filter, NewNames(nodePorts, services.Items...), nil
 }
 

@@ -89,15 +89,15 @@ func (p *parser) external(object *corev1.Service) *External {
 	if len(externalIPs)+len(loadBalancerIPs)+len(ranges) == 0 {
 		return nil
 	}
+	if object.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return &External{Stray: loadBalancerIPs, ExternalIPs: externalIPs, SourceRanges: ranges}
+	}
 	return &External{LoadBalancerIPs: loadBalancerIPs, ExternalIPs: externalIPs, SourceRanges: ranges}
 }
 
 // loadBalancerIPs returns the addresses in status, except those whose traffic has to pass the load balancer itself
 // (ipMode Proxy, KEP-1860). spec.loadBalancerIP is only a request to the cloud provider and is ignored.
 func (p *parser) loadBalancerIPs(object *corev1.Service) []netip.Addr {
-	if object.Spec.Type != corev1.ServiceTypeLoadBalancer {
-		return nil
-	}
 	var addrs []netip.Addr
 	for i := range object.Status.LoadBalancer.Ingress {
 		ingress := &object.Status.LoadBalancer.Ingress[i]

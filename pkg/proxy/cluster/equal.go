@@ -7,6 +7,7 @@ func (s *Service) SameSpec(o *Service) bool {
 	return s.Name == o.Name && s.UID == o.UID && s.Created == o.Created &&
 		slices.Equal(s.ClusterIPs, o.ClusterIPs) &&
 		slices.Equal(s.LoadBalancerIPs(), o.LoadBalancerIPs()) &&
+		slices.Equal(s.Stray(), o.Stray()) &&
 		slices.Equal(s.ExternalIPs(), o.ExternalIPs()) &&
 		slices.Equal(s.Ports, o.Ports) &&
 		s.InternalPolicy == o.InternalPolicy && s.ExternalPolicy == o.ExternalPolicy &&

@@ -132,13 +132,15 @@ func modelService(name ServiceName, object *corev1.Service) *Service {
 	if spec.ExternalTrafficPolicy == "Local" {
 		s.ExternalPolicy = PolicyLocal
 	}
-	if spec.Type == "LoadBalancer" {
-		var vips []string
-		for _, ingress := range object.Status.LoadBalancer.Ingress {
-			if ingress.IPMode == nil || *ingress.IPMode == "VIP" {
-				vips = append(vips, ingress.IP)
-			}
+	var vips []string
+	for _, ingress := range object.Status.LoadBalancer.Ingress {
+		if ingress.IPMode == nil || *ingress.IPMode == "VIP" {
+			vips = append(vips, ingress.IP)
 		}
+	}
+	s.External.Stray = addresses(vips)
+	if spec.Type == "LoadBalancer" {
+		s.External.Stray = nil
 		s.External.LoadBalancerIPs = addresses(vips)
 		if s.ExternalPolicy == PolicyLocal {
 			s.HealthCheckNodePort, _ = portNumber(spec.HealthCheckNodePort)

@@ -67,6 +67,8 @@ type Service struct {
 type External struct {
 	// LoadBalancerIPs are the addresses in status with ipMode VIP (KEP-1860), which a controller wrote.
 	LoadBalancerIPs []netip.Addr
+	// Stray are the same of a Service that is not of type LoadBalancer. They are not served.
+	Stray []netip.Addr
 	// ExternalIPs are the addresses in spec, which no controller has confirmed (CVE-2020-8554).
 	ExternalIPs []netip.Addr
 	// SourceRanges restrict the clients of LoadBalancerIPs; a family without a range is unrestricted.
@@ -75,6 +77,9 @@ type External struct {
 
 // LoadBalancerIPs returns those of External, or nil without it.
 func (s *Service) LoadBalancerIPs() []netip.Addr { return s.external().LoadBalancerIPs }
+
+// Stray returns those of External, or nil without it.
+func (s *Service) Stray() []netip.Addr { return s.external().Stray }
 
 // ExternalIPs returns those of External, or nil without it.
 func (s *Service) ExternalIPs() []netip.Addr { return s.external().ExternalIPs }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -173,9 +174,29 @@ func (p *Plan) origin(packet Packet, own, local bool) string {
 		return fmt.Sprintf("%s is in %s: local traffic", packet.Source, cidr)
 	case !traffic.Detects(cluster.FamilyOf(packet.Source)):
 		return fmt.Sprintf("%s: not this node; nothing detects local traffic", packet.Source)
+	case traffic.Interface != "":
+		return fmt.Sprintf("%s is neither this node nor local traffic: it does not arrive on %s", packet.Source, traffic.Interface)
 	default:
-		return fmt.Sprintf("%s is neither this node nor local traffic", packet.Source)
+		cidr, _ := traffic.CIDR(cluster.FamilyOf(packet.Source))
+		return fmt.Sprintf("%s is neither this node nor local traffic: it is not in %s%s", packet.Source, cidr, p.nobodyIn(cidr))
 	}
+}
+
+// nobodyIn warns if the pods of this node are not in the range by which local traffic is detected.
+func (p *Plan) nobodyIn(cidr netip.Prefix) string {
+	outside := 0
+	for addr := range p.Hairpins.All() {
+		if cidr.Contains(addr) {
+			return ""
+		}
+		if addr.Is4() == cidr.Addr().Is4() {
+			outside++
+		}
+	}
+	if outside == 0 {
+		return ""
+	}
+	return ", and no endpoint on this node is: is clusterCIDRs right?"
 }
 
 // direction names the traffic policy's field.
@@ -243,7 +264,35 @@ func (p *Plan) unrouted(packet Packet) Path {
 	if within(p.Node.ServiceCIDRs, to) {
 		return path.ended(Drop, "address", "no Service has this cluster IP")
 	}
-	return path.ended(Pass, "address", "it is not for a Service")
+	return path.ended(Pass, "address", cmp.Or(p.almost(packet), "it is not for a Service"))
+}
+
+// almost describes the Service that a packet would be for, had it another address or port; "" if there is none.
+func (p *Plan) almost(packet Packet) string {
+	to, family := packet.To.Addr(), cluster.FamilyOf(packet.To.Addr())
+	if route, is := p.Frontends.Get(Frontend{Addr: anyAddr(family), Protocol: packet.Protocol, Port: packet.To.Port()}); is {
+		served := slices.DeleteFunc(slices.Clone(p.Node.NodePortAddrs), func(a netip.Addr) bool { return cluster.FamilyOf(a) != family })
+		if to.IsLoopback() || slices.Contains(p.Node.Addrs, to) {
+			return fmt.Sprintf("port %d/%s is the %s of %s, but %s is none of the node port addresses of this node (%s): see nodePortAddresses",
+				packet.To.Port(), packet.Protocol, route.Kind, route.Name, to, cmp.Or(listed(served), "none"))
+		}
+	}
+	var kind, name string
+	var ports []string
+	for frontend, route := range p.Frontends.All() {
+		if frontend.Addr == to {
+			kind, name, ports = route.Kind.oneOf(), route.Service.String(), append(ports, fmt.Sprintf("%d/%s", frontend.Port, frontend.Protocol))
+		}
+	}
+	if name != "" {
+		return fmt.Sprintf("%s is %s of %s, which has no port %d/%s there; it has %s", to, kind, name, packet.To.Port(), packet.Protocol, firstOf(ports))
+	}
+	for service := range p.snapshot.Services.Values() {
+		if slices.Contains(service.Stray(), to) {
+			return fmt.Sprintf("%s is in the status of %s, whose type is not LoadBalancer: it is not served", to, service.Name)
+		}
+	}
+	return ""
 }
 
 // forwards reports whether the proxy itself listens on an address of localhost for node ports.

@@ -31,7 +31,8 @@ type PacketTrace struct {
 	// Established reports that an earlier packet of the connection chose the endpoint: only the first one meets nat chains.
 	Established bool `json:"established"`
 	// Verdict is Sent (to another machine or pod), Delivered (to a process of this node), Rejected, Dropped, Queued (to a program
-	// that decides about it), Vanished (between two hooks) or Incomplete (some events were lost).
+	// that decides about it), Vanished (between two hooks), Stale (sent to an address that is no
+	// endpoint of the Service any more) or Incomplete (some events were lost).
 	Verdict string `json:"verdict"`
 	// Reason is the verdict in words.
 	Reason string `json:"reason"`

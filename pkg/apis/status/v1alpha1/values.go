@@ -17,6 +17,7 @@ const (
 	PacketDropped    = "Dropped"
 	PacketQueued     = "Queued"
 	PacketVanished   = "Vanished"
+	PacketStale      = "Stale"
 	PacketIncomplete = "Incomplete"
 )
 

@@ -1,0 +1,168 @@
+//go:build linux
+
+package operator
+
+import (
+	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
+)
+
+// scenario is something that is broken, and the command that names the cause.
+type scenario struct {
+	name string
+	// objects are the proxy's.
+	objects string
+	// modes are the proxy modes; nftables by default. flags are the proxy's, beside those of all scenarios. none starts no proxy.
+	modes []string
+	flags string
+	none  bool
+	// kubeconfig is a file's name, in place of the objects; unready means that the proxy has no rules in force.
+	kubeconfig string
+	unready    bool
+	// breaks is a script that runs in node1 when the proxy serves, and before one that runs before it starts.
+	breaks, before string
+	// send are the packets, "HOST ADDRESS:PORT[/udp]", that are sent while the command traces.
+	send string
+	// command is what the operator runs in node1; code is its exit code, and names is in its output, not is not.
+	command string
+	code    int
+	names   []string
+	not     string
+}
+
+const (
+	nftables          = "nftables"
+	iptables          = "iptables"
+	here, there, dead = "{addresses: [10.244.1.2], nodeName: node1}", "{addresses: [10.244.2.2], nodeName: node2}", "{addresses: [10.244.2.77], nodeName: node2}"
+)
+
+var both = []string{nftables, iptables}
+
+// web is the Service default/web with a port 80, the given fields and endpoints, whose port is 8080.
+func web(spec string, endpoints ...string) string {
+	return service("default/web", "clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]"+spec, endpoints...)
+}
+
+// nodePort is the same with a node port.
+func nodePort(endpoints ...string) string {
+	return strings.Replace(web(", type: NodePort", endpoints...), "port: 80}", "port: 80, nodePort: 30080}", 1)
+}
+
+func service(name, spec string, endpoints ...string) string {
+	status := ""
+	if strings.Contains(spec, "LoadBalancer") {
+		status = "status: {loadBalancer: {ingress: [{ip: 192.0.2.10}]}}\n"
+	}
+	if len(endpoints) == 0 {
+		return clusters.Service(name, spec) + status
+	}
+	return clusters.Service(name, spec) + status + clusters.Slice(name, strings.ReplaceAll(name, "/", "-"), "{name: http, port: 8080}", endpoints...)
+}
+
+// local is a load balancer's Service whose external policy is Local.
+func local(more string, endpoints ...string) string {
+	return web(", type: LoadBalancer, externalTrafficPolicy: Local"+more, endpoints...)
+}
+
+// dual is a Service of both families with an endpoint in each.
+const dual = `---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec: {clusterIPs: [10.96.0.10, "fd00:10:96::10"], ipFamilies: [IPv4, IPv6], ports: [{name: http, port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-6, namespace: default, labels: {kubernetes.io/service-name: web}}
+addressType: IPv6
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: ["fd00:10:244:2::2"]}]
+`
+
+// found are the scenarios that an operator met.
+func found() []scenario {
+	return []scenario{
+		{name: "the targetPort is wrong", objects: web("", there) + "---\n" + service("default/closed", "clusterIP: 10.96.0.11, ports: [{name: http, port: 80}]") +
+			clusters.Slice("default/closed", "closed-1", "{name: http, port: 9999}", there),
+			command: "explain default/closed --try 4", code: 5, names: []string{"No endpoint answers", "10.244.2.2:9999", "4 refused", "targetPort"}},
+		{name: "no endpoint is ready", objects: web("", "{addresses: [10.244.2.2], conditions: {ready: false}}"),
+			command: "service describe web", names: []string{"NoEndpoints", "none of 1 endpoints is ready", "readiness probes"}},
+		{name: "a local policy without local endpoints", objects: local("", there), modes: both, send: "client 192.0.2.10:80",
+			command: "trace default/web", code: 3, names: []string{"dropped by table", "no usable endpoint on this node"}},
+		{name: "an internal local policy without local endpoints", objects: web(", internalTrafficPolicy: Local", there),
+			command: "service list", names: []string{"NoLocalEndpoints"}},
+		{name: "a firewall that accepts by its policy and drops", objects: web("", there), modes: both, send: "pod1a 10.96.0.10:80",
+			breaks:  `nft 'table inet corpfw { chain cfwd { type filter hook forward priority 0; policy accept; tcp dport 8080 drop comment "ticket 4711"; }; }'`,
+			command: "trace default/web", code: 3, names: []string{"dropped by table inet corpfw, chain cfwd (ticket 4711), which is not kube-proxy's"}},
+		{name: "a stale connection tracking entry", objects: web("", there) + service("default/dns", "clusterIP: 10.96.0.53, ports: [{name: dns, protocol: UDP, port: 53}]") +
+			clusters.Slice("default/dns", "dns-1", "{name: dns, protocol: UDP, port: 8080}", there), modes: both, send: "pod1a 10.96.0.53:53/udp",
+			breaks:  "sleep 0.5; conntrack -I -s 10.244.1.2 -d 10.96.0.53 -p udp --sport 40000 --dport 53 --dst-nat 10.244.2.99:8080 --timeout 120",
+			command: "trace default/dns", code: 3, names: []string{"10.244.2.99:8080", "was no endpoint of default/dns when the trace began", "stale connection tracking entry", "conntrack -D"}},
+		{name: "a node port on an excluded address", objects: nodePort(there),
+			command: "explain --from external --to 10.244.1.1:30080", code: 4,
+			names: []string{"port 30080/TCP is the node port of default/web:http", "10.244.1.1 is none of the node port addresses of this node (172.18.0.11", "nodePortAddresses"}},
+		{name: "a node port on localhost", objects: nodePort(there), command: "explain --to 127.0.0.1:30080", code: 4,
+			names: []string{"port 30080/TCP is the node port of default/web:http", "nodePortAddresses"}},
+		{name: "another proxy runs", objects: web("", there), breaks: "timeout 10 $PROXY --manifests $DIR/objects --proxy-mode iptables --hostname-override node1 --metrics-bind-address 127.0.0.1:10250 --healthz-bind-address 127.0.0.1:10257 > /dev/null 2>&1 & sleep 1",
+			command: "check --proxy-mode nftables --skip api,kernel,tools,firewall,settings", names: []string{"several kube-proxies run: processes", "Stop all but one"}},
+		{name: "rules of an earlier proxy come back", objects: web("", there), breaks: "iptables -t nat -N KUBE-SERVICES; iptables -t nat -N KUBE-SVC-0123456789ABCDEF",
+			command: "check --proxy-mode nftables --skip api,kernel,tools,firewall,settings", names: []string{"rules of mode iptables are present beside those of mode nftables"}},
+		{name: "two Services claim an external IP", objects: web(`, externalIPs: ["192.0.2.55"]`, there) + service("default/also", `clusterIP: 10.96.0.11, ports: [{name: http, port: 80}], externalIPs: ["192.0.2.55"]`, there),
+			flags: "--feature-gates AllowServiceExternalIPs=true", command: "explain --from external --to 192.0.2.55:80",
+			names: []string{"192.0.2.55:80/TCP is an external IP of default/", "claims it too"}},
+		{name: "a load balancer's status on a ClusterIP", objects: web("", there) + service("default/lb", "type: ClusterIP, clusterIP: 10.96.0.11, ports: [{name: http, port: 80}]") +
+			"status: {loadBalancer: {ingress: [{ip: 192.0.2.33}]}}\n" + clusters.Slice("default/lb", "lb-1", "{name: http, port: 8080}", there),
+			command: "explain --from external --to 192.0.2.33:80", code: 4, names: []string{"192.0.2.33 is in the status of default/lb", "type is not LoadBalancer"}},
+		{name: "endpoints of another IP family", objects: service("default/web", "clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]") + dual[strings.Index(dual[3:], "---")+3:],
+			command: "service describe web", names: []string{"FamilyNotServed", "IPv6"}},
+		{name: "the API server forbids", kubeconfig: "forbidden", unready: true, command: "service list -A", code: 1,
+			names: []string{"no sync has succeeded yet", "the API server to list services (forbidden)"}, not: "No Services"},
+		{name: "the API server is unreachable", kubeconfig: "unreachable", unready: true, command: "explain --to 10.96.0.10:80", code: 1,
+			names: []string{"no sync has succeeded yet", "(unreachable)"}},
+		{name: "a configuration with a wrong field", none: true, before: "printf 'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\nclusterCIDRs: x\n' > $DIR/config",
+			command: "config validate $DIR/config", code: 1, names: []string{"config:3", "ipvs", "config:4", "clusterCIDRs"}},
+		{name: "the health check node port is in use", objects: local(", healthCheckNodePort: 32443", here),
+			command: "service list", names: []string{"HealthCheckNotServed"}},
+		{name: "the proxy hangs", objects: web("", there), breaks: "kill -STOP $(cat $DIR/pid)", command: "service list --request-timeout 300ms", code: 1,
+			names: []string{"the proxy at http://127.0.0.1:10249 does not answer", "kube-proxy check"}},
+		{name: "another program flushes the rules", objects: web("", there), modes: both, breaks: "nft flush ruleset; sleep 0.3", command: "drift", names: []string{"nft (process"}},
+		{name: "the cluster CIDR is wrong", objects: web("", here), flags: "--cluster-cidr 10.24.0.0/16", command: "explain --from 10.244.1.2 --to default/web",
+			names: []string{"10.244.1.2 is neither this node nor local traffic: it is not in 10.24.0.0/16, and no endpoint on this node is: is clusterCIDRs right?"}},
+		{name: "a bridge port without hairpin mode", objects: web("", here), modes: both, send: "pod1a 10.96.0.10:80", breaks: "bridge link set dev vethpod1a hairpin off",
+			command: "trace default/web", code: 3, names: []string{"the endpoint is the source itself", "vethpod1a", "hairpin mode is off", "bridge link set dev vethpod1a hairpin on"}, not: "rp_filter"},
+		{name: "another process owns the table", objects: web("", there), unready: true, before: "setsid sh -c \"{ printf 'add table ip kube-proxy { flags owner; }\\n'; sleep 20; } | nft -i\" > /dev/null 2>&1 & sleep 0.5",
+			command: "service list -A", code: 1, names: []string{"IPv4: the last sync failed"}},
+	}
+}
+
+// others are the scenarios that tests thought of.
+func others() []scenario {
+	return []scenario{
+		{name: "no route to the endpoint", objects: web("", there), modes: both, send: "pod1a 10.96.0.10:80", breaks: "ip route del 10.244.2.0/24; ip route del default",
+			command: "trace default/web", code: 3, names: []string{"no route to 10.244.2.2"}, not: "rp_filter"},
+		{name: "forwarding is off", objects: web("", there), modes: both, send: "pod1a 10.96.0.10:80", breaks: "sysctl -qw net.ipv4.ip_forward=0",
+			command: "trace default/web", code: 3, names: []string{"forwarding is off", "net.ipv4"}, not: "rp_filter"},
+		{name: "the source is checked", objects: nodePort(there), send: "client 172.18.0.11:30080", breaks: "bash -c 'echo > /dev/udp/172.18.0.100/9'; sleep 0.2; sysctl -qw net.ipv4.conf.all.rp_filter=1; ip route add 172.18.0.100/32 dev cbr0",
+			command: "trace default/web", code: 3, names: []string{"rp_filter"}, not: "hairpin"},
+		{name: "the forward policy drops", objects: web("", there), modes: both, send: "pod1a 10.96.0.10:80", breaks: "iptables -P FORWARD DROP",
+			command: "trace default/web", code: 3, names: []string{"dropped by table ip filter, chain FORWARD (its policy), which is not kube-proxy's"}},
+		{name: "one endpoint is dead", objects: web("", there, "{addresses: [10.244.1.3], nodeName: node1}"), modes: both, command: "explain default/web --try 20", code: 5,
+			names: []string{"10.244.1.3:8080", "refused", "10.244.2.2:8080", "answered"}},
+		{name: "no IPv6 route", objects: dual, breaks: "ip -6 route flush default; ip -6 route flush fd00:10:244:2::/64", command: "explain --to '[fd00:10:96::10]:80' --try 2", code: 5,
+			names: []string{"this node has no route to fd00:10:96::10", "ip -6 route get fd00:10:96::10"}, not: "other rules may interfere"},
+		{name: "a port that the Service does not have", objects: web("", there), send: "pod1a 10.96.0.10:8080", command: "trace 10.96.0.10:8080", code: 3,
+			names: []string{"rejected by table", "10.96.0.10 is the cluster IP of default/web, which has no port 8080/TCP"}},
+		{name: "the wrong port of a load balancer IP", objects: local("", here), command: "explain --from external --to 192.0.2.10:81", code: 4,
+			names: []string{"192.0.2.10 is a load balancer IP of default/web, which has no port 81/TCP there; it has 80/TCP"}},
+		{name: "the client is in no source range", objects: local(", loadBalancerSourceRanges: [198.51.100.0/24]", here), modes: both, send: "client 192.0.2.10:80",
+			command: "trace default/web", code: 3, names: []string{"dropped by table", "source ranges"}},
+		{name: "the port's name is misspelt", objects: service("default/web", "clusterIP: 10.96.0.10, ports: [{name: htpp, port: 80}]", there),
+			command: "explain default/web", code: 3, names: []string{"NoSuchPort", "EndpointSlice default/default-web has no port htpp"}},
+		{name: "the Service's name is misspelt", objects: web("", there), command: "trace default/wbe", code: 1, names: []string{"did you mean default/web?"}},
+		{name: "no proxy runs", none: true, command: "service list", code: 1, names: []string{"no kube-proxy answers at http://127.0.0.1:10249"}},
+		{name: "the kubeconfig's server is unreachable", none: true, command: "service list -A --node node1 --kubeconfig $DIR/unreachable", code: 1,
+			names: []string{"the API server at http://127.0.0.1:6444 is unreachable"}},
+		{name: "the wrong namespace", objects: web("", there), command: "service list -n shop", names: []string{"No Services found in namespace shop", "1 in others: -A"}},
+	}
+}
