@@ -227,7 +227,9 @@ func (r *reread) correct(note func(what string)) {
 		}
 	}
 	held.chains, held.hooks = chains.Map(), nil
-	unclear := func(name chainName) bool { return !r.right[name] && !r.left[name] && (r.all || slices.Contains(r.names, name)) }
+	unclear := func(name chainName) bool {
+		return !r.right[name] && !r.left[name] && (r.all || slices.Contains(r.names, name))
+	}
 	for _, h := range r.held.hooks {
 		if unclear(h.in) && !slices.ContainsFunc(hooksAmong(h.in, r.listed[h.in]), h.equal) {
 			note("the jump to " + h.to + " in " + h.in.name + " of " + h.in.table)
