@@ -176,6 +176,19 @@ func TestEndpointsThatNeedMoreRules(t *testing.T) {
 	}
 }
 
+// TestOwnClusterIPIsNoEndpoint lists a Service's own cluster IP among its endpoints, alone and beside others.
+func TestOwnClusterIPIsNoEndpoint(t *testing.T) {
+	for _, others := range []int{0, 3} {
+		s := wide(1, 1, others)
+		s.Slices[0].Endpoints = append(s.Slices[0].Endpoints, cluster.Endpoint{Addr: s.ClusterIPs[0], Conditions: cluster.Ready | cluster.Serving})
+		for f, route := range Compute(snapshotOf(s), &Options{}, nil).Frontends.All() {
+			if got := len(route.Pool.Endpoints); got != others {
+				t.Errorf("%v: %d endpoints, want %d", f, got, others)
+			}
+		}
+	}
+}
+
 // TestMissingPortsOfServedOnly checks that nothing is said about the slices of ports that are not served.
 func TestMissingPortsOfServedOnly(t *testing.T) {
 	s := wide(3, 1, 4)
