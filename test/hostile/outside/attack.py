@@ -265,7 +265,7 @@ def affinity():
     sticky = {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}}
     sh("for i in $(seq 3 12); do ip a add 10.9.0.$i/24 dev eth0; done", OUT)
     write("sticky", service("victim", "sticky", "10.96.0.20", ["10.244.1.2", "10.244.1.3", "10.244.1.4"], protocol="UDP", **sticky))
-    write("mine", service("tenant", "mine", "10.96.6.1", ["10.244.1.2"], protocol="UDP", nodePort=30099, **sticky))
+    write("mine", service("tenant", "mine", "10.96.6.1", ["10.244.1.2"], protocol="UDP", target=9090, nodePort=30099, **sticky))
     p = Proxy()
     until(ask)
     took = time.time()
@@ -275,7 +275,7 @@ def affinity():
         raw.bind(("eth0", 0))
         mac = bytes.fromhex(open("/sys/class/net/eth0/address").read().strip().replace(":", ""))
         node = bytes.fromhex(sh("cat /sys/class/net/eth0/address", NODE).strip().replace(":", ""))
-        for i in range(66_000):
+        for i in range(int(os.environ.get("FLOOD","66000"))):
             raw.send(node + mac + b"\x08\x00" + packet(f"11.{i >> 16}.{i >> 8 & 255}.{i & 255}", "10.9.0.1", 17, 5000, 30099, b"x"))
     inside(OUT, flood)
     sent = time.time() - took
@@ -303,7 +303,7 @@ def affinity():
     moved = [c for c, e in to.items() if len(e) > 1]
     report("3 66,000 clients of another Service", f"sent in {sent:.1f} s, {len(to)} clients seen, {len(moved)} changed endpoints, without answer: {errors}", len(to) == 10 and not moved and not errors)
     t = time.time()
-    write("mine", service("tenant", "mine", "10.96.6.1", ["10.244.1.3"], protocol="UDP", nodePort=30099, version=2, **sticky))
+    write("mine", service("tenant", "mine", "10.96.6.1", ["10.244.1.3"], protocol="UDP", target=9090, nodePort=30099, version=2, **sticky))
     victim("10.244.1.77")
     gone = until(lambda: not ask(), 10)
     report("3 removing its endpoint, another's change", f"in force after {gone and round(gone, 2)} s", gone is not None and gone < 2)
