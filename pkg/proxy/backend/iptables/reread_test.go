@@ -38,6 +38,7 @@ func TestComparedInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		door := &slow{Fake: ipttest.New(ipt.IPv4, ipt.NFT)}
 		b := New(testOptions, noSettings{}, ipttest.NewNotices(door.Fake), door)
+		defer func() { _ = b.Close() }()
 		c := clusters.NewSized(10, 3)
 		sync(t, b, c.Plan())
 		door.endless = true
