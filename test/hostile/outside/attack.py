@@ -24,8 +24,8 @@ def sh(line, ns=None, check=True):
     return r.stdout
 
 
-def spawn(cmd, ns, log=os.devnull, env=None):
-    p = subprocess.Popen(["ip", "netns", "exec", ns] + cmd, stdout=open(log, "w"), stderr=subprocess.STDOUT, env=env)
+def spawn(cmd, ns, log=os.devnull):
+    p = subprocess.Popen(["ip", "netns", "exec", ns] + cmd, stdout=open(log, "w"), stderr=subprocess.STDOUT)
     children.append(p)
     return p
 
@@ -117,19 +117,12 @@ class Proxy:
         Proxy.n += 1
         self.log = f"{WORK}/proxy{Proxy.n}.log"
         mode = mode or MODE
-        env = dict(os.environ)
-        if mode != "nftables":
-            os.makedirs(f"{WORK}/bin", exist_ok=True)
-            for name in ("iptables", "ip6tables"):
-                for tool in ("", "-save", "-restore"):
-                    link = f"{WORK}/bin/{name}{tool}"
-                    os.path.lexists(link) and os.remove(link)
-                    os.symlink(f"/usr/sbin/{name}-{mode}{tool}", link)
-            env["PATH"] = f"{WORK}/bin:" + env["PATH"]
+        if mode != "nftables":  # as the kubelet says which variant a node uses
+            sh(f"for t in iptables ip6tables; do $t-{mode} -t mangle -N KUBE-IPTABLES-HINT; done", NODE, False)
         flag = "nftables" if mode == "nftables" else "iptables"
         os.makedirs(f"{WORK}/m", exist_ok=True)
         self.p = spawn([PROXY, f"--proxy-mode={flag}", f"--manifests={WORK}/m", "--hostname-override=node1", "--cluster-cidr=10.244.0.0/16",
-                        "--oom-score-adj=0", *flags], NODE, self.log, env)
+                        "--oom-score-adj=0", *flags], NODE, self.log)
 
     def stop(self):
         self.p.send_signal(signal.SIGTERM)
@@ -452,7 +445,6 @@ def floods():
 
 
 def monster():
-    n = 10_000 if MODE == "nftables" else 1000
     ports, ends = (400, 1000) if MODE == "nftables" else (20, 250)
     big = [service("tenant", "monster", "10.96.8.8", [f"10.245.{i >> 8}.{i & 255}" for i in range(ends)], proto, range(1, ports + 1), node=None) for proto in ("TCP", "UDP")]
     write("monster", big[0])
