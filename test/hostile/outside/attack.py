@@ -480,6 +480,7 @@ def monster():
 
 ATTACKS = {f.__name__: f for f in (lock, monster, affinity, connections, loopback, loops, guarded_loops, readers, fifos, floods)}
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # timeout(1): what was started ends
 try:
     network()
     os.makedirs(f"{WORK}/m")
