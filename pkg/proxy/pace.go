@@ -44,11 +44,18 @@ type pacer struct {
 
 // wait returns how long to delay the next sync.
 func (p *pacer) wait(now time.Time) time.Duration {
-	hold := p.min - now.Sub(p.last)
+	hold := p.period() - now.Sub(p.last)
 	if !p.failed && p.cost <= maxCredit {
 		hold = min(hold, time.Duration(float64(p.cost-p.creditAt(now))/earlyShare))
 	}
 	return max(0, hold)
+}
+
+// period returns the minimum time from the end of the last sync to the start of the next. It leaves room for the sync that a change may just
+// have missed and for its own, so that a change is in force after the minimum period, as long as syncs take less than a fifth of it: the
+// longer they take, the more of a core that would need.
+func (p *pacer) period() time.Duration {
+	return p.min - 2*min(p.cost, max(0, p.min*2/5-p.cost))
 }
 
 // repair returns how long to delay the next sync if it repairs rules: not at all, because repairs have their own delays, except

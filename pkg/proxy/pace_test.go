@@ -49,15 +49,15 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// TestEarlySyncsStayInBudget lets changes come at any pace for ten minutes: none waits longer than the minimum period, and
-// in no minute do the syncs that come earlier use more than 5 % of a core.
+// TestEarlySyncsStayInBudget lets changes come at any pace for ten minutes: none waits longer than the minimum period, in no minute do the
+// syncs that come earlier use more than 5 % of a core, and all of them together use no more than 30 %, or what they cost in each period.
 func TestEarlySyncsStayInBudget(t *testing.T) {
 	const period, minute = time.Second, time.Minute
 	for _, cost := range []time.Duration{time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond, 70 * time.Millisecond,
 		200 * time.Millisecond, 900 * time.Millisecond, 3 * time.Second} {
 		random := rand.New(rand.NewPCG(uint64(cost), 1))
 		p := pacer{min: period}
-		now, early := noon, map[time.Time]time.Duration{}
+		now, early, all := noon, map[time.Time]time.Duration{}, time.Duration(0)
 		for now.Before(noon.Add(10 * minute)) {
 			if random.IntN(200) == 0 {
 				now = now.Add(time.Duration(random.Int64N(int64(minute)))) // a quiet time, in which there is credit
@@ -68,10 +68,16 @@ func TestEarlySyncsStayInBudget(t *testing.T) {
 				t.Fatalf("syncs of %s: %s after the last sync the next has to wait for %s", cost, idle, wait)
 			}
 			now = now.Add(wait)
-			if now.Sub(p.last) < period {
+			if now.Sub(p.last) < p.period() {
 				early[now] = cost
 			}
 			p.synced(now, cost, nil)
+			all += cost
+			now = now.Add(cost)
+			p.last = now
+		}
+		if share := all.Seconds() / now.Sub(noon).Seconds(); share > max(0.3, 1.01*cost.Seconds()/(cost+period).Seconds()) {
+			t.Errorf("syncs of %s use %.2f of a core", cost, share)
 		}
 		for from := range early {
 			used := time.Duration(0)

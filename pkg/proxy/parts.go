@@ -35,6 +35,8 @@ type parts struct {
 	size int
 	// base is how long a sync takes without a part, about.
 	base time.Duration
+	// included means that the last sync included a part.
+	included bool
 	// credit is processor time at the time last. It grows up to maxPartCredit, and each part uses some; below 0 the parts rest.
 	credit time.Duration
 	last   time.Time
@@ -61,8 +63,9 @@ func (p *parts) creditAt(now time.Time) time.Duration {
 	return min(maxPartCredit, p.credit+time.Duration(float64(now.Sub(p.last))*partShare))
 }
 
-// limit returns the limit of a sync after a plan, which may be nil; nil if there is none.
-func (p *parts) limit(now time.Time, before *plan.Plan) *plan.Limit {
+// limit returns the limit of a sync of a snapshot after a plan, which may be nil; nil if there is none. After a part, other changes come
+// alone, so that none of them waits for two parts.
+func (p *parts) limit(now time.Time, before *plan.Plan, snap *cluster.Snapshot) *plan.Limit {
 	if p.time == 0 || before == nil {
 		return nil
 	}
@@ -70,21 +73,21 @@ func (p *parts) limit(now time.Time, before *plan.Plan) *plan.Limit {
 		p.size = firstPart
 	}
 	limit := &plan.Limit{Small: smallChanges, Whole: wholeRoute}
-	if p.rest(now) == 0 {
+	if p.rest(now) == 0 && !(p.included && before.Lacks(snap)) {
 		limit.Part = max(p.size, partPerWaiting*before.Waits())
 	}
 	return limit
 }
 
-// record notes a sync with a limit, before which there was an earlier plan. It reports whether the sync included a part.
-func (p *parts) record(s *Sync, limit *plan.Limit, before *plan.Plan) (included bool) {
+// record notes a sync with a limit, before which there was an earlier plan.
+func (p *parts) record(s *Sync, limit *plan.Limit, before *plan.Plan) {
 	p.follow(s)
 	took := s.Finished.Sub(s.Started)
-	if limit == nil || limit.Part == 0 || before.Waits()+s.Plan.Waits() == 0 {
+	if p.included = limit != nil && limit.Part > 0 && before.Waits()+s.Plan.Waits() > 0; !p.included {
 		if limit != nil && s.Err() == nil && s.wrote() {
 			p.base += (took - p.base) / 4
 		}
-		return false
+		return
 	}
 	aim := max(p.time, p.base)
 	cost := s.Cost
@@ -93,7 +96,7 @@ func (p *parts) record(s *Sync, limit *plan.Limit, before *plan.Plan) (included 
 	}
 	p.credit, p.last = p.creditAt(s.Finished)-cost, s.Finished
 	if limit.Part > p.size || s.read() || s.Err() != nil {
-		return true
+		return
 	}
 	switch fits := int(float64(p.size) * min(2, float64(aim)/float64(max(took-p.base, time.Microsecond)))); {
 	case fits < p.size:
@@ -101,7 +104,6 @@ func (p *parts) record(s *Sync, limit *plan.Limit, before *plan.Plan) (included 
 	case s.Plan.Waits() > 0: // it was a whole part
 		p.size = min(maxPart, fits)
 	}
-	return true
 }
 
 // again returns how soon a sync that succeeded is followed by another one without a change, 0 if by none.

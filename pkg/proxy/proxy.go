@@ -317,15 +317,16 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 	defer runtime.UnlockOSThread()
 	ctx, spent := p.Measure(ctx)
 	s := &Sync{Before: p.synced, Started: time.Now()}
-	limit := p.parts.limit(s.Started, p.plan)
-	s.Plan = plan.Advance(p.Builder.Snapshot(), p.Plan, p.plan, limit)
+	snap := p.Builder.Snapshot()
+	limit := p.parts.limit(s.Started, p.plan, snap)
+	s.Plan = plan.Advance(snap, p.Plan, p.plan, limit)
 	s.After = s.Plan.Snapshot()
 	for _, o := range p.planObservers {
 		o.Planned(s.Plan)
 	}
 	s.Results = p.Backend.Sync(ctx, s.Plan)
 	s.Finished, s.Cost = time.Now(), spent()
-	if !p.parts.record(s, limit, p.plan) || s.Err() != nil {
+	if p.parts.record(s, limit, p.plan); !p.parts.included || s.Err() != nil {
 		p.pace.record(s)
 	}
 	p.plan = s.Plan

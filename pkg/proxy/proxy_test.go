@@ -179,7 +179,7 @@ func TestPace(t *testing.T) {
 		{"credit of 1 s pays for 50 changes", time.Second, 50 * time.Millisecond, 10 * time.Millisecond, 101, 100 * time.Millisecond},
 		// 1 s of credit, and what is earned meanwhile, pays for 21 syncs. Then one is due every second.
 		{"credit comes to an end", time.Second, 0, 50 * time.Millisecond, 30, time.Second},
-		{"and is not held back longer than that", 200 * time.Millisecond, 0, 50 * time.Millisecond, 62, 200 * time.Millisecond},
+		{"and is not held back longer than that", 200 * time.Millisecond, 0, 50 * time.Millisecond, 79, 200 * time.Millisecond},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -35,7 +35,8 @@ type comparer struct {
 	chain uint64
 }
 
-// compare reads the chains of a table: all of them, or those given.
+// compare reads the chains of a table: all of them, or those given. If ctx ends it returns those that it has read, at least one, with an
+// error.
 func (r *nftRequests) compare(ctx context.Context, table string, expected Expected, given []string) (map[string]Compared, error) {
 	out := map[string]Compared{}
 	c := &comparer{encoder: encoder{family: r.family}, digest: newRuleDigest()}
@@ -43,13 +44,12 @@ func (r *nftRequests) compare(ctx context.Context, table string, expected Expect
 		c.held, c.ends, c.chain = c.held[:0], c.ends[:0], 0
 		err := r.rules(table, chain, c.read)
 		rules, known := expected(chain, c.chain)
-		out[chain] = Compared{Equal: known || c.are(rules), Digest: c.chain}
+		if err == nil {
+			out[chain] = Compared{Equal: known || c.are(rules), Digest: c.chain}
+		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return out, err
 }
 
 // read keeps the next rule of a chain.

@@ -141,9 +141,9 @@ func (t *kernelTables) Compare(ctx context.Context, table string, expected Expec
 	}
 	compared, err := t.reader.compare(ctx, table, expected, chains)
 	if err != nil {
-		return nil, fmt.Errorf("iptables %s: compare table %s: %w", t.family, table, err)
+		err = fmt.Errorf("iptables %s: compare table %s: %w", t.family, table, err)
 	}
-	return compared, nil
+	return compared, err
 }
 
 // Packets is part of [Tables].

@@ -64,7 +64,8 @@ type Tables interface {
 
 	// Compare returns each chain of a table, or those given that exist, and whether it has exactly the expected rules. It runs no program and returns no text, so it takes far less time and
 	// memory than Save. A rule that iptables wrote counts as different if iptables 1.8.9 and 1.8.10 would write it with other
-	// bytes. In the legacy variant, where Save is cheap, and with iptables before 1.8.9, the error is [errors.ErrUnsupported].
+	// bytes. In the legacy variant, where Save is cheap, and with iptables before 1.8.9, the error is [errors.ErrUnsupported]. If ctx
+	// ends, it returns the chains that it has compared until then with an error.
 	Compare(ctx context.Context, table string, expected Expected, chains ...string) (map[string]Compared, error)
 
 	// Rules lists a chain's rules as iptables -S prints them, without the words -A CHAIN.

@@ -12,7 +12,11 @@ import (
 // every node.
 func (d *decision) servedPorts() []cluster.ServicePort {
 	s, limits := d.service, d.opts.Limits
-	if limits == (Limits{}) || bound(s) <= min(limits.Elements, cmp.Or(limits.Endpoints, limits.Elements), cmp.Or(limits.SourceRanges, limits.Elements)) {
+	most := 1
+	if limits.EndpointsShared {
+		most = maxShared
+	}
+	if limits == (Limits{}) || most*bound(s) <= min(limits.Elements, cmp.Or(limits.Endpoints, limits.Elements), cmp.Or(limits.SourceRanges, limits.Elements)) {
 		return s.Ports // nearly always
 	}
 	if limits.SourceRanges > 0 && len(s.SourceRanges()) > limits.SourceRanges {
@@ -50,10 +54,12 @@ func addresses(s *cluster.Service) int {
 // many endpoints in a family.
 func (d *decision) elements(port *cluster.ServicePort) (n int, fits bool) {
 	elements := len(d.service.Slices)
-	endpoints := map[cluster.Family]int{}
+	endpoints, shared := map[cluster.Family]int{}, map[cluster.Family]int{}
 	for _, slice := range d.service.Slices {
 		if _, ok := slice.PortOf(port); ok && len(slice.Endpoints) > 0 {
-			endpoints[cluster.FamilyOf(slice.Endpoints[0].Addr)] += len(slice.Endpoints)
+			family := cluster.FamilyOf(slice.Endpoints[0].Addr)
+			endpoints[family] += len(slice.Endpoints)
+			shared[family] += d.shared(slice)
 		}
 	}
 	limits := d.opts.Limits
@@ -62,11 +68,12 @@ func (d *decision) elements(port *cluster.ServicePort) (n int, fits bool) {
 		if d.opts.Serves(d.node, family) {
 			addrs = d.addresses(port, family)
 		}
-		times := len(addrs)
-		if times == 0 || limits.EndpointsShared {
-			times = 1
+		elements += len(addrs)
+		if limits.EndpointsShared {
+			elements += shared[family]
+		} else {
+			elements += max(1, len(addrs)) * endpoints[family]
 		}
-		elements += len(addrs) + times*endpoints[family]
 		for _, a := range addrs {
 			if a.kind == LoadBalancerIP {
 				elements += len(d.service.SourceRanges())
@@ -77,4 +84,22 @@ func (d *decision) elements(port *cluster.ServicePort) (n int, fits bool) {
 		}
 	}
 	return elements, true
+}
+
+// maxShared is how much an endpoint counts at most where the frontends of a port share its rules.
+const maxShared = 5
+
+// shared returns how much the endpoints of a slice count where the frontends of a port share their rules, by the number of rules and chains
+// in iptables mode: an endpoint that may be on this node has a chain of its own, and session affinity needs another rule.
+func (d *decision) shared(slice *cluster.EndpointSlice) (n int) {
+	each := 1
+	if d.service.Affinity > 0 {
+		each = 2
+	}
+	for i := range slice.Endpoints {
+		if n += each; slice.Endpoints[i].Conditions&(cluster.Local|cluster.NoNodeName) != 0 {
+			n += maxShared - 2
+		}
+	}
+	return n
 }

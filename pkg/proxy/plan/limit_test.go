@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -150,6 +151,40 @@ func TestSharedEndpoints(t *testing.T) {
 	} {
 		if got := Compute(snapshotOf(s), &Options{Limits: limits}, nil).Frontends.Len(); got != want {
 			t.Errorf("%+v: %d frontends, want %d", limits, got, want)
+		}
+	}
+}
+
+// TestEndpointsThatNeedMoreRules counts endpoints by what they need where the frontends of a port share their rules.
+func TestEndpointsThatNeedMoreRules(t *testing.T) {
+	for _, test := range []struct {
+		conditions cluster.Conditions
+		affinity   time.Duration
+		elements   int // of each port: the slice, the frontend and what four endpoints need
+	}{{0, 0, 1 + 1 + 4}, {cluster.Local, 0, 1 + 1 + 4*4}, {cluster.NoNodeName, 0, 1 + 1 + 4*4}, {0, time.Hour, 1 + 1 + 4*2}, {cluster.Local, time.Hour, 1 + 1 + 4*5}} {
+		s := wide(2, 1, 4)
+		s.Affinity = test.affinity
+		for i := range s.Slices[0].Endpoints {
+			s.Slices[0].Endpoints[i].Conditions |= test.conditions
+		}
+		for limit, want := range map[int]int{2*test.elements - 1: 1, 2 * test.elements: 2} {
+			opts := &Options{Limits: Limits{Elements: limit, EndpointsShared: true}}
+			if got := Compute(snapshotOf(s), opts, nil).Frontends.Len(); got != want {
+				t.Errorf("%+v, limit %d: %d frontends, want %d", test, limit, got, want)
+			}
+		}
+	}
+}
+
+// TestOwnClusterIPIsNoEndpoint lists a Service's own cluster IP among its endpoints, alone and beside others.
+func TestOwnClusterIPIsNoEndpoint(t *testing.T) {
+	for _, others := range []int{0, 3} {
+		s := wide(1, 1, others)
+		s.Slices[0].Endpoints = append(s.Slices[0].Endpoints, cluster.Endpoint{Addr: s.ClusterIPs[0], Conditions: cluster.Ready | cluster.Serving})
+		for f, route := range Compute(snapshotOf(s), &Options{}, nil).Frontends.All() {
+			if got := len(route.Pool.Endpoints); got != others {
+				t.Errorf("%v: %d endpoints, want %d", f, got, others)
+			}
 		}
 	}
 }

@@ -31,7 +31,8 @@ type Options struct {
 // Limits bounds the rules of one Service: its last ports are not served if there would be more. The zero value bounds nothing.
 type Limits struct {
 	// Elements is how many there may be, approximately: endpoints and source ranges, for each frontend. If EndpointsShared is set, the
-	// frontends of a port share the rules of its endpoints, which then count once for each family.
+	// frontends of a port share the rules of its endpoints, which then count once for each family, twice with session affinity, and three
+	// times more if they may be on this node, because they need more rules.
 	Elements        int
 	EndpointsShared bool
 	// Endpoints is how many endpoints a port may have in a family, SourceRanges how many source ranges the Service may have; 0 is no

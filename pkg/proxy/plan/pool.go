@@ -76,7 +76,8 @@ func (c *candidate) mayBeHere() bool { return c.Conditions&(cluster.Local|cluste
 
 // candidates returns the endpoints of one family that serve a port, sorted and without duplicates. If an address is
 // listed several times the entry with the highest rank is used: a pod's address may also be listed for a deleted pod
-// that had it before.
+// that had it before. The Service's own cluster IP is none: a packet that is sent to it once more is not translated, so that no rule of
+// iptables would stop it where the network returns it.
 func candidates(s *cluster.Service, port *cluster.ServicePort, family cluster.Family) []candidate {
 	var all []candidate
 	for _, slice := range s.Slices {
@@ -87,7 +88,7 @@ func candidates(s *cluster.Service, port *cluster.ServicePort, family cluster.Fa
 		all = slices.Grow(all, len(slice.Endpoints))
 		for i := range slice.Endpoints {
 			endpoint := &slice.Endpoints[i]
-			if cluster.FamilyOf(endpoint.Addr) == family {
+			if cluster.FamilyOf(endpoint.Addr) == family && !slices.Contains(s.ClusterIPs, endpoint.Addr) {
 				all = append(all, candidate{netip.AddrPortFrom(endpoint.Addr, target.Port), endpoint})
 			}
 		}

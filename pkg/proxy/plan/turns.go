@@ -216,7 +216,7 @@ func (c *computation) drop(route *Route) {
 }
 
 // decidedPerWritten is how many elements can be decided about while one is written, at least.
-const decidedPerWritten = 16
+const decidedPerWritten = 8
 
 // parts includes parts of the changes that wait, each in its turn, until they are about as large as the limit.
 func (c *computation) parts() {
@@ -229,7 +229,7 @@ func (c *computation) parts() {
 			again = append(again, w)
 			continue
 		}
-		m := mixture{left: left, part: max(c.limit.Part, c.limit.Whole), whole: true}
+		m := mixture{left: left, limit: c.limit, whole: true}
 		for before, after := range paired(old.routes(), w.change.now.routes()) {
 			m.add(before, after)
 		}
@@ -334,10 +334,11 @@ func (s *Service) routes() []*Route {
 // mixture collects the routes of a Service, some as before a change and the others as after it.
 type mixture struct {
 	routes []*Route
-	// left is how many elements may still change, part how many at most if nothing has changed before. whole reports that nothing is
+	// left is how many elements may still change, limit how many at most if nothing has changed before. whole reports that nothing is
 	// left to change.
-	left, part int
-	whole      bool
+	left  int
+	limit Limit
+	whole bool
 	// changed reports that a route has changed.
 	changed bool
 }
@@ -348,10 +349,10 @@ func (m *mixture) add(before, after *Route) {
 	if before != after {
 		size := routeSize(before, after)
 		switch {
-		case m.left >= size, !m.changed && m.part >= size:
+		case m.left >= size, !m.changed && max(m.limit.Part, m.limit.Whole) >= size:
 			m.left -= size
 		case !m.changed:
-			if mixed := blend(before, after, m.part); mixed != nil {
+			if mixed := blend(before, after, m.limit.Part); mixed != nil {
 				route, m.whole = mixed, false
 			}
 			m.left = 0

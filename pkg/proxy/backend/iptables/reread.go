@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
@@ -32,25 +33,45 @@ type reread struct {
 	// others that may lack some.
 	right  map[chainName]bool
 	listed map[chainName][]string
+	// left are those for which there was no time.
+	left map[chainName]bool
 }
+
+// readTime is how long a check may compare rules, and so delay changes, and readAmid how long a Sync may.
+const (
+	readTime = 100 * time.Millisecond
+	readAmid = 10 * time.Millisecond
+)
 
 // Reread is part of [keeper.Rules].
 func (f *family) Reread(ctx context.Context, touched keeper.Touched, later keeper.Later) (left keeper.Touched, drift *backend.Drift, err error) {
 	if f.held == nil {
 		return left, nil, nil // the next Sync reads everything
 	}
-	r := &reread{family: f, all: touched.All && later != nil, right: map[chainName]bool{}, listed: map[chainName][]string{}}
+	r := &reread{family: f, all: touched.All && later != nil, right: map[chainName]bool{}, listed: map[chainName][]string{}, left: map[chainName]bool{}}
 	left.All = touched.All && !r.all
 	for o := range touched.Objects {
 		r.names = append(r.names, chainName{o.Table.Name, o.Name})
 	}
+	within := readTime
+	if later == nil {
+		within = readAmid
+	}
+	part, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	for _, table := range tables() {
-		err := r.read(ctx, table)
+		err := r.read(ctx, part, table)
 		if errors.Is(err, ipt.ErrBusy) { // another program is writing
 			return touched, nil, nil
 		}
 		if err != nil {
 			return touched, nil, err
+		}
+	}
+	if len(r.left) > 0 {
+		left.Objects = map[nf.Object]struct{}{}
+		for name := range r.left {
+			left.Objects[nf.Object{Table: nf.TableName{Family: f.door.Family().Number(), Name: name.table}, Kind: nf.ChainObject, Name: name.name}] = struct{}{}
 		}
 	}
 	rival := false
@@ -70,8 +91,8 @@ func (f *family) Reread(ctx context.Context, touched keeper.Touched, later keepe
 	return left, drift, nil
 }
 
-// read reads what is to be read of a table.
-func (r *reread) read(ctx context.Context, table string) error {
+// read reads what is to be read of a table. It compares rules until part ends.
+func (r *reread) read(ctx, part context.Context, table string) error {
 	var some []string
 	for _, name := range r.names {
 		if name.table == table {
@@ -83,7 +104,11 @@ func (r *reread) read(ctx context.Context, table string) error {
 	} else if some == nil {
 		return nil
 	}
-	compared, err := r.door.Compare(ctx, table, r.held.expected(table), some...)
+	compared, err := r.door.Compare(part, table, r.held.expected(table), some...)
+	if err != nil && part.Err() != nil && ctx.Err() == nil {
+		err = nil
+		r.leave(table, some, compared)
+	}
 	if errors.Is(err, errors.ErrUnsupported) {
 		return r.readText(ctx, table, some)
 	}
@@ -124,6 +149,30 @@ func (r *reread) read(ctx context.Context, table string) error {
 		}
 	}
 	return err
+}
+
+// leave notes which of some chains of a table, or of all that should be right if there are none, were not compared.
+func (r *reread) leave(table string, some []string, compared map[string]ipt.Compared) {
+	if r.all {
+		for name := range r.held.chains.All() {
+			if name.table == table {
+				some = append(some, name.name)
+			}
+		}
+		for _, h := range r.held.hooks {
+			if h.in.table == table {
+				some = append(some, h.in.name)
+			}
+		}
+		if table == tableFilter {
+			some = append(some, chainLocalnet)
+		}
+	}
+	for _, name := range some {
+		if _, done := compared[name]; !done {
+			r.left[chainName{table, name}] = true
+		}
+	}
 }
 
 // readText reads the text of chains of a table, or of all if names is nil.
@@ -168,6 +217,7 @@ func (r *reread) correct(note func(what string)) {
 			r.names = append(r.names, name)
 		}
 	}
+	r.names = slices.DeleteFunc(r.names, func(name chainName) bool { return r.left[name] })
 	slices.SortFunc(r.names, chainName.Compare)
 	chains := held.chains.Edit()
 	for _, name := range r.names {
@@ -177,7 +227,9 @@ func (r *reread) correct(note func(what string)) {
 		}
 	}
 	held.chains, held.hooks = chains.Map(), nil
-	unclear := func(name chainName) bool { return !r.right[name] && (r.all || slices.Contains(r.names, name)) }
+	unclear := func(name chainName) bool {
+		return !r.right[name] && !r.left[name] && (r.all || slices.Contains(r.names, name))
+	}
 	for _, h := range r.held.hooks {
 		if unclear(h.in) && !slices.ContainsFunc(hooksAmong(h.in, r.listed[h.in]), h.equal) {
 			note("the jump to " + h.to + " in " + h.in.name + " of " + h.in.table)
