@@ -50,7 +50,7 @@ var rows = []row{
 	{"pkg/proxy/source", []string{"pkg/proxy/cluster"}},
 	{"pkg/proxy/source/defaults", nil},
 	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/proxy/source/defaults", "pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
-	{"pkg/proxy/source/apiserver/...", []string{"pkg/apiclient", "pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
+	{"pkg/proxy/source/apiserver/...", []string{"pkg/apiclient", "pkg/proxy", "pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 	{"pkg/proxy/source/*/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 
 	// The pipeline: each stage imports the previous one.

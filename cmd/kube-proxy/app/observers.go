@@ -89,16 +89,3 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 	}
 	return all
 }
-
-// running returns the parts of those observers that have a Run method.
-func running(observers []proxy.Observer) []part {
-	var parts []part
-	for _, o := range observers {
-		if runner, ok := o.(interface {
-			Run(ctx context.Context) error
-		}); ok {
-			parts = append(parts, runner.Run)
-		}
-	}
-	return parts
-}

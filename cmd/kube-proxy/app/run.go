@@ -191,7 +191,10 @@ func (p *process) run(ctx context.Context) (err error) {
 		turn.Run, in.publish, p.followConfig(in.recorder, measured), p.awaitFamilies, loop.Run,
 		turn.After(serving.health(checker.Handler())), turn.After(serving.metrics()),
 	}
-	return together(ctx, append(parts, running(observers)...)...)
+	for _, o := range observers {
+		parts = append(parts, o.Run)
+	}
+	return together(ctx, parts...)
 }
 
 // open opens the backend. It leaves out the families that the backend cannot be opened for, if the configuration allows that.

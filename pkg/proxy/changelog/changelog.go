@@ -16,6 +16,7 @@ const level = 4
 // Observer is a [proxy.Observer] that logs changed Services after the sync that programs them. It does not log the
 // Services of the first sync: all of them are new, and the line about that sync contains their number.
 type Observer struct {
+	proxy.Ignore
 	logger klog.Logger
 }
 

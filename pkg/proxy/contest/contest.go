@@ -21,23 +21,22 @@ const maxListed = 8
 
 // Watcher tracks contested frontends. It is a proxy.Observer.
 type Watcher struct {
+	proxy.Ignore
 	recorder proxy.Recorder
 	logger   klog.Logger
-	// seen is the plan of the last sync.
-	seen *plan.Plan
 }
 
 var _ proxy.Observer = (*Watcher)(nil)
 
-// New returns a Watcher that has not seen a plan yet.
+// New returns a Watcher.
 func New(recorder proxy.Recorder, logger klog.Logger) *Watcher {
-	return &Watcher{recorder: recorder, logger: logger, seen: &plan.Plan{}}
+	return &Watcher{recorder: recorder, logger: logger}
 }
 
 // Synced reports the contests that are new. Its cost is proportional to what changed.
 func (w *Watcher) Synced(s *proxy.Sync) {
 	var losers []cluster.ServiceName
-	for _, change := range cluster.Changes(w.seen.Contested, s.Plan.Contested) {
+	for _, change := range s.Changes.Contested {
 		if !change.Is {
 			continue
 		}
@@ -45,7 +44,7 @@ func (w *Watcher) Synced(s *proxy.Sync) {
 			losers = append(losers, route.Service)
 		}
 	}
-	for name, change := range cluster.Changes(w.seen.Services, s.Plan.Services) {
+	for name, change := range s.Changes.Decisions {
 		if change.Was && change.Is && change.Before.UID != change.After.UID { // deleted and created again
 			losers = append(losers, name)
 		}
@@ -54,7 +53,6 @@ func (w *Watcher) Synced(s *proxy.Sync) {
 	for _, name := range slices.Compact(losers) {
 		w.report(name, s.Plan)
 	}
-	w.seen = s.Plan
 }
 
 // lost returns the routes that newly lost: all that are not served, or those that were added if the same one was served before.

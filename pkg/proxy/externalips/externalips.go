@@ -31,11 +31,9 @@ type Config struct {
 
 // Watcher tracks the Services with external IPs. It is a proxy.Observer.
 type Watcher struct {
+	proxy.Ignore
 	config  Config
 	started bool
-	// seen and planned are the Services of the last sync.
-	seen    cluster.Map[cluster.ServiceName, *cluster.Service]
-	planned cluster.Map[cluster.ServiceName, *plan.Service]
 	// served and ignored count Services.
 	served, ignored int
 }
@@ -47,14 +45,13 @@ func New(config Config) *Watcher { return &Watcher{config: config} }
 
 // Synced reports the plan's decisions. Its cost is proportional to what changed.
 func (w *Watcher) Synced(s *proxy.Sync) {
-	for name, change := range cluster.Changes(w.seen, s.After.Services) {
-		w.count(change.Before, w.planned, -1)
+	for name, change := range s.Changes.Services {
+		w.count(change.Before, s.Changes.Before.Services, -1)
 		w.count(change.After, s.Plan.Services, +1)
 		if isNew(change.Before, change.After) && withheld(name, s.Plan.Services) {
 			w.config.Recorder.Event(ignored(change.After))
 		}
 	}
-	w.seen, w.planned = s.After.Services, s.Plan.Services
 	w.config.Counted(w.served, w.ignored)
 	if !w.started {
 		w.started = true

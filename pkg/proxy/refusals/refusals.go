@@ -17,12 +17,11 @@ import (
 
 // Watcher tracks refused and withheld ports. It is a proxy.Observer.
 type Watcher struct {
+	proxy.Ignore
 	recorder proxy.Recorder
 	logger   logr.Logger
 	// refused holds the ports that were refused in the last sync. Their state is the text of the cause.
 	refused logonce.Conditions[refused]
-	// planned are the Services of the last sync.
-	planned cluster.Map[cluster.ServiceName, *plan.Service]
 	// delayed are those Services whose change is delayed that were named.
 	delayed map[cluster.ServiceName]bool
 }
@@ -58,12 +57,11 @@ func (w *Watcher) Synced(s *proxy.Sync) {
 	for _, key := range w.refused.EndedExcept(func(key refused) bool { return now[key] }) {
 		w.logger.Info("Service port no longer quarantined", "port", key.port, "family", key.family)
 	}
-	for _, change := range cluster.Changes(w.planned, s.Plan.Services) {
+	for _, change := range s.Changes.Decisions {
 		if change.Is && change.After.WithheldPorts > 0 && (!change.Was || change.Before.WithheldPorts == 0 || change.Before.UID != change.After.UID) {
 			w.recorder.Event(tooLarge(change.After))
 		}
 	}
-	w.planned = s.Plan.Services
 	w.noteDelays(s)
 }
 

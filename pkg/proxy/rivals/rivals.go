@@ -41,8 +41,9 @@ type Config struct {
 	Logger    logr.Logger
 }
 
-// Watcher removes the rules of other modes, and detects other proxies. It is a proxy.DriftObserver.
+// Watcher removes the rules of other modes, and detects other proxies. It is a proxy.Observer.
 type Watcher struct {
+	proxy.Ignore
 	config  Config
 	drifted chan struct{}
 	// inForce holds the families whose rules of this proxy are in force; only Synced uses it. grown receives a value when there
@@ -60,7 +61,7 @@ type Watcher struct {
 	absent   map[string]bool
 }
 
-var _ proxy.DriftObserver = (*Watcher)(nil)
+var _ proxy.Observer = (*Watcher)(nil)
 
 // New returns a Watcher; Run starts it.
 func New(config Config) *Watcher {
