@@ -81,10 +81,7 @@ var rows = []row{
 	{"pkg/proxy/localhost/...", observed},
 	{"pkg/proxy/metrics/...", observed},
 	{"pkg/proxy/node/...", observed},
-	{"pkg/proxy/changelog/...", observed},
-	{"pkg/proxy/externalips/...", observed},
-	{"pkg/proxy/contest/...", observed},
-	{"pkg/proxy/refusals/...", observed},
+	{"pkg/proxy/report/...", observed},
 	{"pkg/proxy/rivals/...", observed},
 	{"pkg/proxy/view/...", append([]string{"pkg/apis/status/..."}, observed...)},
 

@@ -14,14 +14,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/changelog"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/contest"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/externalips"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/localhost"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/refusals"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/report"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/rivals"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
@@ -71,10 +68,7 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 	all := []proxy.Observer{
 		checker,
 		measured,
-		externalips.New(externalips.Config{Recorder: recorder, Counted: measured.ExternalIPs, Logger: logger}),
-		contest.New(recorder, logger),
-		refusals.New(recorder, logger),
-		changelog.New(logger),
+		report.New(report.Config{Recorder: recorder, ExternalIPs: measured.ExternalIPs, Logger: logger}),
 		watcher,
 		proxy.NewAfterSync(func(ctx context.Context) {
 			if err := p.tuner.ApplyMissing(ctx); err != nil {
