@@ -64,13 +64,12 @@ var rows = []row{
 	{"pkg/proxy/backend/backendtest/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source/manifests", "test/..."}},
 
 	// Removal of what earlier modes left behind.
-	{"pkg/proxy/leftovers/...", []string{"pkg/proxy/cluster", "pkg/proxy/backend", "pkg/kernel/ipvs/..."}},
+	{"pkg/proxy/backend/ipvs", []string{"pkg/proxy/cluster", "pkg/proxy/backend", "pkg/kernel/ipvs/..."}},
 
 	// Kernel settings and those of this process.
 	{"pkg/proxy/tuning/...", []string{"pkg/kernel/sysctl/..."}},
 
 	// The lock on a network namespace.
-	{"pkg/proxy/standby/...", []string{"pkg/kernel/netlock"}},
 
 	// The common part of observers that serve HTTP.
 	{"pkg/proxy/serve/...", []string{"pkg/logonce"}},
@@ -82,7 +81,7 @@ var rows = []row{
 	{"pkg/proxy/metrics/...", observed},
 	{"pkg/proxy/node/...", observed},
 	{"pkg/proxy/report/...", observed},
-	{"pkg/proxy/rivals/...", observed},
+	{"pkg/proxy/takeover/...", append([]string{"pkg/kernel/netlock"}, observed...)},
 	{"pkg/proxy/view/...", append([]string{"pkg/apis/status/..."}, observed...)},
 
 	// The status page of a running proxy.

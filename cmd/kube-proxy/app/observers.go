@@ -19,8 +19,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/report"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/rivals"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/takeover"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
 
@@ -60,7 +60,7 @@ func (p *process) healthChecks(recorder proxy.Recorder, checker *health.Checker,
 // observers makes all others, and returns them with checker and measured.
 func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checker *health.Checker, measured *metrics.Metrics, limits *serve.Limits) []proxy.Observer {
 	logger := klog.FromContext(ctx)
-	watcher := rivals.New(rivals.Config{
+	watcher := takeover.New(takeover.Config{
 		Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Seen: measured.OtherProxySeen,
 		Families:  slices.Concat(p.families.All, p.leftOut), // a family that was left out keeps its rules of other modes
 		Processes: func() ([]int, error) { return netlock.Processes("kube-proxy") }, Logger: logger,

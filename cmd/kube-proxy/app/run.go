@@ -35,7 +35,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/quarantine"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/standby"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/takeover"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/tuning"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
@@ -46,7 +46,7 @@ const checkPeriod = 250 * time.Millisecond
 // run does what the command line asks for: it removes rules, prepares the node, or serves until ctx ends.
 func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) error {
 	if opts.cleanup {
-		return standby.Alone(ctx, owner("cleanup"), func() error { return cleanup(ctx, cfg) })
+		return takeover.Alone(ctx, owner("cleanup"), func() error { return cleanup(ctx, cfg) })
 	}
 	p, err := newProcess(ctx, cfg, opts)
 	if err != nil {
@@ -173,7 +173,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.name, recorder: in.recorder, limits: limits, api: view.NewHandler(shown)}
 	watch = p.watch(ctx, in, measured)
 	checker := p.checker(watch, measured)
-	turn := standby.New(standby.Config{
+	turn := takeover.NewTurn(takeover.TurnConfig{
 		Owner: owner(string(p.cfg.EffectiveMode())), Serving: checker.Healthy, Serve: serving.standby(in.complete), Waiting: measured.Waiting,
 		Begin: func(ctx context.Context) { p.begin(ctx, in.recorder) },
 	})
