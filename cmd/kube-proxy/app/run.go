@@ -236,7 +236,11 @@ func (p *process) begin(ctx context.Context, recorder proxy.Recorder) {
 	event := proxy.Event{Kind: "Node", Name: p.name, Reason: "Starting", Action: "StartKubeProxy",
 		Message: fmt.Sprintf("kube-proxy starts in %s mode for %v", mode, p.families.All)}
 	recorder.Event(event)
-	logger.Info("Serving", "node", p.name, "mode", mode, "families", p.families.All)
+	serving := []any{"node", p.name, "mode", mode, "families", p.families.All}
+	if p.cfg.MetricsBindAddress != "" {
+		serving = append(serving, "status", "http://"+p.cfg.MetricsBindAddress+"/")
+	}
+	logger.Info("Serving", serving...)
 	if p.cfg.Mode != "" {
 		return
 	}
