@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"errors"
-	"fmt"
-	"maps"
 	"strings"
 	"testing"
 
@@ -43,23 +41,6 @@ func TestHistory(t *testing.T) {
 		got := [...]string{names(s.Changes), inForce(cluster.IPv4), inForce(cluster.IPv6)}
 		if diff := cmp.Diff([...]string{step.changed, step.inFour, step.inSix}, got); diff != "" {
 			t.Errorf("step %d (-want +got):\n%s", i, diff)
-		}
-	}
-}
-
-// TestManyChanges checks that more changes than are kept can be visited as often as few.
-func TestManyChanges(t *testing.T) {
-	for _, n := range []int{maxKept, maxKept + 1} {
-		var all cluster.Map[cluster.ServiceName, *plan.Service]
-		for i := range n {
-			name := cluster.ServiceName{Name: fmt.Sprint(i)}
-			all = all.Set(name, &plan.Service{Name: name})
-		}
-		changes := (&History{}).Add(&Sync{Plan: &plan.Plan{Services: all}}).Changes
-		for range 2 {
-			if got := len(maps.Collect(changes.Decisions)); got != n {
-				t.Errorf("%d changes, want %d", got, n)
-			}
 		}
 	}
 }
