@@ -113,7 +113,7 @@ func runAudit(cmd *cobra.Command, opts *auditOptions) error {
 
 // audit audits everything that the command line names. bad are objects that could not be read.
 func (o *auditOptions) audit(cmd *cobra.Command) (report *findings.Report, bad, err error) {
-	cfg, gates := newOptions().flags, features.Read(nil).Gates // in force without a file
+	cfg, gates := defaultConfig(), features.Read(nil).Gates // in force without a file
 	var deprecated []findings.Finding
 	if o.configFile != "" {
 		l, err := loadValidConfig(cmd, o.configFile)
@@ -151,12 +151,12 @@ func modeChange(cfg *config.KubeProxyConfiguration, to config.ProxyMode, gates f
 	if to == "" || to == cfg.EffectiveMode() {
 		return findings.Options{}, nil
 	}
-	after := cfg.DeepCopy()
+	after := *cfg
 	after.Mode = to
 	if change.From, err = nodePortsIn(cfg, gates); err != nil {
 		return findings.Options{}, err
 	}
-	change.To, err = nodePortsIn(after, gates)
+	change.To, err = nodePortsIn(&after, gates)
 	return change, err
 }
 

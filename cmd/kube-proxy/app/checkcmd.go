@@ -91,7 +91,7 @@ func (o *checkOptions) load(cmd *cobra.Command) (*loaded, error) {
 			return nil, err
 		}
 	} else {
-		l.cfg = newOptions().flags // which have the defaults of Kubernetes' flags
+		l.cfg = defaultConfig() // which have the defaults of Kubernetes' flags
 	}
 	if o.mode != "" {
 		l.cfg.Mode = config.ProxyMode(o.mode)

@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/term"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/findings"
 	"github.com/seed-11a05479/kube-proxy/pkg/findings/listing"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
@@ -48,11 +47,11 @@ func (f *objectsFrom) read(cmd *cobra.Command, analyzer *findings.Analyzer) (bad
 		}
 		return bad, err
 	}
-	config, err := restConfig(f.kubeconfig, f.context, f.userAgent)
+	client, err := restConfig(f.kubeconfig, f.context, f.userAgent)
 	if err != nil {
 		return nil, fmt.Errorf("%w, or --manifests to read files", err)
 	}
-	clients, err := listing.Connect(config)
+	clients, err := listing.Connect(client)
 	if err != nil {
 		return nil, err
 	}
@@ -77,10 +76,10 @@ func configFindings(path string, l *loaded) []findings.Finding {
 	add := func(message string) {
 		all = append(all, findings.Finding{Code: findings.Configuration, Kind: "File", Name: path, Message: message})
 	}
-	if l.file.Version != v1alpha2.Version {
-		add(fmt.Sprintf("version %s is not the latest, %s", l.file.Version, v1alpha2.Version))
+	if l.file.Version != config.Version {
+		add(fmt.Sprintf("version %s is not the latest, %s", l.file.Version, config.Version))
 	}
-	if err := l.check(validation.Startable(l.cfg, validation.Platform(l.cfg))); err != nil {
+	if err := l.check(config.Startable(l.cfg, config.Platform(l.cfg))); err != nil {
 		add(strings.TrimPrefix(err.Error(), path+":"))
 	}
 	for _, warning := range l.warnings {

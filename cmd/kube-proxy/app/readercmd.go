@@ -151,7 +151,7 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 
 // configuration returns that of the configuration file, or the flags' defaults.
 func (o *readerOptions) configuration(cmd *cobra.Command) (*config.KubeProxyConfiguration, features.Gates, error) {
-	cfg, gates := newOptions().flags, features.Read(nil).Gates
+	cfg, gates := defaultConfig(), features.Read(nil).Gates
 	if o.configFile != "" {
 		l, err := loadValidConfig(cmd, o.configFile)
 		if err != nil {

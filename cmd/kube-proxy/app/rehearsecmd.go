@@ -50,7 +50,7 @@ func (o *rehearseOptions) run(cmd *cobra.Command) error {
 	if o.outside == "" || string(here) == o.outside || slices.ContainsFunc(links, connects) {
 		return usageError{errors.New("it would write rules in the network namespace of the node; run kube-proxy check --pre")}
 	}
-	cfg := newOptions().flags
+	cfg := defaultConfig()
 	cfg.Mode = config.ProxyMode(o.mode)
 	chosen, _, err := chooseMode(cfg, backend.CounterLimits{})
 	if err != nil {

@@ -17,8 +17,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
@@ -124,15 +122,11 @@ func (s *servers) serve(reason string, server *serve.Server) part {
 	return server.Run
 }
 
-// publishConfig makes /configz show the configuration in force, in its latest version.
+// publishConfig makes /configz show the configuration in force.
 func publishConfig(cfg *config.KubeProxyConfiguration) error {
-	shown, err := configfile.Versioned(cfg, v1alpha2.Version)
-	if err != nil {
-		return err
-	}
 	page, err := configz.New(config.GroupName)
 	if err != nil {
 		return fmt.Errorf("show the configuration: %w", err)
 	}
-	return page.Set(shown)
+	return page.Set(cfg)
 }

@@ -1,4 +1,4 @@
-package validation
+package config
 
 import (
 	"fmt"
@@ -13,16 +13,15 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	baseversion "k8s.io/component-base/version"
 	netutils "k8s.io/utils/net"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
-// Validate checks every field, on any platform: settings of another platform or of an inactive backend are checked as
-// in v1alpha1. Feature gates are checked by pkg/features; gate only unlocks fields.
-func Validate(cfg *config.KubeProxyConfiguration, gate featuregate.FeatureGate) field.ErrorList {
+// Validate returns all errors, with the paths of v1alpha2; configfile.File.Check translates them to lines and to the file's version. It
+// checks every field, on any platform: settings of another platform or of an inactive backend are checked as in v1alpha1. Feature
+// gates are checked by pkg/features; gate only unlocks fields.
+func Validate(cfg *KubeProxyConfiguration, gate featuregate.FeatureGate) field.ErrorList {
 	var errs field.ErrorList
 	errs = append(errs, validateClient(cfg)...)
-	errs = append(errs, logsapi.Validate(&cfg.Logging, gate, field.NewPath("logging"))...)
+	errs = append(errs, logsapi.Validate(cfg.Logging.Shared(), gate, field.NewPath("logging"))...)
 	errs = append(errs, validateNode(cfg)...)
 	errs = append(errs, validateServers(cfg)...)
 	errs = append(errs, validateMode(cfg)...)
@@ -34,12 +33,12 @@ func Validate(cfg *config.KubeProxyConfiguration, gate featuregate.FeatureGate) 
 	return errs
 }
 
-func validateClient(cfg *config.KubeProxyConfiguration) field.ErrorList {
+func validateClient(cfg *KubeProxyConfiguration) field.ErrorList {
 	return notNegative(int64(cfg.ClientConnection.Burst), field.NewPath("clientConnection", "burst"))
 }
 
 // validateNode checks the settings about the node.
-func validateNode(cfg *config.KubeProxyConfiguration) field.ErrorList {
+func validateNode(cfg *KubeProxyConfiguration) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("nodeIPOverride")
 	first := map[netutils.IPFamily]string{}
@@ -57,12 +56,12 @@ func validateNode(cfg *config.KubeProxyConfiguration) field.ErrorList {
 			first[family] = address
 		}
 	}
-	policies := []config.IPFamilyPolicy{config.IPFamilyPolicySingleStack, config.IPFamilyPolicyPreferDualStack, config.IPFamilyPolicyRequireDualStack}
+	policies := []IPFamilyPolicy{IPFamilyPolicySingleStack, IPFamilyPolicyPreferDualStack, IPFamilyPolicyRequireDualStack}
 	return append(errs, oneOf(cfg.IPFamilyPolicy, policies, field.NewPath("ipFamilyPolicy"))...)
 }
 
 // validateServers checks the addresses of the two servers, and showHiddenMetricsForVersion.
-func validateServers(cfg *config.KubeProxyConfiguration) field.ErrorList {
+func validateServers(cfg *KubeProxyConfiguration) field.ErrorList {
 	var errs field.ErrorList
 	errs = append(errs, validateAddress(cfg.HealthzBindAddress, field.NewPath("healthzBindAddress"))...)
 	errs = append(errs, validateAddress(cfg.MetricsBindAddress, field.NewPath("metricsBindAddress"))...)
@@ -94,12 +93,12 @@ func validateAddress(address string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateMode(cfg *config.KubeProxyConfiguration) field.ErrorList {
-	modes := append(config.ServedModes(), config.ProxyModeIPVS, config.ProxyModeKernelspace)
+func validateMode(cfg *KubeProxyConfiguration) field.ErrorList {
+	modes := append(ServedModes(), ProxyModeIPVS, ProxyModeKernelspace)
 	return oneOf(cfg.Mode, modes, field.NewPath("mode"))
 }
 
-func validatePeriods(cfg *config.KubeProxyConfiguration) field.ErrorList {
+func validatePeriods(cfg *KubeProxyConfiguration) field.ErrorList {
 	errs := positive(cfg.SyncPeriod, field.NewPath("syncPeriod"))
 	errs = append(errs, notNegativeDuration(cfg.MinSyncPeriod, field.NewPath("minSyncPeriod"))...)
 	errs = append(errs, positive(cfg.ConfigSyncPeriod, field.NewPath("configSyncPeriod"))...)
@@ -111,17 +110,17 @@ func validatePeriods(cfg *config.KubeProxyConfiguration) field.ErrorList {
 }
 
 // validateDetectLocal checks the parameters of the selected mode; the others have no effect.
-func validateDetectLocal(cfg *config.KubeProxyConfiguration) field.ErrorList {
+func validateDetectLocal(cfg *KubeProxyConfiguration) field.ErrorList {
 	path := field.NewPath("detectLocal")
 	switch cfg.DetectLocalMode {
-	case config.LocalModeBridgeInterface:
+	case LocalModeBridgeInterface:
 		return required(cfg.DetectLocal.BridgeInterface, path.Child("bridgeInterface"), "needed in detectLocalMode BridgeInterface")
-	case config.LocalModeInterfaceNamePrefix:
+	case LocalModeInterfaceNamePrefix:
 		return required(cfg.DetectLocal.InterfaceNamePrefix, path.Child("interfaceNamePrefix"), "needed in detectLocalMode InterfaceNamePrefix")
-	case config.LocalModeClusterCIDR, "":
+	case LocalModeClusterCIDR, "":
 		return validateClusterCIDRs(cfg.DetectLocal.ClusterCIDRs, path.Child("clusterCIDRs"))
 	}
-	modes := []config.LocalMode{config.LocalModeClusterCIDR, config.LocalModeNodeCIDR, config.LocalModeBridgeInterface, config.LocalModeInterfaceNamePrefix}
+	modes := []LocalMode{LocalModeClusterCIDR, LocalModeNodeCIDR, LocalModeBridgeInterface, LocalModeInterfaceNamePrefix}
 	return oneOf(cfg.DetectLocalMode, modes, field.NewPath("detectLocalMode"))
 }
 
@@ -147,7 +146,7 @@ func validateNodePortAddresses(entries []string, path *field.Path) field.ErrorLi
 	var errs field.ErrorList
 	for i, entry := range entries {
 		switch entry {
-		case config.NodePortAddressesPrimary, config.NodePortAddressesLocalhost, config.NodePortAddressesAll:
+		case NodePortAddressesPrimary, NodePortAddressesLocalhost, NodePortAddressesAll:
 			continue
 		}
 		if _, _, err := netutils.ParseCIDRSloppy(entry); err != nil {
@@ -157,7 +156,7 @@ func validateNodePortAddresses(entries []string, path *field.Path) field.ErrorLi
 	return errs
 }
 
-func validateLinux(linux *config.KubeProxyLinuxConfiguration, path *field.Path) field.ErrorList {
+func validateLinux(linux *KubeProxyLinuxConfiguration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if linux.OOMScoreAdj < -1000 || linux.OOMScoreAdj > 1000 {
 		errs = append(errs, field.Invalid(path.Child("oomScoreAdj"), linux.OOMScoreAdj, "must be from -1000 to 1000"))
@@ -174,18 +173,18 @@ func validateLinux(linux *config.KubeProxyLinuxConfiguration, path *field.Path) 
 
 // validateBackends checks the sections of backends: always for iptables, and only the active one of the others, because
 // a v1alpha1 file may contain anything there.
-func validateBackends(cfg *config.KubeProxyConfiguration) field.ErrorList {
+func validateBackends(cfg *KubeProxyConfiguration) field.ErrorList {
 	errs := markBit(cfg.IPTables.MasqueradeBit, field.NewPath("iptables", "masqueradeBit"))
 	switch cfg.Mode {
-	case config.ProxyModeNFTables:
+	case ProxyModeNFTables:
 		errs = append(errs, markBit(cfg.NFTables.MasqueradeBit, field.NewPath("nftables", "masqueradeBit"))...)
-	case config.ProxyModeIPVS:
+	case ProxyModeIPVS:
 		errs = append(errs, validateIPVS(&cfg.IPVS, field.NewPath("ipvs"))...)
 	}
 	return errs
 }
 
-func validateIPVS(ipvs *config.KubeProxyIPVSConfiguration, path *field.Path) field.ErrorList {
+func validateIPVS(ipvs *KubeProxyIPVSConfiguration, path *field.Path) field.ErrorList {
 	errs := markBit(ipvs.MasqueradeBit, path.Child("masqueradeBit"))
 	errs = append(errs, notNegativeDuration(ipvs.TCPTimeout, path.Child("tcpTimeout"))...)
 	errs = append(errs, notNegativeDuration(ipvs.TCPFinTimeout, path.Child("tcpFinTimeout"))...)

@@ -1,4 +1,4 @@
-package validation_test
+package config_test
 
 import (
 	"strings"
@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 )
 
 // TestStartable checks which modes can be started on which platform.
@@ -28,7 +27,7 @@ func TestStartable(t *testing.T) {
 		{"ipvs", "windows", "no ipvs backend"},
 	}
 	for _, tt := range tests {
-		errs := validation.Startable(&config.KubeProxyConfiguration{Mode: tt.mode}, tt.goos)
+		errs := config.Startable(&config.KubeProxyConfiguration{Mode: tt.mode}, tt.goos)
 		if got := words(errs); (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
 			t.Errorf("mode %q on %s: got %q, want %q", tt.mode, tt.goos, got, tt.want)
 		}
@@ -37,7 +36,7 @@ func TestStartable(t *testing.T) {
 
 // TestCheckFamilies checks what is an error and what is a warning on a node that lacks a family.
 func TestCheckFamilies(t *testing.T) {
-	both, v4, v6 := validation.Families{IPv4: true, IPv6: true}, validation.Families{IPv4: true}, validation.Families{IPv6: true}
+	both, v4, v6 := config.Families{IPv4: true, IPv6: true}, config.Families{IPv4: true}, config.Families{IPv6: true}
 	cidrs := func(cidrs ...string) config.KubeProxyConfiguration {
 		return config.KubeProxyConfiguration{DetectLocal: config.DetectLocalConfiguration{ClusterCIDRs: cidrs}}
 	}
@@ -54,7 +53,7 @@ func TestCheckFamilies(t *testing.T) {
 	tests := []struct {
 		name           string
 		cfg            config.KubeProxyConfiguration
-		use            validation.Families
+		use            config.Families
 		errs, warnings string // what the messages contain; empty means none
 	}{
 		{"nothing said", config.KubeProxyConfiguration{}, v4, "", ""},
@@ -74,7 +73,7 @@ func TestCheckFamilies(t *testing.T) {
 		{"NodePorts of both by keyword", nodePorts("10.0.0.0/8", "primary"), both, "", ""},
 	}
 	for _, tt := range tests {
-		errs, warnings := validation.CheckFamilies(&tt.cfg, tt.use)
+		errs, warnings := config.CheckFamilies(&tt.cfg, tt.use)
 		if got := words(errs); (tt.errs == "") != (got == "") || !strings.Contains(got, tt.errs) {
 			t.Errorf("%s: errors are %q, want %q", tt.name, got, tt.errs)
 		}

@@ -1,31 +1,29 @@
-package validation
+package config
 
 import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
 // Startable returns the errors if a valid configuration cannot be started on a platform (a GOOS).
-func Startable(cfg *config.KubeProxyConfiguration, goos string) field.ErrorList {
+func Startable(cfg *KubeProxyConfiguration, goos string) field.ErrorList {
 	path := field.NewPath("mode")
 	switch windows := goos == "windows"; {
-	case cfg.Mode == config.ProxyModeIPVS:
+	case cfg.Mode == ProxyModeIPVS:
 		return field.ErrorList{field.Invalid(path, cfg.Mode, "this proxy has no ipvs backend, which Kubernetes has deprecated; use nftables, which scales better")}
-	case cfg.Mode == config.ProxyModeKernelspace && !windows:
+	case cfg.Mode == ProxyModeKernelspace && !windows:
 		return field.ErrorList{field.Invalid(path, cfg.Mode, "exists on Windows only; use nftables or iptables")}
-	case windows && cfg.Mode != "" && cfg.Mode != config.ProxyModeKernelspace:
+	case windows && cfg.Mode != "" && cfg.Mode != ProxyModeKernelspace:
 		return field.ErrorList{field.Invalid(path, cfg.Mode, "does not exist on Windows; use kernelspace")}
 	}
 	return nil
 }
 
 // Platform returns the platform (a GOOS) that a configuration is for.
-func Platform(cfg *config.KubeProxyConfiguration) string {
-	if cfg.Mode == config.ProxyModeKernelspace {
+func Platform(cfg *KubeProxyConfiguration) string {
+	if cfg.Mode == ProxyModeKernelspace {
 		return "windows"
 	}
 	return "linux"
@@ -43,9 +41,9 @@ func (f Families) has(family netutils.IPFamily) bool {
 
 // CheckFamilies compares a valid configuration with the families in use. It is an error if all cluster CIDRs are of
 // families that are not in use; everything else that may be unintended is a warning, or an error with configHardFail.
-func CheckFamilies(cfg *config.KubeProxyConfiguration, use Families) (errs, warnings field.ErrorList) {
+func CheckFamilies(cfg *KubeProxyConfiguration, use Families) (errs, warnings field.ErrorList) {
 	clusterCIDRs := cfg.DetectLocal.ClusterCIDRs
-	if (cfg.DetectLocalMode == config.LocalModeClusterCIDR || cfg.DetectLocalMode == "") && len(clusterCIDRs) > 0 {
+	if (cfg.DetectLocalMode == LocalModeClusterCIDR || cfg.DetectLocalMode == "") && len(clusterCIDRs) > 0 {
 		wrong := wrongFamily(clusterCIDRs, field.NewPath("detectLocal", "clusterCIDRs"), use)
 		if single := use.IPv4 != use.IPv6; single && len(wrong) == len(clusterCIDRs) {
 			errs = append(errs, wrong...)
@@ -56,7 +54,7 @@ func CheckFamilies(cfg *config.KubeProxyConfiguration, use Families) (errs, warn
 	warnings = append(warnings, wrongFamily(cfg.NodeIPOverride, field.NewPath("nodeIPOverride"), use)...)
 	missing := oneSided(cfg.NodePortAddresses, use)
 	oneOfTwo := len(missing) == 1 && use.IPv4 && use.IPv6
-	if !oneOfTwo || cfg.IPFamilyPolicy != config.IPFamilyPolicySingleStack { // which serves only one of them
+	if !oneOfTwo || cfg.IPFamilyPolicy != IPFamilyPolicySingleStack { // which serves only one of them
 		warnings = append(warnings, missing...)
 	}
 	if cfg.ConfigHardFail {
@@ -85,7 +83,7 @@ func oneSided(entries []string, use Families) field.ErrorList {
 	covered := map[netutils.IPFamily]bool{}
 	for _, entry := range entries {
 		switch entry {
-		case config.NodePortAddressesPrimary, config.NodePortAddressesLocalhost, config.NodePortAddressesAll:
+		case NodePortAddressesPrimary, NodePortAddressesLocalhost, NodePortAddressesAll:
 			return nil
 		}
 		covered[familyOf(entry)] = true

@@ -1,4 +1,4 @@
-package validation_test
+package config_test
 
 import (
 	"fmt"
@@ -18,8 +18,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 )
 
 // rule describes what validation accepts for one field, as YAML values. A field without bad values accepts every value
@@ -184,7 +182,7 @@ func winkernelRules() map[string][]rule {
 	}
 }
 
-// TestEveryFieldHasARule fails if a field of the internal type has no row, or a row has no field.
+// TestEveryFieldHasARule fails if a field has no row, or a row has no field.
 func TestEveryFieldHasARule(t *testing.T) {
 	rows := map[string]string{}
 	for path := range rules() {
@@ -229,7 +227,7 @@ func TestRules(t *testing.T) {
 	for _, path := range slices.Sorted(maps.Keys(rules())) {
 		for i, r := range rules()[path] {
 			t.Run(fmt.Sprintf("%s/%d", path, i), func(t *testing.T) {
-				tryRule(t, v1alpha2.Version, path, r)
+				tryRule(t, config.Version, path, r)
 				if r.onlyLatest == "" {
 					if r.oldGood != nil {
 						r.good = r.oldGood
@@ -294,7 +292,7 @@ func check(t *testing.T, data []byte) error {
 			t.Fatal(err)
 		}
 	}
-	return read.Check(validation.Validate(read.Config, gate))
+	return read.Check(config.Validate(read.Config, gate))
 }
 
 // modeOf returns the mode that other fields set.
