@@ -20,7 +20,7 @@ type Cluster struct {
 	Options  plan.Options
 	Services cluster.Map[cluster.ServiceName, *cluster.Service]
 	// Events are the published Events, and Log is the log. A test may clear both.
-	Events []proxy.Event
+	Events  []proxy.Event
 	Log     bytes.Buffer
 	plan    *plan.Plan
 	history proxy.History

@@ -118,7 +118,7 @@ func clusterIPs() []netip.AddrPort {
 // newNodeTrial makes everything but the proxy. The API server has the Service and its endpoint, and no Node.
 func newNodeTrial(t *testing.T) *nodeTrial {
 	w := &nodeTrial{trial: newTrial(t), api: newAPI()}
-	file := manifests.Parse("web.yaml", []byte(nodePortService))
+	file := manifests.Parse("web.yaml", []byte(nodePortService), false)
 	if file.Err != nil {
 		t.Fatal(file.Err)
 	}
