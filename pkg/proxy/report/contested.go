@@ -64,7 +64,7 @@ func (o *Observer) contested(losers []cluster.ServiceName, p *plan.Plan) {
 		named := strings.Join(lost, "; ")
 		o.config.Logger.Info("Service shares addresses with other Services and is not served on them", "service", name, "addresses", named)
 		service, _ := p.Services.Get(name)
-		o.warn(objectOf(service), plan.ProblemContested, "ServeAddress", all,
-			fmt.Sprintf("Other Services have the same address, protocol and port: %s. Give one of them another address or port.", named))
+		o.warn(name, service.UID, proxy.Event{Reason: plan.ProblemContested, Action: "ServeAddress", Once: all,
+			Message: fmt.Sprintf("Other Services have the same address, protocol and port: %s. Give one of them another address or port.", named)})
 	}
 }

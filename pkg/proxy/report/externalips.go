@@ -68,9 +68,9 @@ func (o *Observer) ignoresExternalIPs(s *cluster.Service) {
 	if more := len(addrs) - maxListed; more > 0 {
 		named = fmt.Sprintf("%s and %d more", named, more)
 	}
-	o.warn(object{s.Name, s.UID}, plan.ProblemExternalIPsNotServed, "ServeExternalIPs", listed(addrs),
-		fmt.Sprintf("spec.externalIPs is not served because the feature gate AllowServiceExternalIPs is off (CVE-2020-8554): %s. "+
-			"Use a Service of type LoadBalancer, a Gateway or an Ingress; \"kube-proxy audit\" suggests manifests.", named))
+	o.warn(s.Name, s.UID, proxy.Event{Reason: plan.ProblemExternalIPsNotServed, Action: "ServeExternalIPs", Once: listed(addrs),
+		Message: fmt.Sprintf("spec.externalIPs is not served because the feature gate AllowServiceExternalIPs is off (CVE-2020-8554): %s. "+
+			"Use a Service of type LoadBalancer, a Gateway or an Ingress; \"kube-proxy audit\" suggests manifests.", named)})
 }
 
 func listed(addrs []netip.Addr) string { return strings.Trim(fmt.Sprint(addrs), "[]") }

@@ -29,8 +29,8 @@ func (o *Observer) refusedPorts(s *proxy.Sync) {
 			if r.Kept {
 				state = "keeps the earlier rules of"
 			}
-			o.warn(object{r.Service, key.uid}, plan.ProblemRefused, "ProgramService", "",
-				fmt.Sprintf("node %s %s %s in %s, because its kernel refuses the rules: %v", s.After.Node.Name, state, r.Port, result.Family, r.Cause))
+			o.warn(r.Service, key.uid, proxy.Event{Reason: plan.ProblemRefused, Action: "ProgramService",
+				Message: fmt.Sprintf("node %s %s %s in %s, because its kernel refuses the rules: %v", s.After.Node.Name, state, r.Port, result.Family, r.Cause)})
 			o.config.Logger.Error(r.Cause, "Service port quarantined, because its rules are refused; it is retried, and everything else is programmed",
 				"port", r.Port, "family", result.Family, "earlierRulesKept", r.Kept)
 		}
@@ -51,9 +51,9 @@ func uid(snapshot *cluster.Snapshot, name cluster.ServiceName) string {
 // tooLarge publishes an Event about a Service that would need too many rules. All nodes come to the same result, so one of them
 // publishes it.
 func (o *Observer) tooLarge(s *plan.Service) {
-	o.warn(objectOf(s), plan.ProblemTooLarge, "ProgramService", plan.ProblemTooLarge,
-		fmt.Sprintf("the last %d ports are not served: with all its ports, addresses and endpoints the Service would need too many rules. "+
-			"Use several Services with fewer ports each.", s.WithheldPorts))
+	o.warn(s.Name, s.UID, proxy.Event{Reason: plan.ProblemTooLarge, Action: "ProgramService", Once: plan.ProblemTooLarge,
+		Message: fmt.Sprintf("the last %d ports are not served: with all its ports, addresses and endpoints the Service would need too many rules. "+
+			"Use several Services with fewer ports each.", s.WithheldPorts)})
 }
 
 // maxDelayed bounds how many of the delayed Services are named at a time.
@@ -77,9 +77,9 @@ func (o *Observer) delays(s *proxy.Sync) {
 		}
 		if !o.delayed[d.Service] {
 			o.delayed[d.Service] = true
-			o.warn(object{d.Service, d.UID}, plan.ProblemDelayed, "ProgramService", plan.ProblemDelayed,
-				"the last change is programmed in parts, and later than others, because it needs many rules. "+
-					"Use several Services with fewer ports and endpoints each, or change it less often.")
+			o.warn(d.Service, d.UID, proxy.Event{Reason: plan.ProblemDelayed, Action: "ProgramService", Once: plan.ProblemDelayed,
+				Message: "the last change is programmed in parts, and later than others, because it needs many rules. " +
+					"Use several Services with fewer ports and endpoints each, or change it less often."})
 			o.config.Logger.Info("Change of a Service delayed, because it needs many rules; it is programmed in parts, and other changes come first",
 				"service", d.Service, "since", d.Since, "delayedServices", len(s.Delayed))
 		}

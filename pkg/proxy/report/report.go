@@ -8,7 +8,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
 // Config configures an Observer.
@@ -58,18 +57,8 @@ func (o *Observer) Synced(s *proxy.Sync) {
 	o.changed(s)
 }
 
-// object is a Service that an Event is about.
-type object struct {
-	name cluster.ServiceName
-	uid  string
-}
-
-func objectOf(s *plan.Service) object { return object{s.Name, s.UID} }
-
-// warn publishes an Event about a Service, whose type is Warning. Once is as in proxy.Event.
-func (o *Observer) warn(about object, reason, action, once, message string) {
-	o.config.Recorder.Event(proxy.Event{
-		Kind: "Service", Namespace: about.name.Namespace, Name: about.name.Name, UID: about.uid,
-		Warning: true, Reason: reason, Action: action, Once: once, Message: message,
-	})
+// warn publishes an Event about a Service, whose type is Warning.
+func (o *Observer) warn(about cluster.ServiceName, uid string, e proxy.Event) {
+	e.Kind, e.Namespace, e.Name, e.UID, e.Warning = "Service", about.Namespace, about.Name, uid, true
+	o.config.Recorder.Event(e)
 }
