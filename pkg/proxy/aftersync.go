@@ -7,6 +7,7 @@ import (
 
 // AfterSync is an Observer that calls a function after the first sync that succeeded in a family.
 type AfterSync struct {
+	Ignore
 	do     func(ctx context.Context)
 	once   sync.Once
 	synced chan struct{}

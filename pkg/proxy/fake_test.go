@@ -154,6 +154,7 @@ func (b *fakeBackend) set(change func(*fakeBackend)) {
 
 // fakeObserver records all notifications.
 type fakeObserver struct {
+	Ignore
 	queued []time.Time
 	synced []*Sync
 	drifts []backend.Drift
@@ -163,16 +164,21 @@ func (o *fakeObserver) Queued(at time.Time)     { o.queued = append(o.queued, at
 func (o *fakeObserver) Synced(s *Sync)          { o.synced = append(o.synced, s) }
 func (o *fakeObserver) Drifted(d backend.Drift) { o.drifts = append(o.drifts, d) }
 
-// syncCounter is neither a QueueObserver nor a DriftObserver.
-type syncCounter int
+// syncCounter counts syncs.
+type syncCounter struct {
+	Ignore
+	n int
+}
 
-func (c *syncCounter) Synced(*Sync) { *c++ }
+func (c *syncCounter) Synced(*Sync) { c.n++ }
 
-// driftCounter is a DriftObserver, and no QueueObserver.
-type driftCounter int
+// driftCounter counts drifts.
+type driftCounter struct {
+	Ignore
+	n int
+}
 
-func (c *driftCounter) Synced(*Sync)          {}
-func (c *driftCounter) Drifted(backend.Drift) { *c++ }
+func (c *driftCounter) Drifted(backend.Drift) { c.n++ }
 
 // run is a running Proxy in a synctest bubble, where time passes only when all goroutines wait.
 type run struct {

@@ -44,34 +44,6 @@ type Config struct {
 	Measure func(ctx context.Context) (_ context.Context, spent func() time.Duration)
 }
 
-// Observer is notified of every sync, and of more if it is a [QueueObserver], a [PlanObserver] or a [DriftObserver]. All its methods are called
-// by one goroutine and must not block.
-type Observer interface {
-	// Synced reports a sync that has finished. The Sync must not be modified.
-	Synced(s *Sync)
-}
-
-// QueueObserver is also notified of changes before they are programmed.
-type QueueObserver interface {
-	Observer
-	// Queued reports that the cluster has changed and a sync is due.
-	Queued(at time.Time)
-}
-
-// PlanObserver is also notified of plans before they are programmed.
-type PlanObserver interface {
-	Observer
-	// Planned reports the plan that is about to be programmed. It must not be modified.
-	Planned(p *plan.Plan)
-}
-
-// DriftObserver is also notified of drift.
-type DriftObserver interface {
-	Observer
-	// Drifted reports that the rules were modified externally. A sync follows.
-	Drifted(d backend.Drift)
-}
-
 // Sync is one pass through the pipeline.
 type Sync struct {
 	// Before is the snapshot of the last successful sync, nil at first; After is the snapshot of this one, which has an earlier version
@@ -79,6 +51,10 @@ type Sync struct {
 	Before, After *cluster.Snapshot
 	Plan          *plan.Plan
 	Results       []backend.Result
+	// Changes are those since the previous sync, whether it succeeded or not. Programmed are those since the last sync that succeeded in a
+	// family, for each family in which this one did.
+	Changes    Changes
+	Programmed map[cluster.Family]Changes
 	// Cost is the processor time that the sync used.
 	Started, Finished time.Time
 	Cost              time.Duration
@@ -145,17 +121,14 @@ func (s *Sync) again() (soonest time.Duration) {
 // Proxy runs the pipeline on one snapshot after another.
 type Proxy struct {
 	Config
-	queueObservers []QueueObserver
-	planObservers  []PlanObserver
-	driftObservers []DriftObserver
-
 	pace    pacer
 	parts   parts
 	retry   wait.Backoff
 	repairs repairs
 	// plan is the plan of the last sync, synced the snapshot of the last successful one.
-	plan   *plan.Plan
-	synced *cluster.Snapshot
+	plan    *plan.Plan
+	synced  *cluster.Snapshot
+	history History
 	// syncFailing and checkFailing limit how often a lasting failure is logged.
 	syncFailing, checkFailing logonce.Condition
 	// drifting limits how often drifts are logged; driftsOmitted counts those since the last line.
@@ -170,24 +143,12 @@ func New(config Config) *Proxy {
 			return ctx, func() time.Duration { return 0 }
 		}
 	}
-	p := &Proxy{
+	return &Proxy{
 		Config: config, pace: pacer{min: config.MinSyncPeriod}, parts: parts{time: config.PartTime}, retry: retries(config.SyncPeriod), repairs: repairs{},
 		syncFailing:  logonce.Condition{Again: logonce.Reminder, Calm: calm},
 		checkFailing: logonce.Condition{Again: logonce.Reminder, Settle: checkSettle, Calm: calm},
 		drifting:     logonce.Condition{Again: calm, Calm: calm},
 	}
-	for _, o := range config.Observers {
-		if queue, ok := o.(QueueObserver); ok {
-			p.queueObservers = append(p.queueObservers, queue)
-		}
-		if planned, ok := o.(PlanObserver); ok {
-			p.planObservers = append(p.planObservers, planned)
-		}
-		if drift, ok := o.(DriftObserver); ok {
-			p.driftObservers = append(p.driftObservers, drift)
-		}
-	}
-	return p
 }
 
 // Run proxies until ctx ends or a source fails. It finishes a sync in progress and leaves the rules in force.
@@ -243,7 +204,7 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 	defer check.stop()
 	changed := p.Builder.Changed()
 	queue := func(at time.Time) {
-		for _, o := range p.queueObservers {
+		for _, o := range p.Observers {
 			o.Queued(at)
 		}
 		changed = nil // the sync that is due now includes all changes until then
@@ -321,7 +282,7 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 	limit := p.parts.limit(s.Started, p.plan, snap)
 	s.Plan = plan.Advance(snap, p.Plan, p.plan, limit)
 	s.After = s.Plan.Snapshot()
-	for _, o := range p.planObservers {
+	for _, o := range p.Observers {
 		o.Planned(s.Plan)
 	}
 	s.Results = p.Backend.Sync(ctx, s.Plan)
@@ -350,6 +311,7 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 			logger.Error(err, "Sync failed, at least in part; the rules that could not be written stay as they were", "retryIn", again)
 		}
 	}
+	p.history.Add(s)
 	for _, o := range p.Observers {
 		o.Synced(s)
 	}
@@ -416,7 +378,7 @@ func (p *Proxy) check(ctx context.Context, changed <-chan struct{}) (drifts []ba
 		} else {
 			p.driftsOmitted++
 		}
-		for _, o := range p.driftObservers {
+		for _, o := range p.Observers {
 			o.Drifted(d)
 		}
 	}

@@ -46,7 +46,7 @@ var rows = []row{
 	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/...", "pkg/kernel/nf/..."}},
 	{"pkg/proxy/source", []string{"pkg/proxy/cluster", "pkg/logonce"}},
 	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
-	{"pkg/proxy/source/apiserver/...", []string{"pkg/apiclient", "pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
+	{"pkg/proxy/source/apiserver/...", []string{"pkg/apiclient", "pkg/proxy", "pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 	{"pkg/proxy/source/*/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 
 	// The pipeline: each stage imports the previous one.
@@ -60,13 +60,10 @@ var rows = []row{
 	{"pkg/proxy/backend/backendtest/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source/manifests", "test/..."}},
 
 	// Removal of what earlier modes left behind.
-	{"pkg/proxy/leftovers/...", []string{"pkg/proxy/cluster", "pkg/proxy/backend", "pkg/kernel/ipvs/..."}},
+	{"pkg/proxy/backend/ipvs", []string{"pkg/proxy/cluster", "pkg/proxy/backend", "pkg/kernel/ipvs/..."}},
 
 	// Kernel settings and those of this process.
 	{"pkg/proxy/tuning/...", []string{"pkg/kernel/sysctl/..."}},
-
-	// The lock on a network namespace.
-	{"pkg/proxy/standby/...", []string{"pkg/kernel/netlock"}},
 
 	// The common part of observers that serve HTTP.
 	{"pkg/proxy/serve/...", []string{"pkg/apis/status/...", "pkg/logonce"}},
@@ -77,11 +74,8 @@ var rows = []row{
 	{"pkg/proxy/localhost/...", observed},
 	{"pkg/proxy/metrics/...", observed},
 	{"pkg/proxy/node/...", observed},
-	{"pkg/proxy/changelog/...", observed},
-	{"pkg/proxy/externalips/...", observed},
-	{"pkg/proxy/contest/...", observed},
-	{"pkg/proxy/refusals/...", observed},
-	{"pkg/proxy/rivals/...", observed},
+	{"pkg/proxy/report/...", observed},
+	{"pkg/proxy/takeover/...", append([]string{"pkg/kernel/netlock"}, observed...)},
 	{"pkg/proxy/view/...", append([]string{"pkg/apis/status/...", "pkg/status"}, observed...)},
 
 	// The status page of a running proxy.

@@ -15,13 +15,13 @@ import (
 // folders as in [row].
 var modeUsers = []string{
 	"pkg/apis/config/...", "pkg/features/...", "pkg/kernel/...",
-	"pkg/proxy/backend/*/...", "pkg/proxy/leftovers/...",
+	"pkg/proxy/backend/*/...",
 	"cmd/kube-proxy/app/backends.go", "cmd/kube-proxy/app/flags.go",
 	"test/...", "build/...",
 }
 
 // modeFolders are the packages that are one mode's.
-var modeFolders = []string{"pkg/proxy/backend/*/...", "pkg/proxy/leftovers/..."}
+var modeFolders = []string{"pkg/proxy/backend/*/..."}
 
 var (
 	modeConstant = regexp.MustCompile(`^ProxyMode[A-Z]`)

@@ -92,6 +92,7 @@ type scene struct {
 	node     *cluster.Node
 	options  *plan.Options
 	plan     *plan.Plan
+	history  proxy.History
 }
 
 // kernel counts connections as time goes by.
@@ -173,9 +174,9 @@ func (s *scene) sync(at time.Time, took time.Duration, err error) {
 	if s.plan == nil || err == nil {
 		s.plan = plan.Compute(snapshot, s.options, s.plan)
 	}
-	s.observer.Synced(&proxy.Sync{After: snapshot, Plan: s.plan, Started: at, Finished: at.Add(took), Results: []backend.Result{
+	s.observer.Synced(s.history.Add(&proxy.Sync{After: snapshot, Plan: s.plan, Started: at, Finished: at.Add(took), Results: []backend.Result{
 		{Family: cluster.IPv4, Duration: took * 6 / 10, Elements: 8, Err: err}, {Family: cluster.IPv6, Duration: took * 4 / 10, Elements: 8},
-	}})
+	}}))
 }
 
 // hostile are Services whose names no API server accepts, but which a page must show as they are.

@@ -36,6 +36,7 @@ type court struct {
 	list     http.Handler
 	page     http.Handler
 	seen     map[string]bool
+	history  proxy.History
 }
 
 func newCourt(t *testing.T) *court {
@@ -89,6 +90,7 @@ func (c *court) hear(name string, p *plan.Plan, random *rand.Rand) {
 		}
 	}
 	c.shown.HealthChecks(nil)
+	c.history.Add(s)
 	c.shown.Synced(s)
 	c.measured.Synced(s)
 	c.get(c.page, "/") // fills its cache

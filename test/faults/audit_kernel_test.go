@@ -36,10 +36,12 @@ import (
 const perService = 50
 
 // drifts passes on what is found.
-type drifts chan backend.Drift
+type drifts struct {
+	proxy.Ignore
+	found chan backend.Drift
+}
 
-func (d drifts) Synced(*proxy.Sync)          {}
-func (d drifts) Drifted(found backend.Drift) { d <- found }
+func (d drifts) Drifted(found backend.Drift) { d.found <- found }
 
 // object returns the nth Service and its endpoints.
 func object(n int) (*corev1.Service, *discoveryv1.EndpointSlice) {
@@ -70,7 +72,7 @@ func TestKernelAlteredElement(t *testing.T) {
 		}
 	}
 	lab := netns.Start(t, netns.Options{})
-	builder, found, last := cluster.NewBuilder("node"), make(drifts, 100), endpoints/perService-1
+	builder, found, last := cluster.NewBuilder("node"), drifts{found: make(chan backend.Drift, 100)}, endpoints/perService-1
 	if err := builder.Update(func(u *cluster.Update) {
 		for n := range last + 1 {
 			service, slice := object(n)
@@ -116,7 +118,7 @@ func TestKernelAlteredElement(t *testing.T) {
 		}
 		alter(t, other, key, slices.Repeat([]byte{1}, len(right)))
 		at := time.Now()
-		drift := <-found
+		drift := <-found.found
 		took := time.Since(at)
 		for !bytes.Equal(value(t, watched, key), right) {
 			if time.Since(at) > time.Minute {

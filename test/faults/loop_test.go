@@ -58,6 +58,7 @@ type loop struct {
 	checker *health.Checker
 	options *plan.Options
 
+	proxy.Ignore
 	mu    sync.Mutex
 	last  *proxy.Sync
 	syncs int

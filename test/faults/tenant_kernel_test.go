@@ -76,6 +76,7 @@ func victim(u *cluster.Update, pod *netns.Host) {
 
 // work adds up what syncs did.
 type work struct {
+	proxy.Ignore
 	mu              sync.Mutex
 	elements, rules int
 	cost, longest   time.Duration

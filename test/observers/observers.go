@@ -20,9 +20,10 @@ type Cluster struct {
 	Options  plan.Options
 	Services cluster.Map[cluster.ServiceName, *cluster.Service]
 	// Events are the published Events, and Log is the log. A test may clear both.
-	Events []proxy.Event
-	Log    bytes.Buffer
-	plan   *plan.Plan
+	Events  []proxy.Event
+	Log     bytes.Buffer
+	plan    *plan.Plan
+	history proxy.History
 }
 
 // Event appends to Events.
@@ -49,5 +50,5 @@ func (c *Cluster) Delete(name cluster.ServiceName) {
 func (c *Cluster) Sync() {
 	snapshot := &cluster.Snapshot{Services: c.Services, Node: &cluster.Node{}}
 	c.plan = plan.Compute(snapshot, &c.Options, c.plan)
-	c.Observer.Synced(&proxy.Sync{After: snapshot, Plan: c.plan, Results: []backend.Result{{Family: cluster.IPv4}, {Family: cluster.IPv6}}})
+	c.Observer.Synced(c.history.Add(&proxy.Sync{After: snapshot, Plan: c.plan, Results: []backend.Result{{Family: cluster.IPv4}, {Family: cluster.IPv6}}}))
 }

@@ -8,13 +8,13 @@ import (
 	"fmt"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
+	kernelipvs "github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/ipvs"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/leftovers"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/rivals"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/takeover"
 )
 
 // mode is a proxy mode. The proxy runs in one that is a backend.Mode; it only removes the rules of the others.
@@ -30,7 +30,7 @@ func modes(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) [
 		{config.ProxyModeIPTables, iptables.Mode{Settings: sysctl.Kernel{},
 			Options: iptables.Options{Mark: mark(cfg.IPTables.MasqueradeBit), Liberal: cfg.Linux.Conntrack.TCPBeLiberal}}},
 		{config.ProxyModeNFTables, nftables.Mode{Options: nftables.Options{Mark: mark(cfg.NFTables.MasqueradeBit), Counters: counters}}},
-		{config.ProxyModeIPVS, leftovers.Mode{Objects: ipvs.Kernel{}, ExcludeCIDRs: cfg.IPVS.ExcludeCIDRs}}, // iptables rules use its sets
+		{config.ProxyModeIPVS, ipvs.Mode{Objects: kernelipvs.Kernel{}, ExcludeCIDRs: cfg.IPVS.ExcludeCIDRs}}, // iptables rules use its sets
 	}
 }
 
@@ -78,11 +78,11 @@ func cleanup(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
 	return errors.Join(failed...)
 }
 
-// rivalModes lists the other modes for package rivals.
-func rivalModes(others []mode) []rivals.Mode {
-	var all []rivals.Mode
+// rivalModes lists the other modes for package takeover.
+func rivalModes(others []mode) []takeover.Mode {
+	var all []takeover.Mode
 	for _, m := range others {
-		all = append(all, rivals.Mode{Name: string(m.name), Remover: m.Remover})
+		all = append(all, takeover.Mode{Name: string(m.name), Remover: m.Remover})
 	}
 	return all
 }

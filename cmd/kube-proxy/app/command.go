@@ -22,6 +22,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile/watch"
 )
 
 // newCommand returns the root command with its subcommands.
@@ -120,12 +121,16 @@ func runProxy(cmd *cobra.Command, opts *options) error {
 	// Signals before this point end the process at once: there is nothing to finish.
 	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
-	if err := run(ctx, loaded.cfg, opts.runOptions(loaded, cmd.Flags())); err != nil {
+	switch err := run(ctx, loaded.cfg, opts.runOptions(loaded, cmd.Flags())); {
+	case err == nil:
+		logger.Info("kube-proxy ended")
+		return nil
+	case errors.Is(err, watch.ErrChanged):
+		logger.Info("kube-proxy ends on purpose, to be started again", "reason", err.Error())
+	default:
 		logger.Error(err, "kube-proxy failed")
-		return exitCode{exitFailure, nil}
 	}
-	logger.Info("kube-proxy ended")
-	return nil
+	return exitCode{exitFailure, nil}
 }
 
 // fatal logs an invalid configuration if its logging section, or a flag, selects JSON, because log collectors expect an object

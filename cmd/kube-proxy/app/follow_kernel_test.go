@@ -117,6 +117,9 @@ func TestKernelFollowConfig(t *testing.T) {
 	if diff := cmp.Diff([]any{"IPv4", "IPv6"}, logged(lines, "Serving")["families"]); diff != "" {
 		t.Errorf("the families in the log are no array (-want +got):\n%s", diff)
 	}
+	if status := logged(lines, "Serving")["status"]; status != "http://127.0.0.1:10249/" {
+		t.Errorf("the status page is said to be at %v", status)
+	}
 	if synced := logged(lines, "Synced"); synced["results"] != nil || synced["elementsWritten"] == nil {
 		t.Errorf("the line of a sync is %v", synced)
 	}
@@ -126,7 +129,8 @@ func TestKernelFollowConfig(t *testing.T) {
 	f = w.follow(plain)
 	mustWrite(plain, text("syncPeriod: 20s\n"))
 	code, lines = f.end()
-	if failed := logged(lines, "kube-proxy failed"); code != exitFailure || failed == nil || !strings.Contains(failed["err"].(string), "configuration file was changed") {
+	if ended := logged(lines, "kube-proxy ends on purpose, to be started again"); code != exitFailure || ended == nil ||
+		!strings.Contains(ended["reason"].(string), "configuration file was changed") || logged(lines, "kube-proxy failed") != nil {
 		t.Errorf("written in place: exit code %d, log:\n%s", code, f.log.String())
 	}
 }

@@ -14,16 +14,13 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/changelog"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/contest"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/externalips"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/localhost"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/refusals"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/rivals"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/report"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/takeover"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
 
@@ -63,7 +60,7 @@ func (p *process) healthChecks(recorder proxy.Recorder, checker *health.Checker,
 // observers makes all others, and returns them with checker and measured.
 func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checker *health.Checker, measured *metrics.Metrics, limits *serve.Limits) []proxy.Observer {
 	logger := klog.FromContext(ctx)
-	watcher := rivals.New(rivals.Config{
+	watcher := takeover.New(takeover.Config{
 		Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Seen: measured.OtherProxySeen,
 		Families:  slices.Concat(p.families.All, p.leftOut), // a family that was left out keeps its rules of other modes
 		Processes: func() ([]int, error) { return netlock.Processes("kube-proxy") }, Logger: logger,
@@ -71,10 +68,7 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 	all := []proxy.Observer{
 		checker,
 		measured,
-		externalips.New(externalips.Config{Recorder: recorder, Counted: measured.ExternalIPs, Logger: logger}),
-		contest.New(recorder, logger),
-		refusals.New(recorder, logger),
-		changelog.New(logger),
+		report.New(report.Config{Recorder: recorder, ExternalIPs: measured.ExternalIPs, Logger: logger}),
 		watcher,
 		proxy.NewAfterSync(func(ctx context.Context) {
 			if err := p.tuner.ApplyMissing(ctx); err != nil {
@@ -88,17 +82,4 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 		}))
 	}
 	return all
-}
-
-// running returns the parts of those observers that have a Run method.
-func running(observers []proxy.Observer) []part {
-	var parts []part
-	for _, o := range observers {
-		if runner, ok := o.(interface {
-			Run(ctx context.Context) error
-		}); ok {
-			parts = append(parts, runner.Run)
-		}
-	}
-	return parts
 }

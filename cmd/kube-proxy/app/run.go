@@ -34,7 +34,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/quarantine"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/standby"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/takeover"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/tuning"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
@@ -45,7 +45,7 @@ const checkPeriod = 250 * time.Millisecond
 // run does what the command line asks for: it removes rules, prepares the node, or serves until ctx ends.
 func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) error {
 	if opts.cleanup {
-		return standby.Alone(ctx, owner("cleanup"), func() error { return cleanup(ctx, cfg) })
+		return takeover.Alone(ctx, owner("cleanup"), func() error { return cleanup(ctx, cfg) })
 	}
 	p, err := newProcess(ctx, cfg, opts)
 	if err != nil {
@@ -172,7 +172,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.name, recorder: in.recorder, limits: limits, api: view.NewHandler(shown)}
 	watch = p.watch(ctx, in, measured)
 	checker := p.checker(watch, measured)
-	turn := standby.New(standby.Config{
+	turn := takeover.NewTurn(takeover.TurnConfig{
 		Owner: owner(string(p.cfg.EffectiveMode())), Serving: checker.Healthy, Serve: serving.standby(in.complete), Waiting: measured.Waiting,
 		Begin: func(ctx context.Context) { p.begin(ctx, in.recorder) },
 	})
@@ -190,7 +190,10 @@ func (p *process) run(ctx context.Context) (err error) {
 		turn.Run, in.publish, p.followConfig(in.recorder, measured), p.awaitFamilies, loop.Run,
 		turn.After(serving.health(checker.Handler())), turn.After(serving.metrics()),
 	}
-	return together(ctx, append(parts, running(observers)...)...)
+	for _, o := range observers {
+		parts = append(parts, o.Run)
+	}
+	return together(ctx, parts...)
 }
 
 // open opens the backend. It leaves out the families that the backend cannot be opened for, if the configuration allows that.
@@ -232,7 +235,11 @@ func (p *process) begin(ctx context.Context, recorder proxy.Recorder) {
 	event := proxy.Event{Kind: "Node", Name: p.name, Reason: "Starting", Action: "StartKubeProxy",
 		Message: fmt.Sprintf("kube-proxy starts in %s mode for %v", mode, p.families.All)}
 	recorder.Event(event)
-	logger.Info("Serving", "node", p.name, "mode", mode, "families", p.families.All)
+	serving := []any{"node", p.name, "mode", mode, "families", p.families.All}
+	if p.cfg.MetricsBindAddress != "" {
+		serving = append(serving, "status", "http://"+p.cfg.MetricsBindAddress+"/")
+	}
+	logger.Info("Serving", serving...)
 	if p.cfg.Mode != "" {
 		return
 	}

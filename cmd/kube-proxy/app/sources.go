@@ -43,7 +43,7 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 		in.unlisted = func() string { return "" }
 		in.sources = append(in.sources, manifests.New(opts.manifests, node, manifests.Options{
 			Addrs: machine.NodeAddrs, KubeProxyVersion: !opts.gates.DisableNodeKubeProxyVersion}))
-		in.recorder = recorder{events.Log{Logger: klog.FromContext(ctx)}}
+		in.recorder = events.Log{Logger: klog.FromContext(ctx)}
 		in.publish = func(ctx context.Context) error { <-ctx.Done(); return nil }
 		return in, nil
 	}
@@ -61,7 +61,7 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 		return nil, err
 	}
 	in.sources, in.unlisted = append(in.sources, api), api.Missing
-	in.recorder, in.publish = recorder{published}, published.Run
+	in.recorder, in.publish = published, published.Run
 	return in, nil
 }
 
@@ -85,11 +85,3 @@ func clientConfig(cfg *config.KubeProxyConfiguration, master string) (*rest.Conf
 	client.ContentType, client.AcceptContentTypes = connection.ContentType, connection.AcceptContentTypes
 	return rest.AddUserAgent(client, "kube-proxy"), nil
 }
-
-// recorder lets observers publish events.
-type recorder struct {
-	to interface{ Event(events.Event) }
-}
-
-// Event publishes one event.
-func (r recorder) Event(e proxy.Event) { r.to.Event(events.Event(e)) }

@@ -33,10 +33,11 @@ func TestCommandsTellTheState(t *testing.T) {
 		Waiting: func() []string { return []string{"the API server to list services (forbidden)"} }})
 	server := httptest.NewServer(view.NewHandler(o))
 	defer server.Close()
+	var history proxy.History
 	sync := func(four, six error) func() {
 		return func() {
-			o.Synced(&proxy.Sync{After: snapshot, Plan: plan.Compute(snapshot, &plan.Options{}, nil),
-				Results: []backend.Result{{Family: cluster.IPv4, Err: four}, {Family: cluster.IPv6, Err: six}}})
+			o.Synced(history.Add(&proxy.Sync{After: snapshot, Plan: plan.Compute(snapshot, &plan.Options{}, nil),
+				Results: []backend.Result{{Family: cluster.IPv4, Err: four}, {Family: cluster.IPv6, Err: six}}}))
 		}
 	}
 	if mode := runningMode(t.Context(), server.URL); mode != "nftables" {

@@ -26,13 +26,14 @@ func BenchmarkSynced(b *testing.B) {
 			c.Set(5, -size.endpoints)
 			other := c.Plan()
 			r := New(Config{Families: []cluster.Family{cluster.IPv4}, Table: &conntracktest.Fake{}, Swept: func(cluster.Family, time.Duration, int) {}})
-			r.plans[cluster.IPv4] = one
-			s := &proxy.Sync{Results: []backend.Result{{Family: cluster.IPv4}}}
+			var history proxy.History
+			s := history.Add(&proxy.Sync{Plan: one, Results: []backend.Result{{Family: cluster.IPv4}}})
+			r.Synced(s)
 			b.ReportAllocs()
 			for b.Loop() {
 				one, other = other, one
 				s.Plan = one
-				r.Synced(s)
+				r.Synced(history.Add(s))
 			}
 		})
 	}

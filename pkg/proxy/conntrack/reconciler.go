@@ -45,8 +45,9 @@ type Config struct {
 }
 
 // Reconciler deletes stale UDP flows, and TCP connections that were started too early, from the kernel's table. It is
-// a proxy.DriftObserver and a proxy.PlanObserver. The cost of Synced is proportional to the change; Run does the work.
+// a proxy.Observer. The cost of Synced is proportional to the change; Run does the work.
 type Reconciler struct {
+	proxy.Ignore
 	config Config
 	wake   chan struct{}
 
@@ -62,10 +63,7 @@ type Reconciler struct {
 	refused map[cluster.Family][]backend.Refusal
 }
 
-var (
-	_ proxy.DriftObserver = (*Reconciler)(nil)
-	_ proxy.PlanObserver  = (*Reconciler)(nil)
-)
+var _ proxy.Observer = (*Reconciler)(nil)
 
 // work describes the entries to check.
 type work struct {
@@ -125,8 +123,7 @@ func (r *Reconciler) Synced(s *proxy.Sync) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, result := range s.Results {
-		before := r.plans[result.Family]
-		if before == nil {
+		if r.plans[result.Family] == nil {
 			continue
 		}
 		if result.Err != nil { // flows may go to endpoints of the plan that failed
@@ -134,7 +131,7 @@ func (r *Reconciler) Synced(s *proxy.Sync) {
 			continue
 		}
 		r.plans[result.Family] = s.Plan
-		w := compare(before, s.Plan, result.Family)
+		w := compare(s.Programmed[result.Family], s.Plan, result.Family)
 		// A refused port was served by its earlier rules, or not at all, while the plan was in force.
 		if r.drifted[result.Family] || !slices.EqualFunc(r.refused[result.Family], result.Refused, sameRefusal) {
 			w.udp, w.tcp = true, true
@@ -160,10 +157,10 @@ func (r *Reconciler) add(family cluster.Family, w work) {
 	}
 }
 
-// compare returns the work after one plan has replaced another in a family.
-func compare(before, after *plan.Plan, family cluster.Family) work {
+// compare returns the work after a plan has replaced another in a family.
+func compare(changes proxy.Changes, after *plan.Plan, family cluster.Family) work {
 	w := work{gone: map[plan.Frontend]bool{}}
-	for frontend, change := range cluster.Changes(before.Frontends, after.Frontends) {
+	for frontend, change := range changes.Frontends {
 		if frontend.Family() != family {
 			continue
 		}
@@ -177,10 +174,10 @@ func compare(before, after *plan.Plan, family cluster.Family) work {
 			w.tcp = w.tcp || served(change.After) && !served(change.Before)
 		}
 	}
-	for _, change := range cluster.Changes(before.Services, after.Services) {
+	for _, change := range changes.Decisions {
 		w.udp = w.udp || plan.EndsFlows(change.Before, change.After, family)
 	}
-	if gained(before.Node, after.Node, family) {
+	if gained(changes.Before.Node, after.Node, family) {
 		w.udp, w.tcp = true, true
 	}
 	return w

@@ -53,6 +53,7 @@ type fixture struct {
 	deleted  int
 	services cluster.Map[cluster.ServiceName, *cluster.Service]
 	options  *plan.Options
+	history  proxy.History
 	node     *cluster.Node
 	plan     *plan.Plan
 	refused  []backend.Refusal
@@ -168,7 +169,7 @@ func (f *fixture) sync(failing ...cluster.Family) {
 		}
 		s.Results = append(s.Results, result)
 	}
-	f.Synced(s)
+	f.Synced(f.history.Add(s))
 }
 
 var dnsIPs = addrs("10.96.0.10", "fd00:96::10")

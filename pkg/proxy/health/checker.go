@@ -27,9 +27,10 @@ type Config struct {
 	HealthzAnswered, LivezAnswered func(code int)
 }
 
-// Checker reports whether the proxy keeps up with the cluster. It is a proxy.QueueObserver and a proxy.DriftObserver.
+// Checker reports whether the proxy keeps up with the cluster. It is a proxy.Observer.
 // Its other methods are safe for concurrent use.
 type Checker struct {
+	proxy.Ignore
 	config Config
 
 	mu       sync.Mutex
@@ -52,10 +53,7 @@ type family struct {
 	err string
 }
 
-var (
-	_ proxy.QueueObserver = (*Checker)(nil)
-	_ proxy.DriftObserver = (*Checker)(nil)
-)
+var _ proxy.Observer = (*Checker)(nil)
 
 // NewChecker returns a Checker that has not seen a sync yet: /livez is 200 and /healthz is 503.
 func NewChecker(config Config) *Checker {

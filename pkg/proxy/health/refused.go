@@ -3,6 +3,7 @@ package health
 import (
 	"maps"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -29,8 +30,8 @@ func refusalsOf(results []backend.Result) refusals {
 }
 
 // count sets the number of local endpoints to report for the affected Services, and for those with refused ports.
-func (s *Services) count(affected map[cluster.ServiceName]bool, results []backend.Result) {
-	now := refusalsOf(results)
+func (s *Services) count(affected map[cluster.ServiceName]bool, sync *proxy.Sync) {
+	now := refusalsOf(sync.Results)
 	for _, refused := range []refusals{s.refused, now} {
 		for name := range refused {
 			affected[name] = true
@@ -42,7 +43,7 @@ func (s *Services) count(affected map[cluster.ServiceName]bool, results []backen
 		if c == nil {
 			continue
 		}
-		service, _ := s.seen.Get(name)
+		service, _ := sync.Plan.Services.Get(name)
 		local := maps.Clone(c.want.Load().LocalEndpoints)
 		for family, refused := range now[name] {
 			before := 0

@@ -52,13 +52,13 @@ type ServicesConfig struct {
 // Each family has sockets of its own: a load balancer that checks over IPv6 gets the number of IPv6 endpoints. There is
 // no listener in a family that the Service does not have.
 type Services struct {
+	proxy.Ignore
 	config ServicesConfig
 	// open creates a listener; the network is tcp4 or tcp6.
 	open func(network, address string) (net.Listener, error)
 
 	mu    sync.Mutex
 	ended bool
-	seen  cluster.Map[cluster.ServiceName, *plan.Service]
 	// addrs are the addresses to listen on; an unspecified one stands for all addresses of its family.
 	addrs []netip.Addr
 	// checks holds the Services with a health check, incomplete those that may lack a listener.
@@ -134,12 +134,11 @@ func (s *Services) Synced(sync *proxy.Sync) {
 		return
 	}
 	affected := map[cluster.ServiceName]bool{}
-	for name, change := range cluster.Changes(s.seen, sync.Plan.Services) {
+	for name, change := range sync.Changes.Decisions {
 		s.replace(name, change.After)
 		affected[name] = true
 	}
-	s.seen = sync.Plan.Services
-	s.count(affected, sync.Results)
+	s.count(affected, sync)
 	s.moveTo(s.wanted(sync.Plan.Node))
 	s.listen(klog.Background())
 }

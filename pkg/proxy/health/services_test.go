@@ -37,6 +37,7 @@ type harness struct {
 	healthy  atomic.Bool
 	events   []proxy.Event
 	failing  plan.Observed
+	history  proxy.History
 	services cluster.Map[cluster.ServiceName, *plan.Service]
 
 	mu     sync.Mutex
@@ -112,7 +113,7 @@ func (h *harness) release(address string) {
 
 // sync calls Synced with these Services and node port addresses.
 func (h *harness) sync(addrs []netip.Addr) {
-	h.Synced(&proxy.Sync{Plan: &plan.Plan{Services: h.services, Node: &plan.Node{NodePortAddrs: addrs}}})
+	h.Synced(h.history.Add(&proxy.Sync{Plan: &plan.Plan{Services: h.services, Node: &plan.Node{NodePortAddrs: addrs}}}))
 }
 
 // set creates or changes an IPv4 Service with a health check; port 0 removes the check.
@@ -242,8 +243,8 @@ func TestServicesRefused(t *testing.T) {
 	sync := func(endpoints int, refused ...backend.Refusal) {
 		h.services = h.services.Set(name, &plan.Service{Name: name, Routes: routes,
 			HealthCheck: &plan.HealthCheck{Port: 30001, LocalEndpoints: map[cluster.Family]int{cluster.IPv4: endpoints, cluster.IPv6: endpoints}}})
-		h.Synced(&proxy.Sync{Plan: &plan.Plan{Services: h.services, Node: &plan.Node{}},
-			Results: []backend.Result{{Family: cluster.IPv4, Refused: refused}, {Family: cluster.IPv6}}})
+		h.Synced(h.history.Add(&proxy.Sync{Plan: &plan.Plan{Services: h.services, Node: &plan.Node{}},
+			Results: []backend.Result{{Family: cluster.IPv4, Refused: refused}, {Family: cluster.IPv6}}}))
 	}
 	refusal := func(port string, kept bool) backend.Refusal {
 		return backend.Refusal{Service: name, Port: port, Kept: kept}

@@ -42,12 +42,12 @@ type Config struct {
 // Forwarder serves node ports on loopback addresses. It is a proxy.Observer. The cost of Synced is proportional to
 // the change; Run does the work.
 type Forwarder struct {
+	proxy.Ignore
 	config Config
 	wake   chan struct{}
 	slots  chan struct{} // contains a value for each connection
 
-	mu   sync.Mutex
-	seen cluster.Map[plan.Frontend, *plan.Route]
+	mu sync.Mutex
 	// pending holds the frontends that Run has not applied yet; nil removes the listener.
 	pending map[plan.Frontend]*plan.Route
 }
@@ -64,7 +64,7 @@ func New(config Config) *Forwarder {
 func (f *Forwarder) Synced(s *proxy.Sync) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for frontend, change := range cluster.Changes(f.seen, s.Plan.Frontends) {
+	for frontend, change := range s.Changes.Frontends {
 		if !frontend.IsNodePort() || frontend.Protocol != cluster.TCP {
 			continue
 		}
@@ -73,7 +73,6 @@ func (f *Forwarder) Synced(s *proxy.Sync) {
 			f.pending[frontend] = change.After
 		}
 	}
-	f.seen = s.Plan.Frontends
 	if len(f.pending) > 0 {
 		select {
 		case f.wake <- struct{}{}:

@@ -34,6 +34,7 @@ type fixture struct {
 	snapshot *cluster.Snapshot
 	options  *plan.Options
 	plan     *plan.Plan
+	history  proxy.History
 
 	mu        sync.Mutex
 	listeners map[cluster.Family]int
@@ -114,7 +115,7 @@ func (f *fixture) sync(s *cluster.Service) {
 	}
 	f.snapshot = &cluster.Snapshot{Node: f.snapshot.Node, Services: services}
 	f.plan = plan.Compute(f.snapshot, f.options, f.plan)
-	f.Synced(&proxy.Sync{After: f.snapshot, Plan: f.plan})
+	f.Synced(f.history.Add(&proxy.Sync{After: f.snapshot, Plan: f.plan}))
 }
 
 // wait waits for these numbers of listeners and failures.

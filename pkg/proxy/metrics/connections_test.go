@@ -284,7 +284,7 @@ func BenchmarkConnections(b *testing.B) {
 			if level != NoConnections {
 				m.connections.counter = fixedConnections{counts}
 			}
-			m.Synced(&proxy.Sync{After: f.snapshot(), Plan: p, Results: []backend.Result{wrote(cluster.IPv4)}, Finished: start})
+			m.Synced(f.history.Add(&proxy.Sync{After: f.snapshot(), Plan: p, Results: []backend.Result{wrote(cluster.IPv4)}, Finished: start}))
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := f.registry.Gather(); err != nil {

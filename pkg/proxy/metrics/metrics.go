@@ -37,35 +37,25 @@ type Config struct {
 
 // Metrics holds the metrics and updates them. It is an observer of syncs, queued changes and drift.
 type Metrics struct {
+	proxy.Ignore
 	config Config
 	metricSet
 	// applied is the last snapshot that was programmed in all families; nil before the first sync, even one that failed.
 	applied atomic.Pointer[cluster.Snapshot]
-	// byFamily holds the Services as they were last programmed in each family.
-	byFamily map[cluster.Family]cluster.Map[cluster.ServiceName, *cluster.Service]
-	// noLocal counts the ports without local endpoints of noLocalOf, the Services of the last sync.
-	noLocal   map[localKey]int
-	noLocalOf cluster.Map[cluster.ServiceName, *plan.Service]
+	// noLocal counts the ports without local endpoints.
+	noLocal map[localKey]int
 
 	failingMu sync.Mutex
 	// failing holds the reason of each resource whose watch fails.
 	failing map[string]string
 }
 
-var (
-	_ proxy.QueueObserver = (*Metrics)(nil)
-	_ proxy.DriftObserver = (*Metrics)(nil)
-)
+var _ proxy.Observer = (*Metrics)(nil)
 
 // New creates the metrics and registers them with register: legacyregistry.MustRegister or the like, which panics if
 // one of their names is in use.
 func New(config Config, register func(...metrics.Registerable)) *Metrics {
-	m := &Metrics{
-		config:   config,
-		byFamily: map[cluster.Family]cluster.Map[cluster.ServiceName, *cluster.Service]{},
-		noLocal:  map[localKey]int{},
-		failing:  map[string]string{},
-	}
+	m := &Metrics{config: config, noLocal: map[localKey]int{}, failing: map[string]string{}}
 	m.metricSet = newMetricSet(&config, m.pending)
 	register(m.all()...)
 	m.begin()
@@ -202,8 +192,8 @@ func (m *Metrics) Synced(s *proxy.Sync) {
 		m.endpointChanges.Add(float64(changed.slices))
 		m.applied.Store(s.After)
 	}
-	m.countNoLocal(s.Plan)
-	m.problems.synced(s.Plan)
+	m.countNoLocal(s)
+	m.problems.synced(s)
 	m.contested.Set(float64(s.Plan.Contested.Len()))
 	m.delayed.Set(float64(len(s.Delayed)))
 }
@@ -250,14 +240,13 @@ func (m *Metrics) result(s *proxy.Sync, result *backend.Result) {
 // since the pod change that triggered it.
 func (m *Metrics) programmed(family cluster.Family, s *proxy.Sync) {
 	observer := m.networkProgramming.WithLabelValues(family.String())
-	for _, change := range cluster.Changes(m.byFamily[family], s.After.Services) {
+	for _, change := range s.Programmed[family].Services {
 		for old, now := range sliceChanges(change.Before, change.After) {
 			if now != nil && now.Triggered > m.config.Start.UnixMicro() && (isOf(now, family) || isOf(old, family)) {
 				observer.Observe(max(0, s.Finished.Sub(time.UnixMicro(now.Triggered)).Seconds()))
 			}
 		}
 	}
-	m.byFamily[family] = s.After.Services
 }
 
 // isOf reports whether a slice has endpoints of a family; all endpoints of a slice are of the same family.

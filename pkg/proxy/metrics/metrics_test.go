@@ -27,6 +27,7 @@ type fixture struct {
 	registry metrics.KubeRegistry
 	services cluster.Map[cluster.ServiceName, *cluster.Service]
 	options  *plan.Options
+	history  proxy.History
 	before   *plan.Plan
 	// rejected holds the kernel's counters of IPv4; nil if they cannot be read.
 	rejected map[cluster.Protocol]uint64
@@ -148,7 +149,7 @@ func (f *fixture) sync(finished time.Time, results ...backend.Result) {
 	s := &proxy.Sync{After: f.snapshot(), Results: results, Finished: finished}
 	s.Plan = plan.Compute(s.After, f.options, f.before)
 	f.before = s.Plan
-	f.Synced(s)
+	f.Synced(f.history.Add(s))
 }
 
 // expect compares samples, written as "name{labels} value" without the prefix kubeproxy_. Other samples of the same names

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -13,8 +14,8 @@ type localKey struct {
 
 // countNoLocal updates the number of Service ports that have endpoints, but none that their Local policy allows on
 // this node.
-func (m *Metrics) countNoLocal(p *plan.Plan) {
-	for _, change := range cluster.Changes(m.noLocalOf, p.Services) {
+func (m *Metrics) countNoLocal(s *proxy.Sync) {
+	for _, change := range s.Changes.Decisions {
 		for port := range withoutLocal(change.Before) {
 			m.noLocal[port.localKey]--
 		}
@@ -22,7 +23,6 @@ func (m *Metrics) countNoLocal(p *plan.Plan) {
 			m.noLocal[port.localKey]++
 		}
 	}
-	m.noLocalOf = p.Services
 	for _, family := range m.config.Families {
 		m.noLocalEndpoints.WithLabelValues(family.String(), "internal").Set(float64(m.noLocal[localKey{family, false}]))
 		m.noLocalEndpoints.WithLabelValues(family.String(), "external").Set(float64(m.noLocal[localKey{family, true}]))

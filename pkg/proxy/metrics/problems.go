@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/component-base/metrics"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -15,8 +16,7 @@ type problems struct {
 	*metrics.GaugeVec
 	observed func() plan.Observed
 
-	mu   sync.Mutex
-	plan *plan.Plan
+	mu sync.Mutex
 	// of holds the reasons that the plan shows of each Service that has any, and counts their sums.
 	of     map[cluster.ServiceName]map[string]bool
 	counts map[string]int
@@ -26,23 +26,22 @@ func newProblems(config *Config) *problems {
 	return &problems{
 		GaugeVec: gauges(own, "services_with_problems",
 			"Services to which connections fail on this node, by the reason as \"kube-proxy service list\" shows it. A Service may have several reasons.", reasonLabel),
-		observed: config.Observed, plan: &plan.Plan{}, of: map[cluster.ServiceName]map[string]bool{}, counts: map[string]int{},
+		observed: config.Observed, of: map[cluster.ServiceName]map[string]bool{}, counts: map[string]int{},
 	}
 }
 
 // synced counts again what changed.
-func (c *problems) synced(p *plan.Plan) {
+func (c *problems) synced(s *proxy.Sync) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name := range p.Affected(c.plan) {
+	for name := range s.Changes.Affected() {
 		count(c.counts, c.of[name], -1)
 		delete(c.of, name)
-		if found := p.Problems(name, nil); len(found) > 0 {
+		if found := s.Plan.Problems(name, nil); len(found) > 0 {
 			c.of[name] = plan.Reasons(found)
 			count(c.counts, c.of[name], +1)
 		}
 	}
-	c.plan = p
 }
 
 // Collect adds what was observed.

@@ -39,6 +39,7 @@ type Config struct {
 
 // Watch watches this node. It is a proxy.Observer.
 type Watch struct {
+	proxy.Ignore
 	config Config
 	failed chan error
 	// changed receives a value after a sync with another Node.
@@ -48,14 +49,11 @@ type Watch struct {
 	// that is served.
 	settled bool
 	warned  logonce.Conditions[warning]
-	// node and services are the Node and the Services of the last sync, nodePorts the families in which any Service ever had a node port.
+	// node is the Node of the last sync, nodePorts holds the families in which any Service ever had a node port.
 	node      *cluster.Node
-	services  cluster.Map[cluster.ServiceName, *plan.Service]
 	nodePorts map[cluster.Family]bool
-	// hinted reports that there was an endpoint with zone hints while the Node had no zone, unzoned are the Services in which
-	// none was found.
-	hinted  bool
-	unzoned cluster.Map[cluster.ServiceName, *cluster.Service]
+	// hinted reports that there was an endpoint with zone hints while the Node had no zone, zoned that it had one in the last sync.
+	hinted, zoned bool
 }
 
 var _ proxy.Observer = (*Watch)(nil)
@@ -147,7 +145,7 @@ func (w *Watch) Synced(s *proxy.Sync) {
 		}
 	}
 	w.checkPrimary(s.After.Node)
-	for _, change := range cluster.Changes(w.services, s.Plan.Services) {
+	for _, change := range s.Changes.Decisions {
 		if change.Is {
 			for _, route := range change.After.Routes {
 				if route.Kind == plan.NodePort {
@@ -156,23 +154,27 @@ func (w *Watch) Synced(s *proxy.Sync) {
 			}
 		}
 	}
-	w.services = s.Plan.Services
-	w.findHints(s.After)
+	w.findHints(s)
 	for _, warning := range observed(s.After.Node, w.config.Plan, w.nodePorts, w.hinted) {
 		w.warn(warning)
 	}
 }
 
 // findHints looks for zone hints that the Node's missing zone makes useless.
-func (w *Watch) findHints(s *cluster.Snapshot) {
-	if w.hinted || s.Node.Zone != "" {
-		w.unzoned = cluster.Map[cluster.ServiceName, *cluster.Service]{}
+func (w *Watch) findHints(s *proxy.Sync) {
+	had := w.zoned
+	if w.zoned = s.After.Node.Zone != ""; w.zoned || w.hinted {
 		return
 	}
-	for _, change := range cluster.Changes(w.unzoned, s.Services) {
+	if had {
+		for service := range s.After.Services.Values() {
+			w.hinted = w.hinted || slices.ContainsFunc(service.Slices, hinted)
+		}
+		return
+	}
+	for _, change := range s.Changes.Services {
 		w.hinted = w.hinted || change.Is && slices.ContainsFunc(change.After.Slices, hinted)
 	}
-	w.unzoned = s.Services
 }
 
 // hinted reports whether an endpoint of a slice has zone hints.

@@ -30,6 +30,7 @@ type story struct {
 	unlisted string
 	metric   map[string]bool
 	logger   klog.Logger
+	history  proxy.History
 }
 
 // begin makes a Watch that serves IPv4, and more families if they are given.
@@ -73,7 +74,7 @@ func (s *story) syncService(nodePort int32, clusterIPs ...string) {
 	})
 	snapshot := *b.Snapshot()
 	snapshot.Node = s.node
-	s.Synced(&proxy.Sync{After: &snapshot, Plan: plan.Compute(&snapshot, s.config.Plan, nil)})
+	s.Synced(s.history.Add(&proxy.Sync{After: &snapshot, Plan: plan.Compute(&snapshot, s.config.Plan, nil)}))
 }
 
 // logged counts the lines of the log that hold some words.
@@ -282,7 +283,7 @@ func TestZone(t *testing.T) {
 			s := begin(plan.Options{})
 			for _, zone := range test.zones {
 				after := snapshot(test.hints, zone)
-				s.Synced(&proxy.Sync{After: after, Plan: plan.Compute(after, s.config.Plan, nil)})
+				s.Synced(s.history.Add(&proxy.Sync{After: after, Plan: plan.Compute(after, s.config.Plan, nil)}))
 			}
 			if n := s.logged("zone hints"); n != test.want {
 				t.Errorf("warned %d times, want %d", n, test.want)

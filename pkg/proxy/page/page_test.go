@@ -78,6 +78,7 @@ type fixture struct {
 	kernel   *fakeKernel
 	healthy  bool
 	waiting  []string
+	history  proxy.History
 	page     *Page
 }
 
@@ -107,8 +108,8 @@ func (f *fixture) sync(objects string, err error) {
 
 func (f *fixture) program(s *cluster.Snapshot, err error) {
 	now, took := time.Now(), 2500*time.Microsecond
-	f.observer.Synced(&proxy.Sync{After: s, Plan: plan.Compute(s, &plan.Options{}, nil), Started: now, Finished: now.Add(took),
-		Results: []backend.Result{{Family: cluster.IPv4, Duration: took, Err: err}}})
+	f.observer.Synced(f.history.Add(&proxy.Sync{After: s, Plan: plan.Compute(s, &plan.Options{}, nil), Started: now, Finished: now.Add(took),
+		Results: []backend.Result{{Family: cluster.IPv4, Duration: took, Err: err}}}))
 }
 
 // get requests a page as a local client.

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -77,34 +76,6 @@ func (p *Plan) Problems(name cluster.ServiceName, observed Observed) []Problem {
 	}
 	j.families()
 	return append(j.found, observed[name]...)
-}
-
-// Affected returns the Services whose problems may differ from those in an earlier plan, some of them twice. Its cost is
-// proportional to what changed.
-func (p *Plan) Affected(before *Plan) iter.Seq[cluster.ServiceName] {
-	return func(yield func(cluster.ServiceName) bool) {
-		for name := range cluster.Changes(before.Services, p.Services) {
-			if !yield(name) {
-				return
-			}
-		}
-		for _, change := range cluster.Changes(before.Contested, p.Contested) {
-			var claims [2]cluster.Map[Claim, *Route]
-			for i, of := range []*Claims{change.Before, change.After} {
-				if of == nil {
-					continue
-				}
-				if claims[i] = of.Routes; !yield(of.Served().Service) {
-					return
-				}
-			}
-			for claim := range cluster.Changes(claims[0], claims[1]) {
-				if !yield(claim.Service) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // judge collects the problems of one Service.

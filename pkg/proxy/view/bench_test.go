@@ -30,12 +30,13 @@ func sized() (one, other *proxy.Sync) {
 func BenchmarkSynced(b *testing.B) {
 	one, other := sized()
 	o := New(Config{Node: "n"})
-	o.Synced(one)
+	var history proxy.History
+	o.Synced(history.Add(one))
 	b.ReportAllocs()
 	for b.Loop() {
 		one, other = other, one
 		one.Before = other.After
-		o.Synced(one)
+		o.Synced(history.Add(one))
 	}
 }
 

@@ -91,9 +91,16 @@ func observed(t *testing.T, objects string, counter backend.ConnectionCounter) *
 	return o
 }
 
+// synced lets an Observer see a sync after the last one that succeeded.
+func synced(o *Observer, s *proxy.Sync) {
+	var history proxy.History
+	history.Add(&proxy.Sync{Plan: o.State().Plan})
+	o.Synced(history.Add(s))
+}
+
 // programs lets an Observer see a sync of a snapshot that takes a second.
 func programs(o *Observer, s *cluster.Snapshot, began time.Time, err error) {
-	o.Synced(&proxy.Sync{After: s, Plan: plan.Compute(s, &plan.Options{}, nil), Started: began, Finished: began.Add(time.Second),
+	synced(o, &proxy.Sync{After: s, Plan: plan.Compute(s, &plan.Options{}, nil), Started: began, Finished: began.Add(time.Second),
 		Results: []backend.Result{{Family: cluster.IPv4, Duration: time.Second, Elements: 3, Err: err}}})
 }
 
@@ -341,7 +348,7 @@ func TestFailingFamily(t *testing.T) {
 	fewer := *both
 	fewer.Services = both.Services.Delete(cluster.ServiceName{Namespace: "default", Name: "web"})
 	sync := func(s *cluster.Snapshot, err error) {
-		o.Synced(&proxy.Sync{After: s, Plan: plan.Compute(s, &plan.Options{}, nil), Started: start, Finished: start,
+		synced(o, &proxy.Sync{After: s, Plan: plan.Compute(s, &plan.Options{}, nil), Started: start, Finished: start,
 			Results: []backend.Result{{Family: cluster.IPv4}, {Family: cluster.IPv6, Err: err}}})
 	}
 	want := func(when, want string) {

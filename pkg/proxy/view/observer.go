@@ -40,8 +40,9 @@ type Config struct {
 	Clock clock.PassiveClock
 }
 
-// Observer keeps the state of a running proxy. It is a proxy.QueueObserver and a proxy.DriftObserver; its other methods are safe for concurrent use.
+// Observer keeps the state of a running proxy. It is a proxy.Observer; its other methods are safe for concurrent use.
 type Observer struct {
+	proxy.Ignore
 	config Config
 
 	mu sync.Mutex
@@ -58,8 +59,7 @@ type Observer struct {
 	observed, healthChecks plan.Observed
 	// queued is when the first of the changes arrived that no sync has begun to program; zero without any.
 	queued time.Time
-	// seen is the snapshot of the last sync, and pending holds the Services whose change is not programmed yet.
-	seen    *cluster.Snapshot
+	// pending holds the Services whose change is not programmed yet.
 	pending map[cluster.ServiceName]bool
 	// changes are the last changes of Services since the first successful sync.
 	changes map[cluster.ServiceName]change
@@ -72,10 +72,7 @@ type change struct {
 	arrived, programmed time.Time
 }
 
-var (
-	_ proxy.QueueObserver = (*Observer)(nil)
-	_ proxy.DriftObserver = (*Observer)(nil)
-)
+var _ proxy.Observer = (*Observer)(nil)
 
 // New returns an Observer that has not seen a sync.
 func New(config Config) *Observer {
@@ -106,7 +103,7 @@ func (o *Observer) Synced(s *proxy.Sync) {
 		}
 	}
 	o.history.add(o.last, s.Finished, o.noteChanges(s))
-	o.seen, o.queued = s.After, time.Time{}
+	o.queued = time.Time{}
 	if s.Err() != nil {
 		if o.synced.IsZero() && len(o.inForce) > 0 {
 			o.snapshot, o.plan = s.After, s.Plan
@@ -132,7 +129,7 @@ func (o *Observer) noteChanges(s *proxy.Sync) (changes int) {
 	if arrived.IsZero() {
 		arrived = s.Started
 	}
-	for name, changed := range cluster.Changes(o.seen.Services, s.After.Services) {
+	for name, changed := range s.Changes.Services {
 		changes++
 		if !changed.Is {
 			delete(o.changes, name)

@@ -30,7 +30,7 @@ func TestExplainRefused(t *testing.T) {
 	ask := func(of cluster.Family, kept bool, inForce *plan.Plan) *v1alpha1.Explanation {
 		result := backend.Result{Family: cluster.IPv4, InForce: inForce,
 			Refused: []backend.Refusal{{Family: of, Service: route.Service, Port: port.String(), Kept: kept, Cause: errors.New("too much")}}}
-		o.Synced(&proxy.Sync{After: o.State().Snapshot, Plan: p, Started: start, Finished: start, Results: []backend.Result{result}})
+		synced(o, &proxy.Sync{After: o.State().Snapshot, Plan: p, Started: start, Finished: start, Results: []backend.Result{result}})
 		got, err := o.State().Explain(status.Question{From: status.FromExternal, To: netip.AddrPortFrom(route.Frontend.Addr, route.Frontend.Port).String() + "/" + route.Frontend.Protocol.String()})
 		if err != nil {
 			t.Fatal(err)
@@ -60,7 +60,7 @@ func TestDelayed(t *testing.T) {
 	for first = range s.Plan.Services.All() {
 		break
 	}
-	o.Synced(&proxy.Sync{After: s.Snapshot, Plan: s.Plan, Started: start, Finished: start, Delayed: []proxy.Delay{{Service: first, Since: start}}})
+	synced(o, &proxy.Sync{After: s.Snapshot, Plan: s.Plan, Started: start, Finished: start, Delayed: []proxy.Delay{{Service: first, Since: start}}})
 	s = o.State()
 	for name := range s.Snapshot.Services.All() {
 		delayed := slices.ContainsFunc(s.Service(name, nil).Problems, func(p v1alpha1.Problem) bool { return p.Reason == plan.ProblemDelayed })

@@ -25,24 +25,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 )
 
 // controller is the reporting controller, which dashboards select by.
 const controller = "kube-proxy"
-
-// Event is what happened to an object.
-type Event struct {
-	// Kind, Namespace and Name identify the object: a Service, or a Node without namespace. UID is the object's; it is
-	// ignored for a Node.
-	Kind, Namespace, Name, UID string
-	// Warning marks events that need attention.
-	Warning bool
-	// Reason and Action are CamelCase words, Message is a sentence; it is cut at the API's limit.
-	Reason, Action, Message string
-	// Once, unless it is empty, deduplicates: the Event's name is derived from the object, the reason and Once, so that
-	// no proxy publishes it again while the API server keeps it (an hour by default, kube-apiserver --event-ttl).
-	Once string
-}
 
 // Recorder publishes Events through the API server.
 type Recorder struct {
@@ -109,32 +96,32 @@ func (r *Recorder) Run(ctx context.Context) error {
 }
 
 // Event queues an event. It does not block. Events before Run are kept until it runs.
-func (r *Recorder) Event(e Event) {
+func (r *Recorder) Event(e proxy.Event) {
 	logger := klog.Background().WithValues("kind", e.Kind, "namespace", e.Namespace, "name", e.Name, "reason", e.Reason)
 	switch {
 	case !r.limiter.allows(&e):
-		logger.V(4).Info("Too many events about this object; not publishing this one", "message", e.note())
+		logger.V(4).Info("Too many events about this object; not publishing this one", "message", note(&e))
 	case !r.pending.put(occurrence{namespace: e.Namespace, event: r.convert(e), once: e.Once != ""}):
-		logger.Info("Too many pending events; not publishing this one", "message", e.note())
+		logger.Info("Too many pending events; not publishing this one", "message", note(&e))
 	}
 }
 
 // convert returns the API's object of an event.
-func (r *Recorder) convert(e Event) *eventsv1.Event {
-	object, now := e.object(), metav1.NowMicro()
+func (r *Recorder) convert(e proxy.Event) *eventsv1.Event {
+	regarding, now := object(&e), metav1.NowMicro()
 	unique := e.Once
 	if unique == "" {
-		unique = fmt.Sprintf("%s\n%s\n%d", r.instance, e.note(), now.UnixNano())
+		unique = fmt.Sprintf("%s\n%s\n%d", r.instance, note(&e), now.UnixNano())
 	}
 	namespace := e.Namespace
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
 	}
 	return &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: name(e.Name, string(object.UID), e.Reason, unique)},
+		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: name(e.Name, string(regarding.UID), e.Reason, unique)},
 		EventTime:           now,
 		ReportingController: controller, ReportingInstance: r.instance,
-		Regarding: *object, Type: e.kind(), Reason: e.Reason, Action: e.Action, Note: e.note(),
+		Regarding: *regarding, Type: kind(&e), Reason: e.Reason, Action: e.Action, Note: note(&e),
 	}
 }
 
@@ -206,7 +193,7 @@ func isFinal(err error) bool {
 }
 
 // object returns a reference to the event's object.
-func (e *Event) object() *corev1.ObjectReference {
+func object(e *proxy.Event) *corev1.ObjectReference {
 	object := &corev1.ObjectReference{
 		APIVersion: corev1.SchemeGroupVersion.String(), Kind: e.Kind, Namespace: e.Namespace, Name: e.Name, UID: types.UID(e.UID),
 	}
@@ -216,7 +203,7 @@ func (e *Event) object() *corev1.ObjectReference {
 	return object
 }
 
-func (e *Event) kind() string {
+func kind(e *proxy.Event) string {
 	if e.Warning {
 		return corev1.EventTypeWarning
 	}
@@ -227,7 +214,7 @@ func (e *Event) kind() string {
 const noteLimit = 1024
 
 // note returns the message, cut at the API's limit.
-func (e *Event) note() string {
+func note(e *proxy.Event) string {
 	if len(e.Message) <= noteLimit {
 		return e.Message
 	}
@@ -239,6 +226,6 @@ func (e *Event) note() string {
 type Log struct{ Logger klog.Logger }
 
 // Event logs one event.
-func (l Log) Event(e Event) {
+func (l Log) Event(e proxy.Event) {
 	l.Logger.Info("Event", "kind", e.Kind, "namespace", e.Namespace, "name", e.Name, "reason", e.Reason, "message", e.Message)
 }

@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 )
 
 // server is an API server on which a proxy may create and patch Events but not read them.
@@ -128,7 +130,7 @@ func running(t *testing.T, recorder *Recorder) (stop func()) {
 }
 
 // publish publishes events with a new Recorder, and returns what it logs.
-func publish(t *testing.T, s *server, all ...Event) (log string) {
+func publish(t *testing.T, s *server, all ...proxy.Event) (log string) {
 	t.Helper()
 	logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(2)))
 	recorder := newRecorder(t, s, -1)
@@ -144,8 +146,8 @@ func publish(t *testing.T, s *server, all ...Event) (log string) {
 	return logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 }
 
-func about(once string) Event {
-	return Event{Kind: "Service", Namespace: "shop", Name: "web", UID: "8f0c", Warning: true, Reason: "ExternalIPsNotServed",
+func about(once string) proxy.Event {
+	return proxy.Event{Kind: "Service", Namespace: "shop", Name: "web", UID: "8f0c", Warning: true, Reason: "ExternalIPsNotServed",
 		Action: "ServeExternalIPs", Message: "It is not served.", Once: once}
 }
 
@@ -178,7 +180,7 @@ func TestOnce(t *testing.T) {
 func TestBeforeRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{kept: map[string]*eventsv1.Event{}}
-		publish(t, s, Event{Kind: "Node", Name: "node1", Reason: "Starting", Action: "StartKubeProxy", Message: "Starting."})
+		publish(t, s, proxy.Event{Kind: "Node", Name: "node1", Reason: "Starting", Action: "StartKubeProxy", Message: "Starting."})
 		if len(s.kept) != 1 {
 			t.Fatalf("%d events, want one", len(s.kept))
 		}
@@ -206,7 +208,7 @@ func TestLastWords(t *testing.T) {
 				stop := running(t, recorder)
 				synctest.Wait()
 				began := time.Now()
-				recorder.Event(Event{Kind: "Node", Name: "node1", Warning: true, Reason: "FailedToStartMetricServer", Action: "StartKubeProxy", Message: "The address is in use."})
+				recorder.Event(proxy.Event{Kind: "Node", Name: "node1", Warning: true, Reason: "FailedToStartMetricServer", Action: "StartKubeProxy", Message: "The address is in use."})
 				stop()
 				took := time.Since(began)
 				s.mu.Lock()
@@ -291,7 +293,7 @@ func TestTrouble(t *testing.T) {
 					e.Namespace, e.Name = "bad", fmt.Sprint(i)
 					recorder.Event(e)
 				}
-				recorder.Event(Event{Kind: "Node", Name: "node1", Reason: "Starting", Action: "StartKubeProxy", Message: "Starting."})
+				recorder.Event(proxy.Event{Kind: "Node", Name: "node1", Reason: "Starting", Action: "StartKubeProxy", Message: "Starting."})
 				recorder.Event(about(""))
 				time.Sleep(time.Second)
 				s.mu.Lock()
@@ -339,7 +341,7 @@ func TestLastWordsFirst(t *testing.T) {
 			recorder.Event(e)
 		}
 		time.Sleep(3 * time.Second)
-		recorder.Event(Event{Kind: "Node", Name: "node1", Warning: true, Reason: "FailedToStartMetricServer", Action: "StartKubeProxy", Message: "The address is in use."})
+		recorder.Event(proxy.Event{Kind: "Node", Name: "node1", Warning: true, Reason: "FailedToStartMetricServer", Action: "StartKubeProxy", Message: "The address is in use."})
 		stop()
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -378,21 +380,21 @@ func TestRetries(t *testing.T) {
 
 // TestLog checks that each cause of failures is logged once, with what to do, and never a whole Event.
 func TestLog(t *testing.T) {
-	start := Event{Kind: "Node", Name: "node1", Reason: "Starting", Action: "StartKubeProxy", Message: "Starting."}
+	start := proxy.Event{Kind: "Node", Name: "node1", Reason: "Starting", Action: "StartKubeProxy", Message: "Starting."}
 	again := start
 	again.Reason = "Again"
 	tests := []struct {
 		name     string
 		refusals []int
-		events   []Event
+		events   []proxy.Event
 		want     string // in the only line about failures
 		after    string // in the log after it
 	}{
-		{"unreachable, then not", []int{0, 0, 0, 0}, []Event{start}, "connection refused", "Events are published again"},
-		{"forbidden", []int{403, 403}, []Event{start, again}, `hint="allow create of events of events.k8s.io`, ""},
-		{"patch forbidden", nil, []Event{start, start}, `hint="allow patch of events of events.k8s.io`, ""},
-		{"once forbidden", []int{403, 403}, []Event{about("a"), about("b")}, `name="web"`, ""},
-		{"too long away", make([]int, 100), []Event{start}, "connection refused", ""},
+		{"unreachable, then not", []int{0, 0, 0, 0}, []proxy.Event{start}, "connection refused", "Events are published again"},
+		{"forbidden", []int{403, 403}, []proxy.Event{start, again}, `hint="allow create of events of events.k8s.io`, ""},
+		{"patch forbidden", nil, []proxy.Event{start, start}, `hint="allow patch of events of events.k8s.io`, ""},
+		{"once forbidden", []int{403, 403}, []proxy.Event{about("a"), about("b")}, `name="web"`, ""},
+		{"too long away", make([]int, 100), []proxy.Event{start}, "connection refused", ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -465,7 +467,7 @@ func TestRateIsLimited(t *testing.T) {
 		flood(25)
 		time.Sleep(11 * time.Minute)
 		flood(2)
-		for _, change := range []func(*Event){func(e *Event) { e.Name = "api" }, func(e *Event) { e.Reason = "Contested" }} {
+		for _, change := range []func(*proxy.Event){func(e *proxy.Event) { e.Name = "api" }, func(e *proxy.Event) { e.Reason = "Contested" }} {
 			before, e := recorder.pending.size, about("x")
 			change(&e)
 			recorder.Event(e)
@@ -478,12 +480,12 @@ func TestRateIsLimited(t *testing.T) {
 
 // TestNote checks that a long message is cut at the API's limit, between characters.
 func TestNote(t *testing.T) {
-	e := Event{Message: strings.Repeat("ä", noteLimit)}
-	if got := e.note(); len(got) > noteLimit || !strings.HasSuffix(got, "ä...") {
+	e := proxy.Event{Message: strings.Repeat("ä", noteLimit)}
+	if got := note(&e); len(got) > noteLimit || !strings.HasSuffix(got, "ä...") {
 		t.Errorf("%d bytes, ending in %q", len(got), got[len(got)-8:])
 	}
 	e.Message = "short"
-	if diff := cmp.Diff("short", e.note()); diff != "" {
+	if diff := cmp.Diff("short", note(&e)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -5,6 +5,8 @@ import (
 
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/lru"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 )
 
 // The limits of Events about one object for one reason: whoever may change the object causes them, and every node publishes
@@ -26,7 +28,7 @@ type limiter struct {
 func newLimiter() *limiter { return &limiter{all: lru.New(maxObjects)} }
 
 // allows reports whether an Event may be published, and counts it.
-func (l *limiter) allows(e *Event) bool {
+func (l *limiter) allows(e *proxy.Event) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := [...]string{e.Kind, e.Namespace, e.Name, e.Reason}

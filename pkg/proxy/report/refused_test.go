@@ -1,4 +1,4 @@
-package refusals
+package report
 
 import (
 	"errors"
@@ -19,7 +19,8 @@ import (
 // after it was served, and when the Service is recreated.
 func TestEvents(t *testing.T) {
 	r := &observers.Cluster{}
-	w := New(r, logr.Discard())
+	w := New(Config{Recorder: r, ExternalIPs: func(int, int) {}, Logger: logr.Discard()})
+	var history proxy.History
 	name := cluster.ServiceName{Namespace: "default", Name: "web"}
 	for _, step := range []struct {
 		uid, cause string
@@ -34,8 +35,8 @@ func TestEvents(t *testing.T) {
 			result.Refused = []backend.Refusal{{Service: name, Port: "default/web:http/TCP", Cause: errors.New(step.cause)}}
 		}
 		r.Events = nil
-		w.Synced(&proxy.Sync{Plan: &plan.Plan{}, After: &cluster.Snapshot{Services: services, Node: &cluster.Node{Name: "n1"}},
-			Results: []backend.Result{{Family: cluster.IPv4}, result}})
+		w.Synced(history.Add(&proxy.Sync{Plan: &plan.Plan{}, After: &cluster.Snapshot{Services: services, Node: &cluster.Node{Name: "n1"}},
+			Results: []backend.Result{{Family: cluster.IPv4}, result}}))
 		var want []proxy.Event
 		if step.event {
 			want = []proxy.Event{{Kind: "Service", Namespace: "default", Name: "web", UID: step.uid, Warning: true, Reason: "RefusedByKernel", Action: "ProgramService",
@@ -51,7 +52,8 @@ func TestEvents(t *testing.T) {
 // the Service is recreated.
 func TestTooLarge(t *testing.T) {
 	r := &observers.Cluster{}
-	w := New(r, logr.Discard())
+	w := New(Config{Recorder: r, ExternalIPs: func(int, int) {}, Logger: logr.Discard()})
+	var history proxy.History
 	name := cluster.ServiceName{Namespace: "default", Name: "web"}
 	for i, step := range []struct {
 		uid      string
@@ -60,7 +62,9 @@ func TestTooLarge(t *testing.T) {
 	}{{"u-1", 0, false}, {"u-1", 7, true}, {"u-1", 8, false}, {"u-1", 0, false}, {"u-1", 7, true}, {"u-2", 7, true}} {
 		r.Events = nil
 		services := cluster.Map[cluster.ServiceName, *plan.Service]{}.Set(name, &plan.Service{Name: name, UID: step.uid, WithheldPorts: step.withheld})
-		w.Synced(&proxy.Sync{Plan: &plan.Plan{Services: services}, After: &cluster.Snapshot{Node: &cluster.Node{Name: "n1"}}})
+		p := plan.Compute(&cluster.Snapshot{Node: &cluster.Node{Name: "n1"}}, &plan.Options{}, nil)
+		p.Services = services
+		w.Synced(history.Add(&proxy.Sync{Plan: p, After: p.Snapshot()}))
 		if got := len(r.Events) == 1; got != step.event {
 			t.Errorf("step %d: %+v", i, r.Events)
 		} else if got && (r.Events[0].UID != step.uid || r.Events[0].Reason != "TooLarge" || r.Events[0].Once == "") {
@@ -73,7 +77,8 @@ func TestTooLarge(t *testing.T) {
 // for a few.
 func TestDelayed(t *testing.T) {
 	r := &observers.Cluster{}
-	w := New(r, logr.Discard())
+	w := New(Config{Recorder: r, ExternalIPs: func(int, int) {}, Logger: logr.Discard()})
+	var history proxy.History
 	for i, step := range []struct{ delayed, events int }{{0, 0}, {1, 1}, {1, 0}, {2, 1}, {0, 0}, {1, 1}, {10_000, maxDelayed - 1}, {10_000, 0}} {
 		s := &proxy.Sync{Plan: &plan.Plan{}, After: &cluster.Snapshot{Node: &cluster.Node{Name: "n1"}}}
 		for n := range step.delayed {
@@ -81,7 +86,7 @@ func TestDelayed(t *testing.T) {
 			s.Delayed = append(s.Delayed, proxy.Delay{Service: cluster.ServiceName{Namespace: "default", Name: fmt.Sprint("web-", n)}})
 		}
 		r.Events = nil
-		w.Synced(s)
+		w.Synced(history.Add(s))
 		if len(r.Events) != step.events {
 			t.Errorf("step %d: %d Events, want %d", i, len(r.Events), step.events)
 		}

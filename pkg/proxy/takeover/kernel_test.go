@@ -1,6 +1,6 @@
 //go:build linux
 
-package standby
+package takeover
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { netns.Main(m) }
 
 // recorded sends what a Turn does to a channel.
 func recorded(events chan<- string) *Turn {
-	return New(Config{
+	return NewTurn(TurnConfig{
 		Owner: netlock.Owner{Mode: "a"}, Serving: func() bool { return true },
 		Serve: func(ctx context.Context, holder func() netlock.Owner) {
 			events <- "serves beside " + holder().Mode

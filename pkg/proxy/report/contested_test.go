@@ -1,4 +1,4 @@
-package contest
+package report
 
 import (
 	"fmt"
@@ -13,16 +13,17 @@ import (
 )
 
 // harness is a cluster that a Watcher follows.
-type harness struct{ observers.Cluster }
+type contest struct{ observers.Cluster }
 
-func newHarness() *harness {
-	h := &harness{}
-	h.Observer = New(h, h.Logger())
+func newContest() *contest {
+	h := &contest{}
+	h.Observer = New(Config{Recorder: h, ExternalIPs: func(int, int) {}, Logger: h.Logger()})
+	h.Sync() // the first sync may log more
 	return h
 }
 
 // set adds or replaces a Service with these load balancer IPs, and syncs. A Service with a longer name is older.
-func (h *harness) set(name, uid string, endpoints int, addrs ...string) {
+func (h *contest) set(name, uid string, endpoints int, addrs ...string) {
 	s := &cluster.Service{
 		Name: cluster.ServiceName{Namespace: "ns", Name: name}, UID: uid, Created: 1000 - int64(len(name)),
 		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(len(name))})},
@@ -40,10 +41,10 @@ func (h *harness) set(name, uid string, endpoints int, addrs ...string) {
 	h.Set(s)
 }
 
-func (h *harness) remove(name string) { h.Delete(cluster.ServiceName{Namespace: "ns", Name: name}) }
+func (h *contest) remove(name string) { h.Delete(cluster.ServiceName{Namespace: "ns", Name: name}) }
 
 // take returns the Events since the last call, and checks that the log has a line for each.
-func (h *harness) take(t *testing.T) (events []string) {
+func (h *contest) take(t *testing.T) (events []string) {
 	t.Helper()
 	for _, e := range h.Events {
 		events = append(events, fmt.Sprintf("%s/%s %s: %s", e.Namespace, e.Name, e.UID, e.Once))
@@ -65,7 +66,7 @@ func TestOncePerContest(t *testing.T) {
 	lost := func(addr, holder string) string {
 		return "load balancer IP " + addr + ":80/TCP is served for ns/" + holder + ":http, which is older"
 	}
-	h := newHarness()
+	h := newContest()
 	for _, step := range []struct {
 		what string
 		do   func()
@@ -95,7 +96,7 @@ func TestOncePerContest(t *testing.T) {
 
 // TestReason checks that the Event contains the rule that decided, and is repeated when another rule decides.
 func TestReason(t *testing.T) {
-	h := newHarness()
+	h := newContest()
 	h.Options.ServeExternalIPs = true
 	add := func(name string, change func(*cluster.Service)) {
 		s := &cluster.Service{
@@ -129,12 +130,12 @@ func TestReason(t *testing.T) {
 
 // TestSameEventAfterRestart checks that a process that finds all contests at once publishes the same Event as one that saw
 // them begin, so that the API server refuses the duplicate.
-func TestSameEventAfterRestart(t *testing.T) {
-	first := newHarness()
+func TestSameContestAfterRestart(t *testing.T) {
+	first := newContest()
 	first.set("a", "1", 1, "192.0.2.1", "192.0.2.2")
 	first.set("older", "2", 1, "192.0.2.1")
 	first.set("older", "2", 1, "192.0.2.1", "192.0.2.2")
-	second := newHarness()
+	second := newContest()
 	second.Services = first.Services
 	second.Sync()
 	if diff := cmp.Diff(first.Events[1:], second.Events); diff != "" || len(second.Events) != 1 {
@@ -148,7 +149,7 @@ func TestSameEventAfterRestart(t *testing.T) {
 // TestManyContests checks that the message is bounded, and that Once contains everything.
 func TestManyContests(t *testing.T) {
 	for many, more := range map[int]string{maxListed: "", 3 * maxListed: fmt.Sprintf("; and %d more", 2*maxListed)} {
-		h := newHarness()
+		h := newContest()
 		var addrs []string
 		for i := range many {
 			addrs = append(addrs, fmt.Sprintf("192.0.2.%d", i))

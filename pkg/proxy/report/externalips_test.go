@@ -1,4 +1,4 @@
-package externalips
+package report
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ type harness struct {
 func newHarness(serve bool) *harness {
 	h := &harness{}
 	h.Options.ServeExternalIPs = serve
-	h.Observer = New(Config{Recorder: h, Logger: h.Logger(), Counted: func(served, ignored int) { h.served, h.ignored = served, ignored }})
+	h.Observer = New(Config{Recorder: h, Logger: h.Logger(), ExternalIPs: func(served, ignored int) { h.served, h.ignored = served, ignored }})
 	return h
 }
 
@@ -29,7 +29,7 @@ func newHarness(serve bool) *harness {
 func (h *harness) set(name, uid string, edit func(*cluster.Service), externalIPs ...string) {
 	s := &cluster.Service{
 		Name: cluster.ServiceName{Namespace: "default", Name: name}, UID: uid, Created: 1,
-		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")},
+		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, uid[0]})},
 		Ports:      []cluster.ServicePort{{Protocol: cluster.TCP, Port: 80}},
 	}
 	s.External = &cluster.External{}

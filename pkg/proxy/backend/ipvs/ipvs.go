@@ -1,6 +1,6 @@
-// Package leftovers removes what Kubernetes' kube-proxy leaves behind in ipvs mode, which this proxy does not have: virtual
+// Package ipvs removes what Kubernetes' kube-proxy leaves behind in ipvs mode, which this proxy does not have: virtual
 // servers, IP sets, and a dummy device with the addresses of all Services. Its chains are removed by the iptables backend.
-package leftovers
+package ipvs
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package rivals
+package takeover
 
 import (
 	"context"
@@ -28,9 +28,9 @@ func (e *ending) Remove(context.Context, ...cluster.Family) error {
 	return nil
 }
 
-// TestWatcherWhileEnding watches while the rules of another mode are removed: a proxy that is about to end and writes them once more
+// TestObserverWhileEnding watches while the rules of another mode are removed: a proxy that is about to end and writes them once more
 // is not reported, one that writes them later is.
-func TestWatcherWhileEnding(t *testing.T) {
+func TestObserverWhileEnding(t *testing.T) {
 	for after, want := range map[time.Duration]bool{7 * time.Second: false, 46 * time.Second: true, 2 * time.Minute: true} {
 		t.Run(after.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -145,5 +145,27 @@ func TestRemoveWhileFailing(t *testing.T) {
 			w.Synced(inForce(cluster.IPv6, cluster.IPv4))
 		}
 		want("when both are in force", ipv4, nil)
+	})
+}
+
+// TestRemoveAtOnce checks that the rules of the other mode are removed in a second family as soon as those of this proxy are in force
+// there, and not only when they can no longer come back in the first one.
+func TestRemoveAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := &calls{}
+		w := New(Config{Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Others: []Mode{{"theirs", c}}})
+		go w.Run(ctx) //nolint:errcheck // it returns nil
+		for _, removals := range [][][]cluster.Family{{{cluster.IPv6}}, {{cluster.IPv6}, nil}} {
+			w.Synced(inForce([]cluster.Family{cluster.IPv6, cluster.IPv4}[:len(removals)]...))
+			synctest.Wait()
+			c.mu.Lock()
+			if !slices.EqualFunc(c.removed, removals, slices.Equal) {
+				t.Errorf("removed %v, want %v", c.removed, removals)
+			}
+			c.mu.Unlock()
+			time.Sleep(time.Second)
+		}
 	})
 }

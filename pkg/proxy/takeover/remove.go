@@ -1,4 +1,4 @@
-package rivals
+package takeover
 
 import (
 	"context"
@@ -11,41 +11,38 @@ import (
 
 // removeAll removes the rules of other modes in the families in which those of this proxy are in force, each time there are more
 // such families, until ctx ends. So every new connection meets one or the other, and a family that fails keeps the rules that it had.
-func (w *Watcher) removeAll(ctx context.Context) {
-	for {
-		select {
-		case families := <-w.grown:
-			w.remove(ctx, families)
-			w.mu.Lock()
-			w.checked, w.families = true, families
-			w.mu.Unlock()
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// remove removes the rules of other modes in these families, or in all if none are given. Rules that cannot be removed are logged and
-// stay: a packet may meet them before ours.
+// Rules that cannot be removed are logged and stay: a packet may meet them before ours.
 //
 // The proxy that wrote them may still be ending, as in a rolling update that starts the new Pod first, and write once more: so
 // they are removed again if they are there after some time. Those that come back later are another proxy's, which Run reports.
-// It returns after that time, or when ctx ends.
-func (w *Watcher) remove(ctx context.Context, families []cluster.Family) {
-	for _, m := range w.config.Others {
-		w.setAbsent(m, m.remove(ctx, families))
-	}
-	for _, pause := range []time.Duration{5 * time.Second, 10 * time.Second, 30 * time.Second} {
+func (o *Observer) removeAll(ctx context.Context) {
+	var families []cluster.Family
+	var pauses []time.Duration // until they are removed again
+	var again <-chan time.Time
+	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pause):
-		}
-		for _, m := range w.config.Others {
-			if present, err := m.Present(ctx, families...); err == nil && present {
-				w.setAbsent(m, m.remove(ctx, families))
+		case families = <-o.grown:
+			for _, m := range o.config.Others {
+				o.setAbsent(m, m.remove(ctx, families))
 			}
+			pauses = []time.Duration{5 * time.Second, 10 * time.Second, 30 * time.Second}
+		case <-again:
+			for _, m := range o.config.Others {
+				if present, err := m.Present(ctx, families...); err == nil && present {
+					o.setAbsent(m, m.remove(ctx, families))
+				}
+			}
+			pauses = pauses[1:]
 		}
+		if len(pauses) > 0 {
+			again = time.After(pauses[0])
+			continue
+		}
+		o.mu.Lock()
+		o.checked, o.families = true, families
+		o.mu.Unlock()
 	}
 }
 

@@ -1,4 +1,4 @@
-package changelog
+package report
 
 import (
 	"bytes"
@@ -29,7 +29,7 @@ func services(endpoints map[string][]byte) *cluster.Snapshot {
 	return &cluster.Snapshot{Services: all}
 }
 
-func TestObserver(t *testing.T) {
+func TestChanged(t *testing.T) {
 	var (
 		first  = services(map[string][]byte{"a": {1, 2, 3}})
 		second = services(map[string][]byte{"a": {2, 3, 4, 5}, "b": {}})
@@ -54,7 +54,8 @@ func TestObserver(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var log bytes.Buffer
-			New(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log), textlogger.Verbosity(c.level)))).Synced(&c.sync)
+			logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log), textlogger.Verbosity(c.level)))
+			New(Config{Logger: logger}).changed(&c.sync)
 			got := regexp.MustCompile(`(?m)^I.*?\] `).ReplaceAllString(log.String(), "")
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("logged (-want +got):\n%s", diff)

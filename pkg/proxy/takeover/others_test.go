@@ -1,4 +1,4 @@
-package rivals
+package takeover
 
 import (
 	"context"
@@ -33,8 +33,8 @@ func inForce(families ...cluster.Family) *proxy.Sync {
 	return s
 }
 
-// TestWatcher runs a Watcher in nftables mode, with one other mode, through a sequence of states.
-func TestWatcher(t *testing.T) {
+// TestObserver runs a Observer in nftables mode, with one other mode, through a sequence of states.
+func TestObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen, logged []string
 		// Time in a synctest bubble orders goroutines, but not their memory.

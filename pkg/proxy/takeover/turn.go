@@ -1,6 +1,6 @@
 //go:build linux
 
-package standby
+package takeover
 
 import (
 	"context"
@@ -19,8 +19,8 @@ const (
 	OtherProxyNotServing = "other_proxy_not_serving"
 )
 
-// Config configures a Turn.
-type Config struct {
+// TurnConfig configures a Turn.
+type TurnConfig struct {
 	// Owner describes this process to others that want the lock.
 	Owner netlock.Owner
 	// Serving tells them whether this process serves.
@@ -36,13 +36,13 @@ type Config struct {
 
 // Turn is the lock on this network namespace.
 type Turn struct {
-	config Config
+	config TurnConfig
 	held   chan struct{}
 	lock   *netlock.Lock // written by Run
 }
 
-// New returns a Turn that does not hold the lock yet.
-func New(config Config) *Turn { return &Turn{config: config, held: make(chan struct{})} }
+// NewTurn returns a Turn that does not hold the lock yet.
+func NewTurn(config TurnConfig) *Turn { return &Turn{config: config, held: make(chan struct{})} }
 
 // Held returns a channel that is closed when the lock is held and Begin has returned.
 func (t *Turn) Held() <-chan struct{} { return t.held }

@@ -1,7 +1,9 @@
-// Package rivals removes the rules of other modes, and detects another kube-proxy on this node that takes no lock, such as
-// Kubernetes' own, by its rules: in another mode, rules that reappear after they were removed; in the same mode, objects that
-// this proxy never writes.
-package rivals
+// Package takeover makes this proxy the only one that writes the rules of a network namespace.
+//
+// A Turn is the lock on it (docs/decisions/0018): another proxy waits, with its caches filled, and takes over when the first one ends. An
+// Observer removes the rules of other modes, and detects another kube-proxy that takes no lock, such as Kubernetes' own, by its rules:
+// in another mode, rules that reappear after they were removed; in the same mode, objects that this proxy never writes.
+package takeover
 
 import (
 	"context"
@@ -27,7 +29,7 @@ type Mode struct {
 	backend.Remover
 }
 
-// Config configures a Watcher.
+// Config configures a Observer.
 type Config struct {
 	// Mode is the name of this proxy's mode, Others are all other modes.
 	Mode   string
@@ -41,8 +43,9 @@ type Config struct {
 	Logger    logr.Logger
 }
 
-// Watcher removes the rules of other modes, and detects other proxies. It is a proxy.DriftObserver.
-type Watcher struct {
+// Observer removes the rules of other modes, and detects other proxies. It is a proxy.Observer.
+type Observer struct {
+	proxy.Ignore
 	config  Config
 	drifted chan struct{}
 	// inForce holds the families whose rules of this proxy are in force; only Synced uses it. grown receives a value when there
@@ -60,44 +63,44 @@ type Watcher struct {
 	absent   map[string]bool
 }
 
-var _ proxy.DriftObserver = (*Watcher)(nil)
+var _ proxy.Observer = (*Observer)(nil)
 
-// New returns a Watcher; Run starts it.
-func New(config Config) *Watcher {
-	return &Watcher{config: config, drifted: make(chan struct{}, 1), inForce: map[cluster.Family]bool{},
+// New returns a Observer; Run starts it.
+func New(config Config) *Observer {
+	return &Observer{config: config, drifted: make(chan struct{}, 1), inForce: map[cluster.Family]bool{},
 		grown: make(chan []cluster.Family, len(config.Families)), absent: map[string]bool{}, logged: logonce.Conditions[string]{Again: logonce.Reminder}}
 }
 
 // Synced lets the rules of other modes be removed in the families whose rules of this proxy are in force.
-func (w *Watcher) Synced(s *proxy.Sync) {
-	before := len(w.inForce)
+func (o *Observer) Synced(s *proxy.Sync) {
+	before := len(o.inForce)
 	for _, family := range s.InForce() {
-		w.inForce[family] = true
+		o.inForce[family] = true
 	}
 	switch {
-	case len(w.inForce) == before:
-	case len(w.inForce) < len(w.config.Families):
-		w.grown <- slices.Collect(maps.Keys(w.inForce))
+	case len(o.inForce) == before:
+	case len(o.inForce) < len(o.config.Families):
+		o.grown <- slices.Collect(maps.Keys(o.inForce))
 	default:
-		w.grown <- nil
+		o.grown <- nil
 	}
 }
 
 // Drifted records that another proxy of the same mode has written rules.
-func (w *Watcher) Drifted(d backend.Drift) {
+func (o *Observer) Drifted(d backend.Drift) {
 	if !d.Rival {
 		return
 	}
 	select {
-	case w.drifted <- struct{}{}:
+	case o.drifted <- struct{}{}:
 	default: // already recorded
 	}
 }
 
 // Run removes the rules of other modes, and checks for other proxies until ctx ends; for those of other modes after the removal.
-func (w *Watcher) Run(ctx context.Context) error {
+func (o *Observer) Run(ctx context.Context) error {
 	var removing sync.WaitGroup
-	removing.Go(func() { w.removeAll(ctx) })
+	removing.Go(func() { o.removeAll(ctx) })
 	defer removing.Wait()
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
@@ -105,51 +108,51 @@ func (w *Watcher) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-w.drifted:
-			w.seen(w.config.Mode)
+		case <-o.drifted:
+			o.seen(o.config.Mode)
 		case <-ticker.C:
-			for _, mode := range w.config.Others {
-				w.check(ctx, mode)
+			for _, mode := range o.config.Others {
+				o.check(ctx, mode)
 			}
 		}
 	}
 }
 
 // check checks whether rules of another mode reappeared. Rules that have existed since the removal could not be removed.
-func (w *Watcher) check(ctx context.Context, mode Mode) {
-	w.mu.Lock()
-	checked, families, absent := w.checked, w.families, w.absent[mode.Name]
-	w.mu.Unlock()
+func (o *Observer) check(ctx context.Context, mode Mode) {
+	o.mu.Lock()
+	checked, families, absent := o.checked, o.families, o.absent[mode.Name]
+	o.mu.Unlock()
 	if !checked {
 		return
 	}
 	present, err := mode.Present(ctx, families...)
 	switch {
 	case err != nil:
-		w.config.Logger.V(2).Info("Failed to look for the rules of another mode", "mode", mode.Name, "err", err.Error())
+		o.config.Logger.V(2).Info("Failed to look for the rules of another mode", "mode", mode.Name, "err", err.Error())
 	case !present:
-		w.setAbsent(mode, true)
+		o.setAbsent(mode, true)
 	case absent:
-		w.seen(mode.Name)
+		o.seen(mode.Name)
 	}
 }
 
-func (w *Watcher) setAbsent(mode Mode, absent bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.absent[mode.Name] = absent
+func (o *Observer) setAbsent(mode Mode, absent bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.absent[mode.Name] = absent
 }
 
-func (w *Watcher) seen(mode string) {
-	w.config.Seen(mode, time.Now())
-	if !w.logged.Changed(mode, "") {
+func (o *Observer) seen(mode string) {
+	o.config.Seen(mode, time.Now())
+	if !o.logged.Changed(mode, "") {
 		return
 	}
-	pids, err := w.config.Processes()
+	pids, err := o.config.Processes()
 	if err != nil {
-		w.config.Logger.V(2).Info("Failed to look for other processes", "err", err.Error())
+		o.config.Logger.V(2).Info("Failed to look for other processes", "err", err.Error())
 	}
-	logger := w.config.Logger.WithValues("mode", mode)
+	logger := o.config.Logger.WithValues("mode", mode)
 	if len(pids) > 0 {
 		logger = logger.WithValues("pids", pids)
 	}
