@@ -101,6 +101,7 @@ lint: $(LINTER) $(DEADCODE) $(GOVULN) ## vet (also for other systems), golangci-
 		echo "lint $$module"; \
 		(cd $$module && go vet ./... && $(CURDIR)/$(LINTER) run --config $(CURDIR)/.golangci.yml ./...); \
 	done
+	@! git grep -nwE 'TO[D]O|FIX[M]E' -- '*.sh' '*.yaml' '*.yml' '*.mk' Makefile .ci || { echo "finish it, or file an issue" >&2; exit 1; }
 	@for system in darwin windows; do echo "vet for $$system"; GOOS=$$system go vet ./cmd/kube-proxy; done
 	@build/deadcode.sh $(CURDIR)/$(DEADCODE)
 	@go run -C build/dependencies . -root $(CURDIR)
